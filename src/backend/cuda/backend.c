@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backend.c -- the backend `cuda`: its table, and the entry of the plug-in. */
+/* backend.c -- the function table of backend `cuda`, and the plug-in's entry point. */
 #include "backend/cuda/device.h"
 #include "backend/cuda/gemm_lt.h"
 
@@ -11,10 +11,10 @@ static bool has_cores(const cgp_device *device) {
 static int64_t tag_in_progress(const cgp_device *device, bool *failed) {
     (void)device;
     *failed = false;
-    return -1; /* a GPU does not say */
+    return -1; /* a GPU does not report it */
 }
 
-/* --- on COMPUTE, beside kernels --- */
+/* --- functions other than kernels, on COMPUTE --- */
 
 static cudaStream_t compute_of(const cgp_device *device) {
     return device->streams[CGP_QUEUE_COMPUTE];
@@ -32,7 +32,7 @@ static cgp_status packed(const cgp_device_options *options, const cgp_kernel_spe
                          int64_t *bytes, int *layout) {
     (void)options;
     *bytes = cgp__cuda_packed(spec);
-    *layout = 0; /* one, in bf16 */
+    *layout = 0; /* the only layout: bf16 */
     return CGP_OK;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* commit.cu -- the end of a step: running statistics move from the accumulator to the state. One
- * block: all of it reads `tracked` before that is written. */
+/* commit.cu -- at the end of a step, move running statistics from the accumulator to the state. One
+ * thread block: a barrier separates all reads of `tracked` from its update. */
 #include "backend/cuda/running_stats.cuh"
 
-/* The result for channel i: state k, 0 its mean and 1 its variance. */
+/* New value of state k (0: mean, 1: variance) of channel i. */
 __device__ static inline float outcome(running_stats a, int k, int64_t i) {
     const double value = a.accumulator[2 + k * a.channels + i];
     if (!a.deferred) return (float)value;
@@ -29,7 +29,7 @@ __device__ static inline bool is_finite(float x) {
 }
 
 static __global__ void check_commit(running_stats a, int64_t *index) {
-    __shared__ int first[BLOCK]; /* state that a thread found, or 2 */
+    __shared__ int first[BLOCK]; /* first nonfinite state that a thread found; 2: none */
     const int t = (int)threadIdx.x;
     int mine = 2;
     for (int k = 1; k >= 0; k--) {

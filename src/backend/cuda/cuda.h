@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda.h -- the `cuda` backend, a plug-in: what its device (C) and its ops (CUDA C++) share.
+/* cuda.h -- the `cuda` backend, a plug-in: the interface between its device code (C) and its ops
+ * (CUDA C++).
  *
- * The same sources make two plug-ins. nvcc makes `cuda`, for NVIDIA's GPUs. The host's compiler
- * makes `cuda-host`, which runs kernels and runtime on the host's cores (host/): slow, for tests,
- * with the bits of a GPU.
+ * The same sources make two plug-ins. nvcc builds `cuda`, for NVIDIA GPUs. The host compiler builds
+ * `cuda-host`, which runs the kernels and an emulated runtime on the host's cores (host/). It is
+ * slow, for tests, and has the bits of a GPU.
  *
- * Every result is a written-down chain of IEEE operations: contraction is off, fmaf() is called
- * where an FMA is meant, functions are those of math.cuh, and no atomic adds to a result. A result
- * of a row depends on that row alone. */
+ * Every result is a fixed sequence of IEEE operations: FP contraction is off, fmaf() is called
+ * where an FMA is meant, and math functions come from math.cuh. No atomics accumulate results. A
+ * row's result depends on that row alone. */
 #ifndef CGP_SRC_CUDA_H
 #define CGP_SRC_CUDA_H
 
@@ -18,7 +19,7 @@
 extern "C" {
 #endif
 
-/* Functions of the library. */
+/* Functions that the library passes to the plug-in. */
 extern const cgp_host *cgp__cuda_host;
 
 /* Count a kernel, copy or clearing that this thread enqueues (cuda.cuh). */
@@ -26,16 +27,18 @@ void cgp__cuda_count_launch(void);
 /* Count a call of a library that enqueues one or more. */
 void cgp__cuda_count_library(void);
 
-/* Enqueue an op's run on a stream; returns the first launch's error. Reads of *args what is not in
- * memory of the device. A dx[k] that is NULL is not made. */
+/* Enqueue an op on a stream; return the error of the first failed launch. *args itself is read
+ * before it returns, device memory that it points to when the kernels run. A dx[k] that is NULL is
+ * not computed. */
 typedef cudaError_t cgp__cuda_run(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                   cudaStream_t stream);
 
-/* The kernels of an op; NULL: it has no such direction. As in `ref`, POSITION, ADD and RESHAPE have
- * BACKWARD_INPUT for a dx that is not dy; norms make their weight gradients in BACKWARD_INPUT. */
+/* An op's kernels by direction; NULL: it has none. As in `ref`, POSITION, ADD and RESHAPE have
+ * BACKWARD_INPUT for a dx that does not share dy's memory. Norms compute their weight gradients in
+ * BACKWARD_INPUT. */
 typedef struct cgp__cuda_op {
     cgp__cuda_run *run[CGP_OP_DIRECTIONS];
-    /* Bytes; fewer samples never need more. NULL: none. */
+    /* Workspace in bytes; fewer samples never need more. NULL: none. */
     int64_t (*workspace)(const cgp_kernel_spec *spec);
 } cgp__cuda_op;
 
@@ -43,7 +46,7 @@ typedef struct cgp__cuda_op {
 CGP_OPS(CGP__CUDA_OP)
 #undef CGP__CUDA_OP
 
-/* A backend's other functions; as in ext/backend.h, enqueued on a stream. */
+/* The backend's other functions, as in ext/backend.h, enqueued on a stream. */
 cudaError_t cgp__cuda_convert(cgp_dtype to_type, void *to, cgp_dtype from_type, const void *from,
                               int64_t n, cudaStream_t stream);
 cudaError_t cgp__cuda_add_to(float *to, const float *from, int64_t n, cudaStream_t stream);

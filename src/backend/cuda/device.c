@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.c -- a GPU of CUDA: its streams, and failures with names. */
+/* device.c -- a CUDA device: its streams and memory, and failures that name the failed call. */
 #include "backend/cuda/device.h"
 #include "backend/cuda/gemm_lt.h"
 
@@ -18,7 +18,7 @@ cudaError_t cgp__cuda_use(int ordinal) {
     if (error == cudaSuccess)
         current = ordinal;
     else
-        (void)cudaGetLastError(); /* said here, not by the next launch */
+        (void)cudaGetLastError(); /* or the next launch would return it */
     return error;
 }
 
@@ -91,7 +91,7 @@ static cgp_status check_ordinal(int ordinal) {
 
 static cgp_status memory_info(int ordinal, size_t *available, size_t *total) {
     CGP__CUDA_TRY(check_ordinal(ordinal));
-    current = -1; /* the thread may be the program's, which changes it, too */
+    current = -1; /* the application may have changed the thread's device */
     cudaError_t error = cgp__cuda_use(ordinal);
     if (error == cudaSuccess) error = cudaMemGetInfo(available, total);
     if (error == cudaSuccess) return CGP_OK;
@@ -107,8 +107,8 @@ cgp_status cgp__cuda_memory(int ordinal, int64_t *bytes) {
     return CGP_OK;
 }
 
-/* In f32 all bits are the sources'. In bf16 cuBLASLt chooses algorithms by its version and the GPU.
- * */
+/* f32 results depend on the sources alone. In bf16, cuBLASLt's algorithms depend on its version and
+ * the GPU. */
 cgp_status cgp__cuda_numerics(int ordinal, cgp_dtype type, char *text, size_t size) {
     const size_t version = type == CGP_BF16 ? cgp__cuda_lt_version() : 0;
     int major = 0, minor = 0, multiprocessors = 0;
@@ -134,9 +134,9 @@ cgp_status cgp__cuda_numerics(int ordinal, cgp_dtype type, char *text, size_t si
     return CGP_OK;
 }
 
-/* --- memory beside the plan --- */
+/* --- memory outside the plan --- */
 
-/* Of devices of this process, by ordinal. */
+/* Bytes allocated by this process's devices, by ordinal. */
 static pthread_mutex_t allocated_lock = PTHREAD_MUTEX_INITIALIZER;
 static int64_t allocated[CGP__CUDA_ORDINALS];
 
@@ -214,9 +214,9 @@ void cgp__cuda_device_destroy(cgp_device *device) {
     free(device);
 }
 
-/* After a failure, too: nothing touches memory any more when it returns. */
+/* Also after a failure: when this returns, no work accesses memory. */
 cgp_status cgp__cuda_finish(cgp_device *device) {
-    enum { BASE_NS = 1000000000 }; /* a float of milliseconds has 60 ns then */
+    enum { BASE_NS = 1000000000 }; /* a float of 1000 ms resolves 60 ns */
     cudaError_t first = cgp__cuda_use(device->ordinal);
     for (int q = 0; q < CGP_QUEUES; q++) {
         const cudaError_t error = cudaStreamSynchronize(device->streams[q]);

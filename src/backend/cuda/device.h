@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.h -- what the files of the device share. */
+/* device.h -- internals shared by the C files of the backend. */
 #ifndef CGP_SRC_CUDA_DEVICE_H
 #define CGP_SRC_CUDA_DEVICE_H
 
@@ -13,7 +13,7 @@
 #define CGP__CUDA_NAME "cuda"
 #endif
 
-/* The library's CGP_TRY, which is not a plug-in's. */
+/* Like the library's CGP_TRY, which plug-ins cannot use. */
 #define CGP__CUDA_TRY(call)                                                                        \
     do {                                                                                           \
         const cgp_status status_ = (call);                                                         \
@@ -25,17 +25,17 @@ enum { CGP__CUDA_ORDINALS = 1024 };
 struct cgp_device {
     int ordinal;
     cudaStream_t streams[CGP_QUEUES];
-    void *partials;          /* of sums and searches */
-    struct cgp__cuda_lt *lt; /* for GEMMs in bf16; NULL: none yet, or no library */
-    /* Times of events are counted from the last record of `base`, which ended at base_ns on the
+    void *partials;          /* scratch of sums and searches */
+    struct cgp__cuda_lt *lt; /* for bf16 GEMMs; NULL: none yet, or no library */
+    /* Event times are relative to the last record of `base`, which completed at base_ns on the
      * host's clock. */
     cudaEvent_t base;
     int64_t base_ns;
-    uint64_t bases;                          /* records of it */
-    uint64_t asked[CGP__CUDA_ORDINALS / 64]; /* bit set: of ordinals for access to their memory */
-    /* Counts of its thread when the recording in progress began. */
+    uint64_t bases;                          /* how often `base` was recorded */
+    uint64_t asked[CGP__CUDA_ORDINALS / 64]; /* bit set: ordinals that peer access was tried for */
+    /* The thread's counts when the current capture began. */
     int64_t launches, libraries;
-    /* The first failure sticks. event_sync() may come from other threads. */
+    /* The first failure is kept. Other threads may call event_sync(). */
     pthread_mutex_t lock;
     cgp_status failed;
     char message[256];
@@ -45,34 +45,35 @@ struct cgp_kernel {
     cgp_device *device;
     cgp_kernel_spec spec;
     cgp__cuda_run *run;
-    struct cgp__cuda_lt_gemm *gemm; /* NULL: `run` has it */
+    struct cgp__cuda_lt_gemm *gemm; /* NULL: `run` computes it */
 };
 
 /* Make an ordinal current in this thread. */
 cudaError_t cgp__cuda_use(int ordinal);
-/* The same where none is: CUDA would make a context on the first GPU. */
+/* Likewise, but only if the thread has no current ordinal: CUDA would create a context on the first
+ * GPU. */
 cudaError_t cgp__cuda_use_any(int ordinal);
 
-/* The device's first failure, with its message. */
+/* Return the device's first failure and set its message. */
 cgp_status cgp__cuda_failure(cgp_device *device);
 
-/* Begin of a call on a device: no failure, and its ordinal current. */
+/* At the start of a call: check that the device has not failed, and make its ordinal current. */
 cgp_status cgp__cuda_begin(cgp_device *device);
 
-/* End of a call: an error is the device's first failure, unless it has one, with a message of
- * `format`. */
+/* At the end of a call: keep an error as the device's failure, unless it has one already. `format`
+ * makes the message. */
 cgp_status cgp__cuda_end(cgp_device *device, cudaError_t error, const char *format, ...)
     CGP_PRINTF(3, 4);
 
-/* Memory of an ordinal, counted for cgp__cuda_driver_bytes(). As cudaMalloc() and cudaFree(). */
+/* cudaMalloc() and cudaFree() on an ordinal, counted for cgp__cuda_driver_bytes(). */
 cudaError_t cgp__cuda_allocate(int ordinal, void **memory, size_t bytes);
 cudaError_t cgp__cuda_free(int ordinal, void *memory, size_t bytes);
 
-/* A failure that does not stick: of what has been asked for. */
+/* Report a failed allocation. Running out of memory is not kept as the device's failure. */
 cgp_status cgp__cuda_no_memory(cgp_device *device, cudaError_t error, const char *what,
                                size_t bytes);
 
-/* --- parts of the table --- */
+/* --- functions of the backend's table --- */
 
 cgp_status cgp__cuda_count(int *count);
 cgp_status cgp__cuda_memory(int ordinal, int64_t *bytes);
@@ -96,7 +97,7 @@ cgp_status cgp__cuda_event_wait(cgp_device *device, cgp_queue queue, cgp_event *
 cgp_status cgp__cuda_event_done(cgp_event *event, bool *done);
 cgp_status cgp__cuda_event_sync(cgp_event *event);
 int64_t cgp__cuda_event_time(cgp_event *event);
-/* Record `base` once more; the device has nothing to do. */
+/* Record `base` again; the device must be idle. */
 cudaError_t cgp__cuda_set_base(cgp_device *device);
 
 cgp_status cgp__cuda_workspace(const cgp_device_options *options, const cgp_kernel_spec *spec,

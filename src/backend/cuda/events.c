@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* events.c -- events, and their times on the host's clock.
  *
- * CUDA tells the time between two events in milliseconds, as a float: exact to 1 us for 8 s, so the
- * one that times are counted from is recorded again now and then. */
+ * CUDA returns the time between two events as a float of milliseconds, accurate to 1 us up to 8 s.
+ * So the base event is recorded again from time to time. */
 #include "backend/cuda/device.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 struct cgp_event {
     cgp_device *device;
     cudaEvent_t cuda;
-    uint64_t bases; /* records of the device's `base` before it */
+    uint64_t bases; /* the device's `bases` when it was recorded */
 };
 
 cudaError_t cgp__cuda_set_base(cgp_device *device) {
@@ -66,7 +66,7 @@ cgp_status cgp__cuda_event_done(cgp_event *event, bool *done) {
     return cgp__cuda_failure(event->device);
 }
 
-/* Also called by threads of other devices, whose ordinal stays current. */
+/* Also called by threads of other devices; their current ordinal is kept. */
 cgp_status cgp__cuda_event_sync(cgp_event *event) {
     cudaError_t error = cgp__cuda_use_any(event->device->ordinal);
     if (error == cudaSuccess) error = cudaEventSynchronize(event->cuda);
@@ -80,7 +80,7 @@ int64_t cgp__cuda_event_time(cgp_event *event) {
     float ms = 0;
     if (cudaEventElapsedTime(&ms, before ? event->cuda : device->base,
                              before ? device->base : event->cuda) != cudaSuccess)
-        (void)cudaGetLastError(); /* the device has failed: no time is asked for in earnest */
+        (void)cudaGetLastError(); /* the device has failed: the time is not used */
     const int64_t ns = (int64_t)((double)ms * 1e6);
     return device->base_ns + (before ? -ns : ns);
 }

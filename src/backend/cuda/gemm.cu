@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm.cu -- operands and workspace of GEMMs; sums of a matrix' rows. */
+/* gemm.cu -- k ranges and workspace of GEMMs; sums over the rows of a matrix. */
 #include "backend/cuda/gemm.cuh"
 #include "backend/cuda/rows.cuh"
 
@@ -23,7 +23,7 @@ cuts even_cuts(int64_t k) {
     return cuts_of(k, k, part_of(k));
 }
 
-/* Turns, and what lies between blocks of k if c is rounded. */
+/* Semaphores; for a bf16 c, also partial sums. */
 int64_t workspace_bytes(int64_t m, int64_t n, int blocks, cgp_dtype type) {
     const int64_t most = MOST_BETWEEN, between = m * n < most ? m * n : most;
     if (blocks == 1) return 0;
@@ -34,11 +34,12 @@ int64_t workspace_bytes(int64_t m, int64_t n, int blocks, cgp_dtype type) {
 
 /* --- sums of rows --- */
 
-/* Columns of a thread block; blocks of rows that it sums at once; a thread's loads on their way;
- * block sums of a tile. */
+/* COLUMNS of a thread block; AT_ONCE blocks of rows that it sums together; LOADS in flight of a
+ * thread; TILE block sums loaded at a time. */
 enum { COLUMNS = 32, AT_ONCE = BLOCK / COLUMNS, LOADS = 32, TILE = 16 * AT_ONCE };
 
-/* Sums go to `first`, those behind the first `width` of n to `second`; NULL: nowhere. */
+/* Destination of n sums: the first `width` go to `first`, the others to `second`. NULL:
+ * discarded. */
 struct sums_to {
     float *first, *second;
     int64_t width;
@@ -50,8 +51,8 @@ __device__ static inline void put_sum(const sums_to &to, int64_t i, float sum) {
     if (at) put(at, i < to.width ? i : i - to.width, to.add, sum);
 }
 
-/* Sums of 64 rows, in order, from zero. A thread block has 32 columns of 8 of them: if these are
- * all, it adds them up, too. */
+/* Sum blocks of 64 rows, each in order from zero. A thread block sums 32 columns of 8 blocks; if
+ * there are no others, it also adds the 8 sums. */
 template <class T>
 __global__ static void sum_blocks(float *sums, const T *x, int64_t rows, int64_t width,
                                   int64_t blocks, sums_to to) {
@@ -85,8 +86,8 @@ __global__ static void sum_blocks(float *sums, const T *x, int64_t rows, int64_t
     if (thread == 0 && column < width) put_sum(to, column, sum);
 }
 
-/* The blocks' sums [blocks, n], in order. All threads bring a tile of them, for which they wait
- * together; 32 add it up. */
+/* Add the blocks' sums [blocks, n] in order. All threads load a tile together, to overlap their
+ * loads; 32 threads add it up. */
 __global__ static void add_blocks(const float *sums, int64_t blocks, int64_t n, sums_to to) {
     __shared__ float tile[TILE][COLUMNS];
     const int thread = (int)threadIdx.x / COLUMNS, lane = (int)threadIdx.x % COLUMNS;

@@ -1,25 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm.cuh -- c [m, n] = or += a [m, k] b [k, n] + bias [n] in exact f32; a, b and c of f32 or
- *bf16.
+/* gemm.cuh -- exact f32 GEMM with serial split-K (CUTLASS): c [m, n] = or += a [m, k] b [k, n] +
+ * bias [n], where a, b and c are f32 or bf16.
  *
- *            BK                BN
- *         +---+---+     +---+---+---+      A thread block makes a tile BM x BN of c. Tile by tile of BK of k, panels of a and b
- *      BM |   |   |     |   |   |   | BK   go from global memory through registers to one half of shared memory, while the
- *         +---+---+     |   |   |   |      threads multiply what lies in the other. A thread has TM x TN sums in registers,
- *                       +---+---+---+      in groups of 4 x 4.
+ *             BK                BN
+ *          +---+---+     +---+---+---+
+ *       BM |   |   |     |   |   |   | BK
+ *          +---+---+     |   |   |   |
+ *                        +---+---+---+
  *
- * An element of c is a chain of FMAs over the k of a block, in order, from zero; the bias and c's
- * previous value are added to the chain of block 0, and the other blocks' are added in their order:
+ * A thread block computes a BM x BN tile of c, in steps of BK along k. Shared memory is
+ * double-buffered: while the threads multiply the panels of a and b in one half, the next panels go
+ * from global memory through registers to the other. A thread has TM x TN accumulators in
+ * registers, in groups of 4 x 4.
+ *
+ * The range of k is divided into blocks. In each block an element of c is a chain of FMAs, in order
+ * of k, from zero. The bias and c's previous value are added to the chain of block 0. The chains of
+ * the other blocks are added in order:
  *
  *     c = chain 2 + (chain 1 + ((chain 0 + bias) + previous))
  *
- * The blocks (`cuts`) are a function of k alone, at most 512 deep: those of the cpu backend, with
- * its bits. Where a tile for each thread block would leave multiprocessors idle, thread blocks make
- * one block of k each, and add it to c in turns: the same chains and sums. bf16 is widened when it
- * is read; c is rounded once, at the end: until then it lies in registers, or in the workspace.
+ * The blocks (`cuts`) are at most 512 deep and do not depend on m, n or the GPU. They equal those
+ * of the cpu backend, and so do the bits. Serial split-K is used if one thread block per tile would
+ * leave SMs idle. A thread block then computes one block of k, and a semaphore per tile orders its
+ * addition to c. Chains and sums stay the same. bf16 is widened when it is read. c is rounded once,
+ * at the end; until then its sums are in registers or in the workspace.
  *
- * a and b are read by rows of contiguous elements, of a matrix or of windows of an image
- * (windows.cuh); along_k and across_k say how a row lies in the GEMM. */
+ * a and b are read as rows of contiguous elements, of a matrix or of image windows (windows.cuh).
+ * along_k and across_k give a row's direction in the GEMM. */
 #ifndef CGP_SRC_CUDA_GEMM_CUH
 #define CGP_SRC_CUDA_GEMM_CUH
 
@@ -55,12 +62,13 @@ __device__ static inline void store_four(bf16 *to, const quad &q) {
     *(four<bf16> *)(void *)to = held;
 }
 
-/* --- blocks of k --- */
+/* --- k ranges --- */
 
-/* k is made of spans, a span of parts; the last of either may be shorter. A part is a block. */
+/* k is divided into spans, and a span into parts; the last of either may be shorter. A part is one
+ * block of k. */
 struct cuts {
     int k, span, part;
-    /* Parts of a span; blocks. */
+    /* Parts in a span; blocks in total. */
     int parts, count;
 
     __device__ int begin(int block) const {
@@ -75,18 +83,18 @@ struct cuts {
 
 cuts cuts_of(int64_t k, int64_t span, int64_t part);
 
-/* Equal parts of at most 512, multiples of 16 but for the last. */
+/* Depth of equal parts of k: at most 512, a multiple of 16. */
 int64_t part_of(int64_t k);
 cuts even_cuts(int64_t k);
 
 /* --- operands --- */
 
-/* Rows of contiguous elements, `stride` apart. */
+/* Rows of contiguous elements, `stride` elements apart. */
 template <class T> struct matrix {
     const T *at;
     int64_t stride;
     int rows, columns;
-    /* Every fourth element of a row is aligned for four. */
+    /* Elements 0, 4, 8 ... of every row are aligned for load_four(). */
     bool quads;
 
     /* Elements column .. column + 3 of a row, column a multiple of 4; 0 outside. */
@@ -110,8 +118,7 @@ static inline matrix<T> matrix_of(const T *at, int64_t rows, int64_t columns, in
 template <class Rows> constexpr bool is_matrix = false;
 template <class T> constexpr bool is_matrix<matrix<T>> = true;
 
-/* One of several matrices, `step` elements apart: that of the thread block's blockIdx.z, once it
- * has entered it. */
+/* Matrices `step` elements apart; enter() selects matrix blockIdx.z. */
 template <class T> struct batched : matrix<T> { int64_t step; };
 template <class T> constexpr bool is_matrix<batched<T>> = true;
 
@@ -122,7 +129,8 @@ template <class T> __device__ static inline void enter(batched<T> &rows) {
     rows.at += blockIdx.z * rows.step;
 }
 
-/* Return whether rows and columns before these are all there, in quads; of a matrix alone. */
+/* Return whether a panel that ends at `rows` and `columns` is interior and aligned, so that bounds
+ * checks can be skipped; false for operands other than a matrix. */
 template <class Rows>
 __device__ static inline bool holds(const Rows &x, int rows, int columns) {
     if constexpr (is_matrix<Rows>)
@@ -131,8 +139,8 @@ __device__ static inline bool holds(const Rows &x, int rows, int columns) {
         return false;
 }
 
-/* An operand's element (outer, k): outer is a row of a or a column of b. Its rows lie along k, or
- * across. */
+/* Element (outer, k) of an operand: outer is a row of a or a column of b. The operand's stored rows
+ * run along k, or across it. */
 template <class Rows> struct along_k {
     enum { ALONG_K = true };
     Rows rows;
@@ -158,7 +166,7 @@ struct plain_rows {
     }
 };
 
-/* Of the matrix of blockIdx.z. */
+/* Rows of matrix blockIdx.z. */
 struct batched_rows {
     int64_t stride, step;
     __device__ int64_t operator()(int row) const {
@@ -166,7 +174,7 @@ struct batched_rows {
     }
 };
 
-/* `rows` gives the place of a row. */
+/* `rows` gives the offset of a row. */
 template <class Rows, class T> struct output {
     T *at;
     Rows rows;
@@ -174,9 +182,9 @@ template <class Rows, class T> struct output {
     /* NULL: none. */
     const float *bias;
     bool add;
-    /* Set where it is launched: every fourth element of a row is aligned for four. */
+    /* Elements 0, 4, 8 ... of every row are aligned for store_four(); set at the launch. */
     bool quads;
-    /* [m, n]: where sums of a rounded c lie between blocks of k; NULL: in registers. */
+    /* [m, n]: partial sums of a bf16 c between blocks of k; NULL: in registers. */
     float *between;
 };
 
@@ -184,10 +192,10 @@ template <class T> static inline output<plain_rows, T> output_of(T *at, int64_t 
     return {at, {n}, (int)m, (int)n, NULL, false, false, NULL};
 }
 
-/* Sums of blocks cannot lie in c before they are complete. */
+/* Partial sums cannot be stored in c, which would round them. */
 template <class T> constexpr bool is_rounded = sizeof(T) < sizeof(float);
 
-/* An element after a block's chain: `before` is what it was. */
+/* Add a block's chain to an element; `before` is its previous value. */
 template <class Rows, class T>
 __device__ static inline float end_block(const output<Rows, T> &c, bool first, int column,
                                          float before, float chain) {
@@ -199,8 +207,8 @@ __device__ static inline float end_block(const output<Rows, T> &c, bool first, i
 
 /* --- tiles --- */
 
-/* RESIDENT: thread blocks on a multiprocessor, a limit of their registers; 0: the compiler's
- * choice. ACROSS: threads of a warp along a row of the tile. UNROLLED: steps of k. */
+/* RESIDENT: minimum thread blocks per SM, which limits registers; 0: the compiler's choice. ACROSS:
+ * threads of a warp along a row of the tile. UNROLLED: unrolled steps of k. */
 template <int BM_, int BN_, int BK_, int TM_, int TN_, int RESIDENT_ = 0, int ACROSS_ = 8,
           int UNROLLED_ = 16>
 struct shape {
@@ -214,10 +222,10 @@ struct shape {
         THREADS = BM / TM * (BN / TN),
         ACROSS = ACROSS_,
         UNROLLED = UNROLLED_,
-        /* Floats from one k to the next in shared memory, of a and b. */
+        /* Floats between consecutive k in shared memory. */
         A_STRIDE = BM + 4,
         B_STRIDE = BN + 4,
-        /* Of the panels of BK. */
+        /* Size of a panel. */
         A_QUADS = BK * A_STRIDE / 4,
         B_QUADS = BK * B_STRIDE / 4,
         QUADS = A_QUADS + B_QUADS
@@ -231,15 +239,16 @@ typedef shape<128, 64, 16, 8, 8, 3> large;
 typedef shape<64, 64, 16, 8, 4, 4> medium;
 typedef shape<32, 64, 32, 4, 4, 4> small;
 typedef shape<16, 64, 32, 4, 4, 4> few;
-/* Of a rounded c, which takes registers for sums twice. */
+/* For a bf16 c, which needs two sets of accumulators. */
 typedef shape<64, 64, 16, 4, 4, 2> rounding;
 
-/* A thread's part of a panel of OUTER x BK, on its way to [BK][OUTER + 4] in shared memory. */
+/* A thread's part of an OUTER x BK panel, kept in registers until it is written to shared memory as
+ * [BK][OUTER + 4]. */
 template <int THREADS, int OUTER, int BK, bool ALONG_K> struct panel {
     enum {
         COUNT = OUTER * BK / 4 / THREADS,
         STRIDE = OUTER + 4,
-        /* Of a row of the operand, and rows from one quad of a thread to its next. */
+        /* Quads in a row of the operand; rows between consecutive quads of a thread. */
         QUADS = ALONG_K ? BK / 4 : OUTER / 4,
         STEP = THREADS / QUADS
     };
@@ -261,7 +270,7 @@ template <int THREADS, int OUTER, int BK, bool ALONG_K> struct panel {
         }
     }
 
-    /* The panel has no edge of the matrix in it. */
+    /* Read an interior panel, without bounds checks. */
     template <class Rows> __device__ void read_whole(const Rows &from, int row, int column) {
         if constexpr (is_matrix<Rows>) {
             const auto *at = from.at + row * from.stride + column;
@@ -289,7 +298,7 @@ template <int THREADS, int OUTER, int BK, bool ALONG_K> struct panel {
     }
 };
 
-/* sums += a b^T for one k: a's groups of 4 are A_STEP quads apart, b's B_STEP. */
+/* sums += a b^T for one k. The groups of 4 are A_STEP quads apart in a, B_STEP in b. */
 template <int TM, int TN, int A_STEP, int B_STEP>
 __device__ static inline void multiply_add(float (*sums)[TN], const quad *a, const quad *b) {
     quad x[TM / 4], y[TN / 4];
@@ -306,7 +315,7 @@ __device__ static inline void multiply_add(float (*sums)[TN], const quad *a, con
             sums[i][j] = fmaf(x[i / 4].x[i % 4], y[j / 4].x[j % 4], sums[i][j]);
 }
 
-/* A thread's place in a tile: the first of its rows and columns, in quads. */
+/* A thread's first row and first column in a tile, in quads. */
 template <class S> __device__ static inline int first_row() {
     constexpr int warps = S::BN / S::TN / S::ACROSS;
     if (warps == 1) return threadIdx.x / S::ACROSS;
@@ -318,13 +327,13 @@ template <class S> __device__ static inline int first_column() {
     return threadIdx.x / 32 % warps * S::ACROSS + threadIdx.x % S::ACROSS;
 }
 
-/* Row i of a thread, of its tile. */
+/* Row in the tile of a thread's row i. */
 template <class S> __device__ static inline int row_of(int i) {
     return i / 4 * (4 * S::BM / S::TM) + 4 * first_row<S>() + i % 4;
 }
 
 /* sums = the chains over k from `begin` to `end`. `shared` has two halves of S::QUADS; `half` is
- * the next to be written: no thread reads it any more. */
+ * written next, and no thread still reads it. */
 template <class S, class A, class B>
 __device__ static inline void sum_block(float (*sums)[S::TN], const A &a, const B &b, int row,
                                         int column, int begin, int end, quad *shared,
@@ -365,8 +374,8 @@ __device__ static inline void sum_block(float (*sums)[S::TN], const A &a, const 
 
 /* --- kernels --- */
 
-/* Four columns of a row of a tile after a block. Between blocks they lie in c; if c is rounded, in
- * c.between or in `held`. WHOLE: the tile has no edge of c in it, and quads. */
+/* Add a block's sums to four columns of a row. Between blocks, partial sums are in c; for a bf16 c,
+ * in c.between or `held`. WHOLE: interior tile, aligned; skip bounds checks. */
 template <bool WHOLE, class Rows, class T>
 __device__ static inline void end_four(const output<Rows, T> &c, bool first, bool last, int row,
                                        int column, const float *sums, float *held) {
@@ -390,7 +399,7 @@ __device__ static inline void end_four(const output<Rows, T> &c, bool first, boo
     if (writes && quads) store_four(to, q);
 }
 
-/* A thread's part of a tile at [row, column] after a block. */
+/* Add a block's sums to a thread's part of the tile at [row, column]. */
 template <class S, bool WHOLE, class Rows, class T>
 __device__ static inline void end_tile(const output<Rows, T> &c, bool first, bool last, int row,
                                        int column, const float (*sums)[S::TN],
@@ -407,9 +416,9 @@ __device__ static inline void end_tile(const output<Rows, T> &c, bool first, boo
         }
 }
 
-/* Turns: the number of the next thread block, and for each tile that of its next block of k. A
- * thread block takes its number when it begins, so those before it have begun, in whatever order a
- * GPU begins them: nothing waits for what may never run. */
+/* Semaphores of serial split-K: a counter of started thread blocks, then for each tile the next
+ * block of k to add. A thread block takes its number when it starts. All lower numbers have then
+ * started, in whatever order the GPU schedules thread blocks, so a wait cannot deadlock. */
 __device__ static inline void wait_for_turn(const int *turn, int block) {
     if (threadIdx.x == 0) {
         while (*(const volatile int *)turn != block)
@@ -427,16 +436,17 @@ __device__ static inline void pass_turn(int *turn, int block) {
     }
 }
 
-/* Tiles are numbered along the shorter side first, so that those of one time read little. `turns`
- * NULL: a thread block makes all blocks of k of a tile; otherwise one: numbers run through all
- * tiles for block 0, then for block 1, and so on. */
+/* Tiles are numbered along the shorter side first, so that concurrent ones read few rows and
+ * columns. If `turns` is NULL, a thread block computes all blocks of k of its tile. Otherwise
+ * (serial split-K) it computes one block: numbers cover block 0 of all tiles, then block 1, and so
+ * on. */
 template <class S, class A, class B, class Rows, class T>
 __global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
     tiles(A a, B b, output<Rows, T> c, cuts k, int *turns) {
     enum { HOLDS = is_rounded<T> };
     __shared__ quad shared[2 * S::QUADS];
-    /* Row and column of the tile, its number, its first block. Read again for each block of k:
-     * addresses in c must not take registers from the sums. */
+    /* Row, column and number of the tile; its first block of k. They are in shared memory, to leave
+     * registers to the sums. */
     __shared__ int place[4];
     if (threadIdx.x == 0) {
         const int rows = (c.m + S::BM - 1) / S::BM, columns = (c.n + S::BN - 1) / S::BN;
@@ -471,24 +481,24 @@ __global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
 
 /* --- host --- */
 
-/* Of the GPU that shapes are chosen for, which changes no bit. */
+/* SMs of the GPU that tile shapes are tuned for; no bit depends on it. */
 enum { MULTIPROCESSORS = 132 };
 
 template <class S> static inline int64_t tiles_of(int64_t m, int64_t n) {
     return ceil_div(m, S::BM) * ceil_div(n, S::BN);
 }
 
-/* The part of their time in which multiprocessors multiply, with so many equal thread blocks: some
- * are done before others, and with less than two each they wait for memory. */
+/* Estimated SM utilization for `blocks` equal thread blocks (wave quantization). Fewer than two
+ * thread blocks per SM expose memory latency. */
 static inline double busy(int64_t blocks) {
     const double all = (double)(ceil_div(blocks, MULTIPROCESSORS) * MULTIPROCESSORS);
     return (blocks < 2 * MULTIPROCESSORS ? 0.75 : 1.0) * (double)blocks / all;
 }
 
-/* Tiles that take turns, at most; floats between blocks of k of a rounded c, at most. */
+/* Limits of serial split-K: tiles; floats of partial sums of a bf16 c. */
 enum { MOST_TILES = 4095, MOST_BETWEEN = 1 << 21 };
 
-/* Return whether thread blocks make one block of k each: to take turns costs a twentieth. */
+/* Return whether to use serial split-K. Its overhead is taken as 5 %. */
 template <class S, class Rows, class T>
 static inline bool in_turns(const output<Rows, T> &c, const cuts &k) {
     const int64_t tiles = tiles_of<S>(c.m, c.n);
@@ -497,10 +507,10 @@ static inline bool in_turns(const output<Rows, T> &c, const cuts &k) {
     return 0.95 * busy(tiles * k.count) > busy(tiles);
 }
 
-/* Bytes of workspace: for this m and k and all smaller ones, and a c of this type. */
+/* Bytes of workspace; a smaller m or k never needs more. */
 int64_t workspace_bytes(int64_t m, int64_t n, int blocks, cgp_dtype type);
 
-/* With a tile's shape, in turns or not. */
+/* Launch with tile shape S, with or without serial split-K. */
 template <class S, class A, class B, class Rows, class T>
 static inline cudaError_t run_as(const A &a, const B &b, output<Rows, T> c, const cuts &k,
                                  bool turns, void *workspace, cudaStream_t stream) {
@@ -513,7 +523,7 @@ static inline cudaError_t run_as(const A &a, const B &b, output<Rows, T> c, cons
                   b, c, k, turns ? (int *)workspace : (int *)NULL);
 }
 
-/* Rows, columns and k are numbered by int, the end of the last tile or block too. */
+/* Return whether int can index a size, up to the end of the last tile or block. */
 static inline bool fits(int64_t size) {
     return size <= INT32_MAX / 2;
 }
@@ -524,8 +534,8 @@ static inline cudaError_t run_shape(const A &a, const B &b, const output<Rows, T
     return run_as<S>(a, b, c, k, in_turns<S>(c, k), workspace, stream);
 }
 
-/* The larger the tiles, the less is read; smaller ones where larger ones would leave
- * multiprocessors idle. */
+/* Choose the tile shape. Larger tiles read less memory; smaller ones are used if larger ones would
+ * leave SMs idle. */
 template <class A, class B, class Rows, class T>
 static inline cudaError_t run(const A &a, const B &b, const output<Rows, T> &c, const cuts &k,
                               void *workspace, cudaStream_t stream) {

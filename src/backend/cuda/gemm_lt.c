@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_lt.c -- cuBLASLt: opened at run time, and a GEMM in its words.
+/* gemm_lt.c -- cuBLASLt: loading it at run time, and describing a GEMM to it.
  *
- * The library's matrices are column-major. What is row-major [rows, columns] here is [columns,
- * rows] there, so c = a b is asked for as c^T = b^T a^T: b goes in front, and a or b is transposed
- * if it is not stored as it is multiplied. */
+ * The library's matrices are column-major: a row-major [rows, columns] is its [columns, rows]. So c
+ * = a b is computed as c^T = b^T a^T. b comes first, and a or b is transposed if its storage
+ * differs from its role. */
 #include "backend/cuda/device.h"
 #include "backend/cuda/gemm_lt.h"
 
@@ -58,7 +58,7 @@ static const cgp__cuda_lt_calls *find_library(void) {
 
 #else
 
-/* Of the version that the types are of. */
+/* The major version must match the headers. */
 #define TEXT(x) #x
 #define VERSION(major) "libcublasLt.so." TEXT(major)
 
@@ -152,7 +152,7 @@ static cublasStatus_t set_operation(const cgp__cuda_lt_gemm *g) {
                                          sizeof of_b));
     LT_TRY(calls->MatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_TRANSB, &of_a,
                                          sizeof of_a));
-    if (g->problem.bias) /* its alignment counts, before there is one */
+    if (g->problem.bias) /* a placeholder: the heuristic reads its alignment */
         LT_TRY(calls->MatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                              &aligned, sizeof aligned));
     return calls->MatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
@@ -206,7 +206,7 @@ cublasStatus_t cgp__cuda_lt_gemm_multiply(cgp__cuda_lt_gemm *g, const cgp__cuda_
                          stream);
 }
 
-/* --- of a kernel --- */
+/* --- kernels --- */
 
 cgp_status cgp__cuda_lt_gemm_create(cgp_device *device, const cgp__cuda_gemm_problem *problem,
                                     cgp__cuda_lt_gemm **out) {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_lt.cu -- kernels of the test that cuBLASLt's algorithms pass: numbers, and comparisons. */
+/* gemm_lt.cu -- kernels of the test of cuBLASLt's algorithms: operands and comparisons. */
 #include "backend/cuda/gemm_lt.h"
 #include "backend/cuda/cuda.cuh"
 
-/* In [-1, 1), of magnitudes 2^-7 to 1, so that additions round; a function of i. */
+/* A pseudorandom function of i in [-1, 1), with magnitudes from 2^-7 to 1, so that additions
+ * round. */
 __device__ static inline float number(uint32_t salt, int64_t i) {
     uint32_t x = (uint32_t)i * 0x9e3779b9u + (uint32_t)(i >> 32) + salt * 0x85ebca6bu;
     x = (x ^ (x >> 16)) * 0x7feb352du;
@@ -12,7 +13,7 @@ __device__ static inline float number(uint32_t salt, int64_t i) {
     return ((float)(int)(x >> 8) * 0x1p-23f - 1.0f) / (float)(1 << x % 8);
 }
 
-/* An odd k ends in a zero; a k of 1, if it cancels, is zero itself. */
+/* An odd k ends in a zero; with k = 1, a cancelling operand is zero. */
 __global__ static void fill(bf16 *to, int64_t outer, int64_t k, bool across, bool cancels,
                             uint32_t salt) {
     const int64_t half = k / 2;
@@ -47,7 +48,7 @@ __device__ static inline float load_c(cgp_dtype type, const void *c, int64_t at)
     return type == CGP_BF16 ? load((const bf16 *)c, at) : load((const float *)c, at);
 }
 
-/* Terms are at most 1, their sums less than k, and each addition is good to 2^-22 of them; bf16 to
+/* Terms are at most 1, so sums are below k. Each addition is accurate to 2^-22 of them, a bf16 c to
  * 2^-8. */
 __global__ static void check_row(cgp__cuda_gemm_problem p, cgp__cuda_lt_operands o,
                                  const void *previous, int64_t row, int32_t *failed) {

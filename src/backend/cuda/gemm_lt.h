@@ -1,22 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_lt.h -- GEMMs in bf16 by NVIDIA's cuBLASLt.
+/* gemm_lt.h -- bf16 GEMMs by NVIDIA's cuBLASLt.
  *
- *     c [m, n] = or += a [m, k] b [k, n] + bias [n]      row-major; a, b and bias in bf16, sums in f32, c in bf16 or f32
+ *     c [m, n] = or += a [m, k] b [k, n] + bias [n]
  *
- * A row must have the same bits among any others, and libraries cut k by the number of rows. So
- * cuBLASLt gets no choice that depends on them: no reductions, a workspace of one size, and one
- * algorithm for each n, k and layouts, whatever its rows. Of the algorithms that it offers for ROWS
- * rows the first is taken that passes a test on the device: all rows twice, some of them, odd
- * numbers of them, and rows alone have the same bits, written and added to c, in sums whose terms
- * cancel, which show every other order of additions; and rows are near a plain sum, added to the
- * previous c or not. If none passes, or there is no library, the GEMM is that of gemm.cuh.
+ * Matrices are row-major. a, b and bias are bf16, sums are f32, and c is bf16 or f32.
  *
- * In a weight's gradient k is the rows. It promises less: equal rows give equal bits in every place
- * and run, since micro-batches are added by cgpipe, in their order. One algorithm without
- * reductions, chosen whatever the rows, keeps it; the same test guards it.
+ * A row must have the same bits whatever the other rows are, but libraries choose the split of k by
+ * the number of rows. So nothing that cuBLASLt chooses from depends on it: no reductions, a
+ * workspace of one size, and one algorithm for each n, k and layout. cuBLASLt offers algorithms for
+ * ROWS rows; the first that passes a test on the device is used:
  *
- * The library is opened when a device makes its first such kernel: the plug-in needs none to load.
- * */
+ * - The bits are the same for all rows twice, for some rows, for odd numbers of rows, and for
+ *   single rows, written or added to c. Terms of these sums cancel, so that any other order of
+ *   additions shows.
+ * - Rows are close to a plain sum, added to the previous c or not.
+ *
+ * If no algorithm passes, or there is no library, gemm.cuh computes the GEMM.
+ *
+ * In a weight's gradient, k is the number of rows. The guarantee is weaker: equal rows give equal
+ * bits, in every place and run, because cgpipe itself adds micro-batches in order. One algorithm
+ * without reductions for all numbers of rows provides this, and the same test checks it.
+ *
+ * A device opens the library for its first such kernel, so the plug-in loads without it. */
 #ifndef CGP_SRC_CUDA_GEMM_LT_H
 #define CGP_SRC_CUDA_GEMM_LT_H
 
@@ -28,23 +33,23 @@ extern "C" {
 
 typedef struct cgp__cuda_gemm_problem {
     int64_t m, n, k;
-    /* a is [m, k], or [k, m] if a_across, `a_stride` elements from row to row; b is [k, n], or [n,
-     * k] if b_along. k is the number of rows if a_across, otherwise m. */
+    /* a is [m, k], or [k, m] if a_across, with rows `a_stride` elements apart. b is [k, n], or [n,
+     * k] if b_along. The number of rows is k if a_across, otherwise m. */
     bool a_across, b_along;
     int64_t a_stride;
     bool bias;
-    /* Of c. */
+    /* Type of c. */
     cgp_dtype type;
 } cgp__cuda_gemm_problem;
 
-/* Memory of the device; all but the workspace at multiples of CGP__CUDA_LT_ALIGN bytes. */
+/* Device memory; all but the workspace is aligned to CGP__CUDA_LT_ALIGN bytes. */
 typedef struct cgp__cuda_lt_operands {
     const void *a, *b, *bias;
     void *c;
-    /* c is added to. */
+    /* Add to c. */
     bool add;
-    /* CGP__CUDA_LT_WORKSPACE bytes, at a multiple of CGP__CUDA_LT_WORKSPACE_ALIGN: with others
-     * cuBLASLt multiplies nothing. */
+    /* CGP__CUDA_LT_WORKSPACE bytes, aligned to CGP__CUDA_LT_WORKSPACE_ALIGN, without which cuBLASLt
+     * computes nothing. */
     void *workspace;
 } cgp__cuda_lt_operands;
 
@@ -54,12 +59,12 @@ enum {
     CGP__CUDA_LT_WORKSPACE = 1 << 16
 };
 
-/* Of a device: the library, and what was chosen. */
+/* A device's library handle and chosen algorithms. */
 typedef struct cgp__cuda_lt cgp__cuda_lt;
-/* Of a kernel. */
+/* The GEMM of a kernel. */
 typedef struct cgp__cuda_lt_gemm cgp__cuda_lt_gemm;
 
-/* *out stays NULL where the GEMM is that of gemm.cuh. */
+/* *out stays NULL if gemm.cuh computes the GEMM. */
 cgp_status cgp__cuda_lt_gemm_create(cgp_device *device, const cgp__cuda_gemm_problem *problem,
                                     cgp__cuda_lt_gemm **out);
 void cgp__cuda_lt_gemm_destroy(cgp__cuda_lt_gemm *gemm);
@@ -68,36 +73,37 @@ cudaError_t cgp__cuda_lt_gemm_run(cgp__cuda_lt_gemm *gemm, const cgp__cuda_lt_op
 
 void cgp__cuda_lt_destroy(cgp__cuda_lt *lt);
 
-/* The version of the library; 0: there is none. */
+/* Version of the library; 0: there is none. */
 size_t cgp__cuda_lt_version(void);
 
 /* --- LINEAR and pointwise CONV2D in bf16 (ops/linear.cu) --- */
 
-/* The GEMM problem of a kernel; false: it has none. */
+/* Get the GEMM problem of a kernel; false: it has none. */
 bool cgp__cuda_gemm_problem_of(const cgp_kernel_spec *spec, cgp__cuda_gemm_problem *out);
 cudaError_t cgp__cuda_run_gemm(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                cgp__cuda_lt_gemm *gemm, cudaStream_t stream);
 
-/* Bytes of its packed parameters, weight and bias in bf16; 0: none. Make them. */
+/* Bytes of a kernel's prepacked parameters, weight and bias in bf16; 0: none. cgp__cuda_pack()
+ * makes them. */
 int64_t cgp__cuda_packed(const cgp_kernel_spec *spec);
 cudaError_t cgp__cuda_pack(const cgp_kernel_spec *spec, const float *const *param, void *packed,
                            cudaStream_t stream);
 
-/* The LINEAR that a CONV2D is; false: it is none. */
+/* Get the LINEAR that a pointwise CONV2D equals; false: it is not pointwise. */
 bool cgp__cuda_pointwise(const cgp_kernel_spec *spec, cgp_kernel_spec *linear);
 
-/* --- kernels of the test (gemm_lt.cu) --- */
+/* --- kernels of the algorithm test (gemm_lt.cu) --- */
 
-/* Fill an operand of bf16, [outer, k] or, if across, [k, outer]. The second half of k repeats the
- * first. If `cancels` and outer > 1, it has the other sign for even indices along `outer`. A sum
- * cancels to its rounding errors where one of the two operands cancels. */
+/* Fill a bf16 operand, [outer, k] or, if across, [k, outer]. The second half of k repeats the
+ * first. If `cancels` and outer > 1, its sign is opposite for even indices along `outer`. A sum
+ * whose a or b cancels is its rounding error alone. */
 cudaError_t cgp__cuda_lt_fill(void *to, int64_t outer, int64_t k, bool across, bool cancels,
                               uint32_t salt, cudaStream_t stream);
-/* *failed = 1 where bytes, a multiple of 2, differ. */
+/* Set *failed = 1 if the bytes differ; their number is a multiple of 2. */
 cudaError_t cgp__cuda_lt_compare(const void *x, const void *y, int64_t bytes, int32_t *failed,
                                  cudaStream_t stream);
-/* *failed = 1 where a row of c is not near the sum in f32; the sum begins with c's `previous`
- * value, unless that is NULL. */
+/* Set *failed = 1 if a row of c is not close to the f32 sum. The sum starts from `previous`, c's
+ * value before, unless that is NULL. */
 cudaError_t cgp__cuda_lt_check_row(const cgp__cuda_gemm_problem *problem,
                                    const cgp__cuda_lt_operands *operands, const void *previous,
                                    int64_t row, int32_t *failed, cudaStream_t stream);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_lt_choose.c -- the algorithm of a GEMM: the first that the library offers and that passes
- *the test of gemm_lt.h.
+/* gemm_lt_choose.c -- choose the algorithm of a GEMM: the first offered one that passes the test of
+ * gemm_lt.h.
  *
- * The test has memory of its own, for as long as it lasts; a device makes it once for a problem,
- * whatever the rows. */
+ * The test allocates its own memory and frees it. A device runs it once per problem, for all
+ * numbers of rows. */
 #include "backend/cuda/gemm_lt.h"
 
 #ifndef CGP_CUDA_NO_CUBLASLT
@@ -15,8 +15,8 @@
 #include "backend/cuda/gemm_lt_library.h"
 
 enum {
-    ROWS = 4096, /* that an algorithm is chosen for */
-    SOME = 40,   /* of the test, by themselves: a tile, and a part of one */
+    ROWS = 4096, /* the heuristic's number of rows */
+    SOME = 40,   /* a subset: one tile and part of another */
     OFFERED = 8
 };
 
@@ -24,8 +24,8 @@ static int64_t element_of(const cgp__cuda_gemm_problem *p) {
     return p->type == CGP_BF16 ? 2 : 4;
 }
 
-/* Rows of the test: as many as fill a GPU more than once, if c has at most 128 MiB then. The
- * stand-in has neither tiles nor waves. */
+/* Number of rows of the test: enough to fill a GPU more than once, if c then has at most 128 MiB.
+ * The emulation has neither tiles nor waves. */
 static int64_t many_of(const cgp__cuda_gemm_problem *p) {
 #ifdef CGP_CUDA_HOST
     (void)p;
@@ -36,7 +36,7 @@ static int64_t many_of(const cgp__cuda_gemm_problem *p) {
 #endif
 }
 
-/* All that the algorithm is a function of. */
+/* The key of a choice: the problem with a fixed number of rows. */
 static cgp__cuda_gemm_problem with_rows(const cgp__cuda_gemm_problem *problem, int64_t rows) {
     cgp__cuda_gemm_problem p = *problem;
     *(p.a_across ? &p.k : &p.m) = rows;
@@ -55,7 +55,7 @@ static bool are_equal(const cgp__cuda_gemm_problem *p, const cgp__cuda_gemm_prob
 typedef struct trial {
     cgp_device *device;
     cudaStream_t stream;
-    cgp__cuda_gemm_problem problem; /* of many_of() rows */
+    cgp__cuda_gemm_problem problem; /* with many_of() rows */
     char *memory;
     cgp__cuda_lt_operands whole;
     void *again;
@@ -66,7 +66,7 @@ static int64_t bytes_of_c(const cgp__cuda_gemm_problem *p) {
     return p->m * p->n * element_of(p);
 }
 
-/* The next part of memory that begins at NULL, or at the trial's. */
+/* Allocate the next part of the trial's memory; while that is NULL, only count bytes. */
 static void *take(trial *t, int64_t *bytes, int64_t size) {
     char *at = t->memory ? t->memory + *bytes : NULL;
     *bytes += (size + 255) / 256 * 256;
@@ -135,7 +135,7 @@ typedef struct part {
     int64_t first, rows, k;
 } part;
 
-/* The GEMM of a part, written or added to `to`. */
+/* Compute the GEMM of a part, written or added to `to`. */
 static cublasStatus_t multiply(const trial *t, const cublasLtMatmulAlgo_t *algorithm, part of,
                                bool add, void *to) {
     cgp__cuda_gemm_problem p = t->problem;
@@ -153,7 +153,7 @@ static cublasStatus_t multiply(const trial *t, const cublasLtMatmulAlgo_t *algor
     return status;
 }
 
-/* Rows by themselves, beginning as NaNs, have the bits of the whole. */
+/* Check that the GEMM of a part alone, over NaNs, has the bits of the whole. */
 static cudaError_t compare_rows(const trial *t, const cublasLtMatmulAlgo_t *algorithm, part of,
                                 cublasStatus_t *status) {
     const int64_t row = t->problem.n * element_of(&t->problem);
@@ -166,7 +166,8 @@ static cudaError_t compare_rows(const trial *t, const cublasLtMatmulAlgo_t *algo
                                 t->failed, t->stream);
 }
 
-/* The first, second, middle and last row of c, whose sums have k terms, are near plain sums. */
+/* Check that the first, second, middle and last row of c, sums of k terms, are close to plain
+ * sums. */
 static cudaError_t check_rows(const trial *t, const void *c, const void *previous, int64_t m,
                               int64_t k) {
     const int64_t rows[] = {0, m > 1 ? 1 : 0, m / 2, m - 1};
@@ -181,8 +182,8 @@ static cudaError_t check_rows(const trial *t, const void *c, const void *previou
     return error;
 }
 
-/* Add to the c of the whole, then rows by themselves to the same previous values. No GEMM with a
- * bias adds. */
+/* Add to the c of the whole, then add a part alone to the same previous values. A GEMM with a bias
+ * never adds. */
 static cudaError_t compare_sums(const trial *t, const cublasLtMatmulAlgo_t *algorithm, part some,
                                 cublasStatus_t *status) {
     const cgp__cuda_gemm_problem *p = &t->problem;
@@ -201,8 +202,7 @@ static cudaError_t compare_sums(const trial *t, const cublasLtMatmulAlgo_t *algo
                                 t->failed, t->stream);
 }
 
-/* Sums in a weight's gradient have as many terms as there are rows: check a few odd numbers of
- * terms. */
+/* A weight's gradient sums over the rows: check a few odd numbers of terms. */
 static cudaError_t check_terms(const trial *t, const cublasLtMatmulAlgo_t *algorithm,
                                cublasStatus_t *status) {
     static const int64_t terms[] = {1, 3, 5, 63};
@@ -216,7 +216,7 @@ static cudaError_t check_terms(const trial *t, const cublasLtMatmulAlgo_t *algor
     return error;
 }
 
-/* Operands begin at multiples of 16 bytes, so rows alone are multiples of 8. */
+/* Operands must be 16-byte aligned, so parts start at multiples of 8 rows. */
 static cudaError_t compare_all(const trial *t, const cublasLtMatmulAlgo_t *algorithm,
                                cublasStatus_t *status) {
     const int64_t m = t->problem.m, k = t->problem.k, some = m < SOME ? m : SOME;
@@ -270,7 +270,7 @@ static bool takes_rows(const cgp__cuda_lt *lt, const cgp__cuda_gemm_problem *pro
     return takes;
 }
 
-/* Return whether an algorithm takes 1 to 64 rows, and the powers of two up to 65536 with their
+/* Return whether an algorithm supports 1 to 64 rows, and the powers of two up to 65536 with their
  * neighbours. */
 static bool takes_all_rows(const cgp__cuda_lt *lt, const cgp__cuda_gemm_problem *problem,
                            const cublasLtMatmulAlgo_t *algorithm) {

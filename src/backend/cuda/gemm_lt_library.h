@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_lt_library.h -- what gemm_lt.c and gemm_lt_choose.c share: functions of the library, and a
- * GEMM in its words. */
+/* gemm_lt_library.h -- shared by gemm_lt.c and gemm_lt_choose.c: the library's functions, and a
+ * GEMM's descriptors. */
 #ifndef CGP_SRC_CUDA_GEMM_LT_LIBRARY_H
 #define CGP_SRC_CUDA_GEMM_LT_LIBRARY_H
 
@@ -25,14 +25,14 @@
     X(MatrixLayoutCreate)                                                                          \
     X(MatrixLayoutDestroy)
 
-/* Functions of the library, without their prefix. */
+/* The library's functions, without their prefix. */
 typedef struct cgp__cuda_lt_calls {
 #define CGP__CUDA_LT_FIELD(name) __typeof__(cublasLt##name) *name;
     CGP__CUDA_LT_CALLS(CGP__CUDA_LT_FIELD)
 #undef CGP__CUDA_LT_FIELD
 } cgp__cuda_lt_calls;
 
-/* The algorithm of a problem; without: gemm.cuh has it. */
+/* The algorithm of a problem; if there is none, gemm.cuh computes it. */
 typedef struct cgp__cuda_lt_choice {
     cgp__cuda_gemm_problem problem;
     bool is_there;
@@ -54,22 +54,23 @@ struct cgp__cuda_lt_gemm {
     cublasLtMatrixLayout_t a, b, c;
 };
 
-/* The library says that it cannot, which is no failure. */
+/* Return whether the library does not support a request, which is no failure. */
 bool cgp__cuda_lt_refuses(cublasStatus_t status);
 cudaError_t cgp__cuda_lt_error(cublasStatus_t status);
 
-/* Describe a problem, without an algorithm; to be cleared after a failure, too. */
+/* Create the descriptors of a problem, without an algorithm. Call cgp__cuda_lt_gemm_clear() also
+ * after a failure. */
 cublasStatus_t cgp__cuda_lt_gemm_init(cgp__cuda_lt_gemm *gemm, const cgp__cuda_lt *lt,
                                       const cgp__cuda_gemm_problem *problem);
 void cgp__cuda_lt_gemm_clear(cgp__cuda_lt_gemm *gemm);
-/* The algorithm serves this problem, in the workspace. */
+/* Set the algorithm, if it supports this problem within the workspace. */
 cublasStatus_t cgp__cuda_lt_gemm_set(cgp__cuda_lt_gemm *gemm,
                                      const cublasLtMatmulAlgo_t *algorithm);
 cublasStatus_t cgp__cuda_lt_gemm_multiply(cgp__cuda_lt_gemm *gemm,
                                           const cgp__cuda_lt_operands *operands,
                                           cudaStream_t stream);
 
-/* The algorithm of a GEMM whatever its rows, chosen now or before. */
+/* Return the algorithm of a GEMM for any number of rows; choose it on the first call. */
 cgp_status cgp__cuda_lt_choose(cgp_device *device, const cgp__cuda_gemm_problem *problem,
                                const cgp__cuda_lt_choice **out);
 

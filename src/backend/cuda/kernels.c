@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels.c -- kernels of ops: the entry of a table, kept with its spec. */
+/* kernels.c -- op kernels: check a spec, look up the op's function, and run it. */
 #include "backend/cuda/device.h"
 #include "backend/cuda/gemm_lt.h"
 

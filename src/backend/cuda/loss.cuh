@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loss.cuh -- what the losses share: their scale, and the sum of their terms in order. */
+/* loss.cuh -- shared by the losses: their scale, and the sum of their terms in order. */
 #ifndef CGP_SRC_CUDA_LOSS_CUH
 #define CGP_SRC_CUDA_LOSS_CUH
 
@@ -10,7 +10,7 @@ __device__ static inline float loss_scale(const cgp_step_values *values, int los
     return ((const float *)(const void *)(values + 1))[loss];
 }
 
-/* One block: all threads load a tile, one adds it up. */
+/* In one thread block, all threads load a tile and one adds it up. */
 static __global__ void sum_losses(double *losses, const double *terms, int64_t n,
                                   const cgp_step_values *values, int loss) {
     __shared__ double tile[BLOCK];
@@ -27,7 +27,7 @@ static __global__ void sum_losses(double *losses, const double *terms, int64_t n
     if (threadIdx.x == 0) losses[values->loss_word + loss] = sum;
 }
 
-/* The loss of a run: the sum of n terms, which lie in the workspace, in order. */
+/* Store the loss of a run: the sum, in order, of n terms in the workspace. */
 static inline cudaError_t set_loss(const cgp_kernel_args *args, int64_t n,
                                    cudaStream_t stream) {
     if (!args->losses) return cudaSuccess;

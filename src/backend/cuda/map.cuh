@@ -5,12 +5,12 @@
 
 #include "backend/cuda/cuda.cuh"
 
-/* Elements of a type that a thread loads and stores at once, 16 bytes a time. */
+/* n elements that a thread loads and stores together, with accesses of up to 16 bytes. */
 template <class T, int n> struct alignas(n * sizeof(T) < 16 ? n * sizeof(T) : 16) pack {
     T at[n];
 };
 
-/* Elements of a pack of several types: 16 bytes of the narrowest. */
+/* Elements per pack for several types: 16 bytes of the narrowest. */
 template <class... T> constexpr int pack_of = ((sizeof(T) == 2) || ...) ? 8 : 4;
 
 static inline bool is_aligned(const void *at) {
@@ -38,7 +38,7 @@ __global__ void map_kernel(To *to, const A *a, const B *b, int64_t n, bool add, 
     }
 }
 
-/* b: a, where f has no use for it. */
+/* Pass a for b if f does not use b. */
 template <class To, class A, class B, class F>
 static cudaError_t map(To *to, const A *a, const B *b, int64_t n, bool add, cudaStream_t stream,
                        F f) {
@@ -55,7 +55,7 @@ struct first_of {
     }
 };
 
-/* to = or += from; nothing where they are one and nothing is added. */
+/* to = or += from; no work if both are the same buffer and nothing is added. */
 template <class T>
 static cudaError_t pass(T *to, const T *from, int64_t n, bool add, cudaStream_t stream) {
     if (add) return map(to, from, from, n, true, stream, first_of{});
@@ -63,7 +63,7 @@ static cudaError_t pass(T *to, const T *from, int64_t n, bool add, cudaStream_t 
     return copy_bytes(to, from, n * (int64_t)sizeof *to, stream);
 }
 
-/* dx[k] = or += dy of an op that passes it on. */
+/* dx[k] = or += dy, for an op whose gradient is dy itself. */
 template <class T>
 static cudaError_t pass_dy(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int k,
                            cudaStream_t stream) {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recordings.c -- recorded launches: CUDA graphs, captured from COMPUTE's stream.
+/* recordings.c -- captured graphs: CUDA graphs, captured from the COMPUTE stream.
  *
- * A graph must have a node for every kernel, copy and clearing that was enqueued while its stream
- * was captured: drivers have been seen to leave one out and to report success. Of a library's call
- * at least one is known. */
+ * A graph must have a node for every kernel, copy and clear that was enqueued during the capture:
+ * some drivers leave one out and report success. A library call adds at least one node. */
 #include "backend/cuda/device.h"
 
 #include <inttypes.h>
@@ -25,7 +24,7 @@ void cgp__cuda_count_library(void) {
 }
 
 int64_t cgp__cuda_launches(const cgp_device *device) {
-    (void)device; /* whose thread this is */
+    (void)device; /* counts are per thread, and this is the device's */
     return launches + libraries;
 }
 
@@ -33,7 +32,7 @@ cgp_status cgp__cuda_record_begin(cgp_device *device) {
     CGP__CUDA_TRY(cgp__cuda_begin(device));
     device->launches = launches;
     device->libraries = libraries;
-    /* Calls that no capture allows are refused to this thread alone. */
+    /* Calls that are illegal during a capture fail in this thread only. */
     return cgp__cuda_end(device,
                          cudaStreamBeginCapture(device->streams[CGP_QUEUE_COMPUTE],
                                                 cudaStreamCaptureModeThreadLocal),
@@ -79,7 +78,8 @@ static cgp_status instantiate(cgp_device *device, cudaGraph_t graph, cgp_recordi
     return cgp__cuda_end(device, error, "a graph of %zu nodes", nodes);
 }
 
-/* After a call that failed: the device has its error, which the capture's end does not replace. */
+/* After a failed call the device keeps that error: the error of ending the capture does not replace
+ * it. */
 cgp_status cgp__cuda_record_end(cgp_device *device, cgp_recording **out) {
     cudaGraph_t graph = NULL;
     *out = NULL;
@@ -93,7 +93,7 @@ cgp_status cgp__cuda_record_end(cgp_device *device, cgp_recording **out) {
     return status;
 }
 
-/* A GPU names no kernel, and so has no tags. */
+/* A GPU does not report which kernel runs, so tags are ignored. */
 cgp_status cgp__cuda_recording_run(cgp_recording *recording, int64_t tag) {
     cgp_device *device = recording->device;
     (void)tag;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rng.cuh -- Philox4x32-10 and the dropout rule of ext/backend.h, whose key is derived on the
- * device: seed and step are values of the step. */
+/* rng.cuh -- Philox4x32-10 and the dropout rule of ext/backend.h. The key is derived on the device,
+ * because seed and step are per-step constants. */
 #ifndef CGP_SRC_CUDA_RNG_CUH
 #define CGP_SRC_CUDA_RNG_CUH
 
@@ -14,7 +14,7 @@ typedef struct rng_words {
     uint32_t at[4];
 } rng_words;
 
-/* After Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011). */
+/* Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3" (2011). */
 __device__ static inline rng_words philox(rng_key key, uint32_t c0, uint32_t c1, uint32_t c2,
                                           uint32_t c3) {
     for (int round = 0; round < 10; round++) {
@@ -30,7 +30,7 @@ __device__ static inline rng_words philox(rng_key key, uint32_t c0, uint32_t c1,
     return {{c0, c1, c2, c3}};
 }
 
-/* An op's dropout, as the launch argument of a kernel. */
+/* An op's dropout, as a kernel argument. */
 typedef struct dropout_rule {
     const cgp_step_values *values;
     uint32_t id;
@@ -57,12 +57,12 @@ typedef struct dropout_mask {
     float scale;
 } dropout_mask;
 
-/* `sample` counts from the first of the run. The rule is on. */
+/* `sample` counts from the first sample of the run. The rule must be on. */
 __device__ static inline dropout_mask dropout_mask_of(const dropout_rule &rule,
                                                       int64_t sample) {
     const uint64_t seed = rule.values->seed, step = rule.values->step;
     const uint64_t index = (uint64_t)(rule.values->sample + sample);
-    const uint32_t use = 1; /* of random numbers: dropout */
+    const uint32_t use = 1; /* what the random numbers are for: dropout */
     const rng_words key = philox({(uint32_t)seed, (uint32_t)(seed >> 32)}, (uint32_t)step,
                                  (uint32_t)(step >> 32), rule.id, use);
     return {{key.at[0], key.at[1]},
@@ -71,18 +71,18 @@ __device__ static inline dropout_mask dropout_mask_of(const dropout_rule &rule,
             rule.scale};
 }
 
-/* The words of the elements 4 quad .. 4 quad + 3 of a group. */
+/* Random words of elements 4 quad .. 4 quad + 3 of a group. */
 __device__ static inline rng_words dropout_words(const dropout_mask &mask, uint32_t group,
                                                  uint32_t quad) {
     return philox(mask.key, quad, group, mask.sample[0], mask.sample[1]);
 }
 
-/* Factor of an element: `word` is its own. */
+/* Factor of an element, from its random word. */
 __device__ static inline float dropout_factor(const dropout_mask &mask, uint32_t word) {
     return word >= mask.threshold ? mask.scale : 0.0f;
 }
 
-/* Factor of element e of a group alone. */
+/* Factor of a single element e of a group. */
 __device__ static inline float dropout_factor_at(const dropout_mask &mask, uint32_t group,
                                                  int64_t e) {
     const rng_words words = dropout_words(mask, group, (uint32_t)(e / 4));

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* row_exp.cuh -- the maximum of a row, and the sum of its exponentials: float in 64 lanes, which
- * keeps each short, and double across the lanes, as in the cpu backend. */
+/* row_exp.cuh -- the maximum of a row, and the sum of its exponentials. As in the cpu backend, 64
+ * lanes add in float, which keeps their chains short, and the lanes are added in double. */
 #ifndef CGP_SRC_CUDA_ROW_EXP_CUH
 #define CGP_SRC_CUDA_ROW_EXP_CUH
 
 #include "backend/cuda/math.cuh"
 
-/* EXP_ROWS: of a thread block. */
+/* EXP_ROWS: rows of a thread block. */
 enum { ROW_LANES = 64, EXP_ROWS = BLOCK / ROW_LANES, WARP = 32 };
 
-/* The maximum of a lane's elements that are numbers. */
+/* The maximum of a lane's elements, ignoring NaNs. */
 template <class T> __device__ static inline float lane_max(const T *x, int64_t n, int lane) {
     float max = -INFINITY;
 #pragma unroll 16
@@ -18,8 +18,8 @@ template <class T> __device__ static inline float lane_max(const T *x, int64_t n
     return max;
 }
 
-/* Sum of exp(x - max) of a lane. Behind the last 64 elements whole sixteens go to the first 16
- * lanes, the rest to the next. */
+/* A lane's sum of exp(x - max). After the last full 64 elements, full groups of 16 go to lanes 0 to
+ * 15, and the rest to lanes 16 to 31. */
 template <class T>
 __device__ static inline float lane_exp_sum(const T *x, int64_t n, float max, int lane) {
     const int64_t whole = n / 64 * 64, sixteens = n / 16 * 16;
@@ -34,13 +34,13 @@ __device__ static inline float lane_exp_sum(const T *x, int64_t n, float max, in
     return sum;
 }
 
-/* Of the rows of a thread block. */
+/* Shared memory for the rows of a thread block. */
 struct exp_rows {
     float maxima[EXP_ROWS][ROW_LANES / WARP], sums[EXP_ROWS][ROW_LANES];
 };
 
-/* Return the maximum of this thread's row x of n elements; fill its sums. n is 0 of a row that does
- * not exist. All threads of the block call it, and have waited for each other when it returns. */
+/* Return the maximum of this thread's row x of n elements, and fill its sums. n is 0 if the row
+ * does not exist. All threads of the block must call it; it ends with a barrier. */
 template <class T>
 __device__ static inline float row_exp(exp_rows &tile, const T *x, int64_t n) {
     const int r = (int)threadIdx.x / ROW_LANES, lane = (int)threadIdx.x % ROW_LANES;

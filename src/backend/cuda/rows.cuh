@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rows.cuh -- sums of rows, in the order of the cpu backend.
  *
- *     a row        16 lanes, lane l has the elements l, l + 16, l + 32 ... in order; then lanes l and l + 8, l + 4, l + 2, l + 1
+ *     a row        16 lanes: lane l adds elements l, l + 16, l + 32 ... in order;
+ *                  then lanes l and l + 8, l + 4, l + 2, l + 1
  *     all rows     blocks of 64 rows in order, then the blocks in order
- *     a buffer     parts of 16384 elements in double: 16 lanes likewise, then lanes in order; then the parts in order
- */
+ *     a buffer     in double: parts of 16384 elements, with 16 lanes as above, added in order;
+ *                  then the parts in order */
 #ifndef CGP_SRC_CUDA_ROWS_CUH
 #define CGP_SRC_CUDA_ROWS_CUH
 
@@ -12,33 +13,33 @@
 
 enum {
     ROW_BLOCK = 64, /* rows in a partial sum of a parameter's gradient */
-    LANES = 16,     /* of a sum of a row, or of a part */
-    SUM_ROWS = 8,   /* of a thread block that sums rows */
+    LANES = 16,     /* that add a row or a part */
+    SUM_ROWS = 8,   /* per thread block of row_sums() */
     LOADED_TERMS = 8,
     PART = 16384,
     PART_TILE = 4096
 };
 
-/* The sum of a row, in all its lanes. */
+/* Reduce a row's lanes; every lane gets the sum. */
 __device__ static inline float sum_lanes(float sum) {
     for (int apart = LANES / 2; apart > 0; apart /= 2)
         sum += __shfl_xor_sync(0xffffffffu, sum, apart);
     return sum;
 }
 
-/* Terms of `sums` sums of each row. A row's end is LANES floats further than it need be: two rows
- * that are read at once lie in different banks. */
+/* Terms of `sums` sums per row. Rows are padded by LANES floats, so that two rows read together lie
+ * in different banks. */
 template <int sums> struct terms {
     static constexpr int columns = 1024 / sums;
     float at[sums][SUM_ROWS][columns + LANES];
 };
 
-/* The row of this thread in its sums; only threads of rows below SUM_ROWS have one. */
+/* The row that this thread helps to add; there is one only if it is below SUM_ROWS. */
 __device__ static inline int sum_row(void) {
     return (int)threadIdx.x / LANES;
 }
 
-/* The lanes of a row add up so many columns of a tile, some of which are loaded before they are
+/* Add `columns` columns of a tile in a row's lanes. Several terms are loaded before they are
  * added. */
 template <int sums>
 __device__ static inline void add_terms(float (&sum)[sums], const terms<sums> &tile, int row,
@@ -57,9 +58,9 @@ __device__ static inline void add_terms(float (&sum)[sums], const terms<sums> &t
     }
 }
 
-/* sum[] of the terms over the columns of each row of the block, in all lanes of the row. f(terms,
- * c) makes those of column c of all rows. All threads fill a tile with them, for which they wait on
- * memory together; 16 lanes for each row add them up. */
+/* sum[] = the sums over the columns of each row of the block, in all lanes of the row. f(terms, c)
+ * makes the terms of column c for all rows. All threads fill a tile with terms, so that their loads
+ * overlap; then 16 lanes per row add them. */
 template <int sums, class F>
 __device__ static inline void row_sums(float (&sum)[sums], terms<sums> &tile, int64_t width,
                                        F f) {
@@ -85,13 +86,13 @@ __device__ static inline void row_sums(float (&sum)[sums], terms<sums> &tile, in
         sum[k] = sum_lanes(sum[k]);
 }
 
-/* first [width] and second [n - width] = or += the sums [blocks, n], in order: those of a block are
- * first's, then second's. NULL is not made. */
+/* first [width] and second [n - width] = or += the sums [blocks, n], in order of blocks. A block's
+ * first `width` sums belong to `first`. A NULL result is not computed. */
 cudaError_t cgp__cuda_add_blocks(float *first, float *second, const float *sums, int64_t blocks,
                                  int64_t width, int64_t n, bool add, cudaStream_t stream);
 
-/* Sum of widened(term(i)) over the n elements of a part, for thread 0. All threads make the terms,
- * which are float; each lane adds its own. */
+/* Sum of widened(term(i)) over the n elements of a part, for thread 0. All threads compute the
+ * float terms; each lane adds its own. */
 template <class Term, class Widened>
 __device__ static inline double part_sum(int n, Term term, Widened widened) {
     __shared__ float tile[PART_TILE];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* running_stats.cuh -- running statistics of BATCH_NORM, in double until a step ends. Formulas and
- *their order are those of
- * src/backend/running_stats.c.
+/* running_stats.cuh -- running statistics of BATCH_NORM, in double until the step ends. Formulas
+ * and their order are those of src/backend/running_stats.c.
  *
- * The accumulator: rows and micro-batches collected; the mean of each channel; then of each its
- * future variance or, deferred, the sum of squared differences from the mean. */
+ * The accumulator has the numbers of rows and micro-batches collected, then the new running mean of
+ * every channel, then the variances. If deferred, it has means and sums of squared deviations of
+ * the collected rows instead. */
 #ifndef CGP_SRC_CUDA_RUNNING_STATS_CUH
 #define CGP_SRC_CUDA_RUNNING_STATS_CUH
 
@@ -39,8 +39,8 @@ __device__ static inline double batches_collected(running_stats a) {
     return a.first ? 0.0 : a.accumulator[1];
 }
 
-/* Weight of the new value. `more`: micro-batches, or steps, since `tracked` was written, with this
- * one. */
+/* Weight of the new value. `more` counts micro-batches (or steps) since `tracked` was written,
+ * including this one. */
 __device__ static inline double running_factor(running_stats a, double more) {
     return a.momentum < 0.0f ? 1.0 / ((double)*a.tracked + more) : (double)a.momentum;
 }
@@ -49,7 +49,7 @@ __device__ static inline double unbiased(double sum_squares, double rows) {
     return rows > 1.0 ? sum_squares / (rows - 1.0) : 0.0;
 }
 
-/* Collect one channel of a micro-batch; `variance` is biased. */
+/* Accumulate one channel of a micro-batch; `variance` is biased. */
 __device__ static inline void collect(running_stats a, int64_t c, float mean, float variance,
                                       double rows) {
     double *to_mean = a.accumulator + 2 + c, *to_spread = to_mean + a.channels;
@@ -63,7 +63,7 @@ __device__ static inline void collect(running_stats a, int64_t c, float mean, fl
                                  : factor * (unbiased(squares, rows) - s));
 }
 
-/* After all channels. */
+/* Count a micro-batch, after all its channels are collected. */
 __device__ static inline void count_collected(running_stats a, double rows) {
     a.accumulator[1] = batches_collected(a) + 1.0;
     a.accumulator[0] = rows_collected(a) + rows;

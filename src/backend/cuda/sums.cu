@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sums.cu -- sums of buffers, conversions, sums of squares, and the search for what is not finite.
+/* sums.cu -- sums of buffers, conversions, sums of squares, and the search for nonfinite values.
  *
- * Squares are added in double, in the order of a buffer in rows.cuh. */
+ * Squares are added in double, in the order that rows.cuh gives for a buffer. */
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/rows.cuh"
 
@@ -9,7 +9,7 @@ cudaError_t cgp__cuda_add_to(float *to, const float *from, int64_t n, cudaStream
     return map(to, from, from, n, true, stream, first_of{});
 }
 
-/* Between equal types as bits, so that a NaN stays the same. */
+/* Equal types are copied bit by bit, so that a NaN keeps its payload. */
 cudaError_t cgp__cuda_convert(cgp_dtype to_type, void *to, cgp_dtype from_type,
                               const void *from, int64_t n, cudaStream_t stream) {
     if (to_type == from_type && to_type == CGP_BF16)
@@ -27,7 +27,7 @@ cudaError_t cgp__cuda_convert(cgp_dtype to_type, void *to, cgp_dtype from_type,
 
 /* --- sum_squares --- */
 
-/* A block for each part. */
+/* One thread block per part. */
 __global__ void sum_part(double *partial, const float *x, int64_t n) {
     const int64_t begin = (int64_t)blockIdx.x * PART, left = n - begin;
     const double sum = part_sum(
@@ -36,7 +36,7 @@ __global__ void sum_part(double *partial, const float *x, int64_t n) {
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-/* One block: *sum = or += the parts, in order. */
+/* In one thread block: *to = or += the parts, in order. */
 __global__ void add_parts(double *to, const double *partial, int parts, bool first) {
     __shared__ double tile[CGP__CUDA_PARTIALS];
     for (int i = (int)threadIdx.x; i < parts; i += BLOCK)
@@ -66,7 +66,7 @@ cudaError_t cgp__cuda_sum_squares(const float *x, int64_t n, double *sum, double
 
 /* --- find_nonfinite --- */
 
-/* The least of all threads' indices, for thread 0. */
+/* Minimum of all threads' indices, for thread 0. */
 __device__ static int64_t block_min(int64_t index) {
     __shared__ int64_t least[BLOCK];
     least[threadIdx.x] = index;
@@ -79,7 +79,7 @@ __device__ static int64_t block_min(int64_t index) {
     return least[0];
 }
 
-/* Infinity and NaN have all bits of the exponent. n: there is none. */
+/* The exponent of infinity and NaN has all bits set. Result n: none found. */
 __global__ void find_in_part(int64_t *partial, const float *x, int64_t n) {
     int64_t found = n;
     FOR_EACH(i, n) {

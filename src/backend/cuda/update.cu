@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* update.cu -- one optimizer update, elementwise; param and state are overwritten. g is grad times
- *gradient_scale.
+ * gradient_scale.
  *
  * SGD:      g += weight_decay param              b = momentum b + g
  *           param -= lr (nesterov ? g + momentum b : b)        without b: param -= lr g
  * AdamW:    m = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2
  *           param = param (1 - lr weight_decay)
  *                   - lr / correction1  m / (sqrt(v) / correction2_sqrt + eps)
- * Adam:     g += weight_decay param; then as AdamW without decay
+ * Adam:     g += weight_decay param; then AdamW without decay
  * RMSprop:  g += weight_decay param              v = alpha v + (1 - alpha) g^2
- *           b = momentum b + g / (sqrt(v) + eps)                 without b: the quotient
+ *           b = momentum b + g / (sqrt(v) + eps)       without b: the quotient itself
  *           param -= lr b
  *
- * Chains and bits are those of the cpu backend. */
+ * Chains and bits are those of the cpu backend. Source: AdamW, Loshchilov and Hutter 2019,
+ * arXiv:1711.05101; Adam, Kingma and Ba 2015, arXiv:1412.6980. */
 #include "backend/cuda/map.cuh"
 
 #include <math.h>
 
-/* Constants of a whole update; differences from 1 are taken in double. */
+/* Constants of an update; 1 - beta and the like are computed in double. */
 typedef struct constants {
     float scale, lr, decay, momentum, beta1, rest1, beta2, rest2, scale2, eps;
     bool nesterov;
@@ -43,7 +44,7 @@ __device__ static inline constants constants_of(const cgp_update &u) {
     return k;
 }
 
-/* Rules: the new param of one element; `states` states are overwritten. */
+/* Rules: return the new param of one element and overwrite its `states` states. */
 
 struct sgd {
     static constexpr int states = 0;
@@ -61,7 +62,7 @@ struct sgd_momentum {
     }
 };
 
-/* Both moments, and the step along them. */
+/* Update both moments and return the step. */
 __device__ static inline float adaptive(const constants &k, float grad, float *state) {
     state[0] = k.beta1 * state[0] + k.rest1 * grad;
     state[1] = k.beta2 * state[1] + k.rest2 * (grad * grad);
@@ -82,7 +83,7 @@ struct adam {
     }
 };
 
-/* The gradient over the root of its mean square. */
+/* The gradient divided by the root of its running mean square. */
 __device__ static inline float normalised(const constants &k, float param, float grad,
                                           float *state) {
     const float g = grad + k.decay * param;
@@ -105,7 +106,7 @@ struct rmsprop_momentum {
     }
 };
 
-/* n elements from pack p on, n to a pack. */
+/* Update pack p of n elements. */
 template <class Rule, int n>
 __device__ static inline void update_pack(const cgp_update &u, const constants &k, int64_t p) {
     typedef pack<float, n> floats;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* windows.cuh -- operands and results of a convolution's GEMMs: windows of an image, weights with
- *their taps in reverse, pixels.
+/* windows.cuh -- operands of implicit-GEMM convolutions: windows of an image, flipped weights, and
+ * pixels of the result.
  *
  * A window is a row: KH segments of KW pixels, `channels` each. Windows are not copied (no im2col):
- * the place of an element is found as it is read, pixels outside the image are zeros. */
+ * the address of an element is computed as it is read. Pixels outside the image are zero. */
 #ifndef CGP_SRC_CUDA_WINDOWS_CUH
 #define CGP_SRC_CUDA_WINDOWS_CUH
 
@@ -11,7 +11,7 @@
 
 namespace gemm {
 
-/* Division by a constant of the launch, of 0 <= n < 2^31. */
+/* Division of 0 <= n < 2^31 by a constant of the launch, as a multiplication. */
 struct divisor {
     uint32_t by, factor, shift;
 
@@ -30,7 +30,7 @@ static inline divisor divisor_of(int64_t by) {
     return {(uint32_t)by, (uint32_t)factor + 1, shift};
 }
 
-/* Number n of rows x columns of images. */
+/* The position of pixel number n in images of rows x columns. */
 struct pixel {
     int image, row, column;
 };
@@ -40,20 +40,20 @@ __device__ static inline pixel pixel_of(int n, const divisor &rows, const diviso
     return {image, line - image * (int)rows.by, n - line * (int)columns.by};
 }
 
-/* Windows of an image [n, height, width, channels] under a grid of pixels, as rows. */
+/* Windows of an image [n, height, width, channels], one row for each output pixel. */
 template <class T> struct windows {
     const T *image;
     int n, height, width, channels;
     int kernel_height, kernel_width, stride_height, stride_width, top, left;
-    /* Of the grid. */
+    /* Output pixels of an image. */
     int grid_height, grid_width;
     /* Set by set_windows(). */
     int count, length;
     divisor of_height, of_width, of_segment, of_channels;
-    /* Four elements from a multiple of 4 on are of one pixel, and aligned for a quad. */
+    /* Four elements from a multiple of 4 on belong to one pixel and are aligned for a quad. */
     bool quads;
 
-    /* The address of element `at` of the window at a pixel; NULL: outside. */
+    /* Address of element `at` of the window of a pixel; NULL: outside the image. */
     __device__ const T *find(const pixel &p, int at) const {
         const int u = of_segment(at), rest = at - u * (int)of_segment.by, v = of_channels(rest);
         const int row = p.row * stride_height - top + u;
@@ -91,8 +91,8 @@ template <class T> static inline void set_windows(windows<T> *w) {
     w->quads = w->channels % 4 == 0 && is_aligned(w->image);
 }
 
-/* Rows [in]: the elements of a weight [KH, KW, in, out] that windows of dy meet, in their order:
- * segments of taps of `out`. */
+/* Flipped weights: row `in` has the elements of a weight [KH, KW, in, out] that a window of dy
+ * multiplies, in the window's order: segments of taps of `out` elements. */
 struct taps {
     /* The first tap of the first segment. */
     const float *at;
@@ -115,7 +115,7 @@ struct taps {
     }
 };
 
-/* Pixels of a grid as rows of c: elements from one image, row, pixel to the next. */
+/* Output pixels as rows of c; strides in elements between images, image rows and pixels. */
 struct pixel_rows {
     int64_t image, line, pixel;
     divisor of_height, of_width;

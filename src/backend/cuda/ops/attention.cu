@@ -1,25 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.cu -- attention, y = softmax(scale q k^T) v per head, in tiles of 64 queries by 64
- *keys, never R x S. Each head of k and v
- * serves a group of heads of q.
+/* attention.cu -- FlashAttention (Dao et al. 2022, arXiv:2205.14135) with online softmax (Milakov
+ * and Gimelshein 2018, arXiv:1805.02867): y = softmax(scale q k^T) v per head. Scores exist only in
+ * tiles of 64 queries by 64 keys, never as R x S. A head of k and v serves a group of heads of q.
  *
- *               keys                       forward, dq: a thread block has a tile of queries and walks along its keys
- *            [#\          ]                dk, dv: it has a tile of keys and walks down its queries, head by head of the group
- *    queries [####\       ]                # scores of a tile, 4 x 4 a thread
- *            [  \####\    ]                \ a tile that is masked: the last of its queries, the first of a window
+ *               keys
+ *            [#\          ]      # a tile of scores, 4 x 4 per thread
+ * queries [####\       ]      \ a masked tile: the diagonal, or the start of a window
+ *            [  \####\    ]
  *
- * Forward     s = q k^T     of each tile of keys, in order: m' = max(m, s), f = exp(scale (m - m')), p = exp(scale (s - m'))
- *             sum = sum f + rowsum(p)       y = y f + (p keep) v          at the end y / sum; saves m and log(sum)
- * Backward    p = exp(scale (s - m) - log(sum))      dp = dy v^T                   delta = rowsum(dy y)
- *             ds = scale p (keep dp - delta)
- *             dv = (p keep)^T dy            dk = ds^T q                   dq = ds k
+ *     forward, dq    a thread block has a tile of queries and loops over their keys
+ *     dk, dv         it has a tile of keys and loops over the heads of the group and their queries
  *
- * Scores are recomputed for dk and dv, and again for dq, so that each has one owner; inputs that
- * are one value have one gradient, which is written in that order. GEMMs are chains of FMAs: scores
- * over the depth, y and dq over the keys, dk and dv over the heads and their queries, ascending.
- * rowsum(p) of a tile adds four keys in order, then the 16 fours as a tree; delta 32 chains as a
- * tree. All of that is a function of the query's and the key's index alone: tiles begin at
- * multiples of 64, and one that a query sees nothing of changes nothing. */
+ * Forward, for each tile of keys in order:
+ *
+ *     s = q k^T               m' = max(m, s)              f = exp(scale (m - m'))
+ *     p = exp(scale (s - m')) sum = sum f + rowsum(p)     y = y f + (p keep) v
+ *
+ * At the end y is divided by sum; m and log(sum) are saved. Backward:
+ *
+ *     p = exp(scale (s - m) - log(sum))      dp = dy v^T      delta = rowsum(dy y)
+ *     ds = scale p (keep dp - delta)
+ *     dv = (p keep)^T dy                     dk = ds^T q      dq = ds k
+ *
+ * Scores are recomputed once for dk and dv and once for dq, so that each gradient element has one
+ * owner. If two inputs are one value, its gradient is written first as dv, then dk, then dq.
+ *
+ * GEMMs are chains of FMAs in ascending order: scores over the depth, y and dq over the keys, dk
+ * and dv over the heads and their queries. rowsum(p) of a tile adds groups of four keys in order,
+ * then the 16 sums as a tree. delta adds 32 chains as a tree. These orders depend on the indices of
+ * query and key alone: tiles start at multiples of 64, and a fully masked tile changes nothing. */
 #include "backend/cuda/ops/attention.cuh"
 
 /* --- forward --- */
@@ -54,7 +63,7 @@ __global__ void __launch_bounds__(scores::THREADS) forward_tile(attention<T> a) 
 
 /* --- backward --- */
 
-/* A warp has a row of a head. */
+/* One warp for each row of a head. */
 template <class T> __global__ static void rows_delta(attention<T> a) {
     const int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / WARP;
     const int64_t line = i / a.rows, row = i % a.rows;
@@ -69,9 +78,8 @@ template <class T> __global__ static void rows_delta(attention<T> a) {
     if (threadIdx.x % WARP == 0) a.delta[i] = sum;
 }
 
-/* s := exp(scale (s - m) - log(sum)) of the queries from `query` on, also of keys that a query does
- * not see. Apart from softmax_backward(), since fewer registers are in use before the tile of dp.
- * */
+/* s := exp(scale (s - m) - log(sum)) for queries from `query` on, including masked keys. It is
+ * separate from softmax_backward() because fewer registers are in use before dp is computed. */
 template <class T>
 __device__ static inline void probabilities(const attention<T> &a, const head<T> &h, int query,
                                             float (*s)[4]) {
@@ -132,7 +140,7 @@ __global__ void __launch_bounds__(scores::THREADS) queries_tile(attention<T> a) 
     put_rows<COLUMNS>(h, a.q.dx + h.q_at, a.q.stride, a.rows, a.q.columns, a.q.add, dq, one);
 }
 
-/* A thread owns the same element of dv and dk: where both are one gradient, dv is written first. */
+/* A thread owns the same elements of dv and dk. If both are one gradient, dv is written first. */
 template <int COLUMNS, class T>
 __global__ void __launch_bounds__(scores::THREADS) keys_tile(attention<T> a) {
     __shared__ quad shared[2 * scores::QUADS], tile[TILE_QUADS];
@@ -153,12 +161,12 @@ __global__ void __launch_bounds__(scores::THREADS) keys_tile(attention<T> a) {
             softmax_backward(a, h, query, h.first, s, dp);
             store_tile(tile, s);
             add_gemm<COLUMNS>(dv, tile, h.dy, query, h.column, shared, &half);
-            __syncthreads(); /* all have read the tile */
+            __syncthreads(); /* until all threads have read the tile */
             store_tile(tile, dp);
             add_gemm<COLUMNS>(dk, tile, h.q, query, h.column, shared, &half);
         }
         if (head_of_group + 1 == a.group) break;
-        __syncthreads(); /* all have read the head */
+        __syncthreads(); /* until all threads have read h */
         if (threadIdx.x == 0) {
             h.number++;
             h.q.at += a.q.columns;
@@ -177,8 +185,8 @@ __global__ void __launch_bounds__(scores::THREADS) keys_tile(attention<T> a) {
 
 /* --- host --- */
 
-/* A tile of `rows` rows of each of `heads` heads, and some of so many columns, to a thread block.
- * */
+/* Launch one thread block for each tile of `rows` in each of `heads` heads, and for each group of
+ * `each` columns. */
 template <class T>
 static cudaError_t launch_tiles(void (*kernel)(attention<T>), int64_t rows, int64_t heads,
                                 int columns, int each, const attention<T> &a,
@@ -202,7 +210,7 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
                                  : run_forward<WIDE>(a, stream);
 }
 
-/* dk and dv have the same columns of their heads in a thread block. */
+/* A thread block computes the same head columns of dk and dv. */
 template <int COLUMNS, class T>
 static cudaError_t run_backward(const attention<T> &a, int columns, cudaStream_t stream) {
     if (a.k.dx || a.v.dx)

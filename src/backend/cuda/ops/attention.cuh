@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.cuh -- tiles of 64 queries by 64 keys, for attention.cu and cached_attention.cu. */
+/* attention.cuh -- tiles of 64 queries by 64 keys, and online softmax, for attention.cu and
+ * cached_attention.cu. */
 #ifndef CGP_SRC_CUDA_ATTENTION_CUH
 #define CGP_SRC_CUDA_ATTENTION_CUH
 
@@ -10,23 +11,23 @@
 
 using namespace gemm;
 
-/* Threads of a row are neighbours in a warp. More unrolled, dk and dv would not lie in registers.
- * */
+/* The threads of a row are neighbours in a warp. With more unrolling dk and dv would spill
+ * registers. */
 typedef shape<64, 64, 16, 4, 4, 0, 16, 4> scores;
 static_assert((int)scores::ACROSS == (int)LANES, "sums and maxima of a row are those of lanes");
 
 enum {
     TILE = 64,
-    /* Quads from row to row of a tile in shared memory, with padding; of a tile. */
+    /* Row stride of a tile in shared memory, with padding, and its size; in quads. */
     TILE_STRIDE = TILE / 4 + 1,
     TILE_QUADS = TILE * TILE_STRIDE,
-    /* Elements of q, k and v at a time, of more or less deep heads. */
+    /* Columns per thread block, for narrow and wide heads. */
     NARROW = 64,
     WIDE = 128,
     WARP = 32
 };
 
-/* A matrix whose panels are never read as a whole, which would take registers, too. */
+/* A matrix always read with bounds checks: the interior path would need more registers. */
 template <class T> struct by_quads : matrix<T> {};
 
 /* --- operands --- */
@@ -34,27 +35,27 @@ template <class T> struct by_quads : matrix<T> {};
 /* q, k or v: `at` is row 0 of the first head of the first sample. */
 template <class T> struct operand {
     const T *at;
-    /* NULL: the gradient is not wanted. */
+    /* NULL: no gradient is needed. */
     T *dx;
-    /* Elements from row to row; columns of a head. */
+    /* Elements between rows; columns of a head. */
     int64_t stride;
     int columns;
-    /* Every fourth element of a row is aligned for four. */
+    /* Elements 0, 4, 8 ... of every row are aligned for load_four(). */
     bool quads;
-    /* dx is added to. */
+    /* Add to dx. */
     bool add;
 };
 
-/* A launch. */
+/* Arguments of a launch. */
 template <class T> struct attention {
     operand<T> q, k, v;
-    /* Rows of v's columns, `y_stride` apart. */
+    /* Rows of as many columns as v, `y_stride` elements apart. */
     T *y;
     const T *dy;
     int64_t y_stride;
     bool dy_quads;
     float *max, *log_sum, *delta;
-    /* `group` heads of q to one of k. window: 0: none. */
+    /* `group` heads of q share one of k. window 0: none. */
     int heads, group, rows, keys, window;
     bool causal;
     int64_t n;
@@ -62,11 +63,11 @@ template <class T> struct attention {
     dropout_rule dropout;
 };
 
-/* One head of queries of one sample, and a thread block's tile and columns of it; in shared memory,
- * where it takes no registers. */
+/* One head of one sample, and a thread block's tile and columns of it. It is in shared memory to
+ * save registers. */
 template <class T> struct head {
     int number, first, column;
-    /* Offsets of row 0 in elements: in q, k, v and y; `saved`: in max, log_sum and delta. */
+    /* Offsets of row 0 in elements, in q, k, v and y; `saved`: in max, log_sum and delta. */
     int64_t q_at, k_at, v_at, y_at, saved;
     matrix<T> q, k, v, dy;
     dropout_mask mask;
@@ -77,7 +78,7 @@ __device__ static inline matrix<T> rows_of(const operand<T> &x, int64_t first, i
     return {x.at + first, x.stride, rows, x.columns, x.quads};
 }
 
-/* For one thread: head `number` of a sample. */
+/* Set head `number` of a sample; called by one thread. */
 template <class T>
 __device__ static inline void set_head(head<T> *h, const attention<T> &a, int64_t sample,
                                        int number) {
@@ -94,9 +95,9 @@ __device__ static inline void set_head(head<T> *h, const attention<T> &a, int64_
     h->dy = {a.dy + h->y_at, a.y_stride, a.rows, a.v.columns, a.dy_quads};
 }
 
-/* Of a thread block, of those that have a tile of `length` rows of each of `heads` heads.
- * `reversed`: the last tiles first, where they are the longest; `step`: heads of q from one to the
- * next. */
+/* Set a thread block's head and tile, in a grid with one tile of `length` rows for each of `heads`
+ * heads. `reversed`: last tiles first, if they are the longest. `step`: distance between heads of
+ * q. */
 template <class T>
 __device__ static inline void find_head(head<T> *h, const attention<T> &a, int length, int step,
                                         int columns, bool reversed) {
@@ -112,7 +113,8 @@ __device__ static inline void find_head(head<T> *h, const attention<T> &a, int l
     __syncthreads();
 }
 
-/* Keys begin .. end - 1, in whole tiles, that a query of the tile from `query` on sees. */
+/* Range begin .. end - 1 of keys, from a tile's start, that the queries of the tile at `query` can
+ * see. */
 template <class T> __device__ static inline int begin_key(const attention<T> &a, int query) {
     return a.window > 0 && query >= a.window ? (query - a.window + 1) / TILE * TILE : 0;
 }
@@ -121,7 +123,7 @@ template <class T> __device__ static inline int end_key(const attention<T> &a, i
     return a.causal ? query + 1 : a.keys;
 }
 
-/* Queries likewise that see a key of the tile from `key` on. */
+/* Likewise, range of queries that can see keys of the tile at `key`. */
 template <class T> __device__ static inline int begin_query(const attention<T> &a, int key) {
     return a.causal ? key : 0;
 }
@@ -131,8 +133,7 @@ template <class T> __device__ static inline int end_query(const attention<T> &a,
     return a.window > 0 && end < a.rows ? (int)end : a.rows;
 }
 
-/* Keys that a query sees of those from `key` on, of at most 4: the first of them, and behind the
- * last of them. */
+/* Of at most 4 keys from `key` on, a query sees those from begin to end - 1. */
 struct seen {
     int begin, end;
 };
@@ -145,7 +146,7 @@ __device__ static inline seen seen_from(const attention<T> &a, int query, int ke
 
 /* --- tiles --- */
 
-/* s = x y^T for queries and keys of a tile. */
+/* s = x y^T for a tile of queries and keys. */
 template <class T>
 __device__ static inline void multiply_rows(float (*s)[4], const matrix<T> &x,
                                             const matrix<T> &y, int query, int key,
@@ -154,7 +155,7 @@ __device__ static inline void multiply_rows(float (*s)[4], const matrix<T> &x,
                       x.columns, shared, half);
 }
 
-/* To shared memory, as [query][key]. */
+/* Store scores to shared memory as [query][key]. */
 __device__ static inline void store_tile(quad *tile, const float (*s)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; i++)
@@ -162,7 +163,7 @@ __device__ static inline void store_tile(quad *tile, const float (*s)[4]) {
             {s[i][0], s[i][1], s[i][2], s[i][3]}};
 }
 
-/* As [key][query]. */
+/* Store scores to shared memory as [key][query]. */
 __device__ static inline void store_transposed(quad *tile, const float (*s)[4]) {
 #pragma unroll
     for (int j = 0; j < 4; j++)
@@ -170,8 +171,8 @@ __device__ static inline void store_transposed(quad *tile, const float (*s)[4]) 
             {s[0][j], s[1][j], s[2][j], s[3][j]}};
 }
 
-/* sums += tile^T x, of rows `first` .. first + 63 of x and COLUMNS of its columns. The tile was
- * written by this thread block since its last barrier. */
+/* sums += tile^T x, for rows `first` .. first + 63 and COLUMNS columns of x. The thread block has
+ * written the tile since its last barrier. */
 template <int COLUMNS, class T>
 __device__ static inline void add_gemm(float (*sums)[COLUMNS / 16], const quad *tile,
                                        const matrix<T> &x, int first, int column, quad *shared,
@@ -202,7 +203,7 @@ template <int COLUMNS> __device__ static inline void clear(float (*sums)[COLUMNS
             sums[i][j] = 0.0f;
 }
 
-/* Rows `stride` apart from row 0 on = or += sums / divisors. */
+/* to = or += sums / divisors, for rows `stride` elements apart. */
 template <int COLUMNS, class T>
 __device__ static inline void put_rows(const head<T> &h, T *to, int64_t stride, int rows,
                                        int columns, bool add, const float (*sums)[COLUMNS / 16],
@@ -219,7 +220,7 @@ __device__ static inline void put_rows(const head<T> &h, T *to, int64_t stride, 
     }
 }
 
-/* Factors of the four keys of a query. */
+/* Dropout factors of four keys of a query. */
 template <class T>
 __device__ static inline quad keep_of(const attention<T> &a, const head<T> &h, int query,
                                       int key) {
@@ -233,21 +234,21 @@ __device__ static inline quad keep_of(const attention<T> &a, const head<T> &h, i
 
 /* --- forward --- */
 
-/* Over the 16 threads of a row of scores. */
+/* Maximum over the 16 threads of a row of scores. */
 __device__ static inline float row_max(float x) {
     for (int lanes = LANES / 2; lanes > 0; lanes /= 2)
         x = larger(__shfl_xor_sync(0xffffffffu, x, lanes), x);
     return x;
 }
 
-/* s := p of a row of a tile; returns the factor of what came before. */
+/* s := p for a row of a tile; return the factor that rescales earlier tiles. */
 __device__ static inline float softmax_row(float *s, seen visible, float scale, float *max,
                                            float *sum) {
     float most = -INFINITY;
     for (int j = 0; j < 4; j++)
         most = larger(j >= visible.begin && j < visible.end ? s[j] : -INFINITY, most);
     most = larger(row_max(most), *max);
-    /* -inf: no key yet, of a window */
+    /* -inf: no key seen yet, with a window */
     const float factor = most == -INFINITY ? 1.0f : exp_or_zero(scale * (*max - most));
     float part = 0.0f;
     for (int j = 0; j < 4; j++) {
@@ -260,7 +261,7 @@ __device__ static inline float softmax_row(float *s, seen visible, float scale, 
     return factor;
 }
 
-/* s := p keep of the keys from `key` on; y is rescaled. */
+/* s := p keep for keys from `key` on; rescale y. */
 template <int COLUMNS, class T>
 __device__ static inline void softmax_tile(const attention<T> &a, const head<T> &h, int key,
                                            float (*s)[4], float (*y)[COLUMNS / 16], float *max,
@@ -283,7 +284,8 @@ __device__ static inline void softmax_tile(const attention<T> &a, const head<T> 
 
 /* --- host --- */
 
-/* `part`: 0, 1, 2 of q, k, v. Fused, columns of the others lie in front of it. */
+/* `part`: 0 for q, 1 for k, 2 for v. If fused, one input has the columns of q, k and v in this
+ * order. */
 template <class T>
 static operand<T> operand_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int part,
                              int64_t stride, int64_t columns) {

@@ -1,48 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* channel_norm.cu -- BATCH_NORM and INSTANCE_NORM: each channel to mean 0 and variance 1, over all
- *rows of a set. GROUP_NORM: several
- * channels together, one `part` of them.
+/* channel_norm.cu -- BATCH_NORM, INSTANCE_NORM and GROUP_NORM. The first two normalise each channel
+ * to mean 0 and variance 1 over all rows of a set; GROUP_NORM does so for several channels
+ * together, called a `part`.
  *
- *     sets: one of all samples' rows (BATCH_NORM), or one for each sample (the others)
- *     y = (x - mean) rstd weight + bias        rstd = 1 / sqrt(variance + eps)        h = (x - mean) rstd
- *     dweight = sum dy h        dbias = sum dy        dx = weight rstd (dy - dbias / rows - h dweight / rows)
- *     of a part, k elements:    g = dy weight         dx = rstd (g - sum g / k - h sum (g h) / k)
+ *     sets: all samples' rows are one (BATCH_NORM), or each sample's (the others)
+ *     y = (x - mean) rstd weight + bias
+ *     rstd = 1 / sqrt(variance + eps)        h = (x - mean) rstd
+ *     dweight = sum dy h                     dbias = sum dy
+ *     dx = weight rstd (dy - dbias / rows - h dweight / rows)
+ *     in a part of k elements:    g = dy weight    dx = rstd (g - sum g / k - h sum (g h) / k)
  *
- * Sums have the order of `cpu` (ops/channel_norm.c draws the layout): several rows make one wide
- * row, its columns are summed alone; blocks of 32 wide rows in float, blocks of a group in order
- * and in double, then groups, and the copies of a channel, in order. So a set's bits depend on the
- * set alone. The kernels:
+ * Sums have the order of `cpu` (ops/channel_norm.c draws the layout). Several rows make one wide
+ * row, whose columns are summed separately. Blocks of 32 wide rows are summed in float. Then blocks
+ * of a group, groups, and copies of a channel are merged in order, in double (Chan, Golub, LeVeque
+ * 1979). A set's bits depend on the set alone.
  *
- *     sum_groups      the two sums of each column of each group: a thread has a block of rows, a warp merges them
- *     make_factors    the sums of each channel; all that follows from them. Of GROUP_NORM only the former, then:
- *     part_factors    the sums of each part; all that follows from them, but
- *     part_weights    dweight and dbias, over the sets in order
- *     apply           y or dx, which may be dy */
+ * The kernels:
+ *
+ *     sum_groups      both sums of each column and group: a thread sums a block, a warp merges
+ *     make_factors    the sums of each channel and, except for GROUP_NORM, its factors
+ *     part_factors    GROUP_NORM: the sums and factors of each part
+ *     part_weights    GROUP_NORM: dweight and dbias, over the sets in order
+ *     apply           y, or dx, which may share dy's memory */
 #include <float.h>
 
 #include "backend/cuda/running_stats.cuh"
 
-constexpr int WIDE = 256;      /* elements of a wide row made of several rows, at most */
-constexpr int CHUNK = 512;     /* of a wide row that count for the size of a group */
-constexpr int GROUP = 131072;  /* elements of a group, about */
-constexpr int WARP = 32;       /* columns, or channels, of a thread block with sums */
-constexpr int BLOCK_ROWS = 32; /* wide rows with sums in float */
-constexpr int ROW_BLOCKS = 16; /* of a thread block, at a time */
-constexpr int TILE = 32;       /* sums that a thread block merges at a time */
-constexpr int LOADERS = 8;     /* threads of a channel that load them */
+constexpr int WIDE = 256;      /* most elements of a wide row of several rows */
+constexpr int CHUNK = 512;     /* most elements of a wide row that count for a group's size */
+constexpr int GROUP = 131072;  /* approximate elements of a group */
+constexpr int WARP = 32;       /* columns or channels of a thread block */
+constexpr int BLOCK_ROWS = 32; /* wide rows summed in float */
+constexpr int ROW_BLOCKS = 16; /* blocks of rows that a thread block sums together */
+constexpr int TILE = 32;       /* sums that a thread block loads together */
+constexpr int LOADERS = 8;     /* threads per channel that load them */
 constexpr int APPLY_ROWS = 8;  /* wide rows of a thread */
 
 enum { SCALE, SHIFT, SLOPE, FACTORS };
 
 /* Sizes that follow from a spec. */
 struct layout {
-    /* rows: of a set. */
+    /* rows: rows of a set. */
     int64_t sets, rows;
-    /* Wide rows of a set, of a group; groups of a set. */
+    /* Wide rows of a set and of a group; groups of a set. */
     int64_t wide, group, groups;
-    /* rest: elements behind the wide rows. */
+    /* rest: elements after the last wide row. */
     int channels, copies, width, rest;
-    /* Means of a set; channels of each. */
+    /* Means of a set; channels that share a mean. */
     int parts, each;
 };
 
@@ -50,7 +54,7 @@ static layout layout_of(const cgp_kernel_spec *spec) {
     const bool batch = spec->op == CGP_OP_BATCH_NORM;
     const int64_t channels = spec->attributes.out;
     const int64_t rows = spec->attributes.rows * (batch ? spec->n : 1);
-    /* The most copies that make a multiple of 16 elements; or else one. */
+    /* As many copies as make the width a multiple of 16; otherwise one. */
     int64_t min = 16;
     while (min > 1 && min / 2 * channels % 16 == 0)
         min /= 2;
@@ -71,14 +75,14 @@ static layout layout_of(const cgp_kernel_spec *spec) {
             (int)(spec->op == CGP_OP_GROUP_NORM ? channels / spec->attributes.groups : 1)};
 }
 
-/* A run: its sizes, operands and workspace. */
+/* Sizes, operands and workspace of a run. */
 struct channel_norm {
     layout l;
     double *sums;   /* [sets, groups, 2, width] */
     float *factors; /* [sets, FACTORS, channels] */
     const float *weight, *bias;
     float *mean, *rstd;     /* [sets, parts] */
-    float *dweight, *dbias; /* NULL: not wanted */
+    float *dweight, *dbias; /* NULL: not computed */
     float eps;
     bool first, grouped;
     running_stats stats;
@@ -119,15 +123,15 @@ __device__ static inline int64_t group_rows(const layout &l, int64_t group) {
     return l.group < left ? l.group : left;
 }
 
-/* A block of wide rows of one column: those of its group before it, its first element, and how many
- * it has. */
+/* A block of wide rows in one column: the number of its group's rows before it, its first element,
+ * and its number of rows. */
 struct column_block {
     int64_t before, at;
     int rows;
 };
 
-/* Block number `block` of a group, or none. Behind its full rows the last group has one that is not
- * full. */
+/* Block number `block` of a group, or one of no rows. In the last group the elements after the wide
+ * rows are one more block. */
 __device__ static inline column_block block_of(const layout &l, int64_t set, int64_t group,
                                                int64_t block, int column) {
     const int64_t all = group_rows(l, group), begin = block * BLOCK_ROWS;
@@ -140,18 +144,18 @@ __device__ static inline column_block block_of(const layout &l, int64_t set, int
                               : (int)(last && column < l.rest)};
 }
 
-/* Blocks of a group, with one that is not full. */
+/* Blocks of a group, including one for the incomplete wide row. */
 __device__ static inline int64_t blocks_of(const layout &l, int64_t group) {
     return (group_rows(l, group) + BLOCK_ROWS - 1) / BLOCK_ROWS + 1;
 }
 
-/* Sums of a channel: of dy and dy (x - mean); or mean, and sum of squared differences. */
+/* Backward: sums of dy and of dy (x - mean). Forward: mean, and sum of squared deviations. */
 struct sums {
     double first, second;
 };
 
-/* Mean m of a block, the sums s of differences from it and q of their squares; then the exact mean
- * m + s / n and sum of squared differences q - s^2 / n. */
+/* Mean and sum of squared deviations of a block. From a rounded mean m, the sums s of differences
+ * and q of their squares, the corrected results are m + s / n and q - s^2 / n. */
 template <class T>
 __device__ static inline sums moments(const T *x, column_block b, int width) {
     float value[BLOCK_ROWS], sum = 0.0f, s = 0.0f, q = 0.0f;
@@ -188,8 +192,7 @@ __device__ static inline sums products(const T *x, const T *dy, float mean, colu
     return {(double)s, (double)p};
 }
 
-/* Those of `rows` rows, behind those of `before`; fraction = rows / (before + rows) (Chan, Golub,
- * LeVeque 1979). */
+/* Merge the sums of more rows into those of `before` rows; fraction = rows / (before + rows). */
 template <bool BACKWARD>
 __device__ static inline void merge(sums *to, sums more, double before, double fraction) {
     if (before == 0.0) {
@@ -237,13 +240,13 @@ static __global__ void __launch_bounds__(WARP *ROW_BLOCKS)
 
 /* --- factors --- */
 
-/* NaN where the variance, or a sum of squares in it, overflows f32: 1 / infinity would hide it. */
+/* NaN if the variance, or a sum of squares in it, overflows f32: 1 / infinity would hide that. */
 __device__ static inline double reciprocal_deviation(const channel_norm &w, double variance) {
     if (!(variance <= FLT_MAX)) return NAN;
     return 1.0 / sqrt(variance + (double)w.eps);
 }
 
-/* Of the forward of a channel. The shift compensates the rounding of the mean to float. */
+/* Set a channel's forward factors. The shift compensates for the rounding of the mean to float. */
 __device__ static inline void set_factors(const channel_norm &w, int64_t set, int c,
                                           double mean, double variance) {
     const double scale =
@@ -276,8 +279,8 @@ __device__ static inline void end_backward(const channel_norm &w, int64_t set, i
     if (w.dbias) put(w.dbias, c, !w.first, (float)of.first);
 }
 
-/* The sums of a channel take the place of those of its first copy in the first group, which none
- * but this thread's read. */
+/* A channel's sums overwrite those of its first copy in the first group, which only this thread has
+ * read. */
 __device__ static inline double *kept_sums(const channel_norm &w, int64_t set, int c) {
     return w.sums + set * w.l.groups * 2 * w.l.width + c;
 }
@@ -288,7 +291,7 @@ __device__ static inline void keep_sums(const channel_norm &w, int64_t set, int 
     to[w.l.width] = of.second;
 }
 
-/* Sums of a channel: entry e is a copy of a group, behind all copies of the groups before. */
+/* Entry e of a channel's sums is one copy in one group, after all copies of earlier groups. */
 struct entry {
     int64_t at;
     double before, rows;
@@ -338,8 +341,8 @@ template <bool BACKWARD> static __global__ void make_factors(channel_norm w) {
 
 /* --- factors of parts: GROUP_NORM --- */
 
-/* A thread for each part of each set. The moments of its channels, of as many rows each, are merged
- * in order. */
+/* One thread per part of a set. It merges the moments of its channels, which have equal numbers of
+ * rows, in order. */
 static __global__ void part_factors(channel_norm w) {
     const layout &l = w.l;
     FOR_EACH(index, l.sets * l.parts) {
@@ -395,9 +398,9 @@ static __global__ void part_weights(channel_norm w) {
     }
 }
 
-/* --- outside training --- */
+/* --- evaluation --- */
 
-/* By the running statistics. */
+/* Set the factors from the running statistics. */
 static __global__ void fixed_factors(channel_norm w) {
     const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (c < w.l.channels)

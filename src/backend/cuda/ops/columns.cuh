@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* columns.cuh -- columns of a matrix, copied or added to others. */
+/* columns.cuh -- copy or add columns of a matrix to those of another. */
 #ifndef CGP_SRC_CUDA_COLUMNS_CUH
 #define CGP_SRC_CUDA_COLUMNS_CUH
 
@@ -7,12 +7,12 @@
 
 enum { COLUMNS = 32, ROWS = BLOCK / COLUMNS, REPEAT = 4 };
 
-/* The loop of a thread over the columns of a row. */
+/* Grid-stride loop over the columns of a row. */
 #define FOR_COLUMN(c, width)                                                                   \
     for (int64_t c = (int64_t)blockIdx.y * COLUMNS + threadIdx.x; c < (width);                 \
          c += (int64_t)gridDim.y * COLUMNS)
 
-/* Columns of rows that lie `to_stride` and `from_stride` elements apart. */
+/* Copy or add columns; rows are `to_stride` and `from_stride` elements apart. */
 template <class T>
 static __global__ void copy_columns(T *to, int64_t to_stride, const T *from,
                                     int64_t from_stride, int64_t rows, int64_t width,
@@ -22,7 +22,7 @@ static __global__ void copy_columns(T *to, int64_t to_stride, const T *from,
     FOR_COLUMN(c, width) put(to, row * to_stride + c, add, load(from, row * from_stride + c));
 }
 
-/* Blocks of COLUMNS x ROWS threads. */
+/* Grid for thread blocks of COLUMNS x ROWS. */
 static inline dim3 column_blocks(int64_t rows, int64_t width) {
     const int64_t across = ceil_div(width, COLUMNS * REPEAT);
     return dim3((unsigned)ceil_div(rows, ROWS), (unsigned)(across < 65535 ? across : 65535));

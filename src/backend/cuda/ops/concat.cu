@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* concat.cu -- inputs are columns of y. A launch for each; gradients go from the last input to the
- * first: two may be one value. */
+/* concat.cu -- concatenate inputs as columns of y, one launch for each. Gradients go from the last
+ * input to the first, since two inputs may be one value. */
 #include "backend/cuda/ops/columns.cuh"
 
 template <class T>

@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv2d.cu -- convolutions as implicit GEMMs of windows and weights, W [KH, KW, in, out].
+/* conv2d.cu -- convolutions as implicit GEMMs of windows and weights W [KH, KW, in, out].
  *
  *     y [pixels, out]         = windows of x [pixels, KH KW in]    W [KH KW in, out]
  *     dx [pixels, in]         = windows of dy [pixels, KH KW out]  W flipped [KH KW out, in]
  *     dW [KH KW in, out]      = (windows of x)^T                   dy [pixels, out]
  *
- * dx with a stride of s is s x s GEMMs, one for each class of pixels (i mod s, j mod s): the pixels
- * of a class have the same taps of the kernel, and dy without gaps, so no GEMM multiplies zeros
- * that the stride would put there. A pointwise convolution (1 x 1, stride 1) is LINEAR.
+ * With a stride of s, dx is s x s GEMMs, one for each class (i mod s, j mod s) of pixels. Pixels of
+ * a class use the same taps of the kernel, and dy has no gaps for them, so no GEMM multiplies zeros
+ * that the stride inserts. A pointwise convolution (1 x 1, stride 1) is LINEAR.
  *
- * CONV_TRANSPOSE2D is the convolution from y to x, run backwards: y is its dx of x, plus the bias,
- * dx is its y of dy, and dW its dW with x and dy exchanged.
+ * CONV_TRANSPOSE2D is the convolution from y to x, run backwards. Its y is that convolution's dx
+ * for x, plus the bias, and its dx is that convolution's y for dy. Its dW is the same with x and dy
+ * exchanged.
  *
- * Blocks of k are those of the cpu backend: whole segments of windows, or equal parts of one, at
- * most 512; for dW, whole rows of pixels, or equal parts of one. */
+ * Blocks of k are those of the cpu backend, at most 512 deep. They are whole segments of windows,
+ * or equal parts of one; for dW, whole rows of pixels, or equal parts of one. */
 #include "backend/cuda/gemm_lt.h"
 #include "backend/cuda/windows.cuh"
 
 using namespace gemm;
 
-/* Depth of a block of k; of an output row's parts where they are k. */
+/* Most elements of a block of k; most pixels of a part of an output row. */
 enum { DEPTH = 512, RUN = 256 };
 
 /* --- LINEAR --- */
@@ -45,7 +46,7 @@ static cudaError_t run_pointwise(const cgp_kernel_spec *spec, const cgp_kernel_a
 
 /* --- blocks of k --- */
 
-/* Windows are k. */
+/* k ranges over the elements of a window. */
 template <class T> static cuts cuts_of_windows(const windows<T> &w) {
     const int64_t segment = segment_of(w), height = w.kernel_height;
     const int64_t fit = DEPTH / segment;
@@ -54,7 +55,7 @@ template <class T> static cuts cuts_of_windows(const windows<T> &w) {
                    ceil_div(height, ceil_div(height, fit)) * segment);
 }
 
-/* Pixels are k. */
+/* k ranges over the pixels. */
 static cuts cuts_of_pixels(const cgp_kernel_spec *spec) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t pixels = spec->n * g->rows, parts = ceil_div(g->out_width, RUN);
@@ -65,7 +66,7 @@ static cuts cuts_of_pixels(const cgp_kernel_spec *spec) {
 
 /* --- forward and the weight's gradient --- */
 
-/* Pixels, and elements of a window. */
+/* Check pixels, and elements of a window. */
 static bool all_fit(const cgp_kernel_spec *spec) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t taps = (int64_t)g->kernel_height * g->kernel_width;
@@ -102,7 +103,7 @@ template <class T> struct convolution {
     void *workspace;
 };
 
-/* x [H, W, in] to [OH, OW, out]. */
+/* Convolve x [H, W, in] to [OH, OW, out]. */
 template <class T>
 static cudaError_t convolve(const cgp_kernel_spec *spec, const convolution<T> &conv,
                             cudaStream_t stream) {
@@ -165,15 +166,15 @@ static cudaError_t backward_weight(const cgp_kernel_spec *spec, const cgp_kernel
 
 /* One side of the GEMM for pixels first + stride i of dx. */
 struct side {
-    /* Of the class. */
+    /* First pixel of the class, and their number. */
     int64_t first, pixels;
-    /* Their last tap, in the order of dy, and the number of taps. */
+    /* The last tap that pixels of the class use, and the number of taps. */
     int64_t tap, taps;
     int64_t padding;
 };
 
-/* Pixel i = c + s j is tap u of output (i + padding - u) / s, where that is whole: u = u0 + s t. As
- * t falls the outputs rise, from j + (c + padding - u0) / s - (taps - 1) on. */
+/* Pixel i = c + s j is tap u of output (i + padding - u) / s if that is an integer, so u = u0 + s
+ * t. As t falls, the outputs rise from j + (c + padding - u0) / s - (taps - 1). */
 static side side_of(int64_t c, int64_t stride, int64_t size, int64_t kernel, int64_t padding) {
     const int64_t first_tap = ((c + padding) % stride + stride) % stride;
     side s = {};
@@ -238,7 +239,7 @@ static output<pixel_rows, T> pixels_of_dx(const cgp_kernel_spec *spec, const sid
             NULL};
 }
 
-/* Pixels outside all windows. */
+/* Fill pixels that no window covers with the bias, or 0. */
 template <class T> __global__ static void fill_pixels(output<pixel_rows, T> dx) {
     FOR_EACH(i, (int64_t)dx.m * dx.n) {
         const int channel = (int)(i % dx.n);
@@ -271,7 +272,7 @@ static side side_across(const cgp_op_attributes *g, int64_t c) {
     return side_of(c, g->stride_width, g->width, g->kernel_width, g->left);
 }
 
-/* x [OH, OW, out] to [H, W, in]. */
+/* Convolve x [OH, OW, out] back to [H, W, in]. */
 template <class T>
 static cudaError_t convolve_transposed(const cgp_kernel_spec *spec, const convolution<T> &conv,
                                        cudaStream_t stream) {
@@ -305,7 +306,7 @@ static int64_t weight_workspace(const cgp_kernel_spec *spec) {
     return bytes > sums ? bytes : sums;
 }
 
-/* The largest of the classes. */
+/* The maximum over the classes. */
 static int64_t input_workspace(const cgp_kernel_spec *spec) {
     const cgp_op_attributes *g = &spec->attributes;
     int64_t most = 0;
@@ -336,7 +337,7 @@ const cgp__cuda_op cgp__cuda_conv2d = {
 
 /* --- CONV_TRANSPOSE2D --- */
 
-/* The CONV2D, in a direction. */
+/* The CONV2D of a CONV_TRANSPOSE2D, in a direction. */
 static cgp_kernel_spec conv2d_of(const cgp_kernel_spec *spec, cgp_op_direction direction) {
     const cgp_op_attributes *g = &spec->attributes;
     cgp_kernel_spec conv = *spec;

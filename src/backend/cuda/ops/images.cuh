@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* images.cuh -- images [n, H, W, C], and windows over them.
  *
- * A block has a part of one row of an image: the divisions by which a thread finds its element are
- * few, of 32 bits, or of the whole block. */
+ * A thread block has part of one image row. Index divisions are thus few, and 32-bit or the same
+ * for the whole block. */
 #ifndef CGP_SRC_CUDA_IMAGES_CUH
 #define CGP_SRC_CUDA_IMAGES_CUH
 
 #include "backend/cuda/cuda.cuh"
 
-/* From begin to end - 1. */
+/* Range from begin to end - 1. */
 struct span {
     int begin, end;
 };
@@ -17,7 +17,7 @@ __device__ static inline int length(span s) {
     return s.end - s.begin;
 }
 
-/* One direction of windows over an image. */
+/* Windows over an image in one dimension. */
 struct side {
     int stride, front, kernel, pixels, windows;
 };
@@ -34,7 +34,7 @@ static inline window_grid window_grid_of(const cgp_kernel_spec *spec) {
             (int)g->in};
 }
 
-/* Pixels of window i within the image. */
+/* Pixels of window i that lie in the image. */
 __device__ static inline span pixels_of(side s, int i) {
     const int begin = i * s.stride - s.front, end = begin + s.kernel;
     return {begin > 0 ? begin : 0, end < s.pixels ? end : s.pixels};
@@ -47,7 +47,7 @@ __device__ static inline span windows_of(side s, int p) {
     return {first < 0 ? 0 : first / s.stride, end < s.windows ? end : s.windows};
 }
 
-/* Sum over columns of (sum over rows) from element `at` of an image on, whose rows have `width`
+/* Sum over columns of (sum over rows), from element `at` of an image. Its rows have `width`
  * elements. */
 template <class T>
 __device__ static inline float window_sum(const T *from, int64_t at, int width, int channels,
@@ -64,19 +64,19 @@ __device__ static inline float window_sum(const T *from, int64_t at, int width, 
 
 /* --- a launch over the rows of images --- */
 
-/* Blocks over the elements of n images of `height` rows. */
+/* Grid for n images of `height` rows of `elements`. */
 static inline dim3 row_blocks(int64_t n, int height, int64_t elements) {
     const int64_t parts = ceil_div(elements, BLOCK);
     return dim3((unsigned)(n * height), (unsigned)(parts < 65535 ? parts : 65535));
 }
 
-/* Threads of such a block: whole warps. */
+/* Block for that grid: whole warps. */
 static inline dim3 row_threads(int64_t elements) {
     const int64_t whole = ceil_div(elements, 32) * 32;
     return dim3((unsigned)(whole < BLOCK ? whole : (int64_t)BLOCK));
 }
 
-/* Over the windows of n images, and over their pixels. */
+/* Launches over the windows of n images, and over their pixels. */
 static inline dim3 window_blocks(int64_t n, window_grid g) {
     return row_blocks(n, g.down.windows, (int64_t)g.across.windows * g.channels);
 }
@@ -93,12 +93,12 @@ static inline dim3 pixel_threads(window_grid g) {
     return row_threads((int64_t)g.across.pixels * g.channels);
 }
 
-/* The loop of a thread over the elements of the block's row. */
+/* Grid-stride loop over the elements of the block's row. */
 #define FOR_ROW(e, elements)                                                                   \
     for (int e = (int)(blockIdx.y * blockDim.x + threadIdx.x); e < (elements);                 \
          e += (int)(gridDim.y * blockDim.x))
 
-/* First element of row `row` of an image of a sample, of `width` elements. */
+/* Offset of row `row` of a sample's image; rows have `width` elements. */
 __device__ static inline int64_t row_at(int64_t sample, int height, int row, int width) {
     return (sample * height + row) * width;
 }

@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layer_norm.cu -- y = (x - mean) rstd weight + bias, rows of C.
+/* layer_norm.cu -- LAYER_NORM and RMS_NORM: y = (x - mean) rstd weight + bias, for rows of C
+ * elements.
  *
  *     mean = sum x / C     rstd = 1 / sqrt(sum (x - mean)^2 / C + eps)     h = (x - mean) rstd
  *     g = dy weight        dx = rstd (g - sum g / C - h sum (g h) / C)
  *     dweight = sum over rows of dy h        dbias = sum over rows of dy
  *
- * RMS_NORM is not `centred`: mean, bias and the sum of g are left out. rstd is NaN where the sum of
+ * RMS_NORM is not `centred`: it omits mean, bias and the sum of g. rstd is NaN if the sum of
  * squares overflows.
  *
- * Forward saves mean and rstd, backward reads them and x. dx may be dy: dweight and dbias are made
- * first, and a block reads all of its rows of dy before it writes dx. Chains and bits are those of
- * the cpu backend. */
+ * Forward saves mean and rstd; backward reads them and x. dx may share dy's memory: dweight and
+ * dbias are computed first, and a thread block reads all of its rows of dy before it writes dx.
+ * Chains and bits are those of the cpu backend. */
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/rows.cuh"
 
 enum { COLUMN_BLOCK = 128, LOADED = 16 };
 static_assert((int)COLUMN_BLOCK >= (int)ROW_BLOCK, "a thread for each row of a block");
 
-/* Operands from the first row of the thread block on; mean and bias are NULL in RMS_NORM. */
+/* Operands; block_of() moves them to the thread block's first row. mean and bias are NULL in
+ * RMS_NORM. */
 template <class T> struct operands {
     int64_t rows, width;
     float eps;
@@ -40,7 +42,7 @@ template <class T> __device__ static inline operands<T> block_of(operands<T> a) 
     return a;
 }
 
-/* Column c of all rows, before any is written: the loads need not wait for each other. */
+/* Load column c of all rows before any is written, so that the loads overlap. */
 template <class T>
 __device__ static inline void load_rows(float (&to)[SUM_ROWS], const T *from,
                                         const operands<T> &a, int64_t c) {
@@ -48,7 +50,7 @@ __device__ static inline void load_rows(float (&to)[SUM_ROWS], const T *from,
         to[r] = r < a.rows ? load(from, r * a.width + c) : 0.0f;
 }
 
-/* From the sum of squares of a row. One that overflows gives NaN: 1 / infinity would hide it. */
+/* rstd from a row's sum of squares. NaN if that overflows: 1 / infinity would hide it. */
 __device__ static inline float reciprocal_deviation(float squares, float width, float eps) {
     return squares < INFINITY ? 1.0f / sqrtf(squares / width + eps) : NAN;
 }
@@ -94,7 +96,7 @@ template <class T, bool centred> __global__ void norm_forward(operands<T> all) {
     }
 }
 
-/* The sums are those of g h and, centred, of g. */
+/* The sums are of g h and, if centred, of g. */
 template <class T, bool centred>
 __global__ void __launch_bounds__(BLOCK, 2) norm_input(operands<T> all) {
     constexpr int sums = centred ? 2 : 1;
@@ -140,8 +142,8 @@ __global__ void __launch_bounds__(BLOCK, 2) norm_input(operands<T> all) {
     }
 }
 
-/* partial [blocks of rows, 2 or 1, C]: sums of dweight and, centred, of dbias. Some rows are loaded
- * before they are added. */
+/* partial [row blocks, 2 or 1, C]: sums of dweight and, if centred, of dbias. LOADED rows are
+ * loaded before they are added. */
 template <class T, bool centred> __global__ void norm_weight(float *partial, operands<T> a) {
     __shared__ float means[ROW_BLOCK], rstds[ROW_BLOCK];
     const int64_t c = (int64_t)blockIdx.y * blockDim.x + threadIdx.x;
@@ -198,7 +200,7 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
                   dim3(BLOCK), stream, a);
 }
 
-/* Sums of a block of rows. */
+/* Number of sums of a block of rows. */
 static int64_t block_sums(const cgp_kernel_spec *spec) {
     return (spec->op == CGP_OP_LAYER_NORM ? 2 : 1) * spec->attributes.out;
 }

@@ -3,12 +3,12 @@
  *
  *     dx = dy W^T        dW = x^T dy        dbias = sum over rows of dy
  *
- * The weight is stored as W (transposed = 1) or as W^T: its rows lie across k or along it. Nothing
- * is saved. y is overwritten; dx overwritten or added to; dW and dbias are overwritten by the first
- * micro-batch and added to by the others. dW is made in its storage layout.
+ * The weight is stored as W (transposed = 1) or as W^T: its rows run across k or along it. Nothing
+ * is saved. y is overwritten; dx is overwritten or added to. The first micro-batch overwrites dW
+ * and dbias; the others add to them. dW is computed in its storage layout.
  *
- * In bf16 GEMMs are cuBLASLt's where it serves (gemm_lt.h): of weight and bias rounded to bf16, the
- * packed parameters. Others widen x and dy to f32, and have the bits of f32, rounded. */
+ * In bf16, cuBLASLt computes the GEMMs if it can (gemm_lt.h), with prepacked bf16 copies of weight
+ * and bias. Other GEMMs widen x and dy to f32 and have the bits of f32, rounded. */
 #include "backend/cuda/gemm.cuh"
 #include "backend/cuda/gemm_lt.h"
 
@@ -22,7 +22,7 @@ static bool all_fit(const cgp_kernel_spec *spec) {
     return fits(rows_of(spec)) && fits(spec->attributes.in) && fits(spec->attributes.out);
 }
 
-/* c [m, n] = a [m, k] times a weight: of n rows along k, or of k rows across. */
+/* c [m, n] = a [m, k] times a weight, stored as n rows along k or k rows across it. */
 template <class T>
 static cudaError_t times_weight(const matrix<T> &a, const float *weight, bool along,
                                 const output<plain_rows, T> &c, void *workspace,
@@ -87,7 +87,7 @@ static cudaError_t backward_weight(const cgp_kernel_spec *spec, const cgp_kernel
 
 /* --- cuBLASLt --- */
 
-/* The LINEAR of a kernel. */
+/* Get the LINEAR of a kernel; false: it has none. */
 static bool linear_of(const cgp_kernel_spec *spec, cgp_kernel_spec *linear) {
     if (spec->op == CGP_OP_CONV2D || spec->op == CGP_OP_CONV_TRANSPOSE2D)
         return cgp__cuda_pointwise(spec, linear);
@@ -112,12 +112,12 @@ bool cgp__cuda_gemm_problem_of(const cgp_kernel_spec *spec, cgp__cuda_gemm_probl
     return true;
 }
 
-/* Bytes of a copy in bf16. */
+/* Bytes of a bf16 copy of n elements. */
 static int64_t copy_bytes(int64_t n) {
     return ceil_div(n * (int64_t)sizeof(bf16), 64) * 64;
 }
 
-/* Weight and bias, for forward and for the gradient of the input. */
+/* Forward and the input's gradient use prepacked weight and bias. */
 int64_t cgp__cuda_packed(const cgp_kernel_spec *spec) {
     cgp_kernel_spec linear;
     if (spec->type != CGP_BF16 || spec->direction == CGP_OP_BACKWARD_WEIGHT ||
@@ -143,7 +143,7 @@ static bool can_be_read(const void *at) {
     return (uintptr_t)at % CGP__CUDA_LT_ALIGN == 0;
 }
 
-/* In a workspace that begins anywhere. */
+/* Align the workspace for the library. */
 static void *library_workspace(const cgp_kernel_args *args) {
     const uintptr_t align = CGP__CUDA_LT_WORKSPACE_ALIGN;
     return (void *)(((uintptr_t)args->workspace + align - 1) / align * align);
@@ -174,7 +174,8 @@ static cudaError_t gemm_of_rows(const cgp_kernel_spec *spec, const cgp_kernel_ar
     return bias_gradient<bf16>(spec, args, stream);
 }
 
-/* Plans have operands at multiples of 64 bytes; those of others may be anywhere. */
+/* Plans align operands to 64 bytes, but other callers may not; own kernels then compute the
+ * GEMM. */
 cudaError_t cgp__cuda_run_gemm(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                cgp__cuda_lt_gemm *gemm, cudaStream_t stream) {
     cgp_kernel_spec linear;
