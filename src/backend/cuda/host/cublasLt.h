@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cublasLt.h -- the part of cuBLASLt that this backend uses, for `cuda-host`: names, values and
- *meaning are NVIDIA's.
+/* cublasLt.h -- the part of cuBLASLt that this backend uses, for `cuda-host`. Names, values and
+ * meaning are NVIDIA's.
  *
- * cublaslt.cu multiplies with plain loops. */
+ * cublaslt.cu computes GEMMs with plain loops. */
 #ifndef CGP_SRC_CUDA_CUBLASLT_H
 #define CGP_SRC_CUDA_CUBLASLT_H
 

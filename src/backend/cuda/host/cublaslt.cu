@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cublaslt.cu -- cuBLASLt for `cuda-host`: d = alpha op(a) op(b) + beta c + bias, column-major, by
- *a chain of FMAs over k in f32.
+/* cublaslt.cu -- emulated cuBLASLt for `cuda-host`: d = alpha op(a) op(b) + beta c + bias,
+ * column-major, by a chain of FMAs over k in f32.
  *
- * It offers as many algorithms as the settings say. The first `broken` of them have the settings'
- * fault. Where a reduction is allowed, all algorithms cut k in two for fewer than 16 columns. An
- * algorithm scribbles over all of the workspace that it says it needs. */
+ * The settings give the number of algorithms that it offers. The first `broken` of them have the
+ * settings' fault. If reductions are allowed, all algorithms split k in two for fewer than 16
+ * columns. An algorithm overwrites the whole workspace that it requests. */
 #include <cublasLt.h>
 #include <stdlib.h>
 
@@ -33,7 +33,7 @@ struct cgp__shim_preference {
 
 enum { ALIGNED = 16, WORKSPACE_ALIGNED = 256, NEEDED = 4096, FEW = 16 };
 
-/* Words of an algorithm: 1 + its fault, or 0. */
+/* Word of an algorithm's data: 1 + its fault, or 0. */
 enum { FAULT };
 
 static bool has(const cublasLtMatmulAlgo_t *algorithm, cgp__shim_fault fault) {
@@ -82,7 +82,7 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
     return destroy(handle);
 }
 
-/* As many algorithms are another version. */
+/* Each number of algorithms is its own version. */
 size_t cublasLtGetVersion(void) {
     return 130000 + (size_t)cgp__shim_get_settings()->algorithms;
 }
@@ -158,7 +158,7 @@ cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
 
 /* --- algorithms --- */
 
-/* Sizes fit, and types are those of a GEMM in bf16. */
+/* Return whether sizes match and types are those of a bf16 GEMM. */
 static bool is_gemm(cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                     cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d) {
     const bool ta = op->transpose_a == CUBLAS_OP_T, tb = op->transpose_b == CUBLAS_OP_T;
@@ -224,7 +224,7 @@ struct matmul {
 
 enum { AT_ONCE = 64 };
 
-/* sums [count] = chains over k from `begin` to `end`, of rows from `row` on and one column. */
+/* sums [count] = chains over k from `begin` to `end`, for one column and rows from `row` on. */
 static void chains(const matmul &p, int64_t row, int64_t column, int count, int64_t begin,
                    int64_t end, float *sums) {
     const bool ta = p.operation.transpose_a == CUBLAS_OP_T;
@@ -254,7 +254,7 @@ template <class T> static void end(const matmul &p, int64_t row, int64_t column,
     store((T *)p.c, at, x);
 }
 
-/* A block has a column of d. */
+/* A thread block computes one column of d. */
 static void multiply(matmul p) {
     const int64_t column = blockIdx.x;
     const int64_t middle = p.cut && p.n < FEW ? p.k / 2 : p.k;

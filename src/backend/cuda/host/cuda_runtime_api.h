@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_runtime_api.h -- the part of CUDA's runtime that this backend uses, for `cuda-host`: names,
- *values and meaning are CUDA's.
+/* cuda_runtime_api.h -- the part of the CUDA runtime that this backend uses, for `cuda-host`.
+ * Names, values and meaning are CUDA's.
  *
- * runtime.c, streams.c and graphs.c run it on the host's cores. */
+ * runtime.c, memory.c, streams.c and graphs.c implement it on the host's cores. */
 #ifndef CGP_SRC_CUDA_RUNTIME_API_H
 #define CGP_SRC_CUDA_RUNTIME_API_H
 

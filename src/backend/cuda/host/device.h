@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.h -- CUDA C++ for the host's compiler: what kernels of `cuda-host` are compiled with
- *instead of nvcc's own headers.
+/* device.h -- CUDA C++ for the host compiler: replaces nvcc's headers for the kernels of
+ * `cuda-host`.
  *
- * Shared memory is static memory of the thread of the host that runs the block; nothing clears it
- * between blocks. */
+ * Shared memory is thread-local static memory of the host thread that runs the block. It is not
+ * cleared between blocks. */
 #ifndef CGP_SRC_CUDA_HOST_DEVICE_H
 #define CGP_SRC_CUDA_HOST_DEVICE_H
 
@@ -120,7 +120,7 @@ template <class T> static inline T __shfl_down_sync(unsigned mask, T value, unsi
     return cgp__shim_shuffle_of(mask, value, cgp__shim_lane() + lanes);
 }
 
-/* --- turns: one thread of the host runs all blocks of a launch, one after the other --- */
+/* --- atomics: one host thread runs all blocks of a launch, one after the other --- */
 
 static inline int atomicAdd(int *at, int value) {
     const int before = *at;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fibers.c -- the threads of a block, in turn. */
+/* fibers.c -- schedule the threads of a block on one host thread. */
 #include "backend/cuda/host/fibers.h"
 
 #include <pthread.h>
@@ -15,17 +15,17 @@ __thread cgp__shim_index cgp__shim_threadIdx, cgp__shim_blockIdx, cgp__shim_bloc
 
 typedef enum thread_state { NEW, READY, AT_BLOCK, AT_WARP, DONE } thread_state;
 
-/* Slots of two shuffles: nobody writes a slot again before all have met once more, and so have read
- * it. */
+/* Shuffles alternate between two slots: a slot is written again only after another barrier, when
+ * all lanes have read it. */
 typedef struct thread {
-    cgp__shim_stack *on; /* that of its fiber; NULL: NEW or DONE */
+    cgp__shim_stack *on; /* stack of its fiber; NULL: NEW or DONE */
     cgp__shim_index index;
     thread_state state;
     int shuffles;
     uint64_t slot[2];
 } thread;
 
-/* The block that a thread of the host runs. */
+/* The block that a host thread runs. */
 typedef struct team {
     thread threads[CGP__SHIM_MAX_BLOCK];
     int turn[CGP__SHIM_MAX_BLOCK]; /* order of threads */
@@ -36,7 +36,7 @@ typedef struct team {
     const void *arguments;
     cgp__shim_order order;
     uint64_t random;
-    cgp__shim_stack host; /* that of the host's thread */
+    cgp__shim_stack host; /* stack of the host thread */
     cgp__shim_stack *idle;
 } team;
 
@@ -73,7 +73,7 @@ static team *get_team(void) {
     return mine;
 }
 
-/* --- turns --- */
+/* --- scheduling --- */
 
 /* splitmix64 */
 uint64_t cgp__shim_random(uint64_t *state) {
@@ -106,7 +106,7 @@ static void release(team *t, int begin, int end) {
         t->threads[i].state = READY;
 }
 
-/* Nobody can run: open the barriers at which all have arrived. */
+/* Called if no thread can run: open the barriers that all threads have reached. */
 static bool open_barriers(team *t) {
     if (count(t, 0, t->n, AT_BLOCK) == t->n) {
         release(t, 0, t->n);
@@ -135,7 +135,7 @@ static void die_waiting(const team *t) {
     die(why);
 }
 
-/* Return the thread whose turn it is; -1: all are done. */
+/* Return the next thread to run; -1: all are done. */
 static int next_thread(team *t) {
     for (;;) {
         while (t->next < t->n) {
@@ -169,8 +169,8 @@ static void resume(team *t, cgp__shim_stack *from, int i) {
     cgp__shim_switch_to(from, t->threads[i].on);
 }
 
-/* The life of a fiber: new threads, one after the other. An idle one lies in the list until another
- * needs it. */
+/* Main loop of a fiber: run new threads, one after the other. An idle fiber stays in a list until
+ * it is needed. */
 static void fiber(void *of) {
     cgp__shim_stack *self = of;
     for (;;) {
@@ -189,7 +189,7 @@ static void fiber(void *of) {
     }
 }
 
-/* Go on, from any stack, with a fiber that looks for a thread. */
+/* Switch from any stack to a fiber that picks the next thread. */
 static void switch_to_idle(team *t, cgp__shim_stack *from) {
     cgp__shim_stack *to = t->idle;
     if (to)
@@ -205,7 +205,7 @@ static void wait_at(team *t, thread_state state) {
     self->state = state;
     const int i = next_thread(t);
     if (t->threads[i].state == NEW) {
-        t->next--; /* its turn is the idle fiber's */
+        t->next--; /* the idle fiber will run it */
         switch_to_idle(t, self->on);
     } else if (&t->threads[i] != self) {
         resume(t, self->on, i);
@@ -255,7 +255,7 @@ static void run_block(team *t) {
     switch_to_idle(t, &t->host);
 }
 
-/* Block number i of the order: any bijection will do for a shuffle. */
+/* Return the i-th block to run; for a shuffle any bijection will do. */
 static uint64_t block_at(const team *t, uint64_t i, uint64_t blocks, uint64_t offset) {
     if (t->order == CGP__SHIM_DESCENDING) return blocks - 1 - i;
     if (t->order == CGP__SHIM_ASCENDING) return i;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graphs.c -- the stand-in runtime: a stream that is captured adds its work to a graph, which
- *copies it to a stream at each launch.
+/* graphs.c -- the emulated CUDA runtime: graphs. A captured stream appends its work to a graph; a
+ * launch copies that work to a stream.
  *
- * A thread captures one stream at a time. Calls that CUDA refuses meanwhile are refused: memory,
- * waits of the host, events, copies with the host's pageable memory or between devices. The capture
- * is void then, as with CUDA. */
+ * A thread captures one stream at a time. Calls that CUDA forbids during a capture fail: memory,
+ * host waits, events, and copies with pageable host memory or between devices. As with CUDA, the
+ * capture is then invalid. */
 #include <stdlib.h>
 
 #include "backend/cuda/host/work.h"
@@ -21,7 +21,7 @@ struct CUgraphExec_st {
     cudaGraph_t graph;
 };
 
-/* Of this thread; NULL: none. */
+/* The stream that this thread captures; NULL: none. */
 static __thread cudaStream_t captured;
 static __thread cudaGraph_t capture;
 
@@ -81,7 +81,7 @@ void cgp__shim_drop_capture(cudaStream_t stream) {
     capture = NULL;
 }
 
-/* --- CUDA's --- */
+/* --- CUDA's functions --- */
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
     CGP__SHIM_TRY(cgp__shim_enter());
@@ -108,7 +108,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
     return cgp__shim_leave(error);
 }
 
-/* Nodes themselves are not given out. */
+/* Return the number of nodes; the nodes themselves are not supported. */
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *n) {
     CGP__SHIM_TRY(cgp__shim_enter());
     if (nodes) return cgp__shim_leave(cudaErrorNotSupported);

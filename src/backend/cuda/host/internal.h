@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* internal.h -- what the files of the stand-in runtime share. */
+/* internal.h -- shared by the files of the emulated runtime. */
 #ifndef CGP_SRC_CUDA_HOST_INTERNAL_H
 #define CGP_SRC_CUDA_HOST_INTERNAL_H
 
@@ -11,32 +11,31 @@ extern "C" {
 
 enum { CGP__SHIM_MAX_DEVICES = 64 };
 
-/* Begin of a call: the failure that is due, or that of the current device, which sticks. */
+/* At the start of a call: return an injected failure, or the current device's failure, if any. */
 cudaError_t cgp__shim_enter(void);
-/* The same, of another device. */
+/* Likewise, for another device. */
 cudaError_t cgp__shim_enter_on(int device);
-/* End of a call: keep its error for cudaGetLastError(). */
+/* At the end of a call: keep its error for cudaGetLastError(). */
 cudaError_t cgp__shim_leave(cudaError_t error);
 
-/* The failure of a device; that of its first piece of work that failed. */
+/* The failure of a device, set by its first work item that failed. */
 cudaError_t cgp__shim_failure(int device);
 void cgp__shim_fail_device(int device, cudaError_t error);
-/* The failure of a piece of work that is due. */
+/* Return the failure injected for this work item, if any. */
 cudaError_t cgp__shim_next_work(void);
-/* Return whether the next node of a graph is to be missing. */
+/* Return whether to drop the next captured node. */
 bool cgp__shim_drops_node(void);
 
 int cgp__shim_current_device(void);
 
-/* An object is made, 1, or goes, -1. */
+/* Count an object: 1 when it is created, -1 when it is destroyed. */
 void cgp__shim_count_object(int change);
 
-/* A kernel has been launched on the device, now or ever. */
+/* Note a kernel launch on a device; return whether there ever was one. */
 void cgp__shim_note_launch(int device);
 bool cgp__shim_has_launched(int device);
 
-/* The device that memory belongs to; PINNED: of the host, by cudaHostAlloc(); PAGEABLE: other
- * memory. */
+/* The device that owns memory; PINNED: host memory of cudaHostAlloc(); PAGEABLE: other memory. */
 enum { CGP__SHIM_PINNED = -1, CGP__SHIM_PAGEABLE = -2 };
 int cgp__shim_owner(const void *at, size_t bytes);
 
@@ -47,9 +46,9 @@ uint64_t cgp__shim_random(uint64_t *state);
 
 /* graphs.c: return whether this thread captures the stream. */
 bool cgp__shim_captures(cudaStream_t stream);
-/* A call that is not allowed while this thread captures, and then makes the capture void. */
+/* Fail a call that is illegal while this thread captures, and invalidate the capture. */
 cudaError_t cgp__shim_refuse_capture(void);
-/* A stream goes. */
+/* Drop the capture of a stream that is destroyed. */
 void cgp__shim_drop_capture(cudaStream_t stream);
 
 #define CGP__SHIM_TRY(call)                                                                        \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.c -- the stand-in runtime: memory of devices, and pinned memory of the host. It begins as
- * NaN. Beside it a device has what a driver takes, of fixed sizes. */
+/* memory.c -- the emulated CUDA runtime: device memory and pinned host memory, filled with NaNs at
+ * first. A device also loses a fixed number of bytes to the driver. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,8 +58,7 @@ static cudaError_t allocate(void **memory, size_t bytes, int owner) {
     return cudaSuccess;
 }
 
-/* Take a block out of the list; NULL: there is none that begins there and belongs to the host, or
- * to a device. */
+/* Remove the block at `memory`, pinned or of a device, from the list; NULL: there is none. */
 static block *take(const void *memory, bool pinned) {
     block *found = NULL;
     pthread_mutex_lock(&lock);
@@ -101,7 +100,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes) {
                                              : allocate(memory, bytes, device));
 }
 
-/* As CUDA's: it waits for the device's work. */
+/* Like CUDA's, wait for the device's work. */
 cudaError_t cudaFree(void *memory) {
     if (!memory) return cudaSuccess;
     CGP__SHIM_TRY(cgp__shim_refuse_capture());

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* runtime.c -- the stand-in runtime: settings, errors, devices. */
+/* runtime.c -- the emulated CUDA runtime: settings, errors, devices. */
 #include "backend/cuda/host/runtime.h"
 
 #include <pthread.h>
@@ -12,7 +12,8 @@
 
 static cgp__shim_settings settings = {.devices = 8, .memory = INT64_C(16) << 30, .algorithms = 2};
 static pthread_once_t settings_once = PTHREAD_ONCE_INIT;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of fail_call, fail_work, drop_node */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards fail_call, fail_work,
+                                                          * drop_node */
 static _Atomic int failures[CGP__SHIM_MAX_DEVICES];
 static _Atomic int64_t objects_alive, objects_made;
 static __thread cudaError_t last_error;
@@ -209,7 +210,7 @@ cudaError_t cudaDeviceSynchronize(void) {
     return cgp__shim_leave(cgp__shim_failure(current_device));
 }
 
-/* Even devices reach each other, and so do odd ones, so that both ways of copying are used. */
+/* Even devices can access each other, and so can odd ones, so that both kinds of copy are used. */
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
     if (!is_device(device) || !is_device(peer)) return cgp__shim_leave(cudaErrorInvalidDevice);
     *can = device != peer && (device - peer) % 2 == 0;

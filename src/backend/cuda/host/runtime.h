@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* runtime.h -- the stand-in runtime beside cuda_runtime_api.h: how kernels are launched, and what
- * tests set. */
+/* runtime.h -- the emulated CUDA runtime's own interface, beyond cuda_runtime_api.h: kernel
+ * launches, and settings for tests. */
 #ifndef CGP_SRC_CUDA_HOST_RUNTIME_H
 #define CGP_SRC_CUDA_HOST_RUNTIME_H
 
@@ -14,49 +14,47 @@ extern "C" {
 cudaError_t cgp__shim_launch(cudaStream_t stream, dim3 grid, dim3 block, cgp__shim_thread *thread,
                              const void *arguments, size_t bytes);
 
-/* Bytes of a device that its driver takes: for the context; for kernels, when the first one is
- * launched. */
+/* Device bytes that the driver uses: for the context, and for kernels from the first launch on. */
 enum { CGP__SHIM_CONTEXT_BYTES = 300 << 20, CGP__SHIM_KERNELS_BYTES = 12 << 20 };
 
-/* Read from the environment when first needed; changed by tests between their runs. */
-/* Faults that an algorithm of the fake cuBLASLt can have. */
+/* Faults that an algorithm of the emulated cuBLASLt can have. */
 typedef enum cgp__shim_fault {
-    CGP__SHIM_SPLITS_FEW_ROWS,    /* k is cut in two where there are fewer than 16 rows */
-    CGP__SHIM_ZERO_SINGLE_COLUMN, /* sums are zero where a weight has a side of 1 */
+    CGP__SHIM_SPLITS_FEW_ROWS,    /* splits k in two for fewer than 16 rows */
+    CGP__SHIM_ZERO_SINGLE_COLUMN, /* sums are zero if a weight has one column */
     CGP__SHIM_IGNORES_BETA,
     CGP__SHIM_REFUSES_63_ROWS,
-    CGP__SHIM_ROUNDS_TWICE /* the product is rounded before it is added, as Hopper's kernels do; it is allowed */
+    CGP__SHIM_ROUNDS_TWICE /* rounds the product before adding it, as Hopper does: allowed */
 } cgp__shim_fault;
 
+/* Initial values come from the environment; tests change them between runs. */
 typedef struct cgp__shim_settings {
-    int devices;           /* CGP_CUDA_HOST_DEVICES; 8 */
-    int64_t memory;        /* bytes of each: CGP_CUDA_HOST_MEMORY; 16 GiB */
+    int devices;           /* CGP_CUDA_HOST_DEVICES [8] */
+    int64_t memory;        /* bytes of each: CGP_CUDA_HOST_MEMORY [16 GiB] */
     cgp__shim_order order; /* CGP_CUDA_HOST_ORDER: ascending, descending or shuffled */
-    int64_t delay_ns; /* CGP_CUDA_HOST_DELAY: at most, before each piece of a stream's work; 0 */
-    /* Call n of the runtime from now on, piece n of the streams' work fails with `error`; 0: none.
-     * */
+    int64_t delay_ns;      /* CGP_CUDA_HOST_DELAY: most delay before each work item [0] */
+    /* The n-th next runtime call, or the n-th next work item of a stream, fails with `error`; 0:
+     * none. */
     int fail_call, fail_work;
     cudaError_t error;
-    /* How many algorithms cuBLASLt offers: CGP_CUDA_HOST_ALGORITHMS, 2; 0: there is no library. The
-     * first `broken` have the fault. */
+    /* Number of algorithms that cuBLASLt offers: CGP_CUDA_HOST_ALGORITHMS [2]; 0: there is no
+     * library. The first `broken` have the fault. */
     int algorithms, broken;
     cgp__shim_fault fault;
-    /* Captured node n from now on is missing from its graph; 0: none. */
+    /* The n-th next captured node is missing from its graph; 0: none. */
     int drop_node;
 } cgp__shim_settings;
 
 cgp__shim_settings *cgp__shim_get_settings(void);
 
-/* Blocks of memory, streams, events and graphs: those that are there, and all that were ever made.
- * */
+/* Memory blocks, streams, events and graphs: how many exist, and how many were ever created. */
 typedef struct cgp__shim_objects {
     int64_t alive, made;
 } cgp__shim_objects;
 
 cgp__shim_objects cgp__shim_get_objects(void);
 
-/* A device has been let into a peer's memory. Copies between others go by way of the host, as
- * CUDA's driver does it. */
+/* Return whether a device has peer access to another. Otherwise copies are staged through the host,
+ * as CUDA's driver does. */
 bool cgp__shim_peer_enabled(int device, int peer);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* streams.c -- the stand-in runtime: a stream is a thread with a list of work; events, copies and
- * launches are its entries. The stream NULL is the caller's thread. */
+/* streams.c -- the emulated CUDA runtime: a stream is a thread with a list of work items: events,
+ * copies and launches. The NULL stream runs in the caller's thread. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -12,19 +12,19 @@
 typedef cgp__shim_work work;
 
 struct CUstream_st {
-    struct CUstream_st *next; /* of all */
+    struct CUstream_st *next; /* in the list of all streams */
     int device;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     work *first, **end;
     bool busy, stopped;
-    uint64_t random, seeds; /* of delays; of launches */
+    uint64_t random, seeds; /* for delays; for launches */
 };
 
 static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
 static cudaStream_t streams;
-static uint64_t n_streams; /* ever */
+static uint64_t n_streams; /* created so far */
 
 /* --- work --- */
 
@@ -111,7 +111,7 @@ cudaError_t cgp__shim_enqueue(cudaStream_t stream, work *w) {
     return cudaSuccess;
 }
 
-/* Enqueue, or capture: events are in no graph. */
+/* Enqueue or capture work. Events (`always`) cannot be captured. */
 static cudaError_t add(cudaStream_t stream, cgp__shim_run *run, bool always, const void *payload,
                        size_t bytes) {
     const bool captures = cgp__shim_captures(stream);
@@ -160,7 +160,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     }
     pthread_mutex_unlock(&streams_lock);
     pthread_mutex_lock(&stream->lock);
-    stream->stopped = true; /* once it is empty */
+    stream->stopped = true; /* takes effect once the list is empty */
     pthread_cond_broadcast(&stream->changed);
     pthread_mutex_unlock(&stream->lock);
     pthread_join(stream->thread, NULL);
@@ -173,7 +173,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     CGP__SHIM_TRY(cgp__shim_refuse_capture());
-    if (stream) wait_until_empty(stream); /* after a failure, too */
+    if (stream) wait_until_empty(stream); /* also after a failure */
     return cgp__shim_leave(cgp__shim_enter_on(device_of(stream)));
 }
 
@@ -192,7 +192,7 @@ struct CUevent_st {
     bool timed;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    uint64_t records, reached; /* enqueued; run */
+    uint64_t records, reached; /* counts of records enqueued; last record run */
     int64_t time_ns;
 };
 
@@ -245,7 +245,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
     return cudaSuccess;
 }
 
-/* As CUDA's: an event that work still needs goes when that has run. */
+/* Like CUDA's, keep the event until pending work that uses it has run. */
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
     const int device = event->device;
     const mark m = last_record(event, 0);
@@ -262,7 +262,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     if (device_of(stream) != event->device) return cgp__shim_leave(cudaErrorInvalidResourceHandle);
     const mark m = last_record(event, 1);
     const cudaError_t error = add(stream, run_record, true, &m, sizeof m);
-    if (error != cudaSuccess) run_record(&m); /* nobody waits for what was not enqueued */
+    if (error != cudaSuccess) run_record(&m); /* so that no wait blocks for it */
     return cgp__shim_leave(error);
 }
 
@@ -322,8 +322,7 @@ static cudaError_t run_set(const void *payload) {
     return cudaSuccess;
 }
 
-/* Stricter than CUDA: a copy of memory that is not pinned, for which the host would wait, is an
- * error. */
+/* Stricter than CUDA: a copy of pageable memory, for which the host would wait, is an error. */
 static cudaError_t add_copy(cudaStream_t stream, const copying *c, int to, int from) {
     if (c->bytes == 0) return cudaSuccess;
     if (to == CGP__SHIM_PAGEABLE || from == CGP__SHIM_PAGEABLE) return cudaErrorInvalidValue;
@@ -352,7 +351,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     return cgp__shim_leave(add_copy(stream, &c, to_owner, from_owner));
 }
 
-/* From a peer to memory of the host, and from there on. */
+/* Copy from a peer through host memory. */
 static cudaError_t run_staged_copy(const void *payload) {
     const copying *c = payload;
     void *between = malloc(c->bytes);

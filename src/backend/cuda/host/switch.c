@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* switch.c -- stacks of fibers: x86-64, System V. Compiled without shadow stacks, which know one
+/* switch.c -- fiber stacks for x86-64, System V. Compiled without shadow stacks, which support one
  * stack only. */
 #include "backend/cuda/host/switch.h"
 
@@ -32,7 +32,7 @@
 
 enum { STACK_BYTES = 256 << 10, GUARD_BYTES = 4096 };
 
-/* Push the registers that a call keeps, save the stack pointer in *from, and do the reverse with
+/* Push the callee-saved registers, save the stack pointer in *from, and do the reverse with
  * `to`. */
 void cgp__shim_swap(void **from, void *to);
 
@@ -58,16 +58,16 @@ __asm__(".text\n"
         "    ret\n"
         ".size cgp__shim_swap, . - cgp__shim_swap\n");
 
-/* The stack that was left for the one that runs now, and the latter. */
+/* The stack that was switched from, and the running one. */
 static __thread cgp__shim_stack *left, *entered;
 
-/* First thing on a stack. */
+/* Called first on each stack after a switch. */
 static void arrive(cgp__shim_stack *self) {
 #ifdef ASAN
     const void *bottom;
     size_t bytes;
     __sanitizer_finish_switch_fiber(self->fake, &bottom, &bytes);
-    if (!left->memory) { /* the host's thread: known only now */
+    if (!left->memory) { /* the host thread: its bounds are reported only here */
         left->bottom = bottom;
         left->bytes = bytes;
     }
@@ -95,8 +95,8 @@ cgp__shim_stack *cgp__shim_stack_create(void (*run)(void *stack)) {
     stack->run = run;
     stack->bottom = (char *)stack->memory + GUARD_BYTES;
     stack->bytes = STACK_BYTES - GUARD_BYTES;
-    /* Popped by cgp__shim_swap: six registers and begin(), at whose entry the stack is as after a
-     * call. */
+    /* Initial frame, popped by cgp__shim_swap: six registers, then begin(), which finds the stack
+     * as after a call. */
     void **top = (void **)(void *)((char *)stack->memory + STACK_BYTES) - 8;
     top[6] = (void *)(uintptr_t)begin;
     stack->top = top;
@@ -107,7 +107,7 @@ cgp__shim_stack *cgp__shim_stack_create(void (*run)(void *stack)) {
 }
 
 #ifdef ASAN
-/* Leave a stack for good. */
+/* Leave a stack for the last time. */
 static void leave(cgp__shim_stack *self) {
     const cgp__shim_stack *to = left;
     left = self;
@@ -118,12 +118,11 @@ static void leave(cgp__shim_stack *self) {
 
 void cgp__shim_stack_destroy(cgp__shim_stack *stack) {
 #ifdef ASAN
-    /* The sanitizer frees what it keeps of a stack when that is left for good. */
+    /* The sanitizer frees its data of a stack when that is left for the last time. */
     cgp__shim_stack here = {0};
     stack->ends = true;
     cgp__shim_switch_to(&here, stack);
-    /* It goes on to forbid the edges of frames that never returned; the next owner of these
-     * addresses may be another stack. */
+    /* Frames that never returned leave poisoned redzones; another stack may get these addresses. */
     __asan_unpoison_memory_region(stack->memory, STACK_BYTES);
 #endif
 #ifdef TSAN

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* argmax.cu -- y[row] = the first c with the largest x[row, c]; a NaN is never larger. A block for
- * each row. */
+/* argmax.cu -- y[row] = the first c with the largest x[row, c]. A NaN is never larger. One thread
+ * block per row. */
 #include "backend/cuda/map.cuh"
 
 #include <math.h>
@@ -10,7 +10,7 @@ typedef struct place {
     int32_t c;
 } place;
 
-/* The larger one, the first of equals. */
+/* The larger element; the first of equals. */
 __device__ static inline place larger_of(place a, place b) {
     return b.x > a.x || (b.x == a.x && b.c < a.c) ? b : a;
 }

@@ -3,10 +3,10 @@
  * and Gimelshein 2018, arXiv:1805.02867): y = softmax(scale q k^T) v per head. Scores exist only in
  * tiles of 64 queries by 64 keys, never as R x S. A head of k and v serves a group of heads of q.
  *
- *               keys
- *            [#\          ]      # a tile of scores, 4 x 4 per thread
- * queries [####\       ]      \ a masked tile: the diagonal, or the start of a window
- *            [  \####\    ]
+ *                keys
+ *             [#\          ]      # a tile of scores, 4 x 4 per thread
+ *     queries [####\       ]      \ a masked tile: the diagonal, or the start of a window
+ *             [  \####\    ]
  *
  *     forward, dq    a thread block has a tile of queries and loops over their keys
  *     dk, dv         it has a tile of keys and loops over the heads of the group and their queries

@@ -133,7 +133,7 @@ template <class T> __device__ static inline int end_query(const attention<T> &a,
     return a.window > 0 && end < a.rows ? (int)end : a.rows;
 }
 
-/* Of at most 4 keys from `key` on, a query sees those from begin to end - 1. */
+/* Among 4 keys from `key` on, a query sees those from begin to end - 1. */
 struct seen {
     int begin, end;
 };

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bce.cu -- -t log s(x) - (1 - t) log(1 - s(x)) of each logit, s(x) = 1 / (1 + exp(-x)).
+/* bce.cu -- binary cross-entropy of logits: -t log s(x) - (1 - t) log(1 - s(x)), s(x) = 1 / (1 +
+ * exp(-x)).
  *
  *     e = exp(-|x|)        loss = max(x, 0) - x t + log(1 + e)        dx = scale (s(x) - t)
  *     s(x) = 1 / (1 + e) for x >= 0, e / (1 + e) below
  *
- * so that nothing overflows and nothing is lost. Losses are float; their sum is double, of a sample
- * as of a buffer in rows.cuh, then of the samples in order. dx may be x. */
+ * This form neither overflows nor cancels. Losses are float and are summed in double: a sample as a
+ * buffer in rows.cuh, then the samples in order. dx may share x's memory. */
 #include "backend/cuda/loss.cuh"
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/math.cuh"
@@ -19,7 +20,7 @@ __device__ static inline float loss_of(float x, float target) {
     return (x <= 0.0f ? 0.0f : x) - x * target + log_one_plus(exp_of_minus_abs(x));
 }
 
-/* A block for each part of each sample. */
+/* One thread block per part of a sample. */
 template <class T>
 __global__ void bce_forward(double *losses, const T *x, const T *targets, int64_t size,
                             int64_t parts) {

@@ -4,8 +4,8 @@
  *     multiply    y = x[0] x[1]       dx[0] = dy x[1]    dx[1] = dy x[0]
  *     subtract    y = x[0] - x[1]     dx[0] = dy         dx[1] = -dy
  *
- * y may be an x[k]. A dx[k] may be dy, and both may be one: a thread loads an element before it
- * stores it, and stores dx[1] before it adds dx[0] to it. */
+ * y may share memory with an x[k]. A dx[k] may share dy's, and both may be one: a thread loads an
+ * element before it stores it, and stores dx[1] before it adds dx[0]. */
 #include "backend/cuda/map.cuh"
 
 namespace op {
@@ -15,7 +15,7 @@ struct multiply {
     __device__ float operator()(float a, float b) const {
         return a * b;
     }
-    /* dx[k], `other` is the other input. */
+    /* dx[k]; `other` is the other input. */
     __device__ static float backward(int, float dy, float other) {
         return dy * other;
     }
@@ -40,14 +40,14 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
                false, stream, Op{});
 }
 
-/* x: dy where backward does not read it. A dx[k] that is NULL is not made. */
+/* x is dy if backward does not read x. A NULL dx[k] is not computed. */
 template <class T> struct gradients {
     const T *x[2], *dy;
     T *dx[2];
     bool add[2];
 };
 
-/* N elements that lie together, from element N p on. */
+/* Compute both gradients of N consecutive elements from N p on. */
 template <class Op, class T, int N>
 __device__ static inline void make_both(const gradients<T> &g, int64_t p) {
     const pack<T, N> dy = ((const pack<T, N> *)g.dy)[p];

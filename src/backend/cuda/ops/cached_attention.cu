@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cached_attention.cu -- attention of queries at positions to a cache of keys and values.
+/* cached_attention.cu -- attention of queries at given positions to a cache of keys and values.
  *
- * A thread block has a head of the samples at consecutive positions of the same 64, which are rows
- * of a tile of attention.cu: the bits are those of that tile. The first of them finds the others;
- * the thread blocks of these have nothing to do. */
+ * A thread block has one head of consecutive samples whose positions are consecutive within the
+ * same 64. They are rows of a tile of attention.cu, with its bits. The first sample's thread block
+ * finds the others; their thread blocks return at once. */
 #include "backend/cuda/ops/attention.cuh"
 
-/* Rows of k and v [n, columns] to their positions; a column has one owner, so that of equal
- * positions the last stays. */
+/* Write rows of k and v [n, columns] to their positions. One thread owns a column, so that the last
+ * of equal positions stays. */
 template <class T>
 __global__ static void write_cache(T *keys, const T *k, int64_t k_columns, T *values,
                                    const T *v, int64_t v_columns, const int32_t *positions,
@@ -23,12 +23,12 @@ __global__ static void write_cache(T *keys, const T *k, int64_t k_columns, T *va
     }
 }
 
-/* Sample i is the next row of the tile that has the sample before it. */
+/* Return whether sample i is the next row of the previous sample's tile. */
 __device__ static inline bool follows(const int32_t *positions, int64_t i) {
     return i > 0 && positions[i] == positions[i - 1] + 1 && positions[i] % TILE != 0;
 }
 
-/* A head of the samples from `sample` on; row t of q and y is at position t. */
+/* Set a head for the samples from `sample` on; row t of q and y is at position t. */
 template <class T>
 __device__ static inline void set_cached_head(head<T> *h, int *rows, const attention<T> &a,
                                               const int32_t *positions, int64_t sample,

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cross_entropy.cu -- log_sum + (max - x[target]) of each row, x are logits; then their sum in
- *order.
+/* cross_entropy.cu -- loss of each row of logits x: log_sum + (max - x[target]); then their sum in
+ * order.
  *
  *     max = max_c x[c]     log_sum = log sum_c exp(x[c] - max)
- *     dx[c] = scale (exp((x[c] - max) - log_sum) - (c == target)), 0 in a row that does not count
+ *     dx[c] = scale (exp((x[c] - max) - log_sum) - (c == target)), 0 in an ignored row
  *
- * max and log_sum are saved for every row, apart: their sum in f32 would lose log_sum where logits
- * are large. dx may be x. */
+ * max and log_sum are saved separately for every row: their f32 sum would lose log_sum if logits
+ * are large. dx may share x's memory. */
 #include "backend/cuda/loss.cuh"
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/row_exp.cuh"
@@ -41,8 +41,8 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
     return set_loss(args, rows, stream);
 }
 
-/* A block for each row. A thread loads some logits before it writes: dx may be x, so later loads
- * would wait. */
+/* One thread block per row. A thread loads several logits before it writes: dx may be x, so later
+ * loads would wait for stores. */
 template <class T>
 __global__ void cross_entropy_input(T *dx, const T *x, const int32_t *targets,
                                     const float *maxima, const float *log_sums, int64_t classes,

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dropout.cu -- DROPOUT and DROPOUT2D: y = x mask, dx = dy mask. Outside training both copy, or do
- *nothing in place.
+ * nothing in place.
  *
- * The mask is recomputed, not saved. A thread makes the four words of a counter at once: its quad
- * is four elements of DROPOUT, four channels of DROPOUT2D. y may be x. */
+ * The mask is recomputed, not saved. One call of the generator makes four random words, for a quad:
+ * four elements of DROPOUT or four channels of DROPOUT2D. y may share x's memory. */
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/rng.cuh"
 
-/* The first `count` elements of the quad at `at`, times factors or 0; a dropped element is 0 even
- * if x is not finite. */
+/* Multiply the first `count` elements of the quad at `at` by their factors. A dropped element is 0
+ * even if x is not finite. */
 template <class T>
 __device__ static inline void apply(T *to, const T *from, int64_t at, int64_t count, bool add,
                                     const dropout_mask &mask, const rng_words &words) {
@@ -19,7 +19,7 @@ __device__ static inline void apply(T *to, const T *from, int64_t at, int64_t co
     }
 }
 
-/* The same of a whole quad, aligned. */
+/* Likewise for a full, aligned quad. */
 template <class T>
 __device__ static inline void apply_packed(T *to, const T *from, int64_t at, bool add,
                                            const dropout_mask &mask, const rng_words &words) {
@@ -46,7 +46,7 @@ __global__ void dropout_elements(T *to, const T *from, int64_t n, int64_t size, 
     }
 }
 
-/* A thread owns a quad of channels and goes through every `step`-th row. */
+/* A thread owns a quad of channels and handles every `step`-th row. */
 template <class T>
 __global__ void dropout_channels(T *to, const T *from, int64_t n, int64_t rows, int64_t width,
                                  bool add, bool packed, dropout_rule rule) {
@@ -66,7 +66,7 @@ __global__ void dropout_channels(T *to, const T *from, int64_t n, int64_t rows, 
     }
 }
 
-/* Blocks for all quads of a sample, `each` a thread, but one thread or more for each of `least`. */
+/* Grid with `each` quads of a sample per thread, but at least `least` threads. */
 static dim3 grid_of(int64_t quads, int64_t each, int64_t least, int64_t n) {
     const int64_t blocks = ceil_div(ceil_div(quads, each), BLOCK);
     const int64_t minimum = ceil_div(least, BLOCK);

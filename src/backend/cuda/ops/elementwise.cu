@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* elementwise.cu -- the elementwise ops of one input: y = f(x), dx = dy f'.
  *
- *     gelu       y = x P(x), P(x) = (1 + erf(x / sqrt 2)) / 2        dx = dy (P(x) + x exp(-x^2 / 2) / sqrt(2 pi))
- *     gelu_tanh  y = x P, P = (1 + tanh u) / 2                       dx = dy (P + x P (1 - P) 2 u')
- *                u = sqrt(2 / pi) (x + 0.044715 x^3)
- *     silu       y = x s, s = 1 / (1 + exp(-x))                      dx = dy (s + x s (1 - s))
- *     relu       y = x above 0, slope x elsewhere                    dx = dy where y > 0, slope dy elsewhere
- *     scale      y = slope x                                         dx = slope dy
- *     sigmoid    y = s                                               dx = dy y (1 - y)
- *     tanh       y = tanh(x)                                         dx = dy (1 - y) (1 + y)
+ *     gelu       y = x P, P = (1 + erf(x / sqrt 2)) / 2
+ *                dx = dy (P + x exp(-x^2 / 2) / sqrt(2 pi))
+ *     gelu_tanh  y = x P, P = (1 + tanh u) / 2, u = sqrt(2 / pi) (x + 0.044715 x^3)
+ *                dx = dy (P + x P (1 - P) 2 u')
+ *     silu       y = x s, s = 1 / (1 + exp(-x))          dx = dy (s + x s (1 - s))
+ *     relu       y = x above 0, slope x elsewhere        dx = dy where y > 0, slope dy elsewhere
+ *     scale      y = slope x                             dx = slope dy
+ *     sigmoid    y = s                                   dx = dy y (1 - y)
+ *     tanh       y = tanh(x)                             dx = dy (1 - y) (1 + y)
  *
- * P of gelu_tanh is the logistic function of 2 u. With e = exp(-|v|), which cannot overflow, the logistic function of v is
- * 1 / (1 + e) for v >= 0 and e / (1 + e) below, and nothing cancels where it is small. y may be x,
- * dx may be dy. Backward of relu, sigmoid and tanh reads y, of scale neither, of the others x.
- * Chains and bits are those of the cpu backend. */
+ * P of gelu_tanh is the logistic function of 2 u. With e = exp(-|v|), which cannot overflow, the
+ * logistic function of v is 1 / (1 + e) for v >= 0 and e / (1 + e) below. Small values do not
+ * cancel.
+ *
+ * y may share x's memory, dx may share dy's. Backward of relu, sigmoid and tanh reads y, that of
+ * scale neither, and the others x. Chains and bits are those of the cpu backend. */
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/math.cuh"
 
@@ -39,7 +42,8 @@ struct gelu {
     }
 };
 
-/* Beyond |x| = FAR e is 0 and P does not change any more: u is that of FAR there, and no power of x overflows. NaN stays NaN. */
+/* Clamp x to [-FAR, FAR], so that no power of x overflows. Beyond FAR, e is 0 and P is constant.
+ * NaN stays NaN. */
 __device__ static inline float limited(float x) {
     return x > FAR ? FAR : x < -FAR ? -FAR : x;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* embedding.cu -- y [N, C] = weight[ids]; dweight[ids] += dy, in the order of rows.
  *
- * Backward sorts the rows by id, and rows of one id by number: the place of a row is the number of
- * rows before it, so no block needs another's result. The first row of an id in that order owns the
- * id's row of dweight and adds all of them in order. Rows of dweight without an id are only
- * cleared, by the first micro-batch. */
+ * Backward sorts the rows by id, and equal ids by row number. A row's place is the number of rows
+ * before it, so no thread block needs another's result. The first row of an id in that order owns
+ * the id's row of dweight, and adds all of them in order. Other rows of dweight are only cleared,
+ * by the first micro-batch. */
 #include "backend/cuda/map.cuh"
 
 enum { EMBEDDING_BLOCK = 128 };
@@ -37,14 +37,14 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
                   (T *)args->y, args->param[0], (const int32_t *)args->x[0], width, packed);
 }
 
-/* Places of the sorted rows: `row` is the row's number; `end` is the place behind the last row of
- * its id for the id's first, 0 for the others. */
+/* An entry of the sorted rows. `end` is the end of the id's range for the id's first row, 0 for the
+ * others. */
 typedef struct place {
     int32_t row, end;
 } place;
 
-/* A warp for each row: it counts the rows with smaller ids, with its id in front of it, with its
- * id. */
+/* One warp per row. It counts the rows with smaller ids, those with the same id, and those of them
+ * before it. */
 __global__ void sort_rows(place *places, const int32_t *ids, int32_t rows) {
     const int32_t row = (int32_t)((blockIdx.x * blockDim.x + threadIdx.x) / 32);
     const int32_t id = row < rows ? ids[row] : 0;
@@ -63,7 +63,7 @@ __global__ void sort_rows(place *places, const int32_t *ids, int32_t rows) {
         places[smaller + before] = {row, before == 0 ? smaller + equal : 0};
 }
 
-/* A block for each place, and for each EMBEDDING_BLOCK columns. */
+/* One thread block per place and EMBEDDING_BLOCK columns. */
 template <class T>
 __global__ void embedding_weight(float *dweight, const T *dy, const int32_t *ids,
                                  const place *places, int64_t width, bool first) {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matmul.cu -- y [M, N] = a [M, K] b [K, N] of each matrix; each of a and b may lie transposed.
+/* matmul.cu -- batched y [M, N] = a [M, K] b [K, N]; each of a and b may be stored transposed.
  *
- *     da = dy b^T        db = a^T dy        or their transposes, so that rows of the result are written as rows
+ *     da = dy b^T        db = a^T dy        or their transposes, as a and b are stored
  *
- * All matrices are one launch, whose blockIdx.z is the matrix; few small ones of a deep k are a
- * launch each, which divides k among thread blocks. The chains are those of gemm.cuh either way. db
- * first: both may be gradients of one value. */
+ * One launch computes all matrices; blockIdx.z is the matrix. If they are few and small with a deep
+ * k, each is its own launch, which can use split-K. The chains are those of gemm.cuh in both cases.
+ * db is computed first: both may be gradients of one value. */
 #include "backend/cuda/gemm.cuh"
 
 using namespace gemm;
@@ -14,7 +14,7 @@ namespace {
 
 template <class T> using results = output<batched_rows, T>;
 
-/* Matrices of a launch: enough for any device. */
+/* Most matrices of a launch: enough to fill any device. */
 enum { MOST = 4096 };
 
 /* --- launches --- */
@@ -28,7 +28,7 @@ cudaError_t run_together(const A &a, const B &b, results<T> c, const cuts &k, in
                   stream, a, b, c, k, (int *)NULL);
 }
 
-/* All blocks of k of a tile to a thread block. */
+/* Choose a tile shape; a thread block computes all blocks of k of a tile. */
 template <class A, class B, class T>
 cudaError_t run_as_shape(const A &a, const B &b, const results<T> &c, const cuts &k,
                          int64_t count, cudaStream_t stream) {
@@ -62,7 +62,7 @@ cudaError_t run_all(A a, B b, results<T> c, const cuts &k, int64_t count, void *
 
 /* --- y, da, db --- */
 
-/* An operand: [rows, columns] as it is multiplied, and how it lies. */
+/* An operand [rows, columns] as the GEMM uses it; `transposed`: stored as its transpose. */
 template <class T> struct operand {
     const T *at;
     int64_t rows, columns;
@@ -79,7 +79,7 @@ template <class T> batched<T> matrices_of(const operand<T> &x) {
     return {{matrix_of(x.at, rows, columns, columns)}, rows * columns};
 }
 
-/* c = or += a b, of each matrix. */
+/* c = or += a b, for each matrix. */
 template <class T> struct product {
     operand<T> a, b;
     T *c;
@@ -88,7 +88,7 @@ template <class T> struct product {
 
 enum result { Y, DA, DB };
 
-/* A result that lies transposed is made as its transpose. */
+/* The gradient of a transposed operand is computed as its transpose. */
 template <class T>
 product<T> product_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, result of) {
     const cgp_op_attributes *g = &spec->attributes;

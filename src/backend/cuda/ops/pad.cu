@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pad.cu -- an image within a larger or smaller one, zero outside; dx is the same with dy as the
- * source. */
+/* pad.cu -- place an image in a larger or smaller one, with zeros outside. dx is the reverse, with
+ * dy as the source. */
 #include "backend/cuda/ops/images.cuh"
 
 /* to (i, j) = or += from (i - top, j - left), or zero. */

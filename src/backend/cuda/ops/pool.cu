@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.cu -- MAX_POOL, AVERAGE_POOL, and MEAN, which is one: a thread makes an element of y, or of
- *dx, from all that it depends on.
- * Nothing is saved.
+/* pool.cu -- MAX_POOL, AVERAGE_POOL and MEAN, a case of the latter. A thread computes one element
+ * of y or dx from all of its inputs. Nothing is saved.
  *
  *     mean      y = sum over columns of (sum over rows of x) / pixels of the window
- *     back      dx = sum over columns j of (sum over rows i of dy(i, j) / rows of window i) / columns of window j
- *     maximum   y = the first of equals by rows; a NaN is larger than all numbers
- *     back      dx = sum of dy(i, j), by rows, over the windows with their maximum here
+ *     back      dx = sum over columns j of
+ *                    (sum over rows i of dy(i, j) / rows of window i) / columns of window j
+ *     maximum   y = the first maximum by rows; a NaN is larger than any number
+ *     back      dx = sum, by rows, of dy(i, j) over the windows whose maximum is this pixel
  *
- * Sums and order are those of `cpu`. The maximum's backward has the argmax of all windows in its
- * workspace. */
+ * Values and order of sums are those of `cpu`. The backward of the maximum stores the argmax of all
+ * windows in its workspace. */
 #include "backend/cuda/ops/images.cuh"
 
 /* --- the mean --- */
@@ -55,7 +55,7 @@ __device__ static inline bool exceeds(float value, float top) {
     return value > top || (value != value && top == top);
 }
 
-/* Of each window y, or its place within the window: `argmax`. */
+/* Compute y of each window, or `argmax`, its index in the window; NULL: not computed. */
 template <class T>
 static __global__ void max_forward(T *y, int32_t *argmax, const T *x, window_grid g) {
     const int i = (int)(blockIdx.x % g.down.windows), width = g.across.pixels * g.channels;

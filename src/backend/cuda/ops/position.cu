@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* position.cu -- y = x + weight [R, C], the same weight for every sample; dx = dy, dweight = sum
- *over samples of dy.
+/* position.cu -- y = x + weight [R, C], with one weight for all samples; dx = dy, dweight = sum
+ * over samples of dy.
  *
  * dweight is summed in blocks of 64 samples. */
 #include "backend/cuda/map.cuh"
@@ -32,7 +32,7 @@ static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     return pass_dy<T>(spec, args, 0, stream);
 }
 
-/* A sample is one row of the sum. */
+/* For this sum, a sample is one row. */
 template <class T>
 __global__ void position_weight(float *dweight, const T *dy, int64_t n, int64_t size,
                                 bool add) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshape.cu -- y = x, dx = dy: a copy, or nothing where both share memory. */
+/* reshape.cu -- y = x, dx = dy: a copy, or nothing if both share memory. */
 #include "backend/cuda/map.cuh"
 
 template <class T>

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rotary.cu -- pairs (a, b) of columns, rotated by the angle of their row: y_a = a cos - b sin, y_b
- *= b cos + a sin. The gradient is dy
- * rotated back. Cosines and sines are the chain of the cpu's kernel, in double, rounded once.
+/* rotary.cu -- rotary position embedding (Su et al. 2021, arXiv:2104.09864). It rotates pairs (a,
+ * b) of columns by an angle per row: y_a = a cos - b sin, y_b = b cos + a sin. The gradient is dy
+ * rotated back. Cosine and sine follow the cpu kernel's chain, in double, rounded once.
  *
- * A thread has a pair of a position, or a column that is not rotated, in every head of a sample. y
- * may be x, dx may be dy. */
+ * A thread has one pair at one position, or one column that is not rotated, in every head of a
+ * sample. y may share x's memory, dx may share dy's. */
 #include "backend/cuda/cuda.cuh"
 #include "backend/rotary.h"
 
 #include <string.h>
 
-/* The frequencies are part of the argument. */
+/* Kernel arguments, including the frequencies. */
 template <class T> struct rotary {
     T *to;
     const T *from;
     /* [n, rows]; NULL: the row's number. */
     const int32_t *positions;
     int64_t n, rows, heads, width, rotated, offset;
-    /* 1; backward: -1. */
+    /* 1 in forward, -1 in backward. */
     float sign;
     bool interleaved, add;
     float frequencies[CGP__ROTARY_PAIRS];
@@ -38,7 +38,7 @@ __device__ static inline double polynomial(double z, const double *c) {
 /*     n = round(angle 2 / pi)      r = angle - n pi / 2, |r| <= pi / 4, in two parts of pi / 2
  *     sin r = r + r^3 S(r^2)      cos r = 1 - r^2 / 2 + r^4 C(r^2)
  *
- * n is rounded by adding 1.5 2^52, which leaves it in the low bits of the sum. */
+ * Adding 1.5 2^52 rounds n and leaves it in the low bits of the sum. */
 __device__ static inline angle angle_of(float angle) {
     const double s[] = {-1.0 / 6,     1.0 / 120,       -1.0 / 5040,
                         1.0 / 362880, -1.0 / 39916800, 1.0 / 6227020800},
@@ -70,7 +70,7 @@ template <class T> __global__ void rotary_rows(rotary<T> a) {
         FOR_EACH(i, a.rows * each) {
             const int64_t row = i / each, pair = i % each;
             const int64_t at = (sample * a.rows + row) * a.heads * a.width;
-            if (pair >= half) { /* a column behind those that are rotated */
+            if (pair >= half) { /* a column after the rotated ones */
                 for (int64_t h = 0; h < a.heads; h++)
                     put(a.to, at + h * a.width + half + pair, a.add,
                         load(a.from, at + h * a.width + half + pair));

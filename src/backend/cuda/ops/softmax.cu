@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* softmax.cu -- probabilities of each row.
+/* softmax.cu -- softmax of each row.
  *
  *     y = exp(x - m) / sum exp(x - m), m = max x        dx = y (dy - sum dy y)
  *
- * y may be x, dx may be dy: the sums of a row are made before it is written. Chains and bits are
- * those of the cpu backend. */
+ * y may share x's memory, dx may share dy's: a row's sums are complete before it is written. Chains
+ * and bits are those of the cpu backend. */
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/row_exp.cuh"
 #include "backend/cuda/rows.cuh"

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transpose.cu -- to [a, j, b, i, c] = from [a, i, b, j, c], samples among a. Where c is 1, squares
- * go through shared memory, so that both sides are read and written along their rows; longer runs
- * lie along the threads as they are. */
+/* transpose.cu -- to [a, j, b, i, c] = from [a, i, b, j, c]; a includes the samples. If c is 1,
+ * square tiles go through shared memory, so that both sides are accessed along rows. Otherwise
+ * threads copy along contiguous runs. */
 #include "backend/cuda/cuda.cuh"
 
-/* Side of a square; rows of it that a thread block has at a time. */
+/* Side of a square; rows that a thread block copies together. */
 enum { SIDE = 32, ROWS = BLOCK / SIDE };
 
-/* Sides of `from`; lines are those of a and b. */
+/* Dimensions of `from`; lines count a and b. */
 struct sides {
     int64_t i, b, j, c, lines;
 };
 
-/* First element of a line: of `from`, and of `to`. */
+/* Offset of a line in `from`, and in `to`. */
 __device__ static inline int64_t line_of_from(const sides &s, int64_t line) {
     return (line / s.b * s.i * s.b + line % s.b) * s.j * s.c;
 }
@@ -21,7 +21,7 @@ __device__ static inline int64_t line_of_to(const sides &s, int64_t line) {
     return (line / s.b * s.j * s.b + line % s.b) * s.i * s.c;
 }
 
-/* A thread block makes squares of all lines in turn. */
+/* Grid-stride loop over the squares of all lines. */
 template <class T>
 static __global__ void turn_squares(T *to, const T *from, sides s, bool add) {
     __shared__ float square[SIDE][SIDE + 1];
@@ -43,7 +43,7 @@ static __global__ void turn_squares(T *to, const T *from, sides s, bool add) {
     }
 }
 
-/* A thread block makes rows [i, c] of `to` in turn. */
+/* Grid-stride loop over rows [i, c] of `to`. */
 template <class T> static __global__ void move_runs(T *to, const T *from, sides s, bool add) {
     for (int64_t at = blockIdx.x; at < s.lines * s.j; at += gridDim.x) {
         const int64_t line = at / s.j, j = at % s.j;
@@ -55,7 +55,7 @@ template <class T> static __global__ void move_runs(T *to, const T *from, sides 
     }
 }
 
-/* As many as run at one time; each makes several, so that its divisions are few. */
+/* About as many thread blocks as run together. Each handles several items, to save divisions. */
 static inline dim3 blocks_of(int64_t work) {
     return dim3((unsigned)(work < 1024 ? work : 1024));
 }
