@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* blocks.h -- kernels that meet at barriers, for tests of what runs them. */
+/* blocks.h -- kernels with barriers, for tests of the code that runs them. */
 #ifndef CGP_TESTS_CUDA_BLOCKS_H
 #define CGP_TESTS_CUDA_BLOCKS_H
 
@@ -10,15 +10,15 @@
 extern "C" {
 #endif
 
-/* The order in which threads came past each of three barriers: seen[3 t + barrier] is a place. */
+/* Order in which threads passed each of three barriers: seen[3 t + barrier] is a position. */
 cudaError_t blocks_order(int *seen, int threads, cudaStream_t stream);
 /* sums[block] of x [blocks, threads], by shuffles and shared memory. */
 cudaError_t blocks_sum(const float *x, float *sums, int blocks, int threads, cudaStream_t stream);
 /* Lane numbers of 64 threads, exchanged in three ways: out [3, 64]. */
 cudaError_t blocks_shuffle(int *out, cudaStream_t stream);
-/* out[i] = the linear number of thread i by its block's and its own indices. */
+/* out[i] = the linear number of thread i, from the indices of its block and its own. */
 cudaError_t blocks_numbers(int64_t *out, dim3 grid, dim3 block, cudaStream_t stream);
-/* Every thread but the first `missing` meets at a barrier; of the block, or of its warp. */
+/* All threads but the first `missing` wait at a barrier, of the block or of their warp. */
 cudaError_t blocks_miss(int threads, int missing, bool warp, cudaStream_t stream);
 cudaError_t blocks_empty(dim3 grid, dim3 block, cudaStream_t stream);
 /* x[i] = 2 x[i] + 1, `times` times. */

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* digests.c -- SHA-256 of what each kernel of a backend gives for fixed operands: a GPU's are those
- *of cuda-host, bit for bit.
+/* digests.c -- print SHA-256 digests of what each kernel of a backend computes from fixed operands.
+ * A GPU's must equal cuda-host's.
  *
- *     cuda_digests BACKEND [OP ...]    a line for each (op, direction, case), update, conversion and sum: digest, name
+ *     cuda_digests BACKEND [OP ...]
+ *                      one line (digest, name) for each op, direction and case, for each update,
+ *                      conversion and sum
  *
- * Where ops are named, the others are left out: sanitizers take long.
+ * If ops are named, the others are left out, because sanitizers are slow.
  *
- * Operands come from splitmix64, seeded by the names of ops, and see no libm. Forward hashes y,
- * saved, accumulator and the loss; backward, which reads what forward saved, dx or dparam.
- * tools/gpu_check.sh compares the lines with those in digests.txt. */
+ * Operands come from splitmix64, seeded by the names of ops, and do not depend on libm. A forward
+ * digest covers y, saved values, accumulator and loss. A backward digest covers dx or dparam;
+ * backward reads what forward saved. tools/gpu_check.sh compares the lines with digests.txt. */
 #include "../op/harness.h"
 
 static runner on;
@@ -16,7 +18,7 @@ static char **wanted; /* names of ops, then NULL */
 
 /* --- lines --- */
 
-/* Names of ops and updates: a new one moves no other's operands. */
+/* Seed from a name, so that a new op changes no other's operands. */
 static uint64_t seed_of(const char *name) {
     uint64_t seed = 0;
     for (const char *c = name; *c; c++)
@@ -51,7 +53,7 @@ static const char *const directions[CGP_OP_DIRECTIONS] = {
     [CGP_OP_BACKWARD_WEIGHT] = "backward-weight",
 };
 
-/* "gelu f32 #2, n 3, 1x3 -> 3": unlike case_text(), what a reader of the file needs. */
+/* "gelu f32 #2, n 3, 1x3 -> 3": shorter than case_text(), for readers of digests.txt. */
 static const char *name_of(const op_case *c, int number) {
     static char text[192];
     const cgp_op_attributes *g = &c->attributes;
@@ -86,7 +88,7 @@ static void print_direction(operands *o, cgp_op_direction direction, int number)
     hash_end(hash, "%s, %s", directions[direction], name_of(&o->c, number));
 }
 
-/* A state moves when it is committed; op_run() leaves it. */
+/* Commit the state, which op_run() does not do. */
 static void print_commit(operands *o, int number) {
     const cgp_kernel_spec spec = spec_of(&o->c, CGP_OP_FORWARD);
     const value_row row = row_of(o);
@@ -116,7 +118,7 @@ static void print_case(const op_case *c, int number, uint64_t *seed) {
     operands_destroy(&o);
 }
 
-/* true: cuBLASLt's, whose order of additions is not written down. */
+/* Return whether cuBLASLt may compute the GEMM: its order of additions is unspecified. */
 static bool is_library_gemm(const op_case *c) {
     const cgp_op_attributes *g = &c->attributes;
     if (c->type != CGP_BF16) return false;
@@ -124,8 +126,7 @@ static bool is_library_gemm(const op_case *c) {
            (is_convolution(c->op) && g->kernel_height * g->kernel_width == 1);
 }
 
-/* Rows and widths that end in the middle of a block of threads, at its end, and after one element.
- * */
+/* Rows and widths that end inside a thread block, at its end, and one element after it. */
 static void print_op(cgp_op_kind op) {
     static const struct {
         int64_t rows, width, out;
@@ -163,7 +164,7 @@ static void print_ops(void) {
 
 enum { PARAM, GRAD, FIRST, SECOND, BUFFERS, N = 1027 };
 
-/* RMSprop's first state, like a second moment, is never negative. */
+/* Second moments, and RMSprop's first state, must not be negative. */
 static const struct {
     const char *name;
     cgp_update update;
@@ -219,7 +220,7 @@ static void print_update(size_t i) {
     hash_end(hash, "update, %s", updates[i].name);
 }
 
-/* Sums of squares, their places that are not finite, and additions. */
+/* Sums of squares, positions of nonfinite values, and additions. */
 static void print_sums(int64_t n) {
     const size_t bytes = (size_t)n * sizeof(float);
     float *x = malloc(bytes), *y = malloc(bytes);
@@ -248,8 +249,7 @@ static void print_sums(int64_t n) {
     free(y);
 }
 
-/* From one type to another: all numbers of 16 bits, infinities and NaNs among them, each with other
- * bits behind it. */
+/* Convert all 16-bit patterns, including infinities and NaNs, each followed by other low bits. */
 static void print_conversion(cgp_dtype to_type, cgp_dtype from_type) {
     enum { ALL = 1 << 16, ODD = ALL - 3 };
     static uint32_t from[ALL], to[ALL];

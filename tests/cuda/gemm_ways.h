@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_ways.h -- a GEMM of the cuda backend with a tile's shape, in turns or not, as a test
- * chooses. */
+/* gemm_ways.h -- the cuda backend's GEMM, with a test's choice of tile shape and serial split-K. */
 #ifndef CGP_TESTS_CUDA_GEMM_WAYS_H
 #define CGP_TESTS_CUDA_GEMM_WAYS_H
 
@@ -16,23 +15,24 @@ enum { GEMM_SHAPES = 4, GEMM_ROUNDED_SHAPES = 2 };
 
 typedef struct gemm_case {
     int64_t m, n, k;
-    /* a is [m, k], b [n, k]; otherwise [k, m] and [k, n]. Not both a across and b along. */
+    /* If set, a is [m, k] and b [n, k]; otherwise [k, m] and [k, n]. Not both a across and b along
+     * k. */
     bool a_along, b_along;
     /* NULL: none. */
     const float *a, *b, *bias;
     bool add;
 } gemm_case;
 
-/* The number of blocks of k, and the depth of all but the last. */
+/* Number of blocks of k; depth of all but the last. */
 int gemm_blocks(int64_t k, int64_t *depth);
 
-/* Of workspace. */
+/* Bytes of workspace. */
 int64_t gemm_bytes(const gemm_case *given, bool rounded);
 
 /* c [m, n] = or += a b + bias. */
 cudaError_t gemm_way(const gemm_case *given, int shape, bool turns, float *c, void *workspace,
                      cudaStream_t stream);
-/* With c in bf16. */
+/* Likewise, with c in bf16. */
 cudaError_t gemm_rounded_way(const gemm_case *given, int shape, bool turns, uint16_t *c,
                              void *workspace, cudaStream_t stream);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_bits.c -- cuda and cpu with the kernels of x86-64-v4, whose sums have 16 lanes, have
- * the same bits: in all ops but ATTENTION and CACHED_ATTENTION, in commits of running statistics,
- * and in updates; LINEAR in bf16 without cuBLASLt. A row's loss, below 16, may differ in the last
- * place of a double: cpu asks libm for a logarithm. */
+/* test_cuda_bits.c -- cuda has the bits of cpu's x86-64-v4 kernels, whose sums have 16 lanes. This
+ * holds in all ops but ATTENTION and CACHED_ATTENTION, in commits of running statistics, and in
+ * updates; in LINEAR in bf16 only without cuBLASLt. A row's loss, below 16, may differ in the last
+ * place of a double: cpu takes the logarithm from libm. */
 #include "tests/op/harness.h"
 
 #include "in_program.h"
@@ -25,7 +25,7 @@ static void compare_direction(operands *a, operands *b, cgp_op_direction directi
     }
 }
 
-/* An op that can end in a RELU does so in a third of the cases. */
+/* An op that can fuse a RELU does so in a third of the cases. */
 static void check(const op_case *of) {
     op_case c = *of;
     operands a, b;
@@ -49,8 +49,8 @@ static void an_op_has_the_bits_of_cpu(void **state) {
     }
 }
 
-/* Rows of several tiles, a vocabulary, many rows of one id, a sample of several parts, matrices of
- * several launches. */
+/* Sizes include rows of several tiles, a vocabulary, many rows of one id, a sample of several
+ * parts, and matrices of several launches. */
 static void large_sizes_have_the_bits_of_cpu(void **state) {
     (void)state;
     for (int bf16 = 0; bf16 < 2; bf16++) {
@@ -81,7 +81,7 @@ static void large_sizes_have_the_bits_of_cpu(void **state) {
 
 /* --- commits --- */
 
-/* Some accumulators hold a number that no state can. */
+/* Put a value that no state can hold into some accumulators. */
 static void spoil(const operands *o) {
     double *values = (double *)(void *)o->at[SLOT_ACCUMULATOR] + 2;
     const int at = test_between(&seed, 0, 2 * (int)o->c.attributes.out - 1);
@@ -147,7 +147,7 @@ static const update_case updates[] = {
      2},
 };
 
-/* Of buffers from an element on: packs of four, or not. */
+/* Update buffers from element `from` on: aligned for packs of four, or not. */
 static void run_update(const runner *on, const update_case *c, float buffers[BUFFERS][N + 4],
                        int from) {
     cgp_update_values values = {
@@ -199,7 +199,7 @@ int main(void) {
     int n = 3;
     setenv("CGP_CPU_ISA", "v4", 1);
     setenv("CGP_CUDA_HOST_ALGORITHMS", "0", 1);
-    setenv("CGP_CUDA_HOST_ORDER", "shuffled", 0); /* a missing barrier shows */
+    setenv("CGP_CUDA_HOST_ORDER", "shuffled", 0); /* so that a missing barrier changes bits */
     if (cgp__backend_cpu.isa(CGP_F32, &isa) != CGP_OK) {
         printf("skipped: %s\n", cgp_message());
         return 77;

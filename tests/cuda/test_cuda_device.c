@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_device.c -- the device of cuda, on the runtime of cuda-host: copies between host and
- * devices, events on the host's clock, failures with names, and every call of the runtime failing
- * once. */
+/* test_cuda_device.c -- cuda's device, on cuda-host's runtime: copies between host and devices,
+ * events on the host's clock, failures that name the call, and each runtime call failing once. */
 #include "custom_ops.h"
 #include "in_program.h"
 
@@ -21,8 +20,8 @@ static void assert_fails(cgp_status status, cgp_status expected, const char *mes
     assert_string_equal(cgp_message(), message);
 }
 
-/* Host, device 0, and devices 0 (once more), 1 and 2: one that lets others in, and one that does
- * not. */
+/* Copy between host, device 0, and devices 0 (a second one), 1 and 2: with and without peer
+ * access. */
 static void copies_arrive(void **state) {
     static const int peers[] = {0, 1, 2};
     enum { BYTES = 4099 };
@@ -77,8 +76,8 @@ static void events_have_times_of_the_hosts_clock(void **state) {
         assert_ok(b->event_record(device, CGP_QUEUE_OUT, event));
         assert_ok(b->event_sync(event));
         const int64_t time = b->event_time(event), after = cgp__now_ns();
-        /* The clock's zero is read after an event has ended: late by what the host took, here at
-         * most a second. */
+        /* The host reads the clock's zero only after an event has completed; here at most a second
+         * late. */
         assert_true(time >= before - 1000 && time <= after + 1000000000);
         assert_true(time >= last);
         last = time;
@@ -102,7 +101,7 @@ static void failures_have_names(void **state) {
     void *huge = NULL;
     assert_fails(b->memory_create(device, (size_t)1 << 50, &huge), CGP_ENOMEM,
                  "cuda-host: device 5: memory of 1125899906842624 bytes: out of memory");
-    assert_ok(b->add(device, x, x, 16)); /* that one does not stick */
+    assert_ok(b->add(device, x, x, 16)); /* this failure is not kept */
     assert_ok(b->finish(device));
     cgp__shim_get_settings()->error = cudaErrorLaunchFailure;
     cgp__shim_get_settings()->fail_work = 1;
@@ -153,7 +152,7 @@ static void what_is_not_there_is_refused(void **state) {
     cgp__shim_get_settings()->devices = 8;
 }
 
-/* Such a copy would block the host until the stream is there. */
+/* Such a copy would block the host until the stream reaches it. */
 static void memory_that_is_not_pinned_is_not_copied(void **state) {
     cgp_device *device = open_device(4);
     char here[64] = "";
@@ -173,7 +172,7 @@ static int64_t driver_bytes(int ordinal) {
     return bytes;
 }
 
-/* The driver's bytes do not depend on those of devices, but grow when a kernel has run. */
+/* The driver's bytes do not depend on allocations, but grow when a kernel has run. */
 static void the_driver_takes_memory_beside_the_devices(void **state) {
     const int64_t context = CGP__SHIM_CONTEXT_BYTES, kernels = CGP__SHIM_KERNELS_BYTES;
     void *x = NULL, *y = NULL;
@@ -196,7 +195,7 @@ static void the_driver_takes_memory_beside_the_devices(void **state) {
                  "cuda-host: expected ordinal 0 to 7, got 8");
 }
 
-/* A custom op's functions are the host's. */
+/* A custom op's functions run on the host. */
 static void a_custom_op_is_refused_by_the_plan_with_the_way_out(void **state) {
     cgp_model *model = NULL;
     cgp_plan *plan = NULL;
@@ -223,7 +222,7 @@ static void a_custom_op_is_refused_by_the_plan_with_the_way_out(void **state) {
     cgp_model_destroy(model);
 }
 
-/* A device's life; the first failure. */
+/* Use a device from creation to destruction; return the first failure. */
 static cgp_status live(void) {
     const cgp_device_options options = {.struct_size = sizeof options, .ordinal = 6};
     cgp_device *device = NULL;
@@ -269,7 +268,7 @@ static void any_call_may_fail(void **state) {
         }
         if (!reached) break;
     }
-    assert_true(failed >= 15); /* the others are the end's, which cannot fail */
+    assert_true(failed >= 15); /* the other calls destroy objects, which cannot fail */
     assert_ok(live());
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_functions.c -- the cuda backend's own exp, erf, tanh and log are near libm's of a wider
- * type, in units of the last place of the true value, over all exponents; its random words are
- * those of the dropout rule. */
+/* test_cuda_functions.c -- the cuda backend's exp, erf, tanh and log are close to libm's in a wider
+ * type, over all exponents. Errors are in units of the last place of the true value. Random words
+ * are those of the dropout rule. */
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
@@ -12,7 +12,7 @@
 
 static uint64_t seed;
 
-/* The unit in the last place, of `digits` digits and a least exponent. */
+/* The unit in the last place of a value, for `digits` digits and a least exponent. */
 static double unit_of(double value, int digits, int least) {
     int exponent;
     frexp(value, &exponent);
@@ -36,7 +36,7 @@ static void check_at(const function *f, float x) {
         fail_msg("%s(%a) is off by %.3f units, by %.3g", f->name, (double)x, error / unit, error);
 }
 
-/* Numbers of every exponent and both signs: the least, the greatest, some between. */
+/* Numbers of every exponent and both signs: least, greatest, and some between. */
 static void check(const function *f) {
     for (uint32_t high = 0; high < 512; high++) {
         for (uint32_t i = 0; i < 2048; i++) {
@@ -84,7 +84,7 @@ static void check_log(double x) {
     if (!(error <= 0.9 * unit)) fail_msg("log(%a) is off by %.3f units", x, error / unit);
 }
 
-/* Near 1, where the logarithm is small, too. */
+/* Values near 1 are included, where the logarithm is small. */
 static void log_is_near_libms(void **state) {
     (void)state;
     for (uint64_t exponent = 1; exponent < 2047; exponent++) {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_gemm.c -- the cuda backend's GEMM is the written-down chain, whatever the tile's shape,
- *and whether thread blocks take turns:
+/* test_cuda_gemm.c -- the cuda backend's GEMM is the specified chain for every tile shape, with and
+ * without serial split-K:
  *
- *     c = chain 2 + (chain 1 + ((chain 0 + bias) + previous))
- */
+ *     c = chain 2 + (chain 1 + ((chain 0 + bias) + previous)) */
 #include <math.h>
 
 #include "base/bf16.h"
@@ -21,7 +20,7 @@ static float *random_floats(int64_t count) {
     return x;
 }
 
-/* An element as it is written down. */
+/* An element by the specified chain. */
 static float chain(const gemm_case *c, int64_t row, int64_t column, float before) {
     int64_t depth;
     const int blocks = gemm_blocks(c->k, &depth);
@@ -38,7 +37,7 @@ static float chain(const gemm_case *c, int64_t row, int64_t column, float before
     return sum;
 }
 
-/* Memory of the device, which begins as NaNs. */
+/* Device memory, filled with NaNs at first. */
 static void *workspace_of(const gemm_case *c, bool rounded) {
     const size_t bytes = (size_t)gemm_bytes(c, rounded);
     void *workspace = NULL;
@@ -68,7 +67,7 @@ static void check_way(const gemm_case *c, int shape, bool turns, const float *be
     free(got);
 }
 
-/* In bf16: the chain from what c has there, rounded once. */
+/* In bf16: the chain starts from c's value and is rounded once. */
 static void check_rounded_way(const gemm_case *c, int shape, bool turns, const float *before) {
     const int64_t count = c->m * c->n;
     uint16_t *got = malloc((size_t)count * sizeof *got);

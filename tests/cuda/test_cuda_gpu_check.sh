@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_cuda_gpu_check.sh SOURCE_DIR BUILD_DIR -- tools/gpu_check.sh on cuda-host: digests are the
-# committed ones, and one that is another is noticed; a sanitizer that did not run is never clean;
-# what is done is kept, what is left is said.
+# test_cuda_gpu_check.sh SOURCE_DIR BUILD_DIR -- tools/gpu_check.sh on cuda-host: digests equal the
+# committed ones, and a different one is detected. A sanitizer that did not run is never clean.
+# Finished parts are kept, and those left are listed.
 set -u
 source_dir=$(cd "$1" && pwd) build=$(cd "$2" && pwd)
 command -v python3 >/dev/null || { echo "skip: needs python3"; exit 77; }
@@ -14,7 +14,7 @@ failed=0
 fail() { echo "not ok - $*"; failed=1; }
 ok() { echo "ok - $*"; }
 
-# run EXPECTED_CODE WORDS... : the script, in a directory of results of its own.
+# run EXPECTED_CODE WORDS... : run the script with its own directory of results.
 run() {
     local expected=$1
     shift
@@ -43,7 +43,7 @@ says '10 steps, (cuda-host here and committed: all 6 equal|committed: of another
 run 3 --minutes 0
 says '^digests +passed'
 
-# A kernel that gives something else, in the cells of a part that has stopped: it goes on with them.
+# Change one digest in the saved cells of an interrupted part, which then resumes from them.
 python3 - "$work"/results/*/digests.json <<'END'
 import json, sys
 with open(sys.argv[1]) as file:
@@ -57,7 +57,7 @@ END
 run 1 --part digests
 says 'FAILED ops, cuda-host here and committed: 1 of [0-9]+ differ: forward, '
 
-# Sanitizers of all kinds: clean, with errors, and two that say nothing of value.
+# Sanitizers that are clean, that find errors, and two whose output means nothing.
 tried() { # BACKEND [SECONDS]
     PATH=$work/bin:$PATH PYTHONDONTWRITEBYTECODE=1 python3 - "$source_dir" "$work" "$@" >"$work/out" 2>&1 <<'END'
 import pathlib, sys, time
@@ -92,7 +92,7 @@ says '^not run$'
 sed -i 's/ERROR SUMMARY/Target application terminated before first instrumented API call\n&/' "$work/bin/compute-sanitizer"
 tried cuda
 says '^memcheck: not run \(it saw no call of CUDA\)$'
-# Two that do not end: one has found an error, the other nothing so far.
+# Two sanitizers that do not finish: one has found an error, the other nothing so far.
 cat >"$work/bin/compute-sanitizer" <<'END'
 #!/bin/sh
 [ "$2" = racecheck ] && echo "========= Error: Race reported between Write access and Read access"
@@ -105,8 +105,8 @@ PATH=$work/bin:$PATH run 0 --part sanitizers
 says '^sanitizers +not run'
 says '^    no GPU$'
 
-# A test of ops that fails is named, with its seed and its words; of a part that is cut, what it has
-# is said.
+# A failed op test is reported with its name, seed and message. An interrupted part reports what it
+# has.
 mkdir -p "$work/tests"
 printf '#!/bin/sh\necho CGP_TEST_SEED=7; echo "[  FAILED  ] x is y"; echo "ERROR: x is 1, not 2" >&2; exit 1\n' >"$work/tests/test_x"
 chmod +x "$work/tests/test_x"
@@ -123,7 +123,7 @@ says '^ours: 2.0 samples/s$'
 says '^FAILED test_x: x is y \(CGP_TEST_SEED=7\): x is 1, not 2$'
 says '^test_y: passed$'
 
-# A program of others that fails is a line, and no median.
+# A foreign program that fails is reported in a line and has no median.
 PYTHONDONTWRITEBYTECODE=1 python3 - "$source_dir" "$work" >"$work/out" 2>&1 <<'END'
 import pathlib, sys, time
 sys.path.insert(0, sys.argv[1] + "/tools/gpu_check")

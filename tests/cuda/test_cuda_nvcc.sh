@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_cuda_nvcc.sh SOURCE_DIR BUILD_DIR -- what nvcc says of every kernel of the plug-in `cuda`: no
-# spills, at most 48 KiB of shared memory, all of sm_80, sm_90 and sm_100. The table of registers,
-# shared memory and spills is printed, and left in BUILD_DIR/cuda/kernels.txt. The plug-in is whole:
-# it can be loaded, and exports its entry alone. Skipped where the build has found no nvcc.
+# test_cuda_nvcc.sh SOURCE_DIR BUILD_DIR -- check what nvcc reports for every kernel of the plug-in
+# `cuda`: no spills, at most 48 KiB of shared memory, code for sm_80, sm_90 and sm_100. The table of
+# registers, shared memory and spills is printed and written to BUILD_DIR/cuda/kernels.txt. The
+# plug-in has no undefined symbols and exports only its entry. Skipped if the build found no nvcc.
 set -u
 cd "$2" || exit 1
 plugin=plugins/libcgpipe-cuda.so

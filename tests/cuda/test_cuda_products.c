@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_products.c -- LINEAR in bf16 by cuBLASLt, on its stand-in: its bits are those of plain
- * loops over rounded weights; an algorithm that lets a row depend on the number of rows, or has
- * another fault, is not taken, and own kernels are where there is no other; every call fails once.
- * */
+/* test_cuda_products.c -- LINEAR in bf16 by the emulated cuBLASLt. Its bits are those of plain
+ * loops over rounded weights. An algorithm is rejected if a row depends on the number of rows, or
+ * if it has another fault; without any other, own kernels are used. Each call fails once. */
 #include "tests/op/harness.h"
 
 #include "in_program.h"
@@ -10,7 +9,7 @@
 static uint64_t seed;
 static runner on;
 
-/* A device that has chosen nothing yet, of a library that offers some algorithms. */
+/* Open a device with no algorithms chosen, for a library that offers `algorithms`. */
 static void open_with(int algorithms, int broken) {
     cgp__shim_get_settings()->algorithms = algorithms;
     cgp__shim_get_settings()->broken = broken;
@@ -28,7 +27,7 @@ static op_case draw(int i) {
     return c;
 }
 
-/* A pointwise convolution has the same operands, either way. */
+/* Make the case a pointwise convolution, of either kind, with the same operands. */
 static void as_convolution(op_case *c) {
     c->op = test_random(&seed) & 1 ? CGP_OP_CONV2D : CGP_OP_CONV_TRANSPOSE2D;
     c->attributes = image_attributes(c->op, c->attributes.rows, 1, c->attributes.in,
@@ -79,7 +78,7 @@ static void expect_input(operands *o, int64_t rows) {
     }
 }
 
-/* dx = `from`'s dx + the product, which is rounded first. */
+/* dx = `from`'s dx + the product, which is rounded before it is added. */
 static void expect_input_rounded_twice(operands *o, const operands *from) {
     const int64_t rows = o->c.n * o->c.attributes.rows;
     operands product;
@@ -111,7 +110,7 @@ static void assert_same(const operands *got, const operands *want, const char *t
         if (slot == SLOT_Y || slot >= SLOT_DX) assert_same_bits(got, want, slot, 0, text);
 }
 
-/* The bias' gradient is not the library's. */
+/* The bias gradient is not computed by the library. */
 static void the_library_multiplies_rounded_weights(void **state) {
     (void)state;
     open_with(2, 0);
@@ -126,7 +125,7 @@ static void the_library_multiplies_rounded_weights(void **state) {
         const int64_t rows = c.n * c.attributes.rows;
         expect_forward(&want, rows);
         expect_input(&want, rows);
-        if (c.shift == 0) /* others are not at multiples of 16 bytes */
+        if (c.shift == 0) /* otherwise operands are not 16-byte aligned */
             expect_weight(&want, rows);
         else
             copy_slot(&want, &got, SLOT_DPARAM);
@@ -138,7 +137,7 @@ static void the_library_multiplies_rounded_weights(void **state) {
     runner_close(&on);
 }
 
-/* With algorithms of which the first are broken. */
+/* Run with algorithms of which the first `broken` have a fault. */
 static void run_with(operands *o, const operands *from, int algorithms, int broken) {
     open_with(algorithms, broken);
     operands_copy(o, from);
@@ -146,7 +145,7 @@ static void run_with(operands *o, const operands *from, int algorithms, int brok
     runner_close(&on);
 }
 
-/* A case with algorithms of a fault: the first one without it is taken, otherwise own kernels. */
+/* Check that the first algorithm without the fault is used, otherwise own kernels. */
 static void expect_refused(const op_case *c, cgp__shim_fault fault) {
     operands from, none, good, second, broken;
     cgp__shim_get_settings()->fault = fault;
@@ -165,7 +164,7 @@ static void expect_refused(const op_case *c, cgp__shim_fault fault) {
 
 static void an_algorithm_that_breaks_the_law_of_rows_is_not_taken(void **state) {
     (void)state;
-    static const int sizes[] = {2, 4, 5}; /* no side is below 16 */
+    static const int sizes[] = {2, 4, 5}; /* all sides are at least 16 */
     for (int i = 0; i < 6; i++) {
         op_case c = draw(sizes[i % 3]);
         c.shift = 0;
@@ -179,12 +178,12 @@ static void an_algorithm_that_ignores_beta_is_not_taken(void **state) {
         op_case c = draw(i);
         c.shift = 0;
         c.add = c.accumulate = true;
-        c.attributes.has_bias = false; /* a GEMM with a bias adds to nothing */
+        c.attributes.has_bias = false; /* a GEMM with a bias never adds */
         expect_refused(&c, CGP__SHIM_IGNORES_BETA);
     }
 }
 
-/* All GEMMs of a layer with one input and one output have n = 1. */
+/* A layer with one input and one output has n = 1 in all its GEMMs. */
 static void an_algorithm_that_multiplies_no_single_column_is_not_taken(void **state) {
     (void)state;
     for (int i = 0; i < 4; i++) {
@@ -206,8 +205,8 @@ static void an_algorithm_that_refuses_some_rows_is_not_taken(void **state) {
     }
 }
 
-/* Hopper's kernels round a product to c's type before they add it; PyTorch's sums of gradients do,
- * too. */
+/* Hopper's kernels round a product to c's type before they add it. PyTorch's gradient sums do the
+ * same. */
 static void an_algorithm_that_rounds_a_product_before_it_adds_is_taken(void **state) {
     (void)state;
     for (int i = 0; i < 12; i++) {
@@ -251,7 +250,7 @@ static void unaligned_operands_have_own_kernels(void **state) {
 
 enum { WIDTH = 16 };
 
-/* A device that makes kernels and runs them; the first failure. */
+/* Create a device, create and run kernels; return the first failure. */
 static cgp_status live(cgp_op_direction direction) {
     const cgp_backend *b = cuda_host();
     const cgp_device_options options = device_options(1);
@@ -294,7 +293,7 @@ static cgp_status live(cgp_op_direction direction) {
     return status;
 }
 
-/* `due`: of the settings; the numbers of calls that make it fail. */
+/* Let each call fail once by `due`, one of the settings; return the number of failures. */
 static int fail_each(int *due, cgp_op_direction direction) {
     const int64_t alive = cgp__shim_get_objects().alive;
     int failed = 0;
@@ -307,7 +306,7 @@ static int fail_each(int *due, cgp_op_direction direction) {
         if (status != CGP_OK) {
             assert_int_equal(status, CGP_EDEVICE);
             if (!strstr(cgp_message(), ": unknown error") &&
-                !strstr(cgp_message(), ": unspecified launch failure")) /* of a product */
+                !strstr(cgp_message(), ": unspecified launch failure")) /* of a GEMM */
                 fail_msg("call %d: %s", n, cgp_message());
             failed++;
         }

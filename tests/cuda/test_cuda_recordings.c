@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_recordings.c -- recorded launches of cuda, on the runtime of cuda-host: they change no
- * bit, a launch that is missing from a graph is noticed, and so is every call that fails. */
+/* test_cuda_recordings.c -- captured graphs of cuda, on cuda-host's runtime: they change no bit,
+ * and a launch missing from a graph is detected, as is every failed call. */
 #include "graphs.h"
 #include "in_program.h"
 
@@ -34,12 +34,12 @@ static void what_is_recorded_runs_each_time(void **state) {
     put(device, x, here);
     assert_ok(b->record_begin(device));
     assert_ok(b->record_end(device, &recording));
-    assert_null(recording); /* of nothing */
+    assert_null(recording); /* an empty capture */
     assert_ok(b->record_begin(device));
     assert_ok(b->add(device, x, x, N));
     assert_ok(b->add(device, x, x, N));
     assert_ok(b->record_end(device, &recording));
-    put(device, x, here); /* nothing has run */
+    put(device, x, here); /* a capture runs nothing */
     for (int i = 0; i < 3; i++)
         assert_ok(b->recording_run(recording, i));
     assert_ok(
@@ -53,8 +53,8 @@ static void what_is_recorded_runs_each_time(void **state) {
     b->device_destroy(device);
 }
 
-/* A life of a device with a recording; the first failure. `wrong`: with a call that no capture
- * allows. */
+/* Use a device with a captured graph from creation to destruction; return the first failure.
+ * `wrong`: make a call that is illegal during a capture. */
 static cgp_status live(bool wrong) {
     const cgp_device_options options = {.struct_size = sizeof options, .ordinal = 6};
     cgp_device *device = NULL;
@@ -121,8 +121,8 @@ static const test_sizes sizes = {
 static cgp_model *model;
 static test_batch batch;
 
-/* Four steps. From the second on `at`, a setting of the runtime or NULL, is n. Nothing is made in
- * the last step, and nothing stays. */
+/* Train four steps. From the second on, `at`, a setting of the runtime or NULL, is n. The last step
+ * creates no objects, and none remain at the end. */
 static cgp_status train(int *at, int n, char sha256[65]) {
     const int64_t alive = cgp__shim_get_objects().alive;
     int64_t made = 0;
@@ -176,7 +176,7 @@ static void a_missing_node_is_noticed(void **state) {
     }
 }
 
-/* CGP_TEST_FAULTS=all: every call once, not some. */
+/* CGP_TEST_FAULTS=all: every call fails once; otherwise only some. */
 static void a_failing_call_ends_the_step(void **state) {
     enum { CALLS = 500 };
     cgp__shim_settings *s = cgp__shim_get_settings();
@@ -190,7 +190,7 @@ static void a_failing_call_ends_the_step(void **state) {
     for (int i = 0; i < (all ? CALLS : test_scaled(8)); i++) {
         const int call = all ? i + 1 : test_between(&seed, 1, CALLS);
         const cgp_status status = train(&s->fail_call, call, sha256);
-        if (status == CGP_OK) { /* a call whose failure is no matter */
+        if (status == CGP_OK) { /* a call whose failure has no effect */
             assert_string_equal(sha256, expected);
             continue;
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_runtime.c -- the runtime of cuda-host does what CUDA's documents: streams run beside
- * the host and each other, in order; events order them; failures stick to a device. */
+/* test_cuda_runtime.c -- cuda-host's runtime behaves as CUDA documents: streams run asynchronously,
+ * each in order; events order them; a failed device stays failed. */
 #include "backend/cuda/host/runtime.h"
 #include "blocks.h"
 #include "support.h"
@@ -27,7 +27,8 @@ static void *memory_of(size_t bytes) {
     return memory;
 }
 
-/* In, 20 kernels, out, over three streams with delays: events alone keep them in order. */
+/* Copy in, run 20 kernels, copy out, over three streams with delays: events alone keep the
+ * order. */
 static void events_order_streams(void **state) {
     float *here = NULL, *x = memory_of(N * sizeof *x);
     cudaStream_t in = new_stream(), compute = new_stream(), out = new_stream();
@@ -82,7 +83,7 @@ static void an_event_is_not_ready_before_its_work(void **state) {
         OK(cudaEventSynchronize(after));
         OK(cudaEventQuery(gate));
     }
-    (void)cudaGetLastError(); /* it was not ready */
+    (void)cudaGetLastError(); /* the event was not ready */
     assert_true(early > 0);
     cgp__shim_get_settings()->delay_ns = 0;
     OK(cudaStreamDestroy(first));
@@ -155,8 +156,8 @@ static cudaGraph_t captured(float *x, int kernels, cudaStream_t stream) {
     return graph;
 }
 
-/* Nothing runs while it is captured; every launch runs all, in order with what else the stream has.
- * */
+/* Nothing runs during a capture. Each launch runs all nodes, in order with the stream's other
+ * work. */
 static void a_graph_runs_when_it_is_launched(void **state) {
     cudaStream_t stream = new_stream();
     float *here = NULL, *x = memory_of(N * sizeof *x);
@@ -187,7 +188,7 @@ static void a_graph_runs_when_it_is_launched(void **state) {
     OK(cudaFree(x));
 }
 
-/* Each of these calls is refused in a capture, makes it void, and is allowed afterwards. */
+/* Each of these calls fails during a capture, invalidates it, and is allowed afterwards. */
 static void a_capture_refuses_what_cuda_refuses(void **state) {
     cudaStream_t stream = new_stream();
     cudaEvent_t event = new_event();
@@ -215,7 +216,7 @@ static void a_capture_refuses_what_cuda_refuses(void **state) {
     }
     OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     OK(blocks_step(x, N, 1, stream));
-    OK(cudaStreamDestroy(stream)); /* with its capture */
+    OK(cudaStreamDestroy(stream)); /* drops its capture */
     OK(cudaEventDestroy(event));
     OK(cudaFree(x));
     (void)cudaGetLastError();

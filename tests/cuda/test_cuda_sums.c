@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_sums.c -- what the cuda backend does beside kernels of ops: sums of squares are the
- * written-down chain, the first number that is not finite is found wherever it is, copies keep
- * their bits. */
+/* test_cuda_sums.c -- the cuda backend's functions other than op kernels: sums of squares are the
+ * specified chain, the first nonfinite value is found at any position, and copies keep their
+ * bits. */
 #include <math.h>
 
 #include "backend/cuda/cuda.h"
@@ -22,7 +22,7 @@ static void finish(cudaError_t error) {
     assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);
 }
 
-/* Parts in order; in a part 16 lanes, then the lanes in order. */
+/* Parts in order; in each part 16 lanes, then the lanes in order. */
 static double squares(int64_t n) {
     double sum = 0.0;
     for (int64_t begin = 0; begin < n; begin += SPLIT) {
@@ -67,7 +67,7 @@ static void the_first_number_that_is_not_finite_is_found(void **state) {
     }
 }
 
-/* Of any bits, at any address. */
+/* A copy keeps any bits, at any address. */
 static void a_type_stays_as_it_is(void **state) {
     static const cgp_dtype types[] = {CGP_F32, CGP_I32, CGP_BF16};
     enum { N = 1003 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_waits.c -- each wait for a stream is needed, on cuda-host (waits.h), whose kernels and
- * copies are slow in one queue. */
+/* test_cuda_waits.c -- each wait for a stream is necessary (waits.h): cuda-host's kernels and
+ * copies are slowed down in one queue. */
 #include "waits.h"
 
 #include <time.h>
@@ -23,7 +23,7 @@ static cudaError_t sleep_for(const void *ns) {
     return cudaSuccess;
 }
 
-/* Keep a queue busy in front of its next work. */
+/* Delay a queue's next work. */
 static void delay(const cgp_device *device, cgp_queue queue) {
     const int64_t ns = slow.ns[queue];
     if (ns == 0) return;
@@ -53,7 +53,7 @@ int main(void) {
         cmocka_unit_test(every_wait_makes_a_difference),
         cmocka_unit_test(a_slow_queue_changes_no_bit),
     };
-    setenv("CGP_GRAPHS", "off", 1); /* a sleep is in no graph */
+    setenv("CGP_GRAPHS", "off", 1); /* a sleep cannot be captured */
     slow.quick = cuda_host();
     slow.table = *slow.quick;
     slow.table.name = "slow";
