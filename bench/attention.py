@@ -86,15 +86,18 @@ def main():
              for name, python in programs.items()}
     medians = cases.measure("attention", known,
                             ("forward", "backward", "gemm_forward", "gemm_backward"))
-    lines = [f"{cases.cpu_name()}, one core, f32; rounds: {cases.ROUNDS}; PyTorch {medians[f'PyTorch {LENGTHS[0]}']['torch']}", "",
-             f"{'':8} {'forward: GFLOP/s':>18} {'of GEMM':>9} {'PyTorch':>9} {'backward: GFLOP/s':>20} {'of GEMM':>9} {'PyTorch':>9}"]
+    lines = [f"{cases.cpu_name()}, one core, f32; rounds: {cases.ROUNDS}; PyTorch "
+             f"{medians[f'PyTorch {LENGTHS[0]}']['torch']}", "",
+             f"{'':8} {'forward: GFLOP/s':>18} {'of GEMM':>9} {'PyTorch':>9} "
+             f"{'backward: GFLOP/s':>20} {'of GEMM':>9} {'PyTorch':>9}"]
     for length in LENGTHS:
         row = f"T = {length:<6}"
         for part, products in (("forward", 2), ("backward", 5)):
             gflop = products * 1e-9 * length * length * WIDTH
             mine, theirs = (medians[f"{name} {length}"] for name in programs)
             rate = gflop / mine[part]
-            row += f" {rate:18.1f} {100 * rate / mine['gemm_' + part]:7.1f} % {gflop / theirs[part]:9.1f}"
+            row += (f" {rate:18.1f} {100 * rate / mine['gemm_' + part]:7.1f} % "
+                    f"{gflop / theirs[part]:9.1f}")
         lines.append(row)
     cases.report("attention", lines)
 

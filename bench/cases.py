@@ -99,7 +99,8 @@ def check_needs():
     """Say what is missing before an hour has been measured."""
     for file in (PROGRAM, BUILD / "bench_cores"):
         if not file.exists():
-            sys.exit(f"{file}: no such file (make, then cmake --build {BUILD} --target bench_cores bench_peak, or BUILD=FOLDER)")
+            sys.exit(f"{file}: no such file (make, then cmake --build {BUILD} --target bench_cores "
+                     "bench_peak, or BUILD=FOLDER)")
     missing = [] if shutil.which("gnuplot") else ["gnuplot-nox"]
     if not has_torch(PYTHON):
         missing += ["python3-torch", "libopenblas0-openmp"]
@@ -150,7 +151,8 @@ def machine(medians):
     trips = sorted(trip for result in medians.values() for trip in result.get("round_trips", ())
                    if trip)
     if trips:
-        lines.append(f"a cache line from core to core and back: {statistics.median(trips):.0f} ns ({trips[0]:.0f} to {trips[-1]:.0f})")
+        lines.append(f"a cache line from core to core and back: {statistics.median(trips):.0f} ns "
+                     f"({trips[0]:.0f} to {trips[-1]:.0f})")
     return lines
 
 

@@ -32,8 +32,10 @@ FIELDS = ("cgpipe", "transformers")
 MAKE = """
 import sys, torch, transformers
 torch.manual_seed(0)
-config = transformers.LlamaConfig(hidden_size=768, intermediate_size=2048, num_hidden_layers=12, num_attention_heads=12,
-                                  num_key_value_heads=4, vocab_size=32000, max_position_embeddings=512)
+config = transformers.LlamaConfig(hidden_size=768, intermediate_size=2048, num_hidden_layers=12, \
+num_attention_heads=12,
+                                  num_key_value_heads=4, vocab_size=32000, \
+max_position_embeddings=512)
 transformers.LlamaForCausalLM(config).float().save_pretrained(sys.argv[1])
 print("torch", torch.__version__ + ", transformers", transformers.__version__)
 """
@@ -92,16 +94,19 @@ def main():
             for name, measure in zip(FIELDS, (ours, theirs)):
                 print(f"generation: round {i + 1} of {rounds}, {name}", file=sys.stderr)
                 rows.append((i + 1, name, *measure(directory)))
-    lines = [f"{cpu_name()}, threads {THREADS}; {versions}; {LENGTH} tokens, greedy; {rounds} rounds",
+    lines = [f"{cpu_name()}, threads {THREADS}; {versions}; {LENGTH} tokens, greedy; {rounds} "
+             "rounds",
              f"{'':14}{'tokens/s':>22}{'':4}{'processor, ms a token':>24}",
              f"{'':14}{'median':>11}{'best':>11}{'':4}{'median':>12}{'best':>12}"]
     for name in FIELDS:
         samples = list(zip(*(row[2:] for row in rows if row[1] == name)))
         wall, cpu = ([(reduce(samples[k + 2]) - reduce(samples[k])) / LENGTH
                       for reduce in (statistics.median, min)] for k in (0, 1))
-        lines.append(f"{name:14}{1 / wall[0]:11.1f}{1 / wall[1]:11.1f}{'':4}{1e3 * cpu[0]:12.1f}{1e3 * cpu[1]:12.1f}")
+        lines.append(f"{name:14}{1 / wall[0]:11.1f}{1 / wall[1]:11.1f}{'':4}"
+                     f"{1e3 * cpu[0]:12.1f}{1e3 * cpu[1]:12.1f}")
     with open(RESULTS / "generation.csv", "w") as file:
-        file.write("round,program,seconds_of_one,processor_seconds_of_one,seconds_of_all,processor_seconds_of_all\n")
+        file.write("round,program,seconds_of_one,processor_seconds_of_one,"
+                   "seconds_of_all,processor_seconds_of_all\n")
         file.writelines(f"{row[0]},{row[1]},{','.join(f'{second:.6f}' for second in row[2:])}\n"
                         for row in rows)
     text = "\n".join(lines) + "\n"

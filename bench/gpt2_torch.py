@@ -32,13 +32,15 @@ def parse():
                           ("vocab", 3000), ("seq", 128)]:
         parser.add_argument("--" + name, type=int, default=default)
     parser.add_argument("--distributed", metavar="NAME",
-                        help="GPipe, 1F1B, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble ..")
+                        help="GPipe, 1F1B, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble "
+                             "..")
     torch_peer.add_options(parser)
     options = parser.parse_args()
     if options.pipeline > 1 and options.device != "cpu":
         parser.error(f"--pipeline: expects --device cpu, got {options.device}")
     if options.batch % options.chunks:
-        parser.error(f"--chunks: expects a divisor of the batch, {options.batch}, got {options.chunks}")
+        parser.error(f"--chunks: expects a divisor of the batch, {options.batch}, got "
+                     f"{options.chunks}")
     return options
 
 
@@ -174,7 +176,8 @@ class Distributed:
         self.schedule.step(*([tokens] if self.rank == 0 else []),
                            **({"target": targets, "losses": losses} if self.last else {}))
         total = torch.tensor(sum(float(loss.detach()) for loss in losses) / options.chunks)
-        torch.distributed.all_reduce(total)  # of which one process has it; all wait for each other here
+        # One process has the sum; all of them wait here.
+        torch.distributed.all_reduce(total)
         return float(total)
 
 

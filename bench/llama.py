@@ -49,9 +49,11 @@ def planned_mib(**options):
 
 def main():
     medians = answer("llama", CASES, RATIOS)
-    lines = ["memory of activations, MiB: ours as planned, which is what is allocated; PyTorch's as measured"]
+    lines = ["memory of activations, MiB: ours as planned, which is what is allocated; PyTorch's "
+             "as measured"]
     for chunks in (1, 4):
-        lines += [f"{planned_mib(chunks=chunks, recompute=mode):10.1f}  M={chunks}, --recompute {mode}"
+        lines += [f"{planned_mib(chunks=chunks, recompute=mode):10.1f}  M={chunks}, --recompute "
+                  f"{mode}"
                   for mode in ("never", "never+selective", "except_last", "always+selective")]
         lines += [f"{medians[f'PyTorch M={chunks}']['activation_mib']:10.1f}  M={chunks}, PyTorch"]
     report("llama-memory", lines)

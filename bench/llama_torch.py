@@ -25,7 +25,8 @@ def parse():
     torch_peer.add_options(parser)
     options = parser.parse_args()
     if options.batch % options.chunks:
-        parser.error(f"--chunks: expects a divisor of the batch, {options.batch}, got {options.chunks}")
+        parser.error(f"--chunks: expects a divisor of the batch, {options.batch}, got "
+                     f"{options.chunks}")
     return options
 
 
@@ -63,10 +64,12 @@ class Block(nn.Module):
     def __init__(self):
         super().__init__()
         self.norm_1, self.norm_2 = Norm(), Norm()
-        self.q, self.k, self.v = linear(WIDTH, WIDTH), linear(WIDTH, KV_HEADS
-                                                              * HEAD), linear(WIDTH, KV_HEADS * HEAD)
+        self.q, self.k, self.v = (linear(WIDTH, WIDTH), linear(WIDTH, KV_HEADS * HEAD),
+                                  linear(WIDTH, KV_HEADS * HEAD))
         self.o = linear(WIDTH, WIDTH)
-        self.gate, self.up, self.down = linear(WIDTH, options.inner), linear(WIDTH, options.inner), linear(options.inner, WIDTH)
+        self.gate, self.up, self.down = (linear(WIDTH, options.inner),
+                                         linear(WIDTH, options.inner),
+                                         linear(options.inner, WIDTH))
         frequencies = 1.0 / 10000.0 ** (torch.arange(0, HEAD, 2) / HEAD)
         angles = torch.outer(torch.arange(options.seq), frequencies).repeat(1, 2)
         self.register_buffer("cos", angles.cos(), persistent=False)

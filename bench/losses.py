@@ -88,7 +88,8 @@ def main():
         writer.writerows([name, seed, *row] for name in rows
                          for seed, row in zip(SEEDS, rows[name]))
     lines = [f"{cpu_name()}; {STEPS} steps, warm-up of {words[words.index('--warmup') + 1]}",
-             "difference from the loss in f32, in per cent of it: worst step of each seed, mean and last of all", "",
+             "difference from the loss in f32, in per cent of it: worst step of each seed, mean "
+             "and last of all", "",
              f"{'seed':13}" + "".join(f"{seed:9}" for seed in SEEDS) + "     mean     last"]
     for name, row in rows.items():
         means = [sum(r[k] for r in row) / len(row) for k in (2, 3)]

@@ -14,8 +14,9 @@ def main():
     medians = measure("overheads", CASES, KEYS)
     width = max(map(len, CASES))
     seed = {name: result for name, result in medians.items() if name.startswith("seed")}
-    lines = conditions(seed) + ["microseconds, medians of all actions of a step, of the steps, of the rounds",
-                                f"{'':{width}}  between actions  from a message to the stage that waits"]
+    lines = conditions(seed) + [
+        "microseconds, medians of all actions of a step, of the steps, of the rounds",
+        f"{'':{width}}  between actions  from a message to the stage that waits"]
     lines += [f"{name:{width}} {1e6 * result[KEYS[0]]:16.2f} {1e6 * result[KEYS[1]]:38.2f}"
               for name, result in medians.items()]
     report("overheads", lines)

@@ -28,9 +28,11 @@ def table(run, peak):
     rows["idle"] = [run["step_seconds"] - sum(seconds for seconds, _, _ in rows.values()), 0, 0]
     yield f"{'':12} {'ms a step':>13} {'of step':>10} {'of peak':>10} {'GB/s':>8}"
     for kind, (seconds, flops, count) in rows.items():
-        of_peak = f"{100e-9 * flops / seconds / peak:8.1f} %" if kind in ("GEMM", "attention") else ""
+        of_peak = (f"{100e-9 * flops / seconds / peak:8.1f} %" if kind in ("GEMM", "attention")
+                   else "")
         rate = f"{1e-9 * count / seconds:8.1f}" if count and seconds else ""
-        yield f"{kind:12} {1e3 * seconds:13.2f} {100 * seconds / run['step_seconds']:8.2f} % {of_peak:>10} {rate:>8}".rstrip()
+        yield (f"{kind:12} {1e3 * seconds:13.2f} {100 * seconds / run['step_seconds']:8.2f} % "
+               f"{of_peak:>10} {rate:>8}").rstrip()
 
 
 def main():
@@ -40,10 +42,13 @@ def main():
     names = [name for name in CASES if name != "peak"]
     shares = {name: 100 * gflop / medians[name]["step_seconds"] / peak for name in names}
     lines = conditions(medians)
-    lines += [f"peak of one core: {peak:.1f} GFLOP/s (f32 FMA, {medians['peak']['isa']}); a step: {gflop:.1f} GFLOP",
-              f"of that the tile of a product alone, its operands in the L1 cache: {fed:.1f} GFLOP/s, {100 * fed / peak:.1f} %", ""]
+    lines += [f"peak of one core: {peak:.1f} GFLOP/s (f32 FMA, {medians['peak']['isa']}); a step: "
+              f"{gflop:.1f} GFLOP",
+              f"of that the tile of a product alone, its operands in the L1 cache: {fed:.1f} "
+              f"GFLOP/s, {100 * fed / peak:.1f} %", ""]
     lines += [f"{'seconds a step':>26} {'GFLOP/s':>10} {'of peak':>10}"]
-    lines += [f"{name:12} {medians[name]['step_seconds']:13.4f} {shares[name] * peak / 100:10.1f} {shares[name]:8.1f} %"
+    lines += [f"{name:12} {medians[name]['step_seconds']:13.4f} {shares[name] * peak / 100:10.1f} "
+              f"{shares[name]:8.1f} %"
               for name in names]
     for m in CHUNKS:
         lines += ["", f"cgpipe M={m}, by kind of op"] + list(table(medians[f"cgpipe M={m}"], peak))

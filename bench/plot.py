@@ -44,8 +44,10 @@ def lines(path, title, x_label, y_label, series):
     first = [x for x, _ in next(iter(series.values()))]
     commands = f"set xlabel {quote(x_label)} noenhanced\nset logscale x 2\n"
     commands += "".join(block(f"$d{i}", points) for i, points in enumerate(series.values()))
-    commands += f"set xtics ({', '.join(map(str, first))})\nset xrange [{first[0] * 0.9}:{first[-1] * 1.1}]\n"
-    parts = [f"$d{i} with linespoints lc '{COLOURS[i % len(COLOURS)]}' lw 2 pt {i + 4} ps 0.9 title {quote(name)}"
+    commands += (f"set xtics ({', '.join(map(str, first))})\nset xrange "
+                 f"[{first[0] * 0.9}:{first[-1] * 1.1}]\n")
+    parts = [f"$d{i} with linespoints lc '{COLOURS[i % len(COLOURS)]}' lw 2 pt {i + 4} ps 0.9 "
+             f"title {quote(name)}"
              for i, name in enumerate(series)]
     draw(path, title, y_label, commands + "plot " + ", ".join(parts) + "\n")
 

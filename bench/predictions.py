@@ -23,7 +23,8 @@ import subprocess
 import sys
 import tempfile
 
-from cases import PROGRAM, RESULTS, ROUNDS, GPT2, check_needs, conditions, model_spec, options_of, report, run, training_options
+from cases import (PROGRAM, RESULTS, ROUNDS, GPT2, check_needs, conditions, model_spec, options_of,
+                   report, run, training_options)
 
 SIZES = {**GPT2, "width": min(GPT2["width"], 384), "heads": min(GPT2["heads"], 6), "batch": 16}
 CHUNKS = (4, 8, 16)
@@ -89,10 +90,12 @@ def from_a_run():
             got = samples.get((name, m))
             line += f"{'':39}" if not got else (
                 f"{statistics.median(s[RUN] for s in got):16.4f} {100 * errors[name, m]:+5.1f}% "
-                f"{100 * statistics.median(s['bubble'] for s in got):7.1f}% ({100 * got[0]['bubble_simulated']:4.1f}%)")
+                f"{100 * statistics.median(s['bubble'] for s in got):7.1f}% "
+                f"({100 * got[0]['bubble_simulated']:4.1f}%)")
         lines.append(line.rstrip())
     sizes = sorted(abs(error) for error in errors.values())
-    lines += ["", f"error of the simulated seconds: median {100 * statistics.median(sizes):.1f} %, worst {100 * sizes[-1]:.1f} %"]
+    lines += ["", f"error of the simulated seconds: median {100 * statistics.median(sizes):.1f} %, "
+                  f"worst {100 * sizes[-1]:.1f} %"]
     for m in CHUNKS:
         same = {s["weights"] for case, got in samples.items() for s in got if case[1] == m}
         lines.append(f"weights after the run, M={m}: "
@@ -144,7 +147,8 @@ def profile_of(name, devices, file):
 
 
 def table(cases, medians):
-    lines = [f"{'':22}{'':28}{'measured':>10}{'simulated':>11}{'error':>9}   {'two at once':>11}{'error':>9}"]
+    lines = [f"{'':22}{'':28}{'measured':>10}{'simulated':>11}{'error':>9}   "
+             f"{'two at once':>11}{'error':>9}"]
     for case in cases:
         name, batch, schedule, recompute, chunks = case
         seconds, *simulated = medians[case]
@@ -154,7 +158,8 @@ def table(cases, medians):
         lines.append(f"{name:22}{how:28}{seconds:10.4f}{errors}".rstrip())
     for k, what in enumerate(("one device measured alone", "two devices measured at once")):
         errors = sorted(abs(medians[case][1 + k] / medians[case][0] - 1) for case in cases)
-        lines.append(f"{what}: error median {100 * statistics.median(errors):.1f} %, worst {100 * errors[-1]:.1f} %")
+        lines.append(f"{what}: error median {100 * statistics.median(errors):.1f} %, worst "
+                     f"{100 * errors[-1]:.1f} %")
     return lines
 
 
@@ -186,8 +191,10 @@ def from_a_profile():
         seconds = statistics.median(row[0] for row in rows)
         medians[case] = [seconds, *(seconds * statistics.median(row[k] / row[0] for row in rows)
                                     for k in (1, 2))]
-    lines = conditions({}) + [f"{len(ones)} pipelines of two devices, micro-batches of one sample; seconds of a step"]
-    lines += table(ones, medians) + ["", "AmoebaNet-D and U-Net, micro-batches of two and four"] + table(larger, medians)
+    lines = conditions({}) + [f"{len(ones)} pipelines of two devices, micro-batches of one sample; "
+                              "seconds of a step"]
+    lines += (table(ones, medians) + ["", "AmoebaNet-D and U-Net, micro-batches of two and four"]
+              + table(larger, medians))
     report("predictions-profile", lines)
 
 

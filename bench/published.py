@@ -75,7 +75,8 @@ TABLES = {
         ],
     },
     "amoebanetd-memory-old": {
-        "title": "AmoebaNet-D as before v0.0.5, at 224 x 224, 10 classes, batch 128, 128 micro-batches, RMSprop",
+        "title": "AmoebaNet-D as before v0.0.5, at 224 x 224, 10 classes, batch 128, "
+                 "128 micro-batches, RMSprop",
         "optimizer": "rmsprop",
         "headings": ["model GB", "activation GB"],
         "cells": [

@@ -54,7 +54,8 @@ def main():
     lines += [f"{name:{width}} {speed[name]:10.3f}" for name in CASES] + ["", "ratios of samples/s"]
     lines += [f"{speed[above] / speed[below]:10.3f}  {above} / {below}: {meaning}"
               for above, below, meaning in ratios]
-    lines += ["", "share of its time that PyTorch spends in convolutions, conversions of their operands included: "
+    lines += ["", "share of its time that PyTorch spends in convolutions, conversions of their "
+                  "operands included: "
               + ", ".join(f"{name} {medians[name]['convolution_share']:.2f}" for name in TORCH)]
     report("resnet101", lines)
 

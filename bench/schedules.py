@@ -14,11 +14,14 @@ def main():
     cases["zb-h1 trace"] = ours(GPT2, stages=2, chunks=8, schedule="zb-h1", balance="flops",
                                 trace=f"{RESULTS / 'zb-h1.json'},{RESULTS / 'zb-h1.svg'}")
     medians = measure("schedules", cases, KEYS)
-    lines = conditions(medians) + [f"{'':10}  samples/s  to gpipe    bubble  simulated   MiB of activations"]
+    lines = conditions(medians) + [f"{'':10}  samples/s  to gpipe    bubble  simulated   MiB of "
+                                   "activations"]
     for name in SCHEDULES:
         r = medians[name]
-        lines.append(f"{name:10} {r[SPEED]:10.3f} {r[SPEED] / medians['gpipe'][SPEED]:9.3f} {100 * r['bubble_measured']:8.1f}% "
-                     f"{100 * r['bubble_simulated']:9.1f}% {r['activation_bytes_total'] / 2**20:10.1f}")
+        lines.append(f"{name:10} {r[SPEED]:10.3f} {r[SPEED] / medians['gpipe'][SPEED]:9.3f} "
+                     f"{100 * r['bubble_measured']:8.1f}% "
+                     f"{100 * r['bubble_simulated']:9.1f}% "
+                     f"{r['activation_bytes_total'] / 2**20:10.1f}")
     same = len({r["weights_sha256"] for r in medians.values()}) == 1
     lines += ["", "weights after the run: " + ("the same to the bit" if same else "DIFFERENT")]
     report("schedules", lines)

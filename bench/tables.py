@@ -331,8 +331,10 @@ def speed(name, directory):
     speed_picture(directory / "speed-up.svg", f"{table['title'].split(',')[0]}: speed-up", cells)
     sizes = profile["samples"] if isinstance(profile["samples"], list) else [profile["samples"]]
     sizes = ", ".join(map(str, sizes))
-    told = ["", f"Costs of layers: `{profile.get('command')}`, {profile.get('date')}, micro-batches of {sizes} samples "
-            f"on one core; messages at {profile['copy_bytes_per_second'] * 1e-9:.2f} GB/s, this machine's copies in memory."]
+    told = ["", f"Costs of layers: `{profile.get('command')}`, {profile.get('date')}, "
+                f"micro-batches of {sizes} samples on one core; "
+                f"messages at {profile['copy_bytes_per_second'] * 1e-9:.2f} GB/s, "
+                "this machine's copies in memory."]
     fill(directory, "", name, speed_rows(cells) + told + measured_rows(cells)
          + picture_of("speed-up.svg"))
 
@@ -353,7 +355,8 @@ def fill(directory, suffix, name, lines):
     """Put lines between the README's marks for this table."""
     readme = directory / "README.md"
     begin, end = (f"<!-- {mark}{' ' + suffix if suffix else ''} -->" for mark in ("table", "end"))
-    told = [begin, f"`{'PLAN_ONLY=1 ' if PLAN_ONLY else ''}bench/tables.py {name}`, {datetime.date.today()}:", "", *lines, end]
+    told = [begin, f"`{'PLAN_ONLY=1 ' if PLAN_ONLY else ''}bench/tables.py {name}`, "
+                   f"{datetime.date.today()}:", "", *lines, end]
     text = readme.read_text()
     pattern = re.escape(begin) + ".*?" + re.escape(end)
     if not re.search(pattern, text, re.S):

@@ -55,19 +55,22 @@ def by_distance(one, two):
         speeds = [speed for speed, trip in zip(two["samples"], two["round_trips"])
                   if trip and (trip < NEAR) == is_near]
         if speeds:
-            yield f"where the cores {name}, {len(speeds)} of {len(two['samples'])} runs: {statistics.median(speeds) / one[SPEED]:.3f}"
+            yield (f"where the cores {name}, {len(speeds)} of {len(two['samples'])} runs: "
+                   f"{statistics.median(speeds) / one[SPEED]:.3f}")
 
 
 def table(one, two):
     """A row for each kind of op, the longest on one thread first."""
-    yield f"{'':18} {'ms, T=1':>10} {'ms, T=2':>10} {'T=1 / T=2':>10} {'GB/s, T=1':>10} {'GB/s, T=2':>10}"
+    yield (f"{'':18} {'ms, T=1':>10} {'ms, T=2':>10} {'T=1 / T=2':>10} "
+           f"{'GB/s, T=1':>10} {'GB/s, T=2':>10}")
     others = {op["op"]: op for op in two["ops"]}
     for op in one["ops"]:
         seconds = [sum(o[part] for part in PARTS) for o in (op, others[op["op"]])]
         rates = [1e-9 * op["bytes"] / s for s in seconds]
         if seconds[0] < 0.005 * one["step_seconds"]:
             continue
-        yield (f"{op['op']:18} {1e3 * seconds[0]:10.1f} {1e3 * seconds[1]:10.1f} {seconds[0] / seconds[1]:10.2f} {rates[0]:10.1f} "
+        yield (f"{op['op']:18} {1e3 * seconds[0]:10.1f} {1e3 * seconds[1]:10.1f} "
+               f"{seconds[0] / seconds[1]:10.2f} {rates[0]:10.1f} "
                f"{rates[1]:10.1f}")
     yield f"{'update':18} {1e3 * one['update_seconds']:10.1f} {1e3 * two['update_seconds']:10.1f}"
 
@@ -86,7 +89,8 @@ def main():
                        for threads, rate in rates.items())]
     for name in MODELS:
         one, two = (medians[f"{name} T={threads}"] for threads in (1, 2))
-        lines += ["", f"{name}: {one[SPEED]:.3f} samples/s on one thread, {two[SPEED]:.3f} on two: {two[SPEED] / one[SPEED]:.3f}"]
+        lines += ["", f"{name}: {one[SPEED]:.3f} samples/s on one thread, {two[SPEED]:.3f} on two: "
+                      f"{two[SPEED] / one[SPEED]:.3f}"]
         lines += by_distance(one, two)
         lines += table(one, two)
     report("threads", lines)

@@ -45,7 +45,8 @@ def add_options(parser):
 def start(options):
     """The variables that PyTorch reads; call it before the import. Name the BLAS, or the GPU's
     libraries."""
-    os.environ["OMP_NUM_THREADS"] = str(options.threads)  # for each thread that a pipeline starts too
+    # also for each thread that a pipeline starts
+    os.environ["OMP_NUM_THREADS"] = str(options.threads)
     return best_blas() if options.device == "cpu" else "cuBLAS and cuDNN"
 
 

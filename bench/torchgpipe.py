@@ -166,7 +166,8 @@ def main():
             known[f"{library} {mode}"] = command(library, checkpoint=mode)
     keys = (cases.SPEED, "memory_mib", "activations_mib")
     medians = cases.measure("torchgpipe", known, keys)
-    lines = cases.conditions(medians) + [f"{'':24} {'samples/s':>10} {'memory MiB':>12} {'activations':>12}"]
+    lines = cases.conditions(medians) + [f"{'':24} {'samples/s':>10} {'memory MiB':>12} "
+                                         f"{'activations':>12}"]
     lines += [f"{name:24} {m[keys[0]]:10.3f} {m[keys[1]]:12.1f} {m[keys[2]]:12.1f}"
               for name, m in medians.items()]
 

@@ -43,7 +43,8 @@ EPS, MOMENTUM = 1e-5, 0.1
 
 
 def hashes(p, count):
-    from reference_numbers import hashes as of  # which needs numpy; bench/images_torch.py does without
+    # reference_numbers needs numpy; bench/images_torch.py does without it.
+    from reference_numbers import hashes as of
     return of(p, count)
 
 
@@ -68,7 +69,8 @@ class Net:
         if p == len(self.parameters):
             u = uniform(p, math.prod(shape))
             outputs = shape[-1] if len(shape) == 4 else shape[0]
-            values = u * (2 * math.sqrt(6 / (u.size // outputs))) if kind == "weight" else u / 2 + (kind == "norm")
+            values = (u * (2 * math.sqrt(6 / (u.size // outputs))) if kind == "weight"
+                      else u / 2 + (kind == "norm"))
             values = torch.from_numpy(values.astype("float32").reshape(shape))
             self.parameters.append(values.to(self.dtype).requires_grad_())
         return self.parameters[p]
@@ -174,7 +176,8 @@ REDUCTION = ("max2 0, max3 0, none 2, conv3 1, conv7 2, max3 2, none 3, max2 1, 
              (4, 5, 6))
 OLD_NORMAL = ("max3 0, conv1 0, none 2, max3 2, none 0, conv7 1, conv1 1, conv7 1, avg3 0, conv1 3",
               (4, 5, 6))
-OLD_REDUCTION = ("max2 1, max3 1, conv3 0, none 2, conv7 2, max3 2, avg3 2, conv1 3, none 3, max2 0", (4, 5, 6))
+OLD_REDUCTION = ("max2 1, max3 1, conv3 0, none 2, conv7 2, max3 2, avg3 2, conv1 3, none 3, "
+                 "max2 0", (4, 5, 6))
 
 
 def cell(net, s1, s2, c, reduction, reduced, largest, old):
@@ -201,7 +204,8 @@ def cell(net, s1, s2, c, reduction, reduced, largest, old):
 
 
 def amoebanetd(normal_cells, filters, classes, largest=False, old=False):
-    cells = [True, True] + [False] * normal_cells + [True] + [False] * normal_cells + [True] + [False] * normal_cells
+    cells = ([True, True] + [False] * normal_cells + [True] + [False] * normal_cells + [True]
+             + [False] * normal_cells)
 
     def forward(net, x):
         c = filters // 4
@@ -346,14 +350,14 @@ def main():
                               for dtype in (torch.float32, torch.float64))
             far = differences(single, double)
             runs.append({"chunks": chunks, "deferred": deferred, "float32": far, **double})
-            print(f"{model['text']}, {chunks} chunks{', deferred' if deferred else ''}: {len(double['gradients']['norms'])} "
-                  f"parameters, loss {double['loss']:.6f}; float32 differs by",
+            print(f"{model['text']}, {chunks} chunks{', deferred' if deferred else ''}: "
+                  f"{len(double['gradients']['norms'])} parameters, "
+                  f"loss {double['loss']:.6f}; float32 differs by",
                   ", ".join(f"{k} {v:.1e}" for k, v in far.items()))
         result["models"].append({"text": model["text"], "batch": model["batch"], "runs": runs})
     with open(path, "w", encoding="ascii") as file:
-        file.write(json.dumps(short(result),
-                              separators=(",", ":")).replace('{"text"',
-                                                             '\n{"text"').replace('{"chunks"', '\n{"chunks"'))
+        file.write(json.dumps(short(result), separators=(",", ":"))
+                   .replace('{"text"', '\n{"text"').replace('{"chunks"', '\n{"chunks"'))
         file.write("\n")
 
 

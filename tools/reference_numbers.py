@@ -219,11 +219,14 @@ def main():
         for bits, dtype in (("float32", torch.float32), ("float64", torch.float64)):
             run[bits] = train(options, dtype)
         losses, norms = run["float64"]["losses"], run["float64"].get("norms")
-        print(f"{name}: loss {losses[0]:.6f} to {losses[-1]:.6f}; largest relative difference of float32 to float64: "
-              f"losses {difference(run, 'losses'):.2e}, sums of |w| {difference(run, 'sum_abs'):.2e}")
+        print(f"{name}: loss {losses[0]:.6f} to {losses[-1]:.6f}; "
+              "largest relative difference of float32 to float64: "
+              f"losses {difference(run, 'losses'):.2e}, "
+              f"sums of |w| {difference(run, 'sum_abs'):.2e}")
         if norms:
             clipped = sum(norm > options["clip_norm"] for norm in norms)
-            print(f"    {clipped} of {len(norms)} updates are clipped, norms {min(norms):.3f} to {max(norms):.3f}, "
+            print(f"    {clipped} of {len(norms)} updates are clipped, "
+                  f"norms {min(norms):.3f} to {max(norms):.3f}, "
                   f"float32 to float64 {difference(run, 'norms'):.2e}")
         worst = max(worst, difference(run, "losses"))
     print(f"largest relative difference of losses: {worst:.2e}")

@@ -155,7 +155,8 @@ def attention(heads, kv_heads, rows, keys, depth, width, causal, window, scale):
             for x, n in ((q, heads), (k, kv_heads), (v, kv_heads))]
     k_all, v_all = (x.repeat_interleave(heads // kv_heads, dim=0) for x in each[1:])
     scores = each[0] @ k_all.transpose(1, 2) * (scale or 1 / math.sqrt(depth))
-    y = (scores.masked_fill(~seen, -math.inf).softmax(dim=-1) @ v_all).transpose(0, 1).reshape(rows, heads * width)
+    y = ((scores.masked_fill(~seen, -math.inf).softmax(dim=-1) @ v_all)
+         .transpose(0, 1).reshape(rows, heads * width))
     y.backward(dy)
     tensors = {"q": q, "k": k, "v": v, "dy": dy, "y": y, "dq": q.grad, "dk": k.grad, "dv": v.grad}
     options = dict(zip(("heads", "kv_heads", "rows", "keys", "depth", "width", "causal", "window",

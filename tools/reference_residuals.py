@@ -78,8 +78,8 @@ def attend(w, h, x):
     qkv = x @ w[f"{h}.attn.c_attn.weight"] + w[f"{h}.attn.c_attn.bias"]
     q, k, v = (part.view(samples, LENGTH, HEADS, WIDTH // HEADS).transpose(1, 2)
                for part in qkv.split(WIDTH, -1))
-    x = F.scaled_dot_product_attention(q, k, v,
-                                       is_causal=True).transpose(1, 2).reshape(samples, LENGTH, WIDTH)
+    x = (F.scaled_dot_product_attention(q, k, v, is_causal=True)
+         .transpose(1, 2).reshape(samples, LENGTH, WIDTH))
     return x @ w[f"{h}.attn.c_proj.weight"] + w[f"{h}.attn.c_proj.bias"]
 
 

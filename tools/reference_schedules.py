@@ -103,7 +103,8 @@ class Finder:
             return None
         package, _, last = name.rpartition(".")
         if package == "torch.distributed.pipelining" and last in ("schedules", "_utils"):
-            return importlib.util.spec_from_file_location(name, os.path.join(self.directory, last + ".py"))
+            return importlib.util.spec_from_file_location(
+                name, os.path.join(self.directory, last + ".py"))
         return importlib.util.spec_from_loader(name, self, is_package=True)
 
     def create_module(self, spec):
@@ -246,7 +247,8 @@ def main():
         for i, size in enumerate(sizes + (MORE[name] if options.all else [])):
             for form, table in tables(schedules, name, size, i == 0, options.all):
                 devices, v, chunks = size
-                parts.append(f"# {name} devices={devices} stages={devices * v} chunks={chunks} format={form}\n{table}")
+                parts.append(f"# {name} devices={devices} stages={devices * v} chunks={chunks} "
+                             f"format={form}\n{table}")
     path = os.path.join(options.directory, f"torch-{version}.txt")
     with open(path, "w", encoding="utf-8") as file:
         file.write("\n".join(parts))

@@ -45,10 +45,13 @@ SPACES = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2000\u2003\u2009\u200a\u2028\u2029\u202
 NOT_SPACES = "\u180e\u200b\u200c\u200d\u2060\ufeff\x1c\x1f\x00\x7f\u0300"
 CONTRACTIONS = ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "'S", "'RE", "'LL", "'T", "'", "''",
                 "\u2019s", "'l", "'r", "'v", "'sx", "' s"]
-NUMBERS = "0123456789\u0663\u06f4\u096b\u09ec\u0e57\u4e03\u2167\u00bd\u00b2\u2460\u3007\U0001d7d8\U00010107\uff17"
-LETTERS = "aZ\u00e9\u00df\u0130\u0131\u0416\u05d0\u0627\u0e01\u0915\u4e2d\u3042\u30ab\ud55c\u01c5\u02b0\u00aa\u00ba\U00010400\U00020000\U0001d400"
+NUMBERS = ("0123456789\u0663\u06f4\u096b\u09ec\u0e57\u4e03\u2167\u00bd\u00b2\u2460\u3007"
+           "\U0001d7d8\U00010107\uff17")
+LETTERS = ("aZ\u00e9\u00df\u0130\u0131\u0416\u05d0\u0627\u0e01\u0915\u4e2d\u3042\u30ab\ud55c"
+           "\u01c5\u02b0\u00aa\u00ba\U00010400\U00020000\U0001d400")
 MARKS = "\u0301\u0308\u093f\u094d\u0e31\u20dd\ufe0f\U0001d165"
-SIGNS = "!?.,;:-_+*/=<>()[]{}#@$%^&|~`\"\\\u20ac\u00a7\u00b0\u2026\u2014\u00ab\u2248\u221e\u2190\u2588\U0001f100"
+SIGNS = ("!?.,;:-_+*/=<>()[]{}#@$%^&|~`\"\\\u20ac\u00a7\u00b0\u2026\u2014\u00ab\u2248\u221e\u2190"
+         "\u2588\U0001f100")
 EMOJI = ["\U0001f600", "\U0001f468\u200d\U0001f469\u200d\U0001f467", "\U0001f1e9\U0001f1ea",
          "\U0001f44d\U0001f3fd", "\u2764\ufe0f", "1\ufe0f\u20e3"]
 WORDS = ["the", "pipeline", "Stage", "micro", "batch", "I", "we", "don", "GPU", "cgp_fail",
@@ -103,9 +106,9 @@ def texts(files):
 
 def train(made, merges, found):
     made.decoder = decoders.ByteLevel()
-    made.train_from_iterator(found, trainers.BpeTrainer(vocab_size=256 + merges,
-                                                        show_progress=False, special_tokens=[],
-                                                        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet())))
+    made.train_from_iterator(found, trainers.BpeTrainer(
+        vocab_size=256 + merges, show_progress=False, special_tokens=[],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet())))
     return made
 
 
@@ -173,8 +176,9 @@ def hard_piece(draw):
     if kind == 1:
         return draw.choice(MIXED)
     if kind == 2:
-        return draw.choice((" ", "", "\n")) + draw.choice(LLAMA3 + QWEN2
-                                                          + [text for text, _ in ADDED]) + draw.choice((" ", "", "  ", "a", "\t"))
+        return (draw.choice((" ", "", "\n"))
+                + draw.choice(LLAMA3 + QWEN2 + [text for text, _ in ADDED])
+                + draw.choice((" ", "", "  ", "a", "\t")))
     if kind == 3:
         return chr(draw.choice((draw.randrange(0xd800), draw.randrange(0xe000, 0x110000),
                                 draw.randrange(0x300, 0x370))))
@@ -202,9 +206,9 @@ def trained(name, found):
     made.normalizer = normalizers.NFC() if name in ("qwen2", "added") else None
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=name == "added")
     if name in PATTERNS:
-        made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(PATTERNS[name]),
-                                                                           "isolated"),
-                                                      pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+        made.pre_tokenizer = pre_tokenizers.Sequence([
+            pre_tokenizers.Split(Regex(PATTERNS[name]), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     train(made, JSON_MERGES[name], found)
     made.post_processor = processors.ByteLevel(trim_offsets=False)
     if name == "gpt2":
@@ -250,7 +254,8 @@ def make_json():
             vocab = content["model"]["vocab"]
             words = collections.Counter(word for text in hard_strings()
                                         for word, _ in made.pre_tokenizer.pre_tokenize_str(text))
-            words["'\u00c5\u00bfa"] = len(words) ** 2  # is no word: (?i) folds U+017F to s, so that 's ends
+            # is no word: (?i) folds U+017F to s, so that 's ends
+            words["'\u00c5\u00bfa"] = len(words) ** 2
             for word in [word for word, _ in words.most_common() if word not in vocab][:WHOLE]:
                 vocab[word] = len(vocab)
             for token in content["added_tokens"]:
@@ -280,12 +285,14 @@ def make_json():
         for _ in range(DECODED):
             ids = [draw.randrange(one.get_vocab_size()) for _ in range(draw.randrange(1, 12))]
             drawn.append([k, digits(ids), one.decode(ids, skip_special_tokens=False)])
-    content = {"about": f"made by tools/reference_tokens.py with tokenizers {tokenizers.__version__}", "files": names, "strings": rows,
+    content = {"about": "made by tools/reference_tokens.py with tokenizers "
+                        f"{tokenizers.__version__}", "files": names, "strings": rows,
                "decoded": decoded, "tokens": drawn}
     with open(os.path.join(directory, "strings.json"), "w", encoding="utf-8") as file:
         file.write(json.dumps(content, ensure_ascii=False,
                               separators=(",", ":")).replace("],[", "],\n[") + "\n")
-    print(f"{directory}: {', '.join(names)}, {len(rows)} strings, {sum(len(x) for row in rows for x in row[1:]) // 2} tokens in them, "
+    print(f"{directory}: {', '.join(names)}, {len(rows)} strings, "
+          f"{sum(len(x) for row in rows for x in row[1:]) // 2} tokens in them, "
           f"{len(decoded)} decoded to others")
 
 
@@ -310,10 +317,12 @@ def make_files():
              for text in strings([os.path.join(ROOT, "docs", "how-to", "train-text.md")])]
     assert all(read.decode(ids) == text for text, ids in pairs if text)
     with open(os.path.join(directory, "strings.json"), "w", encoding="ascii") as file:
-        file.write(json.dumps({"about": f"made by tools/reference_tokens.py with tokenizers {tokenizers.__version__}",
+        file.write(json.dumps({"about": "made by tools/reference_tokens.py with tokenizers "
+                                        f"{tokenizers.__version__}",
                                "strings": pairs}, separators=(",", ":")).replace("]],[", "]],\n["))
         file.write("\n")
-    print(f"{directory}: {len(vocabulary)} tokens, {len(pairs)} strings, {sum(len(ids) for _, ids in pairs)} tokens in them")
+    print(f"{directory}: {len(vocabulary)} tokens, {len(pairs)} strings, "
+          f"{sum(len(ids) for _, ids in pairs)} tokens in them")
 
 
 def main():

@@ -47,7 +47,8 @@ def make_gpt2(**other):
     sizes = {"vocab_size": 53, "n_positions": 12, "n_embd": 16, "n_layer": 2, "n_head": 2,
              "bos_token_id": None, "eos_token_id": None, "initializer_range": 0.3}
     model = GPT2LMHeadModel(GPT2Config(**{**sizes, **other})).eval()
-    for name, p in model.named_parameters():  # biases are zero and norms one at the start, which would hide them
+    # biases are zero and norms one at the start, which would hide them
+    for name, p in model.named_parameters():
         if name.endswith("bias") or "ln_" in name:
             p.data += 0.2 * torch.randn_like(p)
     return model
@@ -69,7 +70,8 @@ def check_gpt2(directory, inputs):
                                                   output_loading_info=True)
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         assert not told[kind], f"{directory}: {kind}: {told[kind]}"
-    print(f"{directory}: {type(config).__name__}, {config.activation_function}, {sum(p.numel() for p in model.parameters())} parameters")
+    print(f"{directory}: {type(config).__name__}, {config.activation_function}, "
+          f"{sum(p.numel() for p in model.parameters())} parameters")
     return model.eval()(inputs.long()).logits
 
 
@@ -142,7 +144,8 @@ def check_resnet(file, inputs):
     state = load_file(file)
     model.load_state_dict(state, strict=True)
     print(f"{file}: {len(state)} tensors, conv1.weight {list(state['conv1.weight'].shape)}, "
-          f"bn1.num_batches_tracked {state['bn1.num_batches_tracked']} ({state['bn1.num_batches_tracked'].dtype})")
+          f"bn1.num_batches_tracked {state['bn1.num_batches_tracked']} "
+          f"({state['bn1.num_batches_tracked'].dtype})")
     return of_images(model.eval(), inputs)
 
 
@@ -164,7 +167,8 @@ def make(root):
     for directory in directories:
         if os.path.lexists(directory) and not os.path.exists(os.path.join(directory,
                                                                           "expected.safetensors")):
-            sys.exit(f"{directory}: is not of this tool, it has no expected.safetensors (another DIR)")
+            sys.exit(f"{directory}: is not of this tool, it has no expected.safetensors (another "
+                     "DIR)")
     for directory in directories:
         shutil.rmtree(directory, ignore_errors=True)
     write_gpt2(os.path.join(root, "gpt2"), make_gpt2())
@@ -188,7 +192,8 @@ def check(kind, path, expected):
     with torch.no_grad():
         outputs = {"gpt2": check_gpt2, "resnet": check_resnet}[kind](path, told["inputs"])
     far = (outputs - told["outputs"]).abs().max().item()
-    print(f"{path}: largest difference of {outputs.numel()} outputs, up to {told['outputs'].abs().max().item():.2f}: {far:.1e}")
+    print(f"{path}: largest difference of {outputs.numel()} outputs, up to "
+          f"{told['outputs'].abs().max().item():.2f}: {far:.1e}")
     return far < TOLERANCE
 
 

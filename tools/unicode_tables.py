@@ -95,7 +95,8 @@ def check(steps, whole, classes, composed):
                 points = [p for c in pair for p in expand(c)]
                 if all(classes.get(p) for p in points):
                     points.sort(key=lambda p: classes[p])
-                assert nfd("a" + "".join(map(chr, pair))) == "a" + "".join(map(chr, points)), (hex(a), hex(b))
+                assert (nfd("a" + "".join(map(chr, pair)))
+                        == "a" + "".join(map(chr, points))), (hex(a), hex(b))
 
 
 def runs(values):
@@ -115,8 +116,9 @@ def table(name, kind, about, texts):
             lines.append(line)
             line = "   "
         line += f" {text},"
-    return f"/* {about} */\n/* clang-format off */\nconst {kind} {name}[] = {{\n" + "\n".join(lines + [line]) + \
-        f"\n}};\n/* clang-format on */\nconst int32_t {name}_count = {len(texts)};\n"
+    return (f"/* {about} */\n/* clang-format off */\nconst {kind} {name}[] = {{\n"
+            + "\n".join(lines + [line])
+            + f"\n}};\n/* clang-format on */\nconst int32_t {name}_count = {len(texts)};\n")
 
 
 def main():
@@ -134,7 +136,8 @@ def main():
         for c in members:
             values[c] = values.get(c, 0) | bit
     with open(path, "w", encoding="ascii") as file:
-        file.write("/* SPDX-License-Identifier: Apache-2.0 */\n/* unicode_tables.c -- made by tools/unicode_tables.py with tokenizers "
+        file.write("/* SPDX-License-Identifier: Apache-2.0 */\n/* unicode_tables.c -- made by "
+                   "tools/unicode_tables.py with tokenizers "
                    f"{tokenizers.__version__}. */\n#include \"data/unicode.h\"\n\n")
         file.write(table("cgp__unicode_runs", "uint32_t",
                          "Runs of equal classes: first code point << 8 | cgp__character_class.",
@@ -143,14 +146,17 @@ def main():
                                 "Runs of equal combining classes: first code point << 8 | class.",
                                 [f"0x{v:x}" for v in runs(classes)]))
         file.write("\n" + table("cgp__unicode_steps", "cgp__decomposition",
-                                "Canonical decompositions, one step each, ascending; second 0: none. Hangul syllables are computed.",
+                                "Canonical decompositions, one step each, ascending; second 0: "
+                                "none. Hangul syllables are computed.",
                                 [f"{{0x{c:x}, 0x{a:x}, 0x{b:x}}}"
                                  for c, (a, b) in sorted(steps.items())]))
         places = {c: i for i, c in enumerate(sorted(steps))}
         file.write("\n" + table("cgp__unicode_pairs", "uint16_t",
-                                "Decompositions that compose again, by their places above: ascending by first and second.",
+                                "Decompositions that compose again, by their places above: "
+                                "ascending by first and second.",
                                 [str(places[c]) for _, c in sorted(composed.items())]))
-    print(f"{path}: {len(runs(values))} runs of characters, {len(classes)} marks, {len(steps)} decompositions, {len(composed)} pairs")
+    print(f"{path}: {len(runs(values))} runs of characters, {len(classes)} marks, {len(steps)} "
+          f"decompositions, {len(composed)} pairs")
 
 
 if __name__ == "__main__":

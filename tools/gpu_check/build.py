@@ -21,7 +21,8 @@ def options(check):
     if check.packed:
         words += [f"-DPKG_CONFIG_EXECUTABLE={check.packed / 'pkg-config'}",
                   f"-DCMAKE_PREFIX_PATH={check.packed}",
-                  f"-DCMAKE_C_FLAGS=-isystem {check.packed}/include -isystem {check.packed}/include/libpng16"]
+                  f"-DCMAKE_C_FLAGS=-isystem {check.packed}/include -isystem "
+                  f"{check.packed}/include/libpng16"]
     if shutil.which("ninja"):
         words += ["-G", "Ninja"]
     return words
@@ -29,7 +30,8 @@ def options(check):
 
 def build(check):
     if check.backend == "cuda" and not find_nvcc():
-        raise Failed("no nvcc on PATH or in /usr/local/cuda/bin: the backend cuda cannot be built here (--backend cuda-host needs none)")
+        raise Failed("no nvcc on PATH or in /usr/local/cuda/bin: the backend cuda cannot be built "
+                     "here (--backend cuda-host needs none)")
     check.build.mkdir(parents=True, exist_ok=True)
     jobs = ["--parallel", os.environ.get("JOBS") or len(os.sched_getaffinity(0))]
     for words in (["cmake", "-S", ROOT, "-B", check.build, *options(check)],
@@ -38,7 +40,9 @@ def build(check):
         with open(check.build / "gpu_check.log", "a") as log:
             log.write(" ".join(map(str, words)) + "\n" + done.stdout + done.stderr)
         if done.returncode != 0:
-            raise Failed(f"{' '.join(map(str, words[:3]))} ...: {(done.stderr or done.stdout).strip()[-600:]} ({check.build}/gpu_check.log)")
+            raise Failed(f"{' '.join(map(str, words[:3]))} ...: "
+                         f"{(done.stderr or done.stdout).strip()[-600:]} "
+                         f"({check.build}/gpu_check.log)")
     plugin = check.build / ("plugins" if check.backend == "cuda"
                             else "tests/plugins") / f"libcgpipe-{check.backend}.so"
     if not plugin.exists():

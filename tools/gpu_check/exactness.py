@@ -27,7 +27,8 @@ def op_digests(check, backend):
     """{name: digest} of cuda_digests."""
     done = check.run([check.build / "tests" / "cuda_digests", backend], env=check.environment())
     if done.returncode != 0:
-        raise Failed(f"cuda_digests {backend}: exit code {done.returncode}: {done.stderr.strip()[-400:]}")
+        raise Failed(f"cuda_digests {backend}: exit code {done.returncode}: "
+                     f"{done.stderr.strip()[-400:]}")
     return {line[66:]: line[:64] for line in done.stdout.splitlines()}
 
 
@@ -72,7 +73,8 @@ def compare(what, found, expected):
                                                       if name not in expected]
     if not wrong:
         return f"{what}: all {len(expected)} equal"
-    return f"FAILED {what}: {len(wrong)} of {len(expected)} differ: " + "; ".join(wrong[:8]) + (" ..." if len(wrong) > 8 else "")
+    return (f"FAILED {what}: {len(wrong)} of {len(expected)} differ: " + "; ".join(wrong[:8])
+            + (" ..." if len(wrong) > 8 else ""))
 
 
 def digests(check):
@@ -96,7 +98,9 @@ def digests(check):
 
 SANITIZER_SECONDS = 150  # for all of them, which run at once; fewer, if fewer are left
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
-RACED = "linear matmul conv2d attention softmax cross_entropy layer_norm rms_norm batch_norm embedding".split()  # ops that share memory
+# ops that share memory
+RACED = ("linear matmul conv2d attention softmax cross_entropy "
+         "layer_norm rms_norm batch_norm embedding").split()
 SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) (?:error|hazard)")
 ERROR = re.compile(r"^========= (?:Invalid|Error:|Barrier error|Uninitialized)",
                    re.M)  # before there is a summary
@@ -128,7 +132,8 @@ def sanitize(check, tool, sanitizer):
         return "not run (it saw no call of CUDA)"
     ended = re.search(r"^[0-9a-f]{64}  sum of squares.* 100003 elements$", done.stdout, re.M)
     if not found or not ended or done.returncode != 0:
-        return f"not run (exit code {done.returncode}: {(said.splitlines() or ['nothing said'])[-1][:200]})"
+        return (f"not run (exit code {done.returncode}: "
+                f"{(said.splitlines() or ['nothing said'])[-1][:200]})")
     return "clean"
 
 
@@ -137,8 +142,9 @@ def sanitizers(check):
         raise NotRun("no GPU")
     nvcc = find_nvcc()
     places = [str(pathlib.Path(nvcc).resolve().parent)] if nvcc else []
-    sanitizer = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer",
-                                                                  path=":".join([*places, "/usr/local/cuda/bin"]))
+    sanitizer = (shutil.which("compute-sanitizer")
+                 or shutil.which("compute-sanitizer",
+                                 path=":".join([*places, "/usr/local/cuda/bin"])))
     if not sanitizer:
         raise NotRun("no compute-sanitizer")
     with concurrent.futures.ThreadPoolExecutor(len(TOOLS)) as pool:
@@ -226,8 +232,10 @@ def memory(check):
         planned, allocated = sum(cell["planned"]), sum(cell["allocated"])
         equal = cell["planned"] == cell["allocated"]
         driver = cell["driver"][0]  # of one ordinal: the same figure for all
-        taken = "not known" if driver is None else f"{driver / 2**20:,.0f} MiB, other programs included"
-        lines.append(f"{'' if equal else 'FAILED '}K={stages} M={chunks}: planned {planned:,} bytes, allocated {allocated:,}; "
+        taken = ("not known" if driver is None
+                 else f"{driver / 2**20:,.0f} MiB, other programs included")
+        lines.append(f"{'' if equal else 'FAILED '}K={stages} M={chunks}: planned {planned:,} "
+                     f"bytes, allocated {allocated:,}; "
                      f"the driver's part besides: {taken}")
     lines.append("beside the plan a device takes 8 KiB for sums")
     return result(verdict_of(lines), lines)
@@ -253,17 +261,20 @@ def property_test(check, name):
     why = [line.removeprefix("ERROR: ") for line in done.stderr.splitlines()
            if line and not line.startswith("[")]
     seed = re.findall(r"CGP_TEST_SEED=\d+", said)
-    return f"{', '.join(dict.fromkeys(wrong[:4])) or f'exit code {done.returncode}'} ({' '.join(seed)}): {'; '.join(why[:2])[:400]}"
+    return (f"{', '.join(dict.fromkeys(wrong[:4])) or f'exit code {done.returncode}'} "
+            f"({' '.join(seed)}): {'; '.join(why[:2])[:400]}")
 
 
 def gemms(check):
     """The log's lines about GEMMs in bf16: cuBLASLt's algorithms, or own kernels and why."""
-    model = "gpt2:layers=1,width=32,heads=2,vocab=64,seq=16" if check.small else "gpt2:layers=1,width=768,heads=12,vocab=3000,seq=128"
+    model = ("gpt2:layers=1,width=32,heads=2,vocab=64,seq=16" if check.small
+             else "gpt2:layers=1,width=768,heads=12,vocab=3000,seq=128")
     done = check.run([check.build / "cgpipe", "bench", model, "--devices", f"{check.backend}:0",
                       "--precision", "bf16", "--batch", 8, "--chunks", 1, "--steps", 1, "--quiet"],
                      env=check.environment(CGP_LOG="info"))
     if done.returncode != 0:
-        raise Failed(f"a step in bf16: exit code {done.returncode}: {done.stderr.strip().splitlines()[-1:]}")
+        raise Failed(f"a step in bf16: exit code {done.returncode}: "
+                     f"{done.stderr.strip().splitlines()[-1:]}")
     return sorted(set(re.findall(r"(?:GEMM [^,\n]*|weight's gradient) in bf16.*|GEMMs in bf16 by.*",
                                  done.stderr)))
 
@@ -272,7 +283,8 @@ def near_cpu(found, cpu):
     """A line: the loss beside that of a cpu, whose GEMMs are rounded otherwise."""
     far = max(abs(cell["loss"] - cpu["loss"]) if is_finite(cell) and is_finite(cpu) else math.inf
               for cell in found.values())
-    return f"{'' if far < 0.02 else 'FAILED '}gpt2 in bf16: the loss is {far:.2g} from a cpu's (less than 0.02)"
+    return (f"{'' if far < 0.02 else 'FAILED '}gpt2 in bf16: the loss is {far:.2g} from a cpu's "
+            "(less than 0.02)")
 
 
 def bf16(check):

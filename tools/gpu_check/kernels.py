@@ -60,6 +60,7 @@ def occupancy(build):
     for (file, _, registers, shared), kernel in zip(rows, plain([row[1] for row in rows])):
         if "unsigned short" not in kernel:
             threads = threads_of(kernel)
-            lines.append(f"{file}: {kernel}: {registers} registers, {shared} bytes shared, {threads} threads: "
+            lines.append(f"{file}: {kernel}: {registers} registers, {shared} bytes shared, "
+                         f"{threads} threads: "
                          f"{resident(registers, shared, threads)} resident blocks")
     return ["on a multiprocessor of sm_90 at most:", *lines] if lines else []

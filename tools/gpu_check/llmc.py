@@ -44,7 +44,8 @@ def write_checkpoint(path, of):
         file.write(header(MODEL_MAGIC, MODEL_VERSION, of["seq"], of["vocab"], of["layers"],
                           of["heads"], of["width"], padded(of["vocab"])))
         for count, ones in parameter_counts(of):
-            values = array.array("f", [1.0]) * count if ones else (noise * (count // len(noise) + 1))[:count]
+            values = (array.array("f", [1.0]) * count if ones
+                      else (noise * (count // len(noise) + 1))[:count])
             file.write(values.tobytes())
 
 
@@ -62,7 +63,8 @@ def build(check, source, directory):
         return program
     text = (source / "train_gpt2_fp32.cu").read_text()
     if TF32 not in text:
-        raise NotRun(f"{source}/train_gpt2_fp32.cu: expected the line '{TF32}', which is to be 0; got another version")
+        raise NotRun(f"{source}/train_gpt2_fp32.cu: expected the line '{TF32}', which is to be 0; "
+                     "got another version")
     shutil.copytree(source / "llmc", directory / "llmc", dirs_exist_ok=True)
     (directory / "train.cu").write_text(text.replace(TF32, "int enable_tf32 = 0;"))
     done = check.run([find_nvcc() or "nvcc", "-O3", "-arch=native", "train.cu", "-lcublas",
@@ -84,6 +86,7 @@ def llmc_run(check, source, of):
                       of["seq"], "-v", 1000, "-m", 1, "-s", 1000, "-g", 1], cwd=directory)
     times = [float(ms) for ms in re.findall(r"\(([0-9.]+) ms, \d+ tok/s\)", done.stdout)]
     if done.returncode != 0 or len(times) < 3:
-        raise Failed(f"llm.c: exit code {done.returncode}: {(done.stdout + done.stderr).strip()[-300:]}")
+        raise Failed(f"llm.c: exit code {done.returncode}: "
+                     f"{(done.stdout + done.stderr).strip()[-300:]}")
     seconds = statistics.median(times[2:]) / 1000
     return {"samples_per_second": of["batch"] / seconds, "step_seconds": seconds}

@@ -35,7 +35,10 @@ PARTS = [
 
 def parse():
     parser = argparse.ArgumentParser(prog="tools/gpu_check.sh",
-                                     description="Check and measure the CUDA kernels on this machine's GPU.", epilog="Exit code 0: all parts are done, none has failed; 1: one has failed; 2: nothing was run; "
+                                     description="Check and measure the CUDA kernels on this "
+                                                 "machine's GPU.",
+                                     epilog="Exit code 0: all parts are done, none has failed; "
+                                            "1: one has failed; 2: nothing was run; "
                                             "3: parts are left, call again.")
     names = [name for name, *_ in PARTS]
     parser.add_argument("--part", action="append", choices=names, metavar="NAME",
@@ -124,7 +127,8 @@ def main():
         print(report.when(ROOT / "bench" / "results"))
         return 0
     if options.backend == "cuda" and not machine.gpu():
-        print("gpu_check: expected a GPU, nvidia-smi names none (--backend cuda-host tries the script without one)", file=sys.stderr)
+        print("gpu_check: expected a GPU, nvidia-smi names none (--backend cuda-host tries the "
+              "script without one)", file=sys.stderr)
         return 2
     begin = time.monotonic()
     python = os.environ.get("PYTHON") or sys.executable

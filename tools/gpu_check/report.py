@@ -27,7 +27,8 @@ def so_far(cells):
 
 def goal_line(goal):
     sign = "at most" if goal["at_most"] else "at least"
-    return f"{'met' if goal['met'] else 'MISSED'}: {goal['text']}: {goal['value']:.3f}, to be {sign} {goal['bound']:g}"
+    return (f"{'met' if goal['met'] else 'MISSED'}: {goal['text']}: {goal['value']:.3f}, to be "
+            f"{sign} {goal['bound']:g}")
 
 
 def print_table(facts, parts):
@@ -76,4 +77,5 @@ def when(directory):
     last = max(ran, key=lambda found: found["date"])
     digests = "the digests are cuda-host's" if last["equal"] else "the digests are not cuda-host's"
     changed = "" if last["kernels_tree"] == machine.tree_hash() else ", before their last change"
-    return f"CUDA kernels: last ran on a GPU on {last['date']}, {last['device']}{changed}: {digests}."
+    return (f"CUDA kernels: last ran on a GPU on {last['date']}, {last['device']}{changed}: "
+            f"{digests}.")

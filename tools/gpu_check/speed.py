@@ -129,7 +129,8 @@ def bf16_speed(check):
 def of_stand_in(cell):
     """A cell whose model is small."""
     name, model, _, chunks, stages_, _, recompute, figures = cell
-    small = "unet:B=2,C=4,depth=2,image=16" if model.startswith("unet") else "amoebanetd:L=3,D=8,classes=10,image=32"
+    small = ("unet:B=2,C=4,depth=2,image=16" if model.startswith("unet")
+             else "amoebanetd:L=3,D=8,classes=10,image=32")
     return name, small, 4, min(chunks, 2), stages_, [], recompute, figures
 
 
@@ -141,14 +142,16 @@ def tables(check):
     lines, goals = [], []
     published = TABLES["amoebanetd-memory"]
     for cell in published["cells"]:
-        limit = "@22GiB" if cell[4] > 1 or cell[3] > 1 else ""  # the baseline has no published figure, and one micro-batch of 128
+        # the baseline has no published figure, and one micro-batch of 128
+        limit = "@22GiB" if cell[4] > 1 or cell[3] > 1 else ""
         used = of_stand_in(cell) if check.small else cell
         options = options_of(published, used, steps=2, devices=check.devices(cell[4], limit))
         options = {key.replace("-", "_"): value for key, value in options.items() if value}
         run = check.cell(cell[0], lambda: check.cgpipe("bench", used[1], **options))
-        activation, largest = run["activation_bytes_total"] / GIB, max(device["planned_bytes"]
-                                                                       for device in run["devices"]) / GIB
-        lines.append(f"AmoebaNet-D {cell[0]}: ran, loss {run['loss_last']:.4g}; activations {activation:.2f} GiB, "
+        activation, largest = (run["activation_bytes_total"] / GIB,
+                               max(device["planned_bytes"] for device in run["devices"]) / GIB)
+        lines.append(f"AmoebaNet-D {cell[0]}: ran, loss {run['loss_last']:.4g}; "
+                     f"activations {activation:.2f} GiB, "
                      f"published {cell[7][1] or '-'}; largest device {largest:.2f} GiB")
         if cell[7][1]:
             goals.append(goal(check, f"{cell[0]}: activations over the published",
@@ -165,7 +168,8 @@ def unet_plan(check, published, options_of):
     options = {key.replace("-", "_"): value for key, value in options.items() if value}
     plan = check.cell("U-Net", lambda: check.cgpipe("plan", used[1], **options))
     planned = plan["planned_bytes_total"] / GIB
-    return f"U-Net {cell[0]}: planned {planned:.2f} GiB in {len(plan['devices'])} devices of 22 GiB, published {cell[7][0]}"
+    return (f"U-Net {cell[0]}: planned {planned:.2f} GiB in {len(plan['devices'])} devices of 22 "
+            f"GiB, published {cell[7][0]}")
 
 
 # --- images ---
@@ -199,9 +203,10 @@ def images(check):
                                             chunks=1, steps=steps, **dropout)}
         if check.facts["torch"]:
             for last in (0, 1):
-                cases[f"{name}, PyTorch {'channels-last' if last else 'eager'}"] = lambda last=last: peer(
-                    check, script,
-                    {**options, "batch": batch, "steps": steps, "channels-last": last})
+                cases[f"{name}, PyTorch {'channels-last' if last else 'eager'}"] = (
+                    lambda last=last: peer(
+                        check, script,
+                        {**options, "batch": batch, "steps": steps, "channels-last": last}))
         medians = check.rounds(cases, 1)
         lines += table(medians)
         if len(medians) > 1 and bound:
