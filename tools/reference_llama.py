@@ -1,27 +1,31 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Make the cases llama*, mistral and qwen2 of tests/data/weights: small models as transformers
-writes them, and what it computes; or judge ours.
+writes them, and their outputs. Or check what cgpipe wrote.
 
-    python3 -m venv venv && venv/bin/pip install torch transformers safetensors         # PyTorch 2.15, transformers 5.24
-    venv/bin/python tools/reference_llama.py [DIR]                      # default: tests/data/weights
-    venv/bin/python tools/reference_llama.py --check FOLDER LOGITS      # FOLDER: what cgpipe convert made of a run of a case,
-                                                                        # LOGITS: expected.safetensors of that case
+    python3 -m venv venv && venv/bin/pip install torch transformers safetensors
+                       # PyTorch 2.15, transformers 5.24
+    venv/bin/python tools/reference_llama.py [DIR]     # default: tests/data/weights
+    venv/bin/python tools/reference_llama.py --check FOLDER LOGITS
+                       # FOLDER: written by cgpipe convert from a run of a case;
+                       # LOGITS: expected.safetensors of that case
 
-Every case is a directory; all weights are random, of seed 1; config.json as transformers writes it,
-but for llama-linear and llama-3, whose rotary embedding is written as in published files:
+Every case is a directory. All weights are random, with seed 1. transformers writes config.json, but
+llama-linear and llama-3 have rope settings in the format of published files:
 
-    llama          LlamaForCausalLM: 6 heads that share 2 of keys and values
-    llama-linear   a head of its own, as many heads of keys and values, rope_scaling of the type linear
-    llama-3        a tied head, heads wider than hidden_size / heads, rope_scaling of the type llama3, bf16
+    llama          LlamaForCausalLM: 6 heads that share 2 heads of keys and values
+    llama-linear   untied head, as many heads of keys and values, rope_scaling of type linear
+    llama-3        tied head, heads wider than hidden_size / heads, rope_scaling of type llama3,
+                   bf16
     mistral        MistralForCausalLM: a window of 5 tokens
-    qwen2          Qwen2ForCausalLM: biases of q, k and v, a tied head, several files with an index
+    qwen2          Qwen2ForCausalLM: biases of q, k and v, tied head, several files with an index
 
-    expected.safetensors in each: `inputs` (tokens i32 [N, T]) and `outputs`, f32: the logits; `losses`, f32 [10]: those of ten steps of
-    AdamW (lr 1e-3, weight decay 0.01) on `inputs` and `targets`; in double, of the weights as they are stored
+Each has expected.safetensors: `inputs` (tokens i32 [N, T]) and `outputs`, the logits in f32.
+`losses`, f32 [10], are the losses of ten steps of AdamW (lr 1e-3, weight decay 0.01) on `inputs`
+and `targets`. All are computed in double from the weights as stored.
 
 --check reads with transformers what cgpipe wrote, computes the logits, prints the largest
-difference, and fails above 1e-4. """
+difference, and fails above 1e-4."""
 import json
 import os
 import shutil
@@ -40,7 +44,7 @@ SIZES = dict(vocab_size=37, hidden_size=24, intermediate_size=40, num_hidden_lay
              num_attention_heads=6, max_position_embeddings=13, rms_norm_eps=1e-5,
              bos_token_id=None, eos_token_id=None)
 LINEAR = {"rope_type": "linear", "factor": 4.0}
-# Of the three frequencies one stays, one is between, one is divided.
+# Three frequencies: one is kept, one is interpolated, and one is divided.
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 0.2, "high_freq_factor": 1.5,
           "original_max_position_embeddings": 12}
 
@@ -64,7 +68,8 @@ CASES = {
 
 
 def make(name):
-    """A model whose weights are far from their initial ones: all of them matter."""
+    """Return a model whose weights are far from their initial values, so that all of them
+    matter."""
     build, configure, options, rope = CASES[name]
     if rope:
         options = {**options,
@@ -93,7 +98,7 @@ def write(name, directory):
         with open(path, "w") as file:
             json.dump({**config, **published}, file, indent=2)
             file.write("\n")
-    # Read again: to(bfloat16) has rounded the frequencies of the rotary embedding, too.
+    # Read the model again: to(bfloat16) has rounded the frequencies of the rotary embedding, too.
     model = CASES[name][0].from_pretrained(directory, attn_implementation="eager",
                                            dtype=torch.float32).double()
     tokens = torch.randint(0, SIZES["vocab_size"], (SAMPLES, SIZES["max_position_embeddings"]))
@@ -107,8 +112,8 @@ def write(name, directory):
 
 
 def train(model, tokens, targets):
-    """Losses of ten steps. Weight decay is for matrices: norms and biases have none, as in
-    cgpipe."""
+    """Return the losses of ten steps. As in cgpipe, weight decay is for matrices, not for norms and
+    biases."""
     matrices = [p for p in model.parameters() if p.dim() > 1]
     others = [p for p in model.parameters() if p.dim() == 1]
     optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.01},
@@ -125,8 +130,8 @@ def train(model, tokens, targets):
 
 
 def main(root):
-    """Replace the cases' directories, which have expected.safetensors; whatever else is in `root`
-    is somebody else's."""
+    """Replace the cases' directories, which must have expected.safetensors. Other files in `root`
+    are kept."""
     for name in CASES:
         directory = os.path.join(root, name)
         if os.path.lexists(directory) and not os.path.exists(os.path.join(directory,

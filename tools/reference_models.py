@@ -6,31 +6,33 @@ U-Nets.
     apt-get install -y python3-torch                   # Debian 12: PyTorch 1.13
     /usr/bin/python3 tools/reference_models.py [FILE]  # default: tests/data/reference_models.json
 
-The networks are written here once more, from the papers and the tables of torchgpipe's models, on
-PyTorch's functions; nothing comes from ours but the order of the parameters, which is that of their
-first use. Nothing is random: weights, images and labels are formulas of an index (hash:
+The networks are defined independently here, with PyTorch's functions, from the papers and the
+tables of torchgpipe's models. Only the order of the parameters is ours: the order of their first
+use. Nothing is random. Weights, images and labels are formulas of an index (hash:
 reference_numbers.py), u = hash(p, i) / 2^32 - 0.5, rounded to float32:
 
     parameter p, element i, convolutions as [height, width, in, out], linear maps as [out, in]
-        weights of convolutions and linear maps    u 2 sqrt(6 / fan_in), fan_in = product of all dimensions but out
+        weights of convolutions and linear maps    u 2 sqrt(6 / fan_in),
+                                                   fan_in = product of all dimensions but out
         weights of norms                           1 + u / 2
         biases                                     u / 2
     images [N, S, S, 3], element i                 4 u of hash(9000, i)
     labels [N]                                     hash(9001, i) mod classes
     masks [N, S, S, 1]                             1 if u of hash(9001, i) < 0, else 0
 
-Each run is one step in training mode from these weights, the mini-batch cut into micro-batches of
-ceil(N / chunks): each is normalised by itself, the loss is the mean over the mini-batch. Running
-statistics follow every micro-batch (momentum 0.1), or, `deferred`, once: those of what all
-micro-batches brought to the norm. Then, in evaluation mode, the output for the same images.
+Each run is one step in training mode from these weights. The mini-batch is split into micro-batches
+of ceil(N / chunks). Each micro-batch is normalised by itself; the loss is the mean over the
+mini-batch. Running statistics are updated after every micro-batch (momentum 0.1) or, if `deferred`,
+once, by the statistics of all inputs of the norm. The output in evaluation mode for the same images
+follows.
 
-A tensor t of gradients, statistics or outputs is told by two numbers: its norm, and its product
-with a fixed vector, sum t_i u_i, u of hash(7000, i), which is small against the norm times sqrt(1 /
-12) only for other orders of its elements by chance. They are computed in float64. `float32` tells
-how far PyTorch's float32 is from them: the largest difference of losses, relative; of norms,
-relative to the norm; of products, to norm sqrt(1 / 12). A norm counts as a thousandth of the
-largest at least: some gradients are zero but for rounding (a shift in front of a linear map and a
-norm). One thread. """
+A tensor t of gradients, statistics or outputs is given by two numbers: its norm, and its product
+with a fixed vector, sum t_i u_i, u of hash(7000, i). For a wrong order of its elements the product
+is close only by chance. Both are computed in float64. `float32` is the largest difference of
+PyTorch's float32 from them: of losses, relative; of norms, relative to the norm; of products,
+relative to norm sqrt(1 / 12). A norm counts as at least a thousandth of the largest, because some
+gradients are zero except for rounding (a shift before a linear map and a norm). One thread is
+used."""
 import json
 import math
 import os
@@ -53,7 +55,7 @@ def uniform(p, count):
 
 
 class Net:
-    """Parameters and running statistics in the order of their first use."""
+    """Parameters and running statistics, in the order of their first use."""
 
     def __init__(self, dtype):
         self.dtype, self.parameters, self.statistics = dtype, [], []
@@ -247,8 +249,8 @@ def unet(convs, channels, depth):
 
 # --- runs ---
 
-# Small images and few of them: where a value crosses zero within float32's rounding, a ReLU makes
-# another gradient.
+# Few and small images: if a value crosses zero within float32's rounding, a ReLU has another
+# gradient.
 MODELS = [
     {"text": "resnet:depth=20,width=8", "classes": 10, "image": 32, "batch": 5,
      "runs": [(1, False), (3, False), (3, True)], "forward": resnet([3, 3, 3], 8, 10, False, True)},
@@ -268,7 +270,7 @@ MODELS = [
 
 
 def tell(tensors):
-    """Norms and products of tensors, in our order of elements."""
+    """Return norms and products of tensors, in our order of elements."""
     told = {"norms": [], "products": []}
     for tensor in tensors:
         t = tensor.detach().double().contiguous().flatten()
@@ -316,7 +318,7 @@ def step(model, chunks, deferred, dtype):
 
 
 def differences(single, double):
-    """The largest difference of each kind, as the head says."""
+    """Return the largest difference of each kind, as defined at the top."""
     result = {"loss": abs(single["loss"] - double["loss"]) / abs(double["loss"])}
     for kind in ("gradients", "statistics", "output"):
         (norms, products), (ours, our_products) = (told[kind].values() for told in (double, single))
@@ -328,7 +330,7 @@ def differences(single, double):
 
 
 def short(value):
-    """Eight digits are enough to compare float32 with."""
+    """Round to eight digits, enough to compare with float32."""
     if isinstance(value, dict):
         return {key: short(entry) for key, entry in value.items()}
     if isinstance(value, list):

@@ -1,53 +1,52 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make tests/data/reference_numbers.json: losses of PyTorch for a small GPT-2, to compare ours
-with.
+"""Make tests/data/reference_numbers.json: PyTorch's losses for a small GPT-2, to compare ours with.
 
     apt-get install -y python3-torch                    # Debian 12: PyTorch 1.13
     /usr/bin/python3 tools/reference_numbers.py [FILE]  # default: tests/data/reference_numbers.json
 
 Nothing is random: parameters and tokens are formulas of an index, exact in double, so that a test
-in C makes the same.
+in C can make the same.
 
     hash(p, i):  h = (i * 2654435761 + (p + 1) * 2246822519) mod 2^32
                  h = h xor (h >> 15)
                  h = h * 2654435761 mod 2^32
 
-    parameter p, element i (row-major):  float32((hash(p, i) / 2^32 - 0.5) * 0.2); to the weights of layer norms 1 is
-                                         added, in float32
+    parameter p, element i (row-major):  float32((hash(p, i) / 2^32 - 0.5) * 0.2);
+                                         weights of layer norms: plus 1, in float32
     tokens[s][b][t]  = hash(1000, (s * B + b) * T + t) mod V
     targets[s][b][t] = hash(1001, (s * B + b) * T + t) mod V
 
-The parameters p = 0, 1, ... are those of the list `parameters`, in its order. The model, x [B, T,
-C]:
+The list `parameters` gives the order of the parameters p = 0, 1, ... The model, x [B, T, C]:
 
     x = wte[tokens] + wpe
     L times:  x = x + c_proj(attention(c_attn(ln_1(x))));  x = x + mlp.c_proj(gelu(c_fc(ln_2(x))))
     loss = mean over B T of cross_entropy(ln_f(x) lm_head^T, targets)
 
-Weights of blocks are stored [in, out] (y = x W + b), lm_head [V, C] without bias and not tied to
-wte. Layer norm has eps 1e-5, GELU is the one with erf, attention is causal: softmax(q k^T / sqrt(C
-/ heads)) v, with q, k, v the thirds of c_attn's output. No dropout.
+Weights of blocks are stored [in, out] (y = x W + b); lm_head is [V, C], without bias and not tied
+to wte. Layer norm has eps 1e-5, and GELU uses erf. Attention is causal: softmax(q k^T / sqrt(C /
+heads)) v, where q, k, v are the thirds of c_attn's output. There is no dropout.
 
-Each run starts from the same parameters. `losses` are those of the forward before the update,
-`norms` those of all
-gradients before clipping (with clip_norm), `sum_abs` is the sum of |w| (in double) of each parameter after the last update.
-All come in float32 (what we compare with) and in float64 (how far float32 may be off). One thread.
+Each run starts from the same parameters. `losses` are computed by the forward before each update,
+and `norms` (with clip_norm) are the norms of all gradients before clipping. `sum_abs` is the sum of
+|w| (in double) of each parameter after the last update. All are given in float32 (to compare with)
+and in float64 (to show float32's error). One thread is used.
 
-What a run's options say besides PyTorch's own:
+A run has these options besides PyTorch's own:
 
     optimizer  sgd, adamw, adam, rmsprop
     steps      updates, t = 1 .. steps
-    decay_all  weight decay on every parameter; otherwise norms and biases are spared
+    decay_all  weight decay on every parameter; otherwise not on norms and biases
     clip_norm  torch.nn.utils.clip_grad_norm_ before each update
-    schedule   the rate of update t is lr times factor(t): t / warmup while t < warmup; from there on, s = t - warmup,
+    schedule   the rate of update t is lr times factor(t): t / warmup while t < warmup;
+               then, with s = t - warmup,
                constant  1
                cosine    least + (1 - least) (1 + cos(pi min(1, s / (steps - warmup)))) / 2
                step      factor^floor(s / interval)
 
-Do not compare the sums of attn.c_attn.bias more closely than 1e-3, but under SGD: its middle third,
-the bias of k, has no gradient (softmax does not see it), and the others make steps of size lr out
-of what rounding leaves. """
+Except with SGD, do not compare the sums of attn.c_attn.bias more closely than 1e-3. Its middle
+third, the bias of k, has no gradient, because softmax cancels it. The other optimizers turn the
+remaining rounding errors into steps of size lr."""
 import json
 import math
 import os

@@ -6,16 +6,17 @@
     /usr/bin/python3 tools/reference_ops.py [FILE] # default: tests/data/reference_ops.json
 
 x[i] = float32((i - 40) * 0.3), dy[i] = float32(cos(i)), other[i] = float32(sin(2 i)), i = 0 .. 80;
-weight[c] = float32(1 + c / 8), bias[c] = float32(c / 4 - 1), c = 0 .. 8. y and the gradients of
-what it is made of, in float64. Elementwise ops have x as it is, the others [9, 9] of one sample.
+weight[c] = float32(1 + c / 8), bias[c] = float32(c / 4 - 1), c = 0 .. 8. y and the gradients of its
+inputs are in float64. Elementwise ops use x as a vector, the others as [9, 9] of one sample.
 
-Those that move elements, and products, in our layouts: element i of operand k is ((37 i + 11 k) mod
-41 - 20) / 16, with k = 0 of x, 1 of a second input or of the weight, 2 of the bias, 3 of dy. Sums
-of their products are exact in float32, in any order.
+Ops that move elements, and products, use our layouts. Element i of operand k is ((37 i + 11 k) mod
+41 - 20) / 16: k = 0 for x, 1 for a second input or the weight, 2 for the bias, 3 for dy. Sums of
+their products are exact in float32, in any order.
 
-Attention: q, k, v and dy are float32 of wave(1) .. wave(4); softmax and products in float64. Rotary
-embeddings: x is wave(1), dy wave(2); frequencies and angles in float32 as in Hugging Face's
-modeling_llama.py and modeling_rope_utils.py (Apache-2.0), cosines, sines and products in float64.
+Attention: q, k, v and dy are float32 of wave(1) .. wave(4); softmax and products are in float64.
+Rotary embeddings: x is wave(1), dy is wave(2). Frequencies and angles are in float32 as in Hugging
+Face's modeling_llama.py and modeling_rope_utils.py (Apache-2.0); cosines, sines and products are in
+float64.
 """
 import inspect
 import json
@@ -48,7 +49,7 @@ def group_norm(x, weight, bias):
     return F.group_norm(x.T[None], 3, weight, bias, EPS)[0].T
 
 
-# Of [9, 9]; the names of the arguments say what they are.
+# Ops of [9, 9]; the names of the arguments tell which operands they are.
 OTHERS = {
     "multiply": lambda x, other: x * other,
     "subtract": lambda x, other: x - other,
@@ -101,7 +102,7 @@ def conv_transpose2d(sides, out, kernel, **options):
     return results(y.permute(0, 2, 3, 1).contiguous(), dx0=x, dweight=weight, dbias=bias)
 
 
-# As in tests/op/test_op_reference.c; samples first.
+# The same operands as in tests/op/test_op_reference.c; samples come first.
 def others():
     return {
         "transpose 0 2": transpose(operand(0, 2, 3, 4, 5), 1, 3),

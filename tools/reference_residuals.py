@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make tests/data/weights/gpt2-residuals: a small GPT-2 with attention residuals, defined here a
-second time, and what it computes.
+"""Make tests/data/weights/gpt2-residuals: a small GPT-2 with attention residuals, independently
+defined here, and its outputs.
 
-    python3 -m venv venv && venv/bin/pip install torch safetensors                      # PyTorch 2.15
-    venv/bin/python tools/reference_residuals.py [DIR]                  # default: tests/data/weights/gpt2-residuals
+    python3 -m venv venv && venv/bin/pip install torch safetensors      # PyTorch 2.15
+    venv/bin/python tools/reference_residuals.py [DIR]
+                       # default: tests/data/weights/gpt2-residuals
 
-    model.safetensors      random weights of seed 1 with cgpipe's names; they fit every number of blocks in a group
-    expected.safetensors   `inputs` and `targets` (tokens i32 [N, T]); for groups of 1, 2 and 5 blocks `outputs_1` .., f32: the logits, and
-                           `losses_1` .., f32 [10]: those of ten steps of AdamW (lr 1e-3, weight decay 0.01 of matrices); in double
+    model.safetensors      random weights, seed 1, with cgpipe's names; they fit groups of any size
+    expected.safetensors   `inputs` and `targets` (tokens i32 [N, T]); for groups of 1, 2 and 5
+                           blocks `outputs_1` .., the logits in f32, and `losses_1` .., f32 [10],
+                           the losses of ten steps of AdamW (lr 1e-3, weight decay 0.01 of
+                           matrices); computed in double
 
-Blocks and sources are those of the pseudocode in Kimi Team 2026, "Attention Residuals",
-arXiv:2603.15031: a list of complete groups, and the partial sum of the group at hand, which is None
-where one begins. The first branch, which has one source, has no weights here, and the final norm
-reads a mean as branches do. """
+Blocks and sources follow the pseudocode in Kimi Team 2026, "Attention Residuals", arXiv:2603.15031:
+a list of complete groups, and the partial sum of the current group, None at its start. The first
+branch has one source, and here no weights. The final norm reads a mean, like the branches."""
 import os
 import sys
 
@@ -27,7 +29,7 @@ SAMPLES, STEPS, GROUPS = 3, 10, (1, 2, 5)
 
 
 def make():
-    """Weights that are far from their initial ones: all of them matter."""
+    """Make weights far from their initial values, so that all of them matter."""
     torch.manual_seed(1)
     weights = {}
 
@@ -63,7 +65,7 @@ def make():
 
 
 def mix(w, name, blocks, partial):
-    """The sources' mean, weighted by a softmax over them: the paper's block_attn_res."""
+    """Mean of the sources, weighted by a softmax over them: the paper's block_attn_res."""
     sources = torch.stack(blocks + ([] if partial is None else [partial]))
     if len(sources) == 1:
         return sources[0]

@@ -1,36 +1,38 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make tests/data/schedules/torch-VERSION.txt: the tables that PyTorch's pipelining writes of every
-schedule it has.
+"""Make tests/data/schedules/torch-VERSION.txt: the tables of every schedule of PyTorch's
+pipelining.
 
-    python3 tools/reference_schedules.py DIRECTORY [--all]         # of the torch that this Python imports
-    python3 tools/reference_schedules.py DIRECTORY --source TREE   # of an unpacked wheel: TREE/torch/...
+    python3 tools/reference_schedules.py DIRECTORY [--all]         # of the torch of this Python
+    python3 tools/reference_schedules.py DIRECTORY --source TREE   # of a wheel in TREE/torch/...
 
-The committed files are those of torch 2.5.1 (older letters: B is I), 2.6.0, 2.9.0 and 2.15.0, of
-Linux wheels from PyPI that were unpacked and not installed:
+The committed files are those of torch 2.5.1 (older letters: B is I), 2.6.0, 2.9.0 and 2.15.0. They
+come from Linux wheels of PyPI, unpacked and not installed:
 
-    pip download --no-deps --only-binary=:all: --python-version 3.11 --platform manylinux_2_28_aarch64 torch==2.15.0
+    pip download --no-deps --only-binary=:all: --python-version 3.11 \\
+        --platform manylinux_2_28_aarch64 torch==2.15.0
     unzip -q torch-2.15.0-*.whl 'torch/version.py' 'torch/distributed/pipelining/*' -d tree
 
 (2.5.1: --platform manylinux2014_aarch64.) The tables come from
-torch/distributed/pipelining/schedules.py alone, which is Python. With --source only that file and
-_utils.py beside it are loaded, and whatever else they import is a stand-in; a stage is a stand-in
-in both cases, as only its place in the pipeline is asked for.
+torch/distributed/pipelining/schedules.py alone, which is pure Python. With --source only that file
+and _utils.py are loaded, and fakes replace all that they import. A stage is a fake in both cases:
+only its place in the pipeline is read.
 
-A file holds one table after the other, an empty line between them:
+A file is a sequence of tables, separated by empty lines:
 
     # ScheduleInterleaved1F1B devices=2 stages=4 chunks=4 format=compute_only
-    0F0,0F1,...                                                 as _dump_csv() writes it, a line per device
+    0F0,0F1,...                       as _dump_csv() writes it, a line per device
 
     compute_only    the order of the compute actions, with idle steps
-    compute_comms   with transfers and what else the runtime adds
-    compute_comms+defer+budget   the same with receives as late as they can be, and few pending sends (2.15)
+    compute_comms   with transfers, and other actions that the runtime adds
+    compute_comms+defer+budget   likewise, with receives as late as possible and few pending sends
+                    (2.15)
 
-ScheduleGPipe and Schedule1F1B have no _dump_csv(): their _get_pipeline_order() is written as that
-would. In the versions that have it, Schedule1F1B numbers the forwards of its last stage from 1 to
-m; it stands here as it is.
+ScheduleGPipe and Schedule1F1B have no _dump_csv(): their _get_pipeline_order() is written in the
+same format. In versions where Schedule1F1B has it, the forwards of the last stage are numbered from
+1 to m; they are kept so.
 
---all makes larger sizes, too, and all of them with transfers: for a look by hand, not to be
+--all makes larger sizes, and all of them with transfers, for inspection by hand. They are not
 committed."""
 import argparse
 import csv
@@ -40,7 +42,7 @@ import os
 import sys
 import types
 
-# Devices, stages on each, micro-batches.
+# Devices, stages per device, micro-batches.
 LOOPED = [(2, 2, 4), (4, 2, 8)]
 V = [(2, 2, 4), (4, 2, 8)]
 SIZES = {
@@ -67,7 +69,8 @@ MORE = {
 
 
 class Meta(type):
-    """A class whose attributes are such classes: whatever a module asks for when it is loaded."""
+    """A class whose attributes are such classes, for everything that a module needs while it is
+    loaded."""
 
     def __getattr__(cls, name):
         if name.startswith("__"):
@@ -93,7 +96,7 @@ class StandinModule(types.ModuleType):
 
 
 class Finder:
-    """torch.* but the two files of pipelining that make tables."""
+    """Import torch.* as fakes, except for the two files of pipelining that make tables."""
 
     def __init__(self, tree):
         self.directory = os.path.join(tree, "torch", "distributed", "pipelining")
@@ -115,7 +118,7 @@ class Finder:
 
 
 def load(tree):
-    """The module of schedules, and the version of its torch."""
+    """Return the module of schedules and the version of its torch."""
     if tree is None:
         import torch
         import torch.distributed.pipelining.schedules as schedules
@@ -136,7 +139,7 @@ def load(tree):
 
 
 class Stage:
-    """Where a stage stands; nothing of what it computes."""
+    """A stage's place in the pipeline, without its computation."""
 
     def __init__(self, index, placement, devices):
         stages = len(placement)
@@ -159,7 +162,7 @@ class Stage:
 
 
 def stages_of(name, devices, v):
-    """Those of device 0."""
+    """Return the stages of device 0."""
     placement = {stage: stage % devices for stage in range(devices * v)}
     if name in ("ScheduleZBVZeroBubble", "ScheduleDualPipeV"):
         placement = {stage: min(stage, 2 * devices - 1 - stage) for stage in range(devices * v)}
@@ -188,7 +191,7 @@ def dumped(schedule, **options):
 
 
 def runtime(schedules, source, stages, chunks, **options):
-    """The lists with transfers of a schedule, by the runtime that has them, from its compute
+    """Return a schedule's lists with transfers, which the runtime makes from its compute
     actions."""
     made = schedules._PipelineScheduleRuntime(stages, chunks, loss_fn=loss, **options)
     order = {rank: list(actions) for rank, actions in source.pipeline_order.items()}
@@ -199,7 +202,7 @@ def runtime(schedules, source, stages, chunks, **options):
 
 
 def budgeted(schedules, source, stages, chunks):
-    """The same with late receives and as few pending sends as the schedule can do with."""
+    """Likewise, with late receives and the fewest pending sends that the schedule can run with."""
     for budget in range(1, 100):
         try:
             return runtime(
@@ -213,7 +216,8 @@ def budgeted(schedules, source, stages, chunks):
 
 
 def tables(schedules, name, size, first, every):
-    """Pairs of a format and a table: every one, or fewer of what is large. first: of the sizes."""
+    """Return pairs of a format and a table: all of them, or fewer for large sizes. first: this is
+    the first size."""
     devices, v, chunks = size
     kind = getattr(schedules, name, None)
     if kind is None:

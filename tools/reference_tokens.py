@@ -1,29 +1,35 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make tests/data/tokenizer and tests/data/tokenizer_json: small byte-level BPEs and hard strings
-with their tokens, by Hugging Face's tokenizers.
+"""Make tests/data/tokenizer and tests/data/tokenizer_json: small byte-level BPEs, and difficult
+strings with their tokens from Hugging Face's tokenizers.
 
     pip install tokenizers                            # written with 0.23
     python3 tools/reference_tokens.py [files | json]  # default: both, from this project's text
 
 tokenizer (files)
-    vocab.json, merges.txt   256 bytes, 2000 merges and <|endoftext|>, trained with GPT-2's pattern for words on this project's
-                             text and on 30,000 strings like those below: where a word ends shows only in what merges, so
-                             rare characters, spaces of all kinds too, have merges with their neighbours
-    strings.json             {"about": .., "strings": [[text, [id, ..]], ..]}, 1,000 of them: what tokenizers makes of each,
-                             without special tokens
+
+    vocab.json, merges.txt     256 bytes, 2000 merges and <|endoftext|>, trained with GPT-2's word
+                               pattern on this project's text and on 30,000 strings like those
+                               below. A wrong end of a word shows only if the characters around it
+                               merge, so rare characters, and all kinds of spaces, have merges
+                               with their neighbours.
+    strings.json               {"about": .., "strings": [[text, [id, ..]], ..]}: 1,000 strings and
+                               their tokens, without special tokens
 
 tokenizer_json (json)
-    gpt2, llama3, qwen2.json   trained in the same way with these models' parts: pattern, normalizer, ignore_merges, template,
-                               special tokens; merges in both spellings
-    added.json                 the bytes and some merges, and added tokens with every option
-    strings.json               {"about": .., "files": [..], "strings": [[text, ids, ..], ..], "decoded": [[k, i, text], ..],
-                               "tokens": [[k, ids, text], ..]}: 2,000 strings and their ids by each file (two base-64 digits an
-                               id), without the template; what string i is decoded to by file k if it is another; and
-                               random ids, which end inside characters, with what they are decoded to
 
-Strings are drawn from seeds, training has nothing random in it: the same text gives the same files.
-Other text gives other tokenizers, so all files of a directory change together.
+    gpt2, llama3, qwen2.json   trained in the same way with these models' pattern, normalizer,
+                               ignore_merges, template and special tokens; merges in both spellings
+    added.json                 the bytes and some merges, and added tokens with every option
+    strings.json               {"about": .., "files": [..], "strings": [[text, ids, ..], ..],
+                               "decoded": [[k, i, text], ..], "tokens": [[k, ids, text], ..]}:
+                               2,000 strings and their ids by each file (two base-64 digits an id),
+                               without the template. `decoded`: the text that file k decodes string
+                               i to, if it differs. `tokens`: random ids, which end inside
+                               characters, and their text.
+
+Strings are drawn from fixed seeds, and training is deterministic: the same text gives the same
+files. Other text gives other tokenizers, so all files of a directory change together.
 """
 import collections
 import json
@@ -38,7 +44,7 @@ from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normaliz
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MERGES, STRINGS, SEED = 2000, 1000, 20190214
-TRAINED = 30000  # strings that the merges are trained on, from the seed before
+TRAINED = 30000  # strings that the merges are trained on, from the previous seed
 SPECIAL = "<|endoftext|>"
 
 SPACES = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2000\u2003\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -61,7 +67,7 @@ WORDS = ["the", "pipeline", "Stage", "micro", "batch", "I", "we", "don", "GPU", 
          "e\u0301t\u00e9", "x1y2", "<|endoftext|>", "\u0120", "\u010a"]
 
 
-# Of the files in tokenizer_json.
+# Word patterns of the files in tokenizer_json.
 CONTRACTED = "'s|'t|'re|'ve|'m|'ll|'d"
 NEWER = (r"(?i:" + CONTRACTED
          + r")|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -138,7 +144,7 @@ def piece(draw):
 
 
 def code_point(draw):
-    """Any character that Unicode 14 has; half of them below U+3100."""
+    """Return a random character of Unicode 14, half of them below U+3100."""
     while True:
         character = chr(draw.randrange(0x3100 if draw.random() < 0.5 else 0x110000))
         if unicodedata.category(character) not in ("Cn", "Cs"):
@@ -254,7 +260,7 @@ def make_json():
             vocab = content["model"]["vocab"]
             words = collections.Counter(word for text in hard_strings()
                                         for word, _ in made.pre_tokenizer.pre_tokenize_str(text))
-            # is no word: (?i) folds U+017F to s, so that 's ends
+            # Not a word: (?i) folds U+017F to s, so that 's ends there.
             words["'\u00c5\u00bfa"] = len(words) ** 2
             for word in [word for word, _ in words.most_common() if word not in vocab][:WHOLE]:
                 vocab[word] = len(vocab)
@@ -262,7 +268,7 @@ def make_json():
                 token["id"] += WHOLE
             for token in content["post_processor"]["processors"][1]["special_tokens"].values():
                 token["ids"] = [i + WHOLE for i in token["ids"]]
-        if name == "gpt2":  # as older files have them
+        if name == "gpt2":  # as in older files
             content["model"]["merges"] = [" ".join(pair) for pair in content["model"]["merges"]]
         text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
         with open(os.path.join(directory, name + ".json"), "w", encoding="utf-8") as file:

@@ -1,24 +1,27 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Make the cases vit* of tests/data/weights: small image classifiers as transformers writes them,
-and what it computes; or judge ours.
+and their outputs. Or check what cgpipe wrote.
 
-    python3 -m venv venv && venv/bin/pip install torch transformers safetensors         # PyTorch 2.15, transformers 5.24
-    venv/bin/python tools/reference_vit.py [DIR]                        # default: tests/data/weights
-    venv/bin/python tools/reference_vit.py --check FOLDER LOGITS        # FOLDER: what cgpipe convert made of a run of a case,
-                                                                        # LOGITS: expected.safetensors of that case
+    python3 -m venv venv && venv/bin/pip install torch transformers safetensors
+                       # PyTorch 2.15, transformers 5.24
+    venv/bin/python tools/reference_vit.py [DIR]       # default: tests/data/weights
+    venv/bin/python tools/reference_vit.py --check FOLDER LOGITS
+                       # FOLDER: written by cgpipe convert from a run of a case;
+                       # LOGITS: expected.safetensors of that case
 
-Every case is a directory of ViTForImageClassification; all weights are random, of seed 1:
+Every case is a directory of ViTForImageClassification. All weights are random, with seed 1:
 
     vit            9 patches, 3 heads, the norms' default eps of 1e-12
     vit-shards     16 patches, an eps of 0.01, bf16, several files with an index
 
-    expected.safetensors in each: `inputs` (images f32 [N, S, S, 3], channels last) and `outputs`, f32: the logits; `losses`, f32 [10]:
-    those of ten steps of AdamW (lr 1e-3, weight decay 0.01) on `inputs` and `targets` (labels i32 [N, 1]); in double, of the weights as
-    they are stored
+Each has expected.safetensors: `inputs` (images f32 [N, S, S, 3], channels last) and `outputs`, the
+logits in f32. `losses`, f32 [10], are the losses of ten steps of AdamW (lr 1e-3, weight decay 0.01)
+on `inputs` and `targets` (labels i32 [N, 1]). All are computed in double from the weights as
+stored.
 
 --check reads with transformers what cgpipe wrote, computes the logits, prints the largest
-difference, and fails above 1e-4. """
+difference, and fails above 1e-4."""
 import os
 import shutil
 import sys
@@ -41,7 +44,8 @@ CASES = {
 
 
 def make(name):
-    """A model whose weights are far from their initial ones: all of them matter."""
+    """Return a model whose weights are far from their initial values, so that all of them
+    matter."""
     torch.manual_seed(1)
     model = ViTForImageClassification(ViTConfig(**CASES[name], attn_implementation="eager"))
     for parameter in model.parameters():
@@ -57,7 +61,7 @@ def write(name, directory):
     if name == "vit-shards":
         model = model.to(torch.bfloat16)
     model.save_pretrained(directory, **({"max_shard_size": "8KB"} if name == "vit-shards" else {}))
-    # Read again: what is stored.
+    # Read the stored weights again.
     model = ViTForImageClassification.from_pretrained(directory, attn_implementation="eager",
                                                       dtype=torch.float32).double()
     side = CASES[name]["image_size"]
@@ -75,8 +79,8 @@ def logits_of(model, images):
 
 
 def train(model, images, labels):
-    """Losses of ten steps. Weight decay is for matrices: norms and biases have none, as in
-    cgpipe."""
+    """Return the losses of ten steps. As in cgpipe, weight decay is for matrices, not for norms and
+    biases."""
     matrices = [p for p in model.parameters() if p.dim() > 1]
     others = [p for p in model.parameters() if p.dim() == 1]
     optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.01},
@@ -92,8 +96,8 @@ def train(model, images, labels):
 
 
 def main(root):
-    """Replace the cases' directories, which have expected.safetensors; whatever else is in `root`
-    is somebody else's."""
+    """Replace the cases' directories, which must have expected.safetensors. Other files in `root`
+    are kept."""
     for name in CASES:
         directory = os.path.join(root, name)
         if os.path.lexists(directory) and not os.path.exists(os.path.join(directory,

@@ -1,30 +1,34 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Make tests/data/weights: small networks as others publish them, and what PyTorch computes with
-them; or judge ours.
+them. Or check what cgpipe wrote.
 
-    python3 -m venv --system-site-packages venv              # with Debian's python3-torch: PyTorch 1.13
+    python3 -m venv --system-site-packages venv    # with Debian's python3-torch: PyTorch 1.13
     venv/bin/pip install transformers==4.40.2 safetensors
     venv/bin/python tools/reference_weights.py [DIR]         # default: tests/data/weights
-    venv/bin/python tools/reference_weights.py --check gpt2 FOLDER LOGITS     # FOLDER: what cgpipe convert made of a run,
-    venv/bin/python tools/reference_weights.py --check resnet FILE LOGITS     # LOGITS: of the case it was made from
+    venv/bin/python tools/reference_weights.py --check gpt2 FOLDER LOGITS
+    venv/bin/python tools/reference_weights.py --check resnet FILE LOGITS
+                       # FOLDER, FILE: written by cgpipe convert from a run of a case;
+                       # LOGITS: expected.safetensors of that case
 
-Every case is a directory; all weights are random, of seed 1:
+Every case is a directory. All weights are random, with seed 1:
 
-    gpt2           GPT2LMHeadModel.save_pretrained() of Hugging Face's transformers, which writes model.safetensors with the
-                   safetensors library; tied head, gelu_new
+    gpt2           GPT2LMHeadModel.save_pretrained() of Hugging Face's transformers, which writes
+                   model.safetensors with the safetensors library; tied head, gelu_new
     gpt2-shards    the same model in several files with an index (max_shard_size)
-    gpt2-f16, gpt2-bf16    the same rounded to halves: what it computes is in double, of the rounded weights
-    gpt2-other     its own head, gelu (with erf), another layer_norm_epsilon, n_inner 2.5 n_embd
-    resnet20       names and layouts of torchvision's ResNet, written by safetensors.torch.save_file from a network that is
-                   written out below (torchvision itself has no ResNet-20); its running statistics are those of three batches
+    gpt2-f16, gpt2-bf16    the same rounded to 16 bits: outputs are computed in double from the
+                   rounded weights
+    gpt2-other     untied head, gelu (with erf), another layer_norm_epsilon, n_inner 2.5 n_embd
+    resnet20       names and layouts of torchvision's ResNet, written by safetensors.torch.save_file
+                   from the network defined below (torchvision has no ResNet-20); running statistics
+                   of three batches
 
-    expected.safetensors in each: `inputs` (tokens i32 [N, T]; images f32 [N, H, W, 3]) and `outputs`, f32: the logits that
-    PyTorch computes in evaluation mode
+Each has expected.safetensors: `inputs` (tokens i32 [N, T]; images f32 [N, H, W, 3]) and `outputs`,
+the logits in f32 that PyTorch computes in evaluation mode.
 
---check reads with the real library what cgpipe wrote, with AutoConfig and
-GPT2LMHeadModel.from_pretrained(), or load_state_dict(strict=True); it computes the outputs, prints
-the largest difference, and fails above 1e-4. """
+--check reads what cgpipe wrote with the real library: AutoConfig and
+GPT2LMHeadModel.from_pretrained(), or load_state_dict(strict=True). It computes the outputs, prints
+the largest difference, and fails above 1e-4."""
 import json
 import os
 import shutil
@@ -47,7 +51,7 @@ def make_gpt2(**other):
     sizes = {"vocab_size": 53, "n_positions": 12, "n_embd": 16, "n_layer": 2, "n_head": 2,
              "bos_token_id": None, "eos_token_id": None, "initializer_range": 0.3}
     model = GPT2LMHeadModel(GPT2Config(**{**sizes, **other})).eval()
-    # biases are zero and norms one at the start, which would hide them
+    # Biases start as zero and norms as one, which would hide errors.
     for name, p in model.named_parameters():
         if name.endswith("bias") or "ln_" in name:
             p.data += 0.2 * torch.randn_like(p)
@@ -118,7 +122,7 @@ class ResNet20(nn.Module):
 
 
 def of_images(model, images):
-    """[N, H, W, 3], as cgpipe has them."""
+    """Run the network on images [N, H, W, 3], cgpipe's layout."""
     return model(images.permute(0, 3, 1, 2).to(next(model.parameters()).dtype))
 
 
@@ -160,8 +164,8 @@ CASES = ("gpt2", "gpt2-shards", "gpt2-f16", "gpt2-bf16", "gpt2-other", "resnet20
 
 
 def make(root):
-    """Replaces the cases' directories, which have expected.safetensors; whatever else is in `root`
-    is somebody else's."""
+    """Replace the cases' directories, which must have expected.safetensors. Other files in `root`
+    are kept."""
     os.makedirs(root, exist_ok=True)
     directories = [os.path.join(root, case) for case in CASES]
     for directory in directories:

@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make data/unicode_tables.c: what Hugging Face's tokenizers takes for letters, numbers, white
-space and words, and its NFC.
+"""Make data/unicode_tables.c: the letters, numbers, white space and word characters of Hugging
+Face's tokenizers, and its NFC.
 
     pip install tokenizers                     # written with 0.23.3
     python3 tools/unicode_tables.py [FILE]     # default: data/unicode_tables.c
 
-Each of its engines has a Unicode version of its own: \\p{L}, \\p{N} and \\s are Oniguruma's
-(Unicode 16), \\w is that of Rust's regex (single_word of an added token), NFC is that of
-unicode-normalization-alignments (Unicode 9: later marks are not put in order). So the tables come
-from asking it, code point by code point, not from the Unicode Character Database; what it answers
-is checked against the algorithm of UAX #15 on these tables, for every pair of a mark with each
-other class of mark. """
+Each of its engines has its own Unicode version. \\p{L}, \\p{N} and \\s are Oniguruma's (Unicode
+16); \\w is that of Rust's regex (single_word of an added token). NFC is that of
+unicode-normalization-alignments (Unicode 9: later marks are not reordered). So the tables are read
+from the library, code point by code point, not from the Unicode Character Database. They are
+checked against the algorithm of UAX #15, for every pair of a mark and each other class of mark."""
 import os
 import sys
 import unicodedata
@@ -26,7 +25,7 @@ nfc, nfd = normalizers.NFC().normalize_str, normalizers.NFD().normalize_str
 
 
 def matched(pattern):
-    """The code points that a pattern of one character matches."""
+    """Return the code points that a pattern of one character matches."""
     found, text = set(), "".join(map(chr, POINTS))
     for run, _ in pre_tokenizers.Split(Regex(pattern + "+"), "removed",
                                        invert=True).pre_tokenize_str(text):
@@ -35,7 +34,7 @@ def matched(pattern):
 
 
 def word_characters():
-    """A token of single words is none before a character of a word."""
+    """Return the word characters: a single_word token does not match before one."""
     made = Tokenizer(models.BPE(vocab={"x": 0}, merges=[]))
     made.add_tokens([AddedToken("<w>", single_word=True, normalized=False)])
     encoded = made.encode_batch_fast(["<w>" + chr(c) for c in POINTS])
@@ -43,12 +42,12 @@ def word_characters():
 
 
 def combining_classes():
-    """Those of Python, less those that NFD does not order here (later characters); *checked*
-    below."""
+    """Return Python's combining classes, without those that NFD does not reorder here (later
+    characters). *checked* below."""
     classes = {}
     for c in POINTS:
         ccc = unicodedata.combining(chr(c))
-        other = "\u0334" if ccc > 1 else "\u0300"  # 1, 230
+        other = "\u0334" if ccc > 1 else "\u0300"  # classes 1, 230
         swapped = "a" + chr(c) + other if ccc > 1 else "a" + other + chr(c)
         if ccc and nfd(swapped) != swapped:
             classes[c] = ccc
@@ -56,7 +55,7 @@ def combining_classes():
 
 
 def decompositions():
-    """{c: (first, second or 0)}: one step, so that the rest of a decomposition is that of its first
+    """Return {c: (first, second or 0)}: one step of decomposition; the rest is that of the first
     character."""
     steps, whole = {}, {c: nfd(chr(c)) for c in POINTS if not 0xAC00 <= c < 0xD7A4}
     of_text = {text: c for c, text in whole.items() if len(text) > 1}
@@ -74,8 +73,8 @@ def decompositions():
 
 
 def check(steps, whole, classes, composed):
-    """NFD by the tables is that of tokenizers, for each character and each pair of marks behind a
-    letter."""
+    """Check that NFD by the tables equals that of tokenizers, for each character and for each pair
+    of marks after a letter."""
     def expand(c):
         if c not in steps:
             return [c]
@@ -100,7 +99,7 @@ def check(steps, whole, classes, composed):
 
 
 def runs(values):
-    """[start << 8 | value] of the runs of equal values from 0 on."""
+    """Return [start << 8 | value] for the runs of equal values, from 0 on."""
     made, last = [], None
     for c in range(0x110000):
         if values.get(c, 0) != last:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part `build`: the library, the program, both plug-ins, the digests program and the tests of
-ops."""
+"""The part `build`: the library, the program, both plug-ins, the digests program, and the op
+tests."""
 import os
 import shutil
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For all parts of a check: commands with a time-out, cells that are kept, verdicts."""
+"""Shared by all parts of a check: commands with time-outs, saved cells, verdicts."""
 import dataclasses
 import json
 import os
@@ -13,7 +13,7 @@ from machine import find_nvcc
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
-# A result is of the defaults: nothing that a caller has set for cgpipe or bench/ counts.
+# Results are for the defaults: ignore what a caller has set for cgpipe or bench/.
 for name in [name for name in os.environ if name.startswith("CGP_")
              or name in ("TINY", "STEPS", "ROUNDS")]:
     del os.environ[name]
@@ -24,19 +24,19 @@ class NotRun(Exception):
 
 
 class Failed(Exception):
-    """A command failed, or gave something else than it has to."""
+    """A command failed, or its output is wrong."""
 
 
 class OutOfTime(Exception):
-    """A part's time, or the check's, is up; `done` is what a command that was stopped had said,
-    without an exit code."""
+    """A part's time, or the check's, is over. `done` is the output so far of a command that was
+    stopped, without an exit code."""
     done = None
 
 
 @dataclasses.dataclass
 class Check:
-    """The build, backend and results of the parts. `cuda-host` stands in for a GPU: everything is
-    small, and no speed counts."""
+    """The build, backend and results of the parts. `cuda-host` replaces a GPU: sizes are small, and
+    speeds mean nothing."""
     backend: str
     build: pathlib.Path
     results: pathlib.Path  # a JSON file for each part
@@ -56,7 +56,7 @@ class Check:
         return min(self.deadline, self.part_deadline) - time.monotonic()
 
     def environment(self, **variables):
-        """For programs of this build: what was packed, and the toolkit's libraries, which cuda
+        """Environment for programs of this build: packed libraries, and the toolkit's, which cuda
         opens."""
         toolkit = find_nvcc()
         places = [str(self.packed / "lib")] if self.packed else []
@@ -72,7 +72,7 @@ class Check:
         return f"{self.backend}:0{limit}*{count}"
 
     def run(self, words, limit=None, **options):
-        """Run a command for as long as there is time, `limit` seconds at most."""
+        """Run a command for the time that is left, at most `limit` seconds."""
         seconds = min(self.left(), limit or self.left())
         if seconds <= 0:
             raise OutOfTime(self.part)
@@ -85,7 +85,7 @@ class Check:
         try:
             out, err = child.communicate(timeout=seconds)
         except BaseException as stopped:
-            os.killpg(child.pid, signal.SIGKILL)  # and what it has started
+            os.killpg(child.pid, signal.SIGKILL)  # and its child processes
             out, err = child.communicate()
             if not isinstance(stopped, subprocess.TimeoutExpired):
                 raise
@@ -109,7 +109,7 @@ class Check:
                              "--quiet"], **(variables or {}))
 
     def cell(self, key, function):
-        """The result of `function`, kept: a part that goes on, goes on behind it."""
+        """Return the result of `function` and save it, so that a restarted part skips it."""
         if key not in self.state:
             self.state[key] = function()
             self.keep()
@@ -123,8 +123,8 @@ class Check:
         at.with_suffix(".new").replace(at)
 
     def rounds(self, cases, rounds, key="samples_per_second"):
-        """Run the cases {name: function} in turn, A B A B; the medians of a key, without cases that
-        have failed. Every run is kept."""
+        """Run the cases {name: function} alternately, A B A B. Return the medians of a key, without
+        failed cases. Every run is saved."""
         failed = set()
         for number in range(1, rounds + 1):
             for name, function in cases.items():
@@ -142,7 +142,7 @@ def result(verdict, lines, goals=()):
 
 
 def goal(check, text, value, bound, at_most=False):
-    """A figure beside what it is meant to reach; a stand-in has none."""
+    """A figure and its goal; None for cuda-host."""
     if check.small or value is None:
         return None
     return {"text": text, "value": round(value, 4), "bound": bound, "at_most": at_most,

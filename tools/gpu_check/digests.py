@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Print the digests of cuda-host, as tests/cuda/digests.txt has them: tools/gpu_check/digests.py
-BUILD"""
+"""Print the digests of cuda-host in the format of tests/cuda/digests.txt:
+tools/gpu_check/digests.py BUILD"""
 import pathlib
 import sys
 import time

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts that have one right answer: digests, sanitizers, bits over layouts, memory, properties of
+"""Parts with one right answer: digests, sanitizers, bits over layouts, memory, properties of
 bf16."""
 import concurrent.futures
 import math
@@ -11,8 +11,8 @@ from check import Failed, NotRun, OutOfTime, ROOT, result, verdict_of
 from machine import find_nvcc
 
 COMMITTED = ROOT / "tests" / "cuda" / "digests.txt"
-# 10 steps of a model of each family. bench draws its data with Philox alone; initial weights ask
-# libm.
+# Ten steps of a model of each family. bench draws its data with Philox alone, but initial weights
+# use libm.
 TRAININGS = [
     ("gpt2:layers=2,width=24,heads=2,vocab=50,seq=16", {"optimizer": "adamw", "dropout": 0.1}),
     ("resnet:depth=8,width=4,classes=10,image=16", {"optimizer": "sgd"}),
@@ -24,7 +24,7 @@ TRAININGS = [
 # --- digests ---
 
 def op_digests(check, backend):
-    """{name: digest} of cuda_digests."""
+    """Return {name: digest} from cuda_digests."""
     done = check.run([check.build / "tests" / "cuda_digests", backend], env=check.environment())
     if done.returncode != 0:
         raise Failed(f"cuda_digests {backend}: exit code {done.returncode}: "
@@ -33,7 +33,9 @@ def op_digests(check, backend):
 
 
 def training_digests(check, backend):
-    """({name: digest} of weights and states after 10 steps, the digest of this machine's libm)."""
+    """Return {name: digest} of weights and states after 10 steps, and the digest of this machine's
+    libm.
+    """
     digests, libm = {}, None
     for model, options in TRAININGS:
         run = check.cgpipe("bench", model, devices=f"{backend}:0", stages=1, batch=4, chunks=2,
@@ -51,7 +53,7 @@ def all_digests(check, backend):
 
 
 def digest_lines(found):
-    """As they are committed."""
+    """Return the digests in the format of the committed file."""
     lines = [f"{digest}  {name}" for part in ("ops", "trainings")
              for name, digest in found[part].items()]
     return "\n".join([f"libm {found['libm']}", *lines]) + "\n"
@@ -67,7 +69,7 @@ def committed_digests():
 
 
 def compare(what, found, expected):
-    """A line: equal, or which differ."""
+    """Return a line that says "equal", or which digests differ."""
     wrong = [name for name in expected
              if found.get(name) != expected[name]] + [name for name in found
                                                       if name not in expected]
@@ -96,9 +98,9 @@ def digests(check):
 
 # --- compute-sanitizer ---
 
-SANITIZER_SECONDS = 150  # for all of them, which run at once; fewer, if fewer are left
+SANITIZER_SECONDS = 150  # for all tools, which run at once; less if less time is left
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
-# ops that share memory
+# Ops that use shared memory.
 RACED = ("linear matmul conv2d attention softmax cross_entropy "
          "layer_norm rms_norm batch_norm embedding").split()
 SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) (?:error|hazard)")
@@ -107,8 +109,8 @@ ERROR = re.compile(r"^========= (?:Invalid|Error:|Barrier error|Uninitialized)",
 
 
 def sanitize(check, tool, sanitizer):
-    """"clean", "N errors" or "not run (why)": clean only if it says so of a program that came to
-    its end. What it said stays in a file."""
+    """Return "clean", "N errors" or "not run (why)". It is clean only if the tool reports so for a
+    program that finished. The output is kept in a file."""
     words = [check.build / "tests" / "cuda_digests", check.backend,
              *(RACED if tool == "racecheck" else [])]
     try:
@@ -153,7 +155,7 @@ def sanitizers(check):
              for tool, text in said.items()]
     verdict = verdict_of(lines)
     if verdict == "passed" and set(said.values()) != {"clean"}:
-        verdict = "not run"  # not in full
+        verdict = "not run"  # not completely
     return result(verdict, lines)
 
 
@@ -168,8 +170,8 @@ MIXED = [("gpipe", "never"), ("1f1b", "always"), ("zb-h1", "never")]
 
 
 def trained(check, model, devices, stages, schedule, recompute, graphs="on", **options):
-    """Weights and loss after three steps: launches are recorded in the second, and run again in the
-    third."""
+    """Return weights and loss after three steps: graphs are captured in the second and launched in
+    the third."""
     text, more = MODELS[model]
     run = check.cgpipe("bench", text, devices=devices, stages=stages, schedule=schedule,
                        recompute=recompute, batch=8, chunks=4, steps=3,
@@ -231,7 +233,7 @@ def memory(check):
         cell = check.cell(f"K={stages} M={chunks}", lambda: memory_cell(check, stages, chunks))
         planned, allocated = sum(cell["planned"]), sum(cell["allocated"])
         equal = cell["planned"] == cell["allocated"]
-        driver = cell["driver"][0]  # of one ordinal: the same figure for all
+        driver = cell["driver"][0]  # all on one ordinal: the same figure
         taken = ("not known" if driver is None
                  else f"{driver / 2**20:,.0f} MiB, other programs included")
         lines.append(f"{'' if equal else 'FAILED '}K={stages} M={chunks}: planned {planned:,} "
@@ -244,12 +246,12 @@ def memory(check):
 # --- bf16 ---
 
 PROPERTIES = ("test_op_backends",
-              "test_op_properties")  # digests hold bf16 to f32, rounded, but for cuBLASLt's GEMMs
+              "test_op_properties")  # digests check the rest of bf16
 
 
 def property_test(check, name):
-    """A quarter of its random cases: on a GPU each size of a GEMM has cuBLASLt's algorithms tested
-    first. All it says is in NAME.log."""
+    """Run a quarter of a test's random cases, because each GEMM size first tests cuBLASLt's
+    algorithms on a GPU. The output is in NAME.log."""
     variables = {"CGP_TEST_BACKEND": check.backend, "CGP_TEST_SCALE": "0.25"}
     done = check.run([check.build / "tests" / name], env={**check.environment(), **variables})
     said = done.stdout + done.stderr
@@ -266,7 +268,9 @@ def property_test(check, name):
 
 
 def gemms(check):
-    """The log's lines about GEMMs in bf16: cuBLASLt's algorithms, or own kernels and why."""
+    """Return the log's lines about bf16 GEMMs: cuBLASLt's algorithms, or own kernels and the
+    reason.
+    """
     model = ("gpt2:layers=1,width=32,heads=2,vocab=64,seq=16" if check.small
              else "gpt2:layers=1,width=768,heads=12,vocab=3000,seq=128")
     done = check.run([check.build / "cgpipe", "bench", model, "--devices", f"{check.backend}:0",
@@ -280,7 +284,7 @@ def gemms(check):
 
 
 def near_cpu(found, cpu):
-    """A line: the loss beside that of a cpu, whose GEMMs are rounded otherwise."""
+    """Return a line that compares the loss to a cpu's, whose GEMMs round differently."""
     far = max(abs(cell["loss"] - cpu["loss"]) if is_finite(cell) and is_finite(cpu) else math.inf
               for cell in found.values())
     return (f"{'' if far < 0.02 else 'FAILED '}gpt2 in bf16: the loss is {far:.2g} from a cpu's "

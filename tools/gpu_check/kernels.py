@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Occupancy by kernel, of what ptxas has said while the plug-in was built."""
+"""Occupancy by kernel, from what ptxas reported while the plug-in was built."""
 import re
 import subprocess
 
-# Of a multiprocessor of sm_90. A warp takes registers in units of 256, a thread block 1 KiB of
-# shared memory besides its own.
+# Limits of an SM of sm_90. A warp allocates registers in units of 256; a thread block needs 1 KiB
+# of shared memory besides its own.
 REGISTERS, SHARED, THREADS, BLOCKS = 65536, 227 * 1024, 2048, 32
-BLOCK = 256  # most kernels' threads (cuda.cuh)
+BLOCK = 256  # threads of most kernels (cuda.cuh)
 OTHERS = {"forward_tile": 256, "queries_tile": 256, "keys_tile": 256, "norm_weight": 128,
           "embedding_forward": 128, "embedding_weight": 128, "sum_groups": 512}
 
 
 def threads_of(kernel):
-    """Of a thread block; a tile of a GEMM has TM x TN results in each thread."""
+    """Return the threads of a block; in a GEMM tile each thread has TM x TN results."""
     shape = re.search(r"shape<(\d+), (\d+), \d+, (\d+), (\d+)", kernel)
     if shape:
         bm, bn, tm, tn = map(int, shape.groups())
@@ -21,14 +21,14 @@ def threads_of(kernel):
 
 
 def resident(registers, shared, threads):
-    """Thread blocks on a multiprocessor at once."""
+    """Return the number of resident thread blocks per SM."""
     warps = -(-threads // 32)
     by_registers = REGISTERS // (-(-registers * 32 // 256) * 256 * warps)
     return min(by_registers, SHARED // (shared + 1024), THREADS // (32 * warps), BLOCKS)
 
 
 def plain(names):
-    """Names without a compiler's marks, arguments and types of results."""
+    """Demangle names, and drop argument and result types."""
     try:
         told = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True,
                               text=True).stdout.splitlines()
@@ -38,8 +38,8 @@ def plain(names):
 
 
 def said_by_ptxas(build):
-    """(file, kernel, registers, bytes of shared memory) of one architecture, sm_90 where it is
-    among them."""
+    """Return (file, kernel, registers, bytes of shared memory) for one architecture: sm_90 if it
+    was built."""
     found = []
     for path in sorted((build / "cuda").glob("*.ptxas")):
         for part in path.read_text().split("Compiling entry function ")[1:]:
@@ -54,7 +54,7 @@ def said_by_ptxas(build):
 
 
 def occupancy(build):
-    """A line for each kernel of f32; nothing where the build has no word of ptxas."""
+    """Return a line for each f32 kernel; none if the build has no output of ptxas."""
     rows = said_by_ptxas(build)
     lines = []
     for (file, _, registers, shared), kernel in zip(rows, plain([row[1] for row in rows])):

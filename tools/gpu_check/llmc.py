@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""llm.c's train_gpt2_fp32.cu on a model of the GPT-2 benchmark's shape: files that it reads, its
-build, its times.
+"""llm.c's train_gpt2_fp32.cu on a model of the GPT-2 benchmark's shape: its input files, build and
+times.
 
 Facts of commit f1e2ace: the checkpoint is gpt2_124M.bin in the current directory (256 integers,
-then f32 parameters), data is a file of 256 integers and 16-bit tokens, a line "step 3/12: train
-loss 8.01 (57.1 ms, 143458 tok/s)" is printed for each step, and TF32 is on. """
+then f32 parameters). Data is a file of 256 integers and 16-bit tokens. Each step prints a line
+"step 3/12: train loss 8.01 (57.1 ms, 143458 tok/s)". TF32 is on."""
 import array
 import random
 import re
@@ -29,7 +29,9 @@ def padded(vocab):
 
 
 def parameter_counts(of):
-    """In the order of fill_in_parameter_sizes(); True: 1, as a norm's weight."""
+    """Return (count, is_one) in the order of fill_in_parameter_sizes(); is_one: filled with 1, as a
+    norm's weight.
+    """
     c, n = of["width"], of["layers"]
     return [(padded(of["vocab"]) * c, False), (of["seq"] * c, False), (n * c, True), (n * c, False),
             (n * 3 * c * c, False), (n * 3 * c, False), (n * c * c, False), (n * c, False),
@@ -57,7 +59,7 @@ def write_tokens(path, of, batches):
 
 
 def build(check, source, directory):
-    """The program, of a copy of the source without TF32."""
+    """Build the program from a copy of the source without TF32."""
     program = directory / "train_gpt2_fp32"
     if program.exists():
         return program

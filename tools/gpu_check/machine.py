@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine, and the kernels' tree: what a result is of."""
+"""The machine and the kernels' tree hash, which identify a result."""
 import datetime
 import hashlib
 import os
@@ -10,12 +10,12 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 KERNELS = ROOT / "src" / "backend" / "cuda"
-# Dense GEMMs of bf16 with f32 sums, TFLOP/s, by NVIDIA's data sheets.
+# Peak TFLOP/s of dense bf16 GEMMs with f32 sums, from NVIDIA's data sheets.
 BF16_PEAKS = {"A100": 312.0, "H100": 989.4, "H200": 989.4, "B200": 2250.0}
 
 
 def output(*words):
-    """The output of a command; "" where there is none, or it fails."""
+    """Return the output of a command; "" if it does not exist or fails."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=ROOT)
     except (OSError, subprocess.TimeoutExpired):
@@ -28,7 +28,7 @@ def git_object(kind, data):
 
 
 def tree_hash(directory=KERNELS):
-    """git's hash of a directory as it is on disk: a copy of the sources has no .git, and may have
+    """Return git's hash of a directory on disk: a copy of the sources has no .git, and may have
     changes."""
     def entries(at):
         for path in at.iterdir():
@@ -46,8 +46,7 @@ def tree_hash(directory=KERNELS):
 
 
 def sources_hash():
-    """Of all that a result depends on: the sources, the benchmarks without their results, the
-    digests."""
+    """Hash all that a result depends on: sources, benchmarks without their results, digests."""
     paths = [path for name in ("src", "include", "bench") for path in (ROOT / name).rglob("*")
              if path.is_file()]
     names = [path.relative_to(ROOT)
@@ -59,7 +58,7 @@ def sources_hash():
 
 
 def commit(packed):
-    """The commit of the sources: git's, or the one that the pack was made from."""
+    """Return the commit of the sources, from git or from the pack."""
     of_pack = packed / "commit" if packed else None
     changed = " and changes" if output("git", "status", "--porcelain", "-uno") else ""
     found = output("git", "rev-parse", "HEAD")
@@ -78,7 +77,7 @@ def find_nvcc():
 
 
 def gpu():
-    """Name, driver and compute capability ("90") of the first GPU; None: there is none."""
+    """Return name, driver and compute capability ("90") of the first GPU; None: there is none."""
     line = output("nvidia-smi", "--query-gpu=name,driver_version,compute_cap",
                   "--format=csv,noheader").partition("\n")[0]
     parts = [part.strip() for part in line.split(",")]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Run the parts of tools/gpu_check.sh, in the order of their importance, and go on where an earlier
-call has stopped."""
+"""Run the parts of tools/gpu_check.sh in the order of their importance, and resume where an earlier
+call stopped."""
 import argparse
 import math
 import os
@@ -14,9 +14,9 @@ import machine
 import report
 from check import Check, Failed, NotRun, OutOfTime, ROOT
 
-# Name, module and function, seconds that have to be left for it to begin on a GPU, seconds at most.
-# A part that is cut goes on in the next call. `--part` lifts the limit: a run that is longer than
-# its part could not end otherwise.
+# Name, module and function, seconds needed to start on a GPU, seconds at most. A part that is cut
+# off resumes in the next call. `--part` lifts the limit, because a run longer than its part could
+# otherwise never finish.
 PARTS = [
     ("digests", "exactness.digests", 20, 120),
     ("bits", "exactness.bits", 20, 90),
@@ -71,8 +71,7 @@ def function_of(path):
 
 
 def run_part(check, name, path, limit, anew):
-    """Run a part; what it left is {"verdict", "lines", "goals", "seconds", "date", "commit",
-    ..}."""
+    """Run a part; it saves {"verdict", "lines", "goals", "seconds", "date", "commit", ..}."""
     check.part, check.part_deadline = name, time.monotonic() + (math.inf if check.small else limit)
     kept = report.kept(check.results, name)
     check.state = {} if anew else kept.get("cells", {})
@@ -87,7 +86,7 @@ def run_part(check, name, path, limit, anew):
         lines = [f"{late}: call again; {len(check.state)} cells are kept",
                  *report.so_far(check.state)]
         found = {"verdict": "not finished", "lines": lines, "goals": []}
-    except Exception as bug:  # of this script: the time on a GPU is for the other parts, too
+    except Exception as bug:  # a bug in this script must not cost the other parts their GPU time
         traceback.print_exc()
         found = {"verdict": "failed", "lines": [f"FAILED {type(bug).__name__}: {bug}"], "goals": []}
     seconds = time.monotonic() - begin + (0 if anew else kept.get("seconds", 0))
@@ -122,7 +121,7 @@ def needs_a_build(check, wanted):
 
 def main():
     options = parse()
-    sys.argv[1:] = []  # which bench/cases.py would read
+    sys.argv[1:] = []  # bench/cases.py would read them
     if options.when:
         print(report.when(ROOT / "bench" / "results"))
         return 0

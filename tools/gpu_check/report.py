@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report: a table, JSON, and the line that says when these kernels last ran on a GPU."""
+"""The report: a table, JSON, and a line about the kernels' last run on a GPU."""
 import json
 
 import machine
 
 FINAL = ("passed", "failed", "measured", "not run")
-OF_A_PART = ("date", "commit", "driver", "toolkit")  # of the call that has run it
+OF_A_PART = ("date", "commit", "driver", "toolkit")  # of the call that ran it
 
 
 def kept(results, name):
-    """The JSON that a part has left; {} if none."""
+    """Return a part's saved JSON; {} if there is none."""
     at = results / f"{name}.json"
     return json.loads(at.read_text()) if at.exists() else {}
 
 
 def so_far(cells):
-    """Lines for cells of a part that is not finished: speeds, and what tests have said."""
+    """Return lines for the cells of an unfinished part: speeds, and output of tests."""
     lines = []
     for name, cell in cells.items():
         if isinstance(cell, dict) and "samples_per_second" in cell:
@@ -66,7 +66,7 @@ def write(check, names, directory, wanted):
 
 
 def when(directory):
-    """The README's line: of the part `digests`, where a GPU gave some."""
+    """Return the README's line, from the part `digests` if it ran on a GPU."""
     ran = []
     for path in sorted(directory.glob("gpu_check.*.json")):
         found = json.loads(path.read_text())

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts that measure: the GPT-2 benchmark, published tables, images, several devices on one GPU;
-PyTorch and llm.c beside them."""
+"""Parts that measure: the GPT-2 benchmark, published tables, images, and several devices on one
+GPU, compared with PyTorch and llm.c."""
 import sys
 
 from check import Failed, NotRun, ROOT, goal, result
@@ -15,14 +15,14 @@ STEPS = 12  # the first two are not counted
 
 
 def bench_cases():
-    """bench/cases.py, which reads the environment and the command line when it is imported; main.py
-    sees to both."""
+    """Import bench/cases.py, which reads the environment and the command line; main.py prepares
+    both."""
     import cases
     return cases
 
 
 def sizes(check, **changes):
-    """The model of the GPT-2 benchmark at its full batch; of a stand-in, a tiny one."""
+    """The model of the GPT-2 benchmark at its full batch; a tiny one for cuda-host."""
     tiny = {"layers": 4, "width": 16, "heads": 2, "vocab": 50, "seq": 8, "batch": 64, "steps": 3}
     return {**(tiny if check.small else {**bench_cases().GPT2, "batch": 64, "steps": STEPS}),
             **changes}
@@ -35,8 +35,7 @@ def gpt2_ours(check, chunks, stages=1, **options):
 
 
 def of_others(function):
-    """The result of a program that is not ours, or {"failed": text}: it is measured beside, and
-    fails no part."""
+    """Return the result of a foreign program, or {"failed": text}: its failure fails no part."""
     try:
         return function()
     except (Failed, NotRun, ValueError, IndexError) as failure:
@@ -44,14 +43,14 @@ def of_others(function):
 
 
 def did_not_run(check):
-    """A line for each case of others that has failed."""
+    """Return a line for each failed case of a foreign program."""
     failed = {key.partition(", round ")[0]: cell["failed"] for key, cell in check.state.items()
               if "failed" in cell}
     return [f"{name}: did not run: {text}" for name, text in failed.items()]
 
 
 def peer(check, script, options, flags=()):
-    """A script of PyTorch in bench/, on the same device."""
+    """Run a PyTorch script of bench/ on the same device."""
     words = [check.python, ROOT / "bench" / script, *bench_cases().options_of(options), *flags]
     return of_others(lambda: check.json_of([*words, "--device", "cpu" if check.small else "cuda"],
                                            ours=False))
@@ -68,11 +67,11 @@ def table(medians):
 # --- the GPT-2 benchmark ---
 
 def gpt2(check):
-    """One micro-batch and 64, beside PyTorch eager (TF32 off) and compiled."""
+    """Measure one micro-batch and 64, and PyTorch eager (TF32 off) and compiled."""
     cases = {f"cgpipe M={m}": lambda m=m: gpt2_ours(check, m) for m in (1, 64)}
     if check.facts["torch"]:
         for m in (1, 64):
-            fewer = {"steps": STEPS // 2} if m > 1 and not check.small else {}  # of a second each
+            fewer = {"steps": STEPS // 2} if m > 1 and not check.small else {}  # a second each
             cases[f"PyTorch eager M={m}"] = lambda m=m, fewer=fewer: gpt2_torch(check, m, **fewer)
         if not check.small:
             cases["PyTorch compiled M=1"] = lambda: gpt2_torch(check, 1, "--compile")
@@ -88,7 +87,7 @@ def gpt2(check):
 
 
 def grid(check):
-    """K stages on one GPU, M micro-batches."""
+    """Measure K stages on one GPU with M micro-batches."""
     lines = ["samples/s, f32, B=64, T=128; columns M = 1, 4, 16, 64"]
     for k in (1, 2, 4):
         row = []
@@ -101,7 +100,7 @@ def grid(check):
 
 
 def stages(check):
-    """Four devices on one GPU, which share it, against one."""
+    """Compare four devices that share one GPU with one device."""
     cases = {f"K={k} M=16": lambda k=k: gpt2_ours(check, 16, stages=k) for k in (1, 4)}
     medians = check.rounds(cases, 1)
     return result("measured", table(medians),
@@ -109,7 +108,7 @@ def stages(check):
 
 
 def bf16_speed(check):
-    """The fraction of the device's peak at T=1024."""
+    """Measure the fraction of the device's peak at T=1024."""
     changes = {} if check.small else {"seq": 1024, "steps": 6}
     ours = check.cell("cgpipe M=1", lambda: gpt2_ours(check, 1, precision="bf16", **changes))
     flops = ours["flops_per_step"] / ours["step_seconds"]
@@ -127,7 +126,7 @@ def bf16_speed(check):
 # --- published tables ---
 
 def of_stand_in(cell):
-    """A cell whose model is small."""
+    """Return a cell with a small model."""
     name, model, _, chunks, stages_, _, recompute, figures = cell
     small = ("unet:B=2,C=4,depth=2,image=16" if model.startswith("unet")
              else "amoebanetd:L=3,D=8,classes=10,image=32")
@@ -135,14 +134,14 @@ def of_stand_in(cell):
 
 
 def tables(check):
-    """AmoebaNet-D's memory: every cell runs in devices of 22 GiB on one GPU. Only planned bytes
-    have to fit: speeds say nothing here."""
+    """AmoebaNet-D's memory: every cell runs on devices of 22 GiB on one GPU. Only planned bytes
+    must fit, so speeds mean nothing."""
     from published import TABLES
     from tables import options_of
     lines, goals = [], []
     published = TABLES["amoebanetd-memory"]
     for cell in published["cells"]:
-        # the baseline has no published figure, and one micro-batch of 128
+        # The baseline has no published figure, and runs 128 samples in one micro-batch.
         limit = "@22GiB" if cell[4] > 1 or cell[3] > 1 else ""
         used = of_stand_in(cell) if check.small else cell
         options = options_of(published, used, steps=2, devices=check.devices(cell[4], limit))
@@ -161,7 +160,7 @@ def tables(check):
 
 
 def unet_plan(check, published, options_of):
-    """U-Net's cell of eight devices, planned: it is larger than a GPU."""
+    """Plan U-Net's cell of eight devices, which is larger than a GPU."""
     cell = published["cells"][-1]
     used = of_stand_in(cell) if check.small else cell
     options = options_of(published, used, devices=check.devices(cell[4], "@22GiB"))
@@ -174,7 +173,7 @@ def unet_plan(check, published, options_of):
 
 # --- images ---
 
-# Model, batch, script of PyTorch and its options, the ratio that is meant to be reached.
+# Model, batch, PyTorch script and its options, target ratio.
 IMAGES = {
     "ResNet-101": ("resnet101", 128, "resnet_torch.py", {}, 0.7),
     "AmoebaNet-D(18, 256)": ("amoebanetd:L=18,D=256", 96, "images_torch.py",
@@ -193,7 +192,7 @@ SMALL_IMAGES = {
 
 
 def images(check):
-    """One device, one micro-batch, f32, no dropout; PyTorch eager in both layouts of memory."""
+    """One device, one micro-batch, f32, no dropout; PyTorch eager in both memory layouts."""
     lines, goals = [], []
     steps = 3 if check.small else 6
     for name, (model, batch, script, options, bound) in (SMALL_IMAGES if check.small
@@ -218,7 +217,7 @@ def images(check):
 # --- llm.c ---
 
 def llmc(check):
-    """llm.c's f32 program on the same shapes, where the pack has its source."""
+    """Run llm.c's f32 program on the same shapes, if the pack has its source."""
     if check.small:
         raise NotRun("no GPU")
     source = check.packed / "llm.c" if check.packed else None
