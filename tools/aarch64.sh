@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Build cgpipe for aarch64 on x86-64, and run the tests of ops, of equal bits and of plans under
+# Build cgpipe for aarch64 on x86-64, and run the tests of ops, equal bits and plans under
 # qemu-user:
 #
-#     tools/aarch64.sh                     in build-aarch64; once: apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
-#     JOBS=8 tools/aarch64.sh -R attention with options of ctest instead of the chosen tests
+#     tools/aarch64.sh                       in build-aarch64; needs, once: apt-get install
+#                                            gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
+#     JOBS=8 tools/aarch64.sh -R attention   options of ctest instead of the chosen tests
 #
-# Debian's packages for arm64 are downloaded and unpacked in build-aarch64/sysroot; nothing is
-# installed. Then the plans of both builds are compared, to the byte: PROGRAM [build/cgpipe] is that
-# of this machine. Exit code 1: a test failed, or a plan differs.
+# Debian's arm64 packages are downloaded and unpacked in build-aarch64/sysroot; nothing is
+# installed. Then the plans of this build and of PROGRAM [build/cgpipe], this machine's, are
+# compared byte by byte. Exit code 1: a test failed, or a plan differs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$PWD/build-aarch64
@@ -20,7 +21,7 @@ for tool in aarch64-linux-gnu-gcc qemu-aarch64 apt-get dpkg; do
     command -v $tool >/dev/null || { echo "aarch64: expects $tool, found none (apt-get install gcc-aarch64-linux-gnu qemu-user)" >&2; exit 1; }
 done
 
-# A state of its own, in which nothing is installed: apt-get downloads all that the packages need.
+# An empty apt state: apt-get then downloads everything that the packages need.
 download() {
     local apt=$build/apt
     mkdir -p "$apt"/lists/partial "$apt"/archives/partial
@@ -41,13 +42,13 @@ cmake -S . -B "$build" -G Ninja -DCMAKE_TOOLCHAIN_FILE="$PWD/cmake/aarch64.cmake
     -DCGP_CUDA=OFF -DCGP_EXAMPLES=ON >/dev/null
 cmake --build "$build" -j "${JOBS:-2}" -- --quiet
 
-# Ops on every backend that there is, bits over layouts, plans.
+# Ops on all backends, equal bits over layouts, plans.
 if [ $# -eq 0 ]; then
     set -- -R '^test_(op_|attention_memory|bit_equality|plan|input_gradients|external_loss|schedules|gradients|generation|precision|rng)' -E '_(ranks|cuda|page|resident)'
 fi
 ctest --test-dir "$build" --output-on-failure -j "${JOBS:-2}" --timeout 3000 "$@"
 
-plan() { # plan COMMAND... -- all of a plan but where and when it was made
+plan() { # plan COMMAND... -- a plan without its date and command
     "$@" --stages 2 --batch 8 --chunks 4 --json - --quiet | jq 'del(.date, .command)'
 }
 failed=0

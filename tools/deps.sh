@@ -1,21 +1,21 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Install what cgpipe needs to build and test, where it is missing. Nothing is asked of the network
-# if all is there.
+# Install missing packages that cgpipe needs to build and test. Uses no network if none is missing.
 #
-#     tools/deps.sh            install, by apt-get, as root or with sudo
-#     tools/deps.sh --check    only name what is missing to build: `make` and `cmake` never call a package manager
+#     tools/deps.sh            install with apt-get, as root or with sudo
+#     tools/deps.sh --check    only name what is missing to build: `make` and `cmake` never call a
+#                              package manager
 set -eu
 
 PACKAGES="gcc libc6-dev make cmake ninja-build pkg-config libjansson-dev libssl-dev libjpeg-dev libpng-dev libyaml-dev"
 TESTS="libcmocka-dev jq"
 
-# For the transport mpi and for the tests of the Python package, which are left out without them.
+# For the transport mpi and the tests of the Python package, which are skipped without them.
 OPTIONAL="libopenmpi-dev openmpi-bin python3-numpy"
 
 hint_names="gcc, make, cmake, ninja, pkg-config, jansson, libcrypto (OpenSSL), libjpeg(-turbo), libpng, libyaml; cmocka and jq for the tests"
 if ! command -v dpkg-query >/dev/null 2>&1; then
-    # Not Debian: what can be seen is looked for, CMake names the rest.
+    # Not Debian: check for the tools here, and let CMake name the rest.
     for tool in gcc cmake ninja pkg-config; do
         command -v "$tool" >/dev/null 2>&1 || { echo "cgpipe needs $tool; in all: $hint_names" >&2; exit 1; }
     done

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Make web pages of the public headers and the guide: tools/docs.sh FOLDER        A warning of doxygen is an error.
+# Make web pages of the public headers and the guide: tools/docs.sh FOLDER. A doxygen warning is an
+# error.
 set -eu
 command -v doxygen >/dev/null 2>&1 || { echo "docs: needs doxygen (apt-get install doxygen)" >&2; exit 1; }
 directory=$1

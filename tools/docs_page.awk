@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# docs_page.awk -- a page of docs/ as doxygen takes it: headings with the names that links use, links to other pages as their text.
+# docs_page.awk -- convert a page of docs/ for doxygen: headings get the names that links use, and
+# links to other pages become text.
 /^```/ { code = !code }
 !code && /^#/ {
     name = tolower($0)

@@ -3,13 +3,13 @@
 # Run libFuzzer on each reader of files and texts, with the address and undefined sanitizers:
 #
 #     tools/fuzz.sh BUILD SECONDS READER...        SECONDS for each reader
-#     PACK=1 tools/fuzz.sh BUILD SECONDS READER... afterwards pack the fewest inputs that cover as much into the corpus
+#     PACK=1 tools/fuzz.sh BUILD SECONDS READER... then pack the smallest set of inputs with the same
+#                                                  coverage into the corpus
 #
-# A reader's own modules are built with the sanitizers; what they call beside comes from BUILD's
-# static libraries. It starts from the inputs packed in tests/fuzz/corpus/NAME; what is found beyond
-# that is kept in BUILD/fuzz/NAME for the next time, and an input that breaks something in
-# BUILD/fuzz/NAME-crash-*. An input may take 10 s and 2 GB. Prints executions, and edges of the
-# program covered. Exit code 1 if something broke.
+# A reader's own modules are built with the sanitizers; other code comes from BUILD's static
+# libraries. Fuzzing starts from the inputs packed in tests/fuzz/corpus/NAME. New ones are kept in
+# BUILD/fuzz/NAME for the next run, and crashing inputs in BUILD/fuzz/NAME-crash-*. An input may use
+# 10 s and 2 GB. Prints executions, and covered edges of the program. Exit code 1: a reader crashed.
 set -eu
 library="$1/libcgpipe_data.a $1/libcgpipe.a" support=$1/tests/libtest_support.a
 build=$1/fuzz
@@ -21,7 +21,7 @@ mkdir -p "$build/objects"
 flags="-g -O1 -DCGP_LIBFUZZER -fno-sanitize-recover=all -Iinclude -Isrc -Icli -Itests/support -I. -I$build/../generated"
 export ASAN_OPTIONS="detect_stack_use_after_return=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
 
-# DIRECTORY... : build the sources in them, and print the objects.
+# DIRECTORY... : build their sources, and print the objects.
 objects() {
     for directory in "$@"; do
         for source in $(find "$directory" -name '*.c' ! -path cli/main.c ! -path cli/manual.c ! -path '*/templates/*' | sort); do
@@ -34,7 +34,7 @@ objects() {
     done
 }
 
-# NAME DIRECTORY... : leave the program in $build/NAME.bin
+# NAME DIRECTORY... : build the program $build/NAME.bin
 build_target() {
     name=$1
     shift

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Check and measure the CUDA kernels on a machine with a GPU (docs/how-to/check-a-gpu.md); the parts
+# Check and measure the CUDA kernels on a machine with a GPU (docs/how-to/check-a-gpu.md). The parts
 # are in tools/gpu_check/.
 #
-#     tools/gpu_check.sh                       all parts, or those that an earlier call has left
-#     tools/gpu_check.sh --pack DIR            on a machine with all libraries: those that the build needs, for one without
-#     tools/gpu_check.sh --packed DIR          there: build against them
-#     tools/gpu_check.sh --backend cuda-host   without a GPU: does the script work?
+#     tools/gpu_check.sh                       all parts, or those left by an earlier call
+#     tools/gpu_check.sh --pack DIR            on a machine with all libraries: pack those that the
+#                                              build needs, for a machine without them
+#     tools/gpu_check.sh --packed DIR          on that machine: build against the pack
+#     tools/gpu_check.sh --backend cuda-host   without a GPU: try the script
 #     tools/gpu_check.sh --help                the other options
 #
-# It needs nvcc, g++, CMake and a python3; PyTorch in it, or in the one that PYTHON names, is
-# measured beside.
+# Needs nvcc, g++, CMake and python3. PyTorch is measured too if this python3, or PYTHON, has it.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 export PYTHONDONTWRITEBYTECODE=1
@@ -21,7 +21,7 @@ HEADERS="stdio.h stdarg.h stddef.h setjmp.h stdint.h jansson.h openssl/evp.h ope
 
 fail() { echo "gpu_check: $*" >&2; exit 1; }
 
-# The shared libraries, under their names for the linker and for the loader.
+# Pack the shared libraries, under their names for the linker and for the loader.
 pack_libraries() { # DIR
     local name file soname
     for name in $LIBRARIES; do
@@ -32,7 +32,7 @@ pack_libraries() { # DIR
     done
 }
 
-# The headers that ours include, and theirs, without those of the C library and the compiler.
+# Pack the headers that ours include, directly or not, except those of libc and the compiler.
 pack_headers() { # DIR
     local flags file to
     # shellcheck disable=SC2086
@@ -49,7 +49,7 @@ pack_headers() { # DIR
     rm "$1/all.c"
 }
 
-# NAME VERSION CFLAGS | LIBS for the stand-in of pkg-config.
+# Write NAME VERSION CFLAGS | LIBS for tools/gpu_check/pkg-config.sh, which replaces pkg-config.
 pack_packages() { # DIR
     local name
     for name in $PACKAGES; do

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Format C sources, or look at C sources and shell scripts:
+# Format C sources, or check C sources and shell scripts:
 #
-#     tools/lint.sh format FILE...          clang-format, in place
-#     BUILD=build tools/lint.sh lint FILE...   clang-format, clang-tidy (by BUILD's compile_commands.json), shellcheck; changes nothing
+#     tools/lint.sh format FILE...             clang-format, in place
+#     BUILD=build tools/lint.sh lint FILE...   clang-format, clang-tidy (with BUILD's
+#                                              compile_commands.json), shellcheck; changes nothing
 #
-# Without FILE: those that tools/changed.sh names, with ALL=1 in the environment all.
+# Without FILE: the files that tools/changed.sh prints, or all with ALL=1 in the environment.
 #
-# The tools are those of Debian 12 (version 14 of clang's); one that is missing is a failure. Other
-# files are passed over.
+# The tools are Debian 12's (clang's in version 14). A missing tool is a failure. Files of other
+# kinds are ignored.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 mode=$1
@@ -25,7 +26,7 @@ for file; do
     esac
 done
 
-# tool NAME: NAME-14 or NAME, of version 14 where it is clang's
+# tool NAME: print NAME-14 if it is installed, otherwise NAME
 tool() {
     for name in "$1-14" "$1"; do
         command -v "$name" >/dev/null && { echo "$name"; return; }
@@ -44,7 +45,7 @@ if [ ${#c[@]} -gt 0 ]; then
     format=$(tool clang-format) && tidy=$(tool clang-tidy) || exit 1
     "$format" --dry-run -Werror "${c[@]}" || failed=1
     known=()
-    for file in "${units[@]}"; do # what this build compiles
+    for file in "${units[@]}"; do # only files that this build compiles
         grep -q "\"file\": \".*/$file\"" "${BUILD:-build}/compile_commands.json" && known+=("$file")
     done
     [ ${#known[@]} -eq 0 ] ||

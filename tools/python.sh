@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Make a virtual environment, build the wheel of python/, bundle the system's libraries, install it,
-# and run its tests on it.
+# and run its tests.
 #
-#     tools/python.sh [DIRECTORY]            of the environment and the wheels [build-python]
+#     tools/python.sh [DIRECTORY]            for the environment and the wheels [build-python]
 #
-#     TORCH=none|latest|VERSION              PyTorch to test with, 2.6.0 ...; none: those tests are skipped [none]
-#     TORCH_INDEX=URL                        a package index for PyTorch, such as one of builds for the CPU
-#     TORCHGPIPE_SRC=DIRECTORY               torchgpipe v0.0.7, whose tests run too
+#     TORCH=none|latest|VERSION              PyTorch to test with, 2.6.0 ...; none skips its tests
+#                                            [none]
+#     TORCH_INDEX=URL                        a package index for PyTorch, e.g. for CPU builds
+#     TORCHGPIPE_SRC=DIRECTORY               torchgpipe v0.0.7: run its tests, too
 #     PYTHON=python3.10                      the interpreter [python3]
 #
-# The wheels stay in DIRECTORY/wheels. Needs what `make deps` installs, and a package index, once.
+# The wheels stay in DIRECTORY/wheels. Needs what `make deps` installs, and a package index once.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "${1:-build-python}"
@@ -32,7 +33,7 @@ latest) "$python" -m pip install --quiet ${TORCH_INDEX:+--index-url "$TORCH_INDE
 *) "$python" -m pip install --quiet ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "torch==$torch" ;;
 esac
 
-# From elsewhere, so that the package is the installed one.
+# Run in another directory, so that Python imports the installed package.
 cd "$directory"
 unset PYTHONPATH CGPIPE_LIBRARY
 export PYTHONDONTWRITEBYTECODE=1

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Compare the weights of some short runs by two builds, with each instruction set that this
-# processor has:
+# Compare the weights of some short runs of two builds, for each instruction set that this processor
+# has:
 #
 #     tools/same_weights.sh BUILD OTHER        exit code 1 if some differ
 set -u

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_programs.sh BUILD [CTEST OPTION...] -- the targets of the test programs that ctest would run
-# with these options: one program is often several tests, NAME and NAME_late, NAME_ranks or
+# test_programs.sh BUILD [CTEST OPTION...] -- print the targets of the test programs that ctest
+# would run with these options. One program can be several tests: NAME and NAME_late, NAME_ranks or
 # NAME_cuda_host.
 set -euo pipefail
 source_dir=$(cd "$(dirname "$0")/.." && pwd)

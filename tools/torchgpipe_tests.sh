@@ -5,7 +5,7 @@
 #
 #     TORCHGPIPE_SRC=DIR [PYTHON=python3] tools/torchgpipe_tests.sh [PYTEST OPTION...]
 #
-# DIR is a checkout of torchgpipe v0.0.7; PYTHON needs torch and pytest. Exits with 77 where one is
+# DIR is a checkout of torchgpipe v0.0.7; PYTHON needs torch and pytest. Exit code 77 if one is
 # missing.
 set -eu
 exec "${PYTHON:-python3}" "$(dirname "$0")/../python/tests/torchgpipe_tests.py" "$@"

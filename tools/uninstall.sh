@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Delete what `make install` puts into a directory: tools/uninstall.sh BUILD PREFIX
 #
-# The same files are installed into a directory of their own first, so that no list of them has to
-# be kept. Directories that are named after cgpipe go when they are empty.
+# The same files are first installed into a temporary directory, so that no list of them must be
+# kept. Directories named after cgpipe are deleted if they are empty.
 set -eu
 build=$1
 prefix=$2

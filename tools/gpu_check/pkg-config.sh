@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Answer CMake in place of pkg-config, from the file `packages` beside this one: NAME VERSION CFLAGS | LIBS. Directories are the pack's.
+# A replacement for pkg-config, for CMake. It reads the file `packages` beside it: NAME VERSION
+# CFLAGS | LIBS. Directories are the pack's.
 here=$(cd "$(dirname "$0")" && pwd)
 names="" ask=""
 for word; do
