@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Which share of a GEMM's rate does causal attention reach, on one core, f32, over the length of
-the sequence?
+"""What fraction of a GEMM's rate does causal attention reach, on one core in f32, for different
+sequence lengths?
 
-GPT-2's attention: 12 heads of 64 columns. Of its multiplications those of the causal half are
-counted: forward has 2 products (q k^T, P v), backward 5 (q k^T again, dy v^T, P^T dy, dS^T q, dS
-k), each T^2 x 768 FLOPs. The GEMM is the layer in front of it in the same model, [T, 768] x [768,
-2304], and its rate that of the layer's F or I. Beside it PyTorch's
-scaled_dot_product_attention(is_causal=True), whose backward runs the same 5 products. """
+GPT-2's attention: 12 heads of 64 columns. Only multiplications of the causal half are counted.
+Forward has 2 products (q k^T, P v), backward 5 (q k^T again, dy v^T, P^T dy, dS^T q, dS k), each
+T^2 x 768 FLOPs. The GEMM is the preceding layer of the same model, [T, 768] x [768, 2304]; its rate
+is that of the layer's F or I. PyTorch's scaled_dot_product_attention(is_causal=True), whose
+backward has the same 5 products, is measured for comparison."""
 import json
 import pathlib
 import sys
@@ -16,14 +16,14 @@ import time
 
 CASE = sys.argv[1:] if len(sys.argv) == 3 else []  # a library and a length
 del sys.argv[1:len(CASE) + 1]
-import cases  # noqa: E402, which reads the arguments, too
+import cases  # noqa: E402, it also reads the arguments
 
 WIDTH, HEADS = 768, 12
 LENGTHS = (64, 128) if cases.os.environ.get("TINY") else (512, 1024, 2048, 4096, 8192)
 
 
 def graph(length):
-    """A model of a linear layer, attention and a head, as a graph file."""
+    """Return a model of a linear layer, attention and a head, as a graph file."""
     shapes = [[length, WIDTH], [length], [length, 3 * WIDTH], [length, WIDTH], [length, 8]]
     values = [{"dtype": "i32" if i == 1 else "f32", "shape": shape}
               for i, shape in enumerate(shapes)]

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one way in which every benchmark here measures.
+"""How every benchmark here measures.
 
-A question has cases: commands that measure themselves and print JSON. They run in turn, A B C A B C
-..., so that whatever else happens on the machine meets all of them; a case's figure is the median
-over the rounds. All samples go to RESULTS/QUESTION.csv, what is printed to RESULTS/QUESTION.txt.
+A question has cases: commands that measure themselves and print JSON. They run alternately, A B C A
+B C ..., so that other load on the machine affects all of them. A case's figure is the median over
+the rounds. All samples go to RESULTS/QUESTION.csv, printed text to RESULTS/QUESTION.txt.
 
     bench/QUESTION.py [ROUNDS]       or in the environment, with the defaults:
 
     ROUNDS=5                         rounds, at least 5 for figures to publish
     STEPS=                           steps of a run, the first two not counted [the question's]
     BUILD=build                      where cgpipe, bench_peak and bench_cores are
-    PYTHON=/usr/bin/python3          which has PyTorch: Debian's, or the newest, in a virtual environment (TORCH=latest tools/python.sh); with
-                                     the newest, Debian's is a peer too, where it is installed
+    PYTHON=/usr/bin/python3          which has PyTorch: Debian's, or the newest, in a virtual
+                                     environment (TORCH=latest tools/python.sh); then Debian's
+                                     is measured too, if it is installed
     RESULTS=bench/results            where the CSV, text and SVG files go
     TINY=                            1: tiny models, to try a script (with another RESULTS)
 """
@@ -33,7 +34,7 @@ DEBIAN = "/usr/bin/python3"
 PYTHON = os.environ.get("PYTHON") or DEBIAN
 SPEED = "samples_per_second"
 
-# The GPT-2 benchmark's model, and one so small that an interpreter would show.
+# The GPT-2 benchmark's model, and one so small that an interpreter's overhead would show.
 GPT2 = {"layers": 12, "width": 768, "heads": 12, "vocab": 3000, "seq": 128, "batch": 8, "steps": 5}
 SMALL = {"layers": 4, "width": 128, "heads": 4, "vocab": 256, "seq": 64, "batch": 64, "steps": 20}
 for sizes in (GPT2, SMALL):
@@ -57,7 +58,7 @@ def training_options(sizes, options):
 
 
 def ours(sizes, **options):
-    """The command of a case of ours; options as cgpipe has them, `_` for `-`."""
+    """Return the command of a cgpipe case; options are cgpipe's, `_` for `-`."""
     return [PROGRAM, "bench", "gpt2", "--model", model_spec(sizes), "--json", "-",
             *training_options(sizes, options)]
 
@@ -67,7 +68,8 @@ def plan(sizes, **options):
 
 
 def torch(sizes, python=PYTHON, flags=(), **options):
-    """The same model in PyTorch; options and flags of gpt2_torch.py."""
+    """Return the command for the same model in PyTorch; options and flags are those of
+    gpt2_torch.py."""
     return [python, ROOT / "bench" / "gpt2_torch.py", *options_of({**sizes, **options}),
             *(f"--{flag}" for flag in flags)]
 
@@ -77,18 +79,18 @@ def has_torch(python):
 
 
 def older():
-    """Debian's interpreter, where PYTHON has a newer PyTorch beside it; else None."""
+    """Return Debian's interpreter if PYTHON is another and Debian's has PyTorch, too; else None."""
     return DEBIAN if PYTHON != DEBIAN and has_torch(DEBIAN) else None
 
 
 def newest():
-    """Whether PYTHON has PyTorch 2."""
+    """Return whether PYTHON has PyTorch 2."""
     return PYTHON != DEBIAN and subprocess.run([PYTHON, "-c", "import torch._dynamo"],
                                                stderr=subprocess.DEVNULL).returncode == 0
 
 
 def run(command):
-    """What the command prints, as JSON."""
+    """Run a command; return the JSON that it prints."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}\n{done.stderr}exit code {done.returncode}")
@@ -96,7 +98,7 @@ def run(command):
 
 
 def check_needs():
-    """Say what is missing before an hour has been measured."""
+    """Report what is missing before an hour of measurements."""
     for file in (PROGRAM, BUILD / "bench_cores"):
         if not file.exists():
             sys.exit(f"{file}: no such file (make, then cmake --build {BUILD} --target bench_cores "
@@ -109,14 +111,14 @@ def check_needs():
 
 
 def round_trip():
-    """Nanoseconds that a cache line takes from one core to another and back (cores.c): what shared
-    work costs beside none."""
+    """Return the nanoseconds of a cache line's round trip between two cores (cores.c), the cost of
+    sharing work."""
     return run([BUILD / "bench_cores"])["round_trip_ns"]
 
 
 def measure(question, cases, keys=(SPEED,)):
-    """Run the cases {name: command} in turn. The medians of `keys`, and what else a case's last run
-    said, by name. How far the cores were from each other after a run goes with its sample."""
+    """Run the cases {name: command} alternately. Return by name the medians of `keys`, and the rest
+    of a case's last output. Each sample has the distance of the cores after the run."""
     check_needs()
     RESULTS.mkdir(parents=True, exist_ok=True)
     results = {name: [] for name in cases}
@@ -145,8 +147,8 @@ def cpu_name():
 
 
 def machine(medians):
-    """Where it was measured, and how far its cores are from each other: what two of them can do
-    depends on it."""
+    """Return lines about the machine, and how far apart its cores are, which limits what two of
+    them can do."""
     lines = [f"{cpu_name()}, {os.cpu_count()} cores; rounds: {ROUNDS}"]
     trips = sorted(trip for result in medians.values() for trip in result.get("round_trips", ())
                    if trip)
@@ -157,7 +159,7 @@ def machine(medians):
 
 
 def conditions(medians):
-    """Where and how it was measured, and that all cases ran the same model."""
+    """Return lines about the machine and the libraries; check that all cases ran the same model."""
     counts = {result["parameters"] for result in medians.values() if "parameters" in result}
     if len(counts) > 1:
         sys.exit(f"bench: the cases have models of different sizes: {sorted(counts)} parameters")
@@ -175,8 +177,8 @@ def report(question, lines):
 
 
 def answer(question, cases, ratios, judged=None):
-    """Measure, then tell each case's samples/s and the `ratios`: (a case, over another, what that
-    means), and those that `judged` chooses by the speeds."""
+    """Measure, then report each case's samples/s and the `ratios`: (case, reference case, meaning).
+    `judged` adds ratios that depend on the speeds."""
     medians = measure(question, cases)
     ratios = [*ratios, *(judged({name: result[SPEED] for name, result in medians.items()}) if judged
                          else ())]

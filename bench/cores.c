@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cores.c -- prints how far two of the cores that this process may use are from each other, as
- *JSON: round_trip_ns, of a cache line
- * that they write in turn; the median of 21 runs.
+/* cores.c -- print, as JSON, how far apart two of the cores are that this process may use:
+ * round_trip_ns of a cache line that both write alternately; the median of 21 runs.
  *
- * About 50 where both share a last-level cache, several times as much where they do not. The cores
- * of a virtual machine may move, and with them what a second thread brings. null: there is one
+ * About 50 if both share a last-level cache, several times as much if they do not. The cores of a
+ * virtual machine may move, which changes the gain of a second thread. null: there is only one
  * core. */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -32,7 +31,7 @@ static void stay_on(int core) {
     pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
-/* Wait for every second number from `begin` on, and answer with the next. */
+/* Wait for every second number from `begin` on, and write the next. */
 static void play(int begin, int end) {
     for (int i = begin; i < end; i += 2) {
         while (atomic_load_explicit(&turn, memory_order_acquire) != i)
@@ -53,7 +52,7 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The first two of the allowed cores; return whether there are two. */
+/* Find the first two allowed cores; return whether there are two. */
 static int find_cores(void) {
     cpu_set_t allowed;
     int found = 0;

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How many tokens a second does `cgpipe sample` make with its cache, beside transformers'
-generate() with its own?
+"""How many tokens per second does `cgpipe sample` generate with its cache, compared with
+transformers' generate() with its own?
 
     bench/generation.py             3 rounds of 128 tokens by both, on one core
     bench/generation.py 5           more rounds
     PYTHON=venv/bin/python          which has torch and transformers
     LENGTH=64 THREADS=2             fewer tokens; threads of both
 
-A Llama of 12 x 768 (inner 2048, 4 heads of keys and values, vocabulary 32,000, T = 512) with random
-weights, made by transformers and read by `cgpipe convert`; greedy. The time of a token is that of
-LENGTH + 1 tokens less that of one, medians over the rounds or the least, so loading and the prompt
-are not in it. Both run in turn. Beside the time on the clock stands the processor's, which other
-programs disturb less. """
+The model is a Llama of 12 x 768 (inner 2048, 4 heads of keys and values, vocabulary 32,000, T =
+512) with random weights, made by transformers and read by `cgpipe convert`. Decoding is greedy. The
+time of a token is the difference between LENGTH + 1 tokens and one, median and minimum over the
+rounds, so that loading and the prompt are excluded. The programs run alternately. Wall-clock time
+and processor time are given; other programs disturb the latter less."""
 import os
 import resource
 import statistics
@@ -60,7 +60,7 @@ print(*one, *all)
 
 
 def run(words):
-    """Output, seconds on the clock and of the processor."""
+    """Return output, wall-clock seconds and processor seconds."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.time()
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     wall, after = time.time() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -70,7 +70,7 @@ def run(words):
 
 
 def ours(directory):
-    """Seconds on the clock and of the processor, of one token; the same of all."""
+    """Return wall-clock and processor seconds, for one token and for all."""
     words = [str(PROGRAM), "sample", directory + "/run", "--prompt", PROMPT, "--temperature", "0",
              "--threads-per-device", str(THREADS)]
     return [second for n in (1, LENGTH + 1) for second in run(words + ["--length", str(n)])[1:]]

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How fast does the GPT-2 of the benchmark train, in stages and not, and against every PyTorch that
-there is?
+"""How fast does the benchmark's GPT-2 train, with one and two stages, and compared with every
+installed PyTorch?
 
-With PYTHON's PyTorch 2: eager and compiled, and torch.distributed.pipelining, a process a stage;
-beside it Debian's, if installed. """
+With PYTHON's PyTorch 2: eager and compiled, and torch.distributed.pipelining with a process per
+stage. Debian's PyTorch is measured too, if installed."""
 from cases import DEBIAN, GPT2, answer, newest, older, ours, torch
 
 CASES = {
@@ -47,7 +47,7 @@ def best(speeds, names):
 
 
 def judged(speeds):
-    """The ratios to the best that PyTorch does."""
+    """Return the ratios to PyTorch's best."""
     peers = [name for name in CASES if name.startswith("PyTorch") and "K=2" not in name]
     one, two = ([name for name in peers if ("T=2" in name) == both] for both in (False, True))
     fastest = best(speeds, ["K=1 M=1 T=2", "K=2 M=8", "K=2 M=8 zb-v"])

@@ -1,18 +1,18 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch on models/gpt2.c's GPT-2, as `cgpipe bench gpt2` runs it: the yardstick.
+"""PyTorch on models/gpt2.c's GPT-2, as `cgpipe bench gpt2` runs it: the reference.
 
     /usr/bin/python3 bench/gpt2_torch.py --batch 8 --chunks 1      (Debian's python3-torch)
 
-Eager PyTorch on --threads threads, or on a GPU (--device cuda), there also compiled (--compile) and
-in bf16 (--bf16). --chunks M > 1 adds up the gradients of M micro-batches. --pipeline K runs K
-partitions on a thread each, written by hand: all forwards, then all backwards, with queues between
-the partitions; --distributed NAME runs K processes of torch.distributed.pipelining instead, over
-gloo, by its schedule NAME, with as many stages as that wants. As with cgpipe the figure is the
-median of all --steps but the first two.
+Eager PyTorch on --threads threads, or on a GPU (--device cuda), where it can also be compiled
+(--compile) and in bf16 (--bf16). --chunks M > 1 adds up the gradients of M micro-batches.
+--pipeline K runs K partitions on a thread each, written by hand: all forwards, then all backwards,
+with queues between the partitions. --distributed NAME runs K processes of
+torch.distributed.pipelining instead, over gloo, with schedule NAME and as many stages as it needs.
+As with cgpipe, the figure is the median of all --steps but the first two.
 
-Prints one JSON line. `activation_mib` is the largest resident memory during the steps less that
-after the first optimizer step, when weights, gradients and momentum are there.
+Prints one JSON line. `activation_mib` is the largest resident memory during the steps, less that
+after the first optimizer step, when weights, gradients and momentum exist.
 """
 import argparse
 import contextlib
@@ -94,7 +94,7 @@ def make_model():
 
 
 def loss_of(logits, targets):
-    """A micro-batch's part of the loss of the mini-batch."""
+    """A micro-batch's part of the mini-batch's loss."""
     return F.cross_entropy(logits.reshape(-1, options.vocab), targets.reshape(-1)) / options.chunks
 
 
@@ -107,13 +107,12 @@ class Serial:
         for x, t in zip(tokens.chunk(options.chunks), targets.chunk(options.chunks)):
             loss = loss_of(self.forward(x), t)
             loss.backward()
-            total += loss.detach()  # a GPU is waited for once a step
+            total += loss.detach()  # one wait for the GPU per step
         return float(total)
 
 
 class Pipeline:
-    """Partition j takes its inputs from forwards[j] and its outputs' gradients from
-    backwards[j]."""
+    """Partition j takes inputs from forwards[j] and gradients of its outputs from backwards[j]."""
 
     def __init__(self, model, stages):
         cuts = [len(model) * j // stages for j in range(stages + 1)]
@@ -151,7 +150,7 @@ class Pipeline:
 
 
 class Distributed:
-    """The stages of one process; the others' have the same seed."""
+    """The stages of one process; all processes use the same seed."""
 
     def __init__(self, model, rank):
         from torch.distributed import pipelining

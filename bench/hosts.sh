@@ -1,14 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# hosts.sh [ROUNDS] -- does the simulator know how long a step takes on two hosts?
+# hosts.sh [ROUNDS] -- does the simulator predict step times on two hosts?
 #
-# Two hosts are network namespaces of this machine (tests/mpi/hosts.sh), with a network of RATE
-# [1gbit]; messages count as arrived DELAY [0.0002] seconds after they came.
-# `cgpipe bench transport` measures the cluster file; a run of gpipe in one process, of each model
-# and number of micro-batches, the costs of layers. Both feed `cgpipe plan`, for each schedule,
-# beside a run over the hosts. The cases run in turn, ROUNDS [5] times; figures are medians. Needs
-# the right to make network namespaces, Open MPI and jq. BUILD [build], STEPS [8], RESULTS
-# [bench/results]: hosts.txt and hosts.csv there.
+# Two hosts are network namespaces of this machine (tests/mpi/hosts.sh) with a network of RATE
+# [1gbit]. Messages count as arrived DELAY [0.0002] seconds late. `cgpipe bench transport` measures
+# the cluster file. A run of gpipe in one process, for each model and number of micro-batches,
+# measures the costs of layers. `cgpipe plan` reads both and predicts each schedule; a run over the
+# hosts measures it. Each of ROUNDS [5] rounds runs all cases; figures are medians. Needs the right
+# to make network namespaces, Open MPI and jq. BUILD [build], STEPS [8], RESULTS [bench/results]:
+# hosts.txt and hosts.csv are written there.
 set -u
 cd "$(dirname "$0")/.." || exit
 # shellcheck source=tests/mpi/hosts.sh
@@ -28,7 +28,7 @@ make_hosts 2 "${RATE:-1gbit}"
 
 options="--stages 2 --balance flops --batch 16 --steps $steps --dropout 0 --quiet"
 
-# Fail with what a command said.
+# Run a command; if it fails, print its output.
 try() {
     "$@" >"$work/out" 2>&1 || { echo "hosts.sh: $*" >&2; cat "$work/out" >&2; exit 1; }
 }
@@ -53,7 +53,7 @@ for round in $(seq "$rounds"); do
     done
 done
 
-# The medians of each case, and their ratio.
+# Print the medians of each case, and their ratio.
 {
     echo "GPT-2 of 8 blocks, batch 16, two stages; two hosts as network namespaces, ${RATE:-1gbit}, messages $CGP_MPI_DELAY s late; $rounds rounds of $steps steps; seconds"
     echo

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How fast do ResNet-101, AmoebaNet-D and U-Net train on one core and on two, and against the
-PyTorch of PYTHON at its best?
+"""How fast do ResNet-101, AmoebaNet-D and U-Net train on one core and on two, compared with
+PYTHON's PyTorch at its best?
 
-Mini-batches of 8 images. PyTorch in both layouts, eager and, PyTorch 2, compiled. On two cores ours
-has two threads, or two stages. Ours with direct convolutions, and with Winograd's; AmoebaNet-D has
-none of 3 x 3 and stride 1. """
+Mini-batches of 8 images. PyTorch runs in both memory layouts, eager and, for PyTorch 2, compiled.
+On two cores cgpipe has two threads, or two stages. It runs with direct and with Winograd
+convolutions; AmoebaNet-D has none of 3 x 3 and stride 1."""
 import os
 
 from cases import PROGRAM, PYTHON, ROOT, SPEED, machine, measure, newest, options_of, report
 
 TINY = bool(os.environ.get("TINY"))
 STEPS = os.environ.get("STEPS") or 4
-MODELS = {  # ours; PyTorch's
+MODELS = {  # cgpipe's model; PyTorch's script
     "ResNet-101": ("resnet101", ["resnet_torch.py"]),
     "AmoebaNet-D(18,64)": ("amoebanetd:L=18,D=64", ["images_torch.py", "--model", "amoebanetd",
                                                     "--layers", "18", "--filters", "64"]),
@@ -42,7 +42,7 @@ def torch(script, *flags, **options):
 
 
 def convolutions_of(name):
-    """And the suffixes of names."""
+    """Return the kinds of convolution of a model, with the suffixes of their cases' names."""
     return {"direct": ""} if name.startswith("AmoebaNet") else {"direct": "",
                                                                 "winograd": " winograd"}
 

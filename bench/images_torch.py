@@ -1,13 +1,15 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch on models/amoebanetd.c's AmoebaNet-D and models/unet.c's U-Net, as `cgpipe bench` runs
-them: the yardstick on a GPU.
+them: the reference on a GPU.
 
-    python3 bench/images_torch.py --model amoebanetd --layers 18 --filters 256 --batch 96 --device cuda
-    python3 bench/images_torch.py --model unet --convs 5 --channels 64 --image 192 --batch 40 --device cuda
+    python3 bench/images_torch.py --model amoebanetd --layers 18 --filters 256 --batch 96 \\
+        --device cuda
+    python3 bench/images_torch.py --model unet --convs 5 --channels 64 --image 192 --batch 40 \\
+        --device cuda
 
-The networks are those of tools/reference_models.py, which the tests compare ours with; here their
-weights are PyTorch's to lay out. Otherwise as resnet_torch.py.
+The networks are those of tools/reference_models.py, which the tests compare ours with, but here
+PyTorch chooses the layout of the weights. Otherwise like resnet_torch.py.
 """
 import argparse
 import pathlib
@@ -41,7 +43,7 @@ LAYOUT = torch.channels_last if options.channels_last else torch.contiguous_form
 
 
 class Network(nn.Module):
-    """A network of reference_models.py, with modules made in the order of their first use."""
+    """A network of reference_models.py, with modules created in the order of their first use."""
 
     def __init__(self, forward):
         super().__init__()
@@ -73,12 +75,12 @@ def make_model():
     else:
         model = Network(reference_models.amoebanetd(options.layers // 3, options.filters,
                                                     options.classes))
-    model(torch.randn(2, 3, options.image, options.image))  # makes the modules
+    model(torch.randn(2, 3, options.image, options.image))  # creates the modules
     return model.to(memory_format=LAYOUT).train()
 
 
 def loss_of(y, t):
-    """A micro-batch's part of the loss of the mini-batch."""
+    """A micro-batch's part of the mini-batch's loss."""
     loss = F.cross_entropy(y, t) if y.dim() == 2 else F.binary_cross_entropy_with_logits(y, t)
     return loss * (len(t) / options.batch)
 
@@ -100,7 +102,7 @@ def main():
         for x, t in zip(images.chunk(options.chunks), targets.chunk(options.chunks)):
             loss = loss_of(forward(x), t)
             loss.backward()
-            total += loss.detach()  # a GPU is waited for once a step
+            total += loss.detach()  # one wait for the GPU per step
         return float(total)
 
     torch_peer.measure(torch, model, step, options, blas)

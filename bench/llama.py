@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How fast does a Llama train, with how much memory for activations, and against PyTorch?
+"""How fast does a Llama train, how much memory do its activations take, and how does PyTorch
+compare?
 
-PYTHON has a PyTorch of 2.4 or newer (a virtual environment with `pip install torch`)."""
+PYTHON needs PyTorch 2.4 or newer (a virtual environment with `pip install torch`)."""
 import os
 
 from cases import PROGRAM, PYTHON, ROOT, answer, options_of, report, run, training_options

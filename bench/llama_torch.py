@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch on models/llama.c's Llama, as `cgpipe bench llama` runs it: the yardstick.
+"""PyTorch on models/llama.c's Llama, as `cgpipe bench llama` runs it: the reference.
 
-    PYTHON bench/llama_torch.py --batch 4 --chunks 1               (a PyTorch that has F.rms_norm: 2.4 or newer)
+    PYTHON bench/llama_torch.py --batch 4 --chunks 1      (PyTorch 2.4 or newer, with F.rms_norm)
 
 PyTorch on --threads threads, eager or compiled (--compile), with F.scaled_dot_product_attention.
---chunks M > 1 adds up the gradients of M micro-batches. As with cgpipe the figure is the median of
+--chunks M > 1 adds up the gradients of M micro-batches. As with cgpipe, the figure is the median of
 all --steps but the first two.
 
-Prints one JSON line. `activation_mib` is the largest resident memory during the steps less that
-after the first optimizer step, when weights, gradients and momentum are there.
+Prints one JSON line. `activation_mib` is the largest resident memory during the steps, less that
+after the first optimizer step, when weights, gradients and momentum exist.
 """
 import argparse
 
@@ -46,7 +46,7 @@ def linear(inputs, outputs):
 
 
 def rotate(x, cos, sin):
-    """x [N, H, T, D], in Hugging Face's layout."""
+    """Rotate x [N, H, T, D], in Hugging Face's layout."""
     first, second = x.chunk(2, -1)
     return x * cos + torch.cat((-second, first), -1) * sin
 

@@ -6,8 +6,9 @@
     SEEDS=3 STEPS=50             fewer
     WARMUP=0                     with another --warmup than the demo's
 
-The command is `make demo`'s, in one stage (the numbers are those of two). What rounding alone does
-is there too: f32 by the loops of AVX2 against f32 by the processor's best.
+The command is that of `make demo`, in one stage (two stages give the same numbers). To show the
+effect of rounding alone, f32 with the AVX2 kernels is compared with f32 on the best instruction
+set.
 """
 import csv
 import json
@@ -26,7 +27,8 @@ BEST = ("f32", None)
 
 
 def cases():
-    """Beside BEST: {name: (precision, CGP_CPU_ISA)}, those that this processor has."""
+    """Cases compared with BEST: {name: (precision, CGP_CPU_ISA)}, if this processor supports
+    them."""
     flags = set(re.search(r"^flags\s*:(.*)$", open("/proc/cpuinfo").read(), re.M)[1].split())
     found = {"bf16, AMX": ("bf16", "amx")} if "amx_bf16" in flags else {}
     found.update({"bf16, AVX512_BF16": ("bf16", "v4-bf16")} if "avx512_bf16" in flags else {})
@@ -35,7 +37,7 @@ def cases():
 
 
 def demo():
-    """The words of the demo's command, as the Makefile has them."""
+    """Return the words of the demo's command, from the Makefile."""
     make = ["make", "-s", "-n", "-C", ROOT, "demo", f"BUILD={BUILD.resolve()}", "STAGES=1",
             f"DEMO_STEPS={STEPS}"]
     text = subprocess.run(make, stdout=subprocess.PIPE, text=True,
@@ -47,7 +49,7 @@ def demo():
 
 
 def losses(words, seed, precision, isa):
-    """One loss a step."""
+    """Return the loss of each step."""
     with tempfile.TemporaryDirectory() as directory:
         words = list(words)
         for option, value in (("--seed", str(seed)), ("--run", directory + "/run"),
@@ -65,7 +67,7 @@ def losses(words, seed, precision, isa):
 
 
 def compare(ours, theirs):
-    """Per cent: the largest difference, its step, the mean, the last."""
+    """Return, in per cent, the largest difference, its step, the mean, and the last difference."""
     off = [100 * abs(a - b) / b for a, b in zip(ours, theirs)]
     return max(off), 1 + off.index(max(off)), sum(off) / len(off), off[-1]
 

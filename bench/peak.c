@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peak.c -- prints what one core can do at most, and with which instructions, as JSON: gflops, isa;
- *and
- * what is left of it for a product: gflops_fed, of the same FMAs when a tile reads its operands
- * from the L1 cache and nothing else is done. Loads take power, so a core's clock may fall with
- * them.
+/* peak.c -- print, as JSON, the peak of one core and its instruction set: gflops, isa. gflops_fed
+ * is the rate of the same FMAs in a GEMM tile that reads its operands from the L1 cache and does
+ * nothing else. Loads take power, so they may lower a core's clock.
  *
- * gflops is of f32 fused multiply-adds on registers, as many in flight as hide their latency; the
- * best of 50 runs:
+ * gflops is the rate of f32 fused multiply-adds on registers, with enough in flight to hide their
+ * latency; the best of 50 runs:
  *
  *     a0 = a0 x + y    a1 = a1 x + y   ...        (independent chains, each as long as the loop)
  *
  * Two units with a latency of 4 need 8 chains, and AVX-512 has registers for 24. Values stay near y
- * / (1 - x); their sum is used, so that the compiler cannot eliminate them. */
+ * / (1 - x). Their sum is used, so that the compiler cannot eliminate them. */
 #include <immintrin.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,7 +28,7 @@ static double now(void) {
 
 /* --- on registers --- */
 
-/* The accumulators are variables of their own, as GCC 12 keeps an array of them in memory. */
+/* The accumulators are separate variables, because GCC 12 keeps an array of them in memory. */
 #define EACH_12(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11)
 #define EACH_24(DO)                                                                                \
     EACH_12(DO)                                                                                    \
@@ -40,7 +38,7 @@ static double now(void) {
 #define STEP_V4(i) a##i = (vector)_mm512_fmadd_ps((__m512)a##i, (__m512)x, (__m512)y);
 #define ADD(i) sum += a##i;
 
-/* A function that runs the loop and returns the sum of all lanes. */
+/* Define a function that runs the loop and returns the sum of all lanes. */
 #define DEFINE_LOOP(name, isa, lanes, EACH, STEP)                                                  \
     __attribute__((target(isa))) static float name(float scale, int64_t n) {                       \
         typedef float vector __attribute__((vector_size(4 * (lanes))));                            \
@@ -78,8 +76,8 @@ static double peak_flops(bool v4) {
 
 #define UNROLL _Pragma("GCC unroll 8")
 
-/* A function that computes c [rows, 3 vectors] = a b once: for each of k, 3 vectors and `rows`
- * numbers are loaded. */
+/* Define a function that computes c [rows, 3 vectors] = a b once. For each k it loads 3 vectors and
+ * `rows` numbers. */
 #define DEFINE_TILE(name, isa, lanes, count, vector, ZERO, LOAD, SPLAT, FMA, STORE)                \
     __attribute__((target(isa), noinline)) static void name(void) {                                \
         vector sums[count][3];                                                                     \

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Which share of one core's arithmetic does training use, and where does the rest of the time go?
-(FLOPs of the ops, recomputation not counted. The table by kind is `cgpipe bench --ops` of the last
-round.)"""
+"""What fraction of one core's arithmetic peak does training use, and where does the rest of the
+time go? (FLOPs of the ops, without recomputation. The table by kind is `cgpipe bench --ops` of the
+last round.)"""
 import plot
 from cases import BUILD, RESULTS, GPT2, conditions, measure, ours, report, torch
 
@@ -11,14 +11,14 @@ CASES = {"peak": [BUILD / "bench_peak"]}
 for m in CHUNKS:
     CASES[f"cgpipe M={m}"] = ours(GPT2, stages=1, chunks=m) + ["--ops"]
     CASES[f"PyTorch M={m}"] = torch(GPT2, chunks=m)
-# The kinds of the table, and the ops that graph files name.
+# Kinds of the table, and their ops by the names of graph files.
 KINDS = {"GEMM": ("linear", "matmul"), "attention": ("attention",), "norms": ("layer_norm",),
          "GELU": ("gelu",), "loss": ("cross_entropy",)}
 PARTS = ("forward_seconds", "input_seconds", "weight_seconds")
 
 
 def table(run, peak):
-    """Seconds a step by kind, and what each kind reaches."""
+    """Return lines with the seconds per step of each kind of op, and the rate that it reaches."""
     rows = {kind: [0.0, 0.0, 0.0] for kind in [*KINDS, "others"]}
     for op in run["ops"]:
         kind = next((kind for kind, names in KINDS.items() if op["op"] in names), "others")

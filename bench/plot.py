@@ -2,7 +2,7 @@
 """Pictures, drawn by gnuplot as SVG."""
 import subprocess
 
-# Okabe and Ito's colours, which nearly everybody tells apart.
+# Okabe and Ito's colours, which most colour-blind readers can distinguish.
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]
 
 
@@ -31,7 +31,7 @@ def block(name, rows):
 
 
 def join_equal(series):
-    """Series with the same points become one with all their names, as one would hide the other."""
+    """Merge series with the same points into one with all their names: one would hide the other."""
     names = {}
     for name, points in series.items():
         names.setdefault(tuple(points), []).append(name)
@@ -39,7 +39,7 @@ def join_equal(series):
 
 
 def lines(path, title, x_label, y_label, series):
-    """`series`: {name: [(x, y), ...]}, x on a scale of powers of two."""
+    """Draw `series`: {name: [(x, y), ...]}, with a logarithmic x axis (base 2)."""
     series = join_equal(series)
     first = [x for x, _ in next(iter(series.values()))]
     commands = f"set xlabel {quote(x_label)} noenhanced\nset logscale x 2\n"
@@ -53,8 +53,8 @@ def lines(path, title, x_label, y_label, series):
 
 
 def bars(path, title, y_label, labels, groups):
-    """`groups`: {name: a value for each label}; the groups' bars stand side by side at each label,
-    their values above."""
+    """Draw `groups`: {name: a value for each label}. At each label the groups' bars are side by
+    side, with their values above."""
     width = 0.8 / len(groups)
     commands = f"set boxwidth {width * 0.9}\nset style fill solid\n"
     commands += "set xtics (" + ", ".join(f"{quote(label)} {x}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What does bf16 bring over f32, and over PyTorch's autocast to bf16 where PYTHON has PyTorch 2?"""
+"""How much faster is bf16 than f32, and than PyTorch's autocast to bf16 if PYTHON has PyTorch 2?"""
 from cases import GPT2, answer, newest, ours, torch
 
 CASES = {}

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Does the simulator know how long a step takes?
+"""How well does the simulator predict the time of a step?
 
 From a run: a GPT-2 on two devices, batch 16. The schedules, in 4, 8 and 16 micro-batches, are
-predicted from one run of gpipe in 8 micro-batches that measures its layers (--costs-out), made
-right before theirs, in each round and for each number of micro-batches: a machine that is shared
-changes its speed within minutes.
+predicted from one run of gpipe in 8 micro-batches that measures its layers (--costs-out). That run
+comes right before theirs, in each round and for each number of micro-batches, because the speed of
+a shared machine changes within minutes.
 
 From a profile (`predictions-profile.txt`): 30 pipelines of two devices with micro-batches of one
-sample, and AmoebaNet-D and U-Net with larger ones, from `cgpipe profile` at three sizes of
-micro-batches, made in each round right before its model's pipelines. Twice: with one device that
-has the machine for itself, and with two that run at once.
+sample, and AmoebaNet-D and U-Net with larger ones. They are predicted from `cgpipe profile` at
+three micro-batch sizes, run in each round right before its model's pipelines. It runs twice: with
+one device alone on the machine, and with two at once.
 
 PART=run or PART=profile in the environment: one of the two.
 """
@@ -54,7 +54,7 @@ def predict(schedule, chunks, costs):
 
 
 def sample(schedule, chunks, costs):
-    """Seconds and bubble, measured and predicted, and the hash of the weights."""
+    """Return seconds and bubble, measured and predicted, and the hash of the weights."""
     got, plan = bench(schedule, chunks), predict(schedule, chunks, costs)
     return {RUN: got[RUN], "simulated": plan[RUN + "_simulated"], "bubble": got["bubble_measured"],
             "bubble_simulated": plan["bubble_simulated"], "weights": got["weights_sha256"], **got}
@@ -103,7 +103,7 @@ def from_a_run():
     report("predictions", lines)
 
 
-# Schedule, recomputation and number of micro-batches, of one sample each.
+# Schedule, recomputation and number of micro-batches of one sample each.
 ONES = [("gpipe", "never", 4), ("1f1b", "never", 4), ("zb-h1", "never", 4), ("gpipe", "never", 8),
         ("1f1b", "never", 8), ("zb-h1", "never", 8), ("zb-v", "never", 8),
         ("1f1b", "except_last", 8)]
@@ -115,7 +115,7 @@ MODELS = {"resnet101": "resnet20" if TINY else "resnet101",
 
 
 def pipelines():
-    """Model, batch, schedule, recomputation, micro-batches."""
+    """Return cases (model, batch, schedule, recompute, chunks): single samples, and larger."""
     cases = [(name, chunks, *how, chunks) for name in MODELS for *how, chunks in ONES]
     cases = [case for case in cases if case[0] != "GPT-2"
              or case[2:] not in (("zb-v", "never", 8), ("1f1b", "except_last", 8))]
@@ -130,7 +130,8 @@ def no_dropout(name):
 
 
 def measure_and_predict(case, costs):
-    """Seconds of a step without the optimizer: measured, and simulated from each file of costs."""
+    """Return the seconds of a step without the optimizer: measured, and simulated from each costs
+    file."""
     name, batch, schedule, recompute, chunks = case
     words = options_of({"stages": 2, "batch": batch, "chunks": chunks, "schedule": schedule,
                         "recompute": recompute, "balance": "flops", "steps": os.environ.get("STEPS")
@@ -185,7 +186,7 @@ def from_a_profile():
                     samples[case].append(measure_and_predict(case, costs))
                     writer.writerow([number, *case, *samples[case][-1]])
                     file.flush()
-    # Errors are of a round: the profile is as old as its pipelines are.
+    # Errors are computed per round: a profile is used with the pipelines of its round.
     medians = {}
     for case, rows in samples.items():
         seconds = statistics.median(row[0] for row in rows)

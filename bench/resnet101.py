@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How fast does ResNet-101 train on images of 224 x 224, in stages and not, and against PyTorch?
+"""How fast does ResNet-101 train on images of 224 x 224, with one and two stages, and compared with
+PyTorch?
 
-naive-1 and pipeline-1 are torchgpipe's names: one device, never recomputed, the fastest of 1, 2, 4
-and 8 micro-batches; one device, 2 micro-batches, except_last. pipeline-2 has two devices and the
-balance that cgpipe finds for measured times. """
+naive-1 and pipeline-1 are torchgpipe's names. naive-1 is one device without recomputation, with the
+fastest of 1, 2, 4 and 8 micro-batches. pipeline-1 is one device with 2 micro-batches and
+except_last. pipeline-2 has two devices and the balance that cgpipe finds for measured times."""
 import os
 
 from cases import PROGRAM, PYTHON, ROOT, SPEED, conditions, measure, options_of, report

@@ -1,14 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch on models/resnet.c's ResNet, as `cgpipe bench` runs it: the yardstick.
+"""PyTorch on models/resnet.c's ResNet, as `cgpipe bench` runs it: the reference.
 
     /usr/bin/python3 bench/resnet_torch.py --batch 8 --image 224      (Debian's python3-torch)
 
-Eager PyTorch on --threads threads, or on a GPU (--device cuda, there also --compile), channels-last
-with --channels-last 1.
---chunks M > 1 adds up the gradients of M micro-batches. As with cgpipe the figure is the median of
-all --steps but the first two. Prints one JSON line;
---profile 1 adds how much of a step's time its convolutions take.
+Eager PyTorch on --threads threads, or on a GPU (--device cuda, there also --compile); channels-last
+with --channels-last 1. --chunks M > 1 adds up the gradients of M micro-batches. As with cgpipe, the
+figure is the median of all --steps but the first two. Prints one JSON line; --profile 1 adds the
+fraction of a step's time that its convolutions take.
 """
 import argparse
 
@@ -84,7 +83,7 @@ def main():
         for x, t in zip(images.chunk(options.chunks), labels.chunk(options.chunks)):
             loss = F.cross_entropy(forward(x), t) * len(t) / options.batch
             loss.backward()
-            total += loss.detach()  # a GPU is waited for once a step
+            total += loss.detach()  # one wait for the GPU per step
         return float(total)
 
     def profiled():

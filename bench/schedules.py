@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What do zero-bubble schedules bring on two devices? The benchmark's GPT-2, batch 8 in 8
+"""How much do zero-bubble schedules gain on two devices? The benchmark's GPT-2, batch 8 in 8
 micro-batches."""
 from cases import RESULTS, GPT2, SPEED, conditions, measure, ours, report
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What do many tiny micro-batches cost where kernels are short?"""
+"""What do many tiny micro-batches cost if kernels are short?"""
 from cases import SMALL, answer, ours, torch
 
 CASES = {}

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The published tables, ours beside them: bench/tables.py resnet101-speed amoebanetd-memory ...
+"""Compare the published tables with ours: bench/tables.py resnet101-speed amoebanetd-memory ...
 
 For each name it plans, simulates and runs the cells of published.py with `cgpipe plan`, `profile`
-and `bench`, leaves results.json and pictures in bench/NAME/, and puts the table into that
-directory's README.md. Speed-ups are simulated from bench/NAME/costs.json, which is measured first
-if it is missing, or with PROFILE=1 in the environment. PLAN_ONLY=1: nothing is trained;
-BUILD=DIRECTORY: where cgpipe is built; RESULTS=DIRECTORY: only results.json, and there; COSTS=FILE:
-other costs of layers. """
+and `bench`. It writes results.json and pictures to bench/NAME/, and the table to that directory's
+README.md. Speed-ups are simulated from bench/NAME/costs.json, which is measured first if it is
+missing, or with PROFILE=1 in the environment. PLAN_ONLY=1: nothing is trained; BUILD=DIRECTORY:
+where cgpipe is built; RESULTS=DIRECTORY: write only results.json, to this directory; COSTS=FILE:
+other costs of layers."""
 import concurrent.futures
 import datetime
 import json
@@ -28,22 +28,23 @@ RESULTS = os.environ.get("RESULTS")
 COSTS = os.environ.get("COSTS")
 GIB = 2.0**30
 
-# Samples of the largest micro-batch when the layers of a speed table are profiled: those of its
+# Samples of the largest micro-batch when the layers of a speed table are profiled: that of its
 # largest pipeline.
 PROFILED = {"resnet101-speed": 36, "amoebanetd-speed": 40, "unet-speed": 16}
-# Our schedules are judged under this limit of a device, as the published ones were on 24 GB.
+# Our schedules are compared under this limit per device; the published ones ran on 24 GB.
 LIMIT_BYTES = 22 << 30
 MODES = ["never", "never+selective", "except_last", "except_last+selective"]
-# A memory table runs at a batch of 4 what fits; a speed table at 8 what has the cores.
+# A memory table runs the cells that fit, at a batch of 4; a speed table those with enough cores, at
+# 8.
 RUN = {"memory": {"batch": 4, "steps": 2}, "speed": {"batch": 8, "steps": 5}}
 
 
 class Cgpipe(Exception):
-    """What cgpipe said when it failed."""
+    """The error message of a failed cgpipe."""
 
 
 def cgpipe(command, model, options):
-    """Run the program; return what it says as JSON."""
+    """Run the program; return its JSON."""
     words = [word for key, value in options.items() if value for word in ("--" + key, str(value))]
     done = subprocess.run([PROGRAM, command, model, *words, "--json", "-", "--quiet"],
                           capture_output=True, text=True, cwd=ROOT,
@@ -54,7 +55,7 @@ def cgpipe(command, model, options):
 
 
 def options_of(table, cell, **changes):
-    """A cell as options: torchgpipe's scripts have no momentum and no weight decay."""
+    """Return a cell's options; torchgpipe's scripts have no momentum and no weight decay."""
     _, _, batch, chunks, stages, balance, recompute, _ = cell
     options = {"batch": batch, "chunks": chunks, "stages": stages, "recompute": recompute,
                "schedule": "gpipe", "optimizer": table["optimizer"], "momentum": "0",
@@ -113,7 +114,7 @@ def memory_rows(cells):
 
 
 def run_rows(cells):
-    """What ran, at its small batch, against its plan."""
+    """Return rows that compare the runs, at their small batch, with their plans."""
     heading = ["", "batch", "micro-batches", "planned GiB", "allocated GiB", "resident GiB",
                "resident - planned MiB"]
     rows = [[cell["name"], str(r["batch"]), str(r["microbatches"]), gib(r["planned_bytes_total"]),
@@ -125,7 +126,7 @@ def run_rows(cells):
 
 
 def memory_picture(path, title, cells):
-    """Activations where they are published, otherwise all memory."""
+    """Draw activations if they are published, otherwise all memory."""
     cells = [cell for cell in cells if cell["name"] != "baseline"]
     keys = [key for key in cells[0]["published"] if "activation" in key]
     what = "activation_bytes" if keys else "planned_bytes"
@@ -157,7 +158,8 @@ def memory_plan(table, cell, rule):
 
 
 def memory_run(table, cell):
-    """The cell at a small batch; None, said on standard output, if it does not fit this machine."""
+    """Run a cell at a small batch; None, reported on standard output, if it does not fit this
+    machine."""
     changes = {**RUN["memory"], "chunks": min(cell[3], RUN["memory"]["batch"])}
     try:
         return cgpipe("bench", cell[1], options_of(table, cell, **changes))
@@ -217,7 +219,7 @@ def measured_rows(cells):
 
 
 def speed_picture(path, title, cells):
-    """Speed-up against stages; of AmoebaNet's rows those of 32 micro-batches."""
+    """Draw speed-up against stages; for AmoebaNet, only rows of 32 micro-batches."""
     if any(cell["name"].endswith("m32") for cell in cells):
         cells = [cell for cell in cells if cell["name"].endswith("m32")]
     else:
@@ -232,8 +234,8 @@ def speed_picture(path, title, cells):
 
 
 def simulated(table, cell, costs, **changes):
-    """A cell planned and simulated; by our balance where none is given. None if there is no such
-    schedule for it."""
+    """Plan and simulate a cell, with our balance if none is given. None if the schedule is
+    impossible for it."""
     changes = {"costs": costs, **changes}
     try:
         plan = cgpipe("plan", cell[1], options_of(table, cell, **changes))
@@ -245,8 +247,8 @@ def simulated(table, cell, costs, **changes):
 
 
 def with_speed(result, batch, baseline):
-    """Add samples/s and the speed-up over `baseline`, seconds a sample; NaN and nulls where nothing
-    fits."""
+    """Add samples/s and the speed-up over `baseline`, in seconds per sample; NaN and nulls if
+    nothing fits."""
     if not result:
         return {"step_seconds": None, "samples_per_second": None, "speedup": None,
                 "largest_device_bytes": None, "schedule": None, "recompute": None, "balance": []}
@@ -261,7 +263,7 @@ def schedules():
 
 
 def best_of(pool, table, cell, costs):
-    """The fastest of our schedules and recomputations whose devices stay under the limit."""
+    """Return the fastest of our schedules and recomputations whose devices stay under the limit."""
     tried = pool.map(lambda how: simulated(table, cell, costs, schedule=how[0], recompute=how[1],
                                            balance="time"),
                      [(schedule, mode) for schedule in schedules() for mode in MODES])
@@ -270,8 +272,8 @@ def best_of(pool, table, cell, costs):
 
 
 def measured(table, cell, costs, first):
-    """A cell at a small batch with our balance; without recomputation in the fastest of 1, 2, 4 and
-    8 micro-batches."""
+    """Run a cell at a small batch with our balance. Without recomputation, take the fastest of 1,
+    2, 4 and 8 micro-batches."""
     batch = RUN["speed"]["batch"]
     asked = min(cell[3], batch)
     runs = []

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What do two threads per device bring on convolutional networks, and which kinds of op does the
-memory's bandwidth bind?
+"""What do two threads per device gain on convolutional networks, and which kinds of op are limited
+by memory bandwidth?
 
-ResNet-101, AmoebaNet-D(18,64) and U-Net(2,32), batch 8, on one thread and on two, apart by how far
-the two cores were from each other (cores.c); for each kind of op the time of both, and the bytes a
-second that its operands would need if no cache held them (`cgpipe bench --ops`, of the last round),
-beside what the memory gives both threads in a loop over arrays that no cache holds. An op at that
-rate cannot run faster, however many threads there are. Needs no PyTorch. """
+ResNet-101, AmoebaNet-D(18,64) and U-Net(2,32) run with batch 8 on one thread and on two. Runs are
+separated by how far apart the two cores were (cores.c). For each kind of op the table has both
+times, and the bandwidth that its operands would need if no cache held them (`cgpipe bench --ops`,
+of the last round). That is compared with the bandwidth of both threads in a loop over arrays larger
+than the caches. An op at that rate cannot run faster with any number of threads. Needs no
+PyTorch."""
 import ctypes
 import os
 import statistics
@@ -25,8 +26,8 @@ PARTS = ("forward_seconds", "input_seconds", "weight_seconds")
 
 
 def memory_rate(threads, size=128 << 20, copies=9):
-    """Bytes read and written a second by copies of large arrays on so many threads at once; the
-    median."""
+    """Return the bytes per second read and written by copies of large arrays on `threads` threads;
+    the median."""
     buffers = [(ctypes.create_string_buffer(size), ctypes.create_string_buffer(size))
                for _ in range(threads)]
     for pair in buffers:
@@ -45,12 +46,12 @@ def memory_rate(threads, size=128 << 20, copies=9):
     return statistics.median(rates)
 
 
-NEAR = 150  # nanoseconds there and back, within one last-level cache
+NEAR = 150  # nanoseconds of a round trip within one last-level cache
 
 
 def by_distance(one, two):
-    """What the second thread brought in the runs after which the cores were close to each other,
-    and in the others."""
+    """Yield the speed-up of the second thread, for runs after which the cores were close to each
+    other, and for the others."""
     for name, is_near in (("share a cache", True), ("do not", False)):
         speeds = [speed for speed, trip in zip(two["samples"], two["round_trips"])
                   if trip and (trip < NEAR) == is_near]
@@ -60,7 +61,7 @@ def by_distance(one, two):
 
 
 def table(one, two):
-    """A row for each kind of op, the longest on one thread first."""
+    """Yield a row for each kind of op, the longest on one thread first."""
     yield (f"{'':18} {'ms, T=1':>10} {'ms, T=2':>10} {'T=1 / T=2':>10} "
            f"{'GB/s, T=1':>10} {'GB/s, T=2':>10}")
     others = {op["op"]: op for op in two["ops"]}

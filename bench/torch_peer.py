@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scripts that measure PyTorch share: options, which BLAS, the optimizer of
-`cgpipe bench`, the timed steps.
+"""Shared by the scripts that measure PyTorch: options, the choice of BLAS, the optimizer of `cgpipe
+bench`, the timed steps.
 
-Import it before PyTorch: it reads OMP_NUM_THREADS. On a GPU (--device cuda) f32 is f32: TF32 is
-off. """
+Import it before PyTorch, which reads OMP_NUM_THREADS. On a GPU (--device cuda) f32 is really f32:
+TF32 is off."""
 import ctypes
 import gc
 import json
@@ -19,7 +19,7 @@ def cpu_has(flag):
 
 
 def best_blas():
-    """Name the BLAS. OpenBLAS that does not know the CPU takes its slowest kernels: then start anew
+    """Name the BLAS. If OpenBLAS does not recognise the CPU and uses its slowest kernels, restart
     with better ones."""
     try:
         corename = ctypes.CDLL("libblas.so.3").openblas_get_corename
@@ -36,22 +36,22 @@ def best_blas():
 
 
 def add_options(parser):
-    """Those of a GPU."""
+    """Add the options for a GPU."""
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--compile", action="store_true", help="by torch.compile")
     parser.add_argument("--bf16", action="store_true", help="autocast to bf16")
 
 
 def start(options):
-    """The variables that PyTorch reads; call it before the import. Name the BLAS, or the GPU's
-    libraries."""
+    """Set the variables that PyTorch reads; call this before importing it. Return the name of the
+    BLAS, or of the GPU's libraries."""
     # also for each thread that a pipeline starts
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
     return best_blas() if options.device == "cpu" else "cuBLAS and cuDNN"
 
 
 def prepare(torch, model, options):
-    """The model on its device, and the function that runs it."""
+    """Return the model on its device, and the function that runs it."""
     if options.device != "cpu":
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         torch.backends.cudnn.benchmark = True
@@ -76,11 +76,12 @@ def begin_peak(torch, on_cpu):
         torch.cuda.reset_peak_memory_stats()
         return
     with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")  # VmHWM begins anew
+        file.write("5")  # reset VmHWM
 
 
 def memory_mib(torch, on_cpu, key):
-    """Resident memory now (VmRSS) or at most (VmHWM); on a GPU, of PyTorch's tensors."""
+    """Return current (VmRSS) or peak (VmHWM) resident memory; on a GPU, memory of PyTorch's
+    tensors."""
     if on_cpu:
         return resident_mib(key)
     return (torch.cuda.memory_allocated() if key == "VmRSS"
@@ -88,7 +89,7 @@ def memory_mib(torch, on_cpu, key):
 
 
 def make_optimizer(torch, model):
-    """That of `cgpipe bench`, with gradients and momentum made."""
+    """Return the optimizer of `cgpipe bench`, with gradients and momentum allocated."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, nesterov=True,
                                 weight_decay=1e-4)
     for parameter in model.parameters():
@@ -98,8 +99,8 @@ def make_optimizer(torch, model):
 
 
 def measure(torch, model, step, options, blas, more=None, parameters=None):
-    """Run `step()`, which gives the loss of a mini-batch and leaves gradients, and print one JSON
-    line. `parameters`: of all processes."""
+    """Time `step()`, which returns the loss of a mini-batch and leaves gradients, and print one
+    JSON line. `parameters` counts those of all processes."""
     on_cpu = options.device == "cpu"
     if on_cpu and not torch.__file__.startswith("/usr/lib/"):  # a wheel
         blas = "its own BLAS"

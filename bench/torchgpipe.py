@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How fast is GPipe of cgpipe.torchgpipe, and how much memory does it take, beside eager PyTorch
-and torchgpipe itself?
+"""How fast is GPipe of cgpipe.torchgpipe, and how much memory does it take, compared with eager
+PyTorch and torchgpipe?
 
-    TORCHGPIPE_SRC=DIR PYTHON=venv/bin/python bench/torchgpipe.py      (PYTHON has torch and cgpipe, or CGPIPE_LIBRARY is set)
+    TORCHGPIPE_SRC=DIR PYTHON=venv/bin/python bench/torchgpipe.py
+                                       (PYTHON has torch and cgpipe, or CGPIPE_LIBRARY is set)
 
-GPT-2 of the benchmark in two stages of 8 micro-batches; the same nn.Sequential in all cases, the
-caller's loss and torch.optim's SGD with momentum. DIR is a checkout of torchgpipe v0.0.7. `memory`
-is the largest resident memory during the steps less that before the model is made; `activations` is
-that less weights, gradients and momentum. What a process loads once, whatever the model, is not in
-it: a capture has Python import hundreds of PyTorch's modules, and `loaded` is their memory.
+The benchmark's GPT-2 in two stages with 8 micro-batches. All cases have the same nn.Sequential, the
+caller's loss, and torch.optim's SGD with momentum. DIR is a checkout of torchgpipe v0.0.7. `memory`
+is the largest resident memory during the steps, less that before the model is created.
+`activations` is `memory` less weights, gradients and momentum. Neither includes what a process
+loads once, for any model: a capture makes Python import hundreds of PyTorch's modules, and `loaded`
+is their memory.
 
-Exits with 1 where a bar is not reached: 1.5 times eager PyTorch with as many micro-batches, 3 times
+Exit code 1 if a bar is missed: 1.5 times eager PyTorch with as many micro-batches, 3 times
 torchgpipe, a third of torchgpipe's memory with except_last.
 """
 import argparse
@@ -86,8 +88,7 @@ def gpipe_of(sizes):
 
 
 def forward_of(model, sizes):
-    """Return the modules of the steps, and the number of micro-batches that the caller makes
-    itself."""
+    """Return the module to run, and the number of micro-batches that the caller makes."""
     if sizes.library == "eager":
         return model, sizes.chunks
     first = len(model) // 2
@@ -96,7 +97,7 @@ def forward_of(model, sizes):
 
 
 def warm_up(torch, sizes):
-    """Have PyTorch load and allocate what every step needs, and GPipe what every model needs, so
+    """Let PyTorch load and allocate what every step needs, and GPipe what every model needs, so
     that it counts for no case."""
     nn = torch.nn
     layer = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
