@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-# A thin front: CMake builds, CTest tests. `make help` lists the targets.
+# A thin front end: CMake builds, CTest tests. `make help` lists the targets.
 BUILD ?= build
 JOBS ?= $(shell nproc)
 WERROR ?= OFF
 DATA ?=
-# Names become words of a command: those with other characters than these are left out.
+# Names become words of a command, so names with other characters are left out.
 DEMO_TEXTS ?= $(shell LC_ALL=C find . -path './build*' -prune -o ! -path '*[!A-Za-z0-9_./+-]*' \( -name '*.md' -o -name '*.[ch]' \) -print | LC_ALL=C sort)
 STAGES ?= 2
 DEMO_STEPS ?= 1200
 DEMO_RUN ?= $(BUILD)/demo
 PREFIX ?= /usr/local
-# What may have spaces reaches the shell through the environment.
+# Values that may contain spaces reach the shell through the environment.
 export DATA DEMO_RUN PREFIX DESTDIR
 prefix = "$$(realpath -m -s -- "$$PREFIX")"
 
@@ -85,10 +85,10 @@ fuzz: all ## run libFuzzer on READERS of files and texts (default: all), SECONDS
 schedules: all ## make docs/reference/schedules.md and its drawings again
 	@tools/schedules.sh $(BUILD) docs/reference
 
-# AddressSanitizer looks for uses of a function's variables after its return, too, where
-# ASAN_OPTIONS does not say otherwise.
+# AddressSanitizer also checks for use of a function's variables after its return, unless
+# ASAN_OPTIONS disables that.
 asan tsan: export ASAN_OPTIONS := detect_stack_use_after_return=1:$(ASAN_OPTIONS)
-# Fewer random draws than the plain tests have (test_scaled).
+# Fewer random draws than in the plain tests (test_scaled).
 asan tsan: export CGP_TEST_SCALE ?= 0.14
 asan tsan: deps ## build and run the small tests under address+undefined, or thread, sanitizer (LABEL=cuda: those of cuda-host alone; EXCEPT=_late: not those whose names end so; PART=2/4: every fourth one from the second on, and the last)
 	@cmake -S . -B $(BUILD)-$@ -G Ninja -DCGP_WERROR=$(WERROR) -DCGP_SANITIZE=$(if $(filter asan,$@),address$(comma)undefined,thread) >/dev/null

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Toolchain file: cgpipe for aarch64, by Debian's cross-compiler, with the packages in CGP_SYSROOT,
-# and what is built runs under qemu-user. tools/aarch64.sh makes the sysroot and calls CMake with
+# Toolchain file to build cgpipe for aarch64 with Debian's cross-compiler and the packages in
+# CGP_SYSROOT. Programs run under qemu-user. tools/aarch64.sh makes the sysroot and calls CMake with
 # both.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)

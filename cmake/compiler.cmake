@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# How everything of this project is compiled and linked, and nothing of a project around it: options
-# are the directory's.
+# Compile and link options of this project. They are set for this directory, so that an enclosing
+# project is not affected.
 if(NOT CMAKE_SYSTEM_NAME STREQUAL Linux OR NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64|aarch64)$"
    OR NOT CMAKE_SIZEOF_VOID_P EQUAL 8)
   math(EXPR bits "8 * ${CMAKE_SIZEOF_VOID_P}")
@@ -13,12 +13,12 @@ if(CMAKE_C_COMPILER_ID STREQUAL GNU AND CMAKE_C_COMPILER_VERSION VERSION_LESS 12
 endif()
 
 set(CMAKE_C_STANDARD 11)
-set(CMAKE_C_EXTENSIONS ON) # POSIX, pthreads and vector types beside C11
+set(CMAKE_C_EXTENSIONS ON) # C11 with POSIX, pthreads and vector types
 set(CMAKE_C_VISIBILITY_PRESET hidden)
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release)
 endif()
-if(CGP_SANITIZE) # whose reports need lines only
+if(CGP_SANITIZE) # sanitizers' reports need line numbers only
   set(CMAKE_C_FLAGS_RELEASE "-O2 -g1")
 else()
   set(CMAKE_C_FLAGS_RELEASE "-O2 -g")
@@ -30,14 +30,14 @@ if(CGP_WERROR)
   add_compile_options(-Werror)
 endif()
 
-# The same bytes wherever the source and the build lie. Compilers run in the build directory, which
-# may be a larger project's.
+# Build the same bytes in any source and build directory. Compilers run in the build directory,
+# which may be a larger project's.
 add_compile_options(-ffile-prefix-map=${PROJECT_SOURCE_DIR}=. -ffile-prefix-map=${CMAKE_BINARY_DIR}=./build
                     -ffile-prefix-map=${PROJECT_BINARY_DIR}=./build)
 set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
 
-# Hardening; tests/install/test_elf.sh reads the result. Programs are position-independent like the
-# library.
+# Hardening; tests/install/test_elf.sh checks the result. Programs are position-independent, like
+# the library.
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 include(CheckPIESupported)
 check_pie_supported(LANGUAGES C)
@@ -52,19 +52,18 @@ set(KERNEL_FORTIFY "")
 if(CGP_SANITIZE)
   add_compile_options(-fsanitize=${CGP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${CGP_SANITIZE})
-else() # a sanitizer looks at more than the checked functions do, which need an optimizing compiler
+else() # a sanitizer checks more than _FORTIFY_SOURCE, which needs an optimizing compiler
   add_compile_options("$<$<NOT:$<CONFIG:Debug>>:SHELL:-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3>")
-  # Kernels: sizes known when compiling; to know them when running is an instruction in fifty.
+  # Kernels check sizes known at compile time; checks at run time cost one instruction in fifty.
   set(KERNEL_FORTIFY "$<$<NOT:$<CONFIG:Debug>>:SHELL:-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2>")
 endif()
 
-# The library of OpenMP: what the compiler's -fopenmp brings. clang may come without one; GCC's
-# serves, too.
+# The OpenMP library of the compiler's -fopenmp. clang may come without one; then GCC's works, too.
 set(CGP_OPENMP "" CACHE STRING "Library of OpenMP: gomp (GCC's) or omp (LLVM's); empty: what the compiler has")
 set(OPENMP_LIBRARY -lgomp)
 if(CGP_OPENMP STREQUAL omp OR NOT (CGP_OPENMP OR CMAKE_C_COMPILER_ID STREQUAL GNU))
   find_package(OpenMP QUIET COMPONENTS C)
-  if(OpenMP_omp_LIBRARY) # in a directory of that compiler's; the loader finds it without
+  if(OpenMP_omp_LIBRARY) # in the compiler's directory; the loader finds it without a path
     get_filename_component(directory ${OpenMP_omp_LIBRARY} DIRECTORY)
     set(OPENMP_LIBRARY -L${directory} -lomp)
   elseif(CGP_OPENMP)

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-# The plug-ins of src/backend/cuda: `cuda-host`, for tests, by the host's C++ compiler; `cuda`, by
-# nvcc. Same sources, but that host/ is the former's stand-in for CUDA.
+# The plug-ins of src/backend/cuda: `cuda-host`, for tests, built by the host's C++ compiler, and
+# `cuda`, built by nvcc. They have the same sources, but host/ replaces CUDA in the former.
 file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS src/backend/cuda/*.c)
 file(GLOB CUDA_KERNELS CONFIGURE_DEPENDS src/backend/cuda/*.cu src/backend/cuda/ops/*.cu)
 file(GLOB CUDA_HOST_SOURCES CONFIGURE_DEPENDS src/backend/cuda/host/*.c)
 file(GLOB CUDA_HOST_KERNELS CONFIGURE_DEPENDS src/backend/cuda/host/*.cu)
 
 include(CheckLanguage)
-if(NOT CMAKE_SYSTEM_PROCESSOR STREQUAL aarch64) # cuda-host has the bits of the kernels of x86-64, and switches fibers in its assembler
+# cuda-host has the bits of the x86-64 kernels, and switches fibers in x86-64 assembler.
+if(NOT CMAKE_SYSTEM_PROCESSOR STREQUAL aarch64)
   check_language(CXX)
 endif()
 if(CMAKE_CXX_COMPILER)
   enable_language(CXX)
   set(OPTIMIZATION -O3)
-  if(CGP_SANITIZE) # whose code takes minutes to compile
+  if(CGP_SANITIZE) # or it takes minutes to compile
     set(OPTIMIZATION -O1)
   endif()
   add_library(cuda_host_flags INTERFACE)
@@ -22,7 +23,7 @@ if(CMAKE_CXX_COMPILER)
   target_compile_definitions(cuda_host_flags INTERFACE CGP_CUDA_HOST)
   target_compile_options(cuda_host_flags INTERFACE -ffp-contract=off
     "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-x c++ -std=c++17 ${OPTIMIZATION} -march=x86-64-v3 -fno-exceptions -fno-rtti -fvisibility=hidden -Wno-unknown-pragmas -Wno-unused-function>")
-  # Objects, which tests link too.
+  # Objects, which the tests link, too.
   add_library(cuda_host_objects OBJECT ${CUDA_SOURCES} ${CUDA_KERNELS} ${CUDA_HOST_SOURCES} ${CUDA_HOST_KERNELS})
   set_source_files_properties(${CUDA_KERNELS} ${CUDA_HOST_KERNELS} PROPERTIES LANGUAGE CXX)
   set_source_files_properties(src/backend/cuda/host/switch.c PROPERTIES
@@ -36,8 +37,8 @@ if(CMAKE_CXX_COMPILER)
   add_dependencies(cgpipe_plugins cgpipe_cuda_host)
 endif()
 
-# CUDA's own: no other machine is asked, nvcc alone says what there is.
-if(CGP_CUDA AND NOT CGP_SANITIZE) # what runs under sanitizers is cuda-host
+# The plug-in `cuda`. Only nvcc is needed to find CUDA; no GPU is.
+if(CGP_CUDA AND NOT CGP_SANITIZE) # sanitizers run cuda-host instead
   find_program(CGP_NVCC nvcc PATHS /usr/local/cuda/bin DOC "NVIDIA's compiler")
   if(CGP_NVCC)
     file(REAL_PATH ${CGP_NVCC} nvcc)
@@ -48,7 +49,7 @@ if(CGP_CUDA AND NOT CGP_SANITIZE) # what runs under sanitizers is cuda-host
   endif()
 endif()
 if(CGP_NVCC AND CGP_CUDA_INCLUDE AND CGP_CUDART)
-  # A100, H100 and H200, B200, and what comes after them.
+  # A100; H100 and H200; B200, and later GPUs by its PTX.
   set(CGP_CUDA_ARCHITECTURES 80 90 100 CACHE STRING "Compute capabilities of the kernels; the last one for later GPUs, too")
   set(GENCODE "")
   foreach(arch ${CGP_CUDA_ARCHITECTURES})
@@ -56,7 +57,7 @@ if(CGP_NVCC AND CGP_CUDA_INCLUDE AND CGP_CUDART)
   endforeach()
   list(GET CGP_CUDA_ARCHITECTURES -1 arch)
   list(APPEND GENCODE -gencode arch=compute_${arch},code=compute_${arch})
-  # A spill is a warning.
+  # ptxas warns of spills; with CGP_WERROR they are errors.
   set(NVCC_WERROR "")
   if(CGP_WERROR)
     set(NVCC_WERROR -Werror all-warnings)
@@ -71,7 +72,7 @@ if(CGP_NVCC AND CGP_CUDA_INCLUDE AND CGP_CUDART)
     file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR}/src/backend/cuda ${source})
     string(REGEX REPLACE "[/.]" "_" name ${name})
     set(object ${CMAKE_CURRENT_BINARY_DIR}/cuda/${name}.o)
-    add_custom_command(OUTPUT ${object} # what ptxas says goes to NAME.ptxas, for tests/cuda
+    add_custom_command(OUTPUT ${object} # ptxas's output goes to NAME.ptxas, for tests/cuda
       COMMAND ${CMAKE_COMMAND} -E make_directory cuda
       COMMAND sh -c "\"$@\" 2>cuda/${name}.ptxas || { cat cuda/${name}.ptxas >&2; exit 1; }" --
               ${CGP_NVCC} ${NVCC_FLAGS} -MD -MF ${object}.d -c -o ${object} ${source}
@@ -81,14 +82,15 @@ if(CGP_NVCC AND CGP_CUDA_INCLUDE AND CGP_CUDART)
   add_library(cgpipe_cuda MODULE ${CUDA_SOURCES} ${CUDA_OBJECTS})
   target_include_directories(cgpipe_cuda PRIVATE include src)
   target_include_directories(cgpipe_cuda SYSTEM PRIVATE ${CGP_CUDA_INCLUDE})
-  # cuBLASLt is opened at run time, where the system finds it; its types are the toolkit's.
+  # cuBLASLt is loaded at run time from the system's library path; only its types come from the
+  # toolkit.
   if(NOT EXISTS ${CGP_CUDA_INCLUDE}/cublasLt.h)
     message(STATUS "CUDA: no cublasLt.h: products in bf16 by own kernels")
     target_compile_definitions(cgpipe_cuda PRIVATE CGP_CUDA_NO_CUBLASLT)
   endif()
   set_target_properties(cgpipe_cuda PROPERTIES OUTPUT_NAME cgpipe-cuda LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins)
-  # Launches, as nvcc writes them, have statics with guards: the one thing of a C++ library, linked
-  # in.
+  # nvcc's launch code has guarded statics, the only use of the C++ library, which is linked
+  # statically.
   target_link_libraries(cgpipe_cuda PRIVATE ${CGP_CUDART} -Wl,-Bstatic -lstdc++ -Wl,-Bdynamic Threads::Threads ${CMAKE_DL_LIBS} rt m)
   target_link_options(cgpipe_cuda PRIVATE LINKER:--exclude-libs,ALL)
   target_link_options(cgpipe_cuda PRIVATE LINKER:-z,defs)

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `make install` installs. All paths in it are relative, so that an installed directory can be
-# moved:
+# `make install` installs these files. All paths in them are relative, so that an installed
+# directory can be moved:
 #
 #     bin/cgpipe                              finds ../lib/libcgpipe.so by itself
 #     lib/libcgpipe.so -> .so.0.1 -> .so.0.1.0        lib/libcgpipe.a
-#     lib/libcgpipe_data.so, .a               the same, unless CGP_DATA is OFF; and without bin/, man1/
-#     lib/cgpipe/                             plug-ins, libcgpipe-*.so: those of MPI and CUDA, if there are such
+#     lib/libcgpipe_data.so, .a               likewise; if CGP_DATA is OFF, not these, bin/ and man1/
+#     lib/cgpipe/                             plug-ins, libcgpipe-*.so: MPI's and CUDA's, if built
 #     lib/pkgconfig/cgpipe.pc, cgpipe_data.pc lib/cmake/cgpipe/cgpipeConfig.cmake
 #     include/cgpipe/                         share/man/man1/cgpipe*.1
 #     share/cgpipe/recipes/                   share/doc/cgpipe/examples/
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-# The program is linked once more, with the path that it has there. Otherwise CMake would keep room
-# for that path in the program of the build, by an empty element, and the loader reads one as the
-# current directory.
+# The installed program is linked separately, with its final path to the libraries. Otherwise CMake
+# would reserve room for that path with an empty element in the build's program, and the loader
+# reads an empty element as the current directory.
 file(RELATIVE_PATH CGP_LIB_FROM_BIN ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
 if(CGP_DATA)
   add_executable(cgpipe_installed cli/main.c)
@@ -43,8 +43,7 @@ install(DIRECTORY include/cgpipe DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_M
 install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
-# CMake's package. While the major version is 0, a minor one may change what programs were written
-# for.
+# The CMake package. While the major version is 0, a new minor version may break existing programs.
 set(CGP_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/cgpipe)
 install(EXPORT cgpipe-shared NAMESPACE cgpipe:: DESTINATION ${CGP_CMAKE_DIR})
 install(EXPORT cgpipe-static NAMESPACE cgpipe:: DESTINATION ${CGP_CMAKE_DIR})
@@ -54,11 +53,11 @@ write_basic_package_version_file(package/cgpipeConfigVersion.cmake COMPATIBILITY
 install(FILES ${PROJECT_BINARY_DIR}/package/cgpipeConfig.cmake ${PROJECT_BINARY_DIR}/package/cgpipeConfigVersion.cmake
         DESTINATION ${CGP_CMAKE_DIR})
 
-# pkg-config's files. What only the static libraries need is for `pkg-config --static`.
+# The pkg-config files. `pkg-config --static` adds what only the static libraries need.
 file(RELATIVE_PATH CGP_UP_FROM_PC ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 string(REGEX REPLACE "/$" "" CGP_UP_FROM_PC ${CGP_UP_FROM_PC})
-function(static_libs out) # each once, behind all that need it
-  foreach(directory ${CMAKE_C_IMPLICIT_LINK_DIRECTORIES}) # every linker looks there
+function(static_libs out) # each library once, after all that need it
+  foreach(directory ${CMAKE_C_IMPLICIT_LINK_DIRECTORIES}) # linkers search these directories anyway
     list(REMOVE_ITEM ARGN -L${directory})
   endforeach()
   list(REVERSE ARGN)
