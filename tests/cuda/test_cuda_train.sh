@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # test_cuda_train.sh SOURCE_DIR BUILD_DIR -- train on one cuda-host device, on two, and on two of one
-# ordinal: the weights are equal bit for bit, with delayed streams and any order of threads. Losses
+# ordinal. The weights are equal bit for bit, with delayed streams and any order of threads. Losses
 # are close to the cpu's, and a stage can be on the cpu.
 # shellcheck source=tests/cli/support.sh
 . "$(dirname "$0")/../cli/support.sh"

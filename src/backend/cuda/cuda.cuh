@@ -10,8 +10,7 @@
 #include "backend/cuda/host/device.h"
 #endif
 
-/* --- launches, copies and clears: counted, so that a node missing from a captured graph is noticed
- * --- */
+/* --- launches, copies and clears: counted, to check captured graphs --- */
 
 /* Enqueue a kernel; arguments are converted to the types of its parameters. */
 template <class... P, class... A>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm_lt.c -- cuBLASLt: loading it at run time, and describing a GEMM to it.
  *
- * The library's matrices are column-major: a row-major [rows, columns] is its [columns, rows]. So c
- * = a b is computed as c^T = b^T a^T. b comes first, and a or b is transposed if its storage
+ * The library's matrices are column-major: a row-major [rows, columns] is its [columns, rows]. So
+ * the library computes c^T = b^T a^T. b comes first, and a or b is transposed if its storage
  * differs from its role. */
 #include "backend/cuda/device.h"
 #include "backend/cuda/gemm_lt.h"

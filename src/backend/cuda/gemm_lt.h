@@ -6,20 +6,19 @@
  * Matrices are row-major. a, b and bias are bf16, sums are f32, and c is bf16 or f32.
  *
  * A row must have the same bits whatever the other rows are, but libraries choose the split of k by
- * the number of rows. So nothing that cuBLASLt chooses from depends on it: no reductions, a
+ * the number of rows. So cuBLASLt gets no choice that depends on this number: no reductions, a
  * workspace of one size, and one algorithm for each n, k and layout. cuBLASLt offers algorithms for
  * ROWS rows; the first that passes a test on the device is used:
  *
- * - The bits are the same for all rows twice, for some rows, for odd numbers of rows, and for
- *   single rows, written or added to c. Terms of these sums cancel, so that any other order of
- *   additions shows.
+ * - All rows have the same bits twice, and so do some rows, odd numbers of rows, and single rows,
+ *   written or added to c. Terms of these sums cancel, so that any other order of additions shows.
  * - Rows are close to a plain sum, added to the previous c or not.
  *
  * If no algorithm passes, or there is no library, gemm.cuh computes the GEMM.
  *
  * In a weight's gradient, k is the number of rows. The guarantee is weaker: equal rows give equal
  * bits, in every place and run, because cgpipe itself adds micro-batches in order. One algorithm
- * without reductions for all numbers of rows provides this, and the same test checks it.
+ * without reductions, for all numbers of rows, is enough; the same test checks it.
  *
  * A device opens the library for its first such kernel, so the plug-in loads without it. */
 #ifndef CGP_SRC_CUDA_GEMM_LT_H
@@ -95,8 +94,8 @@ bool cgp__cuda_pointwise(const cgp_kernel_spec *spec, cgp_kernel_spec *linear);
 /* --- kernels of the algorithm test (gemm_lt.cu) --- */
 
 /* Fill a bf16 operand, [outer, k] or, if across, [k, outer]. The second half of k repeats the
- * first. If `cancels` and outer > 1, its sign is opposite for even indices along `outer`. A sum
- * whose a or b cancels is its rounding error alone. */
+ * first. If `cancels` and outer > 1, its sign is opposite for even indices along `outer`. Where
+ * either operand cancels, a sum is only its rounding errors. */
 cudaError_t cgp__cuda_lt_fill(void *to, int64_t outer, int64_t k, bool across, bool cancels,
                               uint32_t salt, cudaStream_t stream);
 /* Set *failed = 1 if the bytes differ; their number is a multiple of 2. */

@@ -13,8 +13,8 @@
 
 enum {
     ROW_BLOCK = 64, /* rows in a partial sum of a parameter's gradient */
-    LANES = 16,     /* that add a row or a part */
-    SUM_ROWS = 8,   /* per thread block of row_sums() */
+    LANES = 16,     /* lanes that add a row or a part */
+    SUM_ROWS = 8,   /* rows of a thread block */
     LOADED_TERMS = 8,
     PART = 16384,
     PART_TILE = 4096
@@ -34,7 +34,7 @@ template <int sums> struct terms {
     float at[sums][SUM_ROWS][columns + LANES];
 };
 
-/* The row that this thread helps to add; there is one only if it is below SUM_ROWS. */
+/* The row that this thread helps to add; none from SUM_ROWS on. */
 __device__ static inline int sum_row(void) {
     return (int)threadIdx.x / LANES;
 }

@@ -12,8 +12,7 @@
 
 static cgp__shim_settings settings = {.devices = 8, .memory = INT64_C(16) << 30, .algorithms = 2};
 static pthread_once_t settings_once = PTHREAD_ONCE_INIT;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards fail_call, fail_work,
-                                                          * drop_node */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for fail_call, fail_work, drop_node */
 static _Atomic int failures[CGP__SHIM_MAX_DEVICES];
 static _Atomic int64_t objects_alive, objects_made;
 static __thread cudaError_t last_error;

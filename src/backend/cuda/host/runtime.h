@@ -20,7 +20,7 @@ enum { CGP__SHIM_CONTEXT_BYTES = 300 << 20, CGP__SHIM_KERNELS_BYTES = 12 << 20 }
 /* Faults that an algorithm of the emulated cuBLASLt can have. */
 typedef enum cgp__shim_fault {
     CGP__SHIM_SPLITS_FEW_ROWS,    /* splits k in two for fewer than 16 rows */
-    CGP__SHIM_ZERO_SINGLE_COLUMN, /* sums are zero if a weight has one column */
+    CGP__SHIM_ZERO_SINGLE_COLUMN, /* sums are zero for n = 1 */
     CGP__SHIM_IGNORES_BETA,
     CGP__SHIM_REFUSES_63_ROWS,
     CGP__SHIM_ROUNDS_TWICE /* rounds the product before adding it, as Hopper does: allowed */

@@ -113,7 +113,7 @@ __device__ static inline void find_head(head<T> *h, const attention<T> &a, int l
     __syncthreads();
 }
 
-/* Range begin .. end - 1 of keys, from a tile's start, that the queries of the tile at `query` can
+/* Keys from begin_key() to end_key(), in whole tiles, that queries of the tile at `query` can
  * see. */
 template <class T> __device__ static inline int begin_key(const attention<T> &a, int query) {
     return a.window > 0 && query >= a.window ? (query - a.window + 1) / TILE * TILE : 0;
@@ -123,7 +123,7 @@ template <class T> __device__ static inline int end_key(const attention<T> &a, i
     return a.causal ? query + 1 : a.keys;
 }
 
-/* Likewise, range of queries that can see keys of the tile at `key`. */
+/* Likewise, queries that can see keys of the tile at `key`. */
 template <class T> __device__ static inline int begin_query(const attention<T> &a, int key) {
     return a.causal ? key : 0;
 }

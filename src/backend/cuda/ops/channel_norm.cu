@@ -3,7 +3,7 @@
  * to mean 0 and variance 1 over all rows of a set; GROUP_NORM does so for several channels
  * together, called a `part`.
  *
- *     sets: all samples' rows are one (BATCH_NORM), or each sample's (the others)
+ *     a set: the rows of all samples (BATCH_NORM), or of one sample (the others)
  *     y = (x - mean) rstd weight + bias
  *     rstd = 1 / sqrt(variance + eps)        h = (x - mean) rstd
  *     dweight = sum dy h                     dbias = sum dy

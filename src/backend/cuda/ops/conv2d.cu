@@ -10,8 +10,8 @@
  * that the stride inserts. A pointwise convolution (1 x 1, stride 1) is LINEAR.
  *
  * CONV_TRANSPOSE2D is the convolution from y to x, run backwards. Its y is that convolution's dx
- * for x, plus the bias, and its dx is that convolution's y for dy. Its dW is the same with x and dy
- * exchanged.
+ * for x, plus the bias, and its dx is that convolution's y for dy. Its dW is that convolution's
+ * with x and dy exchanged.
  *
  * Blocks of k are those of the cpu backend, at most 512 deep. They are whole segments of windows,
  * or equal parts of one; for dW, whole rows of pixels, or equal parts of one. */
@@ -166,7 +166,7 @@ static cudaError_t backward_weight(const cgp_kernel_spec *spec, const cgp_kernel
 
 /* One side of the GEMM for pixels first + stride i of dx. */
 struct side {
-    /* First pixel of the class, and their number. */
+    /* First pixel of the class; number of its pixels. */
     int64_t first, pixels;
     /* The last tap that pixels of the class use, and the number of taps. */
     int64_t tap, taps;

@@ -16,7 +16,8 @@
  * cancel.
  *
  * y may share x's memory, dx may share dy's. Backward of relu, sigmoid and tanh reads y, that of
- * scale neither, and the others x. Chains and bits are those of the cpu backend. */
+ * scale reads neither x nor y, and the others read x. Chains and bits are those of the cpu
+ * backend. */
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/math.cuh"
 

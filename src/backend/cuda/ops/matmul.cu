@@ -3,9 +3,9 @@
  *
  *     da = dy b^T        db = a^T dy        or their transposes, as a and b are stored
  *
- * One launch computes all matrices; blockIdx.z is the matrix. If they are few and small with a deep
- * k, each is its own launch, which can use split-K. The chains are those of gemm.cuh in both cases.
- * db is computed first: both may be gradients of one value. */
+ * A launch computes up to MOST matrices; blockIdx.z is the matrix. If they are few and small with a
+ * deep k, each is its own launch, which can use split-K. The chains are those of gemm.cuh in both
+ * cases. db is computed first: both may be gradients of one value. */
 #include "backend/cuda/gemm.cuh"
 
 using namespace gemm;
