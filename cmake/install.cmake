@@ -4,7 +4,7 @@
 #
 #     bin/cgpipe                              finds ../lib/libcgpipe.so by itself
 #     lib/libcgpipe.so -> .so.0.1 -> .so.0.1.0        lib/libcgpipe.a
-#     lib/libcgpipe_data.so, .a               likewise; if CGP_DATA is OFF, not these, bin/ and man1/
+#     lib/libcgpipe_data.so, .a               likewise; not if CGP_DATA is OFF, nor bin/ and man1/
 #     lib/cgpipe/                             plug-ins, libcgpipe-*.so: MPI's and CUDA's, if built
 #     lib/pkgconfig/cgpipe.pc, cgpipe_data.pc lib/cmake/cgpipe/cgpipeConfig.cmake
 #     include/cgpipe/                         share/man/man1/cgpipe*.1

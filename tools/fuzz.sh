@@ -3,8 +3,8 @@
 # Run libFuzzer on each reader of files and texts, with the address and undefined sanitizers:
 #
 #     tools/fuzz.sh BUILD SECONDS READER...        SECONDS for each reader
-#     PACK=1 tools/fuzz.sh BUILD SECONDS READER... then pack the smallest set of inputs with the same
-#                                                  coverage into the corpus
+#     PACK=1 tools/fuzz.sh BUILD SECONDS READER... then pack the smallest set of inputs with the
+#                                                  same coverage into the corpus
 #
 # A reader's own modules are built with the sanitizers; other code comes from BUILD's static
 # libraries. Fuzzing starts from the inputs packed in tests/fuzz/corpus/NAME. New ones are kept in

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_cuda_train.sh SOURCE_DIR BUILD_DIR -- train on one cuda-host device, on two, and on two of one
-# ordinal. The weights are equal bit for bit, with delayed streams and any order of threads. Losses
-# are close to the cpu's, and a stage can be on the cpu.
+# test_cuda_train.sh SOURCE_DIR BUILD_DIR -- train on one cuda-host device, on two, and on two of
+# one ordinal. The weights are equal bit for bit, with delayed streams and any order of threads.
+# Losses are close to the cpu's, and a stage can be on the cpu.
 # shellcheck source=tests/cli/support.sh
 . "$(dirname "$0")/../cli/support.sh"
 export CGP_PLUGIN_PATH=$2/tests/plugins
