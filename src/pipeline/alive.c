@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* alive.c -- the checks at the beginning of a public call: of this process, and not failed. */
+/* alive.c -- the checks that begin a public call: the pipeline belongs to this process and has not
+ * failed. */
 #include "pipeline/pipeline.h"
 
 #include <unistd.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* diagnosis.c -- the text that a rank leaves when something is wrong; `cgpipe diagnose` merges
- * those of all ranks. Its keys are in docs/reference/diagnosis.md. */
+/* diagnosis.c -- the text that a rank writes when something goes wrong. `cgpipe diagnose` merges
+ * the texts of all ranks. Its keys are described in docs/reference/diagnosis.md. */
 #include "pipeline/pipeline.h"
 #include "pipeline/run/diagnosis.h"
 
@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The part that does not come from the devices. */
+/* Pack the fields that do not depend on the devices. */
 static json_t *head(const cgp__executor *executor, const char *reason) {
     char host[256] = "", shown[1024];
     if (gethostname(host, sizeof host - 1) != 0) host[0] = '\0';

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layer_times.c -- costs of layers in a run: each worker adds up the times of its kernels, by node.
- * As cgp_profile(), but with data, caches and concurrent devices as in training. */
+/* layer_times.c -- measures the costs of layers in a run: each worker adds up the times of its
+ * kernels by node. Unlike in cgp_profile(), data, caches and concurrent devices are those of
+ * training. */
 #include "pipeline/pipeline.h"
 
 #include <stdlib.h>
@@ -26,7 +27,7 @@ cgp_status cgp_pipeline_measure_layers(cgp_pipeline *pipeline, bool measure) {
     return status;
 }
 
-/* The mean of a kernel's runs, on whichever device it ran. */
+/* Return the mean time of each of a node's kernels, on the device that ran it. */
 static cgp_status mean_times(void *self, const cgp_model *model, const cgp__node_kernels *kernels,
                              double seconds[CGP_OP_DIRECTIONS]) {
     const cgp_pipeline *pipeline = self;

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.c -- compare what a plan needs with what is available, before anything is allocated: host
- * memory, which Linux promises to more than it has, for all ranks of a machine, and of a container,
- * together; the memory of other hardware, whose numbers may mean another device on another rank,
- * for each rank. */
+/* memory.c -- compare what a plan needs with the memory that is available, before anything is
+ * allocated. Host memory is checked for all ranks of a machine, and of a container, together,
+ * because Linux overcommits it. Memory of other hardware is checked for each rank, because an
+ * ordinal may mean another device on another rank. */
 #include "pipeline/pipeline.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Bytes of a device's memory that a pipeline allocates; `shares`: all but what another one has. */
+/* Bytes of a device's memory that a pipeline allocates; `shares`: without the sections that another
+ * one owns. */
 static int64_t device_bytes(const cgp__device_plan *device, bool shares) {
     return device->info.planned_bytes - (shares ? cgp__plan_shared_bytes(device) : 0);
 }
 
-/* Bytes of the host's memory that a rank needs: all of a device that shares it, of others what they
- * need besides. */
+/* Bytes of host memory that a rank needs: the host buffers of all its devices, and all memory of
+ * devices that share the host's. */
 static int64_t host_bytes(const cgp_plan *plan, int rank, bool shares) {
     int64_t bytes = 0;
     for (int d = 0; d < plan->n_devices; d++) {
@@ -38,8 +39,8 @@ static cgp_status check_alone(const cgp_plan *plan, int64_t planned, int64_t now
 
 typedef bool together(const cgp__place *a, const cgp__place *b);
 
-/* Check the ranks that are together with rank r. They have read the same figure, at different
- * moments: the least one holds. */
+/* Check the ranks that share a machine or container with rank r. They read the same figure at
+ * different times; the lowest counts. */
 static cgp_status check_group(const cgp__ranks *ranks, const cgp_plan *plan, int r, bool shares,
                               together *with) {
     const cgp__place *first = &ranks->places[r];
@@ -80,8 +81,8 @@ cgp_status cgp__memory_check_hosts(const cgp__ranks *ranks, const cgp_plan *plan
 
 /* --- other hardware --- */
 
-/* Check the memory of the hardware that device d is on, for all devices of the rank on it; at the
- * first of them. */
+/* If device d is the rank's first device on its hardware, check the memory there for all of the
+ * rank's devices on it. */
 static cgp_status check_hardware(const cgp_plan *plan, int rank, bool shares, int d) {
     const cgp__device_plan *first = &plan->devices[d];
     char needed[32], left[32];

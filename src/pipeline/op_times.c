@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op_times.c -- the times of layer_times.c, added up by kind of op; and the operations and bytes of
- * the calls. */
+/* op_times.c -- adds up the times of layer_times.c by kind of op, and the FLOPs and bytes of the
+ * calls. */
 #include "pipeline/pipeline.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 _Static_assert(CGP_OP_KINDS < CGP_OP_TIMES, "cgp_pipeline_op_times() has room for all kinds");
 
-/* What a call moves, an operand at a time. */
+/* Bytes that a call moves, added operand by operand. */
 typedef struct operands {
     const cgp_plan *plan;
     double bytes;
@@ -47,7 +47,7 @@ static double call_bytes(const cgp_plan *plan, const cgp__call *call) {
     return o.bytes;
 }
 
-/* [nodes x directions] bytes of one run. */
+/* Make [nodes x directions]: the bytes that one run of a kernel moves. */
 static cgp_status make_bytes(const cgp_plan *plan, double **bytes) {
     static const int programs[] = {CGP__FORWARD_SAVED, CGP__BACKWARD};
     CGP_TRY(CGP__NEW(*bytes, plan->model->n_nodes * CGP_OP_DIRECTIONS, "op times"));

@@ -8,9 +8,9 @@
 
 #include "plugin/find.h"
 
-#define LONGEST_TIMEOUT 1e9 /* seconds; more is none */
+#define LONGEST_TIMEOUT 1e9 /* seconds; a longer one means none */
 
-/* `owner`: of what the pipeline shares, NULL: nothing. */
+/* `owner`: the pipeline whose memory this one shares; NULL: none. */
 static cgp_status allocate(cgp_pipeline *pipeline, const cgp_plan *plan, uint64_t seed,
                            const cgp_transport *transport, cgp_communicator *communicator,
                            cgp_pipeline *owner) {
@@ -26,7 +26,7 @@ static cgp_status allocate(cgp_pipeline *pipeline, const cgp_plan *plan, uint64_
     return cgp__memory_check_hardware(plan, executor->ranks.rank, owner != NULL);
 }
 
-/* Bytes that the devices of all ranks have allocated, if all ranks could. */
+/* If no rank has failed, tell all ranks how many bytes each device has allocated. */
 static cgp_status share_bytes(cgp__executor *executor, cgp_status status) {
     const cgp_plan *plan = executor->plan;
     int64_t *bytes = executor->ranks.figures;
@@ -41,8 +41,8 @@ static cgp_status share_bytes(cgp__executor *executor, cgp_status status) {
     return status;
 }
 
-/* Compare plans, and draw the conclusions from the places of all ranks: before anything is
- * allocated or a kernel is made. */
+/* Compare the plans of all ranks, exchange their places and check the memory, before anything is
+ * allocated or any kernel is created. */
 static cgp_status agree(cgp_pipeline *pipeline) {
     cgp__ranks *ranks = &pipeline->executor.ranks;
     CGP_TRY(cgp__ranks_compare(ranks, pipeline->plan, pipeline->step.seed));
@@ -73,7 +73,7 @@ cgp_status cgp_transport_find(const cgp_transport **out, const char *name) {
     return cgp__transport_find(name, out);
 }
 
-/* Agree on all that can fail on one rank alone before anything waits for another. */
+/* Agree on everything that can fail on a single rank before any rank waits for another. */
 cgp_status cgp_pipeline_create_on(cgp_pipeline **out, const cgp_plan *plan, uint64_t seed,
                                   const cgp_transport *transport, cgp_communicator *communicator) {
     if (transport) CGP__NEED(communicator);
@@ -94,7 +94,8 @@ cgp_status cgp_pipeline_create_on(cgp_pipeline **out, const cgp_plan *plan, uint
     return status;
 }
 
-/* Masks of dropout must not repeat the owner's, whose steps have the same numbers. */
+/* Derive a seed from the owner's. The steps of both have the same numbers, but their dropout masks
+ * must differ. */
 static uint64_t sharer_seed(cgp_pipeline *owner) {
     const uint64_t key[2] = {owner->step.seed, (uint64_t)++owner->sharers};
     return cgp__hash(key, sizeof key);
@@ -121,14 +122,14 @@ cgp_status cgp_pipeline_create_sharing(cgp_pipeline **out, const cgp_plan *plan,
 
 void cgp_pipeline_destroy(cgp_pipeline *pipeline) {
     if (!pipeline || pipeline->process != getpid())
-        return; /* the workers are those of the parent process */
+        return; /* the workers belong to the parent process */
     cgp__team *team = &pipeline->team;
     const bool all_idle = cgp__team_release(team);
     if (all_idle) cgp__executor_close_links(&pipeline->executor);
     if (all_idle || (!team->stuck_shares_memory && !pipeline->executor.ranks.transport))
         (void)cgp__team_run_untimed(team, cgp__job_destroy_device, NULL);
     cgp__team_stop(team);
-    if (!all_idle) return; /* a worker hangs: what it may touch stays (team.c) */
+    if (!all_idle) return; /* a worker hangs: keep all that it may touch (team.c) */
     cgp__executor_deinit(&pipeline->executor);
     cgp__step_deinit(&pipeline->step);
     cgp__team_deinit(team);
@@ -164,10 +165,10 @@ cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipeline, double seconds) {
     pipeline->team.timeout_ns = timeout_ns;
     if (!ranks->transport) return CGP_OK;
     pipeline->team.look_ns = cgp_beat_interval(timeout_ns);
-    CGP_TRY(cgp__ranks_agree(ranks, CGP_OK)); /* to begin together */
+    CGP_TRY(cgp__ranks_agree(ranks, CGP_OK)); /* so that all start together */
     const cgp_status status =
         cgp__ranks_agree(ranks, ranks->transport->watch(ranks->communicator, timeout_ns));
-    if (status != CGP_OK) (void)ranks->transport->watch(ranks->communicator, 0); /* on all */
+    if (status != CGP_OK) (void)ranks->transport->watch(ranks->communicator, 0); /* on all ranks */
     return status;
 }
 

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profile.c -- costs of layers in whole steps: pipelines that are made for it train on random data,
- *and each worker adds up the times of
- * its kernels (layer_times.c).
+/* profile.c -- measures the costs of layers in whole steps. Temporary pipelines train on random
+ * data, and each worker adds up the times of its kernels (layer_times.c).
  *
  *     caller's thread     plans[0]    warm-up │ step  step  step   medians
- *     a thread for each   plans[1]    warm-up │ step  step  step  step ...   until the caller has its times
+ *     a thread for each   plans[1]    warm-up │ step  step  step  step ...  until the caller ends
  *
- * A kernel in a loop by itself finds its operands in a cache, as none does in a step; and one
- * device alone has all of the memory's bandwidth. */
+ * Timing one kernel in a loop would mislead: its operands would stay in a cache, and its device
+ * would have all of the memory bandwidth. */
 #include "pipeline/pipeline.h"
 
 #include <pthread.h>
@@ -16,12 +15,12 @@
 
 #include "partition/partition.h"
 
-/* Random numbers; inputs repeat them. */
+/* Count of random numbers; longer inputs repeat them. */
 #define BLOCK 65536
 
 typedef struct trainer trainer;
 
-/* What the trainers share. */
+/* State that the trainers share. */
 typedef struct profile {
     int n;
     trainer *trainers; /* [n] the first one is the caller's */
@@ -47,7 +46,7 @@ struct trainer {
 
 /* --- the mini-batch --- */
 
-/* Return the upper bound of the integers in input k: the least that an op which reads it has. */
+/* Return the upper bound of the integers in input k: the lowest bound of the ops that read it. */
 static int64_t upper_bound_of(const cgp_model *model, int k) {
     int64_t bound = INT32_MAX;
     bool found = false;
@@ -61,7 +60,7 @@ static int64_t upper_bound_of(const cgp_model *model, int k) {
             found = true;
         }
     }
-    return found ? bound : 2; /* read by other ops first: as an index, 0 and 1 are the safest */
+    return found ? bound : 2; /* only other ops read it: 0 and 1 are the safest indices */
 }
 
 static cgp_status make_tensor(cgp_tensor *tensor, const cgp_op_type *type, int64_t n) {
@@ -75,7 +74,7 @@ static cgp_status make_tensor(cgp_tensor *tensor, const cgp_op_type *type, int64
     return CGP_OK;
 }
 
-/* Numbers from 0 to 1, or integers below a bound. */
+/* Fill a tensor with numbers from 0 to 1, or with integers below a bound. */
 static void fill(cgp_tensor *tensor, int64_t upper_bound) {
     const cgp__rng_key key = cgp__rng_derive(0, CGP__RNG_DATA, 0, 0);
     const int64_t count = cgp_shape_count(&tensor->shape);
@@ -138,8 +137,8 @@ static void release(trainer *t) {
 
 /* --- steps --- */
 
-/* Step and update; *seconds is the time of the update, 0 if the random numbers led to no finite
- * loss. */
+/* Run a step and an update. *seconds: the time of the update; 0 if the random numbers gave no
+ * finite loss. */
 static cgp_status step(const trainer *t, double *seconds) {
     const cgp_model *model = t->plan->model;
     *seconds = 0;
@@ -180,7 +179,7 @@ static bool ends(profile *all) {
     return result;
 }
 
-/* Train until the caller has its times: the thread of a trainer that is not measured. */
+/* The thread of a trainer that is not measured: train until the caller has its times. */
 static void *train_on(void *argument) {
     trainer *t = argument;
     double unused;
@@ -223,8 +222,8 @@ static double *seconds_of(cgp_layer_cost *cost, int part) {
 }
 enum { PARTS = 5 };
 
-/* Take the medians of the times in `rows`, [steps][layers], to the first row; `column`: [steps].
- * The update is taken in proportion to the parameters. */
+/* Write the medians of the times in `rows` [steps][layers] to the first row. `column`: scratch
+ * [steps]. Split the time of the update in proportion to parameter bytes. */
 static void summarize(cgp_layer_cost *rows, int steps, int layers, double update, double *column) {
     double bytes = 0;
     for (int i = 0; i < layers; i++) {
@@ -239,7 +238,7 @@ static void summarize(cgp_layer_cost *rows, int steps, int layers, double update
         rows[i].update_seconds = bytes > 0 ? update * (double)rows[i].parameter_bytes / bytes : 0;
 }
 
-/* Fill [layers], unless another trainer fails. */
+/* Fill `costs` [layers] unless another trainer fails. */
 static cgp_status measure(trainer *t, int steps, cgp_layer_cost *costs) {
     const int layers = t->plan->model->n_layers;
     cgp_layer_cost *rows = NULL;
@@ -263,7 +262,7 @@ static cgp_status measure(trainer *t, int steps, cgp_layer_cost *costs) {
     return status;
 }
 
-/* All pipelines are in memory at a time. */
+/* Check the arguments, and the memory that all pipelines need together. */
 static cgp_status check(const cgp_plan *const *plans, int n, int steps) {
     char needed[32], left[32];
     int64_t bytes = 0;
@@ -296,8 +295,8 @@ static cgp_status start_others(profile *all) {
     return CGP_OK;
 }
 
-/* End the other trainers; return the status so far or else the first failure of one, and its
- * message. */
+/* End the other trainers. Return `status` if it is a failure; else the first failure of another
+ * trainer, with its message. */
 static cgp_status end_others(profile *all, cgp_status status) {
     tell(all, false, true);
     for (int i = 1; i < all->n; i++) {

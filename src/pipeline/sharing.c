@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sharing.c -- whether two plans have parameters, gradients, optimizer and states at the same
- * places, so that pipelines of them may share these. They lie in front of each device's memory, and
- * each section is compared by itself: a plan for inference has no gradients. */
+/* sharing.c -- check that two plans place parameters, gradients, optimizer state and op states at
+ * the same offsets, so that their pipelines can share them. These sections come first in each
+ * device's memory. Each is compared by itself, because a plan for inference has no gradients. */
 #include "pipeline/pipeline.h"
 
 #include <string.h>
@@ -28,7 +28,7 @@ static cgp_status check_devices(const cgp_plan *plan, const cgp_plan *owner) {
     return CGP_OK;
 }
 
-/* What training has besides: gradients, and the optimizer's state. */
+/* Check what only training has: gradients and optimizer state. */
 static cgp_status check_training(const cgp_plan *plan, const cgp_plan *owner) {
     if (plan->inference) return CGP_OK;
     if (owner->inference)
@@ -55,7 +55,8 @@ static bool same_copies(const cgp_plan *a, const cgp_plan *b, int p) {
     return true;
 }
 
-/* The buffers of its uses, which a step adds up; those that backward does not reach have none. */
+/* Compare the gradient buffers of a parameter's uses, which a step adds up, and of its copies. Uses
+ * that backward does not reach have no buffer. */
 static bool same_gradients(const cgp_plan *a, const cgp_plan *b, int p) {
     const cgp__parameter *x = &a->model->params[p], *y = &b->model->params[p];
     if (x->n_uses != y->n_uses || x->requires_grad != y->requires_grad) return false;

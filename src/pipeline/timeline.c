@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* timeline.c -- the last step as a timeline: event i of a worker's trace is action i of its list.
- * */
+/* timeline.c -- exports the last step as a timeline: event i of a worker's trace is action i of its
+ * list. */
 #include "pipeline/pipeline.h"
 
 #include "schedule/simulator/timeline.h"
@@ -50,7 +50,7 @@ static int64_t first_start(const cgp_pipeline *pipeline) {
     return first;
 }
 
-/* 0 for times before the step. */
+/* Return seconds since first_ns; 0 for times before the step. */
 static double seconds_from(int64_t first_ns, int64_t ns) {
     return ns > first_ns ? 1e-9 * (double)(ns - first_ns) : 0.0;
 }

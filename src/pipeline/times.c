@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* times.c -- times of the last run, from the workers' traces. A rank's own are on its clock, those
- * of others came on rank 0's. */
+/* times.c -- times of the last run, from the workers' traces. A rank's own events are on its own
+ * clock; events of other ranks arrive on rank 0's clock. */
 #include "pipeline/pipeline.h"
 #include "schedule/table.h"
 
@@ -39,8 +39,9 @@ cgp__event cgp__pipeline_event(const cgp__worker *worker, int64_t k) {
 
 typedef enum overhead { GAPS, WAKEUPS } overhead;
 
-/* The overhead in event k of a trace; -1: none. A gap: the message was there when the action before
- * it ended. A wake-up: it came after the event's start. */
+/* Return the overhead in event k of a trace, in ns; -1: none. GAPS: from the end of the previous
+ * action, if the message was there by then. WAKEUPS: from the arrival of the message, if it came
+ * after the event's start. */
 static int64_t overhead_of(const cgp__worker *worker, int64_t k, overhead which) {
     const cgp__event event = cgp__pipeline_event(worker, k);
     const bool receives = event.kind == CGP_ACTION_RECV_F || event.kind == CGP_ACTION_RECV_B;
@@ -52,7 +53,7 @@ static int64_t overhead_of(const cgp__worker *worker, int64_t k, overhead which)
     return event.released_ns <= before ? event.ready_ns - before : -1;
 }
 
-/* The median over all devices; NaN if there is none, or out of memory. */
+/* Return the median over all devices, in seconds; NaN if there is none, or out of memory. */
 static double median_overhead(const cgp_pipeline *pipeline, overhead which) {
     const cgp__worker *first = pipeline->executor.workers;
     const cgp__worker *end = first + pipeline->plan->n_devices;
@@ -71,8 +72,8 @@ static double median_overhead(const cgp_pipeline *pipeline, overhead which) {
     return median;
 }
 
-/* Make place for the events of all devices: a buffer for those of any, and the traces of other
- * ranks. */
+/* Allocate a buffer for the events of any one device, and reserve the traces of other ranks'
+ * devices. */
 static cgp_status reserve_events(const cgp__executor *executor, cgp__event **events) {
     const int n = executor->plan->n_devices;
     const int64_t *counts = executor->ranks.figures;
@@ -87,7 +88,7 @@ static cgp_status reserve_events(const cgp__executor *executor, cgp__event **eve
     return CGP_OK;
 }
 
-/* Bring the events of a device to all ranks. */
+/* Broadcast the events of a device to all ranks. */
 static cgp_status share_events(const cgp__executor *executor, cgp__event *events, int d) {
     cgp__worker *worker = &executor->workers[d];
     const cgp__ranks *ranks = &executor->ranks;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bind.c -- action lists for mini-batches of N samples, with slots, samples and kernels filled in;
- * made on first use, then kept. */
+/* bind.c -- makes action lists for mini-batches of N samples on first use, with slots, samples and
+ * kernels filled in, and keeps them. */
 #include "pipeline/run/run.h"
 #include "plan/actions.h"
 
@@ -16,7 +16,7 @@ void cgp__run_destroy(const cgp__executor *executor, cgp__run *run) {
     free(run);
 }
 
-/* The list runs to its end with the planned buffers. */
+/* Check by simulation that the schedule completes with the planned buffers. */
 static cgp_status check_buffers(const cgp_plan *plan, const cgp_schedule *schedule) {
     int *capacity = cgp__calloc((size_t)plan->n_edges, sizeof *capacity);
     if (!capacity) return cgp__no_memory("lists", (size_t)plan->n_edges * sizeof *capacity);
@@ -30,7 +30,7 @@ static cgp_status check_buffers(const cgp_plan *plan, const cgp_schedule *schedu
     return status;
 }
 
-/* Make place for the losses and the step values of the run's micro-batches. */
+/* Reserve space for the losses and per-step constants of the run's micro-batches. */
 static cgp_status grow_tables(cgp__executor *executor, int chunks) {
     const cgp_plan *plan = executor->plan;
     const int64_t losses = (int64_t)chunks * plan->model->n_losses,
@@ -43,8 +43,8 @@ static cgp_status grow_tables(cgp__executor *executor, int chunks) {
     return CGP_OK;
 }
 
-/* Make a run, all that this rank alone can fail at. *out is the caller's also after a failure;
- * NULL: there is none. */
+/* Make a run: everything that can fail on this rank alone. The caller owns *out even after a
+ * failure; NULL: there is none. */
 static cgp_status make_run(cgp__executor *executor, int64_t samples, bool forward_only,
                            cgp__run **out) {
     const cgp_plan *plan = executor->plan;

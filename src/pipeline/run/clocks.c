@@ -42,7 +42,7 @@ void cgp__reading_take(cgp__reading *reading, int ranks, int64_t sent_ns, int64_
         reading->offset_ns[r] = times[r] - reading->at_ns;
 }
 
-/* Rank 0's message lets the others read their clocks; all of them are there when it has received
+/* The broadcast of rank 0 makes the others read their clocks; all have read them when it receives
  * the times. */
 static cgp_status round_trip(const cgp__ranks *ranks, cgp__reading *reading) {
     int64_t *times = ranks->clocks->times, start = 0;
@@ -54,7 +54,7 @@ static cgp_status round_trip(const cgp__ranks *ranks, cgp__reading *reading) {
     return CGP_OK;
 }
 
-/* The reading is that of rank 0; a rank with rank 0's clock has its time. */
+/* All ranks take rank 0's reading. A rank that shares rank 0's clock has offset 0. */
 cgp_status cgp__clocks_read(const cgp__ranks *ranks) {
     cgp__clocks *clocks = ranks->clocks;
     cgp__reading *reading = clocks->first;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clocks.h -- the clocks of ranks on several hosts. Each has a monotonic clock of its own, which
- *begins where it will and is fast or
- * slow by some millionths. Times of all ranks are brought to the clock of rank 0 by two readings:
+/* clocks.h -- Cristian's algorithm: aligns the clocks of ranks on several hosts. The monotonic
+ * clock of each host has its own origin and drifts by some parts per million. Two readings map the
+ * times of all ranks to the clock of rank 0:
  *
  *     rank 0   sent ─────────────────── received     offset of r = t - (sent + received) / 2
  *                   ╲                 ╱              wrong by (received - sent) / 2 at most
@@ -11,7 +11,7 @@
  *                        .  '            linear between the readings, constant outside
  *              first.  '
  *
- * Of 16 round trips a reading keeps the shortest. Source: Cristian 1989, Probabilistic clock
+ * A reading keeps the shortest of 16 round trips. Source: Cristian 1989, Probabilistic clock
  * synchronization. */
 #ifndef CGP_SRC_PIPELINE_CLOCKS_H
 #define CGP_SRC_PIPELINE_CLOCKS_H
@@ -27,29 +27,30 @@ typedef struct cgp__reading {
 } cgp__reading;
 
 typedef struct cgp__clocks {
-    bool differ;                /* else all ranks have one clock, and there are no readings */
+    bool differ;                /* false: all ranks share a clock; no readings */
     cgp__reading *first, *last; /* first->at_ns <= last->at_ns */
-    int64_t *times;             /* [ranks] of a round trip */
+    int64_t *times;             /* [ranks] in a round trip */
 } cgp__clocks;
 
-/* A failure may leave *out for cgp__clocks_destroy(), which accepts NULL. */
+/* After a failure *out may be set: pass it to cgp__clocks_destroy(), which accepts NULL. */
 cgp_status cgp__clocks_create(cgp__clocks **out, int ranks);
 void cgp__clocks_destroy(cgp__clocks *clocks);
 
 /* Read the clocks of all ranks: the last reading becomes the first. Collective. */
 cgp_status cgp__clocks_read(const cgp__ranks *ranks);
 
-/* Read them, if the last reading is over 10 s old on rank 0. Collective. */
+/* Read them if the last reading is over 10 s old on rank 0. Collective. */
 cgp_status cgp__clocks_refresh(const cgp__ranks *ranks);
 
-/* Take a round trip, if it is the shortest so far; uncertainty_ns is INT64_MAX before the first. */
+/* Store a round trip in the reading if it is the shortest so far. uncertainty_ns is INT64_MAX
+ * before the first one. */
 void cgp__reading_take(cgp__reading *reading, int ranks, int64_t sent_ns, int64_t received_ns,
                        const int64_t *times);
 
-/* Return a time of a rank's clock on that of rank 0; 0, which is no time, stays 0. */
+/* Map a time of a rank's clock to rank 0's clock. 0 means no time and stays 0. */
 int64_t cgp__clocks_map(const cgp__clocks *clocks, int rank, int64_t ns);
 
-/* Return how far times of two ranks may be off, between the readings. */
+/* Return how far a mapped time may be off between the readings, in ns. */
 static inline int64_t cgp__clocks_uncertainty(const cgp__clocks *clocks) {
     return clocks->differ ? cgp__max(clocks->first->uncertainty_ns, clocks->last->uncertainty_ns)
                           : 0;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compute.c -- an action that computes: gives the device its program's calls, kernels and copies,
- * one after the other. */
+/* compute.c -- runs an action that computes: enqueues its program's calls, kernels and copies, one
+ * after the other. */
 #include "pipeline/run/run.h"
 
 #define PROGRESS_NS 200000
 
-/* The operands of a kernel that the plan locates. */
+/* Set the operands of a kernel from the locations in the plan. */
 static void bind_operands(const cgp__execution *s, const cgp__call *call, cgp_kernel_args *args) {
     args->y = cgp__address(s, call->y);
     args->dy = cgp__address(s, call->dy);
@@ -26,7 +26,7 @@ static void bind_operands(const cgp__execution *s, const cgp__call *call, cgp_ke
     }
 }
 
-/* The loss words of the device. */
+/* Return the device's loss slots. */
 static double *losses_of(const cgp__worker *worker) {
     const cgp__executor *executor = worker->executor;
     if (cgp__backend_of(worker)->host_addressable) return executor->losses;
@@ -61,8 +61,8 @@ static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *ca
     return cgp__backend_of(s->worker)->kernel_run(kernel, &args);
 }
 
-/* A copy of the caller's data that is converted by way of the workspace arrives there first; staged
- * (staging.c). */
+/* Copy values, converting their type. A device with its own memory gets the caller's data by
+ * staging (staging.c); if the type changes, the data goes to the workspace first. */
 static cgp_status copy_values(const cgp__execution *s, const cgp__call *call) {
     const bool host = call->dy.arena == CGP__HOST || call->dy.arena == CGP__HOST_GRADIENT;
     const cgp_backend *backend = cgp__backend_of(s->worker);
@@ -83,7 +83,7 @@ static cgp_status copy_values(const cgp__execution *s, const cgp__call *call) {
     return backend->convert(s->worker->device, call->to_type, to, call->from_type, from, count);
 }
 
-/* Add the caller's gradient of an output to that of its uses. */
+/* Add the caller's gradient of an output to the gradient from its uses in the model. */
 static cgp_status run_sum(const cgp__execution *s, int i, const cgp__call *call,
                           cgp_kernel *kernel) {
     cgp_kernel_args args = {.values = s->values,
@@ -104,7 +104,7 @@ static cgp_status run_call(const cgp__execution *s, int i, const cgp__call *call
     return run_kernel(s, i, call, kernel);
 }
 
-/* Run a call, and add its time to its node's. */
+/* Run a call, and add its time to the time of its node. */
 static cgp_status measure_call(const cgp__execution *s, int i, const cgp__call *call,
                                cgp_kernel *kernel) {
     cgp__worker *worker = s->worker;
@@ -175,8 +175,8 @@ static cgp_status copy_input_gradients(const cgp__execution *s) {
     return CGP_OK;
 }
 
-/* Copy the action's row of step values to the place that kernels read, on a device that does not
- * share the host's memory. */
+/* On a device with its own memory, copy the action's row of per-step constants to where kernels
+ * read it. */
 static cgp_status copy_row(const cgp__execution *s) {
     const cgp_backend *backend = cgp__backend_of(s->worker);
     const cgp__step_memory *step = &s->plan->devices[s->worker->index].step;
@@ -188,7 +188,7 @@ static cgp_status copy_row(const cgp__execution *s) {
         (size_t)step->row_bytes);
 }
 
-/* F begins with garbage in its saved slot and in the workspace. */
+/* F overwrites its saved slot and the workspace: tell the device to discard their contents. */
 static cgp_status discard_garbage(const cgp__execution *s) {
     const cgp_backend *backend = cgp__backend_of(s->worker);
     if (!backend->discard || s->bound->action.kind != CGP_ACTION_F) return CGP_OK;
@@ -200,7 +200,7 @@ static cgp_status discard_garbage(const cgp__execution *s) {
     return backend->discard(s->worker->device, CGP_QUEUE_COMPUTE, s->base[CGP__WORKSPACE], work);
 }
 
-/* Let messages between ranks go on, at most once in PROGRESS_NS. */
+/* Let messages between ranks make progress, at most once per PROGRESS_NS. */
 static void make_progress(cgp__worker *worker) {
     const cgp__ranks *ranks = &worker->executor->ranks;
     if (!ranks->transport) return;
@@ -210,7 +210,7 @@ static void make_progress(cgp__worker *worker) {
     ranks->transport->progress(ranks->communicator);
 }
 
-/* Give the device calls begin .. end - 1. */
+/* Enqueue calls begin .. end - 1. */
 static bool run_calls(const cgp__execution *s, int begin, int end) {
     cgp__worker *worker = s->worker;
     const cgp__program *program = cgp__stage_program(s->stage, s->variant->program);
@@ -228,7 +228,7 @@ static bool run_calls(const cgp__execution *s, int begin, int end) {
     return true;
 }
 
-/* Calls of an action from one on. */
+/* The calls of an action from `begin` on. */
 typedef struct rest {
     const cgp__execution *execution;
     int begin;
@@ -242,7 +242,7 @@ static cgp_status launch_rest(cgp__worker *worker, const void *what, bool record
     return run_calls(&s, r->begin, s.variant->end) ? CGP_OK : CGP_EDEVICE; /* reported */
 }
 
-/* As a recording, but where kernels are measured. */
+/* Run the calls from `begin` on as a captured graph, unless kernels are measured. */
 static bool run_rest(const cgp__execution *s, int begin) {
     cgp__worker *worker = s->worker;
     const int end = s->variant->end, i = s->variant->recordings;
@@ -252,7 +252,7 @@ static bool run_rest(const cgp__execution *s, int begin) {
         &worker->recordings[i].of[s->context->training][s->context->with_loss];
     const int64_t tag = cgp__tag_of((int)(s->bound - s->list->actions), 0);
     if (cgp__run_recorded(worker, recorded, tag, launch_rest, &r) != CGP_OK)
-        return cgp__fail_on_device(s, -1); /* if that is not reported */
+        return cgp__fail_on_device(s, -1); /* unless it is reported */
     return !cgp__is_stopped(worker);
 }
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The options of the plan; among the devices of its backend, those of neighbours too, those that
- * pin threads share out the cores. */
+/* Return the plan's options. Devices of one backend, on this rank and its neighbours, are numbered
+ * together, so that they divide the cores among themselves. */
 static cgp_device_options options_of(const cgp__worker *worker) {
     const cgp_plan *plan = worker->executor->plan;
     const cgp__ranks *ranks = &worker->executor->ranks;
@@ -34,7 +34,7 @@ static cgp_status number_calls(cgp__worker *worker) {
     return CGP_OK;
 }
 
-/* Locate the sections that may be another pipeline's. */
+/* Locate the sections that another pipeline may own. */
 static void bind_shared(cgp__worker *worker, const cgp__worker *owner) {
     const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
     worker->changes = owner ? owner->changes : &worker->own_changes;
@@ -45,7 +45,7 @@ static void bind_shared(cgp__worker *worker, const cgp__worker *owner) {
     worker->states = owner ? owner->states : worker->memory + device->state;
 }
 
-/* The memory of the plan: the device's, and the host's for copies. */
+/* Allocate the planned memory: the device's, and the host's for copies. */
 static cgp_status create_memory(cgp__worker *worker) {
     const cgp_backend *backend = cgp__backend_of(worker);
     const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
@@ -65,7 +65,7 @@ static cgp_status create_memory(cgp__worker *worker) {
                                       : CGP_OK;
 }
 
-/* Log what the device has, and what its driver has taken before a kernel has run. */
+/* Log the allocated memory, and what the driver uses before any kernel has run. */
 static void log_memory(const cgp__worker *worker) {
     const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
     char planned[32], host[32], driver[32] = "not known";
@@ -81,8 +81,8 @@ static void log_memory(const cgp__worker *worker) {
             cgp_bytes_text(device->info.host_bytes, host, sizeof host), driver);
 }
 
-/* Words that kernels write, and the host's copy of them: one, where the device shares the host's
- * memory. */
+/* Create the words that kernels write, and the host's copy of them. Both are the same memory if the
+ * device shares the host's. */
 static cgp_status create_words(cgp__worker *worker) {
     const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
     CGP_TRY(CGP__NEW(worker->fetched, device->step.n_words, "worker"));
@@ -104,7 +104,7 @@ static cgp_status create_events(cgp__worker *worker) {
     return backend->event_create(worker->device, &worker->timer[1]);
 }
 
-/* The events of the links whose ends are on this device. */
+/* Create the events of the link ends on this device. */
 static cgp_status create_link_events(cgp__worker *worker) {
     cgp__executor *executor = worker->executor;
     const cgp_plan *plan = executor->plan;

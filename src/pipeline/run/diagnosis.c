@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* diagnosis.c -- what the devices of this rank do and wait for, and what is known of the other
+/* diagnosis.c -- what the devices of this rank do and wait for, and what is known about the other
  * ranks, as a JSON object. */
 #include "pipeline/run/diagnosis.h"
 #include "pipeline/run/views.h"
@@ -10,12 +10,12 @@
 
 enum { EVENTS = 100, SENDS = 64 };
 
-/* null before it has happened */
+/* Return the seconds since then_ns; null if it has not happened. */
 static json_t *seconds_json(int64_t then_ns, int64_t now_ns) {
     return then_ns > 0 ? json_real(cgp__seconds_since(then_ns, now_ns)) : json_null();
 }
 
-/* Names may be any bytes. */
+/* Return a JSON string; escape a name that is not UTF-8. */
 static json_t *text_json(const char *text) {
     json_t *plain = json_string(text);
     char shown[1024];
@@ -24,7 +24,7 @@ static json_t *text_json(const char *text) {
 
 /* --- devices --- */
 
-/* Lists that are made or kernels that are bound: traces may change. */
+/* Return whether an untimed job runs, such as one that binds kernels: traces may change. */
 static bool prepares(const cgp__executor *executor) {
     return executor->team->remaining > 0 && !executor->team->timed;
 }
@@ -38,8 +38,8 @@ static const char *state_of(const cgp__view *v) {
     return waits ? "waits" : "runs";
 }
 
-/* The place of a transfer's other end in the list of its device, and the action there that makes or
- * needs the message: where a device that does not answer is at most. */
+/* Add the index of a transfer's other end in its device's list, and the action there that makes or
+ * needs the message. A device that does not answer is at this action or an earlier one. */
 static void add_peer_action(json_t *o, const cgp_schedule *schedule, const cgp_action *action,
                             int peer) {
     int n = 0, i = 0;
@@ -61,7 +61,7 @@ static void add_peer_action(json_t *o, const cgp_schedule *schedule, const cgp_a
                                      cgp_action_text(&list[computes ? j : i], text, sizeof text)));
 }
 
-/* The other end of a transfer in progress. */
+/* Add the other end of a transfer in progress. */
 static void add_transfer(json_t *o, const cgp__view *v) {
     const cgp__executor *executor = v->worker->executor;
     const cgp_plan *plan = executor->plan;
@@ -103,7 +103,7 @@ static int peer_rank_of(const cgp_plan *plan, const cgp_action *action) {
     return plan->devices[plan->stages[cgp__peer_of(plan, action)].info.device].info.rank;
 }
 
-/* The last messages to other ranks in the run, which may have ended here. */
+/* Add the last messages sent to other ranks in the run, even if the run has ended on this rank. */
 static void add_sent(json_t *list, const cgp__view *v) {
     const cgp__worker *worker = v->worker;
     const cgp__executor *executor = worker->executor;
@@ -153,8 +153,8 @@ static json_t *beat_json(const cgp_beat *b, int r, int64_t now) {
                      "agreeing", seconds_json(b->agreeing_ns, now), "left", b->left);
 }
 
-/* When the wait in progress began, or an action of any rank ended since; 0: this rank is in no call
- * that waits. */
+/* Return when the current wait began or, if later, when the last action of any rank ended; 0: this
+ * rank is in no call that waits. */
 static int64_t waits_since(const cgp__executor *executor) {
     const cgp__ranks *ranks = &executor->ranks;
     const cgp__team *team = executor->team;

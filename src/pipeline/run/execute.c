@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* execute.c -- a worker's inner loop: give its device one action after the other. */
+/* execute.c -- a worker's inner loop: enqueues one action after the other. */
 #include "pipeline/run/run.h"
 #include "schedule/table.h"
 
@@ -35,7 +35,7 @@ static cgp__execution execution_of(cgp__worker *worker, const cgp__run_context *
     return s;
 }
 
-/* Note what to prefetch for the action behind this one. */
+/* Note what to prefetch for the next action. */
 static void look_ahead(cgp__execution *s) {
     const cgp__bound_action *next = s->bound + 1;
     const cgp__variant *variant = &s->list->variants[next->variant];
@@ -96,7 +96,7 @@ static int first_kernel(const cgp__execution *s) {
     return -1;
 }
 
-/* Sleep or fail by CGP_FAULT; a failure names the action's first kernel, if it has one. */
+/* Sleep or fail as CGP_FAULT says; a failure names the action's first kernel, if it has one. */
 static bool apply_injected_faults(const cgp__execution *s) {
     const cgp_action *action = &s->bound->action;
     if (cgp__backend_of(s->worker)->asynchronous &&
@@ -124,7 +124,7 @@ void cgp__run_range(const cgp__run_context *context, int device, int *begin, int
     *end = context->part == CGP__FORWARD_PART ? list->n_forward : list->n;
 }
 
-/* Bring the rows of step values to a device that does not share the host's memory. */
+/* Copy the rows of per-step constants to a device with its own memory. */
 static cgp_status write_rows(cgp__worker *worker, const cgp__run *run) {
     const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
     if (device->backend->host_addressable) return CGP_OK;
@@ -133,7 +133,7 @@ static cgp_status write_rows(cgp__worker *worker, const cgp__run *run) {
                             (size_t)run->minibatch.chunks * (size_t)device->step.row_bytes);
 }
 
-/* Bring the sums of losses back. */
+/* Copy the sums of losses back to the host. */
 static cgp_status read_losses(cgp__worker *worker, const cgp__run_context *context) {
     const cgp_plan *plan = worker->executor->plan;
     const cgp__device_plan *device = &plan->devices[worker->index];
@@ -159,13 +159,13 @@ static bool run_actions(cgp__worker *worker, const cgp__run_context *context) {
     return cgp__flight_finish(worker, list);
 }
 
-/* The device has ended all that it was given before the job ends, also after a failure: then it
- * touches neither the plan nor the caller's memory. (After a time-out the caller does not wait for
- * the job's end: a device that shares the host's memory may still read and write the tensors of
- * that one call when it resumes.) */
+/* Run a list. All enqueued work completes before the job ends, even after a failure, so the device
+ * then touches neither the plan nor the caller's memory. After a timeout, however, the caller does
+ * not wait for the job: when a device that shares the host's memory resumes, it may still access
+ * the tensors of that call. */
 cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
-    /* a copy: the executor's is overwritten by the next run, which a worker that hung may live to
-     * see */
+    /* copied, because the next run overwrites the executor's while a hung worker may still use
+     * it */
     const cgp__run_context context = *(const cgp__run_context *)argument;
     const cgp_backend *backend = cgp__backend_of(worker);
     if (cgp__is_stopped(worker)) return CGP_OK;
@@ -175,6 +175,6 @@ cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
     if (cgp__is_stopped(worker)) return CGP_OK;
     if (run_actions(worker, &context)) return read_losses(worker, &context);
     if (backend->asynchronous) (void)backend->finish(worker->device);
-    worker->returned = worker->taken; /* nothing more goes to the caller */
+    worker->returned = worker->taken; /* no more data goes to the caller */
     return CGP_OK;                    /* reported through first_status */
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* executor.c -- the life of workers and links, and one run of their lists. */
+/* executor.c -- creates and frees workers and links, and runs their lists. */
 #include "pipeline/run/run.h"
 
 #include <stdlib.h>
@@ -139,8 +139,7 @@ void cgp__executor_deinit(cgp__executor *executor) {
     for (int i = 0; i < executor->n_runs; i++)
         cgp__run_destroy(executor, executor->runs[i]);
     for (int d = 0; executor->workers && d < executor->plan->n_devices; d++) {
-        if (cgp__ranks_own(&executor->ranks, d))
-            continue; /* those of the others have what was gathered */
+        if (cgp__ranks_own(&executor->ranks, d)) continue; /* device.c frees it */
         cgp__trace_release(&executor->workers[d].trace);
         free(executor->workers[d].node_times);
     }
@@ -156,7 +155,7 @@ void cgp__executor_deinit(cgp__executor *executor) {
     free(executor->workers);
 }
 
-/* Write the rows of step values. */
+/* Write the rows of per-step constants. */
 static void fill_rows(cgp__executor *executor, const cgp__run_context *context) {
     const cgp_plan *plan = executor->plan;
     const int64_t row_bytes = plan->devices[0].step.row_bytes;
@@ -172,7 +171,7 @@ static void fill_rows(cgp__executor *executor, const cgp__run_context *context) 
 
 cgp_status cgp__executor_run(cgp__executor *executor, const cgp__run_context *context) {
     fill_rows(executor, context);
-    pthread_mutex_lock(&executor->team->lock); /* of who asks for a diagnosis */
+    pthread_mutex_lock(&executor->team->lock); /* cgp__diagnosis_of() reads these */
     executor->context = *context;
     executor->run_start_ns = cgp__now_ns();
     for (int d = 0; d < executor->plan->n_devices; d++)

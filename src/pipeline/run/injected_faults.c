@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* injected_faults.c -- failures and delays for tests. CGP_FAULT is a list, separated by commas, of
+/* injected_faults.c -- fault injection for tests. CGP_FAULT is a comma-separated list of
  *
  *     fail:1F3             action 1F3 (stage, action, micro-batch) fails
  *     stall:2B5            it never ends, as if a kernel hung; only destroying the pipeline ends it
  *     delay:2B5:0.8        it takes 0.8 s longer
- *     delay:5              every action that computes takes 0 .. 5 ms longer, a random function of action and step
- *     kill:3B5             its process is killed (SIGKILL); stop: is stopped (SIGSTOP); exit: ends with code 1
- *     lost:1SEND_F5        its message to another rank never arrives; corrupt: one bit of it changes; twice: it arrives twice
+ *     delay:5              every computing action takes 0 .. 5 ms longer, random by action and step
+ *     kill:3B5             its process gets SIGKILL; stop: gets SIGSTOP; exit: exits with code 1
+ *     lost:1SEND_F5        its message never arrives; corrupt: a bit changes; twice: arrives twice
  *     late:1SEND_F5:0.8    it arrives, but counts as not there for 0.8 s
  *
- * Actions are F B I R W SEND_F RECV_F SEND_B RECV_B. 3B5@7 is that of the step behind 7 others
- * only. `kill:rank=2,at=3B5` is a fault of rank 2, if it has the action. Read once, when a pipeline
- * is created, and printed at every log level. */
+ * Actions are F B I R W SEND_F RECV_F SEND_B RECV_B. 3B5@7 is action 3B5 of only the step that
+ * follows 7 others. `kill:rank=2,at=3B5` applies on rank 2 only, if it has the action. The list is
+ * read when a pipeline is created, and printed at every log level. */
 #include "pipeline/run/run.h"
 #include "base/json.h"
 #include "schedule/table.h"
@@ -38,7 +38,7 @@ typedef enum effect {
     EFFECTS
 } effect;
 
-/* `sends`: only a SEND has it. */
+/* `sends`: applies to SEND actions only. */
 static const struct {
     const char *name, *text;
     bool has_seconds, sends;
@@ -58,9 +58,9 @@ static const struct {
 
 struct cgp__injected_fault {
     effect effect;
-    cgp_action action; /* not of DELAY_ALL */
+    cgp_action action; /* not used by DELAY_ALL */
     int rank, step;    /* -1: any */
-    double seconds;    /* of a DELAY, LATE; of DELAY_ALL, the maximum */
+    double seconds;    /* for DELAY and LATE; the maximum for DELAY_ALL */
 };
 
 /* Read a number of at most nine digits and return the rest; NULL if there is none. */
@@ -95,7 +95,7 @@ static const char *read_rank(const char *text, int *rank) {
     return text && strncmp(text, ",at=", 4) == 0 ? text + 4 : NULL;
 }
 
-/* Read what is behind "fail:". */
+/* Read what follows "fail:". */
 static bool read_place(const char *text, cgp__injected_fault *fault) {
     text = read_rank(text, &fault->rank);
     text = text ? read_action(text, &fault->action) : NULL;
@@ -119,8 +119,8 @@ static bool read_fault(const char *text, cgp__injected_fault *fault) {
     return read_seconds(text + length + 1, 1e-3, &fault->seconds);
 }
 
-/* Tell whether a fault is this rank's to print: of several ranks, the one that has the action; rank
- * 0, where none has it. */
+/* Return whether this rank prints the fault: the rank that has the action does; if none has it,
+ * rank 0. */
 static bool is_ours(const cgp__executor *executor, const cgp__injected_fault *fault) {
     const cgp_plan *plan = executor->plan;
     const cgp__ranks *ranks = &executor->ranks;
@@ -143,7 +143,7 @@ static cgp_status add_fault(cgp__executor *executor, const char *text) {
         return CGP_OK;
     }
     const bool all = fault.effect == DELAY_ALL;
-    if (is_ours(executor, &fault)) /* whatever the log's level: weights may change */
+    if (is_ours(executor, &fault)) /* at every log level: weights may change */
         cgp_log(CGP_LOG_ERROR, "pipeline", "CGP_FAULT: %s: %s %s", text,
                 all ? "this fault" : cgp_action_text(&fault.action, action, sizeof action),
                 effects[fault.effect].text);
@@ -170,8 +170,8 @@ cgp_status cgp__injected_faults_read(cgp__executor *executor) {
     return status;
 }
 
-/* The time at which a delayed action goes on. A random delay is a function of the action and the
- * step. */
+/* Return the time at which a delayed action continues. A random delay is a function of the action
+ * and the step. */
 static int64_t delayed_until(const cgp__executor *executor, const cgp_action *action,
                              const cgp__injected_fault *fault) {
     const uint32_t counter[4] = {(uint32_t)action->stage, (uint32_t)action->microbatch,
@@ -225,7 +225,7 @@ cgp_status cgp__injected_faults_apply(const cgp__worker *worker, const cgp_actio
         case EXIT:
             _exit(1);
         default:
-            break; /* of the message */
+            break; /* applies to the message */
         }
     }
     return CGP_OK;

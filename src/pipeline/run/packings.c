@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* packings.c -- packed parameters are made anew in front of the first run that follows a change of
- * the parameters: after their beginning, an update, or a write of the caller's. */
+/* packings.c -- prepacked weights. Parameters are repacked before the first run after a change of
+ * them: their initialization, an update, or a write by the caller. */
 #include "pipeline/run/run.h"
 #include "plan/memory/packings.h"
 

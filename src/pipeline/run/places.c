@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* places.c -- see places.h.
  *
- * A machine is known by the boot ID of its kernel: containers of one machine may have names of
- * their own, and machines the same one. Ranks of a machine that may run on the same cores number
- * their devices together, so that each is pinned to cores of its own, whether the launcher bound
- * its processes or not. */
+ * The boot ID of the OS kernel identifies a machine: containers of one machine may have different
+ * host names, and two machines the same one. Ranks that may run on the same cores number their
+ * devices together. So each device is pinned to its own cores, whether or not the launcher bound
+ * the processes. */
 #define _GNU_SOURCE
 #include "pipeline/run/ranks.h"
 
@@ -24,13 +24,13 @@ static uint64_t machine_of_this(const char *host) {
     return cgp__hash(known, strlen(known));
 }
 
-/* The number of a namespace; 0: the system has none of the kind. */
+/* Return the number of a namespace; 0: the system has none of the kind. */
 static uint64_t namespace_of_this(const char *path) {
     struct stat info;
     return stat(path, &info) == 0 ? (uint64_t)info.st_ino : 0;
 }
 
-/* Write "0-3,8"; of a long list the beginning. */
+/* Write "0-3,8"; truncate a long list. */
 static void list_cores(const cpu_set_t *cores, char *text, size_t size) {
     size_t used = 0;
     text[0] = '\0';
@@ -65,7 +65,8 @@ static cgp_status find_isa(cgp__place *place, const cgp_plan *plan, int rank) {
     return CGP_OK;
 }
 
-/* Different texts may be different bits, which whoever mixes GPUs has asked for: a warning. */
+/* Warn if two texts differ: bits may differ. It is no error, because users may mix GPUs on
+ * purpose. */
 static void warn_of_numerics(const char *text, const char *of, const char *first,
                              const char *of_first) {
     if (*text && *first && strcmp(text, first) != 0)
@@ -126,7 +127,7 @@ static void find_neighbours(cgp__ranks *ranks) {
     }
 }
 
-/* Find the lowest instruction set that ranks have, and say so where this one's is higher. */
+/* Find the lowest instruction set of all ranks; log it if this rank's is higher. */
 static void agree_on_isa(cgp__ranks *ranks) {
     const cgp__place *own = &ranks->places[ranks->rank], *lowest = NULL;
     for (int r = 0; r < ranks->n; r++) {

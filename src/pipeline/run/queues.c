@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queues.c -- the queues of a worker's device, and the actions in flight: those that the device has
- *been given and that have not
- * ended.
+/* queues.c -- the queues of a worker's device, and the actions in flight: enqueued but not
+ * complete.
  *
  *     list       0  1  2  3  4  5  6  7 ..
- *     landed     ─────────┘                  ended: their times are in the trace
+ *     landed     ─────────┘                  complete: their times are in the trace
  *     in flight            3  4  5           at most CGP__AHEAD
  *     begun      ──────────────────┘
  *
- * On a device that is not asynchronous an action has ended when its last call returns. */
+ * On a synchronous device an action is complete when its last call returns. */
 #include "pipeline/run/run.h"
 #include "schedule/table.h"
 
@@ -20,8 +19,9 @@ static cgp__flight *flight_at(cgp__worker *worker, int64_t i) {
     return &worker->flights[i & (CGP__FLIGHTS - 1)];
 }
 
-/* The device has failed: in the kernel that it names, which may be of an earlier action; else in
- * this action and call. (Failed too late: the first error counts, and the plan may be gone.) */
+/* Give up after a failure of the device. It may name the failed kernel, which may belong to an
+ * earlier action; otherwise blame this action and call. If the run was given up before, only the
+ * first error counts, and the plan may be gone. */
 static bool fail_by_tag(const cgp__worker *worker, const cgp__list *list,
                         const cgp__bound_action *bound, int call) {
     if (cgp__is_stopped(worker)) return false;
@@ -40,8 +40,8 @@ bool cgp__fail_on_device(const cgp__execution *s, int call) {
     return fail_by_tag(s->worker, s->list, s->bound, call);
 }
 
-/* Add the times of the oldest flight. Those of several queues overlap; in the trace each action
- * begins behind the one before it in the list. */
+/* Retire the oldest action in flight and add its times to the trace. Actions on several queues
+ * overlap, but in the trace each one starts after the previous one in the list. */
 static void land(cgp__worker *worker) {
     const cgp_backend *backend = cgp__backend_of(worker);
     cgp__flight *f = flight_at(worker, worker->landed++);
@@ -62,7 +62,8 @@ static void land(cgp__worker *worker) {
     f->transport = NULL;
 }
 
-/* Land a flight whose end has been reached, or not, if the device has failed. */
+/* Retire the oldest action in flight, which is complete, unless `status` says that the device has
+ * failed. */
 static bool land_or_fail(cgp__worker *worker, const cgp__list *list, cgp_status status) {
     const cgp__flight *f = flight_at(worker, worker->landed);
     if (cgp__is_stopped(worker)) return false;
@@ -122,7 +123,7 @@ cgp__flight *cgp__flight_begin(const cgp__execution *s) {
     return f;
 }
 
-/* The action's queue waits for actions on the other queues. */
+/* Make the action's queue wait for actions on the other queues. */
 static cgp_status wait_for_queues(const cgp__execution *s) {
     cgp__worker *worker = s->worker;
     const cgp_queue queue = cgp__queue_of(s->bound->action.kind);
@@ -153,7 +154,7 @@ bool cgp__flight_end(const cgp__execution *s, cgp__flight *f) {
         cgp__trace_add(&worker->trace, f->event);
         return true;
     }
-    /* Copies of pieces are behind COMPUTE's events alone. */
+    /* Only COMPUTE copies staging pieces, so only its events show that they are complete. */
     f->pieces = cgp__queue_of(s->bound->action.kind) == CGP_QUEUE_COMPUTE ? worker->taken : 0;
     if (backend->event_record(worker->device, cgp__queue_of(s->bound->action.kind), f->end) !=
         CGP_OK)
@@ -180,7 +181,7 @@ cgp_status cgp__worker_finish(cgp__worker *worker) {
     const cgp_backend *backend = cgp__backend_of(worker);
     const cgp_status status = backend->asynchronous ? backend->finish(worker->device) : CGP_OK;
     if (status == CGP_OK && !cgp__is_stopped(worker)) cgp__staging_return(worker, worker->taken);
-    worker->returned = worker->taken; /* after a failure nothing arrives, now or later */
+    worker->returned = worker->taken; /* after a failure no data arrives */
     return status;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks.c -- see ranks.h. Every exchange is a gather of the transport, so that its order, and with
- * it all bits, is that of the ranks. */
+/* ranks.c -- see ranks.h. Every exchange is a gather of the transport: data arrives in the order of
+ * the ranks, so the bits of results do not depend on timing. */
 #include "pipeline/run/ranks.h"
 
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A rank's part of an agreement. `text`: its message, or what all have in common. */
+/* A rank's part of an agreement. `text`: its error message, or the text to compare. */
 typedef struct report {
     int64_t status;
     char text[504];
@@ -78,7 +78,7 @@ cgp_status cgp__ranks_broadcast(const cgp__ranks *ranks, int root, void *data, s
     return gather(ranks, data, data);
 }
 
-/* Bring texts together whose lengths all ranks know; *all has them one behind the other. */
+/* Gather texts, given the lengths of all; *all has them one after the other. */
 static cgp_status share_text(const cgp__ranks *ranks, const char *mine, const int64_t *lengths,
                              char **all) {
     size_t total = 0;
@@ -138,7 +138,7 @@ static cgp_status exchange(const cgp__ranks *ranks, cgp_status status, const cha
     return CGP_OK;
 }
 
-/* The first rank whose text is not that of rank 0; 0: there is none. */
+/* Return the first rank whose text differs from rank 0's; 0: none. */
 static int first_other(const cgp__ranks *ranks) {
     const report *all = ranks->reports;
     for (int r = 1; r < ranks->n; r++)

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recordings.c -- recorded launches: a device gets the kernels of an action, or of a job, as one
- *piece of work.
+/* recordings.c -- captured graphs: the kernels of an action, or of a job, are launched as one
+ * graph.
  *
- *     the row, the caller's data    copied, each time
- *     the calls behind them         first use of a variant: one by one; second: recorded, and run; later: run
- *     the output                    copied, each time
+ *     constants, caller's data    copied each time
+ *     the calls after them        1st use: launched one by one; 2nd: captured, then run; later: run
+ *     the output                  copied each time
  *
- * Between two actions of one variant, in runs of one kind, only the tags of these calls change, and
- * what they read in memory of the device: operands are slots of the variant, or have fixed places.
- * So have those of a job. Copies and events are not recorded, nor is a run whose kernels are
- * measured. */
+ * Actions of one bound instance, in runs of one kind, launch the same calls. Only their tags and
+ * the contents of device memory change: operands are slots of the instance or have fixed addresses,
+ * as in a job. Copies and events are not captured, nor is a run whose kernels are measured. */
 #include "pipeline/run/run.h"
 
 #include <stdlib.h>
@@ -26,7 +25,8 @@ cgp_status cgp__recordings_read(bool *records) {
     return cgp_fail(CGP_EINVAL, "CGP_GRAPHS: expects on or off, got \"%s\"", text);
 }
 
-/* Those of other lists, up to `known`, may have the variant. */
+/* Find the captured graphs of a bound instance. Other lists, whose entries are before `known`, may
+ * share it. */
 static cgp_status find(cgp__worker *worker, int known, cgp__variant *variant) {
     for (int i = 0; i < known; i++) {
         variant->recordings = i;
@@ -62,7 +62,7 @@ void cgp__recordings_destroy(cgp__worker *worker) {
     free(worker->recordings);
 }
 
-/* *out: NULL, there is no recording. */
+/* Capture launches. *out: NULL if there is no graph. */
 static cgp_status record(cgp__worker *worker, cgp__launch *launch, const void *what,
                          cgp_recording **out) {
     const cgp_backend *backend = cgp__backend_of(worker);
@@ -83,7 +83,7 @@ static cgp_status record(cgp__worker *worker, cgp__launch *launch, const void *w
 }
 
 #ifdef CGP_TEST_SITES
-/* Record once more, and compare. */
+/* Capture once more, and compare. */
 static cgp_status check(cgp__worker *worker, cgp__launch *launch, const void *what,
                         const cgp_recording *recorded) {
     cgp_recording *now = NULL;
@@ -97,7 +97,7 @@ static cgp_status check(cgp__worker *worker, cgp__launch *launch, const void *wh
 #define check(worker, launch, what, recorded) CGP_OK
 #endif
 
-/* Give the device launches one by one, and count them. */
+/* Enqueue launches one by one, and count them. */
 static cgp_status launch_first(cgp__worker *worker, cgp__recorded *r, cgp__launch *launch,
                                const void *what) {
     const cgp_backend *backend = cgp__backend_of(worker);
@@ -108,7 +108,7 @@ static cgp_status launch_first(cgp__worker *worker, cgp__recorded *r, cgp__launc
     return CGP_OK;
 }
 
-/* Record; a recording has as many launches as there were one by one. */
+/* Capture a graph; check that it has as many launches as there were one by one. */
 static cgp_status record_again(cgp__worker *worker, cgp__recorded *r, cgp__launch *launch,
                                const void *what) {
     const cgp_backend *backend = cgp__backend_of(worker);
@@ -128,7 +128,7 @@ cgp_status cgp__run_recorded(cgp__worker *worker, cgp__recorded *r, int64_t tag,
         CGP_TRY(check(worker, launch, what, r->recording));
     } else if (r->state == CGP__USED && worker->records) {
         CGP_TRY(record_again(worker, r, launch, what));
-        if (cgp__is_stopped(worker)) return CGP_OK; /* a part; the plan may be gone */
+        if (cgp__is_stopped(worker)) return CGP_OK; /* captured in part; the plan may be gone */
         if (worker->records) r->state = CGP__RECORDED;
     } else if (r->state == CGP__UNUSED) {
         r->state = CGP__USED;

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* staging.c -- copies between the host and a device that does not share its memory: by way of a
- *ring of pieces of planned host memory,
- * which the worker fills and empties. So no queue reads or writes the caller's memory, and no copy
- * keeps the host waiting.
+/* staging.c -- copies between the host and a device with its own memory, through a ring of pieces
+ * of planned host memory. The worker fills and empties the pieces, so no queue reads or writes the
+ * caller's memory, and no copy blocks the host.
  *
- *     put    host ── memcpy ──► piece ── COMPUTE ──► device      the memory may change on return
- *     get    device ── COMPUTE ──► piece ── memcpy ──► host      it is there when the piece is given back
+ *     put    host ── memcpy ──► piece ── COMPUTE ──► device      the source may change on return
+ *     get    device ── COMPUTE ──► piece ── memcpy ──► host      arrives when the piece is returned
  *
- *     pieces      0  1  2  3  4  5 ..      number i is at i modulo those of the plan
+ *     pieces      0  1  2  3  4  5 ..      number i is at i modulo the ring's size
  *     returned    ──────┘
  *     in use            2  3  4
  *     taken       ───────────────┘
  *
- * Pieces are given back when the action that took them has ended, or when the worker has waited for
+ * Pieces are returned when the action that took them is complete, or when the worker has waited for
  * its device. */
 #include "pipeline/run/run.h"
 
@@ -47,7 +46,7 @@ static cgp_status wait_for_piece(cgp__worker *worker) {
     return CGP_OK;
 }
 
-/* Copy by pieces between memory of the host and of the device: to the device, or from it. */
+/* Copy piece by piece between host and device memory. `puts`: to the device. */
 static cgp_status copy_pieces(cgp__worker *worker, char *host, char *device, size_t bytes,
                               bool puts) {
     const size_t most = (size_t)ring_of(worker)->piece_bytes;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* transfer.c -- sends and receives.
  *
- *     SEND_F    acquire a buffer; OUT waits until the receiver has copied the last message out of it; copy; post it
- *     RECV_F    take the message; IN waits until the sender has copied it into the buffer; copy; release it
+ *     SEND_F    acquire a buffer; OUT waits for the receiver's last copy out of it; copy; post it
+ *     RECV_F    take the message; IN waits for the sender's copy into the buffer; copy; release it
  *
- * Within a rank a buffer is handed over at once, with an event behind the copy; between ranks when
- * the copy is done. */
+ * Within a rank a buffer is handed over at once, with an event recorded after the copy; between
+ * ranks, when the copy is complete. */
 #include "pipeline/run/run.h"
 #include "schedule/table.h"
 
@@ -19,7 +19,7 @@ cgp_status cgp__wait_status(const cgp__worker *worker, const cgp__end *end) {
     return cgp_fail(CGP_EPEER, "rank %d: was stopped", worker->executor->ranks.rank);
 }
 
-/* The wait has ended without limit and without a message; false. */
+/* Give up after a wait without limit has ended with no message. Return false. */
 static bool fail_with_peer(const cgp__execution *s, const cgp__end *end) {
     cgp__team *team = s->worker->executor->team;
     const cgp_status status = cgp__wait_status(s->worker, end);
@@ -43,8 +43,8 @@ static bool wait_for_buffer(const cgp__execution *s, const cgp__end *end, bool s
     }
 }
 
-/* Let the queue wait for an event of the other end's device: by itself on devices of one backend,
- * else by this thread. */
+/* Wait for an event of the device at the other end. The queue waits if both devices have the same
+ * asynchronous backend; otherwise this thread does. */
 static cgp_status wait_for_event(const cgp__execution *s, cgp_queue queue, int peer, void *event) {
     const cgp_backend *backend = cgp__backend_of(s->worker);
     const cgp_backend *other = s->plan->devices[peer].backend;
@@ -70,12 +70,12 @@ static cgp_status copy_parts(const cgp__execution *s, const cgp__edge_plan *edge
             cgp__device_place(s->worker, cgp__address(s, sends ? part->from[saved] : part->to));
         CGP_TRY(backend->copy(s->worker->device, sends ? CGP_QUEUE_OUT : CGP_QUEUE_IN,
                               sends ? there : here, sends ? here : there, bytes));
-        if (cgp__is_stopped(s->worker)) return CGP_OK; /* the caller looks */
+        if (cgp__is_stopped(s->worker)) return CGP_OK; /* the caller checks */
     }
     return CGP_OK;
 }
 
-/* The place of a link's buffer: a device of this backend, or the host. */
+/* Return the place of a link's buffer: on a device of this backend, or on the host. */
 static cgp_place place_of(const cgp__execution *s, const cgp__link_plan *link, bool sends,
                           void *buffer) {
     const bool own = sends || link->receives;
@@ -86,7 +86,7 @@ static cgp_place place_of(const cgp__execution *s, const cgp__link_plan *link, b
     return (cgp_place){s->worker->executor->workers[device].device, buffer};
 }
 
-/* Hand the buffer over, now or when the flight has landed. */
+/* Hand the buffer over, now or when the action is complete. */
 static cgp_status hand_over(const cgp__execution *s, const cgp__end *end, bool sends,
                             cgp__flight *flight, cgp_link_message *message) {
     const cgp_backend *backend = cgp__backend_of(s->worker);

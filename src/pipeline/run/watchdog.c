@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* watchdog.c -- gives up a run without progress and reports which action hangs.
+/* watchdog.c -- gives up a run that makes no progress, and reports which action hangs.
  *
- * Of several ranks each lets the others know by its beats when its last action ended, so that none
- * gives up while another goes on. The rank whose own worker hangs gives up first, as it can name
- * the action; the others then have its message. Those that only wait for messages give up a little
+ * Heartbeats tell all ranks when the last action of each rank ended, so that no rank gives up while
+ * another makes progress. The rank whose own worker hangs gives up first, because it can name the
+ * action; the others then receive its message. Ranks that only wait for messages give up a little
  * later. */
 #include "pipeline/run/views.h"
 #include "base/json.h"
@@ -13,15 +13,15 @@
 
 #define EVENTS 50 /* in a report */
 
-/* News of an action's end is so many beats old at most: by its own rank's user thread, by its
- * heart, by this rank's. */
+/* Progress information is at most 3 heartbeat intervals old: one each for the other rank's user
+ * thread, its heartbeat thread and this rank's heartbeat thread. */
 #define BEATS_LATE 3
-/* A rank that only waits gives up so much later than one that hangs, the one that has waited
- * longest before the others: it is most likely the one whose message was lost. */
+/* Delays of ranks that only wait, compared with one that hangs. The rank that has waited longest
+ * gives up before the other waiting ones: most likely its message was lost. */
 #define WAITS_LATE_NS 500000000
 #define OTHERS_LATE_NS 400000000
 
-/* When the last action of a worker here ended. */
+/* Return when the last action of a worker on this rank ended. */
 static int64_t last_end_here(const cgp__executor *executor) {
     int64_t last = executor->team->last_end_ns;
     for (int d = executor->ranks.first; d < executor->ranks.end; d++) {
@@ -31,8 +31,8 @@ static int64_t last_end_here(const cgp__executor *executor) {
     return last;
 }
 
-/* Return whether no worker here runs an action: they wait for messages, or have ended their jobs.
- * */
+/* Return whether no worker on this rank runs an action: all wait for messages or have ended their
+ * jobs. */
 static bool all_wait(const cgp__executor *executor) {
     for (int d = executor->ranks.first; d < executor->ranks.end; d++) {
         const cgp__view v = cgp__view_of(&executor->workers[d]);
@@ -41,7 +41,7 @@ static bool all_wait(const cgp__executor *executor) {
     return true;
 }
 
-/* Return whether another rank in the step has not ended an action for longer. */
+/* Return whether another rank in the step ended its last action before this one did. */
 static bool another_waits_longer(const cgp__ranks *ranks, int64_t here) {
     for (int r = 0; r < ranks->n; r++) {
         const cgp_beat *b = &ranks->beats[r];
@@ -52,7 +52,7 @@ static bool another_waits_longer(const cgp__ranks *ranks, int64_t here) {
     return false;
 }
 
-/* The executor's supervisor: send news, and take those of the others. */
+/* Return when the job times out; exchange heartbeats first. */
 static int64_t deadline(const void *self) {
     const cgp__executor *executor = self;
     const cgp__ranks *ranks = &executor->ranks;
@@ -64,14 +64,15 @@ static int64_t deadline(const void *self) {
     return limit + WAITS_LATE_NS + (another_waits_longer(ranks, here) ? OTHERS_LATE_NS : 0);
 }
 
-/* A device that runs ahead may touch others in the actions behind the one in progress. */
+/* Return whether device d surely touches no other device. An asynchronous device may do so in
+ * actions after the one in progress. */
 static bool computes(const void *self, int d) {
     const cgp__worker *worker = &((const cgp__executor *)self)->workers[d];
     const cgp__bound_action *bound = cgp__action_at(worker, cgp__trace_written(&worker->trace));
     return bound && bound->action.edge < 0 && !cgp__backend_of(worker)->asynchronous;
 }
 
-/* ", in layer X, linear" of an action that computes. */
+/* Write ", in layer X, linear" for an action that computes. */
 static const char *layer_text(const cgp__view *v, char *text, size_t size) {
     const cgp__node *node = cgp__view_node(v);
     text[0] = 0;
@@ -81,7 +82,7 @@ static const char *layer_text(const cgp__view *v, char *text, size_t size) {
     return text;
 }
 
-/* The rest of a worker's line in the report, after its name. */
+/* Write a worker's line in the report, after its name. */
 static void write_state(FILE *file, const cgp__view *v, int64_t now) {
     const cgp__executor *executor = v->worker->executor;
     const double seconds = cgp__seconds_since(v->since_ns, now);
@@ -104,7 +105,7 @@ static void write_state(FILE *file, const cgp__view *v, int64_t now) {
     }
 }
 
-/* The number of steps from a device to one that does not wait; more than n in a cycle. */
+/* Return the number of waits from a device to one that does not wait; more than n in a cycle. */
 static int chain_length(const cgp__view *views, int n, int d) {
     int length = 0;
     for (; views[d].waits && length <= n; length++)
@@ -112,7 +113,8 @@ static int chain_length(const cgp__view *views, int n, int d) {
     return length;
 }
 
-/* The longest chain: "device 0 waits for device 1, which waits for device 2, which runs 2B5". */
+/* Write the longest chain: "device 0 waits for device 1, which waits for device 2, which runs
+ * 2B5". */
 static void write_chain(FILE *file, const cgp__view *views, int n) {
     int first = 0;
     char text[32];
@@ -168,7 +170,7 @@ static void write_events(FILE *file, cgp__view *views, int n_views) {
     }
 }
 
-/* The device that is to blame; of those that wait the last one of their chain, which may wait for
+/* Return the device to blame. If it waits, that is the last device of its chain, which may wait for
  * another rank. */
 static const cgp__view *find_culprit(const cgp__view *views, int n) {
     const cgp__view *v = cgp__views_culprit(views, n);
@@ -182,7 +184,7 @@ static bool waits_for_rank(const cgp__view *v) {
     return v->waits && !cgp__is_here(&v->worker->executor->workers[v->waits_for]);
 }
 
-/* ", all wait for each other" */
+/* Write what an action waits for: another rank, or ", all wait for each other". */
 static const char *wait_text(const cgp__view *v, char *text, size_t size) {
     const cgp_plan *plan = v->worker->executor->plan;
     text[0] = 0;
@@ -194,7 +196,7 @@ static const char *wait_text(const cgp__view *v, char *text, size_t size) {
     return text;
 }
 
-/* The action that hangs: the message of the run, and the first line of the report. */
+/* Describe the action that hangs, for the run's message and the report's first line. */
 static void describe(const cgp__view *v, int64_t now, char *text, size_t size) {
     const double seconds = cgp__seconds_since(v->since_ns, now);
     char name[32], layer[512], wait[96];
@@ -230,7 +232,7 @@ static void write_report(cgp__executor *executor, cgp__view *views, int64_t now,
     executor->report = report;
 }
 
-/* Fail with what another rank said when it failed, if one has: that has ended the waits here,
+/* If another rank has failed, give up with its message. That failure has ended the waits here,
  * though workers may not have woken. */
 static bool give_up_with_peer(cgp__executor *executor) {
     const cgp__ranks *ranks = &executor->ranks;
@@ -243,12 +245,13 @@ static bool give_up_with_peer(cgp__executor *executor) {
     return true;
 }
 
-/* Fail with what hangs: here, or, where a message does not come, elsewhere. */
+/* Give up with a description of what hangs. `elsewhere`: it hangs on another rank, whose message
+ * does not arrive. */
 static void give_up(cgp__executor *executor, const char *what, bool elsewhere) {
     const cgp_status status = elsewhere ? CGP_EPEER : CGP_EDEVICE;
     (void)cgp_fail(status, "%s; cgp_pipeline_report() shows what each device waits for", what);
     cgp__team_give_up(executor->team, status);
-    if (elsewhere) /* which stop() takes for known to the others */
+    if (elsewhere) /* stop() does not notify the others of a CGP_EPEER */
         executor->ranks.transport->fail(executor->ranks.communicator, status, cgp_message());
 }
 
@@ -272,7 +275,7 @@ static bool time_out(void *self) {
     return hangs;
 }
 
-/* The waits for other ranks end when these know of the failure. */
+/* End all waits on this rank, and notify the other ranks of the failure. */
 static void stop(void *self) {
     cgp__executor *executor = self;
     cgp__diagnosis_keep(executor);

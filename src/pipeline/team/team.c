@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* team.c -- threads, jobs and their time limit.
  *
- * The limit needs no thread: the caller, which waits anyway, wakes when the last action that any
- * worker ended is older than the timeout.
+ * The limit needs no thread: the caller waits anyway, and wakes when no worker has ended an action
+ * for as long as the timeout.
  *
- * A thread that hangs in a kernel cannot be ended. cgp_pipeline_destroy() waits for it a last time
- * (GRACE_NS); then the thread is detached, and all that it may still touch is never freed: the
- * pipeline itself, its lists and channels, the memory and kernels of its device; those of the other
- * devices too, unless it hangs in an action that only computes. If the thread resumes, it reads
- * `stopped` and ends without touching the plan or the caller's tensors or frame, which are gone by
- * then (a job's argument lies in the pipeline). Its device may still read and write the tensors of
- * that one call: in the kernel that it hangs in, and, if it runs ahead, in the actions behind it.
- * */
+ * A thread that hangs in a kernel cannot be ended. cgp_pipeline_destroy() waits for it one last
+ * time (GRACE_NS), then detaches it. Memory that the thread may still touch is never freed: the
+ * pipeline itself, its lists and channels, and the memory and kernels of its device. The memory of
+ * the other devices is kept too, unless the thread hangs in an action that only computes. If the
+ * thread resumes, it reads `stopped` and ends. It does not touch the plan, or the caller's tensors
+ * or frame, which may be gone: a job's argument lies in the pipeline. Its device may still read and
+ * write the tensors of that one call: in the kernel that hangs and, if the device runs ahead, in
+ * later actions. */
 #include "pipeline/team/team.h"
 
 #include <errno.h>
@@ -19,8 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GRACE_NS 300000000     /* for workers to end their jobs once a run was given up */
-#define OVERSLEPT_NS 500000000 /* a runnable thread is scheduled earlier than that */
+#define GRACE_NS 300000000     /* for workers to end their jobs after a run is given up */
+#define OVERSLEPT_NS 500000000 /* a runnable thread is scheduled sooner than this */
 
 static void *thread_main(void *argument) {
     cgp__thread *thread = argument;
@@ -110,7 +110,7 @@ bool cgp__wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t d
     return pthread_cond_timedwait(condition, lock, &deadline) != ETIMEDOUT;
 }
 
-/* Assign the job to every thread of begin .. end - 1 that is not stuck in another one. */
+/* Assign the job to every thread of begin .. end - 1 that is not stuck in an earlier job. */
 static void assign(cgp__team *team, int begin, int end, cgp__job *job, void *argument, bool timed) {
     team->job = job;
     team->argument = argument;
@@ -127,7 +127,7 @@ static void assign(cgp__team *team, int begin, int end, cgp__job *job, void *arg
     pthread_cond_broadcast(&team->work);
 }
 
-/* Wait for the threads that end their jobs by themselves; the others are stuck. */
+/* Wait GRACE_NS for threads to end their jobs; mark the others as stuck. */
 static void leave_stuck(cgp__team *team) {
     const int64_t deadline = cgp__now_ns() + GRACE_NS;
     while (team->remaining > 0 && cgp__wait_until(&team->done, &team->lock, deadline)) {
@@ -142,14 +142,14 @@ static void leave_stuck(cgp__team *team) {
     team->remaining = 0;
 }
 
-/* When the job times out, unless an action ends before; INT64_MAX: never. */
+/* Return the time at which the job times out unless an action ends first; INT64_MAX: never. */
 static int64_t deadline_of(const cgp__team *team) {
     if (team->timeout_ns == 0 || !team->timed) return INT64_MAX;
     return team->supervisor->deadline(team->self);
 }
 
-/* Wait until `deadline_ns`, or until the supervisor looks again. A caller that wakes long after
- * that slept with the whole process (Ctrl-Z, a suspended machine): the limit starts again. */
+/* Wait until `deadline_ns`, or for look_ns if that is shorter. If the caller wakes much later, the
+ * whole process was suspended (Ctrl-Z, a sleeping machine): the limit starts again. */
 static void wait_for_some(cgp__team *team, int64_t deadline_ns) {
     const int64_t next_ns = cgp__now_ns() + team->look_ns;
     const int64_t wake_ns =
@@ -159,7 +159,7 @@ static void wait_for_some(cgp__team *team, int64_t deadline_ns) {
     if (wake_ns < INT64_MAX - OVERSLEPT_NS && now > wake_ns + OVERSLEPT_NS) team->last_end_ns = now;
 }
 
-/* Wait, to the end of the job or until it has timed out. */
+/* Wait until the job ends or has timed out. */
 static void wait_for_all(cgp__team *team) {
     while (team->remaining > 0) {
         const int64_t deadline = deadline_of(team);
@@ -170,7 +170,8 @@ static void wait_for_all(cgp__team *team) {
     }
 }
 
-/* A timed job that fails was given up: buffers may be held, sums half made. */
+/* Run a job and wait. If a timed job fails, so has the team: buffers may be held and sums
+ * incomplete. */
 static cgp_status run(cgp__team *team, int begin, int end, cgp__job *job, void *argument,
                       bool timed) {
     pthread_mutex_lock(&team->lock);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* team.h -- one thread per device; the caller gives all of them the same job and waits. Knows no
- *plan.
+/* team.h -- one thread per device. The caller gives all threads the same job and waits. The team
+ * does not depend on the plan.
  *
  *     assigned ──► busy ──► idle          stuck: still busy when the caller stops waiting
  *       (taken back by the caller if        (ends its job later, or never)
- *        the job has timed out)
- */
+ *        the job has timed out) */
 #ifndef CGP_SRC_PIPELINE_TEAM_H
 #define CGP_SRC_PIPELINE_TEAM_H
 
@@ -24,46 +23,46 @@ typedef cgp_status cgp__job(cgp__worker *worker, void *argument);
 typedef struct cgp__thread {
     cgp__team *team;
     cgp__worker *worker;
-    int number; /* of the worker's device */
+    int number; /* number of the worker's device */
     pthread_t thread;
-    /* Under the team's lock. A job is: assigned and not begun; begun; begun and not ended in time.
-     * */
+    /* State of the job, under the team's lock: assigned but not started; running; still running
+     * when the caller stopped waiting. */
     bool assigned, busy, stuck;
-    /* Of the thread: its job has a time limit. */
+    /* Set by the thread: its current job has a time limit. */
     bool timed;
-    /* Of the last job. */
+    /* Result of the last job. */
     cgp_status status;
     char message[1024];
 } cgp__thread;
 
-/* The owner's side of the time limit. Called under the lock. */
+/* Callbacks for the time limit, called under the team's lock. */
 typedef struct cgp__supervisor {
-    /* End every wait of a worker for another one. */
+    /* End every wait of a worker for another worker. */
     void (*stop)(void *self);
-    /* Return when the job times out, unless an action ends before. Called every look_ns at least.
-     * */
+    /* Return the time at which the job times out unless an action ends first. Called at least every
+     * look_ns. */
     int64_t (*deadline)(const void *self);
-    /* Report which action hangs and give the run up; false, without effect, if an action has ended
-     * since. */
+    /* Report which action hangs and give up the run. Return false, without effect, if an action has
+     * ended since. */
     bool (*time_out)(void *self);
-    /* Return whether the thread of this number is in an action that touches no memory of other
-     * devices. */
+    /* Return whether the thread of this number runs an action that touches no other device's
+     * memory. */
     bool (*computes)(const void *self, int number);
 } cgp__supervisor;
 
 struct cgp__team {
     const cgp__supervisor *supervisor;
-    void *self; /* of the supervisor */
+    void *self; /* argument of its callbacks */
     cgp__thread *threads;
     int n;
 
     pthread_mutex_t lock;
-    pthread_cond_t work, done, released; /* the last: injected faults end */
+    pthread_cond_t work, done, released; /* released: injected faults end */
     cgp__job *job;
     void *argument;
     int remaining; /* threads that the caller waits for */
     bool quit, release;
-    /* A run has failed: from here on no job with a time limit touches the plan or the caller's
+    /* A run has failed: from now on no job with a time limit touches the plan or the caller's
      * memory. */
     atomic_bool stopped;
     /* A stuck worker may touch memory of other devices. */
@@ -71,7 +70,7 @@ struct cgp__team {
 
     bool timed;         /* the job has a time limit */
     int64_t timeout_ns; /* since the last action ended; 0: none */
-    int64_t look_ns;    /* 0: at the deadline only */
+    int64_t look_ns;    /* interval of calls of deadline(); 0: at the deadline only */
     int64_t job_start_ns;
     /* When a thread last ended its job, or the process resumed. */
     int64_t last_end_ns;
@@ -79,7 +78,7 @@ struct cgp__team {
     /* The first error of the run in progress. */
     cgp_status first_status;
     char first_message[1024];
-    /* The pipeline can only be destroyed, and the reason. */
+    /* If set, the pipeline can only be destroyed; `failure` says why. */
     bool failed;
     char failure[1024];
 };
@@ -87,16 +86,16 @@ struct cgp__team {
 void cgp__team_init(cgp__team *team, const cgp__supervisor *supervisor, void *self);
 void cgp__team_deinit(cgp__team *team);
 
-/* Make space for n threads, then start one per worker, with the number that messages have. */
+/* Reserve space for n threads; then start one per worker. Messages name its device `number`. */
 cgp_status cgp__team_reserve(cgp__team *team, int n);
 cgp_status cgp__team_add(cgp__team *team, cgp__worker *worker, int number);
 
-/* Run a job on every thread and wait. The argument outlives the call if a thread is stuck, so it
- *lies in the pipeline.
+/* Run a job on every thread and wait. If a thread is stuck, it may use the argument after the call
+ * returns, so the argument must lie in the pipeline.
  *
- * run: in the time limit. The first thread that fails gives the run up: all waits end, status and
- * message are its own, or those of the timeout, and the team has failed. run_untimed: no thread
- * waits for another; the first in order that failed counts. */
+ * run: within the time limit. The first failure, or the timeout, gives up the run: all waits end,
+ * the call returns its status and message, and the team has failed. run_untimed: no thread waits
+ * for another; the call returns the failure of the thread that comes first. */
 cgp_status cgp__team_run(cgp__team *team, cgp__job *job, void *argument);
 cgp_status cgp__team_run_untimed(cgp__team *team, cgp__job *job, void *argument);
 
@@ -104,14 +103,14 @@ cgp_status cgp__team_run_untimed(cgp__team *team, cgp__job *job, void *argument)
  * call. */
 cgp_status cgp__team_run_one(cgp__team *team, int i, cgp__job *job, void *argument);
 
-/* Keep cgp_message() as the reason why only destroying is left. */
+/* Mark the team as failed, with cgp_message() as the reason. */
 void cgp__team_fail(cgp__team *team);
 
-/* Keep cgp_message() as the run's error if it is the first one, and end all waits for messages.
- * Under the lock. */
+/* Keep cgp_message() as the run's error if it is the first error, and end all waits for messages.
+ * Call under the lock. */
 void cgp__team_give_up(cgp__team *team, cgp_status status);
 
-/* Release stalled workers; false if one stays stuck. Then end all threads. */
+/* Release stalled workers; return false if one stays stuck. Then end all threads. */
 bool cgp__team_release(cgp__team *team);
 void cgp__team_stop(cgp__team *team);
 
@@ -119,8 +118,8 @@ void cgp__team_stop(cgp__team *team);
  * the run does not end the sleep: a slow kernel would not notice it either. */
 void cgp__team_sleep_until(cgp__team *team, int64_t deadline_ns);
 
-/* Wait for a condition on the clock of cgp__now_ns(), INT64_MAX: without limit. false at the
- * deadline. */
+/* Wait for a condition; return false at the deadline, which is on the clock of cgp__now_ns().
+ * INT64_MAX: no deadline. */
 bool cgp__wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t deadline_ns);
 
 #endif
