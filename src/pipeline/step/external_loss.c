@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* external_loss.c -- a step in two calls; in between the caller computes the loss.
+/* external_loss.c -- a step in two calls; between them the caller computes the loss.
  *
  *     cgp_pipeline_forward    the lists up to the last forward; slots stay full
  *     caller                  loss of the outputs, and their gradients
- *     cgp_pipeline_backward   the rest; each B or I begins with a copy of its rows of the gradients into the workspace
+ *     cgp_pipeline_backward   the rest; each B or I first copies its gradient rows to the workspace
  *
- * or cgp_pipeline_skip_backward, which forgets the slots: the next forward fills them anew. */
+ * cgp_pipeline_skip_backward may replace backward: it discards the slots, and the next forward
+ * fills them again. */
 #include "pipeline/pipeline.h"
 
 static cgp_status check_plan(const cgp_pipeline *pipeline) {

@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* finite.c -- the check that a step's numbers are finite, once for all devices, after the last
- *backward.
+/* finite.c -- checks that a step's numbers are finite, once for all devices, after the last
+ * backward.
  *
- *     check     each worker: accumulators of its device's norms; with clip_norm, the squares of the gradients whose
- *               parameters' first copies are on its device
- *     decide    the caller's thread: the loss, then the states in their order, then the norm of all gradients (summed in
- *               the order of the parameters, so that it is the same for every balance)
+ *     check     each worker: the accumulators of its device's states; with clip_norm, also
+ *               the squares of the gradients of parameters that its device owns
+ *     decide    the caller's thread: the loss, then the states in order, then the norm of all
+ *               gradients, summed in parameter order so that it is the same for every balance
  *
  * A step refused here commits no state, and cgp_optim_step() fails with the reason. The norm is
- * computed before the states change, so an update that is refused for it leaves them as they were
- * before the step. */
+ * computed before the states change, so they keep their values if it is not finite. */
 #include "pipeline/step/step.h"
 
 #include <math.h>
 
-/* The parameter has a gradient that the worker's device owns. */
+/* Return whether the worker's device owns the gradient of parameter p. */
 static bool owns_gradient(const cgp__worker *worker, int p) {
     const cgp_plan *plan = worker->executor->plan;
     return plan->model->params[p].requires_grad && cgp__owner_of(plan, p)->device == worker->index;
 }
 
-/* The sums go to words from *what on. */
+/* Compute the sums of squares; they go to the words from number *what on. */
 static cgp_status launch_squares(cgp__worker *worker, const void *what, bool records) {
     const cgp_plan *plan = worker->executor->plan;
     int n = *(const int *)what;
@@ -59,7 +58,7 @@ static cgp_status check_device(cgp__worker *worker, void *argument) {
     return CGP_OK;
 }
 
-/* Bring the squares of all owners to all ranks. */
+/* Gather the squares of all owners on all ranks. */
 static cgp_status share_squares(const cgp__step *step) {
     const cgp__executor *executor = step->executor;
     const cgp_plan *plan = executor->plan;
@@ -84,8 +83,8 @@ static cgp_status share_squares(const cgp__step *step) {
     return CGP_OK;
 }
 
-/* Check all devices, and bring the answers to all ranks: an exchange that fails on all if the check
- * fails on one. */
+/* Check all devices, and exchange the answers. The exchange fails on all ranks if the check fails
+ * on one. */
 static cgp_status check_all(cgp__step *step) {
     cgp__executor *executor = step->executor;
     const cgp_plan *plan = executor->plan;
@@ -96,7 +95,7 @@ static cgp_status check_all(cgp__step *step) {
     return cgp__executor_exchanged(executor, status);
 }
 
-/* Drop the sign of a NaN, which printf() would show. */
+/* Return the value; clear the sign of a NaN, which printf() would show. */
 static double plain(double value) {
     return isnan(value) ? fabs(value) : value;
 }
@@ -110,8 +109,8 @@ const cgp__nonfinite *cgp__finite_first(const cgp__step *step) {
     return first;
 }
 
-/* Set the norm of all gradients; return the first parameter with one that is not finite, -1: none.
- * */
+/* Set the norm of all gradients; return the first parameter whose gradient is not finite; -1:
+ * none. */
 static int sum_norm(cgp__step *step) {
     int first = -1;
     double sum = 0;
@@ -123,7 +122,7 @@ static int sum_norm(cgp__step *step) {
     return first;
 }
 
-/* The first reason is the one that counts. */
+/* Only the first reason to refuse is kept. */
 cgp_status cgp__finite_decide(cgp__step *step, double loss) {
     const cgp_plan *plan = step->executor->plan;
     const bool clips = plan->optim.clip_norm > 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inputs.c -- check the caller's tensors before anything runs: each rank those that its stages
- * read. Then all agree on the number of samples, on the losses' counts and on the constants of the
- * update, which are rank 0's, in one exchange. */
+/* inputs.c -- checks the caller's tensors before anything runs. Each rank checks the tensors that
+ * its stages read. One exchange then makes all ranks agree on the number of samples, the counts of
+ * the losses, and rank 0's constants of the update. */
 #include "pipeline/pipeline.h"
 
 #include "optim/optim.h"
@@ -64,8 +64,8 @@ static cgp_status check_range(const cgp_model *model, int k, const cgp_tensor *t
     return CGP_OK;
 }
 
-/* Check the number of samples before anything is read: a step has at most those that are planned,
- * and no run more than memory can hold. */
+/* Check the number of samples before anything is read: a step has at most the planned number, and
+ * no run has more than memory can address. */
 static cgp_status check_samples(const cgp_plan *plan, bool training, int64_t samples) {
     const cgp_model *model = plan->model;
     int64_t largest = 1; /* elements of a sample */
@@ -83,7 +83,7 @@ static cgp_status check_samples(const cgp_plan *plan, bool training, int64_t sam
                     (long long)most, (long long)samples);
 }
 
-/* Check the inputs that the run will read: *samples is the number of theirs. */
+/* Check the inputs that the run will read. *samples: their number of samples. */
 static cgp_status check_inputs(const cgp__executor *executor, const cgp_tensor *const *inputs,
                                bool training, bool with_loss, int64_t *samples) {
     const cgp_model *model = executor->plan->model;
@@ -200,12 +200,13 @@ cgp_status cgp_pipeline_set_input_gradients(cgp_pipeline *pipeline,
     return CGP_OK;
 }
 
-/* The model's input that has a loss's targets; -1: the graph makes them, or there are none. */
+/* Return the model's input with a loss's targets; -1: the graph computes them, or there are
+ * none. */
 static int targets_of(const cgp_model *model, const cgp__node *loss) {
     return loss->n_inputs > 1 ? model->values[loss->inputs[1]].input : -1;
 }
 
-/* Count the targets of a loss, those that the graph makes without a look at them. */
+/* Count the targets of a loss; if the graph computes them, without reading them. */
 static cgp_status count_loss(const cgp_model *model, const cgp__node *loss,
                              const cgp__run_context *context, int64_t samples, int64_t *count) {
     const cgp_op *op = loss->use.op;
@@ -221,7 +222,7 @@ static cgp_status count_loss(const cgp_model *model, const cgp__node *loss,
                     (long long)cgp_shape_count(&context->inputs[input]->shape));
 }
 
-/* Count the targets in inputs of the losses that run on this rank; the counts of others are 0. */
+/* Count the targets of losses that run on this rank, if inputs have them; set other counts to 0. */
 static cgp_status count_inputs(const cgp__step *step, const cgp__run_context *context,
                                int64_t samples, int64_t *counts) {
     const cgp__executor *executor = step->executor;
@@ -241,11 +242,11 @@ const cgp_tensor *const *cgp__inputs_or_none(const cgp__step *step,
     return inputs ? inputs : step->no_inputs;
 }
 
-/* A rank's part of the exchange, before the counts. */
+/* A rank's part of the exchange; its counts of losses follow. */
 typedef struct part {
     int64_t status;
-    int64_t samples; /* of its inputs; 0: it reads none */
-    int64_t output;  /* of its outputs; 0: it has none */
+    int64_t samples; /* in its inputs; 0: it reads none */
+    int64_t output;  /* in its outputs; 0: it has none */
     cgp_update_values update;
     char message[488];
 } part;
@@ -284,7 +285,7 @@ static cgp_status check_here(const cgp__step *step, const cgp__run_context *cont
     return CGP_OK;
 }
 
-/* Compare what the ranks have; all come to the same result. */
+/* Compare the parts of all ranks; the result is the same on all. */
 static cgp_status agree(const cgp__step *step, int64_t *samples) {
     const int n = step->executor->ranks.n, rank = step->executor->ranks.rank;
     const part *own = part_at(step, rank);
@@ -308,8 +309,8 @@ static cgp_status agree(const cgp__step *step, int64_t *samples) {
     return CGP_OK;
 }
 
-/* The count of targets in an input is that of the loss's rank. All others follow from the number of
- * samples. */
+/* Set the counts of all losses. If an input has the targets, the rank of the loss has counted them.
+ * All other counts follow from the number of samples. */
 static cgp_status take_counts(cgp__step *step, const cgp__run_context *context, int64_t samples) {
     const cgp_plan *plan = step->executor->plan;
     for (int l = 0; l < plan->model->n_losses; l++) {

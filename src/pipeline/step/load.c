@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load.c -- load a checkpoint of any number of ranks, or of one process. Each rank verifies a part
- * of the bytes and reads the tensors that its devices use, one at a time; nothing changes before
- * all ranks have checked everything. */
+/* load.c -- loads a checkpoint that any number of ranks wrote. Each rank verifies a part of the
+ * bytes, and reads the tensors that its devices use, one at a time. Nothing changes before all
+ * ranks have checked everything. */
 #include "pipeline/step/saved.h"
 
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* "adamw with 2 states (exp_avg, exp_avg_sq)" */
+/* Write "adamw with 2 states (exp_avg, exp_avg_sq)". */
 static void describe(char *text, size_t bytes, const cgp__checkpoint_info *info) {
     int used = snprintf(text, bytes, "%.40s with %d state%s", info->optimizer, info->n_states,
                         info->n_states == 1 ? "" : "s");
@@ -23,7 +23,8 @@ static bool has_weights_only(const cgp__checkpoint *checkpoint) {
     return strcmp(cgp__checkpoint_info_of(checkpoint)->optimizer, CGP__SAVED_NO_OPTIMIZER) == 0;
 }
 
-/* Equal descriptions are of equal optimizers: the planned names are short and without commas. */
+/* Compare the optimizers by their descriptions. These are unambiguous, because planned names are
+ * short and have no commas. */
 static cgp_status check_optimizer(const cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint) {
     const cgp__checkpoint_info planned = cgp__saved_info(pipeline, NULL);
     char there[256], here[256];
@@ -90,7 +91,7 @@ static cgp_status check_tensor(const source *from, int i, const char *name, plac
                     cgp_shape_text(shape, got, sizeof got));
 }
 
-/* Report a tensor of a file that is not the model's, or is in a file before it. */
+/* Report a tensor that the model does not have, or that an earlier file has too. */
 static cgp_status check_shard(const source *from, int shard) {
     const char *path = cgp__checkpoint_path(from->checkpoint);
     const cgp__saved_file_name file = cgp__saved_file(from->kind, shard, from->shards);
@@ -112,7 +113,7 @@ static cgp_status check_shard(const source *from, int shard) {
     return CGP_OK;
 }
 
-/* All tensors of the model are in the files; look for others. */
+/* Look for surplus tensors. The caller has found all tensors of the model in the files. */
 static cgp_status check_surplus(const source *from) {
     int there = 0;
     for (int s = 0; s < from->shards; s++)
@@ -141,7 +142,7 @@ static cgp_status find_tensors(source *from, cgp__weight_map *map) {
     return check_surplus(from);
 }
 
-/* Find the tensors, and check that the index says the same. */
+/* Find the tensors, and check that the index agrees. */
 static cgp_status find_weights(source *from) {
     cgp__weight_map *map = NULL;
     CGP_TRY(cgp__weight_map_create(&map));
@@ -163,7 +164,7 @@ static cgp_status open_source(source *from) {
     return indexed ? find_weights(from) : find_tensors(from, NULL);
 }
 
-/* Several ranks write files of each kind, and the index. */
+/* Check the number of files: several ranks write one of each kind, and an index. */
 static cgp_status check_count(const cgp__checkpoint *checkpoint) {
     const cgp__checkpoint_info *info = cgp__checkpoint_info_of(checkpoint);
     const int kinds = info->n_states > 0 ? CGP__SAVED_KINDS : 1;
@@ -180,8 +181,8 @@ static bool is_here(const cgp_pipeline *pipeline, const cgp__saved_tensor *t) {
     return cgp__parameter_is_here(&pipeline->executor, t->parameter);
 }
 
-/* Allocate a buffer for the largest tensor of this rank's weights, so for any of its optimizer's.
- * */
+/* Allocate a buffer for the largest tensor of this rank. Optimizer states are no larger than
+ * weights. */
 static cgp_status allocate_for_one(const cgp_pipeline *pipeline, char **data, size_t *bytes) {
     const int n = cgp__saved_range_of(pipeline->plan, CGP__SAVED_WEIGHTS).end;
     *bytes = 0;
@@ -208,7 +209,7 @@ static cgp_status read_data(cgp_pipeline *pipeline, const source *from, void *da
 }
 
 /* Set all optimizer states to zero, as at the start of a training. `data`: `bytes` of scratch,
- * enough for any that is here. */
+ * enough for any tensor of this rank. */
 static cgp_status clear_optimizer(const cgp_pipeline *pipeline, void *data, size_t bytes) {
     const cgp__saved_range states = cgp__saved_range_of(pipeline->plan, CGP__SAVED_OPTIMIZER);
     memset(data, 0, bytes);
@@ -219,7 +220,7 @@ static cgp_status clear_optimizer(const cgp_pipeline *pipeline, void *data, size
     return CGP_OK;
 }
 
-/* Weights without a training leave the pipeline's seed. */
+/* Set the counters from a checkpoint. One with weights only keeps the pipeline's seed. */
 static void set_counters(cgp_pipeline *pipeline, const cgp__checkpoint_info *info,
                          bool weights_only) {
     *pipeline->step.updates = info->step;
@@ -265,7 +266,7 @@ static cgp_status load(cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint
         set_counters(pipeline, info, weights_only);
         if (note) *note = text;
         if (note) text = NULL;
-    } else if (checked) { /* every byte had been read once: some parameters are new */
+    } else if (checked) { /* failed while writing: some parameters are new */
         cgp__team_fail(&pipeline->team);
     }
     for (int k = 0; k < kinds; k++)
@@ -275,8 +276,8 @@ static cgp_status load(cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint
     return status;
 }
 
-/* Agree that all ranks have opened the same checkpoint, and found no damage; `status`: of this
- * rank's. */
+/* Check that all ranks have opened the same checkpoint and found no damage. `status`: this rank's
+ * result. */
 static cgp_status agree_on_checkpoint(const cgp__ranks *ranks, cgp_status status,
                                       const cgp__checkpoint *checkpoint) {
     char text[256] = "";
@@ -289,8 +290,8 @@ static cgp_status agree_on_checkpoint(const cgp__ranks *ranks, cgp_status status
     return cgp__ranks_agree_on(ranks, status, "checkpoint", text, "shared storage?");
 }
 
-/* Open the checkpoint. Where all ranks see one directory, each verifies a part; copies of it, on
- * storage of each host, are verified by every rank. */
+/* Open the checkpoint. If all ranks see the same directory, each verifies a part. If hosts have
+ * copies of it, every rank verifies all. */
 static cgp_status open_checkpoint(const cgp_pipeline *pipeline, const char *directory,
                                   cgp_status status, cgp__checkpoint **out) {
     const cgp__ranks *ranks = &pipeline->executor.ranks;

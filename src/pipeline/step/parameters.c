@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parameters.c -- initial values, and copies of parameters, gradients and optimizer state to and
- * from the host: jobs of the workers that own them. */
+/* parameters.c -- initializes parameters, and copies parameters, gradients and optimizer state to
+ * and from the host, as jobs of the workers that own them. */
 #include "pipeline/pipeline.h"
 
 #include <stdlib.h>
@@ -32,7 +32,7 @@ float *cgp__copy_data(const cgp__worker *worker, const cgp__copy *copy, int tens
     return (float *)(void *)at;
 }
 
-/* A tensor of a parameter, on its way between a copy and the host. */
+/* Arguments of move_tensor(): move a parameter's tensor between a copy and the host. */
 typedef struct move {
     const cgp__copy *copy;
     int tensor;
@@ -107,7 +107,8 @@ static cgp_status check_state(const cgp_pipeline *pipeline, int parameter, int s
                     state);
 }
 
-/* Copy a tensor to the caller, on ranks where it wants it. `status`: of the checks before. */
+/* Copy a tensor to the caller, on ranks where `data` is not NULL. `status`: result of the checks so
+ * far. */
 static cgp_status get_tensor(cgp_pipeline *pipeline, cgp_status status, int parameter, int tensor,
                              float *data) {
     const cgp_model *model = pipeline->plan->model;
@@ -122,7 +123,8 @@ static cgp_status get_tensor(cgp_pipeline *pipeline, cgp_status status, int para
     return status;
 }
 
-/* Copy a tensor of the caller, on ranks that have it. `status`: of the checks before. */
+/* Copy the caller's tensor to all copies, on ranks that have one. `status`: result of the checks so
+ * far. */
 static cgp_status set_tensor(cgp_pipeline *pipeline, cgp_status status, int parameter, int tensor,
                              const float *data, const char *function) {
     const cgp__ranks *ranks = &pipeline->executor.ranks;
@@ -183,7 +185,7 @@ cgp_status cgp_pipeline_set_optimizer_state(cgp_pipeline *pipeline, int paramete
                       __func__);
 }
 
-/* Add all parameters to the hash, by way of `data`, which the largest fits. */
+/* Add all parameters to the hash. `data`: scratch for the largest. */
 static cgp_status hash_parameters(const cgp_pipeline *pipeline, cgp__sha256 *hash, float *data) {
     const cgp_model *model = pipeline->plan->model;
     cgp_status status = CGP_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* save.c -- save a pipeline's state as a checkpoint. Each rank writes its own tensors, one at a
- *time in the host's memory.
+/* save.c -- saves a pipeline's state as a checkpoint. Each rank writes its own tensors, with one at
+ * a time in host memory.
  *
  *     rank 0                                          the others
  *     create the temporary directory   ──ticket──►    join it: is it the same directory?
@@ -79,7 +79,7 @@ static cgp_status write_files(cgp_pipeline *pipeline, cgp__checkpoint_writer *wr
     for (int i = 0; i < cgp__saved_range_of(plan, CGP__SAVED_WEIGHTS).end; i++) {
         const cgp__saved_tensor tensor = cgp__saved_at(plan, i);
         if (is_own(pipeline, &tensor) && cgp__saved_bytes(&tensor) > bytes)
-            bytes = cgp__saved_bytes(&tensor); /* its optimizer states are as large */
+            bytes = cgp__saved_bytes(&tensor); /* its optimizer states have the same size */
     }
     cgp_status status = CGP__NEW(data, bytes, "checkpoint");
     for (int kind = 0; kind < cgp__saved_kinds(plan) && status == CGP_OK; kind++)
@@ -88,9 +88,9 @@ static cgp_status write_files(cgp_pipeline *pipeline, cgp__checkpoint_writer *wr
     return status;
 }
 
-/* --- before and behind them --- */
+/* --- before and after the files --- */
 
-/* The data of a tensor that the worker checks before a save; NULL: another worker's, or not
+/* Return the data of a tensor that the worker checks before a save; NULL: on another device, or not
  * checked. */
 static const float *data_of(const cgp__worker *worker, const cgp__saved_tensor *t) {
     if (t->state >= 0) return cgp__state_data(worker, t->state);
@@ -98,7 +98,7 @@ static const float *data_of(const cgp__worker *worker, const cgp__saved_tensor *
     return cgp__copy_data(worker, cgp__owner_of(worker->executor->plan, t->parameter), t->number);
 }
 
-/* Find the first tensor, of those of the worker's device, that is not finite. */
+/* Find the first tensor of the worker's device that is not finite. */
 static cgp_status find_in_device(cgp__worker *worker, void *nonfinite) {
     cgp__nonfinite *found = (cgp__nonfinite *)nonfinite + worker->index;
     if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
@@ -123,7 +123,7 @@ static cgp_status find_in_device(cgp__worker *worker, void *nonfinite) {
     return CGP_OK;
 }
 
-/* Check all that training has made, each tensor by the worker that owns it. */
+/* Check all tensors that a save writes; each is checked by the worker that owns it. */
 static cgp_status check_finite(cgp_pipeline *pipeline) {
     const cgp__ranks *ranks = &pipeline->executor.ranks;
     cgp__nonfinite *found = pipeline->step.nonfinite;
@@ -158,8 +158,8 @@ static cgp_status check_save(cgp_pipeline *pipeline, const cgp_save_options *o) 
     return o->note ? cgp__checkpoint_check_note(o->note) : CGP_OK;
 }
 
-/* Weights without a training are step 0: beside later steps they would take `latest` from a
- * training. */
+/* Refuse to save a plan for inference next to checkpoints of a training: as step 0 it would become
+ * `latest`. */
 static cgp_status check_no_training(const cgp_pipeline *pipeline,
                                     const cgp__checkpoint_writer *writer, const char *directory) {
     int64_t newest = -1;
@@ -202,7 +202,7 @@ static cgp_status open_writer(const cgp_pipeline *pipeline, const char *director
     return status;
 }
 
-/* Bring sizes and SHA-256 of all ranks' files to rank 0's writer. */
+/* Add the sizes and SHA-256 of all ranks' files to rank 0's writer. */
 static cgp_status collect_entries(const cgp__ranks *ranks, cgp__checkpoint_writer *writer) {
     if (ranks->n == 1) return CGP_OK;
     int64_t *lengths = NULL;
@@ -246,7 +246,7 @@ static cgp_status write_index(const cgp_plan *plan, cgp__checkpoint_writer *writ
     return status;
 }
 
-/* End the checkpoint on rank 0, when all files are there; frees the writer. */
+/* Commit the checkpoint on rank 0 when all files are written; frees the writer. */
 static cgp_status end(const cgp_plan *plan, const cgp__checkpoint_info *info, int keep,
                       cgp__checkpoint_writer *writer) {
     const cgp_status status = info->shards > 1 ? write_index(plan, writer) : CGP_OK;

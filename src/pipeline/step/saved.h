@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* saved.h -- the tensors of a checkpoint and its files. Names are the model's, so they do not
- *depend on the layout:
+/* saved.h -- the tensors and files of a checkpoint. Names come from the model, so they do not
+ * depend on the layout:
  *
  *     weights      wte.weight, h.0.ln_1.weight, ...; states: bn1.running_mean, ...
  *     optimizer    wte.weight.exp_avg, wte.weight.exp_avg_sq, h.0.ln_1.weight.exp_avg, ...
  *
- * The tensors of both are numbered in this order. One process writes each kind to one file; of
- * several ranks each writes the tensors that it owns: parameters with their first use, states with
- * their stage. A rank may own none.
+ * All tensors are numbered in this order. One process writes each kind to one file. With several
+ * ranks, each writes the tensors that it owns: a parameter belongs to the rank of its first use, a
+ * state to that of its stage. A rank may own none.
  *
  *     one process   weights.safetensors                 optimizer.safetensors
  *     rank 0 of 2   model-00001-of-00002.safetensors    optimizer-00001-of-00002.safetensors
@@ -20,14 +20,14 @@
 #include "pipeline/pipeline.h"
 
 typedef struct cgp__saved_tensor {
-    int parameter, number; /* number: of the parameter's optimizer state, or CGP__VALUES */
-    int state;             /* of an op; -1: none, it is a parameter's */
-    int device;            /* its owner */
+    int parameter, number; /* number: of its optimizer state, or CGP__VALUES */
+    int state;             /* state of an op; -1: the tensor is a parameter's */
+    int device;            /* device of its owner */
     cgp_dtype type;
     const cgp_shape *shape;
 } cgp__saved_tensor;
 
-/* The kinds of files; a plan without optimizer state has one. */
+/* The kinds of files; a plan without optimizer state has weights only. */
 enum { CGP__SAVED_WEIGHTS, CGP__SAVED_OPTIMIZER, CGP__SAVED_KINDS };
 
 /* The tensors `begin` .. `end` - 1 of a kind. */
@@ -48,11 +48,11 @@ typedef struct cgp__saved_file_name {
     char text[48];
 } cgp__saved_file_name;
 
-/* The name of a shard, from 0; with `shard` -1 the pattern of all, for messages. */
+/* Return the name of a shard, counted from 0; for shard -1, a pattern of all names for messages. */
 cgp__saved_file_name cgp__saved_file(int kind, int shard, int shards);
 
-/* What a checkpoint of the pipeline says beside its tensors. A plan for inference saves weights and
- * states only: the start of a training, under any optimizer. */
+/* Return what a checkpoint stores besides tensors. A plan for inference saves only weights and
+ * states, from which training can start with any optimizer. */
 #define CGP__SAVED_NO_OPTIMIZER "none"
 cgp__checkpoint_info cgp__saved_info(const cgp_pipeline *pipeline, const char *note);
 

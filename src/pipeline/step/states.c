@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* states.c -- state of ops across steps: initial values, the commit at the end of a step, copies to
- *and from the host.
+/* states.c -- the state that ops keep across steps: initial values, the commit at the end of a
+ * step, and copies to and from the host.
  *
  *     F of each micro-batch    adds to the accumulator, in the order of the list
  *     end of a step            commit: state = f(state, accumulator)
@@ -19,7 +19,7 @@ static size_t bytes_of(const cgp__state *state) {
     return (size_t)count_of(state) * cgp_dtype_bytes(state->info.dtype);
 }
 
-/* The addresses of offsets of states, and of accumulators, on a worker's device. */
+/* Return the address of a state's offset (memory_at) or of an accumulator's (scratch_at). */
 static char *memory_at(const cgp__worker *worker, int64_t offset) {
     return worker->states + offset;
 }
@@ -55,7 +55,7 @@ cgp_status cgp__states_initialize(cgp__worker *worker) {
 
 /* --- the end of a step --- */
 
-/* The arguments of a node's commit and of the check before it. */
+/* Return the arguments of a node's commit and of the check before it. */
 static cgp_kernel_args commit_args(const cgp__worker *worker, int i, cgp_kernel_spec *spec) {
     const cgp_plan *plan = worker->executor->plan;
     const cgp__node *node = &plan->model->nodes[i];
@@ -69,7 +69,7 @@ static cgp_kernel_args commit_args(const cgp__worker *worker, int i, cgp_kernel_
     return args;
 }
 
-/* A node of the worker's device collects changes of its state. */
+/* Return whether node i accumulates changes of its state on the worker's device. */
 static bool collects(const cgp__worker *worker, int i) {
     const cgp_plan *plan = worker->executor->plan;
     return plan->accumulator[i] >= 0 && cgp__plan_device_of(plan, i) == worker->index;
@@ -137,7 +137,7 @@ static cgp_status check(const cgp_pipeline *pipeline, int state) {
     return cgp_fail(CGP_EINVAL, "state: the model has %d, got number %d", n, state);
 }
 
-/* A state, on its way to the host, or from it. */
+/* Arguments of move_state(): copy a state to `out`, or from `in`. */
 typedef struct move {
     int state;
     void *out;
@@ -163,7 +163,7 @@ cgp_status cgp__state_move(const cgp_pipeline *pipeline, int state, void *out, c
                                  &m);
 }
 
-/* Bring a state from its rank to `out` on all ranks. */
+/* Copy a state from its rank to `out` on all ranks. */
 static cgp_status bring(const cgp_pipeline *pipeline, int state, void *out) {
     const cgp_plan *plan = pipeline->plan;
     const cgp__ranks *ranks = &pipeline->executor.ranks;
@@ -213,7 +213,7 @@ cgp_status cgp_pipeline_set_state(cgp_pipeline *pipeline, int state, const void 
     return status;
 }
 
-/* Add all states to the hash, by way of `data`, which the largest fits. */
+/* Add all states to the hash. `data`: scratch for the largest. */
 static cgp_status hash_states(const cgp_pipeline *pipeline, cgp__sha256 *hash, char *data) {
     const cgp_model *model = pipeline->plan->model;
     cgp_status status = CGP_OK;

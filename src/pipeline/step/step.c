@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* step.c -- training steps, evaluation and prediction: losses and counters around runs of the
- * lists. */
+/* step.c -- runs the lists for training steps, evaluation and prediction, and keeps losses and
+ * counters. */
 #include "pipeline/pipeline.h"
 
 #include <stdlib.h>
@@ -41,7 +41,7 @@ void cgp__step_deinit(cgp__step *step) {
     free(step->parts);
 }
 
-/* The sums of losses come to all ranks. */
+/* Run the lists, then broadcast the loss sums to all ranks. */
 cgp_status cgp__step_run(cgp_pipeline *pipeline, cgp__run_context *context) {
     const cgp_plan *plan = pipeline->plan;
     cgp__executor *executor = &pipeline->executor;
@@ -70,7 +70,7 @@ static void reset_losses(cgp_pipeline *pipeline) {
         pipeline->step.loss_sums[l] = 0;
 }
 
-/* The sum over the losses of weight x sum / count. */
+/* Return the sum over the losses of weight x sum / count. */
 static double total_loss(const cgp_pipeline *pipeline) {
     const cgp_model *model = pipeline->plan->model;
     double total = 0;
@@ -135,7 +135,7 @@ cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *in
     return CGP_OK;
 }
 
-/* Run forward over any number of samples, in pieces, so that lists stay short. */
+/* Run forward over any number of samples, in pieces that keep lists short. */
 static cgp_status forward_only(cgp_pipeline *pipeline, cgp__run_context *context, int n_inputs) {
     const int64_t piece = CGP__PIECE * pipeline->plan->microbatch;
     int64_t samples = 0;

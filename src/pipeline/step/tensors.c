@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensors.c -- views of parameters, gradients and states where they lie, and what follows from a
- * write through them. */
+/* tensors.c -- gives the caller views of parameters, gradients and states in place, and takes note
+ * of writes through them. */
 #include "pipeline/pipeline.h"
 
 #include <stdlib.h>
@@ -63,7 +63,7 @@ cgp_status cgp_pipeline_state_tensor(cgp_pipeline *pipeline, int state, cgp_tens
     return CGP_OK;
 }
 
-/* Copy the owner's values to the parameter's other copies, by way of the host. */
+/* Copy the owner's values to the parameter's other copies, through the host. */
 static cgp_status spread(const cgp__executor *executor, int parameter) {
     float *values = NULL;
     CGP_TRY(CGP__NEW(values, cgp_shape_count(&executor->plan->model->params[parameter].shape),

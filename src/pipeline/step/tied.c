@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tied.c -- add up the gradients of tied parameters (several uses), after all lists have ended.
+/* tied.c -- adds up the gradients of tied parameters (those with several uses) after all lists have
+ * ended.
  *
- *     gather    the owner (the first use's device) adds the other uses' buffers to its first, in order of use
+ *     gather    the owner (device of the first use) adds the other uses' buffers, in order
  *     scatter   the other devices copy the sum
  *
- * The owner copies a buffer of another device to its own workspace piece by piece, as a message
- * would be, and adds it from there. Pieces of devices whose memory it cannot read, those of other
- * ranks above all, come over a tie (plan/links.h). All devices go through the parameters and their
- * uses in one order, so ties never wait for each other in a cycle. */
+ * The owner copies a buffer of another device to its own workspace piece by piece, and adds each
+ * piece from there. If the owner cannot read the device's memory, as on another rank, the pieces
+ * arrive over a link (plan/links.h). All devices process the parameters and their uses in the same
+ * order, so these links never wait for each other in a cycle. */
 #include "pipeline/step/step.h"
 
 static float *gradient_at(const cgp__executor *executor, int device, int64_t offset) {
     return (float *)(void *)(executor->workers[device].gradients + offset);
 }
 
-/* The place of another worker's buffer: memory of a device of this backend, or of the host. */
+/* Return the place of another worker's buffer: on a device of this backend, or on the host. */
 static cgp_place place_of(const cgp__worker *worker, int device, float *buffer) {
     const cgp__executor *executor = worker->executor;
     const bool same = executor->plan->devices[device].backend == cgp__backend_of(worker);
     return (cgp_place){same ? executor->workers[device].device : NULL, buffer};
 }
 
-/* Copy from such a place; staged, where the device does not share the host's memory. */
+/* Copy from such a place; from the host to a device with its own memory, by staging. */
 static cgp_status copy_from(cgp__worker *worker, float *to, cgp_place from, size_t bytes) {
     const cgp_backend *backend = cgp__backend_of(worker);
     if (!from.device && !backend->host_addressable)
@@ -46,7 +47,7 @@ static cgp_status add_buffer(cgp__worker *worker, float *to, cgp_place from, int
     return CGP_OK;
 }
 
-/* Copy a piece of a tensor into a message's buffer; wait until that is done. */
+/* Copy a piece of a tensor into a message's buffer, and wait for the copy. */
 static cgp_status fill(cgp__worker *worker, cgp_place to, const float *from, size_t bytes) {
     const cgp_backend *backend = cgp__backend_of(worker);
     CGP_TRY(backend->copy(worker->device, CGP_QUEUE_COMPUTE, to,
@@ -54,7 +55,7 @@ static cgp_status fill(cgp__worker *worker, cgp_place to, const float *from, siz
     return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
 }
 
-/* Send a tensor over a tie, piece by piece. Pieces under way have different numbers, as
+/* Send a tensor over a link, piece by piece. Pieces in flight have different numbers, as
  * micro-batches do. */
 static cgp_status send_tensor(cgp__worker *worker, int tie, const float *from, int64_t count) {
     cgp__end *end = &worker->executor->ends[tie][0];
@@ -75,8 +76,8 @@ static cgp_status send_tensor(cgp__worker *worker, int tie, const float *from, i
     return CGP_OK;
 }
 
-/* Copy a piece out of a message's buffer, or, by way of `piece`, add it; wait until that is done.
- * */
+/* Copy a piece out of a message's buffer or, if `piece` is not NULL, add it to `to` through
+ * `piece`. Wait until that is complete. */
 static cgp_status drain(cgp__worker *worker, float *to, float *piece, cgp_place from, int64_t n) {
     const cgp_backend *backend = cgp__backend_of(worker);
     CGP_TRY(backend->copy(worker->device, CGP_QUEUE_COMPUTE,
@@ -86,7 +87,7 @@ static cgp_status drain(cgp__worker *worker, float *to, float *piece, cgp_place 
     return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
 }
 
-/* Receive a tensor over a tie; with `add` it is added, by way of the workspace. */
+/* Receive a tensor over a link. `add`: add it, through the workspace, instead of copying it. */
 static cgp_status receive_tensor(cgp__worker *worker, int tie, float *to, int64_t count, bool add) {
     const cgp__link_plan *link = &worker->executor->plan->links[tie];
     const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
@@ -108,7 +109,7 @@ static cgp_status receive_tensor(cgp__worker *worker, int tie, float *to, int64_
     return CGP_OK;
 }
 
-/* Add a use's buffer to the owner's sum: on the owner; on a device that sends it. */
+/* Add a use's buffer to the owner's sum. The owner adds; a device with a link to it sends. */
 static cgp_status gather_use(cgp__worker *worker, int u, int64_t count, float *sum) {
     const cgp__executor *executor = worker->executor;
     const cgp_plan *plan = executor->plan;
@@ -152,7 +153,8 @@ static cgp_status gather_all(cgp__worker *worker, void *unused) {
     return cgp__worker_finish(worker);
 }
 
-/* Bring the sum to a copy: on the copy's device; on an owner that sends it. */
+/* Copy the sum to another copy. The copy's device copies or receives it; an owner with a link to it
+ * sends. */
 static cgp_status scatter(cgp__worker *worker, const cgp__copy *copy, const cgp__copy *owner) {
     const cgp__executor *executor = worker->executor;
     const int64_t count = cgp_shape_count(&executor->plan->model->params[copy->parameter].shape);

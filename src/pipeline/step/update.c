@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* update.c -- the optimizer's update: each worker updates all copies on its device. The ranks have
- * agreed on lr and corrections before the step (inputs.c), whose end has checked the numbers and
- * computed the norm to clip by (finite.c). */
+/* update.c -- the optimizer's update: each worker updates all copies on its device. The ranks
+ * agreed on lr and corrections before the step (inputs.c). The end of the step checked the numbers
+ * and computed the norm for clipping (finite.c). */
 #include "pipeline/pipeline.h"
 
 #include "optim/optim.h"
 
 #include <math.h>
 
-/* Bring the values that change from step to step to the device; return where. */
+/* Copy the values that change from step to step to the device; set *out to where they are. */
 static cgp_status write_values(cgp__worker *worker, const cgp_update_values *values,
                                const cgp_update_values **out) {
     const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
@@ -19,7 +19,7 @@ static cgp_status write_values(cgp__worker *worker, const cgp_update_values *val
     return cgp__staging_put(worker, to, values, sizeof *values);
 }
 
-/* All copies on the worker's device. `what`: the constants. */
+/* Update all copies on the worker's device. `what`: the constants. */
 static cgp_status launch_updates(cgp__worker *worker, const void *what, bool records) {
     const cgp_plan *plan = worker->executor->plan;
     cgp_update update = *(const cgp_update *)what;
