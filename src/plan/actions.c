@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* actions.c -- the actions of a plan: its table, the schedule that is lowered from it, the slots
- *and buffers that it needs.
+/* actions.c -- the actions of a plan: its table, the schedule that is lowered from it, and the
+ * slots and buffers that the schedule needs.
  *
- *     placement    before the stages are made: the device of each
- *     table        afterwards, as a generator may need the costs of F, I and W: compute actions
+ *     placement    the device of each stage, before the stages are made
+ *     table        compute actions, afterwards: a generator may need the costs of F, I and W
  *     schedule     the table with recomputations and transfers, checked */
 #include "plan/actions.h"
 
@@ -15,7 +15,7 @@
 
 /* --- placement --- */
 
-/* Validate a user's table first. */
+/* Validate the user's table and copy it. */
 static cgp_status use_table(cgp_plan *plan, const cgp_plan_options *o) {
     const cgp_schedule *table = o->table;
     if (o->inference)
@@ -58,7 +58,8 @@ static const char *name_of(const cgp_plan_options *o) {
     return o->inference ? "forward-only" : o->external_loss ? "gpipe" : "1f1b";
 }
 
-/* cgp_schedule_create() refuses an unknown name, with the nearest. */
+/* Make a table with the generator's placement. cgp_schedule_create() rejects an unknown name and
+ * suggests the nearest. */
 static cgp_status use_generator(cgp_plan *plan, const cgp_plan_options *o) {
     const cgp_schedule_info *info = cgp_schedule_info_find(name_of(o));
     if (info && info->has_backward && o->inference)
@@ -138,7 +139,8 @@ static cgp_status generate(cgp_plan *plan, const cgp_plan_options *o, const doub
 
 /* --- schedule --- */
 
-/* Return as many micro-batches as each edge has buffers; before these are known, one per device. */
+/* Return the size of a forward group: one micro-batch per device, but at most as many as each
+ * forward edge has buffers. */
 static int forward_group(const cgp_plan *plan) {
     int group = plan->n_devices;
     for (int e = 0; e < plan->n_edges; e++) {
@@ -172,7 +174,8 @@ cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forwar
     return status;
 }
 
-/* Count slots by the lists. Evaluation runs forward only and needs one of each kind that F uses. */
+/* Count the slots that the lists use. Evaluation runs forward only, and needs one slot of each kind
+ * that F uses. */
 static cgp_status count_slots(cgp_plan *plan) {
     const size_t n = (size_t)plan->n_stages;
     int *counts = cgp__calloc(2 * n, sizeof *counts);
@@ -188,8 +191,8 @@ static cgp_status count_slots(cgp_plan *plan) {
     return status;
 }
 
-/* Simulate the step with FLOPs as costs; size the buffers so that no sender ever waits, at least 2:
- * then there is no deadlock. */
+/* Simulate the step with FLOPs as costs. Give each edge enough buffers that no sender blocks, at
+ * least 2, so that there is no deadlock. */
 static cgp_status size_transfers(cgp_plan *plan, const double *costs) {
     const size_t n = (size_t)plan->n_stages;
     const cgp_schedule_costs given = {.forward = costs,

@@ -8,11 +8,11 @@
 /* Count stages and devices, and make a table with the placement. */
 cgp_status cgp__plan_place_stages(cgp_plan *plan, const cgp_plan_options *options);
 
-/* With the programs made: the table itself, the schedule, its slots and buffers. */
+/* Make the table, the schedule, and its slots and buffers. The programs are made before. */
 cgp_status cgp__plan_actions(cgp_plan *plan, const cgp_plan_options *options);
 
-/* Make a lowered, checked schedule for `chunks` micro-batches (of training, at most the plan's),
- * forward only or as the plan's. */
+/* Make a lowered, checked schedule for `chunks` micro-batches: forward only, or the plan's schedule
+ * for at most as many micro-batches as the plan has. */
 cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forward_only,
                                    cgp_schedule **out);
 

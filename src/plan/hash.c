@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hash.c -- a hash of all that ranks must have in common before they run a plan together: what each
- * of them does, sends, keeps and checks. What follows from it by this version's code, as programs
- * and offsets do, is left out. So are the bytes of a custom op's attributes, which may hold
- * addresses, and its functions. */
+/* hash.c -- hashes everything that ranks must have in common before they run a plan together: what
+ * each of them does, sends, keeps and checks. It leaves out what this version's code derives from
+ * that, such as programs and offsets. It also leaves out the functions of a custom op and the bytes
+ * of its attributes, which may hold addresses. */
 #include <string.h>
 
 #include "plan/plan.h"
 
-/* A hash in progress; after a failure nothing is added. */
+/* A hash in progress; after a failure it takes no more data. */
 typedef struct sum {
     cgp__sha256 *hash;
     cgp_status status;
@@ -34,7 +34,7 @@ static void add_type(sum *s, cgp_dtype dtype, const cgp_shape *shape) {
 
 /* --- the graph --- */
 
-/* A custom op, as its table says; a built-in one follows from the version. */
+/* Add an op's table: it describes a custom op. A built-in op follows from the version. */
 static void add_op(sum *s, const cgp_op_node *use) {
     const cgp_op *op = use->op;
     const cgp_op_shapes *shapes = &use->shapes;
@@ -119,7 +119,7 @@ static void add_options(sum *s, const cgp_plan *plan) {
     add_optim(s, &plan->optim);
 }
 
-/* Devices, stages, edges and links: their bytes tell them apart. */
+/* Add devices, stages, edges and links; their bytes tell different layouts apart. */
 static void add_layout(sum *s, const cgp_plan *plan) {
     ADD_NUMBERS(s, plan->n_devices, plan->n_stages, plan->n_edges, plan->n_links);
     for (int d = 0; d < plan->n_devices; d++) {
@@ -163,7 +163,7 @@ cgp_status cgp_plan_hash(const cgp_plan *plan, char hex[65]) {
     add_options(&s, plan);
     add_model(&s, plan->model);
     add_layout(&s, plan);
-    add_actions(&s, plan->table); /* of mini-batches of other sizes too */
+    add_actions(&s, plan->table); /* also for mini-batches of other sizes */
     add_actions(&s, plan->schedule);
     if (s.status == CGP_OK) s.status = cgp__sha256_finish(s.hash, hex);
     cgp__sha256_destroy(s.hash);

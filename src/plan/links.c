@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* links.c -- ranks of devices, and the links between them. See links.h. */
+/* links.c -- assigns devices to ranks, and lists the links between devices. See links.h. */
 #include "plan/links.h"
 
 #include <cgpipe/ext/transport.h>
@@ -28,7 +28,8 @@ int cgp__plan_tie(const cgp_plan *plan, int from, int to) {
     return -1;
 }
 
-/* A device cannot read another's memory: on another rank, or a device's own, of another backend. */
+/* Return whether memory of device `from` is unreadable for `to`: on another rank, or device memory
+ * of another backend. */
 static bool are_apart(const cgp_plan *plan, int from, int to) {
     const cgp__device_plan *a = &plan->devices[from], *b = &plan->devices[to];
     return a->info.rank != b->info.rank ||
@@ -60,7 +61,7 @@ static cgp_status add_tie(cgp_plan *plan, int from, int to) {
     return add_link(plan, from, to, CGP__TIE_BYTES, 2);
 }
 
-/* From the devices with uses to the owner, and back to those with copies. */
+/* Add ties from the devices with uses to the owner, and from the owner to devices with copies. */
 static cgp_status add_ties(cgp_plan *plan, int p) {
     const cgp__parameter *param = &plan->model->params[p];
     const int owner = plan->copies[plan->first_copy[p]].device;
@@ -85,7 +86,7 @@ cgp_status cgp__plan_links(cgp_plan *plan) {
     return CGP_OK;
 }
 
-/* Reserve bytes of a device, or of its memory of the host; return their offset. */
+/* Reserve bytes in a device's memory, or in its host memory; return their offset. */
 static int64_t reserve(cgp_plan_device *info, bool in_host, int64_t bytes, int64_t *item) {
     int64_t *end = in_host ? &info->host_bytes : &info->planned_bytes;
     const int64_t offset = *end;

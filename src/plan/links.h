@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* links.h -- the buffers of messages between devices: of each edge, and of ties, by which the
- * gradients of a parameter travel that several devices have and cannot read at each other. */
+/* links.h -- the buffers of messages between devices. Each edge has a link. Gradients of a tied
+ * parameter have links of their own (ties) between devices that cannot read each other's memory. */
 #ifndef CGP_SRC_PLAN_LINKS_H
 #define CGP_SRC_PLAN_LINKS_H
 
@@ -8,20 +8,20 @@
 
 typedef struct cgp__link_plan {
     int from, to; /* devices */
-    /* of a buffer */
+    /* bytes of a buffer */
     int64_t bytes;
-    /* buffers, on each side that has some */
+    /* number of buffers, on each side that has any */
     int capacity;
-    /* The device that has the sender's buffers: the sender's, but for one that shares the host's
-     * memory and sends to one of its rank that does not, which copies from its own memory of the
-     * host only. */
+    /* The device that holds the sender's buffers: the sender. But if the sender shares the host's
+     * memory and the receiver, on the same rank, does not, the receiver holds them, because it
+     * copies only from its own host memory. */
     int holder;
-    /* They are in the host's memory of that device, as one of the two cannot reach the other's. */
+    /* The buffers are in the holder's host memory, because one device cannot access the other's. */
     bool in_host;
-    /* of the sender's buffers, in the memory of the holder, or in_host */
+    /* offset of the sender's buffers, in the holder's device or host memory */
     int64_t offset;
-    /* The ends are on different ranks: the receiver has buffers of its own, in its device's memory
-     * or the host's. */
+    /* The ends are on different ranks, so the receiver has its own buffers, in device or host
+     * memory. */
     bool receives, receives_in_host;
     int64_t receive_offset;
 } cgp__link_plan;
@@ -32,13 +32,14 @@ enum { CGP__TIE_BYTES = 65536 };
 /* Assign the devices to ranks, in contiguous blocks. */
 cgp_status cgp__plan_ranks(cgp_plan *plan, int ranks);
 
-/* List the links: number e is that of edge e, then come the ties. */
+/* List the links: link e belongs to edge e; ties follow. */
 cgp_status cgp__plan_links(cgp_plan *plan);
 
-/* Place the links' buffers behind all else that devices have. */
+/* Append the links' buffers to the planned memory of devices and of their hosts. */
 void cgp__plan_place_links(cgp_plan *plan);
 
-/* Return the number of the tie from a device to another; -1: one reads the other's memory. */
+/* Return the link number of the tie from one device to another; -1: one can read the other's
+ * memory. */
 int cgp__plan_tie(const cgp_plan *plan, int from, int to);
 
 /* Return true if the device belongs to the rank. */

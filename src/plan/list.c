@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* list.c -- binds a device's list: each action's samples and its variant: slots, program, range of
- * calls, flags. */
+/* list.c -- binds a device's list: finds each action's samples and its bound instance (slots,
+ * program, range of calls, flags). */
 #include "plan/list.h"
 
 #include <stdlib.h>
@@ -13,8 +13,8 @@ void cgp__list_release(cgp__list *list) {
     free(list->variants);
 }
 
-/* A run uses at most the planned slots; more is a bug of this library, reported before anything
- * runs. */
+/* Check that the list uses at most the planned slots. More is a bug of this library, reported
+ * before anything runs. */
 static cgp_status check_counts(const cgp_plan *plan, const int *inputs, const int *saved) {
     for (int j = 0; j < plan->n_stages; j++) {
         const cgp_plan_stage *stage = &plan->stages[j].info;
@@ -36,16 +36,16 @@ static int forward_program(const cgp_plan *plan, cgp__minibatch m, bool recomput
                                                                 : CGP__FORWARD_SAVED;
 }
 
-/* The state while a list is bound. Flags, up to the current action, [stages]: a forward has begun;
- * a backward's input half; its weight half. [stages x chunks]: an R, so the micro-batch's F saves
- * nothing. */
+/* The state while a list is bound. begun_... [stages]: set when a stage's first forward, input
+ * backward or weight backward is bound. recomputed [stages x chunks]: set if the micro-batch has an
+ * R, so that its F saves nothing. */
 typedef struct binder {
     const cgp_plan *plan;
     cgp__minibatch minibatch;
     cgp__list *list;
     bool *begun_forward, *begun_input, *begun_weight, *recomputed;
     int *input_slot, *saved_slot; /* [actions] */
-    cgp__index index;             /* of the variants */
+    cgp__index index;             /* index of the bound instances */
 } binder;
 
 static bool *recomputed_mark(const binder *b, const cgp_action *action) {
@@ -79,7 +79,7 @@ bool cgp__same_variant(const cgp__variant *a, const cgp__variant *b) {
            a->samples == b->samples;
 }
 
-/* Find or add a variant; -1 when short of memory. */
+/* Find or add a bound instance; -1: out of memory. */
 static int find_variant(binder *b, const cgp__variant *v) {
     cgp__list *list = b->list;
     const int numbers[] = {v->stage, v->input_slot, v->saved_slot,   v->program,     v->begin,
@@ -106,7 +106,7 @@ static cgp_status bind_action(binder *b, int i) {
     cgp__variant v = {.stage = action->stage,
                       .input_slot = b->input_slot[i],
                       .saved_slot = b->saved_slot[i],
-                      .program = CGP__BACKWARD, /* also of SEND_B; RECVs have one destination */
+                      .program = CGP__BACKWARD, /* also for SEND_B; a RECV has one destination */
                       .samples = cgp__min(b->minibatch.samples - bound->first_sample, microbatch)};
     if (action->kind == CGP_ACTION_F || action->kind == CGP_ACTION_SEND_F) {
         v.program = forward_program(b->plan, b->minibatch, *recomputed_mark(b, action));

@@ -18,14 +18,14 @@ typedef enum cgp__arena {
     CGP__PARAMETERS,
     CGP__GRADIENTS,
     CGP__STATE,
-    /* accumulators and caches; offsets as those of states */
+    /* accumulators and caches; offsets count from the first state */
     CGP__SCRATCH,
     CGP__PACKED,
     /* slots of the micro-batch */
     CGP__INPUT_SLOT,
     CGP__SAVED_SLOT,
     CGP__WORKSPACE,
-    /* while a plan is made: index of a live range that has no location yet */
+    /* only while a plan is made: index of a live range that has no location yet */
     CGP__LIVE_RANGE,
     CGP__ARENAS
 } cgp__arena;

@@ -2,16 +2,17 @@
 /* messages.c -- values and gradients that cross between stages.
  *
  * A value made in stage a and used in stage c > a goes from a to c directly. Its gradient returns
- * along a chain, from the last stage that uses it down through the others to its producer; each
- * adds its own uses, last to first, to the sum that arrived:
+ * along a chain: from the last stage that uses the value, through the other users, to the producer.
+ * Each stage adds its own uses, last to first, to the sum that arrived:
  *
  *     value        a ──► c1          gradient     a ◄── c1 ◄── c2
  *                  a ──────► c2
  *
- * That of an input ends in the first stage that makes a part of it, from where the caller gets it.
+ * The gradient of an input ends in the first stage that makes a part of it, where the caller gets
+ * it.
  *
- * So the sum ((g4 + g3) + g2) + g1 over uses 1..4 is the same for every balance, to the bit, and a
- * stage never has to add two partial sums. */
+ * So the sum ((g4 + g3) + g2) + g1 over uses 1..4 has the same bits for every balance, and a stage
+ * never has to add two partial sums. */
 #include "plan/messages.h"
 
 #include <stdlib.h>
@@ -90,7 +91,7 @@ static uint64_t hash_of(cgp_edge edge) {
     return cgp__hash(stages, sizeof stages);
 }
 
-/* Find or make the edge between two stages; -1 when short of memory. */
+/* Find or make the edge between two stages; -1: out of memory. */
 static int find_edge(cgp_plan *plan, cgp__index *index, cgp_edge edge) {
     const uint64_t hash = hash_of(edge);
     uint32_t tried = 0;
@@ -129,8 +130,7 @@ static cgp_status add_activation(cgp_plan *plan, cgp__index *index, int value) {
     return CGP_OK;
 }
 
-/* Add the chain from the last stage that makes a part of the gradient down to the value's producer.
- * */
+/* Add the chain from the last stage that makes a part of the gradient to the value's producer. */
 static cgp_status add_gradient(cgp_plan *plan, cgp__index *index, int value) {
     const int producer = producer_stage(plan, value);
     int from = -1;
@@ -155,8 +155,7 @@ static cgp_status list_stage_edges(cgp_plan *plan) {
     plan->first_stage_edge = first;
     plan->stage_edges = list;
     if (!first || !list) return cgp__no_memory("plan: edges", n * sizeof *first);
-    /* Counts go two entries further than they belong, so that filling moves each start to its own.
-     * */
+    /* Store each count two entries too far: filling the list then moves each start to its place. */
     for (int e = 0; e < plan->n_edges; e++) {
         first[plan->edges[e].edge.from + 2]++;
         first[plan->edges[e].edge.to + 2]++;

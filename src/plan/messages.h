@@ -11,7 +11,7 @@
 typedef struct cgp__part {
     int value;
     int64_t sample_bytes;
-    /* in the message */
+    /* offset in the message */
     int64_t offset;
     /* In the sender's arenas: [0] after forward_nosave, [1] after forward. */
     cgp__location from[2];
@@ -24,9 +24,9 @@ typedef struct cgp__edge_plan {
     cgp_edge edge;
     cgp__part *parts;
     int n_parts, parts_capacity;
-    /* of one message of a full micro-batch */
+    /* bytes of a message of a full micro-batch */
     int64_t bytes;
-    /* buffers */
+    /* number of buffers */
     int capacity;
 } cgp__edge_plan;
 
@@ -35,7 +35,7 @@ typedef struct cgp__reader {
     int stage;
     /* the last of the stage's nodes that read the value */
     int last_node;
-    /* one of them has a gradient for the value */
+    /* one of these nodes makes a part of the value's gradient */
     bool gradient;
 } cgp__reader;
 
@@ -45,7 +45,7 @@ cgp_status cgp__plan_edges(cgp_plan *plan);
 /* Return true if a stage reads a value. */
 bool cgp__plan_reads(const cgp_plan *plan, int value, int stage);
 
-/* Return the last node of all that reads a value, -1 if none does. */
+/* Return the last node that reads a value; -1: none does. */
 int cgp__plan_last_reader(const cgp_plan *plan, int value);
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.c -- options in, plan out: cut, edges, programs, schedule, slots, transfer buffers, totals.
+/* plan.c -- makes a plan from options: cut, edges, programs, schedule, slots, transfer buffers,
+ * totals.
  *
- * The order matters: the layout of a stage needs the micro-batch only; the number of slots needs
- * the schedule; the schedule needs the edges; the transfer buffers need the simulated step, whose
- * costs come from the programs. */
+ * The order matters. The layout of a stage needs only the micro-batch. The number of slots needs
+ * the schedule, which needs the edges. The transfer buffers need the simulated step, whose costs
+ * come from the programs. */
 #include "plan/plan.h"
 
 #include <cgpipe/partition.h>
@@ -17,7 +18,7 @@
 #include "plugin/find.h"
 #include "plan/memory/states.h"
 
-/* A model whose loss is the caller's. */
+/* Check a model whose loss the caller computes. */
 static cgp_status check_external_loss(const cgp_plan_options *o, const cgp_model *model) {
     if (o->inference)
         return cgp_fail(CGP_EINVAL, "plan options: external_loss trains, inference does not");
@@ -36,7 +37,8 @@ static cgp_status check_external_loss(const cgp_plan_options *o, const cgp_model
     return CGP_OK;
 }
 
-/* Caches are written by forward, which training runs again, and out of order. */
+/* Reject caches in training: forward writes them, but training may repeat forward and run it out of
+ * order. */
 static cgp_status check_caches(const cgp_model *model) {
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
@@ -97,7 +99,7 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
     return cgp_optim_check(&o->optim); /* also for inference, which ignores it */
 }
 
-/* Micro-batches of b = ceil(B / M) samples, ceil(B / b) of them: torchgpipe's rule. */
+/* Split by torchgpipe's rule: micro-batches of b = ceil(B / M) samples, ceil(B / b) of them. */
 static void split_batch(cgp_plan *plan, const cgp_plan_options *o) {
     plan->batch = o->batch;
     plan->microbatch = (o->batch + o->chunks - 1) / o->chunks;
@@ -108,7 +110,8 @@ static void split_batch(cgp_plan *plan, const cgp_plan_options *o) {
                 (long long)o->batch, plan->chunks, (long long)plan->microbatch, o->chunks);
 }
 
-/* Sums of bytes are 64-bit integers; nothing that fits a machine comes near their end. */
+/* Check that 64-bit integers hold all sums of bytes; nothing that fits a machine comes near the
+ * limit. */
 static cgp_status check_size(const cgp_plan *plan) {
     const cgp_model *model = plan->model;
     double bytes = 16.0 * (double)cgp_model_parameter_count(model);
@@ -141,7 +144,7 @@ static cgp_status allocate(cgp_plan *plan) {
     return CGP_OK;
 }
 
-/* Backend, ordinal and limit of device d, from its name. */
+/* Set backend, ordinal and limit of device d from its name. */
 static cgp_status name_device(cgp__device_plan *device, const cgp_plan_options *o, int d) {
     const char *text = o->devices ? o->devices[d] : "cpu";
     cgp__device_name name;
@@ -259,8 +262,7 @@ const char *cgp__plan_advice(const cgp_plan *plan) {
     return plan->microbatch > 1 ? "more chunks, or a smaller batch" : "a smaller batch";
 }
 
-/* Write ", NAME BYTES" for a section that few devices have; nothing where it is empty. Return text.
- * */
+/* Write ", NAME BYTES" for a section that few devices have; nothing if it is empty. Return text. */
 static const char *section_text(const char *name, int64_t bytes, char text[64]) {
     char number[32];
     *text = '\0';
@@ -295,7 +297,7 @@ static cgp_status check_limits(const cgp_plan *plan) {
     return CGP_OK;
 }
 
-/* Count the variants of calls in the step of a full mini-batch. */
+/* Count the bound instances with calls in the step of a full mini-batch. */
 static cgp_status count_variants(cgp_plan *plan) {
     const cgp__minibatch full = {plan->batch, plan->inference, plan->chunks};
     for (int d = 0; d < plan->n_devices; d++) {

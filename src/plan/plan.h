@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.h -- a plan as the pipeline reads it: per stage, four programs of kernel calls; per edge,
- *messages; per device,
- * sections of one allocation.
+/* plan.h -- a plan as the pipeline reads it: four programs of kernel calls per stage, messages per
+ * edge, and the sections of one allocation per device.
  *
- *     parameters | gradients | optimizer | states | scratch | slots ... | workspace | step | transfer, receive | packed
- *     what pipelines may share                    | what each has
+ *     pipelines may share    parameters | gradients | optimizer | states
+ *     each has its own       scratch | slots ... | workspace | step | transfer, receive | packed
  *
  *     program         runs for                         results that backward needs go to
  *     forward_nosave  F of a recomputed micro-batch,   nowhere: all in the workspace
@@ -15,11 +14,11 @@
  *     backward        B; split, the first `n_input`    (reads the saved slot)
  *                     calls are I, the others W
  *
- * Op state changes at the end of a step only, by what forward_nosave and forward collected in its
- * accumulator; recomputation collects nothing.
+ * Op state changes only at the end of a step, by what forward_nosave and forward collected in its
+ * accumulator. Recomputation collects nothing.
  *
- * Gradients of values live in the workspace, and in the parts of the saved slot that are not
- * written yet or no longer read. */
+ * Gradients of values live in the workspace, and in parts of the saved slot that are still
+ * unwritten or already dead. */
 #ifndef CGP_SRC_PLAN_H
 #define CGP_SRC_PLAN_H
 
@@ -38,12 +37,12 @@
 
 typedef struct cgp__stage_plan {
     cgp_plan_stage info;
-    /* among the stages of its device */
+    /* index among the stages of its device */
     int number;
-    /* the loss is one of the last stage's nodes */
+    /* the loss is a node of the last stage */
     int first_node, n_nodes;
     cgp__program forward_nosave, forward, recompute, backward;
-    /* I, W or R reads the input slot */
+    /* set if I, W or R reads the input slot */
     bool input_reads_slot, weight_reads_slot, recompute_reads_slot;
     int64_t workspace_bytes;
     /* offsets in the device's memory */
@@ -53,11 +52,12 @@ typedef struct cgp__stage_plan {
 /* One of the model's outputs. */
 typedef struct cgp__output_plan {
     int stage;
-    /* after forward_nosave and after forward */
+    /* [0] after forward_nosave, [1] after forward */
     cgp__location at[2];
 } cgp__output_plan;
 
-/* The gradient of an input: complete after B or I of a stage, the first that makes a part of it. */
+/* The gradient of an input. It is complete after B or I of the first stage that makes a part of
+ * it. */
 typedef struct cgp__input_gradient {
     /* -1: there is none */
     int stage;
@@ -71,7 +71,7 @@ typedef struct cgp__device_plan {
     char *name;
     /* offsets in its memory */
     int64_t parameters, gradients, optimizer, state, packed, workspace;
-    /* of `state`, without accumulators and caches */
+    /* bytes of op state, without accumulators and caches */
     int64_t states_bytes;
     cgp__step_memory step;
     cgp__staging staging;
@@ -84,32 +84,32 @@ struct cgp_plan {
     cgp_recompute recompute;
     cgp_precision precision;
     cgp_convolution convolution;
-    /* there are R: by `recompute`, or in the caller's table */
+    /* set if there are R, by `recompute` or in the caller's table */
     bool recomputes;
-    /* there are I and W: all input backward comes before all weight backward */
+    /* set if there are I and W: all input backward comes before all weight backward */
     bool splits;
     int64_t batch, microbatch;
     int chunks, n_stages, n_devices, n_edges, edges_capacity;
     int *balance;
     /* [nodes] */
     int *node_stage;
-    /* by value, then ascending */
+    /* sorted by value, then by stage */
     cgp__reader *readers;
     /* [values + 1] */
     int *first_reader;
-    /* by parameter, then in order of the first use that backward reaches */
+    /* sorted by parameter, then in order of the first use that backward reaches */
     cgp__copy *copies;
     int n_copies, copies_capacity;
     /* [params + 1] the first copy is the owner's */
     int *first_copy;
-    /* [model uses] its gradient buffer, in the gradients of its device */
+    /* [model uses] offset of the use's gradient buffer in the gradients of its device */
     int64_t *use_gradient;
     /* [model states] offset in the state of its node's device */
     int64_t *state;
     /* [nodes] likewise; -1: none */
     int64_t *accumulator, *cache;
     cgp__stage_plan *stages;
-    /* [stages] those of device 0, those of device 1 .. */
+    /* [stages] the stages of device 0, of device 1 .. */
     int *device_stages;
     cgp__device_plan *devices;
     /* [model inputs] */
@@ -117,7 +117,7 @@ struct cgp_plan {
     /* [model outputs] */
     cgp__output_plan *outputs;
     int ranks;
-    /* those of the edges, then ties */
+    /* links of edges, then of tied gradients */
     cgp__link_plan *links;
     int n_links, links_capacity;
     /* activations first */
@@ -140,7 +140,7 @@ struct cgp_plan {
     int64_t steps;
 };
 
-/* Return a stage's program of CGP__PROGRAMS. */
+/* Return one of a stage's CGP__PROGRAMS programs. */
 const cgp__program *cgp__stage_program(const cgp__stage_plan *stage, int program);
 
 /* Return the bytes at the beginning of a device's memory that pipelines may share. */
@@ -151,11 +151,12 @@ static inline int64_t cgp__plan_shared_bytes(const cgp__device_plan *device) {
 /* Return the device of a node. */
 int cgp__plan_device_of(const cgp_plan *plan, int node);
 
-/* Return a hint how to make the plan smaller, for a message. */
+/* Return a hint for messages on how to make the plan smaller. */
 const char *cgp__plan_advice(const cgp_plan *plan);
 
-/* precision.c: the type of activations and their gradients on a device; the type of a value there;
- * its bytes for n samples. (In the caller's memory it has the model's type.) */
+/* precision.c: return the type of activations and their gradients on devices; the arithmetic; the
+ * type of a value on devices; its bytes there for n samples. In the caller's memory a value has the
+ * model's type. */
 cgp_dtype cgp__plan_activation_type(const cgp_plan *plan);
 cgp__arithmetic cgp__plan_arithmetic(const cgp_plan *plan);
 cgp_dtype cgp__plan_value_type(const cgp_plan *plan, int value);

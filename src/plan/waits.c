@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* waits.c -- the waits between the queues of a device: an action's queue waits for the last actions
- *on the other queues that
- * touch memory of this one.
+/* waits.c -- finds the waits between the queues of a device. An action's queue waits for the last
+ * action on each other queue that touches memory of this action.
  *
- *     COMPUTE   .. B of 1 ........ F of 3 ...        F reads the slot that IN wrote, and writes a workspace that OUT reads
- *     IN        ... RECV_F of 3 ..
+ *     COMPUTE   .. B of 1 ........ F of 3 ...    F reads the slot that IN wrote,
+ *     IN        ... RECV_F of 3 ..               and writes a workspace that OUT reads
  *     OUT       ......... SEND_B of 1 ...
  *
- * Memory of an action: the workspace, its input slot and its saved slot. Parameters, gradients and
- * states are touched by COMPUTE alone. A wait is left out if the host has seen the end of that
- * action by then (CGP__AHEAD), or if this queue has waited for it or a later one before. OUT never
- * waits for IN: what is sent was written by an F, B or I of the same micro-batch, which comes
- * behind the stage's receives and for which OUT waits. */
+ * The memory of an action is the workspace, its input slot and its saved slot. Only COMPUTE touches
+ * parameters, gradients and states. A wait is elided if the host has already synchronized past that
+ * action (CGP__AHEAD), or if this queue has already waited for it or a later one. OUT never waits
+ * for IN: an F, B or I of the same micro-batch wrote what is sent. That action runs after the
+ * stage's receives, and OUT waits for it. */
 #include "plan/list.h"
 #include "plan/plan.h"
 
@@ -32,16 +31,16 @@ cgp_queue cgp__queue_of(cgp_action_kind kind) {
 
 typedef struct finder {
     const cgp_plan *plan;
-    /* [memories][CGP_QUEUES] the last action that touches a memory: the workspace, input slots,
-     * saved slots; -1: none */
+    /* [memories][CGP_QUEUES] the last action on a queue that touches a memory (the workspace, an
+     * input slot or a saved slot); -1: none */
     int (*last)[CGP_QUEUES];
     /* [stages] number of a stage's first input and first saved slot among the memories */
     int *first_input, *first_saved;
-    /* by queue, then by the other queue: the last action waited for */
+    /* [queue][other queue] the last action waited for */
     int waited[CGP_QUEUES][CGP_QUEUES];
 } finder;
 
-/* The memories of an action, in touched[3]; return their number. */
+/* List the memories of an action in touched[3]; return their number. */
 static int list_touched(const finder *f, const cgp__bound_action *bound, const cgp__variant *v,
                         int touched[3]) {
     bool workspace = true, input = true, saved = true;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layout.c -- locations for the live ranges of a stage.
+/* layout.c -- assigns locations to the live ranges of a stage: first fit, a heuristic for dynamic
+ * storage allocation.
  *
- * All saved ranges are in use at one time, between forward and backward, so the slot is as large as
- * their sum and they lie in it in order of time. Everything else is packed around them: in forward
- * the upper part of the slot is not written yet, in backward it is no longer read, and both grow
- * and shrink like a stack:
+ * All saved ranges are in use at the same time, between forward and backward. So the slot is as
+ * large as their sum, and they lie in it in order of time. Everything else is packed around them:
+ * the upper part of the slot is still unwritten in forward and already dead in backward. The part
+ * in use grows and shrinks like a stack:
  *
  *     offset                                     saved ranges, and others that fit around them
  *       ^      . . . . . . . ####|#### . . . .
@@ -12,11 +13,11 @@
  *       |      . ################|############
  *       +------------ forward ---+-- backward --> time
  *
- * Where backward is split into I and W, with other actions in between, the gradients that I leaves
- * for W live in the slot as well. Forward's values for W lie at the bottom, above them those for I
- * only, longest-lived first, and from the top hang the gradients for W, in the order in which they
- * are made: one stack shrinks as the other grows, and the slot is as large as both at their worst
- * time.
+ * If backward is split into I and W, with other actions in between, the gradients that I leaves for
+ * W live in the slot as well. Forward's values for W lie at the bottom. Above them lie the values
+ * for I only, longest-lived first. From the top hang the gradients for W, in the order in which
+ * they are made. One stack shrinks as the other grows, and the slot is as large as both at their
+ * worst time.
  *
  *       ^      . . . . . . . . . |oooooooooooo      o gradients for W
  *       |      . . . . . ####|## |. ooooooooo
@@ -24,13 +25,13 @@
  *       |      . ============|===============       = W reads it
  *       +------------ F -----+-- I --+-- W -> time
  *
- * The others are placed one by one, each at the lowest free offset: in the slot if it fits, else in
- * the workspace. The best order depends on the graph, so several are tried and the one with the
- * smallest workspace is kept.
+ * Unsaved ranges are placed one by one, each at the lowest free offset: in the slot if it fits,
+ * else in the workspace. The best order depends on the graph, so several are tried and the one with
+ * the smallest workspace is kept.
  *
- * The search for that offset visits only ranges that live at the same time: saved ones by a tree
- * over the stack (struct stack), the others by an index over time (struct lifetimes). So a stage of
- * n ranges takes O(n log n) where few of the others live together. */
+ * The search for that offset visits only ranges that live at the same time. It finds saved ones in
+ * a tree over the stack (struct stack), the others in an index over time (struct lifetimes). So a
+ * stage of n ranges takes O(n log n) if few unsaved ones live at the same time. */
 #include "plan/memory/layout.h"
 
 #include "base/base.h"
@@ -49,7 +50,7 @@ static int by_size(const void *a, const void *b) {
     return p->bytes != q->bytes ? (p->bytes < q->bytes) - (p->bytes > q->bytes) : by_time(a, b);
 }
 
-/* Long-lived and large first. */
+/* Compare by bytes x duration, largest first. */
 static int by_area(const void *a, const void *b) {
     const cgp__live_range *p = *(cgp__live_range *const *)a, *q = *(cgp__live_range *const *)b;
     const double x = (double)p->bytes * (p->end - p->start + 1),
@@ -57,13 +58,13 @@ static int by_area(const void *a, const void *b) {
     return x != y ? (x < y) - (x > y) : by_size(a, b);
 }
 
-/* Last to end first: backward from its end, where the slot is emptiest. */
+/* Compare by end, last first: this starts at the end of backward, where the slot is emptiest. */
 static int by_end(const void *a, const void *b) {
     const cgp__live_range *p = *(cgp__live_range *const *)a, *q = *(cgp__live_range *const *)b;
     return p->end != q->end ? (p->end < q->end) - (p->end > q->end) : by_size(a, b);
 }
 
-/* Long-lived first. */
+/* Compare by duration, longest first. */
 static int by_duration(const void *a, const void *b) {
     const cgp__live_range *p = *(cgp__live_range *const *)a, *q = *(cgp__live_range *const *)b;
     const int x = p->end - p->start, y = q->end - q->start;
@@ -81,8 +82,8 @@ typedef struct bounds {
     int first_start, last_start, first_end, last_end;
 } bounds;
 
-/* Ranges that lie one on the other without a gap, from below, and a tree over them: node p has the
- * children 2p and 2p + 1, range i is node leaves + i. */
+/* Ranges stacked from the bottom without gaps, and a segment tree over them: node p has children 2p
+ * and 2p + 1; range i is node leaves + i. */
 typedef struct stack {
     cgp__live_range **ranges;
     bounds *tree; /* [2 leaves] */
@@ -105,7 +106,7 @@ static int leaves_for(int n) {
     return leaves;
 }
 
-/* Build the tree, with all ranges pushed. */
+/* Build the tree after all ranges are pushed. */
 static void build_tree(stack *s) {
     s->leaves = leaves_for(s->n);
     for (int i = 0; i < s->leaves; i++) {
@@ -122,8 +123,8 @@ static void build_tree(stack *s) {
     }
 }
 
-/* Return the first range of a stack from `i` on that lives at the same time as `with`, or that does
- * not; n if there is none. */
+/* Return the first range of a stack, from `i` on, that lives at the same time as `with` (or, if
+ * !lives, that does not); n: none. */
 static int find(const stack *s, int i, const cgp__live_range *with, bool lives, int64_t *steps) {
     int p = s->leaves + i;
     while (i < s->n) {
@@ -135,7 +136,7 @@ static int find(const stack *s, int i, const cgp__live_range *with, bool lives, 
             p *= 2;
             continue;
         }
-        while (p & 1) /* a right child: all of its parent is behind us */
+        while (p & 1) /* a right child: its parent is searched completely */
             p /= 2;
         if (p == 0) break;
         p++;
@@ -168,19 +169,19 @@ static int64_t lift_over_stack(const stack *s, const cgp__live_range *range, int
     }
 }
 
-/* --- the others: an index over time --- */
+/* --- unsaved ranges: an index over time --- */
 
 #define LEVELS 31
 
-/* Level l has the ranges that live for 2^l to 2^(l+1) - 1 times, in buckets of 2^l times by their
- * start. */
+/* Level l has the ranges that live for 2^l to 2^(l+1) - 1 units of time. Its buckets each cover 2^l
+ * units, and a range is in the bucket of its start. */
 typedef struct lifetimes {
-    /* [LEVELS + 2 times]: all buckets of level 0, of level 1 .. ; -1: empty */
+    /* [LEVELS + 2 times] first range of each bucket of level 0, of level 1 .. ; -1: empty */
     int *heads;
-    /* [ranges] in the same bucket; -1: the last */
+    /* [ranges] next range in the same bucket; -1: none */
     int *next;
     int first[LEVELS + 1];
-    /* ranges of each level */
+    /* number of ranges in each level */
     int count[LEVELS];
 } lifetimes;
 
@@ -215,7 +216,7 @@ static void lifetimes_add(lifetimes *t, const cgp__live_range *ranges, int i) {
 
 /* --- attempts --- */
 
-/* Bytes that a live range takes. */
+/* Bytes begin .. end - 1, which a live range takes. */
 typedef struct interval {
     int64_t begin, end;
 } interval;
@@ -281,7 +282,7 @@ static int64_t lowest_gap(attempt *a, const intervals *taken, const cgp__live_ra
     return offset;
 }
 
-/* Place a range that is not saved; return its end in the workspace, 0 in the slot. */
+/* Place an unsaved range; return its end in the workspace, or 0 if it is in the slot. */
 static int64_t place_other(attempt *a, cgp__live_range *range) {
     collect(a, range);
     int64_t offset = lowest_gap(a, &a->slot, range, true);
@@ -296,8 +297,8 @@ static void sort(const attempt *a, int (*compare)(const void *, const void *)) {
     qsort(a->order, (size_t)a->n, sizeof *a->order, compare);
 }
 
-/* Place the ranges that are not saved, in the order of `compare`; return the bytes of workspace.
- * Stops as soon as these reach `enough`. */
+/* Place the unsaved ranges in the order of `compare`; return the bytes of workspace. Stops as soon
+ * as these reach `enough`. */
 static int64_t place_others(attempt *a, int (*compare)(const void *, const void *),
                             int64_t enough) {
     int64_t bytes = 0;
@@ -309,7 +310,8 @@ static int64_t place_others(attempt *a, int (*compare)(const void *, const void 
     return bytes;
 }
 
-/* Values of forward that W reads; those that only I reads; gradients of I that W reads. */
+/* Ranks of saved ranges: values of forward that W reads; values that only I reads; gradients of I
+ * that W reads. */
 enum { FOR_WEIGHT, FOR_INPUT, GRADIENT };
 
 static int rank_of(const cgp__live_range *range, cgp__layout_starts starts) {
@@ -328,7 +330,7 @@ static void stack_saved(attempt *a, cgp__layout_starts starts, int rank) {
 }
 
 /* Hang the gradients from the top of the slot, first to last, and size the slot so that none
- * overlaps the stack below. order[] is in order of time. All of the stack below is there before the
+ * overlaps the stack below. order[] is in order of time. The whole lower stack is live before the
  * first gradient, and a range that has ended has ended for all later gradients. */
 static void hang_gradients(attempt *a, cgp__layout_starts starts) {
     int64_t depth = 0, top = a->slot_bytes;
@@ -345,7 +347,8 @@ static void hang_gradients(attempt *a, cgp__layout_starts starts) {
     }
     depth = 0;
     a->hung.n = hung;
-    for (int i = 0; i < a->n; i++) { /* the stack is from below, so the first is its last */
+    /* a stack starts at the bottom, so the first gradient is its last range */
+    for (int i = 0; i < a->n; i++) {
         cgp__live_range *range = a->order[i];
         if (!range->saved || rank_of(range, starts) != GRADIENT) continue;
         depth += range->bytes;

@@ -12,9 +12,9 @@ typedef struct cgp__live_range {
     int64_t bytes;
     /* first and last time it is in use */
     int start, end;
-    /* lives from F into backward, or from I into W: part of the saved slot */
+    /* it lives from F into backward, or from I into W, and is part of the saved slot */
     bool saved;
-    /* unread gradients in it, while programs are made */
+    /* number of unread gradients in it, while programs are made */
     int gradients;
     cgp__location location;
 } cgp__live_range;
@@ -24,9 +24,9 @@ typedef struct cgp__layout_starts {
     int input, weight;
 } cgp__layout_starts;
 
-/* Give every live range its location: saved ones in the slot; the others in parts of the slot that
- * are free while they live, else in the workspace. Adds to *steps. Cost: O(ranges log ranges) where
- * few of those that are not saved live at one time, quadratic in these at worst. */
+/* Assign a location to every live range: saved ranges in the slot; the others in parts of the slot
+ * that are free while they live, else in the workspace. Adds to *steps. Cost: O(ranges log ranges)
+ * if few unsaved ranges live at one time; at worst quadratic in the unsaved ranges. */
 cgp_status cgp__layout_pack(cgp__live_range *ranges, int n, cgp__layout_starts starts,
                             int64_t *slot_bytes, int64_t *workspace_bytes, int64_t *steps);
 

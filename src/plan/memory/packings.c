@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* packings.c -- packed parameters: kernels of the same parameters and the same layout share one.
- * They lie behind all else, so that a device can drop them. */
+/* packings.c -- places prepacked weights. Kernels with the same parameters and the same layout
+ * share one copy. The copies come last in memory, so that a device can drop them. */
 #include "plan/memory/packings.h"
 
 #include <string.h>
 
 #include "plan/plan.h"
 
-/* The parameters of a device in one layout. */
+/* Hash the device, the layout and the parameters. */
 static uint64_t hash_of(const cgp__packing *packing) {
     int64_t key[2 + CGP_OP_MAX_PARAMETERS] = {packing->device, packing->layout};
     for (int k = 0; k < CGP_OP_MAX_PARAMETERS; k++)
@@ -22,7 +22,7 @@ static bool is_same(const cgp__packing *a, const cgp__packing *b) {
     return same;
 }
 
-/* The place of a packing behind those that are there. */
+/* Place a packing after the existing ones. */
 static cgp_status place(cgp_plan *plan, cgp__packing *packing, uint64_t hash) {
     if (!cgp__grow(&plan->packings, &plan->packings_capacity, plan->n_packings + 1,
                    sizeof *plan->packings) ||
@@ -35,8 +35,9 @@ static cgp_status place(cgp_plan *plan, cgp__packing *packing, uint64_t hash) {
     return CGP_OK;
 }
 
-/* Kernels that run without get them only if the device has a limit, which may have room, and
- * several runs may read them before they change. */
+/* Return whether a device's kernels get packed parameters. If they can run without, they get them
+ * only if the device has a memory limit, which is checked later, and several runs may read them
+ * before they change. */
 static bool is_wanted(const cgp_plan *plan, const cgp__device_plan *d) {
     if (!d->backend->packed) return false;
     return !d->backend->packs_optionally ||

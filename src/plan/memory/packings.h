@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* packings.h -- packed parameters: copies of them in the layout of a backend's kernels, beside
- * those in f32. */
+/* packings.h -- prepacked weights: copies of parameters in the layout of a backend's kernels,
+ * besides the f32 parameters. */
 #ifndef CGP_SRC_PLAN_PACKINGS_H
 #define CGP_SRC_PLAN_PACKINGS_H
 
@@ -8,18 +8,19 @@
 
 typedef struct cgp__packing {
     int device, layout;
-    /* of one of the kernels that read it */
+    /* spec of one of the kernels that read it */
     cgp_kernel_spec spec;
     cgp__location param[CGP_OP_MAX_PARAMETERS];
-    /* in the device's packed parameters */
+    /* place in the device's packed parameters */
     int64_t offset, bytes;
 } cgp__packing;
 
-/* Find or place what a call's kernel on a device reads: call->packed, from call->param. */
+/* Find or place the packed parameters that a call's kernel reads; set call->packed from
+ * call->param. */
 cgp_status cgp__plan_packing(cgp_plan *plan, int device, cgp__call *call);
 
-/* Place them behind all else in a device's memory; where its limit has no room and its kernels run
- * without, drop them. */
+/* Place packed parameters at the end of a device's memory. Drop them if they exceed its limit and
+ * its kernels can run without them. */
 void cgp__plan_place_packings(cgp_plan *plan, int device);
 
 #endif

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parameters.c -- offsets of parameters and their gradients.
+/* parameters.c -- places parameters and their gradients.
  *
- * A device that uses a parameter has a copy of it, and one gradient buffer for each of its uses
- * there that backward reaches. After the last backward the buffers are added in order of use,
- * across devices, and every device gets the sum in the first of its own:
+ * A device that uses a parameter has a copy of it and, for each use there that backward reaches, a
+ * gradient buffer. After the last backward the buffers are added in order of use, across devices,
+ * and every device gets the sum in its first buffer:
  *
  *     uses of p        u0 (device 0)    u1 (device 0)    u2 (device 1)
  *     gradients        g0 = g0 + g1 + g2                 g2 = g0
  *
- * so that the sum is the same for every balance, and so are the updated copies. A parameter that
- * backward does not reach keeps one buffer, of zeros. */
+ * So the sum is the same for every balance, and so are the updated copies. A copy that backward
+ * does not reach has one buffer, of zeros. */
 #include "plan/memory/parameters.h"
 
 #include "plan/plan.h"
@@ -57,8 +57,8 @@ static cgp_status place_copies(cgp_plan *plan, int p, bool requires_grad) {
     return CGP_OK;
 }
 
-/* The owner of a parameter with several copies receives the others' gradients in pieces of
- * CGP__TIE_BYTES bytes. */
+/* Reserve workspace on the owner of a parameter with several copies: it receives the others'
+ * gradients in pieces of CGP__TIE_BYTES bytes. */
 static void reserve_piece(cgp_plan *plan, int p) {
     const cgp__copy *owner = &plan->copies[plan->first_copy[p]];
     if (plan->inference || plan->first_copy[p + 1] - plan->first_copy[p] < 2) return;
@@ -94,7 +94,7 @@ static void place_gradients(cgp_plan *plan, int p) {
 cgp_status cgp__plan_parameters(cgp_plan *plan) {
     for (int p = 0; p < plan->model->n_params; p++) {
         plan->first_copy[p] = plan->first_copy[p + 1] = plan->n_copies;
-        /* the owner's is one of these, if there are any */
+        /* the owner's copy is the first: one that backward reaches, if there is any */
         CGP_TRY(place_copies(plan, p, true));
         CGP_TRY(place_copies(plan, p, false));
         if (!plan->inference) place_gradients(plan, p);

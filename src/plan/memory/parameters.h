@@ -8,9 +8,9 @@
 /* A device's copy of a parameter. All copies get the same update. */
 typedef struct cgp__copy {
     int parameter, device;
-    /* in the device's parameters, and in each state of its optimizer */
+    /* offset in the device's parameters, and in each state of its optimizer */
     int64_t offset;
-    /* of the buffer that gets the sum over all uses, in the device's gradients */
+    /* offset, in the device's gradients, of the buffer that gets the sum over all uses */
     int64_t gradient;
 } cgp__copy;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slots.c -- assigns slots to actions by walking a device's list; the plan has as many as are in
- *use at one time.
+/* slots.c -- assigns slots to actions by walking a device's list. The plan has as many slots as are
+ * in use at one time.
  *
  *     input slot   from the first RECV_F of a micro-batch to the last action that reads it
  *     saved slot   from F, or from R where the micro-batch is recomputed, to B (or W)
@@ -13,10 +13,10 @@
 
 #include "plan/plan.h"
 
-/* Slots of one kind on one stage. Each below `max` is taken or in the heap. */
+/* Slots of one kind on one stage. Each number below `max` is taken or in the heap. */
 typedef struct pool {
     int *of;   /* [microbatches] slot, -1: none yet */
-    int *heap; /* [microbatches] free slots: none is below its parent, (i - 1) / 2 */
+    int *heap; /* [microbatches] free slots, a binary min-heap */
     int n_free, max;
 } pool;
 
@@ -49,8 +49,8 @@ static void give(pool *p, int microbatch) {
         swap(&p->heap[i], &p->heap[(i - 1) / 2]);
 }
 
-/* Facts about a list that the walk needs at F: the micro-batch is recomputed, has backward, split
- * into I and W. */
+/* Facts that the walk needs at F of a micro-batch: it is recomputed, it has a backward, its
+ * backward is split into I and W. */
 typedef struct facts {
     bool *recomputed, *backward, *split; /* [stages of the device x microbatches] */
 } facts;

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* staging.h -- memory of the host through which the caller's data come to a device that does not
- * share the host's memory, and go. */
+/* staging.h -- host memory through which a device with its own memory exchanges data with the
+ * caller. */
 #ifndef CGP_SRC_PLAN_STAGING_H
 #define CGP_SRC_PLAN_STAGING_H
 
 #include <cgpipe/plan.h>
 
-/* A ring of pieces, at an offset of the device's memory of the host: for the inputs, the gradient
- * and the output of as many actions as may be in flight, and the rows of step values. A large
- * output goes piece by piece; it is wanted rarely. */
+/* A ring of pieces, at an offset in the device's host memory. It has room for the inputs and
+ * gradients of all actions in flight, and for the rows of per-step constants. Outputs, which are
+ * rarely wanted, go through it piece by piece if they are large. */
 typedef struct cgp__staging {
     int64_t offset, piece_bytes;
     /* 0: the device shares the host's memory */
     int pieces;
 } cgp__staging;
 
-/* Size the staging of every device, and place it in front of the links' buffers. */
+/* Size the staging of every device, and place it before the links' buffers. */
 void cgp__plan_staging(cgp_plan *plan);
 
 #endif

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* states.c -- offsets of the ops' states (batch norm's running statistics), and of the accumulators
- *from which a step updates
- * them:
+/* states.c -- places the ops' states (such as batch norm's running statistics), and the
+ * accumulators from which a step updates them:
  *
  *     states of all nodes: running_mean | running_var | num_batches_tracked ...
  *     scratch: accumulators (training), caches of keys and values (inference)
  *
- * A node runs on one device, so each state is there once. States come first: pipelines that share
- * them have scratch of their own. */
+ * A node runs on one device, so each state exists once. States come first, because pipelines that
+ * share them have their own scratch. */
 #include "plan/memory/states.h"
 
 #include "plan/plan.h"

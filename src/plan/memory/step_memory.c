@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* step_memory.c -- sizes and offsets of step_memory.h. */
+/* step_memory.c -- see step_memory.h. */
 #include "plan/memory/step_memory.h"
 
 #include "plan/plan.h"
@@ -12,7 +12,7 @@ static int64_t losses_bytes(const cgp_plan *plan, const cgp__step_memory *m) {
     return cgp__align_up((int64_t)sizeof(double) * m->n_rows * plan->model->n_losses);
 }
 
-/* A word for each norm of a gradient, and for each node's accumulator; at least one. */
+/* Add a word for each gradient's norm, and for each node's accumulator. */
 static void count_words(cgp_plan *plan) {
     const cgp_model *model = plan->model;
     for (int p = 0; p < model->n_params; p++)

@@ -6,10 +6,10 @@
 
 #include <cgpipe/plan.h>
 
-/* An evaluation runs in pieces of so many micro-batches, so that lists stay short. */
+/* Micro-batches per piece of an evaluation: pieces keep lists short. */
 enum { CGP__PIECE = 256 };
 
-/* In memory of the device, if that is not the host's:
+/* Sections in device memory, if the device does not share the host's:
  *
  *     values    row of the action that runs, a cgp_step_values and its loss scales
  *     rows      [micro-batches] written by the host once a step
@@ -17,7 +17,8 @@ enum { CGP__PIECE = 256 };
  *     losses    [micro-batches x losses] double
  *     words     [n_words] double or int64: sums of squares, indices of values that are not finite
  *
- * Offsets; the host's memory has them outside the plan. */
+ * The fields are offsets. A device that shares the host's memory keeps these values outside the
+ * plan. */
 typedef struct cgp__step_memory {
     int64_t row_bytes;
     int n_rows, n_words;
@@ -27,7 +28,7 @@ typedef struct cgp__step_memory {
 /* Size the step memory of every device. */
 void cgp__plan_step_memory(cgp_plan *plan);
 
-/* Lay it out from an offset on. */
+/* Lay out a device's step memory from offset `at` on. */
 void cgp__plan_place_step_memory(cgp_plan *plan, int device, int64_t at);
 
 #endif

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backward.c -- backward of a stage as kernel calls, nodes in descending order, weight backward
- *before input backward: once
- * the weight gradient of a linear is made its input is dead, and the input's gradient may take over
- * that memory.
+/* backward.c -- makes the kernel calls of a stage's backward, nodes in descending order. Weight
+ * backward comes before input backward: when the weight gradient of a linear is made, its input is
+ * dead, and the input's gradient may take over that memory.
  *
- * Where the schedule has I and W, all input backward comes first. Then the operands of weight
- * backward, the node's input and the gradient of its result, stay in the saved slot until W: the
- * input's gradient may not lie there, and nothing may be written over the result's.
+ * If the schedule has I and W, all input backward comes first. The operands of weight backward,
+ * namely the node's input and the gradient of its result, then stay in the saved slot until W. So
+ * the input's gradient must not take over the input's memory, and nothing may overwrite the
+ * result's gradient.
  *
- * The gradient of a value is a sum over its uses, last to first. It begins with the gradient that a
- * later stage sent, if the value is used there; else its last use makes it, in memory of its own,
- * or in that of its result's gradient where the op allows (see cgp__dx); the others add. Memory
- * that two values' gradients share (ADD hands on its own) is copied before one of them is written
- * while the other is still to be read. */
+ * The gradient of a value is a sum over its uses, last to first. If a later stage uses the value,
+ * the sum starts with the gradient that this stage sent. Otherwise the last use makes it, in new
+ * memory or, where the op allows, in the memory of its result's gradient (see cgp__dx). The other
+ * uses add to it. The gradients of two values may share memory, because ADD passes its own on. That
+ * memory is copied before one gradient is written while the other is still to be read. */
 #include "plan/program/builder.h"
 
 static int64_t value_bytes(const cgp__stage_builder *b, int value) {
     return cgp__plan_value_bytes(b->plan, value, b->plan->microbatch);
 }
 
-/* Return true if W will read the gradient of a node's result. (Of ops that write in place, only
- * custom ops have that.) */
+/* Return true if W will read the gradient of a node's result. (Among ops that write in place, only
+ * custom ops have such a read.) */
 static bool read_by_weight(const cgp__stage_builder *b, const cgp__node *node) {
     return b->plan->splits && cgp__node_has_direction(b->model, node, CGP_OP_BACKWARD_WEIGHT);
 }
@@ -36,7 +36,7 @@ static void set_gradient(cgp__stage_builder *b, int value, cgp__location locatio
     if (is_in_use(b, value)) b->ranges[location.offset].gradients++;
 }
 
-/* Backward has passed the node that makes a value: its gradient is dead. */
+/* Mark the gradient of a value as dead: backward has passed the node that makes the value. */
 static void retire_gradient(cgp__stage_builder *b, int value) {
     if (is_in_use(b, value)) b->ranges[b->gradient[value].offset].gradients--;
     b->gradient_dead[value] = true;
@@ -56,7 +56,7 @@ static cgp_status new_gradient(cgp__stage_builder *b, int value, int time) {
     return CGP_OK;
 }
 
-/* Gradients that begin in a later stage arrive before the first call. */
+/* Place the gradients that arrive from later stages before the first call. */
 static cgp_status place_arrivals(cgp__stage_builder *b) {
     const cgp_plan *plan = b->plan;
     for (int s = plan->first_stage_edge[b->index]; s < plan->first_stage_edge[b->index + 1]; s++) {
@@ -82,9 +82,9 @@ static bool has_gradient_readers(const cgp_plan *plan, int value) {
     return false;
 }
 
-/* With an external loss the gradients of outputs are the caller's. They are copied, as others may
- * be added to them, or lie over them; those of outputs that ops read are added last, behind the sum
- * over the uses (add_external). */
+/* With an external loss, copy the caller's gradients of outputs, because backward may add to them
+ * or overwrite them. If ops read an output too, its gradient is added last, after the sum over the
+ * uses (add_external). */
 static cgp_status place_external(cgp__stage_builder *b, cgp__program *program) {
     const cgp_plan *plan = b->plan;
     const int time = cgp__time_arrival(b->stage);
@@ -104,7 +104,7 @@ static cgp_status place_external(cgp__stage_builder *b, cgp__program *program) {
     return CGP_OK;
 }
 
-/* Gradients that end in an earlier stage live until they are sent. */
+/* Keep gradients for an earlier stage alive until they are sent. */
 static void place_departures(cgp__stage_builder *b) {
     const cgp_plan *plan = b->plan;
     for (int s = plan->first_stage_edge[b->index]; s < plan->first_stage_edge[b->index + 1]; s++) {
@@ -119,7 +119,7 @@ static void place_departures(cgp__stage_builder *b) {
     }
 }
 
-/* Before a gradient is added to: give it memory of its own if another one shares it. */
+/* Before something is added to a gradient, give it its own memory if another gradient shares it. */
 static cgp_status unalias(cgp__stage_builder *b, cgp__program *program, int value, int time) {
     const cgp__location old = b->gradient[value];
     if (!is_aliased(b, old, value)) return CGP_OK;
@@ -134,7 +134,8 @@ static cgp_status unalias(cgp__stage_builder *b, cgp__program *program, int valu
     return CGP_OK;
 }
 
-/* Before the backward of its node, add the caller's gradient of an output to that of its uses. */
+/* Before an output's node runs backward, add the caller's gradient of the output to the gradient
+ * from its uses. */
 static cgp_status add_external(cgp__stage_builder *b, cgp__program *program, int i,
                                cgp_op_direction direction) {
     const int value = b->model->nodes[b->stage->first_node + i].output;
@@ -153,8 +154,9 @@ static cgp_status add_external(cgp__stage_builder *b, cgp__program *program, int
     return CGP_OK;
 }
 
-/* Return true if the gradient of input k may take the memory of the input itself: a saved value,
- * last read by this node's backward, and not by its input backward. */
+/* Return true if the gradient of input k may take over the memory of the input itself. The input
+ * must be a saved value that this node's backward reads last. Its input backward must not read it,
+ * unless the op allows that (CGP__DX_OVER_X). */
 static bool may_lie_over_input(const cgp__stage_builder *b, const cgp__node *node, int k,
                                int time) {
     const cgp__location x = b->location[node->inputs[k]];
@@ -167,7 +169,7 @@ static bool may_lie_over_input(const cgp__stage_builder *b, const cgp__node *nod
     return node->dx == CGP__DX_OVER_X || (!read_now && b->ranges[x.offset].end == time - 1);
 }
 
-/* Locate the gradient that the first use makes of input k. */
+/* Locate the gradient of input k, which this node is the first to make. */
 static cgp_status first_use(cgp__stage_builder *b, const cgp__node *node, int k, int time) {
     const int value = node->inputs[k], y = node->output;
     const cgp__location dy = y < 0 ? (cgp__location){CGP__NOWHERE, 0} : b->gradient[y];
@@ -187,8 +189,8 @@ static cgp_status first_use(cgp__stage_builder *b, const cgp__node *node, int k,
     return new_gradient(b, value, time);
 }
 
-/* Return true if a later input of the node is the same value, its gradient made by the same call.
- * */
+/* Return true if a later input of the node is the same value, and the same call makes its
+ * gradient. */
 static bool is_computed(const cgp__node *node, int k, const cgp__location *dx) {
     for (int j = k + 1; j < node->n_inputs; j++) {
         if (node->inputs[j] == node->inputs[k] && dx[j].arena != CGP__NOWHERE) return true;
@@ -266,8 +268,8 @@ static cgp_status input_backward(cgp__stage_builder *b, cgp__program *program, i
     return CGP_OK;
 }
 
-/* The gradients of inputs go to the caller as outputs do (forward.c), from memory that they keep
- * until the action ends. */
+/* Place the gradients of inputs. They go to the caller as outputs do (forward.c), and keep their
+ * memory until the action ends. */
 static cgp_status place_input_gradients(cgp__stage_builder *b, cgp__program *program) {
     const int time = cgp__time_backward_end(b->stage);
     for (int k = 0; k < b->model->n_inputs; k++) {

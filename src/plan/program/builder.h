@@ -7,7 +7,7 @@
 #include "plan/memory/layout.h"
 #include "plan/plan.h"
 
-/* A node that backward recomputes, and the time of the last read of its output. */
+/* A node that backward recomputes at `time`, and the time of the last read of its output. */
 typedef struct cgp__recomputation {
     int node, time, last;
 } cgp__recomputation;
@@ -16,47 +16,48 @@ typedef struct cgp__stage_builder {
     cgp_plan *plan;
     const cgp_model *model;
     cgp__stage_plan *stage;
-    /* of the stage */
+    /* index of the stage */
     int index;
-    /* saves for backward */
+    /* forward saves for backward */
     bool training;
-    /* stored results do not take over memory of what their op reads */
+    /* stored results do not take over the memory of their op's inputs */
     bool separate;
 
     cgp__live_range *ranges;
     int n_ranges, ranges_capacity;
 
-    /* in order of execution; those before next_recomputation have their calls */
+    /* in order of execution; calls exist for those before next_recomputation */
     cgp__recomputation *recomputations;
     int n_recomputations, recomputations_capacity, next_recomputation;
 
-    /* that nodes of the stage make or read, ascending */
+    /* values that the stage's nodes make or read, ascending */
     int *values;
     int n_values;
 
     /* [model values], valid for `values` only: */
-    /* in `values` */
+    /* the value is in `values` */
     bool *listed;
-    /* last time of backward that reads it, -1: none */
+    /* time of its last read in backward; -1: none */
     int *last_read;
     /* backward recomputes it: it is not stored */
     bool *recomputed;
-    /* while recomputations are found: the one that made it last, -1: none */
+    /* while recomputations are listed: the last one that makes it; -1: none */
     int *recomputation;
-    /* of what backward has recomputed: LIVE_RANGE */
+    /* location of its recomputed copy: LIVE_RANGE */
     cgp__location *recomputed_location;
-    /* of the value in this stage: HOST, INPUT_SLOT or LIVE_RANGE; NOWHERE if it is not here */
+    /* location of the value in this stage: HOST, INPUT_SLOT or LIVE_RANGE; NOWHERE: it is not
+     * here */
     cgp__location *location;
-    /* LIVE_RANGE, or NOWHERE before the first use */
+    /* location of its gradient: LIVE_RANGE, or NOWHERE before the first use */
     cgp__location *gradient;
-    /* copy of the caller's gradient, of an output that ops read */
+    /* copy of the caller's gradient of an output that ops read too */
     cgp__location *external;
     /* its gradient has been read for the last time */
     bool *gradient_dead;
-    /* the part that brings its gradient from a later stage; NULL: none */
+    /* the message part with its gradient from a later stage; NULL: none */
     cgp__part **arriving;
 
-    /* calls at the beginning of forward, before that of node 0 */
+    /* number of forward's calls before the call of node 0 */
     int n_converts;
     /* [nodes] scratch */
     bool *required;
@@ -84,12 +85,12 @@ static inline int cgp__time_arrival(const cgp__stage_plan *stage) {
     return stage->n_nodes + 1;
 }
 
-/* Of B, or of I. */
+/* Return the time at which B or I sends its results. */
 static inline int cgp__time_backward_end(const cgp__stage_plan *stage) {
     return 3 * stage->n_nodes + 2;
 }
 
-/* No range lives longer. */
+/* Return the last time: no range lives longer. */
 static inline int cgp__time_last(const cgp__stage_plan *stage) {
     return 4 * stage->n_nodes + 3;
 }
@@ -103,9 +104,8 @@ static inline int cgp__time_backward(const cgp__stage_builder *builder, int i,
     return stage->n_nodes + 2 + 2 * after + (direction == CGP_OP_BACKWARD_INPUT);
 }
 
-/* Return node and direction of a step of backward, 0 .. 2 n_nodes - 1, in order of time: weight
- * before input backward of each node, or, if split, all input backward before all weight backward.
- * */
+/* Return node and direction of a step of backward, 0 .. 2 n_nodes - 1, in order of time. For each
+ * node, weight backward comes before input backward; if split, all input backward comes first. */
 static inline int cgp__backward_at(const cgp__stage_builder *builder, int step,
                                    cgp_op_direction *direction) {
     const int n = builder->stage->n_nodes;
@@ -115,41 +115,41 @@ static inline int cgp__backward_at(const cgp__stage_builder *builder, int step,
     return n - 1 - (split ? step % n : step / 2);
 }
 
-/* Add a live range, in use at `time`; return its index, -1 if memory is short. */
+/* Add a live range, in use at `time`; return its index; -1: out of memory. */
 int cgp__builder_range(cgp__stage_builder *builder, int64_t bytes, int time);
 
 /* Extend a live range to `time`; other locations need none. */
 void cgp__builder_extend(cgp__stage_builder *builder, cgp__location location, int time);
 
-/* Append a call of a node to a program: parameters, state, workspace and saved values bound, the
- * rest NOWHERE. */
+/* Append a call of a node to a program. Parameters, state, workspace and saved values are bound;
+ * other operands are NOWHERE. */
 cgp_status cgp__builder_call(cgp__stage_builder *builder, cgp__program *program, int node,
                              cgp_op_direction direction, uint32_t add, int time, cgp__call **out);
 
 /* Return true if the stage's device reads and writes the caller's memory. */
 bool cgp__builder_shares_host(const cgp__stage_builder *builder);
 
-/* Append a copy of the caller's data of a value, or of its gradient, to memory of the device. */
+/* Append a call that copies the caller's data of a value, or of its gradient, to device memory. */
 cgp_status cgp__builder_copy(cgp__stage_builder *builder, cgp__program *program,
                              cgp_op_direction direction, int time, int value, cgp__location from,
                              cgp__location to);
 
-/* forward.c: locate a value, or its gradient, at a time for the caller, in its type: a device that
- * cannot write the caller's memory converts it first. */
+/* forward.c: locate a value, or its gradient, that the caller gets at `time`. A device that cannot
+ * write the caller's memory first converts it to the caller's type. */
 cgp_status cgp__builder_for_caller(cgp__stage_builder *builder, cgp__program *program,
                                    cgp_op_direction direction, int time, int value,
                                    cgp__location from, cgp__location *at);
 
 /* reads.c: fill last_read, recomputed and recomputations; append the calls of the recomputations at
- * a time. */
+ * `time`. */
 cgp_status cgp__builder_find_reads(cgp__stage_builder *builder);
 cgp_status cgp__builder_recompute(cgp__stage_builder *builder, cgp__program *program, int time);
 
 /* Return the location of a value for backward. */
 cgp__location cgp__builder_operand(const cgp__stage_builder *builder, int value);
 
-/* forward.c: fill `program` in order of the nodes. backward.c: in descending order. recompute.c: R,
- * from forward's calls. */
+/* forward.c: fill `program` in order of the nodes. backward.c: in descending order. recompute.c:
+ * fill the program of R from forward's calls. */
 cgp_status cgp__builder_forward(cgp__stage_builder *builder, cgp__program *program);
 cgp_status cgp__builder_backward(cgp__stage_builder *builder, cgp__program *program);
 cgp_status cgp__builder_recompute_program(cgp__stage_builder *builder);
@@ -157,10 +157,10 @@ cgp_status cgp__builder_recompute_program(cgp__stage_builder *builder);
 /* Compare two ints, ascending, for qsort(). */
 int cgp__builder_ascending(const void *a, const void *b);
 
-/* fuse.c: an ADD or a norm and the RELU behind it, in place, become one call. */
+/* fuse.c: merge an ADD or a norm, and the in-place RELU after it, into one call. */
 void cgp__program_fuse(const cgp_plan *plan, cgp__program *program);
 
-/* prefetch.c: fill the calls' prefetch lists. `saved`: saved values are from an earlier action. */
+/* prefetch.c: fill the calls' prefetch lists. `saved`: saved values come from an earlier action. */
 void cgp__program_prefetch(const cgp_plan *plan, cgp__program *program, bool saved);
 
 #endif

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forward.c -- forward of a stage as kernel calls, in order of the nodes; before them, copies of
- *the caller's inputs that the
- * device keeps in another type, or cannot read where they are.
+/* forward.c -- makes the kernel calls of a stage's forward, in order of the nodes. The first calls
+ * copy those inputs of the caller that the device keeps in another type or cannot read in place.
  *
- * A value that has no reader after an op, and that the op may overwrite, shares its memory with the
- * op's result: in x + dropout(linear(y)) the linear writes into the sum's memory. (A stored sum
- * then comes into use earlier than it must, which can be worse: `separate` leaves this out.) In
- * training, values that backward reads are marked as saved. */
+ * An op's result takes over the memory of an input that the op may overwrite and that has no later
+ * reader. In x + dropout(linear(y)) the linear writes into the sum's memory. A stored sum then
+ * occupies memory earlier than it must, which can be worse; `separate` turns this off for stored
+ * results. In training, values that backward reads are marked as saved. */
 #include "plan/program/builder.h"
 
 /* Return true if backward of this stage reads the value that forward stored. */
@@ -14,15 +13,15 @@ static bool is_stored(const cgp__stage_builder *b, int value) {
     return b->last_read[value] >= 0 && !b->recomputed[value];
 }
 
-/* Return true if a value has a reader after node i: a later node, another stage, the caller,
+/* Return true if a value has a reader after node i: a later node, another stage, the caller, or
  * backward. */
 static bool read_after(const cgp__stage_builder *b, int value, int i) {
     return b->model->values[value].output >= 0 || is_stored(b, value) ||
            cgp__plan_last_reader(b->plan, value) > b->stage->first_node + i;
 }
 
-/* Return true if the op may write its result over the memory of input k: all inputs of that value
- * may be written over, and it has the result's type. */
+/* Return true if the op may write its result over input k: the op may overwrite all its inputs of
+ * that value, and the value has the result's type. */
 static bool may_overwrite(const cgp__stage_builder *b, const cgp__node *node, int k) {
     const cgp__value_info *values = b->model->values;
     const int value = node->inputs[k];
@@ -47,7 +46,7 @@ static int takes_over(const cgp__stage_builder *b, int i, int64_t bytes) {
     return -1;
 }
 
-/* Return the first node behind the stage. */
+/* Return the first node after the stage. */
 static int first_behind(const cgp__stage_builder *b) {
     return b->stage->first_node + b->stage->n_nodes;
 }
@@ -71,7 +70,7 @@ static cgp_status place_result(cgp__stage_builder *b, int i) {
     return CGP_OK;
 }
 
-/* The op's own saved values (means, log-sum-exps). */
+/* Place the op's own saved values (means, log-sum-exps). */
 static cgp_status place_stats(cgp__stage_builder *b, int i) {
     const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
     for (int k = 0; k < node->use.shapes.n_saved; k++) {
@@ -89,8 +88,8 @@ static cgp_status place_stats(cgp__stage_builder *b, int i) {
     return CGP_OK;
 }
 
-/* From then on such an input is a value like those that the stage makes, and is saved for backward
- * likewise. */
+/* Copy inputs that the device cannot use in place. From then on such an input is handled, and saved
+ * for backward, like a value that the stage makes. */
 static cgp_status copy_inputs(cgp__stage_builder *b, cgp__program *program) {
     for (int k = 0; k < b->model->n_inputs; k++) {
         const int value = b->model->input_values[k];

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuse.c -- one call for two, where that saves a pass over memory and changes no bit: an ADD or a
- *channel norm, and a RELU
- * that overwrites its result.
+/* fuse.c -- kernel fusion: merges an ADD or a channel norm, and a RELU that overwrites its result,
+ * into one call. This saves a pass over memory and changes no bit.
  *
  *     norm   x -> y                    norm, relu   x -> y
  *     relu   y -> y
  *
- * Programs are complete by then: every operand has its location, and a RELU in place is the only
- * reader of the value that it overwrites. */
+ * Programs are complete at this point: every operand has its location, and an in-place RELU is the
+ * only reader of the value that it overwrites. */
 #include "plan/program/builder.h"
 
-/* Return true if `second` is a RELU, in place, of the result of `first`. */
+/* Return true if `second` is an in-place RELU of the result of `first`. */
 static bool can_fuse(const cgp_model *model, const cgp__call *first, const cgp__call *second) {
     if (first->node < 0 || second->node < 0 || first->direction != CGP_OP_FORWARD ||
         second->direction != CGP_OP_FORWARD)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prefetch.c -- prefetch lists: a linear's GEMM prefetches the operands of the next calls that have
- *been out of cache for long.
+/* prefetch.c -- prefetch lists: a linear's GEMM prefetches operands of the next calls that caches
+ * have evicted.
  *
  *     forward                       backward
  *     linear  <- W, bias below      linear, weight  <- W
@@ -8,9 +8,9 @@
  *     linear                        gelu
  *                                   linear, weight
  *
- * The list of a linear goes up to and including the next linear: a GEMM keeps the vector units busy
- * and leaves load ports free. Results of the call before are in cache already, and a GEMM
- * prefetches its own results. */
+ * The list of a linear covers the calls up to and including the next linear. Its GEMM keeps the
+ * vector units busy and leaves load ports free. Results of the previous call are in cache already,
+ * and a GEMM prefetches its own results. */
 #include "plan/program/builder.h"
 
 static void add(cgp__call *call, cgp__location location, int64_t bytes) {

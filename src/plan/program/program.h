@@ -9,9 +9,9 @@
 #include "model/model.h"
 #include "plan/location.h"
 
-/* One kernel run, or, with node -1, the sum dx[0] += dy (`sums`) or the copy dx[0] = dy of
- * `copy_count` elements a sample, converted; with a workspace, by way of it: copied there from the
- * caller's memory, then converted. */
+/* One kernel run. With node -1: the sum dx[0] += dy (`sums`), or the copy dx[0] = dy of
+ * `copy_count` elements per sample, converted. A copy with a workspace copies the caller's data
+ * there, then converts it. */
 typedef struct cgp__call {
     int node;
     /* RELU fused into the call, NULL: none (fuse.c) */
@@ -37,8 +37,8 @@ typedef struct cgp__program {
     int n, capacity;
     /* of a split backward: the first n_input calls are I, the others W */
     int n_input;
-    /* Calls at the beginning that copy the caller's data. Where a device does not share the host's
-     * memory, no other call has an operand of the caller's. */
+    /* The first n_caller calls copy the caller's data. On a device with its own memory, no other
+     * call has an operand in the caller's memory. */
     int n_caller;
 } cgp__program;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* programs.c -- makes the programs of a stage: first with live ranges as operands, then, once all
- * of the stage's are known, with their locations. The caller's inputs and the input slot have
- * locations from the start. */
+/* programs.c -- makes the programs of a stage. Their operands are live ranges at first; when all
+ * ranges of the stage are known, their locations replace them. The caller's inputs and the input
+ * slot have locations from the start. */
 #include "plan/memory/packings.h"
 #include "plan/program/builder.h"
 
@@ -25,7 +25,7 @@ void cgp__builder_extend(cgp__stage_builder *b, cgp__location location, int time
         b->ranges[location.offset].end = time;
 }
 
-/* dx[0] += dy: input backward of an ADD. */
+/* Return the kernel of dx[0] += dy: input backward of an ADD. */
 static cgp_kernel_spec sum_spec(const cgp_plan *plan, const cgp__call *call, int64_t n) {
     cgp_kernel_spec spec;
     memset(&spec, 0, sizeof spec); /* compared as bytes */
@@ -65,8 +65,8 @@ static cgp_status ask_workspace(const cgp_plan *plan, int device, const cgp__nod
                     status == CGP_EINVAL ? " (put that layer on a cpu device)" : "");
 }
 
-/* Return the workspace of a call, from the backend once for each kernel; fewer samples need no
- * more. */
+/* Return the workspace of a call, in bytes for a full micro-batch; fewer samples need no more. Ask
+ * the backend once for each kernel. */
 static cgp_status workspace_bytes(cgp__stage_builder *b, const cgp__call *call, int64_t *bytes) {
     cgp_plan *plan = b->plan;
     const cgp_kernel_spec spec = cgp__call_spec(plan, call, plan->microbatch);
@@ -306,7 +306,7 @@ static void begin_stage(cgp__stage_builder *b, int index) {
     qsort(b->values, (size_t)b->n_values, sizeof *b->values, cgp__builder_ascending);
 }
 
-/* Reset the builder to before the first call of the stage. */
+/* Reset the builder to its state before the first call of the stage. */
 static void rewind_stage(cgp__stage_builder *b) {
     const cgp__location nowhere = {CGP__NOWHERE, 0};
     b->n_ranges = b->n_recomputations = b->next_recomputation = b->n_converts = 0;
@@ -360,9 +360,9 @@ static void apply_layout(cgp__stage_builder *b, int variant, int64_t slot_bytes,
     if (work_bytes > stage->workspace_bytes) stage->workspace_bytes = work_bytes;
 }
 
-/* Make programs that share live ranges: variant 0 is forward_nosave, 1 the three of training.
- * Stored results may take over memory of what their op reads, or have memory of their own: the
- * variant with less workspace is kept. */
+/* Make the programs that share live ranges: variant 0 is forward_nosave, variant 1 the three of
+ * training. Stored results may take over the memory of their op's inputs, or have their own: in
+ * training, try both and keep the layout with the smaller workspace. */
 static cgp_status make_variant(cgp__stage_builder *b, int variant) {
     int64_t slot = 0, in_place = 0, separate = INT64_MAX;
     b->training = variant == 1;
@@ -380,9 +380,9 @@ static bool is_callers(cgp__location location) {
     return location.arena == CGP__HOST || location.arena == CGP__HOST_GRADIENT;
 }
 
-/* Count the copies of the caller's data, which come first. Anything else that reads it there is a
- * bug of this library, reported before anything runs: the calls behind the copies may be recorded.
- * */
+/* Count the copies of the caller's data, which come first. The calls after them may be captured, so
+ * on a device with its own memory none of these may read the caller's memory. If one does, that is
+ * a bug of this library, reported before anything runs. */
 static cgp_status count_callers(const cgp__stage_builder *b, cgp__program *program) {
     program->n_caller = 0;
     while (program->n_caller < program->n && program->calls[program->n_caller].node < 0 &&
@@ -420,7 +420,7 @@ static cgp_status make_stage(cgp__stage_builder *b, int index) {
     cgp__program *const all[4] = {&stage->forward_nosave, &stage->forward, &stage->recompute,
                                   &stage->backward};
     for (int i = 0; i < 4; i++) {
-        /* in backward: what it recomputes */
+        /* backward has forward calls too, to recompute */
         if (plan->devices[stage->info.device].backend->fuses) cgp__program_fuse(plan, all[i]);
         if (plan->devices[stage->info.device].backend->prefetches)
             cgp__program_prefetch(plan, all[i], all[i] == &stage->backward);

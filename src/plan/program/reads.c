@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reads.c -- the values that backward of a stage reads, the last time of each, and selective
- *recomputation.
+/* reads.c -- finds the values that a stage's backward reads and when it last reads each, and plans
+ * selective recomputation (Korthikanti et al. 2022, arXiv:2205.05198).
  *
  * Backward reads operands of forward (see the op tables). A value that it reads is stored in the
- * saved slot, from forward to its last reader. With `+selective` the output of a cheap op is not
- * stored if all of the op's inputs are there anyway: stored for another reader, sent by another
- * stage or the caller, or recomputed themselves. Then the op runs again right before the first
- * reader, into memory that is free by then, and its output lives until the last one:
+ * saved slot, from forward to its last reader. With `+selective`, the output of a cheap op is not
+ * stored if all of the op's inputs are available anyway. They may be stored for another reader,
+ * sent by another stage or the caller, or recomputed. The op then runs again right before the first
+ * reader, into memory that is free at that time. Its output lives until the last reader:
  *
  *     forward     x ── layer_norm ── y ── linear            stored: x (layer_norm's backward
  *     backward    y = layer_norm(x)   linear's dweight      reads it), not y
  *
- * Where W runs later than I, it recomputes for itself: the values that I has recomputed are gone by
- * then.
+ * If W runs later than I, it recomputes again, because the values that I recomputed are gone.
  *
- * Nodes are visited here in the order in which backward runs them, so that the times are known
- * before any live range is made. */
+ * Nodes are visited in the order in which backward runs them, so that the times are known before
+ * any live range is made. */
 #include "plan/program/builder.h"
 
 #include <stdlib.h>
@@ -63,7 +62,7 @@ static void note_read(cgp__stage_builder *b, int value, int time) {
     if (is_live(b, value, time)) b->recomputations[b->recomputation[value]].last = time;
 }
 
-/* Recompute node i at `time`, which reads its inputs. */
+/* List a recomputation of node i at `time`; it reads the node's inputs. */
 static bool add_recomputation(cgp__stage_builder *b, int i, int time) {
     const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
     if (!cgp__grow(&b->recomputations, &b->recomputations_capacity, b->n_recomputations + 1,
@@ -82,8 +81,8 @@ static void require(cgp__stage_builder *b, int i, int *n) {
     b->required_list[(*n)++] = i;
 }
 
-/* Note a read of a value. If it is recomputed and not there yet, its producer runs first, and
- * before that the producers of its inputs. */
+/* Note a read of a value. If the value must be recomputed first, list its producer, and before it
+ * those producers of its inputs that must be recomputed too. */
 static void read_value(cgp__stage_builder *b, int value, int time, bool *failed) {
     note_read(b, value, time);
     if (!b->recomputed[value] || is_live(b, value, time)) return;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recompute.c -- R: the calls of forward that backward needs, into the same slot. */
+/* recompute.c -- makes the program of R: the calls of forward that backward needs, which write to
+ * the same slot. */
 #include "plan/program/builder.h"
 
 #include <stdlib.h>
 
-/* Mark the nodes that make a saved range, and those that make what these read. `calls`: the nodes'
- * in forward; `written`: [ranges] scratch. */
+/* Mark the nodes that make a saved range, and their ancestors. `calls`: the nodes' calls in
+ * forward. `written`: scratch [ranges]. */
 static void find_needed(const cgp__stage_builder *b, const cgp__call *calls, bool *needed,
                         bool *written) {
     const cgp__stage_plan *stage = b->stage;
@@ -13,7 +14,7 @@ static void find_needed(const cgp__stage_builder *b, const cgp__call *calls, boo
         const cgp__node *node = &b->model->nodes[stage->first_node + i];
         for (int k = 0; k < node->use.shapes.n_saved; k++)
             needed[i] = needed[i] || b->ranges[calls[i].saved[k].offset].saved;
-        /* The last of the nodes that write a saved range makes the saved value; the others are its
+        /* The last node that writes a saved range makes the saved value; earlier ones make its
          * inputs. */
         if (calls[i].y.arena == CGP__LIVE_RANGE) {
             const int64_t range = calls[i].y.offset;
