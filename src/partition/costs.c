@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* costs.c -- from kernels to layers: the kernels of each op in training, the values that backward
- *reads, and the ops that are
- * recomputed for it.
+/* costs.c -- computes costs of layers from kernels: the kernels of each op in training, the values
+ * that backward reads, and the ops that are recomputed for it.
  *
- * All as in a plan of one stage. A cut changes little: a value that a stage sends and backward does
- * not read is not recomputed (R of the stage's last ops), and gradients that arrive are added to
- * instead of overwritten. */
+ * Costs are those of a plan with one stage. Cutting it changes little: R of a stage leaves out last
+ * ops whose results are only sent, and gradients that arrive are added to instead of
+ * overwritten. */
 #include "partition/partition.h"
 
 #include <math.h>
@@ -14,7 +13,7 @@
 
 /* --- saved values --- */
 
-/* Mark the values that backward reads, [values]: 0, others -1. */
+/* Fill last_read [values]: 0 for values that backward reads, -1 for others. */
 static void mark_read(const cgp_model *model, int *last_read) {
     for (int i = 0; i < model->n_values; i++)
         last_read[i] = -1;
@@ -36,7 +35,7 @@ static bool keeps(const cgp_model *model, const cgp__node *node, int k) {
            cgp__node_keeps(model, node, CGP_OP_BACKWARD_WEIGHT, k);
 }
 
-/* R: mark the producers of values that backward reads, and their ancestors. */
+/* Mark the nodes that R runs: the producers of values that backward reads, and their ancestors. */
 static void mark_recomputed(const cgp_model *model, const int *last_read, bool *recomputed) {
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
@@ -49,8 +48,8 @@ static void mark_recomputed(const cgp_model *model, const int *last_read, bool *
 
 /* --- kernels --- */
 
-/* Return the kernels of a node. Backward goes from the last node to the first and over a node's
- * inputs from the last to the first: `begun`, [values], marks gradients begun by a later use. */
+/* Return the kernels of a node. Backward visits the nodes, and the inputs of each node, from last
+ * to first. `begun` [values] marks gradients that a later use has begun. */
 static cgp__node_kernels kernels_of(const cgp_model *model, int i, int64_t n,
                                     cgp__arithmetic arithmetic, bool *begun) {
     const cgp__node *node = &model->nodes[i];
@@ -110,7 +109,7 @@ static cgp_status make_marks(marks *m, const cgp_model *model, int64_t n,
     return CGP_OK;
 }
 
-/* Losses are in no layer; they count with the last. */
+/* Losses are in no layer, so they count with the last one. */
 int cgp__cost_layer(const cgp_model *model, const cgp__node *node) {
     return node->use.op->is_loss ? model->n_layers - 1 : node->layer;
 }
@@ -181,7 +180,7 @@ cgp_status cgp__layer_costs(const cgp_model *model, int64_t samples, cgp__arithm
 
 /* --- sizes of micro-batches --- */
 
-/* A number of a layer at `at` samples: on the line through (x0, y0) and (x1, y1). */
+/* Linear interpolation of a cost at `at` samples, on the line through (x0, y0) and (x1, y1). */
 typedef struct line {
     double x0, x1, at;
 } line;

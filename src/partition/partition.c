@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partition.c -- contiguous min-max partition, exact.
+/* partition.c -- exact chains-on-chains (contiguous min-max) partition, by bisection on the limit.
+ * Source: Pinar and Aykanat 2004, Fast optimal load balancing algorithms for 1D partitioning.
  *
  * With a limit on the cost of a stage, the minimum number of stages for the layers from i on:
  *
  *     reach[i] = the largest j with (sum of i..j-1) <= limit
  *     need[i]  = 1 + need[reach[i]]
  *
- * As no cost is negative a stage can always be cut in two, so a limit is feasible if need[0] is at
- * most the number of stages. The least feasible limit is found by bisection over the bit patterns
- * of doubles: at most 64 passes. Then each stage from the left takes as few layers as still allow
- * it: the leftmost optimum. Sums are differences of one row of prefix sums, rounded alike in every
- * pass, so all of this is exact. */
+ * No cost is negative, so a stage can always be cut in two, and a limit is feasible if need[0] is
+ * at most the number of stages. Bisection over the bit patterns of doubles finds the least feasible
+ * limit in at most 64 passes. Then each stage, from the left, takes as few layers as keep the rest
+ * feasible: the leftmost optimum. Sums are differences of one row of prefix sums, rounded alike in
+ * every pass, so the result is exact. */
 #include <cgpipe/partition.h>
 
 #include <math.h>
@@ -20,8 +21,8 @@
 
 #include "model/model.h"
 
-/* Fill need[], from prefix[], both [layers + 1]; more than `layers` if a layer alone is above the
- * limit. */
+/* Fill need[] from prefix[], both [layers + 1]. An entry is more than `layers` if a single layer
+ * from there on exceeds the limit. */
 static void count_needed(int *need, const double *prefix, int layers, double limit) {
     int reach = layers;
     need[layers] = 0;
@@ -32,7 +33,7 @@ static void count_needed(int *need, const double *prefix, int layers, double lim
     }
 }
 
-/* The bits of doubles that are 0 or more are in the order of the doubles. */
+/* Return the bits of a double >= 0; they are ordered as the doubles are. */
 static uint64_t bits_of(double value) {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -59,7 +60,7 @@ static void find_least_limit(int *need, const double *prefix, int layers, int st
     count_needed(need, prefix, layers, of_bits(high));
 }
 
-/* End each stage as soon as the layers behind it fit into the remaining stages. */
+/* End each stage as soon as the layers after it fit into the remaining stages. */
 static void take_leftmost(const int *need, int layers, int stages, int *balance) {
     int i = 0;
     for (int k = stages; k > 1; k--) {

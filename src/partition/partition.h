@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partition.h -- costs of layers from seconds of kernels, measured on a device (profile.c) or made
- * up by a test. */
+/* partition.h -- costs of layers from times of kernels, which a device measures (profile.c) or a
+ * test makes up. */
 #ifndef CGP_SRC_PARTITION_H
 #define CGP_SRC_PARTITION_H
 
@@ -17,17 +17,17 @@ typedef struct cgp__node_kernels {
     uint32_t dx;
 } cgp__node_kernels;
 
-/* The layer that a node's costs count in. */
+/* Return the layer that gets a node's costs. */
 int cgp__cost_layer(const cgp_model *model, const cgp__node *node);
 
-/* A source of seconds for the kernels that a node has. */
+/* A source of times, in seconds, for the kernels of a node. */
 typedef struct cgp__timer {
     cgp_status (*time)(void *self, const cgp_model *model, const cgp__node_kernels *kernels,
                        double seconds[CGP_OP_DIRECTIONS]);
     void *self;
 } cgp__timer;
 
-/* Sum the costs of all layers, [layers]. Unchanged on failure. */
+/* Set costs [layers] to the costs of all layers. Unchanged on failure. */
 cgp_status cgp__layer_costs(const cgp_model *model, int64_t samples, cgp__arithmetic arithmetic,
                             const cgp__timer *timer, cgp_layer_cost *costs);
 

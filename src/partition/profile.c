@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profile.c -- the times of a model's kernels on a device, op by op.
+/* profile.c -- measures the times of a model's kernels on a device, op by op.
  *
  *     x ──► forward ──► y, saved         dy ──► backward ──► dx, dparam
  *     random numbers                     random numbers
@@ -8,9 +8,10 @@
  * input backward), free the operands. Values are random: no kernel's time depends on them, and
  * zeros would be unlike training. Backward reads the values that forward saved.
  *
- * In a step all the other ops come between two runs of a kernel: its operands are in no cache, but
- * for what the op before has just made, x in forward and dy in backward. So it is here, where a
- * device shares the host's memory: other memory is read before each run, then x or dy. */
+ * In a step, all other ops run between two runs of a kernel. So no cache has its operands, except
+ * those that the previous op has just made: x in forward, dy in backward. For a device that shares
+ * the host's memory, the profile imitates this: before each run it reads other memory, then x or
+ * dy. */
 #include "partition/partition.h"
 
 #include <stdlib.h>
@@ -20,12 +21,12 @@
 #include "base/bf16.h"
 #include "plugin/find.h"
 
-/* Bytes that are read so that caches hold nothing else: those of the largest cache, if the system
- * says, within these bounds. */
+/* Bounds of the bytes that are read to empty the caches: the size of the largest cache, if the
+ * system tells it. */
 #define MIN_CACHE (32 << 20)
 #define MAX_CACHE (256 << 20)
 #define CACHE_LINE 64
-/* Random floats; data repeat them. */
+/* Count of random floats; longer data repeats them. */
 #define BLOCK 65536
 #define MAX_BUFFERS                                                                                \
     (3 * CGP_OP_MAX_INPUTS + CGP_OP_MAX_SAVED + CGP_OP_MAX_STATE + 2 * CGP_OP_MAX_PARAMETERS + 10)
@@ -42,15 +43,15 @@ typedef struct profiler {
     const cgp_backend *backend;
     cgp_device_options device_options;
     cgp_device *device;
-    /* around a run of a kernel; of a device that is not asynchronous NULL */
+    /* events around a run of a kernel; NULL on a synchronous device */
     cgp_event *timer[2];
     /* [BLOCK] in -1 .. 1 */
     float *block;
     uint16_t *halves; /* the same in bf16 */
     int32_t *integers;
-    void *staged; /* [BLOCK] for copies to a device that does not share the host's memory */
+    void *staged; /* [BLOCK] for copies to a device with its own memory */
     double *runs; /* [repeats] */
-    /* What is read before a run; NULL: nothing. */
+    /* Memory that is read before a run; NULL: none. */
     char *other;
     size_t other_bytes;
     measurement *measured;
@@ -186,7 +187,7 @@ static cgp_status make_workspace(profiler *p, const cgp__node_kernels *kernels,
     return make_buffer(p, max, &args->workspace);
 }
 
-/* A kernel's parameters as it reads them. */
+/* Pack a kernel's parameters, if it reads them packed. */
 static cgp_status make_packed(profiler *p, const cgp_kernel_spec *spec, cgp_kernel_args *args) {
     int64_t bytes = 0;
     int layout = 0;
@@ -200,7 +201,8 @@ static cgp_status make_packed(profiler *p, const cgp_kernel_spec *spec, cgp_kern
     return p->backend->pack(p->device, spec, args->param, memory);
 }
 
-/* The step values of a first micro-batch, with loss scales of 1, and a place for the loss. */
+/* Make the per-step constants of a first micro-batch, with loss scales of 1, and a slot for the
+ * loss. */
 static cgp_status make_values(profiler *p, cgp_kernel_args *args) {
     const cgp_step_values values = {0};
     const float one = 1;
@@ -267,8 +269,8 @@ static void read_lines(const void *memory, size_t bytes) {
         (void)at[i];
 }
 
-/* Leave in the caches what a step leaves there: at most the values that the op before has made, in
- * `memory` of this op's operands. */
+/* Leave in the caches what a step leaves there: at most the operands `recent` [n], which the
+ * previous op has just made. */
 static void empty_caches(const profiler *p, const void *const *recent, int n) {
     if (!p->other) return;
     read_lines(p->other, p->other_bytes);
@@ -410,7 +412,7 @@ static cgp_status make_other(profiler *p) {
     const int64_t largest = sysconf(_SC_LEVEL3_CACHE_SIZE);
     p->other_bytes = (size_t)cgp__min(cgp__max(largest, MIN_CACHE), MAX_CACHE);
     CGP_TRY(CGP__NEW(p->other, p->other_bytes, "profile"));
-    memset(p->other, 1, p->other_bytes); /* pages of its own, not the shared one of zeros */
+    memset(p->other, 1, p->other_bytes); /* gets pages of its own, not the shared page of zeros */
     return CGP_OK;
 }
 
@@ -433,7 +435,7 @@ static cgp_status begin(profiler *p) {
     CGP_TRY(p->backend->device_create(&p->device, &p->device_options));
     if (!p->backend->host_addressable)
         CGP_TRY(p->backend->host_memory_create(p->device, BLOCK * sizeof *p->block, &p->staged));
-    /* A single run is a rough measure, and quick. */
+    /* A single run is meant to be quick and rough, so it does not empty the caches. */
     if (p->backend->host_addressable && p->options->repeats > 1) CGP_TRY(make_other(p));
     for (int i = 0; p->backend->asynchronous && i < 2; i++)
         CGP_TRY(p->backend->event_create(p->device, &p->timer[i]));
