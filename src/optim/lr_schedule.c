@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lr_schedule.c -- the learning rate over the updates, as a factor of the optimizer's. w = warmup:
+/* lr_schedule.c -- learning rate schedules: the factor on the optimizer's lr at update t. w =
+ * warmup:
  *
  *     1 |    ..........        |    ....              |    ....
  *       |   /   constant       |   /    '.   cosine   |   /    |    step
@@ -9,8 +10,9 @@
  *       +---w----------> t     +---w-------steps--->  +---w----+----+---->
  *                                                          step_size
  *
- * A warm-up may begin above 0, and rise every warmup_interval updates (once an epoch). Milestones:
- * steps at given updates. */
+ * A warm-up may start above 0, and may rise only every warmup_interval updates (such as once an
+ * epoch). Milestones are steps at given updates. Source: Loshchilov and Hutter 2017,
+ * arXiv:1608.03983 (cosine). */
 #include "optim/optim.h"
 
 #include "base/base.h"

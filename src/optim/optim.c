@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* optim.c -- optimizers as constants; the elementwise updates are the backend's. For parameter
- * p with gradient g at update t, g having been scaled and `lr` being that of update t:
+/* optim.c -- optimizers as constants; backends run the elementwise updates. For parameter p at
+ * update t, with the scaled gradient g and the learning rate lr of that update:
  *
  *   SGD      g += weight_decay p;  b = momentum b + g
  *            p -= lr (nesterov ? g + momentum b : b)                (b = g without momentum)
@@ -10,7 +10,10 @@
  *   Adam     g += weight_decay p;  m, v and p as AdamW, without its first line
  *   RMSprop  g += weight_decay p;  v = alpha v + (1 - alpha) g^2
  *            b = momentum b + g / (sqrt(v) + eps)
- *            p -= lr b */
+ *            p -= lr b
+ *
+ * Source: PyTorch's torch.optim; Kingma and Ba 2015, arXiv:1412.6980 (Adam); Loshchilov and Hutter
+ * 2019, arXiv:1711.05101 (AdamW). */
 #include "optim/optim.h"
 
 #include "base/base.h"
@@ -37,7 +40,7 @@ const char *cgp_optim_kind_name(cgp_optim_kind kind) {
     return (int)kind >= 0 && (int)kind < KINDS ? kinds[kind] : "?";
 }
 
-/* The kinds that use a constant. */
+/* Bits of the kinds that use a constant. */
 enum {
     SGD = 1 << CGP_OPTIM_SGD,
     ADAMW = 1 << CGP_OPTIM_ADAMW,
