@@ -56,7 +56,7 @@ static cgp_status check_table(const cgp_plugin *table) {
     return CGP_OK;
 }
 
-/* Add all that can be added; return the first failure. */
+/* Add all valid backends and transports; return the first failure. */
 static cgp_status add_parts(const cgp_plugin *table, char *reason, size_t size) {
     cgp_status first = CGP_OK;
     for (int i = 0; i < table->n_backends + table->n_transports; i++) {

@@ -6,14 +6,14 @@
 #include "backend/backend.h"
 #include "transport/transport.h"
 
-/* The backend, the transport of a name ("cpu", "inproc"); an unknown name opens the plug-ins.
- * @retval CGP_EINVAL with all names, the nearest, and the reasons of plug-ins that were left out.
+/* Find the backend or transport of a name ("cpu", "inproc"); an unknown name opens the plug-ins.
+ * @retval CGP_EINVAL Not found: the message has all names, the nearest, and why plug-ins were left
+ * out.
  * Threads: any. */
 cgp_status cgp__backend_find(const char *name, const cgp_backend **out);
 cgp_status cgp__transport_find(const char *name, const cgp_transport **out);
 
-/* The parts of a device's name, and its backend. The ordinal is looked at when a device is created.
- * */
+/* Parse a device's name, and find its backend. The ordinal is checked when a device is created. */
 cgp_status cgp__device_named(const char *text, const cgp_backend **backend, cgp__device_name *out);
 
 #endif

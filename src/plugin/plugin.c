@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin.c -- opens the plug-ins, once, and keeps the reasons why one was left out; the calls of
- * cgpipe/devices.h that list what there is. */
+/* plugin.c -- opens the plug-ins once, and keeps the reason if one is left out. Implements the
+ * calls of cgpipe/devices.h that list backends, transports and plug-ins. */
 #include "plugin/plugin.h"
 
 #include <dlfcn.h>
@@ -20,8 +20,8 @@
 /* Written under `once`, then only read. */
 static cgp__plugin *plugins;
 static int n_plugins, capacity;
-static char places[512]; /* looked in */
-static bool is_secure;   /* a set-user-ID program, say: looks nowhere */
+static char places[512]; /* the searched directories */
+static bool is_secure;   /* such as a set-user-ID program: nothing is searched */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static bool is_open(const void *object) {
@@ -31,8 +31,8 @@ static bool is_open(const void *object) {
     return false;
 }
 
-/* Refuse what the loader would wait for, as a pipe, or crash on: an object whose end is missing, as
- * while it is written. */
+/* Reject files on which the loader would block, such as a pipe, or crash: an object whose end is
+ * missing, for example while it is being written. */
 static cgp_status check_file(const char *path) {
     Elf64_Ehdr header = {.e_shoff = 0};
     struct stat info;
@@ -53,8 +53,8 @@ static cgp_status check_file(const char *path) {
                     path, (long long)size);
 }
 
-/* Open a file; on a failure the message is the reason. Its SHA-256 is that of the code that runs:
- * the same before and after. */
+/* Open a file; on a failure the message is the reason. The SHA-256 must be the same before and
+ * after, so that it is the digest of the code that runs. */
 static cgp_status open_object(const char *path, cgp__plugin *plugin) {
     char again[65];
     CGP_TRY(check_file(path));
@@ -73,11 +73,11 @@ static cgp_status open_object(const char *path, cgp__plugin *plugin) {
     return is_open(object) ? CGP_OK : cgp__plugin_enter(plugin);
 }
 
-/* Open a file, keep it with the reason if it, or a part of it, is left out. */
+/* Open a file and keep it, with the reason if it or a part of it is left out. */
 static void open_file(const char *path) {
     cgp__plugin plugin = {0};
     const cgp_status status = open_object(path, &plugin);
-    if (status == CGP_OK && is_open(plugin.object)) return; /* by another path */
+    if (status == CGP_OK && is_open(plugin.object)) return; /* already, by another path */
     if (status != CGP_OK) plugin.reason = cgp__strdup(cgp_message());
     plugin.path = cgp__strdup(path);
     if (!plugin.path || !cgp__grow(&plugins, &capacity, n_plugins + 1, sizeof *plugins)) {
@@ -106,7 +106,7 @@ const cgp__plugin *cgp__plugin_at(int index) {
     return index >= 0 && index < n_plugins ? &plugins[index] : NULL;
 }
 
-/* Tell whether a file libcgpipe-NAME.so was opened, or left out. */
+/* Return whether there is a file libcgpipe-NAME.so, opened or left out. */
 static bool is_there(const char *name) {
     const cgp__plugin *plugin;
     const size_t length = strlen(name);
@@ -118,7 +118,7 @@ static bool is_there(const char *name) {
     return false;
 }
 
-/* Return how to come by the plug-in of a name. Static. */
+/* Return a suggestion how to get the plug-in of a name. Static. */
 static const char *way_out(const char *name) {
     if (strcmp(name, "mpi") == 0)
         return "install an MPI, as Debian's libopenmpi-dev is, and build cgpipe again, or name "
@@ -146,15 +146,16 @@ void cgp__plugins_reasons(const char *name, const char *nearest, char *text, siz
     }
 }
 
-/* --- what there is --- */
+/* --- lists for the caller --- */
 
-/* Tell whether the library itself has a table. */
+/* Return whether a table is the library's own. */
 static bool is_own(const void *table) {
     return table == &cgp__backend_cpu || table == &cgp__backend_ref ||
            table == &cgp__transport_inproc;
 }
 
-/* The plug-in that has a table of a backend or of a transport; NULL: the library has it. */
+/* Return the path of the plug-in that has a table of a backend or transport; NULL: the library has
+ * it. */
 static const char *plugin_of(const void *table) {
     const cgp__plugin *plugin;
     for (int i = 0; !is_own(table) && (plugin = cgp__plugin_at(i)); i++) {

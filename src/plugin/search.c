@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* search.c -- the files that may be plug-ins: `libcgpipe-*.so` in the directories of
- * CGP_PLUGIN_PATH, then in `cgpipe` and `plugins` beside the program, then in those beside the
- * shared library, or, for the static one, of the installation. */
+/* search.c -- finds the files `libcgpipe-*.so` that may be plug-ins. It searches the directories of
+ * CGP_PLUGIN_PATH, then `cgpipe` and `plugins` beside the program, then both beside the shared
+ * library. The static library searches the installation's directory instead of the last two. */
 #define _GNU_SOURCE /* dladdr(), secure_getenv() */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -37,7 +37,7 @@ static int ascending(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* List the plug-ins in a directory; false without memory. */
+/* List the plug-ins in a directory; return false if out of memory. */
 static bool list_files(DIR *directory, names *list) {
     for (struct dirent *entry; (entry = readdir(directory));) {
         if (!is_plugin(entry->d_name)) continue;
@@ -48,8 +48,7 @@ static bool list_files(DIR *directory, names *list) {
     return true;
 }
 
-/* What a search does with the files, and the directories that it has looked in, with ", " between.
- * */
+/* A search: what it does with each file, and the searched directories, separated by ", ". */
 typedef struct search {
     cgp__plugin_visit *visit;
     char *places;
@@ -84,7 +83,7 @@ static void visit_files(const search *s, DIR *directory, const char *path) {
 
 /* --- the directories that the user names --- */
 
-/* Search the directories of a list with colons between. */
+/* Search the directories of a colon-separated list. */
 static void search_list(search *s, const char *text) {
     for (const char *end;; text = end + 1) {
         end = text + strcspn(text, ":");
@@ -106,8 +105,8 @@ static void search_list(search *s, const char *text) {
 
 /* --- the directories beside program and library --- */
 
-/* Tell whether a file is missing, or it, and what it may be a link to, belong to root, to the user,
- * or to `owner`: beside a program in /tmp anyone may make a directory. */
+/* Return whether a file is missing, or belongs to root, the user or `owner`, as must the target if
+ * it is a link. Beside a program in /tmp, anyone may make a directory. */
 static bool is_trusted(const char *path, uid_t owner) {
     struct stat link, target;
     if (lstat(path, &link) != 0 || stat(path, &target) != 0) return true;
@@ -116,7 +115,7 @@ static bool is_trusted(const char *path, uid_t owner) {
            (target.st_uid == 0 || target.st_uid == user || target.st_uid == owner);
 }
 
-/* Search a directory, if it is there. */
+/* Search a directory, if it exists. */
 static void search_place(search *s, const char *path) {
     DIR *directory = opendir(path);
     if (!directory && errno == ENOTDIR) return; /* the program `cgpipe` */
@@ -141,8 +140,8 @@ static void search_beside(search *s, const char *file) {
     }
 }
 
-/* Return the file of the shared library that this code is in; NULL: it is in a program, or was
- * found by a relative path, which may be another file's by now. Owned. */
+/* Return the file of the shared library that has this code. Owned. NULL: a program has the code, or
+ * the path is relative and may name another file since. */
 static char *library_file(void) {
     Dl_info info;
     static const char here;
@@ -154,7 +153,7 @@ static char *library_file(void) {
     return NULL;
 }
 
-/* Tell whether two files are in one directory. */
+/* Return whether two files are in the same directory. */
 static bool is_beside(const char *a, const char *b) {
     const ptrdiff_t length = strrchr(a, '/') - a;
     return strrchr(b, '/') - b == length && strncmp(a, b, (size_t)length) == 0;
@@ -162,7 +161,7 @@ static bool is_beside(const char *a, const char *b) {
 
 bool cgp__plugin_search(cgp__plugin_visit *visit, char *places, size_t size) {
     search s = {.visit = visit, .places = places, .size = size};
-    if (getauxval(AT_SECURE)) return false; /* a set-user-ID program, say */
+    if (getauxval(AT_SECURE)) return false; /* such as a set-user-ID program */
     const char *list = secure_getenv("CGP_PLUGIN_PATH");
     char *program = realpath(CGP_PROGRAM_FILE, NULL), *library = library_file();
     if (list && *list) search_list(&s, list);
