@@ -2,8 +2,8 @@
 /* costs.c -- computes costs of layers from kernels: the kernels of each op in training, the values
  * that backward reads, and the ops that are recomputed for it.
  *
- * Costs are those of a plan with one stage. Cutting it changes little: R of a stage leaves out last
- * ops whose results are only sent, and gradients that arrive are added to instead of
+ * Costs are those of a plan with one stage. Cutting it changes little: R of a stage leaves out its
+ * last ops if their results are only sent, and gradients that arrive are added to instead of
  * overwritten. */
 #include "partition/partition.h"
 

@@ -22,7 +22,7 @@
 #include "plugin/find.h"
 
 /* Bounds of the bytes that are read to empty the caches: the size of the largest cache, if the
- * system tells it. */
+ * system reports it. */
 #define MIN_CACHE (32 << 20)
 #define MAX_CACHE (256 << 20)
 #define CACHE_LINE 64

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.c -- compare what a plan needs with the memory that is available, before anything is
+/* memory.c -- compares what a plan needs with the memory that is available, before anything is
  * allocated. Host memory is checked for all ranks of a machine, and of a container, together,
  * because Linux overcommits it. Memory of other hardware is checked for each rank, because an
  * ordinal may mean another device on another rank. */

@@ -26,7 +26,7 @@ static cgp_status allocate(cgp_pipeline *pipeline, const cgp_plan *plan, uint64_
     return cgp__memory_check_hardware(plan, executor->ranks.rank, owner != NULL);
 }
 
-/* If no rank has failed, tell all ranks how many bytes each device has allocated. */
+/* If no rank has failed, share with all ranks the bytes that each device has allocated. */
 static cgp_status share_bytes(cgp__executor *executor, cgp_status status) {
     const cgp_plan *plan = executor->plan;
     int64_t *bytes = executor->ranks.figures;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sharing.c -- check that two plans place parameters, gradients, optimizer state and op states at
+/* sharing.c -- checks that two plans place parameters, gradients, optimizer state and op states at
  * the same offsets, so that their pipelines can share them. These sections come first in each
  * device's memory. Each is compared by itself, because a plan for inference has no gradients. */
 #include "pipeline/pipeline.h"

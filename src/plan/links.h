@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* links.h -- the buffers of messages between devices. Each edge has a link. Gradients of a tied
- * parameter have links of their own (ties) between devices that cannot read each other's memory. */
+/* links.h -- the buffers of messages between devices. Each edge has a link. Gradients of tied
+ * parameters have further links, between devices that cannot read each other's memory. */
 #ifndef CGP_SRC_PLAN_LINKS_H
 #define CGP_SRC_PLAN_LINKS_H
 
@@ -32,14 +32,14 @@ enum { CGP__TIE_BYTES = 65536 };
 /* Assign the devices to ranks, in contiguous blocks. */
 cgp_status cgp__plan_ranks(cgp_plan *plan, int ranks);
 
-/* List the links: link e belongs to edge e; ties follow. */
+/* List the links: link e belongs to edge e; the links of tied gradients follow. */
 cgp_status cgp__plan_links(cgp_plan *plan);
 
 /* Append the links' buffers to the planned memory of devices and of their hosts. */
 void cgp__plan_place_links(cgp_plan *plan);
 
-/* Return the link number of the tie from one device to another; -1: one can read the other's
- * memory. */
+/* Return the link of tied gradients from one device to another; -1: none, because one can read the
+ * other's memory. */
 int cgp__plan_tie(const cgp_plan *plan, int from, int to);
 
 /* Return true if the device belongs to the rank. */

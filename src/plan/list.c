@@ -27,9 +27,9 @@ static cgp_status check_counts(const cgp_plan *plan, const int *inputs, const in
     return CGP_OK;
 }
 
-/* Return the program that F of a micro-batch runs. Without backward nothing needs saving, but a
- * plan that never recomputes has no forward_nosave program and uses forward, with any saved slot.
- * */
+/* Return the program that F of a micro-batch runs. Without backward nothing needs saving. But a
+ * plan that never recomputes has no forward_nosave program, so it uses forward, with any saved
+ * slot. */
 static int forward_program(const cgp_plan *plan, cgp__minibatch m, bool recomputed) {
     const bool has_forward_nosave = plan->inference || plan->recomputes;
     return has_forward_nosave && (m.forward_only || recomputed) ? CGP__FORWARD_NOSAVE

@@ -11,7 +11,7 @@
  * The gradient of an input ends in the first stage that makes a part of it, where the caller gets
  * it.
  *
- * So the sum ((g4 + g3) + g2) + g1 over uses 1..4 has the same bits for every balance, and a stage
+ * So the sum ((g4 + g3) + g2) + g1 over uses 1..4 is bit-identical for every balance, and a stage
  * never has to add two partial sums. */
 #include "plan/messages.h"
 

@@ -118,7 +118,7 @@ static bool is_there(const char *name) {
     return false;
 }
 
-/* Return a suggestion how to get the plug-in of a name. Static. */
+/* Return a suggestion on how to get the plug-in of a name. Static. */
 static const char *way_out(const char *name) {
     if (strcmp(name, "mpi") == 0)
         return "install an MPI, as Debian's libopenmpi-dev is, and build cgpipe again, or name "

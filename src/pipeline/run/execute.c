@@ -164,8 +164,7 @@ static bool run_actions(cgp__worker *worker, const cgp__run_context *context) {
  * not wait for the job: when a device that shares the host's memory resumes, it may still access
  * the tensors of that call. */
 cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
-    /* copied, because the next run overwrites the executor's while a hung worker may still use
-     * it */
+    /* a copy, which nothing changes while this worker runs, even if it hangs */
     const cgp__run_context context = *(const cgp__run_context *)argument;
     const cgp_backend *backend = cgp__backend_of(worker);
     if (cgp__is_stopped(worker)) return CGP_OK;

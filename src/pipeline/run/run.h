@@ -81,7 +81,7 @@ typedef struct cgp__end {
     char *memory;   /* its buffers */
     /* [buffers] of an asynchronous device; recorded after each copy to or from a buffer */
     cgp_event **events;
-    int64_t pieces; /* so far, on a link of tied gradients */
+    int64_t pieces; /* sent or received so far, on a link of tied gradients */
 } cgp__end;
 
 /* An action in flight: enqueued but not complete. A synchronous device uses only its times. */
@@ -200,7 +200,8 @@ cgp_status cgp__executor_run_one(const cgp__executor *executor, int device, cgp_
  * exchange of all ranks follows at once, cgp__team_run() is enough. */
 cgp_status cgp__executor_job(cgp__executor *executor, cgp__job *job, void *argument);
 
-/* Return `status`, that of an exchange within a step. If it is a failure, the team has failed. */
+/* Return `status`, the result of an exchange within a step; mark the team as failed if it is a
+ * failure. */
 cgp_status cgp__executor_exchanged(cgp__executor *executor, cgp_status status);
 
 /* Run the lists of all workers, as a job. */
@@ -317,14 +318,16 @@ bool cgp__flight_finish(cgp__worker *worker, const cgp__list *list);
  * them. */
 int64_t cgp__flight_patience(const cgp__worker *worker);
 
-/* Points that wait. A test build can disable each of them, to check that a test notices. */
+/* Points of synchronization. A test build can disable each of them, to check that a test notices:
+ *
+ *     QUEUES     [queue][other queue] a queue waits for another
+ *     MESSAGE    the receiver waits for the copy into a buffer
+ *     BUFFER     the sender waits for the copy out of a buffer
+ *     AHEAD      the host waits for the oldest action in flight */
 enum {
-    CGP__SITE_QUEUES, /* [queue][other queue] a queue waits for another */
-    CGP__SITE_MESSAGE =
-        /* the receiver waits for the copy into a buffer */
-    CGP__SITE_QUEUES + CGP_QUEUES * CGP_QUEUES,
-    CGP__SITE_BUFFER, /* the sender waits for the copy out of it */
-    /* the host waits for the oldest action in flight */
+    CGP__SITE_QUEUES,
+    CGP__SITE_MESSAGE = CGP__SITE_QUEUES + CGP_QUEUES * CGP_QUEUES,
+    CGP__SITE_BUFFER,
     CGP__SITE_AHEAD,
     CGP__SITES
 };

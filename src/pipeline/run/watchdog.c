@@ -64,7 +64,7 @@ static int64_t deadline(const void *self) {
     return limit + WAITS_LATE_NS + (another_waits_longer(ranks, here) ? OTHERS_LATE_NS : 0);
 }
 
-/* Return whether device d surely touches no other device. An asynchronous device may do so in
+/* Return whether device d certainly touches no other device. An asynchronous device may do so in
  * actions after the one in progress. */
 static bool computes(const void *self, int d) {
     const cgp__worker *worker = &((const cgp__executor *)self)->workers[d];
