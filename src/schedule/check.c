@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* check.c -- proves that a lowered schedule keeps the rules and does not deadlock.
  *
- * First the rules, by position: all actions of a stage are on one device, so "before" compares two
- * positions of a list.
+ * The rules come first. All actions of a stage are on one device, so "before" compares two
+ * positions in that device's list.
  *
  *     forward       RECV_F ... < F < SEND_F ...             all once, on each stage,
  *     backward      F < [R] < B,  or  F < [R] < I < W       for each micro-batch
  *                   RECV_B ... < B or I < SEND_B ...
  *
- * Then the simulator runs it, without time, with unbounded buffers: what blocks now blocks for
- * ever. Last, with one buffer on each edge, and more where that blocks: the least capacities. */
+ * Then the simulator runs the schedule without times and with unbounded buffers; an action that
+ * blocks there is in a deadlock. Last come the least capacities: the simulator starts with one
+ * buffer on each edge, and adds buffers where it blocks. */
 #include "schedule/check.h"
 
 #include "base/json.h"
@@ -22,9 +23,9 @@
 
 typedef struct position_index {
     const cgp_schedule *schedule;
-    bool backward; /* the schedule has any */
-    /* [rows][chunks] positions in the list of the stage's device; -1: absent. A row for each
-     * compute kind and stage, then RECV and SEND of each edge. */
+    bool backward; /* the schedule has backward actions */
+    /* [rows][chunks] positions in the list of the stage's device; -1: absent. One row per compute
+     * kind and stage, then RECV and SEND of each edge. */
     int *at;
     int *marks; /* may be NULL */
 } position_index;
@@ -79,7 +80,8 @@ static cgp_status check_edge(const position_index *x, int device, int position) 
     return CGP_OK;
 }
 
-/* Called for compute actions first: an action that is there twice has its transfers twice. */
+/* Call it for compute actions first: a repeated action has repeated transfers, and the message
+ * should name the action. */
 static cgp_status fill_index(position_index *x, bool transfers) {
     cgp__cursor at = {0};
     while (cgp__next(x->schedule, &at)) {
@@ -156,7 +158,7 @@ static cgp_status check_compute(const position_index *x) {
     return CGP_OK;
 }
 
-/* The position of the action that makes, or takes, a message of an edge. */
+/* Return the position of the action that makes, or takes, the message of an edge. */
 static int endpoint(const position_index *x, cgp_edge edge, int stage, int microbatch) {
     const int both = *slot(x, CGP_ACTION_B, stage, microbatch);
     if (!cgp__is_gradient(edge)) return *slot(x, CGP_ACTION_F, stage, microbatch);
@@ -212,7 +214,7 @@ cgp_status cgp__cost_check(const char *name, const double *costs, int count) {
     return CGP_OK;
 }
 
-/* Count up at each F, down at each end of a backward; in a schedule without backward a
+/* Count up at each F and down at the end of each backward. In a schedule without backward a
  * micro-batch ends with its F. in_flight: [stages], zeroed. */
 static void find_peaks(const cgp_schedule *s, int *in_flight, cgp_schedule_report *report) {
     const bool backward = cgp__has_backward(s);

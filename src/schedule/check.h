@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check.h -- the rules of a lowered schedule, and where it breaks one. */
+/* check.h -- checks the rules of a lowered schedule, and marks the actions that break them. */
 #ifndef CGP_SRC_SCHEDULE_CHECK_H
 #define CGP_SRC_SCHEDULE_CHECK_H
 
 #include "schedule/table.h"
 
-/* Check all that cgp_schedule_check() proves but deadlock freedom; the simulator relies on it.
- * Unless NULL, set marks[device] of a wrong action to its position in the list, the list's length
- * if it is missing there. CGP_ESTATE: not lowered. */
+/* Check everything that cgp_schedule_check() proves except deadlock freedom; the simulator relies
+ * on it. Unless `marks` is NULL, set marks[device] to the position of the wrong action in that
+ * device's list, or to the list's length if the action is missing. CGP_ESTATE: not lowered. */
 cgp_status cgp__rules_check(const cgp_schedule *schedule, int *marks);
 
-/* cgp_schedule_check(), with marks also of the actions of a deadlock. */
+/* Do what cgp_schedule_check() does, and also mark the actions of a deadlock. */
 cgp_status cgp__schedule_check(const cgp_schedule *schedule, int *marks,
                                cgp_schedule_report *report);
 
-/* CGP_EINVAL unless all costs are finite and 0 or more; NULL has none. */
+/* Return CGP_EINVAL unless `costs` is NULL or all costs are finite and at least 0. */
 cgp_status cgp__cost_check(const char *name, const double *costs, int count);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* derive.c -- the part of a schedule that a plan runs: its compute actions, for the micro-batches
- *that there are.
+/* derive.c -- derives the schedules that a plan runs: the compute actions of a schedule for a given
+ * number of micro-batches, and forward-only.
  *
- * A smaller mini-batch runs the planned lists without the micro-batches that it does not have: it
- * needs no more slots, and does not deadlock either.
+ * A smaller mini-batch runs the planned lists without the micro-batches that it lacks. It needs no
+ * more slots, and cannot deadlock.
  *
- * An overlapped pair (dualpipe-v) becomes two actions. In a pair both wait for the inputs of both
- * and send when both are done, as on a device that runs them at the same time; a device that runs
- * one after the other would only delay the first one's message. */
+ * An overlapped pair (dualpipe-v) becomes two actions. In a pair, both wait for the inputs of both
+ * and send when both are done, as on a device that runs them at the same time. On a device that
+ * runs one after the other, this would only delay the first one's message. */
 #include "schedule/generators/generators.h"
 
 cgp_status cgp__schedule_part(cgp_schedule **out, const cgp_schedule *schedule, int chunks) {
@@ -32,7 +32,7 @@ cgp_status cgp__schedule_forward(cgp_schedule **out, const cgp_schedule *schedul
     return cgp__schedule_finish(out, forward, cgp__generate_forward_only(forward, &options, 0));
 }
 
-/* Checks one kind on one stage; B counts as I and as W. */
+/* Check one kind on one stage; B counts as I and as W. */
 static bool ascends(const cgp_schedule *schedule, int stage, cgp_action_kind kind) {
     const int device = schedule->device_of[stage];
     const bool backward = kind != CGP_ACTION_F;

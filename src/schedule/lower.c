@@ -6,10 +6,11 @@
  *     ... RECV_F (0)  F  SEND_F (1) ...            R  RECV_B (2)  B  SEND_B (3) ...
  *
  * SEND stands right after its producer, so that no message is delayed. RECV stands right before its
- * consumer, so that a posted receive holds no buffer early; R, in front of it, runs while the
- * gradient is on its way. A device that runs such a list may wait at the RECV (list_order.c).
+ * consumer, so that a posted receive does not hold a buffer early. R stands before that RECV and
+ * runs while the gradient is in flight. A device that runs such a list may block at the RECV
+ * (list_order.c).
  *
- * Of an overlapped pair, F of one stage and B of another, all RECV stand before both and all SEND
+ * In an overlapped pair, F of one stage and B of another, all RECVs stand before both and all SENDs
  * after both. */
 #include "schedule/table.h"
 
@@ -17,8 +18,8 @@
 
 #define TRANSFER_KINDS 4 /* SEND_F RECV_F SEND_B RECV_B */
 
-/* The edges of each (transfer kind, stage), ascending, as linked lists: entry 2 e + is_send of edge
- * e, + 1; 0: none. */
+/* The edges of each (transfer kind, stage), ascending, as linked lists. Edge e is entry 2 e +
+ * is_send; links hold the entry + 1, or 0 for none. */
 typedef struct edge_groups {
     int *first; /* [TRANSFER_KINDS x stages] */
     int *next;  /* [2 n_edges] */
@@ -116,7 +117,8 @@ cgp_status cgp_schedule_lower(cgp_schedule *schedule, const cgp_edge *edges, int
 
 /* --- chains --- */
 
-/* [2 x links] 0 -> 1, 1 -> 2 ..., then 1 -> 0, 2 -> 1 ...; NULL: memory is short. */
+/* Return [2 x links] edges, 0 -> 1, 1 -> 2 ..., then 1 -> 0, 2 -> 1 ...; NULL if memory is
+ * short. */
 static cgp_edge *chain_edges(int links) {
     cgp_edge *edges = cgp__calloc(2 * (size_t)links, sizeof *edges);
     for (int j = 0; edges && j < links; j++) {

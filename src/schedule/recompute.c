@@ -7,19 +7,20 @@
  *     stage 1    . F0 F1  . B0 F2 R1 B1 F3 R2 B2 R3 B3  .
  *     stage 2    .  . F0 B0 F1 B1 F2 B2  . F3 B3  .  .  .
  *
- * A recomputed micro-batch keeps only its input from F to R; from R to B it fills the one saved
- * slot of the stage. Where the next backward of the stage after an F is that micro-batch's own, no
- * other needs the saved slot in between: F may fill it at once, and R would be wasted; except_last
- * leaves that R out. (Under torchgpipe's descending backward it is the last micro-batch, hence the
- * name; under ascending GPipe it is number 0, on the last stage of 1f1b every one.)
+ * A recomputed micro-batch keeps only its input from F to R; from R to B it fills the stage's one
+ * saved slot. If the next backward of the stage after an F is that micro-batch's own, no other
+ * needs the saved slot in between. Then F may fill it at once, and except_last leaves out the R,
+ * which would be wasted. (Under torchgpipe's descending backward it is the last micro-batch, hence
+ * the name. Under ascending GPipe it is micro-batch 0; on the last stage of 1f1b it is every one.)
  *
- * R is an action of its own, before the RECV of the gradient, so that it fills the wait for it. */
+ * R is a separate action before the RECV of the gradient, so that it runs while the gradient is in
+ * flight. */
 #include "schedule/table.h"
 
 #include <stdlib.h>
 
-/* Set spared[stage][micro-batch] if the next backward after its F is its own. Walks from the end;
- * `next` is that backward, by stage. */
+/* Set spared[stage][micro-batch] if the next backward after its F is its own. Walks each list from
+ * the end; next[stage] is the micro-batch of that backward. */
 static void find_spared(const cgp_schedule *schedule, bool *spared, int *next) {
     for (int j = 0; j < schedule->stages; j++)
         next[j] = -1;

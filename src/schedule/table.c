@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* table.c -- builds and changes the table behind cgp_schedule. */
+/* table.c -- builds and changes the table in a cgp_schedule. */
 #include "schedule/table.h"
 
 #include "base/json.h"
@@ -131,7 +131,7 @@ cgp_status cgp__schedule_replace(cgp_schedule *schedule, cgp_schedule *rebuilt) 
     const cgp_schedule old = *schedule;
     *schedule = *rebuilt;
     *rebuilt = old;
-    rebuilt->name = schedule->name; /* the caller may have it */
+    rebuilt->name = schedule->name; /* the caller may hold a pointer to it */
     schedule->name = old.name;
     schedule->incomplete = old.incomplete;
     cgp_schedule_destroy(rebuilt);

@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* csv.c -- parses a schedule in the CSV of PyTorch's pipelining, in both dialects.
  *
- *     0F0,0F1,,0B0,0B1          a line per device, a cell per step, blank where it idles
+ *     0F0,0F1,,0B0,0B1          one line per device, one cell per step, blank if it idles
  *     ,1F0,1B0,1F1,1B1
  *
  *     0F0,0SEND_F0,0RECV_B0,... with transfers: a text that has any has them all
  *
- *     cell     stage action micro-batch, or a pair (0F7;7B3)OVERLAP_F_B; recomputed, (0F7;7R3;7B3)OVERLAP_F_B
+ *     cell     stage, action, micro-batch; or a pair: (0F7;7B3)OVERLAP_F_B,
+ *              recomputed (0F7;7R3;7B3)OVERLAP_F_B
  *     action   F B I W R, SEND_F RECV_F SEND_B RECV_B
  *
- * The text may begin with UTF-8's byte order mark, and cells may stand in quotes (RFC 4180).
+ * The text may begin with a UTF-8 byte order mark, and cells may be in quotes (RFC 4180).
  *
- * R, recomputation, is ours. Some cells are skipped: UNSHARD, RESHARD, REDUCE_GRAD and
- * WAIT_REDUCE_GRAD are for sharded weights, which these are not; WAIT_SEND_F and WAIT_SEND_B keep a
- * message from being freed while it is sent, and here a buffer of the edge holds a copy of it.
- * Stages are a chain: SEND_F goes to the next stage, SEND_B to the one before. Between stages of
- * one device PyTorch sends nothing; those transfers are inserted.
+ * R (recompute) is a cgpipe extension. Two groups of actions are skipped. UNSHARD, RESHARD,
+ * REDUCE_GRAD and WAIT_REDUCE_GRAD are for sharded weights; weights are not sharded here.
+ * WAIT_SEND_F and WAIT_SEND_B keep a message alive while it is sent; here a buffer of the edge
+ * holds a copy of it.
+ *
+ * Stages are a chain: SEND_F goes to the next stage, SEND_B to the one before. PyTorch sends
+ * nothing between stages of one device, so those transfers are inserted.
  *
  * Source: torch/distributed/pipelining/schedules.py, _Action.from_str and _load_csv. */
 #include "schedule/formats/csv.h"
@@ -29,7 +32,7 @@ enum { MAX_DIGITS = 8 }; /* far above CGP__SCHEDULE_LIMIT */
 
 /* --- messages --- */
 
-/* The text from begin to end, shortened, with ? for a byte that is not printable. */
+/* Copy the text from begin to end, shortened, with ? for each byte that is not printable. */
 static const char *quoted(const char *begin, const char *end, char text[44]) {
     int n = 0;
     for (const char *c = begin; c < end && n < 40; c++)
@@ -51,7 +54,7 @@ static bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
-/* A number at *at, which moves on; false if there is none or it is too long. */
+/* Read a number at *at, and move *at after it; false if there is none or it is too long. */
 static bool read_number(const char **at, const char *end, int *out) {
     const char *begin = *at;
     int value = 0;
@@ -61,12 +64,12 @@ static bool read_number(const char **at, const char *end, int *out) {
     return *at > begin && !(*at < end && is_digit(**at));
 }
 
-/* Actions that are skipped; those from FIRST_OF_MICROBATCH on have a micro-batch. */
+/* Actions that are skipped; those from FIRST_OF_MICROBATCH on are followed by a micro-batch. */
 static const char *const ignored[] = {"UNSHARD",          "RESHARD",     "REDUCE_GRAD",
                                       "WAIT_REDUCE_GRAD", "WAIT_SEND_F", "WAIT_SEND_B"};
 enum { FIRST_OF_MICROBATCH = 4, IGNORED = sizeof ignored / sizeof ignored[0] };
 
-/* Read "12SEND_F3" up to `end`. out->stage stays -1 if the action is skipped; *full: BW. */
+/* Read "12SEND_F3" up to `end`. out->stage stays -1 if the action is skipped; *full: it is BW. */
 static cgp_status read_action(const cgp__csv *r, const char *at, const char *end, cgp_action *out,
                               bool *full) {
     *out = (cgp_action){.stage = -1, .edge = -1};
@@ -110,7 +113,7 @@ static bool is_blank(char c) {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* Skip the blanks around a piece of text. */
+/* Skip the blanks at both ends of a piece of text. */
 static void trim(const char **begin, const char **end) {
     while (*begin < *end && is_blank(**begin))
         ++*begin;
@@ -118,7 +121,7 @@ static void trim(const char **begin, const char **end) {
         --*end;
 }
 
-/* "(0F7;7B3)OVERLAP_F_B", or with an R before the backward. */
+/* Read "(0F7;7B3)OVERLAP_F_B", or a pair with an R before the backward. */
 static cgp_status read_pair(cgp__csv *r) {
     static const char ending[] = ")OVERLAP_F_B";
     const size_t length = (size_t)(r->stop - r->begin), tail = sizeof ending - 1;
@@ -147,7 +150,7 @@ static cgp_status read_pair(cgp__csv *r) {
     return CGP_OK;
 }
 
-/* Move r->at behind a cell in quotes, with its content in begin and stop. A quote in it is written
+/* Move r->at after a quoted cell, and set begin and stop to its content. A quote in it is written
  * twice; no action has one. */
 static cgp_status find_quoted(cgp__csv *r) {
     const char *close = r->begin + 1;
@@ -164,7 +167,7 @@ static cgp_status find_quoted(cgp__csv *r) {
     return CGP_OK;
 }
 
-/* The next cell, up to a comma or the end of the line. */
+/* Read the next cell, up to a comma or the end of the line. */
 static cgp_status read_cell(cgp__csv *r) {
     r->column++;
     r->begin = r->at;
@@ -186,7 +189,7 @@ static bool begins_with(const cgp__csv *r, const char *bytes, size_t count) {
     return (size_t)(r->end - r->at) >= count && memcmp(r->at, bytes, count) == 0;
 }
 
-/* Skip UTF-8's byte order mark; refuse those of UTF-16 and UTF-32. */
+/* Skip a UTF-8 byte order mark; refuse those of UTF-16 and UTF-32. */
 static cgp_status skip_mark(cgp__csv *r) {
     if (begins_with(r, "\xef\xbb\xbf", 3)) r->at += 3;
     if (!begins_with(r, "\xff\xfe", 2) && !begins_with(r, "\xfe\xff", 2) &&

@@ -19,13 +19,13 @@ typedef struct cgp__csv {
     const char *begin, *stop; /* the current cell, without blanks around it */
     cgp__csv_cell *cells;
     int n_cells, capacity;
-    int stages, chunks, rows; /* the largest number of each, + 1 */
+    int stages, chunks, rows; /* the largest index of each, + 1 */
     bool transfers;
-    bool older;     /* B is I, and BW is B */
+    bool older;     /* older dialect: B means I, BW means B */
     int *device_of; /* [stages] */
 } cgp__csv;
 
-/* Make a schedule of all cells. CGP_EFORMAT with row and column. csv_table.c */
+/* Make a schedule from all cells. CGP_EFORMAT with row and column. csv_table.c */
 cgp_status cgp__csv_table(cgp__csv *r, cgp_schedule **out);
 
 #endif

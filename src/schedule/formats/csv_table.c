@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* csv_table.c -- makes a schedule of the cells: the ranges of the numbers, the dialect of the
- *letters, the devices of the
- * stages, and the edges of the transfers.
+/* csv_table.c -- makes a schedule from the cells: checks the ranges of the numbers, detects the
+ * dialect, and finds the device of each stage and the edge of each transfer.
  *
- * Before the end of 2024 PyTorch wrote B for today's I, and BW for B:
+ * PyTorch up to 2.5 writes B for what later versions call I, and BW for B:
  *
- *     older    0F0,0B0,0W0,0F1,0BW1          now    0F0,0I0,0W0,0F1,0B1
+ *     older    0F0,0B0,0W0,0F1,0BW1          newer    0F0,0I0,0W0,0F1,0B1
  *
- * A text that has BW, or B and W of one (stage, micro-batch), is of that dialect in all its cells.
+ * The whole text is in the older dialect if it has BW, or both B and W of one (stage, micro-batch).
  *
  * Source: torch/distributed/pipelining/schedules.py of 2.5 (older), 2.6 and later. */
 #include "schedule/formats/csv.h"
@@ -26,14 +25,13 @@ static size_t index_of(const cgp__csv *r, const cgp_action *a) {
 
 /* --- numbers --- */
 
-/* PyTorch's Schedule1F1B (2.9 to 2.15) numbers the forwards of its last stage from 1 to m; the
- *others', and its own
- * backwards, go from 0 to m - 1:
+/* PyTorch's Schedule1F1B (2.9 to 2.15) numbers the forwards of its last stage from 1 to m. Its
+ * backwards, and all actions of other stages, go from 0 to m - 1:
  *
  *     0F0,0F1,0B0,0F2,0B1,0B2
  *     1F1,1B0,1F2,1B1,1F3,1B2      runs F0 B0 F1 B1 F2 B2
  *
- * Only then the number m is in the last stage's F alone, and that stage has no F of 0. */
+ * Only then does the number m occur in the last stage's F alone, and that stage has no F of 0. */
 static bool counts_from_one(const cgp__csv *r) {
     bool backward = false;
     for (int k = 0; k < r->n_cells; k++) {
@@ -59,9 +57,8 @@ static void count_from_zero(cgp__csv *r) {
             r->name, r->stages - 1, r->chunks, r->chunks - 1);
 }
 
-/* Check that every stage has F of every micro-batch; the numbers of both are then bounded by the
- * size of the text. Of more numbers than cells one of the first, that many and one more, is
- * missing. */
+/* Check that every stage has F of every micro-batch; this bounds both numbers by the size of the
+ * text. If the text has fewer cells than that, one of the first n_cells + 1 forwards is missing. */
 static cgp_status check_forwards(const cgp__csv *r) {
     const size_t all = (size_t)r->stages * (size_t)r->chunks, cells = (size_t)r->n_cells;
     const size_t n = all <= cells ? all : cells + 1;
@@ -89,10 +86,10 @@ static bool is_older(const cgp__csv_cell *c) {
     return c->action.kind == CGP_ACTION_B && !c->full;
 }
 
-/* Read B as I where the text is of the older dialect. */
+/* Read B as I if the text is in the older dialect. */
 static cgp_status translate_letters(cgp__csv *r) {
     const size_t cells = (size_t)r->stages * (size_t)r->chunks;
-    bool *weights = cgp__calloc(cells, sizeof *weights); /* true if the text has W of it */
+    bool *weights = cgp__calloc(cells, sizeof *weights); /* true if the text has its W */
     if (!weights) return cgp__no_memory(r->name, cells);
     cgp_status status = CGP_OK;
     for (int k = 0; k < r->n_cells; k++) {
@@ -119,7 +116,7 @@ static cgp_status translate_letters(cgp__csv *r) {
 
 /* --- stages --- */
 
-/* Set device_of from the rows of the cells; every row up to the last has one. */
+/* Set device_of from the rows of the cells; every row up to the last has a cell. */
 static cgp_status place_stages(cgp__csv *r) {
     for (int k = 0, row = 0; k < r->n_cells; row = r->cells[k++].row) {
         if (r->cells[k].row > row + 1)
@@ -130,7 +127,7 @@ static cgp_status place_stages(cgp__csv *r) {
     if (!r->device_of) return cgp__no_memory(r->name, (size_t)r->stages * sizeof(int));
     for (int k = 0; k < r->n_cells; k++) {
         const cgp__csv_cell *c = &r->cells[k];
-        int *device = &r->device_of[c->action.stage]; /* + 1 */
+        int *device = &r->device_of[c->action.stage]; /* the device + 1; 0: not set */
         if (*device && *device != c->row)
             return wrong_action(r, c, "expected all of a stage in one row");
         *device = c->row;
@@ -140,7 +137,7 @@ static cgp_status place_stages(cgp__csv *r) {
     return CGP_OK;
 }
 
-/* Set the edges of transfers, those of a chain: 0 -> 1, 1 -> 2 ..., then 1 -> 0, 2 -> 1 ... */
+/* Set the edges of the transfers, a chain: 0 -> 1, 1 -> 2 ..., then 1 -> 0, 2 -> 1 ... */
 static cgp_status find_edges(cgp__csv *r) {
     const int links = r->stages - 1;
     for (int k = 0; k < r->n_cells; k++) {

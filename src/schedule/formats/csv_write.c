@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* csv_write.c -- writes a schedule as CSV (csv.c has the form).
+/* csv_write.c -- writes a schedule as CSV (csv.c describes the form).
  *
- * Compute only: a column per tick, every action one tick, so that the columns read as a picture.
- * With transfers: the lists, without the transfers between stages of one device. */
+ * Compute only: one column per tick, and each action takes one tick, so that the columns read as a
+ * picture. With transfers: the lists, without the transfers between stages of one device. */
 #include "schedule/simulator/simulator.h"
 
 /* The number of actions in a cell: 1; 2 for an F and its partner right after it; 3 with an R in
@@ -40,7 +40,7 @@ static bool is_local(const cgp_schedule *s, const cgp_action *a) {
     return s->device_of[s->edges[a->edge].from] == s->device_of[s->edges[a->edge].to];
 }
 
-/* A column per tick of `ticks`; NULL: the lists. */
+/* Write one column per tick of `ticks`; if it is NULL, write the lists. */
 static void write_rows(FILE *file, const cgp_schedule *s, const cgp_schedule_timeline *ticks) {
     for (int device = 0; device < s->devices; device++) {
         int column = 0, cells = 0;

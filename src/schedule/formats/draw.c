@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* draw.c -- a schedule in ASCII: every compute action one tick, transfers none; or to scale, with
- *the times of a timeline.
+/* draw.c -- draws a schedule in ASCII: in ticks, where a compute action takes one tick and a
+ * transfer none, or to scale, from the times of a timeline.
  *
- * A schedule that is not lowered is drawn in ticks from a copy, lowered as a chain, 0 -> 1 -> 2 and
- * back. */
+ * If a schedule is not lowered, a copy is lowered as a chain, 0 -> 1 -> 2 and back, and drawn in
+ * ticks. */
 #include "schedule/formats/picture.h"
 
 #include "schedule/simulator/simulator.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The width of the widest cell. */
+/* Return the width of the widest cell. */
 static size_t width_of(const cgp__picture *p) {
     size_t widest = 1;
     char text[CGP__ACTION_TEXT];
@@ -23,8 +23,8 @@ static size_t width_of(const cgp__picture *p) {
     return widest;
 }
 
-/* Rows of `line` characters, the last of each a newline. NULL, with a message, if memory is short.
- * */
+/* Allocate rows of `line` characters, each ending with a newline. NULL with a message if memory is
+ * short. */
 static char *new_grid(const cgp__picture *p, size_t line, char fill) {
     const size_t bytes = (size_t)p->rows * line;
     char *out = cgp__calloc(bytes + 1, 1);
@@ -72,8 +72,8 @@ char *cgp_schedule_draw(const cgp_schedule *schedule) {
 
 enum { MAX_COLUMNS = 1 << 20 };
 
-/* Fill `width` columns from `first` on: the name and "=", or the letter where the name is too long.
- * */
+/* Fill `width` columns from `first` on: the name, or only its letter if the name is too long, then
+ * "=". */
 static void paint_box(const cgp__picture *p, const cgp__box *box, char *first, size_t width) {
     char buffer[CGP__ACTION_TEXT];
     const char *text = cgp__box_text(p, box, buffer);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* draw_diagnostic.c -- the grid of a schedule that is wrong, with the wrong cells in brackets. */
+/* draw_diagnostic.c -- draws the grid of an invalid schedule, with the wrong cells in brackets. */
 #include "schedule/check.h"
 
 #include <stdlib.h>
@@ -7,9 +7,8 @@
 
 enum { CONTEXT = 6 }; /* actions shown on either side */
 
-/* The index, among the device's compute actions, of the one at `position`, or that its transfer
- * belongs to: a RECV to the next, a SEND to the one before. Their number if it is behind the last.
- * */
+/* Return the index of the action at `position` among the device's compute actions. A RECV counts as
+ * the next compute action, a SEND as the one before. After the last action it is their number. */
 static int mark_of(const cgp_schedule *s, int device, int position) {
     int n = 0;
     for (int i = 0; i < position && i < s->counts[device]; i++)
@@ -36,7 +35,7 @@ static columns find_columns(const cgp_schedule *s, const int *marks) {
     return w;
 }
 
-/* Write the cells of a row; return the widest. With `file` NULL only measure. */
+/* Write the cells of a row; return the width of the widest. With `file` NULL only measure. */
 static int write_row(FILE *file, const cgp_schedule *s, int device, int mark, columns w,
                      int width) {
     char text[CGP__ACTION_TEXT];

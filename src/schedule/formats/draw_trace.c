@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* draw_trace.c -- a picture as trace events; a measured step has all its times as well, for
- *read_trace.c:
+/* draw_trace.c -- writes a picture as trace events. A measured step also has all its times, for
+ * read_trace.c:
  *
  *     {"displayTimeUnit":"ms","traceEvents":[...],
  *     "cgpipe":{"format":1,"schedule":"1f1b","csv":"0F0,,0B0\n1F0,1B0\n","edges":[[0,1],[1,0]],
- *       "start_seconds":[[0.0,...],[...]],"end_seconds":...,"given_seconds":...,"ready_seconds":...,
- *       "clock_uncertainty_seconds":1e-05}}                                  where ranks have several clocks
+ *       "start_seconds":[[0.0,...],[...]],"end_seconds":...,"given_seconds":...,
+ *       "ready_seconds":...,"clock_uncertainty_seconds":1e-05}}
  *
- * csv: the compute actions; with the transfers of the edges inserted they are the lists, in whose
- * order the times of each device stand. */
+ * `csv` has the compute actions. The transfers of the edges, inserted into them, give the lists;
+ * the times of each device are in the order of its list. `clock_uncertainty_seconds` is there only
+ * if the ranks have several clocks. */
 #include "schedule/formats/picture.h"
 
 #include "base/json.h"
@@ -20,7 +21,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A micro-batch counts from the start of its F to the end of its backward. */
+/* Write the boxes of a row. A micro-batch is in flight from the start of its F to the end of its
+ * backward. */
 static void write_row(cgp__chrome *trace, const cgp__picture *p, int row, double scale) {
     char text[CGP__ACTION_TEXT];
     int in_flight = 0;
@@ -52,7 +54,7 @@ static void write_picture(cgp__chrome *trace, const cgp__picture *p, double micr
 
 /* --- a measured step --- */
 
-/* Appending to NULL, or NULL, fails: then memory was short. */
+/* Return `array`, or NULL if memory was short: appending NULL, or appending to NULL, fails. */
 static json_t *unless_failed(json_t *array, int failed) {
     if (!failed) return array;
     json_decref(array);
@@ -80,7 +82,7 @@ static json_t *edges_json(const cgp_schedule *s) {
     return unless_failed(edges, failed);
 }
 
-/* The name in printable ASCII. */
+/* Return the name in printable ASCII. */
 static json_t *name_json(const cgp_schedule *s) {
     char name[CGP__TRACE_NAME];
     snprintf(name, sizeof name, "%s", s->name);
@@ -89,7 +91,7 @@ static json_t *name_json(const cgp_schedule *s) {
     return json_string(name);
 }
 
-/* The object `cgpipe` as text; free() it. */
+/* Write the object `cgpipe` as text, for the caller to free(). */
 static cgp_status write_measured(const cgp_schedule *s, const cgp_schedule_timeline *t,
                                  char **out) {
     char *csv = NULL;

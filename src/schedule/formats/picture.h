@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* picture.h -- the drawing model: boxes in rows, and messages between them, of a planned or a
- *measured step. Three writers
- * draw it: ASCII, SVG and the JSON of trace viewers.
+/* picture.h -- the drawing model of a planned or measured step: boxes in rows, and messages between
+ * them. Three writers draw it: ASCII, SVG and the JSON of trace viewers.
  *
  *     row 0   |0F0|0F1|       |0B0   |        a row per device, a box per action that computes,
  *     row 1       |1F0|1B0   |                in order of time
@@ -18,7 +17,7 @@ typedef struct cgp__box {
     bool critical;
 } cgp__box;
 
-/* A message between devices: its boxes, the second waits for it. */
+/* A message between devices: the indices of its boxes. The second box waits for it. */
 typedef struct cgp__message {
     int from, to;
 } cgp__message;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* read_trace.c -- reads a measured step from the trace that draw_trace.c wrote of it.
  *
- * The file is not trusted: the type of each key is checked, the rules of the schedule, the number
- * of times of each device, and the order of each action's times (timeline.c). */
+ * The file is not trusted. The reader checks the type of each key, the rules of the schedule, the
+ * number of times of each device, and the order of each action's times (timeline.c). */
 #include "schedule/table.h"
 
 #include "base/json.h"
@@ -23,7 +23,7 @@ static cgp_status wrong(const reader *r, const char *key, const char *expected) 
     return cgp_fail(CGP_EFORMAT, "%s: %s.%s: expected %s", r->name, CGP__TRACE_KEY, key, expected);
 }
 
-/* Turn a call's error into one of the format, with the name of the text before its message. */
+/* Turn the error of a call into CGP_EFORMAT, with the name of the text before its message. */
 static cgp_status refused(const reader *r, cgp_status status) {
     char why[512];
     if (status == CGP_OK || status == CGP_ENOMEM) return status;
@@ -104,7 +104,7 @@ static cgp_status read_times(const reader *r, const char *key, double *const *ti
     return CGP_OK;
 }
 
-/* The traces of one clock, and older ones, have no uncertainty. */
+/* Traces of one clock, and older traces, have no uncertainty. */
 static cgp_status read_clocks(reader *r) {
     const json_t *number = json_object_get(r->measured, CGP__TRACE_CLOCKS_KEY);
     if (!number) return CGP_OK;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* svg.c -- pictures as SVG, one above the other: a row per device, a box per action as long as it
- *takes.
+/* svg.c -- draws pictures as SVG, one above the other: a row per device, and a box per action whose
+ * width is its duration.
  *
- * A kind has its colour, letter and texture, each of which is enough to recognize it. Later stages
- * of a device are darker. Where the device idles the row's background shows: the bubble. A red
- * border: the critical path. Boxes too narrow for their text have none. */
+ * Each kind has a colour, a letter and a texture; any of the three identifies it. Later stages of a
+ * device are darker. Where the device idles, the row's background shows: the bubble. A red border
+ * marks the critical path. Boxes that are too narrow for their text have none. */
 #include "schedule/formats/picture.h"
 
 #include "base/json.h"
@@ -23,7 +23,7 @@ typedef struct sheet {
     double end, scale; /* of all pictures; pixels per unit of time */
 } sheet;
 
-/* A name may be that of a file, with any bytes. */
+/* Escape text for XML. The name of a schedule may be a file name, with any bytes. */
 static void escape(FILE *file, const char *text) {
     for (; *text; text++) {
         const char *named = *text == '&' ? "&amp;" : *text == '<' ? "&lt;" : NULL;
@@ -34,7 +34,8 @@ static void escape(FILE *file, const char *text) {
     }
 }
 
-/* The boxes that take time: the shortest, the sum, the number; the longest text of all. */
+/* Durations of the boxes that take time (shortest, sum, count), and the longest text of all
+ * boxes. */
 typedef struct widths {
     double shortest, sum;
     int count;
@@ -54,8 +55,8 @@ static void measure_boxes(const cgp__picture *p, widths *w) {
     }
 }
 
-/* Set the scale at which the shortest box holds its text, or, measured, one of the mean length;
- * within limits. */
+/* Set the scale at which the shortest box holds the longest text, within limits. For a measured
+ * step, use a box of mean duration instead. */
 static void set_scale(sheet *s, const cgp__picture *pictures, int n) {
     widths w = {.shortest = INFINITY, .letters = 2};
     for (int k = 0; k < n; k++) {
@@ -63,7 +64,7 @@ static void set_scale(sheet *s, const cgp__picture *pictures, int n) {
         s->end = fmax(s->end, pictures[k].end);
     }
     s->scale = 1.0;
-    if (!(s->end > 1e-300)) return; /* beyond that MAX_WIDTH / end is no number */
+    if (!(s->end > 1e-300)) return; /* below that, MAX_WIDTH / end overflows */
     const double box = pictures[n - 1].measured ? w.sum / w.count : w.shortest;
     const double wanted = fmax(COMFORTABLE, LETTER * (double)w.letters + 6.0) / box;
     s->scale = fmin(wanted, MAX_WIDTH / s->end);
@@ -126,7 +127,7 @@ static void write_rows(const sheet *s) {
                 "<text x=\"12\" y=\"%d\">device %d</text><rect x=\"%d\" y=\"%d\" "
                 "width=\"%.2f\" height=\"%d\" class=\"g\"/>\n",
                 y + 16, row, LEFT, y, p->end * s->scale, BOX);
-        for (int pass = 0; pass < 2; pass++) { /* red borders above all others */
+        for (int pass = 0; pass < 2; pass++) { /* red borders on top */
             for (int i = p->first[row]; i < p->first[row + 1]; i++) {
                 if (p->boxes[i].critical == (pass == 1)) write_box(s, &p->boxes[i]);
             }
@@ -134,7 +135,7 @@ static void write_rows(const sheet *s) {
     }
 }
 
-/* A step of 1, 2 or 5 times a power of ten, at least 48 pixels wide. */
+/* Write the time axis. Its step is 1, 2 or 5 times a power of ten, at least 48 pixels wide. */
 static void write_axis(const sheet *s) {
     const cgp__picture *p = s->picture;
     const int y = s->top + p->rows * ROW;
@@ -152,7 +153,7 @@ static void write_axis(const sheet *s) {
                 LEFT + i * step * s->scale, y - 2, LEFT + i * step * s->scale, y + 15, i * step);
 }
 
-/* The kinds in the picture, the bubble and the critical path. */
+/* Write the legend: the kinds in the picture, idle time, and the critical path. */
 static void write_legend(const sheet *s) {
     const cgp__picture *p = s->picture;
     const int y = s->top + p->rows * ROW + 26;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trace_keys.h -- the keys of a measured step in a trace, for writer and reader (draw_trace.c has
- * the form). */
+/* trace_keys.h -- the keys of a measured step in a trace, for writer and reader (draw_trace.c
+ * describes the form). */
 #ifndef CGP_SRC_SCHEDULE_FORMATS_TRACE_KEYS_H
 #define CGP_SRC_SCHEDULE_FORMATS_TRACE_KEYS_H
 
@@ -19,7 +19,7 @@ enum { CGP__TRACE_FORMAT = 1, CGP__TRACE_NAME = 128, CGP__TRACE_TIMES = 4 };
 static const char *const cgp__trace_times[CGP__TRACE_TIMES] = {"start_seconds", "end_seconds",
                                                                "given_seconds", "ready_seconds"};
 
-/* True for the characters of a schedule's name: it is printed on terminals. */
+/* True for the characters that a schedule's name may have: it is printed on terminals. */
 static inline bool cgp__trace_printable(char c) {
     return c >= ' ' && c <= '~';
 }

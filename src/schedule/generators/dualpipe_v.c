@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dualpipe_v.c -- a V in which, once it is full, every device overlaps a forward of one of its
- *stages with a backward of
- * the other.
+/* dualpipe_v.c -- DualPipe-V: a V in which, once it is full, every device overlaps a forward of one
+ * of its stages with a backward of the other.
  *
  * 2 devices, 4 micro-batches:
  *
@@ -10,8 +9,9 @@
  *
  * The overlapped pairs F0&B1 and F1&B0 (OVERLAP_F_B) are for models that send messages within a
  * stage (experts on other devices): one half computes while the other waits. Both halves start when
- * the inputs of both are there, and send when both are done; here one runs after the other. Device
- * r, 0 and 1 its two stages:
+ * the inputs of both are there, and send when both are done; here one runs after the other.
+ *
+ * Device r, whose two stages are 0 and 1:
  *
  *     1. 2(n-r-1) x F0              5. (n-r-1) x (B1, F1&B0)
  *     2. (r+1) x (F0, F1)           6. (r+1) x (B1, B0), from the middle on I instead of B
@@ -19,9 +19,9 @@
  *     4. (m-2n+r+1) x               8. (r+1) x the oldest W
  *        (F0&B1, F1&B0)
  *
- * Needs 2n micro-batches: with fewer, device 0 does not reach step 4. Memory 2n+1 of the half
- * stages. Bubble (n-1)(P + I + W - 3W) in times of half stages, P the time of a pair: F + I + W
- * here.
+ * It needs 2n micro-batches: with fewer, device 0 does not reach step 4. It keeps 2n+1 of the half
+ * stages in memory. The bubble is (n-1)(P + I + W - 3W) in times of half stages, where P is the
+ * time of a pair: F + I + W here.
  *
  * Source: DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.1 (DualPipe); the V with one copy of the
  * weights as in PyTorch's ScheduleDualPipeV. */
@@ -37,7 +37,7 @@ static void append_oldest_weight(cgp_schedule *s, int device, int *at) {
     ++*at;
 }
 
-/* Steps 6 to 8: the W of the last backwards come at the end. */
+/* Append steps 6 to 8: the Ws of the last backwards come at the end. */
 static void drain(cgp__v_builder *b, int r, int n, int oldest) {
     const int turn = (r + 1) / 2;
     for (int i = 0; i <= r; i++) {
@@ -67,7 +67,7 @@ cgp_status cgp__generate_dualpipe_v(cgp_schedule *s, const cgp_schedule_options 
         cgp__v_append(b, 2 * (n - r - 1), "F0");
         cgp__v_append(b, r + 1, "F0 F1");
         cgp__v_append(b, n - r - 1, "I1 W1 F1");
-        /* At the turn of the V the first pair does not have both halves yet. */
+        /* On the last device, the first pair does not have both halves yet. */
         const int alone = r == n - 1;
         cgp__v_append(b, alone, "F0 B1 F1&B0");
         cgp__v_append(b, m - 2 * n + r + 1 - alone, "F0&B1 F1&B0");

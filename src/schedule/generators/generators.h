@@ -1,35 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* generators.h -- they append compute actions to an empty schedule; registry.c checks the options
- * before. */
+/* generators.h -- functions that append compute actions to an empty schedule. registry.c checks the
+ * options first. */
 #ifndef CGP_SRC_SCHEDULE_GENERATORS_GENERATORS_H
 #define CGP_SRC_SCHEDULE_GENERATORS_GENERATORS_H
 
 #include "schedule/table.h"
 
-/* `variant`, of the registry's entry, tells apart the schedules of one generator; others ignore it.
- * */
+/* `variant`, from the registry's entry, selects one of the schedules of a generator. A generator of
+ * one schedule ignores it. */
 typedef cgp_status cgp__generator(cgp_schedule *schedule, const cgp_schedule_options *options,
                                   int variant);
 
 cgp__generator cgp__generate_breadth_first; /* gpipe.c; 1: backward in halves */
 cgp__generator cgp__generate_forward_only;  /* gpipe.c */
-cgp__generator cgp__generate_1f1b;          /* one_f_one_b.c; forwards first, per later stage */
+cgp__generator cgp__generate_1f1b;          /* one_f_one_b.c; warm-up forwards per later stage */
 cgp__generator cgp__generate_interleaved;   /* interleaved.c; 1: backward in halves */
 cgp__generator cgp__generate_zero_bubble;   /* zero_bubble.c; 1: ZB-H1, 2: ZB-H2 */
-cgp__generator cgp__generate_heuristic;     /* heuristic.c; n micro-batches in flight, or 2 n */
+cgp__generator cgp__generate_heuristic;     /* heuristic.c; 1: n micro-batches in flight, 2: 2n */
 cgp__generator cgp__generate_zb_v;          /* zb_v.c */
 cgp__generator cgp__generate_v_block;       /* v_block.c; 2: half of the memory, 3: a third */
 cgp__generator cgp__generate_dualpipe_v;    /* dualpipe_v.c */
 
-/* The next action of stage r in ZB-H1 (variant 1) or ZB-H2 (2) after done[] of each kind.
- * zero_bubble.c */
+/* Return the next action of stage r in ZB-H1 (variant 1) or ZB-H2 (2), where done[] counts the
+ * actions of each kind so far. zero_bubble.c */
 cgp_action_kind cgp__zero_bubble_next(const cgp_schedule *schedule, int variant, int r,
                                       const int done[CGP__COMPUTE_KINDS]);
 
 /* --- v_builder.c --- */
 
-/* Builds the list of a device with two stages in a V, one of the way down (chunk 0) and one of the
- * way back (1). */
+/* Builds the list of a device with two stages in a V: one on the way down (chunk 0) and one on the
+ * way back (chunk 1). */
 typedef struct cgp__v_builder {
     cgp_schedule *schedule;
     int stage[2];                    /* of chunk 0 and 1 */
@@ -38,8 +38,8 @@ typedef struct cgp__v_builder {
 
 cgp__v_builder cgp__v_builder_of(cgp_schedule *schedule, int device);
 
-/* Append actions `times` times: "F1 I1 W1" is the next F, I and W of chunk 1, "F0&B1" an overlapped
- * pair. */
+/* Append actions `times` times: "F1 I1 W1" is the next F, I and W of chunk 1; "F0&B1" is an
+ * overlapped pair. */
 void cgp__v_append(cgp__v_builder *builder, int times, const char *actions);
 
 #endif

@@ -1,33 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpipe.c -- all forwards, then all backwards, of one stage on each device (gpipe) or of several
- *(looped-bfs), in halves
- * (looped-bfs-zb); and forward alone, for evaluation.
+/* gpipe.c -- all forwards, then all backwards, with one stage on each device (gpipe) or several
+ * (looped-bfs), or with backward in halves (looped-bfs-zb); and forward only, for evaluation.
  *
  *     stage 0   F0 F1 F2  .  .  .  . B0 B1 B2
  *     stage 1    . F0 F1 F2  .  . B0 B1 B2  .
  *     stage 2    .  . F0 F1 F2 B0 B1 B2  .  .
  *
- * With equal costs each stage idles for n-1 of m+n-1 ticks. All m micro-batches are in flight at
- * the turn.
+ * With equal costs each stage idles for n-1 of m+n-1 ticks. All m micro-batches are in flight when
+ * the backwards begin.
  *
  * torchgpipe runs backward from m-1 down to 0; here it ascends, as in every generator, so that
  * weight gradients add up in one order under every schedule. The timeline is the same.
  *
- * Looped breadth first: all micro-batches pass through one round of stages, then the next.
+ * Looped breadth-first: all micro-batches pass through one round of stages, then through the next.
  *
  * 2 devices, 2 stages each, 4 micro-batches:
  *
  *     device 0   0F0 0F1 0F2 0F3 2F0 2F1 2F2 2F3   .   . 2B0 2B1 2B2 2B3 0B0 0B1 0B2 0B3
  *     device 1     . 1F0 1F1 1F2 1F3 3F0 3F1 3F2 3F3 3B0 3B1 3B2 3B3 1B0 1B1 1B2 1B3   .
  *
- * GPipe's bubble divided by v, for GPipe's memory. All micro-batches of a stage follow each other,
- * so sharded weights are fetched twice a step only. An edge from the last device to the first holds
- * the messages of a round until the next begins: it needs about m / n buffers.
+ * The bubble is GPipe's divided by v, in GPipe's memory. The micro-batches of a stage run one after
+ * the other, so sharded weights are fetched only twice a step. An edge from the last device to the
+ * first holds the messages of a round until the next round begins: it needs about m / n buffers.
  *
- * In halves the gradient of I is sent before W runs: the bubble is (n-1)(F+I) / v instead of
- * (n-1)(F+I+W) / v, the least where no backward may begin before the last forward, as with a loss
- * of the caller's. A W follows its I, so that the operands of one micro-batch's W are kept, no
- * more.
+ * In halves, the gradient of I is sent before W runs, so the bubble is (n-1)(F+I) / v instead of
+ * (n-1)(F+I+W) / v. That is the least if no backward may begin before the last forward, as with the
+ * caller's own loss. A W follows its I, so only one micro-batch's W operands are kept.
  *
  *     device 0   F0 F1 F2  .  . I0 W0 I1 W1 I2 W2
  *     device 1    . F0 F1 F2 I0 W0 I1 W1 I2 W2  .
@@ -58,14 +56,14 @@ cgp_status cgp__generate_breadth_first(cgp_schedule *s, const cgp_schedule_optio
     return CGP_OK;
 }
 
-/* Forward only, in groups of n micro-batches: a group passes a device's first stage, then its
- *second.
+/* Append the forwards in groups of n micro-batches: a group passes a device's first stage, then its
+ * second.
  *
  *     device 0   0F0 0F1 2F0 2F1 0F2 2F2   .
  *     device 1     . 1F0 1F1 3F0 3F1 1F2 3F2
  *
- * With one buffer per micro-batch of a group on each edge it does not deadlock, whatever stages an
- * edge skips: a message of the next group waits for one of this group only, whose receiver comes
+ * With one buffer per micro-batch of a group on each edge it does not deadlock, however many stages
+ * an edge skips. A message of the next group waits only for one of this group, whose receiver comes
  * earlier in the order of groups. */
 cgp_status cgp__generate_forward_only(cgp_schedule *s, const cgp_schedule_options *options,
                                       int variant) {

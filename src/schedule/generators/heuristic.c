@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* heuristic.c -- zero bubble for unequal costs within a memory limit: zb-1p and zb-2p.
  *
- * A heuristic scheduler builds the lists forward in time, always on the device whose next action
- * can start first:
+ * A list scheduler builds the lists forward in time. It always continues on the device whose next
+ * action can start first:
  *
- *     F and I   the one that can start first; if both can, the kind that did not run last
- *     W         where the wait for F or I is at least as long, where the memory limit holds an F back, and in shorter
- *               waits if the policy says so
- *     F         before the first I as many as the policy says; never more than `max` in flight from F to W
+ *     F and I   whichever can start first; if both can, the kind that did not run last
+ *     W         if the wait for F or I is at least as long, or the memory limit holds an F back;
+ *               in shorter waits if the policy says so
+ *     F         before the first I as many as the policy says; never more than `max` in flight
+ *               from F to W
  *
- * The best policy depends on the costs, so all are tried, and the fixed orders of ZB-H1 and ZB-H2
- * with them; the shortest span wins (of equal ones the shorter makespan). The result is therefore
- * never longer than those, for these costs.
+ * The best policy depends on the costs. So all policies are tried, and with them the fixed order of
+ * ZB-H1 and, if `max` allows it, of ZB-H2. The shortest span wins, then the shorter makespan. For
+ * these costs the result is therefore never longer than the fixed orders.
  *
- * `max` is n (zb-1p) or 2n (zb-2p). The paper counts bytes and lets I free some of them; here a
- * slot is taken from F to W.
+ * `max` is n (zb-1p) or 2n (zb-2p). The paper counts bytes, and I frees some of them; here a slot
+ * is in use from F to W.
  *
  * Source: Qi et al. 2023, arXiv:2401.10241, section 3.1 and appendix; the policies are ours. */
 #include "schedule/generators/generators.h"
@@ -27,14 +28,14 @@
 
 /* The number of F before the first I. */
 typedef enum warm_up {
-    WARM_UP_FITS,   /* those that end before it can come */
-    WARM_UP_BEGINS, /* those that begin before it can come */
+    WARM_UP_FITS,   /* those that end before the first I can start */
+    WARM_UP_BEGINS, /* those that begin before it can start */
     WARM_UP_DOUBLE, /* 2(n-r)-1, as ZB-H2 */
     WARM_UP_ALL,    /* up to the memory limit */
     WARM_UPS
 } warm_up;
 
-/* W in a wait shorter than W. */
+/* When to run W in a wait that is shorter than W. */
 typedef enum filling {
     FILL_NEVER,
     FILL_LONGEST, /* if the device would become the one that waited longest */
@@ -53,7 +54,7 @@ typedef struct device {
     double clock, begin, waited;
     bool forward_last;
     cgp_action_kind next; /* the action it would run */
-    double start;         /* of that; INFINITY: it waits for others */
+    double start;         /* of `next`; INFINITY: it waits for others */
 } device;
 
 typedef struct builder {
@@ -66,8 +67,8 @@ typedef struct builder {
     device *devices;        /* [n] */
     double *arrival[2];     /* [n x m] earliest start of F, and of I, of (stage, micro-batch) */
     double longest_wait;
-    /* [2 leaves] a tournament tree over the devices, r is node leaves + r: the device whose next
-     * action can start first, the lower of two at one time */
+    /* [2 leaves] a tournament tree over the devices; device r is node leaves + r. A node holds the
+     * device whose next action can start first, the lower one on a tie. */
     int *winner;
     int leaves;
 } builder;
@@ -78,7 +79,7 @@ static double cost_of(const builder *b, cgp_action_kind kind, int r) {
 
 /* --- choosing the next action --- */
 
-/* Earliest start of the next F or I, as far as is known. */
+/* Return the earliest start of the next F or I, as far as it is known. */
 static double earliest(const builder *b, int r, cgp_action_kind kind) {
     const device *d = &b->devices[r];
     const int i = d->done[kind];
@@ -136,13 +137,13 @@ static void choose(const builder *b, int r) {
 
 /* --- building --- */
 
-/* The device that can start first; n: none. */
+/* Return the device that can start first; n stands for none. */
 static int earlier(const builder *b, int r, int q) {
     if (r == b->n || q == b->n) return r == b->n ? q : r;
     return b->devices[q].start < b->devices[r].start ? q : r;
 }
 
-/* Choose again for device r, and update the tree. */
+/* Choose the next action of device r again, and update the tree. */
 static void update(builder *b, int r) {
     choose(b, r);
     for (int p = (b->leaves + r) / 2; p > 0; p /= 2)
@@ -162,7 +163,7 @@ static void reset(builder *b) {
         update(b, r);
 }
 
-/* Set the arrivals that an action makes. */
+/* Set the arrivals that follow from an action. */
 static void set_arrivals(builder *b, int r, cgp_action_kind kind, int i) {
     const double end = b->devices[r].clock;
     const size_t m = (size_t)b->m, at = (size_t)r * m + (size_t)i;
@@ -190,8 +191,8 @@ typedef struct length {
     double span, makespan;
 } length;
 
-/* Build to the end. Micro-batch 0 never waits for another one, nor then the next, so a device can
- * always run. */
+/* Build to the end. Micro-batch 0 waits for no other, then micro-batch 1 for no later one, and so
+ * on, so some device can always run. */
 static length build(builder *b, const policy *chosen, bool append) {
     length out = {0.0, 0.0};
     b->policy = chosen;
@@ -226,7 +227,7 @@ static bool next_policy(policy *p) {
 }
 
 static void build_shortest(builder *b) {
-    /* ZB-H2 keeps up to 2n - 1 in flight. */
+    /* ZB-H2 keeps up to 2n - 1 micro-batches in flight. */
     policy trial = {.fixed = b->max >= 2 * b->n - 1 ? 2 : 1}, best = trial;
     length shortest = build(b, &trial, false);
     while (next_policy(&trial)) {

@@ -7,18 +7,18 @@
  *     device 1     . 1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3   .
  *
  * Micro-batches pass in groups of g (default n): a group passes the device's first stage, then its
- * second, and so on. That is a list of m v forwards; the list of backwards is the same with the
+ * second, and so on. This gives a list of m v forwards. The list of backwards is the same, with the
  * stages from last to first. Device r runs
  *
  *     warm-up    (v-1) g + 2(n-1-r) forwards     with I and W split: (v-1) g + n-1-r
- *     then       a forward and a backward in turn
+ *     then       a forward and a backward alternately
  *
- * Split (interleaved-zb), a backward is I, and each W follows the I that comes r later, so that W
- * fills the bubble at the end.
+ * With split backward (interleaved-zb), the backwards are Is. Each W follows the I that comes r
+ * later, so that W fills the bubble at the end.
  *
- * If g does not divide m, the list of the next multiple of g is made and the surplus left out: a
- * shorter group could deadlock. No action that stays waits for a surplus one, so the rest cannot
- * deadlock, and takes no longer.
+ * If g does not divide m, the lists for the next multiple of g are made and the surplus is left
+ * out: a shorter group could deadlock. No remaining action waits for a surplus one, so the rest
+ * cannot deadlock or take longer.
  *
  * Source: Narayanan et al. 2021, arXiv:2104.04473, section 2.2; split: Qi et al. 2023,
  * arXiv:2401.10241, as PyTorch's InterleavedZeroBubble combines the two. */
@@ -30,7 +30,7 @@ typedef struct rounds {
     int total; /* forwards of the device, the surplus ones included */
 } rounds;
 
-/* Append the k-th of the list: backwards have the stages from last to first. */
+/* Append the k-th forward or backward of the list. Backwards have the stages from last to first. */
 static void append(const rounds *x, cgp_action_kind kind, int k) {
     const int lap = x->group * x->v, chunk = k % lap / x->group;
     const int microbatch = k / lap * x->group + k % x->group;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* one_f_one_b.c -- one forward, one backward: GPipe's bubble with at most n - j micro-batches in
- *flight on stage j.
+/* one_f_one_b.c -- 1F1B (one forward, one backward): GPipe's bubble with at most n - j
+ * micro-batches in flight on stage j.
  *
  *     stage 0   F0 F1 F2 F3  .  .  . B0 F4 B1 F5 B2 F6 B3 F7 B4  . B5  . B6  . B7
  *     stage 1    . F0 F1 F2  .  . B0 F3 B1 F4 B2 F5 B3 F6 B4 F7 B5  . B6  . B7  .
@@ -8,8 +8,8 @@
  *     stage 3    .  .  . F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 F6 B6 F7 B7  .  .  .
  *
  * Warm-up: stage j runs n-1-j forwards, one per later stage, so that the next one ends when the
- * gradient of micro-batch 0 comes back. Then a forward and a backward alternate, and the backward
- * frees the slot that the next forward takes; the backwards of the warm-up come last. With m < n
+ * gradient of micro-batch 0 comes back. Then a forward and a backward alternate, and each backward
+ * frees the slot that the next forward takes. The backwards of the warm-up come last. With m < n
  * the warm-up takes every micro-batch on the early stages, and the schedule is GPipe's there.
  *
  * Eager 1F1B warms up with twice as many forwards, 2(n-1-j):
@@ -17,9 +17,9 @@
  *     stage 0   F0 F1 F2 F3 F4 F5 F6 B0 F7 B1  . B2 ...
  *     stage 1    . F0 F1 F2 F3 F4 B0 F5 B1 F6 B2 F7 ...
  *
- * Then no forward waits for the message that was just sent, and the latency of messages counts on
- * the ramps only: in 1F1B it counts twice for every micro-batch. The price is memory, 2(n-j) - 1
- * micro-batches in flight.
+ * Then no forward waits for the message that was just sent. Message latency adds to the ramps only;
+ * in 1F1B it adds twice for every micro-batch. The price is memory: 2(n-j) - 1 micro-batches in
+ * flight.
  *
  * Source: Narayanan et al. 2021, arXiv:2104.04473, section 2.2 (PipeDream-flush); Fan et al. 2021
  * (DAPPLE). Eager: Zhuang et al. 2022, arXiv:2211.05322, section 4. */

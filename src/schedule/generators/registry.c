@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* registry.c -- all schedules that can be made by name, with their properties and generators. */
+/* registry.c -- all schedules that can be created by name, with their properties and generators. */
 #include "schedule/generators/generators.h"
 
 #include <math.h>
@@ -16,7 +16,8 @@ typedef struct entry {
     } by;
 } entry;
 
-/* Name, when, rule, v, any v, backward, split, placement; generator, its variant. */
+/* Columns: name, when to use it, rule, v, any v, backward, split, placement; generator, its
+ * variant. */
 static const entry entries[] = {
     {{"gpipe", "the simplest; many micro-batches, and memory for all of them",
       "All forwards, then all backwards.\n"
@@ -113,7 +114,7 @@ const cgp_schedule_info *cgp_schedule_info_find(const char *name) {
     return NULL;
 }
 
-/* Options of another schedule are refused, not ignored. */
+/* Refuse options that belong to another schedule instead of ignoring them. */
 static cgp_status check_options(const entry *e, const cgp_schedule_options *o) {
     const cgp_schedule_info *info = &e->info;
     if (o->struct_size != sizeof *o)
@@ -140,7 +141,7 @@ static cgp_status check_options(const entry *e, const cgp_schedule_options *o) {
     return CGP_OK;
 }
 
-/* An empty schedule of v stages on each device. */
+/* Create an empty schedule with v stages on each device. */
 static cgp_status new_schedule(cgp_schedule **out, const char *name, int devices, int v,
                                cgp_placement placement, int chunks) {
     cgp_schedule *schedule = NULL;

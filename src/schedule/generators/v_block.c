@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* v_block.c -- half and a third of 1F1B's memory: one block of six slots, repeated.
+/* v_block.c -- V-Half and V-Min: half and a third of 1F1B's memory, from one block of six slots
+ * that repeats.
  *
- * Each device has two stages in a V, 0 the way down and 1 the way back. A micro-batch takes four
- * slots of a device and two for its W; the next one takes the same slots six later. The four slots
- * determine how long a micro-batch is in flight:
+ * Each device has two stages in a V, 0 on the way down and 1 on the way back. A micro-batch takes
+ * four slots of a device and two for its W; the next one takes the same slots six later. The four
+ * slots determine how long a micro-batch is in flight:
  *
  *                    F0     F1              I1               I0                of device r
  *     v-min          r      2n-1-r          2n + d + r       4n + d - 1 - r     d = 2 if 3 | n
@@ -11,7 +12,8 @@
  *
  * d keeps the slots of a device apart. W takes the first free slot after its I.
  *
- * A micro-batch of v-half on 4 devices, two slots down the V and one up, and of v-min:
+ * One micro-batch on 4 devices: of v-half, with two slots per stage down the V and one up, then of
+ * v-min:
  *
  *     0  F0  .  .  .  .  .  .  .  .  . F1  .  .  . I1  .  .  .  .  .  .  .  .  .  . I0
  *     1   .  . F0  .  .  .  .  .  . F1  .  .  .  .  .  . I1  .  .  .  .  .  .  . I0  .
@@ -23,14 +25,15 @@
  *     2   .  . F0  .  . F1  .  .  .  . I1  .  . I0  .  .
  *     3   .  .  . F0 F1  .  .  .  .  .  . I1 I0  .  .  .
  *
- * That is optimal where the blocks repeat, and leaves holes at both ends. So the layout is packed:
- * simulated once, a tick per action, where a device takes the first action of its list that can
- * run. Within a stage and kind the order stays; an F runs only if with it and all that it overtakes
- * no more is in flight than in the repeating part, a W only if nothing else can run. Where memory
- * is short it may be better to run a W that is first in the list at once; both policies are tried.
+ * This is optimal where the blocks repeat, but leaves holes at both ends. So the layout is packed:
+ * it is simulated once, one tick per action, and each device takes the first action of its list
+ * that can run. The order within a stage and kind does not change. An F runs only if, with it and
+ * all that it overtakes, no more are in flight than in the repeating part. A W runs only if nothing
+ * else can. If memory is short, it may be better to run a W at once when it is first in the list;
+ * both policies are tried.
  *
- * Bubble, in F of a half stage at F = I = W: v-half 3n-4 or less, v-min 4n-5 or less. Where F, I
- * and W differ much v-min idles in each block.
+ * The bubble, in units of F of a half stage with F = I = W, is at most 3n-4 for v-half and at most
+ * 4n-5 for v-min. If F, I and W differ much, v-min idles in each block.
  *
  * Source: Qi et al. 2024, arXiv:2405.15362, section 3 and appendix. */
 #include "schedule/generators/generators.h"
@@ -43,13 +46,13 @@ enum { SLOTS = 6, BLOCK = 4 };
 /* An action of the layout. */
 typedef struct slot {
     cgp_action_kind kind;
-    int chunk, microbatch; /* 0 or 1 the stage; 0.. */
+    int chunk, microbatch; /* stage of the device, 0 or 1; from 0 */
     bool done;
 } slot;
 
 typedef struct device {
     slot *slots;     /* [6 m] in the order of the layout */
-    int count, head; /* before head all are done */
+    int count, head; /* all before head are done */
     int in_flight;
     int begin, end; /* ticks in which the first and the last ran */
 } device;
@@ -60,7 +63,7 @@ typedef struct packer {
     bool weight_in_turn; /* the policy: a W that is first in the list runs at once */
     bool append;         /* to the schedule */
     device *devices;     /* [n] */
-    /* [2 of F and of I][2n stages][m] the tick from which it is done; 0: not yet */
+    /* [F, I][2n stages][m] the tick from which the action is done; 0: not yet */
     int *done;
 } packer;
 
@@ -69,8 +72,8 @@ static const struct {
     int chunk;
 } in_block[BLOCK] = {{CGP_ACTION_F, 0}, {CGP_ACTION_F, 1}, {CGP_ACTION_I, 1}, {CGP_ACTION_I, 0}};
 
-/* The slots of micro-batch 0 on device r, in the order of in_block; fraction: 2 is v-half, 3 is
- * v-min. */
+/* Set the slots of micro-batch 0 on device r, in the order of in_block; fraction: 2 for v-half, 3
+ * for v-min. */
 static void find_block(int fraction, int n, int r, int offsets[BLOCK]) {
     const int d = n % fraction == 0 ? SLOTS / fraction : 0;
     const int half[BLOCK] = {2 * r, 3 * n - 2 - r, 3 * n + d + 2 * r - 1, 6 * n + d - 2 - r};
@@ -80,7 +83,7 @@ static void find_block(int fraction, int n, int r, int offsets[BLOCK]) {
 
 /* --- layout --- */
 
-/* Lay out a device's list: the blocks, and in the free ticks the W of the oldest I without one. */
+/* Lay out a device's list: the blocks, and in each free tick the W of the oldest I without one. */
 static void lay_out(device *d, const int offsets[BLOCK], int m) {
     int oldest = 0;
     for (int64_t tick = 0; d->count < SLOTS * m; tick++) {
@@ -126,13 +129,13 @@ static bool can_run(const packer *p, int r, const slot *a, int tick) {
            is_done(p, true, stage + 1, a->microbatch, tick);
 }
 
-/* The change that an action makes to the number in flight. */
+/* Return by how much an action changes the number in flight. */
 static int flight_of(const slot *a) {
     return (a->kind == CGP_ACTION_F) - (a->kind == CGP_ACTION_W);
 }
 
-/* The action to run now, -1 if none can. Walks the list from its head; `peak` is the largest number
- * in flight if the actions passed so far ran in their order. */
+/* Return the action to run in this tick, -1 if none can. Walks the list from its head; `peak` is
+ * the largest number in flight if the actions passed so far run in their order. */
 static int choose(const packer *p, int r, int tick) {
     const device *d = &p->devices[r];
     bool seen[2][CGP__COMPUTE_KINDS] = {{false}};
@@ -179,8 +182,8 @@ static void reset(packer *p) {
     memset(p->done, 0, 4 * (size_t)p->n * (size_t)p->m * sizeof *p->done);
 }
 
-/* Return the largest span of a device. The head of some list can always run, as in the layout, so
- * it ends. */
+/* Return the largest span of a device. The loop ends: the head of some list can always run, as in
+ * the layout. */
 static int pack(packer *p, bool weight_in_turn, bool append) {
     int span = 0;
     p->weight_in_turn = weight_in_turn;

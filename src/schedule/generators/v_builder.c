@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* v_builder.c -- lists of schedules in a V, written device by device as "F1 I1 W1" or "F0&B1", an
+/* v_builder.c -- builds the lists of schedules in a V from texts: "F1 I1 W1", or "F0&B1" for an
  * overlapped pair. */
 #include "schedule/generators/generators.h"
 
@@ -17,7 +17,7 @@ static void append(cgp__v_builder *b, char letter, int chunk) {
     if (kind == CGP_ACTION_B) b->next[CGP_ACTION_W][chunk]++;
 }
 
-/* The last action of the device runs with the one that follows. */
+/* Make the last action of the device run with the one that follows. */
 static void overlap(const cgp__v_builder *b) {
     const int device = b->schedule->device_of[b->stage[0]];
     const int count = b->schedule->counts[device];

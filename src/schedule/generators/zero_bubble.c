@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zero_bubble.c -- 1F1B with the weight backward (W) moved to where the device would idle: no stage
- *waits for a W.
+/* zero_bubble.c -- ZB-H1 and ZB-H2: 1F1B with the weight backward (W) moved to where the device
+ * would idle, so that no stage waits for a W.
  *
  * ZB-H1, 3 stages, 5 micro-batches:
  *
@@ -8,14 +8,14 @@
  *     stage 1    . F0 F1  . I0 F2 I1 W0 F3 I2 W1 F4 I3 W2 I4 W3 W4
  *     stage 2    .  . F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 F4 I4 W2 W3 W4
  *
- * Stage r runs n-r forwards first, then I, W of r micro-batches ago, and F in turn. The gradient of
- * I is sent before W runs, and the deferred Ws fill the end: the bubble is (n-1)(F+I-W) instead of
- * (n-1)(F+I+W), in 1F1B's memory.
+ * Stage r runs n-r forwards first. Then it repeats I, the W of r micro-batches earlier, and F. The
+ * gradient of I is sent before W runs, and the deferred Ws fill the end. The bubble is (n-1)(F+I-W)
+ * instead of (n-1)(F+I+W), in 1F1B's memory.
  *
- * ZB-H2 runs 2(n-r)-1 forwards first and W 2r micro-batches later. From a device's first action to
- * its last no bubble is left where F + I <= 2W, for twice the memory; where all devices wait for
- * each other at the end of a step (a gradient norm) the makespan counts, and that is no shorter
- * than ZB-H1's at equal costs.
+ * ZB-H2 runs 2(n-r)-1 forwards first and W 2r micro-batches later. If F + I <= 2W, no bubble is
+ * left from a device's first action to its last, for twice the memory. If all devices wait for each
+ * other at the end of a step (for a gradient norm), the makespan counts, and at equal costs it is
+ * no shorter than ZB-H1's.
  *
  * Source: Qi et al. 2023, arXiv:2401.10241, figures 2 and 3. */
 #include "schedule/generators/generators.h"

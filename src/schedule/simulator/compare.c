@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compare.c -- a measured step beside its plan, and where its time went.
+/* compare.c -- compares a measured step with its plan, and explains where its time went.
  *
  *     measured    |F0|c|...wait...|wake|c|B0    |..|       c: a transfer copies
- *                                                          compute + copy + wake-up + idle = makespan
+ *                 compute + copy + wake-up + idle = makespan
  *
- * Three simulations of the same lists explain the idle time of a device, each closer to the
- * measured step; messages take no time in them:
+ * Three simulations of the same lists explain the idle time of a device. Each is closer to the
+ * measured step than the one before; messages take no time in them:
  *
  *     equal      every stage costs the mean of all        its idle time: the bubble
  *     planned    each stage its own medians               more idle time: imbalance
  *     varied     each action its measured time            more idle time: variation
  *     measured                                            more idle time: other
  *
- * If a device idles less in a later one (the slowest stage, against equal ones), the part before
- * shrinks by as much: the parts of a device are never below 0, and add up. */
+ * If a device idles less in a later simulation (the slowest stage, against equal ones), the part
+ * before shrinks by as much. So the parts of a device are never below 0, and add up. */
 #include "schedule/simulator/simulator.h"
 
 #include "schedule/simulator/timeline.h"
@@ -53,8 +53,8 @@ static int collect(const cgp_schedule *s, const cgp_schedule_timeline *t, sample
     return n;
 }
 
-/* Write [CGP__COMPUTE_KINDS][stages]: the medians, and for each kind their mean over its actions,
- * so that the sums over all actions are equal. */
+/* Write two tables of [CGP__COMPUTE_KINDS][stages]: the medians, and for each kind their mean over
+ * its actions. The sums over all actions are equal. */
 static void find_costs(const cgp_schedule *s, sample *samples, int n, double *median,
                        double *mean) {
     double sum[CGP__COMPUTE_KINDS] = {0};
@@ -77,7 +77,7 @@ static void find_costs(const cgp_schedule *s, sample *samples, int n, double *me
 
 /* --- parts --- */
 
-/* Run the lists with durations by kind and stage, or with the measured ones. */
+/* Simulate the lists with durations by kind and stage, or with the measured ones. */
 static cgp_status find_makespan(const cgp_schedule *s, const double *duration,
                                 const cgp_schedule_timeline *measured, double *makespan) {
     cgp__simulator x;
@@ -90,7 +90,7 @@ static cgp_status find_makespan(const cgp_schedule *s, const double *duration,
     return status;
 }
 
-/* Add up the time of a device that is not idle. */
+/* Add up the time in which a device is not idle. */
 static void add_measured(const cgp_schedule *s, const cgp_schedule_timeline *t, int d,
                          double *parts) {
     for (int i = 0; i < s->counts[d]; i++) {

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* critical.c -- why a step takes as long as it does: back from the last action, each time to the
- *one whose end let this
- * one start.
+/* critical.c -- finds the critical path of a step: from the last action back, each time to the
+ * action whose end let this one start.
  *
- *     device 0   |F0|F1|F2|           |B0   |       the last to end is B0 of device 0; it waited for
- *     device 1      |F0|F1|F2|B0   |                its message, sent after B0 of device 1; that
- *                                                   followed F2, and so on down to 0
+ *     device 0   |F0|F1|F2|           |B0   |      the last to end is B0 of device 0; it waited
+ *     device 1      |F0|F1|F2|B0   |               for its message, sent after B0 of device 1;
+ *                                                  that followed F2, and so on down to 0
  *
- * An action starts when the one before it on its device (in the order of list_order.c) ends, when
- * its message has come, or, a SEND, when a buffer is free. All that is not compute time on this
- * path is messages. In a measured step a transfer waited if the other side released its buffer, or
- * message, after the transfer's own start. */
+ * An action starts when the one before it on its device ends (in the order of list_order.c). A RECV
+ * also waits for its message, and a SEND for a free buffer. All time on this path that is not
+ * compute time is messages. In a measured step, a transfer waited if the other side released its
+ * buffer or message after the transfer's own start. */
 #include "schedule/simulator/simulator.h"
 
 #include <stdlib.h>
@@ -34,12 +33,12 @@ typedef struct path {
     transfer *transfers; /* [edges][chunks] */
 } path;
 
-/* The position of an action in its list, and of its times. */
+/* Return the position of an action in its list, which is also the index of its times. */
 static int position_of(const path *p, node at) {
     return cgp__list_order_at(&p->order, at.device, at.number);
 }
 
-/* Of an action: t->start, end or released. */
+/* Return a time of an action; times: t->start, end or released. */
 static double time_of(const path *p, double *const *times, node at) {
     return times[at.device][position_of(p, at)];
 }
@@ -67,7 +66,8 @@ static void find_transfers(path *p, int *done) {
     }
 }
 
-/* The SEND that a RECV waits for; if the edge was busy, the first SEND of the busy period. */
+/* Return the SEND that a RECV waits for; if the edge was busy, the first SEND of the busy
+ * period. */
 static node sender_of(const path *p, const cgp_action *a, double start) {
     const int e = a->edge, device = p->s->device_of[p->s->edges[e].from];
     int k = transfer_at(p, e, a->microbatch)->number;
@@ -83,8 +83,8 @@ static node sender_of(const path *p, const cgp_action *a, double start) {
     return (node){device, transfer_at(p, e, k)->send};
 }
 
-/* The RECV that freed the buffer of the SEND at `at`; measured, the first that ended when it was
- * released, or after that. */
+/* Return the RECV that freed the buffer of the SEND at `at`. In a measured step it is the first
+ * RECV that ended at or after the release. */
 static node receiver_of(const path *p, const cgp_action *a, node at) {
     node receiver = {p->s->device_of[p->s->edges[a->edge].to], 0};
     if (!p->t->released) {
@@ -99,7 +99,7 @@ static node receiver_of(const path *p, const cgp_action *a, node at) {
     return receiver;
 }
 
-/* The cause of an action's start; number -1: none, it is the first. */
+/* Return the cause of an action's start; number -1: none, it is the first. */
 static node before(const path *p, node at) {
     const cgp_action *a = &p->s->lists[at.device][position_of(p, at)];
     const node previous = {at.device, at.number - 1};
@@ -111,7 +111,8 @@ static node before(const path *p, node at) {
     return cgp__is_send(a->kind) ? receiver_of(p, a, at) : sender_of(p, a, start);
 }
 
-/* The last of a list is never a RECV, so it is the last to run as well. */
+/* Return the action that ends last. The last of a list is never a RECV, so it is also the last to
+ * run. */
 static node last_of(const path *p) {
     node last = {0, -1};
     double end = -1.0;
@@ -124,8 +125,8 @@ static node last_of(const path *p) {
     return last;
 }
 
-/* Times do not grow on the way back, and no action comes twice: the schedule ran. Only a file's
- * measured step, which may never have run, can lead in a circle. */
+/* Walk back along the critical path and mark it. No action comes twice in a schedule that ran. Only
+ * a measured step from a file, which may never have run, can lead into a cycle. */
 static void walk(const path *p, const double *duration, cgp_schedule_timeline *t) {
     for (node at = last_of(p); at.number >= 0; at = before(p, at)) {
         const int position = position_of(p, at);

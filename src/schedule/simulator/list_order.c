@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* list_order.c -- in which order a device runs its list.
+/* list_order.c -- finds the order in which a device runs its list.
  *
- * RECV takes no time and waits for nothing: it posts a receive. The F, B or I that needs the
+ * A RECV takes no time and waits for nothing: it posts a receive. The F, B or I that needs the
  * message waits for it. So a message is taken right before that action, wherever its RECV stands:
  *
  *     list     RECV_F0 RECV_F1 F0 RECV_B0 SEND_F0 F1 SEND_F1 B0
  *     run      RECV_F0 F0 SEND_F0 RECV_F1 F1 SEND_F1 RECV_B0 B0
  *
- * In the second order RECV means: wait, and take. A posted receive has a buffer from its posting
- * on: above, one edge has receives of micro-batch 0 and 1 posted at one time and needs two. Lists
- * that lower.c made are in that order already.
+ * In the second order RECV means: wait for the message, and take it. A posted receive holds a
+ * buffer from its posting on: above, one edge has receives of micro-batches 0 and 1 posted at one
+ * time and needs two buffers. Lists from lower.c are in that order already.
  *
- * An F and its partner, which run at the same time, take the messages of both before the F.
+ * An F and its partner run at the same time, so the messages of both are taken before the F.
  *
  * Source: torch/distributed/pipelining/schedules.py, _PipelineScheduleRuntime: RECV_F and RECV_B
  * keep the request, FORWARD and the backwards wait for it. */
@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The action that waits for what `a` receives. */
+/* True if `by` is the action that waits for what `a` receives. */
 static bool takes(const cgp_action *by, const cgp_action *a) {
     const bool kind =
         a->kind == CGP_ACTION_RECV_F ? by->kind == CGP_ACTION_F : cgp__starts_backward(by->kind);
@@ -30,7 +30,7 @@ static bool takes(const cgp_action *by, const cgp_action *a) {
 /* True if every RECV stands right before the action that takes it. */
 static bool is_in_order(const cgp_schedule *s, int device) {
     const cgp_action *list = s->lists[device];
-    int next = 0; /* behind the RECVs that i is one of */
+    int next = 0; /* the first action after the RECVs around i */
     for (int i = 0; i < s->counts[device]; i++) {
         if (!cgp__is_receive(list[i].kind)) continue;
         while (next <= i || (next < s->counts[device] && cgp__is_receive(list[next].kind)))
@@ -42,14 +42,14 @@ static bool is_in_order(const cgp_schedule *s, int device) {
     return true;
 }
 
-/* The receives of a device's list by the action that takes them. */
+/* The receives of a device's list, grouped by the action that takes them. */
 typedef struct receives {
     const cgp_schedule *s;
-    /* [2][stages][chunks] the first RECV for that F, or backward, + 1; 0: none */
+    /* [2][stages][chunks] the first RECV for that F or backward, + 1; 0: none */
     int *first;
-    /* [actions of the device] of a RECV: the next one for the same action, + 1 */
+    /* [actions of the device] for a RECV, the next one for the same action, + 1 */
     int *next;
-    int *posted; /* [edges] and not taken yet */
+    int *posted; /* [edges] receives posted and not taken */
 } receives;
 
 static int *first_for(const receives *x, const cgp_action *a) {
@@ -58,7 +58,7 @@ static int *first_for(const receives *x, const cgp_action *a) {
     return &x->first[row * (size_t)x->s->chunks + (size_t)a->microbatch];
 }
 
-/* Write the positions of the RECVs that an action takes; return how many. */
+/* Write the positions of the RECVs that an action takes; return their number. */
 static int take(receives *x, const cgp_action *list, const cgp_action *a, int *to) {
     int n = 0;
     if (a->kind != CGP_ACTION_F && !cgp__starts_backward(a->kind)) return 0;
@@ -92,8 +92,8 @@ static void sort_list(receives *x, int device, int *to, int *max) {
     }
 }
 
-/* *first: [2][stages][chunks], made when first needed; all zero before and after, as every receive
- * is taken. */
+/* *first: [2][stages][chunks], allocated when first needed; all zero before and after, because
+ * every receive is taken. */
 static cgp_status order_device(cgp__list_order *o, const cgp_schedule *s, int device, int **first) {
     const size_t actions = (size_t)s->counts[device];
     const size_t messages = 2 * (size_t)s->stages * (size_t)s->chunks;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* simulate.c -- when each action of a step starts and ends, for the caller's costs.
+/* simulate.c -- computes when each action of a step starts and ends, for the caller's costs.
  *
- * The free capacity of an edge comes from the times with unbounded buffers. With c buffers, SEND k
- * waits for RECV k-c; if q_k RECVs happened until then (the same instant included: freed before
- * taken), it does not wait if k-c < q_k:
+ * The free capacity of an edge is the number of buffers with which no SEND waits. It follows from
+ * the times with unbounded buffers. With c buffers, SEND k waits for RECV k-c. If q_k RECVs ended
+ * before SEND k or at the same instant, SEND k does not wait if k-c < q_k:
  *
  *     c >= k + 1 - q_k    for every k
  *
@@ -32,14 +32,15 @@ static cgp_status check_costs(const cgp_schedule *s, const cgp_schedule_costs *c
     return CGP_OK;
 }
 
-/* --- costs as they are simulated ---
+/* --- scaled costs ---
  *
- * A cost without a value is 1 over all stages of a device together, so that schedules with one
+ * A cost that is not given is 1 for all stages of a device together, so that schedules with one
  * stage on each device and with several have the same unit. Thirds would not add up to whole
- * numbers, and equal times would differ by rounding: so times are counted in 1/parts of the unit,
- * with parts the least common multiple of the devices' numbers of stages. Where sums of costs could
- * overflow, they are multiplied by 2^-128 as well, which rounds nothing (costs that it makes
- * denormal are far below the rounding of such sums). */
+ * numbers, and equal times would differ by rounding. So times are counted in 1/parts of the unit,
+ * where parts is the least common multiple of the devices' numbers of stages.
+ *
+ * If sums of costs could overflow, times are also multiplied by 2^-128. This rounds nothing but
+ * costs that become denormal, and those are far below the rounding of such sums. */
 
 enum { MAX_PARTS = 1 << 20 };
 
@@ -48,7 +49,7 @@ typedef struct scaled_costs {
     int *stages_on;             /* [devices] */
     double *duration;           /* [CGP__COMPUTE_KINDS][stages], then the next two: one block */
     double *latency, *transfer; /* [edges] */
-    cgp_schedule_costs costs;   /* with these two */
+    cgp_schedule_costs costs;   /* uses latency and transfer above */
 } scaled_costs;
 
 static void release_costs(scaled_costs *c) {
@@ -115,13 +116,13 @@ static cgp_status scale_costs(scaled_costs *c, const cgp_schedule *s,
     fill_times(c, s, costs, find_parts(s, costs, c->stages_on));
     for (size_t i = 0; i < times; i++)
         max = fmax(max, c->duration[i]);
-    /* A message takes two times, and the busy time of all devices is compared to devices x
-     * makespan. */
+    /* A message adds two times (transfer and latency), and the total busy time is compared with
+     * devices x makespan. */
     if (max > DBL_MAX / (2.0 * actions * s->devices)) fill_times(c, s, costs, c->scale * 0x1p-128);
     return CGP_OK;
 }
 
-/* Go back to the caller's unit. */
+/* Convert the times back to the caller's unit. */
 static void unscale(cgp_schedule_timeline *t, const cgp_schedule *s, double scale) {
     t->makespan /= scale;
     t->span /= scale;
@@ -136,7 +137,7 @@ static void unscale(cgp_schedule_timeline *t, const cgp_schedule *s, double scal
 
 /* --- a step --- */
 
-/* After a run with unbounded buffers. */
+/* Find the free capacities after a run with unbounded buffers. */
 static void count_buffers(const cgp__simulator *x, int *free_capacity) {
     for (int e = 0; e < x->schedule->n_edges; e++) {
         const cgp__simulated_message *m = x->messages + (size_t)e * x->schedule->chunks;
@@ -159,7 +160,7 @@ double cgp__compute_time(const cgp_schedule *s, const double *duration, int devi
     return sum;
 }
 
-/* Fill in all of a timeline, or, of `ticks`, all but free capacities and the critical path. */
+/* Fill in a timeline. If `ticks`, leave out the free capacities and the critical path. */
 static cgp_status simulate(cgp__simulator *x, const double *duration,
                            const cgp_schedule_costs *costs, bool ticks, cgp_schedule_timeline *t) {
     const cgp_schedule *s = x->schedule;

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* simulator.c -- the discrete-event simulator: runs the lists of a lowered schedule, with time or
- *without.
+/* simulator.c -- the discrete-event simulator: runs the lists of a lowered schedule, with or
+ * without times.
  *
  * Each device runs its list in the order of list_order.c, where RECV takes a message right before
- * the action that needs it, and blocks at an action that cannot happen yet:
+ * the action that needs it. It blocks at an action that cannot happen yet:
  *
  *     RECV of micro-batch i        until its SEND happened (and the latency passed)
  *     SEND k of an edge, c buffers until RECV k-c of that edge happened, both counted from 0
  *
- * c is at least the number of receives posted at one time. A message takes time on its way, one
- * after the other on an edge, or, if transfers block, on the receiver.
+ * c is at least the number of receives posted at one time. A transfer takes time on its edge, one
+ * message after the other, or, if transfers block, on the receiver.
  *
  * Both waits name one action of one other device, whatever the timing, so the times are those of a
- * fixed graph: no queue of events is needed, devices may run in any order, and a blocked device is
+ * fixed graph. No event queue is needed, devices may run in any order, and a blocked device is
  * woken by the one that it waits for. Messages are matched by micro-batch and buffers by count, so
  * a receiver may take messages in another order than they were sent.
  *
- * If all devices block, each waits for exactly one other: following them leads into a cycle. If a
- * SEND is in it, more buffers on its edge may resolve it, without starting anew, because more
- * buffers never undo what was reached with fewer.
+ * If all devices block, each waits for exactly one other, so following the waits leads into a
+ * cycle. If a SEND is in it, more buffers on its edge may resolve it. The run then continues from
+ * its current state, because more buffers never undo what was reached with fewer.
  *
- * Source: Parks 1995, Bounded Scheduling of Process Networks (UC Berkeley): which buffer to raise.
- * */
+ * Source: Parks 1995, Bounded Scheduling of Process Networks (UC Berkeley): which buffer to
+ * raise. */
 #include "schedule/simulator/simulator.h"
 
 #include <math.h>
@@ -77,7 +77,7 @@ static cgp__simulated_message *message_at(const cgp__simulator *x, int edge, int
     return &x->messages[(size_t)edge * (size_t)x->schedule->chunks + (size_t)k];
 }
 
-/* Move *time to when the SEND happens. */
+/* Run a SEND, and move *time to when it happens; false if it has no buffer. */
 static bool send(cgp__simulator *x, const cgp_action *a, double *time) {
     const cgp__simulation *set = &x->set;
     cgp__simulated_edge *edge = &x->edges[a->edge];
@@ -96,7 +96,7 @@ static bool send(cgp__simulator *x, const cgp_action *a, double *time) {
     return true;
 }
 
-/* Move *time to when the RECV starts, and set *end. */
+/* Run a RECV: move *time to when it starts, and set *end; false if the message was not sent. */
 static bool receive(cgp__simulator *x, const cgp_action *a, double *time, double *end) {
     const cgp__simulation *set = &x->set;
     const double arrival = message_at(x, a->edge, a->microbatch)->arrival;
@@ -131,7 +131,7 @@ static bool step(cgp__simulator *x, int device) {
     return true;
 }
 
-/* Run on; false if devices wait for each other for ever. */
+/* Run until all devices are done or blocked; false if they are in a deadlock. */
 static bool run(cgp__simulator *x) {
     const int *counts = x->schedule->counts;
     while (x->n_ready > 0) {
@@ -156,15 +156,15 @@ static const cgp_action *blocked_at(const cgp__simulator *x, int device) {
     return action_at(x, device, x->devices[device].next);
 }
 
-/* The device that a blocked one waits for. It is blocked too: by the rules the awaited action is in
- * its list. */
+/* Return the device that a blocked one waits for. It is blocked too: by the rules, the awaited
+ * action is in its list. */
 static int waits_for(const cgp__simulator *x, int device) {
     const cgp_action *a = blocked_at(x, device);
     const cgp_edge edge = x->schedule->edges[a->edge];
     return x->schedule->device_of[cgp__is_send(a->kind) ? edge.to : edge.from];
 }
 
-/* The lowest device of a cycle. */
+/* Return the lowest device of a cycle. */
 static int find_cycle(const cgp__simulator *x) {
     int device = 0;
     while (!x->devices[device].waiting)
@@ -177,7 +177,7 @@ static int find_cycle(const cgp__simulator *x) {
     return lowest;
 }
 
-/* The action that a blocked device waits for. */
+/* Return the action that a blocked device waits for. */
 static cgp_action awaited(const cgp__simulator *x, int device) {
     const cgp_action *a = blocked_at(x, device);
     const cgp_edge edge = x->schedule->edges[a->edge];
@@ -195,7 +195,7 @@ static cgp_action awaited(const cgp__simulator *x, int device) {
     return other; /* not reached: a full edge has a message to receive */
 }
 
-/* The position that a blocked device is drawn at: for a RECV, the action that waits for it. */
+/* Return the position at which a blocked device is drawn. For a RECV, the action that needs it. */
 static int mark_of(const cgp__simulator *x, int device) {
     int k = x->devices[device].next;
     while (cgp__is_receive(action_at(x, device, k)->kind))
@@ -236,11 +236,12 @@ cgp_status cgp__simulator_run(cgp__simulator *x, int *marks) {
 
 /* --- least capacities --- */
 
-/* The edge with the fewest buffers that a SEND of the cycle waits at; -1 if only RECVs wait.
+/* Return the edge with the fewest buffers among those whose SEND waits in the cycle; -1 if only
+ * RECVs wait.
  *
- * Raising the smallest keeps the largest at C, the least that would do for all edges alike: an edge
- * of the cycle is raised beyond C only if all others of it have C already, and then the cycle would
- * deadlock with C everywhere, too. */
+ * Raising the smallest keeps the largest at C, the least capacity that suffices for all edges
+ * alike. An edge of the cycle is raised beyond C only if all its other edges have C already. But
+ * then the cycle would deadlock with C everywhere, too. */
 static int fullest_edge(const cgp__simulator *x) {
     const int first = find_cycle(x);
     int device = first, best = -1;
@@ -253,12 +254,12 @@ static int fullest_edge(const cgp__simulator *x) {
     return best;
 }
 
-/* Find the least capacity of one edge at or above `low` with the others unchanged; with the current
- * one it runs. */
+/* Find the least capacity of one edge, at or above `low`, with the others unchanged. The current
+ * one suffices. */
 static void lower_edge(cgp__simulator *x, int *capacity, int edge, int low) {
     int high = capacity[edge];
     for (bool first = true; low < high; first = false) {
-        /* Mostly it is the least already: one run suffices. */
+        /* It is usually the least already: try one less first. */
         capacity[edge] = first ? high - 1 : low + (high - low) / 2;
         cgp__simulator_reset(x);
         if (run(x))

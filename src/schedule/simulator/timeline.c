@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* timeline.c -- see timeline.h.
+/* timeline.c -- computes the makespan, span and bubbles of a step.
  *
  *     device 0   |F0|F1|..................|B0  |B1  |
  *     device 1      |F0|F1|.........|B0  |B1  |            span: first start to last end
  *     device 2         |F0|F1|B0  |B1  |                   makespan: 0 to the last end of all
  *
  * Idle time can be counted in two ways. By makespan, if all devices wait for each other at the end
- * of a step, as for a gradient norm. By span, if a device may begin the next step where its last
- * action ends; zero-bubble papers quote that bubble.
+ * of a step, as for a gradient norm. By span, if a device may begin the next step when its last
+ * action ends. Zero-bubble papers quote the bubble by span.
  *
  * Source: bubble by span: Qi et al. 2023, arXiv:2401.10241. */
 #include "schedule/simulator/timeline.h"
@@ -17,8 +17,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* [devices][actions of the device], of `bytes` each: the pointers of the rows, and behind them all
- * rows in one block. */
+/* Allocate [devices][actions of the device] elements of `bytes` each, in one block: the row
+ * pointers, then all rows. */
 static void *new_rows(const cgp_schedule *s, size_t bytes) {
     const size_t head = (size_t)cgp__align_up((int64_t)s->devices * (int64_t)sizeof(char *));
     size_t total = 0;
@@ -63,8 +63,8 @@ void cgp_schedule_timeline_release(cgp_schedule_timeline *timeline) {
 
 /* --- figures --- */
 
-/* The first to start need not be the first of the list: that may be a RECV whose message is taken
- * later. */
+/* Return the time from a device's first start to its last end. The first to start may not be first
+ * in the list: that may be a RECV whose message is taken later. */
 static double span_of(const cgp_schedule *s, const cgp_schedule_timeline *t, int device) {
     const int count = s->counts[device];
     double first = INFINITY;
@@ -84,10 +84,10 @@ void cgp__timeline_summarise(cgp_schedule_timeline *t, const cgp_schedule *s) {
         const double compute = t->busy[device];
         total += compute;
         t->busy[device] = t->makespan > 0.0 ? compute / t->makespan : 0.0;
-        /* Spans that differ by rounding only are equal: rounding must not choose the device. */
+        /* Spans that differ only by rounding are equal: rounding must not choose the device. */
         if (span_of(s, t, device) >= t->span * (1.0 - 1e-12)) min = fmin(min, compute);
     }
-    /* Not below 0, where two sums of the same terms were rounded differently. */
+    /* Clamp to 0: two sums of the same terms may be rounded differently. */
     if (t->makespan > 0.0) t->bubble_makespan = fmax(0.0, 1.0 - total / (s->devices * t->makespan));
     if (t->span > 0.0) t->bubble_span = fmax(0.0, 1.0 - min / t->span);
 }
@@ -96,7 +96,7 @@ void cgp__timeline_summarise(cgp_schedule_timeline *t, const cgp_schedule *s) {
 
 #define MAX_SECONDS 1e9 /* 30 years: sums and products of times stay finite */
 
-/* start <= ready <= end after the action before, and released <= ready; all finite. */
+/* Check start <= ready <= end after the action before, and released <= ready; all finite. */
 static cgp_status check_action(const cgp_schedule *s, const cgp_schedule_timeline *t, int d,
                                int i) {
     const double start = t->start[d][i], end = t->end[d][i];
@@ -113,8 +113,8 @@ static cgp_status check_action(const cgp_schedule *s, const cgp_schedule_timelin
                     start, ready, end, released);
 }
 
-/* The largest number of buffers of an edge in use at one time: from when SEND has one until its
- * RECV is done. */
+/* Return the largest number of buffers of an edge in use at one time. A buffer is in use from when
+ * SEND has it until its RECV is done. */
 static int count_buffers(const cgp_schedule *s, const cgp_schedule_timeline *t, int edge) {
     const int from = s->device_of[s->edges[edge].from], to = s->device_of[s->edges[edge].to];
     int taken = 0, max = 1, next = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* timeline.h -- when each action of a step started and ended, simulated or measured, and the
- * figures that follow. Also for the modules that measure. */
+ * figures that follow. Other modules use it for measured steps. */
 #ifndef CGP_SRC_SCHEDULE_SIMULATOR_TIMELINE_H
 #define CGP_SRC_SCHEDULE_SIMULATOR_TIMELINE_H
 
@@ -15,7 +15,7 @@ cgp_status cgp__timeline_create(cgp_schedule_timeline *timeline, const cgp_sched
 void cgp__timeline_summarise(cgp_schedule_timeline *timeline, const cgp_schedule *schedule);
 
 /* Check the four times of each action of a measured step, and fill in the rest. CGP_EINVAL names
- * the first impossible action, or CGP_ENOMEM; release the timeline in any case. */
+ * the first impossible action; CGP_ENOMEM. The caller releases the timeline in any case. */
 cgp_status cgp__timeline_complete(cgp_schedule_timeline *timeline, const cgp_schedule *schedule);
 
 #endif
