@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backward.c -- the kernels of a node, and the values that backward reads, keeps and recomputes. */
+/* backward.c -- the kernels of a node, and the values that its backward reads, keeps and
+ * recomputes. */
 #include "model/model.h"
 
 #include <string.h>
@@ -29,7 +30,7 @@ uint32_t cgp__node_reads(const cgp_model *model, const cgp__node *node, cgp_op_d
 cgp_kernel_spec cgp__node_kernel(const cgp__node *node, cgp_op_direction direction, int64_t n,
                                  cgp__arithmetic arithmetic) {
     cgp_kernel_spec spec;
-    memset(&spec, 0, sizeof spec); /* compared as bytes */
+    memset(&spec, 0, sizeof spec); /* specs are compared as bytes */
     spec.op = node->kind;
     spec.direction = direction;
     spec.attributes = node->sizes;
@@ -55,7 +56,7 @@ bool cgp__node_may_recompute(const cgp_model *model, const cgp__node *node, int 
         const int x = node->inputs[k];
         if (model->values[x].node >= first_node && last_read[x] < 0) return false;
     }
-    /* then its own saved values have memory, to rewrite them */
+    /* if so, its own saved values have memory in which to rewrite them */
     return cgp__node_has_direction(model, node, CGP_OP_BACKWARD_INPUT);
 }
 

@@ -236,7 +236,7 @@ cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, i
     return value;
 }
 
-/* Use a tied parameter, if its shape is the one that the op needs. */
+/* Use a tied parameter if it has the shape that the op needs. */
 static bool tie_param(cgp_model *model, cgp__node *node, int k, const cgp_op_parameter *inferred,
                       cgp__tie *tie) {
     const cgp__parameter *param = &model->params[tie->parameter];
@@ -257,7 +257,7 @@ static bool tie_param(cgp_model *model, cgp__node *node, int k, const cgp_op_par
     return false;
 }
 
-/* Make a parameter, of an op of this name. @param name Taken. */
+/* Make a parameter for the op named `op`. @param name Taken. */
 static bool new_param(cgp_model *model, const char *op, const cgp_op_parameter *inferred,
                       char *name) {
     const int n = model->n_params;
@@ -279,7 +279,7 @@ static bool new_param(cgp_model *model, const char *op, const cgp_op_parameter *
     return false;
 }
 
-/* Find or make the parameters of a node: `<name>.<suffix>`, each name once in the model. */
+/* Find or make the parameters of a node: `<name>.<suffix>`, unique in the model. */
 static bool add_params(cgp_model *model, cgp__node *node, const char *name) {
     for (int k = 0; k < node->use.shapes.n_parameters; k++) {
         const cgp_op_parameter *param = &node->use.shapes.parameters[k];

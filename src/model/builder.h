@@ -17,11 +17,11 @@ static const cgp_value cgp__no_value = {-1};
     } while (0)
 void cgp__builder_stick_missing(cgp_model *model, const char *function, const char *argument);
 
-/* Return true if a name is UTF-8, as names in checkpoints must be, without control characters; if
- * not, that sticks. */
+/* Return true if a name is UTF-8 without control characters, as names in checkpoints must be. If
+ * not, the error sticks. */
 bool cgp__builder_takes_name(cgp_model *model, const char *op, const char *name);
 
-/* Return true if n initializations are valid; if not, that sticks. */
+/* Return true if n initializations are valid. If not, the error sticks. */
 bool cgp__builder_takes_inits(cgp_model *model, const char *op, const cgp_init *inits, int n);
 
 /* Record the first error, with its layer and op. */
@@ -31,7 +31,7 @@ void cgp__builder_stick(cgp_model *model, cgp_status status, const char *op, con
 /* Return true if the model is neither finished nor has an error. */
 bool cgp__builder_open(cgp_model *model, const char *op);
 
-/* Add a node of a built-in kind; attributes->n_inputs, if not 0, overrides the op's number of
+/* Add a node of a built-in kind. attributes->n_inputs, if not 0, overrides the op's number of
  * inputs. `name` is for its parameters and state. Return the invalid value on failure. */
 cgp_value cgp__builder_add(cgp_model *model, cgp_op_kind kind, const cgp_value *x, const char *name,
                            const cgp__attributes *attributes);
@@ -41,8 +41,7 @@ cgp_value cgp__builder_add_op(cgp_model *model, cgp_op_kind kind, const cgp_op *
                               const cgp_value *x, int n, const char *name, const void *attributes,
                               size_t attribute_bytes);
 
-/* A node as a graph file has it: parameters and states are there already, or have their whole
- * names. */
+/* A node of a graph file: its parameters exist already, and its states have their full names. */
 typedef struct cgp__given {
     const int *params; /* [n_params] Indices. */
     int n_params;
@@ -51,7 +50,7 @@ typedef struct cgp__given {
     uint32_t id;
 } cgp__given;
 
-/* Likewise for a node of a graph file. */
+/* Add a node of a graph file in the same way. */
 cgp_value cgp__builder_add_given(cgp_model *model, cgp_op_kind kind, const cgp_op *op,
                                  const cgp_value *x, int n, const void *attributes,
                                  size_t attribute_bytes, const cgp__given *given);
@@ -60,17 +59,16 @@ cgp_value cgp__builder_add_given(cgp_model *model, cgp_op_kind kind, const cgp_o
 bool cgp__builder_add_parameter(cgp_model *model, const char *name,
                                 const cgp_op_parameter *parameter);
 
-/* Add a value that no node makes any more. */
+/* Add a value of a graph file whose node was removed. */
 void cgp__builder_add_unused(cgp_model *model, const cgp_op_type *type);
 
-/* `weight` is one of a loss of this name; if not, that sticks. */
+/* Return true if `weight` is valid for the loss named `op`. If not, the error sticks. */
 bool cgp__builder_takes_weight(cgp_model *model, const char *op, double weight);
 
-/* Make the node that was added last, if there are more than `before`, a loss, `weight` times its
- * mean. */
+/* If a node was added after the first `before`, make it a loss: `weight` times its mean. */
 void cgp__builder_set_loss(cgp_model *model, int before, double weight);
 
-/* Release the indices of names, used only while a model is built. */
+/* Release the indices of names, which are used only while a model is built. */
 void cgp__builder_forget_names(cgp_model *model);
 
 /* Return CGP_EINVAL if a stash has no pop. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* convolution.c -- how convolutions are computed. */
+/* convolution.c -- the choice between direct and Winograd convolution. */
 #include "model/model.h"
 
 static const char *const names[] = {
@@ -26,7 +26,8 @@ cgp_status cgp__convolution_check(const char *name, cgp_convolution convolution)
     return cgp_fail(CGP_EINVAL, "%s: expected direct or winograd, got number %d", name, i);
 }
 
-/* F(2 x 2, 3 x 3) has tiles of 2 x 2 output pixels. */
+/* Winograd's F(2 x 2, 3 x 3) has tiles of 2 x 2 output pixels (Lavin and Gray 2016,
+ * arXiv:1509.09308). */
 int64_t cgp__convolution_tile(cgp_convolution convolution, const cgp__node *node) {
     const cgp_op_attributes *s = &node->sizes;
     const bool has_tiles = node->kind == CGP_OP_CONV2D && s->kernel_height == 3 &&

@@ -3,7 +3,7 @@
 #include "model/builder.h"
 #include "op/custom/custom.h"
 
-/* Return true if the model is open and the op's table fine. */
+/* Return true if the model is open and the op's table is valid. */
 static bool takes(cgp_model *model, const cgp_op *op, const void *attributes) {
     const char *name = op->name ? op->name : "custom op";
     if (!cgp__builder_open(model, name)) return false;

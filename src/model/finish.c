@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* finish.c -- closes a graph: removes unneeded nodes, moves the losses to the end, lists the uses
- * of each parameter, marks values with a gradient. */
+ * of each parameter, and marks values with a gradient. */
 #include "model/builder.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Mark the ancestors of needed nodes; nodes are in order, so one pass from the end is enough.
- * `gradient`: only along edges with a gradient. */
+/* Mark the ancestors of needed nodes. Nodes are in order, so one pass from the end is enough.
+ * `gradient`: follow only inputs that pass a gradient. */
 static void mark_needed(const cgp_model *model, bool *needed, bool gradient) {
     for (int i = model->n_nodes - 1; i >= 0; i--) {
         const cgp__node *node = &model->nodes[i];
@@ -20,7 +20,7 @@ static void mark_needed(const cgp_model *model, bool *needed, bool gradient) {
     }
 }
 
-/* Losses run last. `moved`: [nodes] scratch. */
+/* Move the losses to the end: they run last. `moved`: [nodes] scratch. */
 static void move_losses_to_end(cgp_model *model, cgp__node *moved) {
     int n = 0;
     for (int last = 0; last < 2; last++) {
@@ -37,8 +37,8 @@ static void move_losses_to_end(cgp_model *model, cgp__node *moved) {
     }
 }
 
-/* Keep needed nodes and renumber them. Values keep their numbers; those of removed nodes have no
- * producer. */
+/* Keep the needed nodes and renumber them. Values keep their numbers; values of removed nodes have
+ * no producer. */
 static void keep_nodes(cgp_model *model, const bool *needed) {
     int nodes = 0;
     for (int i = 0; i < model->n_nodes; i++) {
@@ -53,7 +53,7 @@ static void keep_nodes(cgp_model *model, const bool *needed) {
     model->n_nodes = nodes;
 }
 
-/* Count the uses of each parameter, and keep those that have one. `number`: [params] scratch. */
+/* Count the uses of each parameter, and keep those that are used. `number`: [params] scratch. */
 static void keep_parameters(cgp_model *model, int *number) {
     for (int i = 0; i < model->n_nodes; i++) {
         for (int k = 0; k < model->nodes[i].use.shapes.n_parameters; k++)
@@ -113,7 +113,8 @@ static bool list_uses(cgp_model *model) {
     return model->uses != NULL;
 }
 
-/* Inputs with a gradient that a node makes a part of; that of the others is zero. */
+/* Set has_grad of inputs that want a gradient and get a part of it from a node. Other gradients are
+ * zero. */
 static void mark_inputs(cgp_model *model) {
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
@@ -138,8 +139,8 @@ static void mark_gradients(cgp_model *model) {
     }
 }
 
-/* Mark the losses, or without any the outputs' producers, and their ancestors. `needed`: [nodes]
- * scratch. */
+/* Mark the losses and their ancestors; in a model without losses, the outputs' producers and
+ * theirs. `needed`: [nodes] scratch. */
 static void mark_requires_grad(cgp_model *model, bool *needed) {
     memset(needed, 0, (size_t)model->n_nodes);
     for (int i = cgp__model_loss(model, 0); i < model->n_nodes; i++)
@@ -169,7 +170,7 @@ static cgp_status check(const cgp_model *model) {
     return cgp__stash_check(model);
 }
 
-/* The gradient of a target would be zeros, silently. */
+/* Refuse a gradient of a target: it would silently be zeros. */
 static cgp_status check_targets(const cgp_model *model) {
     for (int i = cgp__model_loss(model, 0); i < model->n_nodes; i++) {
         const cgp__node *loss = &model->nodes[i];
@@ -185,7 +186,7 @@ static cgp_status check_targets(const cgp_model *model) {
     return CGP_OK;
 }
 
-/* Remove, renumber and mark, on a model without errors. */
+/* Remove, renumber and mark the nodes of a model without errors. */
 static cgp_status close(cgp_model *model, bool *needed, cgp__node *moved, int *number) {
     move_losses_to_end(model, moved);
     for (int i = cgp__model_loss(model, 0); i < model->n_nodes; i++)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graph.c -- see graph.h. A new op has a line in `lines`; a new attribute one in `fields`. */
+/* graph.c -- the attributes of built-in ops in graph files. A new op needs a line in `lines`, a new
+ * attribute one in `fields`. */
 #include "model/graph.h"
 
 #include <inttypes.h>
@@ -43,7 +44,7 @@ static const cgp__field fields[] = {
     FIELD(BOOL, transposed),
     FIELD(BOOL, transpose),
     FIELD(BOOL, global),
-    FIELD(NONE, n_inputs), /* of an op that has it, as many as the file says */
+    FIELD(NONE, n_inputs), /* the length of the entry's `inputs` */
     FIELD(INT, rank),
     FIELD(INT64, dims),
     FIELD(INT, dim),
@@ -53,7 +54,7 @@ static const cgp__field fields[] = {
     FIELD(INT, stride),
     FIELD(INT, padding),
     FIELD(INT, output_padding),
-    FIELD(NONE, init), /* the parameters' own */
+    FIELD(NONE, init), /* in the file's `parameters` */
 };
 enum { FIELDS = sizeof fields / sizeof fields[0] };
 
@@ -210,7 +211,7 @@ static bool is_zero(const cgp__field *field, const cgp__attributes *attributes) 
     return true;
 }
 
-/* NULL when short. */
+/* Return NULL if memory is short. */
 static json_t *write_field(const cgp__field *field, const cgp__attributes *attributes) {
     const char *at = (const char *)attributes + field->offset;
     const size_t bytes = element_bytes(field->kind);

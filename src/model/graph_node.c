@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graph_node.c -- the nodes and losses of a graph file. What the builder refuses, shapes and
- * attributes, is refused with its message. */
+/* graph_node.c -- reads the nodes and losses of a graph file. The builder checks shapes and
+ * attributes; its errors become refusals with the same message. */
 #include "model/graph_reader.h"
 
 #include "op/custom/custom.h"
@@ -12,7 +12,7 @@
 
 enum { MAX_STATES = CGP_OP_MAX_STATE };
 
-/* A node, or loss, as it is read. */
+/* A node or loss while it is read. */
 typedef struct entry {
     const json_t *object;
     cgp_op_kind kind;
@@ -74,7 +74,7 @@ static cgp_status take_inputs(const cgp__reader *r, entry *e) {
         if (strcmp(count->name, "n_inputs") == 0) break;
     }
     const bool any = e->kind != CGP_OP_CUSTOM && cgp__graph_has(e->kind, count, NULL);
-    /* q, k and v may be one; there may be no positions */
+    /* attention may have one input for q, k and v; rotary may have no positions */
     const bool fewer = e->kind == CGP_OP_ATTENTION || e->kind == CGP_OP_ROTARY;
     const int min = fewer ? 1 : e->op->n_inputs;
     const int max = fewer ? e->op->n_inputs : any ? CGP_OP_MAX_INPUTS : min;
@@ -124,7 +124,7 @@ static cgp_status take_parameters(const cgp__reader *r, entry *e) {
     return CGP_OK;
 }
 
-/* The key of an op's random numbers is its own. */
+/* Take the id, the key of the op's random numbers. Ids ascend within a list. */
 static cgp_status take_id(cgp__reader *r, entry *e, int64_t otherwise) {
     const json_t *value = json_object_get(e->object, "id");
     int64_t id = otherwise;
@@ -177,7 +177,7 @@ static cgp_status take_attributes(const cgp__reader *r, entry *e) {
     return cgp__reader_refuse(r, "attributes: %s", reason);
 }
 
-/* Add the node; return its value, invalid for a loss. */
+/* Add the node; return its value, the invalid one for a loss. */
 static cgp_value build(const cgp__reader *r, const entry *e) {
     const bool custom = e->kind == CGP_OP_CUSTOM;
     const void *attributes = custom ? (const void *)e->bytes : &e->attributes;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graph_read.c -- make a model of JSON. Values are numbered in the order in which the builder makes
- * them, so inputs and nodes are added in the order of their values; what the builder refuses,
- * shapes and attributes, is refused here with its message. */
+/* graph_read.c -- makes a model from JSON. Values are numbered in the order in which the builder
+ * makes them, so inputs and nodes are added in the order of their values. The builder checks shapes
+ * and attributes; its errors become refusals with the same message. */
 #include "model/graph_reader.h"
 
 #include "base/json.h"
@@ -35,7 +35,7 @@ cgp_status cgp__reader_unexpected(const cgp__reader *r, const char *key, const c
                               cgp__graph_show(value, got, sizeof got));
 }
 
-/* The builder's first error is one of the text, but for memory. */
+/* Refuse the text with the builder's first error, except if memory is short. */
 cgp_status cgp__reader_refuse_stuck(const cgp__reader *r) {
     const cgp_model *model = r->model;
     if (model->status == CGP_ENOMEM || !model->error)
@@ -57,7 +57,7 @@ static bool is_word(const char *words, const char *word) {
     return false;
 }
 
-/* Check that an object has no other keys than these, with blanks between. */
+/* Check that an object has only these keys, which are separated by blanks. */
 cgp_status cgp__reader_check_keys(const cgp__reader *r, const json_t *object, const char *keys) {
     const char *key;
     json_t *value;
@@ -126,7 +126,7 @@ static cgp_status take_type(const cgp__reader *r, const json_t *object, cgp_op_t
     return take_shape(r, object, &out->shape);
 }
 
-/* Compare the value that nodes[i] made with its entry. */
+/* Compare the type of the value that nodes[i] made with the value's entry. */
 static cgp_status check_value(cgp__reader *r, size_t i, int64_t value) {
     const cgp_model *model = r->model;
     const cgp_op_type *made = &model->values[value].type;
@@ -154,7 +154,7 @@ static cgp_status add_unused(cgp__reader *r, int64_t value) {
     return CGP_OK;
 }
 
-/* Take the number of the value that an entry makes: one that no entry before it makes. */
+/* Take the number of the value that an entry makes. */
 static cgp_status take_made(const cgp__reader *r, const json_t *object, const char *key,
                             int64_t *out) {
     return cgp__reader_take_index(r, json_object_get(object, key), key,
@@ -216,7 +216,7 @@ cgp_status cgp__reader_begin_layers(cgp__reader *r, int64_t last) {
     return CGP_OK;
 }
 
-/* Losses may have been built between the nodes; no two ops have one id. */
+/* Check that no loss has the id of a node. Losses may have been built between the nodes. */
 static cgp_status check_ids(cgp__reader *r) {
     const cgp_model *model = r->model;
     const int losses = model->n_nodes - model->n_losses;
@@ -428,7 +428,7 @@ cgp_status cgp_model_read(cgp_model **out, const char *path, const cgp_op *const
     if (n_ops > 0) CGP__NEED(ops);
     char *text = NULL;
     size_t bytes = 0;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* waits for no pipe */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* does not block on a pipe */
     if (fd < 0) return unreadable(path);
     cgp_status status = read_text(path, fd, &text, &bytes);
     if (status == CGP_OK) status = cgp_model_from_json(out, path, text, bytes, ops, n_ops);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graph_reader.h -- a graph file while it is read: graph_read.c has the model, graph_node.c nodes
- * and losses. */
+/* graph_reader.h -- the state of reading a graph file. graph_read.c reads the model, graph_node.c
+ * its nodes and losses. */
 #ifndef CGP_SRC_MODEL_GRAPH_READER_H
 #define CGP_SRC_MODEL_GRAPH_READER_H
 
@@ -21,11 +21,11 @@ typedef struct cgp__reader {
 #define CGP__NODE_KEYS "op custom layer inputs output parameters states attributes bytes id"
 #define CGP__LOSS_KEYS "op custom inputs weight attributes bytes id"
 
-/* --- graph_read.c: for both. Refusals are CGP_EFORMAT, with name and place in front --- */
+/* --- graph_read.c, for both. Refusals are CGP_EFORMAT, and begin with name and place --- */
 
 cgp_status cgp__reader_refuse(const cgp__reader *r, const char *format, ...) CGP_PRINTF(2, 3);
 
-/* Refuse the value of a key; NULL: there is none. */
+/* Refuse the value of a key; value NULL: the key is missing. */
 cgp_status cgp__reader_unexpected(const cgp__reader *r, const char *key, const char *expected,
                                   const json_t *value);
 
@@ -34,7 +34,7 @@ cgp_status cgp__reader_refuse_stuck(const cgp__reader *r);
 
 void cgp__reader_set_place(cgp__reader *r, const char *list, size_t i);
 
-/* Check that an object has no other keys than these, with blanks between. */
+/* Check that an object has only these keys, which are separated by blanks. */
 cgp_status cgp__reader_check_keys(const cgp__reader *r, const json_t *object, const char *keys);
 
 cgp_status cgp__reader_take_text(const cgp__reader *r, const json_t *object, const char *key,
@@ -49,7 +49,7 @@ cgp_status cgp__reader_begin_layers(cgp__reader *r, int64_t last);
 
 /* --- graph_node.c --- */
 
-/* Add nodes[i], whose keys are known ones, or losses[i]. */
+/* Add nodes[i], whose keys are checked; add losses[i]. */
 cgp_status cgp__reader_add_node(cgp__reader *r, size_t i);
 cgp_status cgp__reader_add_loss(cgp__reader *r, size_t i);
 

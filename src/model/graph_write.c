@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graph_write.c -- write a finished model as JSON: an entry a line, so that two files can be
+/* graph_write.c -- writes a finished model as JSON, one entry per line, so that two files can be
  * compared. */
 #include "model/graph.h"
 
@@ -11,7 +11,7 @@ typedef struct writer {
     const cgp_model *model;
     char *text;
     int used, capacity;
-    bool listed; /* the list that is open has an entry */
+    bool listed; /* the open list has an entry */
 } writer;
 
 static cgp_status short_of_memory(const writer *w) {
@@ -29,8 +29,8 @@ static cgp_status put(writer *w, const char *text) {
     return CGP_OK;
 }
 
-/* Return the digits that all numbers of an entry need to be read again as they are, 15 to 17.
- * Entries are lists and objects of at most three levels. */
+/* Return the number of digits, 15 to 17, with which all numbers of an entry can be read back
+ * exactly. Entries are lists and objects of at most three levels. */
 static int digits_of(json_t *value) {
     const char *key;
     json_t *item;
@@ -53,7 +53,7 @@ static int digits_of(json_t *value) {
     return digits;
 }
 
-/* Put a value, which is taken; NULL when short. */
+/* Put a value, which is taken; NULL: memory was short. */
 static cgp_status put_json(writer *w, json_t *value) {
     const size_t style = JSON_COMPACT | JSON_ENCODE_ANY;
     char *text =
@@ -85,7 +85,7 @@ static cgp_status close_list(writer *w) {
 
 /* --- values, layers, parameters --- */
 
-/* NULL when short, as below. */
+/* Return NULL if memory is short, as below. */
 static json_t *shape_json(const cgp_shape *shape) {
     json_t *list = json_array();
     for (int i = 0; i < shape->rank; i++) {
@@ -189,7 +189,7 @@ static cgp_status add_attributes(json_t *object, const cgp__node *node, bool *go
     return CGP_OK;
 }
 
-/* Make the entry of a node. `id`: the one that it has where none is written. */
+/* Make the entry of a node. Write its id only if it is not `id`, the one that readers assume. */
 static cgp_status node_json(json_t **out, const cgp_model *model, const cgp__node *node,
                             uint32_t id) {
     const bool custom = node->kind == CGP_OP_CUSTOM;
@@ -235,7 +235,7 @@ static cgp_status put_nodes(writer *w, const char *list, int first, int end) {
 
 /* --- the model --- */
 
-/* A file names a custom op: two of one name would be one. */
+/* Check that custom ops have different names: a file has only the name. */
 static cgp_status check_names(const cgp_model *model) {
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp_op *op = model->nodes[i].use.op;
@@ -259,7 +259,7 @@ static cgp_status write_all(writer *w) {
     CGP_TRY(put_values(w));
     CGP_TRY(put_layers(w));
     CGP_TRY(put_parameters(w));
-    const int losses = cgp__model_loss(model, 0); /* behind the other nodes */
+    const int losses = cgp__model_loss(model, 0); /* after all other nodes */
     CGP_TRY(put_nodes(w, "nodes", 0, losses));
     CGP_TRY(put_nodes(w, "losses", losses, model->n_nodes));
     CGP_TRY(put(w, ",\n  \"outputs\": "));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* init.c -- parameter initialization: element e of parameter p is a function of (seed, p, e), for
- * any device and any range of elements. Normal numbers by Box and Muller, two pairs from each
- * Philox block of four words. Initializations by fan are resolved before (op/init.c). */
+ * any device and any range of elements. Normal numbers use the Box-Muller transform, two pairs from
+ * each Philox block of four words. op/init.c resolves initializations by fan first. */
 #include "model/model.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@ static double unit(uint32_t word) {
     return (word + 0.5) / 4294967296.0; /* in (0, 1) */
 }
 
-/* Four elements, of draw `attempt`. */
+/* Draw four elements; `attempt` numbers the redraws. */
 static void block(const cgp_init *init, cgp__rng_key key, uint64_t index, uint32_t attempt,
                   float out[4]) {
     const uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), attempt, 0};
@@ -29,8 +29,8 @@ static void block(const cgp_init *init, cgp__rng_key key, uint64_t index, uint32
     }
 }
 
-/* Draw what lies further than two standard deviations from 0 again: one element in 22, and of so
- * many draws none is left. */
+/* Redraw elements further than two standard deviations from 0 (one in 22), up to 63 times, then
+ * clamp. */
 static void truncate(const cgp_init *init, cgp__rng_key key, uint64_t index, float out[4]) {
     const float limit = (float)(2 * init->scale);
     for (int k = 0; k < 4; k++) {

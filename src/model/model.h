@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model.h -- the graph as partition, plan and pipeline read it. Built by builder.c, closed by
- * finish.c, then constant. */
+/* model.h -- the graph as partition, plan and pipeline read it. builder.c builds it, finish.c
+ * closes it; then it is constant. */
 #ifndef CGP_SRC_MODEL_H
 #define CGP_SRC_MODEL_H
 
@@ -9,31 +9,31 @@
 #include "op/op.h"
 
 typedef struct cgp__value_info {
-    /* of one sample */
+    /* type of one sample */
     cgp_op_type type;
     /* its producer, -1 for an input */
     int node;
-    /* index of the input, -1 for a node's */
+    /* index of the input, -1 for a node's result */
     int input;
     /* index of the output, -1: it is none */
     int output;
-    /* of an input: backward makes its gradient */
+    /* for an input: backward makes its gradient */
     bool wants_grad;
-    /* f32, depends on a parameter or such an input, and the losses (or an output) depend on it; set
-     * by finish */
+    /* f32, depends on a parameter or on an input with wants_grad, and a loss (or an output) depends
+     * on it; set by finish */
     bool has_grad;
 } cgp__value_info;
 
 typedef struct cgp__node {
-    /* Op, attributes, types of the inputs, shapes of one sample. */
+    /* op, attributes, types of the inputs, shapes of one sample */
     cgp_op_node use;
     cgp_op_kind kind;
     cgp__dx dx;
-    /* Sizes for the kernels. */
+    /* sizes for the kernels */
     cgp_op_attributes sizes;
     int layer;
-    /* key of its random numbers: index in the order of building, unchanged when others are removed
-     * */
+    /* key of its random numbers: index in the order of building; does not change when others are
+     * removed */
     uint32_t id;
     int inputs[CGP_OP_MAX_INPUTS];
     /* value, -1 for a loss */
@@ -42,11 +42,11 @@ typedef struct cgp__node {
     int params[CGP_OP_MAX_PARAMETERS];
     /* index of each param in the model's uses; set by finish */
     int uses[CGP_OP_MAX_PARAMETERS];
-    /* of consecutive ones in the model's states */
+    /* index of its first state; its states are consecutive in the model's */
     int first_state;
-    /* of a loss, in the sum of all */
+    /* weight of a loss in the sum of all losses */
     double loss_weight;
-    /* the losses, or an output of a model without one, depend on it; set by finish */
+    /* a loss depends on it (or, in a model without losses, an output); set by finish */
     bool requires_grad;
 } cgp__node;
 
@@ -54,11 +54,11 @@ typedef struct cgp__parameter {
     char *name;
     cgp_shape shape;
     cgp_init init;
-    /* neither norm nor bias, which weight decay may spare */
+    /* not a norm or bias, which weight decay may spare */
     bool decays;
-    /* in the model's uses; set by finish */
+    /* range in the model's uses; set by finish */
     int first_use, n_uses;
-    /* that of any node that uses it; set by finish */
+    /* true if it is for any node that uses the parameter; set by finish */
     bool requires_grad;
 } cgp__parameter;
 
@@ -87,7 +87,7 @@ typedef struct cgp__stash {
     /* space "": the common namespace */
     char *space, *name;
     int value;
-    /* -1: in front of all layers */
+    /* -1: before all layers */
     int layer, popped_in;
     bool popped;
 } cgp__stash;
@@ -134,12 +134,12 @@ struct cgp_model {
     /* in order of their calls */
     cgp__stash *stashes;
     int n_stashes, stashes_capacity;
-    /* while it is built */
+    /* only while it is built */
     cgp__index names[CGP__NAMES], stash_names;
 
     /* the last n_losses nodes, once the model is finished */
     int n_losses;
-    /* values */
+    /* indices of values */
     int *outputs;
     int n_outputs, outputs_capacity;
 };
@@ -152,7 +152,7 @@ int64_t cgp__type_bytes(const cgp_op_type *type, int64_t n);
 void cgp__init_fill(const cgp_init *init, uint64_t seed, int parameter, int64_t first,
                     int64_t count, float *out);
 
-/* Elements of a node's cache, of the values' type; 0: it has none. */
+/* Return the elements of a node's cache, in the type of its values; 0: it has none. */
 static inline int64_t cgp__node_cache(const cgp__node *node) {
     const cgp__op *op = cgp__op_find(node->kind);
     return op->cache ? op->cache(&node->use) : 0;
@@ -168,46 +168,46 @@ static inline int cgp__model_output_node(const cgp_model *model, int k) {
     return model->values[model->outputs[k]].node;
 }
 
-/* Return true if backward of a node may make a gradient of input k: targets of the library's losses
- * are constants. */
+/* Return true if backward of a node may make a gradient of input k. Targets of built-in losses are
+ * constants. */
 static inline bool cgp__node_passes(const cgp__node *node, int k) {
     const bool target = node->use.op->is_loss && node->kind != CGP_OP_CUSTOM && k > 0;
     return node->dx != CGP__DX_NONE && !target;
 }
 
-/* Return true if a node has a kernel in this direction: forward always, input and weight backward
- * where there is a gradient to make. */
+/* Return true if a node has a kernel in this direction: always for forward; for input and weight
+ * backward if there is a gradient to make. */
 bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node,
                              cgp_op_direction direction);
 
-/* Return the inputs that backward of a node reads in this direction, bit k for x[k]; *y: it reads
- * the result. */
+/* Return the inputs that backward of a node reads in this direction, bit k for x[k]; *y: true if it
+ * reads the result. */
 uint32_t cgp__node_reads(const cgp_model *model, const cgp__node *node, cgp_op_direction direction,
                          bool *y);
 
 /* Return true if backward in this direction reads the node's own saved[k]. An op that may be
- * recomputed keeps all, to rewrite them. */
+ * recomputed keeps all of them, to rewrite them. */
 bool cgp__node_keeps(const cgp_model *model, const cgp__node *node, cgp_op_direction direction,
                      int k);
 
-/* `+selective`: return true if the node is cheap, backward reads its result, and its inputs are
- * there anyway: made in front of `first_node`, or read themselves. `last_read`: [values] last time
- * of backward that reads a value, -1: none. */
+/* Return true if `+selective` recomputes a node: it is cheap, backward reads its result, and its
+ * inputs are available. An input is available if it is made before `first_node`, or backward reads
+ * it too. `last_read`: [values] last time of backward that reads a value, -1: none. */
 bool cgp__node_may_recompute(const cgp_model *model, const cgp__node *node, int first_node,
                              const int *last_read);
 
-/* R: mark, among n nodes, those that the needed ones read, [n]. */
+/* For R: mark in needed[n] all nodes, from first_node on, whose results the marked ones need. */
 void cgp__mark_ancestors(const cgp_model *model, int first_node, int n, bool *needed);
 
-/* convolution.c: @retval CGP_EINVAL A number that names none: "NAME: expected ...". */
+/* convolution.c: @retval CGP_EINVAL The number names no convolution: "NAME: expected ...". */
 cgp_status cgp__convolution_check(const char *name, cgp_convolution convolution);
 
-/* The tile of a node's kernels (cgp_op_attributes). */
+/* Return the tile of a node's kernels (cgp_op_attributes). */
 int64_t cgp__convolution_tile(cgp_convolution convolution, const cgp__node *node);
 
 /* How devices compute. */
 typedef struct cgp__arithmetic {
-    /* Of activations. */
+    /* element type of activations */
     cgp_dtype type;
     cgp_convolution convolution;
 } cgp__arithmetic;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops.c -- the builder's calls for each op: attributes of a node. */
+/* ops.c -- the builder's call for each op, which sets the attributes of its node. */
 #include "model/builder.h"
 
 cgp_value cgp_embedding(cgp_model *model, cgp_value ids, const char *name, int64_t vocab,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stash.c -- values passed by name between layers written apart from each other. A stash adds
- * nothing to the graph: its pop is the value itself, so a skip by name and one by a plain value are
- * the same model, and go straight to the stages that use them. */
+/* stash.c -- passes values by name between layers that are written separately. A stash adds nothing
+ * to the graph: its pop is the value itself. So a skip by name and one by a plain value are the
+ * same model, and both go straight to the stages that use them. */
 #include "model/builder.h"
 
 #include <stdio.h>
@@ -101,7 +101,7 @@ static const char *nearest(const cgp_model *model, const char *space, const char
     return best;
 }
 
-/* Suggest the name in another namespace, or a similar one in this. */
+/* Report an unknown name. Suggest it in another namespace, or a similar one in this. */
 static void stick_unknown(cgp_model *model, const char *space, const char *name) {
     char text[256], hint[256] = "";
     const char *near = nearest(model, space, name);
