@@ -10,7 +10,7 @@
 
 /* --- arguments: public functions refuse NULL where it has no meaning --- */
 
-/* Record "<function>: <argument>: expected a pointer, got NULL"; CGP_EINVAL. */
+/* Record "<function>: <argument>: expected a pointer, got NULL"; return CGP_EINVAL. */
 cgp_status cgp__missing(const char *function, const char *argument);
 
 #define CGP__NEED(pointer)                                                                         \
@@ -29,23 +29,24 @@ cgp_status cgp__missing(const char *function, const char *argument);
 
 #define CGP__ALIGN 64 /* bytes: every offset in a plan is a multiple of it */
 
-/* --- memory: zeroed, NULL when short (the caller reports with cgp__no_memory) --- */
+/* --- memory: zeroed; NULL if memory is short (the caller reports with cgp__no_memory) --- */
 
 void *cgp__calloc(size_t count, size_t bytes);
 char *cgp__strdup(const char *text);
-/* Owned by the caller; NULL when short. */
+/* Return a formatted text, owned by the caller; NULL if memory is short. */
 char *cgp__format(const char *format, ...) CGP_PRINTF(1, 2);
 
-/* Allocate `count` elements for `array`, a pointer; CGP_ENOMEM, with a message about `object`:
+/* Point `array` at `count` new elements. CGP_ENOMEM with a message about `object` if memory is
  * short. */
 #define CGP__NEW(array, count, object) cgp__new(&(array), (size_t)(count), sizeof *(array), object)
 cgp_status cgp__new(void *array, size_t count, size_t bytes, const char *object);
 
-/* Grow *array to a capacity of at least `need` elements of `bytes` each; new ones are zero. false
- * when short, and for INT_MAX elements, so that the caller's n + 1 never overflows. */
+/* Grow *array to a capacity of at least `need` elements of `bytes` each; new ones are zero. Return
+ * false if memory is short, and for INT_MAX elements, so that the caller's n + 1 never
+ * overflows. */
 bool cgp__grow(void *array, int *capacity, int need, size_t bytes);
 
-/* A hash index of entries, the caller's numbers >= 0. Start from {0}. */
+/* A hash index. Its entries are numbers >= 0 that the caller chooses. Start from {0}. */
 typedef struct cgp__index {
     uint64_t *hashes;
     int *entries;    /* [capacity] one more than the entry; 0: free */
@@ -54,20 +55,21 @@ typedef struct cgp__index {
 
 uint64_t cgp__hash(const void *bytes, size_t n);
 
-/* The next entry of this hash, -1 after the last; *tried is 0 before the first. The caller
- * compares. */
+/* Return the next entry with this hash, -1 after the last; *tried is 0 before the first. The caller
+ * compares the keys. */
 int cgp__index_next(const cgp__index *index, uint64_t hash, uint32_t *tried);
 
-/* Add an entry; false when short of memory. */
+/* Add an entry; return false if memory is short. */
 bool cgp__index_add(cgp__index *index, uint64_t hash, int entry);
 
 void cgp__index_release(cgp__index *index);
 
-/* Read the number that a file of the system begins with; `otherwise` for "max" or no such file. */
+/* Read the number at the beginning of a system file; `otherwise` for "max", or if there is no
+ * file. */
 int64_t cgp__read_number(const char *path, int64_t otherwise);
 
-/* The available memory in bytes: of the machine, of the container that this process is in, and the
- * smaller one; INT64_MAX: unknown, or no limit. */
+/* Return the available memory in bytes: of the machine, of this process's container, and the
+ * smaller of both. INT64_MAX: unknown, or no limit. */
 int64_t cgp__machine_available(void);
 int64_t cgp__container_available(void);
 int64_t cgp__memory_available(void);
@@ -83,12 +85,12 @@ static inline int64_t cgp__max(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
-/* a / b, rounded up; a >= 0, b > 0. */
+/* Return a / b, rounded up; a >= 0, b > 0. */
 static inline int64_t cgp__ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-/* Record "<object>: out of memory (<bytes> bytes)"; CGP_ENOMEM. */
+/* Record "<object>: out of memory (<bytes> bytes)"; return CGP_ENOMEM. */
 cgp_status cgp__no_memory(const char *object, size_t bytes);
 
 static inline int64_t cgp__align_up(int64_t bytes) {
@@ -101,7 +103,7 @@ typedef struct cgp__rng_key {
     uint32_t k0, k1;
 } cgp__rng_key;
 
-/* The use of a key; separates the streams of one seed. */
+/* The purpose of a key; it separates the streams of one seed. */
 typedef enum cgp__rng_use {
     CGP__RNG_DROPOUT = 1,
     CGP__RNG_WEIGHTS = 2,
@@ -111,11 +113,12 @@ typedef enum cgp__rng_use {
 /* out[4] = Philox4x32-10 of counter[4] under key. */
 void cgp__philox(uint32_t out[4], const uint32_t counter[4], cgp__rng_key key);
 
-/* The key of (seed, use, step, id): dropout uses (step, op id), weights (0, parameter index). */
+/* Return the key of (seed, use, step, id): (step, op id) for dropout, (0, parameter) for
+ * weights. */
 cgp__rng_key cgp__rng_derive(uint64_t seed, cgp__rng_use use, uint64_t step, uint32_t id);
 
-/* Uniform integer in [0, bound), bound >= 1, from one 64-bit draw at counter `index` (bias below
- * 2^-32). */
+/* Return a uniform integer in [0, bound), bound >= 1, from one 64-bit draw at counter `index` (bias
+ * below 2^-32). */
 uint64_t cgp__rng_below(cgp__rng_key key, uint64_t index, uint32_t bound);
 
 /* --- clock: monotonic --- */
@@ -124,7 +127,8 @@ int64_t cgp__now_ns(void);
 
 /* --- names --- */
 
-/* Find a text (NULL: "") among `count` names: *index, unchanged after CGP_EINVAL:
+/* Set *index to the position of a text (NULL: "") among `count` names. If there is none, leave
+ * *index unchanged and return CGP_EINVAL:
  *     <object>: expected <list>, got "<text>" (did you mean <nearest>?) */
 cgp_status cgp__parse_name(int *index, const char *text, const char *object, const char *list,
                            const char *const *names, int count);
@@ -132,11 +136,11 @@ cgp_status cgp__parse_name(int *index, const char *text, const char *object, con
 /* True if a text is UTF-8. */
 bool cgp__is_utf8(const char *text);
 
-/* The length of the character at the beginning of `left` >= 1 bytes, 0 if it is not well-formed
- * UTF-8. */
+/* Return the length of the character at the beginning of `left` >= 1 bytes, 0 if it is not
+ * well-formed UTF-8. */
 int cgp__utf8_character(const unsigned char *c, int64_t left);
 
-/* --- texts: written to `file`, collected in memory --- */
+/* --- texts: written through `file` into memory --- */
 
 typedef struct cgp__text {
     FILE *file;
@@ -157,7 +161,7 @@ typedef struct evp_md_ctx_st cgp__sha256; /* EVP_MD_CTX */
 
 cgp_status cgp__sha256_create(cgp__sha256 **out);
 cgp_status cgp__sha256_add(cgp__sha256 *hash, const void *data, size_t bytes);
-/* Afterwards only destroy the hash. */
+/* After this call the hash can only be destroyed. */
 cgp_status cgp__sha256_finish(cgp__sha256 *hash, char hex[65]);
 void cgp__sha256_destroy(cgp__sha256 *hash);
 

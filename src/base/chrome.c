@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chrome.c -- see chrome.h. */
+/* chrome.c -- writes trace events as JSON. */
 #include "base/chrome.h"
 
 #include <jansson.h>
 
-/* An event is short: all names are the library's. */
+/* Bytes of an event. Events are short, because all names in them are the library's. */
 enum { MAX_EVENT = 1024 };
 
 void cgp__chrome_begin(cgp__chrome *trace, FILE *file) {

@@ -7,8 +7,8 @@
  *     ...
  *     ]}
  *
- * An event per line. Times in microseconds. Calls after a failure do nothing; cgp__chrome_end()
- * returns it.
+ * One event per line; times in microseconds. Calls after a failure do nothing; cgp__chrome_end()
+ * returns the failure.
  *
  * Source: "Trace Event Format", the Chromium project. */
 #ifndef CGP_SRC_BASE_CHROME_H
@@ -24,21 +24,22 @@ typedef struct cgp__chrome {
 
 void cgp__chrome_begin(cgp__chrome *trace, FILE *file);
 
-/* Name process `pid`; viewers sort by the numbers. */
+/* Name process `pid`; viewers sort processes by pid. */
 void cgp__chrome_process(cgp__chrome *trace, int pid, const char *name);
 
-/* A slice of (pid, tid). Viewers show the arguments on a click. */
+/* Write a slice of (pid, tid). Viewers show the arguments on a click. */
 void cgp__chrome_slice(cgp__chrome *trace, int pid, int tid, const char *name, const char *category,
                        double start, double duration, int stage, int microbatch, bool critical);
 
-/* An arrow from a slice of one process to a slice of another: a time within each. */
+/* Write an arrow from a slice of one process to a slice of another; each time is within its
+ * slice. */
 void cgp__chrome_flow(cgp__chrome *trace, int id, int from_pid, double from, int to_pid, double to);
 
-/* The value of a counter of process `pid` from `time` on. */
+/* Write the value that a counter of process `pid` has from `time` on. */
 void cgp__chrome_counter(cgp__chrome *trace, int pid, const char *name, double time, int value);
 
-/* End the text, with one more key of the outermost object unless `key` is NULL; viewers ignore
- * unknown keys. Return the first failure of all calls. */
+/* End the text. Unless `key` is NULL, add it with the value `json` to the outermost object; viewers
+ * ignore unknown keys. Return the first failure of all calls. */
 cgp_status cgp__chrome_end(cgp__chrome *trace, const char *key, const char *json);
 
 #endif

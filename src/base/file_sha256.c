@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* file_sha256.c -- see file_sha256.h. */
+/* file_sha256.c -- computes the SHA-256 of a whole file. */
 #include "base/file_sha256.h"
 #include "base/base.h"
 
@@ -35,7 +35,7 @@ static cgp_status digest(const char *path, int fd, char hex[65]) {
 
 cgp_status cgp__file_sha256(const char *path, char hex[65]) {
     struct stat info;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* waits for no pipe */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* does not block on a pipe */
     if (fd < 0) return unreadable(path);
     cgp_status status = CGP_OK;
     if (fstat(fd, &info) != 0)

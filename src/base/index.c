@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* index.c -- a hash index: open addressing, at most half full. Entries are the caller's numbers,
- * and the caller compares their keys; the table has the hashes, so that it grows without the keys.
- * */
+/* index.c -- a hash index: open addressing with linear probing, at most half full. Entries are the
+ * caller's numbers, and the caller compares their keys. The table stores the hashes, so it can grow
+ * without the keys. The hash is FNV-1a on words of 8 bytes, with added shifts. */
 #include "base/base.h"
 
 #include <stdlib.h>

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json.c -- see json.h.
+/* json.c -- reads and writes JSON with jansson.
  *
- * Jansson ignores some of its failed allocations: what does not fit its buffers (the end of a
- * string; a key) is dropped. So a text is read twice, and two results that differ mean short
- * memory; and the length of a text is known before it is written. Under a memory limit both
- * readings would drop the same bytes, and after a string without its last quote jansson 2.14 reads
- * on past the buffer: so an allocation for the longest string is tried before. */
+ * Jansson ignores some failed allocations, and drops what does not fit its buffers (the end of a
+ * string, or a key). So a text is read twice: if the results differ, memory was short. The length
+ * of a text is known before it is written.
+ *
+ * Under a memory limit, both readings would drop the same bytes. And after a string without its
+ * closing quote, jansson 2.14 reads past the buffer. So an allocation for the longest string is
+ * tried first. */
 #include "base/json.h"
 
 #include "base/limits.h"
@@ -19,13 +21,13 @@ static bool has_reason(const json_error_t *error) {
     return error->text[0] && json_error_code(error) != json_error_out_of_memory;
 }
 
-/* True if both readings have the same error in the text. */
+/* True if both readings found the same error in the text. */
 static bool are_equal(const json_error_t *a, const json_error_t *b) {
     return has_reason(a) && has_reason(b) && a->position == b->position &&
            strcmp(a->text, b->text) == 0;
 }
 
-/* True if there is memory for one string: its buffer, one of twice the size that it grows to, and
+/* True if there is memory for one string: its buffer, one of twice the size to which it grows, and
  * the value. */
 static bool can_allocate(size_t length) {
     void *memory = cgp__calloc(length, 4);
@@ -34,13 +36,12 @@ static bool can_allocate(size_t length) {
     return enough;
 }
 
-/* --- the memory of a text: values are many times larger than their text, [] 45 times and {} 77
- * times (jansson 2.14, glibc) ---
- * */
+/* --- the memory of a text: values are much larger than their text, [] 45 times and {} 77 times
+ * (jansson 2.14, glibc) --- */
 
 enum { OBJECT_BYTES = 240, ARRAY_BYTES = 144, STRING_BYTES = 72, ITEM_BYTES = 40, MAX_DEPTH = 64 };
 
-/* Bytes from the quote at `at` to the one that ends the string. */
+/* Return the bytes from the quote at `at` to the one that ends the string. */
 static size_t string_length(const char *text, size_t length, size_t at) {
     size_t end = at + 1;
     while (end < length && text[end] != '"')
@@ -48,7 +49,7 @@ static size_t string_length(const char *text, size_t length, size_t at) {
     return (end < length ? end : length - 1) - at;
 }
 
-/* An upper bound for both readings; *depth: the largest number of brackets open at one time. */
+/* Return an upper bound for both readings; *depth: the most brackets open at one time. */
 static int64_t memory_of(const char *text, size_t length, int64_t *depth) {
     int64_t bytes = 0, open = 0;
     *depth = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json.h -- reads and writes JSON by jansson, also where memory is short; and numbers with a
- * decimal point, as JSON has them, in texts. */
+/* json.h -- reads and writes JSON with jansson, also if memory is short, and numbers in texts with
+ * a decimal point, as in JSON. */
 #ifndef CGP_SRC_BASE_JSON_H
 #define CGP_SRC_BASE_JSON_H
 
@@ -15,20 +15,20 @@ typedef struct cgp__json_error {
     char reason[JSON_ERROR_TEXT_LENGTH]; /* "": memory was short */
 } cgp__json_error;
 
-/* Read a text, an object or a list; NULL for what is not JSON, has a key twice in an object, is
- * nested more than 64 deep, or would take more memory than CGP__LIMIT_JSON. Owned by the caller. */
+/* Read a text that is an object or a list; owned by the caller. NULL if it is not JSON, repeats a
+ * key in an object, nests more than 64 deep, or would take more memory than CGP__LIMIT_JSON. */
 json_t *cgp__json_read(const char *text, size_t length, cgp__json_error *error);
 
-/* Write a text with jansson's flags; owned by the caller, NULL when short. */
+/* Write a text with jansson's flags; owned by the caller, NULL if memory is short. */
 char *cgp__json_text(const json_t *json, size_t flags);
 
 /* --- numbers with a decimal point, whatever the locale of the program (locale.c) --- */
 
-/* Give this thread the C locale until the end. Pairs nest. */
+/* Give this thread the C locale until cgp__c_locale_end(). Pairs nest. */
 void cgp__c_locale_begin(void);
 void cgp__c_locale_end(void);
 
-/* snprintf(), vsnprintf() and strtod() in the C locale. */
+/* Do snprintf(), vsnprintf() and strtod() in the C locale. */
 void cgp__print(char *text, size_t size, const char *format, ...) CGP_PRINTF(3, 4);
 void cgp__vprint(char *text, size_t size, const char *format, va_list args) CGP_PRINTF(3, 0);
 double cgp__read_real(const char *text, char **end);

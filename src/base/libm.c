@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libm.c -- a digest of libm's results, to find out if two processes have the same. The last bit of
- * a function is its C library's, and, within one, that of the variant for the processor. Initial
- * weights, learning rates and kernels of `ref` are made of them. */
+/* libm.c -- a digest of libm's results, to find out whether two processes compute the same. The
+ * last bit of a result depends on the C library, and on the variant that it chose for the
+ * processor. Initial weights, learning rates and the `ref` kernels depend on these functions. */
 #include "base/base.h"
 
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 
 enum { SAMPLES = 1024 };
 
-/* x in (0, 1), as for initial weights; the others over the ranges that they are used in. */
+/* x is in (0, 1), as for initial weights; the other arguments cover the ranges in use. */
 static void results_of(double x, double y, double out[8]) {
     out[0] = log(x);
     out[1] = cos(6.283185307179586 * x);

@@ -11,15 +11,15 @@ typedef enum cgp__limit {
     CGP__LIMIT_HEADER,       /* bytes of a safetensors file's header, and of a graph file */
     CGP__LIMIT_JSON,         /* bytes of memory for reading a JSON text */
     CGP__LIMIT_PIXELS,       /* of an image */
-    CGP__LIMIT_IMAGE_MEMORY, /* bytes beside its pixels for decoding a JPEG */
+    CGP__LIMIT_IMAGE_MEMORY, /* bytes for decoding a JPEG, besides its pixels */
     CGP__LIMIT_CHUNKS,       /* of a PNG, besides its pixels */
     CGP__LIMIT_SCANS,        /* of a JPEG */
 } cgp__limit;
 
-/* CGP_EINVAL: CGP_LIMITS is invalid. */
+/* Get a limit. CGP_EINVAL: CGP_LIMITS is invalid. */
 cgp_status cgp__limit_get(cgp__limit limit, int64_t *max);
 
-/* " (CGP_LIMITS=scans=N allows more)", the end of a message. Static. */
+/* Return " (CGP_LIMITS=scans=N allows more)", the end of a message. Static. */
 const char *cgp__limit_hint(cgp__limit limit);
 
 #endif

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* locale.c -- numbers with a decimal point. printf(), strtod() and jansson use the locale of the
- *program, which may write 0,5: texts that
- * this library writes, reads or says are those of the C locale, which the calling thread has
- * meanwhile.
+/* locale.c -- formats and parses numbers with a decimal point. printf(), strtod() and jansson use
+ * the program's locale, which may write 0,5. So the calling thread has the C locale while this
+ * library writes or reads a text.
  *
- * newlocale() returns glibc's and musl's own constant for "C", so it neither fails nor allocates.
- * */
+ * newlocale() returns a constant of glibc or musl for "C", so it neither fails nor allocates. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* uselocale() */
 #endif
@@ -15,7 +13,7 @@
 #include <stdlib.h>
 
 static _Thread_local struct {
-    int depth; /* of pairs */
+    int depth; /* of nested pairs */
     locale_t before;
 } kept;
 

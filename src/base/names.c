@@ -7,18 +7,18 @@
 
 #define LONGEST 48
 
-/* Not tolower(), which depends on the locale. */
+/* tolower() depends on the locale. */
 static char lower(char c) {
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c == '_' ? '-' : c;
 }
 
-/* Ignore case, and read _ as -. */
+/* Compare without case, and read _ as -. */
 static bool alike(char a, char b) {
     return lower(a) == lower(b);
 }
 
-/* Return the edit distance (insert, delete, replace, exchange two neighbours, each 1): three rows
- * of its table at a time. */
+/* Return the edit distance, with insertions, deletions, replacements and swaps of neighbours
+ * (optimal string alignment). Three rows of its table are kept at a time. */
 static int distance(const char *a, const char *b) {
     const int n = (int)strlen(a), m = (int)strlen(b);
     if (n > LONGEST || m > LONGEST) return INT_MAX;
@@ -42,7 +42,7 @@ static int distance(const char *a, const char *b) {
     return rows[n % 3][m];
 }
 
-/* At most a third of the longer word may differ, and one character of a short one. */
+/* Return the largest accepted distance: a third of the longer word; 1 for 2 or 3 characters. */
 static int near_enough(const char *text, const char *name) {
     const int n = (int)strlen(text), m = (int)strlen(name);
     const int longer = n > m ? n : m;

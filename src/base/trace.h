@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trace.h -- the times of actions: a ring of events per worker, written by its owner without a
- * lock; read when it is idle, or up to `written` as long as no event read is overwritten meanwhile.
- * */
+/* trace.h -- the times of actions: one ring of events per worker. Its owner writes it without a
+ * lock. Others read it while the owner is idle; or they read events below `written`, and use them
+ * only if none was overwritten meanwhile. */
 #ifndef CGP_SRC_BASE_TRACE_H
 #define CGP_SRC_BASE_TRACE_H
 
@@ -11,8 +11,8 @@
 
 typedef struct cgp__event {
     int64_t start_ns, end_ns; /* cgp__now_ns() */
-    /* Of a transfer: when the other side released the buffer (0: always free), and when this side
-     * had it; else 0, start_ns. */
+    /* for a transfer: when the other side released the buffer (0: always free), and when this side
+     * had it; else 0 and start_ns */
     int64_t released_ns, ready_ns;
     int kind, stage, microbatch;
 } cgp__event;
@@ -23,12 +23,12 @@ typedef struct cgp__trace {
     _Atomic int64_t written; /* since creation: event k is events[k % capacity] */
 } cgp__trace;
 
-/* Allocate at least `capacity` events. Grows only, and then loses the events in it, which are
- * counted all the same. */
+/* Allocate at least `capacity` events. The ring never shrinks; growing loses its events, but still
+ * counts them. */
 cgp_status cgp__trace_reserve(cgp__trace *trace, int64_t capacity);
 void cgp__trace_release(cgp__trace *trace);
 
-/* The number of events so far, all complete. */
+/* Return the number of events so far; all are complete. */
 static inline int64_t cgp__trace_written(const cgp__trace *trace) {
     return atomic_load_explicit(&trace->written, memory_order_acquire);
 }

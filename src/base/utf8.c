@@ -8,8 +8,8 @@
 
 enum { MAX_CHARACTER = 4 }; /* a 0 ends a text, and no character goes past it */
 
-/* Overlong forms, surrogates and code points above U+10FFFF are not well-formed (The Unicode
- * Standard, table 3-7). */
+/* Refuse overlong forms, surrogates and code points above U+10FFFF: they are not well-formed (The
+ * Unicode Standard, table 3-7). */
 int cgp__utf8_character(const unsigned char *c, int64_t left) {
     if (c[0] < 0x80) return 1;
     if (c[0] < 0xc2 || c[0] > 0xf4) return 0;
@@ -34,8 +34,8 @@ bool cgp__is_utf8(const char *text) {
     return true;
 }
 
-/* A control character of terminals: U+0000 .. U+001F, U+007F, and U+0080 .. U+009F, which are two
- * bytes. */
+/* True for a control character of terminals: U+0000 .. U+001F, U+007F, and U+0080 .. U+009F, which
+ * are two bytes. */
 static bool is_control(const unsigned char *c) {
     return c[0] < 0x20 || c[0] == 0x7f || (c[0] == 0xc2 && c[1] < 0xa0);
 }
