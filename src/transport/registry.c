@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* registry.c -- transports by name, and what all of them check. */
+/* registry.c -- transports by name, and the checks that all of them share. */
 #include "transport/transport.h"
 
 #include <inttypes.h>
@@ -12,7 +12,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* a leaf */
 static const cgp_transport *transports[MAX_TRANSPORTS] = {&cgp__transport_inproc};
 static int n_transports = 1;
 
-/* The entry of a name, NULL: none. Called with the lock held. */
+/* Return the transport of a name; NULL: none. Called with the lock held. */
 static const cgp_transport *find(const char *name) {
     for (int i = 0; i < n_transports; i++) {
         if (strcmp(transports[i]->name, name) == 0) return transports[i];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transport.h -- transports by name. The contract that each keeps is cgpipe/ext/transport.h. */
+/* transport.h -- transports by name. Each keeps the contract of cgpipe/ext/transport.h. */
 #ifndef CGP_SRC_TRANSPORT_H
 #define CGP_SRC_TRANSPORT_H
 
@@ -7,13 +7,13 @@
 
 #include "base/base.h"
 
-/* The devices of one rank: threads of one process. */
+/* The transport between the devices of one rank, which are threads of one process. */
 extern const cgp_transport cgp__transport_inproc;
 
-/* Create the only rank of its own inproc. @retval CGP_ENOMEM */
+/* Create an inproc communicator with one rank. @retval CGP_ENOMEM */
 cgp_status cgp__inproc_create(cgp_communicator **out);
 
-/* Transport i of those there are; NULL: there are no more. Threads: any. */
+/* Return transport i; NULL after the last. Threads: any. */
 const cgp_transport *cgp__transport_at(int i);
 
 /* Add a transport for the life of the process; adding the same table again is no error. Threads:
@@ -23,7 +23,7 @@ const cgp_transport *cgp__transport_at(int i);
  * @retval CGP_ELIMIT  There are 16 already. */
 cgp_status cgp__transport_add(const cgp_transport *transport);
 
-/* The first check of every link_open: CGP_EINVAL for options out of range. */
+/* Check what every link_open must check: CGP_EINVAL for options out of range. */
 cgp_status cgp__link_check(const cgp_transport *transport, const cgp_link_options *options,
                            int ranks);
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { FREE = CGP__CHANNEL_FREE, HELD = -2 }; /* or the micro-batch in a posted buffer */
+enum { FREE = CGP__CHANNEL_FREE, HELD = -2 }; /* a posted buffer's state is its micro-batch */
 
 typedef struct slot {
     int64_t released_ns; /* of the last post or release; 0: none */
@@ -29,7 +29,7 @@ struct cgp__channel {
     slot slots[];        /* [capacity] */
 };
 
-/* Its timed waits follow cgp__now_ns(). */
+/* Let timed waits use the clock of cgp__now_ns(). */
 static void init_condition(pthread_cond_t *condition) {
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
@@ -83,7 +83,7 @@ static bool has_changed(cgp__channel *channel, unsigned before) {
 }
 
 /* Wait for a change: spin until `spin_end_ns`, then block until `deadline_ns`; false: there was
- * none. Called and returns with the lock held. */
+ * none. The lock is held on entry and on return. */
 static bool wait_for_change(cgp__channel *channel, int64_t spin_end_ns, int64_t deadline_ns) {
     const unsigned before = atomic_load_explicit(&channel->changes, memory_order_relaxed);
     pthread_mutex_unlock(&channel->lock);
@@ -101,7 +101,7 @@ static bool wait_for_change(cgp__channel *channel, int64_t spin_end_ns, int64_t 
     return has_changed(channel, before);
 }
 
-/* Called and returns with the lock held. */
+/* The lock is held on entry and on return. */
 static bool wait_for(cgp__channel *channel, int wanted, int64_t timeout_ns, cgp_link_message *out) {
     const int side = wanted == FREE;
     const int64_t now = cgp__now_ns();
@@ -135,7 +135,7 @@ void cgp__channel_hand_over(cgp__channel *channel, const cgp_link_message *messa
     channel->slots[i].event = message->event;
     channel->slots[i].state = state;
     atomic_fetch_add_explicit(&channel->changes, 1, memory_order_relaxed);
-    /* At most one side waits: the other one is here. */
+    /* At most one side waits: the other one is in this call. */
     pthread_cond_signal(&channel->changed);
     pthread_mutex_unlock(&channel->lock);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* channel.h -- an edge between two threads, shared by both ends: the sender's buffers, their
- *states, one lock.
+ * states, and one lock.
  *
  * Threads: one sender, one receiver; any may call stop and waits. */
 #ifndef CGP_SRC_TRANSPORT_CHANNEL_H
@@ -12,23 +12,23 @@
 
 typedef struct cgp__channel cgp__channel;
 
-/* The state of a buffer that is not posted; a posted one's is its micro-batch. */
+/* The state of a buffer that is not posted. The state of a posted one is its micro-batch. */
 enum { CGP__CHANNEL_FREE = -1 };
 
-/* `memory`: capacity x bytes, borrowed. A waiter spins for spin_ns, then blocks: spinning occupies
- * its core, but the wake-up latency is longer than most waits. */
+/* `memory`: capacity x bytes, borrowed. A waiter spins for spin_ns, then blocks. Spinning occupies
+ * its core, but a wake-up takes longer than most waits. */
 cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, int capacity,
                                int64_t spin_ns);
 void cgp__channel_destroy(cgp__channel *channel);
 
-/* Wait for a buffer in a state, FREE (the sender) or a micro-batch (the receiver), and hold it;
- * false: none in time, or the channel is stopped. `timeout_ns` as of cgp_transport.acquire. */
+/* Wait for a buffer in a state, FREE (for the sender) or a micro-batch (for the receiver), and hold
+ * it. False: none in time, or the channel is stopped. `timeout_ns` as in cgp_transport.acquire. */
 bool cgp__channel_hold(cgp__channel *channel, int state, int64_t timeout_ns, cgp_link_message *out);
 
 /* Give a held buffer its next state, with the message's bytes and event. */
 void cgp__channel_hand_over(cgp__channel *channel, const cgp_link_message *message, int state);
 
-/* Return whether the sender, or the receiver, waits in hold. */
+/* Return whether the sender, or the receiver, waits in cgp__channel_hold(). */
 bool cgp__channel_waits(cgp__channel *channel, bool sender);
 
 /* Wake both sides; every later hold returns false. */

@@ -16,21 +16,21 @@ struct cgp_link {
     bool sends;
 };
 
-/* An edge with an open end. */
+/* An edge with at least one open end. */
 typedef struct edge {
     int number, capacity;
     int64_t bytes;
     cgp__channel *channel;
     cgp_link *ends[2]; /* receiver, sender; NULL: not open */
-    bool opened[2];    /* open now or before */
+    bool opened[2];    /* has been opened */
 } edge;
 
 struct cgp_communicator {
-    pthread_mutex_t lock; /* of all below; a channel's is taken under it */
+    pthread_mutex_t lock; /* guards all below; a channel's lock is taken under it */
     edge *edges;
     int n, capacity;
     bool stopped;
-    char failure[1024]; /* this rank's first; "": none */
+    char failure[1024]; /* the first failure of this rank; "": none */
 };
 
 cgp_status cgp__inproc_create(cgp_communicator **out) {
@@ -41,7 +41,7 @@ cgp_status cgp__inproc_create(cgp_communicator **out) {
     return CGP_OK;
 }
 
-/* There are no processes to name. */
+/* Refuse a handle: there are no processes to name. */
 static cgp_status communicator_create(const void *handle, cgp_communicator **out) {
     if (handle) return cgp_fail(CGP_EINVAL, "inproc: expected NULL, got a handle");
     return cgp__inproc_create(out);
@@ -64,7 +64,7 @@ static int ranks_of(const cgp_communicator *communicator) {
     return 1;
 }
 
-/* --- links; called with the lock held, but for the two in the table --- */
+/* --- links; called with the lock held, except link_open and link_close --- */
 
 static edge *find_edge(cgp_communicator *communicator, int number) {
     for (int i = 0; i < communicator->n; i++) {
@@ -73,7 +73,7 @@ static edge *find_edge(cgp_communicator *communicator, int number) {
     return NULL;
 }
 
-/* The edge of an end about to open: a new one, if the other end is not open. */
+/* Return the edge of an end that is about to open: a new edge if the other end is not open. */
 static cgp_status edge_for(cgp_communicator *communicator, const cgp_link_options *options,
                            edge **out) {
     edge *e = find_edge(communicator, options->edge);
@@ -98,7 +98,7 @@ static cgp_status edge_for(cgp_communicator *communicator, const cgp_link_option
     return CGP_OK;
 }
 
-/* Make the channel with the sender's memory, for both ends. */
+/* Make the channel for both ends, with the sender's memory. */
 static cgp_status create_channel(cgp_communicator *communicator, edge *e,
                                  const cgp_link_options *options) {
     CGP_TRY(cgp__channel_create(&e->channel, options->memory, options->bytes, options->capacity,
@@ -108,7 +108,7 @@ static cgp_status create_channel(cgp_communicator *communicator, edge *e,
     return CGP_OK;
 }
 
-/* Forget an edge without an open end. */
+/* Remove an edge that has no open end. */
 static void drop_if_closed(cgp_communicator *communicator, edge *e) {
     if (e->ends[false] || e->ends[true]) return;
     cgp__channel_destroy(e->channel);
@@ -217,12 +217,12 @@ static void fail(cgp_communicator *communicator, cgp_status status, const char *
     stop_for(communicator, message);
 }
 
-/* Messages are there when they are posted. */
+/* Do nothing: a message is there as soon as it is posted. */
 static void progress(cgp_communicator *communicator) {
     (void)communicator;
 }
 
-/* There is no other rank. */
+/* Report no failure: there is no other rank. */
 static cgp_status failure(cgp_communicator *communicator, int *rank, char *message, size_t size) {
     (void)communicator, (void)rank, (void)message, (void)size;
     return CGP_OK;
@@ -246,7 +246,7 @@ static void verify(cgp_communicator *communicator, bool verifies) {
     (void)communicator, (void)verifies;
 }
 
-/* There is no launcher. */
+/* Do nothing: there is no launcher. */
 static void end_all(cgp_communicator *communicator, int code) {
     (void)communicator, (void)code;
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* agreements.c -- barrier and gather, between every two ranks: a wait for a message can be left
- * when a rank fails, a collective call of MPI cannot. */
+/* agreements.c -- barrier and gather from messages between every two ranks. If a rank fails, a wait
+ * for a message can be abandoned; a collective call of MPI cannot. */
 #include "transport/mpi/world.h"
 
 #include <limits.h>
 #include <string.h>
 
-/* A rank that has cores of its own answers within this time. */
+/* A rank with its own cores answers within this time. */
 #define SPIN_NS 200000
 
-/* Larger parts travel as several messages: MPI counts in int. */
+/* Larger blocks are sent in several messages: MPI counts in int. */
 #define LARGEST_PART ((size_t)1 << 30)
 
 static cgp_status end_of_rank(cgp_communicator *c) {
@@ -21,8 +21,7 @@ static cgp_status end_of_rank(cgp_communicator *c) {
                          c->own.status != CGP_OK ? c->own.message : "was stopped");
 }
 
-/* Wait for all requests; those that are left behind when a rank has failed are receives that are
- * cancelled, and sends that MPI may yet make. */
+/* Wait for all requests. If a rank fails, cancel the receives, and leave the sends to MPI. */
 static cgp_status wait_for_all(cgp_communicator *c) {
     const cgp__mpi_wait wait = cgp__mpi_wait_begin(SPIN_NS, INT64_MAX);
     int done = 0;
@@ -30,7 +29,7 @@ static cgp_status wait_for_all(cgp_communicator *c) {
         const bool ended = atomic_load(&c->ended);
         CGP_TRY(cgp__mpi_check(MPI_Testall(2 * c->ranks, c->requests, &done, MPI_STATUSES_IGNORE),
                                "MPI_Testall"));
-        if (done) return CGP_OK; /* also where a rank has failed since */
+        if (done) return CGP_OK; /* even if a rank has failed meanwhile */
         if (ended) break;
         cgp__mpi_progress(c);
         (void)cgp__mpi_wait_on(&wait);
@@ -45,8 +44,8 @@ static size_t part_of(size_t bytes, size_t offset) {
     return left < LARGEST_PART ? left : LARGEST_PART;
 }
 
-/* Exchange the bytes from `offset` on of every rank's block; all of them at once, if they are none.
- * */
+/* Exchange the bytes of every rank's block from `offset` on. If `bytes` is NULL, exchange empty
+ * messages. */
 static cgp_status exchange(cgp_communicator *c, const char *mine, char *all, const size_t *bytes,
                            size_t offset) {
     const size_t own = bytes ? part_of(bytes[c->rank], offset) : 0;
@@ -65,7 +64,7 @@ static cgp_status exchange(cgp_communicator *c, const char *mine, char *all, con
     return wait_for_all(c);
 }
 
-/* For the beats. */
+/* Record the start of an agreement for the heartbeats. */
 static void begin(cgp_communicator *c) {
     atomic_fetch_add(&c->agreed, 1);
     atomic_store(&c->agreeing_ns, cgp__mpi_host->now_ns());

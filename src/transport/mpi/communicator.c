@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* communicator.c -- MPI's start and end, and the failures of ranks.
  *
- * Every rank has a receive for the failure of each other one from the beginning, so a rank that
- * fails sends and need not ask. */
+ * Every rank posts a receive for the failure of each other rank at the beginning. So a rank that
+ * fails only has to send. */
 #include "transport/mpi/world.h"
 
 #include <inttypes.h>
@@ -11,18 +11,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* fail() waits so long for its messages to leave, in nanoseconds. */
+/* Time that fail() waits for its messages to leave, in nanoseconds. */
 #define LEAVE_NS 200000000
 
-/* A rank that failed, or heard of a failure, waits so long until all others have come to their end,
- * too: a launcher ends all processes when the first one leaves with an exit code that is not 0. */
+/* Time that a rank waits after a failure until all others end too, in nanoseconds. A launcher ends
+ * all processes when the first one exits with a code that is not 0. */
 #define END_NS 1000000000
 
 /* Tags between failed ranks. */
 enum { FAILURE, END };
 
-/* Ranks of this process that are not destroyed, or that failed: MPI_Finalize() would wait for the
- * others. */
+/* The numbers of this process's ranks that are not destroyed, and that failed. If there is one,
+ * MPI_Finalize() would wait for other ranks. */
 static atomic_int living, failed_ones;
 
 /* --- MPI's start and end --- */
@@ -70,7 +70,7 @@ static cgp_status find_last_tag(cgp_communicator *c) {
     int *value = NULL, there = 0;
     CGP_TRY(cgp__mpi_check(MPI_Comm_get_attr(c->links, MPI_TAG_UB, &value, &there),
                            "MPI_Comm_get_attr"));
-    c->last_tag = there ? *value : 32767; /* what every MPI has */
+    c->last_tag = there ? *value : 32767; /* the minimum of the standard */
     return CGP_OK;
 }
 
@@ -88,7 +88,7 @@ static cgp_status allocate(cgp_communicator *c) {
     return CGP_OK;
 }
 
-/* Without locks: no other thread has the communicator yet. */
+/* Post the receives of failures. No lock is needed: no other thread has the communicator yet. */
 static cgp_status expect_failures(cgp_communicator *c) {
     for (int r = 0; r < c->ranks; r++) {
         if (r != c->rank)
@@ -145,7 +145,7 @@ cgp_status cgp__mpi_create(const void *handle, cgp_communicator **out) {
     return status;
 }
 
-/* Wait for the other ranks' ends; no one may be left to answer. */
+/* Wait for the other ranks to end, with a timeout: none may be left to answer. */
 static void end_together(cgp_communicator *c) {
     const cgp__mpi_wait wait = cgp__mpi_wait_begin(0, END_NS);
     int done = 0;
@@ -166,10 +166,10 @@ static void free_communicator(MPI_Comm *comm) {
     if (*comm != MPI_COMM_NULL) (void)MPI_Comm_free(comm);
 }
 
-/* MPI_Comm_free() is collective; after a failure the others may be gone, so what MPI has stays. */
+/* MPI_Comm_free() is collective. After a failure the others may be gone, so MPI's objects stay. */
 void cgp__mpi_destroy(cgp_communicator *c) {
     if (!c) return;
-    cgp__mpi_heart_destroy(c); /* until then it may find a rank silent */
+    cgp__mpi_heart_destroy(c); /* its thread may still find a silent rank */
     const bool whole = !atomic_load(&c->ended);
     for (int r = 0; whole && c->receives && r < c->ranks; r++)
         cgp__mpi_abandon(&c->receives[r]);
@@ -184,7 +184,7 @@ void cgp__mpi_destroy(cgp_communicator *c) {
     }
     atomic_fetch_sub(&living, 1);
     free(c->edges);
-    if (!whole) return; /* MPI may still write to what it was given */
+    if (!whole) return; /* MPI may still write to the buffers */
     free(c->others);
     free(c->receives);
     pthread_mutex_destroy(&c->lock);
@@ -205,7 +205,7 @@ void cgp__mpi_stop(cgp_communicator *c) {
     atomic_store(&c->ended, true);
 }
 
-/* Called with the lock held. */
+/* The lock is held. */
 static void look_for_failures(cgp_communicator *c) {
     int there = 0, r = MPI_UNDEFINED;
     if (MPI_Testany(c->ranks, c->receives, &r, &there, MPI_STATUS_IGNORE) != MPI_SUCCESS ||
@@ -217,14 +217,14 @@ static void look_for_failures(cgp_communicator *c) {
 }
 
 void cgp__mpi_progress(cgp_communicator *c) {
-    if (c->ranks == 1 || pthread_mutex_trylock(&c->lock) != 0) return; /* another thread looks */
+    if (c->ranks == 1 || pthread_mutex_trylock(&c->lock) != 0) return; /* another thread does it */
     look_for_failures(c);
     const cgp_status status = c->delay_ns > 0 ? cgp__mpi_note_arrivals(c) : CGP_OK;
     pthread_mutex_unlock(&c->lock);
     if (status != CGP_OK) cgp__mpi_break(c, status);
 }
 
-/* Called with the lock held. */
+/* The lock is held. */
 static void tell_others(cgp_communicator *c) {
     const cgp__mpi_wait wait = cgp__mpi_wait_begin(0, LEAVE_NS);
     int done = 0;
@@ -254,12 +254,12 @@ void cgp__mpi_fail(cgp_communicator *c, cgp_status status, const char *message) 
     end_with(c, c->rank, status, message);
 }
 
-/* Note the failure, of MPI or of a silent rank, as if it had come from another rank, and let the
- * others know. */
+/* Record the failure, of MPI or of a silent rank, like one from another rank, and send it to the
+ * others. */
 static void find(cgp_communicator *c, int rank, cgp_status status) {
     const char *message = cgp__mpi_host->message();
     pthread_mutex_lock(&c->lock);
-    if (c->first < 0) { /* this rank's place among the others' is free */
+    if (c->first < 0) { /* this rank's entry in `others` is unused */
         cgp__mpi_failure *found = &c->others[c->rank];
         found->status = (int64_t)status;
         found->rank = rank;

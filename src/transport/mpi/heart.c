@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* heart.c -- beats: a thread that sleeps, wakes every cgp_beat_interval(), sends each other rank a
- *beat, and looks at those that came.
+/* heart.c -- heartbeats: a thread wakes every cgp_beat_interval(), sends a heartbeat to each other
+ * rank, and reads those that came in.
  *
- *     rank 0   ─b─────b─────b─────b─────b──         a rank that was killed, or stopped by a signal, or that cannot be reached,
- *     rank 1   ──b─────b──╳                         sends none any more
+ *     rank 0   ─b─────b─────b─────b─────b──         a rank that was killed, was stopped by a
+ *     rank 1   ──b─────b──╳                         signal, or cannot be reached sends none
  *     rank 0                │◄── timeout ──►│ silent
  *
- * The thread beats also while the others compute, wait for a file, or are in the program's own
- * code: so a silent rank is one that does not live. Its requests are its own; what it knows is
- * under `lock`. */
+ * The thread also runs while the others compute, wait for a file, or execute the program's own
+ * code. So a silent rank is dead, stopped or unreachable. The thread's requests are its own; `lock`
+ * guards what it found out. */
 #include "transport/mpi/world.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define OVERSLEPT_NS 500000000 /* a runnable thread is scheduled earlier than that */
-#define LEAVE_NS 100000000     /* the last beats have so long to leave */
+#define OVERSLEPT_NS 500000000 /* a runnable thread is scheduled sooner */
+#define LEAVE_NS 100000000     /* time for the last heartbeats to leave */
 
-/* A beat as it travels; times are ages. */
+/* A heartbeat as it is sent. Times are ages, because the ranks' clocks differ. */
 typedef struct pulse {
     int64_t ended, end_age, agreements, agreeing_age, process; /* ages -1: none */
     int32_t left;
@@ -37,7 +37,7 @@ struct cgp__mpi_heart {
     char host[64];
 };
 
-/* --- beats; called with the lock held --- */
+/* --- heartbeats; called with the lock held --- */
 
 static int64_t age_of(int64_t then_ns, int64_t now) {
     return then_ns > 0 ? now - then_ns : -1;
@@ -59,8 +59,8 @@ static pulse pulse_of(cgp_communicator *c, bool left) {
     return p;
 }
 
-/* Send each rank a beat to which the last one has gone. A failure of MPI is found where messages
- * are. */
+/* Send a heartbeat to each rank to which the last one has left. Errors of MPI are reported by the
+ * calls that send messages. */
 static void send_all(cgp_communicator *c, bool left) {
     cgp__mpi_heart *h = c->heart;
     const pulse now = pulse_of(c, left);
@@ -97,7 +97,7 @@ static void take_all(cgp_communicator *c) {
 
 /* --- the thread --- */
 
-/* The rank that has been silent for longest; -1: none. */
+/* Return the rank that has been silent for longest; -1: none. */
 static int most_silent(const cgp_communicator *c) {
     const cgp_beat *known = c->heart->known;
     int silent = -1;
@@ -109,14 +109,14 @@ static int most_silent(const cgp_communicator *c) {
     return silent;
 }
 
-/* This process slept too: the others' silence in that time is not theirs. */
+/* This process slept too, so do not count that time as the others' silence. */
 static void oversleep(const cgp_communicator *c, int64_t late_ns) {
     for (int r = 0; r < c->ranks; r++) {
         if (c->heart->known[r].heard_ns > 0) c->heart->known[r].heard_ns += late_ns;
     }
 }
 
-/* Sleep until `deadline_ns`, or until the heart stops. */
+/* Sleep until `deadline_ns`, or until stop(). */
 static void sleep_until(const cgp_communicator *c, int64_t deadline_ns) {
     cgp__mpi_heart *h = c->heart;
     const struct timespec deadline = {deadline_ns / 1000000000, deadline_ns % 1000000000};
@@ -126,7 +126,7 @@ static void sleep_until(const cgp_communicator *c, int64_t deadline_ns) {
     if (late_ns > OVERSLEPT_NS) oversleep(c, late_ns);
 }
 
-/* Wait until the beats have gone. */
+/* Wait until the heartbeats have left. */
 static void leave(const cgp_communicator *c) {
     const cgp__mpi_wait wait = cgp__mpi_wait_begin(0, LEAVE_NS);
     int gone = 0;
@@ -162,7 +162,7 @@ static void *heart_main(void *communicator) {
         if (limit > now && limit < next) next = limit;
         sleep_until(c, next);
     }
-    leave(c); /* send_all() passes over a rank to which a beat is on its way */
+    leave(c); /* send_all() skips a rank whose last heartbeat has not left */
     send_all(c, true);
     pthread_mutex_unlock(&h->lock);
     return NULL;
@@ -192,8 +192,8 @@ static void stop(cgp__mpi_heart *h) {
 cgp_status cgp__mpi_watch(cgp_communicator *c, int64_t timeout_ns) {
     cgp__mpi_heart *h = c->heart;
     if (c->ranks == 1) return CGP_OK;
-    if (timeout_ns != h->timeout_ns) stop(h); /* it may sleep for longer than the new limit */
-    h->timeout_ns = timeout_ns;               /* there is no thread, or it is the same */
+    if (timeout_ns != h->timeout_ns) stop(h); /* its sleep may be longer than the new limit */
+    h->timeout_ns = timeout_ns;               /* there is no thread, or the value is the same */
     return timeout_ns > 0 && !h->runs ? start(c) : CGP_OK;
 }
 
@@ -217,7 +217,7 @@ void cgp__mpi_beats(cgp_communicator *c, cgp_beat *out) {
     pthread_mutex_unlock(&h->lock);
 }
 
-/* --- life --- */
+/* --- create, destroy --- */
 
 static cgp_status make_requests(cgp_communicator *c) {
     cgp__mpi_heart *h = c->heart;
@@ -262,7 +262,7 @@ void cgp__mpi_heart_destroy(cgp_communicator *c) {
     if (!h) return;
     const bool ran = h->runs;
     stop(h);
-    if (atomic_load(&c->ended)) return; /* MPI may still write to what it was given */
+    if (atomic_load(&c->ended)) return; /* MPI may still write to the buffers */
     if (ran) leave(c);
     for (int r = 0; r < c->ranks; r++) {
         cgp__mpi_drop(&h->sends[r]);

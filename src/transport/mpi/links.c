@@ -2,12 +2,15 @@
 /* links.c -- messages and releases of an edge.
  *
  *     sender                                        receiver
- *     buffer i ── header and bytes, tag 2 e ──────► one of `capacity` receives, each into a buffer of the receiver's
- *     buffer i ◄───────── i, tag 2 e + 1 ────────── release: the receive is started again, then i goes back
+ *     buffer i ── header and bytes, tag 2 e ──────► one of `capacity` receives, each into a
+ *                                                   buffer of its own
+ *     buffer i ◄───────── i, tag 2 e + 1 ────────── release: the receive is started again,
+ *                                                   then i is sent back
  *
- * A message travels when a receive waits for it, as releases say so: MPI never stores one. Requests
- * are made once, when the link is opened. A header says what its message is, so one of an earlier
- * opening of the edge, or one that comes twice, is dropped. */
+ * A message is sent only if a receive for it is posted, which releases ensure: MPI never stores a
+ * message. Requests are persistent: they are made once, when the link is opened. A header
+ * identifies its message, so duplicates and messages of an earlier opening of the edge are
+ * dropped. */
 #include "transport/mpi/world.h"
 
 #include <inttypes.h>
@@ -18,8 +21,8 @@
 typedef struct header {
     int32_t edge, opening, microbatch, slot; /* slot: the sender's buffer */
     int64_t sequence, bytes;
-    int64_t late_ns;       /* injected: counts as not there for so long */
-    uint32_t has_checksum; /* of header and bytes, with 0 in its place */
+    int64_t late_ns;       /* injected: has not arrived for so long */
+    uint32_t has_checksum; /* checksum is of header and bytes, itself being 0 */
     uint32_t checksum;
 } header;
 
@@ -30,19 +33,19 @@ typedef struct release {
 } release;
 
 typedef enum state {
-    FREE,    /* sender: to be acquired; receiver: its receive waits */
+    FREE,    /* sender: can be acquired; receiver: its receive is started */
     HELD,    /* by the caller */
     AWAY,    /* sender: posted, not released */
-    ARRIVED, /* receiver: of `microbatch` */
+    ARRIVED, /* receiver: has the message of `microbatch` */
 } state;
 
 typedef struct buffer {
     state state;
     int32_t microbatch, slot; /* receiver: of the message */
     int64_t bytes;
-    int64_t released_ns;  /* the other end's release, or message, is not to be seen before */
+    int64_t released_ns;  /* when the other end's release, or message, has arrived */
     MPI_Request whole;    /* persistent: sends, or receives, header and all bytes */
-    MPI_Request part;     /* sender: of a message with fewer bytes, or of one that is sent twice */
+    MPI_Request part;     /* sender: sends fewer bytes, or a message a second time */
     MPI_Request released; /* receiver: persistent, sends `answer` */
     release answer;
 } buffer;
@@ -51,17 +54,17 @@ struct cgp_link {
     cgp_communicator *communicator;
     cgp_link_options options;
     int32_t opening;
-    /* Of what follows but `waits`: with a delay, progress() notes arrivals. A leaf, but for MPI's
-     * own. */
+    /* Guards what follows except `waits`: with a delay, progress() notes arrivals. A leaf, except
+     * for MPI's own locks. */
     pthread_mutex_t lock;
-    cgp_link *next;   /* of the communicator's `open`, under its lock */
+    cgp_link *next;   /* in the communicator's `open`, under its lock */
     int64_t sequence; /* of the next message */
     bool verify;
     atomic_bool waits;
     MPI_Request release; /* sender: persistent, receives `answer` */
     release answer;
-    /* Receiver: [capacity] buffers whose receives wait, a ring in the order of their start, which
-     * is that of messages. */
+    /* Receiver: [capacity] buffers whose receives are started, a ring in the order of their start,
+     * which is the order of messages. */
     int *started;
     int first, n_started;
     buffer buffers[]; /* [capacity] */
@@ -77,7 +80,7 @@ static char *bytes_at(const cgp_link *link, int i) {
 
 /* --- open, close --- */
 
-/* Return the entry of an end; a new one if there is none. */
+/* Return the entry of an end; add one if there is none. */
 static cgp_status find_edge(cgp_communicator *c, const cgp_link_options *o, cgp__mpi_edge **out) {
     for (int i = 0; i < c->n_edges; i++) {
         const cgp__mpi_edge *e = *out = &c->edges[i];
@@ -227,13 +230,13 @@ void cgp__mpi_link_close(cgp_link *link) {
 
 /* --- waits --- */
 
-/* Return whether a message or release that came counts as arrived: not yet where the network is to
- * be slow, or a fault lets it be late. */
+/* Return whether a message or release that came in counts as arrived. Injected delays and faults
+ * make it arrive later. */
 static bool has_arrived(const buffer *b) {
     return b->released_ns <= cgp__mpi_host->now_ns();
 }
 
-/* Take the releases that came. */
+/* Take the releases that came in. */
 static cgp_status take_releases(cgp_link *link) {
     for (;;) {
         int done = 0;
@@ -250,7 +253,7 @@ static cgp_status take_releases(cgp_link *link) {
     }
 }
 
-/* Return whether MPI has done with what was sent from a buffer. */
+/* Set *left if MPI is done with what was sent from a buffer. */
 static cgp_status has_left(buffer *b, int *left) {
     CGP_TRY(cgp__mpi_check(MPI_Test(&b->part, left, MPI_STATUS_IGNORE), "MPI_Test"));
     if (!*left) return CGP_OK;
@@ -271,7 +274,7 @@ static cgp_status find_free(cgp_link *link, int microbatch, buffer **out) {
     return CGP_OK;
 }
 
-/* Header and bytes of buffer i. */
+/* Return the checksum of header and bytes of buffer i. */
 static uint32_t checksum_of(const cgp_link *link, int i, const header *h) {
     header plain = *h;
     plain.checksum = 0;
@@ -298,8 +301,8 @@ static cgp_status check_bytes(const cgp_link *link, int i, const header *h) {
                          link->communicator->rank, h->bytes);
 }
 
-/* Look at a message that came into a buffer. One of an earlier opening, or one that came before, is
- * dropped. */
+/* Process a message that came into a buffer. Drop a duplicate, and a message of an earlier
+ * opening. */
 static cgp_status enter(cgp_link *link, buffer *b) {
     header h;
     const int i = (int)(b - link->buffers);
@@ -326,7 +329,7 @@ static cgp_status enter(cgp_link *link, buffer *b) {
     return CGP_OK;
 }
 
-/* Take the messages that came. */
+/* Take the messages that came in. */
 static cgp_status take_messages(cgp_link *link) {
     int done = 1;
     while (link->n_started > 0) {
@@ -343,7 +346,7 @@ static cgp_status take_messages(cgp_link *link) {
 cgp_status cgp__mpi_note_arrivals(cgp_communicator *c) {
     cgp_status status = CGP_OK;
     for (cgp_link *link = c->open; link && status == CGP_OK; link = link->next) {
-        if (pthread_mutex_trylock(&link->lock) != 0) continue; /* its thread looks */
+        if (pthread_mutex_trylock(&link->lock) != 0) continue; /* its own thread does it */
         status = link->options.sends ? take_releases(link) : take_messages(link);
         pthread_mutex_unlock(&link->lock);
     }
@@ -403,14 +406,14 @@ bool cgp__mpi_waits(cgp_link *link) {
     return atomic_load_explicit(&link->waits, memory_order_relaxed);
 }
 
-/* --- buffers change hands --- */
+/* --- post, release --- */
 
 static int index_of(const cgp_link *link, const cgp_link_message *message) {
     const int64_t stride = CGP_LINK_HEADER_BYTES + link->options.bytes;
     return (int)(((const char *)message->buffer - (const char *)link->options.memory) / stride);
 }
 
-/* Send `bytes` of buffer i as they are now. */
+/* Send header and `bytes` bytes of buffer i with the request `part`. */
 static cgp_status send_part(cgp_link *link, int i, int64_t bytes) {
     return cgp__mpi_check(MPI_Isend(header_at(link, i), (int)(CGP_LINK_HEADER_BYTES + bytes),
                                     MPI_BYTE, link->options.peer, 2 * link->options.edge,
@@ -451,11 +454,11 @@ void cgp__mpi_verify(cgp_communicator *c, bool verify) {
     c->verify = verify;
 }
 
-/* Start the receive again, then tell the sender. */
+/* Start the receive again, then send the release. */
 static cgp_status give_back(cgp_link *link, buffer *b) {
     CGP_TRY(start_receive(link, b));
     CGP_TRY(cgp__mpi_check(MPI_Wait(&b->released, MPI_STATUS_IGNORE), "MPI_Wait"));
-    b->answer = (release){link->opening, b->slot}; /* the one before has gone */
+    b->answer = (release){link->opening, b->slot}; /* the previous one has left */
     return cgp__mpi_check(MPI_Start(&b->released), "MPI_Start");
 }
 
