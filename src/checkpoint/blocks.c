@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* blocks.c -- SHA-256 of each block of a file, to locate damage.
+/* blocks.c -- SHA-256 digests of the blocks of a file, to locate damage.
  *
  *     |-------- 1 MiB --------|-------- 1 MiB --------|--- rest ---|
  *         digests[0]              digests[1]            digests[2] */
@@ -48,8 +48,8 @@ cgp_status cgp__blocks_digest(const cgp__file_reader *file, const char *path, in
     return status;
 }
 
-/* The blocks of a part that are not as expected: how many, up to the one in which the file ends
- * early, and the first. */
+/* Blocks of a part that differ from the manifest: their number, up to the block in which the file
+ * ends early, and the first. */
 typedef struct bad_blocks {
     int64_t count, first;
 } bad_blocks;
@@ -75,7 +75,7 @@ static cgp_status find_bad(const cgp__file_reader *file, const char *path, int64
 static cgp_status damaged(const char *path, int64_t bytes, int64_t file_bytes,
                           const bad_blocks *bad) {
     char size[96] = "", more[64] = "";
-    /* without a bad block there are only extra bytes at the end */
+    /* without a bad block, the damage is extra bytes at the end */
     const int64_t begin = bad->count > 0 ? bad->first * CGP__BLOCK_BYTES : bytes;
     const int64_t end = bad->count > 0 ? cgp__min(bytes, begin + CGP__BLOCK_BYTES) : file_bytes;
     if (file_bytes != bytes)
@@ -89,7 +89,7 @@ static cgp_status damaged(const char *path, int64_t bytes, int64_t file_bytes,
                     bad->count > 0 ? "SHA-256 differs" : "bytes follow its end", size);
 }
 
-/* After damage in a part, look at the whole file for the message. */
+/* After damage in a part, check the whole file for the message. */
 cgp_status cgp__blocks_check(const cgp__file_reader *file, const char *path, int64_t bytes,
                              const json_t *digests, cgp__checkpoint_part part) {
     const cgp__checkpoint_part whole = {0, 1};

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint.h -- the files of one step in a directory: all of them complete, or no directory.
- *Knows no model.
+/* checkpoint.h -- the files of one step in a directory: all of them complete, or no directory. It
+ * does not depend on models.
  *
- *     RUN/step-00000042/                    files, checkpoint.json, checkpoint.sha256; of several ranks also the index
+ *     RUN/step-00000042/                    files, checkpoint.json, checkpoint.sha256;
+ *                                           from several ranks also the index
  *     RUN/latest                            a link to the step saved last
  *     RUN/.cgpipe-step-00000042-@...tmp/    in progress
  *
  * A run's directory has one writing process at a time, or the ranks of one run, and any number of
- * readers. Its path may be a link. Below it all accesses are relative to its descriptor, and no
- * link is followed but `latest`, whose target is the name of a checkpoint. */
+ * readers. Its path may be a link. Below it, all accesses are relative to its descriptor. No link
+ * is followed except `latest`, whose target is the name of a checkpoint. */
 #ifndef CGP_SRC_CHECKPOINT_CHECKPOINT_H
 #define CGP_SRC_CHECKPOINT_CHECKPOINT_H
 
@@ -16,51 +17,52 @@
 
 #include "checkpoint/file.h"
 
-/* SHARDS: ranks that write one checkpoint; FILES: two of each, and the index. */
+/* SHARDS: most ranks that write one checkpoint. FILES: two per rank, and the index. */
 enum {
     CGP__CHECKPOINT_STATES = 4,
     CGP__CHECKPOINT_SHARDS = 1024,
     CGP__CHECKPOINT_FILES = 2 * CGP__CHECKPOINT_SHARDS + 1
 };
 
-/* The largest step that a checkpoint's name can hold. Counts that continue from it stay far from
+/* The largest step that a checkpoint's name can hold. Counts that continue from it cannot
  * overflow. */
 #define CGP__MAX_STEP INT64_C(999999999999999999)
 
 /* The contents of checkpoint.json besides the files. All pointers are borrowed. */
 typedef struct cgp__checkpoint_info {
     int64_t step;         /* optimizer updates; names the directory */
-    int64_t dropout_step; /* of the next mini-batch, in the key of dropout */
+    int64_t dropout_step; /* step of the next mini-batch in the key of dropout */
     uint64_t seed;
     const char *optimizer;
     int n_states;
     const char *states[CGP__CHECKPOINT_STATES];
     const char *note;
-    int shards; /* ranks that wrote it, each its own files */
+    int shards; /* number of ranks that wrote it, each with its own files */
 } cgp__checkpoint_info;
 
 /* --- writing --- */
 
 typedef struct cgp__checkpoint_writer cgp__checkpoint_writer;
 
-/* CGP_EINVAL: not UTF-8. Commit checks it too, after everything else is written. */
+/* CGP_EINVAL: the note is not UTF-8. Commit also checks it, but after everything else is
+ * written. */
 cgp_status cgp__checkpoint_check_note(const char *note);
 
 /* Make the run's directory if it is missing, clean it, and open a temporary directory in it.
- * CGP_EIO: not possible, or `latest` exists and is not a link. */
+ * CGP_EIO: this fails, or `latest` exists and is not a link. */
 cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *directory,
                                   int64_t step);
 
-/* The highest step that has a checkpoint in the run's directory; -1: none. */
+/* Set *step to the highest step that has a checkpoint in the run's directory; -1: none. */
 cgp_status cgp__checkpoint_newest(const cgp__checkpoint_writer *writer, int64_t *step);
 
-/* The path of a file in progress, for messages. */
+/* Return the path of a file in progress, for messages. */
 cgp__path_text cgp__checkpoint_file(const cgp__checkpoint_writer *writer, const char *name);
 
-/* The temporary directory: a descriptor, borrowed. */
+/* Return the descriptor of the temporary directory, borrowed. */
 int cgp__checkpoint_directory(const cgp__checkpoint_writer *writer);
 
-/* cgp_safetensors_create() in steps. `path` is for messages; the header is of the metadata and
+/* Do cgp_safetensors_create() in steps. `path` is for messages; the header has the metadata and
  * tensors added so far. In an open directory no link is followed; with AT_FDCWD the file is at
  * `path`, and links are followed. After a failure the writer can only be abandoned. */
 cgp_status cgp__safetensors_begin(cgp_safetensors_writer **out, const char *path);
@@ -71,13 +73,13 @@ cgp_status cgp__safetensors_add(cgp_safetensors_writer *writer, const char *name
 cgp_status cgp__safetensors_create_at(cgp_safetensors_writer *writer, int directory,
                                       const char *name);
 
-/* Add a complete, synced file to the checkpoint; reads it for its SHA-256. */
+/* Add a complete, synced file to the checkpoint. Reads the file for its SHA-256. */
 cgp_status cgp__checkpoint_add(cgp__checkpoint_writer *writer, const char *name);
 
-/* Replace the checkpoint of this step, if any, point `latest` to the new one, and delete those of
- * lower steps but the last `keep` - 1 (keep 0: delete none). Those of higher steps, from before an
- * older one was loaded, do not count and stay until the run reaches their steps and replaces them.
- * Frees the writer. CGP_EIO before the renaming: nothing has changed. */
+/* Replace the checkpoint of this step, if any, and point `latest` to the new one. Then delete
+ * checkpoints of lower steps except the last `keep` - 1 (keep 0: delete none). Higher steps are
+ * from a run that was continued from an older checkpoint: they do not count, and stay until the run
+ * reaches and replaces them. Frees the writer. CGP_EIO before the renaming: nothing has changed. */
 cgp_status cgp__checkpoint_commit(cgp__checkpoint_writer *writer, const cgp__checkpoint_info *info,
                                   int keep);
 
@@ -86,10 +88,10 @@ void cgp__checkpoint_abandon(cgp__checkpoint_writer *writer);
 
 /* --- writing by several ranks: rank 0 creates and commits, the others join --- */
 
-/* The way to a temporary directory, on its way from rank 0 to the others. */
+/* Describes a temporary directory; rank 0 sends it to the others. */
 typedef struct cgp__checkpoint_ticket {
     char temporary[CGP_TEMPORARY_BYTES]; /* its name in the run's directory */
-    char nonce[64];                      /* the text of a file in it */
+    char nonce[64];                      /* content of a file in it */
     char host[256];                      /* of rank 0 */
 } cgp__checkpoint_ticket;
 
@@ -97,12 +99,12 @@ typedef struct cgp__checkpoint_ticket {
 cgp_status cgp__checkpoint_share(cgp__checkpoint_writer *writer, cgp__checkpoint_ticket *ticket);
 
 /* Open the temporary directory of another rank, to add files. CGP_EIO: the nonce is not there, so
- * `directory` is another one, in a host's own storage. */
+ * `directory` is another directory, in storage of one host only. */
 cgp_status cgp__checkpoint_join(cgp__checkpoint_writer **out, const char *directory,
                                 const cgp__checkpoint_ticket *ticket);
 
-/* Sizes and SHA-256 of the files added so far, as text for cgp__checkpoint_add_entries() of rank 0.
- * Owned by the caller, NULL when out of memory. */
+/* Return sizes and SHA-256 of the files added so far, as text for cgp__checkpoint_add_entries() on
+ * rank 0. Owned by the caller; NULL if memory is short. */
 char *cgp__checkpoint_entries(const cgp__checkpoint_writer *writer);
 cgp_status cgp__checkpoint_add_entries(cgp__checkpoint_writer *writer, const char *text,
                                        size_t length);
@@ -123,8 +125,8 @@ cgp_status cgp__weight_map_write(const cgp__weight_map *map, cgp__checkpoint_wri
 
 typedef struct cgp__checkpoint cgp__checkpoint;
 
-/* Identify a directory, "" if it is not there: the text is the same on all ranks that see this one,
- * and another for a copy of it. */
+/* Identify a directory; "" if it does not exist. The text is the same on all ranks that see this
+ * directory, and differs for a copy of it. */
 enum { CGP__IDENTITY_BYTES = 96 };
 void cgp__checkpoint_identify(const char *directory, char text[CGP__IDENTITY_BYTES]);
 
@@ -133,29 +135,31 @@ typedef struct cgp__checkpoint_part {
     int number, of; /* 0 <= number < of */
 } cgp__checkpoint_part;
 
-/* Find and check as cgp_checkpoint_find() does, but only a part of the files' blocks: together the
- * parts are all of them. Its files stay open, so that deleting or replacing the checkpoint does not
- * affect its reader; those over a quarter of the process's limit of descriptors are opened for each
- * read, which fails with CGP_EIO if they were deleted or replaced. */
+/* Find and check a checkpoint like cgp_checkpoint_find(), but verify only a part of the files'
+ * blocks; together the parts cover all blocks. Its files stay open, so that deleting or replacing
+ * the checkpoint does not affect its reader. Files over a quarter of the process's limit of
+ * descriptors are opened for each read instead, which fails with CGP_EIO if they were deleted or
+ * replaced. */
 cgp_status cgp__checkpoint_open(cgp__checkpoint **out, const char *directory,
                                 cgp__checkpoint_part part);
 
-/* Check that the index of a checkpoint is this one. CGP_EFORMAT: the message has the first tensor
- * that differs. */
+/* Check that the index of a checkpoint equals this one. The message of CGP_EFORMAT has the first
+ * tensor that differs. */
 cgp_status cgp__weight_map_check(const cgp__weight_map *map, const cgp__checkpoint *checkpoint);
 
 /* Borrowed until close. */
 const cgp__checkpoint_info *cgp__checkpoint_info_of(const cgp__checkpoint *checkpoint);
 const char *cgp__checkpoint_path(const cgp__checkpoint *checkpoint);
 
-/* The SHA-256 of its manifest, which has those of all files: 64 hex digits. Borrowed likewise. */
+/* Return the SHA-256 of the manifest, 64 hex digits, borrowed. The manifest has those of all
+ * files. */
 const char *cgp__checkpoint_digest(const cgp__checkpoint *checkpoint);
 
-/* The number of its files. */
+/* Return the number of files. */
 int cgp__checkpoint_files(const cgp__checkpoint *checkpoint);
 
-/* Open one of its files. Owned by the caller, who closes it before the checkpoint. CGP_EFORMAT: no
- * such file, or not a safetensors file. */
+/* Open one of the files. Owned by the caller, who closes it before the checkpoint. CGP_EFORMAT:
+ * there is no such file, or it is not a safetensors file. */
 cgp_status cgp__checkpoint_tensors(const cgp__checkpoint *checkpoint, const char *name,
                                    cgp_safetensors **out);
 

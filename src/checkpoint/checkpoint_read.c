@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint_read.c -- find a checkpoint and verify all of it before any of it is used.
+/* checkpoint_read.c -- finds a checkpoint and verifies all of it before any of it is used.
  *
- * A checkpoint's directory is opened once, and its files relative to it, so that they belong
- * together even if a training process renames directories meanwhile. The caller's path may be a
- * link, but not under the name of a checkpoint. No link is followed in a run or in a checkpoint but
- * `latest`, whose target has to be the name of a checkpoint. */
+ * A checkpoint's directory is opened once, and its files relative to it. So they belong together
+ * even if a training process renames directories meanwhile. The caller's path may be a link, but
+ * not if it ends in the name of a checkpoint. In a run or checkpoint, no link is followed except
+ * `latest`, whose target must be the name of a checkpoint. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* O_PATH */
 #endif
@@ -33,7 +33,7 @@ struct cgp__checkpoint {
     int n_files;
     cgp__file_reader *files; /* [n_files] */
     cgp__manifest manifest;
-    char digest[65]; /* of the manifest */
+    char digest[65]; /* SHA-256 of the manifest */
 };
 
 void cgp__checkpoint_close(cgp__checkpoint *checkpoint) {
@@ -80,7 +80,7 @@ static cgp_status read_file(const cgp__checkpoint *checkpoint, const char *name,
     return status;
 }
 
-/* A valid manifest may be that of another checkpoint. */
+/* Check the step: a valid manifest may be from another checkpoint. */
 static cgp_status check_step(const cgp__checkpoint *checkpoint) {
     const int64_t named = cgp__step_of_name(cgp__last_part(checkpoint->path));
     if (named < 0 || named == checkpoint->manifest.info.step) return CGP_OK;
@@ -90,7 +90,7 @@ static cgp_status check_step(const cgp__checkpoint *checkpoint) {
                     checkpoint->path, checkpoint->manifest.info.step, named);
 }
 
-/* The manifest is valid, so on a mismatch the sum is damaged. */
+/* Compare checkpoint.sha256. The manifest is valid, so on a mismatch the sum is damaged. */
 static cgp_status check_sum(cgp__checkpoint *checkpoint, const char *manifest, size_t length) {
     char line[SUM_BYTES + 1];
     char *text = NULL;
@@ -125,7 +125,7 @@ static cgp_status read_manifest(cgp__checkpoint *checkpoint) {
     return status;
 }
 
-/* Shift the parts from file to file, so that files of one block are shared out too. */
+/* Shift the parts from file to file, so that files of one block are also distributed. */
 static cgp_status check_file(cgp__checkpoint *checkpoint, int f, cgp__checkpoint_part part) {
     const cgp__manifest_file *file = &checkpoint->manifest.files[f];
     const cgp__checkpoint_part shifted = {(part.number + f) % part.of, part.of};
@@ -135,10 +135,10 @@ static cgp_status check_file(cgp__checkpoint *checkpoint, int f, cgp__checkpoint
                              file->bytes, file->digests, shifted);
 }
 
-/* The number of files that stay open: a quarter of those that this process may open. */
+/* Return the number of files that stay open: a quarter of those that this process may open. */
 static int64_t max_open(void) {
     const long limit = sysconf(_SC_OPEN_MAX);
-    return limit < 0 ? INT64_MAX : limit / 4; /* -1: there is none */
+    return limit < 0 ? INT64_MAX : limit / 4; /* -1: no limit */
 }
 
 static cgp_status check_files(cgp__checkpoint *checkpoint, cgp__checkpoint_part part) {
@@ -152,8 +152,8 @@ static cgp_status check_files(cgp__checkpoint *checkpoint, cgp__checkpoint_part 
     return CGP_OK;
 }
 
-/* Below, a checkpoint to open is a name in an open directory (a run's, following no link), or the
- * caller's path (AT_FDCWD, following links). */
+/* In the functions below, a checkpoint is either a name in a run's open directory, where no link is
+ * followed, or the caller's path (AT_FDCWD), where links are followed. */
 
 static cgp_status open_directory(cgp__checkpoint *checkpoint, int directory, const char *name) {
     struct stat info;
@@ -177,9 +177,9 @@ static bool has_moved(const cgp__checkpoint *checkpoint, int directory, const ch
            (opened.st_ino != now.st_ino || opened.st_dev != now.st_dev);
 }
 
-/* Open a checkpoint's directory and check everything in it. `path`: for messages, its last part for
- * the step; taken, NULL when out of memory. *moved: it failed because the checkpoint was deleted or
- * replaced meanwhile. */
+/* Open a checkpoint's directory and check everything in it. `path`: for messages; its last part
+ * gives the step. Taken; NULL if memory was short. *moved: it failed because the checkpoint was
+ * deleted or replaced meanwhile. */
 static cgp_status open_one(cgp__checkpoint **out, int directory, const char *name, char *path,
                            cgp__checkpoint_part part, bool *moved) {
     cgp__checkpoint *checkpoint = cgp__calloc(1, sizeof *checkpoint);
@@ -206,12 +206,12 @@ static cgp_status open_one(cgp__checkpoint **out, int directory, const char *nam
 
 /* A run's directory. */
 typedef struct run_directory {
-    int fd; /* O_PATH: look-ups work also without permission to list */
+    int fd; /* O_PATH: look-ups work even without permission to list */
     const char *path;
 } run_directory;
 
-/* The end of a message when no older checkpoint was found; certain only if all of them could be
- * read. */
+/* Return the end of a message when no older checkpoint was found. This is certain only if all of
+ * them could be read. */
 static const char *none_before(bool all_read) {
     return all_read ? "; there is no whole checkpoint before it"
                     : "; not all checkpoints before it could be read";
@@ -223,9 +223,9 @@ static cgp_status open_in(cgp__checkpoint **out, const run_directory *run, const
     return open_one(out, run->fd, name, cgp__format("%s/%s", run->path, name), part, moved);
 }
 
-/* Open the complete checkpoint of the highest step below `below`, verified whole, logging those
- * skipped. If there is none, the failure is that of the highest, and *all_read says if all could be
- * read; CGP_EIO if there are no checkpoints. */
+/* Open the complete checkpoint of the highest step below `below`, and verify all of it; log those
+ * skipped. If there is none, return the failure of the highest; *all_read: all could be read.
+ * CGP_EIO if there are no checkpoints. */
 static cgp_status open_newest(cgp__checkpoint **out, const run_directory *run, int64_t below,
                               bool *all_read) {
     int64_t *steps = NULL;
@@ -253,7 +253,7 @@ static cgp_status open_newest(cgp__checkpoint **out, const run_directory *run, i
     return cgp_fail(first, "%s%s", message, none_before(others_read));
 }
 
-/* Add the last complete checkpoint before a damaged one to its message. */
+/* Append the last complete checkpoint before a damaged one to the failure's message. */
 static cgp_status suggest_older(cgp_status status, const run_directory *run, int64_t step) {
     char message[1024];
     bool all_read = false;
@@ -268,7 +268,7 @@ static cgp_status suggest_older(cgp_status status, const run_directory *run, int
     return status;
 }
 
-/* The end of opening the checkpoint `name` of a run. */
+/* Finish opening the checkpoint `name` of a run. */
 static cgp_status end_of_open(cgp_status status, const run_directory *run, const char *name,
                               bool moved) {
     const int64_t step = cgp__step_of_name(name);
@@ -288,8 +288,8 @@ static cgp_status open_run_directory(run_directory *run, const char *path) {
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
 }
 
-/* Read the target of `latest`: *name is the checkpoint's, "" if there is none. A directory named
- * `latest`, made by a copy that follows links, is the checkpoint itself. */
+/* Read the target of `latest` into *name; "" if there is none. A directory named `latest`, made by
+ * a copy that follows links, is itself the checkpoint. */
 static cgp_status read_latest(const run_directory *run, cgp__entry_name *name) {
     char target[32];
     name->text[0] = '\0';
@@ -347,8 +347,8 @@ static cgp_status open_named(cgp__checkpoint **out, const char *path, cgp__check
     return status;
 }
 
-/* Open a checkpoint by the caller's path. If it leads into a run, suggest an older one after
- * damage. */
+/* Open a checkpoint by the caller's path. If it leads into a run and is damaged, suggest an older
+ * one. */
 static cgp_status open_elsewhere(cgp__checkpoint **out, const char *path, char *real,
                                  cgp__checkpoint_part part, bool *moved) {
     cgp_status status = open_one(out, AT_FDCWD, path, cgp__strdup(path), part, moved);
@@ -365,7 +365,7 @@ static cgp_status open_elsewhere(cgp__checkpoint **out, const char *path, char *
     return status;
 }
 
-/* Open a checkpoint or a run: decide by the name that the path resolves to, or by the directory's
+/* Open a checkpoint or a run. Decide by the name to which the path resolves, or by the directory's
  * entries. */
 static cgp_status open_path(cgp__checkpoint **out, const char *path, cgp__checkpoint_part part,
                             bool *moved) {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint_write.c -- write a checkpoint atomically: complete or absent, also after a crash.
+/* checkpoint_write.c -- writes a checkpoint atomically: complete or absent, even after a crash.
  *
  *     create   RUN/.cgpipe-step-00000042-@<process>-<n>.tmp, locked
- *     add      files, each synced after writing; those of other ranks: shared.c
+ *     add      files, each synced after writing; for those of other ranks see shared.c
  *     commit   checkpoint.json and checkpoint.sha256; sync the temporary directory
- *              rename it to RUN/step-00000042; sync RUN        now it exists
- *              rename a new link to RUN/latest; sync RUN       now a run resumes from it
+ *              rename it to RUN/step-00000042; sync RUN        then it exists
+ *              rename a new link to RUN/latest; sync RUN       then a run resumes from it
  *              rename older ones to .gone; sync RUN; delete them
  *
  * An existing checkpoint of the same step is exchanged with the new one in one call
- * (RENAME_EXCHANGE). Where the file system cannot do that, it is renamed to .old first; after a
- * crash right there, cgp_checkpoint_clean() and readers restore it. */
+ * (RENAME_EXCHANGE). If the file system cannot do that, the old one is renamed to .old first. After
+ * a crash right then, cgp_checkpoint_clean() and readers restore it. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* renameat2 */
 #endif
@@ -42,7 +42,7 @@ static void release(cgp__checkpoint_writer *writer) {
 }
 
 void cgp__checkpoint_abandon(cgp__checkpoint_writer *writer) {
-    char message[1024]; /* of the failure before this call */
+    char message[1024]; /* message of the failure before this call */
     snprintf(message, sizeof message, "%s", cgp_message());
     if (!writer) return;
     release(writer);
@@ -80,7 +80,7 @@ static cgp_status open_directory(cgp__checkpoint_writer *writer) {
     return cgp_fail(CGP_EIO, "%s: cannot be written to (%s)", writer->directory, strerror(errno));
 }
 
-/* Check before anything is written. */
+/* Check `latest` before anything is written. */
 static cgp_status check_latest(const cgp__checkpoint_writer *writer) {
     struct stat info;
     const int reason = fstatat(writer->run, CGP__LATEST, &info, AT_SYMLINK_NOFOLLOW) ? errno : 0;
@@ -191,7 +191,7 @@ static cgp_status sync_directory(const cgp__checkpoint_writer *writer, int direc
     return cgp_fail(CGP_EIO, "%s: cannot be synced (%s)", writer->directory, strerror(reason));
 }
 
-/* Exchange two existing names. Returns 0, or -1 with errno. */
+/* Exchange two existing names. Return 0, or -1 with errno. */
 static int exchange(int run, const char *one, const char *other) {
 #ifdef RENAME_EXCHANGE
     return renameat2(run, one, run, other, RENAME_EXCHANGE);
@@ -206,17 +206,18 @@ static int rename_in(int run, const char *from, const char *to) {
     return renameat(run, from, run, to);
 }
 
-/* Replace in two renames, without RENAME_EXCHANGE. The replaced checkpoint is then at `old`. */
+/* Replace the checkpoint in two renames, without RENAME_EXCHANGE. The replaced one is then at
+ * `old`. */
 static int replace_in_two_steps(const cgp__checkpoint_writer *writer, const char *old) {
     const int run = writer->run;
     const char *final = writer->final.text, *temporary = writer->temporary.text;
-    /* keep other processes from restoring it */
+    /* prevent other processes from restoring it */
     const int lock = openat(run, final, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (lock >= 0) (void)flock(lock, LOCK_EX | LOCK_NB);
     int result = -1, reason = ENOTEMPTY;
     for (int attempt = 0; result && reason == ENOTEMPTY && attempt < 100; attempt++) {
         result = rename_in(run, final, old) || rename_in(run, temporary, final);
-        reason = errno; /* ENOTEMPTY: without locks, it was restored */
+        reason = errno; /* ENOTEMPTY: it was restored, as there are no locks */
     }
     if (result) (void)rename_in(run, old, final);
     if (lock >= 0) close(lock);
@@ -224,7 +225,7 @@ static int replace_in_two_steps(const cgp__checkpoint_writer *writer, const char
     return result;
 }
 
-/* Rename the checkpoint to its final name. writer->temporary is then the replaced one, or "". */
+/* Rename the checkpoint to its final name. writer->temporary becomes the replaced one, or "". */
 static cgp_status rename_final(cgp__checkpoint_writer *writer) {
     struct stat info;
     const char *final = writer->final.text, *temporary = writer->temporary.text;
@@ -245,8 +246,8 @@ static cgp_status rename_final(cgp__checkpoint_writer *writer) {
     return sync_directory(writer, writer->run);
 }
 
-/* Retry: a process that cleans on another machine may delete the link, which has no lock, before it
- * is renamed. */
+/* Point `latest` to the checkpoint. Retry, because a process that cleans on another machine may
+ * delete the link, which has no lock, before it is renamed. */
 static cgp_status point_latest(const cgp__checkpoint_writer *writer) {
     int result = -1, reason = ENOENT;
     for (int attempt = 0; result && reason == ENOENT && attempt < 100; attempt++) {
@@ -274,14 +275,14 @@ static cgp_status move_away(const cgp__checkpoint_writer *writer, int64_t step,
                     strerror(errno));
 }
 
-/* The new checkpoint is saved: an old one that stays is a warning, not a failure. */
+/* Warn that an old checkpoint stays. This is no failure, because the new one is saved. */
 static void warn_kept(int64_t step) {
     cgp_log(CGP_LOG_WARN, "checkpoint", "the old %s stays: %s", cgp__step_name_of(step).text,
             cgp_message());
 }
 
-/* A name never has half of a checkpoint: all names are gone, and synced, before a file is deleted.
- * */
+/* Delete checkpoints. All are renamed, and the renames synced, before a file is deleted: so no name
+ * ever has half of a checkpoint. */
 static cgp_status delete_steps(const cgp__checkpoint_writer *writer, const int64_t *steps,
                                int count) {
     cgp__entry_name *names = NULL;

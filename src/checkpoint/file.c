@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* file.c -- replace a file atomically; read one.
+/* file.c -- replaces a file atomically; reads a file.
  *
  *     create   directory/.cgpipe-file-@<process>-<counter>.tmp, new and locked
  *     write    to it
  *     commit   fsync it, rename it to the path, fsync the directory
  *
- * A reader sees the old file or the new one at any time, also after a crash. Only a killed process
- * leaves its temporary file behind, without its lock, for cgp_checkpoint_clean(). The temporary
- * name does not contain the final one, so its length is valid wherever the final one's is. The
- * directory is open from create to commit, and all names are relative to it. */
+ * At any time, even after a crash, a reader sees the old file or the new one. Only a killed process
+ * leaves its temporary file, without a lock; cgp_checkpoint_clean() deletes it. The temporary name
+ * does not contain the final one, so its length is valid wherever the final one's is. The directory
+ * is open from create to commit, and all names are relative to it. */
 #include <cgpipe/checkpoint.h>
 
 #include "base/base.h"
@@ -65,7 +65,7 @@ const char *cgp__last_part(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* Find the file at `name`, following links: *path, owned by the caller also after a failure. */
+/* Find the file at `name`, following links. *path is owned by the caller, also after a failure. */
 static cgp_status find_target(const char *name, char **path) {
     struct stat info;
     const bool exists = lstat(name, &info) == 0;
@@ -87,8 +87,8 @@ char *cgp__directory_of(const char *path) {
     return cgp__format("%.*s", slash == path ? 1 : (int)(slash - path), path);
 }
 
-/* Lock the new file against cgp_checkpoint_clean(). Returns 0, EAGAIN if that deleted it first, or
- * errno. On a file system without locks neither has one. */
+/* Lock the new file against cgp_checkpoint_clean(). Return 0, EAGAIN if the file was deleted first,
+ * or errno. On a file system without locks, neither process has one. */
 static int lock(int fd) {
     struct stat info;
     if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) return EAGAIN;
@@ -98,7 +98,7 @@ static int lock(int fd) {
 
 static cgp_status open_temporary(cgp__file *file) {
     int reason = EAGAIN;
-    /* EEXIST: left by another process under the same name, as where there is no /proc. Try the next
+    /* EEXIST: another process with the same name, as without /proc, left a file. Try the next
      * name. */
     for (int attempt = 0; (reason == EAGAIN || reason == EEXIST) && attempt < 1000; attempt++) {
         const cgp__entry_name name = cgp__temporary_name("file", CGP__WRITTEN);
@@ -115,7 +115,7 @@ static cgp_status open_temporary(cgp__file *file) {
                     strerror(reason));
 }
 
-/* A file to be `entry` in the directory of `path`; nothing is open yet. */
+/* Make a file to become `entry` in the directory of `path`; nothing is open yet. */
 static cgp_status new_file(cgp__file **out, const char *name, const char *path, const char *entry) {
     CGP_TRY(CGP__NEW(*out, 1, name));
     cgp__file *file = *out;
@@ -128,7 +128,7 @@ static cgp_status new_file(cgp__file **out, const char *name, const char *path, 
     return cgp__no_memory(name, strlen(path) + 1);
 }
 
-/* Complete the file, or free it. */
+/* Complete the file, or free it after a failure. */
 static cgp_status finish_create(cgp__file **out, cgp__file *file, cgp_status status) {
     if (status == CGP_OK) status = open_temporary(file);
     if (status == CGP_OK)
@@ -158,7 +158,7 @@ cgp_status cgp__file_create(cgp__file **out, const char *path) {
     return finish_create(out, file, status);
 }
 
-/* Open the caller's directory again and check the present entry. A later one is replaced by the
+/* Duplicate the caller's directory and check the present entry. A later one is replaced by the
  * rename, which follows no link. */
 static cgp_status check_entry(cgp__file *file, int directory) {
     struct stat info;
@@ -177,7 +177,7 @@ cgp_status cgp__file_create_at(cgp__file **out, int directory, const char *name,
     return finish_create(out, file, status);
 }
 
-/* After a fork(), only the process that created the file writes it. */
+/* Check that this process created the file: after a fork(), only that one writes it. */
 static cgp_status check_writer(const cgp__file *file) {
     if (file->process != getpid())
         return cgp_fail(CGP_ESTATE,
@@ -206,14 +206,14 @@ cgp_status cgp__file_write(cgp__file *file, const void *data, size_t bytes) {
 
 int cgp__sync_directory(int directory) {
     const int reason = fsync(directory) ? errno : 0;
-    return reason == EINVAL ? 0 : reason; /* EINVAL: it cannot sync a directory */
+    return reason == EINVAL ? 0 : reason; /* EINVAL: the file system cannot sync directories */
 }
 
 static cgp_status replace(cgp__file *file) {
     CGP_TRY(check_writer(file));
     if (fsync(file->fd))
         return cgp_fail(CGP_EIO, "%s: cannot be synced (%s)", file->name, strerror(errno));
-    /* It stays open and locked until renamed. After a sync, close cannot fail. */
+    /* The file stays open and locked until renamed. After a sync, close cannot fail. */
     if (renameat(file->directory, file->temporary.text, file->directory, file->entry))
         return cgp_fail(CGP_EIO, "%s: cannot be replaced (%s)", file->name, strerror(errno));
     file->temporary.text[0] = '\0';
@@ -271,7 +271,7 @@ cgp__path_text cgp__path_text_of(const char *directory, const char *name) {
     return path;
 }
 
-/* O_NONBLOCK: do not wait for the writer of a named pipe. */
+/* O_NONBLOCK: do not block until a named pipe has a writer. */
 static cgp_status open_regular(cgp__file_reader *reader, const char *path, const char *expected,
                                cgp_status damage, struct stat *info) {
     const int links = reader->directory == AT_FDCWD ? 0 : O_NOFOLLOW;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* file.h -- atomic replacement of a file (complete and synced, or unchanged), and reading. */
+/* file.h -- replaces a file atomically (complete and synced, or unchanged), and reads files. */
 #ifndef CGP_SRC_CHECKPOINT_FILE_H
 #define CGP_SRC_CHECKPOINT_FILE_H
 
@@ -14,30 +14,29 @@ typedef struct cgp__file cgp__file;
  * directory is missing or not writable, or `path` exists and is not a regular file. */
 cgp_status cgp__file_create(cgp__file **out, const char *path);
 
-/* Likewise in the caller's open directory: a link is refused, not followed. `path` is for messages.
- * */
+/* Do the same in the caller's open directory, where a link is refused. `path` is for messages. */
 cgp_status cgp__file_create_at(cgp__file **out, int directory, const char *name, const char *path);
 
 /* Append. After CGP_EIO the file can only be abandoned (or committed, which then fails). */
 cgp_status cgp__file_write(cgp__file *file, const void *data, size_t bytes);
 
-/* Sync, rename, sync the directory. Frees the file in every case. */
+/* Sync, rename, and sync the directory. Frees the file in every case. */
 cgp_status cgp__file_commit(cgp__file *file);
 
 /* Delete the temporary file and free. Accepts NULL. */
 void cgp__file_abandon(cgp__file *file);
 
-/* Sync an open directory, so that renames in it persist. Returns 0 or errno; 0 on file systems
- * without directory sync. */
+/* Sync an open directory, so that renames in it persist. Return 0 or errno; 0 on file systems that
+ * cannot sync a directory. */
 int cgp__sync_directory(int directory);
 
-/* The part of a path after its last slash. */
+/* Return the part of a path after its last slash. */
 const char *cgp__last_part(const char *path);
 
-/* The parent directory of a path; owned by the caller, NULL when out of memory. */
+/* Return the parent directory of a path; owned by the caller, NULL if memory is short. */
 char *cgp__directory_of(const char *path);
 
-/* A path for messages, cut where they are. */
+/* A path for messages, cut to their length. */
 typedef struct cgp__path_text {
     char text[1024];
 } cgp__path_text;
@@ -50,17 +49,17 @@ typedef struct cgp__entry_name {
     char text[CGP_TEMPORARY_BYTES];
 } cgp__entry_name;
 
-/* A unique name: ".cgpipe-<what>-@<process>-<counter><ending>". */
+/* Return a unique name: ".cgpipe-<what>-@<process>-<counter><ending>". */
 cgp__entry_name cgp__temporary_name(const char *what, const char *ending);
 #define CGP__WRITTEN ".tmp"  /* its writer holds a lock */
 #define CGP__REPLACED ".old" /* to be restored if its step has no checkpoint */
 #define CGP__DELETED ".gone"
 
-/* Tell whether a process, by its name or a text that begins with it, is of this host, boot and pid
- * namespace. */
+/* Return whether a process is of this host, boot and pid namespace. `name`: its name, or a text
+ * that begins with it. */
 bool cgp__process_is_here(const char *name);
 
-/* cgp_process_find() of a text that begins with the name of a process. */
+/* Do cgp_process_find() for a text that begins with the name of a process. */
 cgp_process_state cgp__process_state_of(const char *name);
 
 /* --- reading; `path` is for messages --- */
@@ -68,8 +67,8 @@ cgp_process_state cgp__process_state_of(const char *name);
 /* A regular file that is read in parts. It may be closed between reads; then each read opens it
  * again. */
 typedef struct cgp__file_reader {
-    int directory;    /* a descriptor, or AT_FDCWD; borrowed, as is ... */
-    const char *name; /* ... the name there */
+    int directory;    /* a descriptor, or AT_FDCWD; borrowed, as is */
+    const char *name; /* the name in it */
     int fd;           /* -1: closed */
     int64_t bytes;
     dev_t device;
@@ -77,14 +76,14 @@ typedef struct cgp__file_reader {
     struct timespec modified;
 } cgp__file_reader;
 
-/* Open a regular file in an open directory, following no link, or by its path (AT_FDCWD), following
- * links. Returns `damage` if it is missing or not a regular file (`expected`, for the message),
- * CGP_EIO if unreadable; then nothing stays open. */
+/* Open a regular file: in an open directory, following no link, or by its path (AT_FDCWD),
+ * following links. Return `damage` if it is missing or not a regular file (`expected`, for the
+ * message), CGP_EIO if it is unreadable; then nothing stays open. */
 cgp_status cgp__file_reader_open(cgp__file_reader *reader, int directory, const char *name,
                                  const char *path, const char *expected, cgp_status damage);
 
-/* Read up to `bytes` bytes; *got is less only at the end of the file. CGP_EIO also if it was
- * closed, and the name leads to another file, or one that was changed. */
+/* Read up to `bytes` bytes; *got is less only at the end of the file. If the reader is closed,
+ * CGP_EIO also if the name leads to another or a changed file. */
 cgp_status cgp__file_reader_read(const cgp__file_reader *reader, const char *path, int64_t at,
                                  void *data, size_t bytes, size_t *got);
 

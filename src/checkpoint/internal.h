@@ -11,7 +11,7 @@
 #define CGP__BLOCK_BYTES 1048576 /* resolution of damage reports */
 #define CGP__MANIFEST "checkpoint.json"
 #define CGP__MANIFEST_SUM "checkpoint.sha256"
-#define CGP__SUM_LINE "%s  " CGP__MANIFEST "\n" /* of sha256sum */
+#define CGP__SUM_LINE "%s  " CGP__MANIFEST "\n" /* the format of sha256sum */
 #define CGP__LATEST "latest"
 #define CGP__INDEX "model.safetensors.index.json"
 #define CGP__NONCE "nonce" /* in a shared temporary directory */
@@ -25,12 +25,12 @@ cgp_status cgp__safetensors_open_on(cgp_safetensors **out, const char *path,
 
 /* --- blocks.c: SHA-256 of each block of a file; `path` is for messages --- */
 
-/* Digest a file: *bytes are read. *digests: a list of 64 hex digits each, owned by the caller. */
+/* Digest a file of *bytes bytes. *digests: a list of 64 hex digits each, owned by the caller. */
 cgp_status cgp__blocks_digest(const cgp__file_reader *file, const char *path, int64_t *bytes,
                               json_t **digests);
 
-/* Check a file's size, and each block whose number leaves part.number when divided by part.of.
- * CGP_EFORMAT: the message has the range of damaged bytes. */
+/* Check a file's size and the blocks with number % part.of == part.number. The message of
+ * CGP_EFORMAT has the range of damaged bytes. */
 cgp_status cgp__blocks_check(const cgp__file_reader *file, const char *path, int64_t bytes,
                              const json_t *digests, cgp__checkpoint_part part);
 
@@ -48,62 +48,63 @@ typedef struct cgp__manifest {
     cgp__checkpoint_info info;
     int n_files;
     cgp__manifest_file *files; /* [n_files] */
-    json_t *root;              /* owns everything above but the list of files */
+    json_t *root;              /* owns everything above except the list of files */
 } cgp__manifest;
 
-/* files: a list of cgp__manifest_entry() results. *text: owned by the caller. */
+/* Write the manifest. files: a list of cgp__manifest_entry() results. *text: owned by the
+ * caller. */
 cgp_status cgp__manifest_write(const char *path, const cgp__checkpoint_info *info, json_t *files,
                                char **text);
 json_t *cgp__manifest_entry(const char *name, int64_t bytes, json_t *digests); /* takes digests */
 
-/* Validates everything in the text. On failure there is nothing to release. */
+/* Parse the manifest and validate everything in it. On failure there is nothing to release. */
 cgp_status cgp__manifest_parse(cgp__manifest *manifest, const char *path, const char *text,
                                size_t length);
 void cgp__manifest_release(cgp__manifest *manifest);
 
 /* --- checkpoint_read.c --- */
 
-/* Read a file of the checkpoint, which is verified, whole. *text: freed by the caller, also after a
- * failure. */
+/* Read a file of the checkpoint as a whole; it is verified. *text: freed by the caller, also after
+ * a failure. */
 cgp_status cgp__checkpoint_text(const cgp__checkpoint *checkpoint, const char *name, char **text,
                                 size_t *length);
 
 /* --- run_directory.c: names in a run's directory --- */
 
-/* Strip trailing slashes, so that the last slash separates parent and name. Owned by the caller,
- * NULL when out of memory. */
+/* Strip trailing slashes, so that the last slash separates parent and name. Owned by the caller;
+ * NULL if memory is short. */
 char *cgp__without_slashes(const char *path);
 
 cgp__entry_name cgp__step_name_of(int64_t step); /* "step-00000042" */
-int64_t cgp__step_of_name(const char *name);     /* -1: not such a name */
+int64_t cgp__step_of_name(const char *name);     /* -1: another name */
 
-/* Below, `run` is a descriptor of a run's directory, in which names are looked up without following
- * links; `path` is its path, for messages. */
+/* In what follows, `run` is a descriptor of a run's directory, in which names are looked up without
+ * following links; `path` is its path, for messages. */
 
-/* The steps that have a checkpoint, ascending; owned by the caller. */
+/* List the steps that have a checkpoint, ascending; owned by the caller. */
 cgp_status cgp__steps_list(int run, const char *path, int64_t **steps, int *count);
 
-/* Make a directory under a temporary name, locked. Returns 0, or errno with nothing left behind. */
+/* Make and lock a directory with a temporary name. Return 0, or errno with nothing left over. */
 int cgp__temporary_make(int run, const char *what, cgp__entry_name *name, int *lock);
 
-/* Delete an entry of a directory with its contents; of a link, the link. */
+/* Delete an entry of a directory with its contents; if it is a link, only the link. */
 cgp_status cgp__entry_remove(int run, const char *path, const char *name);
 
-/* RESTORE: delete nothing, only restore the checkpoints that a process had moved away and not
- * replaced. TELL: warn of entries that stay because their process cannot be looked at. */
+/* RESTORE: delete nothing, only restore checkpoints that a process moved away and did not replace.
+ * TELL: warn of entries that stay because their process cannot be looked up. */
 typedef enum cgp__clean { CGP__CLEAN_RESTORE, CGP__CLEAN_DELETE, CGP__CLEAN_TELL } cgp__clean;
 
-/* cgp_checkpoint_clean() of an open directory. */
+/* Do cgp_checkpoint_clean() for an open directory. */
 cgp_status cgp__run_clean(int run, const char *path, cgp__clean how);
 
 /* --- a checkpoint in progress (checkpoint_write.c, shared.c) --- */
 
 struct cgp__checkpoint_writer {
-    char *directory; /* of the run */
+    char *directory; /* path of the run */
     int run;         /* its descriptor; all names below are in it */
-    bool made;       /* by this writer */
+    bool made;       /* this writer made it */
     bool joined;     /* the temporary directory is another rank's */
-    bool shared;     /* it has a nonce */
+    bool shared;     /* the temporary directory has a nonce */
     int64_t step;
     cgp__entry_name final;     /* step-00000042 */
     cgp__entry_name temporary; /* "" while there is nothing to delete */

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* manifest.c -- checkpoint.json:
+/* manifest.c -- reads and writes checkpoint.json:
  *
  *     {
  *      "format": "cgpipe checkpoint",
  *      "version": 1,
  *      "step": 42,                         optimizer updates; names the directory
- *      "dropout_step": 42,                 in the key of dropout, for the next mini-batch
+ *      "dropout_step": 42,                 for the next mini-batch, in the key of dropout
  *      "seed": "18446744073709551615",     text: JSON's numbers end at 2^53 or 2^63
  *      "optimizer": "adamw",
  *      "states": ["exp_avg", "exp_avg_sq"],
  *      "note": "...",
  *      "block_bytes": 1048576,
- *      "shards": 4,                        ranks that wrote it; in version 2 only, for more than one
+ *      "shards": 4,                        ranks that wrote it; version 2 only, for 2 or more
  *      "files": [{"name": "weights.safetensors", "bytes": 5242880, "sha256": ["...", ...]}, ...],
  *      "sha256_above": "..."               of all bytes of this text before this line's comma
  *     }
  *
- * All keys of a version are required and no others are allowed. The last line makes the file verify
- * itself: when it and checkpoint.sha256 disagree, the damaged one is known. Every version has it.
- * */
+ * All keys of a version are required, and no others are allowed. With its last line the file
+ * verifies itself: if it and checkpoint.sha256 disagree, it is clear which one is damaged. Every
+ * version has that line. */
 #include "checkpoint/internal.h"
 
 #include "base/base.h"
@@ -31,7 +31,7 @@
 
 #define FORMAT "cgpipe checkpoint"
 
-/* One process writes what every version of cgpipe reads. */
+/* A checkpoint from one process has version 1, which every version of cgpipe reads. */
 enum { VERSION_ONE = 1, VERSION_SHARDS = 2 };
 
 #define TAIL ",\n \"sha256_above\": \"%s\"\n}\n"
@@ -70,7 +70,7 @@ static json_t *pack(const cgp__checkpoint_info *info, json_t *files) {
     return NULL;
 }
 
-/* Append the tail to the text of all values, without its "\n}". */
+/* Append the tail to the text of all values without its last "\n}". */
 static cgp_status close_text(const char *path, char *body, char **text) {
     char hex[DIGEST_DIGITS + 1];
     const size_t length = strlen(body) - 2;
@@ -109,7 +109,7 @@ static cgp_status check_tail(const char *path, const char *text, size_t length) 
                     length);
 }
 
-/* 0: no number. */
+/* Return the version; 0: there is no number. */
 static json_int_t version_of(const json_t *root) {
     return json_integer_value(json_object_get(root, "version"));
 }
@@ -136,7 +136,7 @@ static cgp_status parse_json(cgp__manifest *manifest, const char *path, const ch
                     path, VERSION_ONE, VERSION_SHARDS, version);
 }
 
-/* Accept the decimal form that pack() writes, and no other. */
+/* Accept only the decimal form that pack() writes. */
 static cgp_status parse_seed(const char *path, const char *text, uint64_t *seed) {
     char canonical[24];
     errno = 0;
@@ -161,7 +161,7 @@ static cgp_status parse_states(const char *path, const json_t *states, cgp__chec
     return CGP_OK;
 }
 
-/* A member. Lists are checked separately. */
+/* A member of an object. Lists are checked separately. */
 typedef struct member {
     const char *key;
     json_type type;
@@ -181,8 +181,8 @@ static cgp_status check_member(const char *path, const char *object_name, const 
                     types[wanted->type], types[type]);
 }
 
-/* Check that an object has these members and no others. (json_unpack_ex() allocates for that, and
- * reports another error when out of memory.) */
+/* Check that an object has these members and no others. (json_unpack_ex() allocates memory for
+ * that, and reports another error if it is short.) */
 static cgp_status check_members(const char *path, const char *object_name, json_t *object,
                                 const member *wanted, size_t n) {
     const char *key = NULL;
@@ -268,7 +268,7 @@ static cgp_status parse_files(cgp__manifest *manifest, const char *path, const j
     return CGP_OK;
 }
 
-/* Parse a count of steps, which training continues. */
+/* Parse a count of steps from which training continues. */
 static cgp_status parse_step(const char *path, const json_t *root, const char *key, int64_t *out) {
     const json_int_t value = integer_of(root, key);
     if (value < 0 || value > CGP__MAX_STEP)
@@ -287,7 +287,7 @@ static cgp_status parse_shards(const char *path, const json_t *root, int *shards
     return CGP_OK;
 }
 
-/* The last one is of version 2. */
+/* The last member is for version 2 only. */
 static const member members[] = {
     {"format", JSON_STRING},        {"version", JSON_INTEGER},     {"step", JSON_INTEGER},
     {"dropout_step", JSON_INTEGER}, {"seed", JSON_STRING},         {"optimizer", JSON_STRING},

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* process.c -- which process an entry or a lock belongs to, where several hosts and containers see
- *one directory:
+/* process.c -- names processes, so that an entry or lock can be traced to its process even if
+ * several hosts and containers use one directory:
  *
  *     HOST-BOOT-NAMESPACE-PID-START
- *     ───────────────────              the place: processes of one place see each other by their pids
+ *     ───────────────────              the place: its processes see each other by their pids
  *
- * BOOT is the random number that the system draws when it starts, NAMESPACE the inode of the pid
- * namespace, START the time of the process's start in clock ticks since BOOT, because a pid is
- * given again. Without a /proc of its pid namespace a process's place is "unknown", as its
- * processes cannot be looked up. */
+ * BOOT is the random number that the system draws when it starts, and NAMESPACE is the inode of the
+ * pid namespace. START is the start of the process in clock ticks since BOOT: it is there because
+ * pids are reused. Without a /proc of its pid namespace, a process's place is "unknown", because
+ * its processes cannot be looked up. */
 #include "checkpoint/file.h"
 
 #include "base/base.h"
@@ -29,7 +29,7 @@ typedef struct place {
     bool known;
 } place;
 
-/* What /proc says of a process. */
+/* What /proc reports of a process. */
 typedef struct process {
     char state;
     long threads;
@@ -38,7 +38,7 @@ typedef struct process {
 
 /* --- parts --- */
 
-/* Letters, digits, "." and "-" are kept: the text becomes part of a file's name. */
+/* Replace all but letters, digits, "." and "-": the text becomes part of a file name. */
 static void name_host(char host[65]) {
     char name[256] = "";
     if (gethostname(name, sizeof name - 1) != 0 || !name[0]) snprintf(name, sizeof name, NOT_KNOWN);
@@ -58,7 +58,7 @@ static void read_text(const char *path, char *text, size_t size) {
     text[got > 0 ? got : 0] = '\0';
 }
 
-/* The 32 digits of "31ff859c-9d53-4dfa-8418-42552d24a9dd\n". */
+/* Write the 32 digits of "31ff859c-9d53-4dfa-8418-42552d24a9dd\n". */
 static void name_boot(char boot[33]) {
     char text[64];
     int used = 0;
@@ -69,7 +69,7 @@ static void name_boot(char boot[33]) {
     boot[used] = '\0';
 }
 
-/* The target of a link, "pid:[4026531836]"; "" if there is none. */
+/* Read the target of a link, "pid:[4026531836]"; "" if there is none. */
 static void read_namespace(const char *pid, const char *kind, char target[64]) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%s/ns/%s", pid, kind);
@@ -77,8 +77,8 @@ static void read_namespace(const char *pid, const char *kind, char target[64]) {
     target[got > 0 ? got : 0] = '\0';
 }
 
-/* Tell whether /proc is there and has this pid namespace's processes, not those of the one around
- * it. */
+/* Return whether /proc exists and shows the processes of this pid namespace, not of an outer
+ * one. */
 static bool is_own_proc(void) {
     char target[32], own[32];
     const ssize_t got = readlink("/proc/self", target, sizeof target - 1);
@@ -102,7 +102,7 @@ static place this_place(void) {
     return here;
 }
 
-/* Read state, threads and start, the fields 3, 20 and 22 of "PID (NAME) STATE ..."; NAME may have
+/* Read state, threads and start: fields 3, 20 and 22 of "PID (NAME) STATE ...". NAME may have
  * spaces and brackets. Return whether they could be read. */
 static bool read_process(const char *pid, process *p) {
     char path[64], text[1024];
@@ -120,8 +120,8 @@ bool cgp__process_is_here(const char *name) {
     return here.known && strncmp(name, here.text, strlen(here.text)) == 0;
 }
 
-/* Tell whether another process has the pid now. The start is counted in the reader's time
- * namespace, so a process that is known to be of another one is not compared. */
+/* Return whether the pid was reused by another process. The start is counted in the reader's time
+ * namespace, so a process that is known to be in another one is not compared. */
 static bool was_given_again(const char *pid, const process *now, unsigned long long start) {
     char own[64], other[64];
     read_namespace("self", "time", own);
@@ -141,7 +141,7 @@ cgp_process_state cgp__process_state_of(const char *name) {
         return CGP_PROCESS_UNKNOWN;
     if (kill((pid_t)number, 0) != 0 && errno == ESRCH) return CGP_PROCESS_GONE;
     snprintf(pid, sizeof pid, "%ld", number);
-    if (!read_process(pid, &now)) return CGP_PROCESS_RUNS; /* another user's, say */
+    if (!read_process(pid, &now)) return CGP_PROCESS_RUNS; /* for example another user's */
     const bool ended = now.state == 'Z' && now.threads <= 1;
     return ended || was_given_again(pid, &now, start) ? CGP_PROCESS_GONE : CGP_PROCESS_RUNS;
 }

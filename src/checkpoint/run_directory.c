@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_directory.c -- names in a run's directory, and cleaning up after dead processes.
+/* run_directory.c -- the names in a run's directory, and the cleaning up after dead processes.
  *
  *     step-00000042                       a complete checkpoint
  *     .cgpipe-step-00000044-@P-0.tmp      process P (process.c) writes it, and holds a lock on it
  *     .cgpipe-step-00000042-@P-1.old      moved away, to be replaced
  *     .cgpipe-step-00000036-@P-2.gone     being deleted
  *
- * A lock ends with its process, so it identifies dead processes of this place even where pids are
- * given again. Other hosts' locks may not be seen here, so their entries are never deleted. */
+ * A lock ends with its process, so it identifies dead processes of this place even if pids are
+ * reused. Locks of other hosts may be invisible here, so their entries are never deleted. */
 #include "checkpoint/internal.h"
 
 #include "base/base.h"
@@ -67,14 +67,14 @@ static bool ends_with(const char *text, const char *ending) {
     return length >= end && strcmp(text + length - end, ending) == 0;
 }
 
-/* The name of the process in an entry's name; NULL: an older version gave it. */
+/* Return the name of the process in an entry's name; NULL: an older version gave the name. */
 static const char *process_of(const char *name) {
     const char *at = strchr(name, '@');
     return at ? at + 1 : NULL;
 }
 
-/* Lock a new directory. Returns 0 if it still has its name, EAGAIN if cgp_checkpoint_clean()
- * deleted it first, or errno. On a file system without locks neither has one. */
+/* Lock a new directory. Return 0 if it still has its name, EAGAIN if cgp_checkpoint_clean() deleted
+ * it first, or errno. On a file system without locks, neither process has one. */
 static int lock_new(int run, int fd, const char *name) {
     struct stat info, now;
     if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) return EAGAIN;
@@ -83,8 +83,8 @@ static int lock_new(int run, int fd, const char *name) {
     return now.st_ino == info.st_ino ? 0 : EAGAIN;
 }
 
-/* Make a directory and lock it. Returns 0; or EAGAIN to try another name, or errno, with nothing
- * left behind. */
+/* Make a directory and lock it. Return 0; or EAGAIN to try another name, or errno, with nothing
+ * left over. */
 static int make_locked(int run, const char *name, int *lock) {
     if (mkdirat(run, name, 0777)) return errno == EEXIST ? EAGAIN : errno;
     const int fd = openat(run, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -155,7 +155,7 @@ static cgp_status end_of_list(const char *path, int reason) {
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(reason));
 }
 
-/* A link is not a checkpoint, whatever its target. */
+/* Return whether a name is that of a checkpoint. A link is not one, whatever its target. */
 static bool is_checkpoint(int directory, const char *name) {
     struct stat info;
     return cgp__step_of_name(name) >= 0 &&
@@ -187,7 +187,7 @@ cgp_status cgp__steps_list(int run, const char *path, int64_t **steps, int *coun
 
 /* --- deleting --- */
 
-/* Two processes may clean at once: ENOENT counts as deleted. */
+/* Delete an entry. Two processes may clean at once, so ENOENT counts as deleted. */
 static int unlink_any(int directory, const char *name) {
     if (unlinkat(directory, name, 0) == 0 || errno == ENOENT) return 0;
     const int reason = errno;
@@ -200,8 +200,8 @@ static cgp_status not_deleted(const char *path, const char *name, int reason) {
     return cgp_fail(CGP_EIO, "%s/%s: cannot be deleted (%s)", path, name, strerror(reason));
 }
 
-/* Delete the files in a directory; a directory in it only if it is empty. Continues after a failure
- * and reports the first. */
+/* Delete the files in a directory, and directories in it that are empty. Continue after a failure
+ * and report the first. */
 static cgp_status delete_contents(DIR *list, const char *path, const char *name) {
     cgp_status status = CGP_OK;
     int reason = 0;
@@ -212,7 +212,7 @@ static cgp_status delete_contents(DIR *list, const char *path, const char *name)
                           strerror(errno));
     }
     if (status != CGP_OK || reason == 0) return status;
-    return not_deleted(path, name, reason); /* the listing failed, so something may be left */
+    return not_deleted(path, name, reason); /* the listing failed, so entries may be left */
 }
 
 cgp_status cgp__entry_remove(int run, const char *path, const char *name) {
@@ -220,7 +220,7 @@ cgp_status cgp__entry_remove(int run, const char *path, const char *name) {
     int reason = errno;
     if (reason != ENOTEMPTY && reason != EEXIST) return not_deleted(path, name, reason);
     const int fd = openat(run, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 && errno == ENOTDIR) return not_deleted(path, name, reason); /* file, or link */
+    if (fd < 0 && errno == ENOTDIR) return not_deleted(path, name, reason); /* a file or a link */
     DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
     reason = list || errno == ENOENT ? 0 : errno;
     if (!list && fd >= 0) close(fd);
@@ -233,10 +233,10 @@ cgp_status cgp__entry_remove(int run, const char *path, const char *name) {
 
 /* --- cleaning --- */
 
-typedef enum owner { LIVES, GONE, HIDDEN } owner; /* HIDDEN: it cannot be looked at from here */
+typedef enum owner { LIVES, GONE, HIDDEN } owner; /* HIDDEN: it cannot be looked up from here */
 
-/* A link cannot be locked. Its temporary name is short-lived, and its writer tries again where it
- * is lost, so one older than 10 s is abandoned, whoever made it. */
+/* Return the state of a link's writer. A link cannot be locked. Its temporary name is short-lived,
+ * and its writer retries if it is lost. So a link older than 10 s is abandoned, whoever made it. */
 static owner owner_of_link(const char *process, const struct stat *info) {
     const bool gone = process && cgp__process_state_of(process) == CGP_PROCESS_GONE;
     return gone || time(NULL) - info->st_mtime > 10 ? GONE : LIVES;
@@ -253,9 +253,9 @@ static owner owner_by_process(const char *process) {
     }
 }
 
-/* Tell whether a process writes an entry; *lock is held if no process of this place does, else -1.
- * Checks the name again after locking: meanwhile its writer may have renamed it to its final name.
- * */
+/* Return whether a process writes an entry. *lock is a descriptor to close, or -1; it is locked if
+ * no other process of this place has the lock. The name is checked again after locking, because its
+ * writer may have renamed it meanwhile. */
 static owner owner_of(int directory, const char *name, int *lock) {
     struct stat now, locked;
     const char *process = process_of(name);
@@ -263,7 +263,7 @@ static owner owner_of(int directory, const char *name, int *lock) {
     if (fstatat(directory, name, &now, AT_SYMLINK_NOFOLLOW)) return LIVES;
     if (!S_ISREG(now.st_mode) && !S_ISDIR(now.st_mode)) return owner_of_link(process, &now);
     *lock = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (*lock < 0) return LIVES;         /* it has its final name, or it cannot be known */
+    if (*lock < 0) return LIVES;         /* it was renamed, or cannot be opened */
     if (flock(*lock, LOCK_EX | LOCK_NB)) /* other errors: no locks on this file system */
         return errno == EWOULDBLOCK ? LIVES : owner_by_process(process);
     const bool same = fstat(*lock, &locked) == 0 &&
@@ -273,7 +273,7 @@ static owner owner_of(int directory, const char *name, int *lock) {
     return !process || cgp__process_is_here(process) ? GONE : HIDDEN;
 }
 
-/* Restore a replaced checkpoint if its replacement never arrived. A link is not a checkpoint. */
+/* Restore a replaced checkpoint if its replacement never came. A link is not a checkpoint. */
 static bool restore(int directory, const char *name) {
     struct stat info;
     int64_t step = -1;
@@ -286,8 +286,8 @@ static bool restore(int directory, const char *name) {
     return renameat(directory, name, directory, final.text) == 0;
 }
 
-/* Whoever replaces a checkpoint tries again if it is restored meanwhile, so one of a hidden process
- * is restored too. */
+/* Clean one entry. A process that replaces a checkpoint retries if it is restored meanwhile, so one
+ * of a hidden process is restored too. */
 static cgp_status clean_entry(int run, const char *path, const char *name, cgp__clean how) {
     int lock = -1;
     cgp_status status = CGP_OK;

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors_read.c -- read a safetensors file; the layout is drawn in safetensors_write.c.
+/* safetensors_read.c -- reads a safetensors file; safetensors_write.c shows the layout.
  *
- * Nothing in it is trusted. Once open, these hold: names are unique; every type is known;
- * every shape has rank at most CGP_MAX_RANK, sizes of at least 0, and fits 63 bits; every
- * range of bytes is what type and shape need; sorted by offset, the ranges follow each other
- * from the first byte of data to the end of the file.
+ * Nothing in the file is trusted. Once it is open, this holds:
  *
- * Messages give the byte in the file: 0 is the header's length, 8 the header, then the data. */
+ * - Names are unique, and every type is known.
+ * - Every shape has rank at most CGP_MAX_RANK and sizes of at least 0, and fits 63 bits.
+ * - Every range of bytes has the length that its type and shape need.
+ * - Sorted by offset, the ranges follow each other from the first byte of data to the end of the
+ *   file.
+ *
+ * Messages give the byte in the file: 0 for the header's length, 8 for the header, then the
+ * data. */
 #include <cgpipe/checkpoint.h>
 
 #include "base/limits.h"
@@ -30,8 +34,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "numbers are read as they are in the file");
 
 typedef struct entry {
-    const char *name; /* in `header` */
-    const char *type; /* in `known_types` */
+    const char *name; /* points into `header` */
+    const char *type; /* points into `known_types` */
     cgp_shape shape;
     int64_t begin, end; /* from the first byte of data */
     int position;       /* in the header */
@@ -43,7 +47,7 @@ struct cgp_safetensors {
     cgp__file_reader own;
     int64_t file_bytes;
     int64_t data_start; /* byte in the file */
-    json_t *header;     /* owns names and metadata; once open, the value of a name is its index */
+    json_t *header;     /* owns names and metadata; once open, maps a name to its index */
     entry *entries;     /* in order of offset */
     int count;
 };
@@ -60,8 +64,7 @@ static const struct {
     {"F6_E3M2", 6}, {"F4", 4},
 };
 
-/* Report damage at a byte, of a tensor unless it is NULL; names are cut at 100 bytes in messages.
- * */
+/* Report damage at a byte, in a tensor unless it is NULL. Messages cut names at 100 bytes. */
 static cgp_status damaged(const cgp_safetensors *file, int64_t byte, const entry *tensor,
                           const char *format, ...) CGP_PRINTF(4, 5);
 
@@ -93,8 +96,8 @@ static cgp_status parse_type(const cgp_safetensors *file, entry *tensor, const j
     return damaged(file, LENGTH_BYTES, tensor, "no dtype of the format, got \"%.20s\"", type);
 }
 
-/* Multiply *bits, of one element, by the shape. Sizes of 0 count as 1 in the check against
- * overflow, so that every later product of sizes (a stride) fits too. */
+/* Multiply *bits, the bits of one element, by the shape. In the overflow check sizes of 0 count as
+ * 1, so that every later product of sizes (a stride) fits too. */
 static cgp_status parse_shape(const cgp_safetensors *file, entry *tensor, const json_t *json,
                               int64_t *bits) {
     if (!json_is_array(json))
@@ -240,8 +243,8 @@ static cgp_status parse_entries(cgp_safetensors *file) {
     return CGP_OK;
 }
 
-/* By offset; an empty tensor before one that begins at the same offset, several empty ones in
- * header order. */
+/* Order by offset. An empty tensor comes before one that begins at the same offset; several empty
+ * ones keep their header order. */
 static int by_offset(const void *left, const void *right) {
     const entry *a = left, *b = right;
     if (a->begin != b->begin) return a->begin < b->begin ? -1 : 1;
@@ -249,7 +252,7 @@ static int by_offset(const void *left, const void *right) {
     return a->position < b->position ? -1 : a->position > b->position;
 }
 
-/* Entries do not move after this. */
+/* Sort the entries, and store the index of each name. Entries do not move after this. */
 static cgp_status sort_entries(cgp_safetensors *file) {
     qsort(file->entries, (size_t)file->count, sizeof *file->entries, by_offset);
     for (int i = 0; i < file->count; i++) {
@@ -283,7 +286,7 @@ static cgp_status check_layout(const cgp_safetensors *file) {
 
 /* --- open and close --- */
 
-/* Check the file of a reader, `file->own` if it is NULL; on failure frees everything. */
+/* Check the file of `reader`, or of `file->own` if it is NULL. Free everything on failure. */
 static cgp_status finish_open(cgp_safetensors **out, cgp_safetensors *file,
                               const cgp__file_reader *reader, cgp_status status) {
     file->reader = reader ? reader : &file->own;
@@ -396,8 +399,8 @@ cgp_status cgp_safetensors_read(cgp_safetensors *file, int index, void *data) {
                       (size_t)(tensor->end - tensor->begin));
 }
 
-/* The 16-bit values lie in the upper half of `data`, so widening in ascending order overwrites none
- * that is unread. */
+/* Widen 16-bit values, which are in the upper half of `data`. In ascending order, this overwrites
+ * no value that is unread. */
 static void widen(float *data, int64_t count, float (*widened)(uint16_t)) {
     const char *narrow = (const char *)data + 2 * count;
     for (int64_t i = 0; i < count; i++) {

@@ -8,8 +8,8 @@
  *     add_entries                  ◄──entries──   entries: names, sizes, SHA-256
  *     commit                                      abandon
  *
- * A rank that finds another nonce, or none, has another directory under the same path: storage of
- * its host alone. */
+ * If a rank finds another nonce, or none, the same path leads it to another directory, in storage
+ * of its host only. */
 #include "checkpoint/internal.h"
 
 #include "base/base.h"
@@ -47,7 +47,8 @@ cgp_status cgp__checkpoint_share(cgp__checkpoint_writer *writer, cgp__checkpoint
 
 /* --- the other ranks --- */
 
-/* Open the directories and compare the nonce. Returns 0; ENOENT: another directory; or errno. */
+/* Open the directories and compare the nonce. Return 0; ENOENT: it is another directory; or
+ * errno. */
 static int find_temporary(cgp__checkpoint_writer *writer, const char *nonce) {
     const int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
     char text[sizeof(cgp__checkpoint_ticket)];
@@ -97,7 +98,7 @@ cgp_status cgp__checkpoint_join(cgp__checkpoint_writer **out, const char *direct
     return status;
 }
 
-/* The change time cannot be copied. */
+/* Use the change time, because it cannot be copied. */
 void cgp__checkpoint_identify(const char *directory, char text[CGP__IDENTITY_BYTES]) {
     struct stat info;
     text[0] = '\0';

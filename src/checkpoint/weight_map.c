@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weight_map.c -- the index of shards, as Hugging Face's libraries write and read it:
+/* weight_map.c -- the index of shards, in the format of Hugging Face's libraries:
  *
  *     {
  *      "metadata": {"total_size": 548090880},       bytes of all tensors
  *      "weight_map": {"transformer.wte.weight": "model-00001-of-00002.safetensors", ...}
  *     }
  *
- * A reader here knows from the shards themselves which has a tensor; the index has to say the same.
- * */
+ * A reader finds the shard of a tensor in the shards themselves. The index must say the same. */
 #include "checkpoint/internal.h"
 
 #include "base/base.h"
@@ -17,7 +16,7 @@
 #include <string.h>
 
 struct cgp__weight_map {
-    json_t *files; /* of tensors */
+    json_t *files; /* the file of each tensor */
     int64_t bytes;
 };
 
@@ -82,7 +81,7 @@ static cgp_status read_index(const cgp__checkpoint *checkpoint, const char *path
     return status;
 }
 
-/* The files of the tensors in `expected` are those in `got`; both are objects. */
+/* Check that each tensor has the same file in `expected` and in `got`; both are objects. */
 static cgp_status compare(const char *path, json_t *expected, json_t *got) {
     const char *tensor = NULL;
     json_t *value = NULL;
