@@ -13,6 +13,7 @@ from the library, code point by code point, not from the Unicode Character Datab
 checked against the algorithm of UAX #15, for every pair of a mark and each other class of mark."""
 import os
 import sys
+import textwrap
 import unicodedata
 
 import tokenizers
@@ -109,9 +110,10 @@ def runs(values):
 
 
 def table(name, kind, about, texts):
+    about = "\n * ".join(textwrap.wrap(about, 94))
     lines, line = [], "   "
     for text in texts:
-        if len(line) + len(text) + 2 > 120:
+        if len(line) + len(text) + 2 > 100:
             lines.append(line)
             line = "   "
         line += f" {text},"
