@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* added.c -- finds added tokens in a text, as Hugging Face's tokenizers does.
  *
- *     user: <|end|>  x<|end|>        the leftmost of the longest; not one in another
- *           ------- +++              rstrip: the white space behind it is its own; lstrip: before it
- *                    ^-------        single_word: not beside a character of a word (\w)
+ *     user: <|end|>  x<|end|>        the leftmost match, and the longest there; none inside another
+ *           ------- +++              rstrip: takes the white space after it; lstrip: before it
+ *                    ^-------        single_word: not next to a word character (\w)
  *
- * Tokens that are not normalized are looked for in the text, the others in what is left of it,
- * normalized. A match that single_word forbids is passed over whole: no shorter token is looked for
- * inside. */
+ * Tokens that are not normalized are found in the text. The others are found in what is left of it,
+ * after normalization. A match that single_word forbids is skipped as a whole: no shorter token
+ * inside it is found. */
 #include "data/added.h"
 
 #include <stdlib.h>
@@ -56,8 +56,8 @@ const cgp__added_token *cgp__added_find(const cgp__added *added, const char *con
 
 /* --- the search --- */
 
-/* The first of tokens[low .. high - 1] whose byte `i` is `byte` or more; all of them have that many
- * bytes in common and more, but the first perhaps. */
+/* Return the first of tokens[low .. high - 1] whose byte `i` is `byte` or more. All of them have
+ * the same first i bytes, and are longer, except perhaps the first. */
 static int32_t first_from(const cgp__added_token *tokens, int32_t low, int32_t high, int64_t i,
                           int byte) {
     while (low < high) {
@@ -71,8 +71,8 @@ static int32_t first_from(const cgp__added_token *tokens, int32_t low, int32_t h
     return low;
 }
 
-/* The longest token that begins at `at`, NULL if none: the range of tokens with the text's first i
- * bytes shrinks. */
+/* Return the longest token that begins at `at`, NULL if none. The range of tokens with the text's
+ * first i bytes shrinks as i grows. */
 static const cgp__added_token *longest_at(const cgp__added_search *s, int64_t at) {
     const cgp__added_token *found = NULL, *tokens = s->added->tokens;
     int32_t low = s->normalized ? s->added->n_raw : 0;
@@ -113,8 +113,8 @@ static int64_t spaces_start(const cgp__added_search *s, int64_t at, int64_t firs
     return at;
 }
 
-/* Return where the white space from `at` on ends. Tokens of white space may begin in a run that is
- * known: a long one is passed once. */
+/* Return where the white space from `at` on ends. Tokens of white space may begin in a run whose
+ * end was already found, so that a long run is scanned once. */
 static int64_t spaces_end(cgp__added_search *s, int64_t at) {
     int64_t end = 0;
     if (at < s->spaces_end) return s->spaces_end;
@@ -136,7 +136,7 @@ const cgp__added_token *cgp__added_next(cgp__added_search *s, int64_t *start, in
         const int64_t first = s->at, behind = first + token->size;
         s->at = behind;
         if (token->single_word && (is_word_before(s, first) || is_word_at(s, behind))) continue;
-        /* After a token that took white space a token of white space may begin before `taken`. */
+        /* After a token that took white space, a token of white space may begin before `taken`. */
         *end = token->lstrip ? spaces_start(s, first, cgp__min(s->taken, first)) : first;
         *end = cgp__max(*end, *start);
         s->taken = token->rstrip ? spaces_end(s, behind) : behind;

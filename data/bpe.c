@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bpe.c -- merges the bytes of a word to tokens.
+/* bpe.c -- merges the bytes of a word into tokens: byte-pair encoding (Sennrich et al. 2016,
+ * arXiv:1508.07909).
  *
  *     l - o - w - e - r      symbols: a list, linked both ways; a heap of the merges of neighbours
- *     lo  - w - e - r        the least (rank, position) is applied; its right symbol leaves the list,
- *     lo  - w - er           and the pairs with the new one's neighbours are pushed
+ *     lo  - w - e - r        the least (rank, position) is applied: its right symbol leaves the
+ *     lo  - w - er           list, and the pairs with the new one's neighbours are pushed
  *     low - er
  *
- * A merge in the heap is stale if its symbols have changed since; its result identifies it: a pair
- * at one position that makes one token has the same bytes, hence is the same pair. n bytes push at
- * most (n - 1) + 2 (n - 1) merges. */
+ * A merge in the heap is stale if its symbols have changed since. Its result identifies it: a pair
+ * at the same position that makes the same token has the same bytes, so it is the same pair. n
+ * bytes push at most (n - 1) + 2 (n - 1) merges. */
 #include "data/bpe.h"
 
 #include "base/base.h"
@@ -53,7 +54,7 @@ static merge pop(cgp__bpe *m) {
 
 /* --- symbols --- */
 
-/* Push the merge of a symbol and the next, if they have one. */
+/* Push the merge of a symbol and the next one, if there is one. */
 static void push_pair(cgp__bpe *m, const cgp__vocab *v, int32_t position) {
     const symbol *left = &m->symbols[position];
     if (left->next < 0) return;

@@ -13,12 +13,12 @@
 
 enum { SIDE = 32, PLANE = SIDE * SIDE, CHANNELS = 3, SHIFT = 4 };
 
-/* The name of the version: 10 or 100 classes. */
+/* Return the version of the files: 10 or 100 classes. */
 static int version_of(const cgp__in_memory *set) {
     return set->o.classes == 10 ? 10 : 100;
 }
 
-/* Append the records of a file, planes to pixels. */
+/* Append the records of a file, and convert planes to pixels. */
 static cgp_status take_records(cgp__in_memory *set, cgp_split split, const char *path,
                                const uint8_t *bytes, int64_t size) {
     const int n_labels = version_of(set) == 10 ? 1 : 2, label = set->o.classes == 100;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom.c -- a custom data set: the caller's function makes a sample, all else is as in the
- *built-in ones.
+/* custom.c -- a custom data set: the caller's function makes a sample, and all else is as in the
+ * built-in sets.
  *
  *     position p of training     sample permutation_of_pass(p / n)[p % n], or p if endless
  *     position p of validation   sample p */
@@ -19,7 +19,7 @@ enum { LONGEST_NAME = 100, MAX_THREADS = 256 };
 typedef struct custom_data {
     cgp_data base;
     char *name, *identity;
-    void *unwanted; /* where the reading thread leaves what is not wanted; NULL: no need yet */
+    void *unwanted; /* scratch for what the reader does not want; NULL: not needed yet */
     cgp_data_fill *fill;
     void *context;
     void (*destroy)(void *context); /* NULL until the set is open: the context is the caller's */
@@ -27,8 +27,8 @@ typedef struct custom_data {
 
 /* --- samples --- */
 
-/* The caller's function may fail without a message, and an older one must not be taken for its:
- * clear it before the call, and restore it on success. */
+/* Call the caller's function. It may fail without a message, and an older message must not be taken
+ * for its own. So clear the message before the call, and restore it on success. */
 static cgp_status fill_both(cgp_data *data, cgp_split split, int64_t position, int64_t index,
                             void *input, void *target) {
     const custom_data *custom = (const custom_data *)data;
@@ -50,8 +50,8 @@ static cgp_status fill_both(cgp_data *data, cgp_split split, int64_t position, i
     return cgp_fail(status, "%s: %s sample %" PRId64 ": %s", custom->name, part, index, message);
 }
 
-/* The caller's function makes both, also the one that is not wanted: only the reading thread,
- * without a prefetch, comes with one. */
+/* Fill input, target or both. The caller's function makes both, so one that is not wanted goes to
+ * scratch memory. Only the reading thread, without a prefetch, asks for one alone. */
 static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, int64_t index,
                        void *input, void *target) {
     custom_data *custom = (custom_data *)data;
@@ -84,7 +84,7 @@ static cgp_status identify(const cgp_data *data, cgp__sha256 *hash) {
     return add_text(hash, "identity", custom->identity);
 }
 
-/* --- life --- */
+/* --- open, close --- */
 
 static void close_custom(cgp_data *data) {
     custom_data *custom = (custom_data *)data;

@@ -9,7 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* In a child of fork() the threads do not exist, and a lock may be held for ever. */
+/* Return whether this is a child of fork(): the threads do not exist, and a lock may be held for
+ * ever. */
 static bool left_behind(const cgp_data *data) {
     return data->process != 0 && data->process != getpid();
 }
@@ -98,7 +99,7 @@ const cgp_data_field *cgp_data_field_at(const cgp_data *data, int field) {
     return field == 0 || field == 1 ? &data->fields[field] : NULL;
 }
 
-/* 0.07 * 100 is a little above 7 in double and must not become 8, hence the last factor. */
+/* Round up. The last factor keeps 0.07 * 100, a little above 7 in double, from becoming 8. */
 int64_t cgp__data_validation_count(double fraction, int64_t n) {
     return (int64_t)ceil(fraction * (double)n * (1.0 - 1e-12));
 }

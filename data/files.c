@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* files.c -- reads regular files at offsets, and lists directories.
  *
- * A directory is walked with a list of pending directories, so that its depth needs no stack:
+ * A directory is walked with a list of pending directories, so that its depth needs no recursion:
  *
  *     pending: notes        files:
  *     pending: notes/b      files: notes/c.txt notes/a.txt      (in the order of the disk)
@@ -33,7 +33,7 @@ static cgp_status unreadable(const char *path, int reason) {
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(reason));
 }
 
-/* O_NONBLOCK: opening a named pipe must not wait for its writer. */
+/* O_NONBLOCK: do not block until a named pipe has a writer. */
 cgp_status cgp__data_file_open(const char *path, const char *expected, int *fd, int64_t *bytes) {
     struct stat info;
     const int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -129,8 +129,8 @@ static bool is_listed(cgp__data_files *files, const char *path, const struct sta
     return !files->filter || files->filter(path);
 }
 
-/* Append an entry to the files, or to the directories, or skip it. Without `files`, only
- * directories count, also behind links. Takes `path`, its full name. */
+/* Append an entry to the files or to the directories, or skip it. Without `files`, append only
+ * directories, and follow links to them. Takes `path`, its full name. */
 static cgp_status visit_entry(int fd, const char *name, char *path, cgp__data_files *files,
                               cgp__data_files *directories) {
     struct stat info;
@@ -156,7 +156,7 @@ static cgp_status visit_directory(const char *directory, cgp__data_files *files,
     const char *joint = directory[strlen(directory) - 1] == '/' ? "" : "/";
     cgp_status status = CGP_OK;
     while (status == CGP_OK) {
-        errno = 0; /* readdir returns NULL at the end and for an error alike */
+        errno = 0; /* readdir returns NULL both at the end and for an error */
         const struct dirent *entry = readdir(list);
         if (!entry) {
             if (errno) status = unreadable(directory, errno);

@@ -9,24 +9,24 @@
  * is for the message about a directory. */
 cgp_status cgp__data_file_open(const char *path, const char *expected, int *fd, int64_t *bytes);
 
-/* Read exactly `count` bytes at `offset`; a file that ends before is CGP_EIO. */
+/* Read exactly `count` bytes at `offset`. CGP_EIO: the file ends before. */
 cgp_status cgp__data_file_read(const char *path, int fd, int64_t offset, void *bytes,
                                int64_t count);
 
-/* Read a whole file of at most `max` bytes (more is CGP_EFORMAT), and a 0 behind it; *bytes is
- * owned by the caller and written on success. */
+/* Read a whole file of at most `max` bytes (more is CGP_EFORMAT), followed by a 0. *bytes is owned
+ * by the caller and written on success. */
 cgp_status cgp__data_file_load(const char *path, const char *expected, int64_t max, uint8_t **bytes,
                                int64_t *size);
 
-/* The number that begins here, big-endian. */
+/* Return the big-endian number that begins here. */
 static inline int64_t cgp__big_endian(const uint8_t *bytes) {
     return (int64_t)bytes[0] << 24 | bytes[1] << 16 | bytes[2] << 8 | bytes[3];
 }
 
-/* The size of a file that need not be open. */
+/* Get the size of a file without opening it. */
 cgp_status cgp__data_file_size(const char *path, int64_t *bytes);
 
-/* A growing list of names of files, all owned. */
+/* A growing list of file names, all owned. */
 typedef struct cgp__data_files {
     char **items;
     int n, capacity;
@@ -35,11 +35,12 @@ typedef struct cgp__data_files {
     int seen; /* files of directories, before the filter */
 } cgp__data_files;
 
-/* Append the files of `paths`: of a directory its files (data.h has the rules and the order), any
+/* Append the files of `paths`: for a directory its files (data.h has the rules and the order), any
  * other path unchecked. */
 cgp_status cgp__data_files_find(cgp__data_files *files, const char *const *paths, int n_paths);
 
-/* Append the directories in a directory, also behind links, in byte order, without hidden ones. */
+/* Append the directories in a directory, and links to directories, in byte order, without hidden
+ * ones. */
 cgp_status cgp__data_directories_find(cgp__data_files *directories, const char *path);
 
 void cgp__data_files_release(cgp__data_files *names);

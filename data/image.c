@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* image.c -- see image.h: chooses the decoder of a file, and has the common part of both. */
+/* image.c -- chooses the decoder of a file, and has the common part of both. */
 #include "data/image.h"
 
 #include "base/limits.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* image.h -- decoding, cropping and resizing of one image. */
+/* image.h -- decodes, crops and resizes one image. */
 #ifndef CGP_SRC_DATA_IMAGE_H
 #define CGP_SRC_DATA_IMAGE_H
 
@@ -12,7 +12,7 @@ typedef struct cgp__image {
     uint8_t *pixels; /* [height, width, 3] red, green, blue; owned */
 } cgp__image;
 
-/* An image file in memory, and its limit. */
+/* An image file in memory, and its limit of pixels. */
 typedef struct cgp__image_file {
     const char *path; /* for messages */
     const uint8_t *bytes;
@@ -22,30 +22,30 @@ typedef struct cgp__image_file {
 
 /* --- image.c --- */
 
-/* Decode a JPEG or PNG. CGP_EFORMAT if it is damaged or something else, CGP_ENOMEM. On a failure
+/* Decode a JPEG or PNG. CGP_EFORMAT if it is damaged or something else; CGP_ENOMEM. After a failure
  * there is nothing to release. */
 cgp_status cgp__image_decode(cgp__image *out, const cgp__image_file *file);
 
-/* Refuse too many pixels, then allocate them; for decoders, after the header. */
+/* Allocate the pixels, unless there are too many. Decoders call it after the header. */
 cgp_status cgp__image_make(cgp__image *image, const cgp__image_file *file, int64_t width,
                            int64_t height);
 
 /* Accepts an image without pixels. */
 void cgp__image_release(cgp__image *image);
 
-/* "x.jpg: at byte 12: expected a whole JPEG, got: <reason> (damaged)" */
+/* Report damage: "x.jpg: at byte 12: expected a whole JPEG, got: <reason> (damaged)". */
 cgp_status cgp__image_damaged(const cgp__image_file *file, size_t at, const char *format,
                               const char *reason);
 
-/* --- image_jpeg.c, image_png.c: *out is to be released in any case --- */
+/* --- image_jpeg.c, image_png.c: *out must be released in any case --- */
 
 cgp_status cgp__image_decode_jpeg(cgp__image *out, const cgp__image_file *file);
 cgp_status cgp__image_decode_png(cgp__image *out, const cgp__image_file *file);
 
 /* --- image_resize.c --- */
 
-/* A box of the image is resized to `to_width` x `to_height`; the sample is the window of size x
- * size at (left, top) of that, mirrored or not. */
+/* A box of the image is resized to `to_width` x `to_height`. The sample is the window of size x
+ * size at (left, top) of the result, mirrored or not. */
 typedef struct cgp__crop {
     int64_t x, y, width, height; /* the box; pixels outside of it have no weight */
     int64_t to_width, to_height;
@@ -58,13 +58,13 @@ cgp_status cgp__image_resize(const cgp__image *image, const cgp__crop *crop, flo
 
 /* --- image_crop.c --- */
 
-/* A random part, for training. */
+/* Return a random crop, for training. */
 cgp__crop cgp__crop_random(int64_t width, int64_t height, int64_t size, cgp__rng_key key);
 
-/* The middle, for validation. */
+/* Return the middle crop, for validation. */
 cgp__crop cgp__crop_middle(int64_t width, int64_t height, int64_t size);
 
-/* (v / 255 - mean) / deviation, with ImageNet's, for n pixels. */
+/* Compute (v / 255 - mean) / deviation with ImageNet's values, for n pixels. */
 void cgp__image_normalise(float *pixels, int64_t n);
 
 #endif

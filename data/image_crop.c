@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* image_crop.c -- the crop of an image for a sample.
+/* image_crop.c -- chooses the crop of an image for a sample.
  *
  *     training      a box of 0.08 .. 1 of the area and a ratio of 3/4 .. 4/3, its logarithm
  *                   uniform; after ten boxes that do not fit, the largest in the middle
@@ -15,15 +15,15 @@
 #define MIN_RATIO (3.0 / 4)
 #define MAX_RATIO (4.0 / 3)
 
-/* Counters of the draws. A try takes two. */
+/* Counters of the draws; each try takes two. */
 enum { TRIES = 10, DRAW_X = 2 * TRIES, DRAW_Y, DRAW_MIRROR };
 
-/* A box of width x height, at (x, y), becomes the whole sample. */
+/* Return the crop in which a box of width x height, at (x, y), becomes the whole sample. */
 static cgp__crop box(int64_t x, int64_t y, int64_t width, int64_t height, int64_t size) {
     return (cgp__crop){x, y, width, height, size, size, .size = size};
 }
 
-/* The largest box in the middle whose ratio is allowed. */
+/* Return the largest box in the middle whose ratio is allowed. */
 static cgp__crop largest(int64_t width, int64_t height, int64_t size) {
     const double ratio = (double)width / (double)height;
     int64_t w = width, h = height;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* image_folder.c -- a directory with one directory of images per class, as torchvision's
- *ImageFolder.
+/* image_folder.c -- a directory with one directory of images per class, as in torchvision's
+ * ImageFolder.
  *
  *     list      classes 0 .. C-1, their files in byte order            once, when it is opened
  *     splits    the files of training and of validation
- *     index     position -> file of the split                          shuffle.c; validation in order
+ *     index     position -> file of the split                          shuffle.c, or in order
  *     prepare   file -> decoded -> cropped -> resized -> normalised    prefetch.c's threads
  *
- * A broken file is found when it is prepared: the next good one of its split takes its place, a
- * function of the files alone. */
+ * A broken file is found when it is prepared. The next good one of its split takes its place; which
+ * one depends on the files alone. */
 #include "data/files.h"
 #include "data/image.h"
 #include "base/limits.h"
@@ -34,7 +34,7 @@ typedef struct split_files {
 
 typedef struct image_folder {
     cgp_data base;
-    cgp_image_folder_options options; /* validation_directory: NULL or not */
+    cgp_image_folder_options options; /* validation_directory: only NULL or not */
     char *root;
     cgp__data_files classes; /* paths of their directories */
     cgp__data_files files;
@@ -60,7 +60,7 @@ static cgp_status decode(const image_folder *data, uint32_t file, cgp__image *im
     return status;
 }
 
-/* Without `out` only find out that the image is not broken, if that matters. */
+/* Load an image. Without `out` only check that it is not broken, if that matters. */
 static cgp_status load(const image_folder *data, uint32_t file, cgp_split split, int64_t position,
                        float *out) {
     const int64_t size = data->options.size;
@@ -92,7 +92,7 @@ static cgp_status fill(cgp_data *base, cgp_split split, int64_t position, int64_
         const cgp_status status = load(data, file, split, position, input);
         if (status == CGP_OK && target) *(int32_t *)target = (int32_t)data->labels[file];
         if (status != CGP_EFORMAT || data->options.strict) return status;
-        if (!atomic_exchange(&data->broken[file], true)) /* the first thread that finds it */
+        if (!atomic_exchange(&data->broken[file], true)) /* only the first thread that finds it */
             cgp_log(CGP_LOG_WARN, "data", "%s; left out, another image takes its place",
                     cgp_message());
     }
@@ -102,7 +102,7 @@ static cgp_status fill(cgp_data *base, cgp_split split, int64_t position, int64_
 
 /* --- the list --- */
 
-/* Compare the end of the name, ignoring case. */
+/* Return whether a name ends like that of an image, ignoring case. */
 static bool is_image(const char *path) {
     static const char *const ends[] = {".jpg", ".jpeg", ".png"};
     const size_t length = strlen(path);
@@ -129,7 +129,7 @@ static cgp_status list_class(image_folder *data, const char *directory, uint32_t
     return CGP_OK;
 }
 
-/* The last part of a path. */
+/* Return the last part of a path. */
 static const char *name_of(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
@@ -153,8 +153,8 @@ static cgp_status check_classes(const image_folder *data, const char *directory,
     return CGP_OK;
 }
 
-/* List the images of a directory, and its classes: if these are not data->classes, they must be the
- * same. */
+/* List the images of a directory, and its classes. If `classes` is not data->classes, check that
+ * both are the same. */
 static cgp_status list_directory(image_folder *data, const char *directory,
                                  cgp__data_files *classes) {
     CGP_TRY(cgp__data_directories_find(classes, directory));
@@ -166,7 +166,7 @@ static cgp_status list_directory(image_folder *data, const char *directory,
                     directory);
 }
 
-/* The length of a directory's name without slashes at its end. */
+/* Return the length of a directory's name without trailing slashes. */
 static size_t root_length(const char *directory) {
     size_t length = strlen(directory);
     while (length > 0 && directory[length - 1] == '/')
@@ -197,7 +197,7 @@ static void add_file(image_folder *data, cgp_split split, int file) {
     of->files[of->n++] = (uint32_t)file;
 }
 
-/* Split the files first .. end - 1 of a class: the last ones are validation. */
+/* Split the files first .. end - 1 of a class: the last ones are for validation. */
 static cgp_status split_class(image_folder *data, int first, int end) {
     const double fraction =
         data->options.validation_directory ? 0 : data->options.validation_fraction;
@@ -242,7 +242,7 @@ static const char *class_name(const cgp_data *base, int64_t index) {
     return name_of(((const image_folder *)base)->classes.items[index]);
 }
 
-/* Add the names within the directories, with their final 0, and the sizes. */
+/* Add each name within its directory, with its final 0, and its size. */
 static cgp_status identify(const cgp_data *base, cgp__sha256 *hash) {
     const image_folder *data = (const image_folder *)base;
     const cgp_image_folder_options *o = &data->options;

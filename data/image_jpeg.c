@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* image_jpeg.c -- JPEG by libjpeg(-turbo), all kinds to RGB.
+/* image_jpeg.c -- decodes JPEG with libjpeg(-turbo), all kinds to RGB.
  *
- * libjpeg reports an error by a call that must not return: it jumps back to decode(). All resources
- * are in a struct outside of that function, so that nothing leaks and no local variable is read
+ * libjpeg reports an error with a call that must not return, so it jumps back to decode(). All
+ * resources are in a struct outside of that function: nothing leaks, and no local variable is read
  * after a jump. */
 #include "data/image.h"
 
@@ -22,7 +22,7 @@ typedef struct jpeg_job {
     jmp_buf back;
     const cgp__image_file *file;
     cgp__image *image;
-    uint8_t *row;                 /* [width, 4], of CMYK */
+    uint8_t *row;                 /* [width, 4], for CMYK */
     int64_t max_scans, max_bytes; /* a file with thousands of scans decodes for hours */
     cgp_status status;            /* of a failure outside libjpeg */
     char reason[JMSG_LENGTH_MAX];
@@ -34,7 +34,7 @@ static void on_error(j_common_ptr info) {
     jpeg_job *job = info->client_data;
     info->err->format_message(info, job->reason);
     if (info->err->msg_code == JERR_OUT_OF_MEMORY) job->status = cgp__no_memory(job->file->path, 1);
-    if (info->err->msg_code == JERR_NO_BACKING_STORE) /* for more than max_memory_to_use */
+    if (info->err->msg_code == JERR_NO_BACKING_STORE) /* needs more than max_memory_to_use */
         job->status = cgp_fail(CGP_EFORMAT,
                                "%s: expected a JPEG that takes at most %" PRId64
                                " MiB to decode, got a progressive one of more%s",
@@ -43,7 +43,7 @@ static void on_error(j_common_ptr info) {
     longjmp(job->back, 1);
 }
 
-/* A warning of missing or wrong data is an error here; others (stray bytes, versions) are not. */
+/* Treat a warning of missing or wrong data as an error; ignore others (stray bytes, versions). */
 static void on_message(j_common_ptr info, int level) {
     static const int damages[] = {JWRN_JPEG_EOF,         JWRN_HIT_MARKER,  JWRN_HUFF_BAD_CODE,
                                   JWRN_ARITH_BAD_CODE,   JWRN_MUST_RESYNC, JWRN_NOT_SEQUENTIAL,
@@ -68,7 +68,7 @@ static void on_progress(j_common_ptr info) {
 
 /* --- decoding --- */
 
-/* Adobe's files hold the inverse of each ink. */
+/* Convert a row from CMYK to RGB. Adobe's files hold the inverse of each ink. */
 static void take_cmyk(jpeg_job *job, uint8_t *out) {
     const bool inverse = job->info.saw_Adobe_marker;
     for (int64_t x = 0; x < job->image->width; x++) {

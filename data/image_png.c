@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* image_png.c -- PNG by libpng, all kinds to RGB; errors jump back as in image_jpeg.c.
+/* image_png.c -- decodes PNG with libpng, all kinds to RGB; errors jump back as in image_jpeg.c.
  *
- * libpng allocates by our functions, to distinguish short memory from damage: a damaged image is
+ * libpng allocates with our functions, to distinguish short memory from damage: a damaged image is
  * skipped, and that must not depend on the machine. */
 #include "data/files.h"
 #include "data/image.h"
@@ -59,8 +59,8 @@ static void on_read(png_structp png, png_bytep out, size_t count) {
 
 /* --- chunks --- */
 
-/* Chunks of which there may be thousands: pixels, and the pictures of an animated PNG, which libpng
- * skips. */
+/* Return whether there may be thousands of chunks of this type: pixels, and the pictures of an
+ * animated PNG, which libpng skips. */
 static bool is_pixels(const uint8_t *type) {
     return memcmp(type, "IDAT", 4) == 0 || memcmp(type, "fcTL", 4) == 0 ||
            memcmp(type, "fdAT", 4) == 0;
@@ -73,7 +73,7 @@ static cgp_status check_chunks(const cgp__image_file *file) {
     for (int64_t at = SIGNATURE; at + LENGTH_TYPE_CRC <= size;
          at += LENGTH_TYPE_CRC + cgp__big_endian(file->bytes + at)) {
         n += !is_pixels(file->bytes + at + 4);
-        if (memcmp(file->bytes + at + 4, "IEND", 4) == 0) break; /* bytes behind it are no chunks */
+        if (memcmp(file->bytes + at + 4, "IEND", 4) == 0) break; /* what follows are no chunks */
     }
     if (n <= max) return CGP_OK;
     return cgp_fail(CGP_EFORMAT,
@@ -104,8 +104,8 @@ static cgp_status decode(png_job *job) {
     job->info = png_create_info_struct(job->png);
     if (!job->info) return damaged(job);
     png_set_read_fn(job->png, job, on_read);
-    /* Chunks that change no pixel (texts, profiles) are skipped, not inflated: a megabyte of them
-     * can be a gigabyte. */
+    /* Skip chunks that change no pixel (texts, profiles) without inflating them: a megabyte of them
+     * can become a gigabyte. */
     png_set_keep_unknown_chunks(job->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
     png_read_info(job->png, job->info);
     CGP_TRY(ensure_capacity(job));

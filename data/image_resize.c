@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* image_resize.c -- bilinear resizing with antialiasing, columns first, then rows.
+/* image_resize.c -- bilinear resizing with antialiasing (a triangle filter), columns, then rows.
  *
  *     scale     s = from / to
  *     width     f = max(s, 1)                          of the triangle: it grows with a reduction
  *     middle    c(o) = (o + 1/2) s                     of output pixel o, among the input pixels
  *     weight    w(o, i) = max(0, 1 - |i + 1/2 - c(o)| / f), over their sum
  *
- * Pixels outside of the box have no weight: at its border the weights of the others grow. */
+ * Pixels outside of the box have no weight, so at its border the weights of the others grow. */
 #include "data/image.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* The weights of the `n` output pixels of one direction. */
+/* The weights of the `n` output pixels along one axis. */
 typedef struct axis {
-    int64_t n, taps; /* taps: the largest number of input pixels of one */
+    int64_t n, taps; /* taps: most input pixels of one */
     struct range {
         int64_t first, count;
     } * from;       /* [n] input pixels */
@@ -39,7 +39,7 @@ static void weigh(axis *a, int64_t o, double middle, double width, int64_t from)
     a->from[o] = (struct range){first, end - first};
 }
 
-/* Output pixels start .. start + n - 1 of `to`, backwards if `mirrored`. */
+/* Make the weights of output pixels start .. start + n - 1 of `to`, in reverse if `mirrored`. */
 static cgp_status axis_make(axis *a, int64_t from, int64_t to, int64_t start, int64_t n,
                             bool mirrored) {
     const double scale = (double)from / (double)to, width = scale > 1 ? scale : 1;
@@ -56,7 +56,7 @@ static cgp_status axis_make(axis *a, int64_t from, int64_t to, int64_t start, in
     return CGP_OK;
 }
 
-/* One row of the box: [width, 3] bytes to [n, 3]. */
+/* Resize one row of the box: [width, 3] bytes to [n, 3]. */
 static void resize_row(const axis *a, const uint8_t *row, float *out) {
     for (int64_t o = 0; o < a->n; o++) {
         const float *weights = a->weights + o * a->taps;
@@ -73,7 +73,8 @@ static void resize_row(const axis *a, const uint8_t *row, float *out) {
     }
 }
 
-/* One row of the result from the rows of `columns`, which begin with row `start` of the box. */
+/* Make one row of the result from the rows of `columns`, which begin with row `start` of the
+ * box. */
 static void add_rows(const axis *a, int64_t o, const float *columns, int64_t start, int64_t length,
                      float *out) {
     const float *weights = a->weights + o * a->taps;
@@ -87,7 +88,7 @@ static void add_rows(const axis *a, int64_t o, const float *columns, int64_t sta
     }
 }
 
-/* Resize the columns first, of the rows of the window only; rows ascend over its height. */
+/* Resize the columns first, only for the rows of the window; rows ascend over its height. */
 static cgp_status resize(const cgp__image *image, const cgp__crop *crop, const axis *across,
                          const axis *down, float *out) {
     const int64_t start = down->from[0].first, length = crop->size * CGP__IMAGE_CHANNELS;

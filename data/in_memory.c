@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* in_memory.c -- labelled images of one size, in memory, and the sample of one:
+/* in_memory.c -- labelled images of one size, in memory. A stored image, and its sample:
  *
  *     stored       sample (size > side, or shifted)
  *     a b c        0 0 0 0 0
@@ -49,7 +49,7 @@ static void write_image(const cgp__in_memory *set, const uint8_t *image, placeme
     }
 }
 
-/* Bytes of a stored image. */
+/* Return the bytes of a stored image. */
 static int64_t image_bytes(const cgp__in_memory *set) {
     return set->o.side * set->o.side * set->o.channels;
 }
@@ -106,7 +106,7 @@ cgp_status cgp__in_memory_grow(cgp__in_memory *set, cgp_split split, int64_t mor
     return cgp__no_memory("images", (size_t)((images->n + more) * bytes));
 }
 
-/* Find mean and 1 / deviation of each channel; 1 for a constant channel. */
+/* Find the mean and 1 / deviation of each channel; 1 for a constant channel. */
 static void measure(cgp__in_memory *set) {
     const cgp__in_memory_split *images = &set->splits[CGP_SPLIT_TRAIN];
     const int64_t channels = set->o.channels, n = images->n * set->o.side * set->o.side;

@@ -18,7 +18,7 @@ typedef struct cgp__in_memory_options {
     const char *name;       /* "cifar" */
     const char *directory;  /* borrowed until the set is open */
     int64_t side, channels; /* as stored */
-    int64_t size;           /* of a sample: larger, with a black margin */
+    int64_t size;           /* of a sample; if larger, with a black margin */
     int64_t out_channels, classes;
     int64_t shift; /* training images are shifted by at most this many pixels, and mirrored */
     uint64_t seed;
@@ -34,7 +34,7 @@ struct cgp__in_memory {
     float mean[3], scale[3]; /* of the channels: (v - mean) scale */
 };
 
-/* Make a data set of the images that `read` reads. */
+/* Make a data set from the images that `read` reads. */
 cgp_status cgp__in_memory_create(cgp_data **out, const cgp__in_memory_options *options);
 
 /* Add capacity for `more` images after the n of the split. */

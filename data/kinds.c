@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kinds.c -- recognizes files of other kinds by their first bytes.
  *
- * Every file is bytes, and every even number of bytes is tokens, so an archive or an array would be
- * trained on without a word. A text may begin with anything, tokens too: each rule needs so many
- * bytes that no text, or that no file of tokens, has them by chance. */
+ * Every file is bytes, and every even number of bytes is tokens. Without these checks, training
+ * would run on an archive or an array. A text may begin with anything, and so may tokens. So each
+ * rule needs enough bytes that no text, or no token file, has them by chance. */
 #include "data/kinds.h"
 
 #include <cgpipe/data.h>
@@ -20,10 +20,10 @@ enum { START_BYTES = 4096, TAR_MAGIC = 257, FEW_BYTES = 64, LONGEST_HEADER = 100
 typedef struct start {
     const char *path;
     uint8_t at[START_BYTES + 4];
-    int64_t n, bytes; /* of the beginning; of the file */
+    int64_t n, bytes; /* bytes of the beginning; of the file */
 } start;
 
-/* What it is, and the way out: before the path, and after it. */
+/* A kind of file, and the suggested command: its text before and after the path. */
 typedef struct kind {
     const char *magic;
     int length, offset;
@@ -34,7 +34,7 @@ typedef struct kind {
     "').astype('uint16').tofile('tokens.bin')\" makes a token file of an array of tokens"
 #define ROWS_AFTER "')['text'].str.cat(sep='\\n'))\" >text.txt writes a column of texts"
 
-/* Four bytes or more, or two that are neither UTF-8 nor the end of a line. */
+/* Each magic has four bytes or more, or two that are neither UTF-8 nor the end of a line. */
 static const kind kinds[] = {
     {"\x93NUMPY", 6, 0, "a NumPy array", "python3 -c \"import numpy; numpy.load('", NUMPY_AFTER},
     {"\x1f\x8b\x08", 3, 0, "compressed by gzip", "gunzip -c ", " >text.txt"},
@@ -89,7 +89,7 @@ static uint64_t little_endian(const uint8_t *at, int n) {
     return value;
 }
 
-/* The length of a header, which is an object of JSON. */
+/* Return whether the file begins with the length of a header, which is a JSON object. */
 static bool is_safetensors(const start *s) {
     return s->n >= 10 &&
            little_endian(s->at, 8) <= (uint64_t)cgp__min(s->bytes - 8, LONGEST_HEADER) &&
@@ -97,8 +97,9 @@ static bool is_safetensors(const start *s) {
            (s->at[9] == '"' || s->at[9] == '}' || s->at[9] == ' ');
 }
 
-/* The kind whose magic the file begins with. Tokens may begin with any two bytes, and often with
- * four of 0xff: where a magic is shorter than four, or is those, more is looked at. */
+/* Return the kind whose magic the file begins with. Tokens may begin with any two bytes, and often
+ * with four of 0xff. So if a magic is shorter than four bytes, or is 0xff's, more bytes are
+ * checked. */
 static const kind *find(const start *s, bool tokens) {
     static const char sixth[] = "1AY&SY";
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -125,8 +126,8 @@ static bool are_zeros(const start *s, int first, int other, int step) {
     return s->n >= FEW_BYTES && 2 * n * step > s->n;
 }
 
-/* Return whether the beginning is UTF-8 without control characters but white space; a character may
- * be cut off at its end. */
+/* Return whether the beginning is UTF-8 without control characters except white space. A character
+ * may be cut off at its end. */
 static bool is_plain_text(const start *s) {
     for (int64_t i = 0; i < s->n;) {
         const int length = cgp__utf8_character(s->at + i, s->n - i);
@@ -172,8 +173,8 @@ cgp_status cgp_data_check_text(const char *name, const void *bytes, int64_t coun
     return expect_text(&s);
 }
 
-/* Return whether tokens of 2 bytes are wider ones: every second one is the high half of a token,
- * which is 0, or small as of a vocabulary below 2^20. */
+/* Return whether tokens of 2 bytes are wider ones. Then every second one is the high half of a
+ * token: 0, or small because the vocabulary is below 2^20. */
 static bool are_wider(const start *s) {
     int64_t nonzero = 0, large = 0, n = s->n / 4;
     uint64_t high = 0;

@@ -34,7 +34,7 @@ static cgp_status unexpected(const char *path, int64_t offset, const char *expec
 
 /* --- files --- */
 
-/* Name a file that exists only gzipped. */
+/* Refuse a file that exists only gzipped. */
 static cgp_status check_gunzipped(const char *path) {
     struct stat info;
     char *zipped = cgp__format("%s.gz", path);
@@ -45,7 +45,7 @@ static cgp_status check_gunzipped(const char *path) {
     return cgp_fail(CGP_EFORMAT, "%s: is there gzipped only (gunzip -k %s.gz)", path, path);
 }
 
-/* Check magic, size and, of images, rows and columns; *n is written on success. */
+/* Check magic and size, and for images rows and columns; *n is written on success. */
 static cgp_status check_file(const char *path, const form *f, const uint8_t *bytes, int64_t size,
                              int64_t *n) {
     if (size >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b)
@@ -71,7 +71,7 @@ static cgp_status check_file(const char *path, const form *f, const uint8_t *byt
     return CGP_OK;
 }
 
-/* Read a file; *path and *bytes are the caller's also after a failure. */
+/* Read a file. The caller owns *path and *bytes, also after a failure. */
 static cgp_status read_file(const cgp__in_memory *set, cgp_split split, const form *f, char **path,
                             uint8_t **bytes, int64_t *n) {
     const char *name = split == CGP_SPLIT_TRAIN ? "train" : "t10k";

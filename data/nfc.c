@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* nfc.c -- Unicode's normalization form C (UAX #15): decompose, put marks in order, compose.
  *
- *     a b e \u0323 \u0301 c        stable | segment: the stable character before an unstable one, up to the next stable one
+ *     a b e \u0323 \u0301 c        stable | segment: from the stable character before an unstable
+ *                                  one up to the next stable one
  *         e \u0301 \u0323          decomposed, marks by combining class: 220, 230
  *         \u1eb9 \u0301            the first two are a pair; \u1eb9\u0301 is none
  *
- * A character is stable if NFC never changes it nor joins it to what is before it; text without
- * others, which is nearly all text, is passed over. The tables are those of tokenizers (unicode.h):
- * a library's own version of Unicode would put marks in order that tokenizers does not know. Every
- * step is linear, for a million marks on one letter too. */
+ * A character is stable if NFC never changes it nor joins it to the text before it. Stable text,
+ * which is nearly all text, is skipped. The tables are those of tokenizers (unicode.h): a library
+ * with a newer version of Unicode would reorder marks that tokenizers leaves in place. Every step
+ * is linear, even for a million marks on one letter. */
 #include "data/nfc.h"
 
 #include <inttypes.h>
@@ -30,7 +31,7 @@ enum { MAX_STEPS = 4, MAX_GROWTH = 3 /* of UTF-8 */, CLASSES = 256, INSERTED = 1
 
 /* --- tables --- */
 
-/* The combining class of a character. */
+/* Return the combining class of a character. */
 static int mark_class(uint32_t character) {
     int32_t low = 0, high = cgp__unicode_marks_count - 1;
     while (low < high) {
@@ -55,7 +56,7 @@ static int by_pair(const void *pair, const void *element) {
     return p->second < step->second ? -1 : p->second > step->second;
 }
 
-/* The character that a pair composes to, 0 if none. */
+/* Return the character to which a pair composes, 0 if none. */
 static uint32_t composed(uint32_t first, uint32_t second) {
     const uint32_t l = first - L_FIRST, v = second - V_FIRST;
     const uint32_t s = first - S_FIRST, t = second - T_FIRST;
@@ -67,7 +68,7 @@ static uint32_t composed(uint32_t first, uint32_t second) {
     return found ? cgp__unicode_steps[*found].whole : 0;
 }
 
-/* Write the decomposition of a character, at most MAX_STEPS; returns how many. */
+/* Write the decomposition of a character, at most MAX_STEPS characters; return their number. */
 static int decompose(uint32_t character, uint32_t *out) {
     uint32_t rest[MAX_STEPS]; /* seconds, the last first */
     int n_rest = 0, n = 0;
@@ -106,7 +107,7 @@ static cgp_status ensure_characters(cgp__nfc *nfc, int64_t n) {
     return CGP_OK;
 }
 
-/* Sort a run of marks by class, equal ones as they stand: by insertion, or by counting into
+/* Sort a run of marks by class, stably: short runs by insertion sort, others by counting sort into
  * `other`. */
 static void order_run(uint32_t *marks, uint32_t *other, int64_t n) {
     int64_t starts[CLASSES + 1] = {0};
@@ -138,11 +139,12 @@ static void order_marks(uint32_t *c, uint32_t *other, int64_t n) {
     }
 }
 
-/* Compose in place; returns how many are left. A mark joins the last starter unless one of its
- * class or a higher one stands between, a starter if nothing does. */
+/* Compose in place; return how many characters are left. A mark joins the last starter unless a
+ * mark of its class or a higher one stands between. A starter joins it if nothing stands
+ * between. */
 static int64_t compose(uint32_t *c, int64_t n) {
     int64_t count = 0, starter = -1;
-    int last = -1; /* the class before, of what stays; -1: the starter itself */
+    int last = -1; /* class of the last one that stays; -1: the starter itself */
     for (int64_t i = 0; i < n; i++) {
         const int class = mark_class(c[i]);
         const uint32_t whole = starter >= 0 && last < class ? composed(c[starter], c[i]) : 0;
@@ -188,8 +190,8 @@ static cgp_status ensure_text(cgp__nfc *nfc, int64_t size) {
     return CGP_OK;
 }
 
-/* Find the first unstable character from `at` on, and the stable one before it (*segment), where
- * its segment begins. */
+/* Find the first unstable character from `at` on. *segment: the stable one before it, where its
+ * segment begins. */
 static int64_t find_unstable(const cgp__unicode *unicode, const uint8_t *text, int64_t size,
                              int64_t at, int64_t *segment) {
     int64_t end = 0;

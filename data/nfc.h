@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nfc.h -- Unicode's normalization form C, as Hugging Face's tokenizers has it. */
+/* nfc.h -- Unicode's normalization form C, as in Hugging Face's tokenizers. */
 #ifndef CGP_SRC_DATA_NFC_H
 #define CGP_SRC_DATA_NFC_H
 
 #include "data/unicode.h"
 
-/* Memory for normalizing; {0} in the beginning. */
+/* Memory for normalizing. Start from {0}. */
 typedef struct cgp__nfc {
     uint8_t *text; /* the last result */
     int64_t capacity;
@@ -14,7 +14,7 @@ typedef struct cgp__nfc {
     int64_t n_characters;
 } cgp__nfc;
 
-/* Normalize well-formed UTF-8: *out, *out_size. The result is `text` itself if nothing changes,
+/* Normalize well-formed UTF-8 into *out, *out_size. The result is `text` itself if nothing changes,
  * else memory of `nfc` that the next call overwrites. */
 cgp_status cgp__nfc_normalize(cgp__nfc *nfc, const cgp__unicode *unicode, const uint8_t *text,
                               int64_t size, const uint8_t **out, int64_t *out_size);

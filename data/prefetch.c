@@ -7,13 +7,14 @@
  *                   ^                   ^
  *                 first: the reader's  next: a worker's
  *
- * A worker takes position `next`, as long as it is less than a ring ahead of `first`; the reader
- * waits for `first`, copies it and frees its slot. A sample does not depend on the thread that
- * prepares it, nor on the time. The other split's ring keeps its samples meanwhile. If the reader
- * moves to another position, or needs a larger ring, it waits for the busy slots and starts anew.
+ * A worker takes position `next` as long as it is less than a ring ahead of `first`. The reader
+ * waits for `first`, copies it and frees its slot. A sample depends neither on the thread that
+ * prepares it nor on the time. The other split's ring keeps its samples meanwhile. If the reader
+ * moves to another position, or needs a larger ring, it waits for the busy slots and restarts the
+ * ring.
  *
- * One lock guards all but the contents of slots, which belong to a worker while busy and to the
- * reader while ready. */
+ * One lock guards everything except the contents of slots. These belong to a worker while the slot
+ * is busy, and to the reader while it is ready. */
 #include "data/source.h"
 
 #include <inttypes.h>
@@ -22,7 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of a ring, with its slots: a sample may be smaller than its slot. */
+/* Largest size of a ring, including its slots: a sample may be smaller than its slot. */
 #define MAX_BYTES ((size_t)256 << 20)
 
 enum { NO_SPLIT = -1 };
@@ -32,7 +33,7 @@ typedef enum slot_state { SLOT_FREE, SLOT_BUSY, SLOT_READY } slot_state;
 typedef struct slot {
     slot_state state;
     cgp_status status;
-    char *message; /* of a failure; NULL if memory was short */
+    char *message; /* message of a failure; NULL if memory was short */
 } slot;
 
 typedef struct ring {
@@ -40,7 +41,7 @@ typedef struct ring {
     uint8_t *data; /* [n, input and target] */
     int64_t n, first, next;
     int busy;
-    bool with_inputs; /* else targets alone are made */
+    bool with_inputs; /* else only targets are made */
 } ring;
 
 struct cgp__prefetch {
@@ -50,7 +51,7 @@ struct cgp__prefetch {
     pthread_mutex_t lock;
     pthread_cond_t work, done; /* for workers; for the reader */
     pthread_t *threads;
-    int n_threads; /* that run */
+    int n_threads; /* threads that run */
     bool quit;
     int current; /* the split that is read, or NO_SPLIT */
     ring rings[2];
@@ -64,7 +65,7 @@ static bool has_work(const cgp__prefetch *p) {
     return r->next - r->first < r->n && r->next < cgp__data_end(p->data, (cgp_split)p->current);
 }
 
-/* Prepare the next sample. The lock is held before and after. */
+/* Prepare the next sample. The lock is held on entry and on return. */
 static void work(cgp__prefetch *p) {
     const cgp_split split = (cgp_split)p->current;
     ring *r = &p->rings[split];
@@ -118,13 +119,13 @@ static void release(ring *r) {
     *r = (ring){0};
 }
 
-/* A slot for each sample of a batch, within MAX_BYTES; at least one per thread. */
+/* Return one slot for each sample of a batch, within MAX_BYTES; at least one per thread. */
 static int64_t ring_size(const cgp__prefetch *p, int64_t count) {
     const size_t max = MAX_BYTES / (p->bytes + sizeof(slot));
     return cgp__max(cgp__min(count, (int64_t)max), p->n_threads);
 }
 
-/* Begin anew at `first`, with at least n slots. */
+/* Restart a ring at `first`, with at least n slots. */
 static cgp_status start_at(cgp__prefetch *p, ring *r, int64_t first, int64_t n) {
     p->current = NO_SPLIT; /* so that no other worker enters the ring */
     while (r->busy > 0)
@@ -189,7 +190,7 @@ cgp_status cgp__prefetch_take(cgp__prefetch *p, cgp_split split, int64_t positio
     return status;
 }
 
-/* --- life --- */
+/* --- create, destroy --- */
 
 static cgp_status start_threads(cgp__prefetch *p, int workers) {
     p->threads = cgp__calloc((size_t)workers, sizeof *p->threads);

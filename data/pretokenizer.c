@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pretokenizer.c -- the patterns for words, matched by hand.
+/* pretokenizer.c -- matches the patterns for words without an engine for regular expressions.
  *
- *     GPT-2      It's  1234 words!\n\n x      It|'s| | 1234| words|!|\n\n| x
- *     Llama 3                                 It|'s| | |123|4| words|!\n\n| x        up to 3 digits, line ends after signs
- *     Qwen2                                   It|'s| | |1|2|3|4| words|!\n\n| x      single digits
+ *     text       It's  1234 words!\n\n x
+ *     GPT-2      It|'s| | 1234| words|!|\n\n| x
+ *     Llama 3    It|'s| | |123|4| words|!\n\n| x        up to 3 digits, line ends after signs
+ *     Qwen2      It|'s| | |1|2|3|4| words|!\n\n| x      single digits
  *
- * Every character begins a match, so matches lie end to end. Each of a pattern's alternatives
- * begins with another class of character (L letter, N number, S white space, O all others) or is
- * decided by the one after it, so that a word is found in one pass; a run of white space is passed
- * at most twice, as its end is looked for. No engine for regular expressions does it: its letters
- * would be those of its own version of Unicode, and its limits on steps those of long runs. */
+ * Every character begins a match, so matches lie end to end. Each alternative of a pattern begins
+ * with another class of character (L letter, N number, S white space, O all others), or is decided
+ * by the next character. So a word is found in one pass; a run of white space is scanned at most
+ * twice, to find its end. An engine would use the letters of its own version of Unicode, and its
+ * limit on steps would limit long runs. */
 #include "data/pretokenizer.h"
 
 #include <string.h>
@@ -28,7 +29,7 @@ static const char *const regexes[] = {
 
 enum { KINDS = CGP__LETTER | CGP__NUMBER | CGP__SPACE };
 
-/* A text and where its characters are classified by. */
+/* A text, and the classes of its characters. */
 typedef struct words {
     const cgp__unicode *unicode;
     const uint8_t *text;
@@ -44,13 +45,14 @@ bool cgp__pattern_find(const char *regex, cgp__pattern *pattern) {
     return false;
 }
 
-/* Letter, number, white space or 0, and the end of the character; -1 at the end of the text. */
+/* Return letter, number, white space or 0, and set *end to the end of the character; -1 at the end
+ * of the text. */
 static int kind_at(const words *w, int64_t at, int64_t *end) {
     *end = at;
     return at < w->size ? cgp__class_at(w->unicode, w->text, at, end) & KINDS : -1;
 }
 
-/* The end of the run of a kind, of at most `max` characters. */
+/* Return the end of a run of one kind, of at most `max` characters. */
 static int64_t run_end(const words *w, int64_t at, int kind, int64_t max) {
     int64_t end = 0;
     for (; max > 0 && kind_at(w, at, &end) == kind; max--)
@@ -62,8 +64,8 @@ static bool is_line_end(uint8_t byte) {
     return byte == '\r' || byte == '\n';
 }
 
-/* The end of a contraction that begins with the apostrophe at `at`, or `at`. (?i) folds U+017F, the
- * long s, to s too. */
+/* Return the end of a contraction that begins with the apostrophe at `at`, or `at` if there is
+ * none. (?i) also folds U+017F, the long s, to s. */
 static int64_t contraction_end(const words *w, int64_t at, bool any_case) {
     const int64_t left = w->size - at;
     const uint8_t *c = w->text + at;
@@ -77,8 +79,9 @@ static int64_t contraction_end(const words *w, int64_t at, bool any_case) {
     return at;
 }
 
-/* \s+(?!\S)|\s+, and before them, with `lines`, \s*[\r\n]+: up to the last line end, or all of a run that ends the text, or all
- * but its last character, which belongs to the next word, if it is not alone. */
+/* Match \s+(?!\S)|\s+, and with `lines` first \s*[\r\n]+. The match ends at the last line end, or
+ * takes all of a run that ends the text. Otherwise it takes all but the last character, which
+ * belongs to the next word, unless it is alone. */
 static int64_t spaces_end(const words *w, int64_t at, bool lines) {
     int64_t last = at, lines_end = at, end = at, next = 0;
     while (kind_at(w, end, &next) == CGP__SPACE) {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pretokenizer.h -- splits a text into words by one of the patterns that published tokenizers have.
- * */
+/* pretokenizer.h -- splits a text into words by one of the patterns of published tokenizers. */
 #ifndef CGP_SRC_DATA_PRETOKENIZER_H
 #define CGP_SRC_DATA_PRETOKENIZER_H
 
@@ -13,10 +12,10 @@ typedef enum cgp__pattern {
     CGP__PATTERN_NONE /* the whole text is one word */
 } cgp__pattern;
 
-/* Find the pattern with this regular expression, to the letter; false if there is none. */
+/* Find the pattern that is exactly this regular expression; false if there is none. */
 bool cgp__pattern_find(const char *regex, cgp__pattern *pattern);
 
-/* The end of the word that begins at `at` < size: above `at`. The text is well-formed UTF-8. */
+/* Return the end of the word that begins at `at` < size. The text is well-formed UTF-8. */
 int64_t cgp__pretokenizer_next(const cgp__unicode *unicode, cgp__pattern pattern,
                                const uint8_t *text, int64_t size, int64_t at);
 

@@ -4,7 +4,7 @@
  *     tokens [sample, t] = below(key(seed, sample, 1 + 2 split),     t)
  *     targets[sample, t] = below(key(seed, sample, 1 + 2 split + 1), t)
  *
- * Ids are those of source.h. */
+ * The ids of the keys are in source.h. */
 #include "data/source.h"
 
 #include <inttypes.h>

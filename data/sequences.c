@@ -6,8 +6,8 @@
  *     sequence 1          e f g h|i                  validation: ceil(0.3 * 3) = 1, the last
  *     sequence 2                  i j k l|m          the token after | is the last target only
  *
- * n = (tokens - 1) / T sequences; the rest at the end (n) is not used. Validation files of their
- * own are cut in the same way, and all sequences above are training. */
+ * There are (tokens - 1) / T sequences; the rest at the end (token n) is not used. Separate
+ * validation files are cut in the same way, and then all sequences above are training. */
 #include "data/sequences.h"
 
 #include <inttypes.h>
@@ -54,7 +54,7 @@ cgp_status cgp__sequences_open(cgp_data **out, const cgp__data_kind *kind,
 
 /* --- cutting --- */
 
-/* The least number of sequences of which one is left for training. */
+/* Return the least number of sequences that leaves one for training. */
 static int64_t sequences_needed(double fraction) {
     int64_t n = (int64_t)(1.0 / (1.0 - fraction));
     while (n < 1 || n - cgp__data_validation_count(fraction, n) < 1)
@@ -62,7 +62,7 @@ static int64_t sequences_needed(double fraction) {
     return n;
 }
 
-/* Count the sequences of a stream; fewer than `need`, which `purpose` names, are refused. */
+/* Count the sequences of a stream. Refuse fewer than `need`, which `purpose` explains. */
 static cgp_status count_sequences(const cgp__sequence_options *options, int stream, int64_t tokens,
                                   int64_t need, const char *purpose, int64_t *n) {
     const int64_t length = options->o.sequence;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sequences.h -- from a position to a sequence of a token stream, for text and token files.
+/* sequences.h -- finds the sequence of a position in a token stream, for text and token files.
  *
- * A *stream* is the tokens of several files, joined. Stream 0 is of the training files; stream 1 of
+ * A *stream* is the tokens of several files, joined. Stream 0 has the training files, and stream 1
  * the validation files, if there are any. */
 #ifndef CGP_SRC_DATA_SEQUENCES_H
 #define CGP_SRC_DATA_SEQUENCES_H
@@ -19,7 +19,7 @@ typedef struct cgp__sequence_words {
 /* The options of a data set of sequences. */
 typedef struct cgp__sequence_options {
     const cgp__sequence_words *words;
-    cgp_token_options o;         /* of a text the same, its bytes as tokens */
+    cgp_token_options o;         /* a text's bytes are its tokens */
     const char *const *paths[2]; /* of each stream; borrowed */
     int n_paths[2];
 } cgp__sequence_options;
@@ -31,18 +31,18 @@ typedef struct cgp__sequences {
     bool separate;              /* validation is stream 1, not the end of stream 0 */
 } cgp__sequences;
 
-/* Refuse options out of range and streams without a path; then make a data set of a kind that opens
- * cgp__sequence_options. */
+/* Refuse options out of range and streams without a path. Then make a data set of a kind whose
+ * open() takes cgp__sequence_options. */
 cgp_status cgp__sequences_open(cgp_data **out, const cgp__data_kind *kind,
                                const cgp__sequence_words *words, const cgp_token_options *o,
                                const char *const *paths, int n_paths);
 
-/* Cut streams of tokens[0] and tokens[1] tokens. `sequences` is zero before, but for base.kind. */
+/* Cut streams of tokens[0] and tokens[1] tokens. `sequences` is zero before, except base.kind. */
 cgp_status cgp__sequences_cut(cgp__sequences *sequences, const cgp__sequence_options *options,
                               const int64_t tokens[2]);
 
-/* The beginning of sequence `index` of a split, which has T tokens and one more: the stream, and
- * the token of it. */
+/* Return the stream of sequence `index` of a split, and set *first to its first token in the
+ * stream. A sequence has T + 1 tokens. */
 int cgp__sequences_at(const cgp__sequences *sequences, cgp_split split, int64_t index,
                       int64_t *first);
 

@@ -2,7 +2,8 @@
 /* shapes.c -- pictures of one shape each, drawn on demand.
  *
  * A *scene* is drawn from the key (seed, position, CGP__DATA_SCENE): class, position, angle,
- * colours, strokes. A pixel, in layers from behind, each over those before it by its coverage:
+ * colours, strokes. A pixel is painted in layers from back to front, each over those before it by
+ * its coverage:
  *
  *     background + slope . (x, y)  ->  strokes  ->  shape  ->  + noise
  *     coverage = 1/2 - distance of the pixel's centre to the edge, within 0 .. 1
@@ -42,13 +43,13 @@ typedef struct scene {
     cgp__point middle; /* pixels */
     double radius, cosine, sine;
     colour paint, background;
-    double slope_x, slope_y; /* a pixel */
+    double slope_x, slope_y; /* per pixel */
     stroke strokes[STROKES];
 } scene;
 
 /* --- scenes --- */
 
-/* A key, and the count of numbers drawn from it. */
+/* A key, and the number of draws from it. */
 typedef struct draws {
     cgp__rng_key key;
     uint64_t n;
@@ -58,7 +59,7 @@ static double draw(draws *d, double low, double high) {
     return cgp__data_uniform(d->key, d->n++, low, high);
 }
 
-/* A colour whose channels have the mean `brightness`. */
+/* Draw a colour whose channels have the mean `brightness`. */
 static colour draw_colour(draws *d, double brightness) {
     colour c;
     double mean = 0;
@@ -82,7 +83,7 @@ static stroke draw_stroke(draws *d, double size) {
     return s;
 }
 
-/* `size`: pixels of a side. */
+/* Draw a scene. `size`: pixels of a side. */
 static scene draw_scene(cgp__rng_key key, double size) {
     draws d = {key, 1};
     scene s;
@@ -107,7 +108,7 @@ static scene draw_scene(cgp__rng_key key, double size) {
 
 /* --- pixels --- */
 
-/* Signed distance of a point of the picture to the shape, in pixels. */
+/* Return the signed distance of a point of the picture to the shape, in pixels. */
 static double shape_distance(const scene *s, cgp__point at) {
     const double x = (at.x - s->middle.x) / s->radius, y = (at.y - s->middle.y) / s->radius;
     const double outside = s->radius * (sqrt(x * x + y * y) - 1);
@@ -144,7 +145,7 @@ static int64_t side_of(const cgp_data *data) {
     return data->fields[0].shape.dims[0];
 }
 
-/* out = 2 v - 1, v with noise: the sum of two uniform numbers of 16 bits, in -1 .. 1. */
+/* Write 2 v - 1, where v has noise: the sum of two uniform 16-bit numbers, scaled to -1 .. 1. */
 static void write_pixel(float *out, const colour *pixel, cgp__rng_key key, uint32_t counter) {
     uint32_t bits[4];
     cgp__philox(bits, (const uint32_t[4]){counter}, key);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* signed_distance.c -- see signed_distance.h. Seven of the shapes are polygons, the others are
- *combined from circles:
+/* signed_distance.c -- the ten shapes as signed distances. Seven are made of polygons, the others
+ * of circles:
  *
  *     outside of a   -d(a)          both a and b    max(d(a), d(b))
  *
- * The distance to a polygon is that to its nearest side; a point is inside if a ray from it to the
- * right crosses an odd number of sides. */
+ * The distance to a polygon is the distance to its nearest side. A point is inside if a ray from it
+ * to the right crosses an odd number of sides. */
 #include "data/signed_distance.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@ enum { DISC, RING, SQUARE, FRAME, TRIANGLE, STAR, CROSS, CRESCENT, ARROW, BAR, C
 #define BITE_RADIUS 0.85
 #define BITE_AT 0.5
 
-/* Corners, x and y in turn. */
+/* Corners; x and y alternate. */
 typedef struct polygon {
     int n;
     double corners[2 * CORNERS];

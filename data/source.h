@@ -15,20 +15,20 @@ typedef struct cgp__prefetch cgp__prefetch;
 typedef struct cgp__data_kind {
     const char *name; /* in identities */
     size_t size;      /* of the kind's struct */
-    bool makes_both;  /* an input that is not wanted has room in a prefetch, too */
-    /* Check `options`, and open the set that they describe. It is zero before; close() follows also
-     * after a failure. */
+    bool makes_both;  /* fill() makes both: a prefetch has room for unwanted inputs */
+    /* Check `options`, and open the set that they describe. The set is zero before. close()
+     * follows, also after a failure. */
     cgp_status (*open)(cgp_data *data, const void *options);
-    /* Write input and target (data->fields) of sample `index`, which is at `position`, checked by
-     * data.c; NULL: not this one. A function of these and `split` alone; the threads of a prefetch
-     * call it concurrently. */
+    /* Write input and target (data->fields) of sample `index` at `position`, which data.c has
+     * checked; NULL: do not write it. The result depends only on these and on `split`. The threads
+     * of a prefetch call it concurrently. */
     cgp_status (*fill)(cgp_data *data, cgp_split split, int64_t position, int64_t index,
                        void *input, void *target);
-    /* Add to the hash all that determines the samples, beside the members of cgp_data. */
+    /* Add to the hash all that determines the samples, besides the members of cgp_data. */
     cgp_status (*identify)(const cgp_data *data, cgp__sha256 *hash);
     /* Free what open() allocated for the kind's own members. NULL: nothing. */
     void (*close)(cgp_data *data);
-    /* Name of a class. NULL: there are none. */
+    /* Return the name of a class. NULL: there are none. */
     const char *(*class_name)(const cgp_data *data, int64_t index);
 } cgp__data_kind;
 
@@ -36,20 +36,19 @@ typedef struct cgp__data_kind {
 struct cgp_data {
     const cgp__data_kind *kind;
     cgp__prefetch *prefetch;  /* NULL: the reading thread makes samples */
-    pid_t process;            /* with its threads; 0: no threads */
+    pid_t process;            /* the process with its threads; 0: no threads */
     cgp_data_field fields[2]; /* input, target */
     int64_t vocab, sequence;  /* of tokens; otherwise 0 */
     int64_t classes;          /* of labels; otherwise 0 */
     int64_t samples[2];       /* of CGP_SPLIT_TRAIN (one pass) and CGP_SPLIT_VALIDATION */
     uint64_t seed;
-    /* Of training that starts over after samples[CGP_SPLIT_TRAIN], in a new order; NULL: it does
-     * not. */
+    /* If training starts over after samples[CGP_SPLIT_TRAIN], in a new order; else NULL. */
     uint32_t *permutation; /* [n_permutation], of `pass` */
     uint32_t n_permutation;
     int64_t pass; /* -1: none yet */
 };
 
-/* The ids of keys of CGP__RNG_DATA. Validation, if it draws, has the next one. */
+/* The ids of the keys of CGP__RNG_DATA. If validation draws, it has the next one. */
 enum {
     CGP__DATA_SHUFFLE = 0,
     CGP__DATA_TOKENS = 1, /* .. 4 */
@@ -58,13 +57,13 @@ enum {
     CGP__DATA_AUGMENT = 9
 };
 
-/* Uniform in [low, high), from one draw at counter `index`. */
+/* Return a uniform number in [low, high), from one draw at counter `index`. */
 static inline double cgp__data_uniform(cgp__rng_key key, uint64_t index, double low, double high) {
     const double fraction = (double)cgp__rng_below(key, index, UINT32_MAX) / UINT32_MAX;
     return low + fraction * (high - low);
 }
 
-/* The key of what is drawn for a position. */
+/* Return the key of what is drawn for a position. */
 static inline cgp__rng_key cgp__data_key(const cgp_data *data, int64_t position, uint32_t id) {
     return cgp__rng_derive(data->seed, CGP__RNG_DATA, (uint64_t)position, id);
 }
@@ -75,8 +74,8 @@ static inline cgp__rng_key cgp__data_key(const cgp_data *data, int64_t position,
 cgp_status cgp__data_open(cgp_data **out, const cgp__data_kind *kind, const char *name,
                           const void *options);
 
-/* Refuse options, a struct of `size` bytes, whose first member struct_size is another size; `name`
- * is that of the type: "text options". */
+/* Refuse options, a struct of `size` bytes, whose struct_size (the first member) differs. `name` is
+ * that of the type: "text options". */
 cgp_status cgp__data_check_size(const void *options, size_t size, const char *name);
 
 /* Refuse a value out of range: "<name>: <field is> between <min> and <max><unit>, got <value>". */
@@ -86,7 +85,7 @@ cgp_status cgp__data_check_range(const char *name, const char *field_is, const c
 /* Refuse a validation fraction that is not in 0 <= fraction < 1. */
 cgp_status cgp__data_check_fraction(const char *name, double fraction);
 
-/* The validation samples of n: a fraction of them, rounded up. */
+/* Return the number of validation samples of n: a fraction of them, rounded up. */
 int64_t cgp__data_validation_count(double fraction, int64_t n);
 
 /* Set input and target to T tokens each. */
@@ -96,10 +95,10 @@ void cgp__data_set_tokens(cgp_data *data, int64_t vocab, int64_t sequence);
  * is 0, a mask. */
 void cgp__data_set_images(cgp_data *data, int64_t size, int64_t channels, int64_t classes);
 
-/* The bytes of input (0) or target (1) of a sample. */
+/* Return the bytes of input (0) or target (1) of a sample. */
 size_t cgp__data_bytes(const cgp_data *data, int field);
 
-/* The end of the positions of a split; INT64_MAX if there is none. */
+/* Return the end of the positions of a split; INT64_MAX if there is none. */
 int64_t cgp__data_end(const cgp_data *data, cgp_split split);
 
 /* Add a line of an identity (at most 255 bytes) to a hash. */
@@ -108,27 +107,29 @@ cgp_status cgp__data_identify(cgp__sha256 *hash, const char *format, ...) CGP_PR
 /* --- shuffle.c: the order in which a pass visits the training samples --- */
 
 /* Shuffle n >= 1 training samples by data->seed; `name` is the data set's, for a message. A pass
- * has samples[CGP_SPLIT_TRAIN] <= n positions and leaves out the others, different ones in every
+ * has samples[CGP_SPLIT_TRAIN] <= n positions; it leaves out the others, different ones in every
  * pass. */
 cgp_status cgp__data_shuffle(cgp_data *data, const char *name, uint32_t n);
 
-/* The sample at a position: of training, one of the n of cgp__data_shuffle(), whose permutation of
- * this pass it makes; otherwise the position. Never called by two threads at a time. */
+/* Return the sample at a position. For training it is one of the n of cgp__data_shuffle(), by the
+ * permutation of this pass, which it makes. Otherwise it is the position. Never called by two
+ * threads at a time. */
 int64_t cgp__data_index(cgp_data *data, cgp_split split, int64_t position);
 
 /* --- prefetch.c: threads that prepare samples before they are read --- */
 
-/* Start `workers` threads that call the fill() of a data set, which is complete but for `prefetch`
- * and destroys that; with 0 threads there is none. `name` is for messages: "images". */
+/* Start `workers` threads that call the fill() of a data set, and set its `prefetch`, which the set
+ * destroys. All else of the set is complete. With 0 threads there is no prefetch. `name` is for
+ * messages: "images". */
 cgp_status cgp__prefetch_create(cgp_data *data, const char *name, int workers);
 
-/* Announce that `count` samples from `first` on are taken next, and probably the ones after them;
- * with their inputs or without. */
+/* Announce that `count` samples from `first` on are taken next, with or without their inputs, and
+ * probably the ones after them. */
 cgp_status cgp__prefetch_begin(cgp__prefetch *prefetch, cgp_split split, int64_t first,
                                int64_t count, bool with_inputs);
 
-/* Take the next one of those; NULL: not its input, not its target. Returns the status of fill();
- * after a failure call cgp__prefetch_begin() again. */
+/* Take the next announced sample; NULL: not its input, not its target. Return the status of fill().
+ * After a failure, call cgp__prefetch_begin() again. */
 cgp_status cgp__prefetch_take(cgp__prefetch *prefetch, cgp_split split, int64_t position,
                               void *input, void *target);
 

@@ -61,8 +61,8 @@ static void close_text(cgp_data *data) {
 
 /* --- loading --- */
 
-/* Refuse files of tokens in directories, by their names: nanoGPT's train.bin and val.bin, or shards
- * of llm.c. */
+/* Refuse token files in directories, by their names: nanoGPT's train.bin and val.bin, or shards of
+ * llm.c. */
 static cgp_status refuse_token_files(const text_stream *stream,
                                      const cgp__sequence_options *options, int k) {
     for (int i = 0; i < stream->files.n; i++) {
@@ -82,7 +82,7 @@ static cgp_status refuse_token_files(const text_stream *stream,
     return CGP_OK;
 }
 
-/* Open a file that is no other kind than text. */
+/* Open a file, and refuse it if it is of another kind than text. */
 static cgp_status open_text_file(const char *path, int *fd, int64_t *bytes) {
     CGP_TRY(cgp__data_file_open(path, "a text file", fd, bytes));
     const cgp_status status = cgp__data_expect_text(path, *fd, *bytes);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer.c -- text to tokens and back: added tokens are taken out (added.c), the rest is
- *normalized (nfc.c), added tokens are
- * taken out again, then words (pretokenizer.c), each from a cache of recent words or by merges
- * (bpe.c).
+/* tokenizer.c -- text to tokens and back. Added tokens are taken out (added.c), the rest is
+ * normalized (nfc.c), and added tokens are taken out again. The words of the rest (pretokenizer.c)
+ * come from a cache of recent words, or from merges (bpe.c).
  *
  *     text    The cat\xff sat<|end|>
  *             The| cat             up to a byte that is not UTF-8
@@ -34,12 +33,12 @@ struct cgp_tokenizer {
     uint8_t *prefixed; /* [prefixed_capacity] a space and a text */
     int64_t prefixed_capacity;
     cached_word *cache;  /* [CACHE_WORDS] by hash; a newer word replaces an older one */
-    bool cuts[2][ASCII]; /* a text may be cut before a space, a line feed, behind this byte */
+    bool cuts[2][ASCII]; /* a text may be cut before a space or line feed that follows this byte */
 };
 
-/* --- life --- */
+/* --- create, destroy --- */
 
-/* Find the bytes behind which a text may be cut: cgp_tokenizer_split_point() has the rule. */
+/* Find the bytes after which a text may be cut: cgp_tokenizer_split_point() has the rule. */
 static void find_cuts(cgp_tokenizer *t) {
     const cgp__tokenizer_parts *p = &t->parts;
     for (int byte = ' ' + 1; byte < 0x7f; byte++) {
@@ -52,7 +51,7 @@ static void find_cuts(cgp_tokenizer *t) {
     }
 }
 
-/* Read tokenizer.json, or with `merges` vocab.json and it. */
+/* Read tokenizer.json, or, with `merges`, vocab.json and merges.txt. */
 static cgp_status fill(cgp_tokenizer *t, const char *vocab, const char *merges) {
     CGP_TRY(cgp__unicode_open(&t->parts.unicode));
     if (merges)
@@ -139,7 +138,7 @@ const int32_t *cgp_tokenizer_suffix(const cgp_tokenizer *tokenizer, int64_t *cou
 
 /* --- encoding --- */
 
-/* Make capacity for `more` tokens at the end of the list. */
+/* Make room for `more` tokens at the end of the list. */
 static cgp_status ensure_capacity(cgp_token_list *tokens, int64_t more) {
     if (tokens->count + more <= tokens->capacity) return CGP_OK;
     const int64_t capacity = cgp__max(cgp__max(2 * tokens->capacity, 256), tokens->count + more);
@@ -158,7 +157,7 @@ static cgp_status append(cgp_token_list *tokens, int32_t id) {
     return CGP_OK;
 }
 
-/* The tokens of a word that is not in the cache: ids[0 .. *count - 1]. */
+/* Find the tokens of a word that is not in the cache: ids[0 .. *count - 1]. */
 static cgp_status merge_word(cgp_tokenizer *t, const uint8_t *word, int64_t size, int32_t *ids,
                              int64_t *count) {
     const cgp__vocab *v = &t->parts.vocab;
@@ -192,7 +191,7 @@ static cgp_status encode_word(cgp_tokenizer *t, const uint8_t *word, int64_t siz
     return CGP_OK;
 }
 
-/* Copy a text behind a space: *out. */
+/* Copy a text after a space: *out. */
 static cgp_status prefix_space(cgp_tokenizer *t, const uint8_t *text, int64_t size,
                                const uint8_t **out) {
     if (size >= t->prefixed_capacity) {
@@ -229,8 +228,8 @@ static cgp_status encode_words(cgp_tokenizer *t, const uint8_t *text, int64_t si
     return CGP_OK;
 }
 
-/* Encode a text that may have added tokens: those that are not normalized, and between them, after
- * normalization, the others. */
+/* Encode a text that may have added tokens. First find those that are not normalized; then
+ * normalize the text between them, and find the others. */
 static cgp_status encode_text(cgp_tokenizer *t, const uint8_t *text, int64_t size, bool normalized,
                               cgp_token_list *tokens) {
     const cgp__tokenizer_parts *p = &t->parts;
@@ -254,7 +253,7 @@ static cgp_status encode_text(cgp_tokenizer *t, const uint8_t *text, int64_t siz
     }
 }
 
-/* The length of the well-formed UTF-8 at the beginning of a text, in bytes. */
+/* Return the length of the well-formed UTF-8 at the beginning of a text, in bytes. */
 static int64_t utf8_length(const uint8_t *text, int64_t size) {
     int64_t at = 0, length = 1;
     for (; at < size && length > 0; at += length)

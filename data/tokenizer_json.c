@@ -2,11 +2,11 @@
 /* tokenizer_json.c -- reads tokenizer.json: byte-level BPE, and nothing else.
  *
  *     text ──► normalizer ──► added_tokens ──► pre_tokenizer ──► model ──► post_processor
- *              null, NFC      before and        ByteLevel, or     BPE       ByteLevel (offsets: nothing to do),
- *                             behind it         Split + it                  TemplateProcessing
+ *              null, NFC      before and        ByteLevel, or     BPE       ByteLevel (no effect),
+ *                             after it          Split + it                  TemplateProcessing
  *
- * Anything that tokenizers would do otherwise than tokenizer.c is refused, with its place in the
- * file: an unknown key too, for it may change the tokens. */
+ * Anything that tokenizers would do differently from tokenizer.c is refused, with its place in the
+ * file. An unknown key is refused too, because it may change the tokens. */
 #include "data/tokenizer_json.h"
 
 #include "base/json.h"
@@ -23,13 +23,13 @@ typedef struct reader {
     cgp__tokenizer_parts *parts;
     cgp__nfc nfc;
     cgp__vocab_text *texts; /* [added.n] */
-    int32_t n_vocab, n_new; /* tokens of the model; added ones that are not among them */
+    int32_t n_vocab, n_new; /* tokens of the model; added tokens not among them */
     json_t *tokens;         /* model.vocab */
 } reader;
 
 /* --- values --- */
 
-/* A value in a message: itself, or its kind; at most SHOWN bytes. */
+/* Return a value for a message: itself, or its kind; at most SHOWN bytes. */
 static const char *shown(const json_t *value, char text[SHOWN]) {
     switch (value ? json_typeof(value) : JSON_NULL) {
     case JSON_OBJECT:
@@ -80,7 +80,7 @@ static cgp_status check_keys(const reader *r, const char *place, json_t *object,
     return CGP_OK;
 }
 
-/* The bool of a key; if it is not there, `absent`, or refused for -1. */
+/* Get the bool of a key. If it is missing, take `absent`, or refuse if that is -1. */
 static cgp_status get_bool(const reader *r, const char *place, const json_t *object,
                            const char *key, int absent, bool *out) {
     char at[PLACE];
@@ -99,7 +99,7 @@ static bool is_text(const json_t *value, const char *text) {
     return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
 }
 
-/* Refuse what a key has, unless it `is` what is expected, with a way out. */
+/* Refuse the value of a key, with a suggestion, unless it `is` as expected. */
 static cgp_status need(const reader *r, bool is, const char *place, const json_t *value,
                        const char *expected, const char *way_out) {
     char text[SHOWN];
@@ -108,7 +108,7 @@ static cgp_status need(const reader *r, bool is, const char *place, const json_t
                     shown(value, text), way_out);
 }
 
-/* The type of a part; "" if it has none. Borrowed. */
+/* Return the type of a part; "" if it has none. Borrowed. */
 static const char *type_of(const json_t *part) {
     const char *type = json_string_value(json_object_get(part, "type"));
     return type ? type : "";
@@ -144,7 +144,7 @@ static cgp_status read_byte_level(const reader *r, const char *place, json_t *pa
                                        NULL};
     bool offsets = false;
     CGP_TRY(check_keys(r, place, part, keys));
-    CGP_TRY(get_bool(r, place, part, "trim_offsets", true, &offsets)); /* of offsets only */
+    CGP_TRY(get_bool(r, place, part, "trim_offsets", true, &offsets)); /* affects offsets only */
     CGP_TRY(get_bool(r, place, part, "add_prefix_space", -1, prefix_space));
     return get_bool(r, place, part, "use_regex", true, regex);
 }
@@ -222,7 +222,7 @@ static cgp_status check_model(reader *r, json_t *model) {
                                        NULL};
     bool unused = false;
     const json_t *type = json_object_get(model, "type");
-    /* Files of before tokenizers 0.10, GPT-2's too, have no type. */
+    /* Files from before tokenizers 0.10, GPT-2's too, have no type. */
     if (type ? !is_type(model, "BPE") : !json_object_get(model, "merges"))
         return refuse_type(r, "model",
                            "BPE (SentencePiece's Unigram, WordPiece and WordLevel are not "
@@ -260,7 +260,7 @@ static cgp_status take_vocab(reader *r) {
     return cgp__vocab_take_tokens(&r->parts->vocab, &source);
 }
 
-/* Write a merge as "left right"; false: it is none, or longer than `row`. */
+/* Write a merge as "left right"; false if it is no merge, or longer than `row`. */
 static bool write_row(const json_t *merge, char row[CGP__MERGE_BYTES], bool *is_version) {
     const char *left = json_string_value(merge), *right = NULL;
     *is_version = left && cgp__merge_is_version(left);
@@ -296,7 +296,7 @@ static cgp_status take_merges(reader *r, const json_t *list) {
 
 /* --- added_tokens --- */
 
-/* Copy the content, and by NFC what is looked for. */
+/* Copy the content, and the text to find: in NFC if it is normalized. */
 static cgp_status take_content(reader *r, cgp__added_token *token, const char *content) {
     const uint8_t *text = (const uint8_t *)content;
     int64_t size = (int64_t)strlen(content);
@@ -310,8 +310,8 @@ static cgp_status take_content(reader *r, cgp__added_token *token, const char *c
     return CGP_OK;
 }
 
-/* Check the id of an added token: the model's, or the next behind the model's, as tokenizers gives
- * it whatever the file has. */
+/* Check the id of an added token: the model's, or the next one after the model's. tokenizers
+ * assigns these ids, whatever the file has. */
 static cgp_status check_id(reader *r, const char *content, const json_t *id) {
     const json_t *own = json_object_get(r->tokens, content);
     const int64_t expected = own ? json_integer_value(own) : (int64_t)r->n_vocab + r->n_new;
@@ -330,7 +330,7 @@ static cgp_status take_added(reader *r, size_t i, json_t *entry) {
     static const char *const keys[] = {"id",     "content",    "single_word", "lstrip",
                                        "rstrip", "normalized", "special",     NULL};
     char place[PLACE];
-    bool special = false; /* of interest when tokens are skipped */
+    bool special = false; /* matters only when tokens are skipped */
     snprintf(place, sizeof place, "added_tokens[%zu]", i);
     CGP_TRY(check_keys(r, place, entry, keys));
     const char *content = json_string_value(json_object_get(entry, "content"));
@@ -373,7 +373,7 @@ static cgp_status read_added(reader *r, json_t *list) {
 
 /* --- post_processor --- */
 
-/* Append the ids of a special token of a template to a list of it. */
+/* Append the ids of a template's special token to a list. */
 static cgp_status append_special(const reader *r, const char *name, const json_t *special,
                                  int32_t **list, int64_t *n) {
     char place[PLACE];
@@ -430,7 +430,7 @@ static cgp_status read_processor(reader *r, json_t *part, const char *place) {
             return refuse_type(r, place, "one TemplateProcessing", part);
         return read_template(r, part);
     }
-    if (is_type(part, "ByteLevel")) /* offsets only */
+    if (is_type(part, "ByteLevel")) /* affects offsets only */
         return read_byte_level(r, place, part, &prefix_space, &regex);
     return refuse_type(r, place, "null, ByteLevel, TemplateProcessing or a Sequence of these",
                        part);
@@ -456,10 +456,10 @@ static cgp_status read_post_processor(reader *r, json_t *part) {
 static cgp_status read_decoder(const reader *r, json_t *part) {
     bool prefix_space = false, regex = false;
     if (!is_type(part, "ByteLevel")) return refuse_type(r, "decoder", "ByteLevel", part);
-    return read_byte_level(r, "decoder", part, &prefix_space, &regex); /* of encoding only */
+    return read_byte_level(r, "decoder", part, &prefix_space, &regex); /* affects encoding only */
 }
 
-/* The id of the token that ends a document: GPT-2's and Qwen2's, or Llama 3's. */
+/* Return the id of the token that ends a document: GPT-2's and Qwen2's, or Llama 3's. */
 static int32_t end_of_text(const cgp__added *added) {
     static const char *const names[] = {"<|endoftext|>", "<|end_of_text|>"};
     for (int i = 0; i < 2; i++) {

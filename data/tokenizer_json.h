@@ -7,20 +7,20 @@
 #include "data/pretokenizer.h"
 #include "data/vocab.h"
 
-/* The parts of a tokenizer; {0} in the beginning. */
+/* The parts of a tokenizer. Start from {0}. */
 typedef struct cgp__tokenizer_parts {
     cgp__unicode unicode; /* opened before the file is read */
     bool nfc;             /* normalizer */
     cgp__added added;
     cgp__pattern pattern;
-    bool prefix_space;  /* before a text that does not begin with one */
+    bool prefix_space;  /* put before a text that does not begin with one */
     bool ignore_merges; /* a word that is a token is not merged */
     cgp__vocab vocab;
     int32_t *prefix, *suffix; /* [n_prefix], [n_suffix] of the template. Owned */
     int64_t n_prefix, n_suffix;
 } cgp__tokenizer_parts;
 
-/* Read all but `unicode` (tokenizer.h has the rules). Release the parts in any case. */
+/* Read all parts except `unicode` (tokenizer.h has the rules). Release the parts in any case. */
 cgp_status cgp__tokenizer_json_read(cgp__tokenizer_parts *parts, const char *path);
 void cgp__tokenizer_parts_release(cgp__tokenizer_parts *parts);
 

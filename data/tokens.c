@@ -2,10 +2,11 @@
 /* tokens.c -- files of uint16 and uint32 tokens as streams on disk; sequences.c cuts them.
  *
  *     nanoGPT   t t t t t ...                              uint16 from the first byte
- *     llm.c     magic version n 0 ... 0 | t t t t t ...    256 int32, then n tokens: uint16 for GPT-2, uint32 for Llama 3
+ *     llm.c     magic version n 0 ... 0 | t t t t t ...    256 int32, then n tokens: uint16 for
+ *                                                          GPT-2, uint32 for Llama 3
  *
- * All little-endian. A sequence is read on demand, with pread into a piece of 64 KiB: a mapped file
- * that becomes shorter would end the process, a read fails.
+ * All numbers are little-endian. A sequence is read on demand, with pread into a piece of 64 KiB.
+ * If a file becomes shorter, a read fails; a mapping would end the process.
  *
  *     stream      [ file 0 ][ file 1 ][        file 2        ]
  *     sequence            [ ... ]        pieces end at files, or when the buffer is full */
@@ -31,7 +32,7 @@ typedef struct token_file {
 
 typedef struct token_stream {
     token_file *files;
-    int n; /* with open descriptors */
+    int n; /* files with open descriptors */
 } token_stream;
 
 typedef struct token_data {
@@ -43,7 +44,7 @@ typedef struct token_data {
 
 /* --- reading --- */
 
-/* Compare a token of a stream with a file, for bsearch(). */
+/* Compare a token's place in a stream with the range of a file, for bsearch(). */
 static int by_range(const void *token, const void *element) {
     const int64_t at = *(const int64_t *)token;
     const token_file *file = element;
@@ -59,7 +60,7 @@ static int64_t token_at(const token_data *data, const token_file *file, int64_t 
     return little_endian(data->piece + file->width * i, file->width);
 }
 
-/* Read `count` tokens from token `at` of the stream, all of one file, into the piece. */
+/* Read `count` tokens, all of one file, from token `at` of the stream into the piece. */
 static cgp_status read_piece(token_data *data, const token_file *file, int64_t at, int64_t count) {
     const int64_t vocab = data->sequences.base.vocab;
     const int64_t width = file->width, offset = file->header + width * (at - file->first);
@@ -110,7 +111,7 @@ static cgp_status damaged(const token_file *file, int64_t offset, const char *ex
                     offset, expected, value);
 }
 
-/* A header of llm.c: 256 int32, of which three are used. */
+/* Read a header of llm.c: 256 int32, of which three are used. */
 static cgp_status read_header(const token_file *file, const uint8_t *header, int64_t *count) {
     if (file->bytes < HEADER_BYTES)
         return damaged(file, file->bytes, "a header of 1024 bytes after llm.c's magic",
@@ -151,7 +152,7 @@ static cgp_status recognise(token_file *file, int64_t *count) {
     return CGP_OK;
 }
 
-/* Add the file's size and its first and last 64 KiB. */
+/* Add the file's size and its first and last 64 KiB to the hash. */
 static cgp_status add_contents(token_data *data, const token_file *file, cgp__sha256 *hash) {
     const int64_t count = file->bytes < PIECE_BYTES ? file->bytes : PIECE_BYTES;
     CGP_TRY(cgp__data_identify(hash, "bytes %" PRId64 "\n", file->bytes));
@@ -161,7 +162,7 @@ static cgp_status add_contents(token_data *data, const token_file *file, cgp__sh
     return cgp__sha256_add(hash, data->piece, (size_t)count);
 }
 
-/* Open the next file of a stream, which owns it at once, so that destroy() closes it. */
+/* Open the next file of a stream. The stream owns it at once, so that destroy() closes it. */
 static cgp_status open_file(token_data *data, token_stream *stream, const char *path,
                             int64_t *total, cgp__sha256 *hash) {
     token_file *file = &stream->files[stream->n];
@@ -197,7 +198,7 @@ static cgp_status open_streams(token_data *data, const cgp__sequence_options *op
     return cgp__sha256_finish(hash, data->contents);
 }
 
-/* --- life --- */
+/* --- identity, open, close --- */
 
 static cgp_status identify(const cgp_data *base, cgp__sha256 *hash) {
     const token_data *data = (const token_data *)base;

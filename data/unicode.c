@@ -5,15 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The run that a character lies in, from an earlier run on. */
+/* Return the run that contains a character, searching from an earlier run on. */
 static int32_t run_of(uint32_t character, int32_t run) {
     while (run + 1 < cgp__unicode_runs_count && cgp__unicode_runs[run + 1] >> 8 <= character)
         run++;
     return run;
 }
 
-/* Number the blocks: one that lies in a run with all of the one before it is the same block.
- * Returns how many there are. */
+/* Number the blocks. A block that lies in one run with all of the block before it is the same
+ * block. Return their number. */
 static int32_t number_blocks(cgp__unicode *unicode) {
     int32_t n = 0, before = -1, first = 0; /* before: the run of a whole block */
     for (uint32_t i = 0; i < CGP__BLOCKS; i++) {

@@ -5,16 +5,16 @@
 
 #include "base/base.h"
 
-/* As Hugging Face's tokenizers has them (tools/unicode_tables.py): bits of one byte. */
+/* The classes of Hugging Face's tokenizers (tools/unicode_tables.py), as bits of one byte. */
 typedef enum cgp__character_class {
     CGP__LETTER = 1,   /* \p{L} */
     CGP__NUMBER = 2,   /* \p{N} */
     CGP__SPACE = 4,    /* \s */
     CGP__WORD = 8,     /* \w */
-    CGP__UNSTABLE = 16 /* NFC may change it, or join it to what is before it */
+    CGP__UNSTABLE = 16 /* NFC may change it, or join it to the text before it */
 } cgp__character_class;
 
-/* `whole` is `first` and `second`, or `first` alone if second is 0. */
+/* `whole` decomposes into `first` and `second`, or into `first` alone if second is 0. */
 typedef struct cgp__decomposition {
     uint32_t whole, first, second;
 } cgp__decomposition;
@@ -27,8 +27,8 @@ extern const int32_t cgp__unicode_runs_count, cgp__unicode_marks_count, cgp__uni
 
 enum { CGP__BLOCK = 256, CGP__BLOCKS = 0x110000 / CGP__BLOCK };
 
-/* The classes of all characters, in blocks; equal neighbours of one class are one block. {0} in the
- * beginning. */
+/* The classes of all characters, in blocks; equal neighbours of one class are one block. Start from
+ * {0}. */
 typedef struct cgp__unicode {
     uint8_t *blocks;             /* [n][CGP__BLOCK] */
     uint16_t block[CGP__BLOCKS]; /* the block of each 256 characters */
@@ -43,7 +43,7 @@ static inline int cgp__class_of(const cgp__unicode *unicode, uint32_t character)
         ->blocks[unicode->block[character / CGP__BLOCK] * CGP__BLOCK + character % CGP__BLOCK];
 }
 
-/* The character of well-formed UTF-8 that begins here; returns its bytes. */
+/* Get the character of well-formed UTF-8 that begins here; return its number of bytes. */
 static inline int cgp__utf8_get(const uint8_t *text, uint32_t *character) {
     if (text[0] < 0x80) {
         *character = text[0];
@@ -62,10 +62,10 @@ static inline int cgp__utf8_get(const uint8_t *text, uint32_t *character) {
     return 4;
 }
 
-/* Write a character, at most 4 bytes; returns how many. */
+/* Write a character, at most 4 bytes; return their number. */
 int cgp__utf8_put(uint8_t *text, uint32_t character);
 
-/* The class of the character that begins at `at` < size; *end is behind it. */
+/* Return the class of the character that begins at `at` < size; *end is its end. */
 static inline int cgp__class_at(const cgp__unicode *unicode, const uint8_t *text, int64_t at,
                                 int64_t *end) {
     uint32_t character = 0;

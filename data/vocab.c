@@ -5,8 +5,8 @@
  *     \u0120 t        rank 0
  *     \u0120t he      rank 1: makes the token "\u0120the"
  *
- * Tokens of a merge are looked up in the JSON object in their printed form: each byte has one
- * character, so the printed form of a merge is that of both tokens, joined. */
+ * The tokens of a merge are looked up in the JSON object in their printed form. Each byte is
+ * printed as one character, so the printed form of a merge is that of both tokens, joined. */
 #include "data/vocab.h"
 
 #include "base/base.h"
@@ -19,8 +19,8 @@ enum { PRINTABLE = 256 }; /* the first character that stands for another byte */
 
 /* --- printed tokens --- */
 
-/* The byte that a character stands for, -1 if none. The others, in order: 0 .. 0x20, 0x7f .. 0xa0,
- * 0xad. */
+/* Return the byte that a character stands for, -1 if none. The characters from PRINTABLE on stand
+ * for these bytes, in order: 0 .. 0x20, 0x7f .. 0xa0, 0xad. */
 static int byte_of(int character) {
     const int other = character - PRINTABLE;
     if (other >= 68) return -1;
@@ -31,8 +31,8 @@ static int byte_of(int character) {
     return itself && character != 0xad ? character : -1;
 }
 
-/* Write the bytes of a token, none if `bytes` is NULL; return their number, -1 if a character
- * stands for none. `text` is UTF-8: a character below U+0144 has at most two bytes. */
+/* Write the bytes of a token unless `bytes` is NULL. Return their number, -1 if a character stands
+ * for none. `text` is UTF-8: a character below U+0144 has at most two bytes. */
 static int64_t token_bytes(const char *text, uint8_t *bytes) {
     const uint8_t *c = (const uint8_t *)text;
     int64_t n = 0;
@@ -52,7 +52,7 @@ static int64_t token_bytes(const char *text, uint8_t *bytes) {
 
 /* --- tokens --- */
 
-/* The tokens while they are taken. */
+/* The tokens while they are read. */
 typedef struct texts {
     const cgp__vocab_source *source;
     const char **of_id; /* [size] the text of each token. Borrowed */
@@ -77,8 +77,8 @@ static cgp_status take_key(const texts *t, const char *key, const json_t *value)
     return CGP_OK;
 }
 
-/* The bytes that the characters of an added token's text stand for, or its own if one stands for
- * none. */
+/* Write the bytes for which the characters of an added token's text stand; if one stands for none,
+ * write the text's own bytes. */
 static int64_t text_bytes(const char *text, uint8_t *bytes) {
     const int64_t n = token_bytes(text, NULL), own = (int64_t)strlen(text);
     if (n >= 0) return token_bytes(text, bytes);
@@ -96,8 +96,8 @@ static cgp_status take_bytes(cgp__vocab *v, const texts *t) {
     return CGP_OK;
 }
 
-/* Check a token of the object: characters that stand for bytes, but for an added token's. Those of
- * one byte are found by it, and all by their bytes if there is an index. */
+/* Check a token of the object: its characters stand for bytes, except in an added token. Record
+ * tokens of one byte in of_byte, and all tokens in the index if there is one. */
 static cgp_status take_token(cgp__vocab *v, const texts *t, const char *key, int32_t id) {
     const int64_t length = token_bytes(key, NULL);
     if (length < 1 && t->of_id[id] != key) return CGP_OK;
@@ -187,7 +187,7 @@ static cgp_status bad_row(const cgp__merges *m, const char *reason) {
     return cgp_fail(CGP_EFORMAT, "%s: %s %" PRId64 ": %s", m->path, m->unit, m->number, reason);
 }
 
-/* The id of a token, *id. */
+/* Find the id of a token. */
 static cgp_status find_token(const cgp__merges *m, const char *token, int32_t *id) {
     const json_t *found = json_object_get(m->tokens, token);
     if (!found)

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* left and right merge to `made`; the least rank comes first. */
+/* `left` and `right` merge to `made`; the least rank comes first. */
 typedef struct cgp__pair {
     int32_t left, right, made, rank; /* made < 0: a free slot */
 } cgp__pair;
@@ -35,10 +35,9 @@ typedef struct cgp__vocab_text {
 typedef struct cgp__vocab_source {
     json_t *tokens; /* an object from tokens to ids */
     const char *path;
-    const cgp__vocab_text
-        *added;             /* [n_added]; those that are not in `tokens` have the ids behind it */
-    int32_t n_added, n_new; /* n_new: of those that are not in it */
-    bool index;             /* make one */
+    const cgp__vocab_text *added; /* [n_added]; those not in `tokens` have the ids after its own */
+    int32_t n_added, n_new;       /* n_new: number of those not in it */
+    bool index;                   /* make an index */
 } cgp__vocab_source;
 
 enum { CGP__MERGE_BYTES = 4096 }; /* of the longest row, with its end */
@@ -48,31 +47,31 @@ typedef struct cgp__merges {
     const char *path, *unit;
     int64_t number;
     const json_t *tokens;
-    int32_t rank; /* of the next */
+    int32_t rank; /* rank of the next merge */
 } cgp__merges;
 
 /* Read both files (tokenizer.h has the rules). `*vocab` is zero before; release it in any case. */
 cgp_status cgp__vocab_read(cgp__vocab *vocab, const char *tokens_path, const char *merges_path);
 void cgp__vocab_release(cgp__vocab *vocab);
 
-/* Read a file as JSON: *out, owned by the caller, also after a failure. */
+/* Read a file as JSON into *out, owned by the caller, also after a failure. */
 cgp_status cgp__vocab_load_json(json_t **out, const char *path, const char *expected);
 
-/* The parts of reading: the tokens, memory for so many merges, and each of them, "left right",
- * which is overwritten. */
+/* The steps of reading: take the tokens, make slots for the merges, and take each merge, "left
+ * right", which is overwritten. */
 cgp_status cgp__vocab_take_tokens(cgp__vocab *vocab, const cgp__vocab_source *source);
 cgp_status cgp__vocab_make_slots(cgp__vocab *vocab, int64_t merges, const char *path);
 cgp_status cgp__vocab_take_merge(cgp__vocab *vocab, cgp__merges *merges, char *row);
 
-/* A row that is no merge. */
+/* Return whether a row is the line of the version, which is no merge. */
 static inline bool cgp__merge_is_version(const char *row) {
     return strncmp(row, "#version", 8) == 0;
 }
 
-/* The token with these bytes, by the index; -1 if none. */
+/* Return the token with these bytes, by the index; -1 if none. */
 int32_t cgp__vocab_find(const cgp__vocab *vocab, const uint8_t *bytes, int64_t size);
 
-/* FNV-1a. */
+/* Hash with FNV-1a. */
 static inline uint64_t cgp__vocab_hash(const uint8_t *bytes, int64_t size) {
     uint64_t hash = 0xcbf29ce484222325u;
     for (int64_t i = 0; i < size; i++)
@@ -80,7 +79,7 @@ static inline uint64_t cgp__vocab_hash(const uint8_t *bytes, int64_t size) {
     return hash ^ hash >> 32;
 }
 
-/* The slot of a pair, or the free one for it. */
+/* Return the slot of a pair, or the free slot for it. */
 static inline cgp__pair *cgp__vocab_slot(const cgp__vocab *v, int32_t left, int32_t right) {
     const uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
     uint64_t slot = (key * 0x9E3779B97F4A7C15u) >> 24;

@@ -59,7 +59,7 @@ static cgp_status take_vocab(cgp__vocab *v, json_t *tokens, const char *path) {
 
 /* A text that is read row by row. */
 typedef struct rows {
-    char *text; /* a 0 behind it */
+    char *text; /* followed by a 0 */
     int64_t size, at;
     char *row; /* in the text; its end is 0 */
 } rows;
