@@ -29,7 +29,7 @@ typedef struct place {
     bool known;
 } place;
 
-/* What /proc reports of a process. */
+/* The state of a process in /proc. */
 typedef struct process {
     char state;
     long threads;

@@ -26,7 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The number of F before the first I. */
+/* How many F run before the first I. */
 typedef enum warm_up {
     WARM_UP_FITS,   /* those that end before the first I can start */
     WARM_UP_BEGINS, /* those that begin before it can start */
@@ -216,7 +216,7 @@ static bool is_shorter(length a, length b) {
     return a.makespan < b.makespan - slack;
 }
 
-/* The next policy to try; false after the last. */
+/* Move on to the next policy to try; false after the last. */
 static bool next_policy(policy *p) {
     if (p->fixed) {
         p->fixed--;

@@ -13,7 +13,7 @@
  *     warm-up    (v-1) g + 2(n-1-r) forwards     with I and W split: (v-1) g + n-1-r
  *     then       a forward and a backward alternately
  *
- * With split backward (interleaved-zb), the backwards are Is. Each W follows the I that comes r
+ * With split backward (interleaved-zb), a backward is an I. Each W follows the I that comes r
  * later, so that W fills the bubble at the end.
  *
  * If g does not divide m, the lists for the next multiple of g are made and the surplus is left

@@ -80,11 +80,11 @@ void cgp__simulator_reset(cgp__simulator *x);
  * rules. Cost: O(actions). */
 cgp_status cgp__simulator_run(cgp__simulator *x, int *marks);
 
-/* Raise capacity[edges] as little as possible until the schedule runs to its end, to at least the
- * receives posted at one time. No raised entry can be smaller by one, and none exceeds the least
- * capacity that suffices for all edges alike. CGP_EINVAL with the cycle if no capacity helps. The
- * state and the caller's settings are lost. Cost: O(actions) if nothing is raised, else O(actions x
- * raised edges x log chunks). */
+/* Raise capacity[edges] to at least the receives posted at one time, and from there as little as
+ * possible until the schedule runs to its end. No raised entry can be smaller by one, and none
+ * exceeds the least capacity that suffices for all edges alike. CGP_EINVAL with the cycle if no
+ * capacity helps. The state and the caller's settings are lost. Cost: O(actions) if nothing is
+ * raised, else O(actions x raised edges x log chunks). */
 cgp_status cgp__simulator_min_capacity(cgp__simulator *x, int *capacity);
 
 /* --- simulate.c --- */
