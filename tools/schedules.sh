@@ -56,19 +56,25 @@ page() {
     cat <<'TEXT'
 # Schedules
 
-All schedules of `cgpipe schedule`, on 4 devices with 8 micro-batches, where forward (F), input gradient (I) and weight gradient (W)
-of a micro-batch take 1 each on a device; B is I and W in one piece. With v stages on a device each takes 1/v (`--cost-f`,
-`--cost-i` and `--cost-w` give other times, of a stage).
-This page and its drawings are made by `make schedules`, and a test fails when they are stale.
+The tables show all schedules of `cgpipe schedule`, on 4 devices with 8 micro-batches. Forward (F),
+input gradient (I) and weight gradient (W) of a micro-batch take 1 each on a device; B is I and W in
+one piece. With v stages on a device each takes 1/v (`--cost-f`, `--cost-i` and `--cost-w` set other
+times of a stage). `make schedules` makes this page and its drawings, and a test fails when they are
+stale.
 
-- **Bubble**: idle fraction of the devices. *By makespan*, from the beginning of the step to its end: it counts where all devices wait for
-  each other at the end of a step, as they do here for the gradient norm. *By span*, from a device's first action to its last: the
-  zero-bubble papers quote it, and it counts where the next step may begin on a device that is done.
-- **In flight**: the maximum over time and devices of micro-batches between their F and the end of their backward; half a device's stages
-  count half. Activation memory is proportional to it.
-- **Buffers**: the minimum number on every edge with which the schedule cannot deadlock under any costs.
+- **Bubble**: the fraction of time in which the devices idle.
+  - *By makespan*, from the start of the step to its end: for steps after which all devices wait for
+    each other, as they do here for the gradient norm.
+  - *By span*, from a device's first action to its last: for a next step that may start on each
+    device that is done. The zero-bubble papers quote it.
+- **In flight**: the largest number of micro-batches between their F and the end of their backward,
+  over time and devices. Each stage of a device with v stages counts 1/v. Activation memory is
+  proportional to it.
+- **Buffers**: the minimum number on every edge with which the schedule cannot deadlock, for any
+  costs.
 
-In the drawings every kind has its colour, letter and texture; later stages of a device are darker; the red border is a critical path.
+In the drawings every kind has its own colour, letter and texture. Later stages of a device are
+darker. The red border is a critical path.
 
 | schedule | makespan | bubble by makespan | bubble by span | in flight | buffers | when to use it |
 |---|---|---|---|---|---|---|
@@ -80,11 +86,16 @@ TEXT
     done
     cat <<'TEXT'
 
-A schedule of your own is a CSV file, a line per device, a cell per action (`2F0`: stage 2, forward, micro-batch 0), in the form of PyTorch's
-pipelining, with or without transfers: `cgpipe schedule --check FILE` proves it complete, in order and free of deadlock, or shows where it
-is not, and simulates it. The output of `_dump_csv()` in PyTorch 2.5, 2.6, 2.9 and 2.15 is read for each of its schedules, with the older
-letters (B for I, BW for B) too; `tests/data/schedules` has some of each. With transfers, RECV only posts a receive, and the action that
-needs the message waits: makespan and bubble are those without transfers, but a posted receive holds a buffer, so buffers may be more.
+Your own schedule is a CSV file in the format of PyTorch's pipelining: a line per device, a cell per
+action (`2F0`: stage 2, forward, micro-batch 0), with or without transfers.
+`cgpipe schedule --check FILE` proves that it is complete, in order and free of deadlock, or shows
+where it is not, and simulates it. It reads the output of `_dump_csv()` in PyTorch 2.5, 2.6, 2.9 and
+2.15 for each of its schedules, also with the older letters (B for I, BW for B).
+`tests/data/schedules` has some of each.
+
+With transfers, RECV only posts a receive, and the action that needs the message waits. Makespan and
+bubble are those without transfers. But a posted receive holds a buffer, so more buffers may be
+needed.
 TEXT
     for name in $(names); do
         simulate "$name"
