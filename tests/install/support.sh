@@ -6,6 +6,7 @@
 # say they do.
 run_examples() {
     local directory=$1 prefix=$2 what=$3
+    run_example "$what" "${prefix}first_step" '^loss 5\.[45]'
     run_example "$what" "${prefix}hello_pipeline" '^step 300  loss 0\.[0-4]'
     run_example "$what" "${prefix}guide" '^validation loss [0-9.]*, [4-9][0-9]\.[0-9] % right$' "$work/guide-run" 2 300
     run_example "$what" "${prefix}from_the_guide" '^trained: loss 0\.[0-9]* -> 0\.[0-2]'
