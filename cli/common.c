@@ -21,9 +21,9 @@ void cli_set_command(const char *name) {
     running = name;
 }
 
-/* A message of the library may begin with an object that has another command's name ("schedule:
- * expected ..", in cgpipe train). Return a prefix that makes it the option, "--schedule", or the
- * thing, "the plan". */
+/* A library message may begin with an object that is also the name of another command ("schedule:
+ * expected ..", in cgpipe train). Return a prefix that turns it into the option, "--schedule", or
+ * the thing, "the plan". */
 static const char *article(cgp_status status, const char *message) {
     static const char *const objects[] = {"schedule", "plan", "profile"};
     const size_t length = strcspn(message, ":");
@@ -175,13 +175,13 @@ uint64_t cli_random(uint64_t *state) {
 
 /* --- strict numbers --- */
 
-/* Parse digits with at most one of the `suffixes` behind them, itself with or without "iB": the
- * first stands for 1024, the next for 1024^2. */
+/* Parse digits, then at most one of the `suffixes`, alone or followed by "iB". The first suffix
+ * multiplies by 1024, the next by 1024^2, and so on. */
 static bool parse_scaled(const char *text, const char *suffixes, int64_t min, int64_t max,
                          int64_t *out) {
     char *end = NULL;
     errno = 0;
-    int64_t value = strtoll(text, &end, 10); /* which also takes spaces and a sign */
+    int64_t value = strtoll(text, &end, 10); /* accepts spaces and a sign too */
     const char *suffix = *end ? strchr(suffixes, *end) : NULL;
     const char *rest = end + (suffix != NULL);
     if (suffix && strcmp(rest, "iB") == 0) rest += 2;
@@ -203,7 +203,7 @@ bool cli_parse_bytes(const char *text, int64_t min, int64_t max, int64_t *out) {
 }
 
 bool cli_parse_real(const char *text, double min, double below, double *out) {
-    /* strtod() also takes spaces, hexadecimal, "inf" and "nan". */
+    /* strtod() also accepts spaces, hexadecimal, "inf" and "nan". */
     if (!*text || text[strspn(text, "0123456789.eE+-")]) return false;
     char *end = NULL;
     const double value = strtod(text, &end);

@@ -33,7 +33,7 @@ cgp_status cli_file_check(const char *path) {
         status =
             cgp_fail(CGP_EIO, "%s: cannot be written (%s: %s)", path, directory, strerror(errno));
     else
-        (void)!cgp_checkpoint_clean(directory); /* its failure is not this file's */
+        (void)!cgp_checkpoint_clean(directory); /* does not affect this file if it fails */
     free(directory);
     return status;
 }
@@ -50,7 +50,7 @@ static cgp_status too_large(const char *path, size_t max, int64_t size) {
     return cgp_fail(CGP_EFORMAT, "%s: expected at most %zu bytes, got %s", path, max, got);
 }
 
-/* Read to the end. One byte more than `max` tells that there are too many. */
+/* Read to the end. Tries to read `max` + 1 bytes: if that succeeds, the file is too large. */
 static cgp_status read_bytes(FILE *file, const char *path, size_t max, char **bytes, size_t *size) {
     size_t capacity = 0;
     for (size_t got = 1; got > 0; *size += got) {
@@ -97,7 +97,7 @@ cgp_status cli_file_read(const char *path, size_t max, char **bytes, size_t *siz
 
 /* --- writing --- */
 
-/* A reader of standard output that has gone, or ended by the same signal, is no failure. */
+/* It is no failure if the reader closed the pipe, or was ended by the signal that stops us. */
 static cgp_status print_text(const char *text) {
     if (fputs(text, stdout) != EOF && fflush(stdout) == 0) return CGP_OK;
     if (cli_stop_closed() || (cli_stop_signal() && errno == EPIPE)) return CGP_OK;

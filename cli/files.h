@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* files.h -- whole files: read, checked before work begins, and replaced, whole or not at all. */
+/* files.h -- read and atomically replace whole files; check paths before the work starts. */
 #ifndef CGPIPE_CLI_FILES_H
 #define CGPIPE_CLI_FILES_H
 
@@ -12,36 +12,36 @@ bool cli_is_directory(const char *path);
 /* Fail early, with CGP_EIO, if no file can be written at `path`. */
 CGP_MUST_CHECK cgp_status cli_file_check(const char *path);
 
-/* The limit of a file that has no other: a typing error must not eat all memory. A row of 2^24
- * actions is a tenth of it. */
+/* Default limit of a file's size in bytes, so that a mistyped path cannot use up all memory. A row
+ * of 2^24 actions takes a tenth of it. */
 #define CLI_LARGEST_FILE ((size_t)256 << 20)
 
 /* Read all bytes of a file, `max` of them at most; the caller frees them. CGP_EIO: it cannot be
  * read. CGP_EFORMAT: it is larger. */
 CGP_MUST_CHECK cgp_status cli_file_read(const char *path, size_t max, char **bytes, size_t *size);
 
-/* Likewise of an open file, which is closed; `path` is for messages. */
+/* Like cli_file_read(), for an open file, which is closed; `path` is for messages. */
 CGP_MUST_CHECK cgp_status cli_file_read_open(int fd, const char *path, size_t max, char **bytes,
                                              size_t *size);
 
-/* Write a text to a file; "-" is standard output, where it is no failure that the reader has gone.
- * Takes `text` over. */
+/* Write a text to a file; "-" is standard output, where a reader that has closed the pipe is no
+ * failure. Takes `text`. */
 CGP_MUST_CHECK cgp_status cli_text_write(const char *path, char *text);
 
-/* A text, or null for NULL and for what is no UTF-8. */
+/* Return a JSON string; null for NULL and for text that is not UTF-8. */
 json_t *cli_text_json(const char *text);
 
-/* A number, or null where it is not finite. */
+/* Return a JSON number, or null if the value is not finite. */
 json_t *cli_real_json(double value);
 
-/* Add the members of an object as json_pack() takes it. */
+/* Add members to an object; `format` is json_pack()'s. */
 void cli_json_add(json_t *object, const char *format, ...);
 
-/* Return the object as text with a line break at its end; NULL with CGP_ENOMEM's message. Takes
- * `object` over; the caller frees the text. */
+/* Return the object as text that ends in a line break; NULL, with a message, if memory runs out.
+ * Takes `object`; the caller frees the text. */
 char *cli_json_text(json_t *object);
 
-/* Replace a file by `object`; "-" is standard output. Takes `object` over. */
+/* Replace a file by `object`; "-" is standard output. Takes `object`. */
 CGP_MUST_CHECK cgp_status cli_json_replace(const char *path, json_t *object);
 
 #endif

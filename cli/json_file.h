@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json_file.h -- JSON from elsewhere: read, and its members checked. Errors name the file and the
- *member: "hosts[1].name".
+/* json_file.h -- read untrusted JSON and check its members. Errors name the file and the member:
+ * "hosts[1].name".
  *
- * CGP_LIMITS=json bounds the memory that a text takes, nested brackets are at most 64 deep, and no
- * key comes twice in an object. */
+ * CGP_LIMITS=json limits the memory that a text takes. Brackets nest at most 64 deep, and an object
+ * has no duplicate keys. */
 #ifndef CGPIPE_CLI_JSON_FILE_H
 #define CGPIPE_CLI_JSON_FILE_H
 
@@ -15,17 +15,17 @@
 CGP_MUST_CHECK cgp_status cli_json_parse(const char *path, const char *text, size_t length,
                                          json_t **out);
 
-/* Read a regular file of at most `max` bytes: no pipe is waited for. Fails with CGP_EIO,
+/* Read a regular file of at most `max` bytes; does not block on a pipe. Fails with CGP_EIO,
  * CGP_EFORMAT. */
 CGP_MUST_CHECK cgp_status cli_json_read(const char *path, size_t max, json_t **out);
 
-/* Likewise an open one, which is closed. */
+/* Like cli_json_read(), for an open file, which is closed. */
 CGP_MUST_CHECK cgp_status cli_json_read_open(int fd, const char *path, size_t max, json_t **out);
 
-/* An object of a file. All is borrowed. */
+/* An object in a file. All pointers are borrowed. */
 typedef struct cli_json_place {
     const char *path;
-    const char *list; /* it is in, at `index`; NULL: it is the whole file */
+    const char *list; /* the list that has it at `index`; NULL: it is the whole file */
     size_t index;
     const json_t *object;
 } cli_json_place;
@@ -36,7 +36,7 @@ CGP_MUST_CHECK cgp_status cli_json_wrong(const cli_json_place *at, const char *k
 
 bool cli_json_has(const cli_json_place *at, const char *key);
 
-/* Get a member. Texts are borrowed of the object. */
+/* Get a member. Texts are borrowed from the object. */
 CGP_MUST_CHECK cgp_status cli_json_text_of(const cli_json_place *at, const char *key,
                                            const char **out);
 CGP_MUST_CHECK cgp_status cli_json_whole(const cli_json_place *at, const char *key, int64_t min,

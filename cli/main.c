@@ -30,14 +30,14 @@ static void print_help(void) {
 }
 
 static void print_command_help(const cli_command *c) {
-    const bool behind = strncmp(c->operand, "--", 2) == 0; /* the options */
+    const bool behind = strncmp(c->operand, "--", 2) == 0; /* then it comes after the options */
     printf("cgpipe %s %s%s%s%s\n%s\n\n", c->name, behind ? "[options] " : "", c->operand,
            *c->operand && !behind ? " " : "", behind ? "" : "[options]", c->summary);
     cli_options_help(stdout, c->bit);
     printf("\nexample: cgpipe %s %s\n", c->name, c->example);
 }
 
-/* Return the command, or option, that other programs give this name. NULL: none. */
+/* Return the command or option that other programs call `name`. NULL: none. */
 static const char *command_by_meaning(const char *name) {
     static const char *const meanings[][2] = {
         {"version", "--version"},
@@ -86,8 +86,8 @@ static const cli_command *find_command(const char *name) {
     return NULL;
 }
 
-/* Processes of a launcher would all do the same, and write the same files, in a command that knows
- * of no ranks. */
+/* Refuse a launcher for commands that do not use ranks: every process would do the same work and
+ * write the same files. */
 static cgp_status check_ranks(const cli_command *c, const cli_run_options *options) {
     const bool alone =
         c->bit & (CLI_CONVERT | CLI_NEW | CLI_EXPORT | CLI_TOKENIZE | CLI_STOP | CLI_SUPERVISE) ||
@@ -134,8 +134,8 @@ static int dispatch(int argc, char **argv) {
     return CLI_OK;
 }
 
-/* A daemon or cron may start a program without these three. The next file that it opened would be
- * one of them, and get its text. */
+/* A daemon or cron may start a program with a standard stream closed. The next file to be opened
+ * would get its descriptor, and its output. */
 static bool open_streams(void) {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) return false;
@@ -143,8 +143,8 @@ static bool open_streams(void) {
     return true;
 }
 
-/* Text that could not be written is a failure, unless its reader has gone, or a message told of it
- * before. */
+/* Fail if text could not be written, unless its reader closed the pipe or a message has reported
+ * it. */
 static int close_streams(int code) {
     const int reason = fflush(stdout) != 0 ? errno : 0;
     if (code != CLI_OK) return code;
@@ -158,7 +158,7 @@ static int close_streams(int code) {
 
 int main(int argc, char **argv) {
     if (!open_streams()) return CLI_FAILED;
-    /* Numbers have a decimal point, also after a plug-in has called setlocale(). */
+    /* Use "." as the decimal point even if a plug-in calls setlocale(). */
     (void)uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
     signal(SIGXFSZ, SIG_IGN); /* a write above the limit of `ulimit -f` fails, with a message */
     return close_streams(dispatch(argc, argv));

@@ -3,9 +3,9 @@
  *
  *     cgpipe_manual DIR        made if missing
  *
- * They have the text of --help, from the same tables; this program is part of the build and is not
- * installed. The text is roff with the macros of man(7): lines that begin with a dot are requests,
- * \fB and \fI change to bold and italics, \fR back. */
+ * The pages have the text of --help, from the same tables. The build runs this program and does not
+ * install it. The text is roff with the macros of man(7): lines that begin with a dot are requests;
+ * \fB and \fI switch to bold and italics, \fR back. */
 #include "commands/commands.h"
 
 #include "options/table.h"
@@ -17,8 +17,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The characters that roff interprets: `\`; `-`, `'`, `^`, `~` and the backquote, which it would
- * print as other characters; and dots, as one may begin a line. */
+/* Escape the characters that roff interprets. It would print `-`, `'`, `^`, `~` and the backquote
+ * as other characters, and a dot may begin a line. */
 static void put_char(FILE *out, char c) {
     static const char special[] = "\\-'`^~.";
     static const char *const escaped[] = {"\\e", "\\-", "\\(aq", "\\(ga", "\\(ha", "\\(ti", "\\&."};
@@ -29,7 +29,7 @@ static void put_char(FILE *out, char c) {
         fputc(c, out);
 }
 
-/* Put roff with texts in place of its `%`, escaped, the lines of a text joined to one. */
+/* Write roff, with an escaped text in place of each `%`; line breaks in a text become spaces. */
 static void put(FILE *out, const char *roff, ...) {
     va_list texts;
     va_start(texts, roff);
@@ -46,8 +46,8 @@ static void put(FILE *out, const char *roff, ...) {
     va_end(texts);
 }
 
-/* TH takes name, section, date, source and title of the manual; without a date builds are
- * reproducible. */
+/* TH takes name, section, date, source and title of the manual. The date is empty so that builds
+ * are reproducible. */
 static void put_head(FILE *out, const char *name, const char *summary) {
     fputs(".TH ", out);
     for (const char *c = name; *c; c++)
@@ -104,7 +104,7 @@ static void write_command_page(FILE *out, const cli_command *c) {
     char name[64];
     snprintf(name, sizeof name, "cgpipe-%s", c->name);
     put_head(out, name, c->summary);
-    const bool behind = strncmp(c->operand, "--", 2) == 0; /* the options */
+    const bool behind = strncmp(c->operand, "--", 2) == 0; /* then it comes after the options */
     put(out, "\\fBcgpipe %\\fR", c->name);
     if (behind) put(out, " [\\fIoptions\\fR]");
     if (*c->operand) put(out, " \\fI%\\fR", c->operand);
@@ -115,7 +115,7 @@ static void write_command_page(FILE *out, const cli_command *c) {
     put(out, ".SH SEE ALSO\n\\fBcgpipe\\fR(1), which lists the models\n");
 }
 
-/* Write the page of a command, or that of the program if it is NULL. */
+/* Write the page of a command, or of the program if `c` is NULL. */
 static int write_page(const char *directory, const cli_command *c) {
     char path[4096];
     snprintf(path, sizeof path, "%s/cgpipe%s%s.1", directory, c ? "-" : "", c ? c->name : "");

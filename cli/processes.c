@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* processes.c -- see processes.h. The system has no list of a process's children everywhere, but
- * every process with its parent in /proc. */
+/* processes.c -- see processes.h. Not every kernel lists a process's children, but /proc has the
+ * parent of every process. */
 #include "processes.h"
 
 #include "common.h"
@@ -13,8 +13,8 @@
 
 typedef struct process {
     pid_t pid, parent;
-    char state; /* Z: has ended, its parent has not waited for it */
-    int status; /* of such a one, as of waitpid() */
+    char state; /* Z: zombie, not yet reaped by its parent */
+    int status; /* of a zombie, as from waitpid() */
     bool descends;
 } process;
 
@@ -25,8 +25,8 @@ typedef struct process_list {
 
 /* --- /proc --- */
 
-/* Parse /proc/PID/stat, "PID (NAME) STATE PARENT ..", of which the 52nd field is the status; NAME
- * may have spaces and brackets. */
+/* Parse /proc/PID/stat, "PID (NAME) STATE PARENT ..", whose 52nd field is the status. NAME may
+ * contain spaces and brackets. */
 static bool parse(const char *text, process *p) {
     enum { STATE = 3, STATUS = 52 };
     const char *at = strrchr(text, ')');
@@ -39,7 +39,7 @@ static bool parse(const char *text, process *p) {
     return true;
 }
 
-/* A process may end while it is read. */
+/* Return false if this is no process; it may end while its file is read. */
 static bool read_process(const char *name, process *p) {
     char path[64], text[2048];
     int64_t pid = 0;
@@ -67,7 +67,7 @@ static void add(process_list *list, process p) {
 
 /* --- descendants --- */
 
-/* Mark the children of this process, then those of each that is marked. */
+/* Mark the children of this process, then the children of each marked process. */
 static void mark(process_list *list) {
     pid_t *family = cli_calloc(list->count + 1, sizeof *family);
     size_t size = 1;

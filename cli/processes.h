@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* processes.h -- the descendants of this process on its host: its children, their children and so
- * on, in whatever process groups and sessions. One that loses its parent stays a descendant where
- * this process adopts it (PR_SET_CHILD_SUBREAPER). */
+/* processes.h -- find and signal all descendants of this process on its host, in any process group
+ * or session. A process that loses its parent stays a descendant if this process adopts orphans
+ * (PR_SET_CHILD_SUBREAPER). */
 #ifndef CGPIPE_CLI_PROCESSES_H
 #define CGPIPE_CLI_PROCESSES_H
 
 #include <stdbool.h>
 
-/* Send a signal to every descendant; one that begins meanwhile may be left out. Return false where
- * /proc, which has the parents of all processes, cannot be read: then none gets it. */
+/* Send a signal to every descendant; may miss one that starts meanwhile. Return false, and send
+ * nothing, if /proc cannot be read: only /proc has the parents of all processes. */
 bool cli_processes_signal(int number);
 
-/* Tell whether /proc is there, and of this process's pid namespace. */
+/* Tell whether /proc exists and shows this process's pid namespace. */
 bool cli_processes_seen(void);
 
-/* Tell whether a descendant has failed, by its exit code or a signal, and its parent, not this
- * process, has not waited for it; a parent that is about to do so has not either. */
+/* Tell whether a descendant has failed, by its exit code or a signal, and its parent, which is not
+ * this process, has not reaped it. The parent may be just about to. */
 bool cli_processes_failed(void);
 
 #endif

@@ -13,17 +13,18 @@
 
 static const cgp_transport *transport;
 static cgp_communicator *communicator;
-static int rank = -1, count = 1; /* -1: as the launcher says */
+static int rank = -1, count = 1; /* -1: take the launcher's */
 static double limit;             /* in seconds; 0: none */
 
-/* Open MPI; MPICH and others with its process manager; srun, which gives a batch script no step. */
+/* Environment variables of Open MPI, of MPICH's process manager, and of srun. A batch script
+ * outside srun has no step, so it has none of srun's. */
 enum { LAUNCHERS = 3 };
 static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
 static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
 static const char *const host_ranks[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
                                          "SLURM_LOCALID"};
 
-/* Return a number of the launcher's; `otherwise` without a launcher. */
+/* Return a number that the launcher set; `otherwise` without a launcher. */
 static int launched(const char *const names[LAUNCHERS], int otherwise) {
     for (int i = 0; i < LAUNCHERS; i++) {
         const char *text = getenv(names[i]);
@@ -53,7 +54,7 @@ static cgp_status find_others(const char *name) {
                     name, started, count);
 }
 
-/* Only rank 0 speaks. */
+/* Silence this rank: only rank 0 prints. */
 static cgp_status be_silent(void) {
     if (!getenv("CGP_LOG")) cgp_log_set_level(CGP_LOG_ERROR);
     if (freopen("/dev/null", "w", stdout)) return CGP_OK;
@@ -77,20 +78,20 @@ static void end_process(int number) {
     _exit(last_code);
 }
 
-/* Let the process end in so many seconds; 0: no more. */
+/* End the process in `seconds` by `how`; 0: cancel. */
 static void end_after(double seconds, void (*how)(int)) {
     const struct itimerval time = {
         .it_value = {(time_t)seconds, (suseconds_t)(1e6 * (seconds - (double)(time_t)seconds))}};
     if (seconds > 0) signal(SIGALRM, how);
     (void)setitimer(ITIMER_REAL, &time, NULL);
-    if (seconds <= 0) signal(SIGALRM, SIG_DFL); /* when no alarm is left to end the process */
+    if (seconds <= 0) signal(SIGALRM, SIG_DFL); /* after the alarm is off: SIG_DFL kills */
 }
 
-/* Find the others, and wait until all have. */
+/* Find the other ranks; wait until all ranks have done so. */
 static cgp_status start(const char *name) {
     const cgp_status status = find_others(name);
     if (status == CGP_OK) return transport->barrier(communicator);
-    rank = launched(host_ranks, 0); /* the first of each host prints what is missing there */
+    rank = launched(host_ranks, 0); /* the first rank of each host prints what is missing there */
     return status;
 }
 
@@ -144,8 +145,8 @@ bool cli_ranks_lost(void) {
     return cli_ranks_failure() == CGP_EPEER;
 }
 
-/* Tell whether all ranks below this one were lost with `lost`: a rank that lives was heard until
- * that one had been silent for the limit, but for a beat. */
+/* Tell whether all ranks below this one were lost with `lost`. A live rank was last heard shortly
+ * before the time limit of `lost` expired: at least 3/4 of the limit after `lost` was. */
 static bool lowest_after(int lost) {
     cgp_beat *beats = cli_calloc((size_t)count, sizeof *beats);
     bool lowest = true;
@@ -163,11 +164,11 @@ bool cli_ranks_speaks(void) {
     if (!communicator) return cli_rank() == 0;
     (void)transport->failure(communicator, &lost, message, sizeof message);
     if (lost < 0 || strncmp(message, "silent", 6) != 0) return rank == 0;
-    return lost != rank && lowest_after(lost); /* itself: it was stopped, and goes on now */
+    return lost != rank && lowest_after(lost); /* not this rank: it was stopped, then continued */
 }
 
 void cli_ranks_leave_soon(void) {
-    signal(SIGTERM, SIG_IGN); /* the launcher's, to all */
+    signal(SIGTERM, SIG_IGN); /* the launcher sends it to all */
     end_after(1.5, end_process);
 }
 
@@ -180,7 +181,7 @@ void cli_ranks_abort(int code) {
     _exit(code);
 }
 
-/* Wait for all ranks, and end even where one does not end MPI with the others then. */
+/* Wait for all ranks. End this process even if a rank never gets to end MPI. */
 static void meet(void) {
     const cgp_status status = transport->barrier(communicator);
     if (status == CGP_OK && limit > 0) end_after(limit + 2, end_stuck);
@@ -212,7 +213,7 @@ cgp_communicator *cli_ranks_communicator(void) {
     return communicator;
 }
 
-/* Bring equal blocks together: all [count][bytes], of which this rank's is filled in. */
+/* All-gather equal blocks: `all` is [count][bytes] and has this rank's block on entry. */
 static cgp_status share(void *all, size_t bytes) {
     size_t *sizes_of = cli_calloc((size_t)count, sizeof *sizes_of);
     for (int r = 0; r < count; r++)
@@ -249,8 +250,8 @@ typedef struct report {
     char message[504];
 } report;
 
-/* Return a failure of one of the ranks. `alike`: the first one, on all ranks; else this rank's own,
- * or the first other one as CGP_EPEER. */
+/* Return the failure of a rank. With `alike`, all ranks return the first rank's failure; else each
+ * returns its own, or CGP_EPEER with the first other rank's. */
 static cgp_status failure_of(const report *all, bool alike) {
     int r = alike || all[rank].status == CGP_OK ? 0 : rank;
     while (r < count && all[r].status == CGP_OK)

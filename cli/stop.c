@@ -12,20 +12,20 @@
 static const struct {
     int number;
     const char *name;
-    bool repeated; /* a second one, which a person sends, ends the process */
+    bool repeated; /* a second one ends the process: a person sent it */
 } signals[] = {
     {SIGINT, "SIGINT", true},
     {SIGTERM, "SIGTERM", true},
-    {SIGHUP, "SIGHUP", false},   /* sent by a shell that ends, and by the system again */
-    {SIGPIPE, "SIGPIPE", false}, /* sent by each write */
-    {SIGUSR1, "SIGUSR1", false}, /* sent by a batch system, which may send it again */
+    {SIGHUP, "SIGHUP", false},   /* sent by a shell that exits, then again by the system */
+    {SIGPIPE, "SIGPIPE", false}, /* sent at every write */
+    {SIGUSR1, "SIGUSR1", false}, /* sent by a batch system, perhaps repeatedly */
     {SIGXCPU, "SIGXCPU", false}, /* sent each second above the limit of `ulimit -St` */
     {CLI_STOP_REQUEST, "stop request", false},
 };
 enum { SIGNALS = sizeof signals / sizeof signals[0] };
 
-/* The first signal's index in the table plus 1; 0: none. A signal interrupts any thread, two
- * signals two of them at once. */
+/* The first signal's index in the table plus 1; 0: none. Atomic because signals may interrupt two
+ * threads at once. */
 static atomic_int noted;
 static atomic_bool interrupted;
 static void (*_Atomic called)(void);
@@ -34,7 +34,7 @@ void cli_stop_call(void (*function)(void)) {
     atomic_store(&called, function);
 }
 
-/* Return its place in the table; SIGNALS: it is not there. */
+/* Return the signal's index in the table, or SIGNALS if it is not there. */
 static int place_of(int number) {
     int i = 0;
     while (i < SIGNALS && signals[i].number != number)
@@ -56,13 +56,13 @@ static void note(int number) {
         _exit(CLI_STOPPED);
 }
 
-/* SIGPIPE is caught even where it was ignored: otherwise a reader that has gone would go unnoticed.
+/* Catch SIGPIPE even if it was ignored: else a reader that has closed the pipe goes unnoticed.
  * */
 static void install(int number) {
     struct sigaction before;
     struct sigaction action = {.sa_handler = note, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
-    /* Signals do not interrupt each other, so that one of them is the first. */
+    /* Block the other signals in the handler, so that one of them is the first. */
     for (int i = 0; i < SIGNALS; i++) {
         if (signals[i].number > 0) sigaddset(&action.sa_mask, signals[i].number);
     }

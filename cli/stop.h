@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stop.h -- signals that stop a training after a checkpoint: SIGINT and SIGTERM, of which a second
- *one ends the process; SIGUSR1,
- * of a batch system before its time is up; SIGXCPU, of a limit on the time of processors; SIGHUP,
- * of a closed terminal; SIGPIPE, of a reader of
- * standard output that has gone (`| head`). A request of cgpipe stop is noted like a signal.
+/* stop.h -- signals that stop a training after a checkpoint. A second SIGINT or SIGTERM ends the
+ * process at once. SIGUSR1 comes from a batch system before its time limit, SIGXCPU from a CPU time
+ * limit, and SIGHUP from a closed terminal. SIGPIPE means that the reader of standard output is
+ * gone (`| head`). A request of cgpipe stop is recorded like a signal.
  *
  * Signals but SIGPIPE that were ignored when the program started (nohup, a shell's background jobs)
  * stay ignored. */
@@ -12,29 +11,29 @@
 
 #include <stdbool.h>
 
-/* From here on only note these signals. A second SIGINT or SIGTERM ends the process with
- * CLI_STOPPED at once. */
+/* Install the handlers, which only record these signals. A second SIGINT or SIGTERM ends the
+ * process with CLI_STOPPED at once. */
 void cli_stop_install(void);
 
-/* Call a function, which is safe in handlers of signals, at every such signal from here on; NULL:
- * none. */
+/* Call `function`, which is async-signal-safe, at every such signal after this call; NULL: none. */
 void cli_stop_call(void (*function)(void));
 
-/* In place of a signal's number: the request of cgpipe stop. */
+/* Number of a cgpipe stop request, in place of a signal's number. */
 enum { CLI_STOP_REQUEST = -1 };
 
 /* Return the name of the first signal that came, "SIGINT", "SIGTERM", "SIGHUP", "SIGPIPE",
  * "SIGUSR1", "SIGXCPU" or "stop request"; NULL: none. */
 const char *cli_stop_signal(void);
 
-/* Return the name of such a number. */
+/* Return the name of a signal's number, or of CLI_STOP_REQUEST; NULL: neither. */
 const char *cli_stop_name(int number);
 
-/* Return that signal's number; 0: none. Note one that another rank got, or a request. */
+/* Return the first signal's number; 0: none. Record a signal that another rank got, or a
+ * request. */
 int cli_stop_number(void);
 void cli_stop_note(int number);
 
-/* Tell whether that was SIGPIPE: the reader of the output has gone. */
+/* Tell whether the first signal was SIGPIPE: the reader of standard output is gone. */
 bool cli_stop_closed(void);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* watcher.c -- see watcher.h. The two processes have a socket, which tells each that the other is
- * gone. Both adopt orphans, so that those of a watcher that is killed become this process's. */
+/* watcher.c -- see watcher.h. The two processes share a socket, which is closed when one of them
+ * ends. Both adopt orphans: if the watcher is killed, this process adopts its children. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* SOCK_CLOEXEC */
 #endif
@@ -23,17 +23,17 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { END = 0, NOT_STARTED = 127 }; /* a message: the number of a signal, or END */
+enum { END = 0, NOT_STARTED = 127 }; /* messages: a signal's number, or END */
 
 /* --- the command --- */
 
 static _Noreturn void be_command(char *const *words, const sigset_t *mask, pid_t watcher) {
     const int nothing = open("/dev/null", O_RDONLY);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != watcher) _exit(CLI_FAILED); /* killed before that */
+    if (getppid() != watcher) _exit(CLI_FAILED); /* the watcher was killed before prctl() */
     setpgid(0, 0);
     sigprocmask(SIG_SETMASK, mask, NULL);
-    signal(SIGXFSZ, SIG_DFL); /* which main() ignores */
+    signal(SIGXFSZ, SIG_DFL); /* main() ignores it */
     if (nothing >= 0) dup2(nothing, STDIN_FILENO);
     if (nothing > STDIN_FILENO) close(nothing);
     execvp(words[0], words);
@@ -45,21 +45,22 @@ static _Noreturn void be_command(char *const *words, const sigset_t *mask, pid_t
 
 typedef struct watch {
     pid_t command;
-    int socket;            /* -1: cgpipe supervise is gone */
-    int signals;           /* readable when a child has ended, or this process is to end */
+    int socket;            /* -1: cgpipe supervise has ended */
+    int signals;           /* signalfd: a child ended, or this process is to end */
     double grace, kill_at; /* cli_seconds(); INFINITY: nothing is to end */
     cli_ending ending;
     bool ended; /* the command */
 } watch;
 
-/* Without /proc only the command's process group gets it: return false. */
+/* Send a signal to all descendants. Without /proc, send it to the command's process group and
+ * return false. */
 static bool signal_all(const watch *w, int number) {
     if (cli_processes_signal(number)) return true;
     if (w->command > 0) (void)kill(-w->command, number);
     return false;
 }
 
-/* A process that was stopped gets its SIGTERM when it goes on. */
+/* SIGCONT follows because a stopped process handles SIGTERM only when it continues. */
 static void end_all(watch *w, cli_end_reason reason) {
     if (isfinite(w->kill_at)) return;
     w->ending.reason = reason;
@@ -68,7 +69,7 @@ static void end_all(watch *w, cli_end_reason reason) {
     signal_all(w, SIGCONT);
 }
 
-/* Wait for children that have ended, adopted ones too. Return whether any is left. */
+/* Reap children that have ended, including adopted ones. Return whether any is left. */
 static bool reap(watch *w) {
     int status = 0;
     for (;;) {
@@ -93,7 +94,7 @@ static void take_message(watch *w) {
         (void)kill(-w->command, number);
 }
 
-/* A signal that ends programs ends the command, as this process could not watch it any more. */
+/* A signal that would end this process ends the command: nothing would watch it afterwards. */
 static void take_signal(watch *w) {
     struct signalfd_siginfo info = {0};
     if (read(w->signals, &info, sizeof info) == sizeof info && info.ssi_signo != SIGCHLD)
@@ -108,7 +109,7 @@ static void wait_for_news(watch *w, int milliseconds) {
     if (sources[1].revents) take_signal(w);
 }
 
-/* Without /proc the processes that a command has left are not found, so nothing waits for them. */
+/* Without /proc, processes that the command left are not found, so do not wait for them. */
 static void watch_command(watch *w) {
     enum { TURN = 50 }; /* milliseconds */
     bool found = true;
@@ -118,7 +119,7 @@ static void watch_command(watch *w) {
     }
 }
 
-/* Block the signals that this process takes one by one. */
+/* Block the signals that this process reads from a signalfd. */
 static int open_signals(sigset_t *before) {
     static const int numbers[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1};
     sigset_t set;
@@ -129,7 +130,7 @@ static int open_signals(sigset_t *before) {
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* A session of its own, so that what a terminal sends reaches cgpipe supervise alone. */
+/* Runs in its own session, so that a terminal's signals reach only cgpipe supervise. */
 static _Noreturn void be_watcher(int socket, char *const *words, double grace) {
     watch w = {.socket = socket, .grace = grace, .kill_at = INFINITY};
     const pid_t self = getpid();
@@ -145,7 +146,7 @@ static _Noreturn void be_watcher(int socket, char *const *words, double grace) {
                 strerror(errno));
         w.ending.status = NOT_STARTED << 8;
     }
-    if (w.command > 0) setpgid(w.command, w.command); /* the first of the two comes in time */
+    if (w.command > 0) setpgid(w.command, w.command); /* called on both sides of fork() */
     watch_command(&w);
     if (w.socket >= 0) (void)send(w.socket, &w.ending, sizeof w.ending, MSG_NOSIGNAL);
     _exit(CLI_OK);
@@ -179,7 +180,7 @@ void cli_watcher_end(const cli_watcher *watcher) {
     cli_watcher_signal(watcher, END);
 }
 
-/* End the processes of a watcher that was killed, which are this process's children now, with their
+/* End the children of a watcher that was killed, which this process has adopted, and their
  * descendants. Without /proc they are not found. */
 static void end_orphans(const cli_watcher *watcher) {
     const struct timespec turn = {.tv_nsec = 20000000};

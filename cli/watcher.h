@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* watcher.h -- run a command so that none of its processes outlives it, or this process:
+/* watcher.h -- run a command so that none of its processes outlives the command or this process:
  *
- *     cgpipe supervise ──── watcher ──── command ──── its processes, in whatever groups and sessions
+ *     cgpipe supervise ──── watcher ──── command ──── its processes, in any group or session
  *            ▲   signal, end   │
  *            └─────────────────┘ how it ended
  *
- * The watcher is a process that adopts the command's orphans. When the command has ended, when it
- * is to end, and when this process is gone, however that came about, it sends SIGTERM to all of
- * them, and SIGKILL to those that live `grace` seconds later. So it does when it gets a signal that
- * ends programs. If it is killed, the system kills the command, and this process ends the others
- * likewise.
+ * The watcher is a process that adopts the command's orphans. It ends all processes of the command
+ * when the command has ended or is asked to end, when this process is gone, and on a terminating
+ * signal. It sends SIGTERM, and SIGKILL to those left `grace` seconds later. If the watcher is
+ * killed, the kernel kills the command, and this process ends the others in the same way.
  *
- * Processes are found in /proc. Without it only those of the command's process group get signals.
+ * Processes are found in /proc. Without it, only the command's process group gets signals.
  *
- * The command has a process group of its own, and nothing on its standard input. */
+ * The command has its own process group, and /dev/null as standard input. */
 #ifndef CGPIPE_CLI_WATCHER_H
 #define CGPIPE_CLI_WATCHER_H
 
@@ -35,21 +34,21 @@ typedef enum cli_end_reason {
 
 typedef struct cli_ending {
     cli_end_reason reason;
-    int status; /* the command's, as of waitpid() */
+    int status; /* the command's, as from waitpid() */
 } cli_ending;
 
-/* Start a command, `words` with NULL at the end, found as a shell finds it. One that cannot be
- * started prints why and ends with exit code 127. Fails with CGP_EIO. Not with several threads. */
+/* Start a command: `words` end with NULL, and PATH is searched. If it cannot be started, prints why
+ * and reports exit code 127. Fails with CGP_EIO. Call before any thread is created. */
 CGP_MUST_CHECK cgp_status cli_watcher_start(cli_watcher *watcher, char *const *words, double grace);
 
 /* Send a signal to the command's process group. */
 void cli_watcher_signal(const cli_watcher *watcher, int number);
 
-/* Let the watcher end the command. May be called again. */
+/* Ask the watcher to end the command. May be called again. */
 void cli_watcher_end(const cli_watcher *watcher);
 
-/* Wait so many seconds, or until a signal comes, for the end of all processes of the command.
- * Return whether they have ended; the watcher is gone then. */
+/* Wait until all processes of the command have ended, at most `seconds` or until a signal comes.
+ * Return whether they have ended; the watcher has exited then. */
 bool cli_watcher_wait(cli_watcher *watcher, double seconds, cli_ending *ending);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.c -- cgpipe bench MODEL: memory and speed of any model; `gpt2` alone is the GPT-2
- * benchmark, of 16 layers, its published figures beside ours. With --grid a row for each K, M and
- * recomputation. `bench transport` is bench_transport.c. */
+/* bench.c -- cgpipe bench MODEL: measure the memory and speed of any model. `gpt2` alone is the
+ * GPT-2 benchmark of 16 layers, and prints its published figures beside ours. --grid prints a row
+ * for each K, M and recomputation. `bench transport` is in bench_transport.c. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -39,8 +39,8 @@ static int power_of_two(int64_t value, int max) {
     return -1;
 }
 
-/* Return the published peak activation memory of all devices in GiB, NaN if there is none for these
- * options: all are at batch 64 and of one model. */
+/* Return the published peak activation memory of all devices in GiB, or NaN if none is published
+ * for these options: all figures are of one model at batch 64. */
 static double published_gib(const cli_session *session) {
     const cli_run_options *options = session->options;
     const int k = power_of_two(options->stages, 2), m = power_of_two(options->chunks, 6);
@@ -51,8 +51,7 @@ static double published_gib(const cli_session *session) {
     return figures[never ? 0 : 1][k][m];
 }
 
-/* Parse the operand, or for `gpt2` alone the model of the benchmark or --model; and resolve
- * --dropout. */
+/* Parse the operand; `gpt2` alone means --model or the benchmark's model. Resolve --dropout. */
 static cgp_status find_model(cli_run_options *options, cli_model *model) {
     if (!options->operand)
         return cgp_fail(CGP_EINVAL, "bench: MODEL is missing (cgpipe bench gpt2)");
@@ -78,8 +77,8 @@ static void set_balance(cli_run_options *options, const cgp_model_spec *spec) {
         options->balance.layers = (cli_counts){published[options->stages], (int)options->stages};
 }
 
-/* Run all steps on random data. A model of images takes the same mini-batch in every one, as in
- * torchgpipe's benchmarks. */
+/* Run all steps on random data. Models other than GPT-2 take the same mini-batch in every step, as
+ * in torchgpipe's benchmarks. */
 static cgp_status run_steps(cli_session *session) {
     const uint64_t seed = (uint64_t)session->options->seed;
     const cgp_gpt2_options *gpt2 =
@@ -107,7 +106,7 @@ static void print_memory_row(FILE *out, const cgp_plan_device *d) {
             cli_gib(d->activation_bytes), cli_gib(d->planned_bytes));
 }
 
-/* Print memory in the parts of the published figures. */
+/* Print memory, divided as in the published figures. */
 static void print_memory(FILE *out, const cli_session *session) {
     static const char *const state_names[] = {"", ", momentum", ", two moments"};
     const int states = cgp_optim_states(&session->optim);
@@ -152,7 +151,7 @@ static cgp_status write_costs(const cli_session *session) {
     return status;
 }
 
-/* Run the steps, if not --plan-only, and make the JSON. */
+/* Run the steps unless --plan-only is given, and make the JSON. */
 static cgp_status measure(cli_session *session, json_t **report) {
     if (session->options->plan_only) {
         *report = cli_plan_json(session);
@@ -240,7 +239,7 @@ static void print_row(FILE *out, const cli_session *session) {
     cli_output_flush(out);
 }
 
-/* A cell that no device can hold is a row of the table, not the end of it. */
+/* Print a row for a cell that does not fit into memory; the grid continues after it. */
 static json_t *too_large(FILE *out, const cli_run_options *options) {
     json_t *cell = json_object();
     cli_options_json(cell, options, CLI_LIST_REPORTED);
@@ -259,7 +258,7 @@ static cgp_status one_cell(FILE *out, const cli_run_options *options, const cli_
     cgp_status status = cli_session_plan(&session, &cell_options, model);
     if (status == CGP_OK) status = measure(&session, &cell);
     if (status == CGP_OK) print_row(out, &session);
-    if (status == CGP_ELIMIT) { /* planned over --memory-limit, or over the machine's memory */
+    if (status == CGP_ELIMIT) { /* the plan exceeds --memory-limit or the machine's memory */
         cell = too_large(out, &cell_options);
         status = CGP_OK;
     }
@@ -283,7 +282,7 @@ static cgp_status all_cells(FILE *out, const cli_run_options *options, const cli
     return CGP_OK;
 }
 
-/* The options that the grid varies cannot be given. */
+/* Refuse the options that the grid varies. */
 static cgp_status check_grid(const cli_run_options *options) {
     static const cli_option_id varied[] = {CLI_OPTION_STAGES, CLI_OPTION_BALANCE, CLI_OPTION_CHUNKS,
                                            CLI_OPTION_RECOMPUTE};
@@ -308,7 +307,7 @@ static int bench_grid(const cli_run_options *options) {
     if (code == CLI_OK) code = cli_report(cli_model_text(&of, model), true);
     if (code != CLI_OK) return code;
     print_heading(out, &cell_options, model);
-    /* M above the batch is a row like any other, without warnings between the rows. */
+    /* An M above the batch is a normal row: print no warning between the rows. */
     cgp_log_set_level(CGP_LOG_ERROR);
     json_t *cells = json_array();
     json_t *report =

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_transport.c -- cgpipe bench transport: how long messages take between every two ranks,
- *measured through the table of their
- * transport while all other ranks wait; as a cluster file for --cluster. Two threads of a rank that
- * is alone on its host measure inproc.
+/* bench_transport.c -- cgpipe bench transport: measure how long a message takes between each pair
+ * of ranks, and write a cluster file for --cluster. It calls the transport's table directly, while
+ * all other ranks wait. A rank that is alone on its host measures inproc between two threads.
  *
  *     sender                                      receiver
  *     fill, post ─────────── message ───────────► take, copy away
  *     acquire    ◄─────────── release ─────────── release
  *
- * A link has one buffer here, so the sender has it again after a round trip. With latency = round
- * trip of 1 byte / 2,
+ * Each link has one buffer here, so the sender acquires it again after a round trip. With latency =
+ * round trip of 1 byte / 2,
  *
- *     time of a message = its round trip - latency,        bandwidth = most bytes / (their time - latency). */
+ *     time of a message = its round trip - latency
+ *     bandwidth         = bytes of the largest message / (its time - latency) */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -27,18 +27,18 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of messages, in bytes, and how often each is sent, after one to warm up. */
+/* Message sizes in bytes, and how often each is sent after a warm-up message. */
 static const int64_t sizes[] = {1, 4096, 65536, 1 << 20, 4 << 20};
 static const int rounds[] = {200, 100, 20, 9, 5};
 enum { SIZES = sizeof sizes / sizeof sizes[0], LARGEST = 4 << 20 };
 
-/* Where a clock shows no difference, in bytes/s. */
+/* Bandwidth in bytes/s if the clock shows no difference between two sizes. */
 #define MAX_BANDWIDTH 1e12
 
-/* As of the pipeline's links where all have cores of their own. */
+/* Spin time in ns of the pipeline's links if each rank has a core of its own. */
 #define SPIN_NS 20000000
 
-/* What the ranks know of each other. */
+/* Facts that the ranks exchange. */
 typedef struct rank_info {
     char host[256];
     int64_t cores, memory_bytes;
@@ -48,9 +48,9 @@ typedef struct bench {
     const cli_run_options *options;
     int ranks, devices;
     rank_info *rank; /* [ranks] */
-    double (
-        *seconds)[SIZES]; /* [ranks x ranks] of messages from one to the other; NaN: not measured */
-    char (*kind)[64];     /* [devices] */
+    /* [ranks x ranks], from one rank to another; NaN: not measured */
+    double (*seconds)[SIZES];
+    char (*kind)[64]; /* [devices] */
     cli_cluster cluster;
 } bench;
 
@@ -60,7 +60,7 @@ typedef struct wire {
     const cgp_transport *transport;
     cgp_communicator *communicator;
     cgp_link *link;
-    char *memory, *data; /* the link's buffer; what is sent, or received */
+    char *memory, *data; /* the link's buffer; data to send, or received */
 } wire;
 
 static cgp_status open_wire(wire *w, int edge, bool sends, int peer, int64_t spin_ns) {
@@ -89,8 +89,8 @@ static cgp_status ended(const wire *w) {
     return cgp_fail(CGP_EPEER, "%s: a message was lost", w->transport->name);
 }
 
-/* Measure the round trips, and make times of the least of each size: others have waited for
- * something else, too. */
+/* Measure round trips and turn the shortest of each size into a message time. The others have
+ * waited for something else too. */
 static cgp_status send_all(wire *w, double seconds[SIZES]) {
     cgp_link_message message;
     if (!w->transport->acquire(w->link, INT64_MAX, &message)) return ended(w);
@@ -139,11 +139,11 @@ static int ranks_beside(const bench *b, int r) {
 }
 
 static void *receive_thread(void *wire_of_it) {
-    (void)!receive_all(wire_of_it); /* a failure ends the sender, too */
+    (void)!receive_all(wire_of_it); /* a failure ends the sender too */
     return NULL;
 }
 
-/* Between two threads of this rank. */
+/* Measure inproc messages between two threads of this rank. */
 static cgp_status measure_inproc(const bench *b, double seconds[SIZES]) {
     wire from = {0}, to = {0};
     pthread_t receiver;
@@ -166,8 +166,8 @@ static cgp_status measure_inproc(const bench *b, double seconds[SIZES]) {
     return status;
 }
 
-/* Measure messages from one rank to another; the others wait in the agreement of the next pair.
- * Collective. */
+/* Measure messages from one rank to another. The other ranks wait in cli_ranks_agree() for the next
+ * pair. Collective. */
 static cgp_status measure_pair(bench *b, int from, int to) {
     const bool sends = cli_rank() == from, takes_part = sends || cli_rank() == to;
     double *seconds = b->seconds[from * b->ranks + to];
@@ -203,7 +203,7 @@ static cli_message_cost cost_of(const double seconds[SIZES]) {
     return (cli_message_cost){fmax(seconds[0], 0), LARGEST / fmax(beyond, LARGEST / MAX_BANDWIDTH)};
 }
 
-/* Return the medians over all pairs of ranks on two hosts, or on one. */
+/* Return the median costs over all pairs of ranks on two hosts, or within one. */
 static cli_message_cost median_cost(const bench *b, const int *host_of, int from, int to) {
     const int64_t pairs = (int64_t)b->ranks * b->ranks;
     double *latencies = cli_calloc((size_t)pairs, sizeof *latencies);
@@ -247,8 +247,8 @@ static bool uses_host_memory(const char *kind) {
     return false;
 }
 
-/* Those in the host's memory share it equally. Device d is rank d x ranks / devices's, as in a
- * plan. */
+/* Devices that use host memory share it equally. Device d belongs to rank d x ranks / devices, as
+ * in a plan. */
 static void add_devices(bench *b, const int *host_of) {
     cli_cluster *c = &b->cluster;
     const cli_names *names = &b->options->devices;
@@ -345,7 +345,7 @@ static cgp_status prepare(bench *b) {
     return CGP_OK;
 }
 
-/* Options of models mean nothing here. */
+/* Refuse options of models, which have no meaning here. */
 static cgp_status check_options(const cli_run_options *options) {
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
         const bool fits = id == CLI_OPTION_TRANSPORT || id == CLI_OPTION_DEVICES ||

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check.c -- cgpipe check: run the same batch in one stage and with the given options; compare
- *loss, all outputs, every
- * gradient, states and updated weights bit for bit. Of several ranks the first one runs the one
- * stage, and compares.
+/* check.c -- cgpipe check: run the same batch in one stage and with the given options. Compare
+ * loss, all outputs, every gradient, states and updated weights bit for bit. With several ranks,
+ * rank 0 runs the single stage and compares.
  *
- * If an output differs, a kernel of forward does. If only gradients do, look at the one that
- * backward computes first, of the last parameter. */
+ * If an output differs, look for a forward kernel. If only gradients differ, start with the one
+ * that backward computes first: the last parameter's. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -91,7 +90,8 @@ static cgp_status run(cli_session *session, const cli_run_options *options, cons
     return status;
 }
 
-/* Options without a cut and without recomputation, in the plainest order, in one process. */
+/* Return the options for one stage without recomputation, in one process, by the simplest
+ * schedule. */
 static cli_run_options in_one_stage(const cli_run_options *options) {
     cli_run_options one = *options;
     one.stages = one.virtual_stages = 1;
@@ -106,13 +106,13 @@ static cli_run_options in_one_stage(const cli_run_options *options) {
 
 /* --- comparing --- */
 
-/* Return a number for people: f32, or i32. */
+/* Return value `i` of f32 or i32 data, for display. */
 static double number(cgp_dtype type, const void *data, int64_t i) {
     return type == CGP_I32 ? (double)((const int32_t *)data)[i] : (double)((const float *)data)[i];
 }
 
-/* Compare the numbers of `what` and `name`, of 4 bytes each, bit by bit; print how many differ, and
- * the first of them, if `out` is not NULL. */
+/* Compare arrays of 4-byte numbers bit by bit. If `out` is not NULL, print how many differ and the
+ * first one; `what` and `name` are for this line. */
 static bool equal(FILE *out, const char *what, const char *name, cgp_dtype type, const void *a,
                   const void *b, int64_t count) {
     const uint32_t *x = a, *y = b;
@@ -143,8 +143,8 @@ static bool compare_outputs(FILE *out, const outcome *a, const outcome *b) {
     return true;
 }
 
-/* Compare in the order of backward. Return the number of parameters whose gradients differ; *first:
- * the name of the first. */
+/* Compare gradients in backward order. Return the number of parameters whose gradients differ, and
+ * the name of the first in *first. */
 static int compare_gradients(FILE *out, const cgp_model *model, const outcome *a, const outcome *b,
                              const char **first) {
     int different = 0;
@@ -201,7 +201,7 @@ static cgp_status check(cli_session *one, cli_session *session, cli_run_options 
     return run(session, options, &model, &o[1]);
 }
 
-/* Print and write what the comparison found, on rank 0, whose verdict is that of all. */
+/* Print and write the result of the comparison on rank 0; all ranks take its verdict. */
 static cgp_status conclude(const cli_run_options *options, const cli_session *session,
                            const outcome o[2], bool *same) {
     FILE *out = cli_info_stream(options);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* commands.c -- every command: name, operand, summary, example; and the models that commands take.
+/* commands.c -- the table of commands (name, operand, summary, example), and the help on MODEL.
  * */
 #include "commands/commands.h"
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* commands.h -- the commands, as a table for main.c and for the manual pages. Each returns the exit
- * code and has reported its failure. */
+/* commands.h -- the table of commands, for main.c and the manual pages. Each command reports its
+ * failure and returns the exit code. */
 #ifndef CGPIPE_CLI_COMMANDS_H
 #define CGPIPE_CLI_COMMANDS_H
 
 #include "options/options.h"
 
 typedef struct cli_command {
-    /* Commands of a group are neighbours. An operand that begins with "--" comes behind the
+    /* Commands of a group are adjacent. An operand that begins with "--" comes after the
      * options. */
     const char *group, *name, *operand, *summary, *example;
     unsigned bit;
@@ -17,7 +17,7 @@ typedef struct cli_command {
 enum { CLI_COMMANDS = 16 };
 extern const cli_command cli_commands[CLI_COMMANDS];
 
-/* The program in a few words; the values of MODEL, in lines. */
+/* A summary of the program; a help text on the values of MODEL. */
 extern const char cli_summary[], cli_models[];
 
 int cli_train(const cli_run_options *options);

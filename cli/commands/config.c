@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config.c -- cgpipe config: print the settings of a run, what --resume would take from its
- * run.json, as a run file. */
+/* config.c -- cgpipe config: print the settings of a run as a run file: the options that --resume
+ * takes from run.json. */
 #include "commands/commands.h"
 
 #include "common.h"
 #include "options/run_file.h"
 #include "session/record.h"
 
-/* Tell whether a later start changed an option, so that no one start repeats the run. */
+/* Tell whether a later start changed an option: then no single start can repeat the run. */
 static bool has_changes(const json_t *record) {
     const json_t *starts = json_object_get(record, "starts");
     for (size_t i = 0; i < json_array_size(starts); i++) {
@@ -17,8 +17,8 @@ static bool has_changes(const json_t *record) {
     return false;
 }
 
-/* Delete options that are as without the run: some may only be given beside others. --epochs has
- * counted the steps. */
+/* Delete options that have their defaults: some may only be given together with others. Delete
+ * --steps if --epochs determines it. */
 static void keep_changed(json_t *options, const json_t *defaults) {
     const char *key;
     json_t *value;
@@ -30,7 +30,7 @@ static void keep_changed(json_t *options, const json_t *defaults) {
     }
 }
 
-/* Read the options of a record through the table, which checks them. */
+/* Read the options of a record through the option table, which checks them. */
 static cgp_status options_of(const char *path, const json_t *record, json_t *options) {
     char *arguments[] = {"train", "--resume", NULL};
     cli_run_options run;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* convert.c -- cgpipe convert FROM TO: published weights to a run, which train and sample go on
- *with, and a run to published
- * weights.
+/* convert.c -- cgpipe convert FROM TO: convert published weights to a run, for train and sample, or
+ * a run to published weights.
  *
  *     FROM                                      TO
  *     a directory with config.json              a run, of GPT-2, Llama or ViT
@@ -9,9 +8,9 @@
  *     a run of these                            a directory with config.json, model.safetensors
  *     a run of any model                        a file, NAME.safetensors
  *
- * A conversion leaves nothing half done: run.json or config.json, without which a directory is
- * neither, moves in last and is moved away first. What was there comes back after a failure; a run
- * also after a kill, at the next start. */
+ * A conversion leaves no half-written result. A directory counts as a run or as published weights
+ * only with run.json or config.json, which moves away first and moves in last. After a failure the
+ * old contents come back. After a kill, the next start brings back an old run. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -32,7 +31,7 @@
 #define ENDING ".safetensors"
 #define WEIGHTS "model" ENDING
 #define CONFIG "config.json"
-#define OLD_CONFIG "before.json" /* those that are replaced */
+#define OLD_CONFIG "before.json" /* the files being replaced */
 #define OLD_WEIGHTS "before" ENDING
 
 typedef enum source { SOURCE_RUN, SOURCE_DIRECTORY, SOURCE_FILE } source;
@@ -42,7 +41,7 @@ typedef struct conversion {
     source source;
     bool to_file;
     cli_run_directory from, to; /* one of them is a run */
-    json_t *record;             /* of the run, if FROM is one */
+    json_t *record;             /* run.json, if FROM is a run */
     cli_model of;
     char model_spec[CLI_MODEL_SPEC];
     cgp_model *model;
@@ -52,7 +51,7 @@ typedef struct conversion {
 
 /* --- source --- */
 
-/* After EIO the entry may exist: opening it gives the reason. */
+/* Count EIO as existing: opening the entry then reports the reason. */
 static bool is_there(const char *path) {
     struct stat info;
     return lstat(path, &info) == 0 || errno == EIO;
@@ -106,7 +105,7 @@ static cgp_status check_options(const conversion *c) {
     return CGP_OK;
 }
 
-/* Take --model for a file; config.json beside it must agree. */
+/* For a single file, use --model, which must agree with a config.json beside the file. */
 static cgp_status find_model_of_file(conversion *c) {
     const cli_run_options *options = c->options;
     char given[CLI_MODEL_SPEC], published[CLI_MODEL_SPEC];
@@ -132,14 +131,14 @@ static cgp_status find_model(conversion *c) {
                     options->target, cli_model_name(&c->of));
 }
 
-/* A directory that were two of run, checkpoint and published weights could be read as the wrong
- * one. */
+/* Refuse a directory that would be two of run, checkpoint and published weights: it could be read
+ * as the wrong one. */
 static cgp_status check_not(const char *directory, const char *file, const char *what) {
     if (!has(directory, file)) return CGP_OK;
     return cgp_fail(CGP_EIO, "%s: %s, it has %s (take another name)", directory, what, file);
 }
 
-/* A checkpoint has checksums of its files. */
+/* Refuse a target inside a checkpoint, whose files have checksums. */
 static cgp_status check_not_in_checkpoint(const char *path) {
     char *directory = cli_published_directory(path);
     const bool inside = has(directory, "checkpoint.json");
@@ -185,7 +184,7 @@ static cgp_status check_target(conversion *c) {
     return cgp_fail(CGP_EIO, "run directory %s: has a run already (--overwrite deletes it)", to);
 }
 
-/* Plan a pipeline of one stage and one sample, which holds the weights. */
+/* Plan a pipeline of one stage and one sample to hold the weights. */
 static cgp_status make_plan(conversion *c) {
     cli_model bare = c->of;
     cgp_model_spec *spec = &bare.spec;
@@ -225,7 +224,7 @@ static cgp_status load(conversion *c) {
 
 /* --- writing --- */
 
-/* Return the dropout in the options of a model that has a config.json, NULL if it has none. */
+/* Return the dropout option of a model that can have a config.json; NULL if there is none. */
 static double *published_dropout(const conversion *c, cgp_model_spec *spec) {
     return cli_model_is_published(&c->of) ? cli_model_dropout(spec) : NULL;
 }
@@ -236,13 +235,13 @@ static cgp_status write_checkpoint(const conversion *c, const cli_run_directory 
     cgp_save_options options = cgp_save_options_default();
     options.keep = 1;
     json_t *note = json_pack("{s:s, s:s, s:i}", "program", "cgpipe " CGP_VERSION, "model",
-                             c->model_spec, "position", 0); /* no data are read yet */
+                             c->model_spec, "position", 0); /* no data has been read */
     cli_record_file(note, &c->of);
     CGP_TRY(cli_run_directory_save(run, c->pipeline, options, note));
     return cli_record_write_converted(run, &c->of, c->model_spec, dropout ? *dropout : 0);
 }
 
-/* The run is whole before it replaces another: a full disk leaves that as it was. */
+/* Write the whole run before it replaces another one, which then survives a full disk. */
 static cgp_status write_run(conversion *c) {
     cli_run_directory fresh;
     CGP_TRY(cli_run_directory_make(&c->to));
@@ -251,7 +250,7 @@ static cgp_status write_run(conversion *c) {
     return cli_run_directory_new_end(&c->to, &fresh, write_checkpoint(c, &fresh));
 }
 
-/* Return the model with the dropout that the run was trained with, if run.json has it. */
+/* Return the model spec with the run's dropout, if run.json has it. */
 static cgp_model_spec with_dropout(const conversion *c) {
     cgp_model_spec spec = c->of.spec;
     const json_t *given = json_object_get(json_object_get(c->record, "options"), "dropout");
@@ -260,12 +259,11 @@ static cgp_model_spec with_dropout(const conversion *c) {
     return spec;
 }
 
-/* Files that are written to a directory inside the target and then moved to it. After a kill the
- * next conversion deletes them: the directory's name is one of cgp_checkpoint_clean()'s, its lock
- * is free. */
+/* A directory inside the target, where files are written before they move to the target. After a
+ * kill, its name and its free lock let cgp_checkpoint_clean() delete it at the next conversion. */
 typedef struct staging {
     char *path;
-    int fd, target; /* of this directory, locked, and of the target; -1: not open */
+    int fd, target; /* descriptors of this locked directory and of the target; -1: not open */
 } staging;
 
 static cgp_status staging_make(staging *s, const char *target) {
@@ -313,7 +311,8 @@ static cgp_status move_in(const staging *s, const char *target, const char *name
     return not_replaced(target, name);
 }
 
-/* Put back what was there. Without old weights the new ones go, as no config.json is beside them.
+/* Put the old files back. If there were no old weights, delete the new ones: they have no
+ * config.json.
  * */
 static void put_back(const staging *s) {
     if (renameat(s->fd, OLD_WEIGHTS, s->target, WEIGHTS) != 0 &&
@@ -322,7 +321,7 @@ static void put_back(const staging *s) {
     (void)renameat(s->fd, OLD_CONFIG, s->target, CONFIG);
 }
 
-/* Move config.json away first and to its place last. */
+/* Move config.json away first and into place last. */
 static cgp_status exchange(const staging *s, const char *target) {
     CGP_TRY(move_away(s, target, CONFIG, OLD_CONFIG));
     CGP_TRY(move_away(s, target, WEIGHTS, OLD_WEIGHTS));
@@ -340,7 +339,7 @@ static cgp_status write_directory(conversion *c) {
     const char *to = c->options->target;
     const cgp_model_spec spec = with_dropout(c);
     staging s;
-    CGP_TRY(cgp_checkpoint_clean(to)); /* after one that was killed */
+    CGP_TRY(cgp_checkpoint_clean(to)); /* left by a killed conversion */
     const bool made = mkdir(to, 0777) == 0;
     if (!made && errno != EEXIST)
         return cgp_fail(CGP_EIO, "%s: cannot be made (%s)", to, strerror(errno));
@@ -359,7 +358,7 @@ static cgp_status convert(conversion *c) {
     return write_directory(c);
 }
 
-/* Print the dropout of a GPT-2 or a ViT, whose dropouts have one probability here. */
+/* Print the dropout of a GPT-2 or a ViT: cgpipe has one probability for all their dropouts. */
 static void print_dropout(const conversion *c) {
     char dropouts[CLI_DROPOUTS_TEXT];
     cgp_model_spec spec = with_dropout(c);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* devices.c -- cgpipe devices: list backends, their ordinals on this machine with memory, their
- * capabilities, transports, plug-ins, and why something is not there. */
+/* devices.c -- cgpipe devices: list backends with their ordinals, memory and capabilities,
+ * transports and plug-ins, and say why something is missing. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -21,7 +21,7 @@ static const char *capabilities(const cgp_backend_info *info) {
     return text;
 }
 
-/* Plug-ins that were not built with this program, and why. */
+/* Plug-ins that were not built with this program, and the reason. */
 static const struct {
     const char *name, *reason;
 } not_built[] = {
@@ -30,7 +30,7 @@ static const struct {
 #undef NOT_BUILT
         {NULL, NULL}};
 
-/* Return whether a file of that name, of another build, was opened. */
+/* Tell whether a plug-in file of that name, from another build, was opened. */
 static bool is_opened(const char *name) {
     cgp_plugin_info info;
     for (int i = 0; (info = cgp_plugin_info_at(i)).path; i++) {

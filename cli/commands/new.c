@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* new.c -- cgpipe new model NAME: write a directory with a model plug-in that works: model, op,
- * data, Makefile, README and a test, from cli/templates/model/. The directory appears whole or not
- * at all, and what a killed process left is deleted. */
+/* new.c -- cgpipe new model NAME: write a directory with a working model plug-in from
+ * cli/templates/model/: model, op, data, Makefile, README and a test. The directory appears whole
+ * or not at all. Deletes what a killed process left. */
 #define _GNU_SOURCE /* renameat2() */
 #include "commands/commands.h"
 
@@ -21,7 +21,7 @@
 #define PLACE "@NAME@"
 
 static const struct {
-    const char *name; /* PLACE stands for NAME, there and in the text */
+    const char *name; /* the placeholder PLACE becomes NAME, here and in the text */
     const unsigned char *text;
     size_t bytes;
 } files[] = {
@@ -34,8 +34,8 @@ enum { FILES = sizeof files / sizeof files[0] };
 
 /* --- texts --- */
 
-/* Return a copy of a template with NAME in place, without the line of its licence, which is not
- * that of what is written. */
+/* Return a copy of a template with NAME filled in. Drops its licence line, which is not for the
+ * user's files. */
 static char *fill_in(const unsigned char *bytes, size_t size, const char *name) {
     char *text = cli_text("%.*s", (int)size, (const char *)bytes), *out = NULL;
     const char *at = strstr(text, "SPDX-License-Identifier"), *end = strchr(text, '\n');
@@ -99,13 +99,12 @@ static void remove_files(const char *temporary, int directory, const char *name)
     rmdir(temporary);
 }
 
-/* Give the directory its name, unless there is such a name: rename() alone would replace an empty
- * directory. */
+/* Rename the directory, unless `name` exists: rename() alone would replace an empty directory. */
 static cgp_status publish(const char *temporary, const char *name) {
     if (renameat2(AT_FDCWD, temporary, AT_FDCWD, name, RENAME_NOREPLACE) == 0) return CGP_OK;
     struct stat info;
     if (errno == EINVAL && lstat(name, &info) != 0 && errno == ENOENT &&
-        rename(temporary, name) == 0) /* a file system without that flag */
+        rename(temporary, name) == 0) /* the file system lacks that flag */
         return CGP_OK;
     return errno == EEXIST || lstat(name, &info) == 0
                ? cgp_fail(CGP_EIO, "%s: is there already (take another name)", name)

@@ -38,8 +38,8 @@ static double *stage_costs(const cgp_plan *plan, cgp_recompute recompute,
     return times;
 }
 
-/* Set the times of messages, [edges]: between devices of a cluster as its file says, elsewhere
- * their bytes / costs->bandwidth. */
+/* Set the times of messages, [edges]: from the cluster file between its devices, else their bytes /
+ * costs->bandwidth. */
 static cgp_status message_times(const cgp_plan *plan, const cli_costs *costs,
                                 const cli_cluster *cluster, double *latency, double *transfer) {
     for (int e = 0; e < cgp_plan_edges(plan); e++) {
@@ -79,7 +79,8 @@ static double update_seconds(const cgp_plan *plan, const cgp_layer_cost *layers)
     return longest;
 }
 
-/* Predict a step of a full mini-batch from the costs of layers; messages keep no device busy. */
+/* Predict a step of a full mini-batch from layer costs. Messages take no compute time on a
+ * device. */
 static cgp_status predict(const cgp_plan *plan, cgp_recompute recompute, const cli_costs *costs,
                           const cli_cluster *cluster, prediction *out) {
     const int n = cgp_plan_stages(plan), edges = cgp_plan_edges(plan);

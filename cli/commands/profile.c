@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profile.c -- cgpipe profile: measure the cost of each layer on one device of this machine, of
- * several ranks on one of each. */
+/* profile.c -- cgpipe profile: measure the cost of each layer on one device of this machine, or of
+ * each rank. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -23,7 +23,7 @@ static double step_flops(const cgp_layer_cost *c) {
     return c->flops[0] + c->flops[1] + c->flops[2];
 }
 
-/* `unit`: operations a second that the rate is shown in. */
+/* `unit`: the unit of the rate, in operations a second. */
 static void print_row(FILE *out, const char *name, const cgp_layer_cost *c, double unit) {
     char bytes[CLI_NUMBER];
     fprintf(out, "%-26.26s %9.3f %9.3f %9.3f %9.3f %9.3f %10.3f", name, 1e3 * c->forward_seconds,
@@ -37,7 +37,7 @@ static void print_row(FILE *out, const char *name, const cgp_layer_cost *c, doub
     fprintf(out, " %10s\n", cgp_bytes_text(c->saved_bytes, bytes, sizeof bytes));
 }
 
-/* Samples a second in micro-batches of each size. */
+/* Print samples a second in micro-batches of each size. */
 static void print_rates(FILE *out, const cli_costs *costs) {
     char number[CLI_NUMBER];
     fputc('\n', out);
@@ -56,7 +56,7 @@ static void print_rates(FILE *out, const cli_costs *costs) {
 }
 
 static void print(FILE *out, const cli_costs *costs, const cgp_model *model) {
-    const bool peak = costs->peak_flops > 0; /* else only the rates are known */
+    const bool peak = costs->peak_flops > 0; /* else print only the rates */
     const double unit = peak ? 0.01 * costs->peak_flops * costs->threads : 1e9;
     const int largest = costs->sizes - 1;
     const cgp_layer_cost sum = cli_costs_total(costs, largest);
@@ -86,7 +86,7 @@ static void print(FILE *out, const cli_costs *costs, const cgp_model *model) {
     print_rates(out, costs);
 }
 
-/* "cpu*2": the devices as --devices takes them. Freed by the caller. */
+/* Return the devices as --devices takes them, "cpu*2". Freed by the caller. */
 static char *devices_text(const cli_run_options *options, int devices) {
     char *text = NULL;
     if (options->devices.count < 2)
@@ -101,7 +101,7 @@ static char *devices_text(const cli_run_options *options, int devices) {
     return text;
 }
 
-/* " --NAME VALUE", or nothing where it has none. Freed by the caller. */
+/* Return " --NAME VALUE", or "" for NaN. Freed by the caller. */
 static char *option_text(const char *name, double value) {
     return isnan(value) ? cli_text("%s", "") : cli_text(" --%s %g", name, value);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sample.c -- cgpipe sample: sample text from a checkpoint of a run, by default the latest of a run
- * that still goes on, was killed or is complete; or from a file of weights. */
+/* sample.c -- cgpipe sample: sample text from a checkpoint of a run, by default the latest, or from
+ * a file of weights. The run may be in progress, killed or complete. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -21,8 +21,8 @@ typedef struct sample {
     json_t *record;
     cli_model model;
     cli_text_sizes sizes;
-    bool cached;   /* the model is one for generation */
-    int64_t batch; /* then: tokens of a mini-batch */
+    bool cached;   /* the model is for generation, with a cache */
+    int64_t batch; /* if so: tokens of a mini-batch */
     cli_session session;
     cgp_tokenizer *tokenizer; /* NULL: tokens are bytes */
     cli_sampler sampler;
@@ -30,11 +30,11 @@ typedef struct sample {
     cli_sampling sampling;
 } sample;
 
-/* Tokens of a prompt in a micro-batch. */
+/* Prompt tokens in a micro-batch. */
 #define PREFILL 64
 
-/* Plan as many stages as there are ranks, unless --stages says otherwise. With a cache each works
- * on a micro-batch of the prompt. */
+/* Plan as many stages as there are ranks, unless --stages says otherwise. With a cache each stage
+ * works on a micro-batch of the prompt. */
 static cgp_status make_plan(sample *s) {
     cli_run_options options = *s->options;
     cgp_plan_options plan = cgp_plan_options_default();
@@ -57,7 +57,7 @@ static cgp_status make_plan(sample *s) {
     return status;
 }
 
-/* Refuse to print ids as bytes: of a run whose data are tokens, and of a vocabulary that is larger.
+/* Refuse to print ids as bytes if the run's data is tokens or the vocabulary is larger than 256.
  * */
 static cgp_status expect_tokenizer(const sample *s) {
     const json_t *data = json_object_get(json_object_get(s->record, "options"), "data");
@@ -100,7 +100,7 @@ static cgp_status other_model(const char *path, const char *expected, const char
                     got);
 }
 
-/* Refuse another model in the note of the checkpoint in `directory`, if there is one. */
+/* If `directory` has a checkpoint, refuse it if its note names another model. */
 static cgp_status check_note(const char *path, const char *directory, const char *expected) {
     char *note = NULL;
     const cgp_status status = cgp_checkpoint_find(NULL, NULL, &note, directory);
@@ -108,15 +108,16 @@ static cgp_status check_note(const char *path, const char *directory, const char
     CGP_TRY(status);
     json_t *object = cli_note_read(note);
     const char *got = cli_record_model(object);
-    const bool same = !got || strcmp(got, expected) == 0; /* or no note of cgpipe train */
+    const bool same = !got || strcmp(got, expected) == 0; /* or the note is not from cgpipe train */
     if (!same) (void)other_model(path, expected, got);
     json_decref(object);
     free(note);
     return same ? CGP_OK : CGP_EFORMAT;
 }
 
-/* Shapes determine neither the number of heads nor the form of GELU: config.json beside the file
- * does, or the note of its checkpoint. A directory of weights is no checkpoint. */
+/* Check the model against config.json beside the file, or the note of its checkpoint: weight shapes
+ * determine neither the number of heads nor the form of GELU. A directory of weights is no
+ * checkpoint. */
 static cgp_status check_model(const sample *s, const char *path) {
     char expected[CLI_MODEL_SPEC], got[CLI_MODEL_SPEC];
     CGP_TRY(cli_model_text(&s->model, expected));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* schedule.c -- cgpipe schedule: check, simulate and draw a schedule without a model.
  *
- * Stages are a chain: each sends an activation to the next and a gradient to the one before.
- * Between stages of one device a message takes no time. */
+ * The stages form a chain: each sends activations to the next stage and gradients to the previous
+ * one. Messages between stages of one device take no time. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ROWS = 1000, COSTS = 3 }; /* of a picture; that options set */
+enum { MAX_ROWS = 1000, COSTS = 3 }; /* rows of a picture; costs that options set */
 static const char kinds[] = "FBIWR", costs[] = "FIW";
 
 typedef struct drawing {
@@ -44,7 +44,7 @@ static bool is_stdout(const char *path) {
     return path && strcmp(path, "-") == 0;
 }
 
-/* Standard output is for one thing. */
+/* Refuse more than one output to standard output. */
 static cgp_status check_outputs(const cli_run_options *options) {
     if (options->csv + options->csv_transfers + is_stdout(options->svg) +
             is_stdout(options->trace_json) + is_stdout(options->json) >
@@ -71,8 +71,8 @@ static cgp_status check_options(const cli_run_options *options) {
     return CGP_OK;
 }
 
-/* Set the costs of F, I and W for a number of stages. NULL if the option is not given: the library
- * divides a device's cost of 1 over its stages. */
+/* Set the costs of F, I and W for a number of stages. A cost is NULL if its option is not given:
+ * the library then divides a cost of 1 per device among its stages. */
 static void take_costs(drawing *d, int stages) {
     static const cli_option_id ids[COSTS] = {CLI_OPTION_COST_F, CLI_OPTION_COST_I,
                                              CLI_OPTION_COST_W};
@@ -108,7 +108,7 @@ static cgp_status longest_message(const drawing *d, int devices, double *seconds
     return CGP_OK;
 }
 
-/* Heuristic schedules take the costs that are simulated. */
+/* Generate the schedule. Heuristic schedules use the costs of the simulation. */
 static cgp_status generate(drawing *d) {
     const cli_run_options *run_options = d->options;
     const cgp_schedule_info *info = cgp_schedule_info_find(run_options->operand);
@@ -145,7 +145,7 @@ static cgp_status make(drawing *d) {
 
 /* --- checking and simulating --- */
 
-/* Check the schedule. Of a wrong one draw the diagnostic; the message stays that of the check. */
+/* Check the schedule. If it is wrong, draw the diagnostic and keep the message of the check. */
 static cgp_status check(drawing *d) {
     const cgp_status status = cgp_schedule_check(d->schedule, &d->report);
     char *grid = status == CGP_EINVAL ? cgp_schedule_draw_diagnostic(d->schedule) : NULL;
@@ -181,7 +181,7 @@ static cgp_status simulate(drawing *d) {
 
 /* --- output --- */
 
-/* Return the number of stages of the device that has most. */
+/* Return the largest number of stages on a device. */
 static int max_stages(const cgp_schedule *schedule) {
     int max = 0;
     int *counts = cli_calloc((size_t)cgp_schedule_devices(schedule), sizeof *counts);
@@ -193,7 +193,7 @@ static int max_stages(const cgp_schedule *schedule) {
     return max;
 }
 
-/* Return what is left of the critical path beside compute time. */
+/* Return the part of the critical path that is not compute time. */
 static double message_time(const cgp_schedule_timeline *t) {
     double rest = t->makespan;
     for (int k = 0; k <= CGP_ACTION_R; k++)
@@ -209,7 +209,8 @@ static void print_critical_path(FILE *out, const cgp_schedule_timeline *t) {
     fprintf(out, "messages %g\n", message_time(t));
 }
 
-/* "F 0.5, I 0.5, W 0.5" of a stage; "F 1/v" if v is not the same on all devices. */
+/* Print the costs of a stage, "F 0.5, I 0.5, W 0.5"; "F 1/v" if v is not the same on all
+ * devices. */
 static void print_costs(const drawing *d, FILE *out) {
     const int devices = cgp_schedule_devices(d->schedule), v = max_stages(d->schedule);
     const bool equal = devices * (int64_t)v == cgp_schedule_stages(d->schedule);
@@ -251,7 +252,7 @@ static cgp_status print(const drawing *d) {
     const cli_run_options *options = d->options;
     if (options->csv || options->csv_transfers || is_stdout(options->svg) ||
         is_stdout(options->trace_json))
-        return CGP_OK; /* standard output is for one thing */
+        return CGP_OK; /* standard output has another output */
     FILE *out = cli_info_stream(options);
     if (cgp_schedule_devices(d->schedule) <= MAX_ROWS)
         CGP_TRY(cli_print_picture(out, d->schedule, "device"));
@@ -349,7 +350,7 @@ static cgp_status list_schedules(const cli_run_options *run_options) {
 int cli_schedule(const cli_run_options *run_options) {
     drawing d = {.options = run_options};
     if (run_options->list) return cli_report(list_schedules(run_options), false);
-    const bool spec = run_options->check == NULL; /* an error is then the command line's */
+    const bool spec = run_options->check == NULL; /* an error is then in the command line */
     int code = cli_report(check_outputs(run_options), true);
     if (code == CLI_OK && run_options->compare) return cli_schedule_compare(run_options);
     if (code == CLI_OK) code = cli_report(check_options(run_options), true);

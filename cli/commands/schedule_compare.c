@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* schedule_compare.c -- cgpipe schedule --compare FILE: print a measured step below its plan, and
- * the parts of its time. FILE is one that --trace wrote. */
+ * where its time went. FILE was written by --trace. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ROWS = 1000 }; /* of a picture */
+enum { MAX_ROWS = 1000 }; /* rows of a picture */
 
 typedef struct compared {
     const cli_run_options *options;
@@ -32,7 +32,7 @@ static cgp_status read_step(compared *c) {
     return status;
 }
 
-/* Return the fraction of a part in the time of device `d`; of all devices for -1. */
+/* Return the fraction of device `d`'s time that `part` takes; of all devices' for -1. */
 static double fraction(const compared *c, int d, int part) {
     const cgp_schedule_comparison *x = &c->comparison;
     double sum = 0, total = 0;
@@ -92,7 +92,7 @@ static cgp_status print_pictures(FILE *out, const compared *c) {
 static cgp_status print(const compared *c) {
     const cli_run_options *options = c->options;
     if (options->svg && strcmp(options->svg, "-") == 0)
-        return CGP_OK; /* standard output is for one thing */
+        return CGP_OK; /* standard output has another output */
     FILE *out = cli_info_stream(options);
     fprintf(out, "schedule     %s, %d devices, %d stages, %d micro-batches\n\n",
             cli_shown(cgp_schedule_name(c->schedule)), cgp_schedule_devices(c->schedule),

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stop.c -- cgpipe stop: ask the training that writes a run, on whatever host, to save and end. The
- *request is a file in the run's
- * directory (session/run_directory.h), which the training looks for behind each step and deletes;
- * so does a later start.
+/* stop.c -- cgpipe stop: ask the training that writes a run, on any host, to save and end. The
+ * request is a file in the run's directory (session/run_directory.h). The training checks for it
+ * after each step and deletes it; a later start deletes it too.
  *
- * A training has a lock on the directory, which a network file system may keep to the training's
- * host. So the request is refused where the lock is free and the run was last started on this host,
- * or never; elsewhere this program says what it does not know. */
+ * A training holds a lock on the directory, but a network file system may hide the lock from other
+ * hosts. If the lock is free, the request is refused only if the run was last started on this host,
+ * or never. Otherwise the request is made, and the output says why the training may not exist. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -18,7 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Return the reason why it is not known if anything trains here; NULL: nothing does. Owned. */
+/* Return why a training may exist although no lock is seen; NULL: there is none. Owned. */
 static char *reason_to_doubt(const json_t *record, cli_lock lock) {
     char here[CLI_HOST];
     const char *host = cli_record_host(record);
@@ -30,8 +29,8 @@ static char *reason_to_doubt(const json_t *record, cli_lock lock) {
                 : cli_text("an older cgpipe started it, perhaps on another host");
 }
 
-/* Fail if this is no run, or no process trains in it. *doubt: owned; NULL: one does. A training
- * that has just begun has the lock and no run.json yet. */
+/* Fail if this is no run, or no process trains in it. *doubt: owned; NULL: a process does. A
+ * training that has just started holds the lock before it writes run.json. */
 static cgp_status check(const cli_run_directory *directory, char **doubt) {
     json_t *record = NULL;
     const cli_lock lock = directory->fd >= 0 ? cli_run_directory_lock(directory) : CLI_LOCK_FREE;
@@ -55,7 +54,8 @@ static void print_request(const cli_run_directory *directory, const char *doubt)
     cli_output_flush(stdout);
 }
 
-/* Where the lock says nothing, the request is there until a training has seen it. */
+/* Wait until the lock is free or, if it is no evidence, until a training has deleted the
+ * request. */
 static void wait_for_end(const cli_run_directory *directory, const char *doubt) {
     const struct timespec pause = {.tv_nsec = 100000000};
     while (doubt ? cli_run_directory_has(directory, CLI_REQUEST)

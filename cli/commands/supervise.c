@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* supervise.c -- cgpipe supervise: start a training, and start it again after a failure, from its
- *last checkpoint:
+/* supervise.c -- cgpipe supervise: start a training, and restart it from its last checkpoint after
+ * a failure:
  *
  *     the command ended with           then
  *     0                                the end
  *     2, 126, 127                      the command line is wrong: the end
- *     4                            a sample cannot be used, which it would be again: the end
- *     130, 141, or a stop of ours      somebody stopped it: the end
- *     another exit code, a signal,     with a newer checkpoint than before: again with as many ranks;
- *     or by the watchdog               without: again with the next number of --ranks, at most --restarts times in a row
+ *     4                                a sample cannot be used, now or after a restart: the end
+ *     130, 141, or a signal to us      the user stopped it: the end
+ *     another exit code, a signal,     with a newer checkpoint: restart with the same ranks;
+ *     or by the watchdog               without one: restart with the next number of --ranks,
+ *                                      at most --restarts times in a row
  *
- * Before it starts again it waits for --backoff seconds, twice as long after each restart without a
- * newer checkpoint.
+ * Before a restart it waits for --backoff seconds, doubled for each restart without a newer
+ * checkpoint.
  *
- * The watchdog ends a command that writes nothing to RUN for --timeout seconds; for --grace
- * seconds, where one of its processes has failed without the command's noticing. */
+ * The watchdog ends a command that writes nothing to RUN for --timeout seconds, or for --grace
+ * seconds if one of its processes has failed and was not reaped. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -38,7 +39,7 @@
 #define RANKS "{ranks}"
 #define LONGEST_PAUSE 300.0 /* seconds, unless --backoff is more */
 
-/* What of RUN changes while a training goes on. */
+/* Parts of RUN that change while a training makes progress. */
 typedef struct trace {
     int64_t newest; /* checkpoint */
     struct stat directory, metrics;
@@ -47,9 +48,9 @@ typedef struct trace {
 typedef struct supervision {
     const cli_run_options *options;
     const char *run;
-    int place;         /* in --ranks */
+    int place;         /* index into --ranks */
     int64_t saved;     /* step of the newest checkpoint so far; CLI_NO_STEP: none */
-    int64_t fruitless; /* restarts in a row without a newer one; -1: the first start */
+    int64_t fruitless; /* consecutive restarts without a newer one; -1: the first start */
     bool failed;       /* the watchdog ended the command because of a failed process */
 } supervision;
 
@@ -72,7 +73,7 @@ static bool has_word(const cli_names *words, const char *word) {
     return false;
 }
 
-/* An option may have its value behind "=". */
+/* Tell whether the command has an option, alone or as "OPTION=VALUE". */
 static bool has_option(const cli_names *words, const char *option) {
     const size_t length = strlen(option);
     for (int i = 0; i < words->count; i++) {
@@ -83,9 +84,9 @@ static bool has_option(const cli_names *words, const char *option) {
     return false;
 }
 
-/* The same command line starts a run and goes on with it. */
+/* Check that the same command line can start a run and resume it. */
 static cgp_status check_train(const cli_names *words) {
-    if (!has_word(words, "train")) return CGP_OK; /* a script, which has to see to that */
+    if (!has_word(words, "train")) return CGP_OK; /* a script, which is responsible for that */
     if (!has_option(words, "--resume"))
         return cgp_fail(CGP_EINVAL, "supervise: the command has no --resume to go on with after a "
                                     "failure (add it: without a run it starts one)");
@@ -158,8 +159,8 @@ static bool same(const trace *a, const trace *b) {
            same_file(&a->metrics, &b->metrics);
 }
 
-/* Return the step of the newest checkpoint that has its list of files, without which there is
- * nothing to go on from: not that of an empty directory with such a name. */
+/* Return the step of the newest checkpoint that has a list of files: without it there is nothing to
+ * resume from. An empty directory with a checkpoint's name does not count. */
 static int64_t progress(const supervision *s) {
     cli_run_directory directory;
     cli_run_directory_name(&directory, s->run);
@@ -168,7 +169,7 @@ static int64_t progress(const supervision *s) {
     return step < 0 ? CLI_NO_STEP : step;
 }
 
-/* Append to restarts.jsonl, if the run is there. */
+/* Append a line to restarts.jsonl if the run exists. */
 static cgp_status append(const supervision *s, const char *line) {
     cli_run_directory directory;
     int fd = -1;
@@ -190,8 +191,8 @@ static cgp_status append(const supervision *s, const char *line) {
 
 /* --- one start --- */
 
-/* Whatever stops us reaches the command as SIGUSR1: mpirun passes that on to every rank and leaves
- * them their time, where behind SIGINT and SIGTERM it kills them after a second. */
+/* Pass any stop signal to the command as SIGUSR1. mpirun forwards SIGUSR1 to every rank and lets
+ * them finish; after SIGINT or SIGTERM it kills them within a second. */
 static void watch(supervision *s, cli_watcher *watcher, cli_ending *ending) {
     const double limit = s->options->timeout, turn = 1;
     trace before = look(s);
@@ -209,7 +210,7 @@ static void watch(supervision *s, cli_watcher *watcher, cli_ending *ending) {
         const double idle = cli_seconds() - since;
         const bool failed_before = failed;
         failed = idle >= s->options->grace && cli_processes_failed();
-        s->failed |= failed && failed_before; /* so long after it, nothing is about to wait */
+        s->failed |= failed && failed_before; /* twice: the parent does not reap it */
         if (s->failed || (limit > 0 && idle >= limit)) cli_watcher_end(watcher);
     }
 }
@@ -284,15 +285,15 @@ static int last_code(const cli_ending *ending) {
         return CLI_FAILED;
     }
     if (ending->reason == CLI_END_OWN && WIFEXITED(status)) {
-        if (code == CLI_USAGE || code == 126 || code == 127) return CLI_USAGE; /* as of a shell */
+        if (code == CLI_USAGE || code == 126 || code == 127) return CLI_USAGE; /* as a shell's */
         if (code == CLI_OK || code == CLI_DATA || code == CLI_STOPPED || code == CLI_CLOSED)
             return code;
     }
     return cli_stop_signal() ? CLI_STOPPED : -1;
 }
 
-/* Take the next number of ranks unless the command brought a newer checkpoint. Return whether to
- * start again. */
+/* Take the next number of ranks unless the command wrote a newer checkpoint. Return whether to
+ * restart. */
 static bool goes_on(supervision *s, const cli_ending *ending) {
     const int64_t newest = progress(s);
     const bool newer = newest > s->saved;
@@ -307,8 +308,8 @@ static bool goes_on(supervision *s, const cli_ending *ending) {
     return again;
 }
 
-/* Wait before a restart, twice as long after each one without a newer checkpoint: what failed may
- * be away for a while. A signal ends the wait. */
+/* Wait before a restart, twice as long after each one without a newer checkpoint: the cause may
+ * take time to go away. A signal ends the wait. */
 static void back_off(const supervision *s) {
     const struct timespec turn = {.tv_nsec = 20000000};
     double seconds = s->options->backoff;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenize.c -- cgpipe tokenize: turn text into tokens, as numbers or as a file for --data, and
- *back.
+/* tokenize.c -- cgpipe tokenize: convert text to tokens, as numbers or as a file for --data, and
+ * back.
  *
  *     book.txt ──► 464 3290 ..        book.txt ──► --out book.bin ──► cgpipe train --data book.bin
  *     464 3290 .., book.bin ──► --decode ──► bytes
  *
- * Text is read in pieces that end between two pre-tokens, so memory does not limit its length; the
- * output of --out is kept in memory until it is whole: 2 bytes a token, or, of a vocabulary of more
- * than 65,536, llm.c's header and 4 bytes a token. */
+ * Text is read in pieces that end between two pre-tokens, so memory does not limit its length. The
+ * output of --out stays in memory until it is complete. It has 2 bytes a token or, if the
+ * vocabulary exceeds 65,536, llm.c's header and 4 bytes a token. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -54,7 +54,7 @@ static void write_word(FILE *out, uint32_t word, size_t width) {
     fwrite(bytes, width, 1, out);
 }
 
-/* Begin a file of tokens of 4 bytes with llm.c's header; finish_header() puts their number in. */
+/* Write llm.c's header for a file of 4-byte tokens; finish_header() fills in their number. */
 static void begin_header(work *w) {
     write_word(w->out, LLM_C_MAGIC_UINT32, 4);
     write_word(w->out, LLM_C_VERSION_UINT32, 4);
@@ -73,7 +73,7 @@ static cgp_status finish_header(const work *w) {
     return CGP_OK;
 }
 
-/* Write the current tokens: little-endian for --out, elsewhere as numbers with spaces between. */
+/* Write the current tokens: little-endian for --out, else as numbers separated by spaces. */
 static cgp_status write_tokens(work *w) {
     for (int64_t i = 0; i < w->tokens.count; i++) {
         const int32_t id = w->tokens.ids[i];
@@ -117,7 +117,7 @@ static void add_token(work *w, int32_t id) {
 
 /* --- text to tokens --- */
 
-/* Add the tokens of a side of the template, if they are asked for. */
+/* Add the template's tokens of one side, if they are requested. */
 static void add_template(work *w, const int32_t *(*side)(const cgp_tokenizer *, int64_t *)) {
     int64_t count = 0;
     const int32_t *ids = side(w->tokenizer, &count);
@@ -161,8 +161,8 @@ static uint32_t word_at(const uint8_t *bytes, size_t width) {
     return width == 2 ? low : low | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
 }
 
-/* Decode nanoGPT's tokens, or llm.c's, which have a header and 2 or 4 bytes. An id that no int32
- * has is -1. */
+/* Decode a token file of nanoGPT, or of llm.c, which has a header and 2 or 4 bytes a token. An id
+ * above int32 becomes -1. */
 static cgp_status decode_tokens(work *w, FILE *in, const char *name) {
     uint8_t bytes[2 * LLM_C_HEADER];
     size_t got = 0, width = 2;
@@ -185,7 +185,7 @@ static cgp_status decode_tokens(work *w, FILE *in, const char *name) {
     return CGP_OK;
 }
 
-/* Decode numbers with spaces and line breaks between. */
+/* Decode numbers separated by spaces and line breaks. */
 static cgp_status decode_numbers(work *w, FILE *in, const char *name) {
     int64_t id = -1; /* none begun */
     for (int64_t at = 0;; at++) {

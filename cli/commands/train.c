@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* train.c -- cgpipe train, in this order: options and plan; data, pipeline, checkpoint; the run's
- *directory, where nothing
- * changes before everything else is in place; steps; results.
+ * directory; steps; results. Nothing in the directory changes until everything before it has
+ * succeeded.
  *
  * It checks for signals (stop.h) between these parts, after every step, and inside the long parts
  * at the end. */
@@ -42,8 +42,8 @@ static cgp_status open_data(training *t) {
     return cli_data_open(&t->data, &t->run.options, t->run.session.model, &t->run.session.of);
 }
 
-/* The plan of epochs needs the number of samples and how many a run has seen, and who reads data
- * follows from the plan: rank 0 counts. */
+/* Count epochs on rank 0. The plan needs the number of samples and how many the run has seen, but
+ * only the plan determines which ranks read data. */
 static cgp_status count_epochs(training *t) {
     int64_t samples = 0;
     cgp_status status = CGP_OK;
@@ -56,8 +56,8 @@ static cgp_status count_epochs(training *t) {
     return cli_epochs_count(&t->run.options, samples, t->run.done);
 }
 
-/* Refuse text for a model of other tokens than bytes, which it would learn without a word. A run
- * goes on with the data that it has. */
+/* Refuse text if the model's tokens are not bytes: it would train on them without a warning. A
+ * resumed run may keep its data. */
 static cgp_status expect_bytes(const cli_run_options *options, const cgp_model *model,
                                int64_t vocab) {
     const char *path = options->data.values[0];
@@ -73,7 +73,7 @@ static cgp_status expect_bytes(const cli_run_options *options, const cgp_model *
                     path, cgp_model_name(model), vocab, path);
 }
 
-/* Check what bytes of a text, and a sample of them, need of the model. */
+/* Check that the model fits a text of bytes, and --sample. */
 static cgp_status check_text(const training *t) {
     const cli_run_options *options = &t->run.options;
     const cgp_model *model = t->run.session.model;
@@ -153,8 +153,7 @@ static cgp_status check_files(training *t) {
     return check_meanwhile(t);
 }
 
-/* The facts are those of rank 0. Ranks may have disks of their own: the data that they read are the
- * same. */
+/* Take rank 0's facts. Ranks may have disks of their own: check that their data is the same. */
 static cgp_status share_facts(training *t) {
     char own[65];
     memcpy(own, t->facts.identity, sizeof own);
@@ -168,7 +167,7 @@ static cgp_status share_facts(training *t) {
                                            own, t->facts.identity));
 }
 
-/* Tell whether this start resumes a run, of which only changes are printed. */
+/* Tell whether this start resumes a run; then only changes are printed. */
 static bool continues(const training *t) {
     return t->run.before && cli_record_starts(t->run.before) > 0;
 }
@@ -196,7 +195,7 @@ static void print_data(const training *t) {
                 validation);
 }
 
-/* At most 12 lines before the first step, with those of cli_resume_load(), unless --verbose. */
+/* Print at most 12 lines before the first step, including cli_resume_load()'s, unless --verbose. */
 static cgp_status print_start(const training *t) {
     const bool verbose = t->run.options.verbose, brief = continues(t) && !verbose;
     if (!brief) print_data(t);
@@ -213,7 +212,7 @@ static cgp_status print_start(const training *t) {
 static cgp_status make_pipeline(training *t) {
     CGP_TRY(cli_session_start(&t->run.session));
     cli_print_ranks(t->run.out, &t->run.session);
-    if (cli_ranks() > 1) /* else the directory is known to be writable */
+    if (cli_ranks() > 1) /* one rank has checked the directory before */
         CGP_TRY(cli_run_directory_check_ranks(&t->run.directory, t->run.session.pipeline));
     CGP_TRY(cgp_pipeline_set_timeout(t->run.session.pipeline, t->run.options.timeout));
     CGP_TRY(
@@ -261,7 +260,7 @@ static cgp_status train(training *t) {
     return cli_train_keep(t, status);
 }
 
-/* Leave this rank's file where a step timed out here, or another rank was lost or its device
+/* Write this rank's diagnosis if a step timed out here, another rank was lost, or its device
  * failed. */
 static void diagnose(const training *t, cgp_status status) {
     const cgp_pipeline *pipeline = t->run.session.pipeline;
@@ -271,14 +270,14 @@ static void diagnose(const training *t, cgp_status status) {
         cli_diagnosis_write(cgp_message());
 }
 
-/* A run that hung has a report beside the one line of its failure. */
+/* Print a report, in addition to the one-line message, if the run hung. */
 static void print_watchdog(const training *t) {
     const cgp_pipeline *pipeline = t->run.session.pipeline;
     cli_output_flush(t->run.out);
     if (pipeline && cli_rank() == 0) fputs(cgp_pipeline_report(pipeline), stderr);
 }
 
-/* A new run that failed before its first checkpoint is deleted. */
+/* Delete a new run that failed before its first checkpoint. */
 static void undo(const training *t) {
     if (t->run.directory.locked && t->run.record && !t->run.before && t->run.saved == 0 &&
         cli_run_directory_newest(&t->run.directory) == CLI_NO_STEP)

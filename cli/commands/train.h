@@ -34,20 +34,19 @@ typedef struct training {
  * checkpoints. */
 CGP_MUST_CHECK cgp_status cli_train_steps(training *t);
 
-/* Return a failure of the steps or of what follows. If it was one of samples, the steps before it
- * are saved first, where they are not, and the message says so; if they cannot be saved, that is
- * the failure. Collective. */
+/* Return the failure of the steps or of what follows them. If a sample caused it, first save the
+ * steps before it, unless they are saved, and add this to the message. If saving fails, return that
+ * failure. Collective. */
 CGP_MUST_CHECK cgp_status cli_train_keep(training *t, cgp_status status);
 
-/* Return the reason to stop here, the same on all ranks: see cli_ranks_stop(). Takes a request of
- * cgpipe stop. Collective. */
+/* Return the reason to stop here, the same on all ranks: see cli_ranks_stop(). Reads and deletes a
+ * request of cgpipe stop. Collective. */
 const char *cli_train_stop(const training *t, bool time_is_up);
 
-/* Set `validation`; of 0 samples if the validation split is empty, or a signal came. */
+/* Set `validation`; it has 0 samples if the validation split is empty or a signal came. */
 CGP_MUST_CHECK cgp_status cli_train_validate(training *t);
 
-/* Return steps / parts, at least 1; tell whether `step` is a multiple of `every`, of which 0 has
- * none. */
+/* Return steps / parts, at least 1. Tell whether `step` is a multiple of `every`; 0: never. */
 static inline int64_t cli_train_part(int64_t steps, int64_t parts) {
     return steps > parts ? steps / parts : 1;
 }
@@ -58,17 +57,17 @@ static inline bool cli_train_due(int64_t step, int64_t every) {
 
 /* --- train_progress.c --- */
 
-/* Print the line of step `i`, counted from 1 over all processes, as wide as the terminal, if it is
- * due. The least important fields are left out. Where a line can be rewritten, it replaces the one
- * before; elsewhere each is a line. */
+/* Print the line of step `i`, counted from 1 over all processes, if it is due. Drops the least
+ * important fields if the terminal is too narrow. On a terminal the line replaces the previous
+ * one. */
 void cli_train_progress(training *t, int64_t i, double loss);
 
-/* End the line that would be rewritten, before the message of a failure. */
+/* End the progress line, so that the message of a failure does not overwrite it. */
 void cli_train_progress_end(const training *t);
 
 /* --- train_end.c --- */
 
-/* Validate, print results, sample, until a signal comes; write the JSON. */
+/* Validate, print results and sample, unless a signal comes; write the JSON. */
 CGP_MUST_CHECK cgp_status cli_train_end(training *t);
 
 /* Print why the run ended before its last step, and the command that resumes it. Return the exit

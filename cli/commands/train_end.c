@@ -51,7 +51,8 @@ static void print_validation(const training *t) {
 
 #define WEIGHTS CLI_LATEST "/weights.safetensors"
 
-/* At most 8 lines in all, with those of a trace, a sample and a stop, unless --verbose. */
+/* Print at most 8 lines in all, including those of a trace, a sample and a stop, unless
+ * --verbose. */
 static void print_results(const training *t, const json_t *report) {
     const cli_session *session = &t->run.session;
     fputc('\n', t->run.out);
@@ -66,7 +67,7 @@ static void print_results(const training *t, const json_t *report) {
     if (t->run.saved > 0 && t->run.options.verbose)
         fprintf(t->run.out, "checkpoint   %s/step-%08" PRId64 "\n",
                 cli_shown(t->run.directory.path), t->run.saved);
-    const bool one = cli_run_directory_has(&t->run.directory, WEIGHTS); /* not of several ranks */
+    const bool one = cli_run_directory_has(&t->run.directory, WEIGHTS); /* only with one rank */
     fprintf(t->run.out, "weights      %s/%s\n", cli_shown(t->run.directory.path),
             one ? WEIGHTS : CLI_LATEST);
     fprintf(t->run.out, "weights_sha256 %s\n",
@@ -93,7 +94,7 @@ static cgp_status sample(cli_sampler *sampler, const training *t) {
 
 static cgp_status print_sample(const training *t) {
     cli_sampler sampler = {0};
-    bool lost = cli_output_failed(); /* as the text would be */
+    bool lost = cli_output_failed(); /* then the sampled text is lost too */
     if (t->run.options.sample == 0) return CGP_OK;
     CGP_TRY(cli_ranks_broadcast(0, &lost, sizeof lost));
     if (lost) return CGP_OK;
@@ -112,7 +113,7 @@ cgp_status cli_train_end(training *t) {
     CGP_TRY(make_report(t, &report));
     print_results(t, report);
     cgp_status status = cli_ranks_agree(cli_trace_write(t->run.out, &t->run.session));
-    if (status == CGP_OK) /* before a sample, which may fail */
+    if (status == CGP_OK) /* before the sample, which may fail */
         status = cli_ranks_agree(cli_json_write(&t->run.options, json_incref(report)));
     if (status == CGP_OK && !t->stopped) status = print_sample(t);
     if (status == CGP_OK && !t->stopped) t->stopped = cli_train_stop(t, false);
@@ -128,8 +129,7 @@ int cli_train_stopped(const training *t) {
     const bool resumable = t->metrics.file || t->run.before;
     const char *signal = strcmp(t->stopped, "time") == 0 ? NULL : t->stopped;
     FILE *out = signal ? stderr : t->run.out;
-    if (signal && strcmp(signal, "SIGPIPE") == 0)
-        return CLI_CLOSED; /* this line had no reader either */
+    if (signal && strcmp(signal, "SIGPIPE") == 0) return CLI_CLOSED; /* the reader is gone */
     if (cli_rank() > 0) return signal ? CLI_STOPPED : CLI_OK;
     cli_output_flush(t->run.out);
     fprintf(out, "%s%s: stopped ", signal ? "cgpipe: " : "", signal ? signal : "--minutes");

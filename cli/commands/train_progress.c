@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* train_progress.c -- the progress line of cgpipe train:
  *
- *     step  120/1200  loss 2.3456  lr 9.88e-4  norm 1.23  12.3k tok/s  1m12s  eta 10m  bubble 27.5 %  peak 15.34 MiB
- *                                                                      elapsed  until the end */
+ *     step  120/1200  loss 2.3456  lr 9.88e-4  norm 1.23  12.3k tok/s  1m12s    eta 10m  ..
+ *                                                                      elapsed  until the end
+ *     ..  bubble 27.5 %  peak 15.34 MiB */
 #include "commands/train.h"
 
 #include "common.h"
@@ -23,7 +24,7 @@
 /* Fields in the order of the line. */
 enum { STEP, LOSS, VALIDATION, LR, NORM, SPEED, ELAPSED, ETA, BUBBLE, PEAK, FIELDS };
 
-/* The order in which fields are dropped where a line is too short; STEP stays. */
+/* Fields in the order in which they are dropped if the terminal is too narrow; STEP stays. */
 static const int dispensable[] = {PEAK, BUBBLE, ELAPSED, NORM, SPEED, LR, ETA, VALIDATION, LOSS};
 
 /* --- the terminal --- */
@@ -45,7 +46,7 @@ static int width_of(FILE *out) {
 
 /* --- fields --- */
 
-/* Three digits in at most 7 characters: 0.0123, 9.88e-4 (for 9.88e-04). */
+/* Format three digits in at most 7 characters: 0.0123, 9.88e-4 (for 9.88e-04). */
 static void short_real(double value, char text[CLI_NUMBER]) {
     snprintf(text, CLI_NUMBER, value != 0 && fabs(value) < 1e-3 ? "%.2e" : "%.3g", value);
     char *exponent = strchr(text, 'e');
@@ -59,7 +60,7 @@ static void short_real(double value, char text[CLI_NUMBER]) {
     memmove(tail, exponent, strlen(exponent) + 1);
 }
 
-/* 0.34, 5,684, 12.3k, 1.23M */
+/* Format a speed: 0.34, 5,684, 12.3k, 1.23M */
 static void short_speed(double value, char text[CLI_NUMBER]) {
     if (value < 100)
         snprintf(text, CLI_NUMBER, "%.3g", value);
@@ -71,7 +72,7 @@ static void short_speed(double value, char text[CLI_NUMBER]) {
         snprintf(text, CLI_NUMBER, "%.3gM", value / 1e6);
 }
 
-/* 12s, 1m12s, 10m, 1h05m, 3d04h */
+/* Format a duration: 12s, 1m12s, 10m, 1h05m, 3d04h */
 static void short_duration(double seconds, char text[CLI_NUMBER]) {
     const int64_t s = seconds < 1e12 ? (int64_t)round(seconds) : (int64_t)1e12;
     const int64_t minutes = s / 60, hours = minutes / 60;
@@ -102,7 +103,7 @@ static void add_duration(field out, const char *name, double seconds) {
     snprintf(out, FIELD, "  %s%s", name, text);
 }
 
-/* The eta takes the mean time of this process' steps. */
+/* The eta uses the mean time of this process's steps. */
 static void make_fields(const training *t, int64_t i, double loss, bool last,
                         field fields[FIELDS]) {
     const cli_session *session = &t->run.session;
@@ -131,7 +132,7 @@ static void make_fields(const training *t, int64_t i, double loss, bool last,
         snprintf(fields[PEAK], FIELD, "  peak %s", cgp_bytes_text(peak, text, sizeof text));
 }
 
-/* Use one column less than there are: after the last one a terminal may begin a new line. */
+/* Drop fields to fit `width`. Leave the last column free: a terminal may wrap after it. */
 static void fit(field fields[FIELDS], int width) {
     size_t length = 0;
     for (int f = 0; f < FIELDS; f++)
@@ -160,7 +161,7 @@ static void print_line(training *t, int64_t i, double loss, bool last) {
 
 /* --- steps --- */
 
-/* On a terminal show steps that are not due too, at most every REDRAW_SECONDS. */
+/* On a terminal, also show steps that are not due, at most every REDRAW_SECONDS. */
 void cli_train_progress(training *t, int64_t i, double loss) {
     if (t->run.options.quiet) return;
     const cli_session *session = &t->run.session;

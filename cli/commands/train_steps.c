@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train_steps.c -- the steps of cgpipe train. After each one, in this order: a line of metrics, a
- *checkpoint if it is due, validation
- * if it is due, progress, a checkpoint if the run stops here. So the lines up to its step are on
- * the disk before a checkpoint is, and validation, which takes long and reads other samples, can
- * lose neither.
+/* train_steps.c -- the steps of cgpipe train. After each step, in this order: a line of metrics, a
+ * checkpoint if due, validation if due, progress, and a checkpoint if the run stops here. So the
+ * metrics up to a step are on disk before its checkpoint. Validation, which takes long and may
+ * fail, comes after both.
  *
- * Samples that cannot be used fail before anything runs: the steps before them are saved. */
+ * A step whose samples cannot be used fails before it runs anything, and the steps before it are
+ * saved. */
 #include "commands/train.h"
 
 #include "common.h"
@@ -28,7 +28,7 @@ cgp_status cli_train_validate(training *t) {
     const int64_t max = t->kind == CLI_DATA_RANDOM   ? t->run.options.batch
                         : t->kind == CLI_DATA_TEXT   ? VALIDATION_SEQUENCES
                         : t->kind == CLI_DATA_TOKENS ? VALIDATION_SEQUENCES
-                                                     : samples; /* accuracy needs all images */
+                                                     : samples; /* accuracy uses all images */
     samples = samples < max ? samples : max;
     t->validation = cli_no_eval_metrics;
     return cli_session_validate(&t->run.session, t->data, samples, &t->validation);
@@ -62,7 +62,7 @@ static cgp_status log_validation(training *t) {
 
 /* --- steps --- */
 
-/* Rank 0 has the lock, and with it the requests. */
+/* Only rank 0 holds the lock, so only it reads stop requests. */
 const char *cli_train_stop(const training *t, bool time_is_up) {
     if (t->run.directory.locked && cli_run_directory_take_stop(&t->run.directory))
         cli_stop_note(CLI_STOP_REQUEST);
@@ -88,7 +88,7 @@ static cgp_status save_step(training *t, int64_t i) {
     return due || i == options->steps ? save(t) : CGP_OK;
 }
 
-/* With --evaluate-every the last step is always evaluated. */
+/* Validate if due. With --evaluate-every, the last step is always validated. */
 static cgp_status validate_step(training *t, int64_t i) {
     const cli_run_options *options = &t->run.options;
     const bool last = i == options->steps && options->evaluate_every.count > 0;
