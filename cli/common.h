@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* common.h -- errors, memory, numbers, time and resident memory of the process, for all commands.
- * */
+/* common.h -- errors, memory, numbers, time and resident memory of the process, for all
+ * commands. */
 #ifndef CGPIPE_CLI_COMMON_H
 #define CGPIPE_CLI_COMMON_H
 

@@ -56,8 +56,7 @@ static void note(int number) {
         _exit(CLI_STOPPED);
 }
 
-/* Catch SIGPIPE even if it was ignored: else a reader that has closed the pipe goes unnoticed.
- * */
+/* Catch SIGPIPE even if it was ignored: else a reader that has closed the pipe goes unnoticed. */
 static void install(int number) {
     struct sigaction before;
     struct sigaction action = {.sa_handler = note, .sa_flags = SA_RESTART};

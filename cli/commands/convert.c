@@ -312,8 +312,7 @@ static cgp_status move_in(const staging *s, const char *target, const char *name
 }
 
 /* Put the old files back. If there were no old weights, delete the new ones: they have no
- * config.json.
- * */
+ * config.json. */
 static void put_back(const staging *s) {
     if (renameat(s->fd, OLD_WEIGHTS, s->target, WEIGHTS) != 0 &&
         faccessat(s->fd, WEIGHTS, F_OK, 0) != 0)

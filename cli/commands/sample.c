@@ -57,8 +57,7 @@ static cgp_status make_plan(sample *s) {
     return status;
 }
 
-/* Refuse to print ids as bytes if the run's data is tokens or the vocabulary is larger than 256.
- * */
+/* Refuse to print ids as bytes if the run's data is tokens or the vocabulary is larger than 256. */
 static cgp_status expect_tokenizer(const sample *s) {
     const json_t *data = json_object_get(json_object_get(s->record, "options"), "data");
     const char *first = json_string_value(json_array_get(data, 0));

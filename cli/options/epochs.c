@@ -22,7 +22,8 @@ const char *cli_epochs_option(const cli_run_options *options) {
     return NULL;
 }
 
-/* The samples seen are as many steps of today's size, rounded up: --epochs is no step too long. */
+/* Convert the samples seen to steps of the current --batch, rounded up, so that --epochs does not
+ * run a step too many. */
 cgp_status cli_epochs_count(cli_run_options *options, int64_t samples, cli_progress done) {
     const int64_t batch = options->batch;
     if (samples == INT64_MAX)
@@ -42,7 +43,7 @@ cgp_status cli_epochs_count(cli_run_options *options, int64_t samples, cli_progr
     return CGP_OK;
 }
 
-/* Return a number of steps, INT64_MAX for more. */
+/* Return the number of steps, at most INT64_MAX. */
 static int64_t steps_of(const cli_run_options *options, cli_steps steps) {
     int64_t count = steps.count;
     const bool never = steps.epochs && __builtin_mul_overflow(count, options->epoch_steps, &count);
@@ -78,7 +79,7 @@ cgp_lr_schedule cli_lr_schedule_of(const cli_run_options *options) {
                                 .step_size = options->lr_step_size,
                                 .gamma = or_zero(options->lr_gamma)};
     if (options->epoch_steps == 0 && cli_epochs_option(options)) return (cgp_lr_schedule){0};
-    (void)!cgp_lr_kind_parse(&schedule.kind, options->lr_schedule); /* resolve.c has done so */
+    (void)!cgp_lr_kind_parse(&schedule.kind, options->lr_schedule); /* resolve.c has checked it */
     if (!isnan(options->warmup_start))
         schedule.start = fmin(1, options->warmup_start / cli_lr_of(options));
     if (options->warmup_interval.count > 0)
@@ -87,7 +88,8 @@ cgp_lr_schedule cli_lr_schedule_of(const cli_run_options *options) {
         cli_steps at = {0};
         (void)cli_steps_parse(options->lr_milestones.values[i], &at);
         schedule.milestones[i] = cli_steps_end(options, at);
-        /* One of larger steps than today's may lie before the first step: they rise from 1 on. */
+        /* After steps with a larger --batch, a milestone may lie before step 1: keep them
+         * ascending from 1. */
         if (at.epochs && schedule.milestones[i] <= i) schedule.milestones[i] = i + 1;
         schedule.n_milestones = i + 1;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json.c -- the values of options to JSON, and back from a run's. */
+/* json.c -- convert option values to JSON, and a run's JSON back to options. */
 #include "options/table.h"
 
 #include "common.h"
@@ -18,7 +18,8 @@ const char *cli_option_key(cli_option_id id, char key[32]) {
 
 /* --- to JSON --- */
 
-/* null if a name is no UTF-8, which JSON cannot hold: a list without it would be another list. */
+/* Return null if a name is not UTF-8, which JSON requires: a list without it would be a different
+ * list. */
 static json_t *names_json(const cli_names *names) {
     json_t *list = json_array();
     for (int i = 0; i < names->count; i++) {
@@ -115,9 +116,9 @@ cgp_status cli_options_expect_utf8(const cli_run_options *run_options) {
 
 /* --- from JSON --- */
 
-/* --recipe imagenet-90 of cgpipe 0.1.0: cuts after 30, 60 and 80 of 90 epochs, or in the same
- * proportion of others, rounded; a warm-up of 4 of them from 0.1, once an epoch. Its other options
- * are in the record as resolved. */
+/* Translate --recipe imagenet-90 of cgpipe 0.1.0 to options. It cuts the rate after 30, 60 and 80
+ * of 90 epochs, scaled and rounded for other numbers of epochs. The warm-up takes 4 of 90 epochs,
+ * from 0.1, once an epoch. The record has the recipe's other options. */
 static void translate_recipe(json_t *options) {
     static const int cuts[] = {30, 60, 80};
     const json_int_t epochs = json_integer_value(json_object_get(options, "epochs"));
@@ -183,7 +184,8 @@ static cgp_status set_paths(cli_run_options *run_options, int id, const json_t *
     return CGP_OK;
 }
 
-/* Set an option from "a,b" or "2,3". Options that are lists copy their text, others keep it. */
+/* Set an option from a JSON list, as the text "a,b" or "2,3". Freeing the text is safe: list
+ * options copy it. */
 static cgp_status set_list(cli_run_options *run_options, int id, const json_t *list) {
     const cli_kind kind = cli_options[id].kind;
     char *text = NULL;
@@ -207,7 +209,7 @@ static cgp_status set_list(cli_run_options *run_options, int id, const json_t *l
     return status;
 }
 
-/* A value passes the same checks as on the command line, hence as text. */
+/* Pass the value as text, so that it gets the checks of the command line. */
 cgp_status cli_option_set_json(cli_run_options *run_options, int id, const json_t *value) {
     char number[64] = "";
     const char *text = number;
@@ -227,8 +229,8 @@ cgp_status cli_option_set_json(cli_run_options *run_options, int id, const json_
     return cli_option_set(run_options, id, text);
 }
 
-/* An option given anew with another value drops those that only made sense beside the old one:
- * `first` .. `last` in the order of cli_option_id. */
+/* If `given` has a new value, drop the options that only made sense with its old one: `first` ..
+ * `last` in the order of cli_option_id. */
 static const struct {
     cli_option_id given, first, last;
 } together[] = {
@@ -244,7 +246,7 @@ static const struct {
     {CLI_OPTION_LR_SCHEDULE, CLI_OPTION_MIN_LR_RATIO, CLI_OPTION_LR_GAMMA},
 };
 
-/* One name for all devices goes with any number of stages. */
+/* A single name for all devices fits any number of stages. */
 static bool fits_any(int id, const json_t *value) {
     return id == CLI_OPTION_DEVICES && json_array_size(value) == 1;
 }
@@ -264,7 +266,7 @@ static bool dropped(const cli_run_options *run_options, const json_t *options, i
     return false;
 }
 
-/* Return the value that an option takes over; NULL: it keeps its own. */
+/* Return the value in `options` that the option takes; NULL: it keeps its own. */
 static const json_t *taken_over(const cli_run_options *run_options, const json_t *options, int id) {
     char key[32];
     if (!cli_option_taken(id, run_options->command)) return NULL;
@@ -286,7 +288,7 @@ cgp_status cli_run_options_inherit(cli_run_options *run_options, const json_t *o
 cgp_status cli_run_options_add(cli_run_options *run_options, const json_t *options) {
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
         const json_t *value = taken_over(run_options, options, id);
-        if (!value || id == CLI_OPTION_MODEL) continue; /* the operand */
+        if (!value || id == CLI_OPTION_MODEL) continue; /* that is the operand */
         CGP_TRY(cli_option_set_json(run_options, id, value));
         run_options->given[id] = true;
     }
@@ -314,7 +316,7 @@ void cli_options_print_changes(FILE *out, const cli_run_options *run_options,
         if (!cli_option_given(run_options, (cli_option_id)id) || cli_options[id].flags & CLI_ONCE)
             continue;
         if (id == CLI_OPTION_DATA || id == CLI_OPTION_VALIDATION)
-            continue; /* the data have an identity */
+            continue; /* compared by data identity */
         const json_t *old = json_object_get(before, cli_option_key((cli_option_id)id, key));
         json_t *now = value_json(run_options, id);
         if (!old || !json_equal(old, now))
@@ -326,14 +328,15 @@ void cli_options_print_changes(FILE *out, const cli_run_options *run_options,
 
 /* --- edits of the record --- */
 
-/* 1 and 1.0 are the same; so are null and nothing. */
+/* Compare values: 1 equals 1.0, and null equals a missing value. */
 static bool same(const json_t *a, const json_t *b) {
     if (!a || json_is_null(a)) return !b || json_is_null(b);
     if (json_is_number(a) && json_is_number(b)) return json_number_value(a) == json_number_value(b);
     return b && json_equal(a, b);
 }
 
-/* Tell whether --resume takes the option over. Not the paths of data, which have an identity. */
+/* Tell whether --resume takes the option from the run. Data paths do not count: data has an
+ * identity. */
 static bool inherited(const cli_run_options *run_options, int id) {
     return id != CLI_OPTION_DATA && id != CLI_OPTION_VALIDATION &&
            cli_option_taken(id, run_options->command) && !(cli_options[id].flags & CLI_ONCE);
@@ -373,12 +376,12 @@ static void print_value(FILE *out, const json_t *value) {
     free(text);
 }
 
-/* Tell whether an option can set the value: the command line sets options, it takes none away. */
+/* Tell whether the command line can set the value: it has no syntax to unset an option. */
 static bool has_option(const json_t *value) {
     return value && !json_is_null(value) && !json_is_false(value);
 }
 
-/* "--lr 0.002" */
+/* Print an option with its value, "--lr 0.002". */
 static void print_option(FILE *out, int id, const json_t *value) {
     const char *gap = " ", *comma = cli_options[id].kind == CLI_PATHS ? " " : ",";
     fprintf(out, "--%s", cli_options[id].name);
@@ -392,7 +395,7 @@ static void print_option(FILE *out, int id, const json_t *value) {
     }
 }
 
-/* NULL when short; owned by the caller. */
+/* Return the suggestion for an edited option; NULL: out of memory. Owned by the caller. */
 static char *way_out(int id, const json_t *now) {
     char *text = NULL;
     size_t size = 0;

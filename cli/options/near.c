@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* near.c -- the option that an unknown one may have meant: by the names that other programs of this
- * field, and cgpipe before, give it, or by its spelling. */
+/* near.c -- suggest an option for an unknown one: by its name in other programs or older cgpipe, or
+ * by its spelling. */
 #include "options/table.h"
 
 #include <ctype.h>
@@ -87,7 +87,7 @@ const char *cli_option_by_meaning(const char *name, unsigned command) {
     int length = snprintf(wanted, sizeof wanted, ",%.*s,", (int)sizeof wanted - 3, name);
     for (int i = 0; i < length; i++)
         wanted[i] = wanted[i] == '_' ? '-' : (char)tolower((unsigned char)wanted[i]);
-    const bool recipe = strcmp(wanted, ",recipe,") == 0; /* it had one value, a run file now */
+    const bool recipe = strcmp(wanted, ",recipe,") == 0; /* its one value is now a run file */
     for (int i = 0; i < MEANINGS; i++) {
         const int id = (int)meanings[i].option;
         if (cli_option_taken(id, command) && strstr(meanings[i].names, wanted))

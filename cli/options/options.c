@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* options.c -- run options as a value: the options that are given, and the memory that lists point
- * to. */
+/* options.c -- which options are given, and the memory that option lists point to. */
 #include "options/options.h"
 
 #include "options/table.h"

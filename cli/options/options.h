@@ -137,27 +137,27 @@ typedef enum cli_option_id {
     CLI_OPTION_COUNT
 } cli_option_id;
 
-/* "5,3,3,5" */
+/* A list of numbers, "5,3,3,5". */
 typedef struct cli_counts {
     const int *values;
     int count;
 } cli_counts;
 
-/* "5,3,3,5", or the rule that finds it: `by` is "flops", "time" or "size", and there are no layers.
- * With neither: by flops. */
+/* A balance, "5,3,3,5", or the rule that finds it: then `layers` is empty and `by` is "flops",
+ * "time" or "size". With neither: by flops. */
 typedef struct cli_balance {
     cli_counts layers;
     const char *by;
 } cli_balance;
 
-/* "cpu,cpu" of --devices (each as often as it says), or the paths after --data, or those of
- * tokenize. */
+/* A list of names: "cpu,cpu" of --devices (repeats expanded), the paths of --data, or tokenize's
+ * files. */
 typedef struct cli_names {
     const char *const *values;
     int count;
 } cli_names;
 
-/* A number of updates, or of passes over the data: "4ep". -1: not given. */
+/* A number of updates, or of epochs: "4ep". -1: not given. */
 typedef struct cli_steps {
     int64_t count;
     bool epochs;
@@ -169,9 +169,9 @@ typedef struct cli_steps {
 typedef struct cli_run_options {
     unsigned command;
     bool given[CLI_OPTION_COUNT]; /* on the command line, or in the run file */
-    bool stages_by_devices;       /* --devices says how many stages there are */
+    bool stages_by_devices;       /* --devices determines the number of stages */
     const char *operand;          /* MODEL, RUN, NAME or FROM; NULL: missing */
-    /* The run file or run.json that MODEL is from; NULL: the command line. */
+    /* The run file or run.json that names MODEL; NULL: the command line. */
     const char *operand_source;
     const char *target; /* TO of convert, NAME of new model; NULL: missing */
     cli_names words;    /* COMMAND of supervise */
@@ -191,8 +191,7 @@ typedef struct cli_run_options {
     cli_steps save_every, evaluate_every, warmup, warmup_interval;
     int64_t from_step, keep, restarts, lr_step_size, lr_batch, epochs;
     int64_t epoch_steps; /* 0: not counted (epochs.h) */
-    int64_t
-        epoch_shift; /* the step where the first epoch would have begun, had all mini-batches been as large as now */
+    int64_t epoch_shift; /* step at which epoch 0 would begin if all steps had used --batch */
     int64_t sample, length, top_k, workers, virtual_stages, group, repeats;
     double dropout, lr, warmup_start, min_lr_ratio, lr_gamma, momentum, beta1, beta2, alpha, eps;
     double weight_decay, clip, minutes, timeout, backoff, grace, temperature;
@@ -203,23 +202,23 @@ typedef struct cli_run_options {
     /* Memory that the lists above point to; freed by cli_run_options_release(). */
     void *owned[CLI_OWNED];
     int n_owned;
-    json_t *file; /* of --config, likewise */
+    json_t *file; /* of --config; freed likewise */
 } cli_run_options;
 
-/* Parse argv[0 .. argc-1], the arguments after the command, and resolve them; with --resume the
- * caller then calls cli_run_options_inherit() and cli_run_options_resolve(). Fails with CGP_EINVAL.
- * */
+/* Parse argv[0 .. argc-1], the arguments after the command, and resolve them. With --resume the
+ * caller resolves them: cli_run_options_inherit(), then cli_run_options_resolve(). Fails with
+ * CGP_EINVAL. */
 CGP_MUST_CHECK cgp_status cli_run_options_parse(cli_run_options *run_options, unsigned command,
                                                 int argc, char **argv);
 
-/* Take over from `options`, as cli_options_json() made them, every option that is not given.
- * `options` is borrowed from here on. Fails with CGP_EFORMAT. */
+/* Take every option that is not given from `options`, as made by cli_options_json(). `options`
+ * stays borrowed. Fails with CGP_EFORMAT. */
 CGP_MUST_CHECK cgp_status cli_run_options_inherit(cli_run_options *run_options,
                                                   const json_t *options);
 
-/* Take over from `options` every option that is not given and that the command takes; from here on
- * they are given. `options` is of a run file, with the keys of cli_options_json(), and borrowed.
- * Fails with CGP_EINVAL. */
+/* Take every option that is not given and that the command has from `options` of a run file, with
+ * the keys of cli_options_json(). They then count as given. `options` stays borrowed. Fails with
+ * CGP_EINVAL. */
 CGP_MUST_CHECK cgp_status cli_run_options_add(cli_run_options *run_options, const json_t *options);
 
 /* Fill in the defaults that depend on other options. Fails with CGP_EINVAL. */
@@ -232,51 +231,50 @@ void *cli_run_options_keep(cli_run_options *run_options, void *memory);
 
 bool cli_option_given(const cli_run_options *run_options, cli_option_id id);
 
-/* Return the name of the option that gives `id`: its own, or "devices" where --devices says how
- * many --stages there are. NULL: it is not given. */
+/* Return the name of the option that gives `id`: its own, or "devices" for --stages if --devices
+ * determines it. NULL: it is not given. */
 const char *cli_option_given_as(const cli_run_options *run_options, cli_option_id id);
 
-/* Write the options of a command to `out`, by groups, one a line, with their defaults. */
+/* Write the help on a command's options to `out`, in groups, with their defaults. */
 void cli_options_help(FILE *out, unsigned command);
 
 /* The options that cli_options_json() lists. */
 typedef enum cli_listing {
-    CLI_LIST_REPORTED, /* those of a report */
-    CLI_LIST_RUN,      /* those that --resume takes over */
-    CLI_LIST_GIVEN,    /* those of the command line */
+    CLI_LIST_REPORTED, /* for a report */
+    CLI_LIST_RUN,      /* taken by --resume */
+    CLI_LIST_GIVEN,    /* given on the command line */
 } cli_listing;
 
 /* Add the values of options to `object`, named as on the command line with _ for -; an option
  * without a value is null. */
 void cli_options_json(json_t *object, const cli_run_options *run_options, cli_listing listing);
 
-/* Refuse a text that is given, is no UTF-8, and would be in a run's record, which JSON is.
- * CGP_EINVAL. */
+/* Fail with CGP_EINVAL if a given text that goes into a run's record, which is JSON, is not
+ * UTF-8. */
 CGP_MUST_CHECK cgp_status cli_options_expect_utf8(const cli_run_options *run_options);
 
-/* Write a line with each option given anew, "changed      --stages 1 -> 2, --seed 0 -> 1"; no line if there is none.
- * `before`: as made by cli_options_json(). */
+/* Write a line with the given options that differ from `before`, as made by cli_options_json():
+ * "changed      --stages 1 -> 2, --seed 0 -> 1". Writes nothing if none differs. */
 void cli_options_print_changes(FILE *out, const cli_run_options *run_options, const json_t *before);
 
-/* The values in `now` that differ from `before` or are on the command line; both as made by
- * cli_options_json(). */
+/* Return the values in `now` that differ from `before` or are on the command line. Both are as made
+ * by cli_options_json(). */
 json_t *cli_options_changes(const cli_run_options *run_options, const json_t *before,
                             const json_t *now);
 
-/* Refuse `options` of a run that are others than `expected`, but for those that the command line
- * gives anew. CGP_EINVAL: the message names the first and the option that says the same. */
+/* Fail with CGP_EINVAL if `options` of a run differ from `expected`, except those given on the
+ * command line. The message names the first one and the option that sets the value. */
 CGP_MUST_CHECK cgp_status cli_options_check(const cli_run_options *run_options,
                                             const json_t *options, const json_t *expected);
 
-/* Rename the keys of cgpipe 0.1.0 in an object that cli_options_json() made then: rate is lr now,
- * and so on. A key of today that is there already stays. Its --recipe becomes the options that say
- * the same. */
+/* Rename the option keys of cgpipe 0.1.0 in an object (rate becomes lr, and so on). A current key
+ * that is there already stays. Replace --recipe by the equivalent options. */
 void cli_options_translate(json_t *options);
 
-/* Write the option's key in JSON to `key` and return it. */
+/* Write the option's JSON key to `key` and return it. */
 const char *cli_option_key(cli_option_id id, char key[32]);
 
-/* The formats of --trace, by the end of a file's name: .json, .svg, .txt; NONE: another. */
+/* The formats of --trace, by a file's suffix: .json, .svg, .txt; NONE: another suffix. */
 typedef enum cli_trace_format {
     CLI_TRACE_NONE = -1,
     CLI_TRACE_JSON,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parse.c -- the arguments of a command, and help. */
+/* parse.c -- parse the arguments of a command; print help. */
 #include "options/table.h"
 
 #include "common.h"
@@ -43,8 +43,8 @@ static cgp_status unknown_option(const cli_run_options *options, const char *arg
                     near ? near : "", near ? "?)" : "");
 }
 
-/* getopt_long() takes abbreviations. One that is another program's name of an option (--min-lr,
- * --device) may mean something else there, an absolute value or an index, so it is unknown. */
+/* Refuse abbreviations, which getopt_long() accepts, that are options of other programs (--min-lr,
+ * --device): there they may mean something else, such as an absolute value or an index. */
 static cgp_status check_abbreviation(const cli_run_options *options, int id, const char *argument) {
     char name[64];
     written_name(name, argument);
@@ -53,8 +53,8 @@ static cgp_status check_abbreviation(const cli_run_options *options, int id, con
     return unknown_option(options, argument);
 }
 
-/* An argument that is no option: the operand, the target of convert and of new, one more path after
- * --data, or one of the files of tokenize. */
+/* Take an argument that is no option: the operand, the target of convert and new, another path
+ * after --data, or a file of tokenize. */
 static cgp_status take_argument(cli_run_options *options, const char *argument, bool after_data) {
     if (options->command == CLI_SUPERVISE)
         return cgp_fail(CGP_EINVAL, "%s: expected -- before the command (-- %s ...)", argument,
@@ -81,10 +81,11 @@ static cgp_status parse_arguments(cli_run_options *options, int argc, char **arg
     }
     bool after_data = false;
     opterr = 0;
-    /* 0, not 1: getopt forgets a command line that was refused half-way. */
+    /* 0, not 1: this also resets getopt after a command line that was refused half-way. */
     for (optind = 0;;) {
         const int at = optind > 0 ? optind : 1;
-        /* '-': other arguments come in order, as option 1; ':': a missing value has a code; -h. */
+        /* '-': return other arguments in order, as option 1. ':': a missing value has its own
+         * code. */
         int found = getopt_long(argc, argv, "-:ho:", longs, NULL);
         if (found == -1) break;
         if (found == 1) {
@@ -106,7 +107,7 @@ static cgp_status parse_arguments(cli_run_options *options, int argc, char **arg
         options->given[found - 256] = true;
         CGP_TRY(cli_option_set(options, found - 256, optarg));
     }
-    if (options->command == CLI_SUPERVISE) { /* behind "--" */
+    if (options->command == CLI_SUPERVISE) { /* after "--" */
         options->words = (cli_names){(const char *const *)argv + optind, argc - optind};
         return CGP_OK;
     }
@@ -115,7 +116,7 @@ static cgp_status parse_arguments(cli_run_options *options, int argc, char **arg
     return CGP_OK;
 }
 
-/* --model is another way to give MODEL to train. */
+/* Take --model of train as MODEL. */
 static cgp_status take_model(cli_run_options *options) {
     if (options->command != CLI_TRAIN || !options->model) return CGP_OK;
     if (options->operand)
@@ -131,15 +132,14 @@ static bool is_plugin(const char *text) {
     return length > 3 && strncmp(text + length - 3, ".so", 3) == 0 && memchr(text, '/', length);
 }
 
-/* --data takes all arguments behind it, MODEL too: where that is missing, the last value is MODEL
- * if it parses as one. A resumed run has its model, so there an existing path of such a name is a
- * path. */
+/* If MODEL is missing, take the last value of --data, which takes all arguments after it, if it
+ * parses as MODEL. A resumed run has a model, so there an existing path is a path. */
 static void find_model(cli_run_options *options) {
     cgp_model_spec spec = cgp_model_spec_default();
     if (options->command != CLI_TRAIN || options->operand || options->data.count == 0) return;
     const char *last = options->data.values[options->data.count - 1];
     if (options->resume && !is_plugin(last) && access(last, F_OK) == 0) return;
-    char kind[32]; /* "gpt2:layrs=2" is a model too, whose message comes later */
+    char kind[32]; /* parse the kind only: "gpt2:layrs=2" fails later */
     snprintf(kind, sizeof kind, "%.*s", (int)strcspn(last, ":"), last);
     if (!is_plugin(last) && cgp_model_spec_parse(&spec, kind) != CGP_OK) return;
     options->operand = last;
@@ -147,7 +147,8 @@ static void find_model(cli_run_options *options) {
     if (options->data.count == 0) options->given[CLI_OPTION_DATA] = false;
 }
 
-/* --devices 4 is --stages 4, and so is a list of 4 devices. A number stands for cpu devices. */
+/* Set --stages from --devices: to its number, which means cpu devices, or to the length of its
+ * list. */
 cgp_status cli_take_devices(cli_run_options *options) {
     static const char *const cpu[] = {"cpu"};
     cli_names *devices = &options->devices;
@@ -162,7 +163,7 @@ cgp_status cli_take_devices(cli_run_options *options) {
                         first, INT_MAX);
     if (count == 1 && !number) return CGP_OK; /* one name for all */
     if (number) *devices = (cli_names){cpu, 1};
-    if (options->command == CLI_PROFILE) options->stages = count; /* busy at once */
+    if (options->command == CLI_PROFILE) options->stages = count; /* devices that run at once */
     if (!cli_option_taken(CLI_OPTION_STAGES, options->command)) return CGP_OK;
     if (number && options->given[CLI_OPTION_STAGES] && options->stages != count)
         return cgp_fail(CGP_EINVAL,

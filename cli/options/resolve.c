@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* resolve.c -- options that depend on each other: defaults, and combinations that are refused. */
+/* resolve.c -- options that depend on each other: set defaults and refuse combinations. */
 #include "options/table.h"
 
 #include "common.h"
@@ -35,7 +35,7 @@ static const struct optimizer {
 };
 enum { OPTIMIZERS = sizeof optimizers / sizeof optimizers[0] };
 
-/* "--alpha: expected --optimizer rmsprop, got adamw" */
+/* Fail with "--alpha: expected --optimizer rmsprop, got adamw". */
 static cgp_status not_of(cli_option_id id, int constant, const char *optimizer) {
     char names[64] = "";
     for (int i = 0; i < OPTIMIZERS; i++) {
@@ -151,7 +151,7 @@ static cgp_status resolve_trace(const cli_run_options *options) {
     return CGP_OK;
 }
 
-/* The file determines the step: nothing but outputs may be given beside it. */
+/* Check --compare: its file determines the step, so only output options may be given with it. */
 static cgp_status resolve_compare(const cli_run_options *options) {
     if (!options->compare) return CGP_OK;
     if (options->operand)
@@ -168,7 +168,7 @@ static cgp_status resolve_compare(const cli_run_options *options) {
 
 /* --- all --- */
 
-/* A file determines the number of devices and micro-batches. */
+/* Take the numbers of devices and micro-batches from a schedule file. */
 static cgp_status resolve_table(cli_run_options *options) {
     cgp_schedule *table = NULL;
     CGP_TRY(cli_schedule_read(&table, options->schedule));
@@ -191,7 +191,8 @@ static cgp_status resolve_table(cli_run_options *options) {
     return CGP_OK;
 }
 
-/* A balance in numbers determines the number of stages, unless --stages does. */
+/* Take the number of stages from a schedule file or, unless --stages is given, from a list of
+ * layers in --balance. */
 static cgp_status resolve_stages(cli_run_options *options) {
     if (cli_schedule_is_file(options->schedule)) return resolve_table(options);
     const cgp_schedule_info *info = cgp_schedule_info_find(options->schedule);
@@ -202,7 +203,8 @@ static cgp_status resolve_stages(cli_run_options *options) {
     return CGP_OK;
 }
 
-/* A cluster's times are seconds, so that the others must be. */
+/* Check options that go with --cluster. Its times are seconds, so the other times must be seconds
+ * too. */
 static cgp_status resolve_cluster(const cli_run_options *options) {
     const bool schedule = options->command == CLI_SCHEDULE;
     if (schedule && !options->cluster && options->message_bytes > 0)
@@ -226,7 +228,7 @@ static cgp_status resolve_balance(const cli_run_options *options) {
     return CGP_OK;
 }
 
-/* A number is a fraction, anything else a path. */
+/* Parse --validation: a number is a fraction, anything else a path. */
 static cgp_status resolve_validation(cli_run_options *options) {
     const char *text = options->validation;
     options->validation_fraction = NAN;

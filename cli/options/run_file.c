@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_file.c -- see run_file.h. A file is read to options of its own, whose JSON is then taken over
- * as that of a run is: an option on the command line drops those that only made sense beside the
- * file's. */
+/* run_file.c -- see run_file.h. A file is first parsed to separate options. Their JSON is then
+ * merged like a run's: an option of the command line drops file options that only made sense with
+ * the file's value. */
 #include "options/run_file.h"
 
 #include "files.h"
@@ -22,9 +22,9 @@
 typedef struct reader {
     yaml_parser_t parser;
     yaml_event_t event;
-    size_t line; /* of what is being read, from 1 */
+    size_t line; /* current line, from 1 */
     cli_run_options file;
-    json_t *values; /* as written, by option: `file` points into them */
+    json_t *values; /* values as written, by option; `file` points into them */
 } reader;
 
 static cgp_status expected(const char *what) {
@@ -36,12 +36,12 @@ static cgp_status not_yaml(reader *r) {
     if (p->error == YAML_MEMORY_ERROR) return cgp_fail(CGP_ENOMEM, "out of memory");
     r->line = p->problem_mark.line + 1;
     for (size_t i = 0; p->error == YAML_READER_ERROR && i < p->problem_offset; i++)
-        r->line += p->input.string.start[i] == '\n'; /* it has read ahead, and has no mark */
+        r->line += p->input.string.start[i] == '\n'; /* the parser reads ahead and has no mark */
     return cgp_fail(CGP_EINVAL, "%s", p->problem);
 }
 
-/* Read the next event. Options need no aliases, anchors and tags, with which 1 KB of YAML may mean
- * gigabytes. */
+/* Read the next event. Refuse aliases, anchors and tags: options do not need them, and with them 1
+ * KB of YAML may expand to gigabytes. */
 static cgp_status next(reader *r) {
     yaml_event_delete(&r->event);
     if (!yaml_parser_parse(&r->parser, &r->event)) return not_yaml(r);
@@ -63,12 +63,12 @@ static const char *text_of(const reader *r) {
     return (const char *)r->event.data.scalar.value;
 }
 
-/* YAML's ways to say nothing, where they stand without quotes. */
+/* Tell whether an unquoted text is YAML's null. */
 static bool says_nothing(const char *text) {
     return !*text || strcmp(text, "~") == 0 || strcasecmp(text, "null") == 0;
 }
 
-/* Return the command that has the option. */
+/* Return the name of a command that has the option. */
 static const char *command_of(unsigned commands) {
     static const char *const names[] = {"train",   "sample", "plan",     "bench",  "schedule",
                                         "profile", "check",  "tokenize", "convert"};
@@ -100,7 +100,7 @@ static cgp_status find_option(const char *key, int *id) {
                     near ? near : "", near ? "?)" : "");
 }
 
-/* Make JSON of a scalar: true and false of flags without quotes, else text. */
+/* Convert a scalar to JSON: true and false of flags without quotes, else text. */
 static cgp_status read_scalar(const reader *r, int id, json_t **value) {
     const char *text = text_of(r);
     const bool plain = r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
@@ -161,7 +161,7 @@ static cgp_status read_options(reader *r) {
 }
 
 static cgp_status read_document(reader *r) {
-    /* stream, document, map; after an empty stream nothing comes */
+    /* stream, document, map; nothing follows an empty stream */
     for (int i = 0; i < 3; i++) {
         CGP_TRY(next(r));
         if (r->event.type == YAML_STREAM_END_EVENT) break;
@@ -175,7 +175,7 @@ static cgp_status read_document(reader *r) {
     return r->event.type == YAML_STREAM_END_EVENT ? CGP_OK : expected("one document");
 }
 
-/* Take the file's options over. They live as long as `options`. */
+/* Merge the file's options into `options`, which keeps their memory. */
 static cgp_status take_over(cli_run_options *options, reader *r) {
     CGP_TRY(cli_take_devices(&r->file));
     options->file = json_object();
@@ -226,8 +226,8 @@ cgp_status cli_run_file_read(cli_run_options *options) {
 
 /* --- writing --- */
 
-/* Texts of anything but plain words are quoted, as are those that would be nothing. These return 0
- * without memory. */
+/* Add a text, quoted if it has spaces or non-ASCII bytes or would read as null. The add_ functions
+ * return 0 if memory runs out. */
 static int add_text(yaml_document_t *document, const char *text) {
     bool quoted = says_nothing(text);
     for (const char *c = text; *c; c++)

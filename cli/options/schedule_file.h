@@ -5,10 +5,10 @@
 
 #include <cgpipe/schedule.h>
 
-/* Tell whether a schedule's name is a file's: a path, or *.csv. */
+/* Tell whether a schedule's name names a file: a path, or *.csv. */
 bool cli_schedule_is_file(const char *name);
 
-/* Read a schedule from a file. CGP_EFORMAT names row, column and cell. */
+/* Read a schedule from a file. The message of CGP_EFORMAT names row, column and cell. */
 CGP_MUST_CHECK cgp_status cli_schedule_read(cgp_schedule **out, const char *path);
 
 #endif

@@ -308,5 +308,5 @@ const char *cli_option_preset(unsigned command, int id) {
 
 const char *cli_option_shown_preset(unsigned command, int id) {
     const char *preset = cli_option_preset(command, id);
-    return preset && *preset == '\n' ? NULL : preset; /* help spells it out */
+    return preset && *preset == '\n' ? NULL : preset; /* the help text has it */
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* table.h -- the table of options, for this directory and manual.c alone. */
+/* table.h -- the table of options, only for this directory and manual.c. */
 #ifndef CGPIPE_CLI_OPTIONS_TABLE_H
 #define CGPIPE_CLI_OPTIONS_TABLE_H
 
 #include "options/options.h"
 
-/* FLAG has no argument, COUNT is at least 1, WHOLE at least 0, FRACTION below 1; STEPS are steps or
- * epochs; DEVICE_NAMES a number or names, each as often as its COUNT says. */
+/* FLAG has no argument. COUNT is at least 1, WHOLE at least 0, FRACTION below 1. STEPS is in steps
+ * or epochs. DEVICE_NAMES is a number or a list of names, NAME*COUNT for repeats. */
 typedef enum cli_kind {
     CLI_FLAG,
     CLI_TEXT,
@@ -23,8 +23,8 @@ typedef enum cli_kind {
     CLI_PATHS
 } cli_kind;
 
-/* REPORTED: in the JSON of train, bench and plan. ONCE: of one start, --resume does not take it
- * over. TYPED: nor is it in a run file. */
+/* REPORTED: in the JSON of train, bench and plan. ONCE: for one start, not taken by --resume.
+ * TYPED: also not allowed in a run file. */
 enum { CLI_REPORTED = 1 << 0, CLI_ONCE = 1 << 1, CLI_TYPED = 1 << 2 };
 
 /* An option without a preset is 0, NaN (REAL, FRACTION) or -1 (WHOLE) until it is given. */
@@ -42,18 +42,17 @@ extern const cli_option cli_options[CLI_OPTION_COUNT];
 /* Return the default for a command, NULL if there is none. */
 const char *cli_option_preset(unsigned command, int id);
 
-/* Likewise as help shows it, NULL if it shows none. */
+/* Return the default as help shows it, NULL if it shows none. */
 const char *cli_option_shown_preset(unsigned command, int id);
 
-/* Return the heading of the option in help: that of the group whose first option comes before it in
- * cli_option_id. Static. */
+/* Return the heading of the option's group in help. A group ends at the next group's first option,
+ * in the order of cli_option_id. Static. */
 const char *cli_option_group(int id);
 
-/* Return the name of the option of a command that does what `name` does in other programs; NULL:
- * none. */
+/* Return the name of the command's option that other programs call `name`; NULL: none. */
 const char *cli_option_by_meaning(const char *name, unsigned command);
 
-/* Return the name of the option of a command that an unknown one may have meant, by meaning or by
+/* Return the name of the command's option that is nearest to an unknown `name`, by meaning or
  * spelling; NULL: none is near. */
 const char *cli_option_nearest(const char *name, unsigned command);
 
@@ -70,13 +69,13 @@ static inline const void *cli_option_value(const cli_run_options *options, int i
     return (const char *)options + cli_options[id].offset;
 }
 
-/* Return what an option takes, for messages: "a number >= 0". Static. */
+/* Return a description of an option's values for messages: "a number >= 0". Static. */
 const char *cli_option_expected(int id);
 
 /* Parse "12" or "4ep". */
 bool cli_steps_parse(const char *text, cli_steps *steps);
 
-/* Make --devices 4 what it stands for. Fails with CGP_EINVAL. */
+/* Resolve --devices, and --stages where it follows from it. Fails with CGP_EINVAL. */
 CGP_MUST_CHECK cgp_status cli_take_devices(cli_run_options *options);
 
 /* Set an option from JSON, with the same checks; a text is borrowed. Fails with CGP_EINVAL. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* values.c -- the argument of an option, from text. */
+/* values.c -- parse the text of an option's argument. */
 #include "options/table.h"
 
 #include "common.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_WHOLE ((int64_t)1 << 53) /* exact in double, so in every reader of JSON */
+#define MAX_WHOLE ((int64_t)1 << 53) /* exact in double, hence in every JSON reader */
 
 static const char *const expected[] = {
     [CLI_FLAG] = "true or false",
@@ -68,7 +68,7 @@ static char **split(cli_run_options *options, const char *text, int count) {
     return items;
 }
 
-/* Write to a cli_counts, or cli_names, at `value`. */
+/* Parse a list to the cli_counts or cli_names at `value`. */
 static cgp_status parse_list(cli_run_options *options, int id, const char *text, void *value) {
     if (options->n_owned + 8 > CLI_OWNED)
         return cgp_fail(CGP_EINVAL, "--%s: is given too often", cli_options[id].name);
@@ -91,7 +91,7 @@ static cgp_status parse_list(cli_run_options *options, int id, const char *text,
     return CGP_OK;
 }
 
-/* A number stands as it is, until cli_take_devices(). */
+/* Parse device names. A number stays a text until cli_take_devices(). */
 static cgp_status parse_devices(cli_run_options *options, int id, const char *text) {
     cgp_device_list list;
     cli_names *names = cli_option_field(options, id);
@@ -99,7 +99,7 @@ static cgp_status parse_devices(cli_run_options *options, int id, const char *te
     if (options->n_owned == CLI_OWNED)
         return cgp_fail(CGP_EINVAL, "--%s: is given too often", cli_options[id].name);
     const cgp_status status = cgp_device_list_parse(&list, text);
-    if (status != CGP_OK) /* "devices: .." is the option's name, too */
+    if (status != CGP_OK) /* the message begins with "devices: " */
         return cgp_fail(CGP_EINVAL, "--%s", cgp_message());
     *names = (cli_names){cli_run_options_keep(options, list.names), list.count};
     return CGP_OK;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* diagnosis.c -- see diagnosis.h. It finds in the files that ranks left the one that the others
- *wait for, in this order:
+/* diagnosis.c -- see diagnosis.h. It searches the files that ranks left for the rank that failed or
+ * that the others wait for, in this order:
  *
- *     failed    a rank that failed by itself, as the others' reasons say
- *     silent    one without a file, of which the others heard nothing any more: killed, stopped, or not to be reached
- *     absent    one that is alive, but has not come to the call in which the others wait: in its own code
- *     slow      the device that runs an action; `hangs`, if the run was ended for it
- *     lost      a message that was sent, and that its receiver waits for
+ *     failed    a rank that failed by itself, according to the others' reasons
+ *     silent    a rank without a file or heartbeats: killed, stopped, or unreachable
+ *     absent    a live rank that has not made the call in which the others wait
+ *     slow      the device that runs an action; `hangs` if that ended the run
+ *     lost      a message that was sent but not received
  *     cycle     ranks that wait for each other */
 #include "report/diagnosis.h"
 
@@ -24,19 +24,19 @@ typedef enum verdict { NOTHING, FAILED, SILENT, ABSENT, SLOW, HANGS, LOST, CYCLE
 static const char *const verdicts[] = {"nothing", "failed", "silent", "absent",
                                        "slow",    "hangs",  "lost",   "cycle"};
 
-/* The culprit. For a rank that left no file the device is one that waits for it: stage and
- * micro-batch are those that it misses. */
+/* The failed rank. If it left no file, `device` is one that waits for it, with the stage and
+ * micro-batch that this device waits for. */
 typedef struct culprit {
     verdict verdict;
     int64_t rank;
     const cli_diagnosed_device *device; /* NULL: none is known */
     int64_t waiter;                     /* the device's rank */
-    const char *action;                 /* of the culprit; NULL: not known */
+    const char *action;                 /* of the failed rank; NULL: not known */
     int64_t stage, microbatch;          /* -1: not known */
     double seconds;                     /* NaN: not known */
 } culprit;
 
-/* A rank as it is known best, by the file that heard of it last; NULL: nobody has. */
+/* Return the most recent information on a rank in the other ranks' files; NULL: there is none. */
 static const cli_known_rank *known(const cli_diagnosis_files *all, int64_t rank) {
     const cli_known_rank *best = NULL;
     for (int64_t r = 0; r < all->ranks; r++) {
@@ -48,7 +48,8 @@ static const cli_known_rank *known(const cli_diagnosis_files *all, int64_t rank)
 
 /* --- who waits for whom --- */
 
-/* The device of a rank that has waited longest for another rank; NULL: none waits, or one runs. */
+/* Return the device of a rank that has waited longest for another rank; NULL: none waits, or one
+ * runs. */
 static const cli_diagnosed_device *waiting(const cli_rank_file *file, int64_t rank) {
     const cli_diagnosed_device *longest = NULL;
     for (size_t i = 0; i < file->n_devices; i++) {
@@ -61,14 +62,15 @@ static const cli_diagnosed_device *waiting(const cli_rank_file *file, int64_t ra
     return longest;
 }
 
-/* The rank that a rank waits for; -1: none. */
+/* Return the rank that a rank waits for; -1: none. */
 static int64_t next_of(const cli_diagnosis_files *all, int64_t rank) {
     const cli_diagnosed_device *d =
         cli_diagnosis_has(all, rank) ? waiting(&all->files[rank], rank) : NULL;
     return d ? d->peer_rank : -1;
 }
 
-/* The number of waits from a rank on; all->ranks + 1 or more: it leads into a cycle. */
+/* Return the length of the chain of waits from a rank on; above all->ranks, it leads into a
+ * cycle. */
 static int64_t chain_length(const cli_diagnosis_files *all, int64_t rank) {
     int64_t length = 0;
     while (length <= all->ranks && (rank = next_of(all, rank)) >= 0)
@@ -86,7 +88,7 @@ static int64_t longest_chain(const cli_diagnosis_files *all) {
 
 /* --- the culprit --- */
 
-/* Name the action that a device waits for, of the stage at the other end. */
+/* Set the action, of the stage at the other end, that a device waits for. */
 static void take_missed(culprit *c, const cli_diagnosed_device *d, int64_t waiter) {
     c->device = d;
     c->waiter = waiter;
@@ -96,7 +98,7 @@ static void take_missed(culprit *c, const cli_diagnosed_device *d, int64_t waite
     c->seconds = d->seconds;
 }
 
-/* The first that others miss of a rank, in the order of its list. */
+/* Set the first action in a rank's list that others wait for. */
 static void find_missed(const cli_diagnosis_files *all, culprit *c) {
     for (int64_t r = 0; r < all->ranks; r++) {
         const cli_rank_file *file = &all->files[r];
@@ -109,7 +111,7 @@ static void find_missed(const cli_diagnosis_files *all, culprit *c) {
     }
 }
 
-/* Set the rank of "rank 2: ..." and return the rest; NULL: there is none. */
+/* Parse a reason "rank 2: ..." to *rank and return the rest; NULL: it names no rank. */
 static const char *rank_in(const cli_diagnosis_files *all, int64_t r, int64_t *rank) {
     long long number = -1;
     int end = 0;
@@ -121,7 +123,7 @@ static const char *rank_in(const cli_diagnosis_files *all, int64_t r, int64_t *r
     return reason + end;
 }
 
-/* A rank that failed by itself: it left no file, or one in which it names itself. */
+/* Find a rank that failed by itself: it left no file, or its reason names itself. */
 static bool find_failed(const cli_diagnosis_files *all, culprit *c) {
     for (int64_t r = 0; r < all->ranks; r++) {
         int64_t rank = -1;
@@ -140,7 +142,7 @@ static bool find_failed(const cli_diagnosis_files *all, culprit *c) {
     return false;
 }
 
-/* Tell whether a rank that left no file is behind the others' calls. */
+/* Tell whether a rank that left no file has made fewer collective calls than another rank. */
 static bool is_behind(const cli_diagnosis_files *all, int64_t rank) {
     for (int64_t r = 0; r < all->ranks; r++) {
         const cli_known_rank *k = all->files[r].known;
@@ -149,7 +151,7 @@ static bool is_behind(const cli_diagnosis_files *all, int64_t rank) {
     return false;
 }
 
-/* Beats come 8 times in the time limit, every 0.25 s at least. */
+/* Tell whether a rank missed 3 heartbeats. There are 8 in the time limit, at most 0.25 s apart. */
 static bool is_silent(const cli_diagnosis_files *all, const cli_known_rank *k) {
     double interval = 0.25;
     for (int64_t r = 0; r < all->ranks; r++) {
@@ -159,15 +161,15 @@ static bool is_silent(const cli_diagnosis_files *all, const cli_known_rank *k) {
     return !k || k->heard > 3 * interval + 0.05;
 }
 
-/* Tell whether a rank without a file is to blame: the run has ended, or, while it goes on, its
- * beats have, or it lives and is not in the others' call. */
+/* Tell whether a rank without a file is the cause: the run has ended, or the rank sends no
+ * heartbeats, or it has not made the others' call. */
 static bool is_missed(const cli_diagnosis_files *all, int64_t r) {
     const cli_known_rank *k = known(all, r);
     if (cli_diagnosis_has(all, r) || (k && k->left)) return false;
     return all->ended || is_silent(all, k) || is_behind(all, r);
 }
 
-/* The rank that others call silent, else the one that was not heard for longest. */
+/* Find the rank that others call silent, else the one with the oldest heartbeat. */
 static bool find_silent(const cli_diagnosis_files *all, culprit *c) {
     int64_t worst = -1;
     for (int64_t r = 0; r < all->ranks; r++) {
@@ -186,7 +188,7 @@ static bool find_silent(const cli_diagnosis_files *all, culprit *c) {
     return true;
 }
 
-/* The device that has run longest. */
+/* Find the device that has run longest. */
 static bool find_slow(const cli_diagnosis_files *all, culprit *c) {
     c->device = NULL;
     for (int64_t r = 0; r < all->ranks; r++) {

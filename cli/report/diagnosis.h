@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* diagnosis.h -- the culprit that the files of ranks lead to: as lines for people, and as JSON
+/* diagnosis.h -- find the failed rank from the ranks' files, and report it as text and as JSON
  * (docs/reference/diagnosis.md). */
 #ifndef CGPIPE_CLI_DIAGNOSIS_H
 #define CGPIPE_CLI_DIAGNOSIS_H

@@ -14,14 +14,14 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* A rank's file has about 300 bytes for each rank that it knows of; hostile JSON takes up to 60
- * times its size in memory. */
+/* A rank's file has about 300 bytes for each other rank. Hostile JSON takes up to 60 times its size
+ * in memory. */
 enum { MAX_RANKS = 1 << 12, LARGEST_FILE = 2 << 20, LARGEST_FILES = 64 << 20 };
 #define MAX_NUMBER (INT64_C(1) << 53)
 
 /* --- values --- */
 
-/* NaN for null, or where there is no such key. */
+/* Get a number; NaN for null or a missing key. */
 static cgp_status get_seconds(const cli_json_place *at, const char *key, double *out) {
     const json_t *value = json_object_get(at->object, key);
     *out = value && json_is_number(value) ? json_number_value(value) : NAN;
@@ -29,7 +29,7 @@ static cgp_status get_seconds(const cli_json_place *at, const char *key, double 
     return cli_json_wrong(at, key, "seconds or null");
 }
 
-/* NULL where there is no such key. */
+/* Get a text; NULL for a missing key. */
 static cgp_status get_optional_text(const cli_json_place *at, const char *key, const char **out) {
     *out = NULL;
     return cli_json_has(at, key) ? cli_json_text_of(at, key, out) : CGP_OK;
@@ -118,7 +118,8 @@ static cgp_status read_lists(const cli_json_place *at, int64_t ranks, cli_rank_f
 
 /* --- files --- */
 
-/* Take a file in that is JSON: its rank's place in `all` must be free. Takes `root` over. */
+/* Check the JSON of a file and put it into `all`, whose place for its rank must be free. Takes
+ * `root`. */
 static cgp_status take(const char *path, json_t *root, cli_diagnosis_files *all) {
     const cli_json_place at = {path, NULL, 0, root};
     const char *format = NULL;
@@ -151,7 +152,7 @@ static cgp_status take(const char *path, json_t *root, cli_diagnosis_files *all)
     return read_lists(&at, ranks, file);
 }
 
-/* Tell whether a name is that of a rank's file, not of one half written. */
+/* Tell whether a name belongs to a rank's file; a half-written file has another name. */
 static bool is_file(const char *name) {
     return strncmp(name, "rank-", 5) == 0 && cli_ends_with(name, ".json");
 }
@@ -165,7 +166,7 @@ bool cli_diagnosis_has(const cli_diagnosis_files *all, int64_t rank) {
     return file->root && rank != all->silent && (!is_late(file) || !all->ended);
 }
 
-/* Look what the reasons say: "rank 2: silent for ..". */
+/* Set `ended`, and `silent` from a reason "rank 2: silent for ..". */
 static void look_at_reasons(cli_diagnosis_files *all) {
     for (int64_t r = 0; r < all->ranks; r++) {
         const cli_rank_file *file = &all->files[r];
@@ -179,7 +180,7 @@ static void look_at_reasons(cli_diagnosis_files *all) {
     }
 }
 
-/* Read a file, unless it is gone by now; `left` is what all files may have. */
+/* Read a file, unless it was deleted meanwhile; *left: bytes left for all files together. */
 static cgp_status read_file(const cli_run_directory *place, const char *name, size_t *left,
                             cli_diagnosis_files *all) {
     struct stat info;

@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-/* A device: what it runs or waits for. Texts are borrowed of the file. */
+/* A device, with the action that it runs or waits for. Texts are borrowed from the file. */
 typedef struct cli_diagnosed_device {
     int64_t device;
     const char *state;  /* "runs", "waits", "updates", "done" or "idle" */
@@ -15,15 +15,15 @@ typedef struct cli_diagnosed_device {
     const char *layer, *op;
     int64_t stage, microbatch;
     double seconds; /* so far; NaN: not known */
-    /* Of a transfer, else -1: its edge, the stages and the rank at the other end. */
+    /* A transfer's edge, stages, and rank at the other end; -1: no transfer. */
     int64_t edge, from_stage, to_stage, peer_rank;
-    bool wants_message; /* not a free buffer */
-    /* The action at the other end, and its place in the list there; NULL, -1: not known. */
+    bool wants_message; /* false: it waits for a free buffer */
+    /* The action at the other end, and its index in the list there; NULL, -1: not known. */
     const char *peer_action;
     int64_t peer_index;
 } cli_diagnosed_device;
 
-/* A rank as another one knows it. Ages are seconds, NaN: never. */
+/* Information that a rank has on another one. Ages are in seconds; NaN: never. */
 typedef struct cli_known_rank {
     double heard, agreeing;
     int64_t ended, agreements, process;
@@ -52,17 +52,17 @@ typedef struct cli_rank_file {
 typedef struct cli_diagnosis_files {
     int64_t ranks;
     cli_rank_file *files; /* [ranks] */
-    bool ended;           /* some file is of a failure or a signal: the run did not go on */
-    int64_t silent; /* the rank that others' reasons call so; it may have come back; -1: none */
+    bool ended;           /* a file is from a failure or a signal: the run ended */
+    int64_t silent;       /* rank that reasons call silent, though it may be back; -1: none */
 } cli_diagnosis_files;
 
-/* Tell whether a rank wrote a file in the end: one of an earlier wait, or of a rank that had been
- * silent, does not count. */
+/* Tell whether a rank has a relevant file. A file of an earlier wait, or of a silent rank, does not
+ * count. */
 bool cli_diagnosis_has(const cli_diagnosis_files *files, int64_t rank);
 
 /* Read the files of a run's directory. @retval CGP_EIO There is none, or one cannot be read.
- * @retval CGP_EFORMAT One is none, or is of another run; the message has its path and the key.
- * Release in any case. */
+ * @retval CGP_EFORMAT One is not such a file, or is from another run; the message has its path and
+ * the key. Release in any case. */
 CGP_MUST_CHECK cgp_status cli_diagnosis_files_read(const char *run, cli_diagnosis_files *files);
 void cli_diagnosis_files_release(cli_diagnosis_files *files);
 

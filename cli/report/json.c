@@ -59,7 +59,7 @@ static json_t *device_json(const cgp_plan *plan, int d) {
 
 /* --- plan and run --- */
 
-/* Sum the FLOPs of the layers: recomputation and the loss are not counted. */
+/* Sum the FLOPs of the layers, without recomputation and the loss. */
 static double flops_per_step(const cli_session *session) {
     double flops = 0;
     for (int i = 0; i < cgp_model_layers(session->model); i++)
@@ -93,7 +93,7 @@ json_t *cli_plan_json(const cli_session *session) {
     return o;
 }
 
-/* Add where the run ran. */
+/* Add the ranks, transport, instruction set, libm and fault, and each device's host. */
 static void put_ranks(json_t *o, const cli_session *session) {
     const cgp_transport *transport = cli_ranks_transport();
     json_t *devices = json_object_get(o, "devices");
@@ -108,8 +108,7 @@ static void put_ranks(json_t *o, const cli_session *session) {
     }
 }
 
-/* Add what devices have allocated, what their drivers have taken besides, and how busy they were.
- * */
+/* Add the bytes that devices have allocated and that their drivers use, and how busy they were. */
 static cgp_status put_devices(const json_t *devices, const cli_session *session) {
     const int n = cgp_plan_devices(session->plan);
     int64_t *driver = cli_calloc((size_t)n, sizeof *driver);

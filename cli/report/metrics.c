@@ -17,8 +17,7 @@ static cgp_status unwritable(const cli_metrics *metrics) {
     return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", metrics->path, strerror(errno));
 }
 
-/* Read a line, or the first part of one that is longer. Return its length; 0: the file has ended.
- * */
+/* Read a line, or the first part of a longer one. Return its length; 0: end of file. */
 static size_t read_line(char line[LONGEST_LINE], FILE *file) {
     size_t length = 0;
     for (int c = 0; c != '\n' && length < LONGEST_LINE - 1 && (c = getc(file)) != EOF;)
@@ -27,8 +26,8 @@ static size_t read_line(char line[LONGEST_LINE], FILE *file) {
     return length;
 }
 
-/* Return the step of a line of `length` bytes; 0: it is foreign, torn, longer than ours are, or has
- * zeros because the machine went down before the line was on the disk. */
+/* Return the step of a line of `length` bytes. 0: the line is foreign, torn or too long, or has
+ * zeros because the machine crashed before the line was on disk. */
 static int64_t step_of(const char *line, size_t length) {
     int64_t step = 0;
     if (length < 3 || memchr(line, 0, length)) return 0;
@@ -55,14 +54,14 @@ cgp_status cli_metrics_open(cli_metrics *metrics, const cli_run_directory *direc
     *metrics = (cli_metrics){.path = directory->metrics};
     CGP_TRY(cli_run_directory_unshare(directory, CLI_METRICS));
     CGP_TRY(cli_run_directory_open(directory, CLI_METRICS, O_RDWR | O_CREAT, &fd));
-    metrics->file = fdopen(fd, "r+"); /* no O_APPEND: cli_metrics_add() writes over the end */
+    metrics->file = fdopen(fd, "r+"); /* no O_APPEND: cli_metrics_add() overwrites the end */
     if (!metrics->file) {
         const cgp_status status = unwritable(metrics);
         close(fd);
         return status;
     }
     rewind(metrics->file);
-    /* The kept lines do not move, so that cutting is one change of the file's length. */
+    /* The kept lines stay in place, so that only the file's length changes. */
     if (ftruncate(fileno(metrics->file), kept(metrics, step)) != 0 ||
         fseek(metrics->file, 0, SEEK_END) != 0)
         return unwritable(metrics);
@@ -86,7 +85,7 @@ static bool write_at(int fd, const char *bytes, size_t count, off_t at) {
     return true;
 }
 
-/* "}\n" at the end becomes ",MEMBERS}\n". */
+/* Replace "}\n" at the end by ",MEMBERS}\n". */
 cgp_status cli_metrics_add(cli_metrics *metrics, json_t *members) {
     const int fd = fileno(metrics->file);
     const off_t end = ftello(metrics->file);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops.c -- where the time of a step goes, of all devices together: kernels by kind of op, the
- * update, and the rest, which is waiting, messages and copies. Means of the steps that the other
- * times are the medians of. */
+/* ops.c -- report where the time of a step goes, summed over devices: kernels by kind of op, the
+ * update, and the rest (waiting, messages and copies). Kernel times are means over the steps whose
+ * medians are the other times. */
 #include "report/report.h"
 
 #include "common.h"

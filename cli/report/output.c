@@ -25,14 +25,14 @@ FILE *cli_info_stream(const cli_run_options *options) {
     return options->quiet && nowhere ? nowhere : cli_result_stream(options);
 }
 
-static bool warned; /* of text that cannot be written */
+static bool warned; /* about text that cannot be written */
 
 void cli_output_flush(FILE *out) {
     const int reason = fflush(out) != 0 ? errno : 0;
     if ((reason == 0 && !ferror(out)) || warned || cli_stop_closed()) return;
-    if (cli_stop_signal() && reason == EPIPE) return; /* it ended by the same signal */
+    if (cli_stop_signal() && reason == EPIPE) return; /* the same signal ended the reader */
     warned = true;
-    fprintf(stderr, /* and keep cgp_message(), which a failure may have set */
+    fprintf(stderr, /* not cli_warn(): keep cgp_message() of an earlier failure */
             "cgpipe: warning: %s: cannot be written (%s); the command goes on, and fails at "
             "its end\n",
             out == stderr ? "standard error" : "standard output",

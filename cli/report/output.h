@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* output.h -- the streams of a command's text, its --json, and --trace FILE,..: the measured
- * timeline of the last training step, each file in the format of its ending: .json for trace
- * viewers and --compare, .svg, .txt. */
+/* output.h -- the streams of a command's text, its --json, and --trace FILE,.., the measured
+ * timeline of the last training step. The suffix of a trace file sets its format: .json (for trace
+ * viewers and --compare), .svg or .txt. */
 #ifndef CGPIPE_CLI_OUTPUT_H
 #define CGPIPE_CLI_OUTPUT_H
 
 #include "session/session.h"
 
-/* Return the stream of text that is a result (a sample): standard error if standard output carries
- * the JSON. */
+/* Return the stream for result text (a sample): standard output, or standard error if standard
+ * output carries the JSON. */
 FILE *cli_result_stream(const cli_run_options *options);
 
-/* Return the stream of other text for people: likewise, and /dev/null with --quiet. */
+/* Return the stream for other text: the same, or /dev/null with --quiet. */
 FILE *cli_info_stream(const cli_run_options *options);
 
-/* Flush a stream of text for people. A failure stops nothing: the first one is a warning, unless
- * the reader has gone, and main() ends with CLI_FAILED. */
+/* Flush a stream of text. The first failure is a warning, unless the reader is gone; the command
+ * continues, and main() returns CLI_FAILED. */
 void cli_output_flush(FILE *out);
 
 /* Tell whether there was such a warning. */
@@ -25,13 +25,13 @@ bool cli_output_failed(void);
 CGP_MUST_CHECK cgp_status cli_json_check(const cli_run_options *options);
 
 /* Write to --json FILE, whole or not at all, or to standard output; nothing without --json. Takes
- * `object` over. */
+ * `object`. */
 CGP_MUST_CHECK cgp_status cli_json_write(const cli_run_options *options, json_t *object);
 
 /* Fail early if a directory of the --trace files cannot be written. */
 CGP_MUST_CHECK cgp_status cli_trace_check(const cli_run_options *options);
 
-/* Write them, each whole or not at all, and print a line. */
+/* Write the --trace files, each whole or not at all, and print a line. */
 CGP_MUST_CHECK cgp_status cli_trace_write(FILE *out, const cli_session *session);
 
 #endif

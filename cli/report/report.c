@@ -63,7 +63,7 @@ static void print_batch(FILE *out, const cli_session *session) {
     fputc('\n', out);
 }
 
-/* `brief` fits a line: it leaves out one thread a device. */
+/* `brief` must fit on a line: it leaves out the number of threads if it is one per device. */
 static void print_pipeline(FILE *out, const cli_session *session, bool brief) {
     const cli_run_options *options = session->options;
     const int *balance = cgp_plan_balance(session->plan);
@@ -106,7 +106,7 @@ void cli_print_configuration(FILE *out, const cli_session *session) {
             session->options->seed);
 }
 
-/* "memory       6.49 MiB planned, 3.62 MiB on the largest of 2 devices" */
+/* Print "memory       6.49 MiB planned, 3.62 MiB on the largest of 2 devices". */
 static void print_memory_line(FILE *out, const cgp_plan *plan) {
     char text[CLI_NUMBER];
     int64_t max = 0;
@@ -134,7 +134,7 @@ void cli_print_summary(FILE *out, const cli_session *session, bool known) {
 
 /* --- ranks --- */
 
-/* "3", or "0-3" */
+/* Print a range, "rank 3" or "ranks 0-3". */
 static void print_range(FILE *out, const char *name, int first, int last) {
     if (last > first)
         fprintf(out, "%ss %d-%d", name, first, last);
@@ -142,7 +142,7 @@ static void print_range(FILE *out, const char *name, int first, int last) {
         fprintf(out, "%s %d", name, first);
 }
 
-/* Return the last of the ranks from `first` on that have its host and cores. */
+/* Return the last of the consecutive ranks from `first` on that share its host and cores. */
 static int last_alike(const cgp_pipeline *pipeline, int first) {
     const cgp_rank_info info = cgp_pipeline_rank(pipeline, first);
     int last = first;
@@ -154,7 +154,7 @@ static int last_alike(const cgp_pipeline *pipeline, int first) {
     return last;
 }
 
-/* Devices go to ranks in contiguous blocks. */
+/* Return the number of devices of lower ranks: each rank has a contiguous block. */
 static int devices_before(const cgp_plan *plan, int rank) {
     int d = 0;
     while (d < cgp_plan_devices(plan) && cgp_plan_device_at(plan, d)->rank < rank)
@@ -197,7 +197,7 @@ static void print_device(FILE *out, const cgp_plan_device *device, const char *l
             layers);
 }
 
-/* "h.3 .. h.5" */
+/* Write the names of a device's layers, "h.3 .. h.5". */
 static void layers_of(const cgp_plan *plan, const cgp_model *model, const cgp_plan_device *device,
                       char *text, size_t size) {
     *text = '\0';
@@ -232,8 +232,8 @@ void cli_print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model) {
                 cgp_bytes_text(total.host_bytes, bytes, sizeof bytes));
 }
 
-/* Apply the rule of cgp_pipeline_create(), with its message; the hosts of several ranks are not
- * known before. */
+/* Print whether the plan fits into this machine's memory, by the rule of cgp_pipeline_create().
+ * With several ranks, print nothing: the memory of their hosts is not known yet. */
 static void print_fit(FILE *out, const cgp_plan *plan) {
     int64_t available = 0;
     char needed[CLI_NUMBER], text[CLI_NUMBER];
@@ -259,7 +259,7 @@ static bool blank_column(const char *picture, size_t row, size_t c) {
 cgp_status cli_print_picture(FILE *out, const cgp_schedule *schedule, const char *name) {
     char *picture = cgp_schedule_draw(schedule);
     if (!picture) return cgp_fail(CGP_ENOMEM, "schedule: could not be drawn");
-    const size_t row = strcspn(picture, "\n"); /* all rows have one length */
+    const size_t row = strcspn(picture, "\n"); /* all rows have the same length */
     size_t width = row;
     if (row > PAGE_WIDTH) {
         width = PAGE_WIDTH - 4;

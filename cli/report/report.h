@@ -5,36 +5,36 @@
 
 #include "session/session.h"
 
-/* Print model, mini-batch, pipeline, optimizer, a line each. */
+/* Print model, mini-batch, pipeline and optimizer, one per line. */
 void cli_print_configuration(FILE *out, const cli_session *session);
 
-/* Print the most important of it, and the memory, in at most 7 lines; in 2 where the rest is
- * `known` from the run. */
+/* Print a summary of the configuration and the memory in at most 7 lines, or in 2 if a resumed
+ * run's configuration is `known`. */
 void cli_print_summary(FILE *out, const cli_session *session, bool known);
 
-/* Print the ranks of a pipeline, if there are several: a line for those with the same host and
- * cores. */
+/* Print the ranks of a pipeline if there are several: one line for consecutive ranks with the same
+ * host and cores. */
 void cli_print_ranks(FILE *out, const cli_session *session);
 
-/* Print a row per device and one for all, the total also in bytes. */
+/* Print a row of memory per device and one for their total, also in bytes. */
 void cli_print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model);
 
-/* Draw a schedule, a row per device, cut at the width of a page. `name` stands before the number of
- * the row. */
+/* Draw a schedule, a row per device, cut at the width of a page. Each row's label is `name` and its
+ * number. */
 CGP_MUST_CHECK cgp_status cli_print_picture(FILE *out, const cgp_schedule *schedule,
                                             const char *name);
 
-/* Draw a timeline, a row per device, to scale, as wide as a page for `until`. */
+/* Draw a timeline to scale, a row per device; a page is `until` wide. */
 CGP_MUST_CHECK cgp_status cli_print_timeline(FILE *out, const cgp_schedule *schedule,
                                              const cgp_schedule_timeline *timeline, double until);
 
-/* Return the time of a column of it. */
+/* Return the time that one column of a timeline covers. */
 double cli_timeline_column(double until);
 
 /* Print configuration, memory, the machine's free memory, schedule, simulated bubble. */
 CGP_MUST_CHECK cgp_status cli_print_plan(FILE *out, const cli_session *session);
 
-/* Print median time of a step, samples/s, bubble: a line. */
+/* Print the median step time, samples/s and bubble on one line. */
 void cli_print_result_line(FILE *out, const cli_session *session);
 
 /* Print where the time of a step goes, by kind of op; add it to a report (ops.c). Collective. */
@@ -44,7 +44,7 @@ CGP_MUST_CHECK cgp_status cli_ops_json(const cli_session *session, json_t *repor
 /* Print median times, samples/s, bubble, busy fraction per device, planned and allocated bytes. */
 void cli_print_result(FILE *out, const cli_session *session);
 
-/* Return the keys of a plan; set *out to these and those of a run. Owned by the caller. */
+/* Return the JSON of a plan; set *out to the JSON of a plan and its run. Owned by the caller. */
 json_t *cli_plan_json(const cli_session *session);
 CGP_MUST_CHECK cgp_status cli_run_json(const cli_session *session, json_t **out);
 

@@ -232,8 +232,8 @@ cgp_layer_cost cli_costs_total(const cli_costs *costs, int size) {
     return total;
 }
 
-/* The numbers of a layer are lists, one for each size, but for what does not depend on the samples.
- * */
+/* The numbers of a layer are lists, one for each size, but for what does not depend on the
+ * samples. */
 static json_t *layer_json(const cli_costs *costs, int layer, const char *name) {
     json_t *o = json_object(), *saved = json_array();
     json_object_set_new(o, "name", json_string(name));

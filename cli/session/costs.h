@@ -38,8 +38,8 @@ typedef struct cli_costs_options {
 } cli_costs_options;
 
 /* Set up the measurement of a command's devices, micro-batches of the size that its batch and
- * chunks have alone, or, with `sizes`, also of 1 and of the geometric mean of both. Free `names`.
- * */
+ * chunks have alone, or, with `sizes`, also of 1 and of the geometric mean of both. Free
+ * `names`. */
 CGP_MUST_CHECK cgp_status cli_costs_options_of(cli_costs_options *profile,
                                                const cli_run_options *run_options, bool sizes);
 

@@ -19,8 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* After a signal the thread looks so often, and leaves a rank that failed so long to end by itself.
- * */
+/* After a signal the thread looks so often, and leaves a rank that failed so long to end by
+ * itself. */
 #define LOOK_SECONDS 0.1
 #define GRACE_SECONDS 0.5
 

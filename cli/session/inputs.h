@@ -18,8 +18,8 @@ typedef struct cli_inputs {
  * dimension of the logits. */
 int64_t cli_input_bound(const cgp_model *model, int input);
 
-/* Draw every input of the model: numbers in 0 .. 1, integers below their input's bound. Release it.
- * */
+/* Draw every input of the model: numbers in 0 .. 1, integers below their input's bound. Release
+ * it. */
 void cli_inputs_draw(cli_inputs *inputs, const cgp_model *model, int64_t samples, uint64_t seed);
 void cli_inputs_release(cli_inputs *inputs);
 

@@ -36,8 +36,8 @@ CGP_MUST_CHECK cgp_status cli_plugin_open(const cli_plugin **out, const char *pa
 CGP_MUST_CHECK cgp_status cli_plugin_values(cgp_model_value *values, const cli_plugin *plugin,
                                             const char *text);
 
-/* Write "mine.so:width=64,...", all values written out. Fails with CGP_EINVAL if that is too long.
- * */
+/* Write "mine.so:width=64,...", all values written out. Fails with CGP_EINVAL if that is too
+ * long. */
 CGP_MUST_CHECK cgp_status cli_plugin_text(const cli_plugin *plugin, const cgp_model_value *values,
                                           char *text, size_t size);
 

@@ -328,8 +328,8 @@ cgp_status cli_resume_progress(cli_run *run) {
     return CGP_OK;
 }
 
-/* The steps of epochs were counted from a checkpoint that nothing kept from being replaced since.
- * */
+/* The steps of epochs were counted from a checkpoint that nothing kept from being replaced
+ * since. */
 static cgp_status check_progress(const cli_run *run) {
     const bool same = run->done.steps == run->resumed && run->done.samples == run->session.samples;
     if (run->options.epoch_steps == 0 || same) return CGP_OK;
