@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cluster.h -- a cluster file (docs/reference/cluster-files.md): hosts, their devices, and how long
- * a message takes from one to another. `cgpipe bench transport --json` measures it, --cluster reads
- * it. Device d of a pipeline is the file's d-th. */
+ * a message takes between them. `cgpipe bench transport --json` writes it, --cluster reads it.
+ * Device d of a pipeline is device d of the file. */
 #ifndef CGPIPE_CLI_CLUSTER_H
 #define CGPIPE_CLI_CLUSTER_H
 
@@ -21,11 +21,11 @@ typedef struct cli_cluster_host {
 } cli_cluster_host;
 
 typedef struct cli_cluster_device {
-    const char *kind;           /* of its backend. Borrowed */
+    const char *kind;           /* name of its backend. Borrowed */
     int64_t host, memory_bytes; /* 0 bytes: not known */
 } cli_cluster_device;
 
-/* From one host to another; -1, -1: between any two that have no link of their own. */
+/* A link from one host to another; -1, -1: the default for pairs without a link of their own. */
 typedef struct cli_cluster_link {
     int64_t from, to;
     cli_message_cost cost;
@@ -37,7 +37,7 @@ typedef struct cli_cluster {
     cli_cluster_host *host;
     cli_cluster_device *device;
     cli_cluster_link *link;
-    json_t *file; /* that has the texts; NULL: they are the caller's */
+    json_t *file; /* owns the texts; NULL: the caller owns them */
 } cli_cluster;
 
 /* Read a cluster file. Release in any case. Fails with CGP_EIO, CGP_EFORMAT: the message begins
@@ -49,11 +49,11 @@ json_t *cli_cluster_json(const cli_cluster *cluster);
 
 void cli_cluster_release(cli_cluster *cluster);
 
-/* Fail with CGP_EFORMAT if there are fewer than so many devices. */
+/* Fail with CGP_EFORMAT if there are fewer than `devices` devices. */
 CGP_MUST_CHECK cgp_status cli_cluster_expect(const cli_cluster *cluster, int devices);
 
-/* Fail if the devices of a plan are others: CGP_EFORMAT, their number or kind; CGP_ELIMIT, their
- * memory. */
+/* Fail if the devices of a plan differ: CGP_EFORMAT if their number or kind does, CGP_ELIMIT if
+ * they need more memory. */
 CGP_MUST_CHECK cgp_status cli_cluster_check_plan(const cli_cluster *cluster, const cgp_plan *plan);
 
 /* Find the cost of a message from one device to another, both below the number of devices.

@@ -24,7 +24,7 @@ double cli_copy_bandwidth(void) {
     for (int i = 0; i < COPIES; i++) {
         const double start = cli_seconds();
         memcpy(to, from, bytes);
-        __asm__ volatile("" : : "r"(to) : "memory"); /* so the compiler keeps the copy */
+        __asm__ volatile("" : : "r"(to) : "memory"); /* keep the compiler from removing the copy */
         rates[i] = (double)bytes / (cli_seconds() - start);
     }
     free(to);
@@ -35,7 +35,7 @@ double cli_copy_bandwidth(void) {
 static const char one_cpu[] = "cpu";
 
 static cgp_optim optim_of(cgp_optim_kind kind, double momentum) {
-    const double lr = 1e-6; /* the weights stay about as they are */
+    const double lr = 1e-6; /* small: the weights hardly change */
     momentum = isnan(momentum) ? 0 : momentum;
     switch (kind) {
     case CGP_OPTIM_ADAMW:
@@ -77,23 +77,23 @@ cgp_status cli_costs_options_of(cli_costs_options *profile, const cli_run_option
     return CGP_OK;
 }
 
-/* A model without losses gets its gradients from the caller. */
+/* Make a plan; with an external loss if the model has no losses. */
 static cgp_status make_plan(cgp_plan **plan, const cgp_model *model, cgp_plan_options options) {
     cgp_status status = cgp_plan_create(plan, model, &options);
     options.external_loss = true;
     if (status == CGP_EINVAL) status = cgp_plan_create(plan, model, &options);
-    return status == CGP_EINVAL ? CGP_ELIMIT : status; /* it does not train in steps */
+    return status == CGP_EINVAL ? CGP_ELIMIT : status; /* it cannot train in steps */
 }
 
-/* Measure one size in whole steps of pipelines of one stage. */
+/* Measure one size by whole steps of one-stage pipelines, one per device. */
 static cgp_status measure_steps(const cgp_model *model, const cli_costs_options *profile,
                                 int64_t samples, cgp_layer_cost *row) {
     const int n = profile->devices;
     cgp_plan **plans = cli_calloc((size_t)n, sizeof *plans);
     cgp_plan_options options = cgp_plan_options_default();
     cgp_status status = CGP_OK;
-    /* The first micro-batch writes gradients, the others add to them: a difference where there are
-     * few samples. */
+    /* The first micro-batch writes gradients, the others add to them. With few samples the
+     * difference matters, so take more micro-batches. */
     options.chunks = samples < 3 ? 4 : 2;
     options.batch = samples * options.chunks;
     options.optim = profile->optim;
@@ -112,13 +112,13 @@ static cgp_status measure_steps(const cgp_model *model, const cli_costs_options 
     return status;
 }
 
-/* Measure one size kernel by kernel, the layers of this rank: each has about the same part of the
- * model's FLOPs, if there is a layer for it. What it found comes to all. */
+/* Measure one size kernel by kernel. Each rank measures layers with about the same FLOPs, or none
+ * if there are too few layers; all ranks get the results. */
 static cgp_status measure_kernels(const cgp_model *model, const cli_costs_options *profile,
                                   int64_t samples, cgp_layer_cost *row) {
     const int layers = cgp_model_layers(model);
     const int parts = cli_ranks() < layers ? cli_ranks() : layers;
-    const int own = cli_ranks() > 1 ? cli_rank() : 0; /* `plan` looks for no others */
+    const int own = cli_ranks() > 1 ? cli_rank() : 0; /* `plan` does not open the ranks */
     int *part = cli_calloc((size_t)parts, sizeof *part), first = 0;
     cgp_profile_options options = cgp_profile_options_default();
     options.samples = samples;
@@ -155,7 +155,7 @@ cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *model, const cha
                          .layers = cgp_model_layers(model)};
     memcpy(costs->samples, profile->samples, sizeof costs->samples);
     cli_costs_reserve(costs);
-    /* All sizes are measured in one way; the largest is the likeliest not to fit. */
+    /* Measure all sizes in the same way. Begin with the largest, the least likely to fit. */
     for (int k = costs->sizes - 1; k >= 0; k--) {
         cgp_layer_cost *row = costs->rows + (size_t)k * (size_t)costs->layers;
         cgp_status status = CGP_ELIMIT;
@@ -163,7 +163,7 @@ cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *model, const cha
         if (status == CGP_ELIMIT && costs->in_steps) {
             cgp_log(CGP_LOG_WARN, "profile", "%s; kernels are measured one by one", cgp_message());
             costs->in_steps = false;
-            k = costs->sizes; /* from the beginning */
+            k = costs->sizes; /* start over */
             continue;
         }
         if (status == CGP_ELIMIT) status = measure_kernels(model, profile, costs->samples[k], row);
@@ -192,10 +192,10 @@ void cli_costs_release(cli_costs *costs) {
 
 enum { VERSION = 2 };
 
-/* Lines through two sizes stay finite. */
+/* Bound of numbers, so that interpolation between two sizes stays finite. */
 #define MAX_REAL 1e100
 
-/* The numbers of a layer, in the order of the file. */
+/* The keys of a layer, in the order of the file. */
 static const struct {
     const char *key;
     size_t offset;
@@ -232,7 +232,7 @@ cgp_layer_cost cli_costs_total(const cli_costs *costs, int size) {
     return total;
 }
 
-/* The numbers of a layer are lists, one for each size, but for what does not depend on the
+/* A layer's values are lists with a number per size, except those that do not depend on the
  * samples. */
 static json_t *layer_json(const cli_costs *costs, int layer, const char *name) {
     json_t *o = json_object(), *saved = json_array();
@@ -266,7 +266,7 @@ json_t *cli_costs_json(const cli_costs *costs, const cgp_model *model) {
                      "copy_bytes_per_second", cli_real_json(costs->bandwidth), "layers", layers);
 }
 
-/* A number, or of a list of one for each size number `size`. NULL: neither. */
+/* Return a number: the value itself, or entry `size` of a list with one per size. NULL: neither. */
 static const json_t *number_of(const json_t *value, int sizes, int size) {
     const json_t *number = value;
     if (json_is_array(value))
@@ -304,7 +304,7 @@ static cgp_status read_layer(cli_costs *costs, const json_t *o, const char *path
                                 : "saved_bytes");
 }
 
-/* Read the sizes; costs->sizes is 0 if they are none. */
+/* Read the sizes; costs->sizes is 0 if they are invalid. */
 static void read_samples(cli_costs *costs, const json_t *samples) {
     const int sizes = json_is_array(samples) ? (int)json_array_size(samples) : 1;
     if (sizes > CLI_COSTS_SIZES) return;
@@ -329,7 +329,7 @@ static cgp_status read_costs(cli_costs *costs, const json_t *o, const cli_run_op
                          .convolution = options->convolution,
                          .bandwidth = bandwidth > 0 ? bandwidth : NAN,
                          .layers = cgp_model_layers(model)};
-    if (format && json_integer_value(format) != VERSION) /* files without it have one size */
+    if (format && json_integer_value(format) != VERSION) /* files without a version have one size */
         return cgp_fail(CGP_EFORMAT,
                         "%s: cgpipe_costs: expected %d, the version of files of costs that "
                         "this cgpipe reads",
@@ -351,7 +351,7 @@ static cgp_status read_costs(cli_costs *costs, const json_t *o, const cli_run_op
     cli_costs_reserve(costs);
     for (int i = 0; i < costs->layers; i++)
         CGP_TRY(read_layer(costs, json_array_get(layers, (size_t)i), path, i));
-    if (!convolution) convolution = "direct"; /* of an older cgpipe */
+    if (!convolution) convolution = "direct"; /* an older cgpipe wrote the file */
     if (strcmp(convolution, options->convolution) != 0)
         return cgp_fail(CGP_EFORMAT,
                         "%s: expected costs of %s convolutions, got \"%s\" (--convolution %s, or "
@@ -365,7 +365,7 @@ static cgp_status read_costs(cli_costs *costs, const json_t *o, const cli_run_op
                     precision ? precision : "");
 }
 
-/* Return the bytes that a file of so many layers has at most. */
+/* Return the largest size in bytes of a file for this model's layers. */
 static size_t largest(const cgp_model *model) {
     return 65536 + (size_t)8192 * (size_t)cgp_model_layers(model);
 }

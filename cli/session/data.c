@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* data.c -- see data.h. Sets of images:
+/* data.c -- see data.h. Image data sets:
  *
  *     shapes    shapes:size=64,masks=1,validation=500
  *     cifar10:DIR   cifar100:DIR   mnist:DIR   images:DIR
  *
- * and that of a model plug-in, plugin[:ARGUMENT]. */
+ * and the data set of a model plug-in, plugin[:ARGUMENT]. */
 #include "session/data.h"
 
 #include <cgpipe/images.h>
@@ -19,7 +19,8 @@
 
 /* --- images --- */
 
-/* Find the kind by the name before a colon, "shapes" also alone; CLI_DATA_TEXT if it is none. */
+/* Find the kind by the name before a colon; "shapes" needs no colon. CLI_DATA_TEXT: no such
+ * name. */
 static cli_data_kind images_kind_of(const char *text) {
     static const char *const sets[] = {[CLI_DATA_SHAPES] = "shapes",
                                        [CLI_DATA_CIFAR10] = "cifar10",
@@ -35,7 +36,7 @@ static cli_data_kind images_kind_of(const char *text) {
     return CLI_DATA_TEXT;
 }
 
-/* Return the text behind the colon; "" if there is none. */
+/* Return the text after the colon; "" if there is none. */
 static const char *rest_of(const char *text) {
     const char *colon = strchr(text, ':');
     return colon ? colon + 1 : "";
@@ -138,8 +139,8 @@ static cgp_status open_mnist(cgp_data **out, const cli_run_options *run_options,
     return cgp_data_mnist(out, rest_of(run_options->data.values[0]), &options);
 }
 
-/* A directory with the directories train and val has ImageNet's layout: each is a directory of
- * classes. */
+/* Open a directory of classes. With directories train and val it has ImageNet's layout: both are
+ * directories of classes. */
 static cgp_status open_directory(cgp_data **out, const cli_run_options *run_options,
                                  const cgp_model *model) {
     const char *root = rest_of(run_options->data.values[0]);
@@ -168,7 +169,7 @@ static cgp_status open_directory(cgp_data **out, const cli_run_options *run_opti
     return status;
 }
 
-/* Open a set for the inputs of the model, which determine the sizes that its options leave out. */
+/* Open a data set for the inputs of the model, which set the sizes that its options leave out. */
 static cgp_status open_images(cgp_data **out, const cli_run_options *options, cli_data_kind kind,
                               const cgp_model *model) {
     cgp_cifar_options cifar = cgp_cifar_options_default();
@@ -220,8 +221,8 @@ static cgp_status open_plugins(cgp_data **out, const cli_run_options *options,
 
 /* --- paths --- */
 
-/* Make the path absolute, behind "images:" or the like. NULL if it is no UTF-8, which JSON cannot
- * hold. */
+/* Make the path absolute, after a prefix like "images:". NULL if it is not UTF-8, which JSON
+ * requires. */
 static json_t *absolute(const char *text) {
     const char *path = images_kind_of(text) >= CLI_DATA_SHAPES ? rest_of(text) : text;
     char *real = realpath(path, NULL);
@@ -312,7 +313,7 @@ static cgp_status refuse(const cli_run_options *options, const cgp_model *model,
                     cgp_model_name(model), way_out);
 }
 
-/* Refuse a model whose input is no sequence of tokens. */
+/* Refuse a model whose input is not a sequence of tokens. */
 static cgp_status expect_tokens(const cli_run_options *options, const cgp_model *model) {
     const cgp_shape shape = cgp_model_input_shape(model, 0);
     if (cgp_model_input_dtype(model, 0) == CGP_I32 && shape.rank == 1) return CGP_OK;

@@ -22,39 +22,39 @@ typedef enum cli_data_kind {
     CLI_DATA_IMAGES
 } cli_data_kind;
 
-/* Find the kind by the names: a token file's ends in ".bin". Fails with CGP_EINVAL if kinds mix, or
- * if options do not go with the kind. */
+/* Find the kind by the names: token files end in ".bin". Fails with CGP_EINVAL if kinds are mixed
+ * or options do not fit the kind. */
 CGP_MUST_CHECK cgp_status cli_data_kind_of(const cli_run_options *run_options, cli_data_kind *kind);
 
-/* Open the data for the inputs of the model, which MODEL `of` made, and refuse data that they do
- * not take. */
+/* Open the data for the inputs of the model, made from MODEL `of`. Refuses data that does not fit
+ * them. */
 CGP_MUST_CHECK cgp_status cli_data_open(cgp_data **out, const cli_run_options *run_options,
                                         const cgp_model *model, const cli_model *of);
 
-/* What all ranks know of the data, though only some of them have the data. */
+/* Facts on the data for all ranks, though only some ranks open the data. */
 typedef struct cli_data_facts {
     int64_t samples[2]; /* of each cgp_split */
-    int64_t sequence;   /* tokens; 0: they are none */
+    int64_t sequence;   /* tokens; 0: samples are no tokens */
     char identity[65];
 } cli_data_facts;
 
 CGP_MUST_CHECK cgp_status cli_data_facts_of(const cgp_data *data, cli_data_facts *facts);
 
-/* Tell whether targets follow from inputs: another image takes the place of a broken one, with its
- * label (no --strict). */
+/* Tell whether targets depend on reading the inputs: without --strict another image, with its
+ * label, replaces a broken one. */
 bool cli_data_targets_follow(const cli_run_options *run_options);
 
-/* The units of messages: those in a sample ("tokens", "images", "samples"; "tok", "img", "smp"),
+/* Units for messages: the units in a sample ("tokens", "images", "samples"; "tok", "img", "smp"),
  * their number, and the sample ("sequences", "images", "samples"). */
 typedef struct cli_data_units {
     const char *name, *short_name, *sample;
-    const char *key; /* of the sample in JSON */
+    const char *key; /* JSON name of the sample */
     int64_t per_sample;
 } cli_data_units;
 
 cli_data_units cli_data_units_of(const cgp_model *model);
 
-/* Set the paths of --data and --validation in `options`, absolute. */
+/* Set the absolute paths of --data and --validation in `options`. */
 void cli_data_json(json_t *options, const cli_run_options *run_options);
 
 #endif

@@ -19,22 +19,22 @@
 #include <time.h>
 #include <unistd.h>
 
-/* After a signal the thread looks so often, and leaves a rank that failed so long to end by
- * itself. */
+/* After a signal the thread polls every LOOK_SECONDS. If a rank is lost, this rank has
+ * GRACE_SECONDS to end by itself. */
 #define LOOK_SECONDS 0.1
 #define GRACE_SECONDS 0.5
 
 static struct {
     cgp_pipeline *pipeline; /* NULL: nothing is written */
     cli_run_directory *run;
-    char *shown; /* its path, as a terminal may show it */
+    char *shown; /* the run's path, escaped for a terminal */
     double timeout;
     pthread_t thread;
     sem_t wake;
-    pthread_mutex_t lock; /* of writing */
+    pthread_mutex_t lock; /* held while writing the file */
     atomic_bool quits;
-    bool late;   /* in this wait, and has been said */
-    bool failed; /* the last file is of a failure */
+    bool late;   /* this wait has been reported as late */
+    bool failed; /* the last file reports a failure */
 } d = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* --- files --- */
@@ -49,8 +49,8 @@ static file_name name_of(int rank) {
     return name;
 }
 
-/* Open RUN/diagnosis, and make it. A run that has no directory here (another host's disk) has no
- * place for it: fd is -1. */
+/* Make and open RUN/diagnosis. If the run's directory does not exist here (it is on another host's
+ * disk), fd is -1. */
 static cgp_status open_place(cli_run_directory *place) {
     cli_run_directory_reopen(d.run);
     const int run = d.run->fd;
@@ -78,7 +78,7 @@ static cgp_status write_text(const char *text) {
     return status;
 }
 
-/* Write the file if a wait has lasted `idle` seconds; tell whether it has. */
+/* Write the file if a wait has lasted `idle` seconds, and return whether it has. */
 static bool write_file(const char *reason, double idle) {
     char *text = NULL;
     cgp_status status = cgp_pipeline_diagnosis(d.pipeline, reason, idle, &text);
@@ -90,7 +90,7 @@ static bool write_file(const char *reason, double idle) {
 }
 
 void cli_diagnosis_write(const char *reason) {
-    char *message = cli_text("%s", cgp_message()); /* also `reason`, perhaps */
+    char *message = cli_text("%s", cgp_message()); /* `reason` may point to it too */
     char *kept = cli_text("%s", reason);
     if (d.pipeline) {
         pthread_mutex_lock(&d.lock);
@@ -109,7 +109,7 @@ void cli_diagnosis_clear(const cli_run_directory *run) {
     DIR *entries = place.fd >= 0 ? cli_run_directory_list(&place) : NULL;
     for (const struct dirent *entry; entries && (entry = readdir(entries));) {
         if (strncmp(entry->d_name, "rank-", 5) == 0 ||
-            cli_run_directory_is_temporary(entry->d_name)) /* of a rank that was killed */
+            cli_run_directory_is_temporary(entry->d_name)) /* left by a killed rank */
             (void)unlinkat(place.fd, entry->d_name, 0);
     }
     if (entries) closedir(entries);
@@ -128,7 +128,7 @@ static void delete_own(void) {
 
 /* --- the thread --- */
 
-/* Sleep until a post, for `seconds` at most; 0: without limit. */
+/* Sleep until wake(), at most `seconds`; 0: no limit. */
 static void sleep_for(double seconds) {
     struct timespec until;
     if (seconds <= 0) {
@@ -136,7 +136,7 @@ static void sleep_for(double seconds) {
         }
         return;
     }
-    clock_gettime(CLOCK_REALTIME, &until); /* sem_timedwait's */
+    clock_gettime(CLOCK_REALTIME, &until); /* sem_timedwait() uses this clock */
     const double nanoseconds = (double)until.tv_nsec + 1e9 * seconds;
     until.tv_sec += (time_t)(nanoseconds / 1e9);
     until.tv_nsec = (long)(nanoseconds - 1e9 * (double)(time_t)(nanoseconds / 1e9));
@@ -144,7 +144,7 @@ static void sleep_for(double seconds) {
     }
 }
 
-/* Say once in a wait that it takes long, and leave the file. */
+/* Write the file while a wait is late; print one warning per wait. */
 static void look_for_late(void) {
     const double limit = d.timeout / 2;
     pthread_mutex_lock(&d.lock);
@@ -158,7 +158,7 @@ static void look_for_late(void) {
     pthread_mutex_unlock(&d.lock);
 }
 
-/* Write the file of a signal before anything else. */
+/* Write the file for a signal. The first file of a failure stays. */
 static void note_signal(void) {
     pthread_mutex_lock(&d.lock);
     if (!d.failed) (void)write_file(cli_stop_signal(), 0);
@@ -167,7 +167,7 @@ static void note_signal(void) {
 
 static void *thread_main(void *unused) {
     (void)unused;
-    double lost = 0; /* since when a rank is known to be */
+    double lost = 0; /* time at which a rank was found lost; 0: none is */
     bool noted = false;
     for (;;) {
         sleep_for(cli_stop_signal() ? LOOK_SECONDS : d.timeout / 8);
@@ -190,10 +190,10 @@ static void wake(void) {
 cgp_status cli_diagnosis_begin(cgp_pipeline *pipeline, cli_run_directory *run, double timeout) {
     if (cli_ranks() == 1) return CGP_OK;
     if (cli_rank() == 0) cli_diagnosis_clear(run);
-    CGP_TRY(cli_ranks_agree(CGP_OK)); /* no rank writes before */
+    CGP_TRY(cli_ranks_agree(CGP_OK)); /* no rank writes before rank 0 has cleared */
     d.run = run;
     d.shown = cli_text("%s", cli_shown(run->path));
-    d.timeout = timeout < 1e9 ? timeout : 0; /* a limit of 30 years is none */
+    d.timeout = timeout < 1e9 ? timeout : 0; /* 30 years mean no limit */
     d.pipeline = pipeline;
     d.quits = d.late = d.failed = false;
     sem_init(&d.wake, 0, 0);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* diagnosis.h -- the files that ranks leave in RUN/diagnosis, for `cgpipe diagnose`: rank-0.json,
- *rank-1.json .. Each rank writes its own,
+/* diagnosis.h -- the files that ranks leave in RUN/diagnosis for `cgpipe diagnose`: rank-0.json,
+ * rank-1.json .. Each rank writes its own file,
  *
  *     when a rank was lost or a step timed out,
- *     when a signal comes: a launcher sends SIGTERM where one of its processes ended, and SIGKILL a second later,
+ *     when a signal comes: if a process ends, a launcher sends SIGTERM and, 1 s later, SIGKILL,
  *     when a wait has taken half of --timeout, while the run goes on
  *
- * The last two by a thread that sleeps until then. With one rank there are none. As all files of a
- * run they are reached through the descriptor of its directory, and no link is followed. */
+ * A thread that sleeps until then writes the last two. With one rank there are no files. Like
+ * all files of a run, they are opened relative to its directory's descriptor, without following
+ * links. */
 #ifndef CGPIPE_CLI_SESSION_DIAGNOSIS_H
 #define CGPIPE_CLI_SESSION_DIAGNOSIS_H
 
@@ -15,19 +16,19 @@
 
 #define CLI_DIAGNOSIS "diagnosis"
 
-/* Delete the files of an earlier start, then write files of this pipeline from here on. Both are
- * borrowed until cli_diagnosis_end(). Collective. */
+/* Delete the files of an earlier start and start to write files for this pipeline. `pipeline` and
+ * `run` are borrowed until cli_diagnosis_end(). Collective. */
 CGP_MUST_CHECK cgp_status cli_diagnosis_begin(cgp_pipeline *pipeline, cli_run_directory *run,
                                               double timeout);
 
-/* Write this rank's file now. One that cannot be written is a warning. Keeps cgp_message(). */
+/* Write this rank's file. A failure is only a warning. Keeps cgp_message(). */
 void cli_diagnosis_write(const char *reason);
 
-/* Delete the files of an earlier start, whatever they are: of a link, the link. */
+/* Delete the files of an earlier start; a link is deleted, not its target. */
 void cli_diagnosis_clear(const cli_run_directory *run);
 
-/* End the thread, before the pipeline is destroyed. The file of a signal is deleted: the run ended
- * by itself. */
+/* End the thread; call before the pipeline is destroyed. Deletes the file of a signal: the run has
+ * ended by itself. */
 void cli_diagnosis_end(void);
 
 #endif

@@ -42,7 +42,7 @@ void cli_eval_sums_add(cli_eval_sums *sums, const cgp_model *model, const float 
         cgp_iou_add(&sums->iou, output, targets, count * each);
 }
 
-/* Mini-batches count by their targets, of which some may be ignored. */
+/* Average the loss over targets, since mini-batches may have ignored ones. */
 static double loss_of(const cgp_loss_part *parts) {
     double loss = 0;
     for (const cgp_loss_part *p = parts; p->weight > 0; p++)

@@ -8,7 +8,7 @@
 
 #include <jansson.h>
 
-/* Means over the validation split; NaN: unknown, not of this kind of model, or not finite. */
+/* Means over the validation split; NaN: unknown, not for this kind of model, or not finite. */
 typedef struct cli_eval_metrics {
     int64_t samples; /* 0: there was no validation */
     double loss;
@@ -25,15 +25,15 @@ typedef struct cli_eval_sums {
     cgp_iou iou;
 } cli_eval_sums;
 
-/* Tell whether a model has metrics beside the loss: its logits (cli_model_logits) are [classes] and
- * the target labels [1], or they are those of a mask, of the target's shape. */
+/* Tell whether a model has metrics besides the loss. Either its logits (cli_model_logits) are
+ * [classes] and the targets are labels [1], or both are masks of the same shape. */
 bool cli_has_eval_metrics(const cgp_model *model);
 
 /* Add a batch of `count` samples: the model's logits and targets. */
 void cli_eval_sums_add(cli_eval_sums *sums, const cgp_model *model, const float *output,
                        const void *targets, int64_t count);
 
-/* Return the means. `parts`: sums of the model's losses, up to one of weight 0. */
+/* Return the means. `parts`: sums of the model's losses, ended by one with weight 0. */
 cli_eval_metrics cli_eval_metrics_of(const cli_eval_sums *sums, const cgp_loss_part *parts);
 
 /* Write "  val 0.1234  top-1 95.2 %"; "" if there was no validation. */

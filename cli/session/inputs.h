@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inputs.h -- the shape of a mini-batch; one of random numbers for any model. */
+/* inputs.h -- the shape of a mini-batch; random mini-batches for any model. */
 #ifndef CGPIPE_CLI_INPUTS_H
 #define CGPIPE_CLI_INPUTS_H
 
@@ -14,12 +14,12 @@ typedef struct cli_inputs {
     int count;
 } cli_inputs;
 
-/* Return the bound of an integer input, above 0: the model's, or, where it has none, the last
+/* Return the exclusive upper bound of an integer input: the model's or, if it has none, the last
  * dimension of the logits. */
 int64_t cli_input_bound(const cgp_model *model, int input);
 
-/* Draw every input of the model: numbers in 0 .. 1, integers below their input's bound. Release
- * it. */
+/* Draw random values for every input of the model: numbers in 0 .. 1, integers below the input's
+ * bound. Release them. */
 void cli_inputs_draw(cli_inputs *inputs, const cgp_model *model, int64_t samples, uint64_t seed);
 void cli_inputs_release(cli_inputs *inputs);
 

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lock.c -- see lock.h. A lock file is written under a temporary name and then linked to its own,
- *which fails if another one is
- * there: link() is atomic on network file systems too, and the file is whole as soon as it has its
- * name.
+ * which fails if the name exists. link() is atomic on network file systems too, and the file is
+ * complete when its name appears.
  *
- * To replace the file of a process that is gone takes two calls, so only one process at a time does
- * that: such processes are all of one pid namespace, and lock its file in /proc. */
+ * Replacing the file of a dead process takes two calls, so only one process at a time may do it.
+ * All candidates share a pid namespace, and take the lock of the namespace's file in /proc. */
 #include "session/lock.h"
 
 #include "common.h"
@@ -33,8 +32,8 @@ typedef enum look { ABSENT, THERE, STRANGE } look;
 
 /* --- flock --- */
 
-/* Wait a moment, as another process holds it while it looks. Returns 0; EWOULDBLOCK: another
- * process has it; else there are no locks. */
+/* Take the lock. Retries for a moment: another process takes it briefly to look. Returns 0;
+ * EWOULDBLOCK: another process has it; else the file system has no locks. */
 static int lock_exclusively(int fd) {
     const struct timespec moment = {.tv_nsec = 10000000};
     int reason = EWOULDBLOCK;
@@ -47,7 +46,7 @@ static int lock_exclusively(int fd) {
 
 /* --- the file --- */
 
-/* Return a path as one word of a shell. Owned. */
+/* Return a path quoted as one shell word. Owned. */
 static char *shell_word(const char *path) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                 "0123456789_./-+,:@%=";
@@ -74,7 +73,7 @@ static cgp_status parse(const char *text, look *found, holder *who) {
     return CGP_OK;
 }
 
-/* Read the file without following a link or waiting for a pipe. */
+/* Read the lock file without following a link or blocking on a pipe. */
 static cgp_status read_file(int directory, const char *path, look *found, holder *who) {
     char text[FILE_BYTES + 1];
     struct stat info;
@@ -92,7 +91,7 @@ static cgp_status read_file(int directory, const char *path, look *found, holder
     return regular ? parse(text, found, who) : CGP_OK;
 }
 
-/* Refuse a directory whose lock may be another process's. CGP_OK: that is gone. */
+/* Fail if another process may hold the lock. CGP_OK: that process is gone. */
 static cgp_status check_gone(const char *path, look found, const holder *who) {
     cgp_process_state state = CGP_PROCESS_UNKNOWN;
     if (found == THERE) CGP_TRY(cgp_process_find(&state, who->process));
@@ -120,8 +119,8 @@ static cgp_status check_gone(const char *path, look found, const holder *who) {
 
 /* --- taking over --- */
 
-/* Return a descriptor with the lock of this pid namespace, -1 if another process has it, or there
- * is no /proc. */
+/* Return a descriptor that holds the lock of this pid namespace; -1 if another process has it or
+ * there is no /proc. */
 static int lock_namespace(void) {
     const int fd = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
     if (fd < 0 || lock_exclusively(fd) == 0) return fd;
@@ -129,7 +128,7 @@ static int lock_namespace(void) {
     return -1;
 }
 
-/* Delete the file of a process that is gone, if it is still there. */
+/* Delete the lock file of a dead process, if it is still there. */
 static cgp_status take_over(int directory, const char *path, const holder *gone) {
     holder now;
     look found = ABSENT;
@@ -148,8 +147,8 @@ static cgp_status take_over(int directory, const char *path, const holder *gone)
 
 /* --- making --- */
 
-/* Link a file to its name. Returns 0 or errno. The answer may be lost on its way from a server: two
- * links are success. */
+/* Link a file to its name. Returns 0 or errno. A server's reply may be lost, so two links also
+ * count as success. */
 static int link_file(int directory, const char *temporary) {
     struct stat info;
     if (linkat(directory, temporary, directory, CLI_LOCK, 0) == 0) return 0;
@@ -163,8 +162,8 @@ static bool has_no_links(int reason) {
     return reason == EPERM || reason == EOPNOTSUPP || reason == ENOSYS || reason == EMLINK;
 }
 
-/* Make the file. Returns 0; EEXIST: another one is there; or errno; *status has a failure before
- * that. */
+/* Make the lock file. Returns 0, EEXIST if another one is there, or errno. *status: an earlier
+ * failure. */
 static int make_file(int directory, const char *path, cgp_status *status) {
     char host[CLI_HOST], date[CLI_NUMBER], process[CGP_PROCESS_BYTES];
     *status = cgp_process_name(process);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lock.h -- the lock of a run's directory, which keeps a second process out of a run: flock() on
- * the directory, and, where its file system has none, the file RUN/lock with the host, pid and name
- * of its process and the date. Whoever has the lock looks for the file too, because the file system
- * may have locks on one host and none on another. */
+/* lock.h -- the lock of a run's directory, which keeps a second process out. It is flock() on the
+ * directory. If the file system has no locks, it is the file RUN/lock with the holder's host, pid
+ * and name and the date. A holder of the lock also checks the file, because the file system may
+ * have locks on one host but not on another. */
 #ifndef CGPIPE_CLI_LOCK_H
 #define CGPIPE_CLI_LOCK_H
 
@@ -11,20 +11,20 @@
 #define CLI_LOCK "lock"
 
 /* Take the lock of an open directory; `path` is for messages. *by_file: there is a file to delete.
- * The file of a process of this host that is gone is replaced. Fails with CGP_EIO where another
- * process has the lock, or may have it on another host: the message says which, and how to delete
- * its file. Where the file system has neither locks nor links, warns and returns CGP_OK. */
+ * Replaces the file of a dead process of this host. Fails with CGP_EIO if another process has the
+ * lock, or may have it on another host; the message names it and how to delete its file. If the
+ * file system has neither locks nor links, warns and returns CGP_OK. */
 CGP_MUST_CHECK cgp_status cli_lock_take(int directory, const char *path, bool *by_file);
 
-/* Tell whether the file is this process's, or cannot be read at the moment: somebody may have
- * deleted it for that of a dead process. */
+/* Tell whether the file is this process's. Someone may have deleted it as a dead process's. True
+ * too if it cannot be read at the moment. */
 bool cli_lock_is_kept(int directory);
 
 /* Delete the file, if it is this process's. */
 void cli_lock_release(int directory);
 
-/* Tell whether a process has the lock. UNKNOWN: the file system has no locks and there is no file,
- * or it is of a process that cannot be looked at from this host. */
+/* Tell whether a process has the lock. UNKNOWN: there are no locks and no file, or the state of the
+ * file's process cannot be seen from this host. */
 typedef enum cli_lock { CLI_LOCK_FREE, CLI_LOCK_HELD, CLI_LOCK_UNKNOWN } cli_lock;
 cli_lock cli_lock_look(int directory);
 

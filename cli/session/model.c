@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-#define BENCH_DROPOUT 0.1 /* of the GPT-2 benchmark */
+#define BENCH_DROPOUT 0.1 /* dropout of the GPT-2 benchmark */
 
 /* --- a plug-in --- */
 
@@ -158,8 +158,8 @@ cgp_status cli_model_find(cli_model *model, cli_run_options *options, const char
     return cli_model_resolve(model, options);
 }
 
-/* Return the output of the heaviest loss whose targets are input `least` or a later one, -1: the
- * graph's; -1: there is none. */
+/* Return the output of the loss with the largest weight whose targets are input `least` or a later
+ * one; -1: none. `least` -1 admits losses with targets from the graph. */
 static int heaviest(const cgp_model *model, int least) {
     cgp_model_loss best = {.output = -1};
     for (int i = 0; i < cgp_model_losses(model); i++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin.c -- see plugin.h. A file is hashed, looked at, opened, and hashed again: the SHA-256 is
- * that of the code that runs. Its version is read, as data, before any function of it is called. */
+/* plugin.c -- see plugin.h. A file is hashed, checked, opened, and hashed again, so that the
+ * SHA-256 is that of the running code. Its version is read as data, before any of its functions is
+ * called. */
 #define _GNU_SOURCE /* RTLD_DEFAULT, dladdr1() */
 #include "session/plugin.h"
 
@@ -35,8 +36,8 @@ size_t cli_plugin_path(const char *text) {
     return 0;
 }
 
-/* Refuse what the loader would crash on: a file of another kind, or one of which the end is
- * missing, as while it is written. */
+/* Refuse files on which the loader would crash: of another format, or truncated, for example while
+ * being written. */
 static cgp_status check_whole(const char *path) {
     Elf64_Ehdr header;
     struct stat info;
@@ -63,8 +64,8 @@ static cgp_status check_whole(const char *path) {
 
 /* --- its symbols --- */
 
-/* Find a symbol of the plug-in itself, whatever the libraries have that it is linked with; *out is
- * NULL if there is none. `type`: STT_FUNC or STT_OBJECT. *bytes, if it is not NULL: its size. */
+/* Find a symbol of the plug-in itself, not of a library that it is linked with; *out is NULL if
+ * there is none. `type`: STT_FUNC or STT_OBJECT. `bytes`, if not NULL, gets its size. */
 static cgp_status find(const cli_plugin *plugin, const char *name, int type, void **out,
                        size_t *bytes) {
     const ElfW(Sym) *entry = NULL;
@@ -84,8 +85,8 @@ static cgp_status find(const cli_plugin *plugin, const char *name, int type, voi
                     type == STT_FUNC ? "data" : "a function");
 }
 
-/* The release may differ in its last number; while the first one is 0, the second one is another
- * interface. */
+/* Compare releases without their last number. While the first number is 0, a new second number
+ * means a new interface. */
 static bool same_release(const char *release, size_t size) {
     static const char ours[] = CGP_VERSION;
     const size_t length = (size_t)(strrchr(ours, '.') - ours) + 1;
@@ -123,7 +124,7 @@ static cgp_status check_version(const cli_plugin *plugin) {
     return CGP_OK;
 }
 
-/* A plug-in with a copy of the library of its own would leave its messages there. */
+/* Refuse a plug-in with its own copy of the library: its messages would go to that copy. */
 static cgp_status check_library(const cli_plugin *plugin) {
     const void *theirs = dlsym(plugin->object, "cgp_message");
     const void *ours = dlsym(RTLD_DEFAULT, "cgp_message");
@@ -208,7 +209,7 @@ static cgp_status load(cli_plugin *plugin) {
     CGP_TRY(check_whole(plugin->path));
     plugin->object = dlopen(plugin->path, RTLD_NOW | RTLD_LOCAL);
     if (!plugin->object) {
-        const char *reason = dlerror(); /* with the path in front, or that of a library */
+        const char *reason = dlerror(); /* begins with the path of the plug-in or of a library */
         return cgp_fail(CGP_EINVAL, "%s: cannot be loaded (%s)", plugin->path,
                         reason ? reason : "no reason given");
     }
@@ -219,7 +220,7 @@ static cgp_status load(cli_plugin *plugin) {
 }
 
 cgp_status cli_plugin_open(const cli_plugin **out, const char *path, size_t length) {
-    static cli_plugin *open[8]; /* a command names one or two */
+    static cli_plugin *open[8]; /* a command opens one or two */
     static int n_open;
     for (int i = 0; i < n_open; i++) {
         if (strlen(open[i]->path) != length || strncmp(open[i]->path, path, length) != 0) continue;
@@ -362,7 +363,8 @@ cgp_status cli_plugin_text(const cli_plugin *plugin, const cgp_model_value *valu
 
 /* --- the model --- */
 
-/* A failure's reason is the function's, or else that of the builder call that failed. */
+/* Build the model. A failure's message is the function's own, or else that of the failed builder
+ * call. */
 static cgp_status build(cgp_model *model, const cli_plugin *plugin, const cgp_model_value *values) {
     char reason[512];
     (void)cgp_fail(CGP_OK, "%s", "");

@@ -8,8 +8,8 @@
 #include <cgpipe/ext/model_plugin.h>
 
 typedef struct cli_plugin {
-    char *path;       /* as it was given, without keys */
-    const char *name; /* the end of it, "mine.so" */
+    char *path;       /* as given, without keys */
+    const char *name; /* its last component, "mine.so" */
     char sha256[65];
     void *object;
     const cgp_model_key *keys;
@@ -22,22 +22,21 @@ typedef struct cli_plugin {
 
 enum { CLI_PLUGIN_KEYS = 64 };
 
-/* Return the length of the path that begins a MODEL of a plug-in: it has a '/', and ends in ".so"
- * before a colon or the end. 0: it is another MODEL. */
+/* Return the length of the plug-in path at the beginning of MODEL: it has a '/' and ends in ".so"
+ * before a colon or the end. 0: MODEL is no plug-in. */
 size_t cli_plugin_path(const char *text);
 
-/* Open a plug-in, whose path has `length` bytes, and check it; opened once, borrowed, never closed:
- * models point into it. Fails with CGP_EIO for a file, with CGP_EINVAL for a plug-in that breaks
- * the contract. */
+/* Open and check a plug-in, whose path has `length` bytes. It is opened once and never closed,
+ * because models point into it; *out is borrowed. Fails with CGP_EIO if the file cannot be read,
+ * with CGP_EINVAL if the plug-in breaks the contract. */
 CGP_MUST_CHECK cgp_status cli_plugin_open(const cli_plugin **out, const char *path, size_t length);
 
-/* Parse "width=64,..." ("": all presets) to values, [CLI_PLUGIN_KEYS]; a word points into the
+/* Parse "width=64,..." ("": all presets) to values, [CLI_PLUGIN_KEYS]. Word values point into the
  * plug-in. */
 CGP_MUST_CHECK cgp_status cli_plugin_values(cgp_model_value *values, const cli_plugin *plugin,
                                             const char *text);
 
-/* Write "mine.so:width=64,...", all values written out. Fails with CGP_EINVAL if that is too
- * long. */
+/* Write "mine.so:width=64,..." with all values. Fails with CGP_EINVAL if it is too long. */
 CGP_MUST_CHECK cgp_status cli_plugin_text(const cli_plugin *plugin, const cgp_model_value *values,
                                           char *text, size_t size);
 

@@ -44,10 +44,11 @@ cgp_status cli_published_model(const char *path, char text[CLI_MODEL_SPEC]) {
 
 bool cli_published_dropouts_differ(const char *directory, cgp_model_kind kind,
                                    char text[CLI_DROPOUTS_TEXT]) {
-    double resid = 0.1, embd = 0.1, attn = 0.1, hidden = 0, probs = 0; /* of transformers */
+    /* The defaults of Hugging Face's transformers. */
+    double resid = 0.1, embd = 0.1, attn = 0.1, hidden = 0, probs = 0;
     char *path = cli_text("%s/config.json", directory);
     json_t *config = NULL;
-    (void)!cli_json_read(path, CLI_LARGEST_FILE, &config); /* the weights were read with it */
+    (void)!cli_json_read(path, CLI_LARGEST_FILE, &config); /* it was read with the weights */
     (void)json_unpack(config, "{s?F, s?F, s?F, s?F, s?F}", "resid_pdrop", &resid, "embd_pdrop",
                       &embd, "attn_pdrop", &attn, "hidden_dropout_prob", &hidden,
                       "attention_probs_dropout_prob", &probs);
@@ -62,8 +63,8 @@ bool cli_published_dropouts_differ(const char *directory, cgp_model_kind kind,
     return kind == CGP_MODEL_VIT ? hidden != probs : resid != embd || resid != attn;
 }
 
-/* A directory as Qwen2's has both forms: its vocab.json and merges.txt lack the pattern for words,
- * so tokenizer.json goes first. */
+/* A directory may have both forms, like Qwen2's. Prefer tokenizer.json: vocab.json and merges.txt
+ * lack the word pattern. */
 cgp_status cli_tokenizer_open(cgp_tokenizer **out, const char *path) {
     struct stat info;
     if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) return cgp_tokenizer_open(out, path);

@@ -18,7 +18,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-/* In bytes. A start takes about a thousand and the names of its data, a note some hundreds and
+/* Limits in bytes. A start takes about 1000 and the names of its data, a note some hundreds and
  * these names. */
 #define LARGEST_RECORD (16 << 20)
 #define LARGEST_NOTE 8000000
@@ -66,7 +66,7 @@ cgp_status cli_record_find_model(cli_model *model, const cli_run_directory *dire
     const char *text = given ? given : cli_record_path(record);
     const bool file = cli_model_is_plugin(text) || cli_model_is_graph(text);
     char *whole = given ? cli_record_keys(record, given) : NULL, spec[CLI_MODEL_SPEC];
-    const bool keys = whole && cli_plugin_path(given) > 0; /* else the text lives on */
+    const bool keys = whole && cli_plugin_path(given) > 0; /* else `text` outlives the model */
     cgp_status status =
         cli_model_parse(model, keys ? whole : text, 256, given ? NULL : directory->record, plugin);
     free(whole);
@@ -78,16 +78,16 @@ cgp_status cli_record_find_model(cli_model *model, const cli_run_directory *dire
     return cli_record_check_model(record, model, spec, text, false);
 }
 
-/* A path of a graph file alone, whatever a record says. */
+/* Return model_path only if it is a graph file's, whatever a record says. */
 const char *cli_record_path(const json_t *record) {
     const char *path = json_string_value(json_object_get(record, "model_path"));
     return path && cli_model_is_graph(path) ? path : cli_record_model(record);
 }
 
-/* Add where the graph file is. */
+/* Add the path of the graph file. */
 static void add_path(json_t *record, const cli_model *model) {
     char *real = model->graph ? realpath(model->graph, NULL) : NULL;
-    json_t *path = real ? json_string(real) : NULL; /* NULL: no UTF-8 */
+    json_t *path = real ? json_string(real) : NULL; /* NULL: not UTF-8 */
     if (path) json_object_set_new(record, "model_path", path);
     free(real);
 }
@@ -102,7 +102,7 @@ const char *cli_record_host(const json_t *record) {
     return n > 0 ? json_string_value(json_object_get(json_array_get(starts, n - 1), "host")) : NULL;
 }
 
-/* Records and notes of cgpipe 0.1.0 have other keys for some options. */
+/* Translate the option keys of a record or note of cgpipe 0.1.0. */
 static void translate(json_t *record) {
     const json_t *starts = json_object_get(record, "starts");
     cli_options_translate(json_object_get(record, "options"));
@@ -138,7 +138,7 @@ json_t *cli_note_read(const char *text) {
 
 /* --- writing --- */
 
-/* `pipeline`: NULL where none has run. */
+/* `pipeline`: NULL if none has run. */
 static json_t *versions_json(const cgp_pipeline *pipeline) {
     struct utsname u;
     const char *isa = pipeline ? cgp_pipeline_isa(pipeline) : NULL;
@@ -157,7 +157,8 @@ static json_t *devices_json(const cgp_plan *plan) {
     return devices;
 }
 
-/* Add the plug-in of this file, if it is not there. NULL: the library has it. */
+/* Add the plug-in of the file `path` unless it is in the list; NULL: part of the library, not of a
+ * plug-in. */
 static void add_plugin(json_t *plugins, const char *path) {
     cgp_plugin_info info;
     for (int i = 0; path && (info = cgp_plugin_info_at(i)).path; i++) {
@@ -183,7 +184,7 @@ json_t *cli_record_plugins(const cli_session *session) {
         for (int i = 0; (backend = cgp_backend_info_at(i)).name; i++) {
             if (strlen(backend.name) != kind || strncmp(backend.name, name, kind) != 0) continue;
             add_plugin(plugins, backend.plugin);
-            break; /* a look at more would open the plug-ins */
+            break; /* going on would open the plug-ins */
         }
     }
     for (int i = 0; cli_ranks_transport() && (transport = cgp_transport_info_at(i)).name; i++) {
@@ -195,7 +196,7 @@ json_t *cli_record_plugins(const cli_session *session) {
     return NULL;
 }
 
-/* Make the entry of a start. Takes `changed` over; NULL at the first start. */
+/* Make the entry of a start. Takes `changed`, which is NULL at the first start. */
 static json_t *start_json(const cli_session *session, int64_t step, json_t *changed) {
     json_t *given = json_object();
     char date[CLI_NUMBER], host[CLI_HOST];
@@ -207,7 +208,7 @@ static json_t *start_json(const cli_session *session, int64_t step, json_t *chan
                      "given", given, "changed", changed);
 }
 
-/* Takes `record` over. */
+/* Replace run.json. Takes `record`. */
 static cgp_status replace(const cli_run_directory *directory, json_t *record) {
     char *text = cli_json_text(record);
     const cgp_status status =
@@ -267,7 +268,7 @@ void cli_record_note(json_t *note, const json_t *record) {
     json_object_set_new(note, "starts", json_integer(cli_record_starts(record)));
 }
 
-/* Return the options of a checkpoint with those that later starts changed. NULL: a start has no
+/* Return the options of a checkpoint, updated by the changes of later starts. NULL: a start has no
  * list of changes. Owned. */
 static json_t *expected_options(const json_t *record, const json_t *note) {
     json_t *expected = json_copy(json_object_get(note, "options"));
@@ -282,7 +283,7 @@ static json_t *expected_options(const json_t *record, const json_t *note) {
     return expected;
 }
 
-/* --new-model goes on with another file than the checkpoint's. */
+/* Check the record's model against the checkpoint's note. --new-model permits another file. */
 static cgp_status check_note_model(const cli_run_directory *directory, const json_t *record,
                                    const json_t *note, bool new_model) {
     const char *model = cli_record_model(record), *before = cli_record_model(note);

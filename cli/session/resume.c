@@ -3,14 +3,17 @@
  *
  * A checkpoint carries a note, a JSON text:
  *
- *     position            of the next training sample in the data
- *     samples             seen by the training, also of data before --new-data
- *     data                their identity (cgp_data_identity)
+ *     position            index of the next training sample in the data
+ *     samples             seen by the training, including data before --new-data
+ *     data                identity of the data (cgp_data_identity)
  *     batch, microbatch   samples
- *     threads_per_device, devices, precision, convolution, steps, isa, libm      for the warnings below
- *     model, options, starts                             of run.json, which may be edited since
+ *     threads_per_device, devices, precision, convolution, steps, isa, libm
+ *                         for the warnings below
+ *     model, options, starts
+ *                         of run.json, to detect later edits
  *
- * A change that leads to other numbers than the run without a stop is refused, or printed. */
+ * A change that makes the numbers differ from those of an uninterrupted run is refused
+ * or printed. */
 #include "session/resume.h"
 
 #include "common.h"
@@ -24,8 +27,8 @@
 
 /* --- options --- */
 
-/* The checkpoint has seed and optimizer; data and dropout follow the seed. Converted weights have
- * neither, and no option but dropout. */
+/* Refuse another seed or optimizer: the checkpoint has both, and data and dropout depend on the
+ * seed. Converted weights have neither. */
 static cgp_status check_same(const cli_run *run, const json_t *options) {
     const cli_run_options *run_options = &run->options;
     const json_t *seed = json_object_get(options, "seed");
@@ -84,7 +87,7 @@ static cgp_status no_memory(void) {
     return cgp_fail(CGP_ENOMEM, CLI_RECORD ": out of memory");
 }
 
-/* Bring a text of rank 0 to all ranks, NULL as NULL. Owned by the caller, as is rank 0's. */
+/* Broadcast a text of rank 0, or NULL, to all ranks. The caller owns it. */
 static cgp_status share_text(char **text) {
     int64_t bytes = *text ? (int64_t)strlen(*text) + 1 : 0;
     CGP_TRY(cli_ranks_broadcast(0, &bytes, sizeof bytes));
@@ -93,8 +96,8 @@ static cgp_status share_text(char **text) {
     return cli_ranks_broadcast(0, *text, (size_t)bytes);
 }
 
-/* Read run.json on all ranks alike. Only rank 0 looks at the directory: a shared file system may
- * show others an earlier state of it. */
+/* Read run.json on all ranks alike. Only rank 0 reads the directory: a shared file system may show
+ * an older state to other ranks. */
 static cgp_status share_record(cli_run *run) {
     cgp_status status = cli_rank() == 0 ? find_record(run) : CGP_OK;
     char *text = run->before ? json_dumps(run->before, JSON_COMPACT) : NULL;
@@ -122,7 +125,7 @@ cgp_status cli_resume_check_model(const cli_run *run) {
 
 /* --- note --- */
 
-/* "cpu" for "cpu:0,cpu:1", "cpu,ref" for a mixture. */
+/* Write the kinds of a plan's devices: "cpu" for "cpu:0,cpu:1", "cpu,ref" for a mixture. */
 static void device_kinds(const cgp_plan *plan, char *text, size_t size) {
     *text = '\0';
     for (int d = 0; d < cgp_plan_devices(plan); d++) {
@@ -161,7 +164,7 @@ cgp_status cli_resume_save(cli_run *run) {
     options.check_finite = true;
     cgp_status status =
         cli_run_directory_save(&run->directory, run->session.pipeline, options, make_note(run));
-    if (status == CGP_ESTATE) /* from check_finite: no gradients wait for an update */
+    if (status == CGP_ESTATE) /* from check_finite, as no update is pending */
         status = cgp_fail(status, "step %" PRId64 ": %s; a smaller --lr or --clip may help",
                           cli_session_steps(&run->session), cgp_message());
     if (status == CGP_OK) run->saved = cli_session_steps(&run->session);
@@ -170,7 +173,7 @@ cgp_status cli_resume_save(cli_run *run) {
 
 /* --- differences --- */
 
-/* These change rounding and nothing else. */
+/* Warn of changes that only affect rounding. */
 static void warn_rounding(const cli_run *run, const json_t *note, const json_t *now) {
     const json_int_t before = json_integer_value(json_object_get(note, "microbatch"));
     const json_int_t after = json_integer_value(json_object_get(now, "microbatch"));
@@ -204,7 +207,7 @@ static void warn_number(const cli_run *run, const json_t *note, const json_t *no
                 shown(after, has), consequence);
 }
 
-/* A text that one of the two lacks is of an older cgpipe, or of devices that have none. */
+/* Warn if a text changed. One of them may lack it: an older cgpipe, or devices without it. */
 static void warn_text(const cli_run *run, const json_t *note, const json_t *now, const char *key,
                       const char *name) {
     const char *before = json_string_value(json_object_get(note, key)),
@@ -216,7 +219,7 @@ static void warn_text(const cli_run *run, const json_t *note, const json_t *now,
 
 /* --- loading --- */
 
-/* Notes of an older cgpipe have the position alone. */
+/* Return the samples seen. Notes of an older cgpipe only have the position. */
 static int64_t samples_of(const json_t *note) {
     const json_int_t samples = json_integer_value(json_object_get(note, "samples"));
     return samples > 0 ? samples : json_integer_value(json_object_get(note, "position"));
@@ -249,7 +252,7 @@ static const char *plugin_file(const json_t *plugins, const char *name) {
     return NULL;
 }
 
-/* A plug-in of the same name may be another file by now. */
+/* Warn if a plug-in of the same name is a different file. */
 static void warn_plugins(const cli_run *run) {
     const json_t *before = json_object_get(run->before, "plugins");
     json_t *plugins = cli_record_plugins(&run->session);
@@ -264,7 +267,7 @@ static void warn_plugins(const cli_run *run) {
     json_decref(plugins);
 }
 
-/* Tell whether cgpipe convert wrote the note: no data were read yet. */
+/* Tell whether cgpipe convert wrote the note: then no data has been read. */
 static bool is_converted(const json_t *note) {
     static const char ours[] = "cgpipe ";
     const char *program = json_string_value(json_object_get(note, "program"));
@@ -282,7 +285,7 @@ static cgp_status compare(cli_run *run, json_t *note) {
                 "note         of an older cgpipe: run.json is taken as it is, edited or not\n");
     CGP_TRY(check_data(run, note));
     json_t *now = make_note(run);
-    if (!json_is_string(json_object_get(note, "precision"))) /* of an older cgpipe */
+    if (!json_is_string(json_object_get(note, "precision"))) /* an older cgpipe wrote it */
         json_object_set_new(note, "precision", json_string("f32"));
     if (!json_is_string(json_object_get(note, "convolution"))) /* likewise */
         json_object_set_new(note, "convolution", json_string("direct"));
@@ -328,8 +331,7 @@ cgp_status cli_resume_progress(cli_run *run) {
     return CGP_OK;
 }
 
-/* The steps of epochs were counted from a checkpoint that nothing kept from being replaced
- * since. */
+/* Check that the checkpoint is the one from which epochs were counted: it was not locked then. */
 static cgp_status check_progress(const cli_run *run) {
     const bool same = run->done.steps == run->resumed && run->done.samples == run->session.samples;
     if (run->options.epoch_steps == 0 || same) return CGP_OK;

@@ -14,29 +14,29 @@ typedef struct cli_run {
     FILE *out;
     cli_run_directory directory;
     cli_session session;
-    char identity[65]; /* of the data */
+    char identity[65]; /* digest of the data */
     json_t *before;    /* run.json as the start found it; NULL: a new run */
     json_t *record;    /* as this start wrote it; NULL: not yet */
-    cli_progress done; /* how far the checkpoint is, if options count epochs */
+    cli_progress done; /* progress of the checkpoint, if options count in epochs */
     int64_t resumed;   /* step of the checkpoint; 0: none */
     int64_t saved;     /* step of the last checkpoint; 0: none */
 } cli_run;
 
-/* With --resume: read run.json and take over every option that the command line does not give; then
- * resolve them. */
+/* With --resume, read run.json, take every option that the command line does not give, and resolve
+ * the options. */
 CGP_MUST_CHECK cgp_status cli_resume_options(cli_run *run);
 
-/* Refuse another model than the run's. */
+/* Fail if the model is not the run's. */
 CGP_MUST_CHECK cgp_status cli_resume_check_model(const cli_run *run);
 
-/* Set `done` from the checkpoint, before the plan is made, which counts epochs by it. Looks at
- * files: of rank 0 alone. */
+/* Set `done` from the checkpoint. Call before making the plan, which counts epochs from it, and on
+ * rank 0 only: it reads files. */
 CGP_MUST_CHECK cgp_status cli_resume_progress(cli_run *run);
 
-/* Load the checkpoint, if there is one, and print what differs from here on. */
+/* Load the checkpoint, if there is one, and print the differences from the run so far. */
 CGP_MUST_CHECK cgp_status cli_resume_load(cli_run *run);
 
-/* Save a checkpoint of this step. Its lines of metrics must be on the disk. */
+/* Save a checkpoint of this step. The metrics up to it must be on disk. */
 CGP_MUST_CHECK cgp_status cli_resume_save(cli_run *run);
 
 #endif

@@ -22,25 +22,25 @@
 #include <unistd.h>
 
 #define FRESH ".new"
-#define LISTING "checkpoint.json"                /* of a checkpoint's files */
+#define LISTING "checkpoint.json"                /* list of a checkpoint's files */
 #define LARGEST_STEP INT64_C(999999999999999999) /* the library's limit */
 
 /* --- names --- */
 
-/* Set the names; `fd` is the directory's, or -1 with errno. Takes `path` over. */
+/* Set the names; `fd` is the directory's, or -1 with errno. Takes `path`. */
 static void name_files(cli_run_directory *directory, char *path, int fd) {
     *directory = (cli_run_directory){.path = path, .fd = fd, .reason = fd < 0 ? errno : 0};
     directory->record = cli_text("%s/" CLI_RECORD, path);
     directory->metrics = cli_text("%s/" CLI_METRICS, path);
 }
 
-/* Open a directory, also one whose names can be looked up but not listed. */
+/* Open a directory, even one that can be searched but not listed. */
 static int open_directory(const char *path) {
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return fd < 0 && errno == EACCES ? open(path, O_PATH | O_DIRECTORY | O_CLOEXEC) : fd;
 }
 
-/* Return the target of a link; NULL if the path is none. */
+/* Return the target of a link; NULL if the path is no link. */
 static char *target_of(const char *path) {
     struct stat info;
     char *plain = cli_text("%s", path);
@@ -57,7 +57,7 @@ void cli_run_directory_name(cli_run_directory *directory, const char *path) {
     directory->target = target;
 }
 
-/* Return the path for the library, which opens the directory at each call. */
+/* Return a path for the library, which opens the directory at each call: the link's target. */
 static const char *library_path(const cli_run_directory *directory) {
     return directory->target ? directory->target : directory->path;
 }
@@ -107,7 +107,7 @@ static cgp_status check_parent(const char *path) {
 
 static cgp_status settle(const cli_run_directory *directory);
 
-/* Two processes in one run would undo each other's steps. */
+/* Lock the directory: two processes in one run would undo each other's steps. */
 static cgp_status lock(cli_run_directory *directory) {
     if (directory->locked) return CGP_OK;
     if (directory->fd < 0)
@@ -115,7 +115,7 @@ static cgp_status lock(cli_run_directory *directory) {
     if (directory->fd < 0) return unwritable(directory->path);
     CGP_TRY(cli_lock_take(directory->fd, directory->path, &directory->lock_file));
     directory->locked = true;
-    (void)cli_run_directory_take_stop(directory); /* of before: from here on it is for us */
+    (void)cli_run_directory_take_stop(directory); /* an old one: later ones are for us */
     return settle(directory);
 }
 
@@ -132,7 +132,7 @@ cgp_status cli_run_directory_keep_lock(cli_run_directory *directory) {
                     directory->path);
 }
 
-/* Without content, the file is whole as soon as it is there. */
+/* The file is empty, so it is complete as soon as it exists. */
 cgp_status cli_run_directory_request_stop(const cli_run_directory *directory) {
     int fd = -1;
     CGP_TRY(cli_run_directory_open(directory, CLI_REQUEST, O_WRONLY | O_CREAT, &fd));
@@ -144,14 +144,14 @@ bool cli_run_directory_take_stop(const cli_run_directory *directory) {
     return unlinkat(directory->fd, CLI_REQUEST, 0) == 0;
 }
 
-/* An entry whose stat fails may exist: opening it gives the reason. */
+/* Count an entry whose stat fails as existing: opening it then reports the reason. */
 bool cli_run_directory_has(const cli_run_directory *directory, const char *name) {
     struct stat info;
     if (directory->fd < 0) return directory->reason != ENOENT && directory->reason != ENOTDIR;
     return fstatat(directory->fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
 }
 
-/* O_NONBLOCK: do not wait for the other end of a pipe. */
+/* O_NONBLOCK: do not block on a pipe. */
 cgp_status cli_run_directory_open(const cli_run_directory *directory, const char *name, int flags,
                                   int *fd) {
     struct stat info;
@@ -201,7 +201,8 @@ static cgp_status check_file(const cli_run_directory *directory, const char *nam
     return CGP_OK;
 }
 
-/* A copy of a run that followed links has a directory there, which a save cannot replace. */
+/* Check that `latest` is no directory, which a save could not replace: copying a run with links
+ * followed makes it one. */
 static cgp_status check_latest(const cli_run_directory *directory) {
     struct stat info;
     if (fstatat(directory->fd, CLI_LATEST, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
@@ -235,7 +236,7 @@ bool cli_run_directory_has_run(const cli_run_directory *directory) {
            cli_run_directory_newest(directory) != CLI_NO_STEP;
 }
 
-/* Return the 42 of "step-00000042", as the library writes it; -1: another name. */
+/* Return 42 for "step-00000042", the library's form; -1: another name. */
 static int64_t step_of(const char *name) {
     char plain[32];
     const int64_t step = strncmp(name, "step-", 5) == 0 ? strtoll(name + 5, NULL, 10) : -1;
@@ -250,7 +251,7 @@ DIR *cli_run_directory_list(const cli_run_directory *directory) {
     return list;
 }
 
-/* Return the next entry, NULL at the end and for an error: *reason is 0 or errno. */
+/* Return the next entry. NULL: the end, with *reason 0, or an error, with *reason errno. */
 static struct dirent *next_entry(DIR *entries, int *reason) {
     errno = 0;
     struct dirent *entry = readdir(entries);
@@ -292,8 +293,8 @@ int64_t cli_run_directory_newest_listed(const cli_run_directory *directory) {
     return newest(directory, true);
 }
 
-/* After a failure to load, the library names the whole checkpoint before, "; step-00000008 is whole
- * (..)". Here --from-step loads it. */
+/* If loading fails, the library's message names the previous whole checkpoint, "; step-00000008 is
+ * whole (..)". Replace its hint by --from-step. */
 static cgp_status explain(cgp_status status) {
     const char *message = cgp_message(), *other = strstr(message, "; step-");
     const int64_t step = other ? strtoll(other + strlen("; step-"), NULL, 10) : -1;
@@ -302,7 +303,7 @@ static cgp_status explain(cgp_status status) {
                     (int)(other - message), message, step, step);
 }
 
-/* Return the path of the checkpoint of a step, or, below 0, of the run. Owned. */
+/* Return the path of a step's checkpoint, or of the run if step < 0. Owned. */
 static char *checkpoint_path(const cli_run_directory *directory, int64_t step) {
     return step < 0 ? cli_text("%s", library_path(directory))
                     : cli_text("%s/step-%08" PRId64, library_path(directory), step);
@@ -361,8 +362,8 @@ static cgp_status delete_file(const cli_run_directory *directory, const char *na
     return undeletable(directory, name);
 }
 
-/* Rename an entry of `from` to a name in `directory` that cgp_checkpoint_clean() deletes, so that
- * half of a checkpoint never has a checkpoint's name. */
+/* Rename an entry of `from` to a name in `directory` that cgp_checkpoint_clean() deletes, so that a
+ * half-deleted checkpoint never has a checkpoint's name. */
 static cgp_status hide(const cli_run_directory *directory, const cli_run_directory *from,
                        const char *name) {
     static unsigned counter;
@@ -383,7 +384,7 @@ bool cli_run_directory_is_temporary(const char *name) {
            fnmatch(".cgpipe-*.gone", name, 0) == 0;
 }
 
-/* Hide the checkpoints above `step` of `from`, and, with `temporary`, half-done entries of a killed
+/* Hide the checkpoints of `from` above `step` and, if `temporary`, half-written entries of a killed
  * process. */
 static cgp_status hide_after(const cli_run_directory *directory, const cli_run_directory *from,
                              int64_t step, bool temporary) {
@@ -401,7 +402,7 @@ static cgp_status hide_after(const cli_run_directory *directory, const cli_run_d
     return status == CGP_OK && reason ? unwritable(from->path) : status;
 }
 
-/* Entries under these names do no harm, so a failure is a warning. */
+/* Delete hidden entries. They do no harm, so a failure is only a warning. */
 static void delete_hidden(const cli_run_directory *directory) {
     if (cgp_checkpoint_clean(library_path(directory)) != CGP_OK) cli_warn();
 }
@@ -409,7 +410,7 @@ static void delete_hidden(const cli_run_directory *directory) {
 cgp_status cli_run_directory_drop_after(const cli_run_directory *directory, int64_t step) {
     CGP_TRY(hide_after(directory, directory, step, false));
     if (fsync(directory->fd) != 0 && errno != EINVAL) return unwritable(directory->path);
-    delete_hidden(directory); /* after fsync(): no checkpoint gets its name back */
+    delete_hidden(directory); /* after fsync(): no crash brings a name back */
     return CGP_OK;
 }
 
@@ -428,14 +429,14 @@ void cli_run_directory_undo(const cli_run_directory *directory) {
 
 /* --- a run in place of another ---
  *
- *     .new/        the new run, whole before anything of the old one moves
- *     .replaced/   the old run, until the new one is in place: run.json moves there first, and that of the new run here last
+ *     .new/        the new run, complete before anything of the old one moves
+ *     .replaced/   the old run until the new one is in place; its run.json moves there first
  *
- * After a failure, and when the directory is locked next after a kill: with a run.json here the old
- * run is deleted, without one it comes back. */
+ * The new run's run.json moves here last. After a failure, or after a kill when the directory is
+ * next locked, settle() decides: if run.json is here the old run is deleted, else it comes back. */
 
-/* Delete the entries of a run in a directory inside this one, by the names that cgpipe gives, and
- * the directory; others stay, and the directory with them. */
+/* Delete a directory inside this one, with the entries of a run that have cgpipe's names. Other
+ * entries stay, and the directory with them. */
 static cgp_status empty_inside(const cli_run_directory *directory, const cli_run_directory *inside,
                                const char *name) {
     static const char *const files[] = {CLI_RECORD, CLI_LATEST, CLI_METRICS, CLI_RESTARTS,
@@ -482,7 +483,7 @@ cgp_status cli_run_directory_new_begin(const cli_run_directory *directory,
     return status == CGP_OK ? CGP_OK : cli_run_directory_new_end(directory, fresh, status);
 }
 
-/* Move an entry, if it is there. */
+/* Move an entry if it exists. */
 static cgp_status move(const cli_run_directory *from, const cli_run_directory *to,
                        const char *name) {
     if (renameat(from->fd, name, to->fd, name) == 0 || errno == ENOENT) return CGP_OK;
@@ -514,7 +515,7 @@ static cgp_status sync_directory(const cli_run_directory *directory) {
     return fsync(directory->fd) == 0 || errno == EINVAL ? CGP_OK : unwritable(directory->path);
 }
 
-/* Move run.json, without which the rest is no run, when the rest is on the disk. */
+/* Move a run in. run.json, without which the rest is no run, follows when the rest is on disk. */
 static cgp_status move_in(const cli_run_directory *from, const cli_run_directory *to) {
     CGP_TRY(move_all_but_record(from, to));
     CGP_TRY(sync_directory(to));
@@ -529,8 +530,8 @@ static cgp_status move_out(const cli_run_directory *from, const cli_run_director
     return sync_directory(from);
 }
 
-/* Put the old run back. Once the new checkpoint is no longer in .new, all checkpoints here are the
- * new run's. */
+/* Put the old run back. If .new has no checkpoint, the checkpoints here are the new run's: move
+ * them back to .new first. */
 static cgp_status put_back(const cli_run_directory *directory, const cli_run_directory *old) {
     cli_run_directory fresh;
     name_files(&fresh, cli_text("%s/" FRESH, directory->path), open_inside(directory, FRESH));
@@ -543,7 +544,7 @@ static cgp_status put_back(const cli_run_directory *directory, const cli_run_dir
     return status == CGP_OK ? move_in(old, directory) : status;
 }
 
-/* Tell whether run.json is there; fails where that cannot be known. */
+/* Tell whether run.json exists; fails if this cannot be found out. */
 static cgp_status find_run(const cli_run_directory *directory, bool *found) {
     struct stat info;
     *found = fstatat(directory->fd, CLI_RECORD, &info, AT_SYMLINK_NOFOLLOW) == 0;
@@ -563,7 +564,7 @@ static cgp_status settle_old(const cli_run_directory *directory, const cli_run_d
 static cgp_status settle(const cli_run_directory *directory) {
     cli_run_directory old;
     const int fd = open_inside(directory, CLI_REPLACED);
-    if (fd < 0) return CGP_OK; /* it is not there, or nothing that cgpipe made */
+    if (fd < 0) return CGP_OK; /* it is missing, or cgpipe did not make it */
     name_files(&old, cli_text("%s/" CLI_REPLACED, directory->path), fd);
     cgp_status status = settle_old(directory, &old);
     if (status != CGP_OK) {
@@ -576,7 +577,7 @@ static cgp_status settle(const cli_run_directory *directory) {
     return status;
 }
 
-/* Move the run away and the new one here. */
+/* Move the old run away and the new one here. */
 static cgp_status exchange(const cli_run_directory *directory, const cli_run_directory *fresh) {
     cli_run_directory old;
     const int64_t step = cli_run_directory_newest(fresh);
@@ -595,7 +596,7 @@ static cgp_status exchange(const cli_run_directory *directory, const cli_run_dir
     return status;
 }
 
-/* Keep the message of an earlier failure. */
+/* Keeps the message of an earlier failure. */
 cgp_status cli_run_directory_new_end(const cli_run_directory *directory, cli_run_directory *fresh,
                                      cgp_status status) {
     if (status == CGP_OK) status = exchange(directory, fresh);

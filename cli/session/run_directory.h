@@ -2,21 +2,21 @@
 /* run_directory.h -- the directory of a run:
  *
  *     run.json         model, options, versions, devices, starts; at each start (record.h)
- *     metrics.jsonl    one object a step (metrics.h)
+ *     metrics.jsonl    one object per step (metrics.h)
  *     step-00000042/   a checkpoint: weights, optimizer state, position in the data
  *     latest           a link to the newest checkpoint
- *     diagnosis/       what ranks leave when one was lost, or they wait for long (diagnosis.h)
- *     stop             a request of cgpipe stop, until the training sees it
- *     lock             host and process of the training, where the file system has no locks (lock.h)
- *     restarts.jsonl   one object a restart of cgpipe supervise
- *     .new/            a whole run that is about to replace this one
+ *     diagnosis/       files of ranks after a rank was lost or waits were long (diagnosis.h)
+ *     stop             a request of cgpipe stop, until the training reads it
+ *     lock             host and process of the training, if the file system has no locks (lock.h)
+ *     restarts.jsonl   one object per restart by cgpipe supervise
+ *     .new/            a complete run that is about to replace this one
  *     .replaced/       the run that is being replaced, until the new one is in place
  *
- * One process at a time writes to it, the one that holds its lock (lock.h).
+ * One training at a time writes to it, and holds its lock (lock.h).
  *
- * The directory is opened once and may be reached by a link. Its entries are read, written and
- * deleted relative to the descriptor and without following a link, so that nothing outside of it
- * changes; only names that cgpipe gives are deleted. */
+ * The directory is opened once; its path may be a link. Its entries are read, written and deleted
+ * relative to the descriptor without following links, so nothing outside of it changes. Only
+ * entries with cgpipe's names are deleted. */
 #ifndef CGPIPE_CLI_DIRECTORY_H
 #define CGPIPE_CLI_DIRECTORY_H
 
@@ -29,12 +29,12 @@
 
 typedef struct cli_run_directory {
     char *path;
-    /* The target of `path` if it is a link, so that a change of the link does not change the run;
-     * else NULL. */
+    /* The target of `path` if it is a link, so that changing the link does not change the run; else
+     * NULL. */
     char *target;
     char *record, *metrics; /* paths in it, for messages */
     int fd;                 /* of the directory; -1: it does not exist or cannot be read */
-    int reason;             /* errno of that */
+    int reason;             /* errno if fd is -1 */
     bool locked, made;      /* by this process */
     bool lock_file;         /* the lock is a file */
 } cli_run_directory;
@@ -46,65 +46,65 @@ typedef struct cli_run_directory {
 #define CLI_REQUEST "stop"
 #define CLI_REPLACED ".replaced"
 
-/* Name the files, and open the directory if it is there; changes nothing. Close it in any case. */
+/* Name the files and open the directory if it exists; changes nothing. Close it in any case. */
 void cli_run_directory_name(cli_run_directory *directory, const char *path);
 
-/* Open the directory if it was not there before, as another rank may have made it. */
+/* Open the directory if it did not exist before: another rank may have made it. */
 void cli_run_directory_reopen(cli_run_directory *directory);
 
-/* Open a directory that is in this one; it and all below it is reached by this descriptor, and a
- * link is not followed. `fd` is -1 if there is none. Close it in any case. */
+/* Open a directory in this one, relative to its descriptor and without following a link. `fd` is -1
+ * if there is none. Close it in any case. */
 void cli_run_directory_enter(cli_run_directory *below, const cli_run_directory *directory,
                              const char *name);
 
-/* Open a new list of the entries. NULL: the directory cannot be read, see errno. */
+/* Open a new listing of the entries. NULL: the directory cannot be read, see errno. */
 DIR *cli_run_directory_list(const cli_run_directory *directory);
 
-/* Tell whether the library gives such a name, ".cgpipe-*.tmp" and the like, to entries that it
- * writes or deletes. */
+/* Tell whether a name is one that the library gives to entries while it writes or deletes them,
+ * such as ".cgpipe-*.tmp". */
 bool cli_run_directory_is_temporary(const char *name);
 
-/* Check that a run can be written here, and lock the directory if it exists. Refuses a run.json and
- * a metrics.jsonl that are no regular files. Changes nothing but what an earlier process left: a
- * stop request is deleted with the lock, and a run whose replacement was killed comes back. */
+/* Check that a run can be written here, and lock the directory if it exists. Refuses a run.json or
+ * metrics.jsonl that is no regular file. Only cleans up after earlier processes: deletes an old
+ * stop request, and brings back a run whose replacement was killed. */
 CGP_MUST_CHECK cgp_status cli_run_directory_check(cli_run_directory *directory);
 
-/* Open a regular file of the directory: `flags` of open(). Refuses a link, and waits for no pipe.
- * Without O_CREAT, *fd is -1 if there is none. */
+/* Open a regular file of the directory: `flags` of open(). Refuses a link; does not block on a
+ * pipe. Without O_CREAT, *fd is -1 if there is none. */
 CGP_MUST_CHECK cgp_status cli_run_directory_open(const cli_run_directory *directory,
                                                  const char *name, int flags, int *fd);
 
-/* Give a file that has other names, too (hard links, as cp -al makes them of a whole run), a copy
- * of its own, before it is appended to. */
+/* Replace a file that has other hard links by a copy, before it is appended to. cp -al makes such
+ * links of a whole run. */
 CGP_MUST_CHECK cgp_status cli_run_directory_unshare(const cli_run_directory *directory,
                                                     const char *name);
 
-/* Tell whether a process holds the lock, as cli_lock_look(). */
+/* Tell whether a process holds the lock; see cli_lock_look(). */
 cli_lock cli_run_directory_lock(const cli_run_directory *directory);
 
-/* Fail with CGP_EIO if somebody has deleted or replaced the lock file: another process may be at
- * work then, and this one no longer counts as the one that has the lock. */
+/* Fail with CGP_EIO if the lock file was deleted or replaced. Another process may then write to the
+ * run, and this one counts as unlocked. */
 CGP_MUST_CHECK cgp_status cli_run_directory_keep_lock(cli_run_directory *directory);
 
 /* Ask the process that holds the lock, on any host, to stop. */
 CGP_MUST_CHECK cgp_status cli_run_directory_request_stop(const cli_run_directory *directory);
 
-/* Delete a stop request. Return whether there was one. */
+/* Delete a stop request, and return whether there was one. */
 bool cli_run_directory_take_stop(const cli_run_directory *directory);
 
-/* Tell whether an entry is there; whether anything of a run is. */
+/* Tell whether an entry exists; whether any part of a run exists. */
 bool cli_run_directory_has(const cli_run_directory *directory, const char *name);
 bool cli_run_directory_has_run(const cli_run_directory *directory);
 
-/* Return the step of the newest checkpoint by name, whole or not; cgpipe convert makes step 0.
+/* Return the step of the newest checkpoint by name, complete or not; cgpipe convert makes step 0.
  * UNKNOWN: the directory cannot be read, see errno. */
 enum { CLI_NO_STEP = -1, CLI_STEP_UNKNOWN = -2 };
 int64_t cli_run_directory_newest(const cli_run_directory *directory);
 
-/* Likewise of those that have their list of files, checkpoint.json. */
+/* Like cli_run_directory_newest(), for checkpoints with a list of files, checkpoint.json. */
 int64_t cli_run_directory_newest_listed(const cli_run_directory *directory);
 
-/* Find a checkpoint with cgp_checkpoint_find(): its step and note; `from` -1: the latest. */
+/* Find the step and note of a checkpoint with cgp_checkpoint_find(); `from` -1: the latest. */
 CGP_MUST_CHECK cgp_status cli_run_directory_find(const cli_run_directory *directory, int64_t from,
                                                  int64_t *step, char **note);
 
@@ -116,7 +116,7 @@ CGP_MUST_CHECK cgp_status cli_run_directory_load(const cli_run_directory *direct
 CGP_MUST_CHECK cgp_status cli_run_directory_check_ranks(const cli_run_directory *directory,
                                                         cgp_pipeline *pipeline);
 
-/* Save a checkpoint with cgp_pipeline_save_with(). Takes `note` over. */
+/* Save a checkpoint with cgp_pipeline_save_with(). Takes `note`. */
 CGP_MUST_CHECK cgp_status cli_run_directory_save(const cli_run_directory *directory,
                                                  cgp_pipeline *pipeline, cgp_save_options options,
                                                  json_t *note);
@@ -124,33 +124,33 @@ CGP_MUST_CHECK cgp_status cli_run_directory_save(const cli_run_directory *direct
 /* Make the directory if it is missing, and lock it. */
 CGP_MUST_CHECK cgp_status cli_run_directory_make(cli_run_directory *directory);
 
-/* Delete the checkpoints of later steps: each is renamed first, so a killed process leaves whole
- * ones only. A renamed one that cannot be deleted is a warning. */
+/* Delete the checkpoints of later steps. Each is renamed first, so that a killed process leaves
+ * only complete checkpoints. Failing to delete a renamed one is a warning. */
 CGP_MUST_CHECK cgp_status cli_run_directory_drop_after(const cli_run_directory *directory,
                                                        int64_t step);
 
-/* Delete half-done entries of killed processes; one that cannot be deleted is a warning. The
- * directory is locked. */
+/* Delete half-written entries of killed processes; a failure is a warning. The directory must be
+ * locked. */
 void cli_run_directory_clean(const cli_run_directory *directory);
 
-/* Delete the run: run.json first, without which the rest is no run. */
+/* Delete the run. run.json goes first: without it the rest is no run. */
 CGP_MUST_CHECK cgp_status cli_run_directory_clear(const cli_run_directory *directory);
 
-/* Try to delete run.json and metrics.jsonl of a run without a checkpoint; keeps the message of an
+/* Try to delete run.json and metrics.jsonl of a run without a checkpoint. Keeps the message of an
  * earlier failure. */
 void cli_run_directory_undo(const cli_run_directory *directory);
 
-/* Write a whole run before it replaces the one that is there. Begin: make a directory inside this
- * one, empty and locked. End: with CGP_OK move the run away and the new one here, run.json last,
- * and delete the old one; a failure moves the old one back. Then close the new one and delete what
- * is left of it. Returns `status` if that is a failure. */
+/* Write a complete run before it replaces an existing one. Begin: make an empty, locked directory
+ * `fresh` inside this one. End, if `status` is CGP_OK: move the old run away and the new one here,
+ * run.json last, and delete the old one; if this fails, move the old one back. In any case close
+ * `fresh` and delete what is left of it. Returns `status` if it is a failure. */
 CGP_MUST_CHECK cgp_status cli_run_directory_new_begin(const cli_run_directory *directory,
                                                       cli_run_directory *fresh);
 CGP_MUST_CHECK cgp_status cli_run_directory_new_end(const cli_run_directory *directory,
                                                     cli_run_directory *fresh, cgp_status status);
 
-/* Close; a stop request that came too late goes with the lock, and an empty directory that this
- * process made is removed. */
+/* Close. Deletes a late stop request with the lock, and removes an empty directory that this
+ * process made. */
 void cli_run_directory_close(cli_run_directory *directory);
 
 #endif

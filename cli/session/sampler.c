@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sampler.c -- see sampler.h.
  *
- * The input is the last T tokens. While there are fewer, the rest of it is zeros: attention is
- * causal, so later positions do not change a position's logits. A model with a cache gets those
- * tokens alone that are not in it yet: the prompt in mini-batches, then one after the other. When
- * the input slides, every token has another position, and all go to the cache anew. */
+ * The input is the last T tokens, padded with zeros: attention is causal, so later positions do not
+ * change a position's logits. A model with a KV cache only gets tokens that are not in the cache:
+ * the prompt in mini-batches, then token by token. When a full input slides, every token has a new
+ * position, and the cache is filled again. */
 #include "session/sampler.h"
 
 #include "common.h"
@@ -40,7 +40,7 @@ cgp_status cli_prompt_check(const char *prompt, cli_text_sizes sizes,
     return CGP_OK;
 }
 
-/* Positions of a pass of the model. */
+/* Return the number of positions in a pass of the model. */
 static int64_t positions_of(const cli_sampler *s) {
     return s->batch > 0 ? s->batch : s->sequence;
 }
@@ -80,7 +80,7 @@ static int descending(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* Drop all but the k largest weights, and those equal to the k-th. */
+/* Set weights smaller than the k-th largest to 0; ties with it stay. */
 static void keep_largest(double *weights, double *sorted, int count, int64_t k) {
     memcpy(sorted, weights, (size_t)count * sizeof *sorted);
     qsort(sorted, (size_t)count, sizeof *sorted, descending);
@@ -111,7 +111,7 @@ static int choose(cli_sampler *s, const float *logits, const cli_sampling *sampl
         left -= s->weights[i];
         if (left < 0) return i;
     }
-    return likeliest; /* rounding left a rest */
+    return likeliest; /* rounding left a remainder */
 }
 
 static void write_byte(const cli_sampling *sampling, int byte) {
@@ -137,7 +137,8 @@ static cgp_status write_token(const cli_sampler *s, const cli_sampling *sampling
     return cgp_fail(CGP_EIO, "sample: the text cannot be written (%s)", strerror(errno));
 }
 
-/* Append a token to the `used` ones of the input and return the new number; a full input slides. */
+/* Append a token to the `used` tokens of the input and return their new number; a full input
+ * slides. */
 static int64_t push(cli_sampler *s, int64_t used, int token) {
     if (used == s->sequence) {
         memmove(s->tokens, s->tokens + 1, (size_t)(used - 1) * sizeof *s->tokens);
@@ -148,7 +149,7 @@ static int64_t push(cli_sampler *s, int64_t used, int token) {
     return used + 1;
 }
 
-/* Write the prompt to the input: *used tokens of it. */
+/* Write the prompt to the input and set *used to its number of tokens. */
 static cgp_status push_prompt(cli_sampler *s, const cli_run_options *options, int64_t *used) {
     const char *prompt = options->prompt;
     cgp_token_list list = {0};
@@ -166,8 +167,8 @@ static cgp_status push_prompt(cli_sampler *s, const cli_run_options *options, in
     return CGP_OK;
 }
 
-/* Run the model on the whole input; *last: the logits that follow `used` tokens of it, where they
- * are. */
+/* Run the model on the whole input. *last: the logits after its first `used` tokens, on the
+ * output's rank. */
 static cgp_status pass_all(cli_sampler *s, int64_t used, const float **last) {
     const cgp_tensor input = {CGP_I32, cgp_shape_make(2, (const int64_t[]){1, s->sequence}),
                               s->tokens};
@@ -178,7 +179,7 @@ static cgp_status pass_all(cli_sampler *s, int64_t used, const float **last) {
     return cli_predict_one(s->pipeline, s->model, inputs, 2, s->output, &output);
 }
 
-/* The same by the cache: on the tokens that are not in it. */
+/* Like pass_all(), but run the model only on the tokens that are not in the cache. */
 static cgp_status pass_new(cli_sampler *s, int64_t used, const float **last) {
     while (s->cached < used) {
         const int64_t left = used - s->cached, n = left < s->batch ? left : s->batch;
@@ -195,8 +196,8 @@ static cgp_status pass_new(cli_sampler *s, int64_t used, const float **last) {
     return CGP_OK;
 }
 
-/* Draw the token that follows `used` ones, where the logits are, and bring it to all ranks; -1: the
- * logits are not finite. */
+/* Draw the token after the first `used` ones on the output's rank and broadcast it; -1: the logits
+ * are not finite. */
 static cgp_status draw(cli_sampler *s, const cli_sampling *sampling, int64_t used, double uniform,
                        int32_t *token) {
     const float *last = NULL;

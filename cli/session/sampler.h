@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sampler.h -- sample text from a model of tokens, one forward pass a token: a byte, or a
- * tokenizer's. The pass is over the whole input or, of a model with a cache, over what is new in
- * it. */
+/* sampler.h -- sample text from a model of tokens, which are bytes or a tokenizer's. Each token
+ * takes a forward pass, over the whole input or, with a KV cache, over its new tokens. */
 #ifndef CGPIPE_CLI_SAMPLER_H
 #define CGPIPE_CLI_SAMPLER_H
 
@@ -14,14 +13,14 @@
 typedef struct cli_sampler {
     cgp_pipeline *pipeline; /* Borrowed */
     const cgp_model *model; /* Borrowed */
-    int output;             /* of the model, the logits */
+    int output;             /* the model's output that has the logits */
     int64_t sequence, vocab;
-    int64_t batch;  /* of a model with a cache: tokens of a pass, at most; 0: it has none */
+    int64_t batch;  /* most tokens in a pass of a model with a cache; 0: no cache */
     int64_t cached; /* tokens of the input that are in the cache */
     int output_rank;
     int32_t *tokens, *positions; /* [1, T] */
-    float *logits;   /* [1, T, V], with a cache [batch, 1, V], on the output's rank; else NULL */
-    double *weights; /* [2, choices]: weights, and a copy to sort */
+    float *logits;   /* [1, T, V], or [batch, 1, V] with a cache; NULL: not the output's rank */
+    double *weights; /* [2, choices]: and a copy to sort */
     int choices;     /* tokens that have text */
     cgp_tokenizer *tokenizer; /* Borrowed; NULL: tokens are bytes */
 } cli_sampler;
@@ -30,22 +29,22 @@ typedef struct cli_sampling {
     const cli_run_options *options; /* Borrowed: prompt, temperature, top_k, seed. */
     int64_t length;                 /* tokens */
     FILE *out;
-    bool escape; /* write bytes that are not printable as \xHH */
+    bool escape; /* write unprintable bytes as \xHH */
 } cli_sampling;
 
 /* Check the prompt against the sizes. `tokenizer`: as in cli_sampler. */
 CGP_MUST_CHECK cgp_status cli_prompt_check(const char *prompt, cli_text_sizes sizes,
                                            const cgp_tokenizer *tokenizer);
 
-/* Sample from a pipeline of such a model, whose positions do not look ahead, for training or
- * inference, with any number of stages and ranks; or from that of a model for generation, `batch`
- * tokens at a time, else 0. Release it. */
+/* Sample from the pipeline of a causal model, for training or inference, with any number of stages
+ * and ranks; `batch` is 0. Or from the pipeline of a model for generation, at most `batch` tokens
+ * per pass. Release it. */
 void cli_sampler_start(cli_sampler *sampler, cgp_pipeline *pipeline, const cgp_model *model,
                        const cgp_plan *plan, cli_text_sizes sizes, int64_t batch,
                        cgp_tokenizer *tokenizer);
 
-/* Write `length` tokens behind the prompt, each as it comes; fewer if a signal comes. The output's
- * rank draws them. Collective. */
+/* Write `length` tokens after the prompt, each when it is drawn; fewer if a signal comes.
+ * Collective. */
 CGP_MUST_CHECK cgp_status cli_sampler_run(cli_sampler *sampler, const cli_sampling *sampling);
 
 void cli_sampler_release(cli_sampler *sampler);

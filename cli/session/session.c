@@ -21,7 +21,7 @@ static double or_zero(double value) {
     return isnan(value) ? 0 : value;
 }
 
-/* Constants that the optimizer or the schedule does not have are NaN in the options. */
+/* Make the optimizer. Options that it or the schedule does not have are NaN. */
 static cgp_status make_optim(const cli_run_options *options, cgp_optim *optim) {
     *optim = (cgp_optim){.lr = cli_lr_of(options),
                          .weight_decay = options->weight_decay,
@@ -130,7 +130,7 @@ static size_t input_bytes(const cgp_model *model, int input) {
     return (size_t)cgp_shape_count(&shape) * cgp_dtype_bytes(cgp_model_input_dtype(model, input));
 }
 
-/* Return the number of values of a step. */
+/* Return the number of measured values per step. */
 static int measures_of(const cli_session *session) {
     return CLI_BUSY + cgp_plan_devices(session->plan);
 }
@@ -192,23 +192,23 @@ cgp_status cli_predict_one(cgp_pipeline *pipeline, const cgp_model *model,
     return status;
 }
 
-/* A model of two inputs reads the first in its first stage, and targets where the loss is, in its
- * last. */
+/* A model of two inputs reads the first input in its first stage, and targets in its last stage,
+ * which has the loss. */
 bool cli_session_reads(const cli_session *session) {
     const bool follow = cli_ranks() > 1 && cli_data_targets_follow(session->options);
     return cli_rank() == rank_of(session->plan, 0) ||
            (!follow && cli_rank() == cli_loss_rank(session->plan));
 }
 
-/* Note that a call failed because of its samples, on all ranks alike. */
+/* Record that a call failed because of its samples; all ranks call it. */
 static cgp_status sample_failure(cli_session *session, cgp_split split, cgp_status status) {
     session->sample_failed = true;
     if (split == CGP_SPLIT_VALIDATION) return cgp_fail(status, "validation: %s", cgp_message());
     return cgp_fail(status, "step %" PRId64 ": %s", cli_session_steps(session) + 1, cgp_message());
 }
 
-/* Read what this rank's stages read of some samples; fails on all ranks alike. The label of a
- * broken image's place is known where images are decoded: that rank brings the labels to all. */
+/* Read the parts of samples that this rank's stages use; fails on all ranks alike. If labels depend
+ * on decoding (a replaced image), the rank that decodes broadcasts them. */
 static cgp_status read_samples(cli_session *session, cgp_data *data, cgp_split split, int64_t first,
                                int64_t count) {
     const bool follow = cli_ranks() > 1 && cli_data_targets_follow(session->options);
@@ -226,13 +226,14 @@ static cgp_status read_samples(cli_session *session, cgp_data *data, cgp_split s
                                (size_t)count * input_bytes(session->model, 1));
 }
 
-/* The model's two inputs, a sample's and its target's. */
+/* The model's two inputs: samples and targets. */
 typedef struct two_inputs {
     cgp_tensor tensors[2];
     const cgp_tensor *pointers[2];
 } two_inputs;
 
-/* Make them from the first `count` samples of the buffers; NULL: this rank reads none. */
+/* Make the inputs from the first `count` samples of the buffers; pointer NULL: this rank does not
+ * read that input. */
 static void make_inputs(const cli_session *session, int64_t count, two_inputs *inputs) {
     for (int i = 0; i < 2; i++) {
         const bool read = cgp_pipeline_reads(session->pipeline, i);
@@ -244,7 +245,7 @@ static void make_inputs(const cli_session *session, int64_t count, two_inputs *i
     }
 }
 
-/* A step that ends now, and its update began at `stepped`. */
+/* Record a step that ends now and whose update began at `stepped`. */
 static void measure(cli_session *session, double start, double stepped, double loss) {
     const double now = cli_seconds();
     cli_measures *m = &session->measures;
@@ -263,7 +264,7 @@ static void measure(cli_session *session, double start, double stepped, double l
     session->resident_growth = cli_peak_resident_bytes() - session->resident_before;
 }
 
-/* Return the library's reason to refuse an update, without the calls that it suggests. */
+/* Fail with the library's reason to refuse an update, without the API calls that it suggests. */
 static cgp_status explain_refusal(const cli_session *session) {
     const char *reason = cgp_message(), *calls = NULL;
     for (const char *at = reason; (at = strstr(at, " ("));
@@ -310,7 +311,7 @@ int64_t cli_session_steps(const cli_session *session) {
     return session->steps_before + session->measures.steps;
 }
 
-/* Make the parts of all losses, and one of weight 0 behind them. The caller frees them. */
+/* Make the parts of all losses, followed by one with weight 0. The caller frees them. */
 static cgp_loss_part *make_parts(const cgp_pipeline *pipeline) {
     int n = 0;
     while (cgp_pipeline_last_loss(pipeline, n).weight > 0)
@@ -328,7 +329,7 @@ static void add_losses(const cgp_pipeline *pipeline, cgp_loss_part *parts) {
     }
 }
 
-/* Evaluate `count` samples from `first` on, at most a mini-batch. */
+/* Evaluate `count` samples, at most a mini-batch, from `first` on. */
 static cgp_status evaluate(cli_session *session, cgp_data *data, int64_t first, int64_t count,
                            cgp_loss_part *parts, cli_eval_sums *sums) {
     two_inputs inputs;
@@ -347,7 +348,7 @@ static cgp_status evaluate(cli_session *session, cgp_data *data, int64_t first, 
         session->output};
     CGP_TRY(
         cli_predict_one(session->pipeline, session->model, inputs.pointers, 2, logits, &output));
-    if (from != to) /* where the targets are */
+    if (from != to) /* only rank `to` has the targets */
         CGP_TRY(cli_ranks_broadcast(from, session->output,
                                     (size_t)cgp_shape_count(&output.shape) * sizeof(float)));
     if (cli_rank() == to)
