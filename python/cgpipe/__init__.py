@@ -20,8 +20,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, List
 
-# Functions plan() and schedule() have the names that modules would take: those are _plan and
-# _schedule.
+# The modules of the functions plan() and schedule() are _plan and _schedule, to keep the names
+# free.
 _PLACES = {
     "Adam": "optim", "AdamW": "optim", "LrSchedule": "optim", "Optimizer": "optim",
     "RMSprop": "optim", "SGD": "optim", "ConstantLr": "optim", "CosineLr": "optim",

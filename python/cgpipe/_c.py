@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """libcgpipe through ctypes: its structs, enums and functions under their own names.
 
-The library is the file that CGPIPE_LIBRARY names, else the one inside the package (a wheel has it),
-else that of the build tree beside the sources. Functions are declared by their prototypes in C
-without the parameters' names; python/tests/test_abi.py compares structs, enums and prototypes with
-the headers.
+The library is the file that CGPIPE_LIBRARY names, else the one inside the package (in a wheel),
+else the one in the source tree's build directory. Functions are declared by their C prototypes
+without parameter names. python/tests/test_abi.py compares structs, enums and prototypes with the
+headers.
 
 ctypes releases the GIL during every call.
 """
@@ -59,12 +59,12 @@ def __getattr__(name: str) -> int:
 MAX_RANK = 6
 MAX_MILESTONES = 8
 
-# --- values: ctypes alone takes 2**32 + 1 as an int of 1, "no" as true, and a text up to its first
-# zero ---
+# --- checked values: ctypes alone turns 2**32 + 1 into an int of 1 and "no" into true, and cuts a
+# text at its first zero ---
 
 
 def integer(value: Any, name: str, c_type: Any = c_int) -> int:
-    """Return an integer that a type of C holds. ``name`` is the option's, for messages."""
+    """Return an integer that fits the C type. ``name`` is the option's, for messages."""
     try:
         value = operator.index(value)
     except TypeError:
@@ -83,7 +83,7 @@ def number(value: Any, name: str) -> float:
 
 
 def encode(value: Any, name: str) -> bytes:
-    """Return a text as C's."""
+    """Return a text as a C string."""
     if not isinstance(value, str):
         raise TypeError(f"{name}: a text is expected, got {value!r}")
     if "\0" in value:
@@ -92,7 +92,7 @@ def encode(value: Any, name: str) -> bytes:
 
 
 def path(value: Any, name: str = "path") -> bytes:
-    """Return a path as C's."""
+    """Return a path as a C string."""
     found = os.fsencode(value)
     if b"\0" in found:
         raise ArgumentError(f"{name}: a text without a character of code 0 is expected, got {value!r}")
@@ -100,7 +100,7 @@ def path(value: Any, name: str = "path") -> bytes:
 
 
 def _converted(value: Any, name: str, c_type: Any) -> Any:
-    """Return the value of a field, checked."""
+    """Check and return the value of a field."""
     if c_type in _INTEGERS:
         return integer(value, name, c_type)
     if c_type is c_bool and not any(value is known or value == known for known in (True, False)):
@@ -389,16 +389,16 @@ _BASES: Dict[str, Any] = {"void": None, "int": c_int, "int64_t": c_int64, "uint6
                           "size_t": c_size_t, "double": c_double, "bool": c_bool,
                           "float": ctypes.c_float, **{s.__name__: s for s in STRUCTS},
                           **{name: c_int for name in ENUMS}}
-#: Passed as addresses: opaque objects, and data of the caller's.
+#: Types passed as addresses: opaque objects and the caller's data.
 _ADDRESSES = ("cgp_model", "cgp_plan", "cgp_pipeline", "cgp_schedule", "cgp_op", "float", "void")
 
 
 def _type(text: str) -> Any:
-    """Return the ctypes type of a type in C."""
+    """Return the ctypes type of a C type."""
     constant = text.strip().startswith("const")
     pointers = text.count("*")
     base = re.sub(r"\bconst\b|\*", "", text).strip()
-    if base == "char":  # what is not const is the caller's to free
+    if base == "char":  # the caller frees it unless it is const
         inner: Any = c_char_p if constant or pointers == 1 else c_void_p
         pointers -= 1
     elif base in _ADDRESSES and pointers:
@@ -454,8 +454,8 @@ _free.argtypes, _free.restype = [c_void_p], None
 
 
 def check(status: int) -> None:
-    """Raise the exception of a status that is not CGP_OK. On the thread that made the call, as each
-    has its own message."""
+    """Raise the exception of a status that is not CGP_OK. Call it on the thread that made the call:
+    each thread has its own message."""
     if status:
         raise by_status(status, message())
 
@@ -473,12 +473,12 @@ def message() -> str:
 
 
 def text(value: Any) -> str:
-    """Return a text of the library's, which stays its own."""
+    """Return a copy of a text that the library owns."""
     return "" if value is None else value.decode("utf-8", "replace")
 
 
 def take_text(address: Any) -> str:
-    """Return a text that the library hands over, and free it."""
+    """Return a text that the library passes to the caller, and free it."""
     value = address.value if isinstance(address, c_void_p) else address
     if value is None:
         return ""
@@ -494,7 +494,7 @@ def shape(value: cgp_shape) -> Tuple[int, ...]:
 
 
 def array(c_type: Any, values: Any, name: str) -> Any:
-    """Return an array in C of a sequence; None stays None."""
+    """Return a C array of a sequence; None stays None."""
     if values is None:
         return None
     try:
@@ -505,14 +505,14 @@ def array(c_type: Any, values: Any, name: str) -> Any:
 
 
 class Handle:
-    """What owns an object of C's: a copy would free it, too."""
+    """Owner of a C object. It cannot be copied: the copy would free the object too."""
 
     def __reduce__(self) -> Any:
         raise TypeError(f"{self!r}: cannot be copied or pickled (make another one)")
 
 
 def when_gone(owner: Any, function: Any, *arguments: Any) -> Any:
-    """Call a function when an object is collected; not at the end of the process, where pipelines
+    """Call a function when an object is garbage-collected, but not at process exit, when pipelines
     may still be running."""
     finish = weakref.finalize(owner, function, *arguments)
     finish.atexit = False

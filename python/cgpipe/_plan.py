@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans: every byte and every action of a step, before it runs. As in cgpipe/plan.h."""
+"""Plans: every byte and every action of a step, before it runs (cgpipe/plan.h)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["Device", "Plan", "Stage", "plan"]
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of a plan. FLOPs are of a full micro-batch."""
+    """A stage of a plan. FLOPs are for a full micro-batch."""
 
     layers: List[str]
     device: int
     forward_flops: float
     backward_flops: float
-    #: Micro-batches whose saved values it has room for, and the bytes of each.
+    #: Number of micro-batches whose saved values fit, and the bytes for each.
     saved_slots: int
     saved_slot_bytes: int
 
@@ -40,12 +40,12 @@ class Device:
     gradient_bytes: int
     optimizer_bytes: int
     activation_bytes: int
-    #: All that a pipeline allocates on it.
+    #: All bytes that a pipeline allocates on it.
     planned_bytes: int
 
 
 class Plan(_c.Handle):
-    """A plan of a model. It never changes; :class:`cgpipe.Pipeline` runs one."""
+    """An immutable plan of a model. :class:`cgpipe.Pipeline` runs it."""
 
     def __init__(self, model: Model, stages: int = 1, schedule: Union[None, str, Schedule] = None,
                  chunks: int = 1, batch: int = 1, *,
@@ -80,8 +80,8 @@ class Plan(_c.Handle):
         handle = ctypes.c_void_p()
         _c.check(_c.lib.cgp_plan_create(ctypes.byref(handle), model._handle, ctypes.byref(options)))
         self._handle = handle
-        options.table = options.schedule = options.devices = options.balance = None  # borrowed for the call
-        # The model is destroyed behind the plan.
+        options.table = options.schedule = options.devices = options.balance = None  # only borrowed during the call
+        # Destroy the plan before the model.
         _c.when_gone(self, _destroy, handle, model)
 
     def _balance(self, balance: Union[str, Sequence[int]], precision: str, convolution: str) -> Any:
@@ -93,7 +93,7 @@ class Plan(_c.Handle):
         return layers
 
     def _balanced(self, by: str, precision: str, convolution: str) -> List[int]:
-        """Balance by what the plan's options make of costs and bytes."""
+        """Balance with the costs or bytes that follow from the plan's options."""
         options = self._options
         recompute = options.recompute % _c.CGP_RECOMPUTE_NEVER_SELECTIVE != _c.CGP_RECOMPUTE_NEVER
         kept = options.chunks if options.schedule == b"gpipe" else min(options.chunks,
@@ -136,7 +136,7 @@ class Plan(_c.Handle):
 
     @property
     def batch(self) -> int:
-        """Samples of a mini-batch, the most of a step."""
+        """Samples of a mini-batch: the most in a step."""
         return int(self._options.batch)
 
     @property
@@ -151,12 +151,12 @@ class Plan(_c.Handle):
 
     @property
     def inference(self) -> bool:
-        """Forward only."""
+        """True if it only runs forward."""
         return bool(self._options.inference)
 
     @property
     def external_loss(self) -> bool:
-        """The caller computes the loss."""
+        """True if the caller computes the loss."""
         return bool(self._options.external_loss)
 
     @property
@@ -166,12 +166,12 @@ class Plan(_c.Handle):
 
     @property
     def timeline(self) -> Timeline:
-        """The step as it is planned, in FLOPs."""
+        """The planned step, in FLOPs."""
         return Timeline(self.schedule, _c.lib.cgp_plan_timeline(self._handle).contents, self)
 
     @property
     def hash(self) -> str:
-        """SHA-256 of model, options, layout and actions: plans of equal hashes are equal."""
+        """SHA-256 of model, options, layout and actions: plans with equal hashes are equal."""
         out = ctypes.create_string_buffer(65)
         _c.check(_c.lib.cgp_plan_hash(self._handle, out))
         return out.value.decode()
@@ -217,31 +217,33 @@ class Plan(_c.Handle):
 
 def plan(model: Model, stages: int = 1, schedule: Union[None, str, Schedule] = None,
          chunks: int = 1, batch: int = 1, **options: Any) -> Plan:
-    """Plan a model. Nothing is allocated on a device and nothing runs.
+    """Plan a model. Allocates nothing on a device and runs nothing.
 
     Args:
         model: What to train.
-        stages: How many; with a schedule of v stages on each device their number is a multiple of v.
-        schedule: A name of :func:`cgpipe.schedules`, or a table; None: ``"1f1b"``, with ``external_loss`` ``"gpipe"``, with ``inference``
-            ``"forward-only"``, which is the only one then.
-        chunks: Micro-batches.
+        stages: Number of stages; a multiple of v if the schedule has v stages on each device.
+        schedule: A name of :func:`cgpipe.schedules`, or a table. None: ``"1f1b"``, or ``"gpipe"``
+            with ``external_loss``, or ``"forward-only"`` with ``inference``, which permits no
+            other.
+        chunks: Number of micro-batches.
         batch: Samples of a mini-batch.
-        balance: Layers of each stage, or ``"flops"`` (as None), ``"time"``, ``"size"``.
+        balance: Layers of each stage, or ``"flops"`` (the default), ``"time"``, ``"size"``.
         virtual_stages, group: See :func:`cgpipe.schedule`.
         recompute: ``"never"``, ``"always"``, ``"except_last"``, each also with ``"+selective"``.
         optimizer: :class:`cgpipe.SGD` ...; None: SGD of lr 0.01.
-        inference: Forward only.
+        inference: Only run forward.
         devices: Names, ``"cpu"``, ``"cuda:1"``, ``"cuda:0@22GiB"``; None: all cpu.
-        threads: Of each device.
-        memory_limit: The most bytes of a device; 0: none.
+        threads: Threads of each device.
+        memory_limit: Most bytes of a device; 0: no limit.
         external_loss: The caller computes the loss of the outputs.
-        precision: Of activations, ``"f32"`` or ``"bf16"``.
-        deferred_batch_norm: Running statistics change once a mini-batch.
-        convolution: How 3 x 3 convolutions of stride 1 are computed, ``"direct"`` or ``"winograd"``.
+        precision: Precision of activations, ``"f32"`` or ``"bf16"``.
+        deferred_batch_norm: Update running statistics once per mini-batch.
+        convolution: How 3 x 3 convolutions of stride 1 are computed, ``"direct"`` or
+            ``"winograd"``.
 
     Raises:
         ArgumentError: An option is wrong, or the model has nothing to train.
-        LimitError: A device would need more than its limit; the message has a way out.
+        LimitError: A device would need more than its limit; the message has a suggestion.
     """
     return Plan(model, stages, schedule, chunks, batch, **options)
 

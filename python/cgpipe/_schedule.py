@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules: generate, check, simulate, draw; no model is needed. As in cgpipe/schedule.h."""
+"""Schedules: generate, check, simulate and draw them without a model (cgpipe/schedule.h)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Action", "Report", "Schedule", "Timeline", "schedule", "schedules"]
 _KINDS = ["F", "B", "I", "W", "R", "SEND_F", "RECV_F", "SEND_B", "RECV_B"]
 _COMPUTE = _KINDS[:5]
 
-#: Schedules that are laid out for costs.
+#: Schedules that are generated for given costs.
 _BY_COSTS = ("zb-1p", "zb-2p")
 
 Costs = Union[None, float, Sequence[float]]
@@ -24,7 +24,7 @@ Costs = Union[None, float, Sequence[float]]
 
 @dataclass(frozen=True)
 class Action:
-    """An entry of a device's list; str() is as in a CSV, "2F0"."""
+    """An entry of a device's list; str() gives the form in a CSV, "2F0"."""
 
     kind: str
     stage: int
@@ -36,18 +36,18 @@ class Action:
 
 @dataclass(frozen=True)
 class Report:
-    """What :meth:`Schedule.check` proves."""
+    """Results of :meth:`Schedule.check`."""
 
-    #: Of each stage: the most micro-batches between their F and the end of their backward.
+    #: For each stage: the most micro-batches between their F and the end of their backward.
     peak_in_flight: List[int]
-    #: Of each device: the same, summed over its stages at one time.
+    #: For each device: the largest sum of these over its stages at any time.
     peak_slots: List[int]
-    #: Of each edge: buffers with which it does not deadlock.
+    #: For each edge: the number of buffers that avoids a deadlock.
     min_capacity: List[int]
 
 
 def schedules() -> Dict[str, str]:
-    """Return the schedules there are: name, and when to use it."""
+    """Return all schedules: the name, and when to use it."""
     found: Dict[str, str] = {}
     while True:
         info = _c.lib.cgp_schedule_info_at(len(found))
@@ -66,17 +66,18 @@ def schedule(name: str, devices: int, chunks: int, *, virtual_stages: int = 0, g
         name: One of :func:`schedules`.
         devices: n >= 1.
         chunks: m >= 1 micro-batches.
-        virtual_stages: Stages on each device; 0: as the schedule has them.
-        group: interleaved, interleaved-zb: micro-batches of a group; 0: n.
-        placement: forward-only: ``"loop"`` or ``"v"``.
+        virtual_stages: Stages on each device; 0: the schedule's default.
+        group: Micro-batches in a group (interleaved, interleaved-zb); 0: n.
+        placement: ``"loop"`` or ``"v"`` (forward-only).
         recompute: ``"never"``, ``"always"``, ``"except_last"``, each also with ``"+selective"``.
-        forward: zb-1p, zb-2p: time of F of each stage, for how it is laid out; None: 1.
-        backward_input: Likewise, of I.
-        backward_weight: Likewise, of W.
-        latency: zb-1p, zb-2p: time of a message.
+        forward: Time of F of each stage, which zb-1p and zb-2p are generated for; None: 1.
+        backward_input: The same for I.
+        backward_weight: The same for W.
+        latency: Time of a message, for zb-1p and zb-2p.
 
     Raises:
-        ArgumentError: An unknown name (the message has the nearest), or another argument is out of range.
+        ArgumentError: The name is unknown (the message has the nearest), or an argument is out of
+            range.
     """
     if placement not in ("loop", "v"):
         raise ArgumentError(f"placement: loop or v is expected, got {placement!r}")
@@ -100,11 +101,11 @@ def schedule(name: str, devices: int, chunks: int, *, virtual_stages: int = 0, g
 
 
 class Schedule(_c.Handle):
-    """The actions of each device, with the transfers of a chain of stages. Make one by
-    :func:`schedule` or :meth:`from_csv`."""
+    """The actions of each device, with the transfers of a chain of stages. Made by :func:`schedule`
+    or :meth:`from_csv`."""
 
     def __init__(self, handle: Any, owner: Any = None) -> None:
-        """Take a ``cgp_schedule *``, lowered; with an owner, borrow it."""
+        """Take a lowered ``cgp_schedule *``; with an owner, borrow it."""
         self._handle, self._owner = handle, owner
         if owner is None:
             _c.when_gone(self, _c.lib.cgp_schedule_destroy, handle)
@@ -114,13 +115,14 @@ class Schedule(_c.Handle):
         """Read a table, one row per device: cells "F0" or "2F0".
 
         Args:
-            text: The table. One with transfers keeps them as they are.
-            name: Of the table, for messages.
-            recompute: As of :func:`schedule`; a table with transfers has its recomputations itself.
+            text: The table. If it has transfers, they stay as they are.
+            name: Name of the table, for messages.
+            recompute: As in :func:`schedule`; a table with transfers must include its
+                recomputations.
 
         Raises:
-            FormatError: The message has line and column.
-            ArgumentError: Recomputations for a table with transfers.
+            FormatError: The table is wrong; the message has line and column.
+            ArgumentError: ``recompute`` is given for a table with transfers.
         """
         handle = ctypes.c_void_p()
         if not isinstance(text, str):
@@ -169,7 +171,7 @@ class Schedule(_c.Handle):
         return int(_c.lib.cgp_schedule_device_of(self._handle, _c.integer(stage, "stage")))
 
     def actions(self, device: int) -> List[Action]:
-        """Return the list of a device."""
+        """Return the actions of a device."""
         count = ctypes.c_int()
         actions = _c.lib.cgp_schedule_actions(self._handle, _c.integer(device, "device"),
                                               ctypes.byref(count))
@@ -178,10 +180,11 @@ class Schedule(_c.Handle):
         return [Action(_KINDS[a.kind], a.stage, a.microbatch) for a in actions[:count.value]]
 
     def check(self) -> Report:
-        """Prove that the schedule keeps the rules and does not deadlock.
+        """Prove that the schedule follows the rules and does not deadlock.
 
         Raises:
-            ArgumentError: The message names device, position, action and rule; for a deadlock, the cycle.
+            ArgumentError: It does not. The message names device, position, action and rule, or the
+                cycle of a deadlock.
         """
         report = _c.cgp_schedule_report()
         _c.check(_c.lib.cgp_schedule_check(self._handle, ctypes.byref(report)))
@@ -195,20 +198,22 @@ class Schedule(_c.Handle):
                  backward_weight: Costs = None, *, recompute: Costs = None, latency: Costs = None,
                  transfer: Costs = None, transfers_block: bool = False,
                  capacity: Optional[Sequence[int]] = None) -> "Timeline":
-        """Return when each action runs.
+        """Simulate when each action runs.
 
         Args:
-            forward: Time of F of each stage, or of all, in any unit; None: 1, shared by the stages of a device.
-            backward_input: Likewise, of I.
+            forward: Time of F, for each stage or for all, in any unit; None: 1, divided among the
+                stages of a device.
+            backward_input: The same for I.
             backward_weight: Likewise, of W; B takes I + W.
-            recompute: Likewise, of R; None: as F.
-            latency: From the end of a send until the message can be taken, of each edge, or of all.
-            transfer: Time of a message beyond it.
-            transfers_block: A message takes that time on the receiving device.
-            capacity: Buffers of each edge; None: without limit.
+            recompute: The same for R; None: as F.
+            latency: Time from the end of a send until the message can be received, for each edge or
+                for all.
+            transfer: Time of a message in addition to the latency.
+            transfers_block: The receiving device is busy for the transfer time.
+            capacity: Buffers of each edge; None: no limit.
 
         Raises:
-            ArgumentError: A cost is negative, or it deadlocks with this capacity.
+            ArgumentError: A cost is negative, or the schedule deadlocks with this capacity.
         """
         n, edges = self.stages, max(0, 2 * (self.stages - 1))
         costs = _c.cgp_schedule_costs(_doubles(forward, n, "forward"),
@@ -224,7 +229,8 @@ class Schedule(_c.Handle):
         return Timeline(self, timeline)
 
     def to_csv(self, transfers: bool = False) -> str:
-        """Return the table, one row per device; with ``transfers`` the sends and receives too."""
+        """Return the table, one row per device; with ``transfers``, including sends and
+        receives."""
         out = ctypes.c_void_p()
         _c.check(_c.lib.cgp_schedule_to_csv(self._handle, _c.CGP_CSV_TRANSFERS if transfers
                                             else _c.CGP_CSV_COMPUTE, ctypes.byref(out)))
@@ -235,7 +241,7 @@ class Schedule(_c.Handle):
         return self._text(_c.lib.cgp_schedule_draw(self._handle))
 
     def diagnostic(self) -> str:
-        """Return a drawing of where the schedule is wrong, "" if it is not."""
+        """Return a drawing of the schedule's error, "" if there is none."""
         return _c.take_text(_c.lib.cgp_schedule_draw_diagnostic(self._handle))
 
     def svg(self) -> str:
@@ -263,16 +269,16 @@ class Timeline(_c.Handle):
     start of its first action."""
 
     def __init__(self, made_of: Schedule, timeline: Any, owner: Any = None) -> None:
-        """Take a cgp_schedule_timeline; with an owner, borrow it."""
+        """Take a ``cgp_schedule_timeline``; with an owner, borrow it."""
         self._timeline, self._owner = timeline, owner
-        #: Of which schedule.
+        #: The schedule that ran.
         self.schedule = made_of
         if owner is None:
             _c.when_gone(self, _c.lib.cgp_schedule_timeline_release, ctypes.byref(timeline))
 
     @property
     def measured(self) -> bool:
-        """Measured, not simulated."""
+        """True if it was measured, not simulated."""
         return bool(self._timeline.ready)
 
     @property
@@ -287,15 +293,16 @@ class Timeline(_c.Handle):
 
     @property
     def busy(self) -> List[float]:
-        """Of each device: compute time / makespan."""
+        """Compute time / makespan of each device."""
         return list(self._timeline.busy[:self._timeline.devices])
 
     def start(self, device: int) -> List[float]:
-        """Return when each action of a device starts, in the order of :meth:`Schedule.actions`."""
+        """Return the start times of a device's actions, in the order of
+        :meth:`Schedule.actions`."""
         return list(self._timeline.start[device][:len(self.schedule.actions(device))])
 
     def end(self, device: int) -> List[float]:
-        """Return when each action of a device ends."""
+        """Return the end times of a device's actions."""
         return list(self._timeline.end[device][:len(self.schedule.actions(device))])
 
     def svg(self) -> str:
@@ -311,18 +318,19 @@ class Timeline(_c.Handle):
         """Return Chrome's trace events, which ui.perfetto.dev opens.
 
         Args:
-            microseconds: Of a unit of time; None: of seconds if measured, else 1.
+            microseconds: Microseconds in a unit of time. None: 1e6 if measured (in seconds), else
+                1.
         """
         if microseconds is None:
             microseconds = 1e6 if self.measured else 1.0
         return self._written(_c.lib.cgp_schedule_trace, microseconds)
 
     def compare(self) -> List[Dict[str, float]]:
-        """Return for each device of a measured step where its time went, in seconds: compute,
-        bubble, imbalance, variation, copies, wake-ups and the rest, which add up to the makespan.
+        """Return where the time of each device went in a measured step, in seconds: compute,
+        bubble, imbalance, variation, copy, wakeup and other. The parts add up to the makespan.
 
         Raises:
-            ArgumentError: It is a simulated one.
+            ArgumentError: The timeline was simulated.
         """
         out = _c.cgp_schedule_comparison()
         _c.check(_c.lib.cgp_schedule_compare(self.schedule._handle, ctypes.byref(self._timeline),
@@ -355,7 +363,7 @@ def _refuse_costs(name: str, **costs: Costs) -> None:
 
 
 def _doubles(values: Costs, count: int, name: str) -> Any:
-    """Return an array of one cost for each of ``count``; None is NULL."""
+    """Return an array of ``count`` costs; a number is repeated, None is NULL."""
     if values is None:
         return None
     listed = _c.array(ctypes.c_double, [values] * count if isinstance(values, Real) else values,

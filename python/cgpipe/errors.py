@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library's failures as exceptions: one class per status, the message is the library's own.
+"""The library's failures as exceptions: one class per status, with the library's message.
 
     CgpipeError               any of them
       ArgumentError           an argument, option or input is wrong; nothing was changed
@@ -7,7 +7,7 @@
       LimitError              a plan does not fit the memory of a device
       FileError               a file could not be opened, read, written or renamed
       FormatError             a file was read but is damaged or of another format
-      StateError              the call is not legal now
+      StateError              the call is not legal in this state
       DeviceError             a device failed while running a step
       PeerError               another rank failed
 """
@@ -21,7 +21,7 @@ __all__ = ["ArgumentError", "CgpipeError", "DeviceError", "FileError", "FormatEr
 class CgpipeError(Exception):
     """A failure; str() is the message, ``object: expectation, got value (hint)``."""
 
-    #: The name of the status in C.
+    #: Name of the status in C.
     status = ""
 
 
@@ -56,7 +56,7 @@ class FormatError(CgpipeError, ValueError):
 
 
 class StateError(CgpipeError, RuntimeError):
-    """The call is not legal now; the message names the one to call."""
+    """The call is not legal in this state; the message names the call that is due."""
 
     status = "CGP_ESTATE"
 
@@ -68,7 +68,7 @@ class DeviceError(CgpipeError, RuntimeError):
 
 
 class PeerError(CgpipeError, RuntimeError):
-    """Another rank failed; the message has its own."""
+    """Another rank failed; the message includes that rank's."""
 
     status = "CGP_EPEER"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model: a graph of layers, made of JSON (docs/reference/graph-files.md)."""
+"""A model: a graph of layers, made from JSON (docs/reference/graph-files.md)."""
 
 from __future__ import annotations
 
@@ -19,40 +19,42 @@ _DTYPES = ["float32", "int32", "bfloat16", "int64"]
 
 @dataclass(frozen=True)
 class Value:
-    """An input, output, parameter or state: its name, the sizes of one sample (of a parameter:
-    all), and its type."""
+    """An input, output, parameter or state: its name, shape and type. Shapes of inputs and outputs
+    are for one sample."""
 
     name: str
     shape: Tuple[int, ...]
     dtype: str
-    #: Of an input: backward makes its gradient.
+    #: For an input: backward computes its gradient.
     gradient: bool = False
 
 
 class Model(_c.Handle):
-    """A finished model, which never changes. Any number of plans and pipelines may use it.
+    """A finished, immutable model. Any number of plans and pipelines may use it.
 
-    Make one by :meth:`from_file`, :meth:`from_json` or :func:`cgpipe.from_torch`.
+    Made by :meth:`from_file`, :meth:`from_json` or :func:`cgpipe.from_torch`.
     """
 
     def __init__(self, handle: Any) -> None:
         """Take a ``cgp_model *``."""
         self._handle = handle
         _c.when_gone(self, _c.lib.cgp_model_destroy, handle)
-        #: What :func:`cgpipe.from_torch` knows of the module, which converts and adopts; and how many inputs a loss has added.
+        #: The captured module of :func:`cgpipe.from_torch`, which converts tensors and adopts
+        #: weights; and the number of inputs that losses have added.
         self._captured: Any = None
         self._targets = 0
 
     @classmethod
     def from_json(cls, graph: Union[str, bytes, Mapping[str, Any]], name: str = "graph") -> "Model":
-        """Make a model of JSON: its text, or the object.
+        """Make a model from JSON: its text, or the object.
 
         Args:
-            graph: docs/reference/graph-files.md has every key.
-            name: Of the text, for messages.
+            graph: The JSON; docs/reference/graph-files.md lists all keys.
+            name: Name of the text, for messages.
 
         Raises:
-            FormatError: The message has the name, the place ("nodes[3]") and what was expected there.
+            FormatError: The JSON is wrong. The message has the name, the place ("nodes[3]") and
+                what was expected there.
         """
         if isinstance(graph, Mapping):
             graph = json.dumps(graph)
@@ -66,32 +68,33 @@ class Model(_c.Handle):
 
     @classmethod
     def from_file(cls, path: Union[str, "os.PathLike[str]"]) -> "Model":
-        """Make a model of a graph file, as ``cgpipe export`` writes it.
+        """Make a model from a graph file, as written by ``cgpipe export``.
 
         Raises:
             FileError: It is missing or unreadable.
-            FormatError: As :meth:`from_json`.
+            FormatError: As in :meth:`from_json`.
         """
         handle = ctypes.c_void_p()
         _c.check(_c.lib.cgp_model_read(ctypes.byref(handle), _c.path(path), None, 0))
         return cls(handle)
 
     def to_json(self) -> str:
-        """Return the model as JSON: what is read of it again is the same to the bit."""
+        """Return the model as JSON. Reading it again gives a bit-identical model."""
         out = ctypes.c_void_p()
         _c.check(_c.lib.cgp_model_to_json(ctypes.byref(out), self._handle))
         return _c.take_text(out)
 
     def with_loss(self, loss: str, ignore_index: Optional[int] = None) -> "Model":
-        """Return this model with a loss of its first output and one more input, ``targets``.
+        """Return this model with a loss of its first output and an additional input, ``targets``.
 
         Args:
-            loss: ``"cross_entropy"``: outputs are logits [N, ..., classes], targets [N, ...] i32, for logits [N, classes] also [N].
-                ``"bce_with_logits"``: targets f32 of the output's shape.
-            ignore_index: cross_entropy: targets that do not count; None: -100.
+            loss: ``"cross_entropy"``: logits [N, ..., classes] and targets [N, ...] i32; for logits
+                [N, classes], targets [N] too. ``"bce_with_logits"``: f32 targets of the output's
+                shape.
+            ignore_index: Targets that cross_entropy ignores; None: -100.
 
         Raises:
-            ArgumentError: The model has no output, or another loss.
+            ArgumentError: The model has no output, or the loss is unknown.
         """
         if loss not in ("cross_entropy", "bce_with_logits"):
             raise ArgumentError(f"loss: cross_entropy or bce_with_logits is expected, got {loss!r}")
@@ -112,13 +115,13 @@ class Model(_c.Handle):
 
     @property
     def layers(self) -> List[str]:
-        """Names of the layers: it may be cut in front of each."""
+        """Names of the layers. A stage may begin at each."""
         return [_c.text(_c.lib.cgp_model_layer_name(self._handle, i))
                 for i in range(_c.lib.cgp_model_layers(self._handle))]
 
     @property
     def inputs(self) -> List[Value]:
-        """Inputs in order of declaration; shapes are of one sample."""
+        """Inputs in order of declaration; shapes are for one sample."""
         lib, handle = _c.lib, self._handle
         return [Value(_c.text(lib.cgp_model_input_name(handle, i)),
                       _c.shape(lib.cgp_model_input_shape(handle, i)),
@@ -128,7 +131,7 @@ class Model(_c.Handle):
 
     @property
     def outputs(self) -> List[Value]:
-        """Outputs in order; shapes are of one sample."""
+        """Outputs in order; shapes are for one sample."""
         lib, handle = _c.lib, self._handle
         return [Value(f"output{i}", _c.shape(lib.cgp_model_output_shape(handle, i)),
                       _DTYPES[lib.cgp_model_output_dtype(handle, i)])
@@ -136,7 +139,7 @@ class Model(_c.Handle):
 
     @property
     def parameters(self) -> List[Value]:
-        """Parameters in order of first use, f32; tied ones once."""
+        """Parameters in order of first use, f32. Tied parameters appear once."""
         lib, handle = _c.lib, self._handle
         return [Value(_c.text(lib.cgp_model_parameter_name(handle, i)),
                       _c.shape(lib.cgp_model_parameter_shape(handle, i).contents),
@@ -144,7 +147,7 @@ class Model(_c.Handle):
 
     @property
     def states(self) -> List[Value]:
-        """Running statistics, in order of their ops."""
+        """Running statistics in the order of their ops."""
         lib, handle = _c.lib, self._handle
         return [Value(_c.text(lib.cgp_model_state_name(handle, i)),
                       _c.shape(lib.cgp_model_state_shape(handle, i).contents),
@@ -153,28 +156,31 @@ class Model(_c.Handle):
 
     @property
     def parameter_count(self) -> int:
-        """Number of all elements of the parameters."""
+        """Total number of elements of the parameters."""
         return int(_c.lib.cgp_model_parameter_count(self._handle))
 
     def balance(self, stages: int, by: str = "flops", *, samples: int = 1, recompute: bool = False,
                 in_flight: int = 1, threads: int = 1, device: Optional[str] = None,
                 precision: str = "f32", convolution: str = "direct",
                 parameter_scale: float = 2.0) -> List[int]:
-        """Return the layers of each stage, balanced.
+        """Return the number of layers of each stage in a balanced partition.
 
         Args:
-            stages: How many.
-            by: ``"flops"``; ``"time"``: kernels are measured on this machine; ``"size"``: bytes of parameters and activations.
-            samples: Of a micro-batch, for time and size.
-            recompute: time: each stage also computes its forward again.
-            in_flight: size: micro-batches whose activations are kept.
-            threads: time: of a device.
-            device: time: the device's name; None: ``"cpu"``.
-            precision, convolution: time: as of :func:`cgpipe.plan`.
-            parameter_scale: size: bytes for each byte of a parameter: itself, its gradient, the optimizer's states.
+            stages: Number of stages.
+            by: ``"flops"``; ``"time"``, for which kernels are measured on this machine; or
+                ``"size"``, bytes of parameters and activations.
+            samples: Samples of a micro-batch (time, size).
+            recompute: Count the recomputation of each stage's forward (time).
+            in_flight: Number of micro-batches whose activations are kept (size).
+            threads: Threads of a device (time).
+            device: Name of the device (time); None: ``"cpu"``.
+            precision, convolution: As in :func:`cgpipe.plan` (time).
+            parameter_scale: Bytes per byte of a parameter: itself, its gradient and optimizer
+                states (size).
 
         Raises:
-            ArgumentError: More stages than layers, another ``by``, or a device where nothing is measured.
+            ArgumentError: There are more stages than layers, ``by`` is unknown, or ``device`` is
+                given for another ``by`` than time.
         """
         kinds = _c.parse("precision", precision), _c.parse("convolution", convolution)
         if device is not None and by != "time":

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers and schedules of the learning rate, as in cgpipe/optim.h. Those of PyTorch's names do
-what PyTorch's do."""
+"""Optimizers and learning rate schedules (cgpipe/optim.h). Optimizers with PyTorch's names compute
+the same updates as PyTorch's."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["SGD", "Adam", "AdamW", "ConstantLr", "CosineLr", "LrSchedule", "Mile
 
 @dataclass(frozen=True)
 class LrSchedule:
-    """How the learning rate changes with the updates: a warm-up from ``start`` lr, then what the
-    class says."""
+    """The learning rate over the updates: a warm-up from ``start`` x lr, then as the subclass
+    defines."""
 
-    #: Updates of the warm-up.
+    #: Number of warm-up updates.
     warmup: int = field(default=0, kw_only=True)
-    #: First lr of the warm-up / lr, 0 to 1.
+    #: First learning rate of the warm-up / lr, 0 to 1.
     start: float = field(default=0.0, kw_only=True)
-    #: Updates between two rises of the warm-up; 0: each.
+    #: Updates between two rises of the warm-up; 0: it rises at each update.
     warmup_interval: int = field(default=0, kw_only=True)
 
     def _fill(self, schedule: Any) -> None:
@@ -33,12 +33,12 @@ class LrSchedule:
 
 @dataclass(frozen=True)
 class ConstantLr(LrSchedule):
-    """The optimizer's lr."""
+    """Constant: the optimizer's lr."""
 
 
 @dataclass(frozen=True)
 class CosineLr(LrSchedule):
-    """Half a cosine from lr down to ``min_ratio`` lr, then constant."""
+    """Half a cosine from lr down to ``min_ratio`` x lr, then constant."""
 
     #: The update with the lowest lr, above the warm-up.
     steps: int
@@ -51,7 +51,7 @@ class CosineLr(LrSchedule):
 
 @dataclass(frozen=True)
 class StepLr(LrSchedule):
-    """Times ``gamma`` every ``step_size`` updates."""
+    """Multiplies lr by ``gamma`` every ``step_size`` updates."""
 
     step_size: int
     gamma: float = 0.1
@@ -63,7 +63,7 @@ class StepLr(LrSchedule):
 
 @dataclass(frozen=True)
 class MilestonesLr(LrSchedule):
-    """Times ``gamma`` after each of at most 8 ``milestones``, updates that ascend."""
+    """Multiplies lr by ``gamma`` after each of at most 8 ascending ``milestones``, in updates."""
 
     milestones: Sequence[int]
     gamma: float = 0.1
@@ -79,20 +79,21 @@ class MilestonesLr(LrSchedule):
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    """What all optimizers have. Use a class below."""
+    """Base of all optimizers. Use a subclass."""
 
     #: Learning rate, >= 0.
     lr: float
     weight_decay: float = 0.0
     #: Largest norm of all gradients, > 0; None: no limit.
     clip_norm: Optional[float] = None
-    #: Weight decay of norms and biases too, as PyTorch's. False: of the parameters that the model says decay.
+    #: Decay norms and biases too, like PyTorch. False: decay only the parameters that the model
+    #: marks.
     decay_all: bool = True
-    #: Of lr; None: constant.
+    #: Learning rate schedule; None: constant.
     schedule: Optional[LrSchedule] = None
 
     def _struct(self) -> Any:
-        """Return the cgp_optim, checked."""
+        """Return the checked cgp_optim."""
         if type(self) is Optimizer:
             raise ArgumentError("optimizer: SGD, AdamW, Adam or RMSprop is expected, got Optimizer")
         optim = _c.cgp_optim(lr=self.lr, weight_decay=self.weight_decay, clip_norm=self.clip_norm
@@ -109,7 +110,7 @@ class Optimizer:
         pass
 
     def lr_at(self, update: int) -> float:
-        """Return the learning rate of an update, from 1.
+        """Return the learning rate of an update, counted from 1.
 
         Raises:
             ArgumentError: A constant is out of range.
@@ -120,7 +121,7 @@ class Optimizer:
 
 @dataclass(frozen=True, kw_only=True)
 class SGD(Optimizer):
-    """SGD with momentum, 0 <= momentum < 1, optionally Nesterov's."""
+    """SGD with momentum, 0 <= momentum < 1, optionally Nesterov momentum."""
 
     momentum: float = 0.0
     nesterov: bool = False
@@ -131,7 +132,7 @@ class SGD(Optimizer):
 
 @dataclass(frozen=True, kw_only=True)
 class AdamW(Optimizer):
-    """AdamW: weight decay beside the gradient."""
+    """AdamW: decoupled weight decay (Loshchilov and Hutter 2019, arXiv:1711.05101)."""
 
     weight_decay: float = 0.01
     betas: Tuple[float, float] = (0.9, 0.999)
@@ -144,7 +145,7 @@ class AdamW(Optimizer):
 
 @dataclass(frozen=True, kw_only=True)
 class Adam(Optimizer):
-    """Adam: weight decay in the gradient."""
+    """Adam (Kingma and Ba 2015, arXiv:1412.6980): weight decay is added to the gradient."""
 
     betas: Tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pipeline: a plan's devices, workers and memory, and steps on them. As in cgpipe/pipeline.h."""
+"""A pipeline: a plan's devices, workers and memory, and steps that run on them
+(cgpipe/pipeline.h)."""
 
 from __future__ import annotations
 
@@ -24,54 +25,60 @@ Path = Union[str, "os.PathLike[str]"]
 class Times:
     """Measured times of the last run, in seconds."""
 
-    #: Start of the first action to the end of the last.
+    #: From the start of the first action to the end of the last.
     seconds: float
-    #: Until the last F ends, and from there to the end; NaN if the schedule mixes them.
+    #: Until the end of the last F, and from there to the end; NaN if the schedule mixes forward and
+    #: backward.
     forward_seconds: float
     backward_seconds: float
     #: 1 - compute time / (devices x seconds).
     bubble: float
-    #: Medians: between actions of a device, and from the end of a send until the receiver goes on; NaN if there is none.
+    #: Medians: between two actions of a device, and from the end of a send until the receiver
+    #: continues; NaN if there are none.
     gap_seconds: float
     wakeup_seconds: float
-    #: Of each device: the part of the seconds in which it computes.
+    #: Fraction of ``seconds`` in which each device computes.
     busy: List[float]
 
 
 class _Memory:
-    """What a pipeline is as long as something uses its memory: the pipeline itself, or a tensor
-    that is a view of it."""
+    """Keeps a pipeline's memory alive. The pipeline and each tensor that is a view of its memory
+    have a reference."""
 
 
 class Pipeline(_c.Handle):
-    """A model that trains, or only runs forward, in stages.
+    """A model that trains, or only runs forward, as a pipeline of stages.
 
         pipeline = cgpipe.Pipeline(model, stages=2, schedule="zb-v", chunks=8, batch=64, optimizer=cgpipe.AdamW(lr=1e-3))
         for x, y in batches:
             loss = pipeline.step(x, y)
 
-    Arrays [N, ...] are NumPy's or PyTorch's, float32 and int32, in host memory; they are not
-    copied. What comes back is PyTorch's where an input is. May be used from any thread, one call at
-    a time; the GIL is released during a call. Ctrl-C (KeyboardInterrupt) raises when the call in
-    progress has ended, and the pipeline can go on. """
+    Arrays [N, ...] are NumPy arrays or PyTorch tensors in host memory, float32 and int32, and are
+    not copied. Results are PyTorch tensors if an input is one. May be used from any thread, one
+    call at a time; the GIL is released during a call. Ctrl-C (KeyboardInterrupt) raises after the
+    call in progress, and the pipeline stays usable."""
 
     def __init__(self, model: Union[Model, Plan], stages: Optional[int] = None,
                  schedule: Union[None, str, Schedule] = None, chunks: Optional[int] = None,
                  batch: Optional[int] = None, *, loss: Optional[str] = None, seed: int = 0,
                  **options: Any) -> None:
-        """Plan a model, make its devices and initialize the parameters.
+        """Plan a model, create its devices and initialize the parameters.
 
         Args:
-            model: What to train; or a plan, then the other arguments but ``seed`` stay away.
-            stages, schedule, chunks: See :func:`cgpipe.plan`; None: 1 stage, its schedule, 1 chunk.
-            batch: Samples of a mini-batch, the most of a step; None: ``chunks``.
-            loss: Train this loss of the first output, see :meth:`Model.with_loss`: the last input of a step is its targets.
-            seed: Of the initial weights and of dropout. A model of :func:`cgpipe.from_torch` begins with its module's weights.
-            options: As of :func:`cgpipe.plan`: optimizer, balance, recompute, devices, threads, precision ...
+            model: The model to train, or a plan, with which only ``seed`` may be given.
+            stages, schedule, chunks: See :func:`cgpipe.plan`; None: 1 stage, the default schedule,
+                1 chunk.
+            batch: Samples of a mini-batch, the most in a step; None: ``chunks``.
+            loss: Train with this loss of the first output, see :meth:`Model.with_loss`; its targets
+                are the last input of a step.
+            seed: Seed of the initial weights and of dropout. A model from :func:`cgpipe.from_torch`
+                starts with its module's weights.
+            options: As in :func:`cgpipe.plan`: optimizer, balance, recompute, devices, threads,
+                precision ...
 
         Raises:
-            ArgumentError: As of :func:`cgpipe.plan`.
-            LimitError: The devices need more memory than a limit, or than the machine has.
+            ArgumentError: As in :func:`cgpipe.plan`.
+            LimitError: The devices need more memory than their limits or the machine permit.
         """
         seed = _c.integer(seed, "seed", ctypes.c_uint64)
         if isinstance(model, Plan):
@@ -89,31 +96,33 @@ class Pipeline(_c.Handle):
         self._parameters, self._states = self.model.parameters, self.model.states
         self._worker = Worker()
         self._handle = ctypes.c_void_p()
-        self._borrowed: Any = None  # inputs of a forward, which its backward reads again
-        # On its own thread, and before its plan; also where an interrupt comes after the creation.
+        self._borrowed: Any = None  # inputs of the last forward, which its backward reads
+        # Destroys the pipeline on its own thread and before its plan, even if an interrupt follows
+        # the creation.
         self._memory: Optional[_Memory] = _Memory()
         _c.when_gone(self._memory, self._worker.post, _destroy, self._handle, self.plan)
         self._worker.call(lambda: _c.check(_c.lib.cgp_pipeline_create(ctypes.byref(self._handle),
                                                                       self.plan._handle, seed)))
-        self.adopted: List[Any] = []  # tensors of a captured module that are views of this pipeline's memory
+        self.adopted: List[Any] = []  # a captured module's tensors that view this pipeline's memory
         if self.model._captured is not None:
             self.model._captured.adopt(self)
 
     # --- training ---
 
     def step(self, *inputs: Any, update: bool = True) -> float:
-        """Run forward and backward of one mini-batch, and update the parameters.
+        """Run forward and backward on a mini-batch, and update the parameters.
 
         Args:
-            inputs: One array [N, ...] per input of the model, in its order, 1 <= N <= the planned batch.
-            update: False: leave the gradients for :meth:`update`.
+            inputs: An array [N, ...] per input of the model, in order, 1 <= N <= the planned batch.
+            update: False: keep the gradients for :meth:`update`.
 
         Returns:
             The loss, sum / count over the mini-batch.
 
         Raises:
             ArgumentError: An input does not fit; nothing ran.
-            StateError: The loss, or a gradient's norm, is not finite: parameters are as before. Or the plan has an external loss.
+            StateError: The loss or the gradient norm is not finite, and the parameters are
+                unchanged; or the plan has an external loss.
             DeviceError: A device failed; the pipeline can only be closed.
         """
         given = tensors.pointers(self._convert(inputs), self._inputs)
@@ -129,8 +138,8 @@ class Pipeline(_c.Handle):
         return float(self._call(run))
 
     def update(self) -> None:
-        """Update the parameters from the gradients of :meth:`step` without update, or of
-        :meth:`backward`.
+        """Update the parameters from the gradients of :meth:`backward`, or of :meth:`step` with
+        ``update=False``.
 
         Raises:
             StateError: There are no new gradients, or they are not finite.
@@ -138,11 +147,11 @@ class Pipeline(_c.Handle):
         self._call(lambda: _c.check(_c.lib.cgp_optim_step(self._handle)))
 
     def forward(self, *inputs: Any) -> Any:
-        """Run forward of one mini-batch in training, for a loss that the caller computes; planned
-        with ``external_loss=True``.
+        """Run a training forward on a mini-batch, for a loss that the caller computes. Requires
+        ``external_loss=True`` in the plan.
 
         Returns:
-            The output [N, ...], a list of several. :meth:`backward` is due next.
+            The output [N, ...], or a list if there are several. Call :meth:`backward` next.
         """
         given = tensors.pointers(self._convert(inputs), self._inputs)
         outputs = self._new_outputs(given.samples, inputs)
@@ -157,13 +166,15 @@ class Pipeline(_c.Handle):
         return self._outcome(outputs)
 
     def backward(self, *gradients: Any) -> List[Any]:
-        """Run backward of the last :meth:`forward`; :meth:`update` then updates the parameters.
+        """Run the backward of the last :meth:`forward`; :meth:`update` then updates the parameters.
 
         Args:
-            gradients: Of the loss with respect to each output, [N, ...]; None for one without a gradient.
+            gradients: The gradient of the loss with respect to each output, [N, ...]; None: it has
+                none.
 
         Returns:
-            The loss's gradient with respect to each input, None where the model makes none.
+            The gradient of the loss with respect to each input; None if the model does not compute
+                it.
         """
         if self._borrowed is None:
             raise StateError("pipeline: backward() is not legal now: forward() is due")
@@ -191,8 +202,8 @@ class Pipeline(_c.Handle):
     # --- without training ---
 
     def evaluate(self, *inputs: Any) -> float:
-        """Return the loss of any N samples, as in evaluation: no dropout, running statistics.
-        Nothing changes."""
+        """Return the loss of any N samples in evaluation mode: no dropout, running statistics.
+        Changes nothing."""
         given = tensors.pointers(self._convert(inputs), self._inputs)
 
         def run() -> float:
@@ -204,11 +215,12 @@ class Pipeline(_c.Handle):
         return float(self._call(run))
 
     def predict(self, *inputs: Any) -> Any:
-        """Return the output [N, ...] of any N samples as in evaluation, a list of several. Nothing
-        changes.
+        """Return the output [N, ...] of any N samples in evaluation mode, or a list if there are
+        several. Changes nothing.
 
         Args:
-            inputs: As of :meth:`step`; those that only the loss reads may be None, or stay away at the end.
+            inputs: As in :meth:`step`. Inputs that only the loss reads may be None, or be left out
+                at the end.
         """
         read = self._convert(self._with_absent(inputs), targets=False)
         given = tensors.pointers([*read, *[None] * (len(self._inputs) - len(read))], self._inputs)
@@ -229,7 +241,7 @@ class Pipeline(_c.Handle):
         return self._read(_c.lib.cgp_pipeline_get_parameter, self._parameters, name)
 
     def gradient(self, name: Union[str, int]) -> Any:
-        """Return a copy of a parameter's gradient of the last step, before clipping."""
+        """Return a copy of a parameter's gradient from the last step, before clipping."""
         return self._read(_c.lib.cgp_pipeline_get_gradient, self._parameters, name)
 
     def state(self, name: Union[str, int]) -> Any:
@@ -253,7 +265,8 @@ class Pipeline(_c.Handle):
         """Set parameters and running statistics by name.
 
         Raises:
-            ArgumentError: A name is missing or unknown, or a value does not fit; nothing was changed.
+            ArgumentError: A name is missing or unknown, or a value does not fit; nothing was
+                changed.
         """
         kinds = ((_c.lib.cgp_pipeline_set_parameter, self._parameters),
                  (_c.lib.cgp_pipeline_set_state, self._states))
@@ -274,16 +287,17 @@ class Pipeline(_c.Handle):
 
     def save(self, directory: Path, *, keep: int = 0, note: str = "",
              check_finite: bool = False) -> None:
-        """Save a checkpoint, from which :meth:`load` goes on to the bit; ``cgpipe`` reads it too.
+        """Save a checkpoint. Training after :meth:`load` continues bit for bit; ``cgpipe`` reads it
+        too.
 
         Args:
-            directory: Of the run; made if missing.
+            directory: The run's directory; created if missing.
             keep: Checkpoints to keep; 0: all.
-            note: A text that comes back from :meth:`load`.
+            note: A text that :meth:`load` returns.
             check_finite: Refuse weights that are not finite.
 
         Raises:
-            FileError: It cannot be written; an older checkpoint is as before.
+            FileError: It cannot be written; older checkpoints are unchanged.
         """
         options = _c.cgp_save_options(ctypes.sizeof(_c.cgp_save_options), keep,
                                       _c.encode(note, "note"), check_finite)
@@ -295,11 +309,11 @@ class Pipeline(_c.Handle):
         """Load a checkpoint, and return its note.
 
         Args:
-            directory: A run's (its latest checkpoint), or one checkpoint's.
+            directory: A run's directory (its latest checkpoint), or a checkpoint's.
 
         Raises:
-            FileError: There is none.
-            FormatError: It is damaged, or of another model or optimizer.
+            FileError: There is no checkpoint.
+            FormatError: It is damaged, or from another model or optimizer.
         """
         path = _c.path(directory, "directory")
 
@@ -314,7 +328,7 @@ class Pipeline(_c.Handle):
 
     @property
     def updates(self) -> int:
-        """Number of updates, those before a :meth:`load` too."""
+        """Number of updates, including those before a :meth:`load`."""
         return int(self._call(lambda: _c.lib.cgp_pipeline_updates(self._handle)))
 
     @property
@@ -365,8 +379,8 @@ class Pipeline(_c.Handle):
         return found
 
     def trace(self, path: Optional[Path] = None) -> str:
-        """Return the last step as Chrome's trace events, which ui.perfetto.dev opens, and write
-        them to a file."""
+        """Return the last step as Chrome trace events, which ui.perfetto.dev opens; with ``path``,
+        also write them to a file."""
         text = self.timeline.trace()
         if path is not None:
             with open(path, "w", encoding="utf-8") as file:
@@ -374,27 +388,27 @@ class Pipeline(_c.Handle):
         return text
 
     def set_timeout(self, seconds: float) -> None:
-        """Have a run in which no action ends for so long fail with DeviceError; 0: no limit."""
+        """Make a run fail with DeviceError if no action ends for ``seconds``; 0: no limit."""
         seconds = _c.number(seconds, "seconds")
         self._call(lambda: _c.check(_c.lib.cgp_pipeline_set_timeout(self._handle, seconds)))
 
     @property
     def report(self) -> str:
-        """The report of a run that timed out, "" if none has."""
+        """The report of a run that timed out; "" if none did."""
         return str(self._call(lambda: _c.text(_c.lib.cgp_pipeline_report(self._handle))))
 
     def close(self) -> None:
-        """Stop the workers and free the memory, which tensors of a captured module that are kept
-        elsewhere hold until they go.
+        """Stop the workers and free the memory. Tensors that are views of it keep it until they are
+        gone.
 
-        Any later call raises StateError. In a child process nothing happens.
+        Any later call raises StateError. Does nothing in a child process.
         """
         if self._memory is None or not self._worker.is_own:
             return
         if self.model._captured is not None:
             self.model._captured.release(self)
         self._memory = None
-        self._worker.call(lambda: None)  # behind the destruction
+        self._worker.call(lambda: None)  # wait for the destruction
 
     def __enter__(self) -> "Pipeline":
         return self
@@ -408,7 +422,7 @@ class Pipeline(_c.Handle):
     # --- helpers ---
 
     def _call(self, function: Callable[[], Any]) -> Any:
-        memory = self._memory  # stays until the call has ended, whoever closes the pipeline meanwhile
+        memory = self._memory  # kept during the call, even if another thread closes
         if memory is None:
             raise StateError("pipeline: it is closed (make another one)")
         try:
@@ -417,8 +431,8 @@ class Pipeline(_c.Handle):
             del memory
 
     def _convert(self, inputs: Sequence[Any], targets: bool = True) -> Sequence[Any]:
-        """Return inputs as the model has them: a captured module's may be of another layout;
-        targets of a loss stay."""
+        """Return inputs in the model's layout, which may differ from a captured module's. Targets
+        of an added loss are unchanged."""
         captured = self.model._captured
         if captured is None:
             return inputs
@@ -426,8 +440,8 @@ class Pipeline(_c.Handle):
         return [*captured.to_engine(list(inputs[:own])), *inputs[own:]]
 
     def _with_absent(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Return a captured module's inputs, with zeros for targets that stayed away: its
-        conversion takes all of them."""
+        """Return a captured module's inputs, with zeros for targets that were left out: the
+        conversion needs all inputs."""
         captured = self.model._captured
         if captured is None or not 0 < len(inputs) < len(captured.inputs):
             return inputs
@@ -468,7 +482,7 @@ class Pipeline(_c.Handle):
 
 
 def _fitting(value: Any, wanted: Value) -> Tuple[Any, int]:
-    """Return what has the memory of a parameter's or state's value, and its address."""
+    """Return the owner of the memory of a parameter's or state's value, and its address."""
     keep, shape, address = tensors.whole(value, wanted)
     if shape != wanted.shape:
         raise ArgumentError(f"{wanted.name}: shape {list(wanted.shape)} is expected, got {list(shape)}")
@@ -476,7 +490,7 @@ def _fitting(value: Any, wanted: Value) -> Tuple[Any, int]:
 
 
 def _find(entries: Sequence[Value], name: Union[str, int]) -> int:
-    """Return the number of a parameter or state."""
+    """Return the index of a parameter or state."""
     if hasattr(name, "__index__"):
         if not 0 <= name < len(entries):
             raise ArgumentError(f"parameter: 0 to {len(entries) - 1} is expected, got {name}")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of NumPy's and tensors of PyTorch's as the library's tensors, without a copy.
+"""NumPy arrays and PyTorch tensors as the library's tensors, without a copy.
 
-float32 and int32 whose elements lie in order are passed by their address. int64 (PyTorch's labels)
-becomes int32, and what is not contiguous is laid out in order: those are copies. Other types are
-refused; nothing is rounded in silence. """
+Contiguous float32 and int32 arrays are passed by address. int64 (PyTorch's labels) is copied to
+int32, and a non-contiguous array is copied to a contiguous one. Other types are refused, so nothing
+is rounded silently."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _CODES = {"float32": _c.ENUMS["cgp_dtype"].index("CGP_F32"),
 
 
 def is_torch(value: Any) -> bool:
-    """Return whether a value is a tensor of PyTorch's, without importing it."""
+    """Return whether a value is a PyTorch tensor, without importing PyTorch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def tensor(value: Any, expected: Value) -> Tuple[Any, Any]:
-    """Return a cgp_tensor of an array [N, ...], and what has its memory.
+    """Return a cgp_tensor of an array [N, ...], and the object that owns its memory.
 
     Args:
-        value: An array or tensor in host memory, or what NumPy makes an array of.
-        expected: Shape of one sample, and type. For a sample of one element, [N] does for [N, 1].
+        value: An array or tensor in host memory, or anything that NumPy converts to an array.
+        expected: Shape of one sample, and type. For samples of one element, [N] stands for [N, 1].
 
     Raises:
         TypeError: It has another type.
-        ArgumentError: It has another shape, or an integer is out of range, or it is not in host memory.
+        ArgumentError: It has another shape, has an integer out of range, or is not in host memory.
     """
     keep, shape, address = whole(value, expected)
     if len(shape) == 1 and expected.shape == (1,):
@@ -49,7 +49,7 @@ def tensor(value: Any, expected: Value) -> Tuple[Any, Any]:
 
 
 def whole(value: Any, expected: Value) -> Tuple[Any, Tuple[int, ...], int]:
-    """Return what has the memory of an array, its shape and its address. Errors as of tensor()."""
+    """Return the owner of an array's memory, its shape and its address. Errors as in tensor()."""
     keep, address = _of_torch(value, expected) if is_torch(value) else _of_numpy(value, expected)
     return keep, tuple(keep.shape), address
 
@@ -84,7 +84,7 @@ def _of_torch(value: Any, expected: Value) -> Tuple[Any, int]:
 
 
 def _narrow(value: Any, dtype: Any, expected: Value) -> Any:
-    """Return integers as int32."""
+    """Return integers as int32; refuse those that do not fit."""
     size = value.numel() if is_torch(value) else value.size
     if size and (int(value.min()) < -2**31 or int(value.max()) >= 2**31):
         raise ArgumentError(f"{expected.name}: integers of 32 bits are expected, got {int(value.min())} to {int(value.max())}")
@@ -92,7 +92,7 @@ def _narrow(value: Any, dtype: Any, expected: Value) -> Any:
 
 
 def empty_like(shape: Sequence[int], dtype: str, like: Sequence[Any]) -> Any:
-    """Return a new array, PyTorch's if one of ``like`` is."""
+    """Return a new array; a PyTorch tensor if one of ``like`` is."""
     if any(map(is_torch, like)):
         torch = sys.modules["torch"]
         return torch.empty(tuple(shape), dtype=getattr(torch, dtype))
@@ -102,7 +102,8 @@ def empty_like(shape: Sequence[int], dtype: str, like: Sequence[Any]) -> Any:
 
 
 class pointers:
-    """An array of pointers to cgp_tensors, with what has their memory. An entry of None is NULL."""
+    """An array of pointers to cgp_tensors, with the owners of their memory. A None entry is
+    NULL."""
 
     def __init__(self, values: Sequence[Optional[Any]], expected: Sequence[Value],
                  what: str = "input") -> None:

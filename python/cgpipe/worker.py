@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The thread that makes all calls of a pipeline, as a pipeline belongs to the thread that made it.
+"""The thread that makes all calls of a pipeline, which belongs to the thread that created it.
 
-A caller on any thread waits until its call has ended. A signal that comes meanwhile raises (Ctrl-C:
-KeyboardInterrupt) when the call has ended, not before: no step is cut in two.
+A caller on any thread blocks until its call has ended. A signal during the call (Ctrl-C:
+KeyboardInterrupt) raises only after the call, so it never interrupts a step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Worker"]
 
 
 class _Job:
-    """A call, its result and whether it is done."""
+    """A call, its result, and whether it is done."""
 
     def __init__(self, function: Callable[..., Any], arguments: Any) -> None:
         self.function, self.arguments = function, arguments
@@ -34,14 +34,14 @@ class _Job:
         self.begun = True
         try:
             self.result = self.function(*self.arguments)
-        except BaseException as error:  # goes to the thread that waits
+        except BaseException as error:  # re-raised in the waiting thread
             self.error = error
         self.function = self.arguments = None  # type: ignore[assignment]
         self.done.set()
 
 
 class Worker:
-    """A thread that runs calls in the order in which they are given, until it is collected."""
+    """A thread that runs calls in order until this object is garbage-collected."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -51,14 +51,14 @@ class Worker:
 
     @property
     def is_own(self) -> bool:
-        """The thread is of this process, not of the one that this is a child of."""
+        """True if the thread belongs to this process, not to its parent."""
         return os.getpid() == self._pid
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return ``function(*arguments)`` of the thread, or raise what it raises.
+        """Run ``function(*arguments)`` on the thread; return its result or raise its exception.
 
         Raises:
-            StateError: This is a child of the process that has the thread.
+            StateError: This process is a child of the one that has the thread.
         """
         if not self.is_own:
             raise StateError("pipeline: belongs to the process that made it, and this is a child of it (make a pipeline here)")
@@ -68,10 +68,10 @@ class Worker:
         while not job.done.is_set():
             try:
                 if not queued:
-                    self._jobs.put(job)  # twice, if a signal comes here: it runs once
+                    self._jobs.put(job)  # put twice if a signal comes here, but run once
                     queued = True
                 job.done.wait()
-            except BaseException as error:  # of a signal's handler
+            except BaseException as error:  # from a signal handler
                 interrupt = error
         if interrupt is not None:
             raise interrupt from job.error
@@ -80,7 +80,7 @@ class Worker:
         return job.result
 
     def post(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Have the thread call a function, and do not wait. In a child process nothing happens."""
+        """Queue a call on the thread without waiting for it. Does nothing in a child process."""
         if self.is_own:
             self._jobs.put(_Job(function, arguments))
 

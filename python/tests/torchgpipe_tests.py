@@ -15,7 +15,7 @@ does not run. Public are the names that torchgpipe's documentation lists:
 
 torchgpipe_expected.txt, beside this file, has a line for each test that does not run or does not
 pass, with the reason. The program fails where the results differ from that list: a listed test that
-passes counts as a difference, too. """
+passes counts as a difference, too."""
 
 import ast
 import os

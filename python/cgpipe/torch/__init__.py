@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's door: modules captured as models, and run under autograd."""
+"""PyTorch modules: captured as models, and run under autograd."""
 
 from __future__ import annotations
 

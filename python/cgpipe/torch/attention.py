@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention, however it is spelled: products whose softmax may be an attention are kept back until
-it is known what becomes of them."""
+"""Attention, as a single op or as separate ones: a product of matrices that may become an attention
+is not added to the graph until its use is known."""
 
 from __future__ import annotations
 
@@ -18,21 +18,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Positions", "Scores"]
 
-#: What is added to masked scores is below this.
+#: Values added to masked scores are below this.
 MASKED = -1e4
 
 
 class Positions:
-    """Rows of a learned table of positions, the same for all samples: they will be added to a
-    value."""
+    """Rows of a learned position embedding, the same for all samples, to be added to a value."""
 
     def __init__(self, weight: "Parameter", ids: Tensor) -> None:
         self.weight, self.ids = weight, ids
 
 
 class Scores:
-    """A product a b of matrices, scaled, masked, and its softmax: until it meets values it is none
-    of the graph's."""
+    """A matrix product a b, perhaps scaled and masked, or its softmax. It is not in the graph until
+    it is multiplied by values."""
 
     def __init__(self, t: "Translator", a: Value, b: Value, scale: Optional[float] = None,
                  grouped: bool = False) -> None:
@@ -48,40 +47,40 @@ class Scores:
         other.__dict__.update(changes)
         return other
 
-    # --- what may happen to it ---
+    # --- ops on scores ---
 
     def scaled(self, factor: float) -> Any:
-        """Return it times a number."""
+        """Return the scores times a number."""
         if self.is_softmax or self.masks:
             return self.t.unary("scale", self.value(), {"slope": factor})
         return self._with(scale=self.scale * factor)
 
     def masked(self, mask: Tensor) -> "Scores":
-        """Return it masked: ``mask`` is true where scores stay, or what is added to them."""
+        """Return the masked scores. ``mask`` is true where scores stay, or is added to them."""
         return self._with(masks=[*self.masks, mask])
 
     def softmax(self, dim: int) -> Any:
-        """Return its softmax over the last dimension."""
+        """Return the softmax over the last dimension."""
         rank = len(self.a.layout.dims) - self.merged
         if dim not in (-1, rank - 1) or self.is_softmax:
             return self.t.apply("softmax", self.value(), dim)
         return self._with(is_softmax=True)
 
     def dropout(self, p: float) -> Any:
-        """Return it with dropout."""
+        """Return the scores with dropout."""
         if not self.is_softmax:
             return self.t.apply("dropout", self.value(), p, True)
         return self._with(p=p)
 
     def times(self, t: "Translator", v: Value) -> Any:
-        """Return its product with values: attention."""
+        """Return the product with values: attention."""
         v = _unmerged(v) if self.merged else v
         if not self.is_softmax or len(self.a.layout.dims) != 4:
             return Scores(t, self.value(), v)
         y = self._attend(t, v)
         return _merged(y) if self.merged else y
 
-    # --- as nodes ---
+    # --- nodes of the graph ---
 
     def _attend(self, t: "Translator", v: Value) -> Value:
         q, k = self.a, self.b.with_layout(self.b.layout.transpose(-1, -2))
@@ -114,7 +113,7 @@ class Scores:
         return Value(t.graph.add("attention", numbers, shape, attributes), layout)
 
     def _mask(self, rows: int, keys: int) -> Tuple[bool, int]:
-        """Return whether attention is causal, and its window, of all masks together."""
+        """Return whether attention is causal, and its window (0: none), from all masks together."""
         keep = torch.ones(rows, keys, dtype=torch.bool)
         if self.causal:
             keep &= torch.ones(rows, keys, dtype=torch.bool).tril()
@@ -132,7 +131,7 @@ class Scores:
         raise self.t.unsupported("attention with a mask that is causal, with or without a window, or none")
 
     def _kept(self, mask: Tensor, rows: int, keys: int) -> Tensor:
-        """Return where a mask keeps scores, [rows, keys]."""
+        """Return the positions where a mask keeps scores, [rows, keys]."""
         if mask.dtype != torch.bool:
             if bool(((mask != 0) & (mask > MASKED)).any()):
                 raise self.t.unsupported("attention without a bias")
@@ -143,7 +142,7 @@ class Scores:
         return every[0]
 
     def value(self) -> Value:
-        """Return it as a value: what it is for is no attention."""
+        """Return the scores as a value of the graph: they are not used for attention."""
         t = self.t
         if self.masks or self.causal:
             raise t.unsupported("a mask of attention's scores, whose softmax meets values")
@@ -176,7 +175,7 @@ class Scores:
 
 
 def _unmerged(x: Value) -> Value:
-    """Take the samples out of a dimension of samples and heads."""
+    """Split a dimension of samples and heads into both."""
     first = x.layout.dims[0]
     return x.with_layout(x.layout.with_dims([first[:1], first[1:], *x.layout.dims[1:]]))
 

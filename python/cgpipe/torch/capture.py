@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Capture an nn.Module: torch.export's training IR, node by node, as a graph of cgpipe's.
+"""Capture an nn.Module: translate torch.export's training IR, node by node, to a cgpipe graph.
 
-    module --> torch.export --> nodes of aten --> Translator --> graph, and what PyTorch does outside of it
+    module --> torch.export --> aten nodes --> Translator --> graph, and nodes that stay in PyTorch
 
-Dimension 0 of each input is that of the samples, and stays a symbol in the exported program; what
-does not have it is the same for all samples. Nothing runs but the module's forward on fake tensors,
-and constants. """
+Dimension 0 of each input is the samples', and stays a symbol in the exported program; a tensor
+without it is the same for all samples. Only the module's forward on fake tensors runs, and nodes
+that are constants."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ from cgpipe.torch.translator import (Constant, Hidden, Loss, Outside, Parameter,
 
 __all__ = ["CaptureError", "Captured", "Named", "capture"]
 
-#: Versions of PyTorch that are known to work, oldest and newest.
+#: Oldest and newest supported PyTorch versions.
 OLDEST, NEWEST = (2, 6), (2, 15)
 
 
 class CaptureError(ArgumentError):
-    """A module that cannot be captured. The message has the path of the module, the op, and what is
-    covered."""
+    """A module cannot be captured. The message has the path of the module, the op, and what is
+    supported."""
 
 
-# --- what was captured ---
+# --- the captured module ---
 
 
 @dataclass(frozen=True)
 class Named:
-    """A parameter or a running statistic: its name in the module, and how its memory becomes the
-    module's tensor."""
+    """A parameter or a running statistic: its name in the module, and the conversion of its memory
+    to the module's tensor."""
 
     name: str
     shape: Tuple[int, ...]
-    #: The memory's dimensions in the module's order; (): as they are.
+    #: Permutation of the memory's dimensions to the module's order; (): none.
     order: Tuple[int, ...] = ()
 
     def to_torch(self, memory: Tensor) -> Tensor:
-        """Return a view of the memory as the module has it."""
+        """Return a view of the memory with the module's shape and order."""
         view = memory.permute(self.order) if self.order else memory
         return view if tuple(view.shape) == self.shape else view.view(self.shape)
 
@@ -63,37 +63,39 @@ class Named:
 class Captured:
     """A module as a graph, and the conversions of its inputs and outputs."""
 
-    #: The graph, as cgpipe.Model.from_json() takes it. Inputs are the module's, then hidden ones.
+    #: The graph, in the form of cgpipe.Model.from_json(). Its inputs are the module's, then hidden
+    #: ones.
     graph: Dict[str, Any]
     #: Parameters in the graph's order.
     parameters: List[Named]
     #: States in the graph's order.
     states: List[Named]
-    #: Whether the module was in training mode.
+    #: True if the module was in training mode.
     training: bool
     has_dropout: bool
     has_batch_norm: bool
-    #: Layouts of the module's inputs; None: the graph does not read it.
+    #: Layouts of the module's inputs; None: the graph does not read the input.
     inputs: List[Optional[Layout]]
     hidden: List[Hidden]
-    #: For each output of the module, the number of the graph's output, or of the input that it is; losses have none.
+    #: For each output of the module: ("output", index of the graph's output) or ("loss", index of
+    #: the loss).
     outputs: List[Tuple[str, int]]
     #: Layouts of the graph's outputs.
     layouts: List[Layout]
     evaluator: Evaluator
-    #: Return the module's output of its tensors.
+    #: Rebuild the module's output structure from its tensors.
     unflatten: Callable[[Sequence[Any]], Any]
     _rows: Dict[Tuple[int, int], Tensor] = field(default_factory=dict)
 
     # --- inputs ---
 
     def to_engine(self, inputs: Sequence[Any]) -> List[Any]:
-        """Return the graph's inputs, of the module's inputs [N, ...]. What lies in memory as the
-        engine reads it is not copied."""
+        """Convert the module's inputs [N, ...] to the graph's inputs. Inputs that are in the
+        engine's memory order are not copied."""
         tensors = [x if isinstance(x, Tensor) else torch.from_numpy(x) for x in inputs]
         if len(tensors) < len(self.inputs):
             raise ArgumentError(f"inputs: {len(self.inputs)} are expected, got {len(tensors)}")
-        tensors, added = tensors[:len(self.inputs)], tensors[len(self.inputs):]  # targets of Model.with_loss()
+        tensors, added = tensors[:len(self.inputs)], tensors[len(self.inputs):]  # Model.with_loss()'s targets
         samples = tensors[0].shape[0]
         found = [self._input(x, layout, i)
                  for i, (x, layout) in enumerate(zip(tensors, self.inputs)) if layout is not None]
@@ -124,7 +126,7 @@ class Captured:
 
     def new_input_gradients(self, inputs: Sequence[Tensor],
                             wants: Sequence[bool]) -> List[Optional[Tensor]]:
-        """Return tensors for the gradients of the graph's inputs; None: not wanted."""
+        """Return new tensors for the gradients of the graph's inputs; None: not wanted."""
         found: List[Optional[Tensor]] = []
         for x, layout, want in zip(inputs, self.inputs, wants):
             if layout is not None:
@@ -134,7 +136,7 @@ class Captured:
         return found + [None] * len(self.hidden)
 
     def input_gradients_to_torch(self, gradients: Sequence[Optional[Tensor]]) -> List[Optional[Tensor]]:
-        """Return the gradients of the module's inputs."""
+        """Convert the gradients of the graph's inputs to those of the module's inputs."""
         left = list(gradients)
         found: List[Optional[Tensor]] = []
         for layout in self.inputs:
@@ -146,7 +148,7 @@ class Captured:
     # --- outputs ---
 
     def new_outputs(self, samples: int) -> List[Tensor]:
-        """Return tensors for the graph's outputs."""
+        """Return new tensors for the graph's outputs."""
         return [_new_output([samples, *self._shape(i)]) for i in range(len(self.layouts))]
 
     def _shape(self, output: int) -> List[int]:
@@ -154,16 +156,15 @@ class Captured:
         return shape
 
     def to_torch(self, outputs: Sequence[Any]) -> Tuple[Tensor, ...]:
-        """Return the module's outputs, of the graph's; one tensor where the module returns a tensor
-        that the graph has."""
+        """Convert the graph's outputs to the module's outputs."""
         tensors = [x if isinstance(x, Tensor) else torch.from_numpy(x) for x in outputs]
         return tuple(from_memory(tensors[i], self.layouts[i]) for kind, i in self.outputs
                      if kind == "output")
 
     def output_gradients(self, gradients: Sequence[Optional[Tensor]],
                          samples: int) -> List[Optional[Tensor]]:
-        """Return the gradients of the graph's outputs; what has none gets zeros. An output that is
-        there twice has their sum."""
+        """Return the gradients of the graph's outputs, zeros for those without one. An output that
+        the module returns twice gets the sum."""
         sums: List[Optional[Tensor]] = [None] * len(self.layouts)
         for (kind, i), gradient in zip([o for o in self.outputs if o[0] == "output"], gradients):
             if gradient is not None:
@@ -174,13 +175,14 @@ class Captured:
                                                       *self._shape(i)) for i, x in enumerate(sums)]
 
 
-#: Bytes from which on an output is large: a loss of it takes several times as much of the C library's memory.
+#: Smallest size in bytes of a large output. A loss of it takes several times as much of the C
+#: library's heap.
 LARGE = 1 << 20
 
 
 def _new_output(shape: List[int]) -> Tensor:
-    """Return a tensor for an output. A large one has pages of its own, which its last use returns
-    to the system: on the C library's heap it would leave a gap beside the values that a loss
+    """Return a tensor for an output. A large one gets its own pages, which go back to the system
+    after its last use. On the C library's heap it would leave a gap between the values that a loss
     saves."""
     count = math.prod(shape)
     if 4 * count < LARGE:
@@ -200,16 +202,15 @@ def _check_version() -> None:
 
 
 class _Form:
-    """The structure of a module's output, and what of it is no tensor. (No attribute of the module,
-    which an export watches.)"""
+    """The structure of a module's output, and its parts that are no tensors. It is a separate
+    object because an export watches a module's attributes."""
 
     spec: Any = None
     leaves: Sequence[Any] = ()
 
 
 class _Flat(nn.Module):
-    """A module of positional tensors, whose outputs are a tuple of tensors. Its forward takes as
-    many as there are (_flatten())."""
+    """A module from positional tensors to a tuple of tensors. _flatten() makes its forward."""
 
     def __init__(self, module: nn.Module, spec: Any, places: Sequence[int],
                  rest: Sequence[Any]) -> None:
@@ -230,7 +231,8 @@ class _Flat(nn.Module):
 
 
 def _flatten(module: nn.Module, spec: Any, places: Sequence[int], rest: Sequence[Any]) -> _Flat:
-    """Return a flat module. Not all versions of torch.export take *tensors."""
+    """Return a flat module whose forward has a parameter per tensor: some versions of torch.export
+    do not support *tensors."""
     names = ", ".join(f"x{i}" for i in range(len(places)))
     scope: Dict[str, Any] = {}
     exec(f"def forward(self, {names}): return self.run({names})", scope)
@@ -249,7 +251,7 @@ def _export(flat: _Flat, tensors: Sequence[Tensor]) -> Any:
 
 
 def _explain(error: BaseException) -> Optional[str]:
-    """Return what an error of torch.export means; None: it is the module's own."""
+    """Return the meaning of an error of torch.export; None: the error is the module's own."""
     text = str(error)
     if "onstraint" in text and ("specializ" in text or "violated" in text):
         return "dimension 0 of the inputs is that of the samples, of any number: the module takes a certain number"
@@ -260,7 +262,7 @@ def _explain(error: BaseException) -> Optional[str]:
 
 
 def _two_samples(x: Tensor) -> Tensor:
-    """Return an example of at least two samples: one is a special case to torch.export."""
+    """Return an example with at least two samples: torch.export treats one as a special case."""
     if x.dim() == 0:
         raise CaptureError("example: a tensor [N, ...] is expected, got a scalar")
     x = x.detach()
@@ -271,8 +273,8 @@ def _two_samples(x: Tensor) -> Tensor:
 
 
 class _Layers:
-    """Where a module may be cut: at the children of an nn.Sequential; else where its lists and
-    sequences have their elements."""
+    """The modules at which a stage may begin: the children of an nn.Sequential, else the elements
+    of lists and sequences of modules."""
 
     def __init__(self, module: nn.Module, cut_at: Optional[Sequence[str]]) -> None:
         self.names: List[str] = []
@@ -301,7 +303,7 @@ class _Layers:
 
 
 def check_cuts(module: nn.Module, cut_at: Optional[Sequence[str]]) -> None:
-    """Raise unless all are paths of the module's modules."""
+    """Raise unless all of ``cut_at`` are paths of modules in ``module``."""
     if isinstance(cut_at, str):
         raise TypeError(f"cut_at: a list of paths is expected, got {cut_at!r}")
     known = [path for path, _ in module.named_modules() if path]
@@ -319,7 +321,7 @@ _INLINED = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
 
 
 class _Walk:
-    """Visits the nodes of an exported program."""
+    """Translates the nodes of an exported program in order."""
 
     def __init__(self, t: Translator, layers: _Layers, evaluator: Evaluator) -> None:
         self.t, self.layers, self.evaluator = t, layers, evaluator
@@ -409,7 +411,8 @@ class _Walk:
             raise Unsupported("writing in place to whole tensors, not to parts of one,")
 
     def _evaluate(self, node: Any, leaves: Sequence[Any] = ()) -> Any:
-        """Let PyTorch compute what depends on constants, or on integers of the inputs."""
+        """Evaluate a node that depends only on constants, or defer one that depends on integer
+        inputs."""
         value = node.meta.get("val")
         if isinstance(value, (torch.SymInt, int)) and not isinstance(value, bool):
             return Samples(int(self.evaluator.example(node))) if isinstance(value, torch.SymInt) else value
@@ -429,7 +432,7 @@ class _Walk:
         return found
 
     def _inline(self, node: Any) -> None:
-        """Translate the graph inside a node that only sets a mode."""
+        """Translate the inner graph of a node that only sets a mode."""
         modules = [a for a in node.args if isinstance(a, torch.fx.Node) and a.op == "get_attr"]
         inner = self.env[modules[0]]
         arguments = node.args[node.args.index(modules[0]) + 1:]
@@ -443,7 +446,7 @@ class _Walk:
 
 
 class _Item:
-    """An element of a node's result."""
+    """Element ``index`` of a node's result."""
 
     def __init__(self, node: Any, index: int) -> None:
         self.node, self.index = node, index
@@ -481,24 +484,25 @@ def _message(path: str, node: Any, text: str) -> str:
     return f"{path or 'the module itself'}: {name_of(node)}{line}: {text}"
 
 
-# --- the whole ---
+# --- capture ---
 
 
 def capture(module: nn.Module, example_inputs: Sequence[Any],
             example_kwargs: Optional[Dict[str, Any]] = None, *,
             cut_at: Optional[Sequence[str]] = None, name: Optional[str] = None) -> Captured:
-    """Capture a module in its mode, training or evaluation.
+    """Capture a module in its current mode, training or evaluation.
 
     Args:
-        module: Its parameters are f32, on the CPU.
-        example_inputs: Positional inputs: tensors [N, ...], of any N, or structures of them.
+        module: The module, with f32 parameters on the CPU.
+        example_inputs: Positional inputs: tensors [N, ...] for any N, or structures of them.
         example_kwargs: Inputs by name.
-        cut_at: Paths of the modules in front of which a stage may begin. None: the children of an nn.Sequential; else the elements of
-            lists and sequences, and the modules beside them.
-        name: Of the model.
+        cut_at: Paths of the modules at which a stage may begin. None: the children of an
+            nn.Sequential; else the elements of lists and sequences, and the modules beside them.
+        name: Name of the model.
 
     Raises:
-        CaptureError: Something is not covered. What the module's own forward raises comes through.
+        CaptureError: Something is not supported. Exceptions of the module's own forward pass
+            through.
     """
     _check_version()
     check_cuts(module, cut_at)
@@ -510,12 +514,12 @@ def capture(module: nn.Module, example_inputs: Sequence[Any],
     examples = [_two_samples(leaves[i]) for i in places]
     least = min(x.shape[0] for x in examples)
     flat = _flatten(module, spec, places, [None if isinstance(x, Tensor) else x for x in leaves])
-    flat.training = module.training  # and no other's: parts may have their own
+    flat.training = module.training  # only this module's: its parts may have other modes
     examples = [x[:least] for x in examples]
     buffers = {key: buffer.clone() for key, buffer in module.named_buffers()}
     cumulative = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)
                   and m.momentum is None]
-    for m in cumulative:  # PyTorch would compute the factor from a tensor; -1 is the engine's word for it
+    for m in cumulative:  # -1 means cumulative to the engine; PyTorch would use a tensor
         m.momentum = -1.0
     try:
         program = _export(flat, examples)
@@ -557,7 +561,8 @@ def _translate(program: Any, flat: _Flat, module: nn.Module, examples: Sequence[
 
 
 def _placeholders(program: Any, walk: _Walk, examples: Sequence[Tensor]) -> List[Optional[Layout]]:
-    """Give the inputs, parameters and buffers of the program their meaning."""
+    """Map the placeholders of the program to inputs, parameters and buffers; return the inputs'
+    layouts."""
     kinds = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     layouts: List[Optional[Layout]] = []
     for node in program.graph_module.graph.nodes:
@@ -602,7 +607,8 @@ def _real_input(walk: _Walk, node: Any, index: int, example: Tensor) -> Optional
 
 def _outputs(t: Translator, program: Any, found: Sequence[Any],
              walk: _Walk) -> Tuple[List[Tuple[str, int]], List[Layout]]:
-    """List the outputs of the graph, each value once, and what each output of the module is."""
+    """Return the kind and index of each output of the module, and the layouts of the graph's
+    outputs, where each value appears once."""
     outputs: List[Tuple[str, int]] = []
     layouts: List[Layout] = []
     mutated = sum(spec.kind.name != "USER_OUTPUT" for spec in program.graph_signature.output_specs)
@@ -622,7 +628,7 @@ def _outputs(t: Translator, program: Any, found: Sequence[Any],
         if not value.layout.dims or value.layout.dims[0][:1] != (BATCH,):
             raise CaptureError(f"output {i}: a tensor [N, ...] is expected, dimension 0 that of the samples")
         number = value.number
-        if number in of_inputs:  # an output that is an input: one more node hands it on
+        if number in of_inputs:  # an output that is an input: copy it with one more node
             number = t.graph.add("reshape", [number], t.graph.shape(number),
                                  _same_shape(t.graph.shape(number)))
         if number in places and layouts[places[number]].dims == value.layout.dims:
@@ -653,7 +659,7 @@ def _unflattener(flat: _Flat) -> Callable[[Sequence[Any]], Any]:
 
 
 def _check_outside(captured: Captured, evaluator: Evaluator, examples: Sequence[Tensor]) -> None:
-    """Refuse integers of one sample that depend on another one."""
+    """Refuse integers of a sample that depend on another sample."""
     nodes = [h.outside.node for h in captured.hidden if h.outside is not None]
     if not nodes:
         return

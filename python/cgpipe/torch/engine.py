@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A captured module's plan and pipeline, whose memory PyTorch sees as tensors.
+"""A captured module's plan and pipeline, with its memory as PyTorch tensors.
 
-    Engine    model, plan and pipeline; views of parameters, gradients and running statistics; forward, backward, predict
+    Engine    model, plan and pipeline; views of parameters, gradients and statistics; runs
 
-A Runtime's engines belong to one thread, a Worker, that makes all calls.
+A Runtime's engines belong to one thread, a Worker, which makes all calls.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ __all__ = ["Engine", "Options", "return_memory", "view_of"]
 
 @dataclass(frozen=True)
 class Options:
-    """How a Runtime plans. See cgp_plan_options in cgpipe/plan.h."""
+    """A Runtime's options for plans. See cgp_plan_options in cgpipe/plan.h."""
 
-    #: Prefix of the names of the layers of each stage; None: balanced by FLOPs in as many stages as there are devices.
+    #: Prefix of the layer names of each stage; None: one stage per device, balanced by FLOPs.
     stages: Optional[Sequence[str]] = None
     #: Name of each stage's device.
     devices: Sequence[str] = ("cpu",)
@@ -35,10 +35,10 @@ class Options:
     chunks: int = 1
     #: "never", "always" or "except_last", each with or without "+selective".
     recompute: str = "never"
-    #: Cut each stage in two, for a shorter bubble in more memory, where all devices are CPUs: these share their memory, so a stage
-    #: may lie on two of them.
+    #: Cut each stage in two if all devices are CPUs, for a shorter bubble but more memory. CPU
+    #: devices share their memory, so the halves may be on different ones.
     halves: bool = False
-    #: Running statistics change once a mini-batch.
+    #: Update running statistics once per mini-batch.
     deferred_batch_norm: bool = False
     #: Threads of each device; None: PyTorch's number of threads, divided by the devices.
     threads: Optional[int] = None
@@ -48,12 +48,12 @@ class Options:
 
 
 class _Handles:
-    """Model, plan and pipeline of an engine. Views of the pipeline's memory hold this, so it lasts
-    as long as they do."""
+    """Model, plan and pipeline of an engine. Views of the pipeline's memory keep this object
+    alive."""
 
     def __init__(self, worker: Worker) -> None:
         self.model, self.plan, self.pipeline = (ctypes.c_void_p() for _ in range(3))
-        self.owner: Optional[_Handles] = None  # whose parameters it uses
+        self.owner: Optional[_Handles] = None  # the engine whose parameters it uses
         _c.when_gone(self, worker.post, destroy, self.pipeline, self.plan, self.model)
 
 
@@ -68,7 +68,7 @@ _TYPES: Dict[int, Tuple[Any, torch.dtype]] = {0: (ctypes.c_float, torch.float32)
 
 
 def _view(tensor: Any, owner: Any) -> Tensor:
-    """Return a tensor over memory, whose owner it keeps alive."""
+    """Return a tensor over memory; it keeps ``owner`` alive."""
     shape = [tensor.shape.dims[i] for i in range(tensor.shape.rank)]
     count = 1
     for size in shape:
@@ -80,7 +80,7 @@ def _view(tensor: Any, owner: Any) -> Tensor:
 
 
 def _as_tensor(tensor: Tensor) -> Any:
-    """Return a cgp_tensor over a contiguous tensor of PyTorch's, f32 or i32."""
+    """Return a cgp_tensor over a contiguous PyTorch tensor, f32 or i32."""
     dims = (ctypes.c_int64 * 6)(*tensor.shape)
     return _c.cgp_tensor(0 if tensor.dtype == torch.float32 else 1,
                          _c.cgp_shape(tensor.dim(), dims), tensor.data_ptr())
@@ -97,8 +97,8 @@ def _pointers(tensors: Sequence[Optional[Tensor]]) -> Any:
 
 
 def return_memory() -> None:
-    """Give the system the pages that the C library keeps: of a capture, of parameters that moved,
-    of the loss of a large output."""
+    """Return free pages of the C library's heap to the system: after a capture, moved parameters,
+    or the loss of a large output."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -108,7 +108,7 @@ def return_memory() -> None:
 
 
 def read_model(model: ctypes.c_void_p, captured: Any, input_gradients: Sequence[bool] = ()) -> None:
-    """Make a captured module's model, with the gradients of these inputs."""
+    """Make a captured module's model, which computes the gradients of these inputs."""
     graph = dict(captured.graph)
     wanted = list(input_gradients) + [False] * len(graph["inputs"])
     graph["inputs"] = [dict(entry, gradient=True)
@@ -120,8 +120,8 @@ def read_model(model: ctypes.c_void_p, captured: Any, input_gradients: Sequence[
 
 
 def layer_stages(model: ctypes.c_void_p, prefixes: Sequence[str]) -> List[int]:
-    """Return the stage of each layer: that whose prefix its name has; a layer of none is with the
-    one before it."""
+    """Return the stage of each layer: the one whose prefix its name has, else the stage of the
+    previous layer."""
     stages, stage = [], 0
     for i in range(_c.lib.cgp_model_layers(model)):
         name = _c.text(_c.lib.cgp_model_layer_name(model, i))
@@ -132,15 +132,14 @@ def layer_stages(model: ctypes.c_void_p, prefixes: Sequence[str]) -> List[int]:
 
 
 def device_name(device: str) -> str:
-    """Return the engine's name of a device of PyTorch's; each stage on "cpu" has a device of its
-    own."""
+    """Return the engine's name of a PyTorch device. Each stage on "cpu" gets its own device."""
     kind, _, ordinal = device.partition(":")
     return kind if kind == "cpu" else f"{kind}:{ordinal or 0}"
 
 
 def _halves(model: ctypes.c_void_p, balance: Sequence[int]) -> Optional[List[int]]:
-    """Return the balance with each stage cut in two of about equal FLOPs; None: one has a single
-    layer."""
+    """Return the balance with each stage cut into halves of about equal FLOPs; None: a stage has a
+    single layer."""
     halves: List[int] = []
     first = 0
     for layers in balance:
@@ -155,8 +154,8 @@ def _halves(model: ctypes.c_void_p, balance: Sequence[int]) -> Optional[List[int
 
 def _set_balance(o: Any, model: ctypes.c_void_p, options: Options, balance: List[int],
                  devices: Sequence[str]) -> None:
-    """Give each device its layers: one stage, or the r-th and the (n + r)-th half of a stage.
-    Results are the same to the bit."""
+    """Set the layers of each device: one stage, or the halves r and n + r. Results are
+    bit-identical."""
     o.stages = len(balance)
     o.balance = _c.array(ctypes.c_int, balance, "balance")
     halves = _halves(model, balance) if options.halves and len(balance) > 1 and set(devices) == {"cpu"} else None
@@ -167,13 +166,13 @@ def _set_balance(o: Any, model: ctypes.c_void_p, options: Options, balance: List
 
 def make_plan(plan: ctypes.c_void_p, model: ctypes.c_void_p, options: Options,
               samples: int) -> None:
-    """Plan a model: a stage for each prefix that layers have."""
+    """Plan a model, with a stage for each prefix that has layers."""
     microbatch = -(-samples // options.chunks)
-    chunks = -(-samples // microbatch)  # as torch.chunk() cuts, which may be fewer than asked for
+    chunks = -(-samples // microbatch)  # like torch.chunk(), perhaps fewer than requested
     o = _c.cgp_plan_options(struct_size=ctypes.sizeof(_c.cgp_plan_options), batch=samples,
                             chunks=chunks, ranks=1, external_loss=True,
                             deferred_batch_norm=options.deferred_batch_norm)
-    o.optim.lr = 0.01  # PyTorch's optimizers update the parameters, this one never does
+    o.optim.lr = 0.01  # unused: PyTorch's optimizers update the parameters
     devices = [device_name(device) for device in options.devices]
     if options.stages is None:
         o.stages = min(len(devices), _c.lib.cgp_model_layers(model))
@@ -193,15 +192,15 @@ def make_plan(plan: ctypes.c_void_p, model: ctypes.c_void_p, options: Options,
 
 
 class Engine:
-    """A plan of a captured module and its pipeline. All methods but the views' are called on the
-    Runtime's thread."""
+    """A plan of a captured module and its pipeline. Its methods are called on the Runtime's thread,
+    except reading views."""
 
     def __init__(self, worker: Worker, captured: Any, options: Options, samples: int,
                  input_gradients: Sequence[bool], owner: Optional["Engine"] = None) -> None:
         self.captured, self.samples = captured, samples
-        self.versions: Optional[int] = None  # of the parameters that it was last told of
-        self.forwards = 0  # number of the last forward
-        self.inputs: Optional[List[Tensor]] = None  # borrowed by the engine until its backward is done
+        self.versions: Optional[int] = None  # sum of the parameters' versions at the last change
+        self.forwards = 0  # index of the last forward
+        self.inputs: Optional[List[Tensor]] = None  # borrowed by the engine until the backward
         self.handles = _Handles(worker)
         read_model(self.handles.model, captured, input_gradients)
         make_plan(self.handles.plan, self.handles.model, options, samples)
@@ -211,16 +210,16 @@ class Engine:
         self.states = self._views(_c.lib.cgp_pipeline_state_tensor, captured.states)
 
     def _create(self, owner: Optional["Engine"]) -> None:
-        """Create the pipeline, with the parameters of the owner's if that has the same ones."""
+        """Create the pipeline. It shares the owner's parameters if they are the same."""
         handles = self.handles
         if owner is not None:
             try:
                 _c.check(_c.lib.cgp_pipeline_create_sharing(ctypes.byref(handles.pipeline),
                                                             handles.plan, owner.handles.pipeline))
-                handles.owner = owner.handles  # outlives this one
+                handles.owner = owner.handles  # must outlive this pipeline
                 return
             except ArgumentError:
-                pass  # then they are copied at each change from one to the other
+                pass  # parameters are then copied at each change of engine
         _c.check(_c.lib.cgp_pipeline_create(ctypes.byref(handles.pipeline), handles.plan, 1))
 
     def _views(self, function: Any, names: Sequence[Any]) -> List[Tensor]:
@@ -233,11 +232,11 @@ class Engine:
 
     @property
     def pending(self) -> bool:
-        """A forward waits for its backward."""
+        """True if a forward has no backward yet."""
         return self.inputs is not None
 
     def forward(self, inputs: List[Tensor], outputs: List[Tensor]) -> int:
-        """Run a training forward; return its number."""
+        """Run a training forward; return its index."""
         self.skip_backward()
         self.call("forward", _pointers(inputs), len(inputs), _pointers(outputs), len(outputs))
         self.inputs = inputs
@@ -245,14 +244,14 @@ class Engine:
         return self.forwards
 
     def skip_backward(self) -> None:
-        """End a forward whose backward never came; running statistics change as they would have."""
+        """End a forward without a backward. Running statistics change as with one."""
         if self.pending:
             self.inputs = None
             self.call("skip_backward")
 
     def backward(self, gradients: List[Tensor], input_gradients: List[Optional[Tensor]]) -> None:
-        """Run the backward of the last forward, into the engine's gradients and the given
-        tensors."""
+        """Run the backward of the last forward. Writes the engine's gradients and
+        ``input_gradients``."""
         wanted = any(gradient is not None for gradient in input_gradients)
         if wanted:
             self.call("set_input_gradients", _pointers(input_gradients), len(input_gradients))
@@ -264,7 +263,7 @@ class Engine:
         self.inputs = None
 
     def predict(self, inputs: List[Tensor], outputs: List[Tensor]) -> None:
-        """Run forward as in evaluation."""
+        """Run forward in evaluation mode."""
         self.call("predict", _pointers(inputs), len(inputs), _pointers(outputs), len(outputs))
 
     def call(self, name: str, *arguments: Any) -> None:
@@ -274,7 +273,7 @@ class Engine:
 
 def view_of(pipeline: Any, what: str, index: int) -> Tensor:
     """Return the memory of a cgpipe.Pipeline's "parameter", "gradient" or "state" as a tensor,
-    which keeps the memory."""
+    which keeps it alive."""
     tensor = _c.cgp_tensor()
     function = getattr(_c.lib, f"cgp_pipeline_{what}_tensor")
     pipeline._call(lambda: _c.check(function(pipeline._handle, index, ctypes.byref(tensor))))

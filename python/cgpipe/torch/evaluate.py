@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch computes beside the graph: constants, once, and integers that follow from the
-inputs, in front of each step."""
+"""Evaluation of nodes that stay outside the graph: constants once, and integers that depend on the
+inputs before each step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Evaluator"]
 
 
 class Evaluator:
-    """Computes single nodes of an exported program, and what they need."""
+    """Evaluates single nodes of an exported program, and the nodes that they depend on."""
 
     def __init__(self, module: Any, examples: Sequence[Tensor]) -> None:
         self.module, self.examples = module, list(examples)
@@ -23,25 +23,25 @@ class Evaluator:
         self._example: Dict[Any, Any] = {}
 
     def set(self, node: Any, value: Any) -> None:
-        """Give a placeholder its value."""
+        """Set the value of a placeholder."""
         self._fixed[node] = value
 
     def set_input(self, node: Any, index: int) -> None:
-        """Make a placeholder the module's input of this number."""
+        """Make a placeholder the module's input ``index``."""
         self._inputs[node] = index
 
     def rename(self, holder: Any, node: Any) -> None:
-        """Make the placeholder of an inner graph another node."""
+        """Make the placeholder of an inner graph an alias of another node."""
         self._same[holder] = node
 
     def rename_output(self, node: Any, graph: Any) -> None:
-        """Make the output of an inner graph the result of the node that holds it."""
+        """Make the output of an inner graph the result of the node that contains it."""
         output = next(n for n in graph.nodes if n.op == "output")
         self._same[node] = output.args[0]
 
     def forget(self, everything: bool) -> None:
-        """Let go of the example's values, or of the exported program too: nothing is computed any
-        more."""
+        """Free the example's values. If ``everything``, free the exported program too: nothing can
+        be evaluated afterwards."""
         self._example.clear()
         self.examples = []
         if everything:
@@ -53,7 +53,7 @@ class Evaluator:
         return self._value(node, self._example, self.examples)
 
     def run(self, nodes: Sequence[Any], inputs: Sequence[Tensor]) -> Dict[Any, Tensor]:
-        """Return nodes' values for inputs."""
+        """Return the values of nodes for these inputs."""
         memo: Dict[Any, Any] = {}
         found: Dict[Any, Tensor] = {}
         with torch.no_grad():

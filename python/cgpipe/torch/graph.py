@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The graph while a module is captured: nodes, parameters, states and hidden inputs, as
-docs/reference/graph-files.md has them."""
+"""The graph during a capture: nodes, parameters, states and hidden inputs, as defined in
+docs/reference/graph-files.md."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from cgpipe.torch.layout import BATCH, Axis, Layout, MixesSamples, Unlike, count
 
 __all__ = ["Graph", "Value"]
 
-#: Most dimensions of a sample.
+#: Maximum number of dimensions of a sample.
 MAX_RANK = 5
 
 
 class Value:
-    """A tensor of the graph: the number of its value and its layout."""
+    """A tensor of the graph: the number of its value, and its layout."""
 
     def __init__(self, number: int, layout: Layout) -> None:
         self.number, self.layout = number, layout
@@ -28,7 +28,7 @@ class Value:
 
 
 class Graph:
-    """Nodes in order of execution, in layers. Shapes are of one sample."""
+    """Nodes in order of execution, grouped into layers. Shapes are for one sample."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -43,7 +43,7 @@ class Graph:
         self._parameters: Dict[str, int] = {}
 
     def json(self) -> Dict[str, Any]:
-        """Return the graph as a graph file has it."""
+        """Return the graph in the form of a graph file."""
         return {"format": "cgpipe-graph", "version": 2, "name": self.name, "values": self.values,
                 "inputs": self.inputs, "layers": self.layers, "parameters": self.parameters,
                 "nodes": self.nodes, "losses": self.losses, "outputs": self.outputs}
@@ -55,7 +55,7 @@ class Graph:
     # --- layers ---
 
     def layer(self, name: str) -> None:
-        """Begin a layer; one that comes a second time is another one."""
+        """Begin a layer. A name that comes again later gets a new layer, with a number."""
         if self.layers and (self.layers[-1] == name or self.layers[-1].startswith(name + "#")):
             return
         again = sum(layer == name or layer.startswith(name + "#") for layer in self.layers)
@@ -68,7 +68,7 @@ class Graph:
         return len(self.values) - 1
 
     def input(self, name: str, dtype: str, layout: Layout) -> Value:
-        """Declare an input, as its axes lie in memory."""
+        """Declare an input, with its axes in memory order."""
         number = self._value(dtype, [axis.size for axis in layout.order])
         self.inputs.append({"name": name, "value": number})
         return Value(number, layout)
@@ -98,11 +98,10 @@ class Graph:
         self.losses.append(dict(entry, attributes=attributes) if attributes else entry)
 
     def parameter(self, name: str, shape: Sequence[int], decays: bool) -> int:
-        """Return the number of a parameter, a new one or, of the same shape, one that is used
-        again.
+        """Return the number of a parameter: a new one, or an earlier one of the same shape.
 
         Raises:
-            Unlike: Another op has it in another shape.
+            Unlike: Another op uses it in another shape.
         """
         if name in self._parameters:
             number = self._parameters[name]
@@ -117,7 +116,7 @@ class Graph:
     # --- memory order ---
 
     def ordered(self, value: Value, axes: Sequence[Axis]) -> int:
-        """Return the number of a value with these axes in memory, of any dimensions."""
+        """Return the number of a value with these axes in memory order, with any dimensions."""
         wanted = list(axes)
         if BATCH in wanted:
             raise MixesSamples
@@ -126,12 +125,13 @@ class Graph:
         return value.number if wanted == value.layout.order else self._reorder(value.number, value.layout.order, wanted)
 
     def arrange(self, value: Value, groups: Sequence[Sequence[Axis]]) -> int:
-        """Return the number of a value with these axes in memory, a dimension for each group."""
+        """Return the number of a value with these axes in memory order, with a dimension for each
+        group."""
         number = self.ordered(value, [axis for group in groups for axis in group])
         return self.reshape(number, [count(group) for group in groups])
 
     def reshape(self, number: int, shape: Sequence[int]) -> int:
-        """Return a value of other dimensions; nothing moves."""
+        """Return a value with other dimensions; memory does not move."""
         shape = list(shape) or [1]
         if self.shape(number) == shape:
             return number
@@ -141,7 +141,7 @@ class Graph:
                         {"rank": len(shape), "dims": (shape + [0] * 6)[:6]})
 
     def _reorder(self, number: int, order: Sequence[Axis], wanted: Sequence[Axis]) -> int:
-        """Exchange dimensions until the axes lie as wanted."""
+        """Transpose dimensions until the axes are in the wanted order."""
         if set(map(id, order)) != set(map(id, wanted)):
             raise Unlike("an order of other axes")
         blocks = _blocks(order, wanted)
@@ -161,7 +161,7 @@ class Graph:
 
 
 def _blocks(order: Sequence[Axis], wanted: Sequence[Axis]) -> List[Tuple[Axis, ...]]:
-    """Return the longest runs of axes that stay side by side."""
+    """Return the longest runs of axes that stay adjacent."""
     place = {id(axis): i for i, axis in enumerate(wanted)}
     blocks: List[List[Axis]] = []
     for axis in order:
@@ -173,8 +173,7 @@ def _blocks(order: Sequence[Axis], wanted: Sequence[Axis]) -> List[Tuple[Axis, .
 
 
 def to_memory(tensor: Tensor, layout: Layout) -> Tensor:
-    """Return a tensor as its values lie in the engine's memory: [N, *axes in order] without its
-    batch's dimensions merged."""
+    """Return a tensor in the engine's memory order: [N, *axes in order]."""
     logical = layout.logical()
     split = tensor.reshape([tensor.numel() // max(1, count(logical)),
                             *(axis.size for axis in logical)])
@@ -183,7 +182,7 @@ def to_memory(tensor: Tensor, layout: Layout) -> Tensor:
 
 
 def from_memory(tensor: Tensor, layout: Layout) -> Tensor:
-    """Return what lies in the engine's memory, [N, ...], as a tensor of the layout's dimensions."""
+    """Return a tensor in the engine's memory order, [N, ...], with the layout's dimensions."""
     n = tensor.shape[0]
     split = tensor.view([n, *(axis.size for axis in layout.order)])
     place = {id(axis): i for i, axis in enumerate(layout.order)}

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of PyTorch over values of a graph.
+"""Layouts: PyTorch tensors as views of a graph's values.
 
-An engine's value is one sample in memory order. A tensor of PyTorch is that value with its
-dimensions factorised into *axes*, in any order:
+A value of the engine is one sample in memory order. A PyTorch tensor is such a value, with its
+dimensions factored into *axes* in any order:
 
     value [H, W, C] of a convolution      axes h w c in memory
     tensor [N, C, H, W]                   dims (batch) (c) (h) (w)
     flattened to [N, C * H * W]           dims (batch) (c h w)
 
-so views, permutations and flattenings cost nothing until an op needs a certain order in memory.
-Axes of size 1 are left out. """
+So views, permutations and flattenings cost nothing until an op needs a certain memory order. Axes
+of size 1 are left out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["BATCH", "Axis", "Layout", "MixesSamples", "Unlike"]
 
 
 class MixesSamples(Exception):
-    """Dimension 0 is no longer that of the samples."""
+    """An op moves the samples out of dimension 0."""
 
 
 class Unlike(Exception):
@@ -27,7 +27,8 @@ class Unlike(Exception):
 
 
 class Axis:
-    """A factor of a dimension. ``repeated``: the same values all along it, not in memory."""
+    """A factor of a dimension. ``repeated``: the same values all along it, so it is not in
+    memory."""
 
     __slots__ = ("repeated", "size")
 
@@ -35,7 +36,7 @@ class Axis:
         self.size, self.repeated = size, repeated
 
 
-#: The samples of the mini-batch.
+#: The axis of the samples of the mini-batch.
 BATCH = Axis(0)
 
 Dim = Tuple[Axis, ...]
@@ -63,8 +64,8 @@ class Layout:
 
     @classmethod
     def of_shape(cls, sizes: Sequence[int], order: Optional[Sequence[int]] = None) -> "Layout":
-        """Return the layout of a tensor [N, *sizes]; ``order``: indices of sizes as they lie in
-        memory."""
+        """Return the layout of a tensor [N, *sizes]; ``order``: indices into sizes, in memory
+        order."""
         axes = [_axes(size) for size in sizes]
         return cls([(BATCH,), *axes],
                    [axis for i in order or range(len(sizes)) for axis in axes[i]])
@@ -73,7 +74,7 @@ class Layout:
 
     @property
     def has_batch(self) -> bool:
-        """Whether samples come first, whole."""
+        """True if dimension 0 begins with the samples, and no other dimension has them."""
         return bool(self.dims) and self.dims[0][:1] == (BATCH,) and all(BATCH not in dim
                                                                         for dim in self.dims[1:])
 
@@ -82,11 +83,11 @@ class Layout:
         return [count(dim) for dim in self.dims]
 
     def logical(self) -> List[Axis]:
-        """Return the axes in order of the dimensions, without the batch."""
+        """Return the axes in the order of the dimensions, without the batch."""
         return [axis for dim in self.dims for axis in dim if axis is not BATCH]
 
     def dim(self, index: int) -> int:
-        """Return a dimension's index, which may count from the end."""
+        """Return a dimension's index; a negative ``index`` counts from the end."""
         return index + len(self.dims) if index < 0 else index
 
     def with_dims(self, dims: Sequence[Dim]) -> "Layout":
@@ -96,7 +97,7 @@ class Layout:
     # --- views ---
 
     def view(self, shape: Sequence[Tuple[bool, int]]) -> "Layout":
-        """Return the layout of another shape, entries (holds the batch, size without it)."""
+        """Return the layout with another shape, of entries (has the batch, size without it)."""
         left = [axis for dim in self.dims for axis in dim]
         order = list(self.order)
         dims: List[Dim] = []
@@ -124,7 +125,7 @@ class Layout:
 
     @staticmethod
     def _split(order: List[Axis], axis: Axis, size: int) -> Tuple[Axis, Axis]:
-        """Split an axis: ``size`` outer elements, and the rest."""
+        """Split an axis into an outer one of ``size`` elements, and the rest."""
         parts = Axis(size, axis.repeated), Axis(axis.size // size, axis.repeated)
         if not axis.repeated:
             at = order.index(axis)
@@ -167,7 +168,7 @@ class Layout:
     # --- pairs ---
 
     def refined(self, other: "Layout") -> Tuple["Layout", "Layout"]:
-        """Return two layouts of one shape with the same axes, so that their orders can be
+        """Return two layouts of one shape, with the axes split so that their orders can be
         compared."""
         if len(self.dims) != len(other.dims):
             raise Unlike("tensors of different ranks")

@@ -18,7 +18,7 @@ __all__ = ["from_torch"]
 
 
 class _WithLoss(nn.Module):
-    """A module and a loss of its output. Paths of modules stay the module's."""
+    """A module with a loss of its output."""
 
     def __init__(self, module: nn.Module, loss: Callable[..., Tensor]) -> None:
         super().__init__()
@@ -35,8 +35,8 @@ class _Module(Captured):
     module: nn.Module
 
     def adopt(self, pipeline: Any) -> None:
-        """Give a pipeline the module's weights and statistics; the module's tensors become views of
-        its memory."""
+        """Copy the module's weights and statistics to a pipeline, and make the module's tensors
+        views of the pipeline's memory."""
         tensors = {**dict(self.module.named_parameters(remove_duplicate=False)),
                    **dict(self.module.named_buffers(remove_duplicate=False))}
         pipeline.adopted = []
@@ -59,8 +59,8 @@ class _Module(Captured):
         pipeline._call(lambda: _c.check(_c.lib.cgp_pipeline_parameters_changed(pipeline._handle)))
 
     def release(self, pipeline: Any) -> None:
-        """Give the module copies of its own of what is in a pipeline's memory, as that is about to
-        go; another pipeline's stays."""
+        """Copy the module's tensors that view this pipeline's memory, which is about to be freed.
+        Views of another pipeline's memory stay."""
         places = {view_of(pipeline, what, i).data_ptr()
                   for what, entries in (("parameter", self.parameters), ("state", self.states))
                   for i in range(len(entries))}
@@ -81,23 +81,27 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
         pipeline = cgpipe.Pipeline(model, stages=2, chunks=8, batch=64, optimizer=cgpipe.AdamW(lr=1e-3))
         pipeline.step(x, y)
 
-    A pipeline takes over the module's weights: parameters and running statistics become views of
-    its memory, so that the module, and ``state_dict()``, have what it trains.
+    A pipeline takes over the module's weights. Parameters and running statistics become views of
+    its memory, so the module and its ``state_dict()`` always have the trained values.
 
     Args:
-        module: An nn.Module of f32 parameters on the CPU, in the mode to capture: call ``train()`` before.
-        example_inputs: Positional inputs, tensors [N, ...] of any N, or structures of them. Values do not matter.
+        module: An nn.Module with f32 parameters on the CPU, in the mode to capture: call
+            ``train()`` first.
+        example_inputs: Positional inputs: tensors [N, ...] for any N, or structures of them. Their
+            values do not matter.
         example_kwargs: Inputs by name.
-        loss: A function of the module's output and a target: cross_entropy or binary_cross_entropy_with_logits, as a function or a
-            module. None: the module's own losses, or none.
-        example_target: Of ``loss``.
-        input_gradients: Have backward make the gradients of f32 inputs.
-        cut_at: Paths of modules in front of which a stage may begin; None: the children of an nn.Sequential, else the elements of
-            lists and sequences of modules.
-        name: Of the model; None: the module's class.
+        loss: A function of the module's output and a target: cross_entropy or
+            binary_cross_entropy_with_logits, as a function or a module. None: only losses that the
+            module returns.
+        example_target: A target for ``loss``.
+        input_gradients: Let backward compute the gradients of f32 inputs.
+        cut_at: Paths of modules at which a stage may begin. None: the children of an nn.Sequential,
+            else the elements of lists and sequences of modules.
+        name: Name of the model; None: the module's class.
 
     Raises:
-        cgpipe.torch.CaptureError: Something is not covered; the message has the path of the module, the op, and what is covered.
+        cgpipe.torch.CaptureError: Something is not supported. The message has the module's path,
+            the op, and what is supported.
     """
     check_cuts(module, cut_at)
     inputs = tuple(example_inputs)

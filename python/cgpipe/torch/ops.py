@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops of PyTorch's training IR as nodes of a graph: one function each, by the op's name without
-namespace, overload and in-place "_".
+"""Translation of ops of PyTorch's training IR to nodes of a graph: a function for each op's name,
+without namespace, overload and in-place "_".
 
-A function takes the translator, then the op's arguments by position, and returns its result.
-Arguments are Value (a tensor of the graph), Constant, Parameter, numbers, lists and None.
+A function takes the translator and the op's arguments, and returns the op's result. Arguments are
+Value (a tensor of the graph), Constant, Parameter, numbers, lists and None.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def op(*names: str) -> Callable[[F], F]:
-    """Register a function for ops of these names."""
+    """Register a function for ops with these names."""
     def register(function: F) -> F:
         for name in names:
             OPS[name] = function
@@ -34,18 +34,18 @@ def op(*names: str) -> Callable[[F], F]:
 
 
 def new_axes(size: int) -> Tuple[Axis, ...]:
-    """Return the axes of a dimension that an op makes."""
+    """Return new axes for a dimension of an op's result."""
     return (Axis(size),) if size != 1 else ()
 
 
 def need(condition: bool, hint: str) -> None:
-    """Refuse a form of an op."""
+    """Refuse the form of an op unless ``condition`` holds."""
     if not condition:
         raise Unsupported(hint)
 
 
 def pair(value: Any) -> List[int]:
-    """Return two numbers of one or two."""
+    """Return two numbers, from one or two."""
     values: List[int] = [value] if isinstance(value, int) else list(value)
     return values * 2 if len(values) == 1 else values
 
@@ -54,8 +54,8 @@ def pair(value: Any) -> List[int]:
 
 
 def rows(t: Translator, x: Any) -> Tuple[int, Layout, List[Axis]]:
-    """Return a value with its last dimension innermost in memory, its layout, and the axes of that
-    dimension."""
+    """Return a value with its last dimension innermost in memory, its layout, and its other
+    axes."""
     x = t.value(x)
     last = list(x.layout.dims[-1])
     rest = [axis for axis in x.layout.order if axis not in last]
@@ -66,7 +66,7 @@ def rows(t: Translator, x: Any) -> Tuple[int, Layout, List[Axis]]:
 
 
 def _grouped(axes: Sequence[Axis]) -> List[List[Axis]]:
-    """Return at most three groups of axes, of which ops on rows need none in particular."""
+    """Return at most four groups of axes. Ops on rows work with any grouping."""
     return [[axis] for axis in axes[:3]] + ([list(axes[3:])] if len(axes) > 3
                                             else []) if axes else []
 
@@ -430,7 +430,7 @@ def cat(t: Translator, tensors: Sequence[Any], dim: int = 0) -> Value:
 
 
 def _join(t: Translator, a: Value, b: Value, dim: int) -> Value:
-    """Join two values along a dimension, which lies innermost."""
+    """Join two values along a dimension, which becomes the innermost."""
     without = [x.layout.with_dims(x.layout.dims[:dim] + [()] + x.layout.dims[dim + 1:])
                for x in (a, b)]
     own = [list(x.layout.dims[dim]) for x in (a, b)]
@@ -515,7 +515,7 @@ def attention(t: Translator, q: Any, k: Any, v: Any, mask: Any = None, p: float 
 
 
 def image(t: Translator, x: Any) -> Tuple[int, Layout]:
-    """Return a tensor [N, C, H, W] as [H, W, C] in memory."""
+    """Return a tensor [N, C, H, W] with memory order [H, W, C]."""
     x = t.value(x)
     need(len(x.layout.dims) == 4, "images [N, C, H, W]")
     dims = x.layout.dims
@@ -524,7 +524,7 @@ def image(t: Translator, x: Any) -> Tuple[int, Layout]:
 
 
 def images(shape: Sequence[int], channels: Optional[Tuple[Axis, ...]] = None) -> Layout:
-    """Return the layout of images [N, C, H, W] made by an op, whose sample is of this shape."""
+    """Return the layout of an op's images [N, C, H, W], whose sample has this shape [H, W, C]."""
     h, w = new_axes(shape[0]), new_axes(shape[1])
     c = new_axes(shape[2]) if channels is None else channels
     return Layout([(BATCH,), c, h, w], [*h, *w, *c])
@@ -533,7 +533,7 @@ def images(shape: Sequence[int], channels: Optional[Tuple[Axis, ...]] = None) ->
 def image_op(t: Translator, x: Any, name: str, attributes: Optional[Dict[str, Any]] = None,
              size: Optional[Sequence[int]] = None, parameters: Sequence[int] = (),
              states: Sequence[str] = (), channels: Optional[int] = None) -> Value:
-    """Add a node on images; ``size``: height and width of its result."""
+    """Add a node on images; ``size``: height and width of the result."""
     number, layout = image(t, x)
     shape = t.graph.shape(number)
     made = [*(size or shape[:2]), channels or shape[2]]
@@ -542,7 +542,7 @@ def image_op(t: Translator, x: Any, name: str, attributes: Optional[Dict[str, An
 
 
 def result_size(t: Translator) -> List[int]:
-    """Return height and width of the op's result."""
+    """Return the height and width of the op's result."""
     return [size for _, size in t.shape_of_result()[2:]]
 
 
@@ -736,5 +736,5 @@ def bce(t: Translator, logits: Any, targets: Any, weight: Any = None, pos_weight
 
 
 def names() -> List[str]:
-    """Return the names of the ops that are covered."""
+    """Return the names of the supported ops."""
     return sorted(OPS)

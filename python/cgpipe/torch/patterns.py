@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops that modules spell out: found in the exported program before it is translated.
+"""Ops that modules compute from elementary ops: found in the exported program before its
+translation.
 
     0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))    gelu, approximated by tanh
     weight (x rsqrt(mean(x^2) + eps))                    rms_norm
@@ -25,7 +26,7 @@ def _name(node: Any) -> str:
 
 
 def _split(node: Any, name: str) -> Optional[Tuple[Any, Any]]:
-    """Return a node's operands (other, number), for an op of a tensor and a number."""
+    """Return (tensor, number) if a node is the op ``name`` of a tensor and a number."""
     if _name(node) != name or len(node.args) < 2:
         return None
     a, b = node.args[:2]
@@ -39,7 +40,7 @@ def _near(a: float, b: float) -> bool:
 
 
 def _gelu(node: Any, absorbed: Set[Any]) -> Optional[Any]:
-    """Return x where a node is its gelu, spelled out."""
+    """Return x if a node computes gelu(x) from elementary ops."""
     if _name(node) != "mul" or len(node.args) != 2:
         return None
     for half, rest in (node.args, reversed(node.args)):
@@ -61,7 +62,7 @@ def _gelu(node: Any, absorbed: Set[Any]) -> Optional[Any]:
 
 
 def _rms(node: Any, absorbed: Set[Any]) -> Optional[List[Any]]:
-    """Return the arguments of rms_norm where a node is one, spelled out."""
+    """Return the arguments of rms_norm if a node computes one from elementary ops."""
     if _name(node) != "mul" or len(node.args) != 2:
         return None
     for weight, scaled in (node.args, reversed(node.args)):
@@ -87,7 +88,7 @@ def _rms(node: Any, absorbed: Set[Any]) -> Optional[List[Any]]:
 
 
 def _cast(node: Any, path: List[Any]) -> Any:
-    """Return what a cast is of."""
+    """Return the operand of a chain of casts, whose nodes are added to ``path``."""
     while _name(node) in ("to", "_to_copy", "type_as"):
         path.append(node)
         node = node.args[0]
@@ -95,8 +96,8 @@ def _cast(node: Any, path: List[Any]) -> Any:
 
 
 def find_patterns(graph: Any) -> Found:
-    """Return nodes that are an op, spelled out: its name and arguments; and the nodes inside of
-    them."""
+    """Return the nodes that compute a known op from elementary ones, with its name and arguments,
+    and the set of their inner nodes."""
     patterns: Dict[Any, Tuple[str, List[Any]]] = {}
     absorbed: Set[Any] = set()
     for node in graph.nodes:
@@ -107,7 +108,7 @@ def find_patterns(graph: Any) -> Found:
             continue
         users = {user for n in inner for user in n.users} - inner - {node}
         if any(not _name(user).startswith("_assert") for user in users):
-            continue  # something else reads what is inside
+            continue  # another node reads an inner node
         patterns[node] = ("gelu", [x, "tanh"]) if x is not None else ("rms_norm", arguments or [])
         absorbed |= inner
     return patterns, absorbed

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run a captured nn.Module as a pipeline, under PyTorch's autograd.
 
-    call        capture --> plan --> pipeline, each once per shapes, types and mode
-                parameters' and running statistics' data become views of the engine's memory: there is one copy
-    forward     cgp_pipeline_forward(), outputs in tensors of PyTorch's
+    call        capture --> plan --> pipeline, each once per shapes, types and mode;
+                parameters and running statistics become views of the engine's memory
+    forward     cgp_pipeline_forward(), with outputs in PyTorch tensors
     backward    cgp_pipeline_backward(); gradients of parameters are views of the engine's buffers
 
-To autograd a forward is one function of the inputs and all parameters, so hooks, frozen parameters,
-torch.autograd.grad(), and errors for parameters that were changed in between, are PyTorch's own.
+For autograd a forward is one function of the inputs and all parameters. So PyTorch itself handles
+hooks, frozen parameters, torch.autograd.grad(), and errors for parameters that changed before the
+backward.
 
-An engine holds the values of one forward. A backward through an older one, or a second one through
-the same, repeats that forward first, with its dropout's seed, and leaves the running statistics as
-they are. In eval mode the module is captured a second time, and forward is cgp_pipeline_predict();
-a backward through it runs the forward in a plan for training. """
+An engine holds the values of one forward. A backward through an older forward, or a second backward
+through the same one, first repeats the forward with its dropout seed, and keeps the running
+statistics. In eval mode the module is captured separately, and forward is cgp_pipeline_predict(). A
+backward through it repeats the forward in a plan for training."""
 
 from __future__ import annotations
 
@@ -35,18 +36,19 @@ __all__ = ["Options", "Runtime"]
 
 @dataclass(eq=False)
 class _Forward:
-    """One forward of a Runtime: what its backward needs beside the tensors that autograd saves."""
+    """One forward of a Runtime, with the state that its backward needs besides autograd's saved
+    tensors."""
 
     runtime: "Runtime"
     captured: Any
     engine: Engine
     parameters: List[nn.Parameter]
     training: bool
-    wants: Tuple[bool, ...]  # inputs that get a gradient
+    wants: Tuple[bool, ...]  # which inputs get a gradient
     seed: Optional[int] = None
-    number: int = -1  # of the engine's forward
-    node: Any = None  # of autograd's graph, a weak reference
-    task: int = -1  # the last backward pass that ran it
+    number: int = -1  # index of the engine's forward
+    node: Any = None  # weak reference to autograd's node
+    task: int = -1  # last backward pass that ran this forward
 
 
 class _Function(torch.autograd.Function):
@@ -65,18 +67,18 @@ class _Function(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Optional[Tensor]) -> Tuple[Optional[Tensor], ...]:
-        tensors = ctx.saved_tensors  # raises where one has changed since
+        tensors = ctx.saved_tensors  # raises if one has changed
         needed = ctx.needs_input_grad[2 + ctx.n_inputs:]
         return (None, None, *ctx.forward_.runtime._backward(ctx.forward_, tensors[:ctx.n_inputs],
                                                             needed, gradients))
 
 
 class Runtime:
-    """A module whose forward and backward a pipeline runs.
+    """Runs a module's forward and backward as a pipeline.
 
     Call it with the module's inputs, tensors [N, ...]; it returns what the module returns.
     ``module.training`` chooses the mode. The module's parameters and running statistics become
-    views of the pipeline's memory. """
+    views of the pipeline's memory."""
 
     def __init__(self, module: nn.Module, options: Options) -> None:
         self.module, self.options = module, options
@@ -84,8 +86,8 @@ class Runtime:
         self.lock = threading.RLock()
         self.captures: Dict[Any, Any] = {}
         self.engines: Dict[Any, Engine] = {}
-        self.owner: Optional[Engine] = None  # whose parameters the others use
-        self.live: "weakref.WeakSet[_Forward]" = weakref.WeakSet()  # forwards that autograd may go back through
+        self.owner: Optional[Engine] = None  # the engine whose parameters the others share
+        self.live: "weakref.WeakSet[_Forward]" = weakref.WeakSet()  # forwards that autograd may still go through
 
     def __call__(self, *inputs: Tensor) -> Any:
         samples = _check_inputs(inputs)
@@ -128,11 +130,11 @@ class Runtime:
         if forward.seed is not None:
             self.worker.call(engine.call, "set_seed", forward.seed)
         if any(output.nbytes >= LARGE for output in outputs):
-            return_memory()  # gaps that the last loss left
+            return_memory()  # free the gaps that the last loss left
         forward.number = self.worker.call(engine.forward, given, outputs)
 
     def _settle(self, engine: Engine) -> None:
-        """End a forward without a backward, and let the module see its running statistics."""
+        """End a forward without a backward, and update the module's running statistics."""
         if engine.pending:
             self.worker.call(engine.skip_backward)
             self._count(engine)
@@ -161,8 +163,8 @@ class Runtime:
 
     def _forward_again(self, forward: _Forward,
                        inputs: Sequence[Tensor]) -> Tuple[Engine, List[Tensor]]:
-        """Repeat a forward in an engine for training; return it, and the running statistics that
-        its backward changes."""
+        """Repeat a forward in an engine for training. Return the engine, and copies of the running
+        statistics, which its backward changes."""
         captured, samples = forward.captured, inputs[0].shape[0]
         if not forward.training and captured.has_batch_norm:
             raise CgpipeError("backward: a batch norm in eval mode has no gradient here (call train(), or run under torch.no_grad())")
@@ -175,7 +177,7 @@ class Runtime:
         return engine, statistics
 
     def _is_shared(self, forward: _Forward) -> bool:
-        """Return whether this backward pass goes through another forward, which will write over the
+        """Return whether this backward pass goes through another forward, which will overwrite the
         engine's gradients."""
         forward.task = torch._C._current_graph_task_id()
         others = [other.node() for other in self.live if other.task != forward.task]
@@ -184,25 +186,25 @@ class Runtime:
     # --- captures and engines ---
 
     def _capture(self, inputs: Sequence[Tensor]) -> Any:
-        """Return the module captured for these shapes and types, and this mode."""
+        """Return the module captured for these shapes and types, in the current mode."""
         key = (self.module.training, tuple((x.shape[1:], x.dtype) for x in inputs))
         if key not in self.captures:
-            with torch.random.fork_rng(devices=[]):  # a capture draws nothing from the caller's generator
+            with torch.random.fork_rng(devices=[]):  # keep the caller's random state
                 self.captures[key] = capture(self.module, tuple(x.detach() for x in inputs))
         return self.captures[key]
 
     def _engine(self, captured: Any, samples: int, wants: Tuple[bool, ...]) -> Engine:
-        """Return an engine for so many samples: the one there is, if its plan is large enough."""
+        """Return an engine for ``samples``: an existing one if its plan is large enough, else a new
+        one."""
         microbatch = -(-samples // self.options.chunks)
-        # A batch norm in training shows where a mini-batch is cut; nothing else does.
+        # Only batch norm in training depends on how a mini-batch is cut.
         exact = captured.has_batch_norm and captured.training
         key = (id(captured), wants, microbatch if exact else 0)
         engine = self.engines.get(key)
         if engine is None or engine.samples < samples:
             if engine is not None and engine is self.owner:
                 self._forget()
-            # Evaluation keeps nothing for a backward but what one micro-batch needs, should one
-            # come.
+            # In evaluation, recompute always: a backward is rare, and this keeps the least memory.
             options = self.options if captured.training else replace(self.options,
                                                                      recompute="always")
             engine = self.worker.call(Engine, self.worker, captured, options, samples, wants,
@@ -212,15 +214,15 @@ class Runtime:
         return engine
 
     def _forget(self) -> None:
-        """Leave all engines to the views that are still used."""
+        """Drop all engines; views that are still used keep their memory."""
         self.engines.clear()
         self.owner = None
 
     def _adopt(self, engine: Engine, parameters: Sequence[nn.Parameter]) -> None:
-        """Make parameters and running statistics views of an engine's memory, with the values that
-        they have.
+        """Make parameters and running statistics views of an engine's memory, and keep their
+        values.
 
-        A forward of the engine's that waits for its backward gives it up.
+        A pending forward of the engine ends without its backward.
         """
         self._settle(engine)
         changed = False
@@ -237,11 +239,11 @@ class Runtime:
             buffer = buffers[entry.name]
             if buffer.dtype == view.dtype:
                 _become(buffer, view)
-            else:  # a count is int64 in PyTorch: there are two, kept equal
+            else:  # PyTorch's int64 count stays a separate copy
                 view.copy_(buffer)
 
     def _count(self, engine: Engine) -> None:
-        """Give the module the counts of its batch norms."""
+        """Copy the counts of batch norms to the module."""
         buffers = dict(self.module.named_buffers(remove_duplicate=False))
         for view, entry in zip(engine.states, engine.captured.states):
             if buffers[entry.name].dtype != view.dtype:
@@ -249,8 +251,8 @@ class Runtime:
 
 
 def _become(tensor: Tensor, view: Tensor) -> bool:
-    """Make a tensor share a view's memory, which takes its values. Return whether it did not
-    before."""
+    """Make a tensor share a view's memory, and copy its values there. Return False if it already
+    did."""
     if tensor.data_ptr() == view.data_ptr() and tensor.stride() == view.stride():
         return False
     with torch.no_grad():
@@ -260,14 +262,14 @@ def _become(tensor: Tensor, view: Tensor) -> bool:
 
 
 def _keep_gradients(engine: Engine, parameters: Sequence[nn.Parameter]) -> None:
-    """Copy the gradients that a backward would write over: it adds to them."""
+    """Copy gradients that backward would overwrite, since autograd accumulates into them."""
     for view, parameter in zip(engine.gradients, parameters):
         if parameter.grad is not None and parameter.grad.untyped_storage().data_ptr() == view.untyped_storage().data_ptr():
             parameter.grad = parameter.grad.clone()
 
 
 def _will_accumulate(parameters: Sequence[nn.Parameter], needed: Sequence[bool]) -> bool:
-    """Return whether gradients go to .grad; torch.autograd.grad() gives them to its caller."""
+    """Return whether gradients go to .grad, not to the caller of torch.autograd.grad()."""
     for parameter, need in zip(parameters, needed):
         if need:
             try:

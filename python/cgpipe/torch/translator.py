@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a capture: from the nodes of an exported program to those of a graph.
+"""The state of a capture, which translates nodes of an exported program to nodes of a graph.
 
-    Constant    depends on no input and no parameter: computed by PyTorch here
-    Outside     depends on inputs of integers alone: computed by PyTorch in front of each step
-    Parameter   of the module
-    Value       of the graph
+    Constant    depends on no input or parameter: PyTorch evaluates it during the capture
+    Outside     depends only on integer inputs: PyTorch evaluates it before each step
+    Parameter   a parameter of the module
+    Value       a value of the graph
     Part        a slice of a value that becomes a node when something reads it
 """
 
@@ -25,25 +25,26 @@ __all__ = ["Constant", "Loss", "Outside", "Parameter", "Part", "Samples", "Trans
 
 
 class Unsupported(Exception):
-    """An op, or a form of one, that is not covered. Its text says what is."""
+    """An op, or a form of one, is not supported. The text says what is supported."""
 
 
 class Constant:
-    """A tensor that is the same in each step. ``buffer``: its name in the module."""
+    """A tensor that is the same in each step. ``buffer``: its name in the module, if it is a
+    buffer."""
 
     def __init__(self, tensor: Tensor, batched: bool = False, buffer: Optional[str] = None) -> None:
         self.tensor, self.batched, self.buffer = tensor, batched, buffer
 
 
 class Outside:
-    """A node that PyTorch computes from the inputs, in front of each step."""
+    """A node that PyTorch evaluates from the inputs before each step."""
 
     def __init__(self, node: Any, shape: List[Tuple[bool, int]], dtype: torch.dtype) -> None:
         self.node, self.shape, self.dtype = node, shape, dtype
 
 
 class Samples:
-    """A number that depends on how many samples there are."""
+    """A number that depends on the number of samples."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -57,14 +58,14 @@ class Parameter:
 
 
 class Loss:
-    """A scalar that ends the module."""
+    """A scalar loss that the module returns."""
 
     def __init__(self, op: str, inputs: Sequence[int], attributes: Dict[str, Any]) -> None:
         self.op, self.inputs, self.attributes = op, list(inputs), attributes
 
 
 class Part(Value):
-    """Elements of a dimension; the node is made at the first use."""
+    """A slice of a dimension; its node is made at the first use."""
 
     def __init__(self, source: "_Source", layout: Layout) -> None:
         self.source, self.layout = source, layout
@@ -78,8 +79,7 @@ class Part(Value):
 
 
 class _Source:
-    """What a Part is cut out of: elements begin .. end - 1 of the middle of three groups of
-    axes."""
+    """The source of a Part: elements begin .. end - 1 of the middle one of three groups of axes."""
 
     def __init__(self, graph: Graph, x: Value, groups: Sequence[Sequence[Axis]], begin: int,
                  end: int) -> None:
@@ -97,8 +97,8 @@ class _Source:
 
 
 class Hidden:
-    """An input of the graph that the module does not have. Either ``rows`` [1, ...], the same for
-    each sample, or ``outside``."""
+    """An input of the graph that is not an input of the module. It has either ``rows`` [1, ...],
+    the same for each sample, or ``outside``."""
 
     def __init__(self, number: int, layout: Layout, rows: Optional[Tensor] = None,
                  outside: Optional[Outside] = None) -> None:
@@ -106,37 +106,37 @@ class Hidden:
 
 
 class Translator:
-    """Collects the graph of a module."""
+    """Builds the graph of a module."""
 
     def __init__(self, name: str, training: bool, ops: Dict[str, Any]) -> None:
         self.graph, self.training, self.ops = Graph(name), training, ops
         self.has_dropout = self.has_batch_norm = False
         self.node: Any = None
         self.hidden: List[Hidden] = []
-        self.real: Dict[Any, int] = {}  # placeholders of integers: their values
+        self.real: Dict[Any, int] = {}  # placeholders of integer inputs: their values
         self.orders: Dict[str, Tuple[List[int], Tuple[int, ...], List[int]]] = {}
         self.state_names: List[str] = []
         self._hidden_outside: Dict[Any, int] = {}
 
-    # --- the node that is translated ---
+    # --- the current node ---
 
     def apply(self, name: str, *arguments: Any) -> Any:
-        """Translate another op."""
+        """Translate another op as part of the current node."""
         return self.ops[name](self, *arguments)
 
     def shape_of_result(self) -> List[Tuple[bool, int]]:
-        """Return the shape of the node's result: whether a dimension holds the samples, and its
-        size without them."""
+        """Return the shape of the node's result: for each dimension, whether it has the samples,
+        and its size without them."""
         return shape_of(self.node.meta["val"].shape)
 
     def unsupported(self, what: str) -> Unsupported:
-        """Return the exception for a form that is not covered."""
+        """Return the exception for a form that is not supported."""
         return Unsupported(what)
 
     # --- arguments ---
 
     def value(self, x: Any) -> Value:
-        """Return a tensor of the graph."""
+        """Return an argument as a tensor of the graph."""
         if isinstance(x, Value):
             return x
         if isinstance(x, Scores):
@@ -157,7 +157,7 @@ class Translator:
         return x.batched
 
     def number(self, x: Any) -> Optional[float]:
-        """Return a number, None: it is none."""
+        """Return an argument as a number; None: it is not one."""
         if isinstance(x, Samples):
             raise Unsupported("no value that depends on the number of samples")
         if isinstance(x, (int, float)) and not isinstance(x, bool):
@@ -167,14 +167,14 @@ class Translator:
         return None
 
     def constant_number(self, x: Any) -> Optional[float]:
-        """Return a number, or what all elements of a constant are; None: neither."""
+        """Return a number, or the common value of all elements of a constant; None: neither."""
         if isinstance(x, Constant) and x.tensor.numel() > 1 and bool((x.tensor
                                                                       == x.tensor.flatten()[0]).all()):
             return float(x.tensor.flatten()[0])
         return self.number(x)
 
     def integers(self, x: Any) -> Tuple[int, Layout]:
-        """Return the number and layout of a tensor of integers."""
+        """Return the value number and layout of an integer tensor."""
         if isinstance(x, Outside):
             layout = _layout_of(x.shape)
             if x.node in self.real:
@@ -201,7 +201,7 @@ class Translator:
         return value.number
 
     def constant(self, x: Constant, layout: Layout) -> Value:
-        """Return a constant, repeated where need be, as a value of a layout."""
+        """Return a constant, broadcast if necessary, as a value with this layout."""
         row = _row(x).to(torch.float32)
         shape = [count(dim) for dim in layout.dims]
         if any(axis.repeated for axis in layout.logical()):
@@ -221,7 +221,7 @@ class Translator:
                      x.layout)
 
     def binary(self, name: str, a: Any, b: Any) -> Value:
-        """Add an elementwise op of two tensors of one shape, of which one may be a constant."""
+        """Add an elementwise op of two tensors of the same shape; one may be a constant."""
         numbers = [isinstance(x, (int, float, Constant)) for x in (a, b)]
         if numbers[0]:
             b = self.value(b)
@@ -249,7 +249,7 @@ class Translator:
         return first, self.graph.reshape(second, self.graph.shape(first)), la
 
     def same_order(self, a: Value, b: Value) -> Tuple[int, int]:
-        """Return two tensors of one shape in one order."""
+        """Return two tensors of the same shape in the same memory order."""
         first, second, _ = self._aligned(a, b)
         return first, second
 
@@ -263,7 +263,7 @@ class Translator:
         if any(axis.repeated for axis in own):
             raise Unlike("repeated values (expand) where they must be in memory")
         at = order.index(own[0])
-        if order[at:at + len(own)] != own:  # the dimension is not in one piece
+        if order[at:at + len(own)] != own:  # the dimension is not contiguous
             order = [axis for axis in order if axis not in own] + own
             at = len(order) - len(own)
         before, after = order[:at], order[at + len(own):]
@@ -273,8 +273,8 @@ class Translator:
         return Part(source, Layout(dims, [*before, *made, *after]))
 
     def fused(self, q: Value, k: Value, v: Value) -> Optional[int]:
-        """Return the value whose thirds q, k and v are, as fused attention reads it; None: they are
-        not."""
+        """Return the value whose thirds are q, k and v, as fused attention reads it; None: there is
+        none."""
         parts = [q, k, v]
         if not all(isinstance(x, Part) for x in parts):
             return None
@@ -292,7 +292,7 @@ class Translator:
         return self.graph.arrange(first.x, first.groups[:2])
 
     def add_positions(self, x: Value, positions: Any) -> Value:
-        """Add a parameter of rows to each sample, or learned embeddings of positions."""
+        """Add a parameter, or learned position embeddings, to each sample."""
         sizes = x.layout.sizes()[1:]
         if len(sizes) < 2:
             raise Unsupported("a parameter [T, C] that is added to a value [N, T, C]")
@@ -325,8 +325,8 @@ class Translator:
 
     def parameter(self, parameter: Any, shape: Sequence[int], order: Optional[Sequence[int]] = None,
                   decays: bool = True) -> int:
-        """Return the number of a parameter whose memory has a shape; ``order``: its dimensions as
-        the module's."""
+        """Return the number of a parameter whose memory has this shape; ``order``: the permutation
+        to the module's dimensions."""
         if not isinstance(parameter, Parameter):
             raise Unsupported("a parameter of the module, not a value made of it")
         self.orders.setdefault(parameter.name, (list(shape), tuple(order or ()), parameter.shape))
@@ -341,13 +341,13 @@ class Translator:
 
 
 def nearest(name: str, known: Sequence[str]) -> Optional[str]:
-    """Return the name nearest to another one."""
+    """Return the known name that is nearest to ``name``; None: none is near."""
     found = difflib.get_close_matches(name, known, 1, 0.6)
     return found[0] if found else None
 
 
 def shape_of(sizes: Sequence[Any]) -> List[Tuple[bool, int]]:
-    """Return sizes: whether a dimension holds the samples, and its size without them."""
+    """Return for each dimension whether it has the samples, and its size without them."""
     found = []
     for size in sizes:
         if isinstance(size, int):
@@ -378,7 +378,7 @@ def _layout_of(shape: Sequence[Tuple[bool, int]]) -> Layout:
 
 
 def _row(x: Constant) -> Tensor:
-    """Return the row of one sample of a constant."""
+    """Return a constant's row for one sample; all samples must have the same."""
     if not x.batched:
         return x.tensor
     if not bool((x.tensor == x.tensor[:1]).all()):

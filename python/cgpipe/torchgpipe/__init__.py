@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchgpipe's interface on cgpipe's engine: hand it an ``nn.Sequential``.
+"""torchgpipe's interface to an ``nn.Sequential``, on cgpipe's engine.
 
     from cgpipe.torchgpipe import GPipe          # was: from torchgpipe import GPipe
 
@@ -8,7 +8,8 @@
     for input in loader:
         output = model(input)
 
-``skip`` and ``balance`` are there too. docs/how-to/from-torchgpipe.md lists what differs.
+The modules ``skip`` and ``balance`` exist too. docs/how-to/from-torchgpipe.md lists the
+differences.
 """
 
 from cgpipe.torchgpipe.checkpoint import is_checkpointing, is_recomputing

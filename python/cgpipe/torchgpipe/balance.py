@@ -5,8 +5,8 @@ bytes.
     balance = balance_by_time(2, model, torch.empty(128, 3, 224, 224))
     model = GPipe(model, balance, chunks=8)
 
-The names are torchgpipe's. The cut is the exact optimum for the costs: the most expensive partition
-is as cheap as can be. """
+The names are torchgpipe's. The partition is optimal for the costs: its most expensive part is as
+cheap as possible."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ __all__ = ["balance_by_size", "balance_by_time"]
 
 
 def _solve(costs: Sequence[float], partitions: int) -> List[int]:
-    """Cut costs so that the largest sum of a partition is least; of several such cuts the
-    leftmost."""
+    """Partition costs so that the largest sum of a partition is minimal; ties take the leftmost
+    cut."""
     if not 1 <= partitions <= len(costs):
         raise ValueError(f"partitions: 1 to the number of layers, {len(costs)}, are possible, got {partitions}")
     balance = (ctypes.c_int * partitions)()
@@ -60,7 +60,7 @@ def _tensors(sample: TensorOrTensors) -> Tuple[Tensor, ...]:
 
 
 class _Planned:
-    """A model and, with options, its plan, without a pipeline: freed with this."""
+    """A model and, with options, its plan, without a pipeline. Both are freed with this object."""
 
     def __init__(self, captured: Any, options: Optional[Options] = None, samples: int = 1) -> None:
         self.model, self.plan = ctypes.c_void_p(), ctypes.c_void_p()
@@ -72,10 +72,11 @@ class _Planned:
 
 def _layer_seconds(module: nn.Module, inputs: Tuple[Tensor, ...], prefixes: Sequence[str],
                    device: str) -> List[float]:
-    """Return measured seconds of forward and backward of the layers of each prefix, for a
+    """Return the measured seconds of forward and backward of each prefix's layers, for a
     micro-batch of these inputs.
 
-    All are 0 where a CPU is asked for and the module cannot be captured, or has nothing to compute.
+    All are 0 if the module has nothing to compute, or if it cannot be captured and the device is a
+    CPU.
     """
     try:
         captured = capture(module, inputs)
@@ -100,8 +101,8 @@ def _layer_seconds(module: nn.Module, inputs: Tuple[Tensor, ...], prefixes: Sequ
 def _layer_bytes(module: nn.Module, inputs: Tuple[Tensor, ...], prefixes: Sequence[str],
                  chunks: int,
                 device: str) -> Tuple[List[int], List[int]]:
-    """Return for the layers of each prefix the bytes of a micro-batch that backward reads, and
-    those of parameters."""
+    """Return two lists for the layers of each prefix: the bytes that backward reads of a
+    micro-batch, and the bytes of parameters."""
     planned = _Planned(capture(module, inputs), Options(prefixes, [device] * len(prefixes), chunks),
                        inputs[0].shape[0])
     saved, parameters = [0] * len(prefixes), [0] * len(prefixes)
@@ -114,7 +115,7 @@ def _layer_bytes(module: nn.Module, inputs: Tuple[Tensor, ...], prefixes: Sequen
 
 
 class _Training:
-    """Run with a module in training mode; the modes of its parts come back afterwards."""
+    """Run with a module in training mode; restore the modes of its parts afterwards."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
@@ -151,8 +152,8 @@ def _measure_once(layers: Sequence[nn.Module], value: Any) -> List[float]:
 
 def _measure_in_torch(module: nn.Sequential, sample: TensorOrTensors,
                       timeout: float) -> List[float]:
-    """Return the least seconds of each layer over as many passes as fit in `timeout`; the first
-    pass warms up."""
+    """Return the minimum seconds of each layer over as many passes as fit into `timeout`, after a
+    warm-up pass."""
     layers = [copy.deepcopy(layer).train() for layer in module]
     end = time.perf_counter() + timeout
     with torch.enable_grad():
@@ -170,20 +171,19 @@ def balance_by_time(partitions: int, module: nn.Sequential, sample: TensorOrTens
                     timeout: float = 1.0, device: Device = "cpu") -> List[int]:
     """Balance by the time of each layer's forward and backward.
 
-    The engine's own kernels are measured, each after a warm-up (cgp_profile). Where the module
-    cannot be captured for a CPU, or takes no time, its layers are timed in PyTorch for ``timeout``
-    seconds.
+    Measures the engine's kernels, each after a warm-up (cgp_profile). If the module cannot be
+    captured for a CPU, or takes no time, its layers are timed in PyTorch for ``timeout`` seconds.
 
     Args:
         partitions: number of partitions.
-        module: sequential module. Neither its mode nor its parameters change.
-        sample: input, [N, ...] each, of a micro-batch.
+        module: sequential module. Its mode and parameters do not change.
+        sample: inputs of a micro-batch, [N, ...] each.
         timeout: seconds.
-        device: where the engine's kernels are measured.
+        device: device on which the engine's kernels are measured.
 
     Raises:
         ValueError: a parameter has a gradient already, or there are more partitions than layers.
-        CgpipeError: the device is not there, or the module cannot be captured for one that is no CPU.
+        CgpipeError: the device does not exist, or is no CPU and the module cannot be captured.
     """
     if any(parameter.grad is not None for parameter in module.parameters()):
         raise ValueError("some parameter already has gradient")
@@ -197,18 +197,19 @@ def balance_by_time(partitions: int, module: nn.Sequential, sample: TensorOrTens
 
 def balance_by_size(partitions: int, module: nn.Sequential, input: TensorOrTensors, *,
                     chunks: int = 1, param_scale: float = 2.0, device: Device = "cpu") -> List[int]:
-    """Balance by bytes: the values that backward reads of one micro-batch, and ``param_scale`` x
-    those of parameters.
+    """Balance by bytes: the values that backward reads of a micro-batch, plus ``param_scale`` x the
+    parameters.
 
-    Nothing runs: the engine's plan knows the bytes of each layer.
+    Runs nothing: the engine's plan has the bytes of each layer.
 
     Args:
         partitions: number of partitions.
         module: sequential module.
-        input: mini-batch, [N, ...] each.
+        input: inputs of a mini-batch, [N, ...] each.
         chunks: number of micro-batches.
-        param_scale: a parameter, its gradient and the optimizer's states: 2 for SGD, 3 with momentum, 4 for Adam.
-        device: of the plan.
+        param_scale: copies of a parameter, counting itself, its gradient and optimizer states: 2
+            for SGD, 3 with momentum, 4 for Adam.
+        device: device of the plan.
 
     Raises:
         ValueError: there are more partitions than layers.

@@ -4,8 +4,7 @@
     forward(input) --> Whole: all partitions in one graph, captured once per shapes, types and mode
                    --> Runtime (cgpipe.torch.runtime): plan, pipeline, autograd
 
-The module stays what it is: its parameters are those of this module, under the names
-partitions.<j>.<name>. """
+The module's parameters stay and are parameters of this module, named partitions.<j>.<name>."""
 
 from __future__ import annotations
 
@@ -24,7 +23,8 @@ __all__ = ["GPipe"]
 Device = Union[torch.device, int, str]
 TensorOrTensors = Union[Tensor, Tuple[Tensor, ...]]
 
-#: Recomputation for each `checkpoint`. What is cheap to recompute is not kept where any is; never: nothing is recomputed.
+#: Recomputation for each `checkpoint`. "always" and "except_last" also recompute cheap values
+#: selectively.
 _RECOMPUTE = {"always": "always+selective", "except_last": "except_last+selective",
               "never": "never"}
 MODES = tuple(_RECOMPUTE)
@@ -46,7 +46,7 @@ A balance for measured times comes from cgpipe.torchgpipe.balance:
 
 
 def verify_module(module: nn.Sequential) -> None:
-    """Raise unless a module is a Sequential of different children without common parameters."""
+    """Raise unless a module is a Sequential of distinct children that share no parameters."""
     if not isinstance(module, nn.Sequential):
         raise TypeError(f"module must be nn.Sequential to be partitioned, got {type(module).__name__}")
     if len(list(module.named_children())) != len(module):
@@ -65,7 +65,7 @@ def _check_balance(module: nn.Sequential, balance: List[int]) -> None:
 
 
 def _devices(devices: Optional[Iterable[Device]], partitions: int) -> List[torch.device]:
-    """Return a device for each partition; surplus ones are left out."""
+    """Return a device for each partition, without surplus ones."""
     if devices is None:
         return [torch.device("cpu")] * partitions
     found = [torch.device(device) for device in devices]
@@ -95,8 +95,8 @@ def check(value: Any) -> None:
 
 
 class Whole(nn.Module):
-    """All partitions as one module of positional tensors, for capture. ``tuple_in``: they are the
-    elements of its tuple."""
+    """All partitions as one module of positional tensors, for capture. ``tuple_in``: the tensors
+    are the elements of an input tuple."""
 
     def __init__(self, partitions: nn.ModuleList, tuple_in: bool) -> None:
         super().__init__()
@@ -121,25 +121,27 @@ class GPipe(nn.Module):
         loss.backward()
 
     Args:
-        module: cut into consecutive groups of its children.
+        module: the module to partition into consecutive groups of its children.
         balance: number of children of each partition.
         devices: of the partitions. None: each has a CPU device of its own, a worker thread.
         chunks: number of micro-batches, of ceil(N / chunks) samples.
-        checkpoint: of which micro-batches backward recomputes activations: "always", "except_last" or "never".
-        deferred_batch_norm: running statistics change once a mini-batch, by those of the whole mini-batch.
+        checkpoint: for which micro-batches backward recomputes activations: "always", "except_last"
+            or "never".
+        deferred_batch_norm: update running statistics once per mini-batch, with the statistics of
+            the whole mini-batch.
 
     Raises:
         TypeError: the module is no nn.Sequential, or stashes and pops do not match.
         ValueError: an argument or the balance is wrong.
         IndexError: there are fewer devices than partitions.
 
-    The first forward of new shapes captures the module, plans memory and starts the workers; the
-    parameters and running statistics become views of the engine's memory then. A module that cannot
-    be captured raises there, with its path and op. """
+    The first forward with new shapes captures the module, plans memory and starts the workers. The
+    parameters and running statistics then become views of the engine's memory. If the module cannot
+    be captured, this forward raises, with the path and op."""
 
     #: Number of layers of each partition.
     balance: List[int] = []
-    #: Device of each partition. The input is on the first, the output on the last.
+    #: Device of each partition. The first has the input, the last the output.
     devices: List[torch.device] = []
     #: Number of micro-batches.
     chunks: int = 1
@@ -171,7 +173,7 @@ class GPipe(nn.Module):
         self._runtimes: Dict[bool, Tuple[Whole, Runtime]] = {}
 
     def _runtime(self, tuple_in: bool) -> Tuple[Whole, Runtime]:
-        """Return the captured module and its runtime, made at the first use."""
+        """Return the captured module and its runtime, which are made at the first use."""
         if tuple_in not in self._runtimes:
             whole = Whole(self.partitions, tuple_in)
             options = Options(stages=self._stages(),
@@ -185,11 +187,11 @@ class GPipe(nn.Module):
         return [f"partitions.{j}" for j in range(len(self.partitions))]
 
     def forward(self, input: TensorOrTensors) -> TensorOrTensors:
-        """Return the module's output for a mini-batch: a tensor or a tuple of tensors, as the input
-        is, [N, ...] each.
+        """Return the module's output for a mini-batch. Input and output are a tensor or a tuple of
+        tensors, [N, ...] each.
 
         Raises:
-            TypeError: the input, or what a partition returns, is neither a tensor nor a tuple of tensors.
+            TypeError: the input or a partition's result is neither a tensor nor a tuple of tensors.
             CgpipeError: the module cannot be captured, or the pipeline failed.
         """
         check(input)
@@ -231,8 +233,8 @@ class GPipe(nn.Module):
         return super().to(*args, **kwargs)
 
     def __getstate__(self) -> Dict[str, Any]:
-        """Copy and pickle the module and the arguments; a copy makes an engine of its own at its
-        first forward."""
+        """Copy and pickle the module and the arguments. A copy makes its own engine at its first
+        forward."""
         state = self.__dict__.copy()
         del state["_runtimes"]
         return state

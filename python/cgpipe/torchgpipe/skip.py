@@ -7,10 +7,10 @@
             yield stash("skip", x)                  skip = yield pop("skip")
             return self.conv(x)                     return self.conv(x) + skip
 
-The names are those of torchgpipe.skip. Without GPipe the layers work as they are: a stashed tensor
-waits in a dictionary of the thread until it is popped. GPipe captures the whole module at once,
-with a dictionary of its own, so a skip becomes a value of the captured graph, which goes from the
-stage of its stash straight to the stage of its pop. """
+The names are those of torchgpipe.skip. The layers also work without GPipe: a stashed tensor stays
+in a thread-local dictionary until it is popped. GPipe captures the whole module with its own
+dictionary. So a skip becomes a value of the captured graph, and is sent directly from the stage of
+its stash to the stage of its pop."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["Namespace", "pop", "skippable", "stash", "verify_skippables"]
 
 
 class _NamespaceType(type):
-    """Of Namespace: None, the default namespace, counts as one."""
+    """Metaclass of Namespace: None, the default namespace, is an instance too."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return instance is None or super().__instancecheck__(instance)
@@ -35,7 +35,7 @@ class _NamespaceType(type):
 
 @functools.total_ordering
 class Namespace(metaclass=_NamespaceType):
-    """Keeps skips of one name apart; see ``isolate``. A copy equals its original. None is the
+    """Keeps skips of the same name apart; see ``isolate``. A copy equals its original. None is the
     default namespace."""
 
     __slots__ = ("id",)
@@ -60,8 +60,8 @@ Key = Tuple[Optional[Namespace], str]
 
 
 class stash:
-    """Yielded by a skippable's forward: keep ``tensor``, or None, under ``name`` for the layer that
-    pops it."""
+    """Yielded by a skippable's forward to keep ``tensor``, or None, under ``name`` for the layer
+    that pops it."""
 
     __slots__ = ("name", "tensor")
 
@@ -71,8 +71,7 @@ class stash:
 
 
 class pop:
-    """Yielded by a skippable's forward: the value of the yield is what was stashed under
-    ``name``."""
+    """Yielded by a skippable's forward to get the value that was stashed under ``name``."""
 
     __slots__ = ("name",)
 
@@ -81,7 +80,7 @@ class pop:
 
 
 class _Skips(threading.local):
-    """Skips of a thread on their way from stash to pop."""
+    """A thread's skips that are stashed but not popped."""
 
     def __init__(self) -> None:
         self.tensors: Dict[Key, Optional[Tensor]] = {}
@@ -92,7 +91,7 @@ _skips = _Skips()
 
 @contextlib.contextmanager
 def fresh_skips() -> Iterator[Dict[Key, Optional[Tensor]]]:
-    """Run with an empty dictionary of skips; the one before comes back afterwards."""
+    """Run with an empty dictionary of skips; restore the previous one afterwards."""
     before, _skips.tensors = _skips.tensors, {}
     try:
         yield _skips.tensors
@@ -104,8 +103,8 @@ T = TypeVar("T", bound="Skippable")
 
 
 class Skippable(nn.Module):
-    """Base of the classes that ``skippable`` makes. The wrapped layer is ``module``, also in the
-    names of parameters."""
+    """Base of the classes that ``skippable`` makes. The wrapped layer is ``module``, which is also
+    part of parameter names."""
 
     module_cls: ClassVar[Type[nn.Module]]
     stashable_names: ClassVar[FrozenSet[str]]
@@ -132,20 +131,20 @@ class Skippable(nn.Module):
         return [self.namespaced(name) for name in sorted(self.poppable_names)]
 
     def isolate(self: T, ns: Namespace, *, only: Optional[Iterable[str]] = None) -> T:
-        """Put all names of this layer, or ``only`` some, into a namespace. Return the layer."""
+        """Put the names of this layer, or ``only`` these, into a namespace. Return the layer."""
         names = self.stashable_names | self.poppable_names if only is None else set(only)
         for name in names:
             self.namespaces[name] = ns
         return self
 
     def forward(self, input: Any) -> Any:
-        """Run the layer and serve what it yields. RuntimeError: its stashes and pops are not those
-        that it declares."""
+        """Run the layer and execute what it yields. Raises RuntimeError if its stashes and pops
+        differ from those that it declares."""
         return _Run(self).run(self.module(input))
 
 
 class _Run:
-    """One forward of a skippable: which of the declared names are still due."""
+    """One forward of a skippable, with the declared names that are still due."""
 
     def __init__(self, layer: Skippable) -> None:
         self.layer = layer
@@ -162,7 +161,7 @@ class _Run:
         return result
 
     def drive(self, generator: Any) -> Any:
-        """Serve a generator's commands until it returns."""
+        """Execute a generator's commands until it returns."""
         answer = None
         try:
             while True:
@@ -198,16 +197,15 @@ def skippable(stash: Iterable[str] = (),
     """Return a decorator for module classes whose forward yields ``stash(name, tensor)`` and
     ``pop(name)``.
 
-    stash, pop: lists of the names that it stashes and pops. A single str is refused, as its letters
-    would be the names. """
+    stash, pop: lists of the names that it stashes and pops. A single str is refused: its letters
+    would count as names."""
     for argument, names in (("stash", stash), ("pop", pop)):
         if isinstance(names, str):
             raise TypeError(f"{argument}: a list of names is expected, got the str '{names}' (write [{names!r}])")
     attributes = {"stashable_names": frozenset(stash), "poppable_names": frozenset(pop)}
 
     def wrap(module_cls: Type[nn.Module]) -> Type[Skippable]:
-        # The module's and qualified name let pickle find the class under the name that the
-        # decorator gives it.
+        # With __module__ and __qualname__ pickle finds the class under its decorated name.
         return type(module_cls.__name__, (Skippable,),
                     {"module_cls": module_cls, "__module__": module_cls.__module__,
                      "__qualname__": module_cls.__qualname__, "__doc__": module_cls.__doc__,
@@ -217,9 +215,10 @@ def skippable(stash: Iterable[str] = (),
 
 
 def verify_skippables(module: nn.Sequential) -> None:
-    """Check that each name is stashed once and popped once, later, among the children of a module.
+    """Check that each name is stashed once, and popped once after that, among the children of a
+    module.
 
-    Raises TypeError with all that do not match.
+    Raises TypeError with all mismatches.
     """
     stashed: Set[Key] = set()
     popped: Set[Key] = set()
