@@ -3,16 +3,17 @@
 
     import cgpipe
 
-    model = cgpipe.Model.from_file("resnet20.json")           # cgpipe export resnet20 --out resnet20.json
-    pipeline = cgpipe.Pipeline(model, stages=2, schedule="zb-v", chunks=8, batch=64, optimizer=cgpipe.SGD(lr=0.1, momentum=0.9))
-    loss = pipeline.step(x, y)                                # arrays of NumPy's or PyTorch's, not copied
+    model = cgpipe.Model.from_file("resnet20.json")  # from cgpipe export resnet20
+    pipeline = cgpipe.Pipeline(model, stages=2, schedule="zb-v", chunks=8, batch=64,
+                               optimizer=cgpipe.SGD(lr=0.1, momentum=0.9))
+    loss = pipeline.step(x, y)                       # NumPy arrays or PyTorch tensors, not copied
 
-    cgpipe.plan(model, stages=4, schedule="1f1b", chunks=8, batch=64)      # without a pipeline: bytes and schedule
-    cgpipe.schedule("zb-1p", devices=4, chunks=8)                          # without a model
-    cgpipe.from_torch(module, example_inputs)                              # a module of PyTorch's
-    from cgpipe.torchgpipe import GPipe                                    # names of torchgpipe's users
+    cgpipe.plan(model, stages=4, schedule="1f1b", chunks=8, batch=64)  # bytes and schedule only
+    cgpipe.schedule("zb-1p", devices=4, chunks=8)                      # needs no model
+    cgpipe.from_torch(module, example_inputs)                          # captures a PyTorch module
+    from cgpipe.torchgpipe import GPipe                                # torchgpipe's interface
 
-PyTorch is imported only by the last two.
+Only the last two import PyTorch.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ from typing import TYPE_CHECKING, Any, List
 _PLACES = {
     "Adam": "optim", "AdamW": "optim", "LrSchedule": "optim", "Optimizer": "optim",
     "RMSprop": "optim", "SGD": "optim", "ConstantLr": "optim", "CosineLr": "optim",
-    "MilestonesLr": "optim", "StepLr": "optim", "CgpipeError": "errors",
+    "MilestonesLr": "optim", "StepLr": "optim",
+    "CgpipeError": "errors",
     "Model": "model",
     "Pipeline": "pipeline",
     "Plan": "_plan", "plan": "_plan",
     "Schedule": "_schedule", "Timeline": "_schedule", "schedule": "_schedule",
-    "schedules": "_schedule", "from_torch": "torch",
+    "schedules": "_schedule",
+    "from_torch": "torch",
 }
 _MODULES = ["_c", "errors", "torch", "torchgpipe"]
 
@@ -41,7 +44,8 @@ if TYPE_CHECKING:
     from cgpipe import errors
     from cgpipe.errors import CgpipeError
     from cgpipe.model import Model
-    from cgpipe.optim import SGD, Adam, AdamW, ConstantLr, CosineLr, LrSchedule, MilestonesLr, Optimizer, RMSprop, StepLr
+    from cgpipe.optim import (SGD, Adam, AdamW, ConstantLr, CosineLr, LrSchedule, MilestonesLr,
+                              Optimizer, RMSprop, StepLr)
     from cgpipe.pipeline import Pipeline
     from cgpipe._plan import Plan, plan
     from cgpipe._schedule import Schedule, Timeline, schedule, schedules

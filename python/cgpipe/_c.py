@@ -17,7 +17,8 @@ import os
 import pathlib
 import re
 import weakref
-from ctypes import POINTER, Structure, c_bool, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint64, c_void_p
+from ctypes import (POINTER, Structure, c_bool, c_char_p, c_double, c_int, c_int64, c_size_t,
+                    c_uint64, c_void_p)
 from typing import Any, Dict, List, Tuple
 
 from cgpipe.errors import ArgumentError, by_status
@@ -87,7 +88,8 @@ def encode(value: Any, name: str) -> bytes:
     if not isinstance(value, str):
         raise TypeError(f"{name}: a text is expected, got {value!r}")
     if "\0" in value:
-        raise ArgumentError(f"{name}: a text without a character of code 0 is expected, got {value!r}")
+        raise ArgumentError(
+            f"{name}: a text without a character of code 0 is expected, got {value!r}")
     return value.encode()
 
 
@@ -95,7 +97,8 @@ def path(value: Any, name: str = "path") -> bytes:
     """Return a path as a C string."""
     found = os.fsencode(value)
     if b"\0" in found:
-        raise ArgumentError(f"{name}: a text without a character of code 0 is expected, got {value!r}")
+        raise ArgumentError(
+            f"{name}: a text without a character of code 0 is expected, got {value!r}")
     return found
 
 
@@ -267,7 +270,8 @@ PROTOTYPES = """
 const char *cgp_message(void)
 void cgp_log_set_level(cgp_log_level)
 
-cgp_status cgp_model_from_json(cgp_model **, const char *, const char *, size_t, const cgp_op *const *, int)
+cgp_status cgp_model_from_json(cgp_model **, const char *, const char *, size_t, \
+const cgp_op *const *, int)
 cgp_status cgp_model_read(cgp_model **, const char *, const cgp_op *const *, int)
 cgp_status cgp_model_to_json(char **, const cgp_model *)
 void cgp_model_destroy(cgp_model *)
@@ -328,9 +332,11 @@ const char *cgp_pipeline_isa(const cgp_pipeline *)
 cgp_status cgp_pipeline_create_sharing(cgp_pipeline **, const cgp_plan *, cgp_pipeline *)
 cgp_status cgp_pipeline_step(cgp_pipeline *, const cgp_tensor *const *, int, double *)
 cgp_status cgp_optim_step(cgp_pipeline *)
-cgp_status cgp_pipeline_forward(cgp_pipeline *, const cgp_tensor *const *, int, const cgp_tensor *const *, int)
+cgp_status cgp_pipeline_forward(cgp_pipeline *, const cgp_tensor *const *, int, \
+const cgp_tensor *const *, int)
 cgp_status cgp_pipeline_backward(cgp_pipeline *, const cgp_tensor *const *, int)
-cgp_status cgp_pipeline_predict(cgp_pipeline *, const cgp_tensor *const *, int, const cgp_tensor *const *, int)
+cgp_status cgp_pipeline_predict(cgp_pipeline *, const cgp_tensor *const *, int, \
+const cgp_tensor *const *, int)
 cgp_status cgp_pipeline_set_input_gradients(cgp_pipeline *, const cgp_tensor *const *, int)
 cgp_status cgp_pipeline_skip_backward(cgp_pipeline *)
 cgp_status cgp_pipeline_set_seed(cgp_pipeline *, uint64_t)
@@ -359,7 +365,8 @@ cgp_status cgp_pipeline_last_timeline(const cgp_pipeline *, cgp_schedule_timelin
 
 cgp_status cgp_recompute_parse(cgp_recompute *, const char *)
 const cgp_schedule_info *cgp_schedule_info_at(int)
-cgp_status cgp_schedule_create(cgp_schedule **, const char *, int, int, const cgp_schedule_options *)
+cgp_status cgp_schedule_create(cgp_schedule **, const char *, int, int, \
+const cgp_schedule_options *)
 void cgp_schedule_destroy(cgp_schedule *)
 const char *cgp_schedule_name(const cgp_schedule *)
 int cgp_schedule_stages(const cgp_schedule *)
@@ -373,14 +380,17 @@ cgp_status cgp_schedule_from_csv(cgp_schedule **, const char *, const char *, si
 cgp_status cgp_schedule_to_csv(const cgp_schedule *, cgp_csv, char **)
 cgp_status cgp_schedule_check(const cgp_schedule *, cgp_schedule_report *)
 void cgp_schedule_report_release(cgp_schedule_report *)
-cgp_status cgp_schedule_simulate(const cgp_schedule *, const cgp_schedule_costs *, cgp_schedule_timeline *)
+cgp_status cgp_schedule_simulate(const cgp_schedule *, const cgp_schedule_costs *, \
+cgp_schedule_timeline *)
 void cgp_schedule_timeline_release(cgp_schedule_timeline *)
 char *cgp_schedule_draw(const cgp_schedule *)
 char *cgp_schedule_draw_diagnostic(const cgp_schedule *)
-cgp_status cgp_schedule_draw_timeline(const cgp_schedule *, const cgp_schedule_timeline *, double, int, char **)
+cgp_status cgp_schedule_draw_timeline(const cgp_schedule *, const cgp_schedule_timeline *, \
+double, int, char **)
 cgp_status cgp_schedule_svg(const cgp_schedule *, const cgp_schedule_timeline *, char **)
 cgp_status cgp_schedule_trace(const cgp_schedule *, const cgp_schedule_timeline *, double, char **)
-cgp_status cgp_schedule_compare(const cgp_schedule *, const cgp_schedule_timeline *, cgp_schedule_comparison *)
+cgp_status cgp_schedule_compare(const cgp_schedule *, const cgp_schedule_timeline *, \
+cgp_schedule_comparison *)
 void cgp_schedule_comparison_release(cgp_schedule_comparison *)
 char *cgp_action_text(const cgp_action *, char *, size_t)
 """
@@ -412,14 +422,15 @@ def _type(text: str) -> Any:
 
 def _declare(library: Any) -> None:
     for line in filter(None, PROTOTYPES.splitlines()):
-        returned, name, arguments = re.fullmatch(r"(.*?)(cgp_\w+)\((.*)\)",
-                                                 line).groups()  # type: ignore[union-attr]
+        returned, name, arguments = re.fullmatch(  # type: ignore[union-attr]
+            r"(.*?)(cgp_\w+)\((.*)\)", line).groups()
         try:
             function = getattr(library, name)
         except AttributeError:
-            raise ImportError(f"{library._name}: has no {name}: another version of cgpipe is expected") from None
-        function.argtypes = [] if arguments == "void" else [_type(argument)
-                                                            for argument in arguments.split(",")]
+            raise ImportError(f"{library._name}: has no {name}: another version of cgpipe is "
+                              "expected") from None
+        function.argtypes = ([] if arguments == "void"
+                             else [_type(argument) for argument in arguments.split(",")])
         function.restype = c_void_p if returned.strip() == "char *" else _type(returned)
 
 
@@ -433,7 +444,8 @@ def _find() -> str:
     for place in places:
         if place.exists():
             return str(place)
-    raise ImportError(f"libcgpipe.so: it is in none of {', '.join(map(str, places))} (build it, or set CGPIPE_LIBRARY to its path)")
+    raise ImportError(f"libcgpipe.so: it is in none of {', '.join(map(str, places))} (build it, or "
+                      "set CGPIPE_LIBRARY to its path)")
 
 
 def _load() -> Any:

@@ -60,7 +60,8 @@ class Plan(_c.Handle):
         self.model = model
         self.optimizer = SGD(lr=0.01) if optimizer is None else optimizer
         if not isinstance(self.optimizer, Optimizer):
-            raise TypeError(f"optimizer: SGD, AdamW, Adam or RMSprop is expected, got {optimizer!r}")
+            raise TypeError(
+                f"optimizer: SGD, AdamW, Adam or RMSprop is expected, got {optimizer!r}")
         options = self._options = _c.cgp_plan_options(ctypes.sizeof(_c.cgp_plan_options))
         options.devices = _names(devices)
         options.stages, options.batch, options.chunks = stages, batch, chunks
@@ -69,18 +70,20 @@ class Plan(_c.Handle):
             options.table = schedule._handle
         elif schedule is not None:
             options.schedule = _c.encode(schedule, "schedule")
-        options.recompute, options.optim = _c.parse("recompute",
-                                                    recompute), self.optimizer._struct()
-        options.inference, options.external_loss, options.deferred_batch_norm = inference, external_loss, deferred_batch_norm
+        options.recompute, options.optim = (
+            _c.parse("recompute", recompute), self.optimizer._struct())
+        options.inference, options.external_loss, options.deferred_batch_norm = (
+            inference, external_loss, deferred_batch_norm)
         options.threads_per_device, options.memory_limit, options.ranks = threads, memory_limit, 1
-        options.precision, options.convolution = _c.parse("precision",
-                                                          precision), _c.parse("convolution", convolution)
+        options.precision, options.convolution = (
+            _c.parse("precision", precision), _c.parse("convolution", convolution))
         if balance is not None:
             options.balance = self._balance(balance, precision, convolution)
         handle = ctypes.c_void_p()
         _c.check(_c.lib.cgp_plan_create(ctypes.byref(handle), model._handle, ctypes.byref(options)))
         self._handle = handle
-        options.table = options.schedule = options.devices = options.balance = None  # only borrowed during the call
+        # They were only borrowed during the call.
+        options.table = options.schedule = options.devices = options.balance = None
         # Destroy the plan before the model.
         _c.when_gone(self, _destroy, handle, model)
 
@@ -96,15 +99,16 @@ class Plan(_c.Handle):
         """Balance with the costs or bytes that follow from the plan's options."""
         options = self._options
         recompute = options.recompute % _c.CGP_RECOMPUTE_NEVER_SELECTIVE != _c.CGP_RECOMPUTE_NEVER
-        kept = options.chunks if options.schedule == b"gpipe" else min(options.chunks,
-                                                                       options.stages)
+        kept = (options.chunks if options.schedule == b"gpipe"
+                else min(options.chunks, options.stages))
         device = _c.text(options.devices[0]) if by == "time" and options.devices else None
         return self.model.balance(_c.lib.cgp_plan_options_stages(ctypes.byref(options)), by,
                                   samples=-(-options.batch // max(1, options.chunks)),
                                   recompute=recompute, in_flight=1 if recompute else max(1, kept),
                                   threads=options.threads_per_device, device=device,
-                                  precision=precision, convolution=convolution, parameter_scale=2
-                                  + _c.lib.cgp_optim_states(ctypes.byref(options.optim)))
+                                  precision=precision, convolution=convolution,
+                                  parameter_scale=2 + _c.lib.cgp_optim_states(
+                                      ctypes.byref(options.optim)))
 
     @property
     def stages(self) -> List[Stage]:
@@ -185,21 +189,23 @@ class Plan(_c.Handle):
         return self.timeline.svg()
 
     def __str__(self) -> str:
-        lines = [f"{self.model.name}: {len(self.stages)} stages, batch {self.batch} = {self.chunks} x {self.microbatch}"]
+        lines = [f"{self.model.name}: {len(self.stages)} stages, batch {self.batch} = "
+                 f"{self.chunks} x {self.microbatch}"]
         for i, stage in enumerate(self.stages):
-            lines.append(f"stage {i} on {self.devices[stage.device].name}: {_layers(stage.layers)}, forward "
-                         f"{stage.forward_flops:.3g} FLOPs")
+            lines.append(f"stage {i} on {self.devices[stage.device].name}: "
+                         f"{_layers(stage.layers)}, forward {stage.forward_flops:.3g} FLOPs")
         for device in self.devices:
-            lines.append(f"{device.name}: {device.planned_bytes:,} B, of these activations {device.activation_bytes:,} B")
+            lines.append(f"{device.name}: {device.planned_bytes:,} B, of these activations "
+                         f"{device.activation_bytes:,} B")
         return "\n".join(lines) + "\n"
 
     def _repr_svg_(self) -> str:
         return self.svg()
 
     def _repr_html_(self) -> str:
-        header = "".join(f"<th>{name}</th>" for name in ("device", "stages", "layers", "parameters",
-                                                         "gradients", "optimizer", "activations",
-                                                         "bytes"))
+        header = "".join(f"<th>{name}</th>" for name in (
+            "device", "stages", "layers", "parameters", "gradients", "optimizer", "activations",
+            "bytes"))
         rows = []
         for device in self.devices:
             layers = [name for stage in device.stages for name in self.stages[stage].layers]
@@ -212,7 +218,8 @@ class Plan(_c.Handle):
         return f"<table><tr>{header}</tr>{''.join(rows)}</table>{self.svg()}"
 
     def __repr__(self) -> str:
-        return f"<cgpipe.Plan of {self.model.name}: balance {' '.join(map(str, self.balance))}, {self.schedule!r}>"
+        return (f"<cgpipe.Plan of {self.model.name}: balance {' '.join(map(str, self.balance))}, "
+                f"{self.schedule!r}>")
 
 
 def plan(model: Model, stages: int = 1, schedule: Union[None, str, Schedule] = None,
@@ -262,4 +269,6 @@ def _names(devices: Optional[Sequence[str]]) -> Any:
 
 
 def _layers(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]} ({len(names)} layers)" if names else "no layer"
+    return (names[0] if len(names) == 1
+            else f"{names[0]} .. {names[-1]} ({len(names)} layers)" if names
+            else "no layer")

@@ -135,8 +135,8 @@ class Schedule(_c.Handle):
                for action in made.actions(device)):
             made._finish(recompute)
         elif _c.parse("recompute", recompute) != _c.CGP_RECOMPUTE_NEVER:
-            raise ArgumentError(f"{name}: recompute: a table without transfers is expected, got one with them (leave them out: they are "
-                                "inserted)")
+            raise ArgumentError(f"{name}: recompute: a table without transfers is expected, got "
+                                "one with them (leave them out: they are inserted)")
         return made
 
     def _finish(self, recompute: str) -> None:
@@ -232,8 +232,9 @@ class Schedule(_c.Handle):
         """Return the table, one row per device; with ``transfers``, including sends and
         receives."""
         out = ctypes.c_void_p()
-        _c.check(_c.lib.cgp_schedule_to_csv(self._handle, _c.CGP_CSV_TRANSFERS if transfers
-                                            else _c.CGP_CSV_COMPUTE, ctypes.byref(out)))
+        _c.check(_c.lib.cgp_schedule_to_csv(
+            self._handle, _c.CGP_CSV_TRANSFERS if transfers else _c.CGP_CSV_COMPUTE,
+            ctypes.byref(out)))
         return _c.take_text(out)
 
     def draw(self) -> str:
@@ -261,7 +262,8 @@ class Schedule(_c.Handle):
         return self.draw()
 
     def __repr__(self) -> str:
-        return f"<cgpipe.Schedule {self.name}: {self.devices} devices, {self.stages} stages, {self.chunks} micro-batches>"
+        return (f"<cgpipe.Schedule {self.name}: {self.devices} devices, {self.stages} stages, "
+                f"{self.chunks} micro-batches>")
 
 
 class Timeline(_c.Handle):
@@ -352,22 +354,24 @@ class Timeline(_c.Handle):
 
     def __repr__(self) -> str:
         unit = " s" if self.measured else ""
-        return f"<cgpipe.Timeline {self.schedule.name}: makespan {self.makespan:.6g}{unit}, bubble {self.bubble:.1%}>"
+        return (f"<cgpipe.Timeline {self.schedule.name}: makespan {self.makespan:.6g}{unit}, "
+                f"bubble {self.bubble:.1%}>")
 
 
 def _refuse_costs(name: str, **costs: Costs) -> None:
     for option, value in costs.items():
         if value is not None:
-            raise ArgumentError(f"{option}: {' or '.join(_BY_COSTS)} is expected, which are laid out for it, got schedule {name!r} "
-                                "(simulate() takes costs for each)")
+            raise ArgumentError(f"{option}: {' or '.join(_BY_COSTS)} is expected, which are laid "
+                                f"out for it, got schedule {name!r} (simulate() takes costs for "
+                                "each)")
 
 
 def _doubles(values: Costs, count: int, name: str) -> Any:
     """Return an array of ``count`` costs; a number is repeated, None is NULL."""
     if values is None:
         return None
-    listed = _c.array(ctypes.c_double, [values] * count if isinstance(values, Real) else values,
-                      name)
+    listed = _c.array(ctypes.c_double,
+                      [values] * count if isinstance(values, Real) else values, name)
     if len(listed) != count:
         raise ArgumentError(f"{name}: {count} are expected, got {len(listed)}")
     return listed

@@ -99,10 +99,12 @@ class Model(_c.Handle):
         if loss not in ("cross_entropy", "bce_with_logits"):
             raise ArgumentError(f"loss: cross_entropy or bce_with_logits is expected, got {loss!r}")
         if ignore_index is not None and loss != "cross_entropy":
-            raise ArgumentError(f"ignore_index: cross_entropy is expected, whose targets are classes, got {loss}")
+            raise ArgumentError("ignore_index: cross_entropy is expected, whose targets are "
+                                f"classes, got {loss}")
         ignore_index = -100 if ignore_index is None else _c.integer(ignore_index, "ignore_index")
         if not self.outputs:
-            raise ArgumentError(f"{self.name}: an output is expected, of which the loss is computed, got none")
+            raise ArgumentError(f"{self.name}: an output is expected, of which the loss is "
+                                "computed, got none")
         model = Model.from_json(_add_loss(json.loads(self.to_json()), loss, ignore_index),
                                 self.name)
         model._captured, model._targets = self._captured, self._targets + 1
@@ -142,8 +144,8 @@ class Model(_c.Handle):
         """Parameters in order of first use, f32. Tied parameters appear once."""
         lib, handle = _c.lib, self._handle
         return [Value(_c.text(lib.cgp_model_parameter_name(handle, i)),
-                      _c.shape(lib.cgp_model_parameter_shape(handle, i).contents),
-                      "float32") for i in range(lib.cgp_model_parameters(handle))]
+                      _c.shape(lib.cgp_model_parameter_shape(handle, i).contents), "float32")
+                for i in range(lib.cgp_model_parameters(handle))]
 
     @property
     def states(self) -> List[Value]:
@@ -184,7 +186,8 @@ class Model(_c.Handle):
         """
         kinds = _c.parse("precision", precision), _c.parse("convolution", convolution)
         if device is not None and by != "time":
-            raise ArgumentError(f"device: a balance by time is expected, for which it is measured, got {by!r}")
+            raise ArgumentError("device: a balance by time is expected, for which it is measured, "
+                                f"got {by!r}")
         stages = _c.integer(stages, "stages")
         out = (ctypes.c_int * min(max(1, stages), len(self.layers) + 1))()
         if by == "flops":
@@ -211,7 +214,8 @@ class Model(_c.Handle):
         return costs
 
     def __repr__(self) -> str:
-        return f"<cgpipe.Model {self.name}: {len(self.layers)} layers, {self.parameter_count:,} parameters>"
+        return (f"<cgpipe.Model {self.name}: {len(self.layers)} layers, "
+                f"{self.parameter_count:,} parameters>")
 
 
 def _add_loss(graph: Dict[str, Any], loss: str, ignore_index: int) -> Dict[str, Any]:

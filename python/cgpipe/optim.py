@@ -28,7 +28,8 @@ class LrSchedule:
     warmup_interval: int = field(default=0, kw_only=True)
 
     def _fill(self, schedule: Any) -> None:
-        schedule.warmup, schedule.start, schedule.warmup_interval = self.warmup, self.start, self.warmup_interval
+        schedule.warmup, schedule.start, schedule.warmup_interval = (
+            self.warmup, self.start, self.warmup_interval)
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class CosineLr(LrSchedule):
 
     def _fill(self, schedule: Any) -> None:
         super()._fill(schedule)
-        schedule.kind, schedule.steps, schedule.min_ratio = _c.CGP_LR_COSINE, self.steps, self.min_ratio
+        schedule.kind, schedule.steps, schedule.min_ratio = (
+            _c.CGP_LR_COSINE, self.steps, self.min_ratio)
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ class StepLr(LrSchedule):
 
     def _fill(self, schedule: Any) -> None:
         super()._fill(schedule)
-        schedule.kind, schedule.step_size, schedule.gamma = _c.CGP_LR_STEP, self.step_size, self.gamma
+        schedule.kind, schedule.step_size, schedule.gamma = (
+            _c.CGP_LR_STEP, self.step_size, self.gamma)
 
 
 @dataclass(frozen=True)
@@ -71,10 +74,12 @@ class MilestonesLr(LrSchedule):
     def _fill(self, schedule: Any) -> None:
         super()._fill(schedule)
         if len(self.milestones) > _c.MAX_MILESTONES:
-            raise ArgumentError(f"milestones: at most {_c.MAX_MILESTONES} are expected, got {len(self.milestones)}")
-        schedule.kind, schedule.gamma, schedule.n_milestones = _c.CGP_LR_MILESTONES, self.gamma, len(self.milestones)
-        schedule.milestones[:len(self.milestones)] = [_c.integer(m, "milestones", ctypes.c_int64)
-                                                      for m in self.milestones]
+            raise ArgumentError(f"milestones: at most {_c.MAX_MILESTONES} are expected, got "
+                                f"{len(self.milestones)}")
+        schedule.kind, schedule.gamma, schedule.n_milestones = (
+            _c.CGP_LR_MILESTONES, self.gamma, len(self.milestones))
+        schedule.milestones[:len(self.milestones)] = [
+            _c.integer(m, "milestones", ctypes.c_int64) for m in self.milestones]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,10 +101,11 @@ class Optimizer:
         """Return the checked cgp_optim."""
         if type(self) is Optimizer:
             raise ArgumentError("optimizer: SGD, AdamW, Adam or RMSprop is expected, got Optimizer")
-        optim = _c.cgp_optim(lr=self.lr, weight_decay=self.weight_decay, clip_norm=self.clip_norm
-                             or 0.0, decay_all=self.decay_all)
+        optim = _c.cgp_optim(lr=self.lr, weight_decay=self.weight_decay,
+                             clip_norm=self.clip_norm or 0.0, decay_all=self.decay_all)
         if self.clip_norm is not None and not self.clip_norm > 0:
-            raise ArgumentError(f"clip_norm: a number above 0 or None is expected, got {self.clip_norm}")
+            raise ArgumentError(
+                f"clip_norm: a number above 0 or None is expected, got {self.clip_norm}")
         self._fill(optim)
         if self.schedule is not None:
             self.schedule._fill(optim.schedule)
@@ -164,4 +170,5 @@ class RMSprop(Optimizer):
     eps: float = 1e-8
 
     def _fill(self, optim: Any) -> None:
-        optim.kind, optim.momentum, optim.alpha, optim.eps = _c.CGP_OPTIM_RMSPROP, self.momentum, self.alpha, self.eps
+        optim.kind, optim.momentum, optim.alpha, optim.eps = (
+            _c.CGP_OPTIM_RMSPROP, self.momentum, self.alpha, self.eps)

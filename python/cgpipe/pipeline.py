@@ -49,7 +49,8 @@ class _Memory:
 class Pipeline(_c.Handle):
     """A model that trains, or only runs forward, as a pipeline of stages.
 
-        pipeline = cgpipe.Pipeline(model, stages=2, schedule="zb-v", chunks=8, batch=64, optimizer=cgpipe.AdamW(lr=1e-3))
+        pipeline = cgpipe.Pipeline(model, stages=2, schedule="zb-v", chunks=8, batch=64,
+                                   optimizer=cgpipe.AdamW(lr=1e-3))
         for x, y in batches:
             loss = pipeline.step(x, y)
 
@@ -178,11 +179,11 @@ class Pipeline(_c.Handle):
         """
         if self._borrowed is None:
             raise StateError("pipeline: backward() is not legal now: forward() is due")
-        given = tensors.pointers(gradients, [Value(o.name, o.shape, "float32")
-                                             for o in self._outputs], "gradient")
+        given = tensors.pointers(
+            gradients, [Value(o.name, o.shape, "float32") for o in self._outputs], "gradient")
         samples = self._borrowed[0].samples
-        found = [tensors.empty_like((samples, *v.shape), "float32", self._borrowed[1]) if v.gradient
-                 else None for v in self._inputs]
+        found = [tensors.empty_like((samples, *v.shape), "float32", self._borrowed[1])
+                 if v.gradient else None for v in self._inputs]
 
         def run() -> None:
             if any(g is not None for g in found):
@@ -273,7 +274,8 @@ class Pipeline(_c.Handle):
         known = {entry.name for _, entries in kinds for entry in entries}
         for what, names in (("missing", known - set(values)), ("unknown", set(values) - known)):
             if names:
-                raise ArgumentError(f"{min(names, key=str)}: {what}{f' ({len(names)} names are)' if len(names) > 1 else ''}")
+                raise ArgumentError(f"{min(names, key=str)}: {what}"
+                                    f"{f' ({len(names)} names are)' if len(names) > 1 else ''}")
         found = [(function, i, *_fitting(values[entry.name], entry)) for function, entries in kinds
                  for i, entry in enumerate(entries)]
 
@@ -459,8 +461,8 @@ class Pipeline(_c.Handle):
     def _new_outputs(self, samples: int, inputs: Sequence[Any]) -> List[Any]:
         if not self._outputs:
             raise ArgumentError(f"{self.model.name}: an output is expected, got none")
-        return [tensors.empty_like((samples, *value.shape), value.dtype,
-                                   inputs) for value in self._outputs]
+        return [tensors.empty_like((samples, *value.shape), value.dtype, inputs)
+                for value in self._outputs]
 
     def _outcome(self, outputs: List[Any]) -> Any:
         captured = self.model._captured
@@ -485,7 +487,8 @@ def _fitting(value: Any, wanted: Value) -> Tuple[Any, int]:
     """Return the owner of the memory of a parameter's or state's value, and its address."""
     keep, shape, address = tensors.whole(value, wanted)
     if shape != wanted.shape:
-        raise ArgumentError(f"{wanted.name}: shape {list(wanted.shape)} is expected, got {list(shape)}")
+        raise ArgumentError(
+            f"{wanted.name}: shape {list(wanted.shape)} is expected, got {list(shape)}")
     return keep, address
 
 

@@ -43,7 +43,8 @@ def tensor(value: Any, expected: Value) -> Tuple[Any, Any]:
         shape = (shape[0], 1)
     if shape[1:] != expected.shape or not shape:
         sizes = ", ".join(map(str, expected.shape))
-        raise ArgumentError(f"{expected.name}: shape [N, {sizes}] is expected, got {list(keep.shape)}")
+        raise ArgumentError(
+            f"{expected.name}: shape [N, {sizes}] is expected, got {list(keep.shape)}")
     dims = (ctypes.c_int64 * _c.MAX_RANK)(*shape)
     return _c.cgp_tensor(_CODES[expected.dtype], _c.cgp_shape(len(shape), dims), address), keep
 
@@ -58,12 +59,14 @@ def _of_numpy(value: Any, expected: Value) -> Tuple[Any, int]:
     import numpy
 
     if isinstance(value, numpy.ma.MaskedArray):
-        raise TypeError(f"{expected.name}: an array without a mask is expected, which would be lost (filled() or .data)")
+        raise TypeError(f"{expected.name}: an array without a mask is expected, which would be "
+                        "lost (filled() or .data)")
     array = numpy.asarray(value)
     if expected.dtype == "int32" and array.dtype == numpy.int64:
         array = _narrow(array, numpy.int32, expected)
     if str(array.dtype) != expected.dtype:
-        raise TypeError(f"{expected.name}: {expected.dtype} is expected, got {array.dtype} (convert it)")
+        raise TypeError(
+            f"{expected.name}: {expected.dtype} is expected, got {array.dtype} (convert it)")
     array = numpy.ascontiguousarray(array).reshape(array.shape)
     return array, array.ctypes.data
 
@@ -71,14 +74,17 @@ def _of_numpy(value: Any, expected: Value) -> Tuple[Any, int]:
 def _of_torch(value: Any, expected: Value) -> Tuple[Any, int]:
     torch = sys.modules["torch"]
     if value.device.type != "cpu":
-        raise ArgumentError(f"{expected.name}: a tensor in host memory is expected, got one on {value.device} (.cpu())")
+        raise ArgumentError(f"{expected.name}: a tensor in host memory is expected, got one on "
+                            f"{value.device} (.cpu())")
     if value.layout != torch.strided:
-        raise TypeError(f"{expected.name}: a dense tensor is expected, got one of layout {value.layout} (.to_dense())")
+        raise TypeError(f"{expected.name}: a dense tensor is expected, got one of layout "
+                        f"{value.layout} (.to_dense())")
     value = value.detach().resolve_neg()
     if expected.dtype == "int32" and value.dtype == torch.int64:
         value = _narrow(value, torch.int32, expected)
     if str(value.dtype) != f"torch.{expected.dtype}":
-        raise TypeError(f"{expected.name}: {expected.dtype} is expected, got {value.dtype} (convert it)")
+        raise TypeError(
+            f"{expected.name}: {expected.dtype} is expected, got {value.dtype} (convert it)")
     value = value.contiguous()
     return value, value.data_ptr()
 
@@ -87,7 +93,8 @@ def _narrow(value: Any, dtype: Any, expected: Value) -> Any:
     """Return integers as int32; refuse those that do not fit."""
     size = value.numel() if is_torch(value) else value.size
     if size and (int(value.min()) < -2**31 or int(value.max()) >= 2**31):
-        raise ArgumentError(f"{expected.name}: integers of 32 bits are expected, got {int(value.min())} to {int(value.max())}")
+        raise ArgumentError(f"{expected.name}: integers of 32 bits are expected, got "
+                            f"{int(value.min())} to {int(value.max())}")
     return value.to(dtype) if is_torch(value) else value.astype(dtype)
 
 
@@ -109,7 +116,8 @@ class pointers:
                  what: str = "input") -> None:
         if len(values) != len(expected):
             names = " ".join(value.name for value in expected)
-            raise ArgumentError(f"{what}s: {len(expected)} are expected ({names}), got {len(values)}")
+            raise ArgumentError(
+                f"{what}s: {len(expected)} are expected ({names}), got {len(values)}")
         self.keep: List[Any] = []
         self.tensors: List[Any] = []
         self.array = (ctypes.POINTER(_c.cgp_tensor) * max(1, len(values)))()

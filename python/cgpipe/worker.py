@@ -61,7 +61,8 @@ class Worker:
             StateError: This process is a child of the one that has the thread.
         """
         if not self.is_own:
-            raise StateError("pipeline: belongs to the process that made it, and this is a child of it (make a pipeline here)")
+            raise StateError("pipeline: belongs to the process that made it, and this is a child "
+                             "of it (make a pipeline here)")
         job = _Job(function, arguments)
         interrupt: Optional[BaseException] = None
         queued = False

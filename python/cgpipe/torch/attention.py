@@ -128,7 +128,8 @@ class Scores:
             window = int(keep[-1].sum())
             if torch.equal(keep, tril & ~tril.tril(-window)):
                 return True, window
-        raise self.t.unsupported("attention with a mask that is causal, with or without a window, or none")
+        raise self.t.unsupported(
+            "attention with a mask that is causal, with or without a window, or none")
 
     def _kept(self, mask: Tensor, rows: int, keys: int) -> Tensor:
         """Return the positions where a mask keeps scores, [rows, keys]."""
@@ -165,8 +166,8 @@ class Scores:
         m, k, n = a.dims[-2], b.dims[-2], b.dims[-1]
         turned = bool(k) and b.order[-1] is k[-1] and bool(n)
         x = graph.arrange(Value(self.a.number, left), [axes, m, a.dims[-1]])
-        y = graph.arrange(Value(self.b.number, right), [right.logical(), n, k] if turned
-                          else [right.logical(), k, n])
+        y = graph.arrange(Value(self.b.number, right),
+                          [right.logical(), n, k] if turned else [right.logical(), k, n])
         made = tuple(Axis(axis.size) for axis in n)
         rows = tuple(Axis(axis.size) for axis in m)
         number = graph.add("matmul", [x, y], [count(axes), count(m), count(n)],

@@ -95,7 +95,8 @@ class Captured:
         tensors = [x if isinstance(x, Tensor) else torch.from_numpy(x) for x in inputs]
         if len(tensors) < len(self.inputs):
             raise ArgumentError(f"inputs: {len(self.inputs)} are expected, got {len(tensors)}")
-        tensors, added = tensors[:len(self.inputs)], tensors[len(self.inputs):]  # Model.with_loss()'s targets
+        # More inputs are the targets of Model.with_loss().
+        tensors, added = tensors[:len(self.inputs)], tensors[len(self.inputs):]
         samples = tensors[0].shape[0]
         found = [self._input(x, layout, i)
                  for i, (x, layout) in enumerate(zip(tensors, self.inputs)) if layout is not None]
@@ -114,7 +115,8 @@ class Captured:
     def _input(x: Tensor, layout: Layout, i: int) -> Tensor:
         sizes = [size for size in (count(dim) for dim in layout.dims[1:])]
         if list(x.shape[1:]) != sizes:
-            raise ArgumentError(f"input {i}: [N, {', '.join(map(str, sizes))}] is expected, got {list(x.shape)}")
+            raise ArgumentError(f"input {i}: [N, {', '.join(map(str, sizes))}] is expected, got "
+                                f"{list(x.shape)}")
         return to_memory(x if x.is_floating_point() else x.to(torch.int32), layout)
 
     def _repeated(self, hidden: Hidden, samples: int) -> Tensor:
@@ -130,12 +132,13 @@ class Captured:
         found: List[Optional[Tensor]] = []
         for x, layout, want in zip(inputs, self.inputs, wants):
             if layout is not None:
-                shape = [x.shape[0],
-                         *(axis.size for axis in layout.order)] if layout.order else [x.shape[0], 1]
+                shape = ([x.shape[0], *(axis.size for axis in layout.order)] if layout.order
+                         else [x.shape[0], 1])
                 found.append(torch.empty(shape) if want and x.is_floating_point() else None)
         return found + [None] * len(self.hidden)
 
-    def input_gradients_to_torch(self, gradients: Sequence[Optional[Tensor]]) -> List[Optional[Tensor]]:
+    def input_gradients_to_torch(
+            self, gradients: Sequence[Optional[Tensor]]) -> List[Optional[Tensor]]:
         """Convert the gradients of the graph's inputs to those of the module's inputs."""
         left = list(gradients)
         found: List[Optional[Tensor]] = []
@@ -170,9 +173,9 @@ class Captured:
             if gradient is not None:
                 before = sums[i]
                 sums[i] = gradient if before is None else before + gradient
-        return [torch.zeros([samples, *self._shape(i)]) if x is None else
-                to_memory(x, self.layouts[i]).reshape(samples,
-                                                      *self._shape(i)) for i, x in enumerate(sums)]
+        return [torch.zeros([samples, *self._shape(i)]) if x is None
+                else to_memory(x, self.layouts[i]).reshape(samples, *self._shape(i))
+                for i, x in enumerate(sums)]
 
 
 #: Smallest size in bytes of a large output. A loss of it takes several times as much of the C
@@ -198,7 +201,8 @@ def _check_version() -> None:
     match = re.match(r"(\d+)\.(\d+)", torch.__version__)
     version = tuple(map(int, match.groups())) if match else (0, 0)
     if not OLDEST <= version <= NEWEST:
-        raise CaptureError(f"PyTorch {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]} is expected, got {torch.__version__}")
+        raise CaptureError(f"PyTorch {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]} is "
+                           f"expected, got {torch.__version__}")
 
 
 class _Form:
@@ -236,8 +240,8 @@ def _flatten(module: nn.Module, spec: Any, places: Sequence[int], rest: Sequence
     names = ", ".join(f"x{i}" for i in range(len(places)))
     scope: Dict[str, Any] = {}
     exec(f"def forward(self, {names}): return self.run({names})", scope)
-    return type("_Flat", (_Flat,), {"forward": scope["forward"]})(module, spec, places,
-                                                                  rest)  # type: ignore[no-any-return]
+    return type("_Flat", (_Flat,), {"forward": scope["forward"]})(  # type: ignore[no-any-return]
+        module, spec, places, rest)
 
 
 def _export(flat: _Flat, tensors: Sequence[Tensor]) -> Any:
@@ -254,7 +258,8 @@ def _explain(error: BaseException) -> Optional[str]:
     """Return the meaning of an error of torch.export; None: the error is the module's own."""
     text = str(error)
     if "onstraint" in text and ("specializ" in text or "violated" in text):
-        return "dimension 0 of the inputs is that of the samples, of any number: the module takes a certain number"
+        return ("dimension 0 of the inputs is that of the samples, of any number: the module takes "
+                "a certain number")
     if type(error).__module__.startswith(("torch._dynamo", "torch._export", "torch.export",
                                           "torch.fx", "torch._subclasses")):
         return text.splitlines()[0] if text else type(error).__name__
@@ -266,7 +271,9 @@ def _two_samples(x: Tensor) -> Tensor:
     if x.dim() == 0:
         raise CaptureError("example: a tensor [N, ...] is expected, got a scalar")
     x = x.detach()
-    return x if x.shape[0] > 1 else torch.cat([x, x]) if x.shape[0] == 1 else x.new_zeros([2, *x.shape[1:]])
+    return (x if x.shape[0] > 1
+            else torch.cat([x, x]) if x.shape[0] == 1
+            else x.new_zeros([2, *x.shape[1:]]))
 
 
 # --- layers ---
@@ -289,8 +296,8 @@ class _Layers:
         for name, child in module.named_children():
             own = f"{path}.{name}" if path else name
             lists = (nn.ModuleList, nn.ModuleDict)
-            if isinstance(child, (nn.Sequential, *lists)) or any(isinstance(m, lists)
-                                                                 for m in child.modules()):
+            if (isinstance(child, (nn.Sequential, *lists))
+                    or any(isinstance(m, lists) for m in child.modules())):
                 self._descend(child, own)
             else:
                 self.names.append(own)
@@ -352,8 +359,9 @@ class _Walk:
             except Unlike as error:
                 raise CaptureError(_message(path, node, f"{error}: not covered here")) from None
             except MixesSamples:
-                raise CaptureError(_message(path, node,
-                                            "mixes samples: dimension 0 is theirs, and stays in front")) from None
+                raise CaptureError(_message(
+                    path, node,
+                    "mixes samples: dimension 0 is theirs, and stays in front")) from None
         return None
 
     def _begin(self, layer: Optional[str]) -> None:
@@ -361,7 +369,8 @@ class _Walk:
             self.t.graph.layer(layer)
 
     def _argument(self, x: Any) -> Any:
-        return torch.fx.node.map_arg(x, lambda n: self.env[n]) if isinstance(x, (torch.fx.Node, list, tuple)) else x
+        return (torch.fx.node.map_arg(x, lambda n: self.env[n])
+                if isinstance(x, (torch.fx.Node, list, tuple)) else x)
 
     def _visit(self, node: Any, layer: Optional[str]) -> None:
         name = name_of(node)
@@ -372,12 +381,12 @@ class _Walk:
             return
         if name == "getitem":
             container = self.env[node.args[0]]
-            self.env[node] = container[node.args[1]] if isinstance(container,
-                                                                   (list, tuple)) else self._evaluate(node)
+            self.env[node] = (container[node.args[1]] if isinstance(container, (list, tuple))
+                              else self._evaluate(node))
             return
         arguments = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: self.env[n])
-        leaves = [x for x in torch.utils._pytree.tree_leaves(arguments,
-                                                             is_leaf=lambda x: x is None)]
+        leaves = [x for x in torch.utils._pytree.tree_leaves(
+            arguments, is_leaf=lambda x: x is None)]
         live = [x for x in leaves if isinstance(x, (Value, Scores, Positions, Parameter, Loss))]
         if not live:
             self.env[node] = self._evaluate(node, leaves)
@@ -388,7 +397,8 @@ class _Walk:
         self._begin(layer)
         base = name.rstrip("_") if in_place else name
         if base == "sym_size":
-            self.env[node] = Samples(2) if node.meta["val"].__class__ is not int else node.meta["val"]
+            self.env[node] = (Samples(2) if node.meta["val"].__class__ is not int
+                              else node.meta["val"])
             return
         if base not in OPS:
             raise self._unknown(base)
@@ -399,15 +409,15 @@ class _Walk:
 
     def _unknown(self, base: str) -> Unsupported:
         near = nearest(base, names())
-        return Unsupported(f"{near} (nearest of {len(names())} ops; docs/reference/torch-ops.md has all)" if near else
-                           "none like it of the ops in docs/reference/torch-ops.md")
+        return Unsupported(f"{near} (nearest of {len(names())} ops; docs/reference/torch-ops.md "
+                           "has all)" if near
+                           else "none like it of the ops in docs/reference/torch-ops.md")
 
     @staticmethod
     def _check_in_place(node: Any) -> None:
         source = node.args[0]
-        if isinstance(source, torch.fx.Node) and name_of(source) in ("slice", "select", "narrow",
-                                                                     "split", "chunk", "getitem",
-                                                                     "unbind"):
+        if isinstance(source, torch.fx.Node) and name_of(source) in (
+                "slice", "select", "narrow", "split", "chunk", "getitem", "unbind"):
             raise Unsupported("writing in place to whole tensors, not to parts of one,")
 
     def _evaluate(self, node: Any, leaves: Sequence[Any] = ()) -> Any:
@@ -415,14 +425,14 @@ class _Walk:
         inputs."""
         value = node.meta.get("val")
         if isinstance(value, (torch.SymInt, int)) and not isinstance(value, bool):
-            return Samples(int(self.evaluator.example(node))) if isinstance(value, torch.SymInt) else value
-        if any(isinstance(x, Outside) for x in leaves) or (name_of(node) == "getitem"
-                                                           and isinstance(self.env[node.args[0]],
-                                                                          Outside)):
+            return (Samples(int(self.evaluator.example(node)))
+                    if isinstance(value, torch.SymInt) else value)
+        if any(isinstance(x, Outside) for x in leaves) or (
+                name_of(node) == "getitem" and isinstance(self.env[node.args[0]], Outside)):
             if isinstance(value, Tensor):
                 return Outside(node, shape_of(value.shape), value.dtype)
-            return [Outside(_Item(node, i), shape_of(x.shape),
-                            x.dtype) for i, x in enumerate(value)]
+            return [Outside(_Item(node, i), shape_of(x.shape), x.dtype)
+                    for i, x in enumerate(value)]
         found = self.evaluator.example(node)
         batched = isinstance(value, Tensor) and any(batch for batch, _ in shape_of(value.shape))
         if isinstance(found, Tensor):
@@ -479,7 +489,8 @@ def _message(path: str, node: Any, text: str) -> str:
     line = ""
     for i in range(len(source) - 1, -1, -1):
         if source[i].strip().startswith("File "):
-            line = f" ({source[i].strip().split(', in ')[0].replace('File ', '').replace(chr(34), '').replace(', line ', ':')})"
+            line = f""" ({source[i].strip().split(', in ')[0].replace('File ', '')
+                          .replace(chr(34), '').replace(', line ', ':')})"""
             break
     return f"{path or 'the module itself'}: {name_of(node)}{line}: {text}"
 
@@ -506,8 +517,8 @@ def capture(module: nn.Module, example_inputs: Sequence[Any],
     """
     _check_version()
     check_cuts(module, cut_at)
-    leaves, spec = torch.utils._pytree.tree_flatten((tuple(example_inputs),
-                                                     dict(example_kwargs or {})))
+    leaves, spec = torch.utils._pytree.tree_flatten(
+        (tuple(example_inputs), dict(example_kwargs or {})))
     places = [i for i, x in enumerate(leaves) if isinstance(x, Tensor)]
     if not places:
         raise CaptureError("example: at least one tensor [N, ...] is expected, got none")
@@ -588,13 +599,15 @@ def _placeholders(program: Any, walk: _Walk, examples: Sequence[Tensor]) -> List
 def _real_input(walk: _Walk, node: Any, index: int, example: Tensor) -> Optional[Layout]:
     shape = shape_of(node.meta["val"].shape)
     if not shape or shape[0] != (True, 1) or any(batch for batch, _ in shape[1:]):
-        raise CaptureError(f"input {index}: dimension 0 is that of the samples, of any number; the module takes {list(example.shape)}")
+        raise CaptureError(f"input {index}: dimension 0 is that of the samples, of any number; the "
+                           f"module takes {list(example.shape)}")
     sizes = [size for _, size in shape[1:]]
     walk.evaluator.set_input(node, index)
     if example.is_floating_point() and example.dtype != torch.float32:
-        raise CaptureError(f"input {index}: float32 is expected, got {str(example.dtype).replace('torch.', '')}")
-    layout = Layout.of_shape(sizes, [1, 2, 0] if len(sizes) == 3 and example.is_floating_point()
-                             else None)
+        raise CaptureError(f"input {index}: float32 is expected, got "
+                           f"{str(example.dtype).replace('torch.', '')}")
+    layout = Layout.of_shape(
+        sizes, [1, 2, 0] if len(sizes) == 3 and example.is_floating_point() else None)
     dtype = "f32" if example.is_floating_point() else "i32"
     value = walk.t.graph.input(f"input {index}", dtype, layout)
     if example.is_floating_point():
@@ -626,7 +639,8 @@ def _outputs(t: Translator, program: Any, found: Sequence[Any],
         if any(axis.repeated for axis in value.layout.logical()):
             raise CaptureError(f"output {i}: repeated values (expand) are not covered")
         if not value.layout.dims or value.layout.dims[0][:1] != (BATCH,):
-            raise CaptureError(f"output {i}: a tensor [N, ...] is expected, dimension 0 that of the samples")
+            raise CaptureError(
+                f"output {i}: a tensor [N, ...] is expected, dimension 0 that of the samples")
         number = value.number
         if number in of_inputs:  # an output that is an input: copy it with one more node
             number = t.graph.add("reshape", [number], t.graph.shape(number),
@@ -653,8 +667,8 @@ def _unflattener(flat: _Flat) -> Callable[[Sequence[Any]], Any]:
 
     def unflatten(tensors: Sequence[Any]) -> Any:
         left = list(tensors)
-        return torch.utils._pytree.tree_unflatten([left.pop(0) if x is None else x for x in leaves],
-                                                  spec)
+        return torch.utils._pytree.tree_unflatten(
+            [left.pop(0) if x is None else x for x in leaves], spec)
     return unflatten
 
 
@@ -669,6 +683,7 @@ def _check_outside(captured: Captured, evaluator: Evaluator, examples: Sequence[
         for node in nodes:
             rows = alone[node].shape[0]
             if not torch.equal(alone[node], whole[node][i * rows:(i + 1) * rows]):
-                raise CaptureError("integers that are computed from the inputs mix samples: dimension 0 is theirs")
+                raise CaptureError("integers that are computed from the inputs mix samples: "
+                                   "dimension 0 is theirs")
 
 

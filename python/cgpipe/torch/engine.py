@@ -125,8 +125,8 @@ def layer_stages(model: ctypes.c_void_p, prefixes: Sequence[str]) -> List[int]:
     stages, stage = [], 0
     for i in range(_c.lib.cgp_model_layers(model)):
         name = _c.text(_c.lib.cgp_model_layer_name(model, i))
-        stage = next((j for j, prefix in enumerate(prefixes) if name == prefix
-                      or name.startswith(prefix + ".")), stage)
+        stage = next((j for j, prefix in enumerate(prefixes)
+                      if name == prefix or name.startswith(prefix + ".")), stage)
         stages.append(stage)
     return stages
 
@@ -158,9 +158,11 @@ def _set_balance(o: Any, model: ctypes.c_void_p, options: Options, balance: List
     bit-identical."""
     o.stages = len(balance)
     o.balance = _c.array(ctypes.c_int, balance, "balance")
-    halves = _halves(model, balance) if options.halves and len(balance) > 1 and set(devices) == {"cpu"} else None
+    halves = (_halves(model, balance)
+              if options.halves and len(balance) > 1 and set(devices) == {"cpu"} else None)
     if halves:
-        o.schedule, o.virtual_stages = b"looped-bfs-zb" if options.recompute == "never" else b"looped-bfs", 2
+        o.schedule, o.virtual_stages = (
+            b"looped-bfs-zb" if options.recompute == "never" else b"looped-bfs", 2)
         o.balance = _c.array(ctypes.c_int, halves, "balance")
 
 

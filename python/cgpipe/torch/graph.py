@@ -122,7 +122,8 @@ class Graph:
             raise MixesSamples
         if any(axis.repeated for axis in wanted):
             raise Unlike("repeated values (expand) where they must be in memory")
-        return value.number if wanted == value.layout.order else self._reorder(value.number, value.layout.order, wanted)
+        return (value.number if wanted == value.layout.order
+                else self._reorder(value.number, value.layout.order, wanted))
 
     def arrange(self, value: Value, groups: Sequence[Sequence[Axis]]) -> int:
         """Return the number of a value with these axes in memory order, with a dimension for each

@@ -75,8 +75,8 @@ class Layout:
     @property
     def has_batch(self) -> bool:
         """True if dimension 0 begins with the samples, and no other dimension has them."""
-        return bool(self.dims) and self.dims[0][:1] == (BATCH,) and all(BATCH not in dim
-                                                                        for dim in self.dims[1:])
+        return (bool(self.dims) and self.dims[0][:1] == (BATCH,)
+                and all(BATCH not in dim for dim in self.dims[1:]))
 
     def sizes(self) -> List[int]:
         """Return the sizes of the dimensions; the batch counts as 1."""

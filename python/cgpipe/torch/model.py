@@ -46,7 +46,8 @@ class _Module(Captured):
         for _, _, entry, view in found:
             shape = list(tensors[entry.name].shape) if entry.name in tensors else None
             if shape != list(view.shape):
-                raise ArgumentError(f"{entry.name}: shape {list(view.shape)} is expected, got {shape or 'none'} (capture the module again)")
+                raise ArgumentError(f"{entry.name}: shape {list(view.shape)} is expected, got "
+                                    f"{shape or 'none'} (capture the module again)")
         for function, i, entry, view in found:
             tensor = tensors[entry.name]
             with torch.no_grad():
@@ -77,8 +78,10 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
                name: Optional[str] = None) -> Model:
     """Capture a module as a model.
 
-        model = cgpipe.from_torch(module, (x,), loss=torch.nn.functional.cross_entropy, example_target=y)
-        pipeline = cgpipe.Pipeline(model, stages=2, chunks=8, batch=64, optimizer=cgpipe.AdamW(lr=1e-3))
+        model = cgpipe.from_torch(module, (x,), loss=torch.nn.functional.cross_entropy,
+                                  example_target=y)
+        pipeline = cgpipe.Pipeline(model, stages=2, chunks=8, batch=64,
+                                   optimizer=cgpipe.AdamW(lr=1e-3))
         pipeline.step(x, y)
 
     A pipeline takes over the module's weights. Parameters and running statistics become views of
@@ -106,8 +109,7 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
     check_cuts(module, cut_at)
     inputs = tuple(example_inputs)
     captured = (capture(module, inputs, example_kwargs, cut_at=cut_at, name=name) if loss is None
-                else
-                _capture_with_loss(module, inputs, loss, example_target, cut_at, name))
+                else _capture_with_loss(module, inputs, loss, example_target, cut_at, name))
     captured.__class__ = _Module
     captured.module = module  # type: ignore[attr-defined]
     graph = captured.graph

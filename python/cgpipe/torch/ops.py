@@ -67,16 +67,16 @@ def rows(t: Translator, x: Any) -> Tuple[int, Layout, List[Axis]]:
 
 def _grouped(axes: Sequence[Axis]) -> List[List[Axis]]:
     """Return at most four groups of axes. Ops on rows work with any grouping."""
-    return [[axis] for axis in axes[:3]] + ([list(axes[3:])] if len(axes) > 3
-                                            else []) if axes else []
+    return ([[axis] for axis in axes[:3]] + ([list(axes[3:])] if len(axes) > 3 else [])
+            if axes else [])
 
 
 def _linear(t: Translator, x: Any, weight: Parameter, bias: Any, transposed: bool) -> Value:
     number, layout, rest = rows(t, x)
     need(isinstance(weight, Parameter) and (bias is None or isinstance(bias, Parameter)),
          "linear of a parameter's view")
-    out, inner = (weight.shape[1], weight.shape[0]) if transposed else (weight.shape[0],
-                                                                        weight.shape[1])
+    out, inner = ((weight.shape[1], weight.shape[0]) if transposed
+                  else (weight.shape[0], weight.shape[1]))
     parameters = [t.parameter(weight, [inner, out] if transposed else [out, inner])]
     if bias is not None:
         parameters.append(t.parameter(bias, [out], decays=False))
@@ -104,9 +104,8 @@ def _norm_rows(t: Translator, name: str, x: Any, shape: Sequence[int], parameter
     x = t.value(x)
     need(all(isinstance(p, Parameter) for p in parameters), f"{name} with its parameters")
     dims = x.layout.dims
-    merged = x.with_layout(x.layout.with_dims([*dims[:-len(shape)],
-                                               tuple(a for dim in dims[-len(shape):]
-                                                     for a in dim)]))
+    merged = x.with_layout(x.layout.with_dims(
+        [*dims[:-len(shape)], tuple(a for dim in dims[-len(shape):] for a in dim)]))
     number, layout, _ = rows(t, merged)
     size = count(layout.dims[-1])
     named = [t.parameter(p, [size], decays=False) for p in parameters]
@@ -123,8 +122,8 @@ def layer_norm(t: Translator, x: Any, shape: Any, weight: Any = None, bias: Any 
 @op("rms_norm")
 def rms_norm(t: Translator, x: Any, shape: Any, weight: Any = None,
              eps: Optional[float] = None) -> Value:
-    return _norm_rows(t, "rms_norm", x, shape, [weight], torch.finfo(torch.float32).eps
-                      if eps is None else eps)
+    return _norm_rows(t, "rms_norm", x, shape, [weight],
+                      torch.finfo(torch.float32).eps if eps is None else eps)
 
 
 @op("softmax")
@@ -224,8 +223,8 @@ def div(t: Translator, a: Any, b: Any, rounding_mode: Any = None) -> Any:
     factor = t.number(b)
     if factor is None or rounding_mode is not None:
         raise Unsupported("div by a number")
-    return a.scaled(1 / factor) if isinstance(a, Scores) else t.unary("scale", a,
-                                                                      {"slope": 1 / factor})
+    return (a.scaled(1 / factor) if isinstance(a, Scores)
+            else t.unary("scale", a, {"slope": 1 / factor}))
 
 
 @op("pow")
@@ -439,8 +438,8 @@ def _join(t: Translator, a: Value, b: Value, dim: int) -> Value:
     names = {id(x): y for x, y in zip(without[0].logical(), without[1].logical())}
     other = [names[id(axis)] for axis in rest]
     numbers = [t.graph.arrange(Value(x.number, layout), [axes, inner])
-               for x, layout, axes,
-               inner in ((a, without[0], rest, own[0]), (b, without[1], other, own[1]))]
+               for x, layout, axes, inner in ((a, without[0], rest, own[0]),
+                                              (b, without[1], other, own[1]))]
     sizes = [count(axes) for axes in own]
     y = t.graph.add("concat", numbers, [count(rest), sum(sizes)])
     made = new_axes(sum(sizes))
@@ -627,8 +626,9 @@ def adaptive_avg_pool2d(t: Translator, x: Any, size: Any) -> Value:
         return Value(y, Layout([(BATCH,), layout.dims[1], (), ()], layout.dims[1]))
     need(h % height == 0 and w % width == 0, "adaptive_avg_pool2d to sizes that divide the image's")
     kernel = [h // height, w // width]
-    return image_op(t, x, "average_pool", {"global": False, "kernel": kernel, "stride": kernel,
-                                           "padding": [0] * 4}, [height, width])
+    return image_op(t, x, "average_pool",
+                    {"global": False, "kernel": kernel, "stride": kernel, "padding": [0] * 4},
+                    [height, width])
 
 
 @op("upsample_nearest2d")
@@ -649,8 +649,9 @@ def pad(t: Translator, x: Any, sides: Sequence[int], mode: Any = "constant",
     left, right, top, bottom = [*sides, 0, 0][:4]
     if not any(sides):
         return t.value(x)
-    return image_op(t, x, "pad", {"kernel": [1, 1], "stride": [1, 1],
-                                  "padding": [top, bottom, left, right]}, result_size(t))
+    return image_op(t, x, "pad",
+                    {"kernel": [1, 1], "stride": [1, 1], "padding": [top, bottom, left, right]},
+                    result_size(t))
 
 
 # --- norms of channels ---

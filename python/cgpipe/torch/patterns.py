@@ -46,7 +46,8 @@ def _gelu(node: Any, absorbed: Set[Any]) -> Optional[Any]:
     for half, rest in (node.args, reversed(node.args)):
         found = _split(half, "mul")
         one = _split(rest, "add")
-        if found is None or one is None or found[1] != 0.5 or one[1] != 1 or _name(one[0]) != "tanh":
+        if (found is None or one is None or found[1] != 0.5 or one[1] != 1
+                or _name(one[0]) != "tanh"):
             continue
         x, tanh = found[0], one[0]
         inner = _split(tanh.args[0], "mul")

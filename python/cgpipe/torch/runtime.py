@@ -87,7 +87,8 @@ class Runtime:
         self.captures: Dict[Any, Any] = {}
         self.engines: Dict[Any, Engine] = {}
         self.owner: Optional[Engine] = None  # the engine whose parameters the others share
-        self.live: "weakref.WeakSet[_Forward]" = weakref.WeakSet()  # forwards that autograd may still go through
+        # Forwards that autograd may still go through.
+        self.live: "weakref.WeakSet[_Forward]" = weakref.WeakSet()
 
     def __call__(self, *inputs: Tensor) -> Any:
         samples = _check_inputs(inputs)
@@ -167,7 +168,8 @@ class Runtime:
         statistics, which its backward changes."""
         captured, samples = forward.captured, inputs[0].shape[0]
         if not forward.training and captured.has_batch_norm:
-            raise CgpipeError("backward: a batch norm in eval mode has no gradient here (call train(), or run under torch.no_grad())")
+            raise CgpipeError("backward: a batch norm in eval mode has no gradient here (call "
+                              "train(), or run under torch.no_grad())")
         engine = self._engine(captured, samples, forward.wants)
         self._adopt(engine, forward.parameters)
         statistics = [state.clone() for state in engine.states]
@@ -205,8 +207,8 @@ class Runtime:
             if engine is not None and engine is self.owner:
                 self._forget()
             # In evaluation, recompute always: a backward is rare, and this keeps the least memory.
-            options = self.options if captured.training else replace(self.options,
-                                                                     recompute="always")
+            options = (self.options if captured.training
+                       else replace(self.options, recompute="always"))
             engine = self.worker.call(Engine, self.worker, captured, options, samples, wants,
                                       self.owner)
             self.engines[key] = engine
@@ -264,7 +266,8 @@ def _become(tensor: Tensor, view: Tensor) -> bool:
 def _keep_gradients(engine: Engine, parameters: Sequence[nn.Parameter]) -> None:
     """Copy gradients that backward would overwrite, since autograd accumulates into them."""
     for view, parameter in zip(engine.gradients, parameters):
-        if parameter.grad is not None and parameter.grad.untyped_storage().data_ptr() == view.untyped_storage().data_ptr():
+        if (parameter.grad is not None and parameter.grad.untyped_storage().data_ptr()
+                == view.untyped_storage().data_ptr()):
             parameter.grad = parameter.grad.clone()
 
 
@@ -273,7 +276,8 @@ def _will_accumulate(parameters: Sequence[nn.Parameter], needed: Sequence[bool])
     for parameter, need in zip(parameters, needed):
         if need:
             try:
-                return torch._C._will_engine_execute_node(torch.autograd.graph.get_gradient_edge(parameter).node)
+                return torch._C._will_engine_execute_node(
+                    torch.autograd.graph.get_gradient_edge(parameter).node)
             except RuntimeError:
                 return False
     return True
@@ -287,10 +291,12 @@ def _check_inputs(inputs: Sequence[Tensor]) -> int:
         if x.dim() == 0:
             raise RuntimeError("input: a tensor [N, ...] is expected, got a scalar")
         if x.device.type != "cpu":
-            raise ValueError(f"input: a tensor in the host's memory is expected, got one on {x.device} (call cpu())")
+            raise ValueError("input: a tensor in the host's memory is expected, got one on "
+                             f"{x.device} (call cpu())")
     sizes = {x.shape[0] for x in inputs}
     if len(sizes) > 1:
-        raise ValueError(f"input: the same number of samples in all tensors is expected, got {' and '.join(map(str, sorted(sizes)))}")
+        raise ValueError("input: the same number of samples in all tensors is expected, got "
+                         f"{' and '.join(map(str, sorted(sizes)))}")
     if 0 in sizes:
         raise ValueError("input: at least one sample is expected, got none")
     return sizes.pop()
@@ -299,6 +305,8 @@ def _check_inputs(inputs: Sequence[Tensor]) -> int:
 def _check_parameters(parameters: Dict[str, nn.Parameter]) -> None:
     for name, parameter in parameters.items():
         if parameter.dtype != torch.float32:
-            raise TypeError(f"{name}: float32 is expected, got {str(parameter.dtype).replace('torch.', '')} (cast the model back)")
+            raise TypeError(f"{name}: float32 is expected, got "
+                            f"{str(parameter.dtype).replace('torch.', '')} (cast the model back)")
         if parameter.device.type != "cpu":
-            raise ValueError(f"{name}: a parameter in the host's memory is expected, got one on {parameter.device}")
+            raise ValueError(f"{name}: a parameter in the host's memory is expected, got one on "
+                             f"{parameter.device}")

@@ -150,7 +150,8 @@ class Translator:
                            Positions: "embeddings of positions that are added to a value",
                            Outside: "arithmetic on integers that depend on the inputs",
                            Loss: "a loss at the end",
-                           Samples: "no value that depends on the number of samples"}.get(type(x), "a tensor with samples"))
+                           Samples: "no value that depends on the number of samples"}.get(
+                               type(x), "a tensor with samples"))
 
     def is_batched(self, x: Constant) -> bool:
         """Return whether a constant has a row for each sample."""
@@ -168,8 +169,8 @@ class Translator:
 
     def constant_number(self, x: Any) -> Optional[float]:
         """Return a number, or the common value of all elements of a constant; None: neither."""
-        if isinstance(x, Constant) and x.tensor.numel() > 1 and bool((x.tensor
-                                                                      == x.tensor.flatten()[0]).all()):
+        if (isinstance(x, Constant) and x.tensor.numel() > 1
+                and bool((x.tensor == x.tensor.flatten()[0]).all())):
             return float(x.tensor.flatten()[0])
         return self.number(x)
 
@@ -286,8 +287,7 @@ class Translator:
             dims = x.layout.dims
             plain = x.layout.order == [*dims[2], *dims[1], *dims[3]]
             if (source.x.number != first.x.number or source.groups[2] or source.begin != i * width
-                or
-                    source.end != (i + 1) * width or 3 * width != total or not plain):
+                    or source.end != (i + 1) * width or 3 * width != total or not plain):
                 return None
         return self.graph.arrange(first.x, first.groups[:2])
 
@@ -304,15 +304,16 @@ class Translator:
             ids = positions.ids.reshape(-1)
             whole = shape[0] == rows and torch.equal(ids, torch.arange(rows))
         if whole and [s for s in shape if s != 1] == [s for s in sizes if s != 1]:
-            number = self.graph.arrange(x, [[a for dim in x.layout.dims[1:-1] for a in dim],
-                                            x.layout.dims[-1]])
+            number = self.graph.arrange(
+                x, [[a for dim in x.layout.dims[1:-1] for a in dim], x.layout.dims[-1]])
             named = self.parameter(weight, [rows, width])
             y = self.graph.add("position", [number], [rows, width], None, [named])
             return Value(y, Layout(x.layout.dims, x.layout.logical()))
         if isinstance(positions, Parameter):
             raise Unsupported("a parameter [T, C] that is added to a value [N, T, C]")
         ids_layout = _layout_of([(True, 1), (False, rows)])
-        ids = positions.ids.reshape(-1).broadcast_to([rows]) if positions.ids.numel() == 1 else positions.ids.reshape(-1)
+        ids = (positions.ids.reshape(-1).broadcast_to([rows]) if positions.ids.numel() == 1
+               else positions.ids.reshape(-1))
         hidden = self._add_hidden("i32", ids_layout, rows=ids.reshape(1, -1).to(torch.int32))
         named = self.parameter(weight, shape)
         y = self.graph.add("embedding", [hidden], [rows, width], {"size": shape[0], "width": width},

@@ -33,7 +33,8 @@ def _solve(costs: Sequence[float], partitions: int) -> List[int]:
     """Partition costs so that the largest sum of a partition is minimal; ties take the leftmost
     cut."""
     if not 1 <= partitions <= len(costs):
-        raise ValueError(f"partitions: 1 to the number of layers, {len(costs)}, are possible, got {partitions}")
+        raise ValueError(f"partitions: 1 to the number of layers, {len(costs)}, are possible, got "
+                         f"{partitions}")
     balance = (ctypes.c_int * partitions)()
     _c.check(_c.lib.cgp_balance_solve((ctypes.c_double * len(costs))(*costs), len(costs),
                                       partitions, balance))
@@ -99,8 +100,7 @@ def _layer_seconds(module: nn.Module, inputs: Tuple[Tensor, ...], prefixes: Sequ
 
 
 def _layer_bytes(module: nn.Module, inputs: Tuple[Tensor, ...], prefixes: Sequence[str],
-                 chunks: int,
-                device: str) -> Tuple[List[int], List[int]]:
+                 chunks: int, device: str) -> Tuple[List[int], List[int]]:
     """Return two lists for the layers of each prefix: the bytes that backward reads of a
     micro-batch, and the bytes of parameters."""
     planned = _Planned(capture(module, inputs), Options(prefixes, [device] * len(prefixes), chunks),
@@ -109,8 +109,8 @@ def _layer_bytes(module: nn.Module, inputs: Tuple[Tensor, ...], prefixes: Sequen
     for i, stage in enumerate(sorted(set(layer_stages(planned.model, prefixes)))):
         info = _c.lib.cgp_plan_stage_at(planned.plan, i).contents
         saved[stage] = info.saved_slot_bytes
-        parameters[stage] = _c.lib.cgp_plan_device_at(planned.plan,
-                                                      info.device).contents.parameter_bytes
+        parameters[stage] = _c.lib.cgp_plan_device_at(
+            planned.plan, info.device).contents.parameter_bytes
     return saved, parameters
 
 

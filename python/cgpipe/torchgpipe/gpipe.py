@@ -29,7 +29,8 @@ _RECOMPUTE = {"always": "always+selective", "except_last": "except_last+selectiv
               "never": "never"}
 MODES = tuple(_RECOMPUTE)
 
-_MOVING_DENIED = "denied to move parameters and buffers: GPipe places them by `devices`, which is set when it is made"
+_MOVING_DENIED = ("denied to move parameters and buffers: GPipe places them by `devices`, which is "
+                  "set when it is made")
 
 
 def _advise(message: str) -> str:
@@ -48,7 +49,8 @@ A balance for measured times comes from cgpipe.torchgpipe.balance:
 def verify_module(module: nn.Sequential) -> None:
     """Raise unless a module is a Sequential of distinct children that share no parameters."""
     if not isinstance(module, nn.Sequential):
-        raise TypeError(f"module must be nn.Sequential to be partitioned, got {type(module).__name__}")
+        raise TypeError("module must be nn.Sequential to be partitioned, got "
+                        f"{type(module).__name__}")
     if len(list(module.named_children())) != len(module):
         raise ValueError("module with duplicate children is not supported")
     own = sum(len(list(child.parameters())) for child in module.children())
@@ -61,7 +63,8 @@ def _check_balance(module: nn.Sequential, balance: List[int]) -> None:
         raise ValueError(_advise("module and sum of balance have different length "
                                  f"(module: {len(module)}, sum of balance: {sum(balance)})"))
     if any(layers <= 0 for layers in balance):
-        raise ValueError(_advise(f"all balance numbers must be positive integer (balance: {balance})"))
+        raise ValueError(
+            _advise(f"all balance numbers must be positive integer (balance: {balance})"))
 
 
 def _devices(devices: Optional[Iterable[Device]], partitions: int) -> List[torch.device]:
@@ -70,7 +73,8 @@ def _devices(devices: Optional[Iterable[Device]], partitions: int) -> List[torch
         return [torch.device("cpu")] * partitions
     found = [torch.device(device) for device in devices]
     if len(found) < partitions:
-        raise IndexError(f"too few devices to hold given partitions (devices: {len(found)}, partitions: {partitions})")
+        raise IndexError("too few devices to hold given partitions (devices: "
+                         f"{len(found)}, partitions: {partitions})")
     return found[:partitions]
 
 
@@ -91,7 +95,8 @@ def check(value: Any) -> None:
         raise TypeError(f"expected Tensor or tuple of Tensors, but got {type(value).__name__}")
     for i, element in enumerate(value):
         if not isinstance(element, Tensor):
-            raise TypeError(f"expected Tensor as element {i} of tuple, but got {type(element).__name__}")
+            raise TypeError(f"expected Tensor as element {i} of tuple, but got "
+                            f"{type(element).__name__}")
 
 
 class Whole(nn.Module):
@@ -158,7 +163,8 @@ class GPipe(nn.Module):
         if chunks <= 0:
             raise ValueError(f"number of chunks must be positive integer, got {chunks}")
         if checkpoint not in MODES:
-            raise ValueError(f"checkpoint is not one of 'always', 'except_last', or 'never', got '{checkpoint}'")
+            raise ValueError("checkpoint is not one of 'always', 'except_last', or 'never', got "
+                             f"'{checkpoint}'")
         verify_module(module)
         verify_skippables(module)
         balance = list(balance)
@@ -178,8 +184,9 @@ class GPipe(nn.Module):
             whole = Whole(self.partitions, tuple_in)
             options = Options(stages=self._stages(),
                               devices=[str(device) for device in self.devices], chunks=self.chunks,
-                              recompute=_RECOMPUTE[self.checkpoint], halves=self.checkpoint
-                              == "never", deferred_batch_norm=self.deferred_batch_norm)
+                              recompute=_RECOMPUTE[self.checkpoint],
+                              halves=self.checkpoint == "never",
+                              deferred_batch_norm=self.deferred_batch_norm)
             self._runtimes[tuple_in] = (whole, Runtime(whole, options))
         return self._runtimes[tuple_in]
 
@@ -228,7 +235,8 @@ class GPipe(nn.Module):
 
     def to(self, *args: Any, **kwargs: Any) -> "GPipe":
         """Cast to a dtype. A device or a tensor is denied: TypeError."""
-        if "device" in kwargs or "tensor" in kwargs or (args and isinstance(args[0], (torch.device, int, str, Tensor))):
+        if "device" in kwargs or "tensor" in kwargs or (
+                args and isinstance(args[0], (torch.device, int, str, Tensor))):
             raise TypeError(_MOVING_DENIED)
         return super().to(*args, **kwargs)
 

@@ -19,7 +19,8 @@ import functools
 import inspect
 import threading
 import uuid
-from typing import Any, Callable, ClassVar, Dict, FrozenSet, Iterable, Iterator, List, Optional, Set, Tuple, Type, TypeVar
+from typing import (Any, Callable, ClassVar, Dict, FrozenSet, Iterable, Iterator, List, Optional,
+                    Set, Tuple, Type, TypeVar)
 
 from torch import Tensor, nn
 
@@ -184,7 +185,8 @@ class _Run:
 
     def take(self, name: str, declared: FrozenSet[str], due: Set[str], verb: str) -> None:
         if name not in declared:
-            raise RuntimeError(f"'{name}' has not been declared as {verb}{'p' if verb == 'pop' else ''}able")
+            raise RuntimeError(
+                f"'{name}' has not been declared as {verb}{'p' if verb == 'pop' else ''}able")
         due.discard(name)
 
     @staticmethod
@@ -201,7 +203,8 @@ def skippable(stash: Iterable[str] = (),
     would count as names."""
     for argument, names in (("stash", stash), ("pop", pop)):
         if isinstance(names, str):
-            raise TypeError(f"{argument}: a list of names is expected, got the str '{names}' (write [{names!r}])")
+            raise TypeError(f"{argument}: a list of names is expected, got the str '{names}' "
+                            f"(write [{names!r}])")
     attributes = {"stashable_names": frozenset(stash), "poppable_names": frozenset(pop)}
 
     def wrap(module_cls: Type[nn.Module]) -> Type[Skippable]:
@@ -234,15 +237,18 @@ def verify_skippables(module: nn.Sequential) -> None:
             if key[1] in both:
                 continue
             if key in stashed:
-                problems.append(f"'{layer_name}' redeclared '{key[1]}' as stashable but not isolated by namespace")
+                problems.append(f"'{layer_name}' redeclared '{key[1]}' as stashable but not "
+                                "isolated by namespace")
             stashed.add(key)
         for key in layer.poppable():
             if key[1] in both:
                 continue
             if key in popped:
-                problems.append(f"'{layer_name}' redeclared '{key[1]}' as poppable but not isolated by namespace")
+                problems.append(f"'{layer_name}' redeclared '{key[1]}' as poppable but not "
+                                "isolated by namespace")
             elif key not in stashed:
-                problems.append(f"'{layer_name}' declared '{key[1]}' as poppable but it was not stashed")
+                problems.append(
+                    f"'{layer_name}' declared '{key[1]}' as poppable but it was not stashed")
             else:
                 popped.add(key)
 
