@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare a captured module with itself in PyTorch, in float64. Where PyTorch's own float32 is off
-by more than the bound, norms over few values make small differences large: there four times
-PyTorch's difference is allowed, in any of 16 runs, all but the first with inputs and parameters a
-rounding away, as one run may be lucky."""
+"""Compare a captured module with the same module in PyTorch, in float64. If PyTorch's own float32
+exceeds the bound, norms over few values amplify small differences. Then four times PyTorch's
+difference is allowed. It is the largest of 16 runs, since a single run may be lucky; all but the
+first run move inputs and parameters by a rounding."""
 
 import copy
 
@@ -15,7 +15,7 @@ DRAWS = 16
 
 
 def far(got, expected):
-    """Return the largest difference, relative to the largest element."""
+    """Return the largest difference relative to the largest element."""
     want = expected.detach().double()
     return float((got.detach().double() - want).abs().max()) / (float(want.abs().max()) or 1.0)
 
@@ -25,7 +25,8 @@ def as_tuple(value):
 
 
 def run(module, inputs, weights):
-    """Run a module forward and backward; return its outputs, and gradients and buffers by name."""
+    """Run a module forward and backward; return its outputs, and its gradients and buffers by
+    name."""
     given = [x.detach().clone().requires_grad_(x.is_floating_point()) for x in inputs]
     outputs = as_tuple(module(*given))
     sum((y * w.to(y.dtype)).sum() for y, w in zip(outputs, weights)).backward()
@@ -34,12 +35,13 @@ def run(module, inputs, weights):
 
 
 def nudge(tensor):
-    """Return a float tensor with each element at most a rounding away."""
-    return tensor * (1 + torch.randint(-1, 2, tensor.shape) * 2.0 ** -23) if tensor.is_floating_point() else tensor
+    """Return a float tensor whose elements move by at most a rounding."""
+    return (tensor * (1 + torch.randint(-1, 2, tensor.shape) * 2.0 ** -23)
+            if tensor.is_floating_point() else tensor)
 
 
 def nudged(module):
-    """Return a copy of a module with other roundings of its parameters."""
+    """Return a copy of a module whose parameters move by at most a rounding."""
     copied = copy.deepcopy(module)
     with torch.no_grad():
         for p in copied.parameters():
@@ -48,7 +50,7 @@ def nudged(module):
 
 
 class Step:
-    """A forward and backward of a module: outputs, gradients by name, running statistics by
+    """A forward and backward of a module, with outputs, gradients by name and running statistics by
     name."""
 
     def __init__(self, net, owner, inputs, weights):
@@ -59,8 +61,8 @@ class Step:
 
 def compare(test, module, *inputs, chunks=1, devices=("cpu",), outputs=OUTPUTS,
             gradients=GRADIENTS):
-    """Check outputs, gradients of parameters and inputs, and running statistics, of a step; return
-    the module that ran here."""
+    """Check the outputs, gradients of parameters and inputs, and running statistics of a step.
+    Return the captured module."""
     original, double = copy.deepcopy(module), copy.deepcopy(module).double()
     with torch.no_grad():
         weights = [torch.randn(y.shape) for y in as_tuple(copy.deepcopy(module)(*inputs))]
@@ -89,7 +91,8 @@ def compare(test, module, *inputs, chunks=1, devices=("cpu",), outputs=OUTPUTS,
         check("outputs", i, outputs)
     for name, expected in exact.gradients.items():
         test.assertIsNotNone(ours.gradients[name], name)
-        if float(expected.abs().max()) > 1e-6:  # but for rounding it is zero otherwise, as a bias in front of a batch norm
+        # Smaller ones are zero but for rounding, like those of a bias before a batch norm.
+        if float(expected.abs().max()) > 1e-6:
             check("gradients", name, gradients)
     for name in exact.states:
         check("states", name, outputs)

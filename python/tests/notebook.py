@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Run a notebook's cells in order, in one namespace, and show what the last expression of each is
-worth; no Jupyter is needed.
+"""Run a notebook's cells in order in one namespace, and show the value of each cell's last
+expression. Jupyter is not needed.
 
     python3 python/tests/notebook.py python/tutorial.ipynb      writes the outputs into the file
 
-A cell with the tag `torch` is left out where there is no PyTorch.
+Cells with the tag `torch` are skipped without PyTorch.
 """
 
 import ast
@@ -19,8 +19,7 @@ import tempfile
 
 
 def run(notebook):
-    """Return the notebook's cells of code, each with its outputs; None for those that were left
-    out."""
+    """Return the notebook's code cells, each with its outputs; None for a skipped cell."""
     names = {"__name__": "__main__"}
     return [_run_cell(cell, names) for cell in notebook["cells"] if cell["cell_type"] == "code"]
 

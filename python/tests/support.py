@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests share: NumPy, without which they are skipped, and small models."""
+"""Helpers for the tests: NumPy (they skip without it) and small models."""
 
 import copy
 import pathlib
@@ -63,9 +63,8 @@ def model(**options):
 def batch(samples, width=16, classes=3, seed=0):
     """Return x [N, width] f32 and labels [N] i32."""
     rng = numpy.random.default_rng(seed)
-    return rng.standard_normal((samples, width),
-                               dtype=numpy.float32), rng.integers(0, classes, samples,
-                                                                  dtype=numpy.int32)
+    return (rng.standard_normal((samples, width), dtype=numpy.float32),
+            rng.integers(0, classes, samples, dtype=numpy.int32))
 
 
 def without(value, *path):

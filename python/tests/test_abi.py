@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cgpipe._c says the same as the headers: structs, enums, prototypes; and takes nothing that the
-library does not export.
+"""Structs, enums and prototypes of cgpipe._c equal those of the headers, and the library exports
+all of its functions.
 
-CC names the compiler; skipped without one.
+CC names the compiler; the tests skip without one.
 """
 
 import ctypes
@@ -19,7 +19,8 @@ from cgpipe import _c
 
 CC = os.environ.get("CC") or shutil.which("cc")
 INCLUDE = support.ROOT / "include"
-HEADERS = "#include <stdio.h>\n#include <cgpipe/cgpipe.h>\n#include <cgpipe/partition.h>\n#include <cgpipe/graph.h>\n"
+HEADERS = ("#include <stdio.h>\n#include <cgpipe/cgpipe.h>\n#include <cgpipe/partition.h>\n"
+           "#include <cgpipe/graph.h>\n")
 
 if not CC:
     print("skipped: there is no C compiler", file=sys.stderr)
@@ -27,24 +28,24 @@ if not CC:
 
 
 def run_c(lines):
-    """Compile and run a main() of these lines; return the words it prints, one list a line."""
+    """Compile and run a main() of these lines; return the words that it prints, a list per line."""
     with tempfile.TemporaryDirectory() as directory:
         source, program = os.path.join(directory, "abi.c"), os.path.join(directory, "abi")
         with open(source, "w") as file:
             file.write(HEADERS + "int main(void) {\n" + "\n".join(lines) + "\nreturn 0;\n}\n")
         subprocess.run([CC, "-std=c11", "-I", str(INCLUDE), source, "-o", program], check=True)
-        return [line.split() for line in subprocess.run([program], check=True, capture_output=True,
-                                                        text=True).stdout.splitlines()]
+        return [line.split() for line in subprocess.run(
+            [program], check=True, capture_output=True, text=True).stdout.splitlines()]
 
 
 def prototypes_of_headers():
-    """Return prototypes without parameters' names, by function."""
+    """Return the headers' prototypes without parameter names, by function."""
     text = subprocess.run([CC, "-E", "-P", "-DCGP_API=TAKEN", "-I", str(INCLUDE), "-"],
                           input=HEADERS, check=True, capture_output=True, text=True).stdout
     found = {}
-    for returned, name, arguments in re.findall(r"TAKEN\s+([^;(]*?)(cgp_\w+)\(([^;]*?)\)[^;)]*;",
-                                                re.sub(
-            r"__attribute__\s*\(\((?:[^()]|\([^()]*\))*\)\)", " ", text)):
+    for returned, name, arguments in re.findall(
+            r"TAKEN\s+([^;(]*?)(cgp_\w+)\(([^;]*?)\)[^;)]*;",
+            re.sub(r"__attribute__\s*\(\((?:[^()]|\([^()]*\))*\)\)", " ", text)):
         found[name] = (plain(returned), [without_name(a) for a in arguments.split(",")])
     return found
 
@@ -55,8 +56,8 @@ def plain(text):
 
 def without_name(argument):
     argument = plain(re.sub(r"(\w+)\s*\[\d*\]$", r"*\1", argument.strip()))
-    return argument if argument in ("void", "int") else re.sub(r"(?<=[ *])\w+$", "",
-                                                               argument).strip()
+    return (argument if argument in ("void", "int")
+            else re.sub(r"(?<=[ *])\w+$", "", argument).strip())
 
 
 def declared():
@@ -74,7 +75,8 @@ class Abi(unittest.TestCase):
             lines.append(f'printf("{name} %zu\\n", sizeof({name}));')
             expected.append([name, str(ctypes.sizeof(struct))])
             for field, *_ in struct._fields_:
-                lines.append(f'printf("{name}.{field} %zu %zu\\n", offsetof({name}, {field}), sizeof((({name} *)0)->{field}));')
+                lines.append(f'printf("{name}.{field} %zu %zu\\n", offsetof({name}, {field}), '
+                             f'sizeof((({name} *)0)->{field}));')
                 entry = getattr(struct, field)
                 expected.append([f"{name}.{field}", str(entry.offset), str(entry.size)])
         self.assertEqual(run_c(lines), expected)

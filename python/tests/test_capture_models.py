@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchgpipe's benchmarks and Hugging Face's GPT-2, captured: sizes of the published ones, numbers
-of PyTorch."""
+"""Captured models: torchgpipe's benchmarks and Hugging Face's GPT-2 have the published sizes and
+PyTorch's numbers."""
 
 import copy
 import unittest
@@ -26,7 +26,7 @@ except ImportError:
 
 
 def gpt2(**options):
-    """Return a small GPT-2 of Hugging Face's, which gives logits."""
+    """Return a small Hugging Face GPT-2, which returns logits."""
     class Logits(nn.Module):
         def __init__(self):
             super().__init__()
@@ -44,9 +44,8 @@ class Models(unittest.TestCase):
         torch.manual_seed(5)
 
     def once(self, make, shape, **options):
-        """Compare with up to three draws: among a million ReLUs one may lie on the other side of 0
-        for another rounding, which moves gradients by more than the bound, and is no difference of
-        the ops."""
+        """Compare, with up to three draws. Another rounding may move one of a million ReLUs to the
+        other side of 0. Gradients then exceed the bound although the ops are right."""
         for attempt in range(3):
             try:
                 return compare(self, make(), torch.randn(shape), **options)
@@ -56,7 +55,8 @@ class Models(unittest.TestCase):
 
     def test_sizes_are_the_published(self):
         with torch.device("meta"):
-            resnet, amoebanet, unet = torch_models.resnet(), torch_models.amoebanetd(), torch_models.unet(5, 64)
+            resnet, amoebanet, unet = (
+                torch_models.resnet(), torch_models.amoebanetd(), torch_models.unet(5, 64))
             self.assertEqual((len(resnet), torch_models.count(resnet)), (370, 44549160))
             self.assertEqual((len(amoebanet), torch_models.count(amoebanet)), (24, 81505540))
             self.assertEqual([torch_models.count(c) for c in amoebanet][:5],
@@ -99,16 +99,16 @@ class Models(unittest.TestCase):
 
     @unittest.skipIf(torchvision is None, "there is no torchvision")
     def test_torchvision(self):
-        self.once(lambda: torchvision.models.ResNet(torchvision.models.resnet.BasicBlock,
-                                                    [1, 1, 1, 1], 7), (4, 3, 48, 48))
+        self.once(lambda: torchvision.models.ResNet(
+            torchvision.models.resnet.BasicBlock, [1, 1, 1, 1], 7), (4, 3, 48, 48))
 
 
 class Training(unittest.TestCase):
-    """Twenty steps follow PyTorch's losses."""
+    """The losses of twenty steps follow PyTorch's."""
 
     def follow(self, module, draw, loss, optimizer, chunks=1, **options):
-        """Compare losses with those of PyTorch in float64, within 2e-5, or four times what
-        PyTorch's own float32 was off so far."""
+        """Compare losses with PyTorch's in float64, within 2e-5 or four times the largest error of
+        PyTorch's float32 so far."""
         torch.manual_seed(6)
         single, double = copy.deepcopy(module), copy.deepcopy(module).double()
         layers = len(module)
@@ -165,9 +165,9 @@ class Training(unittest.TestCase):
             return ids[:, :-1], ids[:, 1:]
         for optimizer, options in ((torch.optim.SGD, {"lr": 0.05}),
                                    (torch.optim.AdamW, {"lr": 1e-3})):
-            self.follow(nn.Sequential(gpt2(), nn.Identity()), draw, lambda y,
-                        t: F.cross_entropy(y.flatten(0, 1), t.flatten()), optimizer, chunks=4,
-                        **options)
+            self.follow(nn.Sequential(gpt2(), nn.Identity()), draw,
+                        lambda y, t: F.cross_entropy(y.flatten(0, 1), t.flatten()), optimizer,
+                        chunks=4, **options)
 
 
 if __name__ == "__main__":

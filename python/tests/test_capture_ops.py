@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops and their spellings, captured: outputs, gradients and statistics are PyTorch's."""
+"""Captured ops, also spelled in other ways: outputs, gradients and statistics equal PyTorch's."""
 
 import pathlib
 import re
@@ -19,7 +19,7 @@ from cgpipe.torch.runtime import Options, Runtime
 
 IMAGE, ROWS = (4, 3, 8, 8), (4, 5, 12)
 
-# Modules by name, with the shape of their input.
+# Modules by name, with the shapes of their inputs.
 MODULES = {
     "linear": (nn.Linear(12, 7), ROWS), "linear without bias": (nn.Linear(12, 7, bias=False), ROWS),
     "linear of rows": (nn.Linear(6, 2), (5, 6)), "relu": (nn.ReLU(), ROWS),
@@ -90,7 +90,7 @@ class Function(nn.Module):
 
 
 class Attention(nn.Module):
-    """Attention in one of its spellings."""
+    """Attention in one of several spellings."""
 
     def __init__(self, spelling, heads=2, kv_heads=2, width=8):
         super().__init__()
@@ -130,17 +130,19 @@ def _repeated(q, k, v):
 
 SPELLINGS = {
     "causal": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
-    "all": F.scaled_dot_product_attention, "scaled": lambda q, k,
-    v: F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3), "window": _bands,
-    "a mask of booleans": lambda q, k,
-    v: F.scaled_dot_product_attention(q, k, v, attn_mask=torch.ones(5, 5, dtype=torch.bool).tril()),
-    "a mask that is added": lambda q, k,
-    v: F.scaled_dot_product_attention(q, k, v, attn_mask=torch.full((1, 1, 5, 5), -1e9).triu(1)),
+    "all": F.scaled_dot_product_attention,
+    "scaled": lambda q, k, v: F.scaled_dot_product_attention(
+        q, k, v, is_causal=True, scale=0.3),
+    "window": _bands,
+    "a mask of booleans": lambda q, k, v: F.scaled_dot_product_attention(
+        q, k, v, attn_mask=torch.ones(5, 5, dtype=torch.bool).tril()),
+    "a mask that is added": lambda q, k, v: F.scaled_dot_product_attention(
+        q, k, v, attn_mask=torch.full((1, 1, 5, 5), -1e9).triu(1)),
     "where": _spelled(lambda s, keep: torch.where(keep, s, torch.full([], -3e38))),
     "masked_fill": _spelled(lambda s, keep: s.masked_fill(~keep, float("-inf"))),
-    "added": _spelled(lambda s,
-                      keep: s + torch.zeros(s.shape[-2:]).masked_fill(~keep, float("-inf"))),
-                      "no mask": _spelled(lambda s, keep: s),
+    "added": _spelled(
+        lambda s, keep: s + torch.zeros(s.shape[-2:]).masked_fill(~keep, float("-inf"))),
+    "no mask": _spelled(lambda s, keep: s),
 }
 
 
@@ -220,16 +222,16 @@ class Ops(unittest.TestCase):
         module = nn.Sequential(OrderedDict(one=nn.Linear(4, 4), two=nn.Linear(4, 3)))
         for options in ({}, {"loss": nn.CrossEntropyLoss(),
                              "example_target": torch.zeros(2, dtype=torch.long)}):
-            with self.assertRaisesRegex(CaptureError,
-                                        "cut_at: tow: the module has none of this path .did you mean two"):
+            with self.assertRaisesRegex(CaptureError, "cut_at: tow: the module has none of this "
+                                        "path .did you mean two"):
                 cgpipe.from_torch(module, (torch.randn(2, 4),), cut_at=["one", "tow"], **options)
         with self.assertRaisesRegex(TypeError, "a list of paths"):
             cgpipe.from_torch(module, (torch.randn(2, 4),), cut_at="one")
 
     def test_layers_are_the_children_of_a_sequential(self):
-        model = cgpipe.from_torch(nn.Sequential(nn.Linear(4, 4), nn.ReLU(),
-                                                nn.Sequential(nn.Linear(4, 4), nn.Tanh())),
-                                  (torch.randn(2, 4),))
+        model = cgpipe.from_torch(
+            nn.Sequential(nn.Linear(4, 4), nn.ReLU(),
+                          nn.Sequential(nn.Linear(4, 4), nn.Tanh())), (torch.randn(2, 4),))
         self.assertEqual(model.layers, ["0", "1", "2"])
         cut = cgpipe.from_torch(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)),
                                 (torch.randn(2, 4),), cut_at=["0", "2"])
@@ -272,9 +274,10 @@ class Adoption(unittest.TestCase):
 
 class Page(unittest.TestCase):
     def test_the_page_has_every_op(self):
-        page = (pathlib.Path(__file__).resolve().parents[2] / "docs/reference/torch-ops.md").read_text()
-        table = set(re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in page.splitlines()
-                                                   if line.startswith("| `"))))
+        page = (pathlib.Path(__file__).resolve().parents[2]
+                / "docs/reference/torch-ops.md").read_text()
+        table = set(re.findall(r"`(\w+)`", "".join(
+            line.split("|")[1] for line in page.splitlines() if line.startswith("| `"))))
         self.assertEqual(sorted(table), ops.names())
 
 
@@ -303,9 +306,9 @@ class Refusals(unittest.TestCase):
                      "track_running_stats=True")
         self.refused(nn.LayerNorm(12, elementwise_affine=False), ROWS,
                      "layer_norm with its parameters")
-        self.refused(lambda x: F.scaled_dot_product_attention(x, x, x,
-                                                              attn_mask=torch.rand(5, 5) - 0.5),
-                     ROWS, "attention without a bias")
+        self.refused(
+            lambda x: F.scaled_dot_product_attention(x, x, x, attn_mask=torch.rand(5, 5) - 0.5),
+            ROWS, "attention without a bias")
 
     def test_inputs(self):
         with self.assertRaisesRegex(CaptureError, "float32 is expected, got float64"):

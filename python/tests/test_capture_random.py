@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random small nn.Sequentials: outputs, gradients and statistics are PyTorch's, in one stage and in
-several.
+"""Random small nn.Sequentials: outputs, gradients and statistics equal PyTorch's, in one stage and
+in several.
 
-CGP_TEST_SEED repeats a run, CGP_TEST_SEQUENTIALS is the number of modules [300].
+CGP_TEST_SEED repeats a run; CGP_TEST_SEQUENTIALS is the number of modules [300].
 """
 
 import os
@@ -25,7 +25,7 @@ def activation(pick):
 
 
 def image_layer(pick, channels):
-    """Return a layer on images of so many channels."""
+    """Return a layer on images with ``channels`` channels."""
     kind = pick.randrange(6)
     if kind <= 1:
         return nn.Conv2d(channels, pick.randint(1, 6), pick.choice([1, 3, (1, 3)]),
@@ -39,7 +39,7 @@ def image_layer(pick, channels):
 
 
 def image_layers(pick, channels, size):
-    """Return layers on images, of a result of at least 3 pixels a side."""
+    """Return layers on images whose result has at least 3 pixels a side."""
     layers, x = [], torch.zeros(2, channels, size, size)
     for _ in range(pick.randint(1, 4)):
         layer = image_layer(pick, x.shape[1])
@@ -71,10 +71,9 @@ def build(pick):
             layers.append(nn.Linear(width, out, bias=pick.random() < 0.7))
             width = out
             if pick.random() < 0.3:
-                # A layer norm of two features is +-1: its gradient is what rounding leaves of a
-                # difference.
-                layers.append(pick.choice([nn.LayerNorm, nn.RMSNorm] if width > 2
-                                          else [nn.RMSNorm])(width))
+                # A layer norm of two features is +-1, and its gradient is only rounding error.
+                layers.append(pick.choice(
+                    [nn.LayerNorm, nn.RMSNorm] if width > 2 else [nn.RMSNorm])(width))
             layers.append(activation(pick))
             if pick.random() < 0.2:
                 layers.append(nn.Sequential(nn.Linear(width, width), activation(pick)))
@@ -89,7 +88,7 @@ class Sequentials(unittest.TestCase):
             torch.manual_seed(SEED + i)
             module, shape = build(pick)
             norms = any(isinstance(m, nn.BatchNorm2d) for m in module.modules())
-            chunks = 1 if norms else pick.randint(1, 4)  # a batch norm sees its micro-batch alone
+            chunks = 1 if norms else pick.randint(1, 4)  # a batch norm only sees its micro-batch
             stages = pick.randint(1, 3)
             with self.subTest(i=i, seed=SEED, module=str(module)):
                 compare(self, module, torch.randn(pick.randint(4, 7), *shape), chunks=chunks,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C: KeyboardInterrupt raises when the step in progress has ended; then everything is as after
-that step. And the GIL is released."""
+"""Ctrl-C raises KeyboardInterrupt after the step in progress, which is complete then. The GIL is
+released during a step."""
 
 import os
 import signal
@@ -48,12 +48,13 @@ class Interrupts(unittest.TestCase):
 
     def test_ctrl_c_ends_between_steps(self):
         for delay in (0.02, 0.05, 0.11):
-            child = subprocess.Popen([sys.executable, "-c",
-                                      CHILD.format(tests=os.path.dirname(os.path.abspath(__file__)))],
-                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            child = subprocess.Popen(
+                [sys.executable, "-c",
+                 CHILD.format(tests=os.path.dirname(os.path.abspath(__file__)))],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             self.addCleanup(child.kill)
             self.assertEqual(child.stdout.readline(), "ready\n")
-            time.sleep(delay)  # of which moment of a step the signal comes is left to chance
+            time.sleep(delay)  # the signal comes at a random moment of a step
             child.send_signal(signal.SIGINT)
             out, err = child.communicate(timeout=120)
             self.assertEqual(child.returncode, 0, err)
@@ -84,8 +85,8 @@ class Interrupts(unittest.TestCase):
         self.assertEqual(worker.call(lambda: 3), 3)
 
     def test_the_gil_is_released_during_a_step(self):
-        with mock.patch.dict(os.environ,
-                             {"CGP_FAULT": "delay:0F0:1"}):  # of the step, in which the counting thread has time
+        # A slow step: the thread has time to count.
+        with mock.patch.dict(os.environ, {"CGP_FAULT": "delay:0F0:1"}):
             pipeline = cgpipe.Pipeline(support.model(), batch=16)
         with pipeline:
             x, y = support.batch(16)

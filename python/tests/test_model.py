@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models and tensors: what is read, what comes back, what is refused."""
+"""Models and tensors: read, returned and refused values."""
 
 import gc
 import json
@@ -51,8 +51,8 @@ class Models(unittest.TestCase):
             cgpipe.Model.from_file("/no/such.json")
 
     def test_a_loss_is_added(self):
-        graph = json.loads(support.model(loss=False).with_loss("cross_entropy",
-                                                               ignore_index=7).to_json())
+        graph = json.loads(
+            support.model(loss=False).with_loss("cross_entropy", ignore_index=7).to_json())
         self.assertEqual(graph["losses"][0]["attributes"]["ignore"], 7)
         model = support.model(loss=False).with_loss("bce_with_logits")
         self.assertEqual(model.inputs[-1], Value("targets", (3,), "float32"))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options: each value of each one that is a word has its effect, and what does not fit is refused,
-never left out of account."""
+"""Options: each word value of an option has its effect, and a value that does not fit is refused,
+never ignored."""
 
 import ctypes
 import os
@@ -20,13 +20,13 @@ FORWARD_FIRST = ["gpipe", "looped-bfs", "looped-bfs-zb"]
 
 
 def again(made):
-    """Return the number of micro-batches that a schedule computes again."""
+    """Return the number of micro-batches that a schedule recomputes."""
     return sum(action.kind == "R" for device in range(made.devices)
                for action in made.actions(device))
 
 
 def computed(made):
-    """Return the actions of each device without transfers."""
+    """Return the actions of each device, without transfers."""
     return [[str(action) for action in made.actions(device) if len(action.kind) == 1]
             for device in range(made.devices)]
 
@@ -45,7 +45,7 @@ class Schedules(unittest.TestCase):
                 continue
             plan = planned(schedule=name)
             self.assertEqual(plan.schedule.name, name)
-            if name not in ("zb-1p", "zb-2p"):  # these are laid out by FLOPs
+            if name not in ("zb-1p", "zb-2p"):  # these are generated for FLOPs
                 self.assertEqual(computed(plan.schedule), computed(cgpipe.schedule(name, 2, 4)))
             with cgpipe.Pipeline(plan) as pipeline:
                 self.assertGreater(pipeline.step(*support.batch(16)), 0)
@@ -73,8 +73,9 @@ class Schedules(unittest.TestCase):
                 planned(schedule="1f1c", **options)
 
     def test_placements_and_costs_reach_the_schedule(self):
-        self.assertEqual([cgpipe.schedule("forward-only", 2, 4, virtual_stages=2,
-                                          placement=p).device_of(2) for p in ("loop", "v")], [0, 1])
+        self.assertEqual(
+            [cgpipe.schedule("forward-only", 2, 4, virtual_stages=2, placement=p).device_of(2)
+             for p in ("loop", "v")], [0, 1])
         with self.assertRaisesRegex(errors.ArgumentError, "placement"):
             cgpipe.schedule("gpipe", 2, 4, placement="v")
         with self.assertRaisesRegex(errors.ArgumentError, "loop or v"):
@@ -165,17 +166,19 @@ class Words(unittest.TestCase):
 
 
 class Balances(unittest.TestCase):
-    """What the plan knows reaches a balance by time or size."""
+    """A balance by time or size gets the plan's options."""
 
     def asked(self, **options):
-        """Return the options of cgp_profile() of a plan balanced by time, as a dictionary."""
+        """Return the options that a plan balanced by time passes to cgp_profile(), as a
+        dictionary."""
         found = {}
 
         def profile(model, given, costs):
             found.update((name, getattr(given._obj, name))
                          for name, _ in _c.cgp_profile_options._fields_)
             for i in range(8):
-                costs[i].forward_seconds, costs[i].input_seconds, costs[i].recompute_seconds = 1.0, 1.0, 40.0 if i == 0 else 0.0
+                costs[i].forward_seconds, costs[i].input_seconds, costs[i].recompute_seconds = (
+                    1.0, 1.0, 40.0 if i == 0 else 0.0)
             return 0
 
         with mock.patch.object(_c.lib, "cgp_profile", profile):
@@ -200,12 +203,11 @@ class Balances(unittest.TestCase):
 
     def test_a_balance_by_size_counts_what_the_plan_keeps(self):
         with mock.patch.object(Model, "balance", return_value=[4, 4]) as balance:
-            for options, in_flight, scale in [({}, 2, 2), ({"schedule": "gpipe"}, 4,
-                                                           2), ({"chunks": 1}, 1, 2),
-                                              ({"recompute": "always"}, 1,
-                                               2), ({"recompute": "selective"}, 2, 2),
-                                              ({"optimizer": cgpipe.SGD(lr=1, momentum=0.9)}, 2, 3),
-                                              ({"optimizer": cgpipe.AdamW(lr=1)}, 2, 4)]:
+            for options, in_flight, scale in [
+                    ({}, 2, 2), ({"schedule": "gpipe"}, 4, 2), ({"chunks": 1}, 1, 2),
+                    ({"recompute": "always"}, 1, 2), ({"recompute": "selective"}, 2, 2),
+                    ({"optimizer": cgpipe.SGD(lr=1, momentum=0.9)}, 2, 3),
+                    ({"optimizer": cgpipe.AdamW(lr=1)}, 2, 4)]:
                 planned(balance="size", **options)
                 given = balance.call_args.kwargs
                 self.assertEqual((given["in_flight"], given["parameter_scale"]), (in_flight, scale),

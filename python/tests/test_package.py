@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package: what an import imports, its names, its version, its library."""
+"""The package: its imports, names, version and library."""
 
 import ast
 import inspect
@@ -24,7 +24,8 @@ def run(code, **environment):
 
 class Package(unittest.TestCase):
     def test_an_import_takes_neither_torch_nor_numpy(self):
-        done = run("import sys, cgpipe; cgpipe.schedule('1f1b', 2, 2); cgpipe.Pipeline; cgpipe.plan;"
+        done = run("import sys, cgpipe; cgpipe.schedule('1f1b', 2, 2); cgpipe.Pipeline; "
+                   "cgpipe.plan;"
                    "print([name for name in ('torch', 'numpy') if name in sys.modules])")
         self.assertEqual((done.stdout, done.stderr), ("[]\n", ""))
 
@@ -39,12 +40,14 @@ class Package(unittest.TestCase):
         count = 0
         for path in PACKAGE.rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.FunctionDef) and not node.name.startswith("_") and path.parent == PACKAGE:
-                    inner = node.name in ("run",)  # functions in methods
+                if (isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+                        and path.parent == PACKAGE):
+                    inner = node.name in ("run",)  # nested in methods
                     self.assertTrue(inner or ast.get_docstring(node),
                                     f"{path.name}: {node.name}: a docstring is expected")
-                    self.assertIsNotNone(node.returns,
-                                         f"{path.name}: {node.name}: the type of its result is expected")
+                    self.assertIsNotNone(
+                        node.returns,
+                        f"{path.name}: {node.name}: the type of its result is expected")
                     count += 1
         self.assertGreater(count, 60)
         self.assertTrue((PACKAGE / "py.typed").exists())
@@ -57,8 +60,8 @@ class Package(unittest.TestCase):
         done = run("import cgpipe; cgpipe.Model", CGPIPE_LIBRARY="/no/libcgpipe.so")
         self.assertIn("ImportError: /no/libcgpipe.so: cannot be loaded", done.stderr)
         done = run("import cgpipe; cgpipe.Model", CGPIPE_LIBRARY="libc.so.6")
-        self.assertRegex(done.stderr,
-                         "ImportError: libc.so.6: has no cgp_message: another version of cgpipe is expected")
+        self.assertRegex(done.stderr, "ImportError: libc.so.6: has no cgp_message: another version "
+                         "of cgpipe is expected")
 
     def test_every_file_names_its_licence(self):
         for path in PACKAGE.rglob("*.py"):

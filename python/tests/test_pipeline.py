@@ -20,7 +20,7 @@ from cgpipe import errors
 
 
 def trained(steps=3, **options):
-    """Return losses of some steps, and the weights' hash."""
+    """Return the losses of some steps, and the hash of the weights."""
     options = {"stages": 2, "chunks": 4, "batch": 16, "optimizer": cgpipe.SGD(lr=0.2, momentum=0.9),
                **options}
     with cgpipe.Pipeline(support.model(), **options) as pipeline:
@@ -34,7 +34,8 @@ class Training(unittest.TestCase):
         for options in ({"schedule": "gpipe"}, {"schedule": "zb-v"},
                         {"schedule": "1f1b", "recompute": "always"},
                         {"schedule": "zb-h1", "balance": [1, 3]}, {"stages": 4}, {"stages": 1},
-                        {"schedule": cgpipe.Schedule.from_csv(cgpipe.schedule("1f1b", 2, 4).to_csv())}):
+                        {"schedule": cgpipe.Schedule.from_csv(
+                            cgpipe.schedule("1f1b", 2, 4).to_csv())}):
             self.assertEqual(trained(**options), expected, options)
 
     def test_the_loss_falls(self):
@@ -115,7 +116,8 @@ class Outputs(unittest.TestCase):
             logits = hidden @ p["1.weight"].T + p["1.bias"]
             numpy.testing.assert_allclose(pipeline.predict(x), logits, rtol=1e-4, atol=1e-5)
             shifted = logits - logits.max(axis=1, keepdims=True)
-            expected = numpy.mean(numpy.log(numpy.exp(shifted).sum(axis=1)) - shifted[numpy.arange(11), y])
+            expected = numpy.mean(numpy.log(numpy.exp(shifted).sum(axis=1))
+                                  - shifted[numpy.arange(11), y])
             self.assertAlmostEqual(pipeline.evaluate(x, y), float(expected), places=5)
 
     def test_an_external_loss_trains_like_the_models_own(self):
@@ -161,9 +163,8 @@ class Outputs(unittest.TestCase):
 
 class Parameters(unittest.TestCase):
     def test_parameters_go_round(self):
-        with cgpipe.Pipeline(support.model(),
-                             stages=2) as a, cgpipe.Pipeline(support.model(), stages=1,
-                                                             seed=5) as b:
+        with cgpipe.Pipeline(support.model(), stages=2) as a, \
+                cgpipe.Pipeline(support.model(), stages=1, seed=5) as b:
             self.assertNotEqual(a.weights_sha256, b.weights_sha256)
             b.load_state_dict(a.state_dict())
             self.assertEqual(a.weights_sha256, b.weights_sha256)
@@ -181,16 +182,15 @@ class Parameters(unittest.TestCase):
                     call()
 
     def test_a_state_dict_that_does_not_fit_changes_nothing(self):
-        with cgpipe.Pipeline(support.model(),
-                             stages=2) as pipeline, cgpipe.Pipeline(support.model(),
-                                                                    seed=5) as other:
+        with cgpipe.Pipeline(support.model(), stages=2) as pipeline, \
+                cgpipe.Pipeline(support.model(), seed=5) as other:
             before, values = pipeline.weights_sha256, other.state_dict()
             for name in values:
                 for wrong, error in ((values[name][:1], errors.ArgumentError),
                                      (values[name].astype("f8"), TypeError), (None, TypeError),
                                      (values[name][None], errors.ArgumentError)):
-                    if getattr(wrong, "shape",
-                               None) != values[name].shape or wrong.dtype != values[name].dtype:
+                    if (getattr(wrong, "shape", None) != values[name].shape
+                            or wrong.dtype != values[name].dtype):
                         with self.assertRaisesRegex(error, name):
                             pipeline.load_state_dict({**values, name: wrong})
                         self.assertEqual(pipeline.weights_sha256, before, name)
@@ -198,9 +198,9 @@ class Parameters(unittest.TestCase):
             self.assertEqual(pipeline.weights_sha256, other.weights_sha256)
 
     def test_a_checkpoint_goes_on_to_the_bit(self):
-        with tempfile.TemporaryDirectory() as directory, cgpipe.Pipeline(support.model(), stages=2,
-                                                                         chunks=2, batch=8,
-                                                                         optimizer=cgpipe.AdamW(lr=0.01)) as pipeline:
+        with tempfile.TemporaryDirectory() as directory, \
+                cgpipe.Pipeline(support.model(), stages=2, chunks=2, batch=8,
+                                optimizer=cgpipe.AdamW(lr=0.01)) as pipeline:
             run = os.path.join(directory, "run")
             pipeline.step(*support.batch(8))
             pipeline.save(run, note="one step")
@@ -211,7 +211,7 @@ class Parameters(unittest.TestCase):
                 self.assertEqual((other.updates, other.step(*support.batch(8))), (1, expected))
             with cgpipe.Pipeline(support.model(),
                                  batch=8) as other, self.assertRaises(errors.FormatError):
-                other.load(run)  # of another optimizer
+                other.load(run)  # from another optimizer
             with self.assertRaises(errors.FileError):
                 pipeline.load(os.path.join(directory, "none"))
 
@@ -257,7 +257,8 @@ class Lives(unittest.TestCase):
     def test_any_thread_may_call(self):
         with cgpipe.Pipeline(support.model(), stages=2, batch=8) as pipeline:
             losses = []
-            threads = [threading.Thread(target=lambda: losses.append(pipeline.step(*support.batch(8)))) for _ in range(4)]
+            threads = [threading.Thread(
+                target=lambda: losses.append(pipeline.step(*support.batch(8)))) for _ in range(4)]
             for thread in threads:
                 thread.start()
             for thread in threads:
@@ -268,7 +269,7 @@ class Lives(unittest.TestCase):
         pipeline = cgpipe.Pipeline(support.model(), stages=2, batch=8)
         call = pipeline._worker.call
 
-        def overtaken(*arguments):  # another thread closes it before the worker has the call
+        def overtaken(*arguments):  # another thread closes it before the worker gets the call
             pipeline._worker.call = call
             pipeline.close()
             return call(*arguments)
@@ -297,7 +298,7 @@ class Lives(unittest.TestCase):
                         interrupted), self.assertRaises(KeyboardInterrupt):
             cgpipe.Pipeline(support.model(), stages=2)
         gc.collect()
-        for _ in range(2000):  # threads end in their own time
+        for _ in range(2000):  # wait for threads to end
             if len(os.listdir("/proc/self/task")) <= before:
                 break
             time.sleep(0.01)

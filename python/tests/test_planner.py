@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules, plans and optimizers: the planner alone."""
+"""Schedules, plans and optimizers, without a pipeline."""
 
 import unittest
 
@@ -94,13 +94,14 @@ class Plans(unittest.TestCase):
         self.assertLess(less, cgpipe.plan(model, chunks=4, batch=64).devices[0].activation_bytes)
         tiled = cgpipe.plan(model, stages=2, balance=[3, 5], convolution="winograd")
         self.assertNotEqual(tiled.hash, cgpipe.plan(model, stages=2, balance=[3, 5]).hash)
-        self.assertEqual(sum(cgpipe.plan(model, stages=2, convolution="winograd",
-                                         balance="time").balance), 8)
+        self.assertEqual(
+            sum(cgpipe.plan(model, stages=2, convolution="winograd", balance="time").balance), 8)
 
     def test_a_table_is_taken(self):
         table = cgpipe.Schedule.from_csv(cgpipe.schedule("1f1b", 2, 4).to_csv())
-        self.assertEqual(cgpipe.plan(support.model(), stages=2, schedule=table, chunks=4,
-                                     batch=8).csv(), table.to_csv())
+        self.assertEqual(
+            cgpipe.plan(support.model(), stages=2, schedule=table, chunks=4, batch=8).csv(),
+            table.to_csv())
 
     def test_what_is_wrong_is_said(self):
         model = support.model()

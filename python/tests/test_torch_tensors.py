@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of PyTorch's without a copy; weights of modules; PyTorch imported before and after the
-library, two OpenMP runtimes in one process."""
+"""PyTorch tensors without a copy; weights of modules; PyTorch imported before and after the
+library, with two OpenMP runtimes in one process."""
 
 import copy
 import os
@@ -47,8 +47,9 @@ class Tensors(unittest.TestCase):
         self.assertEqual(struct.data, x.data_ptr())
         struct, keep = tensors.tensor(torch.tensor([1, 2]), Value("ids", (1,), "int32"))
         self.assertEqual((keep.dtype, keep.tolist()), (torch.int32, [1, 2]))
-        self.assertEqual(tensors.tensor(x.t().contiguous().t(),
-                                        Value("x", (3,), "float32"))[1].tolist(), x.tolist())
+        self.assertEqual(
+            tensors.tensor(x.t().contiguous().t(), Value("x", (3,), "float32"))[1].tolist(),
+            x.tolist())
 
     def test_what_does_not_fit_is_refused(self):
         value = Value("x", (3,), "float32")
@@ -61,9 +62,8 @@ class Tensors(unittest.TestCase):
 
     def test_tensors_train_like_arrays_and_come_back(self):
         x, y = support.batch(16)
-        with cgpipe.Pipeline(support.model(), stages=2,
-                             batch=16) as a, cgpipe.Pipeline(support.model(), stages=2,
-                                                             batch=16) as b:
+        with cgpipe.Pipeline(support.model(), stages=2, batch=16) as a, \
+                cgpipe.Pipeline(support.model(), stages=2, batch=16) as b:
             for _ in range(2):
                 self.assertEqual(a.step(x, y),
                                  b.step(torch.from_numpy(x), torch.from_numpy(y).long()))
@@ -115,7 +115,7 @@ class Modules(unittest.TestCase):
         weight, gradient = module[0].weight.data, module[0].weight.grad
         expected = weight.clone(), gradient.clone()
         pipeline.close()
-        others = [captured() for _ in range(3)]  # in memory that is free
+        others = [captured() for _ in range(3)]  # allocated in freed memory
         self.assertEqual(len(others), 3)
         for found, wanted in zip((weight, gradient), expected):
             torch.testing.assert_close(found, wanted, rtol=0, atol=0)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Balances of nn.Sequentials: exact cuts, by the engine's times or by PyTorch's, by computed bytes;
-nothing of the module changes."""
+"""Balances of nn.Sequentials: optimal cuts, by the engine's or PyTorch's times or by computed
+bytes. The module does not change."""
 
 import unittest
 from types import SimpleNamespace
@@ -13,8 +13,8 @@ from cgpipe import errors
 from cgpipe.torchgpipe import GPipe, balance
 from cgpipe.torchgpipe.balance import balance_by_size, balance_by_time
 
-clock = SimpleNamespace(now=0.0,
-                        perf_counter=lambda: clock.now)  # of the layers that take time, whatever else the machine does
+# A clock that only the layers advance, whatever else the machine does.
+clock = SimpleNamespace(now=0.0, perf_counter=lambda: clock.now)
 
 
 class Delay(nn.Module):
@@ -28,7 +28,7 @@ class Delay(nn.Module):
 
 
 class Unlike(nn.Module):
-    """Cannot be captured."""
+    """A module that cannot be captured."""
 
     def forward(self, x):
         return x.sort(dim=0).values
@@ -102,8 +102,8 @@ class ByTime(unittest.TestCase):
             def forward(self, pair):
                 return pair[0] + pair[1]
 
-        self.assertEqual(balance_by_time(2, nn.Sequential(Twin(), Add()), torch.rand(1, 2),
-                                         timeout=0), [1, 1])
+        self.assertEqual(
+            balance_by_time(2, nn.Sequential(Twin(), Add()), torch.rand(1, 2), timeout=0), [1, 1])
 
 
 class BySize(unittest.TestCase):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPipe as a module: arguments, attributes, containers, types of inputs and outputs, copies."""
+"""GPipe as a module: arguments, attributes, container methods, types of inputs and outputs,
+copies."""
 
 import copy
 import io

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Skips by name: declared, matched and carried, with GPipe and without."""
+"""Skips by name: declarations, matching and values, with and without GPipe."""
 
 import copy
 import threading

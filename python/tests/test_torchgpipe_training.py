@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPipe trains as PyTorch does: outputs, gradients, statistics, optimizers, modes, the rules of
-autograd."""
+"""GPipe trains like PyTorch: outputs, gradients, statistics, optimizers, modes, and autograd's
+rules."""
 
 import copy
 import threading
@@ -128,7 +128,7 @@ class Gradients(Comparing):
         x = torch.rand(4, 3)
         expected = torch.autograd.grad(module(x).square().mean(), list(module.parameters()))
         got = torch.autograd.grad(model(x).square().mean(), list(model.parameters()))
-        model(2 * x).sum().backward()  # does not write over them
+        model(2 * x).sum().backward()  # does not overwrite them
         for a, b in zip(got, expected):
             self.close(a, b)
 
@@ -188,7 +188,7 @@ class Batches(Comparing):
                 self.same_gradients(model, module)
 
     def test_micro_batches_are_torch_chunks(self):
-        """A batch norm shows them: it normalises each by itself."""
+        """A batch norm shows the micro-batches: it normalizes each one separately."""
         for samples, chunks in ((8, 4), (7, 4), (5, 3), (9, 2)):
             module, model = pair(nn.Sequential(nn.BatchNorm2d(2)), [1], chunks=chunks)
             x = torch.randn(samples, 2, 3, 3)
@@ -315,7 +315,7 @@ class Modes(Comparing):
         z = x.detach().clone().requires_grad_()
         module(x).square().sum().backward()
         y = model(z)
-        model(2 * z)  # another forward in between does no harm here
+        model(2 * z)  # another forward in between is harmless here
         y.square().sum().backward()
         self.same_gradients(model, module)
         self.close(z.grad, x.grad)
@@ -424,7 +424,8 @@ class Autograd(Comparing):
         self.same_gradients(model, module)
 
     def test_inplace_operations_are_right(self):
-        """torchgpipe's recomputation refuses the first, and gets the second wrong."""
+        """torchgpipe's recomputation refuses the first operation, and computes the second one
+        wrongly."""
         torch.manual_seed(0)
         module = nn.Sequential(nn.Linear(3, 3), nn.ReLU(inplace=True))
         model = GPipe(copy.deepcopy(module), [1, 1], checkpoint="always")
@@ -513,7 +514,7 @@ class Skips(Comparing):
 
 
 class Steps(Comparing):
-    """20 steps follow PyTorch's losses within 2e-5."""
+    """The losses of 20 steps follow PyTorch's within 2e-5."""
 
     def follow(self, module, balance, make, batch, loss, **options):
         module, model = pair(module, balance, **options)
@@ -543,9 +544,10 @@ class Steps(Comparing):
     def test_images_with_norms(self):
         for make in self.optimizers:
             torch.manual_seed(1)
-            module, model = self.follow(images(), [4, 4], make, lambda: (torch.randn(8, 3, 8, 8),
-                                                                         torch.randint(0, 5, (8,))),
-                                        F.cross_entropy, chunks=1, checkpoint="always")
+            module, model = self.follow(
+                images(), [4, 4], make,
+                lambda: (torch.randn(8, 3, 8, 8), torch.randint(0, 5, (8,))),
+                F.cross_entropy, chunks=1, checkpoint="always")
             self.close(model[1].running_mean, module[1].running_mean, 1e-3, 1e-4)
             self.close(model[1].running_var, module[1].running_var, 1e-3, 1e-4)
 
@@ -582,8 +584,8 @@ def is_mapped(address):
 
 class LargeOutputs(Comparing):
     def test_they_are_the_modules_and_leave_no_gap(self):
-        """An output of 2 MiB goes back to the system with its last tensor; loss and gradients are
-        the module's."""
+        """The memory of a 2 MiB output returns to the system with its last tensor; loss and
+        gradients equal the module's."""
         torch.manual_seed(0)
         module = nn.Sequential(nn.Linear(16, 32), nn.Linear(32, 4096))
         model = GPipe(copy.deepcopy(module), balance=[1, 1], chunks=4)

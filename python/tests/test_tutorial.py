@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tutorial runs, and shows what it shows, but for numbers: times. So do the blocks of Python in
-the pages."""
+"""The tutorial runs, and its outputs equal the stored ones except for numbers, which may be times.
+The pages' Python blocks run too."""
 
 import contextlib
 import io
@@ -17,10 +17,10 @@ PAGES = ["docs/how-to/python.md"]
 
 
 def plain(output):
-    """Return what an output shows, without its numbers."""
+    """Return an output's text without its numbers."""
     shown = output["text"] if "text" in output else output["data"]["text/plain"]
-    return output["output_type"], sorted(output.get("data", [])), re.sub(r"\d[\d.,e-]*", "0",
-                                                                         "".join(shown))
+    return (output["output_type"], sorted(output.get("data", [])),
+            re.sub(r"\d[\d.,e-]*", "0", "".join(shown)))
 
 
 class Tutorial(unittest.TestCase):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchgpipe's benchmarks as nn.Sequentials of our own: ResNet-101 flattened, AmoebaNet-D and U-Net
-with skips."""
+"""torchgpipe's benchmarks, implemented as nn.Sequentials: ResNet-101 flattened, AmoebaNet-D and
+U-Net with skips."""
 
 from collections import OrderedDict
 
@@ -23,7 +23,7 @@ class Keep(nn.Module):
 
 @skippable(pop=["identity"])
 class Residual(nn.Module):
-    """Add a block's input, changed to the result's shape."""
+    """Add a block's input, converted to the result's shape."""
 
     def __init__(self, downsample=None):
         super().__init__()
@@ -36,7 +36,7 @@ class Residual(nn.Module):
 
 
 def resnet(blocks=(3, 4, 23, 3), width=64, classes=1000):
-    """Return a ResNet with bottlenecks, flattened: 11 layers a block."""
+    """Return a flattened ResNet with bottlenecks: 11 layers per block."""
     layers = [("conv1", nn.Conv2d(3, width, 7, 2, 3, bias=False)), ("bn1", nn.BatchNorm2d(width)),
               ("relu", nn.ReLU()), ("maxpool", nn.MaxPool2d(3, 2, 1))]
     channels = width
@@ -77,8 +77,8 @@ class Stash(nn.Module):
 
 @skippable(pop=["skip"])
 class PopCat(nn.Module):
-    """Join a level's result, of whose size the input becomes by zeros at the bottom and the
-    right."""
+    """Concatenate a level's result and the input, which is zero-padded at the bottom and right to
+    its size."""
 
     def forward(self, x):
         skip = yield pop("skip")
@@ -97,7 +97,7 @@ def _stack(layers, convs, channels, middle, out, dropout):
 
 
 def unet(convs=2, base=32, depth=5, dropout=0.1):
-    """Return a U-Net of ``depth`` levels, flattened: 4 layers a convolution."""
+    """Return a flattened U-Net of ``depth`` levels: 4 layers per convolution."""
     layers, spaces = [], [Namespace() for _ in range(depth)]
     for i in range(depth):
         c = base << i
@@ -122,7 +122,7 @@ def _relu_conv(channels, out, kernel=1, stride=1, padding=0):
 
 
 class FactorizedReduce(nn.Module):
-    """Halve an image by two convolutions, of which one sees it shifted by a pixel."""
+    """Halve an image by two convolutions; the second one's input is shifted by a pixel."""
 
     def __init__(self, channels, out):
         super().__init__()
@@ -164,8 +164,8 @@ REDUCTION = ([("max", 0), ("average", 0), ("none", 2), ("3x3", 1), ("1x7", 2), (
 
 
 class Cell(nn.Module):
-    """Five sums of two operations each; takes the results of the two cells before it, and gives its
-    own and the former one."""
+    """A cell of five sums of two operations each. It takes the results of the two previous cells,
+    and returns its own and the previous result."""
 
     def __init__(self, before, previous, c, reduces, reduced_before):
         super().__init__()
@@ -187,11 +187,12 @@ class Cell(nn.Module):
 
 
 class Classify(nn.Module):
-    """Classes of an image."""
+    """Classify an image."""
 
     def __init__(self, channels, classes, size):
         super().__init__()
-        self.pool, self.flatten, self.fc = nn.AvgPool2d(size), nn.Flatten(), nn.Linear(channels, classes)
+        self.pool, self.flatten, self.fc = (
+            nn.AvgPool2d(size), nn.Flatten(), nn.Linear(channels, classes))
 
     def forward(self, states):
         return self.fc(self.flatten(self.pool(states[0])))

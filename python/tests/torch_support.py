@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch for the tests that need it: they are skipped without it, and with one that modules cannot
-be captured with."""
+"""PyTorch for the tests that need it. They skip without PyTorch, or with a version that cannot
+capture modules."""
 
 import sys
 

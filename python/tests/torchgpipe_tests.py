@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Run torchgpipe's own tests against cgpipe.torchgpipe, with the import replaced and nothing else.
+"""Run torchgpipe's own tests against cgpipe.torchgpipe, with only the import replaced.
 
     TORCHGPIPE_SRC=DIR python3 python/tests/torchgpipe_tests.py [PYTEST OPTION...]
 
 DIR is a checkout of torchgpipe v0.0.7. Its tests are copied to a temporary directory. In the copies
-`torchgpipe` becomes `cgpipe.torchgpipe`, and imports of names that are not public are left out: a
-test that uses such a name, itself or by a helper of its file, is about torchgpipe's insides and
-does not run. Public are the names that torchgpipe's documentation lists:
+`torchgpipe` becomes `cgpipe.torchgpipe`, and imports of internal names are left out. A test that
+uses an internal name, directly or by a helper of its file, does not run. The public names are those
+in torchgpipe's documentation:
 
     torchgpipe           GPipe, is_checkpointing, is_recomputing
     torchgpipe.balance   balance_by_time, balance_by_size
     torchgpipe.skip      skippable, stash, pop, Namespace, verify_skippables
 
 torchgpipe_expected.txt, beside this file, has a line for each test that does not run or does not
-pass, with the reason. The program fails where the results differ from that list: a listed test that
-passes counts as a difference, too."""
+pass, with the reason. The program fails if the results differ from that list. A listed test that
+passes is a difference too."""
 
 import ast
 import os
@@ -34,8 +34,9 @@ PUBLIC = {
     "torchgpipe.skip": {"skippable", "stash", "pop", "Namespace", "verify_skippables"},
 }
 
-# torchgpipe's tests are of pytest 5: warns(None), "record any", left pytest in version 7. Without
-# torch's own list of known warnings a test that wants none would see those of other packages.
+# torchgpipe's tests are for pytest 5. Version 7 removed warns(None), which records any warning.
+# Without torch's list of known warnings, a test that expects none would see those of other
+# packages.
 CONFTEST = '''
 import warnings
 import pytest
@@ -45,7 +46,8 @@ _warns = pytest.warns
 
 
 def _warns_or_records(expected=Warning, *args, **kwargs):
-    return warnings.catch_warnings(record=True) if expected is None else _warns(expected, *args, **kwargs)
+    return warnings.catch_warnings(record=True) if expected is None \
+else _warns(expected, *args, **kwargs)
 
 
 pytest.warns = _warns_or_records
@@ -58,8 +60,8 @@ def manual_seed_zero():
 
 
 def rewrite(source):
-    """Return a test file with imports of public names from cgpipe.torchgpipe, and the internal
-    names left out."""
+    """Return a test file with its public names imported from cgpipe.torchgpipe, and its internal
+    names."""
     lines, internal = source.splitlines(), set()
     for node in ast.parse(source).body:
         if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("torchgpipe"):
@@ -86,8 +88,8 @@ def names_in(node):
 
 
 def internal_tests(source, internal):
-    """Return the tests of a file that use an internal name, themselves or by other definitions of
-    the file."""
+    """Return the tests of a file that use an internal name, directly or by other definitions of the
+    file."""
     uses, automatic = {}, set()
     for node in ast.parse(source).body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -139,9 +141,10 @@ def run(target, tests, options):
     for case in ElementTree.parse(report).iter("testcase"):
         kinds = {child.tag: child for child in case}
         skip = kinds.get("skipped")
-        # An expected failure of torchgpipe's that fails is what its test says: it passed.
+        # An expected failure of torchgpipe that fails counts as passed.
         skipped = skip is not None and skip.get("type") != "pytest.xfail"
-        outcome = "failed" if "failure" in kinds or "error" in kinds else "skipped" if skipped else "passed"
+        outcome = ("failed" if "failure" in kinds or "error" in kinds
+                   else "skipped" if skipped else "passed")
         results[f"{case.get('file')}::{case.get('name')}"] = outcome
     return results
 
@@ -198,8 +201,8 @@ def main():
         differences = compare(internal, results)
         counts = {word: list(results.values()).count(word)
                   for word in ("passed", "failed", "skipped")}
-        print(f"{len(all_tests(target))} tests, {len(internal)} of internal names; of the others' cases "
-              + ", ".join(f"{n} {word}" for word, n in counts.items()))
+        print(f"{len(all_tests(target))} tests, {len(internal)} of internal names; of the others' "
+              "cases " + ", ".join(f"{n} {word}" for word, n in counts.items()))
         for line in differences:
             print(f"differs: {line}")
         return 1 if differences else 0
