@@ -212,7 +212,7 @@ static cgp_status print_start(const training *t) {
 static cgp_status make_pipeline(training *t) {
     CGP_TRY(cli_session_start(&t->run.session));
     cli_print_ranks(t->run.out, &t->run.session);
-    if (cli_ranks() > 1) /* one rank has checked the directory before */
+    if (cli_ranks() > 1) /* a single rank has checked its directory */
         CGP_TRY(cli_run_directory_check_ranks(&t->run.directory, t->run.session.pipeline));
     CGP_TRY(cgp_pipeline_set_timeout(t->run.session.pipeline, t->run.options.timeout));
     CGP_TRY(
