@@ -99,6 +99,9 @@ asan tsan: selection = $(some) $(if $(PART),-I $(subst /,$(comma)$(comma),$(PART
 asan tsan: some = -L '^($(or $(LABEL),small|cuda))$$' $(if $(EXCEPT),-E '($(EXCEPT))$$')
 comma := ,
 
+dev: ## install git's hook that checks the subjects of commits
+	@ln -sf "$(CURDIR)/tools/commit_msg.sh" "$$(git rev-parse --git-path hooks)/commit-msg"
+
 format: ## format the sources that differ from main (ALL=1: all; FILES=...: these) with clang-format 14
 	@ALL=$(ALL) tools/lint.sh format $(FILES)
 
@@ -112,4 +115,4 @@ clean: ## delete what was built
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z -]*:.*## / {printf "  %-18s %s\n", $$1, $$2}' Makefile
 
-.PHONY: all install uninstall docs deps demo bench tables reference-numbers reference-tokens reference-weights test format lint fuzz schedules asan tsan clean help
+.PHONY: all install uninstall docs deps dev demo bench tables reference-numbers reference-tokens reference-weights test format lint fuzz schedules asan tsan clean help

@@ -13,8 +13,11 @@
 !code {
     while (match($0, /\]\([^)#]+\.md(#[^)]*)?\)/)) {
         end = RSTART + RLENGTH
-        for (begin = RSTART; substr($0, begin, 1) != "["; begin--);
-        $0 = substr($0, 1, begin - 1) substr($0, begin + 1, RSTART - begin - 1) substr($0, end)
+        for (begin = RSTART; begin > 0 && substr($0, begin, 1) != "["; begin--);
+        if (begin > 0)
+            $0 = substr($0, 1, begin - 1) substr($0, begin + 1, RSTART - begin - 1) substr($0, end)
+        else # its text begins on an earlier line
+            $0 = substr($0, 1, RSTART) substr($0, end)
     }
 }
 { print }

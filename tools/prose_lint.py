@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tools/prose_lint.py [FILE...]: find sentences that break the rules of CONTRIBUTING.md, "Sentences".
+"""tools/prose_lint.py [FILE...]: find sentences that break the rules of CONTRIBUTING.md.
 
-Reads comments and docstrings of C, CUDA, Python, shell and CMake, and the prose of Markdown pages: of every tracked
-file, or of those named. Prints FILE:LINE: RULE: TEXT for each finding. tools/prose_lint.txt lists the exceptions.
-Exit code: 1 if there is a finding, or an exception that matches nothing.
+Reads comments and docstrings of C, CUDA, Python, shell and CMake, and the prose of Markdown pages:
+in every tracked file, or in those named. Prints FILE:LINE: RULE: TEXT for each finding.
+tools/prose_lint.txt lists the exceptions. Exit code: 1 if there is a finding, or an exception that
+matches nothing.
 """
 import ast
 import io
@@ -15,6 +16,7 @@ import sys
 import tokenize
 
 WIDTH, WORDS = 100, 30
+ABBREVIATION = r"\(?(?:e\.g\.|i\.e\.|cf\.|vs\.|etc\.|al\.)"
 ACTORS = r"(?:threads?|workers?|ranks?|process(?:es)?|programs?|devices?|kernels?|librar(?:y|ies))"
 RULES = {  # what no sentence has: a pattern for each rule, but for the rules of length below
     "of": r"^Of\b",
@@ -35,7 +37,8 @@ def c_comments(text):
     for match in re.finditer(token, text, re.S):
         if match.group().startswith("/"):
             body = re.sub(r"^/\*+<?|\*/$", "", match.group())
-            yield text.count("\n", 0, match.start()) + 1, re.sub(r"(?m)^[ \t]*(?:\*|//+)[ \t]?", "", body)
+            body = re.sub(r"(?m)^[ \t]*(?:\*|//+)[ \t]?", "", body)
+            yield text.count("\n", 0, match.start()) + 1, body
 
 
 def hash_comments(text):
@@ -57,8 +60,9 @@ def hash_comments(text):
 def python_comments(text):
     """Yield (line, text) of each docstring and block of # lines."""
     blank = text.split("\n")
+    documented = (ast.Module, ast.FunctionDef, ast.ClassDef)
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node):
+        if isinstance(node, documented) and ast.get_docstring(node):
             yield node.body[0].lineno, ast.get_docstring(node, clean=False)
     kept = [""] * len(blank)
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -91,10 +95,14 @@ def sentences(line, text):
             if not words:
                 begin = number
             words.append(word)
-            if re.search(r"[.!?][)\"*_]*$", word) and not re.match(r"\(?(?:e\.g\.|i\.e\.|cf\.|vs\.|etc\.|al\.)", word):
+            if re.search(r"[.!?][)\"*_]*$", word) and not re.match(ABBREVIATION, word):
                 yield begin, " ".join(words)
                 words = []
     yield begin, " ".join(words)
+
+
+READERS = {".md": markdown_prose, ".py": python_comments,
+           **dict.fromkeys((".c", ".h", ".cu", ".cuh"), c_comments)}
 
 
 def findings(path):
@@ -102,8 +110,7 @@ def findings(path):
     with open(path, encoding="utf-8") as file:
         text = file.read()
     end = os.path.splitext(path)[1]
-    reader = {".md": markdown_prose, ".py": python_comments}.get(end, c_comments if end in (".c", ".h", ".cu", ".cuh") else hash_comments)
-    for start, comment in reader(text):
+    for start, comment in READERS.get(end, hash_comments)(text):
         for line, sentence in sentences(start, comment):
             for rule, pattern in RULES.items():
                 if re.search(pattern, sentence):
@@ -114,21 +121,28 @@ def findings(path):
         fence = False
         for line, row in enumerate(text.split("\n"), 1):
             fence ^= end == ".md" and row.startswith("```")
-            skip = fence or end == ".md" and re.match(r"\||    |.*\]\([^)]*\)[.,;:)]*$|\[\S+\]: ", row)
-            if len(row) > WIDTH and not skip:
+            whole = r"\||    |.*\]\([^)]*\)[.,;:)]*$|\[\S+\]: "  # tables, code, links
+            if len(row) > WIDTH and not (fence or end == ".md" and re.match(whole, row)):
                 yield line, "width", row.strip()
+
+
+def tracked_files():
+    """Return the tracked files that have sentences of ours."""
+    command = ["git", "ls-files", "-z"]
+    tracked = subprocess.run(command, capture_output=True, check=True, text=True).stdout.split("\0")
+    kinds = r"\.(?:c|h|cu|cuh|py|md|sh|cmake)$|CMakeLists\.txt$|^\.ci/|Makefile$"
+    return [path for path in tracked if re.search(kinds, path) and "tests/data/" not in path]
 
 
 def main(paths):
     os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
     with open("tools/prose_lint.txt", encoding="utf-8") as file:
-        excepted = {tuple(row.split(": ", 2)): False for row in file.read().split("\n") if row and row[0] != "#"}
-    tracked = subprocess.run(["git", "ls-files", "-z"], capture_output=True, check=True, text=True).stdout.split("\0")
-    kinds = r".*\.(?:c|h|cu|cuh|py|md|sh|cmake)$|.*CMakeLists\.txt$|\.ci/|Makefile$"
+        rows = [row for row in file.read().split("\n") if row and row[0] != "#"]
+    excepted = {tuple(row.split(" # ")[0].split(": ", 2)): False for row in rows}
     count = 0
-    for path in paths or [path for path in tracked if re.match(kinds, path) and not path.startswith("tests/data/")]:
+    for path in paths or tracked_files():
         for line, rule, text in sorted(findings(path)):
-            known = [key for key in excepted if key[0] == path and key[1] == rule and key[2].split(" # ")[0] in text]
+            known = [key for key in excepted if key[:2] == (path, rule) and key[2] in text]
             for key in known:
                 excepted[key] = True
             if not known:

@@ -60,8 +60,6 @@ def parse():
                         help="on a machine that has all: copy what the build needs, and end")
     parser.add_argument("--llmc", type=pathlib.Path, metavar="DIR",
                         help="with --pack: a checkout of llm.c, to be measured beside")
-    parser.add_argument("--when", action="store_true",
-                        help="print when these kernels last ran on a GPU, for README.md, and end")
     return parser.parse_args()
 
 
@@ -122,9 +120,6 @@ def needs_a_build(check, wanted):
 def main():
     options = parse()
     sys.argv[1:] = []  # bench/cases.py would read them
-    if options.when:
-        print(report.when(ROOT / "bench" / "results"))
-        return 0
     if options.backend == "cuda" and not machine.gpu():
         print("gpu_check: expected a GPU, nvidia-smi names none (--backend cuda-host tries the "
               "script without one)", file=sys.stderr)

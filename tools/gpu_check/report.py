@@ -63,19 +63,3 @@ def write(check, names, directory, wanted):
     if left:
         print(f"left: {' '.join(left)} (call again)")
     return 3 if left else 0
-
-
-def when(directory):
-    """Return the README's line, from the part `digests` if it ran on a GPU."""
-    ran = []
-    for path in sorted(directory.glob("gpu_check.*.json")):
-        found = json.loads(path.read_text())
-        if found["backend"] == "cuda" and "equal" in found["parts"]["digests"]:
-            ran.append({**found, **found["parts"]["digests"]})
-    if not ran:
-        return "CUDA kernels: never ran on a GPU."
-    last = max(ran, key=lambda found: found["date"])
-    digests = "the digests are cuda-host's" if last["equal"] else "the digests are not cuda-host's"
-    changed = "" if last["kernels_tree"] == machine.tree_hash() else ", before their last change"
-    return (f"CUDA kernels: last ran on a GPU on {last['date']}, {last['device']}{changed}: "
-            f"{digests}.")
