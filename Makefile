@@ -2,6 +2,8 @@
 # A thin front end: CMake builds, CTest tests. `make help` lists the targets.
 BUILD ?= build
 JOBS ?= $(shell nproc)
+# Many tests wait more than they compute.
+TEST_JOBS ?= $(shell expr 2 \* $(JOBS))
 WERROR ?= OFF
 DATA ?=
 # Names become words of a command, so names with other characters are left out.
@@ -38,7 +40,7 @@ test: deps ## install what is missing, build and run every test
 	@$(MAKE) --no-print-directory all TESTS=-DCGP_TESTS=ON
 	@echo "building the tests"
 	@cmake --build $(BUILD) -j $(JOBS) -- --quiet
-	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
+	@cd $(BUILD) && ctest --output-on-failure -j $(TEST_JOBS)
 
 demo: deps ## train a small GPT-2 in 2 stages on DATA (a file; default: this project's text), then sample from it
 	@$(MAKE) --no-print-directory all
@@ -94,7 +96,7 @@ asan tsan: deps ## build and run the small tests under address+undefined, or thr
 	@cmake -S . -B $(BUILD)-$@ -G Ninja -DCGP_WERROR=$(WERROR) -DCGP_SANITIZE=$(if $(filter asan,$@),address$(comma)undefined,thread) >/dev/null
 	@echo "building what they need in $(BUILD)-$@"
 	@cmake --build $(BUILD)-$@ -j $(JOBS) --target all $$(tools/test_programs.sh $(BUILD)-$@ $(selection)) -- --quiet
-	@cd $(BUILD)-$@ && ctest --output-on-failure -j $(JOBS) $(selection)
+	@cd $(BUILD)-$@ && ctest --output-on-failure -j $(TEST_JOBS) $(selection)
 asan tsan: selection = $(some) $(if $(PART),-I $(subst /,$(comma)$(comma),$(PART))$(comma)$$(cd $(CURDIR)/$(BUILD)-$@ && ctest -N $(some) | sed -n '/#/p' | sed -n '/: test_bit_equality$$/='))
 asan tsan: some = -L '^($(or $(LABEL),small|cuda))$$' $(if $(EXCEPT),-E '($(EXCEPT))$$')
 comma := ,

@@ -8,8 +8,9 @@ source_dir=$(cd "$1" && pwd)
 build_dir=$(cd "$2" && pwd)
 unset PREFIX DESTDIR DATA DEMO_RUN DEMO_TEXTS MAKEFLAGS MAKELEVEL
 
-# The build is the one under test: `all` is as good as made.
-run_make() { make -s -C "$source_dir" -o all BUILD="$build_dir" "$@"; }
+# The build under test is complete. With other options make would build it again.
+werror=$(sed -n 's/^CGP_WERROR:BOOL=//p' "$build_dir/CMakeCache.txt")
+run_make() { make -s -C "$source_dir" -o all BUILD="$build_dir" WERROR="$werror" "$@"; }
 files() { (cd "$1" && find . \( -type f -o -type l \) | LC_ALL=C sort); }
 weights() { sed -n 's/.*weights_sha256 *//p' "$work/$1"; }
 
