@@ -101,8 +101,9 @@ asan tsan: selection = $(some) $(if $(PART),-I $(subst /,$(comma)$(comma),$(PART
 asan tsan: some = -L '^($(or $(LABEL),small|cuda))$$' $(if $(EXCEPT),-E '($(EXCEPT))$$')
 comma := ,
 
-dev: ## install git's hook that checks the subjects of commits
+dev: ## set up git: the hook that checks subjects of commits, and git blame without commits of format
 	@ln -sf "$(CURDIR)/tools/commit_msg.sh" "$$(git rev-parse --git-path hooks)/commit-msg"
+	@git config blame.ignoreRevsFile .git-blame-ignore-revs
 
 format: ## format the sources that differ from main (ALL=1: all; FILES=...: these) with clang-format 14
 	@ALL=$(ALL) tools/lint.sh format $(FILES)

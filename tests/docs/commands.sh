@@ -48,11 +48,23 @@ skip 'tools/python.sh' 'makes a virtual environment of packages from an index, a
 skip 'TORCH=2.6.0 tools/python.sh' 'likewise, with PyTorch'
 skip 'pip wheel --no-build-isolation --no-deps ./python' 'tools/python.sh does it'
 
+# --- CONTRIBUTING.md ---
+skip 'make deps' 'installs packages'
+skip 'make asan' '.ci/run, .ci/nightly'
+skip 'make fuzz SECONDS=60 READERS="run safetensors"' 'needs clang; .ci/nightly fuzz'
+skip 'cmake --preset dev && cmake --build --preset dev' 'builds'
+skip 'ctest --test-dir build -R test_op_gradients --output-on-failure' 'is a test of this build'
+skip "ctest --test-dir build -R 'test_op_|test_arguments|test_docs|test_bit_equality|test_gradients' --output-on-failure" 'tests of this build'
+skip 'CGP_TEST_SEED=1234 build/tests/test_schedules' 'a test of this build'
+skip 'tests/mutation/run.py build' 'builds the library 15 times'
+skip '.ci/run' 'runs this'
+skip '.ci/nightly' 'hours'
+skip '.ci/nightly load' 'an hour'
+
 # --- README.md ---
 gpt2=gpt2:layers=4,width=128,heads=4,vocab=256,seq=128
-add "cgpipe train $gpt2 --data book.txt --stages 2 --chunks 4 --run my-run" '--steps 2'
-add 'cgpipe train --resume --run my-run --stages 3 --schedule gpipe --recompute always+selective' '--steps 3'
-add "cgpipe train $gpt2 --data book.txt --stages 2 --steps 20 --run short --trace step.json" '--steps 3'
+add "build/cgpipe train $gpt2 --data README.md --stages 2 --steps 20 --run my-run" '--steps 2'
+add 'build/cgpipe sample my-run --prompt "A schedule is" --length 100' '--length 5'
 
 # --- bench/README.md ---
 add 'cgpipe bench gpt2 --stages 2 --chunks 8 --batch 8' '--steps 2 --model gpt2:layers=2,width=64,heads=4,vocab=256,seq=64'

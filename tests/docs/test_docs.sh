@@ -66,6 +66,7 @@ is_command() {
     word=${words[0]-}
     case $word in
     cgpipe | make | cc | cmake | cat | echo | cp | mkdir | for | cd | export | git | sudo) return 0 ;;
+    build/cgpipe) return 0 ;;
     */*) [ -x "$source_dir/$word" ] && [ ! -d "$source_dir/$word" ] ;;
     *) [[ $1 =~ ^[a-z][a-z0-9_.-]*[[:space:]](.*[[:space:]])?--?[a-z] ]] ;;
     esac
@@ -164,7 +165,7 @@ check_call() { # `cgp_name(a, b)`: so many parameters, unless there are dots
 
 is_name() { # pages for readers of the source may name internals
     [ -n "${public[$1]-}" ] && return
-    case $page in docs/design/* | docs/decisions/* | ARCHITECTURE.md) [ -n "${internal[$1]-}" ] ;; *) false ;; esac
+    case $page in docs/design/* | docs/decisions/* | ARCHITECTURE.md | CONTRIBUTING.md) [ -n "${internal[$1]-}" ] ;; *) false ;; esac
 }
 
 check_span() {
@@ -219,6 +220,7 @@ check_links() {
 make_directory() {
     local entry
     directory=$(mktemp -d "$work/page-XXXXXX")
+    ln -s "$build_dir" "$directory/build"
     for entry in README.md ARCHITECTURE.md CHANGELOG.md LICENSE Makefile bench cli cmake docs examples include models python recipes src tests tools; do
         [ ! -e "$source_dir/$entry" ] || ln -s "$source_dir/$entry" "$directory"
     done
@@ -291,6 +293,19 @@ check_program() {
         }
         END { if (at <= n && !wrong) print "docs/guide.md: lacks a part of examples/guide.c: " guide[at + (guide[at] == "")] }' \
         "$source_dir/examples/guide.c" "${others[@]}" "$1"
+}
+
+# The c blocks of the README: each is an example, whole, but for its first comment.
+check_readme() {
+    awk '
+        FILENAME ~ /\.c$/ { if ($0 ~ /^#/) text[FILENAME, 0] = 1; if (text[FILENAME, 0]) example[FILENAME] = example[FILENAME] "\n" $0; next }
+        /^c / || $0 == "c" { block = block "\n" substr($0, 3); next }
+        $0 == "end" && block {
+            found = 0
+            for (name in example) found = found || example[name] == block
+            if (!found) print "README.md: is no whole example: " substr(block, 2, index(substr(block, 2), "\n"))
+            block = ""
+        }' "$source_dir"/examples/*.c "$1"
 }
 
 fields() { # the members of a struct in a header
@@ -367,14 +382,16 @@ mkdir "$work/marks"
 # --- all pages ---
 
 cd "$source_dir" || exit 1
-pages=(README.md ARCHITECTURE.md docs/*.md docs/*/*.md examples/README.md bench/README.md bench/*/README.md)
+pages=(README.md ARCHITECTURE.md CONTRIBUTING.md SECURITY.md CHANGELOG.md KNOWN_ISSUES.md docs/*.md docs/*/*.md examples/README.md bench/README.md bench/*/README.md)
 for page in "${pages[@]}"; do
     check_page "$page"
 done >"$work/wrong"
 check_help >>"$work/wrong"
 awk -f "$tests/blocks.awk" docs/guide.md >"$work/guide"
+awk -f "$tests/blocks.awk" README.md >"$work/readme"
 {
     check_program "$work/guide"
+    check_readme "$work/readme"
     check_tables docs/guide.md
     check_headers docs/guide.md
     for command in "${!reasons[@]}" "${!additions[@]}" "${!without_numbers[@]}"; do

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_arrows.sh -- every include in src/ and data/ is an arrow of the table of modules below, and
-# models/, cli/, examples/ and bench/ include public headers only; and models/ and cli/ base/json.h.
+# models/, cli/, examples/ and bench/ include public headers only, and models/ and cli/ base/json.h.
+# ARCHITECTURE.md shows the same table.
 #
 #     bash test_arrows.sh SOURCE_DIR BUILD_DIR
 #
@@ -184,6 +185,15 @@ if [ -n "$arrows" ]; then
 fi
 if [ "${includes:-0}" -eq 0 ]; then
     echo "FAILED: no includes found below $1"
+    exit 1
+fi
+
+# ARCHITECTURE.md has the same rows; it spells out neither all modules nor the plug-ins.
+page=$(sed -nE 's/^\| `([a-z]+)\/` \|.*\| ([^|]*) \|$/\1: \2/p' "$1/ARCHITECTURE.md" | sed 's/: –$/:/; /: all of the above$/d' | sort)
+table=$(echo "$TABLE" | sed '/^$/d; /^\(mpi\|cuda\|pipeline\|data\): /d' | sort)
+if [ "$page" != "$table" ]; then
+    echo "FAILED: the table of ARCHITECTURE.md (>) is not the table of modules (<)"
+    diff <(echo "$table") <(echo "$page")
     exit 1
 fi
 echo "passed: $includes includes follow the table of modules; 15 forbidden ones in an example tree were found"
