@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* arguments.h -- valid arguments for each public function: the expressions of arguments.txt. Each
- * call has a process of its own, which makes what it needs and never frees it. */
+ * call runs in its own process, which makes the arguments and never frees them. */
 #ifndef CGP_TESTS_ARGUMENTS_H
 #define CGP_TESTS_ARGUMENTS_H
 
@@ -27,29 +27,29 @@ enum {
     SECONDS = 60
 };
 
-/* A call: which pointer is missing, what came of it, and the memory that its other pointers lead
- * to. */
+/* One call: the index of the missing pointer, the call's result, and memory for its other
+ * pointers. */
 typedef struct frame {
     int missing;
     cgp_status status;
     bool nothing; /* the result is 0, NULL, -1, NaN or an invalid value */
     bool given[MAX_PARAMETERS];
-    _Alignas(64) unsigned char capacity[MAX_PARAMETERS][CAPACITY]; /* for any type */
+    _Alignas(64) unsigned char capacity[MAX_PARAMETERS][CAPACITY]; /* aligned for any type */
     unsigned char before[MAX_PARAMETERS][CAPACITY];
 } frame;
 
 typedef struct call_case {
-    const char *function, *parameter; /* NULL: all pointers are there */
+    const char *function, *parameter; /* NULL: no pointer is missing */
     int index;
     void (*call)(frame *f);
-    bool accepted; /* NULL stands for something */
+    bool accepted; /* NULL is a valid argument here */
     cgp_status expected;
     const char *result;
 } call_case;
 
 static frame whole_frame;
 
-/* End the process of a call whose arguments could not be made. */
+/* End the process of a call if an argument could not be made. */
 #define need(call)                                                                                 \
     do {                                                                                           \
         if ((call) == CGP_OK) break;                                                               \
@@ -57,7 +57,8 @@ static frame whole_frame;
         _exit(2);                                                                                  \
     } while (0)
 
-/* Go on as a child of the process that made the arguments; that one ends as its child does. */
+/* Continue in a child of the process that made the arguments. The parent exits with the child's
+ * code. */
 static void leave_to_a_child(void) {
     int status = 0;
     const pid_t child = fork();
@@ -70,7 +71,7 @@ static void leave_to_a_child(void) {
               : 2);
 }
 
-/* The last thing before the call: what the memory holds that the call must leave as it is. */
+/* Last step before the call: copy the memory, to detect what a failed call writes. */
 static void ready(frame *f) {
     if (f->missing == FORKED) leave_to_a_child();
     memcpy(f->before, f->capacity, sizeof f->capacity);
@@ -82,12 +83,12 @@ static void *memory_of(frame *f, int k, int byte) {
     return memset(f->capacity[k], byte, CAPACITY);
 }
 
-/* The memory of parameter k, written on success only; or anywhere, never mind what. */
+/* Memory for parameter k, which only a successful call may write; or scratch memory. */
 #define capacity(f, k) memory_of(f, k, FILLED)
 #define memory(f) memory_of(f, MAX_PARAMETERS - 1, 0)
 #define zeros(f) memory_of(f, MAX_PARAMETERS - 2, 0)
 
-/* --- results that are none --- */
+/* --- empty results: what a refused call returns --- */
 
 static inline bool no_number(double r) {
     return r == 0 || r == -1 || isnan(r);
@@ -166,9 +167,11 @@ OPTIONS_RESULT(cgp_plugin_info)
              OF(cgp_schedule_options, r), OF(cgp_save_options, r), OF(cgp_text_options, r),    \
              OF(cgp_token_options, r),                                                         \
              OF(cgp_data_source, r), OF(cgp_shapes_options, r), OF(cgp_cifar_options, r),      \
-             OF(cgp_mnist_options, r), OF(cgp_image_folder_options, r), OF(cgp_profile_options, r),  \
+             OF(cgp_mnist_options, r), OF(cgp_image_folder_options, r),                        \
+             OF(cgp_profile_options, r),                                                       \
              OF(cgp_balance_size_options, r), OF(cgp_op_check_options, r),                     \
-             OF(cgp_gpt2_options, r), OF(cgp_llama_options, r), OF(cgp_resnet_options, r), OF(cgp_unet_options, r), OF(cgp_vit_options, r),      \
+             OF(cgp_gpt2_options, r), OF(cgp_llama_options, r), OF(cgp_resnet_options, r),     \
+             OF(cgp_unet_options, r), OF(cgp_vit_options, r),                                  \
              OF(cgp_amoebanetd_options, r), OF(cgp_model_spec, r), OF(cgp_backend_info, r),   \
              OF(cgp_transport_info, r), OF(cgp_plugin_info, r), default: no_number)(r)
 
@@ -181,7 +184,7 @@ static const double reals[] = {1, 1, 1, 1};
 static const float floats[64] = {1};
 static const cgp_edge edges[] = {{0, 1}};
 
-/* Defaults, in memory of their own. */
+/* Default options, in static memory. */
 #define DEFAULTS(name)                                                                             \
     static cgp_##name *name(void) {                                                                \
         static cgp_##name options;                                                                 \
@@ -251,7 +254,7 @@ static const char *path(const char *name) {
     return test_path_of(name);
 }
 
-/* A descriptor of the test's directory. */
+/* A file descriptor of the test's directory. */
 static int directory(void) {
     static int fd = -1;
     if (fd < 0) fd = open(path(""), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -264,7 +267,7 @@ enum { IDS, ROWS, IMAGE, ROW, LABEL, QUERY, PARAMETER, RESULT }; /* values of op
 
 static cgp_model *last_open;
 
-/* A model with a layer begun, a value of each kind, and a parameter. */
+/* A model under construction: one open layer, a value of each kind, and one parameter. */
 static cgp_model *open_model(void) {
     cgp_model *model = NULL;
     need(cgp_model_create(&model, "open"));
@@ -283,8 +286,8 @@ static cgp_model *open_model(void) {
     return model;
 }
 
-/* Trains: rows of 4 to 3 classes, with a norm that keeps statistics. Without a loss it has an
- * output alone. */
+/* A model that trains rows of 4 to 3 classes, with a norm that keeps statistics. Without `loss` it
+ * only has an output. */
 static cgp_model *make_model(bool loss) {
     cgp_model *model = NULL;
     need(cgp_model_create(&model, "whole"));
@@ -367,9 +370,9 @@ static const cgp_op loss_op = {.struct_size = sizeof(cgp_op),
                                .infer = loss_infer,
                                .forward = loss_forward,
                                .backward_input = loss_backward};
-static const cgp_op_run no_run; /* outside of any call */
+static const cgp_op_run no_run; /* outside any call */
 
-/* With the scales of two losses. */
+/* Step values with the scales of two losses. */
 static const cgp_step_values *step_values(void) {
     static const struct {
         cgp_step_values values;
@@ -452,7 +455,7 @@ static const cgp_tensor *const *inputs(void) {
     return list;
 }
 
-/* Like the model's output; its data are the frame's. */
+/* A tensor shaped like the model's output; its data are in the frame. */
 static const cgp_tensor *const *outputs(frame *f) {
     static cgp_tensor tensor = {CGP_F32, {2, {4, 3}}, NULL};
     static const cgp_tensor *const list[1] = {&tensor};
@@ -466,7 +469,7 @@ static cgp_pipeline *other_pipeline(void) {
     return pipeline;
 }
 
-/* Of a model with a state, whose input has a gradient. */
+/* A pipeline whose model has a state and an input with a gradient. */
 static cgp_pipeline *with_gradients(void) {
     cgp_model *model = NULL;
     cgp_plan *plan = NULL;
@@ -492,7 +495,7 @@ static cgp_pipeline *measuring(void) {
     return pipeline;
 }
 
-/* A step has run; its gradients wait. */
+/* A pipeline that has run a step; its gradients are not yet applied. */
 static cgp_pipeline *running(void) {
     static cgp_pipeline *pipeline;
     if (!pipeline) pipeline = measuring();
@@ -504,7 +507,7 @@ static cgp_pipeline *updated(void) {
     return running();
 }
 
-/* The loss is outside; forward has run or not. */
+/* A pipeline with an external loss, with or without a forward pass. */
 static cgp_pipeline *outside(bool forward) {
     static float result[12];
     static const cgp_tensor y = {CGP_F32, {2, {4, 3}}, result};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoints.h -- checkpoints of plain files in a run's directory, without a pipeline. */
+/* checkpoints.h -- checkpoints of plain files in a run directory, without a pipeline. */
 #ifndef CGP_TESTS_CHECKPOINTS_H
 #define CGP_TESTS_CHECKPOINTS_H
 
@@ -25,7 +25,7 @@ static inline void remove_tree(const char *path) {
     nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-static char run[128]; /* a run's directory, which is not there when a test begins */
+static char run[128]; /* a run directory, which does not exist when a test begins */
 
 static inline int empty_tree_before(void **state) {
     (void)state;
@@ -40,7 +40,7 @@ static inline int remove_tree_after(void **state) {
     return 0;
 }
 
-/* The names in a directory that begin with `prefix`. */
+/* Count the names in a directory that begin with `prefix`. */
 static inline int count_names(const char *directory, const char *prefix) {
     int count = 0;
     DIR *list = opendir(directory);
@@ -52,7 +52,7 @@ static inline int count_names(const char *directory, const char *prefix) {
     return count;
 }
 
-/* `bytes` bytes that `random` draws, in a file. */
+/* Write a file of `bytes` bytes, drawn from the seed `random`. */
 static inline cgp_status write_random(const char *path, size_t bytes, uint64_t random) {
     uint64_t *data = malloc(bytes + 8);
     for (size_t i = 0; i < bytes / 8 + 1; i++)
@@ -69,7 +69,7 @@ static inline cgp_status add_random(cgp__checkpoint_writer *writer, const char *
     return status == CGP_OK ? cgp__checkpoint_add(writer, name) : status;
 }
 
-/* A checkpoint of two files of these sizes, whose bytes `random` draws. */
+/* Save a checkpoint of two files of these sizes, with bytes drawn from the seed `random`. */
 static inline cgp_status save_plain(const char *directory, int64_t step, int keep, const char *note,
                                     const size_t bytes[2], uint64_t random) {
     cgp__checkpoint_writer *writer = NULL;
@@ -89,7 +89,7 @@ static inline cgp_status save_plain(const char *directory, int64_t step, int kee
     return status;
 }
 
-/* Let `count` more files be open at once, or as many as before (-1). */
+/* Limit open files to `count` more than now; -1 restores the limit. */
 static inline void leave_descriptors(int count) {
     struct rlimit limit;
     static rlim_t before;
@@ -101,7 +101,7 @@ static inline void leave_descriptors(int count) {
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-/* The step that is found in a directory; fails the test if none is. */
+/* Return the step found in a directory; fail the test if there is none. */
 static inline int64_t found_step(const char *directory) {
     int64_t step = -1;
     assert_ok(cgp_checkpoint_find(NULL, &step, NULL, directory));

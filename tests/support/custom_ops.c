@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom_ops.c -- see custom_ops.h. Written with the public headers alone, as a user would. */
+/* custom_ops.c -- see custom_ops.h. Uses only the public headers, as a user would. */
 #include "custom_ops.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@ static int64_t width_of(const cgp_op_type *type) {
     return type->shape.dims[type->shape.rank - 1];
 }
 
-/* Elements of input 0 of all samples; its rows. */
+/* The number of elements of input 0 over all samples, and its number of rows. */
 static int64_t count_of(const cgp_op_run *run) {
     return run->n * cgp_shape_count(&run->node->inputs[0].shape);
 }
@@ -25,7 +25,7 @@ static cgp_op_parameter parameter_of(const char *suffix, int64_t size, cgp_init_
     return (cgp_op_parameter){suffix, cgp_shape_make(1, &size), {kind, scale}, false};
 }
 
-/* As input 0, with a weight for each column. */
+/* Infer y like input 0, with a weight for each column. */
 static cgp_status infer_weighted(const void *attributes, const cgp_op_type *inputs,
                                  cgp_op_shapes *out) {
     (void)attributes;
@@ -140,7 +140,7 @@ static cgp_status rms_input(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* Sums of a column in double, in the workspace. */
+/* Sum each column in double, in the workspace. */
 static cgp_status rms_weight(const cgp_op_run *run) {
     const int64_t rows = rows_of(run), C = width_of(&run->node->inputs[0]);
     const float *x = run->x[0];
@@ -237,7 +237,7 @@ static cgp_status product_forward(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* Element by element, as dx may lie over dy. */
+/* Reads and writes each element once, as dx may lie over dy. */
 static cgp_status product_input(const cgp_op_run *run) {
     const int64_t n = count_of(run);
     const float *a = run->x[0], *b = run->x[1];
@@ -300,7 +300,7 @@ const cgp_op test_custom_noise = {.struct_size = sizeof(cgp_op),
                                   .forward = noise_forward,
                                   .backward_input = noise_input};
 
-/* --- meter: state, collected in doubles --- */
+/* --- meter: state, accumulated in double --- */
 
 typedef struct metered {
     double sum, count;
@@ -359,7 +359,7 @@ const cgp_op test_custom_meter = {.struct_size = sizeof(cgp_op),
                                   .backward_input = meter_input,
                                   .end_of_step = meter_end};
 
-/* --- bias: its gradient comes with dx --- */
+/* --- bias: the input action also computes its gradient --- */
 
 static cgp_status bias_forward(const cgp_op_run *run) {
     const int64_t n = count_of(run), C = width_of(&run->node->inputs[0]);
@@ -482,7 +482,7 @@ const cgp_op test_custom_gain = {.struct_size = sizeof(cgp_op),
 
 /* --- losses --- */
 
-/* 1, or for `weighted` whether the row of the target begins above 0. */
+/* Return 1, or for `weighted` true if the row of the target begins above 0. */
 static bool counts(const cgp_op_node *node, const float *t, int64_t row, int64_t C) {
     return node->op != &test_custom_weighted || t[row * C] > 0;
 }
@@ -506,7 +506,7 @@ static cgp_status squares_forward(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* Element by element: dx[k] may lie over x[k]. */
+/* Element by element, as dx[k] may lie over x[k]. */
 static cgp_status squares_input(const cgp_op_run *run) {
     const int64_t n = count_of(run);
     const float *x = run->x[0], *t = run->x[1];

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom_ops.h -- custom ops for tests, each with another feature. */
+/* custom_ops.h -- custom ops for tests, each with a different feature. */
 #ifndef CGP_TESTS_CUSTOM_OPS_H
 #define CGP_TESTS_CUSTOM_OPS_H
 
 #include <cgpipe/cgpipe.h>
 
-/* Rows of C; `<name>.weight`, `.bias` [C] (of test_custom_gain [K]).
+/* Ops on rows of C elements; parameters `<name>.weight` and `.bias` [C] ([K] for test_custom_gain).
  *
- *   op        y                              reads in backward      besides
- *   scale     x weight + bias                W: x                   dx over dy, which W reads; parallel_for over rows
- *   rms       x weight / sqrt(mean x^2 + e)  I, W: x, saved         recomputed
- *   sigmoid   1 / (1 + exp(-weight x))       I: y, W: x, y          recomputed
- *   product   a b                            I: a, b                each dx from the other input
- *   noise     x times a number near 1        -                      random, over x, recomputed; attributes: test_noise
- *   meter     x / (1 + mean of |x| so far)   I: saved               state
- *   bias      x + bias                       -                      its gradient comes with dx; dx over dy
- *   bucket    a number 0 .. K - 1 [...]      -                      integers; attributes: int64_t K
- *   gain      x weight[ids]                  I: ids, W: saved, ids  integers that are checked; attributes: int64_t K
- *   squares   (loss) sum of (x - t)^2 / 2    I: x, t                both may have gradients
- *   weighted  (loss) likewise over rows      I: x, t                counts the rows of t that begin above 0
+ *  op        y                              reads in backward      features
+ *  scale     x weight + bias                W: x, dy               dx over dy; parallel_for
+ *  rms       x weight / sqrt(mean x^2 + e)  I, W: x, saved         recomputed
+ *  sigmoid   1 / (1 + exp(-weight x))       I: y, W: x, y          recomputed
+ *  product   a b                            I: a, b                each dx from the other input
+ *  noise     x times a number near 1        -                      random, over x, recomputed
+ *  meter     x / (1 + mean of |x| so far)   I: saved               state
+ *  bias      x + bias                       -                      I computes dbias too; dx over dy
+ *  bucket    a number 0 .. K - 1 [...]      -                      integers; attributes: int64_t K
+ *  gain      x weight[ids]                  I: ids, W: saved, ids  checked integers; int64_t K
+ *  squares   (loss) sum of (x - t)^2 / 2    I: x, t                both may have gradients
+ *  weighted  (loss) the same over rows      I: x, t                counts rows with t[0] > 0
  */
 extern const cgp_op test_custom_scale, test_custom_rms, test_custom_sigmoid, test_custom_product,
     test_custom_noise, test_custom_meter, test_custom_bias, test_custom_bucket, test_custom_gain,
@@ -28,7 +28,7 @@ typedef struct test_noise {
     double strength;
 } test_noise;
 
-/* The shape rule of y as x, and elements of x in a run. */
+/* The shape rule "y is like x", and the number of elements of x in a run. */
 static inline cgp_status test_custom_same(const void *attributes, const cgp_op_type *inputs,
                                           cgp_op_shapes *out) {
     (void)attributes;
@@ -40,7 +40,7 @@ static inline int64_t test_custom_count(const cgp_op_run *run) {
     return run->n * cgp_shape_count(&run->node->inputs[0].shape);
 }
 
-/* Count of forward runs of test_custom_noise in this process, and of recomputations. */
+/* Counts of forward runs and of recomputations of test_custom_noise in this process. */
 extern _Atomic int test_noise_runs, test_noise_recomputed;
 
 #endif

@@ -17,7 +17,6 @@ int test_make_directory(void **state) {
     return mkdtemp(test_directory) ? 0 : -1;
 }
 
-/* Delete what is in the directory and return how many entries that were. */
 int test_empty_directory(void) {
     int count = 0;
     DIR *list = opendir(test_directory);
@@ -43,7 +42,6 @@ int test_empty_before(void **state) {
     return 0;
 }
 
-/* The path of `name` in the test_directory; one of four buffers in turn. */
 const char *test_path_of(const char *name) {
     static char paths[4][400];
     static int turn;
@@ -59,7 +57,6 @@ void test_write_file(const char *path, const void *bytes, size_t count) {
     assert_int_equal(fclose(file), 0);
 }
 
-/* The first 4096 bytes of a file; returns how many there are, -1 if there is no file. */
 int test_read_file(const char *path, char bytes[4096]) {
     FILE *file = fopen(path, "rb");
     if (!file) return -1;
@@ -91,7 +88,7 @@ const char *test_set_locale(const char *language, const char *charset) {
     snprintf(name, sizeof name, "%s.%s", language, charset);
     snprintf(command, sizeof command, "localedef -i %s -f %s %s/%s 2> %s", language, charset,
              test_path_of("locales"), name, test_path_of("errors"));
-    /* localedef warns with exit code 1 of what a locale leaves open, and writes it nonetheless. */
+    /* localedef exits with 1 if a locale is incomplete, but writes it nonetheless. */
     if (system(command) == -1 || setenv("LOCPATH", test_path_of("locales"), 1)) return NULL;
     return setlocale(LC_ALL, name);
 }

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fail_calls.c -- a library for LD_PRELOAD that lets one call on files fail: the n-th of its kind,
- *on a path in one
- * directory.
+/* fail_calls.c -- a library for LD_PRELOAD that makes one file call fail: the n-th of its kind, on
+ * a path in one directory.
  *
- *     FAIL_BELOW=/tmp/x           calls on paths in this directory count
- *     FAIL_CALL=write:17:ENOSPC   the 17th write fails; HOW is ENOSPC, EIO, SHORT, KILL, or STOP: the process gets SIGSTOP before it
+ *     FAIL_BELOW=/tmp/x           count calls on paths in this directory
+ *     FAIL_CALL=write:17:ENOSPC   the 17th write fails; HOW is ENOSPC, EIO, SHORT, KILL, or STOP
+ *                                 (the process gets SIGSTOP first)
  *     FAIL_LOCKS=none             each flock fails with ENOLCK, as on a file system without locks
- *     FAIL_LOCKS=apart            each flock succeeds, as where all others are of another host, which keeps its locks to itself
- *     FAIL_LINKS=1                each link fails with EPERM, as on one without hard links
+ *     FAIL_LOCKS=apart            each flock succeeds, as if all other locks were on another host
+ *     FAIL_LINKS=1                each link fails with EPERM, as without hard links
  *     FAIL_HOST=node7             the name of the host
- *     FAIL_REPORT=/tmp/report     gets the line "failed write:17:ENOSPC /tmp/x/run/..", and at a regular exit
- *                                 "count write 40" for each kind
+ *     FAIL_REPORT=/tmp/report     gets the line "failed write:17:ENOSPC /tmp/x/run/..", and at a
+ *                                 regular exit "count write 40" for each kind
  *
  *     kind       calls                                                    HOW
  *     create     open with O_CREAT, fopen to write, mkdir, symlink        ENOSPC EIO KILL
  *     write      write, pwrite                                            ENOSPC EIO SHORT KILL
- *     flush      fflush, and fclose with bytes that wait                  ENOSPC EIO KILL
+ *     flush      fflush, and fclose with buffered bytes                   ENOSPC EIO KILL
  *     sync       fsync, fdatasync                                         ENOSPC EIO KILL
  *     rename     rename, renameat, renameat2, link, linkat                ENOSPC EIO KILL
  *     unlink     unlink, unlinkat, rmdir                                  EIO KILL
@@ -27,9 +27,9 @@
  *     lock       flock                                                    EIO
  *     close      close, fclose                                            EIO
  *
- * A full disk stays full: after ENOSPC everything that needs space fails, too. A write that fails
- * with ENOSPC, and one in which the process is killed, leaves half of its bytes in the file. SHORT
- * writes or reads half, and says so. Nothing is synced in earnest: no machine goes down here. */
+ * A full disk stays full: after ENOSPC every call that needs space fails too. A write that fails
+ * with ENOSPC, or in which the process is killed, leaves half of its bytes in the file. SHORT reads
+ * or writes half and returns that count. fsync does nothing: no machine crashes here. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -72,12 +72,12 @@ static const char *const kind_names[KINDS] = {"create", "write",    "flush", "sy
                                               "unlink", "truncate", "open",  "read", "list",
                                               "stat",   "lock",     "close"};
 
-enum { NOTHING = 0, SHORT = -1 }; /* beside the numbers of errors */
+enum { NOTHING = 0, SHORT = -1 }; /* other values are errno numbers */
 
 static struct {
     char below[PATH_MAX], call[64];
     const char *report;
-    int kind, error; /* error: NOTHING, SHORT or a number of <errno.h> */
+    int kind, error; /* error: NOTHING, SHORT or an errno number */
     bool kill, stop, no_links;
     const char *locks;
     unsigned long n;
@@ -126,10 +126,10 @@ __attribute__((destructor)) static void end(void) {
     }
 }
 
-/* --- which call it is --- */
+/* --- which call is it? --- */
 
-/* The path of `name` in the directory `at`, or of the file `at` itself (name NULL), is below ours.
- * */
+/* Return true if `name` in the directory `at`, or the file `at` itself (name NULL), is below ours;
+ * `path` gets its path. */
 static bool is_below(int at, const char *name, char path[PATH_MAX]) {
     char base[PATH_MAX] = "", link[64];
     const size_t length = strlen(wanted.below);
@@ -167,8 +167,8 @@ static bool needs_space(kind k) {
     return k == CREATE || k == WRITE || k == FLUSH;
 }
 
-/* Count a call. Returns NOTHING, SHORT or an error; does not return from a kill, but of what
- * writes, where half comes first. */
+/* Count a call. Return NOTHING, SHORT or an error. A kill does not return, except for writes and
+ * flushes, whose caller first writes half. */
 static int intercept(kind k, int at, const char *name) {
     char path[PATH_MAX];
     const int before = errno;
@@ -185,7 +185,7 @@ static int intercept(kind k, int at, const char *name) {
     return NOTHING;
 }
 
-/* The function that this one stands before. */
+/* Look up the real function that this one shadows. */
 #define NEXT(name)                                                                                 \
     static __typeof__(&(name)) next;                                                               \
     if (!next) next = (__typeof__(&(name)))dlsym(RTLD_NEXT, #name)
@@ -228,7 +228,7 @@ int openat(int at, const char *path, int flags, ...) {
 int open64(const char *, int, ...) __attribute__((alias("open")));
 int openat64(int, const char *, int, ...) __attribute__((alias("openat")));
 
-/* _FORTIFY_SOURCE makes these of them. */
+/* _FORTIFY_SOURCE turns open calls into these. */
 int __open_2(const char *path, int flags);
 int __openat_2(int at, const char *path, int flags);
 
@@ -273,7 +273,7 @@ struct dirent64 *readdir64(DIR *) __attribute__((alias("readdir")));
 
 /* --- write, read --- */
 
-/* Half of them, at least one if there are two. */
+/* Write half of the bytes: at least one if there are two. */
 static ssize_t write_half(int fd, const void *bytes, size_t count) {
     return count > 1 ? syscall(SYS_write, fd, bytes, count / 2) : 0;
 }
@@ -316,8 +316,7 @@ ssize_t pread(int fd, void *bytes, size_t count, off_t at) {
 
 ssize_t pread64(int, void *, size_t, off_t) __attribute__((alias("pread")));
 
-// NOLINTBEGIN(readability-redundant-declaration): with fortified headers they are declared, else
-// not
+// NOLINTBEGIN(readability-redundant-declaration): only fortified headers declare these
 ssize_t __read_chk(int fd, void *bytes, size_t count, size_t capacity);
 ssize_t __pread_chk(int fd, void *bytes, size_t count, off_t at, size_t capacity);
 // NOLINTEND(readability-redundant-declaration)
@@ -336,8 +335,8 @@ ssize_t __pread64_chk(int, void *, size_t, off_t, size_t) __attribute__((alias("
 
 /* --- streams --- */
 
-/* Half of what waits in `file` goes out; the rest meets a full disk and stays where it is, as it
- * would. */
+/* Write half of the buffered bytes of `file`. The rest meets a full disk and stays in the
+ * buffer. */
 static int flush_half(FILE *file, int (*flush)(FILE *), int error) {
     const int fd = fileno(file), kept = dup(fd);
     const int none = (int)syscall(SYS_openat, AT_FDCWD, "/dev/full", O_WRONLY, 0);
@@ -490,7 +489,7 @@ int gethostname(char *name, size_t size) {
     return 0;
 }
 
-/* Closed it is in any case. */
+/* Closes the file even if it fails. */
 int close(int fd) {
     const int reason = intercept(CLOSE, fd, NULL);
     const int result = (int)syscall(SYS_close, fd);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz.h -- shared by all fuzz tests. With CGP_LIBFUZZER they are targets of that fuzzer, and a
- *property
- * that does not hold is a crash; otherwise they are test programs with mutations of their own.
+/* fuzz.h -- shared by all fuzz tests. With CGP_LIBFUZZER they are libFuzzer targets, and a violated
+ * property is a crash. Otherwise they are test programs with their own mutations.
  *
  * A corpus is one file, tests/fuzz/corpus/NAME: each input is its length, 4 bytes little-endian,
- * and its bytes. libFuzzer wants a directory of files: its targets write one before they start, and
- * pack one, as the environment says (tools/fuzz.sh). */
+ * and its bytes. libFuzzer needs a directory of files. Environment variables make a target write
+ * that directory before it starts, or pack it into a corpus (tools/fuzz.sh). */
 #ifndef CGP_TESTS_FUZZ_H
 #define CGP_TESTS_FUZZ_H
 
@@ -23,7 +22,7 @@
 #define REQUIRE(condition) assert_true(condition)
 #endif
 
-/* A copy with nothing behind it, so that a read past the end is seen. Owned. */
+/* Copy to a block of exactly this size, so that a sanitizer detects a read past the end. Owned. */
 static inline void *fuzz_exact(const void *bytes, size_t size) {
     void *copy = malloc(size ? size : 1);
     REQUIRE(copy);
@@ -31,7 +30,7 @@ static inline void *fuzz_exact(const void *bytes, size_t size) {
     return copy;
 }
 
-/* Replace `out` bytes at `at` by `count` others, if that fits in `room`. */
+/* Replace `out` bytes at `at` by `count` others, if the result fits in `capacity`. */
 static inline void fuzz_replace(void *bytes, size_t *size, size_t capacity, size_t at, size_t out,
                                 const void *with, size_t count) {
     char *to = bytes;
@@ -43,7 +42,7 @@ static inline void fuzz_replace(void *bytes, size_t *size, size_t capacity, size
 
 /* --- the corpus --- */
 
-/* The next input of a corpus; false at its end. */
+/* Read the next input of a corpus; return false at its end. */
 static inline bool fuzz_next(FILE *corpus, void *bytes, size_t capacity, size_t *size) {
     uint8_t length[4];
     if (fread(length, 1, 4, corpus) != 4) return false;
@@ -55,7 +54,7 @@ static inline bool fuzz_next(FILE *corpus, void *bytes, size_t capacity, size_t 
 
 enum { FUZZ_INPUT = 1 << 16 };
 
-/* FUZZ_CORPUS: the file to read, FUZZ_INTO: the directory for its inputs. */
+/* Unpack the corpus file FUZZ_CORPUS into the directory FUZZ_INTO. */
 static inline void fuzz_unpack(const char *corpus, const char *into) {
     static uint8_t bytes[FUZZ_INPUT];
     size_t size = 0;
@@ -69,7 +68,7 @@ static inline void fuzz_unpack(const char *corpus, const char *into) {
     if (in) fclose(in);
 }
 
-/* FUZZ_PACK: the file to write, FUZZ_FROM: the directory of inputs. */
+/* Pack the inputs in the directory FUZZ_FROM into the file FUZZ_PACK. */
 static inline void fuzz_pack(const char *corpus, const char *from) {
     static uint8_t bytes[FUZZ_INPUT];
     struct dirent **items = NULL;
@@ -108,7 +107,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
 
 /* --- mutations --- */
 
-/* 0 .. bound - 1; 0 for none. */
+/* Draw 0 .. bound - 1; return 0 if bound is 0. */
 static inline size_t fuzz_below(uint64_t *random, size_t bound) {
     return bound ? (size_t)(test_random(random) % bound) : 0;
 }
@@ -125,13 +124,13 @@ static inline int fuzz_corpus(const char *name, size_t capacity,
     assert_non_null(corpus);
     while (fuzz_next(corpus, bytes, capacity, &size))
         accepted += take(bytes, size);
-    assert_true(feof(corpus)); /* none was longer than there is room */
+    assert_true(feof(corpus)); /* no input was too long for the buffer */
     fclose(corpus);
     free(bytes);
     return accepted;
 }
 
-/* A reader that is fuzzed from its corpus, with words that may stand in its inputs. */
+/* A reader that is fuzzed from its corpus, with words to insert in its inputs. */
 typedef struct fuzz_reader {
     const char *name;
     bool (*take)(const uint8_t *bytes, size_t size);
@@ -163,19 +162,19 @@ static inline void fuzz_mutate(const fuzz_reader *r, uint8_t *bytes, size_t *siz
     const size_t from = fuzz_below(random, fuzz_all.size[other]);
     size_t digit = at;
     switch (fuzz_below(random, 8)) {
-    case 0: /* a bit */
+    case 0: /* flip a bit */
         if (at < *size) bytes[at] ^= (uint8_t)(1u << fuzz_below(random, 8));
         break;
-    case 1: /* the end */
+    case 1: /* cut off the end */
         *size = at;
         break;
-    case 2: /* a part of another input */
+    case 2: /* copy a part of another input */
         fuzz_replace(bytes, size, FUZZ_CAPACITY, at, fuzz_below(random, 9),
                      fuzz_all.bytes[other] + from,
                      fuzz_below(random, fuzz_all.size[other] - from) + 1);
         break;
-    case 3: /* a digit */
-    case 4: /* all digits of a number, by a word */
+    case 3: /* replace a digit */
+    case 4: /* replace a whole number by a word */
         while (digit < *size && (bytes[digit] < '0' || bytes[digit] > '9'))
             digit++;
         if (digit == *size) break;
@@ -191,7 +190,7 @@ static inline void fuzz_mutate(const fuzz_reader *r, uint8_t *bytes, size_t *siz
     }
 }
 
-/* Take mutated inputs, for 5 seconds at most (the sanitizers are slow), and see both outcomes. */
+/* Run mutated inputs for at most 5 seconds (sanitizers are slow); both outcomes must occur. */
 static inline void fuzz_run(const fuzz_reader *r) {
     static uint8_t bytes[FUZZ_CAPACITY];
     uint64_t random = test_seed();

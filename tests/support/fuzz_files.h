@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_files.h -- one input of a fuzzer as several files in a directory: they stand one after the
- * other, with a line "=====" between. */
+/* fuzz_files.h -- one fuzzer input as several files in a directory, separated by lines "=====". */
 #ifndef CGP_TESTS_FUZZ_FILES_H
 #define CGP_TESTS_FUZZ_FILES_H
 
@@ -16,13 +15,13 @@
 
 #define FUZZ_BETWEEN "\n=====\n"
 
-/* A part of an input. */
+/* One part of an input. */
 typedef struct fuzz_part {
     const uint8_t *bytes;
     size_t size;
 } fuzz_part;
 
-/* Cut an input into at most `most` parts; returns how many there are, at least 1. */
+/* Split an input into at most `max` parts; return how many there are, at least 1. */
 static inline int fuzz_cut(const uint8_t *bytes, size_t size, fuzz_part *parts, int max) {
     const size_t between = strlen(FUZZ_BETWEEN);
     int count = 0;
@@ -37,7 +36,7 @@ static inline int fuzz_cut(const uint8_t *bytes, size_t size, fuzz_part *parts, 
     return count;
 }
 
-/* The part as a text, with a 0 at its end. Owned. */
+/* The part as a 0-terminated text. Owned. */
 static inline char *fuzz_text(const fuzz_part *part) {
     char *text = malloc(part->size + 1);
     REQUIRE(text);
@@ -46,7 +45,7 @@ static inline char *fuzz_text(const fuzz_part *part) {
     return text;
 }
 
-/* --- a directory, in memory if there is such a disk --- */
+/* --- a directory, in memory if there is a tmpfs --- */
 
 static char fuzz_directory[64];
 
@@ -56,7 +55,7 @@ static inline int fuzz_remove_one(const char *path, const struct stat *info, int
     return walk->level > 0 ? remove(path) : 0;
 }
 
-/* Delete what is in it. */
+/* Delete the directory's entries. */
 static inline void fuzz_empty(void) {
     nftw(fuzz_directory, fuzz_remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
@@ -81,7 +80,7 @@ static inline void fuzz_leave_nothing(void) {
 }
 #endif
 
-/* Begin an input: the directory is there and empty. */
+/* Begin an input: create or empty the directory. */
 static inline void fuzz_begin(void) {
 #ifdef CGP_LIBFUZZER
     if (!*fuzz_directory) {
@@ -92,7 +91,7 @@ static inline void fuzz_begin(void) {
     fuzz_empty();
 }
 
-/* The path of a name in it; one of four buffers in turn. */
+/* Return the path of a name in it, in one of four buffers used round-robin. */
 static inline const char *fuzz_path(const char *name) {
     static char paths[4][400];
     static int turn;
@@ -103,7 +102,7 @@ static inline const char *fuzz_path(const char *name) {
 
 static inline void fuzz_write(const char *name, const fuzz_part *part) {
     const int fd = open(fuzz_path(name), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
-    if (fd < 0) return; /* a directory, or a link, has that name */
+    if (fd < 0) return; /* a directory or a link has that name */
     REQUIRE(write(fd, part->bytes, part->size) == (ssize_t)part->size);
     close(fd);
 }

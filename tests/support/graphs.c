@@ -25,22 +25,22 @@ test_extras test_graph_extras;
 
 enum { MOST = 256, NAME = 80 };
 
-/* A random graph while it grows. */
+/* A random graph under construction. */
 typedef struct graph {
     cgp_model *model;
     uint64_t *state;
     const test_sizes *sizes;
-    cgp_value seen[MOST]; /* any of them may be added to, or branched off from */
+    cgp_value seen[MOST]; /* any of these may be added or branched from */
     int n;
-    cgp_value kinds;               /* an integer input, below the vocabulary */
-    cgp_value ids;                 /* integers that an earlier layer made; id < 0: none */
-    char square[NAME], norm[NAME]; /* the last linear C -> C, the last norm; "": none yet */
-    bool transposed;               /* of the former */
-    cgp_value features;            /* the float input */
-    int outputs[TEST_MOST_OUTPUTS], n_outputs; /* besides the first */
+    cgp_value kinds;                           /* an integer input, below the vocabulary */
+    cgp_value ids;                             /* integers made by an earlier layer; id < 0: none */
+    char square[NAME], norm[NAME];             /* last C -> C linear, last norm; "": none */
+    bool transposed;                           /* whether `square` is transposed */
+    cgp_value features;                        /* the float input */
+    int outputs[TEST_MOST_OUTPUTS], n_outputs; /* in addition to the first */
 } graph;
 
-/* One time in three, let the parameter `name` be shared with one that is there. */
+/* One time in three, share the parameter `name` with an existing one. */
 static void maybe_tie(graph *g, const char *name, const char *suffix, const char *existing) {
     char tied[NAME + 8], old[NAME + 8];
     if (!existing[0] || test_between(g->state, 0, 2)) return;
@@ -49,7 +49,7 @@ static void maybe_tie(graph *g, const char *name, const char *suffix, const char
     cgp_model_tie(g->model, tied, old);
 }
 
-/* C -> C; its weight may be an earlier one's. */
+/* Add a linear C -> C; it may share an earlier weight. */
 static cgp_value random_linear(graph *g, cgp_value x, const char *name) {
     const bool transposed = test_between(g->state, 0, 1);
     if (transposed == g->transposed) maybe_tie(g, name, "weight", g->square);
@@ -61,7 +61,7 @@ static cgp_value random_linear(graph *g, cgp_value x, const char *name) {
             .out = g->sizes->width, .bias = true, .transposed = transposed, .init = normal});
 }
 
-/* eps is large, so that rows of nearly equal numbers stay harmless. */
+/* Use a large eps, so that rows of nearly equal numbers stay harmless. */
 static cgp_value random_norm(graph *g, cgp_value x, const char *name) {
     maybe_tie(g, name, "weight", g->norm);
     maybe_tie(g, name, "bias", g->norm);
@@ -75,7 +75,7 @@ static cgp_value random_activation(graph *g, cgp_value x) {
     return functions[test_between(g->state, 0, 4)](g->model, x);
 }
 
-/* A product, one time in three a square; a norm keeps it from growing. */
+/* Multiply two values, one time in three a value by itself; a norm limits the growth. */
 static cgp_value random_product(graph *g, cgp_value x, const char *name) {
     const cgp_value other = g->seen[test_between(g->state, 0, g->n - 1)];
     maybe_tie(g, name, "weight", g->norm);
@@ -83,7 +83,7 @@ static cgp_value random_product(graph *g, cgp_value x, const char *name) {
     return cgp_rms_norm(g->model, x, name, 0.1);
 }
 
-/* The place of each row's largest element, looked up now or in a later layer. */
+/* Find the position of each row's largest element, and look it up now or in a later layer. */
 static cgp_value random_integers(graph *g, cgp_value x, const char *name) {
     const cgp_value ids = g->ids;
     if (!g->sizes->rough) return cgp_gelu_tanh(g->model, x);
@@ -92,13 +92,13 @@ static cgp_value random_integers(graph *g, cgp_value x, const char *name) {
                          g->sizes->width, normal);
 }
 
-/* Return whether the devices that the environment asks for run ops from outside the library. */
+/* Return true if the devices chosen by the environment run custom ops. */
 static bool devices_run_custom_ops(void) {
     const char *devices = getenv("CGP_TEST_DEVICES");
     return !devices || strcmp(devices, "cuda-host") != 0;
 }
 
-/* An op from outside the library. */
+/* Add a custom op. */
 static cgp_value random_custom(graph *g, cgp_value x, const char *name) {
     static const cgp_op *const plain[] = {&test_custom_scale, &test_custom_rms,
                                           &test_custom_sigmoid, &test_custom_meter,
@@ -123,7 +123,7 @@ static cgp_value random_custom(graph *g, cgp_value x, const char *name) {
     }
 }
 
-/* Rows of `width` columns, by a linear layer of its own. */
+/* Project to rows of `width` columns with a new linear layer. */
 static cgp_value random_projection(graph *g, cgp_value x, const char *name, const char *part,
                                    int64_t width) {
     char full[NAME + 8];
@@ -131,8 +131,8 @@ static cgp_value random_projection(graph *g, cgp_value x, const char *name, cons
     return cgp_linear(g->model, x, full, (cgp_linear_options){.out = width, .init = normal});
 }
 
-/* Attention with q, k and v apart, of x and an earlier value; or x itself as all three, whose
- * gradients are one. */
+/* Add attention with separate q, k and v, of x and an earlier value; or with x as all three, whose
+ * gradients are then summed. */
 static cgp_value random_attention(graph *g, cgp_value x, const char *name) {
     const cgp_value from = g->seen[test_between(g->state, 0, g->n - 1)];
     cgp_attention_options options = {.heads = g->sizes->heads,
@@ -157,7 +157,7 @@ static cgp_value random_attention(graph *g, cgp_value x, const char *name) {
                              g->sizes->width);
 }
 
-/* Parts of rows in another order; single elements and heads moved there and back. */
+/* Reorder parts of rows, or move single elements and heads there and back. */
 static cgp_value random_view(graph *g, cgp_value x) {
     const int64_t width = g->sizes->width, heads = g->sizes->heads;
     const int64_t cut = width / 2;
@@ -179,7 +179,7 @@ static cgp_value random_view(graph *g, cgp_value x) {
     }
 }
 
-/* Products of values, which may be one: y = norm(x z^T) z, or with x^T z [C, C]; norms keep them
+/* Multiply values, which may be equal: y = norm(x z^T) z, or with x^T z [C, C]; norms keep them
  * small. */
 static cgp_value random_products(graph *g, cgp_value x, const char *name) {
     const cgp_value z = g->seen[test_between(g->state, 0, g->n - 1)];
@@ -194,7 +194,7 @@ static cgp_value random_products(graph *g, cgp_value x, const char *name) {
     return cgp_layer_norm(g->model, x, second, 0.1);
 }
 
-/* One op on x, or a sum or difference of x and an earlier value. */
+/* Add one op on x, or a sum or difference of x and an earlier value. */
 static cgp_value random_op(graph *g, cgp_value x, const char *name) {
     if (devices_run_custom_ops() && test_between(g->state, 0, 5) == 0)
         return random_custom(g, x, name);
@@ -243,8 +243,8 @@ static cgp_value random_op(graph *g, cgp_value x, const char *name) {
     }
 }
 
-/* Enter in the middle: a second integer input and a float input, perhaps as they are; and a loss of
- * its own. */
+/* In the middle, add a second integer input and a float input, sometimes unchanged, and a loss
+ * there. */
 static cgp_value middle(graph *g, cgp_value x, cgp_value features, cgp_value targets) {
     const test_sizes *sizes = g->sizes;
     cgp_value y = cgp_embedding(g->model, g->kinds, "kinds", sizes->vocab, sizes->width, normal);
@@ -266,8 +266,7 @@ static cgp_value middle(graph *g, cgp_value x, cgp_value features, cgp_value tar
     return x;
 }
 
-/* An op or none, mostly on the last value; sometimes on an earlier one, which then has one more
- * use. */
+/* Add an op or none, mostly on the last value, sometimes on an earlier one, which gains a use. */
 static cgp_value grow(graph *g, cgp_value x, const char *name) {
     const cgp_value from =
         test_between(g->state, 0, 4) ? x : g->seen[test_between(g->state, 0, g->n - 1)];
@@ -278,7 +277,7 @@ static cgp_value grow(graph *g, cgp_value x, const char *name) {
     return x;
 }
 
-/* Any value that is no input and no output yet, if one is found at once. */
+/* Make a value an output if it is neither input nor output; try only once. */
 static void add_output(graph *g) {
     const cgp_value x = g->seen[test_between(g->state, 0, g->n - 1)];
     for (int k = 0; k < g->n_outputs; k++)
@@ -288,7 +287,7 @@ static void add_output(graph *g) {
     cgp_model_output(g->model, x);
 }
 
-/* The head, its weight perhaps the embedding's; losses; the output. */
+/* Add the head, which may share the embedding's weight, the losses and the output. */
 static void finish(graph *g, cgp_value x, cgp_value targets) {
     cgp_model_layer(g->model, "head");
     x = cgp_layer_norm(g->model, x, "norm", 0.1);
@@ -306,7 +305,7 @@ static void finish(graph *g, cgp_value x, cgp_value targets) {
         return;
     }
     cgp_model_loss_cross_entropy(g->model, x, targets, -100, 1);
-    if (g->sizes->rough && test_between(g->state, 0, 3) == 0) /* its own best guesses */
+    if (g->sizes->rough && test_between(g->state, 0, 3) == 0) /* the target is its own best guess */
         cgp_model_loss_cross_entropy(g->model, x, cgp_argmax(g->model, x), -100, 0.25);
     assert_ok(cgp_model_finish(g->model));
 }
@@ -442,7 +441,7 @@ double test_results_gradients(const test_results *r) {
     return sum;
 }
 
-/* A checksum of all outputs of a batch; targets and masks are not needed for it. */
+/* Return a checksum of all outputs of a batch; it needs no targets or masks. */
 static double checksum(cgp_pipeline *pipeline, const cgp_model *model, const test_batch *batch) {
     const cgp_tensor *inputs[4];
     test_results results;
@@ -459,7 +458,7 @@ static double checksum(cgp_pipeline *pipeline, const cgp_model *model, const tes
     return sum;
 }
 
-/* Return true if the schedule exists for the stages and micro-batches of the options. */
+/* Return true if the schedule supports the stages and micro-batches of the options. */
 static bool exists(const cgp_plan_options *o) {
     const int64_t samples = (o->batch + o->chunks - 1) / o->chunks;
     const int chunks = (int)((o->batch + samples - 1) / samples);
@@ -501,7 +500,7 @@ void test_random_training(uint64_t *state, const cgp_model *model, cgp_plan_opti
     o->balance = balance;
 }
 
-/* The last stage makes it. */
+/* Return true if this process has the output, which the last stage makes. */
 static bool test_has_output(const cgp_plan *plan) {
     const int last = cgp_plan_stage_at(plan, cgp_plan_stages(plan) - 1)->device;
     return !test_transport || cgp_plan_device_at(plan, cgp_plan_devices(plan) - 1)->rank == 0 ||

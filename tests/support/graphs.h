@@ -13,33 +13,34 @@ typedef struct test_sizes {
     int layers; /* of a random graph; blocks of a GPT-2 */
     int64_t sequence, width, heads, vocab;
     double dropout;
-    bool rough;   /* a random graph makes integers and looks them up: its loss has jumps; one over
-                     images has maxima */
+    /* a random graph makes integers and looks them up, so its loss has jumps; over images it has
+     * maxima */
+    bool rough;
     bool no_loss; /* a random graph ends in its outputs */
 } test_sizes;
 
-/* What random graphs have besides; nothing, unless a test sets it. */
+/* Optional features of random graphs; none, unless a test sets them. */
 typedef struct test_extras {
-    int outputs;          /* at most, besides the first */
-    bool input_gradients; /* of float inputs, but masks */
+    int outputs;          /* at most, in addition to the first */
+    bool input_gradients; /* of float inputs, except masks */
 } test_extras;
 extern test_extras test_graph_extras;
 
-/* A GPT-2 of these sizes, finished. Fails the test on error. */
+/* Build a GPT-2 of these sizes, finished. Fails the test on error. */
 cgp_model *test_gpt2(const test_sizes *sizes);
 
-/* A random graph of `layers` layers between an embedding and a head, drawn from *state:
- * linears, norms, products, activations, attention, dropout, sums and differences of values from
- * any earlier layer, values used several times, parameters shared by several ops, integers made by
- * the graph, a second integer input, a float input, ops from outside (custom_ops.h) and sometimes
- * other losses in the middle. Finished. */
+/* Build a random graph of `layers` layers between an embedding and a head, drawn from *state.
+ * Finished. Its ops are linears, norms, products, activations, attention, dropout, sums and
+ * differences of values from any earlier layer, and custom ops (custom_ops.h). Values are used
+ * several times, and several ops share parameters. It may have integers made by the graph, a second
+ * integer input, a float input, and other losses in the middle. */
 cgp_model *test_random_graph(uint64_t *state, const test_sizes *sizes);
 
-/* A random graph over small images, `layers` layers between a stem and a head: convolutions, batch
- * norms (some share parameters), instance and group norms, activations, dropouts, pools,
- * upsampling, padding, concatenations and additions of earlier values, values used several times; a
- * loss over classes, sometimes another over pixels. Of the sizes it takes layers, vocabulary
- * (classes), dropout, rough and no_loss. Finished. */
+/* Build a random graph over small images, `layers` layers between a stem and a head. Finished. It
+ * has convolutions, batch norms (some share parameters), instance and group norms, activations,
+ * dropouts, pools, upsampling, padding, concatenations and additions of earlier values. The loss is
+ * over classes, sometimes also over pixels. It uses only layers, vocab (classes), dropout, rough
+ * and no_loss of the sizes. */
 cgp_model *test_random_images(uint64_t *state, const test_sizes *sizes);
 
 /* Random inputs for a model of graphs.c or images.c: targets (some ignored), a mask of numbers from
@@ -53,8 +54,7 @@ void test_batch_fill(test_batch *batch, const cgp_model *model, const test_sizes
                      int64_t samples, uint64_t *state);
 void test_batch_release(test_batch *batch);
 
-/* Tensors for a model's outputs, and for the gradients of inputs that have one, all zero; the lists
- * for calls. */
+/* Zeroed tensors for a model's outputs and for its input gradients, with the lists for calls. */
 enum { TEST_MOST_OUTPUTS = 4 };
 typedef struct test_results {
     cgp_tensor outputs[TEST_MOST_OUTPUTS], gradients[4];
@@ -64,28 +64,28 @@ typedef struct test_results {
 void test_results_make(test_results *results, const cgp_model *model, int64_t samples);
 void test_results_release(test_results *results);
 
-/* Sums that tell elements apart by their places. */
+/* Checksums that depend on the position of each element. */
 double test_results_outputs(const test_results *results);
 double test_results_gradients(const test_results *results);
 
-/* Draw a balance of `layers` over `stages`, no stage empty. */
+/* Draw a balance of `layers` over `stages`, with no empty stage. */
 void test_random_balance(uint64_t *state, int layers, int stages, int *balance);
 
-/* Draw a schedule that trains `layers` layers on up to `most` devices, and set it, stages, virtual
- * stages and group; the micro-batches are those of the options. */
+/* Draw a schedule that trains `layers` layers on at most `max` devices. Set it, its stages, virtual
+ * stages and group in the options; the micro-batches stay as they are there. */
 void test_random_schedule(uint64_t *state, int layers, int max, cgp_plan_options *options);
 
 /* Draw how a model is trained on up to 4 devices, in micro-batches of one sample: precision,
- * recomputation, schedule, and `balance` [layers], which the options then point to. */
+ * recomputation, schedule, and `balance` [layers], to which the options then point. */
 void test_random_training(uint64_t *state, const cgp_model *model, cgp_plan_options *options,
                           int *balance);
 
-/* Train `steps` steps on the same batches and tell losses and the weights' hash. */
+/* Train `steps` steps on the same batch; return the losses and the hash of the weights. */
 typedef struct test_outcome {
     double losses[8];
     double evaluation;
     double prediction; /* a checksum of all outputs */
-    double gradients;  /* of those of inputs, in all steps */
+    double gradients;  /* a checksum of all input gradients of all steps */
     char sha256[65], state_sha256[65];
 } test_outcome;
 void test_train(const cgp_model *model, const cgp_plan_options *options, uint64_t seed,

@@ -10,14 +10,14 @@ typedef struct image {
     int h, w, c;
 } image;
 
-/* A random graph while it grows. */
+/* A random graph under construction. */
 typedef struct graph {
     cgp_model *model;
     uint64_t *state;
     const test_sizes *sizes;
-    image seen[MOST]; /* any of them may be added to, put beside, or branched off from */
+    image seen[MOST]; /* any of these may be added, concatenated, or branched from */
     int n;
-    char norm[NAME]; /* the last batch norm; "": none yet */
+    char norm[NAME]; /* last batch norm; "": none */
     int norm_channels;
 } graph;
 
@@ -27,7 +27,7 @@ static int windows(int side, int front, int behind, int kernel, int stride) {
     return (side + front + behind - kernel) / stride + 1;
 }
 
-/* Any padding that leaves a window, also below 0. */
+/* Draw any padding, also negative, that leaves at least one window. */
 static image random_convolution(graph *g, image x, const char *name) {
     cgp_conv2d_options o = {.out = test_between(g->state, 1, MAX_CHANNELS / 2),
                             .bias = test_between(g->state, 0, 1),
@@ -49,7 +49,7 @@ static image random_convolution(graph *g, image x, const char *name) {
     return (image){cgp_conv2d(g->model, x.value, name, o), out[0], out[1], (int)o.out};
 }
 
-/* Up to 3 x 2 pixels of the result for each of x, and padding that leaves one. */
+/* Make up to 3 x 2 output pixels per input pixel, with padding that leaves at least one. */
 static image random_transposed(graph *g, image x, const char *name) {
     cgp_conv_transpose2d_options o = {.out = test_between(g->state, 1, MAX_CHANNELS / 2),
                                       .bias = test_between(g->state, 0, 1),
@@ -87,8 +87,8 @@ static image random_pool(graph *g, image x) {
     return (image){y, out[0], out[1], x.c};
 }
 
-/* Its weight and bias may be an earlier one's, its statistics are its own. eps is large, so that
- * channels of nearly equal numbers stay harmless. */
+/* Add a batch norm. It may share an earlier weight and bias, never statistics. Use a large eps, so
+ * that channels of nearly equal numbers stay harmless. */
 static image random_batch_norm(graph *g, image x, const char *name) {
     static const char *const suffixes[] = {"weight", "bias"};
     char tied[NAME + 8], old[NAME + 8];
@@ -123,8 +123,8 @@ static image random_activation(graph *g, image x) {
     return x;
 }
 
-/* An earlier value of the same height and width, and `channels` unless 0; x itself if there is no
- * other. */
+/* Find an earlier value of the same height and width, and with `channels` unless 0; x itself if
+ * there is none. */
 static image like(graph *g, image x, int channels) {
     for (int tries = 0; tries < 8; tries++) {
         const image y = g->seen[test_between(g->state, 0, g->n - 1)];
@@ -148,7 +148,7 @@ static image random_concat(graph *g, image x) {
     return x;
 }
 
-/* Height and width exchanged, or a part of the image. */
+/* Swap height and width, or take a part of the image. */
 static image random_view(graph *g, image x) {
     const int h = test_between(g->state, 0, x.h - 1), c = test_between(g->state, 1, x.c);
     switch (test_between(g->state, 0, 2)) {
@@ -201,21 +201,21 @@ static image random_op(graph *g, image x, const char *name) {
     }
 }
 
-/* Classes of the whole image, perhaps a mask of it, and the output. */
+/* Add a class output for the whole image, sometimes a mask of it, and the losses. */
 static void finish(graph *g, image x, cgp_value targets) {
     cgp_model_layer(g->model, "head");
     const int dim = test_between(g->state, 0, 4);
     cgp_value y = dim < 3    ? cgp_flatten(g->model, cgp_mean(g->model, x.value, dim))
                   : dim == 3 ? cgp_flatten(g->model, x.value)
                              : cgp_global_average_pool(g->model, x.value);
-    y = cgp_layer_norm(g->model, y, "norm", 0.1); /* a loss all but 0 has no gradient */
+    y = cgp_layer_norm(g->model, y, "norm", 0.1); /* a loss near 0 has no gradient */
     y = cgp_linear(g->model, y, "head",
                    (cgp_linear_options){.out = g->sizes->vocab,
                                         .bias = true,
                                         .init = {CGP_INIT_NORMAL, 0.1},
                                         .bias_init = normal});
     const bool beside = !g->sizes->no_loss && test_between(g->state, 0, 3) == 0;
-    cgp_model_output(g->model, /* trained by nothing, its statistics are collected all the same */
+    cgp_model_output(g->model, /* untrained, but its statistics are still updated */
                      beside ? cgp_batch_norm(g->model, y, "output", 0.1, 0.1) : y);
     const cgp_value early = g->seen[test_between(g->state, 0, g->n - 1)].value;
     if (test_graph_extras.outputs > 0 && early.id != g->seen[0].value.id && early.id != y.id)

@@ -136,7 +136,7 @@ static void drop_if_closed(network *net, edge *e) {
     free(e);
 }
 
-/* In a cluster the two ends cannot compare their options. */
+/* Check what two separate processes could not: the options of both ends. */
 static void check_other_end(const cgp_link *link, const cgp_link *other) {
     const int rank = link->communicator->rank;
     const int number = link->edge->number;
@@ -266,7 +266,7 @@ static bool take(cgp_link *link, int microbatch, int64_t timeout_ns, cgp_link_me
     return hold(link, "take", microbatch, timeout_ns, out);
 }
 
-/* The index of the buffer of a message that its holder hands over. */
+/* Return the index of the buffer of a message that its holder passes. */
 static int held_buffer(const cgp_link *link, const cgp_link_message *message, const char *call) {
     const int rank = link->communicator->rank;
     const int number = link->edge->number;
@@ -345,7 +345,7 @@ static cgp_status send_to_all(cgp_communicator *communicator, bool is_gather, co
     network *net = communicator->net;
     lane *lanes = net->pairs + communicator->rank * net->n;
     item *items = NULL;
-    for (int r = 1; r < net->n; r++) { /* all of them, or none is sent */
+    for (int r = 1; r < net->n; r++) { /* send all or none */
         item *created = loopback_create_item(bytes);
         if (!created) {
             loopback_free_items(items);
@@ -443,7 +443,7 @@ static cgp_status failure(cgp_communicator *communicator, int *rank, char *messa
     return status;
 }
 
-/* --- beats --- */
+/* --- heartbeats --- */
 
 static cgp_status watch(cgp_communicator *communicator, int64_t timeout_ns) {
     network *net = communicator->net;
@@ -488,7 +488,7 @@ void loopback_make_drowsy(cgp_communicator *communicator, double seconds) {
     pthread_mutex_unlock(&communicator->net->lock);
 }
 
-/* Nothing is damaged inside a process. */
+/* Messages cannot be damaged inside a process. */
 static void verify(cgp_communicator *communicator, bool verifies) {
     (void)communicator, (void)verifies;
 }

@@ -27,7 +27,6 @@ void loopback_init_condition(pthread_cond_t *condition) {
     pthread_condattr_destroy(&attributes);
 }
 
-/* Block until the condition is signalled; false: the deadline is over. INT64_MAX: no deadline. */
 bool loopback_wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t deadline_ns) {
     const struct timespec deadline = {.tv_sec = (time_t)(deadline_ns / 1000000000),
                                       .tv_nsec = (long)(deadline_ns % 1000000000)};
@@ -37,7 +36,7 @@ bool loopback_wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64
 
 /* --- lanes; called with the lock held --- */
 
-/* Half of the items go at once, most others within 50 us, some within 500 us. */
+/* Half of the items have no delay, most others at most 50 us, some 500 us. */
 static int64_t draw_delay(lane *l) {
     const int kind = test_between(&l->random, 0, 7);
     if (kind < 4) return 0;
@@ -126,7 +125,6 @@ static void deliver_release(cgp_link *sender, const item *release) {
     pthread_cond_broadcast(&sender->changed);
 }
 
-/* Wake all that wait on a rank, for ever. */
 void loopback_end_waits(cgp_communicator *communicator) {
     communicator->ended = true;
     for (const edge *e = communicator->net->edges; e; e = e->next) {
@@ -166,7 +164,7 @@ void loopback_send_failure(cgp_communicator *from, int culprit, cgp_status statu
     }
 }
 
-/* --- beats --- */
+/* --- heartbeats --- */
 
 void loopback_send_beat(cgp_communicator *from) {
     network *net = from->net;
@@ -189,7 +187,7 @@ static void lose(cgp_communicator *c, int rank, int64_t now) {
     loopback_send_failure(c, rank, CGP_EPEER, message);
 }
 
-/* Send the beats that are due, and find silent ranks; return when to look again. */
+/* Send the heartbeats that are due and find silent ranks; return when to check again. */
 static int64_t beat(network *net) {
     const int64_t now = cgp__now_ns();
     int64_t next = INT64_MAX;
@@ -254,7 +252,7 @@ static bool is_earlier(const lane *l, int64_t due_ns) {
     return l->first && l->first->due_ns < due_ns;
 }
 
-/* Deliver the item that is due first; if none is due yet, return when one will be. */
+/* Deliver the item that is due first; if none is due, return when one will be. */
 static int64_t deliver_first(network *net) {
     int64_t due_ns = INT64_MAX;
     edge *on_edge = NULL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* loopback_network.h -- inside loopback: ranks, links, and the lanes between them.
  *
- * One lock is over the network and all its ranks: it is slow by intention. Without another remark a
- * function is called with the lock held. */
+ * One lock guards the network and all its ranks; it is slow on purpose. Unless a comment says
+ * otherwise, functions are called with the lock held. */
 #ifndef CGP_TESTS_LOOPBACK_NETWORK_H
 #define CGP_TESTS_LOOPBACK_NETWORK_H
 
@@ -10,23 +10,23 @@
 
 #include <pthread.h>
 
-enum { FREE = -1, HELD = -2, AWAY = -3 }; /* of a buffer; or the micro-batch that arrived in it */
+enum { FREE = -1, HELD = -2, AWAY = -3 }; /* state of a buffer, or the micro-batch in it */
 enum { POISON = 0xFF };                   /* NaN in every floating-point type */
 enum { TEXT_BYTES = 1024 };
 
-/* A message or a release on its way, with storage of its own. */
+/* A message or a release in flight, with its own storage. */
 typedef struct item {
     struct item *next;
     int64_t due_ns, late_ns;
-    int slot; /* the sender's buffer */
-    int number; /* the micro-batch; of an agreement, true: gather; of a failure, its status, and in slot the rank */
+    int slot;   /* the sender's buffer; the failed rank of a failure */
+    int number; /* of a message its micro-batch, of a failure its status; true: a gather */
     size_t bytes;
     bool fails, lost;
     char storage[];
 } item;
 
 typedef struct lane {
-    item *first, *last; /* only the first is ever delivered */
+    item *first, *last; /* only the first can be delivered */
     item *spare;
     uint64_t random;
 } lane;
@@ -35,8 +35,8 @@ typedef struct edge {
     struct edge *next;
     int number;
     cgp_link *ends[2]; /* receiver, sender; NULL: not open */
-    bool opened[2];    /* open now or before */
-    lane lanes[2];     /* releases, messages: by the end that fills it */
+    bool opened[2];    /* is or was open */
+    lane lanes[2];     /* releases, messages: indexed by the end that fills the lane */
 } edge;
 
 typedef struct network {
@@ -64,16 +64,16 @@ struct cgp_communicator {
     bool agreeing; /* in barrier or gather */
     failed own, other;
     pthread_cond_t changed;
-    int64_t timeout_ns, next_beat_ns; /* 0: it does not watch */
-    bool mute;                        /* sends no beats, as if it had been stopped */
-    int64_t drowsy_ns;                /* a wait returns so much later after the end */
+    int64_t timeout_ns, next_beat_ns; /* 0: no watching */
+    bool mute;                        /* sends no heartbeats, as if it were stopped */
+    int64_t drowsy_ns;                /* delay of a wait's return after the end */
     cgp_beat mine, *known;            /* [n] */
-    item *inbox[];                    /* [n] agreements that came from each rank, first to last */
+    item *inbox[];                    /* [n] agreements received from each rank, first to last */
 };
 
 typedef struct buffer {
     int state;
-    int sender_slot; /* of a message */
+    int sender_slot; /* of the message */
     int64_t bytes;
     int64_t released_ns;
 } buffer;
@@ -87,17 +87,17 @@ struct cgp_link {
     buffer buffers[]; /* [capacity] */
 };
 
-/* Print "loopback: rank %d, edge %d: ..." and end the process; -1: none. */
+/* Print "loopback: rank %d, edge %d: ..." and abort; an edge of -1 is left out. */
 _Noreturn void loopback_broken(int rank, int number, const char *format, ...) CGP_PRINTF(3, 4);
 
-/* A condition for loopback_wait_until. */
+/* Initialise a condition for loopback_wait_until(). */
 void loopback_init_condition(pthread_cond_t *condition);
 
-/* Block until the condition is signalled; false: the deadline, by cgp__now_ns(), is over.
- * INT64_MAX: no deadline. */
+/* Block until the condition is signalled; return false if the deadline, by cgp__now_ns(), has
+ * passed. INT64_MAX: no deadline. */
 bool loopback_wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t deadline_ns);
 
-/* NULL when short of memory. */
+/* Return NULL if out of memory. */
 item *loopback_create_item(size_t bytes);
 void loopback_free_items(item *first);
 
@@ -106,26 +106,25 @@ cgp_status loopback_reserve(lane *l, int count, size_t bytes);
 item *loopback_take_spare(lane *l);
 void loopback_clear_lane(lane *l);
 
-/* Add an item to a lane, which owns it from now on. It is delivered after a random delay, and after
- * those before it. */
+/* Add an item to a lane, which takes ownership. It is delivered after a random delay, and after the
+ * items ahead of it. */
 void loopback_send(network *net, lane *l, item *sent);
 
-/* The first buffer in a state; -1: none. */
+/* Return the index of the first buffer in a state, -1 if there is none. */
 int loopback_find_buffer(const cgp_link *link, int state);
 char *loopback_buffer_at(const cgp_link *link, int i);
 
-/* Wake all that wait on a rank, now and later. */
+/* Wake all waiters of a rank; its later waits return at once. */
 void loopback_end_waits(cgp_communicator *communicator);
 
-/* Let a rank's failure, or that of the silent rank `culprit` which it has found, travel to all
- * others. */
+/* Send a rank's failure, or that of the silent rank `culprit` which it found, to all others. */
 void loopback_send_failure(cgp_communicator *from, int culprit, cgp_status status,
                            const char *message);
 
-/* Let all others know what a rank's beats say. */
+/* Send a rank's heartbeat to all others. */
 void loopback_send_beat(cgp_communicator *from);
 
-/* The network's thread: deliver what is due until net->ends. Takes the lock itself. */
+/* Run the network's thread: deliver what is due until net->ends. Takes the lock itself. */
 void *loopback_run_network(void *network);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* many_plugin.c -- a model plug-in for tests with many inputs, each with a bound of its own,
- * several outputs and losses. The first output is no logits; one is of integers; the heavier loss
- * comes second. */
+/* many_plugin.c -- a model plug-in for tests with many inputs, each with its own bound, several
+ * outputs and losses. The first output is not logits, one holds integers, and the second loss
+ * weighs more. */
 #include <cgpipe/ext/model_plugin.h>
 
 #include <stdio.h>

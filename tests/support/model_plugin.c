@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_plugin.c -- a model plug-in for tests: layers of a custom op behind linear ones, and a data
- *set. Built once for each of these
- * definitions, or none:
+/* model_plugin.c -- a model plug-in for tests: layers of a custom op after linear ones, and a data
+ * set. It is built once with each of these definitions, and once with none:
  *
- *     OTHER                  code that differs, and computes the same
+ *     OTHER                  different code with the same results
  *     NO_VERSION             no cgpipe_plugin_version
- *     OTHER_RELEASE          that of a cgpipe to come
+ *     OTHER_RELEASE          the version of a future cgpipe
  *     OTHER_SIZES            a struct of another size
  *     NO_BUILD               no cgpipe_model_build
- *     BUILD_REFUSES          it refuses
- *     BUILD_SAYS_NOTHING     likewise, without a reason
- *     BUILD_IS_WRONG         a builder call that fails
- *     BUILD_RETURNS          this, which is no status
+ *     BUILD_REFUSES          build fails
+ *     BUILD_SAYS_NOTHING     build fails without a message
+ *     BUILD_IS_WRONG         a builder call fails
+ *     BUILD_RETURNS          build returns this, which is no status
  *     BAD_KEY                a key whose default is out of range
  *     NEEDS_KEY              a key without a default
  *     NO_DATA                no data set
  *     DATA_FAILS             a data set that cannot be opened
- *     MISSING                it needs a symbol that is nowhere
- *     OWN_LIBRARY            it has a symbol of libcgpipe itself, as when it is linked with the static library
- *     ONE_INPUT              a model that has no target */
+ *     MISSING                it needs a symbol that does not exist
+ *     OWN_LIBRARY            it has a symbol of libcgpipe, as if linked with the static library
+ *     ONE_INPUT              a model without a target */
 #include <cgpipe/data.h>
 #include <cgpipe/ext/model_plugin.h>
 
@@ -161,16 +160,16 @@ cgp_status cgpipe_model_build(cgp_model *model, const cgp_model_value *values) {
 }
 #endif
 
-/* --- data: which of the first numbers is the largest --- */
+/* --- data: the target is the index of the largest of the first numbers --- */
 
-/* Tell whether a variable has the position of this training sample. */
+/* Return true if a variable holds the position of this training sample. */
 static bool is_named(const char *variable, cgp_split split, int64_t position) {
     const char *text = getenv(variable);
     return text && split == CGP_SPLIT_TRAIN && strtoll(text, NULL, 10) == position;
 }
 
-/* Tell whether the target of this validation sample is ignored: from the position in UNLABELLED on.
- * */
+/* Return true if the target of this validation sample is ignored: UNLABELLED holds the first such
+ * position. */
 static bool ignores(cgp_split split, int64_t position) {
     const char *text = getenv("UNLABELLED");
     return text && split == CGP_SPLIT_VALIDATION && position >= strtoll(text, NULL, 10);

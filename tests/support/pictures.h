@@ -13,17 +13,17 @@ typedef struct test_image {
     size_t size;
 } test_image;
 
-/* The kind of a PNG; `colour` and `bits` as libpng names them. A palette's entry i is (i, 255 - i,
- * i / 2), and entry 0 is transparent. */
+/* The kind of a PNG; `colour` and `bits` as in libpng. Entry i of a palette is (i, 255 - i, i / 2),
+ * and entry 0 is transparent. */
 typedef struct test_png {
     int width, height, colour, bits;
     bool interlaced;
 } test_png;
 
-/* Encode rows as they lie in the file: packed below 8 bits, big-endian above. */
+/* Encode rows in file layout: packed below 8 bits, big-endian above. */
 void test_make_png(test_image *out, const test_png *kind, const uint8_t *rows);
 
-/* 1 component is gray, 3 are RGB, 4 are CMYK as Adobe writes it (inverted). */
+/* 1 component is gray, 3 are RGB, 4 are CMYK, inverted as Adobe writes it. */
 typedef struct test_jpeg {
     int width, height, components, quality;
     bool progressive;

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin.c -- plug-ins for tests, one for each fault: built once for each of these definitions, or
- *none.
+/* plugin.c -- plug-ins for tests, one for each fault: built once with each of these definitions,
+ * and once with none.
  *
  *     PLUGIN_OTHER_ABI           built for another version
  *     PLUGIN_MISSING             its backend has no function `copy`
- *     PLUGIN_SAME                its backend has the name of one of the library
- *     PLUGIN_NO_ENTRY            no entry
- *     PLUGIN_REFUSES             the entry refuses
+ *     PLUGIN_SAME                its backend has the name of a built-in one
+ *     PLUGIN_NO_ENTRY            no entry point
+ *     PLUGIN_REFUSES             the entry point fails
  *     PLUGIN_AWAY                no hardware
  *     PLUGIN_BROKEN_TRANSPORT    its transport has no functions
  *
- * The backend, PLUGIN_NAME, has no kernel; the transport, "PLUGIN_NAME-transport", does nothing. */
+ * The backend, PLUGIN_NAME, has no kernels; the transport, "PLUGIN_NAME-transport", does
+ * nothing. */
 #include <cgpipe/ext/plugin.h>
 
 static const cgp_host *host;
 
-/* --- a backend of two ordinals --- */
+/* --- a backend with two ordinals --- */
 
 static cgp_status refuse(const char *what) {
     return host->fail(CGP_EDEVICE, "%s: %s: not there", PLUGIN_NAME, what);
@@ -254,7 +255,7 @@ static const cgp_backend *const backends[] = {&backend};
 static const cgp_transport *const transports[] = {&transport};
 
 #ifdef PLUGIN_REFUSES
-__attribute__((unused)) /* its size is */
+__attribute__((unused)) /* only its size is used */
 #endif
 static const cgp_plugin plugin = {
     .struct_size = sizeof plugin,

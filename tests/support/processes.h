@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* processes.h -- a test program that several processes run together, each of them a rank: plans of
- * several ranks run on its transport (ranks.c) instead of on teams inside the program. */
+/* processes.h -- for a test program that runs as several processes, each one rank. Its plans of
+ * several ranks use the program's transport instead of teams inside one process (ranks.c). */
 #ifndef CGP_TESTS_PROCESSES_H
 #define CGP_TESTS_PROCESSES_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* published.h -- published weights in a pipeline, and files of them with something changed. Include
- * it behind `#define _GNU_SOURCE`. */
+/* published.h -- published weights in a pipeline, and modified copies of their files. Include it
+ * after `#define _GNU_SOURCE`. */
 #ifndef CGP_TESTS_PUBLISHED_H
 #define CGP_TESTS_PUBLISHED_H
 
@@ -50,7 +50,7 @@ static inline cgp_status load(network *net, const char *path) {
     return status;
 }
 
-/* A directory of GPT-2, Llama or ViT; a file of what RESNET says. */
+/* Open a directory of GPT-2, Llama or ViT, or a ResNet file as RESNET describes it. */
 static inline network open_network(const char *path, int stages) {
     network net = {.spec = cgp_model_spec_default()};
     if (strstr(path, ".safetensors"))
@@ -62,11 +62,11 @@ static inline network open_network(const char *path, int stages) {
     return net;
 }
 
-/* --- files with something changed in them --- */
+/* --- modified files --- */
 
 enum { MOST = 160 };
 
-/* A tensor file in memory, its F32 alone. */
+/* A tensor file in memory; only its F32 tensors. */
 typedef struct tensors {
     int count;
     char names[MOST][96];

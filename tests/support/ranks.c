@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks.c -- a pipeline of several ranks as tests see it: one object. The linker sends the
- *pipeline's public functions here; for a
- * plan of several ranks each has a pipeline of its own on a communicator of loopback, and a user
- * thread, which makes the same calls. The object of the test is that of rank 0.
+/* ranks.c -- makes a pipeline of several ranks look like one object to a test. The linker redirects
+ * the pipeline's public functions here. In a plan of several ranks, each rank has its own pipeline
+ * on a loopback communicator, and a user thread that makes the same calls. The test's object is the
+ * pipeline of rank 0.
  *
  *     test ── cgp_pipeline_step ──► user thread 0 ──► pipeline of rank 0
  *                               ──► user thread 1 ──► pipeline of rank 1
  *
- * Each rank gets the inputs that its stages read, and NULL for others; so with the output. All
- * ranks fail or none, and what comes back is the same on all, to the bit; otherwise the process
- * ends. A failure is that of the first rank that has one of its own. */
+ * Each rank gets the inputs that its stages read, and NULL for the others; outputs likewise. All
+ * ranks fail or none does, and the results are bit-equal on all ranks; otherwise the process
+ * aborts. The reported failure is that of the first rank with a failure of its own. */
 #include <cgpipe/cgpipe.h>
 
 #include <pthread.h>
@@ -27,7 +27,8 @@ enum { MAX_RANKS = 8, MAX_GROUPS = 64, MAX_INPUTS = 16, MAX_OUTPUTS = 8, MAX_DEV
 typedef struct group group;
 typedef struct call call;
 
-/* Make a call on the pipeline of a rank. `result`: of c->bytes, NULL where the test wants none. */
+/* Make a call on the pipeline of a rank. `result` has c->bytes, or is NULL if the test wants
+ * none. */
 typedef cgp_status on_rank(const call *c, int rank, cgp_pipeline *pipeline, void *result);
 
 struct call {
@@ -37,7 +38,7 @@ struct call {
     const cgp_tensor *const *inputs;
     const cgp_tensor *const *tensors;
     int n_tensors;
-    void *result; /* the test's, filled by rank 0; the others' are compared */
+    void *result; /* the test's, filled by rank 0; results of other ranks are compared with it */
     size_t bytes;
     group *group;
     const void *in;
@@ -57,7 +58,7 @@ typedef struct user {
     pthread_t thread;
     cgp_communicator *communicator;
     cgp_pipeline *pipeline;
-    void *result; /* of the last call */
+    void *result; /* result of the last call */
     cgp_status status;
     char message[1024];
 } user;
@@ -68,14 +69,14 @@ struct group {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     const call *call; /* NULL: none */
-    int round, left;  /* calls so far; users that have not ended the last one */
+    int round, left;  /* calls so far; users that have not finished the last one */
     bool quit;
 };
 
 static group *groups[MAX_GROUPS];
 static pthread_mutex_t groups_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The library's own calls of these functions are a rank's. */
+/* Calls that the library itself makes are calls of a single rank. */
 static _Thread_local bool is_user;
 
 static void *serve(void *argument) {
@@ -108,7 +109,7 @@ _Noreturn static void differ(const user *u, const call *c, const char *what) {
     abort();
 }
 
-/* All ranks have failed or none, and then they have the same result. */
+/* Check that all ranks or none have failed, and that their results are equal. */
 static void compare(const group *g, const call *c) {
     const user *first = g->users;
     for (int r = 1; r < g->n; r++) {
@@ -119,7 +120,7 @@ static void compare(const group *g, const call *c) {
     }
 }
 
-/* Return the first failure, one of a rank's own before one of its peers. */
+/* Return the first failure; a rank's own takes precedence over one reported by a peer. */
 static cgp_status first_failure(const group *g) {
     const user *failed = NULL;
     for (int r = 0; r < g->n; r++) {
@@ -260,8 +261,8 @@ static cgp_status destroy(const call *c, int rank, cgp_pipeline *pipeline, void 
     return CGP_OK;
 }
 
-/* Define the wrapper of a function that returns a status: its group's ranks make `body`, with c,
- * rank, pipeline and result; `arguments` are the fields of the call. */
+/* Define the wrapper of a function that returns a status: every rank of the group runs `body`, with
+ * c, rank, pipeline and result. `arguments` are the fields of the call. */
 #define ON_RANKS(function, body, parameters, names, ...)                                           \
     cgp_status __real_##function parameters;                                                       \
     cgp_status __wrap_##function parameters;                                                       \
@@ -277,7 +278,7 @@ static cgp_status destroy(const call *c, int rank, cgp_pipeline *pipeline, void 
             g, &(call){.run = rank_##function, .name = #function, .group = g, __VA_ARGS__});       \
     }
 
-/* Add to a digest, which is compared in place of the thing itself. */
+/* Add data to a digest, which is compared instead of the data. */
 static void digest(uint64_t *sum, const void *data, size_t bytes) {
     const uint64_t parts[] = {*sum, cgp__hash(data, bytes)};
     *sum = cgp__hash(parts, sizeof parts);
@@ -285,7 +286,7 @@ static void digest(uint64_t *sum, const void *data, size_t bytes) {
 
 /* --- steps --- */
 
-/* The inputs that the rank's stages read. */
+/* Select the inputs that the rank's stages read. */
 static const cgp_tensor *const *read_inputs(const call *c, const cgp_pipeline *pipeline,
                                             const cgp_tensor *own[MAX_INPUTS]) {
     if (!c->inputs || c->n > MAX_INPUTS) return c->inputs;
@@ -298,7 +299,7 @@ static const cgp_tensor *const *read_inputs(const call *c, const cgp_pipeline *p
     const cgp_tensor *own[MAX_INPUTS];                                                             \
     const cgp_tensor *const *inputs = read_inputs(c, pipeline, own);
 
-/* The outputs, or their gradients, on their ranks. */
+/* Select the outputs, or output gradients, of this rank. */
 static const cgp_tensor *const *own_tensors(const call *c, const cgp_pipeline *pipeline,
                                             const cgp_tensor *own[MAX_OUTPUTS]) {
     const cgp_plan *plan = pipeline->plan;
@@ -476,7 +477,7 @@ ON_RANKS(
 cgp_pipeline_times __real_cgp_pipeline_last_times(const cgp_pipeline *pipeline, double *busy);
 cgp_pipeline_times __wrap_cgp_pipeline_last_times(const cgp_pipeline *pipeline, double *busy);
 
-/* The times, and behind them the devices'. */
+/* The times of the step, followed by those of the devices. */
 typedef struct all_times {
     cgp_pipeline_times times;
     double busy[MAX_DEVICES];
@@ -508,7 +509,7 @@ typedef struct all_op_times {
     int n;
 } all_op_times;
 
-/* c->n: which of the two results the caller wants. */
+/* c->n: a bit for each of the two results that the caller wants. */
 static cgp_status op_times(const call *c, int rank, cgp_pipeline *pipeline, void *result) {
     all_op_times *all = result;
     (void)rank;
@@ -531,7 +532,7 @@ cgp_status __wrap_cgp_pipeline_op_times(const cgp_pipeline *pipeline, cgp_op_tim
     return CGP_OK;
 }
 
-/* The times of all actions. */
+/* Digest the times of all actions. */
 static void digest_timeline(uint64_t *sum, const cgp_plan *plan, const cgp_schedule_timeline *t) {
     for (int d = 0; d < t->devices; d++) {
         int n = 0;

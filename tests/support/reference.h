@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reference.h -- numbers that PyTorch made (tools/reference_numbers.py and its siblings), and the
- * formulas that both sides begin from. */
+/* reference.h -- numbers computed by PyTorch (tools/reference_numbers.py and its siblings), and the
+ * formulas from which both sides start. */
 #ifndef CGP_TESTS_REFERENCE_H
 #define CGP_TESTS_REFERENCE_H
 
@@ -11,10 +11,10 @@
 /* hash(p, i) of tools/reference_numbers.py. */
 uint32_t test_hash(uint64_t p, uint64_t i);
 
-/* Load a file of numbers; fails the test on error. The caller gives it back with json_decref(). */
+/* Load a file of numbers; fail the test on error. The caller releases it with json_decref(). */
 json_t *test_reference_load(const char *path);
 
-/* Members of an object: 0 if there is none. */
+/* Members of an object; 0 if absent. */
 int test_integer(const json_t *object, const char *key);
 double test_number(const json_t *object, const char *key);
 

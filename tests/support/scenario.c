@@ -8,8 +8,8 @@
 
 #include "checkpoints.h"
 
-static shortage place; /* that fails now */
-static bool reported;  /* a call of the API has reported it */
+static shortage place; /* the place that fails */
+static bool reported;  /* an API call has reported it */
 static int complaints;
 
 void note(outcome *out, const char *format, ...) {
@@ -40,7 +40,7 @@ static void complain(const char *format, ...) {
 static bool is_clean(cgp_status status) {
     const char *message = cgp_message(), *colon = strstr(message, ": ");
     if (!colon || colon == message) return false;
-    if (status == CGP_EIO) return strstr(message, strerror(ENOMEM)); /* a file or directory */
+    if (status == CGP_EIO) return strstr(message, strerror(ENOMEM)); /* on a file or directory */
     return status == CGP_ENOMEM &&
            (strstr(message, "memory") || strstr(message, "thread could not be started"));
 }
@@ -54,7 +54,7 @@ bool scenario_came_short(const char *call, cgp_status status) {
 
 /* --- running a scenario --- */
 
-/* Everything that can be left behind. */
+/* Everything that a run can leak. */
 typedef struct footprint {
     shortage_alive alive;
     int tasks, descriptors, temporaries;
@@ -78,7 +78,7 @@ static cgp_status play(scenario *act, shortage chosen, outcome *out) {
 }
 
 static void check_footprint(const footprint *before) {
-    /* A directory that cannot be listed is not deleted: that is for the next cleaning. */
+    /* If a directory cannot be listed, it is not deleted; the next cleaning deletes it. */
     const char *function = shortage_function();
     const bool listing =
         function && (strstr(function, "opendir") || strcmp(function, "readdir") == 0);
@@ -95,7 +95,7 @@ static void check_footprint(const footprint *before) {
     if (now.temporaries) complain("%d temporary files are left", now.temporaries);
 }
 
-/* One place fails. Returns whether it did without anybody noticing. */
+/* Make one place fail. Return true if the run succeeded and no call reported the failure. */
 static bool check_place(scenario *act, shortage chosen, const outcome *expected,
                         const footprint *before) {
     outcome got;
@@ -110,7 +110,7 @@ static bool check_place(scenario *act, shortage chosen, const outcome *expected,
     return status == CGP_OK && !reported;
 }
 
-/* The only place to look at, if CGP_TEST_PLACE names one of this scenario. */
+/* Return true if CGP_TEST_PLACE is unset or names this place. */
 static bool is_asked_for(const char *name, int thread, int number) {
     const char *given = getenv("CGP_TEST_PLACE");
     char asked[128];
@@ -121,13 +121,14 @@ static bool is_asked_for(const char *name, int thread, int number) {
 void scenario_check(const char *name, scenario *act) {
     outcome expected, again;
     int calls[SHORTAGE_THREADS], total = 0, unnoticed = 0;
-    /* One place in so many is looked at: in two, unless CGP_TEST_SCALE is another. */
+    /* By default a random half of the places is tested; CGP_TEST_SCALE=2 tests all. */
     const int drawn = 2000 / test_scaled(1000), stride = drawn > 1 ? drawn : 1;
     uint64_t random = stride > 1 ? test_seed() : 0;
     struct timespec start, end;
     clock_gettime(CLOCK_MONOTONIC, &start);
     complaints = 0;
-    assert_ok(play(act, (shortage){.thread = -1}, &expected)); /* libraries warm up */
+    /* the first run initialises libraries */
+    assert_ok(play(act, (shortage){.thread = -1}, &expected));
     const footprint before = measure();
     assert_ok(play(act, (shortage){.thread = -1}, &again));
     for (int t = 0; t < SHORTAGE_THREADS; t++)

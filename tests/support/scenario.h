@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scenario.h -- plays calls of the API again and again, and lets another allocation fail each time.
+/* scenario.h -- repeats calls of the API, with a different allocation failing each time.
  *
  *     undisturbed    calls of thread 0: N0, of thread 1: N1 ...     result R
- *     once           one of them fails: the call of the API that needed it fails with a message
- *                    that names what was out of memory, changes nothing, and works when it is
- *                    made again; the result is R
- *     lasting        that one and all later ones fail: an error, or R where nothing was needed
+ *     once           one allocation fails: the API call that needed it fails with a message that
+ *                    names what was out of memory, changes nothing, and works when repeated;
+ *                    the result is R
+ *     lasting        that allocation and all later ones fail: an error, or R if none was needed
  *
- * After each: no block, map, stream, thread or descriptor more than before, and no
- * temporary file. All places are taken, so there is nothing to draw; one that is complained about
- * can be repeated with CGP_TEST_PLACE=<scenario>:<thread>:<call>. */
+ * After each run there are no more blocks, maps, streams, threads or descriptors than before, and
+ * no temporary files. Half of the places are drawn at random; CGP_TEST_SCALE=2 tests all.
+ * CGP_TEST_PLACE=<scenario>:<thread>:<call> repeats one that failed. */
 #ifndef CGP_TESTS_SCENARIO_H
 #define CGP_TESTS_SCENARIO_H
 
@@ -28,7 +28,8 @@ typedef cgp_status scenario(outcome *out);
 
 void note(outcome *out, const char *format, ...) CGP_PRINTF(2, 3);
 
-/* Make a call of the API unless one has failed (`status`); once more if memory was short. */
+/* Call the API unless an earlier call has failed (`status`); repeat the call once if memory was
+ * short. */
 #define DO(call)                                                                                   \
     do {                                                                                           \
         if (status == CGP_OK) {                                                                    \
@@ -38,14 +39,14 @@ void note(outcome *out, const char *format, ...) CGP_PRINTF(2, 3);
         }                                                                                          \
     } while (0)
 
-/* Return true if a call that returned `status` is to be repeated. */
+/* Return true if a call that returned `status` must be repeated. */
 bool scenario_came_short(const char *call, cgp_status status);
 
-/* Play a scenario with every one of its allocations failing. It may write in test_directory/run,
- * which is not there when it begins. Fails the test after all complaints. */
+/* Run a scenario once for each of its allocations, with that one failing. It may write in
+ * test_directory/run, which does not exist when it begins. Fails the test after all complaints. */
 void scenario_check(const char *name, scenario *act);
 
-/* cmocka's set-up and tear-down of a group: the hooks in place, a directory, no warnings. */
+/* Set-up and tear-down of a cmocka group: install the hooks, make a directory, silence warnings. */
 int scenario_set_up(void **state);
 int scenario_tear_down(void **state);
 

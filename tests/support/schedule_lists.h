@@ -5,7 +5,7 @@
 
 #include "schedule/table.h"
 
-/* The lists of a schedule, all borrowed, all copied. */
+/* The lists of a schedule; all are borrowed and copied. */
 typedef struct test_schedule_table {
     const char *name;
     int stages, chunks, devices;
@@ -17,8 +17,8 @@ typedef struct test_schedule_table {
     int n_edges;
 } test_schedule_table;
 
-/* Make a schedule of these lists. CGP_EINVAL if a number is out of range or an action is not on the
- * device of its stage; the rules are left to cgp_schedule_check(). */
+/* Make a schedule of these lists. CGP_EINVAL if a number is out of range or an action is not on its
+ * stage's device; cgp_schedule_check() checks the other rules. */
 cgp_status test_schedule_from_lists(cgp_schedule **out, const test_schedule_table *table);
 
 #endif

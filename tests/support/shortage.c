@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shortage.c -- see shortage.h.
  *
- * Every function in wrapped.txt has a __wrap_ here; the linker says which one is missing. */
+ * Every function in wrapped.txt has a __wrap_ here; the linker reports a missing one. */
 #define _GNU_SOURCE
 #include "shortage.h"
 
@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Plain while nothing runs beside the test's own thread; set before workers are made. */
+/* Not atomic, since it is only set while the test's thread runs alone, before workers exist. */
 static shortage chosen;
 static atomic_bool counting;
 static _Atomic(const char *) failed;
@@ -25,7 +25,7 @@ static _Thread_local int self; /* number of the thread */
 
 static atomic_llong blocks, mapped, streams, threads;
 
-/* Count a call; whether it is to fail. */
+/* Count a call; return true if it must fail. */
 static bool denied(const char *function) {
     if (!atomic_load(&counting)) return false;
     if (chosen.only && strcmp(chosen.only, function) != 0) return false;
@@ -63,7 +63,7 @@ shortage_alive shortage_count_alive(void) {
 
 /* --- the C library --- */
 
-/* A function that returns a pointer: NULL and ENOMEM, or one more of `kind`. */
+/* Wrap a function that returns a pointer: NULL with ENOMEM, or one more object of `kind`. */
 #define POINTER(type, function, kind, parameters, ...)                                             \
     type __real_##function parameters;                                                             \
     type __wrap_##function parameters;                                                             \
@@ -88,7 +88,7 @@ POINTER(FILE *, fdopen, streams, (int fd, const char *mode), fd, mode)
 POINTER(DIR *, opendir, streams, (const char *path), path)
 POINTER(DIR *, fdopendir, streams, (int fd), fd)
 
-/* A function that ends one of `kind`. */
+/* Wrap a function that frees an object of `kind`. */
 #define END(type, result, function, kind)                                                          \
     result __real_##function(type thing);                                                          \
     result __wrap_##function(type thing);                                                          \
@@ -122,7 +122,7 @@ int __wrap_posix_memalign(void **out, size_t alignment, size_t bytes) {
     return error;
 }
 
-/* NULL is the end of a directory as well: only errno tells. */
+/* NULL also marks the end of a directory: only errno tells them apart. */
 struct dirent *__real_readdir(DIR *list);
 struct dirent *__wrap_readdir(DIR *list);
 struct dirent *__wrap_readdir(DIR *list) {
@@ -133,7 +133,7 @@ struct dirent *__wrap_readdir(DIR *list) {
     return __real_readdir(list);
 }
 
-/* The stream, and the text that it leaves behind. */
+/* Counts the stream, and the text that it allocates. */
 FILE *__real_open_memstream(char **text, size_t *size);
 FILE *__wrap_open_memstream(char **text, size_t *size);
 FILE *__wrap_open_memstream(char **text, size_t *size) {
@@ -166,14 +166,14 @@ int __wrap_munmap(void *at, size_t bytes) {
     return __real_munmap(at, bytes);
 }
 
-/* Files are as good as on the disk: this is not about power failures, and there are thousands. */
+/* Skips the sync: these tests are not about power failures, and make thousands of calls. */
 int __wrap_fsync(int fd);
 int __wrap_fsync(int fd) {
     (void)fd;
     return 0;
 }
 
-/* --- threads: numbered in the order in which they are made --- */
+/* --- threads, numbered in creation order --- */
 
 typedef struct start {
     void *(*function)(void *);
@@ -210,7 +210,7 @@ int __wrap_pthread_create(pthread_t *out, const pthread_attr_t *attributes,
     return error;
 }
 
-/* --- jansson and libcrypto: from inside, through their own hooks --- */
+/* --- jansson and libcrypto, through their own hooks --- */
 
 static void *json_take(size_t bytes) {
     void *made = denied("jansson") ? NULL : __real_malloc(bytes);
@@ -218,7 +218,7 @@ static void *json_take(size_t bytes) {
     return made;
 }
 
-/* libcrypto's live memory is not counted: it keeps some for later. */
+/* Live blocks of libcrypto are not counted, as it keeps some for later. */
 static void *crypto_take(size_t bytes, const char *file, int line) {
     (void)file, (void)line;
     return denied("libcrypto") ? NULL : __real_malloc(bytes);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shortage.h -- lets an allocation of the library fail, chosen by thread and number.
+/* shortage.h -- makes one allocation of the library fail, chosen by thread and number.
  *
- *     thread 0: the test's own       0 1 2 3 ...          every call that asks for memory, in the
- *     thread 1: first worker made    0 1 2 ...            order of its thread; so a place names
+ *     thread 0: the test's own       0 1 2 3 ...          counts every call that allocates, in the
+ *     thread 1: first worker made    0 1 2 ...            order of its thread; so a place means
  *     thread 2: ...                  0 1 2 3 4 ...        the same call in every run
  *
- * The linker leads the calls in wrapped.txt to shortage.c (--wrap): those of our objects, not
- * those of the libraries they use. Jansson and libcrypto are given our functions. */
+ * The linker (--wrap) redirects the calls in wrapped.txt from our objects to shortage.c. Calls
+ * inside other libraries are untouched, but jansson and libcrypto use our functions. */
 #ifndef CGP_TESTS_SHORTAGE_H
 #define CGP_TESTS_SHORTAGE_H
 
@@ -17,24 +17,24 @@ enum { SHORTAGE_THREADS = 64 };
 
 typedef struct shortage {
     int thread, number; /* the call that fails; thread -1: none */
-    bool lasting;       /* all later ones of all threads too */
-    const char *only;   /* count calls of this function alone; NULL: all */
+    bool lasting;       /* all later calls of all threads fail too */
+    const char *only;   /* count only calls of this function; NULL: all */
 } shortage;
 
-/* Take jansson's and libcrypto's allocations. Once, before either is used. */
+/* Replace the allocators of jansson and libcrypto. Call it once, before either is used. */
 void shortage_init(void);
 
-/* From here on calls are counted, and the chosen one fails; until shortage_end(). */
+/* Start to count calls; the chosen one fails. Lasts until shortage_end(). */
 void shortage_begin(shortage chosen);
 void shortage_end(void);
 
-/* The function that failed first since shortage_begin(), NULL if none did. */
+/* Return the function that failed first since shortage_begin(), NULL if none did. */
 const char *shortage_function(void);
 
-/* Calls that asked for memory since shortage_begin(), by thread. */
+/* Return how often a thread asked for memory since shortage_begin(). */
 int shortage_asked(int thread);
 
-/* Live allocations, by kind. */
+/* Counts of live allocations. */
 typedef struct shortage_alive {
     int64_t blocks, mapped_bytes, streams, threads;
 } shortage_alive;

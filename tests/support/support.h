@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* support.h -- shared by all tests: cmocka's includes, status assertions that print the message,
- * seeds drawn anew. */
+ * random seeds. */
 #ifndef CGP_TESTS_SUPPORT_H
 #define CGP_TESTS_SUPPORT_H
 
@@ -17,7 +17,7 @@
 
 #include <cgpipe/base.h>
 
-/* The call succeeds; if not, its message is printed. */
+/* Assert that the call succeeds; print its message if not. */
 #define assert_ok(call) assert_status((call), CGP_OK)
 
 #define assert_status(call, expected)                                                              \
@@ -30,7 +30,7 @@
         }                                                                                          \
     } while (0)
 
-/* The last message contains `part`. */
+/* Assert that the last message contains `part`. */
 #define assert_message(part)                                                                       \
     do {                                                                                           \
         if (!strstr(cgp_message(), (part))) {                                                      \
@@ -39,28 +39,28 @@
         }                                                                                          \
     } while (0)
 
-/* A seed for this run: the environment variable CGP_TEST_SEED, or drawn anew. Printed, so that
- * a failure can be repeated. */
+/* Return the seed of this run: the environment variable CGP_TEST_SEED, or a random number. It is
+ * printed, so that a failure can be repeated. */
 uint64_t test_seed(void);
 
-/* A number of random cases: n, times CGP_TEST_SCALE (default 1), at least 1. */
+/* Return a number of random cases: n times CGP_TEST_SCALE (default 1), at least 1. */
 int test_scaled(int n);
 
-/* Skip a test that is about the cpu, where CGP_TEST_DEVICES names another backend (devices.c). */
+/* Skip a test of the cpu backend if CGP_TEST_DEVICES names another backend (devices.c). */
 void test_needs_cpu(void);
-/* Skip a test that looks into the only rank, where CGP_TEST_RANKS asks for several (ranks.c). */
+/* Skip a test that inspects its only rank if CGP_TEST_RANKS asks for several (ranks.c). */
 void test_needs_one_rank(void);
 
-/* The next number of a test's own generator (splitmix64); in [low, high] for test_between. */
+/* Return the next number of a test's generator (splitmix64); test_between() scales it to [low,
+ * high]. */
 uint64_t test_random(uint64_t *state);
 int test_between(uint64_t *state, int low, int high);
 
-/* How many threads the process has. One that was joined is there a moment longer, until the
- * kernel has cleared it away: waits while there are more than TEST_THREADS, 10 s at most. */
+/* Count the threads of the process. The kernel lists a joined thread for a moment longer, so this
+ * waits at most 10 s while there are more than TEST_THREADS. */
 int test_count_threads(void);
 
-/* Threads of a process without workers: the test's own, and one of the thread sanitizer's once
- * there were others. */
+/* Threads of a process without workers: the test's own, and under the thread sanitizer one more. */
 #ifdef TEST_TSAN
 enum { TEST_THREADS = 2 };
 #else

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* waits.h -- each wait for another queue is left out, with that one slow: a result differs. With
- *all of them none does.
+/* waits.h -- leaves out each wait for another queue, with that queue slow: a result must differ.
+ * With all waits, none differs.
  *
  *     [COMPUTE][IN]    a kernel reads a slot into which a message is being copied
- *     [COMPUTE][OUT]   a kernel writes what a message is still copied from
+ *     [COMPUTE][OUT]   a kernel writes a slot from which a message is still copied
  *     [IN][COMPUTE]    a message is copied over a slot, or workspace, that a kernel still reads
  *     [IN][OUT]        a message is copied over a slot from which another is still copied
- *     [OUT][COMPUTE]   a message is copied from where a kernel has not written it yet
+ *     [OUT][COMPUTE]   a message is copied from a slot that a kernel has not written yet
  *     message          the receiver copies before the sender has filled the buffer
- *     buffer           the sender fills a buffer that the receiver still copies from
+ *     buffer           the sender fills a buffer from which the receiver still copies
  *
- * These are all: a wait that the plan has beside them, or that no draw has, fails the test, as does
- * one without effect. The plan leaves out waits for actions that have ended, as the host is at most
- * CGP__AHEAD actions ahead: that is counted.
+ * The list is complete. The test fails if a plan has another wait, if no draw has one of these, or
+ * if one has no effect. A plan elides waits for actions past which the host has already
+ * synchronized, since the host is at most CGP__AHEAD actions ahead.
  *
- * A test that includes it is built with CGP_TEST_SITES, and defines cgp__site_off. */
+ * A test that includes this file is built with CGP_TEST_SITES, and defines cgp__site_off. */
 #ifndef CGP_TESTS_SUPPORT_WAITS_H
 #define CGP_TESTS_SUPPORT_WAITS_H
 
 #include "graphs.h"
 #include "pipeline/pipeline.h"
 
-/* The device, and one with the same bits whose queues need no waits; how a queue becomes slow, 0:
- * quick. */
+/* The device under test; a device with the same bits whose queues need no waits; a function that
+ * makes a queue slow (0 ns: fast). */
 typedef struct waits_device {
     const char *name, *reference;
     void (*make_slow)(int queue, int64_t ns);
@@ -43,7 +43,7 @@ static const char *const names[CGP__SITES] = { /* NULL: there is no such wait */
     [CGP__SITE_MESSAGE] = "message", [CGP__SITE_BUFFER] = "buffer"};
 /* clang-format on */
 
-/* The result of a training: statuses too, as a NaN refuses an update. */
+/* The result of a training, with the statuses of updates: a NaN makes an update fail. */
 typedef struct result {
     double losses[STEPS];
     cgp_status updates[STEPS];
@@ -66,8 +66,8 @@ static inline void train(const cgp_model *model, const cgp_plan_options *o, cons
     cgp_plan_destroy(plan);
 }
 
-/* Find the waits that a training has; every one with a transfer has those for messages and buffers.
- * */
+/* Find the waits of a training: for messages if there is a transfer, for buffers if an edge has
+ * fewer buffers than micro-batches. */
 static inline void find_sites(const cgp_model *model, const cgp_plan_options *o,
                               bool there[CGP__SITES]) {
     cgp_plan *plan = NULL;
@@ -133,8 +133,8 @@ static inline void release_draw(draw *d) {
     cgp_model_destroy(d->model);
 }
 
-/* Train with a slow queue, and without the wait of a site (-1: with all); return whether the result
- * differs. */
+/* Train with a slow queue, and without the wait of a site (-1: with all waits). Return true if the
+ * result differs. */
 static inline bool differs(const draw *d, int slow, int site) {
     result got;
     cgp__site_off = site;
@@ -145,7 +145,7 @@ static inline bool differs(const draw *d, int slow, int site) {
     return memcmp(&d->expected, &got, sizeof got) != 0;
 }
 
-/* Return whether a site's wait is for a queue. */
+/* Return true if a site's wait is for this queue. */
 static inline bool is_for(int site, int queue) {
     if (site == CGP__SITE_MESSAGE) return queue == CGP_QUEUE_OUT;
     if (site == CGP__SITE_BUFFER) return queue == CGP_QUEUE_IN;
