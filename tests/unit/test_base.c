@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_base.c -- messages, arrays that grow, near names, Philox, SHA-256. */
+/* test_base.c -- messages, growing arrays, nearest names, Philox, SHA-256. */
 #include "support.h"
 
 #include <limits.h>
@@ -7,8 +7,7 @@
 
 #include "base/base.h"
 
-/* Names like a model's, which differ in a few letters; each is found, in few steps, and no other.
- * */
+/* Names like a model's, which differ in a few letters. Each is found in few steps, and no other. */
 static void an_index_finds_each_of_many_entries(void **state) {
     (void)state;
     enum { ENTRIES = 100000 };
@@ -36,7 +35,7 @@ static void an_index_finds_each_of_many_entries(void **state) {
     cgp__index_release(&index);
 }
 
-/* The caller distinguishes entries of one hash. */
+/* The caller distinguishes entries with equal hashes. */
 static void entries_of_one_hash_are_all_found(void **state) {
     (void)state;
     cgp__index index = {0};
@@ -146,8 +145,8 @@ static void a_grown_array_keeps_its_elements_and_zeroes_the_rest(void **state) {
     free(array);
 }
 
-/* Above 2^30 doubling overflows int. Allocates 2 GiB without touching them; a machine may not have
- * them. */
+/* Above 2^30, doubling would overflow int. Allocates 2 GiB without touching them, which may
+ * fail. */
 static void arrays_of_more_than_2_30_elements_grow_or_are_refused(void **state) {
     (void)state;
     char *array = NULL;
@@ -155,7 +154,7 @@ static void arrays_of_more_than_2_30_elements_grow_or_are_refused(void **state) 
     const bool grown = cgp__grow(&array, &capacity, (1 << 30) + 1, 1);
     assert_int_equal(capacity, grown ? INT_MAX - 1 : 0);
     assert_int_equal(array != NULL, grown);
-    assert_false(cgp__grow(&array, &capacity, INT_MAX, 1)); /* so n + 1 is no overflow */
+    assert_false(cgp__grow(&array, &capacity, INT_MAX, 1)); /* so that n + 1 cannot overflow */
     assert_int_equal(capacity, grown ? INT_MAX - 1 : 0);
     free(array);
 }
@@ -207,7 +206,7 @@ static void the_nearest_name_is_near(void **state) {
     assert_null(cgp_nearest(longer, names, 5));
 }
 
-/* Near is relative to the length: half of the word must not differ. */
+/* "Near" is relative to the length: at most a third of the longer word may differ. */
 static void another_word_is_not_near(void **state) {
     (void)state;
     const char *commands[] = {"train", "sample", "plan", "check", "bench", "L", "gpt2"};
@@ -250,7 +249,7 @@ static void bytes_are_in_the_unit_that_fits(void **state) {
     assert_null(cgp_bytes_text(1024, NULL, 0));
 }
 
-/* Known answers of Random123, kat_vectors. */
+/* Known answers from Random123 (kat_vectors). */
 static void philox_gives_the_published_numbers(void **state) {
     (void)state;
     const struct {
@@ -325,7 +324,7 @@ static void assert_sha256(const char *piece, int times, const char *expected) {
     cgp__sha256_destroy(hash);
 }
 
-/* Known answers of FIPS 180-2, appendix B; the last one is a million times 'a', in pieces. */
+/* Known answers of FIPS 180-2, appendix B. The last input is a million times 'a', in pieces. */
 static void sha256_gives_the_published_digests(void **state) {
     (void)state;
     assert_sha256("", 0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
@@ -337,7 +336,7 @@ static void sha256_gives_the_published_digests(void **state) {
     cgp__sha256_destroy(NULL);
 }
 
-/* Escape sequences, line ends, C1 controls, and bytes that are not UTF-8. */
+/* Covers escape sequences, line ends, C1 controls, and bytes that are not UTF-8. */
 static void messages_have_no_control_characters(void **state) {
     (void)state;
     static const char *const cases[][2] = {
@@ -355,10 +354,10 @@ static void messages_have_no_control_characters(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         (void)cgp_fail(CGP_EINVAL, "%s", cases[i][0]);
         assert_string_equal(cgp_message(), cases[i][1]);
-        (void)cgp_fail(CGP_EINVAL, "%s", cgp_message()); /* again changes nothing */
+        (void)cgp_fail(CGP_EINVAL, "%s", cgp_message()); /* idempotent */
         assert_string_equal(cgp_message(), cases[i][1]);
     }
-    assert_string_equal(cgp_escape("ab\033c", shown, 6), "ab"); /* no half of an escape */
+    assert_string_equal(cgp_escape("ab\033c", shown, 6), "ab"); /* never half of an escape */
     assert_string_equal(cgp_escape("ab\033c", shown, 7), "ab\\x1b");
     assert_string_equal(cgp_escape("\xe2\x82\xac", shown, 3), "");
     shown[0] = 'x';

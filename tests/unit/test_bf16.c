@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_bf16.c -- floats to bf16 and back. */
+/* test_bf16.c -- conversion of floats to bf16 and back. */
 #include <cgpipe/tensor.h>
 
 #include <math.h>
@@ -21,13 +21,13 @@ static void every_bf16_comes_back_as_it_was(void **state) {
     }
 }
 
-/* The exact values halfway between two neighbours, and the floats next to them. */
+/* Tests the exact midpoint between two neighbours, and the floats next to it. */
 static void a_float_becomes_the_nearest_bf16_halfway_to_even(void **state) {
     (void)state;
-    for (uint32_t bits = 0; bits < 0x7F80u; bits++) { /* the finite ones */
+    for (uint32_t bits = 0; bits < 0x7F80u; bits++) { /* finite values */
         uint32_t half = bits << 16 | 0x8000u;
         for (int sign = 0; sign < 2; sign++, half |= 0x80000000u) {
-            const uint32_t low = half >> 16, high = low + 1; /* by size */
+            const uint32_t low = half >> 16, high = low + 1; /* in order of magnitude */
             float at[3];
             for (uint32_t k = 0; k < 3; k++) {
                 const uint32_t near = half - 1 + k;

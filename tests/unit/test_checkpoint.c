@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_checkpoint.c -- a run's directory: its checkpoints, the one found, and the state after a
+/* test_checkpoint.c -- a run directory: its checkpoints, which one is found, and the state after a
  * failure. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
@@ -20,13 +20,13 @@
 
 static const size_t small[2] = {1000, 24};
 
-/* --- hosts and their locks, which the library sees through these --- */
+/* --- hosts and their locks, as the library sees them --- */
 
 static enum { LOCKS_OF_ALL, LOCKS_OF_ONE_HOST, NO_LOCKS } locks;
-static const char *host; /* NULL: the name of this one */
+static const char *host; /* NULL: the name of this host */
 
 int flock(int fd, int operation) {
-    if (locks == LOCKS_OF_ONE_HOST) return 0; /* whoever has it is another host's process */
+    if (locks == LOCKS_OF_ONE_HOST) return 0; /* a process of another host holds the lock */
     if (locks == LOCKS_OF_ALL) return (int)syscall(SYS_flock, fd, operation);
     errno = ENOLCK;
     return -1;
@@ -75,8 +75,9 @@ static void the_files_are_these_and_sha256sum_agrees(void **state) {
     const json_t *optimizer = json_object_get(json_array_get(files, 1), "sha256");
     assert_int_equal(json_integer_value(json_object_get(root, "step")), 42);
     assert_string_equal(json_string_value(json_object_get(root, "seed")), "18446744073709551573");
-    assert_int_equal(json_array_size(weights), 2);   /* a block and one byte */
-    assert_int_equal(json_array_size(optimizer), 1); /* one block, so its sum is the file's */
+    assert_int_equal(json_array_size(weights), 2); /* a block and one byte */
+    /* one block, so its sum is that of the file */
+    assert_int_equal(json_array_size(optimizer), 1);
     assert_int_equal(test_read_file(test_path_of("sum"), bytes), 64);
     assert_memory_equal(json_string_value(json_array_get(optimizer, 0)), bytes, 64);
     json_decref(root);
@@ -124,7 +125,7 @@ static cgp_status parse_steps(int64_t step, int64_t dropout_step, cgp__manifest 
     return status;
 }
 
-/* A manifest that is right in itself may say any step; training counts on from it. */
+/* A valid manifest may contain any step, and training counts on from it. */
 static void steps_that_no_directory_can_be_named_by_are_refused(void **state) {
     (void)state;
     const int64_t max = CGP__MAX_STEP, bad[] = {-1, max + 1, INT64_MAX, INT64_MIN};
@@ -177,8 +178,8 @@ static void a_run_a_link_and_a_checkpoint_are_all_found(void **state) {
 
 enum { HIGHEST = 12 };
 
-/* Save steps at random and compare the directory with a list: a save deletes all but keep - 1 of
- * the lower ones and touches no higher one. */
+/* Saves steps in random order and compares the directory with a list: a save leaves keep - 1 lower
+ * steps and all higher ones. */
 static void as_many_are_kept_as_were_asked_for(void **state) {
     (void)state;
     uint64_t random = test_seed();
@@ -198,7 +199,7 @@ static void as_many_are_kept_as_were_asked_for(void **state) {
             assert_int_equal(has(name), there[s]);
             count += there[s];
         }
-        assert_int_equal(count_names(run, ""), count + 1); /* and latest, and nothing else */
+        assert_int_equal(count_names(run, ""), count + 1); /* plus latest, and nothing else */
         assert_int_equal(found_step(run), step);
     }
 }
@@ -246,7 +247,7 @@ static void a_reader_keeps_what_it_has_opened(void **state) {
     cgp__checkpoint_close(checkpoint);
 }
 
-/* Save files of one number each, their own. */
+/* Save files of one number each. */
 static void save_numbers(int files) {
     const char *names[] = {"w"};
     const cgp_dtype type = CGP_F32;
@@ -268,7 +269,7 @@ static void save_numbers(int files) {
     assert_ok(cgp__checkpoint_commit(writer, &info, 0));
 }
 
-/* Change a file of the checkpoint: replace it by a copy of the same time, write to it, or delete
+/* Change a file of the checkpoint: replace it by a copy with the same time, write to it, or delete
  * it. */
 static void change_file(const char *path, int how) {
     char bytes[4096];
@@ -332,7 +333,7 @@ static void without_latest_the_newest_whole_one_is_found(void **state) {
     cgp_log_set_level(CGP_LOG_WARN);
     assert_message("step-00000004/optimizer.safetensors: no such file; there is no whole "
                    "checkpoint before it");
-    assert_ok(save_plain(run, 5, 1, "", small, 1)); /* a link that leads nowhere is replaced */
+    assert_ok(save_plain(run, 5, 1, "", small, 1)); /* a dangling link is replaced */
     assert_link("step-00000005");
 }
 
@@ -345,8 +346,8 @@ static pid_t dead_process(void) {
     return child;
 }
 
-/* In the run's directory; `kind` 0: a file, 1: a directory with a file and an empty directory, 2: a
- * link, 3: an old one. */
+/* Make an entry in the run directory. `kind` 0: a file; 1: a directory with a file and an empty
+ * directory; 2: a link; 3: an old link. */
 static void leave(const char *name, int kind) {
     char path[200];
     snprintf(path, sizeof path, "%s/run/%s", test_directory, name);
@@ -362,11 +363,12 @@ static void leave(const char *name, int kind) {
     test_write_file(path, "x", 1);
 }
 
-/* As older versions named it: without a host, so the lock alone says if its process lives. */
+/* Uses the names of older versions, without a host: only the lock tells whether the process
+ * lives. */
 static void what_the_dead_left_is_deleted_and_nothing_else(void **state) {
     (void)state;
     char name[CGP_TEMPORARY_BYTES], process[CGP_PROCESS_BYTES];
-    const pid_t pids[] = {dead_process(), getpid()}; /* numbers come again; locks do not */
+    const pid_t pids[] = {dead_process(), getpid()}; /* pids are reused, locks are not */
     assert_ok(save_plain(run, 1, 0, "", small, 1));
     for (int p = 0; p < 2; p++) {
         snprintf(name, sizeof name, ".cgpipe-%ld-0.tmp", (long)pids[p]);
@@ -381,15 +383,15 @@ static void what_the_dead_left_is_deleted_and_nothing_else(void **state) {
         leave(name, 1);
     }
     snprintf(name, sizeof name, ".cgpipe-latest-%ld-5.tmp", (long)getpid());
-    leave(name, 2); /* may get its name in this moment */
+    leave(name, 2); /* its writer may be about to rename it */
     assert_ok(cgp_process_name(process));
     snprintf(name, sizeof name, ".cgpipe-latest-@%s1-6.tmp", process);
-    leave(name, 2); /* of one that is gone, which had our pid */
+    leave(name, 2); /* left by a dead process that had our pid */
     leave(".cgpipe-mine", 0);
     leave("step-00000001.tmp", 1);
     leave("metrics.jsonl", 0);
     assert_ok(cgp_checkpoint_clean(run));
-    assert_int_equal(count_names(run, ""), 6); /* the last four, a checkpoint, latest */
+    assert_int_equal(count_names(run, ""), 6); /* the last four, one checkpoint, latest */
     assert_true(has("run/.cgpipe-mine") && has("run/step-00000001.tmp/deep") &&
                 has("run/metrics.jsonl"));
     assert_int_equal(found_step(run), 1);
@@ -416,7 +418,7 @@ static void what_the_living_write_stays(void **state) {
     int result = 0;
     assert_int_equal(waitpid(child, &result, 0), child);
     assert_true(WIFEXITED(result) && WEXITSTATUS(result) == 0);
-    assert_ok(cgp__checkpoint_create(&other, run, 3)); /* it cleans, too */
+    assert_ok(cgp__checkpoint_create(&other, run, 3)); /* creating a checkpoint also cleans */
     assert_int_equal(count_names(run, ".cgpipe-"), 3);
     cgp__checkpoint_abandon(other);
     cgp__checkpoint_abandon(NULL);
@@ -427,7 +429,8 @@ static void what_the_living_write_stays(void **state) {
     assert_int_equal(count_names(run, ".cgpipe-"), 0);
 }
 
-/* Let a process of `name_of_host` begin the checkpoint of step 3, and wait to be told. */
+/* Let a process of `name_of_host` begin the checkpoint of step 3, and block until it gets a
+ * byte. */
 static pid_t begin_elsewhere(const char *name_of_host, int told[2]) {
     const cgp__checkpoint_info info = {.step = 3, .optimizer = "sgd", .note = ""};
     cgp__checkpoint_writer *writer = NULL;
@@ -464,29 +467,28 @@ static void kill_elsewhere(pid_t child, const int told[2]) {
     close(told[1]);
 }
 
-/* Its lock is not seen here, as on NFS, whose locks of directories are a host's own, or there are
- * none. */
+/* The lock of another host is not visible here: on NFS each host has its own, or there are none. */
 static void what_another_host_writes_stays(void **state) {
     (void)state;
     int told[2];
-    cgp_log_set_level(CGP_LOG_ERROR); /* it warns of what stays */
+    cgp_log_set_level(CGP_LOG_ERROR); /* it warns of what it keeps */
     for (int i = 0; i < 2; i++) {
         locks = i == 0 ? LOCKS_OF_ONE_HOST : NO_LOCKS;
         const pid_t child = begin_elsewhere("elsewhere", told);
-        assert_ok(save_plain(run, 2, 0, "", small, 1)); /* it cleans, too */
+        assert_ok(save_plain(run, 2, 0, "", small, 1)); /* saving also cleans */
         assert_ok(cgp_checkpoint_clean(run));
         assert_int_equal(count_names(run, ".cgpipe-step-00000003"), 1);
         end_elsewhere(child, told);
         assert_int_equal(found_step(run), 3);
         const pid_t killed = begin_elsewhere("elsewhere", told);
-        kill_elsewhere(killed, told); /* its next start there deletes what it left */
+        kill_elsewhere(killed, told); /* the next start on that host deletes its files */
         assert_ok(cgp_checkpoint_clean(run));
         assert_int_equal(count_names(run, ".cgpipe-step-00000003"), 1);
     }
     cgp_log_set_level(CGP_LOG_WARN);
 }
 
-/* Processes of two pid namespaces with one pid: that of the other does not exist here. */
+/* Two processes in different pid namespaces with equal pids: here, the other's does not exist. */
 static void what_another_pid_namespace_writes_stays(void **state) {
     (void)state;
     int told[2];
@@ -520,7 +522,7 @@ static void without_locks_the_process_decides(void **state) {
         assert_ok(cgp_checkpoint_clean(run));
         assert_int_equal(count_names(run, ".cgpipe-"), 1);
         assert_int_equal(kill(child, SIGKILL), 0);
-        siginfo_t info; /* it has ended, and nobody has waited for it */
+        siginfo_t info; /* it has ended, but is not reaped yet */
         assert_int_equal(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
         if (by_saving)
             assert_ok(save_plain(run, 2, 0, "", small, 1));
@@ -532,7 +534,7 @@ static void without_locks_the_process_decides(void **state) {
     }
 }
 
-/* A pid is given again: the process that has it now began at another time. */
+/* Pids are reused: the process that now has the pid has a different start time. */
 static void a_process_is_more_than_its_pid(void **state) {
     (void)state;
     cgp_process_state found;
@@ -560,7 +562,7 @@ static void a_temporary_directory_lives_as_long_as_its_process(void **state) {
     assert_ok(cgp_temporary_directory(directory, "mine", run, name, &fd));
     assert_ok(cgp_checkpoint_clean(run));
     assert_int_equal(count_names(run, ".cgpipe-mine"), 1);
-    close(fd); /* as when its process ends */
+    close(fd); /* as if its process had ended */
     assert_ok(cgp_checkpoint_clean(run));
     assert_int_equal(count_names(run, ".cgpipe-"), 0);
     assert_status(cgp_temporary_directory(directory, "../mine", run, name, &fd), CGP_EINVAL);
@@ -568,7 +570,7 @@ static void a_temporary_directory_lives_as_long_as_its_process(void **state) {
     close(directory);
 }
 
-/* Without RENAME_EXCHANGE, a kill between the two renames leaves this. */
+/* Without RENAME_EXCHANGE, a kill between two renames leaves this state. */
 static void a_replaced_checkpoint_is_put_back_if_none_took_its_place(void **state) {
     (void)state;
     const char *old = test_path_of("run/.cgpipe-step-00000002-1-2.old");
@@ -577,7 +579,7 @@ static void a_replaced_checkpoint_is_put_back_if_none_took_its_place(void **stat
     for (int by_finding = 0; by_finding < 2; by_finding++) {
         leave(".cgpipe-step-00000002-1-1.tmp", 1);
         assert_int_equal(rename(test_path_of("run/step-00000002"), old), 0);
-        const int lock = open(old, O_RDONLY); /* its writer lives */
+        const int lock = open(old, O_RDONLY); /* its writer is alive */
         assert_true(lock >= 0 && flock(lock, LOCK_EX) == 0);
         cgp_log_set_level(CGP_LOG_ERROR);
         assert_int_equal(found_step(run), 1);
@@ -598,7 +600,7 @@ static void a_full_disk_leaves_what_was_there(void **state) {
     const size_t large[2] = {3000, 5000};
     const rlim_t limits[] = {0, 1000, 3000, 4000, 5000};
     char *note = NULL;
-    for (int again = 0; again < 2; again++) { /* into a new directory, over the same step */
+    for (int again = 0; again < 2; again++) { /* into a new directory, then over the same step */
         for (int i = 0; i < 4 + again; i++) {
             test_limit_files_to(i < 4 ? limits[i] : 10);
             const cgp_status status = save_plain(run, 1, 0, "new", large, 1);
@@ -610,7 +612,7 @@ static void a_full_disk_leaves_what_was_there(void **state) {
         }
         if (again == 0) assert_ok(save_plain(run, 1, 0, "old", large, 1));
     }
-    test_limit_files_to(400); /* the files fit, their list does not */
+    test_limit_files_to(400); /* the files fit, their manifest does not */
     const cgp_status status = save_plain(run, 1, 0, "new", (size_t[]){10, 10}, 1);
     test_limit_files_to(RLIM_INFINITY);
     assert_status(status, CGP_EIO);
@@ -638,7 +640,8 @@ static void a_directory_that_cannot_be_is_named(void **state) {
     const bool root = geteuid() == 0;
     assert_int_equal(chmod(test_path_of("run"), 0555), 0);
     assert_int_equal(chmod(test_directory, 0755), 0);
-    if (root && seteuid(65534)) skip(); /* root writes everywhere, and may not become another */
+    /* root can write everywhere, and may not be allowed to become another user */
+    if (root && seteuid(65534)) skip();
     const cgp_status status = save_plain(test_path_of("run"), 1, 0, "", small, 1);
     if (root) assert_int_equal(seteuid(0), 0);
     assert_status(status, CGP_EIO);
@@ -668,16 +671,16 @@ static void a_writer_given_up_leaves_nothing(void **state) {
     assert_status(cgp__checkpoint_add(writer, "b"), CGP_EIO);
     assert_message("/b: no such file");
     cgp__checkpoint_abandon(writer);
-    assert_message("/b: no such file"); /* the caller's failure is still the last one */
+    assert_message("/b: no such file"); /* still the message of the caller's failure */
     assert_false(has("run"));
 }
 
-/* --- readers beside a writer --- */
+/* --- readers during writes --- */
 
 static void *save_often(void *failed) {
-    const size_t bytes[2] = {2000000, 24}; /* it is deleted while the first one is read */
+    const size_t bytes[2] = {2000000, 24}; /* big enough to be deleted while a reader reads it */
     for (int step = 2; step < 60; step++) {
-        /* every other time a step is saved again, and only one is kept */
+        /* save each step twice, and keep only one */
         if (save_plain(run, step / 2, 1, "", bytes, (uint64_t)step) != CGP_OK) return failed;
     }
     return NULL;

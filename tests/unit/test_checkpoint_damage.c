@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_checkpoint_damage.c -- every damage of a checkpoint's files is found, with file and bytes,
- * and the complete checkpoint before it is named. */
+/* test_checkpoint_damage.c -- all damage to a checkpoint's files is found. The message names the
+ * file, the bytes, and the last complete checkpoint before it. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -10,12 +10,12 @@
 
 enum { BLOCK = 1048576, FILES = 4, CHECKPOINTS = 3 };
 
-/* Two full blocks and a rest; one full block. */
+/* Two full blocks and a rest; exactly one block. */
 static const size_t sizes[2] = {2 * BLOCK + 4321, BLOCK};
 static const char *const files[FILES] = {"weights.safetensors", "optimizer.safetensors",
                                          "checkpoint.json", "checkpoint.sha256"};
 
-/* A damage: bytes `begin` to `end` of a file have changed; -1: no such bytes. */
+/* Damage: bytes `begin` to `end` of a file have changed; -1: no such bytes. */
 typedef struct damage {
     int file;
     int64_t begin, end;
@@ -62,7 +62,7 @@ static void do_flip(const char *path, damage *done, uint64_t *random) {
     snprintf(done->what, sizeof done->what, "a bit of byte %lld flipped", (long long)done->begin);
 }
 
-/* At random, at the edge of a block, or to nothing. */
+/* Truncate at random, at the edge of a block, or to nothing. */
 static void do_truncate(const char *path, damage *done, uint64_t *random) {
     const int64_t size = size_of(path);
     done->begin = below(random, size);
@@ -84,7 +84,7 @@ static void do_append(const char *path, damage *done, uint64_t *random) {
     snprintf(done->what, sizeof done->what, "%d bytes more", count);
 }
 
-/* A hole of zeros over the edge of blocks, as a disk leaves it. */
+/* Write a hole of zeros across the edge of a block, as a disk may leave it. */
 static void do_zero(const char *path, damage *done, uint64_t *random) {
     static const char zeros[5000];
     const int64_t size = size_of(path);
@@ -111,7 +111,7 @@ static void do_delete(const char *path, damage *done, uint64_t *random) {
     snprintf(done->what, sizeof done->what, "deleted");
 }
 
-/* The same file of the checkpoint before. */
+/* Replace a file by the same file of an earlier checkpoint. */
 static void do_replace(const char *path, damage *done, uint64_t *random) {
     (void)random;
     assert_int_equal(unlink(path), 0);
@@ -124,14 +124,14 @@ typedef void do_damage(const char *path, damage *done, uint64_t *random);
 static do_damage *const damages[] = {do_flip, do_truncate, do_append,
                                      do_zero, do_delete,   do_replace};
 
-/* The range in the message, if it has one, and what is damaged have a byte in common. */
+/* Return true if the range in the message, if any, overlaps the damaged bytes. */
 static bool names_place(const char *message, const damage *done) {
     long long begin = 0, end = 0;
     const char *text = strstr(message, "damaged between byte ");
     if (!text) return done->begin < 0 || done->file == 2;
     if (sscanf(text, "damaged between byte %lld and %lld", &begin, &end) != 2) return false;
     if (done->begin < 0) return true;
-    /* a truncated file has no damaged byte: the damage is at its new end */
+    /* a truncated file has no damaged bytes, so the damage is its new end */
     return begin <= done->begin && done->begin <= end && end - begin <= BLOCK;
 }
 
@@ -153,7 +153,7 @@ static void assert_found(const char *directory, const damage *done, int offered)
     fail();
 }
 
-/* Damage the file of some lower checkpoints too; returns the step of the highest intact one. */
+/* Damage files of some lower checkpoints too; return the step of the highest intact one. */
 static int damage_lower(uint64_t *random) {
     int offered = CHECKPOINTS - 1;
     while (offered > 0 && test_between(random, 0, 2) == 0) {
@@ -178,8 +178,8 @@ static void every_damage_of_every_file_is_found_with_its_place(void **state) {
                 damage done = {.file = file};
                 make_run();
                 damages[kind](file_of(CHECKPOINTS, file), &done, &random);
-                /* the manifest of step 1 in the directory of step 3 says so; only for that one is
-                 * the first checkpoint left as it is */
+                /* a replaced file is a link into the first checkpoint, so only then lower ones stay
+                 * intact */
                 const int offered = damages[kind] == do_replace ? 2 : damage_lower(&random);
                 assert_found(run, &done, offered);
                 assert_found(step, &done, offered);
@@ -221,21 +221,21 @@ static void every_damaged_block_is_counted(void **state) {
         "weights.safetensors: damaged between byte 1048576 and 2097152 and in 1 more block "
         "(SHA-256 differs); step-00000002 is whole");
     assert_int_equal(truncate(file_of(3, 0), 2 * BLOCK + 5), 0);
-    flip_bit(file_of(3, 0), BLOCK, 0); /* as it was */
+    flip_bit(file_of(3, 0), BLOCK, 0); /* restore it */
     assert_status(cgp_checkpoint_find(NULL, NULL, NULL, run), CGP_EFORMAT);
     assert_message("weights.safetensors: damaged between byte 2097152 and 2101473 (SHA-256 "
                    "differs; the file has 2097157 bytes, expected 2101473)");
 }
 
-/* checkpoint.json is read with three descriptors open (run, checkpoint, file), a complete
- * checkpoint is checked with four. */
+/* checkpoint.json is read with three open descriptors (run, checkpoint, file); checking a complete
+ * checkpoint needs four. */
 static void what_could_not_be_looked_for_is_not_denied(void **state) {
     (void)state;
     static const char *const unknown = "; not all checkpoints before it could be read";
     make_run();
     flip_bit(file_of(3, 2), 7, 0);
     cgp_log_set_level(CGP_LOG_ERROR);
-    for (int round = 0; round < 2; round++) { /* by `latest`, without it */
+    for (int round = 0; round < 2; round++) { /* with `latest`, and without it */
         leave_descriptors(3);
         const cgp_status status = cgp_checkpoint_find(NULL, NULL, NULL, run);
         leave_descriptors(-1);

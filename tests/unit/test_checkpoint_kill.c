@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_checkpoint_kill.c -- a process that trains and saves is killed at random moments: there is
- *always a complete checkpoint,
- * the next start leaves nothing temporary, and the training ends where one without a kill does.
- * Every other child has two ranks, which write shards.
+/* test_checkpoint_kill.c -- kills a process that trains and saves, at random moments. There is
+ * always a complete checkpoint, the next start removes all temporary files, and the training ends
+ * with the same bits as one without kills. Every other child has two ranks, which write shards.
  *
  *     child    clean, load, step, save, step, save, ...   KILL    clean, load, step, save, ...
  *     parent                                 find, check       find, check
  *
- * The parent has no threads while it forks: its own pipeline comes when all children are gone. */
+ * The parent must not have threads while it forks: it creates its own pipeline after the last
+ * child. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -54,7 +54,7 @@ static void step(training *t) {
     assert_ok(cgp_optim_step(t->pipeline));
 }
 
-/* The life of a child: what a program does when it starts, then steps and saves until the end. */
+/* The main function of a child: start up like a program, then step and save until the end. */
 static void train_and_save(int64_t until, int ranks) {
     training t;
     char note[32];
@@ -71,8 +71,7 @@ static void train_and_save(int64_t until, int ranks) {
     _exit(0);
 }
 
-/* Save over and over the same steps, so that every kind of change of the directory is in the way of
- * the kill. */
+/* Save the same steps repeatedly, so that a kill can hit every kind of change to the directory. */
 static void save_again_and_again(void) {
     const size_t bytes[2] = {200000, 100000};
     if (cgp_checkpoint_clean(run) != CGP_OK) _exit(2);
@@ -86,7 +85,7 @@ static void wait_ns(long ns) {
     nanosleep(&time, NULL);
 }
 
-/* Kill a child after a while, if it still lives; returns whether it did. */
+/* Kill a child after a while; return true if it was still alive. */
 static bool kill_after(pid_t child, long ns) {
     int result = 0;
     wait_ns(ns);
@@ -96,12 +95,12 @@ static bool kill_after(pid_t child, long ns) {
     return WIFSIGNALED(result);
 }
 
-/* Every checkpoint that a loader may open is complete, whenever the kill came. */
+/* Check that every checkpoint which a loader may open is complete, whenever the kill came. */
 static int64_t assert_whole(void) {
     char path[200];
     int64_t found = -1;
     char *note = NULL;
-    if (count_names(run, "step-") == 0) return -1; /* killed before there was a first one */
+    if (count_names(run, "step-") == 0) return -1; /* killed before the first one was complete */
     assert_ok(cgp_checkpoint_find(NULL, &found, &note, run));
     for (int64_t s = 0; s < found + 4; s++) {
         struct stat info;
@@ -172,7 +171,7 @@ static void a_step_that_is_replaced_is_whole_at_any_moment(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_step_that_is_replaced_is_whole_at_any_moment),
-        TEST(a_killed_training_goes_on_bit_for_bit), /* last: it ends with threads */
+        TEST(a_killed_training_goes_on_bit_for_bit), /* last, since it starts threads */
     };
     return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
 }

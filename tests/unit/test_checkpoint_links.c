@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_checkpoint_links.c -- links in a run's directory and in a checkpoint: nothing is read,
- * replaced or deleted through them. The run itself may be one. */
+/* test_checkpoint_links.c -- links in a run directory and in a checkpoint: nothing is read,
+ * replaced or deleted through them. The run directory itself may be a link. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -8,7 +8,7 @@
 
 static const size_t small[2] = {100, 50};
 
-/* A directory with a file, and a link to it in the run. */
+/* Make a directory with a file outside the run, and a link to it in the run. */
 static void link_out(const char *name) {
     if (mkdir(test_path_of("thesis"), 0700) == 0)
         test_write_file(test_path_of("thesis/chapter-1"), "years of work", 13);
@@ -48,7 +48,8 @@ static void a_link_with_the_name_of_a_step_is_no_checkpoint(void **state) {
     assert_int_equal(symlink("step-00000001", test_path_of("run/step-00000003")), 0);
     assert_status(cgp_checkpoint_find(NULL, NULL, NULL, test_path_of("run/step-00000003")),
                   CGP_EFORMAT);
-    assert_int_equal(symlink("run/step-00000001", test_path_of("best")), 0); /* the caller's own */
+    /* a link made by the caller */
+    assert_int_equal(symlink("run/step-00000001", test_path_of("best")), 0);
     assert_int_equal(found_step(test_path_of("best")), 1);
     assert_thesis();
 }
@@ -59,10 +60,10 @@ static void a_link_gives_place_to_a_checkpoint_and_is_not_counted(void **state) 
     assert_ok(save(2, 0));
     link_out("step-00000003");
     link_out("step-00000005");
-    assert_ok(save(3, 0)); /* in its place */
+    assert_ok(save(3, 0)); /* replaces the link */
     assert_false(is_link("run/step-00000003"));
     assert_int_equal(found_step(run), 3);
-    assert_ok(save(6, 2)); /* 3 and 6; the link is no checkpoint to delete */
+    assert_ok(save(6, 2)); /* keeps 3 and 6; the link is not a checkpoint, so it stays */
     assert_int_equal(count_names(run, "step-"), 3);
     assert_true(is_link("run/step-00000005"));
     assert_thesis();
@@ -97,7 +98,7 @@ static void latest_leads_to_a_checkpoint_of_its_run_alone(void **state) {
     assert_thesis();
 }
 
-/* A copy that follows links makes one. */
+/* A copy that follows links turns `latest` into a directory. */
 static void a_directory_called_latest_is_read(void **state) {
     (void)state;
     assert_ok(save(4, 0));
@@ -113,7 +114,7 @@ static void links_in_a_checkpoint_are_damage(void **state) {
     char path[300], expected[300];
     cgp_log_set_level(CGP_LOG_ERROR);
     for (int f = 0; f < 4; f++) {
-        for (int kind = 0; kind < 2; kind++) { /* a link to the very file; a pipe */
+        for (int kind = 0; kind < 2; kind++) { /* a link to that same file; a pipe */
             assert_ok(save(1, 0));
             assert_ok(save(2, 0));
             snprintf(path, sizeof path, "%s/step-00000002/%s", run, names[f]);
@@ -140,10 +141,10 @@ static void what_a_deleted_checkpoint_linked_to_stays(void **state) {
     assert_ok(save(1, 0));
     link_out("step-00000001/more");
     assert_int_equal(symlink("../../thesis/chapter-1", test_path_of("run/step-00000001/w")), 0);
-    assert_ok(save(1, 0)); /* replaced */
+    assert_ok(save(1, 0)); /* replaces the directory */
     assert_int_equal(count_names(test_path_of("run/step-00000001"), ""), 4);
     link_out("step-00000001/more");
-    assert_ok(save(2, 1)); /* deleted */
+    assert_ok(save(2, 1)); /* deletes it */
     assert_int_equal(count_names(run, ""), 2);
     link_out(".cgpipe-step-00000001-1-0.gone");
     link_out(".cgpipe-step-00000001-1-1.old");
@@ -180,8 +181,7 @@ static void a_file_in_an_open_directory_is_replaced_and_no_link_followed(void **
     assert_true(fd >= 0);
     assert_ok(cgp_file_replace_at(fd, "record", "run/record", "one", 3));
     assert_ok(cgp_file_replace_at(fd, "record", "run/record", "two", 3));
-    assert_int_equal(rename(run, test_path_of("moved")),
-                     0); /* it is the directory that was opened */
+    assert_int_equal(rename(run, test_path_of("moved")), 0); /* the directory that was opened */
     assert_ok(cgp_file_replace_at(fd, "other", "run/other", "", 0));
     test_assert_file(test_path_of("moved/record"), "two");
     test_assert_file(test_path_of("moved/other"), "");
@@ -207,7 +207,7 @@ static void a_file_in_an_open_directory_is_replaced_and_no_link_followed(void **
     close(fd);
 }
 
-/* Each file that cannot be deleted is named, with the reason, and does not keep the others. */
+/* Each file that cannot be deleted is named with the reason; the others are still deleted. */
 static void what_cannot_be_deleted_is_named(void **state) {
     (void)state;
     char path[300];

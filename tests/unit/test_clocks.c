@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_clocks.c -- clocks of ranks: readings keep the shortest round trip, and times come to rank
- * 0's clock within the uncertainty. */
+/* test_clocks.c -- clocks of ranks: of several readings the one with the shortest round trip is
+ * kept, and times are mapped to rank 0's clock within the uncertainty. */
 #include "support.h"
 
 #include "pipeline/run/clocks.h"
 
 enum { RANKS = 3 };
 
-/* A rank's clock began `offset` ns before rank 0's and is `ppm` millionths fast. */
+/* A rank's clock began `offset` ns before rank 0's and runs `ppm` millionths fast. */
 typedef struct rank_clock {
     int64_t offset;
     double ppm;
@@ -15,7 +15,7 @@ typedef struct rank_clock {
 
 static const rank_clock made_up[RANKS] = {{0, 0}, {86400000000000, 40}, {-5000000000, -60}};
 
-/* The rank's clock at a moment of rank 0's. */
+/* Return the rank's clock at a time of rank 0's clock. */
 static int64_t clock_at(int rank, int64_t ns) {
     return ns + made_up[rank].offset + (int64_t)(made_up[rank].ppm * 1e-6 * (double)ns);
 }
@@ -24,8 +24,7 @@ static int64_t below(uint64_t *state, int64_t n) {
     return (int64_t)(test_random(state) % (uint64_t)n);
 }
 
-/* Sixteen round trips from `ns` on, of up to 1 ms each way, of which one of both directions is
- * short. */
+/* Sixteen round trips from `ns` on, with up to 1 ms each way; one is short in both directions. */
 static void read_clocks(cgp__reading *reading, int64_t ns, uint64_t *state) {
     reading->uncertainty_ns = INT64_MAX;
     const int best = (int)below(state, 16);
@@ -69,7 +68,7 @@ static void times_are_within_the_uncertainty(void **unused) {
     cgp__clocks_destroy(clocks);
 }
 
-/* Order within a rank holds, also across the readings. */
+/* The order of a rank's times is kept, also across readings. */
 static void a_rank_keeps_its_order(void **unused) {
     (void)unused;
     uint64_t state = test_seed();

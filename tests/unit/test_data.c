@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data.c -- properties of token streams: the sequences of a pass, their order, and the
+/* test_data.c -- properties of token streams: the sequences of a pass, their order, the
  * targets. */
 #include "support.h"
 
@@ -30,7 +30,7 @@ static int remove_directory(void **state) {
     return rmdir(directory);
 }
 
-/* The path of `name` in the directory; one of four buffers in turn. */
+/* Return the path of `name` in the directory, in one of four buffers used round-robin. */
 static const char *path_of(const char *name) {
     static char paths[4][128];
     static int turn;
@@ -48,7 +48,8 @@ static const char *write_file(const char *name, const uint8_t *bytes, size_t cou
     return path;
 }
 
-/* A text of n sequences of T >= 3 bytes (and one byte more) that begin with their own number. */
+/* A text of n sequences of T >= 3 bytes (plus one byte), each of which begins with its own
+ * number. */
 typedef struct numbered {
     int64_t n, length;
     uint8_t *bytes;
@@ -85,8 +86,7 @@ static void release(numbered *text) {
     free(text->targets);
 }
 
-/* The number of the sequence at `sample` of the batch, after checking all of its bytes and targets.
- * */
+/* Check all bytes and targets of the sequence at `sample` of the batch, and return its number. */
 static int64_t sequence_at(const numbered *text, int64_t sample) {
     const int32_t *tokens = text->tokens + sample * text->length;
     const int32_t *targets = text->targets + sample * text->length;
@@ -99,7 +99,7 @@ static int64_t sequence_at(const numbered *text, int64_t sample) {
     return sequence;
 }
 
-/* The sequences of training pass `pass`, in order. */
+/* Read the sequences of training pass `pass`, in order. */
 static void read_pass(numbered *text, int64_t pass, int64_t *sequences) {
     const int64_t n = cgp_data_samples(text->data, CGP_SPLIT_TRAIN);
     assert_ok(cgp_data_read(text->data, CGP_SPLIT_TRAIN, pass * n, n, text->tokens, text->targets));
@@ -126,7 +126,7 @@ static void every_training_sequence_is_visited_once_in_each_pass(void **state) {
             for (int64_t i = 0; i < n_train; i++)
                 visits[sequences[i]]++;
             for (int64_t w = 0; w < n; w++)
-                assert_int_equal(visits[w], w < n_train); /* and no validation sequence at all */
+                assert_int_equal(visits[w], w < n_train); /* and never a validation sequence */
         }
         release(&text);
     }
@@ -161,8 +161,7 @@ static void passes_and_seeds_have_different_permutations(void **state) {
     read_pass(&other, 0, of_other);
     for (int i = 0; i < 200; i++)
         sorted[i] = i;
-    /* Two random permutations of 200 agree in one position on average; in more than 50 practically
-     * never. */
+    /* Two random permutations of 200 agree in one position on average, and almost never in 50. */
     assert_true(differences(first, sorted, 200) > 150);
     assert_true(differences(first, second, 200) > 150);
     assert_true(differences(first, third, 200) > 150);
@@ -173,8 +172,8 @@ static void passes_and_seeds_have_different_permutations(void **state) {
     release(&other);
 }
 
-/* All 24 permutations of 4 sequences, over 24000 passes of one seed. Chi-square with 23 degrees of
- * freedom is above 60 once in 30000 draws; the seed is fixed, so the outcome is too. */
+/* Counts all 24 permutations of 4 sequences, over 24000 passes of one seed. Chi-square with 23
+ * degrees of freedom exceeds 60 once in 30000 draws; the seed is fixed, so the result is too. */
 static void all_permutations_are_equally_likely(void **state) {
     (void)state;
     numbered text = numbered_text(4, 3, 0, 99);
@@ -231,13 +230,13 @@ static void a_new_data_set_of_the_same_seed_starts_anywhere(void **state) {
 static void the_next_token_is_found_across_the_joints_of_files(void **state) {
     (void)state;
     const char *pieces[] = {"abcdefg", "h", "ijkl",
-                            "mnopqrstu"}; /* joints inside sequences and at their ends */
+                            "mnopqrstu"}; /* file boundaries inside sequences and at their ends */
     const char *paths[4], *names[] = {"a.txt", "b.txt", "c.txt", "d.txt"};
     for (int i = 0; i < 4; i++)
         paths[i] = write_file(names[i], (const uint8_t *)pieces[i], strlen(pieces[i]));
     cgp_text_options options = cgp_text_options_default();
     options.sequence = 4;
-    options.validation_fraction = 0.75; /* 4 of 5 sequences: ordered */
+    options.validation_fraction = 0.75; /* 4 of 5 sequences: read in order */
     cgp_data *data = NULL;
     assert_ok(cgp_data_text(&data, paths, 4, &options));
     int32_t tokens[16], targets[16];
@@ -323,7 +322,7 @@ static void a_text_one_byte_too_short_is_refused_with_the_bytes_needed(void **st
     assert_status(open_text(10, INT32_MAX, 0.1), CGP_EINVAL);
     assert_message("needs at least 4294967295 bytes");
     assert_status(open_text(10, INT32_MAX, 0.99999999999999989),
-                  CGP_EINVAL); /* does not fit 63 bits */
+                  CGP_EINVAL); /* does not fit in 63 bits */
     assert_message("needs at least");
 }
 
@@ -348,7 +347,7 @@ static void a_file_that_cannot_be_read_is_named(void **state) {
     assert_string_equal(cgp_message(), part);
     const char *pipe_path = path_of("pipe");
     assert_int_equal(mkfifo(pipe_path, 0600), 0);
-    assert_status(open_path(pipe_path), CGP_EIO); /* and does not wait for a writer */
+    assert_status(open_path(pipe_path), CGP_EIO); /* and does not block for a writer */
     assert_message("pipe: is not a regular file");
     const char *file_as_directory = path_of("good.txt/x");
     assert_status(open_path(file_as_directory), CGP_EIO);
@@ -361,7 +360,7 @@ static void a_file_without_permission_is_named(void **state) {
     assert_int_equal(chmod(secret, 0), 0);
     const bool root = geteuid() == 0;
     if (root && (chmod(directory, 0755) || seteuid(65534)))
-        skip(); /* root reads everything, and this root may not become somebody else */
+        skip(); /* root can read everything, and may not be allowed to become another user */
     cgp_data *data = NULL;
     const cgp_status status = cgp_data_text(&data, &secret, 1, NULL);
     if (root) assert_int_equal(seteuid(0), 0);
@@ -442,7 +441,7 @@ static cgp_data *noise(uint64_t seed) {
     return data;
 }
 
-/* Chi-square with 36 degrees of freedom is above 85 once in 150000 draws; the seed is fixed. */
+/* Chi-square with 36 degrees of freedom exceeds 85 once in 150000 draws; the seed is fixed. */
 static void assert_uniform(const int32_t *values) {
     int counts[VOCAB] = {0};
     double chi_square = 0;
@@ -472,7 +471,7 @@ static void random_tokens_are_uniform_and_their_streams_apart(void **state) {
     assert_ok(cgp_data_read(other, CGP_SPLIT_TRAIN, 0, SAMPLES, streams[4], streams[5]));
     for (int i = 0; i < STREAMS; i++) {
         assert_uniform(streams[i]);
-        /* Independent streams agree in 1000 of 37000 places, give or take 31. */
+        /* Independent streams agree in 1000 of 37000 places, with a deviation of 31. */
         for (int j = 0; j < i; j++)
             assert_in_range(equal_values(streams[i], streams[j]), 800, 1200);
     }

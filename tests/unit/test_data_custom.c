@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_custom.c -- custom data sets: read in the order of the built-in ones, with any number
- * of threads, and a failure of the caller's function loses nothing. */
+/* test_data_custom.c -- custom data sets: they are read in the order of the built-in ones, with any
+ * number of threads, and a failure of the caller's function loses nothing. */
 #define _GNU_SOURCE
 #include "checkpoints.h"
 #include "data/source.h"
@@ -12,12 +12,12 @@
 
 enum { N = 23, HELD = 7, WIDTH = 3 };
 
-/* The context of a test; `fill` below writes the position and a hash of it. */
+/* The context of a test. `fill` below writes the position and its hash. */
 typedef struct book {
     atomic_int calls, destroyed;
-    atomic_int fails, pass; /* sample 5 fails so many times more in this pass, */
-    cgp_status status;      /* with this */
-    const char *message;    /* and this, or nothing where NULL */
+    atomic_int fails, pass; /* in this pass, sample 5 fails that many times */
+    cgp_status status;      /* with this status */
+    const char *message;    /* and this message; NULL: none */
 } book;
 
 static cgp_status fill(void *context, cgp_split split, int64_t index, int64_t position, void *input,
@@ -76,7 +76,7 @@ static void read_into(cgp_data *data, cgp_split split, int64_t first, int64_t co
 
 /* --- order --- */
 
-/* Byte i of the text is i, so a sequence of one byte has its own index. */
+/* Byte i of the text is i, so a sequence of one byte contains its own index. */
 static void passes_have_the_order_of_built_in_sets(void **unused) {
     (void)unused;
     static int32_t bytes[4 * N], next[4 * N];
@@ -98,7 +98,7 @@ static void passes_have_the_order_of_built_in_sets(void **unused) {
     read_into(data, CGP_SPLIT_TRAIN, 0, 4 * N, &own);
     assert_memory_equal(own.labels, bytes, sizeof bytes);
     assert_memory_not_equal(own.labels, own.labels + N, N * sizeof(int32_t));
-    for (int p = 0; p < 4 * N; p++) { /* `fill` has the position as well */
+    for (int p = 0; p < 4 * N; p++) { /* `fill` also gets the position */
         uint64_t state = (uint64_t)p * 2;
         assert_true(own.x[p][0] == (float)(test_random(&state) >> 44));
     }
@@ -160,7 +160,7 @@ static void an_endless_set_is_in_order_from_anywhere(void **unused) {
 
 /* --- threads --- */
 
-/* Random reads of both splits; each is the same as in one read of all. */
+/* Random reads of both splits return the same samples as one read of everything. */
 static void threads_and_where_one_begins_change_no_bit(void **unused) {
     (void)unused;
     static samples all[2], got;
@@ -204,7 +204,7 @@ static cgp_status fill_nothing(cgp_data *data, cgp_split split, int64_t position
     return CGP_OK;
 }
 
-/* The virtual memory of the process. */
+/* Return the virtual memory of the process. */
 static int64_t address_space(void) {
     long long pages = 0;
     FILE *file = fopen("/proc/self/statm", "r");
@@ -214,9 +214,8 @@ static int64_t address_space(void) {
     return pages * sysconf(_SC_PAGESIZE);
 }
 
-/* Samples of 64 bytes, any number at a time: the overhead of a slot counts, too. The splits are
- * empty, so that nothing is prepared. 32 MiB are for the allocator and the beginning of a thread.
- * */
+/* Samples of 64 bytes, in any number at a time, so the overhead of each slot counts. The splits are
+ * empty, so nothing is prepared. 32 MiB allow for the allocator and the start of a thread. */
 static void prefetched_samples_take_256_mib_at_most(void **unused) {
     (void)unused;
     static const cgp__data_kind kind = {.fill = fill_nothing};
@@ -233,7 +232,7 @@ static void prefetched_samples_take_256_mib_at_most(void **unused) {
 
 /* --- failures --- */
 
-/* Samples of the second pass, with sample 5 among them, until nothing fails. */
+/* Read samples of the second pass, including sample 5, until nothing fails. */
 static void a_failure_reaches_the_caller_and_loses_nothing(void **unused) {
     (void)unused;
     static samples expected, got;
@@ -255,7 +254,7 @@ static void a_failure_reaches_the_caller_and_loses_nothing(void **unused) {
         read_into(data, CGP_SPLIT_TRAIN, N, N, &got); /* again */
         assert_memory_equal(got.x, expected.x, N * sizeof got.x[0]);
         assert_memory_equal(got.labels, expected.labels, N * sizeof got.labels[0]);
-        read_into(data, CGP_SPLIT_TRAIN, 2 * N, N, &got); /* and on */
+        read_into(data, CGP_SPLIT_TRAIN, 2 * N, N, &got); /* and continue */
         assert_memory_equal(got.x, expected.x[N], N * sizeof got.x[0]);
         atomic_store(&b.pass, 0);
         atomic_store(&b.fails, 1);
@@ -287,7 +286,8 @@ static void a_failure_without_a_message_or_a_status_is_reported(void **unused) {
                           c == 0 ? CGP_EFORMAT : CGP_EINVAL);
             assert_string_equal(cgp_message(), expected[c]);
             read_into(data, CGP_SPLIT_VALIDATION, 4, 2, &got);
-            assert_string_equal(cgp_message(), expected[c]); /* the last failure's, still */
+            /* still the message of the last failure */
+            assert_string_equal(cgp_message(), expected[c]);
             cgp_data_destroy(data);
         }
     }
@@ -341,12 +341,12 @@ static void a_wrong_description_is_refused(void **unused) {
         assert_status(cgp_data_create(&data, &source), CGP_EINVAL);
         assert_message(expected[c]);
         assert_null(data);
-        assert_int_equal(atomic_load(&b.destroyed), 0); /* the context is the caller's */
+        assert_int_equal(atomic_load(&b.destroyed), 0); /* the caller still owns the context */
         assert_int_equal(atomic_load(&b.calls), 0);
     }
 }
 
-/* Strings are copied: the originals are overwritten. */
+/* The strings were copied: their originals are overwritten. */
 static void what_fixes_the_samples_is_in_the_identity(void **unused) {
     (void)unused;
     char hex[9][65], text[16];
@@ -369,13 +369,13 @@ static void what_fixes_the_samples_is_in_the_identity(void **unused) {
         for (int d = 0; d < c && c < 8; d++)
             assert_string_not_equal(hex[c], hex[d]);
     }
-    assert_string_equal(hex[8], hex[0]); /* threads fix nothing */
+    assert_string_equal(hex[8], hex[0]); /* the number of threads has no effect */
 }
 
 /* --- training --- */
 
-/* Train from step `first` on with batches of 4; a run is its weights and its step count, with no
- * state of the data. */
+/* Train from step `first` with batches of 4. A checkpoint is the weights and the step count,
+ * without any state of the data set. */
 static void train(const cgp_model *model, cgp_data *data, int stages, int first, int steps,
                   const char *from, const char *to, char hex[65]) {
     float x[4 * WIDTH];
@@ -419,7 +419,7 @@ static cgp_model *make_model(void) {
     return model;
 }
 
-/* 20 steps of 4 are three passes and a half. */
+/* 20 steps of 4 samples are three and a half passes. */
 static void a_run_goes_on_bit_for_bit_from_its_step_alone(void **unused) {
     (void)unused;
     char whole[65], half[65], resumed[65];

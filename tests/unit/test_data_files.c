@@ -21,7 +21,7 @@ static int delete_entry(const char *path, const struct stat *info, int type, str
     return at->level > 0 ? remove(path) : 0;
 }
 
-/* Delete what is in the directory, directories included; links are not followed. */
+/* Delete the directory's contents, including directories; links are not followed. */
 static int empty_tree(void **state) {
     (void)state;
     return nftw(test_directory, delete_entry, 16, FTW_DEPTH | FTW_PHYS);
@@ -45,7 +45,7 @@ static void link_to(const char *target, const char *name) {
     assert_int_equal(symlink(target, test_path_of(name)), 0);
 }
 
-/* --- reading: T = 1, all but the first sequence validation, so that the order is the file's --- */
+/* --- reading: T = 1; all sequences but the first are validation, so the order is the file's --- */
 
 static cgp_text_options in_order(int64_t bytes) {
     cgp_text_options options = cgp_text_options_default();
@@ -90,8 +90,8 @@ static void assert_refused(const char *path, cgp_status expected, const char *me
 
 /*     tree/B  tree/a.txt  tree/a/x  tree/a/y/z  tree/a-b/q  tree/ü
  *
- * In bytes: B (42) < a (61); of those with a, "a-" (2d) < "a." (2e) < "a/" (2f). A dictionary
- * has a before B, and passes over the points. */
+ * As bytes, B (42) < a (61), and after the a, "-" (2d) < "." (2e) < "/" (2f). A dictionary would
+ * put a before B, and ignore the punctuation. */
 static void a_directory_is_read_in_byte_order_of_its_paths(void **state) {
     (void)state;
     make_directory("tree");
@@ -135,7 +135,7 @@ static void hidden_empty_and_irregular_files_of_a_directory_are_skipped(void **s
     assert_text(&path, 1, "yes!");
 }
 
-/* A hidden directory may be named itself. */
+/* A hidden directory may be named explicitly. */
 static void a_hidden_directory_that_is_named_is_read(void **state) {
     (void)state;
     make_directory(".tree");
@@ -158,7 +158,7 @@ static void links_to_directories_are_not_followed_and_links_to_files_are(void **
     const char *path = test_path_of("tree");
     assert_text(&path, 1, "farcd");
     link_to("tree", "named");
-    const char *spec = test_path_of("named"); /* a link named itself is followed */
+    const char *spec = test_path_of("named"); /* a link named explicitly is followed */
     assert_text(&spec, 1, "farcd");
 }
 
@@ -193,7 +193,7 @@ static void a_directory_without_permission_is_named(void **state) {
     const bool root = geteuid() == 0;
     if (root &&
         (chmod(test_directory, 0755) || chmod(test_path_of("tree"), 0755) || seteuid(65534)))
-        skip(); /* root reads everything, and this root may not become somebody else */
+        skip(); /* root can read everything, and may not be allowed to become another user */
     cgp_data *data = NULL;
     const char *path = test_path_of("tree");
     const cgp_status status = cgp_data_text(&data, &path, 1, NULL);
@@ -203,7 +203,7 @@ static void a_directory_without_permission_is_named(void **state) {
     assert_message("tree/secret: cannot be read (Permission denied)");
 }
 
-/* 150 directories, one in the other. */
+/* Makes 150 directories, each inside the one before. */
 static void a_deep_tree_is_read(void **state) {
     (void)state;
     char name[320] = "d";
@@ -220,7 +220,7 @@ static void a_deep_tree_is_read(void **state) {
 
 /* --- separate validation files --- */
 
-/* A sample of T = 4. */
+/* Read a sample of T = 4. */
 static void read_four(cgp_data *data, cgp_split split, int64_t position, char text[6]) {
     int32_t tokens[4], targets[4];
     assert_ok(cgp_data_read(data, split, position, 1, tokens, targets));
@@ -241,7 +241,7 @@ static void validation_files_leave_all_sequences_of_the_others_to_training(void 
     const char *held[] = {test_path_of("held"), write_text("more.txt", "XY")};
     cgp_text_options options = cgp_text_options_default();
     options.sequence = 4;
-    options.validation_fraction = 99; /* not used, not even checked */
+    options.validation_fraction = 99; /* unused, so not even checked */
     options.validation_paths = held;
     options.n_validation_paths = 2;
     cgp_data *data = NULL;
@@ -308,7 +308,7 @@ static void validation_files_that_cannot_be_read_are_named(void **state) {
 
 /* --- identity --- */
 
-/* The options of a data set; each case changes one. */
+/* The options of a data set; each case changes one of them. */
 typedef struct recipe {
     const char *one, *two, *held; /* contents of the files; held NULL: a fraction */
     const char *names;            /* appended to the files' names */
@@ -346,7 +346,7 @@ static void the_identity_changes_with_all_that_determines_the_samples(void **sta
         recipes[i] = plain;
     recipes[1].one = "abcdefghijK"; /* one bit */
     recipes[2].two = "Lmnopqrstuvw";
-    recipes[3].two = "lmnopqrstuvW"; /* of what is left over, too */
+    recipes[3].two = "lmnopqrstuvW"; /* bytes after the last sequence count too */
     recipes[4].two = "lmnopqrstuvwx";
     recipes[5].sequence = 3;
     recipes[6].seed = 2;
@@ -355,7 +355,7 @@ static void the_identity_changes_with_all_that_determines_the_samples(void **sta
     recipes[9].held = "12346";
     recipes[10].one = plain.two; /* the other order */
     recipes[10].two = plain.one;
-    recipes[11].one = "abcdefghij"; /* the joint elsewhere */
+    recipes[11].one = "abcdefghij"; /* another file boundary */
     recipes[11].two = "klmnopqrstuvw";
     for (int i = 0; i < N; i++) {
         identity_of(&recipes[i], hex[i]);
@@ -374,18 +374,18 @@ static void the_identity_stays_when_files_move(void **state) {
     identity_of(&plain, hex[0]);
     identity_of(&moved, hex[1]);
     assert_string_equal(hex[0], hex[1]);
-    unused.held = moved.held = "12345"; /* the fraction is not used, so it does not count */
+    unused.held = moved.held = "12345"; /* the fraction is unused, so it does not count */
     unused.fraction = 0.9;
     identity_of(&moved, hex[1]);
     identity_of(&unused, hex[2]);
     assert_string_equal(hex[1], hex[2]);
 }
 
-/* The value must stay: runs of one version are resumed by the next. It is the SHA-256 of
+/* The value must not change: a new version resumes runs of an old one. It is the SHA-256 of
  *
  *     cgpipe data 1, kind text, vocabulary 256, sequence 4, training 3, validation 2, seed 1,
- *     share 3fd0000000000000, apart 0, files 2, bytes 11, bytes 12   (each on a line of its own)
- *     abcdefghijklmnopqrstuvwfiles 0                       (and a line's end) */
+ *     share 3fd0000000000000, apart 0, files 2, bytes 11, bytes 12   (each on its own line)
+ *     abcdefghijklmnopqrstuvwfiles 0                       (and a newline) */
 static void the_identity_is_this_number(void **state) {
     (void)state;
     char hex[65];
@@ -393,7 +393,7 @@ static void the_identity_is_this_number(void **state) {
     assert_string_equal(hex, "26a8e497153925dbef04f5b3570c2d93aac05c30928ede9208c9462141c1ff4e");
 }
 
-/* By the first bytes; a short text that begins like one is still a text. */
+/* The first bytes decide; a short text that begins like another kind is still a text. */
 static void files_of_other_kinds_are_refused(void **state) {
     (void)state;
     static const struct {

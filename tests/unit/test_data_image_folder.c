@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_image_folder.c -- image folders: classes by name, every image once a pass, the same
+/* test_data_image_folder.c -- image folders: classes by name, every image once per pass, the same
  * bits with any number of workers, and broken files. */
 #define _GNU_SOURCE
 #include "checkpoints.h"
@@ -16,7 +16,7 @@ static test_image file;
 
 /* --- directories --- */
 
-/* A picture of one colour, its identity. 32 x 32, so that the crop does not matter. */
+/* Write a picture of one colour, which identifies it. 32 x 32, so that the crop has no effect. */
 static void write_image(const char *name, uint8_t red, uint8_t green) {
     uint8_t pixels[32 * 32 * 3];
     for (int i = 0; i < 32 * 32; i++) {
@@ -36,7 +36,7 @@ static void make_directory(const char *name) {
     assert_int_equal(mkdir(test_path_of(name), 0700), 0);
 }
 
-/* Three classes of eight images, red = 80 x class, green = 30 x number. */
+/* Make three classes of eight images with red = 80 x class, green = 30 x number. */
 static void make_classes(const char *root) {
     static const char *const classes[] = {"Ant", "bee", "cat"};
     char name[64];
@@ -71,13 +71,13 @@ static cgp_data *open_directory(const char *root, const cgp_image_folder_options
     return data;
 }
 
-/* The byte of a value. */
+/* Return the byte from which a value was computed. */
 static int byte_of(const float *pixels, int channel) {
     static const float mean[] = {0.485f, 0.456f, 0.406f}, deviation[] = {0.229f, 0.224f, 0.225f};
     return (int)lroundf((pixels[channel] * deviation[channel] + mean[channel]) * 255);
 }
 
-/* The image of a sample, 8 x class + number, after checking all of its pixels. */
+/* Return the image of a sample, 8 x class + number, after checking all of its pixels. */
 static int image_of(int sample) {
     const int red = byte_of(picture[sample], 0), green = byte_of(picture[sample], 1);
     for (int i = 0; i < SIZE * SIZE; i++) {
@@ -112,7 +112,7 @@ static void classes_are_the_sorted_names_and_each_image_comes_once_a_pass(void *
             seen[image]++;
         }
         for (int i = 0; i < COUNT; i++)
-            assert_int_equal(seen[i], i % 8 < 6); /* the last two of a class are validation */
+            assert_int_equal(seen[i], i % 8 < 6); /* the last two of each class are validation */
     }
     assert_ok(cgp_data_read(data, CGP_SPLIT_VALIDATION, 0, 6, picture, labels));
     for (int i = 0; i < 6; i++)
@@ -120,7 +120,8 @@ static void classes_are_the_sorted_names_and_each_image_comes_once_a_pass(void *
     cgp_data_destroy(data);
 }
 
-/* Reads in any order, with the other split between, are the same as without workers. */
+/* Reads in any order, interleaved with the other split, return the same samples as without
+ * workers. */
 static void any_number_of_workers_gives_the_same_bits_in_any_order_of_reading(void **state) {
     (void)state;
     static float expected[COUNT][VALUES];
@@ -237,7 +238,7 @@ static void a_validation_directory_has_separate_images_and_the_same_classes(void
 
 /* --- broken files --- */
 
-/* Damages three images of class bee: cut short, empty, and of another format. */
+/* Damage three images of class bee: one is cut short, one empty, one of another format. */
 static void break_bees(void) {
     assert_int_equal(truncate(test_path_of("set/bee/1.jpg"), 200), 0);
     test_write_file(test_path_of("set/bee/2.PNG"), "", 0);
@@ -260,11 +261,11 @@ static void the_next_good_image_takes_the_place_of_a_broken_one(void **state) {
                 assert_int_equal(labels[i], image / 8);
                 seen[image]++;
             }
-            for (int i = 0; i < COUNT; i++) /* 8 + 3 three times: for itself, 8 + 1, 8 + 2 */
+            for (int i = 0; i < COUNT; i++) /* 8 + 3 also replaces 8 + 1 and 8 + 2 */
                 assert_int_equal(seen[i], i % 8 > 5 || i == 9 || i == 10 ? 0 : i == 11 ? 3 : 1);
         }
         assert_ok(cgp_data_read(data, CGP_SPLIT_VALIDATION, 0, 6, picture, labels));
-        static const int expected[] = {6, 7, 14, 22, 22, 23}; /* 22 for 15 */
+        static const int expected[] = {6, 7, 14, 22, 22, 23}; /* 22 replaces 15 */
         for (int i = 0; i < 6; i++) {
             assert_int_equal(image_of(i), expected[i]);
             assert_int_equal(labels[i], expected[i] / 8);

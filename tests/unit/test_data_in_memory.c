@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_in_memory.c -- CIFAR and MNIST from files of a few images: the samples are those of the
- * bytes, and invalid files are refused with file, offset and value. */
+/* test_data_in_memory.c -- CIFAR and MNIST from files of a few images: samples equal the bytes, and
+ * invalid files are refused with file, offset and value. */
 #include "directory.h"
 
 #include <cgpipe/images.h>
@@ -16,8 +16,8 @@ static uint8_t byte_of(int image, int at) {
     return (uint8_t)(image * 37 + at * 11 + (at * at) % 251);
 }
 
-/* A file of `n` records from image number `first` on; labels are the numbers mod 10 (and 20, 100).
- * */
+/* Write a file of `n` records, starting with image number `first`; labels are the numbers mod 10
+ * (or 20 and 100). */
 static void write_records(const char *name, int first, int n, int labels) {
     uint8_t *bytes = malloc((size_t)n * (size_t)(labels + 3 * PLANE)), *to = bytes;
     for (int i = first; i < first + n; i++) {
@@ -64,7 +64,7 @@ static void write_digits(const char *split, int n) {
     test_write_file(test_path_of(name), labels, (size_t)(8 + n));
 }
 
-/* Change a byte, or, with value < 0, cut the file there. */
+/* Change a byte; if value < 0, truncate the file there. */
 static void damage(const char *name, long at, int value) {
     const char *path = test_path_of(name);
     if (value < 0) {
@@ -90,10 +90,10 @@ static cgp_data *open_cifar(int classes, bool augment) {
     return data;
 }
 
-/* Recover the bytes of a picture: v = (b - mean) / deviation, a line through the pixels. */
+/* Recover the bytes of a picture: v = (b - mean) / deviation is linear in the bytes. */
 static float picture[3 * PLANE];
 
-/* True if the picture is image `i`, up to a line for each channel. */
+/* Return true if the picture is image `i`, up to a linear map per channel. */
 static bool is_image(int i, int dx, int dy, bool mirrored) {
     for (int k = 0; k < 3; k++) {
         double slope = 0, low_b = 0, low_v = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_parts.c -- inputs alone and targets alone, as ranks read them, are those of a whole
- * read, of every kind of data set. */
+/* test_data_parts.c -- reading only inputs or only targets, as ranks do, returns the same bytes as
+ * reading both, for every kind of data set. */
 #define _GNU_SOURCE
 #include "checkpoints.h"
 #include "pictures.h"
@@ -12,7 +12,7 @@
 
 enum { COUNT = 7 };
 
-/* A read of both fields, and of each alone. */
+/* Memory for a read of both fields, and for reads of one field. */
 typedef struct memory {
     size_t bytes[2];
     char *whole[2], *part[2];
@@ -36,7 +36,7 @@ static void release(memory *m) {
     }
 }
 
-/* Read the same samples whole, then in parts and whole in turn, and destroy the set. */
+/* Read the same samples alternately whole and in parts, and destroy the set. */
 static void check_parts(cgp_data *data) {
     memory m = make_memory(data);
     for (int split = 0; split < 2; split++) {
@@ -109,7 +109,7 @@ static void cifar_in_parts_is_that_of_a_whole_read(void **unused) {
     check_parts(data);
 }
 
-/* Two classes of eight pictures. */
+/* Make two classes of eight pictures. */
 static void make_folder(void) {
     static test_image file;
     uint8_t pixels[20 * 20 * 3];
@@ -135,8 +135,7 @@ static cgp_data *open_folder(int workers, bool strict) {
     return data;
 }
 
-/* The label of a broken image's place is that of the image which takes it, here often of the other
- * class. */
+/* A broken image takes the label of the image that replaces it, here often of another class. */
 static void a_folder_in_parts_is_that_of_a_whole_read(void **unused) {
     (void)unused;
     make_folder();
@@ -149,7 +148,7 @@ static void a_folder_in_parts_is_that_of_a_whole_read(void **unused) {
     }
 }
 
-/* So a rank that reads labels alone needs names only. */
+/* So a rank that only reads labels needs only names. */
 static void labels_of_a_strict_folder_are_read_without_its_images(void **unused) {
     (void)unused;
     int32_t labels[COUNT], again[COUNT];

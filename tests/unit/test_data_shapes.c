@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_shapes.c -- properties of the drawn pictures, and that a linear model is not enough for
+/* test_data_shapes.c -- properties of the drawn pictures; a linear model must not suffice for
  * them. */
 #include "support.h"
 
@@ -29,7 +29,7 @@ static void a_picture_is_a_function_of_seed_split_and_position(void **state) {
     cgp_data *a = make(false, seed), *b = make(false, seed), *c = make(false, seed + 1);
     const int64_t far = (int64_t)(test_random(&random) >> 2);
     assert_ok(cgp_data_read(a, CGP_SPLIT_TRAIN, far, 40, first, labels));
-    for (int i = 39; i >= 0; i--) /* one by one, from the last */
+    for (int i = 39; i >= 0; i--) /* one at a time, from the last */
         assert_ok(cgp_data_read(b, CGP_SPLIT_TRAIN, far + i, 1, second[i], labels));
     assert_memory_equal(first, second, sizeof first);
     assert_ok(cgp_data_read(c, CGP_SPLIT_TRAIN, far, 40, second, labels));
@@ -46,7 +46,7 @@ static void training_and_validation_have_no_picture_in_common(void **state) {
     cgp_data *data = make(false, 3);
     assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, 0, 40, first, labels));
     assert_ok(cgp_data_read(data, CGP_SPLIT_VALIDATION, 0, 40, second, others));
-    assert_memory_not_equal(labels, others, sizeof labels); /* not only the noise is another */
+    assert_memory_not_equal(labels, others, sizeof labels); /* not only the noise differs */
     for (int i = 0; i < 40; i++) {
         for (int j = 0; j < 40; j++)
             assert_memory_not_equal(first[i], second[j], sizeof first[i]);
@@ -75,7 +75,7 @@ static void classes_are_named_and_equally_frequent(void **state) {
     cgp_data_destroy(data);
 }
 
-/* Mean of the pixels in the mask minus that of the others, in brightness 0..1. */
+/* Return the mean brightness (0 to 1) of the pixels in the mask minus that of the others. */
 static double contrast(const float *pixels, const float *mask, double *area) {
     double sums[2] = {0}, counts[2] = {0};
     for (int i = 0; i < PIXELS; i++) {
@@ -102,9 +102,9 @@ static void a_mask_is_where_the_shape_stands_out_from_its_background(void **stat
             double area = 0;
             const double c = contrast(first[i], masks[i], &area);
             lighter += c > 0;
-            /* 0.35 to 0.55, less what clutter, slope and half covered pixels take. */
+            /* 0.35 to 0.55, minus the effect of clutter, gradient and half-covered pixels. */
             assert_true(fabs(c) > 0.2 && fabs(c) < 0.65);
-            assert_true(area > 0.02 && area < 0.6); /* pi 0.42^2 = 0.55, a disc */
+            assert_true(area > 0.02 && area < 0.6); /* a disc: pi 0.42^2 = 0.55 */
         }
     }
     assert_in_range(lighter, 240, 350); /* 300 expected, deviation 8.7 */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_tokens.c -- files of uint16 and uint32 tokens: all formats, sequences over several
- * files, and invalid files. */
+/* test_data_tokens.c -- files of uint16 and uint32 tokens: all formats, sequences across files, and
+ * invalid files. */
 #include "directory.h"
 
 #include <dirent.h>
@@ -14,11 +14,11 @@
 
 #include <cgpipe/data.h>
 
-/* --- a system that reads a few bytes at a time, and is interrupted --- */
+/* --- short and interrupted reads --- */
 
-static int hurdles; /* 0: reads are what they are */
+static int hurdles; /* 0: reads are untouched */
 
-/* Replaces libc's. */
+/* Replaces libc's pread(). */
 ssize_t pread(int fd, void *bytes, size_t count, off_t offset) {
     if (hurdles > 0 && hurdles++ % 3 == 0) {
         errno = EINTR;
@@ -32,14 +32,14 @@ ssize_t pread(int fd, void *bytes, size_t count, off_t offset) {
 
 enum { HEADER = 256, MAGIC = 20240520 };
 
-/* nanoGPT's: tokens from the first byte. */
+/* Write nanoGPT's format: tokens from the first byte on. */
 static const char *write_raw(const char *name, const uint16_t *tokens, int n) {
     const char *path = test_path_of(name);
     test_write_file(path, tokens, (size_t)n * 2);
     return path;
 }
 
-/* llm.c's: a header, which may be wrong, before the tokens. */
+/* Write llm.c's format: a header, which may be wrong, before the tokens. */
 static const char *write_stated(const char *name, const uint16_t *tokens, int n, int32_t magic,
                                 int32_t version, int32_t stated) {
     const char *path = test_path_of(name);
@@ -56,7 +56,7 @@ static const char *write_shard(const char *name, const uint16_t *tokens, int n) 
     return write_stated(name, tokens, n, MAGIC, 1, n);
 }
 
-/* 0, 1, 2 ... */
+/* The tokens 0, 1, 2 ... */
 static const uint16_t *numbers(void) {
     static uint16_t tokens[65536];
     for (int i = 0; i < 65536; i++)
@@ -71,7 +71,7 @@ static cgp_token_options options_of(int64_t sequence, double fraction) {
     return options;
 }
 
-/* Open files whose tokens, joined, are 0 .. n - 1, and read two passes and validation. */
+/* Open files whose tokens, joined, are 0 .. n - 1. Read two passes and the validation split. */
 static void assert_numbers(const char *const *paths, int n_paths, int n,
                            const cgp_token_options *options) {
     const int64_t length = options->sequence, sequences = (n - 1) / length;
@@ -160,7 +160,7 @@ static void reads_that_are_short_or_interrupted_go_on(void **state) {
     hurdles = 0;
 }
 
-/* The end of 4 GiB of tokens, of which the disk holds a few. */
+/* Reads the end of 4 GiB of tokens; the file is sparse. */
 static void files_may_be_larger_than_32_bits_count(void **state) {
     (void)state;
     const int64_t bytes = ((int64_t)1 << 32) + 4096;
@@ -194,7 +194,7 @@ static void tokens_are_read_by_position_alone(void **state) {
     static int32_t tokens[N * T], targets[N * T], again[N * T], next[N * T];
     assert_ok(cgp_data_tokens(&one, paths, 2, &options));
     assert_ok(cgp_data_tokens(&two, paths, 2, &options));
-    for (int i = 0; i < N; i++) /* more than three passes of 29, a sample at a time */
+    for (int i = 0; i < N; i++) /* more than three passes of 29, one sample at a time */
         assert_ok(cgp_data_read(one, CGP_SPLIT_TRAIN, i, 1, tokens + i * T, targets + i * T));
     for (int round = 0; round < 100; round++) {
         const int first = test_between(&random, 0, N), count = test_between(&random, 0, N - first);
@@ -234,7 +234,7 @@ static void validation_files_of_tokens_are_separate(void **state) {
 
 /* --- refusals --- */
 
-/* Assert that opening `path` fails with this status, and the message `directory/` + `message`. */
+/* Assert that opening `path` fails with this status and the message `directory/` + `message`. */
 static void assert_refused(const char *path, cgp_status expected, const char *message) {
     char whole[512];
     cgp_data *data = NULL;
@@ -245,10 +245,10 @@ static void assert_refused(const char *path, cgp_status expected, const char *me
     assert_string_equal(cgp_message(), whole);
 }
 
-/* llm.c's tokens of 4 bytes, for Llama 3, after some of 2 bytes. */
+/* llm.c's 4-byte tokens, for Llama 3, after some 2-byte tokens. */
 static void tokens_of_four_bytes_are_read_beside_others(void **state) {
     (void)state;
-    enum { N = 20000, T = N + 2 }; /* more than a piece */
+    enum { N = 20000, T = N + 2 }; /* more than one read of the buffer */
     static uint32_t tokens[N];
     static int32_t inputs[T], targets[T];
     const uint16_t first[] = {7, 8, 9};
@@ -368,7 +368,7 @@ static void a_token_above_the_vocab_is_refused_with_its_offset(void **state) {
                            "vocabulary, or files of its own tokenizer)"
                          : "raw.bin: at byte 14: expected a token below 10, got 10 (a larger "
                            "vocabulary, or files of its own tokenizer)");
-        assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, 0, 1, t, u)); /* and stays usable */
+        assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, 0, 1, t, u)); /* and remains usable */
         cgp_data_destroy(data);
     }
 }
@@ -386,7 +386,7 @@ static void a_file_that_becomes_shorter_is_named(void **state) {
     assert_status(cgp_data_read(data, CGP_SPLIT_VALIDATION, 24, 1, tokens, targets), CGP_EIO);
     assert_message("b.bin: became shorter while it was read, expected at least 202 bytes, got "
                    "195");
-    assert_int_equal(unlink(paths[1]), 0); /* its descriptor stays */
+    assert_int_equal(unlink(paths[1]), 0); /* its descriptor stays open */
     assert_ok(cgp_data_read(data, CGP_SPLIT_VALIDATION, 23, 1, tokens, targets));
     cgp_data_destroy(data);
 }
@@ -463,7 +463,7 @@ static void identity_of(const char *path, const cgp_token_options *options, char
     cgp_data_destroy(data);
 }
 
-/* Add 1 to the token that holds a byte. */
+/* Add 1 to the token that contains a byte. */
 static void change_byte(const char *path, int64_t offset) {
     const int fd = open(path, O_RDWR);
     uint8_t byte = 0;
@@ -478,7 +478,7 @@ static void the_identity_sees_size_and_ends_of_a_file(void **state) {
     enum { N = 100000 };
     static uint16_t tokens[N];
     const cgp_token_options options = options_of(1000, 0.1);
-    /* 200000 bytes: 65536 at each end are seen, what lies between is not. */
+    /* 200000 bytes: the identity covers 65536 at each end, not what lies between. */
     const int64_t seen[] = {0, 65535, 2 * N - 65536, 2 * N - 1};
     const int64_t unseen[] = {65536, 2 * N - 65537};
     char hex[2][65];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_file_replace.c -- a file is replaced atomically, by cgp_file_replace() and by the writer of
- * safetensors. */
+/* test_file_replace.c -- cgp_file_replace() and the safetensors writer replace a file
+ * atomically. */
 #include "directory.h"
 
 #include <fcntl.h>
@@ -71,7 +71,7 @@ static void a_failed_write_leaves_the_old_file_and_nothing_else(void **state) {
     assert_non_null(strstr(message, "w.safetensors: cannot be written (File too large)"));
     assert_status(created, CGP_OK);
     assert_status(appended, CGP_EIO);
-    /* There is space again, but part of the data was written: writing must not continue. */
+    /* There is space again, but a part of the data was written: writing must not continue. */
     assert_status(cgp_safetensors_append(writer, data, sizeof data), CGP_EIO);
     assert_message("w.safetensors: an earlier write failed");
     assert_status(cgp_safetensors_commit(writer), CGP_ESTATE);
@@ -87,7 +87,7 @@ static void a_failed_rename_leaves_no_temporary_file(void **state) {
     cgp_safetensors_writer *writer = NULL;
     assert_ok(create(&writer, path, 1, names, 1));
     assert_ok(cgp_safetensors_append(writer, "abcd", 4));
-    assert_int_equal(mkdir(path, 0700), 0); /* meanwhile a directory is put there */
+    assert_int_equal(mkdir(path, 0700), 0); /* a directory takes its name meanwhile */
     assert_status(cgp_safetensors_commit(writer), CGP_EIO);
     assert_message("w.safetensors: cannot be replaced (Is a directory)");
     assert_int_equal(test_empty_directory(), 1);
@@ -106,7 +106,7 @@ static void a_directory_that_is_missing_or_not_writable_is_named(void **state) {
     const bool root = geteuid() == 0;
     assert_int_equal(chmod(test_directory, 0555), 0);
     if (root && seteuid(65534))
-        skip(); /* root writes everywhere, and may not become another user */
+        skip(); /* root can write everywhere, and may not be allowed to become another user */
     const cgp_status status = create(&writer, path, 1, names, 1);
     if (root) assert_int_equal(seteuid(0), 0);
     assert_int_equal(chmod(test_directory, 0700), 0);
@@ -124,7 +124,7 @@ static void only_regular_files_are_replaced(void **state) {
     struct stat info;
     assert_status(cgp_file_replace(test_directory, "x", 1), CGP_EIO);
     assert_message("is a directory, expected a file to replace");
-    /* Not /dev/null: a library with this defect would replace it for the whole machine. */
+    /* Do not use /dev/null: a broken library would replace it for the whole machine. */
     const char *pipe_path = test_path_of("pipe");
     assert_int_equal(mkfifo(pipe_path, 0600), 0);
     assert_status(cgp_file_replace(pipe_path, "x", 1), CGP_EIO);
@@ -168,8 +168,8 @@ static void the_longest_names_and_names_without_directory_work(void **state) {
     assert_int_equal(test_empty_directory(), 2);
 }
 
-/* Where a host has no /proc, another process may have the same name: its files are stepped over,
- * not written to. */
+/* On a host without /proc, another process may have the same name. Its files are skipped, not
+ * overwritten. */
 static void temporary_files_of_others_are_not_touched(void **state) {
     (void)state;
     char process[CGP_PROCESS_BYTES], name[CGP_TEMPORARY_BYTES];
@@ -188,7 +188,7 @@ static void temporary_files_of_others_are_not_touched(void **state) {
 
 enum { WRITERS = 3, TIMES = 40, PAGE = 4000 };
 
-/* Replace the file again and again by a page of one letter. */
+/* Repeatedly replace the file by a page of one letter. */
 static void *replace_often(void *letter) {
     char page[PAGE], path[128];
     snprintf(path, sizeof path, "%s/shared", test_directory);

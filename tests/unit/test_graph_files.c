@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_graph_files.c -- models as JSON: every op and attribute has its line in the tables; written
- * and read, a model is the same to the bit; a text that is no such file is refused with its place.
- * */
+/* test_graph_files.c -- models as JSON. Every op and attribute has its line in the tables. A model
+ * that is written and read back is bit-equal. An invalid file is refused with its position. */
 #include "graphs.h"
 
 #include "custom_ops.h"
@@ -46,7 +45,7 @@ static void a_line_has_attributes_that_there_are(void **unused) {
     }
 }
 
-/* Gaps are those of alignment. */
+/* Gaps are only allowed for alignment. */
 static void the_fields_cover_the_struct(void **unused) {
     (void)unused;
     bool covered[sizeof(cgp__attributes)] = {false};
@@ -83,7 +82,7 @@ static void hash_of(const cgp_model *model, const char *schedule, int stages, ch
     cgp_plan_destroy(plan);
 }
 
-/* Write a model, read it, and compare; returns the one that was read. */
+/* Write a model, read it back, and compare; return the model that was read. */
 static cgp_model *again(const cgp_model *model) {
     char before[65], after[65];
     cgp_model *read = NULL;
@@ -145,7 +144,7 @@ static void random_graphs_are_the_same(void **unused) {
     }
 }
 
-/* Weights begin by the number of a parameter, dropout by that of an op, among all that were ever
+/* Initial weights depend on a parameter's number, dropout on an op's, among all that were ever
  * built. */
 static void they_train_to_the_same_bits(void **unused) {
     (void)unused;
@@ -175,8 +174,8 @@ static void they_train_to_the_same_bits(void **unused) {
     }
 }
 
-/* Ops that nothing needs leave numbers behind: of values, of ops, and of a parameter whose first op
- * is gone. */
+/* Removed ops leave gaps in the numbers: of values, of ops, and of a parameter whose first op is
+ * gone. */
 static void what_was_left_out_leaves_its_numbers(void **unused) {
     (void)unused;
     const cgp_init init = {CGP_INIT_NORMAL, 0.1};
@@ -225,7 +224,7 @@ static void two_custom_ops_of_one_name_are_refused(void **unused) {
 
 /* --- refused --- */
 
-/* A whole text, of which a part is replaced. */
+/* A complete text; each case replaces a part of it. */
 static const char whole[] =
     "{\"format\": \"cgpipe-graph\", \"version\": 2, \"name\": \"small\",\n"
     " \"values\": [{\"dtype\": \"f32\", \"shape\": [4]}, {\"dtype\": \"i32\", \"shape\": "

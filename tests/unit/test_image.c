@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_image.c -- decoding against known pixels, resizing against its formula, properties of crops.
- * */
+/* test_image.c -- decoding compared with known pixels, resizing with its formula, and properties of
+ * crops. */
 #include "pictures.h"
 
 #include "data/image.h"
@@ -24,7 +24,7 @@ static uint8_t byte_at(int x, int y, int k) {
 
 /* --- PNG: exact --- */
 
-/* The position of a sample of `bits` bits in rows packed as PNG's. */
+/* Write a sample of `bits` bits into a row, packed as in PNG. */
 static void put_sample(uint8_t *row, int index, int bits, unsigned value) {
     if (bits == 16) {
         row[2 * index] = (uint8_t)(value >> 8);
@@ -37,7 +37,7 @@ static void put_sample(uint8_t *row, int index, int bits, unsigned value) {
     }
 }
 
-/* A sample of another depth as 8 bits. */
+/* Convert a sample of another depth to 8 bits. */
 static int widened(unsigned value, int bits) {
     if (bits == 16) return (int)((value * 255 + 32895) >> 16);
     return (int)(value * 255 / ((1u << bits) - 1));
@@ -91,7 +91,7 @@ static void every_kind_of_png_becomes_rgb_of_8_bits(void **state) {
     }
 }
 
-/* --- JPEG: a smooth picture, within a tolerance --- */
+/* --- JPEG: a smooth picture, with a tolerance --- */
 
 static void every_kind_of_jpeg_becomes_rgb(void **state) {
     (void)state;
@@ -100,7 +100,7 @@ static void every_kind_of_jpeg_becomes_rgb(void **state) {
         const int components = kind / 2 == 0 ? 1 : kind / 2 == 1 ? 3 : 4;
         for (int i = 0; i < W * H * components; i++) {
             const int x = i / components % W, y = i / components / W, k = i % components;
-            /* CMYK: inverted, as Adobe's: 255 of black is none. */
+            /* CMYK, inverted as Adobe writes it: 255 means no ink. */
             pixels[i] = k == 3 ? 255 : (uint8_t)(30 + 4 * x + 3 * y + 25 * k);
         }
         test_make_jpeg(&file, &(test_jpeg){W, H, components, 100, kind % 2}, pixels);
@@ -136,7 +136,7 @@ static void other_files_are_refused_by_their_first_bytes(void **state) {
     refused("got the bytes 47 49 00 00");
 }
 
-/* An image that is cut short anywhere is refused. */
+/* Check that an image is refused if truncated anywhere. */
 static void check_cuts(const char *expected) {
     const size_t whole = file.size;
     for (file.size = 8; file.size < whole; file.size++)
@@ -176,7 +176,7 @@ static void too_many_pixels_are_refused_by_the_header(void **state) {
 
 /* --- resizing --- */
 
-/* One value by the formula, over the whole box at once. */
+/* Compute one value from the formula, over the whole box at once. */
 static double formula(const cgp__image *image, const cgp__crop *c, int x, int y, int k) {
     const double sx = (double)c->width / (double)c->to_width,
                  sy = (double)c->height / (double)c->to_height;
@@ -269,7 +269,7 @@ static void a_random_crop_is_inside_and_of_the_area_and_ratio_allowed(void **sta
         mirrored += c.mirrored;
     }
     assert_true(min < 0.1 && max > 0.9);
-    assert_true(areas > 0.42 && areas < 0.56); /* 0.54, less those that do not fit */
+    assert_true(areas > 0.42 && areas < 0.56); /* 0.54, minus those that do not fit */
     assert_in_range(mirrored, N / 2 - 160, N / 2 + 160);
 }
 
@@ -285,7 +285,7 @@ static void images_of_any_shape_have_crops(void **state) {
     }
 }
 
-/* The evaluation of ImageNet: 500 x 375 becomes 341 x 256, and the crop 224 x 224. */
+/* The evaluation crop of ImageNet: 500 x 375 becomes 341 x 256, and its crop is 224 x 224. */
 static void evaluation_crops_the_middle_of_the_resized_image(void **state) {
     (void)state;
     const cgp__crop c = cgp__crop_middle(500, 375, 224), up = cgp__crop_middle(375, 500, 224);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_layout.c -- the layout of a stage against a plain one that visits every range each time: the
- * same locations, to the byte; and the growth of the work of planning. */
+/* test_layout.c -- the layout of a stage against a simple one that visits every range each time:
+ * locations are byte-equal. Also how the work of planning grows. */
 #include "support.h"
 
 #include <cgpipe/models/gpt2.h>
@@ -9,7 +9,7 @@
 #include "plan/memory/layout.h"
 #include "plan/plan.h"
 
-/* --- a plain layout --- */
+/* --- a simple layout --- */
 
 static int compare(int64_t a, int64_t b) {
     return (a > b) - (a < b);
@@ -58,7 +58,7 @@ static bool together(const cgp__live_range *a, const cgp__live_range *b) {
     return a->start <= b->end && b->start <= a->end;
 }
 
-/* Return the lowest offset where `range` overlaps none of those that are placed in the arena. */
+/* Return the lowest offset where `range` overlaps no range that is placed in the arena. */
 static int64_t lowest(cgp__live_range *const *placed, int n, const cgp__live_range *range,
                       cgp__arena arena) {
     int64_t offset = 0;
@@ -83,7 +83,7 @@ static int64_t plain_saved(cgp__live_range **list, int n, cgp__layout_starts sta
     bool gradients = false;
     for (int i = 0; i < n; i++)
         gradients = gradients || (list[i]->saved && list[i]->start >= starts.input);
-    for (int rank = 0; rank < 2; rank++) { /* values for W, then values for I only */
+    for (int rank = 0; rank < 2; rank++) { /* values for W, then values only for I */
         sort(list, n, rank == 1 && gradients ? by_end : by_time);
         for (int i = 0; i < n; i++) {
             cgp__live_range *range = list[i];
@@ -135,7 +135,7 @@ static int64_t plain_others(cgp__live_range **list, int n, order *before, cgp__l
     return workspace;
 }
 
-/* The first of the orders with the smallest workspace. */
+/* Use the first of the orders with the smallest workspace. */
 static void plain_pack(cgp__live_range *ranges, int n, cgp__layout_starts starts, int64_t *slot,
                        int64_t *workspace) {
     cgp__live_range **list = calloc(2 * (size_t)n, sizeof *list), **placed = list + n;
@@ -155,8 +155,8 @@ static void plain_pack(cgp__live_range *ranges, int n, cgp__layout_starts starts
 
 /* --- random ranges --- */
 
-/* Ranges like those of programs with `nodes` nodes: saved ones live from forward into backward, if
- * split some from I into W; others live shortly, and a few for long. */
+/* Draw ranges like those of programs with `nodes` nodes. Saved ones live from forward into
+ * backward; with `split`, some live from I into W. Most others live briefly, a few long. */
 static void draw(uint64_t *state, cgp__live_range *ranges, int n, int nodes,
                  cgp__layout_starts starts, bool split) {
     const int last = 4 * nodes + 3;
@@ -181,7 +181,7 @@ static void draw(uint64_t *state, cgp__live_range *ranges, int n, int nodes,
     }
 }
 
-/* One round: workspace, slot and locations equal the plain layout's. */
+/* Run one round: workspace, slot and locations must equal those of the simple layout. */
 static void compare_layouts(uint64_t *state, int n) {
     const int nodes = n / test_between(state, 2, 4) + 2;
     const cgp__layout_starts starts = {nodes + 1, 3 * nodes + 3};
@@ -257,8 +257,8 @@ static void assert_near_linear(const char *what, int64_t steps, int64_t twice) {
     assert_true((double)twice < 2.5 * (double)steps);
 }
 
-/* Not seconds but iterations of the loops that search locations, messages and kernels: twice the
- * layers take little more than twice as many. */
+/* Counts iterations, not seconds, of the loops that search locations, messages and kernels: twice
+ * the layers take little more than twice as many. */
 static void twice_the_layers_take_twice_the_steps(void **unused) {
     (void)unused;
     assert_near_linear("gpt2, one stage", steps_of(gpt2(100), 1, 4, "gpipe"),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_limits.c -- small files that need much memory or time: refused by a limit, which the message
- * names and CGP_LIMITS raises. */
+/* test_limits.c -- small files that need much memory or time are refused. The message names the
+ * limit, and CGP_LIMITS raises it. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT */
 #endif
@@ -30,7 +30,7 @@ static void set_limits(const char *limits) {
 
 /* --- headers and JSON --- */
 
-/* A safetensors file without data. */
+/* Write a safetensors file without data. */
 static const char *write_header(const char *text, size_t length) {
     static char path[128];
     const uint64_t number = length;
@@ -73,8 +73,8 @@ static long peak_kib(void) {
     return usage.ru_maxrss;
 }
 
-/* 18 MB that take jansson 1.6 GB, and 3 GB as they are read twice. In a child process, which has
- * its own peak. */
+/* 18 MB for which jansson takes 1.6 GB, and 3 GB since they are read twice. Runs in a child
+ * process, which has its own peak. */
 static void a_header_of_empty_objects_takes_no_memory(void **state) {
     (void)state;
     size_t length = 0;
@@ -111,7 +111,7 @@ static void the_memory_of_json_is_limited(void **state) {
         assert_status(open_header(text, length), CGP_EFORMAT);
         assert_message("expected JSON that takes at most 0 MiB of memory, got one of");
         set_limits("json=100000000");
-        assert_status(open_header(text, length), CGP_EFORMAT); /* for another reason */
+        assert_status(open_header(text, length), CGP_EFORMAT); /* for a different reason */
         assert_message("tensor \"a\": is not a JSON object");
         set_limits(NULL);
         free(text);
@@ -148,7 +148,7 @@ static void headers_have_a_length(void **state) {
     set_limits("pixels=5,header=26");
     assert_ok(open_header(text, sizeof text - 1));
     set_limits(NULL);
-    const uint64_t number = 40000000; /* as many bytes, sparse on the disk */
+    const uint64_t number = 40000000; /* that many bytes, sparse on disk */
     test_write_file(test_path_of("w.safetensors"), &number, sizeof number);
     assert_int_equal(truncate(test_path_of("w.safetensors"), 40000008), 0);
     cgp_safetensors *file = NULL;
@@ -170,7 +170,7 @@ static void nesting_is_limited(void **state) {
         assert_message(depth == 64 ? "tensor \"a\": is not a JSON object"
                                    : "expected JSON nested at most 64 deep, got 65");
     }
-    /* Brackets in strings do not count, nor do quotes after a backslash. */
+    /* Brackets in strings do not count, and neither do escaped quotes. */
     char strings[400] = "{\"__metadata__\":{\"a\":\"\\\"";
     for (int i = 0; i < 100; i++)
         strcat(strings, "[{");
@@ -214,7 +214,7 @@ static void append(png_structp png, png_bytep data, png_size_t size) {
     b->size += size;
 }
 
-/* One pixel, and `n` texts of `bytes` bytes. */
+/* Make one pixel, and `n` texts of `bytes` bytes. */
 static buffer make_png(int n, size_t text_bytes, int compression) {
     buffer b = {0};
     static char key[] = "Comment";
@@ -244,10 +244,10 @@ static buffer make_png(int n, size_t text_bytes, int compression) {
     return b;
 }
 
-/* Count what libpng inflates. */
+/* The number of bytes that libpng has inflated. */
 static size_t inflated;
 
-typedef struct z_head { /* of zlib's z_stream */
+typedef struct z_head { /* the first fields of zlib's z_stream */
     const void *next_in;
     unsigned avail_in;
     unsigned long total_in;
@@ -276,7 +276,7 @@ static cgp_status decode(const void *bytes, size_t size, int64_t pixels) {
     return status;
 }
 
-/* 990 of them inflate to 8 GB, in 90 s. */
+/* 990 of these would inflate to 8 GB, in 90 s. */
 static void compressed_texts_are_not_inflated(void **state) {
     (void)state;
     buffer b = make_png(20, 7900000, PNG_TEXT_COMPRESSION_zTXt);
@@ -290,7 +290,8 @@ static void compressed_texts_are_not_inflated(void **state) {
 static void chunks_are_counted(void **state) {
     (void)state;
     buffer b = make_png(999, 1, PNG_TEXT_COMPRESSION_NONE);
-    assert_status(decode(b.bytes, b.size, 100), CGP_EFORMAT); /* header and end are chunks */
+    /* the header and the end are chunks too */
+    assert_status(decode(b.bytes, b.size, 100), CGP_EFORMAT);
     assert_message("x: expected at most 1000 chunks besides the pixels, got 1001 "
                    "(CGP_LIMITS=chunks=N allows more)");
     set_limits("chunks=1001");
@@ -307,7 +308,7 @@ static void chunks_are_counted(void **state) {
     free(b.bytes);
 }
 
-/* --- JPEG, and pixels of both --- */
+/* --- JPEG, and the pixels of both formats --- */
 
 static void make_jpeg(test_image *out, int side) {
     uint8_t *pixels = calloc((size_t)(side * side), 3);
@@ -330,8 +331,8 @@ static void scans_are_counted(void **state) {
     set_limits(NULL);
 }
 
-/* 11,000 x 11,000 in the header, below the limit of pixels: 1.1 GB to decode, 726 MB of them
- * coefficients. */
+/* The header says 11,000 x 11,000, below the limit of pixels: decoding takes 1.1 GB, 726 MB of them
+ * for coefficients. */
 static void a_progressive_file_of_many_pixels_is_refused(void **state) {
     (void)state;
     static test_image image;
@@ -340,7 +341,7 @@ static void a_progressive_file_of_many_pixels_is_refused(void **state) {
     assert_non_null(frame);
     frame[5] = frame[7] = 11000 >> 8;
     frame[6] = frame[8] = 11000 & 255;
-    frame[11] = 0x11; /* colours in full */
+    frame[11] = 0x11; /* no chroma subsampling */
     assert_status(decode(image.bytes, image.size, (int64_t)1 << 27), CGP_EFORMAT);
     assert_message(
         "x: expected a JPEG that takes at most 512 MiB to decode, got a progressive one of "

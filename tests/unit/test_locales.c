@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_locales.c -- every text that the library writes or reads has the same bytes in a program
- * whose locale writes 0,5: each writer runs in the C locale and in other ones, each reader reads in
- * them what was written in the C locale. */
+/* test_locales.c -- every text that the library writes or reads has the same bytes if the program's
+ * locale writes 0,5. Each writer runs in the C locale and in others. Each reader then reads what
+ * was written in the C locale. */
 #include "directory.h"
 #include "schedules.h"
 
@@ -16,7 +16,7 @@
 
 #include <locale.h>
 
-/* A decimal comma; a decimal point of two bytes; an i without a dot in lower case. */
+/* A decimal comma; a decimal point of two bytes; a lower-case i without a dot. */
 static const struct {
     const char *language, *charset, *half;
 } locales[] = {
@@ -151,7 +151,7 @@ static char *graph(const char *before) {
     return text;
 }
 
-/* A config.json with fractions, and the spec that is read from it. */
+/* Write a config.json with fractions, and read it into a spec. */
 static char *published(const char *before) {
     (void)before;
     cgp_model_spec read = cgp_model_spec_default();
@@ -161,7 +161,7 @@ static char *published(const char *before) {
     return cgp__strdup(text);
 }
 
-/* --- a pipeline: published files, and a diagnosis whose times are JSON --- */
+/* --- a pipeline: published files, and a diagnosis with times in JSON --- */
 
 static char *saved(const char *before) {
     (void)before;
@@ -252,7 +252,7 @@ static void texts_are_the_same_in_every_locale(void **state) {
             }
             free(text);
         }
-        snprintf(half, sizeof half, "%.1f", 0.5); /* the program's locale is as before */
+        snprintf(half, sizeof half, "%.1f", 0.5); /* the program's locale is unchanged */
         assert_string_equal(half, locales[i].half);
         test_set_c_locale();
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_loopback.c -- the transport of the tests notices a broken contract, and shares nothing
- * between ranks. */
+/* test_loopback.c -- the loopback transport of the tests detects broken contracts, and shares no
+ * memory between ranks. */
 #include "loopback.h"
 #include "support.h"
 
@@ -15,7 +15,7 @@ enum { BYTES = 16, CAPACITY = 2, EDGE = 3, FOREVER = 1 };
 
 static const cgp_transport *const t = &loopback;
 
-/* Two ranks and an edge from the first to the second. */
+/* Two ranks, with an edge from the first to the second. */
 typedef struct pair {
     cgp_communicator *ranks[2];
     cgp_link *sender, *receiver;
@@ -72,8 +72,8 @@ static cgp_link_message taken(pair *p) {
 
 /* --- nothing is shared --- */
 
-/* Each rank has its own bytes: the sender's are overwritten once posted, the receiver's once
- * released. */
+/* Each rank has its own bytes: the sender's are overwritten after post, the receiver's after
+ * release. */
 static void ranks_share_no_memory(void **unused) {
     (void)unused;
     pair p;
@@ -86,14 +86,14 @@ static void ranks_share_no_memory(void **unused) {
     assert_true(t->take(p.receiver, 0, INT64_MAX, &message));
     assert_ptr_equal(message.buffer, p.received[0].buffer);
     assert_int_equal(p.received[0].buffer[BYTES / 2 - 1], 1);
-    assert_int_equal(p.received[0].buffer[BYTES / 2], 0xFF); /* not in use, not sent */
+    assert_int_equal(p.received[0].buffer[BYTES / 2], 0xFF); /* unused, not sent */
     t->release(p.receiver, &message);
     assert_int_equal(p.received[0].buffer[0], 0xFF);
     close_pair(&p);
 }
 
-/* In order on one edge; and with 100 messages on each of two edges one of them overtakes another's.
- * */
+/* Messages of one edge arrive in order. With 100 messages on each of two edges, some overtake those
+ * of the other edge. */
 static void edges_overtake_each_other(void **unused) {
     (void)unused;
     pair p;
@@ -275,7 +275,7 @@ static const struct {
     {agree_on_nothing, "expected a "},
 };
 
-/* In a child: its standard error goes to `output`. */
+/* Runs in a child whose standard error goes to `output`. */
 static void run_fault(void (*run)(pair *p), int output) {
     const struct rlimit none = {0, 0};
     pair p;
@@ -314,7 +314,8 @@ static void a_broken_contract_ends_the_process(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(
-            a_broken_contract_ends_the_process), /* it forks: before there are threads */
+            /* it forks, so it runs before there are threads */
+            a_broken_contract_ends_the_process),
         cmocka_unit_test(ranks_share_no_memory),
         cmocka_unit_test(edges_overtake_each_other),
     };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_metrics.c -- top-1, top-5 and the IoU of masks, counted by hand. */
+/* test_metrics.c -- top-1, top-5 and the IoU of masks, compared with counts by hand. */
 #include "support.h"
 
 #include <cgpipe/images.h>
@@ -16,7 +16,7 @@ static void a_label_counts_if_it_is_among_the_largest(void **state) {
     assert_int_equal(topk.samples, 3);
     assert_int_equal(topk.top1, 1);
     assert_int_equal(topk.top5, 2);
-    cgp_topk_add(&topk, logits[3], labels + 3, 1, 7); /* adds */
+    cgp_topk_add(&topk, logits[3], labels + 3, 1, 7); /* accumulates */
     assert_int_equal(topk.samples, 4);
     assert_int_equal(topk.top1, 2);
     assert_int_equal(topk.top5, 3);
@@ -39,7 +39,7 @@ static void a_nan_never_counts_and_comes_first(void **state) {
     for (int32_t label = 0; label < 3; label++) {
         cgp_topk topk = {0};
         cgp_topk_add(&topk, logits, &label, 1, 3);
-        assert_int_equal(topk.top1, 0); /* the NaN is first, and never right */
+        assert_int_equal(topk.top1, 0); /* the NaN ranks first, and is never right */
         assert_int_equal(topk.top5, label > 0);
         cgp_topk_add(&topk, few, &label, 1, 3);
         assert_int_equal(topk.top1, 0);

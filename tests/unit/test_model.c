@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_model.c -- the builder: errors stick and name layer and op; unneeded ops are removed; layers
- * may be empty. */
+/* test_model.c -- the builder: errors stick, and name layer and op; unneeded ops are removed;
+ * layers may be empty. */
 #include "support.h"
 
 #include <cgpipe/cgpipe.h>
@@ -35,7 +35,7 @@ static void the_first_error_sticks_and_names_layer_and_op(void **unused) {
     const cgp_value bad = cgp_add(model, x, y); /* [3, 8] and [3, 4] */
     assert_int_equal(bad.id, -1);
     cgp_model_layer(model, "three");
-    assert_int_equal(cgp_gelu(model, bad).id, -1); /* passed on, no second error */
+    assert_int_equal(cgp_gelu(model, bad).id, -1); /* passed through without a second error */
     (void)cgp_dropout(model, y, 7);
     assert_status(cgp_model_finish(model), CGP_EINVAL);
     assert_message("layer two, add: ");
@@ -76,13 +76,13 @@ static void bad_calls_are_refused(void **unused) {
     }
 }
 
-/* Names reach terminals: of layers, inputs, parameters, ties and the model. */
+/* Names are printed on terminals: those of layers, inputs, parameters, ties and the model. */
 static void names_with_control_characters_are_refused(void **unused) {
     (void)unused;
     static const char *const names[] = {"a\033[2Jb",
                                         "a\nb",
                                         "a\177b",
-                                        ("a\xc2\x9b" /* a control character of two bytes */
+                                        ("a\xc2\x9b" /* a two-byte control character */
                                          "b"),
                                         "\t",
                                         "a\xff"};
@@ -154,8 +154,8 @@ static void a_tied_parameter_knows_its_uses(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* Integers that the graph computes are in the range of the table or classes that they index, or the
- * model is refused. */
+/* Integers that the graph computes must be in the range of the table or classes that they index;
+ * otherwise the model is refused. */
 static void integers_out_of_range_are_refused_by_the_builder(void **unused) {
     (void)unused;
     static const char *const expected[] = {
@@ -188,7 +188,7 @@ static void a_finished_model_takes_nothing_more(void **unused) {
     assert_status(cgp_model_finish(model), CGP_ESTATE);
     assert_int_equal(cgp_gelu(model, x).id, -1);
     assert_message("the model is finished");
-    assert_status(cgp_model_finish(model), CGP_ESTATE); /* it is as it was */
+    assert_status(cgp_model_finish(model), CGP_ESTATE); /* the model is unchanged */
     cgp_model_destroy(model);
 }
 
@@ -220,8 +220,8 @@ static void unneeded_ops_are_left_out(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* Mean within 5 standard errors of 0; variance within 5 of what the distribution has. `kurtosis`:
- * fourth moment over the square of the second, less 1. */
+/* Check that the mean is within 5 standard errors of 0, and the variance within 5 of the expected
+ * one. `kurtosis`: the fourth moment over the square of the second, minus 1. */
 static void assert_moments(const float *x, int n, double variance, double kurtosis) {
     double sum = 0, squares = 0;
     for (int i = 0; i < n; i++) {
@@ -232,11 +232,11 @@ static void assert_moments(const float *x, int n, double variance, double kurtos
     assert_true(fabs(squares / n - variance) < 5 * variance * sqrt(kurtosis / n));
 }
 
-/* Initial weights are a function of (seed, parameter, element), for every cut of the elements into
+/* Initial weights are a function of (seed, parameter, element), however the elements are split into
  * pieces. */
 static void initial_weights_do_not_depend_on_pieces(void **unused) {
     (void)unused;
-    /* A normal distribution cut at +-2 has variance 1 - 4 phi(2) / (2 Phi(2) - 1). */
+    /* A normal distribution truncated at +-2 has variance 1 - 4 phi(2) / (2 Phi(2) - 1). */
     static const struct {
         cgp_init init;
         double variance, kurtosis;
@@ -259,8 +259,8 @@ static void initial_weights_do_not_depend_on_pieces(void **unused) {
     }
 }
 
-/* Of a normal distribution 4.6 % lie outside of two deviations: they are drawn again, not moved to
- * the edge; the others stay. */
+/* 4.6 % of a normal distribution lie beyond two deviations. Those values are drawn again, not
+ * clamped, and the others stay. */
 static void a_truncated_normal_draws_the_tails_again(void **unused) {
     (void)unused;
     const cgp_init normal = {CGP_INIT_NORMAL, 0.02}, cut = {CGP_INIT_TRUNCATED_NORMAL, 0.02};
@@ -277,7 +277,7 @@ static void a_truncated_normal_draws_the_tails_again(void **unused) {
     assert_in_range(again, N * 0.040, N * 0.051);
 }
 
-/* --- indices out of range: `past`, one of each kind --- */
+/* --- indices out of range: `past` has one of each kind --- */
 
 static void check_model_without(const cgp_model *model, const int past[4]) {
     assert_null(cgp_model_layer_name(model, past[0]));
@@ -366,13 +366,13 @@ static void inputs_have_bounds_and_losses_have_logits(void **unused) {
     cgp_model_loss_cross_entropy(model, logits, labels, -100, 2);
     cgp_model_loss_bce_with_logits(model, x, mask, 1);
     assert_ok(cgp_model_finish(model));
-    assert_int_equal(cgp_model_input_bound(model, 0), 5); /* the smaller one */
+    assert_int_equal(cgp_model_input_bound(model, 0), 5); /* the smaller of two */
     assert_int_equal(cgp_model_input_bound(model, 1), 4);
     assert_int_equal(cgp_model_input_bound(model, 2), 0); /* no integers */
     assert_int_equal(cgp_model_input_bound(model, 3) + cgp_model_input_bound(model, -1), 0);
     assert_int_equal(cgp_model_losses(model), 3);
     static const cgp_model_loss expected[] = {{-1, 1, 0.5}, {0, 1, 2}, {1, 2, 1}, {-1, -1, 0}};
-    for (int i = 0; i < 5; i++) { /* the last of all: loss -1 */
+    for (int i = 0; i < 5; i++) { /* the last query is of loss -1 */
         const cgp_model_loss got = cgp_model_loss_at(model, i < 4 ? i : -1),
                              want = expected[i < 4 ? i : 3];
         assert_int_equal(got.output, want.output);

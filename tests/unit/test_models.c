@@ -40,7 +40,7 @@ static void assert_published(const published *cases, size_t count) {
 
 /* --- parameters and layers --- */
 
-/* torchvision's numbers. A basic block is 8 layers, a bottleneck 11. */
+/* torchvision's numbers. A basic block has 8 layers, a bottleneck 11. */
 static void resnet_has_the_published_layers_and_parameters(void **state) {
     (void)state;
     static const published cases[] = {
@@ -55,7 +55,7 @@ static void resnet_has_the_published_layers_and_parameters(void **state) {
     ASSERT_PUBLISHED(cases);
 }
 
-/* By hand, n blocks a group: stem 27 16 + 2 16; convolutions 9 (16^2 2n + 16 32 + 32^2 (2n - 1) +
+/* By hand, n blocks per group: stem 27 16 + 2 16; convolutions 9 (16^2 2n + 16 32 + 32^2 (2n - 1) +
  * 32 64 + 64^2 (2n - 1)); norms 2 2n (16 + 32 + 64); two shortcuts 16 32 + 2 32 + 32 64 + 2 64;
  * classifier 64 10 + 10. */
 static int64_t small_resnet_parameters(int64_t n) {
@@ -63,7 +63,7 @@ static int64_t small_resnet_parameters(int64_t n) {
            4 * n * 112 + 512 + 64 + 2048 + 128 + 650;
 }
 
-/* He et al. have 269,722 parameters at depth 20, without the two shortcuts' 2,752. */
+/* He et al. have 269,722 parameters at depth 20, without the 2,752 of the two shortcuts. */
 static void resnet_of_6n_plus_2_is_the_family_for_small_images(void **state) {
     (void)state;
     static const int depths[] = {8, 14, 20, 32, 44, 56, 110, 1202};
@@ -113,7 +113,7 @@ static void old_amoebanetd_has_the_published_parameters(void **state) {
         {"amoebanetd:old=1,L=24,D=512,classes=1000", 1525, 2011988968},
     };
     ASSERT_PUBLISHED(cases);
-    cgp_model *model = make("amoebanetd:old=1,L=4,D=512"); /* torchgpipe's balances add up to 325 */
+    cgp_model *model = make("amoebanetd:old=1,L=4,D=512"); /* torchgpipe's balances sum to 325 */
     assert_int_equal(cgp_model_layers(model), 325);
     cgp_model_destroy(model);
 }
@@ -131,9 +131,9 @@ static void unet_has_the_published_layers_and_parameters(void **state) {
     ASSERT_PUBLISHED(cases);
 }
 
-/* Table 1 of Dosovitskiy et al. has 86, 307 and 632 million; by hand, W the width, T patches of
- * side P: 3 P^2 W + W + W + (T + 1) W; a block 12 W^2 + 13 W; 2 W; 1000 W + 1000. ViT-B/16 is
- * google/vit-base-patch16-224 to the last one. */
+/* Table 1 of Dosovitskiy et al. lists 86, 307 and 632 million. By hand, with width W and T patches
+ * of side P: 3 P^2 W + W + W + (T + 1) W; per block 12 W^2 + 13 W; 2 W; 1000 W + 1000. ViT-B/16 has
+ * exactly the parameters of google/vit-base-patch16-224. */
 static void vit_has_the_published_layers_and_parameters(void **state) {
     (void)state;
     static const published cases[] = {
@@ -158,14 +158,14 @@ static void unet_has_the_layers_of_its_closed_form(void **state) {
     }
 }
 
-/* Seconds of this thread on a processor: other programs do not count. */
+/* Return the CPU seconds of this thread, which other programs do not affect. */
 static double seconds(void) {
     struct timespec now;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* A tenth of a second here; the bound is for sanitizers. */
+/* It takes a tenth of a second; the bound allows for sanitizers. */
 static void the_largest_models_are_made_within_seconds(void **state) {
     (void)state;
     static const char *const texts[] = {"unet:B=48,C=160", "amoebanetd:L=72,D=512",
@@ -182,8 +182,8 @@ static void the_largest_models_are_made_within_seconds(void **state) {
 
 /* --- shapes --- */
 
-/* The values that cross a cut before a layer, in the order of their ops: "[56, 56, 312] [112, 112,
- * 52]". */
+/* Write the values that cross a cut before a layer, in the order of their ops: "[56, 56, 312] [112,
+ * 112, 52]". */
 static void crossing(const cgp_model *model, const char *layer, char *text, size_t size) {
     int at = 0;
     while (strcmp(cgp_model_layer_name(model, at), layer) != 0)
@@ -220,7 +220,7 @@ static void assert_crossings(const char *text, const char *const (*expected)[2],
 
 #define ASSERT_CROSSINGS(text, cases) assert_crossings(text, cases, sizeof cases / sizeof cases[0])
 
-/* The skip comes before x, as its op does. */
+/* The skip precedes x, like its op. */
 static void amoebanetd_passes_on_pairs_of_values(void **state) {
     (void)state;
     static const char *const pairs[][2] = {
@@ -240,7 +240,7 @@ static void amoebanetd_passes_on_pairs_of_values(void **state) {
     ASSERT_CROSSINGS("amoebanetd:D=208", pairs);
 }
 
-/* Parameters of each layer, as the table of the published (18, 208). */
+/* Parameters of each layer, from the table of the published (18, 208). */
 static void amoebanetd_layers_have_the_published_parameters(void **state) {
     (void)state;
     static const int64_t expected[24] = {1508,    49296,   227032,  446992,  555152,  598416,
@@ -257,7 +257,7 @@ static void amoebanetd_layers_have_the_published_parameters(void **state) {
     cgp_model_destroy(model);
 }
 
-/* Inside a block the stashed value crosses together with the block's own. */
+/* Inside a block, the stashed value crosses together with the block's own value. */
 static void resnet_passes_on_one_value_and_the_stash(void **state) {
     (void)state;
     static const char *const cases[][2] = {
@@ -294,7 +294,7 @@ static void unet_passes_on_its_skips_unchanged(void **state) {
         {"decoder.1.decode.0.conv", "[192, 192, 128]"},
         {"segment", "[192, 192, 32]"},
     };
-    /* 45 -> 22 -> 11: padded back to 45, not to 22. */
+    /* 45 -> 22 -> 11, padded back to 45, not to 22. */
     static const char *const odd[][2] = {
         {"decoder.0.skip", "[45, 45, 4] [22, 22, 8] [22, 22, 8]"},
         {"decoder.1.skip", "[45, 45, 4] [44, 44, 4]"},
@@ -348,8 +348,8 @@ static int count_ops(const cgp_model *model, cgp_op_kind kind) {
     return count;
 }
 
-/* Normal cells have three 3 x 3 pools and reductions three: "max" twice in each, or once with a 2 x
- * 2. */
+/* A normal cell has three 3 x 3 pools, and so has a reduction: "max" twice in each, or once
+ * together with a 2 x 2. */
 static void amoebanetd_takes_averages_or_maxima_where_the_paper_has_maxima(void **state) {
     (void)state;
     cgp_model *average = make("amoebanetd:L=3,D=8,image=32");
@@ -364,8 +364,8 @@ static void amoebanetd_takes_averages_or_maxima_where_the_paper_has_maxima(void 
     cgp_model_destroy(largest);
 }
 
-/* The counter of each batch norm is one element; published: 168,391 (18, 208), 207,187 (18, 256),
- * 105,448. */
+/* The counter of each batch norm counts as one element. Published: 168,391 (18, 208), 207,187 (18,
+ * 256), 105,448. */
 static void batch_norms_keep_the_published_running_statistics(void **state) {
     (void)state;
     static const char *const texts[] = {"amoebanetd:D=208", "amoebanetd", "resnet101", "unet"};
@@ -380,8 +380,8 @@ static void batch_norms_keep_the_published_running_statistics(void **state) {
     }
 }
 
-/* GMAC of a sample, forward, convolutions and linear maps, as PyTorch counts them: 7.801, 15.170,
- * 10.019, 48.987. */
+/* GMAC of a forward pass of one sample, counting convolutions and linear maps, as in PyTorch:
+ * 7.801, 15.170, 10.019, 48.987. */
 static void forward_takes_the_published_multiplications(void **state) {
     (void)state;
     static const char *const texts[] = {"resnet101", "amoebanetd", "amoebanetd:D=208", "unet"};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_models_plans.c -- the memory tables of torchgpipe's benchmarks, planned: published balances,
- * bounds below the published figures, and the time that planning them takes. */
+/* test_models_plans.c -- plans of torchgpipe's memory benchmarks: published balances, memory below
+ * the published figures, and bounded planning time. */
 #include "support.h"
 
 #include <time.h>
@@ -18,14 +18,14 @@ typedef struct session {
 
 static const double gib = 1024.0 * 1024.0 * 1024.0;
 
-/* Seconds of this thread on a processor: other programs do not count. */
+/* Return the CPU seconds of this thread, which other programs do not affect. */
 static double seconds(void) {
     struct timespec now;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Bytes over all devices. */
+/* Sums in bytes over all devices. */
 typedef struct bytes {
     double model, activation, all;
 } bytes;
@@ -59,13 +59,13 @@ static bytes plan_bytes(const session *e, const cgp_optim *optim) {
                   "planned in %.2f s\n",
                   e->text, e->stages, sum.model / gib, sum.activation / gib, sum.all / gib,
                   e->published, taken);
-    assert_true(taken < 30); /* half a second here; a sanitizer's build takes ten times as long */
+    assert_true(taken < 30); /* it takes half a second, a sanitizer build ten times as long */
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);
     return sum;
 }
 
-/* RMSprop, micro-batches of one image. Published: peaks of activations. */
+/* RMSprop, micro-batches of one image. The published figures are peaks of activations. */
 static void amoebanetd_needs_less_than_the_published_activations(void **state) {
     (void)state;
     static const session cases[] = {
@@ -87,7 +87,7 @@ static void amoebanetd_needs_less_than_the_published_activations(void **state) {
     }
 }
 
-/* SGD without momentum. Published: all memory. */
+/* SGD without momentum. The published figures are total memory. */
 static void unet_needs_less_than_the_published_memory(void **state) {
     (void)state;
     static const session cases[] = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_models_spec.c -- the specs of the model zoo: their options, and refusals. */
+/* test_models_spec.c -- the specs of the model zoo: their options, and which specs are refused. */
 #include "directory.h"
 
 #include <cgpipe/models/spec.h>
@@ -79,7 +79,7 @@ static void a_spec_is_cut_to_its_size(void **state) {
     }
 }
 
-/* Assert that parsing, or making the model, is refused. */
+/* Assert that parsing the spec, or making its model, is refused. */
 static void bad_specs_are_refused_with_a_way_out(void **state) {
     (void)state;
     static const char *const cases[][2] = {
@@ -162,7 +162,7 @@ static void bad_options_are_refused(void **state) {
     assert_null(model);
 }
 
-/* Sizes that parse, but whose tensors are too many to count. */
+/* Sizes that parse, but whose tensors have too many elements. */
 static void sizes_beyond_all_memory_are_refused_and_nothing_overflows(void **state) {
     (void)state;
     static const char *const texts[] = {

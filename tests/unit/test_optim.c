@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_optim.c -- an optimizer as a value: names, checks, bytes of state, the learning rate at
+/* test_optim.c -- the options of optimizers: names, checks, bytes of state, the learning rate at
  * the corners of every schedule, the constants of an update.
  *
  *     factor 1 |    ....                warmup 4, cosine to 0.1 at update 12
@@ -89,7 +89,7 @@ static void state_is_counted_as_the_rules_need_it(void **unused) {
     assert_int_equal(cgp_optim_states(&optim), 1);
 }
 
-/* A constant of a kind, one step out of its range, and what the message says. */
+/* A constant of a kind just outside its range, and the message for it. */
 typedef struct wrong {
     int kind;
     size_t offset;
@@ -132,7 +132,7 @@ static void a_wrong_constant_is_named_with_its_range(void **unused) {
     assert_message("unknown kind 4");
 }
 
-/* Also where the kind has no use for the constant. */
+/* Even where the kind does not use the constant. */
 static void nan_is_refused_everywhere(void **unused) {
     (void)unused;
     static const size_t fields[] = {offsetof(cgp_optim, lr),
@@ -254,7 +254,7 @@ static void steps_fall_at_whole_intervals(void **unused) {
     assert_lr(bare, 3, 2 * pow(0.1, 3));
 }
 
-/* Epochs of 10 updates: warm-up over 4 of them, cut after 6 and 8 (the shape of the ImageNet
+/* Epochs of 10 updates: warm-up over 4 of them, reductions after 6 and 8 (the shape of the ImageNet
  * recipe). */
 static void milestones_cut_and_intervals_rise_by_epochs(void **unused) {
     (void)unused;
@@ -271,7 +271,7 @@ static void milestones_cut_and_intervals_rise_by_epochs(void **unused) {
         assert_lr(epochs, 10 * epoch + 10, 2 * expected[epoch]);
     }
     const cgp_lr_schedule endless = {.warmup = INT64_MAX, .warmup_interval = 1};
-    assert_true(lr_at(endless, 5) < 1e-15); /* its last stair is beyond all numbers */
+    assert_true(lr_at(endless, 5) < 1e-15); /* its last step is beyond the range of double */
     const cgp_lr_schedule uneven = {.warmup = 7, .start = 0.5, .warmup_interval = 3};
     for (int t = 1; t <= 8; t++)
         assert_lr(uneven, t, 2 * (t <= 7 ? 0.5 + 0.5 * (3 * ((t - 1) / 3)) / 7 : 1));

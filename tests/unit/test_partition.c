@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_partition.c -- the balance is the leftmost optimum: against every cut, and against a table
- * of all optima, with the same rounding. */
+/* test_partition.c -- the balance is the leftmost optimum: compared with every cut, and with a
+ * table of all optima, with the same rounding. */
 #include "support.h"
 
 #include <cgpipe/partition.h>
 
 enum { MAX_LAYERS = 9 };
 
-/* Try every balance; keep the leftmost of the best. */
+/* Try every balance; keep the leftmost of the best ones. */
 static double best_of_all(const double *costs, int layers, int stages, int *best) {
     int balance[MAX_LAYERS];
     double min = INFINITY;
@@ -42,7 +42,7 @@ static double best_of_all(const double *costs, int layers, int stages, int *best
     return min;
 }
 
-/* Small whole costs, so that sums are exact and ties are many. */
+/* Uses small integer costs, so that sums are exact and ties are frequent. */
 static void the_balance_is_the_leftmost_optimum(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -64,8 +64,8 @@ static double larger(double a, double b) {
     return a > b ? a : b;
 }
 
-/* min[k][i]: the least maximum of a stage where layers i.. are cut into k; then each stage from the
- * left as short as possible. */
+/* min[k][i] is the smallest maximum of a stage if layers i.. are split into k stages. Then, from
+ * the left, each stage is made as short as possible. */
 static void balance_by_table(const double *costs, int layers, int stages, int *balance) {
     const int row = layers + 1;
     double *min = calloc((size_t)(stages + 1) * (size_t)row, sizeof *min);
@@ -93,7 +93,7 @@ static void balance_by_table(const double *costs, int layers, int stages, int *b
     free(min);
 }
 
-/* Costs of all sizes, zeros and equal ones among them, whose sums are rounded. */
+/* Uses costs of all magnitudes, including zeros and equal ones, whose sums are rounded. */
 static void rounded_sums_change_no_balance(void **unused) {
     (void)unused;
     enum { LAYERS = 60 };
@@ -113,7 +113,7 @@ static void rounded_sums_change_no_balance(void **unused) {
     }
 }
 
-/* A table of all optima would have 10^8 entries, each the minimum of up to 10^5. */
+/* A table of all optima would have 10^8 entries, each of them the minimum of up to 10^5 values. */
 static void many_layers_are_balanced(void **unused) {
     (void)unused;
     enum { LAYERS = 100000, STAGES = 1000 };
@@ -128,7 +128,7 @@ static void many_layers_are_balanced(void **unused) {
             sum += costs[i];
         dearest = larger(dearest, sum);
     }
-    assert_in_range((int64_t)dearest, 400, 403); /* a mean of 4, stages of 100 */
+    assert_in_range((int64_t)dearest, 400, 403); /* the mean is 4, and stages have 100 layers */
     free(balance);
     free(costs);
 }
@@ -148,7 +148,7 @@ static void bad_costs_and_stages_are_refused(void **unused) {
     assert_int_equal(balance[0], 9);
 }
 
-/* Published measurements where the search of torchgpipe misses the optimum (costs, stages, best
+/* Published measurements for which torchgpipe's search misses the optimum (costs, stages, best
  * largest stage). */
 static void known_hard_cases_are_solved(void **unused) {
     (void)unused;
@@ -159,14 +159,14 @@ static void known_hard_cases_are_solved(void **unused) {
     assert_int_equal(balance[0], 4);
     assert_ok(cgp_balance_solve(heavy_head, 8, 4, balance));
     assert_memory_equal(balance, ((int[]){1, 1, 1, 5}),
-                        sizeof balance); /* 100 whatever follows: leftmost */
+                        sizeof balance); /* 100 in any case: leftmost */
 }
 
 /* --- sizes of micro-batches --- */
 
 enum { SIZES = 3 };
 
-/* Between and beyond three sizes; by hand. */
+/* Sizes between and beyond three measured ones, computed by hand. */
 static void costs_are_interpolated_between_sizes(void **unused) {
     (void)unused;
     const int64_t samples[SIZES] = {1, 4, 8};
@@ -226,8 +226,8 @@ static void costs_are_interpolated_between_sizes(void **unused) {
     }
 }
 
-/* Two sizes are a line, at their left too; one is in proportion, but for the parameters and their
- * update. */
+/* Two sizes define a line, also to their left. One size is scaled in proportion, except parameters
+ * and their update. */
 static void few_sizes_are_enough(void **unused) {
     (void)unused;
     const int64_t samples[] = {2, 4};
@@ -282,15 +282,16 @@ static cgp_model *row_of_layers(int layers) {
     return model;
 }
 
-/* A time at `at` samples of 1, 3 and 7, all whole: slopes are multiples of 1/2 and 1/4. */
+/* Return the time at `at` samples from those at 1, 3 and 7; all are integers, so slopes are
+ * multiples of 1/2 and 1/4. */
 static double time_at(const double *t, int64_t at) {
     const double value = at <= 3 ? t[0] + (double)(at - 1) * (t[1] - t[0]) / 2
                                  : t[1] + (double)(at - 3) * (t[2] - t[1]) / 4;
     return value > 0 ? value : 0;
 }
 
-/* Layers that gain differently by larger micro-batches: the balance by time is the optimum of the
- * times at the plan's size, against every cut; it changes with the size. */
+/* Layers that profit differently from larger micro-batches. The balance by time is optimal for the
+ * times at the plan's size, compared with every cut, and changes with the size. */
 static void the_balance_is_optimal_at_every_size(void **unused) {
     (void)unused;
     uint64_t state = test_seed();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plugins.c -- plug-ins are opened once, from the directories that may have them, and a broken
- * one is left out with a reason. The tests are linked with the static library, of which a plug-in
- * can look up nothing. A process opens its plug-ins once, so each case is a child. */
+/* test_plugins.c -- plug-ins are opened once, from the directories that may hold them, and a broken
+ * one is skipped with a reason. The tests are linked with the static library, in which a plug-in
+ * cannot look up symbols. A process opens plug-ins only once, so each case runs in a child. */
 #include "plugin/find.h"
 #include "support.h"
 
@@ -18,7 +18,7 @@
 #include "plugin/plugin.h"
 #include "transport/transport.h"
 
-/* In a child: end it with the line of a condition that does not hold. */
+/* End a child with the line of a condition that does not hold. */
 #define NEED(condition)                                                                            \
     do {                                                                                           \
         if (condition) break;                                                                      \
@@ -26,7 +26,8 @@
         _exit(1);                                                                                  \
     } while (0)
 
-/* Run a case in a child with a CGP_PLUGIN_PATH; `said`: [1024] its standard error, or NULL. */
+/* Run a case in a child with this CGP_PLUGIN_PATH; `said` [1024] gets its standard error, or is
+ * NULL. */
 static void in_child(const char *path, void (*run)(void), char *said) {
     int status = -1, ends[2];
     assert_int_equal(pipe(ends), 0);
@@ -192,7 +193,7 @@ static void find_broken(void) {
     NEED(!cgp_plugin_info_at(n).path && !cgp_plugin_info_at(-1).path);
     NEED(cgp__backend_find("missing", &backend) == CGP_EINVAL);
     NEED(cgp__backend_find("good", &backend) == CGP_OK);
-    NEED(cgp__backend_find("transport", &backend) == CGP_OK); /* its other part is whole */
+    NEED(cgp__backend_find("transport", &backend) == CGP_OK); /* its other half is valid */
     NEED(cgp__backend_find("cpu", &backend) == CGP_OK && backend == &cgp__backend_cpu);
 }
 
@@ -225,7 +226,8 @@ static void a_file_that_is_none_is_left_out(void **state) {
     char path[128];
     char said[1024];
     assert_non_null(mkdtemp(empty));
-    in_child(empty, find_none, said); /* an empty list is not sorted: qsort() takes no NULL */
+    /* an empty list is not sorted, as qsort() does not accept NULL */
+    in_child(empty, find_none, said);
     assert_string_equal(said, "");
     for (int i = 0; i < 5; i++) {
         snprintf(path, sizeof path, "%s/%s", empty, names[i]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_profile.c -- costs of layers: with made-up times they add up to the plan's FLOPs and bytes;
- * measured ones are sane; and balances follow from them. */
+/* test_profile.c -- costs of layers: with made-up times they sum to the plan's FLOPs and bytes,
+ * measured ones are plausible, and balances follow from them. */
 #include "graphs.h"
 
 #include "partition/partition.h"
@@ -10,7 +10,7 @@ enum { LAYERS = 64 };
 
 /* --- made-up times --- */
 
-/* A kernel takes as many seconds as it has operations. */
+/* Report as many seconds as a kernel has operations. */
 static cgp_status flops_as_seconds(void *self, const cgp_model *model,
                                    const cgp__node_kernels *kernels,
                                    double seconds[CGP_OP_DIRECTIONS]) {
@@ -48,7 +48,7 @@ static cgp_plan *plan_of(const cgp_model *model, int64_t samples, cgp_recompute 
     return plan;
 }
 
-/* In f32 no input is converted, so that a stage of the whole model saves none. */
+/* In f32 no input is converted, so a stage with the whole model saves none. */
 static void check_against_plan(const cgp_model *model, int64_t samples) {
     cgp_layer_cost costs[LAYERS];
     assert_true(cgp_model_layers(model) <= LAYERS);
@@ -66,7 +66,7 @@ static void check_against_plan(const cgp_model *model, int64_t samples) {
     assert_float_equal(backward + sum.selective_seconds,
                        cgp_plan_stage_at(selective, 0)->backward_flops, 0.5);
     assert_int_equal(sum.parameter_bytes, 4 * cgp_model_parameter_count(model));
-    /* A slot's values begin at multiples of 64. */
+    /* Values of a slot are aligned to 64 bytes. */
     assert_true(sum.saved_bytes <= plain->saved_slot_bytes);
     assert_true(sum.saved_bytes + 64 * (model->n_values + 2 * model->n_nodes) >=
                 plain->saved_slot_bytes);
@@ -75,7 +75,7 @@ static void check_against_plan(const cgp_model *model, int64_t samples) {
     cgp_plan_destroy(never);
 }
 
-/* FLOPs and saved bytes of a stage of all layers are the sums over its layers, for any graph. */
+/* For any graph, FLOPs and saved bytes of a stage with all layers are the sums over its layers. */
 static void costs_of_layers_add_up_to_the_plan(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -95,7 +95,7 @@ static void costs_of_layers_add_up_to_the_plan(void **unused) {
     }
 }
 
-/* FLOPs of layers equal cgp_layer_flops(), but for the losses in the last. */
+/* FLOPs of layers equal cgp_layer_flops(), except for the losses in the last layer. */
 static void operations_are_counted_by_layer(void **unused) {
     (void)unused;
     cgp_layer_cost costs[LAYERS];
@@ -139,7 +139,7 @@ static void a_kernel_that_fails_leaves_the_costs_as_they_were(void **unused) {
 
 /* --- balances --- */
 
-/* n layers of one linear each, [8] -> [8], but for layer `wide`: -> [64] -> [8]. */
+/* Make n layers of one linear [8] -> [8] each, except layer `wide`: [8] -> [64] -> [8]. */
 static cgp_model *row_of_linears(int n, int wide) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "row"));
@@ -160,8 +160,8 @@ static cgp_model *row_of_linears(int n, int wide) {
     return model;
 }
 
-/* Six layers that take 10 .. 60 ms: torchgpipe's test, [4, 2]. Where R counts as well, the first
- * layer's long R moves the cut. */
+/* Six layers that take 10 .. 60 ms, as in torchgpipe's test: [4, 2]. If R counts too, the long R of
+ * the first layer moves the cut. */
 static void the_balance_follows_the_times(void **unused) {
     (void)unused;
     cgp_model *model = row_of_linears(6, -1);
@@ -183,8 +183,8 @@ static void the_balance_follows_the_times(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* The wide layer, index 4 of 6, has most of the parameters and few saved values: a large
- * parameter_scale gives it a stage of its own, 0 cuts by saved bytes. */
+/* The wide layer, index 4 of 6, has most of the parameters and few saved values. A large
+ * parameter_scale gives it its own stage; with 0 the cut depends on saved bytes only. */
 static void the_balance_by_size_weighs_parameters_and_saved_values(void **unused) {
     (void)unused;
     cgp_model *model = row_of_linears(6, 4);
@@ -221,7 +221,7 @@ static void the_balance_by_size_weighs_parameters_and_saved_values(void **unused
 
 /* --- measured --- */
 
-/* On both backends, in both types: every op has a time, equal blocks have equal ones. */
+/* With both backends and both types, every op has a time, and equal blocks have equal times. */
 static void a_profile_measures_every_layer(void **unused) {
     (void)unused;
     const test_sizes sizes = {3, 8, 16, 2, 11, 0.1, false, false};
@@ -243,14 +243,14 @@ static void a_profile_measures_every_layer(void **unused) {
             assert_true(costs[i].recompute_seconds <= costs[i].forward_seconds);
             assert_int_equal(costs[i].saved_bytes, same[i].saved_bytes);
         }
-        /* wte, wpe, h.0, h.1, h.2, ln_f, lm_head: measured once for all blocks */
+        /* wte, wpe, h.0, h.1, h.2, ln_f, lm_head: blocks are measured once for all */
         assert_true(costs[2].forward_seconds == costs[3].forward_seconds);
         assert_true(costs[3].weight_seconds == costs[4].weight_seconds);
     }
     cgp_model_destroy(model);
 }
 
-/* Random ops over images. */
+/* Uses random ops on images. */
 static void random_images_can_be_profiled(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -269,8 +269,8 @@ static void random_images_can_be_profiled(void **unused) {
     }
 }
 
-/* The parts that ranks measure are the whole together; what is not measured is known all the same.
- * */
+/* The parts that ranks measure add up to the whole. What a part does not measure is still
+ * computed. */
 static void a_part_of_the_layers_can_be_profiled(void **unused) {
     (void)unused;
     const test_sizes sizes = {3, 4, 8, 2, 7, 0, false, false};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_rng.c -- Philox4x32-10 against the known answers of its authors' Random123
- * (kat_vectors), and the keys and draws on top of it. */
+/* test_rng.c -- Philox4x32-10 compared with the known answers of its authors' Random123
+ * (kat_vectors), and the keys and draws built on it. */
 #include "base/base.h"
 #include "support.h"
 
@@ -28,7 +28,7 @@ static int compare_keys(const void *a, const void *b) {
     return memcmp(a, b, sizeof(cgp__rng_key));
 }
 
-/* Philox being a bijection of the counter, two keys can only collide by chance in the half of the
+/* Philox is a bijection of the counter, so two keys can only collide by chance in the half of the
  * output that is used: 2 * 3 * 40 * 40 = 9600 keys collide with probability 2e-12. */
 static void keys_differ_by_seed_use_step_and_id(void **state) {
     (void)state;
@@ -62,8 +62,8 @@ static void a_key_depends_on_nothing_else(void **state) {
     assert_memory_equal(&first, &again, sizeof first);
 }
 
-/* Chi-square over the bins: mean bins - 1, deviation sqrt(2 (bins - 1)). The draws are fixed,
- * so the bound of 5 deviations either holds always or never. */
+/* Chi-square over the bins has mean bins - 1 and deviation sqrt(2 (bins - 1)). The draws are fixed,
+ * so a bound of 5 deviations holds always or never. */
 static void below_is_in_range_and_uniform(void **state) {
     (void)state;
     static const uint32_t bounds[] = {1, 2, 3, 10, 64, 1000};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_running_stats.c -- running statistics against those of all rows at once.
+/* test_running_stats.c -- running statistics compared with those of all rows together.
  *
- * Rows are small integers and a micro-batch has 1, 2, 4, .. 16 of them: its mean and its variance
- * are exact as f32, and whatever is off came from collecting them. */
+ * Rows are small integers, and a micro-batch has 1, 2, 4, .. 16 of them. Its mean and its variance
+ * are exact in f32, so any error comes from combining them. */
 #include "backend/running_stats.h"
 #include "support.h"
 
@@ -12,10 +12,10 @@ enum { CHANNELS = 5, MOST = 8, ROWS = 16 * MOST };
 
 static uint64_t seed;
 
-/* A step: rows in order, cut into micro-batches. */
+/* A step: rows in order, split into micro-batches. */
 typedef struct step {
     int n;                    /* micro-batches */
-    int rows[MOST];           /* of each */
+    int rows[MOST];           /* in each micro-batch */
     double x[ROWS][CHANNELS]; /* all rows */
 } step;
 
@@ -59,7 +59,8 @@ static step draw_step(int n) {
     return s;
 }
 
-/* Mean, and sum of squared differences from it, of one channel of rows begin .. end - 1. */
+/* The mean of one channel over rows begin .. end - 1, and the sum of squared differences from
+ * it. */
 static double mean_of(const step *s, int begin, int end, int c) {
     double sum = 0.0;
     for (int row = begin; row < end; row++)
@@ -75,7 +76,7 @@ static double squares_of(const step *s, int begin, int end, int c) {
     return squares;
 }
 
-/* Of one row there is no unbiased variance: 0. */
+/* The unbiased variance; 0 for a single row, for which it is undefined. */
 static double unbiased_of(const step *s, int begin, int end, int c) {
     return end - begin > 1 ? squares_of(s, begin, end, c) / (end - begin - 1) : 0.0;
 }
@@ -154,7 +155,7 @@ static void otherwise_each_micro_batch_moves_them_in_turn(void **state) {
     }
 }
 
-/* Whatever they began with: the mean over steps, or over micro-batches, of what each had. */
+/* Whatever the initial values, the result is the mean over all steps, or over all micro-batches. */
 static void a_cumulative_average_forgets_nothing(void **state) {
     (void)state;
     for (int i = 0; i < 400; i++) {
@@ -212,7 +213,7 @@ static void a_commit_counts_steps_or_micro_batches(void **state) {
     }
 }
 
-/* A step that fails is not committed; the next one begins anew. */
+/* A step that fails is not committed; the next one starts from the committed state. */
 static void a_step_that_is_not_committed_leaves_no_trace(void **state) {
     (void)state;
     for (int i = 0; i < 50; i++) {
@@ -232,8 +233,8 @@ static void a_step_that_is_not_committed_leaves_no_trace(void **state) {
     }
 }
 
-/* The check before a commit says what commit would leave: a number beyond float's is infinite
- * there. */
+/* The check before a commit predicts the committed values: a number beyond float's range becomes
+ * infinite there. */
 static void the_check_names_the_state_that_would_not_be_finite(void **state) {
     (void)state;
     const double bad[] = {NAN, INFINITY, -INFINITY, 1e300};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_safetensors.c -- tensors are read back as written, and damage is refused with its byte. */
+/* test_safetensors.c -- tensors are read back as written, and damage is refused with its
+ * position. */
 #include "directory.h"
 
 #include <fcntl.h>
@@ -12,7 +13,7 @@
 
 #include <cgpipe/checkpoint.h>
 
-/* A file of a header and `data_bytes` bytes 0, 1, 2 ... of data. */
+/* Write a file with a header and `data_bytes` bytes of data: 0, 1, 2 ... */
 static const char *write_safetensors_of(const char *header, const void *data, int data_bytes) {
     const char *path = test_path_of("t.safetensors");
     const uint64_t length = strlen(header);
@@ -66,7 +67,7 @@ static void a_small_file_is_this_to_the_byte(void **state) {
 
 enum { MOST = 12 };
 
-/* Up to MOST tensors of random type, shape (sizes of 0 too) and bits (NaNs too). */
+/* Up to MOST tensors of random type, shape (including sizes of 0) and bits (including NaNs). */
 typedef struct tensors {
     int count;
     char text[MOST][32];
@@ -102,7 +103,7 @@ static void write_tensors(const tensors *made, const char *path) {
     assert_ok(cgp_safetensors_create(&writer, path, made->count, made->names, made->types,
                                      made->shapes, metadata, 2));
     for (int i = 0; i < made->count; i++) {
-        const size_t half = made->bytes[i] / 3; /* in pieces, as they come */
+        const size_t half = made->bytes[i] / 3; /* in several pieces */
         assert_ok(cgp_safetensors_append(writer, made->data[i], half));
         assert_ok(
             cgp_safetensors_append(writer, (char *)made->data[i] + half, made->bytes[i] - half));
@@ -128,7 +129,8 @@ static void assert_same_tensors(const tensors *made, const char *path) {
         assert_true(cgp_shape_equal(cgp_safetensors_shape(file, found), &made->shapes[i]));
         if (made->bytes[i] > 0 && i > 0 && made->bytes[i - 1] > 0) /* data order is header order */
             assert_int_equal(found, cgp_safetensors_find(file, made->names[i - 1]) + 1);
-        char *data = malloc(made->bytes[i]); /* exactly: the address sanitizer sees one byte more */
+        /* exact size, so that the address sanitizer detects one byte more */
+        char *data = malloc(made->bytes[i]);
         assert_ok(cgp_safetensors_read(file, found, data));
         assert_memory_equal(data, made->data[i], made->bytes[i]);
         free(data);
@@ -154,7 +156,7 @@ static void what_is_written_comes_back(void **state) {
     assert_int_equal(test_empty_directory(), 1);
 }
 
-/* Such a tensor is written, and listed; it is not read. */
+/* Such a tensor is written and listed, but not read. */
 static void bf16_takes_two_bytes_an_element(void **state) {
     (void)state;
     const char *path = test_path_of("half.safetensors"), *names[] = {"half"};
@@ -193,7 +195,7 @@ static void tensors_are_listed_in_order_of_their_data(void **state) {
     assert_null(cgp_safetensors_name(file, 4));
     assert_null(cgp_safetensors_type(file, -1));
     assert_null(cgp_safetensors_shape(file, 4));
-    assert_null(cgp_safetensors_metadata(file, "format")); /* there are no metadata at all */
+    assert_null(cgp_safetensors_metadata(file, "format")); /* there is no metadata at all */
     assert_status(cgp_safetensors_read(file, 4, data), CGP_EINVAL);
     assert_message("t.safetensors: has 4 tensors, got index 4");
     cgp_safetensors_close(file);
@@ -224,7 +226,7 @@ static void types_without_use_are_listed_and_skipped_over(void **state) {
     cgp_safetensors_close(file);
 }
 
-/* Every f16 value, by the definition: sign 2^(exponent - 15) (1 + fraction / 1024). */
+/* Return the value of an f16 by definition: sign 2^(exponent - 15) (1 + fraction / 1024). */
 static double value_of_half(int half) {
     const int exponent = half >> 10 & 31, fraction = half & 1023;
     const double sign = half >> 15 ? -1 : 1;
@@ -304,8 +306,8 @@ static void assert_refused(const char *path, const char *message) {
 #define SHAPE "\"shape\":[2],"
 #define RANGE "\"data_offsets\":[0,8]"
 
-/* A header, as many bytes of data, and the message; `in_data`: its byte counts from the
- * first of the data. */
+/* A header, the number of data bytes, and the message. `in_data`: its byte counts from the start of
+ * the data. */
 static const struct {
     const char *header;
     int data_bytes, byte;
@@ -420,7 +422,7 @@ static void a_header_length_that_does_not_fit_is_refused(void **state) {
     file.length = 16;
     test_write_file(path, &file, 24);
     cgp_safetensors *opened = NULL;
-    assert_ok(cgp_safetensors_open(&opened, path)); /* none of it was refused for another reason */
+    assert_ok(cgp_safetensors_open(&opened, path)); /* no case was refused for another reason */
     assert_int_equal(cgp_safetensors_count(opened), 0);
     cgp_safetensors_close(opened);
 }
@@ -445,7 +447,7 @@ static void what_is_no_file_is_not_opened(void **state) {
     assert_message("is a directory, expected a safetensors file");
     assert_int_equal(mkfifo(pipe_path, 0600), 0);
     assert_status(cgp_safetensors_open(&file, pipe_path),
-                  CGP_EIO); /* and does not wait for a writer */
+                  CGP_EIO); /* and does not block for a writer */
     assert_message("is not a regular file");
     assert_null(file);
 }

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_stash.c -- values passed by name: the model equals that of plain values, to the bit, and an
- *unmatched name is refused
- * with its namespace and layer.
+/* test_stash.c -- values passed by name: the model equals that of plain values bit for bit, and an
+ * unmatched name is refused with its namespace and layer.
  *
  *     layer    in           down          middle       up           out
  *              x ──► a ───► b ──────────► c ─────────► + ─────────► + ──► logits, loss
  *                    │      └── "skip" of "inner" ────┘            │
- *                    └───────── "skip" ────────────────────────────┘
- */
+ *                    └───────── "skip" ────────────────────────────┘ */
 #include "graphs.h"
 
 #include "model/model.h"
@@ -51,7 +49,7 @@ static cgp_value take(cgp_model *model, cgp_value x, const char *layer, const ch
 }
 
 static cgp_model *by_name(void) {
-    char copy[] = "inner"; /* equal texts are one namespace */
+    char copy[] = "inner"; /* equal texts name one namespace */
     cgp_model *model = start();
     cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (int64_t[]){6});
     const cgp_value t = cgp_model_input(model, "targets", CGP_I32, 1, (int64_t[]){1});
@@ -91,7 +89,7 @@ static cgp_plan_options cut(const int *balance) {
     return o;
 }
 
-/* Return the bytes of a sample's message, 0 if there is no such edge. */
+/* Return the bytes per sample of an edge's message, 0 if there is no such edge. */
 static int64_t message(const cgp_model *model, const int *balance, int from, int to) {
     cgp_plan *plan = NULL;
     int64_t bytes = 0;
@@ -132,7 +130,8 @@ static void skips_by_name_are_bit_equal_to_plain_values_in_any_stages(void **unu
     cgp_model_destroy(spec);
 }
 
-/* 64 bytes a value: in five stages each skip has an edge of its own, past the stages between. */
+/* A value has 64 bytes. With five stages each skip has its own edge, which bypasses the stages
+ * between. */
 static void a_named_skip_jumps_to_the_stage_that_pops_it(void **unused) {
     (void)unused;
     static const int each[LAYERS] = {1, 1, 1, 1, 1}, two[LAYERS] = {2, 3}, one[LAYERS] = {5};
@@ -147,7 +146,7 @@ static void a_named_skip_jumps_to_the_stage_that_pops_it(void **unused) {
     assert_int_equal(message(spec, each, 1, 3), 64);
     assert_int_equal(message(spec, each, 0, 3), 0);
     assert_int_equal(message(spec, each, 2, 3), 64); /* without the skip of "inner" */
-    assert_int_equal(message(spec, two, 0, 1), 128); /* b and a; b once for both its uses */
+    assert_int_equal(message(spec, two, 0, 1), 128); /* b and a; b only once for its two uses */
     cgp_model_destroy(plain);
     cgp_model_destroy(spec);
 }
@@ -166,8 +165,8 @@ static void a_stash_adds_nothing_to_the_graph(void **unused) {
     cgp_model_destroy(spec);
 }
 
-/* A layer may take one name and leave another, and a name may begin and end in one layer, or begin
- * with an input. */
+/* A layer may pop one name and stash another. A name may start and end in one layer, or start with
+ * an input. */
 static void names_may_be_stashed_and_popped_in_one_layer(void **unused) {
     (void)unused;
     cgp_model *model = start();
@@ -209,8 +208,8 @@ static cgp_model *wrong(int c) {
     if (c == 10) cgp_model_stash(model, NULL, "lost", x);
     if (c != 9 && c != 10) x = take(model, x, "four", "left");
     if (c == 13) x = take(model, x, "five", "left");
-    if (c == 14) cgp_model_stash(model, "left", "skip", x); /* popped since: still taken */
-    if (c == 15) { /* in one layer, but the pop comes first */
+    if (c == 14) cgp_model_stash(model, "left", "skip", x); /* already popped, but still taken */
+    if (c == 15) {                                          /* in one layer, with the pop first */
         (void)cgp_model_pop(model, NULL, "late");
         cgp_model_stash(model, NULL, "late", x);
     }

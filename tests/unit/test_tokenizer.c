@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tokenizer.c -- GPT-2's byte-pair encoding: the tokens of Hugging Face's tokenizers on 1,000
- * hard strings (made by tools/reference_tokens.py), bytes that are not UTF-8, damaged files. */
+/* test_tokenizer.c -- GPT-2's byte-pair encoding: the same tokens as Hugging Face's tokenizers for
+ * 1,000 hard strings (made by tools/reference_tokens.py), bytes that are not UTF-8, damaged
+ * files. */
 #include "bpe.h"
 #include "directory.h"
 
@@ -58,7 +59,7 @@ static void assert_tokens(const cgp_token_list *got, const int32_t *expected, in
     fail();
 }
 
-/* Encoding and decoding give the bytes back. */
+/* Assert that decoding the encoded bytes returns the same bytes. */
 static void assert_round_trip(cgp_tokenizer *t, const void *bytes, size_t size,
                               cgp_token_list *list) {
     char *back = NULL;
@@ -115,7 +116,7 @@ static void the_end_of_text_token_is_not_text(void **state) {
 
 /* --- bytes --- */
 
-/* The token of a merge, new if needed. */
+/* Return the token of a merge, creating it if needed. */
 static int merged(test_bpe *bpe, int left, int right) {
     for (int i = 256; i < bpe->n; i++) {
         if (bpe->left[i] == left && bpe->right[i] == right) return i;
@@ -146,7 +147,7 @@ static void bytes_that_are_no_text_are_tokens_of_their_own(void **state) {
         {"\xe2\x82", 2}, /* cut short */
         {"\xf0\x9f\x98", 3},
         {"\xc3", 1},
-        {"\xe2\x28\xa1", 2}, /* '(' is itself */
+        {"\xe2\x28\xa1", 2}, /* '(' is a token itself */
         {"\xc3\xa9", 0},
         {"\xc3\xc3\xa9", 1}, /* and then a letter */
         {"\xed\x9f\xbf", 0}, /* the last before surrogates */
@@ -161,7 +162,7 @@ static void bytes_that_are_no_text_are_tokens_of_their_own(void **state) {
     const char *paths[] = {test_path_of("vocab.json"), test_path_of("merges.txt")};
     cgp_tokenizer *t = NULL;
     cgp_token_list list = {0};
-    /* The bytes of each case merge to one token if they are in one word. */
+    /* The bytes of each case would merge to one token if they were in one word. */
     test_bpe_start(bpe);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int whole = 255 - (uint8_t)cases[i].bytes[0];
@@ -177,7 +178,7 @@ static void bytes_that_are_no_text_are_tokens_of_their_own(void **state) {
         int alone = 0;
         assert_round_trip(t, cases[i].bytes, size, &list);
         for (int64_t k = 0; k < list.count; k++)
-            alone += list.ids[k] < 128; /* of a byte above 0x7f */
+            alone += list.ids[k] < 128; /* the token of a byte above 0x7f */
         if (alone != cases[i].alone) print_error("case %zu\n", i);
         assert_int_equal(alone, cases[i].alone);
     }
@@ -187,7 +188,7 @@ static void bytes_that_are_no_text_are_tokens_of_their_own(void **state) {
     free(bpe);
 }
 
-/* Random bytes of all lengths, with text between them. */
+/* Draw random bytes of all lengths, with text between them. */
 static size_t draw_bytes(uint64_t *random, uint8_t *bytes, size_t capacity) {
     size_t size = 0;
     while (size < capacity && test_between(random, 0, 12) > 0) {
@@ -213,8 +214,8 @@ static void every_sequence_of_bytes_comes_back(void **state) {
     free(list.ids);
 }
 
-/* tokens(a + byte + b) = tokens(a), token(byte), tokens(b), if no character begins or goes on with
- * it. */
+/* tokens(a + byte + b) = tokens(a), token(byte), tokens(b), if the byte neither begins nor
+ * continues a character. */
 static void a_byte_that_is_no_text_ends_the_text_before_it(void **state) {
     (void)state;
     uint64_t random = test_seed();
@@ -262,7 +263,7 @@ static void texts_may_be_split_at_the_split_point(void **state) {
 
 /* --- merges --- */
 
-/* Words of letters with random merges, against a slow implementation of the rule. */
+/* Words of letters with random merges, compared with a slow implementation of the rule. */
 static void merges_are_those_of_the_rule(void **state) {
     (void)state;
     uint64_t random = test_seed();
@@ -305,7 +306,7 @@ static void merges_are_those_of_the_rule(void **state) {
     free(bpe);
 }
 
-/* The time of a word of a million bytes, of each kind, is not quadratic. */
+/* The time for a word of a million equal bytes, of each kind, is not quadratic. */
 static void long_words_take_no_longer_a_byte(void **state) {
     (void)state;
     enum { LONG = 1 << 20 };
@@ -356,8 +357,7 @@ static void a_list_keeps_its_tokens(void **state) {
 
 /* --- damage --- */
 
-/* Replace `what` (NULL: everything) in a file by `with`; assert that the message ends with
- * `message`. */
+/* Replace `what` (NULL: everything) in a file by `with`; the message must end with `message`. */
 typedef struct damage {
     int file; /* 0 vocab.json, 1 merges.txt */
     const char *what, *with, *message;
@@ -384,7 +384,7 @@ static const damage damages[] = {
     {0, "\"b\": 157", "\"\xc5\x84\": 157", "expected characters that stand for bytes, got ano"},
     {0, "\"b\": 157", "\"b\xff\": 157", "vocab.json: line "},
     {0, "\"b\": 157", "\"bbb\": 157", "vocab.json: expected a token for each byte, got none f"},
-    {1, "a b\n", "a b", NULL}, /* the last line may lack its end */
+    {1, "a b\n", "a b", NULL}, /* the last line may lack its newline */
     {1, "a b\n", "a b\r\n", NULL},
     {1, "a b\n", "#version: 7\na b\n", NULL},
     {1, NULL, "", NULL},
@@ -419,7 +419,7 @@ static void damaged_files_are_refused_with_file_line_and_reason(void **state) {
         const char *paths[] = {test_path_of("vocab.json"), test_path_of("merges.txt")};
         cgp_tokenizer *t = NULL;
         test_bpe_texts(bpe, texts[0], texts[1]);
-        /* `a b` as a last line would be found in others too */
+        /* a last line `a b` would also match inside other lines */
         replace(texts[damages[i].file], damages[i].what, damages[i].with);
         for (int k = 0; k < 2; k++)
             test_write_file(paths[k], texts[k], strlen(texts[k]));
@@ -435,7 +435,7 @@ static void damaged_files_are_refused_with_file_line_and_reason(void **state) {
     free(bpe);
 }
 
-/* Bytes that no text has, and lines without an end. */
+/* Bytes that are not text, and lines without an end. */
 static void merges_that_are_no_text_are_refused(void **state) {
     (void)state;
     const char *path = test_path_of("merges.txt");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tokenizer_json.c -- tokenizer.json: the tokens and texts of Hugging Face's tokenizers on
- * 2,000 hard strings for GPT-2's, Llama 3's and Qwen2's parts and for added tokens of all kinds
- * (made by tools/reference_tokens.py); what is refused. */
+/* test_tokenizer_json.c -- tokenizer.json: the same tokens and texts as Hugging Face's tokenizers
+ * for 2,000 hard strings (made by tools/reference_tokens.py). The files have the parts of GPT-2,
+ * Llama 3 and Qwen2, and added tokens of all kinds. Also which files are refused. */
 #include "directory.h"
 
 #include <jansson.h>
@@ -55,7 +55,7 @@ static int32_t digit(char c) {
     return c < 'a' ? c - 'A' + 12 : c - 'a' + 38;
 }
 
-/* The ids of two digits each. */
+/* Read ids of two digits each. */
 static void take_ids(const char *digits, cgp_token_list *list) {
     const int64_t n = (int64_t)strlen(digits) / 2;
     list->count = 0;
@@ -87,8 +87,8 @@ static void encode(cgp_tokenizer *t, const void *bytes, size_t size, cgp_token_l
     assert_ok(cgp_tokenizer_encode(t, bytes, (int64_t)size, list));
 }
 
-/* Compare a text with bytes of which each ill-formed piece reads as U+FFFD: the longest beginning
- * of a character, or a byte. */
+/* Compare a text with bytes in which each ill-formed piece reads as U+FFFD: the longest prefix of a
+ * character, or one byte. */
 static bool reads_as(const char *bytes, int64_t count, const char *text, size_t size) {
     const uint8_t *b = (const uint8_t *)bytes;
     size_t used = 0;
@@ -244,7 +244,7 @@ static void tokens_are_found_by_name(void **state) {
 
 /* --- bytes, cuts, long texts --- */
 
-/* Pieces of the strings, and random bytes between them. */
+/* Draw pieces of the strings, with random bytes between them. */
 static size_t draw_bytes(uint64_t *random, char *bytes, size_t capacity, bool broken) {
     size_t size = 0;
     while (size < capacity && test_between(random, 0, 12) > 0) {
@@ -263,7 +263,8 @@ static size_t draw_bytes(uint64_t *random, char *bytes, size_t capacity, bool br
     return size;
 }
 
-/* tokens(a + byte + b) = tokens(a), token(byte), tokens(b), if no character goes on with it. */
+/* tokens(a + byte + b) = tokens(a), token(byte), tokens(b), if the byte does not continue a
+ * character. */
 static void a_byte_that_is_no_text_ends_the_text_before_it(void **state) {
     (void)state;
     uint64_t random = test_seed();
@@ -314,8 +315,8 @@ static void texts_may_be_split_at_the_split_point(void **state) {
     free(parts.ids);
 }
 
-/* The time of half a million equal characters, of each kind, is not quadratic: it would be hours.
- * */
+/* The time for half a million equal characters, of each kind, is not quadratic, which would take
+ * hours. */
 static void long_runs_take_no_longer_a_byte(void **state) {
     (void)state;
     enum { LONG = 1 << 19 };
@@ -345,7 +346,7 @@ static void long_runs_take_no_longer_a_byte(void **state) {
 
 /* --- files --- */
 
-/* Load a file of the reference, owned. */
+/* Load a file of the reference. Owned. */
 static json_t *load(int k) {
     json_error_t error;
     json_t *root = json_load_file(file_of(k), 0, &error);
@@ -353,7 +354,7 @@ static json_t *load(int k) {
     return root;
 }
 
-/* Write a JSON text as tokenizer.json and open it: the status; a tokenizer only with CGP_OK. */
+/* Write a JSON text as tokenizer.json and open it. `out` gets a tokenizer only with CGP_OK. */
 static cgp_status open_json(const json_t *root, cgp_tokenizer **out) {
     const char *path = test_path_of("tokenizer.json");
     char *text = json_dumps(root, JSON_COMPACT);
@@ -365,7 +366,7 @@ static cgp_status open_json(const json_t *root, cgp_tokenizer **out) {
     return status;
 }
 
-/* The value at a path, "model.merges.0", and what contains it. */
+/* Return the value at a path, "model.merges.0", and the value that contains it. */
 static json_t *find(json_t *root, const char *path, json_t **parent, char key[64]) {
     json_t *value = root;
     while (*path) {
@@ -379,7 +380,7 @@ static json_t *find(json_t *root, const char *path, json_t **parent, char key[64
     return value;
 }
 
-/* Put a value (JSON; NULL: none) in the place of another. */
+/* Replace a value by another (JSON; NULL: none). */
 static void edit(json_t *root, const char *path, const char *with) {
     char key[64];
     json_t *parent = NULL;
@@ -395,7 +396,7 @@ static void edit(json_t *root, const char *path, const char *with) {
         assert_int_equal(json_object_set_new(parent, key, value), 0);
 }
 
-/* Other spellings of a file that mean the same. */
+/* Different spellings of equivalent files. */
 static void files_may_be_spelled_otherwise(void **state) {
     (void)state;
     static const struct {
@@ -443,7 +444,7 @@ static void files_may_be_spelled_otherwise(void **state) {
     free(expected.ids);
 }
 
-/* Without a pattern the text is one word. */
+/* Without a pattern, the whole text is one word. */
 static void without_use_regex_a_text_is_one_word(void **state) {
     (void)state;
     json_t *root = load(GPT2), *model = json_object_get(root, "model");
@@ -586,7 +587,7 @@ static void what_is_not_understood_is_refused_by_name(void **state) {
     }
 }
 
-/* A token of other characters is an added one, or is refused. */
+/* A token with other characters must be an added one; otherwise the file is refused. */
 static void vocabularies_that_are_not_byte_level_are_refused(void **state) {
     (void)state;
     json_t *root = load(GPT2);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_transport.c -- the contract of cgpipe/ext/transport.h, kept by inproc and by loopback:
+/* test_transport.c -- the contract of cgpipe/ext/transport.h, tested with inproc and loopback:
  *
  *     sender      acquire        post                acquire    (the same buffer)
  *     released    0                |  post             |  release
  *     receiver                   take     release ─────┘
  *
- * Edge e leads from rank e to rank e + 1, around; inproc has one rank. cmocka has a macro `fail`,
- * hence (t->fail)(...). */
+ * Edge e leads from rank e to rank e + 1, cyclically; inproc has one rank. cmocka has a macro
+ * `fail`, hence (t->fail)(...). */
 #include "loopback.h"
 #include "support.h"
 
@@ -18,10 +18,10 @@
 enum { BYTES = 64, MESSAGES = 300, RANKS = 3, EDGES = 6, FEW = 4 };
 
 static const int64_t spin_ns[] = {0, 1000, 1000000000000};
-enum { STRIDE = CGP_LINK_HEADER_BYTES + BYTES }; /* of a transport that copies */
+enum { STRIDE = CGP_LINK_HEADER_BYTES + BYTES }; /* for a transport that copies */
 enum { SPINS = sizeof spin_ns / sizeof spin_ns[0] };
 
-static const cgp_transport *t; /* the one that is tested */
+static const cgp_transport *t; /* the tested transport */
 static cgp_communicator *ranks[RANKS];
 static int n_ranks;
 static uint64_t seed;
@@ -55,7 +55,7 @@ static int destroy_ranks(void **unused) {
     return 0;
 }
 
-/* Buffer i of an end. */
+/* Return buffer i of an end. */
 static char *buffer_at(char *memory, int i) {
     return t->copies ? memory + i * STRIDE + CGP_LINK_HEADER_BYTES : memory + i * BYTES;
 }
@@ -74,8 +74,7 @@ static cgp_link_options options_of(int edge, bool sends, int capacity, char *mem
                               .memory = memory};
 }
 
-/* Even edges begin with the sender's end, odd ones with the receiver's; they close in the same
- * order. */
+/* Even edges open and close the sender's end first, odd ones the receiver's. */
 static wire open_wire(int edge, int capacity, int64_t spin) {
     wire w = {NULL, NULL, {NULL, NULL}};
     for (int k = 0; k < 2; k++) {
@@ -186,13 +185,13 @@ static void messages_are_matched_by_micro_batch(void **unused) {
     close_wire(1, &w);
 }
 
-/* Edges of three ranks, a thread at each end. Receivers take FEW messages at a time, in random
- * order, as senders have FEW buffers. A message is as many bytes as its contents say. */
+/* Edges between three ranks, with a thread at each end. Receivers take FEW messages at a time, in
+ * random order, as senders have FEW buffers. The contents of a message give its size. */
 typedef struct end {
     cgp_link *link;
     int edge;
     uint64_t random;
-    int wrong; /* messages */
+    int wrong; /* number of lost or wrong messages */
 } end;
 
 static void *send_lengths(void *argument) {
@@ -306,7 +305,7 @@ static void *take_zero(void *argument) {
     return NULL;
 }
 
-/* The other message does not end the wait. */
+/* A different message does not end the wait. */
 static void a_wait_with_a_limit_ends_with_its_message(void **unused) {
     (void)unused;
     for (int k = 0; k < SPINS; k++) {
@@ -325,7 +324,7 @@ static void a_wait_with_a_limit_ends_with_its_message(void **unused) {
     }
 }
 
-/* With two buffers and no receiver a sender comes as far as its third message. */
+/* With two buffers and no receiver, a sender blocks at its third message. */
 static void a_stop_ends_every_wait(void **unused) {
     (void)unused;
     wire full[SPINS], empty[SPINS];
@@ -402,7 +401,7 @@ static void bad_links_are_refused(void **unused) {
     wire w = open_wire(2, 1, 0);
     assert_refused(good, "edge 2: expected one sender, got another");
     assert_refused(options_of(2, false, 1, memory), "edge 2: expected one receiver, got another");
-    assert_true(send_number(w.sender, 0, 0)); /* which did it no harm */
+    assert_true(send_number(w.sender, 0, 0)); /* the wrong call did no harm */
     close_wire(2, &w);
     t->link_close(NULL);
     t->communicator_destroy(NULL);
@@ -410,7 +409,7 @@ static void bad_links_are_refused(void **unused) {
 
 /* --- agreements --- */
 
-/* A user thread for each rank, which returns the number of its first wrong round; 0: none. */
+/* Run a user thread on each rank; it returns the number of its first wrong round, 0 if none. */
 static void run_on_ranks(void *(*run)(void *)) {
     pthread_t threads[RANKS];
     void *wrong = NULL;
@@ -422,8 +421,8 @@ static void run_on_ranks(void *(*run)(void *)) {
     }
 }
 
-/* In round i rank r has (r + 1) i % 5 bytes, all of them r + 1; true if `all` has them, and zeros
- * behind. */
+/* In round i, rank r has (r + 1) i % 5 bytes, all of them r + 1. Return true if `all` has these,
+ * followed by zeros. */
 static bool is_collected(const unsigned char *all, const size_t *bytes, int n) {
     for (int r = 0; r < n; r++) {
         for (size_t k = 0; k < bytes[r]; k++) {
@@ -433,7 +432,7 @@ static bool is_collected(const unsigned char *all, const size_t *bytes, int n) {
     return *all == 0;
 }
 
-/* In odd rounds a rank's own bytes are in their place before. */
+/* In odd rounds a rank's own bytes are in place beforehand. */
 static void *gather_often(void *argument) {
     cgp_communicator *communicator = argument;
     const int rank = t->rank(communicator);
@@ -487,8 +486,8 @@ static void *meet(void *argument) {
     return NULL;
 }
 
-/* The last rank fails while the others wait: in a barrier, and their workers in acquire and take.
- * */
+/* The last rank fails while the others block in a barrier, and their workers in acquire and
+ * take. */
 static void a_failure_ends_the_waits_of_every_rank(void **unused) {
     (void)unused;
     wire full = open_wire(0, 2, 0), empty = open_wire(1, 2, 0);
@@ -530,8 +529,8 @@ static void a_failure_ends_the_waits_of_every_rank(void **unused) {
     close_wire(1, &empty);
 }
 
-/* A message is held at either end of an edge when all ranks end; buffers are handed back, and
- * nothing waits. */
+/* Each end of an edge holds a message when all ranks end; buffers are returned, and nothing
+ * blocks. */
 static void hand_back(bool fails) {
     cgp_link_message sent, taken, other;
     wire w = open_wire(0, 2, 0);
@@ -568,7 +567,7 @@ static void so_it_is_after_a_failure(void **unused) {
     hand_back(true);
 }
 
-/* --- beats --- */
+/* --- heartbeats --- */
 
 enum { LIMIT_NS = 100000000 };
 
@@ -577,7 +576,7 @@ static void watch_all(void) {
         assert_ok(t->watch(ranks[r], LIMIT_NS));
 }
 
-/* Wait until rank `by` knows that `ended` actions have ended on rank r. */
+/* Wait until rank `by` has received that `ended` actions have ended on rank r. */
 static cgp_beat wait_for_beat(int by, int r, int64_t ended) {
     cgp_beat known[RANKS];
     const int64_t limit = cgp__now_ns() + 10 * (int64_t)LIMIT_NS;
@@ -667,7 +666,7 @@ static void both_ends_have_as_many_buffers_of_as_many_bytes(void **unused) {
 
 /* --- loopback alone --- */
 
-/* The waits of all others end; a rank that has left is not silent. */
+/* All other ranks stop waiting; a rank that has left is not silent. */
 static void a_silent_rank_has_failed(void **unused) {
     (void)unused;
     meeting m = {.communicator = ranks[2]};
@@ -712,7 +711,7 @@ static void a_stop_is_of_one_rank(void **unused) {
     close_wire(1, &other);
 }
 
-/* Rank 2 fails, then rank 1, of which rank 0 hears before or after rank 2 does. */
+/* Rank 2 fails, then rank 1; rank 0 learns of rank 1 before or after rank 2 does. */
 static void the_first_failure_of_another_rank_stays(void **unused) {
     (void)unused;
     for (int i = 0; i < 20; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_transport_registry.c -- transports by name. */
+/* test_transport_registry.c -- finding transports by name. */
 #include "plugin/find.h"
 #include "loopback.h"
 #include "support.h"
@@ -52,7 +52,7 @@ static void a_full_registry_takes_no_more(void **unused) {
         tables[n].name = names[n];
         status = cgp__transport_add(&tables[n]);
     }
-    assert_int_equal(n, 15); /* with inproc and loopback 16 before the last */
+    assert_int_equal(n, 15); /* 14 fit beside inproc and loopback, the next one fails */
     assert_status(status, CGP_ELIMIT);
 }
 
