@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bounds.h -- bounds of the difference between the cpu backend and ref.
  *
- * ref sums in double and rounds once; the other sums in float. With terms of at most about 1 in
- * random signs, a float sum of k terms is off by u/2 times the 2-norm of its partial sums, about u
- * k / 8, u = 2^-23; the worst of many elements is some 5 times that, so u k bounds it. Functions
- * (exp, erf, rsqrt) are good to a few u of their result. bound_of() widens the bound where a
- * division by a deviation or a softmax follows.
+ * ref sums in double and rounds once; the other backend sums in float. Let u = 2^-23, and let terms
+ * be at most about 1 with random signs. A float sum of k terms is then off by u/2 times the 2-norm
+ * of its partial sums, about u k / 8. The worst of many elements is off by about 5 times that, so
+ * u k bounds it. Functions (exp, erf, rsqrt) are accurate to a few u of their result. bound_of()
+ * widens the bound where a division by a deviation or a softmax follows.
  *
- * In bf16 both backends begin with equal numbers and compute as in f32; a difference of d becomes,
- * after both round to bf16, one of d and half a unit of bf16 each, 2^-8 of the value.
+ * In bf16 both backends start from equal numbers and compute as in f32. A difference of d grows,
+ * when both results are rounded to bf16, by at most half a unit of bf16 each: 2^-8 of the value.
  *
- * By AVX512_BF16, AMX and cuBLASLt, GEMMs in bf16 also round their f32 operands, by 2^-8 at most:
- * weights, which the tests round to bf16 first (round_weights), and on the cpu attention's P and
- * dS, for which the bounds are wider. cuBLASLt may also round the product to bf16 before it adds it
- * to dx: the product, dx less a previous value of at most 1, is off by 2^-9 of itself. */
+ * With AVX512_BF16, AMX and cuBLASLt, GEMMs in bf16 also round their f32 operands, by at most 2^-8.
+ * Those are weights, which the tests round to bf16 first (round_weights), and on the cpu
+ * attention's P and dS, for which the bounds are wider. cuBLASLt may also round the product to bf16
+ * before it adds it to dx: the product, dx minus a previous value of at most 1, is off by 2^-9 of
+ * itself. */
 #ifndef CGP_TESTS_OP_BOUNDS_H
 #define CGP_TESTS_OP_BOUNDS_H
 
@@ -25,8 +26,9 @@ typedef struct bound {
     double absolute, relative;
 } bound;
 
-/* Mean, then a quotient by the deviation: an error of a few u becomes a few u rstd,
- * and twice that in dx. `rstd` of the element; of the worst for the weights, sums of `terms`. */
+/* Bound a mean, followed by a quotient by the deviation: an error of a few u becomes a few u rstd,
+ * and twice that in dx. `rstd` belongs to the element, or is the worst one for weights, which are
+ * sums of `terms`. */
 static inline bound norm_bound(cgp_op_kind op, int slot, double rstd, double terms) {
     if (slot == SLOT_Y) return (bound){8 * U * (1 + rstd), 8 * U};
     if (slot == rstd_slot(op)) return (bound){0, 8 * U * (1 + rstd)};
@@ -36,7 +38,7 @@ static inline bound norm_bound(cgp_op_kind op, int slot, double rstd, double ter
     return (bound){2 * U * terms + 8 * U * (1 + rstd) * sqrt(terms), 8 * U};
 }
 
-/* Operands of LINEAR and convolutions that are rounded where they are multiplied. */
+/* Round the operands of LINEAR and convolutions that the kernel rounds when it multiplies them. */
 static inline void round_weights(operands *o) {
     if (o->c.op != CGP_OP_LINEAR && !is_convolution(o->c.op)) return;
     for (int slot = SLOT_PARAM; slot < SLOT_PARAM + 2; slot++) {
@@ -47,41 +49,41 @@ static inline void round_weights(operands *o) {
     }
 }
 
-/* Terms of a sum over keys, or over the queries of a group. */
+/* The number of terms in a sum over keys, or over the queries of a group. */
 static inline double attention_terms(const cgp_op_attributes *g) {
     const int64_t queries = g->heads / g->kv_heads * g->rows;
     return fmax((double)g->keys, (double)queries);
 }
 
-/* P and dS rounded to bf16. A row of P keep sums to at most 1 / 0.7, of values up to 2: y is off by
- * 2^-8 of 3. Gradients are sums of up to `terms` dS, or P keep, times values up to 2. dS is scale P
- * (keep dP - delta), scale times sums of `depth` terms: some 1. Their roundings have random signs:
- * 5 times the 2-norm, as above. */
+/* Bounds the rounding of P and dS to bf16. A row of P keep sums to at most 1 / 0.7, times values up
+ * to 2: y is off by 2^-8 of 3. Gradients are sums of up to `terms` values of dS, or P keep, times
+ * values up to 2. dS is scale P (keep dP - delta), where scale times a sum of `depth` terms is
+ * about 1. The roundings have random signs: 5 times the 2-norm, as above. */
 static inline double rounded_attention(const cgp_op_attributes *g, int slot) {
     return 0x1p-8 * (slot == SLOT_Y ? 3 : 5 * 2 * sqrt(attention_terms(g)));
 }
 
-/* The largest score, and the log of the sum of exponentials. */
+/* Return true for the largest score and the log of the sum of exponentials. */
 static inline bool is_saved(int slot) {
     return slot == SLOT_SAVED || slot == SLOT_SAVED + 1;
 }
 
-/* Scores of `depth` terms, then means of values up to 2 over up to so many keys. */
+/* Bounds scores of `depth` terms, followed by means over the keys of values up to 2. */
 static inline bound attention_bound(const cgp_op_attributes *g, int slot) {
     const double depth = fmax((double)depth_of(g), (double)value_width_of(g));
     if (is_saved(slot)) return (bound){U * (16 + depth), 4 * U};
     return (bound){(slot == SLOT_Y ? 2 : 8) * U * (16 + attention_terms(g) + depth), 8 * U};
 }
 
-/* The maximum is a logit. An error of log_sum, of `in` exponentials, is a relative error of the
- * softmax. */
+/* The maximum is a logit, hence exact. An error of log_sum, with `in` exponentials, is a relative
+ * error of the softmax. */
 static inline bound cross_entropy_bound(const cgp_op_attributes *g, int slot) {
     const double sums = 16 + sqrt((double)g->in);
     if (slot == SLOT_SAVED) return (bound){0, 0};
     return slot == SLOT_SAVED + 1 ? (bound){U * sums, U} : (bound){2 * U, U * sums};
 }
 
-/* Sums of `sums` products. */
+/* Bounds sums of `sums` products. */
 static inline bound product_bound(double sums) {
     return (bound){U * (sums + 1), U};
 }
@@ -118,7 +120,7 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
     case CGP_OP_ATTENTION:
     case CGP_OP_CACHED_ATTENTION:
         return attention_bound(g, slot);
-    case CGP_OP_ROTARY: /* two products, each with a cosine or sine off by u / 2 */
+    case CGP_OP_ROTARY: /* two products; each cosine or sine is off by u / 2 */
         return (bound){4 * U, U};
     case CGP_OP_DROPOUT:
     case CGP_OP_DROPOUT2D:
@@ -126,7 +128,7 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
         return (bound){0, 2 * U};
     case CGP_OP_CROSS_ENTROPY:
         return cross_entropy_bound(g, slot);
-    case CGP_OP_SOFTMAX: /* dx: a mean of dy, up to 1, weighted by y */
+    case CGP_OP_SOFTMAX: /* dx: a mean of dy, at most 1, weighted by y */
         return (bound){y ? 0 : 8 * U, U * (16 + sqrt(in))};
     case CGP_OP_BCE_WITH_LOGITS:
         return (bound){2 * U, 8 * U};
@@ -142,14 +144,14 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
     }
 }
 
-/* The loss is summed in double; its terms are functions good to a few u, of up to `in`
- * exponentials. */
+/* Bounds the loss, which is summed in double. Its terms are functions accurate to a few u, of up to
+ * `in` exponentials. */
 static inline double loss_bound(const operands *o) {
     const double terms = (double)(o->c.n * o->c.attributes.rows), in = (double)o->c.attributes.in;
     return o->c.op == CGP_OP_BCE_WITH_LOGITS ? 16 * U * terms * in : terms * U * (40 + sqrt(in));
 }
 
-/* Index in `saved` of the divisor of element i of a slot. */
+/* Return the index in `saved` of the divisor of element i of a slot. */
 static inline int64_t saved_place(const operands *o, int slot, int64_t i) {
     const cgp_op_attributes *g = &o->c.attributes;
     if (is_saved(slot)) return i;
@@ -172,7 +174,7 @@ static inline double rstd_at(const operands *o, int slot, int64_t i) {
     return worst;
 }
 
-/* Element i of a slot; the accumulator's are doubles. */
+/* Return element i of a slot; those of the accumulator are doubles. */
 static inline double element_at(const operands *o, int slot, int64_t i) {
     return slot == SLOT_ACCUMULATOR ? ((const double *)(const void *)o->at[slot])[i]
                                     : (double)o->at[slot][i];
@@ -181,7 +183,7 @@ static inline double element_at(const operands *o, int slot, int64_t i) {
 /* The backend under test. */
 static runner cpu;
 
-/* true: its GEMMs of these operands multiply in bf16. */
+/* Return true if GEMMs of these operands multiply in bf16. */
 static inline bool on_tiles(const operands *o) {
     return o->c.type == CGP_BF16 && runner_has_tiles(&cpu);
 }
@@ -191,7 +193,7 @@ static inline bool is_added_to(const operands *o, int slot) {
     return slot >= SLOT_DX && (o->c.add >> (slot - SLOT_DX) & 1);
 }
 
-/* true: cuBLASLt may have added to the slot. */
+/* Return true if cuBLASLt may have added to the slot. */
 static inline bool library_adds(const operands *o, int slot) {
     const cgp_op_attributes *g = &o->c.attributes;
     const bool pointwise = is_convolution(o->c.op) && g->kernel_height * g->kernel_width == 1;
@@ -199,7 +201,7 @@ static inline bool library_adds(const operands *o, int slot) {
            is_added_to(o, slot) && (o->c.op == CGP_OP_LINEAR || pointwise);
 }
 
-/* The first element of a slot that is out of bounds is printed; false: there is one. */
+/* Print the first element of a slot that is out of bounds; return false if there is one. */
 static inline bool is_near(const operands *got, const operands *want, int slot) {
     const bool adds = is_added_to(got, slot);
     const bool rounds = got->c.type == CGP_BF16 && is_activation(got, slot);

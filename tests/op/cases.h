@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cases.h -- cases: one op at one size and the way to run it, made by hand or drawn. */
+/* cases.h -- cases: one op at one size and the way to run it, written by hand or drawn at
+ * random. */
 #ifndef CGP_TESTS_OP_CASES_H
 #define CGP_TESTS_OP_CASES_H
 
@@ -14,9 +15,9 @@ typedef struct op_case {
     cgp_op_attributes attributes;
     int64_t n;
     uint32_t add;
-    bool accumulate; /* dparam and the accumulator are added to */
-    bool evaluate;   /* dropout is off, BATCH_NORM takes its state */
-    bool deferred;   /* of BATCH_NORM; ROTARY: it has positions */
+    bool accumulate; /* add to dparam and to the accumulator */
+    bool evaluate;   /* without dropout; BATCH_NORM uses its state */
+    bool deferred;   /* BATCH_NORM: deferred statistics; ROTARY: has positions */
     int64_t sample;
     int shift; /* elements */
     cgp_dtype type;
@@ -33,7 +34,7 @@ static inline bool op_has(cgp_op_kind op, cgp_op_direction direction) {
            op == CGP_OP_LINEAR || is_convolution(op);
 }
 
-/* BATCH_NORM is differentiated in training only. */
+/* BATCH_NORM is only differentiated in training. */
 static inline bool case_has(const op_case *c, cgp_op_direction direction) {
     const bool fixed = c->op == CGP_OP_BATCH_NORM && c->evaluate;
     return op_has(c->op, direction) && (direction == CGP_OP_FORWARD || !fixed);
@@ -43,19 +44,19 @@ static inline bool is_loss(cgp_op_kind op) {
     return cgp__op_find(op)->op.is_loss;
 }
 
-/* Elementwise, of two values of one shape. */
+/* Elementwise ops on two values of equal shape. */
 static inline bool is_binary(cgp_op_kind op) {
     return op == CGP_OP_ADD || op == CGP_OP_MULTIPLY || op == CGP_OP_SUBTRACT;
 }
 
-/* `in` and `out` are multiplied. */
+/* Ops that are GEMMs over `in` and `out`. */
 static inline bool is_gemm(cgp_op_kind op) {
     return op == CGP_OP_LINEAR || is_convolution(op) || op == CGP_OP_MATMUL;
 }
 
 /* --- attributes --- */
 
-/* ADD ends in no RELU. */
+/* Without a fused RELU after ADD. */
 static inline cgp_op_attributes plain_attributes(int64_t rows, int64_t width) {
     return (cgp_op_attributes){.rows = rows, .in = width, .out = width, .slope = 1.0f};
 }
@@ -70,7 +71,8 @@ static inline cgp_op_attributes linear_attributes(int64_t rows, int64_t in, int6
         .rows = rows, .in = in, .out = out, .has_bias = bias, .transposed = transposed};
 }
 
-/* LAYER_NORM, RMS_NORM, INSTANCE_NORM, and BATCH_NORM with a momentum of 0; they end in no RELU. */
+/* For LAYER_NORM, RMS_NORM, INSTANCE_NORM, and BATCH_NORM with a momentum of 0; without a fused
+ * RELU. */
 static inline cgp_op_attributes norm_attributes(int64_t rows, int64_t width) {
     return (cgp_op_attributes){
         .rows = rows, .in = width, .out = width, .eps = 1e-5f, .slope = 1.0f};
@@ -82,7 +84,7 @@ static inline cgp_op_attributes group_norm_attributes(int64_t rows, int64_t widt
     return g;
 }
 
-/* Fused and causal. */
+/* Fused qkv, causal. */
 static inline cgp_op_attributes attention_attributes(int64_t rows, int64_t heads, int64_t depth,
                                                      double p) {
     const int64_t width = heads * depth;
@@ -98,8 +100,8 @@ static inline cgp_op_attributes attention_attributes(int64_t rows, int64_t heads
                                .causal = true};
 }
 
-/* q, k and v apart: `group` heads of q to each of `kv_heads`, of `depth` columns; those of v have
- * `width`. Not causal. */
+/* Separate q, k and v: `group` heads of q for each of `kv_heads`, with `depth` columns, and `width`
+ * in heads of v. Not causal. */
 static inline cgp_op_attributes grouped_attributes(int64_t rows, int64_t keys, int64_t kv_heads,
                                                    int64_t group, int64_t depth, int64_t width,
                                                    double p) {
@@ -112,7 +114,7 @@ static inline cgp_op_attributes grouped_attributes(int64_t rows, int64_t keys, i
     return g;
 }
 
-/* Causal, with a window; 0: none. */
+/* Causal, with a window; 0: no window. */
 static inline cgp_op_attributes windowed_attributes(int64_t rows, int64_t window, int64_t kv_heads,
                                                     int64_t group, int64_t depth, int64_t width,
                                                     double p) {
@@ -122,7 +124,7 @@ static inline cgp_op_attributes windowed_attributes(int64_t rows, int64_t window
     return g;
 }
 
-/* A cache of `length` rows, for rows of q and k of `depth` columns of each head. */
+/* A cache of `length` rows; q and k have `depth` columns per head. */
 static inline cgp_op_attributes cached_attributes(int64_t length, int64_t window, int64_t kv_heads,
                                                   int64_t group, int64_t depth, int64_t width) {
     cgp_op_attributes g = windowed_attributes(1, 0, kv_heads, group, depth, width, 0.0);
@@ -131,7 +133,7 @@ static inline cgp_op_attributes cached_attributes(int64_t length, int64_t window
     return g;
 }
 
-/* Of a head of k, of v. */
+/* The number of columns of a head of k, and of a head of v. */
 static inline int64_t depth_of(const cgp_op_attributes *g) {
     return (g->fused ? g->out : g->in) / g->heads;
 }
@@ -140,7 +142,7 @@ static inline int64_t value_width_of(const cgp_op_attributes *g) {
     return g->out / g->heads;
 }
 
-/* `scaling`: a cgp_rotary_scaling, with the constants of Llama 3.1 for a shorter sequence. */
+/* `scaling`: a cgp_rotary_scaling, with Llama 3.1's constants for a shorter sequence. */
 static inline cgp_op_attributes rotary_attributes(int64_t rows, int64_t heads, int64_t width,
                                                   int64_t rotated, bool interleaved, int scaling) {
     cgp_op_attributes g = {.rows = rows,
@@ -159,12 +161,12 @@ static inline cgp_op_attributes rotary_attributes(int64_t rows, int64_t heads, i
     return g;
 }
 
-/* DROPOUT, DROPOUT2D */
+/* For DROPOUT and DROPOUT2D. */
 static inline cgp_op_attributes dropout_attributes(int64_t rows, int64_t width, double p) {
     return (cgp_op_attributes){.rows = rows, .in = width, .out = width, .p = (float)p};
 }
 
-/* RELU, SCALE */
+/* For RELU and SCALE. */
 static inline cgp_op_attributes relu_attributes(int64_t rows, int64_t width, double slope) {
     return (cgp_op_attributes){.rows = rows, .in = width, .out = width, .slope = (float)slope};
 }
@@ -177,7 +179,7 @@ static inline cgp_op_attributes argmax_attributes(int64_t rows, int64_t width) {
     return (cgp_op_attributes){.rows = rows, .in = width, .out = 1};
 }
 
-/* `parts` widths, as many as are not 0. */
+/* `parts` lists the nonzero widths. */
 static inline cgp_op_attributes concat_attributes(int64_t rows,
                                                   const int64_t parts[CGP_OP_MAX_INPUTS]) {
     cgp_op_attributes g = {.rows = rows};
@@ -189,7 +191,7 @@ static inline cgp_op_attributes concat_attributes(int64_t rows,
     return g;
 }
 
-/* [a, i, b, j, c] -> [a, j, b, i, c], of a last dimension j or c. */
+/* [a, i, b, j, c] -> [a, j, b, i, c]; the last dimension is c, or i if c is 1. */
 static inline cgp_op_attributes transpose_attributes(int64_t a, int64_t i, int64_t b, int64_t j,
                                                      int64_t c) {
     const int64_t width = c == 1 ? i : c;
@@ -197,13 +199,13 @@ static inline cgp_op_attributes transpose_attributes(int64_t a, int64_t i, int64
         .rows = a * i * b * j * c / width, .in = width, .out = width, .parts = {i, b, j, c}};
 }
 
-/* Columns begin .. begin + width - 1 of `in`. */
+/* Selects columns begin .. begin + width - 1 of `in`. */
 static inline cgp_op_attributes slice_attributes(int64_t rows, int64_t in, int64_t begin,
                                                  int64_t width) {
     return (cgp_op_attributes){.rows = rows, .in = in, .out = width, .parts = {begin}};
 }
 
-/* `count` matrices of `m` rows; bit k of `transposed`: x[k] lies transposed. */
+/* `count` matrices of `m` rows; bit k of `transposed`: x[k] is stored transposed. */
 static inline cgp_op_attributes matmul_attributes(int64_t count, int64_t m, int64_t in, int64_t out,
                                                   int transposed) {
     return (cgp_op_attributes){
@@ -219,13 +221,13 @@ static inline cgp_op_attributes mean_attributes(int rank, const int64_t *dims, i
     return g;
 }
 
-/* CONV2D, pools, UPSAMPLE, PAD, over [H, W, C], with the op's shape rule. */
+/* For CONV2D, pools, UPSAMPLE and PAD over [H, W, C], by the op's shape rule. */
 static inline cgp_status infer_image(cgp_op_kind op, int64_t height, int64_t width,
                                      int64_t channels, const cgp__attributes *a,
                                      cgp_op_attributes *out) {
     cgp__attributes given = *a;
     cgp_op_node node = {.op = &cgp__op_find(op)->op, .attributes = &given};
-    for (int i = 0; op == CGP_OP_PAD && i < 2; i++) /* as the builder's call has it */
+    for (int i = 0; op == CGP_OP_PAD && i < 2; i++) /* as the builder sets them */
         given.kernel[i] = given.stride[i] = 1;
     node.inputs[0].shape = cgp_shape_make(3, (int64_t[]){height, width, channels});
     return cgp__op_infer(op, &node, out);
@@ -243,10 +245,10 @@ static inline bool is_window_op(cgp_op_kind op) {
            op == CGP_OP_UPSAMPLE || op == CGP_OP_PAD || op == CGP_OP_MEAN;
 }
 
-/* --- drawn --- */
+/* --- random cases --- */
 
-/* Windows, padding before and behind, along one side of an image; the side that has `windows` of
- * them. */
+/* Draw kernel, stride and padding along one side of an image; return the side that has `windows`
+ * windows. */
 static inline int64_t draw_side(cgp_op_kind op, int64_t windows, int side, cgp__attributes *a,
                                 uint64_t *seed) {
     static const int kernels[] = {1, 1, 2, 3, 3, 3, 5, 7};
@@ -261,7 +263,7 @@ static inline int64_t draw_side(cgp_op_kind op, int64_t windows, int side, cgp__
     return (windows - 1) * *stride + *kernel - padding[0] - padding[1];
 }
 
-/* Some `rows` windows, whose sizes are drawn until they fit. */
+/* Draw sizes of about `rows` windows until they fit. */
 static inline cgp_op_attributes draw_image(cgp_op_kind op, int64_t rows, int64_t width, int64_t out,
                                            uint64_t *seed) {
     cgp_op_attributes g;
@@ -276,13 +278,13 @@ static inline cgp_op_attributes draw_image(cgp_op_kind op, int64_t rows, int64_t
     }
 }
 
-/* Of some `rows` rows in two dims, over one of the three. */
+/* Draw a mean of about `rows` rows in two dims, over one of the three dims. */
 static inline cgp_op_attributes draw_mean(int64_t rows, int64_t width, uint64_t *seed) {
     const int64_t first = test_between(seed, 1, rows < 14 ? (int)rows : 14);
     return mean_attributes(3, (int64_t[]){first, rows / first, width}, test_between(seed, 0, 2));
 }
 
-/* 1 and the number itself are drawn more often. */
+/* Draw a divisor; 1 and the number itself are more likely. */
 static inline int64_t draw_divisor(int64_t number, uint64_t *seed) {
     int64_t divisor = test_between(seed, 0, 1) ? 1 : number;
     for (int tries = 0; tries < 8; tries++) {
@@ -300,7 +302,7 @@ static inline cgp_op_attributes draw_concat(int64_t rows, int64_t width, uint64_
     return concat_attributes(rows, parts);
 }
 
-/* One time in three fused; the others causal or not, with groups and windows. */
+/* Draw fused attention one time in three; otherwise causal or not, with groups and windows. */
 static inline cgp_op_attributes draw_attention(int64_t rows, int64_t depth, double p,
                                                uint64_t *seed) {
     if (test_random(seed) % 3 == 0)
@@ -317,7 +319,7 @@ static inline cgp_op_attributes draw_attention(int64_t rows, int64_t depth, doub
     return g;
 }
 
-/* A cache for at least the samples of a case. */
+/* Draw a cache that is large enough for the samples of a case. */
 static inline cgp_op_attributes draw_cached(int64_t length, int64_t depth, uint64_t *seed) {
     const int64_t kv_heads = test_between(seed, 1, 2), group = test_between(seed, 1, 3);
     const int64_t width = test_random(seed) % 2 ? depth : test_between(seed, 1, 80);
@@ -325,7 +327,7 @@ static inline cgp_op_attributes draw_cached(int64_t length, int64_t depth, uint6
                              kv_heads, group, depth, width);
 }
 
-/* Heads of at least `width` columns, of which some pairs are rotated. */
+/* Draw heads of at least `width` columns, some pairs of which are rotated. */
 static inline cgp_op_attributes draw_rotary(int64_t rows, int64_t width, uint64_t *seed) {
     const int64_t even = width + width % 2;
     const int64_t most = even / 2 < CGP__ROTARY_PAIRS ? even / 2 : CGP__ROTARY_PAIRS;
@@ -337,7 +339,8 @@ static inline cgp_op_attributes draw_rotary(int64_t rows, int64_t width, uint64_
     return g;
 }
 
-/* Some `rows` x `width` elements: squares of single ones, and runs of a whole width, or of few. */
+/* Draw about `rows` x `width` elements: squares of single elements, and runs of a whole width, or
+ * of few. */
 static inline cgp_op_attributes draw_transpose(int64_t rows, int64_t width, uint64_t *seed) {
     const int64_t a = test_between(seed, 1, 3), b = test_between(seed, 1, 3);
     const int64_t some = test_between(seed, 1, 7);
@@ -351,8 +354,8 @@ static inline cgp_op_attributes draw_slice(int64_t rows, int64_t width, uint64_t
     return slice_attributes(rows, begin + width + behind, begin, width);
 }
 
-/* Some `rows` rows (pixels of the result) of `width` columns or channels, in GEMMs multiplied to
- * `out`. */
+/* Draw attributes with about `rows` rows (output pixels) of `width` columns or channels; GEMMs
+ * multiply them to `out`. */
 static inline cgp_op_attributes draw_attributes(cgp_op_kind op, int64_t rows, int64_t width,
                                                 int64_t out, uint64_t *seed) {
     const double p = test_random(seed) % 3 == 0 ? 0.0 : 0.3;
@@ -409,7 +412,7 @@ static inline cgp_op_attributes draw_attributes(cgp_op_kind op, int64_t rows, in
     }
 }
 
-/* All but the attributes, up to `max` samples. */
+/* Draw everything except the attributes, with up to `max` samples. */
 static inline op_case draw_case(cgp_op_kind op, int max, uint64_t *seed) {
     return (op_case){
         .op = op,
@@ -418,26 +421,26 @@ static inline op_case draw_case(cgp_op_kind op, int max, uint64_t *seed) {
         .accumulate = test_random(seed) & 1,
         .evaluate = test_random(seed) % 4 == 0,
         .deferred = test_random(seed) & 1,
-        .sample = (int64_t)(test_random(seed) >> 30), /* crosses 2^32 at times */
+        .sample = (int64_t)(test_random(seed) >> 30), /* sometimes crosses 2^32 */
         .shift = test_between(seed, 0, 3),
         .type = test_random(seed) & 1 ? CGP_BF16 : CGP_F32,
     };
 }
 
-/* Sanitizers make a kernel ten to fifty times slower: they run at most one case in five. */
+/* Sanitizers make a kernel ten to fifty times slower, so they run at most one case in five. */
 #if defined(TEST_TSAN) || defined(TEST_ASAN)
 #define FEWER 5
 #else
 #define FEWER 1
 #endif
 
-/* One case in so many runs, by FEWER and CGP_TEST_SCALE. */
+/* Run one case in this many, depending on FEWER and CGP_TEST_SCALE. */
 static inline int one_in(int rarely) {
     const int scaled = 1000 / test_scaled(1000);
     return rarely * (scaled > FEWER ? scaled : FEWER);
 }
 
-/* Multiply-adds of ref, roughly. */
+/* The approximate number of multiply-adds in ref. */
 static inline double case_work(const op_case *c) {
     const cgp_op_attributes *g = &c->attributes;
     const double rows = (double)(c->n * g->rows);
@@ -450,8 +453,8 @@ static inline double case_work(const op_case *c) {
     return rows * window * (double)g->out;
 }
 
-/* Draw each length x width, for GEMMs each length x width x width; one in `rarely`, and the test
- * scale's share of these, is checked. */
+/* Draw every length x width, for GEMMs length x width x width. One in `rarely` of these, times the
+ * test scale, is checked. */
 static inline void for_each_case(cgp_op_kind op, int rarely, void (*check)(const op_case *c),
                                  uint64_t *seed) {
     static const int64_t lengths[] = {1, 5, 63, 64, 65, 128, 130, 200};
@@ -464,10 +467,10 @@ static inline void for_each_case(cgp_op_kind op, int rarely, void (*check)(const
     }
 }
 
-/* Cases larger than the blocks of the cpu: of GEMM 256 rows, 1024 in place, and a depth of 512; of
- * norms of channels 131072 elements, or 512 columns; of MAX_POOL's gradient 65536 windows; of
- * convolutions 256 pixels of a row, or of rows, and a depth of 512. Or larger than a launch of the
- * cuda backend makes at a time. */
+/* Cases larger than a launch of the cuda backend, or than the blocks of the cpu backend. A block of
+ * GEMM has 256 rows (1024 if read in place) and a depth of 512. Norms of channels take 131072
+ * elements, or 512 columns. The gradient of MAX_POOL takes 65536 windows. Convolutions take 256
+ * pixels of a row, or of several rows, and a depth of 512. */
 #define BLOCK_CASES 18
 
 static inline op_case block_case(int i) {
@@ -505,14 +508,14 @@ static inline op_case block_case(int i) {
     case 6:
         c.attributes = image_attributes(c.op, 60, 220, 64, apart);
         break;
-    case 7: /* k of a window's row in parts */
+    case 7: /* split k within a window's row */
         c.n = 2;
         c.attributes = image_attributes(c.op, 9, 8, 230, conv);
         break;
-    case 8: /* of two rows at once */
+    case 8: /* blocks of two rows */
         c.attributes = image_attributes(c.op, 50, 60, 90, conv);
         break;
-    case 9: /* rows of the image in parts */
+    case 9: /* split the rows of the image */
         c.attributes = image_attributes(c.op, 3, 600, 5, conv);
         break;
     case 10: /* wide heads, a window of several tiles */
@@ -521,16 +524,16 @@ static inline op_case block_case(int i) {
     case 11:
         c.attributes = grouped_attributes(70, 530, 1, 2, 20, 30, 0.0);
         break;
-    case 12: /* k of several blocks in forward, few matrices for the threads */
+    case 12: /* several blocks of k in forward, few matrices for the threads */
         c.attributes = matmul_attributes(1, 270, 1100, 30, 1);
         break;
-    case 13: /* of backward */
+    case 13: /* the same in backward */
         c.attributes = matmul_attributes(3, 530, 10, 600, 2);
         break;
-    case 14: /* k of a window's row in parts, pixels in blocks */
+    case 14: /* split k within a window's row, blocks of pixels */
         c.attributes = image_attributes(c.op, 17, 20, 180, conv);
         break;
-    case 15: /* rows of a class of pixels in parts */
+    case 15: /* split the rows of a class of pixels */
         c.attributes = image_attributes(c.op, 8, 300, 12, conv);
         break;
     case 16:
@@ -543,7 +546,7 @@ static inline op_case block_case(int i) {
     return c;
 }
 
-/* "gelu n 2 rows 5 in 17 ..." for messages */
+/* Describe a case for messages: "gelu n 2 rows 5 in 17 ...". */
 static inline const char *case_text(const op_case *c) {
     static char text[512];
     const cgp_op_attributes *g = &c->attributes;

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* differences.h -- finite differences of the ref backend's forward against its backward.
+/* differences.h -- compares the ref backend's backward with finite differences of its forward
+ * (Richardson extrapolation).
  *
- * L(x) = sum(y r) with r = dy, or the loss times its scale, is summed in double from float y.
- * With D(h) = (L(x + h) - L(x - h)) / 2h at h and h / 2, the estimate is (4 D(h/2) - D(h)) / 3.
- * It is off by less than
+ * L(x) = sum(y r), with r = dy, or the loss times its scale, is summed in double from float y. With
+ * D(h) = (L(x + h) - L(x - h)) / 2h at h and h / 2, the estimate is (4 D(h/2) - D(h)) / 3. It is
+ * off by less than
  *
  *     |D(h/2) - D(h)|    3/4 of the truncation error of D(h), most of which it removes
- *   + 4 u |y r| / h      each y is rounded by at most u |y|, u = 2^-24, independently: L
- *                        is off by about u times the 2-norm of y r, on either side
+ *   + 4 u |y r| / h      each y is rounded independently by at most u |y|, u = 2^-24:
+ *                        L is off by about u times the 2-norm of y r, on either side
  *
- * and the float gradient itself by 2^-20 of its size (its own rounding, and that of the float
- * values that forward saves). The loss comes in double, so the second term is 0 for it. */
+ * The float gradient itself is off by 2^-20 of its size (its own rounding, and that of the float
+ * values that forward saves). The loss is a double, so the second term is 0 for it. */
 #ifndef CGP_TESTS_OP_DIFFERENCES_H
 #define CGP_TESTS_OP_DIFFERENCES_H
 
@@ -25,7 +26,7 @@
         for (int64_t variable = (array)[variable##_at], once_##variable = 1; once_##variable;      \
              once_##variable = 0)
 
-/* L, and the 2-norm of y r */
+/* Return L and the 2-norm of y r. */
 static inline double value(const runner *on, operands *o, double *norm) {
     double sum = 0.0, squares = 0.0;
     op_run(on, o, CGP_OP_FORWARD);
@@ -49,7 +50,7 @@ static inline double difference(const runner *on, operands *o, float *x, double 
     return (above - below) / ((double)high - low);
 }
 
-/* The gradient at `gradient` against differences of the values at `slot`. */
+/* Compare the gradient at `gradient` with differences of the values at `slot`. */
 static inline void check_slot(const runner *on, operands *o, int slot, int gradient,
                               uint64_t *seed) {
     operands moved;
@@ -69,8 +70,8 @@ static inline void check_slot(const runner *on, operands *o, int slot, int gradi
     operands_destroy(&moved);
 }
 
-/* Neighbours in a norm 2 to 6 apart: where their deviation is as small as the step, a difference is
- * no estimate. */
+/* Move neighbours in a norm 2 to 6 apart: if their deviation were as small as the step, a
+ * difference would be no estimate. */
 static inline void spread(operands *o) {
     const int64_t width = o->c.attributes.out;
     for (int64_t i = 0; is_norm(o->c.op) && i < o->count[SLOT_X]; i++) {
@@ -82,8 +83,8 @@ static inline void spread(operands *o) {
     }
 }
 
-/* Two steps away from kinks: from 0 for RELU; for MAX_POOL every two pixels of a channel,
- * which get the multiples of four steps in random order. */
+/* Move values at least two steps away from kinks. For RELU the kink is 0. For MAX_POOL it is any
+ * tie of two pixels of a channel, so they get multiples of four steps in random order. */
 static inline void part(operands *o, uint64_t *seed) {
     const cgp_op_attributes *g = &o->c.attributes;
     const int64_t pixels = (int64_t)g->height * g->width, each = pixels * g->in;

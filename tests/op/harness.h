@@ -6,13 +6,13 @@
  *     operands_create(&o, &c, &seed);
  *     op_run(&on, &o, CGP_OP_FORWARD); // on a runner, a device of a backend
  *
- * Every operand is host memory of its own (there.h brings it to devices with other memory), `shift`
- * floats after a multiple of 64 bytes and between guards that op_run checks (state and accumulator:
- * a multiple of 64 bytes). dx[k] shares memory with dy or x[0], and y with x[k], only where a test
+ * Every operand has its own host memory; there.h copies it to devices with other memory. It begins
+ * `shift` floats after a multiple of 64 bytes (state and accumulator: at one). Guards surround it,
+ * and op_run checks them. dx[k] shares memory with dy or x[0], and y with x[k], only if a test
  * calls operands_alias.
  *
- * A case in bf16 holds its operands as floats too; op_run rounds them to separate halves, shared
- * and guarded likewise, and widens the results. */
+ * A case in bf16 also stores its operands as floats. op_run rounds them to separate halves, which
+ * are shared and guarded in the same way, and widens the results. */
 #ifndef CGP_TESTS_OP_HARNESS_H
 #define CGP_TESTS_OP_HARNESS_H
 
@@ -37,8 +37,8 @@ enum {
 };
 
 #define GUARD 16 /* floats on either side of an operand: one vector */
-/* Another NaN for each slot: a read outside shows in the results, a write in the guard, also if the
- * kernel copies a NaN. The workspace is slot SLOTS. */
+/* A different NaN for each slot. A read outside shows in the results and a write in the guard, even
+ * if the kernel copies a NaN. The workspace is slot SLOTS. */
 #define GUARD_BITS(slot) (0x7FC0BAD0u + (uint32_t)(slot))
 
 typedef struct operands {
@@ -46,26 +46,26 @@ typedef struct operands {
     int64_t count[SLOTS]; /* elements, all samples */
     bool per_sample[SLOTS];
     float *memory[SLOTS]; /* to be freed */
-    float *at[SLOTS];     /* NULL where the op has none */
+    float *at[SLOTS];     /* NULL if the op has none */
     uint64_t seed, step;
     uint32_t id; /* of the op */
     float loss_scale;
     double loss;
 } operands;
 
-/* A row of step values. */
+/* Per-step constants, followed by the scales of the losses. */
 enum { LOSSES = 3 };
 typedef struct value_row {
     cgp_step_values values;
     float scales[LOSSES];
 } value_row;
 
-/* The op's is the second loss; its word is behind those of two micro-batches. */
+/* The tested op is the second loss; its loss slot follows those of two micro-batches. */
 enum { LOSS = 1, LOSS_WORD = 2 * LOSSES, LOSS_WORDS = 3 * LOSSES };
 
 /* --- operands --- */
 
-/* Elements of x[k] of one sample; 0: there is none. */
+/* Count the elements of x[k] in one sample; 0: there is no x[k]. */
 static inline int64_t count_input(const op_case *c, int k) {
     const cgp_op_attributes *g = &c->attributes;
     if (c->op == CGP_OP_CONCAT) return g->rows * g->parts[k];
@@ -96,8 +96,8 @@ static inline bool is_norm(cgp_op_kind op) {
            op == CGP_OP_GROUP_NORM;
 }
 
-/* Slot of the saved 1 / deviation of a norm; LAYER_NORM and those of channels have the mean before
- * it. */
+/* Return the slot of a norm's saved 1 / deviation. In LAYER_NORM and norms of channels the mean
+ * precedes it. */
 static inline int rstd_slot(cgp_op_kind op) {
     return SLOT_SAVED + (op != CGP_OP_RMS_NORM);
 }
@@ -137,7 +137,7 @@ static inline int64_t count_cache(const op_case *c) {
     return g->keys * g->kv_heads * (depth_of(g) + value_width_of(g));
 }
 
-/* Elements of each operand: of one sample, or where there is one for all, in all. */
+/* Count the elements of each operand: per sample, or in total if all samples share it. */
 static inline void count_operands(operands *o) {
     const cgp_op_attributes *g = &o->c.attributes;
     const cgp_op_kind op = o->c.op;
@@ -166,12 +166,12 @@ static inline void count_operands(operands *o) {
     }
 }
 
-/* Elements of a slot in one sample; 0: there is one for all. */
+/* Return the elements of a slot per sample; 0: all samples share it. */
 static inline int64_t per_sample(const operands *o, int slot) {
     return o->per_sample[slot] ? o->count[slot] / o->c.n : 0;
 }
 
-/* Uniform in [-1, 1). */
+/* Draw a float in [-1, 1). */
 static inline float random_float(uint64_t *seed) {
     return (float)((double)(int64_t)test_random(seed) / 9223372036854775808.0);
 }
@@ -181,7 +181,7 @@ static inline void fill_random(float *to, int64_t count, uint64_t *seed) {
         to[i] = random_float(seed);
 }
 
-/* Runs of consecutive ones, which meet now and then. */
+/* Fill in runs of consecutive positions, which sometimes overlap. */
 static inline void fill_positions(operands *o, uint64_t *seed) {
     int32_t *to = (int32_t *)(void *)o->at[SLOT_X + 3];
     const int length = (int)o->c.attributes.keys;
@@ -192,7 +192,8 @@ static inline void fill_positions(operands *o, uint64_t *seed) {
     }
 }
 
-/* Ids below g->in; one target in three of a loss is `ignore`. Steps so far. */
+/* Fill in ids below g->in, where one target in three of a loss is `ignore`; or the number of steps
+ * so far. */
 static inline void fill_integers(operands *o, int slot, uint64_t *seed) {
     int32_t *to = (int32_t *)(void *)o->at[slot];
     for (int64_t i = 0; i < o->count[slot]; i++) {
@@ -209,7 +210,7 @@ static inline bool is_integer_slot(const operands *o, int slot) {
            (o->c.op == CGP_OP_CROSS_ENTROPY && slot == SLOT_X + 1) || slot == SLOT_STATE + 2;
 }
 
-/* Two micro-batches of three rows each; values of either sign, and above 0. */
+/* Fill in two micro-batches of three rows each: values of either sign, and values above 0. */
 static inline void fill_accumulator(operands *o, uint64_t *seed) {
     double *to = (double *)(void *)o->at[SLOT_ACCUMULATOR];
     const int64_t channels = o->c.attributes.out;
@@ -221,7 +222,7 @@ static inline void fill_accumulator(operands *o, uint64_t *seed) {
     }
 }
 
-/* Ranges other than [-1, 1): BCE's targets, from 0 to 1; running variances, above 0. */
+/* Fill ranges other than [-1, 1): targets of BCE from 0 to 1, running variances above 0. */
 static inline void fill_slot(operands *o, int slot, uint64_t *seed) {
     const bool targets = o->c.op == CGP_OP_BCE_WITH_LOGITS && slot == SLOT_X + 1;
     const bool variances = slot == SLOT_STATE + 1;
@@ -242,7 +243,7 @@ static inline void fill_slot(operands *o, int slot, uint64_t *seed) {
         o->at[slot][i] = fabsf(o->at[slot][i]) + (variances ? 0.1f : 0.0f);
 }
 
-/* State and accumulator are aligned for their types. */
+/* State and accumulator are not shifted, as they are aligned for their types. */
 static inline int slot_shift(int slot, int shift) {
     return slot >= SLOT_STATE ? 0 : shift;
 }
@@ -279,7 +280,8 @@ static inline void operands_destroy(operands *o) {
         free(o->memory[slot]);
 }
 
-/* Operands of `n` samples of `from`, from `first` on, at another shift; parameters whole. */
+/* Copy `n` samples of `from`, starting at `first`, to another shift; parameters are copied
+ * whole. */
 static inline void operands_slice(operands *o, const operands *from, int64_t first, int64_t n,
                                   int shift) {
     *o = *from;
@@ -300,7 +302,7 @@ static inline void operands_copy(operands *o, const operands *from) {
     operands_slice(o, from, 0, from->c.n, from->c.shift);
 }
 
-/* Slot a takes the memory of slot b, which has the same number of elements. */
+/* Make slot a use the memory of slot b, which has as many elements. */
 static inline void operands_alias(operands *o, int a, int b) {
     assert_int_equal(o->count[a], o->count[b]);
     free(o->memory[a]);
@@ -308,7 +310,7 @@ static inline void operands_alias(operands *o, int a, int b) {
     o->at[a] = o->at[b];
 }
 
-/* Slot a is NULL: not wanted. */
+/* Set slot a to NULL: not wanted. */
 static inline void operands_drop(operands *o, int slot) {
     free(o->memory[slot]);
     o->memory[slot] = o->at[slot] = NULL;
@@ -319,7 +321,7 @@ static inline void scale_slot(operands *o, int slot, float factor) {
         o->at[slot][i] *= factor;
 }
 
-/* `count` floats of a slot, bit for bit; `b` begins at its element `at`. */
+/* Compare `count` floats of a slot bit for bit; `b` starts at its element `at`. */
 static inline void assert_same_bits(const operands *a, const operands *b, int slot, int64_t at,
                                     const char *property) {
     for (int64_t i = 0; a->at[slot] && i < a->count[slot]; i++) {
@@ -336,7 +338,7 @@ static inline void copy_slot(operands *to, const operands *from, int slot) {
 
 /* --- bf16 --- */
 
-/* true: the slot has the type of the case; the others are f32 or integers always. */
+/* Return true if the slot has the type of the case; other slots are always f32 or integers. */
 static inline bool is_activation(const operands *o, int slot) {
     if (slot == SLOT_Y) return o->c.op != CGP_OP_ARGMAX;
     if (slot < SLOT_Y) return !is_integer_slot(o, slot);
@@ -344,7 +346,7 @@ static inline bool is_activation(const operands *o, int slot) {
     return slot >= SLOT_DY && slot < SLOT_DPARAM;
 }
 
-/* Every activation to the nearest value that bf16 has. */
+/* Round every activation to the nearest bf16 value. */
 static inline void operands_round(operands *o) {
     for (int slot = 0; slot < SLOTS; slot++) {
         for (int64_t i = 0; is_activation(o, slot) && o->at[slot] && i < o->count[slot]; i++)
@@ -352,8 +354,8 @@ static inline void operands_round(operands *o) {
     }
 }
 
-/* `out`: the operands for a kernel in bf16, shared alike; shifted by so many elements for each of
- * the case. */
+/* Make in `out` the operands for a kernel in bf16, which share memory like `o`. Each element of the
+ * case's shift becomes `step` elements. */
 static inline void halves_create(operands *out, const operands *o, int step) {
     *out = *o;
     out->c.shift *= step;
@@ -372,7 +374,7 @@ static inline void halves_create(operands *out, const operands *o, int step) {
     }
 }
 
-/* Nothing around the halves of a slot has changed. */
+/* Check that the guards around the halves of a slot are unchanged. */
 static inline void check_half_guards(const operands *halves, int slot) {
     const uint16_t *memory = (uint16_t *)(void *)halves->memory[slot];
     const int64_t begin = 2 * GUARD + halves->c.shift, end = begin + halves->count[slot];
@@ -385,7 +387,7 @@ static inline void check_half_guards(const operands *halves, int slot) {
     }
 }
 
-/* Results back to floats. */
+/* Widen the results to floats. */
 static inline void halves_destroy(operands *halves, operands *o) {
     for (int slot = 0; slot < SLOTS; slot++) {
         if (!halves->memory[slot]) continue;
@@ -402,8 +404,8 @@ static inline bool has_tails(cgp_op_kind op) {
            op == CGP_OP_SIGMOID || op == CGP_OP_TANH;
 }
 
-/* Values far enough from 0 for the tails of GELU, SILU and their like and peaks of a softmax,
- * rounded to the type. */
+/* Make operands whose values reach the tails of GELU, SILU and similar ops and the peaks of a
+ * softmax, rounded to the type. */
 static inline void operands_create_bent(operands *o, const op_case *c, uint64_t *seed) {
     operands_create(o, c, seed);
     if (has_tails(c->op)) scale_slot(o, SLOT_X, 6.0f);
@@ -428,7 +430,7 @@ static inline void check_guards(const operands *o, int slot) {
     }
 }
 
-/* The scales of other losses are no numbers. */
+/* The scales of other losses are NaN. */
 static inline value_row row_of(const operands *o) {
     value_row row = {
         .values = {
@@ -438,7 +440,7 @@ static inline value_row row_of(const operands *o) {
     return row;
 }
 
-/* Without a workspace and words for losses. */
+/* Make the arguments, without a workspace and loss slots. */
 static inline cgp_kernel_args op_args(operands *o, const value_row *row) {
     cgp_kernel_args args = {
         .y = o->at[SLOT_Y],
@@ -466,25 +468,25 @@ static inline cgp_kernel_args op_args(operands *o, const value_row *row) {
     return args;
 }
 
-/* true: its GEMMs in bf16 are by AVX512_BF16 or AMX, and round their f32 operands. */
+/* Return true if GEMMs in bf16 use AVX512_BF16 or AMX, which round f32 operands. */
 static inline bool runner_has_tiles(const runner *on) {
     return on->backend == &cgp__backend_cpu && cgp__cpu_tiles_of(on->device);
 }
 
-/* true: cuBLASLt, or its stand-in, may multiply in bf16: LINEAR, and CONV2D of a window of one
- * pixel. It rounds f32 operands, too, and takes operands at multiples of 16 bytes. */
+/* Return true if cuBLASLt, or its fake, may multiply in bf16: LINEAR, and CONV2D with a window of
+ * one pixel. It also rounds f32 operands, and needs operands at multiples of 16 bytes. */
 static inline bool runner_has_library(const runner *on) {
     const char *algorithms = getenv("CGP_CUDA_HOST_ALGORITHMS");
     return strncmp(on->backend->name, "cuda", 4) == 0 &&
            !(algorithms && strcmp(algorithms, "0") == 0);
 }
 
-/* A property as two tests, on the runners `ref` and `cpu`: their initial state. */
+/* Run a property as two tests, with the runners `ref` and `cpu` as initial state. */
 #define ON_BOTH(property) ON_ONE(property, ref), ON_ONE(property, cpu)
 #define ON_ONE(property, runner)                                                                   \
     { #property " (" #runner ")", property, NULL, NULL, &runner }
 
-/* Forward of a loss writes its own word of losses; nothing else writes any. */
+/* Forward of a loss writes its own loss slot; nothing else writes any. */
 static inline void take_loss(operands *o, cgp_op_direction direction, const double *losses,
                              const double *before) {
     const int word = LOSS_WORD + LOSS;
@@ -496,7 +498,7 @@ static inline void take_loss(operands *o, cgp_op_direction direction, const doub
     if (written) o->loss = losses[word];
 }
 
-/* `halves`: those of operands in bf16; NULL: there are none. */
+/* `halves`: those of operands in bf16; NULL: none. */
 static inline void put_operands(there *t, const operands *o, const operands *halves) {
     for (int slot = 0; slot < SLOTS; slot++) {
         there_put(t, o->memory[slot], guarded_bytes(o->count[slot], slot_shift(slot, o->c.shift)));
@@ -510,7 +512,7 @@ static inline cgp_kernel_spec spec_of(const op_case *c, cgp_op_direction directi
     return (cgp_kernel_spec){c->op, direction, c->attributes, c->n, c->add, c->type};
 }
 
-/* Run one direction; the workspace begins as NaNs, which show reads before writes. */
+/* Run one direction. The workspace starts as NaNs, which expose reads before writes. */
 static inline void op_run(const runner *on, operands *o, cgp_op_direction direction) {
     const cgp_kernel_spec spec = spec_of(&o->c, direction);
     const uint32_t bits = GUARD_BITS(SLOTS);

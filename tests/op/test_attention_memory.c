@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_attention_memory.c -- attention never stores the T x T probabilities: its workspace grows
- * like T, and is far below one head's T x T floats; with a window it does not grow. */
+/* test_attention_memory.c -- tiled attention never stores the T x T probabilities. Its workspace
+ * grows like T and stays far below the T x T floats of one head; with a window it does not grow. */
 #include "cases.h"
 #include "there.h"
 
@@ -27,13 +27,14 @@ static void workspace_grows_like_the_sequence(void **unused) {
                           (int)bytes, (int)(4 * sequence * sequence));
             assert_true(bytes <= 2 * before);
             assert_true(bytes < 4 * sequence * sequence / 2);
-            assert_int_equal(bytes, workspace(sequence, 16, (cgp_op_direction)d)); /* nor like N */
+            /* nor does it grow like N */
+            assert_int_equal(bytes, workspace(sequence, 16, (cgp_op_direction)d));
             before = bytes;
         }
     }
 }
 
-/* Of a window: in f32, where nothing is summed apart. */
+/* In f32, where no separate sums are needed. */
 static void a_window_needs_no_more_for_a_longer_sequence(void **unused) {
     (void)unused;
     for (int d = CGP_OP_FORWARD; d <= CGP_OP_BACKWARD_INPUT; d++) {

@@ -31,7 +31,7 @@ static void every_op_of_the_tests_passes(void **state) {
         }
 }
 
-/* --- broken ones: each is y = x^2, or that with one thing wrong --- */
+/* --- broken ops: each is y = x^2, with one fault --- */
 
 static cgp_status square(const cgp_op_run *run) {
     const float *x = run->x[0];
@@ -69,7 +69,7 @@ static cgp_status wrong_dx(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* Wrong in one element of the tensor, as an off-by-one would be. */
+/* Wrong in the last element of the tensor, like an off-by-one error. */
 static cgp_status nearly_dx(const cgp_op_run *run) {
     CGP_TRY(square_dx(run));
     run->dx[0][test_custom_count(run) - 1] = 0;
@@ -129,7 +129,7 @@ static void what_is_read_is_named_and_what_is_named_is_read(void **state) {
 
 static cgp_status half_written(const cgp_op_run *run) {
     const float *x = run->x[0];
-    for (int64_t i = 0; i < test_custom_count(run) / run->n; i++) /* the first sample */
+    for (int64_t i = 0; i < test_custom_count(run) / run->n; i++) /* only the first sample */
         ((float *)run->y)[i] = x[i] * x[i];
     return CGP_OK;
 }
@@ -181,7 +181,7 @@ static void memory_is_written_whole_and_nothing_else(void **state) {
     expect(&op, "op square: forward: y, element 0 ");
 }
 
-/* y[i] from x[i + 1]: right, but not over x. */
+/* Reads x[i + 1] for y[i]: correct, but not in place. */
 static cgp_status shifted(const cgp_op_run *run) {
     const float *x = run->x[0];
     const int64_t n = test_custom_count(run);
@@ -219,7 +219,7 @@ static void sum_part(const cgp_op_run *run, void *work, int64_t begin, int64_t e
         *(float *)work += ((const float *)run->x[0])[i];
 }
 
-/* A sum over ranges in the order they run. */
+/* Sums ranges in the order in which they happen to run. */
 static cgp_status sums(const cgp_op_run *run) {
     float sum = 0;
     cgp_op_parallel_for(run, test_custom_count(run), 1, sum_part, &sum);
@@ -273,7 +273,7 @@ static void state_is_tried(void **state) {
     expect(&op, "op meter: end_of_step: state[0] depends on the contents of `accumulator`");
 }
 
-/* dx[1] from x[0] after dx[0] may have been written over it. */
+/* Reads x[0] for dx[1] after dx[0] may have been written over it. */
 static cgp_status loss_in_two_loops(const cgp_op_run *run) {
     const float *x = run->x[0], *t = run->x[1];
     for (int64_t i = 0; i < test_custom_count(run) && run->dx[0]; i++)
@@ -398,7 +398,7 @@ static void each_direction_keeps_to_its_own_workspace(void **state) {
     expect(&op, "op square: forward: writes behind workspace");
 }
 
-/* The maximum of each row; its index is saved as a float for backward. */
+/* Computes the maximum of each row; its index is saved as a float for backward. */
 static cgp_status largest_infer(const void *attributes, const cgp_op_type *inputs,
                                 cgp_op_shapes *out) {
     (void)attributes;

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_accuracy.c -- cross-entropy and attention against float64, with logits and scores of 0 to
- *1e8 and ties at the top. Prints the
- * largest error of a gradient for each size: of cross-entropy in parts of the loss' scale, of
- * attention in parts of its terms.
+/* test_op_accuracy.c -- cross-entropy and attention compared with float64, for logits and scores of
+ * 0 to 1e8 and ties at the top. Prints the largest error of a gradient for each size: relative to
+ * the loss' scale for cross-entropy, to the terms for attention.
  *
- * Logits and scores are exact in f32, and so are their differences: what is left are the errors of
- * the softmax itself. */
+ * Logits and scores are exact in f32, and so are their differences, so only the errors of the
+ * softmax itself remain. */
 #include "harness.h"
 
 static uint64_t seed;
@@ -14,20 +13,19 @@ static runner ref, cpu;
 static const double sizes[] = {0, 1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
-/* The step from one score to the next: the unit in the last place of their size, and no less than
+/* Return the step from one score to the next: the unit in the last place of their size, at least
  * 1/4. */
 static double step_of(double size) {
     return fmax(0.25, exp2(floor(log2(size + 1)) - 23));
 }
 
-/* Some steps below the top, at most 8 in all, or, in one of three, at it. */
+/* Draw a few steps below the top, at most 8 in total; one time in three, exactly the top. */
 static double draw_difference(double step) {
     const int steps = (int)fmin(16, 8 / step);
     return test_random(&seed) % 3 == 0 ? 0.0 : -step * test_between(&seed, 1, steps);
 }
 
-/* The first result beyond its bound, reported when the errors of all sizes are printed; "": none.
- * */
+/* The first result beyond its bound, reported after the errors of all sizes; "": none. */
 static char failure[256];
 
 static void check_near(double got, double want, double close, double size, int slot, int64_t i) {
@@ -37,7 +35,7 @@ static void check_near(double got, double want, double close, double size, int s
              got, want, close);
 }
 
-/* Run a check, which returns its largest error, for all sizes, in both types. */
+/* Run a check, which returns its largest error, for all sizes and in both types. */
 static void check_sizes(const runner *on, op_case c,
                         double (*check)(const runner *, const op_case *, double)) {
     *failure = '\0';
@@ -52,7 +50,7 @@ static void check_sizes(const runner *on, op_case c,
     if (*failure) fail_msg("%s", failure);
 }
 
-/* Half a unit in the last place of a number of the case's type. */
+/* Return half a unit in the last place of 1 in the case's type. */
 static double rounding_of(const op_case *c) {
     return c->type == CGP_BF16 ? 0x1p-9 : 0x1p-24;
 }
@@ -61,8 +59,8 @@ static double rounding_of(const op_case *c) {
 
 enum { ROWS = 12, CLASSES = 41 };
 
-/* Rows of logits around `size` and around -size, and, in every third row, one far below the others.
- * */
+/* Fill in rows of logits around `size` and around -size; in every third row, one is far below the
+ * others. */
 static void fill_logits(operands *o, double size) {
     int32_t *targets = (int32_t *)(void *)o->at[SLOT_X + 1];
     for (int64_t i = 0; i < o->count[SLOT_X]; i++) {
@@ -76,7 +74,7 @@ static void fill_logits(operands *o, double size) {
         targets[row] = test_between(&seed, 0, CLASSES - 1);
 }
 
-/* To p the probabilities of a row; returns the logarithm of the sum of exp(x - max x). */
+/* Compute the probabilities p of a row; return the logarithm of the sum of exp(x - max x). */
 static double softmax_row(double *p, const float *x, double *max) {
     double sum = 0.0;
     *max = x[0];
@@ -89,7 +87,7 @@ static double softmax_row(double *p, const float *x, double *max) {
     return log(sum);
 }
 
-/* The largest error of a gradient, in parts of the loss' scale. */
+/* Return the largest error of a gradient, relative to the loss' scale. */
 static double check_logits(const runner *on, const op_case *c, double size) {
     operands o, before;
     double loss = 0.0, worst = 0.0;
@@ -108,7 +106,7 @@ static double check_logits(const runner *on, const op_case *c, double size) {
             const double want = o.loss_scale * (p[k] - (k == targets[row]));
             const double got = o.at[SLOT_DX][row * CLASSES + k];
             /* The exponent is off by half a unit of log_sum < 4 and half a unit of itself, < 16:
-             * 6e-7; the exponential by 1.2e-7. */
+             * 6e-7. The exponential is off by 1.2e-7. */
             const double close = o.loss_scale * p[k] * 8e-7 + 2 * rounding_of(c) * fabs(want);
             check_near(got, want, close + 1e-38, size, SLOT_DX, row * CLASSES + k);
             worst = fmax(worst, fabs(got - want) / o.loss_scale);
@@ -130,21 +128,22 @@ static void a_gradient_of_cross_entropy_keeps_its_accuracy(void **state) {
 
 enum { QUERIES = 5, KEYS = 70, HEADS = 2, DEPTH = 2, WIDTH = 3 };
 
-/* q [size, 1] or [-size, 1], k [1, differences]: the score of a query and a key is exact. */
+/* Make q [size, 1] or [-size, 1], and k [1, differences], so that the score of a query and a key is
+ * exact. */
 static void fill_scores(operands *o, double size) {
     for (int64_t i = 0; i < o->count[SLOT_X]; i += DEPTH) {
         o->at[SLOT_X][i] = (float)(i / DEPTH % 2 ? -size : size);
         o->at[SLOT_X][i + 1] = 1.0f;
     }
-    if (o->c.type == CGP_BF16) operands_round(o); /* before the step: the size is rounded */
+    if (o->c.type == CGP_BF16) operands_round(o); /* before the step, as the size is rounded */
     for (int64_t i = 0; i < o->count[SLOT_X + 1]; i += DEPTH) {
         o->at[SLOT_X + 1][i] = 1.0f;
         o->at[SLOT_X + 1][i + 1] = (float)draw_difference(step_of(size));
     }
 }
 
-/* An element of a result in float64, and the sum of its terms' sizes, of which its error is a part.
- * */
+/* An element of a result in float64, and the sum of its terms' magnitudes, to which its error is
+ * relative. */
 typedef struct element {
     double value, size;
 } element;
@@ -167,7 +166,7 @@ static double dot(const float *a, const float *b, int n) {
     return sum;
 }
 
-/* Query `row` of all heads of all samples. */
+/* Compute query `row` of all heads and samples. */
 static void attend(results *out, const operands *o, int64_t row) {
     const int64_t key = row / HEADS / QUERIES * KEYS;
     const float *q = o->at[SLOT_X] + row * DEPTH, *k = o->at[SLOT_X + 1] + key * DEPTH;
@@ -182,7 +181,7 @@ static void attend(results *out, const operands *o, int64_t row) {
         delta += (p[j] /= sum) * dot(dy, v + j * WIDTH, WIDTH);
     for (int j = 0; j < KEYS; j++) {
         const double slope = scale * p[j] * (dot(dy, v + j * WIDTH, WIDTH) - delta);
-        const double size = 2 * WIDTH * scale * p[j]; /* of dy and v up to 1 */
+        const double size = 2 * WIDTH * scale * p[j]; /* dy and v are at most 1 */
         for (int d = 0; d < WIDTH; d++) {
             add_term(&out->y[row * WIDTH + d], p[j], p[j], v[j * WIDTH + d]);
             add_term(&out->dv[(key + j) * WIDTH + d], p[j], p[j], dy[d]);
@@ -194,8 +193,8 @@ static void attend(results *out, const operands *o, int64_t row) {
     }
 }
 
-/* The largest error, in parts of the terms' sizes. On tiles probabilities and slopes are rounded to
- * bf16, too. */
+/* Return the largest error, relative to the terms' magnitudes. On tiles, P and dS are also rounded
+ * to bf16. */
 static double check_slot(const operands *o, int slot, const element *want, double size) {
     const double close = o->c.type == CGP_BF16 ? 0x1p-7 : 1e-6;
     double worst = 0.0;

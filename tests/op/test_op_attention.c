@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_attention.c -- properties of attention on each backend: q, k and v side by side or apart,
- * a causal row and the keys before it, groups, inputs that are one value. */
+/* test_op_attention.c -- properties of attention on each backend: fused and separate q, k and v; a
+ * causal row and the keys before it; groups; inputs that are one value. */
 #include "harness.h"
 
 static uint64_t seed;
 static runner ref, cpu;
 static const runner *tested; /* the backend under test */
 
-/* Rows of `width` elements: row i of `from`, `from_stride` elements apart, to row i of `to`. */
+/* Copy rows of `width` elements from `from`, `from_stride` elements apart, to `to`. */
 static void copy_columns(float *to, int64_t to_stride, const float *from, int64_t from_stride,
                          int64_t rows, int64_t width) {
     for (int64_t i = 0; i < rows; i++)
@@ -26,7 +26,7 @@ static void assert_same_columns(const op_case *c, const char *name, const float 
     }
 }
 
-/* q, k and v side by side, or apart: one op. */
+/* Fused and separate q, k and v give the same bits. */
 static void fused_attention_has_the_bits_of_separate(void **state) {
     static const int64_t rows[] = {5, 64, 130, 600};
     tested = *state;
@@ -62,14 +62,14 @@ static void fused_attention_has_the_bits_of_separate(void **state) {
     }
 }
 
-/* Causal: rows 0 .. first - 1 of a longer sequence are those of one that ends there, also where
- * keys are cut into blocks, with a window or without. So a query may be run alone on the keys
- * before it. */
+/* Causal: rows 0 .. first - 1 of a longer sequence equal those of one that ends there. This
+ * includes keys in several blocks, with a window or without. So a query can be run alone on the
+ * keys before it. */
 static void a_causal_row_depends_on_its_own_keys(void **state) {
     static const int64_t windows[] = {0, 1, 50, 64, 100, 570};
     tested = *state;
     for (int i = 0; i < 12; i++) {
-        const bool large = tested != &ref && i < 6; /* above a block of 512 keys */
+        const bool large = tested != &ref && i < 6; /* more than a block of 512 keys */
         const int64_t rows = large ? test_between(&seed, 520, 700) : test_between(&seed, 2, 200);
         const int64_t first =
             large ? test_between(&seed, 513, (int)rows - 1) : test_between(&seed, 1, (int)rows - 1);
@@ -93,7 +93,7 @@ static void a_causal_row_depends_on_its_own_keys(void **state) {
     }
 }
 
-/* Head h of q reads head h / group of k and v: y has the bits of as many heads of k and v,
+/* Head h of q reads head h / group of k and v: y has the same bits as with the heads of k and v
  * repeated. */
 static void a_group_shares_a_head_of_keys(void **state) {
     tested = *state;
@@ -127,8 +127,8 @@ static void a_group_shares_a_head_of_keys(void **state) {
     }
 }
 
-/* Slots that are one gradient, a bit for each; the first of them begins or adds, as `add` says of
- * the last. */
+/* Checks slots that are one gradient, one bit for each. The first of them overwrites or adds, as
+ * the bit of the last in `add` requires. */
 static void check_one_gradient(const op_case *c, uint32_t same) {
     operands one, apart;
     operands_create_bent(&one, c, &seed);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_backends.c -- the cpu backend, or the one that CGP_TEST_BACKEND names, equals ref within
- * bounds.h, for every kind of op, half of the cases in bf16. Exact properties of each backend are
- * in test_op_properties.c. */
+ * bounds.h, for every kind of op, with half of the cases in bf16. test_op_properties.c has the
+ * exact properties of each backend. */
 #include "bounds.h"
 
 static uint64_t seed;
 static runner ref;
-/* The test in progress: its cases, and what has failed in them. A test goes on after a failure, so
- * that one run shows all. */
+/* The current test: the number of cases, and of failures in them. A test continues after a failure,
+ * so that one run shows all of them. */
 static int cases, failures;
 
 static bool loss_is_near(const operands *a, const operands *b) {
@@ -17,7 +17,7 @@ static bool loss_is_near(const operands *a, const operands *b) {
     return false;
 }
 
-/* The backend makes a kernel for a direction of a case. */
+/* Return true if the backend can make a kernel for a direction of a case. */
 static bool is_taken(const op_case *c, cgp_op_direction direction) {
     const cgp_kernel_spec spec = spec_of(c, direction);
     cgp_kernel *kernel = NULL;
@@ -56,7 +56,7 @@ static void check_against_ref(const op_case *c) {
     operands_copy(&b, &a);
     compare_direction(&a, &b, CGP_OP_FORWARD);
     for (int slot = SLOT_Y; slot < SLOT_PARAM; slot++)
-        copy_slot(&a, &b, slot); /* backward is compared alone */
+        copy_slot(&a, &b, slot); /* compare backward on its own */
     compare_direction(&a, &b, CGP_OP_BACKWARD_INPUT);
     compare_direction(&a, &b, CGP_OP_BACKWARD_WEIGHT);
     operands_destroy(&a);

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_bf16.c -- the result of a kernel in bf16 is that in f32 for equal numbers, rounded.
+/* test_op_bf16.c -- the result of a kernel in bf16 is the rounded result of the kernel in f32 for
+ * equal numbers.
  *
  *     operands that bf16 has ──► kernel in f32  ──► round ─┐
  *                            └─► kernel in bf16 ───────────┴─ the same bits
  *
- * Loads widen without loss, arithmetic is that of f32 in the same order, and a store rounds once,
- * also where it adds: no tolerance. Results that are f32 in both (saved values, gradients of
- * parameters, the loss) are equal unrounded.
+ * Loads widen exactly, arithmetic is that of f32 in the same order, and a store rounds once, even
+ * where it adds; so there is no tolerance. Results that are f32 in both (saved values, gradients of
+ * parameters, the loss) are equal without rounding.
  *
- * GEMM by AVX512_BF16 or AMX has another rule, in test_op_tiles.c, and so has cuBLASLt's, in
- * test_cuda_products.c: for LINEAR, CONV2D and ATTENTION this one is tested on a device without
- * them, on cuda-host without the library. */
+ * GEMM with AVX512_BF16 or AMX follows another rule (test_op_tiles.c), and so does cuBLASLt
+ * (test_cuda_products.c). So LINEAR, CONV2D and ATTENTION are tested here on a device without them,
+ * on cuda-host without the library. */
 #include "harness.h"
 
 static uint64_t seed;
-static runner ref, cpu, plain; /* plain: the cpu by v4 or v3 */
+static runner ref, cpu, plain; /* plain: the cpu with v4 or v3 */
 
-/* Widths around those of the vectors, of 8 and 16 lanes, twice of them and of four rows. */
+/* Widths around those of vectors of 8 and 16 lanes, of two vectors, and of four rows. */
 static const int64_t widths[] = {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63, 64, 100, 257};
 #define WIDTHS (int)(sizeof widths / sizeof *widths)
 
@@ -33,7 +34,7 @@ static void assert_same(const operands *got, const operands *want, cgp_op_direct
         fail_msg("%s: loss is %.17g, in f32 %.17g", case_text(&got->c), got->loss, want->loss);
 }
 
-/* Slot `over`, if not -1, is written over by the result. */
+/* The result overwrites slot `over`, unless it is -1. */
 static void check(const runner *on, const operands *from, cgp_op_direction direction, int result,
                   int over) {
     operands f32, bf16;
@@ -53,7 +54,7 @@ static void check(const runner *on, const operands *from, cgp_op_direction direc
     operands_destroy(&bf16);
 }
 
-/* Forward, then backward on its results. In place where the op allows it and adds nothing. */
+/* Run forward, then backward on its results; in place if the op allows it and adds nothing. */
 static void check_case(const runner *on, const op_case *c) {
     const cgp__op *op = cgp__op_find(c->op);
     operands o;
@@ -107,8 +108,8 @@ static void convert(const there *t, cgp_dtype to_type, void *to, cgp_dtype from_
                                       there_of(t, from), n));
 }
 
-/* Not every float: infinities, NaNs, denormal and halfway ones are in test_bf16.c. Here they go
- * through vectors and tails, at odd addresses. */
+/* Tests vectors and tails, at odd addresses. test_bf16.c tests the infinities, NaNs, denormals and
+ * midpoints. */
 static void converting_rounds_like_the_scalar_function(void **state) {
     static const uint32_t odd[] = {0x7F800000u, 0xFF800000u, 0x7F800001u, 0x7FFFFFFFu,
                                    0x00000001u, 0x80000000u, 0x00018000u, 0x00008000u,

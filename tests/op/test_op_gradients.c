@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_gradients.c -- the ref backend's backward is the derivative of its forward
- * (differences.h), is added where a case requires it, and left out where dx is NULL. Ops over
- * images: test_op_gradients_images.c. */
+ * (differences.h). It adds where a case requires it, and skips a dx that is NULL. Ops over images
+ * are in test_op_gradients_images.c. */
 #include "differences.h"
 
 static uint64_t seed;
@@ -145,7 +145,7 @@ static void attention_is_differentiated_with_dropout_and_without(void **state) {
     }
 }
 
-/* Groups, windows, all keys, heads of v of another width, a scale. */
+/* Covers groups, windows, all keys, heads of v of another width, and a scale. */
 static void grouped_attention_is_differentiated(void **state) {
     (void)state;
     const cgp_op_attributes uses[] = {
@@ -196,13 +196,13 @@ static void cross_entropy_is_differentiated_with_ignored_targets(void **state) {
             op_case c = {
                 .op = CGP_OP_CROSS_ENTROPY, .attributes = loss_attributes(rows, classes), .n = 2};
             check(&c, &seed);
-            c.attributes.ignore = 0; /* a class that is ignored */
+            c.attributes.ignore = 0; /* ignores a class */
             check(&c, &seed);
         }
     }
 }
 
-/* One case of each op, small. */
+/* Draw a small case of an op. */
 static op_case one_of(int op) {
     return (op_case){.op = (cgp_op_kind)op,
                      .attributes = draw_attributes((cgp_op_kind)op, 5, 6, 3, &seed),
@@ -218,7 +218,8 @@ static void assert_sum(const operands *o, int slot, const float *before, const f
     }
 }
 
-/* Each bit of `add`, and `first`: exactly the old value plus what is written otherwise. */
+/* For each bit of `add`, and for `first`: the result is exactly the old value plus what is
+ * otherwise written. */
 static void check_adding(const runner *on, int op, cgp_op_direction direction, uint32_t add,
                          bool accumulate) {
     const op_case c = one_of(op);
@@ -258,7 +259,7 @@ static void gradients_are_added_where_the_case_says_so(void **state) {
     runner_close(&on);
 }
 
-/* Each dx[k] in turn; the others do not change. */
+/* Leaves out each dx[k], one at a time; the others must not change. */
 static void a_gradient_that_is_not_wanted_is_left_out(void **state) {
     (void)state;
     runner on = runner_open(&cgp__backend_ref, 1);

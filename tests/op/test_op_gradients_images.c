@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_gradients_images.c -- the ref backend's backward is the derivative of its forward
- * (differences.h): ops over images, and those that came with them. */
+ * (differences.h), for ops over images and related ones. */
 #include "differences.h"
 
 static uint64_t seed;
 
-/* Rectangles, so that exchanged sides fail; top, bottom, left, right. */
+/* Not square, so that swapped sides fail. Padding is top, bottom, left, right. */
 typedef struct shape {
     int64_t height, width;
     int kernel[2], stride[2], padding[4];
@@ -19,7 +19,7 @@ static const shape windows[] = {
     {3, 4, {3, 4}, {1, 1}, {0, 0, 0, 0}}, {9, 4, {2, 2}, {4, 3}, {0, 0, 0, 0}},
 };
 
-/* Cropped pixels, windows outside the image: not for pools. */
+/* Cropped pixels, and windows outside the image; not for pools. */
 static const shape crops[] = {
     {6, 5, {1, 1}, {2, 2}, {-1, 1, -1, 1}},
     {7, 7, {3, 3}, {1, 1}, {-2, 0, 0, -1}},
@@ -53,7 +53,7 @@ static void conv2d_is_differentiated_in_every_shape(void **state) {
     }
 }
 
-/* Windows that overlap and that leave pixels out; padding that adds pixels. */
+/* Covers windows that overlap or leave gaps, and padding that adds pixels. */
 static void transposed_convolutions_are_differentiated_in_every_shape(void **state) {
     static const shape more[] = {{3, 4, {2, 3}, {3, 4}, {0, 0, 0, 0}},
                                  {2, 3, {1, 1}, {2, 3}, {-1, 0, 0, -2}}};
@@ -132,7 +132,7 @@ static void check_each(cgp_op_kind op, cgp_op_attributes (*attributes)(int64_t, 
             check(&c, &seed);
             c.n = 3;
             check(&c, &seed);
-            c.evaluate = op != CGP_OP_BATCH_NORM; /* differentiated in training only */
+            c.evaluate = op != CGP_OP_BATCH_NORM; /* differentiated only in training */
             check(&c, &seed);
         }
     }
@@ -171,12 +171,12 @@ static void bce_is_differentiated(void **state) {
     check_each(CGP_OP_BCE_WITH_LOGITS, plain_attributes);
 }
 
-/* One group, some, or as many as channels. */
+/* One group, a few, or one per channel. */
 static cgp_op_attributes groups(int64_t rows, int64_t width) {
     return group_norm_attributes(rows, width, width % 11 == 0 ? width / 11 : width > 2 ? 1 : width);
 }
 
-/* In training: the mean and variance move with x, those of every sample for BATCH_NORM. */
+/* In training, the mean and variance move with x; for BATCH_NORM over all samples. */
 static void channel_norms_are_differentiated(void **state) {
     (void)state;
     check_each(CGP_OP_BATCH_NORM, norm_attributes);

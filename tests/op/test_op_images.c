@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_images.c -- results of ops over images, as pictures of small ones, on both backends. */
+/* test_op_images.c -- results of ops over images, shown as small pictures, on both backends. */
 #include "harness.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 static uint64_t seed;
 static runner ref, cpu;
 
-/* Of one channel, the numbers of a case's slot in order of rows. */
+/* Set a case's slot to these numbers, in row order, for one channel. */
 static void set(operands *o, int slot, const float *values) {
     memcpy(o->at[slot], values, (size_t)o->count[slot] * sizeof(float));
 }
@@ -21,7 +21,7 @@ static void expect(const operands *o, int slot, const float *values) {
     }
 }
 
-/* y of x, and dx of dy. */
+/* Check y for x, and dx for dy. */
 static void check_picture(const runner *on, cgp_op_kind op, cgp_op_attributes g, const float *x,
                           const float *y, const float *dy, const float *dx) {
     const op_case c = {.op = op, .attributes = g, .n = 1};
@@ -38,8 +38,8 @@ static void check_picture(const runner *on, cgp_op_kind op, cgp_op_attributes g,
 
 #define P(...) ((const float[]){__VA_ARGS__})
 
-/* x with a 1 at (u, v, c, o) of the weight: pixel (i stride + u - top, j stride + v - left) of
- * channel c. */
+/* With a 1 at (u, v, c, o) of the weight, y is x shifted:
+ * pixel (i stride + u - top, j stride + v - left) of channel c. */
 static void check_element(const runner *on, const op_case *c) {
     const cgp_op_attributes *g = &c->attributes;
     const int u = test_between(&seed, 0, g->kernel_height - 1);
@@ -79,7 +79,7 @@ static const float image[] = {1, 5, 2,  0, //
                               3, 4, 8,  1, //
                               7, 6, -1, -2};
 
-/* Windows of 2 x 2, two columns on each time. */
+/* Windows of 2 x 2, with a horizontal stride of 2. */
 static void a_pool_takes_the_largest_of_each_window(void **state) {
     const cgp__attributes a = {.kernel = {2, 2}, .stride = {1, 2}};
     check_picture(*state, CGP_OP_MAX_POOL, image_attributes(CGP_OP_MAX_POOL, 3, 4, 1, a), image,
@@ -118,7 +118,7 @@ static void a_nan_is_the_largest_of_its_windows(void **state) {
     operands_destroy(&o);
 }
 
-/* Windows of 3 x 3 two apart, padded by a pixel: 4, 6 and so on of them are pixels of the image. */
+/* Windows of 3 x 3 with stride 2 and padding 1: 4, 6 and so on of their pixels are in the image. */
 static void a_mean_does_not_count_padding(void **state) {
     const cgp__attributes a = {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1, 1, 1}};
     const float s = 1 / 4.0f, l = 1 / 6.0f;
@@ -143,7 +143,8 @@ static void a_pixel_is_upsampled_to_a_block(void **state) {
                   P(9, 21));
 }
 
-/* A row more in front, the last one off; the first column off, two behind. */
+/* Adds a row at the top and removes the last one; removes the first column and adds two at the
+ * right. */
 static void padding_adds_zeros_and_takes_pixels_off(void **state) {
     const cgp__attributes a = {.padding = {1, -1, -1, 2}};
     check_picture(*state, CGP_OP_PAD, image_attributes(CGP_OP_PAD, 3, 4, 1, a), image,
@@ -175,7 +176,7 @@ static void values_are_laid_side_by_side(void **state) {
     operands_destroy(&o);
 }
 
-/* Channels of a group of rows: mean 0, variance 1 / (1 + eps / variance). */
+/* Check the channels of a group of rows: mean 0, variance 1 / (1 + eps / variance). */
 static void check_normal(const operands *o, int64_t first, int64_t rows) {
     const int64_t width = o->c.attributes.out;
     for (int64_t c = 0; c < width; c++) {
@@ -214,7 +215,8 @@ static void norms_give_mean_0_and_variance_1(void **state) {
     }
 }
 
-/* log 2 for a logit of 0, 0 for a sure and right one, the logit for a sure and wrong one. */
+/* The loss is log 2 for a logit of 0, 0 for a confident correct one, and the logit for a confident
+ * wrong one. */
 static void bce_of_large_logits_is_no_infinity(void **state) {
     const op_case c = {.op = CGP_OP_BCE_WITH_LOGITS, .attributes = plain_attributes(1, 6), .n = 1};
     operands o;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_norms.c -- a norm's statistics under cancellation, deviations far below the mean, and
- * where squares overflow. */
+/* test_op_norms.c -- a norm's statistics with cancellation, with deviations far below the mean, and
+ * with squares that overflow. */
 #include "harness.h"
 
 static uint64_t seed;
 static runner ref, cpu;
 
-/* Mean and 1 / standard deviation of `channels` channels of the rows of x, which a set has. */
+/* Compute mean and 1 / standard deviation of `channels` channels over the rows of a set of x. */
 static void statistics(const float *x, int64_t rows, int64_t width, int64_t channels, double eps,
                        double *mean, double *rstd) {
     const double count = (double)(rows * channels);
@@ -19,8 +19,8 @@ static void statistics(const float *x, int64_t rows, int64_t width, int64_t chan
     *rstd = 1.0 / sqrt(squares / count + eps);
 }
 
-/* y = (x - mean) rstd weight + bias to some units of its terms and of a deviation; not of mean
- * rstd, which is 1e5 here. */
+/* Check y = (x - mean) rstd weight + bias to a few units of its terms and of a deviation, but not
+ * of mean rstd, which is 1e5 here. */
 static void check_channel(const operands *o, int64_t first, int64_t rows, int64_t channel,
                           int64_t set) {
     const int64_t width = o->c.attributes.out, begin = first * width + channel;
@@ -80,7 +80,7 @@ static void a_mean_of_1000_leaves_a_deviation_of_one_hundredth(void **state) {
 
 /* --- squares that overflow --- */
 
-/* Index in the saved rstd of element i of x. */
+/* Return the index in the saved rstd for element i of x. */
 static int64_t set_of(const operands *o, int64_t i) {
     const cgp_op_attributes *g = &o->c.attributes;
     const int64_t row = i / g->out, sample = row / g->rows, channel = i % g->out;
@@ -90,7 +90,7 @@ static int64_t set_of(const operands *o, int64_t i) {
     return sample * g->groups + channel / (g->out / g->groups);
 }
 
-/* Results of the set are NaN; those of all others are finite. */
+/* Check that results of the set are NaN, and all others finite. */
 static void check_set(const operands *o, int64_t set) {
     static const int slots[] = {SLOT_Y, SLOT_DX};
     for (int64_t i = 0; i < 2 * o->count[SLOT_X]; i++) {
@@ -105,7 +105,7 @@ static void check_set(const operands *o, int64_t set) {
         assert_int_equal(isnan(o->at[rstd_slot(o->c.op)][i]) != 0, i == set);
 }
 
-/* One set's elements are `size` with signs that alternate along rows and channels. */
+/* One set's elements are `size`, with signs that alternate along rows and channels. */
 static void check_overflow(const runner *on, const op_case *c, float size) {
     operands o;
     operands_create(&o, c, &seed);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_properties.c -- properties of each backend, mostly bit for bit: in place equals apart, a
- * sample's result does not depend on its neighbours, inputs that are one value get one gradient,
- * masks follow their rule, fewer samples need no more workspace; and BATCH_NORM's running
- * statistics. */
+/* test_op_properties.c -- properties of each backend, mostly bit for bit. In place equals out of
+ * place, a sample's result does not depend on its neighbours, and inputs that are one value get one
+ * gradient. Masks follow their rule, and fewer samples need no more workspace. Also BATCH_NORM's
+ * running statistics. */
 #include "harness.h"
 
 static uint64_t seed;
 static runner ref, cpu;
 static const runner *tested; /* the backend under test */
-static int rarely;           /* one case in so many: fibers are slow */
+static int rarely;           /* run one case in this many, as fibers are slow */
 
-/* A plan made for some samples serves fewer. */
+/* A plan for some number of samples also serves fewer. */
 static void fewer_samples_need_no_more_workspace(void **state) {
     const runner *on = *state;
     static const int threads[] = {1, 2, 5};
@@ -39,7 +39,7 @@ static void fewer_samples_need_no_more_workspace(void **state) {
     }
 }
 
-/* --- in place equals apart, bit for bit --- */
+/* --- in place equals out of place, bit for bit --- */
 
 static void check_shared(const operands *from, const operands *apart, cgp_op_direction direction,
                          int slot, int over) {
@@ -85,10 +85,9 @@ static void in_place_gives_the_same_bits(void **state) {
         for_each_case((cgp_op_kind)op, rarely, check_in_place, &seed);
 }
 
-/* --- a row's result depends on that row alone, an image's on that image --- */
+/* --- a result depends only on its own row, or its own image --- */
 
-/* Samples from `first` on, elsewhere in memory, have the results that they have among the others.
- * */
+/* Samples from `first` on, at another address, have the same results as among the others. */
 static void check_slice(const operands *whole, const operands *before, int64_t first, int64_t n) {
     operands o;
     operands_slice(&o, before, first, n, test_between(&seed, 0, 15));
@@ -117,7 +116,7 @@ static void check_slices(const op_case *c) {
     operands_destroy(&whole);
 }
 
-/* As drawn, and with every row a sample of its own. BATCH_NORM takes its state. */
+/* Check the case as drawn, and with every row as a separate sample. BATCH_NORM uses its state. */
 static void check_rows_alone(const op_case *c) {
     op_case rows = *c;
     if (c->op == CGP_OP_BATCH_NORM) rows.evaluate = true;
@@ -138,7 +137,8 @@ static void a_row_depends_on_that_row_alone(void **state) {
 
 /* --- a row with a cache is a row of attention --- */
 
-/* Rows `first` to first + n - 1 of whole attention, from a cache that has those before them. */
+/* Compare rows `first` to first + n - 1 of full attention with a cache that has the rows before
+ * them. */
 static void check_cached(const operands *whole, operands *cached, int64_t first, int64_t n) {
     const int64_t size = per_sample(cached, SLOT_Y);
     operands o;
@@ -191,8 +191,8 @@ static void a_row_with_a_cache_is_that_row_of_attention(void **state) {
 
 /* --- inputs that are one value --- */
 
-/* dx[0] is added to dx[1], in the same memory, which may be dy's: as if dx[0] had begun with dx[1].
- * */
+/* dx[0] is added to dx[1], in the same memory, which may be dy's: as if dx[0] had started from
+ * dx[1]. */
 static void check_one_value(const op_case *c) {
     operands one, apart;
     op_case both = *c;
@@ -240,7 +240,7 @@ static void inputs_that_are_one_value_add_their_gradients(void **state) {
 
 /* --- running statistics --- */
 
-/* Mean and unbiased variance of a channel of x. */
+/* Compute the mean and the unbiased variance of a channel of x. */
 static void statistics(const operands *o, int64_t c, double *mean, double *variance) {
     const int64_t width = o->c.attributes.out, rows = o->count[SLOT_X] / width;
     double sum = 0.0, squares = 0.0;
@@ -274,7 +274,7 @@ static void assert_state(const operands *o, int k, int64_t c, double want) {
                  want);
 }
 
-/* state' = (1 - momentum) state + momentum statistics, at the end of the step and not before. */
+/* state' = (1 - momentum) state + momentum statistics, at the end of the step, not earlier. */
 static void training_moves_running_statistics_when_it_commits(void **state) {
     tested = *state;
     for (int i = 0; i < 40; i++) {
@@ -337,7 +337,7 @@ static bool kept(const operands *o, int64_t sample, int64_t group, int64_t eleme
     return words[element % 4] >= cgp__dropout_threshold(o->c.attributes.p);
 }
 
-/* Of DROPOUT an element, of DROPOUT2D a channel of a sample. */
+/* DROPOUT drops elements, DROPOUT2D channels of a sample. */
 static void check_mask(const op_case *c) {
     const int64_t size = c->attributes.rows * c->attributes.out;
     const int64_t period = c->op == CGP_OP_DROPOUT ? size : c->attributes.out;
@@ -359,8 +359,8 @@ static void dropout_follows_its_rule(void **state) {
     for_each_case(CGP_OP_DROPOUT2D, 3, check_mask, &seed);
 }
 
-/* With q = 0 all keys up to the query are alike, and with v[j] = the j-th unit vector y shows
- * each probability: 1 / (t + 1) / (1 - p) where it is kept. */
+/* With q = 0, all keys up to the query have equal weight. With v[j] = the j-th unit vector, y shows
+ * each probability: 1 / (t + 1) / (1 - p) if it is kept. */
 static void attention_follows_dropouts_rule(void **state) {
     tested = *state;
     static const int64_t all_rows[] = {1, 5, 64, 65, 130};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_reference.c -- ops have PyTorch's values and gradients (tools/reference_ops.py made the
- * numbers, in double), on ref and cpu: most of them nearly, those that move elements and multiply
- * small numbers exactly. */
+/* test_op_reference.c -- ops have PyTorch's values and gradients, on ref and cpu.
+ * tools/reference_ops.py made the numbers, in double. Most are equal up to rounding; ops that move
+ * elements or multiply small numbers are exact. */
 #include "harness.h"
 #include "reference.h"
 
@@ -10,7 +10,8 @@ static void fill(float *to, const json_t *from) {
         to[i] = (float)json_number_value(json_array_get(from, i));
 }
 
-/* Within so many units of the result, and of the largest of all: gradients pass through 0. */
+/* Compare within this many units of the result and of the largest of all: gradients pass through
+ * 0. */
 static void compare(const char *op, const char *name, const float *ours, const json_t *theirs,
                     double units) {
     for (size_t i = 0; i < json_array_size(theirs); i++) {
@@ -77,13 +78,13 @@ static op_case rotary_case(const json_t *from) {
     return c;
 }
 
-/* Names of the slots' numbers. */
+/* A slot, and the name of its numbers. */
 typedef struct named {
     int slot;
     const char *name;
 } named;
 
-/* Attention sums up to 16 products of numbers up to 2, of such sums. */
+/* Attention sums up to 16 products of numbers up to 2, and then products of such sums. */
 static void compare_case(const runner *on, const op_case *c, const json_t *from, const named *given,
                          const named *made) {
     const char *name = cgp__op_find(c->op)->op.name;
@@ -144,7 +145,7 @@ static void elementwise_ops_are_those_of_pytorch(void **state) {
     json_decref(numbers);
 }
 
-/* The names of an operand, and of its gradient, in PyTorch's numbers. */
+/* The names of an operand and of its gradient in PyTorch's numbers. */
 static const struct {
     int slot, gradient;
     const char *name, *gradient_name;
@@ -201,9 +202,9 @@ static void other_ops_are_those_of_pytorch(void **state) {
     json_decref(numbers);
 }
 
-/* --- in exact numbers --- */
+/* --- exact numbers --- */
 
-/* One op, two samples; the name of its numbers. */
+/* One op with two samples, and the name of its numbers. */
 typedef struct exact_case {
     const char *name;
     cgp_op_kind op;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_shapes_images.c -- the shape rules of ops over images and the messages of refused inputs.
- * Shapes are without N. */
+/* test_op_shapes_images.c -- the shape rules of ops over images, and the messages of refused
+ * inputs. Shapes are without N. */
 #include "shapes.h"
 
 #include <limits.h>
@@ -19,7 +19,8 @@ static cgp__attributes padded(cgp__attributes a, int top, int bottom, int left, 
     return a;
 }
 
-/* out = (side + in front + behind - kernel) / stride + 1, rounded down, on each side */
+/* out = (side + padding before + padding after - kernel) / stride + 1, rounded down, on each
+ * side */
 static void windows_are_counted_on_each_side(void **state) {
     static const struct {
         int kernel[2], stride[2], padding[4];
@@ -108,7 +109,7 @@ static void conv2d_refuses(void **state) {
 
 /* --- CONV_TRANSPOSE2D --- */
 
-/* A CONV2D with the same windows makes the input's sides of the output's. */
+/* A CONV2D with the same windows maps the output's sides back to the input's. */
 static void a_transposed_convolution_undoes_the_sides(void **state) {
     static const struct {
         int kernel[2], stride[2], padding[4], more[2];
@@ -474,7 +475,7 @@ static void instance_norm_saves_one_of_each_channel_of_a_sample(void **state) {
     }
 }
 
-/* A multiply-add counts 2, one of each element of a window. */
+/* A multiply-add counts 2; there is one for each element of a window. */
 static void convolutions_dominate_the_cost(void **state) {
     (void)state;
     const cgp__attributes a = padded(window(3, 5, 1, 1), 1, 1, 2, 2);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_threads.c -- the number of threads and the size of caches change no bit of a kernel.
+/* test_op_threads.c -- the number of threads and the size of caches change no bit of a kernel's
+ * result.
  *
- * Every op and direction is run on devices of 1, 2, 3 and 5 threads, with other cache sizes, on
- * shapes of which most are large enough to be split (threads.h, gemm.c), with lengths that leave
- * rests of blocks. */
+ * Every op and direction runs on devices of 1, 2, 3 and 5 threads, with different cache sizes. Most
+ * shapes are large enough to be split (threads.h, gemm.c), and their lengths leave partial
+ * blocks. */
 #include "harness.h"
 
 #include <dirent.h>
@@ -12,7 +13,7 @@
 #include <time.h>
 
 #ifdef TEST_ASAN
-/* LLVM's libomp does not free its records of a thread that has ended. */
+/* LLVM's libomp does not free its records of finished threads. */
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void) {
     return "leak:libomp.so";
@@ -27,14 +28,14 @@ static uint64_t seed;
 
 /* --- cases --- */
 
-/* Elements of a row: a few, or enough for a row to be one block. */
+/* Draw the elements of a row: a few, or enough for a row to fill a block. */
 static int64_t draw_width(void) {
     static const int64_t widths[] = {1, 3, 17, 64, 130, 768, 1030, 17000};
     return widths[test_random(&seed) % 8];
 }
 
-/* Some `rows` rows of `width` elements; fewer of images, whose input may be larger, and of heads.
- * */
+/* Make about `rows` rows of `width` elements; fewer for heads, and for images, whose input may be
+ * larger. */
 static cgp_op_attributes attributes_of(cgp_op_kind op, int64_t rows, int64_t width) {
     const int64_t in = test_between(&seed, 1, 120);
     if (op == CGP_OP_ATTENTION || op == CGP_OP_CACHED_ATTENTION)
@@ -47,7 +48,7 @@ static cgp_op_attributes attributes_of(cgp_op_kind op, int64_t rows, int64_t wid
     return draw_attributes(op, is_window_op(op) ? rows / 4 + 1 : rows, width, 0, &seed);
 }
 
-/* One to a dozen blocks of elements; one time in four, less. */
+/* Make one to a dozen blocks of elements; one time in four, less. */
 static op_case case_of(cgp_op_kind op) {
     const int64_t width = draw_width(), max = test_random(&seed) % 4 ? 200000 : 10000;
     op_case c = draw_case(op, 4, &seed);
@@ -113,7 +114,7 @@ static void every_number_of_threads_gives_the_same_bits(void **state) {
         c.type = i % 2 ? CGP_BF16 : CGP_F32;
         check_threads(&c);
     }
-    /* Winograd's tiles by panels of columns, and by blocks. */
+    /* Winograd's tiles with panels of columns, and with blocks. */
     for (int i = 0; i < 2; i++) {
         const cgp__attributes a = {
             .size = i ? 30 : 530, .kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1, 1, 1}};
@@ -127,8 +128,8 @@ static void every_number_of_threads_gives_the_same_bits(void **state) {
                              .n = 1,
                              .attributes = linear_attributes(512, 512, 64, true, true),
                              .type = CGP_BF16});
-    /* Few columns: threads take blocks of rows, of which the last has one; with partial sums of a c
-     * in bf16. */
+    /* Few columns: threads take blocks of rows, the last of which has one row. In bf16, c has
+     * partial sums. */
     for (int i = 0; i < 4; i++) {
         const cgp_op_attributes deep = linear_attributes(33, 97, 1101, true, true);
         const cgp_op_attributes tall = linear_attributes(1170, 33, 99, true, true);
@@ -137,8 +138,8 @@ static void every_number_of_threads_gives_the_same_bits(void **state) {
                                  .attributes = i < 2 ? deep : tall,
                                  .type = i % 2 ? CGP_BF16 : CGP_F32});
     }
-    /* Few rows and columns of a weight: threads take blocks of k, or of pixels, whose sums are
-     * added in turn. */
+    /* A weight with few rows and columns: threads take blocks of k, or of pixels, whose sums are
+     * added in a fixed order. */
     const cgp__attributes filter = {
         .kernel = {3, 5}, .stride = {1, 2}, .padding = {1, 1, 1, 2}, .size = 9};
     for (int i = 0; i < 4; i++) {
@@ -157,7 +158,7 @@ static void every_number_of_threads_gives_the_same_bits(void **state) {
 
 /* --- the optimizer --- */
 
-#define LARGE 300001 /* elements: 18 blocks and a rest */
+#define LARGE 300001 /* elements: 18 blocks and a partial one */
 
 static void fill(float *x, uint64_t from) {
     for (int i = 0; i < LARGE; i++)
@@ -218,7 +219,7 @@ static void updates_and_norms_give_the_same_bits(void **state) {
     }
 }
 
-/* More blocks of 16384 than the buffer of sums holds. */
+/* Uses more blocks of 16384 than the buffer of sums has. */
 static void the_first_number_that_is_not_finite_is_the_same(void **state) {
     (void)state;
     enum { MANY = 300 * 16384 + 7 };
@@ -249,7 +250,7 @@ static int count_threads(void) {
     return n;
 }
 
-/* A thread that has ended is listed for a moment longer: poll the count for up to 10 s. */
+/* A finished thread is listed for a moment longer: poll the count for up to 10 s. */
 static void assert_threads(int want) {
     const time_t end = time(NULL) + 10;
     while (count_threads() != want && time(NULL) < end)
@@ -257,8 +258,8 @@ static void assert_threads(int want) {
     assert_int_equal(count_threads(), want);
 }
 
-/* After a device: `before`, or those of a team of 3 more, which LLVM's OpenMP keeps asleep for the
- * next device. */
+/* Check the threads left after a device: `before`, or up to 2 more, which LLVM's OpenMP keeps
+ * asleep for the next device. */
 static void assert_threads_left(int before) {
 #ifdef TEST_OPENMP_KEEPS_THREADS
     assert_in_range(count_threads(), before, before + 2);
@@ -274,7 +275,7 @@ static void devices_leave_no_threads(void **state) {
     operands_create(&o, &c, &seed);
     runner warm = runner_open(&cgp__backend_cpu, 2);
     op_run(&warm, &o, CGP_OP_FORWARD);
-    const int before = count_threads() - 1; /* one, or two with a sanitizer's own */
+    const int before = count_threads() - 1; /* one, or two with that of a sanitizer */
     runner_close(&warm);
     assert_threads_left(before);
     for (int i = 0; i < 100; i++) {

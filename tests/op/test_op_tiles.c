@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_tiles.c -- GEMM in bf16 by AVX512_BF16 and on AMX, bit for bit against plain loops of the
- *rule in tiles.h; and the choice
- * between them.
+/* test_op_tiles.c -- GEMM in bf16 with AVX512_BF16 and with AMX, compared bit for bit with simple
+ * loops of the rule in tiles.h; and the choice between them.
  *
  *     a [m, k] ─► bf16 ─┐                   32 of k: even + odd, two sums of 16 products
  *     b [k, n] ─► bf16 ─┴─► sum of 32, of 32, ... ─► + bias ─► + previous value ─► c, f32 or bf16
  *
- * LINEAR is such GEMMs; attention is, with a softmax in f32. On a processor without AVX512_BF16
- * those tests are skipped with a message; CGP_CPU_ISA is tested everywhere. Where there is no AMX,
- * its GEMM runs on a stand-in for the tiles. */
+ * LINEAR consists of such GEMMs; so does attention, with a softmax in f32. On a processor without
+ * AVX512_BF16 those tests are skipped with a message; CGP_CPU_ISA is tested everywhere. Without
+ * AMX, its GEMM runs on fake tiles. */
 #include "tiles.h"
 
 static uint64_t seed;
 static runner cpu, parallel; /* one thread, three */
-/* By AVX512_BF16 and by AMX, the stand-in where there is none. */
+/* With AVX512_BF16, and with AMX, or fake tiles without AMX. */
 static runner by_vectors, by_tiles;
 
 static void need_tiles(void) {
@@ -24,7 +23,7 @@ static void need_tiles(void) {
 
 /* --- random GEMMs --- */
 
-/* Memory of `count` elements of either type; those that a matrix does not have are NaN. */
+/* Allocate `count` elements of either type; those outside the matrix are NaN. */
 static void *new_memory(cgp_dtype type, int64_t count) {
     void *memory = aligned_alloc(64, (size_t)(4 * count + 63) / 64 * 64);
     assert_non_null(memory);
@@ -44,7 +43,7 @@ static void put(cgp_dtype type, void *memory, int64_t at, float x) {
         ((float *)memory)[at] = x;
 }
 
-/* In draw_number(). */
+/* The kind of numbers that draw_number() returns. */
 static enum { USUAL, DOWN_TO_DENORMALS, OF_TINY_PRODUCTS } numbers;
 
 static float draw_number(void) {
@@ -54,7 +53,8 @@ static float draw_number(void) {
     return ldexpf(x, -down);
 }
 
-/* Rows or columns contiguous, up to 20 elements between them. Freed as its `at`. */
+/* Draw a matrix with contiguous rows or columns, and up to 20 elements between them. Freed through
+ * its `at`. */
 static cgp__matrix draw_matrix(int64_t rows, int64_t columns) {
     const cgp_dtype type = test_random(&seed) & 1 ? CGP_BF16 : CGP_F32;
     const bool by_rows = test_random(&seed) & 1;
@@ -71,12 +71,12 @@ static void run_on(const runner *on, const cgp__gemm *p) {
     const int64_t bytes = cgp__gemm_workspace(p->m, p->n, p->k, p->type, true, on->threads);
     char *workspace = new_memory(CGP_F32, bytes / 4 + 16);
     cgp__gemm_run(on->device, on->threads == 1, p, workspace);
-    for (int64_t i = 0; i < 16; i++) /* behind it nothing was written */
+    for (int64_t i = 0; i < 16; i++) /* nothing was written past the end */
         assert_true(isnan(((const float *)(const void *)(workspace + bytes / 4 * 4))[i]));
     free(workspace);
 }
 
-/* The elements between the rows of c do not change. */
+/* Elements between the rows of c must not change. */
 static void check_result(const cgp__gemm *p, const void *before) {
     const cgp__matrix c = cgp__rows(p->type, p->c, p->stride);
     const cgp__matrix old = cgp__rows(p->type, before, p->stride);
@@ -133,7 +133,7 @@ static void gemms_are_the_promised_sums(void **state) {
                    sizes[test_random(&seed) % 15]);
 }
 
-/* Operands, products and sums that are denormal: 0, but for the last sum of a c in f32. */
+/* Denormal operands, products and sums count as 0, except the last sum of a c in f32. */
 static void denormals_count_as_zero(void **state) {
     (void)state;
     need_tiles();
@@ -145,8 +145,8 @@ static void denormals_count_as_zero(void **state) {
     numbers = USUAL;
 }
 
-/* Parts of k in one micro-panel, and of the whole GEMM; blocks of rows, and of columns of a c that
- * is written along its rows; enough work for several threads. */
+/* Splits k, in one micro-panel and in the whole GEMM, and the rows. Splits the columns of a c that
+ * is written along its rows. Some cases have enough work for several threads. */
 static void large_gemms_are_too(void **state) {
     static const int64_t sizes[][3] = {
         {33, 40, 513}, {64, 33, 800},  {40, 70, 1024},  {17, 50, 1025},  {70, 65, 2100},
@@ -161,7 +161,7 @@ static void large_gemms_are_too(void **state) {
 
 /* --- LINEAR --- */
 
-/* W [in, out] or, transposed, [out, in]; dW likewise, as many rows of x^T dy or of dy^T x. */
+/* W is [in, out] or, transposed, [out, in]. dW likewise has the rows of x^T dy or of dy^T x. */
 static void plain_linear(operands *o) {
     const cgp_op_attributes *g = &o->c.attributes;
     const int64_t rows = o->c.n * g->rows, in = g->in, out = g->out;
@@ -195,7 +195,7 @@ static void linear_is_such_gemms(void **state) {
         for (int d = CGP_OP_FORWARD; d < CGP_OP_DIRECTIONS; d++)
             op_run(&cpu, &got, (cgp_op_direction)d);
         plain_linear(&want);
-        operands_drop(&got, SLOT_DPARAM + 1); /* dbias is no GEMM */
+        operands_drop(&got, SLOT_DPARAM + 1); /* dbias is not a GEMM */
         for (int slot = SLOT_Y; slot < SLOTS; slot++)
             assert_same_bits(&got, &want, slot, 0, "of GEMM");
         operands_destroy(&got);
@@ -205,18 +205,18 @@ static void linear_is_such_gemms(void **state) {
 
 /* --- attention --- */
 
-#define QUERIES 64 /* in a tile */
+#define QUERIES 64 /* of a tile */
 #define MAX_ROWS 150
 
-/* One head of one sample, of floats that bf16 has: rows of q, k and v, 3 C from one to the next; of
- * y and dy, C. */
+/* One head of one sample, with bf16 values as floats. Rows of q, k and v are 3 C apart, those of y
+ * and dy C. */
 typedef struct head {
     int64_t rows, depth, width; /* width: C */
     const float *q, *k, *v, *dy;
     float *y, *max, *log_sum, *dq, *dk, *dv;
 } head;
 
-/* Queries first .. first + rows - 1: y, max and log_sum. */
+/* Computes y, max and log_sum of queries first .. first + rows - 1. */
 static void plain_forward(const head *h, cgp__cpu_scores *a) {
     const int64_t row = 3 * h->width, seen = a->width;
     plainly(a->rows, seen, h->depth, cgp__rows(CGP_F32, h->q + a->first * row, row),
@@ -227,7 +227,7 @@ static void plain_forward(const head *h, cgp__cpu_scores *a) {
             false);
 }
 
-/* dq; dk and dv are summed in f32, tile by tile, from the first with that key on. */
+/* Computes dq. dk and dv are summed in f32, tile by tile, from the first tile with that key on. */
 static void plain_backward(const head *h, cgp__cpu_scores *a, float *delta) {
     const int64_t row = 3 * h->width, seen = a->width, first = a->first;
     const cgp__matrix q = cgp__rows(CGP_F32, h->q + first * row, row);
@@ -327,7 +327,7 @@ static void attention_is_such_gemms_and_a_softmax(void **state) {
 
 /* --- the choice of tiles --- */
 
-/* The device that CGP_CPU_ISA gives, or NULL and an error. */
+/* Open the device for a value of CGP_CPU_ISA; NULL with an error. */
 static cgp_device *device_with(const char *isa, cgp_status *status) {
     cgp_device *device = NULL;
     const cgp_device_options options = device_options(1);
@@ -357,7 +357,7 @@ static void a_request_for_an_older_set_gets_no_tiles(void **state) {
     }
 }
 
-/* `tiles`, or an error. */
+/* Check that it gets `tiles`, or an error. */
 static void check_request(const char *isa, const cgp__cpu_tiles *tiles, const char *message) {
     cgp_status status;
     cgp_device *device = device_with(isa, &status);
@@ -383,7 +383,7 @@ static void a_request_for_bf16_is_met_or_says_what_is_missing(void **state) {
     assert_message("CGP_CPU_ISA: expects v1, v3, v4, v4-bf16 or amx, got \"v5\"");
 }
 
-/* GEMM in f32 has equal bits with tiles and without. */
+/* GEMM in f32 has equal bits with and without tiles. */
 static void gemm_in_f32_does_not_depend_on_tiles(void **state) {
     (void)state;
     need_tiles();

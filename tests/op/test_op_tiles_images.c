@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_tiles_images.c -- CONV2D in bf16 by AVX512_BF16 and on AMX, bit for bit the GEMMs of
- *tiles.h:
+/* test_op_tiles_images.c -- CONV2D in bf16 with AVX512_BF16 and with AMX equals, bit for bit, the
+ * GEMMs of tiles.h:
  *
  *     y  = windows of x  W               k: rows of the window, pixels of a row, channels
- *     dx = windows of dy W               k: the pixel's taps, last first, likewise
- *     dW = (windows of x)^T dy           k: pixels, of one block
+ *     dx = windows of dy W               k: the pixel's taps, last first, in the same order
+ *     dW = (windows of x)^T dy           k: pixels of one block
  *
  * Skipped without AVX512_BF16. */
 #include "tiles.h"
 
 static uint64_t seed;
-static runner cpu, parallel, by_tiles; /* one thread, three; AMX or its stand-in */
+static runner cpu, parallel, by_tiles; /* one thread, three; AMX or fake tiles */
 
-/* [n OH OW, KH KW in] */
+/* Make the windows of x as a matrix [n OH OW, KH KW in]. */
 static float *windows_of(const operands *o) {
     const cgp_op_attributes *g = &o->c.attributes;
     const int64_t k = g->in * g->kernel_height * g->kernel_width;
@@ -32,7 +32,7 @@ static float *windows_of(const operands *o) {
     return windows;
 }
 
-/* Taps of pixel i: the last one, and their number. */
+/* Return the number of taps of pixel i, and the last one. */
 static int64_t taps_of(int64_t i, int64_t stride, int64_t kernel, int64_t padding, int64_t *last) {
     const int64_t first = ((i + padding) % stride + stride) % stride;
     const int64_t taps = kernel > first ? (kernel - first + stride - 1) / stride : 0;
@@ -40,8 +40,7 @@ static int64_t taps_of(int64_t i, int64_t stride, int64_t kernel, int64_t paddin
     return taps;
 }
 
-/* Elements d of tap (u, v) of pixel (i, j): dy's row, if it exists, and the tap's weight as [out,
- * in]. */
+/* Get tap (u, v) of pixel (i, j): dy's row, if it exists, and the tap's weight as [out, in]. */
 static void plain_tap(const operands *o, const int64_t pixel[3], int64_t u, int64_t v, float *a,
                       float *b) {
     const cgp_op_attributes *g = &o->c.attributes;
@@ -57,7 +56,7 @@ static void plain_tap(const operands *o, const int64_t pixel[3], int64_t u, int6
     }
 }
 
-/* One pixel of dx. a, b: memory. */
+/* Compute one pixel of dx; a, b: scratch memory. */
 static void plain_pixel(operands *o, const int64_t pixel[3], float *a, float *b) {
     const cgp_op_attributes *g = &o->c.attributes;
     int64_t u, v, k = 0;
@@ -109,7 +108,7 @@ static void check_convolution(const op_case *c) {
         operands_copy(&got, &drawn);
         for (int d = CGP_OP_FORWARD; d < CGP_OP_DIRECTIONS; d++)
             op_run(runners[i], &got, (cgp_op_direction)d);
-        operands_drop(&got, SLOT_DPARAM + 1); /* dbias is no GEMM */
+        operands_drop(&got, SLOT_DPARAM + 1); /* dbias is not a GEMM */
         for (int slot = SLOT_Y; slot < SLOTS; slot++)
             assert_same_bits(&got, &want, slot, 0, "of GEMM");
         operands_destroy(&got);
@@ -118,7 +117,7 @@ static void check_convolution(const op_case *c) {
     operands_destroy(&drawn);
 }
 
-/* Channels around 32 and its parts, so that steps of k cross the ends of runs or do not. */
+/* Channels around 32 and its divisors, so that steps of k may or may not cross the ends of runs. */
 static void convolutions_are_the_gemms_of_their_windows(void **state) {
     static const int64_t channels[] = {1, 3, 8, 16, 32, 33, 64, 70, 130};
     (void)state;

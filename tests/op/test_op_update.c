@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_update.c -- optimizer updates: ref by hand, cpu against ref, over sizes with and
- * without tails; an element's result does not depend on its index; gradient_scale equals scaling
- * the gradient. */
+/* test_op_update.c -- optimizer updates: ref compared with values by hand, cpu with ref, for sizes
+ * with and without tails. An element's result does not depend on its index, and gradient_scale
+ * equals scaling the gradient. */
 #include "harness.h"
 
 #include <float.h>
@@ -56,7 +56,7 @@ static const cgp_update_values values[RULES] = {
     [RMSPROP_MOMENTUM] = {.lr = 0.01, .gradient_scale = 0.2},
 };
 
-/* `second`: a mean of squares, never negative. */
+/* `second` is a mean of squares, never negative. */
 static cgp_update update_of(sides *s, int rule, int64_t n, int shift) {
     cgp_update u = rules[rule];
     float *const first = s->first + shift, *const second = s->second + shift;
@@ -97,7 +97,7 @@ static void assert_close(double got, double want) {
     if (!(fabs(got - want) <= 4e-7 * fabs(want))) fail_msg("%.9g, expected %.9g", got, want);
 }
 
-/* PyTorch's formulas on paper: p = 1, g = 0.5, buffer 0.2. */
+/* By PyTorch's formulas: p = 1, g = 0.5, buffer 0.2. */
 static void sgd_is_as_on_paper(void **state) {
     (void)state;
     static sides s;
@@ -121,8 +121,7 @@ static void sgd_is_as_on_paper(void **state) {
     assert_close(s.param[0], 1 - 0.1 * (0.51 + 0.9 * (0.9 * 0.2 + 0.51)));
 }
 
-/* First step: both corrected moments are those of g alone, so p moves by lr, after the decay.
- */
+/* In the first step both corrected moments depend only on g, so p moves by lr, after the decay. */
 static void adamw_is_as_on_paper(void **state) {
     (void)state;
     static sides s;
@@ -135,7 +134,7 @@ static void adamw_is_as_on_paper(void **state) {
     assert_true(s.grad[0] == -0.5f);
 }
 
-/* Decay goes into the gradient and so into the moments; p moves by lr, as before. */
+/* The decay goes into the gradient and so into the moments; p moves by lr. */
 static void adam_is_as_on_paper(void **state) {
     (void)state;
     static sides s;
@@ -173,9 +172,9 @@ static bool near(float got, float want) {
     return fabs((double)got - want) <= 8 * FLT_EPSILON * (fabs((double)want) + 1.0);
 }
 
-/* Float arithmetic of some 10 operations: 8 u; a first moment divided by a small second one is
- * as large as 1 / sqrt(v) / correction, times lr; a gradient over the root of its mean
- * square at most 10, as large as the buffer that it goes to. */
+/* About 10 float operations: 8 u. A first moment divided by a small second one is at most
+ * 1 / sqrt(v) / correction, times lr. A gradient over the root of its mean square is at most 10, as
+ * large as its buffer. */
 static void cpu_updates_as_ref_does(void **state) {
     static const int64_t sizes[] = {1, 3, 16, 17, 64, 1000, MAX};
     for (int r = 0; r < RULES; r++) {
@@ -218,7 +217,7 @@ static void an_element_does_not_depend_on_its_place(void **state) {
     }
 }
 
-/* By a power of two, so that nothing is rounded. */
+/* Scales by a power of two, so that nothing is rounded. */
 static void a_scaled_gradient_is_one_that_came_so(void **state) {
     const runner *const on[] = {&ref, *state};
     for (int r = 0; r < 2 * RULES; r++) {
@@ -242,7 +241,7 @@ static void a_scaled_gradient_is_one_that_came_so(void **state) {
     }
 }
 
-/* At every index of every length, behind numbers at the limits of the finite ones. */
+/* Tests every index of every length, after numbers at the limits of the finite range. */
 static void the_first_number_that_is_not_finite_is_found(void **state) {
     const runner *const on[] = {&ref, *state};
     const float bad[] = {NAN, -NAN, INFINITY, -INFINITY},

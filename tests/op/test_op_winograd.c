@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_winograd.c -- convolutions by Winograd's tiles (`tile` of their attributes): within
- * bounds of ref; the same bits for narrow vectors, any number of threads, and a sample alone;
- * errors like those of direct sums; direct where tiles do not pay. */
+/* test_op_winograd.c -- convolutions with Winograd's tiles (`tile` of their attributes): within
+ * bounds of ref, with errors like those of direct sums. Narrow vectors, any number of threads, and
+ * a sample alone give the same bits. Small images use direct sums. */
 #include "bounds.h"
 
 static uint64_t seed;
@@ -17,7 +17,7 @@ static op_case case_of(int n, int height, int width, int in, const cgp__attribut
     return c;
 }
 
-/* 3 x 3, with some padding, or cropped, on each side. */
+/* Draw a window of 3 x 3 with some padding, or cropping, on each side. */
 static cgp__attributes draw_window(int out) {
     cgp__attributes a = {
         .size = out, .kernel = {3, 3}, .stride = {1, 1}, .bias = test_random(&seed) & 1};
@@ -26,15 +26,15 @@ static cgp__attributes draw_window(int out) {
     return a;
 }
 
-/* 36 output pixels or more, of 16 channels or more. */
+/* Draw at least 36 output pixels, and at least 16 channels. */
 static op_case draw_tiled(void) {
     const cgp__attributes a = draw_window(test_between(&seed, 16, 100));
     const int height = test_between(&seed, 10, 30), width = test_between(&seed, 10, 30);
     return case_of(test_between(&seed, 1, 3), height, width, test_between(&seed, 16, 100), &a);
 }
 
-/* Rows of tiles in parts, many rows; channels in blocks of k, many panels; filters in parts, which
- * take ref seconds. */
+/* Split rows of tiles, and many rows; channels in blocks of k, and many panels; split filters, for
+ * which ref takes seconds. */
 #define LARGE_CASES 6
 static op_case large_case(int i) {
     static const struct {
@@ -63,7 +63,7 @@ static void run_all(const runner *on, operands *o) {
         op_run(on, o, (cgp_op_direction)d);
 }
 
-/* true: all results are the same bits. */
+/* Return true if all results are bit-equal. */
 static bool is_same(const operands *a, const operands *b) {
     bool same = true;
     for (int slot = SLOT_Y; slot < SLOTS; slot++)
@@ -74,7 +74,7 @@ static bool is_same(const operands *a, const operands *b) {
 
 /* --- properties --- */
 
-/* The bound of a direct sum has room enough. */
+/* The bound of a direct sum is wide enough. */
 static void check_against_ref(const op_case *c) {
     operands a, b;
     operands_create_bent(&a, c, &seed);
@@ -94,7 +94,7 @@ static void results_are_what_ref_gives(void **state) {
     for_each_tiled(60, FEWER == 1 ? LARGE_CASES : LARGE_CASES - 1, check_against_ref);
 }
 
-/* Sums of squared differences from ref, of y, dx and dw. */
+/* Add up the squared differences from ref of y, dx and dw. */
 static void add_errors(const operands *a, const operands *b, double sums[3]) {
     static const int slots[3] = {SLOT_Y, SLOT_DX, SLOT_DPARAM};
     for (int s = 0; s < 3; s++) {
@@ -130,7 +130,7 @@ static void errors_are_like_those_of_direct_sums(void **state) {
     }
 }
 
-/* Narrow vectors on one thread; wide ones on 1, 3 and 5. */
+/* Compare narrow vectors on one thread with wide ones on 1, 3 and 5. */
 static void check_bits(const op_case *given) {
     op_case c = *given;
     operands from, want;
@@ -184,7 +184,7 @@ static void a_sample_has_its_bits_alone(void **state) {
     }
 }
 
-/* A plan made for some samples serves fewer. */
+/* A plan for some number of samples also serves fewer. */
 static void fewer_samples_need_no_more_workspace(void **state) {
     (void)state;
     for (int i = 0; i < 60; i++) {
@@ -200,7 +200,7 @@ static void fewer_samples_need_no_more_workspace(void **state) {
     }
 }
 
-/* In bf16 sums are those of f32, rounded once. */
+/* In bf16, sums are those of f32, rounded once. */
 static void check_rounded(const op_case *given) {
     op_case c = *given;
     operands f32, bf16;
@@ -229,7 +229,7 @@ static void bf16_is_f32_rounded(void **state) {
     }
 }
 
-/* --- small images stay direct --- */
+/* --- small images use direct sums --- */
 
 static bool is_direct(int height, int width, int in, int out) {
     const cgp__attributes a = {
@@ -267,7 +267,7 @@ int main(void) {
         cmocka_unit_test(few_channels_or_pixels_stay_direct),
     };
     cgp_device_options options = device_options(1);
-#ifndef __aarch64__ /* which has one instruction set */
+#ifndef __aarch64__ /* aarch64 has only one instruction set */
     if (!getenv("CGP_CPU_ISA")) options.isa = CGP_ISA_V3;
 #endif
     seed = test_seed();

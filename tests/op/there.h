@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* there.h -- a device of a backend, and runs of its kernels on operands that lie in host memory.
- * Where the device's memory is not the host's, all that a kernel may touch, guards included, goes
- * there and comes back. */
+/* there.h -- a device of a backend, and runs of its kernels on operands in host memory. If the
+ * device's memory is not the host's, everything that a kernel may touch, including guards, is
+ * copied there and back. */
 #ifndef CGP_TESTS_OP_THERE_H
 #define CGP_TESTS_OP_THERE_H
 
@@ -18,7 +18,7 @@ typedef struct runner {
     int threads;
 } runner;
 
-/* A device that is not pinned. */
+/* Options of a device whose threads are not pinned. */
 static inline cgp_device_options device_options(int threads) {
     return (cgp_device_options){.struct_size = sizeof(cgp_device_options), .threads = threads};
 }
@@ -35,7 +35,7 @@ static inline void runner_close(runner *on) {
     on->device = NULL;
 }
 
-/* `cpu`, or the one that CGP_TEST_BACKEND names. */
+/* Return `cpu`, or the backend that CGP_TEST_BACKEND names. */
 static inline const cgp_backend *backend_under_test(void) {
     const char *name = getenv("CGP_TEST_BACKEND");
     const cgp_backend *backend = &cgp__backend_cpu;
@@ -60,7 +60,7 @@ typedef struct there {
     } parts[MAX_PARTS];
 } there;
 
-/* Copy between the host and the device, by way of memory that is for copies. */
+/* Copy between the host and the device through pinned staging memory. */
 static inline void there_copy(const runner *on, cgp_place to, cgp_place from, size_t bytes) {
     const cgp_queue queue = to.device ? CGP_QUEUE_IN : CGP_QUEUE_OUT;
     const cgp_backend *b = on->backend;
@@ -78,7 +78,7 @@ static inline void there_copy(const runner *on, cgp_place to, cgp_place from, si
     b->host_memory_destroy(on->device, pinned, bytes);
 }
 
-/* Bring memory of the host there; NULL: there is none. */
+/* Copy host memory to the device; NULL: none. */
 static inline void there_put(there *t, void *here, size_t bytes) {
     if (!here || t->on->backend->host_addressable) return;
     void *copy = NULL;
@@ -90,17 +90,17 @@ static inline void there_put(there *t, void *here, size_t bytes) {
     t->parts[t->n++].bytes = bytes;
 }
 
-/* The same place, there. */
+/* Return the device's copy of a host address. */
 static inline void *there_of(const there *t, const void *here) {
     for (int i = 0; i < t->n; i++) {
         const char *at = here, *begin = t->parts[i].here;
         if (at >= begin && at < begin + t->parts[i].bytes)
             return (char *)t->parts[i].there + (at - begin);
     }
-    return (void *)(uintptr_t)here; /* NULL, or the host's memory is the device's */
+    return (void *)(uintptr_t)here; /* NULL, or host memory that the device uses directly */
 }
 
-/* Bring all back once the device is done. */
+/* Copy everything back after the device has finished. */
 static inline void there_end(there *t) {
     if (t->on->backend->asynchronous) assert_ok(t->on->backend->finish(t->on->device));
     for (int i = 0; i < t->n; i++) {
@@ -111,7 +111,7 @@ static inline void there_end(there *t) {
     t->n = 0;
 }
 
-/* Arguments of which all were put there. */
+/* Replace host addresses in the arguments by device addresses; all must have been copied. */
 static inline cgp_kernel_args there_args(const there *t, cgp_kernel_args a) {
 #define MOVE(operand) operand = there_of(t, operand)
     for (int k = 0; k < CGP_OP_MAX_INPUTS; k++) {
@@ -144,8 +144,8 @@ static inline size_t there_packed_bytes(const runner *on, const cgp_kernel_spec 
     return (size_t)bytes;
 }
 
-/* Make the packed parameters of a kernel whose arguments are there. Owned by the caller; NULL: it
- * has none. */
+/* Make the packed parameters of a kernel whose arguments are on the device. Owned by the caller;
+ * NULL if there are none. */
 static inline void *there_pack(const there *t, const cgp_kernel_spec *spec, cgp_kernel_args *args) {
     const cgp_backend *b = t->on->backend;
     const size_t bytes = there_packed_bytes(t->on, spec);
@@ -157,7 +157,7 @@ static inline void *there_pack(const there *t, const cgp_kernel_spec *spec, cgp_
     return packed;
 }
 
-/* The first element that is not finite; -1: none. */
+/* Return the index of the first element that is not finite, -1 if there is none. */
 static inline int64_t find_nonfinite(const runner *on, const float *x, int64_t n) {
     int64_t index = -2;
     there t = {.on = on};

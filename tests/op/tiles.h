@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tiles.h -- plain loops of the rule of GEMM in bf16 (gemm/tiles.h). */
+/* tiles.h -- the rule of GEMM in bf16 (gemm/tiles.h) as simple loops. */
 #ifndef CGP_TESTS_OP_TILES_H
 #define CGP_TESTS_OP_TILES_H
 
@@ -14,7 +14,7 @@ static inline float element(const cgp__matrix *x, int64_t i, int64_t j) {
                                : ((const float *)x->at)[at];
 }
 
-/* Denormals are 0. */
+/* Flush denormals to 0. */
 static inline float flushed(float x) {
     return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x;
 }
@@ -23,13 +23,13 @@ static inline float rounded(float x) {
     return cgp__bf16_to_float(cgp__bf16_from_float(flushed(x)));
 }
 
-/* Of a and b that bf16 has: their product is exact, if it is no denormal. */
+/* Add the product of two bf16 values; it is exact unless denormal. */
 static inline float add_product(float sum, float a, float b) {
     const float product = a * b;
     return flushed(fabsf(product) < 0x1p-110f ? fmaf(a, b, sum) : sum + product);
 }
 
-/* k from `begin` on, up to `end`; beyond the end, zeros. */
+/* Sum k from `begin` up to `end`; beyond the end it reads zeros. */
 static inline float chain(const cgp__gemm *p, int64_t i, int64_t j, int64_t begin, int64_t end) {
     float sum = 0.0f;
     for (int64_t q = begin; q < end; q += 32) {
@@ -44,7 +44,7 @@ static inline float chain(const cgp__gemm *p, int64_t i, int64_t j, int64_t begi
     return sum;
 }
 
-/* k longer than 1024 is cut into equal parts, whole steps of 32: one sum each. */
+/* k above 1024 is split into equal parts of whole steps of 32, with one sum each. */
 static inline float expected(const cgp__gemm *p, int64_t i, int64_t j, float before) {
     const int64_t parts = (p->k + 1023) / 1024, even = (p->k + parts - 1) / parts;
     const int64_t part = (even + 31) / 32 * 32;
@@ -57,7 +57,7 @@ static inline float expected(const cgp__gemm *p, int64_t i, int64_t j, float bef
     return p->type == CGP_BF16 ? rounded(c) : c;
 }
 
-/* c = or += a b + bias, as the tiles compute it. */
+/* Compute c = or += a b + bias, as the tiles do. */
 static inline void plainly(int64_t m, int64_t n, int64_t k, cgp__matrix a, cgp__matrix b,
                            const float *bias, cgp_dtype type, float *c, int64_t stride, bool add) {
     const cgp__gemm p = {.m = m,

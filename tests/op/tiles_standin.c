@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tiles_standin.c -- amx.c on a stand-in for the tiles, by plain loops of their definition (Intel's
- * Software Developer's Manual, TDPBF16PS), for processors that have AVX512_BF16 but no AMX. */
+/* tiles_standin.c -- amx.c with fake tiles, as simple loops of their definition (Intel's Software
+ * Developer's Manual, TDPBF16PS), for processors with AVX512_BF16 but without AMX. */
 #include <immintrin.h>
 #include <math.h>
 #include <stdint.h>
@@ -8,7 +8,7 @@
 
 #define TILES 8
 
-/* 16 rows of 64 bytes. */
+/* Each tile has 16 rows of 64 bytes. */
 static _Thread_local uint32_t tiles[TILES][16][16];
 static _Thread_local int configured;
 
@@ -38,7 +38,7 @@ static void standin_store(int tile, void *to, int64_t stride) {
         memcpy((char *)to + i * stride, tiles[tile][i], 64);
 }
 
-/* Tiles that are not configured have no numbers. */
+/* Tiles that are not configured contain no numbers. */
 static void standin_multiply(int c, int a, int b) {
     for (int i = 0; i < 16; i++)
         for (int j = 0; j < 16; j++) {
@@ -67,4 +67,5 @@ static void standin_multiply(int c, int a, int b) {
 #define _tile_dpbf16ps(c, a, b) standin_multiply(c, a, b)
 
 #define cgp__cpu_tiles_amx cgp__cpu_tiles_standin
-#include "backend/cpu/kernels/bf16/amx.c" /* NOLINT(bugprone-suspicious-include): with other intrinsics */
+/* Compile amx.c with these macros in place of the intrinsics. */
+#include "backend/cpu/kernels/bf16/amx.c" /* NOLINT(bugprone-suspicious-include) */
