@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_schedule_check.c -- the tables that the checker refuses, and its messages. A table is one
- * string of actions per device; a transfer takes the edge that fits its stage, or names one,
+ * string of actions per device. A transfer takes the edge that fits its stage, or names one:
  * "0SEND_F1@2". */
 #include "support.h"
 
@@ -8,7 +8,7 @@
 
 #define MOST 64
 
-/* The chain 0 -> 1 and back, and a correct table of two micro-batches on it. */
+/* The chain 0 -> 1 and back, with a correct table of two micro-batches. */
 static const cgp_edge chain[] = {{0, 1}, {1, 0}};
 #define FIRST "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1"
 #define SECOND "1RECV_F0 1F0 1RECV_F1 1F1 1B0 1SEND_B0 1B1 1SEND_B1"
@@ -68,7 +68,7 @@ static cgp_status make(cgp_schedule **out, const layout *l, const char *const *r
 
 static const layout two_stages = {2, 2, 2, (const int[]){0, 1}, chain, 2};
 
-/* Assert that checker, simulator and drawing refuse the table with this message. */
+/* Assert that the checker, the simulator and the drawing refuse the table with this message. */
 static void assert_refused(const layout *l, const char *const *rows, const char *message) {
     cgp_schedule *schedule = NULL;
     cgp_schedule_report report = {.devices = -1};
@@ -189,7 +189,7 @@ static void a_backward_comes_in_one_piece_or_in_two(void **state) {
         "0F0 0SEND_F0 0F1 0SEND_F1 0W0 0RECV_B0 0I0 0RECV_B1 0B1", SECOND,
         "schedule: device 0, position 4, 0W0: expected after 0I0, got it before "
         "(position 6)");
-    /* Both ways may be in one schedule. */
+    /* One schedule may use both. */
     cgp_schedule *schedule = NULL;
     assert_ok(make(&schedule, &two_stages,
                    (const char *const[]){
@@ -245,8 +245,8 @@ static void numbers_out_of_range_are_refused_at_once(void **state) {
     assert_null(schedule);
 }
 
-/* Device 0 needs the gradient of 0 before it sends 1; device 1 needs 1 before it runs any backward.
- * */
+/* Device 0 needs gradient 0 before it sends 1; device 1 needs activation 1 before it runs any
+ * backward. */
 static void a_deadlock_is_named_by_its_cycle(void **state) {
     (void)state;
     assert_two_stages_refused(
@@ -255,7 +255,7 @@ static void a_deadlock_is_named_by_its_cycle(void **state) {
         "waits at 1RECV_F1 for 0SEND_F1");
 }
 
-/* Device 0 waits for the cycle, but is not in it. */
+/* Device 0 waits for the cycle, but is not part of it. */
 static void a_device_outside_the_cycle_is_not_named(void **state) {
     (void)state;
     const cgp_edge edges[] = {{0, 1}, {1, 0}, {1, 2}, {2, 1}};
@@ -271,7 +271,7 @@ static void a_device_outside_the_cycle_is_not_named(void **state) {
                    "1SEND_F1");
 }
 
-/* Both stages on one device, which runs stage 1 first. */
+/* Both stages are on one device, which runs stage 1 first. */
 static void a_device_can_wait_for_itself(void **state) {
     (void)state;
     const layout one = {2, 1, 1, (const int[]){0, 0}, chain, 1};
@@ -279,7 +279,7 @@ static void a_device_can_wait_for_itself(void **state) {
                    "schedule: deadlock: device 0 waits at 1RECV_F0 for 0SEND_F0");
 }
 
-/* However long the cycle, the message ends at a whole device. */
+/* However long the cycle, the message ends after a complete device. */
 static void a_long_cycle_is_cut_short(void **state) {
     (void)state;
     enum { N = 40 };
@@ -327,7 +327,7 @@ static void a_long_cycle_is_cut_short(void **state) {
     cgp_schedule_destroy(schedule);
 }
 
-/* The receiver takes 1 before 0: one buffer is not enough, and with one the cycle names it. */
+/* The receiver takes 1 before 0, so one buffer is not enough: with one, the cycle names it. */
 static void too_few_buffers_are_named_by_their_cycle(void **state) {
     (void)state;
     const layout forward = {2, 2, 2, (const int[]){0, 1}, chain, 1};
@@ -352,8 +352,8 @@ static void too_few_buffers_are_named_by_their_cycle(void **state) {
     cgp_schedule_destroy(schedule);
 }
 
-/* Two stages on one device, all of stage 0 first: every micro-batch waits in a buffer. Slots
- * add up over the stages. */
+/* Two stages on one device, which runs all of stage 0 first: every micro-batch waits in a buffer.
+ * Slots are summed over the stages. */
 static void stages_of_one_device_share_its_slots(void **state) {
     (void)state;
     const layout one = {2, 3, 1, (const int[]){0, 0}, chain, 2};
@@ -375,7 +375,7 @@ static void stages_of_one_device_share_its_slots(void **state) {
     cgp_schedule_destroy(schedule);
 }
 
-/* With I and W split a micro-batch is in flight until its W. */
+/* With split I and W, a micro-batch is in flight until its W. */
 static void a_micro_batch_is_in_flight_until_its_weight_gradient(void **state) {
     (void)state;
     const layout one = {1, 2, 1, (const int[]){0}, NULL, 0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_compare.c -- a measured step: drawn to scale, written and read back, beside its
- * plan, and the parts of its time. The times are set by hand here, or simulated and used as
+/* test_schedule_compare.c -- a measured step: drawn to scale, written and read back, next to its
+ * plan, and split into the parts of its time. The times are set by hand, or simulated and used as
  * measured ones. */
 #include "schedules.h"
 
@@ -10,8 +10,8 @@
 
 /* --- simulated steps used as measured ones --- */
 
-/* A simulated step with the events of workers: a transfer begins when the action before it ends,
- * and waits until its message comes. */
+/* Simulate a step with the events of workers: a transfer begins when the action before it ends, and
+ * waits for its message. */
 static cgp_schedule_timeline take_for_measured(const cgp_schedule *s,
                                                const cgp_schedule_costs *costs) {
     cgp_schedule_timeline simulated, t;
@@ -34,7 +34,7 @@ static cgp_schedule_timeline take_for_measured(const cgp_schedule *s,
     return t;
 }
 
-/* Assert that the parts of each device, none below 0, add up to the makespan. */
+/* Assert that the parts of each device are not negative, and sum to the makespan. */
 static void assert_parts_add_up(const cgp_schedule_comparison *c, double makespan) {
     for (int d = 0; d < c->devices; d++) {
         double sum = 0.0;
@@ -66,7 +66,7 @@ static cgp_schedule_comparison compare(const cgp_schedule *s, const cgp_schedule
 
 /* --- parts --- */
 
-/* A step with the simulated times has compute and bubble only, whatever the schedule. */
+/* A step with the simulated times has only compute and bubble, for every schedule. */
 static void a_step_that_goes_as_planned_is_compute_and_bubble(void **state) {
     (void)state;
     const cgp_schedule_info *info;
@@ -91,7 +91,8 @@ static void a_step_that_goes_as_planned_is_compute_and_bubble(void **state) {
     }
 }
 
-/* F of stage 1 takes 3; if both took their mean, 2, the step would take 12 and each idle 4.
+/* F of stage 1 takes 3. If both took their mean, 2, the step would take 12 and each device would
+ * idle 4.
  *
  *     device 0   |F0|F1|..............|B0   |B1   |      6 computing, 4 + 3 idle
  *     device 1   ...|F0      |F1      |B0   |B1 ..|     10 computing, 3 idle */
@@ -113,7 +114,8 @@ static void unequal_stages_are_imbalance_where_others_wait_for_them(void **state
 
 /* --- times set by hand --- */
 
-/* The trace of a forward-only step of two stages; each device: F, SEND, F, SEND .. or RECV, F .. */
+/* Make the trace of a forward-only step of two stages; each device has F, SEND, F, SEND .. or RECV,
+ * F .. */
 static char *trace_text(const char *csv, const char *start, const char *end, const char *released,
                         const char *ready) {
     char *text = malloc(2048);
@@ -173,11 +175,11 @@ static void a_slow_action_is_variation_where_it_is_waited_for(void **state) {
     cgp_schedule_destroy(s);
 }
 
-/* F of stage 0 takes 1, 2 and 4, the median of which is 2; that of stage 1 takes 1.
+/* F of stage 0 takes 1, 2 and 4, with a median of 2; F of stage 1 takes 1.
  *
- *     0 1   3       7 8     measured     equal, 1.5 each: 6 in all, and both idle 1.5
- *     |F|F  |F      |       7 and 1      planned, 2 and 1: 7 in all; stage 1 idles 4
- *       |F..|F......|F|     3 and 5      varied: 8 in all; stage 1 idles 5 */
+ *     0 1   3       7 8     measured     equal, 1.5 each: 6 in total, and both idle 1.5
+ *     |F|F  |F      |       7 and 1      planned, 2 and 1: 7 in total; stage 1 idles 4
+ *       |F..|F......|F|     3 and 5      with variation: 8 in total; stage 1 idles 5 */
 static void idle_time_is_bubble_then_imbalance_then_variation(void **state) {
     (void)state;
     cgp_schedule_timeline t;
@@ -298,7 +300,8 @@ static void two_steps_are_drawn_to_one_scale(void **state) {
     assert_int_equal(count(text, "class=\"g\"/>\n"), 4);
     assert_int_equal(count(text, ">device 1<"), 2);
     assert_non_null(strstr(text, "y=\"68\">device 0<"));
-    assert_non_null(strstr(text, "y=\"178\">device 0<")); /* below the axis of the first */
+    /* below the axis of the first picture */
+    assert_non_null(strstr(text, "y=\"178\">device 0<"));
     assert_int_equal(count(text, ">critical path<"), 1);
     free(text);
     assert_ok(cgp_schedule_svg(s, &measured, &text));
@@ -339,8 +342,8 @@ static void assert_same_step(const cgp_schedule *s, const cgp_schedule_timeline 
     assert_true(t->makespan == u->makespan && t->bubble_span == u->bubble_span);
 }
 
-/* Times with all their digits, recomputation, an edge that skips stages, several stages per device.
- * */
+/* Uses times with all their digits, recomputation, an edge that skips stages, and several stages
+ * per device. */
 static void what_is_written_is_read_back_exactly(void **state) {
     (void)state;
     const cgp_schedule_info *info;
@@ -367,7 +370,7 @@ static void what_is_written_is_read_back_exactly(void **state) {
     }
 }
 
-/* The text of a step of gpipe over two stages; its times have many digits. */
+/* Return the text of a step of gpipe with two stages; its times have many digits. */
 static char *written_step(void) {
     cgp_schedule *s = test_generate("gpipe", 2, 2, 0);
     char *text = NULL;
@@ -390,7 +393,8 @@ static void assert_refused(const char *text, const char *message) {
     assert_null(t.start);
 }
 
-/* Replace the value of `key`, or an entry of it, by `value` (JSON; NULL: remove it). */
+/* Replace the value of `key`, or one of its entries, by `value` (JSON; NULL: remove it), and assert
+ * that the trace is refused with `message`. */
 static void assert_changed_refused(const char *text, const char *key, int device, int position,
                                    const char *value, const char *message) {
     json_t *root = json_loads(text, 0, NULL), *measured = json_object_get(root, "cgpipe");
@@ -450,7 +454,7 @@ static void broken_traces_are_refused_with_the_position(void **state) {
     free(t);
 }
 
-/* Either refused, or a valid step. */
+/* A damaged trace is refused, or is a valid step. */
 static void damaged_traces_do_no_harm(void **state) {
     (void)state;
     static const char letters[] = "012345678901234567890123456789.,[]{}\"-eEFBIWRSND_ \\n:";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_csv.c -- schedules as CSV: both dialects written and read back, and the messages of
- * texts that are refused. */
+/* test_schedule_csv.c -- schedules as CSV: both dialects written and read back, and the messages
+ * for refused texts. */
 #include "schedules.h"
 
 static cgp_schedule *parse(const char *text) {
@@ -46,7 +46,7 @@ static void transfers_are_written_in_list_order(void **state) {
     cgp_schedule_destroy(s);
 }
 
-/* Stages 1 and 2 are on one device. A pair is one cell. */
+/* Stages 1 and 2 are on one device. A pair takes one cell. */
 static void transfers_within_a_device_are_left_out(void **state) {
     (void)state;
     cgp_schedule *s = test_generate("dualpipe-v", 2, 4, 0);
@@ -126,7 +126,7 @@ static void every_schedule_comes_back_as_it_was_in_both_dialects(void **state) {
     }
 }
 
-/* Blanks are free. */
+/* Blanks have no meaning. */
 static void blanks_empty_lines_and_weights_spread_out_are_no_matter(void **state) {
     (void)state;
     cgp_schedule *plain = parse("0F0,0B0\n1F0,1B0\n");
@@ -148,7 +148,7 @@ static void blanks_empty_lines_and_weights_spread_out_are_no_matter(void **state
     cgp_schedule_destroy(plain);
 }
 
-/* Spreadsheets write RFC 4180, and a byte order mark before it. */
+/* Spreadsheets write RFC 4180, preceded by a byte order mark. */
 static void cells_in_quotes_and_a_byte_order_mark_are_read(void **state) {
     (void)state;
     cgp_schedule *plain = parse("0F0,1F0,(0F1;1B0)OVERLAP_F_B,1F1,0B0,1B1,0B1\n");
@@ -225,7 +225,7 @@ static void a_schedule_from_csv_can_be_checked_and_simulated(void **state) {
     assert_ok(cgp_schedule_lower_chain(s));
     assert_ok(cgp_schedule_check(s, NULL));
     cgp_schedule_destroy(s);
-    s = parse("0F0,1F0,1B0,0B0\n"); /* sends nothing */
+    s = parse("0F0,1F0,1B0,0B0\n"); /* nothing is sent */
     assert_ok(cgp_schedule_lower_chain(s));
     assert_ok(cgp_schedule_check(s, NULL));
     cgp_schedule_destroy(s);
@@ -271,7 +271,8 @@ static void a_cell_that_is_no_action_is_named(void **state) {
     assert_refused(" ,\n,,\n", "x.csv: expected a line of actions per device, got none");
 }
 
-/* BW, or B and W of one micro-batch, anywhere: then B is I in all cells, and BW is B. */
+/* If BW, or B and W of one micro-batch, occur anywhere, B is read as I in all cells, and BW as
+ * B. */
 static void older_letters_are_read(void **state) {
     (void)state;
     static const char *const texts[][2] = {
@@ -296,13 +297,13 @@ static void older_letters_are_read(void **state) {
     assert_refused("0F0,0B0,0BW0",
                    "x.csv: row 1, column 2, \"0B0\": expected a W of it as well, as B is the older "
                    "letter for I in a file that has BW, or B and W of one micro-batch");
-    cgp_schedule *s = parse("0F0,0I0,0B0,0W0"); /* B, read as I, is there twice */
+    cgp_schedule *s = parse("0F0,0I0,0B0,0W0"); /* B is read as I, so I occurs twice */
     assert_ok(cgp_schedule_lower_chain(s));
     assert_status(cgp_schedule_check(s, NULL), CGP_EINVAL);
     cgp_schedule_destroy(s);
 }
 
-/* Only the last stage of PyTorch's Schedule1F1B counts so. */
+/* Only the last stage of PyTorch's Schedule1F1B counts like this. */
 static void forwards_of_the_last_stage_may_count_from_one(void **state) {
     (void)state;
     static const char *const texts[][2] = {
@@ -352,7 +353,7 @@ static void transfers_lead_somewhere(void **state) {
                    "x.csv: row 1, column 1, \"0RECV_F0\": there is no stage before it");
 }
 
-/* PyTorch's own loader finds this deadlock only while running. */
+/* PyTorch's own loader finds this deadlock only when it runs. */
 static void a_deadlock_in_a_text_is_found_before_it_runs(void **state) {
     (void)state;
     cgp_schedule *s = parse("0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n");

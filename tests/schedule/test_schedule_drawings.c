@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_drawings.c -- the SVG, the trace events, the critical path, and the grid of a wrong
- * schedule. */
+/* test_schedule_drawings.c -- the SVG, the trace events, the critical path, and the grid of an
+ * invalid schedule. */
 #include "schedules.h"
 
 #include <jansson.h>
@@ -20,8 +20,8 @@ static int count(const char *text, const char *part) {
 
 /* --- critical path --- */
 
-/* Each action of the path starts when another of it ends, or after a latency; together they fill
- * the makespan. */
+/* Each action of the path starts when another one on it ends, or a latency later. Together they
+ * fill the makespan. */
 static void the_critical_path_leads_from_the_end_to_the_beginning(void **state) {
     (void)state;
     const cgp_schedule_info *info;
@@ -52,7 +52,7 @@ static void the_critical_path_leads_from_the_end_to_the_beginning(void **state) 
     }
 }
 
-/* F of stage 1 takes 3: all its actions are on the path, of device 0 only the first and last.
+/* F of stage 1 takes 3. All its actions are on the path, but only device 0's first and last.
  *
  *     device 0   |F0|F1|        |B0   |B1..
  *     device 1      |F0      |F1      |B0   |B1   | */
@@ -73,8 +73,8 @@ static void the_slowest_stage_is_on_the_critical_path(void **state) {
 
 /* --- time on links --- */
 
-/* A message takes 2, a forward 1. On the link they follow each other: the third is there at
- * 1 + 3 x 2. On the receiver each is taken just before its forward: 1 + 3 x (2 + 1). */
+/* A message takes 2, a forward 1. On a link, messages follow each other, so the third arrives at
+ * 1 + 3 x 2. On a receiver, each is taken just before its forward: 1 + 3 x (2 + 1). */
 static void messages_take_time_on_the_link_or_on_the_receiver(void **state) {
     (void)state;
     cgp_schedule_costs costs = {.transfer = (const double[]){2.0, 2.0}};
@@ -152,7 +152,7 @@ static void bubble_and_memory_are_in_the_title(void **state) {
     free(text);
 }
 
-/* Any file name gives valid XML. */
+/* Any file name results in valid XML. */
 static void names_cannot_break_the_drawing(void **state) {
     (void)state;
     cgp_schedule *s = NULL;
@@ -188,8 +188,8 @@ static const char *phase(const json_t *event) {
     return json_string_value(json_object_get(event, "ph"));
 }
 
-/* Slices are the compute actions; every message between devices has both ends of its arrow;
- * the counters end at 0. */
+/* Slices are the compute actions, every message between devices has both ends of its arrow, and the
+ * counters end at 0. */
 static void a_trace_has_all_actions_messages_and_what_is_in_flight(void **state) {
     (void)state;
     static const char *const names[] = {"1f1b", "zb-v", "interleaved", "dualpipe-v"};
@@ -287,7 +287,7 @@ static void the_grid_marks_the_cells_that_are_wrong(void **state) {
                 "0B0: expected after 0F0, got it before");
 }
 
-/* A RECV belongs to the action after it, a SEND to the one before. */
+/* A RECV belongs to the action after it, a SEND to the action before it. */
 static void a_transfer_is_marked_at_its_action(void **state) {
     (void)state;
     assert_grid("0F0,0SEND_F0,0F1,0SEND_F0,0SEND_F1\n1RECV_F0,1F0,1RECV_F1,1F1\n",
@@ -307,7 +307,7 @@ static void a_schedule_that_is_right_has_no_grid(void **state) {
     cgp_schedule_destroy(s);
 }
 
-/* 24 micro-batches; the last backward comes first of the backwards. */
+/* Uses 24 micro-batches; the last backward runs first. */
 static void a_long_list_is_cut_around_the_error(void **state) {
     (void)state;
     char csv[512] = "";

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_fuzz.c -- random tables: correct ones, whose least capacities are compared to
- * trying all smaller ones, and damaged ones, for which the checker must agree with a reference
- * executor that has no index and finds no cycle. */
+/* test_schedule_fuzz.c -- random tables. For correct ones, the least capacities are compared with
+ * all smaller ones. For damaged ones, the checker must agree with a simple reference executor,
+ * which has no index and searches for no cycle. */
 #include "support.h"
 
 #include "schedule_lists.h"
@@ -9,7 +9,7 @@
 #define STAGES 4
 #define CHUNKS 4
 #define EDGES 16
-#define LENGTH 384 /* of a list: up to 160 correct actions, and damage */
+#define LENGTH 384 /* of a list: up to 160 correct actions, plus damage */
 
 typedef struct tables {
     int stages, chunks, devices, n_edges;
@@ -39,12 +39,12 @@ static void copy_lists(tables *t, const cgp_schedule *schedule) {
     for (int device = 0; device < t->devices; device++) {
         const cgp_action *list = cgp_schedule_actions(schedule, device, &t->counts[device]);
         assert_true(t->counts[device] < LENGTH);
-        for (int i = 0; i < t->counts[device]; i++) /* a device without any has no list */
+        for (int i = 0; i < t->counts[device]; i++) /* a device without actions has no list */
             t->lists[device][i] = list[i];
     }
 }
 
-/* --- correct tables: an action that can run next is drawn until none is left --- */
+/* --- correct tables: repeatedly draw an action that can run next, until none is left --- */
 
 typedef struct progress {
     bool done[CGP__COMPUTE_KINDS][STAGES][CHUNKS];
@@ -55,7 +55,8 @@ static bool started_backward(const progress *p, int j, int i) {
     return p->done[CGP_ACTION_B][j][i] || p->done[CGP_ACTION_I][j][i];
 }
 
-/* Ready on a chain of stages; `split` micro-batches run I and W, `again` ones R. */
+/* Return true if an action can run on a chain of stages; `split` micro-batches run I and W, `again`
+ * ones R. */
 static bool is_ready(const tables *t, const progress *p, cgp_action_kind kind, int j, int i,
                      bool split, bool again) {
     if (p->done[kind][j][i]) return false;
@@ -131,7 +132,8 @@ static cgp_action remove_action(tables *t, int device, int position) {
     return a;
 }
 
-/* The position after the last receive before position i for the same action. */
+/* Return the position after the last receive that precedes position i and belongs to the same
+ * action. */
 static int first_position(const tables *t, int device, int i) {
     const cgp_action *list = t->lists[device];
     for (int k = i - 1; k >= 0; k--) {
@@ -142,7 +144,7 @@ static int first_position(const tables *t, int device, int i) {
     return 0;
 }
 
-/* Move some receives to earlier positions, those of one action in their order. */
+/* Move some receives to earlier positions; receives of one action keep their order. */
 static cgp_schedule *post_early(cgp_schedule *schedule, tables *t, uint64_t *seed) {
     cgp_schedule_destroy(schedule);
     for (int device = 0; device < t->devices; device++) {
@@ -157,7 +159,7 @@ static cgp_schedule *post_early(cgp_schedule *schedule, tables *t, uint64_t *see
     return schedule;
 }
 
-/* A correct table, lowered: as lists in `t`, and as a schedule. */
+/* Draw a correct table and lower it: as lists in `t`, and as a schedule. */
 static cgp_schedule *draw_lowered(tables *t, uint64_t *seed) {
     *t = (tables){.stages = test_between(seed, 1, STAGES), .chunks = test_between(seed, 1, CHUNKS)};
     t->devices = test_between(seed, 1, t->stages);
@@ -173,7 +175,7 @@ static cgp_schedule *draw_lowered(tables *t, uint64_t *seed) {
     return schedule;
 }
 
-/* A correct table, in half of the cases with receives that are posted early. */
+/* Draw a correct table; half of the time, some of its receives are posted early. */
 static cgp_schedule *draw_schedule(tables *t, uint64_t *seed) {
     cgp_schedule *schedule = draw_lowered(t, seed);
     return test_between(seed, 0, 1) ? post_early(schedule, t, seed) : schedule;
@@ -181,8 +183,8 @@ static cgp_schedule *draw_schedule(tables *t, uint64_t *seed) {
 
 /* --- the reference executor --- */
 
-/* The messages of one kind for (stage, micro-batch) are all there, and a receive was posted for
- * each. */
+/* Return true if all messages of one kind for (stage, micro-batch) have arrived, and a receive was
+ * posted for each. */
 static bool all_received(const tables *t, const progress *p, int stage, int microbatch,
                          bool gradient) {
     for (int e = 0; e < t->n_edges; e++) {
@@ -207,7 +209,7 @@ static bool transfer(const tables *t, progress *p, const cgp_action *a, bool bac
     return p->sent[e][i] = true;
 }
 
-/* Run one action if every rule allows it now. */
+/* Run an action if every rule allows it now. */
 static bool can_do(const tables *t, progress *p, const cgp_action *a, bool backward) {
     const int j = a->stage, i = a->microbatch;
     if (cgp__is_transfer(a->kind)) return transfer(t, p, a, backward);
@@ -279,7 +281,8 @@ static bool runs_with(const cgp_schedule *schedule, const int *capacity) {
     return false;
 }
 
-/* Count capacity[] down through everything at or below least[]; false when all was tried. */
+/* Step capacity[] down through all combinations at or below least[]; return false after the last
+ * one. */
 static bool next_smaller(int *capacity, const int *min, int n_edges) {
     for (int e = 0; e < n_edges; e++) {
         if (--capacity[e] >= 1) return true;
@@ -307,7 +310,7 @@ static void nothing_below_the_min_capacity_runs(void **state) {
         while (next_smaller(capacity, report.min_capacity, t.n_edges) && vectors++ < 200)
             assert_false(runs_with(schedule, capacity));
         tried += vectors;
-        /* The largest entry is the least capacity for all edges alike. */
+        /* The largest entry is the least capacity that suffices for all edges. */
         for (int e = 0; e < t.n_edges; e++)
             capacity[e] = max;
         assert_true(runs_with(schedule, capacity));
@@ -322,7 +325,7 @@ static void nothing_below_the_min_capacity_runs(void **state) {
     assert_true(above_one > 20 && tried > 20);
 }
 
-/* Small integers, so that many times fall on one instant. */
+/* Draw small integers, so that many times coincide. */
 static void draw_costs(cgp_schedule_costs *costs, double values[5][EDGES], uint64_t *seed) {
     const int max = test_between(seed, 0, 3);
     for (int k = 0; k < 5; k++) {
@@ -336,7 +339,7 @@ static void draw_costs(cgp_schedule_costs *costs, double values[5][EDGES], uint6
                                   .latency = values[4]};
 }
 
-/* Assert that every action starts and ends as in the other timeline. */
+/* Return true if every action starts and ends at the same times in both timelines. */
 static bool same_times(const cgp_schedule *s, const cgp_schedule_timeline *a,
                        const cgp_schedule_timeline *b) {
     for (int device = 0; device < s->devices; device++) {
@@ -382,7 +385,7 @@ static void with_the_free_capacity_no_sender_waits_and_with_less_one_does(void *
     }
 }
 
-/* The latest arrival that a compute action waits for. */
+/* Return the latest arrival for which a compute action waits. */
 static double last_arrival(const tables *t, double arrival[EDGES][CHUNKS], const cgp_action *a) {
     double last = 0.0;
     if (a->kind != CGP_ACTION_F && !cgp__starts_backward(a->kind)) return last;
@@ -394,8 +397,8 @@ static double last_arrival(const tables *t, double arrival[EDGES][CHUNKS], const
     return last;
 }
 
-/* The timeline is the earliest that the rules allow: each action starts when the one before it on
- * the device has ended and, F, B or I, its messages are there. The time of a RECV, wherever it
+/* The timeline is the earliest that the rules allow. Each action starts when the previous one on
+ * its device has ended; an F, B or I also needs its messages. The time of a RECV, wherever it
  * stands, is when its message is taken. */
 static void every_action_starts_as_soon_as_it_can(void **state) {
     (void)state;
@@ -438,8 +441,8 @@ static void every_action_starts_as_soon_as_it_can(void **state) {
     }
 }
 
-/* Compare the compute actions of a schedule with receives right before their use and one with
- * receives posted early. */
+/* Compare the compute actions of a schedule whose receives come right before their use with those
+ * of one whose receives are posted early. */
 static void assert_same_compute(const cgp_schedule *a, const cgp_schedule_timeline *x,
                                 const cgp_schedule *b, const cgp_schedule_timeline *y) {
     for (int device = 0; device < a->devices; device++) {
@@ -455,8 +458,8 @@ static void assert_same_compute(const cgp_schedule *a, const cgp_schedule_timeli
     }
 }
 
-/* Every compute action of the critical path starts when its predecessor on the path ends, back to
- * 0. */
+/* Check that every compute action of the critical path starts when its predecessor on the path
+ * ends, back to time 0. */
 static void assert_path_is_whole(const cgp_schedule *s, const cgp_schedule_timeline *t) {
     double last = 0.0;
     for (int device = 0; device < s->devices; device++) {
@@ -475,7 +478,8 @@ static void assert_path_is_whole(const cgp_schedule *s, const cgp_schedule_timel
     assert_float_equal(last, t->makespan, 0.0);
 }
 
-/* A schedule runs with these capacities, each action when it runs without limit. */
+/* Check that a schedule runs with these capacities, and each action at the same time as without a
+ * limit. */
 static void assert_capacity_is_free(const cgp_schedule *s, cgp_schedule_costs costs,
                                     const int *capacity, const cgp_schedule_timeline *unlimited) {
     cgp_schedule_timeline limited;
@@ -485,9 +489,9 @@ static void assert_capacity_is_free(const cgp_schedule *s, cgp_schedule_costs co
     cgp_schedule_timeline_release(&limited);
 }
 
-/* An early RECV may only need more buffers: what suffices for it suffices for a late one. Not edge
- * by edge: a deadlock that a buffer of one edge resolves may be one that a buffer of another
- * resolves too. */
+/* An early RECV may only need more buffers: what suffices for it suffices for a late one. This does
+ * not hold edge by edge: if a buffer on one edge resolves a deadlock, a buffer on another may
+ * resolve it too. */
 static void a_receive_posted_early_changes_no_time(void **state) {
     (void)state;
     uint64_t seed = test_seed();
@@ -535,7 +539,7 @@ static void shuffle(tables *t, int device, uint64_t *seed) {
         insert_action(t, device, i, remove_action(t, device, test_between(seed, 0, i)));
 }
 
-/* One change; most leave a table that is almost correct. */
+/* Make one change; most leave a table that is almost correct. */
 static void damage(tables *t, uint64_t *seed) {
     const int device = test_between(seed, 0, t->devices - 1), count = t->counts[device];
     if (count == 0 || count + 4 > LENGTH) return;
@@ -576,7 +580,8 @@ static void damage(tables *t, uint64_t *seed) {
     }
 }
 
-/* An accepted table runs to the end, is drawn and simulated, and runs with the least capacity. */
+/* Check that an accepted table runs to the end, is drawn and simulated, and runs with the least
+ * capacity. */
 static void assert_runs(const cgp_schedule *schedule) {
     cgp_schedule_report report;
     cgp_schedule_timeline timeline;
@@ -594,7 +599,7 @@ static void assert_runs(const cgp_schedule *schedule) {
 static void assert_stopped(const cgp_schedule *schedule) {
     cgp_schedule_timeline timeline;
     assert_status(cgp_schedule_check(schedule, NULL), CGP_EINVAL);
-    assert_message("schedule: de"); /* device ..., or deadlock: ... */
+    assert_message("schedule: de"); /* "device ...", or "deadlock: ..." */
     assert_status(cgp_schedule_simulate(schedule, NULL, &timeline), CGP_EINVAL);
     assert_null(cgp_schedule_draw(schedule));
 }
@@ -630,7 +635,7 @@ static void a_damaged_table_is_refused_exactly_if_it_cannot_run(void **state) {
     assert_true(refused_at_once > 500 && refused > 500 && deadlocked > 50 && accepted > 500);
 }
 
-/* Recompute, lower and draw accept damaged tables before lowering. */
+/* Recompute, lower and draw accept tables that were damaged before lowering. */
 static void damage_before_lowering_is_found_after_it(void **state) {
     (void)state;
     uint64_t seed = test_seed();
@@ -651,7 +656,7 @@ static void damage_before_lowering_is_found_after_it(void **state) {
         free(cgp_schedule_draw(schedule));
         const cgp_recompute mode = (cgp_recompute)test_between(&seed, 0, 2);
         const bool recomputed =
-            cgp_schedule_recompute(schedule, mode) == CGP_OK; /* not if R came in */
+            cgp_schedule_recompute(schedule, mode) == CGP_OK; /* fails if the damage added an R */
         assert_ok(cgp_schedule_lower(schedule, t.edges, t.n_edges));
         assert_status(cgp_schedule_recompute(schedule, mode), CGP_ESTATE);
         t.lowered = true;

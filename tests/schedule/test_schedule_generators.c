@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_schedule_generators.c -- every schedule, for all n <= 8, m <= 24, v <= 3: complete,
- * ascending, without deadlock in the least capacity, with the bubble and the memory of its formula.
- * */
+ * ascending, free of deadlock with the least capacity, and with the bubble and the memory of its
+ * formula. */
 #include "schedules.h"
 
 enum { MAX_DEVICES = 8, MAX_CHUNKS = 24, MAX_VIRTUAL = 3 };
 
-/* Call `visit` for every schedule and possible size. */
+/* Called for every schedule and possible size. */
 typedef void visitor(const cgp_schedule_info *info, int n, int m, int v);
 
 static void visit_all(visitor *visit) {
@@ -30,7 +30,8 @@ static bool is(const cgp_schedule_info *info, const char *name) {
 
 /* --- order --- */
 
-/* F, the backward (B or I) and W of each stage ascend, and all are there; W only where I is. */
+/* Check that F, the backward (B or I) and W of each stage ascend and are complete; W occurs only
+ * with I. */
 static void assert_ascending(const cgp_schedule_info *info, int n, int m, int v) {
     cgp_schedule *s = test_generate(info->name, n, m, v);
     assert_string_equal(cgp_schedule_name(s), info->name);
@@ -77,7 +78,8 @@ static void stages_are_placed_in_a_loop_or_in_a_v(void **state) {
 
 /* --- buffers --- */
 
-/* The least capacity runs; one buffer less on an edge does not, and the message has the cycle. */
+/* Check that the least capacity suffices. With one buffer less on an edge, the schedule does not
+ * run, and the message shows the cycle. */
 static void assert_min_capacity(const cgp_schedule_info *info, int n, int m, int v) {
     cgp_schedule *s = test_generate(info->name, n, m, v);
     cgp_schedule_report report;
@@ -111,13 +113,13 @@ static int min(int a, int b) {
     return a < b ? a : b;
 }
 
-/* In units of F = I = W = 1 of one stage. */
+/* In units of F = I = W = 1 on one stage. */
 typedef struct formula {
     int bubble, peak;
-    int next; /* m from which (or the multiple of which) it holds; m where it always does */
+    int next; /* smallest m from which (or whose multiples) it holds; m if it always holds */
 } formula;
 
-/* False: no formula is known. */
+/* Return false if no formula is known. */
 static bool find_formula(const cgp_schedule_info *info, int n, int m, int v, formula *out) {
     const int multiple = (m + n - 1) / n * n, twice = 2 * n - 1;
     if (is(info, "gpipe"))
@@ -179,8 +181,8 @@ static void bubble_and_memory_are_those_of_the_formula(void **state) {
 
 /* --- the unit --- */
 
-/* Default costs are 1 / v on a stage: times are a v-th of those with 1 on each, to the bit, and
- * equal times stay equal. */
+/* Default costs are 1 / v per stage: times are exactly 1 / v of those with cost 1, and equal times
+ * stay equal. */
 static void assert_same_work(const cgp_schedule_info *info, int n, int m, int v) {
     if (m > 9 || v == 1) return;
     cgp_schedule *s = test_generate(info->name, n, m, v);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_papers.c -- the published tables, to the last digit. */
+/* test_schedule_papers.c -- the published tables are reproduced to the last digit. */
 #include "schedules.h"
 
 static test_measures measure(const char *name, int n, int m, int v,
@@ -29,8 +29,8 @@ static double idle_fraction(test_measures t) {
     return t.bubble_span / t.span;
 }
 
-/* Table 5 of the zero-bubble paper from the times in its table 6: cost is the largest span, the
- * bubble rate its idle fraction. */
+/* Table 5 of the zero-bubble paper (Qi et al. 2024, arXiv:2401.10241), from the times in its table
+ * 6: the cost is the largest span, the bubble rate its idle fraction. */
 static void the_bubbles_of_the_zero_bubble_paper_come_out_to_the_last_digit(void **state) {
     (void)state;
     test_costs c;
@@ -57,8 +57,8 @@ static test_measures measure_heuristic(const char *name, int n, int m, const tes
     return test_measure(s, &c->costs);
 }
 
-/* zb-1p has the paper's own numbers, which are zb-h1's. zb-2p is better than zb-h2, though not as
- * good as the paper's, whose I frees most of a micro-batch's memory; here W does. */
+/* zb-1p has the numbers of the paper, which equal those of zb-h1. zb-2p is better than zb-h2,
+ * though not as good as in the paper: there I frees most of a micro-batch's memory, here W does. */
 static void heuristic_schedules_are_no_worse_than_fixed_ones(void **state) {
     (void)state;
     test_costs c;
@@ -74,8 +74,8 @@ static void heuristic_schedules_are_no_worse_than_fixed_ones(void **state) {
     }
 }
 
-/* Random costs, different on each stage: never longer than ZB-H1 or ZB-H2, never more in flight
- * than the limit. */
+/* With random costs, different on each stage: never longer than ZB-H1 or ZB-H2, and never more in
+ * flight than the limit. */
 static void heuristic_schedules_are_no_longer_for_any_costs(void **state) {
     (void)state;
     uint64_t seed = test_seed();
@@ -102,7 +102,7 @@ static void heuristic_schedules_are_no_longer_for_any_costs(void **state) {
     assert_true(shorter > 30);
 }
 
-/* With m <= n: (m+n-1)(F+I+W), and (m+n-1)(F+I) + W with I and W split. */
+/* For m <= n: (m+n-1)(F+I+W), and (m+n-1)(F+I) + W with split I and W. */
 static void few_micro_batches_take_the_time_of_the_formula(void **state) {
     (void)state;
     test_costs c;
@@ -126,8 +126,8 @@ static void assert_golden(const char *name, int n, int v, int max, int min, int 
     assert_int_equal(t.peak, peak);
 }
 
-/* The golden table of 2.2, m = 4n, in units of one stage at F = I = W = 1: bubble by span, and
- * memory. v-half and v-min may be better than the published tool's. */
+/* The table of section 2.2 for m = 4n, in units of one stage at F = I = W = 1: bubble by span, and
+ * memory. v-half and v-min may be better than the published tool. */
 static void the_golden_table_comes_out(void **state) {
     (void)state;
     for (int k = 0; k < 2; k++) {
@@ -147,7 +147,7 @@ static void the_golden_table_comes_out(void **state) {
     }
 }
 
-/* 2.3: with a barrier at the end of the step ZB-H2 is no better than ZB-H1. */
+/* Section 2.3: with a barrier at the end of the step, ZB-H2 is no better than ZB-H1. */
 static void zero_bubble_is_a_claim_about_the_span(void **state) {
     (void)state;
     assert_float_equal(measure("zb-h2", 8, 32, 0, NULL).bubble_makespan, 7.0, 1e-9);
@@ -155,7 +155,7 @@ static void zero_bubble_is_a_claim_about_the_span(void **state) {
     assert_float_equal(measure("zb-v", 8, 32, 0, NULL).bubble_makespan, 7.0, 1e-9);
 }
 
-/* The bound of the blocks: half and a third of 1f1b's memory, at any size. */
+/* The bound of the building blocks: half and a third of 1f1b's memory, at any size. */
 static void v_half_and_v_min_keep_to_their_memory(void **state) {
     (void)state;
     for (int n = 2; n <= 16; n++) {
@@ -171,7 +171,7 @@ static void v_half_and_v_min_keep_to_their_memory(void **state) {
     }
 }
 
-/* 2.5: the growth of the makespan by a small latency of each message, in latencies. */
+/* Section 2.5: the growth of the makespan for a small latency of each message, in latencies. */
 static double latencies(const char *name, int n, int v) {
     const double latency = 0.001;
     test_costs c;
@@ -191,7 +191,8 @@ static void latency_costs_as_much_as_the_fits_say(void **state) {
     }
 }
 
-/* 2.6: the largest entry of the least capacities is the least capacity for all edges alike. */
+/* Section 2.6: the largest entry of the least capacities is the least capacity that suffices for
+ * all edges. */
 static void breadth_first_needs_m_over_n_buffers_interleaved_zb_half_of_n_others_one(void **state) {
     (void)state;
     assert_int_equal(measure("looped-bfs", 2, 8, 2, NULL).capacity, 4);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_pictures.c -- the schedules of the generators as pictures: a row per device, a
+/* test_schedule_pictures.c -- the generated schedules as pictures, with a row per device and a
  * column per tick; and the names that users type. */
 #include "support.h"
 
 #include "schedule_lists.h"
 
-/* Draw, compare, free the text and the schedule. */
+/* Draw the schedule, compare, and free the text and the schedule. */
 static void assert_picture(cgp_schedule *schedule, const char *expected) {
     char *picture = cgp_schedule_draw(schedule);
     assert_non_null(picture);
@@ -82,7 +82,7 @@ static cgp_schedule *recomputed(const char *name, int stages, int chunks, cgp_re
     return schedule;
 }
 
-/* R does not wait for the gradient: on stages 0 and 1 it runs while the gradient is on its way. */
+/* R does not wait for the gradient: on stages 0 and 1 it runs while the gradient is in flight. */
 static void recomputation_fills_the_wait_for_the_gradient(void **state) {
     (void)state;
     assert_picture(recomputed("gpipe", 3, 2, CGP_RECOMPUTE_ALWAYS),
@@ -106,8 +106,8 @@ static void except_last_spares_the_micro_batch_that_comes_back_first(void **stat
                    " .  . F0 B0 F1 B1 F2 B2 F3 B3  .  .\n");
 }
 
-/* After lowering, the edges of cgp_schedule_lower() count: here stage 1 waits for no stage, stage 2
- * for stage 0 only. */
+/* After lowering, the edges of cgp_schedule_lower() count: here stage 1 waits for no stage, and
+ * stage 2 only for stage 0. */
 static void a_lowered_schedule_is_drawn_with_its_own_edges(void **state) {
     (void)state;
     const cgp_edge chain[] = {{0, 1}, {1, 2}, {2, 1}, {1, 0}}, jump[] = {{0, 2}};
@@ -127,7 +127,7 @@ static cgp_action compute(cgp_action_kind kind, int stage, int microbatch) {
     return (cgp_action){.kind = kind, .stage = stage, .microbatch = microbatch, .edge = -1};
 }
 
-/* Stages 0 and 2 on device 0, stage 1 on device 1, backward split into I and W. */
+/* Stages 0 and 2 are on device 0, stage 1 is on device 1, and backward is split into I and W. */
 static void a_device_with_several_stages_names_them(void **state) {
     (void)state;
     const cgp_action first[] = {compute(CGP_ACTION_F, 0, 0), compute(CGP_ACTION_F, 2, 0),
@@ -168,7 +168,7 @@ static void a_schedule_that_cannot_run_is_not_drawn(void **state) {
     cgp_schedule_destroy(schedule);
 }
 
-/* A device's list as text, "1RECV_F0@2" for a transfer over edge 2. */
+/* Compare a device's list as text; "1RECV_F0@2" is a transfer over edge 2. */
 static void assert_list(const cgp_schedule *schedule, int device, const char *expected) {
     char text[1024] = "", one[64];
     int count;
@@ -184,7 +184,7 @@ static void assert_list(const cgp_schedule *schedule, int device, const char *ex
     assert_string_equal(text, expected);
 }
 
-/* 0 -> 2 skips stage 1, and so does its gradient. */
+/* Edge 0 -> 2 skips stage 1, and so does its gradient. */
 static void transfers_are_next_to_their_compute_actions(void **state) {
     (void)state;
     const cgp_edge edges[] = {{0, 1}, {0, 2}, {2, 0}, {1, 2}, {2, 1}, {1, 0}};
@@ -209,7 +209,7 @@ static void gradient_edges_are_left_out_where_there_is_no_backward(void **state)
     cgp_schedule_destroy(schedule);
 }
 
-/* I makes the gradient that a stage sends; W may come at any time. */
+/* I computes the gradient that a stage sends; W may run at any time. */
 static void input_gradients_are_sent_before_weight_gradients(void **state) {
     (void)state;
     const cgp_edge edges[] = {{0, 1}, {1, 0}};

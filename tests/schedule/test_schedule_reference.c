@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_reference.c -- the tables that PyTorch writes of all its schedules
- * (tests/data/schedules, made by tools/reference_schedules.py): read, checked, simulated, and with
- * transfers the same step as without. */
+/* test_schedule_reference.c -- the tables that PyTorch writes for all its schedules
+ * (tests/data/schedules, made by tools/reference_schedules.py). They are read, checked and
+ * simulated, and are the same step with and without transfers. */
 #include "schedules.h"
 
 #include <dirent.h>
@@ -11,14 +11,14 @@ enum { MAX_BYTES = 1 << 17, MAX_TABLES = 200 };
 typedef struct table {
     char file[64], name[64], format[32];
     int devices, stages, chunks;
-    char *text; /* in the bytes of its file */
+    char *text; /* inside the bytes of its file */
 } table;
 
 static char files[8][MAX_BYTES];
 static table tables[MAX_TABLES];
 static int n_files, n_tables;
 
-/* Split a file at its empty lines; the first line of each part is its name. */
+/* Split a file at its empty lines; the first line of each part is a name. */
 static void split(const char *name, char *text) {
     for (char *part = text, *next; part; part = next) {
         table *t = &tables[n_tables++];
@@ -61,7 +61,7 @@ static bool is(const char *a, const char *b) {
     return strcmp(a, b) == 0;
 }
 
-/* A table with transfers, as it runs. */
+/* Make a schedule from a table with transfers, as it runs. */
 static cgp_schedule *lowered(const char *name, const char *text) {
     cgp_schedule *s = NULL;
     int edges;
@@ -146,7 +146,7 @@ static void assert_same_step(const table *plain, const table *with, bool pairs) 
         min[0] = r.min_capacity[e] > min[0] ? r.min_capacity[e] : min[0];
         min[1] = q.min_capacity[e] > min[1] ? q.min_capacity[e] : min[1];
     }
-    assert_true(min[1] >= min[0]); /* for all edges alike; single ones may be fewer */
+    assert_true(min[1] >= min[0]); /* the same for all edges; a single edge may need fewer */
     char *picture = cgp_schedule_draw(a), *same = cgp_schedule_draw(b);
     assert_string_equal(picture, same);
     free(same);
@@ -174,7 +174,7 @@ static void a_table_is_the_same_step_with_transfers_and_without(void **state) {
     assert_true(compared >= 25);
 }
 
-/* Also with messages that take time, on their way or on the receiver. */
+/* Also with messages that take time, in flight or on the receiver. */
 static void a_table_is_the_same_step_where_messages_take_time(void **state) {
     (void)state;
     static const char file[] = "torch-2.15.0.txt", name[] = "ScheduleInterleaved1F1B";
@@ -253,7 +253,7 @@ static void older_letters_are_the_same_schedule(void **state) {
     }
 }
 
-/* Ours and theirs of the same name, action by action. */
+/* Compare our schedule and PyTorch's of the same name, action by action. */
 static void our_schedules_of_the_same_name_are_equal(void **state) {
     (void)state;
     static const char *const pairs[][2] = {{"ScheduleGPipe", "gpipe"},
@@ -283,7 +283,7 @@ static void our_schedules_of_the_same_name_are_equal(void **state) {
     assert_true(compared >= 25);
 }
 
-/* A table that is read with its transfers and written again is the same text, without the skipped
+/* A table that is read with its transfers and written again is the same text, except for skipped
  * actions. */
 static void receives_stay_where_they_were_posted(void **state) {
     (void)state;

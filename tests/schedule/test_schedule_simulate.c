@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_simulate.c -- timelines: the formulas, and small examples by hand. */
+/* test_schedule_simulate.c -- timelines compared with formulas, and small examples by hand. */
 #include "schedules.h"
 #include "support.h"
 
@@ -28,7 +28,7 @@ static cgp_schedule *generate(const char *name, int n, int m, cgp_recompute mode
     return schedule;
 }
 
-/* Simulate, release the arrays, free the schedule; the numbers stay. */
+/* Simulate, release the arrays and free the schedule; return the other figures. */
 static cgp_schedule_timeline finish_timeline(cgp_schedule *schedule,
                                              const cgp_schedule_costs *costs) {
     cgp_schedule_timeline timeline = {0}, numbers;
@@ -42,7 +42,7 @@ static cgp_schedule_timeline finish_timeline(cgp_schedule *schedule,
 
 /* --- properties --- */
 
-/* All sums are of small multiples of 0.5, exact in doubles; only the last division rounds. */
+/* All sums are small multiples of 0.5, exact in double; only the last division rounds. */
 static void gpipe_and_1f1b_idle_for_n_minus_1_of_m_plus_n_minus_1(void **state) {
     (void)state;
     test_costs c;
@@ -76,8 +76,8 @@ static void the_default_is_a_backward_of_two_forwards(void **state) {
         0.0);
 }
 
-/* R does not wait for the gradient: that saves (n-1) x R of the (m+n-1)(F+R+B) that a
- * recomputation inside of backward takes. n4 m8: 44 -> 41; n8 m32: 156 -> 149. */
+/* R does not wait for the gradient. This saves (n-1) x R of the (m+n-1)(F+R+B) of a recomputation
+ * inside backward. n4 m8: 44 -> 41; n8 m32: 156 -> 149. */
 static void early_recomputation_shortens_the_ramp(void **state) {
     (void)state;
     for (int g = 0; g < 2; g++) {
@@ -97,8 +97,8 @@ static void early_recomputation_shortens_the_ramp(void **state) {
     }
 }
 
-/* A latency that nothing hides: in GPipe it counts on the way there and back, in 1F1B about twice
- * for each micro-batch: pipelines.md 2.5. Here m is a multiple of n, and Tc a power of two,
+/* A latency that nothing hides. In GPipe it counts on the way there and back, in 1F1B about twice
+ * for each micro-batch (pipelines.md 2.5). Here m is a multiple of n, and Tc is a power of two,
  * small against the costs. */
 static void latency_costs_1f1b_more_the_more_micro_batches(void **state) {
     (void)state;
@@ -122,7 +122,7 @@ static void latency_costs_1f1b_more_the_more_micro_batches(void **state) {
 
 /* --- by hand --- */
 
-/* The starts of the actions of one kind on a stage. */
+/* Check when the actions of one kind start on a stage. */
 static void assert_starts(const cgp_schedule *s, const cgp_schedule_timeline *t, int device,
                           cgp_action_kind kind, const double *expected) {
     int count;
@@ -135,8 +135,8 @@ static void assert_starts(const cgp_schedule *s, const cgp_schedule_timeline *t,
     }
 }
 
-/* F takes 1 here and 3 there. Without limit sends are at 1 2 3 4 and are taken at 1 4 7 10: two
- * wait at 3 and at 4 (0 was taken, 1 is just being taken at 4 as 3 comes).
+/* F takes 1 on device 0 and 3 on device 1. Without a limit, messages are sent at 1 2 3 4 and taken
+ * at 1 4 7 10. Two wait at 3 and at 4 (at 4, 0 was taken and 1 is just being taken as 3 arrives).
  *
  *     device 0   |F0|F1|F2|..|F3|
  *     device 1      |F0      |F1      |F2      |F3      |
@@ -151,7 +151,7 @@ static void a_send_waits_for_a_free_buffer(void **state) {
     assert_int_equal(t.devices, 2);
     assert_int_equal(t.edges, 2);
     assert_int_equal(t.free_capacity[0], 2);
-    assert_int_equal(t.free_capacity[1], 1); /* the edge of the gradients is not used */
+    assert_int_equal(t.free_capacity[1], 1); /* the edge of the gradients is unused */
     assert_starts(schedule, &t, 0, CGP_ACTION_SEND_F, (const double[]){1, 2, 3, 4});
     assert_starts(schedule, &t, 1, CGP_ACTION_RECV_F, (const double[]){1, 4, 7, 10});
     assert_float_equal(t.makespan, 13.0, 0.0);
@@ -172,8 +172,8 @@ static void a_send_waits_for_a_free_buffer(void **state) {
     cgp_schedule_destroy(schedule);
 }
 
-/* A buffer is in use while its message is on the way, too: with a latency of 2.5 three are, at 3.
- * */
+/* A buffer is also in use while its message is in flight: with a latency of 2.5, three are at time
+ * 3. */
 static void latency_delays_receives_and_keeps_buffers(void **state) {
     (void)state;
     cgp_schedule *schedule = generate("forward-only", 2, 6, CGP_RECOMPUTE_NEVER);
@@ -187,8 +187,8 @@ static void latency_delays_receives_and_keeps_buffers(void **state) {
     cgp_schedule_destroy(schedule);
 }
 
-/* Under GPipe a message that skips to d stages later arrives d-1 forwards early; under 1F1B the
- * sender, a forward ahead, has one more. */
+/* Under GPipe a message that skips to d stages later arrives d-1 forwards early. Under 1F1B the
+ * sender is one forward ahead, so there is one more. */
 static void skips_need_a_buffer_for_each_stage_between(void **state) {
     (void)state;
     for (int n = 3; n <= 8; n++) {
@@ -214,8 +214,8 @@ static void skips_need_a_buffer_for_each_stage_between(void **state) {
     }
 }
 
-/* Stages 0 and 1 wait for each other, stage 2 for none; device 0 and device 2 both take 6, of which
- * 3 and 6 compute. */
+/* Stages 0 and 1 wait for each other, stage 2 for none. Devices 0 and 2 both take 6, of which they
+ * compute 3 and 6. */
 static void of_equal_spans_the_idlest_counts(void **state) {
     (void)state;
     const cgp_edge edges[] = {{0, 1}, {1, 0}};
@@ -268,9 +268,9 @@ static void invalid_costs_are_refused(void **state) {
     cgp_schedule_destroy(schedule);
 }
 
-/* Forward only on 2 devices with 3 stages each: times are counted in thirds. Costs times 2^1018
- * give the times of the step times 2^1018, though in thirds these are above DBL_MAX; twice that is
- * above it in the caller's unit, too. */
+/* Forward only, on 2 devices with 3 stages each, so times are counted in thirds. Costs times 2^1018
+ * give exactly 2^1018 times the step, although in thirds these exceed DBL_MAX. Twice those costs
+ * also overflow in the caller's unit. */
 static void costs_near_the_largest_double_do_not_overflow(void **state) {
     (void)state;
     enum { STAGES = 6, EDGES = 10 };
@@ -316,7 +316,7 @@ static void costs_near_the_largest_double_do_not_overflow(void **state) {
     cgp_schedule_destroy(s);
 }
 
-/* 390 thousand actions; a scan for each of them would take minutes. */
+/* Uses 390 thousand actions; a scan for each of them would take minutes. */
 static void a_large_schedule_is_simulated_like_a_small_one(void **state) {
     (void)state;
     for (int g = 0; g < 2; g++) {
