@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_arrays.c -- the files of CIFAR and MNIST against damage: they are refused with file,
- *offset, expectation and
- * value, or every sample of theirs can be read and has a label in range.
+/* test_fuzz_arrays.c -- damaged files of CIFAR and MNIST. They are refused with file, offset,
+ * expected and actual value; or every sample can be read and has a label in range.
  *
  * An input is a name, "mnist", "cifar10", "cifar20" or "cifar100", and the files of the two splits;
- * CIFAR-10's five training files are one. As a test it drives itself; with CGP_LIBFUZZER it is a
- * target of libFuzzer (make fuzz READERS=arrays). */
+ * CIFAR-10's five training files are one. As a test it mutates its own inputs; with CGP_LIBFUZZER
+ * it is a libFuzzer target (make fuzz READERS=arrays). */
 #include "fuzz_files.h"
 
 #include <cgpipe/images.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_checkpoint.c -- a checkpoint against damaged files, with checksums that fit the damage
- *and with ones that do not:
- * loading never crashes, is refused or true of the bytes, and changes nothing when it is refused.
+/* test_fuzz_checkpoint.c -- a checkpoint with damaged files, with checksums that match the damage
+ * and with ones that do not. Loading never crashes. It is refused and changes nothing, or the
+ * loaded values are those in the files.
  *
- * As a test it drives itself: the files of a small model's checkpoint, mutated from a seed that is
- * printed. With CGP_LIBFUZZER it is a target of libFuzzer (make fuzz READERS=checkpoint), for the
- * text of the manifest. */
+ * As a test it mutates the files of a small model's checkpoint, from a seed that is printed. With
+ * CGP_LIBFUZZER it is a libFuzzer target (make fuzz READERS=checkpoint) for the text of the
+ * manifest. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -28,8 +28,9 @@ static content original[FILES];
 static cgp_model *model;
 static cgp_plan *plan;
 static cgp_pipeline *pipeline;
-static char saved_sha256[65], other_sha256[65]; /* of what is in the files; in the pipeline */
-static float *other;                            /* parameter 0 of a pipeline that has not loaded */
+/* Hashes of the values in the files, and of the other values in the pipeline. */
+static char saved_sha256[65], other_sha256[65];
+static float *other; /* parameter 0 of a pipeline that has not loaded */
 
 static const char *file_of(int file) {
     static char path[200];
@@ -49,7 +50,7 @@ static void read_original(int file) {
     fclose(in);
 }
 
-/* A checkpoint, and a pipeline whose weights are others. */
+/* Make a checkpoint, and a pipeline with different weights. */
 static int make_checkpoint(void **state) {
     const test_sizes sizes = {.layers = 1, .sequence = 2, .width = 2, .heads = 1, .vocab = 3};
     uint64_t random = 1;
@@ -87,7 +88,7 @@ static int remove_checkpoint(void **state) {
 
 /* --- the property --- */
 
-/* The loaded values are the file's under the model's names. */
+/* Check that the loaded values are the file's, under the model's names. */
 static void assert_loaded_is_true(void) {
     cgp_safetensors *file = NULL;
     assert_ok(cgp_safetensors_open(&file, file_of(0)));
@@ -107,7 +108,8 @@ static void assert_loaded_is_true(void) {
     cgp_safetensors_close(file);
 }
 
-/* Load; returns whether it was accepted. The pipeline has its other weights again. */
+/* Try to load; return true if it was accepted. Afterwards the pipeline has its other weights
+ * again. */
 static bool try_load(const char *what) {
     char hex[65], *note = NULL;
     const int64_t updates = cgp_pipeline_updates(pipeline);
@@ -126,7 +128,7 @@ static bool try_load(const char *what) {
     return status == CGP_OK;
 }
 
-/* As it was, for the next case. */
+/* Restore the files for the next case. */
 static void restore(void) {
     for (int f = 0; f < FILES; f++)
         write_back(f, &original[f]);
@@ -134,9 +136,9 @@ static void restore(void) {
     assert_ok(cgp_pipeline_set_parameter(pipeline, 0, other));
 }
 
-/* --- checksums that fit --- */
+/* --- matching checksums --- */
 
-/* The last lines of a manifest, right for what is above them. */
+/* Replace the last lines of a manifest by ones that match the lines above them. */
 static void close_manifest(content *manifest) {
     char hex[65], tail[128];
     assert_ok(cgp__digest(manifest->bytes, manifest->size, hex));
@@ -153,7 +155,7 @@ static void write_sum(const content *manifest) {
     write_back(SUM, &sum);
 }
 
-/* A manifest of these bytes, but for its last lines; returns whether it was accepted. */
+/* Write a manifest of these bytes with matching last lines; return true if it was accepted. */
 static bool try_manifest(content *in) {
     close_manifest(in);
     write_back(MANIFEST, in);
@@ -221,7 +223,7 @@ static void mutate_bytes(content *in, uint64_t *random) {
         fuzz_replace(in->bytes, &in->size, CAPACITY - 1, at, fuzz_below(random, 8), piece,
                      strlen(piece));
         break;
-    default: { /* a part again, elsewhere */
+    default: { /* copy a part to another place */
         const size_t from = fuzz_below(random, in->size),
                      count = fuzz_below(random, in->size - from);
         char copy[CAPACITY];
@@ -231,7 +233,7 @@ static void mutate_bytes(content *in, uint64_t *random) {
     }
 }
 
-/* A value that some field somewhere may have, or none may. */
+/* Draw a value that some field may have, or none. */
 static json_t *draw_value(uint64_t *random) {
     static const char *const texts[] = {"",
                                         "sgd",
@@ -277,8 +279,8 @@ static json_t *draw_value(uint64_t *random) {
     }
 }
 
-/* Put a value, a copy or nothing in the place of a member of an object or a list, found on a random
- * way from the root. */
+/* Replace a member of an object or a list, found on a random path from the root, by a value, a copy
+ * or nothing. */
 static void mutate_json(json_t *at, uint64_t *random) {
     for (;;) {
         const size_t n = json_is_object(at) ? json_object_size(at) : json_array_size(at);
@@ -317,7 +319,7 @@ static void mutate_json(json_t *at, uint64_t *random) {
     }
 }
 
-/* --- files that fit --- */
+/* --- matching files --- */
 
 static json_t *manifest_json(void) {
     json_t *root = json_loadb(original[MANIFEST].bytes, original[MANIFEST].size, 0, NULL);
@@ -370,7 +372,7 @@ static void without_fitting_checksums_nothing_is_accepted(void **unused) {
     restore();
 }
 
-/* The text of the manifest, mutated, with last lines and sum that fit. */
+/* Mutates the text of the manifest, with matching last lines and sum. */
 static void a_manifest_of_any_bytes_is_refused_or_true(void **unused) {
     (void)unused;
     uint64_t random = test_seed();
@@ -413,8 +415,7 @@ static void a_manifest_of_any_values_is_refused_or_true(void **unused) {
     assert_in_range(accepted, 1, MUTATIONS / 2);
 }
 
-/* Tensors that are damaged and have a manifest that agrees: what is accepted is what the file
- * says. */
+/* Damages tensors, with a manifest that matches: what is accepted equals the file's contents. */
 static void tensors_of_any_bytes_are_refused_or_true(void **unused) {
     (void)unused;
     uint64_t random = test_seed();
@@ -431,7 +432,7 @@ static void tensors_of_any_bytes_are_refused_or_true(void **unused) {
     assert_in_range(accepted, 1, MUTATIONS / 2);
 }
 
-/* A field, the JSON that it gets (NULL: it is left out), and what the message says. */
+/* A field, its JSON value (NULL: left out), and the expected message. */
 static const struct {
     const char *key, *value, *message;
 } wrong_fields[] = {
@@ -495,7 +496,8 @@ static void a_field_that_is_wrong_is_named(void **unused) {
         write_manifest(root);
         json_decref(root);
         assert_false(try_load(wrong_fields[i].key));
-        assert_message("/step-00000002"); /* of the file or, for an optimizer, the directory */
+        /* the path of the file or, for an optimizer, of the directory */
+        assert_message("/step-00000002");
         assert_message(wrong_fields[i].message);
     }
     restore();
@@ -543,7 +545,7 @@ static void write_shard(cgp__checkpoint_writer *writer, cgp__weight_map *map, co
     cgp_safetensors_close(in);
 }
 
-/* The checkpoint once more, as two ranks would have written it. */
+/* Write the same checkpoint as two ranks would write it. */
 static void write_shards(const char *directory) {
     static const char *const shards[] = {
         "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
@@ -566,7 +568,7 @@ static void write_shards(const char *directory) {
     cgp__weight_map_destroy(map);
 }
 
-/* A mutated index, with checksums that fit: it is refused, or it is what the shards say. */
+/* A mutated index with matching checksums is refused, or agrees with the shards. */
 static void an_index_of_any_bytes_is_refused_or_true(void **unused) {
     (void)unused;
     uint64_t random = test_seed();

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_cluster.c -- damaged cluster files: one is refused with its name and the place, or
- *every message has a cost, and writing
- * and reading it gives the same.
+/* test_fuzz_cluster.c -- damaged cluster files. One is refused with its name and the position; or
+ * every message has a cost, and writing and reading it gives the same.
  *
- * The seeds are files as `cgpipe bench transport` writes them and such as people write. With
- * CGP_LIBFUZZER it is a target of libFuzzer (make fuzz READERS=cluster). */
+ * The seeds are files as written by `cgpipe bench transport` and by people. With CGP_LIBFUZZER it
+ * is a libFuzzer target (make fuzz READERS=cluster). */
 #include "fuzz_files.h"
 
 #include "session/cluster.h"
 
 #include <math.h>
 
-/* Every message between the first devices has a cost, or the file has none, and then both times for
- * the same reason. */
+/* Check that every message between the first devices has a cost, or has none in both files for the
+ * same reason. */
 static void check_messages(const cli_cluster *a, const cli_cluster *b) {
     for (int from = 0; from < a->devices && from < 4; from++) {
         for (int to = 0; to < a->devices && to < 4; to++) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_costs.c -- damaged files of costs: one is refused with its name and the place, or every
- *layer has finite times at every size
- * of micro-batches, and writing and reading it gives the same.
+/* test_fuzz_costs.c -- damaged files of costs. One is refused with its name and the position; or
+ * every layer has finite times at every size of micro-batches, and writing and reading it gives the
+ * same.
  *
- * The seeds are files of three sizes, of one, and as an older cgpipe wrote them. With CGP_LIBFUZZER
- * it is a target of libFuzzer (make fuzz READERS=costs). */
+ * The seeds are files of three sizes, of one size, and of an older cgpipe. With CGP_LIBFUZZER it is
+ * a libFuzzer target (make fuzz READERS=costs). */
 #include "fuzz_files.h"
 
 #include "session/costs.h"
@@ -14,7 +14,8 @@
 enum { LAYERS = 2 };
 static const char model_spec[] = "gpt2:layers=1";
 
-/* A model of two layers, made once; a file is for its number of layers and its text. */
+/* Return a model of two layers, made once; a file is valid for its number of layers and its
+ * text. */
 static const cgp_model *model_of_two_layers(void) {
     static cgp_model *model;
     if (model) return model;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_devices.c -- a list of devices against anything: it is refused, or it has names that
- *are each a list of one, and
- * joined with commas they are the same list.
+/* test_fuzz_devices.c -- arbitrary lists of devices. One is refused; or each of its names is a list
+ * of one, and the names joined with commas are the same list.
  *
- * As a test it drives itself; with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz
+ * As a test it mutates its own inputs; with CGP_LIBFUZZER it is a libFuzzer target (make fuzz
  * READERS=devices). */
 #include "fuzz.h"
 

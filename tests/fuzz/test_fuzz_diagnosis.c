@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_diagnosis.c -- cgpipe diagnose refuses any files of ranks, with a file's path and the
- *key that is wrong, or finds a culprit.
- * Inputs are up to four files.
+/* test_fuzz_diagnosis.c -- cgpipe diagnose refuses arbitrary files of ranks, with a file's path and
+ * the wrong key, or finds a failed rank. An input is up to four files.
  *
- * As a test it drives itself; with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz
+ * As a test it mutates its own inputs; with CGP_LIBFUZZER it is a libFuzzer target (make fuzz
  * READERS=diagnosis). */
 #include "fuzz_files.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_graph.c -- a graph file against anything: it is refused with its name in front; or it
- *is a model whose text is read again
- * as the same text, and which is planned or refused, however large its numbers: no size overflows.
+/* test_fuzz_graph.c -- arbitrary graph files. One is refused with its name first; or it is a model
+ * that is written and read back as the same text. That model is planned or refused, however large
+ * its numbers: no size overflows.
  *
- * As a test it drives itself; with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz
+ * As a test it mutates its own inputs; with CGP_LIBFUZZER it is a libFuzzer target (make fuzz
  * READERS=graph). */
 #include "fuzz.h"
 

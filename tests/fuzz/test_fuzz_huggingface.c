@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_huggingface.c -- a directory with config.json, an index and safetensors files, all of
- *them damaged: it is refused
- * with the path of a file in it, or its GPT-2, Llama or ViT is built, and its weights are loaded or
- * refused likewise.
+/* test_fuzz_huggingface.c -- a directory with damaged config.json, index and safetensors files. It
+ * is refused with the path of a file in it; or its GPT-2, Llama or ViT is built, and its weights
+ * are loaded or refused in the same way.
  *
  * An input is config.json and the files model.safetensors, model.safetensors.index.json,
- * model-1.safetensors and model-2.safetensors; an empty part is a file that is missing. As a test
- * it drives itself; with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz READERS=huggingface).
- * */
+ * model-1.safetensors and model-2.safetensors; an empty part is a missing file. As a test it
+ * mutates its own inputs; with CGP_LIBFUZZER it is a libFuzzer target (make fuzz
+ * READERS=huggingface). */
 #include "fuzz_files.h"
 
 #include <cgpipe/models/weights.h>
@@ -32,7 +31,7 @@ static bool is_small(const cgp_model_spec *spec) {
                      l->inner <= 64 && l->heads <= 8 && l->head_width <= 8;
 }
 
-/* The path of something in the directory begins each message. */
+/* Check that the message begins with the path of something in the directory. */
 static void check_refusal(cgp_status status) {
     REQUIRE(status == CGP_EFORMAT || status == CGP_EIO || status == CGP_EINVAL);
     REQUIRE(strncmp(cgp_message(), fuzz_directory, strlen(fuzz_directory)) == 0);

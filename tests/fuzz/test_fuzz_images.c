@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_images.c -- JPEG, PNG, CIFAR and MNIST files against damage: an image is decoded or
- * refused with a message, and nothing crashes, hangs or is lost.
+/* test_fuzz_images.c -- damaged JPEG, PNG, CIFAR and MNIST files. An image is decoded or refused
+ * with a message, and nothing crashes, hangs or leaks.
  *
- * As a test it drives itself: files of all kinds, mutated from a seed that is printed. With
- * CGP_LIBFUZZER it is a target of libFuzzer, for the decoders:
+ * As a test it mutates files of all kinds, from a seed that is printed. With CGP_LIBFUZZER it is a
+ * libFuzzer target for the decoders:
  *
- *     make fuzz READERS=images
- */
+ *     make fuzz READERS=images */
 #include "fuzz.h"
 #include "pictures.h"
 
@@ -14,7 +13,7 @@
 
 #define PIXELS ((int64_t)1 << 16)
 
-/* Decode, and if that succeeds make a sample of it. Returns whether it did. */
+/* Decode, and if that succeeds make a sample; return true if it did. */
 static bool try_image(const uint8_t *bytes, size_t size) {
     static float out[16 * 16 * 3];
     const cgp__image_file in = {"x.img", bytes, size, PIXELS};
@@ -77,7 +76,7 @@ static void start(test_image *out, uint64_t *random) {
         test_make_jpeg(out, &jpegs[fuzz_below(random, 4)], pixels);
 }
 
-/* The checksum of the PNG chunk at `at`, made right, so that damage gets past it. */
+/* Correct the checksum of the PNG chunk at `at`, so that damage is not caught by it. */
 static void repair_chunk(test_image *in, size_t at, size_t length) {
     uint32_t crc = 0xffffffffu;
     for (size_t i = at + 4; i < at + 8 + length; i++) {
@@ -145,13 +144,14 @@ static void mutated_images_are_decoded_or_refused(void **state) {
         start(&in, &random);
         for (int times = test_between(&random, 1, 3); times > 0; times--)
             mutate(&in, &random);
-        uint8_t *exact = malloc(in.size); /* so that a read behind the end is seen */
+        uint8_t *exact = malloc(in.size); /* so that a sanitizer detects a read past the end */
         memcpy(exact, in.bytes, in.size);
         accepted += try_image(exact, in.size);
         free(exact);
     }
     print_message("%d of %d mutated images were decoded\n", accepted, MUTATIONS);
-    assert_in_range(accepted, MUTATIONS / 50, MUTATIONS - MUTATIONS / 50); /* both ways */
+    /* both outcomes occur */
+    assert_in_range(accepted, MUTATIONS / 50, MUTATIONS - MUTATIONS / 50);
 }
 
 static void bytes_at_random_after_a_good_beginning_never_crash(void **state) {

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_models.c -- the text of a model against anything: it is refused, or written out it is
- *the text of the same
- * model; and a model of few layers is built and planned, or refused, however wide its text makes
- * it: no size overflows.
+/* test_fuzz_models.c -- arbitrary texts of models. One is refused, or writing it gives a text of
+ * the same model. A model of few layers is built and planned, or refused, however wide: no size
+ * overflows.
  *
- * An input is a text, and the numbers of stages and micro-batches as two letters before it (a is
- * 1). As a test it drives itself; with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz
+ * An input is a text, preceded by the numbers of stages and micro-batches as two letters (a is 1).
+ * As a test it mutates its own inputs; with CGP_LIBFUZZER it is a libFuzzer target (make fuzz
  * READERS=models). */
 #include "fuzz.h"
 
@@ -14,7 +13,7 @@
 
 enum { TEXT = 320 };
 
-/* Few enough that building takes no time: layers grow with these alone. */
+/* Return true if building is fast: only these numbers increase the number of layers. */
 static bool has_few_layers(const cgp_model_spec *m) {
     switch (m->kind) {
     case CGP_MODEL_RESNET:
@@ -63,7 +62,7 @@ static void check_plan(const cgp_model *model, int stages, int chunks) {
     cgp_plan_destroy(plan);
 }
 
-/* Parsed, built. */
+/* Parse the text and build the model. */
 static bool try_text(const char *text, int stages, int chunks) {
     cgp_model_spec spec = cgp_model_spec_default();
     const cgp_model_spec before = spec;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_options.c -- any command line is refused with a message, or its options, written to
- *JSON and inherited from there by
- * another start, are equal.
+/* test_fuzz_options.c -- any command line is refused with a message; or its options, written to
+ * JSON and inherited from there by another start, are equal.
  *
- * An input is a command's name and its arguments, a line each. As a test it drives itself; with
- * CGP_LIBFUZZER it is a target of libFuzzer (make fuzz READERS=options). */
+ * An input is a command's name and its arguments, one per line. As a test it mutates its own
+ * inputs; with CGP_LIBFUZZER it is a libFuzzer target (make fuzz READERS=options). */
 #include "fuzz.h"
 
 #include "commands/commands.h"
@@ -12,7 +11,7 @@
 
 enum { MAX_ARGUMENTS = 40 };
 
-/* Cut a text into arguments, each allocated exactly. Return their number. */
+/* Split a text into arguments, each in a block of exactly its size. Return their number. */
 static int cut_arguments(const uint8_t *bytes, size_t size, char *arguments[MAX_ARGUMENTS + 2]) {
     int count = 0;
     for (size_t at = 0; at <= size && count < MAX_ARGUMENTS;) {
@@ -34,7 +33,7 @@ static unsigned command_of(const char *name) {
     return CLI_TRAIN;
 }
 
-/* --resume inherits equal options. */
+/* Check that --resume inherits equal options. */
 static void check_inherited(const cli_run_options *run_options) {
     char *arguments[] = {"train", "--resume", NULL};
     cli_run_options later;
@@ -50,13 +49,14 @@ static void check_inherited(const cli_run_options *run_options) {
     json_decref(options);
 }
 
-/* A plan refuses a balance for another number of stages: no run has such options. */
+/* Return false for a balance for another number of stages, which a plan refuses, so that no run has
+ * it. */
 static bool fits(const cli_run_options *run_options) {
     const int64_t count = run_options->balance.layers.count;
     return count == 0 || count == run_options->stages * run_options->virtual_stages;
 }
 
-/* JSON holds UTF-8 only; other text becomes null. */
+/* JSON holds only UTF-8; other text becomes null. */
 static bool is_ascii(const uint8_t *bytes, size_t size) {
     for (size_t i = 0; i < size; i++) {
         if (bytes[i] >= 0x80) return false;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_record.c -- cgpipe train --resume refuses any run.json, with its path or the option
- *that is wrong, or its options
- * pass every check of the command line.
+/* test_fuzz_record.c -- cgpipe train --resume refuses any run.json, with its path or the wrong
+ * option; or its options pass every check of the command line.
  *
- * As a test it drives itself; with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz
+ * As a test it mutates its own inputs; with CGP_LIBFUZZER it is a libFuzzer target (make fuzz
  * READERS=record). */
 #include "fuzz_files.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_run.c -- the directory of a run with any contents: cgpipe train --resume and
- *--overwrite refuse it, or leave whole
- * lines of metrics whose steps ascend, no half-done entry, and foreign files as they were.
+/* test_fuzz_run.c -- a run directory with any contents. cgpipe train --resume and --overwrite
+ * refuse it; or they leave complete lines of metrics with ascending steps, no temporary entry, and
+ * foreign files unchanged.
  *
- * An input is the bytes of metrics.jsonl, and a list of entries, a line each: "name/" is a
- * directory with a file in it, "name@target" a link, "name" a file. As a test it drives itself;
- * with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz READERS=run). */
+ * An input is the bytes of metrics.jsonl, and a list of entries, one per line: "name/" is a
+ * directory with a file in it, "name@target" a link, "name" a file. As a test it mutates its own
+ * inputs; with CGP_LIBFUZZER it is a libFuzzer target (make fuzz READERS=run). */
 #include "fuzz_files.h"
 
 #include <cgpipe/checkpoint.h>
@@ -57,7 +57,7 @@ static void make_run(const fuzz_part parts[2]) {
 
 /* --- properties --- */
 
-/* Expect whole lines whose steps ascend up to `last`. */
+/* Require complete lines, with steps that ascend to at most `last`. */
 static void check_metrics(int64_t last) {
     char line[1 << 14];
     int64_t before = 0;
@@ -99,7 +99,7 @@ static void check_clean(void) {
     closedir(list);
 }
 
-/* Links of the input lead to thesis/. */
+/* Check that thesis/, to which links of the input point, is unchanged. */
 static void check_foreign(void) {
     char text[8] = "";
     const int fd = open(fuzz_path("thesis/work"), O_RDONLY);
@@ -107,7 +107,7 @@ static void check_foreign(void) {
     close(fd);
 }
 
-/* Call in the order of train.c. */
+/* Make the calls of train.c, in its order. */
 static cgp_status use_run(cli_run_directory *directory) {
     char *path = NULL, *note = NULL;
     int64_t step = -1;

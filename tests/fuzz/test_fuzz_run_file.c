@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_run_file.c -- any run file is refused with a message, or its options, written as a run
- *file, are read back the same.
+/* test_fuzz_run_file.c -- any run file is refused with a message; or its options, written as a run
+ * file, are read back unchanged.
  *
- * As a test it drives itself; with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz
+ * As a test it mutates its own inputs; with CGP_LIBFUZZER it is a libFuzzer target (make fuzz
  * READERS=run_file). */
 #include "fuzz_files.h"
 
 #include "options/options.h"
 #include "options/run_file.h"
 
-/* Read run.yaml, as cgpipe train does. *model and *options are the caller's. */
+/* Read run.yaml, like cgpipe train. The caller owns *model and *options. */
 static cgp_status read_file(char **model, json_t **options) {
     char path[400];
     char *arguments[] = {"train", "--config", path, NULL};

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_safetensors.c -- the reader against damaged files: it never crashes, and what it
- * accepts is true of the bytes.
+/* test_fuzz_safetensors.c -- the reader with damaged files: it never crashes, and what it accepts
+ * agrees with the bytes.
  *
- * As a test it drives itself: valid files, mutated 20000 times from a seed that is printed.
- * With CGP_LIBFUZZER it is a target of libFuzzer, whose scratch file stays in /tmp:
+ * As a test it mutates valid files, 20000 times from a seed that is printed. With CGP_LIBFUZZER it
+ * is a libFuzzer target, whose scratch file stays in /tmp:
  *
- *     make fuzz READERS=safetensors
- */
+ *     make fuzz READERS=safetensors */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* memmem */
 #endif
@@ -26,7 +25,7 @@ typedef struct input {
 } input;
 
 static char directory[64], path[80];
-static int scratch = -1; /* the file at `path`, written anew for each input */
+static int scratch = -1; /* the file at `path`, rewritten for each input */
 
 static int make_scratch(void **state) {
     (void)state;
@@ -51,7 +50,7 @@ static bool readable(const cgp_safetensors *file, int i) {
     return strcmp(type, "F32") == 0 || strcmp(type, "I32") == 0;
 }
 
-/* No product of sizes overflows (the undefined sanitizer looks on), nor past a size of 0. */
+/* No product of sizes overflows (the undefined sanitizer checks it), not even after a size of 0. */
 static void check_strides(const cgp_shape *shape) {
     int64_t stride = 1;
     REQUIRE(shape->rank >= 0 && shape->rank <= CGP_MAX_RANK);
@@ -62,7 +61,7 @@ static void check_strides(const cgp_shape *shape) {
     REQUIRE(stride > 0);
 }
 
-/* As many numbers, whatever they are. */
+/* Check that as many numbers are read, whatever they are. */
 static void check_halves(cgp_safetensors *file, int i) {
     const char *type = cgp_safetensors_type(file, i);
     if (strcmp(type, "F16") != 0 && strcmp(type, "BF16") != 0) return;
@@ -71,12 +70,13 @@ static void check_halves(cgp_safetensors *file, int i) {
     free(data);
 }
 
-/* The readable tensors of an accepted file are bytes of the file, in order, inside its data. */
+/* Check that the readable tensors of an accepted file are bytes of the file, in order, inside its
+ * data. */
 static void check_accepted(cgp_safetensors *file, const uint8_t *bytes, size_t size) {
     uint64_t header = 0;
     memcpy(&header, bytes, 8);
     size_t at = 8 + (size_t)header;
-    bool exact = true; /* `at` is known: no tensor of another type came before */
+    bool exact = true; /* `at` is exact: there was no tensor of another type before */
     REQUIRE(at <= size);
     for (int i = 0; i < cgp_safetensors_count(file); i++) {
         const char *name = cgp_safetensors_name(file, i);
@@ -87,7 +87,8 @@ static void check_accepted(cgp_safetensors *file, const uint8_t *bytes, size_t s
         if (!readable(file, i)) continue;
         const size_t need = (size_t)cgp_shape_count(cgp_safetensors_shape(file, i)) * 4;
         REQUIRE(need <= size);
-        uint8_t *data = malloc(need); /* exactly: the address sanitizer sees one byte more */
+        /* exact size, so that the address sanitizer detects one byte more */
+        uint8_t *data = malloc(need);
         REQUIRE(cgp_safetensors_read(file, i, data) == CGP_OK);
         if (exact) REQUIRE(at + need <= size && memcmp(data, bytes + at, need) == 0);
         at += need;
@@ -98,7 +99,7 @@ static void check_accepted(cgp_safetensors *file, const uint8_t *bytes, size_t s
     (void)cgp_safetensors_metadata(file, "format");
 }
 
-/* Open the bytes as a file; returns whether it was accepted. */
+/* Open the bytes as a file; return true if it was accepted. */
 static bool try_input(const uint8_t *bytes, size_t size) {
     cgp_safetensors *file = NULL;
     REQUIRE(pwrite(scratch, bytes, size, 0) == (ssize_t)size &&
@@ -197,7 +198,7 @@ static void start_from(input *in, int seed) {
         in->bytes[in->size++] = (uint8_t)(i * 37);
 }
 
-/* A splice in the header that keeps its length right, so that the JSON is what is tested. */
+/* Splice the header and correct its length, so that the JSON is tested. */
 static void splice_header(input *in, uint64_t *random) {
     uint64_t length = 0;
     if (in->size < 8) return;
@@ -206,11 +207,11 @@ static void splice_header(input *in, uint64_t *random) {
     const char *piece = pieces[fuzz_below(random, sizeof pieces / sizeof pieces[0])];
     size_t at = 8 + fuzz_below(random, (size_t)length + 1);
     size_t out = fuzz_below(random, 2) ? 0 : fuzz_below(random, 8);
-    if (fuzz_below(random, 4) == 0) { /* the first of a list */
+    if (fuzz_below(random, 4) == 0) { /* at the start of a list */
         while (at < 8 + length && in->bytes[at - 1] != '[')
             at++;
         out = 0;
-    } else if (fuzz_below(random, 2)) { /* in place of a whole number */
+    } else if (fuzz_below(random, 2)) { /* replace a whole number */
         while (at < 8 + length && (in->bytes[at] < '0' || in->bytes[at] > '9'))
             at++;
         for (out = 0;
@@ -224,8 +225,8 @@ static void splice_header(input *in, uint64_t *random) {
     memcpy(in->bytes, &length, 8);
 }
 
-/* Move a tensor's data_offsets, both of them, and sometimes the end of the file with them: only
- * the neighbours can tell. */
+/* Move both data_offsets of a tensor, and sometimes the end of the file with them: only the
+ * neighbours can reveal it. */
 static void shift_offsets(input *in, uint64_t *random) {
     static const char key[] = "data_offsets\":[";
     const int by = 4 * ((int)fuzz_below(random, 5) - 2);
@@ -255,24 +256,24 @@ static void shift_offsets(input *in, uint64_t *random) {
 static void mutate(input *in, uint64_t *random) {
     input other;
     switch (fuzz_below(random, 10)) {
-    case 0: /* a bit */
+    case 0: /* flip a bit */
         if (in->size > 0)
             in->bytes[fuzz_below(random, in->size)] ^= (uint8_t)(1u << fuzz_below(random, 8));
         break;
-    case 1: /* the end */
+    case 1: /* cut off the end */
         in->size =
             fuzz_below(random, 2) ? fuzz_below(random, in->size + 1) : in->size - (in->size > 0);
         break;
-    case 2: /* more at the end */
+    case 2: /* append bytes */
         fuzz_replace(in->bytes, &in->size, CAPACITY, in->size, 0, "0123456789abcdef",
                      1 + fuzz_below(random, 16));
         break;
-    case 3: /* the header's length, near the true one or anywhere */
+    case 3: /* change the header's length, to a near or any value */
         if (in->size >= 8)
             in->bytes[fuzz_below(random, 3) ? 0 : fuzz_below(random, 8)] +=
                 (uint8_t)(1 + fuzz_below(random, 255));
         break;
-    case 4: { /* a part of another file */
+    case 4: { /* copy a part of another file */
         start_from(&other, (int)fuzz_below(random, SEEDS));
         const size_t from = fuzz_below(random, other.size),
                      count = fuzz_below(random, other.size - from);
@@ -310,7 +311,7 @@ static void mutated_files_are_refused_or_true(void **state) {
         accepted += try_input(in.bytes, in.size);
     }
     print_message("%d of %d mutated files were accepted\n", accepted, MUTATIONS);
-    assert_in_range(accepted, 200, MUTATIONS - 200); /* both ways are exercised */
+    assert_in_range(accepted, 200, MUTATIONS - 200); /* both outcomes occur */
 }
 
 static void bytes_at_random_are_refused(void **state) {

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_schedule.c -- schedules as CSV against damage: a refusal names a place or a
- * rule, what is accepted says the same when it is written and read again, the checker's verdict is
- * that of the simulator, and nothing crashes.
+/* test_fuzz_schedule.c -- damaged schedules as CSV. A refusal names a position or a rule, and what
+ * is accepted is unchanged when written and read again. The checker and the simulator agree, and
+ * nothing crashes.
  *
- * As a test it drives itself: schedules as text, mutated 20000 times from a seed that is printed.
- * With CGP_LIBFUZZER it is a target of libFuzzer:
+ * As a test it mutates schedules as text, 20000 times from a seed that is printed. With
+ * CGP_LIBFUZZER it is a libFuzzer target:
  *
- *     make fuzz READERS=schedule
- */
+ *     make fuzz READERS=schedule */
 #include "fuzz.h"
 
 #include <cgpipe/schedule.h>
@@ -25,7 +24,7 @@ static bool starts_with(const char *text, const char *with) {
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* Rows and columns are those of the text. */
+/* Check that row and column exist in the text. */
 static void check_refusal(cgp_status status, size_t size) {
     int row = 0, column = 0;
     REQUIRE(status == CGP_EFORMAT || status == CGP_EINVAL);
@@ -53,7 +52,7 @@ static bool is_same(const cgp_schedule *a, const cgp_schedule *b) {
     return true;
 }
 
-/* Of a schedule that runs. */
+/* Check that a schedule that runs is unchanged when written and read back. */
 static void check_round_trip(const cgp_schedule *lowered) {
     char *text = NULL;
     cgp_schedule *back = NULL;
@@ -61,7 +60,8 @@ static void check_round_trip(const cgp_schedule *lowered) {
     REQUIRE(cgp_schedule_from_csv(&back, "again", text, strlen(text)) == CGP_OK);
     int edges;
     (void)cgp_schedule_edges(back, &edges);
-    if (edges == 0) REQUIRE(cgp_schedule_lower_chain(back) == CGP_OK); /* all on one device */
+    /* all stages are on one device */
+    if (edges == 0) REQUIRE(cgp_schedule_lower_chain(back) == CGP_OK);
     free(text);
     /* Transfers between stages of one device come back next to their actions. */
     REQUIRE(cgp_schedule_check(back, NULL) == CGP_OK);
@@ -73,8 +73,8 @@ static void check_round_trip(const cgp_schedule *lowered) {
     cgp_schedule_destroy(back);
 }
 
-/* Of a schedule that runs: its compute actions alone, whose messages are sent at once, take no
- * longer; where its receives are posted does not matter. */
+/* For a schedule that runs: its compute actions alone, with messages sent at once, take at most as
+ * long, wherever receives are posted. */
 static void check_compute(const cgp_schedule *lowered, double makespan) {
     char *text = NULL;
     cgp_schedule *back = NULL;
@@ -114,10 +114,10 @@ static void check_accepted(cgp_schedule *s) {
     cgp_schedule_report_release(&report);
 }
 
-/* 0: refused; 1: read, and refused by the checker; 2: runs. */
+/* Return 0 if refused, 1 if read but refused by the checker, 2 if it runs. */
 static int try_input(const char *bytes, size_t size) {
     cgp_schedule *s = NULL;
-    char *copy = malloc(size + 1); /* so that reading past the end is found */
+    char *copy = malloc(size + 1); /* so that a sanitizer detects a read past the end */
     if (size) memcpy(copy, bytes, size);
     const cgp_status status = cgp_schedule_from_csv(&s, "x.csv", copy, size);
     free(copy);
@@ -145,7 +145,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
 
 /* --- the driver --- */
 
-/* A schedule that fits, in one of the dialects. */
+/* Draw a valid schedule, in one of the dialects. */
 static void draw_seed(input *in, uint64_t *random) {
     const cgp_schedule_info *info;
     int schedules = 0;
@@ -211,7 +211,7 @@ static const char *const words[] = {
     "WAIT_REDUCE_GRAD",
 };
 
-/* The cell at or after a place: begin and size. */
+/* Return the start of the cell at or after a position, and its size. */
 static size_t find_cell(const input *in, size_t at, size_t *size) {
     while (at > 0 && in->bytes[at - 1] != ',' && in->bytes[at - 1] != '\n')
         at--;
@@ -228,30 +228,30 @@ static void mutate(input *in, uint64_t *random) {
                  other = find_cell(in, fuzz_below(random, in->size), &other_size);
     char copy[CAPACITY];
     switch (fuzz_below(random, 8)) {
-    case 0: /* a bit */
+    case 0: /* flip a bit */
         if (in->size > 0) in->bytes[at] ^= (char)(1u << fuzz_below(random, 7));
         break;
-    case 1: /* the end */
+    case 1: /* cut off the end */
         in->size = fuzz_below(random, in->size + 1);
         break;
-    case 2: /* a word */
+    case 2: /* insert a word */
     case 3: {
         const char *word = words[fuzz_below(random, sizeof words / sizeof words[0])];
         fuzz_replace(in->bytes, &in->size, CAPACITY, at, fuzz_below(random, 3), word, strlen(word));
         break;
     }
-    case 4: /* a digit */
+    case 4: /* replace a digit */
         if (in->size > 0 && in->bytes[at] >= '0' && in->bytes[at] <= '9')
             in->bytes[at] = (char)('0' + fuzz_below(random, 10));
         break;
-    case 5: /* no cell */
+    case 5: /* remove a cell */
         fuzz_replace(in->bytes, &in->size, CAPACITY, cell, size, "", 0);
         break;
-    case 6: /* a cell becomes another one */
+    case 6: /* replace a cell by another */
         memcpy(copy, in->bytes + other, other_size);
         fuzz_replace(in->bytes, &in->size, CAPACITY, cell, size, copy, other_size);
         break;
-    default: /* two neighbours change places */
+    default: /* swap two neighbours */
         if (cell + size < in->size && in->bytes[cell + size] == ',') {
             memcpy(copy, in->bytes + cell, size);
             copy[size] = ',';
@@ -277,10 +277,10 @@ static void mutated_texts_are_refused_or_true(void **state) {
     print_message("%d refused, %d stopped by the checker, %d run\n", outcomes[0], outcomes[1],
                   outcomes[2]);
     for (int k = 0; k < 3; k++)
-        assert_in_range(outcomes[k], MUTATIONS / 100, MUTATIONS); /* all are exercised */
+        assert_in_range(outcomes[k], MUTATIONS / 100, MUTATIONS); /* every outcome occurs */
 }
 
-/* Inputs that libFuzzer found. */
+/* Inputs found by libFuzzer. */
 static int corpus_outcomes[3];
 
 static bool take(const uint8_t *bytes, size_t size) {

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_tokenizer.c -- vocab.json and merges.txt against damage: what is accepted encodes bytes
- *to
- * tokens that decode to them, all else is refused with its file and reason, and nothing crashes.
+/* test_fuzz_tokenizer.c -- damaged vocab.json and merges.txt. What is accepted encodes bytes to
+ * tokens that decode to them. Everything else is refused with file and reason, and nothing crashes.
  *
- * As a test it drives itself: the files of small encodings, mutated 1500 times from a seed that is
- * printed. With CGP_LIBFUZZER it is a target of libFuzzer (tools/fuzz.sh builds it), whose scratch
- * files stay in /tmp. Its input is the text of vocab.json without the 256 bytes, a zero byte,
- * merges.txt, a zero byte, and a text. */
+ * As a test it mutates the files of small encodings, 1500 times from a seed that is printed. With
+ * CGP_LIBFUZZER it is a libFuzzer target (tools/fuzz.sh builds it), whose scratch files stay in
+ * /tmp. Its input is the text of vocab.json without the 256 bytes, a zero byte, merges.txt, a zero
+ * byte, and a text. */
 #include "fuzz.h"
 
 #include <fcntl.h>
@@ -54,7 +53,7 @@ static void check_accepted(cgp_tokenizer *t, const uint8_t *text, size_t size) {
     free(list.ids);
 }
 
-/* Returns whether both were accepted. */
+/* Return true if both were accepted. */
 static bool try_inputs(const input in[2], const uint8_t *text, size_t size) {
     cgp_tokenizer *t = NULL;
     write_input(0, &in[0]);
@@ -75,7 +74,7 @@ static bool try_inputs(const input in[2], const uint8_t *text, size_t size) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
-/* The 256 bytes, as {"..": 0, .. "..": 255 and whatever the input goes on with. */
+/* Write the 256 bytes, as {"..": 0, .. "..": 255; the input continues after them. */
 static void start(input *in) {
     int others = 256;
     in->size = 0;
@@ -116,7 +115,7 @@ static int remove_scratch(void **state) {
     return rmdir(directory);
 }
 
-/* The files of an encoding with up to 80 merges. */
+/* Make the files of an encoding with up to 80 merges. */
 static void start(input in[2], uint64_t *random) {
     static test_bpe bpe;
     test_bpe_start(&bpe);
@@ -136,19 +135,19 @@ static void mutate(input *in, uint64_t *random) {
     const size_t at = fuzz_below(random, in->size + 1);
     const char *word = words[fuzz_below(random, sizeof words / sizeof words[0])];
     switch (fuzz_below(random, 5)) {
-    case 0: /* a bit */
+    case 0: /* flip a bit */
         if (at < in->size) in->bytes[at] ^= (char)(1 << fuzz_below(random, 8));
         break;
-    case 1: /* the end */
+    case 1: /* cut off the end */
         in->size = at;
         break;
-    case 2: /* less */
+    case 2: /* remove bytes */
         fuzz_replace(in->bytes, &in->size, CAPACITY, at, fuzz_below(random, 12), "", 0);
         break;
-    case 3: /* something else */
+    case 3: /* replace bytes */
         fuzz_replace(in->bytes, &in->size, CAPACITY, at, fuzz_below(random, 4), word, strlen(word));
         break;
-    default: { /* a piece from elsewhere in the file */
+    default: { /* copy a piece of the file */
         char piece[40];
         const size_t length = fuzz_below(random, sizeof piece);
         if (at + length > in->size) break;
@@ -185,7 +184,8 @@ static void mutated_files_are_refused_or_true(void **state) {
     for (int i = 0; i < MUTATIONS; i++)
         accepted += play(test_between(&random, 1, 3), &random);
     print_message("%d of %d mutated files were accepted\n", accepted, MUTATIONS);
-    assert_in_range(accepted, MUTATIONS / 50, MUTATIONS - MUTATIONS / 5); /* both ways */
+    /* both outcomes occur */
+    assert_in_range(accepted, MUTATIONS / 50, MUTATIONS - MUTATIONS / 5);
 }
 
 int main(void) {

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_tokenizer_json.c -- tokenizer.json against damage: what is accepted encodes bytes to
- *its own tokens, which decode, and
- * encodes a text in two parts as in one; all else is refused with the file and a reason; nothing
- * crashes.
+/* test_fuzz_tokenizer_json.c -- damaged tokenizer.json. What is accepted encodes bytes to its own
+ * tokens, which decode to them, and encodes a text in two parts as in one. Everything else is
+ * refused with the file and a reason, and nothing crashes.
  *
- * As a test it drives itself: the files of small encodings, mutated 600 times from a seed that is
- * printed. With CGP_LIBFUZZER it is a target of libFuzzer (tools/fuzz.sh builds it), whose scratch
- * file stays in /tmp. Its input is the text of tokenizer.json, a zero byte, and a text; the first @
- * in the former stands for the 256 bytes, "..": 0, .. "..": 255. */
+ * As a test it mutates the files of small encodings, 600 times from a seed that is printed. With
+ * CGP_LIBFUZZER it is a libFuzzer target (tools/fuzz.sh builds it), whose scratch file stays in
+ * /tmp. Its input is the text of tokenizer.json, a zero byte, and a text. The first @ in
+ * tokenizer.json stands for the 256 bytes: "..": 0, .. "..": 255. */
 #include "bpe.h"
 #include "fuzz.h"
 
@@ -66,7 +65,7 @@ static void check_accepted(cgp_tokenizer *t, const uint8_t *text, size_t size) {
     free(list.ids);
 }
 
-/* Returns whether it was accepted. */
+/* Return true if it was accepted. */
 static bool try_input(const input *in, const uint8_t *text, size_t size) {
     cgp_tokenizer *t = NULL;
     FILE *file = fopen(path, "wb");
@@ -127,7 +126,7 @@ static int remove_scratch(void **state) {
     return rmdir(directory);
 }
 
-/* The file of an encoding with up to 80 merges. */
+/* Make the file of an encoding with up to 80 merges. */
 static void start(input *in, uint64_t *random) {
     static test_bpe bpe;
     test_bpe_start(&bpe);
@@ -138,7 +137,7 @@ static void start(input *in, uint64_t *random) {
     in->size = strlen(in->bytes);
 }
 
-/* A place in the file: half of the time not among the 256 bytes of the vocabulary. */
+/* Draw a position in the file, half of the time outside the 256 bytes of the vocabulary. */
 static size_t place(const input *in, uint64_t *random) {
     const size_t at = fuzz_below(random, in->size + 1);
     return at > 2400 && fuzz_below(random, 2) ? at % 2400 : at;
@@ -154,21 +153,21 @@ static void mutate(input *in, uint64_t *random) {
     const size_t at = place(in, random);
     const char *word = words[fuzz_below(random, sizeof words / sizeof words[0])];
     switch (fuzz_below(random, 5)) {
-    case 0: /* a bit */
+    case 0: /* flip a bit */
         if (at < in->size) in->bytes[at] ^= (char)(1 << fuzz_below(random, 8));
         break;
-    case 1: /* less */
+    case 1: /* remove bytes */
         fuzz_replace(in->bytes, &in->size, CAPACITY, at, fuzz_below(random, 12), "", 0);
         break;
-    case 2: /* something else */
+    case 2: /* replace bytes */
         fuzz_replace(in->bytes, &in->size, CAPACITY, at, fuzz_below(random, 6), word, strlen(word));
         break;
-    case 3: { /* another truth */
+    case 3: { /* turn a "false" into "true" */
         char *bool_at = strstr(in->bytes + (at < in->size ? at : 0), "false");
         if (bool_at) memcpy(bool_at, "true ", 5);
         break;
     }
-    default: { /* a piece from elsewhere in the file */
+    default: { /* copy a piece of the file */
         char piece[40];
         const size_t length = fuzz_below(random, sizeof piece);
         if (at + length > in->size) break;
@@ -211,7 +210,8 @@ static void mutated_files_are_refused_or_true(void **state) {
     for (int i = 0; i < MUTATIONS; i++)
         accepted += play(test_between(&random, 1, 3), &random);
     print_message("%d of %d mutated files were accepted\n", accepted, MUTATIONS);
-    assert_in_range(accepted, MUTATIONS / 50, MUTATIONS - MUTATIONS / 5); /* both ways */
+    /* both outcomes occur */
+    assert_in_range(accepted, MUTATIONS / 50, MUTATIONS - MUTATIONS / 5);
 }
 
 int main(void) {

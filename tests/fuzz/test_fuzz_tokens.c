@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_tokens.c -- token files against damage: what is accepted is read in full and is true
- * of the bytes, all else is refused with a place, and nothing crashes.
+/* test_fuzz_tokens.c -- damaged token files. What is accepted is read in full and agrees with the
+ * bytes. Everything else is refused with a position, and nothing crashes.
  *
- * As a test it drives itself: two files, mutated 4000 times from a seed that is printed. With
- * CGP_LIBFUZZER it is a target of libFuzzer, whose scratch files stay in /tmp:
+ * As a test it mutates two files, 4000 times from a seed that is printed. With CGP_LIBFUZZER it is
+ * a libFuzzer target, whose scratch files stay in /tmp:
  *
- *     make fuzz READERS=tokens
- */
+ *     make fuzz READERS=tokens */
 #include "fuzz.h"
 
 #include <fcntl.h>
@@ -29,7 +28,7 @@ typedef struct input {
 } input;
 
 static char directory[64], paths[2][80];
-static int scratch[2] = {-1, -1}; /* the files at `paths`, written anew for each input */
+static int scratch[2] = {-1, -1}; /* the files at `paths`, rewritten for each input */
 
 static int make_scratch(void **state) {
     (void)state;
@@ -59,7 +58,7 @@ static void write_input(int i, const uint8_t *bytes, size_t size) {
 
 /* --- the property --- */
 
-/* The tokens of an accepted file, found without the library; returns how many. */
+/* Find the tokens of an accepted file without the library; return their number. */
 static int expected_tokens(const input *in, int32_t *tokens) {
     int32_t magic = 0;
     if (in->size >= 4) memcpy(&magic, in->bytes, 4);
@@ -75,7 +74,8 @@ static int expected_tokens(const input *in, int32_t *tokens) {
     return (int)((in->size - first) / width);
 }
 
-/* A sample is T + 1 expected tokens from a window's begin, or is refused for one of them. */
+/* Check that a sample is T + 1 expected tokens from the start of a window, or is refused for one of
+ * them. */
 static void check_sample(cgp_data *data, cgp_split split, int64_t position, const int32_t *expected,
                          int n, bool *visits) {
     const int64_t length = cgp_data_sequence(data), vocab = cgp_data_vocab_size(data);
@@ -113,7 +113,7 @@ static void check_accepted(cgp_data *data, const input in[2]) {
         check_sample(data, CGP_SPLIT_VALIDATION, i, expected, n, visits);
 }
 
-/* A file cut while it is open gives samples or CGP_EIO. */
+/* Check that a file truncated while open gives samples or CGP_EIO. */
 static void check_cut(cgp_data *data, size_t size) {
     int32_t *tokens = malloc((size_t)cgp_data_sequence(data) * 8);
     int32_t *targets = tokens + cgp_data_sequence(data);
@@ -127,7 +127,7 @@ static void check_cut(cgp_data *data, size_t size) {
     free(tokens);
 }
 
-/* Open both inputs as one row; returns whether they were accepted. */
+/* Open both inputs as one sequence of tokens; return true if they were accepted. */
 static bool try_inputs(const input in[2], int64_t sequence, int64_t vocab) {
     const char *const names[] = {paths[0], paths[1]};
     cgp_token_options options = cgp_token_options_default();
@@ -174,7 +174,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
 
 /* --- the driver --- */
 
-/* A valid file of up to 300 tokens, most of them small. */
+/* Make a valid file of up to 300 tokens, most of them small. */
 static void start(input *in, uint64_t *random) {
     const int n = test_between(random, 1, 300);
     size_t width = 2;
@@ -195,27 +195,27 @@ static void start(input *in, uint64_t *random) {
 static void mutate(input *in, uint64_t *random) {
     static const int32_t words[] = {MAGIC, 20240801, 20240522, 0, 1, 2, -1, INT32_MAX, INT32_MIN};
     switch (fuzz_below(random, 6)) {
-    case 0: /* a bit */
+    case 0: /* flip a bit */
         if (in->size > 0)
             in->bytes[fuzz_below(random, in->size)] ^= (uint8_t)(1u << fuzz_below(random, 8));
         break;
-    case 1: /* the end */
+    case 1: /* cut off the end */
         in->size =
             fuzz_below(random, 2) ? fuzz_below(random, in->size + 1) : in->size - (in->size > 0);
         break;
-    case 2: { /* more at the end */
+    case 2: { /* append bytes */
         const size_t more = 1 + fuzz_below(random, 16);
         in->size += in->size + more <= CAPACITY ? more : 0;
         break;
     }
-    case 3: /* a word of the header, or of what would be one */
+    case 3: /* change a word of the header, or one in its place */
         if (in->size >= 12)
             memcpy(in->bytes + 4 * fuzz_below(random, 3), &words[fuzz_below(random, 9)], 4);
         break;
-    case 4: /* a large token */
+    case 4: /* write a large token */
         if (in->size >= 2) memset(in->bytes + 2 * fuzz_below(random, in->size / 2), 0xff, 2);
         break;
-    default: /* the number of tokens, near the true one */
+    default: /* change the number of tokens by a little */
         if (in->size >= 12) in->bytes[8] += (uint8_t)(fuzz_below(random, 5) - 2);
     }
 }
@@ -246,7 +246,8 @@ static void mutated_files_are_refused_or_true(void **state) {
                                fuzz_below(&random, 2) ? 65536 : test_between(&random, 1, 65536));
     }
     print_message("%d of %d mutated files were accepted\n", accepted, MUTATIONS);
-    assert_in_range(accepted, MUTATIONS / 20, MUTATIONS - MUTATIONS / 20); /* both ways */
+    /* both outcomes occur */
+    assert_in_range(accepted, MUTATIONS / 20, MUTATIONS - MUTATIONS / 20);
 }
 
 static void bytes_at_random_never_crash(void **state) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_trace.c -- damaged traces of measured steps: one is refused with the name of the text,
- *or drawn, compared with its
- * plan into parts that add up, and equal after it is written and read.
+/* test_fuzz_trace.c -- damaged traces of measured steps. One is refused with the name of the text;
+ * or it is drawn, split by comparison with its plan into parts that sum up, and unchanged when
+ * written and read.
  *
- * As a test it drives itself: traces, mutated 4000 times from a seed that is printed. With
- * CGP_LIBFUZZER it is a target of libFuzzer (make fuzz READERS=trace). */
+ * As a test it mutates traces, 4000 times from a seed that is printed. With CGP_LIBFUZZER it is a
+ * libFuzzer target (make fuzz READERS=trace). */
 #include "fuzz.h"
 
 #include <math.h>
@@ -57,7 +57,8 @@ static void check_parts(const cgp_schedule *s, const cgp_schedule_timeline *t) {
 static bool try_input(const char *bytes, size_t size) {
     cgp_schedule *s = NULL;
     cgp_schedule_timeline t = {0};
-    char *copy = malloc(size + 1), *svg = NULL; /* so that reading past the end is found */
+    /* so that a sanitizer detects a read past the end */
+    char *copy = malloc(size + 1), *svg = NULL;
     if (size) memcpy(copy, bytes, size);
     const cgp_status status = cgp_schedule_from_trace(&s, &t, "x.json", copy, size);
     free(copy);
@@ -87,7 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
 
 /* --- the driver --- */
 
-/* A simulated step, taken for measured. */
+/* Draw a simulated step, used as a measured one. */
 static char *draw_trace(uint64_t *random) {
     cgp_schedule *s = NULL;
     cgp_schedule_timeline simulated, t;
@@ -127,18 +128,18 @@ static const char *const words[] = {
 static void mutate(char *bytes, size_t *size, uint64_t *random) {
     const size_t at = fuzz_below(random, *size);
     switch (fuzz_below(random, 4)) {
-    case 0: /* a bit */
+    case 0: /* flip a bit */
         if (*size > 0) bytes[at] ^= (char)(1u << fuzz_below(random, 7));
         break;
-    case 1: /* the end */
+    case 1: /* cut off the end */
         if (fuzz_below(random, 8) == 0) *size = fuzz_below(random, *size + 1);
         break;
-    case 2: { /* a word */
+    case 2: { /* insert a word */
         const char *word = words[fuzz_below(random, sizeof words / sizeof words[0])];
         fuzz_replace(bytes, size, CAPACITY, at, fuzz_below(random, 4), word, strlen(word));
         break;
     }
-    default: /* the next digit */
+    default: /* replace the next digit */
         for (size_t i = at; i < *size; i++) {
             if (bytes[i] < '0' || bytes[i] > '9') continue;
             bytes[i] = (char)('0' + fuzz_below(random, 10));
