@@ -286,8 +286,8 @@ static cgp_model *open_model(void) {
     return model;
 }
 
-/* A model that trains rows of 4 to 3 classes, with a norm that keeps statistics. Without `loss` it
- * only has an output. */
+/* A model that maps rows of 4 numbers to 3 classes, with a norm that keeps statistics. Without
+ * `loss` it only has an output. */
 static cgp_model *make_model(bool loss) {
     cgp_model *model = NULL;
     need(cgp_model_create(&model, "whole"));

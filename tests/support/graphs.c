@@ -287,7 +287,7 @@ static void add_output(graph *g) {
     cgp_model_output(g->model, x);
 }
 
-/* Add the head, which may share the embedding's weight, the losses and the output. */
+/* Add the head, whose weight may be the embedding's, then the losses and the output. */
 static void finish(graph *g, cgp_value x, cgp_value targets) {
     cgp_model_layer(g->model, "head");
     x = cgp_layer_norm(g->model, x, "norm", 0.1);

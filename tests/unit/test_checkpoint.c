@@ -678,7 +678,7 @@ static void a_writer_given_up_leaves_nothing(void **state) {
 /* --- readers during writes --- */
 
 static void *save_often(void *failed) {
-    const size_t bytes[2] = {2000000, 24}; /* big enough to be deleted while a reader reads it */
+    const size_t bytes[2] = {2000000, 24}; /* so large that it is deleted while it is read */
     for (int step = 2; step < 60; step++) {
         /* save each step twice, and keep only one */
         if (save_plain(run, step / 2, 1, "", bytes, (uint64_t)step) != CGP_OK) return failed;

@@ -290,7 +290,7 @@ static double time_at(const double *t, int64_t at) {
     return value > 0 ? value : 0;
 }
 
-/* Layers that profit differently from larger micro-batches. The balance by time is optimal for the
+/* Layers that benefit differently from larger micro-batches. The balance by time is optimal for the
  * times at the plan's size, compared with every cut, and changes with the size. */
 static void the_balance_is_optimal_at_every_size(void **unused) {
     (void)unused;
