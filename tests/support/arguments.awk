@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# arguments.awk -- a C function for each function of the public headers, which calls it with one of its pointers NULL:
+# arguments.awk -- makes a C function for each function of the public headers, which calls it with
+# one of its pointers NULL:
 #
-#     awk -f arguments.awk arguments.txt exports.txt exports_data.txt include/cgpipe/base.h ... > argument_calls.h
+#     awk -f arguments.awk arguments.txt exports.txt exports_data.txt include/cgpipe/base.h ... \
+#         > argument_calls.h
 #
-# arguments.txt has an expression for each type of parameter, others for single parameters, and the pointers that may be
-# NULL. A function that is exported and in no header, or the other way about, a type that has no expression, and a line of
-# arguments.txt that belongs to nothing are errors.
+# arguments.txt has an expression for each type of parameter, expressions for single parameters, and
+# the pointers that may be NULL. These are errors: a function that is exported but in no header, or
+# in a header but not exported; a type without an expression; an unused line of arguments.txt.
 function complain(text) {
     print "arguments.awk: " text > "/dev/stderr"
     failed = 1
