@@ -42,7 +42,7 @@ typedef struct parts {
     cgp_value x, kinds, features;
 } parts;
 
-/* Inputs "features" [T, C] and "kinds" [T], and a first layer. */
+/* Begin a model: the inputs "features" [T, C] and "kinds" [T], then a first layer. */
 static inline parts begin(void) {
     parts p = {0};
     assert_ok(cgp_model_create(&p.model, "own"));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rank_calls.h -- ranks that make calls with arguments of their own, unlike those of ranks.c. Each
- *is a thread, which notes what its
- * calls returned; the test's thread compares the notes afterwards.
+/* rank_calls.h -- ranks that make different calls; the ranks of ranks.c all make the same call.
+ * Each rank is a thread that notes what its calls return. The test's thread compares the notes
+ * afterwards.
  *
  *     note    0                1            2
  *     rank 0  step: CGP_OK     CGP_EINVAL   ...
@@ -74,8 +74,8 @@ static inline void run_ranks(rank *ranks, int n) {
         assert_int_equal(ranks[r].notes, ranks[0].notes);
 }
 
-/* Note k is of this status on all ranks, its message contains `part`; if it is the failure of one
- * rank, `by`, the others' say so. by -1: of all. */
+/* Assert that note k has this status and a message with `part` on all ranks. If only rank `by`
+ * failed itself, the messages of the others name it; by = -1: each rank failed itself. */
 static inline void assert_note(const rank *ranks, int n, int k, cgp_status status, int by,
                                const char *part) {
     char prefix[16];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_allocations.c -- every allocation of models, schedules, plans and pipelines fails once
- * (support/scenario.h has the checks; files: test_allocations_files.c).
+/* test_allocations.c -- fail every allocation of models, schedules, plans and pipelines once
+ * (checks: support/scenario.h; files: test_allocations_files.c).
  *
- * Out of reach: what the C library allocates for itself; of its functions, those that return
- * what they allocate fail (support/wrapped.txt). */
+ * Allocations inside the C library cannot be made to fail. Its functions that return memory can
+ * (support/wrapped.txt). */
 #include "custom_ops.h"
 #include "scenario.h"
 
@@ -23,8 +23,8 @@ static cgp_status create_gpt2(cgp_model **out, bool loss) {
     return cgp_gpt2_create(out, &options);
 }
 
-/* Skips over layers, a tied parameter, running statistics, a custom op, integers made by the
- * graph, a float input and two losses. */
+/* Build a graph with skips over layers, a tied parameter, running statistics, a custom op, an
+ * integer value computed by the graph, a float input and two losses. */
 static void build_graph(cgp_model *m) {
     const cgp_init init = {CGP_INIT_NORMAL, 0.2};
     const cgp_linear_options square = {
@@ -69,7 +69,7 @@ static int32_t tokens_data[BATCH * SEQUENCE] = {1, 4, 2, 0, 3, 3};
 static int32_t targets_data[BATCH * SEQUENCE] = {4, 2, 0, 3, 3, 1};
 static float floats_data[BATCH * SEQUENCE * WIDTH] = {0.5f, -1, 2, 0.25f, 1, 1, -3, 0.75f};
 
-/* The first `samples` samples; inputs[1], the targets, are left out for a model without loss. */
+/* The first `samples` samples; without inputs[1], the targets, for a model without loss. */
 typedef struct batch {
     cgp_tensor tensors[3];
     const cgp_tensor *inputs[3];
@@ -101,7 +101,7 @@ static cgp_plan_options options_for(const char *device, cgp_recompute recompute)
 
 /* --- scenarios: models, schedules, plans --- */
 
-/* An invalid model is refused. */
+/* Build an invalid model, which is refused. */
 static cgp_status refuse_model(outcome *out) {
     cgp_model *m = NULL;
     CGP_TRY(cgp_model_create(&m, "wrong"));
@@ -125,14 +125,14 @@ static cgp_status make_models(outcome *out) {
     return status;
 }
 
-/* Takes the text over. */
+/* Note the text and free it. */
 static void note_text(outcome *out, char *text) {
     if (text) note(out, "%zu %.20s\n", strlen(text), text);
     free(text);
 }
 
-/* A graph is written; another one is read, whose strings are short: jansson 2.14 reads past a
- * longer one that it has no memory for (json.c). */
+/* Write one graph and read another one. The strings of the second are short: jansson 2.14 reads
+ * past a longer string if it has no memory for it (json.c). */
 static cgp_status write_and_read(outcome *out) {
     static const char small[] = "{\"format\":\"cgpipe-graph\",\"version\":2,\"name\":\"g\","
                                 "\"values\":[{\"dtype\":\"f32\",\"shape\":[2]}"
@@ -249,7 +249,7 @@ static cgp_status write_schedule(outcome *out) {
     return status;
 }
 
-/* Of two stages and one micro-batch, measured by hand. */
+/* Compare a step of two stages and one micro-batch, with times set by hand. */
 static cgp_status compare_step(outcome *out) {
     static const char text[] =
         "{\"cgpipe\":{\"format\":1,\"schedule\":\"hand\",\"csv\":\"0F0\\n,1F0\\n\",\"edges\":[["
@@ -294,7 +294,7 @@ static cgp_status make_plan(const cgp_model *model, const cgp_plan_options *o, o
     return status;
 }
 
-static cgp_recompute mode; /* of the next scenario */
+static cgp_recompute mode; /* recompute mode of the next scenario */
 
 static cgp_status plan_gpt2(outcome *out) {
     const cgp_plan_options o = options_for("cpu", mode);
@@ -321,7 +321,7 @@ static cgp_status plan_other_uses(outcome *out) {
 
 /* --- scenarios: pipelines --- */
 
-static const cgp_model *model; /* of the next scenario, and its plan */
+static const cgp_model *model; /* model and plan of the next scenario */
 static cgp_plan *plan;
 
 static cgp_status predict(cgp_pipeline *pipeline, const batch *b, outcome *out) {
@@ -436,12 +436,12 @@ static void every_allocation_of_a_pipeline_fails_cleanly(void **state) {
     o = options_for("ref", CGP_RECOMPUTE_ALWAYS_SELECTIVE);
     check_pipeline("train-graph-ref", graph, &o, train);
     o.external_loss = true;
-    setenv("CGP_FAULT", "fail:9F9", 1); /* read, and never applied */
+    setenv("CGP_FAULT", "fail:9F9", 1); /* parsed, but matches no action */
     check_pipeline("outside-ref", headless, &o, train_with_external_loss);
     unsetenv("CGP_FAULT");
 }
 
-/* Each layer measured, what it keeps, and the balances that follow. */
+/* Measure each layer and the bytes it saves, and compute the balances. */
 static cgp_status profile(outcome *out) {
     cgp_status status = CGP_OK;
     cgp_layer_cost costs[8] = {{0}};
@@ -451,7 +451,7 @@ static cgp_status profile(outcome *out) {
     int by_size[STAGES] = {0}, by_time[STAGES] = {0};
     o.repeats = 1;
     DO(cgp_profile(graph, &o, costs));
-    for (int i = 0; i < layers; i++) { /* times differ from run to run */
+    for (int i = 0; i < layers; i++) { /* times differ between runs */
         note(out, "%lld ", (long long)costs[i].saved_bytes);
         costs[i].forward_seconds = 1 + i;
         costs[i].input_seconds = costs[i].weight_seconds = 0;
@@ -467,7 +467,7 @@ static cgp_status profile_steps(outcome *out) {
     cgp_status status = CGP_OK;
     cgp_layer_cost costs[8] = {{0}};
     DO(cgp_profile_steps((const cgp_plan *const *)&plan, 1, 1, costs));
-    for (int i = 0; i < cgp_model_layers(model); i++) /* times differ from run to run */
+    for (int i = 0; i < cgp_model_layers(model); i++) /* times differ between runs */
         note(out, "%lld\n", (long long)costs[i].saved_bytes);
     return status;
 }
@@ -495,7 +495,7 @@ static void every_allocation_of_a_check_of_an_op_fails_cleanly(void **state) {
     scenario_check("op-check", check_op);
 }
 
-/* A step that times out gives the reason even without memory for its report. */
+/* A step that times out returns its reason even without memory for the report. */
 static void a_timeout_is_reported_without_memory_for_a_report(void **state) {
     (void)state;
     const cgp_plan_options o = options_for("ref", CGP_RECOMPUTE_NEVER);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_allocations_files.c -- every allocation of checkpoints, tensor files, published weights,
- * data sets and tokenizers fails once (support/scenario.h has the checks; the rest:
+/* test_allocations_files.c -- fail every allocation of checkpoints, tensor files, published
+ * weights, data sets and tokenizers once (checks: support/scenario.h; the rest:
  * test_allocations.c). */
 #define _GNU_SOURCE
 #include "scenario.h"
@@ -20,7 +20,7 @@
 enum { STEPS = 3, SEQUENCE = 3 };
 
 static cgp_model *model;
-static cgp_plan *plans[2]; /* of two stages and of one */
+static cgp_plan *plans[2]; /* [0] with two stages, [1] with one */
 
 /* --- checkpoints of a pipeline --- */
 
@@ -66,7 +66,7 @@ static cgp_status find(const char *directory, outcome *out) {
     return CGP_OK;
 }
 
-/* Makes the directory and the checkpoint of a step; then replaces it and deletes an older one. */
+/* Create the run directory and a checkpoint; then replace it and delete an older one. */
 static cgp_status save(outcome *out) {
     cgp_status status = CGP_OK;
     cgp_pipeline *pipeline = NULL;
@@ -84,7 +84,7 @@ static cgp_status save(outcome *out) {
 
 static char saved[128], newer[128], damaged[128]; /* directories; see make_directories() */
 
-/* Into other stages than it was saved from. */
+/* Load into another number of stages than the checkpoint was saved from. */
 static cgp_status load(outcome *out) {
     cgp_status status = CGP_OK;
     cgp_pipeline *pipeline = NULL;
@@ -100,31 +100,30 @@ static cgp_status load(outcome *out) {
     return status;
 }
 
-/* Damage is reported; out of memory, the message may leave out the complete checkpoint before it.
- * */
+/* Damage is reported. If memory runs out, the message may omit the last complete checkpoint. */
 static cgp_status find_damage(const char *directory, outcome *out) {
     const cgp_status status = cgp_checkpoint_find(NULL, NULL, NULL, directory);
     const char *reported = strstr(cgp_message(), "damaged");
     if (status != CGP_EFORMAT || !reported) return status == CGP_OK ? CGP_EINVAL : status;
-    if (strstr(reported, "no whole")) return CGP_EINVAL; /* there is one */
+    if (strstr(reported, "no whole")) return CGP_EINVAL; /* there is a complete one */
     note(out, "%.20s\n", reported);
     return CGP_OK;
 }
 
-/* Out of memory, find never returns another checkpoint than the requested one. */
+/* If memory runs out, find fails; it never returns a checkpoint that was not requested. */
 static cgp_status find_all(outcome *out) {
     cgp_status status = CGP_OK;
     char path[160];
-    DO(find(saved, out)); /* `latest` leads nowhere: the highest */
-    DO(find(newer, out)); /* `latest` is not the highest */
+    DO(find(saved, out)); /* without `latest`: the highest step */
+    DO(find(newer, out)); /* `latest` is not the highest step */
     snprintf(path, sizeof path, "%s/step-00000002", newer);
     DO(find(path, out));
     DO(find_damage(damaged, out));
     return status;
 }
 
-/* Three directories of three steps: saved, without `latest`; newer, whose `latest` is step 1;
- * damaged, in whose step 3 a byte is wrong. */
+/* Make three directories of three steps: saved, without `latest`; newer, where `latest` is step 1;
+ * damaged, where one byte of step 3 is wrong. */
 static void make_directories(void) {
     char *const directories[] = {saved, newer, damaged};
     const char *const names[] = {"saved", "newer", "damaged"};
@@ -174,7 +173,7 @@ static cgp_status write_and_read_tensors(outcome *out) {
     cgp_status status = CGP_OK;
     cgp_safetensors *file = NULL;
     int32_t number = 0;
-    DO(cgp_file_replace(test_path_of("link"), "text", 4)); /* of link.safetensors */
+    DO(cgp_file_replace(test_path_of("link"), "text", 4)); /* the target of link.safetensors */
     DO(write_tensors(test_path_of("link")));
     DO(cgp_safetensors_open(&file, test_path_of("link.safetensors")));
     DO(cgp_safetensors_read(file, 1, &number));
@@ -281,7 +280,7 @@ static cgp_status count_up(void *context, cgp_split split, int64_t index, int64_
     return CGP_OK;
 }
 
-/* The worker prepares all of validation and no more, so that its calls can be counted. */
+/* The worker prepares exactly the validation split, so its allocations can be counted. */
 static cgp_status read_custom(outcome *out) {
     cgp_status status = CGP_OK;
     cgp_data *alone = NULL, *threaded = NULL;
@@ -304,7 +303,7 @@ static cgp_status read_custom(outcome *out) {
     return status;
 }
 
-/* Read samples, and return how often anybody asked for memory. */
+/* Read samples and return the number of allocations in all threads. */
 static int count_reading(cgp_data *data, int64_t first, int32_t *tokens, int32_t *targets) {
     int asked = 0;
     shortage_begin((shortage){.thread = -1});
@@ -315,8 +314,8 @@ static int count_reading(cgp_data *data, int64_t first, int32_t *tokens, int32_t
     return asked;
 }
 
-/* A rank that has the first stage reads inputs alone, one that has the last targets. The first
- * batch makes room. */
+/* The rank of the first stage reads only inputs, the rank of the last stage only targets. The first
+ * batch allocates the buffers. */
 static void reading_one_part_of_custom_samples_asks_for_no_memory(void **state) {
     (void)state;
     int32_t tokens[4 * SEQUENCE], targets[4 * SEQUENCE];
@@ -342,7 +341,7 @@ static void reading_one_part_of_custom_samples_asks_for_no_memory(void **state) 
 
 enum { SIDE = 28 };
 
-/* A batch of two samples of training, or all of validation's. */
+/* Read a batch of two training samples, or the whole validation split. */
 static cgp_status read_two(cgp_data *data, cgp_split split, outcome *out) {
     static float pictures[2 * SIDE * SIDE * 3];
     int32_t labels[2];
@@ -367,8 +366,8 @@ static cgp_status read_digits_and_shapes(outcome *out) {
     return status;
 }
 
-/* Want of memory is no broken image: the samples stay the same. The worker prepares all of
- * validation and no more, so that its calls can be counted. */
+/* Running out of memory does not mark an image as broken: the samples stay the same. The worker
+ * prepares exactly the validation split, so its allocations can be counted. */
 static cgp_status read_images(outcome *out) {
     cgp_status status = CGP_OK;
     cgp_data *alone = NULL, *threaded = NULL;
@@ -407,8 +406,8 @@ static cgp_status use_tokenizer(outcome *out) {
     return status;
 }
 
-/* Every part of a tokenizer.json: NFC, added tokens of both kinds, a template, white space before
- * and behind. */
+/* Use every part of a tokenizer.json: NFC, added tokens of both kinds, a template, leading and
+ * trailing white space. */
 static cgp_status use_tokenizer_json(outcome *out) {
     static const char text[] = "<s> e\xcc\x81t wo  <m> s\xcc\x87\xcc\xa3\xff wor";
     cgp_status status = CGP_OK;

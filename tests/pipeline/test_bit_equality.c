@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_bit_equality.c -- the same numbers, weights and running statistics, bit for bit, whatever
- * the stages, balance, schedule, recompute mode or threads.
+/* test_bit_equality.c -- losses, weights and running statistics are bit-equal for all stages,
+ * balances, schedules, recompute modes and thread counts.
  *
- * Shapes, graphs, balances and seeds are random in each run and printed. With
- * CGP_TEST_TRANSPORT=mpi all processes that mpirun started run the draws of `loopback` on that
- * transport instead; CGP_TEST_SEED is the same for all. With CGP_TEST_DEVICES=cuda-host all devices
- * are of that backend, which runs no custom ops and may have other bits than the cpu. */
+ * Shapes, graphs, balances and seeds are random in each run and printed. Two variables replace the
+ * default draws:
+ *
+ * - CGP_TEST_TRANSPORT=mpi: all processes started by mpirun run the draws of `loopback` on that
+ *   transport. CGP_TEST_SEED must be the same for all.
+ * - CGP_TEST_DEVICES=cuda-host: all devices use that backend. It runs no custom ops, and its bits
+ *   may differ from those of the cpu. */
 #include "graphs.h"
 #include "processes.h"
 
@@ -40,11 +43,11 @@ static void assert_same(const cgp_plan_options *o, const test_outcome *a, const 
     fail();
 }
 
-/* Of draws on the transport between processes: those with as many stages as ranks. */
+/* Number of draws with as many stages as ranks, which run on the transport between processes. */
 static int drawn_on_ranks;
 
-/* Devices and ranks of a run, by what is tested: a backend; "late", most devices of it and the
- * others on the cpu; "loopback", on the cpu, several ranks; "late on loopback". */
+/* Draw the devices and ranks of a run. `what` is a backend, or "late": most devices on it, the rest
+ * on the cpu; "loopback": several ranks on the cpu; or "late on loopback". */
 static void draw_devices(const char *what, uint64_t *state, cgp_plan_options *o,
                          const char *devices[5]) {
     const bool late = strncmp(what, "late", 4) == 0, ranks = strstr(what, "loopback");
@@ -59,13 +62,13 @@ static void draw_devices(const char *what, uint64_t *state, cgp_plan_options *o,
     drawn_on_ranks += o->ranks > 1;
 }
 
-/* The devices of what it is compared with. */
+/* Return the backend of the reference run. */
 static const char *plain_device(const char *what) {
     return strncmp(what, "late", 4) != 0 && strcmp(what, "loopback") != 0 ? what : "cpu";
 }
 
-/* One model, one number of micro-batches: one stage without recomputation against everything else.
- * */
+/* Compare one stage without recomputation with random layouts, for one model and one number of
+ * micro-batches. */
 static void check_model(const cgp_model *model, const test_sizes *sizes, const char *device,
                         cgp_precision precision, uint64_t *state, int max) {
     const char *devices[5] = {plain_device(device)};
@@ -208,7 +211,7 @@ static void gpt2_is_bit_equal_on_the_cpu(void **unused) {
         test_sizes sizes = draw_sizes(&state);
         sizes.layers = test_between(&state, 1, 3);
         sizes.sequence = i < 2 ? test_between(&state, 120, 140)
-                               : sizes.sequence; /* over the tile of attention */
+                               : sizes.sequence; /* longer than one tile of attention */
         cgp_model *model = test_gpt2(&sizes);
         check_model(model, &sizes, "cpu", i % 2 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32, &state,
                     5);
@@ -228,7 +231,7 @@ static void random_images_are_bit_equal_on_the_backend(void **unused) {
     random_images_are_bit_equal(getenv("CGP_TEST_DEVICES"), test_scaled(1));
 }
 
-/* Run the draws on the devices of one backend. */
+/* Run the draws on one backend. */
 static int run_on_backend(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_graphs_are_bit_equal_on_the_backend),
@@ -237,7 +240,7 @@ static int run_on_backend(void) {
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
-/* Run the draws of ranks on a transport between processes. */
+/* Run the draws of several ranks on a transport between processes. */
 static int run_on_transport(const char *name) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_graphs_are_bit_equal_on_loopback),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_broken_devices.c -- a device of which a function fails: before, between and behind the
- * actions of lists, on one rank or several; and as a kernel is enqueued. Its backend is a copy of a
- * sound one. */
+/* test_broken_devices.c -- one function of a device fails: before, between or after the actions of
+ * the lists, on one rank or several; or when a kernel is enqueued. The backend is a copy of a
+ * working one. */
 #include "graphs.h"
 
 #include <sched.h>
@@ -19,7 +19,7 @@ static cgp_plan_options options(int stages, int chunks) {
     return o;
 }
 
-/* The function that fails from now on, with how many bytes (0: any). */
+/* The working backend; the function that fails; the byte count at which it fails (0: any). */
 static cgp_backend sound;
 static const char *_Atomic broken = "";
 static atomic_size_t broken_bytes;
@@ -57,7 +57,7 @@ static cgp_status broken_update(cgp_device *device, const cgp_update *update) {
     return sound.update(device, update);
 }
 
-/* Device d of the plan gets a backend that can be broken. */
+/* Give device d of the plan a backend whose functions can be made to fail. */
 static void make_breakable(cgp_plan *plan, int d) {
     static cgp_backend table;
     sound = *plan->devices[d].backend;
@@ -72,7 +72,7 @@ static void make_breakable(cgp_plan *plan, int d) {
 
 enum { WIDTH = 6, WEIGHT_BYTES = WIDTH * WIDTH * 4 };
 
-/* Two layers with a weight in common and a norm each. */
+/* Create two layers that share a weight; each has a norm. */
 static cgp_model *tied_norms(void) {
     static const char *const names[] = {"a", "b"}, *const norms[] = {"norm a", "norm b"};
     const cgp_init normal = {CGP_INIT_NORMAL, 0.4};
@@ -91,8 +91,8 @@ static cgp_model *tied_norms(void) {
     return model;
 }
 
-/* A function, how many bytes it gets (0: any), on which device (1 is rank 1's) of which ranks and
- * backends. */
+/* The function that fails, at which byte count (0: any), on which device (device 1 is rank 1's if
+ * there are two ranks); the number of ranks; the backends. */
 typedef struct breakage {
     const char *function;
     size_t bytes;
@@ -111,8 +111,8 @@ static cgp_plan *plan_to_break(const cgp_model *model, const breakage *b) {
     return plan;
 }
 
-/* Work behind the lists, or before them, fails: so does the call, on all ranks (the test's pipeline
- * is rank 0's), and no rank waits for ever. */
+/* If work before or after the lists fails, the call fails on all ranks and no rank waits for ever.
+ * The test's pipeline is that of rank 0. */
 static void break_once(const cgp_model *model, const test_batch *batch, const breakage *b) {
     cgp_plan *plan = plan_to_break(model, b);
     cgp_pipeline *pipeline = NULL;
@@ -141,7 +141,7 @@ static void what_fails_outside_of_actions_ends_the_call_on_all_ranks(void **unus
     (void)unused;
     uint64_t state = test_seed();
     static const breakage all[] = {
-        {"copy", 0, 1, 1, {"late", "late"}}, /* of rows, before the list */
+        {"copy", 0, 1, 1, {"late", "late"}}, /* copies input rows before the list */
         {"copy", WEIGHT_BYTES, 1, 1, {"cpu", "late"}},
         {"copy", WEIGHT_BYTES, 0, 1, {"late", "cpu"}},
         {"copy", WEIGHT_BYTES, 1, 2, {"cpu", "cpu"}},
@@ -162,7 +162,7 @@ static void what_fails_outside_of_actions_ends_the_call_on_all_ranks(void **unus
     cgp_model_destroy(model);
 }
 
-/* Initial values that do not reach a device: every rank's creation fails. */
+/* If the initial values cannot be copied to a device, creation fails on every rank. */
 static void a_device_that_cannot_be_initialized_ends_the_creation_on_all_ranks(void **unused) {
     (void)unused;
     test_seed();
@@ -188,7 +188,7 @@ static sem_t gate;
 static atomic_int at_gate;
 static atomic_bool refuses, finished, early;
 
-/* The op waits at the gate as it runs. */
+/* The op blocks at the gate while it runs. */
 static cgp_status wait_at_gate(const cgp_op_run *run) {
     atomic_fetch_add(&at_gate, 1);
     (void)sem_wait(&gate);
@@ -215,7 +215,7 @@ static const cgp_op waiting_op = {.struct_size = sizeof(cgp_op),
                                   .forward = wait_at_gate,
                                   .backward_input = pass_back};
 
-/* The second action's first kernel is refused, once the op of the first one runs. */
+/* Refuse the first kernel of the second action once the op of the first action runs. */
 static cgp_status refusing_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
     if (!atomic_load(&refuses) || cgp__tag_action(args->tag) == 0)
         return sound.kernel_run(kernel, args);
@@ -275,7 +275,7 @@ static void a_refused_kernel_is_not_named_after_the_one_that_runs(void **unused)
     assert_message("stage 0, micro-batch 1, 0F1: layer first, linear: refused");
     atomic_store(&finished, false);
     cgp_pipeline_destroy(pipeline);
-    assert_false(atomic_load(&early)); /* a device has ended when its kernels go */
+    assert_false(atomic_load(&early)); /* kernels are destroyed after the device finished */
     cgp_plan_destroy(plan);
     test_batch_release(&batch);
     cgp_model_destroy(model);

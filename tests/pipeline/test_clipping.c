@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_clipping.c -- the norm of all gradients, clipping to it, and weight decay.
  *
- * The norm is a sum over the parameters in their order, each of which is summed on one device,
- * whatever the stages:
+ * The norm is a sum over the parameters in order. Each parameter is summed on one device, so the
+ * stages do not matter:
  *
  *     params     p0 p1 | p2 p3 p4 | p5            2 stages: p0 p1 p2 | p3 p4 p5
  *     squares    s0 s1   s2 s3 s4   s5            norm^2 = ((((s0 + s1) + s2) + s3) + s4) + s5
  *
- * so clipped training is equal bit for bit too. Shapes, graphs (some tie parameters across
- * stages) and seeds are random in each run. */
+ * So clipped training is bit-equal too. Shapes, graphs (some tie parameters across stages) and
+ * seeds are random in each run. */
 #include "graphs.h"
 
 enum { STEPS = 3 };
 
-/* A model, its plan on `stages` devices, and a mini-batch. */
+/* A model, its plan options, and the mini-batches. */
 typedef struct setting {
     cgp_model *model;
     test_sizes sizes;
@@ -49,7 +49,7 @@ static void setting_destroy(setting *s) {
     cgp_model_destroy(s->model);
 }
 
-/* A pipeline and its plan, over `stages` stages. */
+/* A pipeline and its plan. */
 typedef struct running {
     cgp_plan *plan;
     cgp_pipeline *pipeline;
@@ -92,7 +92,7 @@ static outcome train(setting *s, int stages, uint64_t *state) {
     return o;
 }
 
-/* The norm of the first step's gradients. */
+/* Return the norm of the first step's gradients. */
 static double first_norm(setting *s, uint64_t *state) {
     s->options.optim.clip_norm = 1e30;
     return train(s, 1, state).norms[0];
@@ -149,7 +149,7 @@ static int64_t parameter_size(const cgp_model *model, int p) {
     return cgp_shape_count(cgp_model_parameter_shape(model, p));
 }
 
-/* All of one kind, side by side, as `get` copies them. Free it. */
+/* Return all parameters or gradients in one array, as `get` copies them. The caller frees it. */
 typedef cgp_status getter(cgp_pipeline *pipeline, int parameter, float *data);
 
 static float *collect(const running *r, const cgp_model *model, getter *get) {
@@ -164,7 +164,7 @@ static bool same_bits(const cgp_model *model, const float *a, const float *b) {
     return memcmp(a, b, (size_t)cgp_model_parameter_count(model) * sizeof *a) == 0;
 }
 
-/* Parameter by parameter, each in the order of its elements, as the reference does. */
+/* Sum the squares by parameter, each in element order, as the reference does. */
 static double norm_of(const cgp_model *model, const float *gradient) {
     double sum = 0;
     for (int p = 0; p < cgp_model_parameters(model); p++) {
@@ -204,8 +204,8 @@ static void the_norm_is_that_of_the_gradients(void **unused) {
     }
 }
 
-/* On the reference, which computes in double, to the bit: p - lr min(1, c / (norm + 1e-6)) g.
- */
+/* Bit-equal on the reference backend, which computes in double: p - lr min(1, c / (norm + 1e-6))
+ * g. */
 static void gradients_are_scaled_as_pytorch_does(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -248,7 +248,7 @@ static void without_clipping_there_is_no_norm(void **unused) {
     setting_destroy(&s);
 }
 
-/* A head of NaN makes gradients of NaN; then it is put right, and training goes on. */
+/* A head of NaN makes the gradients NaN. Once it is repaired, training goes on. */
 static void a_loss_that_is_not_finite_updates_nothing(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -307,7 +307,7 @@ static cgp_model *all_sorts(void) {
     return model;
 }
 
-/* Steps with a gradient of zeros: what changes is decay. */
+/* Update with zero gradients, so that only weight decay changes the parameters. */
 static void check_decay(const cgp_model *model, cgp_optim optim) {
     static int32_t ids[8];
     static float output[48], zeros[48];
@@ -327,7 +327,7 @@ static void check_decay(const cgp_model *model, cgp_optim optim) {
     assert_ok(cgp_pipeline_create(&r.pipeline, r.plan, 1));
     float start[64], end[64];
     for (int k = 0; k < 64; k++)
-        start[k] = 1 + (float)k / 64; /* biases start from zero, which decays to zero */
+        start[k] = 1 + (float)k / 64; /* biases start at zero, which decay does not change */
     for (int p = 0; p < cgp_model_parameters(model); p++)
         assert_ok(cgp_pipeline_set_parameter(r.pipeline, p, start));
     assert_ok(cgp_pipeline_forward(r.pipeline, inputs, 1, (const cgp_tensor *[]){&y}, 1));
@@ -357,7 +357,7 @@ static void norms_and_biases_do_not_decay(void **unused) {
     for (int i = 0; i < 24; i++) {
         cgp_optim optim = optims[i / 4];
         optim.decay_all = i % 2;
-        optim.clip_norm = i / 2 % 2; /* a norm of 0 is no harm */
+        optim.clip_norm = i / 2 % 2; /* also with clipping: the norm is 0 */
         check_decay(model, optim);
     }
     cgp_model_destroy(model);

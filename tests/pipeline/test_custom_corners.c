@@ -19,7 +19,8 @@ static cgp_status square_dx(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* The gradient of "first.weight" with the model's middle made by an op of `n` equal inputs. */
+/* Return the gradient of "first.weight" if the middle layer is an op with `n_inputs` equal
+ * inputs. */
 static void gradient_of(const cgp_op *op, cgp_precision precision, float *gradient) {
     parts p = begin();
     p.x = cgp_op_apply(p.model, op, (cgp_value[]){p.x, p.x}, NULL, NULL);
@@ -32,8 +33,8 @@ static void gradient_of(const cgp_op *op, cgp_precision precision, float *gradie
     cgp_model_destroy(model);
 }
 
-/* In f32 the product's two gradients of one value add up exactly; in bf16 the first is rounded
- * before. */
+/* In f32 the two gradients of the product's input add up exactly; in bf16 the first one is rounded
+ * before the addition. */
 static void the_gradient_of_a_product_with_itself_is_that_of_a_square(void **unused) {
     (void)unused;
     cgp_op one = custom_relu;
@@ -56,7 +57,7 @@ static void the_gradient_of_a_product_with_itself_is_that_of_a_square(void **unu
     assert_true(sqrt(difference / norm) < 0.05);
 }
 
-/* y = a + b backwards: may lie over a, if that is not b. */
+/* y[i] = a[i] + b[n - 1 - i]; may overwrite a, unless a and b are one value. */
 static cgp_status mirrored(const cgp_op_run *run) {
     const int64_t n = test_custom_count(run);
     const float *a = run->x[0], *b = run->x[1];
@@ -74,7 +75,7 @@ static cgp_status mirrored_dx(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* a^3 / 3 + b^2 / 2: each dx from its own x, one after the other. */
+/* loss = a^3 / 3 + b^2 / 2. backward computes dx[1] from b, then dx[0] from a. */
 static cgp_status powers(const cgp_op_run *run) {
     const float *a = run->x[0], *b = run->x[1];
     *run->loss = 0;
@@ -139,7 +140,7 @@ static void memory_of_a_value_that_is_two_inputs_is_left_alone(void **unused) {
 
 /* --- rare cases --- */
 
-/* No input has a gradient; the parameter has one. */
+/* No input has a gradient, but the parameter has one. */
 static void an_op_on_an_input_of_the_model_trains_its_parameters(void **unused) {
     (void)unused;
     parts p = begin();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_custom_ops.c -- custom ops in a pipeline: planned, run, recomputed and refused as built-in
- * ones. (Random graphs have them too: their bits, gradients, memory and messages are tried by the
- * tests of those.) */
+/* test_custom_ops.c -- custom ops in a pipeline are planned, run, recomputed and refused as
+ * built-in ones. (Random graphs contain custom ops too; other tests check their bits, gradients,
+ * memory and messages.) */
 #include "custom_models.h"
 
 #include <stdatomic.h>
@@ -38,13 +38,13 @@ static void a_custom_copy_of_a_built_in_op_has_its_bytes_and_bits(void **unused)
     }
 }
 
-/* Forward of a micro-batch runs once, and again for backward where a mode wants it: always. */
+/* Forward of a micro-batch runs once; with recomputation, once more before backward. */
 static void an_op_knows_when_it_is_recomputed(void **unused) {
     (void)unused;
     const test_noise noise = {0.3};
     const struct {
         cgp_recompute mode;
-        int again; /* of 4 micro-batches */
+        int again; /* recomputed, of 4 micro-batches */
     } cases[] = {
         {CGP_RECOMPUTE_NEVER, 0}, {CGP_RECOMPUTE_ALWAYS, 4}, {CGP_RECOMPUTE_NEVER_SELECTIVE, 4}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -68,7 +68,7 @@ static void an_op_knows_when_it_is_recomputed(void **unused) {
     }
 }
 
-/* The meter measures what comes in: mean' = (mean + mean |features|) / 2 from 0.5 on. */
+/* The meter measures its input: mean' = (mean + mean |features|) / 2, from 0.5 on. */
 static void state_changes_once_a_step(void **unused) {
     (void)unused;
     for (int mode = 0; mode <= CGP_RECOMPUTE_ALWAYS; mode++) {
@@ -98,7 +98,7 @@ static void state_changes_once_a_step(void **unused) {
     }
 }
 
-/* Rows of the features that begin above 0 count: the loss is their mean. */
+/* Rows whose first feature is above 0 count; the loss is their mean. */
 static void a_custom_loss_counts_its_targets(void **unused) {
     (void)unused;
     parts p = begin();
@@ -141,7 +141,7 @@ static void integers_out_of_range_are_refused(void **unused) {
     int64_t high = C;
     parts p = begin();
     p.x = cgp_op_apply(p.model, &test_custom_gain, (cgp_value[]){p.x, p.kinds}, "gain", &high);
-    high = 1; /* the attributes were copied */
+    high = 1; /* no effect: the attributes were copied */
     cgp_model *model = finish(&p);
     world r;
     start(&r, model, 2, CGP_RECOMPUTE_NEVER);
@@ -158,7 +158,7 @@ static void integers_out_of_range_are_refused(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* y: the random numbers of its elements, drawn in two pieces. */
+/* y: the random numbers of its elements, drawn in two parts. */
 static cgp_status numbers(const cgp_op_run *run) {
     const int64_t each = test_custom_count(run) / run->n, half = each / 2 - 1;
     float *y = run->y;
@@ -169,7 +169,7 @@ static cgp_status numbers(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* Predictions of two ops that are nothing but random, in `chunks` micro-batches, before and after a
+/* Predict with two ops that only draw random numbers, in `chunks` micro-batches, before and after a
  * step. */
 static void draw_numbers(int chunks, float out[2][2 * B * T * C]) {
     cgp_op op = custom_relu;
@@ -222,7 +222,7 @@ static void random_numbers_are_those_of_seed_step_op_sample_and_element(void **u
 
 static cgp_status fails_in_the_third(const cgp_op_run *run) {
     float u;
-    cgp_op_random(run, 0, 0, 1, &u); /* its operands are complete, also in a run that will fail */
+    cgp_op_random(run, 0, 0, 1, &u); /* the run's fields are set even in a run that will fail */
     const float *x = run->x[0];
     for (int64_t i = 0; i < test_custom_count(run); i++) {
         if (x[i] > 1000) return cgp_fail(CGP_EDEVICE, "%g is too bright", (double)x[i]);
@@ -245,7 +245,7 @@ static void an_error_of_the_op_comes_back_with_its_place(void **unused) {
     step(&r);
     double loss;
     r.batch.features[5 * T * C + 7] = 2000;
-    /* the host is ahead of the backend `late` when it fails */
+    /* lets the host run ahead of the backend `late` when the op fails */
     atomic_store(&cgp__late_delay_ns[CGP_QUEUE_COMPUTE], 100000);
     assert_status(cgp_pipeline_step(r.pipeline, r.batch.inputs, 2, &loss), CGP_EDEVICE);
     atomic_store(&cgp__late_delay_ns[CGP_QUEUE_COMPUTE], 0);
@@ -254,7 +254,7 @@ static void an_error_of_the_op_comes_back_with_its_place(void **unused) {
     cgp_model_destroy(model);
 }
 
-static cgp_op_shapes rule_result; /* of the shape rule in the next test */
+static cgp_op_shapes rule_result; /* result of the shape rule in the next test */
 
 static cgp_status says(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
     (void)attributes;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_external_loss.c -- a step in two calls: the caller computes the loss of the output, and its
- * gradient, between cgp_pipeline_forward() and cgp_pipeline_backward().
+/* test_external_loss.c -- a step in two calls: between cgp_pipeline_forward() and
+ * cgp_pipeline_backward() the caller computes the loss of the output and its gradient.
  *
- * The same numbers, bit for bit, for every number of stages, balance and recompute mode; the same
- * training as with the loss inside; and any other order of calls is refused. */
+ * Results are bit-equal for every number of stages, balance and recompute mode. Training equals
+ * training with the loss inside the model. Any other order of calls is refused. */
 #include "graphs.h"
 
 #include <cgpipe/models/gpt2.h>
@@ -39,7 +39,7 @@ static double square_loss(cgp_tensor *y, const test_batch *batch) {
     return half_square(y);
 }
 
-/* Mean cross-entropy of the second input, which the model does not read; PyTorch's. */
+/* Mean cross-entropy of PyTorch with the second input, which the model does not read. */
 static double cross_entropy(cgp_tensor *y, const test_batch *batch) {
     const int64_t classes = y->shape.dims[y->shape.rank - 1];
     const int64_t rows = cgp_shape_count(&y->shape) / classes;
@@ -65,7 +65,7 @@ static double cross_entropy(cgp_tensor *y, const test_batch *batch) {
     return loss;
 }
 
-/* The loss of all outputs, and the gradients of inputs. */
+/* Compute the loss of all outputs and the sum of the input gradients. */
 static void step(cgp_pipeline *pipeline, const cgp_model *model, const test_batch *batch,
                  loss_function *loss_of, double *loss, double *gradients) {
     test_results r;
@@ -101,7 +101,7 @@ static void train(const cgp_model *model, const cgp_plan_options *o, uint64_t se
     cgp_plan_destroy(plan);
 }
 
-/* A schedule whose forwards come first, for these devices and layers. */
+/* Draw a schedule that runs all forwards before the backwards, for these devices and layers. */
 static void draw_schedule(uint64_t *state, int layers, cgp_plan_options *o) {
     static const char *const names[] = {"gpipe", "looped-bfs", "looped-bfs-zb"};
     o->schedule = names[test_between(state, 0, 2)];
@@ -186,8 +186,8 @@ static cgp_model *gpt2(bool loss) {
     return model;
 }
 
-/* In bf16 both round the gradient of the output, which they know to a few units of f32: so now and
- * then to neighbours, 2^-8 apart. */
+/* In bf16 both sides round the gradient of the output. It differs by a few units of f32, so it
+ * sometimes rounds to neighbouring bf16 numbers, 2^-8 apart. */
 static void check_against_inside(const char *device, cgp_precision precision, double limit) {
     const char *devices[2] = {device, device};
     uint64_t state = test_seed();
@@ -276,7 +276,7 @@ static void any_other_order_is_refused(void **unused) {
     assert_ok(cgp_pipeline_predict(pipeline, batch.inputs, 1, (const cgp_tensor *[]){&y}, 1));
     assert_ok(cgp_optim_step(pipeline));
     assert_ok(cgp_pipeline_forward(pipeline, batch.inputs, 1, (const cgp_tensor *[]){&y},
-                                   1)); /* and is destroyed so */
+                                   1)); /* destroyed with this forward open */
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);
     o.schedule = "1f1b";
@@ -294,7 +294,7 @@ static void any_other_order_is_refused(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* Batch norm, then dropout: what a forward without a backward may leave behind. */
+/* Batch norm, then dropout: a forward without backward may change the state of both. */
 static cgp_model *norm_and_dropout(void) {
     cgp_model *model = NULL;
     const int64_t dims[] = {4, 4, 3};
@@ -328,7 +328,7 @@ static void a_forward_may_go_without_its_backward(void **unused) {
     assert_status(cgp_pipeline_skip_backward(skipped), CGP_ESTATE);
     assert_message("cgp_pipeline_forward is due");
     assert_ok(cgp_pipeline_set_seed(skipped, 1));
-    for (int s = 0; s < STEPS; s++) { /* the same states and masks, whether a backward ran or not */
+    for (int s = 0; s < STEPS; s++) { /* with or without backward: the same states and masks */
         assert_ok(cgp_pipeline_forward(whole, batch.inputs, 1, (const cgp_tensor *[]){&y}, 1));
         assert_ok(cgp_pipeline_backward(whole, (const cgp_tensor *[]){&y}, 1));
         assert_ok(cgp_pipeline_forward(skipped, batch.inputs, 1, (const cgp_tensor *[]){&z}, 1));
@@ -341,7 +341,7 @@ static void a_forward_may_go_without_its_backward(void **unused) {
     }
     assert_status(cgp_optim_step(skipped), CGP_ESTATE);
     assert_status(cgp_pipeline_backward(skipped, (const cgp_tensor *[]){&z}, 1), CGP_ESTATE);
-    assert_ok(cgp_pipeline_set_seed(skipped, 1)); /* the masks of the first step again */
+    assert_ok(cgp_pipeline_set_seed(skipped, 1)); /* same masks as in the first step */
     assert_ok(cgp_pipeline_set_seed(whole, 9));
     assert_ok(cgp_pipeline_forward(whole, batch.inputs, 1, (const cgp_tensor *[]){&y}, 1));
     assert_memory_not_equal(y.data, z.data, bytes);
@@ -379,7 +379,7 @@ static void a_model_may_have_no_parameter(void **unused) {
     assert_ok(cgp_pipeline_forward(pipeline, (const cgp_tensor *[]){&x}, 1,
                                    (const cgp_tensor *[]){&y}, 1));
     assert_ok(cgp_pipeline_backward(pipeline, (const cgp_tensor *[]){&x}, 1));
-    assert_memory_equal(out, dx, sizeof out); /* both are the mask */
+    assert_memory_equal(out, dx, sizeof out); /* the input is 1, so both are the mask */
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);

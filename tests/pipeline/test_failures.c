@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_failures.c -- an error in any action is returned with its location, nothing hangs, and the
- * process continues. */
+/* test_failures.c -- an error in any action is returned with its location. Nothing hangs, and the
+ * process can go on. */
 #include "graphs.h"
 
 #include "backend/late/late.h"
@@ -18,8 +18,8 @@ static cgp_plan_options options(int stages, int chunks, const char *schedule) {
     return o;
 }
 
-/* One action fails; the message names it, the pipeline says so from then on, and can be
- * destroyed. */
+/* Let one action fail. The message names it, later calls return the same error, and the pipeline
+ * can be destroyed. */
 static void fail_once(const cgp_plan *plan, const test_batch *batch, const cgp_action *which,
                       bool evaluate) {
     char fault[64], action[32], expected[128];
@@ -43,12 +43,12 @@ static void fail_once(const cgp_plan *plan, const test_batch *batch, const cgp_a
     assert_status(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL), CGP_ESTATE);
     assert_status(cgp_optim_step(pipeline), CGP_ESTATE);
     assert_status(cgp_pipeline_evaluate(pipeline, batch->inputs, batch->n, NULL), CGP_ESTATE);
-    assert_message(action); /* still the reason */
+    assert_message(action); /* still the first error */
     cgp_pipeline_destroy(pipeline);
 }
 
-/* Every action of a step fails once, under both schedules, and of an evaluation; afterwards
- * training is as it was before. */
+/* Let every action of a step and of an evaluation fail once, under both schedules. The weights of a
+ * later training are unchanged. */
 static void every_action_may_fail(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -79,7 +79,7 @@ static void every_action_may_fail(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* All gradients, one after the other; the caller frees them. */
+/* Return all gradients, one after the other; the caller frees them. */
 static float *gradients_of(cgp_pipeline *pipeline, const cgp_model *model) {
     float *all = calloc((size_t)cgp_model_parameter_count(model), sizeof *all), *at = all;
     for (int p = 0; p < cgp_model_parameters(model); p++) {
@@ -89,7 +89,7 @@ static float *gradients_of(cgp_pipeline *pipeline, const cgp_model *model) {
     return all;
 }
 
-/* Inputs that do not fit the model, one after the other; each is mended again. */
+/* Pass inputs that do not fit the model, one after the other, and repair each. */
 static void try_bad_inputs(cgp_pipeline *pipeline, test_batch *batch) {
     int32_t *tokens = batch->tensors[0].data, *targets = batch->tensors[1].data;
     const int32_t good = tokens[2 * 8 + 5];
@@ -135,7 +135,7 @@ static void try_bad_inputs(cgp_pipeline *pipeline, test_batch *batch) {
     memcpy(targets, kept, sizeof kept);
 }
 
-/* Evaluate samples first .. first + count - 1, and add the parts of the loss up. */
+/* Evaluate samples first .. first + count - 1 and add their part of the loss to the total. */
 static void add_part(cgp_pipeline *pipeline, const test_batch *batch, int64_t first, int64_t count,
                      cgp_loss_part *total) {
     cgp_tensor tensors[2] = {batch->tensors[0], batch->tensors[1]};
@@ -151,8 +151,8 @@ static void add_part(cgp_pipeline *pipeline, const test_batch *batch, int64_t fi
     total->count += part.count;
 }
 
-/* Where targets are ignored, the loss of all samples is no mean of the losses of mini-batches, one
- * of which may have no target. */
+/* With ignored targets, the loss of all samples is not the mean of the mini-batch losses: a
+ * mini-batch may have no target at all. */
 static void parts_of_a_loss_add_up(void **unused) {
     test_needs_one_rank();
     (void)unused;
@@ -161,7 +161,7 @@ static void parts_of_a_loss_add_up(void **unused) {
     test_batch batch;
     test_batch_fill(&batch, model, &sizes, 6, &state);
     int32_t *targets = batch.tensors[1].data;
-    for (int i = 0; i < 6 * 8; i++) /* of samples 0 and 1 all, of sample 2 all but one */
+    for (int i = 0; i < 6 * 8; i++) /* all targets of samples 0 and 1, all but one of sample 2 */
         targets[i] = i < 3 * 8 - 1 ? -100 : i % 11;
     const cgp_plan_options o = options(2, 3, "gpipe");
     cgp_plan *plan = NULL;
@@ -213,7 +213,7 @@ static void bad_inputs_are_refused_and_change_nothing(void **unused) {
     assert_message("planned for at most 6 samples, got 7");
     double loss = 0;
     assert_ok(cgp_pipeline_evaluate(pipeline, large.inputs, large.n,
-                                    &loss)); /* more micro-batches, that is all */
+                                    &loss)); /* runs in more micro-batches */
     assert_true(loss > 0);
     for (int k = 0; k < large.n; k++)
         large.tensors[k].shape.dims[0] = INT64_MAX;
@@ -303,7 +303,7 @@ static void bad_plans_are_refused(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* A plan larger than the machine is refused before a byte of it is taken. */
+/* A plan larger than the machine is refused before any memory is allocated. */
 static void plans_larger_than_the_machine_are_refused(void **unused) {
     (void)unused;
     test_seed();
@@ -317,7 +317,7 @@ static void plans_larger_than_the_machine_are_refused(void **unused) {
     assert_ok(cgp_plan_create(&plan, model, &o));
     assert_status(cgp_pipeline_create(&pipeline, plan, 0), CGP_ELIMIT);
     assert_message("memory: the plan needs ");
-    assert_message("TiB but "); /* in the unit that fits */
+    assert_message("TiB but "); /* in a suitable unit */
     int64_t available = 0;
     assert_status(cgp_pipeline_check_memory(plan, &available), CGP_ELIMIT);
     assert_true(available > 0 && available < cgp_plan_device_at(plan, 0)->planned_bytes);
@@ -326,12 +326,12 @@ static void plans_larger_than_the_machine_are_refused(void **unused) {
     cgp_plan_destroy(plan);
     o.batch = INT32_MAX;
     assert_status(cgp_plan_create(&plan, model, &o),
-                  CGP_ELIMIT); /* more bytes than can be counted */
+                  CGP_ELIMIT); /* more bytes than the limit of 2^60 */
     assert_message("2^60");
     cgp_model_destroy(model);
 }
 
-/* A backend of its own memory: as `late`, but for how much there is. */
+/* Bytes of a backend with its own memory, otherwise a copy of `late`. */
 static int64_t memory_of_own;
 
 static cgp_status memory_of_ordinal(int ordinal, int64_t *bytes) {
@@ -340,8 +340,8 @@ static cgp_status memory_of_ordinal(int ordinal, int64_t *bytes) {
     return CGP_OK;
 }
 
-/* Devices that do not share the host's memory are held to that of their hardware, all on one
- * together; and each rank to its own. */
+/* Devices with their own memory are checked against their hardware: all devices on one ordinal
+ * together, each rank separately. */
 static void devices_are_held_to_their_own_memory(void **unused) {
     (void)unused;
     test_seed();
@@ -376,7 +376,7 @@ static void devices_are_held_to_their_own_memory(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* A plan of devices that need more than the host has, and little of it. */
+/* The devices need more memory than the host has, but little of the host's memory. */
 static void devices_of_their_own_memory_need_little_of_the_host(void **unused) {
     (void)unused;
     test_seed();

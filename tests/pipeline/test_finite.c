@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_finite.c -- numbers that are not finite: a step that has them returns, and neither it nor
- * its update changes anything that a later step could see; nor are they saved with check_finite. */
+/* test_finite.c -- a step with numbers that are not finite returns. Neither the step nor its update
+ * changes anything that a later step reads. With check_finite such numbers are not saved. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -18,7 +18,7 @@ enum { ROWS = 4, CHANNELS = 3, BATCH = 6, CLASSES = 5, STATES = 6 };
 static const test_sizes sizes = {.vocab = CLASSES};
 static const cgp_init normal = {CGP_INIT_NORMAL, 0.4};
 
-/* Two batch norms, on two devices where there are two stages or more. */
+/* Two batch norms; with two or more stages they are on two devices. */
 static cgp_model *make_model(bool loss, double loss_weight) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "norms"));
@@ -93,9 +93,9 @@ static void assert_unchanged(const training *t, const hashes *before) {
     assert_string_equal(after.states, before->states);
 }
 
-/* A way to make a step's numbers infinite or NaN, and the message of the update. */
+/* One way to make a step's numbers infinite or NaN, and the update's message. */
 typedef struct trouble {
-    float number;       /* in place of x's last sample, with both signs */
+    float number;       /* replaces x's last sample, with both signs */
     double loss_weight; /* of the model */
     double clip_norm;
     bool finite_loss;
@@ -110,7 +110,7 @@ static const trouble troubles[] = {
     /* The variance overflows: the norm gives NaN. */
     {1e30f, 1, 0, false, "loss: is not finite, got nan (" DUE ")"},
     {1e30f, 1, 1, false, "loss: is not finite, got nan (" DUE ")"},
-    /* Loss scales are f32: that of the gradients is infinite. */
+    /* Loss scales are f32: the scale of the gradients overflows. */
     {0, 1e300, 1, true, "gradients: the norm is not finite, got "},
 };
 
@@ -143,7 +143,7 @@ static void check_trouble(const trouble *bad, int stages, int how) {
     const double norm = cgp_pipeline_gradient_norm(t.pipeline);
     assert_true(bad->clip_norm > 0 || isnan(norm));
     assert_false(bad->loss_weight != 1 && isfinite(norm));
-    if (bad->loss_weight == 1) { /* as if it had not been */
+    if (bad->loss_weight == 1) { /* as if the bad step had not run */
         training reference = start(model, stages, how, bad->clip_norm, false);
         step(&reference, &good);
         for (int s = 0; s < 2; s++) {
@@ -160,7 +160,7 @@ static void check_trouble(const trouble *bad, int stages, int how) {
     cgp_model_destroy(model);
 }
 
-/* `how`: which backend has which norm, and deferred or not. */
+/* `how` selects the backend of each norm, and whether batch norms are deferred. */
 static void a_step_that_is_not_finite_leaves_everything_as_it_was(void **unused) {
     (void)unused;
     for (size_t k = 0; k < sizeof troubles / sizeof *troubles; k++) {
@@ -171,7 +171,7 @@ static void a_step_that_is_not_finite_leaves_everything_as_it_was(void **unused)
     }
 }
 
-/* Without a loss of the library's, what counts is what the norms collected and, with clipping, the
+/* With an external loss, only the statistics of the norms are checked, and with clipping the
  * gradients. */
 static void check_external(int stages, int how, double clip_norm) {
     uint64_t state = 1 + (uint64_t)how;
@@ -193,7 +193,7 @@ static void check_external(int stages, int how, double clip_norm) {
         assert_message("gradients: the norm is not finite, got nan (");
         assert_message("; another cgp_pipeline_forward is due)");
         assert_true(isnan(cgp_pipeline_gradient_norm(t.pipeline)));
-    } else { /* the caller's loss is the caller's business */
+    } else { /* the library does not check the caller's loss */
         assert_string_not_equal(hashes_of(&t).states, before.states);
         before = hashes_of(&t);
     }
@@ -220,7 +220,7 @@ static void so_does_one_with_an_external_loss(void **unused) {
     }
 }
 
-/* Statistics count without an update, too. */
+/* Statistics are committed even without an update. */
 static void a_finite_step_commits_before_its_update(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -231,7 +231,7 @@ static void a_finite_step_commits_before_its_update(void **unused) {
         training t = start(model, 2, clips, clips, false);
         const hashes before = hashes_of(&t);
         assert_ok(cgp_pipeline_step(t.pipeline, batch.inputs, batch.n, NULL));
-        assert_true(isnan(cgp_pipeline_gradient_norm(t.pipeline))); /* of the last update */
+        assert_true(isnan(cgp_pipeline_gradient_norm(t.pipeline))); /* no update has run */
         const hashes between = hashes_of(&t);
         assert_string_not_equal(between.states, before.states);
         assert_ok(cgp_optim_step(t.pipeline));
@@ -252,7 +252,7 @@ static cgp_status save_checked(const training *t) {
     return cgp_pipeline_save_with(t->pipeline, run, &o);
 }
 
-/* Element `at` of a tensor; number -1: the parameter itself, otherwise its optimizer's state. */
+/* Set element `at` of the parameter (number = -1) or of its optimizer state `number`. */
 static float set_element(const training *t, int parameter, int number, int at, float value) {
     float data[ROWS * CHANNELS * CLASSES];
     if (number < 0)
@@ -268,7 +268,8 @@ static float set_element(const training *t, int parameter, int number, int at, f
     return before;
 }
 
-/* Refused with this message; the run's directory has `entries` entries before and after. */
+/* Assert that saving is refused with this message. `entries`: entries of the run's directory,
+ * before and after. */
 static void assert_refused(const training *t, const char *message, int entries) {
     char whole[200];
     snprintf(whole, sizeof whole, "%s (nothing was saved)", message);
@@ -278,7 +279,7 @@ static void assert_refused(const training *t, const char *message, int entries) 
     assert_int_equal(count_names(run, ""), entries);
 }
 
-/* Each tensor by itself, and of several the first of the files: weights, states, then the
+/* Each tensor is checked. The message names the first one in file order: weights, states, then the
  * optimizer's. */
 static void what_is_not_finite_is_not_saved_where_that_is_asked_for(void **unused) {
     (void)unused;

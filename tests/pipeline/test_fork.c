@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fork.c -- handles in the child after fork(): their threads stay with the parent. Destroying
- * them there returns and frees nothing, reading them is CGP_ESTATE, and the parent goes on as if
- * nothing had been. (That every call on a pipeline is refused is a test of test_arguments.) */
+/* test_fork.c -- handles in the child after fork(), which has none of their threads. There
+ * destroying them frees nothing and returns, reading them returns CGP_ESTATE, and the parent goes
+ * on undisturbed. (test_arguments checks that every call on a pipeline is refused.) */
 #include "directory.h"
 
 #include <cgpipe/cgpipe.h>
@@ -14,8 +14,8 @@
 
 enum { SECONDS = 30, SAMPLES = 16 };
 
-/* Run `work` in a child; 0 is what it should return. A child that hangs is ended, and that is a
- * failure. */
+/* Run `work` in a child, where it must return 0. A child that hangs is killed, and the test
+ * fails. */
 static void in_a_child(int (*work)(void *), void *argument) {
     int status = 0;
     fflush(NULL);
@@ -68,12 +68,12 @@ static double step(cgp_pipeline *pipeline) {
 static int destroy_it(void *argument) {
     const training *t = argument;
     cgp_pipeline_destroy(t->pipeline);
-    cgp_pipeline_destroy(t->pipeline); /* which has freed nothing */
+    cgp_pipeline_destroy(t->pipeline); /* possible twice: the first call freed nothing */
     return cgp_optim_step(t->pipeline) == CGP_ESTATE ? 0 : 1;
 }
 
-/* The plan and the model are plain memory: the child makes a pipeline of its own of them. Not under
- * the thread sanitizer, which allows a child no threads. */
+/* The plan and the model are plain memory, so the child can create its own pipeline from them. Not
+ * under the thread sanitizer, which allows no threads in the child. */
 static int train_another(void *argument) {
     const training *t = argument;
 #ifdef TEST_TSAN
@@ -157,7 +157,7 @@ static int read_it(void *data) {
 static void data_with_threads_is_left_alone(void **state) {
     (void)state;
     cgp_data *data = make_data(2);
-    assert_ok(read_all(data)); /* the threads go on with what comes next */
+    assert_ok(read_all(data)); /* the threads prepare the next samples */
     in_a_child(find_it_left, data);
     assert_ok(read_all(data));
     cgp_data_destroy(data);

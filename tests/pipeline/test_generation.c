@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_generation.c -- generation with a cache gives what recomputation gives: logits are those of
- *the model over the whole sequence, bit
- * for bit, however many tokens come at a time, in whatever layout.
+/* test_generation.c -- generation with a cache gives the results of recomputation. Its logits are
+ * bit-equal to those of the model over the whole sequence, for any number of tokens at a time and
+ * any layout.
  *
  *     whole     T tokens at once                          logits [T, V]
  *     cached    n1 tokens, n2 tokens, ... one by one      the same rows */
@@ -24,7 +24,7 @@ static void release(network *net) {
     cgp_model_destroy(net->model);
 }
 
-/* With initial weights, which are a function of names, shapes and seed. */
+/* Create a network with initial weights, which depend only on names, shapes and seed. */
 static network network_of(const cgp_model_spec *spec, cgp_plan_options options) {
     cgp_model_spec given = *spec;
     network net = {0};
@@ -83,7 +83,7 @@ static int64_t vocab_of(const cgp_model_spec *spec) {
 
 /* --- logits --- */
 
-/* A text, its positions and the logits of each. */
+/* A text, its positions and its logits. */
 typedef struct text {
     int64_t length, vocab;
     int32_t *tokens, *positions;
@@ -116,7 +116,7 @@ static void predict_whole(network *net, text *t) {
                                    (const cgp_tensor *[]){&logits}, 1));
 }
 
-/* n tokens from `first` on, to `logits` [n, V]. */
+/* Predict n tokens from `first` on; logits [n, V]. */
 static cgp_status predict(network *net, const text *t, int64_t first, int64_t n, float *logits) {
     const cgp_shape one = cgp_shape_make(2, (int64_t[]){n, 1});
     const cgp_tensor tokens = {CGP_I32, one, t->tokens + first};
@@ -126,7 +126,7 @@ static cgp_status predict(network *net, const text *t, int64_t first, int64_t n,
                                 (const cgp_tensor *[]){&output}, 1);
 }
 
-/* Tokens `first` .. first + n - 1 have the logits of the whole text. */
+/* Assert that tokens `first` .. first + n - 1 have the logits of the whole text. */
 static void check_part(network *net, const text *t, int64_t first, int64_t n) {
     float *got = calloc((size_t)(n * t->vocab), 4);
     const float *expected = t->logits + first * t->vocab;
@@ -140,7 +140,7 @@ static void check_part(network *net, const text *t, int64_t first, int64_t n) {
     free(got);
 }
 
-/* A text in parts of 1 to `most` tokens, and a while one by one. */
+/* Check a text in parts of 1 to `most` tokens, and from a random token on one by one. */
 static void check_text(network *net, const text *t, int most, uint64_t *seed) {
     const int64_t single = test_between(seed, 0, (int)t->length);
     for (int64_t first = 0, n; first < t->length; first += n) {
@@ -150,14 +150,14 @@ static void check_text(network *net, const text *t, int most, uint64_t *seed) {
     }
 }
 
-/* A layout for generation. */
+/* Draw a layout for generation. */
 static cgp_plan_options draw_layout(const cgp_model_spec *spec, uint64_t *seed) {
     cgp_plan_options o = cgp_plan_options_default();
     o.stages = test_between(seed, 1, 3);
     o.chunks = test_between(seed, 1, 3);
     o.batch = test_between(seed, o.chunks, 90);
     o.threads_per_device = test_between(seed, 1, 2);
-    /* in bf16 GPT-2's embeddings are rounded before they are added */
+    /* in bf16 GPT-2 rounds its embeddings before it adds them */
     if (spec->kind == CGP_MODEL_LLAMA && test_random(seed) % 2) o.precision = CGP_PRECISION_BF16;
     return o;
 }
@@ -169,7 +169,7 @@ static void check_model(cgp_model_spec *spec, uint64_t *seed) {
     network net = network_of(spec, whole);
     spec->gpt2.generation = spec->llama.generation = true;
     network cached = network_of(spec, layout);
-    for (int i = 0; i < 2; i++) { /* a second text finds the cache as the first left it */
+    for (int i = 0; i < 2; i++) { /* the second text finds the cache of the first */
         text t = draw_text(spec, seed);
         predict_whole(&net, &t);
         check_text(&cached, &t, (int)(i == 0 ? layout.batch : 2 * layout.batch), seed);
@@ -227,7 +227,7 @@ static void positions_outside_of_the_cache_are_refused(void **state) {
         assert_status(predict(&net, &t, 0, 2, logits), CGP_EINVAL);
         assert_message("positions");
     }
-    positions[1] = 4; /* nothing ran */
+    positions[1] = 4; /* no kernel ran, so the cache is intact */
     assert_ok(predict(&net, &t, 1, 1, logits));
     assert_memory_equal(logits, before + 11, sizeof before / 2);
     release(&net);
@@ -248,7 +248,7 @@ static void training_with_a_cache_is_refused(void **state) {
     options.inference = true;
     assert_ok(cgp_plan_create(&plan, model, &options));
     assert_int_equal(cgp_plan_device_at(plan, 0)->state_bytes, bytes);
-    assert_int_equal(cgp_model_states(model), 0); /* nothing to save */
+    assert_int_equal(cgp_model_states(model), 0); /* the cache is not saved */
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);
 }

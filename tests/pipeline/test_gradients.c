@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_gradients.c -- the gradients that a pipeline leaves are those of the loss it computes.
+/* test_gradients.c -- a pipeline's gradients are the gradients of its loss.
  *
- * On random graphs (values with many uses, skips over stages) on the reference backend: along a
- * random direction d in the space of all parameters, and of all inputs that have a gradient,
- * (loss(p + h d) - loss(p - h d)) / 2h against sum g d. h is halved until the quotient stays (a
- * norm over nearly equal numbers bends sharply) or the rounding of the losses, about 2e-7 relative,
- * shows, and is not far below the bend; besides these two, 5e-3 relative is allowed, far below any
- * wrong term. Where the two are more than a fifth of the slope, the graph tells nothing (a
- * saturated one has hardly any slope): few may be so. */
+ * Random graphs (values with many uses, skips over stages) run on the reference backend. Along a
+ * random direction d of all parameters and of all inputs with gradients, the central difference
+ * (loss(p + h d) - loss(p - h d)) / 2h is compared with sum g d.
+ *
+ * h is halved until the quotient converges or the rounding of the losses, about 2e-7 relative,
+ * becomes visible. (A norm over nearly equal numbers has a large curvature.) The allowed difference
+ * is curvature + rounding + 5e-3 relative, far below any wrong term. If curvature and rounding
+ * exceed a fifth of the slope, the graph is not conclusive: at most 5 of 100 may be so. */
 #include "graphs.h"
 
 static int64_t parameter_size(const cgp_model *model, int p) {
@@ -38,9 +39,9 @@ static void move_inputs(test_batch *batch, const test_batch *start, float *const
     }
 }
 
-/* A direction in which each parameter counts alike, whatever the size of its gradient, and in
- * which one whose gradient is zero is moved too: the gradient and a random vector, both of
- * length 1. Returns sum g d. */
+/* Draw a direction in which each parameter counts alike, whatever the size of its gradient: the
+ * gradient and a random vector, both scaled to length 1. A parameter with zero gradient moves too.
+ * Return sum g d. */
 static double draw_direction(float *direction, const float *gradient, int64_t n, uint64_t *state) {
     double slope = 0, gradient_norm = 0, random_norm = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -56,7 +57,7 @@ static double draw_direction(float *direction, const float *gradient, int64_t n,
     return slope;
 }
 
-/* Returns whether the slope stands out of rounding and bend. */
+/* Return true if the slope exceeds rounding and curvature clearly. */
 static bool check_graph(uint64_t *state, bool images) {
     test_sizes sizes = {.layers = test_between(state, 1, 6), .sequence = test_between(state, 1, 6)};
     sizes.heads = test_between(state, 1, 2);
@@ -117,7 +118,7 @@ static bool check_graph(uint64_t *state, bool images) {
          k++, h /= 2) {
         for (int side = 0; side < 2; side++) {
             assert_ok(cgp_pipeline_create(&pipeline, plan,
-                                          seed)); /* the same step number: the same dropout */
+                                          seed)); /* same step number, so the same dropout */
             move(pipeline, model, start, direction, side ? h : -h);
             move_inputs(&moved, &batch, input_direction, side ? h : -h);
             assert_ok(cgp_pipeline_step(pipeline, moved.inputs, moved.n, &losses[side]));
@@ -127,7 +128,7 @@ static bool check_graph(uint64_t *state, bool images) {
         quotients[1] = quotients[2];
         quotients[2] = (losses[1] - losses[0]) / (2 * h);
         curvature = fabs(quotients[2] - quotients[1]) +
-                    fabs(quotients[1] - quotients[0]); /* one alone may be small by chance */
+                    fabs(quotients[1] - quotients[0]); /* a single one may be small by chance */
         noise = 4e-7 * fabs(losses[0]) / h;
     }
     print_message("%d layers, %d stages, %d params: slope %.8g, quotient %.8g +- %.2g\n",

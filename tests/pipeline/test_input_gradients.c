@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_input_gradients.c -- gradients of inputs and several outputs on models small enough to know
- *the numbers: where they come to, what is
- * zero, what is refused.
+/* test_input_gradients.c -- gradients of inputs, and several outputs, on models whose numbers are
+ * known: which tensors are written, what is zero, what is refused.
  *
- * (That they are those of the loss is in test_gradients.c, that they are bit-equal over layouts in
- * test_bit_equality.c and test_external_loss.c.) */
+ * (test_gradients.c checks that they are the gradients of the loss; test_bit_equality.c and
+ * test_external_loss.c check that they are bit-equal over layouts.) */
 #include "support.h"
 
 #include <cgpipe/cgpipe.h>
@@ -13,8 +12,8 @@
 
 enum { N = 5, C = 3 };
 
-/* y = 2 x in layer a, z = 3 y in b: outputs y, z, argmax(z); `unread` is read by nothing. No
- * parameters. */
+/* y = 2 x in layer a, z = 3 y in layer b; outputs y, z, argmax(z). No node reads `unread`, and
+ * there are no parameters. */
 static cgp_model *scales(void) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "scales"));
@@ -165,13 +164,13 @@ static void tensors_that_do_not_fit_are_refused(void **unused) {
     assert_message("gradient 1: is missing");
     gradients[1] = b.outputs[1];
     assert_ok(cgp_pipeline_backward(pipeline, gradients, 3));
-    assert_true(b.dx[0] == -1 && b.du[0] == -1); /* not wanted */
+    assert_true(b.dx[0] == -1 && b.du[0] == -1); /* not requested */
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);
 }
 
-/* A classifier of x, whose mask is a target. */
+/* A classifier of x; `mask` is a target. */
 static cgp_model *classifier(int wrong) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "classifier"));

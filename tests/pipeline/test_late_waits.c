@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_late_waits.c -- each wait is needed, on `late` (waits.h); and how far the host is ahead. (On
- * cuda-host: test_cuda_waits.) */
+/* test_late_waits.c -- on `late`, every wait is needed (waits.h), and the host runs a limited
+ * number of actions ahead. (On cuda-host: test_cuda_waits.) */
 #include "waits.h"
 
 #include "backend/late/late.h"
@@ -9,7 +9,7 @@ int cgp__site_off = -1;
 
 /* --- how far the host is ahead --- */
 
-/* `late`, counted on one device without transfers: an action has two records, of its start and of
+/* `late`, counted on one device without transfers. Each action records two events, at its start and
  * its end. */
 static struct { int records, landed, most; } ahead;
 
@@ -30,7 +30,7 @@ static cgp_status counted_done(cgp_event *event, bool *done) {
     return status;
 }
 
-/* Return the most actions in flight, with slow kernels. */
+/* Return the largest number of actions in flight, with slow kernels. */
 static int most_ahead(int site) {
     uint64_t state = 1;
     test_sizes sizes = {.layers = 2, .sequence = 6, .width = 8, .heads = 2, .vocab = 11};

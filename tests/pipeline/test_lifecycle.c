@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_lifecycle.c -- 100 times create, train, destroy: nothing stays behind.
+/* test_lifecycle.c -- create, train and destroy 100 times: nothing leaks.
  *
- *     cycle    1 .. 10      libraries fill their caches        threads, resident memory: kept
- *             11 .. 100     again                              threads: as many; memory: + 2 MiB
- *                                                              at most
+ *     cycle    1 .. 10      libraries fill their caches     note threads and resident memory
+ *             11 .. 100     again                           threads: unchanged; memory: at most
+ *                                                           + 2 MiB
  *
- * The sanitizers keep what was freed for a while, so resident memory is not compared there. */
+ * The sanitizers keep freed memory for a while, so resident memory is not compared there. */
 #include "graphs.h"
 
 #include <unistd.h>
@@ -30,7 +30,7 @@ static long resident_kib(void) {
     return resident * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
-/* All that a run does, with a mini-batch that is smaller than planned too. */
+/* Make all calls of a run, also with a mini-batch smaller than planned. */
 static void cycle(const cgp_model *model, int stages, const test_batch batches[2],
                   double losses[3]) {
     cgp_plan_options o = cgp_plan_options_default();

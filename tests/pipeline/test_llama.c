@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_llama.c -- a Llama, a Mistral and a Qwen2 compute what Hugging Face's transformers computes
- *with the same files: logits, and the
- * losses of ten steps of AdamW; and come out as they went in.
+ * from the same files: logits, and the losses of ten steps of AdamW. Written again, the files are
+ * the same.
  *
- * tests/data/weights has them, with numbers in double (tools/reference_llama.py). Logits may be off
- * by 1e-5 of the largest, losses by 2e-5 of themselves: ten steps of f32, whose single one is
- * within 1e-6. */
+ * tests/data/weights has the files, and results computed in double (tools/reference_llama.py).
+ * Tolerances: 1e-5 of the largest logit; 2e-5 relative for losses, since ten steps run in f32. A
+ * single step is within 1e-6. */
 #define _GNU_SOURCE /* nftw */
 #include "published.h"
 
@@ -57,7 +57,7 @@ static void release_numbers(numbers *n) {
 
 /* --- logits --- */
 
-/* The largest difference of logits, relative to the largest. */
+/* Return the largest difference of logits, relative to the largest logit. */
 static double logits_differ(network *net, const numbers *n) {
     const int64_t count = cgp_shape_count(&n->logits.shape);
     const float *expected = n->logits.data;
@@ -89,7 +89,7 @@ static void logits_are_those_of_transformers(void **state) {
     }
 }
 
-/* The entries of the files matter: without them the test above fails. */
+/* The options in the files matter: with other options the test above fails. */
 static void other_options_compute_something_else(void **state) {
     (void)state;
     for (int c = 0; c < CASES; c++) {
@@ -180,8 +180,8 @@ static void a_directory_that_we_write_is_the_same_network(void **state) {
     "\"model_type\": \"qwen2\", \"num_key_value_heads\": 2, \"use_sliding_window\": true, "        \
     "\"sliding_window\": 4, "
 
-/* As in Qwen2Config of transformers: layer_types, or else the layers from max_window_layers on, by
- * default 28. */
+/* As Qwen2Config of transformers: layer_types, or else the layers from max_window_layers on
+ * (default 28). */
 static void a_qwen2_has_the_window_that_transformers_computes(void **state) {
     (void)state;
     static const struct {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_models_bits.c -- small ResNets, AmoebaNets, U-Nets and ViTs end with the same bits, weights,
- * running statistics, loss and output, whatever the stages, balance, schedule and recomputation;
- * batch norms follow micro-batches or, deferred, the mini-batch; convolutions are direct or
- * Winograd's. */
+/* test_models_bits.c -- small ResNets, AmoebaNets, U-Nets and ViTs give bit-equal weights, running
+ * statistics, losses and outputs for all stages, balances, schedules and recompute modes. Batch
+ * norms are per micro-batch or deferred; convolutions are direct or Winograd (Lavin and Gray 2016,
+ * arXiv:1509.09308). */
 #include "graphs.h"
 
 #include <cgpipe/models/spec.h>
@@ -77,7 +77,7 @@ static outcome train(const cgp_model *model, const cgp_plan_options *o, const ba
     return got;
 }
 
-/* One stage, gpipe, all kept; then others drawn. */
+/* Compare one stage of gpipe without recomputation with random layouts. */
 static outcome compare(const char *text, bool deferred, cgp_convolution convolution,
                        uint64_t *state) {
     static const char *const modes[] = {
@@ -130,11 +130,11 @@ static void stages_balance_schedule_and_recomputation_change_no_bit(void **unuse
 static void nor_do_they_with_deferred_batch_norms(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
-    for (int i = 0; i < TEXTS - 2; i++) /* a U-Net has none, nor has a ViT */
+    for (int i = 0; i < TEXTS - 2; i++) /* the U-Net and the ViT have no batch norm */
         compare(texts[i], true, CGP_CONVOLUTION_DIRECT, &state);
 }
 
-/* Channels and pixels enough for tiles. */
+/* Models with enough channels and pixels for Winograd tiles. */
 static void nor_do_they_with_winograd_convolutions(void **unused) {
     static const char *const tiled[] = {"resnet:depth=18,width=16,image=64,classes=5",
                                         "unet:B=2,C=16,depth=2,image=33"};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_no_allocation.c -- a step allocates nothing, after the first one of its size.
+/* test_no_allocation.c -- a step allocates nothing, except the first one of each size.
  *
- * This program has malloc and its like of its own, which count, while a step runs, what anybody
- * asks for, libraries included. */
+ * This program defines malloc and related functions. While a step runs they count every allocation,
+ * also those of libraries. */
 #define _GNU_SOURCE
 #include "graphs.h"
 
@@ -20,7 +20,7 @@ static void count(void) {
     if (atomic_load(&counting)) allocations++;
 }
 
-/* glibc's own, under the names it keeps for this purpose. */
+/* glibc's allocator, under the names it exports for replacements. */
 extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t),
     *__libc_memalign(size_t, size_t);
 
@@ -130,7 +130,7 @@ static void a_step_allocates_nothing(void **unused) {
     check(test_random_images(&state, &sizes), 3, 1, CGP_RECOMPUTE_ALWAYS_SELECTIVE, &state);
 }
 
-/* The counter works: creating a pipeline allocates. */
+/* Check the counter: creating a pipeline allocates. */
 static void the_counters_count(void **unused) {
     (void)unused;
     fresh();

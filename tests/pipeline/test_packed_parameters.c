@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_packed_parameters.c -- packed parameters: every kernel finds those of now, made once between
- * two changes, and each in one place. On `ref`, whose kernels check them: LINEAR's in one layout,
- * LAYER_NORM's in one for each direction. And those of `cpu`. */
+/* test_packed_parameters.c -- prepacked weights: every kernel finds them up to date. They are
+ * packed once per change of the parameters and stored once. On a copy of `ref` whose kernels check
+ * them: LINEAR has one layout, LAYER_NORM one for each direction. Then on `cpu`. */
 #include "graphs.h"
 
 #include <stdatomic.h>
@@ -22,7 +22,7 @@ static struct {
 } kernels[KERNELS];
 static atomic_int n_kernels, packs, checks;
 
-/* Elements of parameter k. */
+/* Return the number of elements of parameter k. */
 static int64_t elements(const cgp_kernel_spec *spec, int k) {
     const cgp_op_attributes *a = &spec->attributes;
     if (spec->op == CGP_OP_LAYER_NORM) return a->out;
@@ -96,7 +96,7 @@ static void add_packing(void) {
 static const char *const on_packing[] = {"packing", "packing", "packing", "packing"};
 static const char *const on_ref[] = {"ref", "ref", "ref", "ref"};
 
-/* Four LINEARs and two LAYER_NORMs of a block, the last LAYER_NORM, the head. */
+/* Count four LINEARs and two LAYER_NORMs a block, the last LAYER_NORM, and the head. */
 static int count_packings(bool trains) {
     return 4 * LAYERS + 1 + (2 * LAYERS + 1) * (trains ? 2 : 1);
 }
@@ -152,7 +152,7 @@ static void a_plan_has_each_of_them_once(void **state) {
     cgp_model_destroy(model);
 }
 
-/* Run a training and look at how often they are made. */
+/* Run a training and check how often the weights are packed. */
 static void train(const cgp_model *model, const test_batch *batch, int stages, bool packs_them,
                   char sha256[65]) {
     cgp_plan *plan = NULL;
@@ -178,7 +178,7 @@ static void train(const cgp_model *model, const test_batch *batch, int stages, b
     assert_int_equal(packs, 4 * once);
     for (int64_t i = 0; i < count; i++)
         weight[i] += 0.25f;
-    /* the embedding's, which is the head's too, on the last device */
+    /* the embedding, which is also the head's weight on the last device */
     assert_ok(cgp_pipeline_set_parameter(pipeline, 0, weight));
     assert_ok(cgp_pipeline_evaluate(pipeline, batch->inputs, batch->n, &loss));
     assert_true(packs > 4 * once || !packs_them);
@@ -205,7 +205,8 @@ static void kernels_find_those_of_now(void **state) {
     cgp_model_destroy(model);
 }
 
-/* Those of each of two pipelines, after a change by way of either: the kernels look. */
+/* Change the parameters through either of two pipelines that share them. The kernels of both check
+ * their prepacked weights. */
 static void pipelines_that_share_parameters_find_those_of_now(void **unused) {
     (void)unused;
     uint64_t seed = test_seed();
@@ -230,7 +231,7 @@ static void pipelines_that_share_parameters_find_those_of_now(void **unused) {
         } else {
             cgp_pipeline *changed = k == 3 ? owner : second;
             const int last = cgp_model_parameters(model) - 1;
-            for (int p = 0; p <= last; p += last) { /* the head's too */
+            for (int p = 0; p <= last; p += last) { /* the embedding and the last parameter */
                 assert_ok(cgp_pipeline_parameter_tensor(changed, p, &view));
                 ((float *)view.data)[0] += 0.25f;
             }
@@ -254,8 +255,8 @@ static int64_t round_up(int64_t n) {
     return (n + 31) / 32 * 32;
 }
 
-/* Of the linear layers, b of forward [in, out] and of backward [out, in] in whole tiles of bf16;
- * the head's weight is the embedding's. */
+/* Count the bytes of the linear layers' b in full bf16 tiles: [in, out] for forward, [out, in] for
+ * backward. The head's weight is the embedding. */
 static int64_t count_tile_bytes(bool trains) {
     const int64_t w = WIDTH, sides[][2] = {{w, 3 * w}, {w, w}, {w, 4 * w}, {4 * w, w}};
     int64_t elements = round_up(w) * round_up(VOCAB);
@@ -300,7 +301,7 @@ static void the_room_of_a_limit_has_packed_weights(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* Losses, evaluations and weights, of two pipelines that share weights too, with and without. */
+/* Compare losses, evaluations, predictions and weights with and without prepacked weights. */
 static void packed_weights_change_no_bit(void **unused) {
     (void)unused;
     test_needs_cpu();

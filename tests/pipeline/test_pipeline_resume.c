@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_pipeline_resume.c -- 10 steps are 5, a checkpoint, and 5 more: bit for bit, also with other
- *stages, balance, schedule,
- * recomputation and seed; and a checkpoint that does not fit or is damaged changes nothing.
+/* test_pipeline_resume.c -- 10 steps equal 5 steps, a checkpoint and 5 more steps, bit for bit,
+ * also with another number of stages, balance, schedule, recompute mode and seed. A checkpoint that
+ * does not fit or is damaged changes nothing.
  *
  *     expected   1 2 3 4 5 6 7 8 9 10
  *     got        1 2 3 4 5 | save, another pipeline, load | 6 7 8 9 10
@@ -56,8 +56,8 @@ static cgp_optim optimizer(int i) {
         cgp_optim_adamw(1e-3, 0.01),         cgp_optim_adam(1e-3, 0.01),
         cgp_optim_rmsprop(1e-3, 0, 1e-4),    cgp_optim_rmsprop(1e-3, 0.9, 1e-4),
         cgp_optim_adamw(1e-3, 0.01),         cgp_optim_sgd(0.05, 0.9, false, 0)};
-    /* Random graphs diverge under long steps: SGD's are limited, and those of the others by their
-     * nature. */
+    /* Random graphs diverge under long steps, so SGD's gradients are clipped. The other optimizers
+     * limit their steps themselves. */
     optims[0].clip_norm = optims[1].clip_norm = optims[7].clip_norm = 1;
     optims[6].clip_norm = 0.1;
     optims[6].schedule =
@@ -67,7 +67,7 @@ static cgp_optim optimizer(int i) {
     return optims[i];
 }
 
-/* Other stages, balance, schedule and mode; the same micro-batches. */
+/* Draw other stages, balance, schedule and recompute mode, but the same micro-batches. */
 static void draw_layout(cgp_plan_options *o, const cgp_model *model, int *balance,
                         uint64_t *state) {
     const int layers = cgp_model_layers(model);
@@ -120,7 +120,7 @@ static void check_resume(const cgp_model *model, const test_sizes *sizes, const 
     print_layout("resumed", &o, optim);
     t = start(model, &o, test_random(state));
     train(&t, batches, 0, test_between(state, 0, 2),
-          got); /* existing checkpoints are overwritten */
+          got); /* load() below replaces what these steps changed */
     assert_ok(cgp_pipeline_step(t.pipeline, batches[0].inputs, batches[0].n, NULL));
     assert_ok(cgp_pipeline_load(t.pipeline, run, &note));
     assert_string_equal(note, "after 5");
@@ -199,7 +199,7 @@ static cgp_plan_options small_options(void) {
     return o;
 }
 
-/* SHA-256 over the optimizer's states. */
+/* Compute the SHA-256 of the optimizer states. */
 static void states_sha256(cgp_pipeline *pipeline, const cgp_model *model, int states,
                           char hex[65]) {
     cgp__sha256 *hash = NULL;
@@ -219,7 +219,7 @@ static void states_sha256(cgp_pipeline *pipeline, const cgp_model *model, int st
 
 static void the_files_do_not_show_the_layout(void **unused) {
     (void)unused;
-    test_needs_one_rank(); /* each rank has files of its own */
+    test_needs_one_rank(); /* each rank has its own files */
     char first[4096], second[4096], other[200];
     double losses[3];
     uint64_t state = test_seed();
@@ -238,7 +238,7 @@ static void the_files_do_not_show_the_layout(void **unused) {
         assert_ok(cgp_pipeline_save(t.pipeline, layout ? other : run, 0, NULL));
         stop(&t);
     }
-    /* it has the sums of the other files */
+    /* the manifest has the checksums of the other files */
     const int bytes = test_read_file(test_path_of("run/latest/checkpoint.json"), first);
     assert_in_range(bytes, 400, 4095);
     assert_int_equal(test_read_file(test_path_of("other/latest/checkpoint.json"), second), bytes);
@@ -285,7 +285,7 @@ static void tensors_have_the_names_of_the_model(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* Gradients of one mini-batch may be dropped: then dropout is further on than the optimizer. */
+/* The gradients of a mini-batch may be discarded. Then dropout is ahead of the optimizer. */
 static void dropout_goes_on_where_it_was(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -294,7 +294,7 @@ static void dropout_goes_on_where_it_was(void **unused) {
     cgp_model *model = test_gpt2(&small);
     cgp_plan_options o = small_options();
     test_batch_fill(&batch, model, &small, 4, &state);
-    training t = start(model, &o, UINT64_MAX); /* a seed that JSON's numbers do not hold */
+    training t = start(model, &o, UINT64_MAX); /* a seed too large for a JSON number */
     assert_ok(cgp_pipeline_step(t.pipeline, batch.inputs, batch.n, &loss));
     assert_ok(cgp_pipeline_step(t.pipeline, batch.inputs, batch.n, &loss));
     train(&t, &batch, 0, 1, losses);
@@ -313,14 +313,14 @@ static void dropout_goes_on_where_it_was(void **unused) {
 
 /* --- mismatches --- */
 
-/* A pipeline that has made two steps, and what it holds. */
+/* A pipeline after two steps, with its hashes and the loss of its next step. */
 typedef struct witness {
     cgp_model *model;
     training t;
     int states;
     test_batch batch;
     char weights[65], optimizer[65];
-    double next; /* loss of the step that comes */
+    double next; /* loss of the next step */
 } witness;
 
 static void make_witness(witness *w, const cgp_plan_options *o) {
@@ -329,7 +329,7 @@ static void make_witness(witness *w, const cgp_plan_options *o) {
     w->model = test_gpt2(&small);
     w->states = o->inference ? 0 : cgp_optim_states(&o->optim);
     test_batch_fill(&w->batch, w->model, &small, 4, &state);
-    for (int copy = 0; copy < 2; copy++) { /* the first is the reference for the next */
+    for (int copy = 0; copy < 2; copy++) { /* the first computes the reference for the next step */
         if (copy == 1) stop(&w->t);
         w->t = start(w->model, o, 11);
         train(&w->t, &w->batch, 0, 1, losses);
@@ -350,7 +350,7 @@ static void assert_unchanged(witness *w) {
     assert_int_equal(cgp_pipeline_updates(w->t.pipeline), 2);
 }
 
-/* And it goes on as if nothing had been tried. */
+/* Assert that nothing has changed, also with the next step. */
 static void release_witness(witness *w) {
     double loss = 0;
     assert_unchanged(w);
@@ -361,7 +361,7 @@ static void release_witness(witness *w) {
     cgp_model_destroy(w->model);
 }
 
-/* A checkpoint of another model or optimizer. */
+/* Save a checkpoint of another model or optimizer. */
 static void save_other(const test_sizes *sizes, const cgp_optim *optim) {
     cgp_model *model = test_gpt2(sizes);
     cgp_plan_options o = small_options();
@@ -411,7 +411,7 @@ static void what_does_not_fit_is_refused_and_changes_nothing(void **unused) {
     release_witness(&w);
 }
 
-/* Every file of a run whose checkpoints are intact but for one bit of the last. */
+/* Flip one bit in each file of the last checkpoint; the checkpoint before it is intact. */
 static void damage_is_reported_and_changes_nothing(void **unused) {
     (void)unused;
     static const char *const files[] = {"weights.safetensors", "optimizer.safetensors",
@@ -484,8 +484,8 @@ static void copy_parameters(cgp_pipeline *from, cgp_pipeline *to, const cgp_mode
     }
 }
 
-/* As of a pipeline that was given the same weights by hand, under optimizers and seeds that the
- * checkpoint does not know; dropout follows the seed. */
+/* Loading weights alone equals copying them into a new pipeline. Optimizer and seed of the pipeline
+ * apply, and dropout follows its seed. */
 static void weights_alone_are_the_start_of_any_training(void **unused) {
     (void)unused;
     static const int optimizers[] = {2, 1}; /* AdamW; momentum */
@@ -506,7 +506,7 @@ static void weights_alone_are_the_start_of_any_training(void **unused) {
         o.optim = optimizer(optimizers[i]);
         training by_hand = start(w.model, &o, 5), loaded = start(w.model, &o, 5);
         copy_parameters(w.t.pipeline, by_hand.pipeline, w.model);
-        train(&loaded, &w.batch, 0, 1, losses); /* of this nothing is left */
+        train(&loaded, &w.batch, 0, 1, losses); /* load() discards this step */
         assert_ok(cgp_pipeline_load(loaded.pipeline, run, &note));
         assert_string_equal(note, "from elsewhere");
         free(note);
@@ -536,7 +536,7 @@ static void weights_alone_do_not_displace_a_training(void **unused) {
     training trained = start(w.model, &o, 3);
     o.inference = true;
     training source = start(w.model, &o, 3);
-    assert_ok(cgp_pipeline_save(trained.pipeline, run, 0, NULL)); /* its start counts as none */
+    assert_ok(cgp_pipeline_save(trained.pipeline, run, 0, NULL)); /* step 0 is not a training */
     assert_ok(cgp_pipeline_save(source.pipeline, run, 0, NULL));
     train(&trained, &w.batch, 0, 1, &loss);
     assert_ok(cgp_pipeline_save(trained.pipeline, run, 0, NULL));
@@ -559,7 +559,7 @@ static void a_step_without_update_is_not_saved(void **unused) {
     assert_status(cgp_pipeline_save(w.t.pipeline, run, -1, NULL), CGP_EINVAL);
     assert_message("keep: expected at least 1, or 0 for all, got -1");
     assert_status(cgp_pipeline_save(w.t.pipeline, run, 0, "\xff"), CGP_EINVAL);
-    /* before anything is written: else it would be the directory that is missing */
+    /* checked before anything is written; otherwise the missing directory would be reported */
     assert_status(cgp_pipeline_save(w.t.pipeline, test_path_of("no/run"), 0, "\xff"), CGP_EINVAL);
     assert_message("note: is not UTF-8 text");
     assert_status(cgp_pipeline_load(w.t.pipeline, run, NULL), CGP_EIO);

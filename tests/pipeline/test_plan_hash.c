@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plan_hash.c -- the hash that ranks compare: equal for equal models and options, another one
- * for each change. */
+/* test_plan_hash.c -- the plan hash that ranks compare: equal for equal models and options,
+ * different after any one change. */
 #include <cgpipe/ext/op.h>
 
 #include "graphs.h"
@@ -23,7 +23,7 @@ static cgp_plan_options options(void) {
     return o;
 }
 
-/* Change number k of the options; return its name, NULL: there are no more. */
+/* Change option k and return its name; NULL: there is no option k. */
 static const char *change(cgp_plan_options *o, int k) {
     static const int balance[] = {1, 2, 4};
     static const char *const devices[] = {"cpu", "cpu:1", "cpu"}, *const limited[] = {
@@ -36,7 +36,7 @@ static const char *change(cgp_plan_options *o, int k) {
     }
     if (k-- == 0) {
         o->inference = true;
-        o->schedule = NULL; /* any other but forward-only trains */
+        o->schedule = NULL; /* forward-only cannot train */
         return "inference";
     }
     CHANGES(o->stages, 2)
@@ -84,7 +84,7 @@ static const char *change(cgp_plan_options *o, int k) {
 
 /* --- models --- */
 
-/* Knobs of a model, zero as a rule. */
+/* Changes to a model; 0: unchanged. */
 typedef struct knobs {
     int input_name, input_shape, input_dtype, parameter_name, width, init, bias_decays, order,
         shared, dropped, probability, state_begins, weight, second_loss, output, table;
@@ -108,8 +108,8 @@ static cgp_status nothing(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* An op with a parameter and a state, whose attributes are the two things about them that can
- * change. It never runs. */
+/* An op with a parameter and a state. Its attributes select whether the parameter decays and the
+ * state's initial value. It never runs. */
 static const cgp_op counter = {.struct_size = sizeof(cgp_op),
                                .name = "counter",
                                .n_inputs = 1,
@@ -137,7 +137,7 @@ static cgp_model *make_model(const knobs *k) {
                                            k->input_shape ? 2 : 1, k->input_shape ? rows : flat);
     (void)more;
     cgp_model_layer(model, "unused");
-    if (k->dropped) (void)cgp_dropout(model, x, 0.5); /* takes a number, and goes */
+    if (k->dropped) (void)cgp_dropout(model, x, 0.5); /* takes a number; not in the graph */
     x = linear(model, x, k->parameter_name ? "other" : "first", k->init ? 0.25 : 0.5);
     x = cgp_dropout(model, x, k->probability ? 0.25 : 0.5);
     const cgp_value left = linear(model, x, k->order ? "b" : "a", 0.5);

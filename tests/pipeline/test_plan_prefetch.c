@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plan_prefetch.c -- prefetch lists of linears: operands of the next calls. */
+/* test_plan_prefetch.c -- prefetch lists of linears: the operands of the next calls. */
 #include "graphs.h"
 
 #include "plan/plan.h"
@@ -37,8 +37,8 @@ static bool prefetches(const cgp__call *call, cgp__location location) {
     return false;
 }
 
-/* Within one action: calls behind call i, down to the next linear, read every entry of its list;
- * the list has all of their parameters, if it has capacity. */
+/* Within one action: every entry of call i's list is read by a later call, at most by the next
+ * linear. The list has all parameters of these calls if it has capacity. */
 static void check_call(const cgp_plan *plan, const cgp__program *program, int i, int end) {
     const cgp__call *call = &program->calls[i];
     int last = i + 1;
@@ -96,7 +96,7 @@ static void every_prefetched_operand_is_read_next(void **unused) {
     assert_true(n > 0);
 }
 
-/* x [6] -> up [10] -> GELU -> down [4] -> loss, 3 samples. */
+/* x [6] -> up [10] -> GELU -> down [4] -> loss; 3 samples. */
 static cgp_plan *two_linears(cgp_model **model) {
     cgp_plan_options o = cgp_plan_options_default();
     cgp_plan *plan = NULL;
@@ -114,7 +114,7 @@ static cgp_plan *two_linears(cgp_model **model) {
     return plan;
 }
 
-/* up, gelu, down, loss. */
+/* Calls: up, gelu, down, loss. */
 static void forward_prefetches_weights(void **unused) {
     (void)unused;
     cgp_model *model;
@@ -128,7 +128,7 @@ static void forward_prefetches_weights(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* loss, down's weight backward, its input backward, gelu, up's weight backward. */
+/* Calls: loss, down's weight backward, its input backward, gelu, up's weight backward. */
 static void backward_prefetches_saved_values(void **unused) {
     (void)unused;
     cgp_model *model;
@@ -138,7 +138,7 @@ static void backward_prefetches_saved_values(void **unused) {
     assert_int_equal(backward->n, 5);
     assert_int_equal(calls[1].n_prefetch, 1);
     assert_true(cgp__same_location(calls[1].prefetch[0].location, calls[2].param[0]));
-    assert_int_equal(calls[2].n_prefetch, 1); /* up's x is the caller's */
+    assert_int_equal(calls[2].n_prefetch, 1); /* up's x belongs to the caller */
     assert_true(cgp__same_location(calls[2].prefetch[0].location, calls[3].x[0]));
     assert_int_equal(calls[2].prefetch[0].bytes, 3 * 10 * 4);
     assert_int_equal(calls[4].n_prefetch, 0);

@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plan_replay.c -- the plan against a replay with values, lifetimes and the action list, but
- *no allocator.
+/* test_plan_replay.c -- compare the plan with a replay that has values, lifetimes and the action
+ * list, but no allocator.
  *
  * The replay walks each device's list and counts the bytes in use, value by value. This gives a
- * lower bound for a plan with slots and a workspace: as many slots of each kind as are held at one
- * time, times the bytes of their values; and, for the workspace, the maximum over actions of the
- * live bytes that do not fit into the unused parts of the action's own saved slot. No offsets, so
- * no fragmentation: the plan's excess over the bound is the waste of its layout: at most 3 %.
+ * lower bound for a plan with slots and a workspace:
  *
- * The bound leaves out that every range must be contiguous. For models so small that GEMM packing
- * (some 0.5 MB whatever the batch) is a large part of a slot, one scratchpad more is allowed; for
- * random images, whose stages have a few values of any size, one of the largest range; for the
- * GPT-2 benchmark nothing. */
+ * - slots: the most slots of each kind held at one time, times the bytes of their values;
+ * - workspace: the maximum over actions of the live bytes that do not fit into the free parts of
+ *   the action's saved slot.
+ *
+ * The replay has no offsets and so no fragmentation: the plan's excess over the bound is the waste
+ * of its layout. It may be 3 %.
+ *
+ * The bound ignores that every range must be contiguous, so some models may exceed it by more.
+ * Models so small that GEMM packing (about 0.5 MB for any batch) is a large part of a slot: by one
+ * scratchpad. Random images, whose stages have a few values of any size: by the largest range. The
+ * GPT-2 benchmark: by nothing. */
 #include "graphs.h"
 
 #include <cgpipe/models/resnet.h>
@@ -28,20 +32,20 @@ typedef struct replay {
     int64_t *forward_end;
     /* [values] lowest node whose backward reads the stored value, n if none */
     int *backward_end;
-    /* [values] first and last step of backward of a value that backward recomputes; -1: it does not
-     * */
+    /* [values] first and last backward step of a value that backward recomputes; -1: not
+     * recomputed */
     int *recomputed_from, *recomputed_to;
-    /* bytes of the saved slot, of the input slot */
+    /* bytes of the saved slot; of the input slot */
     int64_t slot, input;
-    /* maximum beyond the slot in one action */
+    /* maximum over actions of the bytes that do not fit into the slot */
     int64_t work;
-    /* the largest scratchpad; the largest of that and the values */
+    /* largest scratchpad; largest scratchpad or value */
     int64_t scratchpad, piece;
-    /* backward, R reads the input slot */
+    /* backward reads the input slot; R reads it */
     bool input_read_late, input_recomputed;
 } replay;
 
-/* Stages, users and the chain of gradients, from the model and the balance alone. */
+/* Stages, uses and the gradient's path, from the model and the balance alone. */
 static int stage_of(const cgp_plan *plan, int node) {
     const int *balance = cgp_plan_balance(plan);
     int stage = 0, end = balance[0];
@@ -68,8 +72,8 @@ static bool uses(const cgp_plan *plan, int stage, int value, bool gradient) {
     return false;
 }
 
-/* Return true if a stage passes on the gradient of a value (as its producer or user), and a stage
- * above does. */
+/* Return true if a stage produces a value or passes its gradient on, and a later stage computes
+ * that gradient. */
 static bool gradient_arrives(const cgp_plan *plan, int stage, int value) {
     const int producer = producer_of(plan, value);
     if (producer < 0 || producer > stage || !plan->model->values[value].has_grad) return false;
@@ -80,7 +84,7 @@ static bool gradient_arrives(const cgp_plan *plan, int stage, int value) {
     return false;
 }
 
-/* Return the bytes of a value for n samples: 4 an element, or 2 of a float in bf16. */
+/* Return the bytes of a value for n samples: 4 an element, or 2 for a float in bf16. */
 static int64_t value_bytes(const cgp_plan *plan, int value, int64_t n) {
     const cgp_op_type *type = &plan->model->values[value].type;
     const bool half = plan->precision == CGP_PRECISION_BF16 && type->dtype == CGP_F32;
@@ -130,7 +134,7 @@ static int64_t scratch(replay *r, int i, cgp_op_direction direction) {
     return bytes;
 }
 
-/* Steps of backward in the order of time: weight backward of node i, then its input backward. */
+/* Backward steps in order of time: weight backward of node i, then its input backward. */
 static int step_of(const replay *r, int i, cgp_op_direction direction) {
     return 2 * (r->n - 1 - i) + (direction == CGP_OP_BACKWARD_INPUT);
 }
@@ -140,8 +144,8 @@ static void widen(int *from, int *to, int step) {
     *to = step > *to ? step : *to;
 }
 
-/* Find the steps that read value v: by an op's table, or to recompute a result of it. From the last
- * node to the first, so that the recomputation of all users of v is known. */
+/* Find the steps that read value v, by the op's table or to recompute an output. Nodes go from last
+ * to first, so that recomputation of all users of v is known. */
 static void find_steps(replay *r, int v, int *from, int *to) {
     *from = *to = -1;
     for (int i = r->n - 1; i >= 0; i--) {
@@ -164,8 +168,8 @@ static void find_steps(replay *r, int v, int *from, int *to) {
     }
 }
 
-/* +selective: the output of a cheap op is recomputed if backward reads it, and reads all of the
- * op's inputs anyway or has them from elsewhere. */
+/* With +selective: the output of a cheap op is recomputed if backward reads it and each input of
+ * the op is read by backward too or comes from another stage. */
 static void find_recomputed(replay *r) {
     bool *recomputed = calloc((size_t)r->model->n_values, sizeof *recomputed);
     int from, to;
@@ -221,7 +225,7 @@ static int64_t stats_bytes(const replay *r, int i) {
     return bytes;
 }
 
-/* Return true if backward reads them. */
+/* Return true if backward reads the saved statistics. */
 static bool keeps_stats(const replay *r, int i) {
     const cgp__node *node = node_at(r, i);
     return node->use.shapes.n_saved > 0 &&
@@ -229,9 +233,9 @@ static bool keeps_stats(const replay *r, int i) {
             (node->use.op->weight_needs_saved && has(r, i, CGP_OP_BACKWARD_WEIGHT)));
 }
 
-/* At one time: `saved` bytes of the slot in use, and tensors and a kernel's scratchpad that need
- * memory besides. The scratchpad is contiguous, so it goes to the workspace whole if the rest of
- * the slot is smaller. `fixed`: in the workspace anyway. */
+/* At one time `saved` bytes of the slot are in use, and `tensors` and `scratchpad` need more. The
+ * scratchpad is contiguous: if it does not fit into the rest of the slot, all of it goes to the
+ * workspace. `fixed`: bytes that are in the workspace in any case. */
 static void need(replay *r, int64_t saved, int64_t tensors, int64_t scratchpad, int64_t fixed) {
     const int64_t capacity = r->slot - saved;
     int64_t beyond = tensors + scratchpad > capacity ? tensors + scratchpad - capacity : 0;
@@ -239,8 +243,8 @@ static void need(replay *r, int64_t saved, int64_t tensors, int64_t scratchpad, 
     if (fixed + beyond > r->work) r->work = fixed + beyond;
 }
 
-/* Forward node by node. In use at node i: saved values so far, and temporary values with a later
- * reader. */
+/* Replay forward. At node i, saved values so far and temporary values with a later reader are in
+ * use. */
 static void replay_forward(replay *r) {
     int64_t saved = 0, temporary = 0;
     for (int i = 0; i < r->n; i++) {
@@ -258,7 +262,7 @@ static void replay_forward(replay *r) {
             if (made_here(r, v) && !kept(r, v) && r->forward_end[v] == i && !twice)
                 freed += bytes_of(r, v);
         }
-        /* An op may write over an input that dies here: then the two are never live at the same
+        /* An op may overwrite an input that dies here: then the two are never live at the same
          * time. */
         int64_t during = temporary, made = node->output >= 0 ? bytes_of(r, node->output) : 0;
         int64_t reused = 0;
@@ -277,11 +281,12 @@ static void replay_forward(replay *r) {
     }
 }
 
-/* Gradients are cells that values share (rules: src/plan/program/backward.c).
+/* Gradients are cells that several values may share (rules: src/plan/program/backward.c).
  *
- * ANYWHERE: in the slot or the workspace. OVER: it took over the memory of a saved value. OUTSIDE:
- * when it came into use the rest of the slot was smaller, so it is in the workspace, for all its
- * life. */
+ * - ANYWHERE: in the slot or the workspace.
+ * - OVER: in the memory of a saved value.
+ * - EXTERNAL: in the workspace for its whole life, since it did not fit into the slot at its
+ *   start. */
 enum { ANYWHERE, OVER, EXTERNAL };
 
 typedef struct cells {
@@ -323,8 +328,8 @@ static int64_t saved_live(const replay *r, int i, const bool *over_x) {
     return bytes;
 }
 
-/* The logits' gradient replaces the logits; any other input is dead once weight backward has read
- * it, if it is the last reader. */
+/* The logits' gradient overwrites the logits. Any other input is dead after weight backward if that
+ * is its last reader. */
 static bool lies_over_input(const replay *r, const cgp__node *node, int k, int i) {
     const int v = node->inputs[k];
     if (!made_here(r, v) || r->backward_end[v] != i) return false;
@@ -332,13 +337,13 @@ static bool lies_over_input(const replay *r, const cgp__node *node, int k, int i
            (!(node->use.op->input_needs_x >> k & 1) && (node->use.op->weight_needs_x >> k & 1));
 }
 
-/* Return the kind of location of a gradient that comes into use in input backward of node i. */
+/* Return where a gradient lies that input backward of node i creates. */
 static int fits_slot(const replay *r, int i, const cells *c, const bool *over_x, int value) {
     return saved_live(r, i, over_x) + c->live[OVER] + bytes_of(r, value) > r->slot ? EXTERNAL
                                                                                    : ANYWHERE;
 }
 
-/* Values that a step recomputes come into use; those that it reads last are dropped. */
+/* Add the values that a step recomputes. */
 static void recompute(const replay *r, cells *c, int *where, const bool *over_x, int step) {
     for (int v = 0; v < r->model->n_values; v++) {
         if (r->recomputed_from[v] != step) continue;
@@ -360,9 +365,9 @@ static void replay_backward(replay *r) {
                .users = calloc(max, sizeof *c.users),
                .where = calloc(max, sizeof *c.where),
                .bytes = calloc(max, sizeof *c.bytes)};
-    /* kind of location of recomputed values */
+    /* location kind of recomputed values */
     int *recomputed_where = calloc((size_t)values, sizeof *recomputed_where);
-    /* a gradient lies over the value: its cell counts, in the slot */
+    /* a gradient overlies the value: its cell counts as slot memory */
     bool *over_x = calloc((size_t)values, sizeof *over_x);
     for (int v = 0; v < values; v++) {
         c.of[v] = -1;
@@ -436,7 +441,7 @@ static bool recompute_reads_input(const replay *r) {
 static void measure_stage(replay *r, const cgp_plan *plan, int stage) {
     *r = (replay){.plan = plan, .model = plan->model, .stage = stage, .b = plan->microbatch};
     while (r->first < plan->model->n_nodes && stage_of(plan, r->first) < stage)
-        r->first++; /* an empty layer is a stage without nodes */
+        r->first++; /* a stage of empty layers has no nodes */
     while (r->first + r->n < plan->model->n_nodes && stage_of(plan, r->first + r->n) == stage)
         r->n++;
     find_largest_value(r);
@@ -445,7 +450,7 @@ static void measure_stage(replay *r, const cgp_plan *plan, int stage) {
     r->recomputed_from = calloc((size_t)plan->model->n_values, sizeof *r->recomputed_from);
     r->recomputed_to = calloc((size_t)plan->model->n_values, sizeof *r->recomputed_to);
     if (cgp_recompute_plain(plan->recompute) != CGP_RECOMPUTE_NEVER) {
-        /* forward_nosave: all is temporary, there is no slot */
+        /* forward without saving: all values are temporary, there is no slot */
         find_lifetimes(r, false);
         replay_forward(r);
     }
@@ -471,8 +476,8 @@ static void measure_stage(replay *r, const cgp_plan *plan, int stage) {
     free(r->recomputed_to);
 }
 
-/* Count the slots held at one time on a stage, from its list. Inputs are held until backward if it
- * or R reads them. */
+/* Count the slots held at one time on a stage, from its list. An input slot is held until backward
+ * if backward reads it, or until R if R does. */
 static void count_slots(const replay *r, int *inputs, int *saved) {
     int n = 0, in = 0, out = 0;
     const cgp_action *a = cgp_schedule_actions(cgp_plan_schedule(r->plan), r->stage, &n);
@@ -506,8 +511,8 @@ static int64_t raw_parameter_bytes(const cgp_plan *plan, int stage) {
     return bytes;
 }
 
-/* Return the workspace of the owner of a parameter of several stages: it receives their gradients
- * in pieces. */
+/* Return the workspace for a parameter of several stages: its owner receives their gradients in
+ * pieces. */
 static int64_t piece_bytes(const cgp_plan *plan, int stage) {
     int64_t bytes = 0;
     for (int p = 0; p < plan->model->n_params; p++) {
@@ -521,7 +526,7 @@ static int64_t piece_bytes(const cgp_plan *plan, int stage) {
     return bytes;
 }
 
-/* Three states of a batch norm and its accumulator, each aligned to 64 bytes. */
+/* Bytes of a batch norm's three states and accumulator, each aligned to 64 bytes. */
 static int64_t state_bytes(const cgp_plan *plan, int stage) {
     int64_t bytes = 0;
     for (int i = 0; i < plan->model->n_nodes; i++) {
@@ -541,9 +546,9 @@ static int find_edge(const cgp_plan *plan, int from, int to) {
     return e;
 }
 
-/* Return the bytes that a stage sends: each value to each later stage that uses it, and one
- * gradient of each value it received to the next lower stage of its chain; as many buffers as the
- * simulated step takes at once, at least 2. */
+/* Return the bytes of a stage's send buffers. It sends each value to each later stage that uses it,
+ * and one gradient of each received value to the next lower stage that computes that gradient. An
+ * edge has as many buffers as the simulated step uses at once, at least 2. */
 static int64_t transfer_bytes(const cgp_plan *plan, int stage) {
     int64_t total = 0;
     for (int to = 0; to < cgp_plan_stages(plan); to++) {
@@ -566,7 +571,7 @@ static int64_t transfer_bytes(const cgp_plan *plan, int stage) {
     return total;
 }
 
-/* A plan's allowed excess over the bound. */
+/* Allowed excess of a plan over the bound. */
 typedef enum allowance { NOTHING, A_SCRATCHPAD, A_PIECE } allowance;
 
 static void check_plan(const cgp_model *model, const cgp_plan_options *o, allowance allowed,
@@ -646,7 +651,7 @@ static void plans_of_gpt2_exceed_the_replay_by_at_most_three_percent(void **unus
     print_message("largest ratio of planned activations to the bound: %.4f\n", worst);
 }
 
-/* Images so large that rounding up to 64 bytes does not show. */
+/* Images large enough that rounding to 64 bytes does not matter. */
 static void plans_of_images_exceed_the_replay_by_at_most_three_percent(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -695,7 +700,7 @@ static cgp_model *make_unet(void) {
     return model;
 }
 
-/* With balances by FLOPs. */
+/* Balances are by FLOPs. */
 static void plans_of_resnet_and_unet_exceed_the_replay_by_at_most_three_percent(void **unused) {
     (void)unused;
     double worst = 0;

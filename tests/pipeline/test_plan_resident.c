@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plan_resident.c -- a run takes the memory that was planned: the growth of the largest
- * resident size (VmHWM) from before cgp_pipeline_create to after three steps is at most planned
- * + 48 MiB and at least 0.95 planned.
+/* test_plan_resident.c -- a run takes the planned memory. VmHWM, the peak resident size, grows from
+ * before cgp_pipeline_create to after three steps by at most planned + 48 MiB and at least 0.95
+ * planned.
  *
- * Half of the configurations are drawn, all with CGP_TEST_SCALE=2; each runs in a process of its
- * own, whose high-water mark is its own. */
+ * A random half of the configurations runs, all with CGP_TEST_SCALE=2. Each runs in its own
+ * process, which has its own high-water mark. */
 #include "graphs.h"
 
 #include <cgpipe/models/resnet.h>
@@ -60,7 +60,7 @@ static cgp_model *unet(void) {
     return model;
 }
 
-/* In a child: 0 if the law holds. */
+/* Run in a child; return 0 if the law holds. */
 static int run(const configuration *c) {
     uint64_t state = 1;
     cgp_model *model = c->make();
@@ -79,7 +79,7 @@ static int run(const configuration *c) {
     double planned = 0;
     for (int d = 0; d < cgp_plan_devices(plan); d++)
         planned += (double)cgp_plan_device_at(plan, d)->planned_bytes;
-    FILE *clear = fopen("/proc/self/clear_refs", "w"); /* VmHWM falls to what is resident now */
+    FILE *clear = fopen("/proc/self/clear_refs", "w"); /* VmHWM falls to the resident size */
     if (clear) {
         fputs("5", clear);
         fclose(clear);
@@ -135,7 +135,7 @@ static void resident_memory_is_what_was_planned(void **unused) {
     const int n = test_scaled((ALL + 1) / 2), first = test_between(&state, 0, ALL - 1);
     int failed = 0;
     for (int k = 0; k < n && k < ALL; k++) {
-        const int i = (first + 7 * k) % ALL; /* of all models */
+        const int i = (first + 7 * k) % ALL; /* steps of 7 visit all models */
         fflush(stdout);
         const pid_t child = fork();
         assert_true(child >= 0);

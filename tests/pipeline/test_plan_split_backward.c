@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plan_split_backward.c -- the programs of plans whose schedules have I and W, checked without
- *running them.
+/* test_plan_split_backward.c -- check the programs of plans whose schedules split backward into I
+ * and W, without running them.
  *
- * Between I and W of a micro-batch other actions use the workspace, so all operands of W must lie
- * elsewhere or be recomputed by W itself; the same for I, but for gradients that arrive right
- * before it. */
+ * Between I and W of a micro-batch other actions use the workspace. So all operands of W must lie
+ * elsewhere, or W must recompute them. The same holds for I, except for gradients that arrive
+ * directly before it. */
 #include "graphs.h"
 
 #include "plan/plan.h"
 
-/* Bytes of the workspace that the action has written so far, as ranges of one call each. */
+/* Ranges of the workspace that the action has written so far, one for each call. */
 typedef struct written {
     int64_t begin[4096], end[4096];
     int n;
@@ -22,7 +22,7 @@ static void write_range(written *w, cgp__location location, int64_t bytes) {
     w->end[w->n++] = location.offset + bytes;
 }
 
-/* A read begins at the beginning of a written range. */
+/* Assert that a read begins where a written range begins. */
 static void read_range(const written *w, cgp__location location) {
     if (location.arena != CGP__WORKSPACE) return;
     for (int i = 0; i < w->n; i++) {
@@ -41,7 +41,7 @@ static void check_copy(const cgp__call *call, written *w) {
     write_range(w, call->dx[0], 4 * call->copy_count);
 }
 
-/* Calls begin .. end - 1 of backward as one action. */
+/* Check calls begin .. end - 1 of backward as one action. */
 static int check_calls(const cgp_plan *plan, const cgp__program *program, int begin, int end,
                        written *w) {
     int weights = 0;
@@ -63,7 +63,7 @@ static int check_calls(const cgp_plan *plan, const cgp__program *program, int be
             if (call->add & (1u << k)) read_range(w, call->dx[k]);
             write_range(w, call->dx[k], value_bytes(plan, node->inputs[k]));
         }
-        for (int k = 0; k < node->use.shapes.n_saved; k++) /* saved, or unneeded */
+        for (int k = 0; k < node->use.shapes.n_saved; k++) /* saved, or not needed */
             assert_true(forward || call->saved[k].arena != CGP__WORKSPACE ||
                         !(node->use.op->input_needs_saved & (1u << k)));
         if (forward) write_range(w, call->y, value_bytes(plan, node->output));
@@ -125,7 +125,7 @@ static void weight_backward_reads_saved_operands(void **unused) {
     }
 }
 
-/* Gradients for W take over the memory of values for I only: in a GPT-2 these are as large. */
+/* Gradients kept for W overwrite only values that I alone reads. In a GPT-2 these are as large. */
 static void a_split_backward_takes_little_more_memory(void **unused) {
     (void)unused;
     const test_sizes sizes = {12, 128, 768, 12, 3000, 0, false, false};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_precision.c -- precision bf16: half the activation bytes, almost the same losses, f32
- * at the API. (That its bits depend on no layout is in test_bit_equality.c and
- * test_external_loss.c, that its plans waste nothing in test_plan_replay.c.) */
+/* test_precision.c -- precision bf16: half the activation bytes, almost the same losses, f32 at the
+ * API. (test_bit_equality.c and test_external_loss.c check that its bits do not depend on the
+ * layout; test_plan_replay.c checks that its plans waste nothing.) */
 #include "graphs.h"
 
 #include <cgpipe/models/gpt2.h>
@@ -24,8 +24,8 @@ static int64_t other_bytes(const cgp_plan *plan) {
     return bytes;
 }
 
-/* GPT-2's values are f32 in 4 bytes or bf16 in 2; a row's mean, rstd, max and log_sum are few.
- * Weights, gradients and optimizer keep their bytes. */
+/* GPT-2's values take 4 bytes in f32, 2 in bf16; a row's mean, rstd, max and log_sum are few.
+ * Weights, gradients and optimizer states keep their size. */
 static void activations_of_gpt2_take_half_the_bytes(void **unused) {
     (void)unused;
     test_needs_cpu();
@@ -56,7 +56,7 @@ static void activations_of_gpt2_take_half_the_bytes(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* Sequences to be learned: each token follows from the one before. */
+/* Make sequences that can be learned: each token determines the next one. */
 static void fill_sequences(test_batch *batch, int64_t vocab, uint64_t *state) {
     int32_t *tokens = batch->tensors[0].data, *targets = batch->tensors[1].data;
     const int64_t length = batch->tensors[0].shape.dims[1];
@@ -96,8 +96,8 @@ static void train(const cgp_model *model, const char *device, cgp_precision prec
     cgp_plan_destroy(plan);
 }
 
-/* Losses of both stay within 1 % while they halve. The outputs come as f32, of numbers that
- * bf16 has. */
+/* Losses in f32 and bf16 stay within 1 % while they halve. Outputs are f32 with values that bf16
+ * can represent. */
 static void check_losses(const char *device) {
     uint64_t state = test_seed();
     const test_sizes sizes = {2, 12, 32, 2, 17, 0, false, false};
@@ -137,8 +137,8 @@ static void losses_are_within_one_percent_of_those_in_f32(void **unused) {
     check_losses("cpu");
 }
 
-/* BCE's targets are floats that devices keep in bf16, and that nothing but the loss reads: a
- * prediction neither needs nor reads them. */
+/* Devices keep BCE's float targets in bf16. Only the loss reads them, so a prediction neither needs
+ * nor reads them. */
 static void check_prediction_without_targets(const char *device, int stages,
                                              cgp_precision precision) {
     enum { SAMPLES = 5, WIDTH = 3 };

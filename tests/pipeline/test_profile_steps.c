@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_profile_steps.c -- costs of layers measured in whole steps: every layer that has kernels has
- * times, in any model, alone or beside other pipelines; operations and bytes are those of the plan;
- * and no failure changes the caller's costs. */
+/* test_profile_steps.c -- costs of layers measured in whole steps. In any model every layer with
+ * kernels has times, alone or beside other pipelines. Operations and bytes are those of the plan. A
+ * failure does not change the caller's costs. */
 #include "graphs.h"
 
 #include "partition/partition.h"
@@ -31,7 +31,7 @@ static cgp_status second_for_each(void *self, const cgp_model *model,
     return CGP_OK;
 }
 
-/* Times where the model has kernels; the rest of the costs is that of cgp__layer_costs(). */
+/* Layers with kernels have times; the other costs equal those of cgp__layer_costs(). */
 static void check(const cgp_model *model, const cgp_layer_cost *costs, int64_t samples) {
     const cgp__timer timer = {second_for_each, NULL};
     cgp_layer_cost expected[LAYERS];
@@ -83,8 +83,8 @@ static void layers_of_random_models_have_times(void **unused) {
     }
 }
 
-/* A layer with a hundred times the operations takes longest, alone and beside others: the first
- * plan's times are returned. */
+/* The times of the first plan are returned, alone and beside others: in it a layer with a hundred
+ * times the operations takes longest. */
 static void the_first_plan_is_measured(void **unused) {
     (void)unused;
     const test_sizes small = {2, 8, 16, 2, 11, 0, false, false};
@@ -134,9 +134,9 @@ static void failures_leave_the_costs_as_they_were(void **unused) {
     expect_refused(plans, 3, 1, CGP_EINVAL, "plan 2 of 3 is NULL");
     expect_refused((const cgp_plan *[]){inference}, 1, 1, CGP_ESTATE, "inference");
     expect_refused((const cgp_plan *[]){one, inference}, 2, 1, CGP_ESTATE, "inference");
-    /* Only the second plan has a stage 1: another pipeline fails while the first one is measured,
-     * or before. The delay makes 1,000 steps take 20 s, so that the first one cannot be done by the
-     * second one's third. */
+    /* Only the second plan has a stage 1, so 1F0 fails in another pipeline while the first is
+     * measured, or earlier. The delay makes 1,000 steps take 20 s, so that the first cannot finish
+     * before the third step of the second. */
     setenv("CGP_FAULT", "fail:1F0", 1);
     expect_refused(plans, 2, 1000, CGP_EDEVICE, "1F0");
     setenv("CGP_FAULT", "delay:0B0:0.02,fail:1F0@2", 1);
@@ -179,7 +179,8 @@ static const cgp_op_time *find(const cgp_op_time *times, int n, const char *op) 
     return NULL;
 }
 
-/* Sums over kinds are those over layers, F, I and W, in runs of two steps of two micro-batches. */
+/* Compare sums over op kinds with sums over layers for F, I and W: two steps of two
+ * micro-batches. */
 static void compare(const cgp_op_time *times, int n, const cgp_layer_cost *costs, int layers) {
     for (int d = 0; d < 3; d++) {
         double seconds = 0, flops = 0, layer_seconds = 0, layer_flops = 0;
@@ -223,15 +224,15 @@ static void kinds_of_ops_add_up_to_the_layers(void **unused) {
     for (int i = 1; i < n; i++)
         assert_true(times[i].seconds[0] + times[i].seconds[1] + times[i].seconds[2] <=
                     times[i - 1].seconds[0] + times[i - 1].seconds[1] + times[i - 1].seconds[2]);
-    /* Forward of layer norms reads x, weight, bias and writes y and what backward needs of each
-     * row. */
+    /* Forward of layer norm reads x, weight and bias, and writes y and the statistics of each row
+     * for backward. */
     const cgp_op_time *norm = find(times, n, "layer_norm");
     const double runs = RUNS * (2 * BLOCKS + 1), rows = SAMPLES * T;
     assert_int_equal(norm->runs[0], (int)runs);
     assert_true(norm->bytes[0] >= runs * 4 * (2 * rows * W + 2 * W));
     assert_true(norm->bytes[0] <= runs * 4 * (2 * rows * W + 2 * W + 2 * rows));
-    /* W of the linear layers reads x and dy, and adds to dW and dbias in the second of two
-     * micro-batches. */
+    /* W of a linear layer reads x and dy; in the second of two micro-batches it also reads dW and
+     * dbias, to which it adds. */
     const cgp_op_time *linear = find(times, n, "linear");
     double values = 0, parameters = 0;
     const int sides[][2] = {{W, 3 * W}, {W, W}, {W, 4 * W}, {4 * W, W}};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_rank_timeouts.c -- the time limit is one of all ranks: none gives up while another goes on;
- * a rank that hangs, is silent, or whose message does not come ends the calls of all, with one
- * message; one that is late is waited for. */
+/* test_rank_timeouts.c -- the time limit holds for all ranks together: no rank fails while another
+ * one makes progress. If a rank hangs or is silent, or its message is lost, the calls of all ranks
+ * fail with one message. A rank that is only late is waited for. */
 #include "rank_calls.h"
 
 #include <time.h>
@@ -10,18 +10,18 @@
 
 static const double timeout = 0.4; /* seconds; an action of these models takes less than 1 ms */
 
-/* Seconds after the limit in which every call has failed on a machine that is busy. A call that
- * misses the failure never ends. */
+/* Seconds after the limit in which every call has failed, even on a busy machine. A call that
+ * misses the failure never returns. */
 static const double soon = 20;
 
-/* The call begins after `pause` seconds on rank 1. */
+/* Rank 1 begins the call `pause` seconds late. */
 static struct {
     double pause;
-    bool mute;     /* and rank 1 is silent meanwhile */
-    double drowsy; /* of rank 0 */
+    bool mute;     /* rank 1 sends nothing during the pause */
+    double drowsy; /* seconds by which rank 0 wakes up late */
     double seconds[MAX_RANKS];
     char *text[MAX_RANKS]; /* diagnoses after the step */
-    char *idle_text;       /* of rank 0, if it has waited */
+    char *idle_text;       /* of rank 0, with a lower limit for waits */
 } the;
 
 static double now(void) {
@@ -39,7 +39,7 @@ static void step_in_time(rank *r) {
     note(r, cgp_pipeline_set_timeout(r->pipeline, timeout));
     const cgp_tensor *inputs[] = {r->batch->inputs[0], r->batch->inputs[1]};
     if (r->number == 0) loopback_make_drowsy(r->communicator, the.drowsy);
-    if (r->number == 1) pause_for(0.1); /* all have sent a beat */
+    if (r->number == 1) pause_for(0.1); /* all have sent a heartbeat */
     if (r->number == 1 && the.mute) loopback_mute(r->communicator);
     if (r->number == 1) pause_for(the.pause);
     const double begin = now();
@@ -54,7 +54,7 @@ static void step_in_time(rank *r) {
     assert_ok(cgp_pipeline_diagnosis(r->pipeline, "the test", 1e-9, &the.idle_text));
 }
 
-/* Run a step on n ranks, each of one stage, with these faults. */
+/* Run a step on n ranks of one stage each, with these faults. */
 static void run(rank *ranks, int n, int chunks, const char *faults) {
     const test_sizes sizes = {.layers = 8, .sequence = 4, .width = 8, .heads = 2, .vocab = 7};
     uint64_t state = 3;
@@ -75,8 +75,8 @@ static void run(rank *ranks, int n, int chunks, const char *faults) {
     cgp_model_destroy(model);
 }
 
-/* The call fails on all ranks with a message that contains `part`, soon after the limit; on rank
- * `by` by itself. */
+/* Assert that the call fails on all ranks, soon after the limit, with a message that contains
+ * `part`. Rank `by` reports its own failure, the others that of a peer. */
 static void assert_end(const rank *ranks, int n, int by, const char *part) {
     for (int r = 0; r < n; r++) {
         const cgp_status expected = r == by ? CGP_EDEVICE : CGP_EPEER;
@@ -96,8 +96,8 @@ static void assert_text(int r, const char *part) {
     fail();
 }
 
-/* One micro-batch goes through 8 ranks in 2 s and comes back: the first and the last one wait for
- * longer than a rank that waits in vain, which is the limit and 1.1 s. */
+/* One micro-batch passes 8 ranks in 2 s and returns. The first and the last rank wait for longer
+ * than the limit plus 1.1 s, after which a wait without progress would fail. */
 static void a_bubble_longer_than_the_limit_is_no_hang(void **unused) {
     (void)unused;
     rank ranks[8];
@@ -124,7 +124,7 @@ static void a_hanging_action_is_named_on_all_ranks(void **unused) {
     assert_text(3, "\"events\": [");
 }
 
-/* The supervisor looks between the end of its worker's wait and what that says. */
+/* The supervisor runs between the end of the worker's wait and its report. */
 static void a_rank_that_wakes_late_names_the_one_that_hangs(void **unused) {
     (void)unused;
     the.drowsy = 1.2;
@@ -143,7 +143,7 @@ static void a_silent_rank_is_named_on_all_others(void **unused) {
     assert_end(ranks, 3, -1, "rank 1: silent for ");
 }
 
-/* It is in code of the caller's: it lives, so it is waited for. */
+/* The rank runs the caller's code and sends heartbeats, so the others wait for it. */
 static void a_rank_that_comes_late_is_waited_for(void **unused) {
     (void)unused;
     rank ranks[3];

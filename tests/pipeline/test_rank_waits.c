@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_rank_waits.c -- a rank that waits, for another one or for its own device: how the wait ends,
- * and what goes on meanwhile. */
+/* test_rank_waits.c -- a rank that waits for another rank or for its own device: how the wait ends,
+ * and what continues meanwhile. */
 #include "graphs.h"
 
 #include <stdatomic.h>
@@ -8,7 +8,7 @@
 
 #include "pipeline/pipeline.h"
 
-/* Two stages of which the first begins with an op of ours. */
+/* Create two stages; the first one runs the test's op. */
 static cgp_model *make_model(const cgp_op *op) {
     const cgp_linear_options linear = {.out = 7, .init = {CGP_INIT_NORMAL, 0.4}};
     cgp_model *model = NULL;
@@ -45,7 +45,7 @@ static cgp_status pass_backward(const cgp_op_run *run) {
 typedef struct world {
     cgp_model *model;
     cgp_plan *plan;
-    cgp_pipeline *pipeline; /* of rank 0 */
+    cgp_pipeline *pipeline; /* rank 0's */
     test_batch batch;
 } world;
 
@@ -80,8 +80,8 @@ static cgp_status stop_and_pass(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* Rank 0 is stopped while it computes: its next wait fails, and rank 1, which waits for it, knows.
- * */
+/* Rank 0 is stopped while it computes. Its next wait fails, and so does rank 1, which waits for
+ * it. */
 static void a_rank_that_is_stopped_fails_on_all(void **unused) {
     (void)unused;
     static const cgp_op op = {.struct_size = sizeof(cgp_op),
@@ -112,8 +112,7 @@ static void count_progress(cgp_communicator *communicator) {
     progress(communicator);
 }
 
-/* Take until messages went on more often than they do between the kernels that a worker gives its
- * device. */
+/* Run until progress() was called more often than between the kernels that a worker enqueues. */
 static cgp_status pass_in_time(const cgp_op_run *run) {
     const int64_t limit = cgp__now_ns() + (int64_t)100e9;
     while (atomic_load(&counts) && atomic_load(&n_progress) < 500) {

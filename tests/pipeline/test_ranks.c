@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ranks.c -- ranks whose arguments differ: all are refused or none, none waits for ever, and
- * the message names the rank. */
+/* test_ranks.c -- ranks whose arguments differ: all ranks refuse the call or none, no rank waits
+ * for ever, and the message names the rank. */
 #define _GNU_SOURCE /* nftw */
 #include "rank_world.h"
 
@@ -14,7 +14,7 @@ enum { OUTPUTS = SAMPLES * 8 * 11 };
 
 /* --- inputs and output --- */
 
-/* A batch of which one target is no class, and one of fewer samples. */
+/* Targets of which one is not a class, and targets of fewer samples. */
 typedef struct others {
     int32_t bad[SAMPLES * 8];
     cgp_tensor targets, fewer;
@@ -35,13 +35,13 @@ static void call_with_own_inputs(rank *r) {
     others o;
     make_others(&o, targets);
     note_create(r);
-    note(r, cgp_pipeline_step(r->pipeline, own, 2, &r->loss)); /* NULL where nothing is read */
+    note(r, cgp_pipeline_step(r->pipeline, own, 2, &r->loss)); /* NULL for inputs not read */
     note(r, step(r, ids, r->number == 2 ? &o.targets : targets));
     note(r, step(r, ids, r->number == 2 ? &o.fewer : targets));
     note(r, cgp_pipeline_step(r->pipeline, r->number == 0 ? NULL : own, 2, &r->loss));
     note(r, cgp_pipeline_evaluate(r->pipeline, r->number == 2 ? NULL : own, 2, &r->loss));
     note(r, cgp_pipeline_evaluate(r->pipeline, own, 2, &r->loss));
-    note(r, step(r, ids, targets)); /* the refused ones have left nothing behind */
+    note(r, step(r, ids, targets)); /* the refused calls changed nothing */
 }
 
 static void inputs_of_one_rank_are_refused_on_all(void **unused) {
@@ -163,7 +163,7 @@ static cgp_status sum_squares_dx(const cgp_op_run *r) {
     return CGP_OK;
 }
 
-/* A loss of one input, counted by sample. */
+/* A loss with one input and no targets. */
 static const cgp_op sum_of_squares = {.struct_size = sizeof(cgp_op),
                                       .name = "sum_of_squares",
                                       .n_inputs = 1,
@@ -173,8 +173,8 @@ static const cgp_op sum_of_squares = {.struct_size = sizeof(cgp_op),
                                       .forward = sum_squares,
                                       .backward_input = sum_squares_dx};
 
-/* Two linears, the second on a stage that reads no input; then three losses whose targets the graph
- * makes. */
+/* Two linears, the second on a stage that reads no input; then three losses with targets that the
+ * graph computes. */
 static cgp_model *model_of_own_targets(void) {
     cgp_model *model = NULL;
     const cgp_linear_options linear = {.out = 5, .bias = true, .init = {CGP_INIT_NORMAL, 0.5}};
@@ -232,7 +232,7 @@ static void losses_count_targets_of_the_graph(void **unused) {
 
 /* --- other arguments --- */
 
-/* A parameter that the middle rank alone has. */
+/* Return a parameter that only rank 1 has. */
 static int parameter_of_rank_1(const cgp_plan *plan) {
     for (int p = 0; p < plan->model->n_params; p++) {
         const int c = plan->first_copy[p];
@@ -354,7 +354,7 @@ static void train_and_fail(rank *r) {
     note(r, cgp_pipeline_weights_sha256(r->pipeline, r->sha256));
 }
 
-/* The others fail as well, with the message of the one. */
+/* All ranks fail with the message of the rank whose kernel failed. */
 static void a_kernel_that_fails_ends_all_ranks(void **unused) {
     (void)unused;
     static const char *const faults[] = {"fail:0F1", "fail:1B0", "fail:2F2"};

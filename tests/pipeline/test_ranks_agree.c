@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ranks_agree.c -- what ranks find out about each other before anything is allocated: memory
- * of a host for all of its ranks, the lowest instruction set, libm; and in a step: rates are those
- * of rank 0. The linker sends the functions that look at a process to this file, where each rank, a
- * thread, has a machine of its own. */
+/* test_ranks_agree.c -- what ranks exchange before anything is allocated: the memory of a host,
+ * which all of its ranks share, the lowest instruction set, and libm. In a step all use the
+ * learning rates of rank 0. The linker redirects the functions that inspect the process to this
+ * file. Each rank is a thread with its own simulated machine. */
 #include "rank_calls.h"
 
 #include "optim/optim.h"
@@ -15,7 +15,7 @@ enum { RANKS = 3, SAMPLES = 6 };
 
 /* --- a machine for each rank --- */
 
-/* Changes what a rank finds; NULL: nothing. */
+/* Changes what a rank finds; NULL: no change. */
 static void (*change)(int number, cgp__place *place);
 static double lr_factor[RANKS] = {1, 1, 1};
 static _Thread_local int self;
@@ -66,8 +66,7 @@ static void create_only(rank *r) {
     note_create(r);
 }
 
-/* Create a pipeline on all ranks, each on the machine that `how` gives to it; compare the status.
- * */
+/* Create a pipeline on all ranks, each on the machine that `how` describes; compare the status. */
 static void create_on(world *w, rank *ranks, void (*how)(int, cgp__place *), cgp_status status,
                       const char *part) {
     make_ranks(ranks, RANKS, w->plan, &w->batch, create_only);
@@ -86,7 +85,7 @@ static void train(rank *r) {
     note(r, cgp_pipeline_weights_sha256(r->pipeline, r->sha256));
 }
 
-/* The weights of one process after the same steps. */
+/* Compute the weights of one process after the same steps. */
 static void train_alone(char sha256[65]) {
     world w;
     rank one = {.seed = 5};
@@ -121,7 +120,7 @@ static void two_hosts(int number, cgp__place *place) {
     place->container_bytes = INT64_MAX;
 }
 
-/* All on one machine, rank 2 in a container of its own. */
+/* All ranks are on one machine, rank 2 in its own container. */
 static void two_containers(int number, cgp__place *place) {
     place->machine_bytes = INT64_MAX;
     place->container = number == 2;
@@ -138,7 +137,7 @@ static void memory_of_a_host_is_for_all_of_its_ranks(void **unused) {
     available[0] = available[2] = needed[0] + needed[2];
     available[1] = needed[1];
     create_on(&w, ranks, two_hosts, CGP_OK, "");
-    available[2]--; /* the least that a rank has read */
+    available[2]--; /* the lowest value of the host's ranks applies */
     create_on(&w, ranks, two_hosts, CGP_ELIMIT, "memory: host a has ");
     assert_note(ranks, RANKS, 0, CGP_ELIMIT, -1, "but its ranks together need ");
     available[2]++;
@@ -248,7 +247,7 @@ static void measure(rank *r) {
     if (!r->pipeline) return;
     const cgp__ranks *ranks = &r->pipeline->executor.ranks;
     const cgp__reading *last = ranks->clocks->last;
-    for (int q = 0; q < RANKS; q++) /* the clocks of threads are one */
+    for (int q = 0; q < RANKS; q++) /* threads share one clock */
         if (llabs(last->offset_ns[q]) > last->uncertainty_ns) note(r, CGP_ESTATE);
 }
 

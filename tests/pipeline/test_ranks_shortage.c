@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_ranks_shortage.c -- each allocation of a rank's user thread fails once, in the calls around
- * steps and in first runs of a size: all of them end on both ranks. They are refused on both, or
- * the other one is told. */
+ * steps and in the first step of a size. Every call returns on both ranks: both refuse it, or the
+ * other rank receives the failure. */
 #define _GNU_SOURCE /* nftw */
 #include "rank_calls.h"
 
@@ -10,7 +10,7 @@
 
 static const test_sizes sizes = {.vocab = 3}; /* classes */
 
-/* Few tensors: each has allocations of its own in a save and a load. */
+/* Create few tensors: each one allocates in a save and a load. */
 static cgp_model *two_linears(void) {
     const cgp_linear_options linear = {.out = 3, .bias = true, .init = {CGP_INIT_NORMAL, 0.5}};
     cgp_model *model = NULL;
@@ -26,10 +26,10 @@ static cgp_model *two_linears(void) {
     return model;
 }
 
-/* All ranks are ready for the calls that are counted; the test's thread has begun to count. */
+/* `ready`: all ranks have reached the counted calls; `counting`: the test's thread counts. */
 static pthread_barrier_t ready, counting;
 
-/* A step of one sample, for which lists and kernels are made when it is the first. */
+/* Run a step of one sample; the first one creates its lists and kernels. */
 static cgp_status step_of_one(rank *r) {
     cgp_tensor tensors[2] = {r->batch->tensors[0], r->batch->tensors[1]};
     const cgp_tensor *const inputs[] = {&tensors[0], &tensors[1]};
@@ -62,15 +62,15 @@ static void call_all(rank *r) {
     cgp_schedule_timeline_release(&timeline);
 }
 
-/* The first call from `k` on that failed; past the end: none. */
+/* Return the first call from `k` on that failed, or `notes` if there is none. */
 static int next_failure(const rank *r, int k) {
     while (k < r->notes && r->status[k] == CGP_OK)
         k++;
     return k;
 }
 
-/* Both ranks fail, or none. But a call may be short behind its last exchange: then one fails, and
- * no later one. */
+/* Both ranks fail, or neither. But an allocation may fail after the last exchange of a call: then
+ * one rank fails, and none of its later calls. */
 static void check_notes(const rank *ranks, int failing, int number) {
     const rank *r = &ranks[failing], *other = &ranks[1 - failing];
     const int n = r->notes, k = next_failure(r, 0), o = next_failure(other, 0);
@@ -81,11 +81,11 @@ static void check_notes(const rank *ranks, int failing, int number) {
     fail();
 }
 
-/* Return whether allocation `number` of a rank's thread was asked for. */
+/* Let allocation `number` of a rank's thread fail; return true if there was such an allocation. */
 static bool fail_one(const cgp_plan *plan, const test_batch *batch, int failing, int number) {
-    enum { RANK_0 = 2 }; /* numbers of threads: the network's is 1 */
+    enum { RANK_0 = 2 }; /* numbers of threads; the network's is 1 */
     rank ranks[2];
-    shortage_begin((shortage){.thread = -1}); /* numbers threads anew */
+    shortage_begin((shortage){.thread = -1}); /* numbers threads from 0 again */
     make_ranks(ranks, 2, plan, batch, call_all);
     ranks[0].directory = ranks[1].directory = run;
     for (int r = 0; r < 2; r++)

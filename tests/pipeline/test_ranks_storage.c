@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ranks_storage.c -- ranks that see different directories under one path, or different
- * checkpoints: all are refused, and the message names the rank. Copies of one checkpoint are as
- * good as the checkpoint. */
+/* test_ranks_storage.c -- ranks that find different directories under one path, or different
+ * checkpoints: all ranks refuse, and the message names the rank. Copies of one checkpoint are
+ * accepted. */
 #define _GNU_SOURCE /* nftw */
 #include "rank_world.h"
 
@@ -9,7 +9,7 @@
 
 static char early[96], later[96];
 
-/* Step 1 in one directory, step 2 in another. */
+/* Save step 1 in one directory, step 2 in another. */
 static void save_twice(rank *r) {
     note_create(r);
     for (int s = 0; s < 2; s++) {
@@ -54,7 +54,7 @@ static void ranks_that_find_different_checkpoints_are_refused(void **unused) {
     free_world(&w);
 }
 
-/* Rank 1 has another directory under what is one path for the other ranks. */
+/* Rank 1 finds another directory at the path that the other ranks share. */
 static void save_and_load_apart(rank *r) {
     const bool apart = r->number == 1;
     note_create(r);
@@ -75,7 +75,7 @@ static void storage_that_ranks_do_not_share_is_refused(void **unused) {
     snprintf(early, sizeof early, "%s", test_path_of("early"));
     snprintf(later, sizeof later, "%s", test_path_of("later"));
     assert_int_equal(gethostname(host, sizeof host - 1), 0);
-    for (int there = 0; there < 2; there++) { /* the other directory is missing, or there */
+    for (int there = 0; there < 2; there++) { /* the other directory is missing; then it is there */
         make_ranks(ranks, 3, w.plan, &w.batch, save_and_load_apart);
         run_ranks(ranks, 3);
         snprintf(message, sizeof message,
@@ -95,7 +95,7 @@ static void storage_that_ranks_do_not_share_is_refused(void **unused) {
     free_world(&w);
 }
 
-/* By chance the other directory has an entry of the same name, say of a process with the same
+/* The other directory happens to have an entry of the same name, e.g. from a process with the same
  * number on its host. */
 static void an_entry_of_the_same_name_is_not_enough(void **unused) {
     (void)unused;
@@ -127,7 +127,7 @@ static void an_entry_of_the_same_name_is_not_enough(void **unused) {
 
 /* --- bytes --- */
 
-/* loopback, which notes the largest part of a rank in any gather. */
+/* loopback that notes the largest contribution of a rank to a gather. */
 static cgp_transport counting;
 static _Atomic size_t largest_part;
 
@@ -141,8 +141,8 @@ static cgp_status count_gather(cgp_communicator *communicator, const void *mine,
 static void save_counted(rank *r) {
     note(r, cgp_pipeline_create_on(&r->pipeline, r->plan, r->seed, &counting, r->communicator));
     note(r, cgp_pipeline_weights_sha256(r->pipeline, r->sha256));
-    note(r, largest_part >= 4096 ? CGP_OK : CGP_ESTATE);              /* of the largest matrices */
-    note(r, cgp_pipeline_check_directory(r->pipeline, r->directory)); /* all have looked */
+    note(r, largest_part >= 4096 ? CGP_OK : CGP_ESTATE);              /* the largest matrices */
+    note(r, cgp_pipeline_check_directory(r->pipeline, r->directory)); /* all have checked it */
     if (r->number == 0) largest_part = 0;
     note(r, cgp_pipeline_check_directory(r->pipeline, r->directory));
     note(r, cgp_pipeline_save(r->pipeline, r->directory, 0, NULL));
@@ -178,7 +178,7 @@ static void save_again(rank *r) {
     note(r, cgp_pipeline_save(r->pipeline, r->directory, 0, NULL));
 }
 
-/* Rank 1 has both blocks, so its file is the largest: it does not fit any more, the others do. */
+/* Rank 1 has both blocks, so only its file exceeds the limit. */
 static void what_one_rank_cannot_write_is_on_none(void **unused) {
     (void)unused;
     world w;
@@ -224,7 +224,7 @@ static void load_with_a_copy_on_rank_1(const world *w, rank ranks[3]) {
     run_ranks(ranks, 3);
 }
 
-/* Each rank trusts only what it has verified itself. */
+/* Each rank trusts only files that it has verified itself. */
 static void damage_in_a_copy_of_one_rank_is_refused_on_all(void **unused) {
     (void)unused;
     world w;
@@ -245,7 +245,7 @@ static void damage_in_a_copy_of_one_rank_is_refused_on_all(void **unused) {
         FILE *damaged = fopen(path, "r+b");
         assert_non_null(damaged);
         const int first = fgetc(damaged);
-        for (int times = 0; times < 2; times++) { /* the second time it is whole again */
+        for (int times = 0; times < 2; times++) { /* the second time it is intact again */
             rewind(damaged);
             fputc(times == 0 ? first ^ 1 : first, damaged);
             fflush(damaged);

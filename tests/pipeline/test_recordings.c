@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_recordings.c -- recorded launches change no bit: on `late`, and with every action recorded
- * once more at each use, which must give what was recorded. (On cuda-host: test_cuda_recordings.)
- * */
+/* test_recordings.c -- captured graphs change no bit: on `late`, and with every action captured
+ * again at each use and compared. (On cuda-host: test_cuda_recordings.) */
 #include "graphs.h"
 
 #include <limits.h>
@@ -17,9 +16,9 @@ enum { STEPS = 3, DRAWS = 6 };
 
 static struct {
     atomic_int begun, run;
-    atomic_int memory;  /* for so many recordings */
-    atomic_bool forgot; /* every kernel's `first` is another than it was */
-    atomic_int dropped; /* kernel n from now on does not run; 0: none */
+    atomic_int memory;  /* for this many captures */
+    atomic_bool forgot; /* inverts `first` of every kernel */
+    atomic_int dropped; /* skip the n-th kernel from here on; 0: none */
 } counted;
 
 static cgp_status counted_begin(cgp_device *device) {
@@ -97,7 +96,7 @@ static void make_draw(draw *d, uint64_t *state, bool images, bool external) {
     d->options.optim = test_between(state, 0, 1) ? cgp_optim_adamw(1e-3, 0.01)
                                                  : cgp_optim_sgd(0.05, 0.9, true, 1e-4);
     if (test_between(state, 0, 1)) d->options.optim.clip_norm = 1;
-    if (d->options.chunks > 1) d->options.batch = 2 * d->options.chunks - 1; /* a rest of one */
+    if (d->options.chunks > 1) d->options.batch = 2 * d->options.chunks - 1; /* last: 1 sample */
     d->options.deferred_batch_norm = test_between(state, 0, 1);
     for (int s = 0; s < STEPS; s++)
         test_batch_fill(&d->batches[s], d->model, &d->sizes,
@@ -116,7 +115,7 @@ typedef struct outcome {
     char sha256[65], state_sha256[65];
 } outcome;
 
-/* An output for the batch; the caller frees its data. */
+/* Create an output for the batch; the caller frees its data. */
 static cgp_tensor output_of(const cgp_model *model, const test_batch *b) {
     const cgp_shape one = cgp_model_output_shape(model, 0);
     cgp_tensor y = {CGP_F32, {one.rank + 1, {b->tensors[0].shape.dims[0]}}, NULL};
@@ -134,7 +133,7 @@ static double sum_of(const cgp_tensor *y) {
     return sum;
 }
 
-/* A step with a loss outside of the model, y . y / 2; its gradient is y. */
+/* Run a step with the loss y . y / 2 outside the model; its gradient is y. */
 static void external_step(cgp_pipeline *pipeline, const draw *d, int s, outcome *out) {
     cgp_tensor y = output_of(d->model, &d->batches[s]);
     assert_ok(cgp_pipeline_forward(pipeline, d->batches[s].inputs, d->batches[s].n,
@@ -254,7 +253,8 @@ static void a_launch_that_is_not_recorded_is_noticed(void **unused) {
     close_training(&t, NULL);
 }
 
-/* Two steps record what the plan counts, and the update of each device; the third runs it. */
+/* Two steps capture as many graphs as the plan counts, and the update of each device; the third
+ * runs them. */
 static void there_are_as_many_recordings_as_variants(void **unused) {
     static const struct {
         const char *schedule;
@@ -301,7 +301,7 @@ static void measured_kernels_are_not_recorded(void **unused) {
     close_training(&t, NULL);
 }
 
-/* What does not fit runs one by one. */
+/* Actions that could not be captured run kernel by kernel. */
 static void without_memory_for_more_the_bits_are_the_same(void **unused) {
     char expected[65], got[65];
     (void)unused;
@@ -317,7 +317,7 @@ static void without_memory_for_more_the_bits_are_the_same(void **unused) {
     }
 }
 
-/* The comparison above has teeth. */
+/* The comparison above detects a change. */
 static void an_operand_that_changes_is_noticed(void **unused) {
     training t;
     (void)unused;
@@ -335,7 +335,7 @@ static void an_operand_that_changes_is_noticed(void **unused) {
 
 /* --- failures --- */
 
-/* A relu that fails in its run number `failing` from now on. */
+/* Run number `failing` of this relu, counted from here on, fails. */
 static atomic_int failing;
 
 static cgp_status fragile_forward(const cgp_op_run *run) {
@@ -343,7 +343,7 @@ static cgp_status fragile_forward(const cgp_op_run *run) {
     return relu(run);
 }
 
-/* The message names the action that runs the recording, not the one that made it. */
+/* The message names the action that runs the graph, not the action that captured it. */
 static void a_kernel_of_a_recording_that_fails_is_named(void **unused) {
     (void)unused;
     add_counted();

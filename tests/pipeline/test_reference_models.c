@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_reference_models.c -- small ResNets, AmoebaNets and U-Nets compute what PyTorch computes:
- *the loss, the gradient of every
- * parameter, the running statistics after a step, and then the output of evaluation.
+ * the loss, the gradient of every parameter, the running statistics after a step, and the output of
+ * a later evaluation.
  *
- * The numbers are PyTorch's in float64, of networks written in Python for this
- * (tools/reference_models.py; `make reference-numbers` makes them again); weights and images are
- * formulas of their index. How far PyTorch's own float32 is from them is beside them; ours, which
- * adds up in another order, may be ten times as far, and at least 1e-5: float32 resolves 6e-8, and
- * sums of some hundred terms stand behind each number.
+ * PyTorch computed the numbers in float64 with networks written for this test
+ * (tools/reference_models.py; `make reference-numbers` repeats it). Weights and images are formulas
+ * of their index. The file also has the error of PyTorch's own float32. Our float32 adds in another
+ * order: it may err ten times as much, and by 1e-5 in any case. (float32 resolves 6e-8, and each
+ * number is a sum of some hundred terms.)
  *
  * A tensor is compared by its norm and by its product with a vector of hashes, which depends on the
- * order of its elements. Differences are relative to the norm, that of the product to norm
- * sqrt(1/12), the deviation it would have for a random order; a norm counts as a thousandth of the
- * largest at least. */
+ * order of the elements. Differences are relative to the norm, but at least to a thousandth of the
+ * largest norm. The product's difference is relative to norm sqrt(1/12), its standard deviation for
+ * a random order. */
 #include "graphs.h"
 #include "reference.h"
 
@@ -22,7 +22,7 @@ static double uniform(uint64_t p, int64_t i) {
     return test_hash(p, (uint64_t)i) / 4294967296.0 - 0.5;
 }
 
-/* --- initial values of both sides --- */
+/* --- initial values, as in the script --- */
 
 static void set_parameters(cgp_pipeline *pipeline, const cgp_model *model) {
     for (int p = 0; p < cgp_model_parameters(model); p++) {
@@ -43,7 +43,7 @@ static void set_parameters(cgp_pipeline *pipeline, const cgp_model *model) {
     }
 }
 
-/* images, and labels or masks, of a mini-batch. */
+/* A mini-batch: images, and labels or masks. */
 typedef struct batch {
     cgp_tensor tensors[2];
     const cgp_tensor *inputs[2];
@@ -84,7 +84,7 @@ static double largest_norm(const json_t *reported) {
     return largest;
 }
 
-/* The difference of a tensor from reference number i. */
+/* Return the difference of a tensor from reference number i. */
 static double difference(const float *t, int64_t n, const json_t *reported, int i, double largest) {
     const double norm = entry(reported, "norms", i);
     double square = 0, product = 0;
@@ -97,7 +97,7 @@ static double difference(const float *t, int64_t n, const json_t *reported, int 
     return fmax(of_norm, of_product) / fmax(norm, largest / 1000) + (isnan(square) ? NAN : 0);
 }
 
-/* A NaN stays. */
+/* Keep the larger one; NaN counts as largest. */
 static void keep_worst(double *worst, double far) {
     if (!(far <= *worst)) *worst = far;
 }
@@ -122,7 +122,7 @@ static double gradients_differ(cgp_pipeline *pipeline, const cgp_model *model,
     return worst;
 }
 
-/* Means and variances; counters are the number of micro-batches, or steps. */
+/* Compare means and variances. Counters equal the number of micro-batches, or 1 if deferred. */
 static double statistics_differ(cgp_pipeline *pipeline, const cgp_model *model,
                                 const json_t *reported, int batches) {
     const double largest = largest_norm(reported);
@@ -158,7 +158,7 @@ static double output_differs(cgp_pipeline *pipeline, const cgp_model *model, con
 
 /* --- runs --- */
 
-/* Print and judge one kind of difference. */
+/* Print one kind of difference and compare it with its tolerance. */
 static bool near(const char *kind, double far, const json_t *run) {
     const double theirs = test_number(json_object_get(run, "float32"), kind);
     const double allowed = 10 * fmax(theirs, 1e-6);
@@ -218,8 +218,8 @@ static void follow(const char *text, int samples, const json_t *run, const char 
     cgp_model_destroy(model);
 }
 
-/* All runs of the models whose text begins so, in one stage and in three by turns: bits do not
- * depend on it (test_bit_equality). */
+/* Check all runs of the models whose text begins with `name`, alternately in one and three stages.
+ * Bits do not depend on the stages (test_bit_equality). */
 static void check(const char *name) {
     static const char *const devices[] = {"ref", "cpu"};
     json_t *numbers = test_reference_load(TEST_DATA "/reference_models.json");

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_reference_numbers.c -- a small GPT-2 follows PyTorch's losses: ten steps of SGD and of
- * AdamW, thirty of every optimizer with what people use: warm-up, cosine or steps, clipping, no
- * decay of norms and biases.
+ * AdamW, thirty of every optimizer. Their settings are common ones: warm-up, cosine or step
+ * schedules, clipping, no decay of norms and biases.
  *
- * The numbers are PyTorch's (tools/reference_numbers.py made them, `make reference-numbers`
- * makes them again); parameters and tokens are formulas of their index, so that nothing of ours
- * went into them. float32 and float64 differ there by 1.9e-7 at most; the bound is 2e-5,
- * relative, and what we really see is printed. */
+ * PyTorch computed the numbers (tools/reference_numbers.py; `make reference-numbers` repeats it).
+ * Parameters and tokens are formulas of their index, so they do not depend on this library.
+ * PyTorch's float32 and float64 differ by at most 1.9e-7. The relative tolerance is 2e-5; the
+ * largest difference is printed. */
 #include "graphs.h"
 #include "reference.h"
 
@@ -31,9 +31,9 @@ static void set_parameters(cgp_pipeline *pipeline, const cgp_model *model,
     }
 }
 
-/* The weights after the last update: sum of |w| of each parameter. All but SGD make steps of
- * size `lr` out of what rounding leaves of the gradient of k's bias, which is zero (softmax
- * does not depend on it): a third of c_attn.bias. */
+/* Compare the weights after the last update: sum of |w| of each parameter. c_attn.bias is loose: a
+ * third of it is k's bias, whose gradient is zero (softmax does not depend on it). All optimizers
+ * but SGD turn the rounding of that gradient into steps of size `lr`. */
 static void compare_weights(cgp_pipeline *pipeline, const cgp_model *model, const json_t *sums,
                             const cgp_optim *optim) {
     for (int p = 0; p < cgp_model_parameters(model); p++) {
@@ -83,12 +83,12 @@ static double relative(double got, const json_t *list, int index) {
     return fabs(got - expected) / fabs(expected);
 }
 
-/* A NaN stays. */
+/* Keep the larger one; NaN counts as largest. */
 static void keep_worst(double *worst, double difference) {
     if (!(difference <= *worst)) *worst = difference;
 }
 
-/* Train, and compare losses and norms with those of PyTorch's float32. */
+/* Train, and compare losses and norms with PyTorch's float32. */
 static void train(cgp_pipeline *pipeline, const json_t *theirs, const test_sizes *sizes,
                   int samples, double *worst_loss, double *worst_norm) {
     const json_t *losses = json_object_get(theirs, "losses");
@@ -175,7 +175,7 @@ static cgp_optim optim_of(const json_t *options) {
     return optim;
 }
 
-/* A run of that name, of `steps` steps. */
+/* Check the run of that name, of `steps` steps. */
 static void check(const char *run, int steps) {
     json_t *numbers = test_reference_load(TEST_DATA "/reference_numbers.json");
     const json_t *options = json_object_get(json_object_get(numbers, run), "options");

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_residuals.c -- a GPT-2 with attention residuals computes what PyTorch computes from its
- *definition: logits, and the losses of ten
- * steps of AdamW; and its skips over any distance change no bit, whatever the stages, schedule,
- * balance and recomputation.
+ * definition: logits, and the losses of ten steps of AdamW. Its skips over any distance change no
+ * bit, for all stages, schedules, balances and recompute modes.
  *
- * tests/data/weights/gpt2-residuals has weights that fit groups of any size, with numbers in double
- * (tools/reference_residuals.py). Logits may be off by 1e-5 of the largest, losses by 2e-5 of
- * themselves: ten steps of f32, whose single one is within 1e-6. */
+ * tests/data/weights/gpt2-residuals has weights for groups of any size, and results computed in
+ * double (tools/reference_residuals.py). Tolerances: 1e-5 of the largest logit; 2e-5 relative for
+ * losses, since ten steps run in f32. A single step is within 1e-6. */
 #define _GNU_SOURCE /* nftw */
 #include "graphs.h"
 #include "published.h"
@@ -42,7 +41,7 @@ static cgp_model_spec spec_of(int group) {
     return spec;
 }
 
-/* The largest difference of logits, relative to the largest. */
+/* Return the largest difference of logits, relative to the largest logit. */
 static double logits_differ(int group, int expected_group, int stages) {
     cgp_tensor tokens = read_tensor("inputs", 0), expected = read_tensor("outputs", expected_group),
                got = read_tensor("outputs", expected_group);
@@ -113,8 +112,7 @@ static void losses_are_those_of_pytorch(void **state) {
 
 /* --- bits --- */
 
-/* The layouts that are compared: 1 to 5 stages of each schedule, with modes of recomputation in
- * turn. */
+/* Compare layouts: 1 to 5 stages of each schedule, with random recompute modes and balances. */
 static void compare_layouts(const cgp_model *model, const test_batch *batches, cgp_plan_options o,
                             uint64_t *state) {
     static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"};
@@ -146,7 +144,7 @@ static void layouts_change_no_bit(void **unused) {
         cgp_plan_options o = cgp_plan_options_default();
         cgp_model *model = NULL;
         test_batch batches[2];
-        g.layers = 6 + residuals; /* a group that is shorter, where there can be one */
+        g.layers = 6 + residuals; /* a multiple of the group size */
         g.width = 12;
         g.heads = 2;
         g.vocab = 11;
@@ -182,7 +180,7 @@ static void queries_start_at_zero(void **state) {
             assert_true(query[i] == 0);
         queries++;
     }
-    assert_int_equal(queries, 2 * 5 - 1 + 1); /* two a block but for the first branch; ln_f */
+    assert_int_equal(queries, 2 * 5 - 1 + 1); /* two a block but the first branch; ln_f */
     release(&net);
 }
 

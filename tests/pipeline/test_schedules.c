@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedules.c -- every schedule that is generated, and a caller's own, is run.
+/* test_schedules.c -- every generated schedule, and a custom one, runs.
  *
- * With as few buffers as the checker says are enough, and random delays before the actions: nothing
- * hangs, and the weights are those of one stage. */
+ * With the fewest buffers that the checker allows, and random delays before the actions, nothing
+ * hangs and the weights are those of one stage. */
 #define _GNU_SOURCE
 #include "graphs.h"
 
@@ -28,9 +28,9 @@ static void train(const fixture *f, const cgp_plan_options *options, bool min, c
     if (min) {
         cgp_schedule_report report;
         assert_ok(cgp_schedule_check(cgp_plan_schedule(plan), &report));
-        for (int e = 0; e < plan->n_edges; e++) /* on this edge they may be more than planned */
+        for (int e = 0; e < plan->n_edges; e++) /* may be more than planned on this edge */
             plan->edges[e].capacity = plan->links[e].capacity = report.min_capacity[e];
-        cgp__plan_place_links(plan); /* behind the planned ones */
+        cgp__plan_place_links(plan); /* place them after the planned ones */
         cgp_schedule_report_release(&report);
     }
     assert_ok(cgp_pipeline_create(&pipeline, plan, 7));
@@ -77,7 +77,7 @@ static void check(const fixture *f, const cgp_plan_options *options, const char 
 
 static void every_schedule_runs_with_min_buffers_and_delays(void **unused) {
     (void)unused;
-    static const int chunks[] = {8, 3}; /* on 2 and 4 devices, on 1 and 3 */
+    static const int chunks[] = {8, 3}; /* run on 2 and 4 devices, on 1 and 3 */
     for (int k = 0; k < 2; k++) {
         fixture f;
         set_up(&f, chunks[k]);
@@ -108,7 +108,7 @@ static cgp_schedule *read_csv(const char *text) {
     return schedule;
 }
 
-/* Tables of a generator, through either dialect of CSV. */
+/* Run a generator's tables, written and read in either CSV dialect. */
 static void tables_from_csv_run(void **unused) {
     (void)unused;
     static const char *const names[] = {"zb-v", "interleaved", "dualpipe-v"};
@@ -132,8 +132,9 @@ static void tables_from_csv_run(void **unused) {
     tear_down(&f);
 }
 
-/* Three stages on two devices, in an order that no generator has; recomputed where the table says;
- * I and W mixed with B. Likewise for fewer micro-batches than in the table. */
+/* Three stages on two devices, in an order that no generator makes, with recomputation for some
+ * micro-batches, and I and W mixed with B. Then the same with fewer micro-batches than the table
+ * has. */
 static void a_custom_table_runs(void **unused) {
     (void)unused;
     static const char table_text[] = "0F0,0F1,2F0,2B0,0F2,2F1,2I1,0R0,0B0,2F2,2W1,2B2,0B1,0B2\n"
@@ -178,8 +179,8 @@ static void wrong_tables_are_refused(void **unused) {
     tear_down(&f);
 }
 
-/* W of micro-batch 1 before that of 0: it runs, and the sums are others than ascending ones, but
- * only just. */
+/* W of micro-batch 1 runs before W of 0. The table runs; its sums are in another order, so the
+ * weights differ in the last bits. */
 static void a_table_that_descends_runs(void **unused) {
     (void)unused;
     fixture f;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_shards.c -- a checkpoint that several ranks wrote, each its own files: any number of ranks
- *loads it, bit for bit, as it loads one of
- * a single process; the index is Hugging Face's; and damage, or files that disagree, change nothing
- * on any rank.
+/* test_shards.c -- a checkpoint of several ranks, each with its own files. Any number of ranks
+ * loads it with the same bits as the checkpoint of a single process. The index is Hugging Face's.
+ * Damaged or inconsistent files change nothing on any rank.
  *
  * Graphs, layouts and numbers of ranks are random in each run and printed. */
 #ifndef _GNU_SOURCE
@@ -84,8 +83,8 @@ static cgp_optim optimizer(int i) {
     return optims[i % 4];
 }
 
-/* Two kinds of files of each rank, the index, the manifest and its sum; or, of one process, one of
- * each kind. */
+/* Expect one or two files of each rank, the index, the manifest and its sum; from one process, no
+ * index. */
 static void check_files(const cgp_plan_options *o, int64_t step) {
     const int kinds = cgp_optim_states(&o->optim) > 0 ? 2 : 1;
     const char *directory = step_directory(step);
@@ -162,7 +161,7 @@ static cgp_plan_options options_of(int ranks) {
     return o;
 }
 
-/* Save a small GPT-2, trained for some steps, by a number of ranks. */
+/* Save a small GPT-2 after some steps, by a number of ranks. */
 static hashes save_by(int ranks, int steps) {
     uint64_t state = 7;
     test_batch batch;
@@ -215,7 +214,7 @@ static void the_index_is_that_of_hugging_face(void **unused) {
     json_decref(root);
 }
 
-/* The reader of published weights knows nothing of checkpoints. */
+/* The reader of published weights needs only the index. */
 static void a_reader_of_published_weights_reads_the_directory(void **unused) {
     (void)unused;
     cgp_weights *weights = NULL;
@@ -272,7 +271,7 @@ static void a_rank_without_tensors_writes_files_without_any(void **unused) {
 
 /* --- damage --- */
 
-/* Pipelines of 1, 2 and 3 ranks that hold something else than the checkpoint. */
+/* Pipelines of 1, 2 and 3 ranks with other values than the checkpoint. */
 typedef struct witnesses {
     cgp_model *model;
     training t[3];
@@ -294,7 +293,8 @@ static void free_witnesses(witnesses *w) {
     cgp_model_destroy(w->model);
 }
 
-/* The checkpoint is refused with such a message, by any number of ranks, and nothing changes. */
+/* Assert that any number of ranks refuses the checkpoint with this message, and that nothing
+ * changes. */
 static void assert_refused(const witnesses *w, const char *message) {
     for (int i = 0; i < 3; i++) {
         char *note = NULL;
@@ -352,7 +352,7 @@ static void damage_of_any_file_is_refused_on_all_ranks(void **unused) {
             test_write_file(path.text, bytes, size);
         }
     }
-    assert_ok(cgp_pipeline_load(w.t[1].pipeline, run, NULL)); /* it is whole again */
+    assert_ok(cgp_pipeline_load(w.t[1].pipeline, run, NULL)); /* intact again */
     free_witnesses(&w);
 }
 
@@ -448,7 +448,7 @@ static void an_index_that_lies_is_refused(void **unused) {
     free_witnesses(&w);
 }
 
-/* Write a file that has all tensors of two. */
+/* Write a file with all tensors of two files. */
 static void merge(const char *to, const char *const from[2]) {
     enum { MOST = 64 };
     const char *names[MOST];
@@ -495,14 +495,13 @@ static void exchange(const char *one, const char *other) {
 #define STATES_1 "optimizer-00001-of-00002.safetensors"
 #define STATES_2 "optimizer-00002-of-00002.safetensors"
 
-/* Change the files of a checkpoint of two shards, or the list of them; returns the manifest. Owned.
- * */
+/* Change the files of a checkpoint of two shards, or their list; return the manifest. Owned. */
 static json_t *change_shards(int what) {
     json_t *root = read_json(step_directory(0), CGP__MANIFEST);
     json_t *files = json_object_get(root, "files");
     if (what == 0) json_object_set_new(root, "shards", json_integer(3));
     if (what == 1) json_object_set_new(root, "shards", json_integer(1));
-    if (what == 2) json_array_remove(files, 2); /* of rank 1: behind the two of rank 0 */
+    if (what == 2) json_array_remove(files, 2); /* of rank 1; rank 0 has two files before it */
     if (what == 3) {
         merge("more.safetensors", (const char *const[]){MODEL_1, MODEL_2});
         json_array_append_new(files, json_pack("{s:s}", "name", "more.safetensors"));

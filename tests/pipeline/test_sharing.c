@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_sharing.c -- views of parameters, gradients and states; and pipelines that share them: two
- * that take turns train as one does, bit for bit, and what does not fit is refused. */
+/* test_sharing.c -- views of parameters, gradients and states; pipelines that share them. Two
+ * pipelines that step alternately train as one does, bit for bit. Incompatible pipelines are
+ * refused. */
 #include "graphs.h"
 
 #include "pipeline/pipeline.h"
 
 enum { BATCHES = 4 };
 
-/* A model, and how it is planned on random stages. */
+/* A model, and its plan options with random stages. */
 typedef struct setting {
     cgp_model *model;
     test_sizes sizes;
@@ -40,7 +41,7 @@ static void draw(setting *s, uint64_t *state, const char *device, bool images) {
     s->options.devices = s->devices;
 }
 
-/* A plan of the setting for another batch, or for inference. */
+/* Create a plan of the setting for another batch size, or for inference. */
 static cgp_plan *plan_of(const setting *s, int64_t batch, int chunks, bool inference) {
     cgp_plan_options o = s->options;
     cgp_plan *plan = NULL;
@@ -76,7 +77,8 @@ static void assert_allocated(const cgp_pipeline *pipeline, const cgp_plan *plan,
     }
 }
 
-/* Batches of 6 and 4 samples in turn, in micro-batches of 2; evaluated by a third. */
+/* Two pipelines step alternately, with 6 and 4 samples in micro-batches of 2; a third one
+ * evaluates. */
 static void check_turns(uint64_t *state, const char *device, bool images) {
     setting s;
     draw(&s, state, device, images);
@@ -125,7 +127,7 @@ static void two_that_take_turns_train_as_one(void **unused) {
 
 /* --- views --- */
 
-/* Add to each parameter through its view, and by the setter. */
+/* Add to each parameter, in one pipeline through its view, in the other with the setter. */
 static void move_parameters(const setting *s, cgp_pipeline *viewed, cgp_pipeline *set) {
     for (int p = 0; p < cgp_model_parameters(s->model); p++) {
         cgp_tensor view;
@@ -242,7 +244,8 @@ static void backward(cgp_pipeline *pipeline, test_results *r) {
     test_results_release(r);
 }
 
-/* Each has slots and statistics of its own, deferred ones: what ends first counts first. */
+/* Each pipeline has its own slots and deferred statistics: the first backward to end commits
+ * first. */
 static void forwards_of_two_may_be_open_at_once(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -329,7 +332,7 @@ static void masks_of_dropout_are_not_the_owners(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* Refuse to share with a plan of these. */
+/* Assert that a plan with these options cannot share. */
 static void refuse(const cgp_model *model, const cgp_plan_options *o, cgp_pipeline *owner,
                    const char *message) {
     cgp_plan *plan = NULL;

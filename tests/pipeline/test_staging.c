@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_staging.c -- a device that does not share the host's memory reaches it through planned
- * memory alone: of that size, whatever the caller's data are. (`late` refuses to copy from or to
- * other memory of the host: so all tests on it are tests of this.) */
+/* test_staging.c -- a device that does not share the host's memory reaches it only through planned
+ * memory, whose size does not depend on the caller's data. (`late` refuses to copy from or to other
+ * host memory, so all tests on it check this.) */
 #include "graphs.h"
 
 #include "backend/late/late.h"
@@ -62,7 +62,7 @@ static void the_hosts_memory_is_what_was_planned(void **unused) {
 
 enum { SAMPLES = 3, IDS = 256, WIDTH = 16384, VOCAB = 5 };
 
-/* ids -> rows, the model's output: 16 MiB a sample. */
+/* ids -> rows; the output takes 16 MiB a sample. */
 static cgp_model *wide(void) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "wide"));
@@ -74,7 +74,7 @@ static cgp_model *wide(void) {
     return model;
 }
 
-/* Predict with a device; the output, freed by the caller. */
+/* Predict on a device and return the output; the caller frees it. */
 static float *predict(const char *device, const cgp_model *model, const cgp_tensor *ids) {
     const size_t bytes = sizeof(float) * SAMPLES * IDS * WIDTH;
     const cgp_tensor output = {CGP_F32, {3, {SAMPLES, IDS, WIDTH}}, malloc(bytes)};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_states.c -- running statistics: a step changes them, nothing else does, and they are saved.
- * (That they depend on no layout is in test_bit_equality.c and test_external_loss.c.) */
+/* test_states.c -- running statistics: only a step changes them, and they are saved.
+ * (test_bit_equality.c and test_external_loss.c check that they do not depend on the layout.) */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -13,8 +13,8 @@ enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1 };
 static const test_sizes sizes = {.vocab = 5};
 static const cgp_init normal = {CGP_INIT_NORMAL, 0.4};
 
-/* Its first norm sees the input itself, which no parameter changes, its second what the first has
- * made of a micro-batch. */
+/* The first norm reads the model's input, which no parameter changes. The second reads what the
+ * first made of its micro-batch. */
 static cgp_model *make_model(double momentum, int channels, bool loss) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "norms"));
@@ -36,7 +36,7 @@ static cgp_model *make_model(double momentum, int channels, bool loss) {
     return model;
 }
 
-/* By the parity of `chunks` each norm is on both backends. */
+/* The parity of `chunks` selects which norm runs on which backend. */
 static const char *const devices[2][3] = {{"ref", "cpu", "ref"}, {"cpu", "ref", "cpu"}};
 
 static cgp_plan_options options(int stages, int chunks) {
@@ -77,7 +77,7 @@ static const char *sha256(const training *t, char hex[65]) {
 
 /* --- a step changes them --- */
 
-/* The first norm's state. */
+/* State of the first norm. */
 typedef struct statistics {
     double mean[CHANNELS], variance[CHANNELS];
     int batches;
@@ -98,7 +98,7 @@ static statistics statistics_of(const training *t) {
     return s;
 }
 
-/* By the definition: samples `first` .. `first + n - 1` of a mini-batch are one batch more. */
+/* Update the statistics by definition, with samples `first` .. `first + n - 1` as one batch. */
 static void see(statistics *s, const test_batch *batch, int first, int n, double momentum) {
     const float *x = (const float *)batch->tensors[0].data + first * ROWS * CHANNELS;
     const double f = momentum < 0 ? 1.0 / ++s->batches : (s->batches++, momentum);
@@ -113,8 +113,8 @@ static void see(statistics *s, const test_batch *batch, int first, int n, double
     }
 }
 
-/* The inputs are within 1, so are mean and variance: rounded to f32 by kernel and state, 6e-8 each
- * time. */
+/* Inputs are within 1, so mean and variance are too. Kernel and state round them to f32, by 6e-8
+ * each time. */
 static void assert_near(const statistics *got, const statistics *expected, const char *what) {
     for (int c = 0; c < CHANNELS; c++) {
         if (!(fabs(got->mean[c] - expected->mean[c]) <= 1e-6) ||
@@ -125,8 +125,8 @@ static void assert_near(const statistics *got, const statistics *expected, const
     assert_int_equal(got->batches, expected->batches);
 }
 
-/* All numbers of micro-batches, more than there are samples too, and all modes; the last mini-batch
- * is smaller. Deferred, a mini-batch counts as one, whatever its micro-batches. */
+/* Check all recompute modes and numbers of micro-batches, also more than samples; the last
+ * mini-batch is smaller. With deferred norms, a mini-batch counts as one batch. */
 static void check_statistics(double momentum, bool deferred) {
     uint64_t state = test_seed();
     cgp_model *model = make_model(momentum, CHANNELS, true);
@@ -263,7 +263,7 @@ static void evaluation_and_prediction_change_nothing(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* A sample's output in evaluation depends on that sample alone. */
+/* In evaluation a sample's output depends on that sample alone. */
 static void evaluation_normalises_by_the_state(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -323,7 +323,7 @@ static void they_begin_as_the_op_says_and_are_copied(void **unused) {
     static const char *const names[STATES] = {
         "first.running_mean",  "first.running_var",  "first.num_batches_tracked",
         "second.running_mean", "second.running_var", "second.num_batches_tracked"};
-    enum { WIDE = 1500 }; /* more than is set at a time */
+    enum { WIDE = 1500 }; /* more than one call of the setter copies at a time */
     cgp_model *model = make_model(0.1, WIDE, true);
     const cgp_plan_options o = options(2, 1);
     training t = start(model, &o);
@@ -360,7 +360,8 @@ static int64_t up(int64_t bytes) {
     return (bytes + 63) / 64 * 64;
 }
 
-/* Mean, variance, count, and, to train, two doubles and two a channel to collect in. */
+/* Bytes of mean, variance and count; for training, also two doubles and two for each channel to
+ * accumulate in. */
 static int64_t norm_bytes(int64_t channels, bool trains) {
     return 2 * up(4 * channels) + up(4) + (trains ? up(8 * (2 + 2 * channels)) : 0);
 }
@@ -416,13 +417,13 @@ static void a_checkpoint_has_them(void **unused) {
     assert_ok(cgp_pipeline_load(t.pipeline, run, NULL));
     assert_string_equal(sha256(&t, loaded), saved);
     assert_ok(cgp_pipeline_evaluate(t.pipeline, batch.inputs, batch.n, &got));
-    assert_true(fabs(got - expected) <= 1e-6 * expected); /* sums of other micro-batches */
+    assert_true(fabs(got - expected) <= 1e-6 * expected); /* sums over other micro-batches */
     stop(&t);
     test_batch_release(&batch);
     cgp_model_destroy(model);
 }
 
-/* The same parameters, with statistics or without. */
+/* The same parameters, with or without running statistics. */
 static cgp_model *one_norm(bool batch) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, batch ? "batch" : "layer"));

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tied.c -- parameters with several uses, several losses, integers that the graph makes:
- * each against a model that does the same without it.
+/* test_tied.c -- parameters with several uses, several losses, integers computed by the graph. Each
+ * is compared with a model that computes the same without it.
  *
- * (That all of it is bit-equal over stages, schedules and modes is in test_bit_equality.c, whose
- * random graphs have them.) */
+ * (test_bit_equality.c checks that they are bit-equal over stages, schedules and modes: its random
+ * graphs have them.) */
 #include "graphs.h"
 
 #include <cgpipe/models/gpt2.h>
@@ -56,7 +56,7 @@ static int find(const cgp_model *model, const char *name) {
     return -1;
 }
 
-/* Values or gradient of a parameter by name; the caller frees it. */
+/* Return values or gradient of the parameter of that name; the caller frees it. */
 static float *get(const cgp_model *model, cgp_pipeline *pipeline, const char *name, bool gradient) {
     const int p = find(model, name);
     assert_true(p >= 0);
@@ -67,7 +67,7 @@ static float *get(const cgp_model *model, cgp_pipeline *pipeline, const char *na
     return data;
 }
 
-/* With equal weights in both places, the gradient of a tied one is the sum of the two. */
+/* If both weights are equal, the gradient of a tied one is the sum of the two. */
 static void a_tied_gradient_is_the_sum_over_its_uses(void **unused) {
     (void)unused;
     static const char wte[] = "transformer.wte.weight", head[] = "lm_head.weight";
@@ -109,7 +109,7 @@ static void a_tied_gradient_is_the_sum_over_its_uses(void **unused) {
     cgp_model_destroy(tied);
 }
 
-/* x -> three times the same weight, or three of their own -> logits. */
+/* x -> three times the same weight, or three different weights -> logits. */
 static cgp_model *three_uses(bool tied) {
     static const char *const names[] = {"a", "b", "c"};
     char name[16];
@@ -129,7 +129,7 @@ static cgp_model *three_uses(bool tied) {
     return model;
 }
 
-/* Floating-point sums depend on their order: first use to last, wherever they are. */
+/* The sum depends on its order: from first use to last, on any stages. */
 static void gradients_are_added_in_order_of_use(void **unused) {
     (void)unused;
     float x[5 * 9];
@@ -161,7 +161,7 @@ static void gradients_are_added_in_order_of_use(void **unused) {
     cgp_model_destroy(tied);
 }
 
-/* No gradient goes through integers: what is only reached that way is run, and not trained. */
+/* Gradients do not pass through integers: a layer before them runs but is not trained. */
 static void what_only_integers_reach_is_not_trained(void **unused) {
     (void)unused;
     cgp_model *model = NULL;
@@ -190,7 +190,7 @@ static void what_only_integers_reach_is_not_trained(void **unused) {
         assert_memory_equal(weights[0], weights[1], 32 * sizeof(float));
         double before = r.loss;
         assert_ok(cgp_pipeline_step(r.pipeline, batch.inputs, 2, &r.loss));
-        assert_true(r.loss < before); /* the codes' rows are trained */
+        assert_true(r.loss < before); /* the embedding after the integers is trained */
         free(weights[0]);
         free(weights[1]);
         stop(&r);
@@ -198,7 +198,7 @@ static void what_only_integers_reach_is_not_trained(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* Every stage that uses a tied parameter has a copy, and every use a gradient. */
+/* Every stage that uses a tied parameter has a copy of it, and every use a gradient. */
 static void a_tied_weight_is_paid_for_where_it_is_used(void **unused) {
     (void)unused;
     cgp_model *tied = gpt2(true);
@@ -218,7 +218,7 @@ static void a_tied_weight_is_paid_for_where_it_is_used(void **unused) {
     cgp_model_destroy(tied);
 }
 
-/* x -> a -> logits, with losses on two inputs of targets; weight 0: without that loss. */
+/* x -> a -> logits, with two losses that have their own targets; weight 0 omits a loss. */
 static cgp_model *two_losses(double first, double second) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "two losses"));
@@ -242,7 +242,7 @@ static void several_losses_add_up_by_their_weights(void **unused) {
     (void)unused;
     static const double weights[3][2] = {{1, 0}, {0, 1}, {0.25, 3}};
     float x[5 * 6];
-    int32_t t[5] = {0, 4, -100, 2, 1}, u[5] = {3, -100, -100, 0, 2}; /* 4 and 3 count */
+    int32_t t[5] = {0, 4, -100, 2, 1}, u[5] = {3, -100, -100, 0, 2}; /* 4 and 3 targets count */
     for (int i = 0; i < 30; i++)
         x[i] = (float)sin(i);
     const cgp_tensor tensors[3] = {
@@ -292,7 +292,7 @@ static void integers_come_out_as_they_are(void **unused) {
     cgp_pipeline *pipeline = NULL;
     assert_ok(cgp_plan_create(&plan, model, &o));
     assert_ok(cgp_pipeline_create(&pipeline, plan, 0));
-    float in[12] = {1, 3, 2, 5, 5, 4, 0, 0, 9, 1, 2, 7}; /* the first of equals */
+    float in[12] = {1, 3, 2, 5, 5, 4, 0, 0, 9, 1, 2, 7}; /* ties give the first index */
     int32_t out[4] = {-1, -1, -1, -1}, expected[4] = {1, 0, 2, 2};
     const cgp_tensor tensor = {CGP_F32, {3, {2, 2, 3}}, in}, *const inputs[] = {&tensor};
     cgp_tensor output = {CGP_I32, {2, {2, 2}}, out};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_timeline.c -- the last step as a timeline: the workers' own times, in the order of the
- * plan's lists, and an error where the last run was no step of those. */
+/* test_timeline.c -- the last step as a timeline: the workers' own times in the order of the plan's
+ * lists, and an error if the last run was not such a step. */
 #include "graphs.h"
 
 #include "pipeline/pipeline.h"
@@ -42,14 +42,14 @@ static void step(world *w) {
 
 /* --- the times --- */
 
-/* They are those of the event, in nanoseconds from the start of the first one. */
+/* Assert that the times are the event's, relative to the first event's start. */
 static void assert_times(const cgp__event *event, const cgp__event *first, double start,
                          double end) {
     assert_true(fabs(1e9 * start - (double)(event->start_ns - first->start_ns)) < 0.5);
     assert_true(fabs(1e9 * end - (double)(event->end_ns - first->start_ns)) < 0.5);
 }
 
-/* The event that started first. */
+/* Return the event that started first. */
 static const cgp__event *first_event(const world *w) {
     const cgp__event *first = NULL;
     for (int d = 0; d < w->plan->n_devices; d++) {
@@ -86,11 +86,11 @@ static void check_timeline(const world *w) {
     assert_true(t.makespan == last);
     assert_float_equal(t.makespan, times.seconds, 1e-9);
     assert_float_equal(t.bubble_makespan, times.bubble, 1e-6);
-    assert_true(path >= 2); /* a forward and a backward at least */
+    assert_true(path >= 2); /* at least a forward and a backward */
     cgp_schedule_timeline_release(&t);
 }
 
-/* Written and read it is the same, and its time is all accounted for. */
+/* A written timeline reads back the same, and its parts sum to the whole time. */
 static void check_round_trip(const world *w) {
     const cgp_schedule *s = cgp_plan_schedule(w->plan);
     cgp_schedule_timeline t, u;
@@ -125,7 +125,7 @@ static void check_round_trip(const world *w) {
     cgp_schedule_timeline_release(&t);
 }
 
-/* Every schedule: with I and W, with several stages on a device, recomputed. */
+/* Check schedules with I and W, with several stages on a device, and with recomputation. */
 static void a_timeline_is_what_the_workers_noted(void **state) {
     test_needs_one_rank();
     (void)state;
@@ -154,8 +154,8 @@ static void a_timeline_is_what_the_workers_noted(void **state) {
 
 /* --- uses --- */
 
-/* Stage 1 waits 100 ms for a forward of stage 0, of which there are three quick ones. On a machine
- * that is busy some of it may be taken by other things. */
+/* Stage 1 waits 100 ms for a forward of stage 0; its three others are fast. On a busy machine other
+ * causes may account for part of the wait. */
 static void a_slow_action_shows_as_variation(void **state) {
     (void)state;
     world w;
@@ -186,7 +186,7 @@ static void a_slow_action_shows_as_variation(void **state) {
     close_world(&w);
 }
 
-/* The writers take it as they take a simulated one. */
+/* The writers accept it like a simulated timeline. */
 static void a_timeline_is_drawn(void **state) {
     (void)state;
     world w;

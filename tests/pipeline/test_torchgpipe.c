@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_torchgpipe.c -- promises that torchgpipe's tests ask about, or its defects break, and no
- *other test of ours shows
- * alone. docs/reference/torchgpipe.md has all of them.
+/* test_torchgpipe.c -- properties that torchgpipe's tests check or its bugs violate, and that no
+ * other test here checks alone. All are listed in docs/reference/torchgpipe.md.
  *
  *     layer    first        middle      last
  *              x ──► h ──────► k ────────► + ──► y, loss
@@ -47,7 +46,7 @@ static cgp_model *skip_model(void) {
     return end(model, cgp_add(model, k, s));
 }
 
-/* The skip is a row of integers, and a branch in the middle is unused. */
+/* The skip carries integers, and a branch in the middle is unused. */
 static cgp_model *integer_skip(void) {
     cgp_model *model = NULL;
     const cgp_value x = begin(&model, "integer skip");
@@ -60,7 +59,7 @@ static cgp_model *integer_skip(void) {
     return end(model, cgp_add(model, linear(model, k, "l", 16), cgp_flatten(model, codes)));
 }
 
-/* The loss uses the second of two values that cross; the first is only read. */
+/* The loss uses the second of two values that cross stages; only an output reads the first. */
 static cgp_model *second_of_two(void) {
     cgp_model *model = NULL;
     const cgp_value x = begin(&model, "second of two");
@@ -95,7 +94,7 @@ static cgp_plan_options cut(int stages, const int *balance, int64_t batch, int c
     return o;
 }
 
-/* In all modes the weights of one stage. */
+/* Assert that all recompute modes and balances give the weights of one stage. */
 static void check_balances(const cgp_model *model, const int (*balances)[LAYERS], int n) {
     uint64_t state = test_seed();
     char expected[65], got[65], states[65];
@@ -116,7 +115,7 @@ static void check_balances(const cgp_model *model, const int (*balances)[LAYERS]
     test_batch_release(&batch);
 }
 
-/* Bytes of a sample's message, 0 if there is no such way. */
+/* Return the bytes of a sample's message; 0: no edge between the stages. */
 static int64_t message(const cgp_model *model, const int *balance, int stages, int from, int to) {
     cgp_plan *plan = NULL;
     int64_t bytes = 0;
@@ -158,8 +157,8 @@ static void a_skip_may_be_integers_or_unused(void **unused) {
     static const int balances[][LAYERS] = {{1, 2}, {2, 1}, {1, 1, 1}};
     cgp_model *model = integer_skip();
     assert_true(message(model, balances[2], 3, 0, 2) > 0);
-    assert_int_equal(message(model, balances[2], 3, 2, 0), 0);  /* no gradient */
-    assert_int_equal(message(model, balances[2], 3, 1, 2), 64); /* k, and nothing unused */
+    assert_int_equal(message(model, balances[2], 3, 2, 0), 0);  /* integers have no gradient */
+    assert_int_equal(message(model, balances[2], 3, 1, 2), 64); /* k, but not the unused branch */
     check_balances(model, balances, 3);
     cgp_model_destroy(model);
 }
@@ -174,13 +173,13 @@ static void a_loss_may_use_any_of_the_values_that_cross(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* y = relu(h) + h, h = x + 1: RELU would like to overwrite h, which is read once more; and so it
- * would where forward runs again. dh is 1, and 2 above 0. */
+/* y = relu(h) + h, h = x + 1: RELU must not overwrite h, which is read again, not even in
+ * recomputation. dh is 1 below 0 and 2 above. */
 static void what_is_read_later_is_not_overwritten(void **unused) {
     (void)unused;
     float x[] = {-3, -2, -1, 0, 1, 2, 1, 1, 1, 1, 1, 1}, y[12], ones[12], dh[6];
     const float expected[] = {-2, -1, 0, 2, 4, 6, 4, 4, 4, 4, 4, 4};
-    const float gradient[] = {3, 3, 3, 4, 4, 4}; /* of both samples */
+    const float gradient[] = {3, 3, 3, 4, 4, 4}; /* sums over both samples */
     cgp_tensor tensor = {CGP_F32, {3, {2, 2, 3}}, x}, out = tensor;
     const cgp_tensor *inputs[] = {&tensor};
     cgp_model *model = NULL;
@@ -223,7 +222,8 @@ static int count_recomputed(const cgp_plan *plan, int device) {
     return sum;
 }
 
-/* ceil(B / M) samples, the last ones fewer. `except_last` spares one of those that there are. */
+/* Micro-batches have ceil(B / M) samples, the last ones fewer. `except_last` spares the last
+ * existing one. */
 static void a_mini_batch_is_cut_as_torchgpipe_cuts_it(void **unused) {
     (void)unused;
     static const int cases[][4] = {/* B, M, samples, micro-batches */
@@ -290,12 +290,12 @@ static void inference_plans_nothing_for_backward(void **unused) {
             assert_true(actions[i].kind == CGP_ACTION_F || actions[i].kind == CGP_ACTION_SEND_F ||
                         actions[i].kind == CGP_ACTION_RECV_F);
     }
-    assert_int_equal(cgp_plan_edges(plan), 1); /* no way back */
+    assert_int_equal(cgp_plan_edges(plan), 1); /* no backward edge */
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);
 }
 
-/* Deferred batch norm is an option of the plan: the next plan uses the same model. */
+/* Deferred batch norm is an option of the plan: another plan uses the same model without it. */
 static void deferred_batch_norms_leave_the_model_as_it_was(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -310,7 +310,7 @@ static void deferred_batch_norms_leave_the_model_as_it_was(void **unused) {
         o.deferred_batch_norm = k == 1;
         train(model, &o, &batch, weights[k], states[k]);
     }
-    assert_string_equal(weights[0], weights[1]); /* training normalises by micro-batch */
+    assert_string_equal(weights[0], weights[1]); /* training normalises by micro-batch either way */
     assert_string_equal(states[0], states[2]);
     assert_string_not_equal(states[0], states[1]);
     test_batch_release(&batch);
@@ -321,7 +321,7 @@ static void deferred_batch_norms_leave_the_model_as_it_was(void **unused) {
 
 enum { ROWS = 20, COLUMNS = 30, SAMPLES = 10, ELEMENTS = ROWS * COLUMNS };
 
-/* Ones (x is 0) through `n` dropouts in each of two layers. */
+/* Create a model of ones (x is 0) that pass `n` dropouts in each of two layers. */
 static cgp_model *dropouts(int n, double p) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "dropouts"));
@@ -337,7 +337,7 @@ static cgp_model *dropouts(int n, double p) {
     return model;
 }
 
-/* The output of a step, and the gradient of the ones for an output gradient of 1. */
+/* Compute the output of a step, and the gradient of the ones if the output gradient is 1. */
 static void drop(const cgp_model *model, int stages, int chunks, int mode, float *y,
                  float *gradient) {
     static float zeros[SAMPLES * ELEMENTS], ones[SAMPLES * ELEMENTS];
@@ -362,8 +362,8 @@ static void drop(const cgp_model *model, int stages, int chunks, int mode, float
     cgp_plan_destroy(plan);
 }
 
-/* Sample by sample the mask of backward is that of forward, recomputed or not: the gradient is
- * the sum of the outputs, at most 10 of 1.11, up to the rounding of their sums. */
+/* For each sample, backward uses the mask of forward, recomputed or not. So the gradient is the sum
+ * of the outputs, up to rounding: at most 10 outputs of 1.11. */
 static void backward_drops_what_forward_dropped(void **unused) {
     (void)unused;
     static float y[SAMPLES * ELEMENTS], gradient[ELEMENTS];
@@ -380,7 +380,7 @@ static void backward_drops_what_forward_dropped(void **unused) {
             if (!(fabs(sum - gradient[e]) <= 1e-4))
                 fail_msg("element %d: gradient %.9g, expected %.9g", e, gradient[e], sum);
         }
-        assert_in_range(zeros, 400, 750); /* of 6000, 571 expected */
+        assert_in_range(zeros, 400, 750); /* of 6000; 571 expected */
     }
     cgp_model_destroy(model);
 }
@@ -412,7 +412,7 @@ static int count_threads(void) {
     return n;
 }
 
-/* A thread for each device, also where it has two stages; none is missing on a CPU. */
+/* Each device has its own thread, also with two stages on it, and also on a CPU. */
 static void each_device_has_a_worker_of_its_own(void **unused) {
     test_needs_one_rank();
     (void)unused;
@@ -422,7 +422,7 @@ static void each_device_has_a_worker_of_its_own(void **unused) {
         int devices;
     } cases[] = {{"gpipe", 1}, {"gpipe", 3}, {"zb-v", 2}, {"1f1b", 4}};
     enum { CASES = sizeof cases / sizeof cases[0] };
-    assert_int_equal(test_count_threads(), TEST_THREADS); /* the workers before are gone */
+    assert_int_equal(test_count_threads(), TEST_THREADS); /* earlier workers have ended */
     cgp_model *model = test_gpt2(&(test_sizes){4, 4, 8, 2, 7, 0, false, false});
     cgp_plan *plans[CASES] = {NULL};
     cgp_pipeline *pipelines[CASES] = {NULL};
@@ -432,7 +432,7 @@ static void each_device_has_a_worker_of_its_own(void **unused) {
         const int before = count_threads();
         assert_ok(cgp_plan_create(&plans[i], model, &o));
         assert_ok(cgp_pipeline_create(&pipelines[i], plans[i], 1));
-        if (i > 0) /* a sanitizer may start one of its own with the first */
+        if (i > 0) /* with the first, a sanitizer may start its own */
             assert_int_equal(count_threads() - before, cases[i].devices);
     }
     for (int i = 0; i < CASES; i++) {
@@ -442,7 +442,7 @@ static void each_device_has_a_worker_of_its_own(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* A step over two stages, with an injected fault. */
+/* A step on two stages with an injected fault. */
 typedef struct run {
     cgp_model *model;
     cgp_plan *plan;
@@ -461,7 +461,7 @@ static run run_with(const char *schedule, int chunks, const char *fault) {
     assert_ok(cgp_pipeline_create(&r.pipeline, r.plan, 1));
     unsetenv("CGP_FAULT");
     test_batch_fill(&batch, r.model, &(test_sizes){.vocab = CLASSES}, chunks, &state);
-    ((int32_t *)batch.tensors[1].data)[0] = 0; /* one counts */
+    ((int32_t *)batch.tensors[1].data)[0] = 0; /* at least one target counts */
     r.status = cgp_pipeline_step(r.pipeline, batch.inputs, batch.n, NULL);
     test_batch_release(&batch);
     return r;
@@ -477,7 +477,7 @@ static const cgp__event *event_of(const run *r, int device, int k) {
     return cgp__trace_event(&r->pipeline->executor.workers[device].trace, k);
 }
 
-/* 0F0 0SEND_F0 0F1 0SEND_F1 0F2 while 1F0 takes half a second. */
+/* Stage 0 ends 0F0 0SEND_F0 0F1 0SEND_F1 0F2 while 1F0 takes half a second. */
 static void a_fast_stage_runs_ahead_of_a_slow_one(void **unused) {
     test_needs_one_rank();
     (void)unused;
@@ -490,7 +490,7 @@ static void a_fast_stage_runs_ahead_of_a_slow_one(void **unused) {
     end_run(&r);
 }
 
-/* 1F0 fails: of 50 micro-batches stage 0 runs two forwards, and is stopped where it waits for the
+/* 1F0 fails. Stage 0 has run two forwards of 50 micro-batches and is stopped while it waits for the
  * first gradient. */
 static void a_failure_stops_the_stages_before_it_early(void **unused) {
     test_needs_one_rank();
@@ -499,7 +499,7 @@ static void a_failure_stops_the_stages_before_it_early(void **unused) {
     assert_int_equal(r.status, CGP_EDEVICE);
     assert_message("stage 1, micro-batch 0, 1F0: ");
     const int noted =
-        getenv("CGP_TEST_DEVICES") ? 0 : 2; /* its last actions are not noted any more */
+        getenv("CGP_TEST_DEVICES") ? 0 : 2; /* its last actions may be missing from the trace */
     assert_in_range(cgp__trace_written(&r.pipeline->executor.workers[0].trace), noted, 4);
     assert_int_equal(cgp__trace_written(&r.pipeline->executor.workers[1].trace), 1); /* 1RECV_F0 */
     end_run(&r);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_vit.c -- a Vision Transformer computes what Hugging Face's transformers computes with the
- *same files: logits, and the losses of
- * ten steps of AdamW; and comes out as it went in.
+/* test_vit.c -- a Vision Transformer computes what Hugging Face's transformers computes from the
+ * same files: logits, and the losses of ten steps of AdamW. Written again, the files are the same.
  *
- * tests/data/weights has them, with numbers in double (tools/reference_vit.py). Logits may be off
- * by 1e-5 of the largest, losses by 2e-5 of themselves: ten steps of f32, whose single one is
- * within 1e-6. */
+ * tests/data/weights has the files, and results computed in double (tools/reference_vit.py).
+ * Tolerances: 1e-5 of the largest logit; 2e-5 relative for losses, since ten steps run in f32. A
+ * single step is within 1e-6. */
 #define _GNU_SOURCE /* nftw */
 #include "published.h"
 
@@ -57,7 +56,7 @@ static void release_numbers(numbers *n) {
 
 /* --- logits --- */
 
-/* The largest difference of logits, relative to the largest. */
+/* Return the largest difference of logits, relative to the largest logit. */
 static double logits_differ(network *net, const numbers *n) {
     const int64_t count = cgp_shape_count(&n->logits.shape);
     const float *expected = n->logits.data;
@@ -89,7 +88,7 @@ static void logits_are_those_of_transformers(void **state) {
     }
 }
 
-/* The entries of the files matter: without them the test above fails. */
+/* The options in the files matter: with other options the test above fails. */
 static void other_options_compute_something_else(void **state) {
     (void)state;
     for (int c = 0; c < CASES; c++) {
@@ -199,7 +198,7 @@ static void what_is_not_computed_is_refused(void **state) {
     }
 }
 
-/* The keys that are not required, and those in two places. */
+/* Check optional keys and their defaults, and values that two keys set. */
 static void presets_are_those_of_transformers(void **state) {
     (void)state;
     static const struct {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_watchdog.c -- a run without progress ends soon after the timeout, with a report that
- * is right about every device.
+/* test_watchdog.c -- a run without progress ends soon after the timeout, with a correct report
+ * about every device.
  *
- * The expected report is computed without threads: simulate() runs the action lists, the stalled
- * action left out, until no device can go on. Bounded buffers and ordered lists have one such
- * state. */
+ * The expected report is computed without threads: simulate() runs the action lists until only the
+ * stalled action, which never ends, blocks the devices. With bounded buffers and ordered lists this
+ * state is unique. */
 #include "graphs.h"
 
 #include <dirent.h>
@@ -22,8 +22,8 @@ enum { MAX_DEVICES = 4, MAX_EDGES = 12, MAX_CHUNKS = 5 };
 
 static const double timeout = 0.25; /* seconds; an action of these models takes less than 1 ms */
 
-/* Seconds in which a call with that limit, or the end of a pipeline, is over on a machine that is
- * busy. A wait for the thread that hangs would take 60 s or for ever. */
+/* Seconds in which such a call returns, or a pipeline is destroyed, even on a busy machine. Waiting
+ * for the hanging thread would take 60 s or for ever. */
 static const double soon = 20;
 
 static double now(void) {
@@ -40,7 +40,8 @@ static int count_threads(void) {
     return n;
 }
 
-/* The process has as many threads as before, once those that ended are off the system's list. */
+/* Assert that the process has this many threads; the system's list may show ended ones for a
+ * moment. */
 static void assert_threads(int expected) {
     const double limit = now() + soon;
     while (count_threads() != expected && now() < limit)
@@ -48,13 +49,13 @@ static void assert_threads(int expected) {
     assert_int_equal(count_threads(), expected);
 }
 
-/* A model, its plan and a mini-batch, random. */
+/* A random model, its plan and a mini-batch. */
 typedef struct world {
     cgp_model *model;
     cgp_plan *plan;
     cgp_plan_options options;
     test_batch batch;
-    char sha256[65]; /* of the weights after one step and update */
+    char sha256[65]; /* of the weights, after one step and update */
 } world;
 
 static void make_world(world *w, uint64_t *state, int stages, const char *schedule,
@@ -83,7 +84,7 @@ static void release_world(world *w) {
     cgp_model_destroy(w->model);
 }
 
-/* A pipeline with these injected faults (NULL: none) and timeout. */
+/* Create a pipeline with these injected faults (NULL: none) and this timeout. */
 static cgp_pipeline *start(const world *w, const char *faults, double seconds) {
     cgp_pipeline *pipeline = NULL;
     if (faults) setenv("CGP_FAULT", faults, 1);
@@ -119,12 +120,12 @@ static bool is_send(const cgp_action *action) {
     return action->kind == CGP_ACTION_SEND_F || action->kind == CGP_ACTION_SEND_B;
 }
 
-/* As CGP_FAULT matches: of several RECV for one action, the first. */
+/* Match as CGP_FAULT does: of several RECV for one action, the first. */
 static bool is_same(const cgp_action *a, const cgp_action *b) {
     return a->kind == b->kind && a->stage == b->stage && a->microbatch == b->microbatch;
 }
 
-/* End an action if it can end now. */
+/* End an action if it can end; return true if so. */
 static bool advance(simulation *s, const cgp_plan *plan, const cgp_action *action) {
     if (action->edge < 0) return true;
     bool *sent = &s->sent[action->edge][action->microbatch];
@@ -160,7 +161,7 @@ static void assert_report(const cgp_pipeline *pipeline, const char *part) {
     fail();
 }
 
-/* The device that a device waits for, -1 if for none. */
+/* Return the device that a device waits for, or -1. */
 static int waits_for(const simulation *s, const cgp_plan *plan, int d, const cgp_action *stalled) {
     const position *p = &s->devices[d];
     if (p->at == p->n || is_same(&p->actions[p->at], stalled)) return -1;
@@ -168,7 +169,7 @@ static int waits_for(const simulation *s, const cgp_plan *plan, int d, const cgp
     return is_send(&p->actions[p->at]) ? edge->to : edge->from; /* stage j on device j */
 }
 
-/* The chain of the report goes from a device to the stalled action, and is as long as can be. */
+/* Assert that the report has a longest chain from a device to the stalled action. */
 static void check_chain(const cgp_pipeline *pipeline, const simulation *s,
                         const cgp_action *stalled) {
     char chains[MAX_DEVICES][256], name[32];
@@ -225,8 +226,8 @@ static void check_report(const cgp_pipeline *pipeline, const cgp_schedule *sched
     assert_report(pipeline, expected);
 }
 
-/* Every line of events is a number of columns, none starts before an earlier one ended there, and
- * they are in the order of their ends. */
+/* Assert that every event line has the expected columns, that events of a device do not overlap,
+ * and that lines are in order of the events' ends. */
 static void check_events(const cgp_pipeline *pipeline) {
     const char *line = strchr(strstr(cgp_pipeline_report(pipeline), "the last "), '\n') + 1;
     double last = 0, ends[MAX_DEVICES] = {0};
@@ -265,7 +266,7 @@ static cgp_status call_once(cgp_pipeline *pipeline, const world *w, enum call ca
     return status;
 }
 
-/* One action does not end, or takes far too long: the call ends in time, with the report. */
+/* One action hangs or takes far too long: the call returns in time, with the report. */
 static void hang_once(const world *w, enum call call, const cgp_schedule *schedule,
                       const cgp_action *action, const char *format) {
     char name[32], fault[80], expected[128];
@@ -295,8 +296,8 @@ static void hang_once(const world *w, enum call call, const cgp_schedule *schedu
     assert_threads(threads);
 }
 
-/* Actions of every kind, drawn at random, in steps, evaluations and predictions; afterwards
- * training goes as it did before. */
+/* Draw random actions of every kind, in steps, evaluations and predictions. Training afterwards
+ * gives the same weights. */
 static void every_hanging_action_is_named(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -321,7 +322,7 @@ static void every_hanging_action_is_named(void **unused) {
     }
 }
 
-/* Delays shorter than the timeout change nothing, wherever they are. */
+/* Delays shorter than the timeout change no bit, in any action. */
 static void delays_change_no_bits(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -344,7 +345,7 @@ static void delays_change_no_bits(void **unused) {
     }
 }
 
-/* A process that was stopped (Ctrl-Z) gets the full time again: it did not hang. */
+/* After a stop of the process (Ctrl-Z), the full timeout starts again. */
 static void a_sleep_of_the_process_does_not_count(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -366,7 +367,7 @@ static void a_sleep_of_the_process_does_not_count(void **unused) {
     release_world(&w);
 }
 
-/* A run may take several timeouts as long as actions end, and the caller any time between. */
+/* A run may take several timeouts as long as actions end; the caller may pause between calls. */
 static void a_slow_run_is_no_hanging_run(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -388,7 +389,7 @@ static void a_slow_run_is_no_hanging_run(void **unused) {
     release_world(&w);
 }
 
-/* A worker that comes back after the call has failed reads no tensor of the caller's. */
+/* A worker that returns after the call has failed reads none of the caller's tensors. */
 static void a_late_worker_does_nothing(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -411,7 +412,7 @@ static void a_late_worker_does_nothing(void **unused) {
     release_world(&w);
 }
 
-/* Lists are proved to end, so this one is spoilt by hand: both devices begin with a RECV. */
+/* Valid lists never deadlock, so this one is corrupted by hand: both devices begin with a RECV. */
 static void a_deadlock_is_reported_as_a_cycle(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -439,7 +440,7 @@ static void a_deadlock_is_reported_as_a_cycle(void **unused) {
     release_world(&w);
 }
 
-/* Part of a list, with an external loss: the report counts from the start of the part. */
+/* With an external loss a part of a list runs alone: the report covers only that part. */
 static void a_backward_alone_is_watched(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -462,13 +463,13 @@ static void a_backward_alone_is_watched(void **unused) {
     assert_message("stage 1, micro-batch 1, 1B1: did not end");
     assert_report(pipeline, "): waits in 0RECV_B1 for stage 1 to send it");
     assert_report(pipeline, "): runs 1B1 for");
-    assert_null(strstr(cgp_pipeline_report(pipeline), "F0\n")); /* of the other part */
+    assert_null(strstr(cgp_pipeline_report(pipeline), "F0\n")); /* belongs to the other part */
     check_events(pipeline);
     cgp_pipeline_destroy(pipeline);
     release_world(&w);
 }
 
-/* An error that comes first is the one reported, though another worker hangs. */
+/* The first error is reported, even if another worker hangs. */
 static void the_first_error_is_reported(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -491,7 +492,7 @@ static void bad_faults_do_nothing(void **unused) {
         "delay:nan", "delay:inf", "delay:0F0:1e9", "stall:-1F0", "fail:0f0", "fail:99999999990F0",
         "kill:rank=0,at=", "kill:rank=0", "kill:rank=,at=0F0", "stop:0F0@", "stop:0F0@x",
         "exit:0F0:1", "lost:0F0", "late:0SEND_F0", "corrupt:0RECV_F0", "twice:0SEND_F0:1",
-        /* of another rank, of another step */
+        /* another rank; another step */
         "kill:rank=1,at=0F0", "kill:0F0@1,kill:1B0@2"};
     uint64_t state = test_seed();
     world w;
@@ -517,7 +518,7 @@ static void timeouts_are_checked(void **unused) {
     assert_message("timeout: expected seconds > 0, got -inf (0 is for no timeout)");
     assert_ok(cgp_pipeline_set_timeout(pipeline, 1e300));
     assert_ok(call_once(pipeline, &w, STEP));
-    assert_ok(cgp_pipeline_set_timeout(pipeline, 1e-300)); /* nothing can be so fast */
+    assert_ok(cgp_pipeline_set_timeout(pipeline, 1e-300)); /* always exceeded */
     assert_status(call_once(pipeline, &w, STEP), CGP_EDEVICE);
     cgp_pipeline_destroy(pipeline);
     release_world(&w);
@@ -527,8 +528,8 @@ static void timeouts_are_checked(void **unused) {
 
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool kernels_hang, updates_hang;
-static atomic_int at_gate;           /* also orders what came before, for the thread sanitizer */
-static cgp_pipeline *left_behind[4]; /* so that no sanitizer takes it for lost */
+static atomic_int at_gate;           /* also orders earlier writes for the thread sanitizer */
+static cgp_pipeline *left_behind[4]; /* keeps leaked pipelines reachable for the leak sanitizer */
 
 static void pass_gate(void) {
     atomic_fetch_add(&at_gate, 1);
@@ -539,7 +540,7 @@ static void pass_gate(void) {
 static cgp_status hanging_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
     if (atomic_load(&kernels_hang)) {
         pass_gate();
-        return CGP_OK; /* it is late: operands that the caller lent are gone */
+        return CGP_OK; /* too late: operands that the caller lent are gone */
     }
     return cgp__backend_ref.kernel_run(kernel, args);
 }
@@ -550,11 +551,11 @@ static cgp_status hanging_update(cgp_device *device, const cgp_update *update) {
     return CGP_OK;
 }
 
-/* `ref`, but for its kernels and updates. Threads that were left behind read it. */
+/* A copy of `ref` with other kernels and updates. Leaked threads read it, so it is static. */
 static cgp_backend hanging;
 
-/* Device 1 of 3 hangs in a kernel or its update. If it stays so, destroying the pipeline leaves
- * it behind; once it wakes up, it touches nothing that is gone, and ends. */
+/* Device 1 of 3 hangs in a kernel or its update. If it `stays` so, destroying the pipeline leaks
+ * the thread. When that wakes up, it touches no freed memory, and ends. */
 static void hang_really(uint64_t *state, bool in_update, bool stays, cgp_pipeline **keep) {
     const char *const refs[3] = {"ref", "ref", "ref"};
     world w;
@@ -631,7 +632,7 @@ static const cgp_op hanging_op = {.struct_size = sizeof(cgp_op),
                                   .forward = pass_forward,
                                   .backward_input = hang_backward};
 
-/* Two layers; the backward of the second may hang. */
+/* Create two layers; the backward of the second can hang. */
 static cgp_model *hanging_model(void) {
     const cgp_linear_options linear = {.out = 7, .init = {CGP_INIT_NORMAL, 0.4}};
     cgp_model *model = NULL;
@@ -648,8 +649,8 @@ static cgp_model *hanging_model(void) {
     return model;
 }
 
-/* The backward of layer two hangs on the last of the devices; the other one, if there is one,
- * receives its gradient. */
+/* Backward of layer two hangs on the last device. The other device, if any, receives its
+ * gradient. */
 static void hang_on(uint64_t *state, int stages, const char *const devices[]) {
     world w = {.model = hanging_model(), .options = cgp_plan_options_default()};
     w.options.stages = stages;
@@ -669,15 +670,15 @@ static void hang_on(uint64_t *state, int stages, const char *const devices[]) {
         assert_report(pipeline, "): waits in 0RECV_B0 for stage 1 to send it, for");
         assert_report(pipeline, "device 0 waits for device 1, which runs 1B0");
     }
-    assert_true(pipeline->team.stuck_shares_memory); /* it may have been given a copy, too */
+    assert_true(pipeline->team.stuck_shares_memory); /* the thread may also have a copy */
     atomic_store(&kernels_hang, false);
     pthread_mutex_unlock(&gate);
     cgp_pipeline_destroy(pipeline);
     release_world(&w);
 }
 
-/* A receiver that waits for the copy behind the kernel, by its device or by itself, has waited for
- * longer and is not to blame. */
+/* A receiver that waits for the copy after the kernel, on its device or on the host, has waited
+ * longer, but must not be blamed. */
 static void a_device_that_runs_ahead_is_blamed_for_its_kernel(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -686,9 +687,9 @@ static void a_device_that_runs_ahead_is_blamed_for_its_kernel(void **unused) {
     hang_on(&state, 2, (const char *const[]){"cpu", "late"});
 }
 
-/* A receiver waits by itself for the event of a device that hangs, until the pipeline and the plan
- * are gone (cleared, so that a look at the plan is noticed without a sanitizer, too). What both may
- * touch is left behind. */
+/* A receiver waits on the host for the event of a hanging device until pipeline and plan are gone.
+ * The plan is cleared, so that even without a sanitizer reading it fails. What both threads may
+ * still use is leaked. */
 static void a_worker_that_waited_for_another_device_touches_no_plan(void **unused) {
     (void)unused;
     static world w;
@@ -712,10 +713,10 @@ static void a_worker_that_waited_for_another_device_touches_no_plan(void **unuse
     const int threads = count_threads();
     atomic_store(&kernels_hang, false);
     pthread_mutex_unlock(&gate);
-    assert_threads(threads - 2); /* those of the device's queues stay */
+    assert_threads(threads - 2); /* the queue threads of the device stay */
 }
 
-/* Rank 1 has a limit, rank 0 none; its worker waits for device 2. */
+/* Rank 1 has a timeout, rank 0 none; rank 0's worker waits for device 2. */
 static void an_action_of_another_rank_is_named(void **unused) {
     (void)unused;
     uint64_t state = test_seed();

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_weights.c -- published weights compute here what they compute in PyTorch, whatever they are
- *stored as, and come out as
- * they went in (what is refused: test_weights_refused.c).
+/* test_weights.c -- published weights compute what they compute in PyTorch, in every storage dtype.
+ * Written again, the files are the same. (Refused files: test_weights_refused.c.)
  *
- * tests/data/weights has them: directories that Hugging Face's transformers wrote and a ResNet-20
- * with torchvision's names, each with inputs and with the outputs that PyTorch computes in double
+ * tests/data/weights has directories written by Hugging Face's transformers and a ResNet-20 with
+ * torchvision's names. Each has inputs, and outputs that PyTorch computed in double
  * (tools/reference_weights.py; `make reference-weights`). */
 #define _GNU_SOURCE /* nftw */
 #include "published.h"
@@ -78,7 +77,7 @@ static void resnet_of_torchvision_computes_what_pytorch_computes(void **state) {
     check_outputs("resnet20", "/resnet20.safetensors");
 }
 
-/* The file's entries matter: without them the test above fails. */
+/* The options in the files matter: with other options the test above fails. */
 static void other_options_compute_something_else(void **state) {
     (void)state;
     for (int i = 0; i < 3; i++) {
@@ -121,7 +120,7 @@ static void a_directory_that_we_write_is_the_same_network(void **state) {
     }
 }
 
-/* Names, shapes, types and bytes are those that went in; the order is the model's. */
+/* Names, shapes, dtypes and bytes are unchanged; the order is the model's. */
 static void a_resnet_comes_out_as_it_went_in(void **state) {
     (void)state;
     const char *path = test_path_of("out.safetensors");
@@ -165,7 +164,7 @@ static void what_cannot_be_written_leaves_what_was_there(void **state) {
     release(&net);
 }
 
-/* As the first published files have it: no prefix, masks, and the head once more. */
+/* The first published files had no prefix, masks, and the head as a second tensor. */
 static void names_without_prefix_masks_and_a_tied_head_are_taken(void **state) {
     (void)state;
     const char *path = test_path_of("plain.safetensors");
@@ -198,7 +197,7 @@ static void names_without_prefix_masks_and_a_tied_head_are_taken(void **state) {
     release(&net);
 }
 
-/* torchvision's files from before PyTorch 0.4.1. */
+/* torchvision's files from before PyTorch 0.4.1 have no counts. */
 static void statistics_without_a_count_are_taken(void **state) {
     (void)state;
     const char *path = test_path_of("old.safetensors");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_weights_refused.c -- published weights that are not what they should be are refused: files
- * of tensors, config.json, and the index of several files. */
+/* test_weights_refused.c -- invalid published weights are refused: tensor files, config.json, and
+ * the index of several files. */
 #define _GNU_SOURCE /* nftw */
 #include "published.h"
 
@@ -63,7 +63,7 @@ static void files_of_something_else_are_refused(void **state) {
         assert_message(cases[i].message);
         release_tensors(&t);
     }
-    net.spec.gpt2.tied = false; /* and a head that is not there */
+    net.spec.gpt2.tied = false; /* the file has no head */
     network untied = {.spec = net.spec};
     make_network(&untied, 1);
     assert_status(load(&untied, DATA "gpt2"), CGP_EFORMAT);
@@ -105,7 +105,7 @@ static void write_json(const char *name, const json_t *json) {
     free(text);
 }
 
-/* The published file with one key changed; "-": taken out. */
+/* Write the published file with one key changed; "-": removed. */
 static void write_config(const char *key, const char *value) {
     json_t *config = test_reference_load(DATA "gpt2/config.json");
     if (strcmp(value, "-") == 0)
@@ -234,7 +234,7 @@ static void a_config_that_is_no_json_is_refused(void **state) {
 #define SHARD(n) "model-0000" n "-of-00005.safetensors"
 #define INDEX "model.safetensors.index.json"
 
-/* The published shards, to be damaged. */
+/* Copy the published shards, to damage them. */
 static void copy_shards(void) {
     static const char *const names[] = {SHARD("1"), SHARD("2"), SHARD("3"), SHARD("4"), SHARD("5")};
     for (int i = 0; i < 5; i++) {
@@ -247,7 +247,7 @@ static void copy_shards(void) {
     }
 }
 
-/* The published index with one tensor's file changed; "-": taken out. */
+/* Write the published index with one tensor's file changed; "-": removed. */
 static void write_index(const char *tensor, const char *value) {
     json_t *index = test_reference_load(DATA "gpt2-shards/" INDEX);
     json_t *map = json_object_get(index, "weight_map");
@@ -338,7 +338,7 @@ static void a_text_without_measure_is_not_parsed(void **state) {
     write_text(INDEX, "{}");
     assert_int_equal(truncate(test_path_of("config.json"), 1000000), 0);
     assert_status(cgp_huggingface_read(&spec, test_directory), CGP_EFORMAT);
-    assert_message("config.json: is not JSON (byte "); /* so much is read */
+    assert_message("config.json: is not JSON (byte "); /* files of this size are read */
     assert_int_equal(truncate(test_path_of("config.json"), 1000001), 0);
     assert_status(cgp_huggingface_read(&spec, test_directory), CGP_EFORMAT);
     assert_message("config.json: expected at most 1000000 bytes, got 1000001");
