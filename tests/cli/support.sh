@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# support.sh -- functions and files of the program's tests. Sourced with: SOURCE_DIR BUILD_DIR
+# support.sh -- functions and files for the tests of the program. Sourced with: SOURCE_DIR BUILD_DIR
 #
-# The test works in a directory of its own, with text.txt, empty.txt and short.txt; `finish` ends
-# it.
+# The test runs in its own directory, which has text.txt, empty.txt and short.txt. `finish` ends it.
 set -u
 export LC_ALL=C
 unset CGP_LOG CGP_FAULT CGP_LIMITS CGP_PLUGIN_PATH POSIXLY_CORRECT
 
-set -- "$(cd "$1" && pwd)" "$(cd "$2" && pwd)" # the test is about to leave this directory
+set -- "$(cd "$1" && pwd)" "$(cd "$2" && pwd)" # absolute: the test leaves this directory below
 source_dir=$1 program=$2/cgpipe
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -20,13 +19,14 @@ out=$work/stdout err=$work/stderr code=0
 ok() { echo "ok - $1"; passed=$((passed + 1)); }
 not_ok() { echo "not ok - $1"; failed=$((failed + 1)); }
 
-# run WORDS... : the program, its output and exit code kept.
+# run WORDS... : run the program; keep its output and exit code.
 run() {
     timeout 300 "$program" "$@" >"$out" 2>"$err" </dev/null
     code=$?
 }
 
-# check NAME CONDITION... : a condition is a command; what happened is shown if it fails.
+# check NAME CONDITION... : run the condition, a command; if it fails, show the program's last
+# output.
 check() {
     local name=$1
     shift
@@ -36,8 +36,8 @@ check() {
     fi
 }
 
-# An error line of `cgpipe COMMAND ..` begins with "cgpipe: ", and not with another command's name
-# behind it.
+# An error line of `cgpipe COMMAND ..` begins with "cgpipe: ", not followed by another command's
+# name.
 names_itself() { # COMMAND LINE
     local name=${2#cgpipe: }
     [ "$name" != "$2" ] || return 1
@@ -48,8 +48,8 @@ names_itself() { # COMMAND LINE
     esac
 }
 
-# fails CODE LINE WORDS... : exit code, the one line on stderr (a prefix if it ends in ...) behind
-# "cgpipe: ", no output, no files made.
+# fails CODE LINE WORDS... : expect this exit code, no output, no new files, and one line on stderr:
+# "cgpipe: LINE", or a prefix of it if LINE ends in "...".
 fails() {
     local expected_code=$1 expected="cgpipe: $2"
     shift 2
@@ -91,7 +91,7 @@ keys() { # keys FILE KEY... : all are there
     done
 }
 
-# 24 KB of text with some order in it.
+# 24 KB of text with some regularity.
 for i in $(seq 1 400); do
     echo "the $i. line says that $((i * 7)) follows $((i * 7 - 1)) and so on"
 done >text.txt

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_bad_samples.sh SOURCE_DIR BUILD_DIR -- a sample that cannot be used ends a training with exit
-# code 4. The steps before it are saved, and when the data are mended the run ends in the weights of
-# one that never met it.
+# code 4. The steps before it are saved. Once the data are repaired, the resumed run ends with the
+# weights of a run on good data.
 build_dir=$(cd "$2" && pwd)
 source "$(dirname "$0")/support.sh"
 
@@ -10,8 +10,8 @@ sha() { grep ^weights_sha256 "$out"; }
 steps() { sed -n 's/^{"step":\([0-9]*\),.*}$/\1/p' "$1/metrics.jsonl" | tr '\n' ' '; }
 numbers() { seq "$@" | tr "\n" " "; }
 
-# Tokens 10 and 48 to 57, two bytes each. The identity of the data has the first and the last 64 KiB
-# of a file: between them it can be mended.
+# Tokens 10 and 48 to 57, two bytes each. The identity of the data covers the first and the last 64
+# KiB of a file, so bytes between them can be repaired.
 seq 1 14200 | iconv -f LATIN1 -t UTF-16LE >good.bin
 seq 200 240 | iconv -f LATIN1 -t UTF-16LE >good-val.bin
 spoil() { printf '\377\377' | dd of="$1" bs=1 seek="$2" conv=notrunc status=none; } # FILE BYTE
@@ -80,7 +80,7 @@ cc -O1 -shared -fPIC -o mine.so -I"$source_dir/include" "$source_dir/tests/suppo
 plugin="./mine.so:layers=1 --data plugin --batch 16 --steps 6 --save-every 0"
 run train $plugin --run whole-plugin
 whole=$(sha)
-bad_sample() { # NAME VARIABLE MESSAGE : of the 50th position, in the fourth step
+bad_sample() { # NAME VARIABLE MESSAGE : position 50, in step 4
     export "$2=50"
     run train $plugin --run plugin --overwrite
     unset "$2"

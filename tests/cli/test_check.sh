@@ -12,15 +12,15 @@ for case in "$small --stages 2 --schedule zb-v --dropout 0.1" "$small --stages 3
     check "check $case: as JSON" test "$(jq -c '[.same, .gradients_different, .first_different]' check.json)" = '[true,0,null]'
 done
 
-# Weight gradients that add up from the last micro-batch to the first are others, by rounding.
+# Weight gradients added from the last micro-batch to the first differ by rounding.
 echo '0F0,0F1,0F2,0I0,0I1,0I2,0W2,0W1,0W0' >descends.csv
 run check $small --schedule descends.csv --batch 3 --json check.json
 check "another order: exit code 1" exits 1
 check "another order: which gradient, and where" has "gradient of lm_head.weight: " "$out"
 check "another order: not the output or the loss" \
     test "$(jq -c '[.same, .output_same, .loss_same, .first_different]' check.json)" = '[false,true,true,"lm_head.weight"]'
-# A model of one's own: 11 inputs, each below a bound of its own, and three outputs in two stages,
-# one of them integers.
+# A custom model: 11 inputs, each with its own upper bound, and three outputs in two stages, one of
+# them integers.
 cc -O1 -Wall -Wextra -Werror -Wno-unused -shared -fPIC -o many.so -I"$source_dir/include" "$source_dir/tests/support/many_plugin.c" \
     -L"${program%/*}" -lcgpipe -lm
 run check ./many.so --stages 3 --batch 5 --chunks 3
@@ -29,9 +29,8 @@ check "many inputs and outputs: all are compared" has ", 3 outputs, 13 gradients
 run bench ./many.so --stages 2 --batch 4 --steps 2
 check "many inputs: bench" exits 0
 
-# What a model of the zoo does is the same with the values of inner layers as outputs before its
-# logits.
-widened() { # MODEL FILE: its graph, with two more outputs before its own
+# A model gives the same results if values of inner layers become outputs before its logits.
+widened() { # MODEL FILE: write its graph, with two more outputs in front
     "$program" export "$1" --out "$work/graph.json" >"$out" 2>"$err" && jq '.outputs = [.nodes[0].output, .nodes[-2].output] + .outputs' "$work/graph.json" >"$2"
 }
 lines_of() { grep -E '^(weights_sha256|validation)' "$out"; }
@@ -66,7 +65,7 @@ fails 2 "--sample: expected a model from tokens [T] to logits [T, V], got gpt2, 
 jq '.outputs = [0]' wide.json >input.json
 fails 1 "./input.json: outputs[0]: layer lm_head, output: is an input of the model, not a result" check ./input.json
 
-# The tokens of --data random are below what the model reads and what it predicts.
+# The tokens of --data random are within the range of the input and of the output.
 "$program" export gpt2:layers=1,width=16,heads=2,seq=8,vocab=40,tied=0 --out small.json 2>"$err" >"$out"
 jq '(.parameters[] | select(.name == "transformer.wte.weight").shape) = [30, 16] | (.nodes[0].attributes.size) = 30' small.json >narrow.json
 run train ./narrow.json --data random --batch 4 --steps 2 --run random
@@ -75,8 +74,8 @@ check "--data random: a smaller vocabulary of tokens than of logits" exits 0
 fails 2 "check: MODEL is missing (cgpipe check gpt2:layers=2)" check
 fails 2 "--stages 9: the model has 6 layers ..." check $small --stages 9
 
-# A step that fails, in one stage or in two. Under the address sanitizer a leak has lines of its
-# own.
+# A step that fails, in one stage or in two. Under the address sanitizer a leak would print more
+# lines.
 for stages in 1 2; do
     export CGP_FAULT=fail:$((stages - 1))F0
     run check $small --stages $stages --batch 2 --chunks 1

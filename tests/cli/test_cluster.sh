@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_cluster.sh SOURCE_DIR BUILD_DIR -- cluster files: measured between threads, simulated with,
-# refused. Between hosts: test_mpi_hosts.
+# test_cluster.sh SOURCE_DIR BUILD_DIR -- cluster files are measured between threads, used in
+# simulations, and refused if they do not fit. (Between hosts: test_mpi_hosts.)
 source "$(dirname "$0")/support.sh"
 command -v jq >/dev/null || { echo "skip: needs jq"; exit 77; }
 
@@ -22,7 +22,7 @@ fails 2 "--stages: bench transport has no model (leave it out)" bench transport 
 fails 2 "--schedule: bench transport has no model (leave it out)" bench transport --schedule gpipe
 fails 1 "none/here.json: cannot be written (none/: No such file or directory)" bench transport --json none/here.json
 
-# --- simulated with: two hosts of two devices ---
+# --- a simulation with two hosts of two devices ---
 
 cat >four.json <<'JSON'
 {
@@ -67,7 +67,7 @@ fails 2 "--cluster: has what --latency and --transfer would say (leave out one)"
     schedule gpipe --cluster four.json --message-bytes 1M --latency 1
 fails 1 "four.json: devices: expected 5 or more, one for each stage's, got 4" \
     schedule gpipe --stages 5 --cluster four.json --message-bytes 1M
-# refused LINE JQ : a plan in 4 stages with what the filter makes of the file
+# refused LINE JQ : a plan in 4 stages fails with the file as changed by the filter
 refused() {
     jq "$2" four.json >bad.json
     fails 1 "bad.json: $1" plan $model --stages 4 --batch 1 --chunks 1 --costs costs.json --cluster bad.json

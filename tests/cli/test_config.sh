@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_config.sh SOURCE_DIR BUILD_DIR -- run files: --config means what the same words on the
-# command line mean, which wins; what is refused, with file, line and option; and cgpipe config,
-# whose file repeats the run.
+# test_config.sh SOURCE_DIR BUILD_DIR -- run files. Options in --config mean the same as on the
+# command line, which overrides them. Errors name file, line and option. `cgpipe config` writes a
+# file that repeats the run.
 source "$(dirname "$0")/support.sh"
 
 weights() { sha256sum "$1/latest/weights.safetensors" | cut -d ' ' -f 1; }
 same_weights() { test "$(weights "$1")" = "$(weights "$2")"; }
 options_of() { jq -S .options "$1/run.json"; }
 
-# --- the same as the command line ---
+# --- same meaning as on the command line ---
 
 cat >whole.yaml <<END
 # every kind of value, in YAML's ways to write it
@@ -59,9 +59,9 @@ mkdir elsewhere
 (cd elsewhere && run train --config ../whole.yaml --data ../text.txt ../short.txt --run here) 2>/dev/null
 check "a run file in another directory: paths are the caller's" same_weights elsewhere/here words
 
-# --- the command line wins ---
+# --- the command line overrides the file ---
 
-options() { # options NAMES WORDS... : the values of these options
+options() { # options NAMES WORDS... : print the values of these options
     local names=$1
     shift
     run "$@" --json options.json
@@ -80,7 +80,7 @@ check "check takes it" exits 0
 run profile --config small.yaml --repeats 1
 check "profile takes it, as far as it has the options" exits 0
 
-# An option that is given drops those that only made sense beside the file's.
+# An option on the command line also drops options of the file that depend on its old value.
 printf '%b' "model: $model\nbalance: [2, 3]\nepochs: 3\nsave-every: 1ep\noptimizer: sgd\nlr: 0.5\nmomentum: 0.8\nnesterov: true
 lr-schedule: step\nlr-step-size: 5\nlr-gamma: 0.5\nschedule: zb-v\nbatch: 8\nchunks: 2\n" | sed '2s/.*/stages: 2\nvirtual: 2/' >dropped.yaml
 check "--optimizer drops the other one's constants" \
@@ -176,7 +176,7 @@ fails 2 "train: --data is missing (--data FILE, or --data random or shapes)" tra
 
 # --- cgpipe config ---
 
-repeats() { # repeats RUN WHAT: the file of a run gives its weights, and its own file again
+repeats() { # repeats RUN WHAT: the file of a run gives the same weights, and then the same file
     run config "$1"
     check "$2: exit code 0" exits 0
     cp "$out" again.yaml

@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_convert.sh SOURCE_DIR BUILD_DIR -- published weights become a run that can be sampled,
-# trained and given back; nothing is half there, whatever goes wrong. What the networks compute is
-# compared with PyTorch in test_weights.
+# trained and converted back. No failure leaves half-written files. (test_weights compares the
+# outputs of the networks with PyTorch's.)
 #
-# If PYTHON (python3) has torch, transformers and safetensors, these read the written files.
+# If PYTHON (python3) has torch, transformers and safetensors, they read the written files.
 source "$(dirname "$0")/support.sh"
 
 weights=$(cd "$1" && pwd)/tests/data/weights
@@ -15,7 +15,7 @@ resnet=resnet20:width=4,classes=7,image=16
 same_weights() { cmp -s "$1/latest/weights.safetensors" "$2/latest/weights.safetensors"; }
 names() { ls -A "$1" | tr '\n' ' '; }
 
-# --- a directory to a run and back ---
+# --- from a directory to a run and back ---
 
 run convert "$weights/gpt2" run
 check "a directory becomes a run: exit code 0" exits 0
@@ -70,7 +70,7 @@ run convert classifier-directory classifier-dropout --overwrite
 run convert classifier-dropout classifier-directory --overwrite
 check "its dropout goes there and back" has '"attention_probs_dropout_prob": 0.1' classifier-directory/config.json
 
-# Every model has a file, running statistics in it.
+# Every model can be written, with its running statistics.
 for case in "unet:B=1,C=4,depth=2,image=32 shapes:size=32,masks=1" "amoebanetd:L=3,D=8,image=32,classes=10 shapes:size=32"; do
     read -r model_text data <<<"$case"
     run train "$model_text" --data "$data" --batch 4 --steps 1 --run "run-${model_text%%:*}"
@@ -143,7 +143,7 @@ run convert start first --from-step 0
 run convert first first-run
 check "convert --from-step 0: the weights that were converted" same_weights first-run run
 fails 2 "sample: --tokenizer PATH is missing, which made the tokens of the run's data, $PWD/tokens.bin" sample start --from-step 0
-cp start/run.json kept.json && sed -i 's/tokens\.bin"/tokens.txt"/' start/run.json # as if they were bytes: there is no tokenizer so small
+cp start/run.json kept.json && sed -i 's/tokens\.bin"/tokens.txt"/' start/run.json # marked as bytes: no tokenizer is that small
 run sample start --from-step 0 --prompt '#$' --length 20 --temperature 0
 check "sample --from-step 0: their text" cmp -s "$out" sampled
 printf x >>start/step-00000002/weights.safetensors
@@ -156,8 +156,8 @@ check "train --from-step 0: from the start" has "resumed      after step 0 of 3"
 check "train --from-step 0: later ones are gone, and come again" same_weights start one-of-three
 fails 2 "--from-step: expected a run, got directory" convert directory to --from-step 0
 
-# A note of which nobody knows what data it has seen.
-note_becomes() { # note_becomes RUN SED-SCRIPT: with its sums
+# A note that does not name the data.
+note_becomes() { # note_becomes RUN SED-SCRIPT: edit the note and update the checksums
     local file=$1/latest/checkpoint.json
     sed -i "/\"note\"/$2" "$file"
     local body above
@@ -219,9 +219,9 @@ check "--overwrite replaces a run" same_weights run run-gpt2-bf16
 run convert images one.safetensors --overwrite
 check "--overwrite replaces a file" exits 0
 
-# --- nothing is half there ---
+# --- nothing is half-written ---
 
-# In 1024 bytes a file; without a signal, as on a full disk.
+# Limit files to 16 KiB; ignore the signal, so that writes fail as on a full disk.
 cramped() {
     (trap '' XFSZ; ulimit -f 16; timeout 300 "$program" convert "$@" >"$out" 2>"$err" </dev/null)
     code=$?
@@ -234,7 +234,7 @@ for arguments in "directory full" "run full" "images full.safetensors"; do
     check "no room, $arguments: nothing is left" eval '[ ! -e full ] && [ ! -e full.safetensors ]'
 done
 
-run convert "$weights/gpt2" there # and what was there stays, to the byte
+run convert "$weights/gpt2" there # and the old directory stays unchanged
 run train --resume --run there --data tokens.bin --batch 4 --chunks 2 --steps 2 --optimizer sgd
 run convert there there-directory
 run convert images there.safetensors
@@ -255,12 +255,12 @@ run convert run there-directory --overwrite
 check "weights that cannot be replaced: exit code 1" exits 1
 check "weights that cannot be replaced: config.json stays" cmp -s kept.json there-directory/config.json
 
-# Killed at moments that go from the start to past the end of the time that it takes undisturbed.
-# run.json or config.json is there only beside all the rest. Every other time there is something
-# that is replaced. A kill counts for what it was meant for if something is half done then.
+# Kill at moments from the start to after the end of an undisturbed run. run.json or config.json
+# must exist only with all the other files. Every second time an existing output is replaced. A kill
+# counts for an output that is half done at that moment.
 run train gpt2:layers=2,width=128,heads=2,vocab=64,seq=16 --data tokens.bin --steps 1 --batch 4 --run large
 run convert large large-directory
-both() { # both MICROSECONDS: the two ways at once; killed after so long, 0: not
+both() { # both MICROSECONDS: convert both ways at once; kill after this time, 0: never
     "$program" convert large-directory killed --overwrite >/dev/null 2>&1 & pid=$!
     "$program" convert large killed-directory --overwrite >/dev/null 2>&1 & other=$!
     if [ "$1" -gt 0 ]; then
@@ -307,7 +307,7 @@ done
 check "killed $i times: $hit_run times amid a run, $hit_directory amid a directory; $whole were whole" \
     test $hit_run -gt 0 -a $hit_directory -gt 0
 
-# --- the real libraries read it ---
+# --- the Python libraries read it ---
 
 python=${PYTHON:-python3}
 if "$python" -c 'import torch, transformers, safetensors' 2>/dev/null; then

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_costs.sh SOURCE_DIR BUILD_DIR -- costs of layers: measured, written, read, balanced by.
+# test_costs.sh SOURCE_DIR BUILD_DIR -- costs of layers: measure, write, read, balance by them.
 source "$(dirname "$0")/support.sh"
 command -v jq >/dev/null || { echo "skip: needs jq"; exit 77; }
 
@@ -41,7 +41,7 @@ check "profile without --peak: null in JSON" test "$(jq .peak_flops without.json
 
 # --- balances ---
 
-# The first layer is made the dearest by far, then the last.
+# Make the first layer by far the most expensive, then the last.
 dearest() { jq ".layers[$1].forward_seconds = [1000, 1000]" costs.json >"dearest$1.json"; }
 dearest 0
 dearest 6
@@ -57,8 +57,8 @@ run plan $costed --stages 2 --balance flops
 grep -v ' available$' "$out" >flops.txt
 run plan $costed --stages 2
 check "plan: by FLOPs unless told otherwise" \
-    cmp -s flops.txt <(grep -v ' available$' "$out") # free memory changes by itself
-# vocabulary 4096 and width 32: nearly all parameters are in the first and the last layer
+    cmp -s flops.txt <(grep -v ' available$' "$out") # free memory changes between runs
+# vocabulary 4096, width 32: nearly all parameters are in the first and the last layer
 run plan gpt2:layers=3,width=32,heads=2,seq=1,vocab=4096 --stages 3 --balance size --batch 1
 check "plan --balance size: parameters" has "balance 1,5,1" "$out"
 run train $model --data text.txt --batch 4 --steps 3 --stages 2 --balance time --sample 0
@@ -93,10 +93,10 @@ check "bench --ops: operations are those of the step" jq -e \
     '(([.ops[] | select(.op != "cross_entropy").flops] | add) / .flops_per_step - 1 | fabs) < 1e-9 and all(.ops[]; .bytes > 0)' bench.json
 fails 2 "--ops: expected one run to measure, got --grid" bench gpt2 --grid --ops
 
-# --- sizes of micro-batches ---
+# --- several micro-batch sizes ---
 
-# One stage: a step is a sum. Micro-batches of 1, 4 and 16 take 1, 2 and 14 s in each layer, F, and
-# nothing else.
+# With one stage a step is a sum. Forward of each layer takes 1, 2 and 14 s for micro-batches of 1,
+# 4 and 16; nothing else takes time.
 jq '.layers[] |= (.forward_seconds = [1, 2, 14] | .input_seconds = [0, 0, 0] | .weight_seconds = [0, 0, 0] | .update_seconds = 0.5)' \
     sizes.json >line.json
 for case in 1:7 2:9.333 4:14 8:42 16:98 32:210; do
@@ -105,13 +105,13 @@ for case in 1:7 2:9.333 4:14 8:42 16:98 32:210; do
         "(.run_seconds_simulated - ${case#*:} | fabs) < 0.001 and (.step_seconds_simulated - ${case#*:} - 3.5 | fabs) < 0.001" plan.json
 done
 check "plan --costs: with the update" has "simulated step 210.0000 s without the optimizer, 213.5000 s with it, bubble" "$out"
-# Files of one size as they were before: in proportion, and without an update.
+# Old files with one micro-batch size: times are proportional, and the update takes none.
 jq 'del(.cgpipe_costs) | .samples = 4 | .layers[] |= (del(.update_seconds) | with_entries(.value |= if type == "array" then .[1] else . end))' \
     line.json >old.json
 run plan $costed --batch 16 --chunks 2 --costs old.json --json plan.json
 check "plan --costs: an older file" jq -e '.run_seconds_simulated == 56 and .step_seconds_simulated == null' plan.json
 check "plan --costs: without the update" has "simulated step 56.0000 s without the optimizer, bubble" "$out"
-# With micro-batches of one the first layer is the dearest, with larger ones the last is.
+# With micro-batches of one the first layer is the most expensive, with larger ones the last.
 jq '.layers[0].forward_seconds = [100, 100, 100] | .layers[6].forward_seconds = [1, 50, 1000]' line.json >crossing.json
 run plan $costed --stages 2 --batch 16 --chunks 16 --balance time --costs crossing.json
 check "plan --balance time: by the times of micro-batches of one" has "balance 1,6" "$out"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_daily.sh SOURCE_DIR BUILD_DIR -- everyday use: how much a run says, how errors begin, help,
-# what is meant by a word that the program does not know, several paths of --data, memory in units.
+# test_daily.sh SOURCE_DIR BUILD_DIR -- everyday use: the amount of output, the form of errors,
+# help, suggestions for unknown words, several paths of --data, memory in suitable units.
 source "$(dirname "$0")/support.sh"
 
 small="--batch 8 --steps 2"
@@ -9,7 +9,7 @@ before_steps() { sed '/^step  *[0-9]*\//,$d' "$1"; }
 after_steps() { sed '1,/^step  *2\/2/d' "$1"; }
 at_max() { [ "$(wc -l)" -le "$1" ]; }
 
-# --- how much a run says ---
+# --- amount of output ---
 
 run train $model --data text.txt $small --stages 2 --clip 1 --run r --trace x.json,x.svg --sample 20 --overwrite
 check "train: exit code 0" exits 0
@@ -29,8 +29,8 @@ for word in "memory per device" "device:0   F0 F1" "simulated bubble" "dropout 0
 done
 check "--verbose is not the run's" test -z "$(grep -E '"(verbose|quiet)": (true|false)' <(jq .options v/run.json))"
 
-# A resumed run with all that can be said of it: another batch, micro-batch, device, precision,
-# data, number of steps.
+# Resume a run with every change that is reported: batch, micro-batch, device, precision, data,
+# number of steps.
 run train $model --data text.txt $small --chunks 8 --lr-schedule cosine --run w
 rm w/metrics.jsonl
 sed 's/says/sees/' text.txt >other.txt
@@ -60,8 +60,7 @@ check "plan --quiet --json -: nothing else" empty "$err"
 fails 1 "missing.txt: no such file" train $model --data missing.txt --quiet
 fails 2 "--quiet: cannot be with --verbose (leave out one)" train $model --data text.txt --quiet --verbose
 
-# --- beginnings of errors: each `fails` of these tests expects "cgpipe: " and no other command's
-# name behind it ---
+# --- form of errors: each `fails` expects "cgpipe: ", not followed by another command's name ---
 
 fails 2 '--schedule: expected a name of `cgpipe schedule --list`, got "1f1c" (did you mean 1f1b?)' \
     train $model --data text.txt --schedule 1f1c
@@ -105,7 +104,7 @@ done
 run train $model -h --stages 2
 check "-h behind words: exit code 0" exits 0
 
-# --- names of other programs, and typing errors ---
+# --- options of other programs, and typing errors ---
 
 fails 2 "version: unknown command (did you mean --version?)" version
 fails 2 "resume: unknown command (did you mean train --resume?)" resume
@@ -147,7 +146,8 @@ meant --num-workers --workers
 meant --shcedule --schedule
 meant --device --devices
 meant --num-devices --devices
-# Another program's name wins over an abbreviation, which is taken otherwise.
+# The meaning of another program's option wins over an abbreviation; other abbreviations are
+# accepted.
 fails 2 "--min-lr: unknown option (did you mean --min-lr-ratio?)" plan $model --lr-schedule cosine --min-lr=1e-5
 fails 2 "--threads: unknown option (did you mean --threads-per-device?)" plan $model --threads 2
 meant --dev --validation
@@ -155,9 +155,9 @@ run plan $model --dev 2 --min-lr-r 0.5 --lr-sched cosine --json abbreviated.json
 check "abbreviations are taken" test "$code$(value stages abbreviated.json)$(value min_lr_ratio abbreviated.json)" = 020.5
 fails 2 "--zzz: unknown option" plan $model --zzz
 fails 2 "--output: unknown option (did you mean --out?)" tokenize --tokenizer x --output x
-fails 2 "--output: unknown option" plan $model --output x # it has none of these
+fails 2 "--output: unknown option" plan $model --output x # no such option here, so no suggestion
 fails 2 "--max-new-tokens: unknown option (did you mean --length?)" sample r --max-new-tokens 5
-# Every meaning is an option of some command: what is said there is what is taken.
+# Every suggestion is an option of some command, and that command accepts it.
 sed -n 's/^    {",\(.*\),", CLI_OPTION_\([A-Z0-9_]*\)},$/\2 \1/p' "$source_dir/cli/options/near.c" >meanings
 check "the table of meanings is read" test "$(wc -l <meanings)" -ge 30
 taken=$(for command in train supervise stop diagnose sample config tokenize convert devices plan profile check bench schedule; do
@@ -166,7 +166,7 @@ done | sort -u | tr -d ' ')
 check "no meaning is an option itself" test -z "$(sed 's/^[^ ]* //' meanings | tr , '\n' | sed 's/^/--/' |
     grep -xF -e "$taken" | grep -vxE -- '--(vocab|output)')"
 
-# --- devices: a number of them, or names ---
+# --- --devices: a number or names ---
 
 stages() { jq -r '"\(.stages) \([.devices[].name] | join(","))"' devices.json; }
 for words in "--devices 3" "--devices cpu,cpu,cpu" "--devices 3 --stages 3" "--devices cpu --stages 3" "--devices 3 --balance 1,2,2" \
@@ -215,7 +215,7 @@ check "but not with a limit that is too small" grep -q "its memory is limited to
 run train --resume --run n --steps 3 --devices 3
 check "resumed --devices 3" grep -qx 'changed      --stages 2 -> 3, --steps 2 -> 3' "$out"
 
-# --- several paths, and MODEL behind them ---
+# --- several paths, then MODEL ---
 
 cp text.txt second.txt
 size() { jq -r '.options.data | length' "$1/run.json"; }
@@ -252,7 +252,7 @@ fails 2 "gpt2: layrs: unknown key (did you mean layers?)" train --data text.txt 
 fails 2 "train: MODEL is missing ..." train --data text.txt second.txt
 fails 1 "unet: no such file" train $model --data text.txt unet
 
-# --- memory in the unit that fits ---
+# --- memory in suitable units ---
 
 run plan $model --stages 2
 check "plan: a small one in KiB" grep -qE '^all .* [0-9.]+ KiB ' "$out"

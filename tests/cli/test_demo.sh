@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# make demo keeps its word: it learns, samples, gives the same weights in one stage as in two, and
-# in bf16 losses within 1 % of those in f32, at each of 100 steps.
+# make demo does what it promises: it learns and samples, and gives the same weights in one stage
+# and in two. In bf16, losses are within 1 % of f32 at each of 100 steps.
 #
 #     bash test_demo.sh SOURCE_DIR BUILD_DIR [STEPS]
 #
-# STEPS is 400; the demo's own 1,200 are for .ci/nightly.
+# STEPS is 400; .ci/nightly runs the demo's own 1,200.
 set -u
 source_dir=$1
 build_dir=$2
@@ -20,7 +20,7 @@ check() { # NAME CONDITION...
     if "$@"; then echo "ok: $name"; else echo "not ok: $name"; failed=1; fi
 }
 
-# The command of the Makefile, with this build's program and directories of the test's own.
+# Run the command of the Makefile with this build's program and the test's directories.
 demo() { # NAME STAGES STEPS [OPTION...]
     make -s -n -C "$source_dir" demo BUILD="$build_dir" STAGES="$2" DEMO_STEPS="$3" DEMO_RUN="$temp/run-$1" |
         grep -A9 'cgpipe train' | sed "\$ s/\$/ ${*:4}/" >"$temp/command"
@@ -45,18 +45,18 @@ done
 check "one stage and two give the same weights" \
     [ "$(grep weights_sha256 "$temp/out-short-1")" = "$(grep weights_sha256 "$temp/out-short-2")" ]
 
-# By this processor's loops, with AVX512_BF16 or AMX where it has those, and by those that all have.
-# Measured are 0.01 % in the mean; bf16 cut off instead of rounded makes it 0.08 %. (Without
-# --warmup single steps would make any difference hundreds of times as large, also one between two
-# runs in f32: bench/losses.py.)
+# Once with this processor's loops, which may use AVX512_BF16 or AMX, and once with the loops of all
+# processors. The mean difference is 0.01 %; with truncation to bf16 instead of rounding it would be
+# 0.08 %. (Without --warmup, single steps differ hundreds of times as much, also between two runs in
+# f32: bench/losses.py.)
 losses_of() { sed -n 's/.*"loss": *\([0-9.e-]*\).*/\1/p' "$temp/run-$1/metrics.jsonl"; }
 demo bf16 2 100 --precision bf16
 runs=bf16
-if grep -qE 'avx512_bf16|amx_bf16' /proc/cpuinfo; then # elsewhere both are the same
+if grep -qE 'avx512_bf16|amx_bf16' /proc/cpuinfo; then # elsewhere both runs are the same
     CGP_CPU_ISA=v3 demo bf16-v3 2 100 --precision bf16
     runs="bf16 bf16-v3"
 fi
-losses_of 2 | head -n 100 >"$temp/losses" # the rate is the same, however many steps follow
+losses_of 2 | head -n 100 >"$temp/losses" # the learning rate does not depend on the number of steps
 for run in $runs; do
     read -r steps worst mean < <(losses_of $run | paste "$temp/losses" - | awk '
         {off = 100 * ($2 > $1 ? $2 - $1 : $1 - $2) / $1; sum += off; if (off > worst) worst = off}

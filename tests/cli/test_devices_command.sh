@@ -1,17 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_devices_command.sh SOURCE_DIR BUILD_DIR -- cgpipe devices lists backends, their memory and
-# their capabilities, transports, plug-ins, and why something was left out; as text and as JSON.
-# Which directories plug-ins are looked for in.
+# test_devices_command.sh SOURCE_DIR BUILD_DIR -- cgpipe devices lists backends with memory and
+# capabilities, transports, plug-ins, and the reason for each one that is missing, as text and as
+# JSON. Also: the directories that are searched for plug-ins.
 source "$(dirname "$0")/support.sh"
 plugins=$2/tests/plugins
-# A line for each plug-in that this build did not make.
+# One line for each plug-in that this build did not make.
 not_built=$(grep -o 'X("[^"]*", "[^"]*")' "$2/generated/not_built.h" | sed 's/X("\(.*\)", "\(.*\)")/\1: was not built: \2/')
 
 line() { grep -E "^$1" "$out" | tr -s ' '; }
 
-# Copies of the program and of the libraries, without the plug-ins that the build has beside its
-# own.
+# Copies of the program and of the libraries, without the plug-ins next to the build's own.
 built=$program program=$work/bin/cgpipe
 mkdir "$work/bin" "$work/lib"
 cp "$built" "$work/bin/" && cp -a "$2"/libcgpipe.so* "$2"/libcgpipe_data.so* "$work/lib/"
@@ -57,7 +56,7 @@ export CGP_PLUGIN_PATH=$plugins/abi:$plugins/good
 fails 2 "device: expected cpu, ref or good, got \"abi\"; plug-in $plugins/abi/libcgpipe-abi.so: expected CGP_PLUGIN_ABI 1, got 99 ..." \
     plan gpt2:layers=1,width=32,heads=2,seq=16 --devices abi
 
-# Where there is no hardware, count() says so.
+# Without hardware, the backend's count() returns the reason.
 export CGP_PLUGIN_PATH=$plugins/away
 run devices --json away.json
 check "a backend without hardware says why" grep -qxE "away +not here: away: no driver of it here \(from $plugins/away/libcgpipe-away.so\)" "$out"
@@ -72,7 +71,7 @@ for path in "" . ./ cgpipe :; do
 done
 rm -r cgpipe libcgpipe-good.so
 
-# A plug-in that is nowhere: its name, the places, what to do.
+# A plug-in that is not found: its name, the directories, the fix.
 places="$work/bin/plugins, $work/lib/cgpipe, $work/lib/plugins" path="name the plug-in's directory in CGP_PLUGIN_PATH"
 fails 2 "device: expected cpu or ref, got \"cuda\": no libcgpipe-cuda.so in $places (build cgpipe where nvcc is, or $path)" plan $model --devices cuda:0
 fails 2 "transport: expected inproc, got \"mpi\": no libcgpipe-mpi.so in $places (install an MPI, as Debian's libopenmpi-dev is, and build cgpipe again, or $path)" \
@@ -81,8 +80,8 @@ CGP_PLUGIN_PATH=$plugins/away fails 2 "device: expected cpu, ref or away, got \"
     plan $model --devices toy
 fails 2 "device: expected cpu or ref, got \"cpuu\" (did you mean cpu?)" plan $model --devices cpuu
 
-# Beside the program, wherever it is called from; then beside the library.
-opens() { # NAME FILE... : these files are all that is opened
+# Plug-ins are found next to the program, from any directory; then next to the library.
+opens() { # NAME FILE... : exactly these files are opened
     check "$1" test "$code $(grep -o "[^ (]*/libcgpipe-[a-z-]*\.so" "$out" | sort -u | xargs)" = "0 ${*:2}"
 }
 good=libcgpipe-good.so away=libcgpipe-away.so
@@ -126,12 +125,12 @@ if [ "$(id -u)" = 0 ]; then
     opens "unless the program is that user's, too" "$work/bin/plugins/$good"
 fi
 
-# The build's own are found, and the stand-in for GPUs is none of them.
+# The build's own plug-ins are found; cuda-host, which emulates GPUs, is not among them.
 unset LD_LIBRARY_PATH
 program=$built
 run devices
 ours=$(cd "$2/plugins" 2>/dev/null && ls -d "$PWD"/libcgpipe-*.so)
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2086 # split into words
 opens "those of the build" $ours
 CGP_PLUGIN_PATH=$2/plugins run devices
 check "cuda-host is not one of them" test "$code$(grep -c cuda-host "$out")" = 00

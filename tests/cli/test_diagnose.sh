@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_diagnose.sh SOURCE_DIR BUILD_DIR -- cgpipe diagnose names the culprit of files that ranks
-# left, and refuses what is none of them. (test_mpi_faults has files of real faults,
+# test_diagnose.sh SOURCE_DIR BUILD_DIR -- cgpipe diagnose names the failed rank from the files that
+# ranks wrote, and refuses other files. (test_mpi_faults has files of real faults,
 # test_fuzz_diagnosis damaged ones.)
 source "$(dirname "$0")/support.sh"
 
-# Write the file of a rank of three. DEVICES: {"state": ...}; HEARD: the age of each rank's last
-# beat.
+# Write the file of one of three ranks. DEVICES: {"state": ...}; HEARD: the age of each rank's last
+# heartbeat.
 file_of() { # RANK REASON DEVICE HEARD
     mkdir -p run/diagnosis
     jq -n --arg reason "$2" --argjson rank "$1" --argjson device "$3" --argjson heard "$4" '

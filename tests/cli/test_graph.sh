@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_graph.sh SOURCE_DIR BUILD_DIR -- cgpipe export writes the graph of a model; as MODEL it
-# plans, trains and resumes as that model does, to the bit. It names no code: custom ops come from
-# --plugin.
+# test_graph.sh SOURCE_DIR BUILD_DIR -- cgpipe export writes the graph of a model. Used as MODEL,
+# the graph plans, trains and resumes as that model does, bit for bit. It contains no code: custom
+# ops come from --plugin.
 build_dir=$(cd "$2" && pwd)
 source "$(dirname "$0")/support.sh"
 
-# plan_of MODEL... : the report of a plan without the model's name and file, and without --dropout,
+# plan_of MODEL... : print a plan's report without the model's name and file, and without --dropout,
 # which the file has in its nodes
 plan_of() { "$program" plan "$@" --json - --quiet | jq -S 'del(.model, .model_sha256, .dropout)'; }
 
@@ -88,7 +88,7 @@ fails 2 "run.yaml: line 4: plugin: is of one start (give --plugin on the command
 sed 's/"swish"/".\/mine.so"/' mine.json >path.json
 fails 1 "./path.json: nodes[1]: custom: unknown custom op ./mine.so ..." plan ./path.json
 jq '.model_path = "'"$PWD"'/mine.so"' file/run.json >edited && cp edited file/run.json
-fails 2 "gpt2.json: is not that of the run ..." train --resume --run file --steps 8 # as if there were no path; the file of that name here is another
+fails 2 "gpt2.json: is not that of the run ..." train --resume --run file --steps 8 # without a path; the file of that name here differs
 fails 1 "no.json: cannot be read (No such file or directory)" plan no.json
 
 finish

@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Image sets on the command line: what is refused and how it is said, and what training on them
-# tells.
+# Image data sets on the command line: which errors are reported and how, and what training prints.
 #
 #     bash test_images.sh SOURCE_DIR BUILD_DIR
 source "$(dirname "$0")/support.sh"
 
-# --- words that do not go together, before anything is read ---
+# --- options that do not fit together, before anything is read ---
 fails 2 "--data shapes: sise: unknown key (did you mean size?)" train $model --data shapes:sise=32
 fails 2 '--data shapes: masks: expected 0 or 1, got "2"' train $model --data shapes:masks=2
 fails 2 '--data shapes: size: expected a whole number >= 0, got "x"' train $model --data shapes:size=x
@@ -22,7 +21,7 @@ fails 2 "--workers: expected --data images:DIR, got shapes" train $model --data 
 fails 2 "--plain: expected --data images:DIR or cifar10:DIR, got mnist:d" \
     train $model --data mnist:d --plain
 
-# --- files that are not there ---
+# --- missing files ---
 fails 1 "d/data_batch_1.bin: no such file" train $model --data cifar10:d
 fails 1 "d/train.bin: no such file" train $model --data cifar100:d
 fails 1 "d/train-images-idx3-ubyte: no such file" train $model --data mnist:d
@@ -35,7 +34,7 @@ fails 1 "d/train: expected directories of images, one a class, got none" train $
 fails 1 "--validation 0.2: d has a directory val for that (leave it out)" \
     train $model --data images:d --validation 0.2
 
-# --- data that the model does not take ---
+# --- data that do not fit the model ---
 fails 1 '--data shapes: gives f32 [32, 32, 3], expected i32 [16], the input "tokens" of gpt2 (...' \
     train $model --data shapes
 fails 1 "shapes: size is between 16 and 1024 pixels, got 8" train $model --data shapes:size=8
@@ -50,7 +49,7 @@ fails 1 '--data shapes: has 10 classes, expected the 7 of resnet (classes=10 in 
 fails 1 '--data text.txt: gives tokens, expected f32 [32, 32, 3], the input "images" of resnet (...' \
     train $resnet --data text.txt
 
-# --- training tells what its kind of target has ---
+# --- training prints the metrics of its kind of target ---
 small="--batch 8 --chunks 2 --steps 2 --evaluate-every 1"
 run train $resnet --data shapes:validation=20 $small --run labels --json labels.json
 check "train on shapes: exit code 0" exits 0
@@ -65,7 +64,7 @@ check "train on masks: IoU of all images" grep -q "^validation .* over 20 images
 check "train on masks: JSON" keys masks.json validation_loss validation_images iou
 check "train on masks: no top-1" test "$(grep -c top1 masks.json)" -eq 0
 
-# --- a run goes on with the images it stands before, in other stages too ---
+# --- a run resumes with the next images, in other stages too ---
 run train $resnet --data shapes:validation=20 --batch 8 --chunks 2 --steps 4 --run whole --json whole.json
 run train $resnet --data shapes:validation=20 --batch 8 --chunks 2 --steps 2 --run parts
 run train --resume --run parts --steps 4 --stages 2 --json parts.json

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_io_failures.c -- the program while one call on its files fails (tests/support/fail_calls.c):
- *the n-th of a kind, for
- * every n, with every error; or the process is killed in it. Then the same is done again without a
- * fault.
+/* test_io_failures.c -- run the program while one file call fails (tests/support/fail_calls.c): the
+ * n-th of a kind, for every n and every error; or the process is killed in the call. Then run it
+ * again without a fault.
  *
- *     before       undisturbed     the fault hits                 once more
+ *     before       undisturbed     fault                      again
  *     ──────► copy ──────────► expected
- *     ──────► copy ──────────────────X  goes on rightly, or  ──► expected, to the byte: no file less, none more
- *                                       says file and reason,
- *                                       or is killed
+ *     ──────► copy ──────────────────X  succeeds, or       ──► expected: the same files and bytes
+ *                                       names file and
+ *                                       reason, or is killed
  *
- * CGP_TEST_FAULTS=all             every case, of all scenarios; =overwrite: of that one
- *                 =start:write:17:KILL   that case alone, with what the program said
+ * CGP_TEST_FAULTS=all             every case of all scenarios; =overwrite: of that one
+ *                 =start:write:17:KILL   that case alone, with the program's output
+ * Without it a random fifth of the cases runs, drawn by CGP_TEST_SEED.
  * Without it a fifth of the cases is drawn, by CGP_TEST_SEED. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw, asprintf */
@@ -35,23 +35,23 @@ enum { WORDS = 32, CAPACITY = 1 << 16, ONE_IN = 5, SHOWN = 2000 };
 
 typedef struct scenario scenario;
 
-/* Say what is wrong with the files that the fault left; NULL: nothing. `code` is the program's exit
+/* Return what is wrong with the files after the fault; NULL: nothing. `code` is the program's exit
  * code. */
 typedef const char *look(const char *fault, int code);
 
 struct scenario {
     const char *name;
-    const char *before[4]; /* commands that make what is there before; NULL ends them */
-    void (*leave)(void);   /* make leftovers of dead processes; may be NULL */
+    const char *before[4]; /* commands that make the initial files; NULL ends them */
+    void (*leave)(void);   /* create leftovers of dead processes; may be NULL */
     const char *command, *again;
     look *after; /* may be NULL */
-    int code;    /* of the undisturbed command; of 1, nothing changes, with a fault or without */
+    int code;    /* of the undisturbed command; 1: nothing changes, with or without a fault */
 };
 
-static char work[64];      /* the directory of all this, on a disk in memory if there is one */
+static char work[64];      /* directory of the test; on a file system in memory, if there is one */
 static const char *faults; /* CGP_TEST_FAULTS */
-static uint64_t draw;      /* the state of the generator */
-static int cases, failures, outcomes[3]; /* went on, refused, killed */
+static uint64_t draw;      /* state of the random generator */
+static int cases, failures, outcomes[3]; /* succeeded, refused, killed */
 static char output[CAPACITY], errors[CAPACITY];
 
 /* --- files --- */
@@ -64,7 +64,7 @@ static const char *in_work(const char *name) {
     return path;
 }
 
-/* All of a file, with a 0 behind it; NULL: there is none. Owned. */
+/* Return the content of a file, zero-terminated; NULL: no such file. Owned. */
 static char *slurp(const char *path, size_t *size) {
     struct stat info;
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -145,7 +145,7 @@ static void become_program(const char *directory, const char *command, const cha
     _exit(98);
 }
 
-/* Run `command` in a directory of work; returns its exit code, 128 and more for a signal. */
+/* Run `command` in a directory of work; return its exit code, or 128 + the signal. */
 static int run(const char *directory, const char *command, const char *fault) {
     int result = 0;
     unlink(in_work("report"));
@@ -159,8 +159,7 @@ static int run(const char *directory, const char *command, const char *fault) {
 
 /* --- expectations --- */
 
-/* Leave out of a text what differs from run to run: from `from` to the next of `ends`, each time.
- * */
+/* Remove each part of a text that differs between runs, from `from` to the next of `ends`. */
 static void cut(char *text, const char *from, const char *ends) {
     for (char *at = text; (at = strstr(at, from));) {
         char *end = at + strlen(from);
@@ -174,8 +173,8 @@ static json_t *parsed(const char *text) {
     return root ? root : json_null();
 }
 
-/* run.json, --json, checkpoint.json: members that do not hang on time, place and the number of
- * starts. */
+/* Compare those members of run.json, --json output or checkpoint.json that do not depend on time,
+ * place and the number of starts. */
 static bool same_members(const char *one, const char *other) {
     static const char *const keys[] = {"model", "weights_sha256", "updates", "version",
                                        "step",  "dropout_step",   "files"};
@@ -206,7 +205,7 @@ static bool same_bytes(const char *path, char *one, size_t size, char *other, si
         return same_members(one, other);
     if (ends_with(path, "/checkpoint.sha256"))
         return size == other_size; /* the digest of checkpoint.json */
-    if (ends_with(path, "/trace.json")) return json_is_object(parsed(one)); /* of time alone */
+    if (ends_with(path, "/trace.json")) return json_is_object(parsed(one)); /* only times */
     return size == other_size && memcmp(one, other, size) == 0;
 }
 
@@ -221,11 +220,11 @@ static bool same_file(const char *path, const char *expected) {
 
 static const char *tree, *other_tree;
 static char difference[700];
-static enum { MORE, LESS } asked; /* entries only in `tree`, the result or the expected one */
-static bool again;                /* a second start has been there */
+static enum { MORE, LESS } asked; /* entries only in `tree`: the result, or the expected tree */
+static bool again;                /* the program was started a second time */
 
-/* A deletion that failed leaves something to the next start that saves, which has no need to be the
- * very next. */
+/* After a failed deletion an entry may remain until a later start saves, which need not be the next
+ * one. */
 static bool may_be_more(const char *path) {
     const char *step = strstr(path, "/step-");
     char latest[256] = "";
@@ -237,12 +236,12 @@ static bool may_be_more(const char *path) {
     return strncmp(step + 1, latest, strlen(latest)) < 0;
 }
 
-/* A second start that had no step to do has no trace to write. */
+/* A second start without steps writes no trace. */
 static bool may_be_missing(const char *path) {
     return again && ends_with(path, "/trace.json");
 }
 
-/* Each entry of `tree` is in other_tree, with the same in it. */
+/* Assert that each entry of `tree` is in other_tree, with the same content. */
 static int compare_one(const char *path, const struct stat *info, int type, struct FTW *walk) {
     char there[1024], one[256] = "", other[256] = "";
     struct stat found;
@@ -268,7 +267,7 @@ static bool is_part(const char *one, const char *other) {
     return nftw(one, compare_one, 16, FTW_PHYS) == 0;
 }
 
-/* One entry for the other. */
+/* Compare both trees, in both directions. */
 static const char *compare(const char *got, const char *expected) {
     asked = MORE;
     if (!is_part(got, expected)) return difference;
@@ -278,7 +277,7 @@ static const char *compare(const char *got, const char *expected) {
 
 /* --- a fault --- */
 
-/* "failed start:.. /tmp/x/case/run/..": the path; "" if the call never came. */
+/* Get the path from "failed start:.. /tmp/x/case/run/.."; "": the call was never made. */
 static void hit(char path[512]) {
     char line[CAPACITY];
     read_text(in_work("report"), line);
@@ -286,8 +285,8 @@ static void hit(char path[512]) {
     (void)sscanf(line, "failed %*s %511[^\n]", path);
 }
 
-/* The first name below the directory, or that of a file beside which something temporary is
- * written. */
+/* Return the first name below the directory, or the name of a file next to which a temporary file
+ * is written. */
 static bool names_file(const char *path) {
     static const char *const beside[] = {"out.json", "trace.json", "tokens.bin",
                                          "weights.safetensors", "text.txt"};
@@ -301,8 +300,8 @@ static bool names_file(const char *path) {
     return strstr(errors, "run") || strstr(errors, "directory");
 }
 
-/* An entry that cannot be looked at is taken for the worst that it may be, and refused without a
- * reason. */
+/* If an entry cannot be examined, the program assumes the worst case and refuses without the
+ * system's reason. */
 static const char *says_why(const char *path, const char *fault) {
     const char *reason = strerror(strstr(fault, "ENOSPC") ? ENOSPC : EIO);
     if (!*errors) return "it fails without a word";
@@ -312,13 +311,13 @@ static const char *says_why(const char *path, const char *fault) {
     return names_file(path) ? NULL : "it does not name the file";
 }
 
-/* Say what is wrong with how the program took the fault; NULL: nothing. */
+/* Return what is wrong with the program's response to the fault; NULL: nothing. */
 static const char *judge(const scenario *s, const char *fault) {
     char path[512];
     const int code = run("case", s->command, fault);
     hit(path);
     const bool killed = strstr(fault, "KILL") != NULL;
-    if (!*path) return NULL; /* fewer calls than before: no case */
+    if (!*path) return NULL; /* fewer calls than in the first run: not a case */
     cases++;
     outcomes[killed ? 2 : code ? 1 : 0]++;
     if (killed ? code != 128 + SIGKILL : code > 1) return "it ends by another signal or code";
@@ -365,7 +364,7 @@ static const struct {
     {"close", {"EIO"}},
 };
 
-/* How many calls of a kind the undisturbed command made. */
+/* Return how many calls of a kind the undisturbed command made. */
 static int count_of(const char *report, const char *kind) {
     char key[32];
     snprintf(key, sizeof key, "count %s ", kind);
@@ -393,7 +392,7 @@ static void try_all(const scenario *s) {
         fail_msg("%s: %s", s->command, errors);
     read_text(in_work("report"), report);
     assert_true(count_of(report, "stat") >
-                0); /* the library is loaded, and its calls are the program's */
+                0); /* the library is loaded and sees the program's calls */
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         for (int n = 1; n <= count_of(report, kinds[k].kind); n++) {
             for (int h = 0; h < 5 && kinds[k].how[h]; h++) {
@@ -441,8 +440,8 @@ static const char *weights_are_whole(const char *fault, int code) {
                : "weights.safetensors is neither the old one nor the new one";
 }
 
-/* Without config.json it is no directory of weights, and cannot be loaded: a kill may leave that, a
- * failure where there were weights does not. */
+/* A directory without config.json is not a directory of weights and cannot be loaded. A kill may
+ * leave one; a failure must not if there were weights before. */
 static const char *directory_is_whole(const char *fault, int code) {
     const bool there = is_there("directory/config.json");
     (void)fault;
@@ -453,8 +452,8 @@ static const char *directory_is_whole(const char *fault, int code) {
     return code == 1 && was && !there ? "both the old weights and the new ones are lost" : NULL;
 }
 
-/* A failure leaves the run that was there, or the new one. So does a kill, at the latest when the
- * next start has locked the run; this one is refused, because there is one. */
+/* A failure leaves the old run or the new one. So does a kill, at the latest after the next start
+ * has locked the run; that start is refused, because there is a run. */
 static const char *run_is_whole(const char *fault, int code) {
     static const char weights[] = "run/latest/weights.safetensors";
     (void)fault;
@@ -465,15 +464,14 @@ static const char *run_is_whole(const char *fault, int code) {
     return is_there("run/run.json") && old_or_new(weights) ? NULL : "both runs are lost";
 }
 
-/* Never from the beginning, because the checkpoint was not seen. */
+/* The run must not start from step 0 because its checkpoint was overlooked. */
 static const char *goes_on(const char *fault, int code) {
     (void)fault;
     if (code != 0 || strstr(output, "resumed      after step 2")) return NULL;
     return "it begins anew";
 }
 
-/* Leave what dead processes left: half of a checkpoint, half of a deletion, a line without an end.
- * */
+/* Create leftovers of dead processes: half a checkpoint, half a deletion, an unfinished line. */
 static void leave_halves(void) {
     static const char *const directories[] = {".cgpipe-step-00000003-999999999-0.tmp",
                                               ".cgpipe-step-00000001-999999999-1.gone"};
@@ -517,7 +515,7 @@ static const scenario from_step = {
     .again = "train --resume --run run --from-step 1 --steps 2",
 };
 
-/* Only --overwrite may. */
+/* Only --overwrite may replace them. */
 static const scenario refused = {
     .name = "refused",
     .before = {TO_HALF},
@@ -599,7 +597,7 @@ TEST(convert_out_over)
 TEST(convert_file)
 TEST(tokenize)
 
-/* On a disk in memory, where there is one. */
+/* Use a directory in memory, if there is one. */
 static int make_work(void **state) {
     (void)state;
     char text[2048] = "";

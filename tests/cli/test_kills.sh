@@ -1,12 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_kills.sh SOURCE_DIR BUILD_DIR -- 200 SIGKILLs, or as many as fit in 300 s, at moments drawn
-# anew, each followed by a resume in another layout: the run ends with the bits of a run that nobody
-# disturbed.
+# test_kills.sh SOURCE_DIR BUILD_DIR -- 200 SIGKILLs, or as many as fit in 300 s, at random moments.
+# After each, the run resumes in another layout. It ends with the bits of an undisturbed run.
 #
-# The moments are uniform from the start of the process to some steps after its start-up, which is
-# measured first: so they hit start-up, steps and saves. A run that ends is checked, and the next
-# one begins. CGP_TEST_SEED=N repeats layouts and moments (not what they hit).
+# The moments are uniform from the start of the process to some steps after its start-up, whose
+# duration is measured first: they hit start-up, steps and saves. A finished run is checked, and the
+# next one begins. CGP_TEST_SEED=N repeats layouts and moments, but not what they hit.
 source "$(dirname "$0")/support.sh"
 
 seed=${CGP_TEST_SEED:-$((${EPOCHREALTIME/./} % 1000000007))}
@@ -25,7 +24,7 @@ sha() { sed -n 's/^weights_sha256 //p' "$1"; }
 losses() { sed 's/,"seconds".*"bubble":[^,}]*//' "$1/metrics.jsonl"; }
 starts() { grep -cs '"date"' "$1/run.json"; }
 
-# Print layers of each of 1 .. 4 stages.
+# Print a balance: the layers of each of 1 .. 4 stages.
 draw_balance() {
     local stages=$((1 + $(below 4))) left=$layers balance="" size
     while [ "$stages" -gt 1 ]; do
@@ -43,7 +42,7 @@ draw_layout() {
 
 # --- the next start ---
 
-# Every checkpoint stands: by sha256sum, and by loading it.
+# Every checkpoint is intact, by sha256sum and by loading it.
 whole_checkpoints() {
     local directory
     for directory in "$1"/step-*; do
@@ -53,7 +52,7 @@ whole_checkpoints() {
     done
 }
 
-# metrics.jsonl has the lines 1, 2 .. up to the latest checkpoint, and further ones in order.
+# metrics.jsonl has the lines 1, 2 .. up to the latest checkpoint, and any later ones in order.
 whole_metrics() {
     local latest
     latest=$(readlink "$1/latest") || return 0
@@ -64,7 +63,7 @@ whole_metrics() {
         END {exit !(last >= least)}' "$1/metrics.jsonl"
 }
 
-# Nothing is left of processes before the last one, if that one got so far as to open the run.
+# Only the last process may have left temporary files, if it opened the run.
 only_own_leftovers() {
     [ -z "$(find "$1" -name '.cgpipe-*' ! -name "*-$2-*")" ]
 }
@@ -90,7 +89,7 @@ check_end() { # RUN
     rm -rf "$1"
 }
 
-# --- the undisturbed run; how long things take ---
+# --- the undisturbed run, and durations ---
 
 begin=$(now_us)
 run train $training --run straight

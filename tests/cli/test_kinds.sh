@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_kinds.sh SOURCE_DIR BUILD_DIR -- files of another kind than --data takes are refused by kind,
-# with the command that is right; nothing is trained on by mistake, and no file is left.
+# test_kinds.sh SOURCE_DIR BUILD_DIR -- --data refuses files of other kinds. The message names the
+# kind and the right command; nothing is trained by mistake, and no file is left.
 source "$(dirname "$0")/support.sh"
 
 train="train $model --batch 4 --steps 1 --run none --data"
@@ -35,7 +35,7 @@ bytes '\x80\x02}q\0' >old.pkl
 fails 1 "old.pkl: is a Python pickle, expected text (another file than old.pkl)" $train old.pkl
 tar -cf a.tar text.txt
 fails 1 "a.tar: is a tar archive, expected text (tar -xf a.tar, then its files)" $train a.tar
-for damage in 3 100; do # cut short, they are still no text
+for damage in 3 100; do # truncated, they still are not text
     gzip -c text.txt | head -c $damage >cut.gz
     fails 1 "cut.gz: is compressed by gzip, ..." $train cut.gz
 done
@@ -81,7 +81,7 @@ fails 1 "shard.dat: is a token file of llm.c, expected text (--data shard.dat, r
 mkdir -p char && cp narrow.bin char/train.bin && cp narrow.bin char/val.bin && cp a.pkl char/meta.pkl && cp text.txt char/input.txt
 fails 1 "char/train.bin: is a token file by its name, expected text in a directory (--data char/train.bin --validation char/val.bin)" $train char
 
-# --- a model of other tokens than bytes ---
+# --- a model whose tokens are not bytes ---
 
 fails 2 "--data text.txt: is text, whose vocabulary is 256 bytes, expected tokens for gpt2, vocab=2257 (cgpipe tokenize --tokenizer PATH --out tokens.bin text.txt, then --data tokens.bin; or vocab=256 in MODEL)" \
     $tokens text.txt

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_links.sh SOURCE_DIR BUILD_DIR -- in a run's directory nothing but the run is changed: links
-# below it are never followed, names that the program does not make stay, and what is no regular
-# file is refused instead of waited for.
+# test_links.sh SOURCE_DIR BUILD_DIR -- in a run's directory only the run's own files change. Links
+# below it are never followed, and files with other names stay. Anything but a regular file is
+# refused without blocking.
 source "$(dirname "$0")/support.sh"
 
 words="$model --data text.txt --batch 8 --chunks 2 --keep 0 --save-every 3"
@@ -68,7 +68,7 @@ for file in weights.safetensors checkpoint.json checkpoint.sha256; do
     rm -r a moved
 done
 
-if [ "$(id -u)" -ne 0 ]; then # whom no mode keeps out
+if [ "$(id -u)" -ne 0 ]; then # root ignores modes
     cp -r kept a
     chmod 0 a/step-00000006
     run train --resume --run a --steps 8
@@ -152,7 +152,7 @@ run train $words --steps 3 --run a --overwrite
 check "metrics.jsonl leads nowhere: nothing is made there" test ! -e nowhere
 rm -r a dangling.json
 
-# --- foreign files stay ---
+# --- other files stay ---
 
 cp -r kept a
 mkdir -p a/step-5 a/step-00000004.mine a/step-000000099
@@ -266,7 +266,7 @@ for command in "sample a --length 3" "convert a exported --overwrite"; do
     check "${command%% *}, run.json is a pipe: refused at once" exits 1
     rm -r a
 done
-# --- what takes all memory ---
+# --- files that would take all memory ---
 
 cp -r kept a
 printf '[%.0s' {1..70} >a/run.json
@@ -275,7 +275,7 @@ printf '{"model": [%s[]]}' "$(printf '[],%.0s' {1..100000})" >a/run.json
 CGP_LIMITS=json=20000000 fails 1 "a/run.json: expected JSON that takes at most 19 MiB of memory, ..." sample a
 rm -r a
 cp -r kept a
-truncate -s 20G a/metrics.jsonl # the lines of the run, and zeros
+truncate -s 20G a/metrics.jsonl # the run's lines, then zeros
 run train --resume --run a --steps 8
 check "metrics.jsonl of 20 GB: exit code 0" exits 0
 check "metrics.jsonl of 20 GB: the lines of the run are left" lines 8 a/metrics.jsonl

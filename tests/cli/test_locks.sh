@@ -1,15 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_locks.sh SOURCE_DIR BUILD_DIR -- two processes in one directory, of one host or of two, on a
-# file system with locks or without: what one of them writes, the other one leaves alone.
+# test_locks.sh SOURCE_DIR BUILD_DIR -- two processes in one directory, on one host or two, with or
+# without file locks. Neither changes what the other one writes.
 #
-# fail_calls.c takes the locks away, names the host, and stops or kills a process in the middle of
-# its work.
+# fail_calls.c disables locks, sets the host name, and stops or kills a process in the middle of its
+# work.
 source "$(dirname "$0")/support.sh"
 preload=$(find "$2/tests" -maxdepth 1 -name 'libfail_calls.so')
 
-# background NAME SETTING.. -- WORDS.. : the program with settings of fail_calls, for the files of
-# this test; its process is in $process.
+# background NAME SETTING.. -- WORDS.. : start the program with settings of fail_calls for the files
+# of this test; $process is its pid.
 background() {
     local name=$1 settings=()
     shift
@@ -26,11 +26,11 @@ finished() { # NAME PROCESS
     code=$?
     out=$work/$1-out err=$work/$1-err
 }
-here() { # SETTING.. -- WORDS.. : to its end
+here() { # SETTING.. -- WORDS.. : run to the end
     background here "$@"
     finished here $process
 }
-until_stopped() { # PROCESS : at most 30 s
+until_stopped() { # PROCESS : wait for at most 30 s
     for _ in $(seq 1500); do
         case $(sed 's/.*) //' "/proc/$1/stat") in T*) return 0 ;; esac
         sleep 0.02
@@ -107,9 +107,9 @@ here FAIL_LOCKS=none -- train $words --resume --run run
 check "without locks: the run goes on to the same weights" test "$(sha)" = "$whole"
 check "without locks: no lock is left" test "$(left run)" = "$entries"
 
-# --- whose process was killed ---
+# --- a lock whose process was killed ---
 
-killed() { # SETTING.. : a training in a new run that is killed in a save, and leaves its lock
+killed() { # SETTING.. : train in a new run and be killed in a save, which leaves the lock
     rm -rf run
     background first "$@" FAIL_CALL=sync:9:STOP -- train $words --resume --run run
     first=$process
@@ -128,14 +128,15 @@ goes_on "killed"
 killed FAIL_LOCKS=none
 here -- train $words --resume --run run
 goes_on "killed, with locks now"
-for pid in $$ 1; do # of a process that began at another time
+for pid in $$ 1; do # of a process with another start time
     killed FAIL_LOCKS=none
     sed -i "s/-$first-/-$pid-/; s/ $first / $pid /" run/lock
     here FAIL_LOCKS=none -- train $words --resume --run run
     goes_on "another process has its pid"
 done
 
-# Two at once take the lock over: one is amid the two calls that it takes, or dies there.
+# Two processes take over the lock at once: one stops between the two calls that this takes, or dies
+# there.
 killed FAIL_LOCKS=none
 background second FAIL_LOCKS=none FAIL_CALL=rename:2:STOP -- train $words --resume --run run
 second=$process
@@ -181,10 +182,10 @@ for name in run "a user's run \$(date)"; do
     check "another host, $name: its temporary entries stay, with a warning" grep -q "/.cgpipe-.*elsewhere-.* stays: a process of another host" "$err"
 done
 
-# The lock of one that lives is deleted: it ends when it sees that, and undoes nothing of the other
-# one.
+# The lock of a living process is deleted: that process notices and ends, without undoing anything
+# of the new owner.
 rm -rf run
-background first FAIL_LOCKS=none FAIL_CALL=flush:2:STOP -- train $words --resume --run run # the line of step 2
+background first FAIL_LOCKS=none FAIL_CALL=flush:2:STOP -- train $words --resume --run run # at the line of step 2
 first=$process
 until_stopped $first
 rm run/lock
@@ -197,8 +198,8 @@ check "the lock of a training is deleted: the run of the other one stays" test "
 
 # --- another pid namespace ---
 
-# apart NAME OPTION.. : a training in a pid namespace of its own, whose first process a shell is;
-# killed in a save; the next one is outside.
+# apart NAME OPTION.. : train in a new pid namespace, below a shell as its first process, and be
+# killed in a save; resume outside.
 apart() {
     local name=$1
     shift
@@ -220,7 +221,7 @@ else
     echo "skipped: no rights for a pid namespace"
 fi
 
-# --- something else of that name ---
+# --- another object with the lock's name ---
 
 echo mine >"$work/mine"
 for kind in "ln -s $work/mine" "mkdir" "mkfifo" "touch"; do
@@ -236,7 +237,7 @@ for kind in "ln -s $work/mine" "mkdir" "mkfifo" "touch"; do
 done
 check "the target of a link stays" has mine "$work/mine"
 
-# --- a file system without links, too ---
+# --- a file system without links either ---
 
 here FAIL_LOCKS=none FAIL_LINKS=1 -- train $words --run linkless
 check "neither locks nor links: trains" exits 0

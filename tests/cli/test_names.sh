@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# test_names.sh -- names of files that hold what a terminal acts on: control characters and bytes
-# that are no UTF-8 are never printed as they are. Run with: SOURCE_DIR BUILD_DIR
+# test_names.sh -- file names with bytes that control a terminal: control characters and invalid
+# UTF-8 are never printed unchanged. Run with: SOURCE_DIR BUILD_DIR
 . "$(dirname "$0")/support.sh"
 
-e=$(printf 'e\033[2J\a\233x')     # clears the screen, rings; 0x9b is a control character in Latin-1
+e=$(printf 'e\033[2J\a\233x')     # clears the screen, rings the bell; 0x9b is a control character in Latin-1
 shown='e\x1b[2J\x07\x9bx'
 tiny=gpt2:layers=1,width=8,heads=2,vocab=256,seq=8
 
-# Neither output has a control character but line ends, or the lone byte.
+# Neither output has the invalid byte or a control character except line ends.
 clean() {
     ! cat "$out" "$err" | grep -q "$(printf '[\001-\010\013-\037\177]')" && ! cat "$out" "$err" | grep -q "$(printf 'a\233x')"
 }
 shows() { has "$shown" "$1"; }
 
-u=$(printf 'e\033[2J\a')x # UTF-8, as run.json needs it of data
+u=$(printf 'e\033[2J\a')x # UTF-8, which run.json requires of data paths
 cp text.txt "$u.txt"
 run train "$tiny" --data "$u.txt" --batch 2 --chunks 1 --steps 2 --run "$e" --trace "$e.json,$e.txt2.txt"
 check "a run whose names have escape characters goes" exits 0
@@ -42,13 +42,13 @@ check "nor does a plan by it" clean
 
 for words in "train $tiny --data missing$e" "sample missing$e" "stop missing$e" "diagnose missing$e" "supervise $e" "$e" "train --$e" \
     "plan $e" "schedule $e" "compare $e" "plan gpt2:$e=1" "tokenize --tokenizer $e --out x text.txt" "plan $tiny --costs missing$e --balance time"; do
-    # shellcheck disable=SC2086 # words, not one
+    # shellcheck disable=SC2086 # split into words
     run $words
     check "an error line about such a name is clean ($(printf '%s' "$words" | tr -d '\000-\037\177-\377'))" clean
     check "and the command fails" test "$code" -ne 0
 done
 
-# Costs of a model are as long as it has layers.
+# Costs of a model have a maximum length for its number of layers.
 head -c 1000000 /dev/zero | tr '\0' '[' >large.json
 run plan "$tiny" --stages 2 --balance time --costs large.json
 check "costs that are too long for the model are not read" exits 1

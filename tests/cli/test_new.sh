@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_new.sh SOURCE_DIR BUILD_DIR -- cgpipe new model NAME writes a whole directory or nothing.
-# What it writes is built and run against an installed copy by tests/install/test_new_model.sh.
+# tests/install/test_new_model.sh builds and runs the result against an installed copy.
 source "$(dirname "$0")/support.sh"
 
 run new model mine
@@ -29,7 +29,7 @@ fails 2 "new: NAME is missing (cgpipe new model mine)" new model
 fails 2 "new: expected model NAME, got data (cgpipe new model mine)" new data x
 fails 2 "more: unexpected argument after model" new model x more
 
-# A directory that cannot be written, and one that fills up: nothing is left.
+# A directory without write permission, and a full disk: no file is left.
 if [ "$(id -u)" -ne 0 ]; then
     mkdir closed && chmod 500 closed
     (cd closed && ! "$program" new model x 2>/dev/null)

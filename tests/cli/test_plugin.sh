@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_plugin.sh SOURCE_DIR BUILD_DIR -- a model plug-in is MODEL in every command; runs keep its
-# SHA-256; code is loaded from a path on the command line alone; a plug-in that breaks the contract
-# is refused.
+# test_plugin.sh SOURCE_DIR BUILD_DIR -- a model plug-in is accepted as MODEL by every command. Runs
+# store its SHA-256. Code is loaded only from a path on the command line. A plug-in that violates
+# the contract is refused.
 build_dir=$(cd "$2" && pwd)
 source "$(dirname "$0")/support.sh"
 
@@ -10,7 +10,7 @@ source "$(dirname "$0")/support.sh"
 plugin() {
     local file=$1
     shift
-    # shellcheck disable=SC2154 # of support.sh
+    # shellcheck disable=SC2154 # set by support.sh
     cc -O1 -Wall -Wextra -Werror -Wno-unused -Wno-unreachable-code -shared -fPIC "${@/#/-D}" -o "$file" -I"$source_dir/include" \
         "$source_dir/tests/support/model_plugin.c" -L"$build_dir" -lcgpipe_data -lcgpipe -lm 2>"$err" || not_ok "build $file: $(cat "$err")"
 }
@@ -71,8 +71,8 @@ check "run.json has the file's SHA-256" \
 check "so has the checkpoint" test "$(jq -r '.note | fromjson | .model_sha256' parts/latest/checkpoint.json)" = "$(jq -r .model_sha256 parts/run.json)"
 run train --resume --run parts --steps 26 "$PWD/mine.so"
 check "resume: MODEL as an operand, by another path" exits 0
-# Mini-batches of a validation count by their targets: 16 16 16 1, and 16 4 0 0, have the loss of
-# all in one mini-batch.
+# Mini-batches of a validation are weighted by their numbers of targets: 16 16 16 1 and 16 4 0 0
+# give the loss of one mini-batch with all samples.
 for labelled in 49 20; do
     export UNLABELLED=$labelled
     run $train --run labelled --overwrite --json parts.json
@@ -147,7 +147,7 @@ fails 2 "--dropout 0.1: mine.so has none (leave it out)" plan ./mine.so --dropou
 
 # --- plug-ins that break the contract ---
 
-# refused DEFINITION LINE [KEYS]: `plan` says this of it.
+# refused DEFINITION LINE [KEYS]: build a plug-in; `plan` fails with this line.
 refused() {
     plugin bad.so "$1"
     fails "${4:-2}" "./bad.so: $2" plan "./bad.so${3:-}"

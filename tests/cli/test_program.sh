@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_program.sh SOURCE_DIR BUILD_DIR -- the program as a person meets it.
+# test_program.sh SOURCE_DIR BUILD_DIR -- the program as a user meets it.
 #
-# A failure is one clear line on standard error, exit code 2 (usage) or 1, and nothing
-# half-written.
+# A failure prints one clear line on standard error, exits with code 2 (usage) or 1, and leaves
+# nothing half-written.
 source "$(dirname "$0")/support.sh"
 
 small="--batch 8 --steps 4"
@@ -167,7 +167,7 @@ fails 1 "x.csv: cannot be read (No such file or directory)" schedule --check x.c
 fails 2 '--stages 0: expected a whole number >= 1, got "0"' schedule gpipe --stages 0
 fails 2 '--latency -1: expected a number >= 0, got "-1"' schedule gpipe --latency -1
 
-# --- bad input to train: the directory is not made ---
+# --- bad input to train: no directory is made ---
 
 fails 2 "gpt2: layrs: unknown key (did you mean layers?)" train gpt2:layrs=1 --data text.txt
 fails 2 "balance: sums to 4 ..." train $model --data text.txt --balance 2,2
@@ -316,7 +316,7 @@ check "one stage and two: the same last loss" \
 for file in weights.safetensors optimizer.safetensors; do
     check "one stage and two: the same $file" cmp one/step-00000004/$file two/step-00000004/$file
 done
-# The note has the options, so that it and the sum of all differ.
+# The note contains the options, so it and the checksum over all files differ.
 check "one stage and two: the same checkpoint.json" test \
     "$(grep -vE '"(note|sha256_above)":' one/step-00000004/checkpoint.json)" = \
     "$(grep -vE '"(note|sha256_above)":' two/step-00000004/checkpoint.json)"
@@ -445,7 +445,7 @@ check "bench --grid: 42 rows" \
 check "bench --grid: the log's figures" has "6.44" "$out"
 check "bench --grid: every cell at most 0.9 of the log's" \
     test "$(awk '/never|except_last/ && $6 > 0.9' "$out" | wc -l)" -eq 0
-# The bounds of the experiment in GiB: $1 stages, $2 chunks, $3 mode, $4 bound.
+# Memory bounds of the experiment: $1 stages, $2 chunks, $3 mode, $4 bound in GiB.
 at_max() {
     awk -v k="$1" -v m="$2" -v mode="$3" -v bound="$4" \
         '$1 == k && $2 == m && $3 == mode {seen = 1; if ($4 > bound) bad = 1} END {exit !seen || bad}' "$out"
@@ -466,7 +466,7 @@ run bench gpt2 --model $small_model --stages 2 --chunks 2 --batch 4 --steps 4 --
 check "bench: exit code 0" exits 0
 check "bench: balance of 16 layers" has "balance 8,8" "$out"
 check "bench --json: all keys" keys bench.json $plan_keys $run_keys log_activation_gib
-# From an action to the next and from a message to who waits: more than nothing, less than a step.
+# Times between actions, and from a message to its receiver: above zero, below a step.
 within_step() { # FILE KEY...
     local file=$1 key
     shift

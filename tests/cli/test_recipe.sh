@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# recipes/ and what they need: --epochs, options in epochs, learning rates; that a stop in between
-# changes nothing, and that runs of the former --recipe go on.
+# recipes/ and what they use: --epochs, options in epochs, learning rates. A stop in between changes
+# nothing, and runs of the former --recipe resume.
 #
 #     bash test_recipe.sh SOURCE_DIR BUILD_DIR
 build=$(cd "$2" && pwd)
@@ -10,7 +10,7 @@ resnet=resnet:depth=8,classes=10,image=32,width=4
 imagenet=$source_dir/recipes/resnet101-imagenet.yaml
 old=$source_dir/tests/data/run-0.1-recipe
 
-# --- every recipe plans, names itself, and trains a little ---
+# --- every recipe plans, names itself, and trains for a few steps ---
 
 for recipe in "$source_dir"/recipes/*.yaml; do
     name=$(basename "$recipe")
@@ -51,7 +51,7 @@ fails 2 "--warmup: expected data that have an end (steps instead of epochs)" tra
 fails 2 "--lr-milestones: expected data that have an end (steps instead of epochs)" \
     train $resnet --data shapes --lr-schedule milestones --lr-milestones 3,4ep
 
-# --- the former --recipe imagenet-90, by its run file: the same learning rates to the bit ---
+# --- the former --recipe imagenet-90, by its run file: bit-equal learning rates ---
 
 rates_of() { jq -c .lr "$1/metrics.jsonl" | uniq -c | sed 's/^ *//'; }
 published() { grep -v '^#' "$old/rates-$1.txt"; }
@@ -63,7 +63,7 @@ cp "$source_dir/tests/data/run-0.1/text.txt" old.txt
 nine="--epochs 9 --warmup 1ep --lr-milestones 3ep,6ep,8ep"
 run train --config "$imagenet" $bytes --data old.txt --batch 8 --lr 0.4 --stages 1 $nine --run nine --quiet
 check "9 epochs: the learning rates of 0.1.0" diff <(published 9) <(rates_of nine)
-resumed() { # resumed WORDS... : a run that 0.1.0 began with --recipe
+resumed() { # resumed WORDS... : resume a run that 0.1.0 began with --recipe
     rm -rf resumed && cp -r "$old/run" resumed
     run train --resume --run resumed --data old.txt "$@"
 }
@@ -82,7 +82,7 @@ check "a run of 0.1.0 that was edited is refused" grep -q "momentum is 0.8.*, th
 
 # --- on a directory of images ---
 
-# 10 classes of 5 images; a fifth of them, 10, for validation: 40 a pass, 5 mini-batches of 8.
+# 10 classes of 5 images. 10 images are for validation: 40 remain for an epoch, 5 mini-batches of 8.
 "$build/tests/draw_directory" images 5 40
 check "a directory of images" test "$(ls images | wc -l)" -eq 10
 fails 2 "--batch 41: expected at most the 40 samples of an epoch" \
@@ -105,7 +105,7 @@ run train $resnet $common --lr 0.4 --run warm
 check "a larger rate: exit code 0" exits 0
 check "a larger rate: begins with 0.1 for the first epoch's 5 steps" test "$(rates_of warm | head -n 2 | tr '\n' ' ')" = "5 0.1 10 0.4 "
 
-# The directory's images come in the order of a run without a stop.
+# The images come in the order of a run without a stop.
 run train $resnet ${common/images:images/images:images\/} --minutes 0.0001 --run killed
 run train --resume --run killed --json killed.json
 check "stopped and resumed: exit code 0" exits 0

@@ -1,8 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_record.sh SOURCE_DIR BUILD_DIR -- run.json is the one record of a run: what is edited in it
-# after a checkpoint is refused, with the option that says the same; what it cannot hold is refused
-# too.
+# test_record.sh SOURCE_DIR BUILD_DIR -- run.json is the only record of a run. An edit after a
+# checkpoint is refused, with the option that has its effect. So are values that it cannot hold.
 source "$(dirname "$0")/support.sh"
 
 words="$model --data text.txt --batch 8 --chunks 2 --save-every 2 --interval 3 --clip 1 --nesterov
@@ -77,7 +76,7 @@ run train --resume --run a
 check "the same number in other digits, versions, dates: exit code 0" exits 0
 check "the same number in other digits, versions, dates: the same weights" test "$(sha)" = "$whole"
 
-# --- a change by the command line is no edit, also after failed starts ---
+# --- a change by the command line is not an edit, also after failed starts ---
 
 kept
 export CGP_FAULT=fail:1F0
@@ -94,7 +93,7 @@ run train --resume --run a --lr 0.002
 run train --resume --run a --lr 0.003
 run train --resume --run a
 unset CGP_FAULT
-edit a '0,/"lr": 0.003/s//"lr": 0.002/' # not in the starts
+edit a '0,/"lr": 0.003/s//"lr": 0.002/' # but not in the starts
 run train --resume --run a
 check "edited after three starts that failed: told" has "the checkpoint was written with 0.003" "$err"
 kept
@@ -102,7 +101,7 @@ run train --resume --run a --lr 0.002 --keep 0
 run train --resume --run a --from-step 2 --steps 9
 check "an older checkpoint of a run that was changed: exit code 0" exits 0
 
-# --- what changes numbers besides options: faults ---
+# --- faults change numbers too ---
 
 kept
 check "no fault: none in run.json" jq -e 'has("plugins") or any(.starts[]; has("fault") or has("plugins")) | not' a/run.json >/dev/null
@@ -116,7 +115,7 @@ CGP_FAULT=$'delay:1F0:0,\xff\e[2J' run train $words --steps 2 --run faults --jso
 check "a fault of control characters: escaped in run.json" test "$(jq -r '.starts[0].fault' faults/run.json)" = 'delay:1F0:0,\xff\x1b[2J'
 check "a fault: in the JSON" test "$(jq -r .fault faults.json)" = 'delay:1F0:0,\xff\x1b[2J'
 
-# --- runs of before ---
+# --- runs of older versions ---
 
 kept
 for checkpoint in a/step-*; do
@@ -146,7 +145,7 @@ run train --resume --run old
 check "a checkpoint of before, edited: exit code 0" exits 0
 check "a checkpoint of before, edited: a note" grep -q "^note  " "$out"
 
-# --- values of another kind ---
+# --- values of the wrong type ---
 
 for edit in 's/"optimizer": "sgd"/"optimizer": ["sgd"]/optimizer' 's/"lr": [^,]*/"lr": [0.01]/lr' \
     's/"schedule": "1f1b"/"schedule": []/schedule' 's/"stages": 2/"stages": [2]/stages' \
@@ -164,16 +163,16 @@ for value in '[null]' '[{}]' '[1.5]' '"many"' '[2, [3]]'; do
         train --resume --run a
 done
 
-# A list may be long: it is the plan that does not fit.
+# A list may be long: the plan is refused, not the file.
 kept
 tr -d '\n' <a/run.json | sed "s/\"balance\": \[[^]]*\]/\"balance\": [$(printf '1, %.0s' $(seq 2999))1]/" >b && mv b a/run.json
 run train --resume --run a
 check "a balance of 3000 stages is read" has "stages 3000: the model has 5 layers" "$err"
 
-# --- runs of cgpipe 0.1.0, whose run.json and notes have other keys: rate, rate_schedule,
-# device_memory .. ---
+# --- runs of cgpipe 0.1.0: run.json and notes have other keys (rate, rate_schedule, device_memory
+# ..) ---
 
-# Its second start gave --rate 0.003 --steps 6 and failed before a checkpoint.
+# Its second start had --rate 0.003 --steps 6 and failed before a checkpoint.
 old() { rm -rf old && cp -r "$source_dir/tests/data/run-0.1/run" old; }
 cp "$source_dir/tests/data/run-0.1/text.txt" old.txt
 old

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_resume.sh SOURCE_DIR BUILD_DIR -- a run that was stopped goes on as if it had not been.
+# test_resume.sh SOURCE_DIR BUILD_DIR -- a stopped run resumes as if it had not been stopped.
 source "$(dirname "$0")/support.sh"
 
-# Everything that has a memory: moments, dropout's key, the rate's place, the order of the data.
+# Everything with state: moments, dropout's key, the learning rate's step, the order of the data.
 training="$model,tied=1 --data text.txt --batch 8 --chunks 4 --dropout 0.1 --clip 1 --warmup 3
     --lr-schedule cosine --evaluate-every 4 --save-every 3"
 
@@ -19,9 +19,9 @@ check "the run without a stop: exit code 0" exits 0
 whole=$(sha)
 check "tied=1: run.json has it" has 'seq=16,tied=1"' straight/run.json
 
-# --- 10 = 5 + resume + 5, whatever the layout ---
+# --- 10 = 5 + resume + 5, in any layout ---
 
-# --steps 5 would be another cosine; a checkpoint of step 5 comes from a stop.
+# --steps 5 would give another cosine, so the checkpoint of step 5 comes from a stop.
 stop_after() { # STEPS RUN OPTIONS...
     local steps=$1 directory=$2
     shift 2
@@ -57,7 +57,7 @@ for layout in "--stages 2" "--stages 3 --schedule gpipe" "--balance 1,4 --recomp
         cmp "run-$number/latest/optimizer.safetensors" straight/latest/optimizer.safetensors &&
         echo same)" = same
 done
-# The shape of a schedule, and a table, do not go on with another.
+# A run resumes only with the same form of schedule and the same table.
 stop_after 5 run-v --stages 2 --schedule zb-v
 check "run.json: two stages on a device" has '"virtual": 2' run-v/run.json
 "$program" schedule zb-h1 --stages 2 --chunks 4 --csv >own.csv
@@ -85,7 +85,7 @@ check "resume --json: updates" test "$(value updates more.json)" = 12
 check "resume --json: not stopped" test "$(value stopped more.json)" = null
 check "resume --json: rate" keys more.json lr_last gradient_norm validation_loss
 
-# --- run from elsewhere, data that moved or changed ---
+# --- resume from another directory; data that moved or changed ---
 
 stop_after 5 elsewhere
 mkdir -p other/place
@@ -270,7 +270,7 @@ run train --resume --run fails
 check "a step that fails: resumed" test "$(sha)" = "$whole"
 check "a step that fails: a line each" test "$(steps fails)" = "$(one_to 10)"
 
-# --- a start that fails before its first checkpoint leaves no run behind ---
+# --- a start that fails before its first checkpoint leaves no run ---
 
 export CGP_FAULT=fail:0F1
 fails_without_a_trace() { # NAME WORDS...
@@ -333,7 +333,7 @@ check "without --save-every: ten" test "$(ls -d tenths/step-* | wc -l)" -eq 10
 check "--evaluate-every 4 of 7, and the last" \
     test "$(grep validation_loss three/metrics.jsonl | sed 's/,.*//' | tr '\n' ' ')" = '{"step":4 {"step":7 '
 
-# --- epochs count the samples that were seen, whatever the batch was ---
+# --- epochs count the samples seen, for any batch size ---
 
 head -c 3217 text.txt >epochs.txt # 201 windows: 10 steps of 20, or 25 of 8
 note() { jq -r .note "$1/latest/checkpoint.json" | jq -c "$2"; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# docs/reference/schedules.md and its drawings are what `make schedules` makes now.
+# docs/reference/schedules.md and its drawings equal the output of `make schedules`.
 #
 #     bash test_schedules_page.sh SOURCE_DIR BUILD_DIR
 set -u

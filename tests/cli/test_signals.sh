@@ -1,30 +1,29 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_signals.sh SOURCE_DIR BUILD_DIR -- SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU end the step,
-# save and say how to go on; a second SIGINT or SIGTERM ends the process at once, and what was saved
-# stays whole; a reader of the output that goes away ends the run as quietly.
+# save, and print how to resume. A second SIGINT or SIGTERM ends the process at once, and the saved
+# files stay intact. If the reader of the output goes away, the run ends in the same way.
 source "$(dirname "$0")/support.sh"
-set -m # background jobs of a shell without job control ignore SIGINT
+set -m # without job control, background jobs ignore SIGINT
 
 words="gpt2:layers=2,width=64,heads=2,seq=64 --data $work/files/text.txt --batch 8 --chunks 4 --seed 1"
 sha() { sed -n 's/^weights_sha256 //p' "$1"; }
 steps() { sed -n 's/^{"step":\([0-9]*\),.*}$/\1/p' "$1/metrics.jsonl" | tr '\n' ' '; }
 one_to() { seq -s ' ' 1 "$1" | sed 's/$/ /'; }
 
-# Steps that last, so that this script has seconds between a step that it has seen and the last one.
+# Slow steps, so that this script has seconds between a step that it has seen and the last one.
 slow=delay:0F0:0.15
 
-# start RUN WORDS... : in the background, in slow steps.
+# start RUN WORDS... : start a run of slow steps in the background.
 start() {
     local directory=$1
     shift
     CGP_FAULT=$slow "$program" train $words --run "$directory" "$@" >"$out" 2>"$err" </dev/null &
     process=$!
-    # A shell that gets a signal before it is the program would run this shell's trap, which deletes
-    # $work.
+    # Until exec the process is this shell, and a signal would run its trap, which deletes $work.
     while [ "/proc/$process/exe" -ef "/proc/$$/exe" ]; do :; done
 }
-told() { grep -v CGP_FAULT "$err" >"$err.told"; [ "$(wc -l <"$err.told")" -eq "$1" ]; } # so many lines, without those on the delay
+told() { grep -v CGP_FAULT "$err" >"$err.told"; [ "$(wc -l <"$err.told")" -eq "$1" ]; } # expect this many lines, without those on the delay
 
 # until_has TEXT FILE : wait for it, at most 120 s.
 until_has() {
@@ -38,13 +37,13 @@ until_has() {
 finished() {
     wait -f "$process" 2>/dev/null
     code=$?
-    while [ $code -eq 147 ]; do # it was stopped, and goes on
+    while [ $code -eq 147 ]; do # 147: stopped; it continues
         wait -f "$process" 2>/dev/null
         code=$?
     done
 }
 
-saved() { # RUN : whole checkpoints only
+saved() { # RUN : all checkpoints are complete
     local directory
     for directory in "$1"/step-*; do
         (cd "$directory" && sha256sum -c --quiet checkpoint.sha256) || return 1
@@ -77,7 +76,7 @@ for signal in INT TERM HUP USR1 XCPU; do
     check "SIG$signal: resumed, a line each" test "$(steps "one-$signal")" = "$(one_to 12)"
 done
 
-# --- in every phase of a run: after so many hundredths of a second ---
+# --- in every phase of a run: after this many hundredths of a second ---
 
 for hundredths in 00 01 02 03 05 08 12 20; do
     rm -rf phase
@@ -85,7 +84,7 @@ for hundredths in 00 01 02 03 05 08 12 20; do
     sleep "0.$hundredths"
     kill -INT "$process" 2>/dev/null
     finished
-    # A signal before the program looks out for it ends it as signals do; after the run it is late.
+    # Before the program installs its handlers a signal kills it; after the run it has no effect.
     check "SIGINT after 0.$hundredths s: 130 or done ($code)" \
         test "$code" -eq 130 -o "$code" -eq 0
     [ -e phase ] && check "SIGINT after 0.$hundredths s: nothing half-written" \
@@ -95,7 +94,7 @@ for hundredths in 00 01 02 03 05 08 12 20; do
 done
 
 start first --steps 12
-until_has '^memory ' "$out" # before the run begins, or just after
+until_has '^memory ' "$out" # before the run begins or just after
 kill -INT "$process"
 finished
 check "SIGINT at the beginning: exit code 130" exits 130
@@ -113,7 +112,7 @@ check "SIGTERM while sampling: exit code 130" exits 130
 check "SIGTERM while sampling: not to its end" test "$(wc -c <"$out")" -lt 1000000
 check "SIGTERM while sampling: told" has "cgpipe: SIGTERM: stopped after step 2 of 2, which is saved" "$err"
 
-# The delay is one of the evaluation's mini-batches, too.
+# The delay also applies to the evaluation's mini-batches.
 start evaluating --steps 2 --validation 0.5 --save-every 0
 until_has 'step 2/2' "$out"
 kill -TERM "$process"
@@ -122,7 +121,7 @@ check "SIGTERM while evaluating: exit code 130" exits 130
 check "SIGTERM while evaluating: no loss" test -z "$(grep '^validation' "$out")"
 check "SIGTERM while evaluating: saved" saved evaluating
 
-# --- a signal that is ignored stays ignored, as nohup wants it ---
+# --- an ignored signal stays ignored, as nohup requires ---
 
 for signal in INT HUP; do
     (trap '' "$signal" && exec "$program" train $words --run "ignored-$signal" --steps 12) >"$out" 2>"$err" &
@@ -141,7 +140,7 @@ finished
 check "nohup: exit code 0" exits 0
 check "nohup: all steps" test "$(steps nohup)" = "$(one_to 12)"
 
-# --- a terminal that is closed sends SIGHUP twice: from the shell and from the system ---
+# --- closing a terminal sends SIGHUP twice: from the shell and from the system ---
 
 start hangup --steps 12 --save-every 0
 until_has '"step":2,' hangup/metrics.jsonl
@@ -154,9 +153,9 @@ check "SIGHUP, SIGHUP, SIGTERM: the step it was in is saved" saved hangup
 run train --resume --run hangup
 check "SIGHUP, SIGHUP, SIGTERM: resumed, the same weights" test "$(sha "$out")" = "$whole"
 
-# --- a reader that has gone ---
+# --- the reader has gone ---
 
-closed() { # NAME RUN LINES WORDS... : the program's exit code in $code
+closed() { # NAME RUN LINES WORDS... : sets $code to the program's exit code
     local name=$1 directory=$2 count=$3
     shift 3
     { CGP_FAULT=$slow "$program" train $words --run "$directory" "$@" 2>"$err" </dev/null; echo $? >closed-code; } |
@@ -165,9 +164,9 @@ closed() { # NAME RUN LINES WORDS... : the program's exit code in $code
     check "$name: exit code 141" exits 141
     check "$name: nothing on standard error" told 0
 }
-mkfifo gone && exec 3<>gone 4>gone 3>&- # a pipe whose reader has gone before anything is written to 4
+mkfifo gone && exec 3<>gone 4>gone 3>&- # a pipe whose reader is closed before anything is written to 4
 
-for ignored in '' PIPE; do # as some services and CI runners have it
+for ignored in '' PIPE; do # some services and CI runners ignore it
     [ -n "$ignored" ] && trap '' PIPE
     closed "| head in the steps $ignored" "head-$ignored" 16 --steps 12 --save-every 0 --interval 1
     trap - PIPE
@@ -197,7 +196,7 @@ check "the JSON has no reader: all steps" test "$(steps json)" = "$(one_to 2)"
 words="$words --validation 0"
 start twice --steps 1000 --save-every 1
 until_has sha256 twice/latest/checkpoint.json
-kill -STOP "$process" # both come while it stands still
+kill -STOP "$process" # both signals arrive while it is stopped
 kill -INT "$process"
 kill -TERM "$process"
 kill -CONT "$process"

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_stop.sh SOURCE_DIR BUILD_DIR -- cgpipe stop: the training saves and ends behind its next
-# step, and goes on from there to the same weights; without a training it is refused; a request that
-# was left over ends nothing.
+# test_stop.sh SOURCE_DIR BUILD_DIR -- cgpipe stop: the training saves and ends after its next step,
+# and resumes to the same weights. Without a training the command is refused. A leftover request
+# ends nothing.
 source "$(dirname "$0")/support.sh"
 
 words="gpt2:layers=2,width=64,heads=2,seq=64 --data $work/files/text.txt --batch 32 --chunks 4 --seed 1"
@@ -25,7 +25,7 @@ run train $words --steps 12 --run straight
 whole=$(sha "$out")
 fails 1 "run directory straight: nothing trains in it" stop straight
 
-# --- a training, of slow steps ---
+# --- a training with slow steps ---
 
 CGP_LOG=error CGP_FAULT=delay:0F0:0.3 "$program" train $words --run one --steps 12 --save-every 0 >train-out 2>train-err </dev/null &
 process=$!
@@ -47,7 +47,7 @@ check "stop --wait: has waited, and names the checkpoint" has \
 check "the request is gone" test ! -e one/stop
 fails 1 "run directory one: nothing trains in it" stop one
 
-# --- one that was left over, as by a training that was killed before it saw it ---
+# --- a leftover request: the training was killed before it read it ---
 
 touch one/stop
 run train --resume --run one
@@ -55,7 +55,7 @@ check "left over: the run goes on to its end" exits 0
 check "left over: to the same weights" test "$(sha "$out")" = "$whole"
 check "left over: it is gone" test ! -e one/stop
 
-# --- a run of another host, whose lock a network file system may hide ---
+# --- a run on another host, whose lock a network file system may hide ---
 
 sed -i 's/"host": "[^"]*"/"host": "far\\u001baway"/' one/run.json
 run stop one
@@ -63,7 +63,7 @@ check "another host: exit code 0" exits 0
 check "another host: says what is not known" has 'stop         requested; it is not known if anything trains in one: it was last started on far\x1baway, ' "$out"
 check "another host: the request is there" test -f one/stop
 
-# --- something else of that name ---
+# --- another object with the request's name ---
 
 mkdir straight/stop
 CGP_FAULT=delay:0F0:0.3 "$program" train --resume --run straight --steps 16 >train-out 2>train-err </dev/null &

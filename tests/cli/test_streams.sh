@@ -1,23 +1,23 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_streams.sh SOURCE_DIR BUILD_DIR -- standard streams that are closed, or cannot be written,
-# and a limit on the size of files: no text gets into a file of the run, no step is lost, nothing is
-# left over, and what could not be written is told.
+# test_streams.sh SOURCE_DIR BUILD_DIR -- closed or unwritable standard streams, and a limit on file
+# sizes. No output gets into a file of the run, no step is lost, no temporary file is left, and
+# failed writes are reported.
 source "$(dirname "$0")/support.sh"
 
 words="$model --data text.txt --batch 8 --chunks 2 --save-every 3"
 sha() { sed -n 's/^weights_sha256 //p' "$out"; }
-whole() { [ "$(jq -r .step "$1/metrics.jsonl" | tr '\n' ' ')" = "1 2 3 4 5 6 " ]; } # RUN: six lines of six steps
+whole() { [ "$(jq -r .step "$1/metrics.jsonl" | tr '\n' ' ')" = "1 2 3 4 5 6 " ]; } # RUN: six lines for six steps
 left() { ls -d "$1"/.cgpipe-* 2>/dev/null; }
 
 run train $words --steps 8 --run straight
 sha=$(sha)
-resumed() { # NAME RUN : to the weights of a run without a fault
+resumed() { # NAME RUN : resumes to the weights of a run without a fault
     run train --resume --run "$2" --steps 8
     check "$1: resumed, the same weights" test "$(sha)" = "$sha"
 }
 
-# --- closed, as cron and daemons have them ---
+# --- closed, as under cron and daemons ---
 
 closed() { # NAME COMMAND... : with the streams in $closes closed
     local name=$1
@@ -37,7 +37,7 @@ done
 
 # --- a full disk ---
 
-full() { # NAME WORDS... : standard output is full
+full() { # NAME WORDS... : with a full device as standard output
     local name=$1
     shift
     : >"$out"
@@ -73,7 +73,7 @@ check "train --json - 2> /dev/full: exit code 1" exits 1
 check "train --json - 2> /dev/full: the JSON is whole" jq -e '.updates == 6' full.json
 check "train --json - 2> /dev/full: all steps" whole full
 
-# --- ulimit -f: a write fails, where SIGXFSZ would end the process ---
+# --- ulimit -f: writes fail; by default SIGXFSZ would end the process ---
 
 limited() { # KIB NAME MESSAGE WORDS...
     local kib=$1 name=$2 message=$3

@@ -1,13 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_supervise.sh SOURCE_DIR BUILD_DIR -- cgpipe supervise starts a command again after failures,
-# with other numbers of ranks, until it ends well, is stopped, or brings nothing any more; none of
-# its processes outlives it, however it ends.
+# test_supervise.sh SOURCE_DIR BUILD_DIR -- cgpipe supervise restarts a command after failures, with
+# other numbers of ranks, until it succeeds, is stopped, or makes no progress. None of its processes
+# outlives it, however it ends.
 source "$(dirname "$0")/support.sh"
-libraries=$2 # which are not found from $ORIGIN without /proc
-set -m # background jobs of a shell without job control ignore SIGINT
+libraries=$2 # $ORIGIN does not work without /proc
+set -m # without job control, background jobs ignore SIGINT
 
-mark=31$$ # sleeps of this test, which are long
+mark=31$$ # duration of this test's sleeps, a long one
 left() { pgrep -f "sleep $mark" >/dev/null; }
 gone() { # within 5 s
     for _ in $(seq 250); do
@@ -168,7 +168,7 @@ finished
 check "a second signal: exit code 130" exits 130
 check "a second signal: no process is left" gone
 
-# --- killed itself ---
+# --- supervise itself is killed ---
 
 rm -f up
 start --run r --grace 0.2 -- sh -c "trap '' TERM; setsid sleep $mark & echo >up; exec sleep $mark"
@@ -191,7 +191,7 @@ done
 # --- without /proc ---
 
 hidden() { LD_LIBRARY_PATH=$libraries unshare -m sh -c 'mount -t tmpfs none /proc && exec "$@"' sh "$@"; }
-if hidden "$program" --version >/dev/null 2>&1; then # not in a container without rights, nor under a sanitizer, which reads /proc
+if hidden "$program" --version >/dev/null 2>&1; then # not in an unprivileged container, nor under a sanitizer, which reads /proc
     hidden "$program" supervise --run r -- sh -c 'exit 0' >"$out" 2>"$err" </dev/null
     code=$?
     check "without /proc: exit code 0" exits 0
@@ -227,5 +227,5 @@ check "a killed training: exit code 0" exits 0
 check "a killed training: goes on from a checkpoint" grep -q ' exit code 137; restart 1 of 3 from step [1-9]' "$err"
 check "a killed training: the weights of one that was not" test "$(grep ^weights_sha256 "$out")" = "$whole"
 
-pkill -KILL -f "^sleep $mark" # of a test that failed
+pkill -KILL -f "^sleep $mark" # left by a failed test
 finish

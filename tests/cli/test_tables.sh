@@ -1,20 +1,20 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_tables.sh SOURCE_DIR BUILD_DIR -- the published tables (bench/tables.py): planned memory
-# stays below the published, and simulated speed-ups are those that bubble and balance allow.
+# stays below the published figures; simulated speed-ups equal what bubble and balance allow.
 source "$(dirname "$0")/support.sh"
 for needed in jq python3; do
     command -v $needed >/dev/null || { echo "skip: needs $needed"; exit 77; }
 done
 
-# table NAME FILE: plan and simulate a table; its cells in FILE.
+# table NAME FILE: plan and simulate a table; write its cells to FILE.
 table() {
     BUILD=${program%/*} PLAN_ONLY=1 RESULTS=. PYTHONDONTWRITEBYTECODE=1 python3 "$source_dir/bench/tables.py" "$1" >"$out" 2>"$err"
     check "$1: exit code 0" test $? = 0
     mv results*.json "$2"
 }
 
-# largest KEY CELL FILE: the largest figure over the plans of a cell, in GiB.
+# largest KEY CELL FILE: print the largest value over the plans of a cell, in GiB.
 largest() { jq "[.cells[$2].plans[].$1] | max / 1073741824" "$3"; }
 at_max() { jq -en "$1 <= $2" >/dev/null; }
 about() { jq -en "($1 - $2) | fabs <= $3" >/dev/null; }
@@ -49,8 +49,7 @@ done
 
 # --- speed ---
 
-# A ResNet whose layers take as long as they have operations, at 10 GFLOP/s; all of forward is
-# recomputed.
+# A ResNet whose layer times are its operations at 10 GFLOP/s; all of forward is recomputed.
 run profile resnet101 --batch 1 --repeats 1 --peak 10 --json costs.json
 check "profile resnet101: exit code 0" exits 0
 jq '.copy_bytes_per_second = 1e10
@@ -63,12 +62,12 @@ check "resnet101-speed: naive-1 is the unit" about "$(speedup 0 own_balance_simu
 # F + I + W of 3 nearly equal parts, and R for one of two micro-batches: 6 / 7
 check "resnet101-speed: pipeline-1 recomputes every other micro-batch" \
     about "$(speedup 1 published_balance_simulated)" 0.857 0.005
-# 150 micro-batches through 8 stages: 8 x 3/4 x 150/157 = 5.73, less what the balance loses
+# 150 micro-batches through 8 stages: 8 x 3/4 x 150/157 = 5.73, less the loss by imbalance
 check "resnet101-speed: pipeline-8 with our balance" \
     about "$(speedup 4 own_balance_simulated)" 5.6 0.15
 check "resnet101-speed: better than the published balance" \
     at_max "$(speedup 4 published_balance_simulated)" "$(speedup 4 own_balance_simulated)"
-# 4/3 without recomputation, and 157/150 of that without a bubble
+# 4/3 without recomputation, times 157/150 without a bubble
 check "resnet101-speed: without recomputation and bubble two fifths faster" \
     about "$(speedup 4 best_simulated) / $(speedup 4 own_balance_simulated)" 1.365 0.05
 check "resnet101-speed: under 22 GiB a device" \

@@ -1,16 +1,17 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_terminal.sh SOURCE_DIR BUILD_DIR -- progress on a terminal: one line that is written over, as
-# wide as the terminal lets it be. Elsewhere (TERM=dumb or none, a pipe) plain lines now and then.
+# test_terminal.sh SOURCE_DIR BUILD_DIR -- progress on a terminal is one line that is overwritten,
+# at most as wide as the terminal. Elsewhere (TERM=dumb or none, a pipe) plain lines appear at
+# intervals.
 source "$(dirname "$0")/support.sh"
 command -v script >/dev/null || { echo "skipped: there is no script (of util-linux) to make a terminal"; exit 77; }
 unset COLUMNS
 
 words="$model --data text.txt --batch 8 --steps 4 --clip 1 --overwrite --run t"
 
-# in_terminal COLUMNS TERM WORDS... : what came out of the terminal, \r and all, is in $out. TERM
-# "-": none.
-in_terminal() { # as cgpipe train
+# in_terminal COLUMNS TERM WORDS... : write all output of the terminal, including \r, to $out. TERM
+# "-": unset.
+in_terminal() { # options as for cgpipe train
     local columns=$1 term=$2
     shift 2
     [ "$term" = - ] && term="env -u TERM" || term="env TERM=$term"
@@ -18,7 +19,7 @@ in_terminal() { # as cgpipe train
     code=$?
 }
 
-# The lines that stay, the ones that were written over among them with `all`.
+# Print the final lines; with `all`, also the overwritten ones.
 shown() {
     local from='s/\r$//; s/.*\r\x1b\[K//'
     [ "${1-}" = all ] && from='s/\r$//; s/\r\x1b\[K/\n/g'
@@ -27,8 +28,8 @@ shown() {
 steps() { shown "${1-}" | grep -E '^step +[0-9]+\/'; }
 widest_step() { steps all | widest; }
 
-# shape REGEX... : each line that stays is like one of them, each of them like a line, in this
-# order.
+# shape REGEX... : the final lines match these expressions in order. An expression matches one or
+# more lines, and each line matches one.
 shape() {
     local line
     while IFS= read -r line; do
@@ -41,7 +42,7 @@ shape() {
 loss='loss [0-9]\.[0-9]{4}' lr='lr 0\.001' norm='norm [0-9.]{1,5}' speed='[0-9.,]+[kM]? tok/s' time='[0-9hmd]+s?'
 bubble='bubble [0-9.]+ %' peak='peak [0-9.]+ MiB' val='val [0-9]\.[0-9]{4}'
 
-# --- the last line of a run says how long it took, and no more when it will end ---
+# --- the last line of a run has its duration, and no remaining time ---
 
 in_terminal 200 xterm "$words"
 check "200 columns: exit code 0" exits 0
@@ -74,7 +75,7 @@ check "a long run: the end in minutes, hours or days" \
     grep -qE $'\x1b\\[Kstep       1/1000000  '".*  eta ([0-9]+d[0-9]{2}h|[0-9]+h[0-9]{2}m|[0-9]+m([0-9]{2}s)?)" "$out"
 check "a long run: it fits" test "$(widest_step)" -lt 80
 
-# --- without a terminal: lines only ---
+# --- without a terminal: plain lines only ---
 
 plain() { ! grep -q $'\x1b' "$out" && ! grep -q $'\r.' "$out"; }
 four=("step 1/4  $loss  $lr  $norm  $speed  $time  eta $time(  $bubble)?"
@@ -98,7 +99,7 @@ check "a pipe: COLUMNS says how wide" shape "${four[@]//)\?/  $peak)}"
 COLUMNS=40 run train $words
 check "a pipe: or how narrow" test "$(widest_step)" -lt 40
 
-# --- a failure does not follow the progress on its line ---
+# --- an error message starts a new line after the progress ---
 
 in_terminal 80 xterm "$model --data text.txt --batch 8 --steps 40 --lr 1e30 --overwrite --run t"
 check "a failure: exit code 1" exits 1

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_tokenize.sh SOURCE_DIR BUILD_DIR -- cgpipe tokenize: text to numbers and to files for --data,
-# and back.
+# test_tokenize.sh SOURCE_DIR BUILD_DIR -- cgpipe tokenize: from text to numbers and to files for
+# --data, and back.
 source "$(dirname "$0")/support.sh"
 
 data=$1/tests/data/tokenizer
@@ -41,7 +41,8 @@ check "--decode --out writes bytes" cmp -s again.txt text.txt
 run tokenize $use --decode shard.bin
 check "llm.c's header is no token" test "$(wc -c <"$out")" -lt 30
 
-# Larger than a piece, with and without a place to cut: the same tokens as one piece at a time.
+# Texts larger than a piece, with and without a place to split, give the same tokens as in one
+# piece.
 for i in 1 2 3 4 5 6; do cat text.txt text.txt text.txt text.txt text.txt text.txt text.txt text.txt; done >large.txt
 cat large.txt large.txt >larger.txt
 run tokenize $use --out larger.bin larger.txt

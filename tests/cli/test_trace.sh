@@ -30,7 +30,7 @@ check "schedule --compare: measured" has "measured: " "$out"
 check "schedule --compare: two pictures of two devices and their rows of the table" \
     test "$(grep -c '^device:[01] ' "$out")" -eq 6
 check "schedule --compare: fits a page" test "$(widest "$out")" -le 120
-adds_up() { # rows of the table, to 100 but for rounding
+adds_up() { # the table's rows add up to 100, except for rounding
     awk '/^where the time/ { on = 1 } on && (/^device:/ || /^all/) {
         sum = 0; for (i = 2; i <= NF; i++) { sum += $i; if ($i < 0) bad = 1 }
         if (NF != 8 || sum < 99.9 || sum > 100.1) bad = 1; rows++ } END { exit bad || rows != 3 }' "$1"
