@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# support.sh -- the examples as tests. Sourced.
+# support.sh -- run the examples as tests. Sourced.
 
-# run_examples FOLDER PREFIX WHAT: the programs PREFIX<name>, with the files of FOLDER, do what they
-# say they do.
+# run_examples FOLDER PREFIX WHAT: run the programs PREFIX<name> with the files of FOLDER and check
+# their output.
 run_examples() {
     local directory=$1 prefix=$2 what=$3
     run_example "$what" "${prefix}first_step" '^loss 5\.[45]'
@@ -17,7 +17,7 @@ run_examples() {
     run_example "$what" "${prefix}resume" '^weights, resumed    [0-9a-f]{64}$' "$work/run"
 }
 
-# run_example WHAT PROGRAM PATTERN WORDS... : in a directory of the test's
+# run_example WHAT PROGRAM PATTERN WORDS... : run it in a directory of the test
 run_example() {
     local what=$1 program=$2 pattern=$3
     shift 3
@@ -33,7 +33,7 @@ passed=0 failed=0
 ok() { echo "ok - $1"; passed=$((passed + 1)); }
 not_ok() { echo "not ok - $1"; failed=$((failed + 1)); }
 
-# check NAME COMMAND... : what it says is shown if it fails.
+# check NAME COMMAND... : run the command; if it fails, show its output.
 check() {
     local name=$1
     shift

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_elf.sh SOURCE_DIR BUILD_DIR -- the headers of every program and library that is built or
-# installed: where the loader looks for libraries, what it may write to, and which checks the
-# compiler put in. Without an element of a RUNPATH that is empty, which is the current directory, or
-# absolute.
+# test_elf.sh SOURCE_DIR BUILD_DIR -- check the ELF headers of every program and library, built or
+# installed: library search paths, writable segments, and the compiler's hardening. No element of a
+# RUNPATH may be absolute, or empty, which means the current directory.
 set -u
 source "$(dirname "$0")/support.sh"
 source_dir=$(cd "$1" && pwd)
@@ -20,8 +19,8 @@ find "$build_dir" "$work/stage" \( -path '*/CMakeFiles' -o -path "$build_dir/fuz
 
 # --- every file ---
 
-# headers FILE: what is wrong with it, a line each. A test or a plug-in may be too small to have
-# anything that is guarded or checked.
+# headers FILE: print what is wrong with it, one fault a line. A test or a plug-in may be too small
+# to contain anything that is guarded or checked.
 headers() {
     local small=0
     case $1 in "$build_dir"/tests/* | */libcgpipe-*.so) small=1 ;; esac
@@ -62,9 +61,10 @@ done
 check "$count programs and libraries are hardened, and look for libraries beside themselves only" \
     sh -c 'cat "$1"; test ! -s "$1"' sh "$work/wrong"
 
-# --- every object: marked for CET. The linker keeps the mark where the C library's first objects
-# have it, too. Not cuda-host, whose fibers have no shadow stacks, nor cuda, which has CUDA's
-# library in it. ---
+# --- every object is marked for CET ---
+#
+# The linker keeps the mark only if the C library's first objects have it too. Exceptions:
+# cuda-host, whose fibers have no shadow stacks, and cuda, which contains CUDA's library.
 
 jq -r '.[].command | capture(" -o (?<object>[^ ]+) ").object' "$build_dir/compile_commands.json" | sed "s#^#$build_dir/#" |
     grep -v '/cuda/host/switch\.c\.o$' >"$work/objects"
@@ -79,8 +79,9 @@ else
     echo "skip: whether the linked files are (Scrt1.o of this C library is not)"
 fi
 
-# --- the same bytes wherever they are built: no path of this machine. A test program has that of
-# its data. ---
+# --- builds are reproducible: they contain no path of this machine ---
+#
+# Test programs are an exception: they contain the path of their data.
 
 grep -vF "$build_dir/tests/" "$work/files" >"$work/no-tests"
 printf '%s\n' "$build_dir"/libcgpipe{,_data}.a >>"$work/no-tests"

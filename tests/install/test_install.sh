@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_install.sh SOURCE_DIR BUILD_DIR -- what `make install` leaves: files that know neither the
-# source nor the build directory, a library with the names it should have, and examples that build
-# against it in C and C++, by pkg-config and by CMake.
+# test_install.sh SOURCE_DIR BUILD_DIR -- check what `make install` installs. The files contain no
+# path of the source or build directory, and the library exports the right names. The examples build
+# against it in C and C++, with pkg-config and with CMake.
 set -u
 source "$(dirname "$0")/support.sh"
 source_dir=$(cd "$1" && pwd)
@@ -12,10 +12,10 @@ version=$(sed -n 's/^#define CGP_VERSION "\(.*\)"/\1/p' "$source_dir/include/cgp
 minor=${version%.*}
 unset PKG_CONFIG_PATH LD_LIBRARY_PATH CMAKE_PREFIX_PATH DESTDIR
 
-# --- two installations: with DESTDIR, and without, which is then moved ---
+# --- two installations: one with DESTDIR; one without, which is then moved ---
 
-# The build is the one under test: nothing is built here, and what CMake notes in it about an
-# installation is taken away.
+# The build under test is installed. Nothing is built here, and CMake's notes about an installation
+# are removed from it.
 install_into() { # install_into DESTDIR PREFIX
     DESTDIR=$1 cmake --install "$build_dir" --prefix "$2"
     local code=$?
@@ -70,14 +70,14 @@ check "the core needs libc, libm, OpenMP, jansson and libcrypto alone" \
 check "of libraries and program, the program alone needs libyaml" test "$(dynamic "$prefix/bin/cgpipe" NEEDED | grep -c yaml)" = 1 -a \
     "$(dynamic "$lib/libcgpipe_data.so" NEEDED | grep -c yaml)" = 0
 
-strange() { # the text files that name a directory of this machine
+strange() { # print the text files that contain a directory of this machine
     grep -rIlF -e "$source_dir" -e "$build_dir" -e "$work" "$prefix"
 }
 check "no text names the source, the build or the prefix" test -z "$(strange)"
 
 # --- manual pages ---
 
-# The words of a page's OPTIONS, without roff's: what --help says, word for word.
+# Print the words of a page's OPTIONS, without roff. They must equal those of --help.
 words_of_page() {
     sed -n '/^\.SH OPTIONS/,/^\.SH EXAMPLE/p' "$1" | grep -v '^\.' |
         sed 's/\\f[BIR]//g; s/\\&//g; s/\\-/-/g; s/\\(aq/'\''/g; s/\\(ga/`/g; s/\\(ha/^/g; s/\\(ti/~/g; s/\\e/\\/g' |
@@ -102,7 +102,7 @@ fi
 
 cp -r "$prefix/share/doc/cgpipe/examples" "$work/examples"
 cd "$work/examples" || exit 1
-names=$(basename -s .c -- *.c | grep -v '^mpi_ranks$') # which needs MPI: test_mpi_example
+names=$(basename -s .c -- *.c | grep -v '^mpi_ranks$') # mpi_ranks needs MPI: test_mpi_example
 export PKG_CONFIG_PATH=$lib/pkgconfig
 flags="-std=c11 -pedantic-errors -Wall -Wextra -Werror"
 
@@ -124,7 +124,7 @@ export LD_LIBRARY_PATH=$lib
 run_examples "$work/examples" "$work/shared_" "C by pkg-config, shared"
 unset LD_LIBRARY_PATH
 
-# LLVM's OpenMP may be there as a shared library only.
+# LLVM's OpenMP may exist only as a shared library.
 omp=$(pkg-config --static --libs cgpipe_data | tr ' ' '\n' | sed -n 's/^-L\(.*\)/\1/p' | while IFS= read -r directory; do find "$directory" -name libomp.so; done)
 if [ -n "$omp" ] && [ ! -e "${omp%.so}.a" ]; then
     echo "skip: static programs (libomp has no static library)"
@@ -169,7 +169,7 @@ run_example "C by CMake, static" "$work/cmake/with_archive" '^weights, resumed' 
 check "the static library is inside" test -z "$(dynamic "$work/cmake/with_archive" NEEDED | grep cgpipe)"
 [ "$cxx" = C ] || run_example "C++ by CMake" "$work/cmake/hello_in_cxx" '^step 300  loss 0\.[0-4]'
 
-# --- and away again ---
+# --- uninstall ---
 
 check "uninstall" "$source_dir/tools/uninstall.sh" "$build_dir" "$prefix"
 check "uninstall leaves no file" test -z "$(files "$prefix")"

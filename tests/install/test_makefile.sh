@@ -14,7 +14,7 @@ run_make() { make -s -C "$source_dir" -o all BUILD="$build_dir" WERROR="$werror"
 files() { (cd "$1" && find . \( -type f -o -type l \) | LC_ALL=C sort); }
 weights() { sed -n 's/.*weights_sha256 *//p' "$work/$1"; }
 
-# make builds without what only the tests need.
+# make builds without packages that only the tests need.
 mkdir "$work/bin"
 printf '#!/bin/sh\ncase "$*" in *cmocka*|*jq*) exit 1;; esac\necho "install ok installed"\n' >"$work/bin/dpkg-query"
 chmod +x "$work/bin/dpkg-query"
@@ -37,7 +37,7 @@ check "a relative PREFIX is below the source directory" \
 check "with the same files" diff <(files "$work/a prefix") <(files "$work/prefix")
 
 lib=$(dirname "$(find "$work/a prefix" -name libcgpipe.a)")
-build_with() { # the flags of pkg-config, whose spaces are escaped
+build_with() { # with the flags of pkg-config, whose spaces are escaped
     eval "cc '$source_dir/examples/hello_pipeline.c' -o '$work/hello' $(PKG_CONFIG_PATH="$lib/pkgconfig" pkg-config --cflags --libs cgpipe) -lm"
 }
 check "pkg-config's flags lead there" build_with
@@ -47,8 +47,8 @@ check "uninstall with PREFIX" run_make uninstall PREFIX="$work/a prefix"
 check "uninstall with DESTDIR" run_make uninstall PREFIX="/opt/a prefix" DESTDIR="$work/a stage"
 check "what others have there stays" test "$(files "$work/a prefix")$(files "$work/a stage")" = "./lib/theirs./opt/a prefix/theirs"
 
-# One file is trained on as the list of its parts is: so the demo's default, a list, says nothing
-# else.
+# One file is trained on like the list of its parts, so the output for the demo's default, a list,
+# must be the same.
 text() { find "$source_dir/docs" -maxdepth 1 -name '*.md' | LC_ALL=C sort; }
 text | tr '\n' '\0' | xargs -0 cat >"$work/a text.txt"
 demo() { # demo NAME VARIABLE...
@@ -60,7 +60,7 @@ demo list DEMO_TEXTS="$(text | tr '\n' ' ')"
 check "demo on DEMO_TEXTS" grep -qE '^weights_sha256 +[0-9a-f]{64}$' "$work/list"
 check "the same text gives the same weights" test "$(weights one)" = "$(weights list)"
 check "the run lies in DEMO_RUN" test -f "$work/run of one/run.json"
-mkdir "$work/tree" && touch "$work/tree/x;touch P;.md" "$work/tree/\$(touch Q).h" "$work/tree/good.md" # a name is no command
+mkdir "$work/tree" && touch "$work/tree/x;touch P;.md" "$work/tree/\$(touch Q).h" "$work/tree/good.md" # file names are not executed
 (cd "$work/tree" && make -n -f "$source_dir/Makefile" -o deps MAKE=: demo) >"$work/said" 2>&1
 check "a file in the tree is a word of the command" grep -q -- '--data ./good.md$' "$work/said"
 check "a name with other characters is none" eval '! grep -q touch "$work/said"'

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_new_model.sh SOURCE_DIR BUILD_DIR -- what `cgpipe new model` writes, against an installed
-# copy: it builds without a warning, its test passes, it is profiled, trained, killed and resumed,
-# as the guide says.
+# test_new_model.sh SOURCE_DIR BUILD_DIR -- build the output of `cgpipe new model` against an
+# installed copy. It compiles without warnings and its test passes. It is profiled, trained, killed
+# and resumed as in the guide.
 set -u
 source "$(dirname "$0")/support.sh"
 build_dir=$(cd "$2" && pwd)
@@ -28,14 +28,14 @@ check "its library is the program's" test "$(readelf -d mine.so | grep -o 'libcg
     "$(readelf -d "$(command -v cgpipe)" | grep -o 'libcgpipe\.so\.[0-9.]*')"
 check "profile" cgpipe profile ./mine.so --batch 16 --repeats 1
 
-# --- whole, and killed and resumed in another layout: the same weights ---
+# --- one run without interruption, one killed and resumed in another layout: the same weights ---
 
 train="--data plugin --batch 64 --lr 0.002"
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2086 # split into words
 cgpipe train ./mine.so $train --steps 200 --run whole >whole.txt 2>&1
 check "train" test $? -eq 0
 check "it learns" awk '/^validation/ { learned = $3 < 0.5 } END { exit !learned }' whole.txt
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2086 # split into words
 CGP_FAULT=delay:0F0:0.02 cgpipe train ./mine.so $train --steps 200 --save-every 10 --stages 2 --run parts >parts.txt 2>&1 &
 pid=$!
 for _ in $(seq 2400); do

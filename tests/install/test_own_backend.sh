@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # test_own_backend.sh SOURCE_DIR BUILD_DIR -- examples/own_backend, built against the installed
-# headers alone: a plug-in that trains on its own kernels as `ref` does, in programs linked with the
-# shared and with the static library, from CGP_PLUGIN_PATH, beside the program, and from the
-# directory of the installation, which was moved.
+# headers alone. The plug-in trains on its own kernels as `ref` does, in programs linked with the
+# shared and with the static library. It is found in CGP_PLUGIN_PATH, next to the program, and in
+# the directory of the installation, which was moved.
 set -u
 source "$(dirname "$0")/support.sh"
 source_dir=$(cd "$1" && pwd)
@@ -16,7 +16,7 @@ rm -f "$build_dir/install_manifest.txt"
 mv "$work/first" "$work/prefix"
 prefix=$work/prefix
 lib=$(dirname "$(find "$prefix" -name libcgpipe.so)")
-rm -f "$lib/cgpipe/libcgpipe-cuda.so" # one of the library's own backends, where there is an nvcc
+rm -f "$lib/cgpipe/libcgpipe-cuda.so" # exists only if built with nvcc
 export PKG_CONFIG_PATH=$lib/pkgconfig
 
 example=$(find "$prefix" -path '*/examples/own_backend' -type d)
@@ -30,8 +30,8 @@ check "the example builds against the installed headers" build_them
 check "the plug-in is not linked with the library" test -z "$(readelf -d "$work/build/libcgpipe-toy.so" | grep NEEDED | grep cgpipe)"
 check "it looks up no name of cgpipe" test -z "$(nm -u "$work/build/libcgpipe-toy.so" | grep cgp_)"
 
-# trained WORDS... : the loss falls, and is that of ref but for rounding (the toy sums in another
-# order, in double)
+# trained WORDS... : the loss falls, and equals that of ref except for rounding (the toy sums in
+# double, in another order)
 trained() {
     "$@" >"$work/said" 2>&1 || { cat "$work/said"; return 1; }
     cat "$work/said"
@@ -47,7 +47,7 @@ check "without the plug-in there is no such device" sh -c '! "$1" 2>"$2" && grep
 (cd "$work/build" && ./train) >"$work/said" 2>&1
 check "nor from the current directory" test $? -eq 1
 
-# The static library: no name of it is there to be looked up.
+# With the static library the program exports none of its names.
 link_static() {
     # shellcheck disable=SC2046
     cc "$work/own/train.c" $(pkg-config --static --cflags --libs cgpipe | sed 's/-lcgpipe/-l:libcgpipe.a/') -lm -o "$work/static"
@@ -66,7 +66,7 @@ else
 fi
 rm -r "$work/plugins"
 
-# A model that has another op is refused by the plan; so are an ordinal that is not there and bf16.
+# The plan refuses a model with another op, an ordinal that does not exist, and bf16.
 refused() { # PATTERN WORDS...
     local pattern=$1
     shift
@@ -79,12 +79,12 @@ check "an op that it lacks is refused with layer and op" \
 check "an ordinal that is not there is refused" sh -c '! CGP_PLUGIN_PATH=$1 "$1/train" toy:0,toy:1 2>"$2" && grep -q "expected ordinal 0, got 1" "$2"' \
     sh "$work/build" "$work/said"
 
-# Installed: beside the library, wherever that is.
+# An installed plug-in is found next to the library, wherever that is.
 mkdir -p "$lib/cgpipe" && cp "$work/build/libcgpipe-toy.so" "$lib/cgpipe/"
 check "installed, it needs no variable" trained "$work/build/train"
 
-# Where the loader found the library by a relative path, the program may have changed its directory
-# since.
+# If the loader found the library by a relative path, the program may have changed its directory
+# since then.
 cat >"$work/moves.c" <<END
 #include <cgpipe/devices.h>
 #include <stdio.h>
@@ -102,7 +102,7 @@ cp "$work/build/libcgpipe-toy.so" "$work/other/lib/cgpipe/libcgpipe-evil.so"
 ln -sT "$lib" "$work/lib"
 # shellcheck disable=SC2046
 check "a program that changes its directory builds" cc "$work/moves.c" $(pkg-config --cflags --libs cgpipe) -o "$work/moves"
-opened() { # opened LIBRARY_PATH DIRECTORY: the plug-ins that it opens there
+opened() { # opened LIBRARY_PATH DIRECTORY: print the plug-ins that it opens there
     (cd "$work" && LD_LIBRARY_PATH=$1 ./moves "$2") >"$work/said" 2>&1 || return 1
     cat "$work/said"
 }

@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_subproject.sh SOURCE_DIR BUILD_DIR -- a project that has cgpipe inside, by add_subdirectory
-# and by FetchContent: it builds without cmocka, tests and examples, no flag passes from one to the
-# other, and the library is that of this build, to the byte.
+# test_subproject.sh SOURCE_DIR BUILD_DIR -- a project that includes cgpipe by add_subdirectory or
+# FetchContent. cgpipe builds without cmocka, tests and examples, and neither project's flags affect
+# the other. The library is byte-identical to that of this build.
 #
-# An object whose compile command is that of this build, but for directories, is copied from there
-# instead of compiled once more: so the test takes seconds. CGP_TEST_COMPILE=1 compiles all of it
-# (.ci/nightly does), and shows that a build elsewhere has the same bytes.
+# An object whose compile command equals that of this build, except for directories, is copied
+# instead of compiled, so the test takes seconds. CGP_TEST_COMPILE=1 compiles everything, as
+# .ci/nightly does, and shows that a build in another directory has the same bytes.
 set -u
 source "$(dirname "$0")/support.sh"
 source_dir=$(cd "$1" && pwd)
 build_dir=$(cd "$2" && pwd)
 cached() { sed -n "s/^$1:[A-Z]*=//p" "$build_dir/CMakeCache.txt"; }
 
-# --- a launcher of the compiler ---
+# --- a compiler launcher ---
 
-# $work/launch COMPILER ARGUMENT...: take the object from the build, or compile. Expects the
-# commands of the build in $work/commands, a line each: object, tab, normalized command.
+# $work/launch COMPILER ARGUMENT...: copy the object from the build, or compile. Reads the commands
+# of the build from $work/commands, one a line: object, tab, normalized command.
 cat >"$work/normalize" <<END
 # The arguments, one on each line, without directories of builds and names of outputs. Sourced.
 normalize() {
@@ -66,8 +66,8 @@ check "the build has its compile commands" test "$(wc -l <"$work/commands")" -gt
 weights() { (cd "$work" && timeout 300 "$@" "$work/run") 2>&1 | sed -n 's/^weights, resumed *//p'; }
 expected=$(weights "$build_dir/example_resume")
 
-# consume NAME CMAKE_LINES [-DOPTION...]: build the project with cgpipe brought in by CMAKE_LINES,
-# and look at it.
+# consume NAME CMAKE_LINES [-DOPTION...]: build a project that includes cgpipe by CMAKE_LINES, and
+# check it.
 consume() {
     local name=$1 lines=$2 project=$work/$1
     shift 2
@@ -105,7 +105,7 @@ consume fetched "include(FetchContent)
 FetchContent_Declare(cgpipe GIT_REPOSITORY https://cgpipe.invalid/cgpipe.git GIT_TAG main)
 FetchContent_MakeAvailable(cgpipe)" -DFETCHCONTENT_SOURCE_DIR_CGPIPE="$source_dir"
 
-# --- what cannot be built says so ---
+# --- unsupported builds fail with a message ---
 
 refused() { # refused PATTERN [-DOPTION...]
     local pattern=$1

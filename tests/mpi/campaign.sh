@@ -1,13 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# campaign.sh SOURCE_DIR BUILD_DIR KILLS STOPS [SEED] -- not a test of CI: kill and stop ranks at
-# random actions of random steps, in random layouts, half of them under a launcher that cleans up
-# behind a process that ended, half under one that does not. After each:
+# campaign.sh SOURCE_DIR BUILD_DIR KILLS STOPS [SEED] -- kill and stop ranks at random actions of
+# random steps, in random layouts. Not run in CI. Half of the launchers end all processes after one
+# has failed, half do not. After each fault:
 #
-#     time      living ranks end within the limit and 2 s (where the launcher did not kill them), with code 3
-#     culprit   cgpipe diagnose names the rank; how often it names the very action is counted
+#     time      the remaining ranks end within the limit and 2 s, with code 3, unless the launcher
+#               killed them
+#     culprit   cgpipe diagnose names the rank; counted: how often it names the exact action
 #     orphans   no process of the run is left
-#     resumed   one process goes on from the checkpoint, to the weights of a run that was not disturbed
+#     resumed   one process resumes the checkpoint and gets the weights of an undisturbed run
 set -u
 build_dir=$2 kills=$3 stops=$4
 RANDOM=${5:-$(($(date +%s) % 32768))}
@@ -24,7 +25,7 @@ timeout=1 failed=0 exact=0 done=0 resumed=0 steps=8
 
 make_text
 gpt2="gpt2:layers=4,width=32,heads=2,vocab=256,seq=32 --data $work/text.txt --batch 8 --chunks 4 --seed 3 --steps $steps --save-every 2"
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2086 # split into words
 sha=$("$cgpipe" train $gpt2 --run "$work/straight" 2>&1 | grep '^weights_sha')
 [ -n "$sha" ] || exit 1
 
@@ -35,7 +36,7 @@ complain() { # WHAT
     cp -r "$work/run/diagnosis" "$work/kept-$done" 2>/dev/null
 }
 
-# Note when a process of the run is seen stopped, in seconds since the epoch.
+# Note the time when a process of the run is first seen stopped, in seconds since the epoch.
 watch_stop() {
     while sleep 0.02; do
         for pid in $(pgrep -f "^$cgpipe train .*--run $work/run"); do
@@ -59,12 +60,12 @@ injure() { # kill|stop
     launcher=""
     ((RANDOM % 2)) && launcher=--enable-recovery
     local at=$((RANDOM % steps)) victim
-    # devices go to ranks in blocks, the first ones larger
+    # ranks have blocks of devices, larger blocks first
     victim=$(awk -v s="$stage" -v d="$stages" -v n="$n" 'BEGIN { for (r = 0; r < n; r++) { e += int(d / n) + (r < d % n); if (s < e) { print r; exit } } }')
     name="$effect $action@$at on rank $victim, $n ranks, $stages stages, $schedule $launcher"
     rm -rf "$work/run" "$work/stopped"
     [ "$effect" = stop ] && { watch_stop & watcher=$!; }
-    # shellcheck disable=SC2086 # words
+    # shellcheck disable=SC2086 # split into words
     run_fault "$n" "$effect:$action@$at" "$cgpipe" train $gpt2 --stages "$stages" --schedule "$schedule" "${virtual[@]}" \
         --run "$work/run" --timeout $timeout >"$work/out" 2>"$work/err"
     [ "$effect" = stop ] && { kill "$watcher" 2>/dev/null; wait "$watcher" 2>/dev/null; begin=$(cat "$work/stopped" 2>/dev/null); }
@@ -81,11 +82,11 @@ injure() { # kill|stop
     [ "${culprit% *}" = "silent $victim" ] || complain "culprit $culprit"
     [ "$culprit" = "silent $victim $action" ] && exact=$((exact + 1))
     [ -z "$(pgrep -f "^$cgpipe train .*--run $work/run")" ] || complain "a process is left"
-    if [ -e "$work/run/run.json" ]; then # else there was no checkpoint yet, and the start was undone
+    if [ -e "$work/run/run.json" ]; then # otherwise there was no checkpoint, and the start was undone
         "$cgpipe" train --resume --run "$work/run" --stages 2 --schedule 1f1b --virtual 1 >"$work/resumed" 2>&1
         resumed=$((resumed + 1))
     else
-        # shellcheck disable=SC2086 # words
+        # shellcheck disable=SC2086 # split into words
         "$cgpipe" train $gpt2 --run "$work/run" --overwrite >"$work/resumed" 2>&1
     fi
     [ "$(grep '^weights_sha' "$work/resumed")" = "$sha" ] || { complain "resumed to other weights"; tail -5 "$work/resumed"; }

@@ -1,32 +1,33 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# hosts.sh -- hosts as network namespaces of this machine, for scripts that start ranks on several.
-# Sourced before mpirun.sh:
+# hosts.sh -- for scripts that start ranks on several hosts, which are network namespaces of this
+# machine. Sourced before mpirun.sh:
 #
-#     enter_namespaces SCRIPT WORDS...    the script once more, in namespaces of its own; a skip where there is no right to make them
-#     make_hosts N [RATE]                 host1 .. hostN, each with a name, an address, a network of RATE (1gbit), and, of as many as this
-#                                         machine has cores, a core
-#     on_host I COMMAND...                a command on one of them
-#     run_on_hosts RANKS COMMAND...       ranks on all of them, in contiguous blocks
+#     enter_namespaces SCRIPT WORDS...    run the script again in its own namespaces; skip the test
+#                                         without permission to create them
+#     make_hosts N [RATE]                 host1 .. hostN: each has a name, an address, a network with
+#                                         an optional RATE (1gbit), and its own core if there are N
+#     on_host I COMMAND...                run a command on one host
+#     run_on_hosts RANKS COMMAND...       run ranks on all hosts, in contiguous blocks
 #
 #     host1       host2       host3
-#     10.77.0.1   10.77.0.2   10.77.0.3     a namespace of networks each, `tc tbf` on the way out
+#     10.77.0.1   10.77.0.2   10.77.0.3     one network namespace each, `tc tbf` on egress
 #         └───────────┴───────────┘         a bridge
 #
-# Nothing is to be cleaned up: the script is process 1 of a namespace of processes, so the kernel
-# ends all others when it ends, by SIGKILL too, and with the last process the networks, which have
-# no name outside.
+# No cleanup is needed. The script is process 1 of a pid namespace, so the kernel kills all other
+# processes when it ends, even by SIGKILL. The networks have no names outside and disappear with the
+# last process.
 
 namespaces=(unshare --mount --net --pid --fork --kill-child --mount-proc)
 [ "$(id -u)" = 0 ] || namespaces=(unshare --map-root-user "${namespaces[@]:1}")
 
 enter_namespaces() { # SCRIPT WORDS...
     if [ -n "${CGP_TEST_NAMESPACES-}" ]; then
-        mount -t tmpfs none /run # whose names of namespaces are this script's
+        mount -t tmpfs none /run # so names of namespaces are private to this script
         ip link set lo up
         return
     fi
-    # The parts of make_hosts that need a right or a module of the kernel.
+    # Try those parts of make_hosts that need a permission or a kernel module.
     if ! timeout 300 "${namespaces[@]}" sh -ec '
         mount -t tmpfs none /run
         ip link add bridge type bridge
@@ -54,9 +55,9 @@ make_hosts() { # N [RATE]
         ip -n "host$i" link set eth0 up
         [ -z "${2-}" ] || tc -n "host$i" qdisc add dev eth0 root tbf rate "$2" burst 128kb latency 50ms
     done
-    # shellcheck disable=SC2016 # of the script
+    # shellcheck disable=SC2016 # variables of the script
     [ "$n_hosts" -gt "$(nproc)" ] || bind='taskset -c $core'
-    # on I COMMAND...; and how mpirun reaches another host: agent ADDRESS COMMAND...
+    # Scripts: on I COMMAND...; and agent ADDRESS COMMAND..., by which mpirun reaches another host
     cat >"$work/on" <<ON
 #!/bin/sh
 host=host\$1 core=\$((\$1 - 1))

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# matrix.sh [BUILD_DIR] -- `cgpipe check` of four models in both precisions with every schedule: on
-# 2, 4 and 8 ranks of one host, and on ranks of 2 and 4 hosts (hosts.sh). Each has the bits of one
-# process. Nightly, and by hand: about 10 minutes.
+# matrix.sh [BUILD_DIR] -- `cgpipe check` of four models in both precisions with every schedule.
+# Runs on 2, 4 and 8 ranks of one host, and on ranks of 2 and 4 hosts (hosts.sh), all bit-equal to
+# one process. Run nightly and by hand; takes about 10 minutes.
 set -u
 build_dir=${1:-build}
 # shellcheck source=tests/mpi/hosts.sh
@@ -21,7 +21,7 @@ check() { # HOSTS RANKS OPTION...; 0 hosts: this one, without a network
     local hosts=$1 ranks=$2
     shift 2
     if [ "$hosts" = 0 ]; then run_ranks "$ranks" "$cgpipe" check "$@"; else n_hosts=$hosts run_on_hosts "$ranks" "$cgpipe" check "$@"; fi >"$work/log" 2>&1
-    # shellcheck disable=SC2181 # of the one that ran
+    # shellcheck disable=SC2181 # exit code of either branch
     if [ $? = 0 ]; then
         same=$((same + 1))
     else

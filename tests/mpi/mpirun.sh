@@ -1,9 +1,10 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 # mpirun.sh -- for scripts that start ranks: needs_mpi BUILD_DIR, needs_open_mpi, run_ranks N
-# COMMAND..., check NAME CONDITION..., make_text, and $work, a directory of the script's own;
-# $plugins has the plug-in, which the program finds by itself. The MPI is the one of the build;
-# under a sanitizer, only its own code is left alone.
+# COMMAND..., check NAME CONDITION... and make_text.
+#
+# $work is a directory of the script; $plugins contains the plug-in, which the program finds without
+# help. The MPI is that of the build. Under a sanitizer only errors inside the MPI are suppressed.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 suppressions=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -12,7 +13,7 @@ cached() { # BUILD_DIR VARIABLE
     sed -n "s/^$2:[^=]*=//p" "$1/CMakeCache.txt"
 }
 
-# Skip the test where the plug-in or mpirun is missing.
+# Skip the test without the plug-in or mpirun.
 needs_mpi() { # BUILD_DIR
     plugins=$(cd "$1" && pwd)/plugins
     unset CGP_PLUGIN_PATH
@@ -24,14 +25,14 @@ needs_mpi() { # BUILD_DIR
     mpi="Open MPI"
     if "$mpirun" --version 2>&1 | grep -q HYDRA; then
         mpi=MPICH
-        export UCX_LOG_LEVEL=error # it warns of releases that nobody waits for at the end
+        export UCX_LOG_LEVEL=error # hides its warning about releases that are pending at the end
     fi
     case $(cached "$1" CGP_SANITIZE) in
-    *address*) # stacks through the C library, too
+    *address*) # unwind stacks through the C library, too
         export ASAN_OPTIONS=fast_unwind_on_malloc=0 LSAN_OPTIONS=suppressions=$suppressions/lsan.supp:print_suppressions=0 ;;
     thread) export TSAN_OPTIONS=suppressions=$suppressions/tsan.supp ;;
     esac
-    # As root, more ranks than cores, no fixed cores: what a test machine needs of Open MPI.
+    # Test machines need this of Open MPI: root, more ranks than cores, ranks not bound to cores.
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_orte_tmpdir_base=$work
     if ! timeout 300 "$mpirun" -n 2 true; then
@@ -40,7 +41,8 @@ needs_mpi() { # BUILD_DIR
     fi
 }
 
-# What only Open MPI's mpirun has: options, variables of ranks. After needs_mpi.
+# Skip the test unless mpirun is Open MPI's: for its options and its ranks' variables. After
+# needs_mpi.
 needs_open_mpi() {
     [ "$mpi" = "Open MPI" ] || { echo "skip: for Open MPI's mpirun, not $mpi's"; exit 77; }
 }
@@ -51,9 +53,9 @@ run_ranks() { # N COMMAND...
     timeout 300 "$mpirun" -n "$n" "$@"
 }
 
-# --- what every script needs ---
+# --- for every script ---
 
-# Run a command; note a failure in $failed, with the ends of what ran last.
+# Run a command; on failure set $failed and print the end of the last output.
 failed=0
 check() { # NAME CONDITION...
     local name=$1

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_agree.sh SOURCE_DIR BUILD_DIR -- what MPI processes find out about each other when they
-# begin: the lowest instruction set, the results of libm, the memory that those of a host need
-# together, the difference of their clocks, the run to resume.
+# test_mpi_agree.sh SOURCE_DIR BUILD_DIR -- what MPI processes exchange when they start. It covers
+# the lowest instruction set, the results of libm, the memory of all ranks on a host, the offsets of
+# their clocks, and the run to resume.
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe
@@ -19,7 +19,7 @@ train="train $model --data $work/text.txt --batch 8 --chunks 4 --seed 3 --stages
 
 # --- the lowest instruction set ---
 
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2086 # split into words
 {
     CGP_CPU_ISA=v3 "$cgpipe" $train --steps 3 --run "$work/alone" >"$work/out-alone" 2>&1
     CGP_LOG=info run_ranks 1 "$cgpipe" $train --steps 3 --run "$work/run" --json "$work/report.json" : \
@@ -46,12 +46,12 @@ check "a resume with the same one does not" [ "$(grep -c '^warning' "$work/out")
 
 # --- results of libm ---
 
-# glibc has variants of its functions; without FMA they differ in the last bit.
+# glibc has several versions of its functions; those without FMA differ in the last bit.
 plain=GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX2,-FMA,-FMA4
 env $plain "$cgpipe" train --resume --run "$work/run" --steps 6 --json "$work/plain.json" >"$work/out" 2>&1
 if [ "$(jq .libm "$work/plain.json")" != "$(jq .libm "$work/report.json")" ]; then
     check "a resume with another libm warns" grep -q '^warning  *results of libm: [0-9a-f]\{16\} before, [0-9a-f]\{16\} now: ' "$work/out"
-    # shellcheck disable=SC2086 # words
+    # shellcheck disable=SC2086 # split into words
     run_ranks 1 "$cgpipe" $train --run "$work/none" : -n 1 -x $plain "$cgpipe" $train --run "$work/none" >"$work/out" 2>"$work/err"
     check "ranks with another libm: fail" [ $? != 0 ]
     check "ranks with another libm: says why, once" [ "$(grep -c "^cgpipe: .*libm: expected the same results on all ranks" "$work/err")" = 1 ]
@@ -62,14 +62,14 @@ fi
 
 # --- memory of a host ---
 
-# Each rank fits, both do not: 16 bytes for each of the 12 width^2 parameters of a layer, a layer
-# and a bit a rank.
+# Each rank fits, both together do not. A layer has 12 width^2 parameters of 16 bytes; each rank has
+# one layer and a little more.
 bytes=$(awk '/MemAvailable/ { print 1024 * $2 }' /proc/meminfo)
 limit=$(cat /sys/fs/cgroup/memory.max 2>/dev/null)
 case $limit in '' | max) ;; *) bytes=$(awk -v a="$bytes" -v b="$((limit - $(cat /sys/fs/cgroup/memory.current)))" 'BEGIN { print a < b ? a : b }') ;; esac
 width=$(awk -v bytes="$bytes" 'BEGIN { print 8 * int(sqrt(0.7 * bytes / (16 * 12)) / 8) }')
 gpt2="width=$width,heads=8,vocab=256,seq=8 --batch 1 --chunks 1"
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2086 # split into words
 {
     "$cgpipe" plan gpt2:layers=1,$gpt2 >"$work/out-alone" 2>&1
     run_ranks 2 "$cgpipe" bench gpt2:layers=2,$gpt2 --stages 2 --steps 1 >"$work/out" 2>"$work/err"
@@ -84,7 +84,7 @@ check "ranks that do not fit together: says why" grep -q "^cgpipe: memory: host 
 
 if unshare --time --fork --monotonic 86400 true 2>/dev/null; then
     traced="$train --steps 3 --run $work/clocks --trace $work/trace.json"
-    # shellcheck disable=SC2086 # words
+    # shellcheck disable=SC2086 # split into words
     run_ranks 1 "$cgpipe" $traced : -n 1 unshare --time --fork --monotonic 86400 "$cgpipe" $traced >"$work/out" 2>"$work/err"
     check "a clock that is a day ahead: ends well" [ $? = 0 ]
     check "a clock that is a day ahead: aligned to less than a second" jq -e '.cgpipe.clock_uncertainty_seconds | . > 0 and . < 1' "$work/trace.json"
@@ -99,19 +99,20 @@ else
     echo "skip: a clock that is a day ahead (no time namespaces)"
 fi
 
-# --- the run to resume: rank 0 looks for it, as a shared file system may show rank 1 an earlier
-# state ---
+# --- the run to resume: rank 0 finds it ---
+#
+# A shared file system may show an older state to rank 1.
 
-resume() { # STEPS VARIABLE=VALUE... of rank 1
+resume() { # STEPS VARIABLE=VALUE... : the variables are set on rank 1
     local steps=$1 variables=()
     shift
     for variable in "$@"; do variables+=(-x "$variable"); done
-    # shellcheck disable=SC2086 # words
+    # shellcheck disable=SC2086 # split into words
     run_ranks 1 "$cgpipe" $train --resume --run "$work/late" --steps "$steps" : \
         -n 1 "${variables[@]}" -x LD_PRELOAD="$build_dir/tests/libfail_calls.so" "$cgpipe" $train --resume --run "$work/late" --steps "$steps" >"$work/out" 2>"$work/err"
 }
 if [ -z "$(cached "$build_dir" CGP_SANITIZE)" ]; then
-    # shellcheck disable=SC2086 # words
+    # shellcheck disable=SC2086 # split into words
     run_ranks 2 "$cgpipe" $train --steps 1 --run "$work/late" >"$work/out" 2>&1
     resume 2 FAIL_BELOW="$work/late/run.json" FAIL_CALL=open:1:EIO
     check "rank 1 cannot read run.json: resumed" [ "$?$(grep -c '^resumed' "$work/out")" = 01 ]

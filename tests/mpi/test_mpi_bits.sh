@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_bits.sh SOURCE_DIR BUILD_DIR -- the draws of test_bit_equality on 2, 3 and 4 MPI
-# processes: the bits of one process, with every schedule, recomputation, precision, ties, skips,
-# states; devices on the cpu and on `late`. CGP_TEST_SCALE [0.12] multiplies the draws,
-# CGP_TEST_SEED repeats some.
+# test_mpi_bits.sh SOURCE_DIR BUILD_DIR -- run the draws of test_bit_equality on 2, 3 and 4 MPI
+# processes. Results are bit-equal to one process for all schedules, recompute modes, precisions,
+# tied parameters, skips and states, with devices on the cpu and on `late`. CGP_TEST_SCALE [0.12]
+# multiplies the number of draws; CGP_TEST_SEED repeats them.
 set -u
 build_dir=$2
 program=$build_dir/tests/test_bit_equality

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_mpi_commands.sh SOURCE_DIR BUILD_DIR -- sample, check, profile and balances by time in
-# several MPI processes; which rank reads which data; exit codes of ranks that fail, and of those
-# that hear of it.
+# several MPI processes. Also: which rank reads which data, and exit codes of ranks that fail and of
+# their peers.
 set -u
 source_dir=$1
 build_dir=$2
@@ -14,16 +14,17 @@ export TERM=dumb
 export codes=$work/codes
 mkdir "$codes"
 
-# A rank that leaves its exit code in a file. mpirun ends it with SIGTERM when another has ended,
-# and with SIGKILL a second later. shellcheck disable=SC2016 # variables of the rank
+# Start a rank that writes its exit code to a file. After another rank has ended, mpirun sends
+# SIGTERM, and SIGKILL a second later.
+# shellcheck disable=SC2016 # variables of the rank
 rank=(bash -c 'trap "" TERM; "$@"; echo $? >"$codes/${OMPI_COMM_WORLD_RANK-$PMI_RANK}"' rank "$cgpipe")
 
-run() { # N COMMAND... : output, errors and each rank's exit code are kept
+run() { # N COMMAND... : keeps output, errors and each rank's exit code
     rm -f "$codes"/*
     run_ranks "$1" "${rank[@]}" "${@:2}" >"$work/out" 2>"$work/err"
     code=$?
 }
-run_apart() { # WORDS OF RANK 0 -- WORDS OF ALL OTHERS, N of them
+run_apart() { # WORDS OF RANK 0 -- WORDS OF ALL OTHERS, which are N
     local n=$1 first=()
     shift
     while [ "$1" != -- ]; do first+=("$1"); shift; done
@@ -34,14 +35,14 @@ run_apart() { # WORDS OF RANK 0 -- WORDS OF ALL OTHERS, N of them
 }
 # shellcheck disable=SC2317 # called by check
 codes_are() { [ "$(cat "$codes"/* | tr '\n' ' ')" = "$1 " ]; }
-# shellcheck disable=SC2317
-# Beside the lines on injected faults.
+# Lines on injected faults do not count.
+# shellcheck disable=SC2317 # called by check
 is_said_once() { [ "$(grep -v '^cgpipe: .*CGP_FAULT: ' "$work/err" | grep -c '^cgpipe: ')" = 1 ] && grep -q -- "^cgpipe: $1" "$work/err"; }
 
 make_text
 model=gpt2:layers=3,width=32,heads=2,vocab=256,seq=32,tied=1
 
-# --- the plug-in is looked for beside the program; where there is none, each host says so once ---
+# --- the plug-in is searched next to the program; each host reports once that it is missing ---
 
 mkdir "$work/alone"
 cp -L "$cgpipe" "$build_dir"/libcgpipe.so.?.? "$build_dir"/libcgpipe_data.so.?.? "$work/alone/"
@@ -80,7 +81,7 @@ check "sample --weights, 5 stages on 3 ranks: the text of one process" cmp "$wor
 run 2 sample "$work/missing"
 check "sample, no run: is said once" is_said_once "run directory $work/missing: no such directory"
 
-# --- profile, and balances by time: each rank measures its layers, all know all of them ---
+# --- profile, and balances by time: each rank measures its layers, and all get all times ---
 
 run 2 profile $model --batch 2 --repeats 1 --json "$work/costs.json"
 check "profile: exit codes 0" codes_are "0 0"
@@ -90,14 +91,14 @@ run 2 bench $model --dropout 0 --batch 4 --chunks 2 --steps 4 --stages 2 --balan
 check "bench --balance time: exit codes 0" codes_are "0 0"
 check "bench --costs-out: all layers are measured" jq -e '.layers | length == 7 and all(.forward_seconds[0] > 0)' "$work/run-costs.json"
 
-# --- check: ranks against one process; from a run file that both read ---
+# --- check: ranks against one process; with a run file that both ranks read ---
 
 printf 'model: %s\ndata: %s\nbatch: 5\nchunks: 3\nstages: 4\nsteps: 3\n' $model "$work/text.txt" >"$work/run.yaml"
 run 2 check --config "$work/run.yaml" --stages 4 --balance time --json "$work/check.json"
 check "check: exit codes 0" codes_are "0 0"
 check "check: is printed once" [ "$(grep -c '^the same to the bit: loss .* output, ' "$work/out")" = 1 ]
 check "check: as JSON, on both ranks" [ "$(jq -c '[.same, [.devices[].rank]]' "$work/check.json")" = '[true,[0,0,1,1]]' ]
-# Weight gradients that add up from the last micro-batch to the first are others, by rounding.
+# Weight gradients added from the last micro-batch to the first differ by rounding.
 printf '%s\n' 0F0,0F1,0I0,0I1,0W1,0W0 1F0,1F1,1I0,1I1,1W1,1W0 >"$work/descends.csv"
 run 2 check $model --schedule "$work/descends.csv" --batch 4
 check "check, another order: exit codes 1" codes_are "1 1"
@@ -113,29 +114,30 @@ run 2 check "$work/mine.so" --batch 4 --stages 3
 check "check of a plug-in: exit codes 0" codes_are "0 0"
 check "check of a plug-in: the same" grep -q '^the same to the bit: ' "$work/out"
 
-# --- which rank reads which data: of images only the first; a broken one gives its place and label
-# to another, of the next class ---
+# --- only the first rank reads images ---
+#
+# The next image replaces a broken one, with its own label, here that of the next class.
 
 mkdir "$work/images" && "$build_dir/tests/draw_directory" "$work/images" 4 16
 (cd "$work/images" && for image in */2.png; do head -c 60 "$image" >"$image.cut" && mv "$image.cut" "$image"; done)
 images="resnet:depth=8,image=16,classes=10 --stages 3 --batch 8 --chunks 2 --epochs 1 --evaluate-every 2 --validation 0.25"
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2086 # split into words
 CGP_LOG=error "$cgpipe" train $images --data images:"$work/images" --run "$work/one-images" >"$work/one" 2>&1
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2086 # split into words
 run_apart 2 train $images --data images:"$work/images" --run "$work/ranks-images" -- train $images --data images:"$work/nowhere" --run "$work/ranks-images"
 check "images on rank 0 alone: exit codes 0" codes_are "0 0 0"
 for word in weights_sha256 validation; do
     check "images on rank 0 alone: $word of one process" [ "$(grep ^$word "$work/one")" = "$(grep ^$word "$work/out")" ]
 done
 
-# --- a model whose logits are made in another rank than its loss, and not its first output ---
+# --- a model whose logits are on another rank than its loss, and are not its first output ---
 
 "$cgpipe" export resnet:depth=8,image=16,classes=10 --out "$work/graph.json" >"$work/out" 2>"$work/err"
 jq '.layers += ["tail"] | .outputs = [.nodes[0].output] + .outputs' "$work/graph.json" >"$work/tail.json"
 layers=$(jq '.layers | length' "$work/tail.json")
 tail="$work/tail.json --stages 2 --balance $((layers - 1)),1 --batch 8 --chunks 2"
 shapes="--data shapes:size=16,validation=20 --steps 2"
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2086 # split into words
 {
     "$cgpipe" train $tail $shapes --run "$work/one-tail" >"$work/one" 2>&1
     run 2 train $tail $shapes --run "$work/ranks-tail"
@@ -144,21 +146,22 @@ shapes="--data shapes:size=16,validation=20 --steps 2"
 }
 check "check, outputs of two ranks: all are the same" grep -q '^the same to the bit: loss .*, 2 outputs, ' "$work/out"
 
-# --- commands that run in one process ---
+# --- commands that run only in one process ---
 
 for words in "convert run out.safetensors" "tokenize text.txt" "bench gpt2 --grid"; do
-    # shellcheck disable=SC2086 # words
+    # shellcheck disable=SC2086 # split into words
     OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 "$cgpipe" $words >"$work/out" 2>"$work/err"
     check "$words: exit code 2" [ $? = 2 ]
     check "$words: runs in one process" grep -q ': runs in one process, got 2 (without mpirun or srun)$' "$work/err"
 done
 
-# --- failures of one rank: said once, with its number; it ends with 1, the others with 3. MPICH's
-# mpirun kills the others at once ---
+# --- a failure of one rank is reported once, with its number ---
+#
+# That rank exits with 1, the others with 3. MPICH's mpirun kills the others at once.
 
 if [ "$mpi" = MPICH ]; then exit $failed; fi
 train="train $model --batch 4 --stages 2 --steps 3 --run $work/none"
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2086 # split into words
 {
     run_apart 1 $train --data "$work/text.txt" -- $train --data "$work/missing.txt"
     check "no data on rank 1: exit codes 3 and 1" codes_are "3 1"
@@ -176,9 +179,9 @@ train="train $model --batch 4 --stages 2 --steps 3 --run $work/none"
     check "no run file on rank 1: is said once" is_said_once "rank 1: $work/missing.yaml: "
     check "nothing is left of them" [ ! -e "$work/none" ]
 }
-# Rank 0 is in the midst of an action for a second after rank 1 has failed and has closed its links;
-# rank 1 waits for it, as mpirun would end it, here at once.
-# shellcheck disable=SC2016
+# Rank 1 fails and closes its links. Rank 0 is still in an action for a second, and rank 1 waits for
+# it: otherwise mpirun would kill rank 0, in this test at once.
+# shellcheck disable=SC2016 # variables of the rank
 rank=(bash -c '"$@"; echo $? >"$codes/${OMPI_COMM_WORLD_RANK-$PMI_RANK}"' rank "$cgpipe")
 CGP_LOG=error CGP_FAULT=fail:1F0,delay:0F1:1.5 run 2 bench $model --stages 2 --batch 4 --chunks 4
 check "an action that fails: exit codes 3 and 1" codes_are "3 1"

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_mpi_cuda.sh SOURCE_DIR BUILD_DIR -- cuda-host devices in several MPI processes, alone and
-# beside the cpu: messages go through planned memory of the host, and the weights are those of one
-# process, with late streams, too.
+# together with the cpu. Messages use planned host memory, and the weights are those of one process,
+# also with slow streams.
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe
@@ -28,7 +28,7 @@ compare() { # NAME RANKS OPTION...
     check "$name: the losses of one process" [ "$(jq -c '[.loss_first, .loss_last]' "$work/one.json")" = "$(jq -c '[.loss_first, .loss_last]' "$work/ranks.json")" ]
     check "$name: allocated as planned" test "$(jq '.allocated_bytes_total == .planned_bytes_total' "$work/ranks.json")" = true
 }
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2086 # split into words
 {
     compare "two devices" 2 $gpt2 --stages 2 --devices 'cuda-host*2'
     same=$(weights "$work/ranks.json")
@@ -43,8 +43,8 @@ compare() { # NAME RANKS OPTION...
 run_ranks 2 "$cgpipe" check gpt2:layers=2,width=32,heads=2,vocab=64,seq=16 --stages 2 --devices 'cuda-host*2' --batch 4 --chunks 4 --precision bf16 >"$work/out" 2>"$work/err"
 check "cgpipe check on two ranks" [ $? = 0 ]
 check "equal libraries are no warning" [ "$(grep -c 'may differ' "$work/err")" = 0 ]
-# shellcheck disable=SC2086 # words
-if [ "$mpi" = "Open MPI" ]; then # rank 1 has another version of cuBLASLt
+# shellcheck disable=SC2086 # split into words
+if [ "$mpi" = "Open MPI" ]; then # rank 1 simulates another version of cuBLASLt
     train="train $gpt2 --precision bf16 --stages 2 --run $work/mixed"
     run_ranks 1 "$cgpipe" $train --devices 'cuda-host*2' : -n 1 -x CGP_CUDA_HOST_ALGORITHMS=3 \
         "$cgpipe" $train --devices 'cuda-host*2' >"$work/out" 2>"$work/err"

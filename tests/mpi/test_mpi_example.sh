@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_example.sh SOURCE_DIR BUILD_DIR -- examples/mpi_ranks.c, which has an MPI of its own: the
-# same losses and weights in 1, 2 and 4 processes.
+# test_mpi_example.sh SOURCE_DIR BUILD_DIR -- examples/mpi_ranks.c, which calls MPI itself, gives
+# the same losses and weights in 1, 2 and 4 processes.
 set -u
 build_dir=$2
 # shellcheck source=tests/mpi/mpirun.sh

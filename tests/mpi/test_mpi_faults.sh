@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_faults.sh SOURCE_DIR BUILD_DIR -- ranks that are killed or stopped, and messages that are
-# damaged, late or sent twice: the others end in time with code 3, the culprit is named, the run can
-# be resumed. campaign.sh does that at random.
+# test_mpi_faults.sh SOURCE_DIR BUILD_DIR -- ranks are killed or stopped; messages are damaged, late
+# or duplicated. The other ranks end in time with code 3, the failed rank is named, and the run can
+# be resumed. (campaign.sh does this at random.)
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe
@@ -21,17 +21,17 @@ gpt2="gpt2:layers=4,width=32,heads=2,vocab=256,seq=32 --data $work/text.txt --ba
 injure() { # RANKS FAULT OPTION...
     local n=$1 fault=$2
     shift 2
-    # shellcheck disable=SC2086 # words
+    # shellcheck disable=SC2086 # split into words
     run_fault "$n" "$fault" "$cgpipe" train $gpt2 --stages "$n" --run "$work/run" --overwrite --timeout 1 "$@" >"$work/out" 2>"$work/err"
 }
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2086 # split into words
 "$cgpipe" train $gpt2 --run "$work/straight" >"$work/out-straight" 2>&1
 
 launcher=--enable-recovery injure 3 kill:rank=1,at=1B2@3 --save-every 2
 check "killed: the others have code 3" [ "$(code_of 0)$(code_of 1)$(code_of 2)" = 31373 ]
-# 3 s after it on a machine that is not busy; a rank that misses the failure never ends.
+# 3 s later on an idle machine. A rank that misses the failure never ends.
 check "killed: they end in time" jq -en "[$(cut -d' ' -f2 "$work/codes/0"), $(cut -d' ' -f2 "$work/codes/2")] | max - $(cut -d' ' -f2 "$work/codes/1") < 40"
-# Messages before may have died with it.
+# Earlier messages may have been lost with it.
 check "killed: it is named" grep -q '^silent 1 1\(B[12]\|F3\)$' <<<"$(culprit_of "$work/run")"
 check "killed: no process is left" [ -z "$(pgrep -f "$work/run")" ]
 "$cgpipe" train --resume --run "$work/run" --stages 2 >"$work/out" 2>"$work/err"
@@ -57,7 +57,7 @@ check "damaged: the message is named" grep -q 'the message of micro-batch 2 from
 check "damaged: a diagnosis that cannot be written is a warning" grep -q '^cgpipe: warning: .*/run/diagnosis: is no directory, expected that of ranks.* files (move it away)$' "$work/err"
 rm -f "$work/run/diagnosis"
 
-# Links that somebody puts there while a rank hangs: their targets stay, and no rank fails for them.
+# Create links in the diagnosis directory while a rank hangs: their targets stay, and no rank fails.
 rm -r "$work/run"
 echo "years of work" >"$work/precious"
 injure 2 stall:0F1@3 --timeout 3 &
@@ -73,7 +73,7 @@ wait "$injured"
 check "links in diagnosis: the run ends as a hang does" grep -q '^cgpipe: .*0F1: did not end for .*(timeout)' "$work/err"
 check "links in diagnosis: their targets are as they were" grep -qx "years of work" "$work/precious"
 check "links in diagnosis: told" grep -q "^cgpipe: warning: .*/run/diagnosis/rank-0.json: is a link" "$work/err"
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2086 # split into words
 "$cgpipe" train $gpt2 --run "$work/run" --overwrite >"$work/out" 2>"$work/err"
 check "links in diagnosis: the next start deletes them" [ ! -e "$work/run/diagnosis" ]
 check "links in diagnosis: and nothing else" grep -qx "years of work" "$work/precious"

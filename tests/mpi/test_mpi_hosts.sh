@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_mpi_hosts.sh SOURCE_DIR BUILD_DIR -- ranks on 2 and 4 hosts, which are network namespaces of
-# this machine (hosts.sh): the bits of one process; networks of a rate, and messages with a delay,
-# as `cgpipe bench transport` measures them. CGP_TEST_SCALE [0.05] multiplies the draws of
-# test_bit_equality, CGP_TEST_SEED repeats some.
+# this machine (hosts.sh), are bit-equal to one process. `cgpipe bench transport` measures the rate
+# of a network and the delay of messages. CGP_TEST_SCALE [0.05] multiplies the draws of
+# test_bit_equality, CGP_TEST_SEED repeats them.
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe
@@ -32,13 +32,13 @@ check "draws on 4 hosts" passed_on 4 4
 
 make_text
 gpt2="gpt2:layers=4,width=32,heads=2,vocab=256,seq=32,tied=1 --data $work/text.txt --batch 8 --chunks 4 --seed 3 --steps 4 --stages 4"
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2086 # split into words
 weights_of() { # HOSTS RANKS OPTION...
     local n_hosts=$1 ranks=$2
     shift 2
     run_on_hosts "$ranks" "$cgpipe" train $gpt2 --overwrite --run "$work/ranks" "$@" 2>&1 | grep '^weights_sha256'
 }
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2086 # split into words
 one=$("$cgpipe" train $gpt2 --run "$work/one" | grep '^weights_sha256')
 check "one process trains" [ -n "$one" ]
 check "4 ranks on 4 hosts train the same" [ "$(weights_of 4 4)" = "$one" ]

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_supervise.sh SOURCE_DIR BUILD_DIR -- MPI processes under cgpipe supervise: ranks that
-# fail are started again, fewer of them, and end with the weights of one process; a stop request and
-# a signal save; no process outlives supervise.
+# test_mpi_supervise.sh SOURCE_DIR BUILD_DIR -- MPI processes under cgpipe supervise. After a
+# failure fewer ranks are started, and end with the weights of one process. A stop request and a
+# signal save. No process outlives supervise.
 set -u
 build_dir=$(cd "$2" && pwd)
 cgpipe=$build_dir/cgpipe
@@ -42,9 +42,9 @@ shift
 exec "$mpirun" -n "$ranks" "$@"
 EOF
 
-# --- four ranks fail at once; two of them are killed; a stop request ends them ---
+# --- four ranks fail at once; of the next two one is killed; a stop request ends the run ---
 
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2086 # split into words
 supervise killed 4,2,1 $gpt2 --steps 1000000 --save-every 20
 until_said 'restart 1 of 3 with 2 ranks from the beginning'
 check "four ranks fail without a checkpoint: fewer ranks" [ "$(grep -c supervise "$work/err")" = 1 ]
@@ -59,14 +59,14 @@ check "a stop request: exit code 130" [ $? = 130 ]
 check "a stop request: a checkpoint" grep -q 'stop request: stopped after step .* which is saved' "$work/err"
 [ $failed = 0 ] || head -50 "$work/err"
 step=$(readlink "$work/killed/latest")
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2086 # split into words
 "$cgpipe" train $gpt2 --steps $((10#${step#step-})) --run "$work/straight" >"$work/out-straight" 2>&1
 check "the weights of one process that nobody disturbed ($step)" \
     [ "$(grep ^weights_sha "$work/out-straight")" = "$(grep ^weights_sha "$work/out")" ]
 
-# --- a signal of a batch system ---
+# --- a signal from a batch system ---
 
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2086 # split into words
 supervise stopped 2 $gpt2 --steps 1000000 --save-every 0
 until_step "$work/stopped" 2
 kill -TERM $process
@@ -77,7 +77,7 @@ check "no process is left" [ -z "$(left stopped)" ]
 
 # --- supervise itself is killed ---
 
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2086 # split into words
 supervise orphans 2 $gpt2 --steps 1000000 --save-every 1
 until_step "$work/orphans" 20
 check "two ranks are at work" [ "$(left orphans | wc -l)" = 2 ]

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_train.sh SOURCE_DIR BUILD_DIR -- cgpipe train in several MPI processes: the weights,
-# losses and samples of one process; resumed by other numbers of ranks; one directory, one output;
-# failures and signals of one rank end all of them.
+# test_mpi_train.sh SOURCE_DIR BUILD_DIR -- cgpipe train in several MPI processes gives the weights,
+# losses and samples of one process. Other numbers of ranks resume. All ranks share one directory
+# and one output. A failure or signal of one rank ends all.
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe
@@ -11,13 +11,13 @@ cgpipe=$build_dir/cgpipe
 needs_mpi "$build_dir"
 export TERM=dumb
 
-result_of() { grep -A9 -E '^(weights_sha256|validation)' "$1"; } # with the sample
+result_of() { grep -A9 -E '^(weights_sha256|validation)' "$1"; } # includes the sample
 losses_of() { sed -n 's/.*\("step":[0-9]*,"loss":[^,]*,\).*/\1/p' "$1/metrics.jsonl"; }
 
 make_text
 gpt2="gpt2:layers=4,width=32,heads=2,vocab=256,seq=32,tied=1 --data $work/text.txt --batch 8 --chunks 4 --seed 3"
 
-# --- the same as in one process ---
+# --- same results as in one process ---
 
 compare() { # NAME RANKS OPTION...
     local name=$1 n=$2
@@ -30,7 +30,7 @@ compare() { # NAME RANKS OPTION...
     check "$name: the losses of one process" [ "$(losses_of "$work/one")" = "$(losses_of "$work/ranks")" ]
     [ $failed = 0 ] || tail -20 "$work/out-ranks"
 }
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2086 # split into words
 {
     compare "1f1b, clipped, sampled" 2 $gpt2 --stages 4 --steps 6 --clip 0.5 --sample 20 --evaluate-every 3
     compare "zb-v, recomputed" 3 $gpt2 --stages 3 --schedule zb-v --recompute always+selective --steps 4
@@ -38,9 +38,9 @@ compare() { # NAME RANKS OPTION...
     compare "resnet20" 4 resnet20 --data shapes:size=32 --stages 4 --batch 8 --chunks 4 --steps 3 --deferred-batch-norm
 }
 
-# --- resumed by other ranks ---
+# --- resumed by other numbers of ranks ---
 
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2086 # split into words
 {
     "$cgpipe" train $gpt2 --stages 4 --steps 12 --run "$work/straight" >"$work/out-straight" 2>&1
     run_ranks 4 "$cgpipe" train $gpt2 --stages 4 --steps 4 --run "$work/resumed" --save-every 2 >"$work/log" 2>&1
@@ -69,9 +69,9 @@ sed -i "s/${file%% *}/$(printf '0%.0s' {1..64})/" "$work/resumed/run.json"
 run_ranks 3 "$cgpipe" train --resume --run "$work/resumed" >"$work/log" 2>&1
 check "another file of a plug-in: a warning" grep -qx "warning      plug-in mpi: another file, SHA-256 00000000 before, $(cut -c1-8 <<<"$file") now" "$work/log"
 
-# --- one output, files of rank 0 ---
+# --- rank 0 writes the output and the files ---
 
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2086 # split into words
 run_ranks 2 "$cgpipe" train $gpt2 --stages 2 --steps 3 --run "$work/files" --json "$work/report.json" --trace "$work/trace.svg" >"$work/out" 2>"$work/err"
 check "each line is printed once" [ "$(grep -c '^weights_sha256' "$work/out")$(grep -c '^run  ' "$work/out")" = 11 ]
 check "nothing on standard error" [ ! -s "$work/err" ]
@@ -90,24 +90,24 @@ refused() { # NAME RANKS MESSAGE OPTION...
     check "$name: says why" grep -q -- "$message" "$work/err"
     [ $failed = 0 ] || head -20 "$work/err"
 }
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2086 # split into words
 {
     refused "too few devices" 3 "ranks: expected 1 to 2" $gpt2 --stages 2 --run "$work/none"
     refused "an unknown option" 2 "did you mean --stages" --stges 2
     refused "a run that is there" 2 "has a run already" $gpt2 --stages 2 --run "$work/files"
     refused "a loss that is not finite" 2 "not finite" $gpt2 --stages 2 --run "$work/none" --optimizer sgd --lr 1e30 --clip 1 --steps 9 --save-every 0
 }
-# MPICH's mpiexec kills all processes at once when one ends with an error, so rank 0 may not get to
-# take back what it made.
+# MPICH's mpiexec kills all processes when one ends with an error, so rank 0 may not delete what it
+# created.
 [ "$mpi" = MPICH ] || check "nothing is left of them" [ ! -e "$work/none" ]
 
-# --- a bad token, which ranks 0 and 2 read: all end alike, and the steps before it are saved ---
+# --- a bad token that ranks 0 and 2 read: all ranks end alike and save the steps before it ---
 
 iconv -f LATIN1 -t UTF-16LE "$work/text.txt" >"$work/good.bin"
 bad_token() { # NAME STEPS TRAINING VALIDATION OPTION...
     local name=$1 steps=$2 training=$3 validation=$4
     shift 4
-    # shellcheck disable=SC2086 # words
+    # shellcheck disable=SC2086 # split into words
     run_ranks 3 "$cgpipe" train ${gpt2/text.txt/$training} --validation "$work/$validation" --stages 3 --steps 6 --save-every 0 --run "$work/token" --overwrite "$@" \
         >"$work/out" 2>"$work/err"
     check "$name: exit code 4" [ $? = 4 ]
@@ -123,21 +123,21 @@ bad_token "a bad token of the validation" 4 good.bin bad.bin --evaluate-every 4
 run_ranks 2 "$cgpipe" train --resume --run "$work/token" --validation "$work/good.bin" --new-data --stages 2 >"$work/out" 2>&1
 check "a bad token of the validation, mended: the run goes on" [ $? = 0 ]
 
-# --- storage of its own for one rank: another directory under the same name ---
+# --- one rank has its own storage: another directory under the same name ---
 
 mkdir "$work/here" "$work/there"
-# shellcheck disable=SC2016 # of the inner shell
+# shellcheck disable=SC2016 # variables of the inner shell
 apart='cd "$0/$([ "${OMPI_COMM_WORLD_RANK-$PMI_RANK}" = 1 ] && echo there || echo here)" && exec "$@"'
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2086 # split into words
 run_ranks 2 bash -c "$apart" "$work" "$cgpipe" train $gpt2 --stages 2 --steps 2 --run local >"$work/out" 2>"$work/err"
 check "storage of one host: fails" [ $? != 0 ]
 check "storage of one host: is said once" [ "$(grep -c '^cgpipe: ' "$work/err")" = 1 ]
 check "storage of one host: rank, path, host" grep -q "^cgpipe: rank 1: local: expected on host $(hostname) the directory that rank 0 writes to" "$work/err"
 check "storage of one host: nothing is left" [ -z "$(ls "$work/here" "$work/there" | grep local)" ]
 
-# --- a rank that is killed in mid-save ---
+# --- a rank is killed during a save ---
 
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2086 # split into words
 run_ranks 2 "$cgpipe" train $gpt2 --stages 2 --steps 1000000 --save-every 1 --run "$work/killed" >"$work/out" 2>&1 &
 runner=$!
 until [ -e "$work/killed/latest" ] && compgen -G "$work/killed/.cgpipe-step-*" >/dev/null; do
@@ -153,9 +153,9 @@ step=$(readlink "$work/killed/latest")
 check "it is resumed" grep -q "^resumed" "$work/out"
 check "what was cut short is gone" [ -z "$(ls -A "$work/killed" | grep '^\.cgpipe')" ]
 
-# --- a signal that one rank gets ---
+# --- one rank gets a signal ---
 
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2086 # split into words
 run_ranks 2 "$cgpipe" train $gpt2 --stages 2 --steps 1000000 --interval 1 --run "$work/stopped" >"$work/out" 2>"$work/err" &
 runner=$!
 for _ in $(seq 1200); do

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_vanish.sh SOURCE_DIR BUILD_DIR -- a host that vanishes in mid-step, as a network
-# namespace of this machine (hosts.sh): its network goes down, or all its processes are killed,
-# mpirun's daemon too. The ranks that live end within --timeout and 2 s; the run resumes.
+# test_mpi_vanish.sh SOURCE_DIR BUILD_DIR -- a host, a network namespace of this machine (hosts.sh),
+# vanishes in mid-step. Its network goes down, or all its processes are killed, with mpirun's
+# daemon. The other ranks end within --timeout and 2 s, and the run resumes.
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe
@@ -18,8 +18,8 @@ timeout=2
 make_hosts 2
 make_text
 
-# vanish NAME COMMAND... : train, do that to host2 in the third step or later, and see all ranks
-# end.
+# vanish NAME COMMAND... : train, run the command on host2 in the third step or later, and wait
+# until all ranks have ended.
 vanish() {
     local name=$1 began
     shift
@@ -38,10 +38,10 @@ vanish() {
         pgrep -f "^$cgpipe train" >"$work/living" || break
         sleep 0.05
     done
-    # 2 s after the limit on a machine that is not busy; a rank that misses the failure never ends
+    # 2 s after the limit on an idle machine; a rank that misses the failure never ends
     check "$name: every rank ended in time" awk "BEGIN { exit !($EPOCHREALTIME - $began < $timeout + 30) }"
-    ip -n host2 link set eth0 up # mpirun waits for its daemon there until it hears of its end
-    # shellcheck disable=SC2046 # numbers
+    ip -n host2 link set eth0 up # mpirun waits until its daemon there reports its end
+    # shellcheck disable=SC2046 # process numbers
     kill -9 $(ip netns pids host2) $(cat "$work/living") 2>"$work/gone"
     wait $runner
     check "$name: mpirun fails" [ $? != 0 ]
@@ -52,7 +52,7 @@ vanish() {
 
 # shellcheck disable=SC2317 # vanish calls them
 unplug() { ip -n host2 link set eth0 down; }
-# shellcheck disable=SC2317,SC2046 # numbers
+# shellcheck disable=SC2317,SC2046 # vanish calls it; process numbers
 kill_all() { kill -9 $(ip netns pids host2); }
 vanish "killed" kill_all
 vanish "unplugged" unplug
