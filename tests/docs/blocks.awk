@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-# blocks.awk -- the code of a Markdown page, in order, a record a line:
+# blocks.awk -- print the code of a Markdown page in order, one record a line:
 #
-#     command LINE    of a block of ```sh, its continuations joined
+#     command LINE    in a block of ```sh, with its continuations joined
 #     prompt LINE     after `$ ` in a block of ```console, or in an indented one
-#     output LINE     below that, up to the next prompt
-#     line LINE       any other line of an indented block: a command, or not
-#     file LINE       of a block of ```cmake
-#     c LINE          of a block of ```c
-#     span TEXT       between backticks, line breaks as spaces
-#     end             of a block
+#     output LINE     after a prompt, up to the next one
+#     line LINE       any other line of an indented block, which may be a command
+#     file LINE       in a block of ```cmake
+#     c LINE          in a block of ```c
+#     span TEXT       between backticks, with line breaks as spaces
+#     end             at the end of a block
 function flush_spans(    parts, n, i) {
     n = split(text, parts, "`")
     for (i = 2; i <= n; i += 2)
@@ -56,7 +56,7 @@ function close_block() {
         fenced = 1
         word = substr($0, 4)
         kind = word == "sh" ? "command" : word == "cmake" ? "file" : word == "c" || word == "console" ? word : "text"
-        if (kind == "text" && word != "text" && word != "python") # python/tests/test_tutorial.py runs that
+        if (kind == "text" && word != "text" && word != "python") # python/tests/test_tutorial.py runs python
             print "unknown " word
     }
     blank = 0
@@ -90,7 +90,7 @@ fenced {
     close_block()
     blank = blank_lines = 0
     text = text " " $0
-    if ($0 ~ /^(\||#|- )/) # a row, a heading, a point: spans do not go on
+    if ($0 ~ /^(\||#|- )/) # a row, a heading or a list item ends a span
         flush_spans()
 }
 END {

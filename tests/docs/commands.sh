@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# commands.sh -- the commands of the docs that are not run as they stand. Sourced by test_docs.sh.
+# commands.sh -- commands of the docs that are not run as written. Sourced by test_docs.sh.
 #
-#     skip COMMAND WHY          not run here; the test that runs it, or the reason
-#     add COMMAND WORDS         run with these words behind it, to be short
-#     numbers COMMAND           its output is compared without its numbers: times, or figures of a text that changes
+#     skip COMMAND WHY          not run here; WHY names the test that runs it, or the reason
+#     add COMMAND WORDS         run with these words appended, to be short
+#     numbers COMMAND           compare its output without numbers, which are times or change with
+#                               the text
 #
-# COMMAND is as it stands, without its comment and with single spaces. An entry without its command
-# in a page is an error, as is a command that fails and has no entry.
+# COMMAND is as in the page, without its comment and with single spaces. An entry whose command is
+# in no page is an error. So is a command that fails and has no entry.
 
 # --- cgpipe help ---
 add 'cgpipe train gpt2:layers=4,width=128,heads=4,seq=128 --data book.txt --stages 2' '--steps 1 --batch 4 --validation 0.005'

@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_docs.sh SOURCE_DIR BUILD_DIR -- check the pages:
 #
-#     commands    every one is run, in order, in a directory that looks like the project's, or stands in commands.sh with the reason; the
-#                 output below a prompt is the command's; the example of each `cgpipe help COMMAND` is run, too
-#     spans       `cgpipe ...`, `make ...`, `--option`, `cgp_name()`, `tests/file`: all exist
-#     links       lead to a file, and to a heading of it
-#     the guide   has all of examples/guide.c, and names every public header and every field of the options
+#     commands    each is run, in order, in a directory like the project's, or listed in commands.sh
+#                 with a reason. Output after a prompt must be the command's. The examples of
+#                 `cgpipe help COMMAND` are run too.
+#     spans       `cgpipe ...`, `make ...`, `--option`, `cgp_name()`, `tests/file` must exist
+#     links       must lead to a file and a heading
+#     the guide   must contain all of examples/guide.c, and name every public header and every
+#                 field of the options
 #
-# The commands run with an installation of their own, in $HOME/cgpipe.
+# Commands use their own installation, in $HOME/cgpipe.
 set -u
 shopt -s nullglob
 export LC_ALL=C
@@ -39,7 +41,7 @@ done
 sort -u "$work"/options-* >"$work/options"
 targets=$(sed -n 's/^\([a-z -]*\):.*## .*/\1/p' "$source_dir/Makefile")
 
-# Every function of the public headers with the names of its parameters: "cgp_add model,a,b".
+# Collect the functions of the public headers with parameter names: "cgp_add model,a,b".
 find "$source_dir/include" -name '*.h' -print0 | xargs -0 cat | sed 's|/\*.*\*/||; /^ *#/d; /^ \*/d; s|/\*.*||' | tr '\n' ' ' |
     grep -oE 'cgp_[a-z0-9_]+\([^(){};]*\)( CGP_PRINTF[^;]*)?[ ]*[;{]' | sed 's/\[[^]]*\]//g; s/ *).*//' |
     awk -F'(' '{
@@ -53,12 +55,12 @@ while IFS= read -r name; do internal[$name]=1; done < <(grep -rhoE '\bcgp_?_[a-z
 
 # --- a page's commands ---
 
-# Without comment, spaces single.
+# Remove the comment and repeated spaces.
 plain() { sed 's/ \{1,\}#.*//; s/  */ /g; s/ *$//' <<<"$1"; }
 
-# True for a line of an indented block that is a command, not code, output or a drawing, whatever
-# programs this machine has: it begins with one that pages use, a script of the project, or any word
-# with an option somewhere behind it.
+# Return true if a line of an indented block is a command, not code, output or a drawing. The answer
+# does not depend on the installed programs. A command begins with a program that pages use, with a
+# script of the project, or with any word followed by an option.
 is_command() {
     local words word
     read -ra words <<<"$1"
@@ -74,7 +76,7 @@ is_command() {
 
 unnumbered() { sed 's/[0-9][0-9,.]*/0/g; s/  */ /g'; }
 
-# same EXPECTED GOT: files; a line `...` stands for one line or more.
+# same EXPECTED GOT: compare two files; a line `...` stands for one or more lines.
 same() {
     local line pattern="" got
     while IFS= read -r line; do
@@ -85,8 +87,8 @@ same() {
     [[ $got == $pattern ]]
 }
 
-# run_command COMMAND [EXPECTED_FILE]: in this shell, as it may change directory and variables.
-# Prints faults.
+# run_command COMMAND [EXPECTED_FILE]: run in this shell, since it may change directory and
+# variables. Prints faults.
 run_command() {
     local command expected=${2-} code began=${EPOCHREALTIME/./}
     command=$(plain "$1")
@@ -117,7 +119,7 @@ run_command() {
     diff "$work/wanted" "$work/got" | head -n 20
 }
 
-# The commands of a page, from the records of blocks.awk.
+# Run the commands of a page, from the records of blocks.awk.
 run_page() {
     local page=$1 record kind text prompt="" in_file=no
     while IFS= read -r record <&3; do
@@ -144,7 +146,7 @@ run_page() {
 
 # --- its spans and links ---
 
-check_options() { # check_options FILE WORDS... : the options among the words are in the list
+check_options() { # FILE WORDS... : the list in FILE has the options among the words
     local list=$1 word
     shift
     for word in "$@"; do
@@ -154,7 +156,7 @@ check_options() { # check_options FILE WORDS... : the options among the words ar
     done
 }
 
-check_call() { # `cgp_name(a, b)`: so many parameters, unless there are dots
+check_call() { # `cgp_name(a, b)`: check the number of parameters, unless there are dots
     local name=${span%%(*} inside=${span#*(} count
     [ -n "$inside" ] && [ "$inside" != ")" ] || return 0
     [[ $inside =~ \.\.\. || $inside =~ [\(\{] ]] && return
@@ -176,7 +178,7 @@ check_span() {
         case ${words[1]} in --version | help | ... | COMMAND) return ;; esac
         if ! grep -qxF -- "${words[1]}" <<<"$commands"; then echo "$page: no such command: \`$span\`"; return; fi
         check_options "$work/options-${words[1]}" "${words[@]}"
-        # Commands that only show something are run.
+        # Run commands that only print.
         if [[ ${#words[@]} -ge 3 && ! $span =~ [[:space:]][A-Z]+ && ! $span =~ \.\.\. ]]; then
             case $span in cgpipe\ plan\ * | *--plan-only* | cgpipe\ schedule\ [a-z]*) run_command "$span" ;; esac
         fi
@@ -194,7 +196,7 @@ check_span() {
     cgp_*) [[ $span =~ [^a-z0-9_] ]] || is_name "$span" || echo "$page: no such name: \`$span\`" ;;
     src/* | data/* | include/* | tests/* | docs/* | examples/* | bench/* | cli/* | models/* | python/* | recipes/* | tools/* | cmake/*)
         # shellcheck disable=SC2206
-        local there=("$source_dir"/${words[0]}) # a pattern, too
+        local there=("$source_dir"/${words[0]}) # may be a glob pattern
         [ -e "${there[0]-none}" ] || echo "$page: no such file: \`$span\`"
         ;;
     build/tests/*) [ -n "$(find "$source_dir/tests" -name "${words[0]##*/}.[cs]*")" ] || echo "$page: no such test: \`$span\`" ;;
@@ -214,9 +216,9 @@ check_links() {
     done
 }
 
-# Make $directory, in which a page's commands run, with the project's own entries and no more:
-# commands write through links, and a reader who has followed the guide in the project's directory
-# keeps a book.txt and runs there.
+# Create $directory, in which a page's commands run, with the entries of the project alone. Commands
+# write through links, and a reader who followed the guide in the project's directory has a book.txt
+# and runs there.
 make_directory() {
     local entry
     directory=$(mktemp -d "$work/page-XXXXXX")
@@ -225,13 +227,13 @@ make_directory() {
         [ ! -e "$source_dir/$entry" ] || ln -s "$source_dir/$entry" "$directory"
     done
     cat "$source_dir/README.md" "$source_dir/ARCHITECTURE.md" "$source_dir"/docs/*.md "$source_dir"/docs/*/*.md >"$directory/book.txt"
-    mkdir "$directory/gpt2-files" # a small GPT-2, and another one's tokenizer
+    mkdir "$directory/gpt2-files" # a small GPT-2 with the tokenizer of another
     ln -s "$source_dir"/tests/data/weights/gpt2/* "$source_dir"/tests/data/tokenizer/* "$directory/gpt2-files"
-    for entry in {1..400}; do printf '\1\0\5\0\11\0\52\0\7\0'; done >"$directory/book.bin" # tokens that it knows
+    for entry in {1..400}; do printf '\1\0\5\0\11\0\52\0\7\0'; done >"$directory/book.bin" # known tokens
     ln -s "$source_dir/tests/data/tokenizer" "$directory/gpt2"
 }
 
-# The examples of help and of the manual pages, which are made of the same table.
+# Run the examples of help, which the manual pages share.
 check_help() {
     local directory command page example
     make_directory
@@ -263,8 +265,8 @@ check_page() {
 
 # --- the guide's program and tables ---
 
-# The c blocks of a page: in order, those of examples/guide.c are all of it, but for its first
-# comment; others stand in another example.
+# Check the c blocks of a page. Those of examples/guide.c must be in order and complete, except for
+# its first comment. Other blocks must be in another example.
 check_program() {
     local file others=()
     for file in "$source_dir"/examples/*.c; do
@@ -280,7 +282,7 @@ check_program() {
             for (k = 1; k <= size && guide[i + k - 1] == block[k]; k++);
             if (k > size)
                 at = i + size
-            else if (k > 1) { # it is the one that comes next, and differs
+            else if (k > 1) { # the next block, with differences
                 print "docs/guide.md: expected \"" guide[i + k - 1] "\" of examples/guide.c, got \"" block[k] "\""
                 exit wrong = 1
             } else {
@@ -308,12 +310,12 @@ check_readme() {
         }' "$source_dir"/examples/*.c "$1"
 }
 
-fields() { # the members of a struct in a header
+fields() { # print the members of a struct in a header
     sed -n "/^typedef struct $2 {/,/^}/p" "$source_dir/include/cgpipe/$1" | sed 's|/\*.*\*/||' | tr '\n' ' ' | sed 's|/\*[^/]*\*/||g' |
         grep -oE '[a-z_0-9]+(\[[A-Z_a-z0-9]*\])?[ ]*[,;]' | sed 's/[^a-z0-9_].*//'
 }
 
-check_headers() { # check_headers PAGE: each is in a row of its table; cgpipe.h has those that the page lists for it
+check_headers() { # check_headers PAGE: its table has each header; cgpipe.h includes those listed for it
     local header
     while IFS= read -r header; do
         sed -n 's/^| \(cgpipe\/[^|]*\)|.*/\1/p' "$1" | tr -d ' ' | tr , '\n' | grep -qxF -- "$header" ||
@@ -338,7 +340,7 @@ check_tables() {
     done
 }
 
-# --- the check itself finds faults ---
+# --- the check finds faults ---
 
 failed=0
 find_fault() { # find_fault WHAT EXPECTED <page

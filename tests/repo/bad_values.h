@@ -18,7 +18,7 @@ typedef enum kind {
     ENUM,
     SIGNED,
     DIM
-} kind; /* SIGNED: a real that may be negative; DIM: below 0 it counts from the last */
+} kind; /* SIGNED: a real that may be negative; DIM: counts from the last if below 0 */
 
 typedef struct field {
     const char *name;
@@ -31,7 +31,7 @@ typedef struct field {
 
 static int failures, tried;
 
-/* Memory of the field's kind becomes bad value number `i`; false: there is none of that number. */
+/* Write bad value number `i` of the field's kind; return false if there is none. */
 static bool put(void *at, kind k, int i) {
     static const double reals[] = {NAN, INFINITY, -INFINITY, -0.5};
     static const int ints[] = {-1, INT_MIN}, enums[] = {-1, 99, INT_MAX}, dims[] = {99, INT_MIN};
@@ -53,7 +53,8 @@ static void expect_refused(cgp_status status, const char *name, int i) {
                 cgp_status_name(status), cgp_message());
 }
 
-/* Each field of `options` in turn; `use` takes the options, which are as they were in between. */
+/* Try bad values in each field of `options`, one at a time, and call `use`. The options are
+ * restored between calls. */
 static void try_fields(void *options, size_t size, const field *fields, size_t n,
                        cgp_status (*use)(const void *options)) {
     unsigned char before[2048];
@@ -87,7 +88,7 @@ static cgp_model *make_model(void) {
 }
 
 static const cgp_model *whole;
-/* The fill function of a data set that is never read. */
+/* A fill function for a data set that is never read. */
 static cgp_status fill_nothing(void *context, cgp_split split, int64_t index, int64_t position,
                                void *input, void *target) {
     (void)context;
@@ -118,7 +119,7 @@ static int drop_whole(void **state) {
     return none_failed(state);
 }
 
-/* Each test ends in a look at what it found. */
+/* Each test ends by checking the number of failures. */
 #define TEST(name)                                                                                 \
     static void name##_all(void **state) {                                                         \
         failures = 0;                                                                              \

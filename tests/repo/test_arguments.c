@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_arguments.c -- every public function with each of its pointers NULL, one at a time: it says
- *CGP_EINVAL and names the
- * parameter, or does what the header says of NULL; it never crashes, and writes nothing through its
- * other pointers.
+/* test_arguments.c -- call every public function with each of its pointers NULL, one at a time. It
+ * returns CGP_EINVAL and names the parameter, or does what the header says about NULL. It never
+ * crashes and writes nothing through its other pointers.
  *
- * The calls are made of the headers by the build (support/arguments.awk), so a new function is here
- * as soon as it is in a header, and does not build before its arguments are known. Each runs in a
- * process of its own: a crash is one line here. */
+ * The build generates the calls from the headers (support/arguments.awk). So a new function is
+ * tested as soon as it is in a header, and the build fails until its arguments are defined. Each
+ * call runs in its own process: a crash is one line of output. */
 #include "arguments.h"
 
 #include "argument_calls.h"
@@ -17,7 +16,7 @@
 
 enum { AS_EXPECTED, NOT_SO, CASES = sizeof cases / sizeof cases[0] };
 
-/* A call on a builder is judged when its model is closed, as its errors stick. */
+/* Errors of a builder stick, so its call is judged when the model is finished. */
 static void close_model(const call_case *c, frame *f) {
     const bool output = strcmp(c->function, "cgp_model_output") == 0;
     if (!last_open || f->missing == 0 || strcmp(c->function, "cgp_model_finish") == 0) return;
@@ -37,7 +36,7 @@ static int complain(const call_case *c, const frame *f, const char *reason) {
     return NOT_SO;
 }
 
-/* The pipeline was made by another process. */
+/* Judge a call on a pipeline of another process. */
 static int judge_forked(const call_case *c, const frame *f) {
     if (strcmp(c->function, "cgp_pipeline_destroy") == 0) return AS_EXPECTED; /* it returned */
     if (!strstr(cgp_message(), "pipeline: expected a call of process "))
@@ -66,13 +65,13 @@ static int judge(const call_case *c, frame *f) {
     return AS_EXPECTED;
 }
 
-/* In a process of its own. */
+/* Run a call in its own process and return its result. */
 static int try(const call_case *c) {
     static const int caught[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
     frame *f = &whole_frame;
     alarm(SECONDS);
     for (size_t i = 0; i < sizeof caught / sizeof caught[0]; i++)
-        signal(caught[i], SIG_DFL); /* which cmocka would take for a test's */
+        signal(caught[i], SIG_DFL); /* otherwise cmocka would handle them */
     f->missing = c->index;
     c->call(f);
     if (strcmp(c->function, "cgp_model_destroy") != 0) close_model(c, f);
@@ -95,7 +94,7 @@ static int run_case(const call_case *c) {
     return WIFSIGNALED(status) || WEXITSTATUS(status) != AS_EXPECTED;
 }
 
-/* Of the cases with this index; those with a pointer missing have 0 or more. */
+/* Count the failures of the cases with this index; 0 or more: a pointer is missing. */
 static int count_failures(int index) {
     int failures = 0, n = 0;
     for (int i = 0; i < (int)CASES; i++) {
@@ -117,7 +116,7 @@ static void with_a_pointer_missing_every_call_names_it(void **state) {
     assert_int_equal(count_failures(0), 0);
 }
 
-/* The runs in it are directories. */
+/* Remove everything: the runs are directories. */
 static int remove_all(void **state) {
     char command[128];
     snprintf(command, sizeof command, "rm -rf '%s'/*", test_directory);

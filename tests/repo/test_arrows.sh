@@ -1,17 +1,24 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_arrows.sh -- every include in src/ and data/ is an arrow of the table of modules below, and
-# models/, cli/, examples/ and bench/ include public headers only, and models/ and cli/ base/json.h.
+# test_arrows.sh -- check includes between modules. Every include in src/ and data/ must be in the
+# table of modules below. models/, cli/, examples/ and bench/ may include only public headers, and
+# models/ and cli/ also base/json.h.
 # ARCHITECTURE.md shows the same table.
 #
 #     bash test_arrows.sh SOURCE_DIR BUILD_DIR
 #
-# A plug-in is a module of its own: mpi is src/transport/mpi, cuda src/backend/cuda. A header has an
-# owner: "module/x.h" belongs to module/, <cgpipe/X.h> to module X; <cgpipe/tensor.h> and
-# <cgpipe/op.h> to base, <cgpipe/images.h> and <cgpipe/tokenizer.h> to data, <cgpipe/devices.h> to
-# backend, <cgpipe/graph.h> to model. A module may include what it owns and what the modules in its
-# row own. <cgpipe/cgpipe.h> and <cgpipe/models/...> are for programs. Exit code 1 if there is a
-# forbidden arrow (printed as file:line) or if the check itself does not find one that it is shown.
+# A plug-in is its own module: mpi is src/transport/mpi, cuda is src/backend/cuda. A header has an
+# owner:
+#
+# - "module/x.h": module; <cgpipe/X.h>: X
+# - <cgpipe/tensor.h>, <cgpipe/op.h>: base
+# - <cgpipe/images.h>, <cgpipe/tokenizer.h>: data
+# - <cgpipe/devices.h>: backend
+# - <cgpipe/graph.h>: model
+#
+# A module may include headers of its own and of the modules in its row. Only programs may include
+# <cgpipe/cgpipe.h> and <cgpipe/models/...>. Exit code 1 if there is a forbidden include (printed as
+# file:line), or if the check misses one in an example.
 set -u
 export LC_ALL=C
 
@@ -34,11 +41,11 @@ data: base
 checkpoint: base
 "
 
-# Directories of programs: no module is theirs.
+# Directories of programs, which belong to no module.
 PROGRAMS="models cli examples bench"
 
 # check DIR: print "file:line: reason" for each forbidden include below DIR; then "checked N", the
-# number of includes seen.
+# number of includes.
 check() {
     (cd "$1" && for directory in src data $PROGRAMS; do
         [ -d "$directory" ] && find "$directory" -type f \( -name '*.[ch]' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh' \)
@@ -83,20 +90,20 @@ check() {
             if (what ~ /^</ && part[1] != "cgpipe") {
                 if (part[1] in modules)
                     forbidden("<" target "> is internal; modules are included with quotes")
-                next # of the system, or of another library
+                next # of the system or of another library
             }
             if (what ~ /^</ || part[1] == "cgpipe") {
                 if (!in_module)
                     next
                 owner = part[2]; sub(/\.h$/, "", owner)
-                if (owner == "ext" && parts_of_target == 3) { # for those who add to a module from outside
+                if (owner == "ext" && parts_of_target == 3) { # for extensions of a module from outside
                     owner = part[3]; sub(/\.h$/, "", owner)
                     parts_of_target = 2
                 }
                 if (owner == "tensor" || (owner == "op" && part[2] == "op.h"))
                     owner = "base" # types that every module reads
                 if (owner == "images" || owner == "tokenizer")
-                    owner = "data" # whose second and third headers they are
+                    owner = "data" # the second and third header of data
                 if (owner == "graph")
                     owner = "model" # which it writes and reads
                 if (owner == "devices")
@@ -116,7 +123,7 @@ check() {
             if (target ~ /(^|\/)\.\.\//) {
                 forbidden("\"" target "\" leaves its directory (name it from src/)")
             } else if ((directories[1] == "models" || directories[1] == "cli") && target == "base/json.h") {
-                next # JSON is hard to read where memory is short, and limited by CGP_LIMITS everywhere
+                next # JSON needs care if memory is short, and CGP_LIMITS limits it everywhere
             } else if (!in_module) {
                 if (part[1] in modules || part[1] == "src")
                     forbidden(directories[1] " may include only <cgpipe/...>, not \"" target "\"")
@@ -130,7 +137,7 @@ check() {
         END { print "checked " checked + 0 }'
 }
 
-# A tree with one include of each kind that is forbidden, among others that are fine.
+# Create a tree with one forbidden include of each kind, and allowed ones.
 make_example() {
     mkdir -p "$1"/src/{base,op,schedule,plan/deep,cellar} "$1"/data "$1"/models "$1"/cli
     printf '#include <stdio.h>\n#include "base/base.h"\n#include "backend/x.h"\n' >"$1/src/base/a.c"

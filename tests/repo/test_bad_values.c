@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_bad_values.c -- the same for the calls of the builder, custom ops, pipelines and files; and
- * names that are not UTF-8. */
+/* test_bad_values.c -- invalid values as in test_bad_options.c, for the builder, custom ops,
+ * pipelines and files; and names that are not UTF-8. */
 #include "bad_values.h"
 
 #include <cgpipe/data.h>
@@ -8,7 +8,7 @@
 
 /* --- the builder --- */
 
-/* An argument of each call. */
+/* Arguments of the builder's calls. */
 typedef struct built {
     cgp_init init;
     cgp_linear_options linear;
@@ -140,7 +140,7 @@ static const field built_fields[] = {F(built, init.kind, ENUM),
 static void calls_of_the_builder_are_checked(void **state) {
     (void)state;
     const cgp_init normal = {CGP_INIT_NORMAL, 0.1};
-    for (int bias = 0; bias < 2; bias++) { /* without one, its init is given all the same */
+    for (int bias = 0; bias < 2; bias++) { /* the bias init is set even without a bias */
         built b = {.init = normal,
                    .linear = {4, bias == 1, false, normal, normal},
                    .conv = {4, {3, 3}, {1, 1}, cgp_padding_all(1), bias == 1, normal, normal},

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The comments of the public headers say nothing that doxygen finds wrong (see docs/Doxyfile).
-# Skipped where there is none.
+# doxygen finds no fault in the comments of the public headers (see docs/Doxyfile). Skipped without
+# doxygen.
 #
 #     bash test_comments.sh SOURCE_DIR BUILD_DIR
 set -eu

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Every function that the library takes from outside is either wrapped, so that test_allocations can
-# let it fail, or listed here because it asks for no memory. A new one fails this test: it is for a
-# person to say which it is.
+# Every external function that the library calls is either wrapped, so that test_allocations can
+# make it fail, or listed here because it allocates no memory. A new one fails this test: add it to
+# one of the two.
 #
 #     bash test_imports.sh SOURCE_DIR BUILD_DIR
 set -u
@@ -11,8 +11,8 @@ build_dir=$2
 temp=$(mktemp -d)
 trap 'rm -rf "$temp"' EXIT
 
-# Asks for none, or for what is freed before it returns; extended regular expressions for whole
-# names.
+# Functions that allocate no memory, or free it before they return; extended regular expressions for
+# whole names.
 harmless='
     bcmp (mem|str)(chr|cmp|cpy|cspn|len|move|ncmp|rchr|set|spn|tod|tol|toll|toull) strerror qsort getenv sysconf getpid geteuid gethostname confstr
     v?snprintf fprintf fscanf sscanf fgets ferror fputs fputc fwrite puts stderr
@@ -26,10 +26,11 @@ harmless='
     dlopen dlclose dlsym dladdr dlerror getauxval secure_getenv
     json_[a-z_]+ EVP_[A-Za-z0-9_]+ png_[a-z0-9_]+ jpeg_[A-Za-z_]+'
 # GOMP_parallel starts threads at its first use; if it cannot, libgomp ends the process itself.
-# newlocale() returns a constant for "C".
-# What dlopen() has no memory for is a plug-in that is left out, with that reason.
-# The last line: shortage.c fails what jansson and libcrypto allocate, from inside; libpng asks us;
-# libjpeg asks the system, and its message for want of memory becomes CGP_ENOMEM.
+# newlocale() returns a constant for "C". If dlopen() runs out of memory, the plug-in is left out,
+# with that reason.
+#
+# The last line: shortage.c makes allocations inside jansson and libcrypto fail. libpng allocates
+# through our functions. libjpeg allocates itself, and its out-of-memory message becomes CGP_ENOMEM.
 
 nm -u "$build_dir/libcgpipe.a" "$build_dir/libcgpipe_data.a" | awk '$1 == "U" { print $2 }' | grep -vE '^(_|cgp_)' | LC_ALL=C sort -u \
     >"$temp/taken"
