@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Break one promise after the other, and check that the test that guards it fails. Not part of
-`make test`: it builds.
+"""Mutation tests: break one property after the other, and check that the test for it fails. Not
+part of `make test`, since it builds.
 
     tests/mutation/run.py BUILD [NAME...]
 
-The sources are copied to BUILD/mutation. Each mutation of mutations.toml and cuda.toml, applied
-there alone, must make its test fail, hang for more than 60 s or crash in the function named;
-without mutation the test must pass. A mutation is a text and its replacement: the text stands
-exactly once in the sources, in any file and at any line, and spaces and line breaks in it match any
-others. A program NAME_cuda_host is NAME on the backend cuda-host, as in CTest. """
+The sources are copied to BUILD/mutation. Each mutation of mutations.toml and cuda.toml is applied
+there alone. Its test must fail, hang for more than 60 s or crash in the named function; without the
+mutation it must pass.
+
+A mutation is a text and its replacement. The text must occur exactly once in the sources, in any
+file; white space in it matches any white space. A program NAME_cuda_host is NAME on the backend
+cuda-host, as in CTest. """
 import os
 import re
 import shutil
@@ -26,8 +28,8 @@ TIMEOUT = 60
 
 
 def copy_sources(copy):
-    """Copy with times, so that what is built stays built, and delete what the sources no longer
-    have."""
+    """Copy the sources, with modification times so that built objects stay valid. Delete removed
+    files."""
     for part in PARTS:
         source, target = SOURCE / part, copy / part
         if not source.exists():
@@ -41,8 +43,8 @@ def copy_sources(copy):
 
 
 def find(copy, text):
-    """Return the file that has the text, and the match; an explanation instead if there is not
-    exactly one."""
+    """Return (file, match) of the text and None; if it does not occur exactly once, None and the
+    reason."""
     pattern = re.compile(r"\s+".join(re.escape(word) for word in text.split()))
     found = []
     for directory in ("src", "data", "models"):
@@ -61,8 +63,8 @@ class Build:
                        stdout=subprocess.DEVNULL)
 
     def run(self, program):
-        """Build and run a test program: its exit code and output; code None if it does not
-        build."""
+        """Build and run a test program; return its exit code and output. Code None: it does not
+        build; "hung": it did not end."""
         environment = dict(os.environ)
         if program.endswith("_cuda_host"):
             program = program.removesuffix("_cuda_host")
@@ -89,7 +91,7 @@ def verdict(code, output, function):
         return "nothing fails"
     if re.search(rf"^\[  FAILED  \] {re.escape(function)}$", output, re.M):
         return None
-    # 255: a crash in a thread of cuda-host's, which cmocka ends the program for
+    # 255: cmocka ended the program after a crash in a thread of cuda-host
     began = re.findall(r"^\[ RUN      \] (.+)$", output, re.M)
     if (code in ("hung", 255) or code < 0) and began and began[-1] == function:
         return None
@@ -105,7 +107,8 @@ def main():
                  for m in tomllib.loads((HERE / f"{name}.toml").read_text())["mutation"]]
     unknown = set(sys.argv[2:]) - {m["name"] for m in mutations}
     if unknown:
-        sys.exit(f"run.py: {', '.join(sorted(unknown))}: no such mutation in mutations.toml or cuda.toml")
+        sys.exit(f"run.py: {', '.join(sorted(unknown))}: "
+                 "no such mutation in mutations.toml or cuda.toml")
     wanted = [m for m in mutations if len(sys.argv) == 2 or m["name"] in sys.argv[2:]]
     copy_sources(copy)
     for m in mutations: # an earlier run may have left the object of a mutated file
