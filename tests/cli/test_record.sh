@@ -169,8 +169,7 @@ tr -d '\n' <a/run.json | sed "s/\"balance\": \[[^]]*\]/\"balance\": [$(printf '1
 run train --resume --run a
 check "a balance of 3000 stages is read" has "stages 3000: the model has 5 layers" "$err"
 
-# --- runs of cgpipe 0.1.0: run.json and notes have other keys (rate, rate_schedule, device_memory
-# ..) ---
+# --- runs of cgpipe 0.1.0, which have other keys: rate, rate_schedule, device_memory .. ---
 
 # Its second start had --rate 0.003 --steps 6 and failed before a checkpoint.
 old() { rm -rf old && cp -r "$source_dir/tests/data/run-0.1/run" old; }

@@ -204,8 +204,8 @@ static void the_norm_is_that_of_the_gradients(void **unused) {
     }
 }
 
-/* Bit-equal on the reference backend, which computes in double: p - lr min(1, c / (norm + 1e-6))
- * g. */
+/* The reference backend, which computes in double, is bit-equal to
+ * p - lr min(1, c / (norm + 1e-6)) g. */
 static void gradients_are_scaled_as_pytorch_does(void **unused) {
     (void)unused;
     uint64_t state = test_seed();

@@ -39,7 +39,7 @@ static double square_loss(cgp_tensor *y, const test_batch *batch) {
     return half_square(y);
 }
 
-/* Mean cross-entropy of PyTorch with the second input, which the model does not read. */
+/* PyTorch's mean cross-entropy. The targets are the second input, which the model does not read. */
 static double cross_entropy(cgp_tensor *y, const test_batch *batch) {
     const int64_t classes = y->shape.dims[y->shape.rank - 1];
     const int64_t rows = cgp_shape_count(&y->shape) / classes;

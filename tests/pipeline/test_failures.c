@@ -331,7 +331,7 @@ static void plans_larger_than_the_machine_are_refused(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* Bytes of a backend with its own memory, otherwise a copy of `late`. */
+/* Memory in bytes of the backend `own`, otherwise a copy of `late`. */
 static int64_t memory_of_own;
 
 static cgp_status memory_of_ordinal(int ordinal, int64_t *bytes) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fork.c -- handles in the child after fork(), which has none of their threads. There
- * destroying them frees nothing and returns, reading them returns CGP_ESTATE, and the parent goes
- * on undisturbed. (test_arguments checks that every call on a pipeline is refused.) */
+/* test_fork.c -- handles in the child after fork(), which has none of their threads. There,
+ * destroying a handle frees nothing and returns; reading it returns CGP_ESTATE. The parent goes on
+ * undisturbed. (test_arguments checks that every call on a pipeline is refused.) */
 #include "directory.h"
 
 #include <cgpipe/cgpipe.h>

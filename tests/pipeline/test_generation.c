@@ -140,7 +140,7 @@ static void check_part(network *net, const text *t, int64_t first, int64_t n) {
     free(got);
 }
 
-/* Check a text in parts of 1 to `most` tokens, and from a random token on one by one. */
+/* Check a text in parts of 1 to `most` tokens, and one by one from a random token on. */
 static void check_text(network *net, const text *t, int most, uint64_t *seed) {
     const int64_t single = test_between(seed, 0, (int)t->length);
     for (int64_t first = 0, n; first < t->length; first += n) {

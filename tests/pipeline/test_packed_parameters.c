@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_packed_parameters.c -- prepacked weights: every kernel finds them up to date. They are
- * packed once per change of the parameters and stored once. On a copy of `ref` whose kernels check
- * them: LINEAR has one layout, LAYER_NORM one for each direction. Then on `cpu`. */
+ * packed once per change of the parameters and stored once. The tests run on `cpu`, and on a copy
+ * of `ref` whose kernels check them: LINEAR has one layout there, LAYER_NORM one for each
+ * direction. */
 #include "graphs.h"
 
 #include <stdatomic.h>

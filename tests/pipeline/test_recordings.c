@@ -16,7 +16,7 @@ enum { STEPS = 3, DRAWS = 6 };
 
 static struct {
     atomic_int begun, run;
-    atomic_int memory;  /* for this many captures */
+    atomic_int memory;  /* so many captures succeed */
     atomic_bool forgot; /* inverts `first` of every kernel */
     atomic_int dropped; /* skip the n-th kernel from here on; 0: none */
 } counted;

@@ -6,7 +6,7 @@
  * PyTorch computed the numbers in float64 with networks written for this test
  * (tools/reference_models.py; `make reference-numbers` repeats it). Weights and images are formulas
  * of their index. The file also has the error of PyTorch's own float32. Our float32 adds in another
- * order: it may err ten times as much, and by 1e-5 in any case. (float32 resolves 6e-8, and each
+ * order: ten times that error is allowed, and at least 1e-5. (float32 resolves 6e-8, and each
  * number is a sum of some hundred terms.)
  *
  * A tensor is compared by its norm and by its product with a vector of hashes, which depends on the

@@ -164,7 +164,7 @@ static void what_cannot_be_written_leaves_what_was_there(void **state) {
     release(&net);
 }
 
-/* The first published files had no prefix, masks, and the head as a second tensor. */
+/* The first published files have no prefix, but have masks, and the head as a second tensor. */
 static void names_without_prefix_masks_and_a_tied_head_are_taken(void **state) {
     (void)state;
     const char *path = test_path_of("plain.safetensors");
