@@ -5,8 +5,8 @@
 #
 #     enter_namespaces SCRIPT WORDS...    run the script again in its own namespaces; skip the test
 #                                         without permission to create them
-#     make_hosts N [RATE]                 host1 .. hostN: each has a name, an address, a network with
-#                                         an optional RATE (1gbit), and its own core if there are N
+#     make_hosts N [RATE]                 host1 .. hostN: each has a name, an address, a network
+#                                         of RATE (1gbit), if given, and a core if there are N
 #     on_host I COMMAND...                run a command on one host
 #     run_on_hosts RANKS COMMAND...       run ranks on all hosts, in contiguous blocks
 #
