@@ -5,9 +5,8 @@
  *              x ──► h ───► f ─────────► f ─────────► f ─────────► + ──► which arm
  *                    └── "coarse" ─────────────────────────────────┘
  *
- * A spiral has three arms; the model learns which arm a point lies on. The points are not in a
- * file: a function makes point number i. Two threads prefetch points, and the library shuffles
- * them. */
+ * A spiral has three arms; the model learns which arm a point lies on. A function makes point
+ * number i. Two threads prefetch points, and the library shuffles them. */
 #include <cgpipe/cgpipe.h>
 #include <cgpipe/data.h>
 #include <cgpipe/images.h>
@@ -64,8 +63,7 @@ static cgp_value first(cgp_model *model, cgp_value x) {
 }
 
 /* ... which is this one. The value goes directly from stage to stage, past those between.
- * cgp_model_finish() refuses a name that is stashed and never popped, or popped and never
- * stashed. */
+ * cgp_model_finish() refuses a name that is stashed but not popped, or popped but not stashed. */
 static cgp_value last(cgp_model *model, cgp_value x) {
     cgp_model_layer(model, "out");
     return linear(model, cgp_add(model, x, cgp_model_pop(model, NULL, "coarse")), "out", ARMS);

@@ -85,10 +85,11 @@ def sentences(line, text):
     words, begin = [], line
     for number, row in enumerate(text.split("\n"), line):
         drawing = re.search(r"\S {3,}\S|[|─│┌└▶►]|--+>", row) or re.match(r" {4,}\S", row)
-        if not row.strip() or drawing or re.match(r"\s*(?:[-*@]|\d+\.)\s?", row):
+        ends = not row.strip() or row.startswith("SPDX-") or re.match(r"\s*(?:[-*@]|\d+\.)\s?", row)
+        if ends or drawing:
             yield begin, " ".join(words)
             words = []
-        if drawing:
+        if drawing or row.startswith("SPDX-"):
             continue
         row = re.sub(r"`[^`]*`", "CODE", re.sub(r"^\s*(?:[-*]|\d+\.)\s", "", row))
         for word in row.split():

@@ -311,7 +311,7 @@ check_readme() {
 }
 
 fields() { # print the members of a struct in a header
-    sed -n "/^typedef struct $2 {/,/^}/p" "$source_dir/include/cgpipe/$1" | sed 's|/\*.*\*/||' | tr '\n' ' ' | sed 's|/\*[^/]*\*/||g' |
+    sed -n "/^typedef struct $2 {/,/^}/p" "$source_dir/include/cgpipe/$1" | sed 's|/\*.*\*/||' | tr '\n' ' ' | sed -E 's:/\*([^*]|\*+[^*/])*\*+/::g' |
         grep -oE '[a-z_0-9]+(\[[A-Z_a-z0-9]*\])?[ ]*[,;]' | sed 's/[^a-z0-9_].*//'
 }
 
