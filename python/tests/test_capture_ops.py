@@ -273,6 +273,13 @@ class Adoption(unittest.TestCase):
 
 
 class Page(unittest.TestCase):
+    def test_the_program_of_the_readme_trains(self):
+        page = (pathlib.Path(__file__).resolve().parents[2] / "README.md").read_text()
+        names = {}
+        torch.manual_seed(1)
+        exec(re.search(r"```python\n(.*?)```", page, re.DOTALL).group(1), names)
+        self.assertLess(names["loss"], 0.5)
+
     def test_the_page_has_every_op(self):
         page = (pathlib.Path(__file__).resolve().parents[2]
                 / "docs/reference/torch-ops.md").read_text()
