@@ -46,7 +46,9 @@ demo: deps ## train a small GPT-2 in 2 stages on DATA (a file; default: this pro
 	@$(MAKE) --no-print-directory all
 	@$(BUILD)/cgpipe train gpt2:layers=4,width=128,heads=4,vocab=256,seq=128 --stages $(STAGES) --schedule 1f1b \
 	  --batch 8 --chunks 4 --steps $(DEMO_STEPS) --interval 100 --optimizer adamw --lr 1e-3 --warmup 100 --seed 1 \
-	  --run "$$DEMO_RUN" --overwrite --verbose --sample 200 --data $(if $(DATA),"$$DATA",$(DEMO_TEXTS))
+	  --run "$$DEMO_RUN" --overwrite --sample 200 --data $(if $(DATA),"$$DATA",$(DEMO_TEXTS))
+	@echo "next: $(BUILD)/cgpipe sample $$DEMO_RUN --prompt \"A schedule\" --length 300"
+	@echo "      $(BUILD)/cgpipe train --resume --run $$DEMO_RUN --steps $$(( $(DEMO_STEPS) + 200 )) --stages 3"
 
 QUESTIONS ?= gpt2 chunks peak small precision losses resnet101 schedules predictions overheads
 bench: all ## measure speed and memory, here and in PyTorch (bench/README.md says what and how)

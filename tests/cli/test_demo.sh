@@ -23,13 +23,13 @@ check() { # NAME CONDITION...
 # Run the command of the Makefile with this build's program and the test's directories.
 demo() { # NAME STAGES STEPS [OPTION...]
     make -s -n -C "$source_dir" demo BUILD="$build_dir" STAGES="$2" DEMO_STEPS="$3" DEMO_RUN="$temp/run-$1" |
-        grep -A9 'cgpipe train' | sed "\$ s/\$/ ${*:4}/" >"$temp/command"
+        sed -n '/cgpipe train/,/--data/p' | sed "\$ s/\$/ ${*:4}/" >"$temp/command"
     check "$1: the Makefile has the command" grep -q -- "--stages $2 " "$temp/command"
     (cd "$source_dir" && DEMO_RUN="$temp/run-$1" bash "$temp/command") >"$temp/out-$1" 2>&1
     check "$1: training and sampling end well" [ $? = 0 ]
 }
 
-demo 2 2 "$steps"
+demo 2 2 "$steps" --verbose
 demo short-1 1 40
 demo short-2 2 40
 loss=$(sed -n 's/^validation *loss \([0-9.]*\).*/\1/p' "$temp/out-2")
