@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* enter.c -- the host's functions for plug-ins, and the checks of a plug-in's table. */
 #include <dlfcn.h>
-#include <stddef.h>
 #include <string.h>
 
 #include "backend/backend.h"
@@ -41,10 +40,11 @@ static cgp_status check_abi(const char *name, int abi, int expected) {
 
 static cgp_status check_table(const cgp_plugin *table) {
     CGP_TRY(check_abi("CGP_PLUGIN_ABI", table->abi, CGP_PLUGIN_ABI));
-    const size_t least = offsetof(cgp_plugin, version); /* a later field */
-    if (table->struct_size < least)
-        return cgp_fail(CGP_EINVAL, "expected a table of %zu bytes, got %zu", least,
-                        table->struct_size);
+    if (table->struct_size != sizeof *table)
+        return cgp_fail(CGP_EINVAL,
+                        "expected a table of %zu bytes, got %zu (build it with the headers of "
+                        "cgpipe %s)",
+                        sizeof *table, table->struct_size, CGP_VERSION);
     if (table->n_backends > 0)
         CGP_TRY(check_abi("CGP_BACKEND_ABI", table->backend_abi, CGP_BACKEND_ABI));
     if (table->n_transports > 0)
@@ -85,7 +85,10 @@ cgp_status cgp__plugin_enter(cgp__plugin *plugin) {
     const cgp_plugin *table = entry(&host);
     if (!table)
         return *cgp_message() ? CGP_EINVAL
-                              : cgp_fail(CGP_EINVAL, "cgp_plugin_entry() returned NULL");
+                              : cgp_fail(CGP_EINVAL,
+                                         "cgp_plugin_entry() returned NULL (build it with the "
+                                         "headers of cgpipe %s, of CGP_PLUGIN_ABI %d)",
+                                         CGP_VERSION, CGP_PLUGIN_ABI);
     CGP_TRY(check_table(table));
     plugin->table = table;
     return add_parts(table, reason, sizeof reason);

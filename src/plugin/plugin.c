@@ -228,10 +228,9 @@ cgp_plugin_info cgp_plugin_info_at(int index) {
     const cgp__plugin *plugin = cgp__plugin_at(index);
     if (!plugin) return (cgp_plugin_info){0};
     const cgp_plugin *table = plugin->table;
-    return (cgp_plugin_info){
-        .path = plugin->path,
-        .name = table ? table->name : NULL,
-        .reason = plugin->reason,
-        .version = table && table->struct_size >= sizeof *table ? table->version : NULL,
-        .sha256 = *plugin->sha256 ? plugin->sha256 : NULL};
+    return (cgp_plugin_info){.path = plugin->path,
+                             .name = table ? table->name : NULL,
+                             .reason = plugin->reason,
+                             .version = table ? table->version : NULL,
+                             .sha256 = *plugin->sha256 ? plugin->sha256 : NULL};
 }

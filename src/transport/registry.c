@@ -49,7 +49,7 @@ static cgp_status add(const cgp_transport *transport) {
 }
 
 cgp_status cgp__transport_add(const cgp_transport *transport) {
-    if (transport->struct_size < sizeof *transport)
+    if (transport->struct_size != sizeof *transport)
         return cgp_fail(CGP_EINVAL,
                         "transport: expected a table of %zu bytes, got %zu (built for another "
                         "version of cgpipe)",

@@ -41,19 +41,19 @@ export CGP_PLUGIN_PATH=$plugins/abi:$plugins/refuses:$plugins/good:relative
 run devices --json plugins.json
 check "a plug-in's devices" grep -qE "^good:0 +3.00 GiB +runs in step, host memory +$plugins/good/libcgpipe-good.so$" "$out"
 check "of memory that is not known" grep -qE '^good:1 +not known ' "$out"
-check "one that was left out, with the reason" grep -qE "^left out +$plugins/abi/libcgpipe-abi.so: expected CGP_PLUGIN_ABI 1, got 99 " "$out"
+check "one that was left out, with the reason" grep -qE "^left out +$plugins/abi/libcgpipe-abi.so: expected CGP_PLUGIN_ABI 2, got 100 " "$out"
 check "one that refuses" grep -qE "^left out +$plugins/refuses/libcgpipe-refuses.so: refuses: no driver here$" "$out"
 check "a relative directory is refused" grep -qxF \
     'cgpipe: [plugin] warning: CGP_PLUGIN_PATH: expected absolute directories with colons between, got "relative" (left out)' "$err"
 check "the same as JSON" test "$(jq -c '[.plugins[] | [(.path | split("/")[-1]), .name, (.reason | if . then split(",")[0] else null end)]] | .[:3]' plugins.json)" = \
-    '[["libcgpipe-abi.so",null,"expected CGP_PLUGIN_ABI 1"],["libcgpipe-refuses.so",null,"refuses: no driver here"],["libcgpipe-good.so","good",null]]'
+    '[["libcgpipe-abi.so",null,"expected CGP_PLUGIN_ABI 2"],["libcgpipe-refuses.so",null,"refuses: no driver here"],["libcgpipe-good.so","good",null]]'
 check "its backend too" test "$(jq -c '.backends[2] | [.name, (.plugin | split("/")[-1]), .custom_ops, [.devices[].free_bytes]]' plugins.json)" = \
     '["good","libcgpipe-good.so",false,[3221225472,null]]'
 check "a plug-in's transport" grep -qE "^good-transport +$plugins/good/libcgpipe-good.so$" "$out"
 check "the same as JSON" test "$(jq -c '[.transports[] | [.name, (.plugin | if . then split("/")[-1] else null end)]]' plugins.json)" = \
     '[["inproc",null],["good-transport","libcgpipe-good.so"]]'
 export CGP_PLUGIN_PATH=$plugins/abi:$plugins/good
-fails 2 "device: expected cpu, ref or good, got \"abi\"; plug-in $plugins/abi/libcgpipe-abi.so: expected CGP_PLUGIN_ABI 1, got 99 ..." \
+fails 2 "device: expected cpu, ref or good, got \"abi\"; plug-in $plugins/abi/libcgpipe-abi.so: expected CGP_PLUGIN_ABI 2, got 100 ..." \
     plan gpt2:layers=1,width=32,heads=2,seq=16 --devices abi
 
 # Without hardware, the backend's count() returns the reason.

@@ -3,6 +3,8 @@
  * and once with none.
  *
  *     PLUGIN_OTHER_ABI           built for another version
+ *     PLUGIN_STALE               built for the version before, which its entry point checks
+ *     PLUGIN_SHORT               its table lacks the last field
  *     PLUGIN_MISSING             its backend has no function `copy`
  *     PLUGIN_SAME                its backend has the name of a built-in one
  *     PLUGIN_NO_ENTRY            no entry point
@@ -13,6 +15,8 @@
  * The backend, PLUGIN_NAME, has no kernels; the transport, "PLUGIN_NAME-transport", does
  * nothing. */
 #include <cgpipe/ext/plugin.h>
+
+#include <stddef.h>
 
 static const cgp_host *host;
 
@@ -254,11 +258,15 @@ __attribute__((visibility("default"))) cgp_plugin_entry_function ENTRY;
 static const cgp_backend *const backends[] = {&backend};
 static const cgp_transport *const transports[] = {&transport};
 
-#ifdef PLUGIN_REFUSES
+#if defined(PLUGIN_REFUSES) || defined(PLUGIN_STALE)
 __attribute__((unused)) /* only its size is used */
 #endif
 static const cgp_plugin plugin = {
+#ifdef PLUGIN_SHORT
+    .struct_size = offsetof(cgp_plugin, version),
+#else
     .struct_size = sizeof plugin,
+#endif
 #ifdef PLUGIN_OTHER_ABI
     .abi = CGP_PLUGIN_ABI + 98,
 #else
@@ -279,6 +287,8 @@ const cgp_plugin *ENTRY(const cgp_host *of) {
 #ifdef PLUGIN_REFUSES
     (void)host->fail(CGP_EDEVICE, "%s: no driver here", PLUGIN_NAME);
     return NULL;
+#elif defined(PLUGIN_STALE)
+    return host->abi == CGP_PLUGIN_ABI - 1 ? &plugin : NULL;
 #else
     return host->abi == CGP_PLUGIN_ABI ? &plugin : NULL;
 #endif

@@ -52,6 +52,7 @@ static void in_child(const char *path, void (*run)(void), char *said) {
 }
 
 #define DIRECTORY(name) TEST_PLUGINS "/" name
+#define ALSO(name) ":" DIRECTORY(name)
 
 static bool has(const char *text, const char *part) {
     return text && strstr(text, part);
@@ -172,7 +173,9 @@ static void find_broken(void) {
     static const struct {
         const char *file, *reason;
     } expected[] = {
-        {"/abi/libcgpipe-abi.so", "expected CGP_PLUGIN_ABI 1, got 99 (build it with the headers"},
+        {"/abi/libcgpipe-abi.so", "expected CGP_PLUGIN_ABI 2, got 100 (build it with the headers"},
+        {"/stale/libcgpipe-stale.so", "returned NULL (build it with the headers of cgpipe"},
+        {"/short/libcgpipe-short.so", "expected a table of "},
         {"/missing/libcgpipe-missing.so", "backend missing: expected a function copy, got NULL"},
         {"/same/libcgpipe-same.so", "backend cpu: expected a name of its own"},
         {"/entry/libcgpipe-entry.so", "expected a function cgp_plugin_entry, got none"},
@@ -184,7 +187,7 @@ static void find_broken(void) {
     const cgp_backend *backend = NULL;
     NEED(cgp__backend_find("abi", &backend) == CGP_EINVAL);
     NEED(has(cgp_message(), "device: expected cpu, ref, "));
-    NEED(has(cgp_message(), "libcgpipe-abi.so: expected CGP_PLUGIN_ABI 1, got 99"));
+    NEED(has(cgp_message(), "libcgpipe-abi.so: expected CGP_PLUGIN_ABI 2, got 100"));
     for (int i = 0; i < n; i++) {
         const cgp_plugin_info info = cgp_plugin_info_at(i);
         NEED(has(info.path, expected[i].file));
@@ -199,8 +202,8 @@ static void find_broken(void) {
 
 static void a_broken_one_is_left_out_with_the_reason_and_no_other(void **state) {
     (void)state;
-    in_child(DIRECTORY("abi") ":" DIRECTORY("missing") ":" DIRECTORY("same") ":" DIRECTORY(
-                 "entry") ":" DIRECTORY("refuses") ":" DIRECTORY("transport") ":" DIRECTORY("good"),
+    in_child(DIRECTORY("abi") ALSO("stale") ALSO("short") ALSO("missing") ALSO("same") ALSO("entry")
+                 ALSO("refuses") ALSO("transport") ALSO("good"),
              find_broken, NULL);
 }
 

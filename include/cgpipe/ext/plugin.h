@@ -30,10 +30,10 @@
 extern "C" {
 #endif
 
-/** Version of the structs in this header. */
-#define CGP_PLUGIN_ABI 1
+/** Version of the structs in this header. It rises with every change of their layout. */
+#define CGP_PLUGIN_ABI 2
 
-/** Library functions for a plug-in. Static; fields are only appended. */
+/** Library functions for a plug-in. Static. */
 typedef struct cgp_host {
     size_t struct_size;  /**< sizeof(cgp_host) */
     int abi;             /**< CGP_PLUGIN_ABI */
@@ -86,8 +86,8 @@ typedef struct cgp_plugin {
 /**
  * The function that a plug-in defines and exports.
  *
- * @param[in] host  Borrowed for the life of the process. A plug-in checks `abi` and `struct_size`
- *                  before it uses fields that an older host may lack.
+ * @param[in] host  Borrowed for the life of the process. A plug-in compares `abi` with
+ *                  CGP_PLUGIN_ABI before it uses other fields.
  * @return    The plug-in. NULL: it cannot be used, for the reason passed to host->fail().
  *
  * Threads: called once, by one thread.

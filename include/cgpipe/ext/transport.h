@@ -33,8 +33,8 @@
 extern "C" {
 #endif
 
-/** Version of the structs in this header; fields are only appended. */
-#define CGP_TRANSPORT_ABI 1
+/** Version of the structs in this header. It rises with every change of their layout. */
+#define CGP_TRANSPORT_ABI 2
 
 /** A rank's end of a transport. It serves one pipeline at a time. Each transport defines its own
  *  struct. */
@@ -104,7 +104,7 @@ typedef struct cgp_beat {
     int64_t end_ns;      /**< When the last action ended; 0: none has. */
     int64_t agreements;  /**< Number of agreements that it has entered. */
     int64_t agreeing_ns; /**< When it entered the agreement that it waits in; 0: it is in none. */
-    /** It has stopped watching: its communicator was destroyed, or watch() got 0. */
+    /** Watching has ended: the communicator was destroyed, or watch() was called with 0. */
     bool left;
     int64_t process; /**< Its process id on the host; 0: not known. */
     char host[64];   /**< Name of its host, cut; "": not known. */
