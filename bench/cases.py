@@ -58,7 +58,8 @@ def training_options(sizes, options):
 
 
 def ours(sizes, **options):
-    """Return the command of a cgpipe case; options are cgpipe's, `_` for `-`."""
+    """Return the command of a cgpipe case; the keys of `options` are cgpipe's option names with `_`
+    for `-`."""
     return [PROGRAM, "bench", "gpt2", "--model", model_spec(sizes), "--json", "-",
             *training_options(sizes, options)]
 

@@ -16,7 +16,7 @@
 
 /* --- samples --- */
 
-/* The position of an image in its sample. */
+/* Index of an image's first byte in its sample. */
 typedef struct placement {
     int64_t x, y; /* of its first pixel */
     bool mirrored;

@@ -27,7 +27,7 @@ enum { STROKES = 4, CHANNELS = 3, MIN_SIZE = 16, MAX_SIZE = 1024 };
 #define LIGHTER 0.75     /* probability of a shape lighter than its background */
 #define SLOPE 0.06       /* of the background, from the middle to a border */
 #define NOISE 0.08       /* its maximum */
-#define STROKE_HALF 0.02 /* half the width of a stroke / side */
+#define STROKE_HALF 0.02 /* half the stroke width, as a fraction of the side */
 
 typedef struct colour {
     double channels[CHANNELS];

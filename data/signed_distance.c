@@ -4,8 +4,8 @@
  *
  *     outside of a   -d(a)          both a and b    max(d(a), d(b))
  *
- * The distance to a polygon is the distance to its nearest side. A point is inside if a ray from it
- * to the right crosses an odd number of sides. */
+ * The distance to a polygon is the distance to its nearest side. Inside is decided by the even-odd
+ * rule: a ray to the right crosses an odd number of sides. */
 #include "data/signed_distance.h"
 
 #include <math.h>

@@ -15,7 +15,8 @@ typedef struct cgp__prefetch cgp__prefetch;
 typedef struct cgp__data_kind {
     const char *name; /* in identities */
     size_t size;      /* of the kind's struct */
-    bool makes_both;  /* fill() makes both: a prefetch has room for unwanted inputs */
+    bool makes_both;  /* fill() always writes inputs and targets: the prefetch buffers have room for
+    both */
     /* Check `options`, and open the set that they describe. The set is zero before. close()
      * follows, also after a failure. */
     cgp_status (*open)(cgp_data *data, const void *options);

@@ -341,8 +341,8 @@ CGP_API cgp_value cgp_average_pool(cgp_model *model, cgp_value x, cgp_pool_optio
 /** Take the mean over all pixels: x [H, W, C] -> [C]. */
 CGP_API cgp_value cgp_global_average_pool(cgp_model *model, cgp_value x);
 
-/** Repeat each pixel as a block of `scale` x `scale` pixels: x [H, W, C] -> [H scale, W scale,
- *  C]. */
+/** Nearest-neighbour upsampling: repeat each pixel as a block of `scale` x `scale` pixels.
+ *  x [H, W, C] -> [H scale, W scale, C]. */
 CGP_API cgp_value cgp_upsample_nearest(cgp_model *model, cgp_value x, int scale);
 
 /** Pad with zeros, or crop where padding is negative: x [H, W, C] -> [H + top + bottom, W + left +

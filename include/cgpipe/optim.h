@@ -89,7 +89,7 @@ typedef struct cgp_optim {
     double momentum;     /**< SGD and RMSprop, 0 <= momentum < 1. */
     bool nesterov;       /**< SGD; needs momentum. */
     double beta1, beta2; /**< AdamW and Adam. */
-    /** AdamW, Adam and RMSprop, >= 1e-45, so that it is above 0 in f32. */
+    /** For AdamW, Adam and RMSprop. At least 1e-45, so that f32 does not round it to 0. */
     double eps;
     double alpha;     /**< RMSprop, 0 <= alpha < 1. */
     double clip_norm; /**< Largest norm of all gradients, > 0; 0: no limit. */

@@ -271,7 +271,7 @@ class Timeline(_c.Handle):
     start of its first action."""
 
     def __init__(self, made_of: Schedule, timeline: Any, owner: Any = None) -> None:
-        """Take a ``cgp_schedule_timeline``; with an owner, borrow it."""
+        """Own a ``cgp_schedule_timeline``, or borrow it from ``owner`` if there is one."""
         self._timeline, self._owner = timeline, owner
         #: The schedule that ran.
         self.schedule = made_of

@@ -25,7 +25,7 @@ Path = Union[str, "os.PathLike[str]"]
 class Times:
     """Measured times of the last run, in seconds."""
 
-    #: From the start of the first action to the end of the last.
+    #: Seconds from the start of the first action to the end of the last.
     seconds: float
     #: Until the end of the last F, and from there to the end; NaN if the schedule mixes forward and
     #: backward.

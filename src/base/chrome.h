@@ -31,8 +31,8 @@ void cgp__chrome_process(cgp__chrome *trace, int pid, const char *name);
 void cgp__chrome_slice(cgp__chrome *trace, int pid, int tid, const char *name, const char *category,
                        double start, double duration, int stage, int microbatch, bool critical);
 
-/* Write an arrow from a slice of one process to a slice of another; each time is within its
- * slice. */
+/* Write a flow event from a slice of one process to a slice of another. Each timestamp lies within
+ * its slice. */
 void cgp__chrome_flow(cgp__chrome *trace, int id, int from_pid, double from, int to_pid, double to);
 
 /* Write the value that a counter of process `pid` has from `time` on. */

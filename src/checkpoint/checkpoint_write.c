@@ -246,8 +246,8 @@ static cgp_status rename_final(cgp__checkpoint_writer *writer) {
     return sync_directory(writer, writer->run);
 }
 
-/* Point `latest` to the checkpoint. Retry, because a process that cleans on another machine may
- * delete the link, which has no lock, before it is renamed. */
+/* Point `latest` to the checkpoint. Retry: the temporary link has no lock, so cleanup on another
+ * machine may delete it before the rename. */
 static cgp_status point_latest(const cgp__checkpoint_writer *writer) {
     int result = -1, reason = ENOENT;
     for (int attempt = 0; result && reason == ENOENT && attempt < 100; attempt++) {

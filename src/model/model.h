@@ -192,7 +192,7 @@ bool cgp__node_keeps(const cgp_model *model, const cgp__node *node, cgp_op_direc
 
 /* Return true if `+selective` recomputes a node: it is cheap, backward reads its result, and its
  * inputs are available. An input is available if it is made before `first_node`, or backward reads
- * it too. `last_read`: [values] last time of backward that reads a value, -1: none. */
+ * it too. `last_read`: [values] the last time at which backward reads a value, or -1. */
 bool cgp__node_may_recompute(const cgp_model *model, const cgp__node *node, int first_node,
                              const int *last_read);
 

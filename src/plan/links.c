@@ -61,7 +61,8 @@ static cgp_status add_tie(cgp_plan *plan, int from, int to) {
     return add_link(plan, from, to, CGP__TIE_BYTES, 2);
 }
 
-/* Add links from the devices with uses to the owner, and from the owner to devices with copies. */
+/* Add a link from each device that uses the parameter to its owner, and from the owner to each
+ * device that holds a copy. */
 static cgp_status add_ties(cgp_plan *plan, int p) {
     const cgp__parameter *param = &plan->model->params[p];
     const int owner = plan->copies[plan->first_copy[p]].device;

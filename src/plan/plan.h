@@ -126,7 +126,7 @@ struct cgp_plan {
     int *stage_edges;
     /* [stages + 1] */
     int *first_stage_edge;
-    /* compute actions of a full mini-batch (actions.c) */
+    /* number of compute actions in a full mini-batch (actions.c) */
     cgp_schedule *table;
     cgp_schedule *schedule;
     cgp_schedule_timeline timeline;

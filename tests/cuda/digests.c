@@ -88,7 +88,7 @@ static void print_direction(operands *o, cgp_op_direction direction, int number)
     hash_end(hash, "%s, %s", directions[direction], name_of(&o->c, number));
 }
 
-/* Commit the state, which op_run() does not do. */
+/* Commit the state: op_run() does not. */
 static void print_commit(operands *o, int number) {
     const cgp_kernel_spec spec = spec_of(&o->c, CGP_OP_FORWARD);
     const value_row row = row_of(o);

@@ -70,8 +70,8 @@ static inline void check_slot(const runner *on, operands *o, int slot, int gradi
     operands_destroy(&moved);
 }
 
-/* Move neighbours in a norm 2 to 6 apart: if their deviation were as small as the step, a
- * difference would be no estimate. */
+/* Space adjacent inputs of a norm 2 to 6 apart. If their standard deviation were as small as the
+ * step, finite differences would not approximate the gradient. */
 static inline void spread(operands *o) {
     const int64_t width = o->c.attributes.out;
     for (int64_t i = 0; is_norm(o->c.op) && i < o->count[SLOT_X]; i++) {

@@ -34,7 +34,7 @@ static void workspace_grows_like_the_sequence(void **unused) {
     }
 }
 
-/* In f32, where no separate sums are needed. */
+/* In f32: bf16 needs separate sums. */
 static void a_window_needs_no_more_for_a_longer_sequence(void **unused) {
     (void)unused;
     for (int d = CGP_OP_FORWARD; d <= CGP_OP_BACKWARD_INPUT; d++) {

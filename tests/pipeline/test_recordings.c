@@ -335,7 +335,7 @@ static void an_operand_that_changes_is_noticed(void **unused) {
 
 /* --- failures --- */
 
-/* Run number `failing` of this relu, counted from here on, fails. */
+/* The `failing`-th run of this relu from here on fails. */
 static atomic_int failing;
 
 static cgp_status fragile_forward(const cgp_op_run *run) {

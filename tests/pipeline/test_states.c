@@ -323,7 +323,7 @@ static void they_begin_as_the_op_says_and_are_copied(void **unused) {
     static const char *const names[STATES] = {
         "first.running_mean",  "first.running_var",  "first.num_batches_tracked",
         "second.running_mean", "second.running_var", "second.num_batches_tracked"};
-    enum { WIDE = 1500 }; /* more than one call of the setter copies at a time */
+    enum { WIDE = 1500 }; /* larger than the chunk that the setter copies at a time */
     cgp_model *model = make_model(0.1, WIDE, true);
     const cgp_plan_options o = options(2, 1);
     training t = start(model, &o);

@@ -412,7 +412,7 @@ static int count_threads(void) {
     return n;
 }
 
-/* Each device has its own thread, also with two stages on it, and also on a CPU. */
+/* Each device has its own thread, even if it runs two stages, and even if it is a CPU. */
 static void each_device_has_a_worker_of_its_own(void **unused) {
     test_needs_one_rank();
     (void)unused;

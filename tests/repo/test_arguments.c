@@ -116,7 +116,7 @@ static void with_a_pointer_missing_every_call_names_it(void **state) {
     assert_int_equal(count_failures(0), 0);
 }
 
-/* Remove everything: the runs are directories. */
+/* Remove recursively: each run is a directory. */
 static int remove_all(void **state) {
     char command[128];
     snprintf(command, sizeof command, "rm -rf '%s'/*", test_directory);

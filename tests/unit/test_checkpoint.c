@@ -429,8 +429,8 @@ static void what_the_living_write_stays(void **state) {
     assert_int_equal(count_names(run, ".cgpipe-"), 0);
 }
 
-/* Let a process of `name_of_host` begin the checkpoint of step 3, and block until it gets a
- * byte. */
+/* Start a process with the host name `name_of_host`. It begins the checkpoint of step 3, then
+ * blocks until it reads a byte. */
 static pid_t begin_elsewhere(const char *name_of_host, int told[2]) {
     const cgp__checkpoint_info info = {.step = 3, .optimizer = "sgd", .note = ""};
     cgp__checkpoint_writer *writer = NULL;

@@ -100,7 +100,7 @@ def grid(check):
 
 
 def stages(check):
-    """Compare four devices that share one GPU with one device."""
+    """Compare the speed of one device with that of four devices on the same GPU."""
     cases = {f"K={k} M=16": lambda k=k: gpt2_ours(check, 16, stages=k) for k in (1, 4)}
     medians = check.rounds(cases, 1)
     return result("measured", table(medians),

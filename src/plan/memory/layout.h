@@ -19,7 +19,7 @@ typedef struct cgp__live_range {
     cgp__location location;
 } cgp__live_range;
 
-/* The times at which B or I begins; and W, if backward is split. */
+/* The times at which backward begins: B, or I and W if it is split. */
 typedef struct cgp__layout_starts {
     int input, weight;
 } cgp__layout_starts;

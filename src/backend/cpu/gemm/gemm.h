@@ -78,7 +78,7 @@ void cgp__gemm_run(cgp_device *device, bool alone, const cgp__gemm *gemm, void *
 
 /* --- for gemm.c and tiles.c --- */
 
-/* The k that determines the blocks of k. */
+/* Depth of the whole GEMM, which determines the size of the blocks in k. */
 static inline int64_t cgp__gemm_cut(const cgp__gemm *gemm) {
     return gemm->cut_as ? gemm->cut_as : gemm->k;
 }

@@ -111,7 +111,8 @@ cudaError_t cgp__shim_enqueue(cudaStream_t stream, work *w) {
     return cudaSuccess;
 }
 
-/* Enqueue or capture work. Events (`always`) cannot be captured. */
+/* Enqueue or capture work. With `always`, enqueue it even during a capture: events cannot be
+ * captured. */
 static cudaError_t add(cudaStream_t stream, cgp__shim_run *run, bool always, const void *payload,
                        size_t bytes) {
     const bool captures = cgp__shim_captures(stream);
