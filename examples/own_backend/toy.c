@@ -3,9 +3,8 @@
  * relu and cross_entropy in f32, with SGD updates. cgpipe/ext/backend.h is the contract;
  * cgpipe/ext/plugin.h says how the library finds a plug-in.
  *
- * It is a minimal backend. Its work is done when a call returns (not `asynchronous`, so it has no
- * queues and events), and host and kernels share memory (`host_addressable`). workspace() refuses
- * kernels that it lacks, so plans with any other op, or with bf16, are refused. */
+ * Work is done when a call returns (not `asynchronous`: no queues, no events), and host and kernels
+ * share memory (`host_addressable`). workspace() refuses plans with other ops, or with bf16. */
 #include <cgpipe/ext/plugin.h>
 
 #include <math.h>
@@ -61,8 +60,7 @@ static void linear_input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
         put(args->dx[0], k, spec->add & 1, dot(out, dy + k / in * out, 1, weight + k % in, in));
 }
 
-/* dweight [out, in] = dy^T x, dbias = sum of dy. The first micro-batch overwrites, the others
- * add. */
+/* dweight [out, in] = dy^T x, dbias = sum of dy. The first micro-batch overwrites, others add. */
 static void linear_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t in = spec->attributes.in, out = spec->attributes.out, rows = rows_of(spec);
     const float *x = args->x[0], *dy = args->dy, one = 1;
@@ -86,8 +84,7 @@ static void relu_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args)
         put(args->dx[0], i, spec->add & 1, y[i] > 0 ? dy[i] : spec->attributes.slope * dy[i]);
 }
 
-/* Sum log_sum + (max - x[target]), with log_sum = log sum exp(x - max). Backward reads max and
- * log_sum separately: rounding their sum to f32 would lose log_sum. */
+/* Sum log_sum + (max - x[target]), log_sum = log sum exp(x - max). Their sum would be rounded. */
 static void loss_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t classes = spec->attributes.in;
     const int32_t *target = args->x[1];
