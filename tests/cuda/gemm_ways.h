@@ -23,17 +23,17 @@ typedef struct gemm_case {
     bool add;
 } gemm_case;
 
-/* Number of blocks of k; depth of all but the last. */
-int gemm_blocks(int64_t k, int64_t *depth);
+/* Number of k ranges; depth of all but the last. */
+int gemm_k_ranges(int64_t k, int64_t *depth);
 
 /* Bytes of workspace. */
 int64_t gemm_bytes(const gemm_case *given, bool rounded);
 
 /* c [m, n] = or += a b + bias. */
-cudaError_t gemm_way(const gemm_case *given, int shape, bool turns, float *c, void *workspace,
+cudaError_t gemm_way(const gemm_case *given, int shape, bool split_k, float *c, void *workspace,
                      cudaStream_t stream);
 /* Likewise, with c in bf16. */
-cudaError_t gemm_rounded_way(const gemm_case *given, int shape, bool turns, uint16_t *c,
+cudaError_t gemm_rounded_way(const gemm_case *given, int shape, bool split_k, uint16_t *c,
                              void *workspace, cudaStream_t stream);
 
 #ifdef __cplusplus

@@ -23,16 +23,16 @@ static float *random_floats(int64_t count) {
 /* An element by the specified chain. */
 static float chain(const gemm_case *c, int64_t row, int64_t column, float before) {
     int64_t depth;
-    const int blocks = gemm_blocks(c->k, &depth);
+    const int ranges = gemm_k_ranges(c->k, &depth);
     float sum = before;
-    for (int block = 0; block < blocks; block++) {
-        const int64_t end = (block + 1) * depth < c->k ? (block + 1) * depth : c->k;
+    for (int range = 0; range < ranges; range++) {
+        const int64_t end = (range + 1) * depth < c->k ? (range + 1) * depth : c->k;
         float part = 0.0f;
-        for (int64_t k = block * depth; k < end; k++)
+        for (int64_t k = range * depth; k < end; k++)
             part = fmaf(c->a[c->a_along ? row * c->k + k : k * c->m + row],
                         c->b[c->b_along ? column * c->k + k : k * c->n + column], part);
-        if (block == 0 && c->bias) part = part + c->bias[column];
-        sum = block == 0 && !c->add ? part : part + sum;
+        if (range == 0 && c->bias) part = part + c->bias[column];
+        sum = range == 0 && !c->add ? part : part + sum;
     }
     return sum;
 }
@@ -51,37 +51,37 @@ static void wait_and_free(void *workspace) {
     assert_int_equal(cudaFree(workspace), cudaSuccess);
 }
 
-static void check_way(const gemm_case *c, int shape, bool turns, const float *before,
+static void check_way(const gemm_case *c, int shape, bool split_k, const float *before,
                       const float *want) {
     const size_t bytes = (size_t)(c->m * c->n) * sizeof(float);
     float *got = malloc(bytes);
     void *workspace = workspace_of(c, false);
     memcpy(got, before, bytes);
-    assert_int_equal(gemm_way(c, shape, turns, got, workspace, stream), cudaSuccess);
+    assert_int_equal(gemm_way(c, shape, split_k, got, workspace, stream), cudaSuccess);
     wait_and_free(workspace);
     for (int64_t i = 0; i < c->m * c->n; i++)
         if (memcmp(got + i, want + i, sizeof *got) != 0)
-            fail_msg("[%d x %d x %d] shape %d, turns %d: [%d, %d] is %.9g, not %.9g", (int)c->m,
-                     (int)c->n, (int)c->k, shape, turns, (int)(i / c->n), (int)(i % c->n),
+            fail_msg("[%d x %d x %d] shape %d, split-K %d: [%d, %d] is %.9g, not %.9g", (int)c->m,
+                     (int)c->n, (int)c->k, shape, split_k, (int)(i / c->n), (int)(i % c->n),
                      (double)got[i], (double)want[i]);
     free(got);
 }
 
 /* In bf16: the chain starts from c's value and is rounded once. */
-static void check_rounded_way(const gemm_case *c, int shape, bool turns, const float *before) {
+static void check_rounded_way(const gemm_case *c, int shape, bool split_k, const float *before) {
     const int64_t count = c->m * c->n;
     uint16_t *got = malloc((size_t)count * sizeof *got);
     void *workspace = workspace_of(c, true);
     for (int64_t i = 0; i < count; i++)
         got[i] = cgp__bf16_from_float(before[i]);
-    assert_int_equal(gemm_rounded_way(c, shape, turns, got, workspace, stream), cudaSuccess);
+    assert_int_equal(gemm_rounded_way(c, shape, split_k, got, workspace, stream), cudaSuccess);
     wait_and_free(workspace);
     for (int64_t i = 0; i < count; i++) {
         const float from = cgp__bf16_to_float(cgp__bf16_from_float(before[i]));
         const uint16_t want = cgp__bf16_from_float(chain(c, i / c->n, i % c->n, from));
         if (got[i] != want)
-            fail_msg("[%d x %d x %d] in bf16, shape %d, turns %d: [%d, %d] is %.9g, not %.9g",
-                     (int)c->m, (int)c->n, (int)c->k, shape, turns, (int)(i / c->n),
+            fail_msg("[%d x %d x %d] in bf16, shape %d, split-K %d: [%d, %d] is %.9g, not %.9g",
+                     (int)c->m, (int)c->n, (int)c->k, shape, split_k, (int)(i / c->n),
                      (int)(i % c->n), (double)cgp__bf16_to_float(got[i]),
                      (double)cgp__bf16_to_float(want));
     }
@@ -90,7 +90,7 @@ static void check_rounded_way(const gemm_case *c, int shape, bool turns, const f
 
 static void check_case(gemm_case c) {
     int64_t depth;
-    const int blocks = gemm_blocks(c.k, &depth);
+    const int ranges = gemm_k_ranges(c.k, &depth);
     float *a = random_floats(c.m * c.k), *b = random_floats(c.n * c.k), *bias = random_floats(c.n),
           *before = random_floats(c.m * c.n);
     float *want = malloc((size_t)(c.m * c.n) * sizeof *want);
@@ -99,9 +99,9 @@ static void check_case(gemm_case c) {
     if (test_random(&seed) & 1) c.bias = bias;
     for (int64_t i = 0; i < c.m * c.n; i++)
         want[i] = chain(&c, i / c.n, i % c.n, before[i]);
-    for (int way = 0; way < (blocks > 1 ? 2 : 1) * GEMM_SHAPES; way++)
+    for (int way = 0; way < (ranges > 1 ? 2 : 1) * GEMM_SHAPES; way++)
         check_way(&c, way % GEMM_SHAPES, way / GEMM_SHAPES, before, want);
-    for (int way = 0; way < (blocks > 1 ? 2 : 1) * GEMM_ROUNDED_SHAPES; way++)
+    for (int way = 0; way < (ranges > 1 ? 2 : 1) * GEMM_ROUNDED_SHAPES; way++)
         check_rounded_way(&c, way % GEMM_ROUNDED_SHAPES, way / GEMM_ROUNDED_SHAPES, before);
     free(a);
     free(b);

@@ -7,27 +7,27 @@ namespace gemm {
 
 enum { MAX_DEPTH = 512 };
 
-cuts cuts_of(int64_t k, int64_t span, int64_t part) {
-    const int64_t parts = ceil_div(span, part), spans = ceil_div(k, span);
-    const int64_t last = k - (spans - 1) * span;
-    return {(int)k, (int)span, (int)part, (int)parts,
-            (int)((spans - 1) * parts + ceil_div(last, part))};
+k_ranges k_ranges_of(int64_t k, int64_t segment, int64_t depth) {
+    const int64_t per_segment = ceil_div(segment, depth), segments = ceil_div(k, segment);
+    const int64_t last = k - (segments - 1) * segment;
+    return {(int)k, (int)segment, (int)depth, (int)per_segment,
+            (int)((segments - 1) * per_segment + ceil_div(last, depth))};
 }
 
-int64_t part_of(int64_t k) {
+int64_t even_depth(int64_t k) {
     const int64_t even = ceil_div(k, ceil_div(k, MAX_DEPTH));
     return ceil_div(even, 16) * 16;
 }
 
-cuts even_cuts(int64_t k) {
-    return cuts_of(k, k, part_of(k));
+k_ranges even_k_ranges(int64_t k) {
+    return k_ranges_of(k, k, even_depth(k));
 }
 
 /* Semaphores; for a bf16 c, also partial sums. */
-int64_t workspace_bytes(int64_t m, int64_t n, int blocks, cgp_dtype type) {
-    const int64_t most = MOST_BETWEEN, between = m * n < most ? m * n : most;
-    if (blocks == 1) return 0;
-    return (1 + MOST_TILES + (type == CGP_BF16 ? between : 0)) * (int64_t)sizeof(float);
+int64_t workspace_bytes(int64_t m, int64_t n, int ranges, cgp_dtype type) {
+    const int64_t most = MAX_PARTIALS, partials = m * n < most ? m * n : most;
+    if (ranges == 1) return 0;
+    return (1 + MAX_SPLIT_K_TILES + (type == CGP_BF16 ? partials : 0)) * (int64_t)sizeof(float);
 }
 
 } // namespace gemm

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm.cuh -- exact f32 GEMM with serial split-K (CUTLASS): c [m, n] = or += a [m, k] b [k, n] +
- * bias [n], where a, b and c are f32 or bf16.
+/* gemm.cuh -- exact f32 GEMM with serial split-K (CUTLASS, "Efficient GEMM in CUDA" and
+ * cutlass/semaphore.h). c [m, n] = or += a [m, k] b [k, n] + bias [n], where a, b and c are f32 or
+ * bf16.
  *
  *             BK                BN
  *          +---+---+     +---+---+---+
@@ -13,17 +14,17 @@
  * from global memory through registers to the other. A thread has TM x TN accumulators in
  * registers, in groups of 4 x 4.
  *
- * The range of k is divided into blocks. In each block an element of c is a chain of FMAs, in order
- * of k, from zero. The bias and c's previous value are added to the chain of block 0. The chains of
- * the other blocks are added in order:
+ * k is divided into ranges. In each range an element of c is a chain of FMAs, in order of k, from
+ * zero. The bias and c's previous value are added to the chain of range 0. The chains of the other
+ * ranges are added in order:
  *
  *     c = chain 2 + (chain 1 + ((chain 0 + bias) + previous))
  *
- * The blocks (`cuts`) are at most 512 deep and do not depend on m, n or the GPU. They equal those
- * of the cpu backend, and so do the bits. Serial split-K is used if one thread block per tile would
- * leave SMs idle. A thread block then computes one block of k, and a semaphore per tile orders its
- * addition to c. Chains and sums stay the same. bf16 is widened when it is read. c is rounded once,
- * at the end; until then its sums are in registers or in the workspace.
+ * The k ranges are at most 512 deep and do not depend on m, n or the GPU. They equal the blocks of
+ * k of the cpu backend, and so do the bits. Serial split-K is used if one thread block per tile
+ * would leave SMs idle. A thread block then computes one k range, and the semaphore of its tile
+ * orders its addition to c. Chains and sums stay the same. bf16 is widened when it is read. c is
+ * rounded once, at the end; until then its sums are in registers or in the workspace.
  *
  * a and b are read as rows of contiguous elements, of a matrix or of image windows (windows.cuh).
  * along_k and across_k give a row's direction in the GEMM. */
@@ -56,36 +57,36 @@ __device__ static inline void store_four(float *to, const quad &q) {
 }
 
 __device__ static inline void store_four(bf16 *to, const quad &q) {
-    four<bf16> held;
+    four<bf16> rounded;
     for (int i = 0; i < 4; i++)
-        store(held.x, i, q.x[i]);
-    *(four<bf16> *)(void *)to = held;
+        store(rounded.x, i, q.x[i]);
+    *(four<bf16> *)(void *)to = rounded;
 }
 
 /* --- k ranges --- */
 
-/* k is divided into spans, and a span into parts; the last of either may be shorter. A part is one
- * block of k. */
-struct cuts {
-    int k, span, part;
-    /* Parts in a span; blocks in total. */
-    int parts, count;
+/* k is divided into segments, and a segment into ranges of `depth`; the last of either may be
+ * shorter. */
+struct k_ranges {
+    int k, segment, depth;
+    /* Ranges in a segment; ranges in total. */
+    int per_segment, count;
 
-    __device__ int begin(int block) const {
-        return block / parts * span + block % parts * part;
+    __device__ int begin(int range) const {
+        return range / per_segment * segment + range % per_segment * depth;
     }
-    __device__ int end(int block) const {
-        const int end = begin(block) + part, span_end = (block / parts + 1) * span;
-        const int limit = span_end < k ? span_end : k;
+    __device__ int end(int range) const {
+        const int end = begin(range) + depth, next = (range / per_segment + 1) * segment;
+        const int limit = next < k ? next : k;
         return end < limit ? end : limit;
     }
 };
 
-cuts cuts_of(int64_t k, int64_t span, int64_t part);
+k_ranges k_ranges_of(int64_t k, int64_t segment, int64_t depth);
 
-/* Depth of equal parts of k: at most 512, a multiple of 16. */
-int64_t part_of(int64_t k);
-cuts even_cuts(int64_t k);
+/* Depth of equal ranges of k: at most 512, a multiple of 16. */
+int64_t even_depth(int64_t k);
+k_ranges even_k_ranges(int64_t k);
 
 /* --- operands --- */
 
@@ -132,7 +133,7 @@ template <class T> __device__ static inline void enter(batched<T> &rows) {
 /* Return whether a panel that ends at `rows` and `columns` is interior and aligned, so that bounds
  * checks can be skipped; false for operands other than a matrix. */
 template <class Rows>
-__device__ static inline bool holds(const Rows &x, int rows, int columns) {
+__device__ static inline bool is_interior(const Rows &x, int rows, int columns) {
     if constexpr (is_matrix<Rows>)
         return x.quads && rows <= x.rows && columns <= x.columns;
     else
@@ -184,8 +185,8 @@ template <class Rows, class T> struct output {
     bool add;
     /* Elements 0, 4, 8 ... of every row are aligned for store_four(); set at the launch. */
     bool quads;
-    /* [m, n]: partial sums of a bf16 c between blocks of k; NULL: in registers. */
-    float *between;
+    /* [m, n]: partial sums of a bf16 c after a k range; NULL: in registers. */
+    float *partials;
 };
 
 template <class T> static inline output<plain_rows, T> output_of(T *at, int64_t m, int64_t n) {
@@ -195,10 +196,10 @@ template <class T> static inline output<plain_rows, T> output_of(T *at, int64_t 
 /* Partial sums cannot be stored in c, which would round them. */
 template <class T> constexpr bool is_rounded = sizeof(T) < sizeof(float);
 
-/* Add a block's chain to an element; `before` is its previous value. */
+/* Add the chain of a k range to an element; `before` is its previous value. */
 template <class Rows, class T>
-__device__ static inline float end_block(const output<Rows, T> &c, bool first, int column,
-                                         float before, float chain) {
+__device__ static inline float epilogue_element(const output<Rows, T> &c, bool first,
+                                                int column, float before, float chain) {
     float sum = chain;
     if (first && c.bias) sum = sum + c.bias[column];
     if (!first || c.add) sum = sum + before;
@@ -238,7 +239,8 @@ struct shape {
 typedef shape<128, 64, 16, 8, 8, 3> large;
 typedef shape<64, 64, 16, 8, 4, 4> medium;
 typedef shape<32, 64, 32, 4, 4, 4> small;
-typedef shape<16, 64, 32, 4, 4, 4> few;
+/* For small M, as in generation: at most 16 rows. */
+typedef shape<16, 64, 32, 4, 4, 4> small_m;
 /* For a bf16 c, which needs two sets of accumulators. */
 typedef shape<64, 64, 16, 4, 4, 2> rounding;
 
@@ -254,29 +256,30 @@ template <int THREADS, int OUTER, int BK, bool ALONG_K> struct panel {
     };
     static_assert(COUNT * THREADS * 4 == OUTER * BK, "threads have equal parts");
     static_assert(STEP * QUADS == THREADS, "the quads of a thread lie in one column");
-    quad held[COUNT];
+    quad fragment[COUNT];
 
     template <class Operand> __device__ void read(const Operand &from, int outer, int k) {
         const int row = ALONG_K ? outer : k, column = ALONG_K ? k : outer;
-        if (holds(from.rows, row + (ALONG_K ? OUTER : BK), column + 4 * QUADS)) {
-            read_whole(from.rows, row + threadIdx.x / QUADS, column + threadIdx.x % QUADS * 4);
+        if (is_interior(from.rows, row + (ALONG_K ? OUTER : BK), column + 4 * QUADS)) {
+            read_interior(from.rows, row + threadIdx.x / QUADS,
+                          column + threadIdx.x % QUADS * 4);
             return;
         }
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
             const int q = threadIdx.x + i * THREADS;
-            held[i] = from.read(outer + (ALONG_K ? q / QUADS : q % QUADS * 4),
-                                k + (ALONG_K ? q % QUADS * 4 : q / QUADS));
+            fragment[i] = from.read(outer + (ALONG_K ? q / QUADS : q % QUADS * 4),
+                                    k + (ALONG_K ? q % QUADS * 4 : q / QUADS));
         }
     }
 
     /* Read an interior panel, without bounds checks. */
-    template <class Rows> __device__ void read_whole(const Rows &from, int row, int column) {
+    template <class Rows> __device__ void read_interior(const Rows &from, int row, int column) {
         if constexpr (is_matrix<Rows>) {
             const auto *at = from.at + row * from.stride + column;
 #pragma unroll
             for (int i = 0; i < COUNT; i++)
-                held[i] = load_four(at + i * STEP * from.stride);
+                fragment[i] = load_four(at + i * STEP * from.stride);
         }
     }
 
@@ -289,10 +292,10 @@ template <int THREADS, int OUTER, int BK, bool ALONG_K> struct panel {
                 const int outer = q / QUADS, k = q % QUADS * 4;
 #pragma unroll
                 for (int j = 0; j < 4; j++)
-                    to[(k + j) * STRIDE + outer] = held[i].x[j];
+                    to[(k + j) * STRIDE + outer] = fragment[i].x[j];
             } else {
                 const int outer = q % QUADS, k = q / QUADS;
-                at[k * (STRIDE / 4) + outer] = held[i];
+                at[k * (STRIDE / 4) + outer] = fragment[i];
             }
         }
     }
@@ -332,12 +335,12 @@ template <class S> __device__ static inline int row_of(int i) {
     return i / 4 * (4 * S::BM / S::TM) + 4 * first_row<S>() + i % 4;
 }
 
-/* sums = the chains over k from `begin` to `end`. `shared` has two halves of S::QUADS; `half` is
- * written next, and no thread still reads it. */
+/* sums = the chains over the k range from `begin` to `end`. `shared` has two halves of S::QUADS;
+ * `half` is written next, and no thread still reads it. */
 template <class S, class A, class B>
-__device__ static inline void sum_block(float (*sums)[S::TN], const A &a, const B &b, int row,
-                                        int column, int begin, int end, quad *shared,
-                                        int *half) {
+__device__ static inline void mainloop(float (*sums)[S::TN], const A &a, const B &b, int row,
+                                       int column, int begin, int end, quad *shared,
+                                       int *half) {
     panel<S::THREADS, S::BM, S::BK, A::ALONG_K> of_a;
     panel<S::THREADS, S::BN, S::BK, B::ALONG_K> of_b;
 #pragma unroll
@@ -374,83 +377,84 @@ __device__ static inline void sum_block(float (*sums)[S::TN], const A &a, const 
 
 /* --- kernels --- */
 
-/* Add a block's sums to four columns of a row. Between blocks, partial sums are in c; for a bf16 c,
- * in c.between or `held`. WHOLE: interior tile, aligned; skip bounds checks. */
-template <bool WHOLE, class Rows, class T>
-__device__ static inline void end_four(const output<Rows, T> &c, bool first, bool last, int row,
-                                       int column, const float *sums, float *held) {
-    constexpr bool HOLDS = is_rounded<T>;
+/* Add the sums of a k range to four columns of a row. Until the last range, partial sums are in c;
+ * for a bf16 c, in c.partials or `accumulators`. INTERIOR: interior tile, 128-bit aligned; skip
+ * bounds checks. */
+template <bool INTERIOR, class Rows, class T>
+__device__ static inline void epilogue_quad(const output<Rows, T> &c, bool first, bool last,
+                                            int row, int column, const float *sums,
+                                            float *accumulators) {
+    constexpr bool ROUNDED = is_rounded<T>;
     T *to = c.at + c.rows(row) + column;
-    const bool reads = first ? c.add : !HOLDS, writes = last || !HOLDS;
-    const bool quads = WHOLE || c.quads;
-    float *between = HOLDS && c.between ? c.between + (int64_t)row * c.n + column : NULL;
+    const bool reads = first ? c.add : !ROUNDED, writes = last || !ROUNDED;
+    const bool quads = INTERIOR || c.quads;
+    float *partials = ROUNDED && c.partials ? c.partials + (int64_t)row * c.n + column : NULL;
     quad q = {{0.0f, 0.0f, 0.0f, 0.0f}};
     if (reads && quads) q = load_four(to);
 #pragma unroll
     for (int j = 0; j < 4; j++) {
-        if (!WHOLE && column + j >= c.n) continue;
+        if (!INTERIOR && column + j >= c.n) continue;
         if (reads && !quads) q.x[j] = load(to, j);
-        if (HOLDS && !first) q.x[j] = between ? between[j] : held[j];
-        q.x[j] = end_block(c, first, column + j, q.x[j], sums[j]);
-        if (HOLDS && !between) held[j] = q.x[j];
-        if (HOLDS && between) between[j] = q.x[j];
+        if (ROUNDED && !first) q.x[j] = partials ? partials[j] : accumulators[j];
+        q.x[j] = epilogue_element(c, first, column + j, q.x[j], sums[j]);
+        if (ROUNDED && !partials) accumulators[j] = q.x[j];
+        if (ROUNDED && partials) partials[j] = q.x[j];
         if (writes && !quads) store(to, j, q.x[j]);
     }
     if (writes && quads) store_four(to, q);
 }
 
-/* Add a block's sums to a thread's part of the tile at [row, column]. */
-template <class S, bool WHOLE, class Rows, class T>
-__device__ static inline void end_tile(const output<Rows, T> &c, bool first, bool last, int row,
-                                       int column, const float (*sums)[S::TN],
-                                       float (*held)[is_rounded<T> ? S::TN : 4]) {
+/* Add the sums of a k range to a thread's part of the tile at [row, column]. */
+template <class S, bool INTERIOR, class Rows, class T>
+__device__ static inline void epilogue_tile(const output<Rows, T> &c, bool first, bool last,
+                                            int row, int column, const float (*sums)[S::TN],
+                                            float (*accumulators)[is_rounded<T> ? S::TN : 4]) {
 #pragma unroll
     for (int i = 0; i < S::TM; i++)
 #pragma unroll
         for (int j = 0; j < S::TN; j += 4) {
             const int at_row = row + row_of<S>(i);
             const int at_column = column + j / 4 * (4 * S::BN / S::TN) + 4 * first_column<S>();
-            if (!WHOLE && (at_row >= c.m || at_column >= c.n)) continue;
-            end_four<WHOLE>(c, first, last, at_row, at_column, sums[i] + j,
-                            is_rounded<T> ? held[i] + j : NULL);
+            if (!INTERIOR && (at_row >= c.m || at_column >= c.n)) continue;
+            epilogue_quad<INTERIOR>(c, first, last, at_row, at_column, sums[i] + j,
+                                    is_rounded<T> ? accumulators[i] + j : NULL);
         }
 }
 
 /* Semaphores of serial split-K: a counter of started thread blocks, then for each tile the next
- * block of k to add. A thread block takes its number when it starts. All lower numbers have then
+ * k range to add. A thread block takes its number when it starts. All lower numbers have then
  * started, in whatever order the GPU schedules thread blocks, so a wait cannot deadlock. */
-__device__ static inline void wait_for_turn(const int *turn, int block) {
+__device__ static inline void semaphore_wait(const int *semaphore, int range) {
     if (threadIdx.x == 0) {
-        while (*(const volatile int *)turn != block)
+        while (*(const volatile int *)semaphore != range)
             ;
         __threadfence();
     }
     __syncthreads();
 }
 
-__device__ static inline void pass_turn(int *turn, int block) {
+__device__ static inline void semaphore_release(int *semaphore, int next) {
     __syncthreads();
     if (threadIdx.x == 0) {
         __threadfence();
-        *(volatile int *)turn = block + 1;
+        *(volatile int *)semaphore = next;
     }
 }
 
 /* Tiles are numbered along the shorter side first, so that concurrent ones read few rows and
- * columns. If `turns` is NULL, a thread block computes all blocks of k of its tile. Otherwise
- * (serial split-K) it computes one block: numbers cover block 0 of all tiles, then block 1, and so
- * on. */
+ * columns. If `semaphores` is NULL, a thread block computes all k ranges of its tile. Otherwise
+ * (serial split-K) it computes one: numbers cover range 0 of all tiles, then range 1, and so on. */
 template <class S, class A, class B, class Rows, class T>
 __global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
-    tiles(A a, B b, output<Rows, T> c, cuts k, int *turns) {
-    enum { HOLDS = is_rounded<T> };
+    tiles(A a, B b, output<Rows, T> c, k_ranges k, int *semaphores) {
+    enum { ROUNDED = is_rounded<T> };
     __shared__ quad shared[2 * S::QUADS];
-    /* Row, column and number of the tile; its first block of k. They are in shared memory, to leave
+    /* Row, column and number of the tile; its first k range. They are in shared memory, to leave
      * registers to the sums. */
     __shared__ int place[4];
     if (threadIdx.x == 0) {
         const int rows = (c.m + S::BM - 1) / S::BM, columns = (c.n + S::BN - 1) / S::BN;
-        const int number = turns ? atomicAdd(turns, 1) : (int)blockIdx.x;
+        const int number = semaphores ? atomicAdd(semaphores, 1) : (int)blockIdx.x;
         const int tile = number % (rows * columns);
         const bool down = rows < columns;
         place[0] = (down ? tile % rows : tile / columns) * S::BM;
@@ -461,21 +465,21 @@ __global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
     __syncthreads();
     enter(a.rows);
     enter(b.rows);
-    const int end = turns ? place[3] + 1 : k.count;
-    float held[HOLDS ? S::TM : 1][HOLDS ? S::TN : 4];
+    const int end = semaphores ? place[3] + 1 : k.count;
+    float accumulators[ROUNDED ? S::TM : 1][ROUNDED ? S::TN : 4];
     int half = 0;
-    for (int block = place[3]; block < end; block++) {
+    for (int range = place[3]; range < end; range++) {
         float sums[S::TM][S::TN];
-        sum_block<S>(sums, a, b, place[0], place[1], k.begin(block), k.end(block), shared,
-                     &half);
+        mainloop<S>(sums, a, b, place[0], place[1], k.begin(range), k.end(range), shared,
+                    &half);
         const int row = place[0], column = place[1];
-        const bool first = block == 0, last = block + 1 == k.count;
-        if (turns && !first) wait_for_turn(turns + 1 + place[2], block);
+        const bool first = range == 0, last = range + 1 == k.count;
+        if (semaphores && !first) semaphore_wait(semaphores + 1 + place[2], range);
         if (c.quads && row + S::BM <= c.m && column + S::BN <= c.n)
-            end_tile<S, true>(c, first, last, row, column, sums, held);
+            epilogue_tile<S, true>(c, first, last, row, column, sums, accumulators);
         else
-            end_tile<S, false>(c, first, last, row, column, sums, held);
-        if (turns && !last) pass_turn(turns + 1 + place[2], block);
+            epilogue_tile<S, false>(c, first, last, row, column, sums, accumulators);
+        if (semaphores && !last) semaphore_release(semaphores + 1 + place[2], range + 1);
     }
 }
 
@@ -490,56 +494,56 @@ template <class S> static inline int64_t tiles_of(int64_t m, int64_t n) {
 
 /* Estimated SM utilization for `blocks` equal thread blocks (wave quantization). Fewer than two
  * thread blocks per SM expose memory latency. */
-static inline double busy(int64_t blocks) {
+static inline double sm_utilization(int64_t blocks) {
     const double all = (double)(ceil_div(blocks, MULTIPROCESSORS) * MULTIPROCESSORS);
     return (blocks < 2 * MULTIPROCESSORS ? 0.75 : 1.0) * (double)blocks / all;
 }
 
 /* Limits of serial split-K: tiles; floats of partial sums of a bf16 c. */
-enum { MOST_TILES = 4095, MOST_BETWEEN = 1 << 21 };
+enum { MAX_SPLIT_K_TILES = 4095, MAX_PARTIALS = 1 << 21 };
 
 /* Return whether to use serial split-K. Its overhead is taken as 5 %. */
 template <class S, class Rows, class T>
-static inline bool in_turns(const output<Rows, T> &c, const cuts &k) {
+static inline bool uses_split_k(const output<Rows, T> &c, const k_ranges &k) {
     const int64_t tiles = tiles_of<S>(c.m, c.n);
-    if (tiles > MOST_TILES || (is_rounded<T> && (int64_t)c.m * c.n > MOST_BETWEEN))
+    if (tiles > MAX_SPLIT_K_TILES || (is_rounded<T> && (int64_t)c.m * c.n > MAX_PARTIALS))
         return false;
-    return 0.95 * busy(tiles * k.count) > busy(tiles);
+    return 0.95 * sm_utilization(tiles * k.count) > sm_utilization(tiles);
 }
 
 /* Bytes of workspace; a smaller m or k never needs more. */
-int64_t workspace_bytes(int64_t m, int64_t n, int blocks, cgp_dtype type);
+int64_t workspace_bytes(int64_t m, int64_t n, int ranges, cgp_dtype type);
 
 /* Launch with tile shape S, with or without serial split-K. */
 template <class S, class A, class B, class Rows, class T>
-static inline cudaError_t run_as(const A &a, const B &b, output<Rows, T> c, const cuts &k,
-                                 bool turns, void *workspace, cudaStream_t stream) {
-    const int64_t tiles_ = tiles_of<S>(c.m, c.n), count = turns ? tiles_ * k.count : tiles_;
+static inline cudaError_t run_as(const A &a, const B &b, output<Rows, T> c, const k_ranges &k,
+                                 bool split_k, void *workspace, cudaStream_t stream) {
+    const int64_t tiles_ = tiles_of<S>(c.m, c.n), count = split_k ? tiles_ * k.count : tiles_;
     c.quads = c.n % 4 == 0 && is_aligned(c.at);
-    if (turns)
+    if (split_k)
         CGP__TRY_CUDA(clear_bytes(workspace, (1 + tiles_) * (int64_t)sizeof(int), stream));
-    if (turns && is_rounded<T>) c.between = (float *)workspace + 1 + MOST_TILES;
+    if (split_k && is_rounded<T>) c.partials = (float *)workspace + 1 + MAX_SPLIT_K_TILES;
     return launch(tiles<S, A, B, Rows, T>, dim3((unsigned)count), dim3(S::THREADS), stream, a,
-                  b, c, k, turns ? (int *)workspace : (int *)NULL);
+                  b, c, k, split_k ? (int *)workspace : (int *)NULL);
 }
 
-/* Return whether int can index a size, up to the end of the last tile or block. */
+/* Return whether int can index a size, up to the end of the last tile or k range. */
 static inline bool fits(int64_t size) {
     return size <= INT32_MAX / 2;
 }
 
 template <class S, class A, class B, class Rows, class T>
 static inline cudaError_t run_shape(const A &a, const B &b, const output<Rows, T> &c,
-                                    const cuts &k, void *workspace, cudaStream_t stream) {
-    return run_as<S>(a, b, c, k, in_turns<S>(c, k), workspace, stream);
+                                    const k_ranges &k, void *workspace, cudaStream_t stream) {
+    return run_as<S>(a, b, c, k, uses_split_k<S>(c, k), workspace, stream);
 }
 
 /* Choose the tile shape. Larger tiles read less memory; smaller ones are used if larger ones would
  * leave SMs idle. */
 template <class A, class B, class Rows, class T>
-static inline cudaError_t run(const A &a, const B &b, const output<Rows, T> &c, const cuts &k,
-                              void *workspace, cudaStream_t stream) {
-    if (c.m <= few::BM) return run_shape<few>(a, b, c, k, workspace, stream);
+static inline cudaError_t run(const A &a, const B &b, const output<Rows, T> &c,
+                              const k_ranges &k, void *workspace, cudaStream_t stream) {
+    if (c.m <= small_m::BM) return run_shape<small_m>(a, b, c, k, workspace, stream);
     if constexpr (is_rounded<T>) {
         return run_shape<rounding>(a, b, c, k, workspace, stream);
     } else {

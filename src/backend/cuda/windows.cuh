@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* windows.cuh -- operands of implicit-GEMM convolutions: windows of an image, flipped weights, and
- * pixels of the result.
+/* windows.cuh -- operands of implicit-GEMM convolutions (cuDNN: Chetlur et al. 2014,
+ * arXiv:1410.0759): windows of an image, flipped weights, and pixels of the result.
  *
  * A window is a row: KH segments of KW pixels, `channels` each. Windows are not copied (no im2col):
  * the address of an element is computed as it is read. Pixels outside the image are zero. */
@@ -46,7 +46,7 @@ template <class T> struct windows {
     int n, height, width, channels;
     int kernel_height, kernel_width, stride_height, stride_width, top, left;
     /* Output pixels of an image. */
-    int grid_height, grid_width;
+    int out_height, out_width;
     /* Set by set_windows(). */
     int count, length;
     divisor of_height, of_width, of_segment, of_channels;
@@ -82,10 +82,10 @@ template <class T> static inline int64_t segment_of(const windows<T> &w) {
 }
 
 template <class T> static inline void set_windows(windows<T> *w) {
-    w->count = w->n * w->grid_height * w->grid_width;
+    w->count = w->n * w->out_height * w->out_width;
     w->length = (int)(w->kernel_height * segment_of(*w));
-    w->of_height = divisor_of(w->grid_height);
-    w->of_width = divisor_of(w->grid_width);
+    w->of_height = divisor_of(w->out_height);
+    w->of_width = divisor_of(w->out_width);
     w->of_segment = divisor_of(segment_of(*w));
     w->of_channels = divisor_of(w->channels);
     w->quads = w->channels % 4 == 0 && is_aligned(w->image);

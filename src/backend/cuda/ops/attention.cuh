@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.cuh -- tiles of 64 queries by 64 keys, and online softmax, for attention.cu and
+/* attention.cuh -- tiles of FlashAttention (Dao et al. 2022, arXiv:2205.14135): 64 queries by 64
+ * keys, with online softmax (Milakov and Gimelshein 2018, arXiv:1805.02867). For attention.cu and
  * cached_attention.cu. */
 #ifndef CGP_SRC_CUDA_ATTENTION_CUH
 #define CGP_SRC_CUDA_ATTENTION_CUH
@@ -151,7 +152,7 @@ template <class T>
 __device__ static inline void multiply_rows(float (*s)[4], const matrix<T> &x,
                                             const matrix<T> &y, int query, int key,
                                             quad *shared, int *half) {
-    sum_block<scores>(s, along_k<by_quads<T>>{{x}}, along_k<by_quads<T>>{{y}}, query, key, 0,
+    mainloop<scores>(s, along_k<by_quads<T>>{{x}}, along_k<by_quads<T>>{{y}}, query, key, 0,
                       x.columns, shared, half);
 }
 

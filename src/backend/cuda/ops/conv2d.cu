@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv2d.cu -- convolutions as implicit GEMMs of windows and weights W [KH, KW, in, out].
+/* conv2d.cu -- implicit-GEMM convolutions (cuDNN: Chetlur et al. 2014, arXiv:1410.0759): GEMMs of
+ * windows and weights W [KH, KW, in, out].
  *
  *     y [pixels, out]         = windows of x [pixels, KH KW in]    W [KH KW in, out]
  *     dx [pixels, in]         = windows of dy [pixels, KH KW out]  W flipped [KH KW out, in]
@@ -13,14 +14,14 @@
  * for x, plus the bias, and its dx is that convolution's y for dy. Its dW is that convolution's
  * with x and dy exchanged.
  *
- * Blocks of k are those of the cpu backend, at most 512 deep. They are whole segments of windows,
- * or equal parts of one; for dW, whole rows of pixels, or equal parts of one. */
+ * The k ranges are the blocks of k of the cpu backend, at most 512 deep. They are full segments of
+ * windows, or equal parts of one; for dW, full rows of pixels, or equal parts of one. */
 #include "backend/cuda/gemm_lt.h"
 #include "backend/cuda/windows.cuh"
 
 using namespace gemm;
 
-/* Most elements of a block of k; most pixels of a part of an output row. */
+/* Most elements of a k range; most pixels of a part of an output row. */
 enum { DEPTH = 512, RUN = 256 };
 
 /* --- LINEAR --- */
@@ -44,24 +45,24 @@ static cudaError_t run_pointwise(const cgp_kernel_spec *spec, const cgp_kernel_a
     return cgp__cuda_linear.run[spec->direction](&linear, args, stream);
 }
 
-/* --- blocks of k --- */
+/* --- k ranges --- */
 
 /* k ranges over the elements of a window. */
-template <class T> static cuts cuts_of_windows(const windows<T> &w) {
+template <class T> static k_ranges k_ranges_of_windows(const windows<T> &w) {
     const int64_t segment = segment_of(w), height = w.kernel_height;
     const int64_t fit = DEPTH / segment;
-    if (fit == 0) return cuts_of(height * segment, segment, part_of(segment));
-    return cuts_of(height * segment, height * segment,
-                   ceil_div(height, ceil_div(height, fit)) * segment);
+    if (fit == 0) return k_ranges_of(height * segment, segment, even_depth(segment));
+    return k_ranges_of(height * segment, height * segment,
+                       ceil_div(height, ceil_div(height, fit)) * segment);
 }
 
 /* k ranges over the pixels. */
-static cuts cuts_of_pixels(const cgp_kernel_spec *spec) {
+static k_ranges k_ranges_of_pixels(const cgp_kernel_spec *spec) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t pixels = spec->n * g->rows, parts = ceil_div(g->out_width, RUN);
     const int64_t run = ceil_div(g->out_width, parts);
-    if (parts > 1) return cuts_of(pixels, g->out_width, run);
-    return cuts_of(pixels, pixels, DEPTH / run * run);
+    if (parts > 1) return k_ranges_of(pixels, g->out_width, run);
+    return k_ranges_of(pixels, pixels, DEPTH / run * run);
 }
 
 /* --- forward and the weight's gradient --- */
@@ -88,8 +89,8 @@ template <class T> static windows<T> windows_of_x(const cgp_kernel_spec *spec, c
     w.stride_width = g->stride_width;
     w.top = g->top;
     w.left = g->left;
-    w.grid_height = g->out_height;
-    w.grid_width = g->out_width;
+    w.out_height = g->out_height;
+    w.out_width = g->out_width;
     set_windows(&w);
     return w;
 }
@@ -115,7 +116,7 @@ static cudaError_t convolve(const cgp_kernel_spec *spec, const convolution<T> &c
     y.add = conv.add;
     return run(along_k<windows<T>>{x},
                across_k<matrix<float>>{matrix_of(conv.weight, x.length, out, out)}, y,
-               cuts_of_windows(x), conv.workspace, stream);
+               k_ranges_of_windows(x), conv.workspace, stream);
 }
 
 static const float *bias_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
@@ -141,7 +142,7 @@ static cudaError_t convolve_weight(const cgp_kernel_spec *spec, const T *image, 
     output<plain_rows, float> dw = output_of(args->dparam[0], x.length, out);
     dw.add = !args->first;
     return run(across_k<windows<T>>{x}, across_k<matrix<T>>{matrix_of(dy, x.count, out, out)},
-               dw, cuts_of_pixels(spec), args->workspace, stream);
+               dw, k_ranges_of_pixels(spec), args->workspace, stream);
 }
 
 template <class T>
@@ -201,8 +202,8 @@ static windows<T> windows_of_dy(const cgp_kernel_spec *spec, const side &vertica
     w.stride_height = w.stride_width = 1;
     w.top = (int)vertical.padding;
     w.left = (int)horizontal.padding;
-    w.grid_height = (int)vertical.pixels;
-    w.grid_width = (int)horizontal.pixels;
+    w.out_height = (int)vertical.pixels;
+    w.out_width = (int)horizontal.pixels;
     set_windows(&w);
     return w;
 }
@@ -261,7 +262,7 @@ static cudaError_t run_class(const cgp_kernel_spec *spec, const convolution<T> &
     const windows<T> dy = windows_of_dy(spec, vertical, horizontal, conv.x);
     return run(along_k<windows<T>>{dy},
                along_k<taps>{taps_of(spec, vertical, horizontal, conv.weight)}, dx,
-               cuts_of_windows(dy), conv.workspace, stream);
+               k_ranges_of_windows(dy), conv.workspace, stream);
 }
 
 static side side_down(const cgp_op_attributes *g, int64_t c) {
@@ -301,7 +302,7 @@ static int64_t weight_workspace(const cgp_kernel_spec *spec) {
     const cgp_op_attributes *g = &spec->attributes;
     const windows<float> x = windows_of_x<float>(spec, NULL);
     const int64_t bytes =
-        workspace_bytes(x.length, g->out, cuts_of_pixels(spec).count, CGP_F32);
+        workspace_bytes(x.length, g->out, k_ranges_of_pixels(spec).count, CGP_F32);
     const int64_t sums = g->has_bias ? cgp__cuda_sum_rows_workspace(x.count, g->out) : 0;
     return bytes > sums ? bytes : sums;
 }
@@ -316,7 +317,7 @@ static int64_t input_workspace(const cgp_kernel_spec *spec) {
             if (down.pixels * across.pixels * down.taps * across.taps == 0) continue;
             const windows<float> dy = windows_of_dy<float>(spec, down, across, NULL);
             const int64_t bytes =
-                workspace_bytes(dy.count, g->in, cuts_of_windows(dy).count, spec->type);
+                workspace_bytes(dy.count, g->in, k_ranges_of_windows(dy).count, spec->type);
             most = bytes > most ? bytes : most;
         }
     }
@@ -329,7 +330,8 @@ static int64_t workspace(const cgp_kernel_spec *spec) {
     if (spec->direction == CGP_OP_BACKWARD_WEIGHT) return weight_workspace(spec);
     if (spec->direction == CGP_OP_BACKWARD_INPUT) return input_workspace(spec);
     const windows<float> x = windows_of_x<float>(spec, NULL);
-    return workspace_bytes(x.count, spec->attributes.out, cuts_of_windows(x).count, spec->type);
+    return workspace_bytes(x.count, spec->attributes.out, k_ranges_of_windows(x).count,
+                           spec->type);
 }
 
 const cgp__cuda_op cgp__cuda_conv2d = {

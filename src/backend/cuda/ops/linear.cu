@@ -28,12 +28,12 @@ static cudaError_t times_weight(const matrix<T> &a, const float *weight, bool al
                                 const output<plain_rows, T> &c, void *workspace,
                                 cudaStream_t stream) {
     const int64_t k = a.columns, n = c.n;
-    const cuts blocks = even_cuts(k);
+    const k_ranges ranges = even_k_ranges(k);
     if (along)
         return run(along_k<matrix<T>>{a}, along_k<matrix<float>>{matrix_of(weight, n, k, k)}, c,
-                   blocks, workspace, stream);
+                   ranges, workspace, stream);
     return run(along_k<matrix<T>>{a}, across_k<matrix<float>>{matrix_of(weight, k, n, n)}, c,
-               blocks, workspace, stream);
+               ranges, workspace, stream);
 }
 
 template <class T>
@@ -80,7 +80,7 @@ static cudaError_t backward_weight(const cgp_kernel_spec *spec, const cgp_kernel
     const matrix<T> &a = g->transposed ? x : dy, &b = g->transposed ? dy : x;
     output<plain_rows, float> dw = output_of(args->dparam[0], a.columns, b.columns);
     dw.add = !args->first;
-    CGP__TRY_CUDA(run(across_k<matrix<T>>{a}, across_k<matrix<T>>{b}, dw, even_cuts(rows),
+    CGP__TRY_CUDA(run(across_k<matrix<T>>{a}, across_k<matrix<T>>{b}, dw, even_k_ranges(rows),
                       args->workspace, stream));
     return bias_gradient<T>(spec, args, stream);
 }
@@ -197,10 +197,10 @@ static int64_t own_workspace(const cgp_kernel_spec *spec) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t rows = rows_of(spec);
     if (spec->direction == CGP_OP_FORWARD)
-        return workspace_bytes(rows, g->out, even_cuts(g->in).count, spec->type);
+        return workspace_bytes(rows, g->out, even_k_ranges(g->in).count, spec->type);
     if (spec->direction == CGP_OP_BACKWARD_INPUT)
-        return workspace_bytes(rows, g->in, even_cuts(g->out).count, spec->type);
-    const int64_t bytes = workspace_bytes(g->in, g->out, even_cuts(rows).count, CGP_F32);
+        return workspace_bytes(rows, g->in, even_k_ranges(g->out).count, spec->type);
+    const int64_t bytes = workspace_bytes(g->in, g->out, even_k_ranges(rows).count, CGP_F32);
     const int64_t sums = g->has_bias ? cgp__cuda_sum_rows_workspace(rows, g->out) : 0;
     return bytes > sums ? bytes : sums;
 }

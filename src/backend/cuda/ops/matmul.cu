@@ -4,8 +4,8 @@
  *     da = dy b^T        db = a^T dy        or their transposes, as a and b are stored
  *
  * A launch computes up to MOST matrices; blockIdx.z is the matrix. If they are few and small with a
- * deep k, each is its own launch, which can use split-K. The chains are those of gemm.cuh in both
- * cases. db is computed first: both may be gradients of one value. */
+ * deep k, each is its own launch, which can use serial split-K (gemm.cuh). The chains are the same
+ * in both cases. db is computed first: both may be gradients of one value. */
 #include "backend/cuda/gemm.cuh"
 
 using namespace gemm;
@@ -20,7 +20,7 @@ enum { MOST = 4096 };
 /* --- launches --- */
 
 template <class S, class A, class B, class T>
-cudaError_t run_together(const A &a, const B &b, results<T> c, const cuts &k, int64_t count,
+cudaError_t run_together(const A &a, const B &b, results<T> c, const k_ranges &k, int64_t count,
                          cudaStream_t stream) {
     c.quads = c.n % 4 == 0 && is_aligned(c.at);
     return launch(tiles<S, A, B, batched_rows, T>,
@@ -28,11 +28,11 @@ cudaError_t run_together(const A &a, const B &b, results<T> c, const cuts &k, in
                   stream, a, b, c, k, (int *)NULL);
 }
 
-/* Choose a tile shape; a thread block computes all blocks of k of a tile. */
+/* Choose a tile shape; a thread block computes all k ranges of a tile. */
 template <class A, class B, class T>
-cudaError_t run_as_shape(const A &a, const B &b, const results<T> &c, const cuts &k,
+cudaError_t run_as_shape(const A &a, const B &b, const results<T> &c, const k_ranges &k,
                          int64_t count, cudaStream_t stream) {
-    if (c.m <= few::BM) return run_together<few>(a, b, c, k, count, stream);
+    if (c.m <= small_m::BM) return run_together<small_m>(a, b, c, k, count, stream);
     if constexpr (is_rounded<T>) {
         return run_together<rounding>(a, b, c, k, count, stream);
     } else {
@@ -45,7 +45,7 @@ cudaError_t run_as_shape(const A &a, const B &b, const results<T> &c, const cuts
 }
 
 template <class A, class B, class T>
-cudaError_t run_all(A a, B b, results<T> c, const cuts &k, int64_t count, void *workspace,
+cudaError_t run_all(A a, B b, results<T> c, const k_ranges &k, int64_t count, void *workspace,
                     cudaStream_t stream) {
     const bool apart = k.count > 1 && count * tiles_of<medium>(c.m, c.n) < MULTIPROCESSORS;
     const int64_t at_a_time = apart ? 1 : MOST;
@@ -119,14 +119,14 @@ cudaError_t multiply(const cgp_kernel_spec *spec, const cgp_kernel_args *args, r
     const batched<T> a = matrices_of(p.a), b = matrices_of(p.b);
     const along_k<batched<T>> a_along = {a}, b_along = {b};
     const across_k<batched<T>> a_across = {a}, b_across = {b};
-    const cuts blocks = even_cuts(k);
+    const k_ranges ranges = even_k_ranges(k);
     void *workspace = args->workspace;
     if (p.a.transposed)
         return p.b.transposed
-                   ? run_all(a_across, b_along, c, blocks, count, workspace, stream)
-                   : run_all(a_across, b_across, c, blocks, count, workspace, stream);
-    return p.b.transposed ? run_all(a_along, b_along, c, blocks, count, workspace, stream)
-                          : run_all(a_along, b_across, c, blocks, count, workspace, stream);
+                   ? run_all(a_across, b_along, c, ranges, count, workspace, stream)
+                   : run_all(a_across, b_across, c, ranges, count, workspace, stream);
+    return p.b.transposed ? run_all(a_along, b_along, c, ranges, count, workspace, stream)
+                          : run_all(a_along, b_across, c, ranges, count, workspace, stream);
 }
 
 template <class T>
@@ -145,7 +145,7 @@ cudaError_t backward_input(const cgp_kernel_spec *spec, const cgp_kernel_args *a
 int64_t bytes_of(const cgp_kernel_spec *spec, result of) {
     static const cgp_kernel_args no_args = {};
     const product<float> p = product_of<float>(spec, &no_args, of);
-    return workspace_bytes(p.a.rows, p.b.columns, even_cuts(p.a.columns).count, spec->type);
+    return workspace_bytes(p.a.rows, p.b.columns, even_k_ranges(p.a.columns).count, spec->type);
 }
 
 int64_t workspace(const cgp_kernel_spec *spec) {
