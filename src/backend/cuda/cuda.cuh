@@ -37,7 +37,8 @@ static inline cudaError_t clear_bytes(void *at, int64_t bytes, cudaStream_t stre
     return cudaMemsetAsync(at, 0, (size_t)bytes, stream);
 }
 
-#define CGP__TRY_CUDA(call)                                                                    \
+/* Return a cudaError_t that is not cudaSuccess. For a cgp_status: CGP__TRY_STATUS. */
+#define CGP__TRY_CUDA_ERROR(call)                                                              \
     do {                                                                                       \
         const cudaError_t error_ = (call);                                                     \
         if (error_ != cudaSuccess) return error_;                                              \

@@ -38,7 +38,7 @@ cgp_status cgp__cuda_failure(cgp_device *device) {
 }
 
 cgp_status cgp__cuda_begin(cgp_device *device) {
-    CGP__CUDA_TRY(cgp__cuda_failure(device));
+    CGP__TRY_STATUS(cgp__cuda_failure(device));
     return cgp__cuda_end(device, cgp__cuda_use(device->ordinal), "cudaSetDevice");
 }
 
@@ -82,7 +82,7 @@ cgp_status cgp__cuda_count(int *count) {
 
 static cgp_status check_ordinal(int ordinal) {
     int n = 0;
-    CGP__CUDA_TRY(cgp__cuda_count(&n));
+    CGP__TRY_STATUS(cgp__cuda_count(&n));
     if (n > CGP__CUDA_ORDINALS) n = CGP__CUDA_ORDINALS;
     if (ordinal >= 0 && ordinal < n) return CGP_OK;
     return cgp__cuda_host->fail(CGP_EINVAL, CGP__CUDA_NAME ": expected ordinal 0 to %d, got %d",
@@ -90,7 +90,7 @@ static cgp_status check_ordinal(int ordinal) {
 }
 
 static cgp_status memory_info(int ordinal, size_t *available, size_t *total) {
-    CGP__CUDA_TRY(check_ordinal(ordinal));
+    CGP__TRY_STATUS(check_ordinal(ordinal));
     current = -1; /* the application may have changed the thread's device */
     cudaError_t error = cgp__cuda_use(ordinal);
     if (error == cudaSuccess) error = cudaMemGetInfo(available, total);
@@ -102,7 +102,7 @@ static cgp_status memory_info(int ordinal, size_t *available, size_t *total) {
 
 cgp_status cgp__cuda_memory(int ordinal, int64_t *bytes) {
     size_t available = 0, total = 0;
-    CGP__CUDA_TRY(memory_info(ordinal, &available, &total));
+    CGP__TRY_STATUS(memory_info(ordinal, &available, &total));
     *bytes = (int64_t)available;
     return CGP_OK;
 }
@@ -113,7 +113,7 @@ cgp_status cgp__cuda_numerics(int ordinal, cgp_dtype type, char *text, size_t si
     const size_t version = type == CGP_BF16 ? cgp__cuda_lt_version() : 0;
     int major = 0, minor = 0, multiprocessors = 0;
     text[0] = '\0';
-    CGP__CUDA_TRY(check_ordinal(ordinal));
+    CGP__TRY_STATUS(check_ordinal(ordinal));
     if (type != CGP_BF16) return CGP_OK;
     if (version == 0) {
         snprintf(text, size, "own GEMMs");
@@ -160,7 +160,7 @@ cudaError_t cgp__cuda_free(int ordinal, void *memory, size_t bytes) {
 
 cgp_status cgp__cuda_driver_bytes(int ordinal, int64_t *bytes) {
     size_t available = 0, total = 0;
-    CGP__CUDA_TRY(memory_info(ordinal, &available, &total));
+    CGP__TRY_STATUS(memory_info(ordinal, &available, &total));
     pthread_mutex_lock(&allocated_lock);
     *bytes = (int64_t)(total - available) - allocated[ordinal];
     pthread_mutex_unlock(&allocated_lock);
@@ -172,21 +172,21 @@ cgp_status cgp__cuda_driver_bytes(int ordinal, int64_t *bytes) {
 enum { PARTIAL_BYTES = CGP__CUDA_PARTIALS * sizeof(double) };
 
 static cgp_status create_parts(cgp_device *device) {
-    CGP__CUDA_TRY(cgp__cuda_begin(device));
+    CGP__TRY_STATUS(cgp__cuda_begin(device));
     for (int q = 0; q < CGP_QUEUES; q++)
-        CGP__CUDA_TRY(cgp__cuda_end(
+        CGP__TRY_STATUS(cgp__cuda_end(
             device, cudaStreamCreateWithFlags(&device->streams[q], cudaStreamNonBlocking),
             "a stream"));
-    CGP__CUDA_TRY(cgp__cuda_no_memory(
+    CGP__TRY_STATUS(cgp__cuda_no_memory(
         device, cgp__cuda_allocate(device->ordinal, &device->partials, PARTIAL_BYTES),
         "memory for sums", PARTIAL_BYTES));
-    CGP__CUDA_TRY(cgp__cuda_end(device, cudaEventCreateWithFlags(&device->base, cudaEventDefault),
-                                "an event"));
+    CGP__TRY_STATUS(cgp__cuda_end(device, cudaEventCreateWithFlags(&device->base, cudaEventDefault),
+                                  "an event"));
     return cgp__cuda_end(device, cgp__cuda_set_base(device), "its clock");
 }
 
 cgp_status cgp__cuda_device_create(cgp_device **out, const cgp_device_options *options) {
-    CGP__CUDA_TRY(check_ordinal(options->ordinal));
+    CGP__TRY_STATUS(check_ordinal(options->ordinal));
     cgp_device *device = calloc(1, sizeof *device);
     if (!device) return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": device: out of memory");
     device->ordinal = options->ordinal;
@@ -222,8 +222,8 @@ cgp_status cgp__cuda_finish(cgp_device *device) {
         const cudaError_t error = cudaStreamSynchronize(device->streams[q]);
         if (first == cudaSuccess) first = error;
     }
-    CGP__CUDA_TRY(cgp__cuda_end(device, first, "work of its streams"));
-    CGP__CUDA_TRY(cgp__cuda_failure(device));
+    CGP__TRY_STATUS(cgp__cuda_end(device, first, "work of its streams"));
+    CGP__TRY_STATUS(cgp__cuda_failure(device));
     if (cgp__cuda_host->now_ns() - device->base_ns < BASE_NS) return CGP_OK;
     return cgp__cuda_end(device, cgp__cuda_set_base(device), "its clock");
 }

@@ -13,8 +13,9 @@
 #define CGP__CUDA_NAME "cuda"
 #endif
 
-/* Like the library's CGP_TRY, which plug-ins cannot use. */
-#define CGP__CUDA_TRY(call)                                                                        \
+/* Return a cgp_status that is not CGP_OK, like the library's CGP_TRY, which plug-ins cannot use.
+ * For a cudaError_t: CGP__TRY_CUDA_ERROR. */
+#define CGP__TRY_STATUS(call)                                                                      \
     do {                                                                                           \
         const cgp_status status_ = (call);                                                         \
         if (status_ != CGP_OK) return status_;                                                     \

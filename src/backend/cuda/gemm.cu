@@ -129,8 +129,8 @@ cudaError_t cgp__cuda_sum_rows(float *sum, const T *x, int64_t rows, int64_t wid
     const int64_t blocks = ceil_div(rows, ROW_BLOCK);
     const int64_t grid = ceil_div(width, COLUMNS) * ceil_div(blocks, AT_ONCE);
     float *sums = (float *)workspace;
-    CGP__TRY_CUDA(launch(sum_blocks<T>, dim3((unsigned)grid), dim3(BLOCK), stream, sums, x,
-                         rows, width, blocks, sums_to{sum, NULL, width, add}));
+    CGP__TRY_CUDA_ERROR(launch(sum_blocks<T>, dim3((unsigned)grid), dim3(BLOCK), stream, sums,
+                               x, rows, width, blocks, sums_to{sum, NULL, width, add}));
     if (blocks <= AT_ONCE) return cudaSuccess;
     return cgp__cuda_add_blocks(sum, NULL, sums, blocks, width, width, add, stream);
 }

@@ -521,7 +521,8 @@ static inline cudaError_t run_as(const A &a, const B &b, output<Rows, T> c, cons
     const int64_t tiles_ = tiles_of<S>(c.m, c.n), count = split_k ? tiles_ * k.count : tiles_;
     c.quads = c.n % 4 == 0 && is_aligned(c.at);
     if (split_k)
-        CGP__TRY_CUDA(clear_bytes(workspace, (1 + tiles_) * (int64_t)sizeof(int), stream));
+        CGP__TRY_CUDA_ERROR(
+            clear_bytes(workspace, (1 + tiles_) * (int64_t)sizeof(int), stream));
     if (split_k && is_rounded<T>) c.partials = (float *)workspace + 1 + MAX_SPLIT_K_TILES;
     return launch(tiles<S, A, B, Rows, T>, dim3((unsigned)count), dim3(S::THREADS), stream, a,
                   b, c, k, split_k ? (int *)workspace : (int *)NULL);

@@ -211,10 +211,10 @@ cublasStatus_t cgp__cuda_lt_gemm_multiply(cgp__cuda_lt_gemm *g, const cgp__cuda_
 cgp_status cgp__cuda_lt_gemm_create(cgp_device *device, const cgp__cuda_gemm_problem *problem,
                                     cgp__cuda_lt_gemm **out) {
     const cgp__cuda_lt_choice *choice = NULL;
-    CGP__CUDA_TRY(cgp__cuda_begin(device));
-    CGP__CUDA_TRY(open_on(device));
+    CGP__TRY_STATUS(cgp__cuda_begin(device));
+    CGP__TRY_STATUS(open_on(device));
     if (!device->lt) return CGP_OK;
-    CGP__CUDA_TRY(cgp__cuda_lt_choose(device, problem, &choice));
+    CGP__TRY_STATUS(cgp__cuda_lt_choose(device, problem, &choice));
     if (!choice->is_there) return CGP_OK;
     cgp__cuda_lt_gemm *gemm = malloc(sizeof *gemm);
     if (!gemm) return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": kernel: out of memory");

@@ -111,8 +111,8 @@ static cgp_status trial_begin(trial *t, cgp_device *device, const cgp__cuda_gemm
     t->problem = with_rows(problem, many);
     if (t->problem.m > many) t->problem.m = many;
     const size_t bytes = (size_t)lay_out(t);
-    CGP__CUDA_TRY(cgp__cuda_no_memory(device, cudaMalloc((void **)&t->memory, bytes),
-                                      "memory to test a GEMM", bytes));
+    CGP__TRY_STATUS(cgp__cuda_no_memory(device, cudaMalloc((void **)&t->memory, bytes),
+                                        "memory to test a GEMM", bytes));
     cgp_status status = cgp__cuda_no_memory(
         device, cudaHostAlloc((void **)&t->verdict, sizeof *t->verdict, cudaHostAllocPortable),
         "pinned memory to test a GEMM", sizeof *t->verdict);
@@ -338,7 +338,7 @@ static cgp_status choose_now(cgp_device *device, cgp__cuda_lt_choice *choice) {
     trial t;
     int count = 0, i = 0;
     memset(offers, 0, sizeof offers);
-    CGP__CUDA_TRY(trial_begin(&t, device, p));
+    CGP__TRY_STATUS(trial_begin(&t, device, p));
     const cublasStatus_t asked = ask(device->lt, p, offers, &count);
     cgp_status status = CGP_OK;
     if (!cgp__cuda_lt_refuses(asked))
@@ -364,7 +364,7 @@ cgp_status cgp__cuda_lt_choose(cgp_device *device, const cgp__cuda_gemm_problem 
         *out = &lt->choices[i];
         return CGP_OK;
     }
-    CGP__CUDA_TRY(choose_now(device, &choice));
+    CGP__TRY_STATUS(choose_now(device, &choice));
     cgp__cuda_lt_choice *more = realloc(lt->choices, (size_t)(lt->n_choices + 1) * sizeof *more);
     if (!more) return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": cuBLASLt: out of memory");
     lt->choices = more;

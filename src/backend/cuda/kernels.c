@@ -53,7 +53,7 @@ cgp_status cgp__cuda_workspace(const cgp_device_options *options, const cgp_kern
                                int64_t *bytes) {
     const cgp__cuda_op *op = NULL;
     (void)options;
-    CGP__CUDA_TRY(find_kernel(spec, &op));
+    CGP__TRY_STATUS(find_kernel(spec, &op));
     *bytes = op->workspace ? op->workspace(spec) : 0;
     return CGP_OK;
 }
@@ -67,7 +67,7 @@ static cgp_status create_gemm(cgp_kernel *kernel) {
 cgp_status cgp__cuda_kernel_create(cgp_device *device, const cgp_kernel_spec *spec,
                                    cgp_kernel **out) {
     const cgp__cuda_op *op = NULL;
-    CGP__CUDA_TRY(find_kernel(spec, &op));
+    CGP__TRY_STATUS(find_kernel(spec, &op));
     cgp_kernel *kernel = malloc(sizeof *kernel);
     if (!kernel) return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": kernel: out of memory");
     *kernel = (cgp_kernel){device, *spec, op->run[spec->direction], NULL};
@@ -87,7 +87,7 @@ static cudaError_t enqueue(const cgp_kernel *kernel, const cgp_kernel_args *args
 
 cgp_status cgp__cuda_kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp_device *device = kernel->device;
-    CGP__CUDA_TRY(cgp__cuda_begin(device));
+    CGP__TRY_STATUS(cgp__cuda_begin(device));
     return cgp__cuda_end(device, enqueue(kernel, args), "%s, %s", op_names[kernel->spec.op],
                          directions[kernel->spec.direction]);
 }

@@ -29,7 +29,7 @@ int64_t cgp__cuda_launches(const cgp_device *device) {
 }
 
 cgp_status cgp__cuda_record_begin(cgp_device *device) {
-    CGP__CUDA_TRY(cgp__cuda_begin(device));
+    CGP__TRY_STATUS(cgp__cuda_begin(device));
     device->launches = launches;
     device->libraries = libraries;
     /* Calls that are illegal during a capture fail in this thread only. */
@@ -49,7 +49,7 @@ static cgp_status no_memory(const cgp_device *device, size_t nodes) {
 static cgp_status check_nodes(cgp_device *device, cudaGraph_t graph, size_t *nodes) {
     const int64_t of_libraries = libraries - device->libraries,
                   enqueued = launches - device->launches + of_libraries;
-    CGP__CUDA_TRY(
+    CGP__TRY_STATUS(
         cgp__cuda_end(device, cudaGraphGetNodes(graph, NULL, nodes), "nodes of a recording"));
     const int64_t recorded = (int64_t)*nodes;
     if (recorded == enqueued || (of_libraries > 0 && recorded > enqueued)) return CGP_OK;
@@ -62,7 +62,7 @@ static cgp_status check_nodes(cgp_device *device, cudaGraph_t graph, size_t *nod
 static cgp_status instantiate(cgp_device *device, cudaGraph_t graph, cgp_recording **out) {
     const cudaStream_t stream = device->streams[CGP_QUEUE_COMPUTE];
     size_t nodes = 0;
-    CGP__CUDA_TRY(check_nodes(device, graph, &nodes));
+    CGP__TRY_STATUS(check_nodes(device, graph, &nodes));
     if (nodes == 0) return CGP_OK;
     cgp_recording *recording = calloc(1, sizeof *recording);
     if (!recording) return no_memory(device, nodes);
@@ -97,7 +97,7 @@ cgp_status cgp__cuda_record_end(cgp_device *device, cgp_recording **out) {
 cgp_status cgp__cuda_recording_run(cgp_recording *recording, int64_t tag) {
     cgp_device *device = recording->device;
     (void)tag;
-    CGP__CUDA_TRY(cgp__cuda_begin(device));
+    CGP__TRY_STATUS(cgp__cuda_begin(device));
     return cgp__cuda_end(device,
                          cudaGraphLaunch(recording->graph, device->streams[CGP_QUEUE_COMPUTE]),
                          "a recording");

@@ -56,9 +56,9 @@ cudaError_t cgp__cuda_sum_squares(const float *x, int64_t n, double *sum, double
     for (int64_t begin = 0; begin < n; begin += window) {
         const int64_t left = n - begin < window ? n - begin : window;
         const int parts = (int)ceil_div(left, PART);
-        CGP__TRY_CUDA(launch(sum_part, dim3((unsigned)parts), dim3(BLOCK), stream, partial,
-                             x + begin, left));
-        CGP__TRY_CUDA(
+        CGP__TRY_CUDA_ERROR(launch(sum_part, dim3((unsigned)parts), dim3(BLOCK), stream,
+                                   partial, x + begin, left));
+        CGP__TRY_CUDA_ERROR(
             launch(add_parts, dim3(1), dim3(BLOCK), stream, sum, partial, parts, begin == 0));
     }
     return cudaSuccess;
@@ -102,7 +102,7 @@ cudaError_t cgp__cuda_find_nonfinite(const float *x, int64_t n, int64_t *index,
                                      int64_t *partial, cudaStream_t stream) {
     const int64_t blocks = ceil_div(n > 0 ? n : 1, 4 * BLOCK);
     const int parts = blocks < CGP__CUDA_PARTIALS ? (int)blocks : (int)CGP__CUDA_PARTIALS;
-    CGP__TRY_CUDA(
+    CGP__TRY_CUDA_ERROR(
         launch(find_in_part, dim3((unsigned)parts), dim3(BLOCK), stream, partial, x, n));
     return launch(find_first, dim3(1), dim3(BLOCK), stream, index, partial, parts, n);
 }

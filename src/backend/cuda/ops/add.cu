@@ -23,7 +23,7 @@ template <class T>
 static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                          cudaStream_t stream) {
     for (int k = 1; k >= 0; k--)
-        CGP__TRY_CUDA(pass_dy<T>(spec, args, k, stream));
+        CGP__TRY_CUDA_ERROR(pass_dy<T>(spec, args, k, stream));
     return cudaSuccess;
 }
 

@@ -214,8 +214,8 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
 template <int COLUMNS, class T>
 static cudaError_t run_backward(const attention<T> &a, int columns, cudaStream_t stream) {
     if (a.k.dx || a.v.dx)
-        CGP__TRY_CUDA(launch_tiles(keys_tile<COLUMNS, T>, a.keys, a.heads / a.group, columns,
-                                   COLUMNS, a, stream));
+        CGP__TRY_CUDA_ERROR(launch_tiles(keys_tile<COLUMNS, T>, a.keys, a.heads / a.group,
+                                         columns, COLUMNS, a, stream));
     if (!a.q.dx) return cudaSuccess;
     return launch_tiles(queries_tile<COLUMNS, T>, a.rows, a.heads, a.q.columns, COLUMNS, a,
                         stream);
@@ -228,8 +228,8 @@ static cudaError_t backward(const cgp_kernel_spec *spec, const cgp_kernel_args *
     const int64_t lines = a.n * a.heads * a.rows;
     const int columns = a.q.columns > a.v.columns ? a.q.columns : a.v.columns;
     if (!a.q.dx && !a.k.dx && !a.v.dx) return cudaSuccess;
-    CGP__TRY_CUDA(launch(rows_delta<T>, dim3((unsigned)ceil_div(lines, BLOCK / WARP)),
-                         dim3(BLOCK), stream, a));
+    CGP__TRY_CUDA_ERROR(launch(rows_delta<T>, dim3((unsigned)ceil_div(lines, BLOCK / WARP)),
+                               dim3(BLOCK), stream, a));
     return columns <= NARROW ? run_backward<NARROW>(a, columns, stream)
                              : run_backward<WIDE>(a, columns, stream);
 }

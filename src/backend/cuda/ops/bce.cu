@@ -41,10 +41,10 @@ template <class T>
 static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                            cudaStream_t stream) {
     const int64_t parts = parts_of(spec), blocks = spec->n * parts;
-    CGP__TRY_CUDA(launch(bce_forward<T>, dim3((unsigned)blocks), dim3(BLOCK), stream,
-                         (double *)args->workspace, (const T *)args->x[0],
-                         (const T *)args->x[1], spec->attributes.rows * spec->attributes.out,
-                         parts));
+    CGP__TRY_CUDA_ERROR(launch(bce_forward<T>, dim3((unsigned)blocks), dim3(BLOCK), stream,
+                               (double *)args->workspace, (const T *)args->x[0],
+                               (const T *)args->x[1],
+                               spec->attributes.rows * spec->attributes.out, parts));
     return set_loss(args, blocks, stream);
 }
 

@@ -94,9 +94,9 @@ static cudaError_t cached_forward(const cgp_kernel_spec *spec, const cgp_kernel_
     const int32_t *positions = (const int32_t *)args->x[3];
     attention<T> a = attention_of<T>(spec, args);
     T *const keys = (T *)args->state[0], *const values = keys + g->keys * a.k.stride;
-    CGP__TRY_CUDA(launch(write_cache<T>, blocks_for(a.k.stride + a.v.stride), dim3(BLOCK),
-                         stream, keys, a.k.at, a.k.stride, values, a.v.at, a.v.stride,
-                         positions, a.n));
+    CGP__TRY_CUDA_ERROR(launch(write_cache<T>, blocks_for(a.k.stride + a.v.stride), dim3(BLOCK),
+                               stream, keys, a.k.at, a.k.stride, values, a.v.at, a.v.stride,
+                               positions, a.n));
     a.k.at = keys;
     a.v.at = values;
     a.k.quads = a.k.columns % 4 == 0 && is_aligned(keys);

@@ -449,14 +449,14 @@ static cudaError_t statistics(const channel_norm &w, const void *x, const void *
                               cudaStream_t stream) {
     const layout &l = w.l;
     const dim3 grid((unsigned)(l.sets * l.groups), (unsigned)ceil_div(l.width, WARP));
-    CGP__TRY_CUDA(launch(sum_groups<T, BACKWARD>, grid, dim3(WARP, ROW_BLOCKS), stream, w,
-                         (const T *)x, (const T *)dy));
-    CGP__TRY_CUDA(launch(make_factors<BACKWARD>,
-                         dim3((unsigned)(l.sets * ceil_div(l.channels, WARP))),
-                         dim3(WARP, LOADERS), stream, w));
+    CGP__TRY_CUDA_ERROR(launch(sum_groups<T, BACKWARD>, grid, dim3(WARP, ROW_BLOCKS), stream, w,
+                               (const T *)x, (const T *)dy));
+    CGP__TRY_CUDA_ERROR(launch(make_factors<BACKWARD>,
+                               dim3((unsigned)(l.sets * ceil_div(l.channels, WARP))),
+                               dim3(WARP, LOADERS), stream, w));
     if (!w.grouped) return cudaSuccess;
     const dim3 parts = blocks_for(l.sets * l.parts);
-    CGP__TRY_CUDA(
+    CGP__TRY_CUDA_ERROR(
         launch(BACKWARD ? part_factors_back : part_factors, parts, dim3(BLOCK), stream, w));
     return BACKWARD ? launch(part_weights, blocks_for(l.channels), dim3(BLOCK), stream, w)
                     : cudaSuccess;
@@ -481,9 +481,10 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
     if (fixed) {
         w.mean = w.stats.mean;
         w.stats.accumulator = NULL;
-        CGP__TRY_CUDA(launch(fixed_factors, blocks_for(w.l.channels), dim3(BLOCK), stream, w));
+        CGP__TRY_CUDA_ERROR(
+            launch(fixed_factors, blocks_for(w.l.channels), dim3(BLOCK), stream, w));
     } else {
-        CGP__TRY_CUDA((statistics<T, false>(w, args->x[0], NULL, stream)));
+        CGP__TRY_CUDA_ERROR((statistics<T, false>(w, args->x[0], NULL, stream)));
     }
     return apply_all<T, false>(w, args->y, args->x[0], NULL, spec->attributes.slope, false,
                                stream);
@@ -493,7 +494,7 @@ template <class T>
 static cudaError_t backward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                             cudaStream_t stream) {
     const channel_norm w = norm_of(spec, args);
-    CGP__TRY_CUDA((statistics<T, true>(w, args->x[0], args->dy, stream)));
+    CGP__TRY_CUDA_ERROR((statistics<T, true>(w, args->x[0], args->dy, stream)));
     if (!args->dx[0]) return cudaSuccess;
     return apply_all<T, true>(w, args->dx[0], args->x[0], args->dy, 1.0f, adds(spec, 0),
                               stream);

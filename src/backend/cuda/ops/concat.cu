@@ -16,11 +16,11 @@ static cudaError_t run(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
         const dim3 grid = column_blocks(rows, width);
         column -= width;
         if (width == 0 || (back && !args->dx[k])) continue;
-        CGP__TRY_CUDA(back ? launch(copy_columns<T>, grid, block, stream, (T *)args->dx[k],
-                                    width, (const T *)args->dy + column, g->out, rows, width,
-                                    adds(spec, k))
-                           : launch(copy_columns<T>, grid, block, stream, (T *)args->y + column,
-                                    g->out, (const T *)args->x[k], width, rows, width, false));
+        CGP__TRY_CUDA_ERROR(
+            back ? launch(copy_columns<T>, grid, block, stream, (T *)args->dx[k], width,
+                          (const T *)args->dy + column, g->out, rows, width, adds(spec, k))
+                 : launch(copy_columns<T>, grid, block, stream, (T *)args->y + column, g->out,
+                          (const T *)args->x[k], width, rows, width, false));
     }
     return cudaSuccess;
 }

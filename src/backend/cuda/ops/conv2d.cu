@@ -158,7 +158,7 @@ template <class T>
 static cudaError_t backward_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                    cudaStream_t stream) {
     if (is_pointwise(&spec->attributes)) return run_pointwise(spec, args, stream);
-    CGP__TRY_CUDA(
+    CGP__TRY_CUDA_ERROR(
         convolve_weight(spec, (const T *)args->x[0], (const T *)args->dy, args, stream));
     return bias_gradient<T>(spec, args, stream);
 }
@@ -281,7 +281,8 @@ static cudaError_t convolve_transposed(const cgp_kernel_spec *spec, const convol
     if (!all_fit(spec)) return cudaErrorInvalidValue;
     for (int64_t i = 0; i < g->stride_height; i++)
         for (int64_t j = 0; j < g->stride_width; j++)
-            CGP__TRY_CUDA(run_class<T>(spec, conv, side_down(g, i), side_across(g, j), stream));
+            CGP__TRY_CUDA_ERROR(
+                run_class<T>(spec, conv, side_down(g, i), side_across(g, j), stream));
     return cudaSuccess;
 }
 
@@ -384,7 +385,7 @@ static cudaError_t transposed_weight(const cgp_kernel_spec *spec, const cgp_kern
                                      cudaStream_t stream) {
     if (is_pointwise(&spec->attributes)) return run_pointwise(spec, args, stream);
     const cgp_kernel_spec conv = conv2d_of(spec, CGP_OP_BACKWARD_WEIGHT);
-    CGP__TRY_CUDA(
+    CGP__TRY_CUDA_ERROR(
         convolve_weight(&conv, (const T *)args->dy, (const T *)args->x[0], args, stream));
     return bias_gradient<T>(spec, args, stream);
 }

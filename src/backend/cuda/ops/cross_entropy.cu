@@ -34,7 +34,7 @@ template <class T>
 static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                            cudaStream_t stream) {
     const int64_t rows = spec->n * spec->attributes.rows;
-    CGP__TRY_CUDA(launch(
+    CGP__TRY_CUDA_ERROR(launch(
         cross_entropy_forward<T>, dim3((unsigned)ceil_div(rows, EXP_ROWS)), dim3(BLOCK), stream,
         (const T *)args->x[0], (const int32_t *)args->x[1], args->saved[0], args->saved[1],
         (double *)args->workspace, rows, spec->attributes.in, spec->attributes.ignore));

@@ -84,10 +84,10 @@ static cudaError_t weight(const cgp_kernel_spec *spec, const cgp_kernel_args *ar
     const int32_t *ids = (const int32_t *)args->x[0];
     place *places = (place *)args->workspace;
     if (args->first)
-        CGP__TRY_CUDA(clear_bytes(
+        CGP__TRY_CUDA_ERROR(clear_bytes(
             args->dparam[0], spec->attributes.in * width * (int64_t)sizeof(float), stream));
-    CGP__TRY_CUDA(launch(sort_rows, dim3((unsigned)ceil_div(rows, BLOCK / 32)), dim3(BLOCK),
-                         stream, places, ids, rows));
+    CGP__TRY_CUDA_ERROR(launch(sort_rows, dim3((unsigned)ceil_div(rows, BLOCK / 32)),
+                               dim3(BLOCK), stream, places, ids, rows));
     return launch(embedding_weight<T>,
                   dim3((unsigned)rows, (unsigned)ceil_div(width, EMBEDDING_BLOCK)),
                   dim3(EMBEDDING_BLOCK), stream, args->dparam[0], (const T *)args->dy, ids,

@@ -80,8 +80,8 @@ static cudaError_t backward_weight(const cgp_kernel_spec *spec, const cgp_kernel
     const matrix<T> &a = g->transposed ? x : dy, &b = g->transposed ? dy : x;
     output<plain_rows, float> dw = output_of(args->dparam[0], a.columns, b.columns);
     dw.add = !args->first;
-    CGP__TRY_CUDA(run(across_k<matrix<T>>{a}, across_k<matrix<T>>{b}, dw, even_k_ranges(rows),
-                      args->workspace, stream));
+    CGP__TRY_CUDA_ERROR(run(across_k<matrix<T>>{a}, across_k<matrix<T>>{b}, dw,
+                            even_k_ranges(rows), args->workspace, stream));
     return bias_gradient<T>(spec, args, stream);
 }
 
@@ -134,7 +134,7 @@ cudaError_t cgp__cuda_pack(const cgp_kernel_spec *spec, const float *const *para
     const cgp_op_attributes *g = &linear.attributes;
     const int64_t n = g->in * g->out;
     char *bias = (char *)packed + copy_bytes(n);
-    CGP__TRY_CUDA(cgp__cuda_convert(CGP_BF16, packed, CGP_F32, param[0], n, stream));
+    CGP__TRY_CUDA_ERROR(cgp__cuda_convert(CGP_BF16, packed, CGP_F32, param[0], n, stream));
     return g->has_bias ? cgp__cuda_convert(CGP_BF16, bias, CGP_F32, param[1], g->out, stream)
                        : cudaSuccess;
 }
@@ -170,7 +170,7 @@ static cudaError_t gemm_of_rows(const cgp_kernel_spec *spec, const cgp_kernel_ar
     const void *b = g->transposed ? args->dy : args->x[0];
     const cgp__cuda_lt_operands o = {
         a, b, NULL, args->dparam[0], !args->first, library_workspace(args)};
-    CGP__TRY_CUDA(cgp__cuda_lt_gemm_run(gemm, &o, stream));
+    CGP__TRY_CUDA_ERROR(cgp__cuda_lt_gemm_run(gemm, &o, stream));
     return bias_gradient<bf16>(spec, args, stream);
 }
 

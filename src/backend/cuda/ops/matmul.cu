@@ -51,8 +51,8 @@ cudaError_t run_all(A a, B b, results<T> c, const k_ranges &k, int64_t count, vo
     const int64_t at_a_time = apart ? 1 : MOST;
     for (int64_t done = 0; done < count; done += at_a_time) {
         const int64_t left = count - done, now = left < at_a_time ? left : at_a_time;
-        CGP__TRY_CUDA(apart ? run(a, b, c, k, workspace, stream)
-                            : run_as_shape(a, b, c, k, now, stream));
+        CGP__TRY_CUDA_ERROR(apart ? run(a, b, c, k, workspace, stream)
+                                  : run_as_shape(a, b, c, k, now, stream));
         a.rows.at += now * a.rows.step;
         b.rows.at += now * b.rows.step;
         c.at += now * c.rows.step;
@@ -138,7 +138,7 @@ cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
 template <class T>
 cudaError_t backward_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                            cudaStream_t stream) {
-    CGP__TRY_CUDA(multiply<T>(spec, args, DB, stream));
+    CGP__TRY_CUDA_ERROR(multiply<T>(spec, args, DB, stream));
     return multiply<T>(spec, args, DA, stream);
 }
 

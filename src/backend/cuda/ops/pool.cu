@@ -142,8 +142,8 @@ static cudaError_t max_input_of(const cgp_kernel_spec *spec, const cgp_kernel_ar
     const window_grid g = window_grid_of(spec);
     int32_t *argmax = (int32_t *)args->workspace;
     if (!args->dx[0]) return cudaSuccess;
-    CGP__TRY_CUDA(launch(max_forward<T>, window_blocks(spec->n, g), window_threads(g), stream,
-                         (T *)NULL, argmax, (const T *)args->x[0], g));
+    CGP__TRY_CUDA_ERROR(launch(max_forward<T>, window_blocks(spec->n, g), window_threads(g),
+                               stream, (T *)NULL, argmax, (const T *)args->x[0], g));
     return launch(max_input<T>, pixel_blocks(spec->n, g), pixel_threads(g), stream,
                   (T *)args->dx[0], (const T *)args->dy, (const int32_t *)argmax, g,
                   adds(spec, 0));
