@@ -22,10 +22,10 @@ static cudaStream_t compute_of(const cgp_device *device) {
 
 static cgp_status convert(cgp_device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
                           const void *from, int64_t n) {
-    CGP__TRY_STATUS(cgp__cuda_begin(device));
-    return cgp__cuda_end(device,
-                         cgp__cuda_convert(to_type, to, from_type, from, n, compute_of(device)),
-                         "conversion of %lld elements", (long long)n);
+    CGP__TRY_STATUS(cgp__cuda_set_device(device));
+    return cgp__cuda_check(device,
+                           cgp__cuda_convert(to_type, to, from_type, from, n, compute_of(device)),
+                           "conversion of %lld elements", (long long)n);
 }
 
 static cgp_status packed(const cgp_device_options *options, const cgp_kernel_spec *spec,
@@ -38,49 +38,49 @@ static cgp_status packed(const cgp_device_options *options, const cgp_kernel_spe
 
 static cgp_status pack(cgp_device *device, const cgp_kernel_spec *spec, const float *const *param,
                        void *to) {
-    CGP__TRY_STATUS(cgp__cuda_begin(device));
-    return cgp__cuda_end(device, cgp__cuda_pack(spec, param, to, compute_of(device)),
-                         "packed parameters");
+    CGP__TRY_STATUS(cgp__cuda_set_device(device));
+    return cgp__cuda_check(device, cgp__cuda_pack(spec, param, to, compute_of(device)),
+                           "packed parameters");
 }
 
 static cgp_status commit(cgp_device *device, const cgp_kernel_spec *spec,
                          const cgp_kernel_args *args) {
-    CGP__TRY_STATUS(cgp__cuda_begin(device));
-    return cgp__cuda_end(device, cgp__cuda_commit(spec, args, compute_of(device)),
-                         "commit of a state");
+    CGP__TRY_STATUS(cgp__cuda_set_device(device));
+    return cgp__cuda_check(device, cgp__cuda_commit(spec, args, compute_of(device)),
+                           "commit of a state");
 }
 
 static cgp_status check_commit(cgp_device *device, const cgp_kernel_spec *spec,
                                const cgp_kernel_args *args, int64_t *index) {
-    CGP__TRY_STATUS(cgp__cuda_begin(device));
-    return cgp__cuda_end(device, cgp__cuda_check_commit(spec, args, index, compute_of(device)),
-                         "check of a state");
+    CGP__TRY_STATUS(cgp__cuda_set_device(device));
+    return cgp__cuda_check(device, cgp__cuda_check_commit(spec, args, index, compute_of(device)),
+                           "check of a state");
 }
 
 static cgp_status sum_squares(cgp_device *device, const float *x, int64_t n, double *sum) {
-    CGP__TRY_STATUS(cgp__cuda_begin(device));
-    return cgp__cuda_end(device,
-                         cgp__cuda_sum_squares(x, n, sum, device->partials, compute_of(device)),
-                         "sum of %lld squares", (long long)n);
+    CGP__TRY_STATUS(cgp__cuda_set_device(device));
+    return cgp__cuda_check(device,
+                           cgp__cuda_sum_squares(x, n, sum, device->partials, compute_of(device)),
+                           "sum of %lld squares", (long long)n);
 }
 
 static cgp_status find_nonfinite(cgp_device *device, const float *x, int64_t n, int64_t *index) {
-    CGP__TRY_STATUS(cgp__cuda_begin(device));
-    return cgp__cuda_end(
+    CGP__TRY_STATUS(cgp__cuda_set_device(device));
+    return cgp__cuda_check(
         device, cgp__cuda_find_nonfinite(x, n, index, device->partials, compute_of(device)),
         "search of %lld elements", (long long)n);
 }
 
 static cgp_status update(cgp_device *device, const cgp_update *u) {
-    CGP__TRY_STATUS(cgp__cuda_begin(device));
-    return cgp__cuda_end(device, cgp__cuda_update(u, compute_of(device)), "update of %lld elements",
-                         (long long)u->n);
+    CGP__TRY_STATUS(cgp__cuda_set_device(device));
+    return cgp__cuda_check(device, cgp__cuda_update(u, compute_of(device)),
+                           "update of %lld elements", (long long)u->n);
 }
 
 static cgp_status add(cgp_device *device, float *to, const float *from, int64_t n) {
-    CGP__TRY_STATUS(cgp__cuda_begin(device));
-    return cgp__cuda_end(device, cgp__cuda_add_to(to, from, n, compute_of(device)),
-                         "addition of %lld elements", (long long)n);
+    CGP__TRY_STATUS(cgp__cuda_set_device(device));
+    return cgp__cuda_check(device, cgp__cuda_add_to(to, from, n, compute_of(device)),
+                           "addition of %lld elements", (long long)n);
 }
 
 /* --- the tables --- */

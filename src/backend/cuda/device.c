@@ -37,12 +37,12 @@ cgp_status cgp__cuda_failure(cgp_device *device) {
     return status == CGP_OK ? status : cgp__cuda_host->fail(status, "%s", message);
 }
 
-cgp_status cgp__cuda_begin(cgp_device *device) {
+cgp_status cgp__cuda_set_device(cgp_device *device) {
     CGP__TRY_STATUS(cgp__cuda_failure(device));
-    return cgp__cuda_end(device, cgp__cuda_use(device->ordinal), "cudaSetDevice");
+    return cgp__cuda_check(device, cgp__cuda_use(device->ordinal), "cudaSetDevice");
 }
 
-cgp_status cgp__cuda_end(cgp_device *device, cudaError_t error, const char *format, ...) {
+cgp_status cgp__cuda_check(cgp_device *device, cudaError_t error, const char *format, ...) {
     if (error == cudaSuccess) return CGP_OK;
     (void)cudaGetLastError();
     pthread_mutex_lock(&device->lock);
@@ -63,7 +63,7 @@ cgp_status cgp__cuda_end(cgp_device *device, cudaError_t error, const char *form
 cgp_status cgp__cuda_no_memory(cgp_device *device, cudaError_t error, const char *what,
                                size_t bytes) {
     if (error != cudaErrorMemoryAllocation)
-        return cgp__cuda_end(device, error, "%s of %zu bytes", what, bytes);
+        return cgp__cuda_check(device, error, "%s of %zu bytes", what, bytes);
     (void)cudaGetLastError();
     return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": device %d: %s of %zu bytes: %s",
                                 device->ordinal, what, bytes, cudaGetErrorString(error));
@@ -172,17 +172,17 @@ cgp_status cgp__cuda_driver_bytes(int ordinal, int64_t *bytes) {
 enum { PARTIAL_BYTES = CGP__CUDA_PARTIALS * sizeof(double) };
 
 static cgp_status create_parts(cgp_device *device) {
-    CGP__TRY_STATUS(cgp__cuda_begin(device));
+    CGP__TRY_STATUS(cgp__cuda_set_device(device));
     for (int q = 0; q < CGP_QUEUES; q++)
-        CGP__TRY_STATUS(cgp__cuda_end(
+        CGP__TRY_STATUS(cgp__cuda_check(
             device, cudaStreamCreateWithFlags(&device->streams[q], cudaStreamNonBlocking),
             "a stream"));
     CGP__TRY_STATUS(cgp__cuda_no_memory(
         device, cgp__cuda_allocate(device->ordinal, &device->partials, PARTIAL_BYTES),
         "memory for sums", PARTIAL_BYTES));
-    CGP__TRY_STATUS(cgp__cuda_end(device, cudaEventCreateWithFlags(&device->base, cudaEventDefault),
-                                  "an event"));
-    return cgp__cuda_end(device, cgp__cuda_set_base(device), "its clock");
+    CGP__TRY_STATUS(cgp__cuda_check(
+        device, cudaEventCreateWithFlags(&device->base, cudaEventDefault), "an event"));
+    return cgp__cuda_check(device, cgp__cuda_set_base(device), "its clock");
 }
 
 cgp_status cgp__cuda_device_create(cgp_device **out, const cgp_device_options *options) {
@@ -222,8 +222,8 @@ cgp_status cgp__cuda_finish(cgp_device *device) {
         const cudaError_t error = cudaStreamSynchronize(device->streams[q]);
         if (first == cudaSuccess) first = error;
     }
-    CGP__TRY_STATUS(cgp__cuda_end(device, first, "work of its streams"));
+    CGP__TRY_STATUS(cgp__cuda_check(device, first, "work of its streams"));
     CGP__TRY_STATUS(cgp__cuda_failure(device));
     if (cgp__cuda_host->now_ns() - device->base_ns < BASE_NS) return CGP_OK;
-    return cgp__cuda_end(device, cgp__cuda_set_base(device), "its clock");
+    return cgp__cuda_check(device, cgp__cuda_set_base(device), "its clock");
 }

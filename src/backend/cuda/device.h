@@ -58,12 +58,13 @@ cudaError_t cgp__cuda_use_any(int ordinal);
 /* Return the device's first failure and set its message. */
 cgp_status cgp__cuda_failure(cgp_device *device);
 
-/* At the start of a call: check that the device has not failed, and make its ordinal current. */
-cgp_status cgp__cuda_begin(cgp_device *device);
+/* At the start of a call: return the device's failure, if it has failed; otherwise make its ordinal
+ * current in this thread. */
+cgp_status cgp__cuda_set_device(cgp_device *device);
 
-/* At the end of a call: keep an error as the device's failure, unless it has one already. `format`
- * makes the message. */
-cgp_status cgp__cuda_end(cgp_device *device, cudaError_t error, const char *format, ...)
+/* Check a result of CUDA. An error becomes the device's failure, unless it has one already; then
+ * `format` makes the message. */
+cgp_status cgp__cuda_check(cgp_device *device, cudaError_t error, const char *format, ...)
     CGP_PRINTF(3, 4);
 
 /* cudaMalloc() and cudaFree() on an ordinal, counted for cgp__cuda_driver_bytes(). */

@@ -23,12 +23,12 @@ cudaError_t cgp__cuda_set_base(cgp_device *device) {
 }
 
 cgp_status cgp__cuda_event_create(cgp_device *device, cgp_event **out) {
-    CGP__TRY_STATUS(cgp__cuda_begin(device));
+    CGP__TRY_STATUS(cgp__cuda_set_device(device));
     cgp_event *event = calloc(1, sizeof *event);
     if (!event) return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": event: out of memory");
     event->device = device;
-    const cgp_status status =
-        cgp__cuda_end(device, cudaEventCreateWithFlags(&event->cuda, cudaEventDefault), "an event");
+    const cgp_status status = cgp__cuda_check(
+        device, cudaEventCreateWithFlags(&event->cuda, cudaEventDefault), "an event");
     if (status == CGP_OK)
         *out = event;
     else
@@ -43,16 +43,16 @@ void cgp__cuda_event_destroy(cgp_event *event) {
 }
 
 cgp_status cgp__cuda_event_record(cgp_device *device, cgp_queue queue, cgp_event *event) {
-    CGP__TRY_STATUS(cgp__cuda_begin(device));
+    CGP__TRY_STATUS(cgp__cuda_set_device(device));
     event->bases = device->bases;
-    return cgp__cuda_end(device, cudaEventRecord(event->cuda, device->streams[queue]),
-                         "record of an event");
+    return cgp__cuda_check(device, cudaEventRecord(event->cuda, device->streams[queue]),
+                           "record of an event");
 }
 
 cgp_status cgp__cuda_event_wait(cgp_device *device, cgp_queue queue, cgp_event *event) {
-    CGP__TRY_STATUS(cgp__cuda_begin(device));
-    return cgp__cuda_end(device, cudaStreamWaitEvent(device->streams[queue], event->cuda, 0),
-                         "wait for an event");
+    CGP__TRY_STATUS(cgp__cuda_set_device(device));
+    return cgp__cuda_check(device, cudaStreamWaitEvent(device->streams[queue], event->cuda, 0),
+                           "wait for an event");
 }
 
 cgp_status cgp__cuda_event_done(cgp_event *event, bool *done) {
@@ -62,7 +62,7 @@ cgp_status cgp__cuda_event_done(cgp_event *event, bool *done) {
         (void)cudaGetLastError();
         return CGP_OK;
     }
-    CGP__TRY_STATUS(cgp__cuda_end(event->device, error, "work of a stream"));
+    CGP__TRY_STATUS(cgp__cuda_check(event->device, error, "work of a stream"));
     return cgp__cuda_failure(event->device);
 }
 
@@ -70,7 +70,7 @@ cgp_status cgp__cuda_event_done(cgp_event *event, bool *done) {
 cgp_status cgp__cuda_event_sync(cgp_event *event) {
     cudaError_t error = cgp__cuda_use_any(event->device->ordinal);
     if (error == cudaSuccess) error = cudaEventSynchronize(event->cuda);
-    CGP__TRY_STATUS(cgp__cuda_end(event->device, error, "work of a stream"));
+    CGP__TRY_STATUS(cgp__cuda_check(event->device, error, "work of a stream"));
     return cgp__cuda_failure(event->device);
 }
 

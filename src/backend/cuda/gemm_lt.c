@@ -124,7 +124,7 @@ static cgp_status open_on(cgp_device *device) {
         device->lt = lt;
     else
         free(lt);
-    return cgp__cuda_end(device, cgp__cuda_lt_error(status), "cuBLASLt, to begin");
+    return cgp__cuda_check(device, cgp__cuda_lt_error(status), "cuBLASLt, to begin");
 }
 
 void cgp__cuda_lt_destroy(cgp__cuda_lt *lt) {
@@ -211,7 +211,7 @@ cublasStatus_t cgp__cuda_lt_gemm_multiply(cgp__cuda_lt_gemm *g, const cgp__cuda_
 cgp_status cgp__cuda_lt_gemm_create(cgp_device *device, const cgp__cuda_gemm_problem *problem,
                                     cgp__cuda_lt_gemm **out) {
     const cgp__cuda_lt_choice *choice = NULL;
-    CGP__TRY_STATUS(cgp__cuda_begin(device));
+    CGP__TRY_STATUS(cgp__cuda_set_device(device));
     CGP__TRY_STATUS(open_on(device));
     if (!device->lt) return CGP_OK;
     CGP__TRY_STATUS(cgp__cuda_lt_choose(device, problem, &choice));
@@ -226,7 +226,7 @@ cgp_status cgp__cuda_lt_gemm_create(cgp_device *device, const cgp__cuda_gemm_pro
     }
     cgp__cuda_lt_gemm_destroy(gemm);
     if (!cgp__cuda_lt_refuses(status))
-        return cgp__cuda_end(device, cgp__cuda_lt_error(status), "cuBLASLt, for a GEMM");
+        return cgp__cuda_check(device, cgp__cuda_lt_error(status), "cuBLASLt, for a GEMM");
     return cgp__cuda_host->fail(
         CGP_EDEVICE,
         CGP__CUDA_NAME ": device %d: GEMM of %lld x %lld x %lld in bf16: expected "

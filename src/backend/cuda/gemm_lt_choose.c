@@ -118,7 +118,7 @@ static cgp_status trial_begin(trial *t, cgp_device *device, const cgp__cuda_gemm
         "pinned memory to test a GEMM", sizeof *t->verdict);
     if (status == CGP_OK) {
         lay_out(t);
-        status = cgp__cuda_end(device, fill(t), "numbers to test a GEMM");
+        status = cgp__cuda_check(device, fill(t), "numbers to test a GEMM");
     }
     if (status != CGP_OK) (void)trial_end(t);
     return status;
@@ -257,7 +257,7 @@ static cgp_status try_algorithm(const trial *t, const cublasLtMatmulAlgo_t *algo
     if (error == cudaSuccess && !cgp__cuda_lt_refuses(status)) error = cgp__cuda_lt_error(status);
     if (error == cudaSuccess) error = last;
     *passed = *t->verdict == 0;
-    return cgp__cuda_end(t->device, error, "cuBLASLt, the test of a GEMM");
+    return cgp__cuda_check(t->device, error, "cuBLASLt, the test of a GEMM");
 }
 
 static bool takes_rows(const cgp__cuda_lt *lt, const cgp__cuda_gemm_problem *problem,
@@ -342,7 +342,7 @@ static cgp_status choose_now(cgp_device *device, cgp__cuda_lt_choice *choice) {
     const cublasStatus_t asked = ask(device->lt, p, offers, &count);
     cgp_status status = CGP_OK;
     if (!cgp__cuda_lt_refuses(asked))
-        status = cgp__cuda_end(device, cgp__cuda_lt_error(asked), "cuBLASLt, its algorithms");
+        status = cgp__cuda_check(device, cgp__cuda_lt_error(asked), "cuBLASLt, its algorithms");
     for (; status == CGP_OK && i < count && !choice->is_there; i++) {
         choice->algorithm = offers[i].algo;
         if (offers[i].state == CUBLAS_STATUS_SUCCESS &&
@@ -350,7 +350,7 @@ static cgp_status choose_now(cgp_device *device, cgp__cuda_lt_choice *choice) {
             status = try_algorithm(&t, &choice->algorithm, &choice->is_there);
     }
     const cudaError_t error = trial_end(&t);
-    if (status == CGP_OK) status = cgp__cuda_end(device, error, "the test's memory");
+    if (status == CGP_OK) status = cgp__cuda_check(device, error, "the test's memory");
     if (status == CGP_OK) log_choice(choice, i, count);
     return status;
 }

@@ -87,9 +87,9 @@ static cudaError_t enqueue(const cgp_kernel *kernel, const cgp_kernel_args *args
 
 cgp_status cgp__cuda_kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp_device *device = kernel->device;
-    CGP__TRY_STATUS(cgp__cuda_begin(device));
-    return cgp__cuda_end(device, enqueue(kernel, args), "%s, %s", op_names[kernel->spec.op],
-                         directions[kernel->spec.direction]);
+    CGP__TRY_STATUS(cgp__cuda_set_device(device));
+    return cgp__cuda_check(device, enqueue(kernel, args), "%s, %s", op_names[kernel->spec.op],
+                           directions[kernel->spec.direction]);
 }
 
 void cgp__cuda_kernel_destroy(cgp_kernel *kernel) {

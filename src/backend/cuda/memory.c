@@ -8,13 +8,13 @@ cgp_status cgp__cuda_memory_create(cgp_device *device, size_t bytes, void **out)
     const cudaStream_t stream = device->streams[CGP_QUEUE_COMPUTE];
     const size_t least = bytes > 0 ? bytes : 1;
     void *memory = NULL;
-    CGP__TRY_STATUS(cgp__cuda_begin(device));
+    CGP__TRY_STATUS(cgp__cuda_set_device(device));
     CGP__TRY_STATUS(cgp__cuda_no_memory(device, cgp__cuda_allocate(device->ordinal, &memory, least),
                                         "memory", bytes));
     cudaError_t error = cudaMemsetAsync(memory, 0, least, stream);
     if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
     if (error != cudaSuccess) (void)cgp__cuda_free(device->ordinal, memory, least);
-    CGP__TRY_STATUS(cgp__cuda_end(device, error, "clear %zu bytes", bytes));
+    CGP__TRY_STATUS(cgp__cuda_check(device, error, "clear %zu bytes", bytes));
     *out = memory;
     return CGP_OK;
 }
@@ -28,7 +28,7 @@ void cgp__cuda_memory_destroy(cgp_device *device, void *memory, size_t bytes) {
 cgp_status cgp__cuda_host_memory_create(cgp_device *device, size_t bytes, void **out) {
     const size_t least = bytes > 0 ? bytes : 1;
     void *memory = NULL;
-    CGP__TRY_STATUS(cgp__cuda_begin(device));
+    CGP__TRY_STATUS(cgp__cuda_set_device(device));
     CGP__TRY_STATUS(cgp__cuda_no_memory(
         device, cudaHostAlloc(&memory, least, cudaHostAllocPortable), "pinned memory", bytes));
     *out = memset(memory, 0, least);
@@ -70,11 +70,11 @@ static cudaError_t enqueue_copy(cgp_device *device, cudaStream_t stream, cgp_pla
 
 cgp_status cgp__cuda_copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
                           size_t bytes) {
-    CGP__TRY_STATUS(cgp__cuda_begin(device));
+    CGP__TRY_STATUS(cgp__cuda_set_device(device));
     if (to.device != device && from.device != device)
         return cgp__cuda_host->fail(CGP_EINVAL, CGP__CUDA_NAME
                                     ": copy: expected a place on the device, got none");
     if (bytes == 0) return CGP_OK;
-    return cgp__cuda_end(device, enqueue_copy(device, device->streams[queue], to, from, bytes),
-                         "copy of %zu bytes", bytes);
+    return cgp__cuda_check(device, enqueue_copy(device, device->streams[queue], to, from, bytes),
+                           "copy of %zu bytes", bytes);
 }

@@ -29,14 +29,14 @@ int64_t cgp__cuda_launches(const cgp_device *device) {
 }
 
 cgp_status cgp__cuda_record_begin(cgp_device *device) {
-    CGP__TRY_STATUS(cgp__cuda_begin(device));
+    CGP__TRY_STATUS(cgp__cuda_set_device(device));
     device->launches = launches;
     device->libraries = libraries;
     /* Calls that are illegal during a capture fail in this thread only. */
-    return cgp__cuda_end(device,
-                         cudaStreamBeginCapture(device->streams[CGP_QUEUE_COMPUTE],
-                                                cudaStreamCaptureModeThreadLocal),
-                         "begin of a recording");
+    return cgp__cuda_check(device,
+                           cudaStreamBeginCapture(device->streams[CGP_QUEUE_COMPUTE],
+                                                  cudaStreamCaptureModeThreadLocal),
+                           "begin of a recording");
 }
 
 static cgp_status no_memory(const cgp_device *device, size_t nodes) {
@@ -50,7 +50,7 @@ static cgp_status check_nodes(cgp_device *device, cudaGraph_t graph, size_t *nod
     const int64_t of_libraries = libraries - device->libraries,
                   enqueued = launches - device->launches + of_libraries;
     CGP__TRY_STATUS(
-        cgp__cuda_end(device, cudaGraphGetNodes(graph, NULL, nodes), "nodes of a recording"));
+        cgp__cuda_check(device, cudaGraphGetNodes(graph, NULL, nodes), "nodes of a recording"));
     const int64_t recorded = (int64_t)*nodes;
     if (recorded == enqueued || (of_libraries > 0 && recorded > enqueued)) return CGP_OK;
     return cgp__cuda_host->fail(CGP_EDEVICE,
@@ -75,7 +75,7 @@ static cgp_status instantiate(cgp_device *device, cudaGraph_t graph, cgp_recordi
     }
     cgp__cuda_recording_destroy(recording);
     if (error == cudaErrorMemoryAllocation) return no_memory(device, nodes);
-    return cgp__cuda_end(device, error, "a graph of %zu nodes", nodes);
+    return cgp__cuda_check(device, error, "a graph of %zu nodes", nodes);
 }
 
 /* After a failed call the device keeps that error: the error of ending the capture does not replace
@@ -85,7 +85,7 @@ cgp_status cgp__cuda_record_end(cgp_device *device, cgp_recording **out) {
     *out = NULL;
     const cudaError_t error = cudaStreamEndCapture(device->streams[CGP_QUEUE_COMPUTE], &graph);
     if (error == cudaErrorMemoryAllocation) return no_memory(device, 0);
-    cgp_status status = cgp__cuda_end(device, error, "end of a recording");
+    cgp_status status = cgp__cuda_check(device, error, "end of a recording");
     if (status == CGP_OK) status = cgp__cuda_failure(device);
     if (status == CGP_OK) status = instantiate(device, graph, out);
     if (graph) (void)cudaGraphDestroy(graph);
@@ -97,10 +97,10 @@ cgp_status cgp__cuda_record_end(cgp_device *device, cgp_recording **out) {
 cgp_status cgp__cuda_recording_run(cgp_recording *recording, int64_t tag) {
     cgp_device *device = recording->device;
     (void)tag;
-    CGP__TRY_STATUS(cgp__cuda_begin(device));
-    return cgp__cuda_end(device,
-                         cudaGraphLaunch(recording->graph, device->streams[CGP_QUEUE_COMPUTE]),
-                         "a recording");
+    CGP__TRY_STATUS(cgp__cuda_set_device(device));
+    return cgp__cuda_check(device,
+                           cudaGraphLaunch(recording->graph, device->streams[CGP_QUEUE_COMPUTE]),
+                           "a recording");
 }
 
 void cgp__cuda_recording_destroy(cgp_recording *recording) {
