@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_recordings.c -- captured graphs change no bit: on `late`, and with every action captured
- * again at each use and compared. (On cuda-host: test_cuda_recordings.) */
+ * again at each use and compared. (On cuda-host: test_cuda_graphs.) */
 #include "graphs.h"
 
 #include <limits.h>
@@ -188,7 +188,7 @@ static void recorded_or_not_the_bits_are_the_same(void **unused) {
         train(&d, on_counted, &got);
         assert_memory_equal(&expected, &got, sizeof got);
         assert_true(counted.run > 0);
-        cgp__recordings_compare = cgp__late_recording_compare;
+        cgp__recordings_compare = cgp__late_graphs_compare;
         train(&d, on_counted, &got);
         cgp__recordings_compare = NULL;
         assert_memory_equal(&expected, &got, sizeof got);
@@ -322,12 +322,12 @@ static void an_operand_that_changes_is_noticed(void **unused) {
     training t;
     (void)unused;
     open_training(&t, "gpipe", 1, CGP_RECOMPUTE_NEVER);
-    cgp__recordings_compare = cgp__late_recording_compare;
+    cgp__recordings_compare = cgp__late_graphs_compare;
     for (int s = 0; s < 3; s++)
         assert_ok(step_of(&t));
     counted.forgot = true;
     assert_status(step_of(&t), CGP_EDEVICE);
-    assert_message("stage 0, micro-batch 0, 0F0: late: recording: entry 0 of ");
+    assert_message("stage 0, micro-batch 0, 0F0: late: graph: node 0 of ");
     assert_message(": first has changed");
     cgp__recordings_compare = NULL;
     close_training(&t, NULL);

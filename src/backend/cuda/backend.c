@@ -124,10 +124,10 @@ static const cgp_backend backend = {
     .event_sync = cgp__cuda_event_sync,
     .event_time = cgp__cuda_event_time,
     .finish = cgp__cuda_finish,
-    .record_begin = cgp__cuda_record_begin,
-    .record_end = cgp__cuda_record_end,
-    .recording_run = cgp__cuda_recording_run,
-    .recording_destroy = cgp__cuda_recording_destroy,
+    .record_begin = cgp__cuda_capture_begin,
+    .record_end = cgp__cuda_capture_end,
+    .recording_run = cgp__cuda_graph_launch,
+    .recording_destroy = cgp__cuda_graph_destroy,
     .launches = cgp__cuda_launches,
 };
 

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "backend/late/queue.h"
-#include "backend/late/recording.h"
+#include "backend/late/graph.h"
 
 #define MAX_MEMORIES 64
 #define MAX_HOST_MEMORIES 256
@@ -32,7 +32,7 @@ struct cgp_device {
     cgp_device_options options;
     cgp__late_queue queues[CGP_QUEUES];
     cgp__late_failure failure;
-    cgp_recording *recording; /* in progress; NULL: none */
+    cgp_recording *capture; /* in progress; NULL: none */
     int64_t launches;
     cgp_device *cpu;     /* used by COMPUTE's thread */
     _Atomic int64_t tag; /* tag of the running kernel; -1: none */
@@ -104,20 +104,20 @@ static cgp_status run_wait(void *device, const void *payload) {
 }
 
 /* By contract, nothing else is enqueued on the device during a capture. */
-static cgp_status check_not_recording(const cgp_device *device, const char *what) {
-    if (!device->recording) return CGP_OK;
+static cgp_status check_not_capturing(const cgp_device *device, const char *what) {
+    if (!device->capture) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "late: %s: expected record_end() first, got none", what);
 }
 
 static cgp_status event_record(cgp_device *device, cgp_queue queue, cgp_event *event) {
-    CGP_TRY(check_not_recording(device, "record of an event"));
+    CGP_TRY(check_not_capturing(device, "record of an event"));
     const mark m = {event, ++event->records};
     return cgp__late_queue_add(&device->queues[queue], run_record, &m, sizeof m, true);
 }
 
 static cgp_status event_wait(cgp_device *device, cgp_queue queue, cgp_event *event) {
     const mark m = {event, event->records};
-    CGP_TRY(check_not_recording(device, "wait for an event"));
+    CGP_TRY(check_not_capturing(device, "wait for an event"));
     return cgp__late_queue_add(&device->queues[queue], run_wait, &m, sizeof m, true);
 }
 
@@ -245,7 +245,7 @@ static cgp_status check_place(const char *what, cgp_place place, size_t bytes) {
 static cgp_status copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
                        size_t bytes) {
     const copying c = {to.at, from.at, bytes};
-    CGP_TRY(check_not_recording(device, "copy"));
+    CGP_TRY(check_not_capturing(device, "copy"));
     CGP_TRY(check_place("copy to", to, bytes));
     CGP_TRY(check_place("copy from", from, bytes));
     if (to.device != device && from.device != device)
@@ -262,7 +262,7 @@ static cgp_status run_discard(void *device, const void *payload) {
 
 static cgp_status discard(cgp_device *device, cgp_queue queue, void *at, size_t bytes) {
     const copying c = {at, NULL, bytes};
-    CGP_TRY(check_not_recording(device, "discard"));
+    CGP_TRY(check_not_capturing(device, "discard"));
     CGP_TRY(check_place("discard", (cgp_place){device, at}, bytes));
     return cgp__late_queue_add(&device->queues[queue], run_discard, &c, sizeof c, false);
 }
@@ -271,16 +271,16 @@ static cgp_status discard(cgp_device *device, cgp_queue queue, void *at, size_t 
 
 static cgp_status compute(cgp_device *device, cgp__late_run *run, const void *payload,
                           size_t bytes) {
-    CGP_TRY(check_not_recording(device, "work of COMPUTE"));
+    CGP_TRY(check_not_capturing(device, "work of COMPUTE"));
     return cgp__late_queue_add(&device->queues[CGP_QUEUE_COMPUTE], run, payload, bytes, false);
 }
 
 /* compute() for work that may be captured. */
-static cgp_status compute_or_record(cgp_device *device, cgp__late_run *run, const void *payload,
-                                    size_t bytes) {
+static cgp_status compute_or_capture(cgp_device *device, cgp__late_run *run, const void *payload,
+                                     size_t bytes) {
     device->launches++;
-    return device->recording ? cgp__late_recording_add(device->recording, run, payload, bytes)
-                             : compute(device, run, payload, bytes);
+    return device->capture ? cgp__late_graph_add(device->capture, run, payload, bytes)
+                           : compute(device, run, payload, bytes);
 }
 
 /* By contract, no kernel gets host memory. */
@@ -310,7 +310,7 @@ static cgp_status convert(cgp_device *device, cgp_dtype to_type, void *to, cgp_d
                           const void *from, int64_t n) {
     const conversion c = {to_type, from_type, to, from, n};
     CGP_TRY(check_operands(device, (const void *[]){to, from}, 2));
-    return compute_or_record(device, run_convert, &c, sizeof c);
+    return compute_or_capture(device, run_convert, &c, sizeof c);
 }
 
 /* A run of a kernel, a commit, or a commit's check. */
@@ -347,7 +347,7 @@ static cgp_status check_args(const cgp_device *device, const cgp_kernel_args *ar
 static cgp_status kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
     const call c = {.kernel = kernel, .args = *args};
     CGP_TRY(check_args(kernel->device, args));
-    return compute_or_record(kernel->device, run_kernel, &c, sizeof c);
+    return compute_or_capture(kernel->device, run_kernel, &c, sizeof c);
 }
 
 static cgp_status run_commit(void *device, const void *payload) {
@@ -361,7 +361,7 @@ static cgp_status commit(cgp_device *device, const cgp_kernel_spec *spec,
                          const cgp_kernel_args *args) {
     const call c = {.spec = *spec, .args = *args};
     CGP_TRY(check_args(device, args));
-    return compute_or_record(device, run_commit, &c, sizeof c);
+    return compute_or_capture(device, run_commit, &c, sizeof c);
 }
 
 static cgp_status check_commit(cgp_device *device, const cgp_kernel_spec *spec,
@@ -369,7 +369,7 @@ static cgp_status check_commit(cgp_device *device, const cgp_kernel_spec *spec,
     const call c = {.spec = *spec, .args = *args, .index = index};
     CGP_TRY(check_args(device, args));
     CGP_TRY(check_operands(device, (const void *[]){index}, 1));
-    return compute_or_record(device, run_commit, &c, sizeof c);
+    return compute_or_capture(device, run_commit, &c, sizeof c);
 }
 
 /* A sum or a search over one tensor; the result goes to a scalar or another tensor. */
@@ -398,7 +398,7 @@ static cgp_status run_pass(cgp_device *device, cgp__late_run *run, const float *
                            void *out) {
     const pass p = {x, n, out};
     CGP_TRY(check_operands(device, (const void *[]){x, out}, 2));
-    return compute_or_record(device, run, &p, sizeof p);
+    return compute_or_capture(device, run, &p, sizeof p);
 }
 
 static cgp_status sum_squares(cgp_device *device, const float *x, int64_t n, double *sum) {
@@ -420,24 +420,24 @@ static cgp_status run_update(void *device, const void *payload) {
 static cgp_status update(cgp_device *device, const cgp_update *u) {
     CGP_TRY(check_operands(
         device, (const void *[]){u->param, u->grad, u->state[0], u->state[1], u->values}, 5));
-    return compute_or_record(device, run_update, u, sizeof *u);
+    return compute_or_capture(device, run_update, u, sizeof *u);
 }
 
 /* --- captured graphs --- */
 
-static cgp_status record_begin(cgp_device *device) {
-    CGP_TRY(check_not_recording(device, "record_begin"));
-    device->recording = cgp__calloc(1, sizeof *device->recording);
-    if (!device->recording) return cgp__no_memory("late: recording", sizeof *device->recording);
-    device->recording->device = device;
+static cgp_status capture_begin(cgp_device *device) {
+    CGP_TRY(check_not_capturing(device, "record_begin"));
+    device->capture = cgp__calloc(1, sizeof *device->capture);
+    if (!device->capture) return cgp__no_memory("late: graph", sizeof *device->capture);
+    device->capture->device = device;
     return CGP_OK;
 }
 
-static cgp_status record_end(cgp_device *device, cgp_recording **out) {
-    cgp_recording *recording = device->recording;
-    device->recording = NULL;
-    *out = recording->n > 0 ? recording : NULL;
-    if (recording->n == 0) cgp__late_recording_destroy(recording);
+static cgp_status capture_end(cgp_device *device, cgp_recording **out) {
+    cgp_recording *graph = device->capture;
+    device->capture = NULL;
+    *out = graph->n > 0 ? graph : NULL;
+    if (graph->n == 0) cgp__late_graph_destroy(graph);
     return CGP_OK;
 }
 
@@ -445,23 +445,23 @@ static int64_t launches(const cgp_device *device) {
     return device->launches;
 }
 
-static cgp_status recording_run(cgp_recording *recording, int64_t tag) {
-    for (int i = 0; i < recording->n; i++) {
-        const cgp__late_recorded *entry = recording->entries[i];
-        const void *payload = entry->payload;
+static cgp_status graph_launch(cgp_recording *graph, int64_t tag) {
+    for (int i = 0; i < graph->n; i++) {
+        const cgp__late_node *node = graph->nodes[i];
+        const void *payload = node->payload;
         call c;
-        if (entry->run == run_kernel) {
+        if (node->run == run_kernel) {
             c = *(const call *)payload;
             c.args.tag += tag;
             payload = &c;
         }
-        CGP_TRY(compute(recording->device, entry->run, payload, entry->bytes));
+        CGP_TRY(compute(graph->device, node->run, payload, node->bytes));
     }
     return CGP_OK;
 }
 
-/* Return the name of a part that differs between two entries; NULL: none. */
-static const char *differing(const cgp__late_recorded *a, const cgp__late_recorded *b) {
+/* Return the name of a part that differs between two nodes; NULL: none. */
+static const char *differing(const cgp__late_node *a, const cgp__late_node *b) {
     const void *x = a->payload, *y = b->payload;
     const call *p = x, *q = y;
     if (a->run != b->run) return "the function";
@@ -472,15 +472,13 @@ static const char *differing(const cgp__late_recorded *a, const cgp__late_record
     return cgp__late_differing_args(&p->args, &q->args);
 }
 
-cgp_status cgp__late_recording_compare(const cgp_recording *a, const cgp_recording *b) {
+cgp_status cgp__late_graphs_compare(const cgp_recording *a, const cgp_recording *b) {
     const int n = a ? a->n : 0, now = b ? b->n : 0;
-    if (n != now)
-        return cgp_fail(CGP_EDEVICE, "late: recording: expected %d entries, got %d", n, now);
+    if (n != now) return cgp_fail(CGP_EDEVICE, "late: graph: expected %d nodes, got %d", n, now);
     for (int i = 0; i < n; i++) {
-        const char *what = differing(a->entries[i], b->entries[i]);
+        const char *what = differing(a->nodes[i], b->nodes[i]);
         if (what)
-            return cgp_fail(CGP_EDEVICE, "late: recording: entry %d of %d: %s has changed", i, n,
-                            what);
+            return cgp_fail(CGP_EDEVICE, "late: graph: node %d of %d: %s has changed", i, n, what);
     }
     return CGP_OK;
 }
@@ -632,9 +630,9 @@ const cgp_backend cgp__backend_late = {
     .finish = finish,
     .discard = discard,
     .isa = isa,
-    .record_begin = record_begin,
-    .record_end = record_end,
-    .recording_run = recording_run,
-    .recording_destroy = cgp__late_recording_destroy,
+    .record_begin = capture_begin,
+    .record_end = capture_end,
+    .recording_run = graph_launch,
+    .recording_destroy = cgp__late_graph_destroy,
     .launches = launches,
 };

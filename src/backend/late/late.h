@@ -11,8 +11,8 @@ extern const cgp_backend cgp__backend_late;
 /* Delay in ns before every entry of a queue, on all devices; 0: random. */
 extern _Atomic long cgp__late_delay_ns[CGP_QUEUES];
 
-/* Check that two captured graphs have the same entries, ignoring tags; NULL is an empty graph.
+/* Check that two captured graphs have the same nodes, ignoring tags; NULL is an empty graph.
  * @retval CGP_EDEVICE The message names the first difference. */
-cgp_status cgp__late_recording_compare(const cgp_recording *a, const cgp_recording *b);
+cgp_status cgp__late_graphs_compare(const cgp_recording *a, const cgp_recording *b);
 
 #endif

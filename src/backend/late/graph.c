@@ -1,29 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recording.c -- see recording.h. */
-#include "backend/late/recording.h"
+/* graph.c -- see graph.h. */
+#include "backend/late/graph.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-cgp_status cgp__late_recording_add(cgp_recording *recording, cgp__late_run *run,
-                                   const void *payload, size_t bytes) {
-    if (!cgp__grow(&recording->entries, &recording->capacity, recording->n + 1,
-                   sizeof(cgp__late_recorded *)))
-        return cgp__no_memory("late: recording", bytes);
-    cgp__late_recorded *entry = aligned_alloc(16, (sizeof *entry + bytes + 15) / 16 * 16);
-    if (!entry) return cgp__no_memory("late: recording", bytes);
-    entry->run = run;
-    entry->bytes = bytes;
-    memcpy(entry->payload, payload, bytes);
-    recording->entries[recording->n++] = entry;
+cgp_status cgp__late_graph_add(cgp_recording *graph, cgp__late_run *run, const void *payload,
+                               size_t bytes) {
+    if (!cgp__grow(&graph->nodes, &graph->capacity, graph->n + 1, sizeof(cgp__late_node *)))
+        return cgp__no_memory("late: graph", bytes);
+    cgp__late_node *node = aligned_alloc(16, (sizeof *node + bytes + 15) / 16 * 16);
+    if (!node) return cgp__no_memory("late: graph", bytes);
+    node->run = run;
+    node->bytes = bytes;
+    memcpy(node->payload, payload, bytes);
+    graph->nodes[graph->n++] = node;
     return CGP_OK;
 }
 
-void cgp__late_recording_destroy(cgp_recording *recording) {
-    for (int i = 0; i < recording->n; i++)
-        free(recording->entries[i]);
-    free(recording->entries);
-    free(recording);
+void cgp__late_graph_destroy(cgp_recording *graph) {
+    for (int i = 0; i < graph->n; i++)
+        free(graph->nodes[i]);
+    free(graph->nodes);
+    free(graph);
 }
 
 #define COMPARE(member)                                                                            \

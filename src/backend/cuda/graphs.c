@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recordings.c -- captured graphs: CUDA graphs, captured from the COMPUTE stream.
+/* graphs.c -- captured graphs: CUDA graphs (CUDA C++ Programming Guide, "Stream Capture"), captured
+ * from the COMPUTE stream.
  *
  * A graph must have a node for every kernel, copy and clear that was enqueued during the capture:
  * some drivers leave one out and report success. A library call adds at least one node. */
@@ -8,9 +9,10 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+/* A captured graph. */
 struct cgp_recording {
     cgp_device *device;
-    cudaGraphExec_t graph;
+    cudaGraphExec_t executable;
 };
 
 static _Thread_local int64_t launches, libraries;
@@ -28,7 +30,7 @@ int64_t cgp__cuda_launches(const cgp_device *device) {
     return launches + libraries;
 }
 
-cgp_status cgp__cuda_record_begin(cgp_device *device) {
+cgp_status cgp__cuda_capture_begin(cgp_device *device) {
     CGP__TRY_STATUS(cgp__cuda_set_device(device));
     device->launches = launches;
     device->libraries = libraries;
@@ -36,7 +38,7 @@ cgp_status cgp__cuda_record_begin(cgp_device *device) {
     return cgp__cuda_check(device,
                            cudaStreamBeginCapture(device->streams[CGP_QUEUE_COMPUTE],
                                                   cudaStreamCaptureModeThreadLocal),
-                           "begin of a recording");
+                           "begin of a graph capture");
 }
 
 static cgp_status no_memory(const cgp_device *device, size_t nodes) {
@@ -50,11 +52,11 @@ static cgp_status check_nodes(cgp_device *device, cudaGraph_t graph, size_t *nod
     const int64_t of_libraries = libraries - device->libraries,
                   enqueued = launches - device->launches + of_libraries;
     CGP__TRY_STATUS(
-        cgp__cuda_check(device, cudaGraphGetNodes(graph, NULL, nodes), "nodes of a recording"));
-    const int64_t recorded = (int64_t)*nodes;
-    if (recorded == enqueued || (of_libraries > 0 && recorded > enqueued)) return CGP_OK;
+        cgp__cuda_check(device, cudaGraphGetNodes(graph, NULL, nodes), "nodes of a graph"));
+    const int64_t captured = (int64_t)*nodes;
+    if (captured == enqueued || (of_libraries > 0 && captured > enqueued)) return CGP_OK;
     return cgp__cuda_host->fail(CGP_EDEVICE,
-                                CGP__CUDA_NAME ": device %d: expected a recording of %" PRId64
+                                CGP__CUDA_NAME ": device %d: expected a graph of %" PRId64
                                                " launches, got %zu (set CGP_GRAPHS=off)",
                                 device->ordinal, enqueued, *nodes);
 }
@@ -64,28 +66,28 @@ static cgp_status instantiate(cgp_device *device, cudaGraph_t graph, cgp_recordi
     size_t nodes = 0;
     CGP__TRY_STATUS(check_nodes(device, graph, &nodes));
     if (nodes == 0) return CGP_OK;
-    cgp_recording *recording = calloc(1, sizeof *recording);
-    if (!recording) return no_memory(device, nodes);
-    recording->device = device;
-    cudaError_t error = cudaGraphInstantiateWithFlags(&recording->graph, graph, 0);
-    if (error == cudaSuccess) error = cudaGraphUpload(recording->graph, stream);
+    cgp_recording *captured = calloc(1, sizeof *captured);
+    if (!captured) return no_memory(device, nodes);
+    captured->device = device;
+    cudaError_t error = cudaGraphInstantiateWithFlags(&captured->executable, graph, 0);
+    if (error == cudaSuccess) error = cudaGraphUpload(captured->executable, stream);
     if (error == cudaSuccess) {
-        *out = recording;
+        *out = captured;
         return CGP_OK;
     }
-    cgp__cuda_recording_destroy(recording);
+    cgp__cuda_graph_destroy(captured);
     if (error == cudaErrorMemoryAllocation) return no_memory(device, nodes);
     return cgp__cuda_check(device, error, "a graph of %zu nodes", nodes);
 }
 
 /* After a failed call the device keeps that error: the error of ending the capture does not replace
  * it. */
-cgp_status cgp__cuda_record_end(cgp_device *device, cgp_recording **out) {
+cgp_status cgp__cuda_capture_end(cgp_device *device, cgp_recording **out) {
     cudaGraph_t graph = NULL;
     *out = NULL;
     const cudaError_t error = cudaStreamEndCapture(device->streams[CGP_QUEUE_COMPUTE], &graph);
     if (error == cudaErrorMemoryAllocation) return no_memory(device, 0);
-    cgp_status status = cgp__cuda_check(device, error, "end of a recording");
+    cgp_status status = cgp__cuda_check(device, error, "end of a graph capture");
     if (status == CGP_OK) status = cgp__cuda_failure(device);
     if (status == CGP_OK) status = instantiate(device, graph, out);
     if (graph) (void)cudaGraphDestroy(graph);
@@ -94,17 +96,17 @@ cgp_status cgp__cuda_record_end(cgp_device *device, cgp_recording **out) {
 }
 
 /* A GPU does not report which kernel runs, so tags are ignored. */
-cgp_status cgp__cuda_recording_run(cgp_recording *recording, int64_t tag) {
-    cgp_device *device = recording->device;
+cgp_status cgp__cuda_graph_launch(cgp_recording *graph, int64_t tag) {
+    cgp_device *device = graph->device;
     (void)tag;
     CGP__TRY_STATUS(cgp__cuda_set_device(device));
     return cgp__cuda_check(device,
-                           cudaGraphLaunch(recording->graph, device->streams[CGP_QUEUE_COMPUTE]),
-                           "a recording");
+                           cudaGraphLaunch(graph->executable, device->streams[CGP_QUEUE_COMPUTE]),
+                           "launch of a graph");
 }
 
-void cgp__cuda_recording_destroy(cgp_recording *recording) {
-    if (recording->graph) (void)cudaGraphExecDestroy(recording->graph);
+void cgp__cuda_graph_destroy(cgp_recording *graph) {
+    if (graph->executable) (void)cudaGraphExecDestroy(graph->executable);
     (void)cudaGetLastError();
-    free(recording);
+    free(graph);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_recordings.c -- captured graphs of cuda, on cuda-host's runtime: they change no bit,
+/* test_cuda_graphs.c -- captured graphs of cuda, on cuda-host's runtime: they change no bit,
  * and a launch missing from a graph is detected, as is every failed call. */
 #include "graphs.h"
 #include "in_program.h"
@@ -20,10 +20,10 @@ static void put(cgp_device *device, void *to, void *from) {
     assert_ok(b->finish(device));
 }
 
-static void what_is_recorded_runs_each_time(void **state) {
+static void a_captured_graph_runs_at_each_launch(void **state) {
     const cgp_device_options options = {.struct_size = sizeof options};
     cgp_device *device = NULL;
-    cgp_recording *recording = NULL;
+    cgp_recording *graph = NULL;
     void *x = NULL, *here = NULL;
     (void)state;
     assert_ok(b->device_create(&device, &options));
@@ -33,21 +33,21 @@ static void what_is_recorded_runs_each_time(void **state) {
         ((float *)here)[i] = (float)i;
     put(device, x, here);
     assert_ok(b->record_begin(device));
-    assert_ok(b->record_end(device, &recording));
-    assert_null(recording); /* an empty capture */
+    assert_ok(b->record_end(device, &graph));
+    assert_null(graph); /* an empty capture */
     assert_ok(b->record_begin(device));
     assert_ok(b->add(device, x, x, N));
     assert_ok(b->add(device, x, x, N));
-    assert_ok(b->record_end(device, &recording));
+    assert_ok(b->record_end(device, &graph));
     put(device, x, here); /* a capture runs nothing */
     for (int i = 0; i < 3; i++)
-        assert_ok(b->recording_run(recording, i));
+        assert_ok(b->recording_run(graph, i));
     assert_ok(
         b->copy(device, CGP_QUEUE_COMPUTE, (cgp_place){NULL, here}, (cgp_place){device, x}, BYTES));
     assert_ok(b->finish(device));
     for (int i = 0; i < N; i++)
         assert_true(((float *)here)[i] == 64.0f * (float)i);
-    b->recording_destroy(recording);
+    b->recording_destroy(graph);
     b->host_memory_destroy(device, here, BYTES);
     b->memory_destroy(device, x, BYTES);
     b->device_destroy(device);
@@ -58,7 +58,7 @@ static void what_is_recorded_runs_each_time(void **state) {
 static cgp_status live(bool wrong) {
     const cgp_device_options options = {.struct_size = sizeof options, .ordinal = 6};
     cgp_device *device = NULL;
-    cgp_recording *recording = NULL;
+    cgp_recording *graph = NULL;
     void *x = NULL, *y = NULL;
     cgp_status status = b->device_create(&device, &options);
     if (status != CGP_OK) return status;
@@ -67,15 +67,15 @@ static cgp_status live(bool wrong) {
     if (status == CGP_OK) {
         status = b->add(device, x, x, N);
         if (wrong) status = b->memory_create(device, 256, &y);
-        const cgp_status end = b->record_end(device, &recording);
+        const cgp_status end = b->record_end(device, &graph);
         if (status == CGP_OK) status = end;
     }
-    if (status == CGP_OK) status = b->recording_run(recording, 0);
-    if (status == CGP_OK) status = b->recording_run(recording, 0);
+    if (status == CGP_OK) status = b->recording_run(graph, 0);
+    if (status == CGP_OK) status = b->recording_run(graph, 0);
     if (status == CGP_OK) status = b->finish(device);
     char message[256];
     snprintf(message, sizeof message, "%s", cgp_message());
-    if (recording) b->recording_destroy(recording);
+    if (graph) b->recording_destroy(graph);
     if (x) b->memory_destroy(device, x, 256);
     b->device_destroy(device);
     return status == CGP_OK ? status : cgp_fail(status, "%s", message);
@@ -153,7 +153,7 @@ static cgp_status train(int *at, int n, char sha256[65]) {
     return status == CGP_OK ? status : cgp_fail(status, "%s", message);
 }
 
-static void recorded_or_not_the_bits_are_the_same(void **state) {
+static void captured_or_not_the_bits_are_the_same(void **state) {
     char expected[65], got[65];
     (void)state;
     setenv("CGP_GRAPHS", "off", 1);
@@ -170,7 +170,7 @@ static void a_missing_node_is_noticed(void **state) {
     (void)state;
     for (int node = 1; node < 60; node += 27) {
         assert_status(train(&cgp__shim_get_settings()->drop_node, node, sha256), CGP_EDEVICE);
-        assert_message("expected a recording of ");
+        assert_message("expected a graph of ");
         assert_message("(set CGP_GRAPHS=off)");
         assert_message("stage ");
     }
@@ -201,10 +201,10 @@ static void a_failing_call_ends_the_step(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_recorded_runs_each_time),
+        cmocka_unit_test(a_captured_graph_runs_at_each_launch),
         cmocka_unit_test(any_call_may_fail),
         cmocka_unit_test(a_call_that_no_capture_allows_is_named),
-        cmocka_unit_test(recorded_or_not_the_bits_are_the_same),
+        cmocka_unit_test(captured_or_not_the_bits_are_the_same),
         cmocka_unit_test(a_missing_node_is_noticed),
         cmocka_unit_test(a_failing_call_ends_the_step),
     };

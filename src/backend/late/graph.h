@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recording.h -- a captured graph of `late`: copies of entries for COMPUTE. */
-#ifndef CGP_SRC_BACKEND_LATE_RECORDING_H
-#define CGP_SRC_BACKEND_LATE_RECORDING_H
+/* graph.h -- a captured graph of `late`: its nodes are copies of entries of COMPUTE. */
+#ifndef CGP_SRC_BACKEND_LATE_GRAPH_H
+#define CGP_SRC_BACKEND_LATE_GRAPH_H
 
 #include "backend/backend.h"
 #include "backend/late/queue.h"
 
-typedef struct cgp__late_recorded {
+typedef struct cgp__late_node {
     cgp__late_run *run;
     size_t bytes;
     _Alignas(16) char payload[];
-} cgp__late_recorded;
+} cgp__late_node;
 
 struct cgp_recording {
     cgp_device *device;
-    cgp__late_recorded **entries;
+    cgp__late_node **nodes;
     int n, capacity;
 };
 
-/* Add a copy of an entry. */
-cgp_status cgp__late_recording_add(cgp_recording *recording, cgp__late_run *run,
-                                   const void *payload, size_t bytes);
-void cgp__late_recording_destroy(cgp_recording *recording);
+/* Add a node: a copy of an entry. */
+cgp_status cgp__late_graph_add(cgp_recording *graph, cgp__late_run *run, const void *payload,
+                               size_t bytes);
+void cgp__late_graph_destroy(cgp_recording *graph);
 
 /* Return the name of the first operand that differs between two runs of a kernel (ignoring the tag)
  * or two updates; NULL: none. */
