@@ -25,7 +25,7 @@ struct cgp_device {
     struct cgp__cpu_thread *thread;
     cgp__cpu_parallel_work parallel;
     /* [threads] The static partition of a parallel_for. */
-    cgp__cpu_share *shares;
+    cgp__cpu_partition *partitions;
     /* Number of threads that have finished `parallel`. */
     _Atomic int64_t taken;
 };

@@ -95,19 +95,19 @@ cgp_status cgp__cpu_device_create(cgp_device **out, const cgp_device_options *op
     const int threads = options->threads, core = core_of(options);
     if (threads < 1) return cgp_fail(CGP_EINVAL, "cpu: expects 1 or more threads, got %d", threads);
     CGP_TRY(cgp__device_check_ordinal(&cgp__backend_cpu, options));
-    const size_t shares = (size_t)threads * sizeof(cgp__cpu_share);
+    const size_t bytes = (size_t)threads * sizeof(cgp__cpu_partition);
     cgp_device *device = cgp__calloc(1, sizeof *device);
     struct cgp__cpu_thread *thread = cgp__calloc(1, sizeof *thread);
-    cgp__cpu_share *of_threads = aligned_alloc(_Alignof(cgp__cpu_share), shares);
-    if (!device || !thread || !of_threads) {
-        free(of_threads);
+    cgp__cpu_partition *partitions = aligned_alloc(_Alignof(cgp__cpu_partition), bytes);
+    if (!device || !thread || !partitions) {
+        free(partitions);
         free(thread);
         free(device);
-        return cgp__no_memory("cpu: device", sizeof *device + sizeof *thread + shares);
+        return cgp__no_memory("cpu: device", sizeof *device + sizeof *thread + bytes);
     }
     device->threads = threads;
     device->thread = thread;
-    device->shares = of_threads;
+    device->partitions = partitions;
     thread->confined = is_confined(options);
     device->l2_bytes = cgp__max(sysconf(_SC_LEVEL2_CACHE_SIZE), 0);
     const cgp_status status = start(device, options, core);
@@ -135,7 +135,7 @@ void cgp__cpu_device_destroy(cgp_device *device) {
             pthread_setaffinity_np(pthread_self(), sizeof thread->cores, &thread->cores);
         omp_set_num_threads(thread->omp_threads);
     }
-    free(device->shares);
+    free(device->partitions);
     free(thread);
     free(device);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* threads.c -- static partition with work stealing (Blumofe and Leiserson 1999), on one OpenMP team
- * for all kernels of a device.
+/* threads.c -- static partition with work stealing (Blumofe and Leiserson 1999; affinity
+ * scheduling, Markatos and LeBlanc 1994), on one OpenMP team for all kernels of a device.
  *
  * A separate thread pool would compete with OpenMP libraries, such as a BLAS in the user's program:
  * after a kernel, both pools would spin on the device's cores. In one team, a spinning thread takes
@@ -10,9 +10,9 @@
  * out, and starts new ones for a larger team. Threads inherit the owner's affinity, all T cores.
  * They are not pinned one by one, because a thread started later would share the owner's core.
  *
- * A thread begins with its share of the items, the same part in each kernel. This gives cache
- * affinity: that part of the last result is still in the thread's own caches. A thread that has
- * finished its share steals what others have not started.
+ * A thread begins with its own partition of the items, the same part in each kernel. This gives
+ * cache affinity: that part of the last result is still in the thread's own caches. A thread that
+ * has finished its partition steals unstarted grains from the others.
  *
  * The thread sanitizer does not see OpenMP's barriers. The counter `taken` therefore also orders
  * the threads' memory: every thread reads it first, and adds to it after its last range. */
@@ -27,31 +27,32 @@
 /* Spins before a waiting thread yields its core. */
 #define SPINS 1000
 
-static void take_share(const cgp__cpu_parallel_work *w, cgp__cpu_share *share) {
+static void run_partition(const cgp__cpu_parallel_work *w, cgp__cpu_partition *partition) {
     for (;;) {
-        const int64_t grain = atomic_fetch_add_explicit(&share->next, 1, memory_order_relaxed);
+        const int64_t grain = atomic_fetch_add_explicit(&partition->next, 1, memory_order_relaxed);
         const int64_t begin = grain * w->grain, end = begin + w->grain;
-        if (grain >= share->end) return;
+        if (grain >= partition->end) return;
         w->range(w->work, begin, end < w->items ? end : w->items, omp_get_thread_num());
     }
 }
 
-static void take_ranges(void *data) {
+/* Run the thread's own partition, then steal from the others. */
+static void run_and_steal(void *data) {
     cgp_device *device = data;
     (void)atomic_load_explicit(&device->taken, memory_order_acquire);
     const cgp__cpu_parallel_work w = device->parallel;
     for (int i = 0, of = omp_get_thread_num(); i < device->threads; i++, of++)
-        take_share(&w, &device->shares[of % device->threads]);
+        run_partition(&w, &device->partitions[of % device->threads]);
     atomic_fetch_add_explicit(&device->taken, 1, memory_order_acq_rel);
 }
 
-/* Divide the grains into equal shares. */
-static void set_shares(cgp_device *device, int64_t grains) {
+/* Divide the grains equally among the threads. */
+static void partition_grains(cgp_device *device, int64_t grains) {
     int64_t first = 0;
     for (int i = 0; i < device->threads; i++) {
-        cgp__cpu_share *share = &device->shares[i];
-        atomic_store_explicit(&share->next, first, memory_order_relaxed);
-        share->end = first = grains * (i + 1) / device->threads;
+        cgp__cpu_partition *partition = &device->partitions[i];
+        atomic_store_explicit(&partition->next, first, memory_order_relaxed);
+        partition->end = first = grains * (i + 1) / device->threads;
     }
 }
 
@@ -66,9 +67,9 @@ void cgp__cpu_parallel_for(cgp_device *device, int64_t items, int64_t block, cgp
     const int64_t blocks = cgp__ceil_div(items, block), each = blocks / (8 * device->threads);
     const int64_t grain = block * (each < 1 ? 1 : each);
     device->parallel = (cgp__cpu_parallel_work){range, work, items, grain};
-    set_shares(device, cgp__ceil_div(items, grain));
+    partition_grains(device, cgp__ceil_div(items, grain));
     atomic_store_explicit(&device->taken, 0, memory_order_release);
-    GOMP_parallel(take_ranges, device, (unsigned)device->threads, 0);
+    GOMP_parallel(run_and_steal, device, (unsigned)device->threads, 0);
     (void)atomic_load_explicit(&device->taken, memory_order_acquire);
 }
 

@@ -3,7 +3,7 @@
  *
  *     items  0        B        2B       3B       4B     4B + r        B: items in a block
  *            |--------|--------|--------|--------|----|
- *     thread     0        0        1        1      0                  its share, then stolen blocks
+ *     thread     0        0        1        1      0                  own, then stolen
  *
  * Items are rows, columns or elements. A range may run on any thread and at any time, so it writes
  * nothing that another range reads or writes, and its result depends on its items alone. Sums over
@@ -29,12 +29,11 @@ typedef struct cgp__cpu_parallel_work {
     int64_t grain;
 } cgp__cpu_parallel_work;
 
-/* The grains of a parallel_for that one thread begins with. Each share has cache lines of its
- * own. */
-typedef struct cgp__cpu_share {
+/* The grains of a parallel_for that one thread begins with. Partitions share no cache lines. */
+typedef struct cgp__cpu_partition {
     _Alignas(128) _Atomic int64_t next;
     int64_t end;
-} cgp__cpu_share;
+} cgp__cpu_partition;
 
 /* Run all items; called by the owner. They run in one range if the device has one thread or there
  * is one block. Allocates nothing in the steady state. */

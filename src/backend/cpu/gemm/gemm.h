@@ -83,8 +83,8 @@ static inline int64_t cgp__gemm_cut(const cgp__gemm *gemm) {
     return gemm->cut_as ? gemm->cut_as : gemm->k;
 }
 
-/* Items that a thread takes at a time: half of an equal share, or all of them if there is little
- * work. */
+/* Items that a thread takes at a time: half of its static partition, or all of them if there is
+ * little work. */
 static inline int64_t cgp__gemm_grain(int64_t items, int threads, bool little) {
     return threads == 1 || little ? items : cgp__ceil_div(items, 2 * threads);
 }
