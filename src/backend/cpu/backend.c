@@ -11,8 +11,8 @@
 #define ENTRY(kind, name) cgp__cpu_##name,
 static const cgp__cpu_op *const ops[CGP_OP_KINDS] = {CGP_OPS(ENTRY)};
 
-static const cgp__cpu_packing *const packings[CGP_OP_KINDS] = {
-    [CGP_OP_LINEAR] = &cgp__cpu_linear_packing,
+static const cgp__cpu_prepack *const prepacks[CGP_OP_KINDS] = {
+    [CGP_OP_LINEAR] = &cgp__cpu_linear_prepack,
 };
 
 static cgp_status add(cgp_device *device, float *to, const float *from, int64_t n) {
@@ -54,16 +54,16 @@ static cgp_status workspace(const cgp_device_options *options, const cgp_kernel_
 static cgp_status packed(const cgp_device_options *options, const cgp_kernel_spec *spec,
                          int64_t *bytes, int *layout) {
     const bool built_in = spec->op != CGP_OP_CUSTOM && spec->type == CGP_BF16;
-    const cgp__cpu_packing *packing = built_in ? packings[spec->op] : NULL;
+    const cgp__cpu_prepack *prepack = built_in ? prepacks[spec->op] : NULL;
     (void)options;
     *bytes = *layout = 0;
-    if (packing) *bytes = packing->bytes(spec, layout);
+    if (prepack) *bytes = prepack->bytes(spec, layout);
     return CGP_OK;
 }
 
 static cgp_status pack(cgp_device *device, const cgp_kernel_spec *spec, const float *const *param,
                        void *to) {
-    if (cgp__cpu_tiles_of(device)) packings[spec->op]->pack(device, spec, param[0], to);
+    if (cgp__cpu_tiles_of(device)) prepacks[spec->op]->pack(device, spec, param[0], to);
     return CGP_OK;
 }
 

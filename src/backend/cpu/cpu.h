@@ -40,21 +40,21 @@ typedef struct cgp__cpu_op {
 /* Layouts of prepacked weights, the b of a GEMM. */
 enum {
     /* The weight's rows are rows of b. */
-    CGP__PACKED_ROWS,
+    CGP__PREPACKED_ROWS,
     /* The weight's rows are columns of b. */
-    CGP__PACKED_COLUMNS
+    CGP__PREPACKED_COLUMNS
 };
 
 /* Prepacked weights of an op, for GEMMs in bf16. */
-typedef struct cgp__cpu_packing {
+typedef struct cgp__cpu_prepack {
     /* Return their size in bytes and set their layout; 0: the direction has none. */
     int64_t (*bytes)(const cgp_kernel_spec *spec, int *layout);
     /* Pack them, on a device that has `tiles`. */
     void (*pack)(cgp_device *device, const cgp_kernel_spec *spec, const float *weight,
                  uint16_t *to);
-} cgp__cpu_packing;
+} cgp__cpu_prepack;
 
-extern const cgp__cpu_packing cgp__cpu_linear_packing;
+extern const cgp__cpu_prepack cgp__cpu_linear_prepack;
 
 struct cgp_kernel {
     cgp_device *device;

@@ -31,7 +31,7 @@ static cgp_status convert(cgp_device *device, cgp_dtype to_type, void *to, cgp_d
 static cgp_status packed(const cgp_device_options *options, const cgp_kernel_spec *spec,
                          int64_t *bytes, int *layout) {
     (void)options;
-    *bytes = cgp__cuda_packed(spec);
+    *bytes = cgp__cuda_prepacked_bytes(spec);
     *layout = 0; /* the only layout: bf16 */
     return CGP_OK;
 }
@@ -39,7 +39,7 @@ static cgp_status packed(const cgp_device_options *options, const cgp_kernel_spe
 static cgp_status pack(cgp_device *device, const cgp_kernel_spec *spec, const float *const *param,
                        void *to) {
     CGP__TRY_STATUS(cgp__cuda_set_device(device));
-    return cgp__cuda_check(device, cgp__cuda_pack(spec, param, to, compute_of(device)),
+    return cgp__cuda_check(device, cgp__cuda_prepack(spec, param, to, compute_of(device)),
                            "packed parameters");
 }
 

@@ -82,11 +82,11 @@ bool cgp__cuda_gemm_problem_of(const cgp_kernel_spec *spec, cgp__cuda_gemm_probl
 cudaError_t cgp__cuda_run_gemm(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                cgp__cuda_lt_gemm *gemm, cudaStream_t stream);
 
-/* Bytes of a kernel's prepacked parameters, weight and bias in bf16; 0: none. cgp__cuda_pack()
+/* Bytes of a kernel's prepacked parameters, weight and bias in bf16; 0: none. cgp__cuda_prepack()
  * makes them. */
-int64_t cgp__cuda_packed(const cgp_kernel_spec *spec);
-cudaError_t cgp__cuda_pack(const cgp_kernel_spec *spec, const float *const *param, void *packed,
-                           cudaStream_t stream);
+int64_t cgp__cuda_prepacked_bytes(const cgp_kernel_spec *spec);
+cudaError_t cgp__cuda_prepack(const cgp_kernel_spec *spec, const float *const *param, void *packed,
+                              cudaStream_t stream);
 
 /* Get the LINEAR that a pointwise CONV2D equals; false: it is not pointwise. */
 bool cgp__cuda_pointwise(const cgp_kernel_spec *spec, cgp_kernel_spec *linear);

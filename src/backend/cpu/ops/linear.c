@@ -109,7 +109,7 @@ static int64_t weight_workspace(const cgp_kernel_spec *spec, int threads) {
 static int64_t packed_bytes(const cgp_kernel_spec *spec, int *layout) {
     const cgp_op_attributes *g = &spec->attributes;
     if (spec->direction == CGP_OP_BACKWARD_WEIGHT) return 0;
-    *layout = weight_of(spec, NULL).column == 1 ? CGP__PACKED_ROWS : CGP__PACKED_COLUMNS;
+    *layout = weight_of(spec, NULL).column == 1 ? CGP__PREPACKED_ROWS : CGP__PREPACKED_COLUMNS;
     return spec->direction == CGP_OP_FORWARD ? cgp__tiles_packed_bytes(g->out, g->in)
                                              : cgp__tiles_packed_bytes(g->in, g->out);
 }
@@ -125,7 +125,7 @@ static void pack(cgp_device *device, const cgp_kernel_spec *spec, const float *w
                                                  .to = to});
 }
 
-const cgp__cpu_packing cgp__cpu_linear_packing = {packed_bytes, pack};
+const cgp__cpu_prepack cgp__cpu_linear_prepack = {packed_bytes, pack};
 
 const cgp__cpu_op cgp__cpu_linear[CGP_OP_DIRECTIONS] = {
     [CGP_OP_FORWARD] = {forward, forward_workspace},

@@ -118,7 +118,7 @@ static int64_t copy_bytes(int64_t n) {
 }
 
 /* Forward and the input's gradient use prepacked weight and bias. */
-int64_t cgp__cuda_packed(const cgp_kernel_spec *spec) {
+int64_t cgp__cuda_prepacked_bytes(const cgp_kernel_spec *spec) {
     cgp_kernel_spec linear;
     if (spec->type != CGP_BF16 || spec->direction == CGP_OP_BACKWARD_WEIGHT ||
         !linear_of(spec, &linear))
@@ -127,8 +127,8 @@ int64_t cgp__cuda_packed(const cgp_kernel_spec *spec) {
     return copy_bytes(g->in * g->out) + (g->has_bias ? copy_bytes(g->out) : 0);
 }
 
-cudaError_t cgp__cuda_pack(const cgp_kernel_spec *spec, const float *const *param, void *packed,
-                           cudaStream_t stream) {
+cudaError_t cgp__cuda_prepack(const cgp_kernel_spec *spec, const float *const *param,
+                              void *packed, cudaStream_t stream) {
     cgp_kernel_spec linear;
     if (!linear_of(spec, &linear)) return cudaErrorInvalidValue;
     const cgp_op_attributes *g = &linear.attributes;
