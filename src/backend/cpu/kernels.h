@@ -153,7 +153,7 @@ typedef struct cgp__cpu_prefetch {
  * of c is not needed or row i of a is zero. Sums have the same bits if b is finite; products of
  * such a zero with infinity or NaN are skipped. */
 typedef enum cgp__triangle {
-    CGP__WHOLE,
+    CGP__DENSE,   /* no triangle */
     CGP__C_UNTIL, /* c is needed up to the diagonal; after it, c may stay unwritten */
     CGP__A_UNTIL, /* a is zero after the diagonal */
     CGP__A_FROM,  /* a is zero before the diagonal */
@@ -162,7 +162,7 @@ typedef enum cgp__triangle {
 /* c [rows, columns] = from + a [rows, k] b [k, columns] + bias [columns]. */
 typedef struct cgp__block {
     int64_t rows, columns, k;
-    /* In rows and columns of the block; CGP__WHOLE with windows. */
+    /* In rows and columns of the block; CGP__DENSE with windows. */
     cgp__triangle triangle;
     int64_t diagonal;
     /* One of three: a packed by gemm_pack_a; contiguous f32 rows in place, `row` floats apart;

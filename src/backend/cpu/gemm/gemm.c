@@ -29,20 +29,20 @@
 #define MC 256        /* a multiple of CGP__GEMM_MR */
 #define MC_LARGE 1024 /* MC for unpacked A */
 #define KC CGP__GEMM_KC
-_Static_assert(MC % CGP__GEMM_MR == 0, "blocks of a are whole micro-panels");
+_Static_assert(MC % CGP__GEMM_MR == 0, "blocks of a are full micro-panels");
 
 /* Bytes of one run of the prefetch list. */
 #define PREFETCH_RUN 1024
 
-/* Weights in the work estimate: of a memory-bound (one-row) FMA; of a barrier, in FMAs. */
+/* Weight of a memory-bound (one-row) FMA, and cost of a barrier in FMAs, in the work estimate. */
 #define ONE_ROW 16
-#define MEETING 10000
+#define BARRIER_FMAS 10000
 /* Elements of a small c, whose sums each thread keeps for itself. */
-#define FEW_SUMS 16384
-/* Rows of a block that is not divided further: small M. */
-#define FEW_ROWS 64
+#define SMALL_C 16384
+/* Small M: rows of a block that is not divided further. */
+#define SMALL_M 64
 
-/* Rows of a block: m in equal parts of at most `max`, whole micro-panels. */
+/* Rows of a block: m in equal parts of at most `max`, full micro-panels. */
 static int64_t block_rows(int64_t m, int64_t max) {
     const int64_t even = cgp__ceil_div(m, cgp__ceil_div(m, max));
     return cgp__ceil_div(even, CGP__GEMM_MR) * CGP__GEMM_MR;
@@ -86,9 +86,9 @@ static int64_t sums_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type) {
 /* Bytes per thread if threads divide k: a block of a, micro-panels of b, and sums. No smaller GEMM
  * needs more. */
 static int64_t depth_bytes(int64_t m, int64_t n, int64_t k) {
-    const int64_t rows = cgp__min(m, FEW_ROWS);
+    const int64_t rows = cgp__min(m, SMALL_M);
     return packed_bytes(rows, k) + micro_panels_bytes(k) +
-           cgp__align_up(cgp__min(rows * n, FEW_SUMS) * (int64_t)sizeof(float));
+           cgp__align_up(cgp__min(rows * n, SMALL_C) * (int64_t)sizeof(float));
 }
 
 int64_t cgp__gemm_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype type, bool in_bf16,
@@ -184,7 +184,7 @@ static int prefetch_after(const cgp_device *device, const cgp__gemm *gemm, cgp__
 /* Return the block of a that begins at row i and column q and has at most `rows` rows. */
 static cgp__cpu_prefetch prefetch_block(const cgp__gemm *gemm, int64_t i, int64_t q, int64_t rows) {
     const int64_t m = cgp__min(gemm->m - i, rows),
-                  k = cgp__min(gemm->k - q, cgp__gemm_depth(cgp__gemm_cut(gemm)));
+                  k = cgp__min(gemm->k - q, cgp__gemm_depth(cgp__gemm_blocking_k(gemm)));
     const int64_t element = (int64_t)cgp_dtype_bytes(gemm->a.type);
     const bool by_rows = gemm->a.column == 1;
     return (cgp__cpu_prefetch){.at = cgp__matrix_from(gemm->a, i, q).at,
@@ -197,7 +197,7 @@ static cgp__cpu_prefetch prefetch_block(const cgp__gemm *gemm, int64_t i, int64_
  * last one, the prefetch list. */
 static int prefetch_next(const cgp_device *device, const cgp__gemm *gemm, int64_t i, int64_t q,
                          int64_t rows, cgp__cpu_prefetch *out) {
-    const int64_t next = q + cgp__gemm_depth(cgp__gemm_cut(gemm));
+    const int64_t next = q + cgp__gemm_depth(cgp__gemm_blocking_k(gemm));
     if (next >= gemm->k && i + rows >= gemm->m) return prefetch_after(device, gemm, out);
     out[0] = next < gemm->k ? prefetch_block(gemm, i, next, rows)
                             : prefetch_block(gemm, i + rows, 0, rows);
@@ -226,7 +226,7 @@ static int64_t diagonal_of(const cgp__gemm *gemm, int64_t i, int64_t q) {
 /* Set the job's block at row i and column q. */
 static void set_block(job *j, const cgp_device *device, const cgp__gemm *gemm, int64_t i, int64_t q,
                       int64_t rows, float *sums, cgp__cpu_prefetch *prefetch) {
-    const int64_t depth = cgp__gemm_depth(cgp__gemm_cut(gemm));
+    const int64_t depth = cgp__gemm_depth(cgp__gemm_blocking_k(gemm));
     j->a = cgp__matrix_from(gemm->a, i, q);
     j->block = (cgp__block){.rows = cgp__min(gemm->m - i, rows),
                             .columns = gemm->n,
@@ -271,7 +271,7 @@ typedef struct row_blocks {
 static void rows_range(const void *work, int64_t begin, int64_t end, int thread) {
     const row_blocks *w = work;
     const cgp__gemm *gemm = w->gemm;
-    const int64_t depth = cgp__gemm_depth(cgp__gemm_cut(gemm));
+    const int64_t depth = cgp__gemm_depth(cgp__gemm_blocking_k(gemm));
     float *sums = w->sums ? w->sums + thread * w->rows * gemm->n : NULL;
     job j = {.kernels = w->device->kernels,
              .packed = w->packed + thread * w->rows * max_depth(gemm->k),
@@ -291,7 +291,7 @@ static int64_t rows_of_thread(const cgp_device *device, const cgp__gemm *gemm, i
     int64_t most = reads_in_place(gemm) ? limit : max_rows(m) / threads;
     if (gemm->type != CGP_F32 && gemm->k > KC) most = cgp__min(most, cgp__min(m, MC) / threads);
     int64_t rows =
-        cgp__max(cgp__ceil_div(m, 2 * threads), cgp__min(cgp__ceil_div(m, threads), FEW_ROWS));
+        cgp__max(cgp__ceil_div(m, 2 * threads), cgp__min(cgp__ceil_div(m, threads), SMALL_M));
     rows = cgp__min(cgp__ceil_div(rows, CGP__GEMM_MR), most / CGP__GEMM_MR) * CGP__GEMM_MR;
     return rows < m ? rows : 0;
 }
@@ -301,12 +301,12 @@ static int64_t rows_of_thread(const cgp_device *device, const cgp__gemm *gemm, i
  * b again. By k: there are few blocks. */
 static int64_t time_by_columns(const cgp_device *device, const cgp__gemm *gemm, int64_t limit) {
     const int64_t panels = cgp__ceil_div(gemm->n, CGP__GEMM_NR);
-    const int64_t depth = cgp__gemm_depth(cgp__gemm_cut(gemm));
-    const int64_t meetings = cgp__ceil_div(gemm->m, limit) * cgp__ceil_div(gemm->k, depth) *
+    const int64_t depth = cgp__gemm_depth(cgp__gemm_blocking_k(gemm));
+    const int64_t barriers = cgp__ceil_div(gemm->m, limit) * cgp__ceil_div(gemm->k, depth) *
                              (reads_in_place(gemm) ? 1 : 2);
     const int64_t columns =
         cgp__min(cgp__ceil_div(panels, device->threads) * CGP__GEMM_NR, gemm->n);
-    return gemm->m * columns * gemm->k / 16 + meetings * MEETING;
+    return gemm->m * columns * gemm->k / 16 + barriers * BARRIER_FMAS;
 }
 
 static int64_t time_by_rows(const cgp_device *device, const cgp__gemm *gemm, int64_t rows) {
@@ -316,7 +316,7 @@ static int64_t time_by_rows(const cgp_device *device, const cgp__gemm *gemm, int
 }
 
 static int64_t time_by_depth(const cgp_device *device, const cgp__gemm *gemm) {
-    const int64_t depth = cgp__gemm_depth(cgp__gemm_cut(gemm));
+    const int64_t depth = cgp__gemm_depth(cgp__gemm_blocking_k(gemm));
     const int64_t blocks = cgp__ceil_div(gemm->k, depth);
     return cgp__ceil_div(blocks, device->threads) * (gemm->m + CGP__GEMM_PACKING_ROWS) * gemm->n *
            depth / 16;
@@ -359,7 +359,7 @@ static float *sums_of_thread(const depth_blocks *w, int thread) {
 static void make_sums(const void *work, int64_t item, int thread) {
     const depth_blocks *w = work;
     const cgp__gemm *g = w->gemm;
-    const int64_t depth = cgp__gemm_depth(cgp__gemm_cut(g)), q = item * depth;
+    const int64_t depth = cgp__gemm_depth(cgp__gemm_blocking_k(g)), q = item * depth;
     job j = job_of_thread(w, thread);
     cgp__cpu_prefetch prefetch[CGP_MAX_PREFETCH];
     set_block(&j, w->device, g, 0, q, g->m, NULL, prefetch);
@@ -387,8 +387,8 @@ static void add_sums(const void *work, int64_t item, int thread) {
 }
 
 static bool may_run_by_depth(const cgp__gemm *gemm) {
-    return gemm->type == CGP_F32 && gemm->triangle == CGP__WHOLE && gemm->m <= FEW_ROWS &&
-           gemm->m * gemm->n <= FEW_SUMS;
+    return gemm->type == CGP_F32 && gemm->triangle == CGP__DENSE && gemm->m <= SMALL_M &&
+           gemm->m * gemm->n <= SMALL_C;
 }
 
 /* Divide by rows or by k if that takes less time than to divide the columns of each block; return
@@ -404,14 +404,14 @@ static bool run_apart(cgp_device *device, const cgp__gemm *gemm, int64_t limit, 
     if (by_rows <= by_depth)
         run_by_rows(device, gemm, rows, packed, sums, micro_panels);
     else
-        cgp__cpu_parallel_in_order(device,
-                                   cgp__ceil_div(gemm->k, cgp__gemm_depth(cgp__gemm_cut(gemm))),
-                                   make_sums, add_sums, &blocks);
+        cgp__cpu_parallel_in_order(
+            device, cgp__ceil_div(gemm->k, cgp__gemm_depth(cgp__gemm_blocking_k(gemm))), make_sums,
+            add_sums, &blocks);
     return true;
 }
 
 void cgp__gemm_run(cgp_device *device, bool alone, const cgp__gemm *gemm, void *workspace) {
-    const int64_t depth = cgp__gemm_depth(cgp__gemm_cut(gemm)),
+    const int64_t depth = cgp__gemm_depth(cgp__gemm_blocking_k(gemm)),
                   rows = block_rows(gemm->m, block_rows_limit(gemm));
     const int64_t bytes = sums_bytes(gemm->m, gemm->n, gemm->k, gemm->type);
     if (gemm->in_bf16 && device->tiles) {

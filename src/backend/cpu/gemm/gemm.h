@@ -14,9 +14,9 @@
  * overlaps no other operand. */
 typedef struct cgp__gemm {
     int64_t m, n, k;
-    /* k is divided into blocks as in a GEMM of depth cut_as >= k; this needs no more workspace. 0:
-     * as in a GEMM of depth k. */
-    int64_t cut_as;
+    /* k is divided into blocks as in a GEMM of depth blocking_k >= k; this needs no more workspace.
+     * 0: as in a GEMM of depth k. */
+    int64_t blocking_k;
     cgp__matrix a, b;
     /* All of b, packed by gemm_pack_b; NULL: b is packed block by block. GEMM in bf16 ignores
      * it. */
@@ -79,8 +79,8 @@ void cgp__gemm_run(cgp_device *device, bool alone, const cgp__gemm *gemm, void *
 /* --- for gemm.c and tiles.c --- */
 
 /* Depth of the whole GEMM, which determines the size of the blocks in k. */
-static inline int64_t cgp__gemm_cut(const cgp__gemm *gemm) {
-    return gemm->cut_as ? gemm->cut_as : gemm->k;
+static inline int64_t cgp__gemm_blocking_k(const cgp__gemm *gemm) {
+    return gemm->blocking_k ? gemm->blocking_k : gemm->k;
 }
 
 /* Items that a thread takes at a time: half of its static partition, or all of them if there is

@@ -15,7 +15,7 @@
 #define SIDE CGP__TILE_SIDE
 #define MC 512
 #define KC 1024
-_Static_assert(MC % SIDE == 0 && KC % SIDE == 0, "blocks are whole tiles");
+_Static_assert(MC % SIDE == 0 && KC % SIDE == 0, "blocks are full tiles");
 
 /* 32 x 32 x 32 products that are worth waking another thread. */
 #define MIN_PARALLEL_WORK 500
@@ -199,7 +199,7 @@ static void run_along_rows(cgp_device *device, bool alone, const cgp__gemm *gemm
 }
 
 void cgp__gemm_tiles_run(cgp_device *device, bool alone, const cgp__gemm *gemm, void *workspace) {
-    const int64_t depth = part_of(cgp__gemm_cut(gemm), KC), rows = part_of(gemm->m, MC);
+    const int64_t depth = part_of(cgp__gemm_blocking_k(gemm), KC), rows = part_of(gemm->m, MC);
     const int64_t sums = sums_bytes(gemm->m, gemm->n, gemm->k, gemm->type);
     char *after = (char *)workspace + packed_bytes(gemm->m, gemm->k);
     job j = {.tiles = device->tiles,

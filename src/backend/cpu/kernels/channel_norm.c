@@ -164,8 +164,8 @@ INLINE vec backward_of(vec x, vec dy, vec mean, vec scale, vec shift, vec slope,
 }
 
 /* Write `count` rows of LANES columns from c on, or of the last `left` columns. */
-INLINE void strip(cgp_dtype type, const cgp__cpu_columns *a, int64_t row, int64_t c, int64_t left,
-                  int count, bool backward, bool grouped, bool add) {
+INLINE void apply_vector(cgp_dtype type, const cgp__cpu_columns *a, int64_t row, int64_t c,
+                         int64_t left, int count, bool backward, bool grouped, bool add) {
     const bool part = left < LANES;
     const vec mean = load(a->mean + c), scale = load(a->scale + c), shift = load(a->shift + c);
     const vec slope = backward ? load(a->slope + c) : mean;
@@ -191,8 +191,8 @@ INLINE void rows(cgp_dtype type, const cgp__cpu_columns *a, int64_t row, int cou
                  bool grouped, bool add) {
     int64_t c = 0;
     for (; c + LANES <= a->width; c += LANES)
-        strip(type, a, row, c, LANES, count, backward, grouped, add);
-    if (c < a->width) strip(type, a, row, c, a->width - c, count, backward, grouped, add);
+        apply_vector(type, a, row, c, LANES, count, backward, grouped, add);
+    if (c < a->width) apply_vector(type, a, row, c, a->width - c, count, backward, grouped, add);
 }
 
 INLINE void apply(cgp_dtype type, const cgp__cpu_columns *columns, bool backward, bool grouped,

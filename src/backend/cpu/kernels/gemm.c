@@ -383,7 +383,7 @@ static void set_rows(micro_tile *t) {
 }
 
 /* Restrict a micro-tile to its part of a triangle; return false if that is empty. */
-static bool cut(micro_tile *t) {
+static bool clip(micro_tile *t) {
     const cgp__block *block = t->block;
     const int64_t first = block->diagonal + t->row, end = first + MR;
     if (block->triangle == CGP__C_UNTIL) {
@@ -427,7 +427,7 @@ static void run_micro_panel(range *r, interleave *work) {
         else
             t.a = block->a + i * block->k;
         if (i == late) work->b = prefetch_micro_panel(r);
-        if (block->triangle && !cut(&t)) continue;
+        if (block->triangle && !clip(&t)) continue;
         if (block->streams)
             work->a = prefetch_next_rows(r, i);
         else

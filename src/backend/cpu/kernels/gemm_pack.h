@@ -8,8 +8,7 @@
 #define MR MICRO_ROWS
 #define NR MICRO_COLUMNS
 #define NV (NR / LANES)
-_Static_assert(CGP__GEMM_NR % NR == 0 && CGP__GEMM_MR % LANES == 0,
-               "blocks are whole micro-panels");
+_Static_assert(CGP__GEMM_NR % NR == 0 && CGP__GEMM_MR % LANES == 0, "blocks are full micro-panels");
 
 /* Copy `columns` <= NR elements of a row of b to NR floats; missing ones are zero. */
 INLINE void copy_row(cgp_dtype type, float *to, const void *from, int64_t columns) {

@@ -212,7 +212,7 @@ static void multiply(const head *h, const cgp__gemm *gemm) {
 }
 
 static cgp__triangle causal(const head *h, cgp__triangle triangle) {
-    return h->kernel->spec.attributes.causal ? triangle : CGP__WHOLE;
+    return h->kernel->spec.attributes.causal ? triangle : CGP__DENSE;
 }
 
 /* s [rows, keys] = x y^T, rows of x and y `depth` long: q k^T or dy v^T. */
@@ -243,7 +243,7 @@ static void multiply_keys(const head *h, const tile *t, const float *s, int64_t 
     multiply(h, &(cgp__gemm){.m = t->rows,
                              .n = depth,
                              .k = t->end - t->begin,
-                             .cut_as = end - t->begin,
+                             .blocking_k = end - t->begin,
                              .a = cgp__rows(CGP_F32, s, h->z.s),
                              .b = cgp__matrix_from(x, t->begin, 0),
                              .panels = packed,
@@ -270,7 +270,7 @@ static void multiply_queries(const head *h, const tile *t, const float *s, int64
                               .k = t->rows,
                               .a = cgp__columns(CGP_F32, s + begin - t->begin, h->z.s),
                               .b = cgp__matrix_from(y, t->first, 0),
-                              .triangle = begin == t->first ? causal(h, CGP__A_FROM) : CGP__WHOLE,
+                              .triangle = begin == t->first ? causal(h, CGP__A_FROM) : CGP__DENSE,
                               .type = type,
                               .c = cgp__cpu_at(type, dx, begin * stride),
                               .stride = stride,

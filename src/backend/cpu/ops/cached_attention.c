@@ -121,7 +121,7 @@ static void multiply_keys(const tile *t, const void *v, void *y) {
     multiply(t, &(cgp__gemm){.m = t->rows,
                              .n = t->z.width,
                              .k = t->end - t->begin,
-                             .cut_as = end - t->begin,
+                             .blocking_k = end - t->begin,
                              .a = cgp__rows(CGP_F32, t->s, t->z.s),
                              .b = cgp__matrix_from(values, t->begin, 0),
                              .type = spec->type,

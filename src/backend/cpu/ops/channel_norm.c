@@ -28,10 +28,10 @@
 #include <math.h>
 #include <string.h>
 
-#define WIDE 256     /* maximum elements of a wide row made of several rows */
-#define CHUNK 512    /* maximum columns of an item */
-#define FEW 64       /* columns of an item that is not divided further */
-#define GROUP 131072 /* elements, about, of an item or of the items that share its rows */
+#define WIDE 256       /* maximum elements of a wide row made of several rows */
+#define CHUNK 512      /* maximum columns of an item */
+#define MIN_COLUMNS 64 /* columns of an item that is not divided further */
+#define GROUP 131072   /* elements, about, of an item or of the items that share its rows */
 
 enum { MEAN, SCALE, SHIFT, SLOPE, FACTORS };
 
@@ -104,7 +104,7 @@ typedef struct norm {
  * a single group. */
 static int64_t columns_at_once(const layout *l, int threads) {
     const int64_t want = cgp__ceil_div(4 * (int64_t)threads, l->sets * cgp__max(l->groups, 1));
-    const int64_t even = cgp__ceil_div(cgp__ceil_div(l->width, want), FEW) * FEW;
+    const int64_t even = cgp__ceil_div(cgp__ceil_div(l->width, want), MIN_COLUMNS) * MIN_COLUMNS;
     return threads == 1 ? CHUNK : cgp__min(even, CHUNK);
 }
 
