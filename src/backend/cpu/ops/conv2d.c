@@ -6,9 +6,9 @@
  *     dx [pixels, in]         = windows of dy [pixels, KH KW out]  W flipped [KH KW out, in]
  *     dW [KH KW in, out]      = (windows of x)^T                   dy [pixels, out]
  *
- * Windows are not copied one by one (no im2col). A block of output pixels works on a *strip*: a
- * copy of its input rows, in f32, padded with zeros. A window is then KH runs of KW in floats, at
- * the same distances for every pixel. The micro-kernel takes the address of each row of a from a
+ * Windows are not copied one by one (no im2col). A block of output pixels works on a copy of its
+ * input rows, in f32, padded with zeros (padded_rows.c). A window is then KH runs of KW in floats,
+ * at the same distances for every pixel. The micro-kernel takes the address of each row of a from a
  * table: indirect convolution (Dukhan 2019, arXiv:1907.02129).
  *
  * dx with a stride of s is s x s GEMMs, one per class of pixels (i mod s, j mod s). The pixels of a
@@ -18,8 +18,8 @@
  * In bf16, conv2d_bf16.c may run the GEMMs. conv2d_weight.c computes dW. conv2d_winograd.c runs
  * convolutions with a Winograd `tile`, if tiles pay.
  *
- * Threads take blocks of pixels, each with its own strip, or ranges of columns. The result is the
- * same either way: k is divided by its size alone. */
+ * Threads take blocks of pixels, each with its own padded rows, or ranges of columns. The result
+ * is the same either way: k is divided by its size alone. */
 #include "backend/cpu/ops/conv2d.h"
 #include "backend/cpu/ops/windows.h"
 
@@ -27,55 +27,56 @@
 
 /* Maximum k of a part, a multiple of 16. */
 #define KC 512
+
 /* --- windows times weights --- */
 
 /* k is divided into groups of whole segments. A segment longer than KC is divided into equal parts,
  * all but the last a multiple of 16. */
-static int64_t segments_at_once(const cgp__grid *g) {
+static int64_t segments_at_once(const cgp__output_positions *g) {
     const int64_t fit = cgp__max(KC / g->segment, 1);
     return cgp__ceil_div(g->kernel_height, cgp__ceil_div(g->kernel_height, fit));
 }
 
-static int64_t part_of_segment(const cgp__grid *g) {
+static int64_t part_of_segment(const cgp__output_positions *g) {
     if (g->segment <= KC) return g->segment;
     return cgp__ceil_div(cgp__ceil_div(g->segment, cgp__ceil_div(g->segment, KC)), 16) * 16;
 }
 
-static int64_t depth_of(const cgp__grid *g) {
+static int64_t depth_of(const cgp__output_positions *g) {
     return segments_at_once(g) * part_of_segment(g);
 }
 
-/* A thread's workspace: strip, windows, pixel offsets, micro-panels of b, sums. */
-static int64_t strip_bytes(const cgp__grid *g) {
-    return cgp__strip_bytes(g, CGP__WINDOW_PIXELS, CGP_F32);
+/* A thread's workspace: padded rows, windows, pixel offsets, micro-panels of b, sums. */
+static int64_t padded_bytes(const cgp__output_positions *g) {
+    return cgp__padded_rows_bytes(g, CGP__WINDOW_PIXELS, CGP_F32);
 }
 
-static int64_t micro_panels_bytes(const cgp__grid *g) {
+static int64_t micro_panels_bytes(const cgp__output_positions *g) {
     return cgp__align_up(2 * depth_of(g) * CGP__GEMM_NR * (int64_t)sizeof(float));
 }
 
-static bool has_sums(const cgp__grid *g, cgp_dtype type) {
+static bool has_sums(const cgp__output_positions *g, cgp_dtype type) {
     return type != CGP_F32 && depth_of(g) < g->kernel_height * g->segment;
 }
 
-static int64_t window_gemm_bytes(const cgp__grid *g, int64_t columns, cgp_dtype type) {
-    const int64_t sums =
-        cgp__grid_block(g, CGP__WINDOW_PIXELS) * g->run * columns * (int64_t)sizeof(float);
-    return strip_bytes(g) + 2 * cgp__window_table_bytes(g, CGP__WINDOW_PIXELS) +
+static int64_t window_gemm_bytes(const cgp__output_positions *g, int64_t columns, cgp_dtype type) {
+    const int64_t sums = cgp__output_runs_per_block(g, CGP__WINDOW_PIXELS) * g->run * columns *
+                         (int64_t)sizeof(float);
+    return padded_bytes(g) + 2 * cgp__window_table_bytes(g, CGP__WINDOW_PIXELS) +
            micro_panels_bytes(g) + (has_sums(g, type) ? cgp__align_up(sums) : 0);
 }
 
 /* One thread's workspace. */
 typedef struct buffers {
-    float *strip, *micro_panels, *sums;
+    float *padded, *micro_panels, *sums;
     int64_t *windows, *pixels;
 } buffers;
 
 static buffers buffers_of(const cgp__window_gemm *p, int thread) {
-    const cgp__grid *g = &p->grid;
+    const cgp__output_positions *g = &p->positions;
     char *at = p->workspace + thread * p->bytes;
-    buffers r = {.strip = (float *)(void *)at};
-    r.windows = (int64_t *)(void *)(at += strip_bytes(g));
+    buffers r = {.padded = (float *)(void *)at};
+    r.windows = (int64_t *)(void *)(at += padded_bytes(g));
     r.pixels = (int64_t *)(void *)(at += cgp__window_table_bytes(g, CGP__WINDOW_PIXELS));
     r.micro_panels = (float *)(void *)(at += cgp__window_table_bytes(g, CGP__WINDOW_PIXELS));
     r.sums = (float *)(void *)(at + micro_panels_bytes(g));
@@ -88,7 +89,7 @@ static void set_b(cgp__block *block, const cgp__window_gemm *p, int64_t u, int64
     block->b = p->b;
     block->taps = p->taps;
     if (p->taps.depth == 0) {
-        block->b = cgp__matrix_from(p->b, u * p->grid.segment + q, 0);
+        block->b = cgp__matrix_from(p->b, u * p->positions.segment + q, 0);
         return;
     }
     block->b.at = (const float *)p->b.at + u * p->taps.segment;
@@ -100,7 +101,7 @@ static void set_b(cgp__block *block, const cgp__window_gemm *p, int64_t u, int64
  * last part of k. */
 static void set_c(cgp__block *block, const cgp__window_gemm *p, const buffers *r, bool first,
                   bool last) {
-    const bool apart = has_sums(&p->grid, p->to.type);
+    const bool apart = has_sums(&p->positions, p->to.type);
     if (apart && !first)
         block->from = (cgp__matrix){CGP_F32, r->sums, p->columns, 1};
     else if (!first || p->add) {
@@ -115,7 +116,7 @@ static void set_c(cgp__block *block, const cgp__window_gemm *p, const buffers *r
 
 static void run_columns(const cgp__window_gemm *p, const buffers *r, int64_t pixels, int64_t begin,
                         int64_t end, cgp__cpu_prefetch prefetch) {
-    const cgp__grid *g = &p->grid;
+    const cgp__output_positions *g = &p->positions;
     const int64_t segments = segments_at_once(g), part = part_of_segment(g);
     for (int64_t u = 0; u < g->kernel_height; u += segments)
         for (int64_t q = 0; q < g->segment; q += part) {
@@ -130,10 +131,10 @@ static void run_columns(const cgp__window_gemm *p, const buffers *r, int64_t pix
                                 .prefetch = &prefetch,
                                 .n_prefetch = last};
             block.windows = (cgp__windows){
-                .at = r->strip + u * g->strip_width * g->channels + q,
+                .at = r->padded + u * g->padded_width * g->channels + q,
                 .rows = r->windows,
                 .segments = count,
-                .jump = g->strip_width * g->channels,
+                .jump = g->padded_width * g->channels,
             };
             set_b(&block, p, u, q, length);
             set_c(&block, p, r, first, last);
@@ -144,7 +145,7 @@ static void run_columns(const cgp__window_gemm *p, const buffers *r, int64_t pix
 /* Items are ranges of columns, for each block of pixels. */
 static void window_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__window_gemm *p = work;
-    const cgp__grid *g = &p->grid;
+    const cgp__output_positions *g = &p->positions;
     const int64_t all = cgp__ceil_div(p->columns, CGP__GEMM_NR);
     const int64_t ranges = cgp__ceil_div(all, p->micro_panels);
     const buffers r = buffers_of(p, thread);
@@ -152,22 +153,24 @@ static void window_range(const void *work, int64_t begin, int64_t end, int threa
     for (int64_t item = begin; item < end; item++) {
         const int64_t block = item / ranges, first = block * p->runs;
         const int64_t column = item % ranges * p->micro_panels * CGP__GEMM_NR;
-        const int64_t count = cgp__min(p->runs, cgp__grid_runs(g) - first);
+        const int64_t count = cgp__min(p->runs, cgp__output_runs(g) - first);
         if (block != made) {
-            pixels = cgp__strip_make(p->device, true, g, first, count, CGP_F32, r.strip, r.windows);
+            pixels = cgp__padded_rows_copy(p->device, true, g, first, count, CGP_F32, r.padded,
+                                           r.windows);
             cgp__window_pixels(p, first, count, r.pixels);
             made = block;
         }
         run_columns(p, &r, pixels, column,
                     cgp__min(column + p->micro_panels * CGP__GEMM_NR, p->columns),
-                    cgp__strip_prefetch(g, first + p->runs, p->runs));
+                    cgp__input_rows_prefetch(g, first + p->runs, p->runs));
     }
 }
 
 /* Return the runs of a block: at least half of what fits, and as many as give the busiest thread
  * the fewest rows of micro-panels to multiply and to pack. */
-static int64_t runs_at_once(const cgp__grid *g, int64_t panels, int threads) {
-    const int64_t all = cgp__grid_runs(g), most = cgp__grid_block(g, CGP__WINDOW_PIXELS);
+static int64_t runs_at_once(const cgp__output_positions *g, int64_t panels, int threads) {
+    const int64_t all = cgp__output_runs(g),
+                  most = cgp__output_runs_per_block(g, CGP__WINDOW_PIXELS);
     int64_t best = cgp__ceil_div(all, cgp__ceil_div(all, most)), least = INT64_MAX;
     for (int64_t runs = best; threads > 1 && runs > 0 && 2 * runs >= best; runs--) {
         const int64_t blocks = cgp__ceil_div(all, runs);
@@ -182,16 +185,16 @@ static int64_t runs_at_once(const cgp__grid *g, int64_t panels, int threads) {
 }
 
 static void run_window_gemm(cgp__window_gemm *p, void *workspace) {
-    const cgp__grid *g = &p->grid;
+    const cgp__output_positions *g = &p->positions;
     if (p->to.type == CGP_BF16 && p->device->tiles) {
         cgp__window_gemm_bf16(p, workspace);
         return;
     }
     const int threads = p->device->threads;
     const int64_t all = cgp__ceil_div(p->columns, CGP__GEMM_NR);
-    const int64_t work = cgp__grid_runs(g) * g->run * g->kernel_height * g->segment * all * 3;
+    const int64_t work = cgp__output_runs(g) * g->run * g->kernel_height * g->segment * all * 3;
     p->runs = runs_at_once(g, all, threads);
-    const int64_t blocks = cgp__ceil_div(cgp__grid_runs(g), p->runs);
+    const int64_t blocks = cgp__ceil_div(cgp__output_runs(g), p->runs);
     p->micro_panels = cgp__columns_at_once(all, blocks, threads);
     p->bytes = window_gemm_bytes(g, p->columns, p->to.type);
     p->workspace = workspace;
@@ -225,7 +228,7 @@ void cgp__cpu_convolve(cgp_device *device, const cgp__cpu_convolution *conv, voi
         return;
     }
     cgp__window_gemm p = {.device = device,
-                          .grid = cgp__grid_of(conv->spec, conv->x),
+                          .positions = cgp__output_positions_of(conv->spec, conv->x),
                           .to = {type, conv->to, s->rows * s->out, s->out_width * s->out, s->out},
                           .add = conv->add,
                           .columns = s->out,
@@ -269,21 +272,21 @@ static side side_of(int64_t c, int64_t stride, int64_t size, int64_t kernel, int
 static cgp__window_gemm input_gemm(const cgp_kernel_spec *spec, const side *vertical,
                                    const side *horizontal) {
     const cgp_op_attributes *s = &spec->attributes;
-    cgp__window_gemm p = {.grid = {.type = spec->type,
-                                   .n = spec->n,
-                                   .height = s->out_height,
-                                   .width = s->out_width,
-                                   .channels = s->out,
-                                   .out_height = vertical->pixels,
-                                   .out_width = horizontal->pixels,
-                                   .kernel_height = vertical->taps,
-                                   .kernel_width = horizontal->taps,
-                                   .stride_height = 1,
-                                   .stride_width = 1,
-                                   .top = vertical->padding,
-                                   .left = horizontal->padding},
+    cgp__window_gemm p = {.positions = {.type = spec->type,
+                                        .n = spec->n,
+                                        .height = s->out_height,
+                                        .width = s->out_width,
+                                        .channels = s->out,
+                                        .out_height = vertical->pixels,
+                                        .out_width = horizontal->pixels,
+                                        .kernel_height = vertical->taps,
+                                        .kernel_width = horizontal->taps,
+                                        .stride_height = 1,
+                                        .stride_width = 1,
+                                        .top = vertical->padding,
+                                        .left = horizontal->padding},
                           .columns = s->in};
-    cgp__grid_set(&p.grid);
+    cgp__output_positions_set(&p.positions);
     return p;
 }
 
@@ -315,7 +318,7 @@ static void run_class(cgp_device *device, const cgp__cpu_convolution *conv, cons
     }
     cgp__window_gemm p = input_gemm(conv->spec, vertical, horizontal);
     p.device = device;
-    p.grid.image = conv->x;
+    p.positions.image = conv->x;
     p.add = conv->add;
     p.bias = conv->bias;
     p.to =
@@ -383,8 +386,8 @@ static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_arg
 /* --- workspace; in bf16, enough with and without AVX512_BF16 --- */
 
 /* Bytes for GEMMs of windows, or for Winograd tiles. */
-static int64_t gemm_workspace(const cgp_kernel_spec *spec, const cgp__grid *g, int64_t columns,
-                              int threads) {
+static int64_t gemm_workspace(const cgp_kernel_spec *spec, const cgp__output_positions *g,
+                              int64_t columns, int threads) {
     const int64_t bytes = cgp__winograd_applies(&spec->attributes)
                               ? cgp__winograd_convolve_bytes(spec, threads)
                               : threads * window_gemm_bytes(g, columns, spec->type);
@@ -394,7 +397,7 @@ static int64_t gemm_workspace(const cgp_kernel_spec *spec, const cgp__grid *g, i
 
 static int64_t forward_workspace(const cgp_kernel_spec *spec, int threads) {
     if (cgp__cpu_is_pointwise(&spec->attributes)) return pointwise_workspace(spec, threads);
-    const cgp__grid g = cgp__grid_of(spec, NULL);
+    const cgp__output_positions g = cgp__output_positions_of(spec, NULL);
     return gemm_workspace(spec, &g, spec->attributes.out, threads);
 }
 
@@ -411,7 +414,7 @@ static int64_t input_workspace(const cgp_kernel_spec *spec, int threads) {
                 horizontal.taps == 0)
                 continue;
             const cgp__window_gemm p = input_gemm(spec, &vertical, &horizontal);
-            bytes = cgp__max(bytes, gemm_workspace(spec, &p.grid, p.columns, threads));
+            bytes = cgp__max(bytes, gemm_workspace(spec, &p.positions, p.columns, threads));
         }
     }
     return bytes;

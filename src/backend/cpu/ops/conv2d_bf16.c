@@ -2,10 +2,10 @@
 /* conv2d_bf16.c -- convolution as implicit GEMM in bf16, by AVX512_BF16 or AMX.
  *
  * The GEMMs are the same as in conv2d.c. An element is the chain of gemm/tiles.h, with k divided as
- * in gemm/tiles.c; the GEMM of dW divides k into blocks of pixels. Strips are in bf16. A block's
- * rows of a are packed from its strip, one part of k at a time; a step of 32 of k may span the ends
- * of a window's runs. b is packed once for all blocks: weights at the start, dy for each block of
- * pixels of dW. */
+ * in gemm/tiles.c; the GEMM of dW divides k into blocks of pixels. Padded rows are in bf16. From
+ * them, the rows of a block of a are packed, one part of k at a time. A step of 32 of k may span
+ * the ends of a window's runs. b is packed once for all blocks: weights at the start, dy for each
+ * block of pixels of dW. */
 #include "backend/cpu/ops/windows.h"
 
 #define SIDE CGP__TILE_SIDE
@@ -20,7 +20,7 @@ static int64_t round_up(int64_t n) {
     return cgp__ceil_div(n, SIDE) * SIDE;
 }
 
-static int64_t depth_of(const cgp__grid *g) {
+static int64_t depth_of(const cgp__output_positions *g) {
     return g->kernel_height * g->segment;
 }
 
@@ -29,52 +29,52 @@ static int64_t part_of(int64_t k) {
     return round_up(cgp__ceil_div(k, cgp__ceil_div(k, KC)));
 }
 
-static int64_t pixels_of(const cgp__grid *g, int64_t pixels) {
-    return cgp__grid_block(g, pixels) * g->run;
+static int64_t pixels_of(const cgp__output_positions *g, int64_t pixels) {
+    return cgp__output_runs_per_block(g, pixels) * g->run;
 }
 
 /* --- windows times weights --- */
 
 /* One thread's workspace. */
 typedef struct buffers {
-    void *strip;
+    void *padded;
     int64_t *windows, *pixels;
     uint16_t *a;
     char *scratch;
     float *sums;
 } buffers;
 
-static int64_t a_bytes(const cgp__grid *g) {
+static int64_t a_bytes(const cgp__output_positions *g) {
     return cgp__tiles_packed_bytes(pixels_of(g, CGP__WINDOW_PIXELS), part_of(depth_of(g)));
 }
 
-static int64_t scratch_bytes(const cgp__grid *g) {
+static int64_t scratch_bytes(const cgp__output_positions *g) {
     return cgp__align_up(
         cgp__tile_scratch_bytes(pixels_of(g, CGP__WINDOW_PIXELS), part_of(depth_of(g))));
 }
 
 /* Partial sums are in f32 until the last part of k. */
-static int64_t sums_bytes(const cgp__grid *g, int64_t columns) {
+static int64_t sums_bytes(const cgp__output_positions *g, int64_t columns) {
     if (depth_of(g) <= KC) return 0;
     return cgp__align_up(pixels_of(g, CGP__WINDOW_PIXELS) * columns * (int64_t)sizeof(float));
 }
 
-static int64_t thread_bytes(const cgp__grid *g, int64_t columns) {
-    return cgp__strip_bytes(g, CGP__WINDOW_PIXELS, CGP_BF16) +
+static int64_t thread_bytes(const cgp__output_positions *g, int64_t columns) {
+    return cgp__padded_rows_bytes(g, CGP__WINDOW_PIXELS, CGP_BF16) +
            2 * cgp__window_table_bytes(g, CGP__WINDOW_PIXELS) + a_bytes(g) + scratch_bytes(g) +
            sums_bytes(g, columns);
 }
 
-int64_t cgp__window_gemm_bf16_bytes(const cgp__grid *g, int64_t columns, int threads) {
+int64_t cgp__window_gemm_bf16_bytes(const cgp__output_positions *g, int64_t columns, int threads) {
     return cgp__tiles_packed_bytes(columns, depth_of(g)) + threads * thread_bytes(g, columns);
 }
 
 static buffers buffers_of(const cgp__window_gemm *p, int thread) {
-    const cgp__grid *g = &p->grid;
+    const cgp__output_positions *g = &p->positions;
     const int64_t table = cgp__window_table_bytes(g, CGP__WINDOW_PIXELS);
     char *at = p->workspace + cgp__tiles_packed_bytes(p->columns, depth_of(g)) + thread * p->bytes;
-    buffers r = {.strip = at};
-    r.windows = (int64_t *)(void *)(at += cgp__strip_bytes(g, CGP__WINDOW_PIXELS, CGP_BF16));
+    buffers r = {.padded = at};
+    r.windows = (int64_t *)(void *)(at += cgp__padded_rows_bytes(g, CGP__WINDOW_PIXELS, CGP_BF16));
     r.pixels = (int64_t *)(void *)(at += table);
     r.a = (uint16_t *)(void *)(at += table);
     r.scratch = at += a_bytes(g);
@@ -99,13 +99,13 @@ static void set_c(cgp__tile_block *block, const cgp__window_gemm *p, const buffe
 /* The first part of k adds the bias and the value that is added to. */
 static void run_columns(const cgp__window_gemm *p, const buffers *r, int64_t pixels, int64_t begin,
                         int64_t end) {
-    const cgp__grid *g = &p->grid;
+    const cgp__output_positions *g = &p->positions;
     const cgp__tile_lines windows = {.type = CGP_BF16,
-                                     .at = r->strip,
+                                     .at = r->padded,
                                      .lines = r->windows,
                                      .length = g->segment,
                                      .per = 1,
-                                     .outer = g->strip_width * g->channels};
+                                     .outer = g->padded_width * g->channels};
     const int64_t all = depth_of(g), part = part_of(all);
     for (int64_t q = 0; q < all; q += part) {
         const int64_t k = cgp__min(part, all - q);
@@ -126,17 +126,17 @@ static void run_columns(const cgp__window_gemm *p, const buffers *r, int64_t pix
 /* Items are ranges of columns, for each block of pixels. */
 static void window_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__window_gemm *p = work;
-    const cgp__grid *g = &p->grid;
+    const cgp__output_positions *g = &p->positions;
     const int64_t ranges = cgp__ceil_div(cgp__ceil_div(p->columns, SIDE), p->micro_panels);
     const buffers r = buffers_of(p, thread);
     int64_t made = -1, pixels = 0;
     for (int64_t item = begin; item < end; item++) {
         const int64_t block = item / ranges, first = block * p->runs;
         const int64_t column = item % ranges * p->micro_panels * SIDE;
-        const int64_t count = cgp__min(p->runs, cgp__grid_runs(g) - first);
+        const int64_t count = cgp__min(p->runs, cgp__output_runs(g) - first);
         if (block != made) {
-            pixels =
-                cgp__strip_make(p->device, true, g, first, count, CGP_BF16, r.strip, r.windows);
+            pixels = cgp__padded_rows_copy(p->device, true, g, first, count, CGP_BF16, r.padded,
+                                           r.windows);
             cgp__window_pixels(p, first, count, r.pixels);
             made = block;
         }
@@ -148,30 +148,30 @@ static void pack_weights(const cgp__window_gemm *p) {
     cgp__tile_packing weights = {.tiles = p->device->tiles,
                                  .b = p->b,
                                  .columns = p->columns,
-                                 .k = depth_of(&p->grid),
+                                 .k = depth_of(&p->positions),
                                  .to = (uint16_t *)(void *)p->workspace};
     if (p->taps.depth)
         weights.lines = (cgp__tile_lines){.type = CGP_F32,
                                           .at = p->b.at,
                                           .line = p->taps.depth,
                                           .length = p->taps.depth,
-                                          .per = p->grid.kernel_width,
+                                          .per = p->positions.kernel_width,
                                           .inner = p->taps.tap,
                                           .outer = p->taps.segment};
     cgp__tiles_pack(p->device, &weights);
 }
 
 void cgp__window_gemm_bf16(cgp__window_gemm *p, void *workspace) {
-    const cgp__grid *g = &p->grid;
+    const cgp__output_positions *g = &p->positions;
     const int threads = p->device->threads;
     const int64_t all = cgp__ceil_div(p->columns, SIDE);
-    p->runs = cgp__grid_block(g, CGP__WINDOW_PIXELS);
+    p->runs = cgp__output_runs_per_block(g, CGP__WINDOW_PIXELS);
     p->bytes = thread_bytes(g, p->columns);
     p->workspace = workspace;
     pack_weights(p);
-    const int64_t blocks = cgp__ceil_div(cgp__grid_runs(g), p->runs);
+    const int64_t blocks = cgp__ceil_div(cgp__output_runs(g), p->runs);
     const int64_t work =
-        cgp__ceil_div(cgp__grid_runs(g) * g->run, SIDE) * cgp__ceil_div(depth_of(g), SIDE) * all;
+        cgp__ceil_div(cgp__output_runs(g) * g->run, SIDE) * cgp__ceil_div(depth_of(g), SIDE) * all;
     p->micro_panels =
         blocks >= 2 * threads ? all : cgp__ceil_div(all, cgp__ceil_div(2 * threads, blocks));
     const int64_t items = blocks * cgp__ceil_div(all, p->micro_panels);
@@ -183,7 +183,7 @@ void cgp__window_gemm_bf16(cgp__window_gemm *p, void *workspace) {
 /* One block of pixels of the gradient: dW += windows^T dy. */
 typedef struct weight_gemm {
     cgp_device *device;
-    const cgp__grid *grid;
+    const cgp__output_positions *positions;
     const uint16_t *dy;
     int64_t columns, pixels;
     cgp__tile_lines windows;
@@ -196,19 +196,19 @@ typedef struct weight_gemm {
     int64_t bytes;
 } weight_gemm;
 
-static int64_t blocks_of_segment(const cgp__grid *g) {
+static int64_t blocks_of_segment(const cgp__output_positions *g) {
     return cgp__ceil_div(g->segment, MC);
 }
 
-static int64_t block_of_segment(const cgp__grid *g) {
+static int64_t block_of_segment(const cgp__output_positions *g) {
     return round_up(cgp__ceil_div(g->segment, blocks_of_segment(g)));
 }
 
-static int64_t turned_bytes(const cgp__grid *g) {
+static int64_t turned_bytes(const cgp__output_positions *g) {
     return cgp__tiles_packed_bytes(block_of_segment(g), pixels_of(g, CGP__WINDOW_WEIGHT_PIXELS));
 }
 
-static int64_t weight_thread_bytes(const cgp__grid *g) {
+static int64_t weight_thread_bytes(const cgp__output_positions *g) {
     return turned_bytes(g) + cgp__align_up(cgp__tile_scratch_bytes(
                                  block_of_segment(g), pixels_of(g, CGP__WINDOW_WEIGHT_PIXELS)));
 }
@@ -216,7 +216,7 @@ static int64_t weight_thread_bytes(const cgp__grid *g) {
 /* Items are ranges of columns, for each block of rows of dW. */
 static void weight_range(const void *work, int64_t begin, int64_t end, int thread) {
     const weight_gemm *p = work;
-    const cgp__grid *g = p->grid;
+    const cgp__output_positions *g = p->positions;
     const int64_t size = block_of_segment(g), blocks = blocks_of_segment(g);
     const int64_t ranges = cgp__ceil_div(cgp__ceil_div(p->columns, SIDE), p->micro_panels);
     char *workspace = p->workspace + thread * p->bytes;
@@ -229,7 +229,7 @@ static void weight_range(const void *work, int64_t begin, int64_t end, int threa
         float *c = p->dw + (u * g->segment + q) * p->columns;
         if (rows <= 0) continue;
         if (block != packed)
-            p->device->tiles->pack_turned(a, &p->windows, u * g->strip_width * g->channels + q,
+            p->device->tiles->pack_turned(a, &p->windows, u * g->padded_width * g->channels + q,
                                           rows, p->pixels);
         packed = block;
         cgp__tile_block b = {.rows = rows,
@@ -248,7 +248,7 @@ static void weight_range(const void *work, int64_t begin, int64_t end, int threa
 }
 
 static void run_weight_gemm(weight_gemm *p) {
-    const cgp__grid *g = p->grid;
+    const cgp__output_positions *g = p->positions;
     const int threads = p->device->threads;
     const int64_t all = cgp__ceil_div(p->columns, SIDE);
     const int64_t blocks = g->kernel_height * blocks_of_segment(g);
@@ -263,24 +263,26 @@ static void run_weight_gemm(weight_gemm *p) {
 void cgp__convolve_weight_bf16(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
                                const void *dy, float *dw, bool add, void *workspace) {
     const int64_t out = spec->attributes.out;
-    const cgp__grid g = cgp__grid_of(spec, x);
-    const int64_t runs = cgp__grid_block(&g, CGP__WINDOW_WEIGHT_PIXELS);
-    char *at = (char *)workspace + cgp__strip_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS, CGP_BF16);
+    const cgp__output_positions g = cgp__output_positions_of(spec, x);
+    const int64_t runs = cgp__output_runs_per_block(&g, CGP__WINDOW_WEIGHT_PIXELS);
+    char *at = (char *)workspace + cgp__padded_rows_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS, CGP_BF16);
     int64_t *windows = (int64_t *)(void *)at;
     uint16_t *packed =
         (uint16_t *)(void *)(at += cgp__window_table_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS));
     at += cgp__tiles_packed_bytes(out, pixels_of(&g, CGP__WINDOW_WEIGHT_PIXELS));
     weight_gemm p = {.device = device,
-                     .grid = &g,
+                     .positions = &g,
                      .dy = packed,
                      .columns = out,
                      .windows = {.type = CGP_BF16, .at = workspace, .lines = windows},
                      .dw = dw,
                      .workspace = at,
                      .bytes = weight_thread_bytes(&g)};
-    for (int64_t first = 0, done = 0; first < cgp__grid_runs(&g); first += runs, done += p.pixels) {
-        const int64_t count = cgp__min(runs, cgp__grid_runs(&g) - first);
-        p.pixels = cgp__strip_make(device, false, &g, first, count, CGP_BF16, workspace, windows);
+    for (int64_t first = 0, done = 0; first < cgp__output_runs(&g);
+         first += runs, done += p.pixels) {
+        const int64_t count = cgp__min(runs, cgp__output_runs(&g) - first);
+        p.pixels =
+            cgp__padded_rows_copy(device, false, &g, first, count, CGP_BF16, workspace, windows);
         cgp__tiles_pack(device,
                         &(cgp__tile_packing){
                             .tiles = device->tiles,
@@ -294,8 +296,8 @@ void cgp__convolve_weight_bf16(cgp_device *device, const cgp_kernel_spec *spec, 
 }
 
 int64_t cgp__convolve_weight_bf16_bytes(const cgp_kernel_spec *spec, int threads) {
-    const cgp__grid g = cgp__grid_of(spec, NULL);
-    return cgp__strip_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS, CGP_BF16) +
+    const cgp__output_positions g = cgp__output_positions_of(spec, NULL);
+    return cgp__padded_rows_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS, CGP_BF16) +
            cgp__window_table_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS) +
            cgp__tiles_packed_bytes(spec->attributes.out, pixels_of(&g, CGP__WINDOW_WEIGHT_PIXELS)) +
            threads * weight_thread_bytes(&g);

@@ -3,11 +3,11 @@
  * out] = (windows of x)^T dy.
  *
  * It is summed over blocks of pixels in order; the pixels of a block are a GEMM's k. Their windows
- * are in a strip (conv2d.c), from which some rows of dW are packed as a block of a.
+ * are in padded rows (padded_rows.c), from which some rows of dW are packed as a block of a.
  *
  * Threads take rows of dW, with a barrier after every block of pixels. A small filter has few rows
- * to divide, so threads take blocks of pixels instead. Each has its own strip and its own sums,
- * which are added to dW in the order of blocks. The bits are the same. */
+ * to divide, so threads take blocks of pixels instead. Each has its own padded rows and its own
+ * sums, which are added to dW in the order of blocks. The bits are the same. */
 #include "backend/cpu/ops/windows.h"
 
 #include <string.h>
@@ -17,10 +17,10 @@
 /* Maximum elements of a small filter's dW. */
 #define SMALL_FILTER 16384
 
-/* The whole gradient. */
+/* The gradient of all pixels. */
 typedef struct weight_gemm {
     cgp_device *device;
-    const cgp__grid *grid;
+    const cgp__output_positions *positions;
     cgp_dtype type;
     const void *dy;
     int64_t columns;
@@ -36,7 +36,7 @@ typedef struct pixel_block {
     const weight_gemm *of;
     int64_t pixels;
     cgp__matrix dy;
-    float *strip;
+    float *padded;
     int64_t *windows;
     float *dw;
     bool add;
@@ -51,33 +51,33 @@ typedef struct pixel_block {
 
 /* --- a block of pixels --- */
 
-static int64_t block_of_segment(const cgp__grid *g) {
+static int64_t block_of_segment(const cgp__output_positions *g) {
     const int64_t blocks = cgp__ceil_div(g->segment, MC);
     return cgp__ceil_div(cgp__ceil_div(g->segment, blocks), CGP__GEMM_MR) * CGP__GEMM_MR;
 }
 
-static int64_t pixels_in_block(const cgp__grid *g) {
-    return cgp__grid_block(g, CGP__WINDOW_WEIGHT_PIXELS) * g->run;
+static int64_t pixels_in_block(const cgp__output_positions *g) {
+    return cgp__output_runs_per_block(g, CGP__WINDOW_WEIGHT_PIXELS) * g->run;
 }
 
-static int64_t packed_bytes(const cgp__grid *g) {
+static int64_t packed_bytes(const cgp__output_positions *g) {
     return cgp__align_up(block_of_segment(g) * pixels_in_block(g) * (int64_t)sizeof(float));
 }
 
-static int64_t buffers_bytes(const cgp__grid *g) {
+static int64_t buffers_bytes(const cgp__output_positions *g) {
     return packed_bytes(g) +
            cgp__align_up(2 * pixels_in_block(g) * CGP__GEMM_NR * (int64_t)sizeof(float));
 }
 
 /* Number of blocks of at most `rows` rows of dW. */
-static int64_t row_blocks(const cgp__grid *g, int64_t rows) {
+static int64_t row_blocks(const cgp__output_positions *g, int64_t rows) {
     return g->kernel_height * cgp__ceil_div(g->segment, rows);
 }
 
 /* Items are ranges of columns, for each block of rows of dW. */
 static void rows_range(const void *work, int64_t begin, int64_t end, int thread) {
     const pixel_block *p = work;
-    const cgp__grid *g = p->of->grid;
+    const cgp__output_positions *g = p->of->positions;
     const cgp__cpu_kernels *kernels = p->of->device->kernels;
     const int64_t columns = p->of->columns;
     const int64_t size = p->rows, blocks = cgp__ceil_div(g->segment, size);
@@ -91,8 +91,8 @@ static void rows_range(const void *work, int64_t begin, int64_t end, int thread)
         const int64_t column = item % ranges * p->micro_panels * CGP__GEMM_NR;
         float *c = p->dw + (u * g->segment + q) * columns;
         if (block != packed)
-            kernels->gemm_pack_windows(a, p->strip, p->windows, p->pixels,
-                                       u * g->strip_width * g->channels + q, rows);
+            kernels->gemm_pack_windows(a, p->padded, p->windows, p->pixels,
+                                       u * g->padded_width * g->channels + q, rows);
         packed = block;
         cgp__block b = {.rows = rows,
                         .columns = columns,
@@ -111,52 +111,54 @@ static void rows_range(const void *work, int64_t begin, int64_t end, int thread)
 }
 
 static cgp__cpu_prefetch prefetch_dy(const weight_gemm *w, int64_t first) {
-    const int64_t all = cgp__grid_runs(w->grid);
+    const int64_t all = cgp__output_runs(w->positions);
     if (first >= all) return (cgp__cpu_prefetch){0};
-    const int64_t begin = cgp__grid_pixels(w->grid, first);
-    const int64_t end = cgp__grid_pixels(w->grid, cgp__min(first + w->runs, all));
+    const int64_t begin = cgp__output_pixels_before(w->positions, first);
+    const int64_t end = cgp__output_pixels_before(w->positions, cgp__min(first + w->runs, all));
     const int64_t row = w->columns * (int64_t)cgp_dtype_bytes(w->type);
     return (cgp__cpu_prefetch){(const char *)w->dy + begin * row, 1, (end - begin) * row, 0};
 }
 
-/* Copy the strip of a block, on all threads or, if `alone`, on the calling one. `next` is the block
- * to prefetch. */
+/* Copy the padded rows of a block, on all threads or, if `alone`, on the calling one. `next` is the
+ * block to prefetch. */
 static void set_pixels(pixel_block *p, bool alone, int64_t block, int64_t next) {
     const weight_gemm *w = p->of;
-    const cgp__grid *g = w->grid;
-    const int64_t first = block * w->runs, count = cgp__min(w->runs, cgp__grid_runs(g) - first);
-    p->pixels = cgp__strip_make(w->device, alone, g, first, count, CGP_F32, p->strip, p->windows);
-    p->dy = cgp__matrix_from(cgp__rows(w->type, w->dy, w->columns), cgp__grid_pixels(g, first), 0);
-    p->prefetch[0] = cgp__strip_prefetch(g, next * w->runs, w->runs);
+    const cgp__output_positions *g = w->positions;
+    const int64_t first = block * w->runs, count = cgp__min(w->runs, cgp__output_runs(g) - first);
+    p->pixels =
+        cgp__padded_rows_copy(w->device, alone, g, first, count, CGP_F32, p->padded, p->windows);
+    p->dy = cgp__matrix_from(cgp__rows(w->type, w->dy, w->columns),
+                             cgp__output_pixels_before(g, first), 0);
+    p->prefetch[0] = cgp__input_rows_prefetch(g, next * w->runs, w->runs);
     p->prefetch[1] = prefetch_dy(w, next * w->runs);
 }
 
-/* A block whose strip, windows and buffers follow each other in a workspace. */
+/* A block whose padded rows, windows and buffers follow each other in a workspace. */
 static pixel_block block_at(const weight_gemm *w, char *workspace) {
-    const cgp__grid *g = w->grid;
-    pixel_block p = {.of = w, .strip = (float *)(void *)workspace};
-    char *at = workspace + cgp__strip_bytes(g, CGP__WINDOW_WEIGHT_PIXELS, CGP_F32);
+    const cgp__output_positions *g = w->positions;
+    pixel_block p = {.of = w, .padded = (float *)(void *)workspace};
+    char *at = workspace + cgp__padded_rows_bytes(g, CGP__WINDOW_WEIGHT_PIXELS, CGP_F32);
     p.windows = (int64_t *)(void *)at;
     p.buffers = at + cgp__window_table_bytes(g, CGP__WINDOW_WEIGHT_PIXELS);
     p.bytes = buffers_bytes(g);
     return p;
 }
 
-static int64_t strip_and_windows_bytes(const cgp__grid *g) {
-    return cgp__strip_bytes(g, CGP__WINDOW_WEIGHT_PIXELS, CGP_F32) +
+static int64_t rows_and_windows_bytes(const cgp__output_positions *g) {
+    return cgp__padded_rows_bytes(g, CGP__WINDOW_WEIGHT_PIXELS, CGP_F32) +
            cgp__window_table_bytes(g, CGP__WINDOW_WEIGHT_PIXELS);
 }
 
 /* --- threads by rows of dW --- */
 
 /* Time of the busiest thread, in rows that it multiplies and packs. */
-static int64_t time_of_rows(const cgp__grid *g, int threads, int64_t rows) {
+static int64_t time_of_rows(const cgp__output_positions *g, int threads, int64_t rows) {
     return cgp__ceil_div(row_blocks(g, rows), threads) * (rows + CGP__GEMM_PACKING_ROWS);
 }
 
 /* Rows of dW in an item. Each item packs dy again, but a small filter needs small items to give all
  * threads equal work. */
-static int64_t rows_at_once(const cgp__grid *g, int threads) {
+static int64_t rows_at_once(const cgp__output_positions *g, int threads) {
     int64_t best = block_of_segment(g), least = INT64_MAX;
     for (int64_t rows = best; threads > 1 && rows > 0; rows -= CGP__GEMM_MR) {
         const int64_t time = time_of_rows(g, threads, rows);
@@ -167,7 +169,7 @@ static int64_t rows_at_once(const cgp__grid *g, int threads) {
 }
 
 static void run_by_rows(const weight_gemm *w) {
-    const cgp__grid *g = w->grid;
+    const cgp__output_positions *g = w->positions;
     const int threads = w->device->threads;
     const int64_t all = cgp__ceil_div(w->columns, CGP__GEMM_NR);
     pixel_block p = block_at(w, w->workspace);
@@ -176,7 +178,7 @@ static void run_by_rows(const weight_gemm *w) {
     const int64_t blocks = row_blocks(g, p.rows);
     p.micro_panels = blocks >= threads ? all : cgp__columns_at_once(all, blocks, threads);
     const int64_t items = blocks * cgp__ceil_div(all, p.micro_panels);
-    for (int64_t block = 0; block * w->runs < cgp__grid_runs(g); block++) {
+    for (int64_t block = 0; block * w->runs < cgp__output_runs(g); block++) {
         set_pixels(&p, false, block, block + 1);
         p.add = block > 0 || w->add;
         const int64_t work = p.pixels * g->kernel_height * g->segment * all * 3;
@@ -187,24 +189,24 @@ static void run_by_rows(const weight_gemm *w) {
 
 /* --- threads by blocks of pixels --- */
 
-static int64_t elements(const cgp__grid *g, int64_t columns) {
+static int64_t elements(const cgp__output_positions *g, int64_t columns) {
     return g->kernel_height * g->segment * columns;
 }
 
-static bool is_small(const cgp__grid *g, int64_t columns) {
+static bool is_small(const cgp__output_positions *g, int64_t columns) {
     return elements(g, columns) <= SMALL_FILTER;
 }
 
 /* Bytes of a thread's workspace. */
-static int64_t thread_bytes(const cgp__grid *g, int64_t columns) {
-    return strip_and_windows_bytes(g) + buffers_bytes(g) +
+static int64_t thread_bytes(const cgp__output_positions *g, int64_t columns) {
+    return rows_and_windows_bytes(g) + buffers_bytes(g) +
            cgp__align_up(elements(g, columns) * (int64_t)sizeof(float));
 }
 
 static pixel_block block_of_thread(const weight_gemm *w, int thread) {
-    pixel_block p = block_at(w, w->workspace + thread * thread_bytes(w->grid, w->columns));
+    pixel_block p = block_at(w, w->workspace + thread * thread_bytes(w->positions, w->columns));
     p.dw = (float *)(void *)(p.buffers + p.bytes);
-    p.rows = block_of_segment(w->grid);
+    p.rows = block_of_segment(w->positions);
     p.micro_panels = cgp__ceil_div(w->columns, CGP__GEMM_NR);
     return p;
 }
@@ -213,13 +215,13 @@ static void make_block(const void *work, int64_t block, int thread) {
     const weight_gemm *w = work;
     pixel_block p = block_of_thread(w, thread);
     set_pixels(&p, true, block, block + w->device->threads);
-    rows_range(&p, 0, row_blocks(w->grid, p.rows), 0);
+    rows_range(&p, 0, row_blocks(w->positions, p.rows), 0);
 }
 
 static void add_block(const void *work, int64_t block, int thread) {
     const weight_gemm *w = work;
     const float *sums = block_of_thread(w, thread).dw;
-    const int64_t n = elements(w->grid, w->columns);
+    const int64_t n = elements(w->positions, w->columns);
     if (block > 0 || w->add)
         w->device->kernels->add(CGP_F32, w->dw, w->dw, CGP_F32, sums, n);
     else
@@ -227,10 +229,10 @@ static void add_block(const void *work, int64_t block, int thread) {
 }
 
 static bool runs_by_pixels(const weight_gemm *w) {
-    const cgp__grid *g = w->grid;
+    const cgp__output_positions *g = w->positions;
     const int threads = w->device->threads;
-    const int64_t blocks = cgp__ceil_div(cgp__grid_runs(g), w->runs);
-    const int64_t work = cgp__grid_runs(g) * g->run * elements(g, w->columns) / 16;
+    const int64_t blocks = cgp__ceil_div(cgp__output_runs(g), w->runs);
+    const int64_t work = cgp__output_runs(g) * g->run * elements(g, w->columns) / 16;
     if (threads == 1 || !is_small(g, w->columns) || work < CGP__GEMM_MIN_WORK) return false;
     return cgp__ceil_div(blocks, threads) * time_of_rows(g, 1, block_of_segment(g)) <
            blocks * time_of_rows(g, threads, rows_at_once(g, threads));
@@ -238,27 +240,27 @@ static bool runs_by_pixels(const weight_gemm *w) {
 
 void cgp__convolve_weight_f32(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
                               const void *dy, float *dw, bool add, void *workspace) {
-    const cgp__grid g = cgp__grid_of(spec, x);
+    const cgp__output_positions g = cgp__output_positions_of(spec, x);
     const weight_gemm w = {.device = device,
-                           .grid = &g,
+                           .positions = &g,
                            .type = spec->type,
                            .dy = dy,
                            .columns = spec->attributes.out,
                            .dw = dw,
                            .add = add,
-                           .runs = cgp__grid_block(&g, CGP__WINDOW_WEIGHT_PIXELS),
+                           .runs = cgp__output_runs_per_block(&g, CGP__WINDOW_WEIGHT_PIXELS),
                            .workspace = workspace};
     if (runs_by_pixels(&w))
-        cgp__cpu_parallel_in_order(device, cgp__ceil_div(cgp__grid_runs(&g), w.runs), make_block,
+        cgp__cpu_parallel_in_order(device, cgp__ceil_div(cgp__output_runs(&g), w.runs), make_block,
                                    add_block, &w);
     else
         run_by_rows(&w);
 }
 
 int64_t cgp__convolve_weight_f32_bytes(const cgp_kernel_spec *spec, int threads) {
-    const cgp__grid g = cgp__grid_of(spec, NULL);
+    const cgp__output_positions g = cgp__output_positions_of(spec, NULL);
     const int64_t columns = spec->attributes.out;
-    const int64_t by_rows = strip_and_windows_bytes(&g) + threads * buffers_bytes(&g);
+    const int64_t by_rows = rows_and_windows_bytes(&g) + threads * buffers_bytes(&g);
     if (threads == 1 || !is_small(&g, columns)) return by_rows;
     return cgp__max(by_rows, threads * thread_bytes(&g, columns));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* windows.h -- the windows of a convolution for conv2d.c, conv2d_weight.c and conv2d_bf16.c, and
- * the functions of conv2d_winograd.c. A block of output pixels works on a strip: a copy of its
- * input rows, padded with zeros. */
+ * the functions of conv2d_winograd.c. A block of output pixels works on padded rows: a copy of its
+ * input rows with zeros around them. */
 #ifndef CGP_SRC_CPU_WINDOWS_H
 #define CGP_SRC_CPU_WINDOWS_H
 
@@ -12,8 +12,8 @@
 #define CGP__WINDOW_PIXELS 256
 #define CGP__WINDOW_WEIGHT_PIXELS 512
 
-/* The windows of an image [n, H, W, C], one per output pixel. */
-typedef struct cgp__grid {
+/* The output positions of a convolution over an image [n, H, W, C]; each has one window. */
+typedef struct cgp__output_positions {
     /* Type of the image. */
     cgp_dtype type;
     const void *image;
@@ -21,48 +21,52 @@ typedef struct cgp__grid {
     int64_t out_height, out_width;
     int64_t kernel_height, kernel_width, stride_height, stride_width;
     int64_t top, left;
-    /* The fields below are set by cgp__grid_set(). */
+    /* The fields below are set by cgp__output_positions_set(). */
     /* Output pixels of a run, within one output row; runs of an output row. */
     int64_t run, parts;
-    /* Pixels from one window to the next in the strip, which skips pixels that are in no window. */
+    /* Pixels from one window to the next in the padded rows, which skip pixels that are in no
+     * window. */
     int64_t step_height, step_width;
-    /* Pixels of a row of the strip. */
-    int64_t strip_width;
+    /* Pixels of a padded row. */
+    int64_t padded_width;
     /* Elements of a row of a window. */
     int64_t segment;
-} cgp__grid;
+} cgp__output_positions;
 
-void cgp__grid_set(cgp__grid *g);
-cgp__grid cgp__grid_of(const cgp_kernel_spec *spec, const void *image);
+void cgp__output_positions_set(cgp__output_positions *g);
+cgp__output_positions cgp__output_positions_of(const cgp_kernel_spec *spec, const void *image);
 
-static inline int64_t cgp__grid_runs(const cgp__grid *g) {
+static inline int64_t cgp__output_runs(const cgp__output_positions *g) {
     return g->n * g->out_height * g->parts;
 }
 
 /* Runs in a block; one if output rows have several. */
-static inline int64_t cgp__grid_block(const cgp__grid *g, int64_t pixels) {
-    return g->parts > 1 ? 1 : cgp__min(cgp__max(pixels / g->run, 1), cgp__grid_runs(g));
+static inline int64_t cgp__output_runs_per_block(const cgp__output_positions *g, int64_t pixels) {
+    return g->parts > 1 ? 1 : cgp__min(cgp__max(pixels / g->run, 1), cgp__output_runs(g));
 }
 
-/* Elements of the largest strip of `runs` runs; runs share input rows within an image. */
-int64_t cgp__strip_elements(const cgp__grid *g, int64_t runs);
+/* Maximum elements of the padded rows of `runs` runs; runs share input rows within an image. */
+int64_t cgp__padded_rows_elements(const cgp__output_positions *g, int64_t runs);
 
-static inline int64_t cgp__strip_bytes(const cgp__grid *g, int64_t pixels, cgp_dtype type) {
-    return cgp__align_up(cgp__strip_elements(g, cgp__grid_block(g, pixels)) *
+static inline int64_t cgp__padded_rows_bytes(const cgp__output_positions *g, int64_t pixels,
+                                             cgp_dtype type) {
+    return cgp__align_up(cgp__padded_rows_elements(g, cgp__output_runs_per_block(g, pixels)) *
                          (int64_t)cgp_dtype_bytes(type));
 }
 
 /* Output pixels before a run. */
-int64_t cgp__grid_pixels(const cgp__grid *g, int64_t run);
+int64_t cgp__output_pixels_before(const cgp__output_positions *g, int64_t run);
 
-/* Copy the strip of runs first .. first + count - 1, as a type, and set the offset of each window
- * in it. Return the number of windows. Runs on the threads of the device or, if `alone`, on the
- * calling one. */
-int64_t cgp__strip_make(cgp_device *device, bool alone, const cgp__grid *g, int64_t first,
-                        int64_t count, cgp_dtype type, void *strip, int64_t *windows);
+/* Copy the padded rows of runs first .. first + count - 1, as a type, and set the offset of each
+ * window in it. Return the number of windows. Runs on the threads of the device or, if `alone`, on
+ * the calling one. */
+int64_t cgp__padded_rows_copy(cgp_device *device, bool alone, const cgp__output_positions *g,
+                              int64_t first, int64_t count, cgp_dtype type, void *padded,
+                              int64_t *windows);
 
 /* The input rows of runs first .. first + count - 1, contiguous in memory. */
-cgp__cpu_prefetch cgp__strip_prefetch(const cgp__grid *g, int64_t first, int64_t count);
+cgp__cpu_prefetch cgp__input_rows_prefetch(const cgp__output_positions *g, int64_t first,
+                                           int64_t count);
 
 /* Layout of the output pixels: elements from one image, row and pixel to the next. */
 typedef struct cgp__pixel_layout {
@@ -74,7 +78,7 @@ typedef struct cgp__pixel_layout {
 /* c [pixels, columns] = or += windows b + bias. */
 typedef struct cgp__window_gemm {
     cgp_device *device;
-    cgp__grid grid;
+    cgp__output_positions positions;
     cgp__pixel_layout to;
     bool add;
     int64_t columns;
@@ -102,8 +106,8 @@ static inline int64_t cgp__columns_at_once(int64_t all, int64_t blocks, int thre
 }
 
 /* Bytes of a table of the pixels of a block. */
-static inline int64_t cgp__window_table_bytes(const cgp__grid *g, int64_t pixels) {
-    return cgp__align_up(cgp__grid_block(g, pixels) * g->run * (int64_t)sizeof(int64_t));
+static inline int64_t cgp__window_table_bytes(const cgp__output_positions *g, int64_t pixels) {
+    return cgp__align_up(cgp__output_runs_per_block(g, pixels) * g->run * (int64_t)sizeof(int64_t));
 }
 
 /* conv2d_weight.c: dw = or += (windows of x)^T dy. The workspace is for `threads` threads. */
@@ -124,7 +128,7 @@ int64_t cgp__winograd_weight_bytes(const cgp_kernel_spec *spec, int threads);
 /* conv2d_bf16.c: the same on a device with AVX512_BF16 or AMX. The workspace is for `threads`
  * threads. */
 void cgp__window_gemm_bf16(cgp__window_gemm *p, void *workspace);
-int64_t cgp__window_gemm_bf16_bytes(const cgp__grid *g, int64_t columns, int threads);
+int64_t cgp__window_gemm_bf16_bytes(const cgp__output_positions *g, int64_t columns, int threads);
 void cgp__convolve_weight_bf16(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
                                const void *dy, float *dw, bool add, void *workspace);
 int64_t cgp__convolve_weight_bf16_bytes(const cgp_kernel_spec *spec, int threads);

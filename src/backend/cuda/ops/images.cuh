@@ -22,12 +22,13 @@ struct side {
     int stride, front, kernel, pixels, windows;
 };
 
-struct window_grid {
+/* The windows of POOL and UPSAMPLE over an image. */
+struct image_windows {
     side down, across;
     int channels;
 };
 
-static inline window_grid window_grid_of(const cgp_kernel_spec *spec) {
+static inline image_windows image_windows_of(const cgp_kernel_spec *spec) {
     const cgp_op_attributes *g = &spec->attributes;
     return {{g->stride_height, g->top, g->kernel_height, g->height, g->out_height},
             {g->stride_width, g->left, g->kernel_width, g->width, g->out_width},
@@ -77,19 +78,19 @@ static inline dim3 row_threads(int64_t elements) {
 }
 
 /* Launches over the windows of n images, and over their pixels. */
-static inline dim3 window_blocks(int64_t n, window_grid g) {
+static inline dim3 window_blocks(int64_t n, image_windows g) {
     return row_blocks(n, g.down.windows, (int64_t)g.across.windows * g.channels);
 }
 
-static inline dim3 window_threads(window_grid g) {
+static inline dim3 window_threads(image_windows g) {
     return row_threads((int64_t)g.across.windows * g.channels);
 }
 
-static inline dim3 pixel_blocks(int64_t n, window_grid g) {
+static inline dim3 pixel_blocks(int64_t n, image_windows g) {
     return row_blocks(n, g.down.pixels, (int64_t)g.across.pixels * g.channels);
 }
 
-static inline dim3 pixel_threads(window_grid g) {
+static inline dim3 pixel_threads(image_windows g) {
     return row_threads((int64_t)g.across.pixels * g.channels);
 }
 

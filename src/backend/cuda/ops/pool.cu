@@ -14,7 +14,7 @@
 
 /* --- the mean --- */
 
-template <class T> static __global__ void average_forward(T *y, const T *x, window_grid g) {
+template <class T> static __global__ void average_forward(T *y, const T *x, image_windows g) {
     const int i = (int)(blockIdx.x % g.down.windows), width = g.across.pixels * g.channels;
     const span rows = pixels_of(g.down, i);
     const int64_t image = row_at(blockIdx.x / g.down.windows, g.down.pixels, 0, width);
@@ -29,7 +29,7 @@ template <class T> static __global__ void average_forward(T *y, const T *x, wind
 }
 
 template <class T>
-static __global__ void average_input(T *dx, const T *dy, window_grid g, bool add) {
+static __global__ void average_input(T *dx, const T *dy, image_windows g, bool add) {
     const int h = (int)(blockIdx.x % g.down.pixels), width = g.across.windows * g.channels;
     const span rows = windows_of(g.down, h);
     const int64_t image = row_at(blockIdx.x / g.down.pixels, g.down.windows, 0, width);
@@ -57,7 +57,7 @@ __device__ static inline bool exceeds(float value, float top) {
 
 /* Compute y of each window, or `argmax`, its index in the window; NULL: not computed. */
 template <class T>
-static __global__ void max_forward(T *y, int32_t *argmax, const T *x, window_grid g) {
+static __global__ void max_forward(T *y, int32_t *argmax, const T *x, image_windows g) {
     const int i = (int)(blockIdx.x % g.down.windows), width = g.across.pixels * g.channels;
     const span rows = pixels_of(g.down, i);
     const int64_t image = row_at(blockIdx.x / g.down.windows, g.down.pixels, 0, width);
@@ -87,7 +87,7 @@ static __global__ void max_forward(T *y, int32_t *argmax, const T *x, window_gri
 }
 
 template <class T>
-static __global__ void max_input(T *dx, const T *dy, const int32_t *argmax, window_grid g,
+static __global__ void max_input(T *dx, const T *dy, const int32_t *argmax, image_windows g,
                                  bool add) {
     const int h = (int)(blockIdx.x % g.down.pixels), width = g.across.windows * g.channels;
     const span rows = windows_of(g.down, h);
@@ -114,7 +114,7 @@ static __global__ void max_input(T *dx, const T *dy, const int32_t *argmax, wind
 template <class T>
 static cudaError_t average_forward_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                       cudaStream_t stream) {
-    const window_grid g = window_grid_of(spec);
+    const image_windows g = image_windows_of(spec);
     return launch(average_forward<T>, window_blocks(spec->n, g), window_threads(g), stream,
                   (T *)args->y, (const T *)args->x[0], g);
 }
@@ -122,7 +122,7 @@ static cudaError_t average_forward_of(const cgp_kernel_spec *spec, const cgp_ker
 template <class T>
 static cudaError_t average_input_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                     cudaStream_t stream) {
-    const window_grid g = window_grid_of(spec);
+    const image_windows g = image_windows_of(spec);
     if (!args->dx[0]) return cudaSuccess;
     return launch(average_input<T>, pixel_blocks(spec->n, g), pixel_threads(g), stream,
                   (T *)args->dx[0], (const T *)args->dy, g, adds(spec, 0));
@@ -131,7 +131,7 @@ static cudaError_t average_input_of(const cgp_kernel_spec *spec, const cgp_kerne
 template <class T>
 static cudaError_t max_forward_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                   cudaStream_t stream) {
-    const window_grid g = window_grid_of(spec);
+    const image_windows g = image_windows_of(spec);
     return launch(max_forward<T>, window_blocks(spec->n, g), window_threads(g), stream,
                   (T *)args->y, (int32_t *)NULL, (const T *)args->x[0], g);
 }
@@ -139,7 +139,7 @@ static cudaError_t max_forward_of(const cgp_kernel_spec *spec, const cgp_kernel_
 template <class T>
 static cudaError_t max_input_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                 cudaStream_t stream) {
-    const window_grid g = window_grid_of(spec);
+    const image_windows g = image_windows_of(spec);
     int32_t *argmax = (int32_t *)args->workspace;
     if (!args->dx[0]) return cudaSuccess;
     CGP__TRY_CUDA_ERROR(launch(max_forward<T>, window_blocks(spec->n, g), window_threads(g),

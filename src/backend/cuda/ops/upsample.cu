@@ -3,7 +3,7 @@
  * rows of dy) of its block, as in `cpu`. */
 #include "backend/cuda/ops/images.cuh"
 
-template <class T> static __global__ void upsample_forward(T *y, const T *x, window_grid g) {
+template <class T> static __global__ void upsample_forward(T *y, const T *x, image_windows g) {
     const int i = (int)(blockIdx.x % g.down.windows);
     const int64_t from = row_at(blockIdx.x / g.down.windows, g.down.pixels, i / g.down.stride,
                                 g.across.pixels * g.channels);
@@ -15,7 +15,7 @@ template <class T> static __global__ void upsample_forward(T *y, const T *x, win
 }
 
 template <class T>
-static __global__ void upsample_input(T *dx, const T *dy, window_grid g, bool add) {
+static __global__ void upsample_input(T *dx, const T *dy, image_windows g, bool add) {
     const int h = (int)(blockIdx.x % g.down.pixels), width = g.across.windows * g.channels;
     const int64_t image = row_at(blockIdx.x / g.down.pixels, g.down.windows, 0, width);
     const span rows = {h * g.down.stride, (h + 1) * g.down.stride};
@@ -31,7 +31,7 @@ static __global__ void upsample_input(T *dx, const T *dy, window_grid g, bool ad
 template <class T>
 static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                            cudaStream_t stream) {
-    const window_grid g = window_grid_of(spec);
+    const image_windows g = image_windows_of(spec);
     return launch(upsample_forward<T>, window_blocks(spec->n, g), window_threads(g), stream,
                   (T *)args->y, (const T *)args->x[0], g);
 }
@@ -39,7 +39,7 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
 template <class T>
 static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                          cudaStream_t stream) {
-    const window_grid g = window_grid_of(spec);
+    const image_windows g = image_windows_of(spec);
     if (!args->dx[0]) return cudaSuccess;
     return launch(upsample_input<T>, pixel_blocks(spec->n, g), pixel_threads(g), stream,
                   (T *)args->dx[0], (const T *)args->dy, g, adds(spec, 0));

@@ -1,29 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* strips.c -- copies the strip of a block of output pixels: its input rows, padded. */
+/* padded_rows.c -- copies the input rows of a block of output pixels, padded with zeros, and lists
+ * the offsets of their windows: the indirection buffer of indirect convolution (Dukhan 2019,
+ * arXiv:1907.02129). */
 #include "backend/cpu/ops/windows.h"
 
 #include <string.h>
 
-void cgp__grid_set(cgp__grid *g) {
+void cgp__output_positions_set(cgp__output_positions *g) {
     g->parts = cgp__ceil_div(g->out_width, CGP__WINDOW_PIXELS);
     g->run = cgp__ceil_div(g->out_width, g->parts);
     g->step_height = cgp__min(g->stride_height, g->kernel_height);
     g->step_width = cgp__min(g->stride_width, g->kernel_width);
-    g->strip_width = (g->run - 1) * g->step_width + g->kernel_width;
+    g->padded_width = (g->run - 1) * g->step_width + g->kernel_width;
     g->segment = g->kernel_width * g->channels;
 }
 
-int64_t cgp__strip_elements(const cgp__grid *g, int64_t runs) {
+int64_t cgp__padded_rows_elements(const cgp__output_positions *g, int64_t runs) {
     const int64_t images = cgp__min((runs - 2 + g->out_height) / g->out_height + 1, runs);
     const int64_t rows = (runs - images) * g->step_height + images * g->kernel_height;
-    return rows * g->strip_width * g->channels;
+    return rows * g->padded_width * g->channels;
 }
 
-/* --- strips --- */
+/* --- padded rows --- */
 
 /* Copy `n` pixels of row i of an image from pixel j on; pixels outside are zeros. */
-static void copy_pixels(cgp_device *device, const cgp__grid *g, cgp_dtype type, void *to,
-                        int64_t image, int64_t i, int64_t j, int64_t n) {
+static void copy_pixels(cgp_device *device, const cgp__output_positions *g, cgp_dtype type,
+                        void *to, int64_t image, int64_t i, int64_t j, int64_t n) {
     const int64_t channels = g->channels;
     const bool inside = i >= 0 && i < g->height;
     const int64_t begin = cgp__min(cgp__max(-j, 0), n);
@@ -39,8 +41,8 @@ static void copy_pixels(cgp_device *device, const cgp__grid *g, cgp_dtype type, 
            (size_t)((n - end) * channels) * cgp_dtype_bytes(type));
 }
 
-/* Copy one row of a strip: row i of an image, for the windows of a run. */
-static void copy_row(cgp_device *device, const cgp__grid *g, cgp_dtype type, void *to,
+/* Copy one padded row: row i of an image, for the windows of a run. */
+static void copy_row(cgp_device *device, const cgp__output_positions *g, cgp_dtype type, void *to,
                      int64_t image, int64_t i, int64_t first, int64_t pixels) {
     const int64_t j = first * g->stride_width - g->left;
     if (g->step_width == g->stride_width) {
@@ -54,31 +56,32 @@ static void copy_row(cgp_device *device, const cgp__grid *g, cgp_dtype type, voi
 }
 
 /* Arguments of copy_range(). */
-typedef struct strip_work {
+typedef struct padding_work {
     cgp_device *device;
-    const cgp__grid *g;
+    const cgp__output_positions *g;
     int64_t first;
     cgp_dtype type;
-    void *strip;
+    void *padded;
     const int64_t *windows;
-} strip_work;
+} padding_work;
 
-static int64_t image_row(const cgp__grid *g, int64_t run) {
+static int64_t image_row(const cgp__output_positions *g, int64_t run) {
     return run / g->parts % g->out_height;
 }
 
-/* Rows of the strip that a run adds to the rows of earlier runs. */
-static int64_t fresh_rows(const cgp__grid *g, int64_t first, int64_t run) {
+/* Padded rows that a run adds to those of earlier runs. */
+static int64_t fresh_rows(const cgp__output_positions *g, int64_t first, int64_t run) {
     return run == first || image_row(g, run) == 0 ? g->kernel_height : g->step_height;
 }
 
-int64_t cgp__grid_pixels(const cgp__grid *g, int64_t run) {
+int64_t cgp__output_pixels_before(const cgp__output_positions *g, int64_t run) {
     return run / g->parts * g->out_width + run % g->parts * g->run;
 }
 
 /* Fill the table of windows; return their number. */
-static int64_t set_windows(const cgp__grid *g, int64_t first, int64_t count, int64_t *windows) {
-    const int64_t row = g->strip_width * g->channels;
+static int64_t set_windows(const cgp__output_positions *g, int64_t first, int64_t count,
+                           int64_t *windows) {
+    const int64_t row = g->padded_width * g->channels;
     int64_t pixel = 0, rows = 0;
     for (int64_t r = first; r < first + count; r++) {
         const int64_t pixels = cgp__min(g->run, g->out_width - r % g->parts * g->run);
@@ -91,35 +94,38 @@ static int64_t set_windows(const cgp__grid *g, int64_t first, int64_t count, int
 
 /* Items are runs, from the first one on. */
 static void copy_range(const void *work, int64_t begin, int64_t end, int thread) {
-    const strip_work *w = work;
-    const cgp__grid *g = w->g;
-    const int64_t row = g->strip_width * g->channels;
+    const padding_work *w = work;
+    const cgp__output_positions *g = w->g;
+    const int64_t row = g->padded_width * g->channels;
     (void)thread;
     for (int64_t r = w->first + begin; r < w->first + end; r++) {
         const int64_t part = r % g->parts * g->run, image = r / g->parts / g->out_height;
-        const int64_t window = cgp__grid_pixels(g, r) - cgp__grid_pixels(g, w->first);
+        const int64_t window =
+            cgp__output_pixels_before(g, r) - cgp__output_pixels_before(g, w->first);
         for (int64_t u = g->kernel_height - fresh_rows(g, w->first, r); u < g->kernel_height; u++)
             copy_row(w->device, g, w->type,
-                     cgp__cpu_at(w->type, w->strip, w->windows[window] + u * row), image,
+                     cgp__cpu_at(w->type, w->padded, w->windows[window] + u * row), image,
                      image_row(g, r) * g->stride_height + u - g->top, part,
                      cgp__min(g->run, g->out_width - part));
     }
 }
 
-int64_t cgp__strip_make(cgp_device *device, bool alone, const cgp__grid *g, int64_t first,
-                        int64_t count, cgp_dtype type, void *strip, int64_t *windows) {
-    const strip_work w = {device, g, first, type, strip, windows};
+int64_t cgp__padded_rows_copy(cgp_device *device, bool alone, const cgp__output_positions *g,
+                              int64_t first, int64_t count, cgp_dtype type, void *padded,
+                              int64_t *windows) {
+    const padding_work w = {device, g, first, type, padded, windows};
     const int64_t pixels = set_windows(g, first, count, windows);
     if (alone)
         copy_range(&w, 0, count, 0);
     else
         cgp__cpu_parallel_for(device, count,
-                              cgp__cpu_block_rows(g->step_height * g->strip_width * g->channels),
+                              cgp__cpu_block_rows(g->step_height * g->padded_width * g->channels),
                               copy_range, &w);
     return pixels;
 }
 
-cgp__cpu_prefetch cgp__strip_prefetch(const cgp__grid *g, int64_t first, int64_t count) {
+cgp__cpu_prefetch cgp__input_rows_prefetch(const cgp__output_positions *g, int64_t first,
+                                           int64_t count) {
     const int64_t lines = g->n * g->out_height;
     const int64_t begin = first / g->parts, last = (first + count - 1) / g->parts;
     if (begin >= lines) return (cgp__cpu_prefetch){0};
@@ -134,28 +140,28 @@ cgp__cpu_prefetch cgp__strip_prefetch(const cgp__grid *g, int64_t first, int64_t
     return (cgp__cpu_prefetch){(const char *)g->image + from * bytes, 1, (to - from) * bytes, 0};
 }
 
-cgp__grid cgp__grid_of(const cgp_kernel_spec *spec, const void *image) {
+cgp__output_positions cgp__output_positions_of(const cgp_kernel_spec *spec, const void *image) {
     const cgp_op_attributes *s = &spec->attributes;
-    cgp__grid g = {.type = spec->type,
-                   .image = image,
-                   .n = spec->n,
-                   .height = s->height,
-                   .width = s->width,
-                   .channels = s->in,
-                   .out_height = s->out_height,
-                   .out_width = s->out_width,
-                   .kernel_height = s->kernel_height,
-                   .kernel_width = s->kernel_width,
-                   .stride_height = s->stride_height,
-                   .stride_width = s->stride_width,
-                   .top = s->top,
-                   .left = s->left};
-    cgp__grid_set(&g);
+    cgp__output_positions g = {.type = spec->type,
+                               .image = image,
+                               .n = spec->n,
+                               .height = s->height,
+                               .width = s->width,
+                               .channels = s->in,
+                               .out_height = s->out_height,
+                               .out_width = s->out_width,
+                               .kernel_height = s->kernel_height,
+                               .kernel_width = s->kernel_width,
+                               .stride_height = s->stride_height,
+                               .stride_width = s->stride_width,
+                               .top = s->top,
+                               .left = s->left};
+    cgp__output_positions_set(&g);
     return g;
 }
 
 void cgp__window_pixels(const cgp__window_gemm *p, int64_t first, int64_t count, int64_t *at) {
-    const cgp__grid *g = &p->grid;
+    const cgp__output_positions *g = &p->positions;
     for (int64_t r = first; r < first + count; r++) {
         const int64_t line = r / g->parts, begin = r % g->parts * g->run;
         const int64_t end = cgp__min(begin + g->run, g->out_width);
