@@ -125,7 +125,7 @@ if [ "$(id -u)" = 0 ]; then
     opens "unless the program is that user's, too" "$work/bin/plugins/$good"
 fi
 
-# The build's own plug-ins are found; cuda-host, which emulates GPUs, is not among them.
+# The build's own plug-ins are found; cuda-host, a fake GPU, is not among them.
 unset LD_LIBRARY_PATH
 program=$built
 run devices

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_products.c -- LINEAR in bf16 by the emulated cuBLASLt. Its bits are those of plain
+/* test_cuda_products.c -- LINEAR in bf16 by the fake cuBLASLt. Its bits are those of plain
  * loops over rounded weights. An algorithm is rejected if a row depends on the number of rows, or
  * if it has another fault; without any other, own kernels are used. Each call fails once. */
 #include "tests/op/harness.h"
@@ -159,7 +159,7 @@ static void expect_refused(const op_case *c, cgp__shim_fault fault) {
     operands *all[] = {&from, &none, &good, &second, &broken};
     for (int k = 0; k < 5; k++)
         operands_destroy(all[k]);
-    cgp__shim_get_settings()->fault = CGP__SHIM_SPLITS_FEW_ROWS;
+    cgp__shim_get_settings()->fault = CGP__SHIM_SPLITS_SMALL_M;
 }
 
 static void an_algorithm_that_breaks_the_law_of_rows_is_not_taken(void **state) {
@@ -168,7 +168,7 @@ static void an_algorithm_that_breaks_the_law_of_rows_is_not_taken(void **state) 
     for (int i = 0; i < 6; i++) {
         op_case c = draw(sizes[i % 3]);
         c.shift = 0;
-        expect_refused(&c, CGP__SHIM_SPLITS_FEW_ROWS);
+        expect_refused(&c, CGP__SHIM_SPLITS_SMALL_M);
     }
 }
 
@@ -224,7 +224,7 @@ static void an_algorithm_that_rounds_a_product_before_it_adds_is_taken(void **st
         for (int k = 0; k < 3; k++)
             operands_destroy(all[k]);
     }
-    cgp__shim_get_settings()->fault = CGP__SHIM_SPLITS_FEW_ROWS;
+    cgp__shim_get_settings()->fault = CGP__SHIM_SPLITS_SMALL_M;
 }
 
 static void unaligned_operands_have_own_kernels(void **state) {

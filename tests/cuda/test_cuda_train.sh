@@ -50,7 +50,7 @@ check "beside the cpu" test "$code" = 0
 check "the record has the plug-in" test "$(jq -c '.plugins | map([.name, .sha256])' mixed/run.json)" = \
     "[[\"cuda-host\",\"$(sha256sum <"$CGP_PLUGIN_PATH/libcgpipe-cuda-host.so" | cut -c1-64)\"]]"
 
-# bf16, with the emulated cuBLASLt, and without it by own kernels.
+# bf16, with the fake cuBLASLt, and without it by own kernels.
 for model in gpt2 resnet; do
     options="${!model} --precision bf16"
     train $model-bf16-1 "$options" cuda-host --stages 1

@@ -6,10 +6,10 @@
  *     operands_create(&o, &c, &seed);
  *     op_run(&on, &o, CGP_OP_FORWARD); // on a runner, a device of a backend
  *
- * Every operand has its own host memory; there.h copies it to devices with other memory. It begins
- * `shift` floats after a multiple of 64 bytes (state and accumulator: at one). Guards surround it,
- * and op_run checks them. dx[k] shares memory with dy or x[0], and y with x[k], only if a test
- * calls operands_alias.
+ * Every operand is host memory of its own (there.h brings it to devices with other memory). It
+ * begins `shift` floats after a multiple of 64 bytes; state and accumulator begin at a multiple.
+ * Guards, which op_run checks, are on both sides. dx[k] shares memory with dy or x[0], and y with
+ * x[k], only where a test calls operands_alias.
  *
  * A case in bf16 also stores its operands as floats. op_run rounds them to separate halves, which
  * are shared and guarded in the same way, and widens the results. */
@@ -60,7 +60,7 @@ typedef struct value_row {
     float scales[LOSSES];
 } value_row;
 
-/* The tested op is the second loss; its loss slot follows those of two micro-batches. */
+/* The op's loss is the second one; its word follows the words of two micro-batches. */
 enum { LOSS = 1, LOSS_WORD = 2 * LOSSES, LOSS_WORDS = 3 * LOSSES };
 
 /* --- operands --- */
@@ -473,8 +473,8 @@ static inline bool runner_has_tiles(const runner *on) {
     return on->backend == &cgp__backend_cpu && cgp__cpu_tiles_of(on->device);
 }
 
-/* Return true if cuBLASLt, or its fake, may multiply in bf16: LINEAR, and CONV2D with a window of
- * one pixel. It also rounds f32 operands, and needs operands at multiples of 16 bytes. */
+/* true: cuBLASLt, or its fake, may multiply in bf16: LINEAR, and CONV2D of a window of one
+ * pixel. It rounds f32 operands, too, and takes operands at multiples of 16 bytes. */
 static inline bool runner_has_library(const runner *on) {
     const char *algorithms = getenv("CGP_CUDA_HOST_ALGORITHMS");
     return strncmp(on->backend->name, "cuda", 4) == 0 &&

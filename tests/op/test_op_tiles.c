@@ -5,14 +5,14 @@
  *     a [m, k] ─► bf16 ─┐                   32 of k: even + odd, two sums of 16 products
  *     b [k, n] ─► bf16 ─┴─► sum of 32, of 32, ... ─► + bias ─► + previous value ─► c, f32 or bf16
  *
- * LINEAR consists of such GEMMs; so does attention, with a softmax in f32. On a processor without
- * AVX512_BF16 those tests are skipped with a message; CGP_CPU_ISA is tested everywhere. Without
- * AMX, its GEMM runs on fake tiles. */
+ * LINEAR is such GEMMs; attention is, with a softmax in f32. On a processor without AVX512_BF16
+ * those tests are skipped with a message; CGP_CPU_ISA is tested everywhere. Where there is no AMX,
+ * its GEMM runs on fake tiles. */
 #include "tiles.h"
 
 static uint64_t seed;
 static runner cpu, parallel; /* one thread, three */
-/* With AVX512_BF16, and with AMX, or fake tiles without AMX. */
+/* By AVX512_BF16 and by AMX, or fake tiles where there is none. */
 static runner by_vectors, by_tiles;
 
 static void need_tiles(void) {
@@ -71,7 +71,7 @@ static void run_on(const runner *on, const cgp__gemm *p) {
     const int64_t bytes = cgp__gemm_workspace(p->m, p->n, p->k, p->type, true, on->threads);
     char *workspace = new_memory(CGP_F32, bytes / 4 + 16);
     cgp__gemm_run(on->device, on->threads == 1, p, workspace);
-    for (int64_t i = 0; i < 16; i++) /* nothing was written past the end */
+    for (int64_t i = 0; i < 16; i++) /* nothing is written past its end */
         assert_true(isnan(((const float *)(const void *)(workspace + bytes / 4 * 4))[i]));
     free(workspace);
 }
@@ -145,8 +145,8 @@ static void denormals_count_as_zero(void **state) {
     numbers = USUAL;
 }
 
-/* Splits k, in one micro-panel and in the whole GEMM, and the rows. Splits the columns of a c that
- * is written along its rows. Some cases have enough work for several threads. */
+/* Several parts of k, in one micro-panel and in all of a GEMM. Several blocks of rows, and of
+ * columns if c is written along its rows. Enough work for several threads. */
 static void large_gemms_are_too(void **state) {
     static const int64_t sizes[][3] = {
         {33, 40, 513}, {64, 33, 800},  {40, 70, 1024},  {17, 50, 1025},  {70, 65, 2100},
@@ -417,7 +417,7 @@ int main(void) {
     by_tiles = runner_open(&cgp__backend_cpu, 1);
     by_vectors.device->tiles = &cgp__cpu_tiles_v4_bf16;
     by_tiles.device->tiles =
-        cpu.device->tiles == &cgp__cpu_tiles_amx ? &cgp__cpu_tiles_amx : &cgp__cpu_tiles_standin;
+        cpu.device->tiles == &cgp__cpu_tiles_amx ? &cgp__cpu_tiles_amx : &cgp__cpu_tiles_fake;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gemms_are_the_promised_sums),
         cmocka_unit_test(denormals_count_as_zero),

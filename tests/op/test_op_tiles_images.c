@@ -141,7 +141,7 @@ int main(void) {
     by_tiles = runner_open(&cgp__backend_cpu, 1);
     by_tiles.device->tiles = cgp__cpu_tiles_of(cpu.device) == &cgp__cpu_tiles_amx
                                  ? &cgp__cpu_tiles_amx
-                                 : &cgp__cpu_tiles_standin;
+                                 : &cgp__cpu_tiles_fake;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(convolutions_are_the_gemms_of_their_windows),
     };

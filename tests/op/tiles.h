@@ -5,8 +5,8 @@
 
 #include "harness.h"
 
-/* tiles_standin.c */
-extern const cgp__cpu_tiles cgp__cpu_tiles_standin;
+/* fake_tiles.c */
+extern const cgp__cpu_tiles cgp__cpu_tiles_fake;
 
 static inline float element(const cgp__matrix *x, int64_t i, int64_t j) {
     const int64_t at = i * x->row + j * x->column;
@@ -23,7 +23,7 @@ static inline float rounded(float x) {
     return cgp__bf16_to_float(cgp__bf16_from_float(flushed(x)));
 }
 
-/* Add the product of two bf16 values; it is exact unless denormal. */
+/* a and b are bf16 numbers, so their product is exact unless it is denormal. */
 static inline float add_product(float sum, float a, float b) {
     const float product = a * b;
     return flushed(fabsf(product) < 0x1p-110f ? fmaf(a, b, sum) : sum + product);

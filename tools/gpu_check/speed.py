@@ -125,8 +125,8 @@ def bf16_speed(check):
 
 # --- published tables ---
 
-def of_stand_in(cell):
-    """Return a cell with a small model."""
+def small_cell(cell):
+    """Return a cell with a small model in place of its own."""
     name, model, _, chunks, stages_, _, recompute, figures = cell
     small = ("unet:B=2,C=4,depth=2,image=16" if model.startswith("unet")
              else "amoebanetd:L=3,D=8,classes=10,image=32")
@@ -143,7 +143,7 @@ def tables(check):
     for cell in published["cells"]:
         # The baseline has no published figure, and runs 128 samples in one micro-batch.
         limit = "@22GiB" if cell[4] > 1 or cell[3] > 1 else ""
-        used = of_stand_in(cell) if check.small else cell
+        used = small_cell(cell) if check.small else cell
         options = options_of(published, used, steps=2, devices=check.devices(cell[4], limit))
         options = {key.replace("-", "_"): value for key, value in options.items() if value}
         run = check.cell(cell[0], lambda: check.cgpipe("bench", used[1], **options))
@@ -162,7 +162,7 @@ def tables(check):
 def unet_plan(check, published, options_of):
     """Plan U-Net's cell of eight devices, which is larger than a GPU."""
     cell = published["cells"][-1]
-    used = of_stand_in(cell) if check.small else cell
+    used = small_cell(cell) if check.small else cell
     options = options_of(published, used, devices=check.devices(cell[4], "@22GiB"))
     options = {key.replace("-", "_"): value for key, value in options.items() if value}
     plan = check.cell("U-Net", lambda: check.cgpipe("plan", used[1], **options))

@@ -3,8 +3,8 @@
  * (CUDA C++).
  *
  * The same sources make two plug-ins. nvcc builds `cuda`, for NVIDIA GPUs. The host compiler builds
- * `cuda-host`, which runs the kernels and an emulated runtime on the host's cores (host/). It is
- * slow, for tests, and has the bits of a GPU.
+ * `cuda-host`, which runs the kernels and a fake runtime on the host's cores (host/). It is slow,
+ * for tests, and has the bits of a GPU.
  *
  * Every result is a fixed sequence of IEEE operations: FP contraction is off, fmaf() is called
  * where an FMA is meant, and math functions come from math.cuh. No atomics accumulate results. A

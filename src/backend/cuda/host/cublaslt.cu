@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cublaslt.cu -- emulated cuBLASLt for `cuda-host`: d = alpha op(a) op(b) + beta c + bias,
+/* cublaslt.cu -- fake cuBLASLt for `cuda-host`: d = alpha op(a) op(b) + beta c + bias,
  * column-major, by a chain of FMAs over k in f32.
  *
  * The settings give the number of algorithms that it offers. The first `broken` of them have the
@@ -31,7 +31,7 @@ struct cgp__shim_preference {
     uint32_t reductions, alignments[4];
 };
 
-enum { ALIGNED = 16, WORKSPACE_ALIGNED = 256, NEEDED = 4096, FEW = 16 };
+enum { ALIGNED = 16, WORKSPACE_ALIGNED = 256, NEEDED = 4096, SMALL_M = 16 };
 
 /* Word of an algorithm's data: 1 + its fault, or 0. */
 enum { FAULT };
@@ -188,7 +188,7 @@ cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
         if (*count < s->broken)
             result.algo.data[FAULT] = 1 + (uint64_t)s->fault;
         else if (preference->reductions != CUBLASLT_REDUCTION_SCHEME_NONE)
-            result.algo.data[FAULT] = 1 + (uint64_t)CGP__SHIM_SPLITS_FEW_ROWS;
+            result.algo.data[FAULT] = 1 + (uint64_t)CGP__SHIM_SPLITS_SMALL_M;
         result.workspaceSize = NEEDED;
         results[*count] = result;
     }
@@ -217,7 +217,7 @@ struct matmul {
     const bf16 *at_a, *at_b;
     void *c;
     float alpha, beta;
-    bool cut, rounds_twice;
+    bool splits_k, rounds_twice;
     unsigned char *workspace;
     int64_t m, n, k;
 };
@@ -257,7 +257,7 @@ template <class T> static void end(const matmul &p, int64_t row, int64_t column,
 /* A thread block computes one column of d. */
 static void multiply(matmul p) {
     const int64_t column = blockIdx.x;
-    const int64_t middle = p.cut && p.n < FEW ? p.k / 2 : p.k;
+    const int64_t middle = p.splits_k && p.n < SMALL_M ? p.k / 2 : p.k;
     for (int64_t i = column; i < NEEDED; i += p.n)
         p.workspace[i] = 0xff;
     for (int64_t row = 0; row < p.m; row += AT_ONCE) {
@@ -303,7 +303,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     p.c = d;
     memcpy(&p.alpha, alpha, sizeof p.alpha);
     memcpy(&p.beta, beta, sizeof p.beta);
-    p.cut = has(algorithm, CGP__SHIM_SPLITS_FEW_ROWS);
+    p.splits_k = has(algorithm, CGP__SHIM_SPLITS_SMALL_M);
     p.rounds_twice = has(algorithm, CGP__SHIM_ROUNDS_TWICE);
     p.workspace = (unsigned char *)workspace;
     p.m = of_d->rows;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graphs.c -- the emulated CUDA runtime: graphs. A captured stream appends its work to a graph; a
+/* graphs.c -- the fake CUDA runtime: graphs. A captured stream appends its work to a graph; a
  * launch copies that work to a stream.
  *
  * A thread captures one stream at a time. Calls that CUDA forbids during a capture fail: memory,

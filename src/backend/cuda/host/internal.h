@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* internal.h -- shared by the files of the emulated runtime. */
+/* internal.h -- shared by the files of the fake runtime. */
 #ifndef CGP_SRC_CUDA_HOST_INTERNAL_H
 #define CGP_SRC_CUDA_HOST_INTERNAL_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.c -- the emulated CUDA runtime: device memory and pinned host memory, filled with NaNs at
+/* memory.c -- the fake CUDA runtime: device memory and pinned host memory, filled with NaNs at
  * first. A device also loses a fixed number of bytes to the driver. */
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* runtime.c -- the emulated CUDA runtime: settings, errors, devices. */
+/* runtime.c -- the fake CUDA runtime: settings, errors, devices. */
 #include "backend/cuda/host/runtime.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* runtime.h -- the emulated CUDA runtime's own interface, beyond cuda_runtime_api.h: kernel
+/* runtime.h -- the fake CUDA runtime's own interface, beyond cuda_runtime_api.h: kernel
  * launches, and settings for tests. */
 #ifndef CGP_SRC_CUDA_HOST_RUNTIME_H
 #define CGP_SRC_CUDA_HOST_RUNTIME_H
@@ -17,9 +17,9 @@ cudaError_t cgp__shim_launch(cudaStream_t stream, dim3 grid, dim3 block, cgp__sh
 /* Device bytes that the driver uses: for the context, and for kernels from the first launch on. */
 enum { CGP__SHIM_CONTEXT_BYTES = 300 << 20, CGP__SHIM_KERNELS_BYTES = 12 << 20 };
 
-/* Faults that an algorithm of the emulated cuBLASLt can have. */
+/* Faults that an algorithm of the fake cuBLASLt can have. */
 typedef enum cgp__shim_fault {
-    CGP__SHIM_SPLITS_FEW_ROWS,    /* splits k in two for fewer than 16 rows */
+    CGP__SHIM_SPLITS_SMALL_M,     /* splits k in two for fewer than 16 rows */
     CGP__SHIM_ZERO_SINGLE_COLUMN, /* sums are zero for n = 1 */
     CGP__SHIM_IGNORES_BETA,
     CGP__SHIM_REFUSES_63_ROWS,

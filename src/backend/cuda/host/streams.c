@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* streams.c -- the emulated CUDA runtime: a stream is a thread with a list of work items: events,
+/* streams.c -- the fake CUDA runtime: a stream is a thread with a list of work items: events,
  * copies and launches. The NULL stream runs in the caller's thread. */
 #include <errno.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* work.h -- work items, shared by streams and graphs of the emulated runtime. */
+/* work.h -- work items, shared by streams and graphs of the fake runtime. */
 #ifndef CGP_SRC_CUDA_HOST_WORK_H
 #define CGP_SRC_CUDA_HOST_WORK_H
 

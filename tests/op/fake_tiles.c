@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tiles_standin.c -- amx.c with fake tiles, as simple loops of their definition (Intel's Software
- * Developer's Manual, TDPBF16PS), for processors with AVX512_BF16 but without AMX. */
+/* fake_tiles.c -- amx.c on fake tiles: plain loops of the definition (Intel's Software Developer's
+ * Manual, TDPBF16PS), for processors that have AVX512_BF16 but no AMX. */
 #include <immintrin.h>
 #include <math.h>
 #include <stdint.h>
@@ -28,18 +28,18 @@ static float fused(float a, float b, float sum) {
     return flushed(fmaf(flushed(a), flushed(b), flushed(sum)));
 }
 
-static void standin_load(int tile, const void *from, int64_t stride) {
+static void fake_load(int tile, const void *from, int64_t stride) {
     for (int i = 0; i < 16; i++)
         memcpy(tiles[tile][i], (const char *)from + i * stride, 64);
 }
 
-static void standin_store(int tile, void *to, int64_t stride) {
+static void fake_store(int tile, void *to, int64_t stride) {
     for (int i = 0; i < 16; i++)
         memcpy((char *)to + i * stride, tiles[tile][i], 64);
 }
 
-/* Tiles that are not configured contain no numbers. */
-static void standin_multiply(int c, int a, int b) {
+/* Tiles that are not configured have no numbers. */
+static void fake_multiply(int c, int a, int b) {
     for (int i = 0; i < 16; i++)
         for (int j = 0; j < 16; j++) {
             float even = configured ? 0.0f : NAN, odd = 0.0f, sum;
@@ -62,10 +62,10 @@ static void standin_multiply(int c, int a, int b) {
 #define _tile_loadconfig(from) ((void)(from), configured = 1)
 #define _tile_release() (configured = 0)
 #define _tile_zero(tile) memset(tiles[tile], 0, sizeof tiles[tile])
-#define _tile_loadd(tile, from, stride) standin_load(tile, from, stride)
-#define _tile_stored(tile, to, stride) standin_store(tile, to, stride)
-#define _tile_dpbf16ps(c, a, b) standin_multiply(c, a, b)
+#define _tile_loadd(tile, from, stride) fake_load(tile, from, stride)
+#define _tile_stored(tile, to, stride) fake_store(tile, to, stride)
+#define _tile_dpbf16ps(c, a, b) fake_multiply(c, a, b)
 
-#define cgp__cpu_tiles_amx cgp__cpu_tiles_standin
-/* Compile amx.c with these macros in place of the intrinsics. */
-#include "backend/cpu/kernels/bf16/amx.c" /* NOLINT(bugprone-suspicious-include) */
+#define cgp__cpu_tiles_amx cgp__cpu_tiles_fake
+/* NOLINTNEXTLINE(bugprone-suspicious-include): amx.c, with the intrinsics above */
+#include "backend/cpu/kernels/bf16/amx.c"
