@@ -11,7 +11,8 @@
 
 namespace gemm {
 
-/* Division of 0 <= n < 2^31 by a constant of the launch, as a multiplication. */
+/* Division of 0 <= n < 2^31 by an invariant of the launch, as a multiplication (Granlund and
+ * Montgomery 1994). */
 struct divisor {
     uint32_t by, factor, shift;
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load_transposed.h -- loads LANES rows of LANES elements as LANES columns. */
+/* load_transposed.h -- loads LANES rows of LANES elements as LANES columns, by an in-register
+ * transpose that exchanges blocks of doubling size (Eklundh 1972). */
 #ifndef CGP_SRC_CPU_LOAD_TRANSPOSED_H
 #define CGP_SRC_CPU_LOAD_TRANSPOSED_H
 

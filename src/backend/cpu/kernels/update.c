@@ -10,7 +10,10 @@
  * Adam:     g += weight_decay param; then as AdamW without decay
  * RMSprop:  g += weight_decay param              v = alpha v + (1 - alpha) g^2
  *           b = momentum b + g / (sqrt(v) + eps)                 without b: the quotient
- *           param -= lr b */
+ *           param -= lr b
+ *
+ * Source: AdamW, Loshchilov and Hutter 2019, arXiv:1711.05101; Adam, Kingma and Ba 2015,
+ * arXiv:1412.6980. */
 #include "backend/cpu/kernels/vec.h"
 
 /* Constants of an update; differences from 1 are taken in double. */

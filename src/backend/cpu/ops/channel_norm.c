@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* channel_norm.c -- BATCH_NORM and INSTANCE_NORM: each channel to mean 0 and variance 1, over all
- * rows of a set. GROUP_NORM normalises several channels together, a `part` of them.
+/* channel_norm.c -- BATCH_NORM (Ioffe and Szegedy 2015, arXiv:1502.03167) and INSTANCE_NORM
+ * (Ulyanov et al. 2016, arXiv:1607.08022): each channel to mean 0 and variance 1, over all rows of
+ * a set. GROUP_NORM (Wu and He 2018, arXiv:1803.08494) normalises several channels together, a
+ * `part` of them.
  *
  *     sets: one of all samples' rows (BATCH_NORM), or one per sample (the others)
  *     y = (x - mean) rstd weight + bias     rstd = 1 / sqrt(variance + eps)     h = (x - mean) rstd

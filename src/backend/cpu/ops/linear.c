@@ -7,8 +7,8 @@
  * is overwritten; dx is overwritten or added to. The first micro-batch overwrites dW and dbias, and
  * the others add to them. dW is computed in its storage layout, so that its rows are written along
  * memory. W, dW and the biases are f32; x, y and their gradients have the spec's type. In bf16, by
- * AVX512_BF16 or AMX (tiles.h), W is rounded to bf16 when it is packed: in each call or, if
- * prepacked, once for many calls. */
+ * AVX512_BF16 or AMX (tiles.h), W is rounded to bf16 when it is packed. That happens in each call,
+ * or once for many calls: prepacked weights (FBGEMM, Khudia et al. 2021, arXiv:2101.05615). */
 #include "backend/cpu/cpu.h"
 
 /* W or, in backward, W^T: b [k, n] of the GEMM. */

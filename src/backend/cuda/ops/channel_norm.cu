@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* channel_norm.cu -- BATCH_NORM, INSTANCE_NORM and GROUP_NORM. The first two normalise each channel
- * to mean 0 and variance 1 over all rows of a set; GROUP_NORM does so for several channels
- * together, called a `part`.
+/* channel_norm.cu -- BATCH_NORM (Ioffe and Szegedy 2015, arXiv:1502.03167), INSTANCE_NORM (Ulyanov
+ * et al. 2016, arXiv:1607.08022) and GROUP_NORM (Wu and He 2018, arXiv:1803.08494). The first two
+ * normalise each channel to mean 0 and variance 1 over all rows of a set; GROUP_NORM does so for
+ * several channels together, called a `part`.
  *
  *     a set: the rows of all samples (BATCH_NORM), or of one sample (the others)
  *     y = (x - mean) rstd weight + bias

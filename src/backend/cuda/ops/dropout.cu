@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dropout.cu -- DROPOUT and DROPOUT2D: y = x mask, dx = dy mask. Outside training both copy, or do
- * nothing in place.
+/* dropout.cu -- DROPOUT (Srivastava et al. 2014) and DROPOUT2D (spatial dropout, Tompson et al.
+ * 2015): y = x mask, dx = dy mask. Outside training both copy, or do nothing in place.
  *
  * The mask is recomputed, not saved. One call of the generator makes four random words, for a quad:
  * four elements of DROPOUT or four channels of DROPOUT2D. y may share x's memory. */

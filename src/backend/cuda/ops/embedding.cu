@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* embedding.cu -- y [N, C] = weight[ids]; dweight[ids] += dy, in the order of rows.
  *
- * Backward sorts the rows by id, and equal ids by row number. A row's place is the number of rows
- * before it, so no thread block needs another's result. The first row of an id in that order owns
- * the id's row of dweight, and adds all of them in order. Other rows of dweight are only cleared,
- * by the first micro-batch. */
+ * Backward sorts the rows by id, and equal ids by row number: a comparison counting sort (Knuth,
+ * The Art of Computer Programming 3, 5.2). A row's place is the number of rows before it, so no
+ * thread block needs another's result. The first row of an id in that order owns the id's row of
+ * dweight, and adds all of them in order. Other rows of dweight are only cleared, by the first
+ * micro-batch. */
 #include "backend/cuda/map.cuh"
 
 enum { EMBEDDING_BLOCK = 128 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layer_norm.cu -- LAYER_NORM and RMS_NORM: y = (x - mean) rstd weight + bias, for rows of C
- * elements.
+/* layer_norm.cu -- LAYER_NORM (Ba et al. 2016, arXiv:1607.06450) and RMS_NORM (Zhang and Sennrich
+ * 2019, arXiv:1910.07467): y = (x - mean) rstd weight + bias, for rows of C elements.
  *
  *     mean = sum x / C     rstd = 1 / sqrt(sum (x - mean)^2 / C + eps)     h = (x - mean) rstd
  *     g = dy weight        dx = rstd (g - sum g / C - h sum (g h) / C)

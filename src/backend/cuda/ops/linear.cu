@@ -7,8 +7,9 @@
  * is saved. y is overwritten; dx is overwritten or added to. The first micro-batch overwrites dW
  * and dbias; the others add to them. dW is computed in its storage layout.
  *
- * In bf16, cuBLASLt computes the GEMMs if it can (gemm_lt.h), with prepacked bf16 copies of weight
- * and bias. Other GEMMs widen x and dy to f32 and have the bits of f32, rounded. */
+ * In bf16, cuBLASLt computes the GEMMs if it can (gemm_lt.h), with prepacked weights (FBGEMM:
+ * Khudia et al. 2021, arXiv:2101.05615): bf16 copies of weight and bias. Other GEMMs widen x and dy
+ * to f32 and have the bits of f32, rounded. */
 #include "backend/cuda/gemm.cuh"
 #include "backend/cuda/gemm_lt.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* transpose.cu -- to [a, j, b, i, c] = from [a, i, b, j, c]; a includes the samples. If c is 1,
- * square tiles go through shared memory, so that both sides are accessed along rows. Otherwise
- * threads copy along contiguous runs. */
+ * square tiles go through shared memory (Ruetsch and Micikevicius 2009, "Optimizing Matrix
+ * Transpose in CUDA"), so that both sides are accessed along rows. Otherwise threads copy along
+ * contiguous runs. */
 #include "backend/cuda/cuda.cuh"
 
 /* Side of a square; rows that a thread block copies together. */
