@@ -56,7 +56,7 @@ __device__ static inline void put_sum(const sums_to &to, int64_t i, float sum) {
 template <class T>
 __global__ static void sum_blocks(float *sums, const T *x, int64_t rows, int64_t width,
                                   int64_t blocks, sums_to to) {
-    __shared__ float held[AT_ONCE][COLUMNS];
+    __shared__ float block_sums[AT_ONCE][COLUMNS];
     const int64_t columns = (width + COLUMNS - 1) / COLUMNS;
     const int thread = (int)threadIdx.x / COLUMNS, lane = (int)threadIdx.x % COLUMNS;
     const int64_t column = blockIdx.x % columns * COLUMNS + lane;
@@ -79,10 +79,10 @@ __global__ static void sum_blocks(float *sums, const T *x, int64_t rows, int64_t
         if (column < width && block < blocks) sums[block * width + column] = sum;
         return;
     }
-    held[thread][lane] = sum;
+    block_sums[thread][lane] = sum;
     __syncthreads();
     for (int i = 1; thread == 0 && i < blocks; i++)
-        sum = sum + held[i][lane];
+        sum = sum + block_sums[i][lane];
     if (thread == 0 && column < width) put_sum(to, column, sum);
 }
 

@@ -28,9 +28,9 @@ typedef struct thread {
 /* The block that a host thread runs. */
 typedef struct team {
     thread threads[CGP__SHIM_MAX_BLOCK];
-    int turn[CGP__SHIM_MAX_BLOCK]; /* order of threads */
+    int permutation[CGP__SHIM_MAX_BLOCK]; /* order of threads */
     int n;
-    int next;    /* in `turn` */
+    int next;    /* in `permutation` */
     int current; /* thread */
     cgp__shim_thread *run;
     const void *arguments;
@@ -86,11 +86,12 @@ uint64_t cgp__shim_random(uint64_t *state) {
 static void set_turns(team *t) {
     t->next = 0;
     for (int i = 0; i < t->n; i++)
-        t->turn[i] = t->order == CGP__SHIM_DESCENDING ? t->n - 1 - i : i;
+        t->permutation[i] = t->order == CGP__SHIM_DESCENDING ? t->n - 1 - i : i;
     for (int i = t->n - 1; i > 0 && t->order == CGP__SHIM_SHUFFLED; i--) {
-        const int j = (int)(cgp__shim_random(&t->random) % (uint64_t)(i + 1)), swapped = t->turn[i];
-        t->turn[i] = t->turn[j];
-        t->turn[j] = swapped;
+        const int j = (int)(cgp__shim_random(&t->random) % (uint64_t)(i + 1)),
+                  swapped = t->permutation[i];
+        t->permutation[i] = t->permutation[j];
+        t->permutation[j] = swapped;
     }
 }
 
@@ -139,7 +140,7 @@ static void die_waiting(const team *t) {
 static int next_thread(team *t) {
     for (;;) {
         while (t->next < t->n) {
-            const int i = t->turn[t->next++];
+            const int i = t->permutation[t->next++];
             if (t->threads[i].state <= READY) return i;
         }
         if (open_barriers(t))

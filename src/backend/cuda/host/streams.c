@@ -355,11 +355,11 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
 /* Copy from a peer through host memory. */
 static cudaError_t run_staged_copy(const void *payload) {
     const copying *c = payload;
-    void *between = malloc(c->bytes);
-    if (!between) return cudaErrorMemoryAllocation;
-    memcpy(between, c->from, c->bytes);
-    memcpy(c->to, between, c->bytes);
-    free(between);
+    void *staging = malloc(c->bytes);
+    if (!staging) return cudaErrorMemoryAllocation;
+    memcpy(staging, c->from, c->bytes);
+    memcpy(c->to, staging, c->bytes);
+    free(staging);
     return cudaSuccess;
 }
 
