@@ -56,7 +56,7 @@ CGP_API const char *cgp_message(void);
 CGP_API const char *cgp_status_name(cgp_status status);
 
 /**
- * Record a failure of the calling thread and return its status.
+ * Record a failure on the calling thread and return its status.
  *
  * For code on top of the library (models, programs).
  *
@@ -72,15 +72,16 @@ CGP_API cgp_status cgp_fail(cgp_status status, const char *format, ...) CGP_PRIN
 /**
  * Return the entry of names[count] nearest to `text`, or NULL if none is near: for "did you mean".
  *
- * The distance counts inserted, deleted and replaced characters and exchanged neighbours. It
- * ignores case and takes `_` as `-`. A near name is at most a third of the longer word away; in
- * words of up to 3 characters, at most 1. Borrowed from `names`. Threads: any.
+ * The distance is the number of insertions, deletions, replacements and swaps of adjacent
+ * characters; case is ignored, and `_` equals `-`. A name is near if the distance is at most a
+ * third of the longer word's length (at most 1 if that length is 2 or 3). Borrowed from `names`.
+ * Threads: any.
  */
 CGP_API const char *cgp_nearest(const char *text, const char *const *names, int count);
 
 /**
- * Write an amount of memory in a fitting unit, "512 B", "1.25 GiB", "743.9 KiB", to `text` of
- * `size` bytes.
+ * Write a number of bytes with a suitable unit ("512 B", "743.9 KiB", "1.25 GiB") to `text`, a
+ * buffer of `size` bytes.
  *
  * Units are B, KiB, MiB, GiB and TiB. Below 1024 TiB the result has at most 10 characters; it is
  * cut if `size` is smaller. Returns `text`, or NULL if `text` is NULL. Threads: any.
@@ -88,11 +89,11 @@ CGP_API const char *cgp_nearest(const char *text, const char *const *names, int 
 CGP_API char *cgp_bytes_text(int64_t bytes, char *text, size_t size);
 
 /**
- * Write a text to `out` of `size` bytes, safe for a terminal: control characters, and bytes that
- * are not UTF-8, become `\\xNN`. If `out` is too short, the text is cut at a character. Failure
- * messages and log lines are escaped already.
+ * Copy `text` to `out`, a buffer of `size` bytes, and make it safe for a terminal: control
+ * characters, and bytes that are not UTF-8, become `\\xNN`. If `out` is too short, the text is cut
+ * between two characters. Failure messages and log lines are escaped already.
  *
- * @return `out`; NULL if a pointer is.
+ * @return `out`; NULL if `text` or `out` is NULL.
  *
  * Threads: any.
  */
@@ -118,8 +119,9 @@ typedef enum cgp_log_level {
  *  Threads: any. */
 CGP_API void cgp_log_set_level(cgp_log_level level);
 
-/** Write one line to standard error, "cgpipe: [module] text", unless the level is above the current
- *  one. A line of level CGP_LOG_WARN is marked as a warning. The library writes to no other stream.
+/** Write one line to standard error, "cgpipe: [module] text", unless `level` is above the log
+ *  level. A line of level CGP_LOG_WARN is marked as a warning. The library writes to no other
+ *  stream.
  *  @param[in] module The word in brackets, "data". Borrowed. Threads: any. */
 CGP_API void cgp_log(cgp_log_level level, const char *module, const char *format, ...)
     CGP_PRINTF(3, 4);

@@ -10,8 +10,8 @@
  *     free(text);
  *     CGP_TRY(cgp_model_read(&again, "mine.json", NULL, 0));
  *
- * A model that is written and read again is the same to the bit: plans of both have one
- * cgp_plan_hash(), and training gives both the same weights. */
+ * A model that is written and read again is bit-identical: its plans have the same cgp_plan_hash(),
+ * and training gives the same weights. */
 #ifndef CGPIPE_GRAPH_H
 #define CGPIPE_GRAPH_H
 
@@ -24,13 +24,13 @@ extern "C" {
 /**
  * Write a finished model as JSON.
  *
- * A custom op is written by its name, with the bytes of its attributes. Attributes that contain
+ * A custom op is written as its name and the bytes of its attributes. Attributes that contain
  * addresses are meaningless in another process.
  *
  * @param[out] out  The text, with a 0 at its end; freed by the caller with free().
  *
  * @retval CGP_ESTATE  Not finished.
- * @retval CGP_EINVAL  Two custom ops have one name.
+ * @retval CGP_EINVAL  Two custom ops have the same name.
  * @retval CGP_ENOMEM
  *
  * Threads: any.
@@ -52,7 +52,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_model_to_json(char **out, const cgp_model 
  *                   the ops for the life of the model.
  *
  * @retval CGP_EFORMAT  The message has the name, the place ("nodes[3]") and the expectation.
- * @retval CGP_EINVAL   An op without a name, or two with one name.
+ * @retval CGP_EINVAL   An op has no name, or two have the same name.
  * @retval CGP_ENOMEM
  *
  * Threads: any.
@@ -61,7 +61,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_model_from_json(cgp_model **out, const cha
                                                       const char *text, size_t bytes,
                                                       const cgp_op *const *ops, int n_ops);
 
-/** Make a finished model from a file, as cgp_model_from_json().
+/** Make a finished model from a file, as cgp_model_from_json() does from a text.
  *  @param[in] path A regular file. Borrowed. @param[in] ops As there.
  *  @retval CGP_EIO The file is missing, unreadable or not a regular file. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_model_read(cgp_model **out, const char *path,

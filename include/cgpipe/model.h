@@ -69,14 +69,14 @@ CGP_API cgp_value cgp_embedding(cgp_model *model, cgp_value ids, const char *nam
 CGP_API cgp_value cgp_position_embedding(cgp_model *model, cgp_value x, const char *name,
                                          cgp_init init);
 
-/** Add two values of one shape. */
+/** Add two values of the same shape. */
 CGP_API cgp_value cgp_add(cgp_model *model, cgp_value a, cgp_value b);
 
-/** Subtract b from a. Both have one shape. */
+/** Subtract b from a. Both have the same shape. */
 CGP_API cgp_value cgp_subtract(cgp_model *model, cgp_value a, cgp_value b);
 
-/** Multiply two values of one shape, element by element. The square of a value is its product with
- *  itself. */
+/** Multiply two values of the same shape, element by element. The square of a value is its product
+ *  with itself. */
 CGP_API cgp_value cgp_multiply(cgp_model *model, cgp_value a, cgp_value b);
 
 /** Multiply a value by a constant. @param[in] factor Finite, also when rounded to f32. */
@@ -161,9 +161,9 @@ typedef struct cgp_attention_options {
  * x D], k [S, kv_heads x D], v [S, kv_heads x DV] -> [T, heads x DV], for any D and DV.
  *
  * Probabilities are never stored. Tiles that lie outside the causal triangle or the window are
- * skipped. If causal, a row of the result does not depend on how many rows follow it; with a
- * window, nor on keys before the window. cgp_causal_attention() is this op with q, k and v side by
- * side in one value.
+ * skipped. If causal, a row of the result does not depend on the number of rows after it or, with a
+ * window, on keys before the window. cgp_causal_attention() is this op with q, k and v side by side
+ * in one value.
  *
  * Source: Vaswani et al. 2017, arXiv:1706.03762. Tiles with online softmax: Dao et al. 2022,
  * arXiv:2205.14135. Grouped queries: Ainslie et al. 2023, arXiv:2305.13245. Windows: Child et al.
@@ -192,7 +192,7 @@ typedef struct cgp_cached_attention_options {
  * mini-batches, give the same result as one sequence.
  *
  * For inference plans only: it has no gradient. The cache is planned memory, counted with the
- * states, but checkpoints do not have it. A text that starts again at position 0 overwrites it row
+ * states, but is not saved in checkpoints. A text that starts again at position 0 overwrites it row
  * by row. Positions outside 0 .. length - 1 are refused before anything runs.
  *
  * Source: as cgp_attention(); Shazeer 2019, arXiv:1911.02150.
@@ -203,7 +203,7 @@ CGP_API cgp_value cgp_cached_attention(cgp_model *model, cgp_value q, cgp_value 
 /** Passed by value; a field left out is zero. */
 typedef struct cgp_rotary_options {
     int64_t heads; /**< >= 1. */
-    /** Columns of a head that are rotated, from the first on; even, at most 1024. 0: all. */
+    /** Number of leading columns of each head to rotate: even, at most 1024. 0: all. */
     int64_t width;
     /** Pairs are neighbouring columns (2 i, 2 i + 1), as in Meta's files and GPT-J. Otherwise they
      *  are columns (i, i + width / 2), as in Hugging Face's. */
@@ -240,7 +240,7 @@ typedef struct cgp_matmul_options {
     bool transpose_b; /**< b is [..., N, K]. */
 } cgp_matmul_options;
 
-/** Multiply two values matrix by matrix: a [..., M, K], b [..., K, N] -> [..., M, N]. The leading
+/** Multiply matrices in batches: a [..., M, K], b [..., K, N] -> [..., M, N]. The leading
  *  dimensions must be equal. Both get a gradient; a and b may be the same value. */
 CGP_API cgp_value cgp_matmul(cgp_model *model, cgp_value a, cgp_value b,
                              cgp_matmul_options options);
@@ -251,12 +251,12 @@ CGP_API cgp_value cgp_matmul(cgp_model *model, cgp_value a, cgp_value b,
 CGP_API cgp_value cgp_dropout(cgp_model *model, cgp_value x, double p);
 
 /** Take the index of the largest element of each row, the first of equal ones: [..., C] -> [...]
- *  i32 in 0..C-1 (from [C], [1]). It has no gradient. */
+ *  i32 in 0..C-1 ([C] gives [1]). It has no gradient. */
 CGP_API cgp_value cgp_argmax(cgp_model *model, cgp_value x);
 
 /* Images are [H, W, C], the channels of a pixel side by side. */
 
-/** Pixels of zeros around an image; negative: pixels cropped from it. */
+/** Number of zero pixels to add on each side of an image; negative: pixels to crop. */
 typedef struct cgp_padding {
     int top, bottom, left, right;
 } cgp_padding;
@@ -284,14 +284,14 @@ typedef struct cgp_conv2d_options {
 CGP_API cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name,
                              cgp_conv2d_options options);
 
-/** How a plan computes each cgp_conv2d() of 3 x 3 with stride 1. DIRECT: as sums of products.
- *  WINOGRAD: in tiles of 2 x 2 output pixels, F(2 x 2, 3 x 3), with 16 products per tile and
- *  channel instead of 36.
+/** Algorithm for each cgp_conv2d() of 3 x 3 with stride 1. DIRECT sums the products. WINOGRAD
+ *  computes tiles of 2 x 2 output pixels, F(2 x 2, 3 x 3), with 16 products per tile and channel
+ *  instead of 36.
  *
- *  Winograd rounds differently, by about as much; its bits do not depend on stages, schedule or
- *  recomputation either. Images with few pixels or channels, and bf16 on processors with
- *  AVX512_BF16 or AMX, use direct sums. cpu devices implement it, cuda devices refuse it, and ref
- *  devices use direct sums. Source: Lavin and Gray 2016, arXiv:1509.09308. */
+ *  Winograd's rounding errors differ, but are about as large. As with direct sums, the bits do not
+ *  depend on stages, schedule or recomputation. Images with few pixels or channels, and bf16 on
+ *  processors with AVX512_BF16 or AMX, use direct sums. cpu devices implement it, cuda devices
+ *  refuse it, and ref devices use direct sums. Source: Lavin and Gray 2016, arXiv:1509.09308. */
 typedef enum cgp_convolution { CGP_CONVOLUTION_DIRECT, CGP_CONVOLUTION_WINOGRAD } cgp_convolution;
 
 /** Parse "direct" or "winograd". @retval CGP_EINVAL Another word; the message lists the known ones.
@@ -310,16 +310,16 @@ typedef struct cgp_conv_transpose2d_options {
     /** Extra rows at the bottom and columns at the right of the result, 0 .. stride - 1. */
     int output_padding[2];
     bool bias; /**< Parameter `<name>.bias` [out]. */
-    /** Initial weight [zero]. As in PyTorch, fan_in is kernel height x width x out, that of the
-     *  convolution it transposes. */
+    /** Initial weight [zero]. As in PyTorch, fan_in is kernel height x width x out, the fan_in of
+     *  the convolution that this op transposes. */
     cgp_init init;
     cgp_init bias_init; /**< Initial bias [zero]. */
 } cgp_conv_transpose2d_options;
 
 /** Transposed convolution (PyTorch's ConvTranspose2d): x [H, W, in] -> [OH, OW, out], OH = (H - 1)
- *  stride + kernel - top - bottom + output_padding. It is the gradient of a cgp_conv2d() that makes
- *  H rows from OH. Parameter `<name>.weight` [kernel height, kernel width, out, in] (PyTorch's
- *  order is [in, out, height, width]). Source: Zeiler et al. 2010; Dumoulin and Visin 2016,
+ *  stride + kernel - top - bottom + output_padding. It is the input gradient of a cgp_conv2d() from
+ *  OH rows to H. Parameter `<name>.weight` [kernel height, kernel width, out, in] (PyTorch's order
+ *  is [in, out, height, width]). Source: Zeiler et al. 2010; Dumoulin and Visin 2016,
  *  arXiv:1603.07285. */
 CGP_API cgp_value cgp_conv_transpose2d(cgp_model *model, cgp_value x, const char *name,
                                        cgp_conv_transpose2d_options options);
@@ -328,7 +328,7 @@ CGP_API cgp_value cgp_conv_transpose2d(cgp_model *model, cgp_value x, const char
 typedef struct cgp_pool_options {
     int kernel[2];       /**< Height, width, >= 1. */
     int stride[2];       /**< Height, width, >= 1. */
-    cgp_padding padding; /**< 0 .. kernel - 1; padding is no part of a mean or maximum. */
+    cgp_padding padding; /**< 0 .. kernel - 1; a mean or maximum ignores padding. */
 } cgp_pool_options;
 
 /** Take the largest element of each window, per channel: x [H, W, C] -> [OH, OW, C], sizes as for
@@ -393,8 +393,8 @@ CGP_API cgp_value cgp_leaky_relu(cgp_model *model, cgp_value x, double slope);
  *  channel). p = 0 adds nothing to the graph. */
 CGP_API cgp_value cgp_dropout2d(cgp_model *model, cgp_value x, double p);
 
-/** Concatenate 2 to 4 values along the last dimension; their other dimensions are equal. @param[in]
- *  values [n], Borrowed. */
+/** Concatenate 2 to 4 values along the last dimension; their other dimensions must be equal.
+ *  @param[in] values [n], Borrowed. */
 CGP_API cgp_value cgp_concat(cgp_model *model, const cgp_value *values, int n);
 
 /** Change the dimensions of a sample; elements keep their order: [4, 6] -> [2, 12]. No data moves.
@@ -429,8 +429,8 @@ CGP_API cgp_value cgp_slice(cgp_model *model, cgp_value x, int dim, int64_t begi
 CGP_API void cgp_model_tie(cgp_model *model, const char *name, const char *existing);
 
 /**
- * Stash a value under a name until cgp_model_pop() takes it: for layers written independently,
- * which pass no values.
+ * Stash a value under a name until cgp_model_pop() takes it. So layers that are written
+ * independently can pass values to each other.
  *
  *     cgp_model_stash(model, "left", "skip", x);
  *     x = cgp_add(model, x, cgp_model_pop(model, "left", "skip"));   // later, in any layer
@@ -453,21 +453,21 @@ CGP_API void cgp_model_stash(cgp_model *model, const char *space, const char *na
  *  @param[in] name As there. Borrowed. */
 CGP_API cgp_value cgp_model_pop(cgp_model *model, const char *space, const char *name);
 
-/** End in softmax and cross-entropy, the mean over the targets that are not ignored: logits [...,
- *  classes], targets [...] i32 in 0..classes-1, or `ignore` (PyTorch: -100). For logits [classes]
- *  the targets are [1]. The loss belongs to no layer and runs on the last stage. A model may have
- *  several losses; their sum, each times its `weight` > 0, is the loss (1 for a single one).
- *  Targets are constants: no gradient passes through them. */
+/** End the model in softmax and cross-entropy, the mean over the targets that are not ignored:
+ *  logits [..., classes], targets [...] i32 in 0..classes-1, or `ignore` (PyTorch: -100). For
+ *  logits [classes] the targets are [1]. The loss belongs to no layer and runs on the last stage. A
+ *  model may have several losses: its loss is the sum of weight x loss, with each weight > 0 (1 for
+ *  a single loss). Targets are constants: no gradient passes through them. */
 CGP_API void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value targets,
                                           int64_t ignore, double weight);
 
-/** End in sigmoid and binary cross-entropy, the mean over all elements: logits [...], targets of
- *  the same shape, f32 in 0..1. Otherwise as cgp_model_loss_cross_entropy(). */
+/** End the model in sigmoid and binary cross-entropy, the mean over all elements: logits [...],
+ *  targets of the same shape, f32 in 0..1. Otherwise as cgp_model_loss_cross_entropy(). */
 CGP_API void cgp_model_loss_bce_with_logits(cgp_model *model, cgp_value logits, cgp_value targets,
                                             double weight);
 
 /** Make a value the model's next output, which cgp_pipeline_predict() returns. It must not be an
- *  input, nor an output already. A model without a loss is trained by an external loss of its
+ *  input, nor an output already. A model without a loss is trained with an external loss of its
  *  outputs (cgp_pipeline_forward). */
 CGP_API void cgp_model_output(cgp_model *model, cgp_value value);
 
@@ -483,9 +483,9 @@ CGP_API void cgp_model_output(cgp_model *model, cgp_value value);
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_model_finish(cgp_model *model);
 
-/** Return the name, and the numbers of layers, of parameters (tensors) and of all their elements.
- *  Here and below, an index out of range returns NULL. Legal after cgp_model_finish(). Threads:
- *  any. */
+/** Return names, the number of layers, the number of parameter tensors, and the number of elements
+ *  in all of them. Here and below, an index out of range returns NULL. Legal after
+ *  cgp_model_finish(). Threads: any. */
 CGP_API const char *cgp_model_name(const cgp_model *model);
 CGP_API int cgp_model_layers(const cgp_model *model);
 CGP_API const char *cgp_model_layer_name(const cgp_model *model, int layer);
@@ -522,8 +522,8 @@ CGP_API cgp_dtype cgp_model_output_dtype(const cgp_model *model, int output);
 
 /** A loss of a model. */
 typedef struct cgp_model_loss {
-    int output; /**< Output that is the logits of the loss; -1: none is. */
-    /** Input that is the targets of the loss; -1: the graph makes them, or there are none. */
+    int output; /**< Output with the loss's logits; -1: no output has them. */
+    /** Input with the loss's targets; -1: the graph computes them, or there are none. */
     int target;
     double weight; /**< Factor in the sum of all losses. */
 } cgp_model_loss;

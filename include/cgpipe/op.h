@@ -12,13 +12,13 @@ extern "C" {
 #endif
 
 /** Parameter initialization. The last four kinds depend on fans: fan_in is the number of inputs
- *  that an output of the op sums, fan_out the number of outputs that an input goes to. */
+ *  that contribute to one output, fan_out the number of outputs that one input contributes to. */
 typedef enum cgp_init_kind {
     CGP_INIT_ZERO,
     CGP_INIT_ONE,
     CGP_INIT_NORMAL,
     CGP_INIT_UNIFORM,
-    /** NORMAL, but numbers further than 2 scale from 0 are drawn again. This is TensorFlow's
+    /** NORMAL, but numbers more than 2 x scale from 0 are drawn again. This is TensorFlow's
      *  TruncatedNormal, and PyTorch's trunc_normal_() with a = -2 std, b = 2 std. The result has a
      *  standard deviation of 0.88 scale. */
     CGP_INIT_TRUNCATED_NORMAL,
@@ -36,14 +36,15 @@ typedef struct cgp_init {
     cgp_init_kind kind;
     /** NORMAL, TRUNCATED_NORMAL: the standard deviation. UNIFORM: the range is [-scale, scale).
      *  By fan: the gain, as PyTorch's calculate_gain() returns it: 1 for no activation, sqrt(2) for
-     *  RELU, sqrt(2 / (1 + a^2)) for a leaky ReLU of slope a. nn.Linear and nn.Conv2d start weight
-     *  and bias with KAIMING_UNIFORM of gain 1 / sqrt(3). >= 0 and finite for every kind. */
+     *  RELU, sqrt(2 / (1 + a^2)) for a leaky ReLU of slope a. Its nn.Linear and nn.Conv2d
+     *  initialize weight and bias with KAIMING_UNIFORM and gain 1 / sqrt(3). >= 0 and finite for
+     *  every kind. */
     double scale;
 } cgp_init;
 
-/** Resolve an initialization by fan to NORMAL or UNIFORM; return any other kind unchanged. The
- *  built-in ops take the fans from the layout of their weights; the shape rule of a custom op calls
- *  this function. @param[in] fan_in >= 1. @param[in] fan_out >= 1. */
+/** Convert an initialization that depends on fans to NORMAL or UNIFORM; return any other unchanged.
+ *  The built-in ops take the fans from the layout of their weights; the shape rule of a custom op
+ *  calls this function. @param[in] fan_in >= 1. @param[in] fan_out >= 1. */
 CGP_API cgp_init cgp_init_by_fan(cgp_init init, int64_t fan_in, int64_t fan_out);
 
 /** Scaling of rotary frequencies, for sequences longer than the model was first trained on. */
@@ -68,10 +69,10 @@ enum {
 typedef struct cgp_op_type {
     cgp_dtype dtype; /**< CGP_F32 or CGP_I32. */
     cgp_shape shape;
-    /** Integers that the graph makes are 0 .. upper_bound - 1. 0: the caller's integers, which may
-     *  be anything. */
+    /** Bound of integers that the graph computes: 0 .. upper_bound - 1. 0: the integers are the
+     *  caller's, and may be anything. */
     int64_t upper_bound;
-    bool whole; /**< A saved value: one for the whole micro-batch, without a leading n. */
+    bool whole; /**< Saved values only: one for the whole micro-batch, without n. */
 } cgp_op_type;
 
 /** A parameter of an op; it is f32 and named "NAME.SUFFIX", as in cgp_op_apply(). */
@@ -141,7 +142,7 @@ typedef struct cgp_op_run {
     float *dx[CGP_OP_MAX_INPUTS];
     float *dparameters[CGP_OP_MAX_PARAMETERS]; /**< Sums over the n samples. */
     void *state[CGP_OP_MAX_STATE];             /**< Read by forward, changed by `end_of_step`. */
-    /** [accumulator_bytes] Forward adds the step's changes to it. NULL: this run does not count. */
+    /** [accumulator_bytes] Forward adds the step's changes to it. NULL: they are dropped. */
     void *accumulator;
     /** Forward: first micro-batch of the step; `accumulator` is uninitialized. */
     bool first;
@@ -157,9 +158,9 @@ typedef struct cgp_op_run {
  * An op: a plain value, in which unset fields are zero. The comments describe the fields as a
  * custom op sets them; a built-in op has its functions in the backends.
  *
- * Backward is two functions, which zero-bubble schedules run apart: backward_input (I) makes dx
- * from dy, and backward_weight (W) makes dparameters. The table names the other operands that each
- * of them reads. All other operands of forward are freed by then, or were never stored.
+ * Backward is two functions, which zero-bubble schedules run separately: backward_input (I) makes
+ * dx from dy, and backward_weight (W) makes dparameters. The table names the other operands that
+ * each of them reads. All other operands of forward are freed by then, or were never stored.
  */
 struct cgp_op {
     size_t struct_size;     /**< sizeof(cgp_op) */
@@ -179,7 +180,7 @@ struct cgp_op {
     uint32_t weight_needs_saved; /**< Bit k: backward_weight reads saved[k]. */
     bool weight_needs_y;         /**< backward_weight reads y. */
 
-    /** backward_input makes dparameters too (small ones, such as a norm's); there is no
+    /** backward_input also computes dparameters (small ones, such as a norm's); there is no
      *  backward_weight. */
     bool weight_in_input;
     bool cheap;          /**< y is worth recomputing instead of saving (`+selective`). */

@@ -54,9 +54,10 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const 
  *   list, if this rank reads none.
  * - The loss and norms are returned on every rank.
  * - forward and predict fill an output on the rank of the output's stage, and backward takes its
- *   gradient there. Other ranks may pass NULL for it, and for the list if they have no output.
- * - Getters and hashes are filled on every rank whose argument is not NULL. A setter reads data on
- *   the ranks that have the tensor.
+ *   gradient there. Other ranks may pass NULL for that output, and for the whole list if they have
+ *   no output.
+ * - Getters and hashes fill the argument on every rank that does not pass NULL. A setter reads the
+ *   data on the ranks that have the tensor.
  * - Each rank writes its part of a checkpoint.
  * - An argument that one rank refuses is refused on all ranks, and nothing runs.
  *
@@ -66,8 +67,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const 
  *                          worker still hangs then (cgp_pipeline_set_timeout()), its links stay
  *                          open: keep the communicator until the process ends.
  *
- * @retval CGP_EINVAL  The ranks differ in number, seed, cgp_plan_hash() of their plans, or results
- *                     of libm.
+ * @retval CGP_EINVAL  The ranks disagree on the number of ranks, the seed, the plan's
+ *                     cgp_plan_hash(), or the results of libm.
  * @retval CGP_ELIMIT  On all ranks: the ranks of a host together need more memory than it has.
  * @retval CGP_EPEER   Another rank failed, or this rank's communicator was stopped. Every later
  *                     call fails in the same way, or with CGP_ESTATE; getters return nothing. The
@@ -98,22 +99,22 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create_on(cgp_pipeline **out, con
 CGP_API CGP_MUST_CHECK cgp_status cgp_transport_find(const cgp_transport **out, const char *name);
 
 /**
- * Create a pipeline that uses the parameters, gradients, optimizer state, states and number of
- * updates of another one. It serves a second plan of the same model, for example with another batch
- * or for inference. Only the other memory is allocated.
+ * Create a pipeline that shares the parameters, gradients, optimizer state, states and update count
+ * of another one. It runs a second plan of the same model, for example with another batch size or
+ * for inference. Only memory that is not shared is allocated.
  *
  * Both pipelines see each other's changes; gradients are those of the last step of either. The
  * dropout seed is derived from the owner's seed and the number of pipelines that share it, so no
  * two use the same masks. Checkpoints are saved and loaded through the owner. One thread makes the
- * calls on both. Each may have a forward whose backward is due; running statistics are then those
- * of the one that ends last (with `deferred_batch_norm`, of both).
+ * calls on both. Both may be between a forward and its backward. The running statistics are then
+ * those of the pipeline that ends last or, with `deferred_batch_norm`, of both.
  *
  * @param[out] out    Owned by the caller: destroy it before the owner.
  * @param[in]  plan   Borrowed until the pipeline is destroyed.
  * @param[in]  owner  Owner of the shared memory. It may itself share another's.
  *
  * @retval CGP_EINVAL  Parameters, gradients or states of the plans differ, or lie at different
- *                     places (plan with the same stages, schedule, balance and optimizer). Or a
+ *                     offsets (plan with the same stages, schedule, balance and optimizer). Or a
  *                     plan is for several ranks, or a device has memory of its own. The message has
  *                     the first difference.
  * @retval CGP_ESTATE  The owner has failed.
@@ -138,9 +139,9 @@ CGP_API cgp_rank_info cgp_pipeline_rank(const cgp_pipeline *pipeline, int rank);
  *  kernels. Static. Other instruction sets may give other bits. */
 CGP_API const char *cgp_pipeline_isa(const cgp_pipeline *pipeline);
 
-/** Return a digest of libm's results, the same on all ranks: 16 hex digits. Where it differs,
- *  initial weights, learning rates and losses may differ in their last bit. Borrowed until the
- *  pipeline is destroyed. */
+/** Return a digest of libm's results, the same on all ranks: 16 hex digits. Runs with different
+ *  digests may differ in the last bit of initial weights, learning rates and losses. Borrowed until
+ *  the pipeline is destroyed. */
 CGP_API const char *cgp_pipeline_libm(const cgp_pipeline *pipeline);
 
 /** Return true if a stage of this rank reads a model input, 0 .. inputs - 1. Without ranks: if any
@@ -219,8 +220,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_step(cgp_pipeline *pipeline,
  * Dropout is on. cgp_pipeline_backward() must follow, and changes the states; the two calls replace
  * cgp_pipeline_step(). The caller checks that its loss is finite.
  *
- * @param[in]  inputs    As for cgp_pipeline_step(). Backward reads the data again: they (not the
- *                       tensors) are borrowed until cgp_pipeline_backward() returns, or the
+ * @param[in]  inputs    As for cgp_pipeline_step(). Backward reads the data again, so the data (not
+ *                       the tensors) are borrowed until cgp_pipeline_backward() returns, or the
  *                       pipeline is destroyed.
  * @param[out] outputs   One tensor per output of the model, in order of declaration, each [N, ...]
  *                       with all micro-batches in order. Shape and type are those of
@@ -228,7 +229,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_step(cgp_pipeline *pipeline,
  *                       return.
  * @param[in]  n_outputs Number of tensors in `outputs`.
  *
- * @retval CGP_ESTATE  Also: not planned with `external_loss`, or cgp_pipeline_backward() is due.
+ * @retval CGP_ESTATE  Also: the plan has no `external_loss`, or cgp_pipeline_backward() is due.
  *
  * Otherwise as cgp_pipeline_step().
  */
@@ -244,7 +245,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_forward(cgp_pipeline *pipeline,
  * @param[in] gradients    One tensor per output: the loss's gradient with respect to it, [N, ...]
  *                         f32. NULL for an output without a gradient: it is i32, or depends on no
  *                         parameter and on no input with a gradient. Borrowed until return.
- * @param[in] n_gradients  Number of tensors in `gradients`: that of the outputs.
+ * @param[in] n_gradients  Number of tensors in `gradients`, equal to the number of outputs.
  *
  * @retval CGP_ESTATE   cgp_pipeline_forward() is due.
  * @retval CGP_EINVAL   A gradient does not fit its output; the call may be repeated.
@@ -257,15 +258,15 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline,
 /**
  * Set where the following steps, or backwards, write the gradients of inputs.
  *
- * A gradient is the derivative of the loss with respect to each element, as if the mini-batch were
- * one sum. It is zero if no op that the losses (or outputs) depend on reads the input.
+ * A gradient is the derivative of the whole mini-batch's loss with respect to each element. It is
+ * zero if no op that the losses (or outputs) depend on reads the input.
  *
  * @param[in] gradients  One tensor per model input, in order of declaration, [N, ...] f32 on the
- *                       host with the N of the step. A NULL tensor is not wanted; a NULL list turns
- *                       all off. The data (not the tensors) are borrowed until they are replaced or
- *                       the pipeline is destroyed. With several ranks, the rank of the first stage
- *                       that computes a part of a gradient writes it; every rank may pass all
- *                       tensors.
+ *                       host with the N of the step. NULL for a gradient that is not wanted; a NULL
+ *                       list turns all off. The data (not the tensors) are borrowed until they are
+ *                       replaced or the pipeline is destroyed. With several ranks, the rank of the
+ *                       first stage that computes a part of a gradient writes it; every rank may
+ *                       pass all tensors.
  * @param[in] n_inputs   Number of tensors in `gradients`; 0 for NULL.
  *
  * @retval CGP_EINVAL    The input has no gradient (cgp_model_input_gradient()), or the number of
@@ -325,14 +326,15 @@ CGP_API int64_t cgp_pipeline_updates(const cgp_pipeline *pipeline);
  * tied gradients, its commit of states, and its check for finite numbers each count as one action.
  * Time in which the whole process was stopped does not count.
  *
- * With several ranks there is one limit for all: no rank gives up while an action ends on any of
- * them. The rank whose worker hangs fails first; the calls of the others end with CGP_EPEER and its
- * message. A message that does not arrive also ends the call with CGP_EPEER.
+ * With several ranks there is one limit for all: no rank gives up while actions still end on any
+ * rank. The rank whose worker hangs fails first; the calls of the other ranks end with CGP_EPEER
+ * and its message. A message that does not arrive also ends the call with CGP_EPEER.
  *
  * From here on each rank also sends heartbeats to the others, at any time. A rank may be silent
  * because it was killed or stopped, or because its host cannot be reached. After `seconds` of
- * silence, the calls of all others end: "rank 2: silent for 3.1 s (...)". A rank that runs the
- * program's own code between calls is waited for. The calls end at most 2 s after the limit.
+ * silence, the calls of all others end: "rank 2: silent for 3.1 s (...)". While a rank runs the
+ * program's own code between calls, the others wait for it. The calls end at most 2 s after the
+ * limit.
  *
  * A worker that hangs inside a kernel or copy cannot be stopped. The call returns without it, and
  * cgp_pipeline_destroy() leaks its thread and its device. Keep the tensors of that call and, in
@@ -382,7 +384,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_diagnosis(cgp_pipeline *pipeline,
  *
  * The files are written to a temporary directory, synced, and renamed to `directory/step-00000042`.
  * Then `directory/latest` points to it, and older checkpoints beyond `keep` are deleted (failures
- * are logged as warnings). If the process is killed at any time, the directory has only complete
+ * are logged as warnings). Even if the process is killed, the directory has only complete
  * checkpoints. `directory` may be a link; links inside it are not followed.
  *
  * With several ranks, each writes its own tensors, to one directory that all of them see; rank 0
@@ -400,7 +402,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_diagnosis(cgp_pipeline *pipeline,
  *
  * @retval CGP_EIO     Not written; the directory is unchanged. (If only `latest` could not be set,
  *                     or the directory not be synced, the checkpoint exists; the message says so.)
- *                     Or a rank sees a different directory under this path, on storage of its own
+ *                     Or a rank sees a different directory under this path, on storage local to its
  *                     host.
  * @retval CGP_ENOMEM  Likewise.
  * @retval CGP_EINVAL  `keep` < 0, or `note` or the name of a parameter or state is not UTF-8.
@@ -461,8 +463,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_check_directory(cgp_pipeline *pip
                                                                const char *directory);
 
 /**
- * Load a checkpoint of cgp_pipeline_save(), with its seed. The next step is the one that followed
- * it.
+ * Load a checkpoint that cgp_pipeline_save() wrote, with its seed. The next step is the one that
+ * followed the save.
  *
  * Everything is checked before anything changes: SHA-256 of every file, names, shapes, and the
  * optimizer. Ranks that see the same directory divide the bytes to check among them; each reads the
@@ -511,10 +513,10 @@ typedef struct cgp_loss_part {
 } cgp_loss_part;
 
 /**
- * Return the part of one loss in the last cgp_pipeline_step() or cgp_pipeline_evaluate(). The
- * result of that call is the sum over all losses of weight sum / count. To get the loss over
- * several calls, add their sums and counts: if targets are ignored, it is not the mean of the
- * calls' losses.
+ * Return the part of one loss in the last cgp_pipeline_step() or cgp_pipeline_evaluate(). That
+ * call's result is the sum of weight x sum / count over all losses. To get the loss over several
+ * calls, add up their sums and counts: the mean of the calls' losses is wrong if targets are
+ * ignored.
  *
  * @param[in] loss  0, 1, ..., in the order in which the losses were added to the model.
  * @return All 0 if there is no such loss. Sum and count are undefined after a failure.
@@ -527,7 +529,7 @@ CGP_API cgp_loss_part cgp_pipeline_last_loss(const cgp_pipeline *pipeline, int l
  * order. Any N >= 1. Inputs that only the loss reads may be NULL.
  *
  * @param[out] outputs   As for cgp_pipeline_forward(), but NULL for outputs that are not wanted.
- * @param[in]  n_outputs Number of tensors in `outputs`: that of the model's outputs.
+ * @param[in]  n_outputs Number of tensors in `outputs`, equal to the model's number of outputs.
  *
  * @retval CGP_EINVAL  Also: the model has no output, or a tensor does not fit its output.
  * @retval CGP_ESTATE  Also: cgp_pipeline_backward() is due.
@@ -562,7 +564,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_state(cgp_pipeline *pipeline,
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_state(cgp_pipeline *pipeline, int state,
                                                          const void *data);
 
-/** Copy the optimizer's state number 0 .. cgp_optim_states() - 1 of a parameter. SGD has the
+/** Copy one of the optimizer's states, 0 .. cgp_optim_states() - 1, of a parameter. SGD has the
  *  momentum buffer; AdamW and Adam the first and second moments; RMSprop the mean square and the
  *  momentum buffer. Otherwise as cgp_pipeline_get_parameter(). */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_optimizer_state(cgp_pipeline *pipeline,
@@ -574,7 +576,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_optimizer_state(cgp_pipeline 
 
 /** Copy the gradient of a parameter from the last step.
  *  @param[out] data One f32 per element of the parameter's shape. Caller's.
- *  @retval CGP_ESTATE There was no step since the pipeline was created or loaded,
+ *  @retval CGP_ESTATE There has been no step since the pipeline was created or loaded,
  *      cgp_pipeline_backward() is due, the plan is for inference, or the pipeline has failed.
  *  @retval CGP_EINVAL There is no such parameter. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeline, int parameter,
@@ -585,11 +587,11 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeli
  * may be read and written between calls. A tied parameter is viewed at its first copy; its gradient
  * is the sum over all uses, after a step has ended.
  *
- * After writes to parameters call cgp_pipeline_parameters_changed(). A step overwrites gradients,
- * with zeros where backward reaches no use.
+ * After writes to parameters call cgp_pipeline_parameters_changed(). A step overwrites gradients:
+ * with zeros if backward reaches no use of the parameter.
  *
- * @param[out] out  The pipeline owns its data, which end with it (or with the owner, see
- *                  cgp_pipeline_create_sharing()).
+ * @param[out] out  The pipeline owns its data, and frees them when it is destroyed (or the owner
+ *                  does, see cgp_pipeline_create_sharing()).
  *
  * @retval CGP_EINVAL  There is no such parameter or state.
  * @retval CGP_ESTATE  The device has memory of its own, or belongs to another rank. For a gradient:
@@ -627,10 +629,11 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_driver_bytes(cgp_pipeline *pipeli
  *  prediction, times of its last piece of at most 256 micro-batches. */
 typedef struct cgp_pipeline_times {
     double seconds; /**< From the start of the first action to the end of the last. */
-    /** Until the last F ends. NaN if the schedule mixes forward and backward; `seconds` for a run
-     *  without backward. */
+    /** Time until the last F ends. NaN if the schedule mixes forward and backward; `seconds` for a
+     *  run without backward. */
     double forward_seconds;
-    /** From there to the end. NaN likewise; `seconds` for a run without forward. */
+    /** Time from the end of the last F to the end. NaN likewise; `seconds` for a run without
+     *  forward. */
     double backward_seconds;
     double bubble; /**< 1 - sum of the times of F, B, I, W, R / (devices x seconds). */
     /** Median time from the end of an action (or transfer) to the start of the device's next one,
@@ -652,8 +655,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_measure_layers(cgp_pipeline *pipe
 
 /**
  * Return the costs of layers in all full micro-batches since cgp_pipeline_measure_layers(), in the
- * form of cgp_profile(). They are measured in the run, on the devices of the plan, which are all
- * busy. Times are means; recomputations count as forwards.
+ * form of cgp_profile(). They are measured during training, while all devices of the plan are busy.
+ * Times are means; recomputations count as forwards.
  *
  * @param[out] costs  [cgp_model_layers()], for micro-batches of cgp_plan_microbatch() samples.
  *                    Caller's. Unchanged on failure.
@@ -692,13 +695,14 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_op_times(const cgp_pipeline *pipe
 
 /**
  * Measure every layer as in training: create a pipeline, run a step and an update to warm up, then
- * `steps` more, and destroy it. All run on random numbers. The times are medians over the steps;
+ * `steps` more, and destroy it. All steps use random numbers. The times are medians over the steps;
  * `update_seconds` is the update's time in proportion to the parameters.
  *
  * cgp_profile() runs kernels one by one, in less memory. In a real step, the operands of most
- * kernels are in no cache, and kernels run in program order: these times add up to that of the
- * step. With several plans, a pipeline for each trains at the same time, on its own thread. Devices
- * that run at once share caches, memory bandwidth and power, as the stages of a pipeline do.
+ * kernels are in no cache, and kernels run in program order, so these times add up to the time of a
+ * step. With several plans, each has its own pipeline and thread, and all train at the same time.
+ * Devices that run at once share caches, memory bandwidth and power, as the stages of a pipeline
+ * do.
  *
  * @param[in]  plans    [n_plans] Training plans for one rank; a plan may occur several times. The
  *                      first is measured; give it one stage to get the costs of a device alone. A
@@ -732,7 +736,7 @@ CGP_API cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline,
  *
  * @param[out] out  Filled on success only; free with cgp_schedule_timeline_release().
  *
- * @retval CGP_ESTATE  The last run was not one of these lists: no step yet, a step of fewer samples
+ * @retval CGP_ESTATE  The last run did not run these lists: no step yet, a step of fewer samples
  *                     than planned, an evaluation or prediction, a step in two calls
  *                     (`external_loss`), or a failed one. The message says which.
  * @retval CGP_ENOMEM

@@ -3,7 +3,7 @@
  * simulated and drawn without a device.
  *
  * A schedule has one ordered list of actions per device. A generator (`gpipe`, `1f1b`, `zb-h1` ...)
- * makes it, or it is read from CSV. Then cgp_schedule_recompute() adds recomputations, and
+ * makes it, or it is read from CSV. After that, cgp_schedule_recompute() adds recomputations, and
  * cgp_schedule_lower() adds transfers. In every generator, backward runs in ascending order of
  * micro-batch, so weight gradients add up in one order under every schedule.
  *
@@ -37,8 +37,8 @@ typedef struct cgp_action {
     int stage;      /**< 0..n-1: the stage that computes, sends or receives. */
     int microbatch; /**< 0..m-1. */
     int edge;       /**< Transfers: index into the edges of cgp_schedule_lower(). Others: -1. */
-    /** F, before lowering: runs as a pair with the next B or I of the list (dualpipe-v,
-     *  OVERLAP_F_B). Both wait for the inputs of both, and send when both are done. */
+    /** F only, before lowering: it runs as a pair with the next B or I of the list (dualpipe-v,
+     *  OVERLAP_F_B). Both actions wait for the inputs of both, and send when both are done. */
     bool overlapped;
 } cgp_action;
 
@@ -58,8 +58,7 @@ typedef struct cgp_schedule cgp_schedule;
 typedef enum cgp_recompute {
     CGP_RECOMPUTE_NEVER,  /**< F saves all inputs of backward. */
     CGP_RECOMPUTE_ALWAYS, /**< Every micro-batch is recomputed before its backward. */
-    /** As always, except where the stage's next backward after a forward is of the same
-     *  micro-batch. */
+    /** As `always`, except for a micro-batch whose backward is the stage's next one after its F. */
     CGP_RECOMPUTE_EXCEPT_LAST,
     CGP_RECOMPUTE_NEVER_SELECTIVE,
     CGP_RECOMPUTE_ALWAYS_SELECTIVE,
@@ -129,8 +128,8 @@ static inline cgp_schedule_options cgp_schedule_options_default(void) {
 /**
  * Generate a schedule by name; cgp_schedule_info_at() lists them.
  *
- * The result has compute actions only. Backward (B, I and W) ascends on every stage, so weight
- * gradients add up in one order.
+ * The result has compute actions only. Backward (B, I and W) runs in ascending order of micro-batch
+ * on every stage, so weight gradients add up in one order.
  *
  * @param[out] out      Owned by the caller, see cgp_schedule_destroy().
  * @param[in]  name     Borrowed.
@@ -221,13 +220,13 @@ typedef enum cgp_csv {
  *
  * Both dialects are read. A text with a transfer is lowered as a chain; transfers between stages of
  * one device, which PyTorch omits, are inserted. Any other text has compute actions only. UNSHARD,
- * RESHARD, REDUCE_GRAD, WAIT_REDUCE_GRAD, WAIT_SEND_F and WAIT_SEND_B are skipped. The rules are
- * left to cgp_schedule_check().
+ * RESHARD, REDUCE_GRAD, WAIT_REDUCE_GRAD, WAIT_SEND_F and WAIT_SEND_B are skipped. Call
+ * cgp_schedule_check() to check the rules.
  *
  * A text that has BW, or B and W of one (stage, micro-batch), uses PyTorch's older letters: its B
- * is I, and its BW is B. PyTorch's Schedule1F1B numbers the forwards of the last stage alone from
- * 1. They are read from 0, with a warning in the log. A UTF-8 byte order mark and quoted cells (RFC
- * 4180) are read.
+ * is I, and its BW is B. PyTorch's Schedule1F1B numbers forwards from 1, but only on the last
+ * stage. They are renumbered from 0, with a warning in the log. A UTF-8 byte order mark and quoted
+ * cells (RFC 4180) are read.
  *
  * @param[in] name   Name of the schedule, also for messages. Borrowed.
  * @param[in] text   [bytes], need not end in 0. Borrowed.
@@ -244,8 +243,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_from_csv(cgp_schedule **out, cons
 
 /**
  * Write a schedule as CSV that cgp_schedule_from_csv() and PyTorch read. Transfers are in the form
- * of PyTorch 2.6 to 2.9. Later versions also need a wait for each SEND; from a text of compute
- * actions, they insert both themselves.
+ * of PyTorch 2.6 to 2.9. Later versions also need a wait for each SEND. Give them a text of compute
+ * actions: they insert transfers and waits themselves.
  *
  * @param[out] out  The text, with a 0 at its end; freed by the caller with free().
  *
@@ -301,9 +300,9 @@ CGP_API void cgp_schedule_report_release(cgp_schedule_report *report);
 
 /** Costs in any one unit of time. Arrays are borrowed; NULL means the default in brackets.
  *
- *  By default F, I and W take 1 over all stages of a device, that is 1 / v on each of its v stages.
- *  So schedules with one stage per device and with several do the same work and can be compared.
- *  Costs in an array are per stage. */
+ *  By default F, I and W each take 1 / v on a stage, where v is the number of stages per device. So
+ *  schedules with one stage per device and with several do the same work and can be compared. Costs
+ *  in an array are per stage. */
 typedef struct cgp_schedule_costs {
     const double *forward;         /**< [stages] F [1 / v]. */
     const double *backward_input;  /**< [stages] I [1 / v]. */
@@ -334,7 +333,7 @@ typedef struct cgp_schedule_timeline {
     double span;            /**< Largest (last end - first start) of any device. */
     double bubble_makespan; /**< 1 - compute time of all devices / (devices x makespan). */
     /** 1 - compute time / span, of the device with the largest span. Among devices with the same
-     *  span (to 1e-12 of it), the one that computes least. */
+     *  span (within a relative 1e-12), the one that computes least. */
     double bubble_span;
     /** [devices] Compute time / makespan. */
     double *busy;
@@ -346,24 +345,24 @@ typedef struct cgp_schedule_timeline {
     /** [devices][actions of the device] Start and end of each action. A simulated SEND starts and
      *  ends when it is done, a RECV when its message is taken, just before the action that waits
      *  for it. So a RECV that is posted early may have a later time than actions after it in the
-     *  list. If transfers block, RECV takes the transfer's time then. A measured transfer starts
+     *  list. If transfers block, RECV lasts as long as the transfer. A measured transfer starts
      *  when the device reaches it; waiting and copying are included. */
     double **start, **end;
     /** [devices][actions of the device] Measured steps; NULL if simulated. `released`: when the
      *  other side released the buffer, or message, of a transfer (0: before the step). `ready`:
      *  when this side had it. The transfer waited if `released` is after `start`, and it copies
-     *  from `ready` to `end`. Other actions have 0, and their start. */
+     *  from `ready` to `end`. For other actions, `released` is 0 and `ready` is the start. */
     double **released, **ready;
     /** [devices][actions of the device] The action is on the critical path, a chain of actions from
-     *  0 to the makespan. In it, each action starts when the one before ends or its message
-     *  arrives. It is one of possibly several. A measured path is traced back from the action that
-     *  ends last. A transfer that waited leads to the one it waited for, any other action to the
-     *  one before it on its device. */
+     *  0 to the makespan. In the chain, each action starts when the one before it ends or its
+     *  message arrives. Several such chains may exist. A measured path is traced back from the
+     *  action that ends last. A transfer that waited leads to the one it waited for, any other
+     *  action to the one before it on its device. */
     bool **critical;
     /** Compute time on the critical path, by kind. The rest of the makespan is messages and, if
      *  measured, the time between actions. */
     double critical_path[CGP_ACTION_R + 1];
-    /** Seconds by which the times of any rank may be off those of rank 0, if measured on hosts with
+    /** Largest error of any rank's times relative to rank 0, in seconds, if measured on hosts with
      *  separate clocks. Otherwise 0. */
     double clock_uncertainty;
 } cgp_schedule_timeline;
@@ -424,8 +423,8 @@ CGP_API char *cgp_schedule_draw(const cgp_schedule *schedule);
  *
  * @param[in]  schedule  Lowered.
  * @param[in]  timeline  Timeline of this schedule.
- * @param[in]  until     Time at the end of the last column, from 0, at least the makespan. A larger
- *                       value draws two steps to one scale.
+ * @param[in]  until     Time at the end of the last column, from 0, at least the makespan. Use one
+ *                       larger value to draw two steps to the same scale.
  * @param[in]  columns   Columns in a row, 1 to 2^20.
  * @param[out] out       Text with a newline after each row, and a 0 at its end; freed by the caller
  *                       with free().
@@ -552,7 +551,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_compare(const cgp_schedule *sched
 CGP_API void cgp_schedule_comparison_release(cgp_schedule_comparison *comparison);
 
 /** Draw two steps of a schedule as cgp_schedule_svg() does, the planned one above the measured one,
- *  to one scale. Parameters and errors as there. */
+ *  to the same scale. Parameters and errors as for cgp_schedule_svg(). */
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_compare_svg(const cgp_schedule *schedule,
                                                            const cgp_schedule_timeline *planned,
                                                            const cgp_schedule_timeline *measured,
