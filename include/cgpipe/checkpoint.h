@@ -206,7 +206,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_checkpoint_find(char **path, int64_t *step
  *
  * @param[in] directory  May be missing. Borrowed.
  *
- * @retval CGP_EIO     The directory cannot be read, or an entry cannot be deleted; the others are.
+ * @retval CGP_EIO     The directory cannot be read, or an entry cannot be deleted; the other
+ *                     entries are deleted.
  * @retval CGP_ENOMEM  Nothing is deleted.
  *
  * Threads: any.
@@ -218,7 +219,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_checkpoint_clean(const char *directory);
 
 /**
  * Make a locked directory for files that are being written: ".cgpipe-<what>-@<process>-<n>.tmp".
- * While this process lives, cgp_checkpoint_clean() leaves it alone; afterwards it deletes it.
+ * cgp_checkpoint_clean() leaves the directory alone while this process lives, and deletes it
+ * afterwards.
  *
  * @param[in]  directory  A descriptor of the parent directory, or AT_FDCWD. Borrowed.
  * @param[in]  what       A short word of letters, for the name. Borrowed.

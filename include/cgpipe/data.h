@@ -5,8 +5,8 @@
  * Every data set has an *input* and a *target*, the tensors that a model with two inputs takes in
  * this order.
  *
- * Threads: a data set belongs to one thread at a time. In a child of fork(), reading a set with
- * threads returns CGP_ESTATE (see base.h). */
+ * Threads: a data set belongs to one thread at a time. In a child of fork(), reading a data set
+ * with threads returns CGP_ESTATE (see base.h). */
 #ifndef CGPIPE_DATA_H
 #define CGPIPE_DATA_H
 
@@ -56,11 +56,11 @@ static inline cgp_text_options cgp_text_options_default(void) {
  * empty files, and files that are not regular are skipped. A link to a file is read; a link to a
  * directory is not followed.
  *
- * A sequence is T bytes, with the next byte of each as targets; consecutive sequences overlap in
- * that one byte. The last `validation_fraction` of the sequences, rounded up, are for validation;
- * the others are for training. Separate validation files (`validation_paths`) are joined and cut in
- * the same way. Training sequences are shuffled for each pass by (seed, pass); validation is in
- * order.
+ * A sequence is T bytes, and its targets are the T bytes one position later; so the last target is
+ * the first byte of the next sequence. The last `validation_fraction` of the sequences, rounded up,
+ * are for validation; the others are for training. Separate validation files (`validation_paths`)
+ * are joined and cut in the same way. Training sequences are shuffled for each pass by (seed,
+ * pass); validation is in order.
  *
  * @param[out] out      Owned by the caller, see cgp_data_destroy().
  * @param[in]  paths    [n_paths] names of regular files and directories. Borrowed.
@@ -154,8 +154,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_tokens(cgp_data **out, const char *co
  * Make a data set of random tokens and random targets, uniform in
  * [0, vocab). Equal seeds give equal data.
  *
- * The set is endless: batch k of size B holds the samples k B .. k B + B - 1 of one infinite list
- * per split.
+ * The data set is endless: batch k of size B holds the samples k B .. k B + B - 1 of one infinite
+ * list per split.
  *
  * @retval CGP_EINVAL  vocab or sequence < 1 or above INT32_MAX.
  * @retval CGP_ENOMEM
@@ -172,8 +172,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_random(cgp_data **out, int64_t vocab,
  * @param[in]  context   The context of the cgp_data_source. Borrowed.
  * @param[in]  index     Index of the sample: 0 .. samples - 1 of the split, or the position if
  *                       endless.
- * @param[in]  position  Position counted over all passes. An augmentation that differs in each pass
- *                       is drawn from it and a seed.
+ * @param[in]  position  Position counted over all passes. Derive an augmentation that differs in
+ *                       each pass from it and a seed.
  * @param[out] input     Type and shape of cgp_data_source.input, uninitialized.
  * @param[out] target    Type and shape of cgp_data_source.target, uninitialized.
  * @return     CGP_OK, or the result of cgp_fail().
@@ -232,14 +232,14 @@ static inline cgp_data_source cgp_data_source_default(void) {
  *     source.fill = fill;
  *     CGP_TRY(cgp_data_create(&data, &source));
  *
- * It is read like a built-in set: n training samples have the order of any set with n samples and
- * this seed, from any position. Vocab, T and classes are 0. If `fill` fails, cgp_data_read()
- * returns its status; the message begins with name, split and index. Another read calls `fill`
- * again.
+ * It is read like a built-in data set, from any position. Data sets with equal seeds and equal
+ * numbers of training samples have the same order. Vocab, T and classes are 0. If `fill` fails,
+ * cgp_data_read() returns its status; the message begins with name, split and index. Another read
+ * calls `fill` again.
  *
  * @param[out] out     Owned by the caller, see cgp_data_destroy().
- * @param[in]  source  Borrowed for the call. `context` belongs to the set until cgp_data_destroy();
- *                     after a failure it stays the caller's.
+ * @param[in]  source  Borrowed for the call. `context` belongs to the data set until
+ *                     cgp_data_destroy(); after a failure it stays the caller's.
  *
  * @retval CGP_EINVAL  A field is out of range.
  * @retval CGP_ENOMEM  Also: a thread could not be started.

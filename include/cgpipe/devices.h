@@ -3,9 +3,9 @@
  *
  *     KIND[:ORDINAL][@LIMIT]      "cpu", "cuda:1", "cuda:0@22GiB", "late@500M"
  *
- * KIND is the name of a backend, and ORDINAL the number of its hardware [0]. LIMIT is the most
- * bytes that a plan may give the device: a whole number, with K, M, G or T, or KiB .. TiB, for
- * powers of 1024. */
+ * KIND is the name of a backend, and ORDINAL the index of its hardware [0]. LIMIT is the most bytes
+ * that a plan may give the device: a whole number, with K, M, G or T, or KiB .. TiB, for powers of
+ * 1024. */
 #ifndef CGPIPE_DEVICES_H
 #define CGPIPE_DEVICES_H
 

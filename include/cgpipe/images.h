@@ -80,8 +80,8 @@ static inline cgp_cifar_options cgp_cifar_options_default(void) {
  * test.bin), the "binary version", from a directory. Images are [32, 32, 3]; the test files are the
  * validation split.
  *
- * A file is any number >= 1 of records. A record is 1 label (CIFAR-100: coarse and fine) and 3 x
- * 1024 bytes, planes red, green, blue. Values are normalised by mean and standard deviation of each
+ * A file has one or more records. A record is 1 label (CIFAR-100: coarse and fine) and 3 x 1024
+ * bytes, planes red, green, blue. Values are normalised by mean and standard deviation of each
  * channel over the training images. Training images are shuffled for each pass, as in
  * cgp_data_text(); validation is in order.
  *
@@ -117,9 +117,9 @@ static inline cgp_mnist_options cgp_mnist_options_default(void) {
 }
 
 /**
- * Read MNIST's idx files, or those of a set in the same format (Fashion-MNIST), from a directory:
- * train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte,
- * gunzipped. The t10k files are the validation split.
+ * Read MNIST's idx files, or those of a data set in the same format (Fashion-MNIST), from a
+ * directory: train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte,
+ * t10k-labels-idx1-ubyte, gunzipped. The t10k files are the validation split.
  *
  * Images are normalised, shuffled and stored as by cgp_data_cifar(), with its parameters and
  * errors. CGP_EFORMAT also means a wrong magic, images that are not 28 x 28, different numbers of
@@ -164,7 +164,7 @@ static inline cgp_image_folder_options cgp_image_folder_options_default(void) {
  *
  * Images are files whose names end in .jpg, .jpeg or .png, in any case; their first bytes decide
  * the format. Other files, and names with a leading dot, are skipped. Links to a class's directory
- * are followed; below it, only links to files are.
+ * are followed; inside it, only links to files are.
  *
  * Training takes a random crop of 0.08 to 1 of the area, with a ratio of 3/4 to 4/3, resizes it to
  * size x size, and mirrors it with probability 1/2. Validation resizes the shorter side to
@@ -176,8 +176,8 @@ static inline cgp_image_folder_options cgp_image_folder_options_default(void) {
  * Values are normalised with ImageNet's mean (0.485, 0.456, 0.406) and standard deviation (0.229,
  * 0.224, 0.225).
  *
- * Palettes, gray, 16-bit PNG (rounded to 8), gray and CMYK JPEG become 8-bit RGB. Alpha is dropped,
- * as by torchvision's loader. Colour profiles and EXIF orientation are ignored.
+ * Palette, gray and 16-bit PNG (rounded to 8 bits), and gray and CMYK JPEG, become 8-bit RGB. Alpha
+ * is dropped, as by torchvision's loader. Colour profiles and EXIF orientation are ignored.
  *
  * An image has at most 2^27 pixels. A PNG has at most 1,000 other chunks; a JPEG has at most 100
  * scans and 512 MiB of memory beside its pixels (a progressive one keeps its coefficients).
@@ -198,8 +198,8 @@ static inline cgp_image_folder_options cgp_image_folder_options_default(void) {
  *                      training, other classes in the validation directory, or fewer training
  *                      images than `drop_last`.
  *
- * Threads: any. Cost: lists the directory; about 100 bytes per file. Reading decodes; the workers
- * prefetch as many samples as the last cgp_data_read() read.
+ * Threads: any. Cost: lists the directory; about 100 bytes of memory per file. Reading decodes; the
+ * workers prefetch as many samples as the last cgp_data_read() read.
  *
  * Source: He et al. 2016, arXiv:1512.03385 (evaluation); Szegedy et al. 2015, arXiv:1409.4842
  * (random crop).

@@ -16,8 +16,8 @@ extern "C" {
 #endif
 
 /**
- * Partition a row of costs into stages so that the maximum cost of a stage is minimal: the exact
- * optimum.
+ * Partition a sequence of costs into stages so that the maximum cost of a stage is minimal: the
+ * exact optimum.
  *
  * No stage is empty. Among several optima it returns the leftmost: the first stage is as short as
  * possible, then the second, and so on.
@@ -45,7 +45,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_balance_by_flops(const cgp_model *model, i
                                                        int *balance);
 
 /** Cost of a layer: times, operations and bytes of one micro-batch. The losses, which belong to no
- *  layer, count with the last one. */
+ *  layer, count in the last one. */
 typedef struct cgp_layer_cost {
     /** F */
     double forward_seconds;
@@ -72,10 +72,10 @@ typedef struct cgp_layer_cost {
  * Interpolate costs between sizes of micro-batches. Kernels take more time per sample if they have
  * few samples.
  *
- * Each number is linear, for each layer, between the two sizes next to `at`. Beyond the sizes, the
- * line through the first two or the last two is used, but never below 0. With one size, costs are
- * in proportion to the samples. `parameter_bytes` and `update_seconds` are taken from the first
- * row.
+ * For each layer, each number is interpolated linearly between the two sizes next to `at`. Outside
+ * the given sizes it is extrapolated from the first two or the last two, but not below 0. With one
+ * size, costs are proportional to the samples. `parameter_bytes` and `update_seconds` are taken
+ * from the first row.
  *
  * @param[in]  costs    [sizes][layers]. Borrowed.
  * @param[in]  samples  [sizes] samples of the micro-batches of each row, >= 1, ascending. Borrowed.
@@ -95,10 +95,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_layer_costs_at(const cgp_layer_cost *costs
 typedef struct cgp_profile_options {
     size_t struct_size;
     int64_t samples; /**< Samples of a micro-batch, >= 1. [1] */
-    const char *
-        /** A device name as in cgpipe/devices.h; a limit in it has no effect. Borrowed for the
-         *  call. [NULL: "cpu"] */
-        device;
+    /** A device name as in cgpipe/devices.h; a limit in it has no effect. Borrowed for the call.
+     *  [NULL: "cpu"] */
+    const char *device;
     int threads;    /**< Threads of the device, 1 to 1024. [1] */
     cgp_dtype type; /**< Type of values: CGP_F32 or CGP_BF16. [CGP_F32] */
     /** Runs of each kernel, 1 to 1000; its time is their median. With 1, caches are not flushed
@@ -124,10 +123,10 @@ static inline cgp_profile_options cgp_profile_options_default(void) {
  * Measure every layer: run its kernels on random data, once to warm up and then `repeats` times.
  * cgp_profile_steps() of cgpipe/pipeline.h is closer to training, but needs more memory.
  *
- * Before each run on a device in host memory, the caches are filled with other memory, then with
- * the op's x or dy, as in a step. Ops run one by one, with memory for one op at a time, so a model
- * larger than memory can be profiled. Kernels that differ only in their data are measured once for
- * all layers. Gradients of several uses accumulate, as in training.
+ * Before each run on a device that uses host memory, the caches are filled with other memory, then
+ * with the op's x or dy, as in a step. Ops run one by one, with memory for one op at a time, so a
+ * model larger than memory can be profiled. Kernels that differ only in their data are measured
+ * once for all layers. Gradients of several uses accumulate, as in training.
  *
  * @param[in]  model    Finished. Borrowed.
  * @param[in]  options  Borrowed.
@@ -139,7 +138,7 @@ static inline cgp_profile_options cgp_profile_options_default(void) {
  * @retval CGP_EDEVICE  A kernel failed.
  *
  * Threads: any; blocks. The calling thread owns the device and its threads for the call.
- * Cost: (1 + repeats) micro-batches of forward and backward of the ops that differ.
+ * Cost: forward and backward of 1 + repeats micro-batches, for each distinct op.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_profile(const cgp_model *model,
                                               const cgp_profile_options *options,

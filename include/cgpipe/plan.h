@@ -67,8 +67,9 @@ typedef struct cgp_plan_options {
     int group;
     /** The caller's schedule, instead of `schedule`. It must have `stages` devices and the plan's
      *  number of micro-batches. It is checked first; its compute actions are used, with new
-     *  transfers. If its backward does not ascend, results equal those of other schedules up to
-     *  rounding. Not with `inference`. Borrowed for the call. [NULL] */
+     *  transfers. If its backward does not run in ascending order of micro-batch, results equal
+     *  those of other schedules up to rounding. Not with `inference`. Borrowed for the call.
+     *  [NULL] */
     const cgp_schedule *table;
     /** [never] */
     cgp_recompute recompute;
@@ -173,7 +174,7 @@ typedef struct cgp_plan_device {
      *  range, first, samples). If the backend captures launches, this is also the number of
      *  captured graphs. */
     int variants;
-    /** Number of its hardware. */
+    /** Ordinal of its hardware. */
     int ordinal;
     /** Memory limit of the plan on this device; 0: no limit. */
     int64_t limit_bytes;
@@ -186,9 +187,9 @@ typedef struct cgp_plan_device {
  * @param[in]  model    Finished. Borrowed until the plan is destroyed.
  * @param[in]  options  Borrowed for the call.
  *
- * @retval CGP_EINVAL   An option is wrong. Or the model has no loss, or neither a parameter nor an
- *                      input gradient, and neither `inference` nor `external_loss` is set. Or a
- *                      device cannot run an op: it takes no custom ops, or has no kernel.
+ * @retval CGP_EINVAL   An option is wrong, or a device cannot run an op: it takes no custom ops, or
+ *                      has no kernel. Or, without `inference` and `external_loss`, the model has
+ *                      nothing to train: no loss, or no parameter and no input gradient.
  * @retval CGP_ELIMIT   A device would need more than its limit: the message has the numbers and a
  *                      suggestion.
  * @retval CGP_EDEVICE  A backend refused a kernel.

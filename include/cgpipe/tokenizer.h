@@ -85,7 +85,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_tokenizer_create(cgp_tokenizer **out, cons
  *
  * @retval CGP_EIO      The file is missing, unreadable or not a regular file; the message names it.
  * @retval CGP_EFORMAT  The file is not as described; the message has its key, the expected and the
- *                      actual value. Also if it has more than 1 GiB, or its JSON needs more memory
+ *                      actual value. Also if it is larger than 1 GiB, or its JSON needs more memory
  *                      than the limit (CGP_LIMITS=json=BYTES).
  * @retval CGP_EINVAL   CGP_LIMITS is invalid.
  * @retval CGP_ENOMEM
@@ -203,7 +203,7 @@ CGP_API int64_t cgp_tokenizer_split_point(const cgp_tokenizer *tokenizer, const 
  * @retval CGP_EINVAL  An id is not in the vocabulary; the message has it and its index.
  * @retval CGP_ENOMEM
  *
- * Threads: any, several at a time too.
+ * Threads: any; several threads may call it at a time.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_tokenizer_decode(const cgp_tokenizer *tokenizer,
                                                        const int32_t *ids, int64_t n_ids,

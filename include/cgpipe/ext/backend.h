@@ -163,16 +163,17 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
  * with s = (original_length / w - low_freq_factor) / (high_freq_factor - low_freq_factor).
  *
  * TRANSPOSE's x is [.., i, b, j, c] with the sizes in `parts`, its y [.., j, b, i, c]. SLICE takes
- * columns parts[0] .. parts[0] + C - 1. Its dx is zero in the other columns; if it is added to,
- * they do not change.
+ * columns parts[0] .. parts[0] + C - 1. Its dx is zero in the other columns; if dx is added to, the
+ * other columns do not change.
  *
  * MATMUL has `heads` matrices in a sample, each of R / heads rows: y = a b with a [R / heads,in]
- * and b [in,C], or their transposes in memory (`transposed`). It makes dx[1], then dx[0].
+ * and b [in,C], or their transposes in memory (`transposed`). It computes dx[1], then dx[0].
  *
  * Images: R = out_height x out_width. Element (u, v) of the window of output pixel (i, j) is input
  * pixel (i stride_height + u - top, j stride_width + v - left), if it exists. Elsewhere CONV2D
- * takes zero, and a pool takes nothing. A window always has a pixel; the first of equal ones is the
- * maximum, and a NaN is larger than all. CONV2D's weight is [kernel_height,kernel_width,in,C].
+ * takes zero, and a pool takes nothing. Every window has at least one pixel. The first of several
+ * equal maxima counts, and a NaN is larger than every number. CONV2D's weight is
+ * [kernel_height,kernel_width,in,C].
  *
  * CONV_TRANSPOSE2D adds to element (u, v) of the window of input pixel (i, j), which is output
  * pixel (i stride_height + u - top, j stride_width + v - left), if it exists. Its weight is
@@ -209,7 +210,7 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
  */
 
 /** Sizes of an op for one sample, and its constants. Fields that an op does not use are zero or
- *  follow from others, so equal uses are equal bytes. */
+ *  follow from others, so equal uses of an op have equal bytes. */
 typedef struct cgp_op_attributes {
     /** CUSTOM: the use of the op in a model. Borrowed. */
     const cgp_op_node *custom;
@@ -219,8 +220,9 @@ typedef struct cgp_op_attributes {
     int64_t in, out;
     /** MATMUL: matrices of a sample. */
     int64_t heads;
-    /** ATTENTION: kv_heads: heads of keys and values. keys: their rows (CACHED_ATTENTION: those of
-     *  the cache). window: last keys that a causal query sees, 0: all up to its own. */
+    /** ATTENTION: kv_heads: heads of keys and values. keys: number of their rows (CACHED_ATTENTION:
+     *  rows of the cache). window: number of last keys that a causal query sees; 0: all up to its
+     *  own. */
     int64_t kv_heads, keys, window;
     /** ROTARY: number of columns of a head that are rotated; position of row 0. */
     int64_t rotated, offset;
@@ -280,8 +282,8 @@ typedef struct cgp_kernel_spec {
     cgp_dtype type;
 } cgp_kernel_spec;
 
-/** An entry of a kernel's prefetch list: memory that later kernels read. The list is in their
- *  order. */
+/** An entry of a kernel's prefetch list: memory that later kernels read. The list has the order of
+ *  these kernels. */
 typedef struct cgp_prefetch {
     const void *at;
     int64_t bytes;
@@ -403,7 +405,7 @@ typedef struct cgp_place {
 } cgp_place;
 
 /** Instruction sets of a backend whose kernels run on the host, ascending. An x86-64 processor that
- *  has one also has those between V1 and it. Other sets may give other bits. */
+ *  has one of them also has all from V1 up to it. The bits of results may differ between sets. */
 typedef enum cgp_isa {
     CGP_ISA_NONE,    /**< The backend has one set of kernels. */
     CGP_ISA_NEON,    /**< aarch64. */
@@ -424,8 +426,8 @@ typedef struct cgp_device_options {
     int index, count;
     /** `cpu`: its threads, >= 1. */
     int threads;
-    /** Backend with instruction sets: the set of its kernels, on which all ranks of a pipeline have
-     *  agreed. NONE: the best. */
+    /** Instruction set of the kernels, if the backend has several. All ranks of a pipeline have
+     *  agreed on it. NONE: the best. */
     cgp_isa isa;
 } cgp_device_options;
 
@@ -464,7 +466,7 @@ typedef struct cgp_backend {
      *  ordinal (plans do not check it). */
     cgp_status (*device_create)(cgp_device **out, const cgp_device_options *options);
     void (*device_destroy)(cgp_device *device);
-    /** Return true if the device's threads have cores of their own: then a waiter may spin. */
+    /** Return true if the device's threads run on cores of their own, so that a waiter may spin. */
     bool (*has_cores)(const cgp_device *device);
 
     /** Allocate zeroed memory at a multiple of 64 bytes, resident on return. */
@@ -475,8 +477,8 @@ typedef struct cgp_backend {
     cgp_status (*host_memory_create)(cgp_device *device, size_t bytes, void **out);
     void (*host_memory_destroy)(cgp_device *device, void *memory, size_t bytes);
 
-    /** Copy between the host, this device and other devices of the same backend; the device is one
-     *  of the two. If the backend has host_memory_create(), host addresses lie in memory from it,
+    /** Copy between the host, this device and other devices of the same backend; `device` is one of
+     *  the two ends. If the backend has host_memory_create(), host addresses lie in memory from it,
      *  of any device of the backend. */
     cgp_status (*copy)(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
                        size_t bytes);
@@ -486,17 +488,17 @@ typedef struct cgp_backend {
     cgp_status (*convert)(cgp_device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
                           const void *from, int64_t n);
 
-    /** Return the bytes of workspace of a kernel on a device with `options`; it needs neither a
-     *  device nor its hardware. Fewer samples never need more. @retval CGP_EINVAL The backend has
+    /** Return the bytes of workspace of a kernel on a device with `options`. The call needs neither
+     *  a device nor its hardware. Fewer samples never need more. @retval CGP_EINVAL The backend has
      *  no such kernel: a plan with it is refused. */
     cgp_status (*workspace)(const cgp_device_options *options, const cgp_kernel_spec *spec,
                             int64_t *bytes);
 
     /** Return the bytes of a kernel's prepacked parameters: rounded or rearranged copies in a
      *  layout of the backend. They are planned memory, which pack() writes once for all runs of the
-     *  kernels, until parameters change. Kernels with the same parameters and *layout share it. 0:
-     *  the kernel has none. The result does not depend on n. NULL: no kernel has any; then pack()
-     *  is NULL. */
+     *  kernels, until parameters change. Kernels with the same parameters and *layout share one
+     *  copy. 0: the kernel has none. The result does not depend on n. NULL: no kernel has any; then
+     *  pack() is NULL. */
     cgp_status (*packed)(const cgp_device_options *options, const cgp_kernel_spec *spec,
                          int64_t *bytes, int *layout);
     /** Enqueue in COMPUTE: write the prepacked copy of the parameters. */
@@ -536,7 +538,7 @@ typedef struct cgp_backend {
     cgp_status (*event_done)(cgp_event *event, bool *done);
     /** Block until the event is done. A failure of the event's device is returned. Threads: any. */
     cgp_status (*event_sync)(cgp_event *event);
-    /** Return when an event that is done completed, on the clock of the host's `now_ns`. */
+    /** Return the completion time of an event that is done, on the clock of the host's `now_ns`. */
     int64_t (*event_time)(cgp_event *event);
     /** Return args->tag of the kernel that failed, with *failed true, or of the running kernel,
      *  with *failed false; -1: none, or not known. Copies, and calls that were refused when
@@ -553,9 +555,9 @@ typedef struct cgp_backend {
      *  The environment requires one that the machine lacks. Threads: any. */
     cgp_status (*isa)(cgp_dtype type, cgp_isa *best);
 
-    /** Describe in text [size] what else the bits of an ordinal's kernels of a type depend on:
-     *  hardware and libraries. Devices with equal texts have equal bits. "": nothing. NULL: nothing
-     *  for all. @retval CGP_EINVAL There is no such ordinal. Threads: any. */
+    /** Describe in text [size] the hardware and libraries that also determine the bits of an
+     *  ordinal's kernels of a type. Devices with equal texts have equal bits. "": nothing. NULL:
+     *  nothing for all. @retval CGP_EINVAL There is no such ordinal. Threads: any. */
     cgp_status (*numerics)(int ordinal, cgp_dtype type, char *text, size_t size);
 
     /* Graph capture: asynchronous backends that capture launches have all five; NULL for others. If
@@ -570,8 +572,8 @@ typedef struct cgp_backend {
      *  *out is NULL if nothing was captured, or the capture failed. @retval CGP_ENOMEM There is no
      *  graph; the device has not failed. */
     cgp_status (*record_end)(cgp_device *device, cgp_recording **out);
-    /** Enqueue the whole graph in COMPUTE, in order; also while it runs. `tag` is added to the tags
-     *  of its kernels. */
+    /** Enqueue the whole graph in COMPUTE, in order; it may be running already. `tag` is added to
+     *  the tags of its kernels. */
     cgp_status (*recording_run)(cgp_recording *recording, int64_t tag);
     /** Free a graph that does not run. */
     void (*recording_destroy)(cgp_recording *recording);

@@ -85,7 +85,7 @@ extern CGP_PLUGIN_EXPORT const cgp_model_plugin_version cgpipe_plugin_version;
 typedef enum cgp_model_key_kind {
     CGP_KEY_WHOLE, /**< A whole number. */
     CGP_KEY_REAL,  /**< A number. */
-    CGP_KEY_WORD   /**< One of some words. */
+    CGP_KEY_WORD   /**< One of a list of words. */
 } cgp_model_key_kind;
 
 /** A key of MODEL, as in ./mine.so:width=64. The program parses and checks the values, and writes
@@ -98,13 +98,13 @@ typedef struct cgp_model_key {
     const char *const *words; /**< WORD: the allowed words, NULL at the end. */
 } cgp_model_key;
 
-/** Keys of the model, at most 64. Optional: without them it has none. */
+/** Keys of the model, at most 64. Optional: without them the model has none. */
 extern CGP_PLUGIN_EXPORT const cgp_model_key cgpipe_model_keys[];
 
 /** The value of a key. */
 typedef struct cgp_model_value {
     int64_t whole;    /**< WHOLE: the number. WORD: its index in `words`. */
-    double real;      /**< REAL, and WHOLE. */
+    double real;      /**< The number of a REAL or WHOLE. */
     const char *word; /**< WORD; else NULL. */
 } cgp_model_value;
 

@@ -52,8 +52,8 @@ extern "C" {
  *
  * @param[in] op          Borrowed for the life of the model; usually a static table.
  * @param[in] inputs      [op->n_inputs] values. Borrowed.
- * @param[in] name        Name of its parameters and state, "NAME.SUFFIX"; NULL if it has none.
- *                        Copied.
+ * @param[in] name        NAME in the names of its parameters and state, "NAME.SUFFIX"; NULL if it
+ *                        has none. Copied.
  * @param[in] attributes  [op->attribute_bytes] copied; NULL if there are none.
  * @return The output; an invalid value after an error, which sticks (cgpipe/model.h).
  */
@@ -88,9 +88,9 @@ static inline cgp_op_check_options cgp_op_check_options_default(void) {
  * Test that an op keeps its contract, on random inputs; nothing is trained. It checks that
  *
  * - gradients of inputs and parameters equal central differences (with smaller steps near a kink);
- * - backward functions read exactly the operands that the table names. Each is repeated with NaN
- *   and other numbers in every operand of forward that is not named, one by one. It is also
- *   repeated with rotated elements in each operand that is named;
+ * - backward functions read exactly the operands that the table names. Each function runs again
+ *   with NaN and other numbers in every operand of forward that is not named, one by one. It also
+ *   runs again with rotated elements in each operand that is named;
  * - all of y, saved, dx and dparameters is written, and nothing else; previous contents of results
  *   and workspace have no effect;
  * - repeated calls give equal bits: with parallel_for ranges in another order, without

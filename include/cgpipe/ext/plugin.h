@@ -4,7 +4,8 @@
  *
  * A plug-in is a file `libcgpipe-*.so` in one of these directories, in this order:
  *
- * - those that the environment variable CGP_PLUGIN_PATH names (absolute paths with colons between);
+ * - the directories in the environment variable CGP_PLUGIN_PATH (absolute paths with colons
+ *   between);
  * - `cgpipe` or `plugins` beside the program;
  * - the same beside the shared library; for the static library, the directory cgpipe of the
  *   installed libraries.

@@ -12,18 +12,18 @@
  *     post      it, for a micro-batch         release   its buffer
  *
  * A receiver takes messages by micro-batch, in any order. A micro-batch is posted again only after
- * its last message was taken. A sender waits in acquire while all `capacity` buffers are in flight:
- * posted and not yet released.
+ * its previous message was taken. A sender waits in acquire while all `capacity` buffers are in
+ * flight: posted and not yet released.
  *
  * `inproc` serves the devices of one rank. A message is the sender's own buffer, lent with an event
  * of the sender's device that the receiver's queue waits for. It returns with an event of the
  * receiver's device. Ranks share nothing: a transport that `copies` moves bytes into buffers of the
  * receiver's plan, and all events are NULL.
  *
- * A rank ends by stop(), by fail() on any rank, or when the transport itself has failed, for
- * example its network. After that nothing waits: acquire and take return false, and agreements
- * return CGP_EPEER. All other calls stay legal. post and release hand back the buffers that are
- * held, though messages may be dropped; waits, progress, failure and link_close work as always. */
+ * A rank is stopped by stop(), by fail() on any rank, or by a failure of the transport itself, for
+ * example of its network. After that nothing waits: acquire and take return false, and agreements
+ * return CGP_EPEER. All other calls stay legal. post and release still return the caller's buffers,
+ * although messages may be dropped; waits, progress, failure and link_close work as always. */
 #ifndef CGPIPE_EXT_TRANSPORT_H
 #define CGPIPE_EXT_TRANSPORT_H
 
@@ -64,8 +64,8 @@ typedef struct cgp_link_options {
     int64_t spin_ns;
 } cgp_link_options;
 
-/** A fault injected into a message, for tests: none; it is lost; one bit of it changes; it arrives
- *  twice; or it arrives, but is hidden for a time. */
+/** A fault injected into a message, for tests: none; the message is lost; one bit of it changes; it
+ *  arrives twice; or it stays hidden for a time after its arrival. */
 typedef enum cgp_link_fault {
     CGP_LINK_SOUND,
     CGP_LINK_LOST,
@@ -197,8 +197,8 @@ typedef struct cgp_transport {
     /* Agreements are collective: the user thread of every rank makes the same calls in the same
      * order. */
 
-    /** Wait until every rank has called it. @retval CGP_EPEER After stop(), fail() on any rank, or
-     *  a failure of the transport; the message is that of the failure. */
+    /** Wait until every rank has entered the barrier. @retval CGP_EPEER After stop(), fail() on any
+     *  rank, or a failure of the transport; the message is that of the failure. */
     cgp_status (*barrier)(cgp_communicator *communicator);
     /**
      * Collect bytes[r] bytes from each rank r.
@@ -237,8 +237,8 @@ typedef struct cgp_transport {
      * all ranks should start to watch at about the same time, for example after a barrier. Time in
      * which this process was stopped does not count.
      *
-     * @param timeout_ns  The limit, best the same on all ranks. 0: stop watching, and tell the
-     *                    others so.
+     * @param timeout_ns  The limit, best the same on all ranks. 0: stop watching, and send the
+     *                    others a notice of it.
      *
      * @retval CGP_ENOMEM  Also: the thread could not be started.
      *

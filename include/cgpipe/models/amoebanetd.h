@@ -18,14 +18,15 @@
  *     h6          average3x3(h1) + conv1x1(h5)                 average3x3(h2) + conv1x1(h3)
  *     result      h0 h3 h4 h6 concatenated                     h4 h5 h6 concatenated
  *
- * Every convolution follows a ReLU and ends in a batch norm. The two results cross a cut directly,
- * s1 as s2 of the next cell. A ReLU that several operations begin with is computed once. The last
- * average is over all pixels: at 224 it is the published 7 x 7, and images of other multiples of 32
- * work too. The reference's max_pool_3x3 is an average pool, and by default here too.
+ * A ReLU precedes every convolution, and a batch norm follows it. Between two stages, s1 and s2 are
+ * sent directly; a cell passes its s1 on as s2 of the next cell. A ReLU that several operations
+ * begin with is computed once. The last average is over all pixels: at 224 it is the published 7 x
+ * 7, and images of other multiples of 32 work too. The reference's max_pool_3x3 is an average pool,
+ * and by default here too.
  *
  * `old` is the definition of torchgpipe v0.0.2 to v0.0.4. In it, L counts the normal cells of one
  * group, and a 1 x 1 convolution and a batch norm follow every pool. The result of a normal cell is
- * h3 h4 h6 only. Each cell is cut into 20 layers: 4 + 20 (3 L + 4) + 1 in all.
+ * h3 h4 h6 only. Each cell is split into 20 layers: 4 + 20 (3 L + 4) + 1 in all.
  *
  * Weights are initialized as in PyTorch: convolutions, the linear map and its bias uniform in +-1 /
  * sqrt(fan_in), batch norms 1 and 0.

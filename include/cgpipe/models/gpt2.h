@@ -12,8 +12,8 @@
  * block's two branches, and of the final norm, is then sum_i softmax_i(w . rms_norm(v_i)) v_i,
  * computed for each token. The v_i are the embeddings, the sum of the branches of each earlier
  * group of `residuals` blocks, and the sum so far in the current group. w [C], initially zero, and
- * the norm's weight [C] are learned, one pair for each place. (The first branch has one v, the
- * embeddings, and no w.) Source: Kimi Team 2026, arXiv:2603.15031.
+ * the norm's weight [C] are learned, one pair for each of these inputs. (The first branch has one
+ * v, the embeddings, and no w.) Source: Kimi Team 2026, arXiv:2603.15031.
  *
  * Threads: any. */
 #ifndef CGPIPE_MODELS_GPT2_H
@@ -39,12 +39,12 @@ typedef struct cgp_gpt2_options {
     int64_t vocab;    /**< V [50257] */
     int64_t sequence; /**< T [1024] */
     bool tied;        /**< The head shares the weight of the token embedding. [false] */
-    /** Probability; after the embeddings, on attention, on both residual branches. [0] */
+    /** Dropout probability: after the embeddings, on attention, on both residual branches [0] */
     double dropout;
     bool loss; /**< Input "targets" [T] i32 and a cross-entropy loss (ignore -100). [true] */
     cgp_gpt2_gelu gelu; /**< [CGP_GPT2_GELU_ERF] */
     double eps;         /**< eps of the norms, at most 1. 0: 1e-5 [0] */
-    int64_t inner;      /**< Width between the two linear maps at the end of a block. 0: 4 C [0] */
+    int64_t inner;      /**< Hidden width of a block's MLP. 0: 4 C [0] */
     int64_t residuals;  /**< Blocks per group of attention residuals. 0: sums as published [0] */
     bool generation;    /**< Use a cache of T keys and values, see cgp_gpt2_create(). [false] */
 } cgp_gpt2_options;
@@ -64,8 +64,8 @@ static inline cgp_gpt2_options cgp_gpt2_options_default(void) {
  * A model for `generation` has the same parameters, but its samples are tokens: inputs "tokens" [1]
  * and "positions" [1] i32, output [1, V], no loss. Plan it for inference. Pass the tokens of a text
  * to cgp_pipeline_predict(), several or one at a time, each with its position below T. In f32, the
- * logits are those of the other model at that position, bit for bit (cgp_cached_attention()). In
- * bf16 the sum of the two embeddings is rounded once more.
+ * logits equal those of the model without `generation` at that position, bit for bit
+ * (cgp_cached_attention()). In bf16 the sum of the two embeddings is rounded once more.
  *
  * Weights are initially normal with standard deviation 0.02; at the end of a residual branch it is
  * 0.02 / sqrt(2 layers). Biases are zero.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weights.h -- load published PyTorch weights into a pipeline, and save a pipeline's weights in
- * that form.
+/* weights.h -- load published PyTorch weights into a pipeline, and save a pipeline's weights in the
+ * same form.
  *
  *     cgp_model_spec spec = cgp_model_spec_default();
  *     CGP_TRY(cgp_huggingface_read(&spec, "gpt2"));           reads gpt2/config.json
