@@ -48,8 +48,8 @@ cgp_status cgp__blocks_digest(const cgp__file_reader *file, const char *path, in
     return status;
 }
 
-/* Blocks of a part that differ from the manifest: their number, up to the block in which the file
- * ends early, and the first. */
+/* Number of blocks in a part that differ from the manifest, and the first of them. If the file ends
+ * early, later blocks are not counted. */
 typedef struct bad_blocks {
     int64_t count, first;
 } bad_blocks;
@@ -89,7 +89,7 @@ static cgp_status damaged(const char *path, int64_t bytes, int64_t file_bytes,
                     bad->count > 0 ? "SHA-256 differs" : "bytes follow its end", size);
 }
 
-/* After damage in a part, check the whole file for the message. */
+/* If a part is damaged, check the whole file, so that the message covers all damage. */
 cgp_status cgp__blocks_check(const cgp__file_reader *file, const char *path, int64_t bytes,
                              const json_t *digests, cgp__checkpoint_part part) {
     const cgp__checkpoint_part whole = {0, 1};

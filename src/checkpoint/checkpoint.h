@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint.h -- the files of one step in a directory: all of them complete, or no directory. It
- * does not depend on models.
+/* checkpoint.h -- writes and reads checkpoints: one directory per step, which is complete or
+ * absent. It does not depend on models.
  *
  *     RUN/step-00000042/                    files, checkpoint.json, checkpoint.sha256;
  *                                           from several ranks also the index
@@ -17,7 +17,8 @@
 
 #include "checkpoint/file.h"
 
-/* SHARDS: most ranks that write one checkpoint. FILES: two per rank, and the index. */
+/* SHARDS: maximum number of ranks that write one checkpoint. FILES: maximum number of its files,
+ * two per rank and the index. */
 enum {
     CGP__CHECKPOINT_STATES = 4,
     CGP__CHECKPOINT_SHARDS = 1024,
@@ -31,7 +32,7 @@ enum {
 /* The contents of checkpoint.json besides the files. All pointers are borrowed. */
 typedef struct cgp__checkpoint_info {
     int64_t step;         /* optimizer updates; names the directory */
-    int64_t dropout_step; /* step of the next mini-batch in the key of dropout */
+    int64_t dropout_step; /* step of the next mini-batch, for the dropout key */
     uint64_t seed;
     const char *optimizer;
     int n_states;
@@ -44,8 +45,8 @@ typedef struct cgp__checkpoint_info {
 
 typedef struct cgp__checkpoint_writer cgp__checkpoint_writer;
 
-/* CGP_EINVAL: the note is not UTF-8. Commit also checks it, but after everything else is
- * written. */
+/* Check that the note is UTF-8 (CGP_EINVAL). Commit checks this too, but only after everything else
+ * is written. */
 cgp_status cgp__checkpoint_check_note(const char *note);
 
 /* Make the run's directory if it is missing, clean it, and open a temporary directory in it.
@@ -92,7 +93,7 @@ void cgp__checkpoint_abandon(cgp__checkpoint_writer *writer);
 typedef struct cgp__checkpoint_ticket {
     char temporary[CGP_TEMPORARY_BYTES]; /* its name in the run's directory */
     char nonce[64];                      /* content of a file in it */
-    char host[256];                      /* of rank 0 */
+    char host[256];                      /* host of rank 0 */
 } cgp__checkpoint_ticket;
 
 /* Write a file with a nonce to the temporary directory; commit deletes it. */
@@ -137,9 +138,9 @@ typedef struct cgp__checkpoint_part {
 
 /* Find and check a checkpoint like cgp_checkpoint_find(), but verify only a part of the files'
  * blocks; together the parts cover all blocks. Its files stay open, so that deleting or replacing
- * the checkpoint does not affect its reader. Files over a quarter of the process's limit of
- * descriptors are opened for each read instead, which fails with CGP_EIO if they were deleted or
- * replaced. */
+ * the checkpoint does not affect its reader. If there are more files than a quarter of the
+ * process's descriptor limit, the rest are opened for each read instead; a read fails with CGP_EIO
+ * if its file was deleted or replaced. */
 cgp_status cgp__checkpoint_open(cgp__checkpoint **out, const char *directory,
                                 cgp__checkpoint_part part);
 
@@ -151,7 +152,7 @@ cgp_status cgp__weight_map_check(const cgp__weight_map *map, const cgp__checkpoi
 const cgp__checkpoint_info *cgp__checkpoint_info_of(const cgp__checkpoint *checkpoint);
 const char *cgp__checkpoint_path(const cgp__checkpoint *checkpoint);
 
-/* Return the SHA-256 of the manifest, 64 hex digits, borrowed. The manifest has those of all
+/* Return the SHA-256 of the manifest, 64 hex digits, borrowed. The manifest has the digests of all
  * files. */
 const char *cgp__checkpoint_digest(const cgp__checkpoint *checkpoint);
 

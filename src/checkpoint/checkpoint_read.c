@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint_read.c -- finds a checkpoint and verifies all of it before any of it is used.
  *
- * A checkpoint's directory is opened once, and its files relative to it. So they belong together
- * even if a training process renames directories meanwhile. The caller's path may be a link, but
- * not if it ends in the name of a checkpoint. In a run or checkpoint, no link is followed except
- * `latest`, whose target must be the name of a checkpoint. */
+ * A checkpoint's directory is opened once, and its files are opened relative to it. So the files
+ * belong together even if a training process renames directories meanwhile. The caller's path may
+ * be a link, but not if it ends in the name of a checkpoint. In a run or checkpoint, no link is
+ * followed except `latest`, whose target must be the name of a checkpoint. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* O_PATH */
 #endif
@@ -125,7 +125,7 @@ static cgp_status read_manifest(cgp__checkpoint *checkpoint) {
     return status;
 }
 
-/* Shift the parts from file to file, so that files of one block are also distributed. */
+/* Rotate the parts from file to file, so that files of a single block are also distributed. */
 static cgp_status check_file(cgp__checkpoint *checkpoint, int f, cgp__checkpoint_part part) {
     const cgp__manifest_file *file = &checkpoint->manifest.files[f];
     const cgp__checkpoint_part shifted = {(part.number + f) % part.of, part.of};
@@ -223,9 +223,9 @@ static cgp_status open_in(cgp__checkpoint **out, const run_directory *run, const
     return open_one(out, run->fd, name, cgp__format("%s/%s", run->path, name), part, moved);
 }
 
-/* Open the complete checkpoint of the highest step below `below`, and verify all of it; log those
- * skipped. If there is none, return the failure of the highest; *all_read: all could be read.
- * CGP_EIO if there are no checkpoints. */
+/* Open the complete checkpoint of the highest step below `below`, and verify all of it; log the
+ * checkpoints that are skipped. If none is complete, return the failure of the highest one;
+ * *all_read: all could be read. CGP_EIO: there are no checkpoints. */
 static cgp_status open_newest(cgp__checkpoint **out, const run_directory *run, int64_t below,
                               bool *all_read) {
     int64_t *steps = NULL;
@@ -347,8 +347,8 @@ static cgp_status open_named(cgp__checkpoint **out, const char *path, cgp__check
     return status;
 }
 
-/* Open a checkpoint by the caller's path. If it leads into a run and is damaged, suggest an older
- * one. */
+/* Open a checkpoint by the caller's path. If the path leads into a run and the checkpoint is
+ * damaged, suggest an older one. */
 static cgp_status open_elsewhere(cgp__checkpoint **out, const char *path, char *real,
                                  cgp__checkpoint_part part, bool *moved) {
     cgp_status status = open_one(out, AT_FDCWD, path, cgp__strdup(path), part, moved);

@@ -281,8 +281,8 @@ static void warn_kept(int64_t step) {
             cgp_message());
 }
 
-/* Delete checkpoints. All are renamed, and the renames synced, before a file is deleted: so no name
- * ever has half of a checkpoint. */
+/* Delete checkpoints. All are renamed, and the renames synced, before any file is deleted, so half
+ * a checkpoint never has a final name. */
 static cgp_status delete_steps(const cgp__checkpoint_writer *writer, const int64_t *steps,
                                int count) {
     cgp__entry_name *names = NULL;

@@ -177,7 +177,8 @@ cgp_status cgp__file_create_at(cgp__file **out, int directory, const char *name,
     return finish_create(out, file, status);
 }
 
-/* Check that this process created the file: after a fork(), only that one writes it. */
+/* Check that this process created the file: after a fork(), only the process that created it writes
+ * it. */
 static cgp_status check_writer(const cgp__file *file) {
     if (file->process != getpid())
         return cgp_fail(CGP_ESTATE,

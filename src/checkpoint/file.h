@@ -67,8 +67,8 @@ cgp_process_state cgp__process_state_of(const char *name);
 /* A regular file that is read in parts. It may be closed between reads; then each read opens it
  * again. */
 typedef struct cgp__file_reader {
-    int directory;    /* a descriptor, or AT_FDCWD; borrowed, as is */
-    const char *name; /* the name in it */
+    int directory;    /* a descriptor, or AT_FDCWD; borrowed */
+    const char *name; /* the name in `directory`; borrowed */
     int fd;           /* -1: closed */
     int64_t bytes;
     dev_t device;
@@ -82,8 +82,8 @@ typedef struct cgp__file_reader {
 cgp_status cgp__file_reader_open(cgp__file_reader *reader, int directory, const char *name,
                                  const char *path, const char *expected, cgp_status damage);
 
-/* Read up to `bytes` bytes; *got is less only at the end of the file. If the reader is closed,
- * CGP_EIO also if the name leads to another or a changed file. */
+/* Read up to `bytes` bytes; *got is less only at the end of the file. If the reader is closed, the
+ * call also returns CGP_EIO when the name refers to another file or the file has changed. */
 cgp_status cgp__file_reader_read(const cgp__file_reader *reader, const char *path, int64_t at,
                                  void *data, size_t bytes, size_t *got);
 

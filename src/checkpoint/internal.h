@@ -8,7 +8,7 @@
 
 #include <jansson.h>
 
-#define CGP__BLOCK_BYTES 1048576 /* resolution of damage reports */
+#define CGP__BLOCK_BYTES 1048576 /* resolution of damage reports, in bytes */
 #define CGP__MANIFEST "checkpoint.json"
 #define CGP__MANIFEST_SUM "checkpoint.sha256"
 #define CGP__SUM_LINE "%s  " CGP__MANIFEST "\n" /* the format of sha256sum */
@@ -16,7 +16,7 @@
 #define CGP__INDEX "model.safetensors.index.json"
 #define CGP__NONCE "nonce" /* in a shared temporary directory */
 
-enum { CGP__MAX_MANIFEST_BYTES = 1 << 28 }; /* and index */
+enum { CGP__MAX_MANIFEST_BYTES = 1 << 28 }; /* also the limit for the index */
 
 /* --- safetensors_read.c: the reader is borrowed until close --- */
 
@@ -90,8 +90,9 @@ int cgp__temporary_make(int run, const char *what, cgp__entry_name *name, int *l
 /* Delete an entry of a directory with its contents; if it is a link, only the link. */
 cgp_status cgp__entry_remove(int run, const char *path, const char *name);
 
-/* RESTORE: delete nothing, only restore checkpoints that a process moved away and did not replace.
- * TELL: warn of entries that stay because their process cannot be looked up. */
+/* RESTORE: only restore checkpoints that a process moved away and did not replace. DELETE: also
+ * delete entries of ended processes. TELL: also warn of entries that stay because their process
+ * cannot be looked up. */
 typedef enum cgp__clean { CGP__CLEAN_RESTORE, CGP__CLEAN_DELETE, CGP__CLEAN_TELL } cgp__clean;
 
 /* Do cgp_checkpoint_clean() for an open directory. */
@@ -102,7 +103,7 @@ cgp_status cgp__run_clean(int run, const char *path, cgp__clean how);
 struct cgp__checkpoint_writer {
     char *directory; /* path of the run */
     int run;         /* its descriptor; all names below are in it */
-    bool made;       /* this writer made it */
+    bool made;       /* this writer made the run's directory */
     bool joined;     /* the temporary directory is another rank's */
     bool shared;     /* the temporary directory has a nonce */
     int64_t step;

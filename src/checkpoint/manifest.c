@@ -5,7 +5,7 @@
  *      "format": "cgpipe checkpoint",
  *      "version": 1,
  *      "step": 42,                         optimizer updates; names the directory
- *      "dropout_step": 42,                 for the next mini-batch, in the key of dropout
+ *      "dropout_step": 42,                 step of the next mini-batch, for the dropout key
  *      "seed": "18446744073709551615",     text: JSON's numbers end at 2^53 or 2^63
  *      "optimizer": "adamw",
  *      "states": ["exp_avg", "exp_avg_sq"],

@@ -5,10 +5,10 @@
  *     HOST-BOOT-NAMESPACE-PID-START
  *     ───────────────────              the place: its processes see each other by their pids
  *
- * BOOT is the random number that the system draws when it starts, and NAMESPACE is the inode of the
- * pid namespace. START is the start of the process in clock ticks since BOOT: it is there because
- * pids are reused. Without a /proc of its pid namespace, a process's place is "unknown", because
- * its processes cannot be looked up. */
+ * BOOT is the kernel's random boot id, and NAMESPACE is the inode of the pid namespace. START is
+ * the time at which the process started, in clock ticks since the boot; it distinguishes processes
+ * that have the same pid one after the other. Without a /proc of its pid namespace, a process's
+ * place is "unknown", because its processes cannot be looked up. */
 #include "checkpoint/file.h"
 
 #include "base/base.h"

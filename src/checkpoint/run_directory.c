@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_directory.c -- the names in a run's directory, and the cleaning up after dead processes.
+/* run_directory.c -- the names in a run's directory, and cleanup after dead processes.
  *
  *     step-00000042                       a complete checkpoint
  *     .cgpipe-step-00000044-@P-0.tmp      process P (process.c) writes it, and holds a lock on it
  *     .cgpipe-step-00000042-@P-1.old      moved away, to be replaced
  *     .cgpipe-step-00000036-@P-2.gone     being deleted
  *
- * A lock ends with its process, so it identifies dead processes of this place even if pids are
- * reused. Locks of other hosts may be invisible here, so their entries are never deleted. */
+ * A lock ends with its process, so a missing lock identifies dead processes of this place
+ * (process.c) even if pids are reused. Locks held on other hosts may be invisible here, so entries
+ * of other hosts are never deleted. */
 #include "checkpoint/internal.h"
 
 #include "base/base.h"
@@ -67,7 +68,7 @@ static bool ends_with(const char *text, const char *ending) {
     return length >= end && strcmp(text + length - end, ending) == 0;
 }
 
-/* Return the name of the process in an entry's name; NULL: an older version gave the name. */
+/* Return the name of the process in an entry's name; NULL: the name is from an older version. */
 static const char *process_of(const char *name) {
     const char *at = strchr(name, '@');
     return at ? at + 1 : NULL;
@@ -253,8 +254,8 @@ static owner owner_by_process(const char *process) {
     }
 }
 
-/* Return whether a process writes an entry. *lock is a descriptor to close, or -1; it is locked if
- * no other process of this place has the lock. The name is checked again after locking, because its
+/* Return the state of an entry's writer. *lock is a descriptor to close, or -1; it is locked if no
+ * other process of this place has the lock. The name is checked again after locking, because its
  * writer may have renamed it meanwhile. */
 static owner owner_of(int directory, const char *name, int *lock) {
     struct stat now, locked;
@@ -286,8 +287,8 @@ static bool restore(int directory, const char *name) {
     return renameat(directory, name, directory, final.text) == 0;
 }
 
-/* Clean one entry. A process that replaces a checkpoint retries if it is restored meanwhile, so one
- * of a hidden process is restored too. */
+/* Clean one entry. A process that replaces a checkpoint retries if the old one is restored
+ * meanwhile. So checkpoints that hidden processes moved away are restored too. */
 static cgp_status clean_entry(int run, const char *path, const char *name, cgp__clean how) {
     int lock = -1;
     cgp_status status = CGP_OK;

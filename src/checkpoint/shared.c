@@ -8,8 +8,8 @@
  *     add_entries                  ◄──entries──   entries: names, sizes, SHA-256
  *     commit                                      abandon
  *
- * If a rank finds another nonce, or none, the same path leads it to another directory, in storage
- * of its host only. */
+ * If a rank finds another nonce, or none, the same path leads to another directory on its host:
+ * storage is not shared. */
 #include "checkpoint/internal.h"
 
 #include "base/base.h"
