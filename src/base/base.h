@@ -64,12 +64,12 @@ bool cgp__index_add(cgp__index *index, uint64_t hash, int entry);
 
 void cgp__index_release(cgp__index *index);
 
-/* Read the number at the beginning of a system file; `otherwise` for "max", or if there is no
+/* Return the number at the beginning of a system file; `otherwise` if it is "max" or there is no
  * file. */
 int64_t cgp__read_number(const char *path, int64_t otherwise);
 
 /* Return the available memory in bytes: of the machine, of this process's container, and the
- * smaller of both. INT64_MAX: unknown, or no limit. */
+ * smaller of the two. INT64_MAX: unknown, or no limit. */
 int64_t cgp__machine_available(void);
 int64_t cgp__container_available(void);
 int64_t cgp__memory_available(void);

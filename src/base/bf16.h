@@ -13,8 +13,8 @@ static inline float cgp__bf16_to_float(uint16_t x) {
     return value;
 }
 
-/* Round to nearest, ties to even; values that are too large become infinite. A NaN stays a NaN, but
- * quiet: its upper half alone could be that of an infinity. */
+/* Round to nearest, ties to even; values that are too large become infinite. A NaN becomes a quiet
+ * NaN, because its upper half alone could be an infinity. */
 static inline uint16_t cgp__bf16_from_float(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json.h -- reads and writes JSON with jansson, also if memory is short, and numbers in texts with
- * a decimal point, as in JSON. */
+/* json.h -- reads and writes JSON with jansson and detects when memory is short. It also reads and
+ * writes numbers with a decimal point, as in JSON. */
 #ifndef CGP_SRC_BASE_JSON_H
 #define CGP_SRC_BASE_JSON_H
 

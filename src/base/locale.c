@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 static _Thread_local struct {
-    int depth; /* of nested pairs */
+    int depth; /* nesting depth of begin/end pairs */
     locale_t before;
 } kept;
 
