@@ -14,8 +14,9 @@
  *                                                          wte.weight, tied
  *
  * Weights inside a block are [in, out] and have a bias (the published code calls them Conv1D); the
- * head is [out, in] without bias. The two weights at the end of a residual branch are initialized
- * smaller by sqrt(2 layers): the sum of all 2 layers branches then has the initial variance of one.
+ * head is [out, in] without bias. The weights at the ends of a block's two residual branches are
+ * initialized smaller by sqrt(2 x layers). So the sum of all 2 x layers branches has the initial
+ * variance of one branch.
  *
  * With `residuals`, there is no running sum: the input of each branch, and of ln_f, is a weighted
  * mean of sources, with weights computed for each token. The sources are the embeddings, the sum of
@@ -47,7 +48,7 @@ static const cgp_init normal = {CGP_INIT_NORMAL, DEVIATION};
 
 /* --- the graph --- */
 
-/* A linear map of a block, [in, out] with bias. */
+/* Add a linear map of a block: weight [in, out], with bias. */
 static cgp_value block_linear(cgp__network *net, cgp_value x, const char *name, int64_t out,
                               double deviation) {
     const cgp_linear_options options = {
@@ -65,12 +66,12 @@ static cgp_value rms_norm(cgp__network *net, cgp_value x, const char *name) {
     return cgp_rms_norm(net->model, x, cgp__name(net, "%s", name), o->eps > 0 ? o->eps : EPS);
 }
 
-/* Rows of the values: T, or 1 for generation. */
+/* Return the number of rows of a value: T, or 1 for generation. */
 static int64_t rows_of(const cgp_gpt2_options *o) {
     return o->generation ? 1 : o->sequence;
 }
 
-/* Standard deviation of the initial weights of a linear map at the end of a branch. */
+/* Return the standard deviation of the initial weights of a linear map at the end of a branch. */
 static double end_deviation(const cgp_gpt2_options *o) {
     return DEVIATION / sqrt(2.0 * o->layers);
 }
@@ -116,7 +117,7 @@ static cgp_value feed_forward(cgp__network *net, cgp_value x) {
 typedef struct sources {
     cgp_value groups; /* [T, n C]: the embeddings, then complete groups */
     int64_t n;
-    cgp_value sum;              /* [T, C], of the current group; none if id < 0 */
+    cgp_value sum;              /* [T, C], sum of the current group; none if id < 0 */
     const cgp_value *positions; /* for generation, else NULL */
 } sources;
 

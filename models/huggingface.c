@@ -41,7 +41,7 @@ cgp_status cgp__config_flag(const cgp__config *c, const char *key, bool preset, 
                                             : cgp__config_unexpected(c, key, "true or false");
 }
 
-/* Check a flag that has one supported value. */
+/* Check that a flag is `needed`, the only supported value. */
 cgp_status cgp__config_need(const cgp__config *c, const char *key, bool needed) {
     bool got = needed;
     CGP_TRY(cgp__config_flag(c, key, needed, &got));

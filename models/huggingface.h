@@ -26,7 +26,7 @@ CGP_MUST_CHECK cgp_status cgp__config_flag(const cgp__config *c, const char *key
 CGP_MUST_CHECK cgp_status cgp__config_real(const cgp__config *c, const char *key, double min,
                                            double max, double preset, double *out);
 
-/* Check a flag that has one supported value. */
+/* Check that a flag is `needed`, the only supported value. */
 CGP_MUST_CHECK cgp_status cgp__config_need(const cgp__config *c, const char *key, bool needed);
 
 /* Set the options that the file has. Each is checked individually. */

@@ -2,7 +2,7 @@
 /* huggingface_gpt2.c -- convert the config.json of a GPT-2 to its options and back.
  *
  * The keys are those of GPT2Config of Hugging Face's transformers. The sizes are required; other
- * missing keys have that class's default. Keys that do not change the results are ignored
+ * keys default to the values of that class. Keys that do not change the results are ignored
  * (initializer_range, summary_..., use_cache, torch_dtype; reorder_and_upcast_attn concerns the
  * rounding of halves). */
 #include <stdlib.h>

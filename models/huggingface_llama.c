@@ -3,9 +3,9 @@
  * options and back.
  *
  * The keys are those of LlamaConfig, MistralConfig and Qwen2Config of Hugging Face's transformers.
- * The sizes are required; other missing keys have that class's default. The rotary embedding is in
- * rope_theta and rope_scaling, as in published files, or in rope_parameters, as transformers 5
- * writes it. Keys that do not change the results are ignored. */
+ * The sizes are required; other keys default to the values of the model's class. The rotary
+ * embedding is in rope_theta and rope_scaling, as in published files, or in rope_parameters, as
+ * transformers 5 writes it. Keys that do not change the results are ignored. */
 #include <math.h>
 #include <string.h>
 

@@ -2,7 +2,7 @@
 /* huggingface_vit.c -- convert the config.json of a ViT to its options and back.
  *
  * The keys are those of ViTConfig of Hugging Face's transformers. The sizes are required; other
- * missing keys have that class's default. The number of classes is the number of entries of
+ * keys default to the values of that class. The number of classes is the number of entries of
  * id2label, or num_labels; class names are not kept. Keys that do not change the results of an
  * image classifier are ignored (initializer_range, encoder_stride, pooler_...). */
 #include <string.h>

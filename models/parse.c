@@ -13,7 +13,7 @@
 
 /* --- fields --- */
 
-/* Value of a key: a REAL, or the whole number of another kind. */
+/* Value of a key: `real` for a REAL, `whole` for every other kind. */
 typedef union number {
     int64_t whole;
     double real;

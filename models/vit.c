@@ -56,8 +56,8 @@ static cgp_value add_patches(cgp__network *net, cgp_value images, int64_t patche
     return cgp_reshape(net->model, x, 2, (const int64_t[]){patches, o->width});
 }
 
-/* x [T, C] -> [T + 1, C]. The token is the position embedding of one row of zeros. Rows are joined
- * by concatenating them as columns of one row. */
+/* x [T, C] -> [T + 1, C]. The token is a position embedding added to one row of zeros. It is joined
+ * to x by reshaping both to a single row and concatenating their columns. */
 static cgp_value add_class_token(cgp__network *net, cgp_value x, int64_t patches) {
     const cgp_vit_options *o = net->options;
     cgp_model *model = net->model;

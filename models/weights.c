@@ -77,7 +77,7 @@ static cgp_status check_counters(const cgp_model *model) {
 }
 
 /* Return the published shape: [height, width, in, out] becomes [out, in, height, width], a counter
- * a scalar, and a bare one gets a leading dimension of 1. */
+ * becomes a scalar, and a tensor of bare_names gets a leading dimension of 1. */
 static cgp_shape published_shape(const tensor *t) {
     const int64_t *d = t->shape.dims;
     if (t->counter) return cgp_shape_make(0, d);
@@ -86,7 +86,7 @@ static cgp_shape published_shape(const tensor *t) {
     return cgp_shape_make(4, (const int64_t[]){d[3], d[2], d[0], d[1]});
 }
 
-/* Allocate twice the size of the largest tensor; NULL with a message. */
+/* Allocate twice the size of the largest tensor; NULL, with a message, if memory is short. */
 static float *make_buffer(const cgp_model *model) {
     int64_t max = 1;
     for (int i = 0; i < count_of(model); i++) {
@@ -120,8 +120,8 @@ struct cgp_weights {
     const cgp_model *model;
     cgp__weights_files files;
     place *places; /* [count_of(model)] */
-    place head;    /* lm_head.weight in the file, if the model's head is tied to ... */
-    int tied_to;   /* ... this parameter */
+    place head;    /* lm_head.weight in the file, if the model's head is tied */
+    int tied_to;   /* the parameter that the head is tied to */
 };
 
 static const char *without_prefix(const char *name) {

@@ -131,7 +131,7 @@ static int number_of(const index_file *index, const char *name) {
     return number ? (int)json_integer_value(number) : -1;
 }
 
-/* Read one entry of the map, and open its file at the file's first entry. */
+/* Read one entry of the map, and open its file unless an earlier entry has opened it. */
 static cgp_status take_entry(cgp__weights_files *f, const index_file *index, const char *tensor,
                              const json_t *value) {
     const char *path = index->path;

@@ -16,7 +16,7 @@ cgp_status cgp__refuse_null(const char *function, const char *argument);
 
 #define CGP__MODEL_NAME 96 /* size that fits the name of any layer or parameter */
 
-/* Upper bounds: far above any real model, and no product of three overflows. */
+/* Upper bounds, far above any real model; no product of three of them overflows. */
 #define CGP__MAX_LAYERS 10000
 #define CGP__MAX_WIDTH (1 << 20)
 #define CGP__MAX_COUNT INT32_MAX
@@ -52,7 +52,7 @@ typedef struct cgp__keys {
     const char *model;
     size_t struct_size;
     bool numbered; /* a number after the name sets the first key */
-    /* Replace each 0 that means the model's default by it, and check all options. */
+    /* Replace each 0 that stands for a default with the model's default, and check all options. */
     cgp_status (*resolve)(void *options);
     /* Build the graph of resolved options. */
     void (*build)(cgp_model *model, const void *options);
