@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom_data.c -- your own data set, and layers that pass values on by name.
+/* custom_data.c -- your own data set, and layers that pass values to each other by name.
  *
  *     layer    in           deeper 1     deeper 2     deeper 3     out
  *              x ──► h ───► f ─────────► f ─────────► f ─────────► + ──► which arm

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* custom_op.c -- an op that the library lacks, with a parameter: it is checked, then trained in two
- * stages under a schedule that runs the halves of backward apart. (A custom loss is a table like
- * this: cgp_op_apply_loss().)
+ * stages under a schedule that runs the halves of backward separately. (A custom loss is a table
+ * like this: cgp_op_apply_loss().)
  *
  *     swish   y = x s(b x), s(z) = 1 / (1 + exp(-z)), b a parameter per column     [N, C] -> [N, C]
  *
@@ -67,7 +67,7 @@ static cgp_status swish_weight(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* Both halves read x, so the plan keeps it; neither reads y, which need not be kept. */
+/* Both halves of backward read x, so the plan keeps x; neither reads y, so y is not kept. */
 static const cgp_op swish = {
     .struct_size = sizeof(cgp_op),
     .name = "swish",

@@ -14,7 +14,8 @@
  *     e = y - target        loss = e^2 / 2            where |e| <= D        dy = e
  *                                  D (|e| - D / 2)    elsewhere             dy = D sign(e)
  *
- * both divided by the number of samples. The loss that remains in the end is that of the outliers.
+ * both divided by the number of samples. The loss that remains in the end is the loss of the
+ * outliers.
  * Source: Huber 1964, "Robust estimation of a location parameter". */
 #include <cgpipe/cgpipe.h>
 

@@ -60,7 +60,7 @@ static cgp_status train_until(cgp_pipeline *pipeline, cgp_data *data, int64_t la
     return CGP_OK;
 }
 
-/* Layout and extent of one run. */
+/* Layout of one run, and the updates that it makes. */
 typedef struct part {
     const char *title, *schedule;
     int stages;

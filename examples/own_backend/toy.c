@@ -34,7 +34,7 @@ static void put(float *to, int64_t i, bool adds, double value) {
     to[i] = (float)(adds ? to[i] + value : value);
 }
 
-/* Return the sum of a[i] b[i], i < n, of elements `a_step` and `b_step` apart. */
+/* Return the dot product of n elements of a and b; the elements are `a_step` and `b_step` apart. */
 static double dot(int64_t n, const float *a, int64_t a_step, const float *b, int64_t b_step) {
     double sum = 0;
     for (int64_t i = 0; i < n; i++)
@@ -52,7 +52,7 @@ static void linear_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
     }
 }
 
-/* dx [rows, in] = dy weight; bit 0 of `add` adds. */
+/* dx [rows, in] = dy weight, added to dx if bit 0 of `add` is set. */
 static void linear_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t in = spec->attributes.in, out = spec->attributes.out;
     const float *dy = args->dy, *weight = args->param[0];
