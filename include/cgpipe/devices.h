@@ -41,7 +41,7 @@ typedef struct cgp_device_list {
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_device_list_parse(cgp_device_list *out, const char *text);
 
-/** Free what cgp_device_list_parse() made, and empty the list. Accepts NULL. */
+/** Free the memory of a list, and empty it. Accepts NULL. */
 CGP_API void cgp_device_list_release(cgp_device_list *list);
 
 /** A backend; texts are static. */

@@ -143,7 +143,8 @@ typedef struct cgp_image_folder_options {
     bool strict; /**< A broken image is an error, CGP_EFORMAT; otherwise it is skipped. [false] */
     /** Threads that prefetch images, 0 <= workers <= 256; 0: the reading thread decodes all. [2] */
     int workers;
-    /** B >= 1: a pass ends after a multiple of B images. 0: it ends after the last image. [0] */
+    /** B >= 1: drop images at the end of each pass so that it has a multiple of B. 0: drop none.
+     *  [0] */
     int64_t drop_last;
     uint64_t seed; /**< Seed of shuffle and augmentation. [0] */
 } cgp_image_folder_options;

@@ -166,7 +166,7 @@ CGP_API bool cgp_pipeline_reads(const cgp_pipeline *pipeline, int input);
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_check_memory(const cgp_plan *plan,
                                                             int64_t *available);
 
-/** Stop the workers and free everything. Accepts NULL. Legal in every state, also after a failure.
+/** Stop the workers and free everything. Accepts NULL. Legal in every state, even after a failure.
  *  */
 CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
 
@@ -398,7 +398,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_diagnosis(cgp_pipeline *pipeline,
  * @param[in] directory  Created if missing (its parent is not).
  * @param[in] keep       Checkpoints to keep, >= 1; 0: all.
  * @param[in] note       A text that cgp_pipeline_load() returns, for example the position in the
- *                       data. Borrowed. NULL: none.
+ *                       data. Borrowed. NULL: no text.
  *
  * @retval CGP_EIO     Not written; the directory is unchanged. (If only `latest` could not be set,
  *                     or the directory not be synced, the checkpoint exists; the message says so.)
@@ -494,8 +494,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_load(cgp_pipeline *pipeline, cons
  * change; batch norms use the running statistics. N may exceed the planned batch: more
  * micro-batches run.
  *
- * @param[out] loss  Loss sum / count. NULL on all ranks: not wanted; then all targets may be
- *                   ignored.
+ * @param[out] loss  Loss sum / count. NULL on all ranks: the loss is not wanted; in that case all
+ *                   targets may be ignored without error.
  *
  * @retval CGP_EINVAL  Also: the model has no loss.
  *

@@ -339,8 +339,8 @@ typedef struct cgp_schedule_timeline {
     double *busy;
     /** [edges] Largest number of buffers in use at once, >= 1. Simulated: with unbounded buffers,
      *  whatever costs.capacity is. A buffer is in use from the end of SEND, or the posting of RECV,
-     *  until the message is taken. At one instant, frees come first. With that many buffers no
-     *  sender waits, and all times are as with unbounded buffers. */
+     *  until the message is taken. At one instant, buffers are freed before they are taken. With
+     *  that many buffers no sender waits, and all times are as with unbounded buffers. */
     int *free_capacity;
     /** [devices][actions of the device] Start and end of each action. A simulated SEND starts and
      *  ends when it is done, a RECV when its message is taken, just before the action that waits

@@ -3,7 +3,7 @@
  * per (op, direction).
  *
  * Every function that takes a queue *enqueues* work and returns. The work of one queue runs in
- * order; queues run concurrently. A backend whose work is done when the call returns is not
+ * order; queues run concurrently. A backend that finishes the work before the call returns is not
  * `asynchronous`, and has no queues and events.
  *
  *     COMPUTE   kernels, conversions, updates
@@ -320,7 +320,7 @@ typedef struct cgp_kernel_args {
     void *accumulator;
     const float *param[CGP_OP_MAX_PARAMETERS];
     /** Prepacked parameters, written by pack() from the current values, for kernels with packed().
-     *  NULL: none, if the backend packs_optionally. */
+     *  NULL: none are given; only if the backend packs_optionally. */
     const void *packed;
     const void *dy;
     void *dx[CGP_OP_MAX_INPUTS];

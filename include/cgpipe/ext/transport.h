@@ -3,8 +3,8 @@
  * and how ranks agree.
  *
  * A rank is a process (in tests, a team of workers) that owns some devices of a plan. Its end of
- * the transport is a communicator. An edge has two ends, links: the sender's and the receiver's.
- * The ranks of their devices open them with the same edge number.
+ * the transport is a communicator. An edge has two ends, called links: the sender's and the
+ * receiver's. The rank of each end's device opens it with the same edge number.
  *
  *     sender                                  receiver
  *     acquire   a free buffer                 take      the message of a micro-batch
@@ -64,8 +64,8 @@ typedef struct cgp_link_options {
     int64_t spin_ns;
 } cgp_link_options;
 
-/** A fault injected into a message, for tests: none; the message is lost; one bit of it changes; it
- *  arrives twice; or it stays hidden for a time after its arrival. */
+/** A fault injected into a message, for tests: none, a lost message, a changed bit, a duplicate, or
+ *  a message that stays hidden for a time after its arrival. */
 typedef enum cgp_link_fault {
     CGP_LINK_SOUND,
     CGP_LINK_LOST,
@@ -185,8 +185,8 @@ typedef struct cgp_transport {
     /** Return true if the link's thread waits in acquire or take. Threads: any. */
     bool (*waits)(cgp_link *link);
 
-    /** Let messages of this rank progress, as a waiting rank does. A thread that computes for long
-     *  calls it. It never blocks. Threads: any. */
+    /** Let messages of this rank progress, as a waiting rank does. Threads that compute for long
+     *  call it. It never blocks. Threads: any. */
     void (*progress)(cgp_communicator *communicator);
 
     /** End all waits of this rank's links and agreements, now and later. Other ranks continue. The

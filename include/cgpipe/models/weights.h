@@ -101,8 +101,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_weights_save(cgp_pipeline *pipeline, const
  * GPT-2, Llama (model types llama, mistral and qwen2) and ViT (an image classifier, model type
  * vit).
  *
- * GPT-2's `dropout` is that of the file if its three values (resid_pdrop, embd_pdrop, attn_pdrop)
- * are equal, otherwise 0; ViT's likewise from its two. Keys that do not change the results are
+ * GPT-2's `dropout` is the file's if its three values (resid_pdrop, embd_pdrop, attn_pdrop) are
+ * equal, otherwise 0; likewise ViT's from its two values. Keys that do not change the results are
  * ignored.
  *
  * @param[in,out] spec  The kind, and all its options but `loss`, are set; unchanged on failure.
