@@ -138,9 +138,9 @@ typedef struct cgp__checkpoint_part {
 
 /* Find and check a checkpoint like cgp_checkpoint_find(), but verify only a part of the files'
  * blocks; together the parts cover all blocks. Its files stay open, so that deleting or replacing
- * the checkpoint does not affect its reader. If there are more files than a quarter of the
- * process's descriptor limit, the rest are opened for each read instead; a read fails with CGP_EIO
- * if its file was deleted or replaced. */
+ * the checkpoint does not affect its reader. The open files use at most a quarter of the process's
+ * descriptor limit; other files are opened for each read. Such a read fails with CGP_EIO if its
+ * file was deleted or replaced. */
 cgp_status cgp__checkpoint_open(cgp__checkpoint **out, const char *directory,
                                 cgp__checkpoint_part part);
 

@@ -135,7 +135,7 @@ static cgp_status check_file(cgp__checkpoint *checkpoint, int f, cgp__checkpoint
                              file->bytes, file->digests, shifted);
 }
 
-/* Return the number of files that stay open: a quarter of those that this process may open. */
+/* Return the number of files that stay open: a quarter of the files that this process may open. */
 static int64_t max_open(void) {
     const long limit = sysconf(_SC_OPEN_MAX);
     return limit < 0 ? INT64_MAX : limit / 4; /* -1: no limit */
