@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* check.c -- proves that a lowered schedule keeps the rules and does not deadlock.
  *
- * The rules come first. All actions of a stage are on one device, so "before" compares two
+ * It checks the rules first. All actions of a stage are on one device, so "before" compares two
  * positions in that device's list.
  *
  *     forward       RECV_F ... < F < SEND_F ...             all once, on each stage,
@@ -9,8 +9,8 @@
  *                   RECV_B ... < B or I < SEND_B ...
  *
  * Then the simulator runs the schedule without times and with unbounded buffers; an action that
- * blocks there is in a deadlock. Last come the least capacities: the simulator starts with one
- * buffer on each edge, and adds buffers where it blocks. */
+ * blocks there is in a deadlock. Last, it finds the least capacities: the simulator starts with one
+ * buffer per edge and adds buffers where it blocks. */
 #include "schedule/check.h"
 
 #include "base/json.h"
@@ -25,7 +25,7 @@ typedef struct position_index {
     const cgp_schedule *schedule;
     bool backward; /* the schedule has backward actions */
     /* [rows][chunks] positions in the list of the stage's device; -1: absent. One row per compute
-     * kind and stage, then RECV and SEND of each edge. */
+     * kind and stage, then one for RECV and one for SEND of each edge. */
     int *at;
     int *marks; /* may be NULL */
 } position_index;
@@ -120,7 +120,8 @@ static cgp_status check_after(const position_index *x, int stage, int position, 
                   cgp_action_text(a, text, sizeof text), first);
 }
 
-/* Check that there is one backward, B or I and W, in the order of the rules. */
+/* Check that a micro-batch has one backward, either B or I and W, and that its actions are in
+ * order. */
 static cgp_status check_backward(const position_index *x, int j, int i) {
     const int f = *slot(x, CGP_ACTION_F, j, i), r = *slot(x, CGP_ACTION_R, j, i);
     const int both = *slot(x, CGP_ACTION_B, j, i);
@@ -158,7 +159,8 @@ static cgp_status check_compute(const position_index *x) {
     return CGP_OK;
 }
 
-/* Return the position of the action that makes, or takes, the message of an edge. */
+/* Return the position of the action that produces an edge's message, or of the one that consumes
+ * it. */
 static int endpoint(const position_index *x, cgp_edge edge, int stage, int microbatch) {
     const int both = *slot(x, CGP_ACTION_B, stage, microbatch);
     if (!cgp__is_gradient(edge)) return *slot(x, CGP_ACTION_F, stage, microbatch);
@@ -214,8 +216,8 @@ cgp_status cgp__cost_check(const char *name, const double *costs, int count) {
     return CGP_OK;
 }
 
-/* Count up at each F and down at the end of each backward. In a schedule without backward a
- * micro-batch ends with its F. in_flight: [stages], zeroed. */
+/* Find the peak numbers of micro-batches in flight. A micro-batch is in flight from its F to the
+ * end of its backward; without backward it ends with its F. in_flight: [stages], zeroed. */
 static void find_peaks(const cgp_schedule *s, int *in_flight, cgp_schedule_report *report) {
     const bool backward = cgp__has_backward(s);
     int together = 0;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* derive.c -- derives the schedules that a plan runs: the compute actions of a schedule for a given
- * number of micro-batches, and forward-only.
+/* derive.c -- derives further schedules from a plan's: one for fewer micro-batches, and one that
+ * runs forward only.
  *
  * A smaller mini-batch runs the planned lists without the micro-batches that it lacks. It needs no
- * more slots, and cannot deadlock.
+ * more slots than the full one and cannot deadlock.
  *
- * An overlapped pair (dualpipe-v) becomes two actions. In a pair, both wait for the inputs of both
- * and send when both are done, as on a device that runs them at the same time. On a device that
- * runs one after the other, this would only delay the first one's message. */
+ * An overlapped pair (dualpipe-v) becomes two separate actions. A pair starts when the inputs of
+ * both actions are there, and sends when both are done: right for a device that runs them at the
+ * same time. A device that runs one after the other would only send the first message later. */
 #include "schedule/generators/generators.h"
 
 cgp_status cgp__schedule_part(cgp_schedule **out, const cgp_schedule *schedule, int chunks) {
@@ -32,7 +32,7 @@ cgp_status cgp__schedule_forward(cgp_schedule **out, const cgp_schedule *schedul
     return cgp__schedule_finish(out, forward, cgp__generate_forward_only(forward, &options, 0));
 }
 
-/* Check one kind on one stage; B counts as I and as W. */
+/* Check that the actions of one kind ascend on one stage; B counts as I and as W. */
 static bool ascends(const cgp_schedule *schedule, int stage, cgp_action_kind kind) {
     const int device = schedule->device_of[stage];
     const bool backward = kind != CGP_ACTION_F;

@@ -7,7 +7,7 @@
  *
  * SEND stands right after its producer, so that no message is delayed. RECV stands right before its
  * consumer, so that a posted receive does not hold a buffer early. R stands before that RECV and
- * runs while the gradient is in flight. A device that runs such a list may block at the RECV
+ * runs while the gradient is in flight. So a device may block at a RECV of such a list
  * (list_order.c).
  *
  * In an overlapped pair, F of one stage and B of another, all RECVs stand before both and all SENDs

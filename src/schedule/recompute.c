@@ -8,10 +8,11 @@
  *     stage 2    .  . F0 B0 F1 B1 F2 B2  . F3 B3  .  .  .
  *
  * A recomputed micro-batch keeps only its input from F to R; from R to B it fills the stage's one
- * saved slot. If the next backward of the stage after an F is that micro-batch's own, no other
- * needs the saved slot in between. Then F may fill it at once, and except_last leaves out the R,
- * which would be wasted. (Under torchgpipe's descending backward it is the last micro-batch, hence
- * the name. Under ascending GPipe it is micro-batch 0; on the last stage of 1f1b it is every one.)
+ * saved slot. If the stage's next backward after an F belongs to the same micro-batch, no other
+ * micro-batch needs the saved slot in between. Then F may fill it at once, and except_last leaves
+ * out the R, which would be wasted. (If backward descends, as in torchgpipe, this spares the last
+ * micro-batch, hence the name. In GPipe here it spares micro-batch 0; on the last stage of 1f1b,
+ * every one.)
  *
  * R is a separate action before the RECV of the gradient, so that it runs while the gradient is in
  * flight. */

@@ -73,11 +73,11 @@ cgp_status cgp__schedule_new(cgp_schedule **out, const char *name, int stages, i
  * cgp__schedule_finish() reports that. */
 void cgp__append_action(cgp_schedule *schedule, const cgp_action *action);
 
-/* Append a compute action in the same way. Leave out surplus micro-batches, beyond the
- * schedule's. */
+/* Append a compute action in the same way. Leave it out if its micro-batch is surplus: not below
+ * the schedule's number. */
 void cgp__append(cgp_schedule *schedule, cgp_action_kind kind, int stage, int microbatch);
 
-/* Copy the edges into a schedule whose lists have their transfers, or will get them. */
+/* Copy the edges into a schedule. Its lists have the transfers already, or get them later. */
 cgp_status cgp__set_edges(cgp_schedule *schedule, const cgp_edge *edges, int n_edges);
 
 /* Hand over a finished schedule. After a failure, `status` or CGP_ENOMEM, destroy it and return the
@@ -88,7 +88,8 @@ cgp_status cgp__schedule_finish(cgp_schedule **out, cgp_schedule *schedule, cgp_
  * after a failure. */
 cgp_status cgp__schedule_replace(cgp_schedule *schedule, cgp_schedule *rebuilt);
 
-/* Return CGP_EINVAL if stages x `chunks`, surplus included, is above CGP__SCHEDULE_LIMIT. */
+/* Return CGP_EINVAL if stages x `chunks` is above CGP__SCHEDULE_LIMIT. `chunks` counts the surplus
+ * micro-batches too. */
 cgp_status cgp__surplus_check(const cgp_schedule *schedule, int64_t chunks);
 
 /* Walks all actions, device by device. Start at {0}; cgp__next() returns false after the last. */
@@ -106,7 +107,7 @@ cgp_status cgp__wrong_action(const cgp_action *action, int device, int position,
 /* Return CGP_EINVAL with the first bad edge. */
 cgp_status cgp__edges_check(const cgp_edge *edges, int n_edges, int stages);
 
-/* True if there is any B, I or W; any action of `kind`. */
+/* True if the schedule has a B, I or W; an action of `kind`. */
 bool cgp__has_backward(const cgp_schedule *schedule);
 bool cgp__has_kind(const cgp_schedule *schedule, cgp_action_kind kind);
 
@@ -134,8 +135,8 @@ cgp_schedule *cgp__copy_lowered(const cgp_schedule *schedule);
 
 /* --- derive.c --- */
 
-/* Create a schedule with the compute actions of the first `chunks` micro-batches, in their order,
- * none overlapped. The schedule keeps the rules. */
+/* Create a schedule with the compute actions of the first `chunks` micro-batches, in the same
+ * order, none overlapped. `schedule` must keep the rules. */
 cgp_status cgp__schedule_part(cgp_schedule **out, const cgp_schedule *schedule, int chunks);
 
 /* Create forward-only on the devices of another schedule, in groups of `group` micro-batches. */

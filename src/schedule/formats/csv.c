@@ -4,7 +4,7 @@
  *     0F0,0F1,,0B0,0B1          one line per device, one cell per step, blank if it idles
  *     ,1F0,1B0,1F1,1B1
  *
- *     0F0,0SEND_F0,0RECV_B0,... with transfers: a text that has any has them all
+ * 0F0,0SEND_F0,0RECV_B0,... with transfers: all of them, or none
  *
  *     cell     stage, action, micro-batch; or a pair: (0F7;7B3)OVERLAP_F_B,
  *              recomputed (0F7;7R3;7B3)OVERLAP_F_B

@@ -13,7 +13,7 @@ typedef struct cgp__csv_cell {
 } cgp__csv_cell;
 
 typedef struct cgp__csv {
-    const char *name;     /* of the text, for messages */
+    const char *name;     /* the text's name, for messages */
     const char *at, *end; /* the rest of the text */
     int row, column;
     const char *begin, *stop; /* the current cell, without blanks around it */

@@ -31,7 +31,8 @@ static size_t index_of(const cgp__csv *r, const cgp_action *a) {
  *     0F0,0F1,0B0,0F2,0B1,0B2
  *     1F1,1B0,1F2,1B1,1F3,1B2      runs F0 B0 F1 B1 F2 B2
  *
- * Only then does the number m occur in the last stage's F alone, and that stage has no F of 0. */
+ * The text is numbered so if, and only if, m occurs in F of the last stage alone, and that stage
+ * has no F of 0. */
 static bool counts_from_one(const cgp__csv *r) {
     bool backward = false;
     for (int k = 0; k < r->n_cells; k++) {
@@ -57,8 +58,9 @@ static void count_from_zero(cgp__csv *r) {
             r->name, r->stages - 1, r->chunks, r->chunks - 1);
 }
 
-/* Check that every stage has F of every micro-batch; this bounds both numbers by the size of the
- * text. If the text has fewer cells than that, one of the first n_cells + 1 forwards is missing. */
+/* Check that every stage has F of every micro-batch. So the size of the text bounds the numbers of
+ * stages and micro-batches. If the text has fewer cells than forwards, one of the first n_cells + 1
+ * forwards is missing. */
 static cgp_status check_forwards(const cgp__csv *r) {
     const size_t all = (size_t)r->stages * (size_t)r->chunks, cells = (size_t)r->n_cells;
     const size_t n = all <= cells ? all : cells + 1;
@@ -116,7 +118,7 @@ static cgp_status translate_letters(cgp__csv *r) {
 
 /* --- stages --- */
 
-/* Set device_of from the rows of the cells; every row up to the last has a cell. */
+/* Set device_of from the rows of the cells. Refuse a row without cells, and a stage in two rows. */
 static cgp_status place_stages(cgp__csv *r) {
     for (int k = 0, row = 0; k < r->n_cells; row = r->cells[k++].row) {
         if (r->cells[k].row > row + 1)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* csv_write.c -- writes a schedule as CSV (csv.c describes the form).
  *
- * Compute only: one column per tick, and each action takes one tick, so that the columns read as a
- * picture. With transfers: the lists, without the transfers between stages of one device. */
+ * Without transfers, it writes one column per tick, and each action takes one tick, so that the
+ * columns read as a picture. With transfers, it writes the lists, but no transfers between stages
+ * of one device. */
 #include "schedule/simulator/simulator.h"
 
 /* The number of actions in a cell: 1; 2 for an F and its partner right after it; 3 with an R in

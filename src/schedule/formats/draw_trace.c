@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* draw_trace.c -- writes a picture as trace events. A measured step also has all its times, for
- * read_trace.c:
+/* draw_trace.c -- writes a picture as trace events. The trace of a measured step also has all its
+ * times, for read_trace.c:
  *
  *     {"displayTimeUnit":"ms","traceEvents":[...],
  *     "cgpipe":{"format":1,"schedule":"1f1b","csv":"0F0,,0B0\n1F0,1B0\n","edges":[[0,1],[1,0]],
  *       "start_seconds":[[0.0,...],[...]],"end_seconds":...,"given_seconds":...,
  *       "ready_seconds":...,"clock_uncertainty_seconds":1e-05}}
  *
- * `csv` has the compute actions. The transfers of the edges, inserted into them, give the lists;
- * the times of each device are in the order of its list. `clock_uncertainty_seconds` is there only
- * if the ranks have several clocks. */
+ * `csv` has the compute actions. Inserting the transfers of `edges` gives the lists; the times of
+ * each device are in the order of its list. `clock_uncertainty_seconds` is there only if the ranks
+ * have several clocks. */
 #include "schedule/formats/picture.h"
 
 #include "base/json.h"

@@ -24,8 +24,8 @@ void cgp__picture_release(cgp__picture *picture) {
     *picture = (cgp__picture){0};
 }
 
-/* Add an end of a message, in the order of list_order.c: a SEND belongs to the last box of its
- * stage and micro-batch, a RECV to the next box. */
+/* Add one end of a message. Called in the order of list_order.c, so a RECV belongs to the next box,
+ * and a SEND to the last box of its stage and micro-batch. */
 static void add_message(cgp__picture *p, const cgp_schedule *s, int row, const cgp_action *a,
                         int *index) {
     const cgp_edge edge = s->edges[a->edge];

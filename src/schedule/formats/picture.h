@@ -28,7 +28,7 @@ typedef struct cgp__picture {
     int *first;      /* [rows + 1] the first box of each row */
     int *stages_on;  /* [rows] if more than 1, the text of a box has its stage */
     int *round;      /* [stages] 0 for the first stage of a row, 1 for its second .. */
-    double end;      /* of the last box */
+    double end;      /* end of the last box */
     bool measured;
     cgp__message *messages;
 } cgp__picture;
@@ -39,7 +39,7 @@ cgp_status cgp__picture_of_timeline(cgp__picture *out, const cgp_schedule *sched
 
 void cgp__picture_release(cgp__picture *picture);
 
-/* "2F0", or "F0" where the row has one stage. Returns `text`. */
+/* Write "2F0", or "F0" if the row has one stage. Return `text`. */
 const char *cgp__box_text(const cgp__picture *picture, const cgp__box *box,
                           char text[CGP__ACTION_TEXT]);
 

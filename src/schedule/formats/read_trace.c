@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 typedef struct reader {
-    const char *name; /* of the text */
+    const char *name; /* the name of the text, for messages */
     const json_t *measured;
     cgp_schedule *schedule;
     cgp_schedule_timeline timeline;
@@ -104,7 +104,7 @@ static cgp_status read_times(const reader *r, const char *key, double *const *ti
     return CGP_OK;
 }
 
-/* Traces of one clock, and older traces, have no uncertainty. */
+/* Read the clock uncertainty. Traces of ranks with one clock, and older traces, have none. */
 static cgp_status read_clocks(reader *r) {
     const json_t *number = json_object_get(r->measured, CGP__TRACE_CLOCKS_KEY);
     if (!number) return CGP_OK;

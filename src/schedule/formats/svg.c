@@ -20,7 +20,7 @@ typedef struct sheet {
     FILE *file;
     const cgp__picture *picture; /* the current one, drawn from `top` on */
     int top;
-    double end, scale; /* of all pictures; pixels per unit of time */
+    double end, scale; /* end of all pictures; pixels per unit of time */
 } sheet;
 
 /* Escape text for XML. The name of a schedule may be a file name, with any bytes. */
@@ -208,7 +208,7 @@ static void write_picture(const sheet *s, const char *figures) {
     write_axis(s);
 }
 
-/* Write `n` pictures of one schedule, to one scale, a line of figures above each. */
+/* Write `n` pictures of one schedule at one scale, with a line of figures above each. */
 static cgp_status write_svg(const cgp__picture *pictures, int n, const char *title,
                             char (*figures)[FIGURES], char **out) {
     cgp__text text;

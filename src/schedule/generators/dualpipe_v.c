@@ -19,15 +19,15 @@
  *     4. (m-2n+r+1) x               8. (r+1) x the oldest W
  *        (F0&B1, F1&B0)
  *
- * It needs 2n micro-batches: with fewer, device 0 does not reach step 4. It keeps 2n+1 of the half
- * stages in memory. The bubble is (n-1)(P + I + W - 3W) in times of half stages, where P is the
- * time of a pair: F + I + W here.
+ * It needs 2n micro-batches: with fewer, device 0 does not reach step 4. Its memory is the
+ * activations of 2n+1 half stages. The bubble is (n-1)(P + I + W - 3W) in times of half stages,
+ * where P is the time of a pair: F + I + W here.
  *
  * Source: DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.1 (DualPipe); the V with one copy of the
  * weights as in PyTorch's ScheduleDualPipeV. */
 #include "schedule/generators/generators.h"
 
-/* Append the W of the device's oldest I without one. `at` moves on from call to call. */
+/* Append the W of the device's oldest I that has no W yet. `at` moves on from call to call. */
 static void append_oldest_weight(cgp_schedule *s, int device, int *at) {
     const cgp_action *list = s->lists[device];
     if (s->incomplete) return;
@@ -67,7 +67,7 @@ cgp_status cgp__generate_dualpipe_v(cgp_schedule *s, const cgp_schedule_options 
         cgp__v_append(b, 2 * (n - r - 1), "F0");
         cgp__v_append(b, r + 1, "F0 F1");
         cgp__v_append(b, n - r - 1, "I1 W1 F1");
-        /* On the last device, the first pair does not have both halves yet. */
+        /* The last device leaves the first pair apart, so that F0 need not wait for B1's input. */
         const int alone = r == n - 1;
         cgp__v_append(b, alone, "F0 B1 F1&B0");
         cgp__v_append(b, m - 2 * n + r + 1 - alone, "F0&B1 F1&B0");

@@ -6,8 +6,7 @@
 
 #include "schedule/table.h"
 
-/* `variant`, from the registry's entry, selects one of the schedules of a generator. A generator of
- * one schedule ignores it. */
+/* `variant`, from the registry's entry, selects the schedule if a generator makes several. */
 typedef cgp_status cgp__generator(cgp_schedule *schedule, const cgp_schedule_options *options,
                                   int variant);
 

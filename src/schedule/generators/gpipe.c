@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpipe.c -- all forwards, then all backwards, with one stage on each device (gpipe) or several
- * (looped-bfs), or with backward in halves (looped-bfs-zb); and forward only, for evaluation.
+/* gpipe.c -- runs all forwards, then all backwards, with one stage on each device (gpipe), several
+ * (looped-bfs), or several and a split backward (looped-bfs-zb). It also makes the forward-only
+ * schedule of an evaluation.
  *
  *     stage 0   F0 F1 F2  .  .  .  . B0 B1 B2
  *     stage 1    . F0 F1 F2  .  . B0 B1 B2  .
@@ -23,15 +24,15 @@
  * the other, so sharded weights are fetched only twice a step. An edge from the last device to the
  * first holds the messages of a round until the next round begins: it needs about m / n buffers.
  *
- * In halves, the gradient of I is sent before W runs, so the bubble is (n-1)(F+I) / v instead of
- * (n-1)(F+I+W) / v. That is the least if no backward may begin before the last forward, as with the
- * caller's own loss. A W follows its I, so only one micro-batch's W operands are kept.
+ * If backward is split, the gradient of I is sent before W runs, so the bubble is (n-1)(F+I) / v
+ * instead of (n-1)(F+I+W) / v. No schedule has less if all backwards come after the last forward,
+ * as with the caller's own loss. A W follows its I, so only one micro-batch's W operands are kept.
  *
  *     device 0   F0 F1 F2  .  . I0 W0 I1 W1 I2 W2
  *     device 1    . F0 F1 F2 I0 W0 I1 W1 I2 W2  .
  *
  * Source: Huang et al. 2019, arXiv:1811.06965, section 2.3; looped-bfs: Lamy-Poirier 2022,
- * arXiv:2211.05953; halves: Qi et al. 2023, arXiv:2401.10241. */
+ * arXiv:2211.05953; split backward: Qi et al. 2023, arXiv:2401.10241. */
 #include "schedule/generators/generators.h"
 
 static void append_forwards(cgp_schedule *s, int64_t group) {
@@ -62,9 +63,9 @@ cgp_status cgp__generate_breadth_first(cgp_schedule *s, const cgp_schedule_optio
  *     device 0   0F0 0F1 2F0 2F1 0F2 2F2   .
  *     device 1     . 1F0 1F1 3F0 3F1 1F2 3F2
  *
- * With one buffer per micro-batch of a group on each edge it does not deadlock, however many stages
- * an edge skips. A message of the next group waits only for one of this group, whose receiver comes
- * earlier in the order of groups. */
+ * It does not deadlock if each edge has one buffer per micro-batch of a group, however many stages
+ * the edge skips. A message waits only until one of the previous group is received, and every
+ * receiver runs the previous group first. */
 cgp_status cgp__generate_forward_only(cgp_schedule *s, const cgp_schedule_options *options,
                                       int variant) {
     (void)variant;

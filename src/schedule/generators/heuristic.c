@@ -10,9 +10,9 @@
  *     F         before the first I as many as the policy says; never more than `max` in flight
  *               from F to W
  *
- * The best policy depends on the costs. So all policies are tried, and with them the fixed order of
- * ZB-H1 and, if `max` allows it, of ZB-H2. The shortest span wins, then the shorter makespan. For
- * these costs the result is therefore never longer than the fixed orders.
+ * The best policy depends on the costs, so all policies are tried, and the fixed order of ZB-H1
+ * and, if `max` allows it, of ZB-H2. The shortest span wins, then the shorter makespan. So for the
+ * given costs the result is never longer than a fixed order.
  *
  * `max` is n (zb-1p) or 2n (zb-2p). The paper counts bytes, and I frees some of them; here a slot
  * is in use from F to W.
@@ -26,7 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How many F run before the first I. */
+/* Number of forwards before the first I: */
 typedef enum warm_up {
     WARM_UP_FITS,   /* those that end before the first I can start */
     WARM_UP_BEGINS, /* those that begin before it can start */
@@ -35,7 +35,7 @@ typedef enum warm_up {
     WARM_UPS
 } warm_up;
 
-/* When to run W in a wait that is shorter than W. */
+/* When W may run in a wait that is shorter than W: */
 typedef enum filling {
     FILL_NEVER,
     FILL_LONGEST, /* if the device would become the one that waited longest */
@@ -79,7 +79,8 @@ static double cost_of(const builder *b, cgp_action_kind kind, int r) {
 
 /* --- choosing the next action --- */
 
-/* Return the earliest start of the next F or I, as far as it is known. */
+/* Return the earliest start of the next F or I. INFINITY if there is none, or no action that makes
+ * its input is in the lists yet. */
 static double earliest(const builder *b, int r, cgp_action_kind kind) {
     const device *d = &b->devices[r];
     const int i = d->done[kind];
@@ -163,7 +164,7 @@ static void reset(builder *b) {
         update(b, r);
 }
 
-/* Set the arrivals that follow from an action. */
+/* Set the arrival times that follow from an action. */
 static void set_arrivals(builder *b, int r, cgp_action_kind kind, int i) {
     const double end = b->devices[r].clock;
     const size_t m = (size_t)b->m, at = (size_t)r * m + (size_t)i;
@@ -191,8 +192,8 @@ typedef struct length {
     double span, makespan;
 } length;
 
-/* Build to the end. Micro-batch 0 waits for no other, then micro-batch 1 for no later one, and so
- * on, so some device can always run. */
+/* Build the lists to the end. No micro-batch waits for a later one, so some device can always
+ * run. */
 static length build(builder *b, const policy *chosen, bool append) {
     length out = {0.0, 0.0};
     b->policy = chosen;

@@ -13,8 +13,8 @@
  *     warm-up    (v-1) g + 2(n-1-r) forwards     with I and W split: (v-1) g + n-1-r
  *     then       a forward and a backward alternately
  *
- * With split backward (interleaved-zb), a backward is an I. Each W follows the I that comes r
- * later, so that W fills the bubble at the end.
+ * With split backward (interleaved-zb), a backward is an I, and the k-th W runs right after the
+ * (k+r)-th I. The Ws left at the end fill the bubble there.
  *
  * If g does not divide m, the lists for the next multiple of g are made and the surplus is left
  * out: a shorter group could deadlock. No remaining action waits for a surplus one, so the rest

@@ -12,8 +12,8 @@
  *
  * d keeps the slots of a device apart. W takes the first free slot after its I.
  *
- * One micro-batch on 4 devices: of v-half, with two slots per stage down the V and one up, then of
- * v-min:
+ * One micro-batch on 4 devices, first in v-half, which takes two slots per stage on the way down
+ * and one on the way back, then in v-min:
  *
  *     0  F0  .  .  .  .  .  .  .  .  . F1  .  .  . I1  .  .  .  .  .  .  .  .  .  . I0
  *     1   .  . F0  .  .  .  .  .  . F1  .  .  .  .  .  . I1  .  .  .  .  .  .  . I0  .
@@ -25,12 +25,12 @@
  *     2   .  . F0  .  . F1  .  .  .  . I1  .  . I0  .  .
  *     3   .  .  . F0 F1  .  .  .  .  .  . I1 I0  .  .  .
  *
- * This is optimal where the blocks repeat, but leaves holes at both ends. So the layout is packed:
- * it is simulated once, one tick per action, and each device takes the first action of its list
- * that can run. The order within a stage and kind does not change. An F runs only if, with it and
- * all that it overtakes, no more are in flight than in the repeating part. A W runs only if nothing
- * else can. If memory is short, it may be better to run a W at once when it is first in the list;
- * both policies are tried.
+ * This layout is optimal where the blocks repeat, but leaves holes at both ends. So it is packed: a
+ * simulation, one tick per action, lets each device run the first action of its list that can run.
+ * The order within a stage and kind does not change. An F overtakes other actions only if that puts
+ * no more micro-batches in flight than the repeating part has. A W runs only if nothing else can.
+ * With few slots it may be better to run a W as soon as it is first in the list, so both policies
+ * are tried.
  *
  * The bubble, in units of F of a half stage with F = I = W, is at most 3n-4 for v-half and at most
  * 4n-5 for v-min. If F, I and W differ much, v-min idles in each block.
@@ -83,7 +83,8 @@ static void find_block(int fraction, int n, int r, int offsets[BLOCK]) {
 
 /* --- layout --- */
 
-/* Lay out a device's list: the blocks, and in each free tick the W of the oldest I without one. */
+/* Lay out a device's list: the blocks, and in each free tick the W of the oldest I that has none
+ * yet. */
 static void lay_out(device *d, const int offsets[BLOCK], int m) {
     int oldest = 0;
     for (int64_t tick = 0; d->count < SLOTS * m; tick++) {
@@ -182,8 +183,8 @@ static void reset(packer *p) {
     memset(p->done, 0, 4 * (size_t)p->n * (size_t)p->m * sizeof *p->done);
 }
 
-/* Return the largest span of a device. The loop ends: the head of some list can always run, as in
- * the layout. */
+/* Pack all lists; return the largest span of a device. The loop ends because the head of some list
+ * can always run, as in the layout. */
 static int pack(packer *p, bool weight_in_turn, bool append) {
     int span = 0;
     p->weight_in_turn = weight_in_turn;

@@ -13,9 +13,9 @@
  *     2. r x (F1, F0)               5. r x (I0, I1), (n-r) x (I0, W0),
  *     3. (n-r) x (F1, I1, W1)          then the remaining W1, then the remaining W0
  *
- * If F = I = W, there is no bubble from a device's first action to its last, in 1F1B's memory: 2n
- * of the half stages. With fewer than 2n-1 micro-batches it is the schedule of 2n-1 without the
- * surplus.
+ * If F = I = W, there is no bubble from a device's first action to its last, in 1F1B's memory: the
+ * activations of 2n half stages. With fewer than 2n-1 micro-batches it is the schedule of 2n-1
+ * without the surplus.
  *
  * Source: Qi et al. 2023, arXiv:2401.10241, section 6; steps as in PyTorch's
  * ScheduleZBVZeroBubble. */

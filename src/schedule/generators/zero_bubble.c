@@ -12,10 +12,10 @@
  * gradient of I is sent before W runs, and the deferred Ws fill the end. The bubble is (n-1)(F+I-W)
  * instead of (n-1)(F+I+W), in 1F1B's memory.
  *
- * ZB-H2 runs 2(n-r)-1 forwards first and W 2r micro-batches later. If F + I <= 2W, no bubble is
- * left from a device's first action to its last, for twice the memory. If all devices wait for each
- * other at the end of a step (for a gradient norm), the makespan counts, and at equal costs it is
- * no shorter than ZB-H1's.
+ * ZB-H2 runs 2(n-r)-1 forwards first, and each W 2r micro-batches after its I. If F + I <= 2W, no
+ * bubble is left from a device's first action to its last, for twice the memory. If all devices
+ * wait for each other at the end of a step (for a gradient norm), the makespan counts, and at equal
+ * costs it is no shorter than ZB-H1's.
  *
  * Source: Qi et al. 2023, arXiv:2401.10241, figures 2 and 3. */
 #include "schedule/generators/generators.h"

@@ -12,8 +12,9 @@
  *     varied     each action its measured time            more idle time: variation
  *     measured                                            more idle time: other
  *
- * If a device idles less in a later simulation (the slowest stage, against equal ones), the part
- * before shrinks by as much. So the parts of a device are never below 0, and add up. */
+ * A device may idle less in a later simulation: the slowest stage idles less than it would among
+ * equal stages. Then the previous part shrinks by as much, so that no part is negative and the
+ * parts add up to the idle time. */
 #include "schedule/simulator/simulator.h"
 
 #include "schedule/simulator/timeline.h"
@@ -53,8 +54,9 @@ static int collect(const cgp_schedule *s, const cgp_schedule_timeline *t, sample
     return n;
 }
 
-/* Write two tables of [CGP__COMPUTE_KINDS][stages]: the medians, and for each kind their mean over
- * its actions. The sums over all actions are equal. */
+/* Write two tables of [CGP__COMPUTE_KINDS][stages]: the median of each kind and stage, and the mean
+ * of these medians over all actions of the kind. Summed over all actions, both give the same
+ * time. */
 static void find_costs(const cgp_schedule *s, sample *samples, int n, double *median,
                        double *mean) {
     double sum[CGP__COMPUTE_KINDS] = {0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* critical.c -- finds the critical path of a step: from the last action back, each time to the
- * action whose end let this one start.
+/* critical.c -- finds the critical path of a step: it walks back from the last action, each time to
+ * the action whose end allowed the current one to start.
  *
  *     device 0   |F0|F1|F2|           |B0   |      the last to end is B0 of device 0; it waited
  *     device 1      |F0|F1|F2|B0   |               for its message, sent after B0 of device 1;
@@ -14,7 +14,7 @@
 
 #include <stdlib.h>
 
-/* The number-th action that a device runs. */
+/* An action, by its number in the order in which its device runs them. */
 typedef struct node {
     int device, number;
 } node;
@@ -47,7 +47,7 @@ static transfer *transfer_at(const path *p, int edge, int k) {
     return &p->transfers[(size_t)edge * (size_t)p->s->chunks + (size_t)k];
 }
 
-/* done: [edges][2], zeroed. */
+/* Fill in path->transfers. done: [edges][2], zeroed. */
 static void find_transfers(path *p, int *done) {
     const cgp_schedule *s = p->s;
     for (int device = 0; device < s->devices; device++) {

@@ -42,7 +42,7 @@ static bool is_in_order(const cgp_schedule *s, int device) {
     return true;
 }
 
-/* The receives of a device's list, grouped by the action that takes them. */
+/* The receives of a device's list, in one linked list per action that takes them. */
 typedef struct receives {
     const cgp_schedule *s;
     /* [2][stages][chunks] the first RECV for that F or backward, + 1; 0: none */

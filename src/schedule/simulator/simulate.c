@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* simulate.c -- computes when each action of a step starts and ends, for the caller's costs.
  *
- * The free capacity of an edge is the number of buffers with which no SEND waits. It follows from
- * the times with unbounded buffers. With c buffers, SEND k waits for RECV k-c. If q_k RECVs ended
- * before SEND k or at the same instant, SEND k does not wait if k-c < q_k:
+ * The free capacity of an edge is the least number of buffers with which no SEND waits. It follows
+ * from the times with unbounded buffers. With c buffers, SEND k waits for RECV k-c. Let q_k RECVs
+ * end no later than SEND k. Then SEND k does not wait if k-c < q_k:
  *
  *     c >= k + 1 - q_k    for every k
  *
- * The one exception is a cycle of actions that all fall on one instant, which the times do not
- * show; then cgp__simulator_min_capacity() raises c. */
+ * The times do not show a cycle of actions that all happen at one instant. Then
+ * cgp__simulator_min_capacity() raises c. */
 #include "schedule/simulator/simulator.h"
 
 #include "schedule/simulator/timeline.h"
@@ -34,18 +34,18 @@ static cgp_status check_costs(const cgp_schedule *s, const cgp_schedule_costs *c
 
 /* --- scaled costs ---
  *
- * A cost that is not given is 1 for all stages of a device together, so that schedules with one
- * stage on each device and with several have the same unit. Thirds would not add up to whole
- * numbers, and equal times would differ by rounding. So times are counted in 1/parts of the unit,
- * where parts is the least common multiple of the devices' numbers of stages.
+ * The default cost is 1 per device, shared equally by its stages, so that schedules with one stage
+ * per device and with several have the same unit. A third is not exact in floating point, so equal
+ * times would differ by rounding. So times are counted in 1/parts of the unit, where parts is the
+ * least common multiple of the devices' numbers of stages.
  *
- * If sums of costs could overflow, times are also multiplied by 2^-128. This rounds nothing but
- * costs that become denormal, and those are far below the rounding of such sums. */
+ * If sums of costs could overflow, times are also multiplied by 2^-128. This rounds only costs that
+ * become denormal, which are far below the rounding error of such sums. */
 
 enum { MAX_PARTS = 1 << 20 };
 
 typedef struct scaled_costs {
-    double scale;               /* of all times below: parts, or parts x 2^-128 */
+    double scale;               /* multiplies all times below: parts, or parts x 2^-128 */
     int *stages_on;             /* [devices] */
     double *duration;           /* [CGP__COMPUTE_KINDS][stages], then the next two: one block */
     double *latency, *transfer; /* [edges] */
@@ -116,8 +116,8 @@ static cgp_status scale_costs(scaled_costs *c, const cgp_schedule *s,
     fill_times(c, s, costs, find_parts(s, costs, c->stages_on));
     for (size_t i = 0; i < times; i++)
         max = fmax(max, c->duration[i]);
-    /* A message adds two times (transfer and latency), and the total busy time is compared with
-     * devices x makespan. */
+    /* Factor 2: a message takes a transfer and a latency. Factor devices: the total busy time is
+     * compared with devices x makespan. */
     if (max > DBL_MAX / (2.0 * actions * s->devices)) fill_times(c, s, costs, c->scale * 0x1p-128);
     return CGP_OK;
 }

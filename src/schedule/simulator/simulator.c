@@ -11,10 +11,10 @@
  * c is at least the number of receives posted at one time. A transfer takes time on its edge, one
  * message after the other, or, if transfers block, on the receiver.
  *
- * Both waits name one action of one other device, whatever the timing, so the times are those of a
- * fixed graph. No event queue is needed, devices may run in any order, and a blocked device is
- * woken by the one that it waits for. Messages are matched by micro-batch and buffers by count, so
- * a receiver may take messages in another order than they were sent.
+ * Whatever the timing, an action always waits for the same action of another device, so the times
+ * follow from a fixed graph. No event queue is needed, devices may run in any order, and a blocked
+ * device is woken by the one that it waits for. Messages are matched by micro-batch and buffers by
+ * count, so a receiver may take messages in another order than they were sent.
  *
  * If all devices block, each waits for exactly one other, so following the waits leads into a
  * cycle. If a SEND is in it, more buffers on its edge may resolve it. The run then continues from
@@ -195,7 +195,8 @@ static cgp_action awaited(const cgp__simulator *x, int device) {
     return other; /* not reached: a full edge has a message to receive */
 }
 
-/* Return the position at which a blocked device is drawn. For a RECV, the action that needs it. */
+/* Return the position at which a blocked device is drawn. For a RECV it is the action that needs
+ * the message. */
 static int mark_of(const cgp__simulator *x, int device) {
     int k = x->devices[device].next;
     while (cgp__is_receive(action_at(x, device, k)->kind))
@@ -239,9 +240,9 @@ cgp_status cgp__simulator_run(cgp__simulator *x, int *marks) {
 /* Return the edge with the fewest buffers among those whose SEND waits in the cycle; -1 if only
  * RECVs wait.
  *
- * Raising the smallest keeps the largest at C, the least capacity that suffices for all edges
- * alike. An edge of the cycle is raised beyond C only if all its other edges have C already. But
- * then the cycle would deadlock with C everywhere, too. */
+ * Let C be the least capacity that suffices if all edges have it. Raising the smallest never
+ * exceeds C: an edge would be raised beyond C only if all edges whose SEND waits in the cycle had
+ * at least C. But then the cycle would deadlock with C everywhere, too. */
 static int fullest_edge(const cgp__simulator *x) {
     const int first = find_cycle(x);
     int device = first, best = -1;
@@ -254,12 +255,12 @@ static int fullest_edge(const cgp__simulator *x) {
     return best;
 }
 
-/* Find the least capacity of one edge, at or above `low`, with the others unchanged. The current
- * one suffices. */
+/* Find the least capacity of one edge, at or above `low`, with the capacities of all other edges
+ * unchanged. The edge's current capacity suffices. */
 static void lower_edge(cgp__simulator *x, int *capacity, int edge, int low) {
     int high = capacity[edge];
     for (bool first = true; low < high; first = false) {
-        /* It is usually the least already: try one less first. */
+        /* The current capacity is usually the least: try one less first. */
         capacity[edge] = first ? high - 1 : low + (high - low) / 2;
         cgp__simulator_reset(x);
         if (run(x))

@@ -54,8 +54,8 @@ typedef struct cgp__simulated_edge {
 } cgp__simulated_edge;
 
 typedef struct cgp__simulated_message {
-    double arrival;        /* of micro-batch k; < 0: not sent */
-    double sent, received; /* of the k-th message in order of time */
+    double arrival;        /* when micro-batch k arrives; < 0: not sent */
+    double sent, received; /* times of the k-th message in order of time */
 } cgp__simulated_message;
 
 typedef struct cgp__simulator {
@@ -76,13 +76,13 @@ void cgp__simulator_release(cgp__simulator *x);
 void cgp__simulator_reset(cgp__simulator *x);
 
 /* Run from the current state. CGP_EINVAL if devices deadlock, with the cycle in the message; unless
- * `marks` is NULL, marks[device] is the position of its action in the cycle. The schedule keeps the
- * rules. Cost: O(actions). */
+ * `marks` is NULL, marks[device] is the position of its action in the cycle. The schedule must keep
+ * the rules. Cost: O(actions). */
 cgp_status cgp__simulator_run(cgp__simulator *x, int *marks);
 
 /* Raise capacity[edges] to at least the receives posted at one time, and from there as little as
  * possible until the schedule runs to its end. No raised entry can be smaller by one, and none
- * exceeds the least capacity that suffices for all edges alike. CGP_EINVAL with the cycle if no
+ * exceeds the least capacity that suffices if all edges have it. CGP_EINVAL with the cycle if no
  * capacity helps. The state and the caller's settings are lost. Cost: O(actions) if nothing is
  * raised, else O(actions x raised edges x log chunks). */
 cgp_status cgp__simulator_min_capacity(cgp__simulator *x, int *capacity);
@@ -94,7 +94,7 @@ cgp_status cgp__simulator_min_capacity(cgp__simulator *x, int *capacity);
 cgp_status cgp__simulate_ticks(const cgp_schedule *schedule, cgp_schedule_timeline *out);
 
 /* Simulate with `duration` [CGP__COMPUTE_KINDS][stages] and messages that take no time. The
- * schedule keeps the rules. */
+ * schedule must keep the rules. */
 cgp_status cgp__simulate_durations(const cgp_schedule *schedule, const double *duration,
                                    cgp_schedule_timeline *out);
 

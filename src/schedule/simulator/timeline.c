@@ -5,8 +5,8 @@
  *     device 1      |F0|F1|.........|B0  |B1  |            span: first start to last end
  *     device 2         |F0|F1|B0  |B1  |                   makespan: 0 to the last end of all
  *
- * Idle time can be counted in two ways. By makespan, if all devices wait for each other at the end
- * of a step, as for a gradient norm. By span, if a device may begin the next step when its last
+ * The bubble by makespan is right if all devices wait for each other at the end of a step, as for a
+ * gradient norm. The bubble by span is right if a device may begin the next step when its last
  * action ends. Zero-bubble papers quote the bubble by span.
  *
  * Source: bubble by span: Qi et al. 2023, arXiv:2401.10241. */
@@ -96,7 +96,8 @@ void cgp__timeline_summarise(cgp_schedule_timeline *t, const cgp_schedule *s) {
 
 #define MAX_SECONDS 1e9 /* 30 years: sums and products of times stay finite */
 
-/* Check start <= ready <= end after the action before, and released <= ready; all finite. */
+/* Check that start <= ready <= end, that the previous action ended before, that released <= ready,
+ * and that all four are finite. */
 static cgp_status check_action(const cgp_schedule *s, const cgp_schedule_timeline *t, int d,
                                int i) {
     const double start = t->start[d][i], end = t->end[d][i];
