@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backward.c -- the kernels of a node, and the values that its backward reads, keeps and
+/* backward.c -- describes a node's kernels, and finds the values that its backward reads, keeps and
  * recomputes. */
 #include "model/model.h"
 
@@ -56,7 +56,7 @@ bool cgp__node_may_recompute(const cgp_model *model, const cgp__node *node, int 
         const int x = node->inputs[k];
         if (model->values[x].node >= first_node && last_read[x] < 0) return false;
     }
-    /* if so, its own saved values have memory in which to rewrite them */
+    /* with input backward, its saved values have memory for the recomputed forward to write */
     return cgp__node_has_direction(model, node, CGP_OP_BACKWARD_INPUT);
 }
 

@@ -65,7 +65,7 @@ void cgp__builder_add_unused(cgp_model *model, const cgp_op_type *type);
 /* Return true if `weight` is valid for the loss named `op`. If not, the error sticks. */
 bool cgp__builder_takes_weight(cgp_model *model, const char *op, double weight);
 
-/* If a node was added after the first `before`, make it a loss: `weight` times its mean. */
+/* If node `before` was added, make it a loss: `weight` times its mean. */
 void cgp__builder_set_loss(cgp_model *model, int before, double weight);
 
 /* Release the indices of names, which are used only while a model is built. */

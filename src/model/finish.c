@@ -139,8 +139,8 @@ static void mark_gradients(cgp_model *model) {
     }
 }
 
-/* Mark the losses and their ancestors; in a model without losses, the outputs' producers and
- * theirs. `needed`: [nodes] scratch. */
+/* Mark the losses and their ancestors. In a model without losses, mark the producers of the outputs
+ * and their ancestors. `needed`: [nodes] scratch. */
 static void mark_requires_grad(cgp_model *model, bool *needed) {
     memset(needed, 0, (size_t)model->n_nodes);
     for (int i = cgp__model_loss(model, 0); i < model->n_nodes; i++)

@@ -24,15 +24,15 @@ typedef enum cgp__field_kind {
 typedef struct cgp__field {
     const char *name;
     cgp__field_kind kind;
-    size_t offset, bytes; /* of the whole field, which may be an array */
+    size_t offset, bytes; /* offset and size of the whole field, which may be an array */
 } cgp__field;
 
 /* Return field i; NULL after the last. */
 const cgp__field *cgp__graph_field(int i);
 
-/* Return the name of an op in files, "layer_norm", or the names of its attributes, separated by
- * blanks. A '?' after a name means that it is zero if a file leaves it out. NULL if the table has
- * no line for the op. */
+/* The first returns the name of an op in files, such as "layer_norm". The second returns the names
+ * of its attributes, separated by blanks; one with a '?' after it is zero if a file leaves it out.
+ * Both return NULL if the table has no line for the op. */
 const char *cgp__graph_op(cgp_op_kind kind);
 const char *cgp__graph_attributes(cgp_op_kind kind);
 
@@ -42,18 +42,18 @@ bool cgp__graph_has(cgp_op_kind kind, const cgp__field *field, bool *optional);
 /* Return the op kind of this name; CGP_OP_KINDS if there is none. */
 cgp_op_kind cgp__graph_kind(const char *name);
 
-/* Return the initialization of this name, -1 if there is none; or the name of one, NULL if it has
- * none. */
+/* The first returns the initialization with this name, or -1. The second returns the name of an
+ * initialization, or NULL. */
 int cgp__graph_init(const char *name);
 const char *cgp__graph_init_name(cgp_init_kind kind);
 
-/* Make a JSON object of the attributes. CGP_EINVAL: one is set that the op's line lacks.
- * CGP_ENOMEM. */
+/* Make a JSON object of the attributes. CGP_EINVAL if an attribute is set that the op's line does
+ * not list; CGP_ENOMEM. */
 cgp_status cgp__graph_attributes_write(json_t **out, cgp_op_kind kind,
                                        const cgp__attributes *attributes);
 
-/* Set attributes from an object; NULL if the file has none. The message of CGP_EFORMAT has key,
- * expectation and value. */
+/* Set attributes from `object`, which is NULL if the file has none. The message of CGP_EFORMAT has
+ * the key, what was expected, and the value. */
 cgp_status cgp__graph_attributes_read(cgp__attributes *attributes, cgp_op_kind kind,
                                       const json_t *object);
 

@@ -23,7 +23,7 @@ typedef struct entry {
     const char *states[MAX_STATES];
     cgp__given given;
     cgp__attributes attributes;
-    unsigned char *bytes; /* of a custom op; owned */
+    unsigned char *bytes; /* attributes of a custom op; owned */
 } entry;
 
 static cgp_status find_custom(const cgp__reader *r, entry *e, const char *name) {

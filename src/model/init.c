@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* init.c -- parameter initialization: element e of parameter p is a function of (seed, p, e), for
- * any device and any range of elements. Normal numbers use the Box-Muller transform, two pairs from
- * each Philox block of four words. op/init.c resolves initializations by fan first. */
+/* init.c -- parameter initialization: element e of parameter p depends only on (seed, p, e), not on
+ * the device or the range of elements. Normal numbers come from the Box-Muller transform, two pairs
+ * from each Philox block of four words. op/init.c resolves initializations by fan first. */
 #include "model/model.h"
 
 #include <math.h>

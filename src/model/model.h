@@ -19,8 +19,8 @@ typedef struct cgp__value_info {
     int output;
     /* for an input: backward makes its gradient */
     bool wants_grad;
-    /* f32, depends on a parameter or on an input with wants_grad, and a loss (or an output) depends
-     * on it; set by finish */
+    /* the value is f32, it depends on a parameter or on an input with wants_grad, and a loss (or an
+     * output) depends on it; set by finish */
     bool has_grad;
 } cgp__value_info;
 
@@ -32,8 +32,8 @@ typedef struct cgp__node {
     /* sizes for the kernels */
     cgp_op_attributes sizes;
     int layer;
-    /* key of its random numbers: index in the order of building; does not change when others are
-     * removed */
+    /* key of its random numbers: its index in the order of building, which stays the same when
+     * other nodes are removed */
     uint32_t id;
     int inputs[CGP_OP_MAX_INPUTS];
     /* value, -1 for a loss */
@@ -58,7 +58,7 @@ typedef struct cgp__parameter {
     bool decays;
     /* range in the model's uses; set by finish */
     int first_use, n_uses;
-    /* true if it is for any node that uses the parameter; set by finish */
+    /* true if any node that uses the parameter requires a gradient; set by finish */
     bool requires_grad;
 } cgp__parameter;
 
@@ -147,12 +147,13 @@ struct cgp_model {
 /* Return the bytes of a tensor of this type for n samples. */
 int64_t cgp__type_bytes(const cgp_op_type *type, int64_t n);
 
-/* Initialize elements `first` .. `first + count - 1` of a parameter: a function of (seed,
+/* Initialize elements `first` .. `first + count - 1` of a parameter. Each depends only on (seed,
  * parameter, element). */
 void cgp__init_fill(const cgp_init *init, uint64_t seed, int parameter, int64_t first,
                     int64_t count, float *out);
 
-/* Return the elements of a node's cache, in the type of its values; 0: it has none. */
+/* Return the number of elements of a node's cache, which have the type of its values; 0: it has
+ * none. */
 static inline int64_t cgp__node_cache(const cgp__node *node) {
     const cgp__op *op = cgp__op_find(node->kind);
     return op->cache ? op->cache(&node->use) : 0;
@@ -185,8 +186,8 @@ bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node,
 uint32_t cgp__node_reads(const cgp_model *model, const cgp__node *node, cgp_op_direction direction,
                          bool *y);
 
-/* Return true if backward in this direction reads the node's own saved[k]. An op that may be
- * recomputed keeps all of them, to rewrite them. */
+/* Return true if backward in this direction reads the node's own saved[k]. Input backward of an op
+ * that may be recomputed keeps all of them, because the recomputed forward writes them again. */
 bool cgp__node_keeps(const cgp_model *model, const cgp__node *node, cgp_op_direction direction,
                      int k);
 
@@ -196,10 +197,12 @@ bool cgp__node_keeps(const cgp_model *model, const cgp__node *node, cgp_op_direc
 bool cgp__node_may_recompute(const cgp_model *model, const cgp__node *node, int first_node,
                              const int *last_read);
 
-/* For R: mark in needed[n] all nodes, from first_node on, whose results the marked ones need. */
+/* For R: besides the nodes that are marked in needed[n], mark all nodes from first_node on whose
+ * results they need. */
 void cgp__mark_ancestors(const cgp_model *model, int first_node, int n, bool *needed);
 
-/* convolution.c: @retval CGP_EINVAL The number names no convolution: "NAME: expected ...". */
+/* convolution.c: check an option. @retval CGP_EINVAL The number is no convolution: "NAME: expected
+ * ...". */
 cgp_status cgp__convolution_check(const char *name, cgp_convolution convolution);
 
 /* Return the tile of a node's kernels (cgp_op_attributes). */

@@ -101,7 +101,8 @@ static const char *nearest(const cgp_model *model, const char *space, const char
     return best;
 }
 
-/* Report an unknown name. Suggest it in another namespace, or a similar one in this. */
+/* Report an unknown name. Suggest the same name in another namespace, or a similar name in this
+ * one. */
 static void stick_unknown(cgp_model *model, const char *space, const char *name) {
     char text[256], hint[256] = "";
     const char *near = nearest(model, space, name);

@@ -5,7 +5,7 @@
  *
  * Saves each query's largest q k and the log of its sum of exponentials, [heads, T] each. They are
  * saved separately: one f32 for both would lose the probabilities of large scores. Backward
- * recomputes the probabilities from them, and uses y for the sum of their gradients.
+ * recomputes the probabilities p from them, and uses sum(p dp) = dy . y for each query.
  *
  * cached_attention, for prediction, has a KV cache: each sample is one row of q, k and v, and its
  * position [1] i32. k and v of all samples are written to a cache [length, kv_heads (D + DV)], and
@@ -118,7 +118,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-/* A window of all keys is stored as none, so that equal uses have equal bytes. */
+/* Store a window that covers all keys as no window, so that equal uses have equal bytes. */
 static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     const cgp__attributes *a = node->attributes;
     const int64_t depth = (a->fused ? sizes->out : sizes->in) / a->heads;
@@ -204,7 +204,7 @@ static int64_t cache_elements(const cgp_op_node *node) {
     return a->size * (node->inputs[1].shape.dims[1] + node->inputs[2].shape.dims[1]);
 }
 
-/* FLOPs of attention for a query that sees half of the cache. */
+/* Count the FLOPs of a query that sees half of the cache. */
 static double cached_flops(const cgp_op_node *node, cgp_op_direction direction) {
     const cgp__attributes *a = node->attributes;
     const double half = ((double)a->size + 1.0) / 2.0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* channel_norm.c -- channels to mean 0 and variance 1.
+/* channel_norm.c -- normalizes channels to mean 0 and variance 1.
  *
  *     BATCH_NORM      [..., C]     each channel over all samples of a micro-batch and all rows
  *     INSTANCE_NORM   [H, W, C]    each channel over the pixels of each sample
@@ -7,9 +7,9 @@
  *
  * BATCH_NORM and GROUP_NORM then scale and shift by weight [C] and bias [C]. Saves mean and 1 /
  * standard deviation, one per micro-batch or one per sample (and group). The small weight gradients
- * are computed with dx. BATCH_NORM's running statistics change at the end of a step: by each
- * micro-batch in ascending order or, deferred, once by the statistics of the whole mini-batch.
- * Their variance is unbiased, as in PyTorch.
+ * are computed with dx. BATCH_NORM's running statistics change at the end of a step: once per
+ * micro-batch in ascending order or, if deferred, once with the statistics of the whole mini-batch.
+ * The running variance is unbiased, as in PyTorch.
  *
  * Source: Ioffe and Szegedy 2015, arXiv:1502.03167; Ulyanov et al. 2016, arXiv:1607.08022; Wu and
  * He 2018, arXiv:1803.08494. Deferred: torchgpipe. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* concat.c -- two to four values side by side along the last dimension: [..., C0], [..., C1] ->
- * [..., C0 + C1]. The gradients are column ranges of dy. */
+/* concat.c -- joins two to four values along the last dimension: [..., C0], [..., C1] -> [..., C0 +
+ * C1]. The gradients are column ranges of dy. */
 #include "op/rules.h"
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {

@@ -2,11 +2,11 @@
 /* images.c -- shape rules of ops over images [H, W, C]: sides, windows, padding.
  *
  *     top   ................      a window of kernel_height x kernel_width pixels at every
- *           .+----------+..      stride_height x stride_width pixels of the padded image:
- *           .|  image   |..
- *           .|          |..          out = (side + padding in front + behind - kernel) / stride + 1
- *     .|          |..          out = (side + padding on both ends - kernel) / stride + 1
- *           ................      rounded down; the rest is in no window */
+ *           .+----------+...      stride_height x stride_width pixels of the padded image:
+ *           .|  image   |...
+ *           .|          |...          out = (side + both paddings - kernel) / stride + 1
+ *           .+----------+...
+ *           ................      rounded down; the pixels left over are in no window */
 #include "op/rules.h"
 
 #include <inttypes.h>
@@ -32,7 +32,7 @@ static cgp_status check_range(const char *name, const int *values, int n, int mi
     return CGP_OK;
 }
 
-/* Number of windows along one side; 0: none fits. */
+/* Return the number of windows along one side; 0: none fits. */
 static int64_t windows(int64_t side, int front, int behind, int kernel, int stride) {
     const int64_t range = side + front + behind - kernel;
     return range < 0 ? 0 : range / stride + 1;
@@ -72,8 +72,8 @@ cgp_status cgp__op_infer_windows(const cgp__attributes *a, const cgp_op_type *im
     return cgp__op_set_output(out, height, width, channels);
 }
 
-/* Return the pixels of a side from which a convolution computes `side` windows; `more` of them,
- * fewer than the stride, are in no window. */
+/* Return the number of pixels along a side from which a convolution makes `side` windows. `more` of
+ * these pixels, fewer than the stride, are in no window. */
 static int64_t covered(int64_t side, int front, int behind, int kernel, int stride, int more) {
     return (side - 1) * stride + kernel - front - behind + more;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* init.c -- resolves initializations by fan to numbers that a model can draw, because the model has
- * no layouts of weights. */
+/* init.c -- replaces an initialization by fan (Xavier, Kaiming) by a plain one with a number. A
+ * model cannot: only the op knows the fans of its weight. Source: Glorot and Bengio 2010; He et al.
+ * 2015, arXiv:1502.01852. */
 #include <math.h>
 
 #include "op/op.h"

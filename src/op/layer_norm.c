@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layer_norm.c -- norms of rows, [..., C] -> [..., C]. LAYER_NORM: to mean 0 and variance 1, then
+/* layer_norm.c -- normalizes rows, [..., C] -> [..., C]. LAYER_NORM: to mean 0 and variance 1, then
  * scaled and shifted; weight [C], bias [C]. RMS_NORM: divided by the root mean square, then scaled;
  * weight [C].
  *

@@ -19,8 +19,8 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-/* A multiply-add counts 2: the GEMM of each direction has 2 rows in out FLOPs. The bias counts one
- * sum per element of y, in forward and in backward W. */
+/* A multiply-add counts 2, so the GEMM of each direction takes 2 x rows x in x out FLOPs. The bias
+ * counts one sum per element of y, in forward and in backward W. */
 static double flops(const cgp_op_node *node, cgp_op_direction direction) {
     const cgp__attributes *a = node->attributes;
     const double outputs = (double)cgp_shape_count(&node->shapes.output.shape);

@@ -9,7 +9,7 @@
 
 #include <inttypes.h>
 
-/* Rows and columns of a matrix as it is multiplied. */
+/* Get the rows and columns of a matrix as the product uses it: transposed or not. */
 static void sides_of(const cgp_shape *shape, bool transposed, int64_t *rows, int64_t *columns) {
     const int64_t *last = &shape->dims[shape->rank - 2];
     *rows = last[transposed];

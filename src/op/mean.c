@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mean.c -- the mean over one dim, which is removed: [A, D, B] -> [A, B], where A and B are any
+/* mean.c -- takes the mean over one dim and removes it: [A, D, B] -> [A, B], where A and B are any
  * dims; [D] -> [1] if there is no other dim. Backward needs nothing.
  *
- * It runs the kernels of AVERAGE_POOL. The image has A D rows of one pixel and B channels, and
- * windows have D rows. If B is 1, it has A rows of D pixels and one channel, and windows have one
- * row. */
+ * It runs the kernels of AVERAGE_POOL. The image has A D rows of one pixel and B channels, and a
+ * window has D rows. If B is 1, the image has A rows of D pixels and one channel, and a window has
+ * one row. */
 #include "op/rules.h"
 
 #include <inttypes.h>
 
-/* Elements before the dim, along it, and after it. */
+/* Products of the dims before `dim`, of the dim itself, and of those after it. */
 typedef struct extent {
     int64_t before, along, behind;
 } extent;

@@ -68,7 +68,7 @@ cgp_status cgp__op_infer(cgp_op_kind kind, cgp_op_node *node, cgp_op_attributes 
     return CGP_OK;
 }
 
-/* Count one per element that is read or written. */
+/* Count one FLOP per element that is read or written. */
 static double count_elements(const cgp_op_node *node, cgp_op_direction direction) {
     const cgp_op *op = node->op;
     const uint32_t needs = cgp__op_needs_of(op, direction).x;

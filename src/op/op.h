@@ -82,13 +82,13 @@ typedef struct cgp__op {
     bool image;
     /* Its kernel may include a RELU that follows in place. */
     bool ends_in_relu;
-    /* Integers that equal the attribute `ignore` are valid. */
+    /* Integers that equal the attribute `ignore` are valid, too. */
     bool ignores;
     /* Its kernels prefetch operands of the next calls. */
     bool prefetches;
-    /* Return the elements, of the values' type, that forward in prediction keeps from call to
-     * call, as state[0] of its kernel. They are in no checkpoint and in no step of training.
-     * NULL: none. */
+    /* Return the number of elements of the cache, which forward keeps from call to call in
+     * prediction, as state[0] of its kernel. They have the values' type. Training and checkpoints
+     * have no cache. NULL: none. */
     int64_t (*cache)(const cgp_op_node *node);
     /* Change the sizes that follow from the shapes; NULL: they need no change. */
     void (*sizes)(const cgp_op_node *node, cgp_op_attributes *sizes);
@@ -110,7 +110,7 @@ static inline cgp__dx cgp__op_dx(cgp_op_kind kind, const cgp_op *op) {
  * sizes for the kernels. A failure's message has the expected and the actual value. */
 cgp_status cgp__op_infer(cgp_op_kind kind, cgp_op_node *node, cgp_op_attributes *sizes);
 
-/* Return the FLOPs of a direction that the use has, for one sample. */
+/* Return the FLOPs of one sample in a direction, which must be one that the use has. */
 double cgp__op_flops(cgp_op_kind kind, const cgp_op_node *node, cgp_op_direction direction);
 
 /* Check `count` integers of input k on the host before a step. Return the index of the first one

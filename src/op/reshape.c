@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshape.c -- the elements of a sample with other dimensions, in memory order; a dimension of -1
+/* reshape.c -- gives the elements of a sample, in memory order, other dimensions. A dimension of -1
  * follows from the others. Nothing moves: y may be x, and dx is dy. */
 #include "op/rules.h"
 
@@ -48,7 +48,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-/* Uses with equal numbers of elements are equal. */
+/* Set sizes that depend on the number of elements alone, so that more uses are equal. */
 static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     sizes->rows = 1;
     sizes->in = sizes->out = cgp_shape_count(&node->inputs[0].shape);

@@ -23,18 +23,18 @@ cgp_status cgp__op_check_probability(double p);
 /* Check that eps > 0 and finite, also as f32. */
 cgp_status cgp__op_check_eps(double eps);
 
-/* Product of all dims but the last; the last dim. Both are 1 if there are no dims. */
+/* Return the product of all dims but the last; the last dim. Both are 1 if there are no dims. */
 int64_t cgp__op_rows(const cgp_shape *shape);
 int64_t cgp__op_width(const cgp_shape *shape);
 
-/* The product of dims begin .. end - 1. */
+/* Return the product of dims begin .. end - 1. */
 int64_t cgp__op_product(const cgp_shape *shape, int begin, int end);
 
 /* Set *out to a dim counted from the first; `dim` < 0 counts from the end. */
 cgp_status cgp__op_find_dim(int dim, const cgp_shape *shape, int *out);
 
-/* The shape without its last dim; of its last dim alone; with another last dim; with one more
- * dim. */
+/* Return the shape without its last dim; its last dim alone; the shape with another last dim; with
+ * one more dim. */
 cgp_shape cgp__op_shape_rows(const cgp_shape *shape);
 cgp_shape cgp__op_shape_last(const cgp_shape *shape);
 cgp_shape cgp__op_shape_width(const cgp_shape *shape, int64_t width);
@@ -62,7 +62,8 @@ void cgp__op_add_weight(cgp_op_shapes *out, const cgp__attributes *attributes, c
 cgp_status cgp__op_check_image(const cgp_op_type *type);
 
 /* Set the output [OH, OW, channels] of windows of `kernel` pixels, `stride` apart, over a padded
- * image. If `crops`, padding may be negative; otherwise every window has a pixel. */
+ * image. If `crops`, padding may be negative; otherwise padding is less than the kernel, so every
+ * window has a pixel. */
 cgp_status cgp__op_infer_windows(const cgp__attributes *attributes, const cgp_op_type *image,
                                  int64_t channels, bool crops, cgp_op_shapes *out);
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slice.c -- indices begin .. end - 1 of one dimension: [..., d, ...] -> [..., end - begin, ...].
+/* slice.c -- takes indices begin .. end - 1 of one dimension: [..., d, ...] -> [..., end - begin,
+ * ...].
  *
  * dx is zero outside these indices. The first use of x that computes its gradient writes all of it;
- * later uses add to their part alone. Splitting a value therefore costs one pass over its gradient,
- * and one over all parts but one. */
+ * later uses add to their part alone. So for a value that is split into parts, this costs one pass
+ * over its whole gradient, and one over each part but the first. */
 #include "op/rules.h"
 
 #include <inttypes.h>
@@ -22,7 +23,8 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-/* Columns of rows: a row is the dimension and the dimensions after it. */
+/* Describe the slice as columns of a matrix. A row holds the dimension and all dimensions after
+ * it. */
 static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     const cgp__attributes *a = node->attributes;
     const cgp_shape *x = &node->inputs[0].shape;

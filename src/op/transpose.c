@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* transpose.c -- exchanges two dimensions of a sample: [a, i, b, j, c] -> [a, j, b, i, c], where
- * each of a, b and c is any number of dimensions. dx is dy with the same two exchanged. */
+ * each of a, b and c is any number of dimensions. dx is dy with the same two dimensions
+ * exchanged. */
 #include "op/rules.h"
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
@@ -15,7 +16,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-/* Set i, b, j and c; the dims of a count as samples. */
+/* Set i, b, j and c. The dims in `a` count as samples. */
 static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     const cgp__attributes *a = node->attributes;
     const cgp_shape *x = &node->inputs[0].shape;

@@ -7,10 +7,12 @@
 
 #include "backend/backend.h"
 
-/* Fill the constants of all updates: rule and decay. Leaves pointers, n and values unchanged. */
+/* Fill in the constants that all updates share: rule and decay. Leaves pointers, n and values
+ * unchanged. */
 void cgp__optim_constants(const cgp_optim *optim, cgp_update *update);
 
-/* Return the constants of update number `step`, from 1: lr and corrections. gradient_scale is 1. */
+/* Return the constants of update `step`, counted from 1: lr and corrections. gradient_scale is
+ * 1. */
 cgp_update_values cgp__optim_values(const cgp_optim *optim, int64_t step);
 
 /* lr_schedule.c: check the schedule, for cgp_optim_check(). */

@@ -2,9 +2,9 @@
 /* costs.c -- computes costs of layers from kernels: the kernels of each op in training, the values
  * that backward reads, and the ops that are recomputed for it.
  *
- * Costs are those of a plan with one stage. Cutting it changes little: R of a stage leaves out its
- * last ops if their results are only sent, and gradients that arrive are added to instead of
- * overwritten. */
+ * The costs are for a plan with one stage. More stages change little: R of a stage leaves out the
+ * last ops if their results are only sent, and backward adds to gradients that arrive instead of
+ * overwriting them. */
 #include "partition/partition.h"
 
 #include <math.h>
@@ -49,7 +49,7 @@ static void mark_recomputed(const cgp_model *model, const int *last_read, bool *
 /* --- kernels --- */
 
 /* Return the kernels of a node. Backward visits the nodes, and the inputs of each node, from last
- * to first. `begun` [values] marks gradients that a later use has begun. */
+ * to first. `begun` [values] marks the gradients to which a later use has written already. */
 static cgp__node_kernels kernels_of(const cgp_model *model, int i, int64_t n,
                                     cgp__arithmetic arithmetic, bool *begun) {
     const cgp__node *node = &model->nodes[i];
@@ -67,7 +67,7 @@ static cgp__node_kernels kernels_of(const cgp_model *model, int i, int64_t n,
         if (begun[value] || node->dx != CGP__DX_SAME) kernels.dx |= 1u << k;
         begun[value] = true;
     }
-    /* An op whose inputs' gradients are its result's gradient has no kernel. */
+    /* An op that passes its result's gradient on unchanged has no kernel for it. */
     kernels.has[CGP_OP_BACKWARD_INPUT] =
         kernels.dx != 0 || (node->use.op->weight_in_input && node->use.shapes.n_parameters > 0);
     return kernels;
@@ -180,7 +180,7 @@ cgp_status cgp__layer_costs(const cgp_model *model, int64_t samples, cgp__arithm
 
 /* --- sizes of micro-batches --- */
 
-/* Linear interpolation of a cost at `at` samples, on the line through (x0, y0) and (x1, y1). */
+/* Interpolates a cost at `at` samples, on the line through (x0, y0) and (x1, y1). */
 typedef struct line {
     double x0, x1, at;
 } line;

@@ -21,8 +21,8 @@
 #include "base/bf16.h"
 #include "plugin/find.h"
 
-/* Bounds of the bytes that are read to empty the caches: the size of the largest cache, if the
- * system reports it. */
+/* Before a run, memory as large as the largest cache is read, to empty the caches. If the system
+ * reports no size, or one out of these bounds, the nearer bound is used. */
 #define MIN_CACHE (32 << 20)
 #define MAX_CACHE (256 << 20)
 #define CACHE_LINE 64
@@ -51,7 +51,7 @@ typedef struct profiler {
     int32_t *integers;
     void *staged; /* [BLOCK] for copies to a device with its own memory */
     double *runs; /* [repeats] */
-    /* Memory that is read before a run; NULL: none. */
+    /* memory that is read before a run; NULL: none */
     char *other;
     size_t other_bytes;
     measurement *measured;
@@ -269,8 +269,8 @@ static void read_lines(const void *memory, size_t bytes) {
         (void)at[i];
 }
 
-/* Leave in the caches what a step leaves there: at most the operands `recent` [n], which the
- * previous op has just made. */
+/* Leave in the caches only what a step leaves there: the operands `recent` [n], which the previous
+ * op has just made. */
 static void empty_caches(const profiler *p, const void *const *recent, int n) {
     if (!p->other) return;
     read_lines(p->other, p->other_bytes);

@@ -6,7 +6,8 @@
 #include "backend/backend.h"
 #include "transport/transport.h"
 
-/* Find the backend or transport of a name ("cpu", "inproc"); an unknown name opens the plug-ins.
+/* Find the backend or transport with a name ("cpu", "inproc"). An unknown name makes the call open
+ * the plug-ins.
  * @retval CGP_EINVAL Not found: the message has all names, the nearest, and why plug-ins were left
  * out.
  * Threads: any. */

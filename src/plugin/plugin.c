@@ -73,7 +73,7 @@ static cgp_status open_object(const char *path, cgp__plugin *plugin) {
     return is_open(object) ? CGP_OK : cgp__plugin_enter(plugin);
 }
 
-/* Open a file and keep it, with the reason if it or a part of it is left out. */
+/* Open a file and list it, with the reason if the file or a part of it is left out. */
 static void open_file(const char *path) {
     cgp__plugin plugin = {0};
     const cgp_status status = open_object(path, &plugin);

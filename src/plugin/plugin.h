@@ -14,11 +14,11 @@ typedef struct cgp__plugin {
     void *object;
     const cgp_plugin *table; /* NULL: the entry returned none that is valid */
     char *reason;            /* the first fault; NULL: none */
-    char sha256[65];         /* of the file; "": it could not be read */
+    char sha256[65];         /* digest of the file; "": it could not be read */
 } cgp__plugin;
 
-/* Call the entry of an open object and add what its table has. On a failure the message is the
- * reason. */
+/* Call the entry of an open object, and add the backends and transports of its table. On a failure
+ * the message is the reason. */
 cgp_status cgp__plugin_enter(cgp__plugin *plugin);
 
 /* Call `visit` for each plug-in file, in the order of the directories; the same file may come

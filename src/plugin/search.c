@@ -105,8 +105,8 @@ static void search_list(search *s, const char *text) {
 
 /* --- the directories beside program and library --- */
 
-/* Return whether a file is missing, or belongs to root, the user or `owner`, as must the target if
- * it is a link. Beside a program in /tmp, anyone may make a directory. */
+/* Return whether a file is missing, or belongs to root, the user or `owner`. The target of a link
+ * must, too. (Beside a program in /tmp, anyone may make a directory.) */
 static bool is_trusted(const char *path, uid_t owner) {
     struct stat link, target;
     if (lstat(path, &link) != 0 || stat(path, &target) != 0) return true;
@@ -140,8 +140,8 @@ static void search_beside(search *s, const char *file) {
     }
 }
 
-/* Return the file of the shared library that has this code. Owned. NULL: a program has the code, or
- * the path is relative and may name another file since. */
+/* Return the file of the shared library that contains this code. Owned. NULL if a program contains
+ * it, or if the path is relative, because the working directory may have changed. */
 static char *library_file(void) {
     Dl_info info;
     static const char here;

@@ -103,11 +103,11 @@ static cgp_status try_forward(cgp__trial *t) {
 
 /* --- operands of backward --- */
 
-/* The effect of a changed operand of forward on the results of a direction of backward. */
+/* The outcome of changing one operand of forward and running one direction of backward. */
 typedef struct reading {
     /* The operand can be changed. */
     bool possible;
-    /* Slot of a result that changes, and the element; -1: none, so the operand is not read. */
+    /* Slot and element of a result that changes; -1: none does, so the operand is not read. */
     int changed;
     int64_t element;
 } reading;
@@ -124,7 +124,7 @@ static cgp_status try_reading(cgp__trial *t, cgp_op_direction direction, int slo
         else
             cgp__trial_poison(t, slot, round);
         char *kept = t->slots[slot].kept;
-        t->slots[slot].kept = cgp__trial_data(t, slot); /* the changed operand is also only read */
+        t->slots[slot].kept = cgp__trial_data(t, slot); /* the changed one is read-only too */
         const cgp_status status = cgp__trial_run(t, direction, &plain);
         t->slots[slot].kept = kept;
         cgp__trial_restore(t, slot);

@@ -14,7 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Set an element of an operand that is read, and of its kept copy, which still detects writes. */
+/* Set an element of a read-only operand, and of its kept copy, so that writes are still
+ * detected. */
 static void set_element(cgp__trial *t, int slot, int64_t i, float value) {
     memcpy((char *)cgp__trial_data(t, slot) + 4 * i, &value, 4);
     memcpy(t->slots[slot].kept + 4 * i, &value, 4);

@@ -67,7 +67,8 @@ static inline void *cgp__trial_data(const cgp__trial *t, int slot) {
     return t->slots[slot].data;
 }
 
-/* Create the use and its memory, and draw the operands that are read. The others are undefined. */
+/* Create the use and its memory, and draw the operands that are read. All other operands are
+ * undefined. */
 cgp_status cgp__trial_create(cgp__trial *t, const cgp_op *op, const void *attributes,
                              const cgp_op_type *inputs, const cgp_op_check_options *options);
 void cgp__trial_destroy(cgp__trial *t);
