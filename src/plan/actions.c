@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* actions.c -- the actions of a plan: its table, the schedule that is lowered from it, and the
- * slots and buffers that the schedule needs.
+/* actions.c -- makes a plan's table, lowers it to a schedule, and counts the slots and buffers that
+ * the schedule needs.
  *
  *     placement    the device of each stage, before the stages are made
  *     table        compute actions, afterwards: a generator may need the costs of F, I and W
@@ -106,7 +106,7 @@ cgp_status cgp__plan_place_stages(cgp_plan *plan, const cgp_plan_options *o) {
 
 /* --- table --- */
 
-/* Return FLOPs of F, I, W and R, [4][stages]. */
+/* Return the FLOPs of F, I, W and R, [4][stages]. */
 static double *stage_costs(const cgp_plan *plan) {
     const size_t n = (size_t)plan->n_stages;
     double *costs = cgp__calloc(4 * n, sizeof *costs);

@@ -8,7 +8,8 @@
 /* Count stages and devices, and make a table with the placement. */
 cgp_status cgp__plan_place_stages(cgp_plan *plan, const cgp_plan_options *options);
 
-/* Make the table, the schedule, and its slots and buffers. The programs are made before. */
+/* Make the table and the schedule, and count its slots and buffers. The programs must exist
+ * already. */
 cgp_status cgp__plan_actions(cgp_plan *plan, const cgp_plan_options *options);
 
 /* Make a lowered, checked schedule for `chunks` micro-batches: forward only, or the plan's schedule

@@ -13,8 +13,8 @@ void cgp__list_release(cgp__list *list) {
     free(list->variants);
 }
 
-/* Check that the list uses at most the planned slots. More is a bug of this library, reported
- * before anything runs. */
+/* Check that the list uses at most the planned slots. If it uses more, that is a bug of this
+ * library, reported before anything runs. */
 static cgp_status check_counts(const cgp_plan *plan, const int *inputs, const int *saved) {
     for (int j = 0; j < plan->n_stages; j++) {
         const cgp_plan_stage *stage = &plan->stages[j].info;
@@ -27,9 +27,9 @@ static cgp_status check_counts(const cgp_plan *plan, const int *inputs, const in
     return CGP_OK;
 }
 
-/* Return the program that F of a micro-batch runs. Without backward nothing needs saving. But a
- * plan that never recomputes has no forward_nosave program, so it uses forward, with any saved
- * slot. */
+/* Return the program that F of a micro-batch runs: forward_nosave if nothing needs saving. But a
+ * training plan that never recomputes has no forward_nosave, so even without backward it uses
+ * forward, with any saved slot. */
 static int forward_program(const cgp_plan *plan, cgp__minibatch m, bool recomputed) {
     const bool has_forward_nosave = plan->inference || plan->recomputes;
     return has_forward_nosave && (m.forward_only || recomputed) ? CGP__FORWARD_NOSAVE

@@ -33,14 +33,14 @@ typedef struct cgp__variant {
     int first_weight;
     /* samples of the micro-batch */
     int64_t samples;
-    /* filled in by the pipeline: index of the worker's kernel set; of its captured graphs (-1:
+    /* filled in by the pipeline: indices of the worker's kernel set and of its captured graphs (-1:
      * none) */
     int kernels, recordings;
 } cgp__variant;
 
 typedef struct cgp__bound_action {
     cgp_action action;
-    /* number in the mini-batch */
+    /* index of the micro-batch's first sample in the mini-batch */
     int64_t first_sample;
     int variant;
     /* Its queue waits for these actions of the list, one on each other queue; -1: none. */

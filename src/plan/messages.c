@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* messages.c -- values and gradients that cross between stages.
+/* messages.c -- lists the values and gradients that cross between stages.
  *
  * A value made in stage a and used in stage c > a goes from a to c directly. Its gradient returns
  * along a chain: from the last stage that uses the value, through the other users, to the producer.

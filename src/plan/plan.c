@@ -110,7 +110,7 @@ static void split_batch(cgp_plan *plan, const cgp_plan_options *o) {
                 (long long)o->batch, plan->chunks, (long long)plan->microbatch, o->chunks);
 }
 
-/* Check that 64-bit integers hold all sums of bytes; nothing that fits a machine comes near the
+/* Check that 64-bit integers hold all sums of bytes. No plan that fits a machine comes near the
  * limit. */
 static cgp_status check_size(const cgp_plan *plan) {
     const cgp_model *model = plan->model;

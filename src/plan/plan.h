@@ -84,9 +84,9 @@ struct cgp_plan {
     cgp_recompute recompute;
     cgp_precision precision;
     cgp_convolution convolution;
-    /* set if there are R, by `recompute` or in the caller's table */
+    /* set if the schedule has R, because of `recompute` or of the caller's table */
     bool recomputes;
-    /* set if there are I and W: all input backward comes before all weight backward */
+    /* set if the schedule has I and W: then all input backward comes before all weight backward */
     bool splits;
     int64_t batch, microbatch;
     int chunks, n_stages, n_devices, n_edges, edges_capacity;
@@ -126,7 +126,7 @@ struct cgp_plan {
     int *stage_edges;
     /* [stages + 1] */
     int *first_stage_edge;
-    /* number of compute actions in a full mini-batch (actions.c) */
+    /* compute actions of a full mini-batch (actions.c) */
     cgp_schedule *table;
     cgp_schedule *schedule;
     cgp_schedule_timeline timeline;
@@ -155,8 +155,8 @@ int cgp__plan_device_of(const cgp_plan *plan, int node);
 const char *cgp__plan_advice(const cgp_plan *plan);
 
 /* precision.c: return the type of activations and their gradients on devices; the arithmetic; the
- * type of a value on devices; its bytes there for n samples. In the caller's memory a value has the
- * model's type. */
+ * type of a value on devices; the bytes of a value on devices for n samples. In the caller's memory
+ * a value has the model's type. */
 cgp_dtype cgp__plan_activation_type(const cgp_plan *plan);
 cgp__arithmetic cgp__plan_arithmetic(const cgp_plan *plan);
 cgp_dtype cgp__plan_value_type(const cgp_plan *plan, int value);

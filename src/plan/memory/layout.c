@@ -3,7 +3,7 @@
  * storage allocation.
  *
  * All saved ranges are in use at the same time, between forward and backward. So the slot is as
- * large as their sum, and they lie in it in order of time. Everything else is packed around them:
+ * large as their sum, and they lie in it in order of time. All other ranges are packed around them:
  * the upper part of the slot is still unwritten in forward and already dead in backward. The part
  * in use grows and shrinks like a stack:
  *
@@ -15,9 +15,9 @@
  *
  * If backward is split into I and W, with other actions in between, the gradients that I leaves for
  * W live in the slot as well. Forward's values for W lie at the bottom. Above them lie the values
- * for I only, longest-lived first. From the top hang the gradients for W, in the order in which
- * they are made. One stack shrinks as the other grows, and the slot is as large as both at their
- * worst time.
+ * for I only, longest-lived first. The gradients for W hang from the top, in the order in which
+ * they are made. One stack shrinks as the other grows. The slot is as large as both together at
+ * their peak.
  *
  *       ^      . . . . . . . . . |oooooooooooo      o gradients for W
  *       |      . . . . . ####|## |. ooooooooo
@@ -29,9 +29,10 @@
  * else in the workspace. The best order depends on the graph, so several are tried and the one with
  * the smallest workspace is kept.
  *
- * The search for that offset visits only ranges that live at the same time. It finds saved ones in
- * a tree over the stack (struct stack), the others in an index over time (struct lifetimes). So a
- * stage of n ranges takes O(n log n) if few unsaved ones live at the same time. */
+ * The search for that offset visits only ranges that live at the same time. It finds saved ranges
+ * in a tree over the stack (struct stack), and unsaved ranges in an index over time (struct
+ * lifetimes). So a stage of n ranges takes O(n log n) if few unsaved ranges live at the same
+ * time. */
 #include "plan/memory/layout.h"
 
 #include "base/base.h"
@@ -58,7 +59,8 @@ static int by_area(const void *a, const void *b) {
     return x != y ? (x < y) - (x > y) : by_size(a, b);
 }
 
-/* Compare by end, last first: this starts at the end of backward, where the slot is emptiest. */
+/* Compare by end, last first. So placement starts at the end of backward, when the slot is
+ * emptiest. */
 static int by_end(const void *a, const void *b) {
     const cgp__live_range *p = *(cgp__live_range *const *)a, *q = *(cgp__live_range *const *)b;
     return p->end != q->end ? (p->end < q->end) - (p->end > q->end) : by_size(a, b);
@@ -264,8 +266,7 @@ static int by_begin(const void *a, const void *b) {
     return (p->begin > q->begin) - (p->begin < q->begin);
 }
 
-/* Return the lowest offset where a range overlaps none of the intervals, nor, in the slot, a saved
- * range. */
+/* Return the lowest offset where a range overlaps no interval and, in the slot, no saved range. */
 static int64_t lowest_gap(attempt *a, const intervals *taken, const cgp__live_range *range,
                           bool slot) {
     int64_t offset = 0, before;
@@ -297,8 +298,8 @@ static void sort(const attempt *a, int (*compare)(const void *, const void *)) {
     qsort(a->order, (size_t)a->n, sizeof *a->order, compare);
 }
 
-/* Place the unsaved ranges in the order of `compare`; return the bytes of workspace. Stops as soon
- * as these reach `enough`. */
+/* Place the unsaved ranges in the order of `compare`; return the bytes of workspace. Stop as soon
+ * as the workspace reaches `enough` bytes. */
 static int64_t place_others(attempt *a, int (*compare)(const void *, const void *),
                             int64_t enough) {
     int64_t bytes = 0;
@@ -330,8 +331,9 @@ static void stack_saved(attempt *a, cgp__layout_starts starts, int rank) {
 }
 
 /* Hang the gradients from the top of the slot, first to last, and size the slot so that none
- * overlaps the stack below. order[] is in order of time. The whole lower stack is live before the
- * first gradient, and a range that has ended has ended for all later gradients. */
+ * overlaps the stack below. order[] is in order of time. One pass is enough: the whole lower stack
+ * is live before the first gradient, and a range that ended before one gradient ended before all
+ * later ones. */
 static void hang_gradients(attempt *a, cgp__layout_starts starts) {
     int64_t depth = 0, top = a->slot_bytes;
     int highest = a->below.n - 1, hung = 0;

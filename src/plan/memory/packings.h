@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* packings.h -- prepacked weights: copies of parameters in the layout of a backend's kernels,
- * besides the f32 parameters. */
+/* packings.h -- prepacked weights: copies of the f32 parameters in the layout that a backend's
+ * kernels read. */
 #ifndef CGP_SRC_PLAN_PACKINGS_H
 #define CGP_SRC_PLAN_PACKINGS_H
 
@@ -11,7 +11,7 @@ typedef struct cgp__packing {
     /* spec of one of the kernels that read it */
     cgp_kernel_spec spec;
     cgp__location param[CGP_OP_MAX_PARAMETERS];
-    /* place in the device's packed parameters */
+    /* offset and size in the device's packed parameters */
     int64_t offset, bytes;
 } cgp__packing;
 

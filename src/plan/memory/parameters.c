@@ -43,7 +43,7 @@ static cgp_status add_copy(cgp_plan *plan, int p, int device) {
     return CGP_OK;
 }
 
-/* Add copies for the uses that backward reaches, or for the others. */
+/* Add copies for the uses whose node requires a gradient, or for those whose node does not. */
 static cgp_status place_copies(cgp_plan *plan, int p, bool requires_grad) {
     const cgp__parameter *param = &plan->model->params[p];
     for (int u = param->first_use; u < param->first_use + param->n_uses; u++) {
@@ -57,8 +57,8 @@ static cgp_status place_copies(cgp_plan *plan, int p, bool requires_grad) {
     return CGP_OK;
 }
 
-/* Reserve workspace on the owner of a parameter with several copies: it receives the others'
- * gradients in pieces of CGP__TIE_BYTES bytes. */
+/* Reserve workspace on the owner of a parameter with several copies: it receives the gradients of
+ * the other copies in pieces of CGP__TIE_BYTES bytes. */
 static void reserve_piece(cgp_plan *plan, int p) {
     const cgp__copy *owner = &plan->copies[plan->first_copy[p]];
     if (plan->inference || plan->first_copy[p + 1] - plan->first_copy[p] < 2) return;
@@ -94,7 +94,7 @@ static void place_gradients(cgp_plan *plan, int p) {
 cgp_status cgp__plan_parameters(cgp_plan *plan) {
     for (int p = 0; p < plan->model->n_params; p++) {
         plan->first_copy[p] = plan->first_copy[p + 1] = plan->n_copies;
-        /* the owner's copy is the first: one that backward reaches, if there is any */
+        /* the first copy is the owner's; backward reaches it if it reaches any */
         CGP_TRY(place_copies(plan, p, true));
         CGP_TRY(place_copies(plan, p, false));
         if (!plan->inference) place_gradients(plan, p);

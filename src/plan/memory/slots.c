@@ -13,7 +13,7 @@
 
 #include "plan/plan.h"
 
-/* Slots of one kind on one stage. Each number below `max` is taken or in the heap. */
+/* Slots of one kind on one stage. Every slot below `max` is either taken or in the heap. */
 typedef struct pool {
     int *of;   /* [microbatches] slot, -1: none yet */
     int *heap; /* [microbatches] free slots, a binary min-heap */
@@ -49,8 +49,8 @@ static void give(pool *p, int microbatch) {
         swap(&p->heap[i], &p->heap[(i - 1) / 2]);
 }
 
-/* Facts that the walk needs at F of a micro-batch: it is recomputed, it has a backward, its
- * backward is split into I and W. */
+/* What the walk must know at F of a micro-batch: whether it is recomputed, whether it has a
+ * backward, and whether that is split into I and W. */
 typedef struct facts {
     bool *recomputed, *backward, *split; /* [stages of the device x microbatches] */
 } facts;

@@ -8,7 +8,7 @@
  * actions have more data than MOST_PIECES hold, the worker waits for pieces. */
 enum { LEAST_BYTES = 65536, MOST_BYTES = 1048576, MOST_PIECES = 256 };
 
-/* Return the bytes of a call that copies the caller's data; 0: another call. */
+/* Return the bytes that a call copies if it copies the caller's data; 0 for any other call. */
 static int64_t caller_bytes(const cgp_plan *plan, const cgp__call *call) {
     const cgp__arena from = call->dy.arena;
     if (call->node >= 0 || (from != CGP__HOST && from != CGP__HOST_GRADIENT)) return 0;
@@ -24,7 +24,7 @@ static int64_t output_bytes(const cgp_plan *plan, int stage, int program, int k)
     return cgp__type_bytes(&plan->model->values[plan->model->outputs[k]].type, plan->microbatch);
 }
 
-/* Return the bytes of the gradient of input k, likewise. */
+/* Return the bytes of the gradient of input k, if a program of the stage gives it to the caller. */
 static int64_t gradient_bytes(const cgp_plan *plan, int stage, int program, int k) {
     if (program != CGP__BACKWARD || plan->input_gradients[k].stage != stage) return 0;
     return cgp__type_bytes(&plan->model->values[plan->model->input_values[k]].type,
@@ -35,7 +35,7 @@ static int64_t rows_bytes(const cgp__device_plan *device) {
     return device->step.n_rows * device->step.row_bytes;
 }
 
-/* Return the largest copy of a device, within the limits, in bytes. */
+/* Return the bytes of a piece: the device's largest copy, within the limits. */
 static int64_t piece_bytes(const cgp_plan *plan, const cgp__device_plan *device) {
     int64_t most = cgp__max(rows_bytes(device), LEAST_BYTES);
     for (int k = 0; k < device->info.stages * CGP__PROGRAMS; k++) {
@@ -56,7 +56,7 @@ static int64_t pieces_of(int64_t bytes, int64_t piece) {
     return (bytes + piece - 1) / piece;
 }
 
-/* Return the largest number of pieces of an action. */
+/* Return the largest number of pieces that an action needs. */
 static int64_t action_pieces(const cgp_plan *plan, const cgp__device_plan *device, int64_t piece) {
     int64_t most = 1;
     for (int k = 0; k < device->info.stages * CGP__PROGRAMS; k++) {

@@ -7,8 +7,8 @@
 #include <cgpipe/plan.h>
 
 /* A ring of pieces, at an offset in the device's host memory. It has room for the inputs and
- * gradients of all actions in flight, and for the rows of per-step constants. Outputs, which are
- * rarely wanted, go through it piece by piece if they are large. */
+ * gradients of all actions in flight, and for the rows of per-step constants. Large outputs, which
+ * are rarely wanted, go through the ring piece by piece. */
 typedef struct cgp__staging {
     int64_t offset, piece_bytes;
     /* 0: the device shares the host's memory */

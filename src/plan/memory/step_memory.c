@@ -12,7 +12,7 @@ static int64_t losses_bytes(const cgp_plan *plan, const cgp__step_memory *m) {
     return cgp__align_up((int64_t)sizeof(double) * m->n_rows * plan->model->n_losses);
 }
 
-/* Add a word for each gradient's norm, and for each node's accumulator. */
+/* Add one word for the norm of each gradient, and one for each node's accumulator. */
 static void count_words(cgp_plan *plan) {
     const cgp_model *model = plan->model;
     for (int p = 0; p < model->n_params; p++)

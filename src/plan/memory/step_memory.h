@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* step_memory.h -- memory of the values that change from step to step, and of scalars that kernels
- * write. */
+/* step_memory.h -- lays out the memory of values that change from step to step, and of scalars that
+ * kernels write. */
 #ifndef CGP_SRC_PLAN_STEP_MEMORY_H
 #define CGP_SRC_PLAN_STEP_MEMORY_H
 
 #include <cgpipe/plan.h>
 
-/* Micro-batches per piece of an evaluation: pieces keep lists short. */
+/* Micro-batches per piece of an evaluation, which runs in pieces so that lists stay short. */
 enum { CGP__PIECE = 256 };
 
 /* Sections in device memory, if the device does not share the host's:

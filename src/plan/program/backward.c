@@ -9,18 +9,18 @@
  * result's gradient.
  *
  * The gradient of a value is a sum over its uses, last to first. If a later stage uses the value,
- * the sum starts with the gradient that this stage sent. Otherwise the last use makes it, in new
+ * the sum starts with the gradient which that stage sent. Otherwise the last use makes it, in new
  * memory or, where the op allows, in the memory of its result's gradient (see cgp__dx). The other
- * uses add to it. The gradients of two values may share memory, because ADD passes its own on. That
- * memory is copied before one gradient is written while the other is still to be read. */
+ * uses add to it. The gradients of two values may share memory, because ADD passes its own on. If
+ * one of them is to be written while the other is still to be read, the memory is copied first. */
 #include "plan/program/builder.h"
 
 static int64_t value_bytes(const cgp__stage_builder *b, int value) {
     return cgp__plan_value_bytes(b->plan, value, b->plan->microbatch);
 }
 
-/* Return true if W will read the gradient of a node's result. (Among ops that write in place, only
- * custom ops have such a read.) */
+/* Return true if W will read the gradient of a node's result. (Among ops whose dx may overwrite dy,
+ * only custom ops have such a W.) */
 static bool read_by_weight(const cgp__stage_builder *b, const cgp__node *node) {
     return b->plan->splits && cgp__node_has_direction(b->model, node, CGP_OP_BACKWARD_WEIGHT);
 }
@@ -83,8 +83,8 @@ static bool has_gradient_readers(const cgp_plan *plan, int value) {
 }
 
 /* With an external loss, copy the caller's gradients of outputs, because backward may add to them
- * or overwrite them. If ops read an output too, its gradient is added last, after the sum over the
- * uses (add_external). */
+ * or overwrite them. If ops read an output too, the caller's gradient is added last, after the sum
+ * over the uses (add_external). */
 static cgp_status place_external(cgp__stage_builder *b, cgp__program *program) {
     const cgp_plan *plan = b->plan;
     const int time = cgp__time_arrival(b->stage);
@@ -155,15 +155,15 @@ static cgp_status add_external(cgp__stage_builder *b, cgp__program *program, int
 }
 
 /* Return true if the gradient of input k may take over the memory of the input itself. The input
- * must be a saved value that this node's backward reads last. Its input backward must not read it,
- * unless the op allows that (CGP__DX_OVER_X). */
+ * must be a saved value, and this node's backward must be the last to read it. Input backward
+ * itself must not read it, unless the op may overwrite what it reads (CGP__DX_OVER_X). */
 static bool may_lie_over_input(const cgp__stage_builder *b, const cgp__node *node, int k,
                                int time) {
     const cgp__location x = b->location[node->inputs[k]];
     if (x.arena != CGP__LIVE_RANGE || !b->ranges[x.offset].saved || b->ranges[x.offset].end > time)
         return false;
     const bool read_now = node->use.op->input_needs_x & (1u << k);
-    for (int j = 0; j < node->n_inputs; j++) { /* the other input still reads it */
+    for (int j = 0; j < node->n_inputs; j++) { /* another input is the same value */
         if (j != k && node->inputs[j] == node->inputs[k]) return false;
     }
     return node->dx == CGP__DX_OVER_X || (!read_now && b->ranges[x.offset].end == time - 1);
@@ -198,7 +198,7 @@ static bool is_computed(const cgp__node *node, int k, const cgp__location *dx) {
     return false;
 }
 
-/* Locate the gradients of a node's inputs. Sets *work if a kernel has one to compute. */
+/* Locate the gradients of a node's inputs. Sets *work if a kernel must compute one of them. */
 static cgp_status place_dx(cgp__stage_builder *b, cgp__program *program, const cgp__node *node,
                            int time, cgp__location *dx, uint32_t *add, bool *work) {
     for (int k = node->n_inputs - 1; k >= 0; k--) {

@@ -26,7 +26,7 @@ typedef struct cgp__stage_builder {
     cgp__live_range *ranges;
     int n_ranges, ranges_capacity;
 
-    /* in order of execution; calls exist for those before next_recomputation */
+    /* in order of execution; calls exist for the entries before next_recomputation */
     cgp__recomputation *recomputations;
     int n_recomputations, recomputations_capacity, next_recomputation;
 
@@ -115,10 +115,10 @@ static inline int cgp__backward_at(const cgp__stage_builder *builder, int step,
     return n - 1 - (split ? step % n : step / 2);
 }
 
-/* Add a live range, in use at `time`; return its index; -1: out of memory. */
+/* Add a live range that is in use at `time`. Return its index; -1: out of memory. */
 int cgp__builder_range(cgp__stage_builder *builder, int64_t bytes, int time);
 
-/* Extend a live range to `time`; other locations need none. */
+/* Extend a live range to `time`. Do nothing if the location is none. */
 void cgp__builder_extend(cgp__stage_builder *builder, cgp__location location, int time);
 
 /* Append a call of a node to a program. Parameters, state, workspace and saved values are bound;

@@ -20,8 +20,8 @@ static bool read_after(const cgp__stage_builder *b, int value, int i) {
            cgp__plan_last_reader(b->plan, value) > b->stage->first_node + i;
 }
 
-/* Return true if the op may write its result over input k: the op may overwrite all its inputs of
- * that value, and the value has the result's type. */
+/* Return true if the op may write its result over input k: the input has the result's type, and the
+ * op may overwrite every input that is the same value. */
 static bool may_overwrite(const cgp__stage_builder *b, const cgp__node *node, int k) {
     const cgp__value_info *values = b->model->values;
     const int value = node->inputs[k];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prefetch.c -- prefetch lists: a linear's GEMM prefetches operands of the next calls that caches
- * have evicted.
+/* prefetch.c -- fills prefetch lists: a linear's GEMM prefetches evicted operands of the next
+ * calls.
  *
  *     forward                       backward
  *     linear  <- W, bias below      linear, weight  <- W

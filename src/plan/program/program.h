@@ -9,9 +9,9 @@
 #include "model/model.h"
 #include "plan/location.h"
 
-/* One kernel run. With node -1: the sum dx[0] += dy (`sums`), or the copy dx[0] = dy of
- * `copy_count` elements per sample, converted. A copy with a workspace copies the caller's data
- * there, then converts it. */
+/* One kernel run. If node is -1, it is the sum dx[0] += dy (`sums`), or the copy dx[0] = dy of
+ * `copy_count` elements per sample, which may convert their type. If a copy has a workspace, it
+ * copies the caller's data there first, then converts it. */
 typedef struct cgp__call {
     int node;
     /* RELU fused into the call, NULL: none (fuse.c) */
@@ -35,7 +35,7 @@ typedef struct cgp__call {
 typedef struct cgp__program {
     cgp__call *calls;
     int n, capacity;
-    /* of a split backward: the first n_input calls are I, the others W */
+    /* in a split backward, the first n_input calls are I, the rest are W */
     int n_input;
     /* The first n_caller calls copy the caller's data. On a device with its own memory, no other
      * call has an operand in the caller's memory. */

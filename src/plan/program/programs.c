@@ -360,9 +360,9 @@ static void apply_layout(cgp__stage_builder *b, int variant, int64_t slot_bytes,
     if (work_bytes > stage->workspace_bytes) stage->workspace_bytes = work_bytes;
 }
 
-/* Make the programs that share live ranges: variant 0 is forward_nosave, variant 1 the three of
- * training. Stored results may take over the memory of their op's inputs, or have their own: in
- * training, try both and keep the layout with the smaller workspace. */
+/* Make the programs that share live ranges: variant 0 is forward_nosave, variant 1 has the three
+ * programs of training. Stored results may take over the memory of their op's inputs, or have their
+ * own. In training, try both ways and keep the layout with the smaller workspace. */
 static cgp_status make_variant(cgp__stage_builder *b, int variant) {
     int64_t slot = 0, in_place = 0, separate = INT64_MAX;
     b->training = variant == 1;
@@ -380,9 +380,9 @@ static bool is_callers(cgp__location location) {
     return location.arena == CGP__HOST || location.arena == CGP__HOST_GRADIENT;
 }
 
-/* Count the copies of the caller's data, which come first. The calls after them may be captured, so
- * on a device with its own memory none of these may read the caller's memory. If one does, that is
- * a bug of this library, reported before anything runs. */
+/* Count the copies of the caller's data, which come first. The later calls may be captured, so on a
+ * device with its own memory they must not read the caller's memory. If one does, that is a bug of
+ * this library, reported before anything runs. */
 static cgp_status count_callers(const cgp__stage_builder *b, cgp__program *program) {
     program->n_caller = 0;
     while (program->n_caller < program->n && program->calls[program->n_caller].node < 0 &&

@@ -4,9 +4,10 @@
  *
  * Backward reads operands of forward (see the op tables). A value that it reads is stored in the
  * saved slot, from forward to its last reader. With `+selective`, the output of a cheap op is not
- * stored if all of the op's inputs are available anyway. They may be stored for another reader,
- * sent by another stage or the caller, or recomputed. The op then runs again right before the first
- * reader, into memory that is free at that time. Its output lives until the last reader:
+ * stored if all of the op's inputs are available anyway. An input is available if it is stored for
+ * another reader, sent by another stage or the caller, or recomputed. The op then runs again right
+ * before the first reader, into memory that is free at that time. Its output lives until the last
+ * reader:
  *
  *     forward     x ── layer_norm ── y ── linear            stored: x (layer_norm's backward
  *     backward    y = layer_norm(x)   linear's dweight      reads it), not y
@@ -81,8 +82,8 @@ static void require(cgp__stage_builder *b, int i, int *n) {
     b->required_list[(*n)++] = i;
 }
 
-/* Note a read of a value. If the value must be recomputed first, list its producer, and before it
- * those producers of its inputs that must be recomputed too. */
+/* Note a read of a value. If the value must be recomputed first, list its producer, preceded by the
+ * ancestors that must run again, too. */
 static void read_value(cgp__stage_builder *b, int value, int time, bool *failed) {
     note_read(b, value, time);
     if (!b->recomputed[value] || is_live(b, value, time)) return;
@@ -134,7 +135,7 @@ cgp_status cgp__builder_recompute(cgp__stage_builder *b, cgp__program *program, 
         if (range < 0) return cgp__no_memory("plan: live ranges", sizeof *b->ranges);
         b->recomputed_location[node->output] = (cgp__location){CGP__LIVE_RANGE, range};
         cgp__builder_extend(b, b->recomputed_location[node->output], r->last);
-        for (int k = 0; k < node->use.shapes.n_saved; k++) /* rewritten */
+        for (int k = 0; k < node->use.shapes.n_saved; k++) /* the call writes them */
             cgp__builder_extend(b, b->stats[r->node * CGP_OP_MAX_SAVED + k], time);
         cgp__call *call = NULL;
         CGP_TRY(cgp__builder_call(b, program, index, CGP_OP_FORWARD, 0, time, &call));

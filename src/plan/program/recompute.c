@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recompute.c -- makes the program of R: the calls of forward that backward needs, which write to
- * the same slot. */
+/* recompute.c -- makes the program of R: those calls of forward whose results backward needs. They
+ * write to the same slot as in forward. */
 #include "plan/program/builder.h"
 
 #include <stdlib.h>
