@@ -5,9 +5,9 @@
  *           ------- +++              rstrip: takes the white space after it; lstrip: before it
  *                    ^-------        single_word: not next to a word character (\w)
  *
- * Tokens that are not normalized are found in the text. The others are found in what is left of it,
- * after normalization. A match that single_word forbids is skipped as a whole: no shorter token
- * inside it is found. */
+ * Tokens that are not normalized are found in the text. Normalized tokens are found in the rest of
+ * the text, after its normalization. A match that single_word forbids is skipped as a whole: no
+ * shorter token inside it is found. */
 #include "data/added.h"
 
 #include <stdlib.h>
@@ -56,8 +56,8 @@ const cgp__added_token *cgp__added_find(const cgp__added *added, const char *con
 
 /* --- the search --- */
 
-/* Return the first of tokens[low .. high - 1] whose byte `i` is `byte` or more. All of them have
- * the same first i bytes, and are longer, except perhaps the first. */
+/* Return the first of tokens[low .. high - 1] whose byte `i` is `byte` or more. All these tokens
+ * have the same first i bytes, and only the first of them may end there. */
 static int32_t first_from(const cgp__added_token *tokens, int32_t low, int32_t high, int64_t i,
                           int byte) {
     while (low < high) {
@@ -71,8 +71,8 @@ static int32_t first_from(const cgp__added_token *tokens, int32_t low, int32_t h
     return low;
 }
 
-/* Return the longest token that begins at `at`, NULL if none. The range of tokens with the text's
- * first i bytes shrinks as i grows. */
+/* Return the longest token that begins at `at`, NULL if none. Tokens low .. high - 1 have the first
+ * i bytes of the text; the range shrinks as i grows. */
 static const cgp__added_token *longest_at(const cgp__added_search *s, int64_t at) {
     const cgp__added_token *found = NULL, *tokens = s->added->tokens;
     int32_t low = s->normalized ? s->added->n_raw : 0;
@@ -100,7 +100,7 @@ static bool is_word_at(const cgp__added_search *s, int64_t at) {
     return at < s->size && cgp__class_at(s->unicode, s->text, at, &end) & CGP__WORD;
 }
 
-/* Return where the white space before `at` begins, not before `first`. */
+/* Return where the white space before `at` begins, but at least `first`. */
 static int64_t spaces_start(const cgp__added_search *s, int64_t at, int64_t first) {
     int64_t end = 0;
     while (at > first) {
@@ -113,8 +113,8 @@ static int64_t spaces_start(const cgp__added_search *s, int64_t at, int64_t firs
     return at;
 }
 
-/* Return where the white space from `at` on ends. Tokens of white space may begin in a run whose
- * end was already found, so that a long run is scanned once. */
+/* Return where the white space from `at` on ends. A token of white space may begin in a run whose
+ * end is known already; then use that, so that a long run is scanned only once. */
 static int64_t spaces_end(cgp__added_search *s, int64_t at) {
     int64_t end = 0;
     if (at < s->spaces_end) return s->spaces_end;
@@ -136,7 +136,7 @@ const cgp__added_token *cgp__added_next(cgp__added_search *s, int64_t *start, in
         const int64_t first = s->at, behind = first + token->size;
         s->at = behind;
         if (token->single_word && (is_word_before(s, first) || is_word_at(s, behind))) continue;
-        /* After a token that took white space, a token of white space may begin before `taken`. */
+        /* If the last token took white space, a token of white space may begin before `taken`. */
         *end = token->lstrip ? spaces_start(s, first, cgp__min(s->taken, first)) : first;
         *end = cgp__max(*end, *start);
         s->taken = token->rstrip ? spaces_end(s, behind) : behind;

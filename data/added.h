@@ -7,7 +7,7 @@
 
 typedef struct cgp__added_token {
     char *content; /* as in the file. Owned */
-    uint8_t *text; /* [size] the text to find: `content`, in NFC if `normalized`. Owned */
+    uint8_t *text; /* [size] what to find: `content`, in NFC if `normalized`. Owned */
     int64_t size;  /* at least 1 */
     int32_t id;
     bool single_word, lstrip, rstrip;
@@ -35,18 +35,18 @@ typedef struct cgp__added_search {
     const cgp__unicode *unicode;
     const uint8_t *text;
     int64_t size;
-    bool normalized;    /* which half */
+    bool normalized;    /* search for the normalized tokens, not the raw ones */
     int64_t at;         /* the search continues here */
-    int64_t taken;      /* text before it is done */
-    int64_t spaces_end; /* of the last run of white space that a token took */
+    int64_t taken;      /* the text before this offset is done */
+    int64_t spaces_end; /* end of the last run of white space that a token took */
 } cgp__added_search;
 
 /* Find the next token. The text from `*start` to `*end` precedes it. NULL: there is none, and
  * `*end` is the end of the text. */
 const cgp__added_token *cgp__added_next(cgp__added_search *search, int64_t *start, int64_t *end);
 
-/* Return whether a text may be cut between the bytes `last` and `next`, which is a space or line
- * feed. Then no token is lost or found on either side. */
+/* Return whether a text may be cut between byte `last` and byte `next`, a space or line feed,
+ * without losing a token or finding a new one on either side. */
 bool cgp__added_allow_cut(const cgp__added *added, uint8_t last, uint8_t next);
 
 #endif

@@ -9,7 +9,7 @@
 typedef struct cgp__bpe {
     struct cgp__symbol *symbols; /* [capacity] */
     struct cgp__merge *heap;     /* [3 capacity] */
-    int64_t capacity;            /* in bytes of a word */
+    int64_t capacity;            /* largest word, in bytes */
     int64_t n_heap;              /* merges in the heap */
 } cgp__bpe;
 

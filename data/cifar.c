@@ -13,7 +13,7 @@
 
 enum { SIDE = 32, PLANE = SIDE * SIDE, CHANNELS = 3, SHIFT = 4 };
 
-/* Return the version of the files: 10 or 100 classes. */
+/* Return the version of the files: 10 (CIFAR-10) or 100 (CIFAR-100). */
 static int version_of(const cgp__in_memory *set) {
     return set->o.classes == 10 ? 10 : 100;
 }

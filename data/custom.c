@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom.c -- a custom data set: the caller's function makes a sample, and all else is as in the
- * built-in sets.
+/* custom.c -- a custom data set: the caller's function makes each sample; everything else works as
+ * in the built-in sets.
  *
  *     position p of training     sample permutation_of_pass(p / n)[p % n], or p if endless
  *     position p of validation   sample p */
@@ -14,7 +14,7 @@
 
 enum { LONGEST_NAME = 100, MAX_THREADS = 256 };
 
-#define MAX_ELEMENTS ((int64_t)1 << 40) /* of a sample, as of a model's input */
+#define MAX_ELEMENTS ((int64_t)1 << 40) /* limit for a sample, as for a model's input */
 
 typedef struct custom_data {
     cgp_data base;
@@ -27,8 +27,8 @@ typedef struct custom_data {
 
 /* --- samples --- */
 
-/* Call the caller's function. It may fail without a message, and an older message must not be taken
- * for its own. So clear the message before the call, and restore it on success. */
+/* Call the caller's function. It may fail without a message, and then an older message must not be
+ * reported as its own. So clear the message before the call, and restore it on success. */
 static cgp_status fill_both(cgp_data *data, cgp_split split, int64_t position, int64_t index,
                             void *input, void *target) {
     const custom_data *custom = (const custom_data *)data;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* data.c -- the common part of all data sets: the checks, the loop over samples, the identity. */
+/* data.c -- implements what all data sets share: checks, the loop over samples, and the
+ * identity. */
 #include "data/source.h"
 
 #include <inttypes.h>
@@ -9,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Return whether this is a child of fork(): the threads do not exist, and a lock may be held for
- * ever. */
+/* Return whether this process is a child of fork(): its threads do not exist, and a lock may be
+ * held for ever. */
 static bool left_behind(const cgp_data *data) {
     return data->process != 0 && data->process != getpid();
 }

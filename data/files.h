@@ -5,8 +5,8 @@
 
 #include <cgpipe/base.h>
 
-/* Open a regular file; *fd and *bytes (its size) are written on success. `expected`, "a text file",
- * is for the message about a directory. */
+/* Open a regular file; *fd and *bytes (its size) are written on success. `expected`, such as "a
+ * text file", is for the message if it is a directory. */
 cgp_status cgp__data_file_open(const char *path, const char *expected, int *fd, int64_t *bytes);
 
 /* Read exactly `count` bytes at `offset`. CGP_EIO: the file ends before. */
@@ -35,12 +35,12 @@ typedef struct cgp__data_files {
     int seen; /* files of directories, before the filter */
 } cgp__data_files;
 
-/* Append the files of `paths`: for a directory its files (data.h has the rules and the order), any
- * other path unchecked. */
+/* Append the files of `paths`. A directory adds its files (data.h has the rules and the order); any
+ * other path is added unchecked. */
 cgp_status cgp__data_files_find(cgp__data_files *files, const char *const *paths, int n_paths);
 
-/* Append the directories in a directory, and links to directories, in byte order, without hidden
- * ones. */
+/* Append the subdirectories of a directory, and its links to directories, in byte order. Leave
+ * hidden ones out. */
 cgp_status cgp__data_directories_find(cgp__data_files *directories, const char *path);
 
 void cgp__data_files_release(cgp__data_files *names);

@@ -7,8 +7,8 @@
  *     index     position -> file of the split                          shuffle.c, or in order
  *     prepare   file -> decoded -> cropped -> resized -> normalised    prefetch.c's threads
  *
- * A broken file is found when it is prepared. The next good one of its split takes its place; which
- * one depends on the files alone. */
+ * A broken file is found when it is prepared. The next good file of its split takes its place, so
+ * the choice depends on the files alone. */
 #include "data/files.h"
 #include "data/image.h"
 #include "base/limits.h"
@@ -40,7 +40,7 @@ typedef struct image_folder {
     cgp__data_files files;
     uint32_t *labels; /* [files.n] */
     int labels_capacity;
-    int first_validation; /* files from here on are of the validation directory */
+    int first_validation; /* files from this index on are in the validation directory */
     size_t root_lengths[2];
     split_files splits[2];
     atomic_bool *broken; /* [files.n] */
@@ -60,7 +60,7 @@ static cgp_status decode(const image_folder *data, uint32_t file, cgp__image *im
     return status;
 }
 
-/* Load an image. Without `out` only check that it is not broken, if that matters. */
+/* Load an image. Without `out`, only check that it is not broken, unless options.strict. */
 static cgp_status load(const image_folder *data, uint32_t file, cgp_split split, int64_t position,
                        float *out) {
     const int64_t size = data->options.size;
@@ -153,8 +153,8 @@ static cgp_status check_classes(const image_folder *data, const char *directory,
     return CGP_OK;
 }
 
-/* List the images of a directory, and its classes. If `classes` is not data->classes, check that
- * both are the same. */
+/* List the images and the classes of a directory. If `classes` is not data->classes, check that
+ * both lists are the same. */
 static cgp_status list_directory(image_folder *data, const char *directory,
                                  cgp__data_files *classes) {
     CGP_TRY(cgp__data_directories_find(classes, directory));
@@ -242,7 +242,7 @@ static const char *class_name(const cgp_data *base, int64_t index) {
     return name_of(((const image_folder *)base)->classes.items[index]);
 }
 
-/* Add each name within its directory, with its final 0, and its size. */
+/* Add the name of each file within its directory, with the final 0, and the file's size. */
 static cgp_status identify(const cgp_data *base, cgp__sha256 *hash) {
     const image_folder *data = (const image_folder *)base;
     const cgp_image_folder_options *o = &data->options;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* image_png.c -- decodes PNG with libpng, all kinds to RGB; errors jump back as in image_jpeg.c.
+/* image_png.c -- decodes every kind of PNG to RGB, with libpng; errors jump back as in
+ * image_jpeg.c.
  *
- * libpng allocates with our functions, to distinguish short memory from damage: a damaged image is
- * skipped, and that must not depend on the machine. */
+ * libpng allocates with our functions, which tell short memory from damage. A damaged image is
+ * skipped, but the choice of images must not depend on the machine's memory. */
 #include "data/files.h"
 #include "data/image.h"
 

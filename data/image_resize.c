@@ -14,7 +14,7 @@
 
 /* The weights of the `n` output pixels along one axis. */
 typedef struct axis {
-    int64_t n, taps; /* taps: most input pixels of one */
+    int64_t n, taps; /* taps: most input pixels of an output pixel */
     struct range {
         int64_t first, count;
     } * from;       /* [n] input pixels */
@@ -73,8 +73,7 @@ static void resize_row(const axis *a, const uint8_t *row, float *out) {
     }
 }
 
-/* Make one row of the result from the rows of `columns`, which begin with row `start` of the
- * box. */
+/* Make row `o` of the result from the rows in `columns`, whose first is row `start` of the box. */
 static void add_rows(const axis *a, int64_t o, const float *columns, int64_t start, int64_t length,
                      float *out) {
     const float *weights = a->weights + o * a->taps;
@@ -88,7 +87,7 @@ static void add_rows(const axis *a, int64_t o, const float *columns, int64_t sta
     }
 }
 
-/* Resize the columns first, only for the rows of the window; rows ascend over its height. */
+/* Resize along x first, and only those rows that the window needs. Then resize along y. */
 static cgp_status resize(const cgp__image *image, const cgp__crop *crop, const axis *across,
                          const axis *down, float *out) {
     const int64_t start = down->from[0].first, length = crop->size * CGP__IMAGE_CHANNELS;

@@ -16,9 +16,9 @@
 
 /* --- samples --- */
 
-/* Index of an image's first byte in its sample. */
+/* Placement of a stored image in its sample. */
 typedef struct placement {
-    int64_t x, y; /* of its first pixel */
+    int64_t x, y; /* position of its first pixel */
     bool mirrored;
 } placement;
 

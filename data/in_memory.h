@@ -18,7 +18,7 @@ typedef struct cgp__in_memory_options {
     const char *name;       /* "cifar" */
     const char *directory;  /* borrowed until the set is open */
     int64_t side, channels; /* as stored */
-    int64_t size;           /* of a sample; if larger, with a black margin */
+    int64_t size;           /* side of a sample; if it is larger than `side`, the margin is black */
     int64_t out_channels, classes;
     int64_t shift; /* training images are shifted by at most this many pixels, and mirrored */
     uint64_t seed;
@@ -31,7 +31,7 @@ struct cgp__in_memory {
     cgp_data base;
     cgp__in_memory_options o;
     cgp__in_memory_split splits[2];
-    float mean[3], scale[3]; /* of the channels: (v - mean) scale */
+    float mean[3], scale[3]; /* one per channel: (v - mean) scale */
 };
 
 /* Make a data set from the images that `read` reads. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kinds.c -- recognizes files of other kinds by their first bytes.
  *
- * Every file is bytes, and every even number of bytes is tokens. Without these checks, training
- * would run on an archive or an array. A text may begin with anything, and so may tokens. So each
- * rule needs enough bytes that no text, or no token file, has them by chance. */
+ * Any file can be read as bytes, and any file of even size as tokens. Without these checks,
+ * training would run on an archive or an array. Text and tokens may begin with anything. So each
+ * rule compares enough bytes that no text, or no token file, has them by chance. */
 #include "data/kinds.h"
 
 #include <cgpipe/data.h>
@@ -89,7 +89,7 @@ static uint64_t little_endian(const uint8_t *at, int n) {
     return value;
 }
 
-/* Return whether the file begins with the length of a header, which is a JSON object. */
+/* Return whether the file begins with the length of a header, followed by a JSON object. */
 static bool is_safetensors(const start *s) {
     return s->n >= 10 &&
            little_endian(s->at, 8) <= (uint64_t)cgp__min(s->bytes - 8, LONGEST_HEADER) &&
@@ -98,8 +98,8 @@ static bool is_safetensors(const start *s) {
 }
 
 /* Return the kind whose magic the file begins with. Tokens may begin with any two bytes, and often
- * with four of 0xff. So if a magic is shorter than four bytes, or is 0xff's, more bytes are
- * checked. */
+ * begin with four bytes 0xff. So for tokens, a magic shorter than four bytes counts only if further
+ * bytes fit, and one that begins with 0xff never counts. */
 static const kind *find(const start *s, bool tokens) {
     static const char sixth[] = "1AY&SY";
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -173,8 +173,8 @@ cgp_status cgp_data_check_text(const char *name, const void *bytes, int64_t coun
     return expect_text(&s);
 }
 
-/* Return whether tokens of 2 bytes are wider ones. Then every second one is the high half of a
- * token: 0, or small because the vocabulary is below 2^20. */
+/* Return whether the file has wider tokens than 2 bytes. Then every second 2-byte number is the
+ * high half of a token: 0, or small because the vocabulary is below 2^20. */
 static bool are_wider(const start *s) {
     int64_t nonzero = 0, large = 0, n = s->n / 4;
     uint64_t high = 0;

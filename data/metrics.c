@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-/* Return the number of classes before the label's. */
+/* Return the number of classes that rank before the label. */
 static int64_t rank_of(const float *logits, int32_t label, int64_t classes) {
     const float logit = logits[label];
     int64_t before = 0;

@@ -4,7 +4,7 @@
  *     a b e \u0323 \u0301 c        stable | segment: from the stable character before an unstable
  *                                  one up to the next stable one
  *         e \u0301 \u0323          decomposed, marks by combining class: 220, 230
- *         \u1eb9 \u0301            the first two are a pair; \u1eb9\u0301 is none
+ * \u1eb9 \u0301            the first two compose; \u1eb9 and \u0301 do not
  *
  * A character is stable if NFC never changes it nor joins it to the text before it. Stable text,
  * which is nearly all text, is skipped. The tables are those of tokenizers (unicode.h): a library
@@ -139,12 +139,12 @@ static void order_marks(uint32_t *c, uint32_t *other, int64_t n) {
     }
 }
 
-/* Compose in place; return how many characters are left. A mark joins the last starter unless a
- * mark of its class or a higher one stands between. A starter joins it if nothing stands
- * between. */
+/* Compose in place; return how many characters are left. A mark composes with the last starter
+ * unless a mark of the same or a higher class stands between them. A starter composes with the last
+ * starter only if nothing stands between them. */
 static int64_t compose(uint32_t *c, int64_t n) {
     int64_t count = 0, starter = -1;
-    int last = -1; /* class of the last one that stays; -1: the starter itself */
+    int last = -1; /* class of the last character that stays; -1: a starter */
     for (int64_t i = 0; i < n; i++) {
         const int class = mark_class(c[i]);
         const uint32_t whole = starter >= 0 && last < class ? composed(c[starter], c[i]) : 0;
@@ -190,8 +190,8 @@ static cgp_status ensure_text(cgp__nfc *nfc, int64_t size) {
     return CGP_OK;
 }
 
-/* Find the first unstable character from `at` on. *segment: the stable one before it, where its
- * segment begins. */
+/* Find the first unstable character from `at` on. Set *segment to the stable character before it,
+ * where its segment begins. */
 static int64_t find_unstable(const cgp__unicode *unicode, const uint8_t *text, int64_t size,
                              int64_t at, int64_t *segment) {
     int64_t end = 0;

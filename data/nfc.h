@@ -9,8 +9,7 @@
 typedef struct cgp__nfc {
     uint8_t *text; /* the last result */
     int64_t capacity;
-    uint32_t
-        *characters; /* [2 n_characters]: of a segment, and its marks while they are put in order */
+    uint32_t *characters; /* [2 n_characters] of a segment, then its marks while they are sorted */
     int64_t n_characters;
 } cgp__nfc;
 

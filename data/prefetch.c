@@ -23,7 +23,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Largest size of a ring, including its slots: a sample may be smaller than its slot. */
+/* Largest size of a ring, in bytes. It includes the slots, because a sample may be smaller than its
+ * slot. */
 #define MAX_BYTES ((size_t)256 << 20)
 
 enum { NO_SPLIT = -1 };
@@ -47,7 +48,7 @@ typedef struct ring {
 struct cgp__prefetch {
     cgp_data *data;
     const char *name;
-    size_t input_bytes, bytes; /* of a sample's input; with its target */
+    size_t input_bytes, bytes; /* size of a sample's input; of input and target */
     pthread_mutex_t lock;
     pthread_cond_t work, done; /* for workers; for the reader */
     pthread_t *threads;
@@ -127,7 +128,7 @@ static int64_t ring_size(const cgp__prefetch *p, int64_t count) {
 
 /* Restart a ring at `first`, with at least n slots. */
 static cgp_status start_at(cgp__prefetch *p, ring *r, int64_t first, int64_t n) {
-    p->current = NO_SPLIT; /* so that no other worker enters the ring */
+    p->current = NO_SPLIT; /* so that no worker takes a position of the ring */
     while (r->busy > 0)
         pthread_cond_wait(&p->done, &p->lock);
     clear(r);

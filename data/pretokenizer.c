@@ -6,11 +6,11 @@
  *     Llama 3    It|'s| | |123|4| words|!\n\n| x        up to 3 digits, line ends after signs
  *     Qwen2      It|'s| | |1|2|3|4| words|!\n\n| x      single digits
  *
- * Every character begins a match, so matches lie end to end. Each alternative of a pattern begins
- * with another class of character (L letter, N number, S white space, O all others), or is decided
- * by the next character. So a word is found in one pass; a run of white space is scanned at most
- * twice, to find its end. An engine would use the letters of its own version of Unicode, and its
- * limit on steps would limit long runs. */
+ * A match can begin at every character, so matches lie end to end. Each alternative of a pattern
+ * begins with another class of character (L letter, N number, S white space, O all others), or is
+ * decided by the next character. So a word is found in one pass; a run of white space is scanned at
+ * most twice, to find its end. An engine would use the letters of its own version of Unicode, and
+ * its limit on steps would limit long runs. */
 #include "data/pretokenizer.h"
 
 #include <string.h>
@@ -79,9 +79,9 @@ static int64_t contraction_end(const words *w, int64_t at, bool any_case) {
     return at;
 }
 
-/* Match \s+(?!\S)|\s+, and with `lines` first \s*[\r\n]+. The match ends at the last line end, or
- * takes all of a run that ends the text. Otherwise it takes all but the last character, which
- * belongs to the next word, unless it is alone. */
+/* Match \s+(?!\S)|\s+, and with `lines` first \s*[\r\n]+. With `lines`, the match ends after the
+ * last line end, if there is one. Otherwise it takes the whole run if the run ends the text or has
+ * one character, else all but the last character, which belongs to the next word. */
 static int64_t spaces_end(const words *w, int64_t at, bool lines) {
     int64_t last = at, lines_end = at, end = at, next = 0;
     while (kind_at(w, end, &next) == CGP__SPACE) {

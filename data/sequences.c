@@ -54,7 +54,7 @@ cgp_status cgp__sequences_open(cgp_data **out, const cgp__data_kind *kind,
 
 /* --- cutting --- */
 
-/* Return the least number of sequences that leaves one for training. */
+/* Return the least number of sequences of which one is left for training. */
 static int64_t sequences_needed(double fraction) {
     int64_t n = (int64_t)(1.0 / (1.0 - fraction));
     while (n < 1 || n - cgp__data_validation_count(fraction, n) < 1)

@@ -8,7 +8,7 @@
 
 #include "data/source.h"
 
-/* Names for messages. */
+/* Words for messages. */
 typedef struct cgp__sequence_words {
     const char *name;    /* "text" */
     const char *options; /* "text options" */
@@ -20,7 +20,7 @@ typedef struct cgp__sequence_words {
 typedef struct cgp__sequence_options {
     const cgp__sequence_words *words;
     cgp_token_options o;         /* a text's bytes are its tokens */
-    const char *const *paths[2]; /* of each stream; borrowed */
+    const char *const *paths[2]; /* paths of each stream; borrowed */
     int n_paths[2];
 } cgp__sequence_options;
 

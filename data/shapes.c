@@ -2,7 +2,7 @@
 /* shapes.c -- pictures of one shape each, drawn on demand.
  *
  * A *scene* is drawn from the key (seed, position, CGP__DATA_SCENE): class, position, angle,
- * colours, strokes. A pixel is painted in layers from back to front, each over those before it by
+ * colours, strokes. A pixel is painted in layers from back to front. Each layer covers the pixel by
  * its coverage:
  *
  *     background + slope . (x, y)  ->  strokes  ->  shape  ->  + noise
@@ -23,7 +23,7 @@ enum { STROKES = 4, CHANNELS = 3, MIN_SIZE = 16, MAX_SIZE = 1024 };
 #define MAX_CONTRAST 0.55
 #define DARKEST 0.2
 #define LIGHTEST 0.8
-#define TINT 0.15        /* of a channel, before subtracting their mean */
+#define TINT 0.15        /* bound of a channel's draw, from which the mean is subtracted */
 #define LIGHTER 0.75     /* probability of a shape lighter than its background */
 #define SLOPE 0.06       /* of the background, from the middle to a border */
 #define NOISE 0.08       /* its maximum */

@@ -13,8 +13,8 @@
 typedef struct cgp__prefetch cgp__prefetch;
 
 typedef struct cgp__data_kind {
-    const char *name; /* in identities */
-    size_t size;      /* of the kind's struct */
+    const char *name; /* part of the identity */
+    size_t size;      /* size of the kind's struct */
     bool makes_both;  /* fill() always writes inputs and targets: the prefetch buffers have room for
     both */
     /* Check `options`, and open the set that they describe. The set is zero before. close()
@@ -25,7 +25,7 @@ typedef struct cgp__data_kind {
      * of a prefetch call it concurrently. */
     cgp_status (*fill)(cgp_data *data, cgp_split split, int64_t position, int64_t index,
                        void *input, void *target);
-    /* Add to the hash all that determines the samples, besides the members of cgp_data. */
+    /* Add everything to the hash that determines the samples, except the members of cgp_data. */
     cgp_status (*identify)(const cgp_data *data, cgp__sha256 *hash);
     /* Free what open() allocated for the kind's own members. NULL: nothing. */
     void (*close)(cgp_data *data);
@@ -43,13 +43,15 @@ struct cgp_data {
     int64_t classes;          /* of labels; otherwise 0 */
     int64_t samples[2];       /* of CGP_SPLIT_TRAIN (one pass) and CGP_SPLIT_VALIDATION */
     uint64_t seed;
-    /* If training starts over after samples[CGP_SPLIT_TRAIN], in a new order; else NULL. */
+    /* The order of the current pass, if a new pass begins after samples[CGP_SPLIT_TRAIN] samples;
+     * else NULL. */
     uint32_t *permutation; /* [n_permutation], of `pass` */
     uint32_t n_permutation;
     int64_t pass; /* -1: none yet */
 };
 
-/* The ids of the keys of CGP__RNG_DATA. If validation draws, it has the next one. */
+/* The ids of the keys of CGP__RNG_DATA. If validation draws numbers, it uses the id after
+ * training's. */
 enum {
     CGP__DATA_SHUFFLE = 0,
     CGP__DATA_TOKENS = 1, /* .. 4 */
@@ -64,7 +66,7 @@ static inline double cgp__data_uniform(cgp__rng_key key, uint64_t index, double 
     return low + fraction * (high - low);
 }
 
-/* Return the key of what is drawn for a position. */
+/* Return the key of the random numbers for a position. */
 static inline cgp__rng_key cgp__data_key(const cgp_data *data, int64_t position, uint32_t id) {
     return cgp__rng_derive(data->seed, CGP__RNG_DATA, (uint64_t)position, id);
 }
@@ -75,8 +77,8 @@ static inline cgp__rng_key cgp__data_key(const cgp_data *data, int64_t position,
 cgp_status cgp__data_open(cgp_data **out, const cgp__data_kind *kind, const char *name,
                           const void *options);
 
-/* Refuse options, a struct of `size` bytes, whose struct_size (the first member) differs. `name` is
- * that of the type: "text options". */
+/* Refuse options whose struct_size, the first member, is not `size`. `name` is the name of the
+ * type, such as "text options". */
 cgp_status cgp__data_check_size(const void *options, size_t size, const char *name);
 
 /* Refuse a value out of range: "<name>: <field is> between <min> and <max><unit>, got <value>". */
@@ -92,8 +94,8 @@ int64_t cgp__data_validation_count(double fraction, int64_t n);
 /* Set input and target to T tokens each. */
 void cgp__data_set_tokens(cgp_data *data, int64_t vocab, int64_t sequence);
 
-/* Set the input to images [size, size, C], and the target to a label below `classes`, or, if that
- * is 0, a mask. */
+/* Set the input to images [size, size, C], and the target to a label below `classes`, or to a mask
+ * if `classes` is 0. */
 void cgp__data_set_images(cgp_data *data, int64_t size, int64_t channels, int64_t classes);
 
 /* Return the bytes of input (0) or target (1) of a sample. */
@@ -108,29 +110,28 @@ cgp_status cgp__data_identify(cgp__sha256 *hash, const char *format, ...) CGP_PR
 /* --- shuffle.c: the order in which a pass visits the training samples --- */
 
 /* Shuffle n >= 1 training samples by data->seed; `name` is the data set's, for a message. A pass
- * has samples[CGP_SPLIT_TRAIN] <= n positions; it leaves out the others, different ones in every
- * pass. */
+ * has samples[CGP_SPLIT_TRAIN] <= n positions. The samples left over differ from pass to pass. */
 cgp_status cgp__data_shuffle(cgp_data *data, const char *name, uint32_t n);
 
-/* Return the sample at a position. For training it is one of the n of cgp__data_shuffle(), by the
- * permutation of this pass, which it makes. Otherwise it is the position. Never called by two
- * threads at a time. */
+/* Return the sample at a position. For training it is one of the n of cgp__data_shuffle(): the call
+ * makes the permutation of this pass unless it is there. Otherwise the sample is the position.
+ * Threads: one at a time. */
 int64_t cgp__data_index(cgp_data *data, cgp_split split, int64_t position);
 
 /* --- prefetch.c: threads that prepare samples before they are read --- */
 
 /* Start `workers` threads that call the fill() of a data set, and set its `prefetch`, which the set
- * destroys. All else of the set is complete. With 0 threads there is no prefetch. `name` is for
- * messages: "images". */
+ * destroys. Everything else in the set must be complete. With 0 threads there is no prefetch.
+ * `name`, such as "images", is for messages. */
 cgp_status cgp__prefetch_create(cgp_data *data, const char *name, int workers);
 
-/* Announce that `count` samples from `first` on are taken next, with or without their inputs, and
- * probably the ones after them. */
+/* Announce that the reader next takes `count` samples from `first` on, with or without their
+ * inputs, and probably the samples after them. */
 cgp_status cgp__prefetch_begin(cgp__prefetch *prefetch, cgp_split split, int64_t first,
                                int64_t count, bool with_inputs);
 
-/* Take the next announced sample; NULL: not its input, not its target. Return the status of fill().
- * After a failure, call cgp__prefetch_begin() again. */
+/* Take the next announced sample; leave out the input or target if its pointer is NULL. Return the
+ * status of fill(). After a failure, call cgp__prefetch_begin() again. */
 cgp_status cgp__prefetch_take(cgp__prefetch *prefetch, cgp_split split, int64_t position,
                               void *input, void *target);
 

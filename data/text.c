@@ -82,7 +82,7 @@ static cgp_status refuse_token_files(const text_stream *stream,
     return CGP_OK;
 }
 
-/* Open a file, and refuse it if it is of another kind than text. */
+/* Open a file, and refuse it if it is not text. */
 static cgp_status open_text_file(const char *path, int *fd, int64_t *bytes) {
     CGP_TRY(cgp__data_file_open(path, "a text file", fd, bytes));
     const cgp_status status = cgp__data_expect_text(path, *fd, *bytes);

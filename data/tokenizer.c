@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer.c -- text to tokens and back. Added tokens are taken out (added.c), the rest is
- * normalized (nfc.c), and added tokens are taken out again. The words of the rest (pretokenizer.c)
- * come from a cache of recent words, or from merges (bpe.c).
+ * normalized (nfc.c), and added tokens are taken out again. The rest is split into words
+ * (pretokenizer.c). A word's tokens come from a cache of recent words, or from merges (bpe.c).
  *
  *     text    The cat\xff sat<|end|>
  *             The| cat             up to a byte that is not UTF-8
@@ -191,7 +191,7 @@ static cgp_status encode_word(cgp_tokenizer *t, const uint8_t *word, int64_t siz
     return CGP_OK;
 }
 
-/* Copy a text after a space: *out. */
+/* Set *out to a copy of a text with a space before it. */
 static cgp_status prefix_space(cgp_tokenizer *t, const uint8_t *text, int64_t size,
                                const uint8_t **out) {
     if (size >= t->prefixed_capacity) {
@@ -228,8 +228,8 @@ static cgp_status encode_words(cgp_tokenizer *t, const uint8_t *text, int64_t si
     return CGP_OK;
 }
 
-/* Encode a text that may have added tokens. First find those that are not normalized; then
- * normalize the text between them, and find the others. */
+/* Encode a text that may have added tokens. First find the tokens that are not normalized. Then
+ * normalize the text between them, and find the normalized tokens there. */
 static cgp_status encode_text(cgp_tokenizer *t, const uint8_t *text, int64_t size, bool normalized,
                               cgp_token_list *tokens) {
     const cgp__tokenizer_parts *p = &t->parts;

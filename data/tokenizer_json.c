@@ -29,7 +29,7 @@ typedef struct reader {
 
 /* --- values --- */
 
-/* Return a value for a message: itself, or its kind; at most SHOWN bytes. */
+/* Return the text of a value for a message, or its type; at most SHOWN bytes. */
 static const char *shown(const json_t *value, char text[SHOWN]) {
     switch (value ? json_typeof(value) : JSON_NULL) {
     case JSON_OBJECT:
@@ -80,7 +80,7 @@ static cgp_status check_keys(const reader *r, const char *place, json_t *object,
     return CGP_OK;
 }
 
-/* Get the bool of a key. If it is missing, take `absent`, or refuse if that is -1. */
+/* Get the bool of a key. If it is missing, use `absent`, or refuse the file if `absent` is -1. */
 static cgp_status get_bool(const reader *r, const char *place, const json_t *object,
                            const char *key, int absent, bool *out) {
     char at[PLACE];
@@ -99,7 +99,7 @@ static bool is_text(const json_t *value, const char *text) {
     return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
 }
 
-/* Refuse the value of a key, with a suggestion, unless it `is` as expected. */
+/* Refuse the value of a key, with a suggestion, unless `is` is true. */
 static cgp_status need(const reader *r, bool is, const char *place, const json_t *value,
                        const char *expected, const char *way_out) {
     char text[SHOWN];
@@ -310,8 +310,8 @@ static cgp_status take_content(reader *r, cgp__added_token *token, const char *c
     return CGP_OK;
 }
 
-/* Check the id of an added token: the model's, or the next one after the model's. tokenizers
- * assigns these ids, whatever the file has. */
+/* Check the id of an added token. It must be the token's id in the model or, for a new token, the
+ * next free id: tokenizers assigns these, whatever the file says. */
 static cgp_status check_id(reader *r, const char *content, const json_t *id) {
     const json_t *own = json_object_get(r->tokens, content);
     const int64_t expected = own ? json_integer_value(own) : (int64_t)r->n_vocab + r->n_new;

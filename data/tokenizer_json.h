@@ -13,8 +13,8 @@ typedef struct cgp__tokenizer_parts {
     bool nfc;             /* normalizer */
     cgp__added added;
     cgp__pattern pattern;
-    bool prefix_space;  /* put before a text that does not begin with one */
-    bool ignore_merges; /* a word that is a token is not merged */
+    bool prefix_space;  /* put a space before a text that begins with none */
+    bool ignore_merges; /* a word that is a token needs no merges */
     cgp__vocab vocab;
     int32_t *prefix, *suffix; /* [n_prefix], [n_suffix] of the template. Owned */
     int64_t n_prefix, n_suffix;

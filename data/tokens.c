@@ -27,7 +27,7 @@ typedef struct token_file {
     int fd;
     int64_t bytes, header; /* header: bytes before the first token */
     int64_t first, end;    /* its tokens in the stream: first .. end - 1 */
-    int width;             /* bytes of a token: 2, 4 */
+    int width;             /* bytes of a token: 2 or 4 */
 } token_file;
 
 typedef struct token_stream {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unicode.c -- classes of characters from runs of equal ones, and UTF-8. */
+/* unicode.c -- makes the classes of characters from runs of equal class, and writes UTF-8. */
 #include "data/unicode.h"
 
 #include <stdlib.h>
@@ -12,8 +12,8 @@ static int32_t run_of(uint32_t character, int32_t run) {
     return run;
 }
 
-/* Number the blocks. A block that lies in one run with all of the block before it is the same
- * block. Return their number. */
+/* Number the blocks; return how many there are. If one run contains a block and the previous one,
+ * both have the same number. */
 static int32_t number_blocks(cgp__unicode *unicode) {
     int32_t n = 0, before = -1, first = 0; /* before: the run of a whole block */
     for (uint32_t i = 0; i < CGP__BLOCKS; i++) {

@@ -27,8 +27,8 @@ extern const int32_t cgp__unicode_runs_count, cgp__unicode_marks_count, cgp__uni
 
 enum { CGP__BLOCK = 256, CGP__BLOCKS = 0x110000 / CGP__BLOCK };
 
-/* The classes of all characters, in blocks; equal neighbours of one class are one block. Start from
- * {0}. */
+/* The classes of all characters, in blocks. Neighbouring blocks whose characters all have one class
+ * are stored once. Start from {0}. */
 typedef struct cgp__unicode {
     uint8_t *blocks;             /* [n][CGP__BLOCK] */
     uint16_t block[CGP__BLOCKS]; /* the block of each 256 characters */
@@ -62,7 +62,7 @@ static inline int cgp__utf8_get(const uint8_t *text, uint32_t *character) {
     return 4;
 }
 
-/* Write a character, at most 4 bytes; return their number. */
+/* Write a character, at most 4 bytes; return the number of bytes. */
 int cgp__utf8_put(uint8_t *text, uint32_t character);
 
 /* Return the class of the character that begins at `at` < size; *end is its end. */

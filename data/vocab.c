@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vocab.c -- tokens and merges, taken strictly from a JSON object and from rows of two tokens.
+/* vocab.c -- reads tokens from a JSON object, and merges from rows of two tokens; both strictly.
  *
  *     {"!": 0, ... "\u0120t": 257, ... "\u0120the": 262}
  *     \u0120 t        rank 0
@@ -52,7 +52,7 @@ static int64_t token_bytes(const char *text, uint8_t *bytes) {
 
 /* --- tokens --- */
 
-/* The tokens while they are read. */
+/* The state while tokens are read. */
 typedef struct texts {
     const cgp__vocab_source *source;
     const char **of_id; /* [size] the text of each token. Borrowed */

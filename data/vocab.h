@@ -25,7 +25,7 @@ typedef struct cgp__vocab {
     uint64_t mask;
 } cgp__vocab;
 
-/* The text of an added token, which decoding gives. Borrowed. */
+/* The text of an added token, which decoding writes. Borrowed. */
 typedef struct cgp__vocab_text {
     const char *text;
     int32_t id;
@@ -35,12 +35,12 @@ typedef struct cgp__vocab_text {
 typedef struct cgp__vocab_source {
     json_t *tokens; /* an object from tokens to ids */
     const char *path;
-    const cgp__vocab_text *added; /* [n_added]; those not in `tokens` have the ids after its own */
-    int32_t n_added, n_new;       /* n_new: number of those not in it */
+    const cgp__vocab_text *added; /* [n_added]; new ones get the ids after those in `tokens` */
+    int32_t n_added, n_new;       /* n_new: number of new ones, not in `tokens` */
     bool index;                   /* make an index */
 } cgp__vocab_source;
 
-enum { CGP__MERGE_BYTES = 4096 }; /* of the longest row, with its end */
+enum { CGP__MERGE_BYTES = 4096 }; /* size of the longest row, with its final 0 */
 
 /* The source of merges, in messages: "path: line 3: ..." */
 typedef struct cgp__merges {

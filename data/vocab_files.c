@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_BYTES = 1 << 30 }; /* of a file */
+enum { MAX_BYTES = 1 << 30 }; /* limit for a file */
 
 /* --- JSON --- */
 
