@@ -24,15 +24,15 @@ static void print_help(void) {
             printf("%s%s:\n", i ? "\n" : "", c->group);
         printf("  cgpipe %-9s %-21s %s\n", c->name, c->operand, c->summary);
     }
-    printf("\nhelp:\n  cgpipe help [COMMAND]           or --help, -h; behind a command, too\n"
+    printf("\nhelp:\n  cgpipe help [COMMAND]           or --help, -h; also after a command\n"
            "  cgpipe --version                or -V\n\n");
     printf("%s\n`cgpipe help COMMAND` lists the options of a command.\n", cli_models);
 }
 
 static void print_command_help(const cli_command *c) {
-    const bool behind = strncmp(c->operand, "--", 2) == 0; /* then it comes after the options */
-    printf("cgpipe %s %s%s%s%s\n%s\n\n", c->name, behind ? "[options] " : "", c->operand,
-           *c->operand && !behind ? " " : "", behind ? "" : "[options]", c->summary);
+    const bool last = strncmp(c->operand, "--", 2) == 0; /* then it comes after the options */
+    printf("cgpipe %s %s%s%s%s\n%s\n\n", c->name, last ? "[options] " : "", c->operand,
+           *c->operand && !last ? " " : "", last ? "" : "[options]", c->summary);
     cli_options_help(stdout, c->bit);
     printf("\nexample: cgpipe %s %s\n", c->name, c->example);
 }

@@ -58,10 +58,10 @@ static void put_head(FILE *out, const char *name, const char *summary) {
 
 static void put_exit_status(FILE *out) {
     put(out, ".SH EXIT STATUS\n"
-             "0 done; 1 failed; 2 the command line is wrong; 3 another rank failed, or supervise "
-             "gave up; 130 a training was stopped by a signal or by cgpipe stop; 141 standard "
-             "output has no reader any more\\&. What was trained is saved after 130 and "
-             "141\\&. A failure is one line on standard error\\&.\n");
+             "0 success; 1 failure; 2 wrong command line; 3 another rank failed, or supervise gave "
+             "up; 130 a training was stopped by a signal or by cgpipe stop; 141 the reader of "
+             "standard output closed it\\&. After 130 and 141 the training is saved\\&. A failure "
+             "is one line on standard error\\&.\n");
 }
 
 static void write_main_page(FILE *out) {
@@ -104,11 +104,11 @@ static void write_command_page(FILE *out, const cli_command *c) {
     char name[64];
     snprintf(name, sizeof name, "cgpipe-%s", c->name);
     put_head(out, name, c->summary);
-    const bool behind = strncmp(c->operand, "--", 2) == 0; /* then it comes after the options */
+    const bool last = strncmp(c->operand, "--", 2) == 0; /* then it comes after the options */
     put(out, "\\fBcgpipe %\\fR", c->name);
-    if (behind) put(out, " [\\fIoptions\\fR]");
+    if (last) put(out, " [\\fIoptions\\fR]");
     if (*c->operand) put(out, " \\fI%\\fR", c->operand);
-    put(out, behind ? "\n" : " [\\fIoptions\\fR]\n");
+    put(out, last ? "\n" : " [\\fIoptions\\fR]\n");
     put_options(out, c->bit);
     put(out, ".SH EXAMPLE\n.nf\ncgpipe % %\n.fi\n", c->name, c->example);
     put_exit_status(out);

@@ -8,26 +8,25 @@ const cli_command cli_commands[CLI_COMMANDS] = {
     {"training", "supervise", "-- COMMAND...", "restart a training from its last checkpoint",
      "--ranks 4,2,1 -- mpirun -n {ranks} cgpipe train --resume --run run", CLI_SUPERVISE,
      cli_supervise},
-    {"training", "stop", "RUN", "let the training that writes RUN save and end", "run", CLI_STOP,
+    {"training", "stop", "RUN", "make the training that writes RUN save and end", "run", CLI_STOP,
      cli_stop},
     {"training", "sample", "RUN", "sample text from a trained model",
      "run --prompt \"Once\" --length 500", CLI_SAMPLE, cli_sample},
     {"training", "config", "RUN", "print a run's settings as a run file, for --config", "run",
      CLI_CONFIG, cli_config},
-    {"training", "diagnose", "RUN", "name the process that a run of several waits for", "run",
+    {"training", "diagnose", "RUN", "name the process that a hanging run waits for", "run",
      CLI_DIAGNOSE, cli_diagnose},
-    {"models", "new", "model NAME", "write a model of your own to begin with, NAME/NAME.c",
+    {"models", "new", "model NAME", "write a model to start your own from, NAME/NAME.c",
      "model mine", CLI_NEW, cli_new},
-    {"models", "export", "MODEL", "write a model's graph as JSON, which is a MODEL, too",
+    {"models", "export", "MODEL", "write a model's graph as JSON, which MODEL can name",
      "resnet20 --out resnet20.json", CLI_EXPORT, cli_export},
     {"data and weights", "tokenize", "[FILE...]", "turn text into tokens and back, as GPT-2 does",
      "--tokenizer gpt2 --out book.bin book.txt", CLI_TOKENIZE, cli_tokenize},
-    {"data and weights", "convert", "FROM TO",
-     "published weights to a run, and a run to published weights", "gpt2-files run", CLI_CONVERT,
-     cli_convert},
+    {"data and weights", "convert", "FROM TO", "turn published weights into a run, or the reverse",
+     "gpt2-files run", CLI_CONVERT, cli_convert},
     {"planning and measuring", "devices", "", "list devices, transports and plug-ins",
      "--json devices.json", CLI_DEVICES, cli_devices},
-    {"planning and measuring", "plan", "MODEL", "show memory and timeline before running",
+    {"planning and measuring", "plan", "MODEL", "show memory and timeline without running",
      "gpt2:vocab=3000,seq=128 --stages 4 --balance 5,3,3,5 --batch 64", CLI_PLAN, cli_plan},
     {"planning and measuring", "profile", "MODEL", "measure what each layer costs",
      "gpt2:vocab=3000,seq=128 --batch 8 --json costs.json", CLI_PROFILE, cli_profile},
@@ -35,8 +34,8 @@ const cli_command cli_commands[CLI_COMMANDS] = {
      "compare a step in one stage and in several, bit for bit",
      "resnet20 --stages 3 --schedule zb-v --batch 8", CLI_CHECK, cli_check},
     {"planning and measuring", "bench", "MODEL or transport",
-     "measure memory and speed; gpt2: the GPT-2 benchmark; transport: messages",
-     "gpt2 --grid --plan-only", CLI_BENCH, cli_bench},
+     "measure a model (gpt2: the GPT-2 benchmark) or messages", "gpt2 --grid --plan-only",
+     CLI_BENCH, cli_bench},
     {"planning and measuring", "schedule", "NAME", "check, draw and simulate a schedule",
      "zb-v --stages 4 --chunks 8 --svg zb-v.svg", CLI_SCHEDULE, cli_schedule},
 };
@@ -44,18 +43,18 @@ const cli_command cli_commands[CLI_COMMANDS] = {
 const char cli_summary[] = "pipeline-parallel training, planned before it runs";
 
 const char cli_models[] =
-    "MODEL is one of these; keys that are left out keep the value here:\n"
+    "MODEL is one of these; keys left out have the value shown:\n"
     "  gpt2:layers=12,width=768,heads=12,vocab=50257,seq=1024,tied=0,gelu=erf\n"
     "    eps=1e-5 of the norms, inner=3072 (4 width); gelu=tanh for published weights;\n"
     "    residuals=N: attention residuals over groups of N layers\n"
     "  llama:layers=12,width=768,heads=12,kv_heads=12,inner=2048,vocab=32000,seq=1024,tied=0\n"
     "    theta=10000,rope=default (linear, llama3: with factor, low, high, original),\n"
     "    window, bias=0 of q, k and v, head_width (width / heads), eps=1e-5 of the norms\n"
-    "  resnet:depth=101,classes=1000,image=224,width=64      resnet101 for short\n"
+    "  resnet:depth=101,classes=1000,image=224,width=64      short: resnet101\n"
     "  resnet:depth=20,classes=10,image=32,width=16          any depth 6 n + 2\n"
     "  amoebanetd:L=18,D=256,classes=1000,image=224,maxpool=average,old=0\n"
     "  unet:B=5,C=64,depth=5,image=192\n"
     "  vit:layers=12,width=768,heads=12,inner=3072,image=224,patch=16,classes=1000\n"
     "    eps=1e-12 of the norms, inner: 4 width\n"
-    "  ./mine.so:key=value,...     your own, of a plug-in (cgpipe new model mine)\n"
-    "  ./mine.json                 your own, of a graph file (cgpipe export)\n";
+    "  ./mine.so:key=value,...     your own, from a plug-in (cgpipe new model mine)\n"
+    "  ./mine.json                 your own, from a graph file (cgpipe export)\n";

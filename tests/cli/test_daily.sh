@@ -102,7 +102,7 @@ for group in data run pipeline training optimizer devices sampling output; do
     check "help train: $group" grep -qx "$group:" "$out"
 done
 run train $model -h --stages 2
-check "-h behind words: exit code 0" exits 0
+check "-h after words: exit code 0" exits 0
 
 # --- options of other programs, and typing errors ---
 
