@@ -87,7 +87,7 @@ static void put_options(FILE *out, unsigned command) {
     const char *group = NULL;
     put(out, ".SH OPTIONS\n");
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
-        if (!cli_option_taken(id, command)) continue;
+        if (!cli_option_listed(id, command)) continue;
         const cli_option *option = &cli_options[id];
         const char *preset = cli_option_shown_preset(command, id);
         if (cli_option_group(id) != group) put(out, ".SS %\n", cli_option_group(id));

@@ -198,7 +198,7 @@ cgp_status cli_run_options_parse(cli_run_options *options, unsigned command, int
 void cli_options_help(FILE *out, unsigned command) {
     const char *group = NULL;
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
-        if (!cli_option_taken(id, command)) continue;
+        if (!cli_option_listed(id, command)) continue;
         const char *preset = cli_option_shown_preset(command, id);
         char left[40];
         if (cli_option_group(id) != group)

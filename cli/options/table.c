@@ -304,6 +304,46 @@ static const struct {
     {CLI_SUPERVISE, CLI_OPTION_RUN, NULL},     {CLI_SUPERVISE, CLI_OPTION_TIMEOUT, "7200"},
 };
 
+/* Options of training that some commands take, so that command lines and run files of train fit
+ * them, but that change none of their results. A plan has no values of the optimizer, only its
+ * memory. The single update of check has the learning rate of --lr, which a schedule only scales.
+ * Bench always has --nesterov and --decay-all. */
+static const struct {
+    cli_option_id option;
+    unsigned commands;
+} without_effect[] = {
+    {CLI_OPTION_DEFERRED_BATCH_NORM, CLI_PLAN},
+    {CLI_OPTION_STEPS, CLI_PLAN | CLI_CHECK},
+    {CLI_OPTION_EPOCHS, CLI_PLAN | CLI_CHECK},
+    {CLI_OPTION_SEED, CLI_PLAN},
+    {CLI_OPTION_LR, CLI_PLAN},
+    {CLI_OPTION_LR_BATCH, CLI_PLAN | CLI_CHECK},
+    {CLI_OPTION_WARMUP, CLI_PLAN | CLI_CHECK},
+    {CLI_OPTION_WARMUP_START, CLI_PLAN | CLI_CHECK},
+    {CLI_OPTION_WARMUP_INTERVAL, CLI_PLAN | CLI_CHECK},
+    {CLI_OPTION_LR_SCHEDULE, CLI_PLAN | CLI_CHECK},
+    {CLI_OPTION_MIN_LR_RATIO, CLI_PLAN | CLI_CHECK},
+    {CLI_OPTION_LR_STEP_SIZE, CLI_PLAN | CLI_CHECK},
+    {CLI_OPTION_LR_MILESTONES, CLI_PLAN | CLI_CHECK},
+    {CLI_OPTION_LR_GAMMA, CLI_PLAN | CLI_CHECK},
+    {CLI_OPTION_NESTEROV, CLI_PLAN | CLI_BENCH},
+    {CLI_OPTION_BETA1, CLI_PLAN},
+    {CLI_OPTION_BETA2, CLI_PLAN},
+    {CLI_OPTION_ALPHA, CLI_PLAN},
+    {CLI_OPTION_EPS, CLI_PLAN},
+    {CLI_OPTION_WEIGHT_DECAY, CLI_PLAN},
+    {CLI_OPTION_DECAY_ALL, CLI_PLAN | CLI_BENCH},
+    {CLI_OPTION_CLIP, CLI_PLAN},
+};
+
+bool cli_option_listed(int id, unsigned command) {
+    for (size_t i = 0; i < sizeof without_effect / sizeof without_effect[0]; i++) {
+        if ((int)without_effect[i].option == id && without_effect[i].commands & command)
+            return false;
+    }
+    return cli_option_taken(id, command);
+}
+
 const char *cli_option_preset(unsigned command, int id) {
     for (size_t i = 0; i < sizeof command_presets / sizeof command_presets[0]; i++) {
         if (command_presets[i].command == command && (int)command_presets[i].option == id)

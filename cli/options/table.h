@@ -56,6 +56,9 @@ const char *cli_option_by_meaning(const char *name, unsigned command);
  * spelling; NULL: none is near. */
 const char *cli_option_nearest(const char *name, unsigned command);
 
+/* Tell whether help of a command lists the option: the command has it, and it matters there. */
+bool cli_option_listed(int id, unsigned command);
+
 /* Tell whether a command has the option. */
 static inline bool cli_option_taken(int id, unsigned command) {
     return (cli_options[id].commands & command) != 0;

@@ -103,6 +103,12 @@ for group in data run pipeline training optimizer devices sampling output; do
 done
 run train $model -h --stages 2
 check "-h after words: exit code 0" exits 0
+options_of() { "$program" help "$1" | grep -o '^  --[a-z0-9-]*' | tr -d ' '; }
+check "help plan: no option without an effect on a plan" test -z "$(options_of plan | grep -xE -- '--(lr|steps|seed|clip|beta1|nesterov)')"
+check "help plan: options of its memory" test "$(options_of plan | grep -cxE -- '--(batch|optimizer|momentum|dropout)')" -eq 4
+check "help bench: no option that it always has" test -z "$(options_of bench | grep -xE -- '--(nesterov|decay-all)')"
+run plan $model --lr 0.1 --steps 7 --seed 3
+check "plan takes them, as train does" exits 0
 
 # --- options of other programs, and typing errors ---
 
