@@ -29,12 +29,15 @@ static void print_help(void) {
     printf("%s\n`cgpipe help COMMAND` lists the options of a command.\n", cli_models);
 }
 
-static void print_command_help(const cli_command *c) {
+/* `brief`: for -h. */
+static void print_command_help(const cli_command *c, bool brief) {
     const bool last = strncmp(c->operand, "--", 2) == 0; /* then it comes after the options */
     printf("cgpipe %s %s%s%s%s\n%s\n\n", c->name, last ? "[options] " : "", c->operand,
            *c->operand && !last ? " " : "", last ? "" : "[options]", c->summary);
-    cli_options_help(stdout, c->bit);
+    cli_options_help(stdout, c->bit, brief);
     printf("\nexample: cgpipe %s %s\n", c->name, c->example);
+    if (brief && c->bit == CLI_TRAIN)
+        printf("\n`cgpipe train --help` (or `cgpipe help train`) shows all options.\n");
 }
 
 /* Return the command or option that other programs call `name`. NULL: none. */
@@ -106,7 +109,7 @@ static int run_command(const cli_command *c, int argc, char **argv) {
     int code = cli_report(status, true);
     if (code == CLI_OK && options.quiet && !getenv("CGP_LOG")) cgp_log_set_level(CGP_LOG_ERROR);
     if (code == CLI_OK && options.help)
-        print_command_help(c);
+        print_command_help(c, !cli_option_given(&options, CLI_OPTION_HELP));
     else if (code == CLI_OK)
         code = c->run(&options);
     cli_run_options_release(&options);
@@ -130,7 +133,7 @@ static int dispatch(int argc, char **argv) {
     const cli_command *c = find_command(help ? argv[2] : name);
     if (!c) return cli_report(CGP_EINVAL, true);
     if (!help) return run_command(c, argc - 1, argv + 1);
-    print_command_help(c);
+    print_command_help(c, false);
     return CLI_OK;
 }
 

@@ -235,8 +235,9 @@ bool cli_option_given(const cli_run_options *run_options, cli_option_id id);
  * determines it. NULL: it is not given. */
 const char *cli_option_given_as(const cli_run_options *run_options, cli_option_id id);
 
-/* Write the help on a command's options to `out`, in groups, with their defaults. */
-void cli_options_help(FILE *out, unsigned command);
+/* Write the help on a command's options to `out`, in groups, with their defaults. `brief`: for
+ * train, list only the options of a first run. */
+void cli_options_help(FILE *out, unsigned command, bool brief);
 
 /* The options that cli_options_json() lists. */
 typedef enum cli_listing {

@@ -195,10 +195,30 @@ cgp_status cli_run_options_parse(cli_run_options *options, unsigned command, int
 
 /* --- help --- */
 
-void cli_options_help(FILE *out, unsigned command) {
+/* The options of train that a first run needs. */
+static const cli_option_id first_options[] = {
+    CLI_OPTION_DATA,      CLI_OPTION_RUN,
+    CLI_OPTION_OVERWRITE, CLI_OPTION_RESUME,
+    CLI_OPTION_STAGES,    CLI_OPTION_CHUNKS,
+    CLI_OPTION_SCHEDULE,  CLI_OPTION_RECOMPUTE,
+    CLI_OPTION_BATCH,     CLI_OPTION_STEPS,
+    CLI_OPTION_OPTIMIZER, CLI_OPTION_LR,
+    CLI_OPTION_DEVICES,   CLI_OPTION_THREADS_PER_DEVICE,
+    CLI_OPTION_SAMPLE,
+};
+
+static bool is_first_option(int id) {
+    for (size_t i = 0; i < sizeof first_options / sizeof first_options[0]; i++) {
+        if ((int)first_options[i] == id) return true;
+    }
+    return false;
+}
+
+void cli_options_help(FILE *out, unsigned command, bool brief) {
     const char *group = NULL;
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
         if (!cli_option_listed(id, command)) continue;
+        if (brief && command == CLI_TRAIN && !is_first_option(id)) continue;
         const char *preset = cli_option_shown_preset(command, id);
         char left[40];
         if (cli_option_group(id) != group)

@@ -261,7 +261,7 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         CLI_TRAIN | CLI_PLAN | CLI_BENCH | CLI_PROFILE, ONCE,
         NULL, "print only errors and results: a sample, --json -"},
     [CLI_OPTION_HELP] = {"help", NULL, CLI_FLAG, AT(help), ALL, TYPED,
-        NULL, "this text; -h is the same"},
+        NULL, "this text; -h is the same (train -h: the options for a first run)"},
 };
 /* clang-format on */
 
