@@ -47,11 +47,11 @@ static cgp_status find_others(const char *name) {
     rank = transport->rank(communicator);
     count = transport->ranks(communicator);
     if (count == started || started == 1) return CGP_OK;
-    return cgp_fail(CGP_ESTATE,
-                    "--transport %s: %d processes were started, but MPI knows of %d: each would "
-                    "train by itself (start them by the mpirun of the MPI that cgpipe was built "
-                    "with, or by srun --mpi=pmix)",
-                    name, started, count);
+    return cgp_fail(
+        CGP_ESTATE,
+        "--transport %s: %d processes were started, but MPI has %d: each would train alone (start "
+        "them with the mpirun of the MPI that cgpipe was built with, or with srun --mpi=pmix)",
+        name, started, count);
 }
 
 /* Silence this rank: only rank 0 prints. */

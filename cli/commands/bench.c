@@ -290,9 +290,7 @@ static cgp_status check_grid(const cli_run_options *options) {
         const char *given = cli_option_given_as(options, varied[i]);
         if (given)
             return cgp_fail(CGP_EINVAL,
-                            "--%s: goes through all its values with --grid "
-                            "(leave out one of the two)",
-                            given);
+                            "--%s: cannot be with --grid, which varies it (leave out one)", given);
     }
     return cli_json_check(options);
 }

@@ -155,7 +155,7 @@ static cgp_status measure_inproc(const bench *b, double seconds[SIZES]) {
     cgp_status status = open_wire(&from, 0, true, 0, spin_ns);
     if (status == CGP_OK) status = open_wire(&to, 0, false, 0, spin_ns);
     if (status == CGP_OK && pthread_create(&receiver, NULL, receive_thread, &to) != 0)
-        status = cgp_fail(CGP_ENOMEM, "bench transport: no thread");
+        status = cgp_fail(CGP_ENOMEM, "bench transport: a thread could not be started");
     if (status == CGP_OK) {
         status = send_all(&from, seconds);
         pthread_join(receiver, NULL);

@@ -50,10 +50,10 @@ static cgp_status options_of(const char *path, const json_t *record, json_t *opt
 }
 
 static cgp_status print(const char *path, const json_t *record, json_t *options) {
-    printf("# a run file, of cgpipe config %s; other options have their defaults\n",
+    printf("# a run file, made by cgpipe config %s; other options have their defaults\n",
            cli_shown(path));
     if (has_changes(record))
-        puts("# A later start changed options; run.json lists them. These are the last.");
+        puts("# A later start changed options (run.json lists them); these are the current ones.");
     const char *model = cli_record_model(record);
     if (cli_model_is_plugin(model))
         printf("# The model is %s, whose path is given on the command line.\n", cli_shown(model));

@@ -88,14 +88,16 @@ static cgp_status find_source(conversion *c) {
 static cgp_status check_options(const conversion *c) {
     const cli_run_options *options = c->options;
     if (c->source == SOURCE_FILE && !options->model)
-        return cgp_fail(CGP_EINVAL,
-                        "convert: --model is missing (of which model %s has the weights: "
-                        "resnet50, say)",
-                        options->operand);
+        return cgp_fail(
+            CGP_EINVAL,
+            "convert: --model is missing (the model whose weights %s has, such as resnet50)",
+            options->operand);
     const bool of_file = options->model && (cli_model_is_plugin(options->model) ||
                                             cli_model_is_graph(options->model));
     if (c->source != SOURCE_FILE && options->model && !(c->source == SOURCE_RUN && of_file))
-        return cgp_fail(CGP_EINVAL, "--model: expected a file of weights, %s says its model",
+        return cgp_fail(CGP_EINVAL,
+                        "--model: expected a file of weights with it, got %s, which names its "
+                        "model (leave it out)",
                         options->operand);
     if (c->source != SOURCE_RUN && options->from_step >= 0)
         return cgp_fail(CGP_EINVAL, "--from-step: expected a run, got %s", options->operand);
@@ -366,7 +368,7 @@ static void print_dropout(const conversion *c) {
     printf("dropout      %g\n", *dropout);
     if (c->source == SOURCE_DIRECTORY &&
         cli_published_dropouts_differ(c->options->operand, spec.kind, dropouts))
-        printf("warning      dropout: %s in config.json, there is one probability here (train "
+        printf("warning      dropout: config.json has %s, cgpipe has one probability (train "
                "--dropout P)\n",
                dropouts);
 }

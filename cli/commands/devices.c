@@ -15,8 +15,8 @@
 /* Return the words for a backend's capabilities. Static. */
 static const char *capabilities(const cgp_backend_info *info) {
     static char text[96];
-    snprintf(text, sizeof text, "%s, %s%s", info->asynchronous ? "runs ahead" : "runs in step",
-             info->host_addressable ? "host memory" : "memory of its own",
+    snprintf(text, sizeof text, "%s, %s%s", info->asynchronous ? "asynchronous" : "synchronous",
+             info->host_addressable ? "host memory" : "own memory",
              info->custom_ops ? ", custom ops" : "");
     return text;
 }
@@ -51,20 +51,20 @@ static void print_backend(FILE *out, const cgp_backend_info *info) {
     int count = 0;
     const cgp_status status = cgp_backend_devices(&count, info->name);
     if (status != CGP_OK || count == 0)
-        fprintf(out, "%-12s not here: %s (from %s)\n", info->name,
+        fprintf(out, "%-12s unavailable: %s (from %s)\n", info->name,
                 status != CGP_OK ? cgp_message() : "no device", cli_shown(from));
     for (int i = 0; status == CGP_OK && i < count; i++) {
-        char name[96], memory[CLI_NUMBER] = "not known", driver[CLI_NUMBER];
+        char name[96], memory[CLI_NUMBER] = "unknown", driver[CLI_NUMBER];
         int64_t bytes = INT64_MAX, taken = INT64_MAX;
         snprintf(name, sizeof name, "%s:%d", info->name, i);
         if (cgp_backend_memory(&bytes, info->name, i) != CGP_OK)
-            fprintf(out, "%-12s not here: %s (from %s)\n", name, cgp_message(), cli_shown(from));
+            fprintf(out, "%-12s unavailable: %s (from %s)\n", name, cgp_message(), cli_shown(from));
         else
             fprintf(out, "%-12s %-11s %-42s %s\n", name,
                     bytes == INT64_MAX ? memory : cgp_bytes_text(bytes, memory, sizeof memory),
                     capabilities(info), cli_shown(from));
         if (cgp_backend_driver_bytes(&taken, info->name, i) == CGP_OK && taken < INT64_MAX)
-            fprintf(out, "%-12s %-11s taken by the driver and other programs\n", "",
+            fprintf(out, "%-12s %-11s used by the driver and other programs\n", "",
                     cgp_bytes_text(taken, driver, sizeof driver));
     }
 }
@@ -73,7 +73,7 @@ static void print(FILE *out) {
     cgp_backend_info info;
     cgp_transport_info transport;
     cgp_plugin_info plugin;
-    fprintf(out, "%-12s %-11s %-42s %s\n", "device", "free", "what it does", "from");
+    fprintf(out, "%-12s %-11s %-42s %s\n", "device", "free", "properties", "from");
     for (int i = 0; (info = cgp_backend_info_at(i)).name; i++)
         print_backend(out, &info);
     fprintf(out, "%-12s %s\n", "transport", "from");

@@ -64,14 +64,13 @@ static cgp_status expect_tokenizer(const sample *s) {
     if (s->tokenizer) return CGP_OK;
     if (first && cli_ends_with(first, ".bin"))
         return cgp_fail(CGP_EINVAL,
-                        "sample: --tokenizer PATH is missing, which made the tokens of the run's "
-                        "data, %s",
+                        "sample: --tokenizer PATH is missing (the tokenizer of the run's data, %s)",
                         first);
     if (s->sizes.vocab <= 256) return CGP_OK;
-    return cgp_fail(CGP_EINVAL,
-                    "sample: --tokenizer PATH is missing, as vocab=%lld of %s is no vocabulary of "
-                    "bytes",
-                    (long long)s->sizes.vocab, cli_model_name(&s->model));
+    return cgp_fail(
+        CGP_EINVAL,
+        "sample: --tokenizer PATH is missing (vocab=%lld of %s is not a vocabulary of bytes)",
+        (long long)s->sizes.vocab, cli_model_name(&s->model));
 }
 
 /* Check the options and plan, before weights are read. */

@@ -66,8 +66,8 @@ static cgp_status check_options(const cli_run_options *options) {
         cli_option_given(options, CLI_OPTION_CHUNKS) ||
         cli_option_given(options, CLI_OPTION_VIRTUAL) ||
         cli_option_given(options, CLI_OPTION_GROUP))
-        return cgp_fail(CGP_EINVAL, "--check: its file says what --stages, --chunks, --virtual and "
-                                    "--group would (leave them out)");
+        return cgp_fail(CGP_EINVAL, "--check: the file determines --stages, --chunks, --virtual "
+                                    "and --group (leave them out)");
     return CGP_OK;
 }
 

@@ -22,9 +22,9 @@ static char *reason_to_doubt(const json_t *record, cli_lock lock) {
     char here[CLI_HOST];
     const char *host = cli_record_host(record);
     if (lock == CLI_LOCK_UNKNOWN)
-        return cli_text("its file system has no locks, or the lock is another host's");
+        return cli_text("its file system has no locks, or another host has the lock");
     if (cli_record_starts(record) == 0 || (host && strcmp(host, cli_host(here)) == 0)) return NULL;
-    return host ? cli_text("it was last started on %s, whose lock may not be seen here",
+    return host ? cli_text("it was last started on %s, whose lock may not be visible here",
                            cli_shown(host))
                 : cli_text("an older cgpipe started it, perhaps on another host");
 }
@@ -39,17 +39,16 @@ static cgp_status check(const cli_run_directory *directory, char **doubt) {
     *doubt = reason_to_doubt(record, lock);
     json_decref(record);
     if (*doubt) return CGP_OK;
-    return cgp_fail(CGP_ESTATE, "run directory %s: nothing trains in it", directory->path);
+    return cgp_fail(CGP_ESTATE, "run directory %s: no training runs in it", directory->path);
 }
 
 static void print_request(const cli_run_directory *directory, const char *doubt) {
     const char *path = cli_shown(directory->path);
     if (doubt)
-        printf("stop         requested; it is not known if anything trains in %s: %s\n", path,
+        printf("stop         requested; whether a training runs in %s is unknown: %s\n", path,
                doubt);
     else
-        printf("stop         requested: the training in %s saves and ends behind its next "
-               "step\n",
+        printf("stop         requested: the training in %s will save and end after its next step\n",
                path);
     cli_output_flush(stdout);
 }
@@ -63,12 +62,12 @@ static void wait_for_end(const cli_run_directory *directory, const char *doubt) 
         nanosleep(&pause, NULL);
     const int64_t step = cli_run_directory_newest_listed(directory);
     if (doubt)
-        printf("seen         the training saves and ends\n");
+        printf("received     the training will save and end\n");
     else if (step < 0)
         printf("ended        without a checkpoint\n");
     else
         printf("ended        the last checkpoint is of step %" PRId64
-               " (cgpipe train --resume --run %s goes on)\n",
+               " (cgpipe train --resume --run %s continues)\n",
                step, cli_shown(directory->path));
 }
 

@@ -88,8 +88,8 @@ static bool has_option(const cli_names *words, const char *option) {
 static cgp_status check_train(const cli_names *words) {
     if (!has_word(words, "train")) return CGP_OK; /* a script, which is responsible for that */
     if (!has_option(words, "--resume"))
-        return cgp_fail(CGP_EINVAL, "supervise: the command has no --resume to go on with after a "
-                                    "failure (add it: without a run it starts one)");
+        return cgp_fail(CGP_EINVAL, "supervise: the command has no --resume to continue after a "
+                                    "failure (add it; without a run it starts one)");
     if (has_option(words, "--from-step"))
         return cgp_fail(CGP_EINVAL, "supervise: --from-step would go back to that step at every "
                                     "restart (leave it out)");
@@ -253,12 +253,12 @@ static void print_report(const supervision *s, const char *why, bool again) {
     if (ranks(s) > 0)
         snprintf(with, sizeof with, " with %d rank%s", ranks(s), ranks(s) > 1 ? "s" : "");
     char *text =
-        again ? cli_text("%s; restart %" PRId64 " of %" PRId64 "%s %s", why, s->fruitless + 1,
-                         s->options->restarts, with, from)
-              : cli_text("%s; gives up after %" PRId64
-                         " restart%s without a newer checkpoint (cgpipe train --resume "
-                         "--run %s goes on %s)",
-                         why, s->fruitless, s->fruitless == 1 ? "" : "s", cli_shown(s->run), from);
+        again
+            ? cli_text("%s; restart %" PRId64 " of %" PRId64 "%s %s", why, s->fruitless + 1,
+                       s->options->restarts, with, from)
+            : cli_text("%s; gave up after %" PRId64 " restart%s without a newer checkpoint (cgpipe "
+                       "train --resume --run %s continues %s)",
+                       why, s->fruitless, s->fruitless == 1 ? "" : "s", cli_shown(s->run), from);
     say(text);
     free(text);
 }
@@ -327,8 +327,8 @@ int cli_supervise(const cli_run_options *options) {
     if (code != CLI_OK) return code;
     cli_stop_install();
     if (!cli_processes_seen())
-        say("/proc is not there, so processes that the command leaves behind are not found, "
-            "and not ended");
+        say("/proc is missing: processes that the command leaves running are neither found nor "
+            "ended");
     s.saved = progress(&s);
     while (!cli_stop_signal()) {
         code = cli_report(start(&s, &ending), false);

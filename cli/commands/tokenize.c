@@ -245,10 +245,10 @@ static cgp_status check(const cli_run_options *options) {
         return cgp_fail(CGP_EINVAL, "%s: cannot be with --decode (leave out one)",
                         options->end_of_text ? "--end-of-text" : "--add-special-tokens");
     if (options->out && !options->decode && !cli_ends_with(options->out, ".bin"))
-        return cgp_fail(CGP_EINVAL,
-                        "--out %s: expected a name that ends in .bin, by which "
-                        "--data knows tokens",
-                        options->out);
+        return cgp_fail(
+            CGP_EINVAL,
+            "--out %s: expected a name that ends in .bin, by which --data recognizes tokens",
+            options->out);
     return CGP_OK;
 }
 

@@ -119,7 +119,7 @@ static cgp_status check_free(const training *t) {
         !cli_run_directory_has_run(&t->run.directory))
         return CGP_OK;
     return cgp_fail(CGP_EIO,
-                    "run directory %s: has a run already (--resume goes on with it, --overwrite "
+                    "run directory %s: has a run already (--resume continues it, --overwrite "
                     "deletes it; or another --run)",
                     t->run.directory.path);
 }
@@ -160,11 +160,11 @@ static cgp_status share_facts(training *t) {
     CGP_TRY(cli_ranks_broadcast(0, &t->facts, sizeof t->facts));
     memcpy(t->run.identity, t->facts.identity, sizeof t->run.identity);
     const bool same = !t->data || strcmp(own, t->facts.identity) == 0;
-    return cli_ranks_agree(same ? CGP_OK
-                                : cgp_fail(CGP_EINVAL,
-                                           "data: not those of rank 0 (identity %.8s, rank 0's "
-                                           "%.8s; the same files on all ranks)",
-                                           own, t->facts.identity));
+    return cli_ranks_agree(
+        same ? CGP_OK
+             : cgp_fail(CGP_EINVAL,
+                        "data: identity is %.8s, on rank 0 %.8s (use the same files on all ranks)",
+                        own, t->facts.identity));
 }
 
 /* Tell whether this start resumes a run; then only changes are printed. */

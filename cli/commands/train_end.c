@@ -62,7 +62,8 @@ static void print_results(const training *t, const json_t *report) {
     else if (session->measures.steps > 0)
         cli_print_result_line(t->run.out, session);
     else
-        fprintf(t->run.out, "no step      the run has all its %" PRId64 " (--steps N for more)\n",
+        fprintf(t->run.out,
+                "no step      the run has done all its %" PRId64 " (--steps N for more)\n",
                 t->run.options.steps);
     if (t->run.saved > 0 && t->run.options.verbose)
         fprintf(t->run.out, "checkpoint   %s/step-%08" PRId64 "\n",
@@ -138,7 +139,8 @@ int cli_train_stopped(const training *t) {
     else
         fprintf(out, step < steps ? "before a step" : "after the last step");
     if (step < steps && resumable)
-        fprintf(out, " (cgpipe train --resume --run %s goes on)", cli_shown(t->run.directory.path));
+        fprintf(out, " (cgpipe train --resume --run %s continues)",
+                cli_shown(t->run.directory.path));
     fputc('\n', out);
     return signal ? CLI_STOPPED : CLI_OK;
 }

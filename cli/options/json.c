@@ -160,7 +160,7 @@ void cli_options_translate(json_t *options) {
 
 static cgp_status not_usable(int id) {
     char key[32];
-    return cgp_fail(CGP_EFORMAT, "options: %s: expected what --%s takes (give --%s anew)",
+    return cgp_fail(CGP_EFORMAT, "options: %s: expected a value that --%s takes (give --%s again)",
                     cli_option_key((cli_option_id)id, key), cli_options[id].name,
                     cli_options[id].name);
 }
@@ -405,10 +405,10 @@ static char *way_out(int id, const json_t *now) {
     if (id == CLI_OPTION_SEED || id == CLI_OPTION_OPTIMIZER) {
         fprintf(out, ", a run keeps its %s; or another --run", cli_options[id].name);
     } else if (has_option(now)) {
-        fputs("; to change it on resume say ", out);
+        fputs("; to change it on resume give ", out);
         print_option(out, id, now);
     } else {
-        fputs(", no option takes it away; or another --run", out);
+        fputs(", no option unsets it; or another --run", out);
     }
     return fclose(out) == 0 ? text : NULL;
 }

@@ -216,8 +216,9 @@ static cgp_status resolve_cluster(const cli_run_options *options) {
         return cgp_fail(CGP_EINVAL, "--cluster: needs --message-bytes BYTES");
     if (schedule && (cli_option_given(options, CLI_OPTION_LATENCY) ||
                      cli_option_given(options, CLI_OPTION_TRANSFER)))
-        return cgp_fail(CGP_EINVAL, "--cluster: has what --latency and --transfer would say "
-                                    "(leave out one)");
+        return cgp_fail(
+            CGP_EINVAL,
+            "--cluster: cannot be with --latency or --transfer, which it replaces (leave out one)");
     return CGP_OK;
 }
 

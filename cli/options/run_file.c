@@ -83,8 +83,8 @@ static cgp_status find_option(const char *key, int *id) {
     for (*id = 0; *id < CLI_OPTION_COUNT && strcmp(cli_options[*id].name, key) != 0;)
         ++*id;
     if (*id < CLI_OPTION_COUNT && cli_options[*id].flags & CLI_TYPED)
-        return cgp_fail(CGP_EINVAL, "%s: is of one start (give --%s on the command line)", key,
-                        key);
+        return cgp_fail(CGP_EINVAL, "%s: applies to one start only (give --%s on the command line)",
+                        key, key);
     if (*id == CLI_OPTION_MODEL) return CGP_OK;
     if (*id < CLI_OPTION_COUNT && cli_option_taken(*id, CLI_TRAIN)) return CGP_OK;
     if (*id < CLI_OPTION_COUNT)
@@ -210,8 +210,8 @@ cgp_status cli_run_file_read(cli_run_options *options) {
     char *text = NULL;
     size_t size = 0;
     if (options->resume)
-        return cgp_fail(CGP_EINVAL, "--config: cannot be with --resume, which takes all from the "
-                                    "run's run.json (give the options, or another --run)");
+        return cgp_fail(CGP_EINVAL, "--config: cannot be with --resume, which takes all options "
+                                    "from run.json (give the options, or another --run)");
     if (stat(path, &info) != 0) return cgp_fail(CGP_EIO, "%s: %s", path, strerror(errno));
     if (!S_ISREG(info.st_mode))
         return cgp_fail(CGP_EIO, "%s: is not a regular file, expected a run file", path);

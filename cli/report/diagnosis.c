@@ -261,22 +261,22 @@ static void print_culprit(FILE *out, const cli_diagnosis_files *all, const culpr
     static const char *const says[] = {
         [FAILED] = "failed by itself",
         [SILENT] = "left no file: it was killed, was stopped, or cannot be reached",
-        [ABSENT] = "lives, and has not come to the call in which the others wait",
+        [ABSENT] = "is alive but has not made the call in which the others wait",
         [SLOW] = "is slow",
         [HANGS] = "hangs",
         [LOST] = "sent a message that has not arrived",
-        [CYCLE] = "waits for itself, by way of others",
+        [CYCLE] = "is in a cycle of ranks that wait for each other",
     };
     if (c->verdict == NOTHING) {
-        fprintf(out, "culprit      none: no rank waits for another\n");
+        fprintf(out, "failed rank  none: no rank waits for another\n");
         return;
     }
-    fprintf(out, "culprit      rank %" PRId64 " (host %s, process %" PRId64 ") %s\n", c->rank,
+    fprintf(out, "failed rank  rank %" PRId64 " (host %s, process %" PRId64 ") %s\n", c->rank,
             cli_shown(host_of(all, c->rank)), process_of(all, c->rank), says[c->verdict]);
     if (c->verdict == FAILED)
         fprintf(out, "reason       %s\n", cli_shown(all->files[c->waiter].reason));
     if (c->verdict == SILENT && !isnan(c->seconds))
-        fprintf(out, "last heard   %.1f s before\n", c->seconds);
+        fprintf(out, "heartbeat    last received %.1f s earlier\n", c->seconds);
     if (c->stage >= 0)
         fprintf(out, "action       stage %" PRId64 ", micro-batch %" PRId64 "%s%s", c->stage,
                 c->microbatch, c->action ? ", " : "", cli_shown(c->action));

@@ -32,11 +32,11 @@ void cli_output_flush(FILE *out) {
     if ((reason == 0 && !ferror(out)) || warned || cli_stop_closed()) return;
     if (cli_stop_signal() && reason == EPIPE) return; /* the same signal ended the reader */
     warned = true;
-    fprintf(stderr, /* not cli_warn(): keep cgp_message() of an earlier failure */
-            "cgpipe: warning: %s: cannot be written (%s); the command goes on, and fails at "
-            "its end\n",
-            out == stderr ? "standard error" : "standard output",
-            reason ? strerror(reason) : "an earlier part of it");
+    fprintf(
+        stderr, /* not cli_warn(): keep cgp_message() of an earlier failure */
+        "cgpipe: warning: %s: cannot be written (%s); the command continues and fails at its end\n",
+        out == stderr ? "standard error" : "standard output",
+        reason ? strerror(reason) : "an earlier part of it");
 }
 
 bool cli_output_failed(void) {
@@ -92,7 +92,7 @@ cgp_status cli_trace_write(FILE *out, const cli_session *session) {
     const cli_names *names = &session->options->trace;
     if (names->count == 0 || cli_rank() > 0) return CGP_OK;
     if (session->measures.steps == 0) {
-        fprintf(out, "trace        none: no step was run\n");
+        fprintf(out, "trace        none: no step has run\n");
         return CGP_OK;
     }
     fprintf(out, "trace        step %" PRId64 " in", cli_session_steps(session));

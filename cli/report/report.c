@@ -225,10 +225,10 @@ void cli_print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model) {
     print_device(out, &total, "");
     char bytes[CLI_NUMBER];
     if (total.packed_bytes > 0)
-        fprintf(out, "%-7s %10s of it for packed parameters\n", "",
+        fprintf(out, "%-7s %10s of the total for packed parameters\n", "",
                 cgp_bytes_text(total.packed_bytes, bytes, sizeof bytes));
     if (total.host_bytes > 0)
-        fprintf(out, "%-7s %10s of the host besides, for copies\n", "",
+        fprintf(out, "%-7s %10s more on the host, for copies\n", "",
                 cgp_bytes_text(total.host_bytes, bytes, sizeof bytes));
 }
 
@@ -312,7 +312,8 @@ static void print_overhead(FILE *out, double gap, double wakeup) {
     if (isnan(wakeup))
         fprintf(out, "no stage waited for another (median)\n");
     else
-        fprintf(out, "%.1f us from a message to the stage that waits (medians)\n", 1e6 * wakeup);
+        fprintf(out, "%.1f us from a message's arrival to the waiting stage (medians)\n",
+                1e6 * wakeup);
 }
 
 void cli_print_result(FILE *out, const cli_session *session) {
@@ -328,7 +329,7 @@ void cli_print_result(FILE *out, const cli_session *session) {
             (double)session->options->batch / step,
             m->steps > 2 ? " without the first two steps" : "");
     if (isnan(forward))
-        fprintf(out, "             forward and backward are not apart in this schedule\n");
+        fprintf(out, "             forward and backward overlap in this schedule\n");
     else
         fprintf(out, "             forward %.4f s, backward %.4f s\n", forward,
                 cli_measured(session, CLI_BACKWARD_SECONDS));

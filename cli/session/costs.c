@@ -330,10 +330,10 @@ static cgp_status read_costs(cli_costs *costs, const json_t *o, const cli_run_op
                          .bandwidth = bandwidth > 0 ? bandwidth : NAN,
                          .layers = cgp_model_layers(model)};
     if (format && json_integer_value(format) != VERSION) /* files without a version have one size */
-        return cgp_fail(CGP_EFORMAT,
-                        "%s: cgpipe_costs: expected %d, the version of files of costs that "
-                        "this cgpipe reads",
-                        path, VERSION);
+        return cgp_fail(
+            CGP_EFORMAT,
+            "%s: cgpipe_costs: expected %d, the version of costs files that this cgpipe reads",
+            path, VERSION);
     if (!of || strcmp(of, model_spec) != 0)
         return cgp_fail(CGP_EFORMAT,
                         "%s: expected the costs of %s, got \"%s\" (cgpipe profile MODEL --json "

@@ -107,7 +107,7 @@ static cgp_status check_images(const cli_run_options *options, cli_data_kind kin
         return cgp_fail(CGP_EINVAL, "--data %s: expected a directory after the colon", data);
     if (cli_option_given(options, CLI_OPTION_VALIDATION) && kind != CLI_DATA_IMAGES)
         return cgp_fail(CGP_EINVAL, "--validation: cannot be with %s, which has its own (%s)", data,
-                        kind == CLI_DATA_SHAPES ? "shapes:validation=N says how many"
+                        kind == CLI_DATA_SHAPES ? "shapes:validation=N sets their number"
                                                 : "the files of its test set");
     cgp_shapes_options unused = cgp_shapes_options_default();
     return kind == CLI_DATA_SHAPES ? parse_shapes(&unused, rest_of(data)) : CGP_OK;
@@ -348,10 +348,10 @@ static cgp_status check_field(const cli_run_options *options, const cgp_data *da
 
 static cgp_status expect_two_inputs(const cgp_model *model) {
     if (cgp_model_inputs(model) == 2) return CGP_OK;
-    return cgp_fail(CGP_EINVAL,
-                    "train: expected a model of two inputs, those of a sample and of its target, "
-                    "got %s, which has %d",
-                    cgp_model_name(model), cgp_model_inputs(model));
+    return cgp_fail(
+        CGP_EINVAL,
+        "train: expected a model with two inputs, a sample and its target, got %s, which has %d",
+        cgp_model_name(model), cgp_model_inputs(model));
 }
 
 static cgp_status check_data(const cli_run_options *options, const cgp_data *data,

@@ -58,9 +58,10 @@ static cgp_status open_place(cli_run_directory *place) {
     cli_run_directory_enter(place, d.run, CLI_DIAGNOSIS);
     if (place->fd >= 0 || place->reason == ENOENT) return CGP_OK;
     if (reason == EEXIST && place->reason != EACCES)
-        return cgp_fail(CGP_EIO,
-                        "%s: is no directory, expected that of ranks' files (move it away)",
-                        place->path);
+        return cgp_fail(
+            CGP_EIO,
+            "%s: expected the directory of the ranks' files, got another file (move it away)",
+            place->path);
     return cgp_fail(CGP_EIO, "%s: cannot be made (%s)", place->path,
                     strerror(reason && reason != EEXIST ? reason : place->reason));
 }
@@ -151,8 +152,8 @@ static void look_for_late(void) {
     const bool late = !d.failed && write_file("late", limit);
     if (late && !d.late && cli_rank() == 0)
         fprintf(stderr,
-                "cgpipe: warning: nothing has ended on any rank for %.3g s; the run goes on "
-                "(cgpipe diagnose %s)\n",
+                "cgpipe: warning: no action has completed on any rank for %.3g s; the run "
+                "continues (cgpipe diagnose %s)\n",
                 limit, d.shown);
     d.late = late;
     pthread_mutex_unlock(&d.lock);
@@ -200,7 +201,7 @@ cgp_status cli_diagnosis_begin(cgp_pipeline *pipeline, cli_run_directory *run, d
     if (pthread_create(&d.thread, NULL, thread_main, NULL) != 0) {
         d.pipeline = NULL;
         free(d.shown);
-        return cgp_fail(CGP_ENOMEM, "diagnosis: its thread could not be started");
+        return cgp_fail(CGP_ENOMEM, "diagnosis: the thread could not be started");
     }
     cli_stop_call(wake);
     return CGP_OK;

@@ -105,7 +105,7 @@ static cgp_status check_gone(const char *path, look found, const holder *who) {
     if (found == THERE)
         (void)cgp_fail(CGP_EIO,
                        "run directory %s: process %ld on host %s has locked it since %s, and "
-                       "cannot be looked at from here (if it has ended: rm %s)",
+                       "cannot be inspected from here (if it has ended: rm %s)",
                        path, who->pid, cli_shown(who->host), cli_shown(who->date), word);
     else
         (void)cgp_fail(CGP_EIO,
@@ -225,7 +225,7 @@ cgp_status cli_lock_take(int directory, const char *path, bool *by_file) {
         }
     }
     if (!again) return CGP_OK;
-    return cgp_fail(CGP_EIO, "run directory %s: others take its lock again and again", path);
+    return cgp_fail(CGP_EIO, "run directory %s: other processes keep taking its lock", path);
 }
 
 static bool is_own(const holder *who) {

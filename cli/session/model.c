@@ -111,8 +111,8 @@ cgp_status cli_model_differs(const cli_model *model, const char *sha256, const c
         ours += first;
         theirs += first;
     }
-    return cgp_fail(CGP_EINVAL, "%s: is not that of %s (SHA-256 %.8s, not %.8s; %s)", name, whose,
-                    ours, theirs, way_out);
+    return cgp_fail(CGP_EINVAL, "%s: differs from the file of %s (SHA-256 %.8s, not %.8s; %s)",
+                    name, whose, ours, theirs, way_out);
 }
 
 cgp_status cli_model_agree(const cli_model *model) {

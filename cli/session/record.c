@@ -58,7 +58,7 @@ cgp_status cli_record_check_model(const json_t *record, const cli_model *model,
                         given, before);
     if (strcmp(file, model->sha256) == 0) return CGP_OK;
     return cli_model_differs(model, file, "the run",
-                             "that file, --new-model to go on with this one, or another --run");
+                             "that file, --new-model to continue with this one, or another --run");
 }
 
 cgp_status cli_record_find_model(cli_model *model, const cli_run_directory *directory,
@@ -239,7 +239,7 @@ cgp_status cli_record_write(const cli_run_directory *directory, const json_t *be
     if (bytes > LARGEST_RECORD) {
         json_decref(record);
         return cgp_fail(CGP_EINVAL,
-                        "%s: would have %zu bytes, at most %d are read again (--data: name a "
+                        "%s: would have %zu bytes, at most %d can be read back (--data: name a "
                         "directory instead of its files)",
                         directory->record, bytes, LARGEST_RECORD);
     }
@@ -296,8 +296,8 @@ static cgp_status check_note_model(const cli_run_directory *directory, const jso
                         directory->record, model, before);
     if (strcmp(now, then) == 0) return CGP_OK;
     return cgp_fail(CGP_EINVAL,
-                    "%s: model_sha256 is %.8s, the checkpoint was written with %.8s (put it "
-                    "back; --new-model to go on with the other file; or another --run)",
+                    "%s: model_sha256 is %.8s, the checkpoint was written with %.8s (put it back; "
+                    "--new-model to continue with the other file; or another --run)",
                     directory->record, *now ? now : "none", *then ? then : "none");
 }
 

@@ -73,7 +73,7 @@ static cgp_status find_record(cli_run *run) {
     if (cli_run_directory_has_run(&run->directory))
         return cgp_fail(CGP_EFORMAT,
                         "run directory %s: has parts of a run but no run.json (--overwrite deletes "
-                        "them and starts anew)",
+                        "them and starts over)",
                         run->directory.path);
     if (!options->operand || options->data.count == 0 || options->from_step >= 0)
         return cgp_fail(CGP_EINVAL,
@@ -231,13 +231,13 @@ static cgp_status check_data(cli_run *run, const json_t *note) {
     run->session.samples = samples_of(note);
     if (before && strcmp(before, run->identity) == 0) return CGP_OK;
     if (run->options.new_data) {
-        fprintf(run->out, "warning      data: not those of the run: read from their beginning\n");
+        fprintf(run->out, "warning      data: differ from the run's: read from their beginning\n");
         run->session.position = 0;
         return CGP_OK;
     }
     return cgp_fail(CGP_EINVAL,
-                    "data: not those of the run (identity %.8s, the run's %.8s; the same --data "
-                    "and --validation, or --new-data to go on with these)",
+                    "data: differ from the run's (identity %.8s, the run's %.8s; give the same "
+                    "--data and --validation, or --new-data to continue with these)",
                     run->identity, before ? before : "?");
 }
 
@@ -282,7 +282,7 @@ static cgp_status compare(cli_run *run, json_t *note) {
     CGP_TRY(cli_record_check(&run->directory, run->before, note, &run->options, &checked));
     if (!checked)
         fprintf(run->out,
-                "note         of an older cgpipe: run.json is taken as it is, edited or not\n");
+                "note         saved by an older cgpipe: edits of run.json are not detected\n");
     CGP_TRY(check_data(run, note));
     json_t *now = make_note(run);
     if (!json_is_string(json_object_get(note, "precision"))) /* an older cgpipe wrote it */

@@ -127,8 +127,8 @@ cgp_status cli_run_directory_keep_lock(cli_run_directory *directory) {
     if (!directory->lock_file || cli_lock_is_kept(directory->fd)) return CGP_OK;
     directory->locked = directory->lock_file = false;
     return cgp_fail(CGP_EIO,
-                    "run directory %s: its lock file was deleted while this process has the lock, "
-                    "so another one may be at work in it (start again when none is)",
+                    "run directory %s: its lock file was deleted while this process had the lock, "
+                    "so another process may use it (start again when none does)",
                     directory->path);
 }
 
@@ -458,9 +458,8 @@ static cgp_status delete_new(const cli_run_directory *directory) {
         S_ISLNK(info.st_mode))
         return delete_file(directory, FRESH);
     if (fd < 0)
-        return cgp_fail(
-            CGP_EIO, "%s/" FRESH ": is in the way of a run that is being made (%s; move it away)",
-            directory->path, strerror(reason));
+        return cgp_fail(CGP_EIO, "%s/" FRESH ": blocks the making of a run (%s; move it away)",
+                        directory->path, strerror(reason));
     name_files(&fresh, cli_text("%s/" FRESH, directory->path), fd);
     const cgp_status status = empty_inside(directory, &fresh, FRESH);
     cli_run_directory_close(&fresh);

@@ -63,7 +63,7 @@ check "schedule --cluster: stages of one device send nothing" exits 0
 fails 2 "--cluster: needs --costs FILE, layer times in seconds" plan $model --stages 2 --cluster four.json
 fails 2 "--cluster: needs --message-bytes BYTES" schedule gpipe --cluster four.json
 fails 2 "--message-bytes: expected --cluster FILE" schedule gpipe --message-bytes 1M
-fails 2 "--cluster: has what --latency and --transfer would say (leave out one)" \
+fails 2 "--cluster: cannot be with --latency or --transfer, which it replaces (leave out one)" \
     schedule gpipe --cluster four.json --message-bytes 1M --latency 1
 fails 1 "four.json: devices: expected 5 or more, one for each stage's, got 4" \
     schedule gpipe --stages 5 --cluster four.json --message-bytes 1M

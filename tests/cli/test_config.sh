@@ -122,7 +122,7 @@ bad 'model: gpt2\nmodel: gpt2' 'line 2: model: is there twice (leave out one)'
 bad 'length: 5' 'line 1: length: is an option of cgpipe sample, expected one of cgpipe train (leave it out)'
 bad 'grid: true' 'line 1: grid: is an option of cgpipe bench, expected one of cgpipe train (leave it out)'
 for name in config resume help overwrite from-step new-data; do
-    bad "$name: true" "line 1: $name: is of one start (give --$name on the command line)"
+    bad "$name: true" "line 1: $name: applies to one start only (give --$name on the command line)"
 done
 bad 'nesterov: yes' 'line 1: --nesterov: expected true or false, got another kind of value'
 bad 'nesterov: "true"' 'line 1: --nesterov: expected true or false, got another kind of value'
@@ -165,7 +165,7 @@ mkfifo pipe
 fails 1 "pipe: is not a regular file, expected a run file" plan --config pipe
 { echo "model: $model"; head -c 1048576 /dev/zero | tr '\0' '#'; } >large.yaml
 fails 1 "large.yaml: expected a run file of at most 1048576 bytes, got $(stat -c %s large.yaml)" plan --config large.yaml
-fails 2 "--config: cannot be with --resume, which takes all from the run's run.json (give the options, or another --run)" \
+fails 2 "--config: cannot be with --resume, which takes all options from run.json (give the options, or another --run)" \
     train --resume --run words --config small.yaml
 fails 2 "--config: needs a value" train --config
 fails 2 "--config: unknown option" bench gpt2 --config small.yaml
@@ -210,7 +210,7 @@ fails 1 "run directory none: no such directory" config none
 mkdir empty
 fails 1 "empty/run.json: cannot be read (No such file or directory)" config empty
 cp -r again edited && sed -i 's/"batch": 8/"batch": "many"/' edited/run.json
-fails 1 "edited/run.json: options: batch: expected what --batch takes (give --batch anew)" config edited
+fails 1 "edited/run.json: options: batch: expected a value that --batch takes (give --batch again)" config edited
 "$program" config words >/dev/full 2>"$err"
 check "a full disk is reported" has "standard output: cannot be written" "$err"
 finish

@@ -64,7 +64,7 @@ check "there and back: the same run" same_weights classifier classifier-again
 sed 's/"hidden_dropout_prob": 0.0/"hidden_dropout_prob": 0.1/' -i classifier-directory/config.json
 run convert classifier-directory classifier-dropout
 check "shares of dropout that differ: none is taken, and told" \
-    has "warning      dropout: hidden_dropout_prob 0.1, attention_probs_dropout_prob 0 in config.json, there is one" "$out"
+    has "warning      dropout: config.json has hidden_dropout_prob 0.1, attention_probs_dropout_prob 0, cgpipe has one" "$out"
 sed 's/"attention_probs_dropout_prob": 0.0/"attention_probs_dropout_prob": 0.1/' -i classifier-directory/config.json
 run convert classifier-directory classifier-dropout --overwrite
 run convert classifier-dropout classifier-directory --overwrite
@@ -112,7 +112,7 @@ cp -R "$weights/gpt2" shares && sed -i 's/"attn_pdrop": 0.1/"attn_pdrop": 0.25/'
 run convert shares shares-run
 check "shares of dropout that differ: none is taken" has "dropout      0" "$out"
 check "shares of dropout that differ: told, with the way out" \
-    has "warning      dropout: resid_pdrop 0.1, embd_pdrop 0.1, attn_pdrop 0.25 in config.json, there is one probability here (train --dropout P)" "$out"
+    has "warning      dropout: config.json has resid_pdrop 0.1, embd_pdrop 0.1, attn_pdrop 0.25, cgpipe has one probability (train --dropout P)" "$out"
 
 LC_ALL=C awk 'BEGIN { for (i = 0; i < 600; i++) { printf "%c", 1 + i * 7 % 52; printf "%c", 0 } }' >tokens.bin
 train() { run train --resume --run "$1" --data tokens.bin --validation 0.2 --steps 3 --batch 4 --chunks 2 --json "$1.json" "${@:2}"; }
@@ -142,7 +142,7 @@ cp -R run start && train start --optimizer sgd --seed 5 --keep 0 --save-every 1
 run convert start first --from-step 0
 run convert first first-run
 check "convert --from-step 0: the weights that were converted" same_weights first-run run
-fails 2 "sample: --tokenizer PATH is missing, which made the tokens of the run's data, $PWD/tokens.bin" sample start --from-step 0
+fails 2 "sample: --tokenizer PATH is missing (the tokenizer of the run's data, $PWD/tokens.bin)" sample start --from-step 0
 cp start/run.json kept.json && sed -i 's/tokens\.bin"/tokens.txt"/' start/run.json # marked as bytes: no tokenizer is that small
 run sample start --from-step 0 --prompt '#$' --length 20 --temperature 0
 check "sample --from-step 0: their text" cmp -s "$out" sampled
@@ -172,7 +172,7 @@ for change in 's/"position.":0/"position\\":8/' 's/cgpipe 0/mine 0/'; do
     run sample noted --prompt '#' --length 1
     check "a changed note: whole" exits 0
     train noted
-    check "a changed note: of unknown data" has "data: not those of the run (identity" "$err"
+    check "a changed note: of unknown data" has "data: differ from the run's (identity" "$err"
 done
 
 # --- refusals ---
@@ -183,9 +183,9 @@ fails 1 "nowhere: cannot be read (No such file or directory)" convert nowhere to
 mkdir bare
 fails 1 "bare: expected a run (run.json), a Hugging Face directory (config.json) or a safetensors file, got a directory ..." \
     convert bare to
-fails 2 "convert: --model is missing (of which model plain.safetensors has the weights: resnet50, say)" \
+fails 2 "convert: --model is missing (the model whose weights plain.safetensors has, such as resnet50)" \
     convert plain.safetensors to
-fails 2 "--model: expected a file of weights, run says its model" convert run to --model gpt2
+fails 2 "--model: expected a file of weights with it, got run, which names its model (leave it out)" convert run to --model gpt2
 fails 2 "--from-step: expected a run, got directory" convert directory to --from-step 3
 fails 2 "to.safetensors: expected a directory for the run, got the name of a file" convert directory to.safetensors
 fails 2 "to: expected a name that ends in .safetensors for the weights of resnet" convert images to

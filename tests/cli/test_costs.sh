@@ -140,7 +140,7 @@ for samples in '[]' '[2, 1]' '[1, 1]' '[0, 1]' '[1, 2.5]' '"1"' 'null' "[$(seq -
         plan $costed --balance time --costs samples.json
 done
 jq '.cgpipe_costs = 3' costs.json >newer.json
-fails 1 "newer.json: cgpipe_costs: expected 2, the version of files of costs that this cgpipe reads" \
+fails 1 "newer.json: cgpipe_costs: expected 2, the version of costs files that this cgpipe reads" \
     plan $costed --balance time --costs newer.json
 echo '[1, 2' >broken.json
 fails 1 "broken.json: ..." plan $costed --balance time --costs broken.json

@@ -212,7 +212,7 @@ fails 2 "--devices: expected names with commas between, got no name in one place
 fails 2 "--devices: expected one name for all, or one for each of the 2, got 3" plan $model --devices "cpu*3" --stages 2
 fails 2 'device: expected cpu...' plan $model --devices "toy:1*2"
 fails 2 "device cpu:1: expected an ordinal below 1 on this machine, got 1 ..." check $model --devices cpu:1 --batch 4
-fails 2 "--devices: goes through all its values with --grid (leave out one of the two)" bench gpt2 --grid --devices 2
+fails 2 "--devices: cannot be with --grid, which varies it (leave out one)" bench gpt2 --grid --devices 2
 run train $model --data text.txt $small --run n --devices 2
 check "train --devices 2: a run of two stages" test "$code$(jq -c '[.options.stages, .options.devices]' n/run.json)" = '0[2,["cpu"]]'
 run train --data text.txt $model $small --run o --devices "cpu@1G,cpu*1"

@@ -18,7 +18,7 @@ export LD_LIBRARY_PATH=$work/lib
 
 run devices
 check "exit code 0" exits 0
-check "cpu is here, with memory" grep -qE '^cpu:0 +[0-9.]+ [KMGT]iB +runs in step, host memory, custom ops +cgpipe$' "$out"
+check "cpu is here, with memory" grep -qE '^cpu:0 +[0-9.]+ [KMGT]iB +synchronous, host memory, custom ops +cgpipe$' "$out"
 check "so is ref" grep -qE '^ref:0 +[0-9.]+ [KMGT]iB ' "$out"
 check "a transport, too" test "$(grep -v '^left out' "$out" | tail -n 2 | tr -s ' ')" = "transport from
 inproc cgpipe"
@@ -39,8 +39,8 @@ fails 2 "--batch: unknown option" devices --batch 3
 
 export CGP_PLUGIN_PATH=$plugins/abi:$plugins/refuses:$plugins/good:relative
 run devices --json plugins.json
-check "a plug-in's devices" grep -qE "^good:0 +3.00 GiB +runs in step, host memory +$plugins/good/libcgpipe-good.so$" "$out"
-check "of memory that is not known" grep -qE '^good:1 +not known ' "$out"
+check "a plug-in's devices" grep -qE "^good:0 +3.00 GiB +synchronous, host memory +$plugins/good/libcgpipe-good.so$" "$out"
+check "of memory that is not known" grep -qE '^good:1 +unknown ' "$out"
 check "one that was left out, with the reason" grep -qE "^left out +$plugins/abi/libcgpipe-abi.so: expected CGP_PLUGIN_ABI 2, got 100 " "$out"
 check "one that refuses" grep -qE "^left out +$plugins/refuses/libcgpipe-refuses.so: refuses: no driver here$" "$out"
 check "a relative directory is refused" grep -qxF \
@@ -59,7 +59,7 @@ fails 2 "device: expected cpu, ref or good, got \"abi\"; plug-in $plugins/abi/li
 # Without hardware, the backend's count() returns the reason.
 export CGP_PLUGIN_PATH=$plugins/away
 run devices --json away.json
-check "a backend without hardware says why" grep -qxE "away +not here: away: no driver of it here \(from $plugins/away/libcgpipe-away.so\)" "$out"
+check "a backend without hardware says why" grep -qxE "away +unavailable: away: no driver of it here \(from $plugins/away/libcgpipe-away.so\)" "$out"
 check "the same as JSON" test "$(jq -c '.backends[2] | [.name, .reason, .devices]' away.json)" = '["away","away: no driver of it here",[]]'
 
 # Nothing in the current directory is opened, whatever its name.

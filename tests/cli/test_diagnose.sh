@@ -31,11 +31,11 @@ named() { # NAME VERDICT LINE
 
 file_of 0 "rank 1: silent for 4.0 s (...)" '{"state": "idle"}' '[0, 4.1, 0.2]'
 file_of 2 "rank 1: silent for 4.0 s (...)" "$(waits 2 1 5)" '[0.1, 4.0, 0]'
-named "a silent rank" "silent 1 1F5 2>1 false" "culprit      rank 1 (host a, process 1) left no file"
+named "a silent rank" "silent 1 1F5 2>1 false" "failed rank  rank 1 (host a, process 1) left no file"
 
 file_of 0 SIGTERM '{"state": "idle"}' '[0, 0.1, 0.2]'
 file_of 1 SIGTERM '{"state": "idle"}' '[0.2, 0, 0.2]'
-named "a rank that mpirun cleaned up behind" "silent 2 null  false" "culprit      rank 2 (host a, process 1) left no file"
+named "a rank that mpirun cleaned up behind" "silent 2 null  false" "failed rank  rank 2 (host a, process 1) left no file"
 
 file_of 0 late "$(waits 0 1 2)" '[0, 0.1, 0.1]'
 file_of 1 late "$runs" '[0.1, 0, 0.1]'
@@ -51,7 +51,7 @@ for r in 0 1; do
     file_of $r late '{"state": "idle"}' '[0.1, 0.1, 0.1]'
     jq '.known[2].agreements = 4' "run/diagnosis/rank-$r.json" >now && mv now "run/diagnosis/rank-$r.json"
 done
-named "a rank in code of its own" "absent 2 null  false" "rank 2 (host a, process 1) lives, and has not come to the call"
+named "a rank in code of its own" "absent 2 null  false" "rank 2 (host a, process 1) is alive but has not made the call"
 
 failure="rank 1: stage 1, micro-batch 2, 1B2: out of memory"
 file_of 0 "$failure" "$(waits 0 1 2)" '[0, 0.1, 0.1]'
@@ -61,13 +61,13 @@ named "a rank that failed" "failed 1 null 0>1 false" "reason       $failure"
 file_of 0 "$failure" "$(waits 0 1 2)" '[0, 0.1, 0.1]'
 file_of 1 "$failure" "$runs" '[0.1, 0, 0.1]'
 file_of 2 "$failure" '{"state": "idle"}' '[0.1, 0.1, 0]'
-named "a rank that failed and left a file" "failed 1 null 0>1 false" "culprit      rank 1 (host a, process 101) failed by itself"
+named "a rank that failed and left a file" "failed 1 null 0>1 false" "failed rank  rank 1 (host a, process 101) failed by itself"
 
 hang="pipeline: no action ended in time (timeout)"
 file_of 0 "$hang" "$(waits 0 1 2)" '[0, 0.1, 0.1]'
 file_of 1 "$hang" "$runs" '[0.1, 0, 0.1]'
 file_of 2 "$hang" "$(waits 2 1 2)" '[0.1, 0.1, 0]'
-named "a device that hangs" "hangs 1 1B2 0>1 false" "culprit      rank 1 (host a, process 101) hangs"
+named "a device that hangs" "hangs 1 1B2 0>1 false" "failed rank  rank 1 (host a, process 101) hangs"
 
 # --- what is refused ---
 

@@ -48,7 +48,7 @@ fails 1 "$PWD/gpt2.json: cannot be read (No such file or directory)" train --res
 run train --resume --run file --steps 7 --model moved/gpt2.json
 check "a moved file is found" exits 0
 sed 's/"scale":0.02/"scale":0.03/' moved/gpt2.json >gpt2.json
-fails 2 "gpt2.json: is not that of the run (SHA-256 ..." train --resume --run file --steps 8 --model ./gpt2.json
+fails 2 "gpt2.json: differs from the file of the run (SHA-256 ..." train --resume --run file --steps 8 --model ./gpt2.json
 printf 'model: ./moved/gpt2.json\ndata: text.txt\nsteps: 2\n' >run.yaml
 run train --config run.yaml --run third
 check "a run file may name a graph file: it has no code" exits 0
@@ -58,7 +58,7 @@ run convert file w.safetensors
 check "convert: a run to weights" exits 0
 run convert file w.safetensors --model moved/gpt2.json --overwrite
 check "convert: with the file's path" exits 0
-fails 2 "gpt2.json: is not that of the run (SHA-256 ..." convert file v.safetensors --model ./gpt2.json
+fails 2 "gpt2.json: differs from the file of the run (SHA-256 ..." convert file v.safetensors --model ./gpt2.json
 run convert w.safetensors weights --model moved/gpt2.json
 check "convert: weights to a run" exits 0
 run config file
@@ -84,11 +84,11 @@ fails 1 "./mine.json: nodes[1]: custom: unknown custom op swish (a graph file ha
 fails 2 "--plugin: expected a path with a '/' that ends in .so, got mine.so" plan ./mine.json --plugin mine.so
 fails 2 "--plugin ./mine.so: expected a graph file as MODEL, got resnet20 (leave it out)" plan resnet20 --plugin ./mine.so
 echo "plugin: ./mine.so" >>run.yaml
-fails 2 "run.yaml: line 4: plugin: is of one start (give --plugin on the command line)" train --config run.yaml --run fourth
+fails 2 "run.yaml: line 4: plugin: applies to one start only (give --plugin on the command line)" train --config run.yaml --run fourth
 sed 's/"swish"/".\/mine.so"/' mine.json >path.json
 fails 1 "./path.json: nodes[1]: custom: unknown custom op ./mine.so ..." plan ./path.json
 jq '.model_path = "'"$PWD"'/mine.so"' file/run.json >edited && cp edited file/run.json
-fails 2 "gpt2.json: is not that of the run ..." train --resume --run file --steps 8 # without a path; the file of that name here differs
+fails 2 "gpt2.json: differs from the file of the run ..." train --resume --run file --steps 8 # without a path; the file of that name here differs
 fails 1 "no.json: cannot be read (No such file or directory)" plan no.json
 
 finish

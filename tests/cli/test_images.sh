@@ -12,7 +12,7 @@ fails 2 '--data shapes: size: expected a whole number >= 0, got "x"' train $mode
 fails 2 '--data shapes: expected key=value, got "big"' train $model --data shapes:big
 fails 2 "--data images:: expected a directory after the colon" train $model --data images:
 fails 2 "--data shapes: stands alone, got text.txt too" train $model --data shapes text.txt
-fails 2 "--validation: cannot be with shapes, which has its own (shapes:validation=N says how many)" \
+fails 2 "--validation: cannot be with shapes, which has its own (shapes:validation=N sets their number)" \
     train $model --data shapes --validation 0.2
 fails 2 "--validation: cannot be with mnist:d, which has its own (the files of its test set)" \
     train $model --data mnist:d --validation text.txt
@@ -89,7 +89,7 @@ run train --resume --run mnist --steps 3
 check "resumed on MNIST from the recorded directory: exit code 0" exits 0
 run train --data mnist:arrays --resume --run cifar --steps 3
 check "resumed with another set: refused" exits 1
-check "resumed with another set: the reason" has "data: not those of the run" "$err"
+check "resumed with another set: the reason" has "data: differ from the run's" "$err"
 
 # --- a file of that name ---
 cp text.txt shapes

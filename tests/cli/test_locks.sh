@@ -96,13 +96,13 @@ here -- train $words --resume --run run
 check "with locks here and without there: likewise" refused "run directory run: another cgpipe train is at work in it, process $first .*"
 here FAIL_LOCKS=none -- convert weights run --overwrite
 here FAIL_LOCKS=none -- stop run
-check "without locks: a stop request reaches it" has "stop         requested: the training in run saves and ends behind its next step" "$out"
+check "without locks: a stop request reaches it" has "stop         requested: the training in run will save and end after its next step" "$out"
 kill -CONT $first
 finished first $first
 check "without locks: it stops" exits 130
 here FAIL_LOCKS=none -- stop run
 check "without locks: it is not known if one trains there" has \
-    "it is not known if anything trains in run: its file system has no locks, or the lock is another host's" "$out"
+    "whether a training runs in run is unknown: its file system has no locks, or another host has the lock" "$out"
 here FAIL_LOCKS=none -- train $words --resume --run run
 check "without locks: the run goes on to the same weights" test "$(sha)" = "$whole"
 check "without locks: no lock is left" test "$(left run)" = "$entries"
@@ -168,13 +168,13 @@ for name in run "a user's run \$(date)"; do
     until_stopped $first
     here FAIL_LOCKS=none -- train $words --resume --run "$name"
     check "another host, $name: refused" refused \
-        "run directory $name: process $first on host elsewhere has locked it since $date, and cannot be looked at from here (if it has ended: rm .*)"
+        "run directory $name: process $first on host elsewhere has locked it since $date, and cannot be inspected from here (if it has ended: rm .*)"
     end_now $first
     here FAIL_LOCKS=none -- train $words --resume --run "$name"
     check "another host, $name: also when that one was killed" exits 1
     command=$(remedy)
     here -- stop "$name"
-    check "another host, $name: a stop request may reach it" has "requested; it is not known" "$out"
+    check "another host, $name: a stop request may reach it" has "requested; whether a training runs" "$out"
     eval "$command"
     check "another host, $name: the command deletes the lock alone" test -e "$name/run.json" -a ! -e "$name/lock"
     here FAIL_LOCKS=none -- train $words --resume --run "$name"
@@ -193,7 +193,7 @@ here FAIL_LOCKS=none -- train $words --overwrite --run run
 kill -CONT $first
 finished first $first
 check "the lock of a training is deleted: it ends" refused \
-    "run directory run: its lock file was deleted while this process has the lock, so another one may be at work in it (start again when none is)"
+    "run directory run: its lock file was deleted while this process had the lock, so another process may use it (start again when none does)"
 check "the lock of a training is deleted: the run of the other one stays" test "$(left run)" = "$entries"
 
 # --- another pid namespace ---
@@ -207,7 +207,7 @@ apart() {
     LD_PRELOAD=$preload FAIL_BELOW=$work/files FAIL_LOCKS=none FAIL_CALL=sync:9:KILL unshare --pid --fork "$@" \
         sh -c '"$@"; exit' sh "$program" train $words --resume --run run >"$out" 2>"$err" </dev/null
     here FAIL_LOCKS=none -- train $words --resume --run run
-    check "$name: refused" refused "run directory run: process [0-9]* on host .* has locked it since $date, and cannot be looked at from here (if it has ended: rm run/lock)"
+    check "$name: refused" refused "run directory run: process [0-9]* on host .* has locked it since $date, and cannot be inspected from here (if it has ended: rm run/lock)"
     eval "$(remedy)"
     here FAIL_LOCKS=none -- train $words --resume --run run
     check "$name: to the same weights" test "$(sha)" = "$whole"

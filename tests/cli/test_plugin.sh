@@ -103,8 +103,8 @@ check "config: names no model" test "$(grep -c '^model:' "$out")" = 0
 
 mkdir other
 plugin other/mine.so OTHER
-fails 2 "mine.so: is not that of the run (SHA-256 ..." train --resume --run parts --steps 28 --model ./other/mine.so
-fails 2 "mine.so: is not that of the run (SHA-256 ..." convert parts v.safetensors --model ./other/mine.so
+fails 2 "mine.so: differs from the file of the run (SHA-256 ..." train --resume --run parts --steps 28 --model ./other/mine.so
+fails 2 "mine.so: differs from the file of the run (SHA-256 ..." convert parts v.safetensors --model ./other/mine.so
 run train --resume --run parts --steps 28 --model ./other/mine.so --new-model
 check "--new-model goes on with it" exits 0
 run train --resume --run parts --steps 29 --model ./other/mine.so

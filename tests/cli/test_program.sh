@@ -151,7 +151,7 @@ fails 2 "gpt2: layers: expected a whole number ..." plan gpt2:layers=two
 fails 2 "gpt2: heads: expected a divisor of the width, ..." plan gpt2:width=100
 fails 2 "gpt2: tied: expected a whole number from 0 to 1, ..." plan $model,tied=2
 fails 2 "--resume: unknown option" plan $model --resume
-fails 2 "--stages: goes through all its values with --grid ..." bench gpt2 --grid --stages 2
+fails 2 "--stages: cannot be with --grid, which varies it ..." bench gpt2 --grid --stages 2
 fails 2 'schedule: expected a name of `cgpipe schedule --list`, got "gpip" (did you mean gpipe?)' \
     schedule gpip
 fails 2 "virtual: expected 2 as zb-v has 2 on each device, got 3" schedule zb-v --virtual 3
@@ -160,7 +160,7 @@ fails 2 "group: expected 4 (stages per round) to 8 (micro-batches), got 3" \
 fails 2 "dualpipe-v: expected at least 2 micro-batches per device, 8, got 7 (zb-v takes fewer)" \
     schedule dualpipe-v --chunks 7
 fails 2 "--check: expected no NAME beside the file, got zb-v" schedule zb-v --check x.csv
-fails 2 "--check: its file says what ..." schedule --check x.csv --stages 2
+fails 2 "--check: the file determines ..." schedule --check x.csv --stages 2
 fails 2 "--csv, --csv-transfers, --svg, --trace-json, --json: expected one of ..." \
     schedule zb-v --csv --json -
 fails 1 "x.csv: cannot be read (No such file or directory)" schedule --check x.csv
@@ -343,7 +343,7 @@ check "another seed: other weights" \
     test "$(value weights_sha256 one.json)" != "$(value weights_sha256 other.json)"
 
 before=$(find one -type f -exec sha256sum {} + | sort)
-fails 1 "run directory one: has a run already (--resume goes on with it, --overwrite deletes it; ..." \
+fails 1 "run directory one: has a run already (--resume continues it, --overwrite deletes it; ..." \
     train $model --data text.txt $small --run one
 check "refused run: the directory is as it was" test "$before" = "$(find one -type f -exec sha256sum {} + | sort)"
 fails 1 "missing.txt: no such file" train $model --data missing.txt --run one --overwrite

@@ -36,17 +36,17 @@ refused() { # SED MESSAGE
 }
 back="the checkpoint was written with"
 refused 's/"lr": [^,]*/"lr": 0.002/' \
-    "lr is 0.002, $back 0.01 (put it back; to change it on resume say --lr 0.002)"
-refused 's/"batch": 8/"batch": 16/' "batch is 16, $back 8 (put it back; to change it on resume say --batch 16)"
+    "lr is 0.002, $back 0.01 (put it back; to change it on resume give --lr 0.002)"
+refused 's/"batch": 8/"batch": 16/' "batch is 16, $back 8 (put it back; to change it on resume give --batch 16)"
 refused 's/"schedule": "1f1b"/"schedule": "gpipe"/' \
-    "schedule is \"gpipe\", $back \"1f1b\" (put it back; to change it on resume say --schedule gpipe)"
+    "schedule is \"gpipe\", $back \"1f1b\" (put it back; to change it on resume give --schedule gpipe)"
 refused 's/"lr": [^,]*/"lr": 0.002/; s/"clip": [^,]*/"clip": 2/; s/"batch": 8/"batch": 16/' \
-    "batch is 16, $back 8 (put it back; to change it on resume say --batch 16; so are 2 more)"
-refused '/"lr": /d' "lr is null, $back 0.01 (put it back, no option takes it away; or another --run)"
+    "batch is 16, $back 8 (put it back; to change it on resume give --batch 16; so are 2 more)"
+refused '/"lr": /d' "lr is null, $back 0.01 (put it back, no option unsets it; or another --run)"
 refused 's/"nesterov": true/"nesterov": false/' \
-    "nesterov is false, $back true (put it back, no option takes it away; or another --run)"
+    "nesterov is false, $back true (put it back, no option unsets it; or another --run)"
 refused 's/"decay_all": false/"decay_all": true/' \
-    "decay_all is true, $back false (put it back; to change it on resume say --decay-all)"
+    "decay_all is true, $back false (put it back; to change it on resume give --decay-all)"
 refused 's/"seed": 0/"seed": 5/' "seed is 5, $back 0 (put it back, a run keeps its seed; or another --run)"
 refused 's/\(^  "model": .*\)heads=2/\1heads=4/' \
     "model is $(sed -n 's/^  "model": "\(.*\)heads=2\(.*\)",/\1heads=4\2/p' kept/run.json), $back $(
@@ -60,7 +60,7 @@ check "the same data elsewhere: the same weights" test "$(sha)" = "$whole"
 kept
 tr -d '\n' <a/run.json | sed 's/"balance": \[[^]]*\]/"balance": [3, 2]/' >b && mv b a/run.json
 run train --resume --run a
-check "edited balance: told" has "(put it back; to change it on resume say --balance 3,2)" "$err"
+check "edited balance: told" has "(put it back; to change it on resume give --balance 3,2)" "$err"
 
 kept
 edit a 's/"lr": [^,]*/"lr": 0.002/'
@@ -138,7 +138,7 @@ done
 cp -r a old
 run train --resume --run a
 check "a checkpoint of before: exit code 0" exits 0
-check "a checkpoint of before: a note" grep -q "^note  .*run.json is taken as it is" "$out"
+check "a checkpoint of before: a note" grep -q "^note  .*edits of run.json are not detected" "$out"
 check "a checkpoint of before: the same weights" test "$(sha)" = "$whole"
 edit old 's/"lr": [^,]*/"lr": 0.002/'
 run train --resume --run old
@@ -153,13 +153,13 @@ for edit in 's/"optimizer": "sgd"/"optimizer": ["sgd"]/optimizer' 's/"lr": [^,]*
     's/"data": \[/"data": "text.txt", "x": [/data' 's/"optimizer": "sgd"/"optimizer": 5/optimizer'; do
     kept
     edit a "${edit%/*}/"
-    fails 1 "a/run.json: options: ${edit##*/}: expected what --${edit##*/} takes (give --${edit##*/} anew)" \
+    fails 1 "a/run.json: options: ${edit##*/}: expected a value that --${edit##*/} takes (give --${edit##*/} again)" \
         train --resume --run a
 done
 for value in '[null]' '[{}]' '[1.5]' '"many"' '[2, [3]]'; do
     kept
     tr -d '\n' <a/run.json | sed "s/\"balance\": \[[^]]*\]/\"balance\": $value/" >b && mv b a/run.json
-    fails 1 "a/run.json: options: balance: expected what --balance takes (give --balance anew)" \
+    fails 1 "a/run.json: options: balance: expected a value that --balance takes (give --balance again)" \
         train --resume --run a
 done
 

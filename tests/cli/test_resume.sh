@@ -42,7 +42,7 @@ for layout in "--stages 2" "--stages 3 --schedule gpipe" "--balance 1,4 --recomp
     check "stopped by time: it says so" has "--minutes: stopped after step 5 of 10, which is saved" \
         "$out"
     check "stopped by time: it says how to go on" \
-        has "(cgpipe train --resume --run run-$number goes on)" "$out"
+        has "(cgpipe train --resume --run run-$number continues)" "$out"
     run train --resume --run "run-$number" $layout
     check "resumed: exit code 0" exits 0
     check "resumed: nothing on stderr" empty "$err"
@@ -74,7 +74,7 @@ check "keep: two checkpoints" test "$(ls -d run-1/step-* | wc -l)" -eq 2
 
 run train --resume --run run-1
 check "a complete run: exit code 0" exits 0
-check "a complete run: nothing left to do" has "the run has all its 10" "$out"
+check "a complete run: nothing left to do" has "the run has done all its 10" "$out"
 check "a complete run: the same weights" test "$(sha)" = "$whole"
 run train --resume --run run-1 --steps 12 --json more.json
 check "more steps: they are done" has "step 12/12" "$out"
@@ -107,13 +107,13 @@ sed 's/says/sees/' text.txt >changed.txt
 before=$(files gone)
 run train --resume --run gone --data changed.txt
 check "other data: exit code 1" exits 1
-check "other data: refused, with a way out" has "or --new-data to go on with these)" "$err"
+check "other data: refused, with a way out" has "or --new-data to continue with these)" "$err"
 run train --resume --run gone --validation 0.2
-check "another share for validation: refused" has "data: not those of the run (identity " "$err"
+check "another share for validation: refused" has "data: differ from the run's (identity " "$err"
 check "refused: the directory is as it was" test "$before" = "$(files gone)"
 run train --resume --run gone --data changed.txt --new-data
 check "--new-data: exit code 0" exits 0
-check "--new-data: told" has "warning      data: not those of the run: read from their beginning" \
+check "--new-data: told" has "warning      data: differ from the run's: read from their beginning" \
     "$out"
 check "--new-data: a line each" test "$(steps gone)" = "$(one_to 10)"
 check "--new-data: run.json has them" has "/changed.txt" gone/run.json
@@ -122,7 +122,7 @@ check "--new-data: run.json has them" has "/changed.txt" gone/run.json
 
 stop_after 3 kept
 before=$(files kept)
-fails 1 "run directory kept: has a run already (--resume goes on with it, --overwrite deletes it; ..." \
+fails 1 "run directory kept: has a run already (--resume continues it, --overwrite deletes it; ..." \
     train $training --run kept
 fails 2 "--seed 5: the run has seed 0 and keeps it (leave it out, or another --run)" \
     train --resume --run kept --seed 5
@@ -186,7 +186,7 @@ fails 1 "run directory nameless: has parts of a run but no run.json (--overwrite
 cp -r kept odd && echo "{ no json" >odd/run.json
 fails 1 "odd/run.json: line 1: ..." train --resume --run odd
 sed 's/"stages": 1/"stages": "many"/' kept/run.json >odd/run.json
-fails 1 "odd/run.json: options: stages: expected what --stages takes (give --stages anew)" \
+fails 1 "odd/run.json: options: stages: expected a value that --stages takes (give --stages again)" \
     train --resume --run odd
 run train --resume --run odd --stages 1
 check "... which is given anew" test "$(sha)" = "$whole"
@@ -350,7 +350,7 @@ tail -c 3217 text.txt >others.txt
 run train --resume --run epochs --epochs 4 --data others.txt --new-data
 check "... with other data, one more epoch: 25 steps" test "$(note epochs '[.steps, .position]')" = "[85,200]"
 run train --resume --run epochs --epochs 2
-check "... fewer epochs than there are: no step" has "no step      the run has all its" "$out"
+check "... fewer epochs than there are: no step" has "no step      the run has done all its" "$out"
 run train --resume --run epochs --from-step 35 --epochs 3 --batch 20 --data epochs.txt
 check "... from an earlier checkpoint, 20 samples a step again: 10 steps" test "$(note epochs '[.steps, .position]')" = "[45,600]"
 

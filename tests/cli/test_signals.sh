@@ -64,7 +64,7 @@ for signal in INT TERM HUP USR1 XCPU; do
     check "SIG$signal: exit code 130" exits 130
     check "SIG$signal: one line on standard error" told 1
     check "SIG$signal: it says what and how to go on" grep -q \
-        "^cgpipe: SIG$signal: stopped after step [0-9]* of 12, which is saved (cgpipe train --resume --run one-$signal goes on)$" \
+        "^cgpipe: SIG$signal: stopped after step [0-9]* of 12, which is saved (cgpipe train --resume --run one-$signal continues)$" \
         "$err"
     done=$(wc -l <"one-$signal/metrics.jsonl")
     check "SIG$signal: the step it was in is saved" \
@@ -99,7 +99,7 @@ kill -INT "$process"
 finished
 check "SIGINT at the beginning: exit code 130" exits 130
 check "SIGINT at the beginning: told" grep -qE \
-    '^cgpipe: SIGINT: stopped (before a step|after step [0-9]* of 12, which is saved)( \(cgpipe train --resume --run first goes on\))?$' \
+    '^cgpipe: SIGINT: stopped (before a step|after step [0-9]* of 12, which is saved)( \(cgpipe train --resume --run first continues\))?$' \
     "$err"
 
 # --- at the end ---

@@ -23,7 +23,7 @@ fails 1 "empty/run.json: cannot be read (No such file or directory)" stop empty
 
 run train $words --steps 12 --run straight
 whole=$(sha "$out")
-fails 1 "run directory straight: nothing trains in it" stop straight
+fails 1 "run directory straight: no training runs in it" stop straight
 
 # --- a training with slow steps ---
 
@@ -32,20 +32,20 @@ process=$!
 until_has '"step":2,' one/metrics.jsonl
 run stop one --wait
 check "stop: exit code 0" exits 0
-check "stop: says what happens" has "stop         requested: the training in one saves and ends behind its next step" "$out"
+check "stop: says what happens" has "stop         requested: the training in one will save and end after its next step" "$out"
 wait "$process"
 code=$?
 check "the training: exit code 130" exits 130
 check "the training: one line on standard error" grep -q \
-    '^cgpipe: stop request: stopped after step [0-9]* of 12, which is saved (cgpipe train --resume --run one goes on)$' train-err
+    '^cgpipe: stop request: stopped after step [0-9]* of 12, which is saved (cgpipe train --resume --run one continues)$' train-err
 check "the training: nothing else there but the fault" lines 2 train-err
 check "the training: the fault, at every log level" has "CGP_FAULT: delay:0F0:0.3: 0F0 takes longer" train-err
 done=$(wc -l <one/metrics.jsonl)
 check "the training: before its last step ($done)" test "$done" -lt 12
 check "stop --wait: has waited, and names the checkpoint" has \
-    "ended        the last checkpoint is of step $done (cgpipe train --resume --run one goes on)" "$out"
+    "ended        the last checkpoint is of step $done (cgpipe train --resume --run one continues)" "$out"
 check "the request is gone" test ! -e one/stop
-fails 1 "run directory one: nothing trains in it" stop one
+fails 1 "run directory one: no training runs in it" stop one
 
 # --- a leftover request: the training was killed before it read it ---
 
@@ -60,7 +60,7 @@ check "left over: it is gone" test ! -e one/stop
 sed -i 's/"host": "[^"]*"/"host": "far\\u001baway"/' one/run.json
 run stop one
 check "another host: exit code 0" exits 0
-check "another host: says what is not known" has 'stop         requested; it is not known if anything trains in one: it was last started on far\x1baway, ' "$out"
+check "another host: says what is not known" has 'stop         requested; whether a training runs in one is unknown: it was last started on far\x1baway, ' "$out"
 check "another host: the request is there" test -f one/stop
 
 # --- another object with the request's name ---

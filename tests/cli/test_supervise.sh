@@ -39,7 +39,7 @@ fails 2 "supervise: the command has {ranks}, but there is no --ranks (--ranks 4,
 fails 2 "--ranks: the command has no {ranks} (... -- mpirun -n {ranks} cgpipe train ...)" supervise --run r --ranks 2 -- true
 fails 2 '--ranks 4,0: expected whole numbers >= 1 with commas between, got "4,0"' supervise --ranks 4,0 -- true
 fails 2 "supervise: --run is missing, here or in the command ..." supervise -- true
-fails 2 "supervise: the command has no --resume to go on with after a failure ..." supervise -- cgpipe train --run r
+fails 2 "supervise: the command has no --resume to continue after a failure ..." supervise -- cgpipe train --run r
 fails 2 "supervise: --from-step would go back to that step at every restart (leave it out)" \
     supervise -- cgpipe train --resume --run r --from-step 3
 fails 2 "supervise: --from-step would go back to that step at every restart (leave it out)" \
@@ -79,7 +79,7 @@ check "no progress: the next number each time" test "$(tr '\n' ' ' <numbers)" = 
 check "no progress: a line each" lines 4 "$err"
 check "no progress: the first" says 'exit code 5; restart 1 of 3 with 2 ranks from the beginning'
 check "no progress: the last" says \
-    'exit code 5; gives up after 3 restarts without a newer checkpoint (cgpipe train --resume --run r goes on from the beginning)'
+    'exit code 5; gave up after 3 restarts without a newer checkpoint (cgpipe train --resume --run r continues from the beginning)'
 check "no progress: a record each" lines 4 r/restarts.jsonl
 check "no progress: the record" grep -q "^{\"date\":\"$date\",\"reason\":\"exit code 5\",\"restart\":true,\"ranks\":2,\"step\":null}$" r/restarts.jsonl
 
@@ -128,19 +128,19 @@ check "back-off: a signal ends it: exit code 130" exits 130
 
 run supervise --backoff 0.01 --run r --restarts 0 -- sh -c 'exit 1'
 check "--restarts 0: exit code 3" exits 3
-check "--restarts 0: none" says 'exit code 1; gives up after 0 restarts .*'
+check "--restarts 0: none" says 'exit code 1; gave up after 0 restarts .*'
 
 # --- the watchdog ---
 
 run supervise --backoff 0.01 --run r --restarts 0 --timeout 1 --grace 0.2 -- sh -c "trap '' TERM; sleep $mark; sleep $mark"
 check "nothing written: exit code 3" exits 3
-check "nothing written: why" says 'nothing was written to r for 1 s; gives up .*'
+check "nothing written: why" says 'nothing was written to r for 1 s; gave up .*'
 check "nothing written: no process is left" gone
 run supervise --backoff 0.01 --run r --restarts 0 --timeout 1 -- sh -c "trap 'exit 0' TERM; while :; do sleep 0.02; done"
 check "nothing written, exit code 0 when it is ended: exit code 3" exits 3
 run supervise --backoff 0.01 --run r --restarts 0 --grace 0.2 -- sh -c "(exit 3) & exec sleep $mark"
 check "a process failed: exit code 3" exits 3
-check "a process failed: why" says 'a process failed, and nothing was written to r for 0.2 s; gives up .*'
+check "a process failed: why" says 'a process failed, and nothing was written to r for 0.2 s; gave up .*'
 check "a process failed: no process is left" gone
 run supervise --backoff 0.01 --run r --grace 0.2 -- sh -c "setsid sh -c \"trap '' TERM; sleep $mark; sleep $mark\" & exit 0"
 check "the command leaves processes: exit code 0" exits 0
@@ -195,7 +195,7 @@ if hidden "$program" --version >/dev/null 2>&1; then # not in an unprivileged co
     hidden "$program" supervise --run r -- sh -c 'exit 0' >"$out" 2>"$err" </dev/null
     code=$?
     check "without /proc: exit code 0" exits 0
-    check "without /proc: says so" says '/proc is not there, so processes that the command leaves behind are not found, and not ended'
+    check "without /proc: says so" says '/proc is missing: processes that the command leaves running are neither found nor ended'
     hidden "$program" supervise --run r --restarts 0 --timeout 1 --grace 0.2 -- sh -c "trap '' TERM; sleep $mark; sleep $mark" >"$out" 2>"$err" </dev/null
     code=$?
     check "without /proc, nothing written: exit code 3" exits 3

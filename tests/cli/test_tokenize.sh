@@ -122,7 +122,7 @@ fails 1 "nothing/vocab.json: no such file" tokenize --tokenizer nothing text.txt
 fails 2 "--add-special-tokens: cannot be with --decode (leave out one)" tokenize $use --decode --add-special-tokens text.ids
 fails 1 "$data/vocab.json: model: expected an object (is it a tokenizer.json?), got 374" \
     tokenize --tokenizer "$data/vocab.json" text.txt
-fails 2 "--out tokens.txt: expected a name that ends in .bin, by which --data knows tokens" \
+fails 2 "--out tokens.txt: expected a name that ends in .bin, by which --data recognizes tokens" \
     tokenize $use --out tokens.txt text.txt
 fails 2 "--end-of-text: cannot be with --decode (leave out one)" tokenize $use --decode --end-of-text text.ids
 fails 1 "missing.txt: no such file" tokenize $use missing.txt

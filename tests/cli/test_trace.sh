@@ -81,7 +81,7 @@ run train --resume --steps 4
 check "train --resume: a trace is of one start" test ! -e train.json
 run train --resume --steps 4 --trace none.json
 check "train --trace without a step: exit code 0" exits 0
-check "train --trace without a step: says so" has "trace        none: no step was run" "$out"
+check "train --trace without a step: says so" has "trace        none: no step has run" "$out"
 check "train --trace without a step: no file" test ! -e none.json
 
 # --- refused ---

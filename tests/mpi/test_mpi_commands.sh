@@ -170,7 +170,7 @@ train="train $model --batch 4 --stages 2 --steps 3 --run $work/none"
     tac "$work/text.txt" >"$work/other.txt"
     run_apart 1 $train --data "$work/text.txt" -- $train --data "$work/other.txt"
     check "other data on rank 1: exit codes 3 and 1" codes_are "3 1"
-    check "other data on rank 1: is said once" is_said_once "rank 1: data: not those of rank 0 "
+    check "other data on rank 1: is said once" is_said_once "rank 1: data: identity is "
     run_apart 1 check "$work/mine.so" --batch 4 --stages 2 -- check "$work/other/mine.so" --batch 4 --stages 2
     check "another plug-in on rank 1: exit codes 3 and 2" codes_are "3 2"
     check "another plug-in on rank 1: is said once" is_said_once "rank 1: mine.so: is not that of rank 0 (SHA-256 "
