@@ -19,84 +19,83 @@ typedef struct entry {
 /* Columns: name, when to use it, rule, v, any v, backward, split, placement; generator, its
  * variant. */
 static const entry entries[] = {
-    {{"gpipe", "the simplest; many micro-batches, and memory for all of them",
+    {{"gpipe", "the simplest; many micro-batches, with memory for all of them",
       "All forwards, then all backwards.\n"
-      "Every micro-batch is in flight at the turn.",
+      "All micro-batches are in flight when the first backward begins.",
       1, false, true, false, LOOP},
      {cgp__generate_breadth_first, 0}},
     {{"1f1b", "the default: gpipe's time in the memory of n micro-batches",
-      "Stage j runs n-1-j forwards first, then a forward and a backward in turn.\n"
+      "Stage j runs n-1-j forwards first, then alternates forward and backward.\n"
       "A backward frees the slot that the next forward takes.",
       1, false, true, false, LOOP},
      {cgp__generate_1f1b, 1}},
-    {{"eager-1f1b", "slow links: messages are on their way while others are computed",
-      "As 1f1b with 2(n-1-j) forwards first, so that no forward waits for the message\n"
-      "that was sent just before.",
+    {{"eager-1f1b", "slow links: overlaps messages with computation",
+      "As 1f1b with 2(n-1-j) forwards first, so that no forward waits for a message\n"
+      "sent just before it.",
       1, false, true, false, LOOP},
      {cgp__generate_1f1b, 2}},
     {{"interleaved", "few micro-batches, fast links: the bubble divided by v",
       "Device r has v stages, r, r+n ..; micro-batches pass them in groups of n.\n"
-      "(v-1)n + 2(n-1-r) forwards first, then a forward and a backward in turn.",
+      "(v-1)n + 2(n-1-r) forwards first, then alternates forward and backward.",
       2, true, true, false, LOOP},
      {cgp__generate_interleaved, 0}},
-    {{"looped-bfs", "weights that are fetched anew for each stage: twice a step only",
-      "Device r has v stages, r, r+n ..; all micro-batches pass one, then the next.\n"
-      "Backward in the same way, from the last stage to the first.",
+    {{"looped-bfs", "weights fetched for each stage: only twice a step",
+      "Device r has v stages, r, r+n ..; all micro-batches pass one stage, then the next.\n"
+      "Backward does the same from the last stage to the first.",
       2, true, true, false, LOOP},
      {cgp__generate_breadth_first, 0}},
-    {{"looped-bfs-zb", "a loss of your own: the least bubble where forwards come first",
-      "As looped-bfs with backward in halves: I, whose gradient is sent at once, and\n"
-      "its W after it.",
-      2, true, true, true, LOOP},
+    {{"looped-bfs-zb", "external loss: the smallest bubble if all forwards come first",
+      "As looped-bfs with split backward: I, whose gradient is sent at once, then its W.", 2, true,
+      true, true, LOOP},
      {cgp__generate_breadth_first, 1}},
-    {{"zb-h1", "1f1b's memory, a third of its bubble where F = I = W",
-      "As 1f1b with n-r forwards first and backward in halves: I at once, W of\n"
-      "r micro-batches ago after it.",
+    {{"zb-h1", "1f1b's memory, a third of its bubble if F = I = W",
+      "As 1f1b with n-r forwards first and split backward: I at once, then the W of\n"
+      "r micro-batches earlier.",
       1, false, true, true, LOOP},
      {cgp__generate_zero_bubble, 1}},
-    {{"zb-h2", "no bubble by span where steps overlap; twice 1f1b's memory",
+    {{"zb-h2", "no bubble by span if steps overlap; twice 1f1b's memory",
       "As zb-h1 with 2(n-r)-1 forwards first and W 2r micro-batches later,\n"
       "which fills the wait for the first gradient with forwards.",
       1, false, true, true, LOOP},
      {cgp__generate_zero_bubble, 2}},
-    {{"zb-1p", "zb-h1 for costs as they are: F, I and W far from equal",
-      "For given costs: F and I as soon as they can run, W into what is left over,\n"
-      "at most n micro-batches in flight; the shortest of several tries.",
+    {{"zb-1p", "zb-h1 for given costs: F, I and W far from equal",
+      "Greedy by costs: F and I as soon as they can run, W in the gaps, at most\n"
+      "n micro-batches in flight; the shortest of several attempts.",
       1, false, true, true, LOOP},
      {cgp__generate_heuristic, 1}},
-    {{"zb-2p", "zb-h2 for costs as they are: F, I and W far from equal",
-      "For given costs: F and I as soon as they can run, W into what is left over,\n"
-      "at most 2n micro-batches in flight; the shortest of several tries.",
+    {{"zb-2p", "zb-h2 for given costs: F, I and W far from equal",
+      "Greedy by costs: F and I as soon as they can run, W in the gaps, at most\n"
+      "2n micro-batches in flight; the shortest of several attempts.",
       1, false, true, true, LOOP},
      {cgp__generate_heuristic, 2}},
-    {{"interleaved-zb", "few micro-batches, fast links, and backward in halves",
-      "As interleaved with (v-1)n + n-1-r forwards first and backward in halves:\n"
-      "W of r backwards ago after each I.",
+    {{"interleaved-zb", "few micro-batches, fast links; split backward",
+      "As interleaved with (v-1)n + n-1-r forwards first and split backward: after\n"
+      "each I the W of r backwards earlier.",
       2, true, true, true, LOOP},
      {cgp__generate_interleaved, 1}},
-    {{"zb-v", "no bubble by span in 1f1b's memory, where F = I = W",
+    {{"zb-v", "no bubble by span in 1f1b's memory if F = I = W",
       "Device r has stages r and 2n-1-r; the last stage is on the first device.\n"
-      "2(n-r)-1 forwards first, then F, I, W of one stage and of the other in turn.",
+      "2(n-r)-1 forwards first, then F, I, W of the two stages alternately.",
       2, false, true, true, V},
      {cgp__generate_zb_v, 0}},
-    {{"v-half", "half of 1f1b's memory for a bubble below 1f1b's",
-      "Stages r and 2n-1-r; six slots in a row for F, I, W of both, the same every six:\n"
-      "2 slots from stage to stage one way, 1 the other; then both ends are packed.",
+    {{"v-half", "half of 1f1b's memory, with a smaller bubble",
+      "Stages r and 2n-1-r; a pattern of six slots, F, I, W of both, repeats: 2 slots\n"
+      "from stage to stage one way, 1 the other; then both ends are compacted.",
       2, false, true, true, V},
      {cgp__generate_v_block, 2}},
-    {{"v-min", "a third of 1f1b's memory, where that is what counts",
-      "Stages r and 2n-1-r; six slots in a row for F, I, W of both, the same every six:\n"
-      "1 slot from stage to stage both ways; then both ends are packed.",
+    {{"v-min", "the least memory: a third of 1f1b's",
+      "Stages r and 2n-1-r; a pattern of six slots, F, I, W of both, repeats: 1 slot\n"
+      "from stage to stage both ways; then both ends are compacted.",
       2, false, true, true, V},
      {cgp__generate_v_block, 3}},
-    {{"dualpipe-v", "models that send messages within a stage, m >= 2n",
-      "Stages r and 2n-1-r; once full, a forward of one and the backward of the other\n"
-      "in turn; backward in halves only at both ends.",
+    {{"dualpipe-v", "models that communicate within a stage; m >= 2n",
+      "Stages r and 2n-1-r; when full, alternates a forward of one and a backward of\n"
+      "the other; split backward only at both ends.",
       2, false, true, true, V},
      {cgp__generate_dualpipe_v, 0}},
     {{"forward-only", "evaluation; no backward",
       "Device r has v stages, r, r+n ..; micro-batches pass them in groups of n.\n"
-      "Nothing is kept.",
+      "No activations are kept.",
       1, true, false, false, LOOP},
      {cgp__generate_forward_only, 0}},
 };
