@@ -81,7 +81,7 @@ for target in "$@"; do
     devices) build_target devices src/backend/device_names.c src/base ;;
     huggingface) build_target huggingface models src/checkpoint src/base ;;
     cluster | costs | diagnosis | options | record | run | run_file) build_target "$target" cli models src/checkpoint src/base ;;
-    *) echo "fuzz: $target: there is no tests/fuzz/test_fuzz_$target.c that it knows" >&2 && exit 1 ;;
+    *) echo "fuzz: $target: expected the name of a reader with a tests/fuzz/test_fuzz_NAME.c" >&2 && exit 1 ;;
     esac
     run_target "$target"
     [ -z "${PACK:-}" ] || pack "$target"

@@ -136,8 +136,8 @@ def main(root):
         directory = os.path.join(root, name)
         if os.path.lexists(directory) and not os.path.exists(os.path.join(directory,
                                                                           "expected.safetensors")):
-            sys.exit(f"{directory}: is not of this tool, it has no expected.safetensors (another "
-                     "DIR)")
+            sys.exit(f"{directory}: expected a directory of this tool, got one without "
+                     "expected.safetensors (another DIR)")
     for name in CASES:
         directory = os.path.join(root, name)
         shutil.rmtree(directory, ignore_errors=True)

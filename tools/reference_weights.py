@@ -171,8 +171,8 @@ def make(root):
     for directory in directories:
         if os.path.lexists(directory) and not os.path.exists(os.path.join(directory,
                                                                           "expected.safetensors")):
-            sys.exit(f"{directory}: is not of this tool, it has no expected.safetensors (another "
-                     "DIR)")
+            sys.exit(f"{directory}: expected a directory of this tool, got one without "
+                     "expected.safetensors (another DIR)")
     for directory in directories:
         shutil.rmtree(directory, ignore_errors=True)
     write_gpt2(os.path.join(root, "gpt2"), make_gpt2())

@@ -105,7 +105,7 @@ def run_parts(check, wanted):
         if done and not wanted:
             continue
         if check.deadline - time.monotonic() < (0 if check.small else estimate):
-            print(f"{name}: is left for the next call (begins with {estimate} s or more)",
+            print(f"{name}: is left for the next call (needs {estimate} s or more)",
                   flush=True)
             continue
         print(f"{name} ...", flush=True)

@@ -36,7 +36,7 @@ def print_table(facts, parts):
     for key in ("device", "driver", "toolkit", "torch", "commit", "kernels_tree", "date"):
         print(f"{key:13} {facts[key] or '-'}")
     if facts["backend"] != "cuda":
-        print("no GPU: models are small, and speeds are none")
+        print("no GPU: small models, no speeds")
     print(f"\n{'part':13} {'verdict':13} {'s':>6}")
     for name, part in parts.items():
         print(f"{name:13} {part['verdict']:13} {part.get('seconds', 0):6.1f}")
