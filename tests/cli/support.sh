@@ -21,7 +21,7 @@ not_ok() { echo "not ok - $1"; failed=$((failed + 1)); }
 
 # run WORDS... : run the program; keep its output and exit code.
 run() {
-    timeout 300 "$program" "$@" >"$out" 2>"$err" </dev/null
+    timeout $((300 * ${CGP_TEST_PATIENCE:-1})) "$program" "$@" >"$out" 2>"$err" </dev/null
     code=$?
 }
 

@@ -223,7 +223,7 @@ check "--overwrite replaces a file" exits 0
 
 # Limit files to 16 KiB; ignore the signal, so that writes fail as on a full disk.
 cramped() {
-    (trap '' XFSZ; ulimit -f 16; timeout 300 "$program" convert "$@" >"$out" 2>"$err" </dev/null)
+    (trap '' XFSZ; ulimit -f 16; timeout $((300 * ${CGP_TEST_PATIENCE:-1})) "$program" convert "$@" >"$out" 2>"$err" </dev/null)
     code=$?
 }
 

@@ -251,7 +251,7 @@ for file in run.json metrics.jsonl latest/checkpoint.json latest/checkpoint.sha2
     latest/optimizer.safetensors; do
     cp -r kept a
     rm "a/$file" && mkfifo "a/$file"
-    timeout 120 "$program" train --resume --run a --steps 8 >"$out" 2>"$err" </dev/null
+    timeout $((120 * ${CGP_TEST_PATIENCE:-1})) "$program" train --resume --run a --steps 8 >"$out" 2>"$err" </dev/null
     code=$?
     check "$file is a pipe: refused at once" exits 1
     check "$file is a pipe: told" grep -q "${file#latest/}: is not a regular file" "$err"
@@ -261,7 +261,7 @@ done
 for command in "sample a --length 3" "convert a exported --overwrite"; do
     cp -r kept a
     rm a/run.json && mkfifo a/run.json
-    timeout 120 "$program" $command >"$out" 2>"$err" </dev/null
+    timeout $((120 * ${CGP_TEST_PATIENCE:-1})) "$program" $command >"$out" 2>"$err" </dev/null
     code=$?
     check "${command%% *}, run.json is a pipe: refused at once" exits 1
     rm -r a

@@ -41,7 +41,7 @@ full() { # NAME WORDS... : with a full device as standard output
     local name=$1
     shift
     : >"$out"
-    timeout 120 "$program" "$@" >/dev/full 2>"$err" </dev/null
+    timeout $((120 * ${CGP_TEST_PATIENCE:-1})) "$program" "$@" >/dev/full 2>"$err" </dev/null
     code=$?
     check "$name > /dev/full: exit code 1" exits 1
     check "$name > /dev/full: one line" lines 1 "$err"
@@ -78,7 +78,7 @@ check "train --json - 2> /dev/full: all steps" whole full
 limited() { # KIB NAME MESSAGE WORDS...
     local kib=$1 name=$2 message=$3
     shift 3
-    (ulimit -f "$kib" && exec timeout 120 "$program" "$@") >"$out" 2>"$err" </dev/null
+    (ulimit -f "$kib" && exec timeout $((120 * ${CGP_TEST_PATIENCE:-1})) "$program" "$@") >"$out" 2>"$err" </dev/null
     code=$?
     check "$name: exit code 1" exits 1
     check "$name: the reason" has "$message (File too large)" "$err"

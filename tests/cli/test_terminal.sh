@@ -15,7 +15,7 @@ in_terminal() { # options as for cgpipe train
     local columns=$1 term=$2
     shift 2
     [ "$term" = - ] && term="env -u TERM" || term="env TERM=$term"
-    timeout 300 script -qec "stty cols $columns rows 24; exec $term $program train $*" /dev/null >"$out" 2>"$err" </dev/null
+    timeout $((300 * ${CGP_TEST_PATIENCE:-1})) script -qec "stty cols $columns rows 24; exec $term $program train $*" /dev/null >"$out" 2>"$err" </dev/null
     code=$?
 }
 

@@ -16,7 +16,7 @@ run tokenize $use text.txt
 check "ids of a file are one line" lines 1 "$out"
 check "of numbers with spaces between" test -z "$(tr -d '0-9 \n' <"$out")"
 cp "$out" text.ids
-timeout 300 "$program" tokenize $use <text.txt >from-stdin.ids
+timeout $((300 * ${CGP_TEST_PATIENCE:-1})) "$program" tokenize $use <text.txt >from-stdin.ids
 check "standard input is read without FILE" cmp -s from-stdin.ids text.ids
 run tokenize $use mixed.txt empty.txt text.txt
 check "a file is a line, an empty one an empty line" lines 3 "$out"

@@ -21,7 +21,7 @@ run_examples() {
 run_example() {
     local what=$1 program=$2 pattern=$3
     shift 3
-    if (cd "$work" && timeout 300 "$program" "$@") >"$work/out" 2>&1 && grep -qE "$pattern" "$work/out"; then
+    if (cd "$work" && timeout $((300 * ${CGP_TEST_PATIENCE:-1})) "$program" "$@") >"$work/out" 2>&1 && grep -qE "$pattern" "$work/out"; then
         ok "$what: $(basename "$program")"
     else
         not_ok "$what: $(basename "$program"): failed, or no line like $pattern in:"

@@ -63,7 +63,7 @@ check "the build has its compile commands" test "$(wc -l <"$work/commands")" -gt
 
 # --- the project ---
 
-weights() { (cd "$work" && timeout 300 "$@" "$work/run") 2>&1 | sed -n 's/^weights, resumed *//p'; }
+weights() { (cd "$work" && timeout $((300 * ${CGP_TEST_PATIENCE:-1})) "$@" "$work/run") 2>&1 | sed -n 's/^weights, resumed *//p'; }
 expected=$(weights "$build_dir/example_resume")
 
 # consume NAME CMAKE_LINES [-DOPTION...]: build a project that includes cgpipe by CMAKE_LINES, and

@@ -28,7 +28,7 @@ enter_namespaces() { # SCRIPT WORDS...
         return
     fi
     # Try those parts of make_hosts that need a permission or a kernel module.
-    if ! timeout 300 "${namespaces[@]}" sh -ec '
+    if ! timeout $((300 * ${CGP_TEST_PATIENCE:-1})) "${namespaces[@]}" sh -ec '
         mount -t tmpfs none /run
         ip link add bridge type bridge
         ip netns add probe
@@ -81,6 +81,6 @@ run_on_hosts() { # RANKS COMMAND...
     local n=$1 i list=""
     shift
     for i in $(seq "$n_hosts"); do list+=${list:+,}10.77.0.$i:$(((n + n_hosts - 1) / n_hosts)); done
-    on_host 1 timeout 300 "$mpirun" -n "$n" -H "$list" --mca plm_rsh_agent "$work/agent" \
+    on_host 1 timeout $((300 * ${CGP_TEST_PATIENCE:-1})) "$mpirun" -n "$n" -H "$list" --mca plm_rsh_agent "$work/agent" \
         --mca btl_tcp_if_include 10.77.0.0/24 --mca oob_tcp_if_include 10.77.0.0/24 "$@"
 }

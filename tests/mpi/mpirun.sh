@@ -35,7 +35,7 @@ needs_mpi() { # BUILD_DIR
     # Test machines need this of Open MPI: root, more ranks than cores, ranks not bound to cores.
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_orte_tmpdir_base=$work
-    if ! timeout 300 "$mpirun" -n 2 true; then
+    if ! timeout $((300 * ${CGP_TEST_PATIENCE:-1})) "$mpirun" -n 2 true; then
         echo "skip: mpirun starts no processes here"
         exit 77
     fi
@@ -50,7 +50,7 @@ needs_open_mpi() {
 run_ranks() { # N COMMAND...
     local n=$1
     shift
-    timeout 300 "$mpirun" -n "$n" "$@"
+    timeout $((300 * ${CGP_TEST_PATIENCE:-1})) "$mpirun" -n "$n" "$@"
 }
 
 # --- for every script ---

@@ -55,6 +55,6 @@ check "a cluster file of two hosts, both links" [ "$(jq -c '[[.hosts[].name], [.
 check "400 Mbit/s are about 50 MB/s, or less where others compute" jq -e '[.links[].bytes_per_second | . > 2e6 and . < 60e6] | all' "$work/cluster.json"
 check "messages come after the delay of 1 ms" jq -e '[.links[].latency_seconds | . >= 0.001] | all' "$work/cluster.json"
 check "within a host nothing is slow" jq -e '[.hosts[].bytes_per_second | . > 60e6] | all' "$work/cluster.json"
-CGP_MPI_DELAY=soon timeout 300 "$cgpipe" bench transport --transport mpi >"$work/out" 2>&1
+CGP_MPI_DELAY=soon timeout $((300 * ${CGP_TEST_PATIENCE:-1})) "$cgpipe" bench transport --transport mpi >"$work/out" 2>&1
 check "a delay that is none is refused" grep -q 'CGP_MPI_DELAY: expected 0 to 10 seconds, got "soon"' "$work/out"
 exit $failed

@@ -95,10 +95,13 @@ static void the_first_plan_is_measured(void **unused) {
     const cgp_plan *plans[] = {one, two, one, two};
     for (int n = 1; n <= 4; n += n == 1 ? 1 : 2) {
         cgp_layer_cost costs[LAYERS];
-        assert_ok(cgp_profile_steps(plans, n, 3, costs));
-        check(models[0], costs, 2);
         const int head = cgp_model_layers(models[0]) - 1, norm = head - 1;
-        assert_true(costs[head].forward_seconds > costs[norm].forward_seconds);
+        int tries = 0;
+        do { /* on a busy machine a norm may be interrupted */
+            assert_ok(cgp_profile_steps(plans, n, 3, costs));
+            check(models[0], costs, 2);
+        } while (costs[head].forward_seconds <= costs[norm].forward_seconds && ++tries < 20);
+        assert_in_range(tries, 0, 19);
     }
     cgp_layer_cost costs[LAYERS];
     assert_ok(cgp_profile_steps((const cgp_plan *[]){two, one}, 2, 1, costs));
