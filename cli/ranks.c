@@ -167,6 +167,10 @@ bool cli_ranks_speaks(void) {
     return lost != rank && lowest_after(lost); /* not this rank: it was stopped, then continued */
 }
 
+void cli_ranks_let_speak(void) {
+    if (!communicator) sleep(1);
+}
+
 void cli_ranks_leave_soon(void) {
     signal(SIGTERM, SIG_IGN); /* the launcher sends it to all */
     end_after(1.5, end_process);

@@ -47,6 +47,10 @@ _Noreturn void cli_ranks_abort(int code);
  * left. */
 bool cli_ranks_speaks(void);
 
+/** Before the ranks are connected, give rank 0 a second to print its error: the launcher kills all
+ *  processes once one has failed. */
+void cli_ranks_let_speak(void);
+
 /* Like cli_ranks_fail(), but before cli_ranks_open(). It calls cli_ranks_open() because the other
  * ranks may be waiting there. Keeps the message. Does nothing for CGP_OK or without a launcher. */
 void cli_ranks_fail_early(cgp_status status, const char *transport);

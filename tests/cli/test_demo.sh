@@ -23,7 +23,7 @@ check() { # NAME CONDITION...
 # Run the command of the Makefile with this build's program and the test's directories.
 demo() { # NAME STAGES STEPS [OPTION...]
     make -s -n -C "$source_dir" demo BUILD="$build_dir" STAGES="$2" DEMO_STEPS="$3" DEMO_RUN="$temp/run-$1" |
-        sed -n '/cgpipe train/,/--data/p' | sed "\$ s/\$/ ${*:4}/" >"$temp/command"
+        sed -n '/cgpipe train gpt2/,/--data/p' | sed "\$ s/\$/ ${*:4}/" >"$temp/command"
     check "$1: the Makefile has the command" grep -q -- "--stages $2 " "$temp/command"
     (cd "$source_dir" && DEMO_RUN="$temp/run-$1" bash "$temp/command") >"$temp/out-$1" 2>&1
     check "$1: training and sampling end well" [ $? = 0 ]

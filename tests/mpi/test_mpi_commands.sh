@@ -173,7 +173,7 @@ train="train $model --batch 4 --stages 2 --steps 3 --run $work/none"
     check "other data on rank 1: is said once" is_said_once "rank 1: data: identity is "
     run_apart 1 check "$work/mine.so" --batch 4 --stages 2 -- check "$work/other/mine.so" --batch 4 --stages 2
     check "another plug-in on rank 1: exit codes 3 and 2" codes_are "3 2"
-    check "another plug-in on rank 1: is said once" is_said_once "rank 1: mine.so: is not that of rank 0 (SHA-256 "
+    check "another plug-in on rank 1: is said once" is_said_once "rank 1: mine.so: differs from the file of rank 0 (SHA-256 "
     run_apart 1 train --config "$work/run.yaml" --run "$work/none" -- train --config "$work/missing.yaml" --run "$work/none"
     check "no run file on rank 1: exit codes 3 and 1" codes_are "3 1"
     check "no run file on rank 1: is said once" is_said_once "rank 1: $work/missing.yaml: "

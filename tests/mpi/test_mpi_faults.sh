@@ -54,7 +54,7 @@ rm -rf "$work/run/diagnosis"
 injure 2 corrupt:0SEND_F2@3 --verify-messages
 check "damaged: code 3" [ $? = 3 ]
 check "damaged: the message is named" grep -q 'the message of micro-batch 2 from rank 0 to rank 1, .* bytes, was damaged' "$work/err"
-check "damaged: a diagnosis that cannot be written is a warning" grep -q '^cgpipe: warning: .*/run/diagnosis: is no directory, expected that of ranks.* files (move it away)$' "$work/err"
+check "damaged: a diagnosis that cannot be written is a warning" grep -q '^cgpipe: warning: .*/run/diagnosis: expected the directory of the ranks. files, got another file (move it away)$' "$work/err"
 rm -f "$work/run/diagnosis"
 
 # Create links in the diagnosis directory while a rank hangs: their targets stay, and no rank fails.
