@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* alive.c -- the checks that begin a public call: the pipeline belongs to this process and has not
  * failed. */
+#include "pipeline/alive.h"
+
 #include "pipeline/pipeline.h"
+#include "pipeline/team/team.h"
 
 #include <unistd.h>
 
@@ -14,8 +17,8 @@ cgp_status cgp__pipeline_check_process(const cgp_pipeline *pipeline, const char 
 }
 
 cgp_status cgp__pipeline_check_alive(const cgp_pipeline *pipeline) {
-    if (pipeline->team.failed)
+    if (pipeline->team->failed)
         return cgp_fail(CGP_ESTATE, "pipeline: has failed and can only be destroyed (%s)",
-                        pipeline->team.failure);
+                        pipeline->team->failure);
     return CGP_OK;
 }

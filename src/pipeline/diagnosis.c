@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* diagnosis.c -- the text that a rank writes when something goes wrong. `cgpipe diagnose` merges
  * the texts of all ranks. Its keys are described in docs/reference/diagnosis.md. */
+#include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/diagnosis.h"
+#include "pipeline/team/team.h"
 
 #include <math.h>
 #include <time.h>
 #include <unistd.h>
 
 /* Pack the fields that do not depend on the devices. */
-static json_t *head(const cgp__executor *executor, const char *reason) {
+static json_t *head(const cgp_pipeline *pipeline, const char *reason) {
     char host[256] = "", shown[1024];
     if (gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
     return json_pack("{s:s, s:i, s:s, s:i, s:i, s:s, s:I, s:I, s:f, s:s}", "format",
                      "cgpipe diagnosis", "version", 1, "program", "cgpipe " CGP_VERSION, "rank",
-                     executor->ranks.rank, "ranks", executor->ranks.n, "host", host, "process",
+                     pipeline->rank, "ranks", pipeline->plan->ranks, "host", host, "process",
                      (json_int_t)getpid(), "time", (json_int_t)time(NULL), "timeout",
-                     (double)executor->team->timeout_ns * 1e-9, "reason",
+                     (double)pipeline->team->timeout_ns * 1e-9, "reason",
                      cgp_escape(reason, shown, sizeof shown));
 }
 
@@ -29,8 +31,8 @@ cgp_status cgp_pipeline_diagnosis(cgp_pipeline *pipeline, const char *reason, do
         return cgp_fail(CGP_EINVAL, "diagnosis: expected idle seconds >= 0, got %g", idle);
     bool is_idle = false;
     char *out = NULL;
-    json_t *body = cgp__diagnosis_of(&pipeline->executor, idle, &is_idle);
-    json_t *o = body ? head(&pipeline->executor, reason) : NULL;
+    json_t *body = cgp__diagnosis_of(pipeline->executor, idle, &is_idle);
+    json_t *o = body ? head(pipeline, reason) : NULL;
     if (o && json_object_update(o, body) == 0)
         out = cgp__json_text(o, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
     json_decref(o);

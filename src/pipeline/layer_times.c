@@ -2,7 +2,13 @@
 /* layer_times.c -- measures the costs of layers in a run: each worker adds up the times of its
  * kernels by node. Unlike in cgp_profile(), data, caches and concurrent devices are those of
  * training. */
+#include "pipeline/layer_times.h"
+
+#include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
+#include "pipeline/run/agreements.h"
+#include "pipeline/run/gathers.h"
+#include "pipeline/run/measured.h"
 
 #include <stdlib.h>
 
@@ -10,8 +16,8 @@
 
 static void free_times(cgp_pipeline *pipeline) {
     for (int d = 0; d < pipeline->plan->n_devices; d++) {
-        free(pipeline->executor.workers[d].node_times);
-        pipeline->executor.workers[d].node_times = NULL;
+        free(pipeline->measured[d].node_times);
+        pipeline->measured[d].node_times = NULL;
     }
 }
 
@@ -21,8 +27,8 @@ cgp_status cgp_pipeline_measure_layers(cgp_pipeline *pipeline, bool measure) {
     cgp_status status = CGP_OK;
     free_times(pipeline);
     for (int d = 0; measure && d < pipeline->plan->n_devices && status == CGP_OK; d++)
-        status = CGP__NEW(pipeline->executor.workers[d].node_times, cells, "layer times");
-    status = cgp__ranks_agree(&pipeline->executor.ranks, status);
+        status = CGP__NEW(pipeline->measured[d].node_times, cells, "layer times");
+    status = cgp__ranks_agree(pipeline->ranks, status);
     if (status != CGP_OK) free_times(pipeline);
     return status;
 }
@@ -32,7 +38,7 @@ static cgp_status mean_times(void *self, const cgp_model *model, const cgp__node
                              double seconds[CGP_OP_DIRECTIONS]) {
     const cgp_pipeline *pipeline = self;
     const int device = cgp__plan_device_of(pipeline->plan, kernels->node);
-    const cgp__node_time *times = pipeline->executor.workers[device].node_times;
+    const cgp__node_time *times = pipeline->measured[device].node_times;
     (void)model;
     for (int d = 0; d < CGP_OP_DIRECTIONS; d++) {
         const cgp__node_time *t = &times[kernels->node * CGP_OP_DIRECTIONS + d];
@@ -43,17 +49,16 @@ static cgp_status mean_times(void *self, const cgp_model *model, const cgp__node
 
 static bool has_run(const cgp_pipeline *pipeline) {
     const cgp_plan *plan = pipeline->plan;
-    const cgp__node_time *times =
-        pipeline->executor.workers[cgp__plan_device_of(plan, 0)].node_times;
+    const cgp__node_time *times = pipeline->measured[cgp__plan_device_of(plan, 0)].node_times;
     return times && times[CGP_OP_FORWARD].runs > 0;
 }
 
 cgp_status cgp__gather_times(const cgp_pipeline *pipeline) {
     const cgp_plan *plan = pipeline->plan;
     const size_t cells = (size_t)plan->model->n_nodes * CGP_OP_DIRECTIONS;
-    for (int d = 0; d < plan->n_devices && pipeline->executor.workers[d].node_times; d++)
-        CGP_TRY(cgp__ranks_broadcast(&pipeline->executor.ranks, plan->devices[d].info.rank,
-                                     pipeline->executor.workers[d].node_times,
+    for (int d = 0; d < plan->n_devices && pipeline->measured[d].node_times; d++)
+        CGP_TRY(cgp__ranks_broadcast(pipeline->ranks, plan->devices[d].info.rank,
+                                     pipeline->measured[d].node_times,
                                      cells * sizeof(cgp__node_time)));
     if (has_run(pipeline)) return CGP_OK;
     return cgp_fail(CGP_ESTATE, "times of kernels: no full micro-batch has run since "
@@ -62,8 +67,7 @@ cgp_status cgp__gather_times(const cgp_pipeline *pipeline) {
 
 cgp_status cgp_pipeline_layer_costs(const cgp_pipeline *pipeline, cgp_layer_cost *costs) {
     CGP__PIPELINE(pipeline);
-    CGP_TRY(cgp__ranks_agree(&pipeline->executor.ranks,
-                             costs ? CGP_OK : cgp__missing(__func__, "costs")));
+    CGP_TRY(cgp__ranks_agree(pipeline->ranks, costs ? CGP_OK : cgp__missing(__func__, "costs")));
     const cgp_plan *plan = pipeline->plan;
     const cgp__timer timer = {mean_times, (void *)pipeline};
     CGP_TRY(cgp__gather_times(pipeline));

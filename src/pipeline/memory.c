@@ -3,7 +3,14 @@
  * allocated. Host memory is checked for all ranks of a machine, and of a container, together,
  * because Linux overcommits it. Memory of other hardware is checked for each rank, because an
  * ordinal may mean another device on another rank. */
+#include "pipeline/memory.h"
+
+#include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
+#include "pipeline/run/agreements.h"
+#include "pipeline/run/gathers.h"
+#include "pipeline/run/places.h"
+#include "pipeline/run/ranks.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -111,13 +118,12 @@ cgp_status cgp__memory_check_hardware(const cgp_plan *plan, int rank, bool share
     return CGP_OK;
 }
 
-static cgp_status read_driver_bytes(const cgp__executor *executor, int64_t *bytes) {
-    const cgp_plan *plan = executor->plan;
+static cgp_status read_driver_bytes(const cgp_plan *plan, int rank, int64_t *bytes) {
     char text[32];
     for (int d = 0; d < plan->n_devices; d++) {
         const cgp__device_plan *device = &plan->devices[d];
         bytes[d] = INT64_MAX;
-        if (!cgp__ranks_own(&executor->ranks, d) || !device->backend->driver_bytes) continue;
+        if (!cgp__plan_is_on(plan, d, rank) || !device->backend->driver_bytes) continue;
         CGP_TRY(device->backend->driver_bytes(device->info.ordinal, &bytes[d]));
         cgp_log(CGP_LOG_INFO, "pipeline",
                 "device %s: beside what is allocated the driver and other programs have %s",
@@ -129,11 +135,11 @@ static cgp_status read_driver_bytes(const cgp__executor *executor, int64_t *byte
 cgp_status cgp_pipeline_driver_bytes(cgp_pipeline *pipeline, int64_t *bytes) {
     CGP__PIPELINE(pipeline);
     CGP__NEED(bytes);
-    const cgp__executor *executor = &pipeline->executor;
-    int64_t *figures = executor->ranks.figures;
+    const cgp__ranks *ranks = pipeline->ranks;
+    int64_t *figures = ranks->figures;
     CGP_TRY(cgp__pipeline_check_alive(pipeline));
-    CGP_TRY(cgp__ranks_agree(&executor->ranks, read_driver_bytes(executor, figures)));
-    CGP_TRY(cgp__ranks_share_devices(&executor->ranks, pipeline->plan, figures, sizeof *figures));
+    CGP_TRY(cgp__ranks_agree(ranks, read_driver_bytes(pipeline->plan, ranks->rank, figures)));
+    CGP_TRY(cgp__ranks_share_devices(ranks, pipeline->plan, figures, sizeof *figures));
     memcpy(bytes, figures, (size_t)pipeline->plan->n_devices * sizeof *bytes);
     return CGP_OK;
 }

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* op_times.c -- adds up the times of layer_times.c by kind of op, and the FLOPs and bytes of the
  * calls. */
+#include "pipeline/alive.h"
+#include "pipeline/layer_times.h"
 #include "pipeline/pipeline.h"
+#include "pipeline/run/agreements.h"
+#include "pipeline/run/measured.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -66,14 +70,14 @@ static cgp_status make_bytes(const cgp_plan *plan, double **bytes) {
 static void add_node(const cgp_pipeline *pipeline, int i, const double *bytes, cgp_op_time *kinds) {
     const cgp_plan *plan = pipeline->plan;
     const cgp__node *node = &plan->model->nodes[i];
-    const cgp__worker *worker = &pipeline->executor.workers[cgp__plan_device_of(plan, i)];
+    const cgp__node_time *times = pipeline->measured[cgp__plan_device_of(plan, i)].node_times;
     cgp_op_time *kind = &kinds[node->kind];
     kind->op = node->kind == CGP_OP_CUSTOM ? "custom" : cgp__graph_op(node->kind);
     for (int d = 0; d < CGP_OP_DIRECTIONS; d++) {
         const int cell = i * CGP_OP_DIRECTIONS + d;
-        const double runs = (double)worker->node_times[cell].runs;
-        kind->runs[d] += worker->node_times[cell].runs;
-        kind->seconds[d] += 1e-9 * (double)worker->node_times[cell].ns;
+        const double runs = (double)times[cell].runs;
+        kind->runs[d] += times[cell].runs;
+        kind->seconds[d] += 1e-9 * (double)times[cell].ns;
         kind->flops[d] += runs * (double)plan->microbatch *
                           cgp__op_flops(node->kind, &node->use, (cgp_op_direction)d);
         kind->bytes[d] += runs * bytes[cell];
@@ -91,9 +95,9 @@ static int longest_first(const void *a, const void *b) {
 
 cgp_status cgp_pipeline_op_times(const cgp_pipeline *pipeline, cgp_op_time *times, int *n) {
     CGP__PIPELINE(pipeline);
-    CGP_TRY(cgp__ranks_agree(&pipeline->executor.ranks, !times ? cgp__missing(__func__, "times")
-                                                        : !n   ? cgp__missing(__func__, "n")
-                                                               : CGP_OK));
+    CGP_TRY(cgp__ranks_agree(pipeline->ranks, !times ? cgp__missing(__func__, "times")
+                                              : !n   ? cgp__missing(__func__, "n")
+                                                     : CGP_OK));
     cgp_op_time kinds[CGP_OP_TIMES] = {{0}};
     double *bytes = NULL;
     int found = 0;

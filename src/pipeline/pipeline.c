@@ -2,6 +2,24 @@
 /* pipeline.c -- create, configure and destroy a pipeline. */
 #include "pipeline/pipeline.h"
 
+#include "pipeline/alive.h"
+#include "pipeline/memory.h"
+#include "pipeline/run/agreements.h"
+#include "pipeline/run/bind.h"
+#include "pipeline/run/clocks.h"
+#include "pipeline/run/device.h"
+#include "pipeline/run/executor.h"
+#include "pipeline/run/gathers.h"
+#include "pipeline/run/link_ends.h"
+#include "pipeline/run/measured.h"
+#include "pipeline/run/places.h"
+#include "pipeline/run/ranks.h"
+#include "pipeline/run/watchdog.h"
+#include "pipeline/sharing.h"
+#include "pipeline/step/parameters.h"
+#include "pipeline/step/step.h"
+#include "pipeline/team/team.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -10,55 +28,77 @@
 
 #define LONGEST_TIMEOUT 1e9 /* seconds; a longer one means none */
 
+/* A pipeline and its parts, in one allocation. A worker that hangs may touch all of it. */
+typedef struct whole {
+    cgp_pipeline pipeline;
+    cgp__ranks ranks;
+    cgp__team team;
+    cgp__executor executor;
+    cgp__step step;
+} whole;
+
+/* *out: NULL when out of memory. */
+static cgp_status make(cgp_pipeline **out) {
+    whole *w = NULL;
+    CGP_TRY(CGP__NEW(w, 1, "pipeline"));
+    w->pipeline = (cgp_pipeline){
+        .ranks = &w->ranks, .team = &w->team, .executor = &w->executor, .step = &w->step};
+    *out = &w->pipeline;
+    return CGP_OK;
+}
+
 /* `owner`: the pipeline whose memory this one shares; NULL: none. */
 static cgp_status allocate(cgp_pipeline *pipeline, const cgp_plan *plan, uint64_t seed,
                            const cgp_transport *transport, cgp_communicator *communicator,
                            cgp_pipeline *owner) {
-    cgp__executor *executor = &pipeline->executor;
+    cgp__executor *executor = pipeline->executor;
     pipeline->process = getpid();
     pipeline->plan = plan;
-    pipeline->step.gradient_norm = pipeline->step.norm = NAN;
-    cgp__team_init(&pipeline->team, &cgp__watchdog, executor);
-    CGP_TRY(cgp__executor_init(executor, plan, &pipeline->team, transport, communicator));
-    CGP_TRY(cgp__step_init(&pipeline->step, executor, seed));
-    if (owner) executor->owner = &owner->executor;
-    if (owner) pipeline->step.updates = owner->step.updates;
-    return cgp__memory_check_hardware(plan, executor->ranks.rank, owner != NULL);
+    pipeline->step->gradient_norm = pipeline->step->norm = NAN;
+    cgp__team_init(pipeline->team, &cgp__watchdog, executor);
+    CGP_TRY(cgp__ranks_init(pipeline->ranks, plan, transport, communicator));
+    pipeline->rank = pipeline->ranks->rank;
+    CGP_TRY(cgp__executor_init(executor, plan, pipeline->team, pipeline->ranks));
+    pipeline->measured = executor->measured;
+    CGP_TRY(cgp__step_init(pipeline->step, plan, seed));
+    if (owner) executor->owner = owner->executor;
+    if (owner) pipeline->step->updates = owner->step->updates;
+    return cgp__memory_check_hardware(plan, pipeline->rank, owner != NULL);
 }
 
 /* If no rank has failed, share with all ranks the bytes that each device has allocated. */
 static cgp_status share_bytes(cgp__executor *executor, cgp_status status) {
     const cgp_plan *plan = executor->plan;
-    int64_t *bytes = executor->ranks.figures;
-    if (!executor->ranks.transport) return status;
-    status = cgp__ranks_agree(&executor->ranks, status);
+    int64_t *bytes = executor->ranks->figures;
+    if (!executor->ranks->transport) return status;
+    status = cgp__ranks_agree(executor->ranks, status);
     for (int d = 0; d < plan->n_devices && status == CGP_OK; d++)
-        bytes[d] = executor->workers[d].bytes;
+        bytes[d] = executor->measured[d].bytes;
     if (status == CGP_OK)
-        status = cgp__ranks_share_devices(&executor->ranks, plan, bytes, sizeof *bytes);
+        status = cgp__ranks_share_devices(executor->ranks, plan, bytes, sizeof *bytes);
     for (int d = 0; d < plan->n_devices && status == CGP_OK; d++)
-        executor->workers[d].bytes = bytes[d];
+        executor->measured[d].bytes = bytes[d];
     return status;
 }
 
 /* Compare the plans of all ranks, exchange their places and check the memory, before anything is
  * allocated or any kernel is created. */
 static cgp_status agree(cgp_pipeline *pipeline) {
-    cgp__ranks *ranks = &pipeline->executor.ranks;
-    CGP_TRY(cgp__ranks_compare(ranks, pipeline->plan, pipeline->step.seed));
+    cgp__ranks *ranks = pipeline->ranks;
+    CGP_TRY(cgp__ranks_compare(ranks, pipeline->plan, pipeline->step->seed));
     CGP_TRY(cgp__ranks_meet(ranks));
-    CGP_TRY(cgp__memory_check_hosts(ranks, pipeline->plan, pipeline->executor.owner != NULL));
+    CGP_TRY(cgp__memory_check_hosts(ranks, pipeline->plan, pipeline->executor->owner != NULL));
     return cgp__clocks_read(ranks);
 }
 
 static cgp_status build(cgp_pipeline *pipeline) {
-    cgp__executor *executor = &pipeline->executor;
+    cgp__executor *executor = pipeline->executor;
     const cgp_plan *plan = pipeline->plan;
     const cgp__run *run = NULL;
     CGP_TRY(agree(pipeline));
     cgp_status status = cgp__executor_start(executor);
     if (status == CGP_OK && !executor->owner)
-        status = cgp__team_run_untimed(&pipeline->team, cgp__job_initialize, &pipeline->step.seed);
+        status = cgp__team_run_untimed(pipeline->team, cgp__job_initialize, &pipeline->step->seed);
     CGP_TRY(share_bytes(executor, status));
     return cgp__run_find(executor, plan->batch, plan->inference, &run);
 }
@@ -80,10 +120,10 @@ cgp_status cgp_pipeline_create_on(cgp_pipeline **out, const cgp_plan *plan, uint
     cgp_pipeline *pipeline = NULL;
     cgp_status status = !out    ? cgp__missing(__func__, "out")
                         : !plan ? cgp__missing(__func__, "plan")
-                                : CGP__NEW(pipeline, 1, "pipeline");
+                                : make(&pipeline);
     if (status == CGP_OK) status = allocate(pipeline, plan, seed, transport, communicator, NULL);
-    if (pipeline && pipeline->executor.ranks.reports)
-        status = cgp__ranks_agree(&pipeline->executor.ranks, status);
+    if (pipeline && pipeline->ranks->reports)
+        status = cgp__ranks_agree(pipeline->ranks, status);
     else if (transport)
         transport->fail(communicator, status, cgp_message());
     if (status == CGP_OK) status = build(pipeline);
@@ -97,7 +137,7 @@ cgp_status cgp_pipeline_create_on(cgp_pipeline **out, const cgp_plan *plan, uint
 /* Derive a seed from the owner's. The steps of both have the same numbers, but their dropout masks
  * must differ. */
 static uint64_t sharer_seed(cgp_pipeline *owner) {
-    const uint64_t key[2] = {owner->step.seed, (uint64_t)++owner->sharers};
+    const uint64_t key[2] = {owner->step->seed, (uint64_t)++owner->sharers};
     return cgp__hash(key, sizeof key);
 }
 
@@ -110,7 +150,7 @@ cgp_status cgp_pipeline_create_sharing(cgp_pipeline **out, const cgp_plan *plan,
     CGP_TRY(cgp__pipeline_check_alive(owner));
     CGP_TRY(cgp__sharing_check(plan, owner->plan));
     cgp_pipeline *pipeline = NULL;
-    CGP_TRY(CGP__NEW(pipeline, 1, "pipeline"));
+    CGP_TRY(make(&pipeline));
     cgp_status status = allocate(pipeline, plan, sharer_seed(owner), NULL, NULL, owner);
     if (status == CGP_OK) status = build(pipeline);
     if (status == CGP_OK)
@@ -123,35 +163,36 @@ cgp_status cgp_pipeline_create_sharing(cgp_pipeline **out, const cgp_plan *plan,
 void cgp_pipeline_destroy(cgp_pipeline *pipeline) {
     if (!pipeline || pipeline->process != getpid())
         return; /* the workers belong to the parent process */
-    cgp__team *team = &pipeline->team;
+    cgp__team *team = pipeline->team;
     const bool all_idle = cgp__team_release(team);
-    if (all_idle) cgp__executor_close_links(&pipeline->executor);
-    if (all_idle || (!team->stuck_shares_memory && !pipeline->executor.ranks.transport))
+    if (all_idle) cgp__link_ends_close(pipeline->executor);
+    if (all_idle || (!team->stuck_shares_memory && !pipeline->ranks->transport))
         (void)cgp__team_run_untimed(team, cgp__job_destroy_device, NULL);
     cgp__team_stop(team);
     if (!all_idle) return; /* a worker hangs: keep all that it may touch (team.c) */
-    cgp__executor_deinit(&pipeline->executor);
-    cgp__step_deinit(&pipeline->step);
+    cgp__executor_deinit(pipeline->executor);
+    cgp__ranks_deinit(pipeline->ranks);
+    cgp__step_deinit(pipeline->step);
     cgp__team_deinit(team);
-    free(pipeline);
+    free(pipeline); /* and the whole, which it begins */
 }
 
 cgp_rank_info cgp_pipeline_rank(const cgp_pipeline *pipeline, int rank) {
     const cgp_rank_info none = {NULL, NULL};
     CGP__PIPELINE_OR(pipeline, none);
-    const cgp__ranks *ranks = &pipeline->executor.ranks;
+    const cgp__ranks *ranks = pipeline->ranks;
     if (rank < 0 || rank >= ranks->n) return none;
     return (cgp_rank_info){ranks->places[rank].host, ranks->places[rank].cores};
 }
 
 const char *cgp_pipeline_isa(const cgp_pipeline *pipeline) {
     CGP__PIPELINE_OR(pipeline, NULL);
-    return cgp__isa_name(pipeline->executor.ranks.isa);
+    return cgp__isa_name(pipeline->ranks->isa);
 }
 
 const char *cgp_pipeline_libm(const cgp_pipeline *pipeline) {
     CGP__PIPELINE_OR(pipeline, NULL);
-    const cgp__ranks *ranks = &pipeline->executor.ranks;
+    const cgp__ranks *ranks = pipeline->ranks;
     return ranks->places[ranks->rank].libm;
 }
 
@@ -160,11 +201,11 @@ cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipeline, double seconds) {
     if (!isfinite(seconds) || seconds < 0)
         return cgp_fail(CGP_EINVAL, "timeout: expected seconds > 0, got %g (0 is for no timeout)",
                         seconds);
-    const cgp__ranks *ranks = &pipeline->executor.ranks;
+    const cgp__ranks *ranks = pipeline->ranks;
     const int64_t timeout_ns = seconds < LONGEST_TIMEOUT ? (int64_t)ceil(seconds * 1e9) : 0;
-    pipeline->team.timeout_ns = timeout_ns;
+    pipeline->team->timeout_ns = timeout_ns;
     if (!ranks->transport) return CGP_OK;
-    pipeline->team.look_ns = cgp_beat_interval(timeout_ns);
+    pipeline->team->look_ns = cgp_beat_interval(timeout_ns);
     CGP_TRY(cgp__ranks_agree(ranks, CGP_OK)); /* so that all start together */
     const cgp_status status =
         cgp__ranks_agree(ranks, ranks->transport->watch(ranks->communicator, timeout_ns));
@@ -174,5 +215,5 @@ cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipeline, double seconds) {
 
 const char *cgp_pipeline_report(const cgp_pipeline *pipeline) {
     CGP__PIPELINE_OR(pipeline, NULL);
-    return pipeline->executor.report ? pipeline->executor.report : "";
+    return pipeline->executor->report ? pipeline->executor->report : "";
 }

@@ -7,13 +7,14 @@
  *
  * Timing one kernel in a loop would mislead: its operands would stay in a cache, and its device
  * would have all of the memory bandwidth. */
-#include "pipeline/pipeline.h"
+#include <cgpipe/pipeline.h>
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "partition/partition.h"
+#include "plan/plan.h"
 
 /* Count of random numbers; longer inputs repeat them. */
 #define BLOCK 65536

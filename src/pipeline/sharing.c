@@ -2,7 +2,9 @@
 /* sharing.c -- checks that two plans place parameters, gradients, optimizer state and op states at
  * the same offsets, so that their pipelines can share them. These sections come first in each
  * device's memory. Each is compared by itself, because a plan for inference has no gradients. */
-#include "pipeline/pipeline.h"
+#include "pipeline/sharing.h"
+
+#include "plan/plan.h"
 
 #include <string.h>
 

@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* timeline.c -- exports the last step as a timeline: event i of a worker's trace is action i of its
  * list. */
+#include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
+#include "pipeline/run/agreements.h"
+#include "pipeline/run/bind.h"
+#include "pipeline/run/clocks.h"
+#include "pipeline/run/executor.h"
+#include "pipeline/run/measured.h"
+#include "pipeline/team/team.h"
+#include "pipeline/times.h"
 
 #include "schedule/simulator/timeline.h"
 
@@ -12,8 +20,8 @@ static cgp_status none(const char *why) {
 /* Check, by the context of the last run (zero before the first), that it was a step of a full
  * mini-batch. */
 static cgp_status check_run(const cgp_pipeline *pipeline) {
-    const cgp__run_context *last = &pipeline->executor.context;
-    if (pipeline->team.failed) return none("one that failed");
+    const cgp__run_context *last = &pipeline->executor->context;
+    if (pipeline->team->failed) return none("one that failed");
     if (!last->run) return none("none");
     if (last->part != CGP__WHOLE_RUN) return none("one in two calls (external_loss)");
     if (!last->training) return none("an evaluation or prediction");
@@ -31,21 +39,23 @@ static bool is_event_of(const cgp_action *action, const cgp__event *event) {
 
 /* Check that the events of the run are the actions of the device's list. */
 static cgp_status check_events(const cgp_pipeline *pipeline, int d) {
-    const cgp__worker *worker = &pipeline->executor.workers[d];
+    const cgp__measured *measured = &pipeline->measured[d];
     int n = 0;
     const cgp_action *actions = cgp_schedule_actions(cgp_plan_schedule(pipeline->plan), d, &n);
-    bool good = cgp__trace_written(&worker->trace) - worker->trace_start == n;
+    bool good = cgp__measured_events(measured) == n;
     for (int i = 0; good && i < n; i++)
-        good = is_event_of(&actions[i], cgp__trace_event(&worker->trace, worker->trace_start + i));
+        good =
+            is_event_of(&actions[i], cgp__trace_event(&measured->trace, measured->trace_start + i));
     return good ? CGP_OK : none("one of other lists");
 }
 
 static int64_t first_start(const cgp_pipeline *pipeline) {
     int64_t first = INT64_MAX;
     for (int d = 0; d < pipeline->plan->n_devices; d++) {
-        const cgp__worker *worker = &pipeline->executor.workers[d];
-        if (cgp__trace_written(&worker->trace) > worker->trace_start)
-            first = cgp__min(first, cgp__pipeline_event(worker, worker->trace_start).start_ns);
+        const cgp__measured *measured = &pipeline->measured[d];
+        if (cgp__measured_events(measured) > 0)
+            first =
+                cgp__min(first, cgp__pipeline_event(pipeline, d, measured->trace_start).start_ns);
     }
     return first;
 }
@@ -58,10 +68,10 @@ static double seconds_from(int64_t first_ns, int64_t ns) {
 static void fill(const cgp_pipeline *pipeline, cgp_schedule_timeline *t) {
     const int64_t first = first_start(pipeline);
     for (int d = 0; d < t->devices; d++) {
-        const cgp__worker *worker = &pipeline->executor.workers[d];
-        const int64_t n = cgp__trace_written(&worker->trace) - worker->trace_start;
+        const cgp__measured *measured = &pipeline->measured[d];
+        const int64_t n = cgp__measured_events(measured);
         for (int64_t i = 0; i < n; i++) {
-            const cgp__event event = cgp__pipeline_event(worker, worker->trace_start + i);
+            const cgp__event event = cgp__pipeline_event(pipeline, d, measured->trace_start + i);
             t->start[d][i] = seconds_from(first, event.start_ns);
             t->end[d][i] = seconds_from(first, event.end_ns);
             t->released[d][i] = seconds_from(first, event.released_ns);
@@ -74,16 +84,15 @@ cgp_status cgp_pipeline_last_timeline(const cgp_pipeline *pipeline, cgp_schedule
     CGP__PIPELINE(pipeline);
     const cgp_schedule *schedule = cgp_plan_schedule(pipeline->plan);
     cgp_schedule_timeline timeline = {0};
-    CGP_TRY(cgp__ranks_agree(&pipeline->executor.ranks,
+    CGP_TRY(cgp__ranks_agree(pipeline->ranks,
                              out ? check_run(pipeline) : cgp__missing(__func__, "out")));
-    CGP_TRY(cgp__clocks_read(&pipeline->executor.ranks));
+    CGP_TRY(cgp__clocks_read(pipeline->ranks));
     CGP_TRY(cgp__pipeline_share_events(pipeline));
     for (int d = 0; d < pipeline->plan->n_devices; d++)
         CGP_TRY(check_events(pipeline, d));
     CGP_TRY(cgp__timeline_create(&timeline, schedule, true));
     fill(pipeline, &timeline);
-    timeline.clock_uncertainty =
-        1e-9 * (double)cgp__clocks_uncertainty(pipeline->executor.ranks.clocks);
+    timeline.clock_uncertainty = cgp__pipeline_clock_uncertainty(pipeline);
     const cgp_status status = cgp__timeline_complete(&timeline, schedule);
     if (status == CGP_OK)
         *out = timeline;

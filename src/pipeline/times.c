@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* times.c -- times of the last run, from the workers' traces. A rank's own events are on its own
  * clock; events of other ranks arrive on rank 0's clock. */
+#include "pipeline/times.h"
+
+#include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
+#include "pipeline/run/agreements.h"
+#include "pipeline/run/clocks.h"
+#include "pipeline/run/gathers.h"
+#include "pipeline/run/measured.h"
+#include "pipeline/run/ranks.h"
 #include "schedule/table.h"
 
 #include <math.h>
@@ -10,7 +18,7 @@
 int64_t cgp_pipeline_allocated_bytes(const cgp_pipeline *pipeline, int device) {
     CGP__PIPELINE_OR(pipeline, 0);
     if (device < 0 || device >= pipeline->plan->n_devices) return 0;
-    return pipeline->executor.workers[device].bytes;
+    return pipeline->measured[device].bytes;
 }
 
 static int by_size(const void *a, const void *b) {
@@ -26,10 +34,10 @@ static double median_seconds(int64_t *ns, int64_t n) {
     return 0.5e-9 * (double)(low + high);
 }
 
-cgp__event cgp__pipeline_event(const cgp__worker *worker, int64_t k) {
-    cgp__event event = *cgp__trace_event(&worker->trace, k);
-    const cgp__ranks *ranks = &worker->executor->ranks;
-    if (!cgp__ranks_own(ranks, worker->index)) return event;
+cgp__event cgp__pipeline_event(const cgp_pipeline *pipeline, int device, int64_t k) {
+    cgp__event event = *cgp__trace_event(&pipeline->measured[device].trace, k);
+    const cgp__ranks *ranks = pipeline->ranks;
+    if (!cgp__ranks_own(ranks, device)) return event;
     event.start_ns = cgp__clocks_map(ranks->clocks, ranks->rank, event.start_ns);
     event.end_ns = cgp__clocks_map(ranks->clocks, ranks->rank, event.end_ns);
     event.released_ns = cgp__clocks_map(ranks->clocks, ranks->rank, event.released_ns);
@@ -37,33 +45,37 @@ cgp__event cgp__pipeline_event(const cgp__worker *worker, int64_t k) {
     return event;
 }
 
+double cgp__pipeline_clock_uncertainty(const cgp_pipeline *pipeline) {
+    return 1e-9 * (double)cgp__clocks_uncertainty(pipeline->ranks->clocks);
+}
+
 typedef enum overhead { GAPS, WAKEUPS } overhead;
 
 /* Return the overhead in event k of a trace, in ns; -1: none. GAPS: from the end of the previous
  * action, if the message was there by then. WAKEUPS: from the arrival of the message, if it came
  * after the event's start. */
-static int64_t overhead_of(const cgp__worker *worker, int64_t k, overhead which) {
-    const cgp__event event = cgp__pipeline_event(worker, k);
+static int64_t overhead_of(const cgp_pipeline *pipeline, int device, int64_t k, overhead which) {
+    const cgp__event event = cgp__pipeline_event(pipeline, device, k);
     const bool receives = event.kind == CGP_ACTION_RECV_F || event.kind == CGP_ACTION_RECV_B;
     if (which == WAKEUPS)
         return receives && event.released_ns > event.start_ns ? event.ready_ns - event.released_ns
                                                               : -1;
-    if (k == worker->trace_start) return -1;
-    const int64_t before = cgp__pipeline_event(worker, k - 1).end_ns;
+    if (k == pipeline->measured[device].trace_start) return -1;
+    const int64_t before = cgp__pipeline_event(pipeline, device, k - 1).end_ns;
     return event.released_ns <= before ? event.ready_ns - before : -1;
 }
 
 /* Return the median over all devices, in seconds; NaN if there is none, or out of memory. */
 static double median_overhead(const cgp_pipeline *pipeline, overhead which) {
-    const cgp__worker *first = pipeline->executor.workers;
-    const cgp__worker *end = first + pipeline->plan->n_devices;
+    const int devices = pipeline->plan->n_devices;
     int64_t events = 0, n = 0;
-    for (const cgp__worker *worker = first; worker < end; worker++)
-        events += worker->trace.written - worker->trace_start;
+    for (int d = 0; d < devices; d++)
+        events += cgp__measured_events(&pipeline->measured[d]);
     int64_t *ns = cgp__calloc((size_t)events, sizeof *ns);
-    for (const cgp__worker *worker = first; ns && worker < end; worker++) {
-        for (int64_t k = worker->trace_start; k < worker->trace.written; k++) {
-            const int64_t duration = overhead_of(worker, k, which);
+    for (int d = 0; ns && d < devices; d++) {
+        const cgp__measured *measured = &pipeline->measured[d];
+        for (int64_t k = measured->trace_start; k < measured->trace.written; k++) {
+            const int64_t duration = overhead_of(pipeline, d, k, which);
             if (duration >= 0) ns[n++] = duration;
         }
     }
@@ -74,49 +86,47 @@ static double median_overhead(const cgp_pipeline *pipeline, overhead which) {
 
 /* Allocate a buffer for the events of any one device, and reserve the traces of other ranks'
  * devices. */
-static cgp_status reserve_events(const cgp__executor *executor, cgp__event **events) {
-    const int n = executor->plan->n_devices;
-    const int64_t *counts = executor->ranks.figures;
+static cgp_status reserve_events(const cgp_pipeline *pipeline, cgp__event **events) {
+    const int n = pipeline->plan->n_devices;
+    const int64_t *counts = pipeline->ranks->figures;
     int64_t largest = 0;
     for (int d = 0; d < n; d++)
         largest = cgp__max(largest, counts[d]);
     CGP_TRY(CGP__NEW(*events, largest, "times"));
     for (int d = 0; d < n; d++) {
-        if (!cgp__ranks_own(&executor->ranks, d))
-            CGP_TRY(cgp__trace_reserve(&executor->workers[d].trace, counts[d]));
+        if (!cgp__ranks_own(pipeline->ranks, d))
+            CGP_TRY(cgp__trace_reserve(&pipeline->measured[d].trace, counts[d]));
     }
     return CGP_OK;
 }
 
 /* Broadcast the events of a device to all ranks. */
-static cgp_status share_events(const cgp__executor *executor, cgp__event *events, int d) {
-    cgp__worker *worker = &executor->workers[d];
-    const cgp__ranks *ranks = &executor->ranks;
+static cgp_status share_events(const cgp_pipeline *pipeline, cgp__event *events, int d) {
+    cgp__measured *measured = &pipeline->measured[d];
+    const cgp__ranks *ranks = pipeline->ranks;
     const int64_t n = ranks->figures[d];
     for (int64_t k = 0; k < n && cgp__ranks_own(ranks, d); k++)
-        events[k] = cgp__pipeline_event(worker, worker->trace_start + k);
-    CGP_TRY(cgp__ranks_broadcast(ranks, executor->plan->devices[d].info.rank, events,
+        events[k] = cgp__pipeline_event(pipeline, d, measured->trace_start + k);
+    CGP_TRY(cgp__ranks_broadcast(ranks, pipeline->plan->devices[d].info.rank, events,
                                  (size_t)n * sizeof *events));
     if (cgp__ranks_own(ranks, d)) return CGP_OK;
-    worker->trace_start = cgp__trace_written(&worker->trace);
+    measured->trace_start = cgp__trace_written(&measured->trace);
     for (int64_t k = 0; k < n; k++)
-        cgp__trace_add(&worker->trace, events[k]);
+        cgp__trace_add(&measured->trace, events[k]);
     return CGP_OK;
 }
 
 cgp_status cgp__pipeline_share_events(const cgp_pipeline *pipeline) {
-    const cgp__executor *executor = &pipeline->executor;
-    const cgp__ranks *ranks = &executor->ranks;
+    const cgp__ranks *ranks = pipeline->ranks;
     cgp__event *events = NULL;
     if (!ranks->transport) return CGP_OK;
     for (int d = ranks->first; d < ranks->end; d++)
-        ranks->figures[d] =
-            cgp__trace_written(&executor->workers[d].trace) - executor->workers[d].trace_start;
+        ranks->figures[d] = cgp__measured_events(&pipeline->measured[d]);
     CGP_TRY(
         cgp__ranks_share_devices(ranks, pipeline->plan, ranks->figures, sizeof *ranks->figures));
-    cgp_status status = cgp__ranks_agree(ranks, reserve_events(executor, &events));
+    cgp_status status = cgp__ranks_agree(ranks, reserve_events(pipeline, &events));
     for (int d = 0; d < pipeline->plan->n_devices && status == CGP_OK; d++)
-        status = share_events(executor, events, d);
+        status = share_events(pipeline, events, d);
     free(events);
     return status;
 }
@@ -124,17 +134,17 @@ cgp_status cgp__pipeline_share_events(const cgp_pipeline *pipeline) {
 cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline, double *busy) {
     cgp_pipeline_times times = {NAN, NAN, NAN, NAN, NAN, NAN};
     CGP__PIPELINE_OR(pipeline, times);
-    if (cgp__clocks_refresh(&pipeline->executor.ranks) != CGP_OK ||
+    if (cgp__clocks_refresh(pipeline->ranks) != CGP_OK ||
         cgp__pipeline_share_events(pipeline) != CGP_OK)
         return times;
     int64_t start = INT64_MAX, end = 0, last_forward = 0, first_backward = INT64_MAX;
     const int n = pipeline->plan->n_devices;
     double total = 0;
     for (int d = 0; d < n; d++) {
-        const cgp__worker *worker = &pipeline->executor.workers[d];
+        const cgp__measured *measured = &pipeline->measured[d];
         int64_t sum = 0;
-        for (int64_t k = worker->trace_start; k < worker->trace.written; k++) {
-            const cgp__event event = cgp__pipeline_event(worker, k);
+        for (int64_t k = measured->trace_start; k < measured->trace.written; k++) {
+            const cgp__event event = cgp__pipeline_event(pipeline, d, k);
             start = cgp__min(start, event.start_ns);
             end = cgp__max(end, event.end_ns);
             if (!cgp__is_transfer((cgp_action_kind)event.kind))

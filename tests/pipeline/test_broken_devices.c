@@ -8,7 +8,10 @@
 #include <semaphore.h>
 #include <stdatomic.h>
 
-#include "pipeline/pipeline.h"
+#include "inside.h"
+#include "pipeline/run/queues.h"
+#include "pipeline/step/step.h"
+#include "pipeline/team/team.h"
 
 static cgp_plan_options options(int stages, int chunks) {
     cgp_plan_options o = cgp_plan_options_default();
@@ -128,9 +131,9 @@ static void break_once(const cgp_model *model, const test_batch *batch, const br
     atomic_store(&broken, "");
     assert_message(b->function);
     assert_message(": is broken");
-    assert_int_equal(pipeline->step.steps, updates);
+    assert_int_equal(inside_step(pipeline)->steps, updates);
     assert_int_equal(cgp_pipeline_updates(pipeline), 0);
-    if (plan->ranks == 1) assert_true(pipeline->team.failed);
+    if (plan->ranks == 1) assert_true(inside_team(pipeline)->failed);
     assert_status(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL), CGP_ESTATE);
     assert_message("is broken"); /* still the reason */
     cgp_pipeline_destroy(pipeline);

@@ -6,7 +6,7 @@
 
 #include <time.h>
 
-#include "pipeline/pipeline.h"
+#include "plan/plan.h"
 
 static const double timeout = 0.4; /* seconds; an action of these models takes less than 1 ms */
 

@@ -6,7 +6,9 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include "pipeline/pipeline.h"
+#include "inside.h"
+#include "pipeline/run/ranks.h"
+#include "pipeline/team/team.h"
 
 /* Create two stages; the first one runs the test's op. */
 static cgp_model *make_model(const cgp_op *op) {
@@ -75,7 +77,7 @@ static _Atomic(cgp_pipeline *) to_stop;
 
 static cgp_status stop_and_pass(const cgp_op_run *run) {
     cgp_pipeline *pipeline = atomic_exchange(&to_stop, NULL);
-    if (pipeline) pipeline->executor.ranks.transport->stop(pipeline->executor.ranks.communicator);
+    if (pipeline) inside_ranks(pipeline)->transport->stop(inside_ranks(pipeline)->communicator);
     pass(run, run->x[0], run->y);
     return CGP_OK;
 }
@@ -95,8 +97,8 @@ static void a_rank_that_is_stopped_fails_on_all(void **unused) {
     atomic_store(&to_stop, w.pipeline);
     assert_status(cgp_pipeline_step(w.pipeline, w.batch.inputs, w.batch.n, NULL), CGP_EPEER);
     assert_message("rank 0: was stopped");
-    assert_true(w.pipeline->team.failed);
-    assert_non_null(strstr(w.pipeline->team.failure, "rank 0: was stopped"));
+    assert_true(inside_team(w.pipeline)->failed);
+    assert_non_null(strstr(inside_team(w.pipeline)->failure, "rank 0: was stopped"));
     end(&w);
 }
 
@@ -134,7 +136,7 @@ static void messages_go_on_while_a_worker_waits_for_its_device(void **unused) {
                               .backward_input = pass_backward};
     world w;
     start(&w, &op, "late");
-    cgp__ranks *ranks = &w.pipeline->executor.ranks;
+    cgp__ranks *ranks = inside_ranks(w.pipeline);
     counting = *ranks->transport;
     progress = counting.progress;
     counting.progress = count_progress;

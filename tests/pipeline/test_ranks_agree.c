@@ -6,7 +6,10 @@
 #include "rank_calls.h"
 
 #include "optim/optim.h"
-#include "pipeline/pipeline.h"
+#include "inside.h"
+#include "pipeline/run/clocks.h"
+#include "pipeline/run/places.h"
+#include "pipeline/run/ranks.h"
 
 static const test_sizes sizes = {
     .layers = 2, .sequence = 8, .width = 24, .heads = 2, .vocab = 11, .dropout = 0.1};
@@ -245,7 +248,7 @@ static void measure(rank *r) {
     makespan[r->number] = timeline.makespan;
     cgp_schedule_timeline_release(&timeline);
     if (!r->pipeline) return;
-    const cgp__ranks *ranks = &r->pipeline->executor.ranks;
+    const cgp__ranks *ranks = inside_ranks(r->pipeline);
     const cgp__reading *last = ranks->clocks->last;
     for (int q = 0; q < RANKS; q++) /* threads share one clock */
         if (llabs(last->offset_ns[q]) > last->uncertainty_ns) note(r, CGP_ESTATE);

@@ -8,7 +8,7 @@
 
 #include "backend/late/late.h"
 #include "custom_models.h"
-#include "pipeline/pipeline.h"
+#include "pipeline/run/recordings.h"
 
 enum { STEPS = 3, DRAWS = 6 };
 

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 
 #include "plan/plan.h"
-#include "pipeline/pipeline.h"
 
 enum { STEPS = 2 };
 

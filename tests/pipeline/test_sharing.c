@@ -4,7 +4,7 @@
  * refused. */
 #include "graphs.h"
 
-#include "pipeline/pipeline.h"
+#include "plan/plan.h"
 
 enum { BATCHES = 4 };
 

@@ -3,7 +3,9 @@
  * lists, and an error if the last run was not such a step. */
 #include "graphs.h"
 
-#include "pipeline/pipeline.h"
+#include "inside.h"
+#include "pipeline/run/measured.h"
+#include "plan/plan.h"
 
 enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1 };
 
@@ -53,8 +55,8 @@ static void assert_times(const cgp__event *event, const cgp__event *first, doubl
 static const cgp__event *first_event(const world *w) {
     const cgp__event *first = NULL;
     for (int d = 0; d < w->plan->n_devices; d++) {
-        const cgp__worker *worker = &w->pipeline->executor.workers[d];
-        const cgp__event *event = cgp__trace_event(&worker->trace, worker->trace_start);
+        const cgp__measured *measured = inside_measured(w->pipeline, d);
+        const cgp__event *event = cgp__trace_event(&measured->trace, measured->trace_start);
         if (!first || event->start_ns < first->start_ns) first = event;
     }
     return first;
@@ -70,11 +72,11 @@ static void check_timeline(const world *w) {
     assert_int_equal(t.devices, w->plan->n_devices);
     const cgp_pipeline_times times = cgp_pipeline_last_times(w->pipeline, busy);
     for (int d = 0; d < t.devices; d++) {
-        const cgp__worker *worker = &w->pipeline->executor.workers[d];
+        const cgp__measured *measured = inside_measured(w->pipeline, d);
         int n = 0;
         (void)cgp_schedule_actions(s, d, &n);
         for (int i = 0; i < n; i++) {
-            assert_times(cgp__trace_event(&worker->trace, worker->trace_start + i), first,
+            assert_times(cgp__trace_event(&measured->trace, measured->trace_start + i), first,
                          t.start[d][i], t.end[d][i]);
             assert_true(t.start[d][i] >= (i > 0 ? t.end[d][i - 1] : 0.0));
             assert_true(t.released[d][i] <= t.ready[d][i]);

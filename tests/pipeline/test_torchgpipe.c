@@ -10,7 +10,9 @@
 
 #include <dirent.h>
 
-#include "pipeline/pipeline.h"
+#include "inside.h"
+#include "pipeline/run/measured.h"
+#include "plan/plan.h"
 
 enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1, LAYERS = 3, CLASSES = 5 };
 
@@ -474,7 +476,7 @@ static void end_run(run *r) {
 }
 
 static const cgp__event *event_of(const run *r, int device, int k) {
-    return cgp__trace_event(&r->pipeline->executor.workers[device].trace, k);
+    return cgp__trace_event(&inside_measured(r->pipeline, device)->trace, k);
 }
 
 /* Stage 0 ends 0F0 0SEND_F0 0F1 0SEND_F1 0F2 while 1F0 takes half a second. */
@@ -500,8 +502,8 @@ static void a_failure_stops_the_stages_before_it_early(void **unused) {
     assert_message("stage 1, micro-batch 0, 1F0: ");
     const int noted =
         getenv("CGP_TEST_DEVICES") ? 0 : 2; /* its last actions may be missing from the trace */
-    assert_in_range(cgp__trace_written(&r.pipeline->executor.workers[0].trace), noted, 4);
-    assert_int_equal(cgp__trace_written(&r.pipeline->executor.workers[1].trace), 1); /* 1RECV_F0 */
+    assert_in_range(cgp__trace_written(&inside_measured(r.pipeline, 0)->trace), noted, 4);
+    assert_int_equal(cgp__trace_written(&inside_measured(r.pipeline, 1)->trace), 1); /* 1RECV_F0 */
     end_run(&r);
 }
 

@@ -15,7 +15,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "pipeline/pipeline.h"
+#include "inside.h"
+#include "pipeline/run/bind.h"
+#include "pipeline/run/measured.h"
+#include "pipeline/team/team.h"
 #include "plan/actions.h"
 
 enum { MAX_DEVICES = 4, MAX_EDGES = 12, MAX_CHUNKS = 5 };
@@ -174,12 +177,12 @@ static void check_chain(const cgp_pipeline *pipeline, const simulation *s,
                         const cgp_action *stalled) {
     char chains[MAX_DEVICES][256], name[32];
     int longest = 0, lengths[MAX_DEVICES];
-    const int n = pipeline->plan->n_devices;
+    const int n = inside_plan(pipeline)->n_devices;
     cgp_action_text(stalled, name, sizeof name);
     for (int d = 0; d < n; d++) {
         int length = 0, at = d;
         int size = snprintf(chains[d], sizeof chains[d], "  device %d", d);
-        for (int next; (next = waits_for(s, pipeline->plan, at, stalled)) >= 0; length++) {
+        for (int next; (next = waits_for(s, inside_plan(pipeline), at, stalled)) >= 0; length++) {
             size += snprintf(chains[d] + size, sizeof chains[d] - (size_t)size,
                              "%s waits for device %d", length ? ", which" : "", next);
             at = next;
@@ -199,7 +202,7 @@ static void check_chain(const cgp_pipeline *pipeline, const simulation *s,
 
 static void check_report(const cgp_pipeline *pipeline, const cgp_schedule *schedule,
                          const cgp_action *stalled) {
-    const cgp_plan *plan = pipeline->plan;
+    const cgp_plan *plan = inside_plan(pipeline);
     simulation s;
     char name[32], expected[256];
     int ended = 0;
@@ -397,17 +400,18 @@ static void a_late_worker_does_nothing(void **unused) {
     make_world(&w, &state, 2, "gpipe", true);
     cgp_pipeline *pipeline = start(&w, "delay:0F0:0.9", timeout);
     assert_status(call_once(pipeline, &w, STEP), CGP_EDEVICE);
-    assert_true(pipeline->team.threads[0].stuck);
+    assert_true(inside_team(pipeline)->threads[0].stuck);
     for (int k = 0; k < w.batch.n; k++) {
         free(w.batch.tensors[k].data);
         w.batch.tensors[k].data = NULL;
     }
-    pthread_mutex_lock(&pipeline->team.lock);
-    while (pipeline->team.threads[0].stuck)
-        (void)cgp__wait_until(&pipeline->team.done, &pipeline->team.lock, INT64_MAX);
-    pthread_mutex_unlock(&pipeline->team.lock);
+    pthread_mutex_lock(&inside_team(pipeline)->lock);
+    while (inside_team(pipeline)->threads[0].stuck)
+        (void)cgp__wait_until(&inside_team(pipeline)->done, &inside_team(pipeline)->lock,
+                              INT64_MAX);
+    pthread_mutex_unlock(&inside_team(pipeline)->lock);
     assert_status(call_once(pipeline, &w, STEP), CGP_ESTATE);
-    assert_int_equal(cgp__trace_written(&pipeline->executor.workers[0].trace), 0);
+    assert_int_equal(cgp__trace_written(&inside_measured(pipeline, 0)->trace), 0);
     cgp_pipeline_destroy(pipeline);
     release_world(&w);
 }
@@ -419,7 +423,9 @@ static void a_deadlock_is_reported_as_a_cycle(void **unused) {
     world w;
     make_world(&w, &state, 2, "gpipe", false);
     cgp_pipeline *pipeline = start(&w, NULL, timeout);
-    cgp__bound_action *actions = pipeline->executor.runs[0]->lists[0].actions, kept = actions[0];
+    const cgp__run *run = NULL;
+    assert_ok(cgp__run_find(inside_executor(pipeline), w.plan->batch, false, &run));
+    cgp__bound_action *actions = run->lists[0].actions, kept = actions[0];
     int i = 0;
     while (actions[i].action.kind != CGP_ACTION_RECV_B)
         i++;
@@ -670,7 +676,7 @@ static void hang_on(uint64_t *state, int stages, const char *const devices[]) {
         assert_report(pipeline, "): waits in 0RECV_B0 for stage 1 to send it, for");
         assert_report(pipeline, "device 0 waits for device 1, which runs 1B0");
     }
-    assert_true(pipeline->team.stuck_shares_memory); /* the thread may also have a copy */
+    assert_true(inside_team(pipeline)->stuck_shares_memory); /* the thread may also have a copy */
     atomic_store(&kernels_hang, false);
     pthread_mutex_unlock(&gate);
     cgp_pipeline_destroy(pipeline);
@@ -705,7 +711,7 @@ static void a_worker_that_waited_for_another_device_touches_no_plan(void **unuse
     pthread_mutex_lock(&gate);
     atomic_store(&kernels_hang, true);
     assert_status(call_once(pipeline, &w, STEP), CGP_EDEVICE);
-    assert_true(pipeline->team.threads[0].stuck && pipeline->team.threads[1].stuck);
+    assert_true(inside_team(pipeline)->threads[0].stuck && inside_team(pipeline)->threads[1].stuck);
     cgp_pipeline_destroy(pipeline);
     for (int d = 0; d < 2; d++)
         free(w.plan->devices[d].name);
@@ -726,7 +732,7 @@ static void an_action_of_another_rank_is_named(void **unused) {
     w.options.ranks = 2;
     assert_ok(cgp_plan_create(&w.plan, w.model, &w.options));
     cgp_pipeline *pipeline = start(&w, "stall:2F0", timeout);
-    pipeline->team.timeout_ns = 0;
+    inside_team(pipeline)->timeout_ns = 0;
     assert_status(call_once(pipeline, &w, STEP), CGP_EDEVICE);
     assert_message("stage 2, micro-batch 0, 2F0: did not end for ");
     cgp_pipeline_destroy(pipeline);

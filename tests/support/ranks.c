@@ -20,7 +20,8 @@
 
 #include "loopback.h"
 #include "processes.h"
-#include "pipeline/pipeline.h"
+#include "inside.h"
+#include "plan/plan.h"
 
 enum { MAX_RANKS = 8, MAX_GROUPS = 64, MAX_INPUTS = 16, MAX_OUTPUTS = 8, MAX_DEVICES = 64 };
 
@@ -246,7 +247,7 @@ WRAPPED(cgp_status, cgp_pipeline_create, cgp_pipeline **out, const cgp_plan *pla
 
 WRAPPED(void, cgp_pipeline_destroy, cgp_pipeline *pipeline) {
     group *g = group_of(pipeline);
-    if (!g || pipeline->process != getpid()) {
+    if (!g || inside_process(pipeline) != getpid()) {
         REAL(cgp_pipeline_destroy)(pipeline);
         return;
     }
@@ -273,7 +274,7 @@ static cgp_status destroy(const call *c, int rank, cgp_pipeline *pipeline, void 
     }                                                                                              \
     cgp_status __wrap_##function parameters {                                                      \
         group *g = group_of(pipeline);                                                             \
-        if (!g || pipeline->process != getpid()) return __real_##function names;                   \
+        if (!g || inside_process(pipeline) != getpid()) return __real_##function names;            \
         return call_all(                                                                           \
             g, &(call){.run = rank_##function, .name = #function, .group = g, __VA_ARGS__});       \
     }
@@ -302,12 +303,12 @@ static const cgp_tensor *const *read_inputs(const call *c, const cgp_pipeline *p
 /* Select the outputs, or output gradients, of this rank. */
 static const cgp_tensor *const *own_tensors(const call *c, const cgp_pipeline *pipeline,
                                             const cgp_tensor *own[MAX_OUTPUTS]) {
-    const cgp_plan *plan = pipeline->plan;
+    const cgp_plan *plan = inside_plan(pipeline);
     if (!c->tensors || c->n_tensors != plan->model->n_outputs || c->n_tensors > MAX_OUTPUTS)
         return c->tensors;
     for (int k = 0; k < c->n_tensors; k++) {
         const int device = plan->stages[plan->outputs[k].stage].info.device;
-        own[k] = cgp__ranks_own(&pipeline->executor.ranks, device) ? c->tensors[k] : NULL;
+        own[k] = cgp__plan_is_on(plan, device, inside_rank(pipeline)) ? c->tensors[k] : NULL;
     }
     return own;
 }
@@ -355,14 +356,14 @@ ON_RANKS(
 ON_RANKS(
     cgp_pipeline_set_input_gradients,
     {
-        const cgp_plan *plan = pipeline->plan;
+        const cgp_plan *plan = inside_plan(pipeline);
         const cgp_tensor *own[MAX_INPUTS];
         if (!c->tensors || c->n_tensors != plan->model->n_inputs || c->n_tensors > MAX_INPUTS)
             return __real_cgp_pipeline_set_input_gradients(pipeline, c->tensors, c->n_tensors);
         for (int k = 0; k < c->n_tensors; k++) {
             const int stage = plan->input_gradients[k].stage;
             const int device = stage < 0 ? 0 : plan->stages[stage].info.device;
-            own[k] = cgp__ranks_own(&pipeline->executor.ranks, device) ? c->tensors[k] : NULL;
+            own[k] = cgp__plan_is_on(plan, device, inside_rank(pipeline)) ? c->tensors[k] : NULL;
         }
         return __real_cgp_pipeline_set_input_gradients(pipeline, own, c->n_tensors);
     },
@@ -415,13 +416,13 @@ ON_RANKS(
 /* --- getters and setters --- */
 
 static size_t parameter_bytes(const cgp_pipeline *pipeline, int parameter) {
-    const cgp_model *model = pipeline->plan->model;
+    const cgp_model *model = inside_plan(pipeline)->model;
     if (parameter < 0 || parameter >= model->n_params) return 0;
     return sizeof(float) * (size_t)cgp_shape_count(&model->params[parameter].shape);
 }
 
 static size_t state_bytes(const cgp_pipeline *pipeline, int state) {
-    const cgp_model *model = pipeline->plan->model;
+    const cgp_model *model = inside_plan(pipeline)->model;
     if (state < 0 || state >= model->n_states) return 0;
     return 4 * (size_t)cgp_shape_count(&model->states[state].info.shape);
 }
@@ -492,12 +493,13 @@ static cgp_status last_times(const call *c, int rank, cgp_pipeline *pipeline, vo
 
 cgp_pipeline_times __wrap_cgp_pipeline_last_times(const cgp_pipeline *pipeline, double *busy) {
     group *g = group_of(pipeline);
-    if (!g || pipeline->process != getpid()) return __real_cgp_pipeline_last_times(pipeline, busy);
+    if (!g || inside_process(pipeline) != getpid())
+        return __real_cgp_pipeline_last_times(pipeline, busy);
     all_times all = {.busy = {0}};
-    if (pipeline->plan->n_devices > MAX_DEVICES) abort();
+    if (inside_plan(pipeline)->n_devices > MAX_DEVICES) abort();
     (void)call_all(
         g, &(call){.run = last_times, .name = "last_times", .result = &all, .bytes = sizeof all});
-    if (busy) memcpy(busy, all.busy, (size_t)pipeline->plan->n_devices * sizeof *busy);
+    if (busy) memcpy(busy, all.busy, (size_t)inside_plan(pipeline)->n_devices * sizeof *busy);
     return all.times;
 }
 
@@ -519,7 +521,7 @@ static cgp_status op_times(const call *c, int rank, cgp_pipeline *pipeline, void
 
 cgp_status __wrap_cgp_pipeline_op_times(const cgp_pipeline *pipeline, cgp_op_time *times, int *n) {
     group *g = group_of(pipeline);
-    if (!g || pipeline->process != getpid())
+    if (!g || inside_process(pipeline) != getpid())
         return __real_cgp_pipeline_op_times(pipeline, times, n);
     all_op_times all = {.n = 0};
     CGP_TRY(call_all(g, &(call){.run = op_times,
@@ -550,7 +552,7 @@ ON_RANKS(
         cgp_schedule_timeline own = {0};
         const cgp_status status =
             __real_cgp_pipeline_last_timeline(pipeline, c->timeline ? &own : NULL);
-        if (status == CGP_OK) digest_timeline(result, pipeline->plan, &own);
+        if (status == CGP_OK) digest_timeline(result, inside_plan(pipeline), &own);
         if (status == CGP_OK && rank == 0)
             *c->timeline = own;
         else
@@ -562,4 +564,4 @@ ON_RANKS(
 ON_RANKS(
     cgp_pipeline_layer_costs, { return __real_cgp_pipeline_layer_costs(pipeline, result); },
     (const cgp_pipeline *pipeline, cgp_layer_cost *costs), (pipeline, costs), .result = costs,
-    .bytes = (size_t)cgp_model_layers(pipeline->plan->model) * sizeof(cgp_layer_cost))
+    .bytes = (size_t)cgp_model_layers(inside_plan(pipeline)->model) * sizeof(cgp_layer_cost))

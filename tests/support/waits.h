@@ -19,7 +19,7 @@
 #define CGP_TESTS_SUPPORT_WAITS_H
 
 #include "graphs.h"
-#include "pipeline/pipeline.h"
+#include "pipeline/run/queues.h"
 
 /* The device under test; a device with the same bits whose queues need no waits; a function that
  * makes a queue slow (0 ns: fast). */

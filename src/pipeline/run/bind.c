@@ -1,19 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bind.c -- makes action lists for mini-batches of N samples on first use, with slots, samples and
  * kernels filled in, and keeps them. */
-#include "pipeline/run/run.h"
+#include "pipeline/run/bind.h"
+
+#include "pipeline/run/agreements.h"
+#include "pipeline/run/executor.h"
+#include "pipeline/run/kernels.h"
+#include "pipeline/run/ranks.h"
+#include "pipeline/team/team.h"
 #include "plan/actions.h"
 
 #include <limits.h>
 #include <stdlib.h>
 
-void cgp__run_destroy(const cgp__executor *executor, cgp__run *run) {
+struct cgp__runs {
+    cgp__run **runs; /* one per mini-batch size */
+    int n, capacity;
+};
+
+static void destroy(const cgp__executor *executor, cgp__run *run) {
     if (!run) return;
     for (int d = 0; run->lists && d < executor->plan->n_devices; d++)
         cgp__list_release(&run->lists[d]);
     free(run->lists);
     cgp_schedule_destroy(run->schedule);
     free(run);
+}
+
+void cgp__runs_destroy(cgp__executor *executor) {
+    struct cgp__runs *all = executor->runs;
+    for (int i = 0; all && i < all->n; i++)
+        destroy(executor, all->runs[i]);
+    if (all) free(all->runs);
+    free(all);
+    executor->runs = NULL;
 }
 
 /* Check by simulation that the schedule completes with the planned buffers. */
@@ -48,9 +68,10 @@ static cgp_status grow_tables(cgp__executor *executor, int chunks) {
 static cgp_status make_run(cgp__executor *executor, int64_t samples, bool forward_only,
                            cgp__run **out) {
     const cgp_plan *plan = executor->plan;
-    if (!cgp__grow(&executor->runs, &executor->runs_capacity, executor->n_runs + 1,
-                   sizeof *executor->runs))
-        return cgp__no_memory("lists", sizeof *executor->runs);
+    if (!executor->runs) CGP_TRY(CGP__NEW(executor->runs, 1, "lists"));
+    struct cgp__runs *all = executor->runs;
+    if (!cgp__grow(&all->runs, &all->capacity, all->n + 1, sizeof *all->runs))
+        return cgp__no_memory("lists", sizeof *all->runs);
     CGP_TRY(CGP__NEW(*out, 1, "lists"));
     cgp__run *run = *out;
     cgp__minibatch *m = &run->minibatch;
@@ -64,7 +85,7 @@ static cgp_status make_run(cgp__executor *executor, int64_t samples, bool forwar
     if (!run->lists) return cgp__no_memory("lists", (size_t)plan->n_devices * sizeof *run->lists);
     CGP_TRY(cgp__plan_make_schedule(plan, m->chunks, m->forward_only, &run->schedule));
     cgp_status status = check_buffers(plan, run->schedule);
-    for (int d = executor->ranks.first; d < executor->ranks.end && status == CGP_OK; d++)
+    for (int d = executor->ranks->first; d < executor->ranks->end && status == CGP_OK; d++)
         status = cgp__plan_bind(plan, run->schedule, *m, d, &run->lists[d]);
     if (status == CGP_OK)
         status = cgp__team_run_untimed(executor->team, cgp__job_bind_kernels, run);
@@ -73,21 +94,21 @@ static cgp_status make_run(cgp__executor *executor, int64_t samples, bool forwar
 
 cgp_status cgp__run_find(cgp__executor *executor, int64_t samples, bool forward_only,
                          const cgp__run **out) {
-    for (int i = 0; i < executor->n_runs; i++) {
-        const cgp__minibatch *m = &executor->runs[i]->minibatch;
+    for (int i = 0; executor->runs && i < executor->runs->n; i++) {
+        const cgp__minibatch *m = &executor->runs->runs[i]->minibatch;
         if (m->samples == samples && m->forward_only == forward_only) {
-            *out = executor->runs[i];
+            *out = executor->runs->runs[i];
             return CGP_OK;
         }
     }
     cgp__run *run = NULL;
     const cgp_status status =
-        cgp__ranks_agree(&executor->ranks, make_run(executor, samples, forward_only, &run));
+        cgp__ranks_agree(executor->ranks, make_run(executor, samples, forward_only, &run));
     if (status != CGP_OK) {
-        cgp__run_destroy(executor, run);
+        destroy(executor, run);
         return status;
     }
-    executor->runs[executor->n_runs++] = run;
+    executor->runs->runs[executor->runs->n++] = run;
     *out = run;
     return CGP_OK;
 }

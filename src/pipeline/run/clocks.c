@@ -3,6 +3,8 @@
  * slowest. */
 #include "pipeline/run/clocks.h"
 
+#include "pipeline/run/gathers.h"
+#include "pipeline/run/places.h"
 #include "pipeline/run/ranks.h"
 
 #include <stdlib.h>

@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* compute.c -- runs an action that computes: enqueues its program's calls, kernels and copies, one
  * after the other. */
-#include "pipeline/run/run.h"
+#include "pipeline/run/compute.h"
 
-#define PROGRESS_NS 200000
+#include "pipeline/run/execute.h"
+#include "pipeline/run/executor.h"
+#include "pipeline/run/kernels.h"
+#include "pipeline/run/measured.h"
+#include "pipeline/run/queues.h"
+#include "pipeline/run/recordings.h"
+#include "pipeline/run/staging.h"
+#include "pipeline/run/worker.h"
 
 /* Set the operands of a kernel from the locations in the plan. */
 static void bind_operands(const cgp__execution *s, const cgp__call *call, cgp_kernel_args *args) {
@@ -29,7 +36,7 @@ static void bind_operands(const cgp__execution *s, const cgp__call *call, cgp_ke
 /* Return the device's loss slots. */
 static double *losses_of(const cgp__worker *worker) {
     const cgp__executor *executor = worker->executor;
-    if (cgp__backend_of(worker)->host_addressable) return executor->losses;
+    if (worker->backend->host_addressable) return executor->losses;
     return (double *)(void *)(cgp__worker_at(worker,
                                              executor->plan->devices[worker->index].step.losses));
 }
@@ -58,14 +65,14 @@ static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *ca
         args.loss = call->node - cgp__model_loss(s->plan->model, 0);
         if (s->bound->action.kind == CGP_ACTION_F) args.losses = losses_of(s->worker);
     }
-    return cgp__backend_of(s->worker)->kernel_run(kernel, &args);
+    return s->worker->backend->kernel_run(kernel, &args);
 }
 
 /* Copy values, converting their type. A device with its own memory gets the caller's data by
  * staging (staging.c); if the type changes, the data goes to the workspace first. */
 static cgp_status copy_values(const cgp__execution *s, const cgp__call *call) {
     const bool host = call->dy.arena == CGP__HOST || call->dy.arena == CGP__HOST_GRADIENT;
-    const cgp_backend *backend = cgp__backend_of(s->worker);
+    const cgp_backend *backend = s->worker->backend;
     const int64_t count = call->copy_count * s->variant->samples;
     const void *from = cgp__address(s, call->dy);
     void *to = cgp__address(s, call->dx[0]);
@@ -92,7 +99,7 @@ static cgp_status run_sum(const cgp__execution *s, int i, const cgp__call *call,
                             .first = s->variant->first,
                             .training = true};
     bind_operands(s, call, &args);
-    return cgp__backend_of(s->worker)->kernel_run(kernel, &args);
+    return s->worker->backend->kernel_run(kernel, &args);
 }
 
 /* Run one call of a program: a copy, or a kernel; skip a loss without with_loss. */
@@ -108,24 +115,25 @@ static cgp_status run_call(const cgp__execution *s, int i, const cgp__call *call
 static cgp_status measure_call(const cgp__execution *s, int i, const cgp__call *call,
                                cgp_kernel *kernel) {
     cgp__worker *worker = s->worker;
-    const cgp_backend *backend = cgp__backend_of(worker);
+    const cgp_backend *backend = worker->backend;
     if (call->node < 0 || s->variant->samples != s->plan->microbatch)
         return run_call(s, i, call, kernel);
+    cgp_event *const *timer = cgp__kernels_timer(worker);
     int64_t start = cgp__now_ns(), end = 0;
     if (backend->asynchronous)
-        CGP_TRY(backend->event_record(worker->device, CGP_QUEUE_COMPUTE, worker->timer[0]));
+        CGP_TRY(backend->event_record(worker->device, CGP_QUEUE_COMPUTE, timer[0]));
     CGP_TRY(run_call(s, i, call, kernel));
     if (backend->asynchronous) {
-        CGP_TRY(backend->event_record(worker->device, CGP_QUEUE_COMPUTE, worker->timer[1]));
-        CGP_TRY(backend->event_sync(worker->timer[1]));
-        start = backend->event_time(worker->timer[0]);
-        end = backend->event_time(worker->timer[1]);
+        CGP_TRY(backend->event_record(worker->device, CGP_QUEUE_COMPUTE, timer[1]));
+        CGP_TRY(backend->event_sync(timer[1]));
+        start = backend->event_time(timer[0]);
+        end = backend->event_time(timer[1]);
     } else {
         end = cgp__now_ns();
     }
     if (cgp__is_stopped(worker)) return CGP_OK; /* the plan may be gone */
     cgp__node_time *time =
-        &worker->node_times[call->node * CGP_OP_DIRECTIONS + (int)call->direction];
+        &worker->measured->node_times[call->node * CGP_OP_DIRECTIONS + (int)call->direction];
     time->ns += end - start;
     time->runs++;
     return CGP_OK;
@@ -134,7 +142,7 @@ static cgp_status measure_call(const cgp__execution *s, int i, const cgp__call *
 /* Copy rows of a value that this action made to the caller's tensor. */
 static cgp_status copy_rows(const cgp__execution *s, int value, cgp__location location,
                             const cgp_tensor *tensor) {
-    const cgp_backend *backend = cgp__backend_of(s->worker);
+    const cgp_backend *backend = s->worker->backend;
     const cgp_op_type *type = &s->plan->model->values[value].type;
     const int64_t count = s->variant->samples * cgp_shape_count(&type->shape);
     char *to =
@@ -178,7 +186,7 @@ static cgp_status copy_input_gradients(const cgp__execution *s) {
 /* On a device with its own memory, copy the action's row of per-step constants to where kernels
  * read it. */
 static cgp_status copy_row(const cgp__execution *s) {
-    const cgp_backend *backend = cgp__backend_of(s->worker);
+    const cgp_backend *backend = s->worker->backend;
     const cgp__step_memory *step = &s->plan->devices[s->worker->index].step;
     if (backend->host_addressable) return CGP_OK;
     char *rows = cgp__worker_at(s->worker, step->rows);
@@ -190,7 +198,7 @@ static cgp_status copy_row(const cgp__execution *s) {
 
 /* F overwrites its saved slot and the workspace: tell the device to discard their contents. */
 static cgp_status discard_garbage(const cgp__execution *s) {
-    const cgp_backend *backend = cgp__backend_of(s->worker);
+    const cgp_backend *backend = s->worker->backend;
     if (!backend->discard || s->bound->action.kind != CGP_ACTION_F) return CGP_OK;
     const size_t slot = (size_t)s->stage->info.saved_slot_bytes,
                  work = (size_t)s->plan->devices[s->worker->index].info.workspace_bytes;
@@ -200,30 +208,20 @@ static cgp_status discard_garbage(const cgp__execution *s) {
     return backend->discard(s->worker->device, CGP_QUEUE_COMPUTE, s->base[CGP__WORKSPACE], work);
 }
 
-/* Let messages between ranks make progress, at most once per PROGRESS_NS. */
-static void make_progress(cgp__worker *worker) {
-    const cgp__ranks *ranks = &worker->executor->ranks;
-    if (!ranks->transport) return;
-    const int64_t now = cgp__now_ns();
-    if (now - worker->progress_ns < PROGRESS_NS) return;
-    worker->progress_ns = now;
-    ranks->transport->progress(ranks->communicator);
-}
-
 /* Enqueue calls begin .. end - 1. */
 static bool run_calls(const cgp__execution *s, int begin, int end) {
     cgp__worker *worker = s->worker;
     const cgp__program *program = cgp__stage_program(s->stage, s->variant->program);
-    const int first = worker->first_call[s->variant->stage * CGP__PROGRAMS + s->variant->program];
-    cgp_kernel *const *kernels = worker->sets[s->variant->kernels].kernels + first;
+    cgp_kernel *const *kernels = cgp__kernels_of(worker, s->variant);
     const cgp__call *calls = program->calls;
     for (int i = begin; i < end; i++) {
-        atomic_store_explicit(&worker->call, i, memory_order_relaxed);
-        const cgp_status status = worker->node_times ? measure_call(s, i, &calls[i], kernels[i])
-                                                     : run_call(s, i, &calls[i], kernels[i]);
+        atomic_store_explicit(&worker->progress.call, i, memory_order_relaxed);
+        const cgp_status status = worker->measured->node_times
+                                      ? measure_call(s, i, &calls[i], kernels[i])
+                                      : run_call(s, i, &calls[i], kernels[i]);
         if (cgp__is_stopped(worker)) return false;
         if (status != CGP_OK) return cgp__fail_on_device(s, i);
-        if (!s->records) make_progress(worker);
+        if (!s->records) cgp__worker_progress(worker);
     }
     return true;
 }
@@ -247,9 +245,9 @@ static bool run_rest(const cgp__execution *s, int begin) {
     cgp__worker *worker = s->worker;
     const int end = s->variant->end, i = s->variant->recordings;
     const rest r = {s, begin};
-    if (begin == end || i < 0 || worker->node_times) return run_calls(s, begin, end);
+    if (begin == end || i < 0 || worker->measured->node_times) return run_calls(s, begin, end);
     cgp__recorded *recorded =
-        &worker->recordings[i].of[s->context->training][s->context->with_loss];
+        cgp__recorded_run(worker, i, s->context->training, s->context->with_loss);
     const int64_t tag = cgp__tag_of((int)(s->bound - s->list->actions), 0);
     if (cgp__run_recorded(worker, recorded, tag, launch_rest, &r) != CGP_OK)
         return cgp__fail_on_device(s, -1); /* unless it is reported */
@@ -263,7 +261,7 @@ bool cgp__compute(const cgp__execution *s) {
     if (i < program->n_caller) i = (int)cgp__min(program->n_caller, variant->end);
     if (copy_row(s) != CGP_OK || discard_garbage(s) != CGP_OK) return cgp__fail_on_device(s, -1);
     if (!run_calls(s, variant->begin, i) || !run_rest(s, i)) return false;
-    atomic_store_explicit(&s->worker->call, variant->end, memory_order_relaxed);
+    atomic_store_explicit(&s->worker->progress.call, variant->end, memory_order_relaxed);
     if (copy_outputs(s) != CGP_OK || copy_input_gradients(s) != CGP_OK)
         return cgp__fail_on_device(s, -1);
     return !cgp__is_stopped(s->worker);

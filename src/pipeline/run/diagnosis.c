@@ -2,7 +2,14 @@
 /* diagnosis.c -- what the devices of this rank do and wait for, and what is known about the other
  * ranks, as a JSON object. */
 #include "pipeline/run/diagnosis.h"
+
+#include "pipeline/run/bind.h"
+#include "pipeline/run/execute.h"
+#include "pipeline/run/executor.h"
+#include "pipeline/run/measured.h"
+#include "pipeline/run/ranks.h"
 #include "pipeline/run/views.h"
+#include "pipeline/team/team.h"
 #include "schedule/table.h"
 
 #include <stdlib.h>
@@ -30,7 +37,7 @@ static bool prepares(const cgp__executor *executor) {
 }
 
 static const char *state_of(const cgp__view *v) {
-    const cgp__team *team = v->worker->executor->team;
+    const cgp__team *team = v->executor->team;
     if (!v->busy) return team->remaining > 0 ? "done" : "idle";
     if (!v->bound) return team->job == cgp__job_run ? "done" : "updates";
     /* a wait for another rank that failed has just ended */
@@ -63,7 +70,7 @@ static void add_peer_action(json_t *o, const cgp_schedule *schedule, const cgp_a
 
 /* Add the other end of a transfer in progress. */
 static void add_transfer(json_t *o, const cgp__view *v) {
-    const cgp__executor *executor = v->worker->executor;
+    const cgp__executor *executor = v->executor;
     const cgp_plan *plan = executor->plan;
     const cgp_action *action = &v->bound->action;
     const cgp_edge *edge = &plan->edges[action->edge].edge;
@@ -77,8 +84,8 @@ static void add_transfer(json_t *o, const cgp__view *v) {
 }
 
 static json_t *device_json(const cgp__view *v, int64_t now) {
-    const cgp_plan *plan = v->worker->executor->plan;
-    const int d = v->worker->index;
+    const cgp_plan *plan = v->executor->plan;
+    const int d = v->device;
     char text[32];
     json_t *o = json_pack("{s:i, s:s, s:s}", "device", d, "name", plan->devices[d].name, "state",
                           state_of(v));
@@ -105,18 +112,17 @@ static int peer_rank_of(const cgp_plan *plan, const cgp_action *action) {
 
 /* Add the last messages sent to other ranks in the run, even if the run has ended on this rank. */
 static void add_sent(json_t *list, const cgp__view *v) {
-    const cgp__worker *worker = v->worker;
-    const cgp__executor *executor = worker->executor;
+    const cgp__executor *executor = v->executor;
     int begin = 0, end = 0, found = 0;
     if (executor->team->job != cgp__job_run || !executor->context.run) return;
-    cgp__run_range(&executor->context, worker->index, &begin, &end);
-    const cgp__bound_action *actions = executor->context.run->lists[worker->index].actions;
-    for (int64_t i = begin + v->written - worker->trace_start - 1; i >= begin && found < SENDS;
-         i--) {
+    cgp__run_range(&executor->context, v->device, &begin, &end);
+    const cgp__bound_action *actions = executor->context.run->lists[v->device].actions;
+    for (int64_t i = begin + v->written - executor->measured[v->device].trace_start - 1;
+         i >= begin && found < SENDS; i--) {
         const cgp_action *action = &actions[i].action;
         if (action->edge < 0 || !cgp__is_send(action->kind)) continue;
         const int peer = peer_rank_of(executor->plan, action);
-        if (peer == executor->ranks.rank) continue;
+        if (peer == executor->ranks->rank) continue;
         const cgp_edge *edge = &executor->plan->edges[action->edge].edge;
         json_array_append_new(list, json_pack("{s:i, s:i, s:i, s:i, s:i}", "edge", action->edge,
                                               "from_stage", edge->from, "to_stage", edge->to,
@@ -129,7 +135,8 @@ static json_t *events_json(cgp__view *views, int n_views, int64_t now) {
     json_t *list = json_array();
     char text[32];
     for (int n = 0, d; n < EVENTS && (d = cgp__views_latest_event(views, n_views)) >= 0; n++) {
-        const cgp__event *event = cgp__trace_event(&views[d].worker->trace, --views[d].next);
+        const cgp__event *event =
+            cgp__trace_event(&views[d].executor->measured[d].trace, --views[d].next);
         const cgp_action action = {.kind = (cgp_action_kind)event->kind,
                                    .stage = event->stage,
                                    .microbatch = event->microbatch,
@@ -156,7 +163,7 @@ static json_t *beat_json(const cgp_beat *b, int r, int64_t now) {
 /* Return when the current wait began or, if later, when the last action of any rank ended; 0: this
  * rank is in no call that waits. */
 static int64_t waits_since(const cgp__executor *executor) {
-    const cgp__ranks *ranks = &executor->ranks;
+    const cgp__ranks *ranks = executor->ranks;
     const cgp__team *team = executor->team;
     int64_t since = 0;
     if (team->remaining > 0 && team->timed)
@@ -165,9 +172,10 @@ static int64_t waits_since(const cgp__executor *executor) {
         since = ranks->beats[ranks->rank].agreeing_ns;
     if (since == 0) return 0;
     for (int d = ranks->first; d < ranks->end && !prepares(executor); d++) {
-        const cgp__worker *worker = &executor->workers[d];
-        if (cgp__trace_written(&worker->trace) > worker->trace_start)
-            since = cgp__max(since, cgp__last_end(worker, cgp__trace_written(&worker->trace)));
+        const cgp__measured *measured = &executor->measured[d];
+        const int64_t written = cgp__trace_written(&measured->trace);
+        if (written > measured->trace_start)
+            since = cgp__max(since, cgp__last_end(executor, d, written));
     }
     for (int r = 0; ranks->transport && r < ranks->n; r++)
         since = cgp__max(since, ranks->beats[r].end_ns);
@@ -177,7 +185,7 @@ static int64_t waits_since(const cgp__executor *executor) {
 /* --- all of it; called with the team's lock held --- */
 
 static json_t *make(const cgp__executor *executor) {
-    const cgp__ranks *ranks = &executor->ranks;
+    const cgp__ranks *ranks = executor->ranks;
     const int64_t now = cgp__now_ns(), since = waits_since(executor);
     const int n = executor->plan->n_devices;
     json_t *devices = json_array(), *sent = json_array(), *known = json_array(), *events = NULL;
@@ -199,12 +207,12 @@ static json_t *make(const cgp__executor *executor) {
 }
 
 static void take_beats(const cgp__executor *executor) {
-    const cgp__ranks *ranks = &executor->ranks;
+    const cgp__ranks *ranks = executor->ranks;
     if (ranks->transport) ranks->transport->beats(ranks->communicator, ranks->beats);
 }
 
 void cgp__diagnosis_keep(cgp__executor *executor) {
-    if (executor->diagnosis || !executor->ranks.transport) return;
+    if (executor->diagnosis || !executor->ranks->transport) return;
     take_beats(executor);
     json_t *o = make(executor);
     executor->diagnosis = o ? cgp__json_text(o, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;

@@ -5,11 +5,16 @@
 #define CGP_SRC_PIPELINE_RUN_DIAGNOSIS_H
 
 #include "base/json.h"
-#include "pipeline/run/run.h"
 
-/* Return the state at the first failure (run.h) or, if a wait has lasted `idle` seconds, the
- * current state. *is_idle: there is one of them. NULL: there is none, or out of memory. Owned by
- * the caller. Threads: any. */
+typedef struct cgp__executor cgp__executor;
+
+/* Save the current state in executor->diagnosis, unless one is saved already. Called with the
+ * team's lock held. */
+void cgp__diagnosis_keep(cgp__executor *executor);
+
+/* Return the state at the first failure or, if a wait has lasted `idle` seconds, the current state.
+ * *is_idle: there is one of them. NULL: there is none, or out of memory. Owned by the caller.
+ * Threads: any. */
 json_t *cgp__diagnosis_of(cgp__executor *executor, double idle, bool *is_idle);
 
 #endif

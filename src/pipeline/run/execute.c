@@ -1,13 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* execute.c -- a worker's inner loop: enqueues one action after the other. */
-#include "pipeline/run/run.h"
+#include "pipeline/run/execute.h"
+
+#include "pipeline/run/bind.h"
+#include "pipeline/run/compute.h"
+#include "pipeline/run/executor.h"
+#include "pipeline/run/injected_faults.h"
+#include "pipeline/run/packings.h"
+#include "pipeline/run/queues.h"
+#include "pipeline/run/staging.h"
+#include "pipeline/run/transfer.h"
+#include "pipeline/run/worker.h"
+#include "pipeline/team/team.h"
 #include "schedule/table.h"
 
 #include <stdio.h>
 
 static cgp__execution execution_of(cgp__worker *worker, const cgp__run_context *context,
                                    const cgp__bound_action *bound) {
-    const cgp_plan *plan = worker->executor->plan;
+    const cgp_plan *plan = worker->plan;
     const cgp__device_plan *device = &plan->devices[worker->index];
     const cgp__list *list = &context->run->lists[worker->index];
     const cgp__variant *variant = &list->variants[bound->variant];
@@ -67,7 +78,7 @@ void *cgp__address(const cgp__execution *s, cgp__location location) {
 
 bool cgp__fail_in_action(const cgp__worker *worker, const cgp__bound_action *bound,
                          const cgp__variant *variant, int call) {
-    const cgp_plan *plan = worker->executor->plan;
+    const cgp_plan *plan = worker->plan;
     const cgp__program *program =
         cgp__stage_program(&plan->stages[variant->stage], variant->program);
     const cgp_action *action = &bound->action;
@@ -99,23 +110,25 @@ static int first_kernel(const cgp__execution *s) {
 /* Sleep or fail as CGP_FAULT says; a failure names the action's first kernel, if it has one. */
 static bool apply_injected_faults(const cgp__execution *s) {
     const cgp_action *action = &s->bound->action;
-    if (cgp__backend_of(s->worker)->asynchronous &&
+    if (s->worker->backend->asynchronous &&
         cgp__injected_faults_hold(s->worker->executor, action) &&
-        !cgp__flight_finish(s->worker, s->list))
+        !cgp__in_flight_finish(s->worker, s->list))
         return false;
-    atomic_store_explicit(&s->worker->call, 0, memory_order_relaxed);
-    if (cgp__injected_faults_apply(s->worker, action) == CGP_OK) return !cgp__is_stopped(s->worker);
+    atomic_store_explicit(&s->worker->progress.call, 0, memory_order_relaxed);
+    if (cgp__injected_faults_apply(s->worker->executor, action) == CGP_OK)
+        return !cgp__is_stopped(s->worker);
     return cgp__fail_in_action(s->worker, s->bound, s->variant, first_kernel(s));
 }
 
 static bool run_action(const cgp__execution *s) {
-    cgp__flight *flight = cgp__flight_begin(s);
-    if (!flight) return false;
-    if (s->worker->executor->n_faults > 0 && !apply_injected_faults(s)) return false;
-    if (s->bound->action.edge >= 0) return cgp__transfer(s, flight) && cgp__flight_end(s, flight);
-    if (!cgp__flight_start(s, flight) || !cgp__compute(s)) return false;
+    cgp__in_flight *action = cgp__in_flight_begin(s);
+    if (!action) return false;
+    if (s->worker->executor->faults && !apply_injected_faults(s)) return false;
+    if (s->bound->action.edge >= 0)
+        return cgp__transfer(s, action) && cgp__in_flight_end(s, action);
+    if (!cgp__in_flight_start(s, action) || !cgp__compute(s)) return false;
     if (s->next[0]) prefetch_next(s);
-    return cgp__flight_end(s, flight);
+    return cgp__in_flight_end(s, action);
 }
 
 void cgp__run_range(const cgp__run_context *context, int device, int *begin, int *end) {
@@ -126,7 +139,7 @@ void cgp__run_range(const cgp__run_context *context, int device, int *begin, int
 
 /* Copy the rows of per-step constants to a device with its own memory. */
 static cgp_status write_rows(cgp__worker *worker, const cgp__run *run) {
-    const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
+    const cgp__device_plan *device = &worker->plan->devices[worker->index];
     if (device->backend->host_addressable) return CGP_OK;
     return cgp__staging_put(worker, cgp__worker_at(worker, device->step.rows),
                             worker->executor->rows,
@@ -135,7 +148,7 @@ static cgp_status write_rows(cgp__worker *worker, const cgp__run *run) {
 
 /* Copy the sums of losses back to the host. */
 static cgp_status read_losses(cgp__worker *worker, const cgp__run_context *context) {
-    const cgp_plan *plan = worker->executor->plan;
+    const cgp_plan *plan = worker->plan;
     const cgp__device_plan *device = &plan->devices[worker->index];
     const int losses = context->run->minibatch.chunks * plan->model->n_losses;
     if (device->backend->host_addressable || !context->with_loss || losses == 0 ||
@@ -150,13 +163,13 @@ static bool run_actions(cgp__worker *worker, const cgp__run_context *context) {
     const cgp__list *list = &context->run->lists[worker->index];
     int begin, end;
     cgp__run_range(context, worker->index, &begin, &end);
-    worker->begun = worker->landed = begin;
+    cgp__queues_reset(worker, begin);
     for (int i = begin; i < end; i++) {
         cgp__execution s = execution_of(worker, context, &list->actions[i]);
         if (i + 1 < end) look_ahead(&s);
         if (!run_action(&s)) return false;
     }
-    return cgp__flight_finish(worker, list);
+    return cgp__in_flight_finish(worker, list);
 }
 
 /* Run a list. All enqueued work completes before the job ends, even after a failure, so the device
@@ -166,7 +179,7 @@ static bool run_actions(cgp__worker *worker, const cgp__run_context *context) {
 cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
     /* a copy, which nothing changes while this worker runs, even if it hangs */
     const cgp__run_context context = *(const cgp__run_context *)argument;
-    const cgp_backend *backend = cgp__backend_of(worker);
+    const cgp_backend *backend = worker->backend;
     if (cgp__is_stopped(worker)) return CGP_OK;
     CGP_TRY(write_rows(worker, context.run));
     if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
@@ -174,6 +187,6 @@ cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
     if (cgp__is_stopped(worker)) return CGP_OK;
     if (run_actions(worker, &context)) return read_losses(worker, &context);
     if (backend->asynchronous) (void)backend->finish(worker->device);
-    worker->returned = worker->taken; /* no more data goes to the caller */
-    return CGP_OK;                    /* reported through first_status */
+    cgp__staging_drop(worker); /* no more data goes to the caller */
+    return CGP_OK;             /* reported through first_status */
 }

@@ -12,8 +12,12 @@
  * Actions are F B I R W SEND_F RECV_F SEND_B RECV_B. 3B5@7 is action 3B5 of only the step that
  * follows 7 others. `kill:rank=2,at=3B5` applies on rank 2 only, if it has the action. The list is
  * read when a pipeline is created, and printed at every log level. */
-#include "pipeline/run/run.h"
+#include "pipeline/run/injected_faults.h"
+
 #include "base/json.h"
+#include "pipeline/run/executor.h"
+#include "pipeline/run/ranks.h"
+#include "pipeline/team/team.h"
 #include "schedule/table.h"
 
 #include <signal.h>
@@ -56,11 +60,17 @@ static const struct {
     [LATE] = {"late", "sends a message that arrives late", true, true},
 };
 
-struct cgp__injected_fault {
+typedef struct fault {
     effect effect;
     cgp_action action; /* not used by DELAY_ALL */
     int rank, step;    /* -1: any */
     double seconds;    /* for DELAY and LATE; the maximum for DELAY_ALL */
+} fault;
+
+/* Written by the caller's thread before the workers start. */
+struct cgp__injected_faults {
+    fault *faults;
+    int n, capacity;
 };
 
 /* Read a number of at most nine digits and return the rest; NULL if there is none. */
@@ -96,45 +106,45 @@ static const char *read_rank(const char *text, int *rank) {
 }
 
 /* Read what follows "fail:". */
-static bool read_place(const char *text, cgp__injected_fault *fault) {
-    text = read_rank(text, &fault->rank);
-    text = text ? read_action(text, &fault->action) : NULL;
-    if (text && *text == '@') text = read_number(text + 1, &fault->step);
-    if (!text || (effects[fault->effect].sends && !cgp__is_send(fault->action.kind))) return false;
-    if (!effects[fault->effect].has_seconds) return !*text;
-    return *text == ':' && read_seconds(text + 1, 1, &fault->seconds);
+static bool read_place(const char *text, fault *f) {
+    text = read_rank(text, &f->rank);
+    text = text ? read_action(text, &f->action) : NULL;
+    if (text && *text == '@') text = read_number(text + 1, &f->step);
+    if (!text || (effects[f->effect].sends && !cgp__is_send(f->action.kind))) return false;
+    if (!effects[f->effect].has_seconds) return !*text;
+    return *text == ':' && read_seconds(text + 1, 1, &f->seconds);
 }
 
-static bool read_fault(const char *text, cgp__injected_fault *fault) {
+static bool read_fault(const char *text, fault *f) {
     const size_t length = strcspn(text, ":");
-    *fault = (cgp__injected_fault){.effect = EFFECTS, .rank = -1, .step = -1};
+    *f = (fault){.effect = EFFECTS, .rank = -1, .step = -1};
     for (int e = 0; e < EFFECTS && length > 0; e++) {
         if (strlen(effects[e].name) == length && strncmp(text, effects[e].name, length) == 0)
-            fault->effect = (effect)e;
+            f->effect = (effect)e;
     }
-    if (fault->effect == EFFECTS || !text[length]) return false;
-    if (read_place(text + length + 1, fault)) return true;
-    if (fault->effect != DELAY) return false;
-    fault->effect = DELAY_ALL;
-    return read_seconds(text + length + 1, 1e-3, &fault->seconds);
+    if (f->effect == EFFECTS || !text[length]) return false;
+    if (read_place(text + length + 1, f)) return true;
+    if (f->effect != DELAY) return false;
+    f->effect = DELAY_ALL;
+    return read_seconds(text + length + 1, 1e-3, &f->seconds);
 }
 
 /* Return whether this rank prints the fault: the rank that has the action does; if none has it,
  * rank 0. */
-static bool is_ours(const cgp__executor *executor, const cgp__injected_fault *fault) {
+static bool is_ours(const cgp__executor *executor, const fault *f) {
     const cgp_plan *plan = executor->plan;
-    const cgp__ranks *ranks = &executor->ranks;
-    const int stage = fault->action.stage;
-    if (fault->rank >= 0 && fault->rank < ranks->n) return fault->rank == ranks->rank;
-    if (fault->effect == DELAY_ALL || stage >= plan->n_stages) return ranks->rank == 0;
+    const cgp__ranks *ranks = executor->ranks;
+    const int stage = f->action.stage;
+    if (f->rank >= 0 && f->rank < ranks->n) return f->rank == ranks->rank;
+    if (f->effect == DELAY_ALL || stage >= plan->n_stages) return ranks->rank == 0;
     const int device = plan->stages[stage].info.device;
     return device >= ranks->first && device < ranks->end;
 }
 
 static cgp_status add_fault(cgp__executor *executor, const char *text) {
-    cgp__injected_fault fault;
+    fault f;
     char action[32];
-    if (!read_fault(text, &fault)) {
+    if (!read_fault(text, &f)) {
         cgp_log(CGP_LOG_WARN, "pipeline",
                 "CGP_FAULT: %s is not understood and does nothing (expected fail:1F3, "
                 "stall:2B5, delay:2B5:0.8, delay:5, kill:3B5, stop:3B5, exit:3B5, "
@@ -142,15 +152,15 @@ static cgp_status add_fault(cgp__executor *executor, const char *text) {
                 text);
         return CGP_OK;
     }
-    const bool all = fault.effect == DELAY_ALL;
-    if (is_ours(executor, &fault)) /* at every log level: weights may change */
+    const bool all = f.effect == DELAY_ALL;
+    if (is_ours(executor, &f)) /* at every log level: weights may change */
         cgp_log(CGP_LOG_ERROR, "pipeline", "CGP_FAULT: %s: %s %s", text,
-                all ? "this fault" : cgp_action_text(&fault.action, action, sizeof action),
-                effects[fault.effect].text);
-    if (!cgp__grow(&executor->faults, &executor->faults_capacity, executor->n_faults + 1,
-                   sizeof *executor->faults))
-        return cgp__no_memory("faults", sizeof *executor->faults);
-    executor->faults[executor->n_faults++] = fault;
+                all ? "this fault" : cgp_action_text(&f.action, action, sizeof action),
+                effects[f.effect].text);
+    struct cgp__injected_faults *list = executor->faults;
+    if (!cgp__grow(&list->faults, &list->capacity, list->n + 1, sizeof *list->faults))
+        return cgp__no_memory("faults", sizeof *list->faults);
+    list->faults[list->n++] = f;
     return CGP_OK;
 }
 
@@ -159,7 +169,7 @@ cgp_status cgp__injected_faults_read(cgp__executor *executor) {
     if (!list) return CGP_OK;
     char *text = cgp__strdup(list);
     if (!text) return cgp__no_memory("faults", strlen(list));
-    cgp_status status = CGP_OK;
+    cgp_status status = CGP__NEW(executor->faults, 1, "faults");
     for (char *at = text, *next; at && status == CGP_OK; at = next) {
         next = strchr(at, ',');
         if (next && strncmp(next, ",at=", 4) == 0) next = strchr(next + 1, ',');
@@ -170,51 +180,58 @@ cgp_status cgp__injected_faults_read(cgp__executor *executor) {
     return status;
 }
 
+void cgp__injected_faults_destroy(cgp__executor *executor) {
+    if (executor->faults) free(executor->faults->faults);
+    free(executor->faults);
+    executor->faults = NULL;
+}
+
 /* Return the time at which a delayed action continues. A random delay is a function of the action
  * and the step. */
 static int64_t delayed_until(const cgp__executor *executor, const cgp_action *action,
-                             const cgp__injected_fault *fault) {
+                             const fault *f) {
     const uint32_t counter[4] = {(uint32_t)action->stage, (uint32_t)action->microbatch,
                                  (uint32_t)action->kind, (uint32_t)executor->context.step};
     uint32_t out[4];
-    double seconds = fault->seconds;
-    if (fault->effect == STALL) return INT64_MAX;
-    if (fault->effect == DELAY_ALL) {
+    double seconds = f->seconds;
+    if (f->effect == STALL) return INT64_MAX;
+    if (f->effect == DELAY_ALL) {
         cgp__philox(out, counter, (cgp__rng_key){0xFA, 0x017});
         seconds *= out[0] / 4294967296.0;
     }
     return cgp__now_ns() + (int64_t)(seconds * 1e9);
 }
 
-static bool is_of(const cgp__executor *executor, const cgp__injected_fault *fault,
-                  const cgp_action *action) {
-    if (fault->effect == DELAY_ALL) return action->edge < 0;
-    return fault->action.kind == action->kind && fault->action.stage == action->stage &&
-           fault->action.microbatch == action->microbatch &&
-           (fault->rank < 0 || fault->rank == executor->ranks.rank) &&
-           (fault->step < 0 || (uint64_t)fault->step == executor->context.step);
+static bool is_of(const cgp__executor *executor, const fault *f, const cgp_action *action) {
+    if (f->effect == DELAY_ALL) return action->edge < 0;
+    return f->action.kind == action->kind && f->action.stage == action->stage &&
+           f->action.microbatch == action->microbatch &&
+           (f->rank < 0 || f->rank == executor->ranks->rank) &&
+           (f->step < 0 || (uint64_t)f->step == executor->context.step);
 }
 
 bool cgp__injected_faults_hold(const cgp__executor *executor, const cgp_action *action) {
-    for (int i = 0; i < executor->n_faults; i++) {
-        const cgp__injected_fault *fault = &executor->faults[i];
-        if (fault->effect != DELAY_ALL && is_of(executor, fault, action)) return true;
+    const struct cgp__injected_faults *all = executor->faults;
+    for (int i = 0; all && i < all->n; i++) {
+        const fault *f = &all->faults[i];
+        if (f->effect != DELAY_ALL && is_of(executor, f, action)) return true;
     }
     return false;
 }
 
-cgp_status cgp__injected_faults_apply(const cgp__worker *worker, const cgp_action *action) {
-    const cgp__executor *executor = worker->executor;
-    for (int i = 0; i < executor->n_faults && !cgp__is_stopped(worker); i++) {
-        const cgp__injected_fault *fault = &executor->faults[i];
-        if (!is_of(executor, fault, action)) continue;
-        switch (fault->effect) {
+cgp_status cgp__injected_faults_apply(const cgp__executor *executor, const cgp_action *action) {
+    const struct cgp__injected_faults *all = executor->faults;
+    const atomic_bool *stopped = &executor->team->stopped; /* runs have a time limit */
+    for (int i = 0; i < all->n && !atomic_load(stopped); i++) {
+        const fault *f = &all->faults[i];
+        if (!is_of(executor, f, action)) continue;
+        switch (f->effect) {
         case FAIL:
             return cgp_fail(CGP_EDEVICE, "failed (injected by CGP_FAULT)");
         case STALL:
         case DELAY:
         case DELAY_ALL:
-            cgp__team_sleep_until(executor->team, delayed_until(executor, action, fault));
+            cgp__team_sleep_until(executor->team, delayed_until(executor, action, f));
             break;
         case KILL:
             (void)raise(SIGKILL);
@@ -233,10 +250,11 @@ cgp_status cgp__injected_faults_apply(const cgp__worker *worker, const cgp_actio
 
 void cgp__injected_faults_of_message(const cgp__executor *executor, const cgp_action *action,
                                      cgp_link_message *message) {
-    for (int i = 0; i < executor->n_faults; i++) {
-        const cgp__injected_fault *fault = &executor->faults[i];
-        if (fault->effect < LOST || !is_of(executor, fault, action)) continue;
-        message->fault = (cgp_link_fault)(CGP_LINK_LOST + (int)fault->effect - LOST);
-        message->late_ns = (int64_t)(fault->seconds * 1e9);
+    const struct cgp__injected_faults *all = executor->faults;
+    for (int i = 0; all && i < all->n; i++) {
+        const fault *f = &all->faults[i];
+        if (f->effect < LOST || !is_of(executor, f, action)) continue;
+        message->fault = (cgp_link_fault)(CGP_LINK_LOST + (int)f->effect - LOST);
+        message->late_ns = (int64_t)(f->seconds * 1e9);
     }
 }

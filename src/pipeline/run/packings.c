@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* packings.c -- prepacked weights. Parameters are repacked before the first run after a change of
  * them: their initialization, an update, or a write by the caller. */
-#include "pipeline/run/run.h"
+#include "pipeline/run/packings.h"
+
+#include "pipeline/run/recordings.h"
+#include "pipeline/run/worker.h"
 #include "plan/memory/packings.h"
 
 static const float *parameter_of(const cgp__worker *worker, cgp__location location) {
@@ -10,7 +13,7 @@ static const float *parameter_of(const cgp__worker *worker, cgp__location locati
 }
 
 static cgp_status launch_packs(cgp__worker *worker, const void *unused, bool records) {
-    const cgp_plan *plan = worker->executor->plan;
+    const cgp_plan *plan = worker->plan;
     const cgp__device_plan *device = &plan->devices[worker->index];
     (void)unused, (void)records;
     for (int i = 0; i < plan->n_packings; i++) {
@@ -27,10 +30,10 @@ static cgp_status launch_packs(cgp__worker *worker, const void *unused, bool rec
 }
 
 cgp_status cgp__pack_parameters(cgp__worker *worker) {
-    if (worker->packed_at == *worker->changes ||
-        worker->executor->plan->devices[worker->index].info.packed_bytes == 0)
+    if (worker->changes.packed_at == *worker->changes.count ||
+        worker->plan->devices[worker->index].info.packed_bytes == 0)
         return CGP_OK;
-    worker->packed_at = *worker->changes;
-    return cgp__run_recorded(worker, &worker->recorded_jobs[CGP__RECORDED_PACKS], 0, launch_packs,
-                             NULL);
+    worker->changes.packed_at = *worker->changes.count;
+    return cgp__run_recorded(worker, cgp__recorded_job(worker, CGP__RECORDED_PACKS), 0,
+                             launch_packs, NULL);
 }

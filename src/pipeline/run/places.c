@@ -6,6 +6,11 @@
  * devices together. So each device is pinned to its own cores, whether or not the launcher bound
  * the processes. */
 #define _GNU_SOURCE
+#include "pipeline/run/places.h"
+
+#include "pipeline/run/agreements.h"
+#include "pipeline/run/clocks.h"
+#include "pipeline/run/gathers.h"
 #include "pipeline/run/ranks.h"
 
 #include <sched.h>

@@ -3,20 +3,54 @@
  * complete.
  *
  *     list       0  1  2  3  4  5  6  7 ..
- *     landed     ─────────┘                  complete: their times are in the trace
+ *     complete   ─────────┘                  complete: their times are in the trace
  *     in flight            3  4  5           at most CGP__AHEAD
  *     begun      ──────────────────┘
  *
  * On a synchronous device an action is complete when its last call returns. */
-#include "pipeline/run/run.h"
+#include "pipeline/run/queues.h"
+
+#include "pipeline/run/execute.h"
+#include "pipeline/run/measured.h"
+#include "pipeline/run/staging.h"
+#include "pipeline/run/worker.h"
 #include "schedule/table.h"
 
-#include <time.h>
+#include <stdlib.h>
 
-#define POLL_NS 20000
+enum { SIZE = 2 * CGP__AHEAD }; /* a power of two */
 
-static cgp__flight *flight_at(cgp__worker *worker, int64_t i) {
-    return &worker->flights[i & (CGP__FLIGHTS - 1)];
+struct cgp__queues {
+    /* Action i of the list is in_flight[i % SIZE]; those before `complete` are complete. */
+    cgp__in_flight in_flight[SIZE];
+    int64_t complete;
+};
+
+static cgp__in_flight *at(cgp__worker *worker, int64_t i) {
+    return &worker->queues->in_flight[i & (SIZE - 1)];
+}
+
+cgp_status cgp__queues_create(cgp__worker *worker) {
+    const cgp_backend *backend = worker->backend;
+    CGP_TRY(CGP__NEW(worker->queues, 1, "worker"));
+    for (int i = 0; i < SIZE && backend->asynchronous; i++) {
+        CGP_TRY(backend->event_create(worker->device, &at(worker, i)->start));
+        CGP_TRY(backend->event_create(worker->device, &at(worker, i)->end));
+    }
+    return CGP_OK;
+}
+
+void cgp__queues_destroy(cgp__worker *worker) {
+    for (int i = 0; i < SIZE && worker->queues; i++) {
+        if (at(worker, i)->start) worker->backend->event_destroy(at(worker, i)->start);
+        if (at(worker, i)->end) worker->backend->event_destroy(at(worker, i)->end);
+    }
+    free(worker->queues);
+    worker->queues = NULL;
+}
+
+void cgp__queues_reset(cgp__worker *worker, int begin) {
+    worker->progress.begun = worker->queues->complete = begin;
 }
 
 /* Give up after a failure of the device. It may name the failed kernel, which may belong to an
@@ -25,7 +59,7 @@ static cgp__flight *flight_at(cgp__worker *worker, int64_t i) {
 static bool fail_by_tag(const cgp__worker *worker, const cgp__list *list,
                         const cgp__bound_action *bound, int call) {
     if (cgp__is_stopped(worker)) return false;
-    const cgp_backend *backend = cgp__backend_of(worker);
+    const cgp_backend *backend = worker->backend;
     bool failed = false;
     const int64_t tag =
         backend->asynchronous ? backend->tag_in_progress(worker->device, &failed) : -1;
@@ -42,19 +76,19 @@ bool cgp__fail_on_device(const cgp__execution *s, int call) {
 
 /* Retire the oldest action in flight and add its times to the trace. Actions on several queues
  * overlap, but in the trace each one starts after the previous one in the list. */
-static void land(cgp__worker *worker) {
-    const cgp_backend *backend = cgp__backend_of(worker);
-    cgp__flight *f = flight_at(worker, worker->landed++);
-    const int64_t written = cgp__trace_written(&worker->trace);
+static void retire(cgp__worker *worker) {
+    const cgp_backend *backend = worker->backend;
+    cgp__in_flight *f = at(worker, worker->queues->complete++);
+    const int64_t written = cgp__trace_written(&worker->measured->trace);
     int64_t before = 0;
-    if (written > worker->trace_start)
-        before = cgp__trace_event(&worker->trace, written - 1)->end_ns;
+    if (written > worker->measured->trace_start)
+        before = cgp__trace_event(&worker->measured->trace, written - 1)->end_ns;
     cgp__event event = f->event;
     event.start_ns = cgp__max(event.start_ns, before);
     event.ready_ns = cgp__max(backend->event_time(f->start), event.start_ns);
     event.end_ns = cgp__max(backend->event_time(f->end), event.ready_ns);
     cgp__staging_return(worker, f->pieces);
-    cgp__trace_add(&worker->trace, event);
+    cgp__trace_add(&worker->measured->trace, event);
     if (f->transport && cgp__is_send(f->bound->action.kind))
         f->transport->post(f->link, &f->message);
     else if (f->transport)
@@ -64,56 +98,44 @@ static void land(cgp__worker *worker) {
 
 /* Retire the oldest action in flight, which is complete, unless `status` says that the device has
  * failed. */
-static bool land_or_fail(cgp__worker *worker, const cgp__list *list, cgp_status status) {
-    const cgp__flight *f = flight_at(worker, worker->landed);
+static bool retire_or_fail(cgp__worker *worker, const cgp__list *list, cgp_status status) {
+    const cgp__in_flight *f = at(worker, worker->queues->complete);
     if (cgp__is_stopped(worker)) return false;
     if (status != CGP_OK) return fail_by_tag(worker, list, f->bound, -1);
-    land(worker);
+    retire(worker);
     return true;
 }
 
-bool cgp__flight_land(cgp__worker *worker, const cgp__list *list) {
-    while (worker->landed < worker->begun) {
+bool cgp__in_flight_retire(cgp__worker *worker, const cgp__list *list) {
+    while (worker->queues->complete < worker->progress.begun) {
         bool done = false;
         const cgp_status status =
-            cgp__backend_of(worker)->event_done(flight_at(worker, worker->landed)->end, &done);
+            worker->backend->event_done(at(worker, worker->queues->complete)->end, &done);
         if (status == CGP_OK && !done) return !cgp__is_stopped(worker);
-        if (!land_or_fail(worker, list, status)) return false;
+        if (!retire_or_fail(worker, list, status)) return false;
     }
     return true;
-}
-
-cgp_status cgp__worker_wait(const cgp__worker *worker, cgp_event *event) {
-    const cgp_backend *backend = cgp__backend_of(worker);
-    const cgp__ranks *ranks = &worker->executor->ranks;
-    if (!ranks->transport) return backend->event_sync(event);
-    bool done = false;
-    for (;;) {
-        const cgp_status status = backend->event_done(event, &done);
-        if (status != CGP_OK || done || cgp__is_stopped(worker)) return status;
-        ranks->transport->progress(ranks->communicator);
-        nanosleep(&(struct timespec){0, POLL_NS}, NULL);
-    }
 }
 
 /* Wait until at most `n` actions are in flight. */
-static bool land_but(cgp__worker *worker, const cgp__list *list, int64_t n) {
-    while (worker->begun - worker->landed > n) {
-        const cgp_status status = cgp__worker_wait(worker, flight_at(worker, worker->landed)->end);
-        if (!land_or_fail(worker, list, status)) return false;
+static bool retire_but(cgp__worker *worker, const cgp__list *list, int64_t n) {
+    while (worker->progress.begun - worker->queues->complete > n) {
+        const cgp_status status =
+            cgp__worker_wait(worker, at(worker, worker->queues->complete)->end);
+        if (!retire_or_fail(worker, list, status)) return false;
     }
     return true;
 }
 
-cgp__flight *cgp__flight_begin(const cgp__execution *s) {
+cgp__in_flight *cgp__in_flight_begin(const cgp__execution *s) {
     cgp__worker *worker = s->worker;
     const cgp_action *action = &s->bound->action;
     const int64_t start = cgp__now_ns();
     const int64_t others = CGP__ON(CGP__SITE_AHEAD) ? CGP__AHEAD - 1 : CGP__AHEAD;
-    if (cgp__backend_of(worker)->asynchronous &&
-        (!land_but(worker, s->list, others) || !cgp__flight_land(worker, s->list)))
+    if (worker->backend->asynchronous &&
+        (!retire_but(worker, s->list, others) || !cgp__in_flight_retire(worker, s->list)))
         return NULL;
-    cgp__flight *f = flight_at(worker, worker->begun);
+    cgp__in_flight *f = at(worker, worker->progress.begun);
     f->bound = s->bound;
     f->event = (cgp__event){.start_ns = start,
                             .ready_ns = start,
@@ -129,15 +151,15 @@ static cgp_status wait_for_queues(const cgp__execution *s) {
     const cgp_queue queue = cgp__queue_of(s->bound->action.kind);
     for (int other = 0; other < CGP_QUEUES; other++) {
         const int i = s->bound->wait[other];
-        if (i >= worker->landed && CGP__ON(CGP__SITE_QUEUES + CGP_QUEUES * (int)queue + other))
-            CGP_TRY(cgp__backend_of(worker)->event_wait(worker->device, queue,
-                                                        flight_at(worker, i)->end));
+        if (i >= worker->queues->complete &&
+            CGP__ON(CGP__SITE_QUEUES + CGP_QUEUES * (int)queue + other))
+            CGP_TRY(worker->backend->event_wait(worker->device, queue, at(worker, i)->end));
     }
     return CGP_OK;
 }
 
-bool cgp__flight_start(const cgp__execution *s, cgp__flight *f) {
-    const cgp_backend *backend = cgp__backend_of(s->worker);
+bool cgp__in_flight_start(const cgp__execution *s, cgp__in_flight *f) {
+    const cgp_backend *backend = s->worker->backend;
     if (!backend->asynchronous) return true;
     if (wait_for_queues(s) != CGP_OK) return cgp__fail_on_device(s, -1);
     return backend->event_record(s->worker->device, cgp__queue_of(s->bound->action.kind),
@@ -145,68 +167,33 @@ bool cgp__flight_start(const cgp__execution *s, cgp__flight *f) {
            cgp__fail_on_device(s, -1);
 }
 
-bool cgp__flight_end(const cgp__execution *s, cgp__flight *f) {
+bool cgp__in_flight_end(const cgp__execution *s, cgp__in_flight *f) {
     cgp__worker *worker = s->worker;
-    const cgp_backend *backend = cgp__backend_of(worker);
+    const cgp_backend *backend = worker->backend;
     if (!backend->asynchronous) {
-        cgp__staging_return(worker, worker->taken);
+        cgp__staging_return(worker, cgp__staging_taken(worker));
         f->event.end_ns = cgp__now_ns();
-        cgp__trace_add(&worker->trace, f->event);
+        cgp__trace_add(&worker->measured->trace, f->event);
         return true;
     }
     /* Only COMPUTE copies staging pieces, so only its events show that they are complete. */
-    f->pieces = cgp__queue_of(s->bound->action.kind) == CGP_QUEUE_COMPUTE ? worker->taken : 0;
+    f->pieces =
+        cgp__queue_of(s->bound->action.kind) == CGP_QUEUE_COMPUTE ? cgp__staging_taken(worker) : 0;
     if (backend->event_record(worker->device, cgp__queue_of(s->bound->action.kind), f->end) !=
         CGP_OK)
         return cgp__fail_on_device(s, -1);
-    worker->begun++;
+    worker->progress.begun++;
     return true;
 }
 
-bool cgp__flight_finish(cgp__worker *worker, const cgp__list *list) {
-    return land_but(worker, list, 0);
+bool cgp__in_flight_finish(cgp__worker *worker, const cgp__list *list) {
+    return retire_but(worker, list, 0);
 }
 
-int64_t cgp__flight_patience(const cgp__worker *worker) {
-    if (worker->landed == worker->begun) return INT64_MAX;
-    for (int64_t i = worker->landed; i < worker->begun; i++) {
-        if (worker->flights[i & (CGP__FLIGHTS - 1)].transport) return 50000;
+int64_t cgp__in_flight_patience(const cgp__worker *worker) {
+    if (worker->queues->complete == worker->progress.begun) return INT64_MAX;
+    for (int64_t i = worker->queues->complete; i < worker->progress.begun; i++) {
+        if (worker->queues->in_flight[i & (SIZE - 1)].transport) return 50000;
     }
     return 1000000;
-}
-
-/* --- jobs --- */
-
-cgp_status cgp__worker_finish(cgp__worker *worker) {
-    const cgp_backend *backend = cgp__backend_of(worker);
-    const cgp_status status = backend->asynchronous ? backend->finish(worker->device) : CGP_OK;
-    if (status == CGP_OK && !cgp__is_stopped(worker)) cgp__staging_return(worker, worker->taken);
-    worker->returned = worker->taken; /* after a failure no data arrives */
-    return status;
-}
-
-cgp_status cgp__worker_read(cgp__worker *worker, void *out, const void *from, size_t bytes) {
-    const cgp_backend *backend = cgp__backend_of(worker);
-    const cgp_place there = cgp__device_place(worker, (void *)(uintptr_t)from);
-    const cgp_status status =
-        backend->host_addressable
-            ? backend->copy(worker->device, CGP_QUEUE_COMPUTE, cgp__host_place(out), there, bytes)
-            : cgp__staging_get(worker, out, from, bytes);
-    if (status == CGP_OK && !cgp__is_stopped(worker)) return cgp__worker_finish(worker);
-    worker->returned = worker->taken;
-    return status;
-}
-
-cgp_status cgp__worker_write(cgp__worker *worker, void *to, const void *in, size_t bytes) {
-    const cgp_backend *backend = cgp__backend_of(worker);
-    const cgp_place there = cgp__device_place(worker, to);
-    CGP_TRY(backend->host_addressable ? backend->copy(worker->device, CGP_QUEUE_COMPUTE, there,
-                                                      cgp__host_place(in), bytes)
-                                      : cgp__staging_put(worker, to, in, bytes));
-    return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
-}
-
-cgp_status cgp__worker_fetch_words(cgp__worker *worker, int n) {
-    if (worker->fetched == worker->words) return CGP_OK;
-    return cgp__worker_read(worker, worker->fetched, worker->words, (size_t)n * sizeof(double));
 }

@@ -9,10 +9,31 @@
  * Actions of one bound instance, in runs of one kind, launch the same calls. Only their tags and
  * the contents of device memory change: operands are slots of the instance or have fixed addresses,
  * as in a job. Copies and events are not captured, nor is a run whose kernels are measured. */
-#include "pipeline/run/run.h"
+#include "pipeline/run/recordings.h"
+
+#include "pipeline/run/worker.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+struct cgp__recorded {
+    enum { UNUSED, USED, RECORDED } state;
+    cgp_recording *recording; /* NULL: none, or no launches */
+    int64_t launches;         /* counted at the first use */
+};
+
+/* The captured graphs of a bound instance, by kind of run. */
+typedef struct instance {
+    cgp__variant variant;
+    cgp__recorded of[2][2]; /* [training][with_loss] */
+} instance;
+
+struct cgp__recordings {
+    bool records; /* capture more graphs */
+    instance *instances;
+    int n, capacity;
+    cgp__recorded jobs[CGP__RECORDED_JOBS];
+};
 
 #ifdef CGP_TEST_SITES
 cgp_status (*cgp__recordings_compare)(const cgp_recording *recorded, const cgp_recording *now);
@@ -25,47 +46,66 @@ cgp_status cgp__recordings_read(bool *records) {
     return cgp_fail(CGP_EINVAL, "CGP_GRAPHS: expects on or off, got \"%s\"", text);
 }
 
+cgp_status cgp__recordings_create(cgp__worker *worker, bool records) {
+    const cgp_backend *backend = worker->backend;
+    CGP_TRY(CGP__NEW(worker->recordings, 1, "worker"));
+    worker->recordings->records = records && backend->record_begin && !backend->host_addressable;
+    return CGP_OK;
+}
+
 /* Find the captured graphs of a bound instance. Other lists, whose entries are before `known`, may
  * share it. */
-static cgp_status find(cgp__worker *worker, int known, cgp__variant *variant) {
+static cgp_status find(struct cgp__recordings *r, int known, cgp__variant *variant) {
     for (int i = 0; i < known; i++) {
         variant->recordings = i;
-        if (cgp__same_variant(&worker->recordings[i].variant, variant)) return CGP_OK;
+        if (cgp__same_variant(&r->instances[i].variant, variant)) return CGP_OK;
     }
-    if (!cgp__grow(&worker->recordings, &worker->recordings_capacity, worker->n_recordings + 1,
-                   sizeof *worker->recordings))
-        return cgp__no_memory("recordings", sizeof *worker->recordings);
-    variant->recordings = worker->n_recordings;
-    worker->recordings[worker->n_recordings++] = (cgp__recordings){.variant = *variant};
+    if (!cgp__grow(&r->instances, &r->capacity, r->n + 1, sizeof *r->instances))
+        return cgp__no_memory("recordings", sizeof *r->instances);
+    variant->recordings = r->n;
+    r->instances[r->n++] = (instance){.variant = *variant};
     return CGP_OK;
 }
 
 cgp_status cgp__recordings_bind(cgp__worker *worker, cgp__list *list) {
-    const int known = worker->n_recordings;
+    const int known = worker->recordings->n;
     for (int i = 0; i < list->n_variants; i++) {
         cgp__variant *variant = &list->variants[i];
         variant->recordings = -1;
-        if (worker->records && variant->end > variant->begin) CGP_TRY(find(worker, known, variant));
+        if (worker->recordings->records && variant->end > variant->begin)
+            CGP_TRY(find(worker->recordings, known, variant));
     }
     return CGP_OK;
 }
 
+cgp__recorded *cgp__recorded_run(const cgp__worker *worker, int i, bool training, bool with_loss) {
+    return &worker->recordings->instances[i].of[training][with_loss];
+}
+
+cgp__recorded *cgp__recorded_job(const cgp__worker *worker, int job) {
+    return &worker->recordings->jobs[job];
+}
+
 static void destroy(const cgp__worker *worker, const cgp__recorded *recorded) {
-    if (recorded->recording) cgp__backend_of(worker)->recording_destroy(recorded->recording);
+    if (recorded->recording) worker->backend->recording_destroy(recorded->recording);
 }
 
 void cgp__recordings_destroy(cgp__worker *worker) {
-    for (int i = 0; i < 4 * worker->n_recordings; i++)
-        destroy(worker, &worker->recordings[i / 4].of[i / 2 % 2][i % 2]);
+    struct cgp__recordings *r = worker->recordings;
+    if (!r) return;
+    for (int i = 0; i < 4 * r->n; i++)
+        destroy(worker, &r->instances[i / 4].of[i / 2 % 2][i % 2]);
     for (int i = 0; i < CGP__RECORDED_JOBS; i++)
-        destroy(worker, &worker->recorded_jobs[i]);
-    free(worker->recordings);
+        destroy(worker, &r->jobs[i]);
+    free(r->instances);
+    free(r);
+    worker->recordings = NULL;
 }
 
 /* Capture launches. *out: NULL if there is no graph. */
 static cgp_status record(cgp__worker *worker, cgp__launch *launch, const void *what,
                          cgp_recording **out) {
-    const cgp_backend *backend = cgp__backend_of(worker);
+    const cgp_backend *backend = worker->backend;
     *out = NULL;
     CGP_TRY(backend->record_begin(worker->device));
     const cgp_status status = launch(worker, what, true);
@@ -76,7 +116,7 @@ static cgp_status record(cgp__worker *worker, cgp__launch *launch, const void *w
         return status;
     }
     if (end != CGP_ENOMEM) return end;
-    worker->records = false;
+    worker->recordings->records = false;
     cgp_log(CGP_LOG_INFO, "pipeline", "device %d: no memory for more recordings: %s", worker->index,
             cgp_message());
     return CGP_OK;
@@ -90,7 +130,7 @@ static cgp_status check(cgp__worker *worker, cgp__launch *launch, const void *wh
     if (!cgp__recordings_compare) return CGP_OK;
     CGP_TRY(record(worker, launch, what, &now));
     const cgp_status status = cgp__recordings_compare(recorded, now);
-    if (now) cgp__backend_of(worker)->recording_destroy(now);
+    if (now) worker->backend->recording_destroy(now);
     return status;
 }
 #else
@@ -100,8 +140,8 @@ static cgp_status check(cgp__worker *worker, cgp__launch *launch, const void *wh
 /* Enqueue launches one by one, and count them. */
 static cgp_status launch_first(cgp__worker *worker, cgp__recorded *r, cgp__launch *launch,
                                const void *what) {
-    const cgp_backend *backend = cgp__backend_of(worker);
-    if (!worker->records) return launch(worker, what, false);
+    const cgp_backend *backend = worker->backend;
+    if (!worker->recordings->records) return launch(worker, what, false);
     const int64_t before = backend->launches(worker->device);
     CGP_TRY(launch(worker, what, false));
     r->launches = backend->launches(worker->device) - before;
@@ -111,7 +151,7 @@ static cgp_status launch_first(cgp__worker *worker, cgp__recorded *r, cgp__launc
 /* Capture a graph; check that it has as many launches as there were one by one. */
 static cgp_status record_again(cgp__worker *worker, cgp__recorded *r, cgp__launch *launch,
                                const void *what) {
-    const cgp_backend *backend = cgp__backend_of(worker);
+    const cgp_backend *backend = worker->backend;
     const int64_t before = backend->launches(worker->device);
     CGP_TRY(record(worker, launch, what, &r->recording));
     const int64_t launches = backend->launches(worker->device) - before;
@@ -124,16 +164,16 @@ static cgp_status record_again(cgp__worker *worker, cgp__recorded *r, cgp__launc
 
 cgp_status cgp__run_recorded(cgp__worker *worker, cgp__recorded *r, int64_t tag,
                              cgp__launch *launch, const void *what) {
-    if (r->state == CGP__RECORDED) {
+    if (r->state == RECORDED) {
         CGP_TRY(check(worker, launch, what, r->recording));
-    } else if (r->state == CGP__USED && worker->records) {
+    } else if (r->state == USED && worker->recordings->records) {
         CGP_TRY(record_again(worker, r, launch, what));
         if (cgp__is_stopped(worker)) return CGP_OK; /* captured in part; the plan may be gone */
-        if (worker->records) r->state = CGP__RECORDED;
-    } else if (r->state == CGP__UNUSED) {
-        r->state = CGP__USED;
+        if (worker->recordings->records) r->state = RECORDED;
+    } else if (r->state == UNUSED) {
+        r->state = USED;
         return launch_first(worker, r, launch, what);
     }
-    if (r->state != CGP__RECORDED) return launch(worker, what, false);
-    return r->recording ? cgp__backend_of(worker)->recording_run(r->recording, tag) : CGP_OK;
+    if (r->state != RECORDED) return launch(worker, what, false);
+    return r->recording ? worker->backend->recording_run(r->recording, tag) : CGP_OK;
 }

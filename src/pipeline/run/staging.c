@@ -13,57 +13,100 @@
  *
  * Pieces are returned when the action that took them is complete, or when the worker has waited for
  * its device. */
-#include "pipeline/run/run.h"
+#include "pipeline/run/staging.h"
 
+#include "pipeline/run/worker.h"
+
+#include <stdlib.h>
 #include <string.h>
 
-static const cgp__staging *ring_of(const cgp__worker *worker) {
-    return &worker->executor->plan->devices[worker->index].staging;
+/* A piece in use. `to`: where its bytes go in host memory; NULL: they came from the host. */
+typedef struct piece {
+    char *to;
+    size_t bytes;
+} piece;
+
+/* Numbers returned .. taken - 1 are in use. */
+struct cgp__ring {
+    int64_t taken, returned;
+    cgp_event *end; /* to wait for when all pieces are in use; NULL: the device is synchronous */
+    piece pieces[];
+};
+
+static const cgp__staging *plan_of(const cgp__worker *worker) {
+    return &worker->plan->devices[worker->index].staging;
+}
+
+cgp_status cgp__staging_create(cgp__worker *worker) {
+    const size_t pieces = (size_t)plan_of(worker)->pieces;
+    if (pieces == 0) return CGP_OK;
+    const size_t bytes = sizeof *worker->ring + pieces * sizeof *worker->ring->pieces;
+    worker->ring = cgp__calloc(1, bytes);
+    if (!worker->ring) return cgp__no_memory("worker", bytes);
+    if (!worker->backend->asynchronous) return CGP_OK;
+    return worker->backend->event_create(worker->device, &worker->ring->end);
+}
+
+void cgp__staging_destroy(cgp__worker *worker) {
+    if (worker->ring && worker->ring->end) worker->backend->event_destroy(worker->ring->end);
+    free(worker->ring);
+    worker->ring = NULL;
 }
 
 static char *memory_of(const cgp__worker *worker, int64_t i) {
-    const cgp__staging *ring = ring_of(worker);
-    return worker->host + ring->offset + i % ring->pieces * ring->piece_bytes;
+    const cgp__staging *plan = plan_of(worker);
+    return worker->host + plan->offset + i % plan->pieces * plan->piece_bytes;
+}
+
+int64_t cgp__staging_taken(const cgp__worker *worker) {
+    return worker->ring ? worker->ring->taken : 0;
 }
 
 void cgp__staging_return(cgp__worker *worker, int64_t end) {
-    while (worker->returned < end) {
-        const int64_t i = worker->returned++;
-        const cgp__piece *piece = &worker->pieces[i % ring_of(worker)->pieces];
-        if (piece->to) memcpy(piece->to, memory_of(worker, i), piece->bytes);
+    struct cgp__ring *ring = worker->ring;
+    while (ring && ring->returned < end) {
+        const int64_t i = ring->returned++;
+        const piece *p = &ring->pieces[i % plan_of(worker)->pieces];
+        if (p->to) memcpy(p->to, memory_of(worker, i), p->bytes);
     }
+}
+
+void cgp__staging_drop(cgp__worker *worker) {
+    if (worker->ring) worker->ring->returned = worker->ring->taken;
 }
 
 /* Wait until a piece is free. */
 static cgp_status wait_for_piece(cgp__worker *worker) {
-    const cgp_backend *backend = cgp__backend_of(worker);
-    if (worker->taken - worker->returned < ring_of(worker)->pieces) return CGP_OK;
+    const cgp_backend *backend = worker->backend;
+    const struct cgp__ring *ring = worker->ring;
+    if (ring->taken - ring->returned < plan_of(worker)->pieces) return CGP_OK;
     if (backend->asynchronous) {
-        CGP_TRY(backend->event_record(worker->device, CGP_QUEUE_COMPUTE, worker->ring_end));
-        CGP_TRY(cgp__worker_wait(worker, worker->ring_end));
+        CGP_TRY(backend->event_record(worker->device, CGP_QUEUE_COMPUTE, ring->end));
+        CGP_TRY(cgp__worker_wait(worker, ring->end));
     }
-    if (!cgp__is_stopped(worker)) cgp__staging_return(worker, worker->taken);
+    if (!cgp__is_stopped(worker)) cgp__staging_return(worker, ring->taken);
     return CGP_OK;
 }
 
 /* Copy piece by piece between host and device memory. `puts`: to the device. */
 static cgp_status copy_pieces(cgp__worker *worker, char *host, char *device, size_t bytes,
                               bool puts) {
-    const size_t most = (size_t)ring_of(worker)->piece_bytes;
+    struct cgp__ring *ring = worker->ring;
+    const size_t most = (size_t)plan_of(worker)->piece_bytes;
     for (size_t at = 0; at < bytes; at += most) {
         CGP_TRY(wait_for_piece(worker));
         if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
         const size_t n = bytes - at < most ? bytes - at : most;
-        char *memory = memory_of(worker, worker->taken);
-        cgp__piece *piece = &worker->pieces[worker->taken++ % ring_of(worker)->pieces];
+        char *memory = memory_of(worker, ring->taken);
+        piece *p = &ring->pieces[ring->taken++ % plan_of(worker)->pieces];
         const cgp_place here = cgp__host_place(memory),
                         there = cgp__device_place(worker, device + at);
-        *piece = (cgp__piece){NULL, n};
+        *p = (piece){NULL, n};
         if (puts) memcpy(memory, host + at, n);
-        CGP_TRY(cgp__backend_of(worker)->copy(worker->device, CGP_QUEUE_COMPUTE,
-                                              puts ? there : here, puts ? here : there, n));
+        CGP_TRY(worker->backend->copy(worker->device, CGP_QUEUE_COMPUTE, puts ? there : here,
+                                      puts ? here : there, n));
         if (cgp__is_stopped(worker)) return CGP_OK;
-        if (!puts) piece->to = host + at;
+        if (!puts) p->to = host + at;
     }
     return CGP_OK;
 }

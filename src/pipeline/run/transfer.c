@@ -6,7 +6,15 @@
  *
  * Within a rank a buffer is handed over at once, with an event recorded after the copy; between
  * ranks, when the copy is complete. */
-#include "pipeline/run/run.h"
+#include "pipeline/run/transfer.h"
+
+#include "pipeline/run/execute.h"
+#include "pipeline/run/executor.h"
+#include "pipeline/run/injected_faults.h"
+#include "pipeline/run/link_ends.h"
+#include "pipeline/run/queues.h"
+#include "pipeline/run/worker.h"
+#include "pipeline/team/team.h"
 #include "schedule/table.h"
 
 cgp_status cgp__wait_status(const cgp__worker *worker, const cgp__end *end) {
@@ -16,7 +24,8 @@ cgp_status cgp__wait_status(const cgp__worker *worker, const cgp__end *end) {
     if (end->transport->failure(end->communicator, &rank, message, sizeof message) != CGP_OK)
         return cgp_fail(CGP_EPEER, "rank %d: %s", rank, message);
     end->transport->fail(end->communicator, CGP_EPEER, "was stopped");
-    return cgp_fail(CGP_EPEER, "rank %d: was stopped", worker->executor->ranks.rank);
+    return cgp_fail(CGP_EPEER, "rank %d: was stopped",
+                    worker->plan->devices[worker->index].info.rank);
 }
 
 /* Give up after a wait without limit has ended with no message. Return false. */
@@ -33,34 +42,34 @@ static bool fail_with_peer(const cgp__execution *s, const cgp__end *end) {
 static bool wait_for_buffer(const cgp__execution *s, const cgp__end *end, bool sends,
                             cgp_link_message *out) {
     for (;;) {
-        const int64_t patience = cgp__flight_patience(s->worker);
+        const int64_t patience = cgp__in_flight_patience(s->worker);
         if (sends ? end->transport->acquire(end->link, patience, out)
                   : end->transport->take(end->link, s->bound->action.microbatch, patience, out))
             return true;
         if (cgp__is_stopped(s->worker)) return false;
         if (patience == INT64_MAX) return fail_with_peer(s, end);
-        if (!cgp__flight_land(s->worker, s->list)) return false;
+        if (!cgp__in_flight_retire(s->worker, s->list)) return false;
     }
 }
 
 /* Wait for an event of the device at the other end. The queue waits if both devices have the same
  * asynchronous backend; otherwise this thread does. */
 static cgp_status wait_for_event(const cgp__execution *s, cgp_queue queue, int peer, void *event) {
-    const cgp_backend *backend = cgp__backend_of(s->worker);
+    const cgp_backend *backend = s->worker->backend;
     const cgp_backend *other = s->plan->devices[peer].backend;
     if (!event) return CGP_OK;
     if (backend->asynchronous && backend == other)
         return backend->event_wait(s->worker->device, queue, event);
-    atomic_store(&s->worker->syncs, true);
+    atomic_store(&s->worker->progress.syncs, true);
     (void)other->event_sync(event); /* a failure is reported by its own worker */
-    atomic_store(&s->worker->syncs, false);
+    atomic_store(&s->worker->progress.syncs, false);
     return CGP_OK;
 }
 
 /* Copy the parts of a message. */
 static cgp_status copy_parts(const cgp__execution *s, const cgp__edge_plan *edge, bool sends,
                              cgp_place buffer) {
-    const cgp_backend *backend = cgp__backend_of(s->worker);
+    const cgp_backend *backend = s->worker->backend;
     const bool saved = s->variant->program != CGP__FORWARD_NOSAVE;
     for (int i = 0; i < edge->n_parts; i++) {
         const cgp__part *part = &edge->parts[i];
@@ -81,22 +90,22 @@ static cgp_place place_of(const cgp__execution *s, const cgp__link_plan *link, b
     const bool own = sends || link->receives;
     const bool in_host = sends || !link->receives ? link->in_host : link->receives_in_host;
     const int device = own ? s->worker->index : link->holder;
-    if (in_host || s->plan->devices[device].backend != cgp__backend_of(s->worker))
+    if (in_host || s->plan->devices[device].backend != s->worker->backend)
         return cgp__host_place(buffer);
     return (cgp_place){s->worker->executor->workers[device].device, buffer};
 }
 
 /* Hand the buffer over, now or when the action is complete. */
 static cgp_status hand_over(const cgp__execution *s, const cgp__end *end, bool sends,
-                            cgp__flight *flight, cgp_link_message *message) {
-    const cgp_backend *backend = cgp__backend_of(s->worker);
+                            cgp__in_flight *action, cgp_link_message *message) {
+    const cgp_backend *backend = s->worker->backend;
     const int64_t bytes = s->plan->links[s->bound->action.edge].bytes;
     message->event = NULL;
     if (sends) cgp__injected_faults_of_message(s->worker->executor, &s->bound->action, message);
     if (backend->asynchronous && end->transport->copies) {
-        flight->transport = end->transport;
-        flight->link = end->link;
-        flight->message = *message;
+        action->transport = end->transport;
+        action->link = end->link;
+        action->message = *message;
         return CGP_OK;
     }
     if (backend->asynchronous) {
@@ -112,29 +121,29 @@ static cgp_status hand_over(const cgp__execution *s, const cgp__end *end, bool s
     return CGP_OK;
 }
 
-bool cgp__transfer(const cgp__execution *s, cgp__flight *flight) {
+bool cgp__transfer(const cgp__execution *s, cgp__in_flight *action) {
     const cgp__edge_plan *edge = &s->plan->edges[s->bound->action.edge];
     const bool sends = cgp__is_send(s->bound->action.kind);
-    const cgp__end *end = &s->worker->executor->ends[s->bound->action.edge][sends ? 0 : 1];
+    const cgp__end *end = &s->worker->executor->ends[2 * s->bound->action.edge + (sends ? 0 : 1)];
     const cgp__link_plan *link = &s->plan->links[s->bound->action.edge];
     const cgp_queue queue = sends ? CGP_QUEUE_OUT : CGP_QUEUE_IN;
-    const cgp_backend *backend = cgp__backend_of(s->worker);
+    const cgp_backend *backend = s->worker->backend;
     cgp_link_message message = {.buffer = NULL};
     if (!wait_for_buffer(s, end, sends, &message)) return false;
-    flight->event.released_ns = message.released_ns;
-    flight->event.ready_ns = cgp__now_ns();
+    action->event.released_ns = message.released_ns;
+    action->event.ready_ns = cgp__now_ns();
     message.microbatch = s->bound->action.microbatch;
     message.bytes = edge->bytes;
     if (CGP__ON(sends ? CGP__SITE_BUFFER : CGP__SITE_MESSAGE) &&
         wait_for_event(s, queue, sends ? link->to : link->from, message.event) != CGP_OK)
         return cgp__fail_on_device(s, -1);
     if (cgp__is_stopped(s->worker)) return false; /* timed out: the plan may be gone */
-    if (!cgp__flight_start(s, flight)) return false;
+    if (!cgp__in_flight_start(s, action)) return false;
     const cgp_place buffer = place_of(s, link, sends, message.buffer);
     if (sends && backend->discard && buffer.device &&
         backend->discard(s->worker->device, queue, buffer.at, (size_t)edge->bytes) != CGP_OK)
         return cgp__fail_on_device(s, -1);
     if (copy_parts(s, edge, sends, buffer) != CGP_OK) return cgp__fail_on_device(s, -1);
     if (cgp__is_stopped(s->worker)) return false;
-    return hand_over(s, end, sends, flight, &message) == CGP_OK || cgp__fail_on_device(s, -1);
+    return hand_over(s, end, sends, action, &message) == CGP_OK || cgp__fail_on_device(s, -1);
 }

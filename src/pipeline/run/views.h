@@ -12,11 +12,15 @@
 #ifndef CGP_SRC_PIPELINE_VIEWS_H
 #define CGP_SRC_PIPELINE_VIEWS_H
 
-#include "pipeline/run/run.h"
+#include "plan/plan.h"
+
+typedef struct cgp__executor cgp__executor;
 
 /* A snapshot of a worker. */
 typedef struct cgp__view {
-    const cgp__worker *worker;
+    const cgp__executor *executor;
+    int device;
+    bool is_here;                   /* the worker is on this rank */
     bool busy;                      /* has not ended the job */
     const cgp__bound_action *bound; /* in progress; NULL: none, or not from a list */
     bool waits;
@@ -26,35 +30,34 @@ typedef struct cgp__view {
     int64_t next;     /* events before this number are not in the report yet */
 } cgp__view;
 
-/* Take a snapshot of a worker; it is empty if the worker is on another rank. */
-cgp__view cgp__view_of(const cgp__worker *worker);
+/* Take a snapshot of a device's worker; it is empty if the worker is on another rank. */
+cgp__view cgp__view_of(const cgp__executor *executor, int device);
 
 /* Fill views [devices]. Return false if a worker has ended an action meanwhile. */
 bool cgp__views_take(const cgp__executor *executor, cgp__view *views);
 
 /* Return the device that has run longest or, if all wait, the one that has waited longest. NULL:
  * none is busy. */
-const cgp__view *cgp__views_culprit(const cgp__view *views, int n);
+const cgp__view *cgp__views_blamed(const cgp__view *views, int n);
 
 /* Return the device whose last event before `next` ended last; -1: no event is left. */
 int cgp__views_latest_event(const cgp__view *views, int n);
 
 /* Return when a worker's last action ended, after `written` events; if it has ended none, the job's
  * start. */
-int64_t cgp__last_end(const cgp__worker *worker, int64_t written);
+int64_t cgp__last_end(const cgp__executor *executor, int device, int64_t written);
+
+/* Return the number of actions that have ended on this rank since the pipeline was created. */
+int64_t cgp__ended_here(const cgp__executor *executor);
 
 /* Return the action in progress after `written` events; NULL: none, or not from a list. */
-const cgp__bound_action *cgp__action_at(const cgp__worker *worker, int64_t written);
+const cgp__bound_action *cgp__action_at(const cgp__executor *executor, int device, int64_t written);
 
 /* Return the node of the kernel that an action runs; NULL: none, or not known. */
 const cgp__node *cgp__view_node(const cgp__view *view);
 
 /* Return the stage at the other end of a transfer. */
 int cgp__peer_of(const cgp_plan *plan, const cgp_action *action);
-
-static inline bool cgp__is_here(const cgp__worker *worker) {
-    return cgp__ranks_own(&worker->executor->ranks, worker->index);
-}
 
 static inline double cgp__seconds_since(int64_t then_ns, int64_t now_ns) {
     return (double)(now_ns - then_ns) * 1e-9;

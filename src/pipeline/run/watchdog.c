@@ -5,8 +5,17 @@
  * another makes progress. The rank whose own worker hangs gives up first, because it can name the
  * action; the others then receive its message. Ranks that only wait for messages give up a little
  * later. */
-#include "pipeline/run/views.h"
+#include "pipeline/run/watchdog.h"
+
 #include "base/json.h"
+#include "pipeline/run/agreements.h"
+#include "pipeline/run/diagnosis.h"
+#include "pipeline/run/execute.h"
+#include "pipeline/run/executor.h"
+#include "pipeline/run/measured.h"
+#include "pipeline/run/ranks.h"
+#include "pipeline/run/views.h"
+#include "pipeline/team/team.h"
 #include "schedule/table.h"
 
 #include <stdlib.h>
@@ -24,9 +33,9 @@
 /* Return when the last action of a worker on this rank ended. */
 static int64_t last_end_here(const cgp__executor *executor) {
     int64_t last = executor->team->last_end_ns;
-    for (int d = executor->ranks.first; d < executor->ranks.end; d++) {
-        const cgp__worker *worker = &executor->workers[d];
-        last = cgp__max(last, cgp__last_end(worker, cgp__trace_written(&worker->trace)));
+    for (int d = executor->ranks->first; d < executor->ranks->end; d++) {
+        const int64_t written = cgp__trace_written(&executor->measured[d].trace);
+        last = cgp__max(last, cgp__last_end(executor, d, written));
     }
     return last;
 }
@@ -34,8 +43,8 @@ static int64_t last_end_here(const cgp__executor *executor) {
 /* Return whether no worker on this rank runs an action: all wait for messages or have ended their
  * jobs. */
 static bool all_wait(const cgp__executor *executor) {
-    for (int d = executor->ranks.first; d < executor->ranks.end; d++) {
-        const cgp__view v = cgp__view_of(&executor->workers[d]);
+    for (int d = executor->ranks->first; d < executor->ranks->end; d++) {
+        const cgp__view v = cgp__view_of(executor, d);
         if (v.busy && !v.waits) return false;
     }
     return true;
@@ -55,7 +64,7 @@ static bool another_waits_longer(const cgp__ranks *ranks, int64_t here) {
 /* Return when the job times out; exchange heartbeats first. */
 static int64_t deadline(const void *self) {
     const cgp__executor *executor = self;
-    const cgp__ranks *ranks = &executor->ranks;
+    const cgp__ranks *ranks = executor->ranks;
     const int64_t timeout_ns = executor->team->timeout_ns, here = last_end_here(executor);
     if (!ranks->transport) return here + timeout_ns;
     const int64_t last = cgp__ranks_exchange_beats(ranks, cgp__ended_here(executor), here);
@@ -67,9 +76,10 @@ static int64_t deadline(const void *self) {
 /* Return whether device d certainly touches no other device. An asynchronous device may do so in
  * actions after the one in progress. */
 static bool computes(const void *self, int d) {
-    const cgp__worker *worker = &((const cgp__executor *)self)->workers[d];
-    const cgp__bound_action *bound = cgp__action_at(worker, cgp__trace_written(&worker->trace));
-    return bound && bound->action.edge < 0 && !cgp__backend_of(worker)->asynchronous;
+    const cgp__executor *executor = self;
+    const int64_t written = cgp__trace_written(&executor->measured[d].trace);
+    const cgp__bound_action *bound = cgp__action_at(executor, d, written);
+    return bound && bound->action.edge < 0 && !executor->plan->devices[d].backend->asynchronous;
 }
 
 /* Write ", in layer X, linear" for an action that computes. */
@@ -77,18 +87,18 @@ static const char *layer_text(const cgp__view *v, char *text, size_t size) {
     const cgp__node *node = cgp__view_node(v);
     text[0] = 0;
     if (node)
-        snprintf(text, size, ", in layer %s, %s",
-                 v->worker->executor->plan->model->layers[node->layer], node->use.op->name);
+        snprintf(text, size, ", in layer %s, %s", v->executor->plan->model->layers[node->layer],
+                 node->use.op->name);
     return text;
 }
 
 /* Write a worker's line in the report, after its name. */
 static void write_state(FILE *file, const cgp__view *v, int64_t now) {
-    const cgp__executor *executor = v->worker->executor;
+    const cgp__executor *executor = v->executor;
     const double seconds = cgp__seconds_since(v->since_ns, now);
     char text[32], layer[512];
-    if (!cgp__is_here(v->worker)) {
-        fprintf(file, "is on rank %d\n", executor->plan->devices[v->worker->index].info.rank);
+    if (!v->is_here) {
+        fprintf(file, "is on rank %d\n", executor->plan->devices[v->device].info.rank);
     } else if (!v->busy || (!v->bound && executor->team->job == cgp__job_run)) {
         fprintf(file, "is done with its list\n");
     } else if (!v->bound) {
@@ -135,7 +145,7 @@ static void write_chain(FILE *file, const cgp__view *views, int n) {
     }
     if (length > n)
         fprintf(file, ": a cycle\n");
-    else if (!cgp__is_here(views[d].worker))
+    else if (!views[d].is_here)
         fprintf(file, ", which is on another rank\n");
     else if (!views[d].busy || !views[d].bound)
         fprintf(file, ", which is done with its list\n");
@@ -149,12 +159,12 @@ static void write_events(FILE *file, cgp__view *views, int n_views) {
         int device;
         cgp__event event;
     } taken[EVENTS];
-    const int64_t start_ns = views[0].worker->executor->run_start_ns;
+    const int64_t start_ns = views[0].executor->run_start_ns;
     int n = 0;
     char text[32];
     for (int d; n < EVENTS && (d = cgp__views_latest_event(views, n_views)) >= 0; n++) {
         taken[n].device = d;
-        taken[n].event = *cgp__trace_event(&views[d].worker->trace, --views[d].next);
+        taken[n].event = *cgp__trace_event(&views[d].executor->measured[d].trace, --views[d].next);
     }
     fprintf(file, "the last %d events (start and end in ms since the start of the run):\n", n);
     for (int i = n - 1; i >= 0; i--) {
@@ -172,8 +182,8 @@ static void write_events(FILE *file, cgp__view *views, int n_views) {
 
 /* Return the device to blame. If it waits, that is the last device of its chain, which may wait for
  * another rank. */
-static const cgp__view *find_culprit(const cgp__view *views, int n) {
-    const cgp__view *v = cgp__views_culprit(views, n);
+static const cgp__view *find_blamed(const cgp__view *views, int n) {
+    const cgp__view *v = cgp__views_blamed(views, n);
     for (int i = 0; i < n && v && v->waits && views[v->waits_for].busy; i++)
         v = &views[v->waits_for];
     return v;
@@ -181,12 +191,12 @@ static const cgp__view *find_culprit(const cgp__view *views, int n) {
 
 /* Return whether a view waits for another rank. */
 static bool waits_for_rank(const cgp__view *v) {
-    return v->waits && !cgp__is_here(&v->worker->executor->workers[v->waits_for]);
+    return v->waits && !cgp__ranks_own(v->executor->ranks, v->waits_for);
 }
 
 /* Write what an action waits for: another rank, or ", all wait for each other". */
 static const char *wait_text(const cgp__view *v, char *text, size_t size) {
-    const cgp_plan *plan = v->worker->executor->plan;
+    const cgp_plan *plan = v->executor->plan;
     text[0] = 0;
     if (waits_for_rank(v))
         snprintf(text, size, ", waits for stage %d on rank %d",
@@ -204,7 +214,7 @@ static void describe(const cgp__view *v, int64_t now, char *text, size_t size) {
         cgp__print(text, size,
                    "device %d: did not end adding up gradients or updating parameters for %.1f s "
                    "(timeout)",
-                   v->worker->index, seconds);
+                   v->device, seconds);
         return;
     }
     const cgp_action *action = &v->bound->action;
@@ -235,7 +245,7 @@ static void write_report(cgp__executor *executor, cgp__view *views, int64_t now,
 /* If another rank has failed, give up with its message. That failure has ended the waits here,
  * though workers may not have woken. */
 static bool give_up_with_peer(cgp__executor *executor) {
-    const cgp__ranks *ranks = &executor->ranks;
+    const cgp__ranks *ranks = executor->ranks;
     char message[1024];
     int rank = -1;
     if (!ranks->transport ||
@@ -252,7 +262,7 @@ static void give_up(cgp__executor *executor, const char *what, bool elsewhere) {
     (void)cgp_fail(status, "%s; cgp_pipeline_report() shows what each device waits for", what);
     cgp__team_give_up(executor->team, status);
     if (elsewhere) /* stop() does not notify the others of a CGP_EPEER */
-        executor->ranks.transport->fail(executor->ranks.communicator, status, cgp_message());
+        executor->ranks->transport->fail(executor->ranks->communicator, status, cgp_message());
 }
 
 static bool time_out(void *self) {
@@ -265,9 +275,9 @@ static bool time_out(void *self) {
     const bool hangs = !views || cgp__views_take(executor, views);
     bool elsewhere = false;
     if (views && hangs) {
-        const cgp__view *culprit = find_culprit(views, n);
-        elsewhere = waits_for_rank(culprit);
-        describe(culprit, now, text, sizeof text);
+        const cgp__view *blamed = find_blamed(views, n);
+        elsewhere = waits_for_rank(blamed);
+        describe(blamed, now, text, sizeof text);
         write_report(executor, views, now, text);
     }
     free(views);
@@ -280,8 +290,8 @@ static void stop(void *self) {
     cgp__executor *executor = self;
     cgp__diagnosis_keep(executor);
     cgp__transport_inproc.stop(executor->inproc);
-    cgp__ranks_fail(&executor->ranks, executor->team->first_status);
-    if (executor->ranks.transport) executor->ranks.transport->stop(executor->ranks.communicator);
+    cgp__ranks_fail(executor->ranks, executor->team->first_status);
+    if (executor->ranks->transport) executor->ranks->transport->stop(executor->ranks->communicator);
 }
 
 const cgp__supervisor cgp__watchdog = {stop, deadline, time_out, computes};

@@ -7,7 +7,15 @@
  *
  * cgp_pipeline_skip_backward may replace backward: it discards the slots, and the next forward
  * fills them again. */
+#include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
+#include "pipeline/run/agreements.h"
+#include "pipeline/run/bind.h"
+#include "pipeline/run/executor.h"
+#include "pipeline/step/finite.h"
+#include "pipeline/step/inputs.h"
+#include "pipeline/step/states.h"
+#include "pipeline/step/step.h"
 
 static cgp_status check_plan(const cgp_pipeline *pipeline) {
     CGP_TRY(cgp__pipeline_check_alive(pipeline));
@@ -20,49 +28,49 @@ static cgp_status check_plan(const cgp_pipeline *pipeline) {
 /* Keep the inputs' tensors: backward reads their data again. */
 static void keep_inputs(cgp_pipeline *pipeline, const cgp_tensor *const *inputs) {
     for (int k = 0; k < pipeline->plan->model->n_inputs; k++) {
-        cgp_tensor *kept = &pipeline->step.external_inputs[k];
+        cgp_tensor *kept = &pipeline->step->external_inputs[k];
         if (inputs[k]) *kept = *inputs[k];
-        pipeline->step.external_list[k] = inputs[k] ? kept : NULL;
+        pipeline->step->external_list[k] = inputs[k] ? kept : NULL;
     }
 }
 
 cgp_status cgp_pipeline_forward(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                                 int n_inputs, const cgp_tensor *const *outputs, int n_outputs) {
     CGP__PIPELINE(pipeline);
-    if (pipeline->executor.ranks.n == 1) CGP__NEED(inputs);
-    if (pipeline->executor.ranks.n == 1) CGP__NEED(outputs);
+    if (pipeline->plan->ranks == 1) CGP__NEED(inputs);
+    if (pipeline->plan->ranks == 1) CGP__NEED(outputs);
     CGP_TRY(check_plan(pipeline));
     CGP_TRY(cgp__step_check_idle(pipeline));
     cgp__run_context context = {.part = CGP__FORWARD_PART,
-                                .inputs = cgp__inputs_or_none(&pipeline->step, inputs),
+                                .inputs = cgp__inputs_or_none(pipeline->step, inputs),
                                 .outputs = outputs,
                                 .n_outputs = n_outputs};
     CGP_TRY(cgp__step_train(pipeline, &context, n_inputs));
     keep_inputs(pipeline, context.inputs);
-    pipeline->step.external_run = context.run;
+    pipeline->step->external_run = context.run;
     return CGP_OK;
 }
 
 cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline, const cgp_tensor *const *gradients,
                                  int n_gradients) {
     CGP__PIPELINE(pipeline);
-    if (pipeline->executor.ranks.n == 1) CGP__NEED(gradients);
+    if (pipeline->plan->ranks == 1) CGP__NEED(gradients);
     CGP_TRY(check_plan(pipeline));
-    if (!pipeline->step.external_run)
+    if (!pipeline->step->external_run)
         return cgp_fail(CGP_ESTATE, "pipeline: no forward has run (cgp_pipeline_forward is due)");
-    const cgp__run *run = pipeline->step.external_run;
+    const cgp__run *run = pipeline->step->external_run;
     int64_t samples = run->minibatch.samples;
-    cgp_status status = cgp__inputs_check_outputs(&pipeline->executor, CGP__OUTPUT_GRADIENTS,
-                                                  gradients, n_gradients, &samples);
-    if (status == CGP_OK) status = cgp__inputs_check_gradients(&pipeline->step, samples);
-    CGP_TRY(cgp__ranks_agree(&pipeline->executor.ranks, status));
+    cgp_status status = cgp__inputs_check_outputs(pipeline, CGP__OUTPUT_GRADIENTS, gradients,
+                                                  n_gradients, &samples);
+    if (status == CGP_OK) status = cgp__inputs_check_gradients(pipeline, samples);
+    CGP_TRY(cgp__ranks_agree(pipeline->ranks, status));
     cgp__run_context context = {.run = run,
                                 .part = CGP__BACKWARD_PART,
-                                .inputs = pipeline->step.external_list,
+                                .inputs = pipeline->step->external_list,
                                 .training = true,
                                 .gradients = gradients,
-                                .input_gradients = pipeline->step.input_gradient_list};
-    pipeline->step.external_run = NULL;
+                                .input_gradients = pipeline->step->input_gradient_list};
+    pipeline->step->external_run = NULL;
     CGP_TRY(cgp__step_run(pipeline, &context));
     return cgp__step_end(pipeline, 0);
 }
@@ -70,19 +78,19 @@ cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline, const cgp_tensor *const
 cgp_status cgp_pipeline_skip_backward(cgp_pipeline *pipeline) {
     CGP__PIPELINE(pipeline);
     CGP_TRY(check_plan(pipeline));
-    if (!pipeline->step.external_run)
+    if (!pipeline->step->external_run)
         return cgp_fail(CGP_ESTATE, "pipeline: no forward has run (cgp_pipeline_forward is due)");
-    pipeline->step.external_run = NULL;
-    CGP_TRY(cgp__finite_decide(&pipeline->step, 0));
-    if (!pipeline->step.refusal[0]) CGP_TRY(cgp__states_commit(pipeline));
-    pipeline->step.steps++;
+    pipeline->step->external_run = NULL;
+    CGP_TRY(cgp__finite_decide(pipeline, 0));
+    if (!pipeline->step->refusal[0]) CGP_TRY(cgp__states_commit(pipeline));
+    pipeline->step->steps++;
     return CGP_OK;
 }
 
 cgp_status cgp_pipeline_set_seed(cgp_pipeline *pipeline, uint64_t seed) {
     CGP__PIPELINE(pipeline);
     CGP_TRY(cgp__step_check_idle(pipeline));
-    pipeline->step.seed = seed;
-    pipeline->step.steps = 0;
+    pipeline->step->seed = seed;
+    pipeline->step->steps = 0;
     return CGP_OK;
 }

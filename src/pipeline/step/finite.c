@@ -9,27 +9,36 @@
  *
  * A step refused here commits no state, and cgp_optim_step() fails with the reason. The norm is
  * computed before the states change, so they keep their values if it is not finite. */
+#include "pipeline/step/finite.h"
+
+#include "pipeline/pipeline.h"
+#include "pipeline/run/gathers.h"
+#include "pipeline/run/jobs.h"
+#include "pipeline/run/recordings.h"
+#include "pipeline/run/worker.h"
+#include "pipeline/step/parameters.h"
+#include "pipeline/step/states.h"
 #include "pipeline/step/step.h"
 
 #include <math.h>
 
 /* Return whether the worker's device owns the gradient of parameter p. */
 static bool owns_gradient(const cgp__worker *worker, int p) {
-    const cgp_plan *plan = worker->executor->plan;
+    const cgp_plan *plan = worker->plan;
     return plan->model->params[p].requires_grad && cgp__owner_of(plan, p)->device == worker->index;
 }
 
 /* Compute the sums of squares; they go to the words from number *what on. */
 static cgp_status launch_squares(cgp__worker *worker, const void *what, bool records) {
-    const cgp_plan *plan = worker->executor->plan;
+    const cgp_plan *plan = worker->plan;
     int n = *(const int *)what;
     (void)records;
     for (int p = 0; p < plan->model->n_params; p++) {
         if (!owns_gradient(worker, p)) continue;
         const float *gradient = cgp__copy_data(worker, cgp__owner_of(plan, p), CGP__GRADIENT);
-        CGP_TRY(cgp__backend_of(worker)->sum_squares(worker->device, gradient,
-                                                     cgp_shape_count(&plan->model->params[p].shape),
-                                                     &worker->words[n++]));
+        CGP_TRY(worker->backend->sum_squares(worker->device, gradient,
+                                             cgp_shape_count(&plan->model->params[p].shape),
+                                             &worker->words[n++]));
         if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
     }
     return CGP_OK;
@@ -39,44 +48,43 @@ static cgp_status check_device(cgp__worker *worker, void *argument) {
     cgp__step *step = argument;
     int n = 0;
     if (cgp__is_stopped(worker)) return CGP_OK; /* as above */
-    const bool clips = worker->executor->plan->optim.clip_norm > 0;
+    const bool clips = worker->plan->optim.clip_norm > 0;
     CGP_TRY(cgp__states_check(worker, &n));
     const int squares = n;
     if (cgp__is_stopped(worker)) return CGP_OK;
     if (clips)
-        CGP_TRY(cgp__run_recorded(worker, &worker->recorded_jobs[CGP__RECORDED_SQUARES], 0,
+        CGP_TRY(cgp__run_recorded(worker, cgp__recorded_job(worker, CGP__RECORDED_SQUARES), 0,
                                   launch_squares, &squares));
     if (cgp__is_stopped(worker)) return CGP_OK;
-    for (int p = 0; clips && p < worker->executor->plan->model->n_params; p++)
+    for (int p = 0; clips && p < worker->plan->model->n_params; p++)
         n += owns_gradient(worker, p);
     CGP_TRY(cgp__worker_fetch_words(worker, n));
     if (cgp__is_stopped(worker)) return CGP_OK;
     step->nonfinite[worker->index].tensor = cgp__states_first_nonfinite(worker);
     n = squares;
-    for (int p = 0; clips && p < worker->executor->plan->model->n_params; p++)
+    for (int p = 0; clips && p < worker->plan->model->n_params; p++)
         if (owns_gradient(worker, p)) step->squares[p] = worker->fetched[n++];
     return CGP_OK;
 }
 
 /* Gather the squares of all owners on all ranks. */
-static cgp_status share_squares(const cgp__step *step) {
-    const cgp__executor *executor = step->executor;
-    const cgp_plan *plan = executor->plan;
-    const cgp__ranks *ranks = &executor->ranks;
+static cgp_status share_squares(const cgp_pipeline *pipeline) {
+    const cgp_plan *plan = pipeline->plan;
+    const cgp__step *step = pipeline->step;
     int n = 0, first = 0;
-    if (!ranks->transport) return CGP_OK;
-    for (int r = 0; r < ranks->n; r++) {
-        if (r == ranks->rank) first = n;
+    size_t *bytes = cgp__ranks_sizes(pipeline->ranks);
+    if (plan->ranks == 1) return CGP_OK;
+    for (int r = 0; r < plan->ranks; r++) {
+        if (r == pipeline->rank) first = n;
         const int before = n;
         for (int p = 0; p < plan->model->n_params; p++)
             if (cgp__plan_is_on(plan, cgp__owner_of(plan, p)->device, r))
                 step->packed[n++] = step->squares[p];
-        ranks->bytes[r] = (size_t)(n - before) * sizeof(double);
+        bytes[r] = (size_t)(n - before) * sizeof(double);
     }
-    CGP_TRY(ranks->transport->gather(ranks->communicator, step->packed + first, step->packed,
-                                     ranks->bytes));
+    CGP_TRY(cgp__ranks_share_blocks(pipeline->ranks, step->packed + first, step->packed));
     n = 0;
-    for (int r = 0; r < ranks->n; r++)
+    for (int r = 0; r < plan->ranks; r++)
         for (int p = 0; p < plan->model->n_params; p++)
             if (cgp__plan_is_on(plan, cgp__owner_of(plan, p)->device, r))
                 step->squares[p] = step->packed[n++];
@@ -85,14 +93,14 @@ static cgp_status share_squares(const cgp__step *step) {
 
 /* Check all devices, and exchange the answers. The exchange fails on all ranks if the check fails
  * on one. */
-static cgp_status check_all(cgp__step *step) {
-    cgp__executor *executor = step->executor;
-    const cgp_plan *plan = executor->plan;
-    CGP_TRY(cgp__team_run(executor->team, check_device, step));
+static cgp_status check_all(cgp_pipeline *pipeline) {
+    const cgp_plan *plan = pipeline->plan;
+    cgp__step *step = pipeline->step;
+    CGP_TRY(cgp__executor_run_all(pipeline->executor, check_device, step));
     cgp_status status =
-        cgp__ranks_share_devices(&executor->ranks, plan, step->nonfinite, sizeof *step->nonfinite);
-    if (status == CGP_OK && plan->optim.clip_norm > 0) status = share_squares(step);
-    return cgp__executor_exchanged(executor, status);
+        cgp__ranks_share_devices(pipeline->ranks, plan, step->nonfinite, sizeof *step->nonfinite);
+    if (status == CGP_OK && plan->optim.clip_norm > 0) status = share_squares(pipeline);
+    return cgp__executor_exchanged(pipeline->executor, status);
 }
 
 /* Return the value; clear the sign of a NaN, which printf() would show. */
@@ -100,10 +108,10 @@ static double plain(double value) {
     return isnan(value) ? fabs(value) : value;
 }
 
-const cgp__nonfinite *cgp__finite_first(const cgp__step *step) {
+const cgp__nonfinite *cgp__finite_first(const cgp_pipeline *pipeline) {
     const cgp__nonfinite *first = NULL;
-    for (int d = 0; d < step->executor->plan->n_devices; d++) {
-        const cgp__nonfinite *found = &step->nonfinite[d];
+    for (int d = 0; d < pipeline->plan->n_devices; d++) {
+        const cgp__nonfinite *found = &pipeline->step->nonfinite[d];
         if (found->tensor >= 0 && (!first || found->tensor < first->tensor)) first = found;
     }
     return first;
@@ -111,10 +119,10 @@ const cgp__nonfinite *cgp__finite_first(const cgp__step *step) {
 
 /* Set the norm of all gradients; return the first parameter whose gradient is not finite; -1:
  * none. */
-static int sum_norm(cgp__step *step) {
+static int sum_norm(const cgp_plan *plan, cgp__step *step) {
     int first = -1;
     double sum = 0;
-    for (int p = 0; p < step->executor->plan->model->n_params; p++) {
+    for (int p = 0; p < plan->model->n_params; p++) {
         sum += step->squares[p];
         if (first < 0 && !isfinite(step->squares[p])) first = p;
     }
@@ -123,10 +131,11 @@ static int sum_norm(cgp__step *step) {
 }
 
 /* Only the first reason to refuse is kept. */
-cgp_status cgp__finite_decide(cgp__step *step, double loss) {
-    const cgp_plan *plan = step->executor->plan;
+cgp_status cgp__finite_decide(cgp_pipeline *pipeline, double loss) {
+    const cgp_plan *plan = pipeline->plan;
+    cgp__step *step = pipeline->step;
     const bool clips = plan->optim.clip_norm > 0;
-    const char *due = cgp__step_due(step);
+    const char *due = cgp__step_due(pipeline);
     char *why = step->refusal;
     const size_t size = sizeof step->refusal;
     why[0] = '\0';
@@ -137,15 +146,15 @@ cgp_status cgp__finite_decide(cgp__step *step, double loss) {
                  "%s is due)",
                  plain(loss), due);
     if (!cgp__finite_checks(plan)) return CGP_OK;
-    CGP_TRY(check_all(step));
-    const cgp__nonfinite *state = cgp__finite_first(step);
+    CGP_TRY(check_all(pipeline));
+    const cgp__nonfinite *state = cgp__finite_first(pipeline);
     if (state && !why[0])
         snprintf(why, size,
                  "state %s: the last step accumulated a value that is not finite (nothing was "
                  "updated, no state changed; another %s is due, after cgp_pipeline_set_state "
                  "if the state was so before)",
                  plan->model->states[state->tensor].name, due);
-    const int parameter = clips ? sum_norm(step) : -1;
+    const int parameter = clips ? sum_norm(plan, step) : -1;
     if (parameter >= 0 && !why[0])
         snprintf(why, size,
                  "gradients: the norm is not finite, got %g (%s is the first; nothing was "

@@ -2,7 +2,14 @@
 /* inputs.c -- checks the caller's tensors before anything runs. Each rank checks the tensors that
  * its stages read. One exchange then makes all ranks agree on the number of samples, the counts of
  * the losses, and rank 0's constants of the update. */
+#include "pipeline/step/inputs.h"
+
+#include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
+#include "pipeline/run/agreements.h"
+#include "pipeline/run/executor.h"
+#include "pipeline/run/gathers.h"
+#include "pipeline/step/step.h"
 
 #include "optim/optim.h"
 
@@ -118,9 +125,9 @@ static cgp_status check_output(const cgp_model *model, const char *name, int k,
                     cgp_dtype_name(tensor->dtype), cgp_shape_text(&tensor->shape, got, sizeof got));
 }
 
-cgp_status cgp__inputs_check_outputs(const cgp__executor *executor, cgp__wanted wanted,
+cgp_status cgp__inputs_check_outputs(const cgp_pipeline *pipeline, cgp__wanted wanted,
                                      const cgp_tensor *const *tensors, int n, int64_t *samples) {
-    const cgp_plan *plan = executor->plan;
+    const cgp_plan *plan = pipeline->plan;
     const cgp_model *model = plan->model;
     const char *name = wanted == CGP__OUTPUT_GRADIENTS ? "gradient" : "output";
     if (model->n_outputs == 0)
@@ -129,7 +136,8 @@ cgp_status cgp__inputs_check_outputs(const cgp__executor *executor, cgp__wanted 
         return cgp_fail(CGP_EINVAL, "%ss: the model has %d outputs, got %d", name, model->n_outputs,
                         n);
     for (int k = 0; k < n; k++) {
-        if (!cgp__ranks_own(&executor->ranks, plan->stages[plan->outputs[k].stage].info.device))
+        if (!cgp__plan_is_on(plan, plan->stages[plan->outputs[k].stage].info.device,
+                             pipeline->rank))
             continue;
         if (!tensors) return cgp_fail(CGP_EINVAL, "%ss: are missing", name);
         if (wanted == CGP__OUTPUT_GRADIENTS ? model->values[model->outputs[k]].has_grad
@@ -139,9 +147,9 @@ cgp_status cgp__inputs_check_outputs(const cgp__executor *executor, cgp__wanted 
     return CGP_OK;
 }
 
-cgp_status cgp__inputs_check_gradients(const cgp__step *step, int64_t samples) {
-    const cgp_plan *plan = step->executor->plan;
-    const cgp_model *model = plan->model;
+cgp_status cgp__inputs_check_gradients(const cgp_pipeline *pipeline, int64_t samples) {
+    const cgp_model *model = pipeline->plan->model;
+    const cgp__step *step = pipeline->step;
     char expected[128], got[128];
     for (int k = 0; k < model->n_inputs; k++) {
         const cgp_tensor *tensor = step->input_gradient_list[k];
@@ -157,10 +165,10 @@ cgp_status cgp__inputs_check_gradients(const cgp__step *step, int64_t samples) {
     return CGP_OK;
 }
 
-void cgp__inputs_zero_gradients(const cgp__step *step) {
-    const cgp_plan *plan = step->executor->plan;
+void cgp__inputs_zero_gradients(const cgp_pipeline *pipeline) {
+    const cgp_plan *plan = pipeline->plan;
     for (int k = 0; k < plan->model->n_inputs; k++) {
-        const cgp_tensor *tensor = step->input_gradient_list[k];
+        const cgp_tensor *tensor = pipeline->step->input_gradient_list[k];
         if (tensor && plan->input_gradients[k].stage < 0)
             memset(tensor->data, 0, 4 * (size_t)cgp_shape_count(&tensor->shape));
     }
@@ -189,9 +197,8 @@ static cgp_status check_gradients(const cgp_pipeline *pipeline, const cgp_tensor
 cgp_status cgp_pipeline_set_input_gradients(cgp_pipeline *pipeline,
                                             const cgp_tensor *const *gradients, int n_inputs) {
     CGP__PIPELINE(pipeline);
-    cgp__step *step = &pipeline->step;
-    CGP_TRY(cgp__ranks_agree(&pipeline->executor.ranks,
-                             check_gradients(pipeline, gradients, n_inputs)));
+    cgp__step *step = pipeline->step;
+    CGP_TRY(cgp__ranks_agree(pipeline->ranks, check_gradients(pipeline, gradients, n_inputs)));
     for (int k = 0; k < pipeline->plan->model->n_inputs; k++) {
         const cgp_tensor *tensor = gradients ? gradients[k] : NULL;
         if (tensor) step->input_gradients[k] = *tensor;
@@ -223,15 +230,15 @@ static cgp_status count_loss(const cgp_model *model, const cgp__node *loss,
 }
 
 /* Count the targets of losses that run on this rank, if inputs have them; set other counts to 0. */
-static cgp_status count_inputs(const cgp__step *step, const cgp__run_context *context,
+static cgp_status count_inputs(const cgp_pipeline *pipeline, const cgp__run_context *context,
                                int64_t samples, int64_t *counts) {
-    const cgp__executor *executor = step->executor;
-    const cgp_model *model = executor->plan->model;
+    const cgp_plan *plan = pipeline->plan;
+    const cgp_model *model = plan->model;
     for (int l = 0; l < model->n_losses; l++) {
         const int i = cgp__model_loss(model, l);
         counts[l] = 0;
         if (targets_of(model, &model->nodes[i]) >= 0 &&
-            cgp__ranks_own(&executor->ranks, cgp__plan_device_of(executor->plan, i)))
+            cgp__plan_is_on(plan, cgp__plan_device_of(plan, i), pipeline->rank))
             CGP_TRY(count_loss(model, &model->nodes[i], context, samples, &counts[l]));
     }
     return CGP_OK;
@@ -255,29 +262,29 @@ size_t cgp__inputs_part_bytes(const cgp_model *model) {
     return sizeof(part) + sizeof(int64_t) * (size_t)model->n_losses;
 }
 
-static part *part_at(const cgp__step *step, int rank) {
-    const size_t bytes = cgp__inputs_part_bytes(step->executor->plan->model);
-    return (part *)(void *)(step->parts + (size_t)rank * bytes);
+static part *part_at(const cgp_pipeline *pipeline, int rank) {
+    const size_t bytes = cgp__inputs_part_bytes(pipeline->plan->model);
+    return (part *)(void *)(pipeline->step->parts + (size_t)rank * bytes);
 }
 
-static cgp_status check_here(const cgp__step *step, const cgp__run_context *context, int n_inputs,
-                             part *mine) {
-    const cgp__executor *executor = step->executor;
-    const cgp_plan *plan = executor->plan;
+static cgp_status check_here(const cgp_pipeline *pipeline, const cgp__run_context *context,
+                             int n_inputs, part *mine) {
+    const cgp_plan *plan = pipeline->plan;
     const bool with_loss = context->training || context->with_loss;
     if (n_inputs != plan->model->n_inputs)
         return cgp_fail(CGP_EINVAL, "inputs: the model has %d, got %d", plan->model->n_inputs,
                         n_inputs);
-    CGP_TRY(check_inputs(executor, context->inputs, context->training, with_loss, &mine->samples));
-    if (mine->samples == 0 && executor->ranks.n == 1)
+    CGP_TRY(check_inputs(pipeline->executor, context->inputs, context->training, with_loss,
+                         &mine->samples));
+    if (mine->samples == 0 && plan->ranks == 1)
         return cgp_fail(CGP_EINVAL, "inputs: none is read by the model");
     if (context->training && context->with_loss && mine->samples > 0)
-        CGP_TRY(cgp__inputs_check_gradients(step, mine->samples));
+        CGP_TRY(cgp__inputs_check_gradients(pipeline, mine->samples));
     if (context->with_loss)
-        CGP_TRY(count_inputs(step, context, mine->samples, (int64_t *)(mine + 1)));
+        CGP_TRY(count_inputs(pipeline, context, mine->samples, (int64_t *)(mine + 1)));
     if (context->with_loss) return CGP_OK;
     int64_t n = mine->samples;
-    CGP_TRY(cgp__inputs_check_outputs(executor,
+    CGP_TRY(cgp__inputs_check_outputs(pipeline,
                                       context->training ? CGP__ALL_OUTPUTS : CGP__SOME_OUTPUTS,
                                       context->outputs, context->n_outputs, &n));
     CGP_TRY(check_samples(plan, context->training, n));
@@ -286,18 +293,18 @@ static cgp_status check_here(const cgp__step *step, const cgp__run_context *cont
 }
 
 /* Compare the parts of all ranks; the result is the same on all. */
-static cgp_status agree(const cgp__step *step, int64_t *samples) {
-    const int n = step->executor->ranks.n, rank = step->executor->ranks.rank;
-    const part *own = part_at(step, rank);
+static cgp_status agree(const cgp_pipeline *pipeline, int64_t *samples) {
+    const int n = pipeline->plan->ranks;
+    const part *own = part_at(pipeline, pipeline->rank);
     if (own->status != CGP_OK) return cgp_fail((cgp_status)own->status, "%s", own->message);
     for (int r = 0; r < n; r++) {
-        const part *p = part_at(step, r);
+        const part *p = part_at(pipeline, r);
         if (p->status != CGP_OK)
             return cgp_fail((cgp_status)p->status, "rank %d: %.480s", r, p->message);
         if (*samples == 0) *samples = p->samples;
     }
     for (int r = 0; r < n; r++) {
-        const part *p = part_at(step, r);
+        const part *p = part_at(pipeline, r);
         const int64_t got = p->samples && p->samples != *samples ? p->samples : p->output;
         if (got && got != *samples)
             return cgp_fail(CGP_EINVAL,
@@ -311,13 +318,15 @@ static cgp_status agree(const cgp__step *step, int64_t *samples) {
 
 /* Set the counts of all losses. If an input has the targets, the rank of the loss has counted them.
  * All other counts follow from the number of samples. */
-static cgp_status take_counts(cgp__step *step, const cgp__run_context *context, int64_t samples) {
-    const cgp_plan *plan = step->executor->plan;
+static cgp_status take_counts(const cgp_pipeline *pipeline, const cgp__run_context *context,
+                              int64_t samples) {
+    const cgp_plan *plan = pipeline->plan;
+    cgp__step *step = pipeline->step;
     for (int l = 0; l < plan->model->n_losses; l++) {
         const int i = cgp__model_loss(plan->model, l);
         const int rank = plan->devices[cgp__plan_device_of(plan, i)].info.rank;
         const cgp__node *loss = &plan->model->nodes[i];
-        int64_t count = ((const int64_t *)(part_at(step, rank) + 1))[l];
+        int64_t count = ((const int64_t *)(part_at(pipeline, rank) + 1))[l];
         if (targets_of(plan->model, loss) < 0)
             CGP_TRY(count_loss(plan->model, loss, context, samples, &count));
         step->loss_counts[l] = count;
@@ -326,26 +335,25 @@ static cgp_status take_counts(cgp__step *step, const cgp__run_context *context, 
     return CGP_OK;
 }
 
-cgp_status cgp__inputs_check(cgp__step *step, const cgp__run_context *context, int n_inputs,
+cgp_status cgp__inputs_check(cgp_pipeline *pipeline, const cgp__run_context *context, int n_inputs,
                              int64_t *samples) {
-    const cgp__ranks *ranks = &step->executor->ranks;
-    part *mine = part_at(step, ranks->rank);
+    const cgp_plan *plan = pipeline->plan;
+    cgp__step *step = pipeline->step;
+    part *mine = part_at(pipeline, pipeline->rank);
     *mine = (part){.status = CGP_OK};
-    if (context->training)
-        mine->update = cgp__optim_values(&step->executor->plan->optim, *step->updates + 1);
-    const cgp_status status = check_here(step, context, n_inputs, mine);
-    if (status != CGP_OK && ranks->n == 1) return status;
+    if (context->training) mine->update = cgp__optim_values(&plan->optim, *step->updates + 1);
+    const cgp_status status = check_here(pipeline, context, n_inputs, mine);
+    if (status != CGP_OK && plan->ranks == 1) return status;
     mine->status = status;
     if (status != CGP_OK) snprintf(mine->message, sizeof mine->message, "%.480s", cgp_message());
-    CGP_TRY(
-        cgp__ranks_share(ranks, step->parts, cgp__inputs_part_bytes(step->executor->plan->model)));
-    CGP_TRY(agree(step, samples));
-    if (context->training) step->update_values = part_at(step, 0)->update;
-    return context->with_loss ? take_counts(step, context, *samples) : CGP_OK;
+    CGP_TRY(cgp__ranks_share(pipeline->ranks, step->parts, cgp__inputs_part_bytes(plan->model)));
+    CGP_TRY(agree(pipeline, samples));
+    if (context->training) step->update_values = part_at(pipeline, 0)->update;
+    return context->with_loss ? take_counts(pipeline, context, *samples) : CGP_OK;
 }
 
 bool cgp_pipeline_reads(const cgp_pipeline *pipeline, int input) {
     CGP__PIPELINE_OR(pipeline, false);
     return input >= 0 && input < pipeline->plan->model->n_inputs &&
-           cgp__input_is_read(&pipeline->executor, input, true);
+           cgp__input_is_read(pipeline->executor, input, true);
 }

@@ -2,7 +2,15 @@
 /* load.c -- loads a checkpoint that any number of ranks wrote. Each rank verifies a part of the
  * bytes, and reads the tensors that its devices use, one at a time. Nothing changes before all
  * ranks have checked everything. */
+#include "pipeline/alive.h"
+#include "pipeline/pipeline.h"
+#include "pipeline/run/agreements.h"
+#include "pipeline/run/gathers.h"
+#include "pipeline/step/parameters.h"
 #include "pipeline/step/saved.h"
+#include "pipeline/step/states.h"
+#include "pipeline/step/step.h"
+#include "pipeline/team/team.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -26,7 +34,7 @@ static bool has_weights_only(const cgp__checkpoint *checkpoint) {
 /* Compare the optimizers by their descriptions. These are unambiguous, because planned names are
  * short and have no commas. */
 static cgp_status check_optimizer(const cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint) {
-    const cgp__checkpoint_info planned = cgp__saved_info(pipeline, NULL);
+    const cgp__checkpoint_info planned = cgp__saved_info(pipeline->plan, pipeline->step, NULL);
     char there[256], here[256];
     describe(there, sizeof there, cgp__checkpoint_info_of(checkpoint));
     describe(here, sizeof here, &planned);
@@ -177,8 +185,8 @@ static cgp_status check_count(const cgp__checkpoint *checkpoint) {
 /* --- reading --- */
 
 static bool is_here(const cgp_pipeline *pipeline, const cgp__saved_tensor *t) {
-    if (t->state >= 0) return cgp__ranks_own(&pipeline->executor.ranks, t->device);
-    return cgp__parameter_is_here(&pipeline->executor, t->parameter);
+    if (t->state >= 0) return cgp__plan_is_on(pipeline->plan, t->device, pipeline->rank);
+    return cgp__parameter_is_here(pipeline, t->parameter);
 }
 
 /* Allocate a buffer for the largest tensor of this rank. Optimizer states are no larger than
@@ -203,7 +211,7 @@ static cgp_status read_data(cgp_pipeline *pipeline, const source *from, void *da
         if (t.state >= 0)
             CGP_TRY(cgp__state_move(pipeline, t.state, NULL, data));
         else
-            CGP_TRY(cgp__parameter_write(&pipeline->executor, t.parameter, t.number, data));
+            CGP_TRY(cgp__parameter_write(pipeline, t.parameter, t.number, data));
     }
     return CGP_OK;
 }
@@ -215,7 +223,7 @@ static cgp_status clear_optimizer(const cgp_pipeline *pipeline, void *data, size
     memset(data, 0, bytes);
     for (int i = states.begin; i < states.end; i++) {
         const cgp__saved_tensor t = cgp__saved_at(pipeline->plan, i);
-        CGP_TRY(cgp__parameter_write(&pipeline->executor, t.parameter, t.number, data));
+        CGP_TRY(cgp__parameter_write(pipeline, t.parameter, t.number, data));
     }
     return CGP_OK;
 }
@@ -223,11 +231,11 @@ static cgp_status clear_optimizer(const cgp_pipeline *pipeline, void *data, size
 /* Set the counters from a checkpoint. One with weights only keeps the pipeline's seed. */
 static void set_counters(cgp_pipeline *pipeline, const cgp__checkpoint_info *info,
                          bool weights_only) {
-    *pipeline->step.updates = info->step;
-    pipeline->step.steps = info->dropout_step;
-    if (!weights_only) pipeline->step.seed = info->seed;
-    pipeline->step.update_due = pipeline->step.has_gradients = false;
-    pipeline->step.gradient_norm = NAN;
+    *pipeline->step->updates = info->step;
+    pipeline->step->steps = info->dropout_step;
+    if (!weights_only) pipeline->step->seed = info->seed;
+    pipeline->step->update_due = pipeline->step->has_gradients = false;
+    pipeline->step->gradient_norm = NAN;
 }
 
 /* Check everything before anything changes: the optimizer, the names and shapes in all files. */
@@ -246,7 +254,7 @@ static cgp_status check_all(const cgp_pipeline *pipeline, const cgp__checkpoint 
 }
 
 static cgp_status load(cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint, char **note) {
-    const cgp__ranks *ranks = &pipeline->executor.ranks;
+    const cgp__ranks *ranks = pipeline->ranks;
     const cgp__checkpoint_info *info = cgp__checkpoint_info_of(checkpoint);
     const bool weights_only = has_weights_only(checkpoint);
     const int kinds = weights_only ? 1 : cgp__saved_kinds(pipeline->plan);
@@ -267,7 +275,7 @@ static cgp_status load(cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint
         if (note) *note = text;
         if (note) text = NULL;
     } else if (checked) { /* failed while writing: some parameters are new */
-        cgp__team_fail(&pipeline->team);
+        cgp__team_fail(pipeline->team);
     }
     for (int k = 0; k < kinds; k++)
         close_source(&from[k]);
@@ -294,13 +302,13 @@ static cgp_status agree_on_checkpoint(const cgp__ranks *ranks, cgp_status status
  * copies of it, every rank verifies all. */
 static cgp_status open_checkpoint(const cgp_pipeline *pipeline, const char *directory,
                                   cgp_status status, cgp__checkpoint **out) {
-    const cgp__ranks *ranks = &pipeline->executor.ranks;
+    const cgp__ranks *ranks = pipeline->ranks;
     cgp__checkpoint_part part = {0, 1};
     char identity[CGP__IDENTITY_BYTES] = "";
     bool one = false;
     if (status == CGP_OK) cgp__checkpoint_identify(directory, identity);
     CGP_TRY(cgp__ranks_have_same(ranks, status, identity, &one));
-    if (one) part = (cgp__checkpoint_part){ranks->rank, ranks->n};
+    if (one) part = (cgp__checkpoint_part){pipeline->rank, pipeline->plan->ranks};
     status = cgp__checkpoint_open(out, directory, part);
     return agree_on_checkpoint(ranks, status, *out);
 }

@@ -1,12 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* parameters.c -- initializes parameters, and copies parameters, gradients and optimizer state to
  * and from the host, as jobs of the workers that own them. */
+#include "pipeline/step/parameters.h"
+
+#include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
+#include "pipeline/run/agreements.h"
+#include "pipeline/run/gathers.h"
+#include "pipeline/run/jobs.h"
+#include "pipeline/run/worker.h"
+#include "pipeline/step/states.h"
+#include "pipeline/step/step.h"
+#include "pipeline/team/team.h"
 
 #include <stdlib.h>
 
 cgp_status cgp__job_initialize(cgp__worker *worker, void *seed) {
-    const cgp_plan *plan = worker->executor->plan;
+    const cgp_plan *plan = worker->plan;
     float chunk[4096];
     CGP_TRY(cgp__states_initialize(worker));
     for (int c = 0; c < plan->n_copies; c++) {
@@ -25,7 +35,7 @@ cgp_status cgp__job_initialize(cgp__worker *worker, void *seed) {
 }
 
 float *cgp__copy_data(const cgp__worker *worker, const cgp__copy *copy, int tensor) {
-    const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
+    const cgp__device_plan *device = &worker->plan->devices[worker->index];
     char *at = worker->optimizer + tensor * device->info.parameter_bytes + copy->offset;
     if (tensor == CGP__VALUES) at = worker->parameters + copy->offset;
     if (tensor == CGP__GRADIENT) at = worker->gradients + copy->gradient;
@@ -44,7 +54,7 @@ typedef struct move {
 static cgp_status move_tensor(cgp__worker *worker, void *argument) {
     const move *m = argument;
     float *data = cgp__copy_data(worker, m->copy, m->tensor);
-    if (m->in && m->tensor == CGP__VALUES) ++*worker->changes;
+    if (m->in && m->tensor == CGP__VALUES) ++*worker->changes.count;
     return m->out ? cgp__worker_read(worker, m->out, data, m->bytes)
                   : cgp__worker_write(worker, data, m->in, m->bytes);
 }
@@ -53,43 +63,50 @@ static size_t bytes_of(const cgp_plan *plan, int parameter) {
     return 4 * (size_t)cgp_shape_count(&plan->model->params[parameter].shape);
 }
 
-cgp_status cgp__parameter_read(const cgp__executor *executor, int parameter, int tensor,
+cgp_status cgp__parameter_read(const cgp_pipeline *pipeline, int parameter, int tensor,
                                float *out) {
-    const cgp__copy *owner = cgp__owner_of(executor->plan, parameter);
-    move m = {owner, tensor, out, NULL, bytes_of(executor->plan, parameter)};
-    return cgp__executor_run_one(executor, owner->device, move_tensor, &m);
+    const cgp__copy *owner = cgp__owner_of(pipeline->plan, parameter);
+    move m = {owner, tensor, out, NULL, bytes_of(pipeline->plan, parameter)};
+    return cgp__executor_run_one(pipeline->executor, owner->device, move_tensor, &m);
 }
 
-cgp_status cgp__parameter_bring(const cgp__executor *executor, int parameter, int tensor,
+cgp_status cgp__parameter_bring(const cgp_pipeline *pipeline, int parameter, int tensor,
                                 float *out) {
-    const cgp_plan *plan = executor->plan;
+    const cgp_plan *plan = pipeline->plan;
     const int owner = cgp__owner_of(plan, parameter)->device;
     cgp_status status = CGP_OK;
-    if (cgp__ranks_own(&executor->ranks, owner))
-        status = cgp__parameter_read(executor, parameter, tensor, out);
+    if (cgp__plan_is_on(plan, owner, pipeline->rank))
+        status = cgp__parameter_read(pipeline, parameter, tensor, out);
     if (status != CGP_OK) {
-        cgp__ranks_fail(&executor->ranks, status);
+        cgp__ranks_fail(pipeline->ranks, status);
         return status;
     }
-    return cgp__ranks_broadcast(&executor->ranks, plan->devices[owner].info.rank, out,
+    return cgp__ranks_broadcast(pipeline->ranks, plan->devices[owner].info.rank, out,
                                 bytes_of(plan, parameter));
 }
 
-cgp_status cgp__parameter_write(const cgp__executor *executor, int parameter, int tensor,
+cgp_status cgp__parameter_write(const cgp_pipeline *pipeline, int parameter, int tensor,
                                 const float *in) {
-    const cgp_plan *plan = executor->plan;
+    const cgp_plan *plan = pipeline->plan;
     for (int c = plan->first_copy[parameter]; c < plan->first_copy[parameter + 1]; c++) {
         move m = {&plan->copies[c], tensor, NULL, in, bytes_of(plan, parameter)};
-        if (cgp__ranks_own(&executor->ranks, plan->copies[c].device))
-            CGP_TRY(cgp__executor_run_one(executor, plan->copies[c].device, move_tensor, &m));
+        if (cgp__plan_is_on(plan, plan->copies[c].device, pipeline->rank))
+            CGP_TRY(
+                cgp__executor_run_one(pipeline->executor, plan->copies[c].device, move_tensor, &m));
     }
     return CGP_OK;
 }
 
-bool cgp__parameter_is_here(const cgp__executor *executor, int parameter) {
-    const cgp_plan *plan = executor->plan;
+void cgp__parameters_changed(const cgp_pipeline *pipeline) {
+    for (int d = 0; d < pipeline->plan->n_devices; d++)
+        if (cgp__plan_is_on(pipeline->plan, d, pipeline->rank))
+            ++*cgp__executor_worker(pipeline->executor, d)->changes.count;
+}
+
+bool cgp__parameter_is_here(const cgp_pipeline *pipeline, int parameter) {
+    const cgp_plan *plan = pipeline->plan;
     for (int c = plan->first_copy[parameter]; c < plan->first_copy[parameter + 1]; c++)
-        if (cgp__ranks_own(&executor->ranks, plan->copies[c].device)) return true;
+        if (cgp__plan_is_on(plan, plan->copies[c].device, pipeline->rank)) return true;
     return false;
 }
 
@@ -115,10 +132,9 @@ static cgp_status get_tensor(cgp_pipeline *pipeline, cgp_status status, int para
     float *unwanted = NULL;
     if (status == CGP_OK && !data)
         status = CGP__NEW(unwanted, cgp_shape_count(&model->params[parameter].shape), "parameter");
-    status = cgp__ranks_agree(&pipeline->executor.ranks, status);
+    status = cgp__ranks_agree(pipeline->ranks, status);
     if (status == CGP_OK)
-        status =
-            cgp__parameter_bring(&pipeline->executor, parameter, tensor, data ? data : unwanted);
+        status = cgp__parameter_bring(pipeline, parameter, tensor, data ? data : unwanted);
     free(unwanted);
     return status;
 }
@@ -127,24 +143,24 @@ static cgp_status get_tensor(cgp_pipeline *pipeline, cgp_status status, int para
  * far. */
 static cgp_status set_tensor(cgp_pipeline *pipeline, cgp_status status, int parameter, int tensor,
                              const float *data, const char *function) {
-    const cgp__ranks *ranks = &pipeline->executor.ranks;
-    if (status == CGP_OK && !data && cgp__parameter_is_here(&pipeline->executor, parameter))
+    const cgp__ranks *ranks = pipeline->ranks;
+    if (status == CGP_OK && !data && cgp__parameter_is_here(pipeline, parameter))
         status = cgp__missing(function, "data");
     CGP_TRY(cgp__ranks_agree(ranks, status));
-    status = cgp__parameter_write(&pipeline->executor, parameter, tensor, data);
+    status = cgp__parameter_write(pipeline, parameter, tensor, data);
     if (status != CGP_OK) cgp__ranks_fail(ranks, status);
     return status;
 }
 
 cgp_status cgp_pipeline_get_parameter(cgp_pipeline *pipeline, int parameter, float *data) {
     CGP__PIPELINE(pipeline);
-    if (pipeline->executor.ranks.n == 1) CGP__NEED(data);
+    if (pipeline->plan->ranks == 1) CGP__NEED(data);
     return get_tensor(pipeline, check_parameter(pipeline, parameter), parameter, CGP__VALUES, data);
 }
 
 static cgp_status check_set(const cgp_pipeline *pipeline, int parameter) {
     CGP_TRY(check_parameter(pipeline, parameter));
-    if (!pipeline->step.external_run || pipeline->team.failed) return CGP_OK;
+    if (!pipeline->step->external_run || pipeline->team->failed) return CGP_OK;
     return cgp_fail(CGP_ESTATE,
                     "parameter %d: a forward has run with it (cgp_pipeline_backward is due)",
                     parameter);
@@ -159,14 +175,13 @@ cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline, int parameter, con
 static cgp_status check_gradient(const cgp_pipeline *pipeline, int parameter) {
     CGP_TRY(check_parameter(pipeline, parameter));
     CGP_TRY(cgp__pipeline_check_alive(pipeline));
-    if (pipeline->step.has_gradients) return CGP_OK;
-    return cgp_fail(CGP_ESTATE, "gradient: there is none yet (%s is due)",
-                    cgp__step_due(&pipeline->step));
+    if (pipeline->step->has_gradients) return CGP_OK;
+    return cgp_fail(CGP_ESTATE, "gradient: there is none yet (%s is due)", cgp__step_due(pipeline));
 }
 
 cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeline, int parameter, float *data) {
     CGP__PIPELINE(pipeline);
-    if (pipeline->executor.ranks.n == 1) CGP__NEED(data);
+    if (pipeline->plan->ranks == 1) CGP__NEED(data);
     return get_tensor(pipeline, check_gradient(pipeline, parameter), parameter, CGP__GRADIENT,
                       data);
 }
@@ -174,7 +189,7 @@ cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeline, int parameter, floa
 cgp_status cgp_pipeline_get_optimizer_state(cgp_pipeline *pipeline, int parameter, int state,
                                             float *data) {
     CGP__PIPELINE(pipeline);
-    if (pipeline->executor.ranks.n == 1) CGP__NEED(data);
+    if (pipeline->plan->ranks == 1) CGP__NEED(data);
     return get_tensor(pipeline, check_state(pipeline, parameter, state), parameter, state, data);
 }
 
@@ -190,16 +205,16 @@ static cgp_status hash_parameters(const cgp_pipeline *pipeline, cgp__sha256 *has
     const cgp_model *model = pipeline->plan->model;
     cgp_status status = CGP_OK;
     for (int p = 0; p < model->n_params && status == CGP_OK; p++) {
-        status = cgp__parameter_bring(&pipeline->executor, p, CGP__VALUES, data);
+        status = cgp__parameter_bring(pipeline, p, CGP__VALUES, data);
         if (status == CGP_OK) status = cgp__sha256_add(hash, data, bytes_of(pipeline->plan, p));
     }
-    if (status != CGP_OK) cgp__ranks_fail(&pipeline->executor.ranks, status);
+    if (status != CGP_OK) cgp__ranks_fail(pipeline->ranks, status);
     return status;
 }
 
 cgp_status cgp_pipeline_weights_sha256(cgp_pipeline *pipeline, char hex[65]) {
     CGP__PIPELINE(pipeline);
-    if (pipeline->executor.ranks.n == 1) CGP__NEED(hex);
+    if (pipeline->plan->ranks == 1) CGP__NEED(hex);
     const cgp_model *model = pipeline->plan->model;
     char unwanted[65];
     float *data = NULL;
@@ -209,7 +224,7 @@ cgp_status cgp_pipeline_weights_sha256(cgp_pipeline *pipeline, char hex[65]) {
         largest = cgp__max(largest, cgp_shape_count(&model->params[p].shape));
     cgp_status status = cgp__sha256_create(&hash);
     if (status == CGP_OK) status = CGP__NEW(data, largest, "weights");
-    status = cgp__ranks_agree(&pipeline->executor.ranks, status);
+    status = cgp__ranks_agree(pipeline->ranks, status);
     if (status == CGP_OK) status = hash_parameters(pipeline, hash, data);
     if (status == CGP_OK) status = cgp__sha256_finish(hash, hex ? hex : unwanted);
     free(data);

@@ -7,7 +7,17 @@
  *     write files, sync                               write files, sync
  *                                      ◄──entries──   sizes, SHA-256
  *     write index, manifest; rename */
+#include "pipeline/alive.h"
+#include "pipeline/pipeline.h"
+#include "pipeline/run/agreements.h"
+#include "pipeline/run/gathers.h"
+#include "pipeline/run/jobs.h"
+#include "pipeline/run/worker.h"
+#include "pipeline/step/finite.h"
+#include "pipeline/step/parameters.h"
 #include "pipeline/step/saved.h"
+#include "pipeline/step/states.h"
+#include "pipeline/step/step.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -19,7 +29,7 @@
 
 /* Return whether this rank writes a tensor. */
 static bool is_own(const cgp_pipeline *pipeline, const cgp__saved_tensor *tensor) {
-    return cgp__ranks_own(&pipeline->executor.ranks, tensor->device);
+    return cgp__plan_is_on(pipeline->plan, tensor->device, pipeline->rank);
 }
 
 static cgp_status write_header(const cgp_pipeline *pipeline, int kind, int directory,
@@ -49,7 +59,7 @@ static cgp_status write_data(cgp_pipeline *pipeline, int kind, void *data,
         if (t.state >= 0)
             CGP_TRY(cgp__state_move(pipeline, t.state, data, NULL));
         else
-            CGP_TRY(cgp__parameter_read(&pipeline->executor, t.parameter, t.number, data));
+            CGP_TRY(cgp__parameter_read(pipeline, t.parameter, t.number, data));
         CGP_TRY(cgp_safetensors_append(out, data, cgp__saved_bytes(&t)));
     }
     return CGP_OK;
@@ -57,8 +67,7 @@ static cgp_status write_data(cgp_pipeline *pipeline, int kind, void *data,
 
 static cgp_status write_file(cgp_pipeline *pipeline, int kind, void *data,
                              cgp__checkpoint_writer *writer) {
-    const cgp__ranks *ranks = &pipeline->executor.ranks;
-    const cgp__saved_file_name name = cgp__saved_file(kind, ranks->rank, ranks->n);
+    const cgp__saved_file_name name = cgp__saved_file(kind, pipeline->rank, pipeline->plan->ranks);
     const int directory = cgp__checkpoint_directory(writer);
     cgp_safetensors_writer *out = NULL;
     CGP_TRY(cgp__safetensors_begin(&out, cgp__checkpoint_file(writer, name.text).text));
@@ -95,7 +104,7 @@ static cgp_status write_files(cgp_pipeline *pipeline, cgp__checkpoint_writer *wr
 static const float *data_of(const cgp__worker *worker, const cgp__saved_tensor *t) {
     if (t->state >= 0) return cgp__state_data(worker, t->state);
     if (t->device != worker->index) return NULL;
-    return cgp__copy_data(worker, cgp__owner_of(worker->executor->plan, t->parameter), t->number);
+    return cgp__copy_data(worker, cgp__owner_of(worker->plan, t->parameter), t->number);
 }
 
 /* Find the first tensor of the worker's device that is not finite. */
@@ -103,8 +112,8 @@ static cgp_status find_in_device(cgp__worker *worker, void *nonfinite) {
     cgp__nonfinite *found = (cgp__nonfinite *)nonfinite + worker->index;
     if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
     found->tensor = -1;
-    const cgp_plan *plan = worker->executor->plan;
-    const cgp_backend *backend = cgp__backend_of(worker);
+    const cgp_plan *plan = worker->plan;
+    const cgp_backend *backend = worker->backend;
     const int n = cgp__saved_range_of(plan, CGP__SAVED_OPTIMIZER).end;
     for (int i = 0; i < n && !cgp__is_stopped(worker); i++) {
         const cgp__saved_tensor t = cgp__saved_at(plan, i);
@@ -125,11 +134,11 @@ static cgp_status find_in_device(cgp__worker *worker, void *nonfinite) {
 
 /* Check all tensors that a save writes; each is checked by the worker that owns it. */
 static cgp_status check_finite(cgp_pipeline *pipeline) {
-    const cgp__ranks *ranks = &pipeline->executor.ranks;
-    cgp__nonfinite *found = pipeline->step.nonfinite;
-    CGP_TRY(cgp__executor_job(&pipeline->executor, find_in_device, found));
+    const cgp__ranks *ranks = pipeline->ranks;
+    cgp__nonfinite *found = pipeline->step->nonfinite;
+    CGP_TRY(cgp__executor_job(pipeline->executor, find_in_device, found));
     CGP_TRY(cgp__ranks_share_devices(ranks, pipeline->plan, found, sizeof *found));
-    const cgp__nonfinite *first = cgp__finite_first(&pipeline->step);
+    const cgp__nonfinite *first = cgp__finite_first(pipeline);
     if (!first) return CGP_OK;
     char *name = cgp__saved_name(pipeline->plan, (int)first->tensor);
     if (!name) return cgp__no_memory("checkpoint", 64);
@@ -147,14 +156,14 @@ static cgp_status check_save(cgp_pipeline *pipeline, const cgp_save_options *o) 
                         "cgp_save_options_default)",
                         sizeof *o, o->struct_size);
     CGP_TRY(cgp__step_check_idle(pipeline));
-    if (pipeline->step.update_due)
+    if (pipeline->step->update_due)
         return cgp_fail(CGP_ESTATE,
                         "pipeline: gradients wait for their update (cgp_optim_step is due)");
     if (o->keep < 0)
         return cgp_fail(CGP_EINVAL, "keep: expected at least 1, or 0 for all, got %d", o->keep);
-    if (pipeline->executor.ranks.n > CGP__CHECKPOINT_SHARDS)
+    if (pipeline->plan->ranks > CGP__CHECKPOINT_SHARDS)
         return cgp_fail(CGP_EINVAL, "ranks: at most %d can write a checkpoint, got %d",
-                        CGP__CHECKPOINT_SHARDS, pipeline->executor.ranks.n);
+                        CGP__CHECKPOINT_SHARDS, pipeline->plan->ranks);
     return o->note ? cgp__checkpoint_check_note(o->note) : CGP_OK;
 }
 
@@ -174,27 +183,27 @@ static cgp_status begin(const cgp_pipeline *pipeline, const char *directory, int
                         cgp__checkpoint_writer **writer, cgp__checkpoint_ticket *ticket) {
     CGP_TRY(cgp__checkpoint_create(writer, directory, step));
     CGP_TRY(check_no_training(pipeline, *writer, directory));
-    return pipeline->executor.ranks.n > 1 ? cgp__checkpoint_share(*writer, ticket) : CGP_OK;
+    return pipeline->plan->ranks > 1 ? cgp__checkpoint_share(*writer, ticket) : CGP_OK;
 }
 
-static cgp_status join(const cgp__ranks *ranks, const char *directory,
+static cgp_status join(const cgp_pipeline *pipeline, const char *directory,
                        cgp__checkpoint_writer **writer, cgp__checkpoint_ticket *ticket) {
-    CGP_TRY(cgp__ranks_broadcast(ranks, 0, ticket, sizeof *ticket));
-    const bool joins = ranks->rank > 0;
-    return cgp__ranks_agree(ranks,
+    CGP_TRY(cgp__ranks_broadcast(pipeline->ranks, 0, ticket, sizeof *ticket));
+    const bool joins = pipeline->rank > 0;
+    return cgp__ranks_agree(pipeline->ranks,
                             joins ? cgp__checkpoint_join(writer, directory, ticket) : CGP_OK);
 }
 
 /* Begin the checkpoint on rank 0, and join it on the others. All ranks have a writer, or none. */
 static cgp_status open_writer(const cgp_pipeline *pipeline, const char *directory, int64_t step,
                               cgp__checkpoint_writer **out) {
-    const cgp__ranks *ranks = &pipeline->executor.ranks;
     cgp__checkpoint_ticket ticket = {"", "", ""};
     cgp__checkpoint_writer *writer = NULL;
     cgp_status status = CGP_OK;
-    if (ranks->rank == 0) status = begin(pipeline, directory, step, &writer, &ticket);
-    status = cgp__ranks_agree(ranks, status);
-    if (status == CGP_OK && ranks->n > 1) status = join(ranks, directory, &writer, &ticket);
+    if (pipeline->rank == 0) status = begin(pipeline, directory, step, &writer, &ticket);
+    status = cgp__ranks_agree(pipeline->ranks, status);
+    if (status == CGP_OK && pipeline->plan->ranks > 1)
+        status = join(pipeline, directory, &writer, &ticket);
     if (status == CGP_OK)
         *out = writer;
     else
@@ -203,15 +212,17 @@ static cgp_status open_writer(const cgp_pipeline *pipeline, const char *director
 }
 
 /* Add the sizes and SHA-256 of all ranks' files to rank 0's writer. */
-static cgp_status collect_entries(const cgp__ranks *ranks, cgp__checkpoint_writer *writer) {
-    if (ranks->n == 1) return CGP_OK;
+static cgp_status collect_entries(const cgp_pipeline *pipeline, cgp__checkpoint_writer *writer) {
+    const cgp__ranks *ranks = pipeline->ranks;
+    const int n = pipeline->plan->ranks;
+    if (n == 1) return CGP_OK;
     int64_t *lengths = NULL;
     char *mine = cgp__checkpoint_entries(writer), *all = NULL;
     cgp_status status = cgp__ranks_share_text(ranks, mine, &all, &lengths);
     free(mine);
     CGP_TRY(status);
     const char *text = all;
-    for (int r = 0; r < ranks->n && ranks->rank == 0 && status == CGP_OK; r++) {
+    for (int r = 0; r < n && pipeline->rank == 0 && status == CGP_OK; r++) {
         if (r > 0) status = cgp__checkpoint_add_entries(writer, text, (size_t)lengths[r]);
         text += lengths[r];
     }
@@ -259,16 +270,16 @@ static cgp_status end(const cgp_plan *plan, const cgp__checkpoint_info *info, in
 
 static cgp_status save(cgp_pipeline *pipeline, const char *directory, const cgp_save_options *o,
                        const char *function) {
-    const cgp__ranks *ranks = &pipeline->executor.ranks;
+    const cgp__ranks *ranks = pipeline->ranks;
     cgp__checkpoint_writer *writer = NULL;
     CGP_TRY(cgp__ranks_agree(ranks, directory ? check_save(pipeline, o)
                                               : cgp__missing(function, "directory")));
     if (o->check_finite) CGP_TRY(check_finite(pipeline));
-    const cgp__checkpoint_info info = cgp__saved_info(pipeline, o->note);
+    const cgp__checkpoint_info info = cgp__saved_info(pipeline->plan, pipeline->step, o->note);
     CGP_TRY(open_writer(pipeline, directory, info.step, &writer));
     cgp_status status = cgp__ranks_agree(ranks, write_files(pipeline, writer));
-    if (status == CGP_OK) status = collect_entries(ranks, writer);
-    if (status == CGP_OK && ranks->rank == 0)
+    if (status == CGP_OK) status = collect_entries(pipeline, writer);
+    if (status == CGP_OK && pipeline->rank == 0)
         return cgp__ranks_agree(ranks, end(pipeline->plan, &info, o->keep, writer));
     cgp__checkpoint_abandon(writer);
     return status == CGP_OK ? cgp__ranks_agree(ranks, CGP_OK) : status;
@@ -277,9 +288,8 @@ static cgp_status save(cgp_pipeline *pipeline, const char *directory, const cgp_
 cgp_status cgp_pipeline_check_directory(cgp_pipeline *pipeline, const char *directory) {
     CGP__PIPELINE(pipeline);
     cgp__checkpoint_writer *writer = NULL;
-    CGP_TRY(cgp__ranks_agree(&pipeline->executor.ranks, directory
-                                                            ? cgp__pipeline_check_alive(pipeline)
-                                                            : cgp__missing(__func__, "directory")));
+    CGP_TRY(cgp__ranks_agree(pipeline->ranks, directory ? cgp__pipeline_check_alive(pipeline)
+                                                        : cgp__missing(__func__, "directory")));
     CGP_TRY(open_writer(pipeline, directory, 0, &writer));
     cgp__checkpoint_abandon(writer);
     return CGP_OK;

@@ -2,6 +2,9 @@
 /* saved.c -- see saved.h. */
 #include "pipeline/step/saved.h"
 
+#include "pipeline/step/parameters.h"
+#include "pipeline/step/step.h"
+
 #include <stdio.h>
 
 static int n_states_of(const cgp_plan *plan) {
@@ -67,16 +70,16 @@ cgp__saved_file_name cgp__saved_file(int kind, int shard, int shards) {
     return name;
 }
 
-cgp__checkpoint_info cgp__saved_info(const cgp_pipeline *pipeline, const char *note) {
-    const cgp_plan *plan = pipeline->plan;
-    cgp__checkpoint_info info = {.seed = pipeline->step.seed,
+cgp__checkpoint_info cgp__saved_info(const cgp_plan *plan, const cgp__step *step,
+                                     const char *note) {
+    cgp__checkpoint_info info = {.seed = step->seed,
                                  .optimizer = CGP__SAVED_NO_OPTIMIZER,
                                  .n_states = n_states_of(plan),
                                  .note = note ? note : "",
-                                 .shards = pipeline->executor.ranks.n};
+                                 .shards = plan->ranks};
     if (!plan->inference) {
-        info.step = *pipeline->step.updates;
-        info.dropout_step = pipeline->step.steps;
+        info.step = *step->updates;
+        info.dropout_step = step->steps;
         info.optimizer = cgp_optim_kind_name(plan->optim.kind);
     }
     for (int s = 0; s < info.n_states; s++)

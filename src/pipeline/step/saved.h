@@ -16,8 +16,12 @@
 #ifndef CGP_SRC_PIPELINE_SAVED_H
 #define CGP_SRC_PIPELINE_SAVED_H
 
+#include <cgpipe/pipeline.h>
+
 #include "checkpoint/checkpoint.h"
-#include "pipeline/pipeline.h"
+#include "plan/plan.h"
+
+typedef struct cgp__step cgp__step;
 
 typedef struct cgp__saved_tensor {
     int parameter, number; /* number: of its optimizer state, or CGP__VALUES */
@@ -54,6 +58,6 @@ cgp__saved_file_name cgp__saved_file(int kind, int shard, int shards);
 /* Return what a checkpoint stores besides tensors. A plan for inference saves only weights and
  * states, from which training can start with any optimizer. */
 #define CGP__SAVED_NO_OPTIMIZER "none"
-cgp__checkpoint_info cgp__saved_info(const cgp_pipeline *pipeline, const char *note);
+cgp__checkpoint_info cgp__saved_info(const cgp_plan *plan, const cgp__step *step, const char *note);
 
 #endif

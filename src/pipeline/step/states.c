@@ -6,7 +6,16 @@
  *     end of a step            commit: state = f(state, accumulator)
  *
  * A step that fails, or whose numbers are not finite (finite.c), commits nothing. */
+#include "pipeline/step/states.h"
+
+#include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
+#include "pipeline/run/agreements.h"
+#include "pipeline/run/gathers.h"
+#include "pipeline/run/jobs.h"
+#include "pipeline/run/worker.h"
+#include "pipeline/step/step.h"
+#include "pipeline/team/team.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,11 +34,11 @@ static char *memory_at(const cgp__worker *worker, int64_t offset) {
 }
 
 static char *scratch_at(const cgp__worker *worker, int64_t offset) {
-    return cgp__worker_at(worker, worker->executor->plan->devices[worker->index].state + offset);
+    return cgp__worker_at(worker, worker->plan->devices[worker->index].state + offset);
 }
 
 static cgp_status initialize(cgp__worker *worker, int s) {
-    const cgp_plan *plan = worker->executor->plan;
+    const cgp_plan *plan = worker->plan;
     const cgp_op_state *info = &plan->model->states[s].info;
     const int64_t count = count_of(&plan->model->states[s]);
     const int32_t number = (int32_t)info->begin;
@@ -45,7 +54,7 @@ static cgp_status initialize(cgp__worker *worker, int s) {
 }
 
 cgp_status cgp__states_initialize(cgp__worker *worker) {
-    const cgp_plan *plan = worker->executor->plan;
+    const cgp_plan *plan = worker->plan;
     for (int s = 0; s < plan->model->n_states; s++) {
         if (cgp__plan_device_of(plan, plan->model->states[s].node) == worker->index)
             CGP_TRY(initialize(worker, s));
@@ -57,7 +66,7 @@ cgp_status cgp__states_initialize(cgp__worker *worker) {
 
 /* Return the arguments of a node's commit and of the check before it. */
 static cgp_kernel_args commit_args(const cgp__worker *worker, int i, cgp_kernel_spec *spec) {
-    const cgp_plan *plan = worker->executor->plan;
+    const cgp_plan *plan = worker->plan;
     const cgp__node *node = &plan->model->nodes[i];
     const cgp__call call = {.node = i, .direction = CGP_OP_FORWARD};
     cgp_kernel_args args = {.accumulator = scratch_at(worker, plan->accumulator[i]),
@@ -71,31 +80,31 @@ static cgp_kernel_args commit_args(const cgp__worker *worker, int i, cgp_kernel_
 
 /* Return whether node i accumulates changes of its state on the worker's device. */
 static bool collects(const cgp__worker *worker, int i) {
-    const cgp_plan *plan = worker->executor->plan;
+    const cgp_plan *plan = worker->plan;
     return plan->accumulator[i] >= 0 && cgp__plan_device_of(plan, i) == worker->index;
 }
 
 static cgp_status commit_node(cgp__worker *worker, int i) {
     cgp_kernel_spec spec;
     const cgp_kernel_args args = commit_args(worker, i, &spec);
-    return cgp__backend_of(worker)->commit(worker->device, &spec, &args);
+    return worker->backend->commit(worker->device, &spec, &args);
 }
 
 cgp_status cgp__states_check(cgp__worker *worker, int *n) {
-    const cgp_plan *plan = worker->executor->plan;
+    const cgp_plan *plan = worker->plan;
     for (int i = 0; i < plan->model->n_nodes; i++) {
         if (!collects(worker, i)) continue;
         cgp_kernel_spec spec;
         const cgp_kernel_args args = commit_args(worker, i, &spec);
         int64_t *word = (int64_t *)(void *)&worker->words[(*n)++];
-        CGP_TRY(cgp__backend_of(worker)->check_commit(worker->device, &spec, &args, word));
+        CGP_TRY(worker->backend->check_commit(worker->device, &spec, &args, word));
         if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
     }
     return CGP_OK;
 }
 
 int cgp__states_first_nonfinite(const cgp__worker *worker) {
-    const cgp_plan *plan = worker->executor->plan;
+    const cgp_plan *plan = worker->plan;
     const int64_t *words = (const int64_t *)(const void *)worker->fetched;
     for (int i = 0, n = 0; i < plan->model->n_nodes; i++) {
         if (!collects(worker, i)) continue;
@@ -108,7 +117,7 @@ int cgp__states_first_nonfinite(const cgp__worker *worker) {
 static cgp_status commit_device(cgp__worker *worker, void *unused) {
     (void)unused;
     if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
-    for (int i = 0; i < worker->executor->plan->model->n_nodes; i++) {
+    for (int i = 0; i < worker->plan->model->n_nodes; i++) {
         if (collects(worker, i)) CGP_TRY(commit_node(worker, i));
         if (cgp__is_stopped(worker)) return CGP_OK;
     }
@@ -117,11 +126,15 @@ static cgp_status commit_device(cgp__worker *worker, void *unused) {
 
 cgp_status cgp__states_commit(cgp_pipeline *pipeline) {
     if (pipeline->plan->model->n_states == 0) return CGP_OK;
-    return cgp__executor_job(&pipeline->executor, commit_device, NULL);
+    return cgp__executor_job(pipeline->executor, commit_device, NULL);
+}
+
+void *cgp__state_memory(const cgp__worker *worker, int state) {
+    return memory_at(worker, worker->plan->state[state]);
 }
 
 const float *cgp__state_data(const cgp__worker *worker, int state) {
-    const cgp_plan *plan = worker->executor->plan;
+    const cgp_plan *plan = worker->plan;
     const cgp__state *s = &plan->model->states[state];
     const bool built_in = plan->model->nodes[s->node].kind != CGP_OP_CUSTOM;
     if (!built_in || s->info.dtype != CGP_F32) return NULL;
@@ -146,7 +159,7 @@ typedef struct move {
 
 static cgp_status move_state(cgp__worker *worker, void *argument) {
     const move *m = argument;
-    const cgp_plan *plan = worker->executor->plan;
+    const cgp_plan *plan = worker->plan;
     const size_t bytes = bytes_of(&plan->model->states[m->state]);
     char *memory = memory_at(worker, plan->state[m->state]);
     return m->out ? cgp__worker_read(worker, m->out, memory, bytes)
@@ -157,19 +170,23 @@ static int device_of(const cgp_plan *plan, int state) {
     return cgp__plan_device_of(plan, plan->model->states[state].node);
 }
 
+static bool is_here(const cgp_pipeline *pipeline, int state) {
+    return cgp__plan_is_on(pipeline->plan, device_of(pipeline->plan, state), pipeline->rank);
+}
+
 cgp_status cgp__state_move(const cgp_pipeline *pipeline, int state, void *out, const void *in) {
     move m = {state, out, in};
-    return cgp__executor_run_one(&pipeline->executor, device_of(pipeline->plan, state), move_state,
+    return cgp__executor_run_one(pipeline->executor, device_of(pipeline->plan, state), move_state,
                                  &m);
 }
 
 /* Copy a state from its rank to `out` on all ranks. */
 static cgp_status bring(const cgp_pipeline *pipeline, int state, void *out) {
     const cgp_plan *plan = pipeline->plan;
-    const cgp__ranks *ranks = &pipeline->executor.ranks;
+    const cgp__ranks *ranks = pipeline->ranks;
     const int device = device_of(plan, state);
     cgp_status status = CGP_OK;
-    if (cgp__ranks_own(ranks, device)) status = cgp__state_move(pipeline, state, out, NULL);
+    if (is_here(pipeline, state)) status = cgp__state_move(pipeline, state, out, NULL);
     if (status != CGP_OK) {
         cgp__ranks_fail(ranks, status);
         return status;
@@ -180,12 +197,12 @@ static cgp_status bring(const cgp_pipeline *pipeline, int state, void *out) {
 
 cgp_status cgp_pipeline_get_state(cgp_pipeline *pipeline, int state, void *data) {
     CGP__PIPELINE(pipeline);
-    if (pipeline->executor.ranks.n == 1) CGP__NEED(data);
+    if (pipeline->plan->ranks == 1) CGP__NEED(data);
     char *unwanted = NULL;
     cgp_status status = check(pipeline, state);
     if (status == CGP_OK && !data)
         status = CGP__NEW(unwanted, bytes_of(&pipeline->plan->model->states[state]), "state");
-    status = cgp__ranks_agree(&pipeline->executor.ranks, status);
+    status = cgp__ranks_agree(pipeline->ranks, status);
     if (status == CGP_OK) status = bring(pipeline, state, data ? data : unwanted);
     free(unwanted);
     return status;
@@ -195,20 +212,18 @@ cgp_status cgp_pipeline_get_state(cgp_pipeline *pipeline, int state, void *data)
 static cgp_status check_set(const cgp_pipeline *pipeline, int state, const void *data,
                             const char *function) {
     CGP_TRY(check(pipeline, state));
-    if (!data && cgp__ranks_own(&pipeline->executor.ranks, device_of(pipeline->plan, state)))
-        return cgp__missing(function, "data");
-    if (!pipeline->step.external_run || pipeline->team.failed) return CGP_OK;
+    if (!data && is_here(pipeline, state)) return cgp__missing(function, "data");
+    if (!pipeline->step->external_run || pipeline->team->failed) return CGP_OK;
     return cgp_fail(CGP_ESTATE,
                     "state %d: a forward has run with it (cgp_pipeline_backward is due)", state);
 }
 
 cgp_status cgp_pipeline_set_state(cgp_pipeline *pipeline, int state, const void *data) {
     CGP__PIPELINE(pipeline);
-    const cgp__ranks *ranks = &pipeline->executor.ranks;
+    const cgp__ranks *ranks = pipeline->ranks;
     cgp_status status = CGP_OK;
     CGP_TRY(cgp__ranks_agree(ranks, check_set(pipeline, state, data, __func__)));
-    if (cgp__ranks_own(ranks, device_of(pipeline->plan, state)))
-        status = cgp__state_move(pipeline, state, NULL, data);
+    if (is_here(pipeline, state)) status = cgp__state_move(pipeline, state, NULL, data);
     if (status != CGP_OK) cgp__ranks_fail(ranks, status);
     return status;
 }
@@ -221,13 +236,13 @@ static cgp_status hash_states(const cgp_pipeline *pipeline, cgp__sha256 *hash, c
         status = bring(pipeline, s, data);
         if (status == CGP_OK) status = cgp__sha256_add(hash, data, bytes_of(&model->states[s]));
     }
-    if (status != CGP_OK) cgp__ranks_fail(&pipeline->executor.ranks, status);
+    if (status != CGP_OK) cgp__ranks_fail(pipeline->ranks, status);
     return status;
 }
 
 cgp_status cgp_pipeline_state_sha256(cgp_pipeline *pipeline, char hex[65]) {
     CGP__PIPELINE(pipeline);
-    if (pipeline->executor.ranks.n == 1) CGP__NEED(hex);
+    if (pipeline->plan->ranks == 1) CGP__NEED(hex);
     const cgp_model *model = pipeline->plan->model;
     char unwanted[65], *data = NULL;
     size_t largest = 0;
@@ -236,7 +251,7 @@ cgp_status cgp_pipeline_state_sha256(cgp_pipeline *pipeline, char hex[65]) {
         if (bytes_of(&model->states[s]) > largest) largest = bytes_of(&model->states[s]);
     cgp_status status = cgp__sha256_create(&hash);
     if (status == CGP_OK) status = CGP__NEW(data, largest, "states");
-    status = cgp__ranks_agree(&pipeline->executor.ranks, status);
+    status = cgp__ranks_agree(pipeline->ranks, status);
     if (status == CGP_OK) status = hash_states(pipeline, hash, data);
     if (status == CGP_OK) status = cgp__sha256_finish(hash, hex ? hex : unwanted);
     free(data);

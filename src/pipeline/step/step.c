@@ -1,18 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* step.c -- runs the lists for training steps, evaluation and prediction, and keeps losses and
  * counters. */
+#include "pipeline/step/step.h"
+
+#include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
+#include "pipeline/run/bind.h"
+#include "pipeline/run/executor.h"
+#include "pipeline/run/gathers.h"
+#include "pipeline/run/jobs.h"
+#include "pipeline/step/finite.h"
+#include "pipeline/step/inputs.h"
+#include "pipeline/step/states.h"
+#include "pipeline/step/tied.h"
 
 #include <stdlib.h>
 
-cgp_status cgp__step_init(cgp__step *step, cgp__executor *executor, uint64_t seed) {
-    const cgp_plan *plan = executor->plan;
+cgp_status cgp__step_init(cgp__step *step, const cgp_plan *plan, uint64_t seed) {
     const cgp_model *model = plan->model;
-    step->executor = executor;
     step->seed = seed;
     step->updates = &step->own_updates;
-    CGP_TRY(CGP__NEW(step->parts, (size_t)executor->ranks.n * cgp__inputs_part_bytes(model),
-                     "pipeline"));
+    CGP_TRY(CGP__NEW(step->parts, (size_t)plan->ranks * cgp__inputs_part_bytes(model), "pipeline"));
     CGP_TRY(CGP__NEW(step->packed, model->n_params, "pipeline"));
     CGP_TRY(CGP__NEW(step->loss_counts, model->n_losses, "pipeline"));
     CGP_TRY(CGP__NEW(step->loss_sums, model->n_losses, "pipeline"));
@@ -44,15 +52,15 @@ void cgp__step_deinit(cgp__step *step) {
 /* Run the lists, then broadcast the loss sums to all ranks. */
 cgp_status cgp__step_run(cgp_pipeline *pipeline, cgp__run_context *context) {
     const cgp_plan *plan = pipeline->plan;
-    cgp__executor *executor = &pipeline->executor;
-    context->seed = pipeline->step.seed;
-    context->step = (uint64_t)pipeline->step.steps;
+    cgp__executor *executor = pipeline->executor;
+    context->seed = pipeline->step->seed;
+    context->step = (uint64_t)pipeline->step->steps;
     CGP_TRY(cgp__executor_run(executor, context));
     if (!context->with_loss || plan->model->n_losses == 0) return CGP_OK;
     const int last = plan->stages[plan->n_stages - 1].info.device;
     const size_t sums = (size_t)context->run->minibatch.chunks * (size_t)plan->model->n_losses;
     return cgp__executor_exchanged(
-        executor, cgp__ranks_broadcast(&executor->ranks, plan->devices[last].info.rank,
+        executor, cgp__ranks_broadcast(pipeline->ranks, plan->devices[last].info.rank,
                                        executor->losses, sums * sizeof(double)));
 }
 
@@ -61,13 +69,13 @@ static void add_losses(cgp_pipeline *pipeline, const cgp__run *run) {
     const int n = pipeline->plan->model->n_losses;
     for (int i = 0; i < run->minibatch.chunks; i++) {
         for (int l = 0; l < n; l++)
-            pipeline->step.loss_sums[l] += pipeline->executor.losses[i * n + l];
+            pipeline->step->loss_sums[l] += pipeline->executor->losses[i * n + l];
     }
 }
 
 static void reset_losses(cgp_pipeline *pipeline) {
     for (int l = 0; l < pipeline->plan->model->n_losses; l++)
-        pipeline->step.loss_sums[l] = 0;
+        pipeline->step->loss_sums[l] = 0;
 }
 
 /* Return the sum over the losses of weight x sum / count. */
@@ -75,45 +83,45 @@ static double total_loss(const cgp_pipeline *pipeline) {
     const cgp_model *model = pipeline->plan->model;
     double total = 0;
     for (int l = 0; l < model->n_losses; l++)
-        total += model->nodes[cgp__model_loss(model, l)].loss_weight * pipeline->step.loss_sums[l] /
-                 (double)pipeline->step.loss_counts[l];
+        total += model->nodes[cgp__model_loss(model, l)].loss_weight *
+                 pipeline->step->loss_sums[l] / (double)pipeline->step->loss_counts[l];
     return total;
 }
 
-const char *cgp__step_due(const cgp__step *step) {
-    if (!step->executor->plan->external_loss) return "cgp_pipeline_step";
-    return step->external_run ? "cgp_pipeline_backward" : "cgp_pipeline_forward";
+const char *cgp__step_due(const cgp_pipeline *pipeline) {
+    if (!pipeline->plan->external_loss) return "cgp_pipeline_step";
+    return pipeline->step->external_run ? "cgp_pipeline_backward" : "cgp_pipeline_forward";
 }
 
 cgp_status cgp__step_check_idle(const cgp_pipeline *pipeline) {
     CGP_TRY(cgp__pipeline_check_alive(pipeline));
-    if (!pipeline->step.external_run) return CGP_OK;
+    if (!pipeline->step->external_run) return CGP_OK;
     return cgp_fail(CGP_ESTATE, "pipeline: a forward has run (cgp_pipeline_backward is due)");
 }
 
 cgp_status cgp__step_end(cgp_pipeline *pipeline, double loss) {
-    cgp__inputs_zero_gradients(&pipeline->step);
-    CGP_TRY(cgp__tied_sum(&pipeline->executor));
-    CGP_TRY(cgp__finite_decide(&pipeline->step, loss));
-    if (!pipeline->step.refusal[0]) CGP_TRY(cgp__states_commit(pipeline));
-    pipeline->step.steps++;
-    pipeline->step.update_due = pipeline->step.has_gradients = true;
+    cgp__inputs_zero_gradients(pipeline);
+    CGP_TRY(cgp__tied_sum(pipeline->executor));
+    CGP_TRY(cgp__finite_decide(pipeline, loss));
+    if (!pipeline->step->refusal[0]) CGP_TRY(cgp__states_commit(pipeline));
+    pipeline->step->steps++;
+    pipeline->step->update_due = pipeline->step->has_gradients = true;
     return CGP_OK;
 }
 
 cgp_status cgp__step_train(cgp_pipeline *pipeline, cgp__run_context *context, int n_inputs) {
     int64_t samples = 0;
     context->training = true;
-    CGP_TRY(cgp__inputs_check(&pipeline->step, context, n_inputs, &samples));
-    CGP_TRY(cgp__run_find(&pipeline->executor, samples, false, &context->run));
-    pipeline->step.update_due = pipeline->step.has_gradients = false;
+    CGP_TRY(cgp__inputs_check(pipeline, context, n_inputs, &samples));
+    CGP_TRY(cgp__run_find(pipeline->executor, samples, false, &context->run));
+    pipeline->step->update_due = pipeline->step->has_gradients = false;
     return cgp__step_run(pipeline, context);
 }
 
 cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *inputs, int n_inputs,
                              double *loss) {
     CGP__PIPELINE(pipeline);
-    if (pipeline->executor.ranks.n == 1) CGP__NEED(inputs);
+    if (pipeline->plan->ranks == 1) CGP__NEED(inputs);
     CGP_TRY(cgp__step_check_idle(pipeline));
     if (pipeline->plan->inference)
         return cgp_fail(
@@ -122,10 +130,10 @@ cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *in
     if (pipeline->plan->external_loss)
         return cgp_fail(CGP_ESTATE,
                         "pipeline: is planned with external_loss (cgp_pipeline_forward is due)");
-    cgp__run_context context = {.inputs = cgp__inputs_or_none(&pipeline->step, inputs),
+    cgp__run_context context = {.inputs = cgp__inputs_or_none(pipeline->step, inputs),
                                 .with_loss = true,
-                                .input_gradients = pipeline->step.input_gradient_list,
-                                .loss_scales = pipeline->step.loss_scales};
+                                .input_gradients = pipeline->step->input_gradient_list,
+                                .loss_scales = pipeline->step->loss_scales};
     CGP_TRY(cgp__step_train(pipeline, &context, n_inputs));
     reset_losses(pipeline);
     add_losses(pipeline, context.run);
@@ -139,11 +147,11 @@ cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *in
 static cgp_status forward_only(cgp_pipeline *pipeline, cgp__run_context *context, int n_inputs) {
     const int64_t piece = CGP__PIECE * pipeline->plan->microbatch;
     int64_t samples = 0;
-    CGP_TRY(cgp__inputs_check(&pipeline->step, context, n_inputs, &samples));
+    CGP_TRY(cgp__inputs_check(pipeline, context, n_inputs, &samples));
     reset_losses(pipeline);
     for (context->offset = 0; context->offset < samples; context->offset += piece) {
         const int64_t n = cgp__min(samples - context->offset, piece);
-        CGP_TRY(cgp__run_find(&pipeline->executor, n, true, &context->run));
+        CGP_TRY(cgp__run_find(pipeline->executor, n, true, &context->run));
         CGP_TRY(cgp__step_run(pipeline, context));
         if (context->with_loss) add_losses(pipeline, context->run);
     }
@@ -153,12 +161,12 @@ static cgp_status forward_only(cgp_pipeline *pipeline, cgp__run_context *context
 cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                                  int n_inputs, double *loss) {
     CGP__PIPELINE(pipeline);
-    if (pipeline->executor.ranks.n == 1) CGP__NEED(inputs);
+    if (pipeline->plan->ranks == 1) CGP__NEED(inputs);
     CGP_TRY(cgp__step_check_idle(pipeline));
     if (pipeline->plan->model->n_losses == 0)
         return cgp_fail(CGP_EINVAL, "model %s: has no loss to evaluate",
                         pipeline->plan->model->name);
-    cgp__run_context context = {.inputs = cgp__inputs_or_none(&pipeline->step, inputs),
+    cgp__run_context context = {.inputs = cgp__inputs_or_none(pipeline->step, inputs),
                                 .with_loss = true,
                                 .may_count_nothing = !loss};
     CGP_TRY(forward_only(pipeline, &context, n_inputs));
@@ -172,17 +180,17 @@ cgp_loss_part cgp_pipeline_last_loss(const cgp_pipeline *pipeline, int loss) {
     const cgp_model *model = pipeline->plan->model;
     if (loss < 0 || loss >= model->n_losses) return none;
     return (cgp_loss_part){.weight = model->nodes[cgp__model_loss(model, loss)].loss_weight,
-                           .sum = pipeline->step.loss_sums[loss],
-                           .count = pipeline->step.loss_counts[loss]};
+                           .sum = pipeline->step->loss_sums[loss],
+                           .count = pipeline->step->loss_counts[loss]};
 }
 
 cgp_status cgp_pipeline_predict(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                                 int n_inputs, const cgp_tensor *const *outputs, int n_outputs) {
     CGP__PIPELINE(pipeline);
-    if (pipeline->executor.ranks.n == 1) CGP__NEED(inputs);
-    if (pipeline->executor.ranks.n == 1) CGP__NEED(outputs);
+    if (pipeline->plan->ranks == 1) CGP__NEED(inputs);
+    if (pipeline->plan->ranks == 1) CGP__NEED(outputs);
     CGP_TRY(cgp__step_check_idle(pipeline));
-    cgp__run_context context = {.inputs = cgp__inputs_or_none(&pipeline->step, inputs),
+    cgp__run_context context = {.inputs = cgp__inputs_or_none(pipeline->step, inputs),
                                 .outputs = outputs,
                                 .n_outputs = n_outputs};
     return forward_only(pipeline, &context, n_inputs);

@@ -1,23 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tensors.c -- gives the caller views of parameters, gradients and states in place, and takes note
  * of writes through them. */
+#include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
+#include "pipeline/run/agreements.h"
+#include "pipeline/run/jobs.h"
+#include "pipeline/step/parameters.h"
+#include "pipeline/step/states.h"
+#include "pipeline/step/step.h"
 
 #include <stdlib.h>
 
 /* Find the worker of a device whose memory the caller may read and write. */
 static cgp_status find_worker(const cgp_pipeline *pipeline, const char *name, int device,
                               const cgp__worker **out) {
-    const cgp__executor *executor = &pipeline->executor;
     const cgp__device_plan *plan = &pipeline->plan->devices[device];
-    if (!cgp__ranks_own(&executor->ranks, device))
+    if (!cgp__plan_is_on(pipeline->plan, device, pipeline->rank))
         return cgp_fail(CGP_ESTATE, "%s: is on rank %d (cgp_pipeline_get_... brings it)", name,
                         plan->info.rank);
     if (!plan->backend->host_addressable)
         return cgp_fail(CGP_ESTATE,
                         "%s: device %s has memory of its own (cgp_pipeline_get_... copies it)",
                         name, plan->info.name);
-    *out = &executor->workers[device];
+    *out = cgp__executor_worker(pipeline->executor, device);
     return CGP_OK;
 }
 
@@ -59,17 +64,17 @@ cgp_status cgp_pipeline_state_tensor(cgp_pipeline *pipeline, int state, cgp_tens
         return cgp_fail(CGP_EINVAL, "state: the model has %d, got number %d", n, state);
     const cgp__state *s = &plan->model->states[state];
     CGP_TRY(find_worker(pipeline, s->name, cgp__plan_device_of(plan, s->node), &worker));
-    *out = (cgp_tensor){s->info.dtype, s->info.shape, worker->states + plan->state[state]};
+    *out = (cgp_tensor){s->info.dtype, s->info.shape, cgp__state_memory(worker, state)};
     return CGP_OK;
 }
 
 /* Copy the owner's values to the parameter's other copies, through the host. */
-static cgp_status spread(const cgp__executor *executor, int parameter) {
+static cgp_status spread(const cgp_pipeline *pipeline, int parameter) {
     float *values = NULL;
-    CGP_TRY(CGP__NEW(values, cgp_shape_count(&executor->plan->model->params[parameter].shape),
+    CGP_TRY(CGP__NEW(values, cgp_shape_count(&pipeline->plan->model->params[parameter].shape),
                      "parameter"));
-    cgp_status status = cgp__parameter_bring(executor, parameter, CGP__VALUES, values);
-    if (status == CGP_OK) status = cgp__parameter_write(executor, parameter, CGP__VALUES, values);
+    cgp_status status = cgp__parameter_bring(pipeline, parameter, CGP__VALUES, values);
+    if (status == CGP_OK) status = cgp__parameter_write(pipeline, parameter, CGP__VALUES, values);
     free(values);
     return status;
 }
@@ -77,17 +82,15 @@ static cgp_status spread(const cgp__executor *executor, int parameter) {
 cgp_status cgp_pipeline_parameters_changed(cgp_pipeline *pipeline) {
     CGP__PIPELINE(pipeline);
     const cgp_plan *plan = pipeline->plan;
-    cgp__executor *executor = &pipeline->executor;
     cgp_status status = cgp__pipeline_check_alive(pipeline);
-    if (status == CGP_OK && pipeline->step.external_run)
+    if (status == CGP_OK && pipeline->step->external_run)
         status = cgp_fail(CGP_ESTATE, "parameters: a forward has run with them "
                                       "(cgp_pipeline_backward is due)");
-    CGP_TRY(cgp__ranks_agree(&executor->ranks, status));
-    for (int d = executor->ranks.first; d < executor->ranks.end; d++)
-        ++*executor->workers[d].changes;
+    CGP_TRY(cgp__ranks_agree(pipeline->ranks, status));
+    cgp__parameters_changed(pipeline);
     for (int p = 0; p < plan->model->n_params && status == CGP_OK; p++) {
-        if (plan->first_copy[p + 1] - plan->first_copy[p] > 1) status = spread(executor, p);
+        if (plan->first_copy[p + 1] - plan->first_copy[p] > 1) status = spread(pipeline, p);
     }
-    if (status != CGP_OK) cgp__ranks_fail(&executor->ranks, status);
+    if (status != CGP_OK) cgp__ranks_fail(pipeline->ranks, status);
     return status;
 }

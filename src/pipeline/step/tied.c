@@ -9,7 +9,16 @@
  * piece from there. If the owner cannot read the device's memory, as on another rank, the pieces
  * arrive over a link (plan/links.h). All devices process the parameters and their uses in the same
  * order, so these links never wait for each other in a cycle. */
-#include "pipeline/step/step.h"
+#include "pipeline/step/tied.h"
+
+#include "pipeline/run/executor.h"
+#include "pipeline/run/jobs.h"
+#include "pipeline/run/link_ends.h"
+#include "pipeline/run/staging.h"
+#include "pipeline/run/transfer.h"
+#include "pipeline/run/worker.h"
+#include "pipeline/step/finite.h"
+#include "pipeline/step/parameters.h"
 
 static float *gradient_at(const cgp__executor *executor, int device, int64_t offset) {
     return (float *)(void *)(executor->workers[device].gradients + offset);
@@ -18,13 +27,13 @@ static float *gradient_at(const cgp__executor *executor, int device, int64_t off
 /* Return the place of another worker's buffer: on a device of this backend, or on the host. */
 static cgp_place place_of(const cgp__worker *worker, int device, float *buffer) {
     const cgp__executor *executor = worker->executor;
-    const bool same = executor->plan->devices[device].backend == cgp__backend_of(worker);
+    const bool same = executor->plan->devices[device].backend == worker->backend;
     return (cgp_place){same ? executor->workers[device].device : NULL, buffer};
 }
 
 /* Copy from such a place; from the host to a device with its own memory, by staging. */
 static cgp_status copy_from(cgp__worker *worker, float *to, cgp_place from, size_t bytes) {
-    const cgp_backend *backend = cgp__backend_of(worker);
+    const cgp_backend *backend = worker->backend;
     if (!from.device && !backend->host_addressable)
         return cgp__staging_put(worker, to, from.at, bytes);
     return backend->copy(worker->device, CGP_QUEUE_COMPUTE, cgp__device_place(worker, to), from,
@@ -33,7 +42,7 @@ static cgp_status copy_from(cgp__worker *worker, float *to, cgp_place from, size
 
 /* Add another device's buffer to one of this worker's, through its workspace. */
 static cgp_status add_buffer(cgp__worker *worker, float *to, cgp_place from, int64_t count) {
-    const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
+    const cgp__device_plan *device = &worker->plan->devices[worker->index];
     float *piece = (float *)(void *)(cgp__worker_at(worker, device->workspace));
     const int64_t capacity = device->info.workspace_bytes / 4;
     for (int64_t at = 0; at < count; at += capacity) {
@@ -49,7 +58,7 @@ static cgp_status add_buffer(cgp__worker *worker, float *to, cgp_place from, int
 
 /* Copy a piece of a tensor into a message's buffer, and wait for the copy. */
 static cgp_status fill(cgp__worker *worker, cgp_place to, const float *from, size_t bytes) {
-    const cgp_backend *backend = cgp__backend_of(worker);
+    const cgp_backend *backend = worker->backend;
     CGP_TRY(backend->copy(worker->device, CGP_QUEUE_COMPUTE, to,
                           cgp__device_place(worker, (void *)from), bytes));
     return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
@@ -58,8 +67,8 @@ static cgp_status fill(cgp__worker *worker, cgp_place to, const float *from, siz
 /* Send a tensor over a link, piece by piece. Pieces in flight have different numbers, as
  * micro-batches do. */
 static cgp_status send_tensor(cgp__worker *worker, int tie, const float *from, int64_t count) {
-    cgp__end *end = &worker->executor->ends[tie][0];
-    const cgp__link_plan *link = &worker->executor->plan->links[tie];
+    cgp__end *end = &worker->executor->ends[2 * tie];
+    const cgp__link_plan *link = &worker->plan->links[tie];
     for (int64_t at = 0; at < count; at += CGP__TIE_BYTES / 4) {
         const size_t bytes = 4 * (size_t)cgp__min(count - at, CGP__TIE_BYTES / 4);
         cgp_link_message message;
@@ -79,7 +88,7 @@ static cgp_status send_tensor(cgp__worker *worker, int tie, const float *from, i
 /* Copy a piece out of a message's buffer or, if `piece` is not NULL, add it to `to` through
  * `piece`. Wait until that is complete. */
 static cgp_status drain(cgp__worker *worker, float *to, float *piece, cgp_place from, int64_t n) {
-    const cgp_backend *backend = cgp__backend_of(worker);
+    const cgp_backend *backend = worker->backend;
     CGP_TRY(backend->copy(worker->device, CGP_QUEUE_COMPUTE,
                           cgp__device_place(worker, piece ? piece : to), from, 4 * (size_t)n));
     if (cgp__is_stopped(worker)) return CGP_OK;
@@ -89,9 +98,9 @@ static cgp_status drain(cgp__worker *worker, float *to, float *piece, cgp_place 
 
 /* Receive a tensor over a link. `add`: add it, through the workspace, instead of copying it. */
 static cgp_status receive_tensor(cgp__worker *worker, int tie, float *to, int64_t count, bool add) {
-    const cgp__link_plan *link = &worker->executor->plan->links[tie];
-    const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
-    cgp__end *end = &worker->executor->ends[tie][1];
+    const cgp__link_plan *link = &worker->plan->links[tie];
+    const cgp__device_plan *device = &worker->plan->devices[worker->index];
+    cgp__end *end = &worker->executor->ends[2 * tie + 1];
     const bool in_host = link->receives ? link->receives_in_host : true;
     float *piece = (float *)(void *)(cgp__worker_at(worker, device->workspace));
     for (int64_t at = 0; at < count; at += CGP__TIE_BYTES / 4) {
@@ -123,12 +132,12 @@ static cgp_status gather_use(cgp__worker *worker, int u, int64_t count, float *s
     if (tie >= 0) return receive_tensor(worker, tie, sum, count, true);
     float *other = gradient_at(executor, from, plan->use_gradient[u]);
     if (other == sum) return CGP_OK;
-    if (from == owner) return cgp__backend_of(worker)->add(worker->device, sum, other, count);
+    if (from == owner) return worker->backend->add(worker->device, sum, other, count);
     return add_buffer(worker, sum, place_of(worker, from, other), count);
 }
 
 static cgp_status gather(cgp__worker *worker, int p) {
-    const cgp_plan *plan = worker->executor->plan;
+    const cgp_plan *plan = worker->plan;
     const cgp__parameter *param = &plan->model->params[p];
     const cgp__copy *owner = cgp__owner_of(plan, p);
     float *sum = owner->device == worker->index
@@ -145,7 +154,7 @@ static cgp_status gather(cgp__worker *worker, int p) {
 static cgp_status gather_all(cgp__worker *worker, void *unused) {
     (void)unused;
     if (cgp__is_stopped(worker)) return CGP_OK;
-    const cgp_plan *plan = worker->executor->plan;
+    const cgp_plan *plan = worker->plan;
     for (int p = 0; p < plan->model->n_params; p++) {
         if (cgp__plan_is_tied(plan, p)) CGP_TRY(gather(worker, p));
         if (cgp__is_stopped(worker)) return CGP_OK;
@@ -174,7 +183,7 @@ static cgp_status scatter(cgp__worker *worker, const cgp__copy *copy, const cgp_
 static cgp_status scatter_all(cgp__worker *worker, void *unused) {
     (void)unused;
     if (cgp__is_stopped(worker)) return CGP_OK;
-    const cgp_plan *plan = worker->executor->plan;
+    const cgp_plan *plan = worker->plan;
     for (int c = 0; c < plan->n_copies; c++) {
         const cgp__copy *copy = &plan->copies[c];
         const cgp__copy *owner = cgp__owner_of(plan, copy->parameter);
@@ -191,7 +200,7 @@ cgp_status cgp__tied_sum(cgp__executor *executor) {
     for (int p = 0; p < plan->model->n_params; p++)
         any = any || cgp__plan_is_tied(plan, p);
     if (!any) return CGP_OK;
-    CGP_TRY(cgp__team_run(executor->team, gather_all, NULL));
-    if (cgp__finite_checks(plan)) return cgp__team_run(executor->team, scatter_all, NULL);
+    CGP_TRY(cgp__executor_run_all(executor, gather_all, NULL));
+    if (cgp__finite_checks(plan)) return cgp__executor_run_all(executor, scatter_all, NULL);
     return cgp__executor_job(executor, scatter_all, NULL);
 }

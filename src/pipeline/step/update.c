@@ -2,16 +2,22 @@
 /* update.c -- the optimizer's update: each worker updates all copies on its device. The ranks
  * agreed on lr and corrections before the step (inputs.c). The end of the step checked the numbers
  * and computed the norm for clipping (finite.c). */
-#include "pipeline/pipeline.h"
-
 #include "optim/optim.h"
+#include "pipeline/alive.h"
+#include "pipeline/pipeline.h"
+#include "pipeline/run/jobs.h"
+#include "pipeline/run/recordings.h"
+#include "pipeline/run/staging.h"
+#include "pipeline/run/worker.h"
+#include "pipeline/step/parameters.h"
+#include "pipeline/step/step.h"
 
 #include <math.h>
 
 /* Copy the values that change from step to step to the device; set *out to where they are. */
 static cgp_status write_values(cgp__worker *worker, const cgp_update_values *values,
                                const cgp_update_values **out) {
-    const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
+    const cgp__device_plan *device = &worker->plan->devices[worker->index];
     *out = values;
     if (device->backend->host_addressable) return CGP_OK;
     char *to = cgp__worker_at(worker, device->step.update);
@@ -21,7 +27,7 @@ static cgp_status write_values(cgp__worker *worker, const cgp_update_values *val
 
 /* Update all copies on the worker's device. `what`: the constants. */
 static cgp_status launch_updates(cgp__worker *worker, const void *what, bool records) {
-    const cgp_plan *plan = worker->executor->plan;
+    const cgp_plan *plan = worker->plan;
     cgp_update update = *(const cgp_update *)what;
     (void)records;
     const double decay = update.weight_decay;
@@ -35,7 +41,7 @@ static cgp_status launch_updates(cgp__worker *worker, const void *what, bool rec
         update.grad = cgp__copy_data(worker, copy, CGP__GRADIENT);
         for (int s = 0; s < cgp_optim_states(&plan->optim); s++)
             update.state[s] = cgp__copy_data(worker, copy, s);
-        CGP_TRY(cgp__backend_of(worker)->update(worker->device, &update));
+        CGP_TRY(worker->backend->update(worker->device, &update));
         if (cgp__is_stopped(worker)) return CGP_OK;
     }
     return CGP_OK;
@@ -47,8 +53,8 @@ static cgp_status update_device(cgp__worker *worker, void *argument) {
     if (cgp__is_stopped(worker)) return CGP_OK;
     CGP_TRY(write_values(worker, &step->update_values, &update.values));
     if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
-    ++*worker->changes;
-    CGP_TRY(cgp__run_recorded(worker, &worker->recorded_jobs[CGP__RECORDED_UPDATE], 0,
+    ++*worker->changes.count;
+    CGP_TRY(cgp__run_recorded(worker, cgp__recorded_job(worker, CGP__RECORDED_UPDATE), 0,
                               launch_updates, &update));
     return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
 }
@@ -56,31 +62,31 @@ static cgp_status update_device(cgp__worker *worker, void *argument) {
 cgp_status cgp_optim_step(cgp_pipeline *pipeline) {
     CGP__PIPELINE(pipeline);
     CGP_TRY(cgp__pipeline_check_alive(pipeline));
-    if (!pipeline->step.update_due)
+    if (!pipeline->step->update_due)
         return cgp_fail(CGP_ESTATE, "optimizer: has no new gradients (%s is due)",
-                        cgp__step_due(&pipeline->step));
-    pipeline->step.update_due = false;
-    pipeline->step.gradient_norm = pipeline->step.norm;
-    if (pipeline->step.refusal[0]) return cgp_fail(CGP_ESTATE, "%s", pipeline->step.refusal);
+                        cgp__step_due(pipeline));
+    pipeline->step->update_due = false;
+    pipeline->step->gradient_norm = pipeline->step->norm;
+    if (pipeline->step->refusal[0]) return cgp_fail(CGP_ESTATE, "%s", pipeline->step->refusal);
     const cgp_optim *optim = &pipeline->plan->optim;
-    cgp__step *step = &pipeline->step;
+    cgp__step *step = pipeline->step;
     step->update = (cgp_update){.n = 0};
     cgp__optim_constants(optim, &step->update);
     step->update_values.gradient_scale = 1;
     if (optim->clip_norm > 0) /* as PyTorch's clip_grad_norm_ */
         step->update_values.gradient_scale =
             fmin(1, optim->clip_norm / (step->gradient_norm + 1e-6));
-    CGP_TRY(cgp__executor_job(&pipeline->executor, update_device, step));
+    CGP_TRY(cgp__executor_job(pipeline->executor, update_device, step));
     ++*step->updates;
     return CGP_OK;
 }
 
 double cgp_pipeline_gradient_norm(const cgp_pipeline *pipeline) {
     CGP__PIPELINE_OR(pipeline, NAN);
-    return pipeline->step.gradient_norm;
+    return pipeline->step->gradient_norm;
 }
 
 int64_t cgp_pipeline_updates(const cgp_pipeline *pipeline) {
     CGP__PIPELINE_OR(pipeline, 0);
-    return *pipeline->step.updates;
+    return *pipeline->step->updates;
 }

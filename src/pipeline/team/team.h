@@ -15,7 +15,7 @@
 
 typedef struct cgp__team cgp__team;
 
-/* The subject of a job (run.h); the team only passes it on. */
+/* The subject of a job (run/worker.h); the team only passes it on. */
 typedef struct cgp__worker cgp__worker;
 
 typedef cgp_status cgp__job(cgp__worker *worker, void *argument);

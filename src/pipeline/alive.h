@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* alive.h -- the checks that begin a public call: the pipeline belongs to this process and has not
+ * failed. */
+#ifndef CGP_SRC_PIPELINE_ALIVE_H
+#define CGP_SRC_PIPELINE_ALIVE_H
+
+#include <cgpipe/pipeline.h>
+
+#include "base/base.h"
+
+/* Return CGP_ESTATE in a child process made by fork(): it has no workers, and its locks may stay
+ * held for ever. */
+cgp_status cgp__pipeline_check_process(const cgp_pipeline *pipeline, const char *function);
+
+/* Return CGP_ESTATE if the pipeline has failed. */
+cgp_status cgp__pipeline_check_alive(const cgp_pipeline *pipeline);
+
+/* Check the handle and the process at the start of a public call. */
+#define CGP__PIPELINE(pipeline)                                                                    \
+    do {                                                                                           \
+        CGP__NEED(pipeline);                                                                       \
+        CGP_TRY(cgp__pipeline_check_process(pipeline, __func__));                                  \
+    } while (0)
+#define CGP__PIPELINE_OR(pipeline, result)                                                         \
+    do {                                                                                           \
+        CGP__NEED_OR(pipeline, result);                                                            \
+        if (cgp__pipeline_check_process(pipeline, __func__) != CGP_OK) return result;              \
+    } while (0)
+
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bind.h -- the plan's action lists for mini-batches of one size, bound to slots, samples and
+ * kernels. */
+#ifndef CGP_SRC_PIPELINE_RUN_BIND_H
+#define CGP_SRC_PIPELINE_RUN_BIND_H
+
+#include "plan/plan.h"
+
+typedef struct cgp__executor cgp__executor;
+
+/* All lists for mini-batches of one size. Written when it is made: by the caller's thread, and each
+ * device's kernels by its worker. */
+typedef struct cgp__run {
+    cgp__minibatch minibatch;
+    cgp_schedule *schedule;
+    cgp__list *lists; /* [devices] */
+} cgp__run;
+
+/* Find the lists for N samples; they are made on first use. Collective. */
+cgp_status cgp__run_find(cgp__executor *executor, int64_t samples, bool forward_only,
+                         const cgp__run **out);
+
+/* Free all lists. */
+void cgp__runs_destroy(cgp__executor *executor);
+
+#endif

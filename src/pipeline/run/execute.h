@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* execute.h -- the job that runs a worker's list, and the action that it executes. */
+#ifndef CGP_SRC_PIPELINE_RUN_EXECUTE_H
+#define CGP_SRC_PIPELINE_RUN_EXECUTE_H
+
+#include "plan/plan.h"
+
+typedef struct cgp__run_context cgp__run_context;
+typedef struct cgp__worker cgp__worker;
+
+/* An action, its worker, and the address of each arena. Written by the worker. */
+typedef struct cgp__execution {
+    cgp__worker *worker;
+    const cgp_plan *plan;
+    const cgp__run_context *context;
+    const cgp__list *list;
+    const cgp__bound_action *bound;
+    const cgp__variant *variant;
+    const cgp__stage_plan *stage;
+    const cgp_step_values *values;
+    char *base[CGP__ARENAS];
+    /* What the next action reads first: kernels evict it from cache, so it is prefetched. */
+    const void *next[4];
+    /* The calls are being captured, for every action of the bound instance. */
+    bool records;
+} cgp__execution;
+
+/* The job that runs a list. Argument: cgp__run_context. The part of the run that the context
+ * selects has the device's actions *begin .. *end - 1. */
+cgp_status cgp__job_run(cgp__worker *worker, void *context);
+void cgp__run_range(const cgp__run_context *context, int device, int *begin, int *end);
+
+/* Return the address of an operand; NULL: none. */
+void *cgp__address(const cgp__execution *execution, cgp__location location);
+
+/* Give up the run and return false. Prefix cgp_message() with the action's stage, micro-batch and
+ * name, and with the layer and op of its program's `call` (-1: not known). */
+bool cgp__fail_in_action(const cgp__worker *worker, const cgp__bound_action *bound,
+                         const cgp__variant *variant, int call);
+
+#endif

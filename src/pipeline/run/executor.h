@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* executor.h -- the workers of this rank, and runs of their lists. */
+#ifndef CGP_SRC_PIPELINE_RUN_EXECUTOR_H
+#define CGP_SRC_PIPELINE_RUN_EXECUTOR_H
+
+#include "plan/plan.h"
+#include "transport/transport.h"
+
+typedef struct cgp__end cgp__end;
+typedef struct cgp__executor cgp__executor;
+typedef struct cgp__measured cgp__measured;
+typedef struct cgp__ranks cgp__ranks;
+typedef struct cgp__run cgp__run;
+typedef struct cgp__team cgp__team;
+typedef struct cgp__worker cgp__worker;
+
+/* The part of its lists that a run executes. */
+typedef enum cgp__run_part { CGP__WHOLE_RUN, CGP__FORWARD_PART, CGP__BACKWARD_PART } cgp__run_part;
+
+/* The arguments of a run besides its lists. Written by the caller's thread. */
+typedef struct cgp__run_context {
+    const cgp__run *run;
+    cgp__run_part part;
+    const cgp_tensor *const *inputs;
+    int64_t offset; /* of the run's first sample in the inputs and outputs */
+    bool training, with_loss;
+    bool may_count_nothing;   /* the mean loss is not wanted, so there may be no targets */
+    uint64_t seed, step;      /* key of dropout */
+    const float *loss_scales; /* [losses] */
+    /* [outputs] the caller's tensors; NULL, or NULL entries: not wanted */
+    const cgp_tensor *const *outputs;
+    int n_outputs;
+    /* [outputs] gradients of the outputs, with an external loss */
+    const cgp_tensor *const *gradients;
+    /* [inputs] tensors for gradients of inputs; NULL, or NULL entries: not wanted */
+    const cgp_tensor *const *input_gradients;
+} cgp__run_context;
+
+struct cgp__executor {
+    /* Set by the caller's thread before the workers start. */
+    const cgp_plan *plan;
+    /* owner of parameters, gradients, optimizer and states; NULL: this one */
+    const cgp__executor *owner;
+    cgp__team *team;
+    cgp__ranks *ranks;
+    cgp__worker *workers;    /* [devices]; those of other ranks have no thread and no device */
+    cgp__measured *measured; /* [devices] */
+    bool *reads;             /* [inputs][with_loss] a node of this rank reads the input */
+    cgp_communicator *inproc;
+    cgp__end *ends;                      /* [links][2] sender, receiver */
+    bool records;                        /* capture graphs, where the backend can */
+    struct cgp__injected_faults *faults; /* of CGP_FAULT; NULL: none */
+
+    /* Written by the caller's thread between jobs. */
+    struct cgp__runs *runs; /* bind.c; NULL: none yet */
+    int losses_capacity, rows_capacity;
+    char *rows; /* for each micro-batch of the largest run, a row of per-step constants */
+    /* [micro-batches of the largest run][losses of the model] loss sums; written by the worker of
+     * the last stage and, where it is on another rank, by the caller's thread */
+    double *losses;
+
+    /* Written by the caller's thread under the team's lock. */
+    cgp__run_context context; /* of the last run; zero before the first */
+    int64_t run_start_ns;
+
+    /* Written under the team's lock: by the caller's thread; by the thread that fails first. */
+    char *report;    /* of the run that timed out */
+    char *diagnosis; /* state at the first failure */
+};
+
+/* Allocate; start threads, devices and links; free. */
+cgp_status cgp__executor_init(cgp__executor *executor, const cgp_plan *plan, cgp__team *team,
+                              cgp__ranks *ranks);
+cgp_status cgp__executor_start(cgp__executor *executor);
+void cgp__executor_deinit(cgp__executor *executor);
+
+/* Run the lists of all workers, as a job. */
+cgp_status cgp__executor_run(cgp__executor *executor, const cgp__run_context *context);
+
+/* Return whether a node that will run on this rank reads input k; a loss runs only if with_loss. */
+static inline bool cgp__input_is_read(const cgp__executor *executor, int k, bool with_loss) {
+    return executor->reads[2 * k + with_loss];
+}
+
+#endif

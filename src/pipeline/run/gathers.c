@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gathers.c -- see gathers.h. Every exchange is a gather of the transport: data arrives in the
+ * order of the ranks, so the bits of results do not depend on timing. */
+#include "pipeline/run/gathers.h"
+
+#include "pipeline/run/agreements.h"
+#include "pipeline/run/ranks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static cgp_status gather(const cgp__ranks *ranks, const void *mine, void *all) {
+    const cgp_status status =
+        ranks->transport->gather(ranks->communicator, mine, all, ranks->bytes);
+    if (status != CGP_OK) cgp__ranks_fail(ranks, status); /* the others would wait */
+    return status;
+}
+
+cgp_status cgp__ranks_share(const cgp__ranks *ranks, void *all, size_t bytes) {
+    if (!ranks->transport) return CGP_OK;
+    for (int r = 0; r < ranks->n; r++)
+        ranks->bytes[r] = bytes;
+    return gather(ranks, (char *)all + (size_t)ranks->rank * bytes, all);
+}
+
+cgp_status cgp__ranks_broadcast(const cgp__ranks *ranks, int root, void *data, size_t bytes) {
+    if (!ranks->transport || bytes == 0) return CGP_OK;
+    for (int r = 0; r < ranks->n; r++)
+        ranks->bytes[r] = r == root ? bytes : 0;
+    return gather(ranks, data, data);
+}
+
+size_t *cgp__ranks_sizes(const cgp__ranks *ranks) {
+    return ranks->bytes;
+}
+
+cgp_status cgp__ranks_share_blocks(const cgp__ranks *ranks, const void *mine, void *all) {
+    return ranks->transport->gather(ranks->communicator, mine, all, ranks->bytes);
+}
+
+/* Gather texts, given the lengths of all; *all has them one after the other. */
+static cgp_status share_text(const cgp__ranks *ranks, const char *mine, const int64_t *lengths,
+                             char **all) {
+    size_t total = 0;
+    for (int r = 0; r < ranks->n; r++)
+        total += (size_t)lengths[r];
+    CGP_TRY(cgp__ranks_agree(ranks, CGP__NEW(*all, total + 1, "ranks")));
+    for (int r = 0; r < ranks->n; r++)
+        ranks->bytes[r] = (size_t)lengths[r];
+    return gather(ranks, mine, *all);
+}
+
+cgp_status cgp__ranks_share_text(const cgp__ranks *ranks, const char *mine, char **all,
+                                 int64_t **lengths) {
+    *all = NULL;
+    *lengths = NULL;
+    cgp_status status =
+        mine ? CGP__NEW(*lengths, ranks->n, "ranks") : cgp__no_memory("ranks", (size_t)ranks->n);
+    status = cgp__ranks_agree(ranks, status);
+    if (status == CGP_OK) {
+        (*lengths)[ranks->rank] = (int64_t)strlen(mine);
+        status = cgp__ranks_share(ranks, *lengths, sizeof **lengths);
+    }
+    if (status == CGP_OK) status = share_text(ranks, mine, *lengths, all);
+    if (status == CGP_OK) return CGP_OK;
+    free(*lengths);
+    free(*all);
+    return status;
+}
+
+cgp_status cgp__ranks_share_devices(const cgp__ranks *ranks, const cgp_plan *plan, void *data,
+                                    size_t bytes) {
+    if (!ranks->transport) return CGP_OK;
+    memset(ranks->bytes, 0, (size_t)ranks->n * sizeof *ranks->bytes);
+    for (int d = 0; d < plan->n_devices; d++)
+        ranks->bytes[plan->devices[d].info.rank] += bytes;
+    return gather(ranks, (char *)data + (size_t)ranks->first * bytes, data);
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gathers.h -- exchanges of data: gathers in the order of the ranks. Calls are
+ * collective unless noted: the user threads of all ranks make them in the same order. With one rank
+ * they do nothing. */
+#ifndef CGP_SRC_PIPELINE_RUN_GATHERS_H
+#define CGP_SRC_PIPELINE_RUN_GATHERS_H
+
+#include <cgpipe/plan.h>
+
+#include "base/base.h"
+
+typedef struct cgp__ranks cgp__ranks;
+
+/* Broadcast `bytes` of data from rank `root`. */
+cgp_status cgp__ranks_broadcast(const cgp__ranks *ranks, int root, void *data, size_t bytes);
+
+/* Gather per-device data on all ranks: data is [devices] of `bytes` each; each rank fills in its
+ * own. */
+cgp_status cgp__ranks_share_devices(const cgp__ranks *ranks, const cgp_plan *plan, void *data,
+                                    size_t bytes);
+
+/* Gather equal blocks on all ranks: all [n][bytes]; each rank fills in its own. */
+cgp_status cgp__ranks_share(const cgp__ranks *ranks, void *all, size_t bytes);
+
+/* Gather blocks of different sizes on all ranks: `mine` is this rank's; `all` has one after the
+ * other. Set the [n] sizes first, in bytes. */
+size_t *cgp__ranks_sizes(const cgp__ranks *ranks);
+cgp_status cgp__ranks_share_blocks(const cgp__ranks *ranks, const void *mine, void *all);
+
+/* Gather the texts of several ranks: *all has one after the other, lengths[n] their lengths. Both
+ * are owned by the caller. `mine`: NULL when out of memory. */
+cgp_status cgp__ranks_share_text(const cgp__ranks *ranks, const char *mine, char **all,
+                                 int64_t **lengths);
+
+#endif

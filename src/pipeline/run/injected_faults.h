@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* injected_faults.h -- fault injection for tests. */
+#ifndef CGP_SRC_PIPELINE_RUN_INJECTED_FAULTS_H
+#define CGP_SRC_PIPELINE_RUN_INJECTED_FAULTS_H
+
+#include <cgpipe/schedule.h>
+
+#include "base/base.h"
+#include "transport/transport.h"
+
+typedef struct cgp__executor cgp__executor;
+
+/* Read CGP_FAULT; free what was read. */
+cgp_status cgp__injected_faults_read(cgp__executor *executor);
+void cgp__injected_faults_destroy(cgp__executor *executor);
+
+/* Apply faults before an action: sleep, or fail with CGP_EDEVICE. The run may be given up, and the
+ * pipeline destroyed, meanwhile. */
+cgp_status cgp__injected_faults_apply(const cgp__executor *executor, const cgp_action *action);
+
+/* Set the fault of a message that a SEND hands over. */
+void cgp__injected_faults_of_message(const cgp__executor *executor, const cgp_action *action,
+                                     cgp_link_message *message);
+
+/* Return whether a fault applies to this very action: then all actions before it must end first. */
+bool cgp__injected_faults_hold(const cgp__executor *executor, const cgp_action *action);
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* jobs.h -- jobs of an executor's workers, beside the runs of their lists. */
+#ifndef CGP_SRC_PIPELINE_RUN_JOBS_H
+#define CGP_SRC_PIPELINE_RUN_JOBS_H
+
+#include "base/base.h"
+
+typedef struct cgp__executor cgp__executor;
+typedef struct cgp__worker cgp__worker;
+
+typedef cgp_status cgp__job(cgp__worker *worker, void *argument); /* as in team.h */
+
+/* Return the worker of a device. */
+cgp__worker *cgp__executor_worker(const cgp__executor *executor, int device);
+
+/* Run a job on the worker of one of this rank's devices. The argument is borrowed for the call. */
+cgp_status cgp__executor_run_one(const cgp__executor *executor, int device, cgp__job *job,
+                                 void *argument);
+
+/* Run a job on all workers of this rank, within the time limit. An exchange of all ranks must
+ * follow at once. */
+cgp_status cgp__executor_run_all(const cgp__executor *executor, cgp__job *job, void *argument);
+
+/* Run a job on all workers of all ranks, within the time limit. A rank that fails notifies the
+ * others, and their waits and exchanges end; after a failure the team has failed. Collective. */
+cgp_status cgp__executor_job(cgp__executor *executor, cgp__job *job, void *argument);
+
+/* Return `status`, the result of an exchange within a step; mark the team as failed if it is a
+ * failure. */
+cgp_status cgp__executor_exchanged(cgp__executor *executor, cgp_status status);
+
+#endif

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* link_ends.c -- opens and closes the ends of links on this rank. */
+#include "pipeline/run/link_ends.h"
+
+#include "pipeline/run/executor.h"
+#include "pipeline/run/ranks.h"
+#include "pipeline/run/worker.h"
+
+#include <stdlib.h>
+
+/* A blocked thread takes 50 us or more to wake, often longer than the message it waits for. Where
+ * every device has cores of its own, a waiter spins this long before it blocks. */
+#define SPIN_NS 20000000
+
+/* Return whether the threads of all devices have cores of their own. */
+static bool all_have_cores(const cgp__executor *executor) {
+    for (int d = executor->ranks->first; d < executor->ranks->end; d++) {
+        const cgp__worker *worker = &executor->workers[d];
+        if (!worker->backend->has_cores(worker->device)) return false;
+    }
+    return true;
+}
+
+/* Return the buffers of a link's end: the sender's, or, between ranks, the receiver's own. */
+static char *buffers_of(const cgp__executor *executor, const cgp__link_plan *link, bool sends) {
+    const bool own = !sends && link->receives;
+    const cgp__worker *worker = &executor->workers[own ? link->to : link->holder];
+    const bool in_host = own ? link->receives_in_host : link->in_host;
+    const int64_t offset = own ? link->receive_offset : link->offset;
+    return in_host ? worker->host + offset : cgp__worker_at(worker, offset);
+}
+
+static cgp_status open_end(cgp__executor *executor, int l, bool sends, int64_t spin_ns) {
+    const cgp_plan *plan = executor->plan;
+    const cgp__link_plan *link = &plan->links[l];
+    const cgp__ranks *ranks = executor->ranks;
+    cgp__end *end = &executor->ends[2 * l + (sends ? 0 : 1)];
+    if (!cgp__ranks_own(ranks, sends ? link->from : link->to)) return CGP_OK;
+    end->transport = link->receives ? ranks->transport : &cgp__transport_inproc;
+    end->communicator = link->receives ? ranks->communicator : executor->inproc;
+    end->memory = buffers_of(executor, link, sends);
+    const cgp_link_options options = {
+        .struct_size = sizeof options,
+        .edge = l,
+        .sends = sends,
+        .peer = link->receives ? plan->devices[sends ? link->to : link->from].info.rank : 0,
+        .capacity = link->capacity,
+        .bytes = link->bytes,
+        .memory = sends || link->receives ? end->memory : NULL,
+        .spin_ns = spin_ns};
+    return end->transport->link_open(end->communicator, &options, &end->link);
+}
+
+cgp_status cgp__link_ends_open(cgp__executor *executor) {
+    const int64_t spin_ns = all_have_cores(executor) ? SPIN_NS : 0;
+    CGP_TRY(cgp__inproc_create(&executor->inproc));
+    for (int l = 0; l < executor->plan->n_links; l++) {
+        CGP_TRY(open_end(executor, l, true, spin_ns));
+        CGP_TRY(open_end(executor, l, false, spin_ns));
+    }
+    return CGP_OK;
+}
+
+void cgp__link_ends_close(cgp__executor *executor) {
+    for (int k = 0; executor->ends && k < 2 * executor->plan->n_links; k++) {
+        cgp__end *end = &executor->ends[k];
+        if (end->link) end->transport->link_close(end->link);
+        end->link = NULL;
+    }
+}
+
+cgp_status cgp__link_ends_create_events(const cgp__worker *worker) {
+    const cgp_plan *plan = worker->plan;
+    const cgp_backend *backend = worker->backend;
+    for (int l = 0; backend->asynchronous && l < plan->n_links; l++) {
+        const cgp__link_plan *link = &plan->links[l];
+        for (int side = 0; side < 2; side++) {
+            cgp__end *end = &worker->executor->ends[2 * l + side];
+            if ((side == 0 ? link->from : link->to) != worker->index) continue;
+            CGP_TRY(CGP__NEW(end->events, link->capacity, "worker"));
+            for (int i = 0; i < link->capacity; i++)
+                CGP_TRY(backend->event_create(worker->device, &end->events[i]));
+        }
+    }
+    return CGP_OK;
+}
+
+void cgp__link_ends_destroy_events(const cgp__worker *worker) {
+    const cgp_plan *plan = worker->plan;
+    const cgp_backend *backend = worker->backend;
+    for (int k = 0; backend->asynchronous && k < 2 * plan->n_links; k++) {
+        const cgp__link_plan *link = &plan->links[k / 2];
+        cgp__end *end = &worker->executor->ends[k];
+        if ((k % 2 == 0 ? link->from : link->to) != worker->index || !end->events) continue;
+        for (int i = 0; i < link->capacity; i++)
+            if (end->events[i]) backend->event_destroy(end->events[i]);
+        free(end->events);
+    }
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* link_ends.h -- the ends of links between devices: their transports, buffers and events. */
+#ifndef CGP_SRC_PIPELINE_RUN_LINK_ENDS_H
+#define CGP_SRC_PIPELINE_RUN_LINK_ENDS_H
+
+#include "plan/plan.h"
+#include "transport/transport.h"
+
+typedef struct cgp__executor cgp__executor;
+typedef struct cgp__worker cgp__worker;
+
+/* One end of a link. */
+typedef struct cgp__end {
+    /* Set by the caller's thread when it opens the link. */
+    const cgp_transport *transport;
+    cgp_communicator *communicator;
+    cgp_link *link; /* NULL: the end is on another rank */
+    char *memory;   /* its buffers */
+    /* [buffers] of an asynchronous device; recorded after each copy to or from a buffer. Made by
+     * the worker of the end's device. */
+    cgp_event **events;
+    /* Sent or received so far, on a link of tied gradients. Written by the worker. */
+    int64_t pieces;
+} cgp__end;
+
+/* Open all links that have an end on this rank. They may be used once all ranks have opened
+ * theirs. */
+cgp_status cgp__link_ends_open(cgp__executor *executor);
+
+/* Close all links: no message arrives afterwards, so devices may be destroyed. */
+void cgp__link_ends_close(cgp__executor *executor);
+
+/* Make and free the events of the ends on the worker's device; called by the worker. */
+cgp_status cgp__link_ends_create_events(const cgp__worker *worker);
+void cgp__link_ends_destroy_events(const cgp__worker *worker);
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* queues.h -- the actions in flight on the queues of a worker's device: enqueued but not complete.
+ * Every call is made by the worker. Where one returns false or NULL, the action did not end because
+ * this or another worker gave up the run. Then the caller's memory must not be touched. */
+#ifndef CGP_SRC_PIPELINE_RUN_QUEUES_H
+#define CGP_SRC_PIPELINE_RUN_QUEUES_H
+
+#include "base/trace.h"
+#include "plan/plan.h"
+#include "transport/transport.h"
+
+typedef struct cgp__execution cgp__execution;
+typedef struct cgp__worker cgp__worker;
+
+/* An action in flight. A synchronous device uses only its times. Written by the worker. */
+typedef struct cgp__in_flight {
+    const cgp__bound_action *bound;
+    cgp__event event;
+    cgp_event *start, *end;
+    int64_t pieces; /* staging pieces taken up to its end */
+    /* Message to hand over to another rank when the action is complete; NULL: none. */
+    const cgp_transport *transport;
+    cgp_link *link;
+    cgp_link_message message;
+} cgp__in_flight;
+
+/* Make and free the worker's actions in flight and their events. destroy: before the device. */
+cgp_status cgp__queues_create(cgp__worker *worker);
+void cgp__queues_destroy(cgp__worker *worker);
+
+/* Begin a run: all actions before `begin` are complete. */
+void cgp__queues_reset(cgp__worker *worker, int begin);
+
+/* Keep track of actions in flight. begin: wait until one more action may be enqueued. start: make
+ * its queue wait for other queues, and mark its start. end: mark its end. retire: add complete
+ * actions to the trace. finish: wait for all actions.
+ *
+ *     begin ... start (calls) end          retire, retire .. finish */
+cgp__in_flight *cgp__in_flight_begin(const cgp__execution *execution);
+bool cgp__in_flight_start(const cgp__execution *execution, cgp__in_flight *action);
+bool cgp__in_flight_end(const cgp__execution *execution, cgp__in_flight *action);
+bool cgp__in_flight_retire(cgp__worker *worker, const cgp__list *list);
+bool cgp__in_flight_finish(cgp__worker *worker, const cgp__list *list);
+
+/* Return how long the worker may block, in ns: while actions are in flight, it must wake to retire
+ * them. */
+int64_t cgp__in_flight_patience(const cgp__worker *worker);
+
+/* Give up the run, as cgp__fail_in_action(), for the action in which the device failed: an earlier
+ * one, perhaps, if the device runs ahead. */
+bool cgp__fail_on_device(const cgp__execution *execution, int call);
+
+/* A kernel's tag combines the index of its action in the list and of its call in the program. */
+static inline int64_t cgp__tag_of(int action, int call) {
+    return (int64_t)action << 32 | call;
+}
+
+static inline int cgp__tag_action(int64_t tag) {
+    return (int)(tag >> 32);
+}
+
+static inline int cgp__tag_call(int64_t tag) {
+    return (int)(tag & INT32_MAX);
+}
+
+/* Points of synchronization. A test build can disable each of them, to check that a test notices:
+ *
+ *     QUEUES     [queue][other queue] a queue waits for another
+ *     MESSAGE    the receiver waits for the copy into a buffer
+ *     BUFFER     the sender waits for the copy out of a buffer
+ *     AHEAD      the host waits for the oldest action in flight */
+enum {
+    CGP__SITE_QUEUES,
+    CGP__SITE_MESSAGE = CGP__SITE_QUEUES + CGP_QUEUES * CGP_QUEUES,
+    CGP__SITE_BUFFER,
+    CGP__SITE_AHEAD,
+    CGP__SITES
+};
+#ifdef CGP_TEST_SITES
+extern int cgp__site_off; /* disabled point; -1: none */
+#define CGP__ON(site) (cgp__site_off != (site))
+#else
+#define CGP__ON(site) true
+#endif
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* staging.h -- copies between the host and a device with its own memory, on queue COMPUTE, through
+ * a ring of pieces of planned host memory. Every call is made by the worker. A worker without a
+ * ring shares the host's memory and has taken no pieces. */
+#ifndef CGP_SRC_PIPELINE_RUN_STAGING_H
+#define CGP_SRC_PIPELINE_RUN_STAGING_H
+
+#include "base/base.h"
+
+typedef struct cgp__worker cgp__worker;
+
+/* Make and free the worker's ring, if the plan has one. destroy: before the device. */
+cgp_status cgp__staging_create(cgp__worker *worker);
+void cgp__staging_destroy(cgp__worker *worker);
+
+/* put: copy from the host; the source may change on return. get: copy to the host; the data arrives
+ * when the action is complete, or in cgp__worker_finish(). */
+cgp_status cgp__staging_put(cgp__worker *worker, void *to, const void *from, size_t bytes);
+cgp_status cgp__staging_get(cgp__worker *worker, void *to, const void *from, size_t bytes);
+
+/* Return how many pieces were taken so far. */
+int64_t cgp__staging_taken(const cgp__worker *worker);
+
+/* Return the pieces before number `end`, which COMPUTE has finished with; data for the host
+ * arrives. */
+void cgp__staging_return(cgp__worker *worker, int64_t end);
+
+/* Return all pieces; no data for the host arrives. */
+void cgp__staging_drop(cgp__worker *worker);
+
+#endif

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* transfer.h -- sends and receives messages. */
+#ifndef CGP_SRC_PIPELINE_RUN_TRANSFER_H
+#define CGP_SRC_PIPELINE_RUN_TRANSFER_H
+
+#include "base/base.h"
+
+typedef struct cgp__end cgp__end;
+typedef struct cgp__execution cgp__execution;
+typedef struct cgp__in_flight cgp__in_flight;
+typedef struct cgp__worker cgp__worker;
+
+/* Send or receive a message. Return false if the action did not end because this or another worker
+ * gave up the run. */
+bool cgp__transfer(const cgp__execution *execution, cgp__in_flight *action);
+
+/* Return why a wait without limit ended with no message. CGP_OK: the run was given up. CGP_EPEER:
+ * another rank has failed, or this rank's communicator was stopped; in the latter case the others
+ * are notified. */
+cgp_status cgp__wait_status(const cgp__worker *worker, const cgp__end *end);
+
+#endif

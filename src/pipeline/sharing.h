@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sharing.h -- which pipelines may share parameters. */
+#ifndef CGP_SRC_PIPELINE_SHARING_H
+#define CGP_SRC_PIPELINE_SHARING_H
+
+#include <cgpipe/plan.h>
+
+/* Return CGP_EINVAL if a pipeline of the plan cannot use the owner's parameters, gradients,
+ * optimizer and states. */
+cgp_status cgp__sharing_check(const cgp_plan *plan, const cgp_plan *owner);
+
+#endif

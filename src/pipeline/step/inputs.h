@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* inputs.h -- checks of the caller's tensors before anything runs. */
+#ifndef CGP_SRC_PIPELINE_STEP_INPUTS_H
+#define CGP_SRC_PIPELINE_STEP_INPUTS_H
+
+#include <cgpipe/pipeline.h>
+
+typedef struct cgp__run_context cgp__run_context;
+typedef struct cgp__step cgp__step;
+
+/* Check the caller's tensors of a run, and find its number of samples. With with_loss, fill
+ * loss_counts and loss_scales. Collective. */
+cgp_status cgp__inputs_check(cgp_pipeline *pipeline, const cgp__run_context *context, int n_inputs,
+                             int64_t *samples);
+
+/* Return the caller's list, or a list of NULLs if it is NULL: a rank that reads no input may pass
+ * NULL. */
+const cgp_tensor *const *cgp__inputs_or_none(const cgp__step *step,
+                                             const cgp_tensor *const *inputs);
+
+/* Return the bytes of a rank's part of the exchange in cgp__inputs_check(). */
+size_t cgp__inputs_part_bytes(const cgp_model *model);
+
+/* Check the caller's tensors for gradients of inputs. After the run, zero the gradients that no
+ * stage computes. */
+cgp_status cgp__inputs_check_gradients(const cgp_pipeline *pipeline, int64_t samples);
+void cgp__inputs_zero_gradients(const cgp_pipeline *pipeline);
+
+/* The tensors that the caller passes: all outputs, the outputs that it wants, or the gradients of
+ * outputs that have one. */
+typedef enum cgp__wanted { CGP__ALL_OUTPUTS, CGP__SOME_OUTPUTS, CGP__OUTPUT_GRADIENTS } cgp__wanted;
+
+/* Check tensors against the model's outputs whose stages are on this rank. *samples: expected
+ * number; if 0, it is set from the first tensor. */
+cgp_status cgp__inputs_check_outputs(const cgp_pipeline *pipeline, cgp__wanted wanted,
+                                     const cgp_tensor *const *tensors, int n, int64_t *samples);
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* parameters.h -- the tensors of parameters: initial values, and copies to and from the host. */
+#ifndef CGP_SRC_PIPELINE_STEP_PARAMETERS_H
+#define CGP_SRC_PIPELINE_STEP_PARAMETERS_H
+
+#include <cgpipe/pipeline.h>
+
+#include "plan/plan.h"
+
+typedef struct cgp__worker cgp__worker;
+
+/* The tensors of a parameter: its values, its gradient, or the optimizer state of a number from
+ * 0. */
+enum { CGP__VALUES = -1, CGP__GRADIENT = -2 };
+
+/* Return the data of a tensor, of the copy on the worker's device. */
+float *cgp__copy_data(const cgp__worker *worker, const cgp__copy *copy, int tensor);
+
+/* Return the copy at a parameter's first use; the worker of its device owns the parameter. */
+static inline const cgp__copy *cgp__owner_of(const cgp_plan *plan, int parameter) {
+    return &plan->copies[plan->first_copy[parameter]];
+}
+
+/* Copy a tensor to the host: cgp__parameter_read() on the owner's rank, cgp__parameter_bring() on
+ * all ranks. The latter is collective. */
+cgp_status cgp__parameter_read(const cgp_pipeline *pipeline, int parameter, int tensor, float *out);
+cgp_status cgp__parameter_bring(const cgp_pipeline *pipeline, int parameter, int tensor,
+                                float *out);
+
+/* Return whether a device of this rank has a copy of the parameter. Copy a tensor from the host to
+ * all such devices. */
+bool cgp__parameter_is_here(const cgp_pipeline *pipeline, int parameter);
+cgp_status cgp__parameter_write(const cgp_pipeline *pipeline, int parameter, int tensor,
+                                const float *in);
+
+/* Note that the caller has changed the parameters of this rank's devices. */
+void cgp__parameters_changed(const cgp_pipeline *pipeline);
+
+/* The job that sets a device's parameters and states to their initial values. Argument: uint64_t
+ * seed. */
+cgp_status cgp__job_initialize(cgp__worker *worker, void *seed);
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* states.h -- the state that ops keep across steps. */
+#ifndef CGP_SRC_PIPELINE_STEP_STATES_H
+#define CGP_SRC_PIPELINE_STEP_STATES_H
+
+#include <cgpipe/pipeline.h>
+
+typedef struct cgp__worker cgp__worker;
+
+/* Set a device's states to their initial values; move what a step accumulated into all states. */
+cgp_status cgp__states_initialize(cgp__worker *worker);
+cgp_status cgp__states_commit(cgp_pipeline *pipeline);
+
+/* Look for states of the worker's device that a commit would make nonfinite. Write the answers to
+ * its words from *n on, and advance *n. When the words are fetched, return the first such state;
+ * -1: none. */
+cgp_status cgp__states_check(cgp__worker *worker, int *n);
+int cgp__states_first_nonfinite(const cgp__worker *worker);
+
+/* Copy a state on its rank: to `out`, or from `in`, on the host. */
+cgp_status cgp__state_move(const cgp_pipeline *pipeline, int state, void *out, const void *in);
+
+/* Return the address of a state on the worker's device. */
+void *cgp__state_memory(const cgp__worker *worker, int state);
+
+/* Return the data of a state that the worker checks before a save. NULL: on another device, of a
+ * custom op, or not f32. */
+const float *cgp__state_data(const cgp__worker *worker, int state);
+
+#endif
