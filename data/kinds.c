@@ -104,7 +104,8 @@ static const kind *find(const start *s, bool tokens) {
     static const char sixth[] = "1AY&SY";
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const kind *k = &kinds[i];
-        if (s->n < k->offset + k->length || memcmp(s->at + k->offset, k->magic, (size_t)k->length))
+        if (s->n < k->offset + k->length ||
+            memcmp(s->at + k->offset, k->magic, (size_t)k->length) != 0)
             continue;
         if (strncmp(k->magic, "BZh", 3) == 0 && memcmp(s->at + 4, sixth, 6) != 0) continue;
         const bool ones = k->magic[0] == '\xff', pickle = k->magic[0] == '\x80';
