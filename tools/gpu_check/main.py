@@ -42,7 +42,7 @@ def parse():
                                             "3: parts are left, call again.")
     names = [name for name, *_ in PARTS]
     parser.add_argument("--part", action="append", choices=names, metavar="NAME",
-                        help="this part alone, anew if it is done, without a limit but --minutes: "
+                        help="only this part, also if it is done, limited by --minutes alone: "
                         + " ".join(names))
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build-gpu" / "results",
                         metavar="DIR", help="where parts leave their JSON [build-gpu/results]")

@@ -19,7 +19,7 @@ typedef struct cgp__execution {
     const cgp__stage_plan *stage;
     const cgp_step_values *values;
     char *base[CGP__ARENAS];
-    /* What the next action reads first: kernels evict it from cache, so it is prefetched. */
+    /* Addresses that the next action reads first. They are prefetched: kernels evict them. */
     const void *next[4];
     /* The calls are being captured, for every action of the bound instance. */
     bool records;

@@ -15,7 +15,7 @@ typedef struct cgp__measured cgp__measured;
 typedef struct cgp__ranks cgp__ranks;
 typedef struct cgp__worker cgp__worker;
 
-/* What a worker shows of the action in progress. Written by its thread, read by any thread. */
+/* Progress of a worker's current action. Written by its thread, read by any thread. */
 typedef struct cgp__progress {
     atomic_int call;       /* last one enqueued, an index into the running program */
     _Atomic int64_t begun; /* the list's actions enqueued so far */

@@ -49,8 +49,8 @@ static void give(pool *p, int microbatch) {
         swap(&p->heap[i], &p->heap[(i - 1) / 2]);
 }
 
-/* What the walk must know at F of a micro-batch: whether it is recomputed, whether it has a
- * backward, and whether that is split into I and W. */
+/* Facts that the walk needs at F of a micro-batch: it is recomputed, it has a backward, and the
+ * backward is split into I and W. */
 typedef struct facts {
     bool *recomputed, *backward, *split; /* [stages of the device x microbatches] */
 } facts;

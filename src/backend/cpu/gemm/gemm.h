@@ -89,7 +89,7 @@ static inline int64_t cgp__gemm_grain(int64_t items, int threads, bool little) {
     return threads == 1 || little ? items : cgp__ceil_div(items, 2 * threads);
 }
 
-/* Where a block's sums are read from and written to. */
+/* Matrices that a block's sums are read from and written to. */
 typedef struct cgp__gemm_sums {
     /* at == NULL: nothing is added. */
     cgp__matrix from;
