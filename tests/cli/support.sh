@@ -25,7 +25,7 @@ run() {
     code=$?
 }
 
-# check NAME CONDITION... : run the condition, a command; if it fails, show the program's last
+# check NAME COMMAND... : run the command, a condition; if it fails, show the program's last
 # output.
 check() {
     local name=$1
@@ -83,7 +83,7 @@ widest() { awk 'length > m { m = length } END { print m }' "$@"; }
 lines() { [ "$(wc -l <"$2")" -eq "$1" ]; }
 value() { sed -n "s/^ *\"$1\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}$/\1/p" "$2" | head -n 1; }
 
-keys() { # keys FILE KEY... : all are there
+keys() { # keys FILE KEY... : check that the JSON file has all keys
     local file=$1 key
     shift
     for key in "$@"; do

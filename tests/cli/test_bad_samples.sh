@@ -25,7 +25,7 @@ check "without a bad token: exit code 0" exits 0
 
 # --- in a step ---
 
-bad_step() { # NAME OPTION... : a token of the sixth step
+bad_step() { # NAME OPTION... : train with a bad token in the sixth step
     local name=$1
     shift
     cp good.bin train.bin && spoil train.bin 76832
@@ -80,7 +80,7 @@ cc -O1 -shared -fPIC -o mine.so -I"$source_dir/include" "$source_dir/tests/suppo
 plugin="./mine.so:layers=1 --data plugin --batch 16 --steps 6 --save-every 0"
 run train $plugin --run whole-plugin
 whole=$(sha)
-bad_sample() { # NAME VARIABLE MESSAGE : position 50, in step 4
+bad_sample() { # NAME VARIABLE MESSAGE : train with a bad sample at position 50, in step 4
     export "$2=50"
     run train $plugin --run plugin --overwrite
     unset "$2"

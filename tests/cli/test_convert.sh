@@ -79,7 +79,7 @@ for case in "unet:B=1,C=4,depth=2,image=32 shapes:size=32,masks=1" "amoebanetd:L
     check "${model_text%%:*}: there and back" same_weights "run-${model_text%%:*}" other
 done
 
-# --- the run is used ---
+# --- sample, train and convert the run ---
 
 run sample run --prompt '#$' --length 20 --temperature 0
 check "sample: exit code 0" exits 0
@@ -143,7 +143,7 @@ run convert start first --from-step 0
 run convert first first-run
 check "convert --from-step 0: the weights that were converted" same_weights first-run run
 fails 2 "sample: --tokenizer PATH is missing (the tokenizer of the run's data, $PWD/tokens.bin)" sample start --from-step 0
-cp start/run.json kept.json && sed -i 's/tokens\.bin"/tokens.txt"/' start/run.json # marked as bytes: no tokenizer is that small
+cp start/run.json kept.json && sed -i 's/tokens\.bin"/tokens.txt"/' start/run.json # the data are now a text of bytes: no tokenizer has so few tokens
 run sample start --from-step 0 --prompt '#$' --length 20 --temperature 0
 check "sample --from-step 0: their text" cmp -s "$out" sampled
 printf x >>start/step-00000002/weights.safetensors
@@ -256,8 +256,8 @@ check "weights that cannot be replaced: exit code 1" exits 1
 check "weights that cannot be replaced: config.json stays" cmp -s kept.json there-directory/config.json
 
 # Kill at moments from the start to after the end of an undisturbed run. run.json or config.json
-# must exist only with all the other files. Every second time an existing output is replaced. A kill
-# counts for an output that is half done at that moment.
+# must exist only with all the other files. Every second time an existing output is replaced. The
+# test counts the kills that interrupt a half-written output.
 run train gpt2:layers=2,width=128,heads=2,vocab=64,seq=16 --data tokens.bin --steps 1 --batch 4 --run large
 run convert large large-directory
 both() { # both MICROSECONDS: convert both ways at once; kill after this time, 0: never

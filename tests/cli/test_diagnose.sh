@@ -5,8 +5,8 @@
 # test_fuzz_diagnosis damaged ones.)
 source "$(dirname "$0")/support.sh"
 
-# Write the file of one of three ranks. DEVICES: {"state": ...}; HEARD: the age of each rank's last
-# heartbeat.
+# Write the file of one of three ranks. DEVICE is its device, {"state": ...}; HEARD has the age of each
+# rank's last heartbeat.
 file_of() { # RANK REASON DEVICE HEARD
     mkdir -p run/diagnosis
     jq -n --arg reason "$2" --argjson rank "$1" --argjson device "$3" --argjson heard "$4" '

@@ -11,8 +11,7 @@
  *
  * CGP_TEST_FAULTS=all             every case of all scenarios; =overwrite: of that one
  *                 =start:write:17:KILL   that case alone, with the program's output
- * Without it a random fifth of the cases runs, drawn by CGP_TEST_SEED.
- * Without it a fifth of the cases is drawn, by CGP_TEST_SEED. */
+ * Without it a random fifth of the cases runs, drawn by CGP_TEST_SEED. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw, asprintf */
 #endif
@@ -45,7 +44,7 @@ struct scenario {
     void (*leave)(void);   /* create leftovers of dead processes; may be NULL */
     const char *command, *again;
     look *after; /* may be NULL */
-    int code;    /* of the undisturbed command; 1: nothing changes, with or without a fault */
+    int code;    /* exit code without a fault; 1: the command changes nothing */
 };
 
 static char work[64];      /* directory of the test; on a file system in memory, if there is one */
@@ -285,8 +284,8 @@ static void hit(char path[512]) {
     (void)sscanf(line, "failed %*s %511[^\n]", path);
 }
 
-/* Return the first name below the directory, or the name of a file next to which a temporary file
- * is written. */
+/* Return true if the message names the file of the failed call: its first name below the directory,
+ * or the file next to which a temporary file is written. */
 static bool names_file(const char *path) {
     static const char *const beside[] = {"out.json", "trace.json", "tokens.bin",
                                          "weights.safetensors", "text.txt"};
@@ -305,7 +304,7 @@ static bool names_file(const char *path) {
 static const char *says_why(const char *path, const char *fault) {
     const char *reason = strerror(strstr(fault, "ENOSPC") ? ENOSPC : EIO);
     if (!*errors) return "it fails without a word";
-    if (strstr(errors, "has a run already")) return NULL; /* there may be one */
+    if (strstr(errors, "has a run already")) return NULL; /* a valid reason if there is a run */
     if (!strstr(errors, reason) && strncmp(fault, "stat:", 5) != 0)
         return "it does not say the reason";
     return names_file(path) ? NULL : "it does not name the file";

@@ -35,7 +35,7 @@ bytes '\x80\x02}q\0' >old.pkl
 fails 1 "old.pkl: is a Python pickle, expected text (another file than old.pkl)" $train old.pkl
 tar -cf a.tar text.txt
 fails 1 "a.tar: is a tar archive, expected text (tar -xf a.tar, then its files)" $train a.tar
-for damage in 3 100; do # truncated, they still are not text
+for damage in 3 100; do # a truncated archive is not text either
     gzip -c text.txt | head -c $damage >cut.gz
     fails 1 "cut.gz: is compressed by gzip, ..." $train cut.gz
 done

@@ -3,7 +3,8 @@
 # test_resume.sh SOURCE_DIR BUILD_DIR -- a stopped run resumes as if it had not been stopped.
 source "$(dirname "$0")/support.sh"
 
-# Everything with state: moments, dropout's key, the learning rate's step, the order of the data.
+# This training has all kinds of state: moments, the key of dropout, the step of the learning rate,
+# the order of the data.
 training="$model,tied=1 --data text.txt --batch 8 --chunks 4 --dropout 0.1 --clip 1 --warmup 3
     --lr-schedule cosine --evaluate-every 4 --save-every 3"
 

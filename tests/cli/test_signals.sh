@@ -11,7 +11,7 @@ sha() { sed -n 's/^weights_sha256 //p' "$1"; }
 steps() { sed -n 's/^{"step":\([0-9]*\),.*}$/\1/p' "$1/metrics.jsonl" | tr '\n' ' '; }
 one_to() { seq -s ' ' 1 "$1" | sed 's/$/ /'; }
 
-# Slow steps, so that this script has seconds between a step that it has seen and the last one.
+# Slow down the steps, so that a run lasts for seconds after a step that this script has seen.
 slow=delay:0F0:0.15
 
 # start RUN WORDS... : start a run of slow steps in the background.
@@ -23,7 +23,7 @@ start() {
     # Until exec the process is this shell, and a signal would run its trap, which deletes $work.
     while [ "/proc/$process/exe" -ef "/proc/$$/exe" ]; do :; done
 }
-told() { grep -v CGP_FAULT "$err" >"$err.told"; [ "$(wc -l <"$err.told")" -eq "$1" ]; } # expect this many lines, without those on the delay
+told() { grep -v CGP_FAULT "$err" >"$err.told"; [ "$(wc -l <"$err.told")" -eq "$1" ]; } # standard error has this many lines, besides those about the delay
 
 # until_has TEXT FILE : wait for it, at most 120 s.
 until_has() {

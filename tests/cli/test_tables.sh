@@ -59,15 +59,16 @@ jq '.copy_bytes_per_second = 1e10
 COSTS=even.json table resnet101-speed speed.json
 speedup() { jq ".cells[$1].$2.speedup" speed.json; }
 check "resnet101-speed: naive-1 is the unit" about "$(speedup 0 own_balance_simulated)" 1 1e-9
-# F + I + W of 3 nearly equal parts, and R for one of two micro-batches: 6 / 7
+# F, I and W take about the same time. One of two micro-batches also runs R: 2 x 3 / (2 x 3 + 1) = 6/7.
 check "resnet101-speed: pipeline-1 recomputes every other micro-batch" \
     about "$(speedup 1 published_balance_simulated)" 0.857 0.005
-# 150 micro-batches through 8 stages: 8 x 3/4 x 150/157 = 5.73, less the loss by imbalance
+# 8 stages, 3/4 of the time without R, 150 of 157 time slots without bubble: 8 x 3/4 x 150/157 = 5.73.
+# Imbalance costs the rest.
 check "resnet101-speed: pipeline-8 with our balance" \
     about "$(speedup 4 own_balance_simulated)" 5.6 0.15
 check "resnet101-speed: better than the published balance" \
     at_max "$(speedup 4 published_balance_simulated)" "$(speedup 4 own_balance_simulated)"
-# 4/3 without recomputation, times 157/150 without a bubble
+# No recomputation gains 4/3, and no bubble 157/150.
 check "resnet101-speed: without recomputation and bubble two fifths faster" \
     about "$(speedup 4 best_simulated) / $(speedup 4 own_balance_simulated)" 1.365 0.05
 check "resnet101-speed: under 22 GiB a device" \

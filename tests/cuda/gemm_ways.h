@@ -18,21 +18,21 @@ typedef struct gemm_case {
     /* If set, a is [m, k] and b [n, k]; otherwise [k, m] and [k, n]. Not both a across and b along
      * k. */
     bool a_along, b_along;
-    /* NULL: none. */
+    /* `bias` may be NULL. */
     const float *a, *b, *bias;
     bool add;
 } gemm_case;
 
-/* Number of k ranges; depth of all but the last. */
+/* Return the number of k ranges, and in `depth` the depth of all but the last. */
 int gemm_k_ranges(int64_t k, int64_t *depth);
 
-/* Bytes of workspace. */
+/* Return the bytes of workspace. */
 int64_t gemm_bytes(const gemm_case *given, bool rounded);
 
-/* c [m, n] = or += a b + bias. */
+/* Set c [m, n] to a b + bias, or with `add` add that to c. */
 cudaError_t gemm_way(const gemm_case *given, int shape, bool split_k, float *c, void *workspace,
                      cudaStream_t stream);
-/* Likewise, with c in bf16. */
+/* Do the same as gemm_way() with c in bf16. */
 cudaError_t gemm_rounded_way(const gemm_case *given, int shape, bool split_k, uint16_t *c,
                              void *workspace, cudaStream_t stream);
 

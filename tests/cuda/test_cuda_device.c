@@ -101,7 +101,7 @@ static void failures_have_names(void **state) {
     void *huge = NULL;
     assert_fails(b->memory_create(device, (size_t)1 << 50, &huge), CGP_ENOMEM,
                  "cuda-host: device 5: memory of 1125899906842624 bytes: out of memory");
-    assert_ok(b->add(device, x, x, 16)); /* this failure is not kept */
+    assert_ok(b->add(device, x, x, 16)); /* the failure does not persist */
     assert_ok(b->finish(device));
     cgp__shim_get_settings()->error = cudaErrorLaunchFailure;
     cgp__shim_get_settings()->fail_work = 1;

@@ -121,8 +121,8 @@ static const test_sizes sizes = {
 static cgp_model *model;
 static test_batch batch;
 
-/* Train four steps. From the second on, `at`, a setting of the runtime or NULL, is n. The last step
- * creates no objects, and none remain at the end. */
+/* Train four steps. Set *at, a setting of the fake runtime, to n after the first step (NULL: none).
+ * The last step creates no objects, and none remain at the end. */
 static cgp_status train(int *at, int n, char sha256[65]) {
     const int64_t alive = cgp__shim_get_objects().alive;
     int64_t made = 0;

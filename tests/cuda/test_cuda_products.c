@@ -125,7 +125,7 @@ static void the_library_multiplies_rounded_weights(void **state) {
         const int64_t rows = c.n * c.attributes.rows;
         expect_forward(&want, rows);
         expect_input(&want, rows);
-        if (c.shift == 0) /* otherwise operands are not 16-byte aligned */
+        if (c.shift == 0) /* other shifts leave operands without 16-byte alignment */
             expect_weight(&want, rows);
         else
             copy_slot(&want, &got, SLOT_DPARAM);
@@ -232,7 +232,7 @@ static void unaligned_operands_have_own_kernels(void **state) {
     op_case c = draw(4);
     operands got, want;
     c.accumulate = false;
-    c.shift = 1; /* of a weight's gradient: 4 bytes */
+    c.shift = 1; /* a weight's gradient is then aligned to 4 bytes */
     operands_create_bent(&got, &c, &seed);
     operands_copy(&want, &got);
     open_with(2, 0);
@@ -306,7 +306,7 @@ static int fail_each(int *due, cgp_op_direction direction) {
         if (status != CGP_OK) {
             assert_int_equal(status, CGP_EDEVICE);
             if (!strstr(cgp_message(), ": unknown error") &&
-                !strstr(cgp_message(), ": unspecified launch failure")) /* of a GEMM */
+                !strstr(cgp_message(), ": unspecified launch failure")) /* a GEMM failed */
                 fail_msg("call %d: %s", n, cgp_message());
             failed++;
         }

@@ -72,7 +72,7 @@ static void an_event_is_not_ready_before_its_work(void **state) {
     int early = 0;
     OK(cudaEventQuery(gate)); /* never recorded: done */
     cgp__shim_get_settings()->delay_ns = 50000000;
-    for (int round = 0; round < 20; round++) { /* delays are random */
+    for (int round = 0; round < 20; round++) { /* repeat: delays are random */
         OK(blocks_step(x, N, 1, first));
         OK(cudaEventRecord(gate, first));
         OK(cudaStreamWaitEvent(second, gate, 0));
@@ -216,7 +216,7 @@ static void a_capture_refuses_what_cuda_refuses(void **state) {
     }
     OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     OK(blocks_step(x, N, 1, stream));
-    OK(cudaStreamDestroy(stream)); /* drops its capture */
+    OK(cudaStreamDestroy(stream)); /* drops the capture in progress */
     OK(cudaEventDestroy(event));
     OK(cudaFree(x));
     (void)cudaGetLastError();

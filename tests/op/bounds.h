@@ -55,10 +55,10 @@ static inline double attention_terms(const cgp_op_attributes *g) {
     return fmax((double)g->keys, (double)queries);
 }
 
-/* Bounds the rounding of P and dS to bf16. A row of P keep sums to at most 1 / 0.7, times values up
- * to 2: y is off by 2^-8 of 3. Gradients are sums of up to `terms` values of dS, or P keep, times
- * values up to 2. dS is scale P (keep dP - delta), where scale times a sum of `depth` terms is
- * about 1. The roundings have random signs: 5 times the 2-norm, as above. */
+/* Bounds the error from rounding P and dS to bf16. y sums P keep, whose row is at most 1 / 0.7,
+ * times values up to 2: it is off by 2^-8 of 3. A gradient sums up to `terms` values of dS, or of P
+ * keep, times values up to 2. dS is scale P (keep dP - delta), where scale times a sum of `depth`
+ * terms is about 1. The roundings have random signs: 5 times the 2-norm, as above. */
 static inline double rounded_attention(const cgp_op_attributes *g, int slot) {
     return 0x1p-8 * (slot == SLOT_Y ? 3 : 5 * 2 * sqrt(attention_terms(g)));
 }
@@ -68,7 +68,8 @@ static inline bool is_saved(int slot) {
     return slot == SLOT_SAVED || slot == SLOT_SAVED + 1;
 }
 
-/* Bounds scores of `depth` terms, followed by means over the keys of values up to 2. */
+/* Bounds attention: scores are sums of `depth` terms, results are means over keys of values up to
+ * 2. */
 static inline bound attention_bound(const cgp_op_attributes *g, int slot) {
     const double depth = fmax((double)depth_of(g), (double)value_width_of(g));
     if (is_saved(slot)) return (bound){U * (16 + depth), 4 * U};
@@ -83,7 +84,7 @@ static inline bound cross_entropy_bound(const cgp_op_attributes *g, int slot) {
     return slot == SLOT_SAVED + 1 ? (bound){U * sums, U} : (bound){2 * U, U * sums};
 }
 
-/* Bounds sums of `sums` products. */
+/* Bounds a sum of `sums` products. */
 static inline bound product_bound(double sums) {
     return (bound){U * (sums + 1), U};
 }
@@ -128,7 +129,7 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
         return (bound){0, 2 * U};
     case CGP_OP_CROSS_ENTROPY:
         return cross_entropy_bound(g, slot);
-    case CGP_OP_SOFTMAX: /* dx: a mean of dy, at most 1, weighted by y */
+    case CGP_OP_SOFTMAX: /* dx subtracts a mean of dy, at most 1, weighted by y */
         return (bound){y ? 0 : 8 * U, U * (16 + sqrt(in))};
     case CGP_OP_BCE_WITH_LOGITS:
         return (bound){2 * U, 8 * U};

@@ -60,7 +60,8 @@ typedef struct value_row {
     float scales[LOSSES];
 } value_row;
 
-/* The op's loss is the second one; its word follows the words of two micro-batches. */
+/* The op is the model's second loss. It runs micro-batch 2, so its loss slot follows the slots of
+ * two micro-batches. */
 enum { LOSS = 1, LOSS_WORD = 2 * LOSSES, LOSS_WORDS = 3 * LOSSES };
 
 /* --- operands --- */
@@ -192,8 +193,8 @@ static inline void fill_positions(operands *o, uint64_t *seed) {
     }
 }
 
-/* Fill in ids below g->in, where one target in three of a loss is `ignore`; or the number of steps
- * so far. */
+/* Fill in ids below g->in; one in three of a loss's targets is `ignore`. Fill a step counter with
+ * the number of steps so far. */
 static inline void fill_integers(operands *o, int slot, uint64_t *seed) {
     int32_t *to = (int32_t *)(void *)o->at[slot];
     for (int64_t i = 0; i < o->count[slot]; i++) {
@@ -498,7 +499,7 @@ static inline void take_loss(operands *o, cgp_op_direction direction, const doub
     if (written) o->loss = losses[word];
 }
 
-/* `halves`: those of operands in bf16; NULL: none. */
+/* Copy the operands to the device. `halves`: their bf16 values; NULL in f32. */
 static inline void put_operands(there *t, const operands *o, const operands *halves) {
     for (int slot = 0; slot < SLOTS; slot++) {
         there_put(t, o->memory[slot], guarded_bytes(o->count[slot], slot_shift(slot, o->c.shift)));

@@ -15,7 +15,7 @@
 #include "harness.h"
 
 static uint64_t seed;
-static runner ref, cpu, plain; /* plain: the cpu with v4 or v3 */
+static runner ref, cpu, plain; /* plain: cpu without bf16 instructions */
 
 /* Widths around those of vectors of 8 and 16 lanes, of two vectors, and of four rows. */
 static const int64_t widths[] = {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63, 64, 100, 257};

@@ -6,7 +6,7 @@
 static uint64_t seed;
 static runner ref, cpu;
 
-/* Compute mean and 1 / standard deviation of `channels` channels over the rows of a set of x. */
+/* Compute the mean and 1 / standard deviation over all rows and `channels` channels of x. */
 static void statistics(const float *x, int64_t rows, int64_t width, int64_t channels, double eps,
                        double *mean, double *rstd) {
     const double count = (double)(rows * channels);
@@ -105,7 +105,8 @@ static void check_set(const operands *o, int64_t set) {
         assert_int_equal(isnan(o->at[rstd_slot(o->c.op)][i]) != 0, i == set);
 }
 
-/* One set's elements are `size`, with signs that alternate along rows and channels. */
+/* Set the elements that share one rstd to +-size, with signs that alternate along rows and
+ * channels, and check that only their results overflow. */
 static void check_overflow(const runner *on, const op_case *c, float size) {
     operands o;
     operands_create(&o, c, &seed);

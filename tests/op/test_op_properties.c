@@ -191,8 +191,8 @@ static void a_row_with_a_cache_is_that_row_of_attention(void **state) {
 
 /* --- inputs that are one value --- */
 
-/* dx[0] is added to dx[1], in the same memory, which may be dy's: as if dx[0] had started from
- * dx[1]. */
+/* If both inputs are one value, dx[0] is added to dx[1] in the same memory, which may also be dy's.
+ * The result equals dx[0] added to a dx[1] in memory of its own. */
 static void check_one_value(const op_case *c) {
     operands one, apart;
     op_case both = *c;

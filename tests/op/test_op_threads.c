@@ -114,7 +114,7 @@ static void every_number_of_threads_gives_the_same_bits(void **state) {
         c.type = i % 2 ? CGP_BF16 : CGP_F32;
         check_threads(&c);
     }
-    /* Winograd's tiles with panels of columns, and with blocks. */
+    /* Winograd convolutions, by panels of weight columns and by blocks of tiles. */
     for (int i = 0; i < 2; i++) {
         const cgp__attributes a = {
             .size = i ? 30 : 530, .kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1, 1, 1}};
@@ -275,7 +275,7 @@ static void devices_leave_no_threads(void **state) {
     operands_create(&o, &c, &seed);
     runner warm = runner_open(&cgp__backend_cpu, 2);
     op_run(&warm, &o, CGP_OP_FORWARD);
-    const int before = count_threads() - 1; /* one, or two with that of a sanitizer */
+    const int before = count_threads() - 1; /* a sanitizer may have a thread too */
     runner_close(&warm);
     assert_threads_left(before);
     for (int i = 0; i < 100; i++) {

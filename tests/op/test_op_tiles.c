@@ -11,8 +11,8 @@
 #include "tiles.h"
 
 static uint64_t seed;
-static runner cpu, parallel; /* one thread, three */
-/* By AVX512_BF16 and by AMX, or fake tiles where there is none. */
+static runner cpu, parallel; /* with one thread; with three */
+/* Devices whose GEMM uses AVX512_BF16, and AMX (fake tiles on a processor without it). */
 static runner by_vectors, by_tiles;
 
 static void need_tiles(void) {
@@ -76,7 +76,7 @@ static void run_on(const runner *on, const cgp__gemm *p) {
     free(workspace);
 }
 
-/* Elements between the rows of c must not change. */
+/* Compare c with the plain loops. Elements between its rows must not change. */
 static void check_result(const cgp__gemm *p, const void *before) {
     const cgp__matrix c = cgp__rows(p->type, p->c, p->stride);
     const cgp__matrix old = cgp__rows(p->type, before, p->stride);
@@ -161,7 +161,8 @@ static void large_gemms_are_too(void **state) {
 
 /* --- LINEAR --- */
 
-/* W is [in, out] or, transposed, [out, in]. dW likewise has the rows of x^T dy or of dy^T x. */
+/* Compute a linear layer. W is [in, out], or [out, in] if transposed; dW is then dy^T x instead of
+ * x^T dy. */
 static void plain_linear(operands *o) {
     const cgp_op_attributes *g = &o->c.attributes;
     const int64_t rows = o->c.n * g->rows, in = g->in, out = g->out;
@@ -205,11 +206,11 @@ static void linear_is_such_gemms(void **state) {
 
 /* --- attention --- */
 
-#define QUERIES 64 /* of a tile */
+#define QUERIES 64 /* queries of a tile */
 #define MAX_ROWS 150
 
-/* One head of one sample, with bf16 values as floats. Rows of q, k and v are 3 C apart, those of y
- * and dy C. */
+/* One head of one sample, with bf16 values as floats. Rows of q, k and v are 3 C floats apart, rows
+ * of y and dy are C apart. */
 typedef struct head {
     int64_t rows, depth, width; /* width: C */
     const float *q, *k, *v, *dy;
@@ -227,7 +228,8 @@ static void plain_forward(const head *h, cgp__cpu_scores *a) {
             false);
 }
 
-/* Computes dq. dk and dv are summed in f32, tile by tile, from the first tile with that key on. */
+/* Computes dq, and adds to dk and dv in f32, tile by tile, starting at the first tile that sees the
+ * key. */
 static void plain_backward(const head *h, cgp__cpu_scores *a, float *delta) {
     const int64_t row = 3 * h->width, seen = a->width, first = a->first;
     const cgp__matrix q = cgp__rows(CGP_F32, h->q + first * row, row);
@@ -357,7 +359,7 @@ static void a_request_for_an_older_set_gets_no_tiles(void **state) {
     }
 }
 
-/* Check that it gets `tiles`, or an error. */
+/* Check that a device with this CGP_CPU_ISA uses `tiles`, or fails with `message`. */
 static void check_request(const char *isa, const cgp__cpu_tiles *tiles, const char *message) {
     cgp_status status;
     cgp_device *device = device_with(isa, &status);
@@ -411,7 +413,7 @@ int main(void) {
     seed = test_seed();
     cpu = runner_open(&cgp__backend_cpu, 1);
     parallel = runner_open(&cgp__backend_cpu, 3);
-    (void)cgp__cpu_tiles_of(cpu.device); /* as a kernel in bf16 does */
+    (void)cgp__cpu_tiles_of(cpu.device); /* enable AMX, as creating a bf16 kernel does */
     (void)cgp__cpu_tiles_of(parallel.device);
     by_vectors = runner_open(&cgp__backend_cpu, 1);
     by_tiles = runner_open(&cgp__backend_cpu, 1);

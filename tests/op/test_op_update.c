@@ -172,9 +172,9 @@ static bool near(float got, float want) {
     return fabs((double)got - want) <= 8 * FLT_EPSILON * (fabs((double)want) + 1.0);
 }
 
-/* About 10 float operations: 8 u. A first moment divided by a small second one is at most
- * 1 / sqrt(v) / correction, times lr. A gradient over the root of its mean square is at most 10, as
- * large as its buffer. */
+/* An update has about 10 float operations, hence the bound of 8 u. It is relative to the size of
+ * the step: lr times at most 1 / sqrt(v) / correction for Adam. In RMSprop a gradient over the root
+ * of its mean square is at most 10, and so is its buffer. */
 static void cpu_updates_as_ref_does(void **state) {
     static const int64_t sizes[] = {1, 3, 16, 17, 64, 1000, MAX};
     for (int r = 0; r < RULES; r++) {
@@ -250,7 +250,7 @@ static void the_first_number_that_is_not_finite_is_found(void **state) {
         for (int n = 0; n <= 50; n++) {
             float x[51];
             for (int i = 0; i < 51; i++)
-                x[i] = i < n ? good[i % 5] : NAN; /* beyond the end */
+                x[i] = i < n ? good[i % 5] : NAN; /* NaN after the end must not be found */
             assert_int_equal(find_nonfinite(on[k], x, n), -1);
             for (int i = n - 1; i >= 0; i--) {
                 x[i] = bad[i % 4];

@@ -33,8 +33,8 @@ static op_case draw_tiled(void) {
     return case_of(test_between(&seed, 1, 3), height, width, test_between(&seed, 16, 100), &a);
 }
 
-/* Split rows of tiles, and many rows; channels in blocks of k, and many panels; split filters, for
- * which ref takes seconds. */
+/* Return a case large enough to split work: a row of tiles, many rows, channels in blocks of k,
+ * many panels, or filters (ref takes seconds for these). */
 #define LARGE_CASES 6
 static op_case large_case(int i) {
     static const struct {
@@ -74,7 +74,7 @@ static bool is_same(const operands *a, const operands *b) {
 
 /* --- properties --- */
 
-/* The bound of a direct sum is wide enough. */
+/* Compare with ref, within the bounds of direct sums. */
 static void check_against_ref(const op_case *c) {
     operands a, b;
     operands_create_bent(&a, c, &seed);
@@ -94,7 +94,7 @@ static void results_are_what_ref_gives(void **state) {
     for_each_tiled(60, FEWER == 1 ? LARGE_CASES : LARGE_CASES - 1, check_against_ref);
 }
 
-/* Add up the squared differences from ref of y, dx and dw. */
+/* Add up the squared differences between a and b in y, dx and dw. */
 static void add_errors(const operands *a, const operands *b, double sums[3]) {
     static const int slots[3] = {SLOT_Y, SLOT_DX, SLOT_DPARAM};
     for (int s = 0; s < 3; s++) {
@@ -130,7 +130,7 @@ static void errors_are_like_those_of_direct_sums(void **state) {
     }
 }
 
-/* Compare narrow vectors on one thread with wide ones on 1, 3 and 5. */
+/* Compare narrow vectors on one thread with wide vectors on 1, 3 and 5 threads, bit for bit. */
 static void check_bits(const op_case *given) {
     op_case c = *given;
     operands from, want;

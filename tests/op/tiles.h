@@ -5,7 +5,7 @@
 
 #include "harness.h"
 
-/* fake_tiles.c */
+/* AMX's GEMM on fake tiles (fake_tiles.c). */
 extern const cgp__cpu_tiles cgp__cpu_tiles_fake;
 
 static inline float element(const cgp__matrix *x, int64_t i, int64_t j) {
@@ -57,7 +57,7 @@ static inline float expected(const cgp__gemm *p, int64_t i, int64_t j, float bef
     return p->type == CGP_BF16 ? rounded(c) : c;
 }
 
-/* Compute c = or += a b + bias, as the tiles do. */
+/* Set c to a b + bias, or with `add` add that to c, by the rule of the tiles. */
 static inline void plainly(int64_t m, int64_t n, int64_t k, cgp__matrix a, cgp__matrix b,
                            const float *bias, cgp_dtype type, float *c, int64_t stride, bool add) {
     const cgp__gemm p = {.m = m,

@@ -69,7 +69,7 @@ static int32_t tokens_data[BATCH * SEQUENCE] = {1, 4, 2, 0, 3, 3};
 static int32_t targets_data[BATCH * SEQUENCE] = {4, 2, 0, 3, 3, 1};
 static float floats_data[BATCH * SEQUENCE * WIDTH] = {0.5f, -1, 2, 0.25f, 1, 1, -3, 0.75f};
 
-/* The first `samples` samples; without inputs[1], the targets, for a model without loss. */
+/* A mini-batch. inputs[1], the targets, is NULL for a model without loss. */
 typedef struct batch {
     cgp_tensor tensors[3];
     const cgp_tensor *inputs[3];
@@ -347,7 +347,7 @@ static cgp_status copy_state(cgp_pipeline *pipeline) {
     return cgp_pipeline_set_state(pipeline, 0, data);
 }
 
-/* Two steps, the second with fewer samples: new lists and kernels. */
+/* Train two steps. The second has fewer samples, so it makes new lists and kernels. */
 static cgp_status train(outcome *out) {
     cgp_status status = CGP_OK;
     cgp_pipeline *pipeline = NULL;

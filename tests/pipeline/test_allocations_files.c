@@ -20,7 +20,7 @@
 enum { STEPS = 3, SEQUENCE = 3 };
 
 static cgp_model *model;
-static cgp_plan *plans[2]; /* [0] with two stages, [1] with one */
+static cgp_plan *plans[2]; /* of two stages; of one stage */
 
 /* --- checkpoints of a pipeline --- */
 
@@ -105,12 +105,12 @@ static cgp_status find_damage(const char *directory, outcome *out) {
     const cgp_status status = cgp_checkpoint_find(NULL, NULL, NULL, directory);
     const char *reported = strstr(cgp_message(), "damaged");
     if (status != CGP_EFORMAT || !reported) return status == CGP_OK ? CGP_EINVAL : status;
-    if (strstr(reported, "no whole")) return CGP_EINVAL; /* there is a complete one */
+    if (strstr(reported, "no whole")) return CGP_EINVAL; /* a complete checkpoint exists */
     note(out, "%.20s\n", reported);
     return CGP_OK;
 }
 
-/* If memory runs out, find fails; it never returns a checkpoint that was not requested. */
+/* If memory runs out, find() fails. It never returns another checkpoint than the right one. */
 static cgp_status find_all(outcome *out) {
     cgp_status status = CGP_OK;
     char path[160];

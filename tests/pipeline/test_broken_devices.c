@@ -22,7 +22,8 @@ static cgp_plan_options options(int stages, int chunks) {
     return o;
 }
 
-/* The working backend; the function that fails; the byte count at which it fails (0: any). */
+/* `sound` is the working backend. The function named `broken` fails if its byte count is
+ * broken_bytes (0: any). */
 static cgp_backend sound;
 static const char *_Atomic broken = "";
 static atomic_size_t broken_bytes;
@@ -94,8 +95,8 @@ static cgp_model *tied_norms(void) {
     return model;
 }
 
-/* The function that fails, at which byte count (0: any), on which device (device 1 is rank 1's if
- * there are two ranks); the number of ranks; the backends. */
+/* A fault: the function that fails, its byte count (0: any) and its device, the number of ranks,
+ * and the backends. With two ranks, device 1 belongs to rank 1. */
 typedef struct breakage {
     const char *function;
     size_t bytes;
@@ -135,7 +136,7 @@ static void break_once(const cgp_model *model, const test_batch *batch, const br
     assert_int_equal(cgp_pipeline_updates(pipeline), 0);
     if (plan->ranks == 1) assert_true(inside_team(pipeline)->failed);
     assert_status(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL), CGP_ESTATE);
-    assert_message("is broken"); /* still the reason */
+    assert_message("is broken"); /* later calls return the same reason */
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);
 }
@@ -144,7 +145,7 @@ static void what_fails_outside_of_actions_ends_the_call_on_all_ranks(void **unus
     (void)unused;
     uint64_t state = test_seed();
     static const breakage all[] = {
-        {"copy", 0, 1, 1, {"late", "late"}}, /* copies input rows before the list */
+        {"copy", 0, 1, 1, {"late", "late"}}, /* the copy of input rows before the list */
         {"copy", WEIGHT_BYTES, 1, 1, {"cpu", "late"}},
         {"copy", WEIGHT_BYTES, 0, 1, {"late", "cpu"}},
         {"copy", WEIGHT_BYTES, 1, 2, {"cpu", "cpu"}},

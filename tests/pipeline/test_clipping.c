@@ -196,7 +196,7 @@ static void the_norm_is_that_of_the_gradients(void **unused) {
         if (!(fabs(norm - expected) <= (i % 2 ? 1e-12 : 0) * expected))
             fail_msg("norm %.17g, expected %.17g", norm, expected);
         assert_true(norm > 1e-6);
-        assert_true(same_bits(s.model, before, after)); /* the buffers are not clipped */
+        assert_true(same_bits(s.model, before, after)); /* the gradient buffers are unchanged */
         free(before);
         free(after);
         stop(&r);

@@ -44,12 +44,12 @@ static void an_op_knows_when_it_is_recomputed(void **unused) {
     const test_noise noise = {0.3};
     const struct {
         cgp_recompute mode;
-        int again; /* recomputed, of 4 micro-batches */
+        int again; /* how many of 4 micro-batches are recomputed */
     } cases[] = {
         {CGP_RECOMPUTE_NEVER, 0}, {CGP_RECOMPUTE_ALWAYS, 4}, {CGP_RECOMPUTE_NEVER_SELECTIVE, 4}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         parts p = begin();
-        p.x = cgp_relu(p.model, p.x); /* backward reads its result, so noise can be redone */
+        p.x = cgp_relu(p.model, p.x); /* backward reads its result, so the noise is recomputable */
         p.x = cgp_op_apply(p.model, &test_custom_noise, &p.x, NULL, &noise);
         cgp_model *model = finish(&p);
         world r;
@@ -158,7 +158,7 @@ static void integers_out_of_range_are_refused(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* y: the random numbers of its elements, drawn in two parts. */
+/* Set y to the random numbers of its elements, drawn in two parts. */
 static cgp_status numbers(const cgp_op_run *run) {
     const int64_t each = test_custom_count(run) / run->n, half = each / 2 - 1;
     float *y = run->y;

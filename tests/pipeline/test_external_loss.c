@@ -186,8 +186,8 @@ static cgp_model *gpt2(bool loss) {
     return model;
 }
 
-/* In bf16 both sides round the gradient of the output. It differs by a few units of f32, so it
- * sometimes rounds to neighbouring bf16 numbers, 2^-8 apart. */
+/* Compare with the loss inside the model. The output gradients of the two differ by a few units of
+ * f32, so in bf16 they sometimes round to neighbouring numbers, 2^-8 apart. */
 static void check_against_inside(const char *device, cgp_precision precision, double limit) {
     const char *devices[2] = {device, device};
     uint64_t state = test_seed();
@@ -276,7 +276,7 @@ static void any_other_order_is_refused(void **unused) {
     assert_ok(cgp_pipeline_predict(pipeline, batch.inputs, 1, (const cgp_tensor *[]){&y}, 1));
     assert_ok(cgp_optim_step(pipeline));
     assert_ok(cgp_pipeline_forward(pipeline, batch.inputs, 1, (const cgp_tensor *[]){&y},
-                                   1)); /* destroyed with this forward open */
+                                   1)); /* destroy before its backward */
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);
     o.schedule = "1f1b";
@@ -328,7 +328,7 @@ static void a_forward_may_go_without_its_backward(void **unused) {
     assert_status(cgp_pipeline_skip_backward(skipped), CGP_ESTATE);
     assert_message("cgp_pipeline_forward is due");
     assert_ok(cgp_pipeline_set_seed(skipped, 1));
-    for (int s = 0; s < STEPS; s++) { /* with or without backward: the same states and masks */
+    for (int s = 0; s < STEPS; s++) { /* states and masks do not depend on backward */
         assert_ok(cgp_pipeline_forward(whole, batch.inputs, 1, (const cgp_tensor *[]){&y}, 1));
         assert_ok(cgp_pipeline_backward(whole, (const cgp_tensor *[]){&y}, 1));
         assert_ok(cgp_pipeline_forward(skipped, batch.inputs, 1, (const cgp_tensor *[]){&z}, 1));
@@ -379,7 +379,7 @@ static void a_model_may_have_no_parameter(void **unused) {
     assert_ok(cgp_pipeline_forward(pipeline, (const cgp_tensor *[]){&x}, 1,
                                    (const cgp_tensor *[]){&y}, 1));
     assert_ok(cgp_pipeline_backward(pipeline, (const cgp_tensor *[]){&x}, 1));
-    assert_memory_equal(out, dx, sizeof out); /* the input is 1, so both are the mask */
+    assert_memory_equal(out, dx, sizeof out); /* the input is 1: both equal the mask */
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);

@@ -213,7 +213,7 @@ static void bad_inputs_are_refused_and_change_nothing(void **unused) {
     assert_message("planned for at most 6 samples, got 7");
     double loss = 0;
     assert_ok(cgp_pipeline_evaluate(pipeline, large.inputs, large.n,
-                                    &loss)); /* runs in more micro-batches */
+                                    &loss)); /* takes more micro-batches than planned */
     assert_true(loss > 0);
     for (int k = 0; k < large.n; k++)
         large.tensors[k].shape.dims[0] = INT64_MAX;
@@ -242,7 +242,7 @@ static void bad_inputs_are_refused_and_change_nothing(void **unused) {
 static void bad_plans_are_refused(void **unused) {
     (void)unused;
     test_seed();
-    cgp_model *model = test_gpt2(&sizes); /* 6 layers */
+    cgp_model *model = test_gpt2(&sizes); /* has 6 layers */
     cgp_plan *plan = NULL;
     cgp_plan_options o = options(7, 1, "gpipe");
     assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);

@@ -95,8 +95,8 @@ static void assert_unchanged(const training *t, const hashes *before) {
 
 /* One way to make a step's numbers infinite or NaN, and the update's message. */
 typedef struct trouble {
-    float number;       /* replaces x's last sample, with both signs */
-    double loss_weight; /* of the model */
+    float number;       /* +- this replaces the last sample of x */
+    double loss_weight; /* weight of the loss in the model */
     double clip_norm;
     bool finite_loss;
     const char *message;

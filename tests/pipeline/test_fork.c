@@ -142,7 +142,7 @@ static cgp_status read_all(cgp_data *data) {
 static int find_it_left(void *data) {
     char hex[65];
     if (read_all(data) != CGP_ESTATE || cgp_data_identity(data, hex) != CGP_ESTATE) return 1;
-    if (cgp_data_samples(data, CGP_SPLIT_TRAIN) != SAMPLES) return 2; /* plain memory */
+    if (cgp_data_samples(data, CGP_SPLIT_TRAIN) != SAMPLES) return 2; /* readable: plain memory */
     cgp_data_destroy(data);
     cgp_data_destroy(data);
     return 0;

@@ -157,7 +157,7 @@ static cgp_plan_options draw_layout(const cgp_model_spec *spec, uint64_t *seed) 
     o.chunks = test_between(seed, 1, 3);
     o.batch = test_between(seed, o.chunks, 90);
     o.threads_per_device = test_between(seed, 1, 2);
-    /* in bf16 GPT-2 rounds its embeddings before it adds them */
+    /* not for GPT-2, which rounds its embeddings to bf16 before it adds them */
     if (spec->kind == CGP_MODEL_LLAMA && test_random(seed) % 2) o.precision = CGP_PRECISION_BF16;
     return o;
 }
@@ -169,7 +169,7 @@ static void check_model(cgp_model_spec *spec, uint64_t *seed) {
     network net = network_of(spec, whole);
     spec->gpt2.generation = spec->llama.generation = true;
     network cached = network_of(spec, layout);
-    for (int i = 0; i < 2; i++) { /* the second text finds the cache of the first */
+    for (int i = 0; i < 2; i++) { /* the second text overwrites the cache of the first */
         text t = draw_text(spec, seed);
         predict_whole(&net, &t);
         check_text(&cached, &t, (int)(i == 0 ? layout.batch : 2 * layout.batch), seed);

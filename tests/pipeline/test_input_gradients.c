@@ -164,7 +164,7 @@ static void tensors_that_do_not_fit_are_refused(void **unused) {
     assert_message("gradient 1: is missing");
     gradients[1] = b.outputs[1];
     assert_ok(cgp_pipeline_backward(pipeline, gradients, 3));
-    assert_true(b.dx[0] == -1 && b.du[0] == -1); /* not requested */
+    assert_true(b.dx[0] == -1 && b.du[0] == -1); /* unchanged: not requested */
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);
@@ -221,7 +221,7 @@ static void what_has_no_gradient_is_refused(void **unused) {
     assert_ok(cgp_pipeline_set_input_gradients(
         pipeline, (const cgp_tensor *[]){&b.tensors[3], NULL, NULL}, 3));
     assert_ok(cgp_pipeline_evaluate(pipeline, inputs, 3, &loss));
-    assert_true(b.dx[0] == -1); /* evaluation makes none */
+    assert_true(b.dx[0] == -1); /* unchanged: evaluation makes no gradients */
     assert_ok(cgp_pipeline_step(pipeline, inputs, 3, &loss));
     assert_true(b.dx[0] > 0 && b.dx[0] == b.dx[1]); /* all weights are 1 */
     b.tensors[3].shape.dims[1] = C - 1;

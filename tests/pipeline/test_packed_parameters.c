@@ -179,7 +179,7 @@ static void train(const cgp_model *model, const test_batch *batch, int stages, b
     assert_int_equal(packs, 4 * once);
     for (int64_t i = 0; i < count; i++)
         weight[i] += 0.25f;
-    /* the embedding, which is also the head's weight on the last device */
+    /* change the embedding, which is also the head's weight on the last device */
     assert_ok(cgp_pipeline_set_parameter(pipeline, 0, weight));
     assert_ok(cgp_pipeline_evaluate(pipeline, batch->inputs, batch->n, &loss));
     assert_true(packs > 4 * once || !packs_them);

@@ -278,7 +278,7 @@ static void tensors_have_the_names_of_the_model(void **unused) {
     cgp_safetensors_close(weights);
     o.optim = cgp_optim_sgd(0.1, 0, false, 0);
     t = start(model, &o, 5);
-    assert_ok(cgp_pipeline_save(t.pipeline, run, 0, NULL)); /* no states, no file */
+    assert_ok(cgp_pipeline_save(t.pipeline, run, 0, NULL)); /* SGD: no states, no file */
     assert_int_equal(count_names(test_path_of("run/latest"), ""), 3);
     assert_ok(cgp_pipeline_load(t.pipeline, run, NULL));
     stop(&t);
@@ -488,7 +488,7 @@ static void copy_parameters(cgp_pipeline *from, cgp_pipeline *to, const cgp_mode
  * apply, and dropout follows its seed. */
 static void weights_alone_are_the_start_of_any_training(void **unused) {
     (void)unused;
-    static const int optimizers[] = {2, 1}; /* AdamW; momentum */
+    static const int optimizers[] = {2, 1}; /* states: AdamW 2, momentum 1 */
     char *note = NULL, text[200];
     double losses[3];
     witness w;
@@ -536,7 +536,7 @@ static void weights_alone_do_not_displace_a_training(void **unused) {
     training trained = start(w.model, &o, 3);
     o.inference = true;
     training source = start(w.model, &o, 3);
-    assert_ok(cgp_pipeline_save(trained.pipeline, run, 0, NULL)); /* step 0 is not a training */
+    assert_ok(cgp_pipeline_save(trained.pipeline, run, 0, NULL)); /* step 0 counts as no training */
     assert_ok(cgp_pipeline_save(source.pipeline, run, 0, NULL));
     train(&trained, &w.batch, 0, 1, &loss);
     assert_ok(cgp_pipeline_save(trained.pipeline, run, 0, NULL));

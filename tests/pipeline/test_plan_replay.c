@@ -35,13 +35,13 @@ typedef struct replay {
     /* [values] first and last backward step of a value that backward recomputes; -1: not
      * recomputed */
     int *recomputed_from, *recomputed_to;
-    /* bytes of the saved slot; of the input slot */
+    /* bytes of the saved slot and of the input slot */
     int64_t slot, input;
     /* maximum over actions of the bytes that do not fit into the slot */
     int64_t work;
-    /* largest scratchpad; largest scratchpad or value */
+    /* bytes of the largest scratchpad, and of the largest scratchpad or value */
     int64_t scratchpad, piece;
-    /* backward reads the input slot; R reads it */
+    /* true if backward, or R, reads the input slot */
     bool input_read_late, input_recomputed;
 } replay;
 
@@ -233,9 +233,9 @@ static bool keeps_stats(const replay *r, int i) {
             (node->use.op->weight_needs_saved && has(r, i, CGP_OP_BACKWARD_WEIGHT)));
 }
 
-/* At one time `saved` bytes of the slot are in use, and `tensors` and `scratchpad` need more. The
- * scratchpad is contiguous: if it does not fit into the rest of the slot, all of it goes to the
- * workspace. `fixed`: bytes that are in the workspace in any case. */
+/* Update the workspace for a moment at which `saved` bytes of the slot are in use. `tensors` and
+ * `scratchpad` are further bytes, which go into the rest of the slot, or into the workspace. The
+ * scratchpad is contiguous, so all of it goes there. `fixed` bytes are always in the workspace. */
 static void need(replay *r, int64_t saved, int64_t tensors, int64_t scratchpad, int64_t fixed) {
     const int64_t capacity = r->slot - saved;
     int64_t beyond = tensors + scratchpad > capacity ? tensors + scratchpad - capacity : 0;
@@ -365,7 +365,7 @@ static void replay_backward(replay *r) {
                .users = calloc(max, sizeof *c.users),
                .where = calloc(max, sizeof *c.where),
                .bytes = calloc(max, sizeof *c.bytes)};
-    /* location kind of recomputed values */
+    /* kind of location of each recomputed value */
     int *recomputed_where = calloc((size_t)values, sizeof *recomputed_where);
     /* a gradient overlies the value: its cell counts as slot memory */
     bool *over_x = calloc((size_t)values, sizeof *over_x);

@@ -83,8 +83,8 @@ static void layers_of_random_models_have_times(void **unused) {
     }
 }
 
-/* The times of the first plan are returned, alone and beside others: in it a layer with a hundred
- * times the operations takes longest. */
+/* The first of several plans is measured, also while the others train. Its head has a hundred times
+ * the operations of its norm, so it must take longer. */
 static void the_first_plan_is_measured(void **unused) {
     (void)unused;
     const test_sizes small = {2, 8, 16, 2, 11, 0, false, false};
@@ -152,7 +152,7 @@ static void failures_leave_the_costs_as_they_were(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* 4096 layers of 64 MiB. */
+/* A model of 4096 layers of 64 MiB each, 256 GiB, is refused. */
 static void what_does_not_fit_is_refused(void **unused) {
     (void)unused;
     cgp_model *model = NULL;

@@ -21,7 +21,7 @@ static struct {
     double drowsy; /* seconds by which rank 0 wakes up late */
     double seconds[MAX_RANKS];
     char *text[MAX_RANKS]; /* diagnoses after the step */
-    char *idle_text;       /* of rank 0, with a lower limit for waits */
+    char *idle_text;       /* rank 0's diagnosis, which reports even short waits */
 } the;
 
 static double now(void) {

@@ -47,7 +47,7 @@ static cgp_status pass_backward(const cgp_op_run *run) {
 typedef struct world {
     cgp_model *model;
     cgp_plan *plan;
-    cgp_pipeline *pipeline; /* rank 0's */
+    cgp_pipeline *pipeline; /* pipeline of rank 0 */
     test_batch batch;
 } world;
 
@@ -82,8 +82,8 @@ static cgp_status stop_and_pass(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* Rank 0 is stopped while it computes. Its next wait fails, and so does rank 1, which waits for
- * it. */
+/* The application stops rank 0 while it computes. Rank 0's next wait fails, and so does the wait of
+ * rank 1 for rank 0. */
 static void a_rank_that_is_stopped_fails_on_all(void **unused) {
     (void)unused;
     static const cgp_op op = {.struct_size = sizeof(cgp_op),

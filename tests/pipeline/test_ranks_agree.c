@@ -18,7 +18,7 @@ enum { RANKS = 3, SAMPLES = 6 };
 
 /* --- a machine for each rank --- */
 
-/* Changes what a rank finds; NULL: no change. */
+/* Changes the placement of rank `number`; NULL: no change. lr_factor scales its learning rates. */
 static void (*change)(int number, cgp__place *place);
 static double lr_factor[RANKS] = {1, 1, 1};
 static _Thread_local int self;
@@ -140,7 +140,7 @@ static void memory_of_a_host_is_for_all_of_its_ranks(void **unused) {
     available[0] = available[2] = needed[0] + needed[2];
     available[1] = needed[1];
     create_on(&w, ranks, two_hosts, CGP_OK, "");
-    available[2]--; /* the lowest value of the host's ranks applies */
+    available[2]--; /* of the figures of one host's ranks, the lowest counts */
     create_on(&w, ranks, two_hosts, CGP_ELIMIT, "memory: host a has ");
     assert_note(ranks, RANKS, 0, CGP_ELIMIT, -1, "but its ranks together need ");
     available[2]++;

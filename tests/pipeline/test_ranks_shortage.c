@@ -26,7 +26,7 @@ static cgp_model *two_linears(void) {
     return model;
 }
 
-/* `ready`: all ranks have reached the counted calls; `counting`: the test's thread counts. */
+/* Barriers: all ranks are ready for the counted calls; the test's thread has begun to count. */
 static pthread_barrier_t ready, counting;
 
 /* Run a step of one sample; the first one creates its lists and kernels. */
@@ -83,7 +83,7 @@ static void check_notes(const rank *ranks, int failing, int number) {
 
 /* Let allocation `number` of a rank's thread fail; return true if there was such an allocation. */
 static bool fail_one(const cgp_plan *plan, const test_batch *batch, int failing, int number) {
-    enum { RANK_0 = 2 }; /* numbers of threads; the network's is 1 */
+    enum { RANK_0 = 2 }; /* thread numbers: 0 is the test, 1 the network */
     rank ranks[2];
     shortage_begin((shortage){.thread = -1}); /* numbers threads from 0 again */
     make_ranks(ranks, 2, plan, batch, call_all);

@@ -127,7 +127,7 @@ static void an_entry_of_the_same_name_is_not_enough(void **unused) {
 
 /* --- bytes --- */
 
-/* loopback that notes the largest contribution of a rank to a gather. */
+/* A loopback transport that records the largest contribution of a rank to a gather. */
 static cgp_transport counting;
 static _Atomic size_t largest_part;
 
@@ -141,8 +141,8 @@ static cgp_status count_gather(cgp_communicator *communicator, const void *mine,
 static void save_counted(rank *r) {
     note(r, cgp_pipeline_create_on(&r->pipeline, r->plan, r->seed, &counting, r->communicator));
     note(r, cgp_pipeline_weights_sha256(r->pipeline, r->sha256));
-    note(r, largest_part >= 4096 ? CGP_OK : CGP_ESTATE);              /* the largest matrices */
-    note(r, cgp_pipeline_check_directory(r->pipeline, r->directory)); /* all have checked it */
+    note(r, largest_part >= 4096 ? CGP_OK : CGP_ESTATE);              /* the largest matrix */
+    note(r, cgp_pipeline_check_directory(r->pipeline, r->directory)); /* all ranks checked */
     if (r->number == 0) largest_part = 0;
     note(r, cgp_pipeline_check_directory(r->pipeline, r->directory));
     note(r, cgp_pipeline_save(r->pipeline, r->directory, 0, NULL));
@@ -178,7 +178,7 @@ static void save_again(rank *r) {
     note(r, cgp_pipeline_save(r->pipeline, r->directory, 0, NULL));
 }
 
-/* Rank 1 has both blocks, so only its file exceeds the limit. */
+/* Rank 1 has both blocks of the model, so only the file of rank 1 exceeds the size limit. */
 static void what_one_rank_cannot_write_is_on_none(void **unused) {
     (void)unused;
     world w;

@@ -16,8 +16,8 @@ enum { STEPS = 3, DRAWS = 6 };
 
 static struct {
     atomic_int begun, run;
-    atomic_int memory;  /* so many captures succeed */
-    atomic_bool forgot; /* inverts `first` of every kernel */
+    atomic_int memory;  /* captures that still succeed */
+    atomic_bool forgot; /* if set, invert `first` of every kernel */
     atomic_int dropped; /* skip the n-th kernel from here on; 0: none */
 } counted;
 
@@ -253,8 +253,8 @@ static void a_launch_that_is_not_recorded_is_noticed(void **unused) {
     close_training(&t, NULL);
 }
 
-/* Two steps capture as many graphs as the plan counts, and the update of each device; the third
- * runs them. */
+/* Two steps capture as many graphs as the plan counts, plus one per device for the update. The
+ * third step launches them. */
 static void there_are_as_many_recordings_as_variants(void **unused) {
     static const struct {
         const char *schedule;

@@ -16,7 +16,7 @@ typedef struct fixture {
     cgp_model *model;
     cgp_plan_options options;
     test_batch batches[STEPS];
-    char sha256[65]; /* after training in one stage */
+    char sha256[65]; /* weights after training in one stage */
 } fixture;
 
 /* Train, optionally with minimum buffers, and return the hash of the weights. */
@@ -27,9 +27,9 @@ static void train(const fixture *f, const cgp_plan_options *options, bool min, c
     if (min) {
         cgp_schedule_report report;
         assert_ok(cgp_schedule_check(cgp_plan_schedule(plan), &report));
-        for (int e = 0; e < plan->n_edges; e++) /* may be more than planned on this edge */
+        for (int e = 0; e < plan->n_edges; e++) /* min_capacity may exceed the plan */
             plan->edges[e].capacity = plan->links[e].capacity = report.min_capacity[e];
-        cgp__plan_place_links(plan); /* place them after the planned ones */
+        cgp__plan_place_links(plan); /* place the buffers after the planned ones */
         cgp_schedule_report_release(&report);
     }
     assert_ok(cgp_pipeline_create(&pipeline, plan, 7));
@@ -76,7 +76,7 @@ static void check(const fixture *f, const cgp_plan_options *options, const char 
 
 static void every_schedule_runs_with_min_buffers_and_delays(void **unused) {
     (void)unused;
-    static const int chunks[] = {8, 3}; /* run on 2 and 4 devices, on 1 and 3 */
+    static const int chunks[] = {8, 3}; /* 8 for 2 and 4 devices, 3 for 1 and 3 */
     for (int k = 0; k < 2; k++) {
         fixture f;
         set_up(&f, chunks[k]);

@@ -271,7 +271,8 @@ static void a_rank_without_tensors_writes_files_without_any(void **unused) {
 
 /* --- damage --- */
 
-/* Pipelines of 1, 2 and 3 ranks with other values than the checkpoint. */
+/* Pipelines of 1, 2 and 3 ranks, whose values differ from the checkpoint. A refused load must not
+ * change them. */
 typedef struct witnesses {
     cgp_model *model;
     training t[3];
@@ -501,7 +502,7 @@ static json_t *change_shards(int what) {
     json_t *files = json_object_get(root, "files");
     if (what == 0) json_object_set_new(root, "shards", json_integer(3));
     if (what == 1) json_object_set_new(root, "shards", json_integer(1));
-    if (what == 2) json_array_remove(files, 2); /* of rank 1; rank 0 has two files before it */
+    if (what == 2) json_array_remove(files, 2); /* a file of rank 1, after rank 0's two */
     if (what == 3) {
         merge("more.safetensors", (const char *const[]){MODEL_1, MODEL_2});
         json_array_append_new(files, json_pack("{s:s}", "name", "more.safetensors"));

@@ -62,7 +62,7 @@ static void the_hosts_memory_is_what_was_planned(void **unused) {
 
 enum { SAMPLES = 3, IDS = 256, WIDTH = 16384, VOCAB = 5 };
 
-/* ids -> rows; the output takes 16 MiB a sample. */
+/* Create an embedding whose output takes 16 MiB a sample. */
 static cgp_model *wide(void) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "wide"));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_tied.c -- parameters with several uses, several losses, integers computed by the graph. Each
- * is compared with a model that computes the same without it.
+ * is compared with a model that computes the same numbers without that feature.
  *
  * (test_bit_equality.c checks that they are bit-equal over stages, schedules and modes: its random
  * graphs have them.) */
@@ -109,7 +109,7 @@ static void a_tied_gradient_is_the_sum_over_its_uses(void **unused) {
     cgp_model_destroy(tied);
 }
 
-/* x -> three times the same weight, or three different weights -> logits. */
+/* Create a model that multiplies x by three weights, one after the other: the same one if tied. */
 static cgp_model *three_uses(bool tied) {
     static const char *const names[] = {"a", "b", "c"};
     char name[16];

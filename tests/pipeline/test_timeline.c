@@ -44,14 +44,14 @@ static void step(world *w) {
 
 /* --- the times --- */
 
-/* Assert that the times are the event's, relative to the first event's start. */
+/* Assert that start and end are those of the event, relative to the start of the first event. */
 static void assert_times(const cgp__event *event, const cgp__event *first, double start,
                          double end) {
     assert_true(fabs(1e9 * start - (double)(event->start_ns - first->start_ns)) < 0.5);
     assert_true(fabs(1e9 * end - (double)(event->end_ns - first->start_ns)) < 0.5);
 }
 
-/* Return the event that started first. */
+/* Return the earliest event. */
 static const cgp__event *first_event(const world *w) {
     const cgp__event *first = NULL;
     for (int d = 0; d < w->plan->n_devices; d++) {

@@ -382,7 +382,7 @@ static void backward_drops_what_forward_dropped(void **unused) {
             if (!(fabs(sum - gradient[e]) <= 1e-4))
                 fail_msg("element %d: gradient %.9g, expected %.9g", e, gradient[e], sum);
         }
-        assert_in_range(zeros, 400, 750); /* of 6000; 571 expected */
+        assert_in_range(zeros, 400, 750); /* 571 of 6000 expected */
     }
     cgp_model_destroy(model);
 }
@@ -434,7 +434,7 @@ static void each_device_has_a_worker_of_its_own(void **unused) {
         const int before = count_threads();
         assert_ok(cgp_plan_create(&plans[i], model, &o));
         assert_ok(cgp_pipeline_create(&pipelines[i], plans[i], 1));
-        if (i > 0) /* with the first, a sanitizer may start its own */
+        if (i > 0) /* a sanitizer may start a thread with the first pipeline */
             assert_int_equal(count_threads() - before, cases[i].devices);
     }
     for (int i = 0; i < CASES; i++) {

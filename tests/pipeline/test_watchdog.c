@@ -58,7 +58,7 @@ typedef struct world {
     cgp_plan *plan;
     cgp_plan_options options;
     test_batch batch;
-    char sha256[65]; /* of the weights, after one step and update */
+    char sha256[65]; /* weights after one step and update */
 } world;
 
 static void make_world(world *w, uint64_t *state, int stages, const char *schedule,
@@ -116,7 +116,7 @@ typedef struct position {
 typedef struct simulation {
     position devices[MAX_DEVICES];
     bool sent[MAX_EDGES][MAX_CHUNKS];
-    int taken[MAX_EDGES]; /* buffers */
+    int taken[MAX_EDGES]; /* buffers in use */
 } simulation;
 
 static bool is_send(const cgp_action *action) {
@@ -139,7 +139,7 @@ static bool advance(simulation *s, const cgp_plan *plan, const cgp_action *actio
     return true;
 }
 
-/* Run the lists as far as they go if `stalled` never ends. */
+/* Run the lists until all devices are done or wait for `stalled`, which never ends. */
 static void simulate(simulation *s, const cgp_plan *plan, const cgp_schedule *schedule,
                      const cgp_action *stalled) {
     memset(s, 0, sizeof *s);
@@ -169,7 +169,7 @@ static int waits_for(const simulation *s, const cgp_plan *plan, int d, const cgp
     const position *p = &s->devices[d];
     if (p->at == p->n || is_same(&p->actions[p->at], stalled)) return -1;
     const cgp_edge *edge = &plan->edges[p->actions[p->at].edge].edge;
-    return is_send(&p->actions[p->at]) ? edge->to : edge->from; /* stage j on device j */
+    return is_send(&p->actions[p->at]) ? edge->to : edge->from; /* stage j runs on device j */
 }
 
 /* Assert that the report has a longest chain from a device to the stalled action. */
@@ -304,7 +304,7 @@ static void hang_once(const world *w, enum call call, const cgp_schedule *schedu
 static void every_hanging_action_is_named(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
-    for (int i = 0; i < 8; i++) { /* every number of stages, both schedules */
+    for (int i = 0; i < 8; i++) { /* each number of stages with both schedules */
         world w;
         char before[65], after[65];
         make_world(&w, &state, 1 + i % MAX_DEVICES, i / 4 % 2 ? "gpipe" : "1f1b", true);
@@ -469,7 +469,7 @@ static void a_backward_alone_is_watched(void **unused) {
     assert_message("stage 1, micro-batch 1, 1B1: did not end");
     assert_report(pipeline, "): waits in 0RECV_B1 for stage 1 to send it");
     assert_report(pipeline, "): runs 1B1 for");
-    assert_null(strstr(cgp_pipeline_report(pipeline), "F0\n")); /* belongs to the other part */
+    assert_null(strstr(cgp_pipeline_report(pipeline), "F0\n")); /* F0 is in the forward part */
     check_events(pipeline);
     cgp_pipeline_destroy(pipeline);
     release_world(&w);
@@ -498,7 +498,7 @@ static void bad_faults_do_nothing(void **unused) {
         "delay:nan", "delay:inf", "delay:0F0:1e9", "stall:-1F0", "fail:0f0", "fail:99999999990F0",
         "kill:rank=0,at=", "kill:rank=0", "kill:rank=,at=0F0", "stop:0F0@", "stop:0F0@x",
         "exit:0F0:1", "lost:0F0", "late:0SEND_F0", "corrupt:0RECV_F0", "twice:0SEND_F0:1",
-        /* another rank; another step */
+        /* a fault of another rank, and of another step */
         "kill:rank=1,at=0F0", "kill:0F0@1,kill:1B0@2"};
     uint64_t state = test_seed();
     world w;
@@ -524,7 +524,7 @@ static void timeouts_are_checked(void **unused) {
     assert_message("timeout: expected seconds > 0, got -inf (0 is for no timeout)");
     assert_ok(cgp_pipeline_set_timeout(pipeline, 1e300));
     assert_ok(call_once(pipeline, &w, STEP));
-    assert_ok(cgp_pipeline_set_timeout(pipeline, 1e-300)); /* always exceeded */
+    assert_ok(cgp_pipeline_set_timeout(pipeline, 1e-300)); /* every step exceeds this limit */
     assert_status(call_once(pipeline, &w, STEP), CGP_EDEVICE);
     cgp_pipeline_destroy(pipeline);
     release_world(&w);
@@ -546,7 +546,7 @@ static void pass_gate(void) {
 static cgp_status hanging_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
     if (atomic_load(&kernels_hang)) {
         pass_gate();
-        return CGP_OK; /* too late: operands that the caller lent are gone */
+        return CGP_OK; /* read nothing: the call has ended, and its operands are gone */
     }
     return cgp__backend_ref.kernel_run(kernel, args);
 }

@@ -338,7 +338,7 @@ static void a_text_without_measure_is_not_parsed(void **state) {
     write_text(INDEX, "{}");
     assert_int_equal(truncate(test_path_of("config.json"), 1000000), 0);
     assert_status(cgp_huggingface_read(&spec, test_directory), CGP_EFORMAT);
-    assert_message("config.json: is not JSON (byte "); /* files of this size are read */
+    assert_message("config.json: is not JSON (byte "); /* 1,000,000 bytes are still read */
     assert_int_equal(truncate(test_path_of("config.json"), 1000001), 0);
     assert_status(cgp_huggingface_read(&spec, test_directory), CGP_EFORMAT);
     assert_message("config.json: expected at most 1000000 bytes, got 1000001");

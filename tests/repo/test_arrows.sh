@@ -79,8 +79,8 @@ check() {
             split(file, directories, "/")
             in_module = directories[1] == "src" || directories[1] == "data"
             module = directories[1] == "src" ? directories[2] : "data"
-            if (module == "transport" && directories[3] == "mpi") module = "mpi" # a plug-in
-            if (module == "backend" && directories[3] == "cuda") module = "cuda" # another
+            if (module == "transport" && directories[3] == "mpi") module = "mpi" # a plug-in is a module
+            if (module == "backend" && directories[3] == "cuda") module = "cuda" # likewise
             if (in_module && !(module in modules)) {
                 forbidden(file " is in no module of the table")
                 next
@@ -90,22 +90,22 @@ check() {
             if (what ~ /^</ && part[1] != "cgpipe") {
                 if (part[1] in modules)
                     forbidden("<" target "> is internal; modules are included with quotes")
-                next # of the system or of another library
+                next # a header of the system or of another library
             }
             if (what ~ /^</ || part[1] == "cgpipe") {
                 if (!in_module)
                     next
                 owner = part[2]; sub(/\.h$/, "", owner)
-                if (owner == "ext" && parts_of_target == 3) { # for extensions of a module from outside
+                if (owner == "ext" && parts_of_target == 3) { # ext/X.h extends the module X
                     owner = part[3]; sub(/\.h$/, "", owner)
                     parts_of_target = 2
                 }
                 if (owner == "tensor" || (owner == "op" && part[2] == "op.h"))
                     owner = "base" # types that every module reads
                 if (owner == "images" || owner == "tokenizer")
-                    owner = "data" # the second and third header of data
+                    owner = "data" # headers of the module data
                 if (owner == "graph")
-                    owner = "model" # which it writes and reads
+                    owner = "model" # model reads and writes graph files
                 if (owner == "devices")
                     owner = "backend"
                 if (parts_of_target > 2 || owner == "cgpipe")

@@ -140,7 +140,7 @@ static const field built_fields[] = {F(built, init.kind, ENUM),
 static void calls_of_the_builder_are_checked(void **state) {
     (void)state;
     const cgp_init normal = {CGP_INIT_NORMAL, 0.1};
-    for (int bias = 0; bias < 2; bias++) { /* the bias init is set even without a bias */
+    for (int bias = 0; bias < 2; bias++) { /* bias_init is checked even without a bias */
         built b = {.init = normal,
                    .linear = {4, bias == 1, false, normal, normal},
                    .conv = {4, {3, 3}, {1, 1}, cgp_padding_all(1), bias == 1, normal, normal},

@@ -189,7 +189,7 @@ static void a_backward_comes_in_one_piece_or_in_two(void **state) {
         "0F0 0SEND_F0 0F1 0SEND_F1 0W0 0RECV_B0 0I0 0RECV_B1 0B1", SECOND,
         "schedule: device 0, position 4, 0W0: expected after 0I0, got it before "
         "(position 6)");
-    /* One schedule may use both. */
+    /* A schedule may have B for some micro-batches, and I and W for others. */
     cgp_schedule *schedule = NULL;
     assert_ok(make(&schedule, &two_stages,
                    (const char *const[]){

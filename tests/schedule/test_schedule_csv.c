@@ -303,7 +303,7 @@ static void older_letters_are_read(void **state) {
     cgp_schedule_destroy(s);
 }
 
-/* Only the last stage of PyTorch's Schedule1F1B counts like this. */
+/* In tables of PyTorch's Schedule1F1B the last stage counts its forwards from 1. */
 static void forwards_of_the_last_stage_may_count_from_one(void **state) {
     (void)state;
     static const char *const texts[][2] = {

@@ -42,7 +42,7 @@ static void the_critical_path_leads_from_the_end_to_the_beginning(void **state) 
                         i == 0 ? t.start[d][i] > 0.0 : t.start[d][i] > t.end[d][i - 1];
                     if (!t.critical[d][i]) continue;
                     messages += list[i].edge >= 0 && waits ? 0.25 : 0.0;
-                    if (list[i].edge < 0) assert_false(waits); /* the RECV before it waited */
+                    if (list[i].edge < 0) assert_false(waits); /* only a RECV waits */
                 }
             }
             assert_float_equal(sum + messages, t.makespan, 1e-9);
@@ -307,7 +307,7 @@ static void a_schedule_that_is_right_has_no_grid(void **state) {
     cgp_schedule_destroy(s);
 }
 
-/* Uses 24 micro-batches; the last backward runs first. */
+/* The list of 24 micro-batches is invalid: the last backward runs first. */
 static void a_long_list_is_cut_around_the_error(void **state) {
     (void)state;
     char csv[512] = "";

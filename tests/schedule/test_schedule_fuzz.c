@@ -9,7 +9,7 @@
 #define STAGES 4
 #define CHUNKS 4
 #define EDGES 16
-#define LENGTH 384 /* of a list: up to 160 correct actions, plus damage */
+#define LENGTH 384 /* actions of a list: up to 160 correct ones, plus damage */
 
 typedef struct tables {
     int stages, chunks, devices, n_edges;
@@ -55,8 +55,8 @@ static bool started_backward(const progress *p, int j, int i) {
     return p->done[CGP_ACTION_B][j][i] || p->done[CGP_ACTION_I][j][i];
 }
 
-/* Return true if an action can run on a chain of stages; `split` micro-batches run I and W, `again`
- * ones R. */
+/* Return true if an action of micro-batch i can run next on stage j of a chain. If `split`, the
+ * micro-batch runs I and W instead of B; if `again`, it runs R first. */
 static bool is_ready(const tables *t, const progress *p, cgp_action_kind kind, int j, int i,
                      bool split, bool again) {
     if (p->done[kind][j][i]) return false;
@@ -109,7 +109,7 @@ static void draw_edges(tables *t, uint64_t *seed) {
                   to = test_between(seed, 0, t->stages - 1);
         if (from != to) t->edges[t->n_edges++] = (cgp_edge){from, to};
     }
-    for (int e = t->n_edges - 1; e > 0; e--) { /* the chain need not come first */
+    for (int e = t->n_edges - 1; e > 0; e--) { /* shuffle, so that the chain is not always first */
         const int other = test_between(seed, 0, e);
         const cgp_edge edge = t->edges[e];
         t->edges[e] = t->edges[other];
@@ -385,7 +385,7 @@ static void with_the_free_capacity_no_sender_waits_and_with_less_one_does(void *
     }
 }
 
-/* Return the latest arrival for which a compute action waits. */
+/* Return when the last message that a compute action needs arrives. */
 static double last_arrival(const tables *t, double arrival[EDGES][CHUNKS], const cgp_action *a) {
     double last = 0.0;
     if (a->kind != CGP_ACTION_F && !cgp__starts_backward(a->kind)) return last;

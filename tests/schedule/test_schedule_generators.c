@@ -179,7 +179,7 @@ static void bubble_and_memory_are_those_of_the_formula(void **state) {
     visit_all(assert_formula);
 }
 
-/* --- the unit --- */
+/* --- default costs --- */
 
 /* Default costs are 1 / v per stage: times are exactly 1 / v of those with cost 1, and equal times
  * stay equal. */

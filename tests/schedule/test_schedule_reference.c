@@ -11,7 +11,7 @@ enum { MAX_BYTES = 1 << 17, MAX_TABLES = 200 };
 typedef struct table {
     char file[64], name[64], format[32];
     int devices, stages, chunks;
-    char *text; /* inside the bytes of its file */
+    char *text; /* points into files[] */
 } table;
 
 static char files[8][MAX_BYTES];
@@ -61,7 +61,7 @@ static bool is(const char *a, const char *b) {
     return strcmp(a, b) == 0;
 }
 
-/* Make a schedule from a table with transfers, as it runs. */
+/* Make a schedule from a table with transfers, in the order in which its actions run. */
 static cgp_schedule *lowered(const char *name, const char *text) {
     cgp_schedule *s = NULL;
     int edges;
@@ -174,7 +174,7 @@ static void a_table_is_the_same_step_with_transfers_and_without(void **state) {
     assert_true(compared >= 25);
 }
 
-/* Also with messages that take time, in flight or on the receiver. */
+/* Messages take time here, in flight or on the receiver. */
 static void a_table_is_the_same_step_where_messages_take_time(void **state) {
     (void)state;
     static const char file[] = "torch-2.15.0.txt", name[] = "ScheduleInterleaved1F1B";

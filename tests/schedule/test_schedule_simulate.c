@@ -97,9 +97,9 @@ static void early_recomputation_shortens_the_ramp(void **state) {
     }
 }
 
-/* A latency that nothing hides. In GPipe it counts on the way there and back, in 1F1B about twice
- * for each micro-batch (pipelines.md 2.5). Here m is a multiple of n, and Tc is a power of two,
- * small against the costs. */
+/* Add a latency Tc to each message. GPipe pays it once per stage forward and once back, 1F1B about
+ * twice per micro-batch (pipelines.md 2.5). Here m is a multiple of n, and Tc is a power of two,
+ * small compared with the costs. */
 static void latency_costs_1f1b_more_the_more_micro_batches(void **state) {
     (void)state;
     const double tc = 1.0 / 64;
@@ -214,8 +214,8 @@ static void skips_need_a_buffer_for_each_stage_between(void **state) {
     }
 }
 
-/* Stages 0 and 1 wait for each other, stage 2 for none. Devices 0 and 2 both take 6, of which they
- * compute 3 and 6. */
+/* Stages 0 and 1 exchange messages, stage 2 has none. Devices 0 and 2 both have a span of 6, in
+ * which device 0 computes for 3 and device 2 for 6. */
 static void of_equal_spans_the_idlest_counts(void **state) {
     (void)state;
     const cgp_edge edges[] = {{0, 1}, {1, 0}};

@@ -32,7 +32,7 @@ enum {
 typedef struct frame {
     int missing;
     cgp_status status;
-    bool nothing; /* the result is 0, NULL, -1, NaN or an invalid value */
+    bool nothing; /* true: the result is 0, NULL, -1, NaN or an invalid value */
     bool given[MAX_PARAMETERS];
     _Alignas(64) unsigned char capacity[MAX_PARAMETERS][CAPACITY]; /* aligned for any type */
     unsigned char before[MAX_PARAMETERS][CAPACITY];
@@ -370,7 +370,7 @@ static const cgp_op loss_op = {.struct_size = sizeof(cgp_op),
                                .infer = loss_infer,
                                .forward = loss_forward,
                                .backward_input = loss_backward};
-static const cgp_op_run no_run; /* outside any call */
+static const cgp_op_run no_run; /* a run outside any call */
 
 /* Step values with the scales of two losses. */
 static const cgp_step_values *step_values(void) {

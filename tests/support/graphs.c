@@ -30,14 +30,14 @@ typedef struct graph {
     cgp_model *model;
     uint64_t *state;
     const test_sizes *sizes;
-    cgp_value seen[MOST]; /* any of these may be added or branched from */
+    cgp_value seen[MOST]; /* values that later ops may use */
     int n;
     cgp_value kinds;                           /* an integer input, below the vocabulary */
     cgp_value ids;                             /* integers made by an earlier layer; id < 0: none */
     char square[NAME], norm[NAME];             /* last C -> C linear, last norm; "": none */
-    bool transposed;                           /* whether `square` is transposed */
+    bool transposed;                           /* `square` is transposed */
     cgp_value features;                        /* the float input */
-    int outputs[TEST_MOST_OUTPUTS], n_outputs; /* in addition to the first */
+    int outputs[TEST_MOST_OUTPUTS], n_outputs; /* outputs besides the first */
 } graph;
 
 /* One time in three, share the parameter `name` with an existing one. */
@@ -305,7 +305,7 @@ static void finish(graph *g, cgp_value x, cgp_value targets) {
         return;
     }
     cgp_model_loss_cross_entropy(g->model, x, targets, -100, 1);
-    if (g->sizes->rough && test_between(g->state, 0, 3) == 0) /* the target is its own best guess */
+    if (g->sizes->rough && test_between(g->state, 0, 3) == 0) /* use its own argmax as target */
         cgp_model_loss_cross_entropy(g->model, x, cgp_argmax(g->model, x), -100, 0.25);
     assert_ok(cgp_model_finish(g->model));
 }

@@ -10,19 +10,19 @@
 
 /* Sizes of a test model. */
 typedef struct test_sizes {
-    int layers; /* of a random graph; blocks of a GPT-2 */
+    int layers; /* layers of a random graph, blocks of a GPT-2 */
     int64_t sequence, width, heads, vocab;
     double dropout;
-    /* a random graph makes integers and looks them up, so its loss has jumps; over images it has
+    /* the loss of a random graph need not be smooth: integers index tables, and image graphs have
      * maxima */
     bool rough;
-    bool no_loss; /* a random graph ends in its outputs */
+    bool no_loss; /* a random graph has outputs and no loss */
 } test_sizes;
 
 /* Optional features of random graphs; none, unless a test sets them. */
 typedef struct test_extras {
-    int outputs;          /* at most, in addition to the first */
-    bool input_gradients; /* of float inputs, except masks */
+    int outputs;          /* most outputs besides the first */
+    bool input_gradients; /* for float inputs, except masks */
 } test_extras;
 extern test_extras test_graph_extras;
 

@@ -15,7 +15,7 @@ typedef struct graph {
     cgp_model *model;
     uint64_t *state;
     const test_sizes *sizes;
-    image seen[MOST]; /* any of these may be added, concatenated, or branched from */
+    image seen[MOST]; /* values that later ops may use */
     int n;
     char norm[NAME]; /* last batch norm; "": none */
     int norm_channels;
@@ -215,7 +215,7 @@ static void finish(graph *g, image x, cgp_value targets) {
                                         .init = {CGP_INIT_NORMAL, 0.1},
                                         .bias_init = normal});
     const bool beside = !g->sizes->no_loss && test_between(g->state, 0, 3) == 0;
-    cgp_model_output(g->model, /* untrained, but its statistics are still updated */
+    cgp_model_output(g->model, /* its statistics are updated, though it is not trained */
                      beside ? cgp_batch_norm(g->model, y, "output", 0.1, 0.1) : y);
     const cgp_value early = g->seen[test_between(g->state, 0, g->n - 1)].value;
     if (test_graph_extras.outputs > 0 && early.id != g->seen[0].value.id && early.id != y.id)

@@ -30,7 +30,7 @@ static cgp_status create_ranks(network *net) {
     CGP_TRY(CGP__NEW(net->ranks, net->n, "loopback"));
     for (int p = 0; p < net->n * net->n; p++) {
         net->pairs[p].random = test_random(&net->seed);
-        CGP_TRY(loopback_reserve(&net->pairs[p], 1, TEXT_BYTES)); /* of a failure */
+        CGP_TRY(loopback_reserve(&net->pairs[p], 1, TEXT_BYTES)); /* an item for a failure */
     }
     for (int r = 0; r < net->n; r++) {
         const size_t size = sizeof(cgp_communicator) + (size_t)net->n * sizeof(item *);
@@ -266,7 +266,7 @@ static bool take(cgp_link *link, int microbatch, int64_t timeout_ns, cgp_link_me
     return hold(link, "take", microbatch, timeout_ns, out);
 }
 
-/* Return the index of the buffer of a message that its holder passes. */
+/* Return the index of the buffer of a message that the caller must hold. */
 static int held_buffer(const cgp_link *link, const cgp_link_message *message, const char *call) {
     const int rank = link->communicator->rank;
     const int number = link->edge->number;
@@ -326,7 +326,7 @@ static bool waits(cgp_link *link) {
     return result;
 }
 
-/* The network has a thread of its own. */
+/* Do nothing: the network has a thread of its own. */
 static void progress(cgp_communicator *communicator) {
     (void)communicator;
 }
@@ -345,7 +345,7 @@ static cgp_status send_to_all(cgp_communicator *communicator, bool is_gather, co
     network *net = communicator->net;
     lane *lanes = net->pairs + communicator->rank * net->n;
     item *items = NULL;
-    for (int r = 1; r < net->n; r++) { /* send all or none */
+    for (int r = 1; r < net->n; r++) { /* create all items first: send to all ranks or none */
         item *created = loopback_create_item(bytes);
         if (!created) {
             loopback_free_items(items);

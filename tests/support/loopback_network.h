@@ -19,14 +19,14 @@ typedef struct item {
     struct item *next;
     int64_t due_ns, late_ns;
     int slot;   /* the sender's buffer; the failed rank of a failure */
-    int number; /* of a message its micro-batch, of a failure its status; true: a gather */
+    int number; /* micro-batch of a message, status of a failure, or 1 for a gather */
     size_t bytes;
     bool fails, lost;
     char storage[];
 } item;
 
 typedef struct lane {
-    item *first, *last; /* only the first can be delivered */
+    item *first, *last; /* a queue: `first` is delivered next */
     item *spare;
     uint64_t random;
 } lane;
@@ -73,7 +73,7 @@ struct cgp_communicator {
 
 typedef struct buffer {
     int state;
-    int sender_slot; /* of the message */
+    int sender_slot; /* the sender's buffer of the message */
     int64_t bytes;
     int64_t released_ns;
 } buffer;

@@ -39,7 +39,7 @@ struct call {
     const cgp_tensor *const *inputs;
     const cgp_tensor *const *tensors;
     int n_tensors;
-    void *result; /* the test's, filled by rank 0; results of other ranks are compared with it */
+    void *result; /* rank 0 fills it for the test; other ranks' results must equal it */
     size_t bytes;
     group *group;
     const void *in;

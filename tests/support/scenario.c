@@ -40,7 +40,7 @@ static void complain(const char *format, ...) {
 static bool is_clean(cgp_status status) {
     const char *message = cgp_message(), *colon = strstr(message, ": ");
     if (!colon || colon == message) return false;
-    if (status == CGP_EIO) return strstr(message, strerror(ENOMEM)); /* on a file or directory */
+    if (status == CGP_EIO) return strstr(message, strerror(ENOMEM)); /* a file call failed */
     return status == CGP_ENOMEM &&
            (strstr(message, "memory") || strstr(message, "thread could not be started"));
 }

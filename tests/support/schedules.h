@@ -14,12 +14,12 @@ cgp_schedule *test_generate(const char *name, int devices, int chunks, int v);
 /* Lower it with the edges of a chain: each stage to the next, and back. */
 void test_lower(cgp_schedule *schedule);
 
-/* The figures of a lowered schedule, except the arrays. */
+/* Figures of a lowered schedule. */
 typedef struct test_measures {
     double span, makespan;
     double bubble_span, bubble_makespan; /* idle time of a device, both */
-    int peak;                            /* slots of the device with the most */
-    int capacity;                        /* of the edge that needs the most */
+    int peak;                            /* slots, on the device with the most */
+    int capacity;                        /* buffers, on the edge that needs the most */
 } test_measures;
 
 /* Measure with these costs (NULL: 1 each on every stage), and free the schedule. */

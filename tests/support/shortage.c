@@ -21,7 +21,7 @@ static shortage chosen;
 static atomic_bool counting;
 static _Atomic(const char *) failed;
 static atomic_int asked[SHORTAGE_THREADS], threads_made;
-static _Thread_local int self; /* number of the thread */
+static _Thread_local int self; /* this thread's number */
 
 static atomic_llong blocks, mapped, streams, threads;
 

@@ -100,7 +100,7 @@ typedef struct draw {
     const char *devices[8];
     int balance[64];
     test_batch batch;
-    result expected; /* on the reference */
+    result expected; /* result on the reference device */
 } draw;
 
 static inline bool has_custom_op(const cgp_model *model) {

@@ -140,7 +140,7 @@ static void a_grown_array_keeps_its_elements_and_zeroes_the_rest(void **state) {
         }
     }
     const int64_t *same = array;
-    assert_true(cgp__grow(&array, &capacity, capacity, sizeof *array)); /* enough already */
+    assert_true(cgp__grow(&array, &capacity, capacity, sizeof *array)); /* no growth needed */
     assert_ptr_equal(array, same);
     free(array);
 }
@@ -354,7 +354,7 @@ static void messages_have_no_control_characters(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         (void)cgp_fail(CGP_EINVAL, "%s", cases[i][0]);
         assert_string_equal(cgp_message(), cases[i][1]);
-        (void)cgp_fail(CGP_EINVAL, "%s", cgp_message()); /* idempotent */
+        (void)cgp_fail(CGP_EINVAL, "%s", cgp_message()); /* escaping twice changes nothing */
         assert_string_equal(cgp_message(), cases[i][1]);
     }
     assert_string_equal(cgp_escape("ab\033c", shown, 6), "ab"); /* never half of an escape */

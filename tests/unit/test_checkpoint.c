@@ -76,7 +76,7 @@ static void the_files_are_these_and_sha256sum_agrees(void **state) {
     assert_int_equal(json_integer_value(json_object_get(root, "step")), 42);
     assert_string_equal(json_string_value(json_object_get(root, "seed")), "18446744073709551573");
     assert_int_equal(json_array_size(weights), 2); /* a block and one byte */
-    /* one block, so its sum is that of the file */
+    /* one block: its sum equals the sum of the file */
     assert_int_equal(json_array_size(optimizer), 1);
     assert_int_equal(test_read_file(test_path_of("sum"), bytes), 64);
     assert_memory_equal(json_string_value(json_array_get(optimizer, 0)), bytes, 64);
@@ -199,7 +199,7 @@ static void as_many_are_kept_as_were_asked_for(void **state) {
             assert_int_equal(has(name), there[s]);
             count += there[s];
         }
-        assert_int_equal(count_names(run, ""), count + 1); /* plus latest, and nothing else */
+        assert_int_equal(count_names(run, ""), count + 1); /* the steps and `latest` */
         assert_int_equal(found_step(run), step);
     }
 }
@@ -391,7 +391,7 @@ static void what_the_dead_left_is_deleted_and_nothing_else(void **state) {
     leave("step-00000001.tmp", 1);
     leave("metrics.jsonl", 0);
     assert_ok(cgp_checkpoint_clean(run));
-    assert_int_equal(count_names(run, ""), 6); /* the last four, one checkpoint, latest */
+    assert_int_equal(count_names(run, ""), 6); /* four leftovers, one checkpoint, latest */
     assert_true(has("run/.cgpipe-mine") && has("run/step-00000001.tmp/deep") &&
                 has("run/metrics.jsonl"));
     assert_int_equal(found_step(run), 1);
@@ -471,7 +471,7 @@ static void kill_elsewhere(pid_t child, const int told[2]) {
 static void what_another_host_writes_stays(void **state) {
     (void)state;
     int told[2];
-    cgp_log_set_level(CGP_LOG_ERROR); /* it warns of what it keeps */
+    cgp_log_set_level(CGP_LOG_ERROR); /* silence warnings about entries that stay */
     for (int i = 0; i < 2; i++) {
         locks = i == 0 ? LOCKS_OF_ONE_HOST : NO_LOCKS;
         const pid_t child = begin_elsewhere("elsewhere", told);
@@ -612,7 +612,7 @@ static void a_full_disk_leaves_what_was_there(void **state) {
         }
         if (again == 0) assert_ok(save_plain(run, 1, 0, "old", large, 1));
     }
-    test_limit_files_to(400); /* the files fit, their manifest does not */
+    test_limit_files_to(400); /* the tensor files fit, but the manifest does not */
     const cgp_status status = save_plain(run, 1, 0, "new", (size_t[]){10, 10}, 1);
     test_limit_files_to(RLIM_INFINITY);
     assert_status(status, CGP_EIO);

@@ -48,7 +48,7 @@ static void a_link_with_the_name_of_a_step_is_no_checkpoint(void **state) {
     assert_int_equal(symlink("step-00000001", test_path_of("run/step-00000003")), 0);
     assert_status(cgp_checkpoint_find(NULL, NULL, NULL, test_path_of("run/step-00000003")),
                   CGP_EFORMAT);
-    /* a link made by the caller */
+    /* the path of a checkpoint may itself be a link */
     assert_int_equal(symlink("run/step-00000001", test_path_of("best")), 0);
     assert_int_equal(found_step(test_path_of("best")), 1);
     assert_thesis();
@@ -181,7 +181,7 @@ static void a_file_in_an_open_directory_is_replaced_and_no_link_followed(void **
     assert_true(fd >= 0);
     assert_ok(cgp_file_replace_at(fd, "record", "run/record", "one", 3));
     assert_ok(cgp_file_replace_at(fd, "record", "run/record", "two", 3));
-    assert_int_equal(rename(run, test_path_of("moved")), 0); /* the directory that was opened */
+    assert_int_equal(rename(run, test_path_of("moved")), 0); /* the open directory moves */
     assert_ok(cgp_file_replace_at(fd, "other", "run/other", "", 0));
     test_assert_file(test_path_of("moved/record"), "two");
     test_assert_file(test_path_of("moved/other"), "");

@@ -126,7 +126,7 @@ static void every_training_sequence_is_visited_once_in_each_pass(void **state) {
             for (int64_t i = 0; i < n_train; i++)
                 visits[sequences[i]]++;
             for (int64_t w = 0; w < n; w++)
-                assert_int_equal(visits[w], w < n_train); /* and never a validation sequence */
+                assert_int_equal(visits[w], w < n_train); /* no validation sequence is visited */
         }
         release(&text);
     }

@@ -15,9 +15,9 @@ enum { N = 23, HELD = 7, WIDTH = 3 };
 /* The context of a test. `fill` below writes the position and its hash. */
 typedef struct book {
     atomic_int calls, destroyed;
-    atomic_int fails, pass; /* in this pass, sample 5 fails that many times */
-    cgp_status status;      /* with this status */
-    const char *message;    /* and this message; NULL: none */
+    atomic_int fails, pass; /* sample 5 fails `fails` times in pass `pass` */
+    cgp_status status;      /* status of the failure */
+    const char *message;    /* its message; NULL: none */
 } book;
 
 static cgp_status fill(void *context, cgp_split split, int64_t index, int64_t position, void *input,
@@ -251,10 +251,10 @@ static void a_failure_reaches_the_caller_and_loses_nothing(void **unused) {
         assert_status(cgp_data_read(data, CGP_SPLIT_TRAIN, N, N, got.x, got.labels), CGP_EIO);
         snprintf(message, sizeof message, "shelf: training sample 5: %s", text);
         assert_string_equal(cgp_message(), message);
-        read_into(data, CGP_SPLIT_TRAIN, N, N, &got); /* again */
+        read_into(data, CGP_SPLIT_TRAIN, N, N, &got); /* a second read succeeds */
         assert_memory_equal(got.x, expected.x, N * sizeof got.x[0]);
         assert_memory_equal(got.labels, expected.labels, N * sizeof got.labels[0]);
-        read_into(data, CGP_SPLIT_TRAIN, 2 * N, N, &got); /* and continue */
+        read_into(data, CGP_SPLIT_TRAIN, 2 * N, N, &got); /* so do later samples */
         assert_memory_equal(got.x, expected.x[N], N * sizeof got.x[0]);
         atomic_store(&b.pass, 0);
         atomic_store(&b.fails, 1);

@@ -310,7 +310,7 @@ static void validation_files_that_cannot_be_read_are_named(void **state) {
 
 /* The options of a data set; each case changes one of them. */
 typedef struct recipe {
-    const char *one, *two, *held; /* contents of the files; held NULL: a fraction */
+    const char *one, *two, *held; /* files' contents; held NULL: use the fraction */
     const char *names;            /* appended to the files' names */
     int64_t sequence;
     double fraction;
@@ -344,7 +344,7 @@ static void the_identity_changes_with_all_that_determines_the_samples(void **sta
     char hex[N][65];
     for (int i = 0; i < N; i++)
         recipes[i] = plain;
-    recipes[1].one = "abcdefghijK"; /* one bit */
+    recipes[1].one = "abcdefghijK"; /* one bit differs */
     recipes[2].two = "Lmnopqrstuvw";
     recipes[3].two = "lmnopqrstuvW"; /* bytes after the last sequence count too */
     recipes[4].two = "lmnopqrstuvwx";

@@ -188,7 +188,7 @@ static void with_drop_last_passes_end_after_whole_batches(void **state) {
     options.drop_last = 5;
     cgp_data *data = open_directory("set", &options);
     int left_out[COUNT] = {0};
-    assert_int_equal(cgp_data_samples(data, CGP_SPLIT_TRAIN), 15); /* of 18 */
+    assert_int_equal(cgp_data_samples(data, CGP_SPLIT_TRAIN), 15); /* 15 of 18 in a pass */
     for (int pass = 0; pass < 12; pass++) {
         int seen[COUNT] = {0};
         assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, pass * 15, 15, picture, labels));

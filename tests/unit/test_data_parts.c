@@ -148,7 +148,7 @@ static void a_folder_in_parts_is_that_of_a_whole_read(void **unused) {
     }
 }
 
-/* So a rank that only reads labels needs only names. */
+/* With `strict` no image is replaced, so reading labels needs only the names of files. */
 static void labels_of_a_strict_folder_are_read_without_its_images(void **unused) {
     (void)unused;
     int32_t labels[COUNT], again[COUNT];

@@ -16,7 +16,7 @@
 
 /* --- short and interrupted reads --- */
 
-static int hurdles; /* 0: reads are untouched */
+static int hurdles; /* above 0: shorten or interrupt reads */
 
 /* Replaces libc's pread(). */
 ssize_t pread(int fd, void *bytes, size_t count, off_t offset) {
@@ -173,7 +173,7 @@ static void files_may_be_larger_than_32_bits_count(void **state) {
     assert_ok(cgp_data_tokens(&data, &path, 1, &options));
     int32_t tokens[999], targets[999];
     const int64_t n = cgp_data_samples(data, CGP_SPLIT_VALIDATION);
-    const int64_t last = (bytes / 2 - 1) / 999; /* sequences */
+    const int64_t last = (bytes / 2 - 1) / 999; /* number of sequences */
     assert_int_equal(n + cgp_data_samples(data, CGP_SPLIT_TRAIN), last);
     assert_ok(cgp_data_read(data, CGP_SPLIT_VALIDATION, n - 1, 1, tokens, targets));
     for (int t = 0; t < 999; t++) {
@@ -368,7 +368,7 @@ static void a_token_above_the_vocab_is_refused_with_its_offset(void **state) {
                            "vocabulary, or files of its own tokenizer)"
                          : "raw.bin: at byte 14: expected a token below 10, got 10 (a larger "
                            "vocabulary, or files of its own tokenizer)");
-        assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, 0, 1, t, u)); /* and remains usable */
+        assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, 0, 1, t, u)); /* it is still usable */
         cgp_data_destroy(data);
     }
 }

@@ -78,7 +78,7 @@ static void a_list_repeats_a_name_as_often_as_it_says(void **state) {
     cgp_device_list_release(&list);
     assert_int_equal(list.count, 0);
     assert_null(list.names);
-    cgp_device_list_release(&list); /* an empty one */
+    cgp_device_list_release(&list); /* release an empty list */
     assert_ok(cgp_device_list_parse(&list, "cpu*65536"));
     assert_int_equal(list.count, CGP_MAX_DEVICES);
     assert_string_equal(list.names[CGP_MAX_DEVICES - 1], "cpu");

@@ -174,7 +174,7 @@ static void temporary_files_of_others_are_not_touched(void **state) {
     (void)state;
     char process[CGP_PROCESS_BYTES], name[CGP_TEMPORARY_BYTES];
     assert_ok(cgp_process_name(process));
-    for (int i = 0; i < 500; i++) { /* more than this program has used */
+    for (int i = 0; i < 500; i++) { /* more names than this program has used */
         snprintf(name, sizeof name, ".cgpipe-file-@%s-%d.tmp", process, i);
         test_write_file(test_path_of(name), "theirs", 6);
     }

@@ -174,8 +174,8 @@ static void they_train_to_the_same_bits(void **unused) {
     }
 }
 
-/* Removed ops leave gaps in the numbers: of values, of ops, and of a parameter whose first op is
- * gone. */
+/* Removed ops leave gaps in the numbers of values and ops, and of parameters whose first op was
+ * removed. */
 static void what_was_left_out_leaves_its_numbers(void **unused) {
     (void)unused;
     const cgp_init init = {CGP_INIT_NORMAL, 0.1};

@@ -83,7 +83,7 @@ static int64_t plain_saved(cgp__live_range **list, int n, cgp__layout_starts sta
     bool gradients = false;
     for (int i = 0; i < n; i++)
         gradients = gradients || (list[i]->saved && list[i]->start >= starts.input);
-    for (int rank = 0; rank < 2; rank++) { /* values for W, then values only for I */
+    for (int rank = 0; rank < 2; rank++) { /* values that W reads, then values that only I reads */
         sort(list, n, rank == 1 && gradients ? by_end : by_time);
         for (int i = 0; i < n; i++) {
             cgp__live_range *range = list[i];
@@ -135,7 +135,7 @@ static int64_t plain_others(cgp__live_range **list, int n, order *before, cgp__l
     return workspace;
 }
 
-/* Use the first of the orders with the smallest workspace. */
+/* Try all orders, and use the first one with the smallest workspace. */
 static void plain_pack(cgp__live_range *ranges, int n, cgp__layout_starts starts, int64_t *slot,
                        int64_t *workspace) {
     cgp__live_range **list = calloc(2 * (size_t)n, sizeof *list), **placed = list + n;

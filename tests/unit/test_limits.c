@@ -111,7 +111,7 @@ static void the_memory_of_json_is_limited(void **state) {
         assert_status(open_header(text, length), CGP_EFORMAT);
         assert_message("expected JSON that takes at most 0 MiB of memory, got one of");
         set_limits("json=100000000");
-        assert_status(open_header(text, length), CGP_EFORMAT); /* for a different reason */
+        assert_status(open_header(text, length), CGP_EFORMAT); /* refused for another reason */
         assert_message("tensor \"a\": is not a JSON object");
         set_limits(NULL);
         free(text);
@@ -283,7 +283,7 @@ static void compressed_texts_are_not_inflated(void **state) {
     inflated = 0;
     assert_ok(decode(b.bytes, b.size, 100));
     print_message("a PNG of %zu bytes: %zu inflated\n", b.size, inflated);
-    assert_in_range(inflated, 4, 100); /* its pixel */
+    assert_in_range(inflated, 4, 100); /* only the pixel was inflated */
     free(b.bytes);
 }
 

@@ -58,7 +58,7 @@ static void ignored_labels_are_not_samples(void **state) {
     assert_int_equal(topk.top5, 1); /* fewer than five classes */
 }
 
-/* For random logits the rank by counting is the rank by sorting. */
+/* For random logits, compare the ranks with those in a sorted list. */
 static void ranks_are_those_of_a_sorted_list(void **state) {
     (void)state;
     uint64_t random = test_seed();

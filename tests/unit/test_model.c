@@ -35,13 +35,13 @@ static void the_first_error_sticks_and_names_layer_and_op(void **unused) {
     const cgp_value bad = cgp_add(model, x, y); /* [3, 8] and [3, 4] */
     assert_int_equal(bad.id, -1);
     cgp_model_layer(model, "three");
-    assert_int_equal(cgp_gelu(model, bad).id, -1); /* passed through without a second error */
+    assert_int_equal(cgp_gelu(model, bad).id, -1); /* the invalid value causes no second error */
     (void)cgp_dropout(model, y, 7);
     assert_status(cgp_model_finish(model), CGP_EINVAL);
     assert_message("layer two, add: ");
     assert_message("[3, 8]");
     assert_message("[3, 4]");
-    assert_status(cgp_model_finish(model), CGP_EINVAL); /* and again */
+    assert_status(cgp_model_finish(model), CGP_EINVAL); /* the error stays */
     assert_message("layer two, add: ");
     cgp_model_destroy(model);
 }
@@ -145,7 +145,7 @@ static void a_tied_parameter_knows_its_uses(void **unused) {
     y = linear(model, cgp_gelu(model, y), "b", 8);
     cgp_model_output(model, y);
     assert_ok(cgp_model_finish(model));
-    assert_int_equal(cgp_model_parameters(model), 3); /* a.weight, a.bias, b.bias */
+    assert_int_equal(cgp_model_parameters(model), 3); /* a.weight (shared), a.bias, b.bias */
     assert_int_equal(model->params[0].n_uses, 2);
     assert_int_equal(model->uses[0].node, 0);
     assert_int_equal(model->uses[1].node, 2);
@@ -368,11 +368,11 @@ static void inputs_have_bounds_and_losses_have_logits(void **unused) {
     assert_ok(cgp_model_finish(model));
     assert_int_equal(cgp_model_input_bound(model, 0), 5); /* the smaller of two */
     assert_int_equal(cgp_model_input_bound(model, 1), 4);
-    assert_int_equal(cgp_model_input_bound(model, 2), 0); /* no integers */
+    assert_int_equal(cgp_model_input_bound(model, 2), 0); /* a float input has no bound */
     assert_int_equal(cgp_model_input_bound(model, 3) + cgp_model_input_bound(model, -1), 0);
     assert_int_equal(cgp_model_losses(model), 3);
     static const cgp_model_loss expected[] = {{-1, 1, 0.5}, {0, 1, 2}, {1, 2, 1}, {-1, -1, 0}};
-    for (int i = 0; i < 5; i++) { /* the last query is of loss -1 */
+    for (int i = 0; i < 5; i++) { /* the last iteration asks for loss -1 */
         const cgp_model_loss got = cgp_model_loss_at(model, i < 4 ? i : -1),
                              want = expected[i < 4 ? i : 3];
         assert_int_equal(got.output, want.output);

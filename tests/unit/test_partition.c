@@ -159,14 +159,14 @@ static void known_hard_cases_are_solved(void **unused) {
     assert_int_equal(balance[0], 4);
     assert_ok(cgp_balance_solve(heavy_head, 8, 4, balance));
     assert_memory_equal(balance, ((int[]){1, 1, 1, 5}),
-                        sizeof balance); /* 100 in any case: leftmost */
+                        sizeof balance); /* the maximum is 100 in any case: take the leftmost */
 }
 
 /* --- sizes of micro-batches --- */
 
 enum { SIZES = 3 };
 
-/* Sizes between and beyond three measured ones, computed by hand. */
+/* Costs for sizes between and beyond three measured sizes, computed by hand. */
 static void costs_are_interpolated_between_sizes(void **unused) {
     (void)unused;
     const int64_t samples[SIZES] = {1, 4, 8};
@@ -208,7 +208,7 @@ static void costs_are_interpolated_between_sizes(void **unused) {
     } cases[] = {
         {1, 64, 10, 8, 1, 0, 3, 100},   {2, 128, 15, 6, 2, 2, 6, 100},
         {4, 256, 25, 2, 4, 6, 12, 100}, {6, 384, 29, 1, 6, 6, 18, 150},
-        {8, 512, 33, 0, 8, 6, 24, 200}, {12, 768, 41, 0, 12, 6, 36, 300}, /* not -2 */
+        {8, 512, 33, 0, 8, 6, 24, 200}, {12, 768, 41, 0, 12, 6, 36, 300}, /* 0 instead of -2 */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         cgp_layer_cost got[2];

@@ -48,7 +48,7 @@ static cgp_plan *plan_of(const cgp_model *model, int64_t samples, cgp_recompute 
     return plan;
 }
 
-/* In f32 no input is converted, so a stage with the whole model saves none. */
+/* Compare with a plan of one stage. In f32 it saves no inputs, since none is converted. */
 static void check_against_plan(const cgp_model *model, int64_t samples) {
     cgp_layer_cost costs[LAYERS];
     assert_true(cgp_model_layers(model) <= LAYERS);

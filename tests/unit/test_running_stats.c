@@ -14,9 +14,9 @@ static uint64_t seed;
 
 /* A step: rows in order, split into micro-batches. */
 typedef struct step {
-    int n;                    /* micro-batches */
-    int rows[MOST];           /* in each micro-batch */
-    double x[ROWS][CHANNELS]; /* all rows */
+    int n;                    /* number of micro-batches */
+    int rows[MOST];           /* rows of each micro-batch */
+    double x[ROWS][CHANNELS]; /* rows of all micro-batches */
 } step;
 
 /* The state of a layer, and the accumulator of a step. */
@@ -244,7 +244,7 @@ static void the_check_names_the_state_that_would_not_be_finite(void **state) {
         collect(&l, &s);
         cgp_kernel_args args = args_of(&l);
         assert_int_equal(cgp__running_stats_check(&l.spec, &args), -1);
-        for (int c = 2 * CHANNELS - 1; c >= 0; c--) { /* means before variances */
+        for (int c = 2 * CHANNELS - 1; c >= 0; c--) { /* bad means are found first */
             l.accumulator[2 + c] = bad[i / 4];
             args = args_of(&l);
             assert_int_equal(cgp__running_stats_check(&l.spec, &args), c / CHANNELS);

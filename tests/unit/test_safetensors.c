@@ -103,7 +103,7 @@ static void write_tensors(const tensors *made, const char *path) {
     assert_ok(cgp_safetensors_create(&writer, path, made->count, made->names, made->types,
                                      made->shapes, metadata, 2));
     for (int i = 0; i < made->count; i++) {
-        const size_t half = made->bytes[i] / 3; /* in several pieces */
+        const size_t half = made->bytes[i] / 3; /* write in two pieces */
         assert_ok(cgp_safetensors_append(writer, made->data[i], half));
         assert_ok(
             cgp_safetensors_append(writer, (char *)made->data[i] + half, made->bytes[i] - half));
@@ -195,7 +195,7 @@ static void tensors_are_listed_in_order_of_their_data(void **state) {
     assert_null(cgp_safetensors_name(file, 4));
     assert_null(cgp_safetensors_type(file, -1));
     assert_null(cgp_safetensors_shape(file, 4));
-    assert_null(cgp_safetensors_metadata(file, "format")); /* there is no metadata at all */
+    assert_null(cgp_safetensors_metadata(file, "format")); /* the file has no metadata */
     assert_status(cgp_safetensors_read(file, 4, data), CGP_EINVAL);
     assert_message("t.safetensors: has 4 tensors, got index 4");
     cgp_safetensors_close(file);
@@ -422,7 +422,7 @@ static void a_header_length_that_does_not_fit_is_refused(void **state) {
     file.length = 16;
     test_write_file(path, &file, 24);
     cgp_safetensors *opened = NULL;
-    assert_ok(cgp_safetensors_open(&opened, path)); /* no case was refused for another reason */
+    assert_ok(cgp_safetensors_open(&opened, path)); /* without the fault, the file is accepted */
     assert_int_equal(cgp_safetensors_count(opened), 0);
     cgp_safetensors_close(opened);
 }

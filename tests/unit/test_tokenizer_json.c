@@ -215,7 +215,7 @@ static void tokens_are_found_by_name(void **state) {
     static const struct {
         int file;
         const char *text;
-        int32_t id; /* -1: none; -2: some */
+        int32_t id; /* -1: no such token; -2: any id */
     } cases[] = {
         {GPT2, "<|endoftext|>", 856},
         {LLAMA3, "<|eot_id|>", 1161},

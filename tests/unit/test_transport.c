@@ -18,7 +18,7 @@
 enum { BYTES = 64, MESSAGES = 300, RANKS = 3, EDGES = 6, FEW = 4 };
 
 static const int64_t spin_ns[] = {0, 1000, 1000000000000};
-enum { STRIDE = CGP_LINK_HEADER_BYTES + BYTES }; /* for a transport that copies */
+enum { STRIDE = CGP_LINK_HEADER_BYTES + BYTES }; /* a header, then the message */
 enum { SPINS = sizeof spin_ns / sizeof spin_ns[0] };
 
 static const cgp_transport *t; /* the tested transport */
@@ -142,7 +142,7 @@ static void times_are_those_of_post_and_release(void **unused) {
     t->post(w.sender, &message);
     int64_t after = cgp__now_ns();
     assert_true(t->take(w.receiver, 5, INT64_MAX, &taken));
-    if (t->copies) after = cgp__now_ns(); /* the time of its arrival */
+    if (t->copies) after = cgp__now_ns(); /* a copying transport reports the arrival */
     assert_ptr_equal(taken.buffer, buffer_at(w.memory[!t->copies], 0));
     assert_in_range(taken.released_ns, before_post, after);
 
@@ -265,7 +265,7 @@ static void a_sender_waits_for_a_release(void **unused) {
         assert_true(send_number(w.sender, 0, 0));
         assert_true(send_number(w.sender, 1, 0));
         assert_false(t->acquire(w.sender, 0, &message));
-        assert_int_equal(message.microbatch, 7); /* untouched */
+        assert_int_equal(message.microbatch, 7); /* a failed acquire leaves it unchanged */
         assert_true(t->take(w.receiver, 1, INT64_MAX, &taken));
         assert_false(t->acquire(w.sender, 1000, &message));
         t->release(w.receiver, &taken);
@@ -367,7 +367,7 @@ static void an_edge_opens_again_once_both_ends_are_closed(void **unused) {
     for (int i = 0; i < 3; i++) {
         wire w = open_wire(4, 1 + i, 0);
         assert_true(send_number(w.sender, i, i));
-        if (i != 1) assert_true(take_number(w.receiver, i, &number)); /* else it is lost */
+        if (i != 1) assert_true(take_number(w.receiver, i, &number)); /* message 1 is lost */
         close_wire(4, &w);
     }
     assert_int_equal(number, 2);
@@ -401,7 +401,7 @@ static void bad_links_are_refused(void **unused) {
     wire w = open_wire(2, 1, 0);
     assert_refused(good, "edge 2: expected one sender, got another");
     assert_refused(options_of(2, false, 1, memory), "edge 2: expected one receiver, got another");
-    assert_true(send_number(w.sender, 0, 0)); /* the wrong call did no harm */
+    assert_true(send_number(w.sender, 0, 0)); /* the open link still works */
     close_wire(2, &w);
     t->link_close(NULL);
     t->communicator_destroy(NULL);
@@ -520,7 +520,7 @@ static void a_failure_ends_the_waits_of_every_rank(void **unused) {
     }
     int none = -1;
     char untouched[] = "-";
-    assert_int_equal(t->failure(ranks[last], &none, untouched, 1), CGP_OK); /* its own */
+    assert_int_equal(t->failure(ranks[last], &none, untouched, 1), CGP_OK); /* no peer failed */
     assert_int_equal(none, -1);
     assert_string_equal(untouched, "-");
     assert_status(t->barrier(ranks[last]), CGP_EPEER);

@@ -13,7 +13,7 @@ static void a_transport_is_found_by_its_name(void **unused) {
     assert_status(cgp__transport_find("improc", &found), CGP_EINVAL);
     assert_message("transport: expected inproc, got \"improc\" (did you mean inproc?)");
     assert_ok(cgp__transport_add(&loopback));
-    assert_ok(cgp__transport_add(&loopback)); /* again */
+    assert_ok(cgp__transport_add(&loopback)); /* adding it twice is allowed */
     assert_ok(cgp__transport_find("loopback", &found));
     assert_ptr_equal(found, &loopback);
     assert_status(cgp__transport_find("tin cans", &found), CGP_EINVAL);
