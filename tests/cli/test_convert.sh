@@ -234,7 +234,7 @@ for arguments in "directory full" "run full" "images full.safetensors"; do
     check "no room, $arguments: nothing is left" eval '[ ! -e full ] && [ ! -e full.safetensors ]'
 done
 
-run convert "$weights/gpt2" there # and the old directory stays unchanged
+run convert "$weights/gpt2" there # the old directory must not change
 run train --resume --run there --data tokens.bin --batch 4 --chunks 2 --steps 2 --optimizer sgd
 run convert there there-directory
 run convert images there.safetensors

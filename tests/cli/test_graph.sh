@@ -88,7 +88,7 @@ fails 2 "run.yaml: line 4: plugin: applies to one start only (give --plugin on t
 sed 's/"swish"/".\/mine.so"/' mine.json >path.json
 fails 1 "./path.json: nodes[1]: custom: unknown custom op ./mine.so ..." plan ./path.json
 jq '.model_path = "'"$PWD"'/mine.so"' file/run.json >edited && cp edited file/run.json
-fails 2 "gpt2.json: differs from the file of the run ..." train --resume --run file --steps 8 # without a path; the file of that name here differs
+fails 2 "gpt2.json: differs from the file of the run ..." train --resume --run file --steps 8 # the run has no usable path, and the file of that name here differs
 fails 1 "no.json: cannot be read (No such file or directory)" plan no.json
 
 finish

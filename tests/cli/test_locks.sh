@@ -128,7 +128,7 @@ goes_on "killed"
 killed FAIL_LOCKS=none
 here -- train $words --resume --run run
 goes_on "killed, with locks now"
-for pid in $$ 1; do # of a process with another start time
+for pid in $$ 1; do # pids of living processes, which have another start time
     killed FAIL_LOCKS=none
     sed -i "s/-$first-/-$pid-/; s/ $first / $pid /" run/lock
     here FAIL_LOCKS=none -- train $words --resume --run run
@@ -185,7 +185,7 @@ done
 # The lock of a living process is deleted: that process notices and ends, without undoing anything
 # of the new owner.
 rm -rf run
-background first FAIL_LOCKS=none FAIL_CALL=flush:2:STOP -- train $words --resume --run run # at the line of step 2
+background first FAIL_LOCKS=none FAIL_CALL=flush:2:STOP -- train $words --resume --run run # it stops while it writes the line of step 2
 first=$process
 until_stopped $first
 rm run/lock

@@ -93,7 +93,7 @@ run train --resume --run a --lr 0.002
 run train --resume --run a --lr 0.003
 run train --resume --run a
 unset CGP_FAULT
-edit a '0,/"lr": 0.003/s//"lr": 0.002/' # but not in the starts
+edit a '0,/"lr": 0.003/s//"lr": 0.002/' # edits the options, but not the list of starts
 run train --resume --run a
 check "edited after three starts that failed: told" has "the checkpoint was written with 0.003" "$err"
 kept

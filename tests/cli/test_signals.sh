@@ -196,7 +196,7 @@ check "the JSON has no reader: all steps" test "$(steps json)" = "$(one_to 2)"
 words="$words --validation 0"
 start twice --steps 1000 --save-every 1
 until_has sha256 twice/latest/checkpoint.json
-kill -STOP "$process" # both signals arrive while it is stopped
+kill -STOP "$process" # stop the run, so that both signals arrive together
 kill -INT "$process"
 kill -TERM "$process"
 kill -CONT "$process"

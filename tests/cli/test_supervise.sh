@@ -7,7 +7,7 @@ source "$(dirname "$0")/support.sh"
 libraries=$2 # $ORIGIN does not work without /proc
 set -m # without job control, background jobs ignore SIGINT
 
-mark=31$$ # duration of this test's sleeps, a long one
+mark=31$$ # seconds that this test's processes sleep: a number that identifies them
 left() { pgrep -f "sleep $mark" >/dev/null; }
 gone() { # within 5 s
     for _ in $(seq 250); do
@@ -191,7 +191,7 @@ done
 # --- without /proc ---
 
 hidden() { LD_LIBRARY_PATH=$libraries unshare -m sh -c 'mount -t tmpfs none /proc && exec "$@"' sh "$@"; }
-if hidden "$program" --version >/dev/null 2>&1; then # not in an unprivileged container, nor under a sanitizer, which reads /proc
+if hidden "$program" --version >/dev/null 2>&1; then # impossible in an unprivileged container, and under a sanitizer, which reads /proc
     hidden "$program" supervise --run r -- sh -c 'exit 0' >"$out" 2>"$err" </dev/null
     code=$?
     check "without /proc: exit code 0" exits 0

@@ -56,7 +56,7 @@ static inline bool is_gemm(cgp_op_kind op) {
 
 /* --- attributes --- */
 
-/* Without a fused RELU after ADD. */
+/* Return attributes of an elementwise op; slope 1 means no fused RELU after ADD. */
 static inline cgp_op_attributes plain_attributes(int64_t rows, int64_t width) {
     return (cgp_op_attributes){.rows = rows, .in = width, .out = width, .slope = 1.0f};
 }
@@ -161,12 +161,12 @@ static inline cgp_op_attributes rotary_attributes(int64_t rows, int64_t heads, i
     return g;
 }
 
-/* For DROPOUT and DROPOUT2D. */
+/* Return attributes of DROPOUT and DROPOUT2D. */
 static inline cgp_op_attributes dropout_attributes(int64_t rows, int64_t width, double p) {
     return (cgp_op_attributes){.rows = rows, .in = width, .out = width, .p = (float)p};
 }
 
-/* For RELU and SCALE. */
+/* Return attributes of RELU and SCALE. */
 static inline cgp_op_attributes relu_attributes(int64_t rows, int64_t width, double slope) {
     return (cgp_op_attributes){.rows = rows, .in = width, .out = width, .slope = (float)slope};
 }
@@ -227,7 +227,7 @@ static inline cgp_status infer_image(cgp_op_kind op, int64_t height, int64_t wid
                                      cgp_op_attributes *out) {
     cgp__attributes given = *a;
     cgp_op_node node = {.op = &cgp__op_find(op)->op, .attributes = &given};
-    for (int i = 0; op == CGP_OP_PAD && i < 2; i++) /* as the builder sets them */
+    for (int i = 0; op == CGP_OP_PAD && i < 2; i++) /* the builder sets these too */
         given.kernel[i] = given.stride[i] = 1;
     node.inputs[0].shape = cgp_shape_make(3, (int64_t[]){height, width, channels});
     return cgp__op_infer(op, &node, out);

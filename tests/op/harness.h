@@ -45,10 +45,10 @@ typedef struct operands {
     op_case c;
     int64_t count[SLOTS]; /* elements, all samples */
     bool per_sample[SLOTS];
-    float *memory[SLOTS]; /* to be freed */
+    float *memory[SLOTS]; /* allocated memory of each slot */
     float *at[SLOTS];     /* NULL if the op has none */
     uint64_t seed, step;
-    uint32_t id; /* of the op */
+    uint32_t id; /* id of the op, for dropout */
     float loss_scale;
     double loss;
 } operands;

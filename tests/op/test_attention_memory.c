@@ -27,14 +27,14 @@ static void workspace_grows_like_the_sequence(void **unused) {
                           (int)bytes, (int)(4 * sequence * sequence));
             assert_true(bytes <= 2 * before);
             assert_true(bytes < 4 * sequence * sequence / 2);
-            /* nor does it grow like N */
+            /* more samples need no more workspace */
             assert_int_equal(bytes, workspace(sequence, 16, (cgp_op_direction)d));
             before = bytes;
         }
     }
 }
 
-/* In f32: bf16 needs separate sums. */
+/* Test in f32, since bf16 also needs memory for sums. */
 static void a_window_needs_no_more_for_a_longer_sequence(void **unused) {
     (void)unused;
     for (int d = CGP_OP_FORWARD; d <= CGP_OP_BACKWARD_INPUT; d++) {

@@ -120,7 +120,7 @@ static void check_slices(const op_case *c) {
 static void check_rows_alone(const op_case *c) {
     op_case rows = *c;
     if (c->op == CGP_OP_BATCH_NORM) rows.evaluate = true;
-    if (c->op == CGP_OP_CACHED_ATTENTION) return; /* its rows read each other's, see below */
+    if (c->op == CGP_OP_CACHED_ATTENTION) return; /* its rows depend on each other */
     check_slices(&rows);
     rows.n *= rows.attributes.rows;
     rows.attributes.rows = 1;

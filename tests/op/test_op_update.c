@@ -97,7 +97,7 @@ static void assert_close(double got, double want) {
     if (!(fabs(got - want) <= 4e-7 * fabs(want))) fail_msg("%.9g, expected %.9g", got, want);
 }
 
-/* By PyTorch's formulas: p = 1, g = 0.5, buffer 0.2. */
+/* Compare with PyTorch's formulas by hand, for p = 1, g = 0.5 and a momentum buffer of 0.2. */
 static void sgd_is_as_on_paper(void **state) {
     (void)state;
     static sides s;
@@ -147,7 +147,7 @@ static void adam_is_as_on_paper(void **state) {
     assert_close(s.param[0], 1 - 0.001);
 }
 
-/* p = 1, g = 0.5, mean square 0.04, buffer 0.2. */
+/* The same by hand for p = 1, g = 0.5, a mean square of 0.04 and a buffer of 0.2. */
 static void rmsprop_is_as_on_paper(void **state) {
     (void)state;
     static sides s;

@@ -357,7 +357,7 @@ static void norms_and_biases_do_not_decay(void **unused) {
     for (int i = 0; i < 24; i++) {
         cgp_optim optim = optims[i / 4];
         optim.decay_all = i % 2;
-        optim.clip_norm = i / 2 % 2; /* also with clipping: the norm is 0 */
+        optim.clip_norm = i / 2 % 2; /* with clipping too, where the norm is 0 */
         check_decay(model, optim);
     }
     cgp_model_destroy(model);

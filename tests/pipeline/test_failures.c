@@ -317,7 +317,7 @@ static void plans_larger_than_the_machine_are_refused(void **unused) {
     assert_ok(cgp_plan_create(&plan, model, &o));
     assert_status(cgp_pipeline_create(&pipeline, plan, 0), CGP_ELIMIT);
     assert_message("memory: the plan needs ");
-    assert_message("TiB but "); /* in a suitable unit */
+    assert_message("TiB but "); /* the unit suits the size */
     int64_t available = 0;
     assert_status(cgp_pipeline_check_memory(plan, &available), CGP_ELIMIT);
     assert_true(available > 0 && available < cgp_plan_device_at(plan, 0)->planned_bytes);

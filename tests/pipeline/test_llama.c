@@ -180,8 +180,8 @@ static void a_directory_that_we_write_is_the_same_network(void **state) {
     "\"model_type\": \"qwen2\", \"num_key_value_heads\": 2, \"use_sliding_window\": true, "        \
     "\"sliding_window\": 4, "
 
-/* As Qwen2Config of transformers: layer_types, or else the layers from max_window_layers on
- * (default 28). */
+/* Layers get a window by the rule of Qwen2Config in transformers: those in layer_types, or else all
+ * from max_window_layers (default 28) on. */
 static void a_qwen2_has_the_window_that_transformers_computes(void **state) {
     (void)state;
     static const struct {
@@ -191,7 +191,7 @@ static void a_qwen2_has_the_window_that_transformers_computes(void **state) {
         {"\"max_window_layers\": 0", 4},
         {"\"max_window_layers\": 2", 0},
         {"\"max_window_layers\": 28", 0},
-        {"\"tie_word_embeddings\": false", 0}, /* without max_window_layers */
+        {"\"tie_word_embeddings\": false", 0}, /* max_window_layers is 28 by default */
         {"\"layer_types\": null", 0},
         {"\"max_window_layers\": 1, \"layer_types\": [\"full_attention\", \"full_attention\"]", 0},
         {"\"layer_types\": [\"sliding_attention\", \"sliding_attention\"]", 4},

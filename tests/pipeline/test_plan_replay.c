@@ -28,7 +28,8 @@ typedef struct replay {
     const cgp_model *model;
     int stage, first, n; /* nodes */
     int64_t b;
-    /* [values] last node of the stage that reads it in forward; n: sent, or the output; -1: none */
+    /* [values] last node of the stage that reads the value in forward; n: the value is sent, or is
+     * an output; -1: nothing reads it */
     int64_t *forward_end;
     /* [values] lowest node whose backward reads the stored value, n if none */
     int *backward_end;

@@ -88,7 +88,7 @@ static int run_case(const call_case *c) {
     if (WIFSIGNALED(status))
         print_error("%s(%s%s): crashes: %s\n", c->function, c->parameter ? c->parameter : "",
                     c->parameter ? " = NULL" : "", strsignal(WTERMSIG(status)));
-    else if (WEXITSTATUS(status) > NOT_SO) /* a sanitizer's report */
+    else if (WEXITSTATUS(status) > NOT_SO) /* exit code of a sanitizer */
         print_error("%s(%s): ended with %d\n", c->function, c->parameter ? c->parameter : "",
                     WEXITSTATUS(status));
     return WIFSIGNALED(status) || WEXITSTATUS(status) != AS_EXPECTED;

@@ -251,7 +251,7 @@ static void columns_are_in_proportion_to_time(void **state) {
     assert_drawing(s, &t, 13, 39,
                    "F0=F1=.....................B0====B1====\n"
                    "...F0=======F1=======B0====B1====......\n");
-    assert_drawing(s, &t, 26, 39, /* half the size */
+    assert_drawing(s, &t, 26, 39, /* drawn at half the size */
                    "F0F...........B0=B1=...................\n"
                    "..F0==F1===B0=B1=......................\n");
     assert_drawing(s, &t, 13, 3, "..B\nFFB\n");

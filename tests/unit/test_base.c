@@ -357,7 +357,7 @@ static void messages_have_no_control_characters(void **state) {
         (void)cgp_fail(CGP_EINVAL, "%s", cgp_message()); /* escaping twice changes nothing */
         assert_string_equal(cgp_message(), cases[i][1]);
     }
-    assert_string_equal(cgp_escape("ab\033c", shown, 6), "ab"); /* never half of an escape */
+    assert_string_equal(cgp_escape("ab\033c", shown, 6), "ab"); /* an escape is never cut */
     assert_string_equal(cgp_escape("ab\033c", shown, 7), "ab\\x1b");
     assert_string_equal(cgp_escape("\xe2\x82\xac", shown, 3), "");
     shown[0] = 'x';

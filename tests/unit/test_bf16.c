@@ -27,7 +27,7 @@ static void a_float_becomes_the_nearest_bf16_halfway_to_even(void **state) {
     for (uint32_t bits = 0; bits < 0x7F80u; bits++) { /* finite values */
         uint32_t half = bits << 16 | 0x8000u;
         for (int sign = 0; sign < 2; sign++, half |= 0x80000000u) {
-            const uint32_t low = half >> 16, high = low + 1; /* in order of magnitude */
+            const uint32_t low = half >> 16, high = low + 1; /* bf16 neighbours, |low| < |high| */
             float at[3];
             for (uint32_t k = 0; k < 3; k++) {
                 const uint32_t near = half - 1 + k;

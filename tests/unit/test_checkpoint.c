@@ -383,7 +383,7 @@ static void what_the_dead_left_is_deleted_and_nothing_else(void **state) {
         leave(name, 1);
     }
     snprintf(name, sizeof name, ".cgpipe-latest-%ld-5.tmp", (long)getpid());
-    leave(name, 2); /* its writer may be about to rename it */
+    leave(name, 2); /* stays: its writer may still rename it */
     assert_ok(cgp_process_name(process));
     snprintf(name, sizeof name, ".cgpipe-latest-@%s1-6.tmp", process);
     leave(name, 2); /* left by a dead process that had our pid */
@@ -522,7 +522,7 @@ static void without_locks_the_process_decides(void **state) {
         assert_ok(cgp_checkpoint_clean(run));
         assert_int_equal(count_names(run, ".cgpipe-"), 1);
         assert_int_equal(kill(child, SIGKILL), 0);
-        siginfo_t info; /* it has ended, but is not reaped yet */
+        siginfo_t info; /* wait for its end without reaping it */
         assert_int_equal(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
         if (by_saving)
             assert_ok(save_plain(run, 2, 0, "", small, 1));
@@ -678,7 +678,7 @@ static void a_writer_given_up_leaves_nothing(void **state) {
 /* --- readers during writes --- */
 
 static void *save_often(void *failed) {
-    const size_t bytes[2] = {2000000, 24}; /* so large that it is deleted while it is read */
+    const size_t bytes[2] = {2000000, 24}; /* a large file: saves delete it during reads */
     for (int step = 2; step < 60; step++) {
         /* save each step twice, and keep only one */
         if (save_plain(run, step / 2, 1, "", bytes, (uint64_t)step) != CGP_OK) return failed;

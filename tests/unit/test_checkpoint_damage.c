@@ -101,7 +101,7 @@ static void do_zero(const char *path, damage *done, uint64_t *random) {
 
 static void do_delete(const char *path, damage *done, uint64_t *random) {
     done->begin = -1;
-    if (test_between(random, 0, 2) == 0) { /* or replace it by another kind of entry */
+    if (test_between(random, 0, 2) == 0) { /* replace the file by a directory or a pipe */
         assert_int_equal(unlink(path), 0);
         assert_int_equal(test_between(random, 0, 1) ? mkdir(path, 0700) : mkfifo(path, 0600), 0);
         snprintf(done->what, sizeof done->what, "no file any more");

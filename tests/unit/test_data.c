@@ -197,7 +197,7 @@ static void all_permutations_are_equally_likely(void **state) {
 static void a_batch_depends_on_its_position_alone(void **state) {
     (void)state;
     uint64_t random = test_seed();
-    const int n = 50, length = 4, total = 170; /* more than three passes */
+    const int n = 50, length = 4, total = 170; /* covers more than three passes */
     numbered text = numbered_text(n, length, 0.1, test_random(&random));
     int32_t *tokens = calloc((size_t)total * length, sizeof *tokens);
     int32_t *targets = calloc((size_t)total * length, sizeof *targets);
@@ -347,7 +347,7 @@ static void a_file_that_cannot_be_read_is_named(void **state) {
     assert_string_equal(cgp_message(), part);
     const char *pipe_path = path_of("pipe");
     assert_int_equal(mkfifo(pipe_path, 0600), 0);
-    assert_status(open_path(pipe_path), CGP_EIO); /* and does not block for a writer */
+    assert_status(open_path(pipe_path), CGP_EIO); /* must not wait for a writer */
     assert_message("pipe: is not a regular file");
     const char *file_as_directory = path_of("good.txt/x");
     assert_status(open_path(file_as_directory), CGP_EIO);

@@ -241,7 +241,7 @@ static void validation_files_leave_all_sequences_of_the_others_to_training(void 
     const char *held[] = {test_path_of("held"), write_text("more.txt", "XY")};
     cgp_text_options options = cgp_text_options_default();
     options.sequence = 4;
-    options.validation_fraction = 99; /* unused, so not even checked */
+    options.validation_fraction = 99; /* a wrong fraction is ignored: it is unused */
     options.validation_paths = held;
     options.n_validation_paths = 2;
     cgp_data *data = NULL;
@@ -353,7 +353,7 @@ static void the_identity_changes_with_all_that_determines_the_samples(void **sta
     recipes[7].fraction = 0.5;
     recipes[8].held = "12345";
     recipes[9].held = "12346";
-    recipes[10].one = plain.two; /* the other order */
+    recipes[10].one = plain.two; /* files in the other order */
     recipes[10].two = plain.one;
     recipes[11].one = "abcdefghij"; /* another file boundary */
     recipes[11].two = "klmnopqrstuvw";

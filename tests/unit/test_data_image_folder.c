@@ -200,7 +200,7 @@ static void with_drop_last_passes_end_after_whole_batches(void **state) {
     int ever = 0;
     for (int i = 0; i < COUNT; i++)
         ever += left_out[i] > 0;
-    assert_true(ever > 6); /* not the same three in every pass */
+    assert_true(ever > 6); /* each pass leaves out other images */
     cgp_data_destroy(data);
     options.drop_last = 19;
     data = NULL;
@@ -265,7 +265,7 @@ static void the_next_good_image_takes_the_place_of_a_broken_one(void **state) {
                 assert_int_equal(seen[i], i % 8 > 5 || i == 9 || i == 10 ? 0 : i == 11 ? 3 : 1);
         }
         assert_ok(cgp_data_read(data, CGP_SPLIT_VALIDATION, 0, 6, picture, labels));
-        static const int expected[] = {6, 7, 14, 22, 22, 23}; /* 22 replaces 15 */
+        static const int expected[] = {6, 7, 14, 22, 22, 23}; /* 15 is broken, 22 replaces it */
         for (int i = 0; i < 6; i++) {
             assert_int_equal(image_of(i), expected[i]);
             assert_int_equal(labels[i], expected[i] / 8);

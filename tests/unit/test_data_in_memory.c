@@ -193,7 +193,7 @@ static void augmented_images_are_shifted_by_up_to_4_and_half_of_them_mirrored(vo
         }
         assert_int_equal(found, 1);
         assert_ok(cgp_data_read(plain, CGP_SPLIT_TRAIN, p, 1, picture, &same));
-        assert_int_equal(label, same); /* in the same order */
+        assert_int_equal(label, same); /* the order is the same */
     }
     assert_in_range(mirrors, 10, 50); /* 30 expected, deviation 3.9 */
     assert_in_range(moved, 50, 60);

@@ -97,7 +97,7 @@ static void a_mask_is_where_the_shape_stands_out_from_its_background(void **stat
     for (int at = 0; at < 400; at += 40) {
         assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, at, 40, first, masks));
         assert_ok(cgp_data_read(plain, CGP_SPLIT_TRAIN, at, 40, second, labels));
-        assert_memory_equal(first, second, sizeof first); /* the same pictures */
+        assert_memory_equal(first, second, sizeof first); /* masks do not change the pictures */
         for (int i = 0; i < 40; i++) {
             double area = 0;
             const double c = contrast(first[i], masks[i], &area);

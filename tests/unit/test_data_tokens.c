@@ -386,7 +386,7 @@ static void a_file_that_becomes_shorter_is_named(void **state) {
     assert_status(cgp_data_read(data, CGP_SPLIT_VALIDATION, 24, 1, tokens, targets), CGP_EIO);
     assert_message("b.bin: became shorter while it was read, expected at least 202 bytes, got "
                    "195");
-    assert_int_equal(unlink(paths[1]), 0); /* its descriptor stays open */
+    assert_int_equal(unlink(paths[1]), 0); /* the data set keeps it open */
     assert_ok(cgp_data_read(data, CGP_SPLIT_VALIDATION, 23, 1, tokens, targets));
     cgp_data_destroy(data);
 }

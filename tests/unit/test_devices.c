@@ -176,7 +176,7 @@ static void each_device_has_its_limit_and_the_smaller_one_counts(void **state) {
 static void a_plan_over_its_limit_names_sections_that_add_up(void **state) {
     (void)state;
     static const struct {
-        const char *devices[2], *section; /* which other plans do not have */
+        const char *devices[2], *section; /* a section that only this plan has */
         int ranks;
     } cases[] = {
         {{"cpu", "cpu"}, NULL, 1}, {{"late", "late"}, "step", 1}, {{"cpu", "cpu"}, "receive", 2}};

@@ -314,7 +314,7 @@ static void a_broken_contract_ends_the_process(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(
-            /* it forks, so it runs before there are threads */
+            /* this test forks, so it runs before any thread exists */
             a_broken_contract_ends_the_process),
         cmocka_unit_test(ranks_share_no_memory),
         cmocka_unit_test(edges_overtake_each_other),

@@ -141,7 +141,7 @@ static void a_tied_parameter_knows_its_uses(void **unused) {
     cgp_value y = linear(model, x, "a", 8);
     cgp_model_tie(model, "unused.weight", "a.weight");
     (void)linear(model, y, "unused", 8);
-    cgp_model_tie(model, "b.weight", "unused.weight"); /* by any of its names */
+    cgp_model_tie(model, "b.weight", "unused.weight"); /* a tied parameter has several names */
     y = linear(model, cgp_gelu(model, y), "b", 8);
     cgp_model_output(model, y);
     assert_ok(cgp_model_finish(model));

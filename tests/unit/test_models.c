@@ -165,7 +165,7 @@ static double seconds(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* It takes a tenth of a second; the bound allows for sanitizers. */
+/* Building these models takes a tenth of a second; the bound allows for sanitizers. */
 static void the_largest_models_are_made_within_seconds(void **state) {
     (void)state;
     static const char *const texts[] = {"unet:B=48,C=160", "amoebanetd:L=72,D=512",

@@ -132,7 +132,7 @@ static void a_wrong_constant_is_named_with_its_range(void **unused) {
     assert_message("unknown kind 4");
 }
 
-/* Even where the kind does not use the constant. */
+/* The range is checked even if this kind of optimizer does not use the constant. */
 static void nan_is_refused_everywhere(void **unused) {
     (void)unused;
     static const size_t fields[] = {offsetof(cgp_optim, lr),

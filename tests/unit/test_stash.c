@@ -145,7 +145,7 @@ static void a_named_skip_jumps_to_the_stage_that_pops_it(void **unused) {
     assert_int_equal(message(spec, each, 0, 4), 64);
     assert_int_equal(message(spec, each, 1, 3), 64);
     assert_int_equal(message(spec, each, 0, 3), 0);
-    assert_int_equal(message(spec, each, 2, 3), 64); /* without the skip of "inner" */
+    assert_int_equal(message(spec, each, 2, 3), 64); /* no skip of "inner" */
     assert_int_equal(message(spec, two, 0, 1), 128); /* a, and b once for its two uses */
     cgp_model_destroy(plain);
     cgp_model_destroy(spec);
@@ -209,7 +209,7 @@ static cgp_model *wrong(int c) {
     if (c != 9 && c != 10) x = take(model, x, "four", "left");
     if (c == 13) x = take(model, x, "five", "left");
     if (c == 14) cgp_model_stash(model, "left", "skip", x); /* a popped name stays taken */
-    if (c == 15) {                                          /* in one layer, with the pop first */
+    if (c == 15) {                                          /* the pop comes before the stash */
         (void)cgp_model_pop(model, NULL, "late");
         cgp_model_stash(model, NULL, "late", x);
     }
@@ -253,7 +253,7 @@ static void unmatched_names_are_refused(void **unused) {
         cgp_model *model = wrong(c);
         assert_status(cgp_model_finish(model), CGP_EINVAL);
         assert_message(expected[c]);
-        assert_status(cgp_model_finish(model), CGP_EINVAL); /* and again */
+        assert_status(cgp_model_finish(model), CGP_EINVAL); /* the error stays */
         assert_message(expected[c]);
         cgp_model_destroy(model);
     }

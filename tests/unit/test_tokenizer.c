@@ -149,7 +149,7 @@ static void bytes_that_are_no_text_are_tokens_of_their_own(void **state) {
         {"\xc3", 1},
         {"\xe2\x28\xa1", 2}, /* '(' is a token itself */
         {"\xc3\xa9", 0},
-        {"\xc3\xc3\xa9", 1}, /* and then a letter */
+        {"\xc3\xc3\xa9", 1}, /* a stray byte, then a letter */
         {"\xed\x9f\xbf", 0}, /* the last before surrogates */
         {"\xee\x80\x80", 0},
         {"\xf4\x8f\xbf\xbf", 0}, /* U+10FFFF */
@@ -243,7 +243,7 @@ static void texts_may_be_split_at_the_split_point(void **state) {
     int cuts = 0;
     for (int i = 0; i < 20000; i++) {
         const size_t size = draw_bytes(&random, bytes, sizeof bytes);
-        const int64_t first = test_between(&random, 0, (int)size); /* the prefix */
+        const int64_t first = test_between(&random, 0, (int)size); /* length of the prefix */
         const int64_t at = cgp_tokenizer_split_point(reference, bytes, first);
         assert_in_range(at, 0, first);
         cuts += at > 0;

@@ -295,7 +295,7 @@ static void texts_may_be_split_at_the_split_point(void **state) {
     for (int i = 0; i < times; i++) {
         const int k = i % N_FILES;
         const size_t size = draw_bytes(&random, bytes, sizeof bytes, i % 3 == 0);
-        const int64_t first = test_between(&random, 0, (int)size); /* the prefix */
+        const int64_t first = test_between(&random, 0, (int)size); /* length of the prefix */
         const int64_t at = cgp_tokenizer_split_point(tokenizers[k], bytes, first);
         assert_in_range(at, 0, first);
         cuts[k] += at > 0;

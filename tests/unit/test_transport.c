@@ -432,7 +432,7 @@ static bool is_collected(const unsigned char *all, const size_t *bytes, int n) {
     return *all == 0;
 }
 
-/* In odd rounds a rank's own bytes are in place beforehand. */
+/* Gather repeatedly. In odd rounds a rank's own bytes are already in the result. */
 static void *gather_often(void *argument) {
     cgp_communicator *communicator = argument;
     const int rank = t->rank(communicator);
