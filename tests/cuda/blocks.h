@@ -10,7 +10,8 @@
 extern "C" {
 #endif
 
-/* Order in which threads passed each of three barriers: seen[3 t + barrier] is a position. */
+/* Record the order in which threads pass each of three barriers: seen[3 t + barrier] is the
+ * position of thread t. */
 cudaError_t blocks_order(int *seen, int threads, cudaStream_t stream);
 /* sums[block] of x [blocks, threads], by shuffles and shared memory. */
 cudaError_t blocks_sum(const float *x, float *sums, int blocks, int threads, cudaStream_t stream);

@@ -18,7 +18,7 @@
 static const cgp__shim_order orders[] = {CGP__SHIM_ASCENDING, CGP__SHIM_DESCENDING,
                                          CGP__SHIM_SHUFFLED};
 
-/* Between two barriers each thread has one of the next `THREADS` positions. */
+/* Between two barriers, `THREADS` positions are taken, one by each thread. */
 static void threads_take_turns_in_the_order_that_is_set(void **state) {
     enum { THREADS = 100 };
     int seen[3 * THREADS];

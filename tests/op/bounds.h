@@ -26,9 +26,9 @@ typedef struct bound {
     double absolute, relative;
 } bound;
 
-/* Bound a mean, followed by a quotient by the deviation: an error of a few u becomes a few u rstd,
- * and twice that in dx. `rstd` belongs to the element, or is the worst one for weights, which are
- * sums of `terms`. */
+/* Bounds a norm, which divides by the deviation: an error of a few u in the mean becomes a few u
+ * rstd, and twice that in dx. `rstd` belongs to the element. For weights, which are sums of
+ * `terms`, it is the worst one. */
 static inline bound norm_bound(cgp_op_kind op, int slot, double rstd, double terms) {
     if (slot == SLOT_Y) return (bound){8 * U * (1 + rstd), 8 * U};
     if (slot == rstd_slot(op)) return (bound){0, 8 * U * (1 + rstd)};

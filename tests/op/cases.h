@@ -278,7 +278,7 @@ static inline cgp_op_attributes draw_image(cgp_op_kind op, int64_t rows, int64_t
     }
 }
 
-/* Draw a mean of about `rows` rows in two dims, over one of the three dims. */
+/* Draw a mean over one of three dims. The first two dims have about `rows` rows together. */
 static inline cgp_op_attributes draw_mean(int64_t rows, int64_t width, uint64_t *seed) {
     const int64_t first = test_between(seed, 1, rows < 14 ? (int)rows : 14);
     return mean_attributes(3, (int64_t[]){first, rows / first, width}, test_between(seed, 0, 2));

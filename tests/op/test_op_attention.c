@@ -127,8 +127,8 @@ static void a_group_shares_a_head_of_keys(void **state) {
     }
 }
 
-/* Checks slots that are one gradient, one bit for each. The first of them overwrites or adds, as
- * the bit of the last in `add` requires. */
+/* Check backward if inputs are one value: bit k of `same` is input k. Their gradients share memory
+ * and are added up. The first one written overwrites or adds, as the case says for the last. */
 static void check_one_gradient(const op_case *c, uint32_t same) {
     operands one, apart;
     operands_create_bent(&one, c, &seed);

@@ -218,8 +218,9 @@ static void assert_sum(const operands *o, int slot, const float *before, const f
     }
 }
 
-/* For each bit of `add`, and for `first`: the result is exactly the old value plus what is
- * otherwise written. */
+/* Check the gradients to which a kernel must add: dx[k] for each bit k of `add`, and with
+ * `accumulate` those of parameters. Each is exactly the old value plus what the kernel writes
+ * otherwise. */
 static void check_adding(const runner *on, int op, cgp_op_direction direction, uint32_t add,
                          bool accumulate) {
     const op_case c = one_of(op);
@@ -259,7 +260,7 @@ static void gradients_are_added_where_the_case_says_so(void **state) {
     runner_close(&on);
 }
 
-/* Leaves out each dx[k], one at a time; the others must not change. */
+/* Leaves out each dx[k], one at a time; the other gradients must not change. */
 static void a_gradient_that_is_not_wanted_is_left_out(void **state) {
     (void)state;
     runner on = runner_open(&cgp__backend_ref, 1);

@@ -563,8 +563,8 @@ static void tables_are_consistent(void **state) {
     }
 }
 
-/* Heads of 4 and of 10 columns. Per pair and head of q there are 14 multiply-adds forward, 3 x 4 +
- * 2 x 10 backward, and 12. */
+/* Heads have 4 columns in q and k, 10 in v. A pair of query and key takes, in each head of q,
+ * 4 + 10 multiply-adds forward, 3 x 4 + 2 x 10 backward, and 12 operations for the softmax. */
 static void attention_counts_the_pairs_that_exist(void) {
     static const struct {
         cgp__attributes of;
@@ -590,8 +590,8 @@ static void gemm_dominates_the_cost(void **state) {
         assert_true(flops_of(CGP_OP_LINEAR, (cgp_op_direction)direction,
                              (cgp__attributes){.size = 7}, F32(2, 3, 4),
                              F32(1)) == 2.0 * 6 * 4 * 7);
-    /* T = 3: 6 pairs in the causal triangle; q k and p v with 2 x 8 multiply-adds each; 2 heads of
-     * 12 */
+    /* T = 3 has 6 causal pairs. Each takes 2 x 8 multiply-adds forward, 5 x 8 backward, and 12
+     * operations in each of 2 heads. */
     const cgp__attributes heads = {.heads = 2, .fused = true, .causal = true};
     const double expected[] = {6.0 * (2 * 2 * 8 + 24), 6.0 * (2 * 5 * 8 + 24), 0.0};
     for (int direction = 0; direction < CGP_OP_DIRECTIONS; direction++)

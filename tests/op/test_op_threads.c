@@ -158,7 +158,7 @@ static void every_number_of_threads_gives_the_same_bits(void **state) {
 
 /* --- the optimizer --- */
 
-#define LARGE 300001 /* elements: 18 blocks and a partial one */
+#define LARGE 300001 /* 18 blocks and a part of one */
 
 static void fill(float *x, uint64_t from) {
     for (int i = 0; i < LARGE; i++)

@@ -62,7 +62,7 @@ static void draw_devices(const char *what, uint64_t *state, cgp_plan_options *o,
     drawn_on_ranks += o->ranks > 1;
 }
 
-/* Return the backend of the reference run. */
+/* Return the backend for the reference run. */
 static const char *plain_device(const char *what) {
     return strncmp(what, "late", 4) != 0 && strcmp(what, "loopback") != 0 ? what : "cpu";
 }

@@ -9,8 +9,8 @@ int cgp__site_off = -1;
 
 /* --- how far the host is ahead --- */
 
-/* `late`, counted on one device without transfers. Each action records two events, at its start and
- * its end. */
+/* Counters of events on `late`, with one device and no transfers. Each action records two events,
+ * at its start and at its end. */
 static struct { int records, landed, most; } ahead;
 
 static cgp_status counted_record(cgp_device *device, cgp_queue queue, cgp_event *event) {

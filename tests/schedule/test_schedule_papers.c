@@ -171,7 +171,8 @@ static void v_half_and_v_min_keep_to_their_memory(void **state) {
     }
 }
 
-/* Section 2.5: the growth of the makespan for a small latency of each message, in latencies. */
+/* Section 2.5: return how many latencies longer the makespan is, if each message has a small
+ * latency. */
 static double latencies(const char *name, int n, int v) {
     const double latency = 0.001;
     test_costs c;

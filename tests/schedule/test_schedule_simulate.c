@@ -187,8 +187,8 @@ static void latency_delays_receives_and_keeps_buffers(void **state) {
     cgp_schedule_destroy(schedule);
 }
 
-/* Under GPipe a message that skips to d stages later arrives d-1 forwards early. Under 1F1B the
- * sender is one forward ahead, so there is one more. */
+/* Under GPipe a message from stage 0 to stage d arrives d-1 forwards early, so it needs d-1
+ * buffers. Under 1F1B stage 0 is one forward ahead, so it needs d. */
 static void skips_need_a_buffer_for_each_stage_between(void **state) {
     (void)state;
     for (int n = 3; n <= 8; n++) {

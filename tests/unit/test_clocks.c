@@ -24,7 +24,8 @@ static int64_t below(uint64_t *state, int64_t n) {
     return (int64_t)(test_random(state) % (uint64_t)n);
 }
 
-/* Sixteen round trips from `ns` on, with up to 1 ms each way; one is short in both directions. */
+/* Read the clock by sixteen round trips from `ns` on, of up to 1 ms each way. One of them is short
+ * in both directions. */
 static void read_clocks(cgp__reading *reading, int64_t ns, uint64_t *state) {
     reading->uncertainty_ns = INT64_MAX;
     const int best = (int)below(state, 16);
@@ -68,7 +69,7 @@ static void times_are_within_the_uncertainty(void **unused) {
     cgp__clocks_destroy(clocks);
 }
 
-/* The order of a rank's times is kept, also across readings. */
+/* Mapping keeps the order of a rank's times, also across readings. */
 static void a_rank_keeps_its_order(void **unused) {
     (void)unused;
     uint64_t state = test_seed();

@@ -348,8 +348,8 @@ static int count_ops(const cgp_model *model, cgp_op_kind kind) {
     return count;
 }
 
-/* A normal cell has three 3 x 3 pools, and so has a reduction: "max" twice in each, or once
- * together with a 2 x 2. */
+/* Count the pools. Each cell has three 3 x 3 pools; the paper has maxima for two of them. Reduction
+ * cells have two more maximum pools in any case. */
 static void amoebanetd_takes_averages_or_maxima_where_the_paper_has_maxima(void **state) {
     (void)state;
     cgp_model *average = make("amoebanetd:L=3,D=8,image=32");
