@@ -43,7 +43,7 @@ static void assert_same(const cgp_plan_options *o, const test_outcome *a, const 
     fail();
 }
 
-/* Number of draws with as many stages as ranks, which run on the transport between processes. */
+/* Number of drawn cases that ran on the transport, with a rank in each process. */
 static int drawn_on_ranks;
 
 /* Draw the devices and ranks of a run. `what` is a backend, or "late": most devices on it, the rest
