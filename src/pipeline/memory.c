@@ -15,14 +15,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Bytes of a device's memory that a pipeline allocates; `shares`: without the sections that another
- * one owns. */
+/* Return the bytes that a pipeline allocates on a device. `shares`: exclude the sections that
+ * another pipeline owns. */
 static int64_t device_bytes(const cgp__device_plan *device, bool shares) {
     return device->info.planned_bytes - (shares ? cgp__plan_shared_bytes(device) : 0);
 }
 
-/* Bytes of host memory that a rank needs: the host buffers of all its devices, and all memory of
- * devices that share the host's. */
+/* Return the bytes of host memory that a rank needs: the host buffers of all its devices and, for
+ * devices that share host memory, all of their memory. */
 static int64_t host_bytes(const cgp_plan *plan, int rank, bool shares) {
     int64_t bytes = 0;
     for (int d = 0; d < plan->n_devices; d++) {
@@ -46,8 +46,8 @@ static cgp_status check_alone(const cgp_plan *plan, int64_t planned, int64_t now
 
 typedef bool together(const cgp__place *a, const cgp__place *b);
 
-/* Check the ranks that share a machine or container with rank r. They read the same figure at
- * different times; the lowest counts. */
+/* Check the ranks that share a machine or container with rank r. Each rank has read the available
+ * memory at a different time, so the lowest value counts. */
 static cgp_status check_group(const cgp__ranks *ranks, const cgp_plan *plan, int r, bool shares,
                               together *with) {
     const cgp__place *first = &ranks->places[r];

@@ -9,12 +9,12 @@
 
 typedef struct cgp__ranks cgp__ranks;
 
-/* Compare the memory that the ranks of each host need together with what the host has. The result
- * is the same on all ranks. `shares`: without the sections that another pipeline owns. @retval
- * CGP_ELIMIT */
+/* For each host, check that the available memory is enough for all of its ranks together. The
+ * result is the same on all ranks. `shares`: exclude the sections that another pipeline owns.
+ * @retval CGP_ELIMIT */
 cgp_status cgp__memory_check_hosts(const cgp__ranks *ranks, const cgp_plan *plan, bool shares);
 
-/* Compare what this rank's devices need on other hardware with what that has. */
+/* Check that other hardware, such as a GPU, has enough memory for this rank's devices on it. */
 cgp_status cgp__memory_check_hardware(const cgp_plan *plan, int rank, bool shares);
 
 #endif

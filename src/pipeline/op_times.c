@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op_times.c -- adds up the times of layer_times.c by kind of op, and the FLOPs and bytes of the
- * calls. */
+/* op_times.c -- adds up kernel times (layer_times.c), FLOPs and bytes of all calls, by kind of
+ * op. */
 #include "pipeline/alive.h"
 #include "pipeline/layer_times.h"
 #include "pipeline/pipeline.h"
@@ -14,7 +14,7 @@
 
 _Static_assert(CGP_OP_KINDS < CGP_OP_TIMES, "cgp_pipeline_op_times() has room for all kinds");
 
-/* Bytes that a call moves, added operand by operand. */
+/* Bytes that a call moves: the sum over its operands. */
 typedef struct operands {
     const cgp_plan *plan;
     double bytes;
@@ -32,7 +32,7 @@ static double call_bytes(const cgp_plan *plan, const cgp__call *call) {
     const cgp_model *model = plan->model;
     const cgp__node *node = &model->nodes[call->node];
     const cgp_op_shapes *shapes = &node->use.shapes;
-    const double passes = 2 - 1.0 / (double)plan->chunks; /* the first micro-batch only writes */
+    const double passes = 2 - 1.0 / (double)plan->chunks; /* the first micro-batch does not read */
     operands o = {plan, 0};
     for (int k = 0; k < node->n_inputs; k++) {
         const double bytes = value_bytes(&o, node->inputs[k]);
@@ -51,7 +51,7 @@ static double call_bytes(const cgp_plan *plan, const cgp__call *call) {
     return o.bytes;
 }
 
-/* Make [nodes x directions]: the bytes that one run of a kernel moves. */
+/* Allocate a table [nodes x directions]: the bytes that one run of each kernel moves. */
 static cgp_status make_bytes(const cgp_plan *plan, double **bytes) {
     static const int programs[] = {CGP__FORWARD_SAVED, CGP__BACKWARD};
     CGP_TRY(CGP__NEW(*bytes, plan->model->n_nodes * CGP_OP_DIRECTIONS, "op times"));

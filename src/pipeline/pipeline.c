@@ -26,9 +26,10 @@
 
 #include "plugin/find.h"
 
-#define LONGEST_TIMEOUT 1e9 /* seconds; a longer one means none */
+#define LONGEST_TIMEOUT 1e9 /* seconds; a longer timeout means none */
 
-/* A pipeline and its parts, in one allocation. A worker that hangs may touch all of it. */
+/* A pipeline and its parts. They are one allocation, because a hanging worker may touch all of
+ * them. */
 typedef struct whole {
     cgp_pipeline pipeline;
     cgp__ranks ranks;
@@ -37,7 +38,7 @@ typedef struct whole {
     cgp__step step;
 } whole;
 
-/* *out: NULL when out of memory. */
+/* *out is NULL when out of memory. */
 static cgp_status make(cgp_pipeline **out) {
     whole *w = NULL;
     CGP_TRY(CGP__NEW(w, 1, "pipeline"));
@@ -47,7 +48,7 @@ static cgp_status make(cgp_pipeline **out) {
     return CGP_OK;
 }
 
-/* `owner`: the pipeline whose memory this one shares; NULL: none. */
+/* `owner`: the pipeline whose memory this pipeline shares; NULL: none. */
 static cgp_status allocate(cgp_pipeline *pipeline, const cgp_plan *plan, uint64_t seed,
                            const cgp_transport *transport, cgp_communicator *communicator,
                            cgp_pipeline *owner) {
@@ -66,7 +67,7 @@ static cgp_status allocate(cgp_pipeline *pipeline, const cgp_plan *plan, uint64_
     return cgp__memory_check_hardware(plan, pipeline->rank, owner != NULL);
 }
 
-/* If no rank has failed, share with all ranks the bytes that each device has allocated. */
+/* If no rank has failed, broadcast how many bytes each device has allocated. */
 static cgp_status share_bytes(cgp__executor *executor, cgp_status status) {
     const cgp_plan *plan = executor->plan;
     int64_t *bytes = executor->ranks->figures;
@@ -81,8 +82,8 @@ static cgp_status share_bytes(cgp__executor *executor, cgp_status status) {
     return status;
 }
 
-/* Compare the plans of all ranks, exchange their places and check the memory, before anything is
- * allocated or any kernel is created. */
+/* Compare the plans of all ranks, exchange the placement of ranks, and check the memory. This
+ * happens before memory is allocated and kernels are created. */
 static cgp_status agree(cgp_pipeline *pipeline) {
     cgp__ranks *ranks = pipeline->ranks;
     CGP_TRY(cgp__ranks_compare(ranks, pipeline->plan, pipeline->step->seed));
@@ -134,7 +135,7 @@ cgp_status cgp_pipeline_create_on(cgp_pipeline **out, const cgp_plan *plan, uint
     return status;
 }
 
-/* Derive a seed from the owner's. The steps of both have the same numbers, but their dropout masks
+/* Derive a seed from the owner's. Both pipelines use the same step numbers, but their dropout masks
  * must differ. */
 static uint64_t sharer_seed(cgp_pipeline *owner) {
     const uint64_t key[2] = {owner->step->seed, (uint64_t)++owner->sharers};
@@ -174,7 +175,7 @@ void cgp_pipeline_destroy(cgp_pipeline *pipeline) {
     cgp__ranks_deinit(pipeline->ranks);
     cgp__step_deinit(pipeline->step);
     cgp__team_deinit(team);
-    free(pipeline); /* and the whole, which it begins */
+    free(pipeline); /* frees the struct whole, whose first member it is */
 }
 
 cgp_rank_info cgp_pipeline_rank(const cgp_pipeline *pipeline, int rank) {

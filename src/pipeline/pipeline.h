@@ -23,17 +23,17 @@ typedef struct cgp__ranks cgp__ranks;
 typedef struct cgp__step cgp__step;
 typedef struct cgp__team cgp__team;
 
-/* Written by the caller's thread. The parts lie beside the struct (pipeline.c). */
+/* Written by the caller's thread. One allocation holds the struct and its parts (pipeline.c). */
 struct cgp_pipeline {
-    pid_t process; /* that created it and runs its workers */
+    pid_t process; /* process that created the pipeline and runs its workers */
     const cgp_plan *plan;
     cgp__ranks *ranks;
-    int rank; /* this one */
+    int rank; /* this process's rank */
     cgp__team *team;
     cgp__executor *executor;
-    cgp__measured *measured; /* [devices] the executor's */
+    cgp__measured *measured; /* [devices] owned by the executor */
     cgp__step *step;
-    int sharers; /* created so far; each gets its own seed */
+    int sharers; /* sharing pipelines created so far; each gets its own seed */
 };
 
 #endif

@@ -47,7 +47,8 @@ struct trainer {
 
 /* --- the mini-batch --- */
 
-/* Return the upper bound of the integers in input k: the lowest bound of the ops that read it. */
+/* Return an upper bound for the integers in input k: the lowest limit of any op that reads the
+ * input. */
 static int64_t upper_bound_of(const cgp_model *model, int k) {
     int64_t bound = INT32_MAX;
     bool found = false;
@@ -138,8 +139,8 @@ static void release(trainer *t) {
 
 /* --- steps --- */
 
-/* Run a step and an update. *seconds: the time of the update; 0 if the random numbers gave no
- * finite loss. */
+/* Run a step and an update. *seconds: time of the update; 0 if the update was refused because the
+ * random numbers led to a loss that is not finite. */
 static cgp_status step(const trainer *t, double *seconds) {
     const cgp_model *model = t->plan->model;
     *seconds = 0;

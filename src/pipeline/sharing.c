@@ -30,7 +30,7 @@ static cgp_status check_devices(const cgp_plan *plan, const cgp_plan *owner) {
     return CGP_OK;
 }
 
-/* Check what only training has: gradients and optimizer state. */
+/* Check the sections that only training has: gradients and optimizer state. */
 static cgp_status check_training(const cgp_plan *plan, const cgp_plan *owner) {
     if (plan->inference) return CGP_OK;
     if (owner->inference)
@@ -57,8 +57,8 @@ static bool same_copies(const cgp_plan *a, const cgp_plan *b, int p) {
     return true;
 }
 
-/* Compare the gradient buffers of a parameter's uses, which a step adds up, and of its copies. Uses
- * that backward does not reach have no buffer. */
+/* Compare the gradient buffers of parameter p: one for each use, which a step adds up, and one for
+ * each copy. Uses that backward does not reach have no buffer. */
 static bool same_gradients(const cgp_plan *a, const cgp_plan *b, int p) {
     const cgp__parameter *x = &a->model->params[p], *y = &b->model->params[p];
     if (x->n_uses != y->n_uses || x->requires_grad != y->requires_grad) return false;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sharing.h -- which pipelines may share parameters. */
+/* sharing.h -- checks whether pipelines may share parameters. */
 #ifndef CGP_SRC_PIPELINE_SHARING_H
 #define CGP_SRC_PIPELINE_SHARING_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* agreements.c -- see agreements.h. An agreement is one exchange of a report of each rank. */
+/* agreements.c -- see agreements.h. In an agreement, all ranks exchange one report each. */
 #include "pipeline/run/agreements.h"
 
 #include "pipeline/run/gathers.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A rank's part of an agreement. `text`: its error message, or the text to compare. */
+/* A rank's report in an agreement. `text`: its error message, or the text to compare. */
 typedef struct report {
     int64_t status;
     char text[504];
@@ -24,7 +24,7 @@ cgp_status cgp__ranks_agree(const cgp__ranks *ranks, cgp_status status) {
     return cgp__ranks_agree_on(ranks, status, "", "", "");
 }
 
-/* Exchange statuses and texts: ranks->reports has all of them. */
+/* Exchange statuses and texts. Afterwards ranks->reports has the reports of all ranks. */
 static cgp_status exchange(const cgp__ranks *ranks, cgp_status status, const char *text) {
     report *all = ranks->reports, *mine = &all[ranks->rank], own;
     mine->status = (int64_t)status;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* agreements.h -- what ranks agree on: the status of a call, and texts. Calls are
- * collective unless noted: the user threads of all ranks make them in the same order. With one rank
- * they do nothing. */
+/* agreements.h -- lets all ranks agree on the status of a call, and compares texts of all ranks.
+ * Calls are collective unless noted: the user threads of all ranks make them in the same order.
+ * With one rank they do nothing. */
 #ifndef CGP_SRC_PIPELINE_RUN_AGREEMENTS_H
 #define CGP_SRC_PIPELINE_RUN_AGREEMENTS_H
 
@@ -11,19 +11,20 @@
 
 typedef struct cgp__ranks cgp__ranks;
 
-/* Allocate a report of each rank, for agreements. */
+/* Allocate the reports that agreements exchange, one for each rank. */
 cgp_status cgp__reports_create(void **out, int ranks);
 
 /* Return CGP_OK if no rank has failed; else this rank's own failure, or the first other rank's with
  * its message. CGP_EPEER: a rank could not be reached. */
 cgp_status cgp__ranks_agree(const cgp__ranks *ranks, cgp_status status);
 
-/* Do the same, and compare a text of at most 500 bytes. @retval CGP_EINVAL It differs: "<object>:
- * expected the same on all ranks, got <text> on rank 1, <text> on rank 0 (<way out>)". */
+/* Agree as cgp__ranks_agree() does, and compare a text of at most 500 bytes. @retval CGP_EINVAL The
+ * text differs: "<object>: expected the same on all ranks, got <text> on rank 1, <text> on rank 0
+ * (<way out>)". */
 cgp_status cgp__ranks_agree_on(const cgp__ranks *ranks, cgp_status status, const char *object,
                                const char *text, const char *way_out);
 
-/* Agree likewise, and set *same to whether the text is the same on all ranks. */
+/* Agree as cgp__ranks_agree() does. Set *same to true if the text is the same on all ranks. */
 cgp_status cgp__ranks_have_same(const cgp__ranks *ranks, cgp_status status, const char *text,
                                 bool *same);
 

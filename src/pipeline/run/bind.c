@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bind.c -- makes action lists for mini-batches of N samples on first use, with slots, samples and
- * kernels filled in, and keeps them. */
+/* bind.c -- binds action lists to mini-batches of N samples on first use, and keeps them for later
+ * runs. A bound list has its slots, samples and kernels filled in. */
 #include "pipeline/run/bind.h"
 
 #include "pipeline/run/agreements.h"
@@ -63,8 +63,8 @@ static cgp_status grow_tables(cgp__executor *executor, int chunks) {
     return CGP_OK;
 }
 
-/* Make a run: everything that can fail on this rank alone. The caller owns *out even after a
- * failure; NULL: there is none. */
+/* Make a run on this rank; the caller then compares the result with other ranks. After a failure
+ * *out may be NULL or incomplete, and the caller destroys it. */
 static cgp_status make_run(cgp__executor *executor, int64_t samples, bool forward_only,
                            cgp__run **out) {
     const cgp_plan *plan = executor->plan;

@@ -8,15 +8,15 @@
 
 typedef struct cgp__executor cgp__executor;
 
-/* All lists for mini-batches of one size. Written when it is made: by the caller's thread, and each
- * device's kernels by its worker. */
+/* All lists for mini-batches of one size. On creation, the caller's thread writes everything but
+ * the kernels; each worker writes its device's kernels. */
 typedef struct cgp__run {
     cgp__minibatch minibatch;
     cgp_schedule *schedule;
     cgp__list *lists; /* [devices] */
 } cgp__run;
 
-/* Find the lists for N samples; they are made on first use. Collective. */
+/* Find the lists for N samples, or make them on first use. Collective. */
 cgp_status cgp__run_find(cgp__executor *executor, int64_t samples, bool forward_only,
                          const cgp__run **out);
 

@@ -36,10 +36,10 @@ typedef struct cgp__clocks {
 cgp_status cgp__clocks_create(cgp__clocks **out, int ranks);
 void cgp__clocks_destroy(cgp__clocks *clocks);
 
-/* Read the clocks of all ranks: the last reading becomes the first. Collective. */
+/* Read the clocks of all ranks. The previous last reading becomes the first. Collective. */
 cgp_status cgp__clocks_read(const cgp__ranks *ranks);
 
-/* Read them if the last reading is over 10 s old on rank 0. Collective. */
+/* Read the clocks if the last reading is over 10 s old on rank 0. Collective. */
 cgp_status cgp__clocks_refresh(const cgp__ranks *ranks);
 
 /* Store a round trip in the reading if it is the shortest so far. uncertainty_ns is INT64_MAX

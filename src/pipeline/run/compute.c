@@ -78,7 +78,7 @@ static cgp_status copy_values(const cgp__execution *s, const cgp__call *call) {
     void *to = cgp__address(s, call->dx[0]);
     if (call->dy.arena == CGP__HOST &&
         !cgp__input_is_read(s->worker->executor, (int)call->dy.offset, s->context->with_loss))
-        return CGP_OK; /* may be NULL */
+        return CGP_OK; /* the tensor may be NULL */
     if (host && !backend->host_addressable) {
         const bool converts = call->workspace.arena != CGP__NOWHERE;
         void *copy = converts ? cgp__address(s, call->workspace) : to;
@@ -102,7 +102,7 @@ static cgp_status run_sum(const cgp__execution *s, int i, const cgp__call *call,
     return s->worker->backend->kernel_run(kernel, &args);
 }
 
-/* Run one call of a program: a copy, or a kernel; skip a loss without with_loss. */
+/* Run one call of a program: a copy or a kernel. Skip losses if with_loss is false. */
 static cgp_status run_call(const cgp__execution *s, int i, const cgp__call *call,
                            cgp_kernel *kernel) {
     if (call->sums) return run_sum(s, i, call, kernel);
@@ -139,7 +139,7 @@ static cgp_status measure_call(const cgp__execution *s, int i, const cgp__call *
     return CGP_OK;
 }
 
-/* Copy rows of a value that this action made to the caller's tensor. */
+/* Copy the rows of a value, which this action computed, to the caller's tensor. */
 static cgp_status copy_rows(const cgp__execution *s, int value, cgp__location location,
                             const cgp_tensor *tensor) {
     const cgp_backend *backend = s->worker->backend;
@@ -155,7 +155,7 @@ static cgp_status copy_rows(const cgp__execution *s, int value, cgp__location lo
                             (size_t)count * cgp_dtype_bytes(type->dtype));
 }
 
-/* Copy the rows of the model's outputs that this action made. */
+/* Copy to the caller the output rows that this action computed. */
 static cgp_status copy_outputs(const cgp__execution *s) {
     const cgp_tensor *const *outputs = s->context->outputs;
     if (!outputs || s->bound->action.kind != CGP_ACTION_F) return CGP_OK;
@@ -169,7 +169,7 @@ static cgp_status copy_outputs(const cgp__execution *s) {
     return CGP_OK;
 }
 
-/* Copy the rows of the inputs' gradients that this action completed. */
+/* Copy to the caller the rows of input gradients that this action completed. */
 static cgp_status copy_input_gradients(const cgp__execution *s) {
     const cgp_tensor *const *gradients = s->context->input_gradients;
     const cgp_action_kind kind = s->bound->action.kind;
@@ -183,8 +183,8 @@ static cgp_status copy_input_gradients(const cgp__execution *s) {
     return CGP_OK;
 }
 
-/* On a device with its own memory, copy the action's row of per-step constants to where kernels
- * read it. */
+/* On a device with its own memory, copy the action's row of per-step constants to the address that
+ * kernels read. */
 static cgp_status copy_row(const cgp__execution *s) {
     const cgp_backend *backend = s->worker->backend;
     const cgp__step_memory *step = &s->plan->devices[s->worker->index].step;

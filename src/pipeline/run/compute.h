@@ -8,7 +8,7 @@
 typedef struct cgp__execution cgp__execution;
 
 /* Enqueue the calls of an action, and the copies of its outputs to the caller. Return false if the
- * action did not end because this or another worker gave up the run. */
+ * action was cut short: this or another worker gave up the run. */
 bool cgp__compute(const cgp__execution *execution);
 
 #endif

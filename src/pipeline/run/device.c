@@ -14,8 +14,8 @@
 
 #include <stdlib.h>
 
-/* Return the plan's options. Devices of one backend, on this rank and its neighbours, are numbered
- * together, so that they divide the cores among themselves. */
+/* Return the device's options. Devices of one backend get consecutive numbers across all ranks that
+ * share cores, so that they divide the cores among themselves. */
 static cgp_device_options options_of(const cgp__worker *worker) {
     const cgp_plan *plan = worker->plan;
     const cgp__ranks *ranks = worker->ranks;
@@ -31,7 +31,7 @@ static cgp_device_options options_of(const cgp__worker *worker) {
     return options;
 }
 
-/* Locate the sections that another pipeline may own. */
+/* Set the addresses of the sections that another pipeline may own. */
 static void bind_shared(cgp__worker *worker, const cgp__worker *owner) {
     const cgp__device_plan *device = &worker->plan->devices[worker->index];
     worker->changes.count = owner ? owner->changes.count : &worker->changes.own;
@@ -42,7 +42,7 @@ static void bind_shared(cgp__worker *worker, const cgp__worker *owner) {
     worker->states = owner ? owner->states : worker->memory + device->state;
 }
 
-/* Allocate the planned memory: the device's, and the host's for copies. */
+/* Allocate the planned device memory, and the planned host memory for copies. */
 static cgp_status create_memory(cgp__worker *worker) {
     const cgp_backend *backend = worker->backend;
     const cgp__device_plan *device = &worker->plan->devices[worker->index];
@@ -77,8 +77,8 @@ static void log_memory(const cgp__worker *worker) {
             cgp_bytes_text(device->info.host_bytes, host, sizeof host), driver);
 }
 
-/* Create the words that kernels write, and the host's copy of them. Both are the same memory if the
- * device shares the host's. */
+/* Create the result words that kernels write, and the host's copy of them. If the device shares
+ * host memory, both are the same words. */
 static cgp_status create_words(cgp__worker *worker) {
     const cgp__device_plan *device = &worker->plan->devices[worker->index];
     CGP_TRY(CGP__NEW(worker->fetched, device->step.n_words, "worker"));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.h -- jobs that make and free what belongs to a device, on its worker. */
+/* device.h -- jobs that create and free a worker's device and its memory. */
 #ifndef CGP_SRC_PIPELINE_RUN_DEVICE_H
 #define CGP_SRC_PIPELINE_RUN_DEVICE_H
 

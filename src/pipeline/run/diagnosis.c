@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* diagnosis.c -- what the devices of this rank do and wait for, and what is known about the other
- * ranks, as a JSON object. */
+/* diagnosis.c -- writes a JSON object: what the devices of this rank do and wait for, and the last
+ * known state of the other ranks. */
 #include "pipeline/run/diagnosis.h"
 
 #include "pipeline/run/bind.h"
@@ -31,7 +31,8 @@ static json_t *text_json(const char *text) {
 
 /* --- devices --- */
 
-/* Return whether an untimed job runs, such as one that binds kernels: traces may change. */
+/* Return whether a job without a time limit runs. Such a job may change traces, for example when it
+ * binds kernels. */
 static bool prepares(const cgp__executor *executor) {
     return executor->team->remaining > 0 && !executor->team->timed;
 }
@@ -40,13 +41,14 @@ static const char *state_of(const cgp__view *v) {
     const cgp__team *team = v->executor->team;
     if (!v->busy) return team->remaining > 0 ? "done" : "idle";
     if (!v->bound) return team->job == cgp__job_run ? "done" : "updates";
-    /* a wait for another rank that failed has just ended */
+    /* another rank has failed, so the wait for it has just ended */
     const bool waits = v->waits || (team->first_status == CGP_EPEER && v->bound->action.edge >= 0);
     return waits ? "waits" : "runs";
 }
 
-/* Add the index of a transfer's other end in its device's list, and the action there that makes or
- * needs the message. A device that does not answer is at this action or an earlier one. */
+/* Add the matching transfer of the peer device, as an index into its list, and the action there
+ * that makes or needs the message. If the peer does not answer, it is at this action or an earlier
+ * one. */
 static void add_peer_action(json_t *o, const cgp_schedule *schedule, const cgp_action *action,
                             int peer) {
     int n = 0, i = 0;
@@ -160,8 +162,8 @@ static json_t *beat_json(const cgp_beat *b, int r, int64_t now) {
                      "agreeing", seconds_json(b->agreeing_ns, now), "left", b->left);
 }
 
-/* Return when the current wait began or, if later, when the last action of any rank ended; 0: this
- * rank is in no call that waits. */
+/* Return when the current wait began or, if later, when the last action of any rank ended; 0 if
+ * this rank is in no call that waits. */
 static int64_t waits_since(const cgp__executor *executor) {
     const cgp__ranks *ranks = executor->ranks;
     const cgp__team *team = executor->team;

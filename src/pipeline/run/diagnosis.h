@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* diagnosis.h -- what the devices of this rank do and wait for, and what is known about the other
- * ranks. */
+/* diagnosis.h -- describes what the devices of this rank do and wait for, and the last known state
+ * of the other ranks. */
 #ifndef CGP_SRC_PIPELINE_RUN_DIAGNOSIS_H
 #define CGP_SRC_PIPELINE_RUN_DIAGNOSIS_H
 
@@ -8,13 +8,13 @@
 
 typedef struct cgp__executor cgp__executor;
 
-/* Save the current state in executor->diagnosis, unless one is saved already. Called with the
+/* Save the current state in executor->diagnosis, unless a state is already saved. Called with the
  * team's lock held. */
 void cgp__diagnosis_keep(cgp__executor *executor);
 
 /* Return the state at the first failure or, if a wait has lasted `idle` seconds, the current state.
- * *is_idle: there is one of them. NULL: there is none, or out of memory. Owned by the caller.
- * Threads: any. */
+ * *is_idle: there is such a state. NULL: there is no such state, or out of memory. Owned by the
+ * caller. Threads: any. */
 json_t *cgp__diagnosis_of(cgp__executor *executor, double idle, bool *is_idle);
 
 #endif

@@ -177,7 +177,7 @@ static bool run_actions(cgp__worker *worker, const cgp__run_context *context) {
  * not wait for the job: when a device that shares the host's memory resumes, it may still access
  * the tensors of that call. */
 cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
-    /* a copy, which nothing changes while this worker runs, even if it hangs */
+    /* a copy: nothing else changes it, even while this worker hangs */
     const cgp__run_context context = *(const cgp__run_context *)argument;
     const cgp_backend *backend = worker->backend;
     if (cgp__is_stopped(worker)) return CGP_OK;

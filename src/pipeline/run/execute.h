@@ -19,14 +19,16 @@ typedef struct cgp__execution {
     const cgp__stage_plan *stage;
     const cgp_step_values *values;
     char *base[CGP__ARENAS];
-    /* Addresses that the next action reads first. They are prefetched: kernels evict them. */
+    /* Addresses that the next action reads first. They are prefetched, because kernels evict them
+     * from the caches. */
     const void *next[4];
-    /* The calls are being captured, for every action of the bound instance. */
+    /* The calls are being captured as a graph, which every action of the bound instance will
+     * use. */
     bool records;
 } cgp__execution;
 
-/* The job that runs a list. Argument: cgp__run_context. The part of the run that the context
- * selects has the device's actions *begin .. *end - 1. */
+/* cgp__job_run() is the job that runs a list; its argument is a cgp__run_context. cgp__run_range()
+ * returns the actions *begin .. *end - 1 of a device's list that the context selects. */
 cgp_status cgp__job_run(cgp__worker *worker, void *context);
 void cgp__run_range(const cgp__run_context *context, int device, int *begin, int *end);
 

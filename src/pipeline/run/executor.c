@@ -24,7 +24,7 @@ static bool reads(const cgp__node *node, int value) {
     return false;
 }
 
-/* Find the inputs that nodes of this rank read, without losses and with them. */
+/* Find the inputs that nodes of this rank read: once without, once with the losses. */
 static void find_reads(cgp__executor *executor) {
     const cgp_model *model = executor->plan->model;
     for (int i = 0; i < model->n_nodes; i++) {

@@ -39,17 +39,17 @@ typedef struct cgp__run_context {
 struct cgp__executor {
     /* Set by the caller's thread before the workers start. */
     const cgp_plan *plan;
-    /* owner of parameters, gradients, optimizer and states; NULL: this one */
+    /* Owner of parameters, gradients, optimizer and states; NULL: this executor. */
     const cgp__executor *owner;
     cgp__team *team;
     cgp__ranks *ranks;
-    cgp__worker *workers;    /* [devices]; those of other ranks have no thread and no device */
+    cgp__worker *workers;    /* [devices] workers of other ranks have no thread and no device */
     cgp__measured *measured; /* [devices] */
     bool *reads;             /* [inputs][with_loss] a node of this rank reads the input */
     cgp_communicator *inproc;
     cgp__end *ends;                      /* [links][2] sender, receiver */
     bool records;                        /* capture graphs, where the backend can */
-    struct cgp__injected_faults *faults; /* of CGP_FAULT; NULL: none */
+    struct cgp__injected_faults *faults; /* from CGP_FAULT; NULL: none */
 
     /* Written by the caller's thread between jobs. */
     struct cgp__runs *runs; /* bind.c; NULL: none yet */
@@ -63,12 +63,12 @@ struct cgp__executor {
     cgp__run_context context; /* of the last run; zero before the first */
     int64_t run_start_ns;
 
-    /* Written under the team's lock: by the caller's thread; by the thread that fails first. */
-    char *report;    /* of the run that timed out */
-    char *diagnosis; /* state at the first failure */
+    /* Written under the team's lock. */
+    char *report;    /* on the run that timed out; by the caller's thread */
+    char *diagnosis; /* state at the first failure; by the thread that fails first */
 };
 
-/* Allocate; start threads, devices and links; free. */
+/* Allocate an executor; start its threads, devices and links; free it. */
 cgp_status cgp__executor_init(cgp__executor *executor, const cgp_plan *plan, cgp__team *team,
                               cgp__ranks *ranks);
 cgp_status cgp__executor_start(cgp__executor *executor);

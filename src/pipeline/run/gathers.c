@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gathers.c -- see gathers.h. Every exchange is a gather of the transport: data arrives in the
- * order of the ranks, so the bits of results do not depend on timing. */
+ * order of the ranks, so results have the same bits whatever the timing. */
 #include "pipeline/run/gathers.h"
 
 #include "pipeline/run/agreements.h"
@@ -12,7 +12,7 @@
 static cgp_status gather(const cgp__ranks *ranks, const void *mine, void *all) {
     const cgp_status status =
         ranks->transport->gather(ranks->communicator, mine, all, ranks->bytes);
-    if (status != CGP_OK) cgp__ranks_fail(ranks, status); /* the others would wait */
+    if (status != CGP_OK) cgp__ranks_fail(ranks, status); /* else the other ranks would wait */
     return status;
 }
 
@@ -38,7 +38,7 @@ cgp_status cgp__ranks_share_blocks(const cgp__ranks *ranks, const void *mine, vo
     return ranks->transport->gather(ranks->communicator, mine, all, ranks->bytes);
 }
 
-/* Gather texts, given the lengths of all; *all has them one after the other. */
+/* Gather texts of known lengths. *all receives the texts one after the other. */
 static cgp_status share_text(const cgp__ranks *ranks, const char *mine, const int64_t *lengths,
                              char **all) {
     size_t total = 0;

@@ -19,16 +19,17 @@ cgp_status cgp__ranks_broadcast(const cgp__ranks *ranks, int root, void *data, s
 cgp_status cgp__ranks_share_devices(const cgp__ranks *ranks, const cgp_plan *plan, void *data,
                                     size_t bytes);
 
-/* Gather equal blocks on all ranks: all [n][bytes]; each rank fills in its own. */
+/* Gather blocks of equal size on all ranks: `all` is [n][bytes], and each rank fills in its own
+ * block. */
 cgp_status cgp__ranks_share(const cgp__ranks *ranks, void *all, size_t bytes);
 
-/* Gather blocks of different sizes on all ranks: `mine` is this rank's; `all` has one after the
- * other. Set the [n] sizes first, in bytes. */
+/* Gather blocks of different sizes on all ranks: `mine` is this rank's block, and `all` receives
+ * the blocks one after the other. First set the [n] sizes, in bytes. */
 size_t *cgp__ranks_sizes(const cgp__ranks *ranks);
 cgp_status cgp__ranks_share_blocks(const cgp__ranks *ranks, const void *mine, void *all);
 
-/* Gather the texts of several ranks: *all has one after the other, lengths[n] their lengths. Both
- * are owned by the caller. `mine`: NULL when out of memory. */
+/* Gather the texts of several ranks: *all receives the texts one after the other, and lengths[n]
+ * their lengths. The caller owns both. `mine`: NULL when out of memory. */
 cgp_status cgp__ranks_share_text(const cgp__ranks *ranks, const char *mine, char **all,
                                  int64_t **lengths);
 

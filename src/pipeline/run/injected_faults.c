@@ -42,7 +42,7 @@ typedef enum effect {
     EFFECTS
 } effect;
 
-/* `sends`: applies to SEND actions only. */
+/* `sends`: the fault applies to SEND actions only. */
 static const struct {
     const char *name, *text;
     bool has_seconds, sends;
@@ -80,7 +80,7 @@ static const char *read_number(const char *text, int *number) {
     return digits > 0 && digits < 10 ? text + digits : NULL;
 }
 
-/* Read "2B5" and return the rest; NULL if it is none. */
+/* Read an action such as "2B5" and return the rest; NULL if the text is not an action. */
 static const char *read_action(const char *text, cgp_action *action) {
     *action = (cgp_action){.edge = -1};
     text = read_number(text, &action->stage);
@@ -98,7 +98,7 @@ static bool read_seconds(const char *text, double unit, double *seconds) {
     return end != text && !*end && *seconds >= 0 && *seconds <= LONGEST_DELAY;
 }
 
-/* Read "rank=2,at=" if it is there, and return the rest; NULL if it is wrong. */
+/* Read an optional prefix such as "rank=2,at=" and return the rest; NULL if it is malformed. */
 static const char *read_rank(const char *text, int *rank) {
     if (strncmp(text, "rank=", 5) != 0) return text;
     text = read_number(text + 5, rank);
@@ -242,7 +242,7 @@ cgp_status cgp__injected_faults_apply(const cgp__executor *executor, const cgp_a
         case EXIT:
             _exit(1);
         default:
-            break; /* applies to the message */
+            break; /* applies to the message, not here */
         }
     }
     return CGP_OK;

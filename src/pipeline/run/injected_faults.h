@@ -22,7 +22,8 @@ cgp_status cgp__injected_faults_apply(const cgp__executor *executor, const cgp_a
 void cgp__injected_faults_of_message(const cgp__executor *executor, const cgp_action *action,
                                      cgp_link_message *message);
 
-/* Return whether a fault applies to this very action: then all actions before it must end first. */
+/* Return whether a fault applies to exactly this action. If so, all earlier actions must end
+ * first. */
 bool cgp__injected_faults_hold(const cgp__executor *executor, const cgp_action *action);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jobs.h -- jobs of an executor's workers, beside the runs of their lists. */
+/* jobs.h -- jobs of an executor's workers other than the runs of their lists. */
 #ifndef CGP_SRC_PIPELINE_RUN_JOBS_H
 #define CGP_SRC_PIPELINE_RUN_JOBS_H
 
@@ -17,12 +17,12 @@ cgp__worker *cgp__executor_worker(const cgp__executor *executor, int device);
 cgp_status cgp__executor_run_one(const cgp__executor *executor, int device, cgp__job *job,
                                  void *argument);
 
-/* Run a job on all workers of this rank, within the time limit. An exchange of all ranks must
- * follow at once. */
+/* Run a job on all workers of this rank, within the time limit. The caller must exchange its result
+ * with all ranks at once. */
 cgp_status cgp__executor_run_all(const cgp__executor *executor, cgp__job *job, void *argument);
 
 /* Run a job on all workers of all ranks, within the time limit. A rank that fails notifies the
- * others, and their waits and exchanges end; after a failure the team has failed. Collective. */
+ * others, which ends their waits and exchanges. After a failure the team has failed. Collective. */
 cgp_status cgp__executor_job(cgp__executor *executor, cgp__job *job, void *argument);
 
 /* Return `status`, the result of an exchange within a step; mark the team as failed if it is a

@@ -30,7 +30,7 @@ struct cgp__kernels {
     int n_sets, sets_capacity;
     cached_kernel *cache; /* one kernel for all calls of one spec */
     int n_cache, cache_capacity;
-    cgp_event *timer[2]; /* around a measured kernel */
+    cgp_event *timer[2]; /* start and end of a measured kernel */
 };
 
 static cgp_status number_calls(cgp__worker *worker) {

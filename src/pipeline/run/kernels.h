@@ -7,7 +7,7 @@
 
 typedef struct cgp__worker cgp__worker;
 
-/* Make and free the worker's kernels. destroy: before the device. */
+/* Make and free the worker's kernels. Call destroy before the device is destroyed. */
 cgp_status cgp__kernels_create(cgp__worker *worker);
 void cgp__kernels_destroy(cgp__worker *worker);
 
@@ -17,7 +17,8 @@ cgp_status cgp__job_bind_kernels(cgp__worker *worker, void *run);
 /* Return the kernels of a bound instance's program, one for each of its calls. */
 cgp_kernel *const *cgp__kernels_of(const cgp__worker *worker, const cgp__variant *variant);
 
-/* Return two events for the times around a measured kernel; NULL if the device is synchronous. */
+/* Return two events that time a measured kernel: its start and end. NULL if the device is
+ * synchronous. */
 cgp_event *const *cgp__kernels_timer(const cgp__worker *worker);
 
 #endif

@@ -8,8 +8,8 @@
 
 #include <stdlib.h>
 
-/* A blocked thread takes 50 us or more to wake, often longer than the message it waits for. Where
- * every device has cores of its own, a waiter spins this long before it blocks. */
+/* A blocked thread takes 50 us or more to wake, often longer than the message it waits for. If
+ * every device has cores of its own, a waiter spins for this long, in ns, before it blocks. */
 #define SPIN_NS 20000000
 
 /* Return whether the threads of all devices have cores of their own. */

@@ -15,16 +15,17 @@ typedef struct cgp__end {
     const cgp_transport *transport;
     cgp_communicator *communicator;
     cgp_link *link; /* NULL: the end is on another rank */
-    char *memory;   /* its buffers */
-    /* [buffers] of an asynchronous device; recorded after each copy to or from a buffer. Made by
-     * the worker of the end's device. */
+    char *memory;   /* address of its buffers */
+    /* [buffers] events of an asynchronous device, recorded after each copy to or from a buffer.
+     * Made by the worker of the end's device. */
     cgp_event **events;
-    /* Sent or received so far, on a link of tied gradients. Written by the worker. */
+    /* Number of pieces sent or received so far, on a link of tied gradients. Written by the
+     * worker. */
     int64_t pieces;
 } cgp__end;
 
-/* Open all links that have an end on this rank. They may be used once all ranks have opened
- * theirs. */
+/* Open all links that have an end on this rank. The links may be used only after all ranks have
+ * opened their ends. */
 cgp_status cgp__link_ends_open(cgp__executor *executor);
 
 /* Close all links: no message arrives afterwards, so devices may be destroyed. */

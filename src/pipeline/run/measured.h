@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* measured.h -- what is measured of a device: its memory, the events of its trace and the times of
- * its kernels. Each rank measures its own devices; exchanges bring the rest. */
+/* measured.h -- measurements of a device: its memory, the events of its trace and the times of its
+ * kernels. Each rank measures its own devices, and exchanges bring the results of other ranks. */
 #ifndef CGP_SRC_PIPELINE_RUN_MEASURED_H
 #define CGP_SRC_PIPELINE_RUN_MEASURED_H
 
@@ -12,13 +12,13 @@ typedef struct cgp__node_time {
 } cgp__node_time;
 
 typedef struct cgp__measured {
-    /* Allocated. Written by the device's worker when it creates the device; for a device of another
-     * rank, by the caller's thread. */
+    /* Bytes allocated on the device. Written by the device's worker when it creates the device; for
+     * a device of another rank, by the caller's thread. */
     int64_t bytes;
     /* Written by the worker, read by any thread; for a device of another rank, written by the
      * caller's thread. */
     cgp__trace trace;
-    int64_t trace_start; /* trace.written when the last run began; by the caller's thread */
+    int64_t trace_start; /* trace.written when the last run began */
     /* [nodes x directions] allocated by the caller's thread between runs, and added to by the
      * worker; NULL: not measured (layer_times.c) */
     cgp__node_time *node_times;

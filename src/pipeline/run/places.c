@@ -2,9 +2,9 @@
 /* places.c -- see places.h.
  *
  * The boot ID of the OS kernel identifies a machine: containers of one machine may have different
- * host names, and two machines the same one. Ranks that may run on the same cores number their
- * devices together. So each device is pinned to its own cores, whether or not the launcher bound
- * the processes. */
+ * host names, and two machines may have the same one. Ranks that may run on the same cores number
+ * their devices together. So each device is pinned to its own cores, whether or not the launcher
+ * bound the processes. */
 #define _GNU_SOURCE
 #include "pipeline/run/places.h"
 
@@ -35,7 +35,7 @@ static uint64_t namespace_of_this(const char *path) {
     return stat(path, &info) == 0 ? (uint64_t)info.st_ino : 0;
 }
 
-/* Write "0-3,8"; truncate a long list. */
+/* Write a list of cores such as "0-3,8"; truncate a long list. */
 static void list_cores(const cpu_set_t *cores, char *text, size_t size) {
     size_t used = 0;
     text[0] = '\0';
@@ -70,8 +70,8 @@ static cgp_status find_isa(cgp__place *place, const cgp_plan *plan, int rank) {
     return CGP_OK;
 }
 
-/* Warn if two texts differ: bits may differ. It is no error, because users may mix GPUs on
- * purpose. */
+/* Warn if the `numerics` texts of two ranks differ: results may then differ in bits. This is no
+ * error, because users may mix GPUs on purpose. */
 static void warn_of_numerics(const char *text, const char *of, const char *first,
                              const char *of_first) {
     if (*text && *first && strcmp(text, first) != 0)
@@ -165,7 +165,7 @@ static cgp_status compare_libm(const cgp__ranks *ranks) {
     return CGP_OK;
 }
 
-/* Compare each rank with the first that has a text. */
+/* Compare each rank's `numerics` text with that of the first rank that has one. */
 static void compare_numerics(const cgp__ranks *ranks) {
     const cgp__place *first = &ranks->places[0];
     char name[32], name_first[32];

@@ -9,9 +9,9 @@
 typedef struct cgp__ranks cgp__ranks;
 
 typedef struct cgp__place {
-    char host[72];           /* its name */
+    char host[72];           /* host name */
     char cores[120];         /* cores that the rank may use: "0-3,8" */
-    unsigned char mask[128]; /* the same, a cpu_set_t; all zero: not known */
+    unsigned char mask[128]; /* the same as a cpu_set_t; all zero: not known */
     uint64_t machine;        /* equal: same OS kernel, hence same memory */
     uint64_t container;      /* equal on one machine: same memory limit */
     uint64_t clock;          /* equal on one machine: same monotonic clock */
@@ -23,11 +23,11 @@ typedef struct cgp__place {
     int64_t isa;             /* cgp_isa, the lowest of the rank's devices */
 } cgp__place;
 
-/* Describe the place of this process for the devices of a rank. @retval CGP_EDEVICE, CGP_EINVAL
- * From a backend's isa() or numerics(). */
+/* Describe the place of this process for the devices of a rank. @retval CGP_EDEVICE, CGP_EINVAL A
+ * backend's isa() or numerics() failed. */
 cgp_status cgp__place_find(cgp__place *out, const cgp_plan *plan, int rank);
 
-/* Return whether two ranks share a machine; a container on it; a clock on it. */
+/* Each returns whether two ranks share one thing: the machine, the container or the clock. */
 static inline bool cgp__same_machine(const cgp__place *a, const cgp__place *b) {
     return a->machine == b->machine;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* queues.h -- the actions in flight on the queues of a worker's device: enqueued but not complete.
- * Every call is made by the worker. Where one returns false or NULL, the action did not end because
- * this or another worker gave up the run. Then the caller's memory must not be touched. */
+ * Every call is made by the worker. If a call returns false or NULL, the action was cut short: this
+ * or another worker gave up the run. The worker must then not touch the caller's memory. */
 #ifndef CGP_SRC_PIPELINE_RUN_QUEUES_H
 #define CGP_SRC_PIPELINE_RUN_QUEUES_H
 
@@ -17,14 +17,15 @@ typedef struct cgp__in_flight {
     const cgp__bound_action *bound;
     cgp__event event;
     cgp_event *start, *end;
-    int64_t pieces; /* staging pieces taken up to its end */
+    int64_t pieces; /* number of staging pieces taken up to its end */
     /* Message to hand over to another rank when the action is complete; NULL: none. */
     const cgp_transport *transport;
     cgp_link *link;
     cgp_link_message message;
 } cgp__in_flight;
 
-/* Make and free the worker's actions in flight and their events. destroy: before the device. */
+/* Make and free the worker's actions in flight and their events. Call destroy before the device is
+ * destroyed. */
 cgp_status cgp__queues_create(cgp__worker *worker);
 void cgp__queues_destroy(cgp__worker *worker);
 
@@ -46,8 +47,8 @@ bool cgp__in_flight_finish(cgp__worker *worker, const cgp__list *list);
  * them. */
 int64_t cgp__in_flight_patience(const cgp__worker *worker);
 
-/* Give up the run, as cgp__fail_in_action(), for the action in which the device failed: an earlier
- * one, perhaps, if the device runs ahead. */
+/* Give up the run as cgp__fail_in_action() does, but blame the action in which the device failed.
+ * On an asynchronous device it may be an earlier action. */
 bool cgp__fail_on_device(const cgp__execution *execution, int call);
 
 /* A kernel's tag combines the index of its action in the list and of its call in the program. */

@@ -39,7 +39,7 @@ static inline bool cgp__ranks_own(const cgp__ranks *ranks, int device) {
 }
 
 /* Exchange heartbeats: send the number of actions that have ended on this rank, and when the last
- * one did. Return when the last action of any rank ended. Not collective. */
+ * of them ended. Return when the last action of any rank ended. Not collective. */
 int64_t cgp__ranks_exchange_beats(const cgp__ranks *ranks, int64_t ended, int64_t end_ns);
 
 #endif

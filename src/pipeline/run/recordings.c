@@ -6,9 +6,10 @@
  *     the calls after them        1st use: launched one by one; 2nd: captured, then run; later: run
  *     the output                  copied each time
  *
- * Actions of one bound instance, in runs of one kind, launch the same calls. Only their tags and
- * the contents of device memory change: operands are slots of the instance or have fixed addresses,
- * as in a job. Copies and events are not captured, nor is a run whose kernels are measured. */
+ * In runs of one kind, all actions of a bound instance launch the same calls. Only their tags and
+ * the contents of device memory change: operands have fixed addresses or are slots of the instance.
+ * The operands of a job have fixed addresses. Copies and events are not captured, and neither are
+ * runs whose kernels are measured. */
 #include "pipeline/run/recordings.h"
 
 #include "pipeline/run/worker.h"
@@ -53,8 +54,8 @@ cgp_status cgp__recordings_create(cgp__worker *worker, bool records) {
     return CGP_OK;
 }
 
-/* Find the captured graphs of a bound instance. Other lists, whose entries are before `known`, may
- * share it. */
+/* Find the captured graphs of a bound instance, or add an entry. Search only the entries before
+ * `known`, which other lists added: lists may share an instance. */
 static cgp_status find(struct cgp__recordings *r, int known, cgp__variant *variant) {
     for (int i = 0; i < known; i++) {
         variant->recordings = i;
@@ -123,7 +124,7 @@ static cgp_status record(cgp__worker *worker, cgp__launch *launch, const void *w
 }
 
 #ifdef CGP_TEST_SITES
-/* Capture once more, and compare. */
+/* Capture the launches again, and compare both graphs. */
 static cgp_status check(cgp__worker *worker, cgp__launch *launch, const void *what,
                         const cgp_recording *recorded) {
     cgp_recording *now = NULL;
@@ -148,7 +149,7 @@ static cgp_status launch_first(cgp__worker *worker, cgp__recorded *r, cgp__launc
     return CGP_OK;
 }
 
-/* Capture a graph; check that it has as many launches as there were one by one. */
+/* Capture a graph; check that it has as many launches as the first use, one by one, had. */
 static cgp_status record_again(cgp__worker *worker, cgp__recorded *r, cgp__launch *launch,
                                const void *what) {
     const cgp_backend *backend = worker->backend;

@@ -21,13 +21,13 @@ typedef cgp_status cgp__launch(cgp__worker *worker, const void *what, bool recor
 /* Read CGP_GRAPHS. */
 cgp_status cgp__recordings_read(bool *records);
 
-/* Make and free the worker's captured graphs. `records`: capture them, where the backend can.
- * destroy: before the device. */
+/* Make and free the worker's captured graphs. `records`: capture graphs, where the backend can.
+ * Call destroy before the device is destroyed. */
 cgp_status cgp__recordings_create(cgp__worker *worker, bool records);
 void cgp__recordings_destroy(cgp__worker *worker);
 
-/* Reserve captured graphs for a list's bound instances. All lists that have an instance share
- * them. */
+/* Reserve captured graphs for a list's bound instances. Lists with the same bound instance share
+ * its graphs. */
 cgp_status cgp__recordings_bind(cgp__worker *worker, cgp__list *list);
 
 /* Return the graph of bound instance i in a kind of run, and the graph of a job. */
@@ -40,7 +40,7 @@ cgp_status cgp__run_recorded(cgp__worker *worker, cgp__recorded *recorded, int64
                              cgp__launch *launch, const void *what);
 
 #ifdef CGP_TEST_SITES
-/* Compare a captured graph with a second capture; NULL: do not. */
+/* Function that compares a captured graph with a second capture; NULL: no comparison. */
 extern cgp_status (*cgp__recordings_compare)(const cgp_recording *recorded,
                                              const cgp_recording *now);
 #endif

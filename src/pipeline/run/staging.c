@@ -29,7 +29,7 @@ typedef struct piece {
 /* Numbers returned .. taken - 1 are in use. */
 struct cgp__ring {
     int64_t taken, returned;
-    cgp_event *end; /* to wait for when all pieces are in use; NULL: the device is synchronous */
+    cgp_event *end; /* event to wait for when all pieces are in use; NULL: synchronous device */
     piece pieces[];
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* staging.h -- copies between the host and a device with its own memory, on queue COMPUTE, through
  * a ring of pieces of planned host memory. Every call is made by the worker. A worker without a
- * ring shares the host's memory and has taken no pieces. */
+ * ring shares the host's memory and takes no pieces. */
 #ifndef CGP_SRC_PIPELINE_RUN_STAGING_H
 #define CGP_SRC_PIPELINE_RUN_STAGING_H
 
@@ -9,7 +9,8 @@
 
 typedef struct cgp__worker cgp__worker;
 
-/* Make and free the worker's ring, if the plan has one. destroy: before the device. */
+/* Make and free the worker's ring, if the plan has one. Call destroy before the device is
+ * destroyed. */
 cgp_status cgp__staging_create(cgp__worker *worker);
 void cgp__staging_destroy(cgp__worker *worker);
 
@@ -21,11 +22,11 @@ cgp_status cgp__staging_get(cgp__worker *worker, void *to, const void *from, siz
 /* Return how many pieces were taken so far. */
 int64_t cgp__staging_taken(const cgp__worker *worker);
 
-/* Return the pieces before number `end`, which COMPUTE has finished with; data for the host
- * arrives. */
+/* Give back the pieces before number `end`, which COMPUTE has finished with. Data for the host is
+ * copied to its destination. */
 void cgp__staging_return(cgp__worker *worker, int64_t end);
 
-/* Return all pieces; no data for the host arrives. */
+/* Give back all pieces. Data for the host is discarded. */
 void cgp__staging_drop(cgp__worker *worker);
 
 #endif

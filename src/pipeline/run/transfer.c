@@ -53,7 +53,7 @@ static bool wait_for_buffer(const cgp__execution *s, const cgp__end *end, bool s
 }
 
 /* Wait for an event of the device at the other end. The queue waits if both devices have the same
- * asynchronous backend; otherwise this thread does. */
+ * asynchronous backend; otherwise this thread waits. */
 static cgp_status wait_for_event(const cgp__execution *s, cgp_queue queue, int peer, void *event) {
     const cgp_backend *backend = s->worker->backend;
     const cgp_backend *other = s->plan->devices[peer].backend;
@@ -79,7 +79,7 @@ static cgp_status copy_parts(const cgp__execution *s, const cgp__edge_plan *edge
             cgp__device_place(s->worker, cgp__address(s, sends ? part->from[saved] : part->to));
         CGP_TRY(backend->copy(s->worker->device, sends ? CGP_QUEUE_OUT : CGP_QUEUE_IN,
                               sends ? there : here, sends ? here : there, bytes));
-        if (cgp__is_stopped(s->worker)) return CGP_OK; /* the caller checks */
+        if (cgp__is_stopped(s->worker)) return CGP_OK; /* the caller checks again */
     }
     return CGP_OK;
 }

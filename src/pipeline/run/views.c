@@ -47,8 +47,8 @@ int cgp__peer_of(const cgp_plan *plan, const cgp_action *action) {
     return cgp__is_send(action->kind) ? edge->to : edge->from;
 }
 
-/* Return whether a transfer waits for an event of the device at its other end. The worker may wait
- * for it or, if the transfer is enqueued, its device. There are no events between ranks. */
+/* Return whether a transfer waits for an event of the device at its other end. Either the worker
+ * waits or, if the transfer is enqueued, its device waits. There are no events between ranks. */
 static bool waits_for_event(const cgp__worker *worker, const cgp__bound_action *bound,
                             const cgp__end *end) {
     const cgp__list *list = &worker->executor->context.run->lists[worker->index];

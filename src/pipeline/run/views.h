@@ -6,9 +6,9 @@
  * for a whole list, so no event of this run is overwritten. An update or a sum of gradients counts
  * as one action of each device.
  *
- * A busy worker either waits for a link or runs. The one that has run longest is to blame. If all
- * wait, the chain of waiting devices is a cycle or leads to another rank. Every function is called
- * with the team's lock held. */
+ * A busy worker either waits for a link or runs. The worker that has run longest is to blame. If
+ * all wait, the chain of waiting devices is a cycle or leads to another rank. Every function is
+ * called with the team's lock held. */
 #ifndef CGP_SRC_PIPELINE_VIEWS_H
 #define CGP_SRC_PIPELINE_VIEWS_H
 

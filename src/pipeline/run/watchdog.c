@@ -25,8 +25,9 @@
 /* Progress information is at most 3 heartbeat intervals old: one each for the other rank's user
  * thread, its heartbeat thread and this rank's heartbeat thread. */
 #define BEATS_LATE 3
-/* Delays of ranks that only wait, compared with one that hangs. The rank that has waited longest
- * gives up before the other waiting ones: most likely its message was lost. */
+/* Extra time limits, in ns, so that a rank that hangs gives up before the ranks that only wait.
+ * Among these, the rank that has waited longest gives up first: most likely its message was
+ * lost. */
 #define WAITS_LATE_NS 500000000
 #define OTHERS_LATE_NS 400000000
 
@@ -50,7 +51,8 @@ static bool all_wait(const cgp__executor *executor) {
     return true;
 }
 
-/* Return whether another rank in the step ended its last action before this one did. */
+/* Return whether, in this step, the last action of another rank ended before this rank's last
+ * action. */
 static bool another_waits_longer(const cgp__ranks *ranks, int64_t here) {
     for (int r = 0; r < ranks->n; r++) {
         const cgp_beat *b = &ranks->beats[r];
@@ -73,8 +75,8 @@ static int64_t deadline(const void *self) {
     return limit + WAITS_LATE_NS + (another_waits_longer(ranks, here) ? OTHERS_LATE_NS : 0);
 }
 
-/* Return whether device d certainly touches no other device. An asynchronous device may do so in
- * actions after the one in progress. */
+/* Return whether device d certainly touches no memory of other devices. An asynchronous device may
+ * touch it in actions after the one in progress. */
 static bool computes(const void *self, int d) {
     const cgp__executor *executor = self;
     const int64_t written = cgp__trace_written(&executor->measured[d].trace);
@@ -180,8 +182,8 @@ static void write_events(FILE *file, cgp__view *views, int n_views) {
     }
 }
 
-/* Return the device to blame. If it waits, that is the last device of its chain, which may wait for
- * another rank. */
+/* Return the device to blame. If it waits, follow its chain of waits to the last device, which may
+ * wait for another rank. */
 static const cgp__view *find_blamed(const cgp__view *views, int n) {
     const cgp__view *v = cgp__views_blamed(views, n);
     for (int i = 0; i < n && v && v->waits && views[v->waits_for].busy; i++)
@@ -242,8 +244,8 @@ static void write_report(cgp__executor *executor, cgp__view *views, int64_t now,
     executor->report = report;
 }
 
-/* If another rank has failed, give up with its message. That failure has ended the waits here,
- * though workers may not have woken. */
+/* If another rank has failed, give up with its message. That failure has ended the waits on this
+ * rank, but workers may not have woken yet. */
 static bool give_up_with_peer(cgp__executor *executor) {
     const cgp__ranks *ranks = executor->ranks;
     char message[1024];

@@ -17,15 +17,15 @@ typedef struct cgp__worker cgp__worker;
 
 /* Progress of a worker's current action. Written by its thread, read by any thread. */
 typedef struct cgp__progress {
-    atomic_int call;       /* last one enqueued, an index into the running program */
-    _Atomic int64_t begun; /* the list's actions enqueued so far */
+    atomic_int call;       /* index of the last call enqueued, in the running program */
+    _Atomic int64_t begun; /* number of the list's actions enqueued so far */
     atomic_bool syncs;     /* the thread waits for an event of another backend's device */
 } cgp__progress;
 
 /* Changes of the parameters on a device. Written by the worker, and by the caller's thread between
  * jobs. */
 typedef struct cgp__changes {
-    int64_t own, *count; /* by all pipelines that share the parameters */
+    int64_t own, *count; /* *count: by all pipelines that share the parameters */
     int64_t packed_at;   /* *count when parameters were last packed; -1: never */
 } cgp__changes;
 
@@ -36,22 +36,23 @@ struct cgp__worker {
     const cgp__ranks *ranks;
     const cgp_backend *backend;
     cgp__measured *measured;
-    int index; /* of the device */
-    /* The current job has a time limit: written by this thread. Such jobs are given up: written by
-     * any thread. */
+    int index; /* number of the device */
+    /* *timed: the current job has a time limit; written by this thread. *stopped: jobs with a time
+     * limit are given up; written by any thread. */
     const bool *timed;
     const atomic_bool *stopped;
 
     /* Set by the worker when it creates the device (device.c). */
     cgp_device *device;
-    char *memory;    /* the plan's, from byte `skipped` on */
+    char *memory;    /* the planned memory, from byte `skipped` on */
     int64_t skipped; /* bytes of the plan's memory that another pipeline owns */
     char *parameters, *gradients, *optimizer, *states;
     char *host;      /* planned host memory, for copies; NULL: none */
     double *words;   /* [step.n_words] results that kernels write, in device memory */
     double *fetched; /* [step.n_words] the host's copy of words */
 
-    /* Made by the worker with the device; NULL before. Read and written by the worker alone. */
+    /* The worker makes these together with the device; until then they are NULL. Only the worker
+     * reads or writes them. */
     struct cgp__kernels *kernels;
     struct cgp__recordings *recordings;
     struct cgp__ring *ring; /* staging.c; NULL: the device shares the host's memory */

@@ -28,7 +28,7 @@ static bool owns_gradient(const cgp__worker *worker, int p) {
     return plan->model->params[p].requires_grad && cgp__owner_of(plan, p)->device == worker->index;
 }
 
-/* Compute the sums of squares; they go to the words from number *what on. */
+/* Compute the sums of squares. Store them in the worker's result words from number *what on. */
 static cgp_status launch_squares(cgp__worker *worker, const void *what, bool records) {
     const cgp_plan *plan = worker->plan;
     int n = *(const int *)what;
@@ -47,7 +47,7 @@ static cgp_status launch_squares(cgp__worker *worker, const void *what, bool rec
 static cgp_status check_device(cgp__worker *worker, void *argument) {
     cgp__step *step = argument;
     int n = 0;
-    if (cgp__is_stopped(worker)) return CGP_OK; /* as above */
+    if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
     const bool clips = worker->plan->optim.clip_norm > 0;
     CGP_TRY(cgp__states_check(worker, &n));
     const int squares = n;
@@ -103,7 +103,7 @@ static cgp_status check_all(cgp_pipeline *pipeline) {
     return cgp__executor_exchanged(pipeline->executor, status);
 }
 
-/* Return the value; clear the sign of a NaN, which printf() would show. */
+/* Return the value, but clear the sign of a NaN: printf() would print it. */
 static double plain(double value) {
     return isnan(value) ? fabs(value) : value;
 }

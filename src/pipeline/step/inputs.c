@@ -213,7 +213,7 @@ static int targets_of(const cgp_model *model, const cgp__node *loss) {
     return loss->n_inputs > 1 ? model->values[loss->inputs[1]].input : -1;
 }
 
-/* Count the targets of a loss; if the graph computes them, without reading them. */
+/* Count the targets of a loss. If the graph computes the targets, count without reading them. */
 static cgp_status count_loss(const cgp_model *model, const cgp__node *loss,
                              const cgp__run_context *context, int64_t samples, int64_t *count) {
     const cgp_op *op = loss->use.op;
@@ -249,7 +249,7 @@ const cgp_tensor *const *cgp__inputs_or_none(const cgp__step *step,
     return inputs ? inputs : step->no_inputs;
 }
 
-/* A rank's part of the exchange; its counts of losses follow. */
+/* A rank's part of the exchange. The rank's loss counts follow in memory. */
 typedef struct part {
     int64_t status;
     int64_t samples; /* in its inputs; 0: it reads none */

@@ -150,7 +150,7 @@ static cgp_status find_tensors(source *from, cgp__weight_map *map) {
     return check_surplus(from);
 }
 
-/* Find the tensors, and check that the index agrees. */
+/* Find the tensors, and check that the index file names the same files. */
 static cgp_status find_weights(source *from) {
     cgp__weight_map *map = NULL;
     CGP_TRY(cgp__weight_map_create(&map));
@@ -172,7 +172,8 @@ static cgp_status open_source(source *from) {
     return indexed ? find_weights(from) : find_tensors(from, NULL);
 }
 
-/* Check the number of files: several ranks write one of each kind, and an index. */
+/* Check the number of files. If several ranks wrote the checkpoint, it has one file of each kind
+ * for each rank, and an index. */
 static cgp_status check_count(const cgp__checkpoint *checkpoint) {
     const cgp__checkpoint_info *info = cgp__checkpoint_info_of(checkpoint);
     const int kinds = info->n_states > 0 ? CGP__SAVED_KINDS : 1;
@@ -228,7 +229,8 @@ static cgp_status clear_optimizer(const cgp_pipeline *pipeline, void *data, size
     return CGP_OK;
 }
 
-/* Set the counters from a checkpoint. One with weights only keeps the pipeline's seed. */
+/* Set the counters from a checkpoint. If the checkpoint has only weights, the pipeline keeps its
+ * seed. */
 static void set_counters(cgp_pipeline *pipeline, const cgp__checkpoint_info *info,
                          bool weights_only) {
     *pipeline->step->updates = info->step;

@@ -139,8 +139,8 @@ static cgp_status get_tensor(cgp_pipeline *pipeline, cgp_status status, int para
     return status;
 }
 
-/* Copy the caller's tensor to all copies, on ranks that have one. `status`: result of the checks so
- * far. */
+/* Copy the caller's tensor to all copies of the parameter, on ranks that have a copy. `status`:
+ * result of the checks so far. */
 static cgp_status set_tensor(cgp_pipeline *pipeline, cgp_status status, int parameter, int tensor,
                              const float *data, const char *function) {
     const cgp__ranks *ranks = pipeline->ranks;

@@ -9,11 +9,10 @@
 
 typedef struct cgp__worker cgp__worker;
 
-/* The tensors of a parameter: its values, its gradient, or the optimizer state of a number from
- * 0. */
+/* Numbers of a parameter's tensors. Numbers from 0 on are its optimizer states. */
 enum { CGP__VALUES = -1, CGP__GRADIENT = -2 };
 
-/* Return the data of a tensor, of the copy on the worker's device. */
+/* Return the data of a parameter's tensor: the copy on the worker's device. */
 float *cgp__copy_data(const cgp__worker *worker, const cgp__copy *copy, int tensor);
 
 /* Return the copy at a parameter's first use; the worker of its device owns the parameter. */

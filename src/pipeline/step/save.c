@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* save.c -- saves a pipeline's state as a checkpoint. Each rank writes its own tensors, with one at
- * a time in host memory.
+/* save.c -- saves a pipeline's state as a checkpoint. Each rank writes its own tensors, and holds
+ * one at a time in host memory.
  *
  *     rank 0                                          the others
  *     create the temporary directory   ──ticket──►    join it: is it the same directory?
@@ -194,7 +194,8 @@ static cgp_status join(const cgp_pipeline *pipeline, const char *directory,
                             joins ? cgp__checkpoint_join(writer, directory, ticket) : CGP_OK);
 }
 
-/* Begin the checkpoint on rank 0, and join it on the others. All ranks have a writer, or none. */
+/* Begin the checkpoint on rank 0, and join it on the others. Afterwards all ranks have a writer, or
+ * none has. */
 static cgp_status open_writer(const cgp_pipeline *pipeline, const char *directory, int64_t step,
                               cgp__checkpoint_writer **out) {
     cgp__checkpoint_ticket ticket = {"", "", ""};

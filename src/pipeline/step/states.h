@@ -7,13 +7,14 @@
 
 typedef struct cgp__worker cgp__worker;
 
-/* Set a device's states to their initial values; move what a step accumulated into all states. */
+/* cgp__states_initialize() sets a device's states to their initial values. cgp__states_commit()
+ * updates all states from the accumulators of a step. */
 cgp_status cgp__states_initialize(cgp__worker *worker);
 cgp_status cgp__states_commit(cgp_pipeline *pipeline);
 
 /* Look for states of the worker's device that a commit would make nonfinite. Write the answers to
- * its words from *n on, and advance *n. When the words are fetched, return the first such state;
- * -1: none. */
+ * the worker's result words from *n on, and advance *n. After the words are fetched, the second
+ * call returns the first such state; -1: none. */
 cgp_status cgp__states_check(cgp__worker *worker, int *n);
 int cgp__states_first_nonfinite(const cgp__worker *worker);
 
@@ -23,8 +24,8 @@ cgp_status cgp__state_move(const cgp_pipeline *pipeline, int state, void *out, c
 /* Return the address of a state on the worker's device. */
 void *cgp__state_memory(const cgp__worker *worker, int state);
 
-/* Return the data of a state that the worker checks before a save. NULL: on another device, of a
- * custom op, or not f32. */
+/* Return the data of a state that the worker checks before a save. NULL: the state is on another
+ * device, belongs to a custom op, or is not f32. */
 const float *cgp__state_data(const cgp__worker *worker, int state);
 
 #endif

@@ -14,8 +14,8 @@ typedef struct cgp__run_context cgp__run_context;
 /* Written by the caller's thread, except where a comment names a worker. */
 typedef struct cgp__step {
     uint64_t seed;
-    int64_t steps;                   /* done; part of the key of dropout */
-    int64_t own_updates, *updates;   /* done by all pipelines that share the parameters */
+    int64_t steps;                   /* steps done; part of the key of dropout */
+    int64_t own_updates, *updates;   /* *updates: by all pipelines that share the parameters */
     char *parts;                     /* [ranks] parts of the exchange before a run (inputs.c) */
     double *packed;                  /* [params] squares, ordered by their owner's rank */
     int64_t *loss_counts;            /* [losses] of the mini-batch */
@@ -29,9 +29,9 @@ typedef struct cgp__step {
     cgp_update update;               /* constants of the update */
     cgp_update_values update_values; /* of the update that follows the step */
 
-    /* [params] sums of squares of the gradient, for clipping; by the parameter's owner. */
+    /* [params] sums of squares of the gradient, for clipping; written by the parameter's owner. */
     double *squares;
-    /* [devices] results of the last check; by the device's worker. */
+    /* [devices] results of the last check; written by the device's worker. */
     cgp__nonfinite *nonfinite;
 
     const cgp_tensor **no_inputs; /* [inputs] all NULL, for a rank that reads none */

@@ -31,7 +31,7 @@ static cgp_place place_of(const cgp__worker *worker, int device, float *buffer) 
     return (cgp_place){same ? executor->workers[device].device : NULL, buffer};
 }
 
-/* Copy from such a place; from the host to a device with its own memory, by staging. */
+/* Copy from a cgp_place. Data from the host reaches a device with its own memory by staging. */
 static cgp_status copy_from(cgp__worker *worker, float *to, cgp_place from, size_t bytes) {
     const cgp_backend *backend = worker->backend;
     if (!from.device && !backend->host_addressable)
@@ -86,7 +86,7 @@ static cgp_status send_tensor(cgp__worker *worker, int tie, const float *from, i
 }
 
 /* Copy a piece out of a message's buffer or, if `piece` is not NULL, add it to `to` through
- * `piece`. Wait until that is complete. */
+ * `piece`. Wait until the copy or sum is complete. */
 static cgp_status drain(cgp__worker *worker, float *to, float *piece, cgp_place from, int64_t n) {
     const cgp_backend *backend = worker->backend;
     CGP_TRY(backend->copy(worker->device, CGP_QUEUE_COMPUTE,

@@ -14,7 +14,7 @@
 
 #include <math.h>
 
-/* Copy the values that change from step to step to the device; set *out to where they are. */
+/* Copy to the device the values that change in each step; set *out to their address. */
 static cgp_status write_values(cgp__worker *worker, const cgp_update_values *values,
                                const cgp_update_values **out) {
     const cgp__device_plan *device = &worker->plan->devices[worker->index];

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GRACE_NS 300000000     /* for workers to end their jobs after a run is given up */
+#define GRACE_NS 300000000     /* time for workers to end their jobs after a failure */
 #define OVERSLEPT_NS 500000000 /* a runnable thread is scheduled sooner than this */
 
 static void *thread_main(void *argument) {
@@ -170,8 +170,8 @@ static void wait_for_all(cgp__team *team) {
     }
 }
 
-/* Run a job and wait. If a timed job fails, so has the team: buffers may be held and sums
- * incomplete. */
+/* Run a job and wait. If a job with a time limit fails, the team fails too: buffers may be held and
+ * sums incomplete. */
 static cgp_status run(cgp__team *team, int begin, int end, cgp__job *job, void *argument,
                       bool timed) {
     pthread_mutex_lock(&team->lock);

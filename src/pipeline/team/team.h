@@ -93,9 +93,9 @@ cgp_status cgp__team_add(cgp__team *team, cgp__worker *worker, int number);
 /* Run a job on every thread and wait. If a thread is stuck, it may use the argument after the call
  * returns, so the argument must lie in the pipeline.
  *
- * run: within the time limit. The first failure, or the timeout, gives up the run: all waits end,
- * the call returns its status and message, and the team has failed. run_untimed: no thread waits
- * for another; the call returns the failure of the thread that comes first. */
+ * run: the job has a time limit. The first failure, or the timeout, gives up the run: all waits
+ * end, the call returns its status and message, and the team has failed. run_untimed: no thread
+ * waits for another; the call returns the failure of the lowest-numbered thread. */
 cgp_status cgp__team_run(cgp__team *team, cgp__job *job, void *argument);
 cgp_status cgp__team_run_untimed(cgp__team *team, cgp__job *job, void *argument);
 
