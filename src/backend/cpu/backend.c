@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* backend.c -- the `cpu` backend's table.
  *
- * A kernel is its spec and the function that runs it. Its workspace follows from the spec and the
- * number of threads, so a plan needs no device to size it. */
+ * A kernel consists of a spec and the function that runs it. Its workspace follows from the spec
+ * and the number of threads, so a plan needs no device to size it. */
 #include "backend/cpu/cpu.h"
 #include "backend/host.h"
 
@@ -49,8 +49,8 @@ static cgp_status workspace(const cgp_device_options *options, const cgp_kernel_
     return CGP_OK;
 }
 
-/* Only bf16 has prepacked weights. Every machine reserves memory for them, so that plans are the
- * same everywhere; a machine without AVX512_BF16 and AMX leaves it unused. */
+/* Only bf16 kernels have prepacked weights. Every machine reserves memory for them, so that plans
+ * are the same everywhere. A machine without AVX512_BF16 and AMX leaves that memory unused. */
 static cgp_status packed(const cgp_device_options *options, const cgp_kernel_spec *spec,
                          int64_t *bytes, int *layout) {
     const bool built_in = spec->op != CGP_OP_CUSTOM && spec->type == CGP_BF16;

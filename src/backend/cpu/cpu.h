@@ -24,7 +24,7 @@ struct cgp_device {
     /* The owner's affinity and number of OpenMP threads, to be restored. */
     struct cgp__cpu_thread *thread;
     cgp__cpu_parallel_work parallel;
-    /* [threads] The static partition of a parallel_for. */
+    /* [threads] Each thread's static partition in a parallel_for. */
     cgp__cpu_partition *partitions;
     /* Number of threads that have finished `parallel`. */
     _Atomic int64_t taken;
@@ -33,11 +33,11 @@ struct cgp_device {
 /* One direction of an op. */
 typedef struct cgp__cpu_op {
     cgp_status (*run)(const cgp_kernel *kernel, const cgp_kernel_args *args);
-    /* Bytes of workspace on a device of `threads` threads; NULL: none. */
+    /* Return the bytes of workspace on a device with `threads` threads; NULL: no workspace. */
     int64_t (*workspace)(const cgp_kernel_spec *spec, int threads);
 } cgp__cpu_op;
 
-/* Layouts of prepacked weights, the b of a GEMM. */
+/* Layouts of prepacked weights, which are operand b of a GEMM. */
 enum {
     /* The weight's rows are rows of b. */
     CGP__PREPACKED_ROWS,
@@ -47,9 +47,10 @@ enum {
 
 /* Prepacked weights of an op, for GEMMs in bf16. */
 typedef struct cgp__cpu_prepack {
-    /* Return their size in bytes and set their layout; 0: the direction has none. */
+    /* Return the size of the prepacked weights in bytes and set their layout; 0: this direction has
+     * none. */
     int64_t (*bytes)(const cgp_kernel_spec *spec, int *layout);
-    /* Pack them, on a device that has `tiles`. */
+    /* Pack the weights, on a device that has `tiles`. */
     void (*pack)(cgp_device *device, const cgp_kernel_spec *spec, const float *weight,
                  uint16_t *to);
 } cgp__cpu_prepack;
@@ -68,10 +69,10 @@ struct cgp_kernel {
 #define CGP__CPU_OP(kind, name) extern const cgp__cpu_op cgp__cpu_##name[CGP_OP_DIRECTIONS];
 CGP_OPS(CGP__CPU_OP)
 
-/* isa.c: find the best instruction set of this machine, or the one that CGP_CPU_ISA names. Only
- * bf16 uses v4-bf16 and amx. */
+/* isa.c: find the best instruction set of this machine, or the instruction set that CGP_CPU_ISA
+ * names. Only bf16 uses v4-bf16 and amx. */
 cgp_status cgp__cpu_isa_best(cgp_dtype type, cgp_isa *best);
-/* Set the device's kernel table and its limit in bf16. NONE: the best instruction set. */
+/* Set the device's kernel table and its limit for bf16. NONE selects the best instruction set. */
 cgp_status cgp__cpu_isa_choose(cgp_device *device, cgp_isa isa);
 /* Return the device's GEMM in bf16, or NULL. The first call asks the system for permission to use
  * AMX. */
@@ -84,8 +85,8 @@ bool cgp__cpu_has_cores(const cgp_device *device);
 cgp_status cgp__cpu_memory_create(cgp_device *device, size_t bytes, void **out);
 void cgp__cpu_memory_destroy(cgp_device *device, void *memory, size_t bytes);
 
-/* sums.c. sum_rows: sum[c] = or += sum over rows of x[row, c]. pass: to = or += from; `to` may be
- * `from` or NULL. convert: to = from, of another type. */
+/* sums.c. sum_rows: set sum[c] to the sum over rows of x[row, c], or add it. pass: copy `from` to
+ * `to`, or add it; `to` may be `from` or NULL. convert: copy to another type. */
 void cgp__cpu_sum_rows(cgp_device *device, float *sum, cgp_dtype type, const void *x, int64_t rows,
                        int64_t width, bool add);
 void cgp__cpu_pass(cgp_device *device, cgp_dtype type, void *to, const void *from, int64_t n,
@@ -99,17 +100,17 @@ cgp_status cgp__cpu_find_nonfinite(cgp_device *device, const float *x, int64_t n
 /* update.c */
 cgp_status cgp__cpu_update(cgp_device *device, const cgp_update *update);
 
-/* Return whether dx[k] is added to instead of overwritten. */
+/* Return whether a kernel adds to dx[k] instead of overwriting it. */
 static inline bool cgp__cpu_adds(const cgp_kernel *kernel, int k) {
     return kernel->spec.add >> k & 1u;
 }
 
-/* Rows of all samples. */
+/* Return the number of rows of all samples. */
 static inline int64_t cgp__cpu_rows(const cgp_kernel *kernel) {
     return kernel->spec.n * kernel->spec.attributes.rows;
 }
 
-/* The `work` argument of most ranges. */
+/* The `work` argument of most range functions. */
 typedef struct cgp__cpu_call {
     const cgp_kernel *kernel;
     const cgp_kernel_args *args;

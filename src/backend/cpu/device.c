@@ -3,8 +3,8 @@
  *
  * OpenMP keeps the number of threads (threads.c) per calling thread, so the owner sets it here. The
  * threads inherit the owner's affinity; a device of T threads is therefore pinned to T cores, from
- * `core` on. They start with the first kernel and end with the device. LLVM's OpenMP library keeps
- * them asleep for the next device instead. */
+ * `core` on. Threads start with the first kernel and end with the device. LLVM's OpenMP library
+ * does not end the threads: they sleep until the next device uses them. */
 #define _GNU_SOURCE
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/openmp.h"
@@ -56,7 +56,7 @@ static int core_of(const cgp_device_options *o) {
 }
 
 /* Return whether the process has one device and exactly as many cores as that device has threads:
- * whoever started the process has pinned it. */
+ * if so, the launcher has pinned the process. */
 static bool is_confined(const cgp_device_options *o) {
     cpu_set_t allowed;
     return o->count == 1 && sched_getaffinity(0, sizeof allowed, &allowed) == 0 &&

@@ -4,8 +4,8 @@
  * Every file in kernels/ is compiled three times for x86-64 (v1, v3 and v4), or once for aarch64
  * (neon). Its functions end in _v1, _v3, _v4 or _neon. They are called only through the tables
  * below, so that no instruction runs on a machine that lacks it. The result for a row (or an
- * element, if rows do not matter) depends on that row alone: not on its neighbours, its address or
- * the loop's end. */
+ * element, if rows do not matter) depends on that row alone. Neighbours, addresses and the position
+ * of a loop's end do not affect it. */
 #ifndef CGP_SRC_CPU_KERNELS_H
 #define CGP_SRC_CPU_KERNELS_H
 
@@ -35,14 +35,14 @@ typedef struct cgp__cpu_norm {
     /* [rows] Read by backward. mean == NULL: RMS_NORM. */
     float *mean, *rstd;
     const void *dy;
-    /* [rows, C] May be dy; NULL: not wanted. `add`: add to dx. */
+    /* [rows, C] dx may be dy; NULL: not wanted. `add`: add to dx. */
     void *dx;
     bool add;
     /* Backward: sums of dweight and, for LAYER_NORM, dbias, [2, padded C]. Overwritten. */
     float *sums;
 } cgp__cpu_norm;
 
-/* Floats of a row, padded so that full vectors may be read and written. */
+/* Return the floats of a row, padded so that full vectors may be read and written. */
 static inline int64_t cgp__cpu_padded(int64_t width) {
     return (width + 15) / 16 * 16;
 }
@@ -55,24 +55,24 @@ typedef struct cgp__cpu_loss {
     const int32_t *targets;
     float *max, *log_sum; /* [rows], read by backward */
     double *losses;       /* [rows] forward */
-    /* [rows, classes] May be x. `scale` multiplies dx; `add`: add to dx. */
+    /* [rows, classes] dx may be x. dx is multiplied by `scale`. `add`: add to dx. */
     void *dx;
     float scale;
     bool add;
 } cgp__cpu_loss;
 
-/* Rows of one head's scores. Row i is query first + i and column j is key begin + j, where `begin`
- * is a multiple of 64. Rows begin at multiples of 64 bytes and may be read and written up to the
- * next row. */
+/* Rows of one head's scores. Row i is query first + i, and column j is key begin + j. `begin` is a
+ * multiple of 64. Rows begin at multiples of 64 bytes and may be read and written up to the next
+ * row. */
 typedef struct cgp__cpu_scores {
     int64_t rows, first, begin;
-    /* Keys that every row defines; floats from one row to the next. */
+    /* `width`: keys in every row. `stride`: floats from one row to the next. */
     int64_t width, stride;
-    /* A causal query attends to no key after its own position. `window`: it attends to that many
-     * last keys; 0: to all. */
+    /* A causal query attends to no key after its own position. `window`: a query attends to at most
+     * this many last keys; 0: to all keys. */
     bool causal;
     int64_t window;
-    /* Factor of the scores. */
+    /* Scores are multiplied by this factor. */
     float scale;
     /* Scores; then probabilities after dropout. */
     float *s;
@@ -81,7 +81,7 @@ typedef struct cgp__cpu_scores {
     /* [rows] Maximum of s, and log sum_j exp(scale (s - max)). NULL: not saved. */
     float *max, *log_sum;
     const float *delta; /* [rows] dy . y */
-    /* NULL: no dropout. Its group is the group of row 0. */
+    /* Dropout mask, whose group is the group of row 0; NULL: no dropout. */
     const cgp__cpu_mask *mask;
 } cgp__cpu_scores;
 
@@ -92,16 +92,16 @@ typedef struct cgp__cpu_rotation {
     cgp_dtype type;
     int64_t heads, width, rotated;
     bool interleaved;
-    /* [pairs] Padded: full vectors are read. */
+    /* [pairs] Padded, because full vectors are read. */
     const float *cos, *sin;
     const void *from;
     void *to;
-    /* Add to `to`. */
+    /* Add to `to` instead of overwriting it. */
     bool add;
 } cgp__cpu_rotation;
 
-/* Address of element i of an array of a type. Like strchr(), it drops const: the caller decides
- * whether to write. */
+/* Return the address of element i of an array of a type. Like strchr(), the function drops const:
+ * the caller decides whether to write. */
 static inline void *cgp__cpu_at(cgp_dtype type, const void *memory, int64_t i) {
     return (char *)memory + i * (type == CGP_BF16 ? 2 : 4);
 }
@@ -110,11 +110,12 @@ static inline void *cgp__cpu_at(cgp_dtype type, const void *memory, int64_t i) {
 typedef struct cgp__matrix {
     cgp_dtype type;
     const void *at;
-    /* Elements from one row to the next, and from one column to the next; one of the two is 1. */
+    /* Numbers of elements from one row to the next, and from one column to the next. One of the two
+     * is 1. */
     int64_t row, column;
 } cgp__matrix;
 
-/* The submatrix from element [i, j] on. */
+/* Return the submatrix that begins at element [i, j]. */
 static inline cgp__matrix cgp__matrix_from(cgp__matrix x, int64_t i, int64_t j) {
     x.at = cgp__cpu_at(x.type, x.at, i * x.row + j * x.column);
     return x;
@@ -124,34 +125,34 @@ static inline cgp__matrix cgp__matrix_from(cgp__matrix x, int64_t i, int64_t j) 
 #define CGP__GEMM_MR 16
 #define CGP__GEMM_NR 48
 
-/* Windows of an image, as rows of k = segments x length floats. Each row of a window is `length`
- * contiguous floats; `jump` floats lead from one to the next. */
+/* Windows of an image. Each window is a row of k = segments x length floats of a GEMM. A segment is
+ * one row of the window: `length` contiguous floats. Segments are `jump` floats apart. */
 typedef struct cgp__windows {
     const float *at;
-    /* [rows] Floats from `at` to each window. */
+    /* [rows] Offset of each window from `at`, in floats. */
     const int64_t *rows;
     int64_t segments, jump;
 } cgp__windows;
 
 /* Layout of a matrix b [k, columns] made of taps [columns, depth], whose depth is contiguous. k
- * runs through the depth of a tap, then the taps of a segment, then the segments. */
+ * counts the depth of a tap first, then the taps of a segment, then the segments. */
 typedef struct cgp__taps {
     int64_t depth;
     /* Elements from one tap to the next, and from one segment to the next. */
     int64_t tap, segment;
-    /* The block's k within each segment: `length` elements from `first` on. */
+    /* The part of each segment in the block: `length` elements of k from `first` on. */
     int64_t first, length;
 } cgp__taps;
 
-/* Memory that is read soon: `runs` runs of `length` bytes, `stride` bytes apart. */
+/* Memory to prefetch: `runs` runs of `length` bytes, `stride` bytes apart. */
 typedef struct cgp__cpu_prefetch {
     const char *at;
     int64_t runs, length, stride;
 } cgp__cpu_prefetch;
 
-/* The part of a triangular product that may be skipped. On one side of column diagonal + i, row i
- * of c is not needed or row i of a is zero. Sums have the same bits if b is finite; products of
- * such a zero with infinity or NaN are skipped. */
+/* The part of a triangular product that may be skipped. In row i, on one side of column diagonal +
+ * i, c is not needed or a is zero. If b is finite, skipping does not change a bit of the sums.
+ * Products of these zeros with infinity or NaN are skipped too. */
 typedef enum cgp__triangle {
     CGP__DENSE,   /* no triangle */
     CGP__C_UNTIL, /* c is needed up to the diagonal; after it, c may stay unwritten */
@@ -162,11 +163,11 @@ typedef enum cgp__triangle {
 /* c [rows, columns] = from + a [rows, k] b [k, columns] + bias [columns]. */
 typedef struct cgp__block {
     int64_t rows, columns, k;
-    /* In rows and columns of the block; CGP__DENSE with windows. */
+    /* Counted in rows and columns of the block; always CGP__DENSE with windows. */
     cgp__triangle triangle;
     int64_t diagonal;
-    /* One of three: a packed by gemm_pack_a; contiguous f32 rows in place, `row` floats apart;
-     * windows of an image. */
+    /* Operand a has one of three forms: packed by gemm_pack_a; contiguous f32 rows in place, `row`
+     * floats apart; or windows of an image. */
     const float *a;
     const float *rows_at;
     int64_t row;
@@ -175,25 +176,25 @@ typedef struct cgp__block {
     bool streams;
     cgp__windows windows;
     cgp__matrix b;
-    /* Packed by gemm_pack_b, from element [0, 0] of a matrix of `panels_k` rows; its row
-     * `panels_row` is the block's first. NULL: b is packed block by block. */
+    /* A matrix of `panels_k` rows, packed by gemm_pack_b. The block begins at its row `panels_row`.
+     * NULL: b is packed block by block. */
     const float *panels;
     int64_t panels_k, panels_row;
     /* depth > 0: b is made of taps. */
     cgp__taps taps;
-    /* NULL: none. */
+    /* NULL: no bias. */
     const float *bias;
-    /* The matrix that is added; its columns are contiguous; may be c. at == NULL: nothing is
+    /* The matrix that is added; it has contiguous columns and may be c. at == NULL: nothing is
      * added. */
     cgp__matrix from;
     /* Type of c. */
     cgp_dtype type;
     void *c;
-    /* Elements from one row of c to the next. */
+    /* Number of elements from one row of c to the next. */
     int64_t stride;
     /* [rows] Offset of each row, in elements. NULL: rows are `stride` apart. */
     const int64_t *c_rows, *from_rows;
-    /* Operands of the work after this block, in order. */
+    /* Memory that the work after this block reads, in order. */
     const cgp__cpu_prefetch *prefetch;
     int n_prefetch;
 } cgp__block;
@@ -202,11 +203,11 @@ typedef struct cgp__block {
 #define CGP__WINOGRAD_SIDE 4
 #define CGP__WINOGRAD_ELEMENTS (CGP__WINOGRAD_SIDE * CGP__WINOGRAD_SIDE)
 
-/* Rows of pixels [width, channels]; tiles read their first `count` channels. Tile t reads four
- * pixels, or two of dy, from column + 2 t on. Pixels outside the width are zeros. */
+/* Rows of pixels [width, channels], of which tiles read the first `count` channels. Tile t reads
+ * four pixels of x, or two of dy, from column + 2 t on. Pixels outside the width count as zeros. */
 typedef struct cgp__winograd_row {
     cgp_dtype type;
-    /* The first two rows if it is dy. NULL: outside the image. */
+    /* Addresses of the rows; dy uses only the first two. NULL: the row is outside the image. */
     const void *rows[CGP__WINOGRAD_SIDE];
     int64_t width, channels, count, column, tiles;
 } cgp__winograd_row;
@@ -219,13 +220,13 @@ typedef struct cgp__winograd_pixels {
     int64_t row;
     int rows;
     int64_t width, channels, count, column, tiles;
-    /* NULL: none. */
+    /* NULL: no bias. */
     const float *bias;
     bool add;
 } cgp__winograd_pixels;
 
 /* A filter [3, 3, k, columns] or, if `turned`, [3, 3, columns, k], rotated by 180 degrees. `tap`
- * and `row`: elements from one tap, and one row, to the next. */
+ * and `row` are the numbers of elements from one tap to the next and from one row to the next. */
 typedef struct cgp__winograd_filter {
     const float *at;
     int64_t tap, row, k, columns;
@@ -245,17 +246,17 @@ typedef struct cgp__cpu_columns {
     const float *slope; /* backward: - rstd mean of dy h; grouped: - rstd^2 mean of g h */
     /* GROUP_NORM: channels of a group share their means; g = dy weight. */
     bool grouped;
-    /* y or dx, which may be dy. `add`: add to dx. */
+    /* Result: y, or dx, which may be dy. `add`: add to dx. */
     void *to;
     bool add;
-    /* Rows that sums[] already holds; 0: sums[] is undefined. */
+    /* Number of rows that sums[] already covers; 0: sums[] is undefined. */
     int64_t before;
-    /* Forward: mean and sum of squared differences from it. Backward: sums of dy and of dy (x -
-     * mean). */
+    /* Forward: the mean, and the sum of squared differences from the mean. Backward: the sums of dy
+     * and of dy (x - mean). */
     double *sums[2];
 } cgp__cpu_columns;
 
-/* Windows over the image of one sample. */
+/* Pooling windows over the image of one sample. */
 typedef struct cgp__cpu_pool {
     /* Type of `from` and of the result. */
     cgp_dtype type;
@@ -264,9 +265,9 @@ typedef struct cgp__cpu_pool {
     const void *from;
     /* Compute the mean of a window's pixels instead of the sum. */
     bool mean;
-    /* Add to the result. */
+    /* Add to the result instead of overwriting it. */
     bool add;
-    /* cgp__cpu_pool_scratch() floats; pool_argmax: twice as many. */
+    /* Scratch of cgp__cpu_pool_scratch() floats, or twice as many for pool_argmax. */
     float *scratch;
     /* Argmax of each window as an integer, in the layout of y from its row `first` on. Up to
      * CGP__CPU_POOL_SLACK floats past the end may be read. */
@@ -276,14 +277,14 @@ typedef struct cgp__cpu_pool {
 
 #define CGP__CPU_POOL_SLACK 64 /* four vectors */
 
-/* Floats for a row of the image or of y. */
+/* Return the floats of scratch for a row of the image or of y. */
 static inline int64_t cgp__cpu_pool_scratch(const cgp_op_attributes *g) {
     const int64_t max = g->width > g->out_width ? g->width : g->out_width;
     return cgp__cpu_padded(max * g->in) + CGP__CPU_POOL_SLACK;
 }
 
-/* X(name, arguments): all return void. `add`: add to the output; otherwise it is overwritten. An
- * output may be the input of the same shape. `type`, f32 or bf16, is the type of the `void`
+/* X(name, arguments): all functions return void. `add`: add to the output instead of overwriting
+ * it. An output may be the input of the same shape. `type`, f32 or bf16, is the type of the `void`
  * operands that follow it. */
 /* clang-format off */
 #define CGP__CPU_KERNELS(X)                                                                    \
@@ -388,8 +389,8 @@ typedef enum cgp__cpu_reads {
     CGP__CPU_READS_DY
 } cgp__cpu_reads;
 
-/* An elementwise op: y = f(x); dx = or += dy f', from x, y or dy alone. `slope` is used by RELU and
- * SCALE. */
+/* An elementwise op: y = f(x) and dx = dy f', which needs x, y or neither. RELU and SCALE use
+ * `slope`. */
 typedef struct cgp__cpu_elementwise {
     void (*forward)(cgp_dtype type, void *y, const void *x, int64_t n, float slope);
     void (*backward)(cgp_dtype type, void *dx, const void *operand, const void *dy, int64_t n,

@@ -16,9 +16,9 @@ int omp_get_proc_bind(void);
 int omp_get_thread_num(void);
 void omp_set_num_threads(int threads);
 
-/* The function that implements `#pragma omp parallel num_threads(threads)` in GCC; libomp has it
- * for compatibility. It is called by name, because the pragma passes its variables through memory,
- * in an order that the thread sanitizer does not see. */
+/* The function that implements `#pragma omp parallel num_threads(threads)` in GCC; libomp also has
+ * it, for compatibility. Call it instead of using the pragma: the pragma passes variables through
+ * memory, in an order that the thread sanitizer does not see. */
 void GOMP_parallel(void (*run)(void *), void *data, unsigned threads, unsigned flags);
 
 #endif

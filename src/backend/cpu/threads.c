@@ -4,10 +4,10 @@
  *
  * A separate thread pool would compete with OpenMP libraries, such as a BLAS in the user's program:
  * after a kernel, both pools would spin on the device's cores. In one team, a spinning thread takes
- * the next work of either kind.
+ * the next work, whether it comes from a kernel or from the library.
  *
- * A team always has all threads of the device: libgomp ends the threads that a smaller team leaves
- * out, and starts new ones for a larger team. Threads inherit the owner's affinity, all T cores.
+ * A team always has all threads of the device: libgomp ends threads that a smaller team does not
+ * need, and starts new ones for a larger team. Threads inherit the owner's affinity, all T cores.
  * They are not pinned one by one, because a thread started later would share the owner's core.
  *
  * A thread begins with its own partition of the items, the same part in each kernel. This gives
@@ -24,7 +24,7 @@
 #include <sched.h>
 #include <string.h>
 
-/* Spins before a waiting thread yields its core. */
+/* Number of spins before a waiting thread yields its core. */
 #define SPINS 1000
 
 static void run_partition(const cgp__cpu_parallel_work *w, cgp__cpu_partition *partition) {
@@ -56,7 +56,8 @@ static void partition_grains(cgp_device *device, int64_t grains) {
     }
 }
 
-/* Eight grains per thread: a late thread delays the others by an eighth at most. */
+/* Make eight grains per thread: a late thread then delays the others by at most an eighth of its
+ * work. */
 void cgp__cpu_parallel_for(cgp_device *device, int64_t items, int64_t block, cgp__range *range,
                            const void *work) {
     if (items < 1) return;
@@ -77,12 +78,12 @@ typedef struct ordered_work {
     cgp__cpu_item *make, *add;
     const void *work;
     int64_t items;
-    /* Items taken by threads; items added. */
+    /* Number of items taken by threads, and of items added. */
     _Atomic int64_t *taken, *added;
 } ordered_work;
 
-/* Wait until the earlier items are added. The thread with the earliest one is running, so this
- * ends. */
+/* Wait until all earlier items are added. The thread with the earliest item is running, so this
+ * wait ends. */
 static void wait_for(_Atomic int64_t *added, int64_t item) {
     int spins = 0;
     while (atomic_load_explicit(added, memory_order_acquire) != item) {
@@ -93,7 +94,7 @@ static void wait_for(_Atomic int64_t *added, int64_t item) {
     }
 }
 
-/* Items of this loop are the threads. */
+/* Run on every thread: process items in order until none is left. */
 static void take_items(const void *of, int64_t begin, int64_t end, int thread) {
     const ordered_work *w = of;
     (void)begin;
@@ -115,8 +116,8 @@ void cgp__cpu_parallel_in_order(cgp_device *device, int64_t items, cgp__cpu_item
     cgp__cpu_parallel_for(device, device->threads, 1, take_items, &w);
 }
 
-/* The function is found by name, as the library may be older than OpenMP 5.0. In a process with
- * PyTorch's wheels, PyTorch's library serves all. */
+/* The function is found by name, as the library may be older than OpenMP 5.0. In a process that
+ * loads PyTorch's wheels, all code uses PyTorch's OpenMP library. */
 void cgp__cpu_threads_end(void) {
     void *const found = dlsym(RTLD_DEFAULT, "omp_pause_resource");
     int (*pause)(int kind, int device);

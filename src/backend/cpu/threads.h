@@ -7,8 +7,8 @@
  *
  * Items are rows, columns or elements. A range may run on any thread and at any time, so it writes
  * nothing that another range reads or writes, and its result depends on its items alone. Sums over
- * ranges are kept per block of a fixed size, and added in the order of blocks afterwards. Bits then
- * depend neither on the number of threads nor on their timing. */
+ * ranges are kept per block of a fixed size, and afterwards added in the order of blocks. The bits
+ * of results then depend neither on the number of threads nor on their timing. */
 #ifndef CGP_SRC_CPU_THREADS_H
 #define CGP_SRC_CPU_THREADS_H
 
@@ -16,8 +16,8 @@
 
 #include "backend/backend.h"
 
-/* Elements that are worth a block: they take some microseconds in the cheapest kernel, several
- * times the cost of waking a thread. A multiple of every vector length. */
+/* Minimum elements for a block: they take some microseconds in the cheapest kernel, several times
+ * the cost of waking a thread. This is a multiple of every vector length. */
 #define CGP__CPU_SPLIT 16384
 
 /* The parallel_for in progress on a device. */
@@ -25,18 +25,19 @@ typedef struct cgp__cpu_parallel_work {
     cgp__range *range;
     const void *work;
     int64_t items;
-    /* Items that a thread takes at a time; full blocks. */
+    /* Number of items that a thread takes at a time; a multiple of the block size. */
     int64_t grain;
 } cgp__cpu_parallel_work;
 
-/* The grains of a parallel_for that one thread begins with. Partitions share no cache lines. */
+/* The grains of a parallel_for that one thread owns at the start. Partitions share no cache
+ * lines. */
 typedef struct cgp__cpu_partition {
     _Alignas(128) _Atomic int64_t next;
     int64_t end;
 } cgp__cpu_partition;
 
-/* Run all items; called by the owner. They run in one range if the device has one thread or there
- * is one block. Allocates nothing in the steady state. */
+/* Run all items; called by the owner. All items run in one range if the device has one thread or
+ * there is one block. Allocates nothing in the steady state. */
 void cgp__cpu_parallel_for(cgp_device *device, int64_t items, int64_t block, cgp__range *range,
                            const void *work);
 
@@ -44,8 +45,8 @@ void cgp__cpu_parallel_for(cgp_device *device, int64_t items, int64_t block, cgp
 typedef void cgp__cpu_item(const void *work, int64_t item, int thread);
 
 /* Run items whose results are added in order. A free thread calls make() for the next item and then
- * add(), which runs for one item after the other. Between the two it takes no other item, so
- * buffers may be per thread. Allocates nothing. */
+ * add(), which runs for one item at a time, in order. A thread takes no other item between the two
+ * calls, so buffers may be per thread. Allocates nothing. */
 void cgp__cpu_parallel_in_order(cgp_device *device, int64_t items, cgp__cpu_item *make,
                                 cgp__cpu_item *add, const void *work);
 
@@ -54,14 +55,16 @@ static inline bool cgp__cpu_is_parallel(int threads, int64_t items, int64_t bloc
     return threads > 1 && items > block;
 }
 
-/* Rows of `width` elements in a block: a multiple of four, if they are short. */
+/* Return the number of rows of `width` elements in a block: a multiple of four if rows are
+ * short. */
 static inline int64_t cgp__cpu_block_rows(int64_t width) {
     const int64_t rows = width > 0 ? CGP__CPU_SPLIT / width : CGP__CPU_SPLIT;
     if (rows < 4) return rows < 1 ? 1 : rows;
     return rows / 4 * 4;
 }
 
-/* Columns in a block if whole columns of `rows` rows are summed; all if there is little work. */
+/* Return the number of columns in a block if whole columns of `rows` rows are summed; all columns
+ * if there is little work. */
 static inline int64_t cgp__cpu_block_columns(int64_t rows, int64_t width) {
     return rows * width <= CGP__CPU_SPLIT ? width : 128;
 }

@@ -11,9 +11,9 @@
  *                                                            pack b, run the micro-kernel
  *
  * A packed block of a and two micro-panels of b fit a core's L2 cache. There is no loop over blocks
- * of columns: NC = n. Contiguous f32 rows of a are read in place, with a larger MC; columns and
- * bf16 are packed. c is read and written once per block of k. If c is bf16, partial sums stay in
- * f32 until the last block.
+ * of columns: NC = n. Contiguous f32 rows of a are read in place, and MC is larger for them;
+ * contiguous columns and bf16 are packed. c is read and written once per block of k. If c is bf16,
+ * partial sums stay in f32 until the last block.
  *
  * Threads divide the work in one of three ways, chosen by estimated time:
  *
@@ -31,18 +31,20 @@
 #define KC CGP__GEMM_KC
 _Static_assert(MC % CGP__GEMM_MR == 0, "blocks of a are full micro-panels");
 
-/* Bytes of one run of the prefetch list. */
+/* Bytes per run of the prefetch list. */
 #define PREFETCH_RUN 1024
 
-/* Weight of a memory-bound (one-row) FMA, and cost of a barrier in FMAs, in the work estimate. */
+/* Used in the work estimate: the cost of a memory-bound (one-row) FMA and of a barrier, both in
+ * FMAs. */
 #define ONE_ROW 16
 #define BARRIER_FMAS 10000
-/* Elements of a small c, whose sums each thread keeps for itself. */
+/* Maximum elements of a small c: each thread then keeps its own copy of the sums. */
 #define SMALL_C 16384
-/* Small M: rows of a block that is not divided further. */
+/* Small M: a block of this many rows is not divided further. */
 #define SMALL_M 64
 
-/* Rows of a block: m in equal parts of at most `max`, full micro-panels. */
+/* Return the rows of a block: m is divided into equal parts of at most `max` rows, in full
+ * micro-panels. */
 static int64_t block_rows(int64_t m, int64_t max) {
     const int64_t even = cgp__ceil_div(m, cgp__ceil_div(m, max));
     return cgp__ceil_div(even, CGP__GEMM_MR) * CGP__GEMM_MR;
@@ -53,14 +55,15 @@ static bool reads_in_place(const cgp__gemm *gemm) {
     return gemm->a.type == CGP_F32 && gemm->a.column == 1;
 }
 
-/* MC. b is packed once per block of rows, so MC is larger if a needs no packing and c holds its own
- * partial sums. */
+/* Return MC. b is packed once per block of rows, so MC is larger if a needs no packing and c holds
+ * its own partial sums. */
 static int64_t block_rows_limit(const cgp__gemm *gemm) {
     return reads_in_place(gemm) && gemm->type == CGP_F32 ? MC_LARGE : MC;
 }
 
-/* Upper bounds of a block's size that grow with m and k, although equal parts of 513 are smaller
- * than those of 512. A plan made for one micro-batch therefore serves all smaller ones. */
+/* Upper bounds for the size of a block. They grow with m and k, unlike the size itself: equal parts
+ * of 513 rows are smaller than those of 512. A plan for one micro-batch size therefore serves all
+ * smaller sizes. */
 static int64_t max_rows(int64_t m) {
     return cgp__min(cgp__ceil_div(m, CGP__GEMM_MR) * CGP__GEMM_MR, MC);
 }
@@ -77,14 +80,14 @@ static int64_t micro_panels_bytes(int64_t k) {
     return cgp__align_up(2 * max_depth(k) * CGP__GEMM_NR * (int64_t)sizeof(float));
 }
 
-/* Bytes of the partial sums of a block of rows; 0: c holds them. */
+/* Return the bytes of a block's partial sums; 0: c holds the partial sums. */
 static int64_t sums_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type) {
     if (type == CGP_F32 || k <= KC) return 0;
     return cgp__align_up(cgp__min(m, MC) * n * (int64_t)sizeof(float));
 }
 
-/* Bytes per thread if threads divide k: a block of a, micro-panels of b, and sums. No smaller GEMM
- * needs more. */
+/* Return the bytes per thread if threads divide k: a block of a, micro-panels of b, and sums. No
+ * smaller GEMM needs more. */
 static int64_t depth_bytes(int64_t m, int64_t n, int64_t k) {
     const int64_t rows = cgp__min(m, SMALL_M);
     return packed_bytes(rows, k) + micro_panels_bytes(k) +
@@ -106,7 +109,7 @@ int64_t cgp__gemm_panels_bytes(int64_t n, int64_t k) {
                          (int64_t)sizeof(float));
 }
 
-/* One block. */
+/* Work on one block, which all threads share. */
 typedef struct job {
     const cgp__cpu_kernels *kernels;
     cgp__block block;
@@ -118,7 +121,7 @@ typedef struct job {
     int64_t bytes;
 } job;
 
-/* Items are runs of CGP__GEMM_MR rows. */
+/* Pack items begin .. end - 1 of a. An item is CGP__GEMM_MR rows. */
 static void pack_range(const void *work, int64_t begin, int64_t end, int thread) {
     const job *j = work;
     const int64_t first = begin * CGP__GEMM_MR, left = j->block.rows - first;
@@ -130,7 +133,7 @@ static void pack_range(const void *work, int64_t begin, int64_t end, int thread)
                             j->block.k);
 }
 
-/* Items are micro-panels of columns. */
+/* Compute items begin .. end - 1. An item is a micro-panel of columns. */
 static void columns_range(const void *work, int64_t begin, int64_t end, int thread) {
     const job *j = work;
     const int64_t first = begin * CGP__GEMM_NR, last = end * CGP__GEMM_NR;
@@ -164,8 +167,8 @@ static void run_block(cgp_device *device, bool alone, const job *j) {
             columns_range, j);
 }
 
-/* Set `out` to the prefetch list, in runs that threads divide, as far as it fits half of the L2
- * cache; then next_rows. Return the number of entries. */
+/* Write to `out` the prefetch list, in runs that threads divide, as far as it fits half of the L2
+ * cache. Append next_rows. Return the number of entries. */
 static int prefetch_after(const cgp_device *device, const cgp__gemm *gemm, cgp__cpu_prefetch *out) {
     int64_t left = device->l2_bytes / 2;
     int n = 0;
@@ -193,8 +196,8 @@ static cgp__cpu_prefetch prefetch_block(const cgp__gemm *gemm, int64_t i, int64_
                                .stride = (by_rows ? gemm->a.row : gemm->a.column) * element};
 }
 
-/* Set `out` to what is read after the block at row i and column q: the next block or, after the
- * last one, the prefetch list. */
+/* Set `out` to the memory that is read after the block at row i and column q: the next block or,
+ * after the last block, the prefetch list. */
 static int prefetch_next(const cgp_device *device, const cgp__gemm *gemm, int64_t i, int64_t q,
                          int64_t rows, cgp__cpu_prefetch *out) {
     const int64_t next = q + cgp__gemm_depth(cgp__gemm_blocking_k(gemm));
@@ -218,7 +221,7 @@ cgp__gemm_sums cgp__gemm_sums_of(const cgp__gemm *gemm, int64_t i, int64_t q, in
     return out;
 }
 
-/* The diagonal, relative to the block at row i and k = q. */
+/* Return the triangle's diagonal relative to the block at row i and k = q. */
 static int64_t diagonal_of(const cgp__gemm *gemm, int64_t i, int64_t q) {
     return gemm->diagonal + i - (gemm->triangle == CGP__C_UNTIL ? 0 : q);
 }
@@ -261,8 +264,8 @@ typedef struct row_blocks {
     cgp_device *device;
     const cgp__gemm *gemm;
     int64_t rows;
-    /* Thread 0's buffers; micro_panels is as in a job. Each thread's part of `packed` and of `sums`
-     * holds `rows` rows. */
+    /* Thread 0's buffers; micro_panels is laid out as in a job. Each thread's part of `packed` and
+     * of `sums` holds `rows` rows. */
     float *packed, *sums;
     char *micro_panels;
     int64_t bytes;
@@ -296,9 +299,9 @@ static int64_t rows_of_thread(const cgp_device *device, const cgp__gemm *gemm, i
     return rows < m ? rows : 0;
 }
 
-/* Estimated time of the busiest thread, in FMAs, for each way to divide the work. By columns: one
- * thread may get all columns if n is small, and each block has a barrier. By rows: each block packs
- * b again. By k: there are few blocks. */
+/* Estimate the time of the busiest thread, in FMAs, for each way to divide the work. By columns:
+ * one thread may get all columns if n is small, and each block has a barrier. By rows: each block
+ * packs b again. By k: there are few blocks to divide. */
 static int64_t time_by_columns(const cgp_device *device, const cgp__gemm *gemm, int64_t limit) {
     const int64_t panels = cgp__ceil_div(gemm->n, CGP__GEMM_NR);
     const int64_t depth = cgp__gemm_depth(cgp__gemm_blocking_k(gemm));
@@ -342,7 +345,7 @@ typedef struct depth_blocks {
     char *workspace;
 } depth_blocks;
 
-/* The job of one thread, with its own block of a, micro-panels and sums. */
+/* Return the job of one thread, which has its own block of a, micro-panels and sums. */
 static job job_of_thread(const depth_blocks *w, int thread) {
     const cgp__gemm *g = w->gemm;
     char *of = w->workspace + thread * depth_bytes(g->m, g->n, g->k);
@@ -391,8 +394,8 @@ static bool may_run_by_depth(const cgp__gemm *gemm) {
            gemm->m * gemm->n <= SMALL_C;
 }
 
-/* Divide by rows or by k if that takes less time than to divide the columns of each block; return
- * whether it did. */
+/* Divide the work by rows or by k if this is faster than dividing the columns of each block. Return
+ * false, without effect, if it is not. */
 static bool run_apart(cgp_device *device, const cgp__gemm *gemm, int64_t limit, float *packed,
                       float *sums, char *micro_panels) {
     if (device->threads == 1 || gemm->m * gemm->n / 16 * gemm->k < CGP__GEMM_MIN_WORK) return false;

@@ -5,34 +5,34 @@
 
 #include "backend/cpu/kernels.h"
 
-/* In f32: vector-by-scalar FMAs that are worth waking another thread; rows of FMAs that take as
- * long as packing a micro-panel. */
+/* For f32: the work, in vector-by-scalar FMAs, that is worth waking another thread; and the number
+ * of rows whose FMAs take as long as packing a micro-panel. */
 #define CGP__GEMM_MIN_WORK 200000
 #define CGP__GEMM_PACKING_ROWS 2
 
-/* c [m, n] = or += a [m, k] b [k, n] + bias [n], summed in f32; c's columns are contiguous and it
- * overlaps no other operand. */
+/* Compute c [m, n] = a [m, k] b [k, n] + bias [n], or add it to c; sums are f32. c has contiguous
+ * columns and overlaps no other operand. */
 typedef struct cgp__gemm {
     int64_t m, n, k;
-    /* k is divided into blocks as in a GEMM of depth blocking_k >= k; this needs no more workspace.
-     * 0: as in a GEMM of depth k. */
+    /* Divide k into blocks as in a GEMM of depth blocking_k >= k, without more workspace; 0: as in
+     * a GEMM of depth k. */
     int64_t blocking_k;
     cgp__matrix a, b;
     /* All of b, packed by gemm_pack_b; NULL: b is packed block by block. GEMM in bf16 ignores
      * it. */
     const float *panels;
     int64_t panels_k; /* rows of b when it was packed, at least k */
-    /* The part of the product that need not be computed; GEMM in bf16 computes all. */
+    /* The part of the product that need not be computed; a GEMM in bf16 computes it anyway. */
     cgp__triangle triangle;
     int64_t diagonal;
     /* b packed by cgp__tiles_pack(), for a GEMM in bf16; NULL: b is not prepacked. */
     const uint16_t *packed_b;
-    /* NULL: none. */
+    /* NULL: no bias. */
     const float *bias;
     /* Type of c; bf16 is rounded once, at the end. */
     cgp_dtype type;
     void *c;
-    /* Elements from one row of c to the next. */
+    /* Number of elements from one row of c to the next. */
     int64_t stride;
     bool add;
     /* Use AVX512_BF16 or AMX if the device has it; f32 operands are then rounded to bf16. */
@@ -40,11 +40,11 @@ typedef struct cgp__gemm {
     /* Operands of the next calls, at most CGP_MAX_PREFETCH entries. */
     const cgp_prefetch *prefetch;
     int n_prefetch;
-    /* Rows of those operands, prefetched last. runs == 0: none. */
+    /* Rows of the next calls' operands, prefetched last; runs == 0: none. */
     cgp__cpu_prefetch next_rows[2];
 } cgp__gemm;
 
-/* A matrix with contiguous rows, or contiguous columns, `stride` elements apart. */
+/* Return a matrix with contiguous rows, or with contiguous columns, `stride` elements apart. */
 static inline cgp__matrix cgp__rows(cgp_dtype type, const void *at, int64_t stride) {
     return (cgp__matrix){type, at, stride, 1};
 }
@@ -55,41 +55,42 @@ static inline cgp__matrix cgp__columns(cgp_dtype type, const void *at, int64_t s
 
 #define CGP__GEMM_KC 512 /* a multiple of 16 */
 
-/* Depth of a block: k in equal parts of at most CGP__GEMM_KC, all but the last a multiple of 16. It
- * depends on k alone. */
+/* Return the depth of a block: k is divided into equal parts of at most CGP__GEMM_KC, and all but
+ * the last are multiples of 16. The depth depends on k alone. */
 static inline int64_t cgp__gemm_depth(int64_t k) {
     const int64_t even = cgp__ceil_div(k, cgp__ceil_div(k, CGP__GEMM_KC));
     return cgp__ceil_div(even, 16) * 16;
 }
 
-/* Bytes of workspace for these sizes and this type of c on `threads` threads, at least what any
- * smaller GEMM needs. In bf16 it is enough with and without AVX512_BF16, so that a plan is the same
- * on every machine. */
+/* Return the bytes of workspace for a GEMM of these sizes and this type of c on `threads` threads.
+ * They are enough for any smaller GEMM. In bf16 they are enough with and without AVX512_BF16, so
+ * that a plan is the same on every machine. */
 int64_t cgp__gemm_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype type, bool in_bf16,
                             int threads);
 
-/* Bytes of the packed micro-panels of a matrix b [k, n], the same for every instruction set. */
+/* Return the bytes of the packed micro-panels of a matrix b [k, n]: the same number for every
+ * instruction set. */
 int64_t cgp__gemm_panels_bytes(int64_t n, int64_t k);
 
-/* Run on the threads of a device or, if `alone`, on the calling one. An element of c depends on its
- * row of a, its column of b, k and its previous value; not on m, n, its indices or the threads.
- * Allocates nothing. */
+/* Run a GEMM on the threads of a device or, if `alone`, on the calling thread. An element of c
+ * depends on its row of a, its column of b, k and its previous value, but not on m, n, its indices
+ * or the threads. Allocates nothing. */
 void cgp__gemm_run(cgp_device *device, bool alone, const cgp__gemm *gemm, void *workspace);
 
 /* --- for gemm.c and tiles.c --- */
 
-/* Depth of the whole GEMM, which determines the size of the blocks in k. */
+/* Return the depth that determines the size of the blocks of k. */
 static inline int64_t cgp__gemm_blocking_k(const cgp__gemm *gemm) {
     return gemm->blocking_k ? gemm->blocking_k : gemm->k;
 }
 
-/* Items that a thread takes at a time: half of its static partition, or all of them if there is
- * little work. */
+/* Return how many items a thread takes at a time: half of its static partition or, if there is
+ * little work, all items. */
 static inline int64_t cgp__gemm_grain(int64_t items, int threads, bool little) {
     return threads == 1 || little ? items : cgp__ceil_div(items, 2 * threads);
 }
 
-/* Matrices that a block's sums are read from and written to. */
+/* The matrices from which a block's sums are read and to which they are written. */
 typedef struct cgp__gemm_sums {
     /* at == NULL: nothing is added. */
     cgp__matrix from;
@@ -99,8 +100,8 @@ typedef struct cgp__gemm_sums {
     int64_t stride;
 } cgp__gemm_sums;
 
-/* Return them for the block from row i and k = q on, `depth` deep. Between blocks of k, partial
- * sums are in `sums` [rows, n], or in c if `sums` is NULL. */
+/* Return these matrices for the block that begins at row i and k = q and is `depth` deep. Between
+ * blocks of k, partial sums are in `sums` [rows, n], or in c if `sums` is NULL. */
 cgp__gemm_sums cgp__gemm_sums_of(const cgp__gemm *gemm, int64_t i, int64_t q, int64_t depth,
                                  float *sums);
 

@@ -2,14 +2,15 @@
 /* tiles.c -- GotoBLAS/BLIS blocked GEMM in bf16, with the loops of gemm.c: blocks of MC rows of a
  * by KC of k, times all of b.
  *
- * The packed block of a stays in a core's L2 cache, while b is packed once per block and passes
- * through. k is divided into equal parts of at most KC, which depend on k alone. The sum of each
- * part is added to the parts before it: in c or, if c is bf16, in an f32 buffer until the last
- * part. Threads pack row panels, then take micro-panels of columns, each with its own scratch.
+ * The packed block of a stays in a core's L2 cache, while b is packed once per block and streamed
+ * through the caches. k is divided into equal parts of at most KC, which depend on k alone. The sum
+ * of each part is added to the sums of earlier parts: in c or, if c is bf16, in an f32 buffer until
+ * the last part. Threads pack row panels, then take micro-panels of columns, each with its own
+ * scratch.
  *
  * If k is small, as for a weight's gradient of a small micro-batch, reading and writing c takes
  * most of the time. Memory is faster along c's rows than down a micro-panel's 32 columns. A packed
- * block of b then stays in the cache instead, and a passes through. */
+ * block of b then stays in the cache instead, and a is streamed through it. */
 #include "backend/cpu/cpu.h"
 
 #define SIDE CGP__TILE_SIDE
@@ -17,7 +18,7 @@
 #define KC 1024
 _Static_assert(MC % SIDE == 0 && KC % SIDE == 0, "blocks are full tiles");
 
-/* 32 x 32 x 32 products that are worth waking another thread. */
+/* Work that is worth waking another thread, in products of 32 x 32 x 32. */
 #define MIN_PARALLEL_WORK 500
 
 /* Minimum columns of a block of b if c is written along its rows. */
@@ -27,12 +28,12 @@ static int64_t round_up(int64_t n, int64_t unit) {
     return cgp__ceil_div(n, unit) * unit;
 }
 
-/* Equal parts of at most `max`, all but the last a multiple of SIDE. */
+/* Return the size of equal parts of at most `max`; all but the last are multiples of SIDE. */
 static int64_t part_of(int64_t n, int64_t max) {
     return round_up(cgp__ceil_div(n, cgp__ceil_div(n, max)), SIDE);
 }
 
-/* The largest part for n or any smaller n. */
+/* Return the largest part for n and for any smaller n. */
 static int64_t max_part(int64_t n, int64_t max) {
     return cgp__min(round_up(n, SIDE), max);
 }
@@ -41,7 +42,7 @@ static int64_t packed_bytes(int64_t m, int64_t k) {
     return cgp__align_up(max_part(m, MC) * max_part(k, KC) * (int64_t)sizeof(uint16_t));
 }
 
-/* Bytes per thread. */
+/* Return the bytes of scratch per thread. */
 static int64_t scratch_bytes(int64_t m, int64_t k) {
     return cgp__align_up(cgp__tile_scratch_bytes(max_part(m, MC), max_part(k, KC)));
 }
@@ -61,7 +62,7 @@ int64_t cgp__tiles_packed_bytes(int64_t columns, int64_t k) {
     return cgp__align_up(round_up(columns, SIDE) * round_up(k, SIDE) * (int64_t)sizeof(uint16_t));
 }
 
-/* Items are micro-panels. */
+/* Pack items begin .. end - 1 of b. An item is a micro-panel. */
 static void pack_b_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__tile_packing *p = work;
     const int64_t first = begin * SIDE, count = cgp__min(end * SIDE, p->columns) - first;
@@ -85,7 +86,7 @@ void cgp__tiles_pack(cgp_device *device, const cgp__tile_packing *packing) {
 
 /* --- blocks --- */
 
-/* One block. */
+/* Work on one block, which all threads share. */
 typedef struct job {
     const cgp__cpu_tiles *tiles;
     cgp__tile_block block;
@@ -97,7 +98,7 @@ typedef struct job {
     int64_t bytes;
 } job;
 
-/* Items are row panels. */
+/* Pack items begin .. end - 1 of a. An item is a row panel. */
 static void pack_range(const void *work, int64_t begin, int64_t end, int thread) {
     const job *j = work;
     const int64_t first = begin * SIDE, last = cgp__min(end * SIDE, j->block.rows);
@@ -106,7 +107,7 @@ static void pack_range(const void *work, int64_t begin, int64_t end, int thread)
     j->tiles->pack_a(j->packed + first * round_up(j->block.k, SIDE), &a, last - first, j->block.k);
 }
 
-/* Items are micro-panels of columns. */
+/* Compute items begin .. end - 1. An item is a micro-panel of columns. */
 static void columns_range(const void *work, int64_t begin, int64_t end, int thread) {
     const job *j = work;
     j->tiles->columns(&j->block, begin * SIDE, cgp__min(end * SIDE, j->block.columns),
@@ -133,7 +134,7 @@ static void run_block(cgp_device *device, bool alone, const job *j) {
 
 /* --- along the rows of c --- */
 
-/* Items are row panels, times all columns of the block. */
+/* Compute items begin .. end - 1. An item is a row panel, with all columns of the block. */
 static void rows_range(const void *work, int64_t begin, int64_t end, int thread) {
     const job *j = work;
     char *scratch = j->scratch + thread * j->bytes;
@@ -151,8 +152,8 @@ static void rows_range(const void *work, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* Columns of a block of b. It uses the memory of a block of a, so it has at most as many columns as
- * that has rows. */
+/* Return the columns of a block of b. The block uses the memory of a block of a, so it has at most
+ * as many columns as a block of a has rows. */
 static int64_t block_columns(const cgp__gemm *gemm) {
     return part_of(gemm->n, max_part(gemm->m, MC));
 }

@@ -2,32 +2,33 @@
 /* tiles.h -- GEMM of bf16 by bf16, summed in f32: by AMX tiles or, with the same bits, by
  * AVX512_BF16 vectors.
  *
- * f32 operands are rounded to bf16 when they are packed. A sum is a chain over the k of a block, 32
- * deep at a time, starting at 0:
+ * f32 operands are rounded to bf16 when they are packed. A sum starts at 0 and runs over the k of a
+ * block, 32 at a time:
  *
  *     even = sum of a[2 p] b[2 p]     odd = sum of a[2 p + 1] b[2 p + 1]     p = 0 .. 15, in order
  *     sum := sum + (even + odd)
  *
- * then c = sum + bias + the value that it is added to. Each operation rounds to nearest even.
- * Denormal operands and results are 0, except in the last line if c is f32. Past the end of k there
- * are zeros. An element is thus a function of its row of a, its column of b and the value that it
- * is added to. */
+ * Then c = sum + bias + the value to which c is added. Each operation rounds to nearest even.
+ * Denormal operands and results are 0, except in the last line if c is f32. k is padded with zeros.
+ * An element is thus a function of its row of a, its column of b and the value to which it is
+ * added. */
 #ifndef CGP_SRC_CPU_TILES_H
 #define CGP_SRC_CPU_TILES_H
 
 #include "backend/cpu/kernels.h"
 
-/* Rows of a panel of a, columns of a micro-panel of b, depth of a step; 2 x 2 tiles of c. */
+/* Rows in a panel of a, columns in a micro-panel of b, and depth of a step. Panel times micro-panel
+ * gives 2 x 2 tiles of c. */
 #define CGP__TILE_SIDE 32
 /* Maximum depth of b that is packed at a time. */
 #define CGP__TILE_KC 512
 
-/* Rows of a, or columns of b. Each line has its k in runs of `length` elements. Runs are `inner`
- * elements apart in groups of `per`; groups are `outer` apart. */
+/* Lines are rows of a or columns of b. The elements of a line along k lie in runs of `length`.
+ * `per` runs, `inner` elements apart, form a group; groups are `outer` elements apart. */
 typedef struct cgp__tile_lines {
     cgp_dtype type;
     const void *at;
-    /* Elements from `at` to each line; NULL: lines are `line` elements apart. */
+    /* Offset of each line from `at`, in elements; NULL: lines are `line` elements apart. */
     const int64_t *lines;
     int64_t line;
     int64_t length, per, inner, outer;
@@ -38,21 +39,21 @@ typedef struct cgp__tile_block {
     int64_t rows, columns, k;
     /* Packed by pack_a(), pack_lines() or pack_turned() below. */
     const uint16_t *a;
-    /* f32 or bf16. */
+    /* The type is f32 or bf16. */
     cgp__matrix b;
     /* Instead of b: micro-panels packed by pack_b() or pack_lines(), `packed_stride` elements
      * apart. */
     const uint16_t *packed_b;
     int64_t packed_stride;
-    /* NULL: none. */
+    /* NULL: no bias. */
     const float *bias;
-    /* The matrix that is added; its columns are contiguous; may be c. at == NULL: nothing is
+    /* The matrix that is added; it has contiguous columns and may be c. at == NULL: nothing is
      * added. */
     cgp__matrix from;
     /* Type of c. */
     cgp_dtype type;
     void *c;
-    /* Elements from one row of c to the next. */
+    /* Number of elements from one row of c to the next. */
     int64_t stride;
     /* [rows] Offset of each row, in elements. NULL: rows are `stride` apart. */
     const int64_t *c_rows, *from_rows;
@@ -62,7 +63,7 @@ typedef struct cgp__cpu_tiles {
     /* Pack `rows` rows of a matrix into full panels, with k rounded up and zeros outside the
      * matrix. */
     void (*pack_a)(uint16_t *to, const cgp__matrix *a, int64_t rows, int64_t k);
-    /* Pack `columns` columns of b into full micro-panels, likewise. */
+    /* Pack `columns` columns of b into full micro-panels, with the same padding. */
     void (*pack_b)(uint16_t *to, const cgp__matrix *b, int64_t columns, int64_t k);
     /* Pack lines first .. first + count - 1 from k = q on: rows of a or, if `pairs`, columns of
      * b. */
@@ -77,15 +78,15 @@ typedef struct cgp__cpu_tiles {
     void (*columns)(const cgp__tile_block *block, int64_t begin, int64_t end, void *scratch);
 } cgp__cpu_tiles;
 
-/* Bytes of the sums of a micro-panel's columns for `rows` rows, and of the packed part of the
- * micro-panel. */
+/* Return the bytes of scratch for `rows` rows of a micro-panel: their sums, and the packed part of
+ * the micro-panel. */
 static inline int64_t cgp__tile_scratch_bytes(int64_t rows, int64_t k) {
     const int64_t side = CGP__TILE_SIDE, depth = cgp__min(k, CGP__TILE_KC);
     return cgp__ceil_div(rows, side) * side * side * (int64_t)sizeof(float) +
            cgp__ceil_div(depth, side) * side * side * (int64_t)sizeof(uint16_t);
 }
 
-/* All of b [k, columns], to be packed: a matrix or, if made of taps, lines of k. */
+/* All of b [k, columns], to be packed. b is a matrix or, if it is made of taps, lines along k. */
 typedef struct cgp__tile_packing {
     const cgp__cpu_tiles *tiles;
     cgp__matrix b;
@@ -95,8 +96,8 @@ typedef struct cgp__tile_packing {
     uint16_t *to;
 } cgp__tile_packing;
 
-/* Bytes of b, packed in full micro-panels and steps, the same for every instruction set. The order
- * of elements depends on the instruction set. */
+/* Return the bytes of packed b, in full micro-panels and steps. The size is the same for every
+ * instruction set; the order of elements is not. */
 int64_t cgp__tiles_packed_bytes(int64_t columns, int64_t k);
 
 /* Pack b on the threads of a device. */

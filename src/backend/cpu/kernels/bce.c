@@ -6,7 +6,7 @@
  *     s(x) = 1 / (1 + e) for x >= 0, e / (1 + e) below
  *
  * These forms neither overflow nor lose precision. Losses are f32; their sum is double, in LANES
- * lanes. dx may be x. */
+ * lanes. dx and x may share memory. */
 #include "backend/cpu/kernels/map.h"
 
 typedef double dvec __attribute__((vector_size(8 * LANES)));
@@ -19,7 +19,7 @@ INLINE vec exp_of_minus(vec x) {
  *
  *     log(1 + e) = 2 artanh(q) = 2 (q + q^3 / 3 + q^5 / 5 + ...)      q = e / (2 + e) <= 1 / 3
  *
- * The terms left out are below 2e-8 of the result. */
+ * The omitted terms are below 2e-8 of the result. */
 INLINE vec log_one_plus(vec e) {
     const vec q = e / (2.0f + e), z = q * q;
     vec sum = splat(1.0f / 13.0f);

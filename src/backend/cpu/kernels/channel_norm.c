@@ -12,13 +12,13 @@
  *
  *     d = m - M        M += d n / (N + n)        Q += q - s^2 / n + d^2 N n / (N + n)
  *
- * dx may be dy: an element of dy is read for the last time before that element of dx is written. */
+ * dx may be dy: the last read of an element of dy precedes the write of that element of dx. */
 #include "backend/cpu/kernels/rows.h"
 
 #define BLOCK 32  /* rows of a block */
 #define CHUNK 512 /* columns of a chunk, whose sums fit the L1 cache */
 
-/* Columns begin .. end - 1 < CHUNK of some rows. */
+/* Some rows, and their columns begin .. end - 1; at most CHUNK columns. */
 typedef struct block {
     const void *x, *dy;
     int64_t rows, width, stride;
@@ -163,7 +163,7 @@ INLINE vec backward_of(vec x, vec dy, vec mean, vec scale, vec shift, vec slope,
     return multiply_add(x - mean, slope, dy - shift) * scale;
 }
 
-/* Write `count` rows of LANES columns from c on, or of the last `left` columns. */
+/* Write `count` rows of LANES columns from c on, or of the last `left` columns if fewer remain. */
 INLINE void apply_vector(cgp_dtype type, const cgp__cpu_columns *a, int64_t row, int64_t c,
                          int64_t left, int count, bool backward, bool grouped, bool add) {
     const bool part = left < LANES;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cross_entropy.c -- softmax cross-entropy of each row of logits x: log_sum + (max - x[target]).
- * The caller adds the rows up.
+ * The caller adds up the losses of rows.
  *
  *     max = max_c x[c]     log_sum = log sum_c exp(x[c] - max)
  *     dx[c] = scale (exp((x[c] - max) - log_sum) - (c == target)), 0 in a row that does not count
@@ -31,7 +31,7 @@ void CGP__CPU_NAME(cross_entropy_forward)(const cgp__cpu_loss *loss) {
         CALL_TYPED(loss->type, forward, loss, row);
 }
 
-/* The saved values that backward reads of a row, and its target. */
+/* A row's target, and its saved values, which backward reads. */
 typedef struct saved_row {
     float max, log_sum;
     int32_t target;

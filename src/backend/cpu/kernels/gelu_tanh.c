@@ -7,21 +7,21 @@
  *     P = 1 / (1 + e)  for x >= 0      P (1 - P) = e / (1 + e)^2
  *         e / (1 + e)  for x < 0       dx = dy (P + x P (1 - P) 2 u')
  *
- * so that nothing cancels where P is small. Beyond |x| = 16, e is 0 and P is constant. u is
- * therefore computed from x limited to 16, and no power of x overflows. Elementwise; y may be x, dx
- * may be dy. Backward reads x, not y. */
+ * so that small P lose no precision to cancellation. Beyond |x| = 16, e is 0 and P is constant. u
+ * is therefore computed from x clamped to -16 .. 16, and no power of x overflows. Elementwise; y
+ * may be x, dx may be dy. Backward reads x, not y. */
 #include "backend/cpu/kernels/map.h"
 
 #define TWO_SQRT_TWO_OVER_PI 1.5957691216057308f
 #define CUBIC 0.044715f
 #define FAR 16.0f
 
-/* Limit x to -FAR .. FAR; NaN stays NaN. */
+/* Clamp x to -FAR .. FAR; NaN stays NaN. */
 INLINE vec limited(vec x) {
     return pick(x > FAR, splat(FAR), pick(x < -FAR, splat(-FAR), x));
 }
 
-/* Return e for a limited x. */
+/* Return e for a clamped x. */
 INLINE vec exp_of(vec x) {
     const vec two_u = TWO_SQRT_TWO_OVER_PI * x * (1.0f + CUBIC * x * x);
     return exp_or_zero(pick(x < 0.0f, two_u, -two_u));

@@ -13,29 +13,30 @@
  * The micro-kernel keeps the vector units busy and the memory ports idle. Every few steps of k it
  * therefore interleaves other work: packing the next micro-panel of b, and prefetches. It
  * prefetches the micro-panel after that, the next micro-tile of c, and the next block's a or, if a
- * block is too large for the cache, the next micro-tile's rows. It does so only every few steps,
- * because most of the cost is the test for work.
+ * block is too large for the cache, the next micro-tile's rows. It tests for such work only every
+ * few steps, because the test itself costs most.
  *
- * An element of c is a chain of FMAs over the k of a block, in order, added to its previous value.
- * It depends on its row of a and its column of b alone. Micro-tiles at the edges are computed with
- * zeros or with a repeated row, and stored in part. The last rows use half or a quarter of a
- * micro-tile if they fit: 7 x 7 pixels are six micro-tiles and one row. */
+ * An element of c is a chain of FMAs over the k of a block, in order. The result is added to the
+ * element's previous value. It depends on its row of a and its column of b alone. Micro-tiles at
+ * the edges are computed with zeros or with a repeated row, and stored in part. The last rows use
+ * half or a quarter of a micro-tile if they fit: 7 x 7 pixels are six micro-tiles and one row. */
 #include "backend/cpu/kernels/gemm_pack.h"
 #include "backend/cpu/kernels/prefetch.h"
 
 #define MR_QUARTER (MR > 2 ? MR / 4 : 1)
 #define STEP 4         /* k per unrolled step */
-#define INTERLEAVES 16 /* at most, per micro-tile */
-/* Number of last micro-tiles that prefetch another micro-panel; earlier prefetches get evicted. */
+#define INTERLEAVES 16 /* maximum per micro-tile */
+/* Only this many last micro-tiles prefetch another micro-panel: earlier prefetches would be
+ * evicted. */
 #define LATE 16
-#define MAX_LINES 8 /* lines that one interleave prefetches of the next block's a */
+#define MAX_LINES 8 /* lines of the next block's a that one interleave prefetches */
 
-/* The block's part of the prepacked micro-panel of column j. */
+/* Return the block's part of the prepacked micro-panel that begins at column j. */
 INLINE const float *packed_panel(const cgp__block *block, int64_t j) {
     return block->panels + j * block->panels_k + block->panels_row * NR;
 }
 
-/* pack_columns() for a b made of taps: the rest of a tap, then full taps. */
+/* Like pack_columns(), for a matrix b made of taps: pack the rest of a tap, then full taps. */
 static void pack_taps(float *to, const cgp__block *block, int64_t column, int64_t columns) {
     const cgp__taps *taps = &block->taps;
     const float *const begin = (const float *)block->b.at + column * taps->depth;
@@ -75,15 +76,15 @@ typedef struct interleave {
 
 typedef struct micro_tile {
     const cgp__block *block;
-    /* Rows <= MR and columns <= NR that are stored. */
+    /* Numbers of rows (at most MR) and columns (at most NR) that are stored. */
     int64_t rows, columns;
     /* First row and first column in c. */
     int64_t row, column;
-    /* Depth: the block's k, less the zeros that a triangle skips. */
+    /* Depth: the block's k, without the zeros that a triangle skips. */
     int64_t k;
     /* Packed a [k][MR] and b [k][NR]. */
     const float *a, *b;
-    /* Rows of an a that is read in place. */
+    /* Rows of operand a, if a is read in place. */
     const float *rows_of[MR];
     interleave *interleave;
 } micro_tile;
@@ -105,7 +106,7 @@ INLINE void run_interleaved(interleave *t) {
     prefetch_some(&t->c, 1);
 }
 
-/* Accumulate one k of packed a and b. */
+/* Accumulate the products for one k, from packed a and b. */
 INLINE void accumulate(vec sums[MR][NV], const float *a, const float *b, int mr, int nv) {
     vec columns[NV];
     UNROLL for (int j = 0; j < nv; j++) columns[j] = load(b + j * LANES);
@@ -115,7 +116,7 @@ INLINE void accumulate(vec sums[MR][NV], const float *a, const float *b, int mr,
     }
 }
 
-/* Accumulate k = q; row i of a begins at rows[i]. */
+/* Accumulate the products for k = q; row i of a begins at rows[i]. */
 INLINE void accumulate_rows(vec sums[MR][NV], const float *const rows[MR], int64_t q,
                             const float *b, int mr, int nv) {
     vec columns[NV];
@@ -126,12 +127,13 @@ INLINE void accumulate_rows(vec sums[MR][NV], const float *const rows[MR], int64
     }
 }
 
-/* Number of contiguous runs of k in a row of a. */
+/* Return the number of contiguous runs in a row of a. */
 INLINE int64_t segments_of(const cgp__block *block) {
     return block->windows.rows ? block->windows.segments : 1;
 }
 
-/* Offset in elements of a row of c, and of a row of the matrix that is added. */
+/* Return the offset, in elements, of a row of c. The second function does so for the matrix that is
+ * added. */
 INLINE int64_t c_row(const cgp__block *block, int64_t row) {
     return block->c_rows ? block->c_rows[row] : row * block->stride;
 }
@@ -156,7 +158,7 @@ static void store_edge(const micro_tile *t, const float sums[MR][NR]) {
         }
 }
 
-/* sums += from, which has type `type`. */
+/* Add `from`, whose type is `type`, to sums. */
 INLINE void add_from(cgp_dtype type, const micro_tile *t, vec sums[MR][NV], int mr, int nv) {
     const void *from = t->block->from.at;
     UNROLL for (int i = 0; i < mr; i++) {
@@ -207,7 +209,7 @@ INLINE void micro_kernel_packed(const micro_tile *t, int mr, int nv) {
     store_tile(t, sums, mr, nv);
 }
 
-/* Compute them from rows of a in place, in segments. */
+/* Compute mr rows by nv vectors of columns from rows of a in place, one segment after the other. */
 INLINE void micro_kernel_rows(const micro_tile *t, int mr, int nv) {
     const cgp__block *block = t->block;
     const int64_t segments = segments_of(block), length = t->k / segments;
@@ -242,9 +244,9 @@ INLINE void micro_kernel(const micro_tile *t, int mr, int nv) {
         micro_kernel_rows(t, mr, nv);
 }
 
-/* Not instrumented by the thread and address sanitizers: they would check each load and make a step
- * thirty times as slow. They do check the packing of the operands and the readers of c; the tests
- * put guards around every operand and the workspace. */
+/* The thread and address sanitizers do not instrument this function: checks of each load would make
+ * a step thirty times as slow. The sanitizers do check the packing of operands and the readers of
+ * c, and tests put guards around every operand and the workspace. */
 __attribute__((no_sanitize("thread"), no_sanitize("address"))) static void
 run_micro_kernel(const micro_tile *t) {
     if (t->columns > 2 * LANES && t->rows <= MR_QUARTER)
@@ -263,22 +265,22 @@ run_micro_kernel(const micro_tile *t) {
 
 typedef struct range {
     const cgp__block *block;
-    /* Columns: first of the range, first of the current micro-panel, end of the range. */
+    /* Column numbers: first of the range, first of the current micro-panel, end of the range. */
     int64_t first, begin, end;
-    /* Micro-tiles in a micro-panel; interleaves in a micro-tile. */
+    /* Number of micro-tiles in a micro-panel, and of interleaves in a micro-tile. */
     int64_t tiles, interleaves;
-    /* Index of the next entry of block->prefetch; lines prefetched per interleave. */
+    /* Index of the next entry of block->prefetch; number of lines prefetched per interleave. */
     int next_prefetch;
     int64_t lines;
     /* Buffers of the current and the next packed micro-panel; `b` is the one in use. */
     float *current, *next;
     const float *b;
-    /* Prefetch of a micro-tile of c. */
+    /* Prefetch stream of a micro-tile of c. */
     prefetch_stream c;
 } range;
 
-/* Return whether the micro-panel at `begin` is packed while the previous one is multiplied: its
- * rows are contiguous. */
+/* Return whether the micro-panel at `begin` is packed while the previous one is multiplied. This is
+ * so if its rows are contiguous. */
 static bool packs_interleaved(const range *r, int64_t begin) {
     return r->interleaves > 0 && !r->block->panels && r->block->b.column == 1 &&
            r->block->taps.depth == 0 && begin > r->first && begin < r->end;
@@ -314,7 +316,7 @@ static prefetch_stream prefetch_micro_panel(const range *r) {
                               bytes_of(b->type, by_rows ? b->row : b->column), calls);
 }
 
-/* Prefetch of a micro-tile of c, without its address. */
+/* Return the prefetch stream of a micro-tile of c, without an address. */
 static prefetch_stream prefetch_tile(const range *r) {
     const cgp__block *block = r->block;
     return prefetch_stream_of(block->c, MR, bytes_of(block->type, NR),
@@ -355,7 +357,8 @@ static prefetch_stream prefetch_entry(const range *r, const cgp__cpu_prefetch *p
     return a;
 }
 
-/* Lines per interleave that prefetch all entries, limited by the loads in flight. */
+/* Return the number of lines per interleave that is enough to prefetch all entries, limited by the
+ * loads that may be in flight. */
 static int64_t lines_at_a_time(const range *r) {
     const int64_t tiles = (r->end - r->first + NR - 1) / NR * r->tiles - r->block->n_prefetch;
     const int64_t calls = tiles > 0 ? tiles * r->interleaves : 0;
@@ -372,7 +375,8 @@ INLINE void next_entry(range *r, prefetch_stream *a) {
         *a = prefetch_entry(r, &r->block->prefetch[r->next_prefetch++]);
 }
 
-/* Set the rows of a; missing rows repeat the last one and are computed but not stored. */
+/* Set the addresses of the rows of a. Missing rows repeat the last one; they are computed but not
+ * stored. */
 static void set_rows(micro_tile *t) {
     const cgp__block *block = t->block;
     for (int i = 0; i < MR; i++) {
@@ -403,7 +407,7 @@ static bool clip(micro_tile *t) {
     return true;
 }
 
-/* Pack what is left: micro-kernels of a triangle have fewer steps that pack. */
+/* Pack the remaining rows of b: micro-kernels of a triangle have fewer steps in which to pack. */
 static void finish_packing(pack_stream *pack) {
     pack->each = pack->left;
     FOR_TYPE(pack->type, pack_some, pack);

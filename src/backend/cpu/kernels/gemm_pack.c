@@ -3,8 +3,8 @@
  * micro-panels [k][NR]. */
 #include "backend/cpu/kernels/gemm_pack.h"
 
-/* k per run, if rows are contiguous and if columns are. All rows of a are packed for one run before
- * the next. */
+/* Number of k per run, for contiguous rows and for contiguous columns. All rows of a are packed for
+ * one run before the next run. */
 #define RUN_OF_ROWS 64
 #define RUN_OF_COLUMNS 8
 
@@ -20,8 +20,8 @@ INLINE void store_rows(float *to, vec x, int64_t panel) {
 #endif
 }
 
-/* Address of row i, a multiple of LANES, at k = 0 in consecutive micro-panels [k][MR]; number of
- * existing rows among LANES from row i on. */
+/* packed_row() returns the address of row i, a multiple of LANES, at k = 0 in consecutive
+ * micro-panels [k][MR]. The second function returns how many of the LANES rows from i on exist. */
 INLINE float *packed_row(float *to, int64_t i, int64_t k) {
     return MR < LANES ? to + i * k : to + i / MR * MR * k + i % MR;
 }
@@ -30,12 +30,13 @@ INLINE int64_t rows_there(int64_t rows, int64_t i) {
     return rows - i < 0 ? 0 : rows - i < LANES ? rows - i : LANES;
 }
 
-/* Rows including the padding of the last micro-panel; a multiple of LANES. */
+/* Return the rows including the padding of the last micro-panel: a multiple of LANES. */
 INLINE int64_t padded_rows(int64_t rows) {
     return MR < LANES ? rows : (rows + MR - 1) / MR * MR;
 }
 
-/* Pack elements `from` to `end` of LANES rows of a; rows from `there` on are zero. */
+/* Pack elements from .. end - 1 of LANES rows of a; only `there` rows exist, and the others are
+ * zero. */
 INLINE void pack_run(cgp_dtype type, float *to, int64_t panel, const cgp__matrix *a, int64_t first,
                      int64_t there, int64_t from, int64_t end) {
     for (int64_t p = from; a->column != 1 && p < end; p++) {
@@ -54,8 +55,8 @@ INLINE void pack_run(cgp_dtype type, float *to, int64_t panel, const cgp__matrix
 }
 
 /* Pack rows of a, LANES at a time, into consecutive micro-panels [k][MR]; missing rows are zero.
- * All rows of a run of k are packed before the next run. Columns are then read along, which is
- * fast, and a few at a time, as each may lie in its own page. */
+ * All rows of a run of k are packed before the next run. This reads contiguous columns along
+ * memory, which is fast, and only a few at a time, because each may lie in its own page. */
 INLINE void pack_rows(cgp_dtype type, float *to, const cgp__matrix *a, int64_t rows, int64_t k) {
     const int64_t panel = k * MR, run = a->column == 1 ? RUN_OF_ROWS : RUN_OF_COLUMNS;
     for (int64_t p = 0; p < k; p += run)
@@ -68,8 +69,8 @@ void CGP__CPU_NAME(gemm_pack_a)(float *to, const cgp__matrix *a, int64_t rows, i
     FOR_TYPE(a->type, pack_rows, to, a, rows, k);
 }
 
-/* Pack windows, in which rows are contiguous: copy LANES rows from each window, one window after
- * the other. */
+/* Pack windows, in which the rows of a are contiguous: copy LANES rows from each window, one window
+ * after the other. */
 void CGP__CPU_NAME(gemm_pack_windows)(float *to, const float *at, const int64_t *windows,
                                       int64_t count, int64_t first, int64_t rows) {
     const int64_t panel = count * MR;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemv.c -- macro-kernel of a GEMM of one row (GEMV): c [n] = or += a [k] b [k, n], a range of
- * columns of b.
+/* gemv.c -- macro-kernel of a GEMM with one row (GEMV): c [n] = a [k] b [k, n], or c += the
+ * product, for a range of columns of b.
  *
- * b is read once and nothing is reused, so memory bandwidth sets the time and nothing is packed. An
- * element of c is the same chain of FMAs as in gemm.c: over k in order, then bias, then the value
- * it is added to.
+ * b is read once and nothing is reused, so memory bandwidth limits the speed and packing would not
+ * pay. An element of c is the same chain of FMAs as in gemm.c: over k in order, then bias, then the
+ * value it is added to.
  *
  *     contiguous columns (a weight [out, in])   2 LANES columns at a time, loaded and transposed
  *     contiguous rows (a weight [in, out])      ROWS rows at a time, CHUNK sums in the L1 cache */
@@ -15,7 +15,7 @@
 #define CHUNK 1024
 _Static_assert(CHUNK <= 2 * 16 * CGP__GEMM_NR, "sums fit the micro-panels of the least k");
 
-/* Element p of a. */
+/* Return element p of a. */
 INLINE float row_at(const cgp__block *block, int64_t p) {
     return block->rows_at ? block->rows_at[p] : block->a[p * MICRO_ROWS];
 }

@@ -9,15 +9,16 @@
  * RMS_NORM is not `centred`: it leaves out mean, bias and the sum of g. rstd is NaN if the sum of
  * squares overflows.
  *
- * Forward saves mean and rstd; backward reads them and x. dx may be dy: a row of dy is read for the
- * last time before that row of dx is written. The sums take four rows at a time, which hides the
- * latency of additions and saves traffic; each row's sums are computed as for one row. */
+ * Forward saves mean and rstd; backward reads them and x. dx may be dy: the last read of a row of
+ * dy precedes the write of that row of dx. Four rows are summed at a time, which hides the latency
+ * of additions and saves memory traffic. Each row's sum has the same bits as if the row were summed
+ * alone. */
 #include "backend/cpu/kernels/vec.h"
 
 #include <math.h>
 
-/* Sums of `count` rows of x or, if `square`, of their squares. shift is subtracted first if it is
- * not NULL. */
+/* Sum each of `count` rows of x or, if `square`, the squares of their elements. If shift is not
+ * NULL, subtract it from the elements first. */
 INLINE void row_sums(cgp_dtype type, float *sums, const void *x, const float *shift, int64_t width,
                      int count, bool square) {
     vec sum[4] = {{0}};
@@ -38,7 +39,8 @@ INLINE void row_sums(cgp_dtype type, float *sums, const void *x, const float *sh
         sums[k] = sum_lanes(sum[k]);
 }
 
-/* Return rstd from a row's sum of squares; NaN if that overflows, which 1 / infinity would hide. */
+/* Return rstd from a row's sum of squares. If the sum overflows, return NaN: 1 / infinity would
+ * hide the overflow. */
 INLINE float reciprocal_deviation(float squares, const cgp__cpu_norm *a) {
     return squares < INFINITY ? 1.0f / sqrtf(squares / (float)a->width + a->eps) : NAN;
 }
@@ -85,8 +87,8 @@ INLINE void forward_rows(cgp_dtype type, const cgp__cpu_norm *a, int64_t row, in
     }
 }
 
-/* Take four rows or one. A call per group of rows frees vector registers. A loop over the rows
- * would keep constants in registers that the last loop over a row needs. */
+/* Process four rows or one. A separate call per group of rows frees vector registers: a loop over
+ * all rows would keep constants in registers that the last loop over a row needs. */
 INLINE void forward(cgp_dtype type, const cgp__cpu_norm *norm, int64_t row, bool four,
                     bool centred) {
     const cgp__cpu_norm a = *norm; /* a local copy: no store aliases it */
@@ -118,7 +120,7 @@ void CGP__CPU_NAME(layer_norm_forward)(const cgp__cpu_norm *norm) {
     }
 }
 
-/* The mean of a row; 0 if rows are not centred. */
+/* Return the mean of a row; 0 if rows are not centred. */
 INLINE float mean_at(const cgp__cpu_norm *a, int64_t row, bool centred) {
     return centred ? a->mean[row] : 0.0f;
 }
@@ -157,12 +159,12 @@ INLINE void backward_sums(cgp_dtype type, const cgp__cpu_norm *a, int64_t row, i
     }
 }
 
-/* rstd (g - mean of g - h mean of g h). */
+/* Return rstd (g - mean of g - h mean of g h). */
 INLINE vec slope_of(vec h, vec g, float rstd, const float means[2], bool centred) {
     return rstd * ((centred ? g - means[0] : g) - h * means[1]);
 }
 
-/* dx of one row, from the means of g and of g h. */
+/* Compute dx of one row from the means of g and of g h. */
 INLINE void backward_row(cgp_dtype type, const cgp__cpu_norm *a, int64_t row, const float means[2],
                          bool add, bool centred) {
     const int64_t width = a->width;

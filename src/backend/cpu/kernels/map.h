@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* map.h -- elementwise loops: to = f(a, constant), to = or += f(a, b, constant). `to` may be a or
- * b. */
+/* map.h -- elementwise loops: to = f(a, constant) and to = f(a, b, constant), or to += f(a, b,
+ * constant). `to` may be a or b. */
 #ifndef CGP_SRC_CPU_MAP_H
 #define CGP_SRC_CPU_MAP_H
 
 #include "backend/cpu/kernels/vec.h"
 
-/* INLINE functions: the loops contain no calls. */
+/* These functions must be INLINE, so that the loops contain no calls. */
 typedef vec of_one(vec a, float constant);
 typedef vec of_two(vec a, vec b, float constant);
 
@@ -48,7 +48,8 @@ INLINE void map_two(cgp_dtype type, void *to, const void *a, const void *b, int6
 }
 
 /* Define the kernels of an elementwise op from forward_of(x, slope) and backward_of(operand, dy,
- * slope). ELEMENTWISE: the operand is x; _OF_Y: it is y; _OF_DY: it is dy, as neither is needed. */
+ * slope). The operand is x for ELEMENTWISE and y for _OF_Y. For _OF_DY it is dy, because neither x
+ * nor y is needed. */
 #define ELEMENTWISE(name) ELEMENTWISE_OF(name, CGP__CPU_READS_X)
 #define ELEMENTWISE_OF_Y(name) ELEMENTWISE_OF(name, CGP__CPU_READS_Y)
 #define ELEMENTWISE_OF_DY(name) ELEMENTWISE_OF(name, CGP__CPU_READS_DY)

@@ -9,7 +9,7 @@
 
 #include "backend/cpu/kernels/vec.h"
 
-/* Random words of the elements 4 block .. 4 block + 2 LANES - 1, in order. */
+/* Compute the random words of elements 4 block .. 4 block + 2 LANES - 1, in order. */
 INLINE void philox(uvec words[2], const cgp__cpu_mask *mask, uint32_t group, uint64_t block) {
     const wvec iota = WIDE_IOTA, zero = {0};
     wvec c0 = iota + block, c1 = zero + group;
@@ -31,7 +31,7 @@ INLINE void philox(uvec words[2], const cgp__cpu_mask *mask, uint32_t group, uin
     words[1] = (uvec)WIDE_HIGH(low, high);
 }
 
-/* Dropout factors of the elements from 4 block on: mask->scale or 0. */
+/* Compute the dropout factors of the elements from 4 block on: mask->scale or 0. */
 INLINE void dropout_factors(vec factors[2], const cgp__cpu_mask *mask, uint32_t group,
                             uint64_t block) {
     uvec words[2];

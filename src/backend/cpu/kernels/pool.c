@@ -10,16 +10,16 @@
  *                 y(j) = maximum of t; argmax = u + v
  *     back        dx(p) = sum of dy(i, j) over the windows with their argmax at p
  *
- * If elements are equal, the first by rows is the maximum; a NaN is larger than all numbers. t is
- * f32, in `scratch`: every element of y and dx is rounded once, when it is stored. Down the
- * columns, a row is one long vector, even if it has few channels. Across, WIDE vectors of channels
- * are taken at a time, and t may be read up to WIDE - 1 vectors past its end. */
+ * Among equal elements, the first in row order is the maximum; a NaN is larger than all numbers. t
+ * is f32, in `scratch`: every element of y and dx is rounded once, when it is stored. Down the
+ * columns, a row is one long vector, even if it has few channels. Across the columns, WIDE vectors
+ * of channels are processed at a time, and t may be read up to WIDE - 1 vectors past its end. */
 #include "backend/cpu/kernels/vec.h"
 
 #define WIDE 4     /* vectors */
 #define AHEAD 2048 /* elements of t per step */
 
-/* Indices begin .. end - 1. */
+/* A range of indices begin .. end - 1. */
 typedef struct span {
     int64_t begin, end;
 } span;
@@ -45,25 +45,25 @@ INLINE side across_of(const cgp_op_attributes *g) {
     return (side){g->stride_width, g->left, g->kernel_width, g->width, g->out_width};
 }
 
-/* Pixels of window i within the image. */
+/* Return the pixels of window i that are within the image. */
 INLINE span pixels_of(side s, int64_t i) {
     const int64_t begin = i * s.stride - s.front;
     return within(begin, begin + s.kernel, s.pixels);
 }
 
-/* Windows over pixel p: i stride - front <= p < i stride - front + kernel. */
+/* Return the windows i that contain pixel p: i stride - front <= p < i stride - front + kernel. */
 INLINE span windows_of(side s, int64_t p) {
     const int32_t last = (int32_t)(p + s.front), stride = (int32_t)s.stride;
     const int32_t first = last - (int32_t)s.kernel + stride;
     return within(first < 0 ? 0 : first / stride, last / stride + 1, s.windows);
 }
 
-/* 1 / pixels of window i. */
+/* Return 1 / number of pixels of window i. */
 INLINE float reciprocal(side s, int64_t i) {
     return 1.0f / (float)length(pixels_of(s, i));
 }
 
-/* Load a vector from element i on, of which `left` elements exist; zeros if `left` <= 0. */
+/* Load a vector from element i on, of which only `left` elements exist; the others are zeros. */
 INLINE vec get(cgp_dtype type, const void *from, int64_t i, int64_t left) {
     if (left >= LANES) return load_as(type, from, i);
     return left > 0 ? load_part_as(type, from, i, left) : splat(0.0f);
@@ -77,8 +77,8 @@ INLINE void put(cgp_dtype type, void *to, int64_t i, vec x, int64_t left, bool a
         store_part_as(type, to, i, x, left);
 }
 
-/* Call an INLINE function for elements begin .. end - 1 as (.., element, vectors, elements
- * left). */
+/* Call an INLINE function for elements begin .. end - 1. Its last arguments are the first element,
+ * the number of vectors and the number of elements left. */
 #define FOR_VECTORS(begin, end, function, ...)                                                     \
     do {                                                                                           \
         int64_t e_ = (begin);                                                                      \
@@ -90,8 +90,8 @@ INLINE void put(cgp_dtype type, void *to, int64_t i, vec x, int64_t left, bool a
             function(__VA_ARGS__, e_, 1, (end)-e_);                                                \
     } while (0)
 
-/* Return the end of the next elements of t: at least `needed` and some more, but few enough to stay
- * in the L1 cache until they are read. */
+/* Return the end of the elements of t to compute next: at least `needed`, usually AHEAD more
+ * elements, which stay in the L1 cache until they are read. */
 INLINE int64_t next_end(int64_t done, int64_t needed, int64_t all) {
     if (needed <= done) return done;
     const int64_t end = done + AHEAD > needed ? done + AHEAD : needed;
@@ -101,8 +101,8 @@ INLINE int64_t next_end(int64_t done, int64_t needed, int64_t all) {
 
 /* --- sums --- */
 
-/* t = sum over rows of `from`, `stride` apart; if `averaged`, each is divided by its window's
- * rows. */
+/* Set t to the sum over rows of `from`, which are `stride` apart. If `averaged`, divide each row by
+ * the number of rows of its window. */
 INLINE void sum_down(cgp_dtype type, float *t, const void *from, int64_t stride, span rows,
                      const side *averaged, int64_t e, int count, int64_t left) {
     vec sum[WIDE] = {{0}};
@@ -117,8 +117,8 @@ INLINE void sum_down(cgp_dtype type, float *t, const void *from, int64_t stride,
         store(t + e + k * LANES, sum[k]);
 }
 
-/* to = or += sum over columns of t, divided by `pixels`; if `averaged`, each is divided by its
- * window's columns. */
+/* Set `to` to the sum over columns of t, divided by `pixels`, or add it. If `averaged`, divide each
+ * column by the number of columns of its window. */
 INLINE void sum_across(cgp_dtype type, void *to, const float *t, int64_t channels, span columns,
                        const side *averaged, float pixels, bool add, int64_t c, int count,
                        int64_t left) {
@@ -159,7 +159,8 @@ void CGP__CPU_NAME(pool_sum)(const cgp__cpu_pool *p, void *y, int64_t i) {
     CALL_TYPED(p->type, sum_row, p, y, i);
 }
 
-/* One window over the whole row, with one channel: all pixels get its gradient, t[0]. */
+/* Handle one window over the whole row, with one channel: all pixels get the window's gradient,
+ * t[0]. */
 INLINE void sum_back_whole(cgp_dtype type, const cgp__cpu_pool *p, void *dx, bool mean) {
     const side across = across_of(p->attributes);
     const float factor = mean ? reciprocal(across, 0) : 1.0f;

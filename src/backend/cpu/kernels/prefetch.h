@@ -11,13 +11,15 @@
 typedef struct prefetch_stream {
     /* Next line and end of the current run. */
     const char *at, *end;
-    /* Lines that are left; lines per call. */
+    /* Number of lines left; number of lines per call. */
     int64_t count, each;
-    /* Bytes from the end of a run to the beginning of the next, and to its end. */
+    /* Bytes from the end of a run to the beginning of the next run, and to the end of the next
+     * run. */
     int64_t gap, stride;
 } prefetch_stream;
 
-/* The line in which a run begins. The run may touch one line more than its length suggests. */
+/* Return the line in which a run begins. The run may touch one line more than its length
+ * suggests. */
 INLINE const char *line_of(const char *at) {
     return at - ((uintptr_t)at & (LINE - 1));
 }
@@ -45,7 +47,7 @@ INLINE int64_t bytes_of(cgp_dtype type, int64_t n) {
 }
 
 /* Prefetch all lines of `runs` runs of `length` bytes, `stride` bytes apart, in `calls` calls. If
- * runs begin within lines, some lines after the last run are prefetched, too. */
+ * runs begin in the middle of lines, some lines after the last run are prefetched too. */
 INLINE prefetch_stream prefetch_stream_of(const void *at, int64_t runs, int64_t length,
                                           int64_t stride, int64_t calls) {
     const bool within = ((uintptr_t)at | (uintptr_t)stride) & (LINE - 1);

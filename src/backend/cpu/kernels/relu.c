@@ -3,8 +3,8 @@
  *
  *     dx = dy where y > 0, slope dy elsewhere        slope >= 0: the sign of y is that of x
  *
- * Elementwise; y may be x, dx may be dy. Backward reads y, not x. A NaN stays NaN; with a slope of
- * 0, -infinity becomes 0. */
+ * Elementwise; y may be x, dx may be dy. Backward reads y, not x. NaN stays NaN. With slope 0, y of
+ * -infinity is 0. */
 #include "backend/cpu/kernels/map.h"
 
 INLINE vec backward_of(vec y, vec dy, float slope) {

@@ -4,15 +4,15 @@
  *
  *     y_a = a cos - b sin      y_b = b cos + a sin
  *
- * Cosines and sines are computed again for each row; a table would cost more, in cache space. One
- * row of them serves all heads of all samples. They are computed in double, in IEEE operations, and
- * rounded once:
+ * Cosines and sines are computed again for each row; a table would cost more, because it takes
+ * cache space. One row of them serves all heads of all samples. They are computed in double, in
+ * IEEE operations, and rounded once:
  *
  *     n = round(angle 2 / pi)      r = angle - n pi / 2, |r| <= pi / 4, in two parts of pi / 2
  *     sin r = r + r^3 S(r^2)       cos r = 1 - r^2 / 2 + r^4 C(r^2)       Taylor, error < 3e-14
  *
- * n mod 4 chooses between the two and their signs. -angle has the same cosine and the negative
- * sine, bit for bit. */
+ * n mod 4 chooses between the two and their signs. Bit for bit, -angle has the same cosine and the
+ * negated sine. */
 #include "backend/cpu/kernels/vec.h"
 
 typedef double dvec __attribute__((vector_size(4 * LANES))); /* half as many lanes */
@@ -53,7 +53,7 @@ INLINE dvec splat_double(double x) {
     return x - (dvec){0};
 }
 
-/* c[0] + z c[1] + ... */
+/* Return c[0] + z c[1] + ... */
 INLINE dvec polynomial(dvec z, const double c[6]) {
     dvec sum = splat_double(c[5]);
 #pragma GCC unroll 5
@@ -130,8 +130,8 @@ INLINE void halves(cgp_dtype type, const cgp__cpu_rotation *a, int64_t at) {
     }
 }
 
-/* Rotate pairs (2 i, 2 i + 1). An even column adds its neighbour times -sin, which has the bits of
- * a difference. */
+/* Rotate pairs (2 i, 2 i + 1). An even column adds its neighbour times -sin, which gives the same
+ * bits as a subtraction. */
 INLINE void neighbours(cgp_dtype type, const cgp__cpu_rotation *a, int64_t at) {
     const ivec odd = ODD;
     for (int64_t e = 0; e < a->rotated; e += LANES) {

@@ -5,8 +5,8 @@
 
 #include "backend/cpu/kernels/vec.h"
 
-/* partial[c] += sum over rows of x[row, c], c < width, padded; four rows at a time save loads and
- * stores. */
+/* Add to partial[c] the sum over rows of x[row, c], for c < width, padded. Adding four rows at a
+ * time saves loads and stores. */
 INLINE void add_block(cgp_dtype type, float *partial, const void *x, int64_t rows, int64_t width,
                       int64_t stride) {
     int64_t row = 0;

@@ -9,13 +9,13 @@
  * max and log_sum are saved separately: one f32 for both would lose log_sum if scores are large.
  *
  * Keys outside the mask get 0, so that GEMMs may use full tiles. Tiles begin at multiples of 64, so
- * lane l of a sum has the keys l, l + LANES, ... of the sequence and depends on the query's own
+ * lane l of a sum adds the keys l, l + LANES, ... of the sequence and depends on the query's own
  * keys alone. Rows are padded: full vectors are read and written, and the padding is masked. */
 #include "backend/cpu/kernels/philox.h"
 
 #include <math.h>
 
-/* Columns of a row that the query attends to. */
+/* The columns of a row that its query attends to. */
 typedef struct span {
     int64_t begin, end;
 } span;
@@ -26,7 +26,8 @@ static span span_of(const cgp__cpu_scores *a, int64_t row) {
     return (span){begin > 0 ? begin : 0, a->causal ? end : a->width};
 }
 
-/* First column of the vector, or of the pair of vectors, that contains column j. */
+/* vector_of() returns the first column of the vector that contains column j. The second function
+ * does so for a pair of vectors. */
 INLINE int64_t vector_of(int64_t j) {
     return j / LANES * LANES;
 }
@@ -35,7 +36,7 @@ INLINE int64_t pair_of(int64_t j) {
     return j / (2 * LANES) * (2 * LANES);
 }
 
-/* Lanes of the vector from column j on that are in the span. */
+/* Return a mask of the lanes, in the vector from column j on, that are in the span. */
 INLINE ivec inside(span x, int64_t j) {
     const ivec below = lanes_below(x.end - j);
     return j >= x.begin ? below : below & ~lanes_below(x.begin - j);
@@ -75,7 +76,7 @@ INLINE void row_scale(float *s, span x, float factor, const cgp__cpu_mask *mask,
     }
 }
 
-/* Clear full vectors that have no column of the span, up to `width`. */
+/* Set full vectors that have no column of the span to zero, up to `width`. */
 static void row_clear(float *s, span x, int64_t width) {
     const vec zero = {0};
     for (int64_t j = 0; j < vector_of(x.begin); j += LANES)

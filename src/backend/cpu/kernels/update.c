@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* update.c -- one optimizer step, elementwise; param and state are overwritten. g is grad times
+/* update.c -- one optimizer step, elementwise, which overwrites param and state. g is grad times
  * gradient_scale.
  *
  * SGD:      g += weight_decay param              b = momentum b + g
@@ -16,13 +16,13 @@
  * arXiv:1412.6980. */
 #include "backend/cpu/kernels/vec.h"
 
-/* Constants of an update; differences from 1 are taken in double. */
+/* Constants of an update. Differences such as 1 - beta are computed in double. */
 typedef struct constants {
     float scale, lr, decay, momentum, beta1, rest1, beta2, rest2, scale2, eps;
     bool nesterov;
 } constants;
 
-/* The new param of one vector; its state is overwritten. */
+/* Return the new param of one vector; overwrite its state. */
 typedef vec rule(const constants *k, vec param, vec grad, vec *state);
 
 INLINE vec sgd(const constants *k, vec param, vec grad, vec *state) {
@@ -36,7 +36,7 @@ INLINE vec sgd_momentum(const constants *k, vec param, vec grad, vec *state) {
     return param - k->lr * (k->nesterov ? step + k->momentum * state[0] : state[0]);
 }
 
-/* Update both moments; return the step along them. */
+/* Update both moments; return the step to subtract from param. */
 INLINE vec adaptive(const constants *k, vec grad, vec *state) {
     state[0] = k->beta1 * state[0] + k->rest1 * grad;
     state[1] = k->beta2 * state[1] + k->rest2 * (grad * grad);
@@ -51,7 +51,7 @@ INLINE vec adam(const constants *k, vec param, vec grad, vec *state) {
     return param - adaptive(k, grad + k->decay * param, state);
 }
 
-/* The gradient over the root of its mean square. */
+/* Return the gradient divided by the root of its mean square. */
 INLINE vec normalised(const constants *k, vec param, vec grad, vec *state) {
     const vec g = grad + k->decay * param;
     state[0] = k->beta2 * state[0] + k->rest2 * (g * g);
@@ -67,8 +67,8 @@ INLINE vec rmsprop_momentum(const constants *k, vec param, vec grad, vec *state)
     return param - k->lr * state[1];
 }
 
-/* Apply a rule with `states` states to all vectors of an update. Inlined with both constant: one
- * loop per rule. */
+/* Apply a rule with `states` states to all vectors of an update. The function is inlined with
+ * constant `apply` and `states`, which makes one loop per rule. */
 INLINE void run(const cgp_update *u, const constants *k, rule *apply, int states) {
     int64_t i = 0;
     for (; i + LANES <= u->n; i += LANES) {

@@ -3,9 +3,9 @@
  * which is x86-64 without AVX2, and neon).
  *
  * Vectors are explicit, because a loop that the compiler vectorises ends in scalar code, and scalar
- * and vector functions round differently. Here a tail is loaded into a zeroed vector and takes the
- * same path. Products and sums contract to an FMA only in multiply_add(); v1 has no FMA and rounds
- * twice. */
+ * and vector functions round differently. Here a tail is loaded into a zeroed vector and runs
+ * through the same vector code. Products and sums contract to an FMA only in multiply_add(); v1 has
+ * no FMA and rounds twice. */
 #ifndef CGP_SRC_CPU_VEC_H
 #define CGP_SRC_CPU_VEC_H
 
@@ -26,8 +26,8 @@
 #define LANES 4
 #endif
 
-/* Rows of the GEMM's micro-tile. With 3 vectors of columns they fill the registers: 32 (v4), 16
- * (v3), and 16 (v1) or 32 (neon) of 4 lanes. */
+/* Rows of the GEMM's micro-tile. With 3 vectors of columns, the micro-tile fills the registers: 32
+ * (v4), 16 (v3), and 16 (v1) or 32 (neon) of 4 lanes each. */
 #ifdef CGP_ISA_neon
 #define MICRO_ROWS 8
 #elif LANES == 4
@@ -138,7 +138,7 @@ INLINE vec widen(hvec x) {
 #endif
 }
 
-/* The low half of each lane. */
+/* Return the low half of each lane. */
 INLINE hvec low_halves(uvec x) {
 #ifdef CGP_ISA_v4
     return (hvec)_mm512_cvtepi32_epi16((__m512i)x);
@@ -150,8 +150,8 @@ INLINE hvec low_halves(uvec x) {
 #endif
 }
 
-/* cgp__bf16_from_float() of each lane, in integer arithmetic: every instruction set gives the same
- * bits. */
+/* Apply cgp__bf16_from_float() to each lane, in integer arithmetic: every instruction set gives the
+ * same bits. */
 INLINE hvec narrow(vec x) {
     /* NOLINTNEXTLINE(misc-redundant-expression): true of a NaN */
     const uvec bits = (uvec)x, nan = (uvec)(ivec)(x != x);
@@ -214,7 +214,7 @@ INLINE void store_part_as(cgp_dtype type, void *to, int64_t i, vec x, int64_t n)
 #define FOR_TYPE(type, function, ...)                                                              \
     ((type) == CGP_BF16 ? function(CGP_BF16, __VA_ARGS__) : function(CGP_F32, __VA_ARGS__))
 
-/* FOR_TYPE for whole kernels, as separate functions: within one function the constants of both
+/* Like FOR_TYPE, but with a separate function for each type: in one function, the constants of both
  * types would compete for registers. TYPED defines the functions, CALL_TYPED calls one. */
 #define TYPED(name, parameters, ...)                                                               \
     static __attribute__((noinline)) void name##_f32 parameters {                                  \
@@ -232,13 +232,13 @@ INLINE vec splat(float x) {
     return x - (vec){0};
 }
 
-/* Mask of the lanes i < n. */
+/* Return a mask of the lanes i < n. */
 INLINE ivec lanes_below(int64_t n) {
     const ivec iota = IOTA;
     return iota < (int32_t)(n < LANES ? n : LANES);
 }
 
-/* x where the mask is set, 0 elsewhere. */
+/* Return x where the mask is set, 0 elsewhere. */
 INLINE vec keep(ivec mask, vec x) {
     return (vec)(mask & (ivec)x);
 }
@@ -263,7 +263,7 @@ INLINE vec square_root(vec x) {
 #endif
 }
 
-/* 64-bit products of the low halves. */
+/* Return the 64-bit products of the low halves. */
 INLINE wvec multiply_wide(wvec a, wvec b) {
 #ifdef CGP_ISA_v4
     return (wvec)_mm512_mul_epu32((__m512i)a, (__m512i)b);
@@ -276,7 +276,7 @@ INLINE wvec multiply_wide(wvec a, wvec b) {
 #endif
 }
 
-/* a b + c, rounded once; v1 rounds twice. */
+/* Return a b + c, rounded once; v1 rounds twice. */
 INLINE vec multiply_add(vec a, vec b, vec c) {
 #ifdef CGP_ISA_v4
     return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
@@ -289,8 +289,8 @@ INLINE vec multiply_add(vec a, vec b, vec c) {
 #endif
 }
 
-/* Sum, and maximum, of all lanes: the upper lanes onto the lower, in one order for every
- * compiler. */
+/* Return the sum, or the maximum, of all lanes. Upper lanes are combined with lower lanes in an
+ * order that is the same for every compiler. */
 INLINE float sum_lanes(vec x) {
 #ifdef CGP_ISA_v4
     x += ROTATE(x, 8);

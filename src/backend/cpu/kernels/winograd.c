@@ -4,7 +4,7 @@
  *
  *     y = A^T [ (G w G^T) * (B^T d B) ] A        d: 4 x 4 pixels of x
  *     dw = G^T [ sum over tiles (B^T d B)^T (A dy A^T) ] G
- *     *: 16 products of pixels [tiles, in] by [in, out]
+ *     *: 16 matrix products, [tiles, in] by [in, out]
  *
  *            0  1  1  0          1/2  1/2  1/2          0  1 -1 -1
  *            0 -1  1  0          1/2 -1/2  1/2
@@ -18,7 +18,7 @@
 #define SIDE CGP__WINOGRAD_SIDE
 #define ELEMENTS CGP__WINOGRAD_ELEMENTS
 #define NR MICRO_COLUMNS
-/* Prefetch distances. */
+/* Prefetch distances, in rows, elements and tiles. */
 #define ROWS_AHEAD 8
 #define ELEMENTS_AHEAD 256
 #define TILES_AHEAD 6
@@ -55,8 +55,8 @@ INLINE void prefetch_two(cgp_dtype type, const void *row, int64_t column, int64_
     }
 }
 
-/* A vector of channels in four rows of pixels: the address of pixel 0, and elements from pixel to
- * pixel. */
+/* A vector of channels in four rows of pixels: the address of pixel 0 in each row, and the number
+ * of elements from one pixel to the next. */
 typedef struct four_rows {
     const void *at[SIDE];
     int64_t step[SIDE];
@@ -73,7 +73,7 @@ INLINE four_rows rows_from(cgp_dtype type, const cgp__winograd_row *r, int64_t c
     return f;
 }
 
-/* B^T times the pixels of column j; zeros if the column is outside the image. */
+/* Load B^T times the pixels of column j; zeros if the column is outside the image. */
 INLINE void load_column(cgp_dtype type, vec to[SIDE], const four_rows *f, int64_t j, bool inside,
                         int64_t n) {
     vec d[SIDE];
@@ -259,7 +259,7 @@ INLINE void store_weights(float *to, int64_t matrix, const vec w[9], int64_t p, 
     }
 }
 
-/* Columns including the padding of the last micro-panel. */
+/* Return the columns including the padding of the last micro-panel. */
 INLINE int64_t padded_columns(int64_t columns) {
     return (columns + NR - 1) / NR * NR;
 }
@@ -278,8 +278,7 @@ static void weights_of_rows(float *to, int64_t matrix, const cgp__winograd_filte
     }
 }
 
-/* Transform LANES rows or fewer, which are columns in memory, with taps from the last to the
- * first. */
+/* Transform up to LANES rows, which are stored as columns, with the taps in reverse order. */
 static void weights_of_columns(float *to, int64_t matrix, const cgp__winograd_filter *f, int64_t p,
                                int64_t n) {
     for (int64_t column = 0; column < padded_columns(f->columns); column += LANES) {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* add.c -- y = x[0] + x[1], with RELU applied to each block while it is in the cache, if one is
- * fused.
+/* add.c -- y = x[0] + x[1]. A fused RELU is applied to each block while the block is in the cache.
  *
  *     dx[0] = dx[1] = dy
  *
- * Nothing is saved. A dx[k] that shares dy's memory costs nothing. */
+ * Nothing is saved. A dx[k] that shares dy's memory needs no work. */
 #include "backend/cpu/ops/elementwise.h"
 
 static void add_range(const void *work, int64_t begin, int64_t end, int thread) {
@@ -28,8 +27,8 @@ static cgp_status add_forward(const cgp_kernel *kernel, const cgp_kernel_args *a
     return CGP_OK;
 }
 
-/* Go from the last input to the first: gradients of a value with two uses are added in that order,
- * and both inputs may be one value. */
+/* Process the last input first: both inputs may be one value, and the gradients of a value's uses
+ * are added from the last use to the first. */
 static cgp_status add_input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     for (int k = CGP_OP_MAX_INPUTS - 1; k >= 0; k--)
         cgp__cpu_pass(kernel->device, kernel->spec.type, args->dx[k], args->dy,

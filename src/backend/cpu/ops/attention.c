@@ -19,12 +19,13 @@
  *             dS = scale P (keep dP - delta)
  *             dv += (P keep)^T dy      dk += dS^T q      dq = dS k
  *
- * Products of a triangle skip its zeros, by micro-tiles. k and v are packed once for all tiles of
- * queries if there are more than two tiles and no window; under a window a tile reads few keys.
+ * Products of a triangle skip its zeros, by micro-tiles. Without a window and with more than two
+ * tiles, k and v are packed once for all tiles of queries. Under a window, a tile reads only few
+ * keys.
  *
- * q, k, v and their gradients are strided views of rows. The first queries that see a key write its
- * dk and dv: they overwrite, unless those gradients are added to. In bf16, dk and dv are summed in
- * f32 in the workspace and rounded once.
+ * q, k, v and their gradients are strided views of rows. The first queries that attend to a key
+ * overwrite its dk and dv, unless gradients are to be added there; later queries add. In bf16, dk
+ * and dv are summed in f32 in the workspace and rounded once.
  *
  * A causal row's y depends on its own keys alone: P v is split into blocks of keys as if its tile
  * had 64 queries. Inputs may be one value with one gradient; v's gradient is written first. */
@@ -34,25 +35,25 @@
 
 #define TILE 64
 
-/* Pack k and v once for all tiles if there are more tiles than these; with fewer, packing does not
- * pay. */
+/* Pack k and v once for all tiles if there are more than this many tiles; with fewer, packing does
+ * not pay. */
 #define PACKED_TILES 2
 
 /* --- sizes --- */
 
 typedef struct sizes {
     int64_t rows, keys;
-    /* Columns of a head of q and k; of v and y. */
+    /* `depth`: columns of a head of q and k. `width`: columns of a head of v and y. */
     int64_t depth, width;
-    /* Heads of q per head of k. */
+    /* Number of heads of q per head of k. */
     int64_t group;
-    /* Maximum queries in a tile; maximum keys that it reads. */
+    /* Maximum number of queries in a tile, and of keys that a tile reads. */
     int64_t tile, tile_keys;
-    /* Operands are packed once for all tiles: k^T; v or, in backward, v^T; in backward also k. */
+    /* Operands are packed once for all tiles: k^T and v in forward; k^T, v^T and k in backward. */
     bool packs;
-    /* Elements from one row to the next. */
+    /* Row strides, in elements. */
     int64_t q, k, v, y, s;
-    /* Type of all tensors but S and dP. */
+    /* Type of all tensors except S and dP. */
     cgp_dtype type;
 } sizes;
 
@@ -72,7 +73,7 @@ static sizes sizes_of(const cgp_kernel_spec *spec) {
     z.packs = g->window == 0 && z.rows > PACKED_TILES * TILE;
     z.tile = cgp__min(z.rows, TILE);
     z.tile_keys = g->window > 0 ? cgp__min(z.keys, g->window + 2 * TILE) : z.keys;
-    /* Add one vector: rows whose distance is a power of two would share cache sets. */
+    /* Pad each row by one more vector: rows at a power-of-two distance would share cache sets. */
     z.s = cgp__cpu_padded(z.tile_keys) + 16;
     return z;
 }
@@ -81,7 +82,8 @@ static int64_t scores_bytes(const sizes *z) {
     return cgp__align_up(z->tile * z->s * (int64_t)sizeof(float));
 }
 
-/* The largest workspace of a tile's GEMMs, which compute S and dP; y and dq; dk and dv. */
+/* Return the largest workspace, in bytes, of a tile's GEMMs, which compute S and dP, y and dq, and
+ * dk and dv. */
 static int64_t gemm_bytes(const sizes *z) {
     const bool bf16 = z->type == CGP_BF16;
     const int64_t columns = cgp__max(z->depth, z->width);
@@ -94,7 +96,8 @@ static int64_t gemm_bytes(const sizes *z) {
     return max;
 }
 
-/* Bytes of packed k^T [depth, keys] or v^T; of packed v [keys, width] or k. */
+/* columns_bytes() returns the bytes of packed k^T [depth, keys] or v^T. rows_bytes() returns the
+ * bytes of packed v [keys, width] or k. */
 static int64_t columns_bytes(const sizes *z, int64_t depth) {
     return z->packs ? cgp__gemm_panels_bytes(z->keys, depth) : 0;
 }
@@ -103,13 +106,13 @@ static int64_t rows_bytes(const sizes *z, int64_t depth) {
     return z->packs ? cgp__gemm_panels_bytes(depth, z->keys) : 0;
 }
 
-/* Bytes of dk and dv in f32. */
+/* Return the bytes of dk and dv in f32. */
 static int64_t summed_bytes(const sizes *z) {
     if (z->type == CGP_F32) return 0;
     return cgp__align_up(z->keys * (z->depth + z->width) * (int64_t)sizeof(float));
 }
 
-/* Scratch bytes per thread. */
+/* Return the scratch bytes per thread. */
 static int64_t scratch_bytes(const cgp_kernel_spec *spec) {
     const sizes z = sizes_of(spec);
     const int64_t both = scores_bytes(&z) + columns_bytes(&z, z.depth) + gemm_bytes(&z);
@@ -118,8 +121,9 @@ static int64_t scratch_bytes(const cgp_kernel_spec *spec) {
            cgp__align_up(z.tile * (int64_t)sizeof(float)) + summed_bytes(&z);
 }
 
-/* Items of work (heads of all samples), and items in a block. An item takes about R S (depth + 16)
- * operations of a vector's lane; that product may not fit 64 bits. */
+/* Return the number of items of work, which are heads of all samples; the second function returns
+ * the items in a block. An item takes about R S (depth + 16) scalar operations, a product that may
+ * not fit 64 bits. */
 static int64_t items_of(const cgp_kernel_spec *spec) {
     const cgp_op_attributes *g = &spec->attributes;
     return spec->n * (spec->direction == CGP_OP_FORWARD ? g->heads : g->kv_heads);
@@ -148,24 +152,24 @@ typedef struct head {
     const void *dy;
     /* NULL: not wanted. */
     void *dq, *dk, *dv;
-    /* The first write to dq, dk, dv adds. */
+    /* The first write to dq, dk or dv adds instead of overwriting. */
     bool add_q, add_k, add_v;
-    /* f32 sums of dk [S, depth] and dv [S, width]; NULL if those are f32 already. */
+    /* f32 sums of dk [S, depth] and dv [S, width]; NULL if dk and dv are f32 themselves. */
     float *summed_k, *summed_v;
-    /* Packed k^T; v or, in backward, v^T; in backward also k. NULL: not packed. */
+    /* Packed k^T and v in forward; packed k^T, v^T and k in backward. NULL: not packed. */
     float *packed_k, *packed_v, *packed_rows;
     /* Scores, gradients and dy . y of one tile of queries. */
     float *s, *dp, *delta;
     /* Workspace of the GEMMs. */
     void *gemm_workspace;
-    /* NULL: no dropout. Its group is the group of query 0. */
+    /* Dropout mask, whose group is the group of query 0; NULL: no dropout. */
     const cgp__cpu_mask *mask;
-    /* The next head, to be prefetched; NULL: none. */
+    /* The next head, whose operands are prefetched; NULL: there is none. */
     const struct head *next;
 } head;
 
-/* One tile of queries, from `first` on, and keys begin .. end - 1. Keys from `written` on are seen
- * for the first time. */
+/* One tile of queries from `first` on, with keys begin .. end - 1. No earlier tile has written dk
+ * and dv of the keys from `written` on. */
 typedef struct tile {
     int64_t first, rows, begin, end, written;
 } tile;
@@ -184,7 +188,8 @@ static tile tile_of(const head *h, int64_t first) {
     return t;
 }
 
-/* Rows of queries of the next tile, and their head; no rows after the last tile. */
+/* The rows of queries that the next tile reads, and their head. After the last tile there are no
+ * rows. */
 typedef struct ahead {
     const head *head;
     int64_t first, rows;
@@ -197,7 +202,8 @@ static ahead ahead_of(const head *h, const tile *t) {
     return h->next ? (ahead){h->next, 0, h->next->z.tile} : (ahead){&none, 0, 0};
 }
 
-/* The rows of x to prefetch. x is an operand of that head and has `width` columns per head. */
+/* Return the rows of x to prefetch. x is an operand of the next tile's head and has `width` columns
+ * per head. */
 static cgp__cpu_prefetch rows_of(const ahead *a, const void *x, int64_t width, int64_t stride) {
     const cgp_dtype type = a->head->z.type;
     const int64_t element = (int64_t)cgp_dtype_bytes(type);
@@ -215,7 +221,7 @@ static cgp__triangle causal(const head *h, cgp__triangle triangle) {
     return h->kernel->spec.attributes.causal ? triangle : CGP__DENSE;
 }
 
-/* s [rows, keys] = x y^T, rows of x and y `depth` long: q k^T or dy v^T. */
+/* Compute s [rows, keys] = x y^T, where rows of x and y are `depth` long: q k^T or dy v^T. */
 static void multiply_rows(const head *h, const tile *t, float *s, int64_t depth, cgp__matrix x,
                           cgp__matrix y, const float *packed, cgp__cpu_prefetch next,
                           cgp__cpu_prefetch after) {
@@ -235,7 +241,7 @@ static void multiply_rows(const head *h, const tile *t, float *s, int64_t depth,
                              .next_rows = {next, after}});
 }
 
-/* out [rows, depth] = or += s x, x [keys, depth]: P v or dS k. */
+/* Compute out [rows, depth] = s x with x [keys, depth], or add to out: P v or dS k. */
 static void multiply_keys(const head *h, const tile *t, const float *s, int64_t depth,
                           cgp__matrix x, const float *packed, void *out, int64_t stride, bool add,
                           cgp__cpu_prefetch next) {
@@ -258,7 +264,7 @@ static void multiply_keys(const head *h, const tile *t, const float *s, int64_t 
                              .next_rows = {next}});
 }
 
-/* dx [keys, depth] = or += s^T y, where y has rows of queries: dv or dk. */
+/* Compute dx [keys, depth] = s^T y, or add to dx: dv or dk. The rows of y belong to queries. */
 static void multiply_queries(const head *h, const tile *t, const float *s, int64_t depth,
                              cgp__matrix y, cgp_dtype type, void *dx, int64_t stride, bool add,
                              cgp__cpu_prefetch next) {
@@ -352,7 +358,8 @@ static void backward_tile(const head *h, const tile *t) {
                       z->q, h->add_q, (cgp__cpu_prefetch){0});
 }
 
-/* Pack what every tile reads. GEMM in bf16 (`tiles`) packs it for each product instead. */
+/* Pack the operands that every tile reads. A GEMM in bf16 (`tiles`) packs them for each product
+ * instead. */
 static void pack(const head *h, bool forward) {
     const cgp__cpu_kernels *kernels = h->kernel->device->kernels;
     const sizes *z = &h->z;
@@ -384,7 +391,7 @@ static void run_tiles(const head *h) {
 
 /* --- heads --- */
 
-/* Divide a thread's scratch memory. */
+/* Divide a thread's scratch memory among the buffers of a head. */
 static void take_scratch(head *h, char *scratch) {
     h->gemm_workspace = scratch;
     scratch += gemm_bytes(&h->z);
@@ -409,7 +416,7 @@ static void take_scratch(head *h, char *scratch) {
     h->delta = (float *)(void *)(scratch + summed_bytes(&h->z));
 }
 
-/* Set the addresses of head `number` of q. */
+/* Return head `number` of q, with its addresses. */
 static head head_of(const cgp__cpu_call *call, int64_t sample, int64_t number, char *scratch) {
     const cgp_kernel_args *args = call->args;
     const cgp_op_attributes *g = &call->kernel->spec.attributes;
@@ -458,7 +465,8 @@ static bool coincide(const head *h) {
     return (h->dq && (h->dq == h->dk || h->dq == h->dv)) || (h->dk && h->dk == h->dv);
 }
 
-/* Convert rows of dk or dv to their sums; if `back`, convert or add the sums to dk or dv. */
+/* Convert rows of dk or dv to their f32 sums. If `back`, convert the sums to dk or dv, or add them
+ * there. */
 static void convert_sums(const head *h, float *summed, void *dx, int64_t width, int64_t stride,
                          bool back, bool add) {
     const cgp__cpu_kernels *kernels = h->kernel->device->kernels;
@@ -474,8 +482,9 @@ static void convert_sums(const head *h, float *summed, void *dx, int64_t width, 
     }
 }
 
-/* Initialise the sums before the first head of a group, with the value they are added to. If
- * gradients coincide, the sums start at 0, and all are added to the shared gradient at the end. */
+/* Initialise the f32 sums before the first head of a group, with the present value of the gradient
+ * if it is added to. If gradients share memory, the sums start at 0 and are added to the shared
+ * gradient at the end. */
 static void begin_sums(head *h) {
     const sizes *z = &h->z;
     if (!coincide(h)) {
@@ -498,7 +507,8 @@ static void end_sums(const head *h) {
 
 /* --- items --- */
 
-/* Head i of all samples' heads of q and, to be prefetched, the next head. */
+/* Return head i, counted over the heads of q of all samples, and set `next` to the head to
+ * prefetch. */
 static head next_head_of(const cgp__cpu_call *call, int64_t i, head *next, char *scratch) {
     const cgp_kernel_spec *spec = &call->kernel->spec;
     const int64_t heads = spec->attributes.heads;
@@ -521,7 +531,7 @@ static void forward_range(const void *work, int64_t begin, int64_t end, int thre
     }
 }
 
-/* Run heads of k and v, each with its group in order. */
+/* Run heads of k and v; each runs the heads of q in its group in order. */
 static void backward_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
     const cgp_kernel_spec *spec = &call->kernel->spec;

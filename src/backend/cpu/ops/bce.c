@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bce.c -- binary cross-entropy with logits; the losses of blocks are summed in order. dx may
+/* bce.c -- binary cross-entropy with logits; the losses of blocks are summed in block order. dx may
  * overwrite the logits. */
 #include "backend/cpu/ops/elementwise.h"
 
-/* One sum for each block. */
+/* Return the bytes of workspace: one sum for each block. */
 static int64_t bce_workspace(const cgp_kernel_spec *spec, int threads) {
     (void)threads;
     return spec->n * cgp__cpu_sample_blocks(spec->attributes.rows * spec->attributes.out) *

@@ -7,9 +7,9 @@
  *     row positions[i] of the cache = k[i], v[i]     for all samples; then
  *     y[i] = attention of q[i] to the rows up to positions[i], from the start of its window on
  *
- * A tile is a run of samples at consecutive positions within one aligned group of 64. Its keys
- * begin, and P v is split, as in attention.c's tile of those 64 queries. A row of y therefore takes
- * the same operations in the same order. Threads take heads. */
+ * A tile is a run of samples at consecutive positions within one aligned group of 64. Its first key
+ * and the split of P v are the same as in attention.c for those 64 queries. A row of y is therefore
+ * computed by the same operations in the same order. Threads take heads. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>
@@ -17,11 +17,11 @@
 #define TILE 64
 
 typedef struct sizes {
-    /* Columns of a head of q and k; of v and y. */
+    /* `depth`: columns of a head of q and k. `width`: columns of a head of v and y. */
     int64_t depth, width;
-    /* Elements from one row to the next. */
+    /* Row strides, in elements. */
     int64_t k, v, s;
-    /* Maximum queries, and keys, of a tile. */
+    /* Maximum number of queries and of keys in a tile. */
     int64_t rows, keys;
 } sizes;
 
@@ -32,12 +32,12 @@ static sizes sizes_of(const cgp_kernel_spec *spec) {
     z.v = g->kv_heads * z.width;
     z.rows = cgp__min(spec->n, TILE);
     z.keys = g->window > 0 ? cgp__min(g->keys, g->window + 2 * TILE) : g->keys;
-    /* Add one vector: rows whose distance is a power of two would share cache sets. */
+    /* Pad each row by one more vector: rows at a power-of-two distance would share cache sets. */
     z.s = cgp__cpu_padded(z.keys) + 16;
     return z;
 }
 
-/* A thread's scratch: scores, then the workspace of GEMMs. */
+/* Return the bytes of a thread's scratch: the scores, followed by the workspace of GEMMs. */
 static int64_t scores_bytes(const sizes *z) {
     return cgp__align_up(z->rows * z->s * (int64_t)sizeof(float));
 }
@@ -50,7 +50,7 @@ static int64_t scratch_bytes(const cgp_kernel_spec *spec) {
     return scores_bytes(&z) + cgp__max(s, y);
 }
 
-/* Heads per block of work. */
+/* Return the number of heads per block of work. */
 static int64_t block_of(const cgp_kernel_spec *spec) {
     const sizes z = sizes_of(spec);
     return 1 + 8 * CGP__CPU_SPLIT / spec->n / (z.keys + 16) / (z.depth + 16);
@@ -98,7 +98,7 @@ static void multiply(const tile *t, const cgp__gemm *gemm) {
     cgp__gemm_run(t->call->kernel->device, true, gemm, t->gemm_workspace);
 }
 
-/* s = q k^T */
+/* Compute the scores s = q k^T. */
 static void multiply_rows(const tile *t, const void *q, const void *k) {
     const cgp_kernel_spec *spec = &t->call->kernel->spec;
     const cgp__matrix keys = cgp__columns(spec->type, k, t->z.k);
@@ -113,7 +113,7 @@ static void multiply_rows(const tile *t, const void *q, const void *k) {
                              .in_bf16 = spec->type == CGP_BF16});
 }
 
-/* y = s v */
+/* Compute y = s v. */
 static void multiply_keys(const tile *t, const void *v, void *y) {
     const cgp_kernel_spec *spec = &t->call->kernel->spec;
     const cgp__matrix values = cgp__rows(spec->type, v, t->z.v);
@@ -154,7 +154,7 @@ static void run_tile(const tile *t, int64_t number) {
 
 /* --- runs --- */
 
-/* Items are heads of q. */
+/* Run items begin .. end - 1. An item is a head of q. */
 static void heads_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
     const cgp_kernel_spec *spec = &call->kernel->spec;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* channel_norm.c -- BATCH_NORM (Ioffe and Szegedy 2015, arXiv:1502.03167) and INSTANCE_NORM
- * (Ulyanov et al. 2016, arXiv:1607.08022): each channel to mean 0 and variance 1, over all rows of
- * a set. GROUP_NORM (Wu and He 2018, arXiv:1803.08494) normalises several channels together, a
- * `part` of them.
+ * (Ulyanov et al. 2016, arXiv:1607.08022): normalise each channel to mean 0 and variance 1, over
+ * all rows of a set. GROUP_NORM (Wu and He 2018, arXiv:1803.08494) normalises several channels
+ * together, which form a `part`.
  *
  *     sets: one of all samples' rows (BATCH_NORM), or one per sample (the others)
  *     y = (x - mean) rstd weight + bias     rstd = 1 / sqrt(variance + eps)     h = (x - mean) rstd
@@ -13,16 +13,16 @@
  * Forward saves mean and rstd; backward reads them and x. Each direction passes over its operands
  * twice: once for the sums, once for y or dx. dx may be dy.
  *
- * Rows of few channels would leave vectors partly empty, so several rows make one wide row. The
- * columns of one channel are added up at the end. The moments of a part are merged from those of
- * its channels (Chan, Golub, LeVeque 1979).
+ * Rows with few channels would leave vectors partly empty, so several rows are treated as one wide
+ * row. The columns of one channel are added up at the end. The moments of a part are merged from
+ * those of its channels (Chan, Golub, LeVeque 1979).
  *
  *     x       a b c a b c a b c a b c | a b c a b c a b c a b c | a b c       channels 3, copies 4,
  *             wide row 0                wide row 1                rest        width 12
  *
- * The workspace holds the sums of each group of wide rows, in double, for columns 0 .. width - 1;
- * then the factors of each column. Each set begins with a new group, and groups are added in order:
- * the bits depend on the set alone. */
+ * The workspace first holds the sums of each group of wide rows, in double, for columns 0 .. width
+ * - 1. The factors of each column follow. Each set begins with a new group, and groups are added in
+ * order, so that the bits depend on the set alone. */
 #include "backend/cpu/cpu.h"
 #include "backend/running_stats.h"
 
@@ -33,20 +33,20 @@
 #define WIDE 256       /* maximum elements of a wide row made of several rows */
 #define CHUNK 512      /* maximum columns of an item */
 #define MIN_COLUMNS 64 /* columns of an item that is not divided further */
-#define GROUP 131072   /* elements, about, of an item or of the items that share its rows */
+#define GROUP 131072   /* approximate elements of an item, or of all items that share its rows */
 
 enum { MEAN, SCALE, SHIFT, SLOPE, FACTORS };
 
 /* Sizes that follow from a spec. */
 typedef struct layout {
-    /* Number of sets; rows of a set. */
+    /* Number of sets, and of rows in a set. */
     int64_t sets, rows;
     int64_t channels, copies, width;
-    /* Means of a set; channels that share a mean. */
+    /* Number of means in a set, and of channels that share a mean. */
     int64_t parts, each;
-    /* Wide rows of a set; elements after them. */
+    /* Number of wide rows in a set, and of elements after them. */
     int64_t wide, rest;
-    /* Wide rows in a group; groups of a set. */
+    /* Number of wide rows in a group, and of groups in a set. */
     int64_t group, groups;
 } layout;
 
@@ -58,7 +58,7 @@ static layout layout_of(const cgp_kernel_spec *spec) {
                 .channels = channels,
                 .parts = spec->op == CGP_OP_GROUP_NORM ? spec->attributes.groups : channels};
     l.each = channels / l.parts;
-    /* The most copies that make a multiple of 16 elements, otherwise one. */
+    /* Make as many copies as fit and give a multiple of 16 elements; if none do, one copy. */
     int64_t min = 16;
     while (min > 1 && min / 2 * channels % 16 == 0)
         min /= 2;
@@ -72,12 +72,12 @@ static layout layout_of(const cgp_kernel_spec *spec) {
     return l;
 }
 
-/* Doubles of one group: two sums of each column. */
+/* Return the number of doubles for one group: two sums for each column. */
 static int64_t group_sums(const layout *l) {
     return 2 * l->width;
 }
 
-/* Floats of one set: FACTORS for each column. */
+/* Return the number of floats for one set: FACTORS for each column. */
 static int64_t set_factors(const layout *l) {
     return FACTORS * cgp__cpu_padded(l->width);
 }
@@ -97,13 +97,13 @@ typedef struct norm {
     double *sums;    /* [sets, groups, 2, width] */
     float *factors;  /* [sets, FACTORS, padded width] */
     float *variance; /* [channels] */
-    /* Columns of an item of the first pass. */
+    /* Number of columns in an item of the first pass. */
     int64_t columns;
     bool backward;
 } norm;
 
-/* Columns of an item: few enough for four items per thread, because the rows of a small image make
- * a single group. */
+/* Return the number of columns of an item. It is small enough for four items per thread, because
+ * all rows of a small image are in a single group. */
 static int64_t columns_at_once(const layout *l, int threads) {
     const int64_t want = cgp__ceil_div(4 * (int64_t)threads, l->sets * cgp__max(l->groups, 1));
     const int64_t even = cgp__ceil_div(cgp__ceil_div(l->width, want), MIN_COLUMNS) * MIN_COLUMNS;
@@ -126,7 +126,7 @@ static bool is_grouped(const norm *w) {
     return w->kernel->spec.op == CGP_OP_GROUP_NORM;
 }
 
-/* One kind of factor of a set, from column 0 on. */
+/* Return the factors of one kind of a set, from column 0 on. */
 static float *factor_of(const norm *w, int64_t set, int kind) {
     return w->factors + set * set_factors(&w->l) + kind * cgp__cpu_padded(w->l.width);
 }
@@ -135,7 +135,7 @@ static double *sums_of(const norm *w, int64_t set, int64_t group) {
     return w->sums + (set * w->l.groups + group) * group_sums(&w->l);
 }
 
-/* Wide rows of a set from `row` on, with columns from `column` on. */
+/* Return the wide rows of a set from `row` on, with columns from `column` on. */
 static cgp__cpu_columns columns_of(const norm *w, int64_t set, int64_t row, int64_t column) {
     const cgp_kernel_args *args = w->args;
     const cgp_dtype type = w->kernel->spec.type;
@@ -164,7 +164,8 @@ static void run_sums(const norm *w, const cgp__cpu_columns *columns) {
         w->kernel->device->kernels->columns_moments(columns);
 }
 
-/* Items are ranges of columns of a group, for the groups of all sets. */
+/* Run items begin .. end - 1. An item is a range of columns of a group, over the groups of all
+ * sets. */
 static void sums_range(const void *work, int64_t begin, int64_t end, int thread) {
     const norm *w = work;
     const layout *l = &w->l;
@@ -197,7 +198,7 @@ static void make_sums(const norm *w) {
     cgp__cpu_parallel_for(w->kernel->device, items, cgp__cpu_block_rows(each), sums_range, w);
 }
 
-/* Rows of x that copy `copy` of a group holds. */
+/* Return the number of rows of x that copy `copy` of a group holds. */
 static int64_t rows_of(const layout *l, int64_t group, int64_t copy) {
     const bool last = group + 1 == l->groups;
     return cgp__min(l->group, l->wide - group * l->group) +
@@ -222,7 +223,7 @@ static void add(double *to, const double *from, const layout *l) {
     }
 }
 
-/* Add all sums of a set to the first channels of its first group; return those. */
+/* Combine all sums of a set in the first channels of its first group; return their address. */
 static double *gather(const norm *w, int64_t set) {
     const layout *l = &w->l;
     double *to = sums_of(w, set, 0);
@@ -253,8 +254,9 @@ static void widen_factors(const norm *w, int64_t set) {
     }
 }
 
-/* Wide rows of a block. Blocks run from the last to the first. The first pass left most of the last
- * block in the caches; the next reader finds the beginning of the result there. */
+/* Return the number of wide rows of a block. Blocks are processed from the last to the first. The
+ * first pass left most of the last block in the caches, and this pass leaves the beginning of the
+ * result there for the next reader. */
 static int64_t apply_rows(const layout *l) {
     return cgp__cpu_block_rows(l->width);
 }
@@ -312,8 +314,8 @@ static void set_channel(const norm *w, int64_t set, int64_t c, double mean, doub
     factor_of(w, set, SLOPE)[c] = 0.0f;
 }
 
-/* Return NaN if the variance, or a sum of squares in it, overflows f32: 1 / infinity would hide
- * it. */
+/* Return rstd, or NaN if the variance or one of its sums of squares overflows f32: 1 / infinity
+ * would hide the overflow. */
 static double reciprocal_deviation(const norm *w, double variance) {
     if (!(variance <= FLT_MAX)) return NAN;
     return 1.0 / sqrt(variance + (double)w->kernel->spec.attributes.eps);
@@ -331,14 +333,14 @@ static void merge_part(double to[2], const double *sums, int64_t c, const layout
     }
 }
 
-/* Set and save the statistics of a set's own rows. */
+/* Compute and save the statistics of a set's rows. */
 static void set_forward(const norm *w, int64_t set) {
     const layout *l = &w->l;
     const double *sums = gather(w, set);
     for (int64_t part = 0; part < l->parts; part++) {
         double of[2];
         merge_part(of, sums, part * l->each, l);
-        const double squares = of[1]; /* rounding may leave it below 0 */
+        const double squares = of[1]; /* rounding may make it negative */
         const double variance = squares < 0.0 ? 0.0 : squares / (double)(l->rows * l->each);
         const double rstd = reciprocal_deviation(w, variance);
         for (int64_t k = 0; k < l->each; k++)
@@ -372,7 +374,8 @@ static cgp_status batch_forward(const cgp_kernel *kernel, const cgp_kernel_args 
 
 /* --- backward --- */
 
-/* Set the factors of a part's channels, which share the means of g = dy weight and of g h. */
+/* Set the factors of the channels of a part. These channels share the means of g = dy weight and of
+ * g h. */
 static void set_grouped_part(const norm *w, int64_t set, int64_t part, const double *sums) {
     const layout *l = &w->l;
     const float *weight = w->args->param[0];
@@ -409,7 +412,8 @@ static void set_backward(const norm *w, int64_t set) {
     }
 }
 
-/* dweight = or += sum dy h, dbias = or += sum dy, over the sets in order. */
+/* Set dweight to the sum of dy h and dbias to the sum of dy, or add the sums; go through the sets
+ * in order. */
 static void set_gradients(const norm *w) {
     const layout *l = &w->l;
     float *dweight = w->args->dparam[0], *dbias = w->args->dparam[1];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* concat.c -- inputs are column ranges of y. Gradients go from the last input to the first, as in
- * ADD. */
+/* concat.c -- each input is a range of columns of y. Gradients are written from the last input to
+ * the first, as in ADD. */
 #include "backend/cpu/cpu.h"
 
 static void concat_range(const void *work, int64_t begin, int64_t end, int thread) {

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv2d.c -- convolution as implicit GEMM (Chetlur et al. 2014, arXiv:1410.0759) of windows and
- * weights, W [KH, KW, in, out].
+/* conv2d.c -- convolution as implicit GEMM (Chetlur et al. 2014, arXiv:1410.0759): windows of the
+ * image times weights W [KH, KW, in, out].
  *
  *     y [pixels, out]         = windows of x [pixels, KH KW in]    W [KH KW in, out]
  *     dx [pixels, in]         = windows of dy [pixels, KH KW out]  W flipped [KH KW out, in]
  *     dW [KH KW in, out]      = (windows of x)^T                   dy [pixels, out]
  *
  * Windows are not copied one by one (no im2col). A block of output pixels works on a copy of its
- * input rows, in f32, padded with zeros (padded_rows.c). A window is then KH runs of KW in floats,
- * at the same distances for every pixel. The micro-kernel takes the address of each row of a from a
- * table: indirect convolution (Dukhan 2019, arXiv:1907.02129).
+ * input rows, in f32, padded with zeros (padded_rows.c). A window then consists of KH runs of KW x
+ * in floats, at the same distances for every pixel. The micro-kernel takes the address of each row
+ * of a from a table: indirect convolution (Dukhan 2019, arXiv:1907.02129).
  *
  * dx with a stride of s is s x s GEMMs, one per class of pixels (i mod s, j mod s). The pixels of a
  * class have the same taps of the kernel and read dy without gaps, so no GEMM multiplies zeros that
  * the stride would insert. A pointwise convolution (1 x 1, stride 1) is a plain GEMM.
  *
  * In bf16, conv2d_bf16.c may run the GEMMs. conv2d_weight.c computes dW. conv2d_winograd.c runs
- * convolutions with a Winograd `tile`, if tiles pay.
+ * convolutions with a Winograd `tile`, if this is faster.
  *
- * Threads take blocks of pixels, each with its own padded rows, or ranges of columns. The result
- * is the same either way: k is divided by its size alone. */
+ * Threads take blocks of pixels, each with its own padded rows, or ranges of columns. The result is
+ * the same either way, because the division of k depends on its size alone. */
 #include "backend/cpu/ops/conv2d.h"
 #include "backend/cpu/ops/windows.h"
 
@@ -30,8 +30,8 @@
 
 /* --- windows times weights --- */
 
-/* k is divided into groups of whole segments. A segment longer than KC is divided into equal parts,
- * all but the last a multiple of 16. */
+/* Return how many segments a part of k has. k is divided into parts of whole segments. A segment
+ * longer than KC is divided into equal parts; all but the last are multiples of 16. */
 static int64_t segments_at_once(const cgp__output_positions *g) {
     const int64_t fit = cgp__max(KC / g->segment, 1);
     return cgp__ceil_div(g->kernel_height, cgp__ceil_div(g->kernel_height, fit));
@@ -46,7 +46,8 @@ static int64_t depth_of(const cgp__output_positions *g) {
     return segments_at_once(g) * part_of_segment(g);
 }
 
-/* A thread's workspace: padded rows, windows, pixel offsets, micro-panels of b, sums. */
+/* Bytes of each buffer in a thread's workspace: padded rows, windows, pixel offsets, micro-panels
+ * of b, sums. */
 static int64_t padded_bytes(const cgp__output_positions *g) {
     return cgp__padded_rows_bytes(g, CGP__WINDOW_PIXELS, CGP_F32);
 }
@@ -83,7 +84,7 @@ static buffers buffers_of(const cgp__window_gemm *p, int thread) {
     return r;
 }
 
-/* Set the part of b from element q of segment u on. */
+/* Set the block's part of b, which begins at element q of segment u. */
 static void set_b(cgp__block *block, const cgp__window_gemm *p, int64_t u, int64_t q,
                   int64_t length) {
     block->b = p->b;
@@ -97,8 +98,8 @@ static void set_b(cgp__block *block, const cgp__window_gemm *p, int64_t u, int64
     block->taps.length = length;
 }
 
-/* Set where sums go. Partial sums stay in the result or, if that is bf16, in a buffer until the
- * last part of k. */
+/* Set the address of the sums. Until the last part of k, partial sums stay in the result or, if the
+ * result is bf16, in a buffer. */
 static void set_c(cgp__block *block, const cgp__window_gemm *p, const buffers *r, bool first,
                   bool last) {
     const bool apart = has_sums(&p->positions, p->to.type);
@@ -142,7 +143,7 @@ static void run_columns(const cgp__window_gemm *p, const buffers *r, int64_t pix
         }
 }
 
-/* Items are ranges of columns, for each block of pixels. */
+/* Run items begin .. end - 1. An item is a range of columns of one block of pixels. */
 static void window_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__window_gemm *p = work;
     const cgp__output_positions *g = &p->positions;
@@ -166,8 +167,8 @@ static void window_range(const void *work, int64_t begin, int64_t end, int threa
     }
 }
 
-/* Return the runs of a block: at least half of what fits, and as many as give the busiest thread
- * the fewest rows of micro-panels to multiply and to pack. */
+/* Return the runs of a block, at least half as many as fit. Choose the number that gives the
+ * busiest thread the fewest rows of micro-panels to multiply and to pack. */
 static int64_t runs_at_once(const cgp__output_positions *g, int64_t panels, int threads) {
     const int64_t all = cgp__output_runs(g),
                   most = cgp__output_runs_per_block(g, CGP__WINDOW_PIXELS);
@@ -253,7 +254,7 @@ static cgp_status forward(const cgp_kernel *kernel, const cgp_kernel_args *args)
 typedef struct side {
     /* First pixel and number of pixels of the class. */
     int64_t first, pixels;
-    /* Last tap of these pixels, in the order of dy; number of taps. */
+    /* Last tap of the class's pixels, in the order of dy; number of taps. */
     int64_t tap, taps;
     int64_t padding;
 } side;
@@ -290,7 +291,7 @@ static cgp__window_gemm input_gemm(const cgp_kernel_spec *spec, const side *vert
     return p;
 }
 
-/* Fill pixels of dx that are in no window, with the bias or zeros. */
+/* Fill the pixels of dx that no window contains, with the bias or zeros. */
 static void fill_pixels(cgp_device *device, const cgp__cpu_convolution *conv, const side *vertical,
                         const side *horizontal) {
     const cgp_op_attributes *s = &conv->spec->attributes;
@@ -383,9 +384,9 @@ static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_arg
     return CGP_OK;
 }
 
-/* --- workspace; in bf16, enough with and without AVX512_BF16 --- */
+/* --- workspace; in bf16 it is enough with and without AVX512_BF16 --- */
 
-/* Bytes for GEMMs of windows, or for Winograd tiles. */
+/* Return the bytes of workspace for GEMMs of windows, or for Winograd tiles. */
 static int64_t gemm_workspace(const cgp_kernel_spec *spec, const cgp__output_positions *g,
                               int64_t columns, int threads) {
     const int64_t bytes = cgp__winograd_applies(&spec->attributes)
@@ -401,7 +402,7 @@ static int64_t forward_workspace(const cgp_kernel_spec *spec, int threads) {
     return gemm_workspace(spec, &g, spec->attributes.out, threads);
 }
 
-/* The largest workspace of the classes. */
+/* Return the largest workspace, in bytes, of any class of pixels. */
 static int64_t input_workspace(const cgp_kernel_spec *spec, int threads) {
     const cgp_op_attributes *s = &spec->attributes;
     if (cgp__cpu_is_pointwise(s)) return pointwise_workspace(spec, threads);

@@ -5,8 +5,8 @@
 
 #include "backend/cpu/cpu.h"
 
-/* `to` = or += convolution of x, + bias. `spec` is a CONV2D from an image [H, W, in] to [OH, OW,
- * out]. */
+/* `to` is set to the convolution of x plus bias, or the convolution is added to it. `spec` is a
+ * CONV2D from an image [H, W, in] to [OH, OW, out]. */
 typedef struct cgp__cpu_convolution {
     const cgp_kernel_spec *spec;
     const void *x;
@@ -17,15 +17,15 @@ typedef struct cgp__cpu_convolution {
     bool add;
 } cgp__cpu_convolution;
 
-/* Convolve x [H, W, in] to [OH, OW, out], with CONV2D's workspace of FORWARD. */
+/* Convolve x [H, W, in] to [OH, OW, out]. The workspace is that of CONV2D for FORWARD. */
 void cgp__cpu_convolve(cgp_device *device, const cgp__cpu_convolution *conv, void *workspace);
 
-/* Convolve x [OH, OW, out] to [H, W, in], with CONV2D's workspace of BACKWARD_INPUT. */
+/* Convolve x [OH, OW, out] to [H, W, in]. The workspace is that of CONV2D for BACKWARD_INPUT. */
 void cgp__cpu_convolve_transposed(cgp_device *device, const cgp__cpu_convolution *conv,
                                   void *workspace);
 
-/* dw = or += gradient from x [H, W, in] and dy [OH, OW, out], with CONV2D's workspace of
- * BACKWARD_WEIGHT. */
+/* Set dw to the weight's gradient from x [H, W, in] and dy [OH, OW, out], or add the gradient. The
+ * workspace is that of CONV2D for BACKWARD_WEIGHT. */
 void cgp__cpu_convolve_weight(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
                               const void *dy, float *dw, bool add, void *workspace);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* conv2d_bf16.c -- convolution as implicit GEMM in bf16, by AVX512_BF16 or AMX.
  *
- * The GEMMs are the same as in conv2d.c. An element is the chain of gemm/tiles.h, with k divided as
- * in gemm/tiles.c; the GEMM of dW divides k into blocks of pixels. Padded rows are in bf16. From
- * them, the rows of a block of a are packed, one part of k at a time. A step of 32 of k may span
- * the ends of a window's runs. b is packed once for all blocks: weights at the start, dy for each
- * block of pixels of dW. */
+ * The GEMMs are the same as in conv2d.c. An element is summed in the order of gemm/tiles.h, and k
+ * is divided as in gemm/tiles.c. The GEMM of dW divides k into blocks of pixels. Padded rows are in
+ * bf16. The rows of a block of a are packed from them, one part of k at a time. A step of 32 of k
+ * may cross from one run of a window to the next. b is packed once for all blocks: weights at the
+ * start, and dy for each block of pixels of dW. */
 #include "backend/cpu/ops/windows.h"
 
 #define SIDE CGP__TILE_SIDE
@@ -13,7 +13,7 @@
 #define KC 1024
 /* Maximum rows of dW in a block. */
 #define MC 256
-/* 32 x 32 x 32 products that are worth waking another thread. */
+/* Work that is worth waking another thread, in products of 32 x 32 x 32. */
 #define MIN_PARALLEL_WORK 500
 
 static int64_t round_up(int64_t n) {
@@ -24,7 +24,7 @@ static int64_t depth_of(const cgp__output_positions *g) {
     return g->kernel_height * g->segment;
 }
 
-/* Equal parts of k of at most KC, all but the last full steps. */
+/* Return the size of equal parts of k of at most KC; all but the last are full steps. */
 static int64_t part_of(int64_t k) {
     return round_up(cgp__ceil_div(k, cgp__ceil_div(k, KC)));
 }
@@ -53,7 +53,7 @@ static int64_t scratch_bytes(const cgp__output_positions *g) {
         cgp__tile_scratch_bytes(pixels_of(g, CGP__WINDOW_PIXELS), part_of(depth_of(g))));
 }
 
-/* Partial sums are in f32 until the last part of k. */
+/* Return the bytes of partial sums, which are f32 until the last part of k. */
 static int64_t sums_bytes(const cgp__output_positions *g, int64_t columns) {
     if (depth_of(g) <= KC) return 0;
     return cgp__align_up(pixels_of(g, CGP__WINDOW_PIXELS) * columns * (int64_t)sizeof(float));
@@ -96,7 +96,7 @@ static void set_c(cgp__tile_block *block, const cgp__window_gemm *p, const buffe
     block->c_rows = last ? r->pixels : NULL;
 }
 
-/* The first part of k adds the bias and the value that is added to. */
+/* Compute columns of one part of k. The first part adds the bias and the previous value of c. */
 static void run_columns(const cgp__window_gemm *p, const buffers *r, int64_t pixels, int64_t begin,
                         int64_t end) {
     const cgp__output_positions *g = &p->positions;
@@ -123,7 +123,7 @@ static void run_columns(const cgp__window_gemm *p, const buffers *r, int64_t pix
     }
 }
 
-/* Items are ranges of columns, for each block of pixels. */
+/* Run items begin .. end - 1. An item is a range of columns of one block of pixels. */
 static void window_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__window_gemm *p = work;
     const cgp__output_positions *g = &p->positions;
@@ -189,7 +189,7 @@ typedef struct weight_gemm {
     cgp__tile_lines windows;
     float *dw;
     bool add;
-    /* Micro-panels of columns in an item. */
+    /* Number of micro-panels of columns in an item. */
     int64_t micro_panels;
     /* Thread 0's workspace of `bytes` bytes; the workspaces of the other threads follow. */
     char *workspace;
@@ -213,7 +213,7 @@ static int64_t weight_thread_bytes(const cgp__output_positions *g) {
                                  block_of_segment(g), pixels_of(g, CGP__WINDOW_WEIGHT_PIXELS)));
 }
 
-/* Items are ranges of columns, for each block of rows of dW. */
+/* Run items begin .. end - 1. An item is a range of columns of one block of rows of dW. */
 static void weight_range(const void *work, int64_t begin, int64_t end, int thread) {
     const weight_gemm *p = work;
     const cgp__output_positions *g = p->positions;

@@ -2,8 +2,9 @@
 /* conv2d_weight.c -- the gradient of a convolution's weight in f32, as implicit GEMM: dW [KH KW in,
  * out] = (windows of x)^T dy.
  *
- * It is summed over blocks of pixels in order; the pixels of a block are a GEMM's k. Their windows
- * are in padded rows (padded_rows.c), from which some rows of dW are packed as a block of a.
+ * The gradient is summed over blocks of pixels in order. The pixels of a block are the k of a GEMM,
+ * and their windows are in padded rows (padded_rows.c). Windows are packed from there as blocks of
+ * a, which are rows of dW.
  *
  * Threads take rows of dW, with a barrier after every block of pixels. A small filter has few rows
  * to divide, so threads take blocks of pixels instead. Each has its own padded rows and its own
@@ -17,7 +18,7 @@
 /* Maximum elements of a small filter's dW. */
 #define SMALL_FILTER 16384
 
-/* The gradient of all pixels. */
+/* The GEMM that computes the gradient, over all pixels. */
 typedef struct weight_gemm {
     cgp_device *device;
     const cgp__output_positions *positions;
@@ -26,7 +27,7 @@ typedef struct weight_gemm {
     int64_t columns;
     float *dw;
     bool add;
-    /* Runs in a block of pixels. */
+    /* Number of runs in a block of pixels. */
     int64_t runs;
     char *workspace;
 } weight_gemm;
@@ -40,9 +41,10 @@ typedef struct pixel_block {
     int64_t *windows;
     float *dw;
     bool add;
-    /* x and dy of another block, to be prefetched. */
+    /* x and dy of the block to prefetch. */
     cgp__cpu_prefetch prefetch[2];
-    /* Size of an item: rows of dW, within a segment, and micro-panels of columns. */
+    /* Size of an item: its rows of dW, which are in one segment, and its micro-panels of
+     * columns. */
     int64_t rows, micro_panels;
     /* Thread 0's buffers of `bytes` bytes; the buffers of the other threads follow. */
     char *buffers;
@@ -69,12 +71,12 @@ static int64_t buffers_bytes(const cgp__output_positions *g) {
            cgp__align_up(2 * pixels_in_block(g) * CGP__GEMM_NR * (int64_t)sizeof(float));
 }
 
-/* Number of blocks of at most `rows` rows of dW. */
+/* Return the number of blocks of dW, with at most `rows` rows each. */
 static int64_t row_blocks(const cgp__output_positions *g, int64_t rows) {
     return g->kernel_height * cgp__ceil_div(g->segment, rows);
 }
 
-/* Items are ranges of columns, for each block of rows of dW. */
+/* Run items begin .. end - 1. An item is a range of columns of one block of rows of dW. */
 static void rows_range(const void *work, int64_t begin, int64_t end, int thread) {
     const pixel_block *p = work;
     const cgp__output_positions *g = p->of->positions;
@@ -119,8 +121,8 @@ static cgp__cpu_prefetch prefetch_dy(const weight_gemm *w, int64_t first) {
     return (cgp__cpu_prefetch){(const char *)w->dy + begin * row, 1, (end - begin) * row, 0};
 }
 
-/* Copy the padded rows of a block, on all threads or, if `alone`, on the calling one. `next` is the
- * block to prefetch. */
+/* Copy the padded rows of a block, on all threads or, if `alone`, on the calling thread. `next` is
+ * the block to prefetch. */
 static void set_pixels(pixel_block *p, bool alone, int64_t block, int64_t next) {
     const weight_gemm *w = p->of;
     const cgp__output_positions *g = w->positions;
@@ -133,7 +135,7 @@ static void set_pixels(pixel_block *p, bool alone, int64_t block, int64_t next) 
     p->prefetch[1] = prefetch_dy(w, next * w->runs);
 }
 
-/* A block whose padded rows, windows and buffers follow each other in a workspace. */
+/* Return a block whose padded rows, windows and buffers follow each other in a workspace. */
 static pixel_block block_at(const weight_gemm *w, char *workspace) {
     const cgp__output_positions *g = w->positions;
     pixel_block p = {.of = w, .padded = (float *)(void *)workspace};
@@ -151,13 +153,13 @@ static int64_t rows_and_windows_bytes(const cgp__output_positions *g) {
 
 /* --- threads by rows of dW --- */
 
-/* Time of the busiest thread, in rows that it multiplies and packs. */
+/* Estimate the time of the busiest thread, in rows that it multiplies and packs. */
 static int64_t time_of_rows(const cgp__output_positions *g, int threads, int64_t rows) {
     return cgp__ceil_div(row_blocks(g, rows), threads) * (rows + CGP__GEMM_PACKING_ROWS);
 }
 
-/* Rows of dW in an item. Each item packs dy again, but a small filter needs small items to give all
- * threads equal work. */
+/* Return the rows of dW in an item. Each item packs dy again, but a small filter needs small items
+ * to give all threads equal work. */
 static int64_t rows_at_once(const cgp__output_positions *g, int threads) {
     int64_t best = block_of_segment(g), least = INT64_MAX;
     for (int64_t rows = best; threads > 1 && rows > 0; rows -= CGP__GEMM_MR) {
@@ -197,7 +199,7 @@ static bool is_small(const cgp__output_positions *g, int64_t columns) {
     return elements(g, columns) <= SMALL_FILTER;
 }
 
-/* Bytes of a thread's workspace. */
+/* Return the bytes of a thread's workspace. */
 static int64_t thread_bytes(const cgp__output_positions *g, int64_t columns) {
     return rows_and_windows_bytes(g) + buffers_bytes(g) +
            cgp__align_up(elements(g, columns) * (int64_t)sizeof(float));

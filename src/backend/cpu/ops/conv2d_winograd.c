@@ -6,14 +6,16 @@
  *               y = A^T M A
  *     dw        V, Z = A dy A^T of a block of tiles     dU[i] += V[i]^T Z[i]     dw = G^T dU G
  *
- * With many tiles, U is computed once, then one block of tiles after the other. With few tiles, V
- * is computed once, then one panel of columns after the other. U of a panel then stays in the
- * cache; all of U is far larger than the image. dx is the convolution of dy with the filter rotated
- * by 180 degrees. An output pixel depends on its tile alone, whose place in the image is fixed: not
- * on other samples, and not on threads, which take blocks or panels. */
+ * With many tiles, U is computed once, and blocks of tiles follow one after the other. With few
+ * tiles, V is computed once, and panels of columns follow one after the other. The U of one panel
+ * stays in the cache; all of U is far larger than the image. dx is the convolution of dy with the
+ * filter rotated by 180 degrees. An output pixel depends only on its tile, whose place in the image
+ * is fixed. It does not depend on other samples, or on the number of threads, which take blocks or
+ * panels. */
 #include "backend/cpu/ops/winograd.h"
 
-/* Minimum channels on either side, and pixels of an output, for which the transforms pay. */
+/* Minimum numbers of input channels, output channels and output pixels for which the transforms
+ * pay. */
 #define MIN_CHANNELS 16
 #define MIN_PIXELS 36
 
@@ -34,11 +36,11 @@ typedef struct convolution {
     cgp_dtype type;
     void *to;
     bool add;
-    /* Columns of a part; first and number of columns of the current part. */
+    /* Number of columns in a part; first column and number of columns of the current part. */
     int64_t part, column, columns;
-    /* Runs in a block. */
+    /* Number of runs in a block. */
     int64_t runs;
-    /* Packed weights of a part; V, if tiles are few; then scratch of thread 0. */
+    /* Packed weights of a part, and V if there are few tiles. The scratch of thread 0 follows. */
     float *u, *v;
     char *scratch;
 } convolution;
@@ -47,7 +49,7 @@ static int64_t u_matrix(int64_t k, int64_t columns) {
     return cgp__winograd_matrix(1, cgp__gemm_panels_bytes(columns, k) / (int64_t)sizeof(float));
 }
 
-/* Bytes of a thread's U and M for a panel. */
+/* Return the bytes of a thread's U and M for a panel. */
 static int64_t panel_bytes(const cgp__winograd_tiling *t, int64_t k) {
     return cgp__winograd_matrices_bytes(u_matrix(k, CGP__WINOGRAD_PANEL)) +
            cgp__winograd_tiles_bytes(t, CGP__WINOGRAD_PANEL);
@@ -61,7 +63,7 @@ static void make_weights(const convolution *p, int64_t begin, int64_t end) {
     p->device->kernels->winograd_weights(p->u, u_matrix(part.k, part.columns), &part, begin, end);
 }
 
-/* Items are rows of U, CGP__GEMM_MR at a time. */
+/* Run items begin .. end - 1. An item is CGP__GEMM_MR rows of U. */
 static void weights_range(const void *work, int64_t begin, int64_t end, int thread) {
     const convolution *p = work;
     (void)thread;
@@ -133,7 +135,7 @@ static void finish(const convolution *p, int64_t first, int64_t last, const floa
 
 /* --- blocks of tiles --- */
 
-/* Items are blocks of tiles. */
+/* Run items begin .. end - 1. An item is a block of tiles. */
 static void blocks_range(const void *work, int64_t begin, int64_t end, int thread) {
     const convolution *p = work;
     const cgp__winograd_tiling *t = &p->tiles;
@@ -148,7 +150,8 @@ static void blocks_range(const void *work, int64_t begin, int64_t end, int threa
     }
 }
 
-/* Runs in a block: fewer if there are several threads, so that each gets blocks. */
+/* Return the number of runs in a block: fewer if there are several threads, so that each thread
+ * gets blocks. */
 static int64_t runs_of_block(const convolution *p, bool little) {
     const int64_t runs = cgp__winograd_runs_at_once(&p->tiles), threads = p->device->threads;
     if (threads == 1 || little) return runs;
@@ -178,7 +181,7 @@ static int64_t blocks_bytes(const cgp__winograd_tiling *t, int64_t k, int64_t co
 
 /* --- panels of columns --- */
 
-/* Items are runs. */
+/* Transform items begin .. end - 1. An item is a run of tiles. */
 static void tiles_range(const void *work, int64_t begin, int64_t end, int thread) {
     const convolution *p = work;
     const cgp__winograd_tiling *t = &p->tiles;
@@ -187,7 +190,7 @@ static void tiles_range(const void *work, int64_t begin, int64_t end, int thread
               p->v + cgp__winograd_tiles_between(t, 0, begin) * p->filter.k);
 }
 
-/* Items are panels. */
+/* Compute items begin .. end - 1. An item is a panel of columns. */
 static void panels_range(const void *work, int64_t begin, int64_t end, int thread) {
     convolution p = *(const convolution *)work;
     const int64_t k = p.filter.k;
@@ -229,7 +232,7 @@ static void convolve(convolution *p, void *workspace) {
         convolve_by_blocks(p, little);
 }
 
-/* Bytes for these images or fewer, by blocks or by panels. */
+/* Return the bytes of workspace for at most these images, by blocks of tiles or by panels. */
 static int64_t convolution_bytes(const cgp__winograd_tiling *t, int64_t k, int64_t columns,
                                  int threads) {
     const cgp__winograd_tiling fewer = cgp__winograd_fewer(t);

@@ -3,9 +3,9 @@
  * (conv2d_winograd.c). */
 #include "backend/cpu/ops/winograd.h"
 
-/* Computes dU for some rows (channels of x) at a time. With many tiles: for a part of the rows, one
- * block of tiles after the other. With few tiles: V and Z once, then one panel of rows after the
- * other. */
+/* Computes dU for some rows (channels of x) at a time. With many tiles, it goes through blocks of
+ * tiles for one part of the rows. With few tiles, it computes V and Z once and then goes through
+ * panels of rows. */
 typedef struct weight_gradient {
     cgp_device *device;
     cgp__winograd_image x, dy;
@@ -13,7 +13,7 @@ typedef struct weight_gradient {
     int64_t in, out;
     float *dw;
     bool add;
-    /* First and last run of the block, and its number of tiles. */
+    /* First and last run of the block, and the block's number of tiles. */
     int64_t first, last, count;
     float *du, *v, *z;
     char *scratch;
@@ -23,7 +23,7 @@ static int64_t gemm_bytes(const cgp__winograd_tiling *t, int64_t rows, int64_t o
     return cgp__gemm_workspace(rows, out, cgp__winograd_block_tiles(t), CGP_F32, false, 1);
 }
 
-/* du = or += rows row .. row + rows - 1 of V[i]^T Z[i]. */
+/* Set du to rows row .. row + rows - 1 of V[i]^T Z[i], or add them. */
 static void multiply(const weight_gradient *p, int64_t i, int64_t row, int64_t rows, float *du,
                      void *scratch) {
     const int64_t width = p->x.count;
@@ -42,7 +42,7 @@ static void multiply(const weight_gradient *p, int64_t i, int64_t row, int64_t r
                   scratch);
 }
 
-/* Items are runs of the block. */
+/* Transform items begin .. end - 1. An item is a run of the block. */
 static void runs_range(const void *work, int64_t begin, int64_t end, int thread) {
     const weight_gradient *p = work;
     const cgp__cpu_kernels *kernels = p->device->kernels;
@@ -61,7 +61,7 @@ static void runs_range(const void *work, int64_t begin, int64_t end, int thread)
 
 /* --- blocks of tiles --- */
 
-/* Items are the matrices. */
+/* Multiply items begin .. end - 1. An item is one of the 16 matrices. */
 static void matrices_range(const void *work, int64_t begin, int64_t end, int thread) {
     const weight_gradient *p = work;
     const int64_t rows = p->x.count;
@@ -70,7 +70,7 @@ static void matrices_range(const void *work, int64_t begin, int64_t end, int thr
         multiply(p, i, 0, rows, p->du + i * cgp__winograd_matrix(rows, p->out), scratch);
 }
 
-/* Items are groups of 16 elements of dU[i]. */
+/* Transform items begin .. end - 1 back to dw. An item is 16 elements of each dU[i]. */
 static void back_range(const void *work, int64_t begin, int64_t end, int thread) {
     const weight_gradient *p = work;
     (void)thread;
@@ -126,7 +126,7 @@ static int64_t panel_bytes(const cgp__winograd_tiling *t, int64_t out) {
            gemm_bytes(t, CGP__WINOGRAD_PANEL, out);
 }
 
-/* Items are panels. */
+/* Compute items begin .. end - 1. An item is a panel of rows. */
 static void panels_range(const void *work, int64_t begin, int64_t end, int thread) {
     const weight_gradient *p = work;
     char *scratch = p->scratch + thread * panel_bytes(&p->tiles, p->out);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv_transpose2d.c -- transposed convolution, as the CONV2D from y to x run backwards:
+/* conv_transpose2d.c -- transposed convolution, which is the CONV2D from y to x run backwards:
  *
  *     y       the CONV2D's dx of x, + bias             dx      its y of dy
  *     dW      its dW, with x and dy exchanged          dbias   sum over pixels of dy
  *
- * Sums are the same chains as in CONV2D. A pointwise one is a LINEAR with weight [out, in]. */
+ * Sums are added in the same order as in CONV2D. A pointwise transposed convolution is a LINEAR
+ * with weight [out, in]. */
 #include "backend/cpu/ops/conv2d.h"
 
-/* The spec of the CONV2D, in a direction. */
+/* Return the spec of the CONV2D for one of its directions. */
 static cgp_kernel_spec conv2d_of(const cgp_kernel_spec *spec, cgp_op_direction direction) {
     const cgp_op_attributes *g = &spec->attributes;
     cgp_kernel_spec conv = *spec;
@@ -63,7 +64,7 @@ static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_arg
     return CGP_OK;
 }
 
-/* Workspace of the CONV2D direction that runs. */
+/* Return the workspace of the CONV2D direction that runs, in bytes. */
 static int64_t workspace(const cgp_kernel_spec *spec, int threads) {
     static const cgp_op_direction directions[CGP_OP_DIRECTIONS] = {
         [CGP_OP_FORWARD] = CGP_OP_BACKWARD_INPUT,

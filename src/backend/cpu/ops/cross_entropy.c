@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cross_entropy.c -- softmax cross-entropy: the loss of each row, then their sum in order. Saves
- * each row's maximum and log_sum. dx may overwrite the logits. */
+/* cross_entropy.c -- softmax cross-entropy: computes the loss of each row, then adds up the losses
+ * in order. Saves each row's maximum and log_sum. dx may overwrite the logits. */
 #include "backend/cpu/cpu.h"
 
-/* Rows begin .. end - 1. */
+/* Return the loss arguments for rows begin .. end - 1. */
 static cgp__cpu_loss loss_of(const cgp__cpu_call *call, int64_t begin, int64_t end) {
     const cgp_kernel_args *args = call->args;
     const int64_t classes = call->kernel->spec.attributes.in;
@@ -22,7 +22,7 @@ static cgp__cpu_loss loss_of(const cgp__cpu_call *call, int64_t begin, int64_t e
                            .add = cgp__cpu_adds(call->kernel, 0)};
 }
 
-/* One loss for each row. */
+/* Return the bytes of workspace: one loss for each row. */
 static int64_t loss_workspace(const cgp_kernel_spec *spec, int threads) {
     (void)threads;
     return spec->n * spec->attributes.rows * (int64_t)sizeof(double);

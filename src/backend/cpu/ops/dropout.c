@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dropout.c -- DROPOUT and DROPOUT2D: y = x mask, dx = dy mask. Outside training both copy, or do
- * nothing in place.
+/* dropout.c -- DROPOUT and DROPOUT2D: y = x mask, dx = dy mask. Outside training, both ops copy x
+ * to y, or do nothing if x and y share memory.
  *
  * The mask is recomputed, not saved; cgpipe/ext/backend.h defines the rule. */
 #include "backend/cpu/ops/elementwise.h"
@@ -14,7 +14,7 @@ typedef struct dropout {
     bool add;
 } dropout;
 
-/* Items are blocks of all samples. */
+/* Run items begin .. end - 1. An item is a block of elements of one sample. */
 static void dropout_range(const void *work, int64_t begin, int64_t end, int thread) {
     const dropout *d = work;
     const int64_t size = cgp__cpu_sample_size(d->call.kernel);

@@ -6,7 +6,8 @@
 
 #include "backend/cpu/cpu.h"
 
-/* Elements of y: of one sample, and of all. */
+/* Return the number of elements of y in one sample. The second function returns the number in all
+ * samples. */
 static inline int64_t cgp__cpu_sample_size(const cgp_kernel *kernel) {
     return kernel->spec.attributes.rows * kernel->spec.attributes.out;
 }
@@ -22,7 +23,7 @@ static inline void cgp__cpu_parallel_for_elements(const cgp_kernel *kernel,
     cgp__cpu_parallel_for(kernel->device, cgp__cpu_size(kernel), CGP__CPU_SPLIT, range, &call);
 }
 
-/* BACKWARD_INPUT of an op with one input whose dx is dy. */
+/* Run BACKWARD_INPUT of an op with one input whose dx is dy. */
 static inline cgp_status cgp__cpu_pass_dy(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp__cpu_pass(kernel->device, kernel->spec.type, args->dx[0], args->dy, cgp__cpu_size(kernel),
                   cgp__cpu_adds(kernel, 0));
@@ -34,12 +35,12 @@ typedef struct cgp__cpu_sample_block {
     int64_t sample, begin, end;
 } cgp__cpu_sample_block;
 
-/* Number of blocks of a sample of `size` elements. */
+/* Return the number of blocks of a sample of `size` elements. */
 static inline int64_t cgp__cpu_sample_blocks(int64_t size) {
     return cgp__ceil_div(size, CGP__CPU_SPLIT);
 }
 
-/* Block `index` of all samples' blocks. */
+/* Return block `index`, counted over the blocks of all samples. */
 static inline cgp__cpu_sample_block cgp__cpu_sample_block_of(int64_t index, int64_t size) {
     const int64_t blocks = cgp__cpu_sample_blocks(size);
     const int64_t begin = index % blocks * CGP__CPU_SPLIT;

@@ -21,7 +21,7 @@ static cgp_status embedding_forward(const cgp_kernel *kernel, const cgp_kernel_a
     return CGP_OK;
 }
 
-/* Items are columns, for all rows. */
+/* Run columns begin .. end - 1, for all rows. */
 static void embedding_weight_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
     const int64_t rows = cgp__cpu_rows(call->kernel), width = call->kernel->spec.attributes.out;

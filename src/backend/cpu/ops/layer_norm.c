@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layer_norm.c -- LAYER_NORM: rows to mean 0 and variance 1; RMS_NORM: to mean square 1. Forward
- * saves the mean (LAYER_NORM) and rstd; BACKWARD_INPUT also computes dparam. */
+/* layer_norm.c -- LAYER_NORM normalises rows to mean 0 and variance 1, and RMS_NORM to mean square
+ * 1. Forward saves the mean (LAYER_NORM) and rstd; BACKWARD_INPUT also computes dparam. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ static cgp__cpu_norm norm_of(const cgp_kernel *kernel, const cgp_kernel_args *ar
                            .rstd = args->saved[centred ? 1 : 0]};
 }
 
-/* Restrict it to rows begin .. end - 1. */
+/* Restrict a norm to rows begin .. end - 1. */
 static void norm_rows(cgp__cpu_norm *norm, int64_t begin, int64_t end) {
     const int64_t at = begin * norm->width;
     norm->rows = end - begin;
@@ -49,8 +49,8 @@ static cgp_status norm_forward(const cgp_kernel *kernel, const cgp_kernel_args *
 }
 
 /* dweight and dbias are summed over blocks of 64 rows, and the sums of blocks are added in order.
- * The workspace holds the total sums; then the sums of one block or, if rows run in parallel, of
- * all blocks. */
+ * The workspace holds the total sums, followed by the sums of one block or, if rows run in
+ * parallel, of all blocks. */
 static int64_t norm_sums(const cgp_kernel_spec *spec) {
     return (is_centred(spec) ? 2 : 1) * cgp__cpu_padded(spec->attributes.out);
 }
@@ -68,7 +68,7 @@ static int64_t norm_workspace(const cgp_kernel_spec *spec, int threads) {
     return (1 + kept) * norm_sums(spec) * (int64_t)sizeof(float);
 }
 
-/* whole = sums of block 0, or += sums of a later block. */
+/* Copy the sums of block 0 to `whole`, or add the sums of a later block. */
 static void add_block(const cgp_kernel *kernel, float *whole, const float *sums, int64_t block) {
     const int64_t n = norm_sums(&kernel->spec);
     if (block == 0)

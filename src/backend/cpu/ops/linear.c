@@ -3,15 +3,16 @@
  *
  *     dx = dy W^T        dW = x^T dy        dbias = sum over rows of dy
  *
- * The weight is stored as W (transposed = 1) or as W^T; the GEMM gets strides. Nothing is saved. y
- * is overwritten; dx is overwritten or added to. The first micro-batch overwrites dW and dbias, and
- * the others add to them. dW is computed in its storage layout, so that its rows are written along
- * memory. W, dW and the biases are f32; x, y and their gradients have the spec's type. In bf16, by
- * AVX512_BF16 or AMX (tiles.h), W is rounded to bf16 when it is packed. That happens in each call,
- * or once for many calls: prepacked weights (FBGEMM, Khudia et al. 2021, arXiv:2101.05615). */
+ * The weight is stored as W (transposed = 1) or as W^T; strides tell the GEMM which. Nothing is
+ * saved. y is overwritten; dx is overwritten or added to. The first micro-batch overwrites dW and
+ * dbias, and the others add to them. dW is computed in its storage layout, so that its rows are
+ * written along memory. W, dW and the biases are f32; x, y and their gradients have the spec's
+ * type. In bf16, by AVX512_BF16 or AMX (tiles.h), W is rounded to bf16 when it is packed. W is
+ * packed in each call, or once for many calls: prepacked weights (FBGEMM, Khudia et al. 2021,
+ * arXiv:2101.05615). */
 #include "backend/cpu/cpu.h"
 
-/* W or, in backward, W^T: b [k, n] of the GEMM. */
+/* Return operand b [k, n] of the GEMM: W or, in backward, W^T. */
 static cgp__matrix weight_of(const cgp_kernel_spec *spec, const float *weight) {
     const cgp_op_attributes *g = &spec->attributes;
     if (spec->direction == CGP_OP_FORWARD)

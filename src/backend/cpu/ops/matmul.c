@@ -5,15 +5,14 @@
  *     da = dy b^T        db = a^T dy        or their transposes, to write rows of the result
  *
  * With many matrices, threads take matrices, each with its own workspace; with few, all threads
- * share each GEMM. Either way, an element is the GEMM's chain over blocks of k (gemm.h). db is
- * computed first, because both may be gradients of one value. */
+ * share each GEMM. Either way, an element is summed in the GEMM's order over blocks of k (gemm.h).
+ * db is computed before da, because both may be gradients of one value. */
 #include "backend/cpu/cpu.h"
 
-/* Vector-by-scalar FMAs that are worth waking another thread. */
+/* Work that is worth waking another thread, in vector-by-scalar FMAs. */
 #define MIN_PARALLEL_WORK 2000000
 
-/* An operand or a result: [rows, columns] as it is multiplied, and whether it is stored
- * transposed. */
+/* An operand or a result: [rows, columns] in the product, and whether it is stored transposed. */
 typedef struct operand {
     const void *at;
     int64_t rows, columns;
@@ -29,7 +28,7 @@ static cgp__matrix matrix_of(cgp_dtype type, operand x, int64_t index) {
     return x.transposed ? cgp__columns(type, at, x.rows) : cgp__rows(type, at, x.columns);
 }
 
-/* c = or += a b, `count` times. */
+/* `count` products: each sets c to a b, or adds a b to c. */
 typedef struct batch {
     cgp_device *device;
     int64_t count;
@@ -42,7 +41,8 @@ typedef struct batch {
     int64_t bytes;
 } batch;
 
-/* The product for y, da or db. If the result is stored transposed, its transpose is computed. */
+/* Return the product for y, da or db. If the result is stored transposed, its transpose is
+ * computed. */
 static batch batch_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int result) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t m = g->rows / g->heads;
@@ -123,7 +123,8 @@ static cgp_status backward_input(const cgp_kernel *kernel, const cgp_kernel_args
     return CGP_OK;
 }
 
-/* Enough for all ways to divide the threads, and for any number of matrices. */
+/* Return the bytes of workspace that are enough for all ways to divide the threads, and for any
+ * number of matrices. */
 static int64_t workspace(const cgp_kernel_spec *spec, int threads) {
     static const cgp_kernel_args no_args = {0};
     const bool back = spec->direction == CGP_OP_BACKWARD_INPUT;

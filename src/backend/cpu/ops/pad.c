@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pad.c -- PAD: an image within a larger or smaller one, zero outside. dx is the same op with dy as
- * its source. */
+/* pad.c -- PAD: copies an image into a larger or smaller one, with zeros around it. Backward is the
+ * same op with dy as its source. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ typedef struct padding {
     bool add;
 } padding;
 
-/* One row of `to`. */
+/* Write one row of `to`. */
 static void pad_row(const padding *w, void *to, const void *from) {
     const int64_t channels = w->kernel->spec.attributes.in;
     const cgp_dtype type = w->kernel->spec.type;

@@ -69,7 +69,7 @@ static int64_t image_row(const cgp__output_positions *g, int64_t run) {
     return run / g->parts % g->out_height;
 }
 
-/* Padded rows that a run adds to those of earlier runs. */
+/* Return how many padded rows a run adds to the padded rows of earlier runs. */
 static int64_t fresh_rows(const cgp__output_positions *g, int64_t first, int64_t run) {
     return run == first || image_row(g, run) == 0 ? g->kernel_height : g->step_height;
 }
@@ -78,7 +78,7 @@ int64_t cgp__output_pixels_before(const cgp__output_positions *g, int64_t run) {
     return run / g->parts * g->out_width + run % g->parts * g->run;
 }
 
-/* Fill the table of windows; return their number. */
+/* Fill the table of windows; return the number of windows. */
 static int64_t set_windows(const cgp__output_positions *g, int64_t first, int64_t count,
                            int64_t *windows) {
     const int64_t row = g->padded_width * g->channels;
@@ -92,7 +92,7 @@ static int64_t set_windows(const cgp__output_positions *g, int64_t first, int64_
     return pixel;
 }
 
-/* Items are runs, from the first one on. */
+/* Copy items begin .. end - 1. An item is a run, counted from the first run of the block. */
 static void copy_range(const void *work, int64_t begin, int64_t end, int thread) {
     const padding_work *w = work;
     const cgp__output_positions *g = w->g;

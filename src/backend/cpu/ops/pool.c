@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.c -- MAX_POOL, AVERAGE_POOL, and MEAN, which is an average pool: rows of y, or of dx, by the
- * kernel table. Nothing is saved. */
+/* pool.c -- MAX_POOL, AVERAGE_POOL, and MEAN, which is an average pool. Kernels of the kernel table
+ * compute rows of y or dx. Nothing is saved. */
 #include "backend/cpu/ops/pool.h"
 
 /* --- rows of windows --- */
 
-/* Row `row` of all samples, on the large or the small side. */
+/* Return the address of row `row`, counted over all samples, on the large or the small side. */
 static void *row_of(const cgp__cpu_pooling *w, const void *memory, bool large, int64_t row) {
     const int64_t width = large ? w->attributes.width : w->attributes.out_width;
     return cgp__cpu_at(w->kernel->spec.type, memory, row * width * w->attributes.in);
@@ -92,12 +92,13 @@ const cgp__cpu_op cgp__cpu_mean[CGP_OP_DIRECTIONS] = {
 /* --- MAX_POOL backward: the argmax of each window, then the rows of dx ---
  *
  * Both are computed for a block of rows at a time, so that the argmax, in the workspace of a
- * thread, stays in the cache. A window in two blocks is computed for each of them: an element's sum
- * does not depend on where a block ends. */
+ * thread, stays in the cache. The argmax of a window in two blocks is computed for each of these
+ * blocks, so an element's sum does not depend on where a block ends. */
 
-#define WINDOWS 65536 /* windows of a block, times channels, unless its windows are larger */
+#define WINDOWS 65536 /* maximum windows of a block times channels, unless one row has more */
 
-/* Rows of a block of dx: a multiple of the stride, so that few windows are in two blocks. */
+/* Return the rows of a block of dx: a multiple of the stride, so that few windows are in two
+ * blocks. */
 static int64_t max_rows(const cgp_op_attributes *g) {
     const int64_t stride = g->stride_height;
     const int64_t fit = WINDOWS / ((int64_t)g->out_width * g->in) * stride;
@@ -105,14 +106,14 @@ static int64_t max_rows(const cgp_op_attributes *g) {
     return cgp__min((rows + stride - 1) / stride * stride, g->height);
 }
 
-/* Floats for the argmax of the windows that contain some row of a block. */
+/* Return the number of floats for the argmax of all windows that contain a row of a block. */
 static int64_t argmax_floats(const cgp_op_attributes *g) {
     const int64_t windows = (max_rows(g) + g->kernel_height - 2) / g->stride_height + 1;
     return cgp__cpu_padded(cgp__min(windows, g->out_height) * g->out_width * g->in) +
            CGP__CPU_POOL_SLACK;
 }
 
-/* Scratch floats per thread. */
+/* Return the number of scratch floats per thread. */
 static int64_t max_scratch(const cgp_op_attributes *g) {
     return argmax_floats(g) + 2 * cgp__cpu_pool_scratch(g);
 }

@@ -22,7 +22,7 @@ static cgp_status position_forward(const cgp_kernel *kernel, const cgp_kernel_ar
     return CGP_OK;
 }
 
-/* A sample is one row of the sum. */
+/* Sum dy over samples: each sample counts as one row. */
 static cgp_status position_weight(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp__cpu_sum_rows(kernel->device, args->dparam[0], kernel->spec.type, args->dy, kernel->spec.n,
                       cgp__cpu_sample_size(kernel), !args->first);

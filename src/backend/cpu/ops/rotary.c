@@ -7,11 +7,11 @@
 
 typedef struct rotary {
     cgp__cpu_call call;
-    /* [n, R]; NULL: all samples have the same positions. */
+    /* [n, R] positions; NULL: all samples have the same positions. */
     const int32_t *positions;
     void *to;
     const void *from;
-    /* 1; backward: -1. */
+    /* Sign of the angles: 1 in forward, -1 in backward. */
     float sign;
     bool add;
     float frequencies[CGP__ROTARY_PAIRS];
@@ -25,13 +25,15 @@ static void rotate_row(const rotary *r, cgp__cpu_rotation *row, int64_t sample, 
     r->call.kernel->device->kernels->rotary(row);
 }
 
-/* Items are rows of a sample; if samples have positions, rows of all samples. */
+/* Run items begin .. end - 1. An item is a row of every sample or, if samples have their own
+ * positions, a row of one sample. */
 static void rotary_range(const void *work, int64_t begin, int64_t end, int thread) {
     const rotary *r = work;
     const cgp_kernel_spec *spec = &r->call.kernel->spec;
     const cgp__cpu_kernels *kernels = r->call.kernel->device->kernels;
     const cgp_op_attributes *g = &spec->attributes;
-    /* If interleaved, a vector of pairs is read past the last vector of half as many floats. */
+    /* If pairs are interleaved, reads may go one vector past the last one: hence the 16 extra
+     * floats. */
     _Alignas(64) float cosines[CGP__ROTARY_PAIRS + 16], sines[CGP__ROTARY_PAIRS + 16];
     cgp__cpu_rotation row = {.type = spec->type,
                              .heads = g->heads,

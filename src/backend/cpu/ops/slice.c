@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slice.c -- SLICE: y [R, C] = columns of x [R, in] from parts[0] on. dx is overwritten, with zeros
- * outside these columns, or only these columns are added to. Threads take parts of rows, because a
+/* slice.c -- SLICE: y [R, C] = columns of x [R, in] from parts[0] on. Backward overwrites dx, with
+ * zeros outside these columns, or adds to these columns only. Threads take parts of rows, because a
  * slice along the first dimension has a single row. */
 #include "backend/cpu/cpu.h"
 
@@ -21,13 +21,14 @@ static void write_part(const cgp_kernel *kernel, void *dx, const void *dy, int64
     memset((char *)dx + (size_t)to * element, 0, (size_t)(end - to) * element);
 }
 
-/* Elements of a row that this direction writes. */
+/* Return the number of elements of a row that this direction writes. */
 static int64_t width_of(const cgp_kernel_spec *spec) {
     const bool writes_all = spec->direction == CGP_OP_BACKWARD_INPUT && !(spec->add & 1u);
     return writes_all ? spec->attributes.in : spec->attributes.out;
 }
 
-/* Run columns begin .. end - 1 of one row, of the width_of() columns that this direction writes. */
+/* Run columns begin .. end - 1 of one row; columns are counted over the width_of() columns that
+ * this direction writes. */
 static void run_part(const cgp_kernel *kernel, const cgp_kernel_args *args, int64_t row,
                      int64_t begin, int64_t end) {
     const cgp_op_attributes *g = &kernel->spec.attributes;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sums.c -- copies, conversions and sums for ops and the pipeline, on the threads of a device.
  *
- * Elementwise work is divided anywhere. One thread sums a whole column. Sums of squares are kept
- * per block and added in the order of blocks. */
+ * Elementwise work may be split at any element. A column is always summed by one thread. Sums of
+ * squares are kept per block and added in the order of blocks. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>
@@ -15,9 +15,9 @@ typedef struct flat {
     bool add;
     /* sum_rows */
     int64_t rows, width;
-    /* sum_squares, [blocks] */
+    /* [blocks] used by sum_squares */
     double *sums;
-    /* find_nonfinite, [blocks] */
+    /* [blocks] used by find_nonfinite */
     int64_t *found;
 } flat;
 
@@ -92,7 +92,7 @@ void cgp__cpu_clear(cgp_device *device, float *to, int64_t n) {
 
 /* --- sum_squares --- */
 
-#define WINDOW 256 /* blocks in the buffer of sums */
+#define WINDOW 256 /* number of blocks whose sums fit the buffer */
 
 static void squares_range(const void *work, int64_t begin, int64_t end, int thread) {
     const flat *w = work;

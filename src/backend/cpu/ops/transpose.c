@@ -4,7 +4,7 @@
  * blocks of j. */
 #include "backend/cpu/cpu.h"
 
-/* j per item: a multiple of every instruction set's vector length. */
+/* Number of j per item: a multiple of every instruction set's vector length. */
 #define COLUMNS 16
 
 typedef struct exchange {

@@ -2,7 +2,7 @@
 /* upsample.c -- UPSAMPLE: each pixel becomes a block of equal pixels; dx sums a block.
  *
  * This is average pooling with forward and backward exchanged, and sums in place of means. y is the
- * large side, and each pixel of x is a window of it. */
+ * large side, and each pixel of x corresponds to a window of y. */
 #include "backend/cpu/ops/pool.h"
 
 static void exchange_sides(cgp__cpu_pooling *w) {

@@ -8,7 +8,8 @@
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/ops/conv2d.h"
 
-/* Output pixels in a block: as rows of c (MC), and as k of dW (KC). */
+/* Maximum output pixels in a block, where pixels are rows of c (like MC), and where they are the k
+ * of dW (like KC). */
 #define CGP__WINDOW_PIXELS 256
 #define CGP__WINDOW_WEIGHT_PIXELS 512
 
@@ -22,14 +23,15 @@ typedef struct cgp__output_positions {
     int64_t kernel_height, kernel_width, stride_height, stride_width;
     int64_t top, left;
     /* The fields below are set by cgp__output_positions_set(). */
-    /* Output pixels of a run, within one output row; runs of an output row. */
+    /* Number of output pixels in a run, which stays within one output row; number of runs in an
+     * output row. */
     int64_t run, parts;
-    /* Pixels from one window to the next in the padded rows, which skip pixels that are in no
-     * window. */
+    /* Pixels from one window to the next in the padded rows. Padded rows leave out pixels that no
+     * window contains. */
     int64_t step_height, step_width;
-    /* Pixels of a padded row. */
+    /* Number of pixels in a padded row. */
     int64_t padded_width;
-    /* Elements of a row of a window. */
+    /* Number of elements in a row of a window. */
     int64_t segment;
 } cgp__output_positions;
 
@@ -40,12 +42,13 @@ static inline int64_t cgp__output_runs(const cgp__output_positions *g) {
     return g->n * g->out_height * g->parts;
 }
 
-/* Runs in a block; one if output rows have several. */
+/* Return the number of runs in a block; 1 if an output row has several runs. */
 static inline int64_t cgp__output_runs_per_block(const cgp__output_positions *g, int64_t pixels) {
     return g->parts > 1 ? 1 : cgp__min(cgp__max(pixels / g->run, 1), cgp__output_runs(g));
 }
 
-/* Maximum elements of the padded rows of `runs` runs; runs share input rows within an image. */
+/* Return the maximum number of elements in the padded rows of `runs` runs. Runs of one image share
+ * input rows. */
 int64_t cgp__padded_rows_elements(const cgp__output_positions *g, int64_t runs);
 
 static inline int64_t cgp__padded_rows_bytes(const cgp__output_positions *g, int64_t pixels,
@@ -54,17 +57,17 @@ static inline int64_t cgp__padded_rows_bytes(const cgp__output_positions *g, int
                          (int64_t)cgp_dtype_bytes(type));
 }
 
-/* Output pixels before a run. */
+/* Return the number of output pixels before a run. */
 int64_t cgp__output_pixels_before(const cgp__output_positions *g, int64_t run);
 
-/* Copy the padded rows of runs first .. first + count - 1, as a type, and set the offset of each
- * window in it. Return the number of windows. Runs on the threads of the device or, if `alone`, on
- * the calling one. */
+/* Copy the padded rows of runs first .. first + count - 1, converted to a type, and store the
+ * offset of each window in them. Return the number of windows. Use the threads of the device or, if
+ * `alone`, only the calling thread. */
 int64_t cgp__padded_rows_copy(cgp_device *device, bool alone, const cgp__output_positions *g,
                               int64_t first, int64_t count, cgp_dtype type, void *padded,
                               int64_t *windows);
 
-/* The input rows of runs first .. first + count - 1, contiguous in memory. */
+/* Return the input rows of runs first .. first + count - 1, which are contiguous in memory. */
 cgp__cpu_prefetch cgp__input_rows_prefetch(const cgp__output_positions *g, int64_t first,
                                            int64_t count);
 
@@ -75,23 +78,24 @@ typedef struct cgp__pixel_layout {
     int64_t image, row, pixel;
 } cgp__pixel_layout;
 
-/* c [pixels, columns] = or += windows b + bias. */
+/* A GEMM that sets c [pixels, columns] to windows b + bias, or adds to c. */
 typedef struct cgp__window_gemm {
     cgp_device *device;
     cgp__output_positions positions;
     cgp__pixel_layout to;
     bool add;
     int64_t columns;
-    /* All of k if taps.depth is 0; otherwise `at` is the first tap. */
+    /* Operand b with all of k if taps.depth is 0; otherwise b.at is the address of the first
+     * tap. */
     cgp__matrix b;
     cgp__taps taps;
     const float *bias;
     /* The fields below are set by run_window_gemm(). */
-    /* Runs in a block. */
+    /* Number of runs in a block. */
     int64_t runs;
-    /* Micro-panels of columns in an item. */
+    /* Number of micro-panels of columns in an item. */
     int64_t micro_panels;
-    /* Workspace of `bytes` bytes per thread. */
+    /* Bytes of workspace per thread. */
     int64_t bytes;
     char *workspace;
 } cgp__window_gemm;
@@ -99,18 +103,20 @@ typedef struct cgp__window_gemm {
 /* Set `at` to the offsets of the pixels of runs first .. first + count - 1. */
 void cgp__window_pixels(const cgp__window_gemm *p, int64_t first, int64_t count, int64_t *at);
 
-/* Micro-panels of columns in an item: all of them, if there are enough blocks for the threads. */
+/* Return the number of micro-panels of columns in an item: all of them, if there are enough blocks
+ * for the threads. */
 static inline int64_t cgp__columns_at_once(int64_t all, int64_t blocks, int threads) {
     if (blocks >= 2 * threads) return all;
     return cgp__max(all / cgp__ceil_div(2 * threads, blocks), 1);
 }
 
-/* Bytes of a table of the pixels of a block. */
+/* Return the bytes of a table of the pixels of a block. */
 static inline int64_t cgp__window_table_bytes(const cgp__output_positions *g, int64_t pixels) {
     return cgp__align_up(cgp__output_runs_per_block(g, pixels) * g->run * (int64_t)sizeof(int64_t));
 }
 
-/* conv2d_weight.c: dw = or += (windows of x)^T dy. The workspace is for `threads` threads. */
+/* conv2d_weight.c: set dw to (windows of x)^T dy, or add it. The workspace is for `threads`
+ * threads. */
 void cgp__convolve_weight_f32(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
                               const void *dy, float *dw, bool add, void *workspace);
 int64_t cgp__convolve_weight_f32_bytes(const cgp_kernel_spec *spec, int threads);

@@ -6,17 +6,18 @@
 
 #include "backend/cpu/ops/windows.h"
 
-/* Tiles in a block. */
+/* Maximum number of tiles in a block. */
 #define CGP__WINOGRAD_TILES 128
-/* Maximum elements of a matrix of a part of U, or of dU: the 16 matrices take 18 MiB. */
+/* Maximum elements of one matrix of U or dU in a part. The part's 16 matrices then take at most 18
+ * MiB. */
 #define CGP__WINOGRAD_PART 294912
-/* Columns of U, and rows of dU, in a panel: 16 matrices of 256 x 48 take 0.75 MiB. */
+/* Number of columns of U, or rows of dU, in a panel: 16 matrices of 256 x 48 take 0.75 MiB. */
 #define CGP__WINOGRAD_PANEL CGP__GEMM_NR
 
 /* The tiles of the output pixels of n images, in runs within a row of tiles. */
 typedef struct cgp__winograd_tiling {
     int64_t n, height, width;
-    /* Rows of tiles in an image; tiles of a run; runs of a row. */
+    /* Number of rows of tiles in an image, of tiles in a run, and of runs in a row. */
     int64_t rows, run, parts;
 } cgp__winograd_tiling;
 
@@ -34,7 +35,7 @@ static inline int64_t cgp__winograd_runs(const cgp__winograd_tiling *t) {
     return t->n * t->rows * t->parts;
 }
 
-/* Maximum runs in a block. */
+/* Return the maximum number of runs in a block. */
 static inline int64_t cgp__winograd_runs_at_once(const cgp__winograd_tiling *t) {
     return t->parts > 1
                ? 1
@@ -73,13 +74,13 @@ typedef struct cgp__winograd_image {
     cgp_dtype type;
     const void *at;
     int64_t height, width, channels;
-    /* Channels that are read, from `at` on. */
+    /* Number of channels that are read, from `at` on. */
     int64_t count;
-    /* Padding. */
+    /* Padding above and to the left, in pixels. */
     int64_t top, left;
 } cgp__winograd_image;
 
-/* The `count` rows of pixels that a run reads. */
+/* Return the `count` rows of pixels that a run reads. */
 static inline cgp__winograd_row cgp__winograd_rows(const cgp__winograd_image *x,
                                                    const cgp__winograd_run *r, int count) {
     cgp__winograd_row out = {.type = x->type,
@@ -97,16 +98,16 @@ static inline cgp__winograd_row cgp__winograd_rows(const cgp__winograd_image *x,
     return out;
 }
 
-/* Equal parts of a filter's side, all but the last full micro-panels, so that part * other fits
- * CGP__WINOGRAD_PART. */
+/* Return the size of equal parts of a filter's side; all but the last are full micro-panels, and
+ * part * other fits CGP__WINOGRAD_PART. */
 static inline int64_t cgp__winograd_part(int64_t side, int64_t other) {
     const int64_t fit = cgp__max(CGP__WINOGRAD_PART / other / CGP__GEMM_NR, 1) * CGP__GEMM_NR;
     const int64_t even = cgp__ceil_div(side, cgp__ceil_div(side, fit));
     return cgp__ceil_div(even, CGP__GEMM_NR) * CGP__GEMM_NR;
 }
 
-/* Elements from one of the 16 matrices to the next. One cache line is added, because otherwise all
- * 16 would share cache sets. */
+/* Return the number of elements from one of the 16 matrices to the next. A cache line is added,
+ * because all 16 would otherwise share cache sets. */
 static inline int64_t cgp__winograd_matrix(int64_t rows, int64_t columns) {
     return cgp__cpu_padded(rows * columns) + 16;
 }
@@ -125,20 +126,21 @@ static inline int64_t cgp__winograd_thread_bytes(const cgp__winograd_tiling *t, 
     return cgp__winograd_tiles_bytes(t, k) + cgp__winograd_tiles_bytes(t, columns);
 }
 
-/* Number of images whose tiles fit a block; 0: none. */
+/* Return the number of images whose tiles fit a block; 0: not even one. */
 static inline int64_t cgp__winograd_images_at_once(const cgp__winograd_tiling *t) {
     return t->parts > 1 ? 0 : cgp__max(CGP__WINOGRAD_TILES / t->run, 1) / t->rows;
 }
 
-/* Return whether to transform all tiles once and then go by panels of a filter's side, whose U or
- * dU stays in a cache. Threads take panels. */
+/* Return whether to transform all tiles once and then process panels of a filter's side, one after
+ * the other. The U or dU of a panel stays in a cache, and threads take panels. */
 static inline bool cgp__winograd_by_panels(const cgp__winograd_tiling *t, int64_t side,
                                            int threads) {
     const int64_t panels = cgp__ceil_div(side, CGP__WINOGRAD_PANEL);
     return t->n <= cgp__winograd_images_at_once(t) && (threads == 1 || panels >= 2 * threads);
 }
 
-/* The largest tiling of at most as many images that goes by panels; itself if there is none. */
+/* Return the largest tiling of at most as many images that is processed by panels; the tiling
+ * itself if there is none. */
 static inline cgp__winograd_tiling cgp__winograd_fewer(const cgp__winograd_tiling *t) {
     cgp__winograd_tiling fewer = *t;
     if (cgp__winograd_images_at_once(t) > 0)

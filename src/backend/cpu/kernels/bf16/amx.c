@@ -17,7 +17,7 @@
  * zeros, computed in full and stored in part.
  *
  * A range configures the tiles when it begins and releases them when it ends, on the thread that
- * runs it. Between calls no thread has tile state that the system must save. */
+ * runs it. Between calls, the system therefore has no tile state to save. */
 #define FIRST(p) (2 * (p))
 #define SECOND(p) (2 * (p) + 1)
 #define in_pairs(x) (x)

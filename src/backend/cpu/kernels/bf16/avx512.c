@@ -2,18 +2,20 @@
 /* avx512.c -- GEMM in bf16 by AVX512_BF16, for processors without AMX; the results have the same
  * bits.
  *
- * A lane of VDPBF16PS adds a pair of products to its sum, the upper half's first. Each is an FMA
- * that rounds to nearest even and treats denormals as 0. In a step of 32 of k, AMX has two chains
- * of products, of even and of odd k, and adds both to the sum. So a pair here is two even k or two
- * odd k, and each sum has two accumulators:
+ * A lane of VDPBF16PS adds a pair of products to its sum: first the product of the upper halves,
+ * then that of the lower halves. Each addition is an FMA that rounds to nearest even and treats
+ * denormals as 0. In a step of 32 of k, AMX has two chains of products, of even and of odd k, and
+ * adds both to the sum. So a pair here is two even k or two odd k, and each sum has two
+ * accumulators:
  *
  *     pair            0      1      2      3    ..    15
  *     upper half    k 0    k 1    k 4    k 5        k 29        even: pairs 0, 2, 4, ...
  *     lower half    k 2    k 3    k 6    k 7        k 31        odd:  pairs 1, 3, 5, ...
  *
- * A step of a square is 32 rows, MR at a time, by two vectors of columns. Its sums are in memory: a
- * and b are then read once, and sums are loaded and stored once per 16 products. The last additions
- * are those of AVX-512. Denormals are off in MXCSR only while squares are multiplied. */
+ * A step of a square multiplies 32 rows, MR at a time, by two vectors of columns. Its sums are kept
+ * in memory, so that a and b are read once; sums are loaded and stored once per 16 products. The
+ * final additions use plain AVX-512. Denormals are off in MXCSR only while squares are
+ * multiplied. */
 #define SECOND(p) (4 * ((p) / 2) + (p) % 2)
 #define FIRST(p) (SECOND(p) + 2)
 #define in_pairs(x) interleave_fours(x)
@@ -38,7 +40,7 @@ static void set_control(unsigned control) {
     MEMORY();
 }
 
-/* Return the previous MXCSR. */
+/* Turn denormals off; return the previous MXCSR. */
 static unsigned denormals_off(void) {
     const unsigned control = _mm_getcsr();
     set_control(control | DENORMALS_OFF);
@@ -75,7 +77,8 @@ INLINE void multiply_rows(float *sums, bool add, const uint16_t *a, const uint16
     }
 }
 
-/* Multiply a step of `rows` <= 32 rows. Not instrumented, for the reason given in gemm.c. */
+/* Multiply a step of `rows` <= 32 rows. Sanitizers do not instrument it, for the reason given in
+ * gemm.c. */
 __attribute__((no_sanitize("thread"), no_sanitize("address"))) static void
 multiply_step(square sums, bool add, const uint16_t *a, int64_t rows, const uint16_t *b) {
     int64_t i = 0;
@@ -101,8 +104,8 @@ static void multiply(square sums, bool add, const uint16_t *a, int64_t rows, con
 
 /* --- one row --- */
 
-/* b is not packed, because memory bandwidth sets the time. While ROW_WIDTH columns of a step are
- * multiplied, the columns AHEAD elements further on are fetched. */
+/* b is not packed, because memory bandwidth limits the speed. While ROW_WIDTH columns of a step are
+ * multiplied, the columns AHEAD elements further on are prefetched. */
 #define ROW_WIDTH 64
 #define ROW_VECTORS (ROW_WIDTH / TILE_ROWS)
 #define AHEAD 128

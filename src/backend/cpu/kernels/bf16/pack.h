@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pack.h -- operands of GEMM in bf16, packed in steps of 32 of k, for amx.c and avx512.c.
+/* pack.h -- packs the operands of GEMM in bf16, in steps of 32 of k, for amx.c and avx512.c.
  *
  *              a, packed                    b, packed
  *         k  0..31       32..63        pair   micro-panel, 32 columns
@@ -10,9 +10,9 @@
  *          +----+       +----                a pair: two k of a column, side by side
  *
  * A step of a panel is 2 x 16 rows by 32 of k; a step of a micro-panel is 2 x 16 pairs of k by 16
- * columns. a is packed along k, which rounds 32 elements of a row at a time. b is packed across k,
- * which rounds two rows into pairs. If the operand is stored the other way, a square of 16 x 16
- * pairs is transposed.
+ * columns. a is packed along k: 32 elements of a row are rounded at a time. b is packed across k:
+ * two rows are rounded at a time and interleaved as pairs. An operand that is stored the other way
+ * is transposed in squares of 16 x 16 pairs.
  *
  * The file that includes this one defines which two k of a step form pair p: FIRST(p) and
  * SECOND(p), in memory order. It also defines in_pairs(), which reorders 32 of k into pairs. */
@@ -111,11 +111,13 @@ INLINE void transpose_pairs(__m512i r[TILE_ROWS]) {
 typedef struct source {
     cgp_dtype type;
     const void *at;
-    /* Elements from one line to the next, and from one k to the next; one of the two is 1. */
+    /* Numbers of elements from one line to the next, and from one k to the next. One of the two is
+     * 1. */
     int64_t line, depth;
 } source;
 
-/* Pack `count` <= 16 lines by k <= 32 into a tile: rows of a or, as `pairs`, columns of b. */
+/* Pack `count` <= 16 lines of k <= 32 elements into a tile. Lines are rows of a or, if `pairs`,
+ * columns of b. */
 INLINE void pack_tile(cgp_dtype type, uint16_t *to, const source *from, int64_t i, int64_t count,
                       int64_t k, bool pairs, bool along) {
     __m512i r[TILE_ROWS];
@@ -132,7 +134,7 @@ INLINE void pack_tile(cgp_dtype type, uint16_t *to, const source *from, int64_t 
     UNROLL for (int row = 0; row < TILE_ROWS; row++) _mm512_storeu_si512(to + row * SIDE, r[row]);
 }
 
-/* Pack `count` <= 32 lines by k, rounded up, to [step][2][tile]. */
+/* Pack `count` <= 32 lines of k elements to [step][2][tile]; k is rounded up to full steps. */
 INLINE void pack_lines_as(cgp_dtype type, uint16_t *to, const source *from, int64_t count,
                           int64_t k, bool pairs, bool along) {
     for (int64_t q = 0; q < k; q += SIDE)
@@ -194,13 +196,14 @@ static void pack_b(uint16_t *to, const cgp__matrix *b, int64_t columns, int64_t 
 
 /* --- packing lines made of runs --- */
 
-/* Contiguous elements of a step; `from` is where its k = 0 would be. */
+/* Contiguous elements within a step of k. `from` is the address that element 0 of the step would
+ * have. */
 typedef struct piece {
     __mmask32 mask;
     int64_t from;
 } piece;
 
-/* Split k <= 32 elements from q on into pieces; return their number. */
+/* Split k <= 32 elements from q on into pieces; return the number of pieces. */
 static int pieces_of(const cgp__tile_lines *lines, int64_t q, int64_t k, piece pieces[SIDE]) {
     int count = 0;
     for (int64_t d = 0, n; d < k; d += n) {
@@ -235,7 +238,7 @@ INLINE int64_t line_at(const cgp__tile_lines *from, int64_t i) {
     return from->lines ? from->lines[i] : i * from->line;
 }
 
-/* Pack `count` lines of a step. */
+/* Pack one step of `count` lines. */
 INLINE void pack_step(cgp_dtype type, uint16_t *to, const cgp__tile_lines *from, int64_t first,
                       int64_t count, const piece *pieces, int n, bool pairs) {
     __m512i r[TILE_ROWS];

@@ -2,9 +2,10 @@
 /* range.h -- macro-kernel of GEMM in bf16, for amx.c and avx512.c. It computes c [m, n] = a [m, k]
  * b [k, n] for a block of rows of a and a range of columns of b.
  *
- * Squares of 32 x 32 sums are computed in full, with zeros at the edges, and stored in part. A
- * panel's sums are stored after the next panel's multiplication is issued, so that the processor
- * overlaps the two. The file that includes this one defines the multiplication. */
+ * Squares of 32 x 32 sums are always computed in full, with zeros at the edges of c; only the part
+ * within c is stored. A panel's sums are stored after the next panel's multiplication is issued, so
+ * that the processor overlaps the two. The file that includes this one defines the
+ * multiplication. */
 #ifndef CGP_SRC_CPU_BF16_RANGE_H
 #define CGP_SRC_CPU_BF16_RANGE_H
 
@@ -19,11 +20,12 @@ typedef struct prefetches {
     prefetch_stream b, c;
 } prefetches;
 
-/* Called before and after a range, on its thread. */
+/* Callbacks before and after a range, on the thread that runs it. */
 static void begin_range(void);
 static void end_range(void);
 
-/* sums = or += a panel of a times a micro-panel of b, for at least the first `rows` rows. */
+/* Set sums to a panel of a times a micro-panel of b, or add the product; compute at least the first
+ * `rows` rows. */
 static void multiply(square sums, bool add, const uint16_t *a, int64_t rows, const uint16_t *b,
                      int64_t steps, prefetches *prefetch);
 
@@ -36,7 +38,7 @@ INLINE __m512 load_floats(cgp_dtype type, const void *from, int64_t i, int64_t n
         (hvec)_mm256_maskz_loadu_epi16(floats_below(n), (const uint16_t *)from + i));
 }
 
-/* The rows <= 32 and columns <= 32 of c that a square covers. */
+/* The part of c that a square covers: at most 32 rows and 32 columns. */
 typedef struct corner {
     const cgp__tile_block *block;
     int64_t row, column, rows, columns;
@@ -84,8 +86,8 @@ static void finish(const corner *p, square sums) {
 
 /* --- a range of columns --- */
 
-/* Depth of b that is packed at a time, small enough for the L1 cache: equal parts of at most
- * CGP__TILE_KC. */
+/* Return the depth of b that is packed at a time, small enough for the L1 cache: k in equal parts
+ * of at most CGP__TILE_KC. */
 INLINE int64_t depth_of(int64_t k) {
     const int64_t parts = (k + CGP__TILE_KC - 1) / CGP__TILE_KC;
     return steps_of((k + parts - 1) / parts) * SIDE;
@@ -93,7 +95,8 @@ INLINE int64_t depth_of(int64_t k) {
 
 typedef struct range {
     const cgp__tile_block *block;
-    /* First column of the micro-panel, end of the range, columns <= 32 of the micro-panel. */
+    /* First column of the micro-panel; end of the range; number of columns in the micro-panel, at
+     * most 32. */
     int64_t begin, end, columns;
     /* First k and depth of the current part of k. */
     int64_t q, k;
@@ -103,7 +106,7 @@ typedef struct range {
     const uint16_t *micro_panel;
 } range;
 
-/* The part from k = q on of a prepacked micro-panel. */
+/* Return the part of a prepacked micro-panel that begins at k = q. */
 INLINE const uint16_t *packed_part(const cgp__tile_block *block, int64_t column, int64_t q) {
     return block->packed_b + column / SIDE * block->packed_stride + q * SIDE;
 }
@@ -143,8 +146,8 @@ static corner corner_at(const range *r, int64_t panel) {
     return (corner){r->block, row, r->begin, left < SIDE ? left : SIDE, r->columns};
 }
 
-/* Multiply a part of k of all panels by a micro-panel. With the last part, sums go to c, one panel
- * after its multiplication. */
+/* Multiply all panels by a micro-panel, for one part of k. In the last part, store each panel's
+ * sums to c while the next panel is multiplied. */
 static void run_part(const range *r, prefetches *prefetch) {
     const int64_t all = steps_of(r->block->k), steps = steps_of(r->k);
     const bool last = r->q + r->k >= r->block->k;
