@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device_names.c -- parses KIND[:ORDINAL][@LIMIT], and lists of it. */
+/* device_names.c -- parses device names KIND[:ORDINAL][@LIMIT], and lists of names. */
 #include <cgpipe/devices.h>
 
 #include <limits.h>
@@ -88,8 +88,8 @@ cgp_status cgp__device_check_ordinal(const cgp_backend *backend,
 
 /* --- lists --- */
 
-/* An item of a list: `count` devices named text .. end - 1. `next` is the item after it; NULL:
- * none. */
+/* An item of a list: `count` devices, whose name is text .. end - 1. `next` is the next item; NULL:
+ * this is the last one. */
 typedef struct item {
     const char *text, *end, *next;
     int64_t count;
@@ -134,14 +134,14 @@ cgp_status cgp_device_list_parse(cgp_device_list *out, const char *text) {
     int count = 0;
     size_t bytes = 0;
     CGP_TRY(measure(text, &count, &bytes));
-    /* One block: the pointers, then the text of each item. */
+    /* Allocate one block: the pointers, then the text of each item. */
     const char **names = cgp__calloc(1, (size_t)count * sizeof *names + bytes);
     if (!names) return cgp__no_memory("devices", (size_t)count * sizeof *names + bytes);
     char *copy = (char *)(names + count);
     int d = 0;
     item i;
     for (const char *at = text; at; at = i.next) {
-        if (read_item(at, &i) != CGP_OK) break; /* never: measure() has checked it */
+        if (read_item(at, &i) != CGP_OK) break; /* cannot fail: measure() has checked the list */
         memcpy(copy, i.text, (size_t)(i.end - i.text));
         for (int64_t k = 0; k < i.count; k++)
             names[d++] = copy;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* host.c -- common parts of the backends in host memory, mainly the call of a custom op.
+/* host.c -- code that all backends in host memory share, mainly the call of a custom op.
  *
- * A custom op's functions take f32 operands and overwrite their results. Operands in bf16, and
- * gradients that are added to, are therefore staged in the workspace, as far as the kernel needs
- * them:
+ * A custom op's functions take f32 operands and overwrite their results. The workspace therefore
+ * stages operands in bf16, and gradients to which the kernel adds. It has only the parts that the
+ * kernel needs:
  *
  *     the op's workspace | x[0] .. | y | dy | dx[0] .. | dparameters[0] ..
  *
- * Operands in bf16 are widened into it, and results are rounded out of it: a result is the f32
- * result, rounded. A gradient that is added to is computed there first. */
+ * Operands in bf16 are widened into the workspace. Results are computed there in f32 and rounded
+ * when they are stored. A gradient that is to be added is computed there first. */
 #include "backend/host.h"
 #include "backend/running_stats.h"
 #include "base/bf16.h"
@@ -89,7 +89,7 @@ static const void *widened(const call *c, const void *from, int64_t offset,
     return staged(c, offset);
 }
 
-/* `loss` receives the sum of a loss. */
+/* Set the operands of forward. `loss` receives the sum of a loss. */
 static void bind_forward(const call *c, cgp_op_run *run, double *loss) {
     const cgp_kernel_args *args = c->args;
     for (int k = 0; k < c->node->op->n_inputs; k++)
@@ -142,7 +142,7 @@ static void commit_results(const call *c) {
     if (spec->direction == CGP_OP_FORWARD && c->s.y >= 0)
         (void)c->host->convert(c->host->device, spec->type, args->y, CGP_F32, staged(c, c->s.y),
                                spec->n * cgp_shape_count(&shapes->output.shape));
-    for (int k = c->node->op->n_inputs - 1; k >= 0; k--) { /* two may be one value */
+    for (int k = c->node->op->n_inputs - 1; k >= 0; k--) { /* two inputs may be one value */
         const int64_t count = spec->n * cgp_shape_count(&c->node->inputs[k].shape);
         if (spec->direction != CGP_OP_BACKWARD_INPUT || !args->dx[k] || c->s.dx[k] < 0) continue;
         if (!(spec->add & (1u << k)))
@@ -241,7 +241,7 @@ void cgp_op_random(const cgp_op_run *run, int64_t sample, int64_t first, int64_t
                    float *out) {
     CGP__NEED_OR(run, );
     if (count > 0) CGP__NEED_OR(out, );
-    CGP__NEED_OR(run->context, ); /* NULL outside of a call of the op */
+    CGP__NEED_OR(run->context, ); /* NULL outside a call of the op */
     const uint64_t index = (uint64_t)(run->context->sample + sample);
     uint32_t words[4];
     for (int64_t e = first; e < first + count; e++) {
@@ -258,7 +258,7 @@ typedef struct parallel_call {
     void *work;
 } parallel_call;
 
-/* Thread number of the range that this thread runs; -1: none. */
+/* Thread number of the range that this thread runs; -1: it runs no range. */
 static _Thread_local int range_thread = -1;
 
 static void run_range(const void *work, int64_t begin, int64_t end, int thread) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* host.h -- common parts of the backends that use host memory: kernels of custom ops, which call
- * the functions in the op's table, and some entries of the backend's table. */
+/* host.h -- code that backends in host memory share: kernels of custom ops, which call the
+ * functions in the op's table, and some entries of the backend's table. */
 #ifndef CGP_SRC_BACKEND_HOST_H
 #define CGP_SRC_BACKEND_HOST_H
 
@@ -32,7 +32,7 @@ cgp_status cgp__host_commit(cgp_device *device, const cgp_kernel_spec *spec,
 cgp_status cgp__host_check_commit(cgp_device *device, const cgp_kernel_spec *spec,
                                   const cgp_kernel_args *args, int64_t *index);
 
-/* The library's side of a call, for cgp_op_random() and cgp_op_parallel_for(). */
+/* The library's data for a call, used by cgp_op_random() and cgp_op_parallel_for(). */
 struct cgp__op_context {
     const cgp__host *host;
     cgp__rng_key key;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rotary.h -- the frequencies of ROTARY (RoPE, Su et al. 2021, arXiv:2104.09864) for all backends:
- * host arithmetic, C and C++.
+/* rotary.h -- computes the frequencies of ROTARY (RoPE, Su et al. 2021, arXiv:2104.09864) on the
+ * host, for all backends, in C and C++.
  *
  *     f[i] = 1 / theta^(2 i / rotated)
  *
- * Each operation is rounded to f32, as in the implementations of published models. LLAMA3 scaling,
- * with w = 2 pi / f, the wavelength, and L the original length:
+ * Each operation is rounded to f32, as in the implementations of published models. In LLAMA3
+ * scaling, w = 2 pi / f is the wavelength and L the original length:
  *
  *     w < L / high: f      w > L / low: f / factor
  *     otherwise: (1 - s) f / factor + s f, s = (L / w - low) / (high - low) */
@@ -16,8 +16,8 @@
 
 #include <math.h>
 
-/* Maximum columns of a head that are rotated: the frequencies are an argument of a kernel
- * launch. */
+/* Maximum rotated columns of a head. It is limited because the frequencies are an argument of a
+ * kernel launch. */
 enum { CGP__ROTARY_MAX = 1024, CGP__ROTARY_PAIRS = CGP__ROTARY_MAX / 2 };
 
 static inline float cgp__rotary_llama3(const cgp_op_attributes *g, float f) {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* running_stats.c -- running statistics, kept in double until a step ends. See running_stats.h. */
+/* running_stats.c -- running statistics, which are kept in double until a step ends. See
+ * running_stats.h. */
 #include "backend/running_stats.h"
 
 #include <math.h>
 
-/* The accumulator (cgp__running_stats_bytes()): means, then variances or, deferred, sums of
- * squares. */
+/* The accumulator (cgp__running_stats_bytes()). It holds means, then variances or, if deferred,
+ * sums of squares. */
 typedef struct accumulator {
     double rows, batches;
     double values[];
@@ -56,7 +57,8 @@ void cgp__running_stats_collect(const cgp_kernel_spec *spec, const cgp_kernel_ar
     a->rows = all;
 }
 
-/* The value that a commit writes to channel i of state k: 0 is the mean, 1 the variance. */
+/* Return the value that a commit writes to channel i of state k, where 0 is the mean and 1 the
+ * variance. */
 static float outcome(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int k, int64_t i) {
     const accumulator *a = args->accumulator;
     const double value = a->values[k * spec->attributes.out + i];

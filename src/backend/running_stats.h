@@ -1,35 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* running_stats.h -- running statistics of BATCH_NORM: host arithmetic for all backends.
+/* running_stats.h -- computes running statistics of BATCH_NORM on the host, for all backends.
  *
  *     forward of a micro-batch     collect     accumulator = the next state or, deferred,
  *                                              the statistics of all micro-batches so far
  *     end of the step              commit      state = accumulator
  *
  * A step that fails leaves the state unchanged. Recomputation collects nothing, so no micro-batch
- * counts twice. With r rows, mean and (biased) variance v of a micro-batch, and f = momentum or 1 /
- * (batches tracked, this one included):
+ * counts twice. A micro-batch has r rows, a mean and a (biased) variance v. f is the momentum or 1
+ * / (batches tracked, including this one):
  *
  *     ordinary    each micro-batch: mean' = mean' + f (mean - mean')
  *                                   var' = var' + f (v r / (r - 1) - var')
  *     deferred    statistics merged over micro-batches (Chan et al. 1979); then as above, per step
  *
- * One row has the variance 0. */
+ * The variance of one row is 0. */
 #ifndef CGP_SRC_BACKEND_RUNNING_STATS_H
 #define CGP_SRC_BACKEND_RUNNING_STATS_H
 
 #include "backend/backend.h"
 
-/* Bytes of the accumulator, in doubles: rows and micro-batches collected; the mean of each channel;
- * then each channel's next variance or, deferred, sum of squared differences from the mean. */
+/* Return the bytes of the accumulator, an array of doubles. It holds the numbers of rows and
+ * micro-batches collected, then the mean of each channel, then each channel's next variance. If
+ * deferred, it holds sums of squared differences from the mean instead of variances. */
 int64_t cgp__running_stats_bytes(int64_t channels);
 
 /* args->state: running_mean [C] f32, running_var [C] f32, num_batches_tracked [1] i32. `variance`
- * is biased. args->first: the accumulator is overwritten. */
+ * is biased. If args->first is set, the accumulator is overwritten. */
 void cgp__running_stats_collect(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                 const float *mean, const float *variance, int64_t rows);
 
-/* Return the index of the first state, 0 or 1, that a commit would make infinite or NaN; -1: none,
- * or a custom op. */
+/* Return the index of the first state, 0 or 1, that a commit would make infinite or NaN; -1: no
+ * such state, or a custom op. */
 int cgp__running_stats_check(const cgp_kernel_spec *spec, const cgp_kernel_args *args);
 
 /* Move the accumulator to the state. */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* commit.cu -- at the end of a step, move running statistics from the accumulator to the state. One
- * thread block: a barrier separates all reads of `tracked` from its update. */
+/* commit.cu -- at the end of a step, moves running statistics from the accumulator to the state. It
+ * runs as one thread block, so that a barrier can separate all reads of `tracked` from its
+ * update. */
 #include "backend/cuda/running_stats.cuh"
 
-/* New value of state k (0: mean, 1: variance) of channel i. */
+/* Return the new value of state k (0: mean, 1: variance) of channel i. */
 __device__ static inline float outcome(running_stats a, int k, int64_t i) {
     const double value = a.accumulator[2 + k * a.channels + i];
     if (!a.deferred) return (float)value;

@@ -10,7 +10,7 @@
 #include "backend/cuda/host/device.h"
 #endif
 
-/* --- launches, copies and clears: counted, to check captured graphs --- */
+/* --- launches, copies and clears; they are counted, to check captured graphs --- */
 
 /* Enqueue a kernel; arguments are converted to the types of its parameters. */
 template <class... P, class... A>
@@ -37,7 +37,8 @@ static inline cudaError_t clear_bytes(void *at, int64_t bytes, cudaStream_t stre
     return cudaMemsetAsync(at, 0, (size_t)bytes, stream);
 }
 
-/* Return a cudaError_t that is not cudaSuccess. For a cgp_status: CGP__TRY_STATUS. */
+/* Return from the function if a cudaError_t is not cudaSuccess. For a cgp_status, use
+ * CGP__TRY_STATUS. */
 #define CGP__TRY_CUDA_ERROR(call)                                                              \
     do {                                                                                       \
         const cudaError_t error_ = (call);                                                     \
@@ -51,7 +52,8 @@ static inline int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-/* Grid for n elements, at least one per thread; kernels use grid-stride loops. */
+/* Return a grid for n elements. A thread may get several elements, because kernels use grid-stride
+ * loops. */
 static inline dim3 blocks_for(int64_t n) {
     const int64_t blocks = ceil_div(n, BLOCK);
     return dim3((unsigned)(blocks < 1 ? 1 : blocks > 65535 ? 65535 : blocks));
@@ -85,31 +87,32 @@ __device__ static inline void store(bf16 *to, int64_t i, float value) {
     to[i] = (bf16)(nan ? (bits >> 16) | 0x40u : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-/* to[i] = or += value */
+/* Set to[i] to value or, if `add`, add it. */
 template <class T> __device__ static inline void put(T *to, int64_t i, bool add, float value) {
     store(to, i, add ? load(to, i) + value : value);
 }
 
-/* Round a value as a store would. */
+/* Round a value as a store to T would. */
 template <class T> __device__ static inline float rounded(float value) {
     T element;
     store(&element, 0, value);
     return load(&element, 0);
 }
 
-/* RELU: `value` where sign > 0 or is a NaN, slope times `value` elsewhere. With slope 0 the result
- * is 0, even for an infinity. */
+/* RELU: return `value` if `sign` > 0 or is a NaN, otherwise slope times `value`. With slope 0 the
+ * result is 0, even for an infinity. */
 __device__ static inline float rectified(float sign, float value, float slope) {
     return sign <= 0.0f ? (slope > 0.0f ? value * slope : 0.0f) : value;
 }
 
-/* Result of an op with a fused RELU (slope 1: none); same bits as two separate kernels. */
+/* Return the result of an op with a fused RELU (slope 1: no RELU). The bits are the same as with
+ * two separate kernels. */
 template <class T> __device__ static inline float ended(float value, float slope) {
     const float x = rounded<T>(value);
     return slope == 1.0f ? value : rectified(x, x, slope);
 }
 
-/* Bit k of spec->add. */
+/* Return bit k of spec->add. */
 static inline bool adds(const cgp_kernel_spec *spec, int k) {
     return ((spec->add >> k) & 1) != 0;
 }
@@ -123,7 +126,7 @@ static cudaError_t by_type(const cgp_kernel_spec *spec, const cgp_kernel_args *a
 
 #define BY_TYPE(run) by_type<run<float>, run<bf16>>
 
-/* Number of elements of y. */
+/* Return the number of elements of y. */
 static inline int64_t elements(const cgp_kernel_spec *spec) {
     return spec->n * spec->attributes.rows * spec->attributes.out;
 }

@@ -3,8 +3,8 @@
  * (CUDA C++).
  *
  * The same sources make two plug-ins. nvcc builds `cuda`, for NVIDIA GPUs. The host compiler builds
- * `cuda-host`, which runs the kernels and a fake runtime on the host's cores (host/). It is slow,
- * for tests, and has the bits of a GPU.
+ * `cuda-host`, which runs the kernels and a fake runtime on the host's cores (host/). `cuda-host`
+ * is slow and meant for tests; its results have the same bits as a GPU's.
  *
  * Every result is a fixed sequence of IEEE operations: FP contraction is off, fmaf() is called
  * where an FMA is meant, and math functions come from math.cuh. No atomics accumulate results. A
@@ -24,21 +24,21 @@ extern const cgp_host *cgp__cuda_host;
 
 /* Count a kernel, copy or clearing that this thread enqueues (cuda.cuh). */
 void cgp__cuda_count_launch(void);
-/* Count a call of a library that enqueues one or more. */
+/* Count a call of a library that enqueues one or more kernels, copies or clears. */
 void cgp__cuda_count_library(void);
 
-/* Enqueue an op on a stream; return the error of the first failed launch. *args itself is read
- * before it returns, device memory that it points to when the kernels run. A dx[k] that is NULL is
- * not computed. */
+/* Enqueue an op on a stream; return the error of the first failed launch. *args is read before the
+ * call returns, but device memory that it points to is read when the kernels run. A dx[k] that is
+ * NULL is not computed. */
 typedef cudaError_t cgp__cuda_run(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                   cudaStream_t stream);
 
-/* An op's kernels by direction; NULL: it has none. As in `ref`, POSITION, ADD and RESHAPE have
- * BACKWARD_INPUT for a dx that does not share dy's memory. Norms compute their weight gradients in
- * BACKWARD_INPUT. */
+/* An op's kernels by direction; NULL: the op has no kernel for it. As in `ref`, POSITION, ADD and
+ * RESHAPE have BACKWARD_INPUT for a dx that does not share dy's memory. Norms compute their weight
+ * gradients in BACKWARD_INPUT. */
 typedef struct cgp__cuda_op {
     cgp__cuda_run *run[CGP_OP_DIRECTIONS];
-    /* Workspace in bytes; fewer samples never need more. NULL: none. */
+    /* Return the workspace in bytes; fewer samples never need more. NULL: no workspace. */
     int64_t (*workspace)(const cgp_kernel_spec *spec);
 } cgp__cuda_op;
 
@@ -55,10 +55,10 @@ cudaError_t cgp__cuda_commit(const cgp_kernel_spec *spec, const cgp_kernel_args 
                              cudaStream_t stream);
 cudaError_t cgp__cuda_check_commit(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                    int64_t *index, cudaStream_t stream);
-/* `partial`: CGP__CUDA_PARTIALS doubles in memory of the device. */
+/* `partial` has CGP__CUDA_PARTIALS doubles in device memory. */
 cudaError_t cgp__cuda_sum_squares(const float *x, int64_t n, double *sum, double *partial,
                                   cudaStream_t stream);
-/* `partial`: CGP__CUDA_PARTIALS indices. */
+/* `partial` has CGP__CUDA_PARTIALS indices in device memory. */
 cudaError_t cgp__cuda_find_nonfinite(const float *x, int64_t n, int64_t *index, int64_t *partial,
                                      cudaStream_t stream);
 

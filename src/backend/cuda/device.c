@@ -18,7 +18,7 @@ cudaError_t cgp__cuda_use(int ordinal) {
     if (error == cudaSuccess)
         current = ordinal;
     else
-        (void)cudaGetLastError(); /* or the next launch would return it */
+        (void)cudaGetLastError(); /* clears the error, or the next launch would return it */
     return error;
 }
 
@@ -107,8 +107,8 @@ cgp_status cgp__cuda_memory(int ordinal, int64_t *bytes) {
     return CGP_OK;
 }
 
-/* f32 results depend on the sources alone. In bf16, cuBLASLt's algorithms depend on its version and
- * the GPU. */
+/* f32 results depend on the sources alone. In bf16, cuBLASLt's algorithms depend on the version of
+ * cuBLASLt and on the GPU. */
 cgp_status cgp__cuda_numerics(int ordinal, cgp_dtype type, char *text, size_t size) {
     const size_t version = type == CGP_BF16 ? cgp__cuda_lt_version() : 0;
     int major = 0, minor = 0, multiprocessors = 0;
@@ -214,7 +214,7 @@ void cgp__cuda_device_destroy(cgp_device *device) {
     free(device);
 }
 
-/* Also after a failure: when this returns, no work accesses memory. */
+/* When this returns, even after a failure, all enqueued work has ended its accesses to memory. */
 cgp_status cgp__cuda_finish(cgp_device *device) {
     enum { BASE_NS = 1000000000 }; /* a float of 1000 ms resolves 60 ns */
     cudaError_t first = cgp__cuda_use(device->ordinal);

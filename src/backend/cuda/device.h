@@ -13,8 +13,8 @@
 #define CGP__CUDA_NAME "cuda"
 #endif
 
-/* Return a cgp_status that is not CGP_OK, like the library's CGP_TRY, which plug-ins cannot use.
- * For a cudaError_t: CGP__TRY_CUDA_ERROR. */
+/* Return from the function if a cgp_status is not CGP_OK, like the library's CGP_TRY, which
+ * plug-ins cannot use. For a cudaError_t, use CGP__TRY_CUDA_ERROR. */
 #define CGP__TRY_STATUS(call)                                                                      \
     do {                                                                                           \
         const cgp_status status_ = (call);                                                         \
@@ -27,16 +27,16 @@ struct cgp_device {
     int ordinal;
     cudaStream_t streams[CGP_QUEUES];
     void *partials;          /* scratch of sums and searches */
-    struct cgp__cuda_lt *lt; /* for bf16 GEMMs; NULL: none yet, or no library */
+    struct cgp__cuda_lt *lt; /* for bf16 GEMMs; NULL: not used yet, or no library */
     /* Event times are relative to the last record of `base`, which completed at base_ns on the
      * host's clock. */
     cudaEvent_t base;
     int64_t base_ns;
     uint64_t bases;                          /* how often `base` was recorded */
-    uint64_t asked[CGP__CUDA_ORDINALS / 64]; /* bit set: ordinals that peer access was tried for */
+    uint64_t asked[CGP__CUDA_ORDINALS / 64]; /* one bit per ordinal: peer access was tried */
     /* The thread's counts when the current capture began. */
     int64_t launches, libraries;
-    /* The first failure is kept. Other threads may call event_sync(). */
+    /* The lock guards the device's first failure, because other threads may call event_sync(). */
     pthread_mutex_t lock;
     cgp_status failed;
     char message[256];
@@ -51,8 +51,8 @@ struct cgp_kernel {
 
 /* Make an ordinal current in this thread. */
 cudaError_t cgp__cuda_use(int ordinal);
-/* Likewise, but only if the thread has no current ordinal: CUDA would create a context on the first
- * GPU. */
+/* Make an ordinal current only if this thread has none: CUDA would otherwise create a context on
+ * the first GPU. */
 cudaError_t cgp__cuda_use_any(int ordinal);
 
 /* Return the device's first failure and set its message. */
@@ -62,12 +62,13 @@ cgp_status cgp__cuda_failure(cgp_device *device);
  * current in this thread. */
 cgp_status cgp__cuda_set_device(cgp_device *device);
 
-/* Check a result of CUDA. An error becomes the device's failure, unless it has one already; then
- * `format` makes the message. */
+/* Check a result of CUDA. An error becomes the device's failure, with a message from `format`,
+ * unless the device has already failed. */
 cgp_status cgp__cuda_check(cgp_device *device, cudaError_t error, const char *format, ...)
     CGP_PRINTF(3, 4);
 
-/* cudaMalloc() and cudaFree() on an ordinal, counted for cgp__cuda_driver_bytes(). */
+/* Call cudaMalloc() or cudaFree() on an ordinal, and count the bytes for
+ * cgp__cuda_driver_bytes(). */
 cudaError_t cgp__cuda_allocate(int ordinal, void **memory, size_t bytes);
 cudaError_t cgp__cuda_free(int ordinal, void *memory, size_t bytes);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* events.c -- events, and their times on the host's clock.
  *
- * CUDA returns the time between two events as a float of milliseconds, accurate to 1 us up to 8 s.
- * So the base event is recorded again from time to time. */
+ * CUDA returns the time between two events as a float in milliseconds, accurate to 1 us up to 8 s.
+ * The base event is therefore recorded again from time to time. */
 #include "backend/cuda/device.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 struct cgp_event {
     cgp_device *device;
     cudaEvent_t cuda;
-    uint64_t bases; /* the device's `bases` when it was recorded */
+    uint64_t bases; /* value of the device's `bases` when the event was recorded */
 };
 
 cudaError_t cgp__cuda_set_base(cgp_device *device) {
@@ -66,7 +66,7 @@ cgp_status cgp__cuda_event_done(cgp_event *event, bool *done) {
     return cgp__cuda_failure(event->device);
 }
 
-/* Also called by threads of other devices; their current ordinal is kept. */
+/* Threads of other devices may call this too; it does not change their current ordinal. */
 cgp_status cgp__cuda_event_sync(cgp_event *event) {
     cudaError_t error = cgp__cuda_use_any(event->device->ordinal);
     if (error == cudaSuccess) error = cudaEventSynchronize(event->cuda);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm.cu -- k ranges and workspace of GEMMs; sums over the rows of a matrix. */
+/* gemm.cu -- computes k ranges and workspace of GEMMs, and sums over the rows of a matrix. */
 #include "backend/cuda/gemm.cuh"
 #include "backend/cuda/rows.cuh"
 
@@ -23,7 +23,7 @@ k_ranges even_k_ranges(int64_t k) {
     return k_ranges_of(k, k, even_depth(k));
 }
 
-/* Semaphores; for a bf16 c, also partial sums. */
+/* Return the bytes for semaphores and, if c is bf16, for partial sums. */
 int64_t workspace_bytes(int64_t m, int64_t n, int ranges, cgp_dtype type) {
     const int64_t most = MAX_PARTIALS, partials = m * n < most ? m * n : most;
     if (ranges == 1) return 0;
@@ -34,12 +34,12 @@ int64_t workspace_bytes(int64_t m, int64_t n, int ranges, cgp_dtype type) {
 
 /* --- sums of rows --- */
 
-/* COLUMNS of a thread block; AT_ONCE blocks of rows that it sums together; LOADS in flight of a
- * thread; TILE block sums loaded at a time. */
+/* A thread block sums COLUMNS columns of AT_ONCE blocks of rows together. A thread has LOADS loads
+ * in flight. TILE block sums are loaded at a time. */
 enum { COLUMNS = 32, AT_ONCE = BLOCK / COLUMNS, LOADS = 32, TILE = 16 * AT_ONCE };
 
-/* Destination of n sums: the first `width` go to `first`, the others to `second`. NULL:
- * discarded. */
+/* Destination of n sums: the first `width` sums go to `first`, the others to `second`. Sums for
+ * NULL are discarded. */
 struct sums_to {
     float *first, *second;
     int64_t width;
@@ -51,8 +51,8 @@ __device__ static inline void put_sum(const sums_to &to, int64_t i, float sum) {
     if (at) put(at, i < to.width ? i : i - to.width, to.add, sum);
 }
 
-/* Sum blocks of 64 rows, each in order from zero. A thread block sums 32 columns of 8 blocks; if
- * there are no others, it also adds the 8 sums. */
+/* Sum blocks of 64 rows, each in order from zero. A thread block sums 32 columns of 8 blocks. If
+ * there are no other blocks of rows, it also adds the 8 sums. */
 template <class T>
 __global__ static void sum_blocks(float *sums, const T *x, int64_t rows, int64_t width,
                                   int64_t blocks, sums_to to) {
@@ -87,7 +87,7 @@ __global__ static void sum_blocks(float *sums, const T *x, int64_t rows, int64_t
 }
 
 /* Add the blocks' sums [blocks, n] in order. All threads load a tile together, to overlap their
- * loads; 32 threads add it up. */
+ * loads; 32 threads then add up the tile. */
 __global__ static void add_blocks(const float *sums, int64_t blocks, int64_t n, sums_to to) {
     __shared__ float tile[TILE][COLUMNS];
     const int thread = (int)threadIdx.x / COLUMNS, lane = (int)threadIdx.x % COLUMNS;

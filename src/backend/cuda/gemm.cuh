@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm.cuh -- exact f32 GEMM with serial split-K (CUTLASS, "Efficient GEMM in CUDA" and
- * cutlass/semaphore.h). c [m, n] = or += a [m, k] b [k, n] + bias [n], where a, b and c are f32 or
- * bf16.
+ * cutlass/semaphore.h). It sets c [m, n] to a [m, k] b [k, n] + bias [n], or adds to c; a, b and c
+ * are f32 or bf16.
  *
  *             BK                BN
  *          +---+---+     +---+---+---+
@@ -10,9 +10,9 @@
  *                        +---+---+---+
  *
  * A thread block computes a BM x BN tile of c, in steps of BK along k. Shared memory is
- * double-buffered: while the threads multiply the panels of a and b in one half, the next panels go
- * from global memory through registers to the other. A thread has TM x TN accumulators in
- * registers, in groups of 4 x 4.
+ * double-buffered. The threads multiply the panels of a and b in one half. Meanwhile they move the
+ * next panels from global memory through registers to the other half. A thread has TM x TN
+ * accumulators in registers, in groups of 4 x 4.
  *
  * k is divided into ranges. In each range an element of c is a chain of FMAs, in order of k, from
  * zero. The bias and c's previous value are added to the chain of range 0. The chains of the other
@@ -20,14 +20,15 @@
  *
  *     c = chain 2 + (chain 1 + ((chain 0 + bias) + previous))
  *
- * The k ranges are at most 512 deep and do not depend on m, n or the GPU. They equal the blocks of
- * k of the cpu backend, and so do the bits. Serial split-K is used if one thread block per tile
- * would leave SMs idle. A thread block then computes one k range, and the semaphore of its tile
- * orders its addition to c. Chains and sums stay the same. bf16 is widened when it is read. c is
- * rounded once, at the end; until then its sums are in registers or in the workspace.
+ * The k ranges are at most 512 deep and do not depend on m, n or the GPU. They are the same as the
+ * blocks of k of the cpu backend, so results have the same bits. Serial split-K is used if one
+ * thread block per tile would leave SMs idle. A thread block then computes one k range, and the
+ * semaphore of its tile orders its addition to c. Chains and sums stay the same. bf16 is widened
+ * when it is read. c is rounded once, at the end; until then its sums are in registers or in the
+ * workspace.
  *
- * a and b are read as rows of contiguous elements, of a matrix or of image windows (windows.cuh).
- * along_k and across_k give a row's direction in the GEMM. */
+ * a and b are read as rows of contiguous elements, which belong to a matrix or to image windows
+ * (windows.cuh). along_k and across_k are operands whose rows run along k or across it. */
 #ifndef CGP_SRC_CUDA_GEMM_CUH
 #define CGP_SRC_CUDA_GEMM_CUH
 
@@ -65,11 +66,11 @@ __device__ static inline void store_four(bf16 *to, const quad &q) {
 
 /* --- k ranges --- */
 
-/* k is divided into segments, and a segment into ranges of `depth`; the last of either may be
- * shorter. */
+/* k is divided into segments, and each segment into ranges of `depth`. The last segment and the
+ * last range of a segment may be shorter. */
 struct k_ranges {
     int k, segment, depth;
-    /* Ranges in a segment; ranges in total. */
+    /* Number of ranges in a segment, and in total. */
     int per_segment, count;
 
     __device__ int begin(int range) const {
@@ -84,13 +85,13 @@ struct k_ranges {
 
 k_ranges k_ranges_of(int64_t k, int64_t segment, int64_t depth);
 
-/* Depth of equal ranges of k: at most 512, a multiple of 16. */
+/* Return the depth of equal ranges of k: a multiple of 16, at most 512. */
 int64_t even_depth(int64_t k);
 k_ranges even_k_ranges(int64_t k);
 
 /* --- operands --- */
 
-/* Rows of contiguous elements, `stride` elements apart. */
+/* A matrix: rows of contiguous elements, `stride` elements apart. */
 template <class T> struct matrix {
     const T *at;
     int64_t stride;
@@ -98,7 +99,8 @@ template <class T> struct matrix {
     /* Elements 0, 4, 8 ... of every row are aligned for load_four(). */
     bool quads;
 
-    /* Elements column .. column + 3 of a row, column a multiple of 4; 0 outside. */
+    /* Read elements column .. column + 3 of a row; elements outside the matrix are 0. `column` is a
+     * multiple of 4. */
     __device__ quad read(int row, int column) const {
         quad q = {{0.0f, 0.0f, 0.0f, 0.0f}};
         const T *from = at + row * stride + column;
@@ -119,7 +121,7 @@ static inline matrix<T> matrix_of(const T *at, int64_t rows, int64_t columns, in
 template <class Rows> constexpr bool is_matrix = false;
 template <class T> constexpr bool is_matrix<matrix<T>> = true;
 
-/* Matrices `step` elements apart; enter() selects matrix blockIdx.z. */
+/* A batch of matrices, `step` elements apart; enter() selects matrix blockIdx.z. */
 template <class T> struct batched : matrix<T> { int64_t step; };
 template <class T> constexpr bool is_matrix<batched<T>> = true;
 
@@ -140,8 +142,8 @@ __device__ static inline bool is_interior(const Rows &x, int rows, int columns) 
         return false;
 }
 
-/* Element (outer, k) of an operand: outer is a row of a or a column of b. The operand's stored rows
- * run along k, or across it. */
+/* Access to element (outer, k) of an operand, where `outer` is a row of a or a column of b. The
+ * operand's stored rows run along k, or across it. */
 template <class Rows> struct along_k {
     enum { ALONG_K = true };
     Rows rows;
@@ -167,7 +169,7 @@ struct plain_rows {
     }
 };
 
-/* Rows of matrix blockIdx.z. */
+/* Row offsets in matrix blockIdx.z. */
 struct batched_rows {
     int64_t stride, step;
     __device__ int64_t operator()(int row) const {
@@ -175,17 +177,17 @@ struct batched_rows {
     }
 };
 
-/* `rows` gives the offset of a row. */
+/* Operand c, with bias; `rows` returns the offset of a row. */
 template <class Rows, class T> struct output {
     T *at;
     Rows rows;
     int m, n;
-    /* NULL: none. */
+    /* NULL: no bias. */
     const float *bias;
     bool add;
     /* Elements 0, 4, 8 ... of every row are aligned for store_four(); set at the launch. */
     bool quads;
-    /* [m, n]: partial sums of a bf16 c after a k range; NULL: in registers. */
+    /* [m, n] partial sums of a bf16 c after a k range; NULL: they stay in registers. */
     float *partials;
 };
 
@@ -193,7 +195,7 @@ template <class T> static inline output<plain_rows, T> output_of(T *at, int64_t 
     return {at, {n}, (int)m, (int)n, NULL, false, false, NULL};
 }
 
-/* Partial sums cannot be stored in c, which would round them. */
+/* True if partial sums cannot be stored in c, because c would round them. */
 template <class T> constexpr bool is_rounded = sizeof(T) < sizeof(float);
 
 /* Add the chain of a k range to an element; `before` is its previous value. */
@@ -208,8 +210,8 @@ __device__ static inline float epilogue_element(const output<Rows, T> &c, bool f
 
 /* --- tiles --- */
 
-/* RESIDENT: minimum thread blocks per SM, which limits registers; 0: the compiler's choice. ACROSS:
- * threads of a warp along a row of the tile. UNROLLED: unrolled steps of k. */
+/* RESIDENT: minimum thread blocks per SM, which limits registers; 0: the compiler chooses. ACROSS:
+ * number of threads of a warp along a row of the tile. UNROLLED: number of unrolled steps of k. */
 template <int BM_, int BN_, int BK_, int TM_, int TN_, int RESIDENT_ = 0, int ACROSS_ = 8,
           int UNROLLED_ = 16>
 struct shape {
@@ -226,7 +228,7 @@ struct shape {
         /* Floats between consecutive k in shared memory. */
         A_STRIDE = BM + 4,
         B_STRIDE = BN + 4,
-        /* Size of a panel. */
+        /* Size of a panel, in quads. */
         A_QUADS = BK * A_STRIDE / 4,
         B_QUADS = BK * B_STRIDE / 4,
         QUADS = A_QUADS + B_QUADS
@@ -239,18 +241,19 @@ struct shape {
 typedef shape<128, 64, 16, 8, 8, 3> large;
 typedef shape<64, 64, 16, 8, 4, 4> medium;
 typedef shape<32, 64, 32, 4, 4, 4> small;
-/* For small M, as in generation: at most 16 rows. */
+/* Tile shape for small M (at most 16 rows), as in generation. */
 typedef shape<16, 64, 32, 4, 4, 4> small_m;
-/* For a bf16 c, which needs two sets of accumulators. */
+/* Tile shape for a bf16 c, which needs two sets of accumulators. */
 typedef shape<64, 64, 16, 4, 4, 2> rounding;
 
-/* A thread's part of an OUTER x BK panel, kept in registers until it is written to shared memory as
- * [BK][OUTER + 4]. */
+/* A thread's part of an OUTER x BK panel. It is kept in registers until it is written to shared
+ * memory as [BK][OUTER + 4]. */
 template <int THREADS, int OUTER, int BK, bool ALONG_K> struct panel {
     enum {
         COUNT = OUTER * BK / 4 / THREADS,
         STRIDE = OUTER + 4,
-        /* Quads in a row of the operand; rows between consecutive quads of a thread. */
+        /* Number of quads in a row of the operand, and of rows between consecutive quads of a
+         * thread. */
         QUADS = ALONG_K ? BK / 4 : OUTER / 4,
         STEP = THREADS / QUADS
     };
@@ -301,7 +304,8 @@ template <int THREADS, int OUTER, int BK, bool ALONG_K> struct panel {
     }
 };
 
-/* sums += a b^T for one k. The groups of 4 are A_STEP quads apart in a, B_STEP in b. */
+/* Add a b^T to sums, for one k. Groups of 4 are A_STEP quads apart in a, and B_STEP quads apart in
+ * b. */
 template <int TM, int TN, int A_STEP, int B_STEP>
 __device__ static inline void multiply_add(float (*sums)[TN], const quad *a, const quad *b) {
     quad x[TM / 4], y[TN / 4];
@@ -318,7 +322,7 @@ __device__ static inline void multiply_add(float (*sums)[TN], const quad *a, con
             sums[i][j] = fmaf(x[i / 4].x[i % 4], y[j / 4].x[j % 4], sums[i][j]);
 }
 
-/* A thread's first row and first column in a tile, in quads. */
+/* Return a thread's first row or first column in a tile, in quads. */
 template <class S> __device__ static inline int first_row() {
     constexpr int warps = S::BN / S::TN / S::ACROSS;
     if (warps == 1) return threadIdx.x / S::ACROSS;
@@ -330,13 +334,13 @@ template <class S> __device__ static inline int first_column() {
     return threadIdx.x / 32 % warps * S::ACROSS + threadIdx.x % S::ACROSS;
 }
 
-/* Row in the tile of a thread's row i. */
+/* Return the row in the tile that is row i of a thread. */
 template <class S> __device__ static inline int row_of(int i) {
     return i / 4 * (4 * S::BM / S::TM) + 4 * first_row<S>() + i % 4;
 }
 
-/* sums = the chains over the k range from `begin` to `end`. `shared` has two halves of S::QUADS;
- * `half` is written next, and no thread still reads it. */
+/* Set sums to the chains of FMAs over the k range from `begin` to `end`. `shared` has two halves of
+ * S::QUADS quads. `half` is the half to write next; no thread still reads it. */
 template <class S, class A, class B>
 __device__ static inline void mainloop(float (*sums)[S::TN], const A &a, const B &b, int row,
                                        int column, int begin, int end, quad *shared,
@@ -377,8 +381,8 @@ __device__ static inline void mainloop(float (*sums)[S::TN], const A &a, const B
 
 /* --- kernels --- */
 
-/* Add the sums of a k range to four columns of a row. Until the last range, partial sums are in c;
- * for a bf16 c, in c.partials or `accumulators`. INTERIOR: interior tile, 128-bit aligned; skip
+/* Add the sums of a k range to four columns of a row. Until the last range, partial sums are in c
+ * or, if c is bf16, in c.partials or `accumulators`. INTERIOR: interior tile, 128-bit aligned; skip
  * bounds checks. */
 template <bool INTERIOR, class Rows, class T>
 __device__ static inline void epilogue_quad(const output<Rows, T> &c, bool first, bool last,
@@ -441,15 +445,16 @@ __device__ static inline void semaphore_release(int *semaphore, int next) {
     }
 }
 
-/* Tiles are numbered along the shorter side first, so that concurrent ones read few rows and
+/* Tiles are numbered along the shorter side first, so that concurrent tiles read few rows and
  * columns. If `semaphores` is NULL, a thread block computes all k ranges of its tile. Otherwise
- * (serial split-K) it computes one: numbers cover range 0 of all tiles, then range 1, and so on. */
+ * (serial split-K) it computes one range: numbers cover range 0 of all tiles, then range 1, and so
+ * on. */
 template <class S, class A, class B, class Rows, class T>
 __global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
     tiles(A a, B b, output<Rows, T> c, k_ranges k, int *semaphores) {
     enum { ROUNDED = is_rounded<T> };
     __shared__ quad shared[2 * S::QUADS];
-    /* Row, column and number of the tile; its first k range. They are in shared memory, to leave
+    /* Row, column and number of the tile, and its first k range. Shared memory holds them, to leave
      * registers to the sums. */
     __shared__ int place[4];
     if (threadIdx.x == 0) {
@@ -485,24 +490,24 @@ __global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
 
 /* --- host --- */
 
-/* SMs of the GPU that tile shapes are tuned for; no bit depends on it. */
+/* Number of SMs of the GPU for which tile shapes are tuned. Results do not depend on it. */
 enum { MULTIPROCESSORS = 132 };
 
 template <class S> static inline int64_t tiles_of(int64_t m, int64_t n) {
     return ceil_div(m, S::BM) * ceil_div(n, S::BN);
 }
 
-/* Estimated SM utilization for `blocks` equal thread blocks (wave quantization). Fewer than two
+/* Estimate the SM utilization of `blocks` equal thread blocks (wave quantization). Fewer than two
  * thread blocks per SM expose memory latency. */
 static inline double sm_utilization(int64_t blocks) {
     const double all = (double)(ceil_div(blocks, MULTIPROCESSORS) * MULTIPROCESSORS);
     return (blocks < 2 * MULTIPROCESSORS ? 0.75 : 1.0) * (double)blocks / all;
 }
 
-/* Limits of serial split-K: tiles; floats of partial sums of a bf16 c. */
+/* Limits of serial split-K: the number of tiles, and the floats of partial sums if c is bf16. */
 enum { MAX_SPLIT_K_TILES = 4095, MAX_PARTIALS = 1 << 21 };
 
-/* Return whether to use serial split-K. Its overhead is taken as 5 %. */
+/* Return whether to use serial split-K. Its assumed overhead is 5 %. */
 template <class S, class Rows, class T>
 static inline bool uses_split_k(const output<Rows, T> &c, const k_ranges &k) {
     const int64_t tiles = tiles_of<S>(c.m, c.n);
@@ -511,7 +516,7 @@ static inline bool uses_split_k(const output<Rows, T> &c, const k_ranges &k) {
     return 0.95 * sm_utilization(tiles * k.count) > sm_utilization(tiles);
 }
 
-/* Bytes of workspace; a smaller m or k never needs more. */
+/* Return the bytes of workspace; a smaller m or k never needs more. */
 int64_t workspace_bytes(int64_t m, int64_t n, int ranges, cgp_dtype type);
 
 /* Launch with tile shape S, with or without serial split-K. */
@@ -539,7 +544,7 @@ static inline cudaError_t run_shape(const A &a, const B &b, const output<Rows, T
     return run_as<S>(a, b, c, k, uses_split_k<S>(c, k), workspace, stream);
 }
 
-/* Choose the tile shape. Larger tiles read less memory; smaller ones are used if larger ones would
+/* Choose the tile shape. Larger tiles read less memory; smaller tiles are used if larger ones would
  * leave SMs idle. */
 template <class A, class B, class Rows, class T>
 static inline cudaError_t run(const A &a, const B &b, const output<Rows, T> &c,
@@ -558,7 +563,8 @@ static inline cudaError_t run(const A &a, const B &b, const output<Rows, T> &c,
 
 } // namespace gemm
 
-/* sum [width] = or += the rows of x [rows, width], in blocks of 64 in order. */
+/* Set sum [width] to the sum of the rows of x [rows, width], or add it. Rows are added in blocks of
+ * 64, in order. */
 int64_t cgp__cuda_sum_rows_workspace(int64_t rows, int64_t width);
 template <class T>
 cudaError_t cgp__cuda_sum_rows(float *sum, const T *x, int64_t rows, int64_t width, bool add,

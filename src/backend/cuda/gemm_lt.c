@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_lt.c -- cuBLASLt: loading it at run time, and describing a GEMM to it.
+/* gemm_lt.c -- loads cuBLASLt at run time and describes GEMMs to it.
  *
- * The library's matrices are column-major: a row-major [rows, columns] is its [columns, rows]. So
- * the library computes c^T = b^T a^T. b comes first, and a or b is transposed if its storage
- * differs from its role. */
+ * The library's matrices are column-major: a row-major [rows, columns] is a [columns, rows] for the
+ * library, which therefore computes c^T = b^T a^T. b is the first operand. An operand is transposed
+ * if its storage differs from its role. */
 #include "backend/cuda/device.h"
 #include "backend/cuda/gemm_lt.h"
 
@@ -152,7 +152,7 @@ static cublasStatus_t set_operation(const cgp__cuda_lt_gemm *g) {
                                          sizeof of_b));
     LT_TRY(calls->MatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_TRANSB, &of_a,
                                          sizeof of_a));
-    if (g->problem.bias) /* a placeholder: the heuristic reads its alignment */
+    if (g->problem.bias) /* a placeholder address: the heuristic reads only its alignment */
         LT_TRY(calls->MatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                              &aligned, sizeof aligned));
     return calls->MatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,

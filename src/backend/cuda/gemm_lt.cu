@@ -3,8 +3,8 @@
 #include "backend/cuda/gemm_lt.h"
 #include "backend/cuda/cuda.cuh"
 
-/* A pseudorandom function of i in [-1, 1), with magnitudes from 2^-7 to 1, so that additions
- * round. */
+/* Return a pseudorandom function of i in [-1, 1). Magnitudes range from 2^-7 to 1, so that
+ * additions round. */
 __device__ static inline float number(uint32_t salt, int64_t i) {
     uint32_t x = (uint32_t)i * 0x9e3779b9u + (uint32_t)(i >> 32) + salt * 0x85ebca6bu;
     x = (x ^ (x >> 16)) * 0x7feb352du;
@@ -13,7 +13,7 @@ __device__ static inline float number(uint32_t salt, int64_t i) {
     return ((float)(int)(x >> 8) * 0x1p-23f - 1.0f) / (float)(1 << x % 8);
 }
 
-/* An odd k ends in a zero; with k = 1, a cancelling operand is zero. */
+/* If k is odd, the last element is zero. With k = 1, an operand that cancels is zero. */
 __global__ static void fill(bf16 *to, int64_t outer, int64_t k, bool across, bool cancels,
                             uint32_t salt) {
     const int64_t half = k / 2;
@@ -48,8 +48,8 @@ __device__ static inline float load_c(cgp_dtype type, const void *c, int64_t at)
     return type == CGP_BF16 ? load((const bf16 *)c, at) : load((const float *)c, at);
 }
 
-/* Terms are at most 1, so sums are below k. Each addition is accurate to 2^-22 of them, a bf16 c to
- * 2^-8. */
+/* Terms are at most 1, so sums are below k. An addition may be wrong by 2^-22 k, and a bf16 c by
+ * 2^-8 k. */
 __global__ static void check_row(cgp__cuda_gemm_problem p, cgp__cuda_lt_operands o,
                                  const void *previous, int64_t row, int32_t *failed) {
     const bf16 *a = (const bf16 *)o.a, *b = (const bf16 *)o.b;

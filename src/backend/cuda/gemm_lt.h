@@ -8,19 +8,21 @@
  * A row must have the same bits whatever the other rows are, but libraries choose the split of k by
  * the number of rows. So cuBLASLt gets no choice that depends on this number: no reductions, a
  * workspace of one size, and one algorithm for each n, k and layout. cuBLASLt offers algorithms for
- * ROWS rows; the first that passes a test on the device is used:
+ * ROWS rows. The first algorithm that passes this test on the device is used:
  *
- * - All rows have the same bits twice, and so do some rows, odd numbers of rows, and single rows,
- *   written or added to c. Terms of these sums cancel, so that any other order of additions shows.
- * - Rows are close to a plain sum, added to the previous c or not.
+ * - Two runs of all rows give the same bits. Subsets, odd numbers of rows and single rows, written
+ *   or added to c, give these bits too. Terms cancel, so that any other order of additions shows.
+ * - Rows are close to plain sums, whether they are written or added to the previous c.
  *
  * If no algorithm passes, or there is no library, gemm.cuh computes the GEMM.
  *
- * In a weight's gradient, k is the number of rows. The guarantee is weaker: equal rows give equal
- * bits, in every place and run, because cgpipe itself adds micro-batches in order. One algorithm
- * without reductions, for all numbers of rows, is enough; the same test checks it.
+ * In a weight's gradient, k is the number of rows. The guarantee is weaker there: equal rows give
+ * equal bits in every place and run. This is enough, because cgpipe itself adds micro-batches in
+ * order. It takes one algorithm without reductions for all numbers of rows, which the same test
+ * checks.
  *
- * A device opens the library for its first such kernel, so the plug-in loads without it. */
+ * A device opens the library for its first bf16 GEMM, so the plug-in loads on machines without
+ * it. */
 #ifndef CGP_SRC_CUDA_GEMM_LT_H
 #define CGP_SRC_CUDA_GEMM_LT_H
 
@@ -41,14 +43,14 @@ typedef struct cgp__cuda_gemm_problem {
     cgp_dtype type;
 } cgp__cuda_gemm_problem;
 
-/* Device memory; all but the workspace is aligned to CGP__CUDA_LT_ALIGN bytes. */
+/* Operands in device memory. All but the workspace are aligned to CGP__CUDA_LT_ALIGN bytes. */
 typedef struct cgp__cuda_lt_operands {
     const void *a, *b, *bias;
     void *c;
-    /* Add to c. */
+    /* Add to c instead of overwriting it. */
     bool add;
-    /* CGP__CUDA_LT_WORKSPACE bytes, aligned to CGP__CUDA_LT_WORKSPACE_ALIGN, without which cuBLASLt
-     * computes nothing. */
+    /* CGP__CUDA_LT_WORKSPACE bytes, aligned to CGP__CUDA_LT_WORKSPACE_ALIGN. Without this alignment
+     * cuBLASLt computes nothing. */
     void *workspace;
 } cgp__cuda_lt_operands;
 
@@ -72,37 +74,37 @@ cudaError_t cgp__cuda_lt_gemm_run(cgp__cuda_lt_gemm *gemm, const cgp__cuda_lt_op
 
 void cgp__cuda_lt_destroy(cgp__cuda_lt *lt);
 
-/* Version of the library; 0: there is none. */
+/* Return the version of the library; 0: there is no library. */
 size_t cgp__cuda_lt_version(void);
 
 /* --- LINEAR and pointwise CONV2D in bf16 (ops/linear.cu) --- */
 
-/* Get the GEMM problem of a kernel; false: it has none. */
+/* Get the GEMM problem of a kernel. Return false if the kernel is no GEMM. */
 bool cgp__cuda_gemm_problem_of(const cgp_kernel_spec *spec, cgp__cuda_gemm_problem *out);
 cudaError_t cgp__cuda_run_gemm(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                cgp__cuda_lt_gemm *gemm, cudaStream_t stream);
 
-/* Bytes of a kernel's prepacked parameters, weight and bias in bf16; 0: none. cgp__cuda_prepack()
- * makes them. */
+/* Return the bytes of a kernel's prepacked parameters, which are weight and bias in bf16; 0: it has
+ * none. cgp__cuda_prepack() makes them. */
 int64_t cgp__cuda_prepacked_bytes(const cgp_kernel_spec *spec);
 cudaError_t cgp__cuda_prepack(const cgp_kernel_spec *spec, const float *const *param, void *packed,
                               cudaStream_t stream);
 
-/* Get the LINEAR that a pointwise CONV2D equals; false: it is not pointwise. */
+/* Get the LINEAR that a pointwise CONV2D equals. Return false if the CONV2D is not pointwise. */
 bool cgp__cuda_pointwise(const cgp_kernel_spec *spec, cgp_kernel_spec *linear);
 
 /* --- kernels of the algorithm test (gemm_lt.cu) --- */
 
 /* Fill a bf16 operand, [outer, k] or, if across, [k, outer]. The second half of k repeats the
- * first. If `cancels` and outer > 1, its sign is opposite for even indices along `outer`. Where
- * either operand cancels, a sum is only its rounding errors. */
+ * first. If `cancels` and outer > 1, the second half has the opposite sign for even indices along
+ * `outer`. If one of the two operands cancels, a sum consists of rounding errors only. */
 cudaError_t cgp__cuda_lt_fill(void *to, int64_t outer, int64_t k, bool across, bool cancels,
                               uint32_t salt, cudaStream_t stream);
-/* Set *failed = 1 if the bytes differ; their number is a multiple of 2. */
+/* Set *failed to 1 if the bytes differ; the number of bytes is a multiple of 2. */
 cudaError_t cgp__cuda_lt_compare(const void *x, const void *y, int64_t bytes, int32_t *failed,
                                  cudaStream_t stream);
-/* Set *failed = 1 if a row of c is not close to the f32 sum. The sum starts from `previous`, c's
- * value before, unless that is NULL. */
+/* Set *failed to 1 if a row of c is not close to the f32 sum. The sum starts from `previous`, the
+ * old value of c; NULL: from 0. */
 cudaError_t cgp__cuda_lt_check_row(const cgp__cuda_gemm_problem *problem,
                                    const cgp__cuda_lt_operands *operands, const void *previous,
                                    int64_t row, int32_t *failed, cudaStream_t stream);

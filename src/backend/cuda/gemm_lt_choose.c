@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_lt_choose.c -- choose the algorithm of a GEMM: the first offered one that passes the test of
- * gemm_lt.h.
+/* gemm_lt_choose.c -- chooses the algorithm of a GEMM: the first one offered that passes the test
+ * of gemm_lt.h.
  *
  * The test allocates its own memory and frees it. A device runs it once per problem, for all
  * numbers of rows. */
@@ -15,8 +15,8 @@
 #include "backend/cuda/gemm_lt_library.h"
 
 enum {
-    ROWS = 4096, /* the heuristic's number of rows */
-    SOME = 40,   /* a subset: one tile and part of another */
+    ROWS = 4096, /* number of rows for which the heuristic offers algorithms */
+    SOME = 40,   /* rows of a subset: one tile and part of another */
     OFFERED = 8
 };
 
@@ -24,8 +24,8 @@ static int64_t element_of(const cgp__cuda_gemm_problem *p) {
     return p->type == CGP_BF16 ? 2 : 4;
 }
 
-/* Number of rows of the test: enough to fill a GPU more than once, if c then has at most 128 MiB.
- * The emulation has neither tiles nor waves. */
+/* Return the number of rows of the test: enough to fill a GPU more than once, as far as c stays
+ * within 128 MiB. The emulation has neither tiles nor waves, so few rows are enough. */
 static int64_t many_of(const cgp__cuda_gemm_problem *p) {
 #ifdef CGP_CUDA_HOST
     (void)p;
@@ -36,7 +36,7 @@ static int64_t many_of(const cgp__cuda_gemm_problem *p) {
 #endif
 }
 
-/* The key of a choice: the problem with a fixed number of rows. */
+/* Return the key of a choice: the problem with a fixed number of rows. */
 static cgp__cuda_gemm_problem with_rows(const cgp__cuda_gemm_problem *problem, int64_t rows) {
     cgp__cuda_gemm_problem p = *problem;
     *(p.a_across ? &p.k : &p.m) = rows;
@@ -59,14 +59,14 @@ typedef struct trial {
     char *memory;
     cgp__cuda_lt_operands whole;
     void *again;
-    int32_t *failed, *verdict; /* verdict: pinned */
+    int32_t *failed, *verdict; /* verdict is in pinned host memory */
 } trial;
 
 static int64_t bytes_of_c(const cgp__cuda_gemm_problem *p) {
     return p->m * p->n * element_of(p);
 }
 
-/* Allocate the next part of the trial's memory; while that is NULL, only count bytes. */
+/* Allocate the next part of the trial's memory. While that memory is NULL, only count bytes. */
 static void *take(trial *t, int64_t *bytes, int64_t size) {
     char *at = t->memory ? t->memory + *bytes : NULL;
     *bytes += (size + 255) / 256 * 256;
@@ -130,7 +130,7 @@ static const void *row_of(const void *at, int64_t elements, int64_t size) {
     return (const char *)at + elements * size;
 }
 
-/* Rows `first` to `first + rows` of the trial's c, with the first k terms of each sum. */
+/* Part of the trial: rows first .. first + rows - 1 of c, with the first k terms of each sum. */
 typedef struct part {
     int64_t first, rows, k;
 } part;
@@ -153,7 +153,8 @@ static cublasStatus_t multiply(const trial *t, const cublasLtMatmulAlgo_t *algor
     return status;
 }
 
-/* Check that the GEMM of a part alone, over NaNs, has the bits of the whole. */
+/* Compute a part alone, into memory filled with NaNs, and check that it has the same bits as in the
+ * whole GEMM. */
 static cudaError_t compare_rows(const trial *t, const cublasLtMatmulAlgo_t *algorithm, part of,
                                 cublasStatus_t *status) {
     const int64_t row = t->problem.n * element_of(&t->problem);
@@ -166,7 +167,7 @@ static cudaError_t compare_rows(const trial *t, const cublasLtMatmulAlgo_t *algo
                                 t->failed, t->stream);
 }
 
-/* Check that the first, second, middle and last row of c, sums of k terms, are close to plain
+/* Check the first, second, middle and last row of c: these sums of k terms must be close to plain
  * sums. */
 static cudaError_t check_rows(const trial *t, const void *c, const void *previous, int64_t m,
                               int64_t k) {
@@ -182,8 +183,8 @@ static cudaError_t check_rows(const trial *t, const void *c, const void *previou
     return error;
 }
 
-/* Add to the c of the whole, then add a part alone to the same previous values. A GEMM with a bias
- * never adds. */
+/* Add the whole GEMM to c, then add a part alone to the same previous values, and compare. A GEMM
+ * with a bias never adds, so it is not tested. */
 static cudaError_t compare_sums(const trial *t, const cublasLtMatmulAlgo_t *algorithm, part some,
                                 cublasStatus_t *status) {
     const cgp__cuda_gemm_problem *p = &t->problem;

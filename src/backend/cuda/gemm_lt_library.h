@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_lt_library.h -- shared by gemm_lt.c and gemm_lt_choose.c: the library's functions, and a
- * GEMM's descriptors. */
+/* gemm_lt_library.h -- declares what gemm_lt.c and gemm_lt_choose.c share: the library's functions,
+ * and a GEMM's descriptors. */
 #ifndef CGP_SRC_CUDA_GEMM_LT_LIBRARY_H
 #define CGP_SRC_CUDA_GEMM_LT_LIBRARY_H
 
@@ -32,7 +32,7 @@ typedef struct cgp__cuda_lt_calls {
 #undef CGP__CUDA_LT_FIELD
 } cgp__cuda_lt_calls;
 
-/* The algorithm of a problem; if there is none, gemm.cuh computes it. */
+/* The algorithm chosen for a problem. If there is none, gemm.cuh computes the GEMM. */
 typedef struct cgp__cuda_lt_choice {
     cgp__cuda_gemm_problem problem;
     bool is_there;
@@ -54,12 +54,12 @@ struct cgp__cuda_lt_gemm {
     cublasLtMatrixLayout_t a, b, c;
 };
 
-/* Return whether the library does not support a request, which is no failure. */
+/* Return whether a status means that the library does not support a request; this is no failure. */
 bool cgp__cuda_lt_refuses(cublasStatus_t status);
 cudaError_t cgp__cuda_lt_error(cublasStatus_t status);
 
-/* Create the descriptors of a problem, without an algorithm. Call cgp__cuda_lt_gemm_clear() also
- * after a failure. */
+/* Create the descriptors of a problem, without an algorithm. Call cgp__cuda_lt_gemm_clear()
+ * afterwards, even if this fails. */
 cublasStatus_t cgp__cuda_lt_gemm_init(cgp__cuda_lt_gemm *gemm, const cgp__cuda_lt *lt,
                                       const cgp__cuda_gemm_problem *problem);
 void cgp__cuda_lt_gemm_clear(cgp__cuda_lt_gemm *gemm);

@@ -3,7 +3,7 @@
  * from the COMPUTE stream.
  *
  * A graph must have a node for every kernel, copy and clear that was enqueued during the capture:
- * some drivers leave one out and report success. A library call adds at least one node. */
+ * some drivers leave a node out and report success. A library call adds at least one node. */
 #include "backend/cuda/device.h"
 
 #include <inttypes.h>
@@ -26,7 +26,7 @@ void cgp__cuda_count_library(void) {
 }
 
 int64_t cgp__cuda_launches(const cgp_device *device) {
-    (void)device; /* counts are per thread, and this is the device's */
+    (void)device; /* counts are per thread, and this is the device's thread */
     return launches + libraries;
 }
 
@@ -80,8 +80,8 @@ static cgp_status instantiate(cgp_device *device, cudaGraph_t graph, cgp_recordi
     return cgp__cuda_check(device, error, "a graph of %zu nodes", nodes);
 }
 
-/* After a failed call the device keeps that error: the error of ending the capture does not replace
- * it. */
+/* If a call has failed, the device keeps the error of that call; an error of ending the capture
+ * does not replace it. */
 cgp_status cgp__cuda_capture_end(cgp_device *device, cgp_recording **out) {
     cudaGraph_t graph = NULL;
     *out = NULL;

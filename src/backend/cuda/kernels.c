@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels.c -- op kernels: check a spec, look up the op's function, and run it. */
+/* kernels.c -- checks the spec of an op kernel, looks up the op's function, and runs it. */
 #include "backend/cuda/device.h"
 #include "backend/cuda/gemm_lt.h"
 

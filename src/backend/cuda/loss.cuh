@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loss.cuh -- shared by the losses: their scale, and the sum of their terms in order. */
+/* loss.cuh -- functions for all losses: their scale, and the sum of their terms in order. */
 #ifndef CGP_SRC_CUDA_LOSS_CUH
 #define CGP_SRC_CUDA_LOSS_CUH
 
 #include "backend/cuda/cuda.cuh"
 
-/* cgp_step_loss_scale(), on the device. */
+/* Return the scale of a loss, like cgp_step_loss_scale(), on the device. */
 __device__ static inline float loss_scale(const cgp_step_values *values, int loss) {
     return ((const float *)(const void *)(values + 1))[loss];
 }
 
-/* In one thread block, all threads load a tile and one adds it up. */
+/* Runs in one thread block: all threads load a tile, then one thread adds it up. */
 static __global__ void sum_losses(double *losses, const double *terms, int64_t n,
                                   const cgp_step_values *values, int loss) {
     __shared__ double tile[BLOCK];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* map.cuh -- elementwise loops: to[i] = or += f(a[i], b[i]); copies. `to` may be a or b. */
+/* map.cuh -- elementwise loops, which set to[i] to f(a[i], b[i]) or add it, and copies. `to` may be
+ * a or b. */
 #ifndef CGP_SRC_CUDA_MAP_CUH
 #define CGP_SRC_CUDA_MAP_CUH
 
@@ -10,14 +11,16 @@ template <class T, int n> struct alignas(n * sizeof(T) < 16 ? n * sizeof(T) : 16
     T at[n];
 };
 
-/* Elements per pack for several types: 16 bytes of the narrowest. */
+/* Number of elements per pack for several types: as many as fill 16 bytes with the narrowest
+ * type. */
 template <class... T> constexpr int pack_of = ((sizeof(T) == 2) || ...) ? 8 : 4;
 
 static inline bool is_aligned(const void *at) {
     return (uintptr_t)at % 16 == 0;
 }
 
-/* F: float operator()(float a, float b) const. `packed`: all three are aligned. */
+/* F has float operator()(float a, float b) const. `packed`: `to`, a and b are aligned to 16
+ * bytes. */
 template <class To, class A, class B, class F>
 __global__ void map_kernel(To *to, const A *a, const B *b, int64_t n, bool add, bool packed,
                            F f) {
@@ -55,7 +58,7 @@ struct first_of {
     }
 };
 
-/* to = or += from; no work if both are the same buffer and nothing is added. */
+/* Copy `from` to `to`, or add it. A copy of a buffer to itself is no work. */
 template <class T>
 static cudaError_t pass(T *to, const T *from, int64_t n, bool add, cudaStream_t stream) {
     if (add) return map(to, from, from, n, true, stream, first_of{});
@@ -63,7 +66,7 @@ static cudaError_t pass(T *to, const T *from, int64_t n, bool add, cudaStream_t 
     return copy_bytes(to, from, n * (int64_t)sizeof *to, stream);
 }
 
-/* dx[k] = or += dy, for an op whose gradient is dy itself. */
+/* Copy dy to each dx[k], or add it, for an op whose gradient is dy itself. */
 template <class T>
 static cudaError_t pass_dy(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int k,
                            cudaStream_t stream) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* math.cuh -- exp, erf, tanh and log as fixed sequences of IEEE operations, with the same bits on
- * every GPU, on the host and in the cpu backend's kernels. Division and square root are IEEE's: the
- * operator and sqrtf(). Errors are in units of the last place, as tests/cuda/test_cuda_functions.c
- * measures them. */
+ * every GPU, on the host and in the cpu backend's kernels. Division and square root are the IEEE
+ * operations: `/` and sqrtf(). Errors are in units of the last place, as
+ * tests/cuda/test_cuda_functions.c measures them. */
 #ifndef CGP_SRC_CUDA_MATH_CUH
 #define CGP_SRC_CUDA_MATH_CUH
 
@@ -11,19 +11,19 @@
 
 #include "backend/cuda/cuda.cuh"
 
-/* The larger one; b if one is a NaN. */
+/* Return the larger of a and b; b if one of them is a NaN. */
 __device__ static inline float larger(float a, float b) {
     return a > b ? a : b;
 }
 
-/* exp(x) for x <= 88; 0 below -87, where it would be denormal. NaN stays NaN. Range reduction by
- * Cody and Waite (1980):
+/* Return exp(x) for x <= 88; 0 below -87, where the result would be denormal. NaN stays NaN. Range
+ * reduction by Cody and Waite (1980):
  *
  *     exp(x) = 2^n exp(r)      n = round(x / ln 2)      r = x - n ln 2, |r| <= ln 2 / 2
  *     exp(r) = 1 + r + r^2 P(r)      P interpolates at Chebyshev points
  *
  * Adding 1.5 2^23 rounds n and leaves it in the low bits of the sum; adding 127 more makes it the
- * exponent of 2^n. Within 1.1 units. */
+ * exponent of 2^n. The error is at most 1.1 units in the last place. */
 __device__ static inline float exp_or_zero(float x) {
     const float shift = 0x1.8p23f + 127.0f;
     const float shifted = fmaf(x, 0x1.715476p0f, shift);
@@ -40,8 +40,9 @@ __device__ static inline float exp_or_zero(float x) {
     return x < -87.0f ? 0.0f : p * scale;
 }
 
-/* erf(x) = x Q(s), s = 2 (x / L)^2 - 1, for |x| < L = 3.84; beyond L it rounds to 1 or -1. Q
- * interpolates erf(x) / x at Chebyshev points. Within 3.7 units, and 2e-7. */
+/* erf(x) = x Q(s), s = 2 (x / L)^2 - 1, for |x| < L = 3.84; beyond L, erf(x) rounds to 1 or -1. Q
+ * interpolates erf(x) / x at Chebyshev points. The error is at most 3.7 units in the last place,
+ * and 2e-7. */
 __device__ static inline float erf_of(float x) {
     const float q[] = {
         0x1.7913c4p-2f,  -0x1.7859f6p-3f,  0x1.179714p-3f,  -0x1.c4d5bcp-4f,
@@ -62,7 +63,7 @@ __device__ static inline float erf_of(float x) {
  *     |x| < 0.625    x + x z P(z), z = x^2       (P of Cephes' tanhf: no cancellation for small x)
  *     elsewhere      (1 - e) / (1 + e) with the sign of x, e = exp(-2 |x|), which cannot overflow
  *
- * Within 1.6 units. */
+ * The error is at most 1.6 units in the last place. */
 __device__ static inline float tanh_of(float x) {
     const float z = x * x, size = x < 0.0f ? -x : x;
     float p = -5.70498872745e-3f;
@@ -79,7 +80,8 @@ __device__ static inline float tanh_of(float x) {
  *
  *     log(1 + e) = 2 artanh(q) = 2 (q + q^3 / 3 + q^5 / 5 + ...)      q = e / (2 + e) <= 1 / 3
  *
- * The omitted terms are below 2e-8 of the result. Within 2.9 units. */
+ * The omitted terms are below 2e-8 of the result. The error is at most 2.9 units in the last
+ * place. */
 __device__ static inline float log_one_plus(float e) {
     const float q = e / (2.0f + e), z = q * q;
     float sum = 1.0f / 13.0f;
@@ -98,7 +100,8 @@ __device__ static inline float log_one_plus(float e) {
  *     log(1 + f) = 2 artanh(s) = f - (f^2 / 2 - s (f^2 / 2 + R))
  *     R = 2 s^2 (1/3 + s^2 / 5 + s^4 / 7 + ...)
  *
- * ln 2 is split in two parts, so that k times the first is exact. Within 0.9 units. */
+ * ln 2 is split in two parts, so that k times the first is exact. The error is at most 0.9 units in
+ * the last place. */
 __device__ static inline double log_of(double x) {
     if (!(x < INFINITY)) return x;
     int64_t bits;

@@ -37,13 +37,13 @@ cgp_status cgp__cuda_host_memory_create(cgp_device *device, size_t bytes, void *
 
 void cgp__cuda_host_memory_destroy(cgp_device *device, void *memory, size_t bytes) {
     (void)bytes;
-    (void)cgp__cuda_finish(device); /* copies may be under way */
+    (void)cgp__cuda_finish(device); /* copies may still be running */
     (void)cudaFreeHost(memory);
     (void)cudaGetLastError();
 }
 
-/* Between two GPUs: by peer access if possible; otherwise the driver stages the copy through the
- * host. */
+/* Copy between two GPUs by peer access if possible. Otherwise the driver stages the copy through
+ * the host. */
 static cudaError_t copy_between(cgp_place to, cgp_place from, size_t bytes, cgp_device *own,
                                 cudaStream_t stream) {
     const int peer = to.device == own ? from.device->ordinal : to.device->ordinal;
@@ -54,7 +54,7 @@ static cudaError_t copy_between(cgp_place to, cgp_place from, size_t bytes, cgp_
         own->asked[peer / 64] |= UINT64_C(1) << peer % 64;
         const cudaError_t error = cudaDeviceCanAccessPeer(&direct, own->ordinal, peer);
         if (error != cudaSuccess) return error;
-        if (direct) (void)cudaDeviceEnablePeerAccess(peer, 0); /* fails with too many peers */
+        if (direct) (void)cudaDeviceEnablePeerAccess(peer, 0); /* fails if a GPU has many peers */
         (void)cudaGetLastError();
     }
     return cudaMemcpyPeerAsync(to.at, to.device->ordinal, from.at, from.device->ordinal, bytes,

@@ -34,9 +34,9 @@ __device__ static inline rng_words philox(rng_key key, uint32_t c0, uint32_t c1,
 typedef struct dropout_rule {
     const cgp_step_values *values;
     uint32_t id;
-    /* p 2^32 */
+    /* Threshold for a random word: p 2^32. */
     uint32_t threshold;
-    /* 1 / (1 - p) */
+    /* Factor of kept elements: 1 / (1 - p). */
     float scale;
     /* false: every factor is 1. */
     bool on;
@@ -57,12 +57,12 @@ typedef struct dropout_mask {
     float scale;
 } dropout_mask;
 
-/* `sample` counts from the first sample of the run. The rule must be on. */
+/* Return the mask of a sample, counted from the first sample of the run. The rule must be on. */
 __device__ static inline dropout_mask dropout_mask_of(const dropout_rule &rule,
                                                       int64_t sample) {
     const uint64_t seed = rule.values->seed, step = rule.values->step;
     const uint64_t index = (uint64_t)(rule.values->sample + sample);
-    const uint32_t use = 1; /* what the random numbers are for: dropout */
+    const uint32_t use = 1; /* purpose of the random numbers: dropout */
     const rng_words key = philox({(uint32_t)seed, (uint32_t)(seed >> 32)}, (uint32_t)step,
                                  (uint32_t)(step >> 32), rule.id, use);
     return {{key.at[0], key.at[1]},
@@ -71,18 +71,18 @@ __device__ static inline dropout_mask dropout_mask_of(const dropout_rule &rule,
             rule.scale};
 }
 
-/* Random words of elements 4 quad .. 4 quad + 3 of a group. */
+/* Return the random words of elements 4 quad .. 4 quad + 3 of a group. */
 __device__ static inline rng_words dropout_words(const dropout_mask &mask, uint32_t group,
                                                  uint32_t quad) {
     return philox(mask.key, quad, group, mask.sample[0], mask.sample[1]);
 }
 
-/* Factor of an element, from its random word. */
+/* Return the dropout factor of an element from its random word. */
 __device__ static inline float dropout_factor(const dropout_mask &mask, uint32_t word) {
     return word >= mask.threshold ? mask.scale : 0.0f;
 }
 
-/* Factor of a single element e of a group. */
+/* Return the dropout factor of a single element e of a group. */
 __device__ static inline float dropout_factor_at(const dropout_mask &mask, uint32_t group,
                                                  int64_t e) {
     const rng_words words = dropout_words(mask, group, (uint32_t)(e / 4));

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* row_exp.cuh -- the maximum of a row, and the sum of its exponentials. As in the cpu backend, 64
- * lanes add in float, which keeps their chains short, and the lanes are added in double. */
+ * lanes add in float, which keeps each lane's sum short, and the lanes are added in double. */
 #ifndef CGP_SRC_CUDA_ROW_EXP_CUH
 #define CGP_SRC_CUDA_ROW_EXP_CUH
 
 #include "backend/cuda/math.cuh"
 
-/* EXP_ROWS: rows of a thread block. */
+/* EXP_ROWS is the number of rows of a thread block. */
 enum { ROW_LANES = 64, EXP_ROWS = BLOCK / ROW_LANES, WARP = 32 };
 
-/* The maximum of a lane's elements, ignoring NaNs. */
+/* Return the maximum of a lane's elements, ignoring NaNs. */
 template <class T> __device__ static inline float lane_max(const T *x, int64_t n, int lane) {
     float max = -INFINITY;
 #pragma unroll 16
@@ -18,8 +18,8 @@ template <class T> __device__ static inline float lane_max(const T *x, int64_t n
     return max;
 }
 
-/* A lane's sum of exp(x - max). After the last full 64 elements, full groups of 16 go to lanes 0 to
- * 15, and the rest to lanes 16 to 31. */
+/* Return a lane's sum of exp(x - max). After the last full 64 elements, lanes 0 to 15 add full
+ * groups of 16, and lanes 16 to 31 add the rest. */
 template <class T>
 __device__ static inline float lane_exp_sum(const T *x, int64_t n, float max, int lane) {
     const int64_t whole = n / 64 * 64, sixteens = n / 16 * 16;
@@ -55,7 +55,7 @@ __device__ static inline float row_exp(exp_rows &tile, const T *x, int64_t n) {
     return max;
 }
 
-/* The sum of exp(x - max) of this thread's row. */
+/* Return the sum of exp(x - max) of this thread's row. */
 __device__ static inline double exp_sum(const exp_rows &tile) {
     const int r = (int)threadIdx.x / ROW_LANES;
     double sum = 0.0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rows.cuh -- sums of rows, in the order of the cpu backend.
+/* rows.cuh -- sums of rows, which are added in the same order as in the cpu backend.
  *
  *     a row        16 lanes: lane l adds elements l, l + 16, l + 32 ... in order;
  *                  then lanes l and l + 8, l + 4, l + 2, l + 1
@@ -27,20 +27,20 @@ __device__ static inline float sum_lanes(float sum) {
     return sum;
 }
 
-/* Terms of `sums` sums per row. Rows are padded by LANES floats, so that two rows read together lie
- * in different banks. */
+/* The terms of `sums` sums per row, in shared memory. Rows are padded by LANES floats, so that two
+ * rows that are read together lie in different banks. */
 template <int sums> struct terms {
     static constexpr int columns = 1024 / sums;
     float at[sums][SUM_ROWS][columns + LANES];
 };
 
-/* The row that this thread helps to add; none from SUM_ROWS on. */
+/* Return the row that this thread helps to add; SUM_ROWS or more: no row. */
 __device__ static inline int sum_row(void) {
     return (int)threadIdx.x / LANES;
 }
 
-/* Add `columns` columns of a tile in a row's lanes. Several terms are loaded before they are
- * added. */
+/* Add up `columns` columns of a tile in the lanes of a row. Several terms are loaded before they
+ * are added. */
 template <int sums>
 __device__ static inline void add_terms(float (&sum)[sums], const terms<sums> &tile, int row,
                                         int columns) {
@@ -58,9 +58,9 @@ __device__ static inline void add_terms(float (&sum)[sums], const terms<sums> &t
     }
 }
 
-/* sum[] = the sums over the columns of each row of the block, in all lanes of the row. f(terms, c)
- * makes the terms of column c for all rows. All threads fill a tile with terms, so that their loads
- * overlap; then 16 lanes per row add them. */
+/* Set sum[], in all lanes of a row, to the row's sums over the columns. f(terms, c) makes the terms
+ * of column c for all rows of the block. All threads fill a tile with terms, so that their loads
+ * overlap; then 16 lanes per row add the terms. */
 template <int sums, class F>
 __device__ static inline void row_sums(float (&sum)[sums], terms<sums> &tile, int64_t width,
                                        F f) {
@@ -86,13 +86,14 @@ __device__ static inline void row_sums(float (&sum)[sums], terms<sums> &tile, in
         sum[k] = sum_lanes(sum[k]);
 }
 
-/* first [width] and second [n - width] = or += the sums [blocks, n], in order of blocks. A block's
- * first `width` sums belong to `first`. A NULL result is not computed. */
+/* Add up the sums [blocks, n] in the order of blocks, to first [width] and second [n - width];
+ * `add`: add to their values. A block's first `width` sums belong to `first`. A NULL result is not
+ * computed. */
 cudaError_t cgp__cuda_add_blocks(float *first, float *second, const float *sums, int64_t blocks,
                                  int64_t width, int64_t n, bool add, cudaStream_t stream);
 
-/* Sum of widened(term(i)) over the n elements of a part, for thread 0. All threads compute the
- * float terms; each lane adds its own. */
+/* Return, in thread 0, the sum of widened(term(i)) over the n elements of a part. All threads
+ * compute float terms, and each lane adds its own terms. */
 template <class Term, class Widened>
 __device__ static inline double part_sum(int n, Term term, Widened widened) {
     __shared__ float tile[PART_TILE];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* running_stats.cuh -- running statistics of BATCH_NORM, in double until the step ends. Formulas
- * and their order are those of src/backend/running_stats.c.
+/* running_stats.cuh -- running statistics of BATCH_NORM, in double until the step ends. The
+ * formulas and the order of operations are the same as in src/backend/running_stats.c.
  *
- * The accumulator has the numbers of rows and micro-batches collected, then the new running mean of
- * every channel, then the variances. If deferred, it has means and sums of squared deviations of
- * the collected rows instead. */
+ * The accumulator holds, in this order: the numbers of rows and micro-batches collected, the new
+ * running mean of every channel, and the variances. If deferred, it holds means and sums of squared
+ * deviations of the collected rows instead. */
 #ifndef CGP_SRC_CUDA_RUNNING_STATS_CUH
 #define CGP_SRC_CUDA_RUNNING_STATS_CUH
 
@@ -39,8 +39,8 @@ __device__ static inline double batches_collected(running_stats a) {
     return a.first ? 0.0 : a.accumulator[1];
 }
 
-/* Weight of the new value. `more` counts micro-batches (or steps) since `tracked` was written,
- * including this one. */
+/* Return the weight of the new value. `more` counts the micro-batches (or steps) since `tracked`
+ * was written, including the current one. */
 __device__ static inline double running_factor(running_stats a, double more) {
     return a.momentum < 0.0f ? 1.0 / ((double)*a.tracked + more) : (double)a.momentum;
 }

@@ -27,7 +27,7 @@ cudaError_t cgp__cuda_convert(cgp_dtype to_type, void *to, cgp_dtype from_type,
 
 /* --- sum_squares --- */
 
-/* One thread block per part. */
+/* Sum the squares of a part, in one thread block. */
 __global__ void sum_part(double *partial, const float *x, int64_t n) {
     const int64_t begin = (int64_t)blockIdx.x * PART, left = n - begin;
     const double sum = part_sum(
@@ -36,7 +36,7 @@ __global__ void sum_part(double *partial, const float *x, int64_t n) {
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-/* In one thread block: *to = or += the parts, in order. */
+/* Runs in one thread block: set *to to the sum of the parts, in order, or add it. */
 __global__ void add_parts(double *to, const double *partial, int parts, bool first) {
     __shared__ double tile[CGP__CUDA_PARTIALS];
     for (int i = (int)threadIdx.x; i < parts; i += BLOCK)
@@ -66,7 +66,7 @@ cudaError_t cgp__cuda_sum_squares(const float *x, int64_t n, double *sum, double
 
 /* --- find_nonfinite --- */
 
-/* Minimum of all threads' indices, for thread 0. */
+/* Return, in thread 0, the minimum of all threads' indices. */
 __device__ static int64_t block_min(int64_t index) {
     __shared__ int64_t least[BLOCK];
     least[threadIdx.x] = index;
@@ -79,7 +79,7 @@ __device__ static int64_t block_min(int64_t index) {
     return least[0];
 }
 
-/* The exponent of infinity and NaN has all bits set. Result n: none found. */
+/* The exponent of infinity and NaN has all bits set. The result is n if all values are finite. */
 __global__ void find_in_part(int64_t *partial, const float *x, int64_t n) {
     int64_t found = n;
     FOR_EACH(i, n) {

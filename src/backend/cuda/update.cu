@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* update.cu -- one optimizer update, elementwise; param and state are overwritten. g is grad times
+/* update.cu -- one optimizer update, elementwise, which overwrites param and state. g is grad times
  * gradient_scale.
  *
  * SGD:      g += weight_decay param              b = momentum b + g
@@ -12,13 +12,13 @@
  *           b = momentum b + g / (sqrt(v) + eps)       without b: the quotient itself
  *           param -= lr b
  *
- * Chains and bits are those of the cpu backend. Source: AdamW, Loshchilov and Hutter 2019,
- * arXiv:1711.05101; Adam, Kingma and Ba 2015, arXiv:1412.6980. */
+ * The order of operations and the bits are the same as in the cpu backend. Source: AdamW,
+ * Loshchilov and Hutter 2019, arXiv:1711.05101; Adam, Kingma and Ba 2015, arXiv:1412.6980. */
 #include "backend/cuda/map.cuh"
 
 #include <math.h>
 
-/* Constants of an update; 1 - beta and the like are computed in double. */
+/* Constants of an update. Differences such as 1 - beta are computed in double. */
 typedef struct constants {
     float scale, lr, decay, momentum, beta1, rest1, beta2, rest2, scale2, eps;
     bool nesterov;
@@ -62,7 +62,7 @@ struct sgd_momentum {
     }
 };
 
-/* Update both moments and return the step. */
+/* Update both moments; return the step to subtract from param. */
 __device__ static inline float adaptive(const constants &k, float grad, float *state) {
     state[0] = k.beta1 * state[0] + k.rest1 * grad;
     state[1] = k.beta2 * state[1] + k.rest2 * (grad * grad);
@@ -83,7 +83,7 @@ struct adam {
     }
 };
 
-/* The gradient divided by the root of its running mean square. */
+/* Return the gradient divided by the root of its running mean square. */
 __device__ static inline float normalised(const constants &k, float param, float grad,
                                           float *state) {
     const float g = grad + k.decay * param;

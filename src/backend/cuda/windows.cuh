@@ -11,7 +11,7 @@
 
 namespace gemm {
 
-/* Division of 0 <= n < 2^31 by an invariant of the launch, as a multiplication (Granlund and
+/* Divides 0 <= n < 2^31 by an invariant of the launch, by means of a multiplication (Granlund and
  * Montgomery 1994). */
 struct divisor {
     uint32_t by, factor, shift;
@@ -46,15 +46,17 @@ template <class T> struct windows {
     const T *image;
     int n, height, width, channels;
     int kernel_height, kernel_width, stride_height, stride_width, top, left;
-    /* Output pixels of an image. */
+    /* Height and width of an output image, in pixels. */
     int out_height, out_width;
     /* Set by set_windows(). */
     int count, length;
     divisor of_height, of_width, of_segment, of_channels;
-    /* Four elements from a multiple of 4 on belong to one pixel and are aligned for a quad. */
+    /* Any four elements from a multiple of 4 on belong to one pixel and are aligned for
+     * load_four(). */
     bool quads;
 
-    /* Address of element `at` of the window of a pixel; NULL: outside the image. */
+    /* Return the address of element `at` of a pixel's window; NULL: the element is outside the
+     * image. */
     __device__ const T *find(const pixel &p, int at) const {
         const int u = of_segment(at), rest = at - u * (int)of_segment.by, v = of_channels(rest);
         const int row = p.row * stride_height - top + u;
@@ -92,10 +94,10 @@ template <class T> static inline void set_windows(windows<T> *w) {
     w->quads = w->channels % 4 == 0 && is_aligned(w->image);
 }
 
-/* Flipped weights: row `in` has the elements of a weight [KH, KW, in, out] that a window of dy
- * multiplies, in the window's order: segments of taps of `out` elements. */
+/* Flipped weights. Row `in` has the elements of a weight [KH, KW, in, out] that are multiplied by a
+ * window of dy. They are in the window's order: segments of taps of `out` elements. */
 struct taps {
-    /* The first tap of the first segment. */
+    /* Address of the first tap of the first segment. */
     const float *at;
     int64_t out, tap, segment;
     int rows, length;
@@ -116,7 +118,7 @@ struct taps {
     }
 };
 
-/* Output pixels as rows of c; strides in elements between images, image rows and pixels. */
+/* Output pixels as rows of c. Strides between images, image rows and pixels are in elements. */
 struct pixel_rows {
     int64_t image, line, pixel;
     divisor of_height, of_width;

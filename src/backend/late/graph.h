@@ -24,7 +24,7 @@ cgp_status cgp__late_graph_add(cgp_recording *graph, cgp__late_run *run, const v
 void cgp__late_graph_destroy(cgp_recording *graph);
 
 /* Return the name of the first operand that differs between two runs of a kernel (ignoring the tag)
- * or two updates; NULL: none. */
+ * or between two updates; NULL: none differs. */
 const char *cgp__late_differing_args(const cgp_kernel_args *a, const cgp_kernel_args *b);
 const char *cgp__late_differing_update(const cgp_update *a, const cgp_update *b);
 

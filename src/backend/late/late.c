@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* late.c -- the backend `late`: device memory that the caller must not touch, three queues, events.
+/* late.c -- the backend `late`, which has device memory that the caller must not touch, three
+ * queues, and events.
  *
  *     caller        enqueues ──► COMPUTE   a thread with a cpu device
  *                            ──► IN, OUT   threads that copy
  *
- * Every operand of a kernel, and each device end of a copy, must be in memory of the device. The
- * host end must be in memory from host_memory_create(). */
+ * Operands of a kernel, and the device end of a copy, must be in the device's memory. The host end
+ * of a copy must be in memory from host_memory_create(). */
 #include "backend/late/late.h"
 
 #include <stdlib.h>
@@ -32,7 +33,7 @@ struct cgp_device {
     cgp_device_options options;
     cgp__late_queue queues[CGP_QUEUES];
     cgp__late_failure failure;
-    cgp_recording *capture; /* in progress; NULL: none */
+    cgp_recording *capture; /* capture in progress; NULL: none */
     int64_t launches;
     cgp_device *cpu;     /* used by COMPUTE's thread */
     _Atomic int64_t tag; /* tag of the running kernel; -1: none */
@@ -48,10 +49,10 @@ struct cgp_kernel {
 
 struct cgp_event {
     cgp_device *device;
-    uint64_t records; /* enqueued; used by the device's owner */
+    uint64_t records; /* number of records enqueued; used by the device's owner */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    uint64_t reached; /* records that have run */
+    uint64_t reached; /* number of records that have run */
     int64_t time_ns;
     bool failed;
 };
@@ -103,7 +104,7 @@ static cgp_status run_wait(void *device, const void *payload) {
     return CGP_OK;
 }
 
-/* By contract, nothing else is enqueued on the device during a capture. */
+/* Check the contract: nothing else is enqueued on the device during a capture. */
 static cgp_status check_not_capturing(const cgp_device *device, const char *what) {
     if (!device->capture) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "late: %s: expected record_end() first, got none", what);
@@ -275,7 +276,7 @@ static cgp_status compute(cgp_device *device, cgp__late_run *run, const void *pa
     return cgp__late_queue_add(&device->queues[CGP_QUEUE_COMPUTE], run, payload, bytes, false);
 }
 
-/* compute() for work that may be captured. */
+/* Like compute(), for work that may be captured. */
 static cgp_status compute_or_capture(cgp_device *device, cgp__late_run *run, const void *payload,
                                      size_t bytes) {
     device->launches++;
@@ -283,7 +284,7 @@ static cgp_status compute_or_capture(cgp_device *device, cgp__late_run *run, con
                            : compute(device, run, payload, bytes);
 }
 
-/* By contract, no kernel gets host memory. */
+/* Check the contract: no kernel gets host memory. */
 static cgp_status check_operands(const cgp_device *device, const void *const *operands, size_t n) {
     for (size_t i = 0; i < n; i++) {
         if (operands[i] && !owns(device, operands[i], 1))
@@ -318,7 +319,7 @@ typedef struct call {
     cgp_kernel *kernel; /* NULL: use the spec */
     cgp_kernel_spec spec;
     cgp_kernel_args args;
-    int64_t *index; /* NULL: commit */
+    int64_t *index; /* NULL: a commit */
 } call;
 
 static cgp_status run_kernel(void *device, const void *payload) {
@@ -372,7 +373,7 @@ static cgp_status check_commit(cgp_device *device, const cgp_kernel_spec *spec,
     return compute_or_capture(device, run_commit, &c, sizeof c);
 }
 
-/* A sum or a search over one tensor; the result goes to a scalar or another tensor. */
+/* A sum or a search over one tensor, with the scalar or tensor that receives the result. */
 typedef struct pass {
     const float *x;
     int64_t n;
@@ -460,7 +461,7 @@ static cgp_status graph_launch(cgp_recording *graph, int64_t tag) {
     return CGP_OK;
 }
 
-/* Return the name of a part that differs between two nodes; NULL: none. */
+/* Return the name of a part that differs between two nodes; NULL: none differs. */
 static const char *differing(const cgp__late_node *a, const cgp__late_node *b) {
     const void *x = a->payload, *y = b->payload;
     const call *p = x, *q = y;

@@ -8,7 +8,7 @@
 
 extern const cgp_backend cgp__backend_late;
 
-/* Delay in ns before every entry of a queue, on all devices; 0: random. */
+/* Delay in ns before every entry of a queue, on all devices; 0: random delays. */
 extern _Atomic long cgp__late_delay_ns[CGP_QUEUES];
 
 /* Check that two captured graphs have the same nodes, ignoring tags; NULL is an empty graph.

@@ -2,8 +2,8 @@
 /* queue.h -- a queue of `late`: a thread that runs entries in order, one in eight after a random
  * delay.
  *
- * Entries go one way. The caller learns the thread's results only through events, so a missing
- * event is a data race that the thread sanitizer reports. */
+ * Entries travel only from the caller to the thread. The caller sees results only after it waits
+ * for events, so a missing event is a data race that the thread sanitizer reports. */
 #ifndef CGP_SRC_BACKEND_LATE_QUEUE_H
 #define CGP_SRC_BACKEND_LATE_QUEUE_H
 
@@ -19,7 +19,7 @@ typedef cgp_status cgp__late_run(void *device, const void *payload);
 typedef struct cgp__late_entry {
     _Atomic(struct cgp__late_entry *) next;
     cgp__late_run *run; /* NULL: the last entry */
-    bool always;        /* also after the device has failed */
+    bool always;        /* run even after the device has failed */
     _Alignas(16) char payload[];
 } cgp__late_entry;
 
@@ -36,10 +36,10 @@ typedef struct cgp__late_queue {
     pthread_t thread;
     bool started;
     sem_t ready;           /* counts entries */
-    cgp__late_entry *last; /* used by the thread that adds */
-    cgp__late_entry *done; /* ran last; used by the queue's thread */
+    cgp__late_entry *last; /* last entry; used by the thread that adds */
+    cgp__late_entry *done; /* entry that ran last; used by the queue's thread */
     uint64_t random;
-    const _Atomic long *delay_ns; /* before every entry; 0: random */
+    const _Atomic long *delay_ns; /* delay before every entry; 0: random */
 } cgp__late_queue;
 
 cgp_status cgp__late_queue_start(cgp__late_queue *queue, void *device, cgp__late_failure *failure,
@@ -52,7 +52,7 @@ void cgp__late_queue_stop(cgp__late_queue *queue);
 cgp_status cgp__late_queue_add(cgp__late_queue *queue, cgp__late_run *run, const void *payload,
                                size_t bytes, bool always);
 
-/* Return the device's failure; CGP_OK: none. */
+/* Return the device's failure; CGP_OK: it has not failed. */
 cgp_status cgp__late_failure_of(cgp__late_failure *failure);
 
 #endif

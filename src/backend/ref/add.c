@@ -4,8 +4,8 @@
  * Backward needs nothing from forward. y may be an x[k]. */
 #include "backend/ref/ref.h"
 
-/* Go from the last input to the first, the order in which gradients of a value are added. If both
- * inputs are one value, dx[0] may add to what dx[1] has just written. */
+/* Process the last input first: gradients of a value are added in that order. If both inputs are
+ * one value, dx[0] may add to the values just written to dx[1]. */
 void cgp__ref_pass_dy(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int inputs) {
     const int64_t count = cgp__ref_elements(spec);
     for (int k = inputs - 1; k >= 0; k--) {

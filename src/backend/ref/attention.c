@@ -11,13 +11,14 @@
  *     ds = scale p (keep dy[t] v[j] - delta[t])
  *     dq[t] = sum_j ds k[j]                      dk[j] = sum_t ds q[t]
  *
- * dk and dv are also sums over the group. delta is sum_j p dp, because y already holds the dropped
- * probabilities. backward_input needs q, k, v, y, max and log_sum, which forward saves. T x S
- * scores are never stored; each query's row is recomputed. y is overwritten; dq, dk and dv are
- * overwritten or added to. If fused, a row of x[0] and of dx[0] is q, k, v side by side.
+ * dk and dv are also summed over the group. delta equals sum_j p dp, because y was computed from
+ * the probabilities after dropout. backward_input needs q, k, v, y, max and log_sum, which forward
+ * saves. T x S scores are never stored; each query's row is recomputed. The kernels overwrite y,
+ * and overwrite dq, dk and dv or add to them. If fused, a row of x[0] or dx[0] holds q, k and v
+ * side by side.
  *
- * With a KV cache, k and v of all samples are first written to it. Then t is a position, and k and
- * v are the cache's rows. */
+ * With a KV cache, k and v of all samples are first written to the cache. Then t is a position, and
+ * k and v are the cache's rows. */
 #include "backend/ref/ref.h"
 
 #include <math.h>
@@ -29,12 +30,13 @@ typedef struct rows {
     int64_t first, stride, width;
 } rows;
 
-/* One head of queries of one sample. dq, dk and dv are laid out as q, k and v. NULL: not wanted. */
+/* One head of queries of one sample. dq, dk and dv have the layouts of q, k and v; NULL: not
+ * wanted. */
 typedef struct head {
     cgp_dtype type;
     rows q, k, v, y;
     void *dq, *dk, *dv;
-    /* Dropout: query t has group `group` + t. */
+    /* For dropout: query t has group number `group` + t. */
     int64_t sample, group;
 } head;
 
@@ -62,7 +64,7 @@ static head head_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, in
         .group = h * g->rows};
 }
 
-/* Keys that query t sees. */
+/* Return the range of keys that query t attends to. */
 static int64_t first_key(const cgp_op_attributes *g, int64_t t) {
     return g->window > 0 && t >= g->window ? t - g->window + 1 : 0;
 }
@@ -71,12 +73,12 @@ static int64_t end_key(const cgp_op_attributes *g, int64_t t) {
     return g->causal ? t + 1 : g->keys;
 }
 
-/* Element d of row i. */
+/* Return element d of row i. */
 static double at(const head *h, const rows *x, int64_t i, int64_t d) {
     return cgp__ref_load(h->type, x->at, x->first + i * x->stride + d);
 }
 
-/* The dot product of row i of a and row j of b. */
+/* Return the dot product of row i of a and row j of b. */
 static double dot(const head *h, const rows *a, int64_t i, const rows *b, int64_t j) {
     double sum = 0.0;
     for (int64_t d = 0; d < a->width; d++)
@@ -84,7 +86,7 @@ static double dot(const head *h, const rows *a, int64_t i, const rows *b, int64_
     return sum;
 }
 
-/* Set s[j] for the keys that query t sees. */
+/* Set s[j] for the keys j that query t attends to. */
 static void scores(const cgp_op_attributes *g, double *s, const head *h, int64_t t) {
     for (int64_t j = first_key(g, t); j < end_key(g, t); j++)
         s[j] = dot(h, &h->q, t, &h->k, j);
@@ -99,7 +101,7 @@ static softmax softmax_of(const double *s, int64_t n, double scale) {
     double max = s[0], sum = 0.0;
     for (int64_t j = 1; j < n; j++)
         max = s[j] > max ? s[j] : max;
-    max = (float)max; /* as backward reads it; log_sum corrects the rounding */
+    max = (float)max; /* rounded, as backward reads it; log_sum corrects the error */
     for (int64_t j = 0; j < n; j++)
         sum += exp(scale * (s[j] - max));
     return (softmax){scale, max, log(sum)};
@@ -109,8 +111,8 @@ static double probability(const softmax *x, double s) {
     return exp(x->scale * (s - x->max) - x->log_sum);
 }
 
-/* Forward: a row of scores. Backward: also dq of a group of heads, and dk and dv of their head of
- * keys. */
+/* Return the bytes of workspace. Forward needs a row of scores; backward also needs dq of a group of
+ * heads, and dk and dv of their head of keys. */
 static int64_t attention_workspace(const cgp_kernel_spec *spec) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t depth = depth_of(g), width = g->out / g->heads;
@@ -119,7 +121,7 @@ static int64_t attention_workspace(const cgp_kernel_spec *spec) {
     return (g->keys + (spec->direction == CGP_OP_FORWARD ? 0 : sums)) * (int64_t)sizeof(double);
 }
 
-/* Write y of query t; return what backward needs. */
+/* Write y of query t; return the values that backward needs. */
 static softmax forward_row(const cgp_kernel_spec *spec, const cgp_kernel_args *args, const head *h,
                            int64_t t) {
     const cgp_op_attributes *g = &spec->attributes;
@@ -150,7 +152,7 @@ static void attention_forward(const cgp_kernel_spec *spec, const cgp_kernel_args
     }
 }
 
-/* The sums of gradients, in the workspace. */
+/* Sums of gradients in the workspace. */
 typedef struct sums {
     double *s;       /* [S] */
     double *dq;      /* [R, D], of one head */
@@ -185,7 +187,7 @@ static void backward_row(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     }
 }
 
-/* dx = or += the sums of a head's rows. */
+/* Set dx to the sums of a head's rows, or add the sums. */
 static void store_rows(const head *h, void *dx, const rows *x, int64_t count, bool add,
                        const double *sum) {
     for (int64_t i = 0; dx && i < count * x->width; i++)
@@ -193,8 +195,8 @@ static void store_rows(const head *h, void *dx, const rows *x, int64_t count, bo
                        sum[i]);
 }
 
-/* Run one head of keys and its group. Inputs that are one value have one gradient, which v's part
- * writes first. */
+/* Run one head of keys and its group. If several inputs are one value, they share one gradient, and
+ * the gradient of v is written first. */
 static void backward_group(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t sample,
                            int64_t kv) {
     const cgp_op_attributes *g = &spec->attributes;
@@ -202,7 +204,7 @@ static void backward_group(const cgp_kernel_spec *spec, const cgp_kernel_args *a
     const sums all = sums_of(g, args);
     const head of = head_of(spec, args, sample, first);
     const int64_t size = g->rows * of.q.width;
-    const int last = g->fused ? 0 : 2; /* v's input; k's is the one before it */
+    const int last = g->fused ? 0 : 2; /* number of input v; input k is the one before it */
     for (double *sum = all.dq; sum < all.dv + g->keys * of.v.width; sum++)
         *sum = 0.0;
     for (int64_t i = 0; i < group; i++) {
@@ -230,8 +232,8 @@ static void attention_input(const cgp_kernel_spec *spec, const cgp_kernel_args *
 
 /* --- with a cache --- */
 
-/* Write k, then v, of all samples to the cache rows at their positions; of several samples at one
- * position, the last stays. */
+/* Write k, then v, of all samples to the cache rows at their positions. If several samples have the
+ * same position, the last one stays. */
 static void write_cache(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t k = g->kv_heads * depth_of(g), v = g->kv_heads * (g->out / g->heads);
@@ -245,8 +247,8 @@ static void write_cache(const cgp_kernel_spec *spec, const cgp_kernel_args *args
     }
 }
 
-/* One head of one sample. Its q and y point so that the row at index `position` is the sample's
- * row. */
+/* Return one head of one sample. Its q and y are shifted so that row number `position` is the
+ * sample's row. */
 static head cached_head_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t sample,
                            int64_t position, int64_t h) {
     const cgp_op_attributes *g = &spec->attributes;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* backend.c -- the `ref` backend: plain loops with double sums, the oracle of every other backend.
- * One thread, host memory; a kernel is its spec and a function. */
+ * It has one thread and host memory. A kernel consists of a spec and a function. */
 #include "backend/host.h"
 #include "backend/ref/ref.h"
 
@@ -34,7 +34,7 @@ static cgp_status memory_create(cgp_device *device, size_t bytes, void **out) {
     const size_t capacity = (size_t)cgp__align_up(bytes ? (int64_t)bytes : 1);
     void *memory = aligned_alloc(CGP__ALIGN, capacity);
     if (!memory) return cgp__no_memory("ref: device memory", bytes);
-    *out = memset(memory, 0, capacity); /* also makes it resident */
+    *out = memset(memory, 0, capacity); /* also makes the memory resident */
     return CGP_OK;
 }
 
@@ -44,7 +44,7 @@ static void memory_destroy(cgp_device *device, void *memory, size_t bytes) {
     free(memory);
 }
 
-/* Equal types are copied as bits, so that a NaN stays the same. */
+/* Equal types are copied bit by bit, so that a NaN stays the same. */
 static cgp_status convert(cgp_device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
                           const void *from, int64_t n) {
     (void)device;

@@ -5,8 +5,8 @@
  *     loss = sum of max(x, 0) - x t + log(1 + exp(-|x|))
  *     dx = loss_scale (1 / (1 + exp(-x)) - t)
  *
- * loss is overwritten, summed in double in the order of elements. backward_input needs logits and
- * targets; dx may be the logits unless it is added to. */
+ * loss is overwritten with the sum, which is computed in double in the order of elements.
+ * backward_input needs logits and targets; dx may be the logits unless the kernel adds to dx. */
 #include "backend/ref/ref.h"
 
 #include <math.h>

@@ -4,10 +4,10 @@
  *     y = x[0] x[1]     dx[0] = dy x[1]     dx[1] = dy x[0]
  *     y = x[0] - x[1]   dx[0] = dy          dx[1] = -dy
  *
- * backward_input of MULTIPLY needs both inputs. y may be an x[k], and a dx[k] that is not added to
- * may be dy: an element is read for the last time before it is written. As in ADD, gradients go
- * from the last input to the first: if both inputs are one value, dx[0] may add to what dx[1] has
- * just written. */
+ * backward_input of MULTIPLY needs both inputs. y may be an x[k]. A dx[k] may be dy unless the
+ * kernel adds to dx[k]: the last read of an element precedes its write. As in ADD, the gradient of
+ * the last input is written first: if both inputs are one value, dx[0] may add to the values just
+ * written to dx[1]. */
 #include "backend/ref/ref.h"
 
 static void multiply_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
@@ -26,7 +26,7 @@ static void subtract_forward(const cgp_kernel_spec *spec, const cgp_kernel_args 
                        cgp__ref_load(type, args->x[0], i) - cgp__ref_load(type, args->x[1], i));
 }
 
-/* dx[k] of element i = or += dy slope[k]. */
+/* Set dx[k] of element i to dy slope[k], or add it. */
 static void store_both(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t i,
                        const double slope[2]) {
     const double dy = cgp__ref_load(spec->type, args->dy, i);

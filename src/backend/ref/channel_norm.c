@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* channel_norm.c -- channels to mean 0 and variance 1 over a set of rows. Reference kernels.
+/* channel_norm.c -- normalises channels to mean 0 and variance 1 over a set of rows. Reference
+ * kernels.
  *
  *     BATCH_NORM      one set, all samples    each channel alone     y = h weight + bias
  *     INSTANCE_NORM   one set per sample      each channel alone     y = h
@@ -10,18 +11,19 @@
  *     dx = rstd (g - sum(g) / k - h sum(g h) / k)     dweight = sum(dy h)     dbias = sum(dy)
  *
  * Outside training, BATCH_NORM takes mean and variance from its state and saves nothing.
- * backward_input needs x and the saved mean and rstd, one of each per set and group (or channel),
- * and differentiates through them. It also computes dweight and dbias; there is no backward_weight.
- * y is overwritten. dx may be dy unless it is added to: each group of a set is read for the last
- * time before dx is written. The first micro-batch overwrites dweight and dbias; the others add to
- * them. If the variance is no finite f32, rstd, y and dx are NaN. */
+ * backward_input needs x and the saved mean and rstd, and differentiates through them. There is one
+ * mean and one rstd for each set and group (or channel). It also computes dweight and dbias; there
+ * is no backward_weight. y is overwritten. dx may be dy unless the kernel adds to dx: the last read
+ * of each group of a set precedes the write of dx. The first micro-batch overwrites dweight and
+ * dbias; the others add to them. If the variance is not a finite f32, then rstd, y and dx are
+ * NaN. */
 #include "backend/ref/ref.h"
 #include "backend/running_stats.h"
 
 #include <float.h>
 #include <math.h>
 
-/* Elements that share a mean: the rows of a set, with `channels` channels from c on. */
+/* Elements that share a mean: `channels` channels from c on, in all rows of a set. */
 typedef struct part {
     int64_t first, step, rows, channels;
     int64_t c;
@@ -33,7 +35,7 @@ static int64_t sets(const cgp_kernel_spec *spec) {
     return spec->op == CGP_OP_BATCH_NORM ? 1 : spec->n;
 }
 
-/* Number of parts of a set. */
+/* Return the number of parts of a set. */
 static int64_t parts(const cgp_kernel_spec *spec) {
     return spec->op == CGP_OP_GROUP_NORM ? spec->attributes.groups : spec->attributes.out;
 }
@@ -45,7 +47,7 @@ static part part_of(const cgp_kernel_spec *spec, int64_t index) {
     return (part){index / parts(spec) * rows * width + c, width, rows, channels, c, index};
 }
 
-/* Offset of element `i` of a part, in row i / channels. */
+/* Return the offset of element `i` of a part. The element is in row i / channels. */
 static int64_t place(const part *at, int64_t i) {
     return at->first + i / at->channels * at->step + i % at->channels;
 }
@@ -58,14 +60,14 @@ static double load(const cgp_kernel_spec *spec, const void *from, const part *at
     return cgp__ref_load(spec->type, from, place(at, i));
 }
 
-/* The weight or bias of element i; INSTANCE_NORM has none. */
+/* Return the weight or bias of element i; INSTANCE_NORM has neither. */
 static double parameter(const cgp_kernel_args *args, int k, const part *at, int64_t i,
                         double without) {
     return args->param[k] ? args->param[k][at->c + i % at->channels] : without;
 }
 
-/* BATCH_NORM forward: variances in f32. BATCH_NORM and GROUP_NORM backward: sums of dweight and
- * dbias. */
+/* Return the bytes of workspace. Forward of BATCH_NORM needs variances in f32. Backward of
+ * BATCH_NORM and GROUP_NORM needs sums of dweight and dbias. */
 static int64_t channel_norm_workspace(const cgp_kernel_spec *spec) {
     if (spec->op == CGP_OP_BATCH_NORM && spec->direction == CGP_OP_FORWARD)
         return spec->attributes.out * (int64_t)sizeof(float);
@@ -102,7 +104,7 @@ static double reciprocal_deviation(const cgp_kernel_spec *spec, double variance)
     return 1.0 / sqrt(variance + (double)spec->attributes.eps);
 }
 
-/* BATCH_NORM outside training. */
+/* Run forward of BATCH_NORM outside training. */
 static void forward_fixed(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const float *mean = args->state[0], *variance = args->state[1];
     for (int64_t c = 0; c < spec->attributes.out; c++) {

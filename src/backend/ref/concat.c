@@ -15,7 +15,7 @@ static void concat_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
     }
 }
 
-/* Go from the last input to the first, as in cgp__ref_pass_dy(). */
+/* Process the last input first, as in cgp__ref_pass_dy(). */
 static void concat_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const cgp_op_attributes *g = &spec->attributes;
     int64_t first = g->out;

@@ -10,12 +10,12 @@
  *     dbias[o]           = sum over samples and windows of dy[i, j, o]
  *
  * Pixels outside x are zero. backward_input needs weight; backward_weight needs x; neither needs y.
- * y is overwritten; dx is overwritten or added to. The first micro-batch overwrites dweight and
- * dbias; the others add to them. */
+ * y is overwritten; the kernel overwrites dx or adds to it. The first micro-batch overwrites
+ * dweight and dbias; the others add to them. */
 #include "backend/ref/ref.h"
 
-/* Offset of channel 0 of a pixel of x, and of y; offset of element (u, v, 0) of an output's
- * weight. */
+/* Three functions return offsets: of channel 0 of a pixel of x, of channel 0 of a pixel of y, and
+ * of element (u, v, 0) of an output's weight. */
 static int64_t x_at(const cgp_op_attributes *g, int64_t sample, int64_t h, int64_t w) {
     return ((sample * g->height + h) * g->width + w) * g->in;
 }

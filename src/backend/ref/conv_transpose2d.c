@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv_transpose2d.c -- x [H, W, in] -> [OH, OW, out], weight [KH, KW, out, in]. Reference kernels.
+/* conv_transpose2d.c -- transposed convolution from x [H, W, in] to y [OH, OW, out], with weight
+ * [KH, KW, out, in]. Reference kernels.
  *
  *     Pixel (i, j) of x and tap (u, v) contribute to pixel (h, w) of y, if it exists:
  *     h = i stride + u - top     w = j stride + v - left
@@ -8,11 +9,12 @@
  *     dx [i, j, c]    = sum of dy [h, w, o] weight [u, v, o, c]
  *     dweight         = sum of x [i, j, c] dy [h, w, o]            dbias = sum of dy
  *
- * y is overwritten; dx is overwritten or added to. The first micro-batch overwrites dweight and
- * dbias; the others add to them. */
+ * y is overwritten; the kernel overwrites dx or adds to it. The first micro-batch overwrites
+ * dweight and dbias; the others add to them. */
 #include "backend/ref/ref.h"
 
-/* Offset of channel 0 of a pixel of x, and of y; offset of element (u, v, o, 0) of the weight. */
+/* Three functions return offsets: of channel 0 of a pixel of x, of channel 0 of a pixel of y, and
+ * of element (u, v, o, 0) of the weight. */
 static int64_t x_at(const cgp_op_attributes *g, int64_t sample, int64_t i, int64_t j) {
     return ((sample * g->height + i) * g->width + j) * g->in;
 }

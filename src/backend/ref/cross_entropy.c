@@ -5,9 +5,10 @@
  *     loss = sum of log_sum + (max - x[target]) over the rows that count
  *     dx[c] = loss_scale (exp((x[c] - max) - log_sum) - (c == target))
  *
- * A row counts unless its target is `ignore`; dx is 0 in a row that does not. loss is overwritten,
- * summed in double in the order of rows. backward_input needs logits, targets, max and log_sum,
- * which forward saves for every row. dx may be the logits unless it is added to. */
+ * A row counts unless its target is `ignore`; dx is 0 in a row that does not count. loss is
+ * overwritten with the sum, which is computed in double in the order of rows. backward_input needs
+ * logits, targets, max and log_sum, which forward saves for every row. dx may be the logits unless
+ * the kernel adds to dx. */
 #include "backend/ref/ref.h"
 
 #include <math.h>
@@ -22,7 +23,7 @@ static float row_max(cgp_dtype type, const void *x, int64_t first, int64_t n) {
     return max;
 }
 
-/* Return log sum exp(x - max) of these elements. */
+/* Return log sum exp(x - max) of the n elements from `first` on. */
 static double log_sum_exp(cgp_dtype type, const void *x, int64_t first, int64_t n, double max) {
     double sum = 0.0;
     for (int64_t c = 0; c < n; c++)

@@ -4,8 +4,8 @@
  *     dx = dy keep          keep is per element; DROPOUT2D: per channel of a sample
  *
  * Backward needs nothing from forward: keep is recomputed from key, sample and element, by the rule
- * in cgpipe/ext/backend.h. Outside training keep is 1. y may be x, and dx may be dy unless it is
- * added to. */
+ * in cgpipe/ext/backend.h. Outside training keep is 1. y may be x, and dx may be dy unless the
+ * kernel adds to dx. */
 #include "backend/ref/ref.h"
 
 double cgp__ref_keep(const cgp_kernel_args *args, float p, int64_t sample, int64_t group,
@@ -19,7 +19,7 @@ double cgp__ref_keep(const cgp_kernel_args *args, float p, int64_t sample, int64
     return words[element % 4] >= cgp__dropout_threshold(p) ? 1.0 / (1.0 - (double)p) : 0.0;
 }
 
-/* to = or += from keep */
+/* Set `to` to `from` times keep, or add the product. */
 static void apply(const cgp_kernel_spec *spec, const cgp_kernel_args *args, void *to, bool add,
                   const void *from) {
     const int64_t size = spec->attributes.rows * spec->attributes.out;

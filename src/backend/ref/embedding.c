@@ -4,9 +4,9 @@
  *     y       [n, R, C] = weight[ids]                    weight [vocabulary, C]
  *     dweight [v]       = sum of the dy rows whose id is v
  *
- * backward_weight needs ids. There is no dx, because ids are integers. y is overwritten. The
- * first micro-batch overwrites all of dweight, including rows that no id selects; the others add
- * to it. */
+ * backward_weight needs ids. There is no dx, because ids are integers. y is overwritten. The first
+ * micro-batch overwrites all of dweight, including rows that no id selects. Later micro-batches add
+ * to dweight. */
 #include "backend/ref/ref.h"
 
 static void embedding_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
@@ -19,7 +19,7 @@ static void embedding_forward(const cgp_kernel_spec *spec, const cgp_kernel_args
     }
 }
 
-/* Sums of one row of dweight. */
+/* Return the bytes of workspace: the sums of one row of dweight. */
 static int64_t embedding_workspace(const cgp_kernel_spec *spec) {
     if (spec->direction != CGP_OP_BACKWARD_WEIGHT) return 0;
     return spec->attributes.out * (int64_t)sizeof(double);

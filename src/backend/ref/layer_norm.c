@@ -8,9 +8,10 @@
  *     dweight = sum over rows of dy h                  dbias = sum over rows of dy
  *
  * backward_input needs x, the saved mean (LAYER_NORM) and rstd. It also computes dweight and dbias;
- * there is no backward_weight. y is overwritten. dx may be dy unless it is added to: each row of dy
- * is read for the last time before dx is written. The first micro-batch overwrites dweight and
- * dbias; the others add to them. If the sum of squares is no finite f32, rstd, y and dx are NaN. */
+ * there is no backward_weight. y is overwritten. dx may be dy unless the kernel adds to dx: the
+ * last read of each row of dy precedes the write of dx. The first micro-batch overwrites dweight
+ * and dbias; the others add to them. If the sum of squares is not a finite f32, then rstd, y and dx
+ * are NaN. */
 #include "backend/ref/ref.h"
 
 #include <float.h>
@@ -20,7 +21,7 @@ static bool is_centred(const cgp_kernel_spec *spec) {
     return spec->op == CGP_OP_LAYER_NORM;
 }
 
-/* The saved rstd, stored after the means. */
+/* Return the saved rstd, which is stored after the means. */
 static float *rstd_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     return args->saved[is_centred(spec) ? 1 : 0];
 }
@@ -60,7 +61,7 @@ static void norm_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     }
 }
 
-/* Sums of dweight and of dbias. */
+/* Return the bytes of workspace: sums of dweight and of dbias. */
 static int64_t norm_workspace(const cgp_kernel_spec *spec) {
     if (spec->direction != CGP_OP_BACKWARD_INPUT) return 0;
     return 2 * spec->attributes.out * (int64_t)sizeof(double);

@@ -4,11 +4,12 @@
  *
  *     da = dy b^T        db = a^T dy
  *
- * db is computed first, because both may be gradients of one value. They are overwritten or added
- * to. */
+ * db is computed before da, because both may be gradients of one value. The kernel overwrites da
+ * and db or adds to them. */
 #include "backend/ref/ref.h"
 
-/* The sides of the matrices, and elements from one row, and one column, to the next. */
+/* The sizes of the matrices, and their strides: the numbers of elements from one row, or one
+ * column, to the next. */
 typedef struct product {
     int64_t count, m, n, k;
     int64_t a_row, a_column, b_row, b_column;

@@ -6,7 +6,8 @@
  * Backward needs nothing from forward. */
 #include "backend/ref/ref.h"
 
-/* Offset of element c of pixel (h, w) of a sample; -1: outside the image. */
+/* Return the offset of element c of pixel (h, w) of a sample; -1: the pixel is outside the
+ * image. */
 static int64_t element(int64_t sample, int64_t h, int64_t w, int64_t height, int64_t width,
                        int64_t channels, int64_t c) {
     if (h < 0 || h >= height || w < 0 || w >= width) return -1;

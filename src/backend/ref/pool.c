@@ -5,15 +5,15 @@
  *     AVERAGE_POOL   y = sum / pixels in the window     dx of each += dy / pixels in the window
  *     MEAN           an AVERAGE_POOL
  *
- * backward_input of MAX_POOL recomputes the argmax from x; AVERAGE_POOL's needs nothing. The
- * gradient of a sample is summed over its windows in the workspace; then dx is overwritten or added
- * to. */
+ * backward_input of MAX_POOL recomputes the argmax from x; for AVERAGE_POOL it needs nothing from
+ * forward. The workspace holds the gradient of a sample, summed over its windows. Then the kernel
+ * overwrites dx or adds to it. */
 #include "backend/ref/ref.h"
 
 #include <math.h>
 
-/* A window on one channel of a sample: its pixels within the image. Pixel (h, w) is element first +
- * (h width + w) channels. */
+/* A window on one channel of a sample, limited to pixels within the image. Pixel (h, w) is element
+ * first + (h width + w) channels. */
 typedef struct window {
     cgp__ref_span rows, columns;
     int64_t width, channels, first;
@@ -83,7 +83,7 @@ static int64_t pool_workspace(const cgp_kernel_spec *spec) {
     return sample_elements(&spec->attributes) * (int64_t)sizeof(double);
 }
 
-/* sums of a sample += dy of one element of y; `sums` begins at element `first` of dx. */
+/* Add dy of one element of y to the sums of a sample. `sums` begins at element `first` of dx. */
 static void spread(const cgp_kernel_spec *spec, const cgp_kernel_args *args, const window *at,
                    double dy, double *sums, int64_t first) {
     if (spec->op == CGP_OP_MAX_POOL) {

@@ -10,7 +10,7 @@
 /* A kernel is a function of its spec and its operands; it cannot fail. */
 typedef void cgp__ref_run(const cgp_kernel_spec *spec, const cgp_kernel_args *args);
 
-/* Element i of memory of a type, f32 or bf16. */
+/* Return element i of an array of f32 or bf16. */
 static inline float cgp__ref_load(cgp_dtype type, const void *from, int64_t i) {
     if (type == CGP_BF16) return cgp__bf16_to_float(((const uint16_t *)from)[i]);
     return ((const float *)from)[i];
@@ -23,14 +23,14 @@ static inline void cgp__ref_write(cgp_dtype type, void *to, int64_t i, float val
         ((float *)to)[i] = value;
 }
 
-/* to[i] = from[j] */
+/* Copy from[j] to to[i]. */
 static inline void cgp__ref_move(const cgp_kernel_spec *spec, void *to, int64_t i, const void *from,
                                  int64_t j) {
     cgp__ref_write(spec->type, to, i, cgp__ref_load(spec->type, from, j));
 }
 
-/* Element i = or += value. Gradients are rounded to f32 before they are added, as in a backend that
- * sums in the workspace. */
+/* Set element i to value, or add value to it. A gradient is rounded to f32 before it is added, as
+ * in a backend that sums in the workspace. */
 static inline void cgp__ref_store(cgp_dtype type, void *to, int64_t i, bool add, double value) {
     const float before = add ? cgp__ref_load(type, to, i) : 0.0f;
     cgp__ref_write(type, to, i, add ? before + (float)value : (float)value);
@@ -41,12 +41,12 @@ static inline bool cgp__ref_adds(const cgp_kernel_spec *spec, int k) {
     return ((spec->add >> k) & 1) != 0;
 }
 
-/* Number of elements of y. */
+/* Return the number of elements of y. */
 static inline int64_t cgp__ref_elements(const cgp_kernel_spec *spec) {
     return spec->n * spec->attributes.rows * spec->attributes.out;
 }
 
-/* Pixels along a side that are in a window of `kernel` pixels from `from` on. */
+/* Pixels, along one axis, that are in a window of `kernel` pixels from `from` on. */
 typedef struct cgp__ref_span {
     int64_t begin, end;
 } cgp__ref_span;
@@ -56,32 +56,33 @@ static inline cgp__ref_span cgp__ref_span_of(int64_t from, int64_t kernel, int64
 }
 
 /* Return the index of the window that begins at a pixel of the padded image; -1: none of the
- * `windows` does. */
+ * `windows` windows begins there. */
 static inline int64_t cgp__ref_window_of(int64_t pixel, int64_t stride, int64_t windows) {
     return pixel < 0 || pixel % stride || pixel / stride >= windows ? -1 : pixel / stride;
 }
 
-/* y = value(x); dx[0] = or += dy slope(operand), where the operand is x or y. */
+/* An elementwise function: y = value(x), and dx[0] is set to dy slope(operand) or the product is
+ * added; the operand is x or y. */
 typedef double cgp__ref_function(double x);
 void cgp__ref_map(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                   cgp__ref_function *value);
 void cgp__ref_map_back(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                        const void *operand, cgp__ref_function *slope);
 
-/* dx[k] = or += dy for each k < inputs, unless dx[k] is dy itself. */
+/* For each k < inputs, copy dy to dx[k] or add it, unless dx[k] is dy itself. */
 void cgp__ref_pass_dy(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int inputs);
 
-/* Dropout factor of an element, 0 or 1 / (1 - p); 1 outside training. `sample` counts from the
- * first sample of the run. */
+/* Return the dropout factor of an element: 0 or 1 / (1 - p), and 1 outside training. `sample`
+ * counts from the first sample of the run. */
 double cgp__ref_keep(const cgp_kernel_args *args, float p, int64_t sample, int64_t group,
                      int64_t element);
 
-/* The kernels of an op; NULL: it has no such direction. POSITION, ADD and RESHAPE have
- * BACKWARD_INPUT for a dx that is not dy. Norms compute their weight gradients in
+/* The kernels of an op; NULL: the op has no kernel for the direction. POSITION, ADD and RESHAPE
+ * have BACKWARD_INPUT for a dx that is not dy. Norms compute their weight gradients in
  * BACKWARD_INPUT. */
 typedef struct cgp__ref_op {
     cgp__ref_run *run[CGP_OP_DIRECTIONS];
-    /* Return bytes; NULL: none. */
+    /* Return the bytes of workspace; NULL: no workspace. */
     int64_t (*workspace)(const cgp_kernel_spec *spec);
 } cgp__ref_op;
 

@@ -3,11 +3,11 @@
  *
  *     dx = dy where y > 0, slope dy elsewhere
  *
- * backward_input needs only y: slope >= 0, so y > 0 where x > 0. With a slope of 0, -infinity
- * becomes 0. y may be x, and dx may be dy unless it is added to. */
+ * backward_input needs only y: slope >= 0, so y > 0 where x > 0. With slope 0, y of -infinity is 0.
+ * y may be x, and dx may be dy unless the kernel adds to dx. */
 #include "backend/ref/ref.h"
 
-/* Return value where sign > 0 or sign is NaN, slope value elsewhere. */
+/* Return `value` if sign > 0 or sign is NaN, otherwise slope times `value`. */
 static float rectified(float sign, float value, float slope) {
     if (!(sign <= 0.0f)) return value;
     return slope > 0.0f ? slope * value : 0.0f;

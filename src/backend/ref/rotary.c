@@ -6,7 +6,7 @@
  *     angle = float(offset + t) f[i], rounded to f32
  *
  * The gradient is dy rotated by the negative angle. Columns after the rotated ones are copied. y
- * may be x, dx may be dy: both elements of a pair are read before one is written. */
+ * may be x, and dx may be dy: both elements of a pair are read before either is written. */
 #include "backend/ref/ref.h"
 #include "backend/rotary.h"
 

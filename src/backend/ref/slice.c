@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slice.c -- y [R, C] = columns of x [R, in] from parts[0] on. Reference kernels. dx is
- * overwritten, with zeros outside these columns, or only these columns are added to. */
+/* slice.c -- y [R, C] = columns of x [R, in] from parts[0] on. Reference kernels. Backward
+ * overwrites dx, with zeros outside these columns, or adds to these columns only. */
 #include "backend/ref/ref.h"
 
 static void slice_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transpose.c -- y [a, j, b, i, c] = x [a, i, b, j, c]; a includes samples. dx is overwritten or
- * added to. Reference kernels. */
+/* transpose.c -- y [a, j, b, i, c] = x [a, i, b, j, c]; a includes samples. Backward overwrites dx
+ * or adds to it. Reference kernels. */
 #include "backend/ref/ref.h"
 
-/* Offset in x of element e of y. */
+/* Return the offset in x of element e of y. */
 static int64_t element_of_x(const cgp_op_attributes *g, int64_t e) {
     const int64_t c = e % g->parts[3], line = e / g->parts[3];
     const int64_t i = line % g->parts[0], b = line / g->parts[0] % g->parts[1];

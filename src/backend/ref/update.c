@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* update.c -- one optimizer update. Reference loops. g is the gradient times gradient_scale.
+/* update.c -- reference loops of one optimizer update. g is the gradient times gradient_scale.
  *
  * SGD, PyTorch's form:
  *     g += weight_decay p       buffer = momentum buffer + g
@@ -37,7 +37,7 @@ static void sgd(const cgp_update *u, int64_t i, double g) {
     u->param[i] = (float)(u->param[i] - u->values->lr * step);
 }
 
-/* Update both moments; step from p along them. */
+/* Update both moments; set element i to p minus the step. */
 static void adaptive(const cgp_update *u, int64_t i, double p, double g) {
     const double m = u->beta1 * u->state[0][i] + (1.0 - u->beta1) * g;
     const double v = u->beta2 * u->state[1][i] + (1.0 - u->beta2) * g * g;

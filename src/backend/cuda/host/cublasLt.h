@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cublasLt.h -- the part of cuBLASLt that this backend uses, for `cuda-host`. Names, values and
- * meaning are NVIDIA's.
+ * meanings are the same as NVIDIA's.
  *
  * cublaslt.cu computes GEMMs with plain loops. */
 #ifndef CGP_SRC_CUDA_CUBLASLT_H

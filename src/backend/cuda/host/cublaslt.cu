@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cublaslt.cu -- fake cuBLASLt for `cuda-host`: d = alpha op(a) op(b) + beta c + bias,
+/* cublaslt.cu -- fake cuBLASLt for `cuda-host`: computes d = alpha op(a) op(b) + beta c + bias,
  * column-major, by a chain of FMAs over k in f32.
  *
- * The settings give the number of algorithms that it offers. The first `broken` of them have the
- * settings' fault. If reductions are allowed, all algorithms split k in two for fewer than 16
- * columns. An algorithm overwrites the whole workspace that it requests. */
+ * The test settings give the number of algorithms that it offers, and a fault. The first `broken`
+ * algorithms have the fault. If reductions are allowed, all algorithms split k in two for fewer
+ * than 16 columns. An algorithm overwrites the whole workspace that it requests. */
 #include <cublasLt.h>
 #include <stdlib.h>
 
@@ -33,7 +33,7 @@ struct cgp__shim_preference {
 
 enum { ALIGNED = 16, WORKSPACE_ALIGNED = 256, NEEDED = 4096, SMALL_M = 16 };
 
-/* Word of an algorithm's data: 1 + its fault, or 0. */
+/* Word of an algorithm's data that holds 1 + its fault, or 0 without a fault. */
 enum { FAULT };
 
 static bool has(const cublasLtMatmulAlgo_t *algorithm, cgp__shim_fault fault) {
@@ -82,7 +82,7 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
     return destroy(handle);
 }
 
-/* Each number of algorithms is its own version. */
+/* The version number depends on the number of algorithms. */
 size_t cublasLtGetVersion(void) {
     return 130000 + (size_t)cgp__shim_get_settings()->algorithms;
 }
@@ -158,7 +158,7 @@ cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
 
 /* --- algorithms --- */
 
-/* Return whether sizes match and types are those of a bf16 GEMM. */
+/* Return whether the sizes match and the types are correct for a bf16 GEMM. */
 static bool is_gemm(cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                     cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d) {
     const bool ta = op->transpose_a == CUBLAS_OP_T, tb = op->transpose_b == CUBLAS_OP_T;
@@ -224,7 +224,8 @@ struct matmul {
 
 enum { AT_ONCE = 64 };
 
-/* sums [count] = chains over k from `begin` to `end`, for one column and rows from `row` on. */
+/* Set sums [count] to the chains of FMAs over k from `begin` to `end`, for one column and rows from
+ * `row` on. */
 static void chains(const matmul &p, int64_t row, int64_t column, int count, int64_t begin,
                    int64_t end, float *sums) {
     const bool ta = p.operation.transpose_a == CUBLAS_OP_T;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_runtime_api.h -- the part of the CUDA runtime that this backend uses, for `cuda-host`.
- * Names, values and meaning are CUDA's.
+ * Names, values and meanings are the same as CUDA's.
  *
  * runtime.c, memory.c, streams.c and graphs.c implement it on the host's cores. */
 #ifndef CGP_SRC_CUDA_RUNTIME_API_H

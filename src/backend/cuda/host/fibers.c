@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fibers.c -- schedule the threads of a block on one host thread. */
+/* fibers.c -- schedules the threads of a block on one host thread. */
 #include "backend/cuda/host/fibers.h"
 
 #include <pthread.h>
@@ -15,8 +15,8 @@ __thread cgp__shim_index cgp__shim_threadIdx, cgp__shim_blockIdx, cgp__shim_bloc
 
 typedef enum thread_state { NEW, READY, AT_BLOCK, AT_WARP, DONE } thread_state;
 
-/* Shuffles alternate between two slots: a slot is written again only after another barrier, when
- * all lanes have read it. */
+/* Shuffles alternate between two slots. A slot is written again only after another barrier, when
+ * all lanes have read its value. */
 typedef struct thread {
     cgp__shim_stack *on; /* stack of its fiber; NULL: NEW or DONE */
     cgp__shim_index index;
@@ -30,7 +30,7 @@ typedef struct team {
     thread threads[CGP__SHIM_MAX_BLOCK];
     int permutation[CGP__SHIM_MAX_BLOCK]; /* order of threads */
     int n;
-    int next;    /* in `permutation` */
+    int next;    /* index in `permutation` of the next thread */
     int current; /* thread */
     cgp__shim_thread *run;
     const void *arguments;
@@ -107,7 +107,7 @@ static void release(team *t, int begin, int end) {
         t->threads[i].state = READY;
 }
 
-/* Called if no thread can run: open the barriers that all threads have reached. */
+/* Open the barriers that all threads have reached. Called if no thread can run. */
 static bool open_barriers(team *t) {
     if (count(t, 0, t->n, AT_BLOCK) == t->n) {
         release(t, 0, t->n);
@@ -170,7 +170,7 @@ static void resume(team *t, cgp__shim_stack *from, int i) {
     cgp__shim_switch_to(from, t->threads[i].on);
 }
 
-/* Main loop of a fiber: run new threads, one after the other. An idle fiber stays in a list until
+/* Main loop of a fiber: run new threads, one after the other. An idle fiber waits in a list until
  * it is needed. */
 static void fiber(void *of) {
     cgp__shim_stack *self = of;
@@ -256,7 +256,7 @@ static void run_block(team *t) {
     switch_to_idle(t, &t->host);
 }
 
-/* Return the i-th block to run; for a shuffle any bijection will do. */
+/* Return the i-th block to run. For a shuffle, any bijection of the block numbers is enough. */
 static uint64_t block_at(const team *t, uint64_t i, uint64_t blocks, uint64_t offset) {
     if (t->order == CGP__SHIM_DESCENDING) return blocks - 1 - i;
     if (t->order == CGP__SHIM_ASCENDING) return i;

@@ -7,9 +7,9 @@
  *              ▼  │ all of the block, or of the warp, have arrived
  *             at a barrier
  *
- * When a CUDA thread ends, its fiber runs the next new one, so kernels without barriers switch once
- * per block. Between two barriers, threads run in a selectable order: correct kernels give the same
- * bits in all orders. Threads: any; each runs its own blocks. */
+ * When a CUDA thread ends, its fiber runs the next new thread, so a kernel without barriers
+ * switches fibers once per block. Between two barriers, threads run in a selectable order: correct
+ * kernels give the same bits in all orders. Threads: any; each host thread runs its own blocks. */
 #ifndef CGP_SRC_CUDA_HOST_FIBERS_H
 #define CGP_SRC_CUDA_HOST_FIBERS_H
 
@@ -25,7 +25,7 @@ typedef struct cgp__shim_index {
 
 enum { CGP__SHIM_WARP = 32, CGP__SHIM_MAX_BLOCK = 1024 };
 
-/* Order of threads between barriers, and of blocks. */
+/* Order in which threads run between barriers, and in which blocks run. */
 typedef enum cgp__shim_order {
     CGP__SHIM_ASCENDING,
     CGP__SHIM_DESCENDING,
@@ -40,7 +40,7 @@ typedef void cgp__shim_thread(const void *arguments);
 void cgp__shim_run_grid(dim3 grid, dim3 block, cgp__shim_order order, uint64_t seed,
                         cgp__shim_thread *thread, const void *arguments);
 
-/* CGP_CUDA_HOST_ORDER: ascending, descending or shuffled. */
+/* Return the order that CGP_CUDA_HOST_ORDER names: ascending, descending or shuffled. */
 cgp__shim_order cgp__shim_environment_order(void);
 
 /* --- called by a running CUDA thread --- */

@@ -2,9 +2,9 @@
 /* graphs.c -- the fake CUDA runtime: graphs. A captured stream appends its work to a graph; a
  * launch copies that work to a stream.
  *
- * A thread captures one stream at a time. Calls that CUDA forbids during a capture fail: memory,
- * host waits, events, and copies with pageable host memory or between devices. As with CUDA, the
- * capture is then invalid. */
+ * A thread captures one stream at a time. Calls that CUDA forbids during a capture fail: memory
+ * calls, waits of the host, events, and copies with pageable host memory or between devices. As
+ * with CUDA, the capture is then invalid. */
 #include <stdlib.h>
 
 #include "backend/cuda/host/work.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* internal.h -- shared by the files of the fake runtime. */
+/* internal.h -- functions that the files of the fake runtime share. */
 #ifndef CGP_SRC_CUDA_HOST_INTERNAL_H
 #define CGP_SRC_CUDA_HOST_INTERNAL_H
 
@@ -11,14 +11,15 @@ extern "C" {
 
 enum { CGP__SHIM_MAX_DEVICES = 64 };
 
-/* At the start of a call: return an injected failure, or the current device's failure, if any. */
+/* Call at the start of a runtime call: return an injected failure, or the current device's failure,
+ * if any. */
 cudaError_t cgp__shim_enter(void);
-/* Likewise, for another device. */
+/* Do the same as cgp__shim_enter(), for another device. */
 cudaError_t cgp__shim_enter_on(int device);
-/* At the end of a call: keep its error for cudaGetLastError(). */
+/* Call at the end of a runtime call: keep its error for cudaGetLastError(). */
 cudaError_t cgp__shim_leave(cudaError_t error);
 
-/* The failure of a device, set by its first work item that failed. */
+/* Return the failure of a device, which its first failed work item set. */
 cudaError_t cgp__shim_failure(int device);
 void cgp__shim_fail_device(int device, cudaError_t error);
 /* Return the failure injected for this work item, if any. */
@@ -35,7 +36,8 @@ void cgp__shim_count_object(int change);
 void cgp__shim_note_launch(int device);
 bool cgp__shim_has_launched(int device);
 
-/* The device that owns memory; PINNED: host memory of cudaHostAlloc(); PAGEABLE: other memory. */
+/* Return the device that owns memory. PINNED: host memory of cudaHostAlloc(); PAGEABLE: other
+ * memory. */
 enum { CGP__SHIM_PINNED = -1, CGP__SHIM_PAGEABLE = -2 };
 int cgp__shim_owner(const void *at, size_t bytes);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.c -- the fake CUDA runtime: device memory and pinned host memory, filled with NaNs at
- * first. A device also loses a fixed number of bytes to the driver. */
+/* memory.c -- the fake CUDA runtime: device memory and pinned host memory. New memory is filled
+ * with NaNs. A fixed number of bytes of a device counts as used by the driver. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +58,8 @@ static cudaError_t allocate(void **memory, size_t bytes, int owner) {
     return cudaSuccess;
 }
 
-/* Remove the block at `memory`, pinned or of a device, from the list; NULL: there is none. */
+/* Remove the block at `memory`, which is pinned or belongs to a device, from the list and return
+ * it; NULL: there is no such block. */
 static block *take(const void *memory, bool pinned) {
     block *found = NULL;
     pthread_mutex_lock(&lock);
@@ -100,7 +101,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes) {
                                              : allocate(memory, bytes, device));
 }
 
-/* Like CUDA's, wait for the device's work. */
+/* Like CUDA's cudaFree(), wait for the device's work first. */
 cudaError_t cudaFree(void *memory) {
     if (!memory) return cudaSuccess;
     CGP__SHIM_TRY(cgp__shim_refuse_capture());

@@ -209,7 +209,8 @@ cudaError_t cudaDeviceSynchronize(void) {
     return cgp__shim_leave(cgp__shim_failure(current_device));
 }
 
-/* Even devices can access each other, and so can odd ones, so that both kinds of copy are used. */
+/* Even devices can access each other, and odd devices can access each other, so that tests use both
+ * kinds of copy. */
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
     if (!is_device(device) || !is_device(peer)) return cgp__shim_leave(cudaErrorInvalidDevice);
     *can = device != peer && (device - peer) % 2 == 0;

@@ -14,13 +14,14 @@ extern "C" {
 cudaError_t cgp__shim_launch(cudaStream_t stream, dim3 grid, dim3 block, cgp__shim_thread *thread,
                              const void *arguments, size_t bytes);
 
-/* Device bytes that the driver uses: for the context, and for kernels from the first launch on. */
+/* Bytes of device memory that the driver uses for the context and, from the first launch on, for
+ * kernels. */
 enum { CGP__SHIM_CONTEXT_BYTES = 300 << 20, CGP__SHIM_KERNELS_BYTES = 12 << 20 };
 
 /* Faults that an algorithm of the fake cuBLASLt can have. */
 typedef enum cgp__shim_fault {
     CGP__SHIM_SPLITS_SMALL_M,     /* splits k in two for fewer than 16 rows */
-    CGP__SHIM_ZERO_SINGLE_COLUMN, /* sums are zero for n = 1 */
+    CGP__SHIM_ZERO_SINGLE_COLUMN, /* all sums are zero if n = 1 */
     CGP__SHIM_IGNORES_BETA,
     CGP__SHIM_REFUSES_63_ROWS,
     CGP__SHIM_ROUNDS_TWICE /* rounds the product before adding it, as Hopper does: allowed */
@@ -29,18 +30,18 @@ typedef enum cgp__shim_fault {
 /* Initial values come from the environment; tests change them between runs. */
 typedef struct cgp__shim_settings {
     int devices;           /* CGP_CUDA_HOST_DEVICES [8] */
-    int64_t memory;        /* bytes of each: CGP_CUDA_HOST_MEMORY [16 GiB] */
+    int64_t memory;        /* bytes per device: CGP_CUDA_HOST_MEMORY [16 GiB] */
     cgp__shim_order order; /* CGP_CUDA_HOST_ORDER: ascending, descending or shuffled */
-    int64_t delay_ns;      /* CGP_CUDA_HOST_DELAY: most delay before each work item [0] */
-    /* The n-th next runtime call, or the n-th next work item of a stream, fails with `error`; 0:
-     * none. */
+    int64_t delay_ns;      /* CGP_CUDA_HOST_DELAY: maximum delay before each work item [0] */
+    /* The n-th runtime call from now, or the n-th work item of a stream, fails with `error`; 0: no
+     * failure. */
     int fail_call, fail_work;
     cudaError_t error;
     /* Number of algorithms that cuBLASLt offers: CGP_CUDA_HOST_ALGORITHMS [2]; 0: there is no
      * library. The first `broken` have the fault. */
     int algorithms, broken;
     cgp__shim_fault fault;
-    /* The n-th next captured node is missing from its graph; 0: none. */
+    /* The n-th captured node from now is missing from its graph; 0: no node is missing. */
     int drop_node;
 } cgp__shim_settings;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* streams.c -- the fake CUDA runtime: a stream is a thread with a list of work items: events,
- * copies and launches. The NULL stream runs in the caller's thread. */
+/* streams.c -- the fake CUDA runtime: streams. A stream is a thread with a list of work items:
+ * events, copies and launches. The NULL stream runs in the caller's thread. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -19,12 +19,12 @@ struct CUstream_st {
     pthread_cond_t changed;
     work *first, **end;
     bool busy, stopped;
-    uint64_t random, seeds; /* for delays; for launches */
+    uint64_t random, seeds; /* `random`: state for delays. `seeds`: for launches */
 };
 
 static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
 static cudaStream_t streams;
-static uint64_t n_streams; /* created so far */
+static uint64_t n_streams; /* number of streams created so far */
 
 /* --- work --- */
 
@@ -161,7 +161,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     }
     pthread_mutex_unlock(&streams_lock);
     pthread_mutex_lock(&stream->lock);
-    stream->stopped = true; /* takes effect once the list is empty */
+    stream->stopped = true; /* takes effect when the list is empty */
     pthread_cond_broadcast(&stream->changed);
     pthread_mutex_unlock(&stream->lock);
     pthread_join(stream->thread, NULL);
@@ -193,7 +193,7 @@ struct CUevent_st {
     bool timed;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    uint64_t records, reached; /* counts of records enqueued; last record run */
+    uint64_t records, reached; /* number of records enqueued, and of the last record run */
     int64_t time_ns;
 };
 
@@ -246,7 +246,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
     return cudaSuccess;
 }
 
-/* Like CUDA's, keep the event until pending work that uses it has run. */
+/* Like CUDA's cudaEventDestroy(), keep the event until pending work that uses it has run. */
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
     const int device = event->device;
     const mark m = last_record(event, 0);
@@ -263,7 +263,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     if (device_of(stream) != event->device) return cgp__shim_leave(cudaErrorInvalidResourceHandle);
     const mark m = last_record(event, 1);
     const cudaError_t error = add(stream, run_record, true, &m, sizeof m);
-    if (error != cudaSuccess) run_record(&m); /* so that no wait blocks for it */
+    if (error != cudaSuccess) run_record(&m); /* so that no wait for it blocks for ever */
     return cgp__shim_leave(error);
 }
 
@@ -323,7 +323,8 @@ static cudaError_t run_set(const void *payload) {
     return cudaSuccess;
 }
 
-/* Stricter than CUDA: a copy of pageable memory, for which the host would wait, is an error. */
+/* Enqueue a copy. This is stricter than CUDA: a copy of pageable memory, for which the host would
+ * have to wait, is an error. */
 static cudaError_t add_copy(cudaStream_t stream, const copying *c, int to, int from) {
     if (c->bytes == 0) return cudaSuccess;
     if (to == CGP__SHIM_PAGEABLE || from == CGP__SHIM_PAGEABLE) return cudaErrorInvalidValue;
@@ -392,7 +393,7 @@ static cudaError_t run_grid(const void *payload) {
     return cudaSuccess;
 }
 
-/* The limits of all devices since sm_30. */
+/* Check the limits that all devices since sm_30 have. */
 static bool launchable(dim3 grid, dim3 block) {
     return block.x >= 1 && block.y >= 1 && block.z >= 1 && block.x <= CGP__SHIM_MAX_BLOCK &&
            block.y <= CGP__SHIM_MAX_BLOCK && block.z <= 64 &&

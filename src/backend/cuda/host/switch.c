@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* switch.c -- fiber stacks for x86-64, System V. Compiled without shadow stacks, which support one
- * stack only. */
+/* switch.c -- fiber stacks for x86-64, System V. It is compiled without shadow stacks, which
+ * support only one stack. */
 #include "backend/cuda/host/switch.h"
 
 #include <stdint.h>
@@ -32,8 +32,8 @@
 
 enum { STACK_BYTES = 256 << 10, GUARD_BYTES = 4096 };
 
-/* Push the callee-saved registers, save the stack pointer in *from, and do the reverse with
- * `to`. */
+/* Push the callee-saved registers and save the stack pointer in *from. Then load the stack pointer
+ * from `to` and pop the registers. */
 void cgp__shim_swap(void **from, void *to);
 
 __asm__(".text\n"
@@ -58,16 +58,16 @@ __asm__(".text\n"
         "    ret\n"
         ".size cgp__shim_swap, . - cgp__shim_swap\n");
 
-/* The stack that was switched from, and the running one. */
+/* The stack that ran before the last switch, and the running stack. */
 static __thread cgp__shim_stack *left, *entered;
 
-/* Called first on each stack after a switch. */
+/* Call this first on a stack after a switch to it. */
 static void arrive(cgp__shim_stack *self) {
 #ifdef ASAN
     const void *bottom;
     size_t bytes;
     __sanitizer_finish_switch_fiber(self->fake, &bottom, &bytes);
-    if (!left->memory) { /* the host thread: its bounds are reported only here */
+    if (!left->memory) { /* the host thread, whose bounds are known only here */
         left->bottom = bottom;
         left->bytes = bytes;
     }
@@ -80,7 +80,7 @@ static void begin(void) {
     cgp__shim_stack *self = entered;
     arrive(self);
     self->run(self);
-    abort(); /* it never returns */
+    abort(); /* run() never returns */
 }
 
 cgp__shim_stack *cgp__shim_stack_create(void (*run)(void *stack)) {
@@ -95,8 +95,8 @@ cgp__shim_stack *cgp__shim_stack_create(void (*run)(void *stack)) {
     stack->run = run;
     stack->bottom = (char *)stack->memory + GUARD_BYTES;
     stack->bytes = STACK_BYTES - GUARD_BYTES;
-    /* Initial frame, popped by cgp__shim_swap: six registers, then begin(), which finds the stack
-     * as after a call. */
+    /* Initial frame, which cgp__shim_swap() pops: six registers, then the address of begin().
+     * begin() finds the stack as it is after a call. */
     void **top = (void **)(void *)((char *)stack->memory + STACK_BYTES) - 8;
     top[6] = (void *)(uintptr_t)begin;
     stack->top = top;
@@ -118,11 +118,12 @@ static void leave(cgp__shim_stack *self) {
 
 void cgp__shim_stack_destroy(cgp__shim_stack *stack) {
 #ifdef ASAN
-    /* The sanitizer frees its data of a stack when that is left for the last time. */
+    /* The sanitizer frees its data for a stack at the last switch from it. */
     cgp__shim_stack here = {0};
     stack->ends = true;
     cgp__shim_switch_to(&here, stack);
-    /* Frames that never returned leave poisoned redzones; another stack may get these addresses. */
+    /* Frames that never returned leave poisoned redzones, and another stack may get these
+     * addresses: unpoison them. */
     __asan_unpoison_memory_region(stack->memory, STACK_BYTES);
 #endif
 #ifdef TSAN

@@ -9,17 +9,17 @@
 typedef struct cgp__shim_stack {
     void *top;                    /* saved stack pointer */
     void *memory;                 /* NULL: a host thread's stack */
-    struct cgp__shim_stack *next; /* for the owner's list */
+    struct cgp__shim_stack *next; /* link in the owner's list */
     void (*run)(void *stack);
-    /* For the address sanitizer, which needs the bounds of each stack, and the thread sanitizer,
-     * which has a handle for each. */
+    /* Data for sanitizers: the address sanitizer needs the bounds of each stack, and the thread
+     * sanitizer has a handle for each stack. */
     const void *bottom;
     size_t bytes;
     void *fake, *tsan;
     bool ends;
 } cgp__shim_stack;
 
-/* Create a fiber that will call `run`, which never returns. NULL: out of memory. */
+/* Create a fiber that will call `run`, which must never return. NULL: out of memory. */
 cgp__shim_stack *cgp__shim_stack_create(void (*run)(void *stack));
 /* Destroy a fiber that has run and is not running. Call it from a host thread's stack. */
 void cgp__shim_stack_destroy(cgp__shim_stack *stack);

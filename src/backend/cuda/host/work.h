@@ -12,16 +12,16 @@ typedef struct cgp__shim_work {
     struct cgp__shim_work *next;
     cgp__shim_run *run;
     size_t bytes;
-    bool always; /* run also after a failure: events, or waits for them would block forever */
+    bool always; /* run even after a failure, as events must, or waits for them would not end */
     _Alignas(16) char payload[];
 } cgp__shim_work;
 
 /* Create a work item. NULL: out of memory. */
 cgp__shim_work *cgp__shim_make_work(cgp__shim_run *run, bool always, const void *payload,
                                     size_t bytes);
-/* Enqueue work on a stream of the current device. Taken. */
+/* Enqueue work on a stream of the current device. `work` is taken. */
 cudaError_t cgp__shim_enqueue(cudaStream_t stream, cgp__shim_work *work);
 
-/* Add work to the current capture. Taken. */
+/* Add work to the current capture. `work` is taken. */
 cudaError_t cgp__shim_capture(cgp__shim_work *work);
 #endif

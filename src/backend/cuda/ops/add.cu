@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* add.cu -- y = x[0] + x[1], with an optional fused RELU; dx[0] = dx[1] = dy. Saves nothing. y may
- * share memory with an x[k]; a dx[k] that shares dy's memory costs nothing. */
+ * share memory with an x[k]; a dx[k] that shares dy's memory needs no work. */
 #include "backend/cuda/map.cuh"
 
 template <class T> struct sum_of {
@@ -17,7 +17,7 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
                false, stream, sum_of<T>{spec->attributes.slope});
 }
 
-/* From the last input to the first: both may be one value, whose gradients are added in that
+/* Process the last input first: both inputs may be one value, and its gradients are added in that
  * order. */
 template <class T>
 static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *args,

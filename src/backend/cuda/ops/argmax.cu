@@ -10,7 +10,7 @@ typedef struct place {
     int32_t c;
 } place;
 
-/* The larger element; the first of equals. */
+/* Return the larger element; among equal elements, the first. */
 __device__ static inline place larger_of(place a, place b) {
     return b.x > a.x || (b.x == a.x && b.c < a.c) ? b : a;
 }

@@ -22,13 +22,15 @@
  *     ds = scale p (keep dp - delta)
  *     dv = (p keep)^T dy                     dk = ds^T q      dq = ds k
  *
- * Scores are recomputed once for dk and dv and once for dq, so that each gradient element has one
- * owner. If two inputs are one value, its gradient is written first as dv, then dk, then dq.
+ * Scores are recomputed twice, once for dk and dv and once for dq, so that one thread block owns
+ * each gradient element. If two inputs are one value, its gradient is written first as dv, then dk,
+ * then dq.
  *
- * GEMMs are chains of FMAs in ascending order: scores over the depth, y and dq over the keys, dk
- * and dv over the heads and their queries. rowsum(p) of a tile adds groups of four keys in order,
- * then the 16 sums as a tree. delta adds 32 chains as a tree. These orders depend on the indices of
- * query and key alone: tiles start at multiples of 64, and a fully masked tile changes nothing. */
+ * GEMMs are chains of FMAs in ascending order. Scores run over the depth, y and dq over the keys,
+ * and dk and dv over the heads and their queries. rowsum(p) of a tile adds groups of four keys in
+ * order, then adds the 16 sums as a tree. delta adds 32 chains as a tree. These orders depend only
+ * on the indices of query and key, because tiles start at multiples of 64 and a fully masked tile
+ * changes nothing. */
 #include "backend/cuda/ops/attention.cuh"
 
 /* --- forward --- */
@@ -63,7 +65,7 @@ __global__ void __launch_bounds__(scores::THREADS) forward_tile(attention<T> a) 
 
 /* --- backward --- */
 
-/* One warp for each row of a head. */
+/* Compute delta: one warp for each row of a head. */
 template <class T> __global__ static void rows_delta(attention<T> a) {
     const int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / WARP;
     const int64_t line = i / a.rows, row = i % a.rows;
@@ -78,8 +80,9 @@ template <class T> __global__ static void rows_delta(attention<T> a) {
     if (threadIdx.x % WARP == 0) a.delta[i] = sum;
 }
 
-/* s := exp(scale (s - m) - log(sum)) for queries from `query` on, including masked keys. It is
- * separate from softmax_backward() because fewer registers are in use before dp is computed. */
+/* Replace s by exp(scale (s - m) - log(sum)), for queries from `query` on and including masked
+ * keys. This is separate from softmax_backward() because fewer registers are in use before dp is
+ * computed. */
 template <class T>
 __device__ static inline void probabilities(const attention<T> &a, const head<T> &h, int query,
                                             float (*s)[4]) {
@@ -95,7 +98,7 @@ __device__ static inline void probabilities(const attention<T> &a, const head<T>
     }
 }
 
-/* s := p keep and dp := ds, after probabilities(). */
+/* Replace s by p keep and dp by ds, after probabilities(). */
 template <class T>
 __device__ static inline void softmax_backward(const attention<T> &a, const head<T> &h,
                                                int query, int key, float (*s)[4],
@@ -161,12 +164,12 @@ __global__ void __launch_bounds__(scores::THREADS) keys_tile(attention<T> a) {
             softmax_backward(a, h, query, h.first, s, dp);
             store_tile(tile, s);
             add_gemm<COLUMNS>(dv, tile, h.dy, query, h.column, shared, &half);
-            __syncthreads(); /* until all threads have read the tile */
+            __syncthreads(); /* wait until all threads have read the tile */
             store_tile(tile, dp);
             add_gemm<COLUMNS>(dk, tile, h.q, query, h.column, shared, &half);
         }
         if (head_of_group + 1 == a.group) break;
-        __syncthreads(); /* until all threads have read h */
+        __syncthreads(); /* wait until all threads have read h */
         if (threadIdx.x == 0) {
             h.number++;
             h.q.at += a.q.columns;

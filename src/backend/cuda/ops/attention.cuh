@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention.cuh -- tiles of FlashAttention (Dao et al. 2022, arXiv:2205.14135): 64 queries by 64
- * keys, with online softmax (Milakov and Gimelshein 2018, arXiv:1805.02867). For attention.cu and
- * cached_attention.cu. */
+ * keys, with online softmax (Milakov and Gimelshein 2018, arXiv:1805.02867). attention.cu and
+ * cached_attention.cu use them. */
 #ifndef CGP_SRC_CUDA_ATTENTION_CUH
 #define CGP_SRC_CUDA_ATTENTION_CUH
 
@@ -12,14 +12,14 @@
 
 using namespace gemm;
 
-/* The threads of a row are neighbours in a warp. With more unrolling dk and dv would spill
- * registers. */
+/* The threads of a row of scores are neighbours in a warp. With more unrolling, the kernels for dk
+ * and dv would spill registers. */
 typedef shape<64, 64, 16, 4, 4, 0, 16, 4> scores;
 static_assert((int)scores::ACROSS == (int)LANES, "sums and maxima of a row are those of lanes");
 
 enum {
     TILE = 64,
-    /* Row stride of a tile in shared memory, with padding, and its size; in quads. */
+    /* Padded row stride of a tile in shared memory, and size of the tile; both in quads. */
     TILE_STRIDE = TILE / 4 + 1,
     TILE_QUADS = TILE * TILE_STRIDE,
     /* Columns per thread block, for narrow and wide heads. */
@@ -28,35 +28,35 @@ enum {
     WARP = 32
 };
 
-/* A matrix always read with bounds checks: the interior path would need more registers. */
+/* A matrix that is always read with bounds checks: the interior path would need more registers. */
 template <class T> struct by_quads : matrix<T> {};
 
 /* --- operands --- */
 
-/* q, k or v: `at` is row 0 of the first head of the first sample. */
+/* q, k or v. `at` is the address of row 0 of the first head of the first sample. */
 template <class T> struct operand {
     const T *at;
     /* NULL: no gradient is needed. */
     T *dx;
-    /* Elements between rows; columns of a head. */
+    /* Number of elements from one row to the next, and of columns of a head. */
     int64_t stride;
     int columns;
     /* Elements 0, 4, 8 ... of every row are aligned for load_four(). */
     bool quads;
-    /* Add to dx. */
+    /* Add to dx instead of overwriting it. */
     bool add;
 };
 
 /* Arguments of a launch. */
 template <class T> struct attention {
     operand<T> q, k, v;
-    /* Rows of as many columns as v, `y_stride` elements apart. */
+    /* Rows of y have as many columns as rows of v and are `y_stride` elements apart. */
     T *y;
     const T *dy;
     int64_t y_stride;
     bool dy_quads;
     float *max, *log_sum, *delta;
-    /* `group` heads of q share one of k. window 0: none. */
+    /* `group` heads of q share a head of k. window 0: no window. */
     int heads, group, rows, keys, window;
     bool causal;
     int64_t n;
@@ -64,11 +64,12 @@ template <class T> struct attention {
     dropout_rule dropout;
 };
 
-/* One head of one sample, and a thread block's tile and columns of it. It is in shared memory to
- * save registers. */
+/* One head of one sample, with the tile and columns that a thread block computes. The struct is in
+ * shared memory to save registers. */
 template <class T> struct head {
     int number, first, column;
-    /* Offsets of row 0 in elements, in q, k, v and y; `saved`: in max, log_sum and delta. */
+    /* Offsets of row 0, in elements, in q, k, v and y. `saved` is the offset in max, log_sum and
+     * delta. */
     int64_t q_at, k_at, v_at, y_at, saved;
     matrix<T> q, k, v, dy;
     dropout_mask mask;
@@ -114,8 +115,8 @@ __device__ static inline void find_head(head<T> *h, const attention<T> &a, int l
     __syncthreads();
 }
 
-/* Keys from begin_key() to end_key(), in whole tiles, that queries of the tile at `query` can
- * see. */
+/* The range of keys that queries of the tile at `query` attend to is begin_key() .. end_key() - 1.
+ * It begins at a multiple of the tile size. */
 template <class T> __device__ static inline int begin_key(const attention<T> &a, int query) {
     return a.window > 0 && query >= a.window ? (query - a.window + 1) / TILE * TILE : 0;
 }
@@ -124,7 +125,7 @@ template <class T> __device__ static inline int end_key(const attention<T> &a, i
     return a.causal ? query + 1 : a.keys;
 }
 
-/* Likewise, queries that can see keys of the tile at `key`. */
+/* The queries that attend to keys of the tile at `key` are begin_query() .. end_query() - 1. */
 template <class T> __device__ static inline int begin_query(const attention<T> &a, int key) {
     return a.causal ? key : 0;
 }
@@ -134,7 +135,7 @@ template <class T> __device__ static inline int end_query(const attention<T> &a,
     return a.window > 0 && end < a.rows ? (int)end : a.rows;
 }
 
-/* Among 4 keys from `key` on, a query sees those from begin to end - 1. */
+/* Among 4 keys from `key` on, the query attends to number begin .. end - 1. */
 struct seen {
     int begin, end;
 };
@@ -147,7 +148,7 @@ __device__ static inline seen seen_from(const attention<T> &a, int query, int ke
 
 /* --- tiles --- */
 
-/* s = x y^T for a tile of queries and keys. */
+/* Compute s = x y^T for a tile of queries and keys. */
 template <class T>
 __device__ static inline void multiply_rows(float (*s)[4], const matrix<T> &x,
                                             const matrix<T> &y, int query, int key,
@@ -172,8 +173,8 @@ __device__ static inline void store_transposed(quad *tile, const float (*s)[4]) 
             {s[0][j], s[1][j], s[2][j], s[3][j]}};
 }
 
-/* sums += tile^T x, for rows `first` .. first + 63 and COLUMNS columns of x. The thread block has
- * written the tile since its last barrier. */
+/* Add tile^T x to sums, for rows `first` .. first + 63 and COLUMNS columns of x. The thread block
+ * has written the tile since its last barrier. */
 template <int COLUMNS, class T>
 __device__ static inline void add_gemm(float (*sums)[COLUMNS / 16], const quad *tile,
                                        const matrix<T> &x, int first, int column, quad *shared,
@@ -204,7 +205,7 @@ template <int COLUMNS> __device__ static inline void clear(float (*sums)[COLUMNS
             sums[i][j] = 0.0f;
 }
 
-/* to = or += sums / divisors, for rows `stride` elements apart. */
+/* Set `to` to sums / divisors, or add the quotients. Rows are `stride` elements apart. */
 template <int COLUMNS, class T>
 __device__ static inline void put_rows(const head<T> &h, T *to, int64_t stride, int rows,
                                        int columns, bool add, const float (*sums)[COLUMNS / 16],
@@ -221,7 +222,7 @@ __device__ static inline void put_rows(const head<T> &h, T *to, int64_t stride, 
     }
 }
 
-/* Dropout factors of four keys of a query. */
+/* Return the dropout factors of four keys of a query. */
 template <class T>
 __device__ static inline quad keep_of(const attention<T> &a, const head<T> &h, int query,
                                       int key) {
@@ -235,21 +236,22 @@ __device__ static inline quad keep_of(const attention<T> &a, const head<T> &h, i
 
 /* --- forward --- */
 
-/* Maximum over the 16 threads of a row of scores. */
+/* Return the maximum over the 16 threads of a row of scores. */
 __device__ static inline float row_max(float x) {
     for (int lanes = LANES / 2; lanes > 0; lanes /= 2)
         x = larger(__shfl_xor_sync(0xffffffffu, x, lanes), x);
     return x;
 }
 
-/* s := p for a row of a tile; return the factor that rescales earlier tiles. */
+/* Replace s by p in a row of a tile. Return the factor that rescales the results of earlier
+ * tiles. */
 __device__ static inline float softmax_row(float *s, seen visible, float scale, float *max,
                                            float *sum) {
     float most = -INFINITY;
     for (int j = 0; j < 4; j++)
         most = larger(j >= visible.begin && j < visible.end ? s[j] : -INFINITY, most);
     most = larger(row_max(most), *max);
-    /* -inf: no key seen yet, with a window */
+    /* -inf: under a window, no key so far */
     const float factor = most == -INFINITY ? 1.0f : exp_or_zero(scale * (*max - most));
     float part = 0.0f;
     for (int j = 0; j < 4; j++) {
@@ -262,7 +264,7 @@ __device__ static inline float softmax_row(float *s, seen visible, float scale, 
     return factor;
 }
 
-/* s := p keep for keys from `key` on; rescale y. */
+/* Replace s by p keep, for keys from `key` on; rescale y. */
 template <int COLUMNS, class T>
 __device__ static inline void softmax_tile(const attention<T> &a, const head<T> &h, int key,
                                            float (*s)[4], float (*y)[COLUMNS / 16], float *max,
@@ -285,8 +287,8 @@ __device__ static inline void softmax_tile(const attention<T> &a, const head<T> 
 
 /* --- host --- */
 
-/* `part`: 0 for q, 1 for k, 2 for v. If fused, one input has the columns of q, k and v in this
- * order. */
+/* Set operand `part`: 0 is q, 1 is k, 2 is v. If fused, one input has the columns of q, k and v, in
+ * this order. */
 template <class T>
 static operand<T> operand_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int part,
                              int64_t stride, int64_t columns) {
@@ -307,7 +309,7 @@ template <class T>
 static attention<T> attention_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t depth = (g->fused ? g->out : g->in) / g->heads, width = g->out / g->heads;
-    const int64_t row = 3 * g->out; /* fused */
+    const int64_t row = 3 * g->out; /* row stride if fused */
     attention<T> a = {};
     a.q = operand_of<T>(spec, args, 0, g->fused ? row : g->in, depth);
     a.k = operand_of<T>(spec, args, 1, g->fused ? row : g->kv_heads * depth, depth);

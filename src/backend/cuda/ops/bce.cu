@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bce.cu -- binary cross-entropy of logits: -t log s(x) - (1 - t) log(1 - s(x)), s(x) = 1 / (1 +
- * exp(-x)).
+/* bce.cu -- binary cross-entropy of logits: -t log s(x) - (1 - t) log(1 - s(x)), where s(x) = 1 /
+ * (1 + exp(-x)).
  *
  *     e = exp(-|x|)        loss = max(x, 0) - x t + log(1 + e)        dx = scale (s(x) - t)
  *     s(x) = 1 / (1 + e) for x >= 0, e / (1 + e) below
  *
- * This form neither overflows nor cancels. Losses are float and are summed in double: a sample as a
- * buffer in rows.cuh, then the samples in order. dx may share x's memory. */
+ * This form neither overflows nor cancels. Losses are float and are summed in double: first the
+ * elements of each sample, in the order that rows.cuh gives for a buffer, then the samples in
+ * order. dx may share x's memory. */
 #include "backend/cuda/loss.cuh"
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/math.cuh"
@@ -20,7 +21,7 @@ __device__ static inline float loss_of(float x, float target) {
     return (x <= 0.0f ? 0.0f : x) - x * target + log_one_plus(exp_of_minus_abs(x));
 }
 
-/* One thread block per part of a sample. */
+/* Sum the losses of a part of a sample, in one thread block. */
 template <class T>
 __global__ void bce_forward(double *losses, const T *x, const T *targets, int64_t size,
                             int64_t parts) {
@@ -65,7 +66,7 @@ static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
                adds(spec, 0), stream, slope_of{args->values, args->loss});
 }
 
-/* One sum for each part. */
+/* Return the bytes of workspace: one sum for each part. */
 static int64_t workspace(const cgp_kernel_spec *spec) {
     if (spec->direction != CGP_OP_FORWARD) return 0;
     return spec->n * parts_of(spec) * (int64_t)sizeof(double);

@@ -4,8 +4,9 @@
  *     multiply    y = x[0] x[1]       dx[0] = dy x[1]    dx[1] = dy x[0]
  *     subtract    y = x[0] - x[1]     dx[0] = dy         dx[1] = -dy
  *
- * y may share memory with an x[k]. A dx[k] may share dy's, and both may be one: a thread loads an
- * element before it stores it, and stores dx[1] before it adds dx[0]. */
+ * y may share memory with an x[k]. A dx[k] may share dy's memory, and dx[0] and dx[1] may be the
+ * same memory. A thread loads an element before it stores it, and stores dx[1] before it adds
+ * dx[0]. */
 #include "backend/cuda/map.cuh"
 
 namespace op {
@@ -15,7 +16,7 @@ struct multiply {
     __device__ float operator()(float a, float b) const {
         return a * b;
     }
-    /* dx[k]; `other` is the other input. */
+    /* Return dx[k]; `other` is the other input. */
     __device__ static float backward(int, float dy, float other) {
         return dy * other;
     }
@@ -40,7 +41,8 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
                false, stream, Op{});
 }
 
-/* x is dy if backward does not read x. A NULL dx[k] is not computed. */
+/* Operands of backward. x points to dy if backward does not read x. A NULL dx[k] is not
+ * computed. */
 template <class T> struct gradients {
     const T *x[2], *dy;
     T *dx[2];
@@ -63,7 +65,7 @@ __device__ static inline void make_both(const gradients<T> &g, int64_t p) {
     }
 }
 
-/* `packed`: all are aligned. */
+/* `packed`: all operands are aligned to 16 bytes. */
 template <class Op, class T>
 __global__ void binary_input(gradients<T> g, int64_t n, bool packed) {
     constexpr int N = pack_of<T>;

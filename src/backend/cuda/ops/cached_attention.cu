@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cached_attention.cu -- attention of queries at given positions to a cache of keys and values.
+/* cached_attention.cu -- attention with a KV cache: queries at given positions attend to cached
+ * keys and values.
  *
- * A thread block has one head of consecutive samples whose positions are consecutive within the
- * same 64. They are rows of a tile of attention.cu, with its bits. The first sample's thread block
- * finds the others; their thread blocks return at once. */
+ * A thread block computes one head of consecutive samples with consecutive positions within the
+ * same 64. These samples are rows of a tile of attention.cu and get the same bits. The thread block
+ * of the first sample finds the other samples, whose thread blocks return at once. */
 #include "backend/cuda/ops/attention.cuh"
 
-/* Write rows of k and v [n, columns] to their positions. One thread owns a column, so that the last
- * of equal positions stays. */
+/* Write rows of k and v [n, columns] to their positions in the cache. One thread owns a column, so
+ * that the last of several rows with equal positions stays. */
 template <class T>
 __global__ static void write_cache(T *keys, const T *k, int64_t k_columns, T *values,
                                    const T *v, int64_t v_columns, const int32_t *positions,

@@ -11,10 +11,10 @@
  *     dx = weight rstd (dy - dbias / rows - h dweight / rows)
  *     in a part of k elements:    g = dy weight    dx = rstd (g - sum g / k - h sum (g h) / k)
  *
- * Sums have the order of `cpu` (ops/channel_norm.c draws the layout). Several rows make one wide
- * row, whose columns are summed separately. Blocks of 32 wide rows are summed in float. Then blocks
- * of a group, groups, and copies of a channel are merged in order, in double (Chan, Golub, LeVeque
- * 1979). A set's bits depend on the set alone.
+ * Sums are added in the order of `cpu` (ops/channel_norm.c draws the layout). Several rows make one
+ * wide row, whose columns are summed separately. Blocks of 32 wide rows are summed in float. Then
+ * the blocks of a group, the groups, and the copies of a channel are merged in order, in double
+ * (Chan, Golub, LeVeque 1979). The bits of a set depend on that set alone.
  *
  * The kernels:
  *
@@ -27,27 +27,27 @@
 
 #include "backend/cuda/running_stats.cuh"
 
-constexpr int WIDE = 256;      /* most elements of a wide row of several rows */
-constexpr int CHUNK = 512;     /* most elements of a wide row that count for a group's size */
+constexpr int WIDE = 256;      /* maximum elements of a wide row made of several rows */
+constexpr int CHUNK = 512;     /* maximum elements of a wide row that count for a group's size */
 constexpr int GROUP = 131072;  /* approximate elements of a group */
 constexpr int WARP = 32;       /* columns or channels of a thread block */
 constexpr int BLOCK_ROWS = 32; /* wide rows summed in float */
 constexpr int ROW_BLOCKS = 16; /* blocks of rows that a thread block sums together */
 constexpr int TILE = 32;       /* sums that a thread block loads together */
-constexpr int LOADERS = 8;     /* threads per channel that load them */
-constexpr int APPLY_ROWS = 8;  /* wide rows of a thread */
+constexpr int LOADERS = 8;     /* threads per channel that load sums */
+constexpr int APPLY_ROWS = 8;  /* wide rows that a thread writes */
 
 enum { SCALE, SHIFT, SLOPE, FACTORS };
 
 /* Sizes that follow from a spec. */
 struct layout {
-    /* rows: rows of a set. */
+    /* Number of sets, and of rows in a set. */
     int64_t sets, rows;
-    /* Wide rows of a set and of a group; groups of a set. */
+    /* Number of wide rows in a set and in a group, and of groups in a set. */
     int64_t wide, group, groups;
-    /* rest: elements after the last wide row. */
+    /* `rest` is the number of elements after the last wide row. */
     int channels, copies, width, rest;
-    /* Means of a set; channels that share a mean. */
+    /* Number of means in a set, and of channels that share a mean. */
     int parts, each;
 };
 
@@ -55,7 +55,7 @@ static layout layout_of(const cgp_kernel_spec *spec) {
     const bool batch = spec->op == CGP_OP_BATCH_NORM;
     const int64_t channels = spec->attributes.out;
     const int64_t rows = spec->attributes.rows * (batch ? spec->n : 1);
-    /* As many copies as make the width a multiple of 16; otherwise one. */
+    /* Make as many copies as fit and make the width a multiple of 16; if none do, one copy. */
     int64_t min = 16;
     while (min > 1 && min / 2 * channels % 16 == 0)
         min /= 2;
@@ -118,21 +118,21 @@ static channel_norm norm_of(const cgp_kernel_spec *spec, const cgp_kernel_args *
 
 /* --- sums of groups --- */
 
-/* Wide rows of a group. */
+/* Return the number of wide rows of a group. */
 __device__ static inline int64_t group_rows(const layout &l, int64_t group) {
     const int64_t left = l.wide - group * l.group;
     return l.group < left ? l.group : left;
 }
 
-/* A block of wide rows in one column: the number of its group's rows before it, its first element,
- * and its number of rows. */
+/* A block of wide rows in one column: the number of earlier rows in the group, the first element of
+ * the block, and its number of rows. */
 struct column_block {
     int64_t before, at;
     int rows;
 };
 
-/* Block number `block` of a group, or one of no rows. In the last group the elements after the wide
- * rows are one more block. */
+/* Return block number `block` of a group; it may have no rows. In the last group, the elements
+ * after the wide rows are one more block. */
 __device__ static inline column_block block_of(const layout &l, int64_t set, int64_t group,
                                                int64_t block, int column) {
     const int64_t all = group_rows(l, group), begin = block * BLOCK_ROWS;
@@ -145,18 +145,20 @@ __device__ static inline column_block block_of(const layout &l, int64_t set, int
                               : (int)(last && column < l.rest)};
 }
 
-/* Blocks of a group, including one for the incomplete wide row. */
+/* Return the number of blocks of a group, including one for the incomplete wide row. */
 __device__ static inline int64_t blocks_of(const layout &l, int64_t group) {
     return (group_rows(l, group) + BLOCK_ROWS - 1) / BLOCK_ROWS + 1;
 }
 
-/* Backward: sums of dy and of dy (x - mean). Forward: mean, and sum of squared deviations. */
+/* Forward: the mean, and the sum of squared deviations. Backward: the sums of dy and of dy (x -
+ * mean). */
 struct sums {
     double first, second;
 };
 
-/* Mean and sum of squared deviations of a block. From a rounded mean m, the sums s of differences
- * and q of their squares, the corrected results are m + s / n and q - s^2 / n. */
+/* Return the mean and the sum of squared deviations of a block. m is a rounded mean, s the sum of
+ * differences from m, and q the sum of their squares. The corrected results are m + s / n and q -
+ * s^2 / n. */
 template <class T>
 __device__ static inline sums moments(const T *x, column_block b, int width) {
     float value[BLOCK_ROWS], sum = 0.0f, s = 0.0f, q = 0.0f;
@@ -177,7 +179,7 @@ __device__ static inline sums moments(const T *x, column_block b, int width) {
     return {(double)m + offset, (double)q - (double)s * offset};
 }
 
-/* The sums of dy and of dy (x - mean). */
+/* Return the sums of dy and of dy (x - mean) over a block. */
 template <class T>
 __device__ static inline sums products(const T *x, const T *dy, float mean, column_block b,
                                        int width) {
@@ -241,7 +243,8 @@ static __global__ void __launch_bounds__(WARP *ROW_BLOCKS)
 
 /* --- factors --- */
 
-/* NaN if the variance, or a sum of squares in it, overflows f32: 1 / infinity would hide that. */
+/* Return rstd, or NaN if the variance or one of its sums of squares overflows f32: 1 / infinity
+ * would hide the overflow. */
 __device__ static inline double reciprocal_deviation(const channel_norm &w, double variance) {
     if (!(variance <= FLT_MAX)) return NAN;
     return 1.0 / sqrt(variance + (double)w.eps);
@@ -260,7 +263,7 @@ __device__ static inline void set_factors(const channel_norm &w, int64_t set, in
 
 __device__ static inline void end_forward(const channel_norm &w, int64_t set, int c, sums of) {
     const int64_t at = set * w.l.channels + c;
-    /* rounding may leave the sum below 0 */
+    /* rounding may make the sum negative */
     const double variance = of.second < 0.0 ? 0.0 : of.second / (double)w.l.rows;
     set_factors(w, set, c, of.first, variance);
     w.mean[at] = (float)of.first;
@@ -280,8 +283,8 @@ __device__ static inline void end_backward(const channel_norm &w, int64_t set, i
     if (w.dbias) put(w.dbias, c, !w.first, (float)of.first);
 }
 
-/* A channel's sums overwrite those of its first copy in the first group, which only this thread has
- * read. */
+/* Return the address for a channel's total sums. They overwrite the sums of the channel's first
+ * copy in the first group, which no other thread reads. */
 __device__ static inline double *kept_sums(const channel_norm &w, int64_t set, int c) {
     return w.sums + set * w.l.groups * 2 * w.l.width + c;
 }
@@ -342,8 +345,8 @@ template <bool BACKWARD> static __global__ void make_factors(channel_norm w) {
 
 /* --- factors of parts: GROUP_NORM --- */
 
-/* One thread per part of a set. It merges the moments of its channels, which have equal numbers of
- * rows, in order. */
+/* One thread handles one part of a set. It merges the moments of the part's channels, which have
+ * equal numbers of rows, in order. */
 static __global__ void part_factors(channel_norm w) {
     const layout &l = w.l;
     FOR_EACH(index, l.sets * l.parts) {
@@ -355,7 +358,7 @@ static __global__ void part_factors(channel_norm w) {
             merge<false>(&of, {from[0], from[l.width]}, (double)(k * l.rows),
                          1.0 / (double)(k + 1));
         }
-        /* rounding may leave the sum below 0 */
+        /* rounding may make the sum negative */
         const double variance = of.second < 0.0 ? 0.0 : of.second / (double)(l.rows * l.each);
         for (int k = 0; k < l.each; k++)
             set_factors(w, set, first + k, of.first, variance);

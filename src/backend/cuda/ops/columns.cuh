@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* columns.cuh -- copy or add columns of a matrix to those of another. */
+/* columns.cuh -- copies or adds columns of one matrix to columns of another. */
 #ifndef CGP_SRC_CUDA_COLUMNS_CUH
 #define CGP_SRC_CUDA_COLUMNS_CUH
 
@@ -22,7 +22,7 @@ static __global__ void copy_columns(T *to, int64_t to_stride, const T *from,
     FOR_COLUMN(c, width) put(to, row * to_stride + c, add, load(from, row * from_stride + c));
 }
 
-/* Grid for thread blocks of COLUMNS x ROWS. */
+/* Return the grid for thread blocks of COLUMNS x ROWS. */
 static inline dim3 column_blocks(int64_t rows, int64_t width) {
     const int64_t across = ceil_div(width, COLUMNS * REPEAT);
     return dim3((unsigned)ceil_div(rows, ROWS), (unsigned)(across < 65535 ? across : 65535));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* concat.cu -- concatenate inputs as columns of y, one launch for each. Gradients go from the last
- * input to the first, since two inputs may be one value. */
+/* concat.cu -- concatenates inputs as columns of y, with one launch for each input. Gradients are
+ * written from the last input to the first, because two inputs may be one value. */
 #include "backend/cuda/ops/columns.cuh"
 
 template <class T>

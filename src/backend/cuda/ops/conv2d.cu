@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv2d.cu -- implicit-GEMM convolutions (cuDNN: Chetlur et al. 2014, arXiv:1410.0759): GEMMs of
- * windows and weights W [KH, KW, in, out].
+/* conv2d.cu -- implicit-GEMM convolutions (cuDNN: Chetlur et al. 2014, arXiv:1410.0759): windows of
+ * the image times weights W [KH, KW, in, out].
  *
  *     y [pixels, out]         = windows of x [pixels, KH KW in]    W [KH KW in, out]
  *     dx [pixels, in]         = windows of dy [pixels, KH KW out]  W flipped [KH KW out, in]
@@ -11,17 +11,18 @@
  * that the stride inserts. A pointwise convolution (1 x 1, stride 1) is LINEAR.
  *
  * CONV_TRANSPOSE2D is the convolution from y to x, run backwards. Its y is that convolution's dx
- * for x, plus the bias, and its dx is that convolution's y for dy. Its dW is that convolution's
+ * for x, plus the bias, and its dx is that convolution's y for dy. Its dW is that convolution's dW
  * with x and dy exchanged.
  *
- * The k ranges are the blocks of k of the cpu backend, at most 512 deep. They are full segments of
- * windows, or equal parts of one; for dW, full rows of pixels, or equal parts of one. */
+ * The k ranges are the blocks of k of the cpu backend, at most 512 deep. A range is a number of
+ * full segments of windows, or one of the equal parts of a segment. For dW, a range is a number of
+ * full rows of pixels, or one of the equal parts of a row. */
 #include "backend/cuda/gemm_lt.h"
 #include "backend/cuda/windows.cuh"
 
 using namespace gemm;
 
-/* Most elements of a k range; most pixels of a part of an output row. */
+/* Maximum elements of a k range; maximum pixels of a part of an output row. */
 enum { DEPTH = 512, RUN = 256 };
 
 /* --- LINEAR --- */
@@ -47,7 +48,7 @@ static cudaError_t run_pointwise(const cgp_kernel_spec *spec, const cgp_kernel_a
 
 /* --- k ranges --- */
 
-/* k ranges over the elements of a window. */
+/* Return the k ranges over the elements of a window. */
 template <class T> static k_ranges k_ranges_of_windows(const windows<T> &w) {
     const int64_t segment = segment_of(w), height = w.kernel_height;
     const int64_t fit = DEPTH / segment;
@@ -56,7 +57,7 @@ template <class T> static k_ranges k_ranges_of_windows(const windows<T> &w) {
                        ceil_div(height, ceil_div(height, fit)) * segment);
 }
 
-/* k ranges over the pixels. */
+/* Return the k ranges over the pixels. */
 static k_ranges k_ranges_of_pixels(const cgp_kernel_spec *spec) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t pixels = spec->n * g->rows, parts = ceil_div(g->out_width, RUN);
@@ -67,7 +68,7 @@ static k_ranges k_ranges_of_pixels(const cgp_kernel_spec *spec) {
 
 /* --- forward and the weight's gradient --- */
 
-/* Check pixels, and elements of a window. */
+/* Return whether int can index all pixels and all elements of a window. */
 static bool all_fit(const cgp_kernel_spec *spec) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t taps = (int64_t)g->kernel_height * g->kernel_width;
@@ -95,7 +96,7 @@ template <class T> static windows<T> windows_of_x(const cgp_kernel_spec *spec, c
     return w;
 }
 
-/* `to` = or += a convolution of x + bias; bias NULL: none. */
+/* A convolution of x plus bias that overwrites `to` or is added to it; bias NULL: no bias. */
 template <class T> struct convolution {
     const T *x;
     const float *weight, *bias;
@@ -308,7 +309,7 @@ static int64_t weight_workspace(const cgp_kernel_spec *spec) {
     return bytes > sums ? bytes : sums;
 }
 
-/* The maximum over the classes. */
+/* Return the maximum workspace, in bytes, over the classes of pixels. */
 static int64_t input_workspace(const cgp_kernel_spec *spec) {
     const cgp_op_attributes *g = &spec->attributes;
     int64_t most = 0;
@@ -340,7 +341,7 @@ const cgp__cuda_op cgp__cuda_conv2d = {
 
 /* --- CONV_TRANSPOSE2D --- */
 
-/* The CONV2D of a CONV_TRANSPOSE2D, in a direction. */
+/* Return the spec of the CONV2D that a CONV_TRANSPOSE2D runs in a direction. */
 static cgp_kernel_spec conv2d_of(const cgp_kernel_spec *spec, cgp_op_direction direction) {
     const cgp_op_attributes *g = &spec->attributes;
     cgp_kernel_spec conv = *spec;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cross_entropy.cu -- loss of each row of logits x: log_sum + (max - x[target]); then their sum in
- * order.
+/* cross_entropy.cu -- computes the loss of each row of logits x, log_sum + (max - x[target]), then
+ * adds up the losses in order.
  *
  *     max = max_c x[c]     log_sum = log sum_c exp(x[c] - max)
  *     dx[c] = scale (exp((x[c] - max) - log_sum) - (c == target)), 0 in an ignored row
@@ -41,8 +41,8 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
     return set_loss(args, rows, stream);
 }
 
-/* One thread block per row. A thread loads several logits before it writes: dx may be x, so later
- * loads would wait for stores. */
+/* One thread block per row. A thread loads several logits before it writes. dx may be x, so later
+ * loads would wait for the stores. */
 template <class T>
 __global__ void cross_entropy_input(T *dx, const T *x, const int32_t *targets,
                                     const float *maxima, const float *log_sums, int64_t classes,
@@ -79,7 +79,7 @@ static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
                   args->loss);
 }
 
-/* One loss for each row. */
+/* Return the bytes of workspace: one loss for each row. */
 static int64_t workspace(const cgp_kernel_spec *spec) {
     if (spec->direction != CGP_OP_FORWARD) return 0;
     return spec->n * spec->attributes.rows * (int64_t)sizeof(double);

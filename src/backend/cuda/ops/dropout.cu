@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dropout.cu -- DROPOUT (Srivastava et al. 2014) and DROPOUT2D (spatial dropout, Tompson et al.
- * 2015): y = x mask, dx = dy mask. Outside training both copy, or do nothing in place.
+ * 2015): y = x mask, dx = dy mask. Outside training, both ops copy x to y, or do nothing if x and y
+ * share memory.
  *
- * The mask is recomputed, not saved. One call of the generator makes four random words, for a quad:
- * four elements of DROPOUT or four channels of DROPOUT2D. y may share x's memory. */
+ * The mask is recomputed, not saved. One call of the generator makes four random words, enough for
+ * a quad: four elements of DROPOUT or four channels of DROPOUT2D. y may share x's memory. */
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/rng.cuh"
 
@@ -19,7 +20,7 @@ __device__ static inline void apply(T *to, const T *from, int64_t at, int64_t co
     }
 }
 
-/* Likewise for a full, aligned quad. */
+/* Multiply a full, aligned quad by its factors. */
 template <class T>
 __device__ static inline void apply_packed(T *to, const T *from, int64_t at, bool add,
                                            const dropout_mask &mask, const rng_words &words) {
@@ -66,7 +67,7 @@ __global__ void dropout_channels(T *to, const T *from, int64_t n, int64_t rows, 
     }
 }
 
-/* Grid with `each` quads of a sample per thread, but at least `least` threads. */
+/* Return a grid with `each` quads of a sample per thread, but at least `least` threads. */
 static dim3 grid_of(int64_t quads, int64_t each, int64_t least, int64_t n) {
     const int64_t blocks = ceil_div(ceil_div(quads, each), BLOCK);
     const int64_t minimum = ceil_div(least, BLOCK);

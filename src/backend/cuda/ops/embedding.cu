@@ -2,10 +2,10 @@
 /* embedding.cu -- y [N, C] = weight[ids]; dweight[ids] += dy, in the order of rows.
  *
  * Backward sorts the rows by id, and equal ids by row number: a comparison counting sort (Knuth,
- * The Art of Computer Programming 3, 5.2). A row's place is the number of rows before it, so no
- * thread block needs another's result. The first row of an id in that order owns the id's row of
- * dweight, and adds all of them in order. Other rows of dweight are only cleared, by the first
- * micro-batch. */
+ * The Art of Computer Programming 3, 5.2). A row's place is the number of rows before it in sorted
+ * order, so no thread block needs another's result. The thread block of an id's first row owns the
+ * id's row of dweight, and adds all rows of the id in order. Rows of dweight without an id are only
+ * cleared, in the first micro-batch. */
 #include "backend/cuda/map.cuh"
 
 enum { EMBEDDING_BLOCK = 128 };
@@ -38,14 +38,14 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
                   (T *)args->y, args->param[0], (const int32_t *)args->x[0], width, packed);
 }
 
-/* An entry of the sorted rows. `end` is the end of the id's range for the id's first row, 0 for the
- * others. */
+/* An entry of the sorted rows. For the first row of an id, `end` is the end of the id's range; for
+ * other rows it is 0. */
 typedef struct place {
     int32_t row, end;
 } place;
 
-/* One warp per row. It counts the rows with smaller ids, those with the same id, and those of them
- * before it. */
+/* One warp handles one row. It counts the rows with smaller ids, the rows with the same id, and the
+ * earlier rows with the same id. */
 __global__ void sort_rows(place *places, const int32_t *ids, int32_t rows) {
     const int32_t row = (int32_t)((blockIdx.x * blockDim.x + threadIdx.x) / 32);
     const int32_t id = row < rows ? ids[row] : 0;
@@ -64,7 +64,7 @@ __global__ void sort_rows(place *places, const int32_t *ids, int32_t rows) {
         places[smaller + before] = {row, before == 0 ? smaller + equal : 0};
 }
 
-/* One thread block per place and EMBEDDING_BLOCK columns. */
+/* Each thread block handles one place and EMBEDDING_BLOCK columns. */
 template <class T>
 __global__ void embedding_weight(float *dweight, const T *dy, const int32_t *ids,
                                  const place *places, int64_t width, bool first) {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* images.cuh -- images [n, H, W, C], and windows over them.
  *
- * A thread block has part of one image row. Index divisions are thus few, and 32-bit or the same
- * for the whole block. */
+ * A thread block handles part of one image row. Index divisions are therefore few, and either
+ * 32-bit or the same for all threads of the block. */
 #ifndef CGP_SRC_CUDA_IMAGES_CUH
 #define CGP_SRC_CUDA_IMAGES_CUH
 
 #include "backend/cuda/cuda.cuh"
 
-/* Range from begin to end - 1. */
+/* A range of indices begin .. end - 1. */
 struct span {
     int begin, end;
 };
@@ -35,21 +35,21 @@ static inline image_windows image_windows_of(const cgp_kernel_spec *spec) {
             (int)g->in};
 }
 
-/* Pixels of window i that lie in the image. */
+/* Return the pixels of window i that lie in the image. */
 __device__ static inline span pixels_of(side s, int i) {
     const int begin = i * s.stride - s.front, end = begin + s.kernel;
     return {begin > 0 ? begin : 0, end < s.pixels ? end : s.pixels};
 }
 
-/* Windows over pixel p: i stride - front <= p < i stride - front + kernel. */
+/* Return the windows i that contain pixel p: i stride - front <= p < i stride - front + kernel. */
 __device__ static inline span windows_of(side s, int p) {
     const int last = p + s.front, first = last - s.kernel + s.stride;
     const int end = last / s.stride + 1;
     return {first < 0 ? 0 : first / s.stride, end < s.windows ? end : s.windows};
 }
 
-/* Sum over columns of (sum over rows), from element `at` of an image. Its rows have `width`
- * elements. */
+/* Return the sum over columns of (sum over rows), from element `at` of an image on. Rows of the
+ * image have `width` elements. */
 template <class T>
 __device__ static inline float window_sum(const T *from, int64_t at, int width, int channels,
                                           span rows, span columns) {
@@ -65,19 +65,20 @@ __device__ static inline float window_sum(const T *from, int64_t at, int width, 
 
 /* --- a launch over the rows of images --- */
 
-/* Grid for n images of `height` rows of `elements`. */
+/* Return the grid for n images of `height` rows with `elements` elements each. */
 static inline dim3 row_blocks(int64_t n, int height, int64_t elements) {
     const int64_t parts = ceil_div(elements, BLOCK);
     return dim3((unsigned)(n * height), (unsigned)(parts < 65535 ? parts : 65535));
 }
 
-/* Block for that grid: whole warps. */
+/* Return the thread block for that grid, in whole warps. */
 static inline dim3 row_threads(int64_t elements) {
     const int64_t whole = ceil_div(elements, 32) * 32;
     return dim3((unsigned)(whole < BLOCK ? whole : (int64_t)BLOCK));
 }
 
-/* Launches over the windows of n images, and over their pixels. */
+/* Return grids and thread blocks for launches over the windows of n images, and over their
+ * pixels. */
 static inline dim3 window_blocks(int64_t n, image_windows g) {
     return row_blocks(n, g.down.windows, (int64_t)g.across.windows * g.channels);
 }
@@ -99,7 +100,7 @@ static inline dim3 pixel_threads(image_windows g) {
     for (int e = (int)(blockIdx.y * blockDim.x + threadIdx.x); e < (elements);                 \
          e += (int)(gridDim.y * blockDim.x))
 
-/* Offset of row `row` of a sample's image; rows have `width` elements. */
+/* Return the offset of row `row` of a sample's image; rows have `width` elements. */
 __device__ static inline int64_t row_at(int64_t sample, int height, int row, int width) {
     return (sample * height + row) * width;
 }

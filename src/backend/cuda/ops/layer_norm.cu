@@ -10,8 +10,8 @@
  * squares overflows.
  *
  * Forward saves mean and rstd; backward reads them and x. dx may share dy's memory: dweight and
- * dbias are computed first, and a thread block reads all of its rows of dy before it writes dx.
- * Chains and bits are those of the cpu backend. */
+ * dbias are computed first, and a thread block reads all of its rows of dy before it writes dx. The
+ * order of operations and the bits are the same as in the cpu backend. */
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/rows.cuh"
 
@@ -42,7 +42,7 @@ template <class T> __device__ static inline operands<T> block_of(operands<T> a) 
     return a;
 }
 
-/* Load column c of all rows before any is written, so that the loads overlap. */
+/* Load column c of all rows before any row is written, so that the loads overlap. */
 template <class T>
 __device__ static inline void load_rows(float (&to)[SUM_ROWS], const T *from,
                                         const operands<T> &a, int64_t c) {
@@ -50,7 +50,8 @@ __device__ static inline void load_rows(float (&to)[SUM_ROWS], const T *from,
         to[r] = r < a.rows ? load(from, r * a.width + c) : 0.0f;
 }
 
-/* rstd from a row's sum of squares. NaN if that overflows: 1 / infinity would hide it. */
+/* Return rstd from a row's sum of squares. If the sum overflows, return NaN: 1 / infinity would
+ * hide the overflow. */
 __device__ static inline float reciprocal_deviation(float squares, float width, float eps) {
     return squares < INFINITY ? 1.0f / sqrtf(squares / width + eps) : NAN;
 }
@@ -96,7 +97,7 @@ template <class T, bool centred> __global__ void norm_forward(operands<T> all) {
     }
 }
 
-/* The sums are of g h and, if centred, of g. */
+/* Compute dx. The sums are of g h and, if centred, of g. */
 template <class T, bool centred>
 __global__ void __launch_bounds__(BLOCK, 2) norm_input(operands<T> all) {
     constexpr int sums = centred ? 2 : 1;
@@ -142,8 +143,8 @@ __global__ void __launch_bounds__(BLOCK, 2) norm_input(operands<T> all) {
     }
 }
 
-/* partial [row blocks, 2 or 1, C]: sums of dweight and, if centred, of dbias. LOADED rows are
- * loaded before they are added. */
+/* Compute partial [row blocks, 2 or 1, C]: the sums of dweight and, if centred, of dbias. LOADED
+ * rows are loaded before they are added. */
 template <class T, bool centred> __global__ void norm_weight(float *partial, operands<T> a) {
     __shared__ float means[ROW_BLOCK], rstds[ROW_BLOCK];
     const int64_t c = (int64_t)blockIdx.y * blockDim.x + threadIdx.x;
@@ -200,7 +201,7 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
                   dim3(BLOCK), stream, a);
 }
 
-/* Number of sums of a block of rows. */
+/* Return the number of sums of a block of rows. */
 static int64_t block_sums(const cgp_kernel_spec *spec) {
     return (spec->op == CGP_OP_LAYER_NORM ? 2 : 1) * spec->attributes.out;
 }

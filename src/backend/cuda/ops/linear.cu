@@ -9,7 +9,7 @@
  *
  * In bf16, cuBLASLt computes the GEMMs if it can (gemm_lt.h), with prepacked weights (FBGEMM:
  * Khudia et al. 2021, arXiv:2101.05615): bf16 copies of weight and bias. Other GEMMs widen x and dy
- * to f32 and have the bits of f32, rounded. */
+ * to f32 and compute the f32 result, which is then rounded. */
 #include "backend/cuda/gemm.cuh"
 #include "backend/cuda/gemm_lt.h"
 
@@ -23,7 +23,8 @@ static bool all_fit(const cgp_kernel_spec *spec) {
     return fits(rows_of(spec)) && fits(spec->attributes.in) && fits(spec->attributes.out);
 }
 
-/* c [m, n] = a [m, k] times a weight, stored as n rows along k or k rows across it. */
+/* Compute c [m, n] = a [m, k] times a weight, which is stored as n rows along k or as k rows across
+ * it. */
 template <class T>
 static cudaError_t times_weight(const matrix<T> &a, const float *weight, bool along,
                                 const output<plain_rows, T> &c, void *workspace,
@@ -88,7 +89,7 @@ static cudaError_t backward_weight(const cgp_kernel_spec *spec, const cgp_kernel
 
 /* --- cuBLASLt --- */
 
-/* Get the LINEAR of a kernel; false: it has none. */
+/* Get the LINEAR that a kernel computes. Return false if it computes none. */
 static bool linear_of(const cgp_kernel_spec *spec, cgp_kernel_spec *linear) {
     if (spec->op == CGP_OP_CONV2D || spec->op == CGP_OP_CONV_TRANSPOSE2D)
         return cgp__cuda_pointwise(spec, linear);
@@ -113,7 +114,7 @@ bool cgp__cuda_gemm_problem_of(const cgp_kernel_spec *spec, cgp__cuda_gemm_probl
     return true;
 }
 
-/* Bytes of a bf16 copy of n elements. */
+/* Return the bytes of a bf16 copy of n elements. */
 static int64_t copy_bytes(int64_t n) {
     return ceil_div(n * (int64_t)sizeof(bf16), 64) * 64;
 }
@@ -175,7 +176,7 @@ static cudaError_t gemm_of_rows(const cgp_kernel_spec *spec, const cgp_kernel_ar
     return bias_gradient<bf16>(spec, args, stream);
 }
 
-/* Plans align operands to 64 bytes, but other callers may not; own kernels then compute the
+/* Plans align operands to 64 bytes, but other callers may not. Kernels of gemm.cuh then compute the
  * GEMM. */
 cudaError_t cgp__cuda_run_gemm(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                cgp__cuda_lt_gemm *gemm, cudaStream_t stream) {

@@ -3,9 +3,10 @@
  *
  *     da = dy b^T        db = a^T dy        or their transposes, as a and b are stored
  *
- * A launch computes up to MOST matrices; blockIdx.z is the matrix. If they are few and small with a
- * deep k, each is its own launch, which can use serial split-K (gemm.cuh). The chains are the same
- * in both cases. db is computed first: both may be gradients of one value. */
+ * A launch computes up to MOST matrices; blockIdx.z is the number of the matrix. If matrices are
+ * few and small with a deep k, each gets its own launch, which can use serial split-K (gemm.cuh).
+ * The order of additions is the same in both cases. db is computed before da, because both may be
+ * gradients of one value. */
 #include "backend/cuda/gemm.cuh"
 
 using namespace gemm;
@@ -14,7 +15,7 @@ namespace {
 
 template <class T> using results = output<batched_rows, T>;
 
-/* Most matrices of a launch: enough to fill any device. */
+/* Maximum matrices of a launch: enough to fill any device. */
 enum { MOST = 4096 };
 
 /* --- launches --- */
@@ -62,7 +63,7 @@ cudaError_t run_all(A a, B b, results<T> c, const k_ranges &k, int64_t count, vo
 
 /* --- y, da, db --- */
 
-/* An operand [rows, columns] as the GEMM uses it; `transposed`: stored as its transpose. */
+/* An operand [rows, columns] of the GEMM; `transposed`: its transpose is stored. */
 template <class T> struct operand {
     const T *at;
     int64_t rows, columns;
@@ -79,7 +80,7 @@ template <class T> batched<T> matrices_of(const operand<T> &x) {
     return {{matrix_of(x.at, rows, columns, columns)}, rows * columns};
 }
 
-/* c = or += a b, for each matrix. */
+/* A product for each matrix: it sets c to a b, or adds a b to c. */
 template <class T> struct product {
     operand<T> a, b;
     T *c;

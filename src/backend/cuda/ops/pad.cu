@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pad.cu -- place an image in a larger or smaller one, with zeros outside. dx is the reverse, with
- * dy as the source. */
+/* pad.cu -- copies an image into a larger or smaller one, with zeros around it. Backward is the
+ * reverse copy, from dy to dx. */
 #include "backend/cuda/ops/images.cuh"
 
-/* to (i, j) = or += from (i - top, j - left), or zero. */
+/* Set `to` (i, j) to `from` (i - top, j - left), or to zero outside `from`; or add to it. */
 struct padding {
     int to_height, to_width, from_height, from_width, channels, top, left;
 };

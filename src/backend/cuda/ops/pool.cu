@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.cu -- MAX_POOL, AVERAGE_POOL and MEAN, a case of the latter. A thread computes one element
- * of y or dx from all of its inputs. Nothing is saved.
+/* pool.cu -- MAX_POOL, AVERAGE_POOL, and MEAN, which is an average pool. A thread computes one
+ * element of y or dx from all of its inputs. Nothing is saved.
  *
  *     mean      y = sum over columns of (sum over rows of x) / pixels of the window
  *     back      dx = sum over columns j of
@@ -8,8 +8,8 @@
  *     maximum   y = the first maximum by rows; a NaN is larger than any number
  *     back      dx = sum, by rows, of dy(i, j) over the windows whose maximum is this pixel
  *
- * Values and order of sums are those of `cpu`. The backward of the maximum stores the argmax of all
- * windows in its workspace. */
+ * Values, and the order in which sums are added, are the same as in `cpu`. Backward of MAX_POOL
+ * stores the argmax of all windows in its workspace. */
 #include "backend/cuda/ops/images.cuh"
 
 /* --- the mean --- */
@@ -55,7 +55,8 @@ __device__ static inline bool exceeds(float value, float top) {
     return value > top || (value != value && top == top);
 }
 
-/* Compute y of each window, or `argmax`, its index in the window; NULL: not computed. */
+/* Compute y of each window, or its argmax as an index in the window. Outputs that are NULL are not
+ * computed. */
 template <class T>
 static __global__ void max_forward(T *y, int32_t *argmax, const T *x, image_windows g) {
     const int i = (int)(blockIdx.x % g.down.windows), width = g.across.pixels * g.channels;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rotary.cu -- rotary position embedding (Su et al. 2021, arXiv:2104.09864). It rotates pairs (a,
  * b) of columns by an angle per row: y_a = a cos - b sin, y_b = b cos + a sin. The gradient is dy
- * rotated back. Cosine and sine follow the cpu kernel's chain, in double, rounded once.
+ * rotated back. Cosine and sine are computed by the same operations as in the cpu kernel: in
+ * double, rounded once.
  *
- * A thread has one pair at one position, or one column that is not rotated, in every head of a
+ * A thread handles one pair at one position, or one column that is not rotated, in every head of a
  * sample. y may share x's memory, dx may share dy's. */
 #include "backend/cuda/cuda.cuh"
 #include "backend/rotary.h"
@@ -14,10 +15,10 @@
 template <class T> struct rotary {
     T *to;
     const T *from;
-    /* [n, rows]; NULL: the row's number. */
+    /* [n, rows] positions; NULL: a row's position is its number. */
     const int32_t *positions;
     int64_t n, rows, heads, width, rotated, offset;
-    /* 1 in forward, -1 in backward. */
+    /* Sign of the angles: 1 in forward, -1 in backward. */
     float sign;
     bool interleaved, add;
     float frequencies[CGP__ROTARY_PAIRS];
@@ -27,7 +28,7 @@ struct angle {
     float cosine, sine;
 };
 
-/* c[0] + z c[1] + ... */
+/* Return c[0] + z c[1] + ... */
 __device__ static inline double polynomial(double z, const double *c) {
     double sum = c[5];
     for (int i = 4; i >= 0; i--)

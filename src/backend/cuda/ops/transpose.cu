@@ -5,7 +5,7 @@
  * contiguous runs. */
 #include "backend/cuda/cuda.cuh"
 
-/* Side of a square; rows that a thread block copies together. */
+/* Side of a square, in elements; number of rows that a thread block copies together. */
 enum { SIDE = 32, ROWS = BLOCK / SIDE };
 
 /* Dimensions of `from`; lines count a and b. */
@@ -13,7 +13,7 @@ struct sides {
     int64_t i, b, j, c, lines;
 };
 
-/* Offset of a line in `from`, and in `to`. */
+/* Return the offset of a line in `from`. The second function returns the offset in `to`. */
 __device__ static inline int64_t line_of_from(const sides &s, int64_t line) {
     return (line / s.b * s.i * s.b + line % s.b) * s.j * s.c;
 }
@@ -56,7 +56,8 @@ template <class T> static __global__ void move_runs(T *to, const T *from, sides 
     }
 }
 
-/* About as many thread blocks as run together. Each handles several items, to save divisions. */
+/* Return about as many thread blocks as run concurrently. Each handles several items, to save
+ * divisions. */
 static inline dim3 blocks_of(int64_t work) {
     return dim3((unsigned)(work < 1024 ? work : 1024));
 }
