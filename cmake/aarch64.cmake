@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Toolchain file to build cgpipe for aarch64 with Debian's cross-compiler and the packages in
 # CGP_SYSROOT. Programs run under qemu-user. tools/aarch64.sh makes the sysroot and calls CMake with
-# both.
+# it and with this file.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_TRY_COMPILE_PLATFORM_VARIABLES CGP_SYSROOT)

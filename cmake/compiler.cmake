@@ -58,7 +58,8 @@ else() # a sanitizer checks more than _FORTIFY_SOURCE, which needs an optimizing
   set(KERNEL_FORTIFY "$<$<NOT:$<CONFIG:Debug>>:SHELL:-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2>")
 endif()
 
-# The OpenMP library of the compiler's -fopenmp. clang may come without one; then GCC's works, too.
+# The OpenMP library of the compiler's -fopenmp. clang may come without such a library; then GCC's
+# library works too.
 set(CGP_OPENMP "" CACHE STRING "Library of OpenMP: gomp (GCC's) or omp (LLVM's); empty: what the compiler has")
 set(OPENMP_LIBRARY -lgomp)
 if(CGP_OPENMP STREQUAL omp OR NOT (CGP_OPENMP OR CMAKE_C_COMPILER_ID STREQUAL GNU))

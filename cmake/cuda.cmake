@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # The plug-ins of src/backend/cuda: `cuda-host`, for tests, built by the host's C++ compiler, and
-# `cuda`, built by nvcc. They have the same sources, but host/ replaces CUDA in the former.
+# `cuda`, built by nvcc. They have the same sources, but in `cuda-host` the sources of host/ replace
+# CUDA.
 file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS src/backend/cuda/*.c)
 file(GLOB CUDA_KERNELS CONFIGURE_DEPENDS src/backend/cuda/*.cu src/backend/cuda/ops/*.cu)
 file(GLOB CUDA_HOST_SOURCES CONFIGURE_DEPENDS src/backend/cuda/host/*.c)
 file(GLOB CUDA_HOST_KERNELS CONFIGURE_DEPENDS src/backend/cuda/host/*.cu)
 
 include(CheckLanguage)
-# cuda-host has the bits of the x86-64 kernels, and switches fibers in x86-64 assembler.
+# cuda-host must give the same bits as the x86-64 kernels, and switches fibers in x86-64 assembler.
 if(NOT CMAKE_SYSTEM_PROCESSOR STREQUAL aarch64)
   check_language(CXX)
 endif()
 if(CMAKE_CXX_COMPILER)
   enable_language(CXX)
   set(OPTIMIZATION -O3)
-  if(CGP_SANITIZE) # or it takes minutes to compile
+  if(CGP_SANITIZE) # with more optimization it takes minutes to compile
     set(OPTIMIZATION -O1)
   endif()
   add_library(cuda_host_flags INTERFACE)
@@ -23,7 +24,7 @@ if(CMAKE_CXX_COMPILER)
   target_compile_definitions(cuda_host_flags INTERFACE CGP_CUDA_HOST)
   target_compile_options(cuda_host_flags INTERFACE -ffp-contract=off
     "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-x c++ -std=c++17 ${OPTIMIZATION} -march=x86-64-v3 -fno-exceptions -fno-rtti -fvisibility=hidden -Wno-unknown-pragmas -Wno-unused-function>")
-  # Objects, which the tests link, too.
+  # Build objects, because the tests link them too.
   add_library(cuda_host_objects OBJECT ${CUDA_SOURCES} ${CUDA_KERNELS} ${CUDA_HOST_SOURCES} ${CUDA_HOST_KERNELS})
   set_source_files_properties(${CUDA_KERNELS} ${CUDA_HOST_KERNELS} PROPERTIES LANGUAGE CXX)
   set_source_files_properties(src/backend/cuda/host/switch.c PROPERTIES
@@ -32,7 +33,7 @@ if(CMAKE_CXX_COMPILER)
   add_library(cgpipe_cuda_host MODULE $<TARGET_OBJECTS:cuda_host_objects>)
   set_target_properties(cgpipe_cuda_host PROPERTIES OUTPUT_NAME cgpipe-cuda-host LINKER_LANGUAGE C
                         LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/plugins)
-  file(REMOVE ${PROJECT_BINARY_DIR}/plugins/libcgpipe-cuda-host.so) # a stale one would be found
+  file(REMOVE ${PROJECT_BINARY_DIR}/plugins/libcgpipe-cuda-host.so) # a stale plug-in would be found
   target_link_libraries(cgpipe_cuda_host PRIVATE Threads::Threads m)
   add_dependencies(cgpipe_plugins cgpipe_cuda_host)
 endif()
@@ -49,7 +50,7 @@ if(CGP_CUDA AND NOT CGP_SANITIZE) # sanitizers run cuda-host instead
   endif()
 endif()
 if(CGP_NVCC AND CGP_CUDA_INCLUDE AND CGP_CUDART)
-  # A100; H100 and H200; B200, and later GPUs by its PTX.
+  # 80 is A100, 90 is H100 and H200, 100 is B200. Later GPUs use the PTX of the last one.
   set(CGP_CUDA_ARCHITECTURES 80 90 100 CACHE STRING "Compute capabilities of the kernels; the last one for later GPUs, too")
   set(GENCODE "")
   foreach(arch ${CGP_CUDA_ARCHITECTURES})
@@ -89,8 +90,8 @@ if(CGP_NVCC AND CGP_CUDA_INCLUDE AND CGP_CUDART)
     target_compile_definitions(cgpipe_cuda PRIVATE CGP_CUDA_NO_CUBLASLT)
   endif()
   set_target_properties(cgpipe_cuda PROPERTIES OUTPUT_NAME cgpipe-cuda LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins)
-  # nvcc's launch code has guarded statics, the only use of the C++ library, which is linked
-  # statically.
+  # nvcc's launch code has guarded statics. Nothing else uses the C++ library, which is therefore
+  # linked statically.
   target_link_libraries(cgpipe_cuda PRIVATE ${CGP_CUDART} -Wl,-Bstatic -lstdc++ -Wl,-Bdynamic Threads::Threads ${CMAKE_DL_LIBS} rt m)
   target_link_options(cgpipe_cuda PRIVATE LINKER:--exclude-libs,ALL)
   target_link_options(cgpipe_cuda PRIVATE LINKER:-z,defs)

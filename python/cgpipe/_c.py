@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libcgpipe through ctypes: its structs, enums and functions under their own names.
+"""Bindings of libcgpipe by ctypes: its structs, enums and functions under their own names.
 
 The library is the file that CGPIPE_LIBRARY names, else the one inside the package (in a wheel),
 else the one in the source tree's build directory. Functions are declared by their C prototypes
@@ -65,7 +65,7 @@ MAX_MILESTONES = 8
 
 
 def integer(value: Any, name: str, c_type: Any = c_int) -> int:
-    """Return an integer that fits the C type. ``name`` is the option's, for messages."""
+    """Return an integer that fits the C type. ``name`` is the name of the option, for messages."""
     try:
         value = operator.index(value)
     except TypeError:
@@ -404,11 +404,11 @@ _ADDRESSES = ("cgp_model", "cgp_plan", "cgp_pipeline", "cgp_schedule", "cgp_op",
 
 
 def _type(text: str) -> Any:
-    """Return the ctypes type of a C type."""
+    """Return the ctypes type for a C type."""
     constant = text.strip().startswith("const")
     pointers = text.count("*")
     base = re.sub(r"\bconst\b|\*", "", text).strip()
-    if base == "char":  # the caller frees it unless it is const
+    if base == "char":  # the caller frees the text unless it is const
         inner: Any = c_char_p if constant or pointers == 1 else c_void_p
         pointers -= 1
     elif base in _ADDRESSES and pointers:
@@ -506,7 +506,7 @@ def shape(value: cgp_shape) -> Tuple[int, ...]:
 
 
 def array(c_type: Any, values: Any, name: str) -> Any:
-    """Return a C array of a sequence; None stays None."""
+    """Return a sequence as a C array; None stays None."""
     if values is None:
         return None
     try:

@@ -25,7 +25,7 @@ class Stage:
     device: int
     forward_flops: float
     backward_flops: float
-    #: Number of micro-batches whose saved values fit, and the bytes for each.
+    #: Number of micro-batches for whose saved values there is memory, and bytes for each.
     saved_slots: int
     saved_slot_bytes: int
 
@@ -40,7 +40,7 @@ class Device:
     gradient_bytes: int
     optimizer_bytes: int
     activation_bytes: int
-    #: All bytes that a pipeline allocates on it.
+    #: All bytes that a pipeline allocates on the device.
     planned_bytes: int
 
 
@@ -82,7 +82,7 @@ class Plan(_c.Handle):
         handle = ctypes.c_void_p()
         _c.check(_c.lib.cgp_plan_create(ctypes.byref(handle), model._handle, ctypes.byref(options)))
         self._handle = handle
-        # They were only borrowed during the call.
+        # The library borrowed these only during the call.
         options.table = options.schedule = options.devices = options.balance = None
         # Destroy the plan before the model.
         _c.when_gone(self, _destroy, handle, model)
@@ -140,7 +140,7 @@ class Plan(_c.Handle):
 
     @property
     def batch(self) -> int:
-        """Samples of a mini-batch: the most in a step."""
+        """Maximum number of samples in a step (a mini-batch)."""
         return int(self._options.batch)
 
     @property
@@ -155,7 +155,7 @@ class Plan(_c.Handle):
 
     @property
     def inference(self) -> bool:
-        """True if it only runs forward."""
+        """True if the plan only runs forward."""
         return bool(self._options.inference)
 
     @property
@@ -170,7 +170,7 @@ class Plan(_c.Handle):
 
     @property
     def timeline(self) -> Timeline:
-        """The planned step, in FLOPs."""
+        """Timeline of the planned step, with FLOPs as times."""
         return Timeline(self.schedule, _c.lib.cgp_plan_timeline(self._handle).contents, self)
 
     @property
@@ -227,11 +227,11 @@ def plan(model: Model, stages: int = 1, schedule: Union[None, str, Schedule] = N
     """Plan a model. Allocates nothing on a device and runs nothing.
 
     Args:
-        model: What to train.
+        model: The model to train.
         stages: Number of stages; a multiple of v if the schedule has v stages on each device.
         schedule: A name of :func:`cgpipe.schedules`, or a table. None: ``"1f1b"``, or ``"gpipe"``
-            with ``external_loss``, or ``"forward-only"`` with ``inference``, which permits no
-            other.
+            with ``external_loss``, or ``"forward-only"`` with ``inference``, which allows no other
+            schedule.
         chunks: Number of micro-batches.
         batch: Samples of a mini-batch.
         balance: Layers of each stage, or ``"flops"`` (the default), ``"time"``, ``"size"``.
@@ -241,7 +241,7 @@ def plan(model: Model, stages: int = 1, schedule: Union[None, str, Schedule] = N
         inference: Only run forward.
         devices: Names, ``"cpu"``, ``"cuda:1"``, ``"cuda:0@22GiB"``; None: all cpu.
         threads: Threads of each device.
-        memory_limit: Most bytes of a device; 0: no limit.
+        memory_limit: Maximum bytes of a device; 0: no limit.
         external_loss: The caller computes the loss of the outputs.
         precision: Precision of activations, ``"f32"`` or ``"bf16"``.
         deferred_batch_norm: Update running statistics once per mini-batch.

@@ -38,9 +38,9 @@ class Action:
 class Report:
     """Results of :meth:`Schedule.check`."""
 
-    #: For each stage: the most micro-batches between their F and the end of their backward.
+    #: For each stage: the largest number of micro-batches between F and the end of backward.
     peak_in_flight: List[int]
-    #: For each device: the largest sum of these over its stages at any time.
+    #: For each device: the largest number of micro-batches in flight, summed over its stages.
     peak_slots: List[int]
     #: For each edge: the number of buffers that avoids a deadlock.
     min_capacity: List[int]
@@ -70,7 +70,7 @@ def schedule(name: str, devices: int, chunks: int, *, virtual_stages: int = 0, g
         group: Micro-batches in a group (interleaved, interleaved-zb); 0: n.
         placement: ``"loop"`` or ``"v"`` (forward-only).
         recompute: ``"never"``, ``"always"``, ``"except_last"``, each also with ``"+selective"``.
-        forward: Time of F of each stage, which zb-1p and zb-2p are generated for; None: 1.
+        forward: Time of F of each stage, for zb-1p and zb-2p; None: 1.
         backward_input: The same for I.
         backward_weight: The same for W.
         latency: Time of a message, for zb-1p and zb-2p.
@@ -183,8 +183,8 @@ class Schedule(_c.Handle):
         """Prove that the schedule follows the rules and does not deadlock.
 
         Raises:
-            ArgumentError: It does not. The message names device, position, action and rule, or the
-                cycle of a deadlock.
+            ArgumentError: The schedule breaks a rule or deadlocks. The message names device,
+                position, action and rule, or the cycle of a deadlock.
         """
         report = _c.cgp_schedule_report()
         _c.check(_c.lib.cgp_schedule_check(self._handle, ctypes.byref(report)))
@@ -204,12 +204,12 @@ class Schedule(_c.Handle):
             forward: Time of F, for each stage or for all, in any unit; None: 1, divided among the
                 stages of a device.
             backward_input: The same for I.
-            backward_weight: Likewise, of W; B takes I + W.
+            backward_weight: The same for W; B takes I + W.
             recompute: The same for R; None: as F.
             latency: Time from the end of a send until the message can be received, for each edge or
                 for all.
             transfer: Time of a message in addition to the latency.
-            transfers_block: The receiving device is busy for the transfer time.
+            transfers_block: True: the receiving device is busy for the transfer time.
             capacity: Buffers of each edge; None: no limit.
 
         Raises:
@@ -242,7 +242,7 @@ class Schedule(_c.Handle):
         return self._text(_c.lib.cgp_schedule_draw(self._handle))
 
     def diagnostic(self) -> str:
-        """Return a drawing of the schedule's error, "" if there is none."""
+        """Return a drawing of the schedule's error; "" if the schedule is correct."""
         return _c.take_text(_c.lib.cgp_schedule_draw_diagnostic(self._handle))
 
     def svg(self) -> str:
@@ -280,7 +280,7 @@ class Timeline(_c.Handle):
 
     @property
     def measured(self) -> bool:
-        """True if it was measured, not simulated."""
+        """True if the timeline was measured, not simulated."""
         return bool(self._timeline.ready)
 
     @property

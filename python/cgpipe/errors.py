@@ -68,7 +68,7 @@ class DeviceError(CgpipeError, RuntimeError):
 
 
 class PeerError(CgpipeError, RuntimeError):
-    """Another rank failed; the message includes that rank's."""
+    """Another rank failed; the message includes that rank's message."""
 
     status = "CGP_EPEER"
 
@@ -78,6 +78,6 @@ _CLASSES = [CgpipeError, ArgumentError, OutOfMemoryError, LimitError, FileError,
 
 
 def by_status(status: int, message: str) -> CgpipeError:
-    """Return the exception of a status that is not CGP_OK."""
+    """Return the exception for a status that is not CGP_OK."""
     known = 0 < status < len(_CLASSES)
     return (_CLASSES[status] if known else CgpipeError)(message or f"status {status}")

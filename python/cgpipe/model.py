@@ -71,7 +71,7 @@ class Model(_c.Handle):
         """Make a model from a graph file, as written by ``cgpipe export``.
 
         Raises:
-            FileError: It is missing or unreadable.
+            FileError: The file is missing or unreadable.
             FormatError: As in :meth:`from_json`.
         """
         handle = ctypes.c_void_p()

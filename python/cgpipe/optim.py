@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers and learning rate schedules (cgpipe/optim.h). Optimizers with PyTorch's names compute
-the same updates as PyTorch's."""
+"""Optimizers and learning rate schedules (cgpipe/optim.h). Optimizers that have PyTorch's names
+compute the same updates as in PyTorch."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["SGD", "Adam", "AdamW", "ConstantLr", "CosineLr", "LrSchedule", "Mile
 
 @dataclass(frozen=True)
 class LrSchedule:
-    """The learning rate over the updates: a warm-up from ``start`` x lr, then as the subclass
-    defines."""
+    """Learning rate as a function of the update: first a warm-up from ``start`` x lr, then the
+    curve that the subclass defines."""
 
     #: Number of warm-up updates.
     warmup: int = field(default=0, kw_only=True)
@@ -34,14 +34,14 @@ class LrSchedule:
 
 @dataclass(frozen=True)
 class ConstantLr(LrSchedule):
-    """Constant: the optimizer's lr."""
+    """Constant learning rate: the optimizer's lr."""
 
 
 @dataclass(frozen=True)
 class CosineLr(LrSchedule):
     """Half a cosine from lr down to ``min_ratio`` x lr, then constant."""
 
-    #: The update with the lowest lr, above the warm-up.
+    #: Number of the update with the lowest lr; larger than ``warmup``.
     steps: int
     min_ratio: float = 0.0
 

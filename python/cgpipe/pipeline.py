@@ -27,13 +27,13 @@ class Times:
 
     #: Seconds from the start of the first action to the end of the last.
     seconds: float
-    #: Until the end of the last F, and from there to the end; NaN if the schedule mixes forward and
-    #: backward.
+    #: Seconds until the end of the last F, and from there to the end of the run; NaN if the
+    #: schedule mixes forward and backward.
     forward_seconds: float
     backward_seconds: float
     #: 1 - compute time / (devices x seconds).
     bubble: float
-    #: Medians: between two actions of a device, and from the end of a send until the receiver
+    #: Median seconds between two actions of a device, and from the end of a send until the receiver
     #: continues; NaN if there are none.
     gap_seconds: float
     wakeup_seconds: float
@@ -42,8 +42,8 @@ class Times:
 
 
 class _Memory:
-    """Keeps a pipeline's memory alive. The pipeline and each tensor that is a view of its memory
-    have a reference."""
+    """Keeps a pipeline's memory alive. The pipeline, and each tensor that is a view of its memory,
+    hold a reference to this object."""
 
 
 class Pipeline(_c.Handle):
@@ -69,7 +69,7 @@ class Pipeline(_c.Handle):
             model: The model to train, or a plan, with which only ``seed`` may be given.
             stages, schedule, chunks: See :func:`cgpipe.plan`; None: 1 stage, the default schedule,
                 1 chunk.
-            batch: Samples of a mini-batch, the most in a step; None: ``chunks``.
+            batch: Samples of a mini-batch, the maximum of a step; None: ``chunks``.
             loss: Train with this loss of the first output, see :meth:`Model.with_loss`; its targets
                 are the last input of a step.
             seed: Seed of the initial weights and of dropout. A model from :func:`cgpipe.from_torch`
@@ -170,8 +170,8 @@ class Pipeline(_c.Handle):
         """Run the backward of the last :meth:`forward`; :meth:`update` then updates the parameters.
 
         Args:
-            gradients: The gradient of the loss with respect to each output, [N, ...]; None: it has
-                none.
+            gradients: The gradient of the loss with respect to each output, [N, ...]; None: the
+                output has no gradient.
 
         Returns:
             The gradient of the loss with respect to each input; None if the model does not compute
@@ -203,8 +203,8 @@ class Pipeline(_c.Handle):
     # --- without training ---
 
     def evaluate(self, *inputs: Any) -> float:
-        """Return the loss of any N samples in evaluation mode: no dropout, running statistics.
-        Changes nothing."""
+        """Return the loss of any N samples in evaluation mode: without dropout and with running
+        statistics. Changes nothing."""
         given = tensors.pointers(self._convert(inputs), self._inputs)
 
         def run() -> float:
@@ -299,7 +299,7 @@ class Pipeline(_c.Handle):
             check_finite: Refuse weights that are not finite.
 
         Raises:
-            FileError: It cannot be written; older checkpoints are unchanged.
+            FileError: The checkpoint cannot be written; older checkpoints are unchanged.
         """
         options = _c.cgp_save_options(ctypes.sizeof(_c.cgp_save_options), keep,
                                       _c.encode(note, "note"), check_finite)
@@ -315,7 +315,7 @@ class Pipeline(_c.Handle):
 
         Raises:
             FileError: There is no checkpoint.
-            FormatError: It is damaged, or from another model or optimizer.
+            FormatError: The checkpoint is damaged, or from another model or optimizer.
         """
         path = _c.path(directory, "directory")
 
@@ -396,12 +396,12 @@ class Pipeline(_c.Handle):
 
     @property
     def report(self) -> str:
-        """The report of a run that timed out; "" if none did."""
+        """The report of a run that timed out; "" if no run timed out."""
         return str(self._call(lambda: _c.text(_c.lib.cgp_pipeline_report(self._handle))))
 
     def close(self) -> None:
-        """Stop the workers and free the memory. Tensors that are views of it keep it until they are
-        gone.
+        """Stop the workers and free the memory. If tensors are views of the memory, it is freed
+        when they are gone.
 
         Any later call raises StateError. Does nothing in a child process.
         """
@@ -424,7 +424,7 @@ class Pipeline(_c.Handle):
     # --- helpers ---
 
     def _call(self, function: Callable[[], Any]) -> Any:
-        memory = self._memory  # kept during the call, even if another thread closes
+        memory = self._memory  # kept during the call, even if another thread calls close()
         if memory is None:
             raise StateError("pipeline: it is closed (make another one)")
         try:
@@ -433,8 +433,8 @@ class Pipeline(_c.Handle):
             del memory
 
     def _convert(self, inputs: Sequence[Any], targets: bool = True) -> Sequence[Any]:
-        """Return inputs in the model's layout, which may differ from a captured module's. Targets
-        of an added loss are unchanged."""
+        """Return inputs in the model's layout, which may differ from the layout of a captured
+        module. Targets of an added loss are unchanged."""
         captured = self.model._captured
         if captured is None:
             return inputs

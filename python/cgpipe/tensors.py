@@ -35,8 +35,9 @@ def tensor(value: Any, expected: Value) -> Tuple[Any, Any]:
         expected: Shape of one sample, and type. For samples of one element, [N] stands for [N, 1].
 
     Raises:
-        TypeError: It has another type.
-        ArgumentError: It has another shape, has an integer out of range, or is not in host memory.
+        TypeError: The value has another type.
+        ArgumentError: The value has another shape, has an integer out of range, or is not in host
+            memory.
     """
     keep, shape, address = whole(value, expected)
     if len(shape) == 1 and expected.shape == (1,):

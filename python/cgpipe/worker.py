@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The thread that makes all calls of a pipeline, which belongs to the thread that created it.
+"""A thread that creates a pipeline and makes all calls of it: a pipeline belongs to its creator.
 
 A caller on any thread blocks until its call has ended. A signal during the call (Ctrl-C:
 KeyboardInterrupt) raises only after the call, so it never interrupts a step.
@@ -58,7 +58,7 @@ class Worker:
         """Run ``function(*arguments)`` on the thread; return its result or raise its exception.
 
         Raises:
-            StateError: This process is a child of the one that has the thread.
+            StateError: This process is a child of the process that has the thread.
         """
         if not self.is_own:
             raise StateError("pipeline: belongs to the process that made it, and this is a child "
@@ -69,7 +69,7 @@ class Worker:
         while not job.done.is_set():
             try:
                 if not queued:
-                    self._jobs.put(job)  # put twice if a signal comes here, but run once
+                    self._jobs.put(job)  # may be put twice after a signal, but runs once
                     queued = True
                 job.done.wait()
             except BaseException as error:  # from a signal handler

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compare a captured module with the same module in PyTorch, in float64. If PyTorch's own float32
 exceeds the bound, norms over few values amplify small differences. Then four times PyTorch's
-difference is allowed. It is the largest of 16 runs, since a single run may be lucky; all but the
-first run move inputs and parameters by a rounding."""
+difference is allowed. PyTorch's difference is the largest of 16 runs, because a single run may be
+lucky. All runs but the first change inputs and parameters by a rounding."""
 
 import copy
 
@@ -91,7 +91,8 @@ def compare(test, module, *inputs, chunks=1, devices=("cpu",), outputs=OUTPUTS,
         check("outputs", i, outputs)
     for name, expected in exact.gradients.items():
         test.assertIsNotNone(ours.gradients[name], name)
-        # Smaller ones are zero but for rounding, like those of a bias before a batch norm.
+        # Smaller gradients are zero except for rounding, like the gradient of a bias before a batch
+        # norm.
         if float(expected.abs().max()) > 1e-6:
             check("gradients", name, gradients)
     for name in exact.states:

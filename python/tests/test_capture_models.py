@@ -44,8 +44,8 @@ class Models(unittest.TestCase):
         torch.manual_seed(5)
 
     def once(self, make, shape, **options):
-        """Compare, with up to three draws. Another rounding may move one of a million ReLUs to the
-        other side of 0. Gradients then exceed the bound although the ops are right."""
+        """Compare, with up to three draws. Other rounding may move the input of one of a million
+        ReLUs to the other side of 0. Gradients then exceed the bound although the ops are right."""
         for attempt in range(3):
             try:
                 return compare(self, make(), torch.randn(shape), **options)

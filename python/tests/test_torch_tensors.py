@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch tensors without a copy; weights of modules; PyTorch imported before and after the
-library, with two OpenMP runtimes in one process."""
+"""PyTorch tensors are used without a copy, as are weights of modules. PyTorch may be imported
+before or after the library, with two OpenMP runtimes in one process."""
 
 import copy
 import os

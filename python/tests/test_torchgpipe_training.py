@@ -424,8 +424,8 @@ class Autograd(Comparing):
         self.same_gradients(model, module)
 
     def test_inplace_operations_are_right(self):
-        """torchgpipe's recomputation refuses the first operation, and computes the second one
-        wrongly."""
+        """torchgpipe's recomputation refuses the first operation and computes a wrong result for
+        the second one."""
         torch.manual_seed(0)
         module = nn.Sequential(nn.Linear(3, 3), nn.ReLU(inplace=True))
         model = GPipe(copy.deepcopy(module), [1, 1], checkpoint="always")

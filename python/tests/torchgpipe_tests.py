@@ -6,8 +6,8 @@
 
 DIR is a checkout of torchgpipe v0.0.7. Its tests are copied to a temporary directory. In the copies
 `torchgpipe` becomes `cgpipe.torchgpipe`, and imports of internal names are left out. A test that
-uses an internal name, directly or by a helper of its file, does not run. The public names are those
-in torchgpipe's documentation:
+uses an internal name, directly or by a helper of its file, does not run. The public names are the
+names in torchgpipe's documentation:
 
     torchgpipe           GPipe, is_checkpointing, is_recomputing
     torchgpipe.balance   balance_by_time, balance_by_size
@@ -35,8 +35,8 @@ PUBLIC = {
 }
 
 # torchgpipe's tests are for pytest 5. Version 7 removed warns(None), which records any warning.
-# Without torch's list of known warnings, a test that expects none would see those of other
-# packages.
+# Without torch's list of known warnings, a test that expects no warnings would see warnings of
+# other packages.
 CONFTEST = '''
 import warnings
 import pytest

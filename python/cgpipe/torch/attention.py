@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention, as a single op or as separate ones: a product of matrices that may become an attention
-is not added to the graph until its use is known."""
+"""Translate attention, which may be a single op or several. A matrix product that may be part of
+attention is added to the graph only when its use is known."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ class Scores:
         return self._with(scale=self.scale * factor)
 
     def masked(self, mask: Tensor) -> "Scores":
-        """Return the masked scores. ``mask`` is true where scores stay, or is added to them."""
+        """Return the masked scores. A boolean ``mask`` is true where scores stay; another mask is
+        added to the scores."""
         return self._with(masks=[*self.masks, mask])
 
     def softmax(self, dim: int) -> Any:
@@ -143,7 +144,8 @@ class Scores:
         return every[0]
 
     def value(self) -> Value:
-        """Return the scores as a value of the graph: they are not used for attention."""
+        """Return the scores as a value of the graph, because an op other than attention uses
+        them."""
         t = self.t
         if self.masks or self.causal:
             raise t.unsupported("a mask of attention's scores, whose softmax meets values")
@@ -176,7 +178,7 @@ class Scores:
 
 
 def _unmerged(x: Value) -> Value:
-    """Split a dimension of samples and heads into both."""
+    """Split a dimension that merges samples and heads into two dimensions."""
     first = x.layout.dims[0]
     return x.with_layout(x.layout.with_dims([first[:1], first[1:], *x.layout.dims[1:]]))
 

@@ -3,9 +3,9 @@
 
     module --> torch.export --> aten nodes --> Translator --> graph, and nodes that stay in PyTorch
 
-Dimension 0 of each input is the samples', and stays a symbol in the exported program; a tensor
-without it is the same for all samples. Only the module's forward on fake tensors runs, and nodes
-that are constants."""
+Dimension 0 of each input counts the samples, and stays a symbol in the exported program. A tensor
+without this dimension is the same for all samples. Only the module's forward on fake tensors runs,
+and nodes that are constants."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class Named:
 class Captured:
     """A module as a graph, and the conversions of its inputs and outputs."""
 
-    #: The graph, in the form of cgpipe.Model.from_json(). Its inputs are the module's, then hidden
-    #: ones.
+    #: The graph, in the form of cgpipe.Model.from_json(). Its inputs are the module's inputs,
+    #: followed by hidden inputs.
     graph: Dict[str, Any]
     #: Parameters in the graph's order.
     parameters: List[Named]
@@ -178,8 +178,8 @@ class Captured:
                 for i, x in enumerate(sums)]
 
 
-#: Smallest size in bytes of a large output. A loss of it takes several times as much of the C
-#: library's heap.
+#: Minimum size in bytes of a large output. The loss of such an output takes several times that size
+#: on the C library's heap.
 LARGE = 1 << 20
 
 
@@ -206,15 +206,15 @@ def _check_version() -> None:
 
 
 class _Form:
-    """The structure of a module's output, and its parts that are no tensors. It is a separate
-    object because an export watches a module's attributes."""
+    """The structure of a module's output, and the parts of the output that are not tensors. It is a
+    separate object because an export watches a module's attributes."""
 
     spec: Any = None
     leaves: Sequence[Any] = ()
 
 
 class _Flat(nn.Module):
-    """A module from positional tensors to a tuple of tensors. _flatten() makes its forward."""
+    """A module that maps positional tensors to a tuple of tensors. _flatten() makes its forward."""
 
     def __init__(self, module: nn.Module, spec: Any, places: Sequence[int],
                  rest: Sequence[Any]) -> None:
@@ -255,7 +255,8 @@ def _export(flat: _Flat, tensors: Sequence[Tensor]) -> Any:
 
 
 def _explain(error: BaseException) -> Optional[str]:
-    """Return the meaning of an error of torch.export; None: the error is the module's own."""
+    """Return an explanation of an error of torch.export; None: the module itself raised the
+    error."""
     text = str(error)
     if "onstraint" in text and ("specializ" in text or "violated" in text):
         return ("dimension 0 of the inputs is that of the samples, of any number: the module takes "
@@ -267,7 +268,8 @@ def _explain(error: BaseException) -> Optional[str]:
 
 
 def _two_samples(x: Tensor) -> Tensor:
-    """Return an example with at least two samples: torch.export treats one as a special case."""
+    """Return an example with at least two samples: torch.export treats one sample as a special
+    case."""
     if x.dim() == 0:
         raise CaptureError("example: a tensor [N, ...] is expected, got a scalar")
     x = x.detach()
@@ -512,8 +514,8 @@ def capture(module: nn.Module, example_inputs: Sequence[Any],
         name: Name of the model.
 
     Raises:
-        CaptureError: Something is not supported. Exceptions of the module's own forward pass
-            through.
+        CaptureError: Something is not supported. Exceptions that the module's own forward raises
+            are not caught.
     """
     _check_version()
     check_cuts(module, cut_at)
@@ -525,7 +527,7 @@ def capture(module: nn.Module, example_inputs: Sequence[Any],
     examples = [_two_samples(leaves[i]) for i in places]
     least = min(x.shape[0] for x in examples)
     flat = _flatten(module, spec, places, [None if isinstance(x, Tensor) else x for x in leaves])
-    flat.training = module.training  # only this module's: its parts may have other modes
+    flat.training = module.training  # the mode of this module alone: its parts may differ
     examples = [x[:least] for x in examples]
     buffers = {key: buffer.clone() for key, buffer in module.named_buffers()}
     cumulative = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)

@@ -35,8 +35,8 @@ class Options:
     chunks: int = 1
     #: "never", "always" or "except_last", each with or without "+selective".
     recompute: str = "never"
-    #: Cut each stage in two if all devices are CPUs, for a shorter bubble but more memory. CPU
-    #: devices share their memory, so the halves may be on different ones.
+    #: Cut each stage in two if all devices are CPUs. This shortens the bubble but takes more
+    #: memory. CPU devices share their memory, so the halves may be on different devices.
     halves: bool = False
     #: Update running statistics once per mini-batch.
     deferred_batch_norm: bool = False
@@ -97,8 +97,8 @@ def _pointers(tensors: Sequence[Optional[Tensor]]) -> Any:
 
 
 def return_memory() -> None:
-    """Return free pages of the C library's heap to the system: after a capture, moved parameters,
-    or the loss of a large output."""
+    """Return free pages of the C library's heap to the system. Call this after a capture, a move of
+    parameters, or the loss of a large output."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -120,8 +120,8 @@ def read_model(model: ctypes.c_void_p, captured: Any, input_gradients: Sequence[
 
 
 def layer_stages(model: ctypes.c_void_p, prefixes: Sequence[str]) -> List[int]:
-    """Return the stage of each layer: the one whose prefix its name has, else the stage of the
-    previous layer."""
+    """Return the stage of each layer: the stage whose prefix the layer's name has, else the stage
+    of the previous layer."""
     stages, stage = [], 0
     for i in range(_c.lib.cgp_model_layers(model)):
         name = _c.text(_c.lib.cgp_model_layer_name(model, i))
@@ -246,7 +246,8 @@ class Engine:
         return self.forwards
 
     def skip_backward(self) -> None:
-        """End a forward without a backward. Running statistics change as with one."""
+        """End a forward without a backward. Running statistics change as they do with a
+        backward."""
         if self.pending:
             self.inputs = None
             self.call("skip_backward")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluation of nodes that stay outside the graph: constants once, and integers that depend on the
-inputs before each step."""
+"""Evaluate nodes that stay outside the graph. Constants are evaluated once. Integers that depend on
+inputs are evaluated before each step."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Evaluator:
 
     def __init__(self, module: Any, examples: Sequence[Tensor]) -> None:
         self.module, self.examples = module, list(examples)
-        self._fixed: Dict[Any, Any] = {}  # buffers
+        self._fixed: Dict[Any, Any] = {}  # values of buffers
         self._inputs: Dict[Any, int] = {}
-        self._same: Dict[Any, Any] = {}  # placeholders of inner graphs
+        self._same: Dict[Any, Any] = {}  # aliases of placeholders of inner graphs
         self._example: Dict[Any, Any] = {}
 
     def set(self, node: Any, value: Any) -> None:

@@ -101,7 +101,7 @@ class Graph:
         """Return the number of a parameter: a new one, or an earlier one of the same shape.
 
         Raises:
-            Unlike: Another op uses it in another shape.
+            Unlike: Another op uses the parameter in another shape.
         """
         if name in self._parameters:
             number = self._parameters[name]

@@ -27,8 +27,8 @@ class Unlike(Exception):
 
 
 class Axis:
-    """A factor of a dimension. ``repeated``: the same values all along it, so it is not in
-    memory."""
+    """A factor of a dimension. ``repeated``: the values are the same along the whole axis, so the
+    axis is not in memory."""
 
     __slots__ = ("repeated", "size")
 
@@ -125,7 +125,7 @@ class Layout:
 
     @staticmethod
     def _split(order: List[Axis], axis: Axis, size: int) -> Tuple[Axis, Axis]:
-        """Split an axis into an outer one of ``size`` elements, and the rest."""
+        """Split an axis into an outer axis of ``size`` elements and an axis for the rest."""
         parts = Axis(size, axis.repeated), Axis(axis.size // size, axis.repeated)
         if not axis.repeated:
             at = order.index(axis)
@@ -150,7 +150,7 @@ class Layout:
         return self.with_dims(dims)
 
     def drop(self, at: int) -> "Layout":
-        """Leave out a dimension of size 1."""
+        """Remove a dimension of size 1."""
         at = self.dim(at)
         return self.with_dims(self.dims[:at] + self.dims[at + 1:])
 

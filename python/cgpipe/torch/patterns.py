@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops that modules compute from elementary ops: found in the exported program before its
+"""Find ops that modules compute from elementary ops, in the exported program before its
 translation.
 
     0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))    gelu, approximated by tanh
@@ -63,7 +63,7 @@ def _gelu(node: Any, absorbed: Set[Any]) -> Optional[Any]:
 
 
 def _rms(node: Any, absorbed: Set[Any]) -> Optional[List[Any]]:
-    """Return the arguments of rms_norm if a node computes one from elementary ops."""
+    """Return the arguments of rms_norm if a node computes rms_norm from elementary ops."""
     if _name(node) != "mul" or len(node.args) != 2:
         return None
     for weight, scaled in (node.args, reversed(node.args)):
@@ -97,8 +97,8 @@ def _cast(node: Any, path: List[Any]) -> Any:
 
 
 def find_patterns(graph: Any) -> Found:
-    """Return the nodes that compute a known op from elementary ones, with its name and arguments,
-    and the set of their inner nodes."""
+    """Return the nodes that compute a known op from elementary ops, with the op's name and
+    arguments, and the set of inner nodes."""
     patterns: Dict[Any, Tuple[str, List[Any]]] = {}
     absorbed: Set[Any] = set()
     for node in graph.nodes:

@@ -206,7 +206,7 @@ class Runtime:
         if engine is None or engine.samples < samples:
             if engine is not None and engine is self.owner:
                 self._forget()
-            # In evaluation, recompute always: a backward is rare, and this keeps the least memory.
+            # In evaluation, always recompute: a backward is rare, and this takes the least memory.
             options = (self.options if captured.training
                        else replace(self.options, recompute="always"))
             engine = self.worker.call(Engine, self.worker, captured, options, samples, wants,
@@ -254,7 +254,7 @@ class Runtime:
 
 def _become(tensor: Tensor, view: Tensor) -> bool:
     """Make a tensor share a view's memory, and copy its values there. Return False if it already
-    did."""
+    shares that memory."""
     if tensor.data_ptr() == view.data_ptr() and tensor.stride() == view.stride():
         return False
     with torch.no_grad():

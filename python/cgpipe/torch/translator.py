@@ -29,8 +29,8 @@ class Unsupported(Exception):
 
 
 class Constant:
-    """A tensor that is the same in each step. ``buffer``: its name in the module, if it is a
-    buffer."""
+    """A tensor that is the same in each step. ``buffer``: its name in the module, if the tensor is
+    a buffer."""
 
     def __init__(self, tensor: Tensor, batched: bool = False, buffer: Optional[str] = None) -> None:
         self.tensor, self.batched, self.buffer = tensor, batched, buffer
@@ -113,7 +113,7 @@ class Translator:
         self.has_dropout = self.has_batch_norm = False
         self.node: Any = None
         self.hidden: List[Hidden] = []
-        self.real: Dict[Any, int] = {}  # placeholders of integer inputs: their values
+        self.real: Dict[Any, int] = {}  # values of the placeholders of integer inputs
         self.orders: Dict[str, Tuple[List[int], Tuple[int, ...], List[int]]] = {}
         self.state_names: List[str] = []
         self._hidden_outside: Dict[Any, int] = {}
@@ -158,7 +158,7 @@ class Translator:
         return x.batched
 
     def number(self, x: Any) -> Optional[float]:
-        """Return an argument as a number; None: it is not one."""
+        """Return an argument as a number; None: it is not a number."""
         if isinstance(x, Samples):
             raise Unsupported("no value that depends on the number of samples")
         if isinstance(x, (int, float)) and not isinstance(x, bool):
@@ -379,7 +379,7 @@ def _layout_of(shape: Sequence[Tuple[bool, int]]) -> Layout:
 
 
 def _row(x: Constant) -> Tensor:
-    """Return a constant's row for one sample; all samples must have the same."""
+    """Return a constant's row for one sample; all samples must have the same row."""
     if not x.batched:
         return x.tensor
     if not bool((x.tensor == x.tensor[:1]).all()):

@@ -68,7 +68,7 @@ def _check_balance(module: nn.Sequential, balance: List[int]) -> None:
 
 
 def _devices(devices: Optional[Iterable[Device]], partitions: int) -> List[torch.device]:
-    """Return a device for each partition, without surplus ones."""
+    """Return a device for each partition, without surplus devices."""
     if devices is None:
         return [torch.device("cpu")] * partitions
     found = [torch.device(device) for device in devices]
@@ -128,7 +128,8 @@ class GPipe(nn.Module):
     Args:
         module: the module to partition into consecutive groups of its children.
         balance: number of children of each partition.
-        devices: of the partitions. None: each has a CPU device of its own, a worker thread.
+        devices: devices of the partitions. None: each partition has a CPU device with its own
+            worker.
         chunks: number of micro-batches, of ceil(N / chunks) samples.
         checkpoint: for which micro-batches backward recomputes activations: "always", "except_last"
             or "never".
@@ -234,15 +235,15 @@ class GPipe(nn.Module):
         raise TypeError(_MOVING_DENIED)
 
     def to(self, *args: Any, **kwargs: Any) -> "GPipe":
-        """Cast to a dtype. A device or a tensor is denied: TypeError."""
+        """Cast to a dtype. Raise TypeError for a device or a tensor."""
         if "device" in kwargs or "tensor" in kwargs or (
                 args and isinstance(args[0], (torch.device, int, str, Tensor))):
             raise TypeError(_MOVING_DENIED)
         return super().to(*args, **kwargs)
 
     def __getstate__(self) -> Dict[str, Any]:
-        """Copy and pickle the module and the arguments. A copy makes its own engine at its first
-        forward."""
+        """Return the state for copies and pickles: the module and the arguments. A copy makes its
+        own engine at its first forward."""
         state = self.__dict__.copy()
         del state["_runtimes"]
         return state

@@ -61,8 +61,8 @@ Key = Tuple[Optional[Namespace], str]
 
 
 class stash:
-    """Yielded by a skippable's forward to keep ``tensor``, or None, under ``name`` for the layer
-    that pops it."""
+    """Command that a skippable's forward yields to keep ``tensor``, or None, under ``name`` for the
+    layer that pops it."""
 
     __slots__ = ("name", "tensor")
 
@@ -72,7 +72,8 @@ class stash:
 
 
 class pop:
-    """Yielded by a skippable's forward to get the value that was stashed under ``name``."""
+    """Command that a skippable's forward yields to get the value that was stashed under
+    ``name``."""
 
     __slots__ = ("name",)
 
