@@ -3,11 +3,12 @@
 """What fraction of a GEMM's rate does causal attention reach, on one core in f32, for different
 sequence lengths?
 
-GPT-2's attention: 12 heads of 64 columns. Only multiplications of the causal half are counted.
-Forward has 2 products (q k^T, P v), backward 5 (q k^T again, dy v^T, P^T dy, dS^T q, dS k), each
-T^2 x 768 FLOPs. The GEMM is the preceding layer of the same model, [T, 768] x [768, 2304]; its rate
-is that of the layer's F or I. PyTorch's scaled_dot_product_attention(is_causal=True), whose
-backward has the same 5 products, is measured for comparison."""
+The case is GPT-2's attention, with 12 heads of 64 columns. Only multiplications of the causal half
+are counted. Forward has 2 products (q k^T, P v), backward 5 (q k^T again, dy v^T, P^T dy, dS^T q,
+dS k), each T^2 x 768 FLOPs. The GEMM is the preceding layer of the same model, [T, 768] x [768,
+2304]; its rate is the rate of that layer's F or I. PyTorch's
+scaled_dot_product_attention(is_causal=True), whose backward has the same 5 products, is measured
+for comparison."""
 import json
 import pathlib
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How every benchmark here measures.
+"""Measurement code that all benchmarks here share.
 
 A question has cases: commands that measure themselves and print JSON. They run alternately, A B C A
 B C ..., so that other load on the machine affects all of them. A case's figure is the median over
@@ -119,7 +119,7 @@ def round_trip():
 
 def measure(question, cases, keys=(SPEED,)):
     """Run the cases {name: command} alternately. Return by name the medians of `keys`, and the rest
-    of a case's last output. Each sample has the distance of the cores after the run."""
+    of a case's last output. Each sample includes the distance of the cores after its run."""
     check_needs()
     RESULTS.mkdir(parents=True, exist_ok=True)
     results = {name: [] for name in cases}

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cores.c -- print, as JSON, how far apart two of the cores are that this process may use:
- * round_trip_ns of a cache line that both write alternately; the median of 21 runs.
+/* cores.c -- prints, as JSON, the distance of two cores that this process may use. round_trip_ns is
+ * the round trip of a cache line that both cores write alternately: the median of 21 runs.
  *
- * About 50 if both share a last-level cache, several times as much if they do not. The cores of a
- * virtual machine may move, which changes the gain of a second thread. null: there is only one
- * core. */
+ * It is about 50 ns if both cores share a last-level cache, and several times as much otherwise.
+ * The cores of a virtual machine may move, which changes the gain of a second thread. null: the
+ * process has only one core. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>

@@ -3,8 +3,8 @@
 """How fast does the benchmark's GPT-2 train, with one and two stages, and compared with every
 installed PyTorch?
 
-With PYTHON's PyTorch 2: eager and compiled, and torch.distributed.pipelining with a process per
-stage. Debian's PyTorch is measured too, if installed."""
+PYTHON's PyTorch 2 runs eager, compiled, and as torch.distributed.pipelining with a process per
+stage. Debian's PyTorch is measured too, if it is installed."""
 from cases import DEBIAN, GPT2, answer, newest, older, ours, torch
 
 CASES = {
@@ -47,7 +47,7 @@ def best(speeds, names):
 
 
 def judged(speeds):
-    """Return the ratios to PyTorch's best."""
+    """Return the ratios to PyTorch's fastest case."""
     peers = [name for name in CASES if name.startswith("PyTorch") and "K=2" not in name]
     one, two = ([name for name in peers if ("T=2" in name) == both] for both in (False, True))
     fastest = best(speeds, ["K=1 M=1 T=2", "K=2 M=8", "K=2 M=8 zb-v"])

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch on models/gpt2.c's GPT-2, as `cgpipe bench gpt2` runs it: the reference.
+"""The reference in PyTorch: train models/gpt2.c's GPT-2 as `cgpipe bench gpt2` does.
 
     /usr/bin/python3 bench/gpt2_torch.py --batch 8 --chunks 1      (Debian's python3-torch)
 
@@ -11,8 +11,8 @@ with queues between the partitions. --distributed NAME runs K processes of
 torch.distributed.pipelining instead, over gloo, with schedule NAME and as many stages as it needs.
 As with cgpipe, the figure is the median of all --steps but the first two.
 
-Prints one JSON line. `activation_mib` is the largest resident memory during the steps, less that
-after the first optimizer step, when weights, gradients and momentum exist.
+Prints one JSON line. `activation_mib` is the largest resident memory during the steps, less the
+resident memory after the first optimizer step, when weights, gradients and momentum exist.
 """
 import argparse
 import contextlib
@@ -94,7 +94,7 @@ def make_model():
 
 
 def loss_of(logits, targets):
-    """A micro-batch's part of the mini-batch's loss."""
+    """Return a micro-batch's part of the mini-batch's loss."""
     return F.cross_entropy(logits.reshape(-1, options.vocab), targets.reshape(-1)) / options.chunks
 
 
@@ -175,7 +175,7 @@ class Distributed:
         self.schedule.step(*([tokens] if self.rank == 0 else []),
                            **({"target": targets, "losses": losses} if self.last else {}))
         total = torch.tensor(sum(float(loss.detach()) for loss in losses) / options.chunks)
-        # One process has the sum; all of them wait here.
+        # One process has the sum; all processes wait here.
         torch.distributed.all_reduce(total)
         return float(total)
 

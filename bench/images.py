@@ -3,9 +3,9 @@
 """How fast do ResNet-101, AmoebaNet-D and U-Net train on one core and on two, compared with
 PYTHON's PyTorch at its best?
 
-Mini-batches of 8 images. PyTorch runs in both memory layouts, eager and, for PyTorch 2, compiled.
+Mini-batches have 8 images. PyTorch runs in both memory layouts, eager and, for PyTorch 2, compiled.
 On two cores cgpipe has two threads, or two stages. It runs with direct and with Winograd
-convolutions; AmoebaNet-D has none of 3 x 3 and stride 1."""
+convolutions; AmoebaNet-D has no 3 x 3 convolutions of stride 1."""
 import os
 
 from cases import PROGRAM, PYTHON, ROOT, SPEED, machine, measure, newest, options_of, report

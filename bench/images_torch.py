@@ -1,15 +1,15 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch on models/amoebanetd.c's AmoebaNet-D and models/unet.c's U-Net, as `cgpipe bench` runs
-them: the reference on a GPU.
+"""The reference in PyTorch on a GPU: train models/amoebanetd.c's AmoebaNet-D and models/unet.c's
+U-Net as `cgpipe bench` does.
 
     python3 bench/images_torch.py --model amoebanetd --layers 18 --filters 256 --batch 96 \\
         --device cuda
     python3 bench/images_torch.py --model unet --convs 5 --channels 64 --image 192 --batch 40 \\
         --device cuda
 
-The networks are those of tools/reference_models.py, which the tests compare ours with, but here
-PyTorch chooses the layout of the weights. Otherwise like resnet_torch.py.
+The networks are the same as in tools/reference_models.py, with which tests compare cgpipe's, but
+here PyTorch chooses the layout of the weights. Everything else is as in resnet_torch.py.
 """
 import argparse
 import pathlib
@@ -80,7 +80,7 @@ def make_model():
 
 
 def loss_of(y, t):
-    """A micro-batch's part of the mini-batch's loss."""
+    """Return a micro-batch's part of the mini-batch's loss."""
     loss = F.cross_entropy(y, t) if y.dim() == 2 else F.binary_cross_entropy_with_logits(y, t)
     return loss * (len(t) / options.batch)
 

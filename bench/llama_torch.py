@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch on models/llama.c's Llama, as `cgpipe bench llama` runs it: the reference.
+"""The reference in PyTorch: train models/llama.c's Llama as `cgpipe bench llama` does.
 
     PYTHON bench/llama_torch.py --batch 4 --chunks 1      (PyTorch 2.4 or newer, with F.rms_norm)
 
@@ -8,8 +8,8 @@ PyTorch on --threads threads, eager or compiled (--compile), with F.scaled_dot_p
 --chunks M > 1 adds up the gradients of M micro-batches. As with cgpipe, the figure is the median of
 all --steps but the first two.
 
-Prints one JSON line. `activation_mib` is the largest resident memory during the steps, less that
-after the first optimizer step, when weights, gradients and momentum exist.
+Prints one JSON line. `activation_mib` is the largest resident memory during the steps, less the
+resident memory after the first optimizer step, when weights, gradients and momentum exist.
 """
 import argparse
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How far are the losses in bf16 from those in f32, at every step of the demo?
+"""How far are the losses in bf16 from the losses in f32, at every step of the demo?
 
     bench/losses.py              seeds 1 to 8, 200 steps: some minutes on one core
     SEEDS=3 STEPS=50             fewer
@@ -27,8 +27,8 @@ BEST = ("f32", None)
 
 
 def cases():
-    """Cases compared with BEST: {name: (precision, CGP_CPU_ISA)}, if this processor supports
-    them."""
+    """Return the cases to compare with BEST, if this processor supports them: {name: (precision,
+    CGP_CPU_ISA)}."""
     flags = set(re.search(r"^flags\s*:(.*)$", open("/proc/cpuinfo").read(), re.M)[1].split())
     found = {"bf16, AMX": ("bf16", "amx")} if "amx_bf16" in flags else {}
     found.update({"bf16, AVX512_BF16": ("bf16", "v4-bf16")} if "avx512_bf16" in flags else {})

@@ -2,17 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """How well does the simulator predict the time of a step?
 
-From a run: a GPT-2 on two devices, batch 16. The schedules, in 4, 8 and 16 micro-batches, are
-predicted from one run of gpipe in 8 micro-batches that measures its layers (--costs-out). That run
-comes right before theirs, in each round and for each number of micro-batches, because the speed of
-a shared machine changes within minutes.
+From a run: a GPT-2 on two devices, batch 16. A run of gpipe with 8 micro-batches measures the
+layers (--costs-out), and all schedules with 4, 8 and 16 micro-batches are predicted from it. It is
+repeated in each round for each number of micro-batches, directly before their runs: the speed of a
+shared machine changes within minutes.
 
 From a profile (`predictions-profile.txt`): 30 pipelines of two devices with micro-batches of one
 sample, and AmoebaNet-D and U-Net with larger ones. They are predicted from `cgpipe profile` at
 three micro-batch sizes, run in each round right before its model's pipelines. It runs twice: with
 one device alone on the machine, and with two at once.
 
-PART=run or PART=profile in the environment: one of the two.
+PART=run or PART=profile in the environment selects one of the two.
 """
 import csv
 import json
@@ -115,7 +115,8 @@ MODELS = {"resnet101": "resnet20" if TINY else "resnet101",
 
 
 def pipelines():
-    """Return cases (model, batch, schedule, recompute, chunks): single samples, and larger."""
+    """Return cases (model, batch, schedule, recompute, chunks), with micro-batches of one sample
+    and larger."""
     cases = [(name, chunks, *how, chunks) for name in MODELS for *how, chunks in ONES]
     cases = [case for case in cases if case[0] != "GPT-2"
              or case[2:] not in (("zb-v", "never", 8), ("1f1b", "except_last", 8))]

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch on models/resnet.c's ResNet, as `cgpipe bench` runs it: the reference.
+"""The reference in PyTorch: train models/resnet.c's ResNet as `cgpipe bench` does.
 
     /usr/bin/python3 bench/resnet_torch.py --batch 8 --image 224      (Debian's python3-torch)
 

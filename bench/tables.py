@@ -28,14 +28,14 @@ RESULTS = os.environ.get("RESULTS")
 COSTS = os.environ.get("COSTS")
 GIB = 2.0**30
 
-# Samples of the largest micro-batch when the layers of a speed table are profiled: that of its
-# largest pipeline.
+# Samples of the largest micro-batch for which the layers of a speed table are profiled: the
+# micro-batch of its largest pipeline.
 PROFILED = {"resnet101-speed": 36, "amoebanetd-speed": 40, "unet-speed": 16}
-# Our schedules are compared under this limit per device; the published ones ran on 24 GB.
+# Our schedules are compared under this limit per device; the published runs had 24 GB.
 LIMIT_BYTES = 22 << 30
 MODES = ["never", "never+selective", "except_last", "except_last+selective"]
-# A memory table runs the cells that fit, at a batch of 4; a speed table those with enough cores, at
-# 8.
+# A memory table runs the cells that fit, with batch 4. A speed table runs the cells for which there
+# are enough cores, with batch 8.
 RUN = {"memory": {"batch": 4, "steps": 2}, "speed": {"batch": 8, "steps": 5}}
 
 

@@ -6,9 +6,9 @@ by memory bandwidth?
 ResNet-101, AmoebaNet-D(18,64) and U-Net(2,32) run with batch 8 on one thread and on two. Runs are
 separated by how far apart the two cores were (cores.c). For each kind of op the table has both
 times, and the bandwidth that its operands would need if no cache held them (`cgpipe bench --ops`,
-of the last round). That is compared with the bandwidth of both threads in a loop over arrays larger
-than the caches. An op at that rate cannot run faster with any number of threads. Needs no
-PyTorch."""
+of the last round). This bandwidth is compared with the bandwidth of both threads in a loop over
+arrays larger than the caches. An op at that rate cannot run faster with any number of threads.
+Needs no PyTorch."""
 import ctypes
 import os
 import statistics
@@ -26,8 +26,8 @@ PARTS = ("forward_seconds", "input_seconds", "weight_seconds")
 
 
 def memory_rate(threads, size=128 << 20, copies=9):
-    """Return the bytes per second read and written by copies of large arrays on `threads` threads;
-    the median."""
+    """Return the median bytes per second that copies of large arrays on `threads` threads read and
+    write."""
     buffers = [(ctypes.create_string_buffer(size), ctypes.create_string_buffer(size))
                for _ in range(threads)]
     for pair in buffers:

@@ -8,13 +8,13 @@ PyTorch and torchgpipe?
 
 The benchmark's GPT-2 in two stages with 8 micro-batches. All cases have the same nn.Sequential, the
 caller's loss, and torch.optim's SGD with momentum. DIR is a checkout of torchgpipe v0.0.7. `memory`
-is the largest resident memory during the steps, less that before the model is created.
-`activations` is `memory` less weights, gradients and momentum. Neither includes what a process
-loads once, for any model: a capture makes Python import hundreds of PyTorch's modules, and `loaded`
-is their memory.
+is the largest resident memory during the steps, less the resident memory before the model is
+created. `activations` is `memory` less weights, gradients and momentum. Neither includes memory
+that a process loads once for all models. A capture makes Python import hundreds of PyTorch's
+modules, and `loaded` is the memory of these.
 
-Exit code 1 if a bar is missed: 1.5 times eager PyTorch with as many micro-batches, 3 times
-torchgpipe, a third of torchgpipe's memory with except_last.
+Exit code 1 if a goal is missed: 1.5 times the speed of eager PyTorch with as many micro-batches, 3
+times the speed of torchgpipe, and a third of torchgpipe's memory with except_last.
 """
 import argparse
 import gc
@@ -97,8 +97,8 @@ def forward_of(model, sizes):
 
 
 def warm_up(torch, sizes):
-    """Let PyTorch load and allocate what every step needs, and GPipe what every model needs, so
-    that it counts for no case."""
+    """Make PyTorch load and allocate what every step needs, and GPipe what every model needs, so
+    that no case counts this memory."""
     nn = torch.nn
     layer = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
     model = layer if sizes.library == "eager" else gpipe_of(sizes)(layer, [1, 1],

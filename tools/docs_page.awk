@@ -7,7 +7,7 @@
     sub(/^#+ /, "", name)
     gsub(/[^a-z0-9 _-]/, "", name)
     gsub(/ /, "-", name)
-    if (name ~ /^[a-z]/) # of others doxygen makes no name
+    if (name ~ /^[a-z]/) # doxygen makes no names of other headings
         $0 = $0 " {#" name "}"
 }
 !code {

@@ -20,7 +20,7 @@ llama-linear and llama-3 have rope settings in the format of published files:
     mistral        MistralForCausalLM: a window of 5 tokens
     qwen2          Qwen2ForCausalLM: biases of q, k and v, tied head, several files with an index
 
-Each has expected.safetensors: `inputs` (tokens i32 [N, T]) and `outputs`, the logits in f32.
+Each case has expected.safetensors: `inputs` (tokens i32 [N, T]) and `outputs`, the logits in f32.
 `losses`, f32 [10], are the losses of ten steps of AdamW (lr 1e-3, weight decay 0.01) on `inputs`
 and `targets`. All are computed in double from the weights as stored.
 

@@ -27,12 +27,12 @@ once, by the statistics of all inputs of the norm. The output in evaluation mode
 follows.
 
 A tensor t of gradients, statistics or outputs is given by two numbers: its norm, and its product
-with a fixed vector, sum t_i u_i, u of hash(7000, i). For a wrong order of its elements the product
-is close only by chance. Both are computed in float64. `float32` is the largest difference of
-PyTorch's float32 from them: of losses, relative; of norms, relative to the norm; of products,
-relative to norm sqrt(1 / 12). A norm counts as at least a thousandth of the largest, because some
-gradients are zero except for rounding (a shift before a linear map and a norm). One thread is
-used."""
+with a fixed vector, sum t_i u_i, u of hash(7000, i). If elements are in a wrong order, the product
+is close only by chance. Both are computed in float64. `float32` has the largest differences of
+PyTorch's float32 from these values. Differences of losses and norms are relative to the value, and
+differences of products are relative to norm sqrt(1 / 12). A norm counts as at least a thousandth of
+the largest, because some gradients are zero except for rounding (a shift before a linear map and a
+norm). One thread is used."""
 import json
 import math
 import os

@@ -202,7 +202,8 @@ def runtime(schedules, source, stages, chunks, **options):
 
 
 def budgeted(schedules, source, stages, chunks):
-    """Likewise, with late receives and the fewest pending sends that the schedule can run with."""
+    """Return the lists with transfers, with late receives and the fewest pending sends with which
+    the schedule can run."""
     for budget in range(1, 100):
         try:
             return runtime(

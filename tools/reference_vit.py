@@ -15,9 +15,9 @@ Every case is a directory of ViTForImageClassification. All weights are random, 
     vit            9 patches, 3 heads, the norms' default eps of 1e-12
     vit-shards     16 patches, an eps of 0.01, bf16, several files with an index
 
-Each has expected.safetensors: `inputs` (images f32 [N, S, S, 3], channels last) and `outputs`, the
-logits in f32. `losses`, f32 [10], are the losses of ten steps of AdamW (lr 1e-3, weight decay 0.01)
-on `inputs` and `targets` (labels i32 [N, 1]). All are computed in double from the weights as
+Each case has expected.safetensors: `inputs` (images f32 [N, S, S, 3], channels last) and `outputs`,
+the logits in f32. `losses`, f32 [10], are the losses of ten steps of AdamW (lr 1e-3, weight decay
+0.01) on `inputs` and `targets` (labels i32 [N, 1]). All are computed in double from the weights as
 stored.
 
 --check reads with transformers what cgpipe wrote, computes the logits, prints the largest

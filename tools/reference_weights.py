@@ -23,8 +23,8 @@ Every case is a directory. All weights are random, with seed 1:
                    from the network defined below (torchvision has no ResNet-20); running statistics
                    of three batches
 
-Each has expected.safetensors: `inputs` (tokens i32 [N, T]; images f32 [N, H, W, 3]) and `outputs`,
-the logits in f32 that PyTorch computes in evaluation mode.
+Each case has expected.safetensors: `inputs` (tokens i32 [N, T]; images f32 [N, H, W, 3]) and
+`outputs`, the logits in f32 that PyTorch computes in evaluation mode.
 
 --check reads what cgpipe wrote with the real library: AutoConfig and
 GPT2LMHeadModel.from_pretrained(), or load_state_dict(strict=True). It computes the outputs, prints

@@ -6,8 +6,8 @@ Face's tokenizers, and its NFC.
     pip install tokenizers                     # written with 0.23.3
     python3 tools/unicode_tables.py [FILE]     # default: data/unicode_tables.c
 
-Each of its engines has its own Unicode version. \\p{L}, \\p{N} and \\s are Oniguruma's (Unicode
-16); \\w is that of Rust's regex (single_word of an added token). NFC is that of
+The engines of the library have different Unicode versions. \\p{L}, \\p{N} and \\s come from
+Oniguruma (Unicode 16), and \\w from Rust's regex (single_word of an added token). NFC comes from
 unicode-normalization-alignments (Unicode 9: later marks are not reordered). So the tables are read
 from the library, code point by code point, not from the Unicode Character Database. They are
 checked against the algorithm of UAX #15, for every pair of a mark and each other class of mark."""
@@ -56,8 +56,8 @@ def combining_classes():
 
 
 def decompositions():
-    """Return {c: (first, second or 0)}: one step of decomposition; the rest is that of the first
-    character."""
+    """Return {c: (first, second or 0)}: one step of decomposition. The first character may have
+    further steps."""
     steps, whole = {}, {c: nfd(chr(c)) for c in POINTS if not 0xAC00 <= c < 0xD7A4}
     of_text = {text: c for c, text in whole.items() if len(text) > 1}
     of_text.update({text: c for c, text in whole.items() if len(text) > 1 and nfc(text) == chr(c)})

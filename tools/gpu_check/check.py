@@ -95,7 +95,7 @@ class Check:
         return subprocess.CompletedProcess(words, child.returncode, out, err)
 
     def json_of(self, words, ours=True, **variables):
-        """The JSON that a command prints."""
+        """Return the JSON that a command prints."""
         done = self.run(words, env=self.environment(**variables) if ours else None)
         if done.returncode != 0:
             said = done.stderr.strip().splitlines() or ["nothing said"]
@@ -137,12 +137,12 @@ class Check:
 
 
 def result(verdict, lines, goals=()):
-    """A part's result; `verdict`: passed, failed or measured."""
+    """Return a part's result; `verdict` is passed, failed or measured."""
     return {"verdict": verdict, "lines": list(lines), "goals": [goal for goal in goals if goal]}
 
 
 def goal(check, text, value, bound, at_most=False):
-    """A figure and its goal; None for cuda-host."""
+    """Return a figure with its goal; None for cuda-host."""
     if check.small or value is None:
         return None
     return {"text": text, "value": round(value, 4), "bound": bound, "at_most": at_most,

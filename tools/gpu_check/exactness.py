@@ -105,7 +105,7 @@ RACED = ("linear matmul conv2d attention softmax cross_entropy "
          "layer_norm rms_norm batch_norm embedding").split()
 SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) (?:error|hazard)")
 ERROR = re.compile(r"^========= (?:Invalid|Error:|Barrier error|Uninitialized)",
-                   re.M)  # before there is a summary
+                   re.M)  # before the tool prints a summary
 
 
 def sanitize(check, tool, sanitizer):
@@ -155,7 +155,7 @@ def sanitizers(check):
              for tool, text in said.items()]
     verdict = verdict_of(lines)
     if verdict == "passed" and set(said.values()) != {"clean"}:
-        verdict = "not run"  # not completely
+        verdict = "not run"  # not run to the end
     return result(verdict, lines)
 
 
@@ -233,7 +233,7 @@ def memory(check):
         cell = check.cell(f"K={stages} M={chunks}", lambda: memory_cell(check, stages, chunks))
         planned, allocated = sum(cell["planned"]), sum(cell["allocated"])
         equal = cell["planned"] == cell["allocated"]
-        driver = cell["driver"][0]  # all on one ordinal: the same figure
+        driver = cell["driver"][0]  # all devices are on one ordinal: the same figure
         taken = ("not known" if driver is None
                  else f"{driver / 2**20:,.0f} MiB, other programs included")
         lines.append(f"{'' if equal else 'FAILED '}K={stages} M={chunks}: planned {planned:,} "

@@ -86,7 +86,7 @@ def gpu():
 
 
 def facts(backend, python, packed):
-    """The head of a report."""
+    """Return the head of a report."""
     found = gpu() if backend == "cuda" else None
     nvcc = find_nvcc()
     toolkit = re.findall(r"release [^,]*, (V\S+)", output(nvcc, "--version")) if nvcc else []

@@ -5,7 +5,7 @@ import json
 import machine
 
 FINAL = ("passed", "failed", "measured", "not run")
-OF_A_PART = ("date", "commit", "driver", "toolkit")  # of the call that ran it
+OF_A_PART = ("date", "commit", "driver", "toolkit")  # facts of the call that ran a part
 
 
 def kept(results, name):
