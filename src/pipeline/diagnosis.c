@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* diagnosis.c -- the text that a rank writes when something goes wrong. `cgpipe diagnose` merges
- * the texts of all ranks. Its keys are described in docs/reference/diagnosis.md. */
+/* diagnosis.c -- packs the diagnosis that a rank writes when something goes wrong. `cgpipe
+ * diagnose` merges the diagnoses of all ranks. docs/reference/diagnosis.md describes the keys. */
 #include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/diagnosis.h"

@@ -135,8 +135,8 @@ cgp_status cgp_pipeline_create_on(cgp_pipeline **out, const cgp_plan *plan, uint
     return status;
 }
 
-/* Derive a seed from the owner's. Both pipelines use the same step numbers, but their dropout masks
- * must differ. */
+/* Derive a seed from the owner's seed. Both pipelines use the same step numbers, but their dropout
+ * masks must differ. */
 static uint64_t sharer_seed(cgp_pipeline *owner) {
     const uint64_t key[2] = {owner->step->seed, (uint64_t)++owner->sharers};
     return cgp__hash(key, sizeof key);
@@ -207,7 +207,7 @@ cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipeline, double seconds) {
     pipeline->team->timeout_ns = timeout_ns;
     if (!ranks->transport) return CGP_OK;
     pipeline->team->look_ns = cgp_beat_interval(timeout_ns);
-    CGP_TRY(cgp__ranks_agree(ranks, CGP_OK)); /* so that all start together */
+    CGP_TRY(cgp__ranks_agree(ranks, CGP_OK)); /* so that all ranks start together */
     const cgp_status status =
         cgp__ranks_agree(ranks, ranks->transport->watch(ranks->communicator, timeout_ns));
     if (status != CGP_OK) (void)ranks->transport->watch(ranks->communicator, 0); /* on all ranks */

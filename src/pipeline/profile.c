@@ -36,7 +36,7 @@ struct trainer {
     profile *all;
     const cgp_plan *plan;
     cgp_pipeline *pipeline;
-    /* [inputs]; [outputs] with an external loss */
+    /* `inputs` is [inputs]. With an external loss, the other two are [outputs]. */
     cgp_tensor *inputs, *outputs, *gradients;
     const cgp_tensor **input_list, **output_list, **gradient_list;
     bool started;

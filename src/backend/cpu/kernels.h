@@ -291,7 +291,7 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_attributes *g) {
     /* y = a + b */                                                                            \
     X(add, (cgp_dtype type, void *y, const void *a, cgp_dtype b_type, const void *b,           \
             int64_t n))                                                                        \
-    /* y = a b, a - b; dx[1], then dx[0] = or += gradient: both may be dy or one value, or NULL */ \
+    /* y = a b or a - b; set dx[1], then dx[0], or add to them: both may be dy, equal or NULL */   \
     X(multiply, (cgp_dtype type, void *y, const void *a, const void *b, int64_t n))            \
     X(subtract, (cgp_dtype type, void *y, const void *a, const void *b, int64_t n))            \
     X(multiply_backward, (cgp_dtype type, void *const dx[2], const void *a, const void *b,     \
@@ -303,18 +303,18 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_attributes *g) {
                             int64_t width))                                                    \
     X(row_softmax_backward, (cgp_dtype type, void *dx, const void *y, const void *dy,          \
                              int64_t rows, int64_t width, bool add))                           \
-    /* to = from, of two types */                                                              \
+    /* copy from one type to another */                                                        \
     X(convert, (cgp_dtype to_type, void *to, cgp_dtype from_type, const void *from, int64_t n)) \
-    /* sum[c] = or += sum over rows of x[row, c], in blocks of 64 rows that are `stride` apart */ \
+    /* set sum[c] to the sum of x[row, c], or add it; blocks of 64 rows, `stride` apart */        \
     X(sum_rows, (float *sum, cgp_dtype type, const void *x, int64_t rows, int64_t width,       \
                  int64_t stride, bool add))                                                    \
-    /* out[i] = a[i] . b[i], vectors of `width` that are `stride` apart */                     \
+    /* out[i] = a[i] . b[i], for vectors of `width` elements, `stride` apart */                \
     X(row_dots, (float *out, cgp_dtype type, const void *a, const void *b, int64_t rows,       \
                  int64_t width, int64_t stride))                                               \
     /* elements begin .. end - 1 of a sample; begin is a multiple of 32 */                     \
     X(dropout, (cgp_dtype type, void *y, const void *x, int64_t begin, int64_t end,            \
                 const cgp__cpu_mask *mask, bool add))                                          \
-    /* rows of one sample, channels times factors; 0 where a factor is 0 */                    \
+    /* multiply channels of a sample's rows by factors; 0 where a factor is 0 */               \
     X(dropout_channels, (cgp_dtype type, void *y, const void *x, int64_t rows, int64_t width,  \
                          const float *factors, bool add))                                      \
     X(layer_norm_forward, (const cgp__cpu_norm *norm))                                         \
@@ -326,22 +326,22 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_attributes *g) {
                     int64_t n))                                                                \
     X(bce_backward, (cgp_dtype type, void *dx, const void *x, const void *targets, int64_t n,  \
                      float scale, bool add))                                                   \
-    /* merge the moments, or sums, of a's rows into sums[] */                                  \
+    /* merge the moments (backward: the sums) of the rows of a into sums[] */                  \
     X(columns_moments, (const cgp__cpu_columns *a))                                            \
     X(columns_sums, (const cgp__cpu_columns *a))                                               \
     X(columns_forward, (const cgp__cpu_columns *a))                                            \
     X(columns_backward, (const cgp__cpu_columns *a))                                           \
-    /* rows of `width`, each side with its stride: to = or += from */                          \
+    /* copy or add rows of `width` elements, with a stride for each side */                    \
     X(copy_rows, (cgp_dtype type, void *to, int64_t to_stride, const void *from,               \
                   int64_t from_stride, int64_t rows, int64_t width, bool add))                 \
-    /* to [columns, rows] = or += the transpose of from [rows, columns] */                     \
+    /* set to [columns, rows] to the transpose of from [rows, columns], or add it */           \
     X(transpose, (cgp_dtype type, void *to, int64_t to_stride, const void *from,               \
                   int64_t from_stride, int64_t rows, int64_t columns, bool add))               \
-    /* Row i of y: sums or means; maxima. Row i of the argmax. */                              \
+    /* compute row i of y: sums or means, or maxima; row i of the argmax */                    \
     X(pool_sum, (const cgp__cpu_pool *p, void *y, int64_t i))                                  \
     X(pool_max, (const cgp__cpu_pool *p, void *y, int64_t i))                                  \
     X(pool_argmax, (const cgp__cpu_pool *p, float *argmax, int64_t i))                         \
-    /* A row of the image's gradient. */                                                       \
+    /* compute a row of the image's gradient */                                                \
     X(pool_sum_back, (const cgp__cpu_pool *p, void *dx, int64_t row))                          \
     X(pool_max_back, (const cgp__cpu_pool *p, void *dx, int64_t row))                          \
     X(softmax_forward, (const cgp__cpu_scores *scores))                                        \
@@ -360,9 +360,9 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_attributes *g) {
     /* columns begin .. end - 1, begin a multiple of CGP__GEMM_NR; packed_b: two micro-panels  \
      * [2, k, CGP__GEMM_NR], NULL if b is prepacked */                                         \
     X(gemm_columns, (const cgp__block *block, int64_t begin, int64_t end, float *packed_b))    \
-    /* the same for a block of one row without windows or taps; sums: as large as packed_b */  \
+    /* columns of a block of one row without windows or taps; sums: as large as packed_b */    \
     X(gemv_columns, (const cgp__block *block, int64_t begin, int64_t end, float *sums))        \
-    /* x, dy to transformed tiles: 16 matrices, `matrix` elements apart; and back to pixels */ \
+    /* transform x or dy to tiles: 16 matrices, `matrix` elements apart; tiles to pixels */    \
     X(winograd_input, (float *to, int64_t matrix, const cgp__winograd_row *row))               \
     X(winograd_gradient, (float *to, int64_t matrix, const cgp__winograd_row *row))            \
     X(winograd_output, (const float *from, int64_t matrix,                                     \
@@ -370,12 +370,12 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_attributes *g) {
     /* U = G w G^T, rows begin .. end - 1 of k, as micro-panels of 16 matrices */              \
     X(winograd_weights, (float *to, int64_t matrix, const cgp__winograd_filter *filter,        \
                          int64_t begin, int64_t end))                                          \
-    /* dw = or += G^T dU G, elements begin .. end - 1; taps of dw are `tap` elements apart */  \
+    /* set elements begin .. end - 1 of dw to G^T dU G, or add; dw's taps are `tap` apart */   \
     X(winograd_weights_back, (float *dw, int64_t tap, const float *from, int64_t matrix,       \
                               int64_t begin, int64_t end, bool add))                           \
     /* *sum = x . x, in double */                                                              \
     X(sum_squares, (double *sum, const float *x, int64_t n))                                   \
-    /* *at: the first of x that is infinite or NaN, -1 if none is */                           \
+    /* *at: index of the first infinity or NaN in x; -1: there is none */                      \
     X(find_nonfinite, (int64_t *at, const float *x, int64_t n))                                \
     X(update, (const cgp_update *update))
 /* clang-format on */

@@ -75,7 +75,7 @@ static void event_destroy(cgp_event *event) {
     free(event);
 }
 
-/* A record of an event, or a wait for it. */
+/* A record of an event, or a wait for an event. */
 typedef struct mark {
     cgp_event *event;
     uint64_t record;

@@ -58,7 +58,7 @@ static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *ca
         .prefetch = prefetch,
         .n_prefetch = call->n_prefetch};
     bind_operands(s, call, &args);
-    for (int k = 0; k < call->n_prefetch; k++) /* later calls' operands */
+    for (int k = 0; k < call->n_prefetch; k++) /* operands of later calls */
         prefetch[k] =
             (cgp_prefetch){cgp__address(s, call->prefetch[k].location), call->prefetch[k].bytes};
     if (node->use.op->is_loss) {
@@ -250,7 +250,7 @@ static bool run_rest(const cgp__execution *s, int begin) {
         cgp__recorded_run(worker, i, s->context->training, s->context->with_loss);
     const int64_t tag = cgp__tag_of((int)(s->bound - s->list->actions), 0);
     if (cgp__run_recorded(worker, recorded, tag, launch_rest, &r) != CGP_OK)
-        return cgp__fail_on_device(s, -1); /* unless it is reported */
+        return cgp__fail_on_device(s, -1); /* unless already reported */
     return !cgp__is_stopped(worker);
 }
 

@@ -22,7 +22,7 @@ typedef struct cgp__run_context {
     const cgp__run *run;
     cgp__run_part part;
     const cgp_tensor *const *inputs;
-    int64_t offset; /* of the run's first sample in the inputs and outputs */
+    int64_t offset; /* number of the run's first sample in the inputs and outputs */
     bool training, with_loss;
     bool may_count_nothing;   /* the mean loss is not wanted, so there may be no targets */
     uint64_t seed, step;      /* key of dropout */
@@ -64,8 +64,8 @@ struct cgp__executor {
     int64_t run_start_ns;
 
     /* Written under the team's lock. */
-    char *report;    /* on the run that timed out; by the caller's thread */
-    char *diagnosis; /* state at the first failure; by the thread that fails first */
+    char *report;    /* of the run that timed out; written by the caller's thread */
+    char *diagnosis; /* state at the first failure; written by the failing thread */
 };
 
 /* Allocate an executor; start its threads, devices and links; free it. */

@@ -14,8 +14,8 @@ typedef struct cgp__ranks cgp__ranks;
 /* Broadcast `bytes` of data from rank `root`. */
 cgp_status cgp__ranks_broadcast(const cgp__ranks *ranks, int root, void *data, size_t bytes);
 
-/* Gather per-device data on all ranks: data is [devices] of `bytes` each; each rank fills in its
- * own. */
+/* Gather per-device data on all ranks: `data` has `bytes` bytes for each device, and each rank
+ * fills in the data of its devices. */
 cgp_status cgp__ranks_share_devices(const cgp__ranks *ranks, const cgp_plan *plan, void *data,
                                     size_t bytes);
 

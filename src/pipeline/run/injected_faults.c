@@ -221,7 +221,7 @@ bool cgp__injected_faults_hold(const cgp__executor *executor, const cgp_action *
 
 cgp_status cgp__injected_faults_apply(const cgp__executor *executor, const cgp_action *action) {
     const struct cgp__injected_faults *all = executor->faults;
-    const atomic_bool *stopped = &executor->team->stopped; /* runs have a time limit */
+    const atomic_bool *stopped = &executor->team->stopped; /* set when the run is given up */
     for (int i = 0; i < all->n && !atomic_load(stopped); i++) {
         const fault *f = &all->faults[i];
         if (!is_of(executor, f, action)) continue;

@@ -24,7 +24,7 @@ typedef struct cached_kernel {
 } cached_kernel;
 
 struct cgp__kernels {
-    int n_calls;     /* of all programs of the worker's stages */
+    int n_calls;     /* calls of all programs of the worker's stages */
     int *first_call; /* [stages x programs] */
     kernel_set *sets;
     int n_sets, sets_capacity;

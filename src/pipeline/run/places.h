@@ -12,14 +12,14 @@ typedef struct cgp__place {
     char host[72];           /* host name */
     char cores[120];         /* cores that the rank may use: "0-3,8" */
     unsigned char mask[128]; /* the same as a cpu_set_t; all zero: not known */
-    uint64_t machine;        /* equal: same OS kernel, hence same memory */
-    uint64_t container;      /* equal on one machine: same memory limit */
-    uint64_t clock;          /* equal on one machine: same monotonic clock */
-    int64_t machine_bytes;   /* available; INT64_MAX: not known */
-    int64_t container_bytes; /* available; INT64_MAX: no limit */
+    uint64_t machine;        /* ranks with equal values share the OS kernel and memory */
+    uint64_t container;      /* on one machine: ranks with equal values share a memory limit */
+    uint64_t clock;          /* on one machine: ranks with equal values share a clock */
+    int64_t machine_bytes;   /* available memory; INT64_MAX: not known */
+    int64_t container_bytes; /* available memory; INT64_MAX: no limit */
     char libm[24];           /* cgp__libm_digest() */
     char libc[32];           /* name of the C library; "": not known */
-    char numerics[96];       /* text of the rank's first device that has one; "": none */
+    char numerics[96];       /* `numerics` text of the rank's devices; "": none */
     int64_t isa;             /* cgp_isa, the lowest of the rank's devices */
 } cgp__place;
 
@@ -27,7 +27,7 @@ typedef struct cgp__place {
  * backend's isa() or numerics() failed. */
 cgp_status cgp__place_find(cgp__place *out, const cgp_plan *plan, int rank);
 
-/* Each returns whether two ranks share one thing: the machine, the container or the clock. */
+/* These functions return whether two ranks share a machine, a container or a clock. */
 static inline bool cgp__same_machine(const cgp__place *a, const cgp__place *b) {
     return a->machine == b->machine;
 }

@@ -21,7 +21,7 @@
 enum { SIZE = 2 * CGP__AHEAD }; /* a power of two */
 
 struct cgp__queues {
-    /* Action i of the list is in_flight[i % SIZE]; those before `complete` are complete. */
+    /* Action i of the list is in_flight[i % SIZE]; actions before `complete` are complete. */
     cgp__in_flight in_flight[SIZE];
     int64_t complete;
 };

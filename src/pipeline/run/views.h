@@ -21,7 +21,7 @@ typedef struct cgp__view {
     const cgp__executor *executor;
     int device;
     bool is_here;                   /* the worker is on this rank */
-    bool busy;                      /* has not ended the job */
+    bool busy;                      /* the worker has not ended the job */
     const cgp__bound_action *bound; /* in progress; NULL: none, or not from a list */
     bool waits;
     int waits_for;    /* a device */
@@ -36,8 +36,8 @@ cgp__view cgp__view_of(const cgp__executor *executor, int device);
 /* Fill views [devices]. Return false if a worker has ended an action meanwhile. */
 bool cgp__views_take(const cgp__executor *executor, cgp__view *views);
 
-/* Return the device that has run longest or, if all wait, the one that has waited longest. NULL:
- * none is busy. */
+/* Return the device that has run longest or, if all wait, the device that has waited longest. NULL:
+ * no device is busy. */
 const cgp__view *cgp__views_blamed(const cgp__view *views, int n);
 
 /* Return the device whose last event before `next` ended last; -1: no event is left. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* external_loss.c -- a step in two calls; between them the caller computes the loss.
+/* external_loss.c -- runs a step in two calls, between which the caller computes the loss.
  *
  *     cgp_pipeline_forward    the lists up to the last forward; slots stay full
  *     caller                  loss of the outputs, and their gradients

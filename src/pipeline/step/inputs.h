@@ -13,8 +13,8 @@ typedef struct cgp__step cgp__step;
 cgp_status cgp__inputs_check(cgp_pipeline *pipeline, const cgp__run_context *context, int n_inputs,
                              int64_t *samples);
 
-/* Return the caller's list, or a list of NULLs if it is NULL: a rank that reads no input may pass
- * NULL. */
+/* Return the caller's list, or a list of NULLs if the caller's list is NULL: a rank that reads no
+ * input may pass NULL. */
 const cgp_tensor *const *cgp__inputs_or_none(const cgp__step *step,
                                              const cgp_tensor *const *inputs);
 

@@ -69,7 +69,7 @@ static void close_source(source *from) {
     free(from->places);
 }
 
-/* Find a name; index -1: it is in no file. */
+/* Find a tensor by its name; index -1: no file has the tensor. */
 static place find(const source *from, const char *name) {
     for (int s = 0; s < from->shards; s++) {
         const int index = cgp_safetensors_find(from->files[s], name);
@@ -300,8 +300,8 @@ static cgp_status agree_on_checkpoint(const cgp__ranks *ranks, cgp_status status
     return cgp__ranks_agree_on(ranks, status, "checkpoint", text, "shared storage?");
 }
 
-/* Open the checkpoint. If all ranks see the same directory, each verifies a part. If hosts have
- * copies of it, every rank verifies all. */
+/* Open the checkpoint. If all ranks see the same directory, each rank verifies a part of it. If
+ * hosts have copies of the directory, every rank verifies all of it. */
 static cgp_status open_checkpoint(const cgp_pipeline *pipeline, const char *directory,
                                   cgp_status status, cgp__checkpoint **out) {
     const cgp__ranks *ranks = pipeline->ranks;

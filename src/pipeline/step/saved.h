@@ -24,7 +24,7 @@
 typedef struct cgp__step cgp__step;
 
 typedef struct cgp__saved_tensor {
-    int parameter, number; /* number: of its optimizer state, or CGP__VALUES */
+    int parameter, number; /* `number`: optimizer state, or CGP__VALUES */
     int state;             /* state of an op; -1: the tensor is a parameter's */
     int device;            /* device of its owner */
     cgp_dtype type;

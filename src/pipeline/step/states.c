@@ -28,7 +28,7 @@ static size_t bytes_of(const cgp__state *state) {
     return (size_t)count_of(state) * cgp_dtype_bytes(state->info.dtype);
 }
 
-/* Return the address of a state's offset (memory_at) or of an accumulator's (scratch_at). */
+/* Return the address of an offset: a state's (memory_at) or an accumulator's (scratch_at). */
 static char *memory_at(const cgp__worker *worker, int64_t offset) {
     return worker->states + offset;
 }

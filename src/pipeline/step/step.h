@@ -15,11 +15,11 @@ typedef struct cgp__run_context cgp__run_context;
 typedef struct cgp__step {
     uint64_t seed;
     int64_t steps;                   /* steps done; part of the key of dropout */
-    int64_t own_updates, *updates;   /* *updates: by all pipelines that share the parameters */
+    int64_t own_updates, *updates;   /* *updates: by all pipelines with these parameters */
     char *parts;                     /* [ranks] parts of the exchange before a run (inputs.c) */
     double *packed;                  /* [params] squares, ordered by their owner's rank */
     int64_t *loss_counts;            /* [losses] of the mini-batch */
-    double *loss_sums;               /* [losses] over its micro-batches */
+    double *loss_sums;               /* [losses] sums over the micro-batches */
     float *loss_scales;              /* [losses] weight / count */
     double norm;                     /* norm of the last step's gradients; NaN without clip_norm */
     double gradient_norm;            /* norm used by the last cgp_optim_step() */
@@ -27,7 +27,7 @@ typedef struct cgp__step {
     bool update_due;                 /* gradients wait for cgp_optim_step() */
     bool has_gradients;              /* cgp_pipeline_get_gradient() may return them */
     cgp_update update;               /* constants of the update */
-    cgp_update_values update_values; /* of the update that follows the step */
+    cgp_update_values update_values; /* constants of the update after the step */
 
     /* [params] sums of squares of the gradient, for clipping; written by the parameter's owner. */
     double *squares;

@@ -96,7 +96,8 @@ static cgp_status drain(cgp__worker *worker, float *to, float *piece, cgp_place 
     return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
 }
 
-/* Receive a tensor over a link. `add`: add it, through the workspace, instead of copying it. */
+/* Receive a tensor over a link. `add`: add the tensor, through the workspace, instead of copying
+ * it. */
 static cgp_status receive_tensor(cgp__worker *worker, int tie, float *to, int64_t count, bool add) {
     const cgp__link_plan *link = &worker->plan->links[tie];
     const cgp__device_plan *device = &worker->plan->devices[worker->index];
@@ -118,7 +119,8 @@ static cgp_status receive_tensor(cgp__worker *worker, int tie, float *to, int64_
     return CGP_OK;
 }
 
-/* Add a use's buffer to the owner's sum. The owner adds; a device with a link to it sends. */
+/* Add a use's buffer to the owner's sum. The owner adds the buffer; a device with a link to the
+ * owner sends it. */
 static cgp_status gather_use(cgp__worker *worker, int u, int64_t count, float *sum) {
     const cgp__executor *executor = worker->executor;
     const cgp_plan *plan = executor->plan;
@@ -162,8 +164,8 @@ static cgp_status gather_all(cgp__worker *worker, void *unused) {
     return cgp__worker_finish(worker);
 }
 
-/* Copy the sum to another copy. The copy's device copies or receives it; an owner with a link to it
- * sends. */
+/* Copy the sum to another device's copy of the parameter. That device copies or receives the sum;
+ * an owner with a link to it sends the sum. */
 static cgp_status scatter(cgp__worker *worker, const cgp__copy *copy, const cgp__copy *owner) {
     const cgp__executor *executor = worker->executor;
     const int64_t count = cgp_shape_count(&executor->plan->model->params[copy->parameter].shape);

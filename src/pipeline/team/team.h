@@ -52,7 +52,7 @@ typedef struct cgp__supervisor {
 
 struct cgp__team {
     const cgp__supervisor *supervisor;
-    void *self; /* argument of its callbacks */
+    void *self; /* argument of the callbacks */
     cgp__thread *threads;
     int n;
 

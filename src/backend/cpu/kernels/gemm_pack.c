@@ -8,7 +8,8 @@
 #define RUN_OF_ROWS 64
 #define RUN_OF_COLUMNS 8
 
-/* Store a vector of LANES rows at one k in its micro-panel, or in two of half as many rows. */
+/* Store a vector of LANES rows at one k in a micro-panel, or in two micro-panels of LANES / 2
+ * rows. */
 INLINE void store_rows(float *to, vec x, int64_t panel) {
 #if MICRO_ROWS < LANES
     const halfvec low = LOW_HALF(x), high = HIGH_HALF(x);

@@ -24,7 +24,7 @@ INLINE void copy_row(cgp_dtype type, float *to, const void *from, int64_t column
     }
 }
 
-/* Pack `columns` <= NR columns of b, k of each, to [k][NR]. */
+/* Pack k rows of `columns` <= NR columns of b to [k][NR]. */
 INLINE void pack_columns_as(cgp_dtype type, float *to, const cgp__matrix *b, int64_t columns,
                             int64_t k) {
     int64_t p = 0;

@@ -180,7 +180,7 @@ void cgp__window_gemm_bf16(cgp__window_gemm *p, void *workspace) {
 
 /* --- the weight's gradient --- */
 
-/* One block of pixels of the gradient: dW += windows^T dy. */
+/* The work for one block of pixels: add windows^T dy to dW. */
 typedef struct weight_gemm {
     cgp_device *device;
     const cgp__output_positions *positions;

@@ -32,7 +32,7 @@ typedef struct weight_gemm {
     char *workspace;
 } weight_gemm;
 
-/* One block of pixels of the gradient: dw = or += windows^T dy. */
+/* The work for one block of pixels: set dw to windows^T dy, or add the product. */
 typedef struct pixel_block {
     const weight_gemm *of;
     int64_t pixels;

@@ -4,9 +4,9 @@
  *     dx = dy W^T        dW = x^T dy        dbias = sum over rows of dy
  *
  * The weight is stored as W (transposed = 1) or as W^T; strides tell the GEMM which. Nothing is
- * saved. y is overwritten; dx is overwritten or added to. The first micro-batch overwrites dW and
- * dbias, and the others add to them. dW is computed in its storage layout, so that its rows are
- * written along memory. W, dW and the biases are f32; x, y and their gradients have the spec's
+ * saved. The kernels overwrite y, and overwrite dx or add to it. The first micro-batch overwrites
+ * dW and dbias, and the others add to them. dW is computed in its storage layout, so that its rows
+ * are written along memory. W, dW and the biases are f32; x, y and their gradients have the spec's
  * type. In bf16, by AVX512_BF16 or AMX (tiles.h), W is rounded to bf16 when it is packed. W is
  * packed in each call, or once for many calls: prepacked weights (FBGEMM, Khudia et al. 2021,
  * arXiv:2101.05615). */

@@ -31,7 +31,7 @@ typedef struct team {
     int permutation[CGP__SHIM_MAX_BLOCK]; /* order of threads */
     int n;
     int next;    /* index in `permutation` of the next thread */
-    int current; /* thread */
+    int current; /* number of the running thread */
     cgp__shim_thread *run;
     const void *arguments;
     cgp__shim_order order;

@@ -19,7 +19,7 @@ struct CUstream_st {
     pthread_cond_t changed;
     work *first, **end;
     bool busy, stopped;
-    uint64_t random, seeds; /* `random`: state for delays. `seeds`: for launches */
+    uint64_t random, seeds; /* `random` is used for delays, `seeds` for launches */
 };
 
 static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;

@@ -237,7 +237,7 @@ static cudaError_t backward(const cgp_kernel_spec *spec, const cgp_kernel_args *
                              : run_backward<WIDE>(a, columns, stream);
 }
 
-/* delta */
+/* Return the bytes of workspace, which holds delta. */
 static int64_t workspace(const cgp_kernel_spec *spec) {
     const cgp_op_attributes *g = &spec->attributes;
     if (spec->direction == CGP_OP_FORWARD) return 0;

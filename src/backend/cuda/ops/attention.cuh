@@ -135,7 +135,7 @@ template <class T> __device__ static inline int end_query(const attention<T> &a,
     return a.window > 0 && end < a.rows ? (int)end : a.rows;
 }
 
-/* Among 4 keys from `key` on, the query attends to number begin .. end - 1. */
+/* The keys to which a query attends: number begin .. end - 1 of the 4 keys from `key` on. */
 struct seen {
     int begin, end;
 };

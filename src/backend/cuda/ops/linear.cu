@@ -4,8 +4,8 @@
  *     dx = dy W^T        dW = x^T dy        dbias = sum over rows of dy
  *
  * The weight is stored as W (transposed = 1) or as W^T: its rows run across k or along it. Nothing
- * is saved. y is overwritten; dx is overwritten or added to. The first micro-batch overwrites dW
- * and dbias; the others add to them. dW is computed in its storage layout.
+ * is saved. The kernels overwrite y, and overwrite dx or add to it. The first micro-batch
+ * overwrites dW and dbias; the others add to them. dW is computed in its storage layout.
  *
  * In bf16, cuBLASLt computes the GEMMs if it can (gemm_lt.h), with prepacked weights (FBGEMM:
  * Khudia et al. 2021, arXiv:2101.05615): bf16 copies of weight and bias. Other GEMMs widen x and dy

@@ -3,8 +3,8 @@
  *
  *     y = exp(x - m) / sum exp(x - m), m = max x        dx = y (dy - sum dy y)
  *
- * y may share x's memory, dx may share dy's: a row's sums are complete before it is written. The
- * order of operations and the bits are the same as in the cpu backend. */
+ * y may share x's memory, dx may share dy's: a row's sums are complete before the row is written.
+ * The order of operations and the bits are the same as in the cpu backend. */
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/row_exp.cuh"
 #include "backend/cuda/rows.cuh"
