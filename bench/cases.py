@@ -99,7 +99,7 @@ def run(command):
 
 
 def check_needs():
-    """Report what is missing before an hour of measurements."""
+    """Exit with a message about missing programs, before an hour of measurements begins."""
     for file in (PROGRAM, BUILD / "bench_cores"):
         if not file.exists():
             sys.exit(f"{file}: no such file (make, then cmake --build {BUILD} --target bench_cores "

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """How many tokens per second does `cgpipe sample` generate with its cache, compared with
-transformers' generate() with its own?
+transformers' generate() with its own cache?
 
     bench/generation.py             3 rounds of 128 tokens by both, on one core
     bench/generation.py 5           more rounds

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How long is the gap between two actions that need not wait, and from a message to the stage that
-waits for it?"""
+"""How long is the gap between two actions that need not wait? How long does a waiting stage take to
+continue after its message arrives?"""
 from cases import GPT2, SMALL, conditions, measure, ours, report
 
 KEYS = ("gap_median_seconds", "wake_median_seconds")

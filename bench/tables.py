@@ -158,8 +158,8 @@ def memory_plan(table, cell, rule):
 
 
 def memory_run(table, cell):
-    """Run a cell at a small batch; None, reported on standard output, if it does not fit this
-    machine."""
+    """Run a cell at a small batch. If the cell does not fit this machine, print that and return
+    None."""
     changes = {**RUN["memory"], "chunks": min(cell[3], RUN["memory"]["batch"])}
     try:
         return cgpipe("bench", cell[1], options_of(table, cell, **changes))
@@ -234,8 +234,8 @@ def speed_picture(path, title, cells):
 
 
 def simulated(table, cell, costs, **changes):
-    """Plan and simulate a cell, with our balance if none is given. None if the schedule is
-    impossible for it."""
+    """Plan and simulate a cell, with our balance if none is given. Return None if the schedule is
+    impossible for the cell."""
     changes = {"costs": costs, **changes}
     try:
         plan = cgpipe("plan", cell[1], options_of(table, cell, **changes))

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # commit_msg.sh FILE -- refuse a commit whose subject is not `module: imperative summary`: at most
-# 72 columns, one subject, a first word in the imperative. git's hook commit-msg, by `make dev`.
+# 72 columns, one subject, a first word in the imperative. `make dev` installs it as git's hook
+# commit-msg.
 set -u
 subject=$(sed -n '/^#/!{p;q}' "$1")
 refuse() { # EXPECTED

@@ -249,8 +249,8 @@ def unet(convs, channels, depth):
 
 # --- runs ---
 
-# Few and small images: if a value crosses zero within float32's rounding, a ReLU has another
-# gradient.
+# Images are few and small, because a ReLU has another gradient if its input crosses zero within
+# float32's rounding.
 MODELS = [
     {"text": "resnet:depth=20,width=8", "classes": 10, "image": 32, "batch": 5,
      "runs": [(1, False), (3, False), (3, True)], "forward": resnet([3, 3, 3], 8, 10, False, True)},

@@ -65,7 +65,8 @@ def make():
 
 
 def mix(w, name, blocks, partial):
-    """Mean of the sources, weighted by a softmax over them: the paper's block_attn_res."""
+    """Return the mean of the sources, weighted by a softmax over the sources: the paper's
+    block_attn_res."""
     sources = torch.stack(blocks + ([] if partial is None else [partial]))
     if len(sources) == 1:
         return sources[0]

@@ -69,8 +69,8 @@ MORE = {
 
 
 class Meta(type):
-    """A class whose attributes are such classes, for everything that a module needs while it is
-    loaded."""
+    """A fake for everything that a module needs while it is loaded: a class whose attributes are
+    again fakes."""
 
     def __getattr__(cls, name):
         if name.startswith("__"):

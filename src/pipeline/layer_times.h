@@ -5,8 +5,8 @@
 
 #include <cgpipe/pipeline.h>
 
-/* Broadcast the measured times of kernels to all ranks. Collective. @retval CGP_ESTATE None was
- * measured. */
+/* Broadcast the measured times of kernels to all ranks. Collective. @retval CGP_ESTATE No times
+ * were measured. */
 cgp_status cgp__gather_times(const cgp_pipeline *pipeline);
 
 #endif

@@ -56,8 +56,8 @@ class Check:
         return min(self.deadline, self.part_deadline) - time.monotonic()
 
     def environment(self, **variables):
-        """Environment for programs of this build: packed libraries, and the toolkit's, which cuda
-        opens."""
+        """Return the environment for programs of this build, with the packed libraries and the
+        toolkit's libraries, which cuda opens."""
         toolkit = find_nvcc()
         places = [str(self.packed / "lib")] if self.packed else []
         places += [os.environ["LD_LIBRARY_PATH"]] if os.environ.get("LD_LIBRARY_PATH") else []

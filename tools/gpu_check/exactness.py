@@ -11,8 +11,8 @@ from check import Failed, NotRun, OutOfTime, ROOT, result, verdict_of
 from machine import find_nvcc
 
 COMMITTED = ROOT / "tests" / "cuda" / "digests.txt"
-# Ten steps of a model of each family. bench draws its data with Philox alone, but initial weights
-# use libm.
+# Each training runs ten steps of a model of one family. bench draws its data with Philox alone, but
+# initial weights use libm.
 TRAININGS = [
     ("gpt2:layers=2,width=24,heads=2,vocab=50,seq=16", {"optimizer": "adamw", "dropout": 0.1}),
     ("resnet:depth=8,width=4,classes=10,image=16", {"optimizer": "sgd"}),
@@ -109,8 +109,8 @@ ERROR = re.compile(r"^========= (?:Invalid|Error:|Barrier error|Uninitialized)",
 
 
 def sanitize(check, tool, sanitizer):
-    """Return "clean", "N errors" or "not run (why)". It is clean only if the tool reports so for a
-    program that finished. The output is kept in a file."""
+    """Return "clean", "N errors" or "not run (why)". The result is clean only if the tool reports
+    so for a program that finished. The output is kept in a file."""
     words = [check.build / "tests" / "cuda_digests", check.backend,
              *(RACED if tool == "racecheck" else [])]
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Occupancy by kernel, from what ptxas reported while the plug-in was built."""
+"""Compute the occupancy of kernels from the output of ptxas while the plug-in was built."""
 import re
 import subprocess
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine and the kernels' tree hash, which identify a result."""
+"""Describe the machine and hash the kernels' sources, which identify a result."""
 import datetime
 import hashlib
 import os

@@ -14,9 +14,9 @@ import machine
 import report
 from check import Check, Failed, NotRun, OutOfTime, ROOT
 
-# Name, module and function, seconds needed to start on a GPU, seconds at most. A part that is cut
-# off resumes in the next call. `--part` lifts the limit, because a run longer than its part could
-# otherwise never finish.
+# For each part: name, module and function, seconds needed to start on a GPU, maximum seconds. A
+# part that is cut off resumes in the next call. `--part` lifts the limit, because a run longer than
+# its part could otherwise never finish.
 PARTS = [
     ("digests", "exactness.digests", 20, 120),
     ("bits", "exactness.bits", 20, 90),

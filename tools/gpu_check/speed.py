@@ -134,8 +134,8 @@ def small_cell(cell):
 
 
 def tables(check):
-    """AmoebaNet-D's memory: every cell runs on devices of 22 GiB on one GPU. Only planned bytes
-    must fit, so speeds mean nothing."""
+    """Measure AmoebaNet-D's memory: every cell runs on devices of 22 GiB on one GPU. Only planned
+    bytes must fit, so speeds mean nothing."""
     from published import TABLES
     from tables import options_of
     lines, goals = [], []
@@ -192,7 +192,8 @@ SMALL_IMAGES = {
 
 
 def images(check):
-    """One device, one micro-batch, f32, no dropout; PyTorch eager in both memory layouts."""
+    """Measure one device with one micro-batch, f32 and no dropout, and PyTorch eager in both memory
+    layouts."""
     lines, goals = [], []
     steps = 3 if check.small else 6
     for name, (model, batch, script, options, bound) in (SMALL_IMAGES if check.small

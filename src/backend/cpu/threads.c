@@ -116,8 +116,8 @@ void cgp__cpu_parallel_in_order(cgp_device *device, int64_t items, cgp__cpu_item
     cgp__cpu_parallel_for(device, device->threads, 1, take_items, &w);
 }
 
-/* The function is found by name, as the library may be older than OpenMP 5.0. In a process that
- * loads PyTorch's wheels, all code uses PyTorch's OpenMP library. */
+/* The function is found by name, because the library may be older than OpenMP 5.0. In a process
+ * that loads PyTorch's wheels, all code uses PyTorch's OpenMP library. */
 void cgp__cpu_threads_end(void) {
     void *const found = dlsym(RTLD_DEFAULT, "omp_pause_resource");
     int (*pause)(int kind, int device);

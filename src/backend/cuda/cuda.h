@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda.h -- the `cuda` backend, a plug-in: the interface between its device code (C) and its ops
- * (CUDA C++).
+/* cuda.h -- interface between the device code (C) and the ops (CUDA C++) of the `cuda` backend,
+ * which is a plug-in.
  *
  * The same sources make two plug-ins. nvcc builds `cuda`, for NVIDIA GPUs. The host compiler builds
  * `cuda-host`, which runs the kernels and a fake runtime on the host's cores (host/). `cuda-host`

@@ -18,8 +18,8 @@
  *
  * In a weight's gradient, k is the number of rows. The guarantee is weaker there: equal rows give
  * equal bits in every place and run. This is enough, because cgpipe itself adds micro-batches in
- * order. It takes one algorithm without reductions for all numbers of rows, which the same test
- * checks.
+ * order. One algorithm without reductions, used for all numbers of rows, gives this guarantee; the
+ * same test checks it.
  *
  * A device opens the library for its first bf16 GEMM, so the plug-in loads on machines without
  * it. */

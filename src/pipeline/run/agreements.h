@@ -14,8 +14,8 @@ typedef struct cgp__ranks cgp__ranks;
 /* Allocate the reports that agreements exchange, one for each rank. */
 cgp_status cgp__reports_create(void **out, int ranks);
 
-/* Return CGP_OK if no rank has failed; else this rank's own failure, or the first other rank's with
- * its message. CGP_EPEER: a rank could not be reached. */
+/* Return CGP_OK if no rank has failed; else this rank's own failure or, if it has not failed, the
+ * failure of the first rank that has, with its message. CGP_EPEER: a rank could not be reached. */
 cgp_status cgp__ranks_agree(const cgp__ranks *ranks, cgp_status status);
 
 /* Agree as cgp__ranks_agree() does, and compare a text of at most 500 bytes. @retval CGP_EINVAL The

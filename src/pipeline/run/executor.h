@@ -60,7 +60,7 @@ struct cgp__executor {
     double *losses;
 
     /* Written by the caller's thread under the team's lock. */
-    cgp__run_context context; /* of the last run; zero before the first */
+    cgp__run_context context; /* context of the last run; zero before the first run */
     int64_t run_start_ns;
 
     /* Written under the team's lock. */

@@ -105,7 +105,7 @@ static const char *read_rank(const char *text, int *rank) {
     return text && strncmp(text, ",at=", 4) == 0 ? text + 4 : NULL;
 }
 
-/* Read what follows "fail:". */
+/* Read the action of a fault: the text after "fail:". */
 static bool read_place(const char *text, fault *f) {
     text = read_rank(text, &f->rank);
     text = text ? read_action(text, &f->action) : NULL;

@@ -22,14 +22,14 @@ struct cgp__ranks {
     cgp_beat *beats;  /* [n] last heartbeats, under the team's lock */
     /* Valid after cgp__ranks_meet(): */
     cgp__place *places; /* [n] */
-    bool *neighbours;   /* [n] this rank, and those that share cores with it */
+    bool *neighbours;   /* [n] true: this rank, or a rank that shares cores with it */
     bool may_pin;       /* all neighbours may use exactly the same cores */
-    cgp_isa isa;        /* for all kernels: the lowest of any rank; NONE: no device has several */
+    cgp_isa isa;        /* lowest of all ranks, for all kernels; NONE: no device has a choice */
     cgp__clocks *clocks;
 };
 
-/* Check that the plan has as many ranks, and describe this rank's place. `transport`: NULL for one
- * rank. */
+/* Check that the plan has as many ranks as the transport, and describe this rank's place.
+ * `transport`: NULL for one rank. */
 cgp_status cgp__ranks_init(cgp__ranks *ranks, const cgp_plan *plan, const cgp_transport *transport,
                            cgp_communicator *communicator);
 void cgp__ranks_deinit(cgp__ranks *ranks);

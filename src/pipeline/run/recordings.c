@@ -19,7 +19,7 @@
 
 struct cgp__recorded {
     enum { UNUSED, USED, RECORDED } state;
-    cgp_recording *recording; /* NULL: none, or no launches */
+    cgp_recording *recording; /* NULL: not captured, or no launches */
     int64_t launches;         /* counted at the first use */
 };
 
@@ -149,7 +149,7 @@ static cgp_status launch_first(cgp__worker *worker, cgp__recorded *r, cgp__launc
     return CGP_OK;
 }
 
-/* Capture a graph; check that it has as many launches as the first use, one by one, had. */
+/* Capture a graph; check that it has as many launches as the first use had. */
 static cgp_status record_again(cgp__worker *worker, cgp__recorded *r, cgp__launch *launch,
                                const void *what) {
     const cgp_backend *backend = worker->backend;

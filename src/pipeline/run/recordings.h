@@ -14,7 +14,7 @@ typedef struct cgp__recorded cgp__recorded;
 /* The jobs that have a captured graph of their own. */
 enum { CGP__RECORDED_UPDATE, CGP__RECORDED_PACKS, CGP__RECORDED_SQUARES, CGP__RECORDED_JOBS };
 
-/* Enqueue launches one by one. `records`: they are being captured. The run may be given up
+/* Enqueue launches one by one. `records`: the launches are being captured. The run may be given up
  * meanwhile. */
 typedef cgp_status cgp__launch(cgp__worker *worker, const void *what, bool records);
 

@@ -88,7 +88,7 @@ static cgp_status wait_for_piece(cgp__worker *worker) {
     return CGP_OK;
 }
 
-/* Copy piece by piece between host and device memory. `puts`: to the device. */
+/* Copy piece by piece between host and device memory. `puts`: copy to the device. */
 static cgp_status copy_pieces(cgp__worker *worker, char *host, char *device, size_t bytes,
                               bool puts) {
     struct cgp__ring *ring = worker->ring;

@@ -4,8 +4,8 @@
  *     SEND_F    acquire a buffer; OUT waits for the receiver's last copy out of it; copy; post it
  *     RECV_F    take the message; IN waits for the sender's copy into the buffer; copy; release it
  *
- * Within a rank a buffer is handed over at once, with an event recorded after the copy; between
- * ranks, when the copy is complete. */
+ * Within a rank, a buffer is handed over at once, with an event recorded after the copy. Between
+ * ranks, it is handed over when the copy is complete. */
 #include "pipeline/run/transfer.h"
 
 #include "pipeline/run/execute.h"

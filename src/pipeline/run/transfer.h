@@ -15,8 +15,8 @@ typedef struct cgp__worker cgp__worker;
 bool cgp__transfer(const cgp__execution *execution, cgp__in_flight *action);
 
 /* Return why a wait without limit ended with no message. CGP_OK: the run was given up. CGP_EPEER:
- * another rank has failed, or this rank's communicator was stopped; in the latter case the others
- * are notified. */
+ * another rank has failed, or this rank's communicator was stopped; in the latter case the other
+ * ranks are notified. */
 cgp_status cgp__wait_status(const cgp__worker *worker, const cgp__end *end);
 
 #endif

@@ -24,7 +24,7 @@ typedef struct cgp__view {
     bool busy;                      /* the worker has not ended the job */
     const cgp__bound_action *bound; /* in progress; NULL: none, or not from a list */
     bool waits;
-    int waits_for;    /* a device */
+    int waits_for;    /* the device that it waits for */
     int64_t since_ns; /* start of the action in progress, or of the job */
     int64_t written;  /* events of its trace */
     int64_t next;     /* events before this number are not in the report yet */
@@ -43,8 +43,8 @@ const cgp__view *cgp__views_blamed(const cgp__view *views, int n);
 /* Return the device whose last event before `next` ended last; -1: no event is left. */
 int cgp__views_latest_event(const cgp__view *views, int n);
 
-/* Return when a worker's last action ended, after `written` events; if it has ended none, the job's
- * start. */
+/* Return when a worker's last action ended, after `written` events; if it has ended no action, when
+ * the job began. */
 int64_t cgp__last_end(const cgp__executor *executor, int device, int64_t written);
 
 /* Return the number of actions that have ended on this rank since the pipeline was created. */

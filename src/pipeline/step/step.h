@@ -18,7 +18,7 @@ typedef struct cgp__step {
     int64_t own_updates, *updates;   /* *updates: by all pipelines with these parameters */
     char *parts;                     /* [ranks] parts of the exchange before a run (inputs.c) */
     double *packed;                  /* [params] squares, ordered by their owner's rank */
-    int64_t *loss_counts;            /* [losses] of the mini-batch */
+    int64_t *loss_counts;            /* [losses] counts of the mini-batch */
     double *loss_sums;               /* [losses] sums over the micro-batches */
     float *loss_scales;              /* [losses] weight / count */
     double norm;                     /* norm of the last step's gradients; NaN without clip_norm */
@@ -47,7 +47,7 @@ typedef struct cgp__step {
     const cgp__run *external_run; /* NULL: forward is due */
 } cgp__step;
 
-/* Allocate and free. */
+/* Allocate and free what a step refers to. */
 cgp_status cgp__step_init(cgp__step *step, const cgp_plan *plan, uint64_t seed);
 void cgp__step_deinit(cgp__step *step);
 

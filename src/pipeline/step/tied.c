@@ -40,7 +40,7 @@ static cgp_status copy_from(cgp__worker *worker, float *to, cgp_place from, size
                          bytes);
 }
 
-/* Add another device's buffer to one of this worker's, through its workspace. */
+/* Add another device's buffer to a buffer of this worker, through the worker's workspace. */
 static cgp_status add_buffer(cgp__worker *worker, float *to, cgp_place from, int64_t count) {
     const cgp__device_plan *device = &worker->plan->devices[worker->index];
     float *piece = (float *)(void *)(cgp__worker_at(worker, device->workspace));

@@ -69,7 +69,7 @@ struct cgp__team {
     bool stuck_shares_memory;
 
     bool timed;         /* the job has a time limit */
-    int64_t timeout_ns; /* since the last action ended; 0: none */
+    int64_t timeout_ns; /* limit since the last action ended; 0: none */
     int64_t look_ns;    /* interval of calls of deadline(); 0: at the deadline only */
     int64_t job_start_ns;
     /* When a thread last ended its job, or the process resumed. */

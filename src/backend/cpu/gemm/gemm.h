@@ -100,8 +100,8 @@ typedef struct cgp__gemm_sums {
     int64_t stride;
 } cgp__gemm_sums;
 
-/* Return these matrices for the block that begins at row i and k = q and is `depth` deep. Between
- * blocks of k, partial sums are in `sums` [rows, n], or in c if `sums` is NULL. */
+/* Return the cgp__gemm_sums of the block that begins at row i and k = q and is `depth` deep.
+ * Between blocks of k, partial sums are in `sums` [rows, n], or in c if `sums` is NULL. */
 cgp__gemm_sums cgp__gemm_sums_of(const cgp__gemm *gemm, int64_t i, int64_t q, int64_t depth,
                                  float *sums);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm.c -- GotoBLAS/BLIS macro-kernel and micro-kernel (Goto and van de Geijn 2008; Van Zee and
- * van de Geijn 2015). They compute c [m, n] = or += a [m, k] b [k, n] for a block of rows of a and
- * a range of columns of b.
+ * van de Geijn 2015). They set c [m, n] to a [m, k] b [k, n], or add the product, for a block of
+ * rows of a and a range of columns of b.
  *
  *       k                 n
  *     +---+      +---+---+---+---+     a  micro-panels of MR rows, packed to [k][MR] or in place
@@ -299,7 +299,7 @@ static pack_stream pack_next(const range *r) {
                          .each = (r->block->k + calls - 1) / calls};
 }
 
-/* Prefetch the first micro-panel of b that is not packed during this one. */
+/* Prefetch the first micro-panel of b that is not packed while the current one is multiplied. */
 static prefetch_stream prefetch_micro_panel(const range *r) {
     const cgp__block *block = r->block;
     const cgp__matrix *b = &block->b;

@@ -4,7 +4,7 @@
  *
  * b is read once and nothing is reused, so memory bandwidth limits the speed and packing would not
  * pay. An element of c is the same chain of FMAs as in gemm.c: over k in order, then bias, then the
- * value it is added to.
+ * value to which the element is added.
  *
  *     contiguous columns (a weight [out, in])   2 LANES columns at a time, loaded and transposed
  *     contiguous rows (a weight [in, out])      ROWS rows at a time, CHUNK sums in the L1 cache */
@@ -64,7 +64,8 @@ INLINE void columns_of(cgp_dtype type, const cgp__block *block, int64_t begin, i
 
 /* --- contiguous rows --- */
 
-/* sums += rows p .. p + ROWS - 1, `count` <= CHUNK columns from j on. */
+/* Add rows p .. p + ROWS - 1 of b, times elements of a, to sums: `count` <= CHUNK columns from j
+ * on. */
 INLINE void add_rows(cgp_dtype type, float *sums, const cgp__block *block, int64_t p, int64_t j,
                      int64_t count) {
     const int64_t stride = block->b.row, at = p * stride + j;
@@ -84,7 +85,7 @@ INLINE void add_rows(cgp_dtype type, float *sums, const cgp__block *block, int64
     store(sums + c, sum);
 }
 
-/* sums += row p, `count` columns from j on. */
+/* Add row p of b, times element p of a, to sums: `count` columns from j on. */
 INLINE void add_row(cgp_dtype type, float *sums, const cgp__block *block, int64_t p, int64_t j,
                     int64_t count) {
     const int64_t at = p * block->b.row + j;

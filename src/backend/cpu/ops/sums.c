@@ -13,7 +13,7 @@ typedef struct flat {
     void *to;
     const void *from;
     bool add;
-    /* sum_rows */
+    /* used by sum_rows */
     int64_t rows, width;
     /* [blocks] used by sum_squares */
     double *sums;

@@ -71,7 +71,8 @@ int64_t cgp__padded_rows_copy(cgp_device *device, bool alone, const cgp__output_
 cgp__cpu_prefetch cgp__input_rows_prefetch(const cgp__output_positions *g, int64_t first,
                                            int64_t count);
 
-/* Layout of the output pixels: elements from one image, row and pixel to the next. */
+/* Layout of the output pixels: the numbers of elements from one image, row and pixel to the
+ * next. */
 typedef struct cgp__pixel_layout {
     cgp_dtype type;
     void *at;
@@ -131,8 +132,8 @@ void cgp__winograd_weight(cgp_device *device, const cgp_kernel_spec *spec, const
                           const void *dy, float *dw, bool add, void *workspace);
 int64_t cgp__winograd_weight_bytes(const cgp_kernel_spec *spec, int threads);
 
-/* conv2d_bf16.c: the same on a device with AVX512_BF16 or AMX. The workspace is for `threads`
- * threads. */
+/* conv2d_bf16.c: convolve by windows on a device with AVX512_BF16 or AMX. The workspace is for
+ * `threads` threads. */
 void cgp__window_gemm_bf16(cgp__window_gemm *p, void *workspace);
 int64_t cgp__window_gemm_bf16_bytes(const cgp__output_positions *g, int64_t columns, int threads);
 void cgp__convolve_weight_bf16(cgp_device *device, const cgp_kernel_spec *spec, const void *x,

@@ -75,7 +75,7 @@ static team *get_team(void) {
 
 /* --- scheduling --- */
 
-/* splitmix64 */
+/* Return the next number of splitmix64 (Steele, Lea and Flood 2014). */
 uint64_t cgp__shim_random(uint64_t *state) {
     uint64_t z = *state += 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;

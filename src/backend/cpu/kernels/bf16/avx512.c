@@ -77,8 +77,8 @@ INLINE void multiply_rows(float *sums, bool add, const uint16_t *a, const uint16
     }
 }
 
-/* Multiply a step of `rows` <= 32 rows. Sanitizers do not instrument it, for the reason given in
- * gemm.c. */
+/* Multiply a step of `rows` <= 32 rows. Sanitizers do not instrument this function, for the reason
+ * given in gemm.c. */
 __attribute__((no_sanitize("thread"), no_sanitize("address"))) static void
 multiply_step(square sums, bool add, const uint16_t *a, int64_t rows, const uint16_t *b) {
     int64_t i = 0;
