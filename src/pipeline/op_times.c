@@ -32,7 +32,7 @@ static double call_bytes(const cgp_plan *plan, const cgp__call *call) {
     const cgp_model *model = plan->model;
     const cgp__node *node = &model->nodes[call->node];
     const cgp_op_shapes *shapes = &node->use.shapes;
-    const double passes = 2 - 1.0 / (double)plan->chunks; /* the first micro-batch does not read */
+    const double passes = 2 - 1.0 / (double)plan->chunks; /* the first micro-batch only writes */
     operands o = {plan, 0};
     for (int k = 0; k < node->n_inputs; k++) {
         const double bytes = value_bytes(&o, node->inputs[k]);

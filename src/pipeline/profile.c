@@ -193,7 +193,7 @@ static void *train_on(void *argument) {
         snprintf(t->message, sizeof t->message, "%s", cgp_message());
         tell(t->all, false, true);
     }
-    cgp_pipeline_destroy(t->pipeline); /* by the thread that made it */
+    cgp_pipeline_destroy(t->pipeline); /* destroyed by the thread that created it */
     t->pipeline = NULL;
     return NULL;
 }

@@ -17,9 +17,10 @@
  * few steps, because the test itself costs most.
  *
  * An element of c is a chain of FMAs over the k of a block, in order. The result is added to the
- * element's previous value. It depends on its row of a and its column of b alone. Micro-tiles at
- * the edges are computed with zeros or with a repeated row, and stored in part. The last rows use
- * half or a quarter of a micro-tile if they fit: 7 x 7 pixels are six micro-tiles and one row. */
+ * element's previous value. The chain depends on the element's row of a and column of b alone.
+ * Micro-tiles at the edges are computed with zeros or with a repeated row, and stored in part. The
+ * last rows use half or a quarter of a micro-tile if they fit: 7 x 7 pixels are six micro-tiles and
+ * one row. */
 #include "backend/cpu/kernels/gemm_pack.h"
 #include "backend/cpu/kernels/prefetch.h"
 

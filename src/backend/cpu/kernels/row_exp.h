@@ -27,7 +27,7 @@ INLINE float row_max(cgp_dtype type, const void *x, int64_t n) {
     return max_lanes(larger(larger(max[0], max[1]), larger(max[2], max[3])));
 }
 
-/* sum of exp(x - max) */
+/* Return the sum of exp(x - max). */
 INLINE double row_exp_sum(cgp_dtype type, const void *x, int64_t n, float max) {
     vec sum[4] = {{0}};
     int64_t c = 0;

@@ -49,7 +49,7 @@ static float row_max(const float *s, span x) {
     return max_lanes(max);
 }
 
-/* s := exp(scale (s - max)), 0 outside the span; return the sum. */
+/* Replace s by exp(scale (s - max)), and by 0 outside the span; return the sum. */
 static float row_exp(float *s, span x, float max, float scale) {
     vec sum = {0};
     for (int64_t j = vector_of(x.begin); j < x.end; j += LANES) {
@@ -60,7 +60,7 @@ static float row_exp(float *s, span x, float max, float scale) {
     return sum_lanes(sum);
 }
 
-/* s := factor s keep; `block` is the Philox block of column 0. */
+/* Replace s by factor s keep. `block` is the Philox block of column 0. */
 INLINE void row_scale(float *s, span x, float factor, const cgp__cpu_mask *mask, uint32_t group,
                       uint64_t block) {
     if (!mask) {

@@ -317,7 +317,7 @@ INLINE float max_lanes(vec x) {
 
 /* --- functions --- */
 
-/* exp(x) for x <= 88; 0 below -87, where the result would be denormal; NaN stays NaN. Range
+/* Return exp(x) for x <= 88; 0 below -87, where the result would be denormal. NaN stays NaN. Range
  * reduction by Cody and Waite (1980):
  *
  *     exp(x) = 2^n exp(r)      n = round(x / ln 2)      r = x - n ln 2, |r| <= ln 2 / 2

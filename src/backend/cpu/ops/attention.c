@@ -150,7 +150,7 @@ typedef struct head {
     void *y;
     float *max, *log_sum;
     const void *dy;
-    /* NULL: not wanted. */
+    /* Gradients; NULL: not wanted. */
     void *dq, *dk, *dv;
     /* The first write to dq, dk or dv adds instead of overwriting. */
     bool add_q, add_k, add_v;

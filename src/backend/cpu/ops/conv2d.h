@@ -11,7 +11,7 @@ typedef struct cgp__cpu_convolution {
     const cgp_kernel_spec *spec;
     const void *x;
     const float *weight;
-    /* Added to each pixel of `to`; NULL: none. Always NULL if `add` is set. */
+    /* Bias, added to each pixel of `to`; NULL: no bias. Always NULL if `add` is set. */
     const float *bias;
     void *to;
     bool add;

@@ -70,7 +70,7 @@ static void weights_range(const void *work, int64_t begin, int64_t end, int thre
     make_weights(p, begin * CGP__GEMM_MR, cgp__min(end * CGP__GEMM_MR, p->filter.k));
 }
 
-/* M[i] = V[i] U[i] */
+/* Compute M[i] = V[i] U[i]. */
 static void multiply(const convolution *p, int64_t tiles, const float *v, float *m) {
     const int64_t k = p->filter.k, columns = p->columns;
     const int64_t depth = cgp__gemm_depth(k);

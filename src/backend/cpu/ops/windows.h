@@ -8,8 +8,8 @@
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/ops/conv2d.h"
 
-/* Maximum output pixels in a block, where pixels are rows of c (like MC), and where they are the k
- * of dW (like KC). */
+/* Maximum output pixels in a block. In the first case, pixels are rows of c (compare MC); in the
+ * second, they are the k of dW (compare KC). */
 #define CGP__WINDOW_PIXELS 256
 #define CGP__WINDOW_WEIGHT_PIXELS 512
 

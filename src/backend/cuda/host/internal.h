@@ -32,7 +32,7 @@ int cgp__shim_current_device(void);
 /* Count an object: 1 when it is created, -1 when it is destroyed. */
 void cgp__shim_count_object(int change);
 
-/* Note a kernel launch on a device; return whether there ever was one. */
+/* Note a kernel launch on a device. The second function returns whether there ever was a launch. */
 void cgp__shim_note_launch(int device);
 bool cgp__shim_has_launched(int device);
 

@@ -304,7 +304,7 @@ struct entry {
 __device__ static inline entry entry_of(const channel_norm &w, int64_t set, int64_t e, int c) {
     const layout &l = w.l;
     const int64_t group = e / l.copies, copy = e % l.copies, rows = group_rows(l, group);
-    const int64_t longer = group + 1 == l.groups ? l.rest / l.channels : 0; /* copies */
+    const int64_t longer = group + 1 == l.groups ? l.rest / l.channels : 0; /* number of copies */
     return {
         (set * l.groups + group) * 2 * l.width + copy * l.channels + c,
         (double)(group * l.group * l.copies + copy * rows + (copy < longer ? copy : longer)),
