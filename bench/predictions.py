@@ -3,9 +3,9 @@
 """How well does the simulator predict the time of a step?
 
 From a run: a GPT-2 on two devices, batch 16. A run of gpipe with 8 micro-batches measures the
-layers (--costs-out), and all schedules with 4, 8 and 16 micro-batches are predicted from it. It is
-repeated in each round for each number of micro-batches, directly before their runs: the speed of a
-shared machine changes within minutes.
+layers (--costs-out), and all schedules with 4, 8 and 16 micro-batches are predicted from it. This
+run is repeated in each round for each number of micro-batches, directly before the runs that it
+predicts: the speed of a shared machine changes within minutes.
 
 From a profile (`predictions-profile.txt`): 30 pipelines of two devices with micro-batches of one
 sample, and AmoebaNet-D and U-Net with larger ones. They are predicted from `cgpipe profile` at

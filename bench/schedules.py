@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How much do zero-bubble schedules gain on two devices? The benchmark's GPT-2, batch 8 in 8
-micro-batches."""
+"""How much do zero-bubble schedules gain on two devices? The case is the benchmark's GPT-2 with
+batch 8 in 8 micro-batches."""
 from cases import RESULTS, GPT2, SPEED, conditions, measure, ours, report
 
 SCHEDULES = ("gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v", "dualpipe-v")

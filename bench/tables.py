@@ -247,8 +247,8 @@ def simulated(table, cell, costs, **changes):
 
 
 def with_speed(result, batch, baseline):
-    """Add samples/s and the speed-up over `baseline`, in seconds per sample; NaN and nulls if
-    nothing fits."""
+    """Add samples/s, and the speed-up over `baseline`, which is in seconds per sample. The values
+    are NaN and null if nothing fits."""
     if not result:
         return {"step_seconds": None, "samples_per_second": None, "speedup": None,
                 "largest_device_bytes": None, "schedule": None, "recompute": None, "balance": []}

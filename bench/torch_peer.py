@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by the scripts that measure PyTorch: options, the choice of BLAS, the optimizer of `cgpipe
-bench`, the timed steps.
+"""Helpers for the scripts that measure PyTorch: options, the choice of BLAS, the optimizer of
+`cgpipe bench`, the timed steps.
 
 Import it before PyTorch, which reads OMP_NUM_THREADS. On a GPU (--device cuda) f32 is really f32:
 TF32 is off."""
@@ -100,7 +100,7 @@ def make_optimizer(torch, model):
 
 def measure(torch, model, step, options, blas, more=None, parameters=None):
     """Time `step()`, which returns the loss of a mini-batch and leaves gradients, and print one
-    JSON line. `parameters` counts those of all processes."""
+    JSON line. `parameters` is the number of parameters of all processes."""
     on_cpu = options.device == "cpu"
     if on_cpu and not torch.__file__.startswith("/usr/lib/"):  # a wheel
         blas = "its own BLAS"

@@ -42,7 +42,7 @@ cmake -S . -B "$build" -G Ninja -DCMAKE_TOOLCHAIN_FILE="$PWD/cmake/aarch64.cmake
     -DCGP_CUDA=OFF -DCGP_EXAMPLES=ON >/dev/null
 cmake --build "$build" -j "${JOBS:-2}" -- --quiet
 
-# Ops on all backends, equal bits over layouts, plans.
+# Run the tests of ops on all backends, of equal bits over layouts, and of plans.
 if [ $# -eq 0 ]; then
     set -- -R '^test_(op_|attention_memory|bit_equality|plan|input_gradients|external_loss|schedules|gradients|generation|precision|rng)' -E '_(ranks|cuda|page|resident)'
 fi

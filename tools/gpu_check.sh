@@ -32,7 +32,8 @@ pack_libraries() { # DIR
     done
 }
 
-# Pack the headers that ours include, directly or not, except those of libc and the compiler.
+# Pack $HEADERS and the headers that they include, directly or not, except headers of libc and the
+# compiler.
 pack_headers() { # DIR
     local flags file to
     # shellcheck disable=SC2086

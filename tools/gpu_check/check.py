@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by all parts of a check: commands with time-outs, saved cells, verdicts."""
+"""Helpers for all parts of a check: commands with time-outs, saved cells, verdicts."""
 import dataclasses
 import json
 import os

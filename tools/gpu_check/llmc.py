@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""llm.c's train_gpt2_fp32.cu on a model of the GPT-2 benchmark's shape: its input files, build and
-times.
+"""Run llm.c's train_gpt2_fp32.cu on a model of the GPT-2 benchmark's shape: write its input files,
+build it and time it.
 
 Facts of commit f1e2ace: the checkpoint is gpt2_124M.bin in the current directory (256 integers,
 then f32 parameters). Data is a file of 256 integers and 16-bit tokens. Each step prints a line

@@ -95,7 +95,7 @@ cgp_status cgp__team_add(cgp__team *team, cgp__worker *worker, int number);
  *
  * run: the job has a time limit. The first failure, or the timeout, gives up the run: all waits
  * end, the call returns its status and message, and the team has failed. run_untimed: no thread
- * waits for another; the call returns the failure of the lowest-numbered thread. */
+ * waits for another; the call returns the failure of the lowest-numbered thread that failed. */
 cgp_status cgp__team_run(cgp__team *team, cgp__job *job, void *argument);
 cgp_status cgp__team_run_untimed(cgp__team *team, cgp__job *job, void *argument);
 

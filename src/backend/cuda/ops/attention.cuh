@@ -115,8 +115,8 @@ __device__ static inline void find_head(head<T> *h, const attention<T> &a, int l
     __syncthreads();
 }
 
-/* The range of keys that queries of the tile at `query` attend to is begin_key() .. end_key() - 1.
- * It begins at a multiple of the tile size. */
+/* Queries of the tile at `query` attend to keys of the tiles that begin at begin_key() or later,
+ * and before end_key(). */
 template <class T> __device__ static inline int begin_key(const attention<T> &a, int query) {
     return a.window > 0 && query >= a.window ? (query - a.window + 1) / TILE * TILE : 0;
 }
@@ -125,7 +125,8 @@ template <class T> __device__ static inline int end_key(const attention<T> &a, i
     return a.causal ? query + 1 : a.keys;
 }
 
-/* The queries that attend to keys of the tile at `key` are begin_query() .. end_query() - 1. */
+/* Queries of the tiles that begin at begin_query() or later, and before end_query(), attend to keys
+ * of the tile at `key`. */
 template <class T> __device__ static inline int begin_query(const attention<T> &a, int key) {
     return a.causal ? key : 0;
 }
