@@ -34,7 +34,7 @@ DEBIAN = "/usr/bin/python3"
 PYTHON = os.environ.get("PYTHON") or DEBIAN
 SPEED = "samples_per_second"
 
-# The GPT-2 benchmark's model, and one so small that an interpreter's overhead would show.
+# The GPT-2 benchmark's model, and a model so small that an interpreter's overhead would show.
 GPT2 = {"layers": 12, "width": 768, "heads": 12, "vocab": 3000, "seq": 128, "batch": 8, "steps": 5}
 SMALL = {"layers": 4, "width": 128, "heads": 4, "vocab": 256, "seq": 64, "batch": 64, "steps": 20}
 for sizes in (GPT2, SMALL):
@@ -80,7 +80,7 @@ def has_torch(python):
 
 
 def older():
-    """Return Debian's interpreter if PYTHON is another and Debian's has PyTorch, too; else None."""
+    """Return Debian's interpreter if PYTHON is another one and Debian's has PyTorch; else None."""
     return DEBIAN if PYTHON != DEBIAN and has_torch(DEBIAN) else None
 
 
@@ -118,8 +118,9 @@ def round_trip():
 
 
 def measure(question, cases, keys=(SPEED,)):
-    """Run the cases {name: command} alternately. Return by name the medians of `keys`, and the rest
-    of a case's last output. Each sample includes the distance of the cores after its run."""
+    """Run the cases {name: command} alternately. Return for each name the last output of its case,
+    with the medians of `keys`. Each sample includes the round trip between the cores after its
+    run."""
     check_needs()
     RESULTS.mkdir(parents=True, exist_ok=True)
     results = {name: [] for name in cases}
@@ -179,7 +180,7 @@ def report(question, lines):
 
 def answer(question, cases, ratios, judged=None):
     """Measure, then report each case's samples/s and the `ratios`: (case, reference case, meaning).
-    `judged` adds ratios that depend on the speeds."""
+    `judged`, called with the speeds, returns further ratios."""
     medians = measure(question, cases)
     ratios = [*ratios, *(judged({name: result[SPEED] for name, result in medians.items()}) if judged
                          else ())]

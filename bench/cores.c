@@ -2,9 +2,9 @@
 /* cores.c -- prints, as JSON, the distance of two cores that this process may use. round_trip_ns is
  * the round trip of a cache line that both cores write alternately: the median of 21 runs.
  *
- * It is about 50 ns if both cores share a last-level cache, and several times as much otherwise.
- * The cores of a virtual machine may move, which changes the gain of a second thread. null: the
- * process has only one core. */
+ * The round trip is about 50 ns if both cores share a last-level cache, and several times as much
+ * otherwise. The cores of a virtual machine may move, which changes the gain of a second thread.
+ * round_trip_ns is null if the process has only one core. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -31,7 +31,8 @@ static void stay_on(int core) {
     pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
-/* Wait for every second number from `begin` on, and write the next. */
+/* Wait for `begin`, `begin` + 2, `begin` + 4 ... below `end`, and answer each with the next
+ * number. */
 static void play(int begin, int end) {
     for (int i = begin; i < end; i += 2) {
         while (atomic_load_explicit(&turn, memory_order_acquire) != i)

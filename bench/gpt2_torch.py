@@ -4,15 +4,15 @@
 
     /usr/bin/python3 bench/gpt2_torch.py --batch 8 --chunks 1      (Debian's python3-torch)
 
-Eager PyTorch on --threads threads, or on a GPU (--device cuda), where it can also be compiled
-(--compile) and in bf16 (--bf16). --chunks M > 1 adds up the gradients of M micro-batches.
---pipeline K runs K partitions on a thread each, written by hand: all forwards, then all backwards,
-with queues between the partitions. --distributed NAME runs K processes of
-torch.distributed.pipelining instead, over gloo, with schedule NAME and as many stages as it needs.
-As with cgpipe, the figure is the median of all --steps but the first two.
+It runs eager PyTorch on --threads threads, or on a GPU (--device cuda). On a GPU it can also be
+compiled (--compile) and run in bf16 (--bf16). --chunks M > 1 adds up the gradients of M
+micro-batches. --pipeline K runs K partitions on a thread each, written by hand: all forwards, then
+all backwards, with queues between the partitions. --distributed NAME runs K processes of
+torch.distributed.pipelining instead, over gloo, with schedule NAME and as many stages as the
+schedule needs. As with cgpipe, the figure is the median of all --steps but the first two.
 
-Prints one JSON line. `activation_mib` is the largest resident memory during the steps, less the
-resident memory after the first optimizer step, when weights, gradients and momentum exist.
+The script prints one JSON line. `activation_mib` is the largest resident memory during the steps,
+less the resident memory after the first optimizer step, when weights, gradients and momentum exist.
 """
 import argparse
 import contextlib
@@ -150,7 +150,7 @@ class Pipeline:
 
 
 class Distributed:
-    """The stages of one process; all processes use the same seed."""
+    """The stages that one process runs. All processes use the same seed."""
 
     def __init__(self, model, rank):
         from torch.distributed import pipelining

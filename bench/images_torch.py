@@ -8,8 +8,8 @@ U-Net as `cgpipe bench` does.
     python3 bench/images_torch.py --model unet --convs 5 --channels 64 --image 192 --batch 40 \\
         --device cuda
 
-The networks are the same as in tools/reference_models.py, with which tests compare cgpipe's, but
-here PyTorch chooses the layout of the weights. Everything else is as in resnet_torch.py.
+The networks are those of tools/reference_models.py, the reference of the tests, but here PyTorch
+chooses the layout of the weights. Everything else is as in resnet_torch.py.
 """
 import argparse
 import pathlib

@@ -4,12 +4,12 @@
 
     PYTHON bench/llama_torch.py --batch 4 --chunks 1      (PyTorch 2.4 or newer, with F.rms_norm)
 
-PyTorch on --threads threads, eager or compiled (--compile), with F.scaled_dot_product_attention.
---chunks M > 1 adds up the gradients of M micro-batches. As with cgpipe, the figure is the median of
-all --steps but the first two.
+PyTorch runs on --threads threads, eager or compiled (--compile), with
+F.scaled_dot_product_attention. --chunks M > 1 adds up the gradients of M micro-batches. As with
+cgpipe, the figure is the median of all --steps but the first two.
 
-Prints one JSON line. `activation_mib` is the largest resident memory during the steps, less the
-resident memory after the first optimizer step, when weights, gradients and momentum exist.
+The script prints one JSON line. `activation_mib` is the largest resident memory during the steps,
+less the resident memory after the first optimizer step, when weights, gradients and momentum exist.
 """
 import argparse
 

@@ -31,8 +31,8 @@ def block(name, rows):
 
 
 def join_equal(series):
-    """Merge series with the same points into one series with all their names: a series would hide
-    the others."""
+    """Merge series with the same points into one series with all their names, because the last one
+    drawn would hide the others."""
     names = {}
     for name, points in series.items():
         names.setdefault(tuple(points), []).append(name)

@@ -9,10 +9,10 @@ predicts: the speed of a shared machine changes within minutes.
 
 From a profile (`predictions-profile.txt`): 30 pipelines of two devices with micro-batches of one
 sample, and AmoebaNet-D and U-Net with larger ones. They are predicted from `cgpipe profile` at
-three micro-batch sizes, run in each round right before its model's pipelines. It runs twice: with
-one device alone on the machine, and with two at once.
+three micro-batch sizes, run in each round right before its model's pipelines. The profile runs
+twice: with one device alone on the machine, and with two at once.
 
-PART=run or PART=profile in the environment selects one of the two.
+PART=run or PART=profile in the environment selects one of these two parts.
 """
 import csv
 import json

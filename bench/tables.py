@@ -31,7 +31,7 @@ GIB = 2.0**30
 # Samples of the largest micro-batch for which the layers of a speed table are profiled: the
 # micro-batch of its largest pipeline.
 PROFILED = {"resnet101-speed": 36, "amoebanetd-speed": 40, "unet-speed": 16}
-# Our schedules are compared under this limit per device; the published runs had 24 GB.
+# Memory limit of a device when our schedules are compared; the published runs had 24 GB.
 LIMIT_BYTES = 22 << 30
 MODES = ["never", "never+selective", "except_last", "except_last+selective"]
 # A memory table runs the cells that fit, with batch 4. A speed table runs the cells for which there

@@ -19,8 +19,8 @@ def cpu_has(flag):
 
 
 def best_blas():
-    """Name the BLAS. If OpenBLAS does not recognise the CPU and uses its slowest kernels, restart
-    with better ones."""
+    """Return the name of the BLAS. If OpenBLAS does not recognise the CPU and uses its slowest
+    kernels, restart with better ones."""
     try:
         corename = ctypes.CDLL("libblas.so.3").openblas_get_corename
     except (OSError, AttributeError):

@@ -6,12 +6,12 @@ PyTorch and torchgpipe?
     TORCHGPIPE_SRC=DIR PYTHON=venv/bin/python bench/torchgpipe.py
                                        (PYTHON has torch and cgpipe, or CGPIPE_LIBRARY is set)
 
-The benchmark's GPT-2 in two stages with 8 micro-batches. All cases have the same nn.Sequential, the
-caller's loss, and torch.optim's SGD with momentum. DIR is a checkout of torchgpipe v0.0.7. `memory`
-is the largest resident memory during the steps, less the resident memory before the model is
-created. `activations` is `memory` less weights, gradients and momentum. Neither includes memory
-that a process loads once for all models. A capture makes Python import hundreds of PyTorch's
-modules, and `loaded` is the memory of these.
+The model is the benchmark's GPT-2 in two stages with 8 micro-batches. All cases have the same
+nn.Sequential, the caller's loss, and torch.optim's SGD with momentum. DIR is a checkout of
+torchgpipe v0.0.7. `memory` is the largest resident memory during the steps, less the resident
+memory before the model is created. `activations` is `memory` less weights, gradients and momentum.
+Neither includes memory that a process loads once for all models. A capture makes Python import
+hundreds of PyTorch's modules, and `loaded` is the memory of these modules.
 
 Exit code 1 if a goal is missed: 1.5 times the speed of eager PyTorch with as many micro-batches, 3
 times the speed of torchgpipe, and a third of torchgpipe's memory with except_last.

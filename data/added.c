@@ -57,7 +57,7 @@ const cgp__added_token *cgp__added_find(const cgp__added *added, const char *con
 /* --- the search --- */
 
 /* Return the first of tokens[low .. high - 1] whose byte `i` is `byte` or more. All these tokens
- * have the same first i bytes, and only the first of them may end there. */
+ * have the same first i bytes, and only the first token may end after them. */
 static int32_t first_from(const cgp__added_token *tokens, int32_t low, int32_t high, int64_t i,
                           int byte) {
     while (low < high) {
@@ -100,7 +100,7 @@ static bool is_word_at(const cgp__added_search *s, int64_t at) {
     return at < s->size && cgp__class_at(s->unicode, s->text, at, &end) & CGP__WORD;
 }
 
-/* Return where the white space before `at` begins, but at least `first`. */
+/* Return where the white space before `at` begins; do not search before `first`. */
 static int64_t spaces_start(const cgp__added_search *s, int64_t at, int64_t first) {
     int64_t end = 0;
     while (at > first) {
@@ -113,8 +113,8 @@ static int64_t spaces_start(const cgp__added_search *s, int64_t at, int64_t firs
     return at;
 }
 
-/* Return where the white space from `at` on ends. A token of white space may begin in a run whose
- * end is known already; then use that, so that a long run is scanned only once. */
+/* Return where the white space that begins at `at` ends. If `at` lies in the run that was scanned
+ * last, return the end of that run, so that a long run is scanned only once. */
 static int64_t spaces_end(cgp__added_search *s, int64_t at) {
     int64_t end = 0;
     if (at < s->spaces_end) return s->spaces_end;
@@ -136,7 +136,8 @@ const cgp__added_token *cgp__added_next(cgp__added_search *s, int64_t *start, in
         const int64_t first = s->at, behind = first + token->size;
         s->at = behind;
         if (token->single_word && (is_word_before(s, first) || is_word_at(s, behind))) continue;
-        /* If the last token took white space, a token of white space may begin before `taken`. */
+        /* A token of white space may begin before `taken`, in the white space that the last token
+         * took. */
         *end = token->lstrip ? spaces_start(s, first, cgp__min(s->taken, first)) : first;
         *end = cgp__max(*end, *start);
         s->taken = token->rstrip ? spaces_end(s, behind) : behind;

@@ -6,18 +6,18 @@
 #include "data/unicode.h"
 
 typedef struct cgp__added_token {
-    char *content; /* as in the file. Owned */
+    char *content; /* the text in the file. Owned */
     uint8_t *text; /* [size] what to find: `content`, in NFC if `normalized`. Owned */
     int64_t size;  /* at least 1 */
     int32_t id;
     bool single_word, lstrip, rstrip;
-    bool normalized; /* to be found in the normalized text */
+    bool normalized; /* find it in the normalized text */
 } cgp__added_token;
 
 /* The tokens, ascending by (normalized, text): each half is searched separately. Start from {0}. */
 typedef struct cgp__added {
     cgp__added_token *tokens; /* [n] */
-    int32_t n, n_raw;         /* tokens; those that are not normalized */
+    int32_t n, n_raw;         /* all tokens; the tokens that are not normalized */
     bool begins[2][256];      /* raw, normalized: a token begins with the byte */
 } cgp__added;
 

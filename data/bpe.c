@@ -17,7 +17,7 @@
 #include <stdlib.h>
 
 typedef struct cgp__symbol {
-    int32_t id, previous, next; /* -1: none; id -1: has left the list */
+    int32_t id, previous, next; /* -1: none; an `id` of -1: the symbol has left the list */
 } symbol;
 
 typedef struct cgp__merge {
@@ -54,7 +54,7 @@ static merge pop(cgp__bpe *m) {
 
 /* --- symbols --- */
 
-/* Push the merge of a symbol and the next one, if there is one. */
+/* Push the merge of a symbol and the next symbol, if the two merge. */
 static void push_pair(cgp__bpe *m, const cgp__vocab *v, int32_t position) {
     const symbol *left = &m->symbols[position];
     if (left->next < 0) return;

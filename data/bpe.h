@@ -13,8 +13,8 @@ typedef struct cgp__bpe {
     int64_t n_heap;              /* merges in the heap */
 } cgp__bpe;
 
-/* Encode a word of 1 <= size <= INT32_MAX bytes into ids[0 .. *count - 1], with capacity for
- * `size`. */
+/* Encode a word of 1 <= size <= INT32_MAX bytes into ids[0 .. *count - 1], which has room for
+ * `size` ids. */
 cgp_status cgp__bpe_encode(cgp__bpe *bpe, const cgp__vocab *vocab, const uint8_t *word,
                            int64_t size, int32_t *ids, int64_t *count);
 void cgp__bpe_release(cgp__bpe *bpe);

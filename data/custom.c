@@ -14,7 +14,7 @@
 
 enum { LONGEST_NAME = 100, MAX_THREADS = 256 };
 
-#define MAX_ELEMENTS ((int64_t)1 << 40) /* limit for a sample, as for a model's input */
+#define MAX_ELEMENTS ((int64_t)1 << 40) /* limit for a sample; the same as for a model's input */
 
 typedef struct custom_data {
     cgp_data base;
@@ -22,7 +22,7 @@ typedef struct custom_data {
     void *unwanted; /* scratch for what the reader does not want; NULL: not needed yet */
     cgp_data_fill *fill;
     void *context;
-    void (*destroy)(void *context); /* NULL until the set is open: the context is the caller's */
+    void (*destroy)(void *context); /* NULL until the set owns `context` */
 } custom_data;
 
 /* --- samples --- */
@@ -50,8 +50,8 @@ static cgp_status fill_both(cgp_data *data, cgp_split split, int64_t position, i
     return cgp_fail(status, "%s: %s sample %" PRId64 ": %s", custom->name, part, index, message);
 }
 
-/* Fill input, target or both. The caller's function makes both, so one that is not wanted goes to
- * scratch memory. Only the reading thread, without a prefetch, asks for one alone. */
+/* Fill input, target or both. The caller's function makes both, so an unwanted input or target goes
+ * to scratch memory. Only a reading thread without a prefetch leaves one of them out. */
 static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, int64_t index,
                        void *input, void *target) {
     custom_data *custom = (custom_data *)data;

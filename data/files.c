@@ -98,7 +98,8 @@ cgp_status cgp__data_file_size(const char *path, int64_t *bytes) {
 
 /* --- names --- */
 
-/* Append a name, which is taken in any case. NULL: memory was short. */
+/* Append a name and take ownership of it, also on failure. `name` is NULL if there was no memory
+ * for it. */
 static cgp_status append(cgp__data_files *names, char *name) {
     const int need = names->n + 1;
     if (!name || !cgp__grow(&names->items, &names->capacity, need, sizeof *names->items)) {
@@ -130,7 +131,7 @@ static bool is_listed(cgp__data_files *files, const char *path, const struct sta
 }
 
 /* Append an entry to the files or to the directories, or skip it. Without `files`, append only
- * directories, and follow links to them. Takes `path`, its full name. */
+ * directories, and follow links to them. Takes ownership of `path`, the entry's full name. */
 static cgp_status visit_entry(int fd, const char *name, char *path, cgp__data_files *files,
                               cgp__data_files *directories) {
     struct stat info;

@@ -6,7 +6,7 @@
 #include <cgpipe/base.h>
 
 /* Open a regular file; *fd and *bytes (its size) are written on success. `expected`, such as "a
- * text file", is for the message if it is a directory. */
+ * text file", is for the message if the path is a directory. */
 cgp_status cgp__data_file_open(const char *path, const char *expected, int *fd, int64_t *bytes);
 
 /* Read exactly `count` bytes at `offset`. CGP_EIO: the file ends before. */
@@ -30,17 +30,17 @@ cgp_status cgp__data_file_size(const char *path, int64_t *bytes);
 typedef struct cgp__data_files {
     char **items;
     int n, capacity;
-    /* Chooses the files of directories, by their paths. NULL: all that are not empty. */
+    /* Selects files of directories by their paths. NULL: selects all files that are not empty. */
     bool (*filter)(const char *path);
-    int seen; /* files of directories, before the filter */
+    int seen; /* number of files in directories, before the filter */
 } cgp__data_files;
 
 /* Append the files of `paths`. A directory adds its files (data.h has the rules and the order); any
  * other path is added unchecked. */
 cgp_status cgp__data_files_find(cgp__data_files *files, const char *const *paths, int n_paths);
 
-/* Append the subdirectories of a directory, and its links to directories, in byte order. Leave
- * hidden ones out. */
+/* Append the subdirectories of a directory, and its links to directories, in byte order. Skip
+ * hidden names. */
 cgp_status cgp__data_directories_find(cgp__data_files *directories, const char *path);
 
 void cgp__data_files_release(cgp__data_files *names);

@@ -22,11 +22,12 @@ typedef struct cgp__image_file {
 
 /* --- image.c --- */
 
-/* Decode a JPEG or PNG. CGP_EFORMAT if it is damaged or something else; CGP_ENOMEM. After a failure
- * there is nothing to release. */
+/* Decode a JPEG or PNG. Return CGP_EFORMAT for damaged data or another format, or CGP_ENOMEM. After
+ * a failure there is nothing to release. */
 cgp_status cgp__image_decode(cgp__image *out, const cgp__image_file *file);
 
-/* Allocate the pixels, unless there are too many. Decoders call it after the header. */
+/* Allocate the pixels, unless there are too many. Decoders call this function after they have read
+ * the header. */
 cgp_status cgp__image_make(cgp__image *image, const cgp__image_file *file, int64_t width,
                            int64_t height);
 

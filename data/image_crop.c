@@ -15,7 +15,7 @@
 #define MIN_RATIO (3.0 / 4)
 #define MAX_RATIO (4.0 / 3)
 
-/* Counters of the draws; each try takes two. */
+/* Counters of the random draws. Try i takes counters 2 i and 2 i + 1. */
 enum { TRIES = 10, DRAW_X = 2 * TRIES, DRAW_Y, DRAW_MIRROR };
 
 /* Return the crop in which a box of width x height, at (x, y), becomes the whole sample. */

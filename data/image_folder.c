@@ -34,13 +34,13 @@ typedef struct split_files {
 
 typedef struct image_folder {
     cgp_data base;
-    cgp_image_folder_options options; /* validation_directory: only NULL or not */
+    cgp_image_folder_options options; /* validation_directory is only compared with NULL */
     char *root;
-    cgp__data_files classes; /* paths of their directories */
+    cgp__data_files classes; /* paths of the class directories */
     cgp__data_files files;
     uint32_t *labels; /* [files.n] */
     int labels_capacity;
-    int first_validation; /* files from this index on are in the validation directory */
+    int first_validation; /* files with this index or higher are in the validation directory */
     size_t root_lengths[2];
     split_files splits[2];
     atomic_bool *broken; /* [files.n] */
@@ -92,7 +92,7 @@ static cgp_status fill(cgp_data *base, cgp_split split, int64_t position, int64_
         const cgp_status status = load(data, file, split, position, input);
         if (status == CGP_OK && target) *(int32_t *)target = (int32_t)data->labels[file];
         if (status != CGP_EFORMAT || data->options.strict) return status;
-        if (!atomic_exchange(&data->broken[file], true)) /* only the first thread that finds it */
+        if (!atomic_exchange(&data->broken[file], true)) /* warn in one thread only */
             cgp_log(CGP_LOG_WARN, "data", "%s; left out, another image takes its place",
                     cgp_message());
     }

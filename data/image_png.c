@@ -74,7 +74,7 @@ static cgp_status check_chunks(const cgp__image_file *file) {
     for (int64_t at = SIGNATURE; at + LENGTH_TYPE_CRC <= size;
          at += LENGTH_TYPE_CRC + cgp__big_endian(file->bytes + at)) {
         n += !is_pixels(file->bytes + at + 4);
-        if (memcmp(file->bytes + at + 4, "IEND", 4) == 0) break; /* what follows are no chunks */
+        if (memcmp(file->bytes + at + 4, "IEND", 4) == 0) break; /* IEND is the last chunk */
     }
     if (n <= max) return CGP_OK;
     return cgp_fail(CGP_EFORMAT,

@@ -20,7 +20,7 @@ enum { START_BYTES = 4096, TAR_MAGIC = 257, FEW_BYTES = 64, LONGEST_HEADER = 100
 typedef struct start {
     const char *path;
     uint8_t at[START_BYTES + 4];
-    int64_t n, bytes; /* bytes of the beginning; of the file */
+    int64_t n, bytes; /* number of bytes in `at`; size of the file */
 } start;
 
 /* A kind of file, and the suggested command: its text before and after the path. */
@@ -174,8 +174,8 @@ cgp_status cgp_data_check_text(const char *name, const void *bytes, int64_t coun
     return expect_text(&s);
 }
 
-/* Return whether the file has wider tokens than 2 bytes. Then every second 2-byte number is the
- * high half of a token: 0, or small because the vocabulary is below 2^20. */
+/* Return whether the tokens in the file are wider than 2 bytes. In such a file every second 2-byte
+ * number is the high half of a token: 0, or small because the vocabulary is below 2^20. */
 static bool are_wider(const start *s) {
     int64_t nonzero = 0, large = 0, n = s->n / 4;
     uint64_t high = 0;

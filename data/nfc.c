@@ -70,7 +70,7 @@ static uint32_t composed(uint32_t first, uint32_t second) {
 
 /* Write the decomposition of a character, at most MAX_STEPS characters; return their number. */
 static int decompose(uint32_t character, uint32_t *out) {
-    uint32_t rest[MAX_STEPS]; /* seconds, the last first */
+    uint32_t rest[MAX_STEPS]; /* second characters of pairs; the last pair is first */
     int n_rest = 0, n = 0;
     const uint32_t s = character - S_FIRST;
     if (s < S_COUNT) {
@@ -190,8 +190,8 @@ static cgp_status ensure_text(cgp__nfc *nfc, int64_t size) {
     return CGP_OK;
 }
 
-/* Find the first unstable character from `at` on. Set *segment to the stable character before it,
- * where its segment begins. */
+/* Find the first unstable character at or after `at`. Set *segment to the stable character before
+ * it, where its segment begins. */
 static int64_t find_unstable(const cgp__unicode *unicode, const uint8_t *text, int64_t size,
                              int64_t at, int64_t *segment) {
     int64_t end = 0;

@@ -23,7 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Largest size of a ring, in bytes. It includes the slots, because a sample may be smaller than its
+/* Largest size of a ring in bytes: samples and their slots, because a sample may be smaller than a
  * slot. */
 #define MAX_BYTES ((size_t)256 << 20)
 
@@ -42,15 +42,15 @@ typedef struct ring {
     uint8_t *data; /* [n, input and target] */
     int64_t n, first, next;
     int busy;
-    bool with_inputs; /* else only targets are made */
+    bool with_inputs; /* false: the workers make only targets */
 } ring;
 
 struct cgp__prefetch {
     cgp_data *data;
     const char *name;
-    size_t input_bytes, bytes; /* size of a sample's input; of input and target */
+    size_t input_bytes, bytes; /* size of a sample's input; size of input and target together */
     pthread_mutex_t lock;
-    pthread_cond_t work, done; /* for workers; for the reader */
+    pthread_cond_t work, done; /* signalled to workers; signalled to the reader */
     pthread_t *threads;
     int n_threads; /* threads that run */
     bool quit;
@@ -128,7 +128,7 @@ static int64_t ring_size(const cgp__prefetch *p, int64_t count) {
 
 /* Restart a ring at `first`, with at least n slots. */
 static cgp_status start_at(cgp__prefetch *p, ring *r, int64_t first, int64_t n) {
-    p->current = NO_SPLIT; /* so that no worker takes a position of the ring */
+    p->current = NO_SPLIT; /* so that no worker takes another position of this ring */
     while (r->busy > 0)
         pthread_cond_wait(&p->done, &p->lock);
     clear(r);

@@ -52,7 +52,7 @@ static int kind_at(const words *w, int64_t at, int64_t *end) {
     return at < w->size ? cgp__class_at(w->unicode, w->text, at, end) & KINDS : -1;
 }
 
-/* Return the end of a run of one kind, of at most `max` characters. */
+/* Return the end of a run of characters of one class. A run has at most `max` characters. */
 static int64_t run_end(const words *w, int64_t at, int kind, int64_t max) {
     int64_t end = 0;
     for (; max > 0 && kind_at(w, at, &end) == kind; max--)

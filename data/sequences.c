@@ -54,7 +54,7 @@ cgp_status cgp__sequences_open(cgp_data **out, const cgp__data_kind *kind,
 
 /* --- cutting --- */
 
-/* Return the least number of sequences of which one is left for training. */
+/* Return the least number of sequences that leaves one for training. */
 static int64_t sequences_needed(double fraction) {
     int64_t n = (int64_t)(1.0 / (1.0 - fraction));
     while (n < 1 || n - cgp__data_validation_count(fraction, n) < 1)
@@ -115,7 +115,7 @@ int cgp__sequences_at(const cgp__sequences *sequences, cgp_split split, int64_t 
 }
 
 cgp_status cgp__sequences_identify(const cgp__sequences *sequences, cgp__sha256 *hash) {
-    uint64_t fraction_bits; /* of the double: its text depends on the locale */
+    uint64_t fraction_bits; /* bits, because the text of a double depends on the locale */
     memcpy(&fraction_bits, &sequences->validation_fraction, sizeof fraction_bits);
     return cgp__data_identify(hash, "seed %" PRIu64 "\nshare %016" PRIx64 "\napart %d\n",
                               sequences->base.seed, fraction_bits, sequences->separate);

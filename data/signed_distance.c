@@ -4,8 +4,8 @@
  *
  *     outside of a   -d(a)          both a and b    max(d(a), d(b))
  *
- * The distance to a polygon is the distance to its nearest side. Inside is decided by the even-odd
- * rule: a ray to the right crosses an odd number of sides. */
+ * The distance to a polygon is the distance to its nearest side. A point is inside if a ray from it
+ * to the right crosses an odd number of sides (even-odd rule). */
 #include "data/signed_distance.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@ typedef struct polygon {
 static const polygon polygons[CGP__SHAPES] = {
     [SQUARE] = {4, {0.7, 0.7, -0.7, 0.7, -0.7, -0.7, 0.7, -0.7}},
     [TRIANGLE] = {3, {1, 0, -0.5, 0.866, -0.5, -0.866}},
-    /* five points, cosines and sines of 36 degrees apart, every other one x 0.42 */
+    /* ten corners, 36 degrees apart; every second one is scaled by 0.42 */
     [STAR] = {10, {1,     0, 0.3398, 0.2469,  0.309,   0.951,   -0.1298, 0.3994, -0.809, 0.5878,
                    -0.42, 0, -0.809, -0.5878, -0.1298, -0.3994, 0.309,   -0.951, 0.3398, -0.2469}},
     [CROSS] = {12, {0.95,  0.28,  0.28,  0.28,  0.28,  0.95,  -0.28, 0.95,

@@ -17,19 +17,19 @@ typedef struct cgp__data_kind {
     size_t size;      /* size of the kind's struct */
     bool makes_both;  /* fill() always writes inputs and targets: the prefetch buffers have room for
     both */
-    /* Check `options`, and open the set that they describe. The set is zero before. close()
-     * follows, also after a failure. */
+    /* Check `options`, and open the set that they describe. The set is all zero before the call.
+     * close() is called later, even if open() fails. */
     cgp_status (*open)(cgp_data *data, const void *options);
-    /* Write input and target (data->fields) of sample `index` at `position`, which data.c has
-     * checked; NULL: do not write it. The result depends only on these and on `split`. The threads
-     * of a prefetch call it concurrently. */
+    /* Write the input and the target of sample `index`, in the form of data->fields; skip one whose
+     * pointer is NULL. data.c has checked `position`. The result depends only on `split`,
+     * `position` and `index`. The threads of a prefetch call fill() concurrently. */
     cgp_status (*fill)(cgp_data *data, cgp_split split, int64_t position, int64_t index,
                        void *input, void *target);
-    /* Add everything to the hash that determines the samples, except the members of cgp_data. */
+    /* Add to the hash everything that determines the samples, except the members of cgp_data. */
     cgp_status (*identify)(const cgp_data *data, cgp__sha256 *hash);
     /* Free what open() allocated for the kind's own members. NULL: nothing. */
     void (*close)(cgp_data *data);
-    /* Return the name of a class. NULL: there are none. */
+    /* Return the name of a class. NULL: the classes have no names. */
     const char *(*class_name)(const cgp_data *data, int64_t index);
 } cgp__data_kind;
 
@@ -37,11 +37,11 @@ typedef struct cgp__data_kind {
 struct cgp_data {
     const cgp__data_kind *kind;
     cgp__prefetch *prefetch;  /* NULL: the reading thread makes samples */
-    pid_t process;            /* the process with its threads; 0: no threads */
+    pid_t process;            /* the process that has the threads; 0: no threads */
     cgp_data_field fields[2]; /* input, target */
-    int64_t vocab, sequence;  /* of tokens; otherwise 0 */
-    int64_t classes;          /* of labels; otherwise 0 */
-    int64_t samples[2];       /* of CGP_SPLIT_TRAIN (one pass) and CGP_SPLIT_VALIDATION */
+    int64_t vocab, sequence;  /* 0 if the set has no tokens */
+    int64_t classes;          /* 0 if the set has no labels */
+    int64_t samples[2];       /* number in CGP_SPLIT_TRAIN (one pass) and CGP_SPLIT_VALIDATION */
     uint64_t seed;
     /* The order of the current pass, if a new pass begins after samples[CGP_SPLIT_TRAIN] samples;
      * else NULL. */
@@ -109,13 +109,14 @@ cgp_status cgp__data_identify(cgp__sha256 *hash, const char *format, ...) CGP_PR
 
 /* --- shuffle.c: the order in which a pass visits the training samples --- */
 
-/* Shuffle n >= 1 training samples by data->seed; `name` is the data set's, for a message. A pass
- * has samples[CGP_SPLIT_TRAIN] <= n positions. The samples left over differ from pass to pass. */
+/* Shuffle n >= 1 training samples by data->seed; `name` is the data set's name, for a message. A
+ * pass has samples[CGP_SPLIT_TRAIN] <= n positions. The samples that a pass leaves out differ from
+ * pass to pass. */
 cgp_status cgp__data_shuffle(cgp_data *data, const char *name, uint32_t n);
 
-/* Return the sample at a position. For training it is one of the n of cgp__data_shuffle(): the call
- * makes the permutation of this pass unless it is there. Otherwise the sample is the position.
- * Threads: one at a time. */
+/* Return the index of the sample at a position. After cgp__data_shuffle(), the index at a training
+ * position comes from the permutation of its pass, which this call makes if it is not the current
+ * one. Otherwise the index is the position. Threads: one at a time. */
 int64_t cgp__data_index(cgp_data *data, cgp_split split, int64_t position);
 
 /* --- prefetch.c: threads that prepare samples before they are read --- */
@@ -125,8 +126,8 @@ int64_t cgp__data_index(cgp_data *data, cgp_split split, int64_t position);
  * `name`, such as "images", is for messages. */
 cgp_status cgp__prefetch_create(cgp_data *data, const char *name, int workers);
 
-/* Announce that the reader next takes `count` samples from `first` on, with or without their
- * inputs, and probably the samples after them. */
+/* Announce that the reader next takes `count` samples, beginning with `first`, with or without
+ * their inputs, and probably the samples after them. */
 cgp_status cgp__prefetch_begin(cgp__prefetch *prefetch, cgp_split split, int64_t first,
                                int64_t count, bool with_inputs);
 

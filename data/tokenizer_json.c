@@ -23,7 +23,7 @@ typedef struct reader {
     cgp__tokenizer_parts *parts;
     cgp__nfc nfc;
     cgp__vocab_text *texts; /* [added.n] */
-    int32_t n_vocab, n_new; /* tokens of the model; added tokens not among them */
+    int32_t n_vocab, n_new; /* tokens of the model; added tokens that the model lacks */
     json_t *tokens;         /* model.vocab */
 } reader;
 
@@ -222,7 +222,7 @@ static cgp_status check_model(reader *r, json_t *model) {
                                        NULL};
     bool unused = false;
     const json_t *type = json_object_get(model, "type");
-    /* Files from before tokenizers 0.10, GPT-2's too, have no type. */
+    /* Files that tokenizers before 0.10 wrote, such as GPT-2's, have no type. */
     if (type ? !is_type(model, "BPE") : !json_object_get(model, "merges"))
         return refuse_type(r, "model",
                            "BPE (SentencePiece's Unigram, WordPiece and WordLevel are not "
@@ -330,7 +330,7 @@ static cgp_status take_added(reader *r, size_t i, json_t *entry) {
     static const char *const keys[] = {"id",     "content",    "single_word", "lstrip",
                                        "rstrip", "normalized", "special",     NULL};
     char place[PLACE];
-    bool special = false; /* matters only when tokens are skipped */
+    bool special = false; /* matters only to decoders that skip special tokens */
     snprintf(place, sizeof place, "added_tokens[%zu]", i);
     CGP_TRY(check_keys(r, place, entry, keys));
     const char *content = json_string_value(json_object_get(entry, "content"));

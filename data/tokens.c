@@ -26,7 +26,7 @@ typedef struct token_file {
     char *path;
     int fd;
     int64_t bytes, header; /* header: bytes before the first token */
-    int64_t first, end;    /* its tokens in the stream: first .. end - 1 */
+    int64_t first, end;    /* its tokens are first .. end - 1 of the stream */
     int width;             /* bytes of a token: 2 or 4 */
 } token_file;
 
@@ -38,7 +38,7 @@ typedef struct token_stream {
 typedef struct token_data {
     cgp__sequences sequences;
     token_stream streams[2];
-    char contents[65]; /* SHA-256 of sizes and ends of the files */
+    char contents[65]; /* SHA-256 of the size, beginning and end of each file */
     uint8_t piece[PIECE_BYTES];
 } token_data;
 
@@ -60,7 +60,7 @@ static int64_t token_at(const token_data *data, const token_file *file, int64_t 
     return little_endian(data->piece + file->width * i, file->width);
 }
 
-/* Read `count` tokens, all of one file, from token `at` of the stream into the piece. */
+/* Read `count` tokens of a file into the piece. The first is token `at` of the stream. */
 static cgp_status read_piece(token_data *data, const token_file *file, int64_t at, int64_t count) {
     const int64_t vocab = data->sequences.base.vocab;
     const int64_t width = file->width, offset = file->header + width * (at - file->first);

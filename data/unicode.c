@@ -5,17 +5,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Return the run that contains a character, searching from an earlier run on. */
+/* Return the run that contains a character. `run`, where the search starts, must not be after
+ * it. */
 static int32_t run_of(uint32_t character, int32_t run) {
     while (run + 1 < cgp__unicode_runs_count && cgp__unicode_runs[run + 1] >> 8 <= character)
         run++;
     return run;
 }
 
-/* Number the blocks; return how many there are. If one run contains a block and the previous one,
- * both have the same number. */
+/* Number the blocks; return the largest number plus 1. Consecutive blocks that lie in the same run
+ * share a number. */
 static int32_t number_blocks(cgp__unicode *unicode) {
-    int32_t n = 0, before = -1, first = 0; /* before: the run of a whole block */
+    int32_t n = 0, before = -1, first = 0; /* before: the run that has all of the previous block */
     for (uint32_t i = 0; i < CGP__BLOCKS; i++) {
         const int32_t run = run_of(i * CGP__BLOCK, first);
         const bool one = run_of((i + 1) * CGP__BLOCK - 1, run) == run;

@@ -31,10 +31,10 @@ enum { CGP__BLOCK = 256, CGP__BLOCKS = 0x110000 / CGP__BLOCK };
  * are stored once. Start from {0}. */
 typedef struct cgp__unicode {
     uint8_t *blocks;             /* [n][CGP__BLOCK] */
-    uint16_t block[CGP__BLOCKS]; /* the block of each 256 characters */
+    uint16_t block[CGP__BLOCKS]; /* index into `blocks` for each 256 characters */
 } cgp__unicode;
 
-/* Fill the blocks from the runs. Release it in any case. */
+/* Fill the blocks from the runs. Release `unicode` in any case. */
 cgp_status cgp__unicode_open(cgp__unicode *unicode);
 void cgp__unicode_release(cgp__unicode *unicode);
 

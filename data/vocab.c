@@ -32,7 +32,7 @@ static int byte_of(int character) {
 }
 
 /* Write the bytes of a token unless `bytes` is NULL. Return their number, -1 if a character stands
- * for none. `text` is UTF-8: a character below U+0144 has at most two bytes. */
+ * for no byte. `text` is UTF-8: a character below U+0144 has at most two bytes. */
 static int64_t token_bytes(const char *text, uint8_t *bytes) {
     const uint8_t *c = (const uint8_t *)text;
     int64_t n = 0;
@@ -56,7 +56,7 @@ static int64_t token_bytes(const char *text, uint8_t *bytes) {
 typedef struct texts {
     const cgp__vocab_source *source;
     const char **of_id; /* [size] the text of each token. Borrowed */
-    int32_t n;          /* tokens of the object; their ids are below it */
+    int32_t n;          /* number of tokens in the object; an id is less than n */
 } texts;
 
 static cgp_status take_key(const texts *t, const char *key, const json_t *value) {
@@ -77,8 +77,8 @@ static cgp_status take_key(const texts *t, const char *key, const json_t *value)
     return CGP_OK;
 }
 
-/* Write the bytes for which the characters of an added token's text stand; if one stands for none,
- * write the text's own bytes. */
+/* Write the bytes that the characters of an added token's text stand for. If a character stands for
+ * no byte, write the text itself. */
 static int64_t text_bytes(const char *text, uint8_t *bytes) {
     const int64_t n = token_bytes(text, NULL), own = (int64_t)strlen(text);
     if (n >= 0) return token_bytes(text, bytes);
@@ -96,8 +96,8 @@ static cgp_status take_bytes(cgp__vocab *v, const texts *t) {
     return CGP_OK;
 }
 
-/* Check a token of the object: its characters stand for bytes, except in an added token. Record
- * tokens of one byte in of_byte, and all tokens in the index if there is one. */
+/* Check a token of the object: each character must stand for a byte, except in an added token.
+ * Record tokens of one byte in of_byte, and all tokens in the index if there is one. */
 static cgp_status take_token(cgp__vocab *v, const texts *t, const char *key, int32_t id) {
     const int64_t length = token_bytes(key, NULL);
     if (length < 1 && t->of_id[id] != key) return CGP_OK;

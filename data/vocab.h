@@ -14,13 +14,13 @@ typedef struct cgp__pair {
 
 typedef struct cgp__vocab {
     int32_t size;
-    uint8_t *bytes;       /* of all tokens, in the order of their ids */
+    uint8_t *bytes;       /* bytes of all tokens, in the order of their ids */
     int64_t *starts;      /* [size + 1]: token i is bytes[starts[i]] .. bytes[starts[i + 1] - 1] */
-    int32_t of_byte[256]; /* the token of one byte */
+    int32_t of_byte[256]; /* [b]: the token of the single byte b */
     int32_t end_of_text;  /* -1: none */
     int32_t *index;       /* [index_mask + 1] ids by their bytes, open addressing; NULL: none */
     uint64_t index_mask;
-    int64_t longest;  /* bytes of a token in the index */
+    int64_t longest;  /* size of the longest token in the index */
     cgp__pair *pairs; /* [mask + 1], open addressing, at most half full */
     uint64_t mask;
 } cgp__vocab;
@@ -35,14 +35,14 @@ typedef struct cgp__vocab_text {
 typedef struct cgp__vocab_source {
     json_t *tokens; /* an object from tokens to ids */
     const char *path;
-    const cgp__vocab_text *added; /* [n_added]; new ones get the ids after those in `tokens` */
-    int32_t n_added, n_new;       /* n_new: number of new ones, not in `tokens` */
+    const cgp__vocab_text *added; /* [n_added]; new tokens get the ids after those in `tokens` */
+    int32_t n_added, n_new;       /* n_new: number of new tokens, which `tokens` lacks */
     bool index;                   /* make an index */
 } cgp__vocab_source;
 
 enum { CGP__MERGE_BYTES = 4096 }; /* size of the longest row, with its final 0 */
 
-/* The source of merges, in messages: "path: line 3: ..." */
+/* A source of merges. The first members are for messages: "path: line 3: ..." */
 typedef struct cgp__merges {
     const char *path, *unit;
     int64_t number;
@@ -50,7 +50,8 @@ typedef struct cgp__merges {
     int32_t rank; /* rank of the next merge */
 } cgp__merges;
 
-/* Read both files (tokenizer.h has the rules). `*vocab` is zero before; release it in any case. */
+/* Read vocab.json and merges.txt (tokenizer.h has the rules). `*vocab` must be zero; release it in
+ * any case. */
 cgp_status cgp__vocab_read(cgp__vocab *vocab, const char *tokens_path, const char *merges_path);
 void cgp__vocab_release(cgp__vocab *vocab);
 
@@ -63,12 +64,12 @@ cgp_status cgp__vocab_take_tokens(cgp__vocab *vocab, const cgp__vocab_source *so
 cgp_status cgp__vocab_make_slots(cgp__vocab *vocab, int64_t merges, const char *path);
 cgp_status cgp__vocab_take_merge(cgp__vocab *vocab, cgp__merges *merges, char *row);
 
-/* Return whether a row is the line of the version, which is no merge. */
+/* Return whether a row is the version line, which is not a merge. */
 static inline bool cgp__merge_is_version(const char *row) {
     return strncmp(row, "#version", 8) == 0;
 }
 
-/* Return the token with these bytes, by the index; -1 if none. */
+/* Look up the token with these bytes in the index; return -1 if there is none. */
 int32_t cgp__vocab_find(const cgp__vocab *vocab, const uint8_t *bytes, int64_t size);
 
 /* Hash with FNV-1a. */
