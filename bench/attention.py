@@ -17,7 +17,7 @@ import time
 
 CASE = sys.argv[1:] if len(sys.argv) == 3 else []  # a library and a length
 del sys.argv[1:len(CASE) + 1]
-import cases  # noqa: E402, it also reads the arguments
+import cases  # noqa: E402, reads the remaining arguments
 
 WIDTH, HEADS = 768, 12
 LENGTHS = (64, 128) if cases.os.environ.get("TINY") else (512, 1024, 2048, 4096, 8192)

@@ -47,7 +47,7 @@ def parse():
 options = parse()
 blas = torch_peer.start(options)
 
-import torch  # noqa: E402, after the variables that it reads
+import torch  # noqa: E402, reads variables that start() sets
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 

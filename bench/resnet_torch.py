@@ -30,7 +30,7 @@ BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 options = parse()
 blas = torch_peer.start(options)
 
-import torch  # noqa: E402, after the variables that it reads
+import torch  # noqa: E402, reads variables that start() sets
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 

@@ -45,7 +45,7 @@ def add_options(parser):
 def start(options):
     """Set the variables that PyTorch reads; call this before importing it. Return the name of the
     BLAS, or of the GPU's libraries."""
-    # also for each thread that a pipeline starts
+    # PyTorch uses this number in each thread that a pipeline starts
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
     return best_blas() if options.device == "cpu" else "cuBLAS and cuDNN"
 

@@ -31,7 +31,7 @@ static cgp_status make_point(void *context, cgp_split split, int64_t index, int6
     ((float *)input)[0] = (float)(along * cos(angle));
     ((float *)input)[1] = (float)(along * sin(angle));
     *(int32_t *)target = arm;
-    return CGP_OK; /* or cgp_fail(...): cgp_data_read() returns it */
+    return CGP_OK; /* if you return cgp_fail(...), cgp_data_read() returns it too */
 }
 
 static cgp_status open_points(cgp_data **out, double *turns) {
@@ -62,7 +62,7 @@ static cgp_value first(cgp_model *model, cgp_value x) {
     return x;
 }
 
-/* ... which is this one. The value goes directly from stage to stage, past those between.
+/* ... which is this one. The value goes directly from stage to stage, past the stages between them.
  * cgp_model_finish() refuses a name that is stashed but not popped, or popped but not stashed. */
 static cgp_value last(cgp_model *model, cgp_value x) {
     cgp_model_layer(model, "out");

@@ -43,7 +43,7 @@ static cgp_status swish_forward(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* dx = dy (s + b x s (1 - s)). It is overwritten: if x has several uses, the library adds. */
+/* dx = dy (s + b x s (1 - s)). Overwrite dx: if x has several uses, the library adds. */
 static cgp_status swish_input(const cgp_op_run *run) {
     const float *x = run->x[0], *b = run->parameters[0];
     for (int64_t i = 0; i < count(run); i++) {

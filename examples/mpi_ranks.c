@@ -5,8 +5,9 @@
  *     cc mpi_ranks.c $(pkg-config --cflags --libs cgpipe) $(pkg-config --cflags --libs ompi-c)
  *     mpirun -n 2 ./a.out
  *
- * Every process makes the same model and plan, and the same calls. Each passes the inputs that its
- * own stages read; all get the loss. The weights equal those of a single process, bit for bit. */
+ * Every process makes the same model and plan, and the same calls. Each process passes the inputs
+ * that its own stages read; all processes get the loss. The weights equal those of a single
+ * process, bit for bit. */
 #include <cgpipe/cgpipe.h>
 
 #include <mpi.h>

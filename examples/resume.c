@@ -5,7 +5,7 @@
  *
  *     200 steps ────────────────────────────────────────► weights     one pipeline of 2 stages
  *     100 steps ─► checkpoint ──► destroyed
- *                  checkpoint ──► 100 steps ────────────► weights     another one, of 3 stages
+ *                  checkpoint ──► 100 steps ────────────► weights     another pipeline, of 3 stages
  *
  * Both end with the same weights, as their SHA-256 shows. A checkpoint has the weights, the
  * optimizer and the number of updates, named by the model and not by the layout. So stages,
@@ -32,7 +32,7 @@ static cgp_status build(cgp_model **model) {
     x = cgp_flatten(*model, x); /* [N, 768] */
     x = cgp_linear(*model, x, "first", (cgp_linear_options){.out = 64, .bias = true, .init = init});
     cgp_model_layer(*model, "second");
-    x = cgp_dropout(*model, cgp_relu(*model, x), 0.1); /* its masks are resumed too */
+    x = cgp_dropout(*model, cgp_relu(*model, x), 0.1); /* the masks continue too */
     x = cgp_linear(*model, x, "second",
                    (cgp_linear_options){.out = 64, .bias = true, .init = init});
     cgp_model_layer(*model, "head");

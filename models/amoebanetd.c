@@ -182,14 +182,14 @@ static cgp_value factorised_reduction(network *net, cgp_value x, int64_t in, int
 
 /* x [H, W, c] -> [H / stride, W / stride, c] */
 static cgp_value operate(network *net, operation kind, cgp_value x, int64_t c, int stride) {
-    if (kind == NONE) return x; /* stride 1, as in every genotype */
+    if (kind == NONE) return x; /* every genotype has NONE with stride 1 only */
     if (kind >= CONV_1X1) return convolve_all(net, kind, x, c, c, stride);
     return pool(net, kind, x, c, stride);
 }
 
 /* --- cells --- */
 
-/* The inputs of a cell, and its outputs for the next. */
+/* The inputs of a cell, which replaces them by the inputs of the next cell. */
 typedef struct flow {
     cgp_value s1, s2;
     int64_t width1, width2; /* their channels */
@@ -246,7 +246,7 @@ static void add_cell(network *net, const char *cell, bool reduces, flow *f) {
     begin_cell(net, cell);
     if (net->o->old) {
         h[0] = bring_s2(net, f);
-        enter(net, "twin"); /* s1 is also an input of the next cell: no op */
+        enter(net, "twin"); /* layer without an op: s1 is also an input of the next cell */
         h[1] = bring_s1(net, f);
     } else {
         h[0] = bring_s1(net, f);

@@ -113,7 +113,8 @@ static cgp_value feed_forward(cgp__network *net, cgp_value x) {
 
 /* --- residuals --- */
 
-/* The embeddings and the results of branches so far. Without `residuals`, `sum` has all of it. */
+/* The embeddings and the results of branches so far. Without `residuals`, `sum` is the sum of all
+ * of them. */
 typedef struct sources {
     cgp_value groups; /* [T, n C]: the embeddings, then complete groups */
     int64_t n;

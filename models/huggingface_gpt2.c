@@ -56,7 +56,7 @@ static cgp_status take_eps(const cgp__config *c, cgp_gpt2_options *o) {
     return cgp__config_unexpected(c, "layer_norm_epsilon", "a number above 0 and at most 1");
 }
 
-/* Read the three probabilities. A model has one value for all. */
+/* Read the three dropout probabilities. A model has one value for all three. */
 static cgp_status take_dropout(const cgp__config *c, cgp_gpt2_options *o) {
     static const char *const keys[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"};
     double dropouts[3];

@@ -68,8 +68,8 @@ static cgp_status count_windows(const cgp__config *c, int layers, int64_t *windo
                                   "\"full_attention\" or \"sliding_attention\" for each layer");
 }
 
-/* Find out whether Qwen2's layers use the window. layer_types lists the layers that do; without it,
- * they are the layers from max_window_layers on. */
+/* Find out whether Qwen2's layers use the window. layer_types lists the layers that do. Without it,
+ * layer max_window_layers and all later layers do. */
 static cgp_status uses_window(const cgp__config *c, int layers, bool *uses) {
     const json_t *from = json_object_get(c->root, "max_window_layers");
     int64_t windows = 0;
@@ -164,7 +164,8 @@ cgp_status cgp__llama_from_config(const cgp__config *c, cgp_llama_options *o) {
 
 /* --- writing --- */
 
-/* Return the family that has these options; if there are several, the one with the fewest keys. */
+/* Return the family that has these options; if there are several, return the family with the fewest
+ * keys. */
 static family family_for(const cgp_llama_options *o) {
     return o->bias ? QWEN2 : o->window > 0 ? MISTRAL : LLAMA;
 }

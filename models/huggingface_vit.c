@@ -47,7 +47,7 @@ static cgp_status take_activation(const cgp__config *c) {
     return cgp__config_unexpected(c, "hidden_act", "\"gelu\"");
 }
 
-/* Read the two probabilities. A model has one value for both. */
+/* Read the two dropout probabilities. A model has one value for both. */
 static cgp_status take_dropout(const cgp__config *c, cgp_vit_options *o) {
     static const char *const keys[] = {"hidden_dropout_prob", "attention_probs_dropout_prob"};
     double dropouts[2];

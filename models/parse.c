@@ -75,7 +75,7 @@ static double largest_real(const cgp__key *key) {
     return key->max > 0 ? (double)key->max : 1;
 }
 
-/* Write "erf or tanh". */
+/* Write the words of a key, such as "erf or tanh". */
 static const char *list_words(const cgp__key *key, char *text, size_t size) {
     size_t used = 0;
     for (int i = 0; key->words[i] && used < size; i++)
@@ -152,7 +152,7 @@ static cgp_status take_value(const cgp__keys *keys, int k, const char *text, fou
     return parse_value(key, text, &f->values[k]) ? CGP_OK : bad_value(keys, key, got);
 }
 
-/* Write "keys: layers width heads". */
+/* Write the names of the keys, such as "keys: layers width heads". */
 static const char *list_keys(const cgp__keys *keys, char *text, size_t size) {
     size_t used = (size_t)snprintf(text, size, "keys:");
     for (const cgp__key *key = keys->keys; key->name && used < size; key++)

@@ -36,7 +36,7 @@ typedef enum cgp__key_kind {
     CGP__KEY_INT64, /* an int64_t */
     CGP__KEY_COUNT, /* an int64_t; 0 in options means the default of the model */
     CGP__KEY_BOOL,  /* a bool, written 0 or 1 */
-    CGP__KEY_REAL,  /* a double, 0 < value <= `max` (if that is 0: <= 1); 0 as for COUNT */
+    CGP__KEY_REAL,  /* a double, 0 < value <= `max` (or <= 1 if `max` is 0); 0: the default */
     CGP__KEY_WORD   /* an enum, written as one of `words` */
 } cgp__key_kind;
 
@@ -69,8 +69,10 @@ typedef struct cgp__keys {
         }                                                                                          \
     }
 
-/* Set the options of a spec; unchanged on failure. `function` is as for cgp__model_create().
- * @retval CGP_EINVAL Another model; an unknown key, with the nearest; a value out of range. */
+/* Set the options from a spec. On failure they do not change. `function` is as for
+ * cgp__model_create().
+ * @retval CGP_EINVAL The spec names another model or an unknown key (the message has the nearest
+ * key), or a value is out of range. */
 CGP_MUST_CHECK cgp_status cgp__keys_parse(const char *function, const cgp__keys *keys,
                                           void *options, const char *spec);
 

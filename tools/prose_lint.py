@@ -3,7 +3,7 @@
 """tools/prose_lint.py [FILE...]: find sentences that break the rules of CONTRIBUTING.md.
 
 Reads comments and docstrings of C, CUDA, Python, shell and CMake, and the prose of Markdown pages:
-in every tracked file, or in those named. Prints FILE:LINE: RULE: TEXT for each finding.
+in every tracked file, or in the files named. Prints FILE:LINE: RULE: TEXT for each finding.
 tools/prose_lint.txt lists the exceptions. Exit code: 1 if there is a finding, or an exception that
 matches nothing.
 """
@@ -18,7 +18,7 @@ import tokenize
 WIDTH, WORDS = 100, 30
 ABBREVIATION = r"\(?(?:e\.g\.|i\.e\.|cf\.|vs\.|etc\.|al\.)"
 ACTORS = r"(?:threads?|workers?|ranks?|process(?:es)?|programs?|devices?|kernels?|librar(?:y|ies))"
-RULES = {  # what no sentence has: a pattern for each rule, but for the rules of length below
+RULES = {  # patterns that no sentence may match; code below checks lengths
     "of": r"^Of\b",
     "behind": r"\bbehind\b(?<!left behind)(?<!leaves behind)(?<!leave behind)",
     "now": r"\b(?:of|by) now\b|\bas (?:it|they) (?:is|are) now\b",
@@ -32,7 +32,7 @@ RULES = {  # what no sentence has: a pattern for each rule, but for the rules of
 
 
 def c_comments(text):
-    """Yield (line, text) of each comment; // lines that follow each other are one."""
+    """Yield (line, text) of each comment; consecutive // lines are one comment."""
     token = r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|/\*.*?\*/|//[^\n]*(?:\n[ \t]*//[^\n]*)*'
     for match in re.finditer(token, text, re.S):
         if match.group().startswith("/"):

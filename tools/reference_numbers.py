@@ -6,7 +6,7 @@
     /usr/bin/python3 tools/reference_numbers.py [FILE]  # default: tests/data/reference_numbers.json
 
 Nothing is random: parameters and tokens are formulas of an index, exact in double, so that a test
-in C can make the same.
+in C can make the same numbers.
 
     hash(p, i):  h = (i * 2654435761 + (p + 1) * 2246822519) mod 2^32
                  h = h xor (h >> 15)

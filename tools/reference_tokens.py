@@ -268,7 +268,7 @@ def make_json():
                 token["id"] += WHOLE
             for token in content["post_processor"]["processors"][1]["special_tokens"].values():
                 token["ids"] = [i + WHOLE for i in token["ids"]]
-        if name == "gpt2":  # as in older files
+        if name == "gpt2":  # older files have merges as text
             content["model"]["merges"] = [" ".join(pair) for pair in content["model"]["merges"]]
         text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
         with open(os.path.join(directory, name + ".json"), "w", encoding="utf-8") as file:

@@ -6,7 +6,7 @@ Face's tokenizers, and its NFC.
     pip install tokenizers                     # written with 0.23.3
     python3 tools/unicode_tables.py [FILE]     # default: data/unicode_tables.c
 
-The engines of the library have different Unicode versions. \\p{L}, \\p{N} and \\s come from
+The engines inside tokenizers have different Unicode versions. \\p{L}, \\p{N} and \\s come from
 Oniguruma (Unicode 16), and \\w from Rust's regex (single_word of an added token). NFC comes from
 unicode-normalization-alignments (Unicode 9: later marks are not reordered). So the tables are read
 from the library, code point by code point, not from the Unicode Character Database. They are

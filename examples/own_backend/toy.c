@@ -84,7 +84,8 @@ static void relu_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args)
         put(args->dx[0], i, spec->add & 1, y[i] > 0 ? dy[i] : spec->attributes.slope * dy[i]);
 }
 
-/* Sum log_sum + (max - x[target]), log_sum = log sum exp(x - max). Their sum would be rounded. */
+/* Sum log_sum + (max - x[target]), log_sum = log sum exp(x - max). The saved values are max and
+ * log_sum, because a saved sum of the two would be rounded. */
 static void loss_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t classes = spec->attributes.in;
     const int32_t *target = args->x[1];
@@ -167,7 +168,7 @@ static void device_destroy(cgp_device *device) {
     free(device);
 }
 static bool has_cores(const cgp_device *device) {
-    return device->ordinal < 0; /* never: its threads share cores with others */
+    return device->ordinal < 0; /* false: this device has no cores of its own */
 }
 static cgp_status memory_create(cgp_device *device, size_t bytes, void **out) {
     const size_t whole = (bytes | 63) + 1; /* a multiple of 64 */

@@ -25,7 +25,7 @@ class Stage:
     device: int
     forward_flops: float
     backward_flops: float
-    #: Number of micro-batches for whose saved values there is memory, and bytes for each.
+    #: Number of micro-batches whose saved values have a slot in memory, and bytes of a slot.
     saved_slots: int
     saved_slot_bytes: int
 
@@ -82,7 +82,7 @@ class Plan(_c.Handle):
         handle = ctypes.c_void_p()
         _c.check(_c.lib.cgp_plan_create(ctypes.byref(handle), model._handle, ctypes.byref(options)))
         self._handle = handle
-        # The library borrowed these only during the call.
+        # The library borrowed these members only during the call.
         options.table = options.schedule = options.devices = options.balance = None
         # Destroy the plan before the model.
         _c.when_gone(self, _destroy, handle, model)

@@ -105,7 +105,7 @@ class Schedule(_c.Handle):
     or :meth:`from_csv`."""
 
     def __init__(self, handle: Any, owner: Any = None) -> None:
-        """Take a lowered ``cgp_schedule *``; with an owner, borrow it."""
+        """Own a lowered ``cgp_schedule *``, or borrow it from ``owner`` if there is one."""
         self._handle, self._owner = handle, owner
         if owner is None:
             _c.when_gone(self, _c.lib.cgp_schedule_destroy, handle)

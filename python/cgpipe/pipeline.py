@@ -55,9 +55,9 @@ class Pipeline(_c.Handle):
             loss = pipeline.step(x, y)
 
     Arrays [N, ...] are NumPy arrays or PyTorch tensors in host memory, float32 and int32, and are
-    not copied. Results are PyTorch tensors if an input is one. May be used from any thread, one
-    call at a time; the GIL is released during a call. Ctrl-C (KeyboardInterrupt) raises after the
-    call in progress, and the pipeline stays usable."""
+    not copied. Results are PyTorch tensors if an input is a PyTorch tensor. Any thread may use a
+    pipeline, one call at a time; the GIL is released during a call. Ctrl-C (KeyboardInterrupt)
+    raises after the call in progress, and the pipeline stays usable."""
 
     def __init__(self, model: Union[Model, Plan], stages: Optional[int] = None,
                  schedule: Union[None, str, Schedule] = None, chunks: Optional[int] = None,
@@ -98,8 +98,8 @@ class Pipeline(_c.Handle):
         self._worker = Worker()
         self._handle = ctypes.c_void_p()
         self._borrowed: Any = None  # inputs of the last forward, which its backward reads
-        # Destroys the pipeline on its own thread and before its plan, even if an interrupt follows
-        # the creation.
+        # The finalizer destroys the pipeline on its own thread and before its plan, even if an
+        # interrupt follows the creation.
         self._memory: Optional[_Memory] = _Memory()
         _c.when_gone(self._memory, self._worker.post, _destroy, self._handle, self.plan)
         self._worker.call(lambda: _c.check(_c.lib.cgp_pipeline_create(ctypes.byref(self._handle),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers for the tests: NumPy (they skip without it) and small models."""
+"""Helpers for the tests: NumPy (tests skip without it) and small models."""
 
 import copy
 import pathlib

@@ -2,7 +2,7 @@
 """Structs, enums and prototypes of cgpipe._c are equal to the headers', and the library exports all
 functions.
 
-CC names the compiler; the tests skip without one.
+CC names the compiler; the tests skip without a compiler.
 """
 
 import ctypes

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C raises KeyboardInterrupt after the step in progress, which is complete then. The GIL is
-released during a step."""
+"""Ctrl-C raises KeyboardInterrupt after the step in progress has completed. The GIL is released
+during a step."""
 
 import os
 import signal

@@ -269,7 +269,7 @@ class Lives(unittest.TestCase):
         pipeline = cgpipe.Pipeline(support.model(), stages=2, batch=8)
         call = pipeline._worker.call
 
-        def overtaken(*arguments):  # another thread closes it before the worker gets the call
+        def overtaken(*arguments):  # as if another thread closed the pipeline first
             pipeline._worker.call = call
             pipeline.close()
             return call(*arguments)

@@ -128,7 +128,7 @@ class Gradients(Comparing):
         x = torch.rand(4, 3)
         expected = torch.autograd.grad(module(x).square().mean(), list(module.parameters()))
         got = torch.autograd.grad(model(x).square().mean(), list(model.parameters()))
-        model(2 * x).sum().backward()  # does not overwrite them
+        model(2 * x).sum().backward()  # must not overwrite `got`
         for a, b in zip(got, expected):
             self.close(a, b)
 
@@ -330,7 +330,7 @@ class Modes(Comparing):
         model[1].eval()
         y = model(torch.rand(20, 3))
         self.assertEqual([layer.training for layer in model], [True, False, True])
-        self.assertLess((y == 0).float().mean(), 0.7)  # one mask, not two
+        self.assertLess((y == 0).float().mean(), 0.7)  # true of one mask, not of two
 
     def test_training_and_evaluation_alternate(self):
         module, model = pair(images(), [4, 4], chunks=1)

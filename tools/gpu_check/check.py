@@ -85,7 +85,7 @@ class Check:
         try:
             out, err = child.communicate(timeout=seconds)
         except BaseException as stopped:
-            os.killpg(child.pid, signal.SIGKILL)  # and its child processes
+            os.killpg(child.pid, signal.SIGKILL)  # the command and its child processes
             out, err = child.communicate()
             if not isinstance(stopped, subprocess.TimeoutExpired):
                 raise

@@ -98,14 +98,14 @@ def digests(check):
 
 # --- compute-sanitizer ---
 
-SANITIZER_SECONDS = 150  # for all tools, which run at once; less if less time is left
+SANITIZER_SECONDS = 150  # limit for all tools, run at once; less if less time is left
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 # Ops that use shared memory.
 RACED = ("linear matmul conv2d attention softmax cross_entropy "
          "layer_norm rms_norm batch_norm embedding").split()
 SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) (?:error|hazard)")
 ERROR = re.compile(r"^========= (?:Invalid|Error:|Barrier error|Uninitialized)",
-                   re.M)  # before the tool prints a summary
+                   re.M)  # these lines precede the tool's summary
 
 
 def sanitize(check, tool, sanitizer):
@@ -155,7 +155,7 @@ def sanitizers(check):
              for tool, text in said.items()]
     verdict = verdict_of(lines)
     if verdict == "passed" and set(said.values()) != {"clean"}:
-        verdict = "not run"  # not run to the end
+        verdict = "not run"  # some tool did not finish
     return result(verdict, lines)
 
 
@@ -246,7 +246,7 @@ def memory(check):
 # --- bf16 ---
 
 PROPERTIES = ("test_op_backends",
-              "test_op_properties")  # digests check the rest of bf16
+              "test_op_properties")  # the digests check all other bf16 ops
 
 
 def property_test(check, name):

@@ -4,8 +4,8 @@
     module --> torch.export --> aten nodes --> Translator --> graph, and nodes that stay in PyTorch
 
 Dimension 0 of each input counts the samples, and stays a symbol in the exported program. A tensor
-without this dimension is the same for all samples. Only the module's forward on fake tensors runs,
-and nodes that are constants."""
+without this dimension is the same for all samples. A capture runs only the module's forward on fake
+tensors, and nodes that are constants."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Captured:
         tensors = [x if isinstance(x, Tensor) else torch.from_numpy(x) for x in inputs]
         if len(tensors) < len(self.inputs):
             raise ArgumentError(f"inputs: {len(self.inputs)} are expected, got {len(tensors)}")
-        # More inputs are the targets of Model.with_loss().
+        # Any further inputs are the targets of Model.with_loss().
         tensors, added = tensors[:len(self.inputs)], tensors[len(self.inputs):]
         samples = tensors[0].shape[0]
         found = [self._input(x, layout, i)
@@ -128,7 +128,8 @@ class Captured:
 
     def new_input_gradients(self, inputs: Sequence[Tensor],
                             wants: Sequence[bool]) -> List[Optional[Tensor]]:
-        """Return new tensors for the gradients of the graph's inputs; None: not wanted."""
+        """Return new tensors for the gradients of the graph's inputs; None for a gradient that is
+        not wanted."""
         found: List[Optional[Tensor]] = []
         for x, layout, want in zip(inputs, self.inputs, wants):
             if layout is not None:
@@ -184,7 +185,7 @@ LARGE = 1 << 20
 
 
 def _new_output(shape: List[int]) -> Tensor:
-    """Return a tensor for an output. A large one gets its own pages, which go back to the system
+    """Return a tensor for an output. A large tensor gets its own pages, which go back to the system
     after its last use. On the C library's heap it would leave a gap between the values that a loss
     saves."""
     count = math.prod(shape)
@@ -423,7 +424,7 @@ class _Walk:
             raise Unsupported("writing in place to whole tensors, not to parts of one,")
 
     def _evaluate(self, node: Any, leaves: Sequence[Any] = ()) -> Any:
-        """Evaluate a node that depends only on constants, or defer one that depends on integer
+        """Evaluate a node that depends only on constants, or defer a node that depends on integer
         inputs."""
         value = node.meta.get("val")
         if isinstance(value, (torch.SymInt, int)) and not isinstance(value, bool):

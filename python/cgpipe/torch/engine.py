@@ -53,7 +53,7 @@ class _Handles:
 
     def __init__(self, worker: Worker) -> None:
         self.model, self.plan, self.pipeline = (ctypes.c_void_p() for _ in range(3))
-        self.owner: Optional[_Handles] = None  # the engine whose parameters it uses
+        self.owner: Optional[_Handles] = None  # the handles whose parameters these share
         _c.when_gone(self, worker.post, destroy, self.pipeline, self.plan, self.model)
 
 
@@ -170,7 +170,7 @@ def make_plan(plan: ctypes.c_void_p, model: ctypes.c_void_p, options: Options,
               samples: int) -> None:
     """Plan a model, with a stage for each prefix that has layers."""
     microbatch = -(-samples // options.chunks)
-    chunks = -(-samples // microbatch)  # like torch.chunk(), perhaps fewer than requested
+    chunks = -(-samples // microbatch)  # as in torch.chunk(), may be less than requested
     o = _c.cgp_plan_options(struct_size=ctypes.sizeof(_c.cgp_plan_options), batch=samples,
                             chunks=chunks, ranks=1, external_loss=True,
                             deferred_batch_norm=options.deferred_batch_norm)
@@ -221,7 +221,7 @@ class Engine:
                 handles.owner = owner.handles  # must outlive this pipeline
                 return
             except ArgumentError:
-                pass  # parameters are then copied at each change of engine
+                pass  # not shared: copy parameters at each change of engine
         _c.check(_c.lib.cgp_pipeline_create(ctypes.byref(handles.pipeline), handles.plan, 1))
 
     def _views(self, function: Any, names: Sequence[Any]) -> List[Tensor]:

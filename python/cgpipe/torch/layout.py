@@ -97,7 +97,7 @@ class Layout:
     # --- views ---
 
     def view(self, shape: Sequence[Tuple[bool, int]]) -> "Layout":
-        """Return the layout with another shape, of entries (has the batch, size without it)."""
+        """Return the layout with another shape. An entry is (has the batch, size without it)."""
         left = [axis for dim in self.dims for axis in dim]
         order = list(self.order)
         dims: List[Dim] = []

@@ -79,7 +79,7 @@ class Part(Value):
 
 
 class _Source:
-    """The source of a Part: elements begin .. end - 1 of the middle one of three groups of axes."""
+    """The source of a Part: elements begin .. end - 1 of the second of three groups of axes."""
 
     def __init__(self, graph: Graph, x: Value, groups: Sequence[Sequence[Axis]], begin: int,
                  end: int) -> None:

@@ -28,7 +28,7 @@ __all__ = ["Namespace", "pop", "skippable", "stash", "verify_skippables"]
 
 
 class _NamespaceType(type):
-    """Metaclass of Namespace: None, the default namespace, is an instance too."""
+    """Metaclass of Namespace. It makes None, the default namespace, an instance too."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return instance is None or super().__instancecheck__(instance)
@@ -200,8 +200,8 @@ def skippable(stash: Iterable[str] = (),
     """Return a decorator for module classes whose forward yields ``stash(name, tensor)`` and
     ``pop(name)``.
 
-    stash, pop: lists of the names that it stashes and pops. A single str is refused: its letters
-    would count as names."""
+    stash, pop: lists of the names that the class stashes and pops. A single str is refused: its
+    letters would count as names."""
     for argument, names in (("stash", stash), ("pop", pop)):
         if isinstance(names, str):
             raise TypeError(f"{argument}: a list of names is expected, got the str '{names}' "
@@ -209,7 +209,7 @@ def skippable(stash: Iterable[str] = (),
     attributes = {"stashable_names": frozenset(stash), "poppable_names": frozenset(pop)}
 
     def wrap(module_cls: Type[nn.Module]) -> Type[Skippable]:
-        # With __module__ and __qualname__ pickle finds the class under its decorated name.
+        # With __module__ and __qualname__, pickle finds the class under its decorated name.
         return type(module_cls.__name__, (Skippable,),
                     {"module_cls": module_cls, "__module__": module_cls.__module__,
                      "__qualname__": module_cls.__qualname__, "__doc__": module_cls.__doc__,
