@@ -149,8 +149,8 @@ def cpu_name():
 
 
 def machine(medians):
-    """Return lines about the machine, and how far apart its cores are, which limits what two of
-    them can do."""
+    """Return lines about the machine, and the round trip between its cores, which limits the speed
+    of two of them."""
     lines = [f"{cpu_name()}, {os.cpu_count()} cores; rounds: {ROUNDS}"]
     trips = sorted(trip for result in medians.values() for trip in result.get("round_trips", ())
                    if trip)

@@ -10,9 +10,10 @@ transformers' generate() with its own cache?
 
 The model is a Llama of 12 x 768 (inner 2048, 4 heads of keys and values, vocabulary 32,000, T =
 512) with random weights, made by transformers and read by `cgpipe convert`. Decoding is greedy. The
-time of a token is the difference between LENGTH + 1 tokens and one, median and minimum over the
-rounds, so that loading and the prompt are excluded. The programs run alternately. Wall-clock time
-and processor time are given; other programs disturb the latter less."""
+time of a token comes from the difference between runs of LENGTH + 1 tokens and of one token, so it
+excludes loading and the prompt. The output has the median and the minimum over the rounds. The
+programs run alternately. It has wall-clock time and processor time; other programs disturb
+processor time less."""
 import os
 import resource
 import statistics

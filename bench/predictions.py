@@ -8,9 +8,9 @@ run is repeated in each round for each number of micro-batches, directly before 
 predicts: the speed of a shared machine changes within minutes.
 
 From a profile (`predictions-profile.txt`): 30 pipelines of two devices with micro-batches of one
-sample, and AmoebaNet-D and U-Net with larger ones. They are predicted from `cgpipe profile` at
-three micro-batch sizes, run in each round right before its model's pipelines. The profile runs
-twice: with one device alone on the machine, and with two at once.
+sample, and AmoebaNet-D and U-Net with larger micro-batches. They are predicted from `cgpipe
+profile` at three micro-batch sizes, run in each round right before its model's pipelines. The
+profile runs twice: with one device alone on the machine, and with two at once.
 
 PART=run or PART=profile in the environment selects one of these two parts.
 """

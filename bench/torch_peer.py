@@ -20,7 +20,7 @@ def cpu_has(flag):
 
 def best_blas():
     """Return the name of the BLAS. If OpenBLAS does not recognise the CPU and uses its slowest
-    kernels, restart with better ones."""
+    kernels, restart with better kernels."""
     try:
         corename = ctypes.CDLL("libblas.so.3").openblas_get_corename
     except (OSError, AttributeError):

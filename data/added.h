@@ -35,7 +35,7 @@ typedef struct cgp__added_search {
     const cgp__unicode *unicode;
     const uint8_t *text;
     int64_t size;
-    bool normalized;    /* search for the normalized tokens, not the raw ones */
+    bool normalized;    /* true: search for normalized tokens; false: for all other tokens */
     int64_t at;         /* the search continues here */
     int64_t taken;      /* the text before this offset is done */
     int64_t spaces_end; /* end of the last run of white space that a token took */

@@ -39,7 +39,7 @@ cgp_status cgp__data_open(cgp_data **out, const cgp__data_kind *kind, const char
 
 void cgp_data_destroy(cgp_data *data) {
     if (!data || left_behind(data)) return;
-    cgp__prefetch_destroy(data->prefetch); /* from here on no thread calls fill() */
+    cgp__prefetch_destroy(data->prefetch); /* from this line, no thread calls fill() */
     if (data->kind->close) data->kind->close(data);
     free(data->permutation);
     free(data);

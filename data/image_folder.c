@@ -197,7 +197,7 @@ static void add_file(image_folder *data, cgp_split split, int file) {
     of->files[of->n++] = (uint32_t)file;
 }
 
-/* Split the files first .. end - 1 of a class: the last ones are for validation. */
+/* Split the files first .. end - 1 of a class: the last files are for validation. */
 static cgp_status split_class(image_folder *data, int first, int end) {
     const double fraction =
         data->options.validation_directory ? 0 : data->options.validation_fraction;

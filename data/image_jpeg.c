@@ -43,7 +43,8 @@ static void on_error(j_common_ptr info) {
     longjmp(job->back, 1);
 }
 
-/* Treat a warning of missing or wrong data as an error; ignore others (stray bytes, versions). */
+/* Treat a warning of missing or wrong data as an error; ignore other warnings (stray bytes,
+ * versions). */
 static void on_message(j_common_ptr info, int level) {
     static const int damages[] = {JWRN_JPEG_EOF,         JWRN_HIT_MARKER,  JWRN_HUFF_BAD_CODE,
                                   JWRN_ARITH_BAD_CODE,   JWRN_MUST_RESYNC, JWRN_NOT_SEQUENTIAL,

@@ -116,8 +116,8 @@ static const kind *find(const start *s, bool tokens) {
     return NULL;
 }
 
-/* Return whether bytes `first`, `first` + `step` .. of the beginning are all 0, and most of those
- * at `other`, `other` + `step` .. are not. */
+/* Return whether bytes `first`, `first` + `step` .. of the beginning are all 0, and most bytes
+ * `other`, `other` + `step` .. are not 0. */
 static bool are_zeros(const start *s, int first, int other, int step) {
     int64_t n = 0;
     for (int64_t i = 0; i + step <= s->n; i += step) {

@@ -107,8 +107,8 @@ static cgp_status ensure_characters(cgp__nfc *nfc, int64_t n) {
     return CGP_OK;
 }
 
-/* Sort a run of marks by class, stably: short runs by insertion sort, others by counting sort into
- * `other`. */
+/* Sort a run of marks by class, stably: short runs by insertion sort, long runs by counting sort
+ * into `other`. */
 static void order_run(uint32_t *marks, uint32_t *other, int64_t n) {
     int64_t starts[CLASSES + 1] = {0};
     if (n <= INSERTED) {

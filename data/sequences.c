@@ -6,8 +6,8 @@
  *     sequence 1          e f g h|i                  validation: ceil(0.3 * 3) = 1, the last
  *     sequence 2                  i j k l|m          the token after | is the last target only
  *
- * There are (tokens - 1) / T sequences; the rest at the end (token n) is not used. Separate
- * validation files are cut in the same way, and then all sequences above are training. */
+ * There are (tokens - 1) / T sequences; the remaining tokens at the end (token n) are not used.
+ * Separate validation files are cut in the same way, and then all sequences above are training. */
 #include "data/sequences.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* signed_distance.c -- the ten shapes as signed distances. Seven are made of polygons, the others
+/* signed_distance.c -- the ten shapes as signed distances. Seven shapes are made of polygons, three
  * of circles:
  *
  *     outside of a   -d(a)          both a and b    max(d(a), d(b))

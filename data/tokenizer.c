@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer.c -- text to tokens and back. Added tokens are taken out (added.c), the rest is
- * normalized (nfc.c), and added tokens are taken out again. The rest is split into words
+/* tokenizer.c -- text to tokens and back. Added tokens are taken out (added.c), the other text is
+ * normalized (nfc.c), and added tokens are taken out again. All other text is split into words
  * (pretokenizer.c). A word's tokens come from a cache of recent words, or from merges (bpe.c).
  *
  *     text    The cat\xff sat<|end|>

@@ -311,7 +311,7 @@ static cgp_status take_content(reader *r, cgp__added_token *token, const char *c
 }
 
 /* Check the id of an added token. It must be the token's id in the model or, for a new token, the
- * next free id: tokenizers assigns these, whatever the file says. */
+ * next free id: tokenizers assigns these ids, whatever the file says. */
 static cgp_status check_id(reader *r, const char *content, const json_t *id) {
     const json_t *own = json_object_get(r->tokens, content);
     const int64_t expected = own ? json_integer_value(own) : (int64_t)r->n_vocab + r->n_new;

@@ -19,8 +19,8 @@ enum { PRINTABLE = 256 }; /* the first character that stands for another byte */
 
 /* --- printed tokens --- */
 
-/* Return the byte that a character stands for, -1 if none. The characters from PRINTABLE on stand
- * for these bytes, in order: 0 .. 0x20, 0x7f .. 0xa0, 0xad. */
+/* Return the byte that a character stands for, -1 if none. PRINTABLE and the characters after it
+ * stand for these bytes, in order: 0 .. 0x20, 0x7f .. 0xa0, 0xad. */
 static int byte_of(int character) {
     const int other = character - PRINTABLE;
     if (other >= 68) return -1;

@@ -62,8 +62,9 @@ static cgp_value first(cgp_model *model, cgp_value x) {
     return x;
 }
 
-/* ... which is this one. The value goes directly from stage to stage, past the stages between them.
- * cgp_model_finish() refuses a name that is stashed but not popped, or popped but not stashed. */
+/* ... and this is the layer that is written independently. The value goes directly from stage to
+ * stage, past the stages between them. cgp_model_finish() refuses a name that is stashed but not
+ * popped, or popped but not stashed. */
 static cgp_value last(cgp_model *model, cgp_value x) {
     cgp_model_layer(model, "out");
     return linear(model, cgp_add(model, x, cgp_model_pop(model, NULL, "coarse")), "out", ARMS);

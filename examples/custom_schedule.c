@@ -12,7 +12,7 @@
  *      .  1F0 1I0 1F1 1I1 1F2 1I2 1F3 1I3 1W0 1W1 1W2 1W3
  *
  * The price is memory: stage 1 keeps the operands of W of all four micro-batches, where 1f1b keeps
- * those of one. The weights come out the same, to the bit. */
+ * the operands of one micro-batch. The weights come out the same, to the bit. */
 #include <cgpipe/cgpipe.h>
 
 #include <stdio.h>

@@ -51,7 +51,7 @@ def make_gpt2(**other):
     sizes = {"vocab_size": 53, "n_positions": 12, "n_embd": 16, "n_layer": 2, "n_head": 2,
              "bos_token_id": None, "eos_token_id": None, "initializer_range": 0.3}
     model = GPT2LMHeadModel(GPT2Config(**{**sizes, **other})).eval()
-    # Biases start as zero and norms as one, which would hide errors.
+    # Biases start as zero and norms as one, so errors in them would not show.
     for name, p in model.named_parameters():
         if name.endswith("bias") or "ln_" in name:
             p.data += 0.2 * torch.randn_like(p)

@@ -35,7 +35,7 @@ def matched(pattern):
 
 
 def word_characters():
-    """Return the word characters: a single_word token does not match before one."""
+    """Return the word characters: a single_word token does not match before such a character."""
     made = Tokenizer(models.BPE(vocab={"x": 0}, merges=[]))
     made.add_tokens([AddedToken("<w>", single_word=True, normalized=False)])
     encoded = made.encode_batch_fast(["<w>" + chr(c) for c in POINTS])

@@ -60,7 +60,8 @@ static void linear_input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
         put(args->dx[0], k, spec->add & 1, dot(out, dy + k / in * out, 1, weight + k % in, in));
 }
 
-/* dweight [out, in] = dy^T x, dbias = sum of dy. The first micro-batch overwrites, others add. */
+/* dweight [out, in] = dy^T x, dbias = sum of dy. The first micro-batch overwrites, later
+ * micro-batches add. */
 static void linear_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t in = spec->attributes.in, out = spec->attributes.out, rows = rows_of(spec);
     const float *x = args->x[0], *dy = args->dy, one = 1;

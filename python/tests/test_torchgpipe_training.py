@@ -425,7 +425,7 @@ class Autograd(Comparing):
 
     def test_inplace_operations_are_right(self):
         """torchgpipe's recomputation refuses the first operation and computes a wrong result for
-        the second one."""
+        the second operation."""
         torch.manual_seed(0)
         module = nn.Sequential(nn.Linear(3, 3), nn.ReLU(inplace=True))
         model = GPipe(copy.deepcopy(module), [1, 1], checkpoint="always")

@@ -122,7 +122,7 @@ def _relu_conv(channels, out, kernel=1, stride=1, padding=0):
 
 
 class FactorizedReduce(nn.Module):
-    """Halve an image by two convolutions; the second one's input is shifted by a pixel."""
+    """Halve an image by two convolutions; the second convolution's input is shifted by a pixel."""
 
     def __init__(self, channels, out):
         super().__init__()

@@ -108,7 +108,7 @@ def internal_tests(source, internal):
 
 
 def copy_tests(source, target):
-    """Copy the tests; return the internal ones as {path: names}."""
+    """Copy the tests; return the internal tests as {path: names}."""
     found = {}
     for path in sorted((source / "tests").rglob("test_*.py")):
         relative = path.relative_to(source / "tests")

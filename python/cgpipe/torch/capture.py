@@ -140,7 +140,7 @@ class Captured:
 
     def input_gradients_to_torch(
             self, gradients: Sequence[Optional[Tensor]]) -> List[Optional[Tensor]]:
-        """Convert the gradients of the graph's inputs to those of the module's inputs."""
+        """Convert the gradients of the graph's inputs to gradients of the module's inputs."""
         left = list(gradients)
         found: List[Optional[Tensor]] = []
         for layout in self.inputs:
@@ -167,8 +167,8 @@ class Captured:
 
     def output_gradients(self, gradients: Sequence[Optional[Tensor]],
                          samples: int) -> List[Optional[Tensor]]:
-        """Return the gradients of the graph's outputs, zeros for those without one. An output that
-        the module returns twice gets the sum."""
+        """Return the gradients of the graph's outputs, zeros for outputs without a gradient. An
+        output that the module returns twice gets the sum."""
         sums: List[Optional[Tensor]] = [None] * len(self.layouts)
         for (kind, i), gradient in zip([o for o in self.outputs if o[0] == "output"], gradients):
             if gradient is not None:

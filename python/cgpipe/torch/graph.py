@@ -98,7 +98,7 @@ class Graph:
         self.losses.append(dict(entry, attributes=attributes) if attributes else entry)
 
     def parameter(self, name: str, shape: Sequence[int], decays: bool) -> int:
-        """Return the number of a parameter: a new one, or an earlier one of the same shape.
+        """Return the number of a parameter, which is declared at its first use.
 
         Raises:
             Unlike: Another op uses the parameter in another shape.

@@ -11,7 +11,7 @@ hooks, frozen parameters, torch.autograd.grad(), and errors for parameters that 
 backward.
 
 An engine holds the values of one forward. A backward through an older forward, or a second backward
-through the same one, first repeats the forward with its dropout seed, and keeps the running
+through the same forward, first repeats the forward with its dropout seed, and keeps the running
 statistics. In eval mode the module is captured separately, and forward is cgp_pipeline_predict(). A
 backward through it repeats the forward in a plan for training."""
 

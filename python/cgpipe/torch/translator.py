@@ -25,7 +25,7 @@ __all__ = ["Constant", "Loss", "Outside", "Parameter", "Part", "Samples", "Trans
 
 
 class Unsupported(Exception):
-    """An op, or a form of one, is not supported. The text says what is supported."""
+    """An op, or a form of an op, is not supported. The text says what is supported."""
 
 
 class Constant:
