@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 
-CASE = sys.argv[1:] if len(sys.argv) == 3 else []  # a library and a length
+CASE = sys.argv[1:] if len(sys.argv) == 3 else []  # [library, length] when one case is measured
 del sys.argv[1:len(CASE) + 1]
 import cases  # noqa: E402, reads the remaining arguments
 

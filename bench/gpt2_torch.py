@@ -107,7 +107,7 @@ class Serial:
         for x, t in zip(tokens.chunk(options.chunks), targets.chunk(options.chunks)):
             loss = loss_of(self.forward(x), t)
             loss.backward()
-            total += loss.detach()  # one wait for the GPU per step
+            total += loss.detach()  # no float() here: wait for the GPU once a step
         return float(total)
 
 

@@ -12,7 +12,7 @@ from cases import PROGRAM, PYTHON, ROOT, SPEED, machine, measure, newest, option
 
 TINY = bool(os.environ.get("TINY"))
 STEPS = os.environ.get("STEPS") or 4
-MODELS = {  # cgpipe's model; PyTorch's script
+MODELS = {  # {name: (MODEL of cgpipe, PyTorch script and its options)}
     "ResNet-101": ("resnet101", ["resnet_torch.py"]),
     "AmoebaNet-D(18,64)": ("amoebanetd:L=18,D=64", ["images_torch.py", "--model", "amoebanetd",
                                                     "--layers", "18", "--filters", "64"]),

@@ -102,7 +102,7 @@ def main():
         for x, t in zip(images.chunk(options.chunks), targets.chunk(options.chunks)):
             loss = loss_of(forward(x), t)
             loss.backward()
-            total += loss.detach()  # one wait for the GPU per step
+            total += loss.detach()  # no float() here: wait for the GPU once a step
         return float(total)
 
     torch_peer.measure(torch, model, step, options, blas)

@@ -46,7 +46,7 @@ def memory_rate(threads, size=128 << 20, copies=9):
     return statistics.median(rates)
 
 
-NEAR = 150  # nanoseconds of a round trip within one last-level cache
+NEAR = 150  # largest round trip, in ns, of cores that share a last-level cache
 
 
 def by_distance(one, two):

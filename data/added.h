@@ -18,7 +18,7 @@ typedef struct cgp__added_token {
 typedef struct cgp__added {
     cgp__added_token *tokens; /* [n] */
     int32_t n, n_raw;         /* all tokens; the tokens that are not normalized */
-    bool begins[2][256];      /* raw, normalized: a token begins with the byte */
+    bool begins[2][256];      /* [normalized][b]: a token begins with byte b */
 } cgp__added;
 
 /* Sort the tokens and fill `begins`. If two have the same text, return false and set *a and *b to
@@ -36,7 +36,7 @@ typedef struct cgp__added_search {
     const uint8_t *text;
     int64_t size;
     bool normalized;    /* true: search for normalized tokens; false: for all other tokens */
-    int64_t at;         /* the search continues here */
+    int64_t at;         /* offset at which the search continues */
     int64_t taken;      /* the text before this offset is done */
     int64_t spaces_end; /* end of the last run of white space that a token took */
 } cgp__added_search;

@@ -39,7 +39,7 @@ cgp_status cgp__data_open(cgp_data **out, const cgp__data_kind *kind, const char
 
 void cgp_data_destroy(cgp_data *data) {
     if (!data || left_behind(data)) return;
-    cgp__prefetch_destroy(data->prefetch); /* from this line, no thread calls fill() */
+    cgp__prefetch_destroy(data->prefetch); /* ends the threads that call fill() */
     if (data->kind->close) data->kind->close(data);
     free(data->permutation);
     free(data);
@@ -67,7 +67,7 @@ cgp_status cgp__data_check_range(const char *name, const char *field_is, const c
 }
 
 cgp_status cgp__data_check_fraction(const char *name, double fraction) {
-    if (fraction >= 0 && fraction < 1) return CGP_OK; /* false for NaN too */
+    if (fraction >= 0 && fraction < 1) return CGP_OK; /* the condition is false for NaN */
     return cgp_fail(CGP_EINVAL, "%s: validation_fraction is at least 0 and below 1, got %g", name,
                     fraction);
 }

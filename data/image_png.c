@@ -110,7 +110,7 @@ static cgp_status decode(png_job *job) {
     png_set_keep_unknown_chunks(job->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
     png_read_info(job->png, job->info);
     CGP_TRY(ensure_capacity(job));
-    png_set_expand(job->png); /* palettes, and gray of 1, 2, 4 bits */
+    png_set_expand(job->png); /* expands palettes, and gray of 1, 2, 4 bits */
     png_set_scale_16(job->png);
     png_set_gray_to_rgb(job->png);
     png_set_strip_alpha(job->png);

@@ -9,7 +9,7 @@ typedef enum cgp__pattern {
     CGP__PATTERN_GPT2,
     CGP__PATTERN_LLAMA3,
     CGP__PATTERN_QWEN2,
-    CGP__PATTERN_NONE /* the whole text is one word */
+    CGP__PATTERN_NONE /* no pattern: the whole text is one word */
 } cgp__pattern;
 
 /* Find the pattern that is exactly this regular expression; false if there is none. */

@@ -19,7 +19,7 @@ typedef struct cgp__sequence_words {
 /* The options of a data set of sequences. */
 typedef struct cgp__sequence_options {
     const cgp__sequence_words *words;
-    cgp_token_options o;         /* a text's bytes are its tokens */
+    cgp_token_options o;         /* for a text, tokens are bytes */
     const char *const *paths[2]; /* paths of each stream; borrowed */
     int n_paths[2];
 } cgp__sequence_options;

@@ -32,7 +32,7 @@ typedef struct token_file {
 
 typedef struct token_stream {
     token_file *files;
-    int n; /* files with open descriptors */
+    int n; /* number of files with open descriptors */
 } token_stream;
 
 typedef struct token_data {

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_BYTES = 1 << 30 }; /* limit for a file */
+enum { MAX_BYTES = 1 << 30 }; /* largest size of a file */
 
 /* --- JSON --- */
 
@@ -59,9 +59,9 @@ static cgp_status take_vocab(cgp__vocab *v, json_t *tokens, const char *path) {
 
 /* A text that is read row by row. */
 typedef struct rows {
-    char *text; /* followed by a 0 */
+    char *text; /* the whole text, followed by a 0 */
     int64_t size, at;
-    char *row; /* in the text; its end is 0 */
+    char *row; /* the current row in `text`, ended by a 0 */
 } rows;
 
 static cgp_status bad_line(const cgp__merges *m, const char *reason) {

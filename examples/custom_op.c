@@ -78,7 +78,7 @@ static const cgp_op swish = {
     .backward_weight = swish_weight,
     .input_needs_x = 1u << 0,
     .weight_needs_x = 1u << 0,
-    .cheap = true, /* run again rather than kept under `+selective` */
+    .cheap = true, /* `+selective` runs it again instead of keeping y */
 };
 
 /* Check gradients, reads and the rest of the contract, for rows of one size. */

@@ -39,7 +39,7 @@ static cgp_status train(void) {
     const cgp_tensor a = {CGP_F32, {2, {BATCH, 1}}, x}, b = {CGP_F32, {2, {BATCH, 1}}, inside};
     cgp_linear_options linear = {.out = HIDDEN, .bias = true, .init = {CGP_INIT_NORMAL, 2}};
     cgp_plan_options with = cgp_plan_options_default();
-    double loss[2] = {0, 0}; /* the first, the last */
+    double loss[2] = {0, 0}; /* loss of the first step, and of the last step */
     CGP_TRY(cgp_op_check(&bump, NULL, &(cgp_op_type){.shape = {1, {HIDDEN}}}, NULL));
     CGP_TRY(cgp_model_create(&model, "middle"));
     cgp_value v = cgp_model_input(model, "x", CGP_F32, 1, (int64_t[]){1});

@@ -64,8 +64,8 @@ static cgp_status train_until(cgp_pipeline *pipeline, cgp_data *data, int64_t la
 typedef struct part {
     const char *title, *schedule;
     int stages;
-    const char *load_from; /* directory of checkpoints; NULL: from the start */
-    const char *save_to;   /* NULL: no checkpoint is saved */
+    const char *load_from; /* directory of checkpoints; NULL: load nothing */
+    const char *save_to;   /* directory to save to; NULL: save nothing */
     int64_t last;          /* number of updates to stop after */
 } part;
 

@@ -96,14 +96,14 @@ static const genotype old_reduction = {3,
 
 /* --- parts --- */
 
-#define REMEMBERED 16 /* enough for a cell and the one before it */
+#define REMEMBERED 16 /* enough for a cell and the previous cell */
 
 /* A network being built. */
 typedef struct network {
     cgp_model *model;
     const cgp_amoebanetd_options *o;
     cgp__network names;             /* its prefix is "cell1_normal1." */
-    char part[32];                  /* part of the next parameters, "operations.3.module" */
+    char part[32];                  /* name part of the next parameters: "operations.3.module" */
     cgp_value relus[REMEMBERED][2]; /* the last n values and their ReLUs */
     int n_relus;
 } network;

@@ -119,7 +119,7 @@ typedef struct sources {
     cgp_value groups; /* [T, n C]: the embeddings, then complete groups */
     int64_t n;
     cgp_value sum;              /* [T, C], sum of the current group; none if id < 0 */
-    const cgp_value *positions; /* for generation, else NULL */
+    const cgp_value *positions; /* positions for generation; else NULL */
 } sources;
 
 static const cgp_value none = {-1};

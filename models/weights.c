@@ -29,8 +29,8 @@ typedef struct tensor {
     const char *name; /* in the file */
     cgp_shape shape;  /* in the model */
     bool counter;     /* num_batches_tracked */
-    bool convolution; /* has another layout in the file */
-    bool bare;        /* is one of bare_names */
+    bool convolution; /* the tensor has another layout in the file */
+    bool bare;        /* its name is in bare_names */
 } tensor;
 
 static int count_of(const cgp_model *model) {

@@ -172,7 +172,7 @@ static bool has_cores(const cgp_device *device) {
     return device->ordinal < 0; /* false: this device has no cores of its own */
 }
 static cgp_status memory_create(cgp_device *device, size_t bytes, void **out) {
-    const size_t whole = (bytes | 63) + 1; /* a multiple of 64 */
+    const size_t whole = (bytes | 63) + 1; /* rounded up to a multiple of 64 */
     if (!(*out = aligned_alloc(64, whole))) return host->fail(CGP_ENOMEM, "toy: out of memory");
     memset(*out, 0, whole);
     return CGP_OK;

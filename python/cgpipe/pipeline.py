@@ -410,7 +410,7 @@ class Pipeline(_c.Handle):
         if self.model._captured is not None:
             self.model._captured.release(self)
         self._memory = None
-        self._worker.call(lambda: None)  # wait for the destruction
+        self._worker.call(lambda: None)  # wait until the worker has destroyed the pipeline
 
     def __enter__(self) -> "Pipeline":
         return self

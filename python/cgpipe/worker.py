@@ -34,7 +34,7 @@ class _Job:
         self.begun = True
         try:
             self.result = self.function(*self.arguments)
-        except BaseException as error:  # re-raised in the waiting thread
+        except BaseException as error:  # the waiting thread raises it again
             self.error = error
         self.function = self.arguments = None  # type: ignore[assignment]
         self.done.set()
@@ -69,10 +69,10 @@ class Worker:
         while not job.done.is_set():
             try:
                 if not queued:
-                    self._jobs.put(job)  # may be put twice after a signal, but runs once
+                    self._jobs.put(job)  # a signal may cause a second put; the job runs once
                     queued = True
                 job.done.wait()
-            except BaseException as error:  # from a signal handler
+            except BaseException as error:  # a signal handler raised it
                 interrupt = error
         if interrupt is not None:
             raise interrupt from job.error

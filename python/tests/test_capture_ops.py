@@ -250,7 +250,7 @@ class Ops(unittest.TestCase):
                 self.assertLess(pipeline.step(x, target), expected)
                 self.assertLess(far(loss(module(x), target),
                                     torch.tensor(pipeline.evaluate(x, target))),
-                                1e-5)  # one copy of the weights
+                                1e-5)  # module and pipeline share the weights
 
 
 class Adoption(unittest.TestCase):

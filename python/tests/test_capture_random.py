@@ -44,7 +44,7 @@ def image_layers(pick, channels, size):
     for _ in range(pick.randint(1, 4)):
         layer = image_layer(pick, x.shape[1])
         if min(x.shape[2:]) < 5 and not isinstance(layer, (nn.ZeroPad2d, nn.ConvTranspose2d)):
-            continue  # too small to shrink
+            continue  # the image is too small to shrink
         with torch.no_grad():
             x = layer(x)
         layers += [layer, activation(pick)]

@@ -109,7 +109,7 @@ class Outputs(unittest.TestCase):
         from math import erf
 
         with cgpipe.Pipeline(support.model(layers=2), stages=2, chunks=2, batch=4) as pipeline:
-            x, y = support.batch(11)  # more than the planned batch
+            x, y = support.batch(11)  # more samples than the planned batch
             p = pipeline.state_dict()
             hidden = x @ p["0.weight"].T + p["0.bias"]
             hidden = hidden * 0.5 * (1 + numpy.vectorize(erf)(hidden / math.sqrt(2)))

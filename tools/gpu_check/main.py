@@ -119,7 +119,7 @@ def needs_a_build(check, wanted):
 
 def main():
     options = parse()
-    sys.argv[1:] = []  # bench/cases.py would read them
+    sys.argv[1:] = []  # bench/cases.py would read the arguments
     if options.backend == "cuda" and not machine.gpu():
         print("gpu_check: expected a GPU, nvidia-smi names none (--backend cuda-host tries the "
               "script without one)", file=sys.stderr)

@@ -11,7 +11,7 @@ from machine import bf16_peak
 sys.path.insert(0, str(ROOT / "bench"))
 GIB = 2.0**30
 SPEED = "samples_per_second"
-STEPS = 12  # the first two are not counted
+STEPS = 12  # the first two steps are not counted
 
 
 def bench_cases():
