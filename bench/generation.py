@@ -71,7 +71,7 @@ def run(words):
 
 
 def ours(directory):
-    """Return wall-clock and processor seconds, for one token and for all."""
+    """Return wall-clock and processor seconds of one token, then of LENGTH + 1 tokens."""
     words = [str(PROGRAM), "sample", directory + "/run", "--prompt", PROMPT, "--temperature", "0",
              "--threads-per-device", str(THREADS)]
     return [second for n in (1, LENGTH + 1) for second in run(words + ["--length", str(n)])[1:]]

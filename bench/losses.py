@@ -27,7 +27,7 @@ BEST = ("f32", None)
 
 
 def cases():
-    """Return the cases to compare with BEST, if this processor supports them: {name: (precision,
+    """Return the cases that this processor supports, to compare with BEST: {name: (precision,
     CGP_CPU_ISA)}."""
     flags = set(re.search(r"^flags\s*:(.*)$", open("/proc/cpuinfo").read(), re.M)[1].split())
     found = {"bf16, AMX": ("bf16", "amx")} if "amx_bf16" in flags else {}

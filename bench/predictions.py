@@ -115,8 +115,8 @@ MODELS = {"resnet101": "resnet20" if TINY else "resnet101",
 
 
 def pipelines():
-    """Return cases (model, batch, schedule, recompute, chunks), with micro-batches of one sample
-    and larger."""
+    """Return two lists of cases (model, batch, schedule, recompute, chunks): with micro-batches of
+    one sample, and with larger micro-batches."""
     cases = [(name, chunks, *how, chunks) for name in MODELS for *how, chunks in ONES]
     cases = [case for case in cases if case[0] != "GPT-2"
              or case[2:] not in (("zb-v", "never", 8), ("1f1b", "except_last", 8))]
@@ -126,7 +126,7 @@ def pipelines():
 
 
 def no_dropout(name):
-    """The GPT-2 benchmark has dropout, unlike the model."""
+    """Return the option that turns dropout off; only the GPT-2 benchmark has dropout."""
     return {"dropout": 0} if name == "GPT-2" else {}
 
 

@@ -28,8 +28,8 @@ RESULTS = os.environ.get("RESULTS")
 COSTS = os.environ.get("COSTS")
 GIB = 2.0**30
 
-# Samples of the largest micro-batch for which the layers of a speed table are profiled: the
-# micro-batch of its largest pipeline.
+# Micro-batch, in samples, at which the layers of a speed table are profiled. It is the micro-batch
+# of the largest pipeline in the table.
 PROFILED = {"resnet101-speed": 36, "amoebanetd-speed": 40, "unet-speed": 16}
 # Memory limit of a device when our schedules are compared; the published runs had 24 GB.
 LIMIT_BYTES = 22 << 30

@@ -41,8 +41,8 @@ typedef struct cgp__added_search {
     int64_t spaces_end; /* end of the last run of white space that a token took */
 } cgp__added_search;
 
-/* Find the next token. The text from `*start` to `*end` precedes it. NULL: there is none, and
- * `*end` is the end of the text. */
+/* Return the next token; the text from `*start` to `*end` precedes it. If there is none, return
+ * NULL and set `*end` to the end of the text. */
 const cgp__added_token *cgp__added_next(cgp__added_search *search, int64_t *start, int64_t *end);
 
 /* Return whether a text may be cut between byte `last` and byte `next`, a space or line feed,

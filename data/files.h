@@ -9,7 +9,7 @@
  * text file", is for the message if the path is a directory. */
 cgp_status cgp__data_file_open(const char *path, const char *expected, int *fd, int64_t *bytes);
 
-/* Read exactly `count` bytes at `offset`. CGP_EIO: the file ends before. */
+/* Read exactly `count` bytes at `offset`. Return CGP_EIO if the file is too short. */
 cgp_status cgp__data_file_read(const char *path, int fd, int64_t offset, void *bytes,
                                int64_t count);
 
@@ -18,7 +18,7 @@ cgp_status cgp__data_file_read(const char *path, int fd, int64_t offset, void *b
 cgp_status cgp__data_file_load(const char *path, const char *expected, int64_t max, uint8_t **bytes,
                                int64_t *size);
 
-/* Return the big-endian number that begins here. */
+/* Return the big-endian number in bytes[0 .. 3]. */
 static inline int64_t cgp__big_endian(const uint8_t *bytes) {
     return (int64_t)bytes[0] << 24 | bytes[1] << 16 | bytes[2] << 8 | bytes[3];
 }

@@ -54,7 +54,7 @@ typedef struct cgp__crop {
     bool mirrored;
 } cgp__crop;
 
-/* Write the window, [size, size, 3] in 0..255, to `out`. CGP_ENOMEM. */
+/* Write the window, [size, size, 3] in 0..255, to `out`. Return CGP_ENOMEM if memory is short. */
 cgp_status cgp__image_resize(const cgp__image *image, const cgp__crop *crop, float *out);
 
 /* --- image_crop.c --- */

@@ -102,7 +102,7 @@ static cgp_status fill(cgp_data *base, cgp_split split, int64_t position, int64_
 
 /* --- the list --- */
 
-/* Return whether a name ends like that of an image, ignoring case. */
+/* Return whether a name has the extension of an image file, ignoring case. */
 static bool is_image(const char *path) {
     static const char *const ends[] = {".jpg", ".jpeg", ".png"};
     const size_t length = strlen(path);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* image_jpeg.c -- decodes every kind of JPEG to RGB, with libjpeg(-turbo).
  *
- * libjpeg reports an error with a call that must not return, so it jumps back to decode(). All
- * resources are in a struct outside of that function: nothing leaks, and no local variable is read
- * after a jump. */
+ * libjpeg reports an error with a callback that must not return, so the callback jumps back to
+ * decode(). All resources are in a struct outside of that function: nothing leaks, and no local
+ * variable is read after a jump. */
 #include "data/image.h"
 
 #include "base/limits.h"

@@ -127,8 +127,8 @@ static bool are_zeros(const start *s, int first, int other, int step) {
     return s->n >= FEW_BYTES && 2 * n * step > s->n;
 }
 
-/* Return whether the beginning is UTF-8 without control characters except white space. A character
- * may be cut off at its end. */
+/* Return whether the beginning is UTF-8 without control characters except white space. Its last
+ * character may be incomplete. */
 static bool is_plain_text(const start *s) {
     for (int64_t i = 0; i < s->n;) {
         const int length = cgp__utf8_character(s->at + i, s->n - i);

@@ -9,7 +9,7 @@
 typedef struct cgp__nfc {
     uint8_t *text; /* the last result */
     int64_t capacity;
-    uint32_t *characters; /* [2 n_characters] of a segment, then its marks while they are sorted */
+    uint32_t *characters; /* [2 n_characters] a segment, and scratch to sort marks */
     int64_t n_characters;
 } cgp__nfc;
 

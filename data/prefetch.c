@@ -13,8 +13,8 @@
  * moves to another position, or needs a larger ring, it waits for the busy slots and restarts the
  * ring.
  *
- * One lock guards everything except the contents of slots. These belong to a worker while the slot
- * is busy, and to the reader while it is ready. */
+ * One lock guards everything except the contents of slots. The contents belong to a worker while
+ * the slot is busy, and to the reader while the slot is ready. */
 #include "data/source.h"
 
 #include <inttypes.h>

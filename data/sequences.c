@@ -7,7 +7,8 @@
  *     sequence 2                  i j k l|m          the token after | is the last target only
  *
  * There are (tokens - 1) / T sequences; the remaining tokens at the end (token n) are not used.
- * Separate validation files are cut in the same way, and then all sequences above are training. */
+ * Separate validation files are cut in the same way, and then all sequences above are for
+ * training. */
 #include "data/sequences.h"
 
 #include <inttypes.h>

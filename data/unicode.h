@@ -43,7 +43,8 @@ static inline int cgp__class_of(const cgp__unicode *unicode, uint32_t character)
         ->blocks[unicode->block[character / CGP__BLOCK] * CGP__BLOCK + character % CGP__BLOCK];
 }
 
-/* Get the character of well-formed UTF-8 that begins here; return its number of bytes. */
+/* Get the character that begins at `text`, which is well-formed UTF-8; return its number of
+ * bytes. */
 static inline int cgp__utf8_get(const uint8_t *text, uint32_t *character) {
     if (text[0] < 0x80) {
         *character = text[0];

@@ -27,7 +27,7 @@ static cgp_status swish_infer(const void *attributes, const cgp_op_type *inputs,
     return CGP_OK;
 }
 
-/* Return the columns of a row, and the elements of all samples of the micro-batch. */
+/* Two sizes: columns of a row, and elements in all samples of the micro-batch. */
 static int64_t width(const cgp_op_run *run) {
     return run->node->inputs[0].shape.dims[0];
 }

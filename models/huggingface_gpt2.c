@@ -4,7 +4,7 @@
  * The keys are those of GPT2Config of Hugging Face's transformers. The sizes are required; other
  * keys default to the values of that class. Keys that do not change the results are ignored
  * (initializer_range, summary_..., use_cache, torch_dtype; reorder_and_upcast_attn concerns the
- * rounding of halves). */
+ * rounding of 16-bit numbers). */
 #include <stdlib.h>
 #include <string.h>
 

@@ -18,7 +18,7 @@ typedef struct cgp__weights_files {
 } cgp__weights_files;
 
 /* Open a file, or the weights in a directory. Every tensor occurs once, in the file that the index
- * says. Close `files` also after a failure. */
+ * names. Close `files` also after a failure. */
 CGP_MUST_CHECK cgp_status cgp__weights_files_open(cgp__weights_files *files, const char *path);
 void cgp__weights_files_close(cgp__weights_files *files);
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bindings of libcgpipe by ctypes: its structs, enums and functions under their own names.
 
-The library is the file that CGPIPE_LIBRARY names, else the one inside the package (in a wheel),
-else the one in the source tree's build directory. Functions are declared by their C prototypes
+The library is the file that CGPIPE_LIBRARY names, else the file inside the package (in a wheel),
+else the file in the source tree's build directory. Functions are declared by their C prototypes
 without parameter names. python/tests/test_abi.py compares structs, enums and prototypes with the
 headers.
 

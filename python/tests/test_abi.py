@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Structs, enums and prototypes of cgpipe._c are equal to the headers', and the library exports all
-functions.
+"""Structs, enums and prototypes of cgpipe._c equal those of the headers, and the library exports
+all functions.
 
 CC names the compiler; the tests skip without a compiler.
 """

@@ -284,7 +284,8 @@ def gemms(check):
 
 
 def near_cpu(found, cpu):
-    """Return a line that compares the loss to a cpu's, whose GEMMs round differently."""
+    """Return a line that compares the loss with the loss on a cpu, whose GEMMs round
+    differently."""
     far = max(abs(cell["loss"] - cpu["loss"]) if is_finite(cell) and is_finite(cpu) else math.inf
               for cell in found.values())
     return (f"{'' if far < 0.02 else 'FAILED '}gpt2 in bf16: the loss is {far:.2g} from a cpu's "

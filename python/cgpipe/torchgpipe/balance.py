@@ -30,8 +30,8 @@ __all__ = ["balance_by_size", "balance_by_time"]
 
 
 def _solve(costs: Sequence[float], partitions: int) -> List[int]:
-    """Partition costs so that the largest sum of a partition is minimal; ties take the leftmost
-    cut."""
+    """Cut a list of costs into partitions so that the largest sum is minimal; of several optima,
+    take the leftmost."""
     if not 1 <= partitions <= len(costs):
         raise ValueError(f"partitions: 1 to the number of layers, {len(costs)}, are possible, got "
                          f"{partitions}")
