@@ -18,7 +18,7 @@ enum { ARMS = 3, HIDDEN = 32, BATCH = 50, POINTS = 3000, UNSEEN = 300, PASSES = 
 
 /* Make point number `index`, which determines arm, distance and noise. Validation has its own
  * points. In each pass, `position` moves a training point a little along its arm, so no two passes
- * see the same points. Two threads call this function concurrently: it writes nothing shared. */
+ * see the same points. Two threads call this function concurrently: it writes no shared data. */
 static cgp_status make_point(void *context, cgp_split split, int64_t index, int64_t position,
                              void *input, void *target) {
     const double *turns = context;

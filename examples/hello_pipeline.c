@@ -48,7 +48,7 @@ static void draw(float *x, int32_t *place) {
     }
 }
 
-/* The plan fixes every byte and every action of a step before anything runs. This one has two
+/* The plan fixes every byte and every action of a step before anything runs. The plan here has two
  * stages, each on its own device (a thread on a CPU core). Mini-batches of 64 samples pass through
  * them in 4 micro-batches of 16. */
 static cgp_status plan_it(cgp_plan **out, const cgp_model *model) {

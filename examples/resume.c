@@ -7,7 +7,7 @@
  *     100 steps ─► checkpoint ──► destroyed
  *                  checkpoint ──► 100 steps ────────────► weights     another pipeline, of 3 stages
  *
- * Both end with the same weights, as their SHA-256 shows. A checkpoint has the weights, the
+ * Both runs end with the same weights, as their SHA-256 shows. A checkpoint has the weights, the
  * optimizer and the number of updates, named by the model and not by the layout. So stages,
  * balance, schedule and recomputation may change. The caller must restore the position in the data.
  * The library's data sets are read by position, which follows from the number of updates. For other

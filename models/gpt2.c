@@ -14,8 +14,8 @@
  *                                                          wte.weight, tied
  *
  * Weights inside a block are [in, out] and have a bias (the published code calls them Conv1D); the
- * head is [out, in] without bias. The weights at the ends of a block's two residual branches are
- * initialized smaller by sqrt(2 x layers). So the sum of all 2 x layers branches has the initial
+ * head is [out, in] without bias. The initial weights at the ends of a block's two residual
+ * branches are divided by sqrt(2 x layers). So the sum of all 2 x layers branches has the initial
  * variance of one branch.
  *
  * With `residuals`, there is no running sum: the input of each branch, and of ln_f, is a weighted

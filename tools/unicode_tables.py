@@ -43,8 +43,8 @@ def word_characters():
 
 
 def combining_classes():
-    """Return Python's combining classes, but leave out characters that this NFD does not reorder
-    because they are newer than its Unicode version."""
+    """Return Python's combining classes, but leave out characters that the NFD of tokenizers does
+    not reorder because they are newer than its Unicode version."""
     classes = {}
     for c in POINTS:
         ccc = unicodedata.combining(chr(c))

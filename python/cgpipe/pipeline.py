@@ -401,7 +401,7 @@ class Pipeline(_c.Handle):
 
     def close(self) -> None:
         """Stop the workers and free the memory. If tensors are views of the memory, it is freed
-        when they are gone.
+        when the tensors are gone.
 
         Any later call raises StateError. Does nothing in a child process.
         """

@@ -15,8 +15,8 @@ import report
 from check import Check, Failed, NotRun, OutOfTime, ROOT
 
 # For each part: name, module and function, seconds needed to start on a GPU, maximum seconds. A
-# part that is cut off resumes in the next call. `--part` lifts the limit, because a run longer than
-# its part could otherwise never finish.
+# part that is cut off resumes in the next call. `--part` lifts the limit, because a command that
+# takes longer than the limit could otherwise never finish.
 PARTS = [
     ("digests", "exactness.digests", 20, 120),
     ("bits", "exactness.bits", 20, 90),
