@@ -37,7 +37,8 @@ cgp_status cgp__sequences_open(cgp_data **out, const cgp__data_kind *kind,
                                const cgp__sequence_words *words, const cgp_token_options *o,
                                const char *const *paths, int n_paths);
 
-/* Cut streams of tokens[0] and tokens[1] tokens. `sequences` is zero before, except base.kind. */
+/* Cut streams of tokens[0] and tokens[1] tokens. On entry, `sequences` is all zero except
+ * base.kind. */
 cgp_status cgp__sequences_cut(cgp__sequences *sequences, const cgp__sequence_options *options,
                               const int64_t tokens[2]);
 

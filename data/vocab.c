@@ -6,7 +6,8 @@
  *     \u0120t he      rank 1: makes the token "\u0120the"
  *
  * The tokens of a merge are looked up in the JSON object in their printed form. Each byte is
- * printed as one character, so the printed form of a merge is that of both tokens, joined. */
+ * printed as one character, so the printed form of a merge joins the printed forms of both
+ * tokens. */
 #include "data/vocab.h"
 
 #include "base/base.h"

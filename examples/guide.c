@@ -133,7 +133,7 @@ int main(int argc, char **argv) {
     if (status == CGP_OK) status = cgp_pipeline_create(&pipeline, plan, 1); /* 1: the seed */
     if (status == CGP_OK && argc > 4) status = cgp_pipeline_load(pipeline, directory, NULL);
     if (status == CGP_OK) status = train(pipeline, data, last);
-    if (status == CGP_OK) status = draw(pipeline, plan); /* before test(), another run */
+    if (status == CGP_OK) status = draw(pipeline, plan); /* before test() runs the pipeline again */
     if (status == CGP_OK) status = test(pipeline, data);
     if (status == CGP_OK) status = cgp_pipeline_save(pipeline, directory, 2, NULL);
     if (status != CGP_OK) fprintf(stderr, "guide: %s\n", cgp_message());

@@ -81,7 +81,8 @@ def markdown_prose(text):
 
 
 def sentences(line, text):
-    """Yield (line, sentence): ends are full stops, blank lines, items of a list, drawings, tags."""
+    """Yield (line, sentence). A full stop, blank line, list item, drawing or tag ends a
+    sentence."""
     words, begin = [], line
     for number, row in enumerate(text.split("\n"), line):
         drawing = re.search(r"\S {3,}\S|[|─│┌└▶►]|--+>", row) or re.match(r" {4,}\S", row)

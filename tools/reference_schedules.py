@@ -29,8 +29,8 @@ A file is a sequence of tables, separated by empty lines:
                     (2.15)
 
 ScheduleGPipe and Schedule1F1B have no _dump_csv(): their _get_pipeline_order() is written in the
-same format. In versions where Schedule1F1B has it, the forwards of the last stage are numbered from
-1 to m; they are kept so.
+same format. In versions where Schedule1F1B has _dump_csv(), it numbers the forwards of the last
+stage from 1 to m; the files keep these numbers.
 
 --all makes larger sizes, and all of them with transfers, for inspection by hand. They are not
 committed."""
