@@ -11,9 +11,9 @@ transformers' generate() with its own cache?
 The model is a Llama of 12 x 768 (inner 2048, 4 heads of keys and values, vocabulary 32,000, T =
 512) with random weights, made by transformers and read by `cgpipe convert`. Decoding is greedy. The
 time of a token comes from the difference between runs of LENGTH + 1 tokens and of one token, so it
-excludes loading and the prompt. The output has the median and the minimum over the rounds. The
-programs run alternately. It has wall-clock time and processor time; other programs disturb
-processor time less."""
+excludes loading and the prompt. The programs run alternately. The output has the median and the
+minimum over the rounds, of wall-clock time and of processor time; other programs disturb processor
+time less."""
 import os
 import resource
 import statistics

@@ -4,8 +4,8 @@
 
     /usr/bin/python3 bench/gpt2_torch.py --batch 8 --chunks 1      (Debian's python3-torch)
 
-It runs eager PyTorch on --threads threads, or on a GPU (--device cuda). On a GPU it can also be
-compiled (--compile) and run in bf16 (--bf16). --chunks M > 1 adds up the gradients of M
+The script runs eager PyTorch on --threads threads, or on a GPU (--device cuda). On a GPU the model
+can also be compiled (--compile) and run in bf16 (--bf16). --chunks M > 1 adds up the gradients of M
 micro-batches. --pipeline K runs K partitions on a thread each, written by hand: all forwards, then
 all backwards, with queues between the partitions. --distributed NAME runs K processes of
 torch.distributed.pipelining instead, over gloo, with schedule NAME and as many stages as the
