@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_io_failures.c -- run the program while one file call fails (tests/support/fail_calls.c): the
- * n-th of a kind, for every n and every error; or the process is killed in the call. Then run it
- * again without a fault.
+/* test_io_failures.c -- run the program while one file call fails, or while a call kills the
+ * process (tests/support/fail_calls.c). Each run hits the n-th call of one kind; runs cover every
+ * n, kind and error. Then run the program again without a fault.
  *
  *     before       undisturbed     fault                      again
  *     ──────► copy ──────────► expected
@@ -9,9 +9,10 @@
  *                                       names file and
  *                                       reason, or is killed
  *
- * CGP_TEST_FAULTS=all             every case of all scenarios; =overwrite: of that one
- *                 =start:write:17:KILL   that case alone, with the program's output
- * Without it a random fifth of the cases runs, drawn by CGP_TEST_SEED. */
+ * CGP_TEST_FAULTS=all             every case of all scenarios
+ *                 =overwrite      every case of the scenario "overwrite"
+ *                 =start:write:17:KILL   only that case; prints the program's output
+ * Without CGP_TEST_FAULTS a random fifth of the cases runs, drawn by CGP_TEST_SEED. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw, asprintf */
 #endif
@@ -34,22 +35,22 @@ enum { WORDS = 32, CAPACITY = 1 << 16, ONE_IN = 5, SHOWN = 2000 };
 
 typedef struct scenario scenario;
 
-/* Return what is wrong with the files after the fault; NULL: nothing. `code` is the program's exit
- * code. */
+/* Return what is wrong with the files after the fault; NULL: nothing is wrong. `code` is the
+ * program's exit code. */
 typedef const char *look(const char *fault, int code);
 
 struct scenario {
     const char *name;
-    const char *before[4]; /* commands that make the initial files; NULL ends them */
+    const char *before[4]; /* commands that make the initial files; then NULL */
     void (*leave)(void);   /* create leftovers of dead processes; may be NULL */
     const char *command, *again;
     look *after; /* may be NULL */
     int code;    /* exit code without a fault; 1: the command changes nothing */
 };
 
-static char work[64];      /* directory of the test; on a file system in memory, if there is one */
-static const char *faults; /* CGP_TEST_FAULTS */
-static uint64_t draw;      /* state of the random generator */
+static char work[64];                    /* directory of the test, on a tmpfs if there is one */
+static const char *faults;               /* CGP_TEST_FAULTS */
+static uint64_t draw;                    /* state of the random generator */
 static int cases, failures, outcomes[3]; /* succeeded, refused, killed */
 static char output[CAPACITY], errors[CAPACITY];
 
@@ -144,7 +145,7 @@ static void become_program(const char *directory, const char *command, const cha
     _exit(98);
 }
 
-/* Run `command` in a directory of work; return its exit code, or 128 + the signal. */
+/* Run `command` in a subdirectory of `work`; return its exit code, or 128 + the signal. */
 static int run(const char *directory, const char *command, const char *fault) {
     int result = 0;
     unlink(in_work("report"));
@@ -158,7 +159,7 @@ static int run(const char *directory, const char *command, const char *fault) {
 
 /* --- expectations --- */
 
-/* Remove each part of a text that differs between runs, from `from` to the next of `ends`. */
+/* Remove text that differs between runs: each piece from `from` to the next character in `ends`. */
 static void cut(char *text, const char *from, const char *ends) {
     for (char *at = text; (at = strstr(at, from));) {
         char *end = at + strlen(from);
@@ -172,8 +173,8 @@ static json_t *parsed(const char *text) {
     return root ? root : json_null();
 }
 
-/* Compare those members of run.json, --json output or checkpoint.json that do not depend on time,
- * place and the number of starts. */
+/* Compare two JSON texts (run.json, --json output or checkpoint.json), without members that depend
+ * on time, directory or the number of starts. */
 static bool same_members(const char *one, const char *other) {
     static const char *const keys[] = {"model", "weights_sha256", "updates", "version",
                                        "step",  "dropout_step",   "files"};
@@ -203,7 +204,7 @@ static bool same_bytes(const char *path, char *one, size_t size, char *other, si
         ends_with(path, "/checkpoint.json"))
         return same_members(one, other);
     if (ends_with(path, "/checkpoint.sha256"))
-        return size == other_size; /* the digest differs, as checkpoint.json does */
+        return size == other_size; /* the digest differs, because checkpoint.json does */
     if (ends_with(path, "/trace.json")) return json_is_object(parsed(one)); /* its times differ */
     return size == other_size && memcmp(one, other, size) == 0;
 }
@@ -219,11 +220,10 @@ static bool same_file(const char *path, const char *expected) {
 
 static const char *tree, *other_tree;
 static char difference[700];
-static enum { MORE, LESS } asked; /* entries only in `tree`: the result, or the expected tree */
+static enum { MORE, LESS } asked; /* entries found only in the result; only in the expected tree */
 static bool again;                /* the program was started a second time */
 
-/* After a failed deletion an entry may remain until a later start saves, which need not be the next
- * one. */
+/* After a failed deletion an entry may remain until some later start saves a checkpoint. */
 static bool may_be_more(const char *path) {
     const char *step = strstr(path, "/step-");
     char latest[256] = "";
@@ -276,7 +276,8 @@ static const char *compare(const char *got, const char *expected) {
 
 /* --- a fault --- */
 
-/* Get the path from "failed start:.. /tmp/x/case/run/.."; "": the call was never made. */
+/* Get the path of the failed call from the report, "failed start:.. /tmp/x/case/run/..". It is ""
+ * if the call was never made. */
 static void hit(char path[512]) {
     char line[CAPACITY];
     read_text(in_work("report"), line);
@@ -284,8 +285,8 @@ static void hit(char path[512]) {
     (void)sscanf(line, "failed %*s %511[^\n]", path);
 }
 
-/* Return true if the message names the file of the failed call: its first name below the directory,
- * or the file next to which a temporary file is written. */
+/* Return true if the message names the file of the failed call: by the first part of its path below
+ * the directory. For a temporary file, the message names the file that it would have replaced. */
 static bool names_file(const char *path) {
     static const char *const beside[] = {"out.json", "trace.json", "tokens.bin",
                                          "weights.safetensors", "text.txt"};
@@ -299,8 +300,8 @@ static bool names_file(const char *path) {
     return strstr(errors, "run") || strstr(errors, "directory");
 }
 
-/* If an entry cannot be examined, the program assumes the worst case and refuses without the
- * system's reason. */
+/* If stat() of an entry fails, the program assumes the worst case: it refuses, without the system's
+ * reason. */
 static const char *says_why(const char *path, const char *fault) {
     const char *reason = strerror(strstr(fault, "ENOSPC") ? ENOSPC : EIO);
     if (!*errors) return "it fails without a word";
@@ -310,13 +311,13 @@ static const char *says_why(const char *path, const char *fault) {
     return names_file(path) ? NULL : "it does not name the file";
 }
 
-/* Return what is wrong with the program's response to the fault; NULL: nothing. */
+/* Return what is wrong with the program's response to the fault; NULL: nothing is wrong. */
 static const char *judge(const scenario *s, const char *fault) {
     char path[512];
     const int code = run("case", s->command, fault);
     hit(path);
     const bool killed = strstr(fault, "KILL") != NULL;
-    if (!*path) return NULL; /* fewer calls than in the first run: not a case */
+    if (!*path) return NULL; /* this run made fewer calls: no case */
     cases++;
     outcomes[killed ? 2 : code ? 1 : 0]++;
     if (killed ? code != 128 + SIGKILL : code > 1) return "it ends by another signal or code";
@@ -363,7 +364,7 @@ static const struct {
     {"close", {"EIO"}},
 };
 
-/* Return how many calls of a kind the undisturbed command made. */
+/* Return how many calls of a kind the command made without a fault. */
 static int count_of(const char *report, const char *kind) {
     char key[32];
     snprintf(key, sizeof key, "count %s ", kind);
@@ -440,7 +441,7 @@ static const char *weights_are_whole(const char *fault, int code) {
 }
 
 /* A directory without config.json is not a directory of weights and cannot be loaded. A kill may
- * leave one; a failure must not if there were weights before. */
+ * leave such a directory. A failure may not, if the directory held weights before. */
 static const char *directory_is_whole(const char *fault, int code) {
     const bool there = is_there("directory/config.json");
     (void)fault;
@@ -451,8 +452,8 @@ static const char *directory_is_whole(const char *fault, int code) {
     return code == 1 && was && !there ? "both the old weights and the new ones are lost" : NULL;
 }
 
-/* A failure leaves the old run or the new one. So does a kill, at the latest after the next start
- * has locked the run; that start is refused, because there is a run. */
+/* A failure leaves the old run or the new run. After a kill, the next start may first have to
+ * restore one of them; that start is then refused, because a run exists. */
 static const char *run_is_whole(const char *fault, int code) {
     static const char weights[] = "run/latest/weights.safetensors";
     (void)fault;
@@ -514,7 +515,7 @@ static const scenario from_step = {
     .again = "train --resume --run run --from-step 1 --steps 2",
 };
 
-/* Only --overwrite may replace them. */
+/* Only --overwrite may replace existing files. */
 static const scenario refused = {
     .name = "refused",
     .before = {TO_HALF},
@@ -596,7 +597,7 @@ TEST(convert_out_over)
 TEST(convert_file)
 TEST(tokenize)
 
-/* Use a directory in memory, if there is one. */
+/* Use a tmpfs, if there is one. */
 static int make_work(void **state) {
     (void)state;
     char text[2048] = "";

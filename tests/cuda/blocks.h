@@ -11,15 +11,16 @@ extern "C" {
 #endif
 
 /* Record the order in which threads pass each of three barriers: seen[3 t + barrier] is the
- * position of thread t. */
+ * position of thread t in that order. */
 cudaError_t blocks_order(int *seen, int threads, cudaStream_t stream);
-/* sums[block] of x [blocks, threads], by shuffles and shared memory. */
+/* Compute the sum of each row of x [blocks, threads], by shuffles and shared memory. */
 cudaError_t blocks_sum(const float *x, float *sums, int blocks, int threads, cudaStream_t stream);
-/* Lane numbers of 64 threads, exchanged in three ways: out [3, 64]. */
+/* Exchange the lane numbers of 64 threads in three ways: out [3, 64]. */
 cudaError_t blocks_shuffle(int *out, cudaStream_t stream);
-/* out[i] = the linear number of thread i, from the indices of its block and its own. */
+/* Set out[i] to the linear number of thread i, computed from its block index and thread index. */
 cudaError_t blocks_numbers(int64_t *out, dim3 grid, dim3 block, cudaStream_t stream);
-/* All threads but the first `missing` wait at a barrier, of the block or of their warp. */
+/* The first `missing` threads skip a barrier, at which all other threads of the block (or warp)
+ * wait. */
 cudaError_t blocks_miss(int threads, int missing, bool warp, cudaStream_t stream);
 cudaError_t blocks_empty(dim3 grid, dim3 block, cudaStream_t stream);
 /* x[i] = 2 x[i] + 1, `times` times. */

@@ -6,7 +6,7 @@
  *                      one line (digest, name) for each op, direction and case, for each update,
  *                      conversion and sum
  *
- * If ops are named, the others are left out, because sanitizers are slow.
+ * With names of ops, only these run; sanitizers make all of them slow.
  *
  * Operands come from splitmix64, seeded by the names of ops, and do not depend on libm. A forward
  * digest covers y, saved values, accumulator and loss. A backward digest covers dx or dparam;
@@ -14,11 +14,11 @@
 #include "../op/harness.h"
 
 static runner on;
-static char **wanted; /* names of ops, then NULL */
+static char **wanted; /* names of the ops to run, then NULL */
 
 /* --- lines --- */
 
-/* Seed from a name, so that a new op changes no other's operands. */
+/* Compute a seed from a name, so that adding an op does not change the operands of other ops. */
 static uint64_t seed_of(const char *name) {
     uint64_t seed = 0;
     for (const char *c = name; *c; c++)
@@ -53,7 +53,7 @@ static const char *const directions[CGP_OP_DIRECTIONS] = {
     [CGP_OP_BACKWARD_WEIGHT] = "backward-weight",
 };
 
-/* "gelu f32 #2, n 3, 1x3 -> 3": shorter than case_text(), for readers of digests.txt. */
+/* Describe a case for digests.txt, shorter than case_text(): "gelu f32 #2, n 3, 1x3 -> 3". */
 static const char *name_of(const op_case *c, int number) {
     static char text[192];
     const cgp_op_attributes *g = &c->attributes;
@@ -88,7 +88,7 @@ static void print_direction(operands *o, cgp_op_direction direction, int number)
     hash_end(hash, "%s, %s", directions[direction], name_of(&o->c, number));
 }
 
-/* Commit the state: op_run() does not. */
+/* Commit the state, because op_run() does not. */
 static void print_commit(operands *o, int number) {
     const cgp_kernel_spec spec = spec_of(&o->c, CGP_OP_FORWARD);
     const value_row row = row_of(o);
@@ -118,7 +118,7 @@ static void print_case(const op_case *c, int number, uint64_t *seed) {
     operands_destroy(&o);
 }
 
-/* Return whether cuBLASLt may compute the GEMM: its order of additions is unspecified. */
+/* Return true if cuBLASLt may compute the GEMM. Its order of additions is unspecified. */
 static bool is_library_gemm(const op_case *c) {
     const cgp_op_attributes *g = &c->attributes;
     if (c->type != CGP_BF16) return false;
@@ -126,7 +126,8 @@ static bool is_library_gemm(const op_case *c) {
            (is_convolution(c->op) && g->kernel_height * g->kernel_width == 1);
 }
 
-/* Rows and widths that end inside a thread block, at its end, and one element after it. */
+/* Print digests of an op. Rows and widths end inside a thread block, at its end, and just after
+ * it. */
 static void print_op(cgp_op_kind op) {
     static const struct {
         int64_t rows, width, out;
@@ -164,7 +165,7 @@ static void print_ops(void) {
 
 enum { PARAM, GRAD, FIRST, SECOND, BUFFERS, N = 1027 };
 
-/* Second moments, and RMSprop's first state, must not be negative. */
+/* In these updates, second moments and RMSprop's first state must not be negative. */
 static const struct {
     const char *name;
     cgp_update update;
@@ -220,7 +221,7 @@ static void print_update(size_t i) {
     hash_end(hash, "update, %s", updates[i].name);
 }
 
-/* Sums of squares, positions of nonfinite values, and additions. */
+/* Print digests of a sum of squares, of the position of a nonfinite value, and of an addition. */
 static void print_sums(int64_t n) {
     const size_t bytes = (size_t)n * sizeof(float);
     float *x = malloc(bytes), *y = malloc(bytes);
@@ -249,7 +250,8 @@ static void print_sums(int64_t n) {
     free(y);
 }
 
-/* Convert all 16-bit patterns, including infinities and NaNs, each followed by other low bits. */
+/* Convert all 16-bit patterns, including infinities and NaNs, each with various low bits below
+ * it. */
 static void print_conversion(cgp_dtype to_type, cgp_dtype from_type) {
     enum { ALL = 1 << 16, ODD = ALL - 3 };
     static uint32_t from[ALL], to[ALL];

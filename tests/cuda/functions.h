@@ -17,7 +17,7 @@ float function_tanh(float x);
 float function_log_one_plus(float x);
 double function_log(double x);
 
-/* Random words of four elements of an op's dropout. */
+/* Compute the random words from which an op's dropout draws four elements. */
 void function_dropout_words(uint32_t words[4], const cgp_step_values *values, uint32_t id,
                             int64_t sample, uint32_t group, uint32_t quad);
 

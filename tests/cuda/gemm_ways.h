@@ -15,21 +15,21 @@ enum { GEMM_SHAPES = 4, GEMM_ROUNDED_SHAPES = 2 };
 
 typedef struct gemm_case {
     int64_t m, n, k;
-    /* If set, a is [m, k] and b [n, k]; otherwise [k, m] and [k, n]. Not both a across and b along
-     * k. */
+    /* a_along: a is [m, k], otherwise [k, m]. b_along: b is [n, k], otherwise [k, n]. b_along
+     * requires a_along. */
     bool a_along, b_along;
     /* `bias` may be NULL. */
     const float *a, *b, *bias;
     bool add;
 } gemm_case;
 
-/* Return the number of k ranges, and in `depth` the depth of all but the last. */
+/* Return the number of ranges of k. `depth` gets the depth of every range but the last. */
 int gemm_k_ranges(int64_t k, int64_t *depth);
 
-/* Return the bytes of workspace. */
+/* Return the bytes of workspace that the GEMM needs. */
 int64_t gemm_bytes(const gemm_case *given, bool rounded);
 
-/* Set c [m, n] to a b + bias, or with `add` add that to c. */
+/* Set c [m, n] to a b + bias; with `add`, to c + a b + bias. */
 cudaError_t gemm_way(const gemm_case *given, int shape, bool split_k, float *c, void *workspace,
                      cudaStream_t stream);
 /* Do the same as gemm_way() with c in bf16. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_bits.c -- cuda has the bits of cpu's x86-64-v4 kernels, whose sums have 16 lanes. This
- * holds in all ops but ATTENTION and CACHED_ATTENTION, in commits of running statistics, and in
- * updates; in LINEAR in bf16 only without cuBLASLt. A row's loss, below 16, may differ in the last
- * place of a double: cpu takes the logarithm from libm. */
+/* test_cuda_bits.c -- cuda gives the same bits as cpu's x86-64-v4 kernels, whose sums have 16
+ * lanes. This holds for all ops except ATTENTION and CACHED_ATTENTION, for commits of running
+ * statistics, and for updates. LINEAR in bf16 is tested without cuBLASLt, which adds in another
+ * order. The loss of a row is below 16 and may differ in the last place of a double, as cpu takes
+ * the logarithm from libm. */
 #include "tests/op/harness.h"
 
 #include "in_program.h"
@@ -25,7 +26,7 @@ static void compare_direction(operands *a, operands *b, cgp_op_direction directi
     }
 }
 
-/* An op that can fuse a RELU does so in a third of the cases. */
+/* An op that can fuse a RELU fuses one in a third of the cases. */
 static void check(const op_case *of) {
     op_case c = *of;
     operands a, b;
@@ -49,8 +50,8 @@ static void an_op_has_the_bits_of_cpu(void **state) {
     }
 }
 
-/* Sizes include rows of several tiles, a vocabulary, many rows of one id, a sample of several
- * parts, and matrices of several launches. */
+/* Sizes include rows of several tiles, a vocabulary, many rows with the same id, a sample split
+ * into several parts, and matrices that need several launches. */
 static void large_sizes_have_the_bits_of_cpu(void **state) {
     (void)state;
     for (int bf16 = 0; bf16 < 2; bf16++) {
@@ -81,7 +82,8 @@ static void large_sizes_have_the_bits_of_cpu(void **state) {
 
 /* --- commits --- */
 
-/* Put a value that no state can hold into some accumulators. */
+/* Put into some accumulators a value that is not finite as a float, so that no state can hold
+ * it. */
 static void spoil(const operands *o) {
     double *values = (double *)(void *)o->at[SLOT_ACCUMULATOR] + 2;
     const int at = test_between(&seed, 0, 2 * (int)o->c.attributes.out - 1);
@@ -147,7 +149,7 @@ static const update_case updates[] = {
      2},
 };
 
-/* Update buffers from element `from` on: aligned for packs of four, or not. */
+/* Update buffers, starting at element `from`. Its alignment may or may not allow packs of four. */
 static void run_update(const runner *on, const update_case *c, float buffers[BUFFERS][N + 4],
                        int from) {
     cgp_update_values values = {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_device.c -- cuda's device, on cuda-host's runtime: copies between host and devices,
- * events on the host's clock, failures that name the call, and each runtime call failing once. */
+/* test_cuda_device.c -- the device of the cuda backend, on cuda-host's runtime. Tests copies
+ * between host and devices, event times on the host's clock, and failures: each runtime call fails
+ * once, and the message names it. */
 #include "custom_ops.h"
 #include "in_program.h"
 
@@ -20,8 +21,8 @@ static void assert_fails(cgp_status status, cgp_status expected, const char *mes
     assert_string_equal(cgp_message(), message);
 }
 
-/* Copy between host, device 0, and devices 0 (a second one), 1 and 2: with and without peer
- * access. */
+/* Copy from the host through device 0 and a second device back to the host. The second device has
+ * ordinal 0, 1 or 2, with or without peer access. */
 static void copies_arrive(void **state) {
     static const int peers[] = {0, 1, 2};
     enum { BYTES = 4099 };
@@ -76,8 +77,8 @@ static void events_have_times_of_the_hosts_clock(void **state) {
         assert_ok(b->event_record(device, CGP_QUEUE_OUT, event));
         assert_ok(b->event_sync(event));
         const int64_t time = b->event_time(event), after = cgp__now_ns();
-        /* The host reads the clock's zero only after an event has completed; here at most a second
-         * late. */
+        /* Event times count from a host time that is read just after an event has completed, so
+         * they may be late. The test allows one second. */
         assert_true(time >= before - 1000 && time <= after + 1000000000);
         assert_true(time >= last);
         last = time;
@@ -152,7 +153,7 @@ static void what_is_not_there_is_refused(void **state) {
     cgp__shim_get_settings()->devices = 8;
 }
 
-/* Such a copy would block the host until the stream reaches it. */
+/* A copy of pageable memory would block the host until the stream reaches it. */
 static void memory_that_is_not_pinned_is_not_copied(void **state) {
     cgp_device *device = open_device(4);
     char here[64] = "";
@@ -172,7 +173,7 @@ static int64_t driver_bytes(int ordinal) {
     return bytes;
 }
 
-/* The driver's bytes do not depend on allocations, but grow when a kernel has run. */
+/* The bytes held by the driver do not depend on allocations, but grow after the first kernel. */
 static void the_driver_takes_memory_beside_the_devices(void **state) {
     const int64_t context = CGP__SHIM_CONTEXT_BYTES, kernels = CGP__SHIM_KERNELS_BYTES;
     void *x = NULL, *y = NULL;

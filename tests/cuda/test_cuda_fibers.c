@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_fibers.c -- thread blocks of cuda-host: threads switch only at barriers, in the order
- * that is set. Shuffles return the requested lane. A barrier that some thread never reaches aborts
- * the program with a message. */
+/* test_cuda_fibers.c -- thread blocks of cuda-host: threads switch only at barriers, in the chosen
+ * order. Shuffles return the requested lane. A barrier that some thread never reaches aborts the
+ * program with a message. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@
 static const cgp__shim_order orders[] = {CGP__SHIM_ASCENDING, CGP__SHIM_DESCENDING,
                                          CGP__SHIM_SHUFFLED};
 
-/* Between two barriers, `THREADS` positions are taken, one by each thread. */
+/* Between two barriers, each thread takes one of THREADS positions. */
 static void threads_take_turns_in_the_order_that_is_set(void **state) {
     enum { THREADS = 100 };
     int seen[3 * THREADS];
@@ -107,8 +107,8 @@ static void come_back(void *stack) {
         cgp__shim_switch_to(stack, &host);
 }
 
-/* The system may reuse the pages of a stack while the address sanitizer still has redzones of its
- * frames there. */
+/* The system may reuse the pages of a freed stack, where the address sanitizer still has redzones
+ * of old frames. */
 static void a_stack_that_ends_leaves_nothing_forbidden(void **state) {
     (void)state;
     cgp__shim_stack *only = cgp__shim_stack_create(come_back);

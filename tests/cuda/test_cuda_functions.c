@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_cuda_functions.c -- the cuda backend's exp, erf, tanh and log are close to libm's in a wider
  * type, over all exponents. Errors are in units of the last place of the true value. Random words
- * are those of the dropout rule. */
+ * follow the dropout rule. */
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
@@ -12,7 +12,8 @@
 
 static uint64_t seed;
 
-/* The unit in the last place of a value, for `digits` digits and a least exponent. */
+/* Return the unit in the last place of a value, for a type with `digits` binary digits and a least
+ * exponent. */
 static double unit_of(double value, int digits, int least) {
     int exponent;
     frexp(value, &exponent);
@@ -36,7 +37,7 @@ static void check_at(const function *f, float x) {
         fail_msg("%s(%a) is off by %.3f units, by %.3g", f->name, (double)x, error / unit, error);
 }
 
-/* Numbers of every exponent and both signs: least, greatest, and some between. */
+/* Test numbers of every exponent and both signs: the smallest, the largest, and some between. */
 static void check(const function *f) {
     for (uint32_t high = 0; high < 512; high++) {
         for (uint32_t i = 0; i < 2048; i++) {

@@ -20,7 +20,7 @@ static float *random_floats(int64_t count) {
     return x;
 }
 
-/* An element by the specified chain. */
+/* Compute one element by the specified chain. */
 static float chain(const gemm_case *c, int64_t row, int64_t column, float before) {
     int64_t depth;
     const int ranges = gemm_k_ranges(c->k, &depth);
@@ -37,7 +37,7 @@ static float chain(const gemm_case *c, int64_t row, int64_t column, float before
     return sum;
 }
 
-/* Device memory, filled with NaNs at first. */
+/* Allocate device memory, filled with NaNs. */
 static void *workspace_of(const gemm_case *c, bool rounded) {
     const size_t bytes = (size_t)gemm_bytes(c, rounded);
     void *workspace = NULL;
@@ -67,7 +67,7 @@ static void check_way(const gemm_case *c, int shape, bool split_k, const float *
     free(got);
 }
 
-/* In bf16: the chain starts from c's value and is rounded once. */
+/* Check c in bf16: the chain starts from c's value and is rounded once. */
 static void check_rounded_way(const gemm_case *c, int shape, bool split_k, const float *before) {
     const int64_t count = c->m * c->n;
     uint16_t *got = malloc((size_t)count * sizeof *got);

@@ -53,8 +53,8 @@ static void a_captured_graph_runs_at_each_launch(void **state) {
     b->device_destroy(device);
 }
 
-/* Use a device with a captured graph from creation to destruction; return the first failure.
- * `wrong`: make a call that is illegal during a capture. */
+/* Use a device with a captured graph from creation to destruction; return the first failure. With
+ * `wrong`, make a call that is illegal during a capture. */
 static cgp_status live(bool wrong) {
     const cgp_device_options options = {.struct_size = sizeof options, .ordinal = 6};
     cgp_device *device = NULL;
@@ -121,8 +121,8 @@ static const test_sizes sizes = {
 static cgp_model *model;
 static test_batch batch;
 
-/* Train four steps. Set *at, a setting of the fake runtime, to n after the first step (NULL: none).
- * The last step creates no objects, and none remain at the end. */
+/* Train four steps. After the first step, set *at, a setting of the fake runtime, to n (NULL: no
+ * setting). Check that the last step creates no objects, and that none remain at the end. */
 static cgp_status train(int *at, int n, char sha256[65]) {
     const int64_t alive = cgp__shim_get_objects().alive;
     int64_t made = 0;

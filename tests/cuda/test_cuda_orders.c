@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_cuda_orders.c -- every op of cuda has the same bits for all orders of blocks, and of threads
- * between barriers. So no kernel misses a barrier, and none depends on another block. */
+ * between barriers. So no kernel lacks a barrier, and no block depends on another block. */
 #include "../op/harness.h"
 
 #include "in_program.h"

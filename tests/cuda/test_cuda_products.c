@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_products.c -- LINEAR in bf16 by the fake cuBLASLt. Its bits are those of plain
- * loops over rounded weights. An algorithm is rejected if a row depends on the number of rows, or
- * if it has another fault; without any other, own kernels are used. Each call fails once. */
+/* test_cuda_products.c -- LINEAR in bf16, computed by the fake cuBLASLt, has the bits of plain
+ * loops over rounded weights. An algorithm is rejected if a row's result depends on the number of
+ * rows, or if it has another fault. If all algorithms are rejected, the backend's own kernels run.
+ * Each library call fails once. */
 #include "tests/op/harness.h"
 
 #include "in_program.h"
@@ -9,7 +10,8 @@
 static uint64_t seed;
 static runner on;
 
-/* Open a device with no algorithms chosen, for a library that offers `algorithms`. */
+/* Open a device with no algorithms chosen, for a library that offers `algorithms` algorithms. The
+ * first `broken` of them have a fault. */
 static void open_with(int algorithms, int broken) {
     cgp__shim_get_settings()->algorithms = algorithms;
     cgp__shim_get_settings()->broken = broken;
@@ -27,7 +29,7 @@ static op_case draw(int i) {
     return c;
 }
 
-/* Make the case a pointwise convolution, of either kind, with the same operands. */
+/* Turn the case into a pointwise CONV2D or CONV_TRANSPOSE2D with the same operands. */
 static void as_convolution(op_case *c) {
     c->op = test_random(&seed) & 1 ? CGP_OP_CONV2D : CGP_OP_CONV_TRANSPOSE2D;
     c->attributes = image_attributes(c->op, c->attributes.rows, 1, c->attributes.in,
@@ -78,7 +80,7 @@ static void expect_input(operands *o, int64_t rows) {
     }
 }
 
-/* dx = `from`'s dx + the product, which is rounded before it is added. */
+/* Set dx to the dx of `from` plus the product, which is rounded before it is added. */
 static void expect_input_rounded_twice(operands *o, const operands *from) {
     const int64_t rows = o->c.n * o->c.attributes.rows;
     operands product;
@@ -137,7 +139,7 @@ static void the_library_multiplies_rounded_weights(void **state) {
     runner_close(&on);
 }
 
-/* Run with algorithms of which the first `broken` have a fault. */
+/* Run with `algorithms` algorithms, of which the first `broken` have a fault. */
 static void run_with(operands *o, const operands *from, int algorithms, int broken) {
     open_with(algorithms, broken);
     operands_copy(o, from);
@@ -145,7 +147,8 @@ static void run_with(operands *o, const operands *from, int algorithms, int brok
     runner_close(&on);
 }
 
-/* Check that the first algorithm without the fault is used, otherwise own kernels. */
+/* Check that the first algorithm without the fault is used, and if there is none, the backend's own
+ * kernels. */
 static void expect_refused(const op_case *c, cgp__shim_fault fault) {
     operands from, none, good, second, broken;
     cgp__shim_get_settings()->fault = fault;
@@ -164,7 +167,7 @@ static void expect_refused(const op_case *c, cgp__shim_fault fault) {
 
 static void an_algorithm_that_breaks_the_law_of_rows_is_not_taken(void **state) {
     (void)state;
-    static const int sizes[] = {2, 4, 5}; /* all sides are at least 16 */
+    static const int sizes[] = {2, 4, 5}; /* draws whose sides are all at least 16 */
     for (int i = 0; i < 6; i++) {
         op_case c = draw(sizes[i % 3]);
         c.shift = 0;
@@ -205,8 +208,8 @@ static void an_algorithm_that_refuses_some_rows_is_not_taken(void **state) {
     }
 }
 
-/* Hopper's kernels round a product to c's type before they add it. PyTorch's gradient sums do the
- * same. */
+/* Hopper's kernels round a product to c's type before they add it. PyTorch's gradient sums also
+ * round twice. */
 static void an_algorithm_that_rounds_a_product_before_it_adds_is_taken(void **state) {
     (void)state;
     for (int i = 0; i < 12; i++) {
@@ -232,7 +235,7 @@ static void unaligned_operands_have_own_kernels(void **state) {
     op_case c = draw(4);
     operands got, want;
     c.accumulate = false;
-    c.shift = 1; /* a weight's gradient is then aligned to 4 bytes */
+    c.shift = 1; /* the weight's gradient is then aligned to only 4 bytes */
     operands_create_bent(&got, &c, &seed);
     operands_copy(&want, &got);
     open_with(2, 0);
@@ -293,7 +296,7 @@ static cgp_status live(cgp_op_direction direction) {
     return status;
 }
 
-/* Let each call fail once by `due`, one of the settings; return the number of failures. */
+/* Let each call fail once, by setting *due to its number; return the number of failures. */
 static int fail_each(int *due, cgp_op_direction direction) {
     const int64_t alive = cgp__shim_get_objects().alive;
     int failed = 0;

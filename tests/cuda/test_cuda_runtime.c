@@ -27,7 +27,7 @@ static void *memory_of(size_t bytes) {
     return memory;
 }
 
-/* Copy in, run 20 kernels, copy out, over three streams with delays: events alone keep the
+/* Copy in, run 20 kernels, copy out, over three streams with random delays. Only events keep the
  * order. */
 static void events_order_streams(void **state) {
     float *here = NULL, *x = memory_of(N * sizeof *x);
@@ -72,7 +72,7 @@ static void an_event_is_not_ready_before_its_work(void **state) {
     int early = 0;
     OK(cudaEventQuery(gate)); /* never recorded: done */
     cgp__shim_get_settings()->delay_ns = 50000000;
-    for (int round = 0; round < 20; round++) { /* repeat: delays are random */
+    for (int round = 0; round < 20; round++) { /* repeat, because delays are random */
         OK(blocks_step(x, N, 1, first));
         OK(cudaEventRecord(gate, first));
         OK(cudaStreamWaitEvent(second, gate, 0));
@@ -83,7 +83,7 @@ static void an_event_is_not_ready_before_its_work(void **state) {
         OK(cudaEventSynchronize(after));
         OK(cudaEventQuery(gate));
     }
-    (void)cudaGetLastError(); /* the event was not ready */
+    (void)cudaGetLastError(); /* clears cudaErrorNotReady */
     assert_true(early > 0);
     cgp__shim_get_settings()->delay_ns = 0;
     OK(cudaStreamDestroy(first));
@@ -119,7 +119,7 @@ static void wrong_calls_are_refused_and_do_not_stick(void **state) {
     OK(cudaFree(there));
 }
 
-/* Device 7 fails; the others go on. */
+/* Device 7 fails; the other devices still work. */
 static void a_failure_sticks_to_its_device(void **state) {
     (void)state;
     OK(cudaSetDevice(7));

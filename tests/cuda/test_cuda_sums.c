@@ -22,7 +22,7 @@ static void finish(cudaError_t error) {
     assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);
 }
 
-/* Parts in order; in each part 16 lanes, then the lanes in order. */
+/* Sum parts in order. In a part, sum into 16 lanes, then add up the lanes in order. */
 static double squares(int64_t n) {
     double sum = 0.0;
     for (int64_t begin = 0; begin < n; begin += SPLIT) {

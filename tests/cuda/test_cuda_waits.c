@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_waits.c -- each wait for a stream is necessary (waits.h): cuda-host's kernels and
- * copies are slowed down in one queue. */
+/* test_cuda_waits.c -- shows that each wait for a stream is necessary (waits.h), by slowing down
+ * the kernels and copies of one queue on cuda-host. */
 #include "waits.h"
 
 #include <time.h>
