@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bounds.h -- bounds of the difference between the cpu backend and ref.
  *
- * ref sums in double and rounds once; the other backend sums in float. Let u = 2^-23, and let terms
- * be at most about 1 with random signs. A float sum of k terms is then off by u/2 times the 2-norm
- * of its partial sums, about u k / 8. The worst of many elements is off by about 5 times that, so
- * u k bounds it. Functions (exp, erf, rsqrt) are accurate to a few u of their result. bound_of()
- * widens the bound where a division by a deviation or a softmax follows.
+ * ref sums in double and rounds once; the other backend sums in float. Let u = 2^-23. Assume terms
+ * of at most about 1 with random signs. A float sum of k terms is then off by u/2 times the 2-norm
+ * of its partial sums, about u k / 8. The worst of many elements is off by about 5 times as much,
+ * so u k is a bound. Functions (exp, erf, rsqrt) are accurate to a few u of their result.
+ * bound_of() widens the bound where a division by a deviation or a softmax follows.
  *
- * In bf16 both backends start from equal numbers and compute as in f32. A difference of d grows,
- * when both results are rounded to bf16, by at most half a unit of bf16 each: 2^-8 of the value.
+ * In bf16 both backends start from equal numbers and compute as in f32. Then both round their
+ * result to bf16, by at most half a unit each. So a difference grows by at most 2^-8 of the value.
  *
  * With AVX512_BF16, AMX and cuBLASLt, GEMMs in bf16 also round their f32 operands, by at most 2^-8.
- * Those are weights, which the tests round to bf16 first (round_weights), and on the cpu
- * attention's P and dS, for which the bounds are wider. cuBLASLt may also round the product to bf16
- * before it adds it to dx: the product, dx minus a previous value of at most 1, is off by 2^-9 of
- * itself. */
+ * These operands are weights, which the tests round to bf16 beforehand (round_weights), and on the
+ * cpu attention's P and dS, for which the bounds are wider. cuBLASLt may also round a product to
+ * bf16 before it adds the product to dx. This error is at most 2^-9 of the product, which is dx
+ * minus a previous value of at most 1. */
 #ifndef CGP_TESTS_OP_BOUNDS_H
 #define CGP_TESTS_OP_BOUNDS_H
 
@@ -27,8 +27,8 @@ typedef struct bound {
 } bound;
 
 /* Bounds a norm, which divides by the deviation: an error of a few u in the mean becomes a few u
- * rstd, and twice that in dx. `rstd` belongs to the element. For weights, which are sums of
- * `terms`, it is the worst one. */
+ * rstd in y. The error in dx is twice as large. `rstd` is that of the element. For the gradient of
+ * a weight, a sum of `terms` terms, `rstd` is the largest one. */
 static inline bound norm_bound(cgp_op_kind op, int slot, double rstd, double terms) {
     if (slot == SLOT_Y) return (bound){8 * U * (1 + rstd), 8 * U};
     if (slot == rstd_slot(op)) return (bound){0, 8 * U * (1 + rstd)};
@@ -38,7 +38,8 @@ static inline bound norm_bound(cgp_op_kind op, int slot, double rstd, double ter
     return (bound){2 * U * terms + 8 * U * (1 + rstd) * sqrt(terms), 8 * U};
 }
 
-/* Round the operands of LINEAR and convolutions that the kernel rounds when it multiplies them. */
+/* Round the parameters of LINEAR and of convolutions, because the kernel rounds them before it
+ * multiplies. */
 static inline void round_weights(operands *o) {
     if (o->c.op != CGP_OP_LINEAR && !is_convolution(o->c.op)) return;
     for (int slot = SLOT_PARAM; slot < SLOT_PARAM + 2; slot++) {
@@ -49,21 +50,23 @@ static inline void round_weights(operands *o) {
     }
 }
 
-/* The number of terms in a sum over keys, or over the queries of a group. */
+/* Return the number of terms in a sum over keys, or in a sum over the queries of a group, whichever
+ * is larger. */
 static inline double attention_terms(const cgp_op_attributes *g) {
     const int64_t queries = g->heads / g->kv_heads * g->rows;
     return fmax((double)g->keys, (double)queries);
 }
 
-/* Bounds the error from rounding P and dS to bf16. y sums P keep, whose row is at most 1 / 0.7,
- * times values up to 2: it is off by 2^-8 of 3. A gradient sums up to `terms` values of dS, or of P
- * keep, times values up to 2. dS is scale P (keep dP - delta), where scale times a sum of `depth`
- * terms is about 1. The roundings have random signs: 5 times the 2-norm, as above. */
+/* Bounds the error from rounding P and dS to bf16. An element of y sums (P keep) v. A row of P keep
+ * sums to at most 1 / 0.7, and v is at most 2, so y is off by at most 2^-8 times 3. A gradient sums
+ * up to `terms` values of dS, or of P keep, times values up to 2. dS is scale P (keep dP - delta),
+ * where scale times a sum of `depth` terms is about 1. The rounding errors have random signs, so
+ * the bound is 5 times their 2-norm, as above. */
 static inline double rounded_attention(const cgp_op_attributes *g, int slot) {
     return 0x1p-8 * (slot == SLOT_Y ? 3 : 5 * 2 * sqrt(attention_terms(g)));
 }
 
-/* Return true for the largest score and the log of the sum of exponentials. */
+/* Return true if the slot holds the largest score or the log of the sum of exponentials. */
 static inline bool is_saved(int slot) {
     return slot == SLOT_SAVED || slot == SLOT_SAVED + 1;
 }
@@ -76,8 +79,8 @@ static inline bound attention_bound(const cgp_op_attributes *g, int slot) {
     return (bound){(slot == SLOT_Y ? 2 : 8) * U * (16 + attention_terms(g) + depth), 8 * U};
 }
 
-/* The maximum is a logit, hence exact. An error of log_sum, with `in` exponentials, is a relative
- * error of the softmax. */
+/* The maximum is a logit, hence exact. An absolute error of log_sum, which sums `in` exponentials,
+ * is a relative error of the softmax. */
 static inline bound cross_entropy_bound(const cgp_op_attributes *g, int slot) {
     const double sums = 16 + sqrt((double)g->in);
     if (slot == SLOT_SAVED) return (bound){0, 0};
@@ -145,14 +148,14 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
     }
 }
 
-/* Bounds the loss, which is summed in double. Its terms are functions accurate to a few u, of up to
- * `in` exponentials. */
+/* Bounds the loss, which is summed in double. Each term is a function of up to `in` exponentials,
+ * accurate to a few u. */
 static inline double loss_bound(const operands *o) {
     const double terms = (double)(o->c.n * o->c.attributes.rows), in = (double)o->c.attributes.in;
     return o->c.op == CGP_OP_BCE_WITH_LOGITS ? 16 * U * terms * in : terms * U * (40 + sqrt(in));
 }
 
-/* Return the index in `saved` of the divisor of element i of a slot. */
+/* Return the index of the saved 1 / deviation by which a norm scales element i of a slot. */
 static inline int64_t saved_place(const operands *o, int slot, int64_t i) {
     const cgp_op_attributes *g = &o->c.attributes;
     if (is_saved(slot)) return i;
@@ -175,7 +178,7 @@ static inline double rstd_at(const operands *o, int slot, int64_t i) {
     return worst;
 }
 
-/* Return element i of a slot; those of the accumulator are doubles. */
+/* Return element i of a slot. The accumulator's elements are doubles, all others are floats. */
 static inline double element_at(const operands *o, int slot, int64_t i) {
     return slot == SLOT_ACCUMULATOR ? ((const double *)(const void *)o->at[slot])[i]
                                     : (double)o->at[slot][i];
@@ -202,7 +205,8 @@ static inline bool library_adds(const operands *o, int slot) {
            is_added_to(o, slot) && (o->c.op == CGP_OP_LINEAR || pointwise);
 }
 
-/* Print the first element of a slot that is out of bounds; return false if there is one. */
+/* Return false if an element of the slot is out of bounds, after printing the first such
+ * element. */
 static inline bool is_near(const operands *got, const operands *want, int slot) {
     const bool adds = is_added_to(got, slot);
     const bool rounds = got->c.type == CGP_BF16 && is_activation(got, slot);

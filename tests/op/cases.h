@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cases.h -- cases: one op at one size and the way to run it, written by hand or drawn at
- * random. */
+/* cases.h -- test cases: each is an op, its sizes and how to run it. Cases are written by hand or
+ * drawn at random. */
 #ifndef CGP_TESTS_OP_CASES_H
 #define CGP_TESTS_OP_CASES_H
 
@@ -15,9 +15,9 @@ typedef struct op_case {
     cgp_op_attributes attributes;
     int64_t n;
     uint32_t add;
-    bool accumulate; /* add to dparam and to the accumulator */
-    bool evaluate;   /* without dropout; BATCH_NORM uses its state */
-    bool deferred;   /* BATCH_NORM: deferred statistics; ROTARY: has positions */
+    bool accumulate; /* kernels add to dparam and to the accumulator */
+    bool evaluate;   /* run as in evaluation: no dropout; BATCH_NORM uses its state */
+    bool deferred;   /* BATCH_NORM has deferred statistics; ROTARY has positions */
     int64_t sample;
     int shift; /* elements */
     cgp_dtype type;
@@ -34,7 +34,8 @@ static inline bool op_has(cgp_op_kind op, cgp_op_direction direction) {
            op == CGP_OP_LINEAR || is_convolution(op);
 }
 
-/* BATCH_NORM is only differentiated in training. */
+/* Return true if the op has the direction in this case: BATCH_NORM has no backward in
+ * evaluation. */
 static inline bool case_has(const op_case *c, cgp_op_direction direction) {
     const bool fixed = c->op == CGP_OP_BATCH_NORM && c->evaluate;
     return op_has(c->op, direction) && (direction == CGP_OP_FORWARD || !fixed);
@@ -44,12 +45,12 @@ static inline bool is_loss(cgp_op_kind op) {
     return cgp__op_find(op)->op.is_loss;
 }
 
-/* Elementwise ops on two values of equal shape. */
+/* Return true for elementwise ops on two values of equal shape. */
 static inline bool is_binary(cgp_op_kind op) {
     return op == CGP_OP_ADD || op == CGP_OP_MULTIPLY || op == CGP_OP_SUBTRACT;
 }
 
-/* Ops that are GEMMs over `in` and `out`. */
+/* Return true for ops that are GEMMs over `in` and `out`. */
 static inline bool is_gemm(cgp_op_kind op) {
     return op == CGP_OP_LINEAR || is_convolution(op) || op == CGP_OP_MATMUL;
 }
@@ -71,8 +72,8 @@ static inline cgp_op_attributes linear_attributes(int64_t rows, int64_t in, int6
         .rows = rows, .in = in, .out = out, .has_bias = bias, .transposed = transposed};
 }
 
-/* For LAYER_NORM, RMS_NORM, INSTANCE_NORM, and BATCH_NORM with a momentum of 0; without a fused
- * RELU. */
+/* Return attributes of LAYER_NORM, RMS_NORM, INSTANCE_NORM, and BATCH_NORM with a momentum of 0;
+ * without a fused RELU. */
 static inline cgp_op_attributes norm_attributes(int64_t rows, int64_t width) {
     return (cgp_op_attributes){
         .rows = rows, .in = width, .out = width, .eps = 1e-5f, .slope = 1.0f};
@@ -100,8 +101,9 @@ static inline cgp_op_attributes attention_attributes(int64_t rows, int64_t heads
                                .causal = true};
 }
 
-/* Separate q, k and v: `group` heads of q for each of `kv_heads`, with `depth` columns, and `width`
- * in heads of v. Not causal. */
+/* Return attributes of attention that is not causal, with separate q, k and v. Each of `kv_heads`
+ * heads of k serves `group` heads of q. Heads of q and k have `depth` columns, heads of v have
+ * `width`. */
 static inline cgp_op_attributes grouped_attributes(int64_t rows, int64_t keys, int64_t kv_heads,
                                                    int64_t group, int64_t depth, int64_t width,
                                                    double p) {
@@ -114,7 +116,7 @@ static inline cgp_op_attributes grouped_attributes(int64_t rows, int64_t keys, i
     return g;
 }
 
-/* Causal, with a window; 0: no window. */
+/* Return attributes of causal attention with a window; 0: no window. */
 static inline cgp_op_attributes windowed_attributes(int64_t rows, int64_t window, int64_t kv_heads,
                                                     int64_t group, int64_t depth, int64_t width,
                                                     double p) {
@@ -124,7 +126,8 @@ static inline cgp_op_attributes windowed_attributes(int64_t rows, int64_t window
     return g;
 }
 
-/* A cache of `length` rows; q and k have `depth` columns per head. */
+/* Return attributes of attention with a cache of `length` rows; q and k have `depth` columns per
+ * head. */
 static inline cgp_op_attributes cached_attributes(int64_t length, int64_t window, int64_t kv_heads,
                                                   int64_t group, int64_t depth, int64_t width) {
     cgp_op_attributes g = windowed_attributes(1, 0, kv_heads, group, depth, width, 0.0);
@@ -133,7 +136,7 @@ static inline cgp_op_attributes cached_attributes(int64_t length, int64_t window
     return g;
 }
 
-/* The number of columns of a head of k, and of a head of v. */
+/* Return the number of columns of a head of k (depth_of) or of v (value_width_of). */
 static inline int64_t depth_of(const cgp_op_attributes *g) {
     return (g->fused ? g->out : g->in) / g->heads;
 }
@@ -142,7 +145,8 @@ static inline int64_t value_width_of(const cgp_op_attributes *g) {
     return g->out / g->heads;
 }
 
-/* `scaling`: a cgp_rotary_scaling, with Llama 3.1's constants for a shorter sequence. */
+/* Return attributes of ROTARY. `scaling` is a cgp_rotary_scaling; its constants are those of Llama
+ * 3.1, for a shorter sequence. */
 static inline cgp_op_attributes rotary_attributes(int64_t rows, int64_t heads, int64_t width,
                                                   int64_t rotated, bool interleaved, int scaling) {
     cgp_op_attributes g = {.rows = rows,
@@ -179,7 +183,7 @@ static inline cgp_op_attributes argmax_attributes(int64_t rows, int64_t width) {
     return (cgp_op_attributes){.rows = rows, .in = width, .out = 1};
 }
 
-/* `parts` lists the nonzero widths. */
+/* Return attributes of CONCAT; `parts` lists the nonzero widths. */
 static inline cgp_op_attributes concat_attributes(int64_t rows,
                                                   const int64_t parts[CGP_OP_MAX_INPUTS]) {
     cgp_op_attributes g = {.rows = rows};
@@ -199,13 +203,14 @@ static inline cgp_op_attributes transpose_attributes(int64_t a, int64_t i, int64
         .rows = a * i * b * j * c / width, .in = width, .out = width, .parts = {i, b, j, c}};
 }
 
-/* Selects columns begin .. begin + width - 1 of `in`. */
+/* Return attributes of SLICE, which selects columns begin .. begin + width - 1 of `in`. */
 static inline cgp_op_attributes slice_attributes(int64_t rows, int64_t in, int64_t begin,
                                                  int64_t width) {
     return (cgp_op_attributes){.rows = rows, .in = in, .out = width, .parts = {begin}};
 }
 
-/* `count` matrices of `m` rows; bit k of `transposed`: x[k] is stored transposed. */
+/* Return attributes of MATMUL for `count` matrices of `m` rows. If bit k of `transposed` is set,
+ * x[k] is stored transposed. */
 static inline cgp_op_attributes matmul_attributes(int64_t count, int64_t m, int64_t in, int64_t out,
                                                   int transposed) {
     return (cgp_op_attributes){
@@ -221,13 +226,13 @@ static inline cgp_op_attributes mean_attributes(int rank, const int64_t *dims, i
     return g;
 }
 
-/* For CONV2D, pools, UPSAMPLE and PAD over [H, W, C], by the op's shape rule. */
+/* Infer attributes of CONV2D, pools, UPSAMPLE and PAD over [H, W, C], by the op's shape rule. */
 static inline cgp_status infer_image(cgp_op_kind op, int64_t height, int64_t width,
                                      int64_t channels, const cgp__attributes *a,
                                      cgp_op_attributes *out) {
     cgp__attributes given = *a;
     cgp_op_node node = {.op = &cgp__op_find(op)->op, .attributes = &given};
-    for (int i = 0; op == CGP_OP_PAD && i < 2; i++) /* the builder sets these too */
+    for (int i = 0; op == CGP_OP_PAD && i < 2; i++) /* as the builder does */
         given.kernel[i] = given.stride[i] = 1;
     node.inputs[0].shape = cgp_shape_make(3, (int64_t[]){height, width, channels});
     return cgp__op_infer(op, &node, out);
@@ -263,7 +268,7 @@ static inline int64_t draw_side(cgp_op_kind op, int64_t windows, int side, cgp__
     return (windows - 1) * *stride + *kernel - padding[0] - padding[1];
 }
 
-/* Draw sizes of about `rows` windows until they fit. */
+/* Draw an image with about `rows` windows; repeat until the op accepts it. */
 static inline cgp_op_attributes draw_image(cgp_op_kind op, int64_t rows, int64_t width, int64_t out,
                                            uint64_t *seed) {
     cgp_op_attributes g;
@@ -284,7 +289,7 @@ static inline cgp_op_attributes draw_mean(int64_t rows, int64_t width, uint64_t 
     return mean_attributes(3, (int64_t[]){first, rows / first, width}, test_between(seed, 0, 2));
 }
 
-/* Draw a divisor; 1 and the number itself are more likely. */
+/* Draw a divisor of a number; 1 and the number itself are more likely. */
 static inline int64_t draw_divisor(int64_t number, uint64_t *seed) {
     int64_t divisor = test_between(seed, 0, 1) ? 1 : number;
     for (int tries = 0; tries < 8; tries++) {
@@ -302,7 +307,8 @@ static inline cgp_op_attributes draw_concat(int64_t rows, int64_t width, uint64_
     return concat_attributes(rows, parts);
 }
 
-/* Draw fused attention one time in three; otherwise causal or not, with groups and windows. */
+/* Draw fused attention one time in three. Otherwise draw separate q, k and v with groups, causal
+ * with windows or not causal. */
 static inline cgp_op_attributes draw_attention(int64_t rows, int64_t depth, double p,
                                                uint64_t *seed) {
     if (test_random(seed) % 3 == 0)
@@ -327,7 +333,8 @@ static inline cgp_op_attributes draw_cached(int64_t length, int64_t depth, uint6
                              kv_heads, group, depth, width);
 }
 
-/* Draw heads of at least `width` columns, some pairs of which are rotated. */
+/* Draw attributes of ROTARY: heads of at least `width` columns, of which some or all pairs are
+ * rotated. */
 static inline cgp_op_attributes draw_rotary(int64_t rows, int64_t width, uint64_t *seed) {
     const int64_t even = width + width % 2;
     const int64_t most = even / 2 < CGP__ROTARY_PAIRS ? even / 2 : CGP__ROTARY_PAIRS;
@@ -339,8 +346,8 @@ static inline cgp_op_attributes draw_rotary(int64_t rows, int64_t width, uint64_
     return g;
 }
 
-/* Draw about `rows` x `width` elements: squares of single elements, and runs of a whole width, or
- * of few. */
+/* Draw a transposition of about `rows` x `width` elements. It moves single elements, or runs of
+ * `width` elements, or runs of a few. */
 static inline cgp_op_attributes draw_transpose(int64_t rows, int64_t width, uint64_t *seed) {
     const int64_t a = test_between(seed, 1, 3), b = test_between(seed, 1, 3);
     const int64_t some = test_between(seed, 1, 7);
@@ -354,8 +361,8 @@ static inline cgp_op_attributes draw_slice(int64_t rows, int64_t width, uint64_t
     return slice_attributes(rows, begin + width + behind, begin, width);
 }
 
-/* Draw attributes with about `rows` rows (output pixels) of `width` columns or channels; GEMMs
- * multiply them to `out`. */
+/* Draw attributes with about `rows` rows (output pixels) of `width` columns or channels. GEMMs map
+ * these to `out` columns. */
 static inline cgp_op_attributes draw_attributes(cgp_op_kind op, int64_t rows, int64_t width,
                                                 int64_t out, uint64_t *seed) {
     const double p = test_random(seed) % 3 == 0 ? 0.0 : 0.3;
@@ -427,20 +434,22 @@ static inline op_case draw_case(cgp_op_kind op, int max, uint64_t *seed) {
     };
 }
 
-/* Sanitizers make a kernel ten to fifty times slower, so they run at most one case in five. */
+/* Sanitizers make a kernel ten to fifty times slower, so tests run at most one case in five under
+ * them. */
 #if defined(TEST_TSAN) || defined(TEST_ASAN)
 #define FEWER 5
 #else
 #define FEWER 1
 #endif
 
-/* Run one case in this many, depending on FEWER and CGP_TEST_SCALE. */
+/* Return n, where a test runs one case in n: `rarely` times FEWER, or more if CGP_TEST_SCALE is
+ * small. */
 static inline int one_in(int rarely) {
     const int scaled = 1000 / test_scaled(1000);
     return rarely * (scaled > FEWER ? scaled : FEWER);
 }
 
-/* The approximate number of multiply-adds in ref. */
+/* Return the approximate number of multiply-adds in ref. */
 static inline double case_work(const op_case *c) {
     const cgp_op_attributes *g = &c->attributes;
     const double rows = (double)(c->n * g->rows);
@@ -453,8 +462,8 @@ static inline double case_work(const op_case *c) {
     return rows * window * (double)g->out;
 }
 
-/* Draw every length x width, for GEMMs length x width x width. One in `rarely` of these, times the
- * test scale, is checked. */
+/* Draw cases for every length x width; for GEMMs, length x width x width. Check one in
+ * one_in(rarely) of them. */
 static inline void for_each_case(cgp_op_kind op, int rarely, void (*check)(const op_case *c),
                                  uint64_t *seed) {
     static const int64_t lengths[] = {1, 5, 63, 64, 65, 128, 130, 200};
@@ -527,7 +536,7 @@ static inline op_case block_case(int i) {
     case 12: /* several blocks of k in forward, few matrices for the threads */
         c.attributes = matmul_attributes(1, 270, 1100, 30, 1);
         break;
-    case 13: /* the same in backward */
+    case 13: /* several blocks of k in backward */
         c.attributes = matmul_attributes(3, 530, 10, 600, 2);
         break;
     case 14: /* split k within a window's row, blocks of pixels */

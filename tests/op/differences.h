@@ -7,18 +7,18 @@
  * off by less than
  *
  *     |D(h/2) - D(h)|    3/4 of the truncation error of D(h), most of which it removes
- *   + 4 u |y r| / h      each y is rounded independently by at most u |y|, u = 2^-24:
- *                        L is off by about u times the 2-norm of y r, on either side
+ *   + 4 u |y r| / h      each y is rounded independently by at most u |y|, u = 2^-24, so
+ *                        on either side L is off by about u times the 2-norm of y r
  *
- * The float gradient itself is off by 2^-20 of its size (its own rounding, and that of the float
- * values that forward saves). The loss is a double, so the second term is 0 for it. */
+ * The float gradient itself is off by 2^-20 of its size, as it is rounded, and so are the float
+ * values that forward saves. For losses the second term is 0, because the loss is a double. */
 #ifndef CGP_TESTS_OP_DIFFERENCES_H
 #define CGP_TESTS_OP_DIFFERENCES_H
 
 #include "harness.h"
 
 #define STEP 0x1p-6
-#define CHECKED 12 /* elements of each operand */
+#define CHECKED 12 /* number of elements to check in each operand */
 
 #define FOR_EACH(variable, array)                                                                  \
     for (size_t variable##_at = 0; variable##_at < sizeof(array) / sizeof *(array);                \
@@ -70,8 +70,8 @@ static inline void check_slot(const runner *on, operands *o, int slot, int gradi
     operands_destroy(&moved);
 }
 
-/* Space adjacent inputs of a norm 2 to 6 apart. If their standard deviation were as small as the
- * step, finite differences would not approximate the gradient. */
+/* Space adjacent inputs of a norm 2 to 6 apart. If the standard deviation of the inputs were as
+ * small as the step, finite differences would not approximate the gradient. */
 static inline void spread(operands *o) {
     const int64_t width = o->c.attributes.out;
     for (int64_t i = 0; is_norm(o->c.op) && i < o->count[SLOT_X]; i++) {
@@ -83,8 +83,9 @@ static inline void spread(operands *o) {
     }
 }
 
-/* Move values at least two steps away from kinks. For RELU the kink is 0. For MAX_POOL it is any
- * tie of two pixels of a channel, so they get multiples of four steps in random order. */
+/* Move values at least two steps away from points where the op has no derivative. RELU has none at
+ * 0. MAX_POOL has none where two pixels of a channel are equal, so pixels get multiples of four
+ * steps in random order. */
 static inline void part(operands *o, uint64_t *seed) {
     const cgp_op_attributes *g = &o->c.attributes;
     const int64_t pixels = (int64_t)g->height * g->width, each = pixels * g->in;

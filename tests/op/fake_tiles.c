@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fake_tiles.c -- amx.c on fake tiles: plain loops of the definition (Intel's Software Developer's
- * Manual, TDPBF16PS), for processors that have AVX512_BF16 but no AMX. */
+/* fake_tiles.c -- amx.c on fake tiles: plain loops that follow the definition of TDPBF16PS (Intel's
+ * Software Developer's Manual), for processors that have AVX512_BF16 but no AMX. */
 #include <immintrin.h>
 #include <math.h>
 #include <stdint.h>
@@ -38,7 +38,7 @@ static void fake_store(int tile, void *to, int64_t stride) {
         memcpy((char *)to + i * stride, tiles[tile][i], 64);
 }
 
-/* Tiles that are not configured have no numbers. */
+/* A tile that is not configured has no number. */
 static void fake_multiply(int c, int a, int b) {
     for (int i = 0; i < 16; i++)
         for (int j = 0; j < 16; j++) {

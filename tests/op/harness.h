@@ -6,13 +6,13 @@
  *     operands_create(&o, &c, &seed);
  *     op_run(&on, &o, CGP_OP_FORWARD); // on a runner, a device of a backend
  *
- * Every operand is host memory of its own (there.h brings it to devices with other memory). It
- * begins `shift` floats after a multiple of 64 bytes; state and accumulator begin at a multiple.
- * Guards, which op_run checks, are on both sides. dx[k] shares memory with dy or x[0], and y with
- * x[k], only where a test calls operands_alias.
+ * Each operand has its own host memory (there.h copies it to devices with other memory). It begins
+ * `shift` floats after a multiple of 64 bytes; state and accumulator begin at a multiple. On both
+ * sides of an operand are guards, which op_run checks. dx[k] shares memory with dy or x[0], and y
+ * with x[k], only if a test calls operands_alias.
  *
- * A case in bf16 also stores its operands as floats. op_run rounds them to separate halves, which
- * are shared and guarded in the same way, and widens the results. */
+ * A case in bf16 also stores its operands as floats. op_run rounds these to separate bf16 arrays,
+ * which are shared and guarded in the same way, and widens the results. */
 #ifndef CGP_TESTS_OP_HARNESS_H
 #define CGP_TESTS_OP_HARNESS_H
 
@@ -37,8 +37,9 @@ enum {
 };
 
 #define GUARD 16 /* floats on either side of an operand: one vector */
-/* A different NaN for each slot. A read outside shows in the results and a write in the guard, even
- * if the kernel copies a NaN. The workspace is slot SLOTS. */
+/* Return the guard of a slot, a different NaN for each slot. A read outside an operand shows in the
+ * results. A write outside shows in the guard, even if the kernel copies a NaN there. The workspace
+ * counts as slot SLOTS. */
 #define GUARD_BITS(slot) (0x7FC0BAD0u + (uint32_t)(slot))
 
 typedef struct operands {
@@ -46,7 +47,7 @@ typedef struct operands {
     int64_t count[SLOTS]; /* elements, all samples */
     bool per_sample[SLOTS];
     float *memory[SLOTS]; /* allocated memory of each slot */
-    float *at[SLOTS];     /* NULL if the op has none */
+    float *at[SLOTS];     /* the operand; NULL if the op has no such operand */
     uint64_t seed, step;
     uint32_t id; /* id of the op, for dropout */
     float loss_scale;
@@ -60,8 +61,8 @@ typedef struct value_row {
     float scales[LOSSES];
 } value_row;
 
-/* The op is the model's second loss. It runs micro-batch 2, so its loss slot follows the slots of
- * two micro-batches. */
+/* The tested op is the model's second loss, in micro-batch 2. So its loss word follows those of two
+ * micro-batches. */
 enum { LOSS = 1, LOSS_WORD = 2 * LOSSES, LOSS_WORDS = 3 * LOSSES };
 
 /* --- operands --- */
@@ -182,7 +183,7 @@ static inline void fill_random(float *to, int64_t count, uint64_t *seed) {
         to[i] = random_float(seed);
 }
 
-/* Fill in runs of consecutive positions, which sometimes overlap. */
+/* Fill the positions with runs of consecutive numbers, which sometimes overlap. */
 static inline void fill_positions(operands *o, uint64_t *seed) {
     int32_t *to = (int32_t *)(void *)o->at[SLOT_X + 3];
     const int length = (int)o->c.attributes.keys;
@@ -193,8 +194,7 @@ static inline void fill_positions(operands *o, uint64_t *seed) {
     }
 }
 
-/* Fill in ids below g->in; one in three of a loss's targets is `ignore`. Fill a step counter with
- * the number of steps so far. */
+/* Fill an integer slot with ids below `in`; one in three targets of a loss is `ignore`. */
 static inline void fill_integers(operands *o, int slot, uint64_t *seed) {
     int32_t *to = (int32_t *)(void *)o->at[slot];
     for (int64_t i = 0; i < o->count[slot]; i++) {
@@ -211,7 +211,8 @@ static inline bool is_integer_slot(const operands *o, int slot) {
            (o->c.op == CGP_OP_CROSS_ENTROPY && slot == SLOT_X + 1) || slot == SLOT_STATE + 2;
 }
 
-/* Fill in two micro-batches of three rows each: values of either sign, and values above 0. */
+/* Fill the accumulator as after two micro-batches of three rows each: sums of either sign, then
+ * squares above 0. */
 static inline void fill_accumulator(operands *o, uint64_t *seed) {
     double *to = (double *)(void *)o->at[SLOT_ACCUMULATOR];
     const int64_t channels = o->c.attributes.out;
@@ -223,7 +224,8 @@ static inline void fill_accumulator(operands *o, uint64_t *seed) {
     }
 }
 
-/* Fill ranges other than [-1, 1): targets of BCE from 0 to 1, running variances above 0. */
+/* Fill a slot with floats in [-1, 1), except integers, targets of BCE (0 to 1) and running
+ * variances (above 0). */
 static inline void fill_slot(operands *o, int slot, uint64_t *seed) {
     const bool targets = o->c.op == CGP_OP_BCE_WITH_LOGITS && slot == SLOT_X + 1;
     const bool variances = slot == SLOT_STATE + 1;
@@ -281,8 +283,8 @@ static inline void operands_destroy(operands *o) {
         free(o->memory[slot]);
 }
 
-/* Copy `n` samples of `from`, starting at `first`, to another shift; parameters are copied
- * whole. */
+/* Copy `n` samples of `from`, starting at `first`, to operands with another shift. Parameters are
+ * copied whole. */
 static inline void operands_slice(operands *o, const operands *from, int64_t first, int64_t n,
                                   int shift) {
     *o = *from;
@@ -303,7 +305,7 @@ static inline void operands_copy(operands *o, const operands *from) {
     operands_slice(o, from, 0, from->c.n, from->c.shift);
 }
 
-/* Make slot a use the memory of slot b, which has as many elements. */
+/* Make slot a use the memory of slot b, which has equally many elements. */
 static inline void operands_alias(operands *o, int a, int b) {
     assert_int_equal(o->count[a], o->count[b]);
     free(o->memory[a]);
@@ -311,7 +313,7 @@ static inline void operands_alias(operands *o, int a, int b) {
     o->at[a] = o->at[b];
 }
 
-/* Set slot a to NULL: not wanted. */
+/* Set a slot to NULL, as if the caller does not want it. */
 static inline void operands_drop(operands *o, int slot) {
     free(o->memory[slot]);
     o->memory[slot] = o->at[slot] = NULL;
@@ -322,7 +324,7 @@ static inline void scale_slot(operands *o, int slot, float factor) {
         o->at[slot][i] *= factor;
 }
 
-/* Compare `count` floats of a slot bit for bit; `b` starts at its element `at`. */
+/* Compare a slot of `a` bit for bit with the elements of `b` that start at `at`. */
 static inline void assert_same_bits(const operands *a, const operands *b, int slot, int64_t at,
                                     const char *property) {
     for (int64_t i = 0; a->at[slot] && i < a->count[slot]; i++) {
@@ -339,7 +341,7 @@ static inline void copy_slot(operands *to, const operands *from, int slot) {
 
 /* --- bf16 --- */
 
-/* Return true if the slot has the type of the case; other slots are always f32 or integers. */
+/* Return true if the slot has the type of the case; all other slots are always f32 or integers. */
 static inline bool is_activation(const operands *o, int slot) {
     if (slot == SLOT_Y) return o->c.op != CGP_OP_ARGMAX;
     if (slot < SLOT_Y) return !is_integer_slot(o, slot);
@@ -355,8 +357,8 @@ static inline void operands_round(operands *o) {
     }
 }
 
-/* Make in `out` the operands for a kernel in bf16, which share memory like `o`. Each element of the
- * case's shift becomes `step` elements. */
+/* Make bf16 operands in `out` from `o`; slots share memory as they do in `o`. The shift is
+ * multiplied by `step`. */
 static inline void halves_create(operands *out, const operands *o, int step) {
     *out = *o;
     out->c.shift *= step;
@@ -431,7 +433,7 @@ static inline void check_guards(const operands *o, int slot) {
     }
 }
 
-/* The scales of other losses are NaN. */
+/* Make the step values, followed by the loss scales. The scales of other losses are NaN. */
 static inline value_row row_of(const operands *o) {
     value_row row = {
         .values = {
@@ -441,7 +443,7 @@ static inline value_row row_of(const operands *o) {
     return row;
 }
 
-/* Make the arguments, without a workspace and loss slots. */
+/* Make the arguments of a kernel, except workspace and loss words. */
 static inline cgp_kernel_args op_args(operands *o, const value_row *row) {
     cgp_kernel_args args = {
         .y = o->at[SLOT_Y],
@@ -474,8 +476,8 @@ static inline bool runner_has_tiles(const runner *on) {
     return on->backend == &cgp__backend_cpu && cgp__cpu_tiles_of(on->device);
 }
 
-/* true: cuBLASLt, or its fake, may multiply in bf16: LINEAR, and CONV2D of a window of one
- * pixel. It rounds f32 operands, too, and takes operands at multiples of 16 bytes. */
+/* Return true if cuBLASLt, or its fake, may compute GEMMs in bf16: LINEAR, and convolutions with a
+ * 1 x 1 kernel. It also rounds f32 operands, and needs operands aligned to 16 bytes. */
 static inline bool runner_has_library(const runner *on) {
     const char *algorithms = getenv("CGP_CUDA_HOST_ALGORITHMS");
     return strncmp(on->backend->name, "cuda", 4) == 0 &&
@@ -487,7 +489,7 @@ static inline bool runner_has_library(const runner *on) {
 #define ON_ONE(property, runner)                                                                   \
     { #property " (" #runner ")", property, NULL, NULL, &runner }
 
-/* Forward of a loss writes its own loss slot; nothing else writes any. */
+/* Take the loss. Only the forward of a loss writes a loss word, and only its own. */
 static inline void take_loss(operands *o, cgp_op_direction direction, const double *losses,
                              const double *before) {
     const int word = LOSS_WORD + LOSS;
@@ -499,7 +501,7 @@ static inline void take_loss(operands *o, cgp_op_direction direction, const doub
     if (written) o->loss = losses[word];
 }
 
-/* Copy the operands to the device. `halves`: their bf16 values; NULL in f32. */
+/* Copy the operands to the device. `halves` holds their bf16 values; NULL in f32. */
 static inline void put_operands(there *t, const operands *o, const operands *halves) {
     for (int slot = 0; slot < SLOTS; slot++) {
         there_put(t, o->memory[slot], guarded_bytes(o->count[slot], slot_shift(slot, o->c.shift)));

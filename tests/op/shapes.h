@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shapes.h -- run an op's shape rule on input types, or expect its error message. */
+/* shapes.h -- functions that run an op's shape rule on input types, and check the result or the
+ * error message. */
 #ifndef CGP_TESTS_OP_SHAPES_H
 #define CGP_TESTS_OP_SHAPES_H
 
@@ -18,7 +19,7 @@ static inline cgp_op_type type_of(cgp_dtype dtype, int rank, const int64_t *dims
 #define I32(...) type_of(CGP_I32, DIMS(__VA_ARGS__))
 #define SCALAR(dtype) type_of(dtype, 0, NULL)
 
-/* One use of an op: its shapes, and the sizes passed to its kernels. */
+/* Result of a shape rule: the shapes of an op, and the sizes passed to its kernels. */
 typedef struct inferred {
     cgp_op_shapes shapes;
     cgp_op_attributes sizes;
@@ -30,7 +31,7 @@ static inline cgp_status try_infer(cgp_op_kind kind, const cgp__attributes *attr
     cgp_op_node node = {.op = &cgp__op_find(kind)->op,
                         .attributes = attributes,
                         .inputs = {inputs[0], inputs[1], inputs[2]}};
-    memset(&out->sizes, 0xAB, sizeof out->sizes); /* the rule must set all of them */
+    memset(&out->sizes, 0xAB, sizeof out->sizes); /* to detect fields that the rule does not set */
     const cgp_status status = cgp__op_infer(kind, &node, &out->sizes);
     out->shapes = node.shapes;
     return status;

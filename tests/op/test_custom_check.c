@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_custom_check.c -- cgp_op_check() accepts ops that keep the contract, and reports the broken
- * rule of the others. */
+/* test_custom_check.c -- cgp_op_check() accepts ops that keep the contract, and names the broken
+ * rule for all others. */
 #include "custom_ops.h"
 #include "support.h"
 
@@ -69,7 +69,7 @@ static cgp_status wrong_dx(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* Wrong in the last element of the tensor, like an off-by-one error. */
+/* Compute a wrong last element of the tensor, as an off-by-one error would. */
 static cgp_status nearly_dx(const cgp_op_run *run) {
     CGP_TRY(square_dx(run));
     run->dx[0][test_custom_count(run) - 1] = 0;
@@ -129,7 +129,7 @@ static void what_is_read_is_named_and_what_is_named_is_read(void **state) {
 
 static cgp_status half_written(const cgp_op_run *run) {
     const float *x = run->x[0];
-    for (int64_t i = 0; i < test_custom_count(run) / run->n; i++) /* only the first sample */
+    for (int64_t i = 0; i < test_custom_count(run) / run->n; i++) /* writes only the first sample */
         ((float *)run->y)[i] = x[i] * x[i];
     return CGP_OK;
 }
@@ -273,7 +273,7 @@ static void state_is_tried(void **state) {
     expect(&op, "op meter: end_of_step: state[0] depends on the contents of `accumulator`");
 }
 
-/* Reads x[0] for dx[1] after dx[0] may have been written over it. */
+/* Reads x[0] for dx[1], although dx[0] may have overwritten x[0]. */
 static cgp_status loss_in_two_loops(const cgp_op_run *run) {
     const float *x = run->x[0], *t = run->x[1];
     for (int64_t i = 0; i < test_custom_count(run) && run->dx[0]; i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_accuracy.c -- cross-entropy and attention compared with float64, for logits and scores of
- * 0 to 1e8 and ties at the top. Prints the largest error of a gradient for each size: relative to
- * the loss' scale for cross-entropy, to the terms for attention.
+ * 0 to 1e8, with several equal maxima. Prints the largest error of a gradient for each size. It is
+ * relative to the loss' scale for cross-entropy, and to the terms for attention.
  *
  * Logits and scores are exact in f32, and so are their differences, so only the errors of the
  * softmax itself remain. */
@@ -19,13 +19,15 @@ static double step_of(double size) {
     return fmax(0.25, exp2(floor(log2(size + 1)) - 23));
 }
 
-/* Draw a few steps below the top, at most 8 in total; one time in three, exactly the top. */
+/* Draw the difference of a score from the largest one: 0 one time in three, otherwise a few steps,
+ * down to at most -8. */
 static double draw_difference(double step) {
     const int steps = (int)fmin(16, 8 / step);
     return test_random(&seed) % 3 == 0 ? 0.0 : -step * test_between(&seed, 1, steps);
 }
 
-/* The first result beyond its bound, reported after the errors of all sizes; "": none. */
+/* Message about the first result beyond its bound, reported after the errors of all sizes; "" if
+ * there is none. */
 static char failure[256];
 
 static void check_near(double got, double want, double close, double size, int slot, int64_t i) {
@@ -35,7 +37,7 @@ static void check_near(double got, double want, double close, double size, int s
              got, want, close);
 }
 
-/* Run a check, which returns its largest error, for all sizes and in both types. */
+/* Run a check for all sizes in both types, and print the largest error that it returns. */
 static void check_sizes(const runner *on, op_case c,
                         double (*check)(const runner *, const op_case *, double)) {
     *failure = '\0';
@@ -59,8 +61,8 @@ static double rounding_of(const op_case *c) {
 
 enum { ROWS = 12, CLASSES = 41 };
 
-/* Fill in rows of logits around `size` and around -size; in every third row, one is far below the
- * others. */
+/* Fill in rows of logits around `size` and around -size; in every third row, one logit is far below
+ * the others. */
 static void fill_logits(operands *o, double size) {
     int32_t *targets = (int32_t *)(void *)o->at[SLOT_X + 1];
     for (int64_t i = 0; i < o->count[SLOT_X]; i++) {
@@ -105,8 +107,8 @@ static double check_logits(const runner *on, const op_case *c, double size) {
         for (int k = 0; k < CLASSES; k++) {
             const double want = o.loss_scale * (p[k] - (k == targets[row]));
             const double got = o.at[SLOT_DX][row * CLASSES + k];
-            /* The exponent is off by half a unit of log_sum < 4 and half a unit of itself, < 16:
-             * 6e-7. The exponential is off by 1.2e-7. */
+            /* The exponent is off by half a unit of log_sum (< 4) plus half a unit of itself (<
+             * 16), together 6e-7. The exponential is off by 1.2e-7. */
             const double close = o.loss_scale * p[k] * 8e-7 + 2 * rounding_of(c) * fabs(want);
             check_near(got, want, close + 1e-38, size, SLOT_DX, row * CLASSES + k);
             worst = fmax(worst, fabs(got - want) / o.loss_scale);
@@ -135,15 +137,17 @@ static void fill_scores(operands *o, double size) {
         o->at[SLOT_X][i] = (float)(i / DEPTH % 2 ? -size : size);
         o->at[SLOT_X][i + 1] = 1.0f;
     }
-    if (o->c.type == CGP_BF16) operands_round(o); /* before the step, as the size is rounded */
+    if (o->c.type == CGP_BF16)
+        operands_round(o); /* before step_of(), because this rounds the
+                                                   * size */
     for (int64_t i = 0; i < o->count[SLOT_X + 1]; i += DEPTH) {
         o->at[SLOT_X + 1][i] = 1.0f;
         o->at[SLOT_X + 1][i + 1] = (float)draw_difference(step_of(size));
     }
 }
 
-/* An element of a result in float64, and the sum of its terms' magnitudes, to which its error is
- * relative. */
+/* An element of a result in float64, and the sum of the magnitudes of its terms. Errors are
+ * relative to this sum. */
 typedef struct element {
     double value, size;
 } element;
@@ -166,7 +170,7 @@ static double dot(const float *a, const float *b, int n) {
     return sum;
 }
 
-/* Compute query `row` of all heads and samples. */
+/* Compute the results of query `row`, counted over all heads and samples. */
 static void attend(results *out, const operands *o, int64_t row) {
     const int64_t key = row / HEADS / QUERIES * KEYS;
     const float *q = o->at[SLOT_X] + row * DEPTH, *k = o->at[SLOT_X + 1] + key * DEPTH;
@@ -193,8 +197,8 @@ static void attend(results *out, const operands *o, int64_t row) {
     }
 }
 
-/* Return the largest error, relative to the terms' magnitudes. On tiles, P and dS are also rounded
- * to bf16. */
+/* Return the largest error, relative to the terms' magnitudes. On AVX512_BF16 and AMX, P and dS are
+ * also rounded to bf16. */
 static double check_slot(const operands *o, int slot, const element *want, double size) {
     const double close = o->c.type == CGP_BF16 ? 0x1p-7 : 1e-6;
     double worst = 0.0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_attention.c -- properties of attention on each backend: fused and separate q, k and v; a
- * causal row and the keys before it; groups; inputs that are one value. */
+/* test_op_attention.c -- properties of attention on each backend. Fused and separate q, k and v
+ * agree. A causal row depends only on the keys up to it. Groups share a head of keys. Inputs may be
+ * one value. */
 #include "harness.h"
 
 static uint64_t seed;
@@ -62,9 +63,9 @@ static void fused_attention_has_the_bits_of_separate(void **state) {
     }
 }
 
-/* Causal: rows 0 .. first - 1 of a longer sequence equal those of one that ends there. This
- * includes keys in several blocks, with a window or without. So a query can be run alone on the
- * keys before it. */
+/* With causal attention, rows 0 .. first - 1 of a longer sequence equal the rows of a sequence of
+ * length `first`. So a query can be computed alone from the keys up to it. Cases include keys in
+ * several blocks, and windows. */
 static void a_causal_row_depends_on_its_own_keys(void **state) {
     static const int64_t windows[] = {0, 1, 50, 64, 100, 570};
     tested = *state;
@@ -93,7 +94,7 @@ static void a_causal_row_depends_on_its_own_keys(void **state) {
     }
 }
 
-/* Head h of q reads head h / group of k and v: y has the same bits as with the heads of k and v
+/* Head h of q reads head h / group of k and v: y has the same bits as if the heads of k and v were
  * repeated. */
 static void a_group_shares_a_head_of_keys(void **state) {
     tested = *state;
@@ -127,8 +128,9 @@ static void a_group_shares_a_head_of_keys(void **state) {
     }
 }
 
-/* Check backward if inputs are one value: bit k of `same` is input k. Their gradients share memory
- * and are added up. The first one written overwrites or adds, as the case says for the last. */
+/* Check backward if several inputs are one value: input k if bit k of `same` is set. Their
+ * gradients share memory and are added up. The first gradient written overwrites the memory, or
+ * adds to it if the case says so for the last of these inputs. */
 static void check_one_gradient(const op_case *c, uint32_t same) {
     operands one, apart;
     operands_create_bent(&one, c, &seed);

@@ -6,8 +6,8 @@
 
 static uint64_t seed;
 static runner ref;
-/* The current test: the number of cases, and of failures in them. A test continues after a failure,
- * so that one run shows all of them. */
+/* Number of cases of the current test, and of failures in them. A test continues after a failure,
+ * so that one run shows all failures. */
 static int cases, failures;
 
 static bool loss_is_near(const operands *a, const operands *b) {
@@ -56,7 +56,7 @@ static void check_against_ref(const op_case *c) {
     operands_copy(&b, &a);
     compare_direction(&a, &b, CGP_OP_FORWARD);
     for (int slot = SLOT_Y; slot < SLOT_PARAM; slot++)
-        copy_slot(&a, &b, slot); /* compare backward on its own */
+        copy_slot(&a, &b, slot); /* start backward from equal values */
     compare_direction(&a, &b, CGP_OP_BACKWARD_INPUT);
     compare_direction(&a, &b, CGP_OP_BACKWARD_WEIGHT);
     operands_destroy(&a);

@@ -2,12 +2,12 @@
 /* test_op_bf16.c -- the result of a kernel in bf16 is the rounded result of the kernel in f32 for
  * equal numbers.
  *
- *     operands that bf16 has ──► kernel in f32  ──► round ─┐
- *                            └─► kernel in bf16 ───────────┴─ the same bits
+ *     bf16 operands ──┬─► kernel in f32  ──► round ─┐
+ *                     └─► kernel in bf16 ───────────┴─ the same bits
  *
  * Loads widen exactly, arithmetic is that of f32 in the same order, and a store rounds once, even
- * where it adds; so there is no tolerance. Results that are f32 in both (saved values, gradients of
- * parameters, the loss) are equal without rounding.
+ * if it adds. So there is no tolerance. Results that are f32 in both kernels (saved values,
+ * gradients of parameters, the loss) are equal without rounding.
  *
  * GEMM with AVX512_BF16 or AMX follows another rule (test_op_tiles.c), and so does cuBLASLt
  * (test_cuda_products.c). So LINEAR, CONV2D and ATTENTION are tested here on a device without them,
@@ -15,9 +15,10 @@
 #include "harness.h"
 
 static uint64_t seed;
-static runner ref, cpu, plain; /* plain: cpu without bf16 instructions */
+static runner ref, cpu, plain; /* plain: a cpu device that uses no bf16 instructions */
 
-/* Widths around those of vectors of 8 and 16 lanes, of two vectors, and of four rows. */
+/* Widths near 8 and 16 lanes, near the width of two vectors, and near that of four rows of
+ * vectors. */
 static const int64_t widths[] = {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63, 64, 100, 257};
 #define WIDTHS (int)(sizeof widths / sizeof *widths)
 
@@ -34,7 +35,7 @@ static void assert_same(const operands *got, const operands *want, cgp_op_direct
         fail_msg("%s: loss is %.17g, in f32 %.17g", case_text(&got->c), got->loss, want->loss);
 }
 
-/* The result overwrites slot `over`, unless it is -1. */
+/* Compare both types in one direction. The result overwrites slot `over`, unless `over` is -1. */
 static void check(const runner *on, const operands *from, cgp_op_direction direction, int result,
                   int over) {
     operands f32, bf16;
@@ -54,7 +55,8 @@ static void check(const runner *on, const operands *from, cgp_op_direction direc
     operands_destroy(&bf16);
 }
 
-/* Run forward, then backward on its results; in place if the op allows it and adds nothing. */
+/* Check forward, then backward on the results of forward. Check each in place too, if the op allows
+ * it. */
 static void check_case(const runner *on, const op_case *c) {
     const cgp__op *op = cgp__op_find(c->op);
     operands o;
@@ -108,7 +110,7 @@ static void convert(const there *t, cgp_dtype to_type, void *to, cgp_dtype from_
                                       there_of(t, from), n));
 }
 
-/* Tests vectors and tails, at odd addresses. test_bf16.c tests the infinities, NaNs, denormals and
+/* Tests vectors and tails, at odd addresses. test_bf16.c tests all infinities, NaNs, denormals and
  * midpoints. */
 static void converting_rounds_like_the_scalar_function(void **state) {
     static const uint32_t odd[] = {0x7F800000u, 0xFF800000u, 0x7F800001u, 0x7FFFFFFFu,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_bits.c -- products are chains of FMAs over documented blocks of k. So LINEAR, CONV2D,
- * MATMUL and CONV_TRANSPOSE2D in f32 have the same bits on the cpu backend, with narrow vectors,
- * and on the backend that CGP_TEST_BACKEND names. */
+/* test_op_bits.c -- GEMMs are chains of FMAs over documented blocks of k. So LINEAR, CONV2D, MATMUL
+ * and CONV_TRANSPOSE2D in f32 have the same bits on the cpu backend with wide and with narrow
+ * vectors, and on the backend that CGP_TEST_BACKEND names. */
 #include "harness.h"
 
 static uint64_t seed;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_gradients.c -- the ref backend's backward is the derivative of its forward
- * (differences.h). It adds where a case requires it, and skips a dx that is NULL. Ops over images
- * are in test_op_gradients_images.c. */
+ * (differences.h). Backward adds to a gradient if a case requires it, and skips a dx that is NULL.
+ * Ops over images are in test_op_gradients_images.c. */
 #include "differences.h"
 
 static uint64_t seed;
@@ -145,7 +145,7 @@ static void attention_is_differentiated_with_dropout_and_without(void **state) {
     }
 }
 
-/* Covers groups, windows, all keys, heads of v of another width, and a scale. */
+/* Covers groups, windows, attention to all keys, heads of v with another width, and a scale. */
 static void grouped_attention_is_differentiated(void **state) {
     (void)state;
     const cgp_op_attributes uses[] = {
@@ -218,9 +218,9 @@ static void assert_sum(const operands *o, int slot, const float *before, const f
     }
 }
 
-/* Check the gradients to which a kernel must add: dx[k] for each bit k of `add`, and with
- * `accumulate` those of parameters. Each is exactly the old value plus what the kernel writes
- * otherwise. */
+/* Check the gradients to which a kernel must add: dx[k] if bit k of `add` is set, and gradients of
+ * parameters with `accumulate`. Each gradient is exactly the old value plus the value that the
+ * kernel writes without adding. */
 static void check_adding(const runner *on, int op, cgp_op_direction direction, uint32_t add,
                          bool accumulate) {
     const op_case c = one_of(op);
@@ -260,7 +260,7 @@ static void gradients_are_added_where_the_case_says_so(void **state) {
     runner_close(&on);
 }
 
-/* Leaves out each dx[k], one at a time; the other gradients must not change. */
+/* Sets one dx[k] at a time to NULL; the other gradients must not change. */
 static void a_gradient_that_is_not_wanted_is_left_out(void **state) {
     (void)state;
     runner on = runner_open(&cgp__backend_ref, 1);

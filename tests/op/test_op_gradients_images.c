@@ -5,7 +5,8 @@
 
 static uint64_t seed;
 
-/* Not square, so that swapped sides fail. Padding is top, bottom, left, right. */
+/* Images and most windows are not square, so that swapped sides fail. Padding is top, bottom, left,
+ * right. */
 typedef struct shape {
     int64_t height, width;
     int kernel[2], stride[2], padding[4];
@@ -19,7 +20,7 @@ static const shape windows[] = {
     {3, 4, {3, 4}, {1, 1}, {0, 0, 0, 0}}, {9, 4, {2, 2}, {4, 3}, {0, 0, 0, 0}},
 };
 
-/* Cropped pixels, and windows outside the image; not for pools. */
+/* Negative padding, which crops pixels, and windows outside the image; pools do not allow these. */
 static const shape crops[] = {
     {6, 5, {1, 1}, {2, 2}, {-1, 1, -1, 1}},
     {7, 7, {3, 3}, {1, 1}, {-2, 0, 0, -1}},
@@ -132,7 +133,7 @@ static void check_each(cgp_op_kind op, cgp_op_attributes (*attributes)(int64_t, 
             check(&c, &seed);
             c.n = 3;
             check(&c, &seed);
-            c.evaluate = op != CGP_OP_BATCH_NORM; /* differentiated only in training */
+            c.evaluate = op != CGP_OP_BATCH_NORM; /* has a gradient only in training */
             check(&c, &seed);
         }
     }
@@ -171,12 +172,12 @@ static void bce_is_differentiated(void **state) {
     check_each(CGP_OP_BCE_WITH_LOGITS, plain_attributes);
 }
 
-/* One group, a few, or one per channel. */
+/* Return attributes of a norm with one group, 11 channels per group, or one group per channel. */
 static cgp_op_attributes groups(int64_t rows, int64_t width) {
     return group_norm_attributes(rows, width, width % 11 == 0 ? width / 11 : width > 2 ? 1 : width);
 }
 
-/* In training, the mean and variance move with x; for BATCH_NORM over all samples. */
+/* In training the mean and variance depend on x, for BATCH_NORM on x of all samples. */
 static void channel_norms_are_differentiated(void **state) {
     (void)state;
     check_each(CGP_OP_BATCH_NORM, norm_attributes);

@@ -7,7 +7,7 @@
 static uint64_t seed;
 static runner ref, cpu;
 
-/* Set a case's slot to these numbers, in row order, for one channel. */
+/* Set a slot to these numbers, the pixels of one channel in row order. */
 static void set(operands *o, int slot, const float *values) {
     memcpy(o->at[slot], values, (size_t)o->count[slot] * sizeof(float));
 }
@@ -102,7 +102,7 @@ static void the_gradient_of_a_maximum_goes_to_the_first_of_equals(void **state) 
                     0, 0, 0));
 }
 
-/* Windows of 1 x 2: the NaN is in the second and the third, and gets their gradients. */
+/* Windows are 1 x 2. The NaN is in the second and third window, and gets the gradients of both. */
 static void a_nan_is_the_largest_of_its_windows(void **state) {
     const cgp__attributes a = {.kernel = {1, 2}, .stride = {1, 1}};
     const op_case c = {
@@ -118,7 +118,8 @@ static void a_nan_is_the_largest_of_its_windows(void **state) {
     operands_destroy(&o);
 }
 
-/* Windows of 3 x 3 with stride 2 and padding 1: 4, 6 and so on of their pixels are in the image. */
+/* Windows are 3 x 3 with stride 2 and padding 1, so that only 4 or 6 of their 9 pixels are in the
+ * image. */
 static void a_mean_does_not_count_padding(void **state) {
     const cgp__attributes a = {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1, 1, 1}};
     const float s = 1 / 4.0f, l = 1 / 6.0f;
@@ -176,7 +177,7 @@ static void values_are_laid_side_by_side(void **state) {
     operands_destroy(&o);
 }
 
-/* Check the channels of a group of rows: mean 0, variance 1 / (1 + eps / variance). */
+/* Check that every channel of these rows has mean 0 and variance 1 / (1 + eps / variance of x). */
 static void check_normal(const operands *o, int64_t first, int64_t rows) {
     const int64_t width = o->c.attributes.out;
     for (int64_t c = 0; c < width; c++) {
@@ -215,8 +216,8 @@ static void norms_give_mean_0_and_variance_1(void **state) {
     }
 }
 
-/* The loss is log 2 for a logit of 0, 0 for a confident correct one, and the logit for a confident
- * wrong one. */
+/* The loss is log 2 for a logit of 0. For a large logit, it is 0 if the sign is right, and the
+ * logit's magnitude if it is wrong. */
 static void bce_of_large_logits_is_no_infinity(void **state) {
     const op_case c = {.op = CGP_OP_BCE_WITH_LOGITS, .attributes = plain_attributes(1, 6), .n = 1};
     operands o;

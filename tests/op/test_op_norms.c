@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_norms.c -- a norm's statistics with cancellation, with deviations far below the mean, and
- * with squares that overflow. */
+/* test_op_norms.c -- statistics of norms whose deviation is far below the mean, so that terms
+ * cancel, and of norms whose squares overflow. */
 #include "harness.h"
 
 static uint64_t seed;
@@ -19,8 +19,8 @@ static void statistics(const float *x, int64_t rows, int64_t width, int64_t chan
     *rstd = 1.0 / sqrt(squares / count + eps);
 }
 
-/* Check y = (x - mean) rstd weight + bias to a few units of its terms and of a deviation, but not
- * of mean rstd, which is 1e5 here. */
+/* Check y = (x - mean) rstd weight + bias to a few units in the last place of its terms and of one
+ * deviation. A unit of mean rstd, which is 1e5 here, would be too large. */
 static void check_channel(const operands *o, int64_t first, int64_t rows, int64_t channel,
                           int64_t set) {
     const int64_t width = o->c.attributes.out, begin = first * width + channel;
@@ -90,7 +90,8 @@ static int64_t set_of(const operands *o, int64_t i) {
     return sample * g->groups + channel / (g->out / g->groups);
 }
 
-/* Check that results of the set are NaN, and all others finite. */
+/* Check that results in the set are NaN, and all other results are finite. A set is the elements
+ * that share one rstd. */
 static void check_set(const operands *o, int64_t set) {
     static const int slots[] = {SLOT_Y, SLOT_DX};
     for (int64_t i = 0; i < 2 * o->count[SLOT_X]; i++) {
@@ -105,8 +106,8 @@ static void check_set(const operands *o, int64_t set) {
         assert_int_equal(isnan(o->at[rstd_slot(o->c.op)][i]) != 0, i == set);
 }
 
-/* Set the elements that share one rstd to +-size, with signs that alternate along rows and
- * channels, and check that only their results overflow. */
+/* Set the elements of one set to +-size, with signs that alternate along rows and channels, and
+ * check that only their results overflow. */
 static void check_overflow(const runner *on, const op_case *c, float size) {
     operands o;
     operands_create(&o, c, &seed);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_properties.c -- properties of each backend, mostly bit for bit. In place equals out of
- * place, a sample's result does not depend on its neighbours, and inputs that are one value get one
- * gradient. Masks follow their rule, and fewer samples need no more workspace. Also BATCH_NORM's
- * running statistics. */
+/* test_op_properties.c -- properties of each backend, mostly bit for bit. Kernels give equal
+ * results in place and out of place; a sample's result does not depend on other samples; inputs
+ * that are one value get one gradient. Dropout masks follow their rule, fewer samples need no more
+ * workspace, and BATCH_NORM updates its running statistics. */
 #include "harness.h"
 
 static uint64_t seed;
 static runner ref, cpu;
 static const runner *tested; /* the backend under test */
-static int rarely;           /* run one case in this many, as fibers are slow */
+static int rarely;           /* one case in this many runs, because fibers are slow */
 
-/* A plan for some number of samples also serves fewer. */
+/* A plan for n samples also serves fewer samples. */
 static void fewer_samples_need_no_more_workspace(void **state) {
     const runner *on = *state;
     static const int threads[] = {1, 2, 5};
@@ -87,7 +87,8 @@ static void in_place_gives_the_same_bits(void **state) {
 
 /* --- a result depends only on its own row, or its own image --- */
 
-/* Samples from `first` on, at another address, have the same results as among the others. */
+/* Run n samples alone, starting at `first`, at another address. Their results are the same as among
+ * all samples. */
 static void check_slice(const operands *whole, const operands *before, int64_t first, int64_t n) {
     operands o;
     operands_slice(&o, before, first, n, test_between(&seed, 0, 15));
@@ -191,8 +192,8 @@ static void a_row_with_a_cache_is_that_row_of_attention(void **state) {
 
 /* --- inputs that are one value --- */
 
-/* If both inputs are one value, dx[0] is added to dx[1] in the same memory, which may also be dy's.
- * The result equals dx[0] added to a dx[1] in memory of its own. */
+/* If both inputs are one value, the kernel adds dx[0] to dx[1] in the same memory, which may also
+ * be that of dy. The result must equal dx[0] + dx[1] with separate memory. */
 static void check_one_value(const op_case *c) {
     operands one, apart;
     op_case both = *c;
@@ -274,7 +275,7 @@ static void assert_state(const operands *o, int k, int64_t c, double want) {
                  want);
 }
 
-/* state' = (1 - momentum) state + momentum statistics, at the end of the step, not earlier. */
+/* state' = (1 - momentum) state + momentum statistics, but only at the end of the step. */
 static void training_moves_running_statistics_when_it_commits(void **state) {
     tested = *state;
     for (int i = 0; i < 40; i++) {
@@ -301,7 +302,8 @@ static void training_moves_running_statistics_when_it_commits(void **state) {
     }
 }
 
-/* Recomputation has no accumulator; outside training there may be one. y does not depend on it. */
+/* Statistics are collected only in training and with an accumulator. Recomputation has none;
+ * evaluation may have one. y does not depend on it. */
 static void only_training_with_accumulator_collects(void **state) {
     tested = *state;
     for (int i = 0; i < 40; i++) {
@@ -337,7 +339,7 @@ static bool kept(const operands *o, int64_t sample, int64_t group, int64_t eleme
     return words[element % 4] >= cgp__dropout_threshold(o->c.attributes.p);
 }
 
-/* DROPOUT drops elements, DROPOUT2D channels of a sample. */
+/* DROPOUT drops elements; DROPOUT2D drops whole channels of a sample. */
 static void check_mask(const op_case *c) {
     const int64_t size = c->attributes.rows * c->attributes.out;
     const int64_t period = c->op == CGP_OP_DROPOUT ? size : c->attributes.out;
@@ -359,8 +361,8 @@ static void dropout_follows_its_rule(void **state) {
     for_each_case(CGP_OP_DROPOUT2D, 3, check_mask, &seed);
 }
 
-/* With q = 0, all keys up to the query have equal weight. With v[j] = the j-th unit vector, y shows
- * each probability: 1 / (t + 1) / (1 - p) if it is kept. */
+/* With q = 0, query t gives equal weight to all keys up to t. As v[j] is the j-th unit vector, y
+ * shows the probability of each key: 1 / (t + 1) / (1 - p), or 0 if dropped. */
 static void attention_follows_dropouts_rule(void **state) {
     tested = *state;
     static const int64_t all_rows[] = {1, 5, 64, 65, 130};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_reference.c -- ops have PyTorch's values and gradients, on ref and cpu.
- * tools/reference_ops.py made the numbers, in double. Most are equal up to rounding; ops that move
- * elements or multiply small numbers are exact. */
+ * tools/reference_ops.py made the numbers, in double. Most results are equal up to rounding. Ops
+ * that move elements or multiply small integers are exact. */
 #include "harness.h"
 #include "reference.h"
 
@@ -10,7 +10,7 @@ static void fill(float *to, const json_t *from) {
         to[i] = (float)json_number_value(json_array_get(from, i));
 }
 
-/* Compare within this many units of the result and of the largest of all: gradients pass through
+/* Compare within `units` float roundings of the result's size plus 1, because gradients may be near
  * 0. */
 static void compare(const char *op, const char *name, const float *ours, const json_t *theirs,
                     double units) {
@@ -78,7 +78,7 @@ static op_case rotary_case(const json_t *from) {
     return c;
 }
 
-/* A slot, and the name of its numbers. */
+/* A slot, and the name of its numbers in the file. */
 typedef struct named {
     int slot;
     const char *name;
@@ -145,7 +145,7 @@ static void elementwise_ops_are_those_of_pytorch(void **state) {
     json_decref(numbers);
 }
 
-/* The names of an operand and of its gradient in PyTorch's numbers. */
+/* Names of operands and of their gradients in the file of PyTorch's numbers. */
 static const struct {
     int slot, gradient;
     const char *name, *gradient_name;
@@ -204,7 +204,7 @@ static void other_ops_are_those_of_pytorch(void **state) {
 
 /* --- exact numbers --- */
 
-/* One op with two samples, and the name of its numbers. */
+/* An op with two samples, and the name of its numbers in the file. */
 typedef struct exact_case {
     const char *name;
     cgp_op_kind op;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_shapes.c -- the shape rule of each op, the messages of refused inputs, and the integers
- * that it accepts. Shapes are without N. */
+/* test_op_shapes.c -- the shape rule of each op, the messages for refused inputs, and the range of
+ * integers that an op accepts. Shapes are without N. */
 #include "shapes.h"
 
 static void every_kind_has_its_table(void **state) {
@@ -85,7 +85,7 @@ static void scale_takes_a_finite_factor(void **state) {
     const inferred out = infer(op, (cgp__attributes){.slope = -0.5}, F32(2, 3), F32(1));
     assert_type(&out.shapes.output, "[2, 3]");
     assert_attributes(&out, (cgp_op_attributes){.rows = 2, .in = 3, .out = 3, .slope = -0.5f});
-    infer(op, none, F32(3), F32(1)); /* a factor of 0 */
+    infer(op, none, F32(3), F32(1)); /* a factor of 0 is allowed */
     refuse(op, (cgp__attributes){.slope = (double)NAN}, F32(3), F32(1),
            "expects a factor that is finite as f32, got nan");
     refuse(op, (cgp__attributes){.slope = -1e39}, F32(3), F32(1),
@@ -225,12 +225,12 @@ static void attention_takes_queries_keys_and_values(void **state) {
     assert_type(&out.shapes.saved[1], "[6, 5]");
     cgp__attributes window = {.heads = 2, .causal = true, .window = 3};
     assert_int_equal(infer3(op, window, F32(5, 8), F32(5, 8), F32(5, 8)).sizes.window, 3);
-    window.window = 5; /* a window of all keys is no window */
+    window.window = 5; /* a window over all keys becomes 0, no window */
     assert_int_equal(infer3(op, window, F32(5, 8), F32(5, 8), F32(5, 8)).sizes.window, 0);
     assert_int_equal(infer3(op, window, F32(5, 8), F32(5, 8), F32(5, 8)).sizes.kv_heads, 2);
 }
 
-/* `inputs`: q, k, v and positions. */
+/* Run the shape rule of CACHED_ATTENTION on q, k, v and positions. */
 static cgp_status infer_cached(const cgp__attributes *of, const cgp_op_type inputs[4],
                                inferred *out) {
     cgp_op_node node = {.op = &cgp__op_cached_attention.op, .attributes = of};
@@ -267,7 +267,7 @@ static void attention_with_a_cache_takes_a_row_and_its_position(void **state) {
                                                 .window = 4,
                                                 .scale = 0.25f,
                                                 .causal = 1});
-    other.window = 9; /* a window of the whole cache is no window */
+    other.window = 9; /* a window over the whole cache becomes 0, no window */
     assert_ok(infer_cached(&other, (cgp_op_type[]){q, k, v, at}, &out));
     assert_int_equal(out.sizes.window, 0);
     refuse_cached(of, F32(2, 24), k, v, at, "expects one row of q, got 2");
@@ -331,7 +331,7 @@ static void rotary_keeps_the_shape(void **state) {
     assert_type(&out.shapes.output, "[5, 24]");
     cgp_op_attributes sizes = {
         .rows = 5, .in = 24, .out = 24, .heads = 2, .rotated = 12, .theta = 10000.0f};
-    assert_attributes(&out, sizes); /* constants are left out without scaling */
+    assert_attributes(&out, sizes); /* without scaling, its constants are 0 */
     of.scaling = CGP_ROTARY_LINEAR;
     out = infer(op, of, F32(5, 24), F32(1));
     sizes.scaling = CGP_ROTARY_LINEAR;
@@ -492,7 +492,8 @@ static void targets_that_are_not_ignored_are_counted(void **state) {
     assert_int_equal(count_targets(3, targets, 5), 3);
     assert_int_equal(count_targets((int64_t)1 << 40, targets, 5), 5);
     assert_int_equal(count_targets(-100, targets, 0), 0);
-    assert_int_equal(count_targets(-100, NULL, 5), 5); /* integers made by the graph */
+    assert_int_equal(count_targets(-100, NULL, 5), 5); /* NULL: the graph computes the targets, so
+                                                        * all count */
     const float fractions[] = {0.0f, 0.5f, -100.0f};
     const cgp_op_node bce = {.inputs = {F32(3), F32(3)}};
     assert_int_equal(cgp__op_bce_with_logits.op.count(&bce, fractions, 1), 3);
@@ -507,8 +508,8 @@ static void assert_init(const inferred *out, int k, cgp_init_kind kind, double s
         fail_msg("parameter %d: scale is %.17g, expected %.17g", k, init->scale, scale);
 }
 
-/* PyTorch's formulas for a weight from 12 inputs to 7 outputs in either layout; the bias has the
- * fans of the weight. */
+/* Compare with PyTorch's formulas for a weight from 12 inputs to 7 outputs, in either layout. The
+ * bias uses the fans of the weight. */
 static void fans_follow_from_the_layout(void **state) {
     (void)state;
     for (int transposed = 0; transposed < 2; transposed++) {
@@ -526,8 +527,8 @@ static void fans_follow_from_the_layout(void **state) {
     }
 }
 
-/* A window of 3 x 2 pixels with 5 channels, to 7; tables of 50 and of 9 rows of 8. Other kinds of
- * initial values are unchanged. */
+/* Test a convolution with windows of 3 x 2 pixels from 5 to 7 channels, and tables of 50 and 9 rows
+ * of 8 columns. Kinds of initial values that do not depend on fans are unchanged. */
 static void fans_count_windows_and_tables(void **state) {
     (void)state;
     const cgp_init by_in = {CGP_INIT_KAIMING_UNIFORM, 1}, by_both = {CGP_INIT_XAVIER_NORMAL, 1};
@@ -546,8 +547,8 @@ static void fans_count_windows_and_tables(void **state) {
     assert_init(&out, 0, CGP_INIT_TRUNCATED_NORMAL, 0.02);
 }
 
-/* Invariants on which plans rely: a loss has a count, an operand that is overwritten is not read,
- * and each op has one y. */
+/* Plans rely on these invariants: only losses have a count, backward does not read an operand that
+ * may be overwritten, and each op has one y. */
 static void tables_are_consistent(void **state) {
     (void)state;
     for (int kind = 0; kind < CGP_OP_KINDS; kind++) {
@@ -563,8 +564,8 @@ static void tables_are_consistent(void **state) {
     }
 }
 
-/* Heads have 4 columns in q and k, 10 in v. A pair of query and key takes, in each head of q,
- * 4 + 10 multiply-adds forward, 3 x 4 + 2 x 10 backward, and 12 operations for the softmax. */
+/* Heads have 4 columns in q and k, 10 in v. For each head of q, a pair of query and key takes 4 +
+ * 10 multiply-adds forward and 3 x 4 + 2 x 10 backward, plus 12 operations for the softmax. */
 static void attention_counts_the_pairs_that_exist(void) {
     static const struct {
         cgp__attributes of;
@@ -590,8 +591,8 @@ static void gemm_dominates_the_cost(void **state) {
         assert_true(flops_of(CGP_OP_LINEAR, (cgp_op_direction)direction,
                              (cgp__attributes){.size = 7}, F32(2, 3, 4),
                              F32(1)) == 2.0 * 6 * 4 * 7);
-    /* T = 3 has 6 causal pairs. Each takes 2 x 8 multiply-adds forward, 5 x 8 backward, and 12
-     * operations in each of 2 heads. */
+    /* T = 3 has 6 causal pairs. Each pair takes 2 x 8 multiply-adds forward and 5 x 8 backward,
+     * plus 12 operations for each of 2 heads. */
     const cgp__attributes heads = {.heads = 2, .fused = true, .causal = true};
     const double expected[] = {6.0 * (2 * 2 * 8 + 24), 6.0 * (2 * 5 * 8 + 24), 0.0};
     for (int direction = 0; direction < CGP_OP_DIRECTIONS; direction++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_shapes_images.c -- the shape rules of ops over images, and the messages of refused
+/* test_op_shapes_images.c -- the shape rules of ops over images, and the messages for refused
  * inputs. Shapes are without N. */
 #include "shapes.h"
 
@@ -475,7 +475,7 @@ static void instance_norm_saves_one_of_each_channel_of_a_sample(void **state) {
     }
 }
 
-/* A multiply-add counts 2; there is one for each element of a window. */
+/* A multiply-add counts as 2 operations. There is one multiply-add for each element of a window. */
 static void convolutions_dominate_the_cost(void **state) {
     (void)state;
     const cgp__attributes a = padded(window(3, 5, 1, 1), 1, 1, 2, 2);

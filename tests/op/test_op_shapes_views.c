@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_shapes_views.c -- the shape rules of ops that only move elements, and of products of
- * values: resulting shapes, and the messages of refused ones. Shapes are without N. */
+ * values: resulting shapes, and the messages for refused shapes. Shapes are without N. */
 #include "shapes.h"
 
 #define IMAGE F32(6, 7, 3)

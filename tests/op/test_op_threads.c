@@ -28,14 +28,14 @@ static uint64_t seed;
 
 /* --- cases --- */
 
-/* Draw the elements of a row: a few, or enough for a row to fill a block. */
+/* Draw the length of a row: a few elements, or enough to fill a block. */
 static int64_t draw_width(void) {
     static const int64_t widths[] = {1, 3, 17, 64, 130, 768, 1030, 17000};
     return widths[test_random(&seed) % 8];
 }
 
-/* Make about `rows` rows of `width` elements; fewer for heads, and for images, whose input may be
- * larger. */
+/* Draw attributes for about `rows` rows of `width` elements. Attention gets fewer elements, and so
+ * do images, whose input may be larger than the output. */
 static cgp_op_attributes attributes_of(cgp_op_kind op, int64_t rows, int64_t width) {
     const int64_t in = test_between(&seed, 1, 120);
     if (op == CGP_OP_ATTENTION || op == CGP_OP_CACHED_ATTENTION)
@@ -48,7 +48,8 @@ static cgp_op_attributes attributes_of(cgp_op_kind op, int64_t rows, int64_t wid
     return draw_attributes(op, is_window_op(op) ? rows / 4 + 1 : rows, width, 0, &seed);
 }
 
-/* Make one to a dozen blocks of elements; one time in four, less. */
+/* Draw a case with one to a dozen blocks of elements, or one time in four with less than a
+ * block. */
 static op_case case_of(cgp_op_kind op) {
     const int64_t width = draw_width(), max = test_random(&seed) % 4 ? 200000 : 10000;
     op_case c = draw_case(op, 4, &seed);
@@ -114,7 +115,7 @@ static void every_number_of_threads_gives_the_same_bits(void **state) {
         c.type = i % 2 ? CGP_BF16 : CGP_F32;
         check_threads(&c);
     }
-    /* Winograd convolutions, by panels of weight columns and by blocks of tiles. */
+    /* Winograd convolutions, split by panels of weight columns and by blocks of tiles. */
     for (int i = 0; i < 2; i++) {
         const cgp__attributes a = {
             .size = i ? 30 : 530, .kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1, 1, 1}};
@@ -123,13 +124,13 @@ static void every_number_of_threads_gives_the_same_bits(void **state) {
         c.attributes.tile = 2;
         check_threads(&c);
     }
-    /* Large enough for threads to pack a block together. */
+    /* A GEMM so large that threads pack a block together. */
     check_threads(&(op_case){.op = CGP_OP_LINEAR,
                              .n = 1,
                              .attributes = linear_attributes(512, 512, 64, true, true),
                              .type = CGP_BF16});
-    /* Few columns: threads take blocks of rows, the last of which has one row. In bf16, c has
-     * partial sums. */
+    /* With few columns, threads take blocks of rows. The last block has one row. In bf16, partial
+     * sums of c are kept in f32. */
     for (int i = 0; i < 4; i++) {
         const cgp_op_attributes deep = linear_attributes(33, 97, 1101, true, true);
         const cgp_op_attributes tall = linear_attributes(1170, 33, 99, true, true);
@@ -138,8 +139,8 @@ static void every_number_of_threads_gives_the_same_bits(void **state) {
                                  .attributes = i < 2 ? deep : tall,
                                  .type = i % 2 ? CGP_BF16 : CGP_F32});
     }
-    /* A weight with few rows and columns: threads take blocks of k, or of pixels, whose sums are
-     * added in a fixed order. */
+    /* For a weight with few rows and columns, threads take blocks of k or of pixels. The sums of
+     * these blocks are added in a fixed order. */
     const cgp__attributes filter = {
         .kernel = {3, 5}, .stride = {1, 2}, .padding = {1, 1, 1, 2}, .size = 9};
     for (int i = 0; i < 4; i++) {
@@ -250,7 +251,8 @@ static int count_threads(void) {
     return n;
 }
 
-/* A finished thread is listed for a moment longer: poll the count for up to 10 s. */
+/* Wait for a number of threads. The system lists a finished thread for a moment longer, so poll for
+ * up to 10 s. */
 static void assert_threads(int want) {
     const time_t end = time(NULL) + 10;
     while (count_threads() != want && time(NULL) < end)

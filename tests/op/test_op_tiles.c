@@ -5,13 +5,13 @@
  *     a [m, k] ─► bf16 ─┐                   32 of k: even + odd, two sums of 16 products
  *     b [k, n] ─► bf16 ─┴─► sum of 32, of 32, ... ─► + bias ─► + previous value ─► c, f32 or bf16
  *
- * LINEAR is such GEMMs; attention is, with a softmax in f32. On a processor without AVX512_BF16
- * those tests are skipped with a message; CGP_CPU_ISA is tested everywhere. Where there is no AMX,
- * its GEMM runs on fake tiles. */
+ * LINEAR consists of such GEMMs, and attention of such GEMMs with a softmax in f32. On a processor
+ * without AVX512_BF16 these tests are skipped with a message; CGP_CPU_ISA is tested everywhere. On
+ * a processor without AMX, the GEMM for AMX runs on fake tiles. */
 #include "tiles.h"
 
 static uint64_t seed;
-static runner cpu, parallel; /* with one thread; with three */
+static runner cpu, parallel; /* with one thread; with three threads */
 /* Devices whose GEMM uses AVX512_BF16, and AMX (fake tiles on a processor without it). */
 static runner by_vectors, by_tiles;
 
@@ -23,7 +23,7 @@ static void need_tiles(void) {
 
 /* --- random GEMMs --- */
 
-/* Allocate `count` elements of either type; those outside the matrix are NaN. */
+/* Allocate `count` elements of either type, filled with NaNs. Those outside the matrix stay NaN. */
 static void *new_memory(cgp_dtype type, int64_t count) {
     void *memory = aligned_alloc(64, (size_t)(4 * count + 63) / 64 * 64);
     assert_non_null(memory);
@@ -53,8 +53,8 @@ static float draw_number(void) {
     return ldexpf(x, -down);
 }
 
-/* Draw a matrix with contiguous rows or columns, and up to 20 elements between them. Freed through
- * its `at`. */
+/* Draw a matrix with contiguous rows or columns and up to 20 elements between them. The caller
+ * frees its `at`. */
 static cgp__matrix draw_matrix(int64_t rows, int64_t columns) {
     const cgp_dtype type = test_random(&seed) & 1 ? CGP_BF16 : CGP_F32;
     const bool by_rows = test_random(&seed) & 1;
@@ -71,7 +71,7 @@ static void run_on(const runner *on, const cgp__gemm *p) {
     const int64_t bytes = cgp__gemm_workspace(p->m, p->n, p->k, p->type, true, on->threads);
     char *workspace = new_memory(CGP_F32, bytes / 4 + 16);
     cgp__gemm_run(on->device, on->threads == 1, p, workspace);
-    for (int64_t i = 0; i < 16; i++) /* nothing is written past its end */
+    for (int64_t i = 0; i < 16; i++) /* the GEMM writes nothing past the workspace */
         assert_true(isnan(((const float *)(const void *)(workspace + bytes / 4 * 4))[i]));
     free(workspace);
 }
@@ -133,7 +133,7 @@ static void gemms_are_the_promised_sums(void **state) {
                    sizes[test_random(&seed) % 15]);
 }
 
-/* Denormal operands, products and sums count as 0, except the last sum of a c in f32. */
+/* Denormal operands, products and sums count as 0, except the last sum if c is f32. */
 static void denormals_count_as_zero(void **state) {
     (void)state;
     need_tiles();
@@ -145,8 +145,8 @@ static void denormals_count_as_zero(void **state) {
     numbers = USUAL;
 }
 
-/* Several parts of k, in one micro-panel and in all of a GEMM. Several blocks of rows, and of
- * columns if c is written along its rows. Enough work for several threads. */
+/* Sizes have several parts of k, in one micro-panel or in a whole GEMM, and several blocks of rows
+ * or columns. They have enough work for several threads. */
 static void large_gemms_are_too(void **state) {
     static const int64_t sizes[][3] = {
         {33, 40, 513}, {64, 33, 800},  {40, 70, 1024},  {17, 50, 1025},  {70, 65, 2100},
@@ -210,7 +210,7 @@ static void linear_is_such_gemms(void **state) {
 #define MAX_ROWS 150
 
 /* One head of one sample, with bf16 values as floats. Rows of q, k and v are 3 C floats apart, rows
- * of y and dy are C apart. */
+ * of y and dy are C floats apart. */
 typedef struct head {
     int64_t rows, depth, width; /* width: C */
     const float *q, *k, *v, *dy;
@@ -228,8 +228,8 @@ static void plain_forward(const head *h, cgp__cpu_scores *a) {
             false);
 }
 
-/* Computes dq, and adds to dk and dv in f32, tile by tile, starting at the first tile that sees the
- * key. */
+/* Computes dq, and adds to dk and dv in f32, tile by tile, starting at the first tile of queries
+ * that may read the key. */
 static void plain_backward(const head *h, cgp__cpu_scores *a, float *delta) {
     const int64_t row = 3 * h->width, seen = a->width, first = a->first;
     const cgp__matrix q = cgp__rows(CGP_F32, h->q + first * row, row);

@@ -6,11 +6,11 @@
  *     dx = windows of dy W               k: the pixel's taps, last first, in the same order
  *     dW = (windows of x)^T dy           k: pixels of one block
  *
- * Skipped without AVX512_BF16. */
+ * The test is skipped without AVX512_BF16. */
 #include "tiles.h"
 
 static uint64_t seed;
-static runner cpu, parallel, by_tiles; /* one thread; three; AMX or fake tiles */
+static runner cpu, parallel, by_tiles; /* one thread; three threads; AMX or fake tiles */
 
 /* Make the windows of x as a matrix [n OH OW, KH KW in]. */
 static float *windows_of(const operands *o) {
@@ -32,7 +32,7 @@ static float *windows_of(const operands *o) {
     return windows;
 }
 
-/* Return the number of taps of pixel i, and the last one. */
+/* Return the number of taps of pixel i along one side; `last` gets the last tap. */
 static int64_t taps_of(int64_t i, int64_t stride, int64_t kernel, int64_t padding, int64_t *last) {
     const int64_t first = ((i + padding) % stride + stride) % stride;
     const int64_t taps = kernel > first ? (kernel - first + stride - 1) / stride : 0;
@@ -40,7 +40,8 @@ static int64_t taps_of(int64_t i, int64_t stride, int64_t kernel, int64_t paddin
     return taps;
 }
 
-/* Get tap (u, v) of pixel (i, j): dy's row, if it exists, and the tap's weight as [out, in]. */
+/* Get tap (u, v) of a pixel: in `a` the row of dy, or zeros if there is none; in `b` the tap's
+ * weight as [out, in]. */
 static void plain_tap(const operands *o, const int64_t pixel[3], int64_t u, int64_t v, float *a,
                       float *b) {
     const cgp_op_attributes *g = &o->c.attributes;
@@ -117,7 +118,8 @@ static void check_convolution(const op_case *c) {
     operands_destroy(&drawn);
 }
 
-/* Channels around 32 and its divisors, so that steps of k may or may not cross the ends of runs. */
+/* Numbers of channels are near 32 and its divisors, so that some steps of k cross the ends of
+ * runs. */
 static void convolutions_are_the_gemms_of_their_windows(void **state) {
     static const int64_t channels[] = {1, 3, 8, 16, 32, 33, 64, 70, 130};
     (void)state;

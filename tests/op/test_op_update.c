@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_update.c -- optimizer updates: ref compared with values by hand, cpu with ref, for sizes
- * with and without tails. An element's result does not depend on its index, and gradient_scale
- * equals scaling the gradient. */
+/* test_op_update.c -- optimizer updates: ref is compared with values computed by hand, and cpu with
+ * ref, for sizes with and without tails. An element's result does not depend on its index, and
+ * gradient_scale equals scaling the gradient. */
 #include "harness.h"
 
 #include <float.h>
@@ -97,7 +97,8 @@ static void assert_close(double got, double want) {
     if (!(fabs(got - want) <= 4e-7 * fabs(want))) fail_msg("%.9g, expected %.9g", got, want);
 }
 
-/* Compare with PyTorch's formulas by hand, for p = 1, g = 0.5 and a momentum buffer of 0.2. */
+/* Compare with PyTorch's formulas, worked out by hand for p = 1, g = 0.5 and a momentum buffer of
+ * 0.2. */
 static void sgd_is_as_on_paper(void **state) {
     (void)state;
     static sides s;
@@ -147,7 +148,8 @@ static void adam_is_as_on_paper(void **state) {
     assert_close(s.param[0], 1 - 0.001);
 }
 
-/* The same by hand for p = 1, g = 0.5, a mean square of 0.04 and a buffer of 0.2. */
+/* Compare with PyTorch's formulas, worked out by hand for p = 1, g = 0.5, a mean square of 0.04 and
+ * a buffer of 0.2. */
 static void rmsprop_is_as_on_paper(void **state) {
     (void)state;
     static sides s;
@@ -172,9 +174,9 @@ static bool near(float got, float want) {
     return fabs((double)got - want) <= 8 * FLT_EPSILON * (fabs((double)want) + 1.0);
 }
 
-/* An update has about 10 float operations, hence the bound of 8 u. It is relative to the size of
- * the step: lr times at most 1 / sqrt(v) / correction for Adam. In RMSprop a gradient over the root
- * of its mean square is at most 10, and so is its buffer. */
+/* An update has about 10 float operations, hence the bound of 8 u. The bound is relative to the
+ * size of the step. For Adam the step is at most lr / sqrt(v) / correction. In RMSprop a gradient
+ * over the root of its mean square is at most 10, and so is the buffer. */
 static void cpu_updates_as_ref_does(void **state) {
     static const int64_t sizes[] = {1, 3, 16, 17, 64, 1000, MAX};
     for (int r = 0; r < RULES; r++) {
@@ -217,7 +219,7 @@ static void an_element_does_not_depend_on_its_place(void **state) {
     }
 }
 
-/* Scales by a power of two, so that nothing is rounded. */
+/* The gradient is scaled by a power of two, so that nothing is rounded. */
 static void a_scaled_gradient_is_one_that_came_so(void **state) {
     const runner *const on[] = {&ref, *state};
     for (int r = 0; r < 2 * RULES; r++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_winograd.c -- convolutions with Winograd's tiles (`tile` of their attributes): within
- * bounds of ref, with errors like those of direct sums. Narrow vectors, any number of threads, and
- * a sample alone give the same bits. Small images use direct sums. */
+/* test_op_winograd.c -- convolutions with Winograd's tiles (attribute `tile`) are close to ref,
+ * with errors like those of direct sums. Their bits do not depend on the width of vectors, the
+ * number of threads and the other samples. Small images use direct sums. */
 #include "bounds.h"
 
 static uint64_t seed;
@@ -33,8 +33,8 @@ static op_case draw_tiled(void) {
     return case_of(test_between(&seed, 1, 3), height, width, test_between(&seed, 16, 100), &a);
 }
 
-/* Return a case large enough to split work: a row of tiles, many rows, channels in blocks of k,
- * many panels, or filters (ref takes seconds for these). */
+/* Return a case large enough to split the work: one row of tiles, many rows, channels in several
+ * blocks of k, many panels, or many filters. (ref takes seconds for each.) */
 #define LARGE_CASES 6
 static op_case large_case(int i) {
     static const struct {
@@ -94,7 +94,7 @@ static void results_are_what_ref_gives(void **state) {
     for_each_tiled(60, FEWER == 1 ? LARGE_CASES : LARGE_CASES - 1, check_against_ref);
 }
 
-/* Add up the squared differences between a and b in y, dx and dw. */
+/* Add up the squared differences between a and b in y, dx and dW. */
 static void add_errors(const operands *a, const operands *b, double sums[3]) {
     static const int slots[3] = {SLOT_Y, SLOT_DX, SLOT_DPARAM};
     for (int s = 0; s < 3; s++) {
@@ -184,7 +184,7 @@ static void a_sample_has_its_bits_alone(void **state) {
     }
 }
 
-/* A plan for some number of samples also serves fewer. */
+/* A plan for n samples also serves fewer samples. */
 static void fewer_samples_need_no_more_workspace(void **state) {
     (void)state;
     for (int i = 0; i < 60; i++) {

@@ -90,7 +90,7 @@ static inline void there_put(there *t, void *here, size_t bytes) {
     t->parts[t->n++].bytes = bytes;
 }
 
-/* Return the device's copy of a host address. */
+/* Return the device address of the copy of a host address. */
 static inline void *there_of(const there *t, const void *here) {
     for (int i = 0; i < t->n; i++) {
         const char *at = here, *begin = t->parts[i].here;
@@ -111,7 +111,8 @@ static inline void there_end(there *t) {
     t->n = 0;
 }
 
-/* Replace host addresses in the arguments by device addresses; all must have been copied. */
+/* Replace host addresses in the arguments by device addresses; the memory at all of them must have
+ * been copied. */
 static inline cgp_kernel_args there_args(const there *t, cgp_kernel_args a) {
 #define MOVE(operand) operand = there_of(t, operand)
     for (int k = 0; k < CGP_OP_MAX_INPUTS; k++) {
@@ -144,8 +145,8 @@ static inline size_t there_packed_bytes(const runner *on, const cgp_kernel_spec 
     return (size_t)bytes;
 }
 
-/* Make the packed parameters of a kernel whose arguments are on the device. Owned by the caller;
- * NULL if there are none. */
+/* Make the packed parameters of a kernel whose arguments are on the device. The caller owns them.
+ * Return NULL if the kernel has none. */
 static inline void *there_pack(const there *t, const cgp_kernel_spec *spec, cgp_kernel_args *args) {
     const cgp_backend *b = t->on->backend;
     const size_t bytes = there_packed_bytes(t->on, spec);

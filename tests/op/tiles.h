@@ -23,13 +23,13 @@ static inline float rounded(float x) {
     return cgp__bf16_to_float(cgp__bf16_from_float(flushed(x)));
 }
 
-/* a and b are bf16 numbers, so their product is exact unless it is denormal. */
+/* Return sum + a b. The product of two bf16 numbers is exact unless it is denormal. */
 static inline float add_product(float sum, float a, float b) {
     const float product = a * b;
     return flushed(fabsf(product) < 0x1p-110f ? fmaf(a, b, sum) : sum + product);
 }
 
-/* Sum k from `begin` up to `end`; beyond the end it reads zeros. */
+/* Sum the products for k from `begin` to end - 1. The last step of 32 is filled up with zeros. */
 static inline float chain(const cgp__gemm *p, int64_t i, int64_t j, int64_t begin, int64_t end) {
     float sum = 0.0f;
     for (int64_t q = begin; q < end; q += 32) {
@@ -44,7 +44,8 @@ static inline float chain(const cgp__gemm *p, int64_t i, int64_t j, int64_t begi
     return sum;
 }
 
-/* k above 1024 is split into equal parts of whole steps of 32, with one sum each. */
+/* Return the expected element of c. If k is above 1024, it is split into equal parts of whole steps
+ * of 32; each part has its own sum. */
 static inline float expected(const cgp__gemm *p, int64_t i, int64_t j, float before) {
     const int64_t parts = (p->k + 1023) / 1024, even = (p->k + parts - 1) / parts;
     const int64_t part = (even + 31) / 32 * 32;
@@ -57,7 +58,7 @@ static inline float expected(const cgp__gemm *p, int64_t i, int64_t j, float bef
     return p->type == CGP_BF16 ? rounded(c) : c;
 }
 
-/* Set c to a b + bias, or with `add` add that to c, by the rule of the tiles. */
+/* Set c to a b + bias (with `add`, to c + a b + bias) by the rule of GEMM in bf16. */
 static inline void plainly(int64_t m, int64_t n, int64_t k, cgp__matrix a, cgp__matrix b,
                            const float *bias, cgp_dtype type, float *c, int64_t stride, bool add) {
     const cgp__gemm p = {.m = m,
