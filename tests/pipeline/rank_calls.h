@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rank_calls.h -- ranks that make different calls; the ranks of ranks.c all make the same call.
- * Each rank is a thread that notes what its calls return. The test's thread compares the notes
- * afterwards.
+/* rank_calls.h -- ranks that make different calls, whereas the ranks of ranks.c all make the same
+ * call. Each rank is a thread that notes what its calls return. Afterwards the test's thread
+ * compares the notes.
  *
  *     note    0                1            2
  *     rank 0  step: CGP_OK     CGP_EINVAL   ...
@@ -74,8 +74,9 @@ static inline void run_ranks(rank *ranks, int n) {
         assert_int_equal(ranks[r].notes, ranks[0].notes);
 }
 
-/* Assert that note k has this status and a message with `part` on all ranks. If only rank `by`
- * failed itself, the messages of the others name it; by = -1: each rank failed itself. */
+/* Assert that on all ranks note k has this status and a message that contains `part`. Only rank
+ * `by` failed itself, and the messages of all other ranks begin with its name; by = -1: each rank
+ * failed itself. */
 static inline void assert_note(const rank *ranks, int n, int k, cgp_status status, int by,
                                const char *part) {
     char prefix[16];

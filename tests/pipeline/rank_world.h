@@ -20,8 +20,8 @@ static inline cgp_plan_options options(int ranks) {
     return o;
 }
 
-/* A GPT-2, its plan on three ranks and a batch. Rank 0 reads the ids, rank 2 the targets, rank 1 no
- * input. */
+/* A GPT-2, its plan on three ranks and a batch. Rank 0 reads the ids, rank 1 reads no input, and
+ * rank 2 reads the targets. */
 typedef struct world {
     cgp_model *model;
     cgp_plan *plan;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_allocations.c -- fail every allocation of models, schedules, plans and pipelines once
- * (checks: support/scenario.h; files: test_allocations_files.c).
+/* test_allocations.c -- fail every allocation of models, schedules, plans and pipelines once.
+ * support/scenario.h has the checks; test_allocations_files.c tests files.
  *
- * Allocations inside the C library cannot be made to fail. Its functions that return memory can
- * (support/wrapped.txt). */
+ * Allocations inside the C library cannot be made to fail. But calls of its functions that return
+ * memory can (support/wrapped.txt). */
 #include "custom_ops.h"
 #include "scenario.h"
 
@@ -24,7 +24,7 @@ static cgp_status create_gpt2(cgp_model **out, bool loss) {
 }
 
 /* Build a graph with skips over layers, a tied parameter, running statistics, a custom op, an
- * integer value computed by the graph, a float input and two losses. */
+ * integer value that the graph computes, a float input and two losses. */
 static void build_graph(cgp_model *m) {
     const cgp_init init = {CGP_INIT_NORMAL, 0.2};
     const cgp_linear_options square = {
@@ -101,7 +101,7 @@ static cgp_plan_options options_for(const char *device, cgp_recompute recompute)
 
 /* --- scenarios: models, schedules, plans --- */
 
-/* Build an invalid model, which is refused. */
+/* Build an invalid model; finishing it must fail. */
 static cgp_status refuse_model(outcome *out) {
     cgp_model *m = NULL;
     CGP_TRY(cgp_model_create(&m, "wrong"));
@@ -125,14 +125,14 @@ static cgp_status make_models(outcome *out) {
     return status;
 }
 
-/* Note the text and free it. */
+/* Note the length and the beginning of a text, and free the text. */
 static void note_text(outcome *out, char *text) {
     if (text) note(out, "%zu %.20s\n", strlen(text), text);
     free(text);
 }
 
-/* Write one graph and read another one. The strings of the second are short: jansson 2.14 reads
- * past a longer string if it has no memory for it (json.c). */
+/* Write one graph and read another one. The second graph has short strings, because jansson 2.14
+ * reads past the end of longer ones if it runs out of memory (json.c). */
 static cgp_status write_and_read(outcome *out) {
     static const char small[] = "{\"format\":\"cgpipe-graph\",\"version\":2,\"name\":\"g\","
                                 "\"values\":[{\"dtype\":\"f32\",\"shape\":[2]}"
@@ -249,7 +249,7 @@ static cgp_status write_schedule(outcome *out) {
     return status;
 }
 
-/* Compare a step of two stages and one micro-batch, with times set by hand. */
+/* Compare the plan of a step, two stages and one micro-batch, with times set by hand. */
 static cgp_status compare_step(outcome *out) {
     static const char text[] =
         "{\"cgpipe\":{\"format\":1,\"schedule\":\"hand\",\"csv\":\"0F0\\n,1F0\\n\",\"edges\":[["
@@ -347,7 +347,7 @@ static cgp_status copy_state(cgp_pipeline *pipeline) {
     return cgp_pipeline_set_state(pipeline, 0, data);
 }
 
-/* Train two steps. The second has fewer samples, so it makes new lists and kernels. */
+/* Train two steps. The second step has fewer samples, so it makes new lists and kernels. */
 static cgp_status train(outcome *out) {
     cgp_status status = CGP_OK;
     cgp_pipeline *pipeline = NULL;
@@ -387,7 +387,8 @@ static cgp_status train_with_external_loss(outcome *out) {
     DO(cgp_pipeline_create(&pipeline, plan, 7));
     DO(cgp_pipeline_forward(pipeline, b.inputs, 1, (const cgp_tensor *[]){&output}, 1));
     DO(cgp_pipeline_backward(pipeline, (const cgp_tensor *[]){&output},
-                             1)); /* the loss is half of its square */
+                             1)); /* the loss is half the squared output, so its gradient is the
+                                   * output */
     DO(cgp_optim_step(pipeline));
     DO(cgp_pipeline_weights_sha256(pipeline, hex));
     note(out, "output %a\nweights %s\n", data[7], hex);
@@ -441,7 +442,7 @@ static void every_allocation_of_a_pipeline_fails_cleanly(void **state) {
     unsetenv("CGP_FAULT");
 }
 
-/* Measure each layer and the bytes it saves, and compute the balances. */
+/* Measure times and saved bytes of each layer, and compute the balances. */
 static cgp_status profile(outcome *out) {
     cgp_status status = CGP_OK;
     cgp_layer_cost costs[8] = {{0}};
@@ -451,7 +452,7 @@ static cgp_status profile(outcome *out) {
     int by_size[STAGES] = {0}, by_time[STAGES] = {0};
     o.repeats = 1;
     DO(cgp_profile(graph, &o, costs));
-    for (int i = 0; i < layers; i++) { /* times differ between runs */
+    for (int i = 0; i < layers; i++) { /* note no times, as they differ between runs */
         note(out, "%lld ", (long long)costs[i].saved_bytes);
         costs[i].forward_seconds = 1 + i;
         costs[i].input_seconds = costs[i].weight_seconds = 0;
@@ -467,7 +468,8 @@ static cgp_status profile_steps(outcome *out) {
     cgp_status status = CGP_OK;
     cgp_layer_cost costs[8] = {{0}};
     DO(cgp_profile_steps((const cgp_plan *const *)&plan, 1, 1, costs));
-    for (int i = 0; i < cgp_model_layers(model); i++) /* times differ between runs */
+    for (int i = 0; i < cgp_model_layers(model); i++) /* note no times, as they differ between
+                                                       * runs */
         note(out, "%lld\n", (long long)costs[i].saved_bytes);
     return status;
 }
@@ -495,7 +497,7 @@ static void every_allocation_of_a_check_of_an_op_fails_cleanly(void **state) {
     scenario_check("op-check", check_op);
 }
 
-/* A step that times out returns its reason even without memory for the report. */
+/* A step that times out returns the reason even if there is no memory for the report. */
 static void a_timeout_is_reported_without_memory_for_a_report(void **state) {
     (void)state;
     const cgp_plan_options o = options_for("ref", CGP_RECOMPUTE_NEVER);

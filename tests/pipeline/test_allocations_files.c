@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_allocations_files.c -- fail every allocation of checkpoints, tensor files, published
- * weights, data sets and tokenizers once (checks: support/scenario.h; the rest:
- * test_allocations.c). */
+ * weights, data sets and tokenizers once. support/scenario.h has the checks; test_allocations.c
+ * tests the other parts. */
 #define _GNU_SOURCE
 #include "scenario.h"
 
@@ -20,7 +20,7 @@
 enum { STEPS = 3, SEQUENCE = 3 };
 
 static cgp_model *model;
-static cgp_plan *plans[2]; /* of two stages; of one stage */
+static cgp_plan *plans[2]; /* a plan of two stages; a plan of one stage */
 
 /* --- checkpoints of a pipeline --- */
 
@@ -84,7 +84,7 @@ static cgp_status save(outcome *out) {
 
 static char saved[128], newer[128], damaged[128]; /* directories; see make_directories() */
 
-/* Load into another number of stages than the checkpoint was saved from. */
+/* Load a checkpoint into a pipeline with another number of stages. */
 static cgp_status load(outcome *out) {
     cgp_status status = CGP_OK;
     cgp_pipeline *pipeline = NULL;
@@ -100,17 +100,17 @@ static cgp_status load(outcome *out) {
     return status;
 }
 
-/* Damage is reported. If memory runs out, the message may omit the last complete checkpoint. */
+/* Find the damage. If memory runs out, the message may omit the last complete checkpoint. */
 static cgp_status find_damage(const char *directory, outcome *out) {
     const cgp_status status = cgp_checkpoint_find(NULL, NULL, NULL, directory);
     const char *reported = strstr(cgp_message(), "damaged");
     if (status != CGP_EFORMAT || !reported) return status == CGP_OK ? CGP_EINVAL : status;
-    if (strstr(reported, "no whole")) return CGP_EINVAL; /* a complete checkpoint exists */
+    if (strstr(reported, "no whole")) return CGP_EINVAL; /* wrong: a complete checkpoint exists */
     note(out, "%.20s\n", reported);
     return CGP_OK;
 }
 
-/* If memory runs out, find() fails. It never returns another checkpoint than the right one. */
+/* If memory runs out, find() fails. It never returns a wrong checkpoint. */
 static cgp_status find_all(outcome *out) {
     cgp_status status = CGP_OK;
     char path[160];
@@ -122,8 +122,8 @@ static cgp_status find_all(outcome *out) {
     return status;
 }
 
-/* Make three directories of three steps: saved, without `latest`; newer, where `latest` is step 1;
- * damaged, where one byte of step 3 is wrong. */
+/* Make three directories of three steps: "saved" has no link `latest`; in "newer" `latest` is step
+ * 1; in "damaged" one byte of step 3 is wrong. */
 static void make_directories(void) {
     char *const directories[] = {saved, newer, damaged};
     const char *const names[] = {"saved", "newer", "damaged"};
@@ -314,8 +314,8 @@ static int count_reading(cgp_data *data, int64_t first, int32_t *tokens, int32_t
     return asked;
 }
 
-/* The rank of the first stage reads only inputs, the rank of the last stage only targets. The first
- * batch allocates the buffers. */
+/* Check the reads of the first stage's rank (only inputs) and of the last stage's rank (only
+ * targets). Only the first batch may allocate buffers. */
 static void reading_one_part_of_custom_samples_asks_for_no_memory(void **state) {
     (void)state;
     int32_t tokens[4 * SEQUENCE], targets[4 * SEQUENCE];

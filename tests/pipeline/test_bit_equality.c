@@ -5,8 +5,8 @@
  * Shapes, graphs, balances and seeds are random in each run and printed. Two variables replace the
  * default draws:
  *
- * - CGP_TEST_TRANSPORT=mpi: all processes started by mpirun run the draws of `loopback` on that
- *   transport. CGP_TEST_SEED must be the same for all.
+ * - CGP_TEST_TRANSPORT=mpi: all processes that mpirun started run the draws of `loopback` on the
+ *   transport mpi. CGP_TEST_SEED must be the same in all of them.
  * - CGP_TEST_DEVICES=cuda-host: all devices use that backend. It runs no custom ops, and its bits
  *   may differ from those of the cpu. */
 #include "graphs.h"
@@ -43,11 +43,13 @@ static void assert_same(const cgp_plan_options *o, const test_outcome *a, const 
     fail();
 }
 
-/* Number of drawn cases that ran on the transport, with a rank in each process. */
+/* Number of drawn cases that ran on the transport between processes, with a rank in each
+ * process. */
 static int drawn_on_ranks;
 
-/* Draw the devices and ranks of a run. `what` is a backend, or "late": most devices on it, the rest
- * on the cpu; "loopback": several ranks on the cpu; or "late on loopback". */
+/* Draw the devices and ranks of a run. `what` names a backend for all devices. "late" puts most
+ * devices on that backend and the others on the cpu; "loopback" draws several ranks on the cpu;
+ * "late on loopback" does both. */
 static void draw_devices(const char *what, uint64_t *state, cgp_plan_options *o,
                          const char *devices[5]) {
     const bool late = strncmp(what, "late", 4) == 0, ranks = strstr(what, "loopback");
@@ -62,13 +64,13 @@ static void draw_devices(const char *what, uint64_t *state, cgp_plan_options *o,
     drawn_on_ranks += o->ranks > 1;
 }
 
-/* Return the backend for the reference run. */
+/* Return the backend of the reference run. */
 static const char *plain_device(const char *what) {
     return strncmp(what, "late", 4) != 0 && strcmp(what, "loopback") != 0 ? what : "cpu";
 }
 
-/* Compare one stage without recomputation with random layouts, for one model and one number of
- * micro-batches. */
+/* Compare a run on one stage without recomputation with runs in random layouts, for one model and
+ * one number of micro-batches. */
 static void check_model(const cgp_model *model, const test_sizes *sizes, const char *device,
                         cgp_precision precision, uint64_t *state, int max) {
     const char *devices[5] = {plain_device(device)};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_broken_devices.c -- one function of a device fails: before, between or after the actions of
- * the lists, on one rank or several; or when a kernel is enqueued. The backend is a copy of a
- * working one. */
+/* test_broken_devices.c -- one function of a device fails, on one rank or on several: before,
+ * between or after the actions of the lists, or when a kernel is enqueued. The device's backend is
+ * a copy of a working backend. */
 #include "graphs.h"
 
 #include <sched.h>
@@ -22,8 +22,8 @@ static cgp_plan_options options(int stages, int chunks) {
     return o;
 }
 
-/* `sound` is the working backend. The function named `broken` fails if its byte count is
- * broken_bytes (0: any). */
+/* `sound` is the working backend. The function named `broken` fails if it is called for
+ * broken_bytes bytes (0: any number of bytes). */
 static cgp_backend sound;
 static const char *_Atomic broken = "";
 static atomic_size_t broken_bytes;
@@ -95,8 +95,8 @@ static cgp_model *tied_norms(void) {
     return model;
 }
 
-/* A fault: the function that fails, its byte count (0: any) and its device, the number of ranks,
- * and the backends. With two ranks, device 1 belongs to rank 1. */
+/* A fault: the function that fails, the byte count for which it fails (0: any), its device, the
+ * number of ranks, and the backends. With two ranks, device 1 belongs to rank 1. */
 typedef struct breakage {
     const char *function;
     size_t bytes;
@@ -145,7 +145,7 @@ static void what_fails_outside_of_actions_ends_the_call_on_all_ranks(void **unus
     (void)unused;
     uint64_t state = test_seed();
     static const breakage all[] = {
-        {"copy", 0, 1, 1, {"late", "late"}}, /* the copy of input rows before the list */
+        {"copy", 0, 1, 1, {"late", "late"}}, /* fails in the copy of input rows, before the list */
         {"copy", WEIGHT_BYTES, 1, 1, {"cpu", "late"}},
         {"copy", WEIGHT_BYTES, 0, 1, {"late", "cpu"}},
         {"copy", WEIGHT_BYTES, 1, 2, {"cpu", "cpu"}},
@@ -186,13 +186,13 @@ static void a_device_that_cannot_be_initialized_ends_the_creation_on_all_ranks(v
     cgp_model_destroy(model);
 }
 
-/* --- a kernel that is refused while another one runs --- */
+/* --- a kernel that is refused while another kernel runs --- */
 
 static sem_t gate;
 static atomic_int at_gate;
 static atomic_bool refuses, finished, early;
 
-/* The op blocks at the gate while it runs. */
+/* Forward of an op that blocks until the gate opens. */
 static cgp_status wait_at_gate(const cgp_op_run *run) {
     atomic_fetch_add(&at_gate, 1);
     (void)sem_wait(&gate);
@@ -279,7 +279,8 @@ static void a_refused_kernel_is_not_named_after_the_one_that_runs(void **unused)
     assert_message("stage 0, micro-batch 1, 0F1: layer first, linear: refused");
     atomic_store(&finished, false);
     cgp_pipeline_destroy(pipeline);
-    assert_false(atomic_load(&early)); /* kernels are destroyed after the device finished */
+    assert_false(atomic_load(&early)); /* kernels are destroyed only after the device has
+                                        * finished */
     cgp_plan_destroy(plan);
     test_batch_release(&batch);
     cgp_model_destroy(model);

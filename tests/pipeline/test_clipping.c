@@ -7,8 +7,8 @@
  *     params     p0 p1 | p2 p3 p4 | p5            2 stages: p0 p1 p2 | p3 p4 p5
  *     squares    s0 s1   s2 s3 s4   s5            norm^2 = ((((s0 + s1) + s2) + s3) + s4) + s5
  *
- * So clipped training is bit-equal too. Shapes, graphs (some tie parameters across stages) and
- * seeds are random in each run. */
+ * So training with clipping is bit-equal too. Shapes, graphs (some tie parameters across stages)
+ * and seeds are random in each run. */
 #include "graphs.h"
 
 enum { STEPS = 3 };
@@ -164,7 +164,8 @@ static bool same_bits(const cgp_model *model, const float *a, const float *b) {
     return memcmp(a, b, (size_t)cgp_model_parameter_count(model) * sizeof *a) == 0;
 }
 
-/* Sum the squares by parameter, each in element order, as the reference does. */
+/* Compute the norm as the reference backend does: sum the squares of each parameter in element
+ * order, then add up these sums. */
 static double norm_of(const cgp_model *model, const float *gradient) {
     double sum = 0;
     for (int p = 0; p < cgp_model_parameters(model); p++) {
@@ -178,7 +179,8 @@ static double norm_of(const cgp_model *model, const float *gradient) {
     return sqrt(sum);
 }
 
-/* Tied parameters count once. Other backends may add up a parameter in another order. */
+/* Tied parameters count once. Backends other than the reference may add up a parameter in another
+ * order. */
 static void the_norm_is_that_of_the_gradients(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -204,8 +206,8 @@ static void the_norm_is_that_of_the_gradients(void **unused) {
     }
 }
 
-/* The reference backend, which computes in double, is bit-equal to
- * p - lr min(1, c / (norm + 1e-6)) g. */
+/* The reference backend, which computes in double, updates to exactly p - lr min(1, c / (norm +
+ * 1e-6)) g. */
 static void gradients_are_scaled_as_pytorch_does(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -248,7 +250,8 @@ static void without_clipping_there_is_no_norm(void **unused) {
     setting_destroy(&s);
 }
 
-/* A head of NaN makes the gradients NaN. Once it is repaired, training goes on. */
+/* NaNs in the head's weight make the gradients NaN. Once the weight is repaired, training goes
+ * on. */
 static void a_loss_that_is_not_finite_updates_nothing(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -288,7 +291,8 @@ static void a_loss_that_is_not_finite_updates_nothing(void **unused) {
     setting_destroy(&s);
 }
 
-/* One parameter of each kind, with an external loss, so that the test sets its gradient. */
+/* Make a model with one parameter of each kind. The loss is external, so that the test sets the
+ * gradient of the output. */
 static cgp_model *all_sorts(void) {
     static const cgp_init normal = {CGP_INIT_NORMAL, 0.5};
     const int64_t dims[1] = {4};
@@ -357,7 +361,7 @@ static void norms_and_biases_do_not_decay(void **unused) {
     for (int i = 0; i < 24; i++) {
         cgp_optim optim = optims[i / 4];
         optim.decay_all = i % 2;
-        optim.clip_norm = i / 2 % 2; /* with clipping too, where the norm is 0 */
+        optim.clip_norm = i / 2 % 2; /* also with clipping, where the norm is 0 */
         check_decay(model, optim);
     }
     cgp_model_destroy(model);

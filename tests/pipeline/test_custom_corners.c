@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_custom_corners.c -- rare uses of custom ops: one value as two inputs, no gradient required,
- * nested parallel_for, failures without a message. */
+/* test_custom_corners.c -- rare uses of custom ops: one value as two inputs, inputs without a
+ * gradient, nested parallel_for, failures without a message. */
 #include "custom_models.h"
 
 /* --- two inputs of one value --- */
@@ -19,8 +19,8 @@ static cgp_status square_dx(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* Return the gradient of "first.weight" if the middle layer is an op with `n_inputs` equal
- * inputs. */
+/* Return the gradient of "first.weight" if the middle layer is this op with the same value as all
+ * its inputs. */
 static void gradient_of(const cgp_op *op, cgp_precision precision, float *gradient) {
     parts p = begin();
     p.x = cgp_op_apply(p.model, op, (cgp_value[]){p.x, p.x}, NULL, NULL);
@@ -33,8 +33,8 @@ static void gradient_of(const cgp_op *op, cgp_precision precision, float *gradie
     cgp_model_destroy(model);
 }
 
-/* In f32 the two gradients of the product's input add up exactly; in bf16 the first one is rounded
- * before the addition. */
+/* In f32 the two gradients of the product's input add up exactly; in bf16 the first gradient is
+ * rounded before the addition. */
 static void the_gradient_of_a_product_with_itself_is_that_of_a_square(void **unused) {
     (void)unused;
     cgp_op one = custom_relu;
@@ -57,7 +57,7 @@ static void the_gradient_of_a_product_with_itself_is_that_of_a_square(void **unu
     assert_true(sqrt(difference / norm) < 0.05);
 }
 
-/* y[i] = a[i] + b[n - 1 - i]; may overwrite a, unless a and b are one value. */
+/* Compute y[i] = a[i] + b[n - 1 - i]. y may overwrite a, unless a and b are one value. */
 static cgp_status mirrored(const cgp_op_run *run) {
     const int64_t n = test_custom_count(run);
     const float *a = run->x[0], *b = run->x[1];
@@ -75,7 +75,7 @@ static cgp_status mirrored_dx(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* loss = a^3 / 3 + b^2 / 2. backward computes dx[1] from b, then dx[0] from a. */
+/* Compute loss = a^3 / 3 + b^2 / 2. Backward computes dx[1] from b, then dx[0] from a. */
 static cgp_status powers(const cgp_op_run *run) {
     const float *a = run->x[0], *b = run->x[1];
     *run->loss = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_custom_ops.c -- custom ops in a pipeline are planned, run, recomputed and refused as
- * built-in ones. (Random graphs contain custom ops too; other tests check their bits, gradients,
+/* test_custom_ops.c -- custom ops in a pipeline are planned, run, recomputed and refused like
+ * built-in ops. (Random graphs contain custom ops too; other tests check their bits, gradients,
  * memory and messages.) */
 #include "custom_models.h"
 
@@ -38,18 +38,19 @@ static void a_custom_copy_of_a_built_in_op_has_its_bytes_and_bits(void **unused)
     }
 }
 
-/* Forward of a micro-batch runs once; with recomputation, once more before backward. */
+/* Forward of a micro-batch runs once; with recomputation, it runs once more before backward. */
 static void an_op_knows_when_it_is_recomputed(void **unused) {
     (void)unused;
     const test_noise noise = {0.3};
     const struct {
         cgp_recompute mode;
-        int again; /* how many of 4 micro-batches are recomputed */
+        int again; /* number of micro-batches recomputed, of 4 */
     } cases[] = {
         {CGP_RECOMPUTE_NEVER, 0}, {CGP_RECOMPUTE_ALWAYS, 4}, {CGP_RECOMPUTE_NEVER_SELECTIVE, 4}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         parts p = begin();
-        p.x = cgp_relu(p.model, p.x); /* backward reads its result, so the noise is recomputable */
+        p.x = cgp_relu(p.model, p.x); /* backward reads the result of RELU, so the noise can be
+                                       * recomputed from it */
         p.x = cgp_op_apply(p.model, &test_custom_noise, &p.x, NULL, &noise);
         cgp_model *model = finish(&p);
         world r;
@@ -68,7 +69,8 @@ static void an_op_knows_when_it_is_recomputed(void **unused) {
     }
 }
 
-/* The meter measures its input: mean' = (mean + mean |features|) / 2, from 0.5 on. */
+/* The meter measures its input: after each step, mean' = (mean + mean |features|) / 2. The mean
+ * starts at 0.5. */
 static void state_changes_once_a_step(void **unused) {
     (void)unused;
     for (int mode = 0; mode <= CGP_RECOMPUTE_ALWAYS; mode++) {
@@ -98,7 +100,7 @@ static void state_changes_once_a_step(void **unused) {
     }
 }
 
-/* Rows whose first feature is above 0 count; the loss is their mean. */
+/* Only rows whose first feature is above 0 count; the loss is the mean over these rows. */
 static void a_custom_loss_counts_its_targets(void **unused) {
     (void)unused;
     parts p = begin();
@@ -222,7 +224,7 @@ static void random_numbers_are_those_of_seed_step_op_sample_and_element(void **u
 
 static cgp_status fails_in_the_third(const cgp_op_run *run) {
     float u;
-    cgp_op_random(run, 0, 0, 1, &u); /* the run's fields are set even in a run that will fail */
+    cgp_op_random(run, 0, 0, 1, &u); /* works even in a run that will fail */
     const float *x = run->x[0];
     for (int64_t i = 0; i < test_custom_count(run); i++) {
         if (x[i] > 1000) return cgp_fail(CGP_EDEVICE, "%g is too bright", (double)x[i]);
@@ -245,7 +247,7 @@ static void an_error_of_the_op_comes_back_with_its_place(void **unused) {
     step(&r);
     double loss;
     r.batch.features[5 * T * C + 7] = 2000;
-    /* lets the host run ahead of the backend `late` when the op fails */
+    /* delay kernels, so that the host is ahead of the backend `late` when the op fails */
     atomic_store(&cgp__late_delay_ns[CGP_QUEUE_COMPUTE], 100000);
     assert_status(cgp_pipeline_step(r.pipeline, r.batch.inputs, 2, &loss), CGP_EDEVICE);
     atomic_store(&cgp__late_delay_ns[CGP_QUEUE_COMPUTE], 0);

@@ -2,8 +2,8 @@
 /* test_external_loss.c -- a step in two calls: between cgp_pipeline_forward() and
  * cgp_pipeline_backward() the caller computes the loss of the output and its gradient.
  *
- * Results are bit-equal for every number of stages, balance and recompute mode. Training equals
- * training with the loss inside the model. Any other order of calls is refused. */
+ * Results are bit-equal for every number of stages, balance and recompute mode. They are close to
+ * those of training with the loss inside the model. Any other order of the calls is refused. */
 #include "graphs.h"
 
 #include <cgpipe/models/gpt2.h>
@@ -20,7 +20,7 @@ static cgp_tensor output_tensor(const cgp_model *model, int64_t samples) {
     return tensor;
 }
 
-/* Loss y . y / 2 count, in double; its gradient y / count overwrites y. */
+/* Return the loss y . y / (2 count), summed in double. Its gradient y / count overwrites y. */
 static double half_square(cgp_tensor *y) {
     const int64_t n = cgp_shape_count(&y->shape);
     float *data = y->data;
@@ -39,7 +39,8 @@ static double square_loss(cgp_tensor *y, const test_batch *batch) {
     return half_square(y);
 }
 
-/* PyTorch's mean cross-entropy. The targets are the second input, which the model does not read. */
+/* Return PyTorch's mean cross-entropy; its gradient overwrites y. The targets are the second input,
+ * which the model does not read. */
 static double cross_entropy(cgp_tensor *y, const test_batch *batch) {
     const int64_t classes = y->shape.dims[y->shape.rank - 1];
     const int64_t rows = cgp_shape_count(&y->shape) / classes;
@@ -101,7 +102,7 @@ static void train(const cgp_model *model, const cgp_plan_options *o, uint64_t se
     cgp_plan_destroy(plan);
 }
 
-/* Draw a schedule that runs all forwards before the backwards, for these devices and layers. */
+/* Draw a schedule that runs all forwards before all backwards, for these stages and layers. */
 static void draw_schedule(uint64_t *state, int layers, cgp_plan_options *o) {
     static const char *const names[] = {"gpipe", "looped-bfs", "looped-bfs-zb"};
     o->schedule = names[test_between(state, 0, 2)];
@@ -186,8 +187,8 @@ static cgp_model *gpt2(bool loss) {
     return model;
 }
 
-/* Compare with the loss inside the model. The output gradients of the two differ by a few units of
- * f32, so in bf16 they sometimes round to neighbouring numbers, 2^-8 apart. */
+/* Compare with the loss inside the model. The output gradients inside and outside differ by a few
+ * units of f32. In bf16 they sometimes round to neighbouring numbers, which are 2^-8 apart. */
 static void check_against_inside(const char *device, cgp_precision precision, double limit) {
     const char *devices[2] = {device, device};
     uint64_t state = test_seed();
@@ -276,7 +277,7 @@ static void any_other_order_is_refused(void **unused) {
     assert_ok(cgp_pipeline_predict(pipeline, batch.inputs, 1, (const cgp_tensor *[]){&y}, 1));
     assert_ok(cgp_optim_step(pipeline));
     assert_ok(cgp_pipeline_forward(pipeline, batch.inputs, 1, (const cgp_tensor *[]){&y},
-                                   1)); /* destroy before its backward */
+                                   1)); /* destroy the pipeline before its backward */
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);
     o.schedule = "1f1b";
@@ -294,7 +295,8 @@ static void any_other_order_is_refused(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* Batch norm, then dropout: a forward without backward may change the state of both. */
+/* Make a model of batch norm, then dropout. A forward may change the state of both, even without a
+ * backward. */
 static cgp_model *norm_and_dropout(void) {
     cgp_model *model = NULL;
     const int64_t dims[] = {4, 4, 3};

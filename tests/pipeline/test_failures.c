@@ -89,7 +89,7 @@ static float *gradients_of(cgp_pipeline *pipeline, const cgp_model *model) {
     return all;
 }
 
-/* Pass inputs that do not fit the model, one after the other, and repair each. */
+/* Pass inputs that do not fit the model, with one fault at a time. */
 static void try_bad_inputs(cgp_pipeline *pipeline, test_batch *batch) {
     int32_t *tokens = batch->tensors[0].data, *targets = batch->tensors[1].data;
     const int32_t good = tokens[2 * 8 + 5];
@@ -331,7 +331,7 @@ static void plans_larger_than_the_machine_are_refused(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* Memory in bytes of the backend `own`, otherwise a copy of `late`. */
+/* Bytes of memory that the backend `own` reports. The backend is a copy of `late` otherwise. */
 static int64_t memory_of_own;
 
 static cgp_status memory_of_ordinal(int ordinal, int64_t *bytes) {
@@ -340,8 +340,8 @@ static cgp_status memory_of_ordinal(int ordinal, int64_t *bytes) {
     return CGP_OK;
 }
 
-/* Devices with their own memory are checked against their hardware: all devices on one ordinal
- * together, each rank separately. */
+/* Devices with their own memory are checked against the memory of their hardware. In each rank, all
+ * devices on one ordinal are checked together. */
 static void devices_are_held_to_their_own_memory(void **unused) {
     (void)unused;
     test_seed();

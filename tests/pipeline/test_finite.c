@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_finite.c -- a step with numbers that are not finite returns. Neither the step nor its update
- * changes anything that a later step reads. With check_finite such numbers are not saved. */
+/* test_finite.c -- a step whose numbers are not finite returns normally. Neither the step nor its
+ * update changes anything that a later step reads. With check_finite, saving such numbers fails. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -18,7 +18,7 @@ enum { ROWS = 4, CHANNELS = 3, BATCH = 6, CLASSES = 5, STATES = 6 };
 static const test_sizes sizes = {.vocab = CLASSES};
 static const cgp_init normal = {CGP_INIT_NORMAL, 0.4};
 
-/* Two batch norms; with two or more stages they are on two devices. */
+/* Make a model with two batch norms; with two or more stages they are on two devices. */
 static cgp_model *make_model(bool loss, double loss_weight) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "norms"));
@@ -95,7 +95,7 @@ static void assert_unchanged(const training *t, const hashes *before) {
 
 /* One way to make a step's numbers infinite or NaN, and the update's message. */
 typedef struct trouble {
-    float number;       /* +- this replaces the last sample of x */
+    float number;       /* not 0: the last sample of x becomes +-number */
     double loss_weight; /* weight of the loss in the model */
     double clip_norm;
     bool finite_loss;
@@ -107,10 +107,10 @@ typedef struct trouble {
 static const trouble troubles[] = {
     {NAN, 1, 0, false, "loss: is not finite, got nan (" DUE ")"},
     {NAN, 1, 1, false, "loss: is not finite, got nan (" DUE ")"},
-    /* The variance overflows: the norm gives NaN. */
+    /* The variance overflows, so the norm gives NaN. */
     {1e30f, 1, 0, false, "loss: is not finite, got nan (" DUE ")"},
     {1e30f, 1, 1, false, "loss: is not finite, got nan (" DUE ")"},
-    /* Loss scales are f32: the scale of the gradients overflows. */
+    /* Loss scales are f32, so the scale of the gradients overflows. */
     {0, 1e300, 1, true, "gradients: the norm is not finite, got "},
 };
 
@@ -171,8 +171,8 @@ static void a_step_that_is_not_finite_leaves_everything_as_it_was(void **unused)
     }
 }
 
-/* With an external loss, only the statistics of the norms are checked, and with clipping the
- * gradients. */
+/* With an external loss, only the statistics of the norms are checked and, with clipping, the norm
+ * of the gradients. */
 static void check_external(int stages, int how, double clip_norm) {
     uint64_t state = 1 + (uint64_t)how;
     cgp_model *model = make_model(false, 1);
@@ -231,7 +231,8 @@ static void a_finite_step_commits_before_its_update(void **unused) {
         training t = start(model, 2, clips, clips, false);
         const hashes before = hashes_of(&t);
         assert_ok(cgp_pipeline_step(t.pipeline, batch.inputs, batch.n, NULL));
-        assert_true(isnan(cgp_pipeline_gradient_norm(t.pipeline))); /* no update has run */
+        assert_true(isnan(cgp_pipeline_gradient_norm(t.pipeline))); /* no update has run, so there
+                                                                     * is no norm */
         const hashes between = hashes_of(&t);
         assert_string_not_equal(between.states, before.states);
         assert_ok(cgp_optim_step(t.pipeline));
@@ -252,7 +253,8 @@ static cgp_status save_checked(const training *t) {
     return cgp_pipeline_save_with(t->pipeline, run, &o);
 }
 
-/* Set element `at` of the parameter (number = -1) or of its optimizer state `number`. */
+/* Set element `at` of a parameter (number = -1), or of its optimizer state `number`; return the old
+ * value. */
 static float set_element(const training *t, int parameter, int number, int at, float value) {
     float data[ROWS * CHANNELS * CLASSES];
     if (number < 0)
@@ -268,8 +270,8 @@ static float set_element(const training *t, int parameter, int number, int at, f
     return before;
 }
 
-/* Assert that saving is refused with this message. `entries`: entries of the run's directory,
- * before and after. */
+/* Assert that saving is refused with this message. The run's directory has `entries` entries before
+ * and after. */
 static void assert_refused(const training *t, const char *message, int entries) {
     char whole[200];
     snprintf(whole, sizeof whole, "%s (nothing was saved)", message);
@@ -279,8 +281,8 @@ static void assert_refused(const training *t, const char *message, int entries) 
     assert_int_equal(count_names(run, ""), entries);
 }
 
-/* Each tensor is checked. The message names the first one in file order: weights, states, then the
- * optimizer's. */
+/* Each tensor is checked. The message names the first tensor that is not finite, in file order:
+ * weights, states, optimizer states. */
 static void what_is_not_finite_is_not_saved_where_that_is_asked_for(void **unused) {
     (void)unused;
     uint64_t state = test_seed();

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fork.c -- handles in the child after fork(), which has none of their threads. There,
- * destroying a handle frees nothing and returns; reading it returns CGP_ESTATE. The parent goes on
- * undisturbed. (test_arguments checks that every call on a pipeline is refused.) */
+/* test_fork.c -- handles in the child process after fork(), where their threads do not exist. In
+ * the child, destroying a handle frees nothing and returns; reading through it returns CGP_ESTATE.
+ * The parent goes on undisturbed. (test_arguments checks that every call on a pipeline is
+ * refused.) */
 #include "directory.h"
 
 #include <cgpipe/cgpipe.h>
@@ -68,12 +69,12 @@ static double step(cgp_pipeline *pipeline) {
 static int destroy_it(void *argument) {
     const training *t = argument;
     cgp_pipeline_destroy(t->pipeline);
-    cgp_pipeline_destroy(t->pipeline); /* possible twice: the first call freed nothing */
+    cgp_pipeline_destroy(t->pipeline); /* allowed twice, as the first call freed nothing */
     return cgp_optim_step(t->pipeline) == CGP_ESTATE ? 0 : 1;
 }
 
-/* The plan and the model are plain memory, so the child can create its own pipeline from them. Not
- * under the thread sanitizer, which allows no threads in the child. */
+/* The plan and the model are plain memory, so the child can create its own pipeline from them. This
+ * is not tested under the thread sanitizer, which allows no threads in the child. */
 static int train_another(void *argument) {
     const training *t = argument;
 #ifdef TEST_TSAN

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_generation.c -- generation with a cache gives the results of recomputation. Its logits are
- * bit-equal to those of the model over the whole sequence, for any number of tokens at a time and
- * any layout.
+/* test_generation.c -- generation with a cache gives the same logits as the model over the whole
+ * sequence, bit for bit. This holds for any number of tokens at a time and any layout.
  *
  *     whole     T tokens at once                          logits [T, V]
- *     cached    n1 tokens, n2 tokens, ... one by one      the same rows */
+ *     cached    n1 tokens, n2 tokens, ... then one by one     the same rows */
 #include <cgpipe/cgpipe.h>
 #include <cgpipe/models/spec.h>
 
@@ -116,7 +115,7 @@ static void predict_whole(network *net, text *t) {
                                    (const cgp_tensor *[]){&logits}, 1));
 }
 
-/* Predict n tokens from `first` on; logits [n, V]. */
+/* Predict from n tokens, starting at token `first`; logits [n, V]. */
 static cgp_status predict(network *net, const text *t, int64_t first, int64_t n, float *logits) {
     const cgp_shape one = cgp_shape_make(2, (int64_t[]){n, 1});
     const cgp_tensor tokens = {CGP_I32, one, t->tokens + first};
@@ -140,7 +139,7 @@ static void check_part(network *net, const text *t, int64_t first, int64_t n) {
     free(got);
 }
 
-/* Check a text in parts of 1 to `most` tokens, and one by one from a random token on. */
+/* Check a text in parts of 1 to `most` tokens, and token by token after a random position. */
 static void check_text(network *net, const text *t, int most, uint64_t *seed) {
     const int64_t single = test_between(seed, 0, (int)t->length);
     for (int64_t first = 0, n; first < t->length; first += n) {
@@ -157,7 +156,7 @@ static cgp_plan_options draw_layout(const cgp_model_spec *spec, uint64_t *seed) 
     o.chunks = test_between(seed, 1, 3);
     o.batch = test_between(seed, o.chunks, 90);
     o.threads_per_device = test_between(seed, 1, 2);
-    /* not for GPT-2, which rounds its embeddings to bf16 before it adds them */
+    /* bf16 not for GPT-2, as it rounds embeddings to bf16 before it adds them */
     if (spec->kind == CGP_MODEL_LLAMA && test_random(seed) % 2) o.precision = CGP_PRECISION_BF16;
     return o;
 }

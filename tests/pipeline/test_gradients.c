@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_gradients.c -- a pipeline's gradients are the gradients of its loss.
  *
- * Random graphs (values with many uses, skips over stages) run on the reference backend. Along a
- * random direction d of all parameters and of all inputs with gradients, the central difference
+ * Random graphs (values with many uses, skips over stages) run on the reference backend. A random
+ * direction d covers all parameters and all inputs with gradients. Along d, the central difference
  * (loss(p + h d) - loss(p - h d)) / 2h is compared with sum g d.
  *
  * h is halved until the quotient converges or the rounding of the losses, about 2e-7 relative,
  * becomes visible. (A norm over nearly equal numbers has a large curvature.) The allowed difference
  * is curvature + rounding + 5e-3 relative, far below any wrong term. If curvature and rounding
- * exceed a fifth of the slope, the graph is not conclusive: at most 5 of 100 may be so. */
+ * exceed a fifth of the slope, the graph is not conclusive. At most 5 of 100 graphs may be
+ * inconclusive. */
 #include "graphs.h"
 
 static int64_t parameter_size(const cgp_model *model, int p) {
@@ -39,9 +40,9 @@ static void move_inputs(test_batch *batch, const test_batch *start, float *const
     }
 }
 
-/* Draw a direction in which each parameter counts alike, whatever the size of its gradient: the
- * gradient and a random vector, both scaled to length 1. A parameter with zero gradient moves too.
- * Return sum g d. */
+/* Draw a direction in which each parameter has the same weight, whatever the size of its gradient.
+ * It is the sum of the gradient and a random vector, both scaled to length 1. So a parameter with
+ * zero gradient moves too. Return sum g d. */
 static double draw_direction(float *direction, const float *gradient, int64_t n, uint64_t *state) {
     double slope = 0, gradient_norm = 0, random_norm = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -57,7 +58,8 @@ static double draw_direction(float *direction, const float *gradient, int64_t n,
     return slope;
 }
 
-/* Return true if the slope exceeds rounding and curvature clearly. */
+/* Check a random graph. Return true if it is conclusive: the slope clearly exceeds rounding and
+ * curvature. */
 static bool check_graph(uint64_t *state, bool images) {
     test_sizes sizes = {.layers = test_between(state, 1, 6), .sequence = test_between(state, 1, 6)};
     sizes.heads = test_between(state, 1, 2);
@@ -128,7 +130,8 @@ static bool check_graph(uint64_t *state, bool images) {
         quotients[1] = quotients[2];
         quotients[2] = (losses[1] - losses[0]) / (2 * h);
         curvature = fabs(quotients[2] - quotients[1]) +
-                    fabs(quotients[1] - quotients[0]); /* a single one may be small by chance */
+                    fabs(quotients[1] - quotients[0]); /* two differences, as a single one may be
+                                                        * small by chance */
         noise = 4e-7 * fabs(losses[0]) / h;
     }
     print_message("%d layers, %d stages, %d params: slope %.8g, quotient %.8g +- %.2g\n",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_input_gradients.c -- gradients of inputs, and several outputs, on models whose numbers are
- * known: which tensors are written, what is zero, what is refused.
+ * known: which tensors are written, which gradients are zero, which calls are refused.
  *
  * (test_gradients.c checks that they are the gradients of the loss; test_bit_equality.c and
  * test_external_loss.c check that they are bit-equal over layouts.) */
@@ -12,8 +12,8 @@
 
 enum { N = 5, C = 3 };
 
-/* y = 2 x in layer a, z = 3 y in layer b; outputs y, z, argmax(z). No node reads `unread`, and
- * there are no parameters. */
+/* Make a model: y = 2 x in layer a, z = 3 y in layer b; the outputs are y, z and argmax(z). No node
+ * reads `unread`, and there are no parameters. */
 static cgp_model *scales(void) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "scales"));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_late_waits.c -- on `late`, every wait is needed (waits.h), and the host runs a limited
- * number of actions ahead. (On cuda-host: test_cuda_waits.) */
+/* test_late_waits.c -- on the backend `late`, every wait is needed (waits.h), and the host runs
+ * only a limited number of actions ahead. (On cuda-host: test_cuda_waits.) */
 #include "waits.h"
 
 #include "backend/late/late.h"
@@ -9,8 +9,8 @@ int cgp__site_off = -1;
 
 /* --- how far the host is ahead --- */
 
-/* Counters of events on `late`, with one device and no transfers. Each action records two events,
- * at its start and at its end. */
+/* Counters of the events of one device on `late`, without transfers. Each action records two
+ * events, at its start and at its end. */
 static struct { int records, landed, most; } ahead;
 
 static cgp_status counted_record(cgp_device *device, cgp_queue queue, cgp_event *event) {
@@ -30,7 +30,7 @@ static cgp_status counted_done(cgp_event *event, bool *done) {
     return status;
 }
 
-/* Return the largest number of actions in flight, with slow kernels. */
+/* Train with slow kernels, and return the largest number of actions in flight. */
 static int most_ahead(int site) {
     uint64_t state = 1;
     test_sizes sizes = {.layers = 2, .sequence = 6, .width = 8, .heads = 2, .vocab = 11};

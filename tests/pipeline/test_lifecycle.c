@@ -30,7 +30,7 @@ static long resident_kib(void) {
     return resident * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
-/* Make all calls of a run, with a full and a smaller mini-batch. */
+/* Make every call of a training run, with a full and a smaller mini-batch. */
 static void cycle(const cgp_model *model, int stages, const test_batch batches[2],
                   double losses[3]) {
     cgp_plan_options o = cgp_plan_options_default();

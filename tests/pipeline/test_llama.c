@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_llama.c -- a Llama, a Mistral and a Qwen2 compute what Hugging Face's transformers computes
- * from the same files: logits, and the losses of ten steps of AdamW. Written again, the files are
- * the same.
+ * from the same files: logits, and the losses of ten steps of AdamW. The library writes the same
+ * files again.
  *
  * tests/data/weights has the files, and results computed in double (tools/reference_llama.py).
- * Tolerances: 1e-5 of the largest logit; 2e-5 relative for losses, since ten steps run in f32. A
- * single step is within 1e-6. */
+ * Tolerances: 1e-5 of the largest logit; 2e-5 relative for losses, since ten steps run in f32. The
+ * loss of a single step is within 1e-6. */
 #define _GNU_SOURCE /* nftw */
 #include "published.h"
 
@@ -180,8 +180,8 @@ static void a_directory_that_we_write_is_the_same_network(void **state) {
     "\"model_type\": \"qwen2\", \"num_key_value_heads\": 2, \"use_sliding_window\": true, "        \
     "\"sliding_window\": 4, "
 
-/* Layers get a window by the rule of Qwen2Config in transformers: those in layer_types, or else all
- * from max_window_layers (default 28) on. */
+/* Layers get a window by the rule of Qwen2Config in transformers: the layers that layer_types
+ * lists, or else layer max_window_layers (default 28) and all later layers. */
 static void a_qwen2_has_the_window_that_transformers_computes(void **state) {
     (void)state;
     static const struct {

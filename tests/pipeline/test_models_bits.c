@@ -77,7 +77,7 @@ static outcome train(const cgp_model *model, const cgp_plan_options *o, const ba
     return got;
 }
 
-/* Compare one stage of gpipe without recomputation with random layouts. */
+/* Compare a run on one stage (gpipe, no recomputation) with runs in random layouts. */
 static outcome compare(const char *text, bool deferred, cgp_convolution convolution,
                        uint64_t *state) {
     static const char *const modes[] = {
@@ -130,7 +130,8 @@ static void stages_balance_schedule_and_recomputation_change_no_bit(void **unuse
 static void nor_do_they_with_deferred_batch_norms(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
-    for (int i = 0; i < TEXTS - 2; i++) /* the U-Net and the ViT have no batch norm */
+    for (int i = 0; i < TEXTS - 2; i++) /* all texts except the U-Net and the ViT, which have no
+                                         * batch norm */
         compare(texts[i], true, CGP_CONVOLUTION_DIRECT, &state);
 }
 

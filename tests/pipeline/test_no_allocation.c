@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_no_allocation.c -- a step allocates nothing, except the first one of each size.
+/* test_no_allocation.c -- a step allocates nothing, except the first step of each size.
  *
- * This program defines malloc and related functions. While a step runs they count every allocation,
- * also those of libraries. */
+ * This program defines malloc and related functions. While a step runs, these functions count every
+ * allocation, including those of libraries. */
 #define _GNU_SOURCE
 #include "graphs.h"
 
@@ -130,7 +130,7 @@ static void a_step_allocates_nothing(void **unused) {
     check(test_random_images(&state, &sizes), 3, 1, CGP_RECOMPUTE_ALWAYS_SELECTIVE, &state);
 }
 
-/* Check the counter: creating a pipeline allocates. */
+/* Check that the counter works, by creating a pipeline, which allocates. */
 static void the_counters_count(void **unused) {
     (void)unused;
     fresh();

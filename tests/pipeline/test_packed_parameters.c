@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_packed_parameters.c -- prepacked weights: every kernel finds them up to date. They are
- * packed once per change of the parameters and stored once. The tests run on `cpu`, and on a copy
- * of `ref` whose kernels check them: LINEAR has one layout there, LAYER_NORM one for each
- * direction. */
+/* test_packed_parameters.c -- prepacked weights are up to date whenever a kernel reads them.
+ * Weights are packed once after each change of the parameters, and stored once. The tests run on
+ * `cpu` and on a copy of `ref` whose kernels check the packed weights. In that copy LINEAR has one
+ * packed layout, LAYER_NORM one for each direction. */
 #include "graphs.h"
 
 #include <stdatomic.h>
@@ -97,7 +97,8 @@ static void add_packing(void) {
 static const char *const on_packing[] = {"packing", "packing", "packing", "packing"};
 static const char *const on_ref[] = {"ref", "ref", "ref", "ref"};
 
-/* Count four LINEARs and two LAYER_NORMs a block, the last LAYER_NORM, and the head. */
+/* Count the packings: four LINEARs and two LAYER_NORMs per block, the last LAYER_NORM, and the
+ * head. */
 static int count_packings(bool trains) {
     return 4 * LAYERS + 1 + (2 * LAYERS + 1) * (trains ? 2 : 1);
 }
@@ -206,8 +207,8 @@ static void kernels_find_those_of_now(void **state) {
     cgp_model_destroy(model);
 }
 
-/* Change the parameters through either of two pipelines that share them. The kernels of both check
- * their prepacked weights. */
+/* Two pipelines share parameters. Change these through one pipeline or the other; the kernels of
+ * both check their prepacked weights. */
 static void pipelines_that_share_parameters_find_those_of_now(void **unused) {
     (void)unused;
     uint64_t seed = test_seed();
@@ -250,14 +251,14 @@ static void pipelines_that_share_parameters_find_those_of_now(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* --- the cpu backend: in bf16, in what a limit leaves --- */
+/* --- the cpu backend: in bf16, within a memory limit --- */
 
 static int64_t round_up(int64_t n) {
     return (n + 31) / 32 * 32;
 }
 
-/* Count the bytes of the linear layers' b in full bf16 tiles: [in, out] for forward, [out, in] for
- * backward. The head's weight is the embedding. */
+/* Count the bytes of matrix b of all linear layers, in full bf16 tiles: [in, out] for forward,
+ * [out, in] for backward. The head's weight is the embedding. */
 static int64_t count_tile_bytes(bool trains) {
     const int64_t w = WIDTH, sides[][2] = {{w, 3 * w}, {w, w}, {w, 4 * w}, {4 * w, w}};
     int64_t elements = round_up(w) * round_up(VOCAB);

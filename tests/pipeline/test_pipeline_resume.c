@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_pipeline_resume.c -- 10 steps equal 5 steps, a checkpoint and 5 more steps, bit for bit,
- * also with another number of stages, balance, schedule, recompute mode and seed. A checkpoint that
- * does not fit or is damaged changes nothing.
+/* test_pipeline_resume.c -- 10 steps equal 5 steps, a checkpoint and 5 more steps, bit for bit. The
+ * second pipeline may have another number of stages, balance, schedule, recompute mode and seed.
+ * Loading a checkpoint that does not fit or is damaged changes nothing.
  *
  *     expected   1 2 3 4 5 6 7 8 9 10
  *     got        1 2 3 4 5 | save, another pipeline, load | 6 7 8 9 10
@@ -56,8 +56,8 @@ static cgp_optim optimizer(int i) {
         cgp_optim_adamw(1e-3, 0.01),         cgp_optim_adam(1e-3, 0.01),
         cgp_optim_rmsprop(1e-3, 0, 1e-4),    cgp_optim_rmsprop(1e-3, 0.9, 1e-4),
         cgp_optim_adamw(1e-3, 0.01),         cgp_optim_sgd(0.05, 0.9, false, 0)};
-    /* Random graphs diverge under long steps, so SGD's gradients are clipped. The other optimizers
-     * limit their steps themselves. */
+    /* Random graphs diverge with large steps, so SGD's gradients are clipped. Other optimizers
+     * limit the size of their steps. */
     optims[0].clip_norm = optims[1].clip_norm = optims[7].clip_norm = 1;
     optims[6].clip_norm = 0.1;
     optims[6].schedule =
@@ -119,8 +119,7 @@ static void check_resume(const cgp_model *model, const test_sizes *sizes, const 
     draw_layout(&o, model, balance, state);
     print_layout("resumed", &o, optim);
     t = start(model, &o, test_random(state));
-    train(&t, batches, 0, test_between(state, 0, 2),
-          got); /* load() below replaces what these steps changed */
+    train(&t, batches, 0, test_between(state, 0, 2), got); /* the load below undoes these steps */
     assert_ok(cgp_pipeline_step(t.pipeline, batches[0].inputs, batches[0].n, NULL));
     assert_ok(cgp_pipeline_load(t.pipeline, run, &note));
     assert_string_equal(note, "after 5");
@@ -285,7 +284,7 @@ static void tensors_have_the_names_of_the_model(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* The gradients of a mini-batch may be discarded. Then dropout is ahead of the optimizer. */
+/* If gradients of mini-batches are discarded, dropout has counted more steps than the optimizer. */
 static void dropout_goes_on_where_it_was(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -329,7 +328,7 @@ static void make_witness(witness *w, const cgp_plan_options *o) {
     w->model = test_gpt2(&small);
     w->states = o->inference ? 0 : cgp_optim_states(&o->optim);
     test_batch_fill(&w->batch, w->model, &small, 4, &state);
-    for (int copy = 0; copy < 2; copy++) { /* the first computes the reference for the next step */
+    for (int copy = 0; copy < 2; copy++) { /* the first copy computes the loss of the next step */
         if (copy == 1) stop(&w->t);
         w->t = start(w->model, o, 11);
         train(&w->t, &w->batch, 0, 1, losses);
@@ -350,7 +349,7 @@ static void assert_unchanged(witness *w) {
     assert_int_equal(cgp_pipeline_updates(w->t.pipeline), 2);
 }
 
-/* Assert that nothing has changed, also with the next step. */
+/* Assert that nothing has changed, also by running the next step. */
 static void release_witness(witness *w) {
     double loss = 0;
     assert_unchanged(w);
@@ -445,7 +444,7 @@ static void damage_is_reported_and_changes_nothing(void **unused) {
     }
     release_witness(&w);
     cgp_model *model = test_gpt2(&small);
-    training t = start(model, &o, 4); /* the suggested one can be loaded */
+    training t = start(model, &o, 4); /* the suggested checkpoint can be loaded */
     snprintf(path, sizeof path, "%s/step-00000001", run);
     assert_ok(cgp_pipeline_load(t.pipeline, path, &note));
     assert_string_equal(note, "n");
@@ -484,11 +483,11 @@ static void copy_parameters(cgp_pipeline *from, cgp_pipeline *to, const cgp_mode
     }
 }
 
-/* Loading weights alone equals copying them into a new pipeline. Optimizer and seed of the pipeline
- * apply, and dropout follows its seed. */
+/* Loading weights alone equals copying them into a new pipeline. The new pipeline keeps its own
+ * optimizer and seed, which dropout follows. */
 static void weights_alone_are_the_start_of_any_training(void **unused) {
     (void)unused;
-    static const int optimizers[] = {2, 1}; /* states: AdamW 2, momentum 1 */
+    static const int optimizers[] = {2, 1}; /* AdamW with 2 states, momentum with 1 */
     char *note = NULL, text[200];
     double losses[3];
     witness w;
@@ -536,7 +535,8 @@ static void weights_alone_do_not_displace_a_training(void **unused) {
     training trained = start(w.model, &o, 3);
     o.inference = true;
     training source = start(w.model, &o, 3);
-    assert_ok(cgp_pipeline_save(trained.pipeline, run, 0, NULL)); /* step 0 counts as no training */
+    assert_ok(cgp_pipeline_save(trained.pipeline, run, 0, NULL)); /* a checkpoint of step 0 is no
+                                                                   * training */
     assert_ok(cgp_pipeline_save(source.pipeline, run, 0, NULL));
     train(&trained, &w.batch, 0, 1, &loss);
     assert_ok(cgp_pipeline_save(trained.pipeline, run, 0, NULL));

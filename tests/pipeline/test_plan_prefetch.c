@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plan_prefetch.c -- prefetch lists of linears: the operands of the next calls. */
+/* test_plan_prefetch.c -- prefetch lists of linear layers, which contain operands of the next
+ * calls. */
 #include "graphs.h"
 
 #include "plan/plan.h"
@@ -37,8 +38,8 @@ static bool prefetches(const cgp__call *call, cgp__location location) {
     return false;
 }
 
-/* Within one action: every entry of call i's list is read by a later call, at most by the next
- * linear. The list has all parameters of these calls if it has capacity. */
+/* Check the prefetch list of call i. Every entry is read by a later call of the same action, up to
+ * the next linear. Unless the list is full, it has all parameters of these calls. */
 static void check_call(const cgp_plan *plan, const cgp__program *program, int i, int end) {
     const cgp__call *call = &program->calls[i];
     int last = i + 1;
@@ -58,7 +59,7 @@ static void check_call(const cgp_plan *plan, const cgp__program *program, int i,
     }
 }
 
-/* Return the number of calls that prefetch. */
+/* Check all calls of a program; return the number of calls that prefetch. */
 static int check_program(const cgp_plan *plan, const cgp__program *program) {
     int n = 0;
     for (int i = 0; i < program->n; i++) {
@@ -96,7 +97,7 @@ static void every_prefetched_operand_is_read_next(void **unused) {
     assert_true(n > 0);
 }
 
-/* x [6] -> up [10] -> GELU -> down [4] -> loss; 3 samples. */
+/* Test the model x [6] -> up [10] -> GELU -> down [4] -> loss, with 3 samples. */
 static cgp_plan *two_linears(cgp_model **model) {
     cgp_plan_options o = cgp_plan_options_default();
     cgp_plan *plan = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plan_replay.c -- compare the plan with a replay that has values, lifetimes and the action
- * list, but no allocator.
+/* test_plan_replay.c -- compare the memory of a plan with a replay, which has values, lifetimes and
+ * the action list, but no allocator.
  *
  * The replay walks each device's list and counts the bytes in use, value by value. This gives a
  * lower bound for a plan with slots and a workspace:
@@ -12,10 +12,10 @@
  * The replay has no offsets and so no fragmentation: the plan's excess over the bound is the waste
  * of its layout. It may be 3 %.
  *
- * The bound ignores that every range must be contiguous, so some models may exceed it by more.
- * Models so small that GEMM packing (about 0.5 MB for any batch) is a large part of a slot: by one
- * scratchpad. Random images, whose stages have a few values of any size: by the largest range. The
- * GPT-2 benchmark: by nothing. */
+ * The bound ignores that every range must be contiguous, so plans of some models may exceed it
+ * further. Small models may exceed it by one scratchpad, because GEMM packing (about 0.5 MB for any
+ * batch) is a large part of a slot. Random image models, whose stages have a few values of any
+ * size, may exceed it by the largest range. Plans of the GPT-2 benchmark have no such allowance. */
 #include "graphs.h"
 
 #include <cgpipe/models/resnet.h>
@@ -31,14 +31,14 @@ typedef struct replay {
     /* [values] last node of the stage that reads the value in forward; n: the value is sent, or is
      * an output; -1: nothing reads it */
     int64_t *forward_end;
-    /* [values] lowest node whose backward reads the stored value, n if none */
+    /* [values] lowest node whose backward reads the stored value; n: none does */
     int *backward_end;
-    /* [values] first and last backward step of a value that backward recomputes; -1: not
+    /* [values] first and last backward step that needs the recomputed value; -1: it is not
      * recomputed */
     int *recomputed_from, *recomputed_to;
     /* bytes of the saved slot and of the input slot */
     int64_t slot, input;
-    /* maximum over actions of the bytes that do not fit into the slot */
+    /* maximum over actions of the workspace bytes, which do not fit into the slot */
     int64_t work;
     /* bytes of the largest scratchpad, and of the largest scratchpad or value */
     int64_t scratchpad, piece;
@@ -46,7 +46,8 @@ typedef struct replay {
     bool input_read_late, input_recomputed;
 } replay;
 
-/* Stages, uses and the gradient's path, from the model and the balance alone. */
+/* The next functions find stages, uses and paths of gradients from the model and the balance
+ * alone. */
 static int stage_of(const cgp_plan *plan, int node) {
     const int *balance = cgp_plan_balance(plan);
     int stage = 0, end = balance[0];
@@ -85,7 +86,7 @@ static bool gradient_arrives(const cgp_plan *plan, int stage, int value) {
     return false;
 }
 
-/* Return the bytes of a value for n samples: 4 an element, or 2 for a float in bf16. */
+/* Return the bytes of a value for n samples: 4 bytes per element, or 2 for floats in bf16. */
 static int64_t value_bytes(const cgp_plan *plan, int value, int64_t n) {
     const cgp_op_type *type = &plan->model->values[value].type;
     const bool half = plan->precision == CGP_PRECISION_BF16 && type->dtype == CGP_F32;
@@ -135,7 +136,8 @@ static int64_t scratch(replay *r, int i, cgp_op_direction direction) {
     return bytes;
 }
 
-/* Backward steps in order of time: weight backward of node i, then its input backward. */
+/* Return the index of a backward step in time order. Weight backward of a node comes before its
+ * input backward. */
 static int step_of(const replay *r, int i, cgp_op_direction direction) {
     return 2 * (r->n - 1 - i) + (direction == CGP_OP_BACKWARD_INPUT);
 }
@@ -145,8 +147,9 @@ static void widen(int *from, int *to, int step) {
     *to = step > *to ? step : *to;
 }
 
-/* Find the steps that read value v, by the op's table or to recompute an output. Nodes go from last
- * to first, so that recomputation of all users of v is known. */
+/* Find the first and the last step that reads value v: by the table of the op, or to recompute an
+ * output. The caller goes from the last node to the first, so recomputation of all users of v is
+ * known. */
 static void find_steps(replay *r, int v, int *from, int *to) {
     *from = *to = -1;
     for (int i = r->n - 1; i >= 0; i--) {
@@ -169,8 +172,9 @@ static void find_steps(replay *r, int v, int *from, int *to) {
     }
 }
 
-/* With +selective: the output of a cheap op is recomputed if backward reads it and each input of
- * the op is read by backward too or comes from another stage. */
+/* Find the values that the mode +selective recomputes. The output of a cheap op is recomputed if
+ * backward reads it, and if each input of the op is read by backward too or comes from another
+ * stage. */
 static void find_recomputed(replay *r) {
     bool *recomputed = calloc((size_t)r->model->n_values, sizeof *recomputed);
     int from, to;
@@ -235,8 +239,9 @@ static bool keeps_stats(const replay *r, int i) {
 }
 
 /* Update the workspace for a moment at which `saved` bytes of the slot are in use. `tensors` and
- * `scratchpad` are further bytes, which go into the rest of the slot, or into the workspace. The
- * scratchpad is contiguous, so all of it goes there. `fixed` bytes are always in the workspace. */
+ * `scratchpad` are further bytes, which go into the rest of the slot or else into the workspace.
+ * The scratchpad is contiguous, so it goes into one of them as a whole. `fixed` bytes are always in
+ * the workspace. */
 static void need(replay *r, int64_t saved, int64_t tensors, int64_t scratchpad, int64_t fixed) {
     const int64_t capacity = r->slot - saved;
     int64_t beyond = tensors + scratchpad > capacity ? tensors + scratchpad - capacity : 0;
@@ -263,8 +268,8 @@ static void replay_forward(replay *r) {
             if (made_here(r, v) && !kept(r, v) && r->forward_end[v] == i && !twice)
                 freed += bytes_of(r, v);
         }
-        /* An op may overwrite an input that dies here: then the two are never live at the same
-         * time. */
+        /* An op may overwrite an input that no later op reads. Then input and output are never live
+         * at the same time. */
         int64_t during = temporary, made = node->output >= 0 ? bytes_of(r, node->output) : 0;
         int64_t reused = 0;
         if (node->use.op->overwrites && freed > 0 && made > 0) reused = freed < made ? freed : made;
@@ -282,16 +287,17 @@ static void replay_forward(replay *r) {
     }
 }
 
-/* Gradients are cells that several values may share (rules: src/plan/program/backward.c).
+/* Gradients are in cells, which several values may share. src/plan/program/backward.c has the
+ * rules. A cell is in one of these places:
  *
- * - ANYWHERE: in the slot or the workspace.
- * - OVER: in the memory of a saved value.
- * - EXTERNAL: in the workspace for its whole life, since it did not fit into the slot at its
- *   start. */
+ * - ANYWHERE: the slot or the workspace.
+ * - OVER: the memory of a saved value.
+ * - EXTERNAL: the workspace for the cell's whole life, because the cell did not fit into the slot
+ *   when it was created. */
 enum { ANYWHERE, OVER, EXTERNAL };
 
 typedef struct cells {
-    int *of;    /* [values] cell, -1 none */
+    int *of;    /* [values] cell; -1: none */
     int *users; /* [cells] */
     int *where; /* [cells] kind of location */
     int64_t *bytes;
@@ -329,8 +335,9 @@ static int64_t saved_live(const replay *r, int i, const bool *over_x) {
     return bytes;
 }
 
-/* The logits' gradient overwrites the logits. Any other input is dead after weight backward if that
- * is its last reader. */
+/* Return true if the gradient of input k of node i overwrites the input. The logits' gradient
+ * overwrites the logits. Other inputs are overwritten if weight backward of this node is their last
+ * reader. */
 static bool lies_over_input(const replay *r, const cgp__node *node, int k, int i) {
     const int v = node->inputs[k];
     if (!made_here(r, v) || r->backward_end[v] != i) return false;
@@ -338,7 +345,7 @@ static bool lies_over_input(const replay *r, const cgp__node *node, int k, int i
            (!(node->use.op->input_needs_x >> k & 1) && (node->use.op->weight_needs_x >> k & 1));
 }
 
-/* Return where a gradient lies that input backward of node i creates. */
+/* Return the place of a gradient that input backward of node i creates. */
 static int fits_slot(const replay *r, int i, const cells *c, const bool *over_x, int value) {
     return saved_live(r, i, over_x) + c->live[OVER] + bytes_of(r, value) > r->slot ? EXTERNAL
                                                                                    : ANYWHERE;
@@ -368,7 +375,7 @@ static void replay_backward(replay *r) {
                .bytes = calloc(max, sizeof *c.bytes)};
     /* kind of location of each recomputed value */
     int *recomputed_where = calloc((size_t)values, sizeof *recomputed_where);
-    /* a gradient overlies the value: its cell counts as slot memory */
+    /* true if a gradient overlies the value, whose cell then counts as slot memory */
     bool *over_x = calloc((size_t)values, sizeof *over_x);
     for (int v = 0; v < values; v++) {
         c.of[v] = -1;
@@ -451,7 +458,7 @@ static void measure_stage(replay *r, const cgp_plan *plan, int stage) {
     r->recomputed_from = calloc((size_t)plan->model->n_values, sizeof *r->recomputed_from);
     r->recomputed_to = calloc((size_t)plan->model->n_values, sizeof *r->recomputed_to);
     if (cgp_recompute_plain(plan->recompute) != CGP_RECOMPUTE_NEVER) {
-        /* forward without saving: all values are temporary, there is no slot */
+        /* forward without saving has no slot; all values are temporary */
         find_lifetimes(r, false);
         replay_forward(r);
     }
@@ -477,8 +484,8 @@ static void measure_stage(replay *r, const cgp_plan *plan, int stage) {
     free(r->recomputed_to);
 }
 
-/* Count the slots held at one time on a stage, from its list. An input slot is held until backward
- * if backward reads it, or until R if R does. */
+/* Count the slots that a stage holds at one time, from its list. An input slot is held until
+ * backward if backward reads it, or until R if R reads it. */
 static void count_slots(const replay *r, int *inputs, int *saved) {
     int n = 0, in = 0, out = 0;
     const cgp_action *a = cgp_schedule_actions(cgp_plan_schedule(r->plan), r->stage, &n);
@@ -512,8 +519,8 @@ static int64_t raw_parameter_bytes(const cgp_plan *plan, int stage) {
     return bytes;
 }
 
-/* Return the workspace for a parameter of several stages: its owner receives their gradients in
- * pieces. */
+/* Return the bytes of workspace for parameters that several stages share. The owner receives the
+ * gradients of the other stages in pieces. */
 static int64_t piece_bytes(const cgp_plan *plan, int stage) {
     int64_t bytes = 0;
     for (int p = 0; p < plan->model->n_params; p++) {
@@ -527,7 +534,8 @@ static int64_t piece_bytes(const cgp_plan *plan, int stage) {
     return bytes;
 }
 
-/* Bytes of a batch norm's three states and accumulator, each aligned to 64 bytes. */
+/* Return the bytes of the three states and the accumulator of each batch norm, each aligned to 64
+ * bytes. */
 static int64_t state_bytes(const cgp_plan *plan, int stage) {
     int64_t bytes = 0;
     for (int i = 0; i < plan->model->n_nodes; i++) {
@@ -547,9 +555,10 @@ static int find_edge(const cgp_plan *plan, int from, int to) {
     return e;
 }
 
-/* Return the bytes of a stage's send buffers. It sends each value to each later stage that uses it,
- * and one gradient of each received value to the next lower stage that computes that gradient. An
- * edge has as many buffers as the simulated step uses at once, at least 2. */
+/* Return the bytes of a stage's send buffers. The stage sends each value to each later stage that
+ * uses it. For each received value it sends one gradient to the next lower stage that computes a
+ * gradient of that value. An edge has as many buffers as the simulated step uses at once, but at
+ * least 2. */
 static int64_t transfer_bytes(const cgp_plan *plan, int stage) {
     int64_t total = 0;
     for (int to = 0; to < cgp_plan_stages(plan); to++) {
@@ -701,7 +710,7 @@ static cgp_model *make_unet(void) {
     return model;
 }
 
-/* Balances are by FLOPs. */
+/* The plans balance their stages by FLOPs. */
 static void plans_of_resnet_and_unet_exceed_the_replay_by_at_most_three_percent(void **unused) {
     (void)unused;
     double worst = 0;
@@ -723,7 +732,7 @@ static void plans_of_resnet_and_unet_exceed_the_replay_by_at_most_three_percent(
     print_message("largest ratio of planned activations to the bound: %.4f\n", worst);
 }
 
-/* The GPT-2 benchmark: 16 layers in its balances, batch 64. */
+/* Test the plans of the GPT-2 benchmark, with 16 layers and a batch of 64. */
 static void plans_of_the_gpt2_benchmark_exceed_the_replay_by_at_most_three_percent(void **unused) {
     (void)unused;
     static const int balances[3][4] = {{16}, {8, 8}, {5, 3, 3, 5}};

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plan_resident.c -- a run takes the planned memory. VmHWM, the peak resident size, grows from
- * before cgp_pipeline_create to after three steps by at most planned + 48 MiB and at least 0.95
- * planned.
+/* test_plan_resident.c -- a run takes the planned memory. VmHWM is the peak resident size. From the
+ * call of cgp_pipeline_create() to the end of three steps it grows by 0.95 planned to planned + 48
+ * MiB.
  *
- * A random half of the configurations runs, all with CGP_TEST_SCALE=2. Each runs in its own
- * process, which has its own high-water mark. */
+ * A random half of the configurations runs; with CGP_TEST_SCALE=2 all do. Each runs in its own
+ * process, which has its own VmHWM. */
 #include "graphs.h"
 
 #include <cgpipe/models/resnet.h>
@@ -60,7 +60,7 @@ static cgp_model *unet(void) {
     return model;
 }
 
-/* Run in a child; return 0 if the law holds. */
+/* Run a configuration, in a child process; return 0 if the memory is within the bounds. */
 static int run(const configuration *c) {
     uint64_t state = 1;
     cgp_model *model = c->make();
@@ -79,7 +79,7 @@ static int run(const configuration *c) {
     double planned = 0;
     for (int d = 0; d < cgp_plan_devices(plan); d++)
         planned += (double)cgp_plan_device_at(plan, d)->planned_bytes;
-    FILE *clear = fopen("/proc/self/clear_refs", "w"); /* VmHWM falls to the resident size */
+    FILE *clear = fopen("/proc/self/clear_refs", "w"); /* resets VmHWM to the resident size */
     if (clear) {
         fputs("5", clear);
         fclose(clear);

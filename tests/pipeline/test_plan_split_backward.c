@@ -2,14 +2,14 @@
 /* test_plan_split_backward.c -- check the programs of plans whose schedules split backward into I
  * and W, without running them.
  *
- * Between I and W of a micro-batch other actions use the workspace. So all operands of W must lie
- * elsewhere, or W must recompute them. The same holds for I, except for gradients that arrive
- * directly before it. */
+ * Between I and W of a micro-batch, other actions use the workspace. So all operands of W must be
+ * outside the workspace, or W must recompute them. The same holds for I, except for gradients that
+ * arrive directly before I. */
 #include "graphs.h"
 
 #include "plan/plan.h"
 
-/* Ranges of the workspace that the action has written so far, one for each call. */
+/* Ranges of the workspace that the calls of an action have written so far. */
 typedef struct written {
     int64_t begin[4096], end[4096];
     int n;
@@ -41,7 +41,7 @@ static void check_copy(const cgp__call *call, written *w) {
     write_range(w, call->dx[0], 4 * call->copy_count);
 }
 
-/* Check calls begin .. end - 1 of backward as one action. */
+/* Check calls begin .. end - 1 of backward as one action; return the number of weight calls. */
 static int check_calls(const cgp_plan *plan, const cgp__program *program, int begin, int end,
                        written *w) {
     int weights = 0;
@@ -63,7 +63,8 @@ static int check_calls(const cgp_plan *plan, const cgp__program *program, int be
             if (call->add & (1u << k)) read_range(w, call->dx[k]);
             write_range(w, call->dx[k], value_bytes(plan, node->inputs[k]));
         }
-        for (int k = 0; k < node->use.shapes.n_saved; k++) /* saved, or not needed */
+        for (int k = 0; k < node->use.shapes.n_saved; k++) /* saved data are outside the workspace,
+                                                            * or not needed */
             assert_true(forward || call->saved[k].arena != CGP__WORKSPACE ||
                         !(node->use.op->input_needs_saved & (1u << k)));
         if (forward) write_range(w, call->y, value_bytes(plan, node->output));
@@ -125,7 +126,8 @@ static void weight_backward_reads_saved_operands(void **unused) {
     }
 }
 
-/* Gradients kept for W overwrite only values that I alone reads. In a GPT-2 these are as large. */
+/* Gradients kept for W overwrite only values that I alone reads. In a GPT-2 these values are as
+ * large as the gradients. */
 static void a_split_backward_takes_little_more_memory(void **unused) {
     (void)unused;
     const test_sizes sizes = {12, 128, 768, 12, 3000, 0, false, false};

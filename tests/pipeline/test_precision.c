@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_precision.c -- precision bf16: half the activation bytes, almost the same losses, f32 at the
- * API. (test_bit_equality.c and test_external_loss.c check that its bits do not depend on the
- * layout; test_plan_replay.c checks that its plans waste nothing.) */
+/* test_precision.c -- precision bf16: activations take half the bytes, losses are almost the same,
+ * and tensors at the API are f32. (test_bit_equality.c and test_external_loss.c check that its bits
+ * do not depend on the layout; test_plan_replay.c checks that its plans waste nothing.) */
 #include "graphs.h"
 
 #include <cgpipe/models/gpt2.h>
@@ -24,8 +24,8 @@ static int64_t other_bytes(const cgp_plan *plan) {
     return bytes;
 }
 
-/* GPT-2's values take 4 bytes in f32, 2 in bf16; a row's mean, rstd, max and log_sum are few.
- * Weights, gradients and optimizer states keep their size. */
+/* Elements of GPT-2's values take 4 bytes in f32, 2 in bf16. The mean, rstd, max and log_sum of
+ * rows stay f32, but are few. Weights, gradients and optimizer states keep their size. */
 static void activations_of_gpt2_take_half_the_bytes(void **unused) {
     (void)unused;
     test_needs_cpu();
@@ -96,7 +96,7 @@ static void train(const cgp_model *model, const char *device, cgp_precision prec
     cgp_plan_destroy(plan);
 }
 
-/* Losses in f32 and bf16 stay within 1 % while they halve. Outputs are f32 with values that bf16
+/* Losses in f32 and bf16 stay within 1 % while they halve. Outputs are f32, with numbers that bf16
  * can represent. */
 static void check_losses(const char *device) {
     uint64_t state = test_seed();

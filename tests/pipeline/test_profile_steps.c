@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_profile_steps.c -- costs of layers measured in whole steps. In any model every layer with
- * kernels has times, alone or beside other pipelines. Operations and bytes are those of the plan. A
- * failure does not change the caller's costs. */
+ * kernels gets times, whether its pipeline runs alone or beside others. Operations and bytes equal
+ * those of the plan. After a failure the caller's costs are unchanged. */
 #include "graphs.h"
 
 #include "partition/partition.h"
@@ -83,8 +83,8 @@ static void layers_of_random_models_have_times(void **unused) {
     }
 }
 
-/* The first of several plans is measured, also while the others train. Its head has a hundred times
- * the operations of its norm, so it must take longer. */
+/* The first of several plans is measured, while the other plans train. The model's head has a
+ * hundred times the operations of its norm, so the head must take longer. */
 static void the_first_plan_is_measured(void **unused) {
     (void)unused;
     const test_sizes small = {2, 8, 16, 2, 11, 0, false, false};
@@ -137,8 +137,8 @@ static void failures_leave_the_costs_as_they_were(void **unused) {
     expect_refused(plans, 3, 1, CGP_EINVAL, "plan 2 of 3 is NULL");
     expect_refused((const cgp_plan *[]){inference}, 1, 1, CGP_ESTATE, "inference");
     expect_refused((const cgp_plan *[]){one, inference}, 2, 1, CGP_ESTATE, "inference");
-    /* Only the second plan has a stage 1, so 1F0 fails in another pipeline while the first is
-     * measured, or earlier. The delay makes 1,000 steps take 20 s, so that the first cannot finish
+    /* Only the second plan has a stage 1, so 1F0 fails in its pipeline, before or while the first
+     * plan is measured. The delay makes 1,000 steps take 20 s, so that the first plan cannot finish
      * before the third step of the second. */
     setenv("CGP_FAULT", "fail:1F0", 1);
     expect_refused(plans, 2, 1000, CGP_EDEVICE, "1F0");
@@ -227,15 +227,15 @@ static void kinds_of_ops_add_up_to_the_layers(void **unused) {
     for (int i = 1; i < n; i++)
         assert_true(times[i].seconds[0] + times[i].seconds[1] + times[i].seconds[2] <=
                     times[i - 1].seconds[0] + times[i - 1].seconds[1] + times[i - 1].seconds[2]);
-    /* Forward of layer norm reads x, weight and bias, and writes y and the statistics of each row
-     * for backward. */
+    /* Forward of a layer norm reads x, weight and bias, and writes y and, for backward, the
+     * statistics of each row. */
     const cgp_op_time *norm = find(times, n, "layer_norm");
     const double runs = RUNS * (2 * BLOCKS + 1), rows = SAMPLES * T;
     assert_int_equal(norm->runs[0], (int)runs);
     assert_true(norm->bytes[0] >= runs * 4 * (2 * rows * W + 2 * W));
     assert_true(norm->bytes[0] <= runs * 4 * (2 * rows * W + 2 * W + 2 * rows));
-    /* W of a linear layer reads x and dy; in the second of two micro-batches it also reads dW and
-     * dbias, to which it adds. */
+    /* W of a linear layer reads x and dy. In the second of two micro-batches it also reads dW and
+     * dbias, because it adds to them. */
     const cgp_op_time *linear = find(times, n, "linear");
     double values = 0, parameters = 0;
     const int sides[][2] = {{W, 3 * W}, {W, W}, {W, 4 * W}, {4 * W, W}};

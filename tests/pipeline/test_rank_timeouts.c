@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rank_timeouts.c -- the time limit holds for all ranks together: no rank fails while another
  * one makes progress. If a rank hangs or is silent, or its message is lost, the calls of all ranks
- * fail with one message. A rank that is only late is waited for. */
+ * fail with one message. If a rank is only late, the other ranks wait for it. */
 #include "rank_calls.h"
 
 #include <time.h>
@@ -10,11 +10,11 @@
 
 static const double timeout = 0.4; /* seconds; an action of these models takes less than 1 ms */
 
-/* Seconds after the limit in which every call has failed, even on a busy machine. A call that
- * misses the failure never returns. */
+/* Seconds after the limit within which every call must fail, even on a busy machine. (A call that
+ * misses the failure would never return.) */
 static const double soon = 20;
 
-/* Rank 1 begins the call `pause` seconds late. */
+/* Settings and results of a run. Rank 1 begins the call `pause` seconds late. */
 static struct {
     double pause;
     bool mute;     /* rank 1 sends nothing during the pause */
@@ -39,7 +39,7 @@ static void step_in_time(rank *r) {
     note(r, cgp_pipeline_set_timeout(r->pipeline, timeout));
     const cgp_tensor *inputs[] = {r->batch->inputs[0], r->batch->inputs[1]};
     if (r->number == 0) loopback_make_drowsy(r->communicator, the.drowsy);
-    if (r->number == 1) pause_for(0.1); /* all have sent a heartbeat */
+    if (r->number == 1) pause_for(0.1); /* by then all ranks have sent a heartbeat */
     if (r->number == 1 && the.mute) loopback_mute(r->communicator);
     if (r->number == 1) pause_for(the.pause);
     const double begin = now();
@@ -76,7 +76,7 @@ static void run(rank *ranks, int n, int chunks, const char *faults) {
 }
 
 /* Assert that the call fails on all ranks, soon after the limit, with a message that contains
- * `part`. Rank `by` reports its own failure, the others that of a peer. */
+ * `part`. Rank `by` reports its own failure, all others report a peer's failure. */
 static void assert_end(const rank *ranks, int n, int by, const char *part) {
     for (int r = 0; r < n; r++) {
         const cgp_status expected = r == by ? CGP_EDEVICE : CGP_EPEER;
@@ -96,8 +96,8 @@ static void assert_text(int r, const char *part) {
     fail();
 }
 
-/* One micro-batch passes 8 ranks in 2 s and returns. The first and the last rank wait for longer
- * than the limit plus 1.1 s, after which a wait without progress would fail. */
+/* One micro-batch passes through 8 ranks in 2 s, and its gradient returns. The first and the last
+ * rank wait longer than the limit plus 1.1 s, after which a wait without progress would fail. */
 static void a_bubble_longer_than_the_limit_is_no_hang(void **unused) {
     (void)unused;
     rank ranks[8];
@@ -124,7 +124,8 @@ static void a_hanging_action_is_named_on_all_ranks(void **unused) {
     assert_text(3, "\"events\": [");
 }
 
-/* The supervisor runs between the end of the worker's wait and its report. */
+/* Rank 0 wakes up late, so its supervisor runs between the end of the worker's wait and the
+ * worker's report. */
 static void a_rank_that_wakes_late_names_the_one_that_hangs(void **unused) {
     (void)unused;
     the.drowsy = 1.2;
@@ -143,7 +144,7 @@ static void a_silent_rank_is_named_on_all_others(void **unused) {
     assert_end(ranks, 3, -1, "rank 1: silent for ");
 }
 
-/* The rank runs the caller's code and sends heartbeats, so the others wait for it. */
+/* The late rank runs the caller's code and sends heartbeats, so the other ranks wait for it. */
 static void a_rank_that_comes_late_is_waited_for(void **unused) {
     (void)unused;
     rank ranks[3];

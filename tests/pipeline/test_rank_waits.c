@@ -43,7 +43,7 @@ static cgp_status pass_backward(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* A pipeline of two ranks with four micro-batches. */
+/* A plan of two ranks with four micro-batches, and its pipeline. */
 typedef struct world {
     cgp_model *model;
     cgp_plan *plan;
@@ -114,7 +114,8 @@ static void count_progress(cgp_communicator *communicator) {
     progress(communicator);
 }
 
-/* Run until progress() was called more often than between the kernels that a worker enqueues. */
+/* Forward of an op that runs until progress() was called 500 times, more often than a worker calls
+ * it while it enqueues kernels. */
 static cgp_status pass_in_time(const cgp_op_run *run) {
     const int64_t limit = cgp__now_ns() + (int64_t)100e9;
     while (atomic_load(&counts) && atomic_load(&n_progress) < 500) {
