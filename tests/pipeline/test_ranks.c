@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ranks.c -- ranks whose arguments differ: all ranks refuse the call or none, no rank waits
- * for ever, and the message names the rank. */
+/* test_ranks.c -- ranks whose arguments differ: either all ranks refuse the call or none does. No
+ * rank waits for ever, and the message names the rank at fault. */
 #define _GNU_SOURCE /* nftw */
 #include "rank_world.h"
 
@@ -14,7 +14,7 @@ enum { OUTPUTS = SAMPLES * 8 * 11 };
 
 /* --- inputs and output --- */
 
-/* Targets of which one is not a class, and targets of fewer samples. */
+/* Wrong targets: one of them is not a class; targets of too few samples. */
 typedef struct others {
     int32_t bad[SAMPLES * 8];
     cgp_tensor targets, fewer;
@@ -35,7 +35,8 @@ static void call_with_own_inputs(rank *r) {
     others o;
     make_others(&o, targets);
     note_create(r);
-    note(r, cgp_pipeline_step(r->pipeline, own, 2, &r->loss)); /* NULL for inputs not read */
+    note(r, cgp_pipeline_step(r->pipeline, own, 2, &r->loss)); /* NULL for inputs that this rank
+                                                                * does not read */
     note(r, step(r, ids, r->number == 2 ? &o.targets : targets));
     note(r, step(r, ids, r->number == 2 ? &o.fewer : targets));
     note(r, cgp_pipeline_step(r->pipeline, r->number == 0 ? NULL : own, 2, &r->loss));
@@ -173,8 +174,8 @@ static const cgp_op sum_of_squares = {.struct_size = sizeof(cgp_op),
                                       .forward = sum_squares,
                                       .backward_input = sum_squares_dx};
 
-/* Two linears, the second on a stage that reads no input; then three losses with targets that the
- * graph computes. */
+/* Make a model of two linears, the second on a stage that reads no input. The graph computes the
+ * targets of its three losses. */
 static cgp_model *model_of_own_targets(void) {
     cgp_model *model = NULL;
     const cgp_linear_options linear = {.out = 5, .bias = true, .init = {CGP_INIT_NORMAL, 0.5}};

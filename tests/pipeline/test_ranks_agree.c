@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ranks_agree.c -- what ranks exchange before anything is allocated: the memory of a host,
- * which all of its ranks share, the lowest instruction set, and libm. In a step all use the
- * learning rates of rank 0. The linker redirects the functions that inspect the process to this
- * file. Each rank is a thread with its own simulated machine. */
+/* test_ranks_agree.c -- before ranks allocate memory, they compare the memory of each host, which
+ * its ranks share, their instruction sets, of which the lowest is used, and libm. In a step all
+ * ranks use the learning rates of rank 0. The linker redirects the functions that inspect the
+ * process to this file. Each rank is a thread with its own simulated machine. */
 #include "rank_calls.h"
 
 #include "optim/optim.h"
@@ -18,7 +18,8 @@ enum { RANKS = 3, SAMPLES = 6 };
 
 /* --- a machine for each rank --- */
 
-/* Changes the placement of rank `number`; NULL: no change. lr_factor scales its learning rates. */
+/* Function that changes the placement of rank `number`; NULL: no change. lr_factor scales the
+ * learning rates of each rank. */
 static void (*change)(int number, cgp__place *place);
 static double lr_factor[RANKS] = {1, 1, 1};
 static _Thread_local int self;
@@ -140,7 +141,7 @@ static void memory_of_a_host_is_for_all_of_its_ranks(void **unused) {
     available[0] = available[2] = needed[0] + needed[2];
     available[1] = needed[1];
     create_on(&w, ranks, two_hosts, CGP_OK, "");
-    available[2]--; /* of the figures of one host's ranks, the lowest counts */
+    available[2]--; /* if ranks of a host report different memory, the lowest counts */
     create_on(&w, ranks, two_hosts, CGP_ELIMIT, "memory: host a has ");
     assert_note(ranks, RANKS, 0, CGP_ELIMIT, -1, "but its ranks together need ");
     available[2]++;
@@ -250,7 +251,7 @@ static void measure(rank *r) {
     if (!r->pipeline) return;
     const cgp__ranks *ranks = inside_ranks(r->pipeline);
     const cgp__reading *last = ranks->clocks->last;
-    for (int q = 0; q < RANKS; q++) /* threads share one clock */
+    for (int q = 0; q < RANKS; q++) /* ranks are threads and share one clock */
         if (llabs(last->offset_ns[q]) > last->uncertainty_ns) note(r, CGP_ESTATE);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_ranks_shortage.c -- each allocation of a rank's user thread fails once, in the calls around
- * steps and in the first step of a size. Every call returns on both ranks: both refuse it, or the
- * other rank receives the failure. */
+ * steps and in the first step of each size. Every call returns on both ranks. Either both ranks
+ * refuse the call, or the other rank receives the failure. */
 #define _GNU_SOURCE /* nftw */
 #include "rank_calls.h"
 
@@ -10,7 +10,7 @@
 
 static const test_sizes sizes = {.vocab = 3}; /* classes */
 
-/* Create few tensors: each one allocates in a save and a load. */
+/* Create a model with few tensors, because a save or a load allocates memory for each tensor. */
 static cgp_model *two_linears(void) {
     const cgp_linear_options linear = {.out = 3, .bias = true, .init = {CGP_INIT_NORMAL, 0.5}};
     cgp_model *model = NULL;
@@ -26,10 +26,11 @@ static cgp_model *two_linears(void) {
     return model;
 }
 
-/* Barriers: all ranks are ready for the counted calls; the test's thread has begun to count. */
+/* Barriers. `ready`: all ranks have reached the counted calls. `counting`: the test's thread counts
+ * allocations. */
 static pthread_barrier_t ready, counting;
 
-/* Run a step of one sample; the first one creates its lists and kernels. */
+/* Run a step of one sample. The first such step creates lists and kernels. */
 static cgp_status step_of_one(rank *r) {
     cgp_tensor tensors[2] = {r->batch->tensors[0], r->batch->tensors[1]};
     const cgp_tensor *const inputs[] = {&tensors[0], &tensors[1]};
@@ -62,15 +63,15 @@ static void call_all(rank *r) {
     cgp_schedule_timeline_release(&timeline);
 }
 
-/* Return the first call from `k` on that failed, or `notes` if there is none. */
+/* Return the first failed call at or after call k, or `notes` if there is none. */
 static int next_failure(const rank *r, int k) {
     while (k < r->notes && r->status[k] == CGP_OK)
         k++;
     return k;
 }
 
-/* Both ranks fail, or neither. But an allocation may fail after the last exchange of a call: then
- * one rank fails, and none of its later calls. */
+/* Check that both ranks fail or neither does. There is one exception: if an allocation fails after
+ * the last exchange of a call, only that rank's call fails, and none of its later calls. */
 static void check_notes(const rank *ranks, int failing, int number) {
     const rank *r = &ranks[failing], *other = &ranks[1 - failing];
     const int n = r->notes, k = next_failure(r, 0), o = next_failure(other, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ranks_storage.c -- ranks that find different directories under one path, or different
- * checkpoints: all ranks refuse, and the message names the rank. Copies of one checkpoint are
- * accepted. */
+/* test_ranks_storage.c -- ranks that find different directories at the same path, or different
+ * checkpoints: all ranks refuse the call, and the message names the rank. Copies of one checkpoint
+ * are accepted. */
 #define _GNU_SOURCE /* nftw */
 #include "rank_world.h"
 
@@ -75,7 +75,7 @@ static void storage_that_ranks_do_not_share_is_refused(void **unused) {
     snprintf(early, sizeof early, "%s", test_path_of("early"));
     snprintf(later, sizeof later, "%s", test_path_of("later"));
     assert_int_equal(gethostname(host, sizeof host - 1), 0);
-    for (int there = 0; there < 2; there++) { /* the other directory is missing; then it is there */
+    for (int there = 0; there < 2; there++) { /* 0: the other directory is missing; 1: it exists */
         make_ranks(ranks, 3, w.plan, &w.batch, save_and_load_apart);
         run_ranks(ranks, 3);
         snprintf(message, sizeof message,
@@ -95,8 +95,8 @@ static void storage_that_ranks_do_not_share_is_refused(void **unused) {
     free_world(&w);
 }
 
-/* The other directory happens to have an entry of the same name, e.g. from a process with the same
- * number on its host. */
+/* By chance, the other directory has an entry of the same name, e.g. from a process with the same
+ * number on another host. */
 static void an_entry_of_the_same_name_is_not_enough(void **unused) {
     (void)unused;
     static const char *const nonces[] = {NULL, "", "7 1763885000.000000001\n"};
@@ -127,7 +127,8 @@ static void an_entry_of_the_same_name_is_not_enough(void **unused) {
 
 /* --- bytes --- */
 
-/* A loopback transport that records the largest contribution of a rank to a gather. */
+/* Loopback transport that records the largest number of bytes that a rank contributes to a
+ * gather. */
 static cgp_transport counting;
 static _Atomic size_t largest_part;
 
@@ -178,7 +179,7 @@ static void save_again(rank *r) {
     note(r, cgp_pipeline_save(r->pipeline, r->directory, 0, NULL));
 }
 
-/* Rank 1 has both blocks of the model, so only the file of rank 1 exceeds the size limit. */
+/* Rank 1 has both blocks of the model, so only its file exceeds the size limit. */
 static void what_one_rank_cannot_write_is_on_none(void **unused) {
     (void)unused;
     world w;
@@ -245,7 +246,7 @@ static void damage_in_a_copy_of_one_rank_is_refused_on_all(void **unused) {
         FILE *damaged = fopen(path, "r+b");
         assert_non_null(damaged);
         const int first = fgetc(damaged);
-        for (int times = 0; times < 2; times++) { /* the second time it is intact again */
+        for (int times = 0; times < 2; times++) { /* the second time, the file is intact again */
             rewind(damaged);
             fputc(times == 0 ? first ^ 1 : first, damaged);
             fflush(damaged);

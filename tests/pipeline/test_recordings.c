@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_recordings.c -- captured graphs change no bit: on `late`, and with every action captured
- * again at each use and compared. (On cuda-host: test_cuda_graphs.) */
+/* test_recordings.c -- captured graphs change no bit. The test runs on the backend `late`. It also
+ * captures every action again at each use and compares the graphs. (On cuda-host:
+ * test_cuda_graphs.) */
 #include "graphs.h"
 
 #include <limits.h>
@@ -16,9 +17,9 @@ enum { STEPS = 3, DRAWS = 6 };
 
 static struct {
     atomic_int begun, run;
-    atomic_int memory;  /* captures that still succeed */
+    atomic_int memory;  /* number of further captures that succeed */
     atomic_bool forgot; /* if set, invert `first` of every kernel */
-    atomic_int dropped; /* skip the n-th kernel from here on; 0: none */
+    atomic_int dropped; /* skip the n-th of the next kernels; 0: none */
 } counted;
 
 static cgp_status counted_begin(cgp_device *device) {
@@ -199,7 +200,7 @@ static void recorded_or_not_the_bits_are_the_same(void **unused) {
     }
 }
 
-/* --- a training on a small GPT-2 --- */
+/* --- training of a small GPT-2 --- */
 
 static const test_sizes sizes = {
     .layers = 3, .sequence = 4, .width = 8, .heads = 2, .vocab = 11, .dropout = 0.1};
@@ -254,7 +255,7 @@ static void a_launch_that_is_not_recorded_is_noticed(void **unused) {
 }
 
 /* Two steps capture as many graphs as the plan counts, plus one per device for the update. The
- * third step launches them. */
+ * third step launches these graphs. */
 static void there_are_as_many_recordings_as_variants(void **unused) {
     static const struct {
         const char *schedule;
@@ -317,7 +318,7 @@ static void without_memory_for_more_the_bits_are_the_same(void **unused) {
     }
 }
 
-/* The comparison above detects a change. */
+/* Comparing graphs detects an argument that has changed. */
 static void an_operand_that_changes_is_noticed(void **unused) {
     training t;
     (void)unused;
@@ -335,7 +336,7 @@ static void an_operand_that_changes_is_noticed(void **unused) {
 
 /* --- failures --- */
 
-/* The `failing`-th run of this relu from here on fails. */
+/* If above 0: the n-th of the next runs of this RELU fails. */
 static atomic_int failing;
 
 static cgp_status fragile_forward(const cgp_op_run *run) {

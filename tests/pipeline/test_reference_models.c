@@ -5,14 +5,14 @@
  *
  * PyTorch computed the numbers in float64 with networks written for this test
  * (tools/reference_models.py; `make reference-numbers` repeats it). Weights and images are formulas
- * of their index. The file also has the error of PyTorch's own float32. Our float32 adds in another
- * order: ten times that error is allowed, and at least 1e-5. (float32 resolves 6e-8, and each
- * number is a sum of some hundred terms.)
+ * of their index. The file also has the error of PyTorch's own float32. This library adds in
+ * another order, so ten times PyTorch's error is allowed, and at least 1e-5. (float32 resolves
+ * 6e-8, and each number is a sum of some hundred terms.)
  *
  * A tensor is compared by its norm and by its product with a vector of hashes, which depends on the
- * order of the elements. Differences are relative to the norm, but at least to a thousandth of the
- * largest norm. The product's difference is relative to norm sqrt(1/12), its standard deviation for
- * a random order. */
+ * order of the elements. Differences are relative to the norm of the tensor, or to a thousandth of
+ * the largest norm if that is larger. The product's difference is relative to norm sqrt(1/12), its
+ * standard deviation for a random order. */
 #include "graphs.h"
 #include "reference.h"
 
@@ -97,7 +97,7 @@ static double difference(const float *t, int64_t n, const json_t *reported, int 
     return fmax(of_norm, of_product) / fmax(norm, largest / 1000) + (isnan(square) ? NAN : 0);
 }
 
-/* Keep the larger one; NaN counts as largest. */
+/* Keep the larger difference; NaN counts as largest. */
 static void keep_worst(double *worst, double far) {
     if (!(far <= *worst)) *worst = far;
 }
@@ -122,7 +122,8 @@ static double gradients_differ(cgp_pipeline *pipeline, const cgp_model *model,
     return worst;
 }
 
-/* Compare means and variances. Counters equal the number of micro-batches, or 1 if deferred. */
+/* Compare means and variances. Counters must equal the number of micro-batches, or 1 with deferred
+ * batch norms. */
 static double statistics_differ(cgp_pipeline *pipeline, const cgp_model *model,
                                 const json_t *reported, int batches) {
     const double largest = largest_norm(reported);
@@ -219,7 +220,7 @@ static void follow(const char *text, int samples, const json_t *run, const char 
 }
 
 /* Check all runs of the models whose text begins with `name`, alternately in one and three stages.
- * Bits do not depend on the stages (test_bit_equality). */
+ * The bits do not depend on the number of stages (test_bit_equality). */
 static void check(const char *name) {
     static const char *const devices[] = {"ref", "cpu"};
     json_t *numbers = test_reference_load(TEST_DATA "/reference_models.json");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_reference_numbers.c -- a small GPT-2 follows PyTorch's losses: ten steps of SGD and of
- * AdamW, thirty of every optimizer. Their settings are common ones: warm-up, cosine or step
- * schedules, clipping, no decay of norms and biases.
+ * AdamW, and thirty steps of every optimizer. Their settings are common ones: warm-up, cosine or
+ * step schedules, clipping, no decay of norms and biases.
  *
  * PyTorch computed the numbers (tools/reference_numbers.py; `make reference-numbers` repeats it).
  * Parameters and tokens are formulas of their index, so they do not depend on this library.
@@ -31,9 +31,10 @@ static void set_parameters(cgp_pipeline *pipeline, const cgp_model *model,
     }
 }
 
-/* Compare the weights after the last update: sum of |w| of each parameter. c_attn.bias is loose: a
- * third of it is k's bias, whose gradient is zero (softmax does not depend on it). All optimizers
- * but SGD turn the rounding of that gradient into steps of size `lr`. */
+/* Compare the sum of |w| of each parameter after the last update. The tolerance for c_attn.bias is
+ * larger: a third of it is the bias of k, whose gradient is zero, because softmax does not depend
+ * on it. All optimizers but SGD turn the rounding error of this gradient into steps of size
+ * `lr`. */
 static void compare_weights(cgp_pipeline *pipeline, const cgp_model *model, const json_t *sums,
                             const cgp_optim *optim) {
     for (int p = 0; p < cgp_model_parameters(model); p++) {
@@ -53,7 +54,7 @@ static void compare_weights(cgp_pipeline *pipeline, const cgp_model *model, cons
     }
 }
 
-/* Tokens and targets of one step at a time. */
+/* The tokens and targets of one step. */
 typedef struct batch {
     cgp_tensor tensors[2];
     const cgp_tensor *inputs[2];
@@ -83,7 +84,7 @@ static double relative(double got, const json_t *list, int index) {
     return fabs(got - expected) / fabs(expected);
 }
 
-/* Keep the larger one; NaN counts as largest. */
+/* Keep the larger difference; NaN counts as largest. */
 static void keep_worst(double *worst, double difference) {
     if (!(difference <= *worst)) *worst = difference;
 }
@@ -175,7 +176,7 @@ static cgp_optim optim_of(const json_t *options) {
     return optim;
 }
 
-/* Check the run of that name, of `steps` steps. */
+/* Check the run with this name, which has `steps` steps. */
 static void check(const char *run, int steps) {
     json_t *numbers = test_reference_load(TEST_DATA "/reference_numbers.json");
     const json_t *options = json_object_get(json_object_get(numbers, run), "options");

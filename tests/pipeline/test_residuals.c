@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_residuals.c -- a GPT-2 with attention residuals computes what PyTorch computes from its
- * definition: logits, and the losses of ten steps of AdamW. Its skips over any distance change no
- * bit, for all stages, schedules, balances and recompute modes.
+ * definition: logits, and the losses of ten steps of AdamW. Its skips over any number of layers are
+ * bit-equal for all stages, schedules, balances and recompute modes.
  *
  * tests/data/weights/gpt2-residuals has weights for groups of any size, and results computed in
  * double (tools/reference_residuals.py). Tolerances: 1e-5 of the largest logit; 2e-5 relative for
- * losses, since ten steps run in f32. A single step is within 1e-6. */
+ * losses, since ten steps run in f32. The loss of a single step is within 1e-6. */
 #define _GNU_SOURCE /* nftw */
 #include "graphs.h"
 #include "published.h"
@@ -180,7 +180,8 @@ static void queries_start_at_zero(void **state) {
             assert_true(query[i] == 0);
         queries++;
     }
-    assert_int_equal(queries, 2 * 5 - 1 + 1); /* two a block but the first branch; ln_f */
+    assert_int_equal(queries, 2 * 5 - 1 + 1); /* one for each of two branches per block, except the
+                                               * first; one for ln_f */
     release(&net);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedules.c -- every generated schedule, and a custom one, runs.
+/* test_schedules.c -- every generated schedule, and a custom schedule, runs.
  *
- * With the fewest buffers that the checker allows, and random delays before the actions, nothing
- * hangs and the weights are those of one stage. */
+ * With the fewest buffers that the checker allows, and random delays before actions, nothing hangs,
+ * and the weights equal those of training in one stage. */
 #define _GNU_SOURCE
 #include "graphs.h"
 
@@ -27,7 +27,7 @@ static void train(const fixture *f, const cgp_plan_options *options, bool min, c
     if (min) {
         cgp_schedule_report report;
         assert_ok(cgp_schedule_check(cgp_plan_schedule(plan), &report));
-        for (int e = 0; e < plan->n_edges; e++) /* min_capacity may exceed the plan */
+        for (int e = 0; e < plan->n_edges; e++) /* min_capacity may exceed the planned capacity */
             plan->edges[e].capacity = plan->links[e].capacity = report.min_capacity[e];
         cgp__plan_place_links(plan); /* place the buffers after the planned ones */
         cgp_schedule_report_release(&report);
@@ -76,7 +76,7 @@ static void check(const fixture *f, const cgp_plan_options *options, const char 
 
 static void every_schedule_runs_with_min_buffers_and_delays(void **unused) {
     (void)unused;
-    static const int chunks[] = {8, 3}; /* 8 for 2 and 4 devices, 3 for 1 and 3 */
+    static const int chunks[] = {8, 3}; /* 8 for 2 and 4 devices, 3 for 1 and 3 devices */
     for (int k = 0; k < 2; k++) {
         fixture f;
         set_up(&f, chunks[k]);
@@ -131,8 +131,8 @@ static void tables_from_csv_run(void **unused) {
     tear_down(&f);
 }
 
-/* Three stages on two devices, in an order that no generator makes, with recomputation for some
- * micro-batches, and I and W mixed with B. Then the same with fewer micro-batches than the table
+/* Run a table of three stages on two devices, in an order that no generator makes. It recomputes
+ * some micro-batches, and mixes I and W with B. Then run the table with fewer micro-batches than it
  * has. */
 static void a_custom_table_runs(void **unused) {
     (void)unused;
@@ -147,7 +147,7 @@ static void a_custom_table_runs(void **unused) {
     check(&f, &o, "own");
     o.batch = 5; /* 2, 2 and 1 samples */
     f.options.batch = 5;
-    train(&f, &f.options, false, f.sha256); /* 3 samples in micro-batches of 2 */
+    train(&f, &f.options, false, f.sha256); /* a step of 3 samples in micro-batches of 2 */
     check(&f, &o, "own, fewer");
     cgp_schedule_destroy(table);
     tear_down(&f);
@@ -178,8 +178,8 @@ static void wrong_tables_are_refused(void **unused) {
     tear_down(&f);
 }
 
-/* W of micro-batch 1 runs before W of 0. The table runs; its sums are in another order, so the
- * weights differ in the last bits. */
+/* W of micro-batch 1 runs before W of micro-batch 0. The table runs, but gradients are summed in
+ * another order, so the weights differ in the last bits. */
 static void a_table_that_descends_runs(void **unused) {
     (void)unused;
     fixture f;

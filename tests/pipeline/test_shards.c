@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_shards.c -- a checkpoint of several ranks, each with its own files. Any number of ranks
- * loads it with the same bits as the checkpoint of a single process. The index is Hugging Face's.
- * Damaged or inconsistent files change nothing on any rank.
+/* test_shards.c -- a checkpoint of several ranks, each with its own files. Any number of ranks can
+ * load it, with the same bits as the checkpoint of a single process. The index has Hugging Face's
+ * format. Loading damaged or inconsistent files fails and changes nothing on any rank.
  *
  * Graphs, layouts and numbers of ranks are random in each run and printed. */
 #ifndef _GNU_SOURCE
@@ -83,8 +83,8 @@ static cgp_optim optimizer(int i) {
     return optims[i % 4];
 }
 
-/* Expect one or two files of each rank, the index, the manifest and its sum; from one process, no
- * index. */
+/* Expect one or two files of each rank, the index, the manifest and its sum. A single process
+ * writes no index. */
 static void check_files(const cgp_plan_options *o, int64_t step) {
     const int kinds = cgp_optim_states(&o->optim) > 0 ? 2 : 1;
     const char *directory = step_directory(step);
@@ -271,8 +271,8 @@ static void a_rank_without_tensors_writes_files_without_any(void **unused) {
 
 /* --- damage --- */
 
-/* Pipelines of 1, 2 and 3 ranks, whose values differ from the checkpoint. A refused load must not
- * change them. */
+/* Pipelines of 1, 2 and 3 ranks, whose values differ from those of the checkpoint. A refused load
+ * must not change them. */
 typedef struct witnesses {
     cgp_model *model;
     training t[3];
@@ -408,7 +408,7 @@ static void a_checkpoint_of_more_files_than_descriptors_is_loaded(void **unused)
     cgp_model_destroy(model);
 }
 
-/* --- files that are whole and disagree --- */
+/* --- files that are intact but inconsistent --- */
 
 static json_t *index_and_map(json_t **map) {
     json_t *root = read_json(step_directory(0), CGP__INDEX);
@@ -502,7 +502,7 @@ static json_t *change_shards(int what) {
     json_t *files = json_object_get(root, "files");
     if (what == 0) json_object_set_new(root, "shards", json_integer(3));
     if (what == 1) json_object_set_new(root, "shards", json_integer(1));
-    if (what == 2) json_array_remove(files, 2); /* a file of rank 1, after rank 0's two */
+    if (what == 2) json_array_remove(files, 2); /* a file of rank 1, after two files of rank 0 */
     if (what == 3) {
         merge("more.safetensors", (const char *const[]){MODEL_1, MODEL_2});
         json_array_append_new(files, json_pack("{s:s}", "name", "more.safetensors"));

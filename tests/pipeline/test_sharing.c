@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_sharing.c -- views of parameters, gradients and states; pipelines that share them. Two
- * pipelines that step alternately train as one does, bit for bit. Incompatible pipelines are
- * refused. */
+/* test_sharing.c -- views of parameters, gradients and states, and pipelines that share these. Two
+ * pipelines that step alternately train like a single pipeline, bit for bit. Incompatible pipelines
+ * cannot share. */
 #include "graphs.h"
 
 #include "plan/plan.h"
@@ -127,7 +127,8 @@ static void two_that_take_turns_train_as_one(void **unused) {
 
 /* --- views --- */
 
-/* Add to each parameter, in one pipeline through its view, in the other with the setter. */
+/* Add to each parameter: in one pipeline through its view, in the other pipeline with the
+ * setter. */
 static void move_parameters(const setting *s, cgp_pipeline *viewed, cgp_pipeline *set) {
     for (int p = 0; p < cgp_model_parameters(s->model); p++) {
         cgp_tensor view;
@@ -244,8 +245,8 @@ static void backward(cgp_pipeline *pipeline, test_results *r) {
     test_results_release(r);
 }
 
-/* Each pipeline has its own slots and deferred statistics: the first backward to end commits
- * first. */
+/* Each pipeline has its own slots and deferred statistics, so two forwards may run before a
+ * backward. The backward that ends first commits its statistics first. */
 static void forwards_of_two_may_be_open_at_once(void **unused) {
     (void)unused;
     uint64_t state = test_seed();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_states.c -- running statistics: only a step changes them, and they are saved.
- * (test_bit_equality.c and test_external_loss.c check that they do not depend on the layout.) */
+/* test_states.c -- running statistics are saved, and only a step changes them. (test_bit_equality.c
+ * and test_external_loss.c check that they do not depend on the layout.) */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -13,8 +13,8 @@ enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1 };
 static const test_sizes sizes = {.vocab = 5};
 static const cgp_init normal = {CGP_INIT_NORMAL, 0.4};
 
-/* The first norm reads the model's input, which no parameter changes. The second reads what the
- * first made of its micro-batch. */
+/* Make a model with two batch norms. The first norm reads the model's input, which no parameter
+ * changes. The second norm reads values that depend on the first norm. */
 static cgp_model *make_model(double momentum, int channels, bool loss) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "norms"));
@@ -36,7 +36,7 @@ static cgp_model *make_model(double momentum, int channels, bool loss) {
     return model;
 }
 
-/* The parity of `chunks` selects which norm runs on which backend. */
+/* Backends of the devices. The parity of `chunks` selects which norm runs on which backend. */
 static const char *const devices[2][3] = {{"ref", "cpu", "ref"}, {"cpu", "ref", "cpu"}};
 
 static cgp_plan_options options(int stages, int chunks) {
@@ -77,7 +77,7 @@ static const char *sha256(const training *t, char hex[65]) {
 
 /* --- a step changes them --- */
 
-/* State of the first norm. */
+/* Expected state of the first norm. */
 typedef struct statistics {
     double mean[CHANNELS], variance[CHANNELS];
     int batches;
@@ -113,8 +113,8 @@ static void see(statistics *s, const test_batch *batch, int first, int n, double
     }
 }
 
-/* Inputs are within 1, so mean and variance are too. Kernel and state round them to f32, by 6e-8
- * each time. */
+/* Inputs are within 1, and so are mean and variance. The kernel and the state round both to f32, by
+ * 6e-8 each time. */
 static void assert_near(const statistics *got, const statistics *expected, const char *what) {
     for (int c = 0; c < CHANNELS; c++) {
         if (!(fabs(got->mean[c] - expected->mean[c]) <= 1e-6) ||
@@ -125,8 +125,8 @@ static void assert_near(const statistics *got, const statistics *expected, const
     assert_int_equal(got->batches, expected->batches);
 }
 
-/* Check all recompute modes and numbers of micro-batches, also more than samples; the last
- * mini-batch is smaller. With deferred norms, a mini-batch counts as one batch. */
+/* Check all recompute modes and numbers of micro-batches, even more micro-batches than samples. The
+ * last mini-batch is smaller. With deferred norms, a mini-batch counts as one batch. */
 static void check_statistics(double momentum, bool deferred) {
     uint64_t state = test_seed();
     cgp_model *model = make_model(momentum, CHANNELS, true);
@@ -417,13 +417,15 @@ static void a_checkpoint_has_them(void **unused) {
     assert_ok(cgp_pipeline_load(t.pipeline, run, NULL));
     assert_string_equal(sha256(&t, loaded), saved);
     assert_ok(cgp_pipeline_evaluate(t.pipeline, batch.inputs, batch.n, &got));
-    assert_true(fabs(got - expected) <= 1e-6 * expected); /* sums over other micro-batches */
+    assert_true(fabs(got - expected) <= 1e-6 * expected); /* the sums run over other
+                                                           * micro-batches */
     stop(&t);
     test_batch_release(&batch);
     cgp_model_destroy(model);
 }
 
-/* The same parameters, with or without running statistics. */
+/* Make a model with a batch norm, which has running statistics, or a layer norm with the same
+ * parameters. */
 static cgp_model *one_norm(bool batch) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, batch ? "batch" : "layer"));

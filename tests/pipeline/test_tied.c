@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tied.c -- parameters with several uses, several losses, integers computed by the graph. Each
- * is compared with a model that computes the same numbers without that feature.
+/* test_tied.c -- parameters with several uses, several losses, and integers computed by the graph.
+ * Each feature is compared with a model that computes the same numbers without it.
  *
- * (test_bit_equality.c checks that they are bit-equal over stages, schedules and modes: its random
- * graphs have them.) */
+ * (The random graphs of test_bit_equality.c have these features too, and are bit-equal over stages,
+ * schedules and modes.) */
 #include "graphs.h"
 
 #include <cgpipe/models/gpt2.h>
@@ -56,7 +56,7 @@ static int find(const cgp_model *model, const char *name) {
     return -1;
 }
 
-/* Return values or gradient of the parameter of that name; the caller frees it. */
+/* Return the values or the gradient of the parameter with this name; the caller frees the array. */
 static float *get(const cgp_model *model, cgp_pipeline *pipeline, const char *name, bool gradient) {
     const int p = find(model, name);
     assert_true(p >= 0);
@@ -67,7 +67,8 @@ static float *get(const cgp_model *model, cgp_pipeline *pipeline, const char *na
     return data;
 }
 
-/* If both weights are equal, the gradient of a tied one is the sum of the two. */
+/* If the two untied weights are equal, the gradient of the tied weight is the sum of their
+ * gradients. */
 static void a_tied_gradient_is_the_sum_over_its_uses(void **unused) {
     (void)unused;
     static const char wte[] = "transformer.wte.weight", head[] = "lm_head.weight";
@@ -109,7 +110,8 @@ static void a_tied_gradient_is_the_sum_over_its_uses(void **unused) {
     cgp_model_destroy(tied);
 }
 
-/* Create a model that multiplies x by three weights, one after the other: the same one if tied. */
+/* Create a model that multiplies x by three weights, one after the other. If tied, all three are
+ * the same weight. */
 static cgp_model *three_uses(bool tied) {
     static const char *const names[] = {"a", "b", "c"};
     char name[16];
@@ -129,7 +131,8 @@ static cgp_model *three_uses(bool tied) {
     return model;
 }
 
-/* The sum depends on its order: from first use to last, on any stages. */
+/* The sum of gradients depends on its order. It runs from the first use to the last, on any number
+ * of stages. */
 static void gradients_are_added_in_order_of_use(void **unused) {
     (void)unused;
     float x[5 * 9];
@@ -161,7 +164,7 @@ static void gradients_are_added_in_order_of_use(void **unused) {
     cgp_model_destroy(tied);
 }
 
-/* Gradients do not pass through integers: a layer before them runs but is not trained. */
+/* Gradients do not pass through integers. A layer before the integers runs, but is not trained. */
 static void what_only_integers_reach_is_not_trained(void **unused) {
     (void)unused;
     cgp_model *model = NULL;
@@ -198,7 +201,8 @@ static void what_only_integers_reach_is_not_trained(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* Every stage that uses a tied parameter has a copy of it, and every use a gradient. */
+/* Every stage that uses a tied parameter has a copy of it. Every use of a tied parameter has its
+ * own gradient. */
 static void a_tied_weight_is_paid_for_where_it_is_used(void **unused) {
     (void)unused;
     cgp_model *tied = gpt2(true);
@@ -218,7 +222,8 @@ static void a_tied_weight_is_paid_for_where_it_is_used(void **unused) {
     cgp_model_destroy(tied);
 }
 
-/* x -> a -> logits, with two losses that have their own targets; weight 0 omits a loss. */
+/* Make a model x -> a -> logits, with two losses that have separate targets. A weight of 0 omits a
+ * loss. */
 static cgp_model *two_losses(double first, double second) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "two losses"));

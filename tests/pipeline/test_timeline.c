@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_timeline.c -- the last step as a timeline: the workers' own times in the order of the plan's
- * lists, and an error if the last run was not such a step. */
+/* test_timeline.c -- the last step as a timeline. It has the workers' times in the order of the
+ * plan's lists. If the last run was not a training step, there is an error. */
 #include "graphs.h"
 
 #include "inside.h"
@@ -44,7 +44,8 @@ static void step(world *w) {
 
 /* --- the times --- */
 
-/* Assert that start and end are those of the event, relative to the start of the first event. */
+/* Assert that an action starts and ends at the times of its event, relative to the start of the
+ * first event. */
 static void assert_times(const cgp__event *event, const cgp__event *first, double start,
                          double end) {
     assert_true(fabs(1e9 * start - (double)(event->start_ns - first->start_ns)) < 0.5);
@@ -92,7 +93,7 @@ static void check_timeline(const world *w) {
     cgp_schedule_timeline_release(&t);
 }
 
-/* A written timeline reads back the same, and its parts sum to the whole time. */
+/* A written timeline is unchanged when it is read back, and its parts sum to the whole time. */
 static void check_round_trip(const world *w) {
     const cgp_schedule *s = cgp_plan_schedule(w->plan);
     cgp_schedule_timeline t, u;
@@ -156,8 +157,8 @@ static void a_timeline_is_what_the_workers_noted(void **state) {
 
 /* --- uses --- */
 
-/* Stage 1 waits 100 ms for a forward of stage 0; its three others are fast. On a busy machine other
- * causes may account for part of the wait. */
+/* Stage 1 waits 100 ms for a forward of stage 0; the other three forwards are fast. On a busy
+ * machine other causes may account for part of the wait. */
 static void a_slow_action_shows_as_variation(void **state) {
     (void)state;
     world w;
@@ -188,7 +189,7 @@ static void a_slow_action_shows_as_variation(void **state) {
     close_world(&w);
 }
 
-/* The writers accept it like a simulated timeline. */
+/* The writers accept a measured timeline like a simulated one. */
 static void a_timeline_is_drawn(void **state) {
     (void)state;
     world w;

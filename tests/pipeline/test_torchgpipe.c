@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_torchgpipe.c -- properties that torchgpipe's tests check or its bugs violate, and that no
- * other test here checks alone. All are listed in docs/reference/torchgpipe.md.
+/* test_torchgpipe.c -- properties that torchgpipe's tests check or its bugs violate. Only those are
+ * here that no other test checks alone; docs/reference/torchgpipe.md lists all of them.
  *
  *     layer    first        middle      last
  *              x ──► h ──────► k ────────► + ──► y, loss
  *              x ──► s ────────────────────┘               the skip
- */
+ * */
 #include "graphs.h"
 
 #include <dirent.h>
@@ -37,7 +37,7 @@ static cgp_model *end(cgp_model *model, cgp_value logits) {
     return model;
 }
 
-/* The picture above; s and k have 64 bytes a sample, h has 128. */
+/* Make the model of the picture above. s and k have 64 bytes per sample, h has 128. */
 static cgp_model *skip_model(void) {
     cgp_model *model = NULL;
     const cgp_value x = begin(&model, "skip");
@@ -48,7 +48,7 @@ static cgp_model *skip_model(void) {
     return end(model, cgp_add(model, k, s));
 }
 
-/* The skip carries integers, and a branch in the middle is unused. */
+/* Make a model whose skip carries integers, and whose middle layer has an unused branch. */
 static cgp_model *integer_skip(void) {
     cgp_model *model = NULL;
     const cgp_value x = begin(&model, "integer skip");
@@ -61,7 +61,8 @@ static cgp_model *integer_skip(void) {
     return end(model, cgp_add(model, linear(model, k, "l", 16), cgp_flatten(model, codes)));
 }
 
-/* The loss uses the second of two values that cross stages; only an output reads the first. */
+/* Make a model with two values that cross stages. The loss uses the second value; only an output
+ * reads the first. */
 static cgp_model *second_of_two(void) {
     cgp_model *model = NULL;
     const cgp_value x = begin(&model, "second of two");
@@ -117,7 +118,8 @@ static void check_balances(const cgp_model *model, const int (*balances)[LAYERS]
     test_batch_release(&batch);
 }
 
-/* Return the bytes of a sample's message; 0: no edge between the stages. */
+/* Return the bytes per sample of the message between two stages; 0: there is no edge between
+ * them. */
 static int64_t message(const cgp_model *model, const int *balance, int stages, int from, int to) {
     cgp_plan *plan = NULL;
     int64_t bytes = 0;
@@ -175,8 +177,8 @@ static void a_loss_may_use_any_of_the_values_that_cross(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* y = relu(h) + h, h = x + 1: RELU must not overwrite h, which is read again, not even in
- * recomputation. dh is 1 below 0 and 2 above. */
+/* Test y = relu(h) + h with h = x + 1. RELU must not overwrite h, which the addition reads later,
+ * not even in recomputation. dh is 1 if h is below 0 and 2 if above. */
 static void what_is_read_later_is_not_overwritten(void **unused) {
     (void)unused;
     float x[] = {-3, -2, -1, 0, 1, 2, 1, 1, 1, 1, 1, 1}, y[12], ones[12], dh[6];
@@ -224,8 +226,8 @@ static int count_recomputed(const cgp_plan *plan, int device) {
     return sum;
 }
 
-/* Micro-batches have ceil(B / M) samples, the last ones fewer. `except_last` spares the last
- * existing one. */
+/* Micro-batches have ceil(B / M) samples; the last micro-batch may have fewer, and some may be
+ * missing. `except_last` recomputes all but one of the existing micro-batches. */
 static void a_mini_batch_is_cut_as_torchgpipe_cuts_it(void **unused) {
     (void)unused;
     static const int cases[][4] = {/* B, M, samples, micro-batches */
@@ -312,7 +314,8 @@ static void deferred_batch_norms_leave_the_model_as_it_was(void **unused) {
         o.deferred_batch_norm = k == 1;
         train(model, &o, &batch, weights[k], states[k]);
     }
-    assert_string_equal(weights[0], weights[1]); /* training normalises by micro-batch either way */
+    assert_string_equal(weights[0], weights[1]); /* training normalises each micro-batch in both
+                                                  * cases */
     assert_string_equal(states[0], states[2]);
     assert_string_not_equal(states[0], states[1]);
     test_batch_release(&batch);
@@ -323,7 +326,8 @@ static void deferred_batch_norms_leave_the_model_as_it_was(void **unused) {
 
 enum { ROWS = 20, COLUMNS = 30, SAMPLES = 10, ELEMENTS = ROWS * COLUMNS };
 
-/* Create a model of ones (x is 0) that pass `n` dropouts in each of two layers. */
+/* Create a model that makes ones from an input x of 0 and passes them through `n` dropouts in each
+ * of two layers. */
 static cgp_model *dropouts(int n, double p) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "dropouts"));
@@ -364,8 +368,8 @@ static void drop(const cgp_model *model, int stages, int chunks, int mode, float
     cgp_plan_destroy(plan);
 }
 
-/* For each sample, backward uses the mask of forward, recomputed or not. So the gradient is the sum
- * of the outputs, up to rounding: at most 10 outputs of 1.11. */
+/* For each sample, backward uses the same mask as forward, recomputed or not. So the gradient is
+ * the sum of the outputs (at most 10, of 1.11 each), up to rounding. */
 static void backward_drops_what_forward_dropped(void **unused) {
     (void)unused;
     static float y[SAMPLES * ELEMENTS], gradient[ELEMENTS];
@@ -424,7 +428,7 @@ static void each_device_has_a_worker_of_its_own(void **unused) {
         int devices;
     } cases[] = {{"gpipe", 1}, {"gpipe", 3}, {"zb-v", 2}, {"1f1b", 4}};
     enum { CASES = sizeof cases / sizeof cases[0] };
-    assert_int_equal(test_count_threads(), TEST_THREADS); /* earlier workers have ended */
+    assert_int_equal(test_count_threads(), TEST_THREADS); /* workers of earlier tests have ended */
     cgp_model *model = test_gpt2(&(test_sizes){4, 4, 8, 2, 7, 0, false, false});
     cgp_plan *plans[CASES] = {NULL};
     cgp_pipeline *pipelines[CASES] = {NULL};
@@ -444,7 +448,7 @@ static void each_device_has_a_worker_of_its_own(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* A step on two stages with an injected fault. */
+/* A pipeline of two stages, and the status of its step with an injected fault. */
 typedef struct run {
     cgp_model *model;
     cgp_plan *plan;
@@ -463,7 +467,7 @@ static run run_with(const char *schedule, int chunks, const char *fault) {
     assert_ok(cgp_pipeline_create(&r.pipeline, r.plan, 1));
     unsetenv("CGP_FAULT");
     test_batch_fill(&batch, r.model, &(test_sizes){.vocab = CLASSES}, chunks, &state);
-    ((int32_t *)batch.tensors[1].data)[0] = 0; /* not ignored: at least one target counts */
+    ((int32_t *)batch.tensors[1].data)[0] = 0; /* ensures that at least one target counts */
     r.status = cgp_pipeline_step(r.pipeline, batch.inputs, batch.n, NULL);
     test_batch_release(&batch);
     return r;
@@ -492,8 +496,8 @@ static void a_fast_stage_runs_ahead_of_a_slow_one(void **unused) {
     end_run(&r);
 }
 
-/* 1F0 fails. Stage 0 has run two forwards of 50 micro-batches and is stopped while it waits for the
- * first gradient. */
+/* 1F0 fails. By then stage 0 has run only two forwards of 50 micro-batches. It is stopped while it
+ * waits for the first gradient. */
 static void a_failure_stops_the_stages_before_it_early(void **unused) {
     test_needs_one_rank();
     (void)unused;
@@ -501,7 +505,8 @@ static void a_failure_stops_the_stages_before_it_early(void **unused) {
     assert_int_equal(r.status, CGP_EDEVICE);
     assert_message("stage 1, micro-batch 0, 1F0: ");
     const int noted =
-        getenv("CGP_TEST_DEVICES") ? 0 : 2; /* its last actions may be missing from the trace */
+        getenv("CGP_TEST_DEVICES") ? 0 : 2; /* 0: the last actions of stage 0 may be missing from
+                                             * the trace */
     assert_in_range(cgp__trace_written(&inside_measured(r.pipeline, 0)->trace), noted, 4);
     assert_int_equal(cgp__trace_written(&inside_measured(r.pipeline, 1)->trace), 1); /* 1RECV_F0 */
     end_run(&r);

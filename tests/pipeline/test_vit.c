@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_vit.c -- a Vision Transformer computes what Hugging Face's transformers computes from the
- * same files: logits, and the losses of ten steps of AdamW. Written again, the files are the same.
+ * same files: logits, and the losses of ten steps of AdamW. The library writes the same files
+ * again.
  *
  * tests/data/weights has the files, and results computed in double (tools/reference_vit.py).
- * Tolerances: 1e-5 of the largest logit; 2e-5 relative for losses, since ten steps run in f32. A
- * single step is within 1e-6. */
+ * Tolerances: 1e-5 of the largest logit; 2e-5 relative for losses, since ten steps run in f32. The
+ * loss of a single step is within 1e-6. */
 #define _GNU_SOURCE /* nftw */
 #include "published.h"
 
@@ -198,7 +199,7 @@ static void what_is_not_computed_is_refused(void **state) {
     }
 }
 
-/* Check optional keys and their defaults, and values that two keys set. */
+/* Check optional keys and their defaults, and values that depend on two keys. */
 static void presets_are_those_of_transformers(void **state) {
     (void)state;
     static const struct {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_watchdog.c -- a run without progress ends soon after the timeout, with a correct report
- * about every device.
+/* test_watchdog.c -- a run without progress ends soon after the timeout. Its report is correct for
+ * every device.
  *
- * The expected report is computed without threads: simulate() runs the action lists until only the
- * stalled action, which never ends, blocks the devices. With bounded buffers and ordered lists this
- * state is unique. */
+ * The expected report is computed without threads: simulate() runs the action lists until every
+ * device is done or blocked by the stalled action, which never ends. Buffers are bounded and lists
+ * are ordered, so this state is unique. */
 #include "graphs.h"
 
 #include <dirent.h>
@@ -25,8 +25,8 @@ enum { MAX_DEVICES = 4, MAX_EDGES = 12, MAX_CHUNKS = 5 };
 
 static const double timeout = 0.25; /* seconds; an action of these models takes less than 1 ms */
 
-/* Seconds in which such a call returns, or a pipeline is destroyed, even on a busy machine. Waiting
- * for the hanging thread would take 60 s or for ever. */
+/* Seconds within which a call returns after its timeout, or a pipeline is destroyed, even on a busy
+ * machine. (Waiting for the hanging thread would take 60 s or for ever.) */
 static const double soon = 20;
 
 static double now(void) {
@@ -43,8 +43,8 @@ static int count_threads(void) {
     return n;
 }
 
-/* Assert that the process has this many threads; the system's list may show ended ones for a
- * moment. */
+/* Assert that the process has this many threads. The system's list may show ended threads for a
+ * moment, so wait for the number. */
 static void assert_threads(int expected) {
     const double limit = now() + soon;
     while (count_threads() != expected && now() < limit)
@@ -123,7 +123,7 @@ static bool is_send(const cgp_action *action) {
     return action->kind == CGP_ACTION_SEND_F || action->kind == CGP_ACTION_SEND_B;
 }
 
-/* Match as CGP_FAULT does: of several RECV for one action, the first. */
+/* Match an action as CGP_FAULT does: the first of several RECV for one action. */
 static bool is_same(const cgp_action *a, const cgp_action *b) {
     return a->kind == b->kind && a->stage == b->stage && a->microbatch == b->microbatch;
 }
@@ -172,7 +172,8 @@ static int waits_for(const simulation *s, const cgp_plan *plan, int d, const cgp
     return is_send(&p->actions[p->at]) ? edge->to : edge->from; /* stage j runs on device j */
 }
 
-/* Assert that the report has a longest chain from a device to the stalled action. */
+/* Assert that the report has the longest chain of waiting devices that ends at the stalled action,
+ * or one of the longest. */
 static void check_chain(const cgp_pipeline *pipeline, const simulation *s,
                         const cgp_action *stalled) {
     char chains[MAX_DEVICES][256], name[32];
@@ -299,8 +300,8 @@ static void hang_once(const world *w, enum call call, const cgp_schedule *schedu
     assert_threads(threads);
 }
 
-/* Draw random actions of every kind, in steps, evaluations and predictions. Training afterwards
- * gives the same weights. */
+/* Let random actions of every kind hang, in steps, evaluations and predictions. Training afterwards
+ * still gives the same weights. */
 static void every_hanging_action_is_named(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -416,7 +417,8 @@ static void a_late_worker_does_nothing(void **unused) {
     release_world(&w);
 }
 
-/* Valid lists never deadlock, so this one is corrupted by hand: both devices begin with a RECV. */
+/* Valid lists never deadlock, so these lists are corrupted by hand: both devices begin with a
+ * RECV. */
 static void a_deadlock_is_reported_as_a_cycle(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -446,7 +448,8 @@ static void a_deadlock_is_reported_as_a_cycle(void **unused) {
     release_world(&w);
 }
 
-/* With an external loss a part of a list runs alone: the report covers only that part. */
+/* With an external loss, the forward and the backward part of a list run separately. The report
+ * covers only the running part. */
 static void a_backward_alone_is_watched(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -498,7 +501,7 @@ static void bad_faults_do_nothing(void **unused) {
         "delay:nan", "delay:inf", "delay:0F0:1e9", "stall:-1F0", "fail:0f0", "fail:99999999990F0",
         "kill:rank=0,at=", "kill:rank=0", "kill:rank=,at=0F0", "stop:0F0@", "stop:0F0@x",
         "exit:0F0:1", "lost:0F0", "late:0SEND_F0", "corrupt:0RECV_F0", "twice:0SEND_F0:1",
-        /* a fault of another rank, and of another step */
+        /* faults of another rank, and of another step */
         "kill:rank=1,at=0F0", "kill:0F0@1,kill:1B0@2"};
     uint64_t state = test_seed();
     world w;
@@ -546,7 +549,7 @@ static void pass_gate(void) {
 static cgp_status hanging_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
     if (atomic_load(&kernels_hang)) {
         pass_gate();
-        return CGP_OK; /* read nothing: the call has ended, and its operands are gone */
+        return CGP_OK; /* return without reading: the call has ended, and its operands are gone */
     }
     return cgp__backend_ref.kernel_run(kernel, args);
 }
@@ -557,11 +560,12 @@ static cgp_status hanging_update(cgp_device *device, const cgp_update *update) {
     return CGP_OK;
 }
 
-/* A copy of `ref` with other kernels and updates. Leaked threads read it, so it is static. */
+/* A copy of `ref` whose kernels and updates can hang. It is static, because leaked threads read
+ * it. */
 static cgp_backend hanging;
 
-/* Device 1 of 3 hangs in a kernel or its update. If it `stays` so, destroying the pipeline leaks
- * the thread. When that wakes up, it touches no freed memory, and ends. */
+/* Device 1 of 3 hangs in a kernel or in its update. If it `stays` hanging, destroying the pipeline
+ * leaks the thread. When the leaked thread wakes up, it touches no freed memory, and ends. */
 static void hang_really(uint64_t *state, bool in_update, bool stays, cgp_pipeline **keep) {
     const char *const refs[3] = {"ref", "ref", "ref"};
     world w;
@@ -655,7 +659,7 @@ static cgp_model *hanging_model(void) {
     return model;
 }
 
-/* Backward of layer two hangs on the last device. The other device, if any, receives its
+/* Backward of layer two hangs on the last device. If there is another device, it waits for the
  * gradient. */
 static void hang_on(uint64_t *state, int stages, const char *const devices[]) {
     world w = {.model = hanging_model(), .options = cgp_plan_options_default()};
@@ -676,15 +680,15 @@ static void hang_on(uint64_t *state, int stages, const char *const devices[]) {
         assert_report(pipeline, "): waits in 0RECV_B0 for stage 1 to send it, for");
         assert_report(pipeline, "device 0 waits for device 1, which runs 1B0");
     }
-    assert_true(inside_team(pipeline)->stuck_shares_memory); /* the thread may also have a copy */
+    assert_true(inside_team(pipeline)->stuck_shares_memory); /* the thread may also be in a copy */
     atomic_store(&kernels_hang, false);
     pthread_mutex_unlock(&gate);
     cgp_pipeline_destroy(pipeline);
     release_world(&w);
 }
 
-/* A receiver that waits for the copy after the kernel, on its device or on the host, has waited
- * longer, but must not be blamed. */
+/* A receiver waits, on its device or on the host, for the copy after the hanging kernel. It has
+ * waited longer than the kernel, but must not be blamed. */
 static void a_device_that_runs_ahead_is_blamed_for_its_kernel(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -694,8 +698,8 @@ static void a_device_that_runs_ahead_is_blamed_for_its_kernel(void **unused) {
 }
 
 /* A receiver waits on the host for the event of a hanging device until pipeline and plan are gone.
- * The plan is cleared, so that even without a sanitizer reading it fails. What both threads may
- * still use is leaked. */
+ * The plan is cleared, so that reading it fails even without a sanitizer. Memory that both threads
+ * may still use is leaked. */
 static void a_worker_that_waited_for_another_device_touches_no_plan(void **unused) {
     (void)unused;
     static world w;
@@ -722,7 +726,7 @@ static void a_worker_that_waited_for_another_device_touches_no_plan(void **unuse
     assert_threads(threads - 2); /* the queue threads of the device stay */
 }
 
-/* Rank 1 has a timeout, rank 0 none; rank 0's worker waits for device 2. */
+/* Rank 1 has a timeout, rank 0 has none. A worker of rank 0 waits for device 2 of rank 1. */
 static void an_action_of_another_rank_is_named(void **unused) {
     (void)unused;
     uint64_t state = test_seed();

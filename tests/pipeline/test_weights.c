@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_weights.c -- published weights compute what they compute in PyTorch, in every storage dtype.
- * Written again, the files are the same. (Refused files: test_weights_refused.c.)
+/* test_weights.c -- models with published weights compute the same results as in PyTorch, for every
+ * storage dtype. The library writes the same files again. (Refused files: test_weights_refused.c.)
  *
  * tests/data/weights has directories written by Hugging Face's transformers and a ResNet-20 with
- * torchvision's names. Each has inputs, and outputs that PyTorch computed in double
+ * torchvision's names. Each directory has inputs, and outputs that PyTorch computed in double
  * (tools/reference_weights.py; `make reference-weights`). */
 #define _GNU_SOURCE /* nftw */
 #include "published.h"
@@ -120,7 +120,7 @@ static void a_directory_that_we_write_is_the_same_network(void **state) {
     }
 }
 
-/* Names, shapes, dtypes and bytes are unchanged; the order is the model's. */
+/* Names, shapes, dtypes and bytes are unchanged; the tensors are in the order of the model. */
 static void a_resnet_comes_out_as_it_went_in(void **state) {
     (void)state;
     const char *path = test_path_of("out.safetensors");
@@ -164,7 +164,8 @@ static void what_cannot_be_written_leaves_what_was_there(void **state) {
     release(&net);
 }
 
-/* The first published files have no prefix, but have masks, and the head as a second tensor. */
+/* The first published files of GPT-2 have names without a prefix, masks, and the tied head as a
+ * separate tensor. */
 static void names_without_prefix_masks_and_a_tied_head_are_taken(void **state) {
     (void)state;
     const char *path = test_path_of("plain.safetensors");
@@ -197,7 +198,7 @@ static void names_without_prefix_masks_and_a_tied_head_are_taken(void **state) {
     release(&net);
 }
 
-/* torchvision's files from before PyTorch 0.4.1 have no counts. */
+/* torchvision's files written before PyTorch 0.4.1 have no counts of batches. */
 static void statistics_without_a_count_are_taken(void **state) {
     (void)state;
     const char *path = test_path_of("old.safetensors");

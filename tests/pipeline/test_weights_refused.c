@@ -105,7 +105,7 @@ static void write_json(const char *name, const json_t *json) {
     free(text);
 }
 
-/* Write the published file with one key changed; "-": removed. */
+/* Write the published file with one key changed; "-": the key is removed. */
 static void write_config(const char *key, const char *value) {
     json_t *config = test_reference_load(DATA "gpt2/config.json");
     if (strcmp(value, "-") == 0)
@@ -247,7 +247,7 @@ static void copy_shards(void) {
     }
 }
 
-/* Write the published index with one tensor's file changed; "-": removed. */
+/* Write the published index with one tensor's file changed; "-": the tensor is removed. */
 static void write_index(const char *tensor, const char *value) {
     json_t *index = test_reference_load(DATA "gpt2-shards/" INDEX);
     json_t *map = json_object_get(index, "weight_map");
@@ -338,7 +338,7 @@ static void a_text_without_measure_is_not_parsed(void **state) {
     write_text(INDEX, "{}");
     assert_int_equal(truncate(test_path_of("config.json"), 1000000), 0);
     assert_status(cgp_huggingface_read(&spec, test_directory), CGP_EFORMAT);
-    assert_message("config.json: is not JSON (byte "); /* 1,000,000 bytes are still read */
+    assert_message("config.json: is not JSON (byte "); /* a file of 1,000,000 bytes is still read */
     assert_int_equal(truncate(test_path_of("config.json"), 1000001), 0);
     assert_status(cgp_huggingface_read(&spec, test_directory), CGP_EFORMAT);
     assert_message("config.json: expected at most 1000000 bytes, got 1000001");

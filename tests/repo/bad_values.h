@@ -18,7 +18,7 @@ typedef enum kind {
     ENUM,
     SIGNED,
     DIM
-} kind; /* SIGNED: a real that may be negative; DIM: counts from the last if below 0 */
+} kind; /* SIGNED: a real that may be negative; DIM: a dimension, negative from the end */
 
 typedef struct field {
     const char *name;
@@ -88,7 +88,7 @@ static cgp_model *make_model(void) {
 }
 
 static const cgp_model *whole;
-/* A fill function for a data set that is never read. */
+/* Fill function for a data set that is never read. */
 static cgp_status fill_nothing(void *context, cgp_split split, int64_t index, int64_t position,
                                void *input, void *target) {
     (void)context;

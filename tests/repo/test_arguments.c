@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_arguments.c -- call every public function with each of its pointers NULL, one at a time. It
- * returns CGP_EINVAL and names the parameter, or does what the header says about NULL. It never
- * crashes and writes nothing through its other pointers.
+/* test_arguments.c -- call every public function with each of its pointers NULL, one at a time. The
+ * function must return CGP_EINVAL and name the parameter, or do what the header says about NULL. It
+ * must never crash, and must write nothing through its other pointers.
  *
  * The build generates the calls from the headers (support/arguments.awk). So a new function is
  * tested as soon as it is in a header, and the build fails until its arguments are defined. Each
@@ -16,7 +16,7 @@
 
 enum { AS_EXPECTED, NOT_SO, CASES = sizeof cases / sizeof cases[0] };
 
-/* Errors of a builder stick, so its call is judged when the model is finished. */
+/* The first error of a builder is kept, so finish the model and judge the call by that status. */
 static void close_model(const call_case *c, frame *f) {
     const bool output = strcmp(c->function, "cgp_model_output") == 0;
     if (!last_open || f->missing == 0 || strcmp(c->function, "cgp_model_finish") == 0) return;
@@ -36,7 +36,7 @@ static int complain(const call_case *c, const frame *f, const char *reason) {
     return NOT_SO;
 }
 
-/* Judge a call on a pipeline of another process. */
+/* Judge a call on a pipeline that another process created. */
 static int judge_forked(const call_case *c, const frame *f) {
     if (strcmp(c->function, "cgp_pipeline_destroy") == 0) return AS_EXPECTED; /* it returned */
     if (!strstr(cgp_message(), "pipeline: expected a call of process "))
@@ -94,7 +94,8 @@ static int run_case(const call_case *c) {
     return WIFSIGNALED(status) || WEXITSTATUS(status) != AS_EXPECTED;
 }
 
-/* Count the failures of the cases with this index; 0 or more: a pointer is missing. */
+/* Count the failures of the cases with this index. With an index of 0 or more, count all cases in
+ * which a pointer is missing. */
 static int count_failures(int index) {
     int failures = 0, n = 0;
     for (int i = 0; i < (int)CASES; i++) {
@@ -116,7 +117,7 @@ static void with_a_pointer_missing_every_call_names_it(void **state) {
     assert_int_equal(count_failures(0), 0);
 }
 
-/* Remove recursively: each run is a directory. */
+/* Remove everything recursively, because each run is a directory. */
 static int remove_all(void **state) {
     char command[128];
     snprintf(command, sizeof command, "rm -rf '%s'/*", test_directory);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_bad_options.c -- every number and enum of every options struct with invalid values: NaN,
- * infinite, negative, not in the enum. Each returns CGP_EINVAL, and the message has the value or
- * names the fault. Then NULL in lists of paths and devices. */
+/* test_bad_options.c -- set every number and enum of every options struct to invalid values: NaN,
+ * infinite, negative, not in the enum. Each call must return CGP_EINVAL, and its message has the
+ * value or names the fault. Also test NULL in lists of paths and devices. */
 #include "bad_values.h"
 
 #include <cgpipe/data.h>
@@ -277,7 +277,8 @@ static const field drawn_fields[] = {F(drawn, vocab, INT64), F(drawn, sequence, 
                                      F(drawn, first, INT64), F(drawn, count, INT64),
                                      F(drawn, split, ENUM)};
 
-/* The file that these read is missing, which is reported only after the options are checked. */
+/* Accept CGP_EIO: the file of the next data sets is missing, which is reported only after the
+ * options are checked. */
 static cgp_status missing_is_fine(cgp_status status, cgp_data *data) {
     cgp_data_destroy(data);
     return status == CGP_EIO ? CGP_OK : status;

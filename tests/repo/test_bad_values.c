@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_bad_values.c -- invalid values as in test_bad_options.c, for the builder, custom ops,
- * pipelines and files; and names that are not UTF-8. */
+/* test_bad_values.c -- pass invalid values, as in test_bad_options.c, to the builder, custom ops,
+ * pipelines and files. Also pass names that are not UTF-8. */
 #include "bad_values.h"
 
 #include <cgpipe/data.h>

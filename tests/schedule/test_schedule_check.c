@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_check.c -- the tables that the checker refuses, and its messages. A table is one
- * string of actions per device. A transfer takes the edge that fits its stage, or names one:
- * "0SEND_F1@2". */
+/* test_schedule_check.c -- tables that the checker refuses, and its messages. A table is one string
+ * of actions per device. A transfer uses the edge that fits its stage, or names an edge:
+ * "0SEND_F1@2" is on edge 2. */
 #include "support.h"
 
 #include "schedule_lists.h"
 
 #define MOST 64
 
-/* The chain 0 -> 1 and back, with a correct table of two micro-batches. */
+/* A chain of two stages, 0 -> 1 and back, with a correct table of two micro-batches. */
 static const cgp_edge chain[] = {{0, 1}, {1, 0}};
 #define FIRST "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1"
 #define SECOND "1RECV_F0 1F0 1RECV_F1 1F1 1B0 1SEND_B0 1B1 1SEND_B1"
@@ -245,8 +245,8 @@ static void numbers_out_of_range_are_refused_at_once(void **state) {
     assert_null(schedule);
 }
 
-/* Device 0 needs gradient 0 before it sends 1; device 1 needs activation 1 before it runs any
- * backward. */
+/* Device 0 needs gradient 0 before it sends activation 1. Device 1 needs activation 1 before it
+ * runs any backward. */
 static void a_deadlock_is_named_by_its_cycle(void **state) {
     (void)state;
     assert_two_stages_refused(
@@ -279,7 +279,7 @@ static void a_device_can_wait_for_itself(void **state) {
                    "schedule: deadlock: device 0 waits at 1RECV_F0 for 0SEND_F0");
 }
 
-/* However long the cycle, the message ends after a complete device. */
+/* However long the cycle is, the message ends after the complete text of a device. */
 static void a_long_cycle_is_cut_short(void **state) {
     (void)state;
     enum { N = 40 };
@@ -327,7 +327,8 @@ static void a_long_cycle_is_cut_short(void **state) {
     cgp_schedule_destroy(schedule);
 }
 
-/* The receiver takes 1 before 0, so one buffer is not enough: with one, the cycle names it. */
+/* The receiver takes message 1 before message 0, so one buffer is not enough. With one buffer, the
+ * message shows the cycle. */
 static void too_few_buffers_are_named_by_their_cycle(void **state) {
     (void)state;
     const layout forward = {2, 2, 2, (const int[]){0, 1}, chain, 1};

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_compare.c -- a measured step: drawn to scale, written and read back, next to its
- * plan, and split into the parts of its time. The times are set by hand, or simulated and used as
- * measured ones. */
+/* test_schedule_compare.c -- a measured step is drawn to scale, written and read back, shown next
+ * to its plan, and its time is split into parts. The times are set by hand, or are simulated times
+ * used as measured times. */
 #include "schedules.h"
 
 #include "schedule/simulator/timeline.h"
 
 #include <jansson.h>
 
-/* --- simulated steps used as measured ones --- */
+/* --- simulated steps used as measured steps --- */
 
-/* Simulate a step with the events of workers: a transfer begins when the action before it ends, and
- * waits for its message. */
+/* Simulate a step, with events as workers record them: a transfer begins when the action before it
+ * ends, and then waits for its message. */
 static cgp_schedule_timeline take_for_measured(const cgp_schedule *s,
                                                const cgp_schedule_costs *costs) {
     cgp_schedule_timeline simulated, t;
@@ -91,8 +91,8 @@ static void a_step_that_goes_as_planned_is_compute_and_bubble(void **state) {
     }
 }
 
-/* F of stage 1 takes 3. If both took their mean, 2, the step would take 12 and each device would
- * idle 4.
+/* F of stage 1 takes 3. F of stage 0 takes 1. If both took their mean, 2, the step would take 12,
+ * and each device would be idle for 4.
  *
  *     device 0   |F0|F1|..............|B0   |B1   |      6 computing, 4 + 3 idle
  *     device 1   ...|F0      |F1      |B0   |B1 ..|     10 computing, 3 idle */
@@ -177,9 +177,12 @@ static void a_slow_action_is_variation_where_it_is_waited_for(void **state) {
 
 /* F of stage 0 takes 1, 2 and 4, with a median of 2; F of stage 1 takes 1.
  *
- *     0 1   3       7 8     measured     equal, 1.5 each: 6 in total, and both idle 1.5
- *     |F|F  |F      |       7 and 1      planned, 2 and 1: 7 in total; stage 1 idles 4
- *       |F..|F......|F|     3 and 5      with variation: 8 in total; stage 1 idles 5 */
+ *     0 1   3       7 8
+ *     |F|F  |F      |       7 computing, 1 idle
+ *       |F..|F......|F|     3 computing, 5 idle
+ *
+ * With equal stages of 1.5 the step would take 6, and both would idle 1.5. As planned, with the
+ * medians 2 and 1, it would take 7, and stage 1 would idle 4. With the variation it takes 8. */
 static void idle_time_is_bubble_then_imbalance_then_variation(void **state) {
     (void)state;
     cgp_schedule_timeline t;
@@ -393,7 +396,7 @@ static void assert_refused(const char *text, const char *message) {
     assert_null(t.start);
 }
 
-/* Replace the value of `key`, or one of its entries, by `value` (JSON; NULL: remove it), and assert
+/* Replace the value of `key`, or an entry of that value, by `value` (JSON; NULL: remove it). Assert
  * that the trace is refused with `message`. */
 static void assert_changed_refused(const char *text, const char *key, int device, int position,
                                    const char *value, const char *message) {

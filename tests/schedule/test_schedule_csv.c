@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_csv.c -- schedules as CSV: both dialects written and read back, and the messages
- * for refused texts. */
+/* test_schedule_csv.c -- schedules as CSV: writes and reads back both dialects, and checks the
+ * messages for refused texts. */
 #include "schedules.h"
 
 static cgp_schedule *parse(const char *text) {
@@ -46,7 +46,7 @@ static void transfers_are_written_in_list_order(void **state) {
     cgp_schedule_destroy(s);
 }
 
-/* Stages 1 and 2 are on one device. A pair takes one cell. */
+/* Stages 1 and 2 are on one device. An overlapped forward/backward pair takes one cell. */
 static void transfers_within_a_device_are_left_out(void **state) {
     (void)state;
     cgp_schedule *s = test_generate("dualpipe-v", 2, 4, 0);
@@ -271,8 +271,8 @@ static void a_cell_that_is_no_action_is_named(void **state) {
     assert_refused(" ,\n,,\n", "x.csv: expected a line of actions per device, got none");
 }
 
-/* If BW, or B and W of one micro-batch, occur anywhere, B is read as I in all cells, and BW as
- * B. */
+/* In older tables B means I, and BW means B. A table is read so if it has BW anywhere, or B and W
+ * of one micro-batch. */
 static void older_letters_are_read(void **state) {
     (void)state;
     static const char *const texts[][2] = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_drawings.c -- the SVG, the trace events, the critical path, and the grid of an
- * invalid schedule. */
+/* test_schedule_drawings.c -- drawings of schedules: SVG, trace events, the critical path, and the
+ * grid of an invalid schedule. */
 #include "schedules.h"
 
 #include <jansson.h>
@@ -20,8 +20,8 @@ static int count(const char *text, const char *part) {
 
 /* --- critical path --- */
 
-/* Each action of the path starts when another one on it ends, or a latency later. Together they
- * fill the makespan. */
+/* Each action on the critical path starts when another action on the path ends, or a latency later.
+ * Together, actions and latencies fill the makespan. */
 static void the_critical_path_leads_from_the_end_to_the_beginning(void **state) {
     (void)state;
     const cgp_schedule_info *info;
@@ -52,7 +52,8 @@ static void the_critical_path_leads_from_the_end_to_the_beginning(void **state) 
     }
 }
 
-/* F of stage 1 takes 3. All its actions are on the path, but only device 0's first and last.
+/* F of stage 1 takes 3. All actions of device 1 are on the critical path, and only the first and
+ * the last of device 0.
  *
  *     device 0   |F0|F1|        |B0   |B1..
  *     device 1      |F0      |F1      |B0   |B1   | */
@@ -73,8 +74,9 @@ static void the_slowest_stage_is_on_the_critical_path(void **state) {
 
 /* --- time on links --- */
 
-/* A message takes 2, a forward 1. On a link, messages follow each other, so the third arrives at
- * 1 + 3 x 2. On a receiver, each is taken just before its forward: 1 + 3 x (2 + 1). */
+/* A message takes 2, a forward 1. On a link, messages follow each other, so the third arrives at 1
+ * + 3 x 2. If the receiver's time counts instead, each message is taken just before its forward: 1
+ * + 3 x (2 + 1). */
 static void messages_take_time_on_the_link_or_on_the_receiver(void **state) {
     (void)state;
     cgp_schedule_costs costs = {.transfer = (const double[]){2.0, 2.0}};
@@ -188,8 +190,8 @@ static const char *phase(const json_t *event) {
     return json_string_value(json_object_get(event, "ph"));
 }
 
-/* Slices are the compute actions, every message between devices has both ends of its arrow, and the
- * counters end at 0. */
+/* Every compute action is a slice, every message between devices has both ends of its arrow, and
+ * the counters end at 0. */
 static void a_trace_has_all_actions_messages_and_what_is_in_flight(void **state) {
     (void)state;
     static const char *const names[] = {"1f1b", "zb-v", "interleaved", "dualpipe-v"};
@@ -224,7 +226,7 @@ static void a_trace_has_all_actions_messages_and_what_is_in_flight(void **state)
         }
         assert_int_equal(slices, expected);
         assert_int_equal(begins, ends);
-        assert_true(begins >= 8); /* one micro-batch, there and back */
+        assert_true(begins >= 8); /* at least the messages of one micro-batch, forward and back */
         assert_int_equal(in_flight[0], 0);
         assert_int_equal(in_flight[1], 0);
         assert_float_equal(last, 1000 * t.makespan, 1e-6);
@@ -307,7 +309,7 @@ static void a_schedule_that_is_right_has_no_grid(void **state) {
     cgp_schedule_destroy(s);
 }
 
-/* The list of 24 micro-batches is invalid: the last backward runs first. */
+/* A list of 24 micro-batches is invalid, because the last backward runs first. */
 static void a_long_list_is_cut_around_the_error(void **state) {
     (void)state;
     char csv[512] = "";

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_fuzz.c -- random tables. For correct ones, the least capacities are compared with
- * all smaller ones. For damaged ones, the checker must agree with a simple reference executor,
- * which has no index and searches for no cycle. */
+/* test_schedule_fuzz.c -- random tables. For correct tables, the least capacities are compared with
+ * all smaller capacities. For damaged tables, the checker must agree with a simple reference
+ * executor, which has no index and searches for no cycle. */
 #include "support.h"
 
 #include "schedule_lists.h"
@@ -9,7 +9,7 @@
 #define STAGES 4
 #define CHUNKS 4
 #define EDGES 16
-#define LENGTH 384 /* actions of a list: up to 160 correct ones, plus damage */
+#define LENGTH 384 /* most actions of a list: 160 if correct, more if damaged */
 
 typedef struct tables {
     int stages, chunks, devices, n_edges;
@@ -159,7 +159,7 @@ static cgp_schedule *post_early(cgp_schedule *schedule, tables *t, uint64_t *see
     return schedule;
 }
 
-/* Draw a correct table and lower it: as lists in `t`, and as a schedule. */
+/* Draw a correct table and lower it. Set `t` to its lists, and return the schedule. */
 static cgp_schedule *draw_lowered(tables *t, uint64_t *seed) {
     *t = (tables){.stages = test_between(seed, 1, STAGES), .chunks = test_between(seed, 1, CHUNKS)};
     t->devices = test_between(seed, 1, t->stages);
@@ -183,8 +183,8 @@ static cgp_schedule *draw_schedule(tables *t, uint64_t *seed) {
 
 /* --- the reference executor --- */
 
-/* Return true if all messages of one kind for (stage, micro-batch) have arrived, and a receive was
- * posted for each. */
+/* Return true if all messages of one kind for a stage and a micro-batch have been sent, and a
+ * receive was posted for each. */
 static bool all_received(const tables *t, const progress *p, int stage, int microbatch,
                          bool gradient) {
     for (int e = 0; e < t->n_edges; e++) {
@@ -310,7 +310,7 @@ static void nothing_below_the_min_capacity_runs(void **state) {
         while (next_smaller(capacity, report.min_capacity, t.n_edges) && vectors++ < 200)
             assert_false(runs_with(schedule, capacity));
         tried += vectors;
-        /* The largest entry is the least capacity that suffices for all edges. */
+        /* If all edges have the same capacity, the largest entry is the least that suffices. */
         for (int e = 0; e < t.n_edges; e++)
             capacity[e] = max;
         assert_true(runs_with(schedule, capacity));
@@ -398,8 +398,8 @@ static double last_arrival(const tables *t, double arrival[EDGES][CHUNKS], const
 }
 
 /* The timeline is the earliest that the rules allow. Each action starts when the previous one on
- * its device has ended; an F, B or I also needs its messages. The time of a RECV, wherever it
- * stands, is when its message is taken. */
+ * its device has ended; an F, B or I also needs its messages. The time of a RECV is the time at
+ * which its message is taken, wherever the RECV is in the list. */
 static void every_action_starts_as_soon_as_it_can(void **state) {
     (void)state;
     uint64_t seed = test_seed();
@@ -441,8 +441,8 @@ static void every_action_starts_as_soon_as_it_can(void **state) {
     }
 }
 
-/* Compare the compute actions of a schedule whose receives come right before their use with those
- * of one whose receives are posted early. */
+/* Compare the times of the compute actions of two schedules. In one, receives come directly before
+ * their use; in the other, some are posted early. */
 static void assert_same_compute(const cgp_schedule *a, const cgp_schedule_timeline *x,
                                 const cgp_schedule *b, const cgp_schedule_timeline *y) {
     for (int device = 0; device < a->devices; device++) {
@@ -478,8 +478,8 @@ static void assert_path_is_whole(const cgp_schedule *s, const cgp_schedule_timel
     assert_float_equal(last, t->makespan, 0.0);
 }
 
-/* Check that a schedule runs with these capacities, and each action at the same time as without a
- * limit. */
+/* Check that a schedule runs with these capacities, and that each action runs at the same time as
+ * without a limit. */
 static void assert_capacity_is_free(const cgp_schedule *s, cgp_schedule_costs costs,
                                     const int *capacity, const cgp_schedule_timeline *unlimited) {
     cgp_schedule_timeline limited;
@@ -489,9 +489,9 @@ static void assert_capacity_is_free(const cgp_schedule *s, cgp_schedule_costs co
     cgp_schedule_timeline_release(&limited);
 }
 
-/* An early RECV may only need more buffers: what suffices for it suffices for a late one. This does
- * not hold edge by edge: if a buffer on one edge resolves a deadlock, a buffer on another may
- * resolve it too. */
+/* Posting a RECV early changes no time, but may need more buffers. Capacities that suffice for
+ * early receives suffice for late ones. This does not hold for each edge alone: if one more buffer
+ * on an edge resolves a deadlock, one more on another edge may resolve it too. */
 static void a_receive_posted_early_changes_no_time(void **state) {
     (void)state;
     uint64_t seed = test_seed();
@@ -539,7 +539,7 @@ static void shuffle(tables *t, int device, uint64_t *seed) {
         insert_action(t, device, i, remove_action(t, device, test_between(seed, 0, i)));
 }
 
-/* Make one change; most leave a table that is almost correct. */
+/* Make one change to a table; most changes leave it almost correct. */
 static void damage(tables *t, uint64_t *seed) {
     const int device = test_between(seed, 0, t->devices - 1), count = t->counts[device];
     if (count == 0 || count + 4 > LENGTH) return;
@@ -635,7 +635,8 @@ static void a_damaged_table_is_refused_exactly_if_it_cannot_run(void **state) {
     assert_true(refused_at_once > 500 && refused > 500 && deadlocked > 50 && accepted > 500);
 }
 
-/* Recompute, lower and draw accept tables that were damaged before lowering. */
+/* The functions that recompute, lower and draw accept damaged tables, and the checker finds the
+ * damage after lowering. */
 static void damage_before_lowering_is_found_after_it(void **state) {
     (void)state;
     uint64_t seed = test_seed();

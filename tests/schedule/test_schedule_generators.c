@@ -6,7 +6,7 @@
 
 enum { MAX_DEVICES = 8, MAX_CHUNKS = 24, MAX_VIRTUAL = 3 };
 
-/* Called for every schedule and possible size. */
+/* Function that is called for every schedule and every possible size. */
 typedef void visitor(const cgp_schedule_info *info, int n, int m, int v);
 
 static void visit_all(visitor *visit) {
@@ -113,13 +113,13 @@ static int min(int a, int b) {
     return a < b ? a : b;
 }
 
-/* In units of F = I = W = 1 on one stage. */
+/* Expected bubble and memory, in units of F = I = W = 1 on one stage. */
 typedef struct formula {
     int bubble, peak;
-    int next; /* smallest m from which (or whose multiples) it holds; m if it always holds */
+    int next; /* smallest number of micro-batches >= m for which the formula holds */
 } formula;
 
-/* Return false if no formula is known. */
+/* Find the formula of a schedule and size; return false if no formula is known. */
 static bool find_formula(const cgp_schedule_info *info, int n, int m, int v, formula *out) {
     const int multiple = (m + n - 1) / n * n, twice = 2 * n - 1;
     if (is(info, "gpipe"))
@@ -181,8 +181,8 @@ static void bubble_and_memory_are_those_of_the_formula(void **state) {
 
 /* --- default costs --- */
 
-/* Default costs are 1 / v per stage: times are exactly 1 / v of those with cost 1, and equal times
- * stay equal. */
+/* Default costs are 1 / v per stage. So all times are exactly 1 / v of the times with cost 1, and
+ * equal times stay equal. */
 static void assert_same_work(const cgp_schedule_info *info, int n, int m, int v) {
     if (m > 9 || v == 1) return;
     cgp_schedule *s = test_generate(info->name, n, m, v);

@@ -58,7 +58,8 @@ static test_measures measure_heuristic(const char *name, int n, int m, const tes
 }
 
 /* zb-1p has the numbers of the paper, which equal those of zb-h1. zb-2p is better than zb-h2,
- * though not as good as in the paper: there I frees most of a micro-batch's memory, here W does. */
+ * though not as good as in the paper. In the paper I frees most of a micro-batch's memory, here W
+ * frees it. */
 static void heuristic_schedules_are_no_worse_than_fixed_ones(void **state) {
     (void)state;
     test_costs c;
@@ -74,8 +75,8 @@ static void heuristic_schedules_are_no_worse_than_fixed_ones(void **state) {
     }
 }
 
-/* With random costs, different on each stage: never longer than ZB-H1 or ZB-H2, and never more in
- * flight than the limit. */
+/* With random costs, different on each stage, zb-1p is never longer than ZB-H1, and zb-2p never
+ * longer than ZB-H2. Neither has more micro-batches in flight than its limit. */
 static void heuristic_schedules_are_no_longer_for_any_costs(void **state) {
     (void)state;
     uint64_t seed = test_seed();
@@ -102,7 +103,7 @@ static void heuristic_schedules_are_no_longer_for_any_costs(void **state) {
     assert_true(shorter > 30);
 }
 
-/* For m <= n: (m+n-1)(F+I+W), and (m+n-1)(F+I) + W with split I and W. */
+/* For m <= n a step takes (m+n-1)(F+I+W), or (m+n-1)(F+I) + W with split I and W. */
 static void few_micro_batches_take_the_time_of_the_formula(void **state) {
     (void)state;
     test_costs c;
@@ -126,8 +127,8 @@ static void assert_golden(const char *name, int n, int v, int max, int min, int 
     assert_int_equal(t.peak, peak);
 }
 
-/* The table of section 2.2 for m = 4n, in units of one stage at F = I = W = 1: bubble by span, and
- * memory. v-half and v-min may be better than the published tool. */
+/* The table of section 2.2 for m = 4n, in units of F = I = W = 1 on one stage. It has the bubble by
+ * span, and the memory. v-half and v-min may be better than the published tool. */
 static void the_golden_table_comes_out(void **state) {
     (void)state;
     for (int k = 0; k < 2; k++) {
@@ -155,7 +156,8 @@ static void zero_bubble_is_a_claim_about_the_span(void **state) {
     assert_float_equal(measure("zb-v", 8, 32, 0, NULL).bubble_makespan, 7.0, 1e-9);
 }
 
-/* The bound of the building blocks: half and a third of 1f1b's memory, at any size. */
+/* Building blocks bound the memory of v-half to half, and of v-min to a third, of the memory of
+ * 1f1b, at any size. */
 static void v_half_and_v_min_keep_to_their_memory(void **state) {
     (void)state;
     for (int n = 2; n <= 16; n++) {
@@ -164,15 +166,15 @@ static void v_half_and_v_min_keep_to_their_memory(void **state) {
             const test_measures third = measure("v-min", n, m, 0, NULL);
             assert_true(half.peak <= (n + 2) / 2 * 2);
             assert_true(third.peak <= (n + 4) / 3 * 2);
-            if (m < 2 * n) continue; /* the blocks do not repeat yet */
+            if (m < 2 * n) continue; /* too few micro-batches for the blocks to repeat */
             assert_true(half.bubble_span <= 3 * n - 4 + 1e-9);
             assert_true(third.bubble_span <= 4 * n - 5 + 1e-9);
         }
     }
 }
 
-/* Section 2.5: return how many latencies longer the makespan is, if each message has a small
- * latency. */
+/* Section 2.5: if each message has a small latency, return by how many latencies the makespan
+ * grows. */
 static double latencies(const char *name, int n, int v) {
     const double latency = 0.001;
     test_costs c;
@@ -192,8 +194,8 @@ static void latency_costs_as_much_as_the_fits_say(void **state) {
     }
 }
 
-/* Section 2.6: the largest entry of the least capacities is the least capacity that suffices for
- * all edges. */
+/* Section 2.6: if all edges have the same capacity, the largest entry of the least capacities is
+ * the least that suffices. */
 static void breadth_first_needs_m_over_n_buffers_interleaved_zb_half_of_n_others_one(void **state) {
     (void)state;
     assert_int_equal(measure("looped-bfs", 2, 8, 2, NULL).capacity, 4);

@@ -82,7 +82,7 @@ static cgp_schedule *recomputed(const char *name, int stages, int chunks, cgp_re
     return schedule;
 }
 
-/* R does not wait for the gradient: on stages 0 and 1 it runs while the gradient is in flight. */
+/* R does not wait for the gradient. On stages 0 and 1, R runs while the gradient is in flight. */
 static void recomputation_fills_the_wait_for_the_gradient(void **state) {
     (void)state;
     assert_picture(recomputed("gpipe", 3, 2, CGP_RECOMPUTE_ALWAYS),
@@ -106,8 +106,8 @@ static void except_last_spares_the_micro_batch_that_comes_back_first(void **stat
                    " .  . F0 B0 F1 B1 F2 B2 F3 B3  .  .\n");
 }
 
-/* After lowering, the edges of cgp_schedule_lower() count: here stage 1 waits for no stage, and
- * stage 2 only for stage 0. */
+/* After lowering, dependencies follow the edges passed to cgp_schedule_lower(). Here stage 1 waits
+ * for no stage, and stage 2 only for stage 0. */
 static void a_lowered_schedule_is_drawn_with_its_own_edges(void **state) {
     (void)state;
     const cgp_edge chain[] = {{0, 1}, {1, 2}, {2, 1}, {1, 0}}, jump[] = {{0, 2}};

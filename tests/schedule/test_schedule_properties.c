@@ -73,8 +73,8 @@ static void backward_ascends_on_every_stage(void **state) {
     }
 }
 
-/* GPipe has all m in flight on every stage, 1F1B n - j, at most m; one buffer suffices on every
- * edge of a chain. */
+/* GPipe has all m micro-batches in flight on every stage; 1F1B has n - j, but at most m, on stage
+ * j. One buffer suffices on every edge of a chain. */
 static void gpipe_has_m_in_flight_and_1f1b_n_minus_j_and_both_need_one_buffer(void **state) {
     (void)state;
     for (int g = 0; g < 2; g++) {
@@ -118,9 +118,9 @@ static void skips_under_gpipe_need_one_buffer(void **state) {
     }
 }
 
-/* Under 1F1B an edge 0 -> 3 alone needs one buffer, but two with its gradient back. With one, stage
- * 0, which is ahead, cannot send value 3 before stage 3 takes value 2. Stage 3 cannot send gradient
- * 1 before stage 0 takes gradient 0. */
+/* Under 1F1B an edge 0 -> 3 needs one buffer without a gradient edge back, and two with it. With
+ * one buffer, stage 0, which is ahead, cannot send value 3 before stage 3 takes value 2. But stage
+ * 3 cannot send gradient 1 before stage 0 takes gradient 0. */
 static void a_jump_with_its_gradient_under_1f1b_needs_a_second_buffer(void **state) {
     (void)state;
     const cgp_edge edges[] = {{0, 1}, {1, 2}, {2, 3}, {0, 3}, {3, 2}, {2, 1}, {1, 0}, {3, 0}};
@@ -181,8 +181,7 @@ static void except_last_under_gpipe_spares_micro_batch_0(void **state) {
 }
 
 /* On the last stage each backward follows its forward, so nothing is recomputed. On other stages
- * only micro-batch 0, whose backward runs first, is not recomputed; with one micro-batch it is the
- * only one. */
+ * all micro-batches are recomputed except micro-batch 0, whose backward runs first. */
 static void except_last_under_1f1b_spares_the_last_stage_and_micro_batch_0(void **state) {
     (void)state;
     bool recomputed[MAX_CHUNKS];
@@ -198,9 +197,8 @@ static void except_last_under_1f1b_spares_the_last_stage_and_micro_batch_0(void 
     }
 }
 
-/* The memory equals that of `always`: a micro-batch that is not recomputed uses the saved slot
- * until its backward is done. Count the actions that fill a slot: F if not recomputed, R
- * otherwise. */
+/* `except_last` needs one saved slot, as `always` does. Count the actions that fill the slot: F of
+ * a micro-batch that is not recomputed, R of any other. Backward frees it. */
 static void except_last_fills_one_saved_slot_per_stage_at_a_time(void **state) {
     (void)state;
     for (int g = 0; g < 2; g++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_schedule_reference.c -- the tables that PyTorch writes for all its schedules
  * (tests/data/schedules, made by tools/reference_schedules.py). They are read, checked and
- * simulated, and are the same step with and without transfers. */
+ * simulated. A table with transfers and the table without them give the same step. */
 #include "schedules.h"
 
 #include <dirent.h>
@@ -109,7 +109,8 @@ static void every_table_is_read_and_accepted(void **state) {
     assert_true(n_files == 4 && n_tables >= 60 && older >= 8 && orders >= 10);
 }
 
-/* PyTorch 2.9 splits pairs when it inserts transfers. */
+/* Return the text with pairs split into two cells, as PyTorch 2.9 splits them when it inserts
+ * transfers. */
 static char *without_pairs(const char *text) {
     char *copy = malloc(strlen(text) + 1), *to = copy;
     assert_non_null(copy);
@@ -146,7 +147,8 @@ static void assert_same_step(const table *plain, const table *with, bool pairs) 
         min[0] = r.min_capacity[e] > min[0] ? r.min_capacity[e] : min[0];
         min[1] = q.min_capacity[e] > min[1] ? q.min_capacity[e] : min[1];
     }
-    assert_true(min[1] >= min[0]); /* the same for all edges; a single edge may need fewer */
+    assert_true(min[1] >= min[0]); /* this holds for the maximum over edges; a single edge may need
+                                    * fewer buffers */
     char *picture = cgp_schedule_draw(a), *same = cgp_schedule_draw(b);
     assert_string_equal(picture, same);
     free(same);
@@ -174,7 +176,7 @@ static void a_table_is_the_same_step_with_transfers_and_without(void **state) {
     assert_true(compared >= 25);
 }
 
-/* Messages take time here, in flight or on the receiver. */
+/* In this test messages take time, in flight or on the receiver. */
 static void a_table_is_the_same_step_where_messages_take_time(void **state) {
     (void)state;
     static const char file[] = "torch-2.15.0.txt", name[] = "ScheduleInterleaved1F1B";
@@ -232,7 +234,7 @@ static void bubbles_are_those_of_the_schedules(void **state) {
     }
 }
 
-/* The letters changed with 2.6, the schedule did not. */
+/* PyTorch 2.6 changed the letters, but not the schedule. */
 static void older_letters_are_the_same_schedule(void **state) {
     (void)state;
     static const char name[] = "ScheduleInterleavedZeroBubble";
@@ -283,7 +285,7 @@ static void our_schedules_of_the_same_name_are_equal(void **state) {
     assert_true(compared >= 25);
 }
 
-/* A table that is read with its transfers and written again is the same text, except for skipped
+/* A table that is read with its transfers and written again gives the same text, except for skipped
  * actions. */
 static void receives_stay_where_they_were_posted(void **state) {
     (void)state;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_simulate.c -- timelines compared with formulas, and small examples by hand. */
+/* test_schedule_simulate.c -- timelines compared with formulas, and with small examples worked out
+ * by hand. */
 #include "schedules.h"
 #include "support.h"
 
@@ -9,7 +10,7 @@
 
 static const char *const generators[] = {"gpipe", "1f1b"};
 
-/* Lower with the edges of a chain. */
+/* Lower a schedule with the edges of a chain. */
 static void lower(cgp_schedule *schedule) {
     cgp_edge edges[2 * MAX_STAGES];
     int n_edges = 0;
@@ -97,9 +98,9 @@ static void early_recomputation_shortens_the_ramp(void **state) {
     }
 }
 
-/* Add a latency Tc to each message. GPipe pays it once per stage forward and once back, 1F1B about
- * twice per micro-batch (pipelines.md 2.5). Here m is a multiple of n, and Tc is a power of two,
- * small compared with the costs. */
+/* Add a latency Tc to each message. GPipe's makespan grows by Tc once per stage forward and once
+ * back, that of 1F1B by Tc about twice per micro-batch (pipelines.md 2.5). Here m is a multiple of
+ * n, and Tc is a power of two, small compared with the costs. */
 static void latency_costs_1f1b_more_the_more_micro_batches(void **state) {
     (void)state;
     const double tc = 1.0 / 64;
@@ -136,7 +137,8 @@ static void assert_starts(const cgp_schedule *s, const cgp_schedule_timeline *t,
 }
 
 /* F takes 1 on device 0 and 3 on device 1. Without a limit, messages are sent at 1 2 3 4 and taken
- * at 1 4 7 10. Two wait at 3 and at 4 (at 4, 0 was taken and 1 is just being taken as 3 arrives).
+ * at 1 4 7 10. Two messages wait at time 3, and two at time 4, when message 1 is taken as message 3
+ * arrives.
  *
  *     device 0   |F0|F1|F2|..|F3|
  *     device 1      |F0      |F1      |F2      |F3      |
@@ -151,7 +153,7 @@ static void a_send_waits_for_a_free_buffer(void **state) {
     assert_int_equal(t.devices, 2);
     assert_int_equal(t.edges, 2);
     assert_int_equal(t.free_capacity[0], 2);
-    assert_int_equal(t.free_capacity[1], 1); /* the edge of the gradients is unused */
+    assert_int_equal(t.free_capacity[1], 1); /* the edge for gradients is unused */
     assert_starts(schedule, &t, 0, CGP_ACTION_SEND_F, (const double[]){1, 2, 3, 4});
     assert_starts(schedule, &t, 1, CGP_ACTION_RECV_F, (const double[]){1, 4, 7, 10});
     assert_float_equal(t.makespan, 13.0, 0.0);
@@ -172,8 +174,8 @@ static void a_send_waits_for_a_free_buffer(void **state) {
     cgp_schedule_destroy(schedule);
 }
 
-/* A buffer is also in use while its message is in flight: with a latency of 2.5, three are at time
- * 3. */
+/* A buffer is also in use while its message is in flight: with a latency of 2.5, three messages are
+ * in flight at time 3. */
 static void latency_delays_receives_and_keeps_buffers(void **state) {
     (void)state;
     cgp_schedule *schedule = generate("forward-only", 2, 6, CGP_RECOMPUTE_NEVER);
@@ -188,7 +190,7 @@ static void latency_delays_receives_and_keeps_buffers(void **state) {
 }
 
 /* Under GPipe a message from stage 0 to stage d arrives d-1 forwards early, so it needs d-1
- * buffers. Under 1F1B stage 0 is one forward ahead, so it needs d. */
+ * buffers. Under 1F1B stage 0 is one more forward ahead, so the message needs d buffers. */
 static void skips_need_a_buffer_for_each_stage_between(void **state) {
     (void)state;
     for (int n = 3; n <= 8; n++) {
@@ -214,8 +216,8 @@ static void skips_need_a_buffer_for_each_stage_between(void **state) {
     }
 }
 
-/* Stages 0 and 1 exchange messages, stage 2 has none. Devices 0 and 2 both have a span of 6, in
- * which device 0 computes for 3 and device 2 for 6. */
+/* Stages 0 and 1 exchange messages; stage 2 has no messages. Devices 0 and 2 both have a span of 6.
+ * In it device 0 computes for 3, device 2 for 6. */
 static void of_equal_spans_the_idlest_counts(void **state) {
     (void)state;
     const cgp_edge edges[] = {{0, 1}, {1, 0}};
@@ -268,9 +270,9 @@ static void invalid_costs_are_refused(void **state) {
     cgp_schedule_destroy(schedule);
 }
 
-/* Forward only, on 2 devices with 3 stages each, so times are counted in thirds. Costs times 2^1018
- * give exactly 2^1018 times the step, although in thirds these exceed DBL_MAX. Twice those costs
- * also overflow in the caller's unit. */
+/* Simulate only forwards, on 2 devices with 3 stages each, so that times are counted in thirds.
+ * With costs multiplied by 2^1018, all times are exactly 2^1018 times as large, although in thirds
+ * they exceed DBL_MAX. With twice these costs, times overflow in the caller's unit too. */
 static void costs_near_the_largest_double_do_not_overflow(void **state) {
     (void)state;
     enum { STAGES = 6, EDGES = 10 };
@@ -287,7 +289,8 @@ static void costs_near_the_largest_double_do_not_overflow(void **state) {
         latency[e] = 0.1 * e;
     const cgp_schedule_costs costs = {.forward = forward, .latency = latency};
     assert_ok(cgp_schedule_simulate(s, &costs, &small));
-    assert_in_range((int)small.makespan, 33, 63); /* times 3 above 2^6, where 2^1018 overflows */
+    assert_in_range((int)small.makespan, 33, 63); /* above 2^6 in thirds, so 2^1018 times as much
+                                                   * overflows */
     for (int j = 0; j < STAGES; j++)
         forward[j] *= 0x1p1018;
     for (int e = 0; e < EDGES; e++)
@@ -316,7 +319,8 @@ static void costs_near_the_largest_double_do_not_overflow(void **state) {
     cgp_schedule_destroy(s);
 }
 
-/* Uses 390 thousand actions; a scan for each of them would take minutes. */
+/* The schedule has 390 thousand actions. Scanning all actions for each of them would take
+ * minutes. */
 static void a_large_schedule_is_simulated_like_a_small_one(void **state) {
     (void)state;
     for (int g = 0; g < 2; g++) {
