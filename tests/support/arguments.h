@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arguments.h -- valid arguments for each public function: the expressions of arguments.txt. Each
- * call runs in its own process, which makes the arguments and never frees them. */
+/* arguments.h -- valid arguments for each public function, used by the expressions in
+ * arguments.txt. Each call runs in its own process, which makes the arguments and never frees
+ * them. */
 #ifndef CGP_TESTS_ARGUMENTS_H
 #define CGP_TESTS_ARGUMENTS_H
 
@@ -27,19 +28,19 @@ enum {
     SECONDS = 60
 };
 
-/* One call: the index of the missing pointer, the call's result, and memory for its other
- * pointers. */
+/* State of one call: the index of the pointer that is NULL, the call's result, and memory for the
+ * other pointers. */
 typedef struct frame {
     int missing;
     cgp_status status;
-    bool nothing; /* true: the result is 0, NULL, -1, NaN or an invalid value */
+    bool nothing; /* true if the result is 0, NULL, -1, NaN or an invalid value */
     bool given[MAX_PARAMETERS];
     _Alignas(64) unsigned char capacity[MAX_PARAMETERS][CAPACITY]; /* aligned for any type */
     unsigned char before[MAX_PARAMETERS][CAPACITY];
 } frame;
 
 typedef struct call_case {
-    const char *function, *parameter; /* NULL: no pointer is missing */
+    const char *function, *parameter; /* parameter NULL: all pointers are valid */
     int index;
     void (*call)(frame *f);
     bool accepted; /* NULL is a valid argument here */
@@ -49,7 +50,7 @@ typedef struct call_case {
 
 static frame whole_frame;
 
-/* End the process of a call if an argument could not be made. */
+/* End the call's process if an argument cannot be made. */
 #define need(call)                                                                                 \
     do {                                                                                           \
         if ((call) == CGP_OK) break;                                                               \
@@ -57,8 +58,8 @@ static frame whole_frame;
         _exit(2);                                                                                  \
     } while (0)
 
-/* Continue in a child of the process that made the arguments. The parent exits with the child's
- * code. */
+/* Continue in a child of the process that made the arguments. The parent then exits with the
+ * child's exit code. */
 static void leave_to_a_child(void) {
     int status = 0;
     const pid_t child = fork();
@@ -71,7 +72,7 @@ static void leave_to_a_child(void) {
               : 2);
 }
 
-/* Last step before the call: copy the memory, to detect what a failed call writes. */
+/* Get ready for the call: copy the memory, in order to detect what a failed call writes. */
 static void ready(frame *f) {
     if (f->missing == FORKED) leave_to_a_child();
     memcpy(f->before, f->capacity, sizeof f->capacity);
@@ -83,12 +84,13 @@ static void *memory_of(frame *f, int k, int byte) {
     return memset(f->capacity[k], byte, CAPACITY);
 }
 
-/* Memory for parameter k, which only a successful call may write; or scratch memory. */
+/* capacity: memory for parameter k, which only a successful call may write. memory, zeros: scratch
+ * memory. */
 #define capacity(f, k) memory_of(f, k, FILLED)
 #define memory(f) memory_of(f, MAX_PARAMETERS - 1, 0)
 #define zeros(f) memory_of(f, MAX_PARAMETERS - 2, 0)
 
-/* --- empty results: what a refused call returns --- */
+/* --- empty results, which a refused call returns --- */
 
 static inline bool no_number(double r) {
     return r == 0 || r == -1 || isnan(r);
@@ -184,7 +186,7 @@ static const double reals[] = {1, 1, 1, 1};
 static const float floats[64] = {1};
 static const cgp_edge edges[] = {{0, 1}};
 
-/* Default options, in static memory. */
+/* Define a function that returns default options in static memory. */
 #define DEFAULTS(name)                                                                             \
     static cgp_##name *name(void) {                                                                \
         static cgp_##name options;                                                                 \
@@ -267,7 +269,7 @@ enum { IDS, ROWS, IMAGE, ROW, LABEL, QUERY, PARAMETER, RESULT }; /* values of op
 
 static cgp_model *last_open;
 
-/* A model under construction: one open layer, a value of each kind, and one parameter. */
+/* Make a model under construction, with one open layer, a value of each kind, and one parameter. */
 static cgp_model *open_model(void) {
     cgp_model *model = NULL;
     need(cgp_model_create(&model, "open"));
@@ -286,7 +288,7 @@ static cgp_model *open_model(void) {
     return model;
 }
 
-/* A model that maps rows of 4 numbers to 3 classes, with a norm that keeps statistics. Without
+/* Make a model that maps rows of 4 numbers to 3 classes, with a norm that keeps statistics. Without
  * `loss` it only has an output. */
 static cgp_model *make_model(bool loss) {
     cgp_model *model = NULL;
@@ -370,7 +372,7 @@ static const cgp_op loss_op = {.struct_size = sizeof(cgp_op),
                                .infer = loss_infer,
                                .forward = loss_forward,
                                .backward_input = loss_backward};
-static const cgp_op_run no_run; /* a run outside any call */
+static const cgp_op_run no_run; /* a run that belongs to no call */
 
 /* Step values with the scales of two losses. */
 static const cgp_step_values *step_values(void) {

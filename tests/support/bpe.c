@@ -13,12 +13,12 @@ void test_bpe_start(test_bpe *bpe) {
 
 /* The added tokens of a tokenizer.json. */
 static const struct {
-    const char *content, *options; /* any of single_word lstrip rstrip normalized special */
+    const char *content, *options; /* words out of single_word lstrip rstrip normalized special */
 } added[BPE_ADDED] = {{"<s>", "special"},          {"</s>", "special rstrip"},
                       {"<m>", "lstrip"},           {"wo", "single_word"},
                       {"e\xcc\x81", "normalized"}, {"\xc3\xa9t", "normalized single_word"}};
 
-/* Write a token as one character for each byte. */
+/* Write a token in the byte-level alphabet, with one character for each byte. */
 static char *write_token(char *out, const test_bpe *bpe, int token, bool json) {
     for (int i = 0; i < bpe->sizes[token]; i++) {
         int c = bpe->bytes[token][i], others = 0;
@@ -32,8 +32,8 @@ static char *write_token(char *out, const test_bpe *bpe, int token, bool json) {
     return out;
 }
 
-/* Return true if a token is spelled like an added one, whose id the tokenizers library would give
- * it. */
+/* Return true if a token is spelled like an added token. (The tokenizers library would then give it
+ * the id of the added token.) */
 static bool is_added(const test_bpe *bpe, int token) {
     char text[2 * BPE_BYTES];
     const size_t size = (size_t)(write_token(text, bpe, token, false) - text);
@@ -110,7 +110,7 @@ void test_bpe_json(const test_bpe *bpe, char text[BPE_JSON]) {
         "true, "
         "\"vocab\": %s, \"merges\": [",
         bpe->n, bpe->n + 1, vocab);
-    for (int i = 256; i < bpe->n; i++) { /* alternate between both spellings */
+    for (int i = 256; i < bpe->n; i++) { /* alternate between the two spellings of a merge */
         t += sprintf(t, i == 256 ? "%s\"" : ",\n%s\"", i % 2 ? "[" : "");
         t = write_token(t, bpe, bpe->left[i], true);
         t += sprintf(t, i % 2 ? "\", \"" : " ");

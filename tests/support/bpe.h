@@ -12,7 +12,7 @@ typedef struct test_bpe {
     int n;
     uint8_t bytes[BPE_TOKENS][BPE_BYTES];
     int sizes[BPE_TOKENS];
-    int left[BPE_TOKENS], right[BPE_TOKENS]; /* parts of a merged token, 256 and up */
+    int left[BPE_TOKENS], right[BPE_TOKENS]; /* the two parts of a merged token (256 and up) */
 } test_bpe;
 
 /* Start with single bytes: token i is byte 255 - i. */

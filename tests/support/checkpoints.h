@@ -89,7 +89,7 @@ static inline cgp_status save_plain(const char *directory, int64_t step, int kee
     return status;
 }
 
-/* Limit open files to `count` more than now; -1 restores the limit. */
+/* Limit open files to `count` more than are open; -1 restores the limit. */
 static inline void leave_descriptors(int count) {
     struct rlimit limit;
     static rlim_t before;

@@ -11,7 +11,7 @@ static int64_t width_of(const cgp_op_type *type) {
     return type->shape.dims[type->shape.rank - 1];
 }
 
-/* The number of elements of input 0 over all samples, and its number of rows. */
+/* Return the number of elements (count_of) or of rows (rows_of) of input 0, over all samples. */
 static int64_t count_of(const cgp_op_run *run) {
     return run->n * cgp_shape_count(&run->node->inputs[0].shape);
 }
@@ -25,7 +25,7 @@ static cgp_op_parameter parameter_of(const char *suffix, int64_t size, cgp_init_
     return (cgp_op_parameter){suffix, cgp_shape_make(1, &size), {kind, scale}, false};
 }
 
-/* Infer y like input 0, with a weight for each column. */
+/* Infer that y has the type of input 0, with a weight for each column. */
 static cgp_status infer_weighted(const void *attributes, const cgp_op_type *inputs,
                                  cgp_op_shapes *out) {
     (void)attributes;
@@ -124,7 +124,7 @@ static cgp_status rms_forward(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* With g = dy weight and s the saved scale: dx = s g - x s^3 mean(g x). */
+/* Compute dx = s g - x s^3 mean(g x), where g = dy weight and s is the saved scale. */
 static cgp_status rms_input(const cgp_op_run *run) {
     const int64_t rows = rows_of(run), C = width_of(&run->node->inputs[0]);
     for (int64_t r = 0; r < rows; r++) {
@@ -140,7 +140,7 @@ static cgp_status rms_input(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* Sum each column in double, in the workspace. */
+/* Compute dweight: sum each column in double, in the workspace. */
 static cgp_status rms_weight(const cgp_op_run *run) {
     const int64_t rows = rows_of(run), C = width_of(&run->node->inputs[0]);
     const float *x = run->x[0];
@@ -237,7 +237,7 @@ static cgp_status product_forward(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* Reads and writes each element once, as dx may lie over dy. */
+/* Reads each element once, before it writes it, because dx may overlie dy. */
 static cgp_status product_input(const cgp_op_run *run) {
     const int64_t n = count_of(run);
     const float *a = run->x[0], *b = run->x[1];
@@ -482,7 +482,8 @@ const cgp_op test_custom_gain = {.struct_size = sizeof(cgp_op),
 
 /* --- losses --- */
 
-/* Return 1, or for `weighted` true if the row of the target begins above 0. */
+/* Return true if a row counts: always, except for `weighted`, where the row of the target must
+ * begin above 0. */
 static bool counts(const cgp_op_node *node, const float *t, int64_t row, int64_t C) {
     return node->op != &test_custom_weighted || t[row * C] > 0;
 }
@@ -506,7 +507,7 @@ static cgp_status squares_forward(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* Element by element, as dx[k] may lie over x[k]. */
+/* Goes element by element, because dx[k] may overlie x[k]. */
 static cgp_status squares_input(const cgp_op_run *run) {
     const int64_t n = count_of(run);
     const float *x = run->x[0], *t = run->x[1];

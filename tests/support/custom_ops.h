@@ -28,7 +28,7 @@ typedef struct test_noise {
     double strength;
 } test_noise;
 
-/* The shape rule "y is like x", and the number of elements of x in a run. */
+/* Shape rule: y has the type of x. */
 static inline cgp_status test_custom_same(const void *attributes, const cgp_op_type *inputs,
                                           cgp_op_shapes *out) {
     (void)attributes;

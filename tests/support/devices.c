@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* devices.c -- chooses devices and ranks for plans of tests that name none. CGP_TEST_DEVICES=late
- * puts them on the backend `late`. CGP_TEST_RANKS=2 spreads them over two ranks (ranks.c), or over
- * as many as they have devices. The linker redirects cgp_plan_create() here. */
+ * puts all devices on the backend `late`. CGP_TEST_RANKS=2 spreads the devices over two ranks
+ * (ranks.c), or over one rank if there is only one device. The linker redirects cgp_plan_create()
+ * here. */
 #include <cgpipe/plan.h>
 
 #include <stdlib.h>
@@ -21,7 +22,7 @@ cgp_status __wrap_cgp_plan_create(cgp_plan **out, const cgp_model *model,
         options->stages > cgp_model_layers(model))
         return __real_cgp_plan_create(out, model, options); /* refused */
     cgp_plan_options there = *options;
-    const char **names = NULL; /* [devices], or `stages` entries with a table */
+    const char **names = NULL; /* [stages], one name for each device */
     if (device && !options->devices) {
         names = calloc((size_t)options->stages, sizeof *names);
         if (!names) abort();

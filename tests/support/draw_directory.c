@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* draw_directory.c -- writes drawn shapes as PNG files, one directory per class, as people keep
- * images.
+/* draw_directory.c -- writes drawn shapes as PNG files, one directory per class, like an image
+ * folder.
  *
  *     draw_directory FOLDER IMAGES_A_CLASS SIZE */
 #include <cgpipe/cgpipe.h>
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Scale a picture, which the data set has normalised, back to 0 .. 255. */
+/* Scale a picture back to 0 .. 255, as the data set has normalised it. */
 static void to_bytes(const float *picture, int64_t n, uint8_t *bytes) {
     float low = picture[0], high = picture[0];
     for (int64_t i = 0; i < n; i++) {

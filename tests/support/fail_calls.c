@@ -72,7 +72,7 @@ static const char *const kind_names[KINDS] = {"create", "write",    "flush", "sy
                                               "unlink", "truncate", "open",  "read", "list",
                                               "stat",   "lock",     "close"};
 
-enum { NOTHING = 0, SHORT = -1 }; /* other values are errno numbers */
+enum { NOTHING = 0, SHORT = -1 }; /* errors; all other values are errno numbers */
 
 static struct {
     char below[PATH_MAX], call[64];
@@ -128,8 +128,8 @@ __attribute__((destructor)) static void end(void) {
 
 /* --- which call is it? --- */
 
-/* Return true if `name` in the directory `at`, or the file `at` itself (name NULL), is below ours;
- * `path` gets its path. */
+/* Return true if `name` in the directory `at`, or the file `at` itself (name NULL), is below
+ * FAIL_BELOW. `path` gets the whole path. */
 static bool is_below(int at, const char *name, char path[PATH_MAX]) {
     char base[PATH_MAX] = "", link[64];
     const size_t length = strlen(wanted.below);
@@ -167,8 +167,8 @@ static bool needs_space(kind k) {
     return k == CREATE || k == WRITE || k == FLUSH;
 }
 
-/* Count a call. Return NOTHING, SHORT or an error. A kill does not return, except for writes and
- * flushes, whose caller first writes half. */
+/* Count a call. Return NOTHING, SHORT or an error. If the call is to be killed, this does not
+ * return, except for writes and flushes: their caller first writes half of the bytes. */
 static int intercept(kind k, int at, const char *name) {
     char path[PATH_MAX];
     const int before = errno;
@@ -185,7 +185,7 @@ static int intercept(kind k, int at, const char *name) {
     return NOTHING;
 }
 
-/* Look up the real function that this one shadows. */
+/* Look up the real function that a wrapper shadows. */
 #define NEXT(name)                                                                                 \
     static __typeof__(&(name)) next;                                                               \
     if (!next) next = (__typeof__(&(name)))dlsym(RTLD_NEXT, #name)
@@ -335,8 +335,7 @@ ssize_t __pread64_chk(int, void *, size_t, off_t, size_t) __attribute__((alias("
 
 /* --- streams --- */
 
-/* Write half of the buffered bytes of `file`. The rest meets a full disk and stays in the
- * buffer. */
+/* Write half of the buffered bytes of `file`. The rest stays in the buffer, as on a full disk. */
 static int flush_half(FILE *file, int (*flush)(FILE *), int error) {
     const int fd = fileno(file), kept = dup(fd);
     const int none = (int)syscall(SYS_openat, AT_FDCWD, "/dev/full", O_WRONLY, 0);

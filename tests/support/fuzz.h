@@ -22,7 +22,8 @@
 #define REQUIRE(condition) assert_true(condition)
 #endif
 
-/* Copy to a block of exactly this size, so that a sanitizer detects a read past the end. Owned. */
+/* Copy an input to a block of exactly its size, so that a sanitizer detects a read past the end.
+ * Owned. */
 static inline void *fuzz_exact(const void *bytes, size_t size) {
     void *copy = malloc(size ? size : 1);
     REQUIRE(copy);
@@ -107,7 +108,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
 
 /* --- mutations --- */
 
-/* Draw 0 .. bound - 1; return 0 if bound is 0. */
+/* Draw a number in 0 .. bound - 1; 0 if bound is 0. */
 static inline size_t fuzz_below(uint64_t *random, size_t bound) {
     return bound ? (size_t)(test_random(random) % bound) : 0;
 }
@@ -124,7 +125,7 @@ static inline int fuzz_corpus(const char *name, size_t capacity,
     assert_non_null(corpus);
     while (fuzz_next(corpus, bytes, capacity, &size))
         accepted += take(bytes, size);
-    assert_true(feof(corpus)); /* no input was too long for the buffer */
+    assert_true(feof(corpus)); /* all inputs fit into the buffer */
     fclose(corpus);
     free(bytes);
     return accepted;

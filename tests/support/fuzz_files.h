@@ -36,7 +36,7 @@ static inline int fuzz_cut(const uint8_t *bytes, size_t size, fuzz_part *parts, 
     return count;
 }
 
-/* The part as a 0-terminated text. Owned. */
+/* Return the part as a 0-terminated text. Owned. */
 static inline char *fuzz_text(const fuzz_part *part) {
     char *text = malloc(part->size + 1);
     REQUIRE(text);
@@ -91,7 +91,7 @@ static inline void fuzz_begin(void) {
     fuzz_empty();
 }
 
-/* Return the path of a name in it, in one of four buffers used round-robin. */
+/* Return the path of a name in the directory, in one of four buffers used round-robin. */
 static inline const char *fuzz_path(const char *name) {
     static char paths[4][400];
     static int turn;

@@ -34,13 +34,14 @@ typedef struct graph {
     int n;
     cgp_value kinds;                           /* an integer input, below the vocabulary */
     cgp_value ids;                             /* integers made by an earlier layer; id < 0: none */
-    char square[NAME], norm[NAME];             /* last C -> C linear, last norm; "": none */
+    char square[NAME], norm[NAME];             /* names of the last C -> C linear and norm; "":
+                                                * none */
     bool transposed;                           /* `square` is transposed */
     cgp_value features;                        /* the float input */
     int outputs[TEST_MOST_OUTPUTS], n_outputs; /* outputs besides the first */
 } graph;
 
-/* One time in three, share the parameter `name` with an existing one. */
+/* One time in three, tie the new parameter of `name` to that of an existing op. */
 static void maybe_tie(graph *g, const char *name, const char *suffix, const char *existing) {
     char tied[NAME + 8], old[NAME + 8];
     if (!existing[0] || test_between(g->state, 0, 2)) return;
@@ -61,7 +62,7 @@ static cgp_value random_linear(graph *g, cgp_value x, const char *name) {
             .out = g->sizes->width, .bias = true, .transposed = transposed, .init = normal});
 }
 
-/* Use a large eps, so that rows of nearly equal numbers stay harmless. */
+/* Add a norm. Its eps is large, so that rows of nearly equal numbers do no harm. */
 static cgp_value random_norm(graph *g, cgp_value x, const char *name) {
     maybe_tie(g, name, "weight", g->norm);
     maybe_tie(g, name, "bias", g->norm);
@@ -75,7 +76,7 @@ static cgp_value random_activation(graph *g, cgp_value x) {
     return functions[test_between(g->state, 0, 4)](g->model, x);
 }
 
-/* Multiply two values, one time in three a value by itself; a norm limits the growth. */
+/* Multiply two values, or one time in three a value by itself. A norm limits the growth. */
 static cgp_value random_product(graph *g, cgp_value x, const char *name) {
     const cgp_value other = g->seen[test_between(g->state, 0, g->n - 1)];
     maybe_tie(g, name, "weight", g->norm);
@@ -83,7 +84,8 @@ static cgp_value random_product(graph *g, cgp_value x, const char *name) {
     return cgp_rms_norm(g->model, x, name, 0.1);
 }
 
-/* Find the position of each row's largest element, and look it up now or in a later layer. */
+/* Find the index of each row's largest element. Look up that index in a table, in this layer or in
+ * a later one. */
 static cgp_value random_integers(graph *g, cgp_value x, const char *name) {
     const cgp_value ids = g->ids;
     if (!g->sizes->rough) return cgp_gelu_tanh(g->model, x);
@@ -131,8 +133,8 @@ static cgp_value random_projection(graph *g, cgp_value x, const char *name, cons
     return cgp_linear(g->model, x, full, (cgp_linear_options){.out = width, .init = normal});
 }
 
-/* Add attention with separate q, k and v, of x and an earlier value; or with x as all three, whose
- * gradients are then summed. */
+/* Add attention with separate q, k and v, of x and an earlier value; or use x for all three, so
+ * that three gradients are summed. */
 static cgp_value random_attention(graph *g, cgp_value x, const char *name) {
     const cgp_value from = g->seen[test_between(g->state, 0, g->n - 1)];
     cgp_attention_options options = {.heads = g->sizes->heads,
@@ -179,8 +181,8 @@ static cgp_value random_view(graph *g, cgp_value x) {
     }
 }
 
-/* Multiply values, which may be equal: y = norm(x z^T) z, or with x^T z [C, C]; norms keep them
- * small. */
+/* Multiply two values, which may be the same: y = norm(x z^T) z, or the same with x^T z [C, C].
+ * Norms keep the values small. */
 static cgp_value random_products(graph *g, cgp_value x, const char *name) {
     const cgp_value z = g->seen[test_between(g->state, 0, g->n - 1)];
     const bool by_rows = test_between(g->state, 0, 1);
@@ -243,8 +245,8 @@ static cgp_value random_op(graph *g, cgp_value x, const char *name) {
     }
 }
 
-/* In the middle, add a second integer input and a float input, sometimes unchanged, and a loss
- * there. */
+/* In the middle of the graph, add a second integer input, a float input (sometimes unchanged) and a
+ * loss. */
 static cgp_value middle(graph *g, cgp_value x, cgp_value features, cgp_value targets) {
     const test_sizes *sizes = g->sizes;
     cgp_value y = cgp_embedding(g->model, g->kinds, "kinds", sizes->vocab, sizes->width, normal);
@@ -266,7 +268,8 @@ static cgp_value middle(graph *g, cgp_value x, cgp_value features, cgp_value tar
     return x;
 }
 
-/* Add an op or none, mostly on the last value, sometimes on an earlier one, which gains a use. */
+/* Add an op, or none: mostly on the last value, sometimes on an earlier value, which is then used
+ * again. */
 static cgp_value grow(graph *g, cgp_value x, const char *name) {
     const cgp_value from =
         test_between(g->state, 0, 4) ? x : g->seen[test_between(g->state, 0, g->n - 1)];
@@ -287,7 +290,7 @@ static void add_output(graph *g) {
     cgp_model_output(g->model, x);
 }
 
-/* Add the head, whose weight may be the embedding's, then the losses and the output. */
+/* Add the head, whose weight may be tied to the embedding, then the losses and the output. */
 static void finish(graph *g, cgp_value x, cgp_value targets) {
     cgp_model_layer(g->model, "head");
     x = cgp_layer_norm(g->model, x, "norm", 0.1);
@@ -305,7 +308,8 @@ static void finish(graph *g, cgp_value x, cgp_value targets) {
         return;
     }
     cgp_model_loss_cross_entropy(g->model, x, targets, -100, 1);
-    if (g->sizes->rough && test_between(g->state, 0, 3) == 0) /* use its own argmax as target */
+    if (g->sizes->rough && test_between(g->state, 0, 3) == 0) /* targets are the argmax of the
+                                                               * logits */
         cgp_model_loss_cross_entropy(g->model, x, cgp_argmax(g->model, x), -100, 0.25);
     assert_ok(cgp_model_finish(g->model));
 }

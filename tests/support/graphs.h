@@ -13,34 +13,34 @@ typedef struct test_sizes {
     int layers; /* layers of a random graph, blocks of a GPT-2 */
     int64_t sequence, width, heads, vocab;
     double dropout;
-    /* the loss of a random graph need not be smooth: integers index tables, and image graphs have
-     * maxima */
+    /* the loss of a random graph need not be smooth: integers may index tables, and image graphs
+     * may have maximum pools */
     bool rough;
-    bool no_loss; /* a random graph has outputs and no loss */
+    bool no_loss; /* a random graph has only outputs, no loss */
 } test_sizes;
 
-/* Optional features of random graphs; none, unless a test sets them. */
+/* Optional features of random graphs; all are off unless a test sets them. */
 typedef struct test_extras {
-    int outputs;          /* most outputs besides the first */
-    bool input_gradients; /* for float inputs, except masks */
+    int outputs;          /* largest number of outputs besides the first */
+    bool input_gradients; /* float inputs except masks get gradients */
 } test_extras;
 extern test_extras test_graph_extras;
 
-/* Build a GPT-2 of these sizes, finished. Fails the test on error. */
+/* Build and finish a GPT-2 of these sizes. Fails the test on error. */
 cgp_model *test_gpt2(const test_sizes *sizes);
 
-/* Build a random graph of `layers` layers between an embedding and a head, drawn from *state.
- * Finished. Its ops are linears, norms, products, activations, attention, dropout, sums and
- * differences of values from any earlier layer, and custom ops (custom_ops.h). Values are used
- * several times, and several ops share parameters. It may have integers made by the graph, a second
- * integer input, a float input, and other losses in the middle. */
+/* Build and finish a random graph, drawn from *state, with `layers` layers between an embedding and
+ * a head. Its ops are linears, norms, products, activations, attention, dropout, sums and
+ * differences of values from any earlier layer, and custom ops (custom_ops.h). Values may have
+ * several uses, and ops may share parameters. The graph may compute integers, and may have a second
+ * integer input, a float input, and further losses in the middle. */
 cgp_model *test_random_graph(uint64_t *state, const test_sizes *sizes);
 
-/* Build a random graph over small images, `layers` layers between a stem and a head. Finished. It
- * has convolutions, batch norms (some share parameters), instance and group norms, activations,
- * dropouts, pools, upsampling, padding, concatenations and additions of earlier values. The loss is
- * over classes, sometimes also over pixels. It uses only layers, vocab (classes), dropout, rough
- * and no_loss of the sizes. */
+/* Build and finish a random graph over small images, with `layers` layers between a stem and a
+ * head. It has convolutions, batch norms (some share parameters), instance and group norms,
+ * activations, dropouts, pools, upsampling, padding, concatenations and additions of earlier
+ * values. The loss is over classes, sometimes also over pixels. The graph uses only layers, vocab
+ * (classes), dropout, rough and no_loss of `sizes`. */
 cgp_model *test_random_images(uint64_t *state, const test_sizes *sizes);
 
 /* Random inputs for a model of graphs.c or images.c: targets (some ignored), a mask of numbers from
@@ -54,7 +54,7 @@ void test_batch_fill(test_batch *batch, const cgp_model *model, const test_sizes
                      int64_t samples, uint64_t *state);
 void test_batch_release(test_batch *batch);
 
-/* Zeroed tensors for a model's outputs and for its input gradients, with the lists for calls. */
+/* Zeroed tensors for a model's outputs and input gradients, with the lists that calls take. */
 enum { TEST_MOST_OUTPUTS = 4 };
 typedef struct test_results {
     cgp_tensor outputs[TEST_MOST_OUTPUTS], gradients[4];
@@ -64,23 +64,24 @@ typedef struct test_results {
 void test_results_make(test_results *results, const cgp_model *model, int64_t samples);
 void test_results_release(test_results *results);
 
-/* Checksums that depend on the position of each element. */
+/* Return checksums of the outputs or of the input gradients, which depend on the position of each
+ * element. */
 double test_results_outputs(const test_results *results);
 double test_results_gradients(const test_results *results);
 
-/* Draw a balance of `layers` over `stages`, with no empty stage. */
+/* Draw a balance of `layers` layers over `stages` stages, with no empty stage. */
 void test_random_balance(uint64_t *state, int layers, int stages, int *balance);
 
-/* Draw a schedule that trains `layers` layers on at most `max` devices. Set it, its stages, virtual
- * stages and group in the options; the micro-batches stay as they are there. */
+/* Draw a schedule that trains `layers` layers on at most `max` devices. Set schedule, stages,
+ * virtual stages and group in the options; the number of micro-batches stays as given there. */
 void test_random_schedule(uint64_t *state, int layers, int max, cgp_plan_options *options);
 
-/* Draw how a model is trained on up to 4 devices, in micro-batches of one sample: precision,
- * recomputation, schedule, and `balance` [layers], to which the options then point. */
+/* Draw options to train a model on up to 4 devices, in micro-batches of one sample: precision,
+ * recompute mode, schedule, and `balance` [layers], to which the options then point. */
 void test_random_training(uint64_t *state, const cgp_model *model, cgp_plan_options *options,
                           int *balance);
 
-/* Train `steps` steps on the same batch; return the losses and the hash of the weights. */
+/* Train `steps` steps, one for each batch; return losses, checksums and hashes. */
 typedef struct test_outcome {
     double losses[8];
     double evaluation;

@@ -17,7 +17,7 @@ typedef struct graph {
     const test_sizes *sizes;
     image seen[MOST]; /* values that later ops may use */
     int n;
-    char norm[NAME]; /* last batch norm; "": none */
+    char norm[NAME]; /* name of the last batch norm; "": none */
     int norm_channels;
 } graph;
 
@@ -27,7 +27,7 @@ static int windows(int side, int front, int behind, int kernel, int stride) {
     return (side + front + behind - kernel) / stride + 1;
 }
 
-/* Draw any padding, also negative, that leaves at least one window. */
+/* Add a convolution. Its padding is random, even negative, but leaves at least one window. */
 static image random_convolution(graph *g, image x, const char *name) {
     cgp_conv2d_options o = {.out = test_between(g->state, 1, MAX_CHANNELS / 2),
                             .bias = test_between(g->state, 0, 1),
@@ -49,7 +49,8 @@ static image random_convolution(graph *g, image x, const char *name) {
     return (image){cgp_conv2d(g->model, x.value, name, o), out[0], out[1], (int)o.out};
 }
 
-/* Make up to 3 x 2 output pixels per input pixel, with padding that leaves at least one. */
+/* Add a transposed convolution with kernels up to 3 x 3 and strides up to 2. Its padding leaves at
+ * least one output pixel. */
 static image random_transposed(graph *g, image x, const char *name) {
     cgp_conv_transpose2d_options o = {.out = test_between(g->state, 1, MAX_CHANNELS / 2),
                                       .bias = test_between(g->state, 0, 1),
@@ -123,8 +124,8 @@ static image random_activation(graph *g, image x) {
     return x;
 }
 
-/* Find an earlier value of the same height and width, and with `channels` unless 0; x itself if
- * there is none. */
+/* Return an earlier value with the height and width of x, and with `channels` channels unless 0. If
+ * none is found, return x. */
 static image like(graph *g, image x, int channels) {
     for (int tries = 0; tries < 8; tries++) {
         const image y = g->seen[test_between(g->state, 0, g->n - 1)];
@@ -148,7 +149,7 @@ static image random_concat(graph *g, image x) {
     return x;
 }
 
-/* Swap height and width, or take a part of the image. */
+/* Swap height and width, or take part of the image. */
 static image random_view(graph *g, image x) {
     const int h = test_between(g->state, 0, x.h - 1), c = test_between(g->state, 1, x.c);
     switch (test_between(g->state, 0, 2)) {
@@ -201,7 +202,7 @@ static image random_op(graph *g, image x, const char *name) {
     }
 }
 
-/* Add a class output for the whole image, sometimes a mask of it, and the losses. */
+/* Add the class logits of the image as an output, sometimes also a mask, and the losses. */
 static void finish(graph *g, image x, cgp_value targets) {
     cgp_model_layer(g->model, "head");
     const int dim = test_between(g->state, 0, 4);
@@ -215,7 +216,7 @@ static void finish(graph *g, image x, cgp_value targets) {
                                         .init = {CGP_INIT_NORMAL, 0.1},
                                         .bias_init = normal});
     const bool beside = !g->sizes->no_loss && test_between(g->state, 0, 3) == 0;
-    cgp_model_output(g->model, /* its statistics are updated, though it is not trained */
+    cgp_model_output(g->model, /* this norm is not trained, but updates its statistics */
                      beside ? cgp_batch_norm(g->model, y, "output", 0.1, 0.1) : y);
     const cgp_value early = g->seen[test_between(g->state, 0, g->n - 1)].value;
     if (test_graph_extras.outputs > 0 && early.id != g->seen[0].value.id && early.id != y.id)

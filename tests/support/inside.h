@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inside.h -- the parts of a pipeline, for tests that look inside. Include the header of a part to
- * read it. */
+/* inside.h -- access to the parts of a pipeline, for tests of internals. To read a part, include
+ * its header. */
 #ifndef CGP_TESTS_SUPPORT_INSIDE_H
 #define CGP_TESTS_SUPPORT_INSIDE_H
 

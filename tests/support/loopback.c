@@ -30,7 +30,8 @@ static cgp_status create_ranks(network *net) {
     CGP_TRY(CGP__NEW(net->ranks, net->n, "loopback"));
     for (int p = 0; p < net->n * net->n; p++) {
         net->pairs[p].random = test_random(&net->seed);
-        CGP_TRY(loopback_reserve(&net->pairs[p], 1, TEXT_BYTES)); /* an item for a failure */
+        CGP_TRY(loopback_reserve(&net->pairs[p], 1, TEXT_BYTES)); /* reserve an item for a
+                                                                   * failure */
     }
     for (int r = 0; r < net->n; r++) {
         const size_t size = sizeof(cgp_communicator) + (size_t)net->n * sizeof(item *);
@@ -136,7 +137,7 @@ static void drop_if_closed(network *net, edge *e) {
     free(e);
 }
 
-/* Check what two separate processes could not: the options of both ends. */
+/* Check that the options of both ends agree, which two separate processes could not check. */
 static void check_other_end(const cgp_link *link, const cgp_link *other) {
     const int rank = link->communicator->rank;
     const int number = link->edge->number;
@@ -153,7 +154,7 @@ static void check_other_end(const cgp_link *link, const cgp_link *other) {
                         link->options.bytes);
 }
 
-/* Called with the lock held. */
+/* Must be called with the lock held. */
 static cgp_status open_end(cgp_communicator *communicator, cgp_link *link) {
     const cgp_link_options *options = &link->options;
     network *net = communicator->net;
@@ -266,7 +267,7 @@ static bool take(cgp_link *link, int microbatch, int64_t timeout_ns, cgp_link_me
     return hold(link, "take", microbatch, timeout_ns, out);
 }
 
-/* Return the index of the buffer of a message that the caller must hold. */
+/* Return the index of a message's buffer; abort unless the caller holds that buffer. */
 static int held_buffer(const cgp_link *link, const cgp_link_message *message, const char *call) {
     const int rank = link->communicator->rank;
     const int number = link->edge->number;
@@ -345,7 +346,8 @@ static cgp_status send_to_all(cgp_communicator *communicator, bool is_gather, co
     network *net = communicator->net;
     lane *lanes = net->pairs + communicator->rank * net->n;
     item *items = NULL;
-    for (int r = 1; r < net->n; r++) { /* create all items first: send to all ranks or none */
+    for (int r = 1; r < net->n; r++) { /* create all items first, in order to send to all ranks or
+                                        * to none */
         item *created = loopback_create_item(bytes);
         if (!created) {
             loopback_free_items(items);
@@ -373,7 +375,7 @@ static cgp_status end_of_rank(const cgp_communicator *communicator) {
                     communicator->own.status != CGP_OK ? communicator->own.message : "was stopped");
 }
 
-/* Receive the agreement of a rank; called with the lock held. */
+/* Receive the agreement message of a rank; called with the lock held. */
 static cgp_status receive(cgp_communicator *communicator, int from, bool is_gather, void *to,
                           size_t bytes) {
     while (!communicator->ended && !communicator->inbox[from])
@@ -391,7 +393,7 @@ static cgp_status receive(cgp_communicator *communicator, int from, bool is_gath
     return CGP_OK;
 }
 
-/* Called with the lock held; bytes NULL: barrier. */
+/* Exchange bytes with all ranks; `bytes` NULL: a barrier. Called with the lock held. */
 static cgp_status agree(cgp_communicator *communicator, const void *mine, char *all,
                         const size_t *bytes) {
     const int rank = communicator->rank;

@@ -5,10 +5,10 @@
  *                   lane of an edge: ▢        ├─ network thread┤
  *   release  ────►  lane of releases: ▢ ▢   ──┘                └───────►  sender's buffer is free
  *
- * Each rank has its own user thread and workers. The network is one thread, which delivers after a
- * random delay: in order within a lane, in any order between lanes. Each pair of ranks has a lane
- * for agreements and failures. A buffer that the caller does not own (before acquire and take,
- * after post and release) is overwritten.
+ * Each rank has its own user thread and workers. The network is one thread, which delivers items
+ * after a random delay: in order within a lane, in any order between lanes. Each pair of ranks has
+ * a lane for agreements and failures. A buffer is overwritten while the caller does not own it:
+ * before acquire or take, after post or release.
  *
  * A broken contract ends the process: "loopback: rank 0, edge 3: ...", and abort(). */
 #ifndef CGP_TESTS_LOOPBACK_H
@@ -16,7 +16,7 @@
 
 #include <cgpipe/ext/transport.h>
 
-/* Register it as "loopback" with cgp__transport_add(). */
+/* The transport. Register it with cgp__transport_add(); its name is "loopback". */
 extern const cgp_transport loopback;
 
 /* Create out[n], the communicators of n ranks; `seed` draws the delays. Any thread may destroy
@@ -27,8 +27,8 @@ CGP_MUST_CHECK cgp_status loopback_create(int n, uint64_t seed, cgp_communicator
  * threads continue. */
 void loopback_mute(cgp_communicator *communicator);
 
-/* After a rank has ended, delay the return of its waits for messages by this time, as if its
- * threads found no free core. */
+/* After a rank has ended, its waits for messages return later by this time, as if its threads had
+ * no free core. */
 void loopback_make_drowsy(cgp_communicator *communicator, double seconds);
 
 #endif

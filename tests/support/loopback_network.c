@@ -36,7 +36,8 @@ bool loopback_wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64
 
 /* --- lanes; called with the lock held --- */
 
-/* Half of the items have no delay, most others at most 50 us, some 500 us. */
+/* Draw the delay of an item: none for half of the items, at most 50 us for most others, 500 us for
+ * some. */
 static int64_t draw_delay(lane *l) {
     const int kind = test_between(&l->random, 0, 7);
     if (kind < 4) return 0;
@@ -91,7 +92,7 @@ void loopback_send(network *net, lane *l, item *sent) {
     pthread_cond_signal(&net->filled);
 }
 
-/* --- the network's thread; all with the lock held --- */
+/* --- the network's thread; called with the lock held --- */
 
 int loopback_find_buffer(const cgp_link *link, int state) {
     for (int i = 0; i < link->options.capacity; i++) {
@@ -187,7 +188,7 @@ static void lose(cgp_communicator *c, int rank, int64_t now) {
     loopback_send_failure(c, rank, CGP_EPEER, message);
 }
 
-/* Send the heartbeats that are due and find silent ranks; return when to check again. */
+/* Send the heartbeats that are due and find silent ranks; return the time of the next check. */
 static int64_t beat(network *net) {
     const int64_t now = cgp__now_ns();
     int64_t next = INT64_MAX;

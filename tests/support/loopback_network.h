@@ -10,16 +10,21 @@
 
 #include <pthread.h>
 
-enum { FREE = -1, HELD = -2, AWAY = -3 }; /* state of a buffer, or the micro-batch in it */
-enum { POISON = 0xFF };                   /* NaN in every floating-point type */
+enum {
+    FREE = -1,
+    HELD = -2,
+    AWAY = -3
+};                      /* negative states of a buffer; else the micro-batch in
+                                           * it */
+enum { POISON = 0xFF }; /* byte of which all bits make a NaN in any float type */
 enum { TEXT_BYTES = 1024 };
 
 /* A message or a release in flight, with its own storage. */
 typedef struct item {
     struct item *next;
     int64_t due_ns, late_ns;
-    int slot;   /* the sender's buffer; the failed rank of a failure */
-    int number; /* micro-batch of a message, status of a failure, or 1 for a gather */
+    int slot;   /* index of the sender's buffer; for a failure, the failed rank */
+    int number; /* a message's micro-batch, a failure's status, or 1 for a gather */
     size_t bytes;
     bool fails, lost;
     char storage[];
@@ -35,8 +40,8 @@ typedef struct edge {
     struct edge *next;
     int number;
     cgp_link *ends[2]; /* receiver, sender; NULL: not open */
-    bool opened[2];    /* is or was open */
-    lane lanes[2];     /* releases, messages: indexed by the end that fills the lane */
+    bool opened[2];    /* is open or was open */
+    lane lanes[2];     /* lane of releases, lane of messages: indexed by the end that fills it */
 } edge;
 
 typedef struct network {
@@ -60,20 +65,20 @@ typedef struct failed {
 struct cgp_communicator {
     network *net;
     int rank;
-    bool ended;    /* stopped, here or by a failure */
-    bool agreeing; /* in barrier or gather */
+    bool ended;    /* stopped by the caller or by a failure */
+    bool agreeing; /* a barrier or gather is in progress */
     failed own, other;
     pthread_cond_t changed;
     int64_t timeout_ns, next_beat_ns; /* 0: no watching */
     bool mute;                        /* sends no heartbeats, as if it were stopped */
-    int64_t drowsy_ns;                /* delay of a wait's return after the end */
+    int64_t drowsy_ns;                /* delay before a wait returns after the rank has ended */
     cgp_beat mine, *known;            /* [n] */
     item *inbox[];                    /* [n] agreements received from each rank, first to last */
 };
 
 typedef struct buffer {
     int state;
-    int sender_slot; /* the sender's buffer of the message */
+    int sender_slot; /* index of the sender's buffer that has the message */
     int64_t bytes;
     int64_t released_ns;
 } buffer;
@@ -87,17 +92,17 @@ struct cgp_link {
     buffer buffers[]; /* [capacity] */
 };
 
-/* Print "loopback: rank %d, edge %d: ..." and abort; an edge of -1 is left out. */
+/* Print "loopback: rank %d, edge %d: ..." and abort; an edge of -1 is not printed. */
 _Noreturn void loopback_broken(int rank, int number, const char *format, ...) CGP_PRINTF(3, 4);
 
 /* Initialise a condition for loopback_wait_until(). */
 void loopback_init_condition(pthread_cond_t *condition);
 
 /* Block until the condition is signalled; return false if the deadline, by cgp__now_ns(), has
- * passed. INT64_MAX: no deadline. */
+ * passed. A deadline of INT64_MAX means no limit. */
 bool loopback_wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t deadline_ns);
 
-/* Return NULL if out of memory. */
+/* Create an item with storage of `bytes` bytes; return NULL if out of memory. */
 item *loopback_create_item(size_t bytes);
 void loopback_free_items(item *first);
 
@@ -117,11 +122,12 @@ char *loopback_buffer_at(const cgp_link *link, int i);
 /* Wake all waiters of a rank; its later waits return at once. */
 void loopback_end_waits(cgp_communicator *communicator);
 
-/* Send a rank's failure, or that of the silent rank `culprit` which it found, to all others. */
+/* Send a rank's failure, or the failure of the silent rank `culprit` that it found, to all other
+ * ranks. */
 void loopback_send_failure(cgp_communicator *from, int culprit, cgp_status status,
                            const char *message);
 
-/* Send a rank's heartbeat to all others. */
+/* Send a rank's heartbeat to all other ranks. */
 void loopback_send_beat(cgp_communicator *from);
 
 /* Run the network's thread: deliver what is due until net->ends. Takes the lock itself. */

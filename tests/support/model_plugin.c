@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model_plugin.c -- a model plug-in for tests: layers of a custom op after linear ones, and a data
- * set. It is built once with each of these definitions, and once with none:
+ * set. It is built once with each of these definitions, and once without any:
  *
  *     OTHER                  different code with the same results
  *     NO_VERSION             no cgpipe_plugin_version
@@ -162,14 +162,14 @@ cgp_status cgpipe_model_build(cgp_model *model, const cgp_model_value *values) {
 
 /* --- data: the target is the index of the largest of the first numbers --- */
 
-/* Return true if a variable holds the position of this training sample. */
+/* Return true if an environment variable holds the position of this training sample. */
 static bool is_named(const char *variable, cgp_split split, int64_t position) {
     const char *text = getenv(variable);
     return text && split == CGP_SPLIT_TRAIN && strtoll(text, NULL, 10) == position;
 }
 
-/* Return true if the target of this validation sample is ignored: UNLABELLED holds the first such
- * position. */
+/* Return true if the target of this validation sample is ignored: the environment variable
+ * UNLABELLED holds the first such position. */
 static bool ignores(cgp_split split, int64_t position) {
     const char *text = getenv("UNLABELLED");
     return text && split == CGP_SPLIT_VALIDATION && position >= strtoll(text, NULL, 10);

@@ -20,10 +20,11 @@ typedef struct test_png {
     bool interlaced;
 } test_png;
 
-/* Encode rows in file layout: packed below 8 bits, big-endian above. */
+/* Encode rows in file layout: samples below 8 bits are packed, samples above 8 bits are
+ * big-endian. */
 void test_make_png(test_image *out, const test_png *kind, const uint8_t *rows);
 
-/* 1 component is gray, 3 are RGB, 4 are CMYK, inverted as Adobe writes it. */
+/* One component is gray; three are RGB; four are CMYK, inverted as Adobe writes them. */
 typedef struct test_jpeg {
     int width, height, components, quality;
     bool progressive;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin.c -- plug-ins for tests, one for each fault: built once with each of these definitions,
- * and once with none.
+/* plugin.c -- plug-ins for tests, one for each fault. This file is built once with each of these
+ * definitions, and once without any.
  *
  *     PLUGIN_OTHER_ABI           built for another version
- *     PLUGIN_STALE               built for the version before, which its entry point checks
+ *     PLUGIN_STALE               built for the previous version; its entry point checks the version
  *     PLUGIN_SHORT               its table lacks the last field
  *     PLUGIN_MISSING             its backend has no function `copy`
  *     PLUGIN_SAME                its backend has the name of a built-in one
  *     PLUGIN_NO_ENTRY            no entry point
  *     PLUGIN_REFUSES             the entry point fails
- *     PLUGIN_AWAY                no hardware
+ *     PLUGIN_AWAY                the hardware is missing
  *     PLUGIN_BROKEN_TRANSPORT    its transport has no functions
  *
  * The backend, PLUGIN_NAME, has no kernels; the transport, "PLUGIN_NAME-transport", does
@@ -259,7 +259,7 @@ static const cgp_backend *const backends[] = {&backend};
 static const cgp_transport *const transports[] = {&transport};
 
 #if defined(PLUGIN_REFUSES) || defined(PLUGIN_STALE)
-__attribute__((unused)) /* only its size is used */
+__attribute__((unused)) /* used only for its size */
 #endif
 static const cgp_plugin plugin = {
 #ifdef PLUGIN_SHORT

@@ -50,7 +50,7 @@ static inline cgp_status load(network *net, const char *path) {
     return status;
 }
 
-/* Open a directory of GPT-2, Llama or ViT, or a ResNet file as RESNET describes it. */
+/* Open a directory of a GPT-2, Llama or ViT, or a file of the ResNet that RESNET specifies. */
 static inline network open_network(const char *path, int stages) {
     network net = {.spec = cgp_model_spec_default()};
     if (strstr(path, ".safetensors"))
@@ -66,7 +66,7 @@ static inline network open_network(const char *path, int stages) {
 
 enum { MOST = 160 };
 
-/* A tensor file in memory; only its F32 tensors. */
+/* A tensor file in memory; tensors are F32 or I64. */
 typedef struct tensors {
     int count;
     char names[MOST][96];

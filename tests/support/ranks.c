@@ -28,8 +28,8 @@ enum { MAX_RANKS = 8, MAX_GROUPS = 64, MAX_INPUTS = 16, MAX_OUTPUTS = 8, MAX_DEV
 typedef struct group group;
 typedef struct call call;
 
-/* Make a call on the pipeline of a rank. `result` has c->bytes, or is NULL if the test wants
- * none. */
+/* Make a call on the pipeline of a rank. `result` has c->bytes bytes, or is NULL if the test wants
+ * no result. */
 typedef cgp_status on_rank(const call *c, int rank, cgp_pipeline *pipeline, void *result);
 
 struct call {
@@ -39,7 +39,7 @@ struct call {
     const cgp_tensor *const *inputs;
     const cgp_tensor *const *tensors;
     int n_tensors;
-    void *result; /* rank 0 fills it for the test; other ranks' results must equal it */
+    void *result; /* filled by rank 0; results of other ranks must be equal */
     size_t bytes;
     group *group;
     const void *in;
@@ -70,14 +70,14 @@ struct group {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     const call *call; /* NULL: none */
-    int round, left;  /* calls so far; users that have not finished the last one */
+    int round, left;  /* number of calls so far; users that still run the last call */
     bool quit;
 };
 
 static group *groups[MAX_GROUPS];
 static pthread_mutex_t groups_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Calls that the library itself makes are calls of a single rank. */
+/* True in a user thread. Calls that the library makes there are calls of a single rank. */
 static _Thread_local bool is_user;
 
 static void *serve(void *argument) {
@@ -110,7 +110,7 @@ _Noreturn static void differ(const user *u, const call *c, const char *what) {
     abort();
 }
 
-/* Check that all ranks or none have failed, and that their results are equal. */
+/* Check that either all ranks have failed or none has, and that their results are equal. */
 static void compare(const group *g, const call *c) {
     const user *first = g->users;
     for (int r = 1; r < g->n; r++) {
@@ -478,7 +478,7 @@ ON_RANKS(
 cgp_pipeline_times __real_cgp_pipeline_last_times(const cgp_pipeline *pipeline, double *busy);
 cgp_pipeline_times __wrap_cgp_pipeline_last_times(const cgp_pipeline *pipeline, double *busy);
 
-/* The times of the step, followed by those of the devices. */
+/* The times of the step, followed by the busy times of the devices. */
 typedef struct all_times {
     cgp_pipeline_times times;
     double busy[MAX_DEVICES];
@@ -511,7 +511,7 @@ typedef struct all_op_times {
     int n;
 } all_op_times;
 
-/* c->n: a bit for each of the two results that the caller wants. */
+/* Bit 0 of c->n: the caller wants the times; bit 1: the caller wants their number. */
 static cgp_status op_times(const call *c, int rank, cgp_pipeline *pipeline, void *result) {
     all_op_times *all = result;
     (void)rank;

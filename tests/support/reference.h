@@ -14,7 +14,7 @@ uint32_t test_hash(uint64_t p, uint64_t i);
 /* Load a file of numbers; fail the test on error. The caller releases it with json_decref(). */
 json_t *test_reference_load(const char *path);
 
-/* Members of an object; 0 if absent. */
+/* Return a member of an object; 0 if it is absent. */
 int test_integer(const json_t *object, const char *key);
 double test_number(const json_t *object, const char *key);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* resign.h -- make the manifest of a checkpoint agree with files that were changed on purpose. */
+/* resign.h -- update the manifest of a checkpoint after a test has changed its files. */
 #ifndef CGP_TESTS_RESIGN_H
 #define CGP_TESTS_RESIGN_H
 
@@ -15,7 +15,7 @@ static inline json_t *read_json(const char *directory, const char *name) {
     return root;
 }
 
-/* Write JSON to a file in a checkpoint's directory; takes ownership of it. */
+/* Write JSON to a file in a checkpoint's directory. Takes ownership of the JSON. */
 static inline void write_json(const char *directory, const char *name, json_t *root) {
     const cgp__path_text path = cgp__path_text_of(directory, name);
     assert_int_equal(json_dump_file(root, path.text, JSON_INDENT(1)), 0);
@@ -36,7 +36,7 @@ static inline void measure(const char *directory, json_t *entry) {
     json_object_set_new(entry, "sha256", digests);
 }
 
-/* Write the manifest `root`, which is taken, and its sum, for the current files. */
+/* Write the manifest `root` for the current files, and its checksum. Takes ownership of `root`. */
 static inline void resign_as(const char *directory, json_t *root) {
     json_t *files = json_object_get(root, "files");
     char hex[65], sum[128];

@@ -8,8 +8,8 @@
 
 #include "checkpoints.h"
 
-static shortage place; /* the place that fails */
-static bool reported;  /* an API call has reported it */
+static shortage place; /* the allocation that fails */
+static bool reported;  /* an API call has reported the failure */
 static int complaints;
 
 void note(outcome *out, const char *format, ...) {
@@ -78,7 +78,7 @@ static cgp_status play(scenario *act, shortage chosen, outcome *out) {
 }
 
 static void check_footprint(const footprint *before) {
-    /* If a directory cannot be listed, it is not deleted; the next cleaning deletes it. */
+    /* A directory that cannot be listed is not deleted until the next cleaning. */
     const char *function = shortage_function();
     const bool listing =
         function && (strstr(function, "opendir") || strcmp(function, "readdir") == 0);
@@ -95,7 +95,8 @@ static void check_footprint(const footprint *before) {
     if (now.temporaries) complain("%d temporary files are left", now.temporaries);
 }
 
-/* Make one place fail. Return true if the run succeeded and no call reported the failure. */
+/* Run the scenario with one failing allocation. Return true if the run succeeded and no call
+ * reported the failure. */
 static bool check_place(scenario *act, shortage chosen, const outcome *expected,
                         const footprint *before) {
     outcome got;

@@ -5,11 +5,12 @@
  *     once           one allocation fails: the API call that needed it fails with a message that
  *                    names what was out of memory, changes nothing, and works when repeated;
  *                    the result is R
- *     lasting        that allocation and all later ones fail: an error, or R if none was needed
+ *     lasting        that allocation and all later ones fail: an error, or R if none of
+ *                    them was needed
  *
  * After each run there are no more blocks, maps, streams, threads or descriptors than before, and
- * no temporary files. Half of the places are drawn at random; CGP_TEST_SCALE=2 tests all.
- * CGP_TEST_PLACE=<scenario>:<thread>:<call> repeats one that failed. */
+ * no temporary files. A random half of the allocations is tested; CGP_TEST_SCALE=2 tests all.
+ * CGP_TEST_PLACE=<scenario>:<thread>:<call> repeats a single one. */
 #ifndef CGP_TESTS_SCENARIO_H
 #define CGP_TESTS_SCENARIO_H
 
@@ -42,8 +43,9 @@ void note(outcome *out, const char *format, ...) CGP_PRINTF(2, 3);
 /* Return true if a call that returned `status` must be repeated. */
 bool scenario_came_short(const char *call, cgp_status status);
 
-/* Run a scenario once for each of its allocations, with that one failing. It may write in
- * test_directory/run, which does not exist when it begins. Fails the test after all complaints. */
+/* Run a scenario once for each of its allocations, and let that allocation fail. A scenario may
+ * write in test_directory/run, which does not exist when it begins. All complaints are printed
+ * before the test fails. */
 void scenario_check(const char *name, scenario *act);
 
 /* Set-up and tear-down of a cmocka group: install the hooks, make a directory, silence warnings. */

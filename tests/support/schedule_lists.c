@@ -2,7 +2,7 @@
 /* schedule_lists.c -- see schedule_lists.h. */
 #include "schedule_lists.h"
 
-/* Check that numbers are in range, so that they can be indices. */
+/* Check that the numbers of an action are in range, so that they can be indices. */
 static cgp_status check_action(const test_schedule_table *table, int device, int position) {
     const cgp_action *a = &table->lists[device][position];
     const int kind = (int)a->kind;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schedule_lists.h -- schedules from lists that a test makes, good or bad. */
+/* schedule_lists.h -- makes schedules from lists of a test, valid or not. */
 #ifndef CGP_TESTS_SCHEDULE_LISTS_H
 #define CGP_TESTS_SCHEDULE_LISTS_H
 
 #include "schedule/table.h"
 
-/* The lists of a schedule; all are borrowed and copied. */
+/* The lists of a schedule; all are borrowed during the call, which copies them. */
 typedef struct test_schedule_table {
     const char *name;
     int stages, chunks, devices;
     const int *device_of;           /* [stages] any placement */
     const cgp_action *const *lists; /* [devices][counts[device]] */
     const int *counts;              /* [devices] */
-    bool lowered;                   /* the lists hold the transfers of `edges` */
+    bool lowered;                   /* the lists have the transfers over `edges` */
     const cgp_edge *edges;          /* [n_edges], only if lowered */
     int n_edges;
 } test_schedule_table;

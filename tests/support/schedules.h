@@ -8,18 +8,18 @@
 
 #include "schedule/table.h"
 
-/* Generate a schedule; v = 0: its default. Fails the test on error. */
+/* Generate a schedule with v virtual stages; 0: its default. Fails the test on error. */
 cgp_schedule *test_generate(const char *name, int devices, int chunks, int v);
 
-/* Lower it with the edges of a chain: each stage to the next, and back. */
+/* Lower a schedule with the edges of a chain: from each stage to the next, and back. */
 void test_lower(cgp_schedule *schedule);
 
 /* Figures of a lowered schedule. */
 typedef struct test_measures {
     double span, makespan;
-    double bubble_span, bubble_makespan; /* idle time of a device, both */
-    int peak;                            /* slots, on the device with the most */
-    int capacity;                        /* buffers, on the edge that needs the most */
+    double bubble_span, bubble_makespan; /* fraction of a device's time in which it is idle */
+    int peak;                            /* slots on the device that has the most */
+    int capacity;                        /* buffers on the edge that needs the most */
 } test_measures;
 
 /* Measure with these costs (NULL: 1 each on every stage), and free the schedule. */

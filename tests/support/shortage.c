@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Not atomic, since it is only set while the test's thread runs alone, before workers exist. */
+/* The call that fails. It is not atomic, because it is only set while no other thread runs. */
 static shortage chosen;
 static atomic_bool counting;
 static _Atomic(const char *) failed;
@@ -63,7 +63,8 @@ shortage_alive shortage_count_alive(void) {
 
 /* --- the C library --- */
 
-/* Wrap a function that returns a pointer: NULL with ENOMEM, or one more object of `kind`. */
+/* Wrap a function that returns a pointer. It returns NULL with ENOMEM, or makes one more object of
+ * `kind`. */
 #define POINTER(type, function, kind, parameters, ...)                                             \
     type __real_##function parameters;                                                             \
     type __wrap_##function parameters;                                                             \
@@ -133,7 +134,7 @@ struct dirent *__wrap_readdir(DIR *list) {
     return __real_readdir(list);
 }
 
-/* Counts the stream, and the text that it allocates. */
+/* Count both the stream and the text that it allocates. */
 FILE *__real_open_memstream(char **text, size_t *size);
 FILE *__wrap_open_memstream(char **text, size_t *size);
 FILE *__wrap_open_memstream(char **text, size_t *size) {
@@ -166,7 +167,7 @@ int __wrap_munmap(void *at, size_t bytes) {
     return __real_munmap(at, bytes);
 }
 
-/* Skips the sync: these tests are not about power failures, and make thousands of calls. */
+/* Skip the sync: these tests make thousands of calls, and do not test power failures. */
 int __wrap_fsync(int fd);
 int __wrap_fsync(int fd) {
     (void)fd;
@@ -218,7 +219,7 @@ static void *json_take(size_t bytes) {
     return made;
 }
 
-/* Live blocks of libcrypto are not counted, as it keeps some for later. */
+/* Live blocks of libcrypto are not counted, because libcrypto keeps some of them. */
 static void *crypto_take(size_t bytes, const char *file, int line) {
     (void)file, (void)line;
     return denied("libcrypto") ? NULL : __real_malloc(bytes);

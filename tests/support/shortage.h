@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shortage.h -- makes one allocation of the library fail, chosen by thread and number.
  *
- *     thread 0: the test's own       0 1 2 3 ...          counts every call that allocates, in the
- *     thread 1: first worker made    0 1 2 ...            order of its thread; so a place means
- *     thread 2: ...                  0 1 2 3 4 ...        the same call in every run
+ *     thread 0: the test's own       0 1 2 3 ...
+ *     thread 1: first worker made    0 1 2 ...
+ *     thread 2: ...                  0 1 2 3 4 ...
+ *
+ * Every call that allocates is counted, separately for each thread. So a thread and a number
+ * identify the same call in every run.
  *
  * The linker (--wrap) redirects the calls in wrapped.txt from our objects to shortage.c. Calls
  * inside other libraries are untouched, but jansson and libcrypto use our functions. */
@@ -28,7 +31,7 @@ void shortage_init(void);
 void shortage_begin(shortage chosen);
 void shortage_end(void);
 
-/* Return the function that failed first since shortage_begin(), NULL if none did. */
+/* Return the first function that failed since shortage_begin(); NULL if none did. */
 const char *shortage_function(void);
 
 /* Return how often a thread asked for memory since shortage_begin(). */

@@ -60,7 +60,8 @@ int test_between(uint64_t *state, int low, int high);
  * waits at most 10 s while there are more than TEST_THREADS. */
 int test_count_threads(void);
 
-/* Threads of a process without workers: the test's own, and under the thread sanitizer one more. */
+/* Number of threads of a process without workers: the test's own, and one more under the thread
+ * sanitizer. */
 #ifdef TEST_TSAN
 enum { TEST_THREADS = 2 };
 #else

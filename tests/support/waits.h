@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* waits.h -- leaves out each wait for another queue, with that queue slow: a result must differ.
- * With all waits, none differs.
+/* waits.h -- omits each wait for another queue while that queue is slow. Then a result must differ.
+ * With all waits, no result differs.
  *
  *     [COMPUTE][IN]    a kernel reads a slot into which a message is being copied
  *     [COMPUTE][OUT]   a kernel writes a slot from which a message is still copied
  *     [IN][COMPUTE]    a message is copied over a slot, or workspace, that a kernel still reads
- *     [IN][OUT]        a message is copied over a slot from which another is still copied
+ *     [IN][OUT]        a message is copied over a slot from which another message is still copied
  *     [OUT][COMPUTE]   a message is copied from a slot that a kernel has not written yet
  *     message          the receiver copies before the sender has filled the buffer
  *     buffer           the sender fills a buffer from which the receiver still copies
  *
- * The list is complete. The test fails if a plan has another wait, if no draw has one of these, or
- * if one has no effect. A plan elides waits for actions past which the host has already
- * synchronized, since the host is at most CGP__AHEAD actions ahead.
+ * The list is complete. The test fails if a plan has a wait that is not listed, if no random draw
+ * has a listed wait, or if a wait has no effect. A plan elides waits for actions past which the
+ * host has already synchronized, since the host is at most CGP__AHEAD actions ahead.
  *
  * A test that includes this file is built with CGP_TEST_SITES, and defines cgp__site_off. */
 #ifndef CGP_TESTS_SUPPORT_WAITS_H
@@ -21,8 +21,8 @@
 #include "graphs.h"
 #include "pipeline/run/queues.h"
 
-/* The device under test; a device with the same bits whose queues need no waits; a function that
- * makes a queue slow (0 ns: fast). */
+/* Names of the device under test and of a reference device, which has the same bits and whose
+ * queues need no waits. make_slow() makes a queue slow (0 ns: fast). */
 typedef struct waits_device {
     const char *name, *reference;
     void (*make_slow)(int queue, int64_t ns);
@@ -43,7 +43,8 @@ static const char *const names[CGP__SITES] = { /* NULL: there is no such wait */
     [CGP__SITE_MESSAGE] = "message", [CGP__SITE_BUFFER] = "buffer"};
 /* clang-format on */
 
-/* The result of a training, with the statuses of updates: a NaN makes an update fail. */
+/* The result of a training run. It includes the status of each update, because a NaN makes an
+ * update fail. */
 typedef struct result {
     double losses[STEPS];
     cgp_status updates[STEPS];
@@ -66,8 +67,8 @@ static inline void train(const cgp_model *model, const cgp_plan_options *o, cons
     cgp_plan_destroy(plan);
 }
 
-/* Find the waits of a training: for messages if there is a transfer, for buffers if an edge has
- * fewer buffers than micro-batches. */
+/* Find the waits that a training run has. It waits for messages if there is a transfer, and for
+ * buffers if an edge has fewer buffers than micro-batches. */
 static inline void find_sites(const cgp_model *model, const cgp_plan_options *o,
                               bool there[CGP__SITES]) {
     cgp_plan *plan = NULL;
@@ -92,7 +93,7 @@ static inline void find_sites(const cgp_model *model, const cgp_plan_options *o,
     cgp_plan_destroy(plan);
 }
 
-/* A training that is drawn at random. */
+/* A random training run. */
 typedef struct draw {
     test_sizes sizes;
     cgp_model *model;
@@ -145,7 +146,7 @@ static inline bool differs(const draw *d, int slow, int site) {
     return memcmp(&d->expected, &got, sizeof got) != 0;
 }
 
-/* Return true if a site's wait is for this queue. */
+/* Return true if the wait at a site is for work of this queue. */
 static inline bool is_for(int site, int queue) {
     if (site == CGP__SITE_MESSAGE) return queue == CGP_QUEUE_OUT;
     if (site == CGP__SITE_BUFFER) return queue == CGP_QUEUE_IN;

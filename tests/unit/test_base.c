@@ -7,7 +7,8 @@
 
 #include "base/base.h"
 
-/* Names like a model's, which differ in a few letters. Each is found in few steps, and no other. */
+/* Names like those of a model differ in few letters. Each name that was added is found in few
+ * steps, and no other name is found. */
 static void an_index_finds_each_of_many_entries(void **state) {
     (void)state;
     enum { ENTRIES = 100000 };
@@ -35,7 +36,7 @@ static void an_index_finds_each_of_many_entries(void **state) {
     cgp__index_release(&index);
 }
 
-/* The caller distinguishes entries with equal hashes. */
+/* The index returns all entries with an equal hash; the caller compares their names. */
 static void entries_of_one_hash_are_all_found(void **state) {
     (void)state;
     cgp__index index = {0};
@@ -145,8 +146,8 @@ static void a_grown_array_keeps_its_elements_and_zeroes_the_rest(void **state) {
     free(array);
 }
 
-/* Above 2^30, doubling would overflow int. Allocates 2 GiB without touching them, which may
- * fail. */
+/* Above 2^30, doubling the capacity would overflow int. The test allocates 2 GiB without touching
+ * them; this may fail. */
 static void arrays_of_more_than_2_30_elements_grow_or_are_refused(void **state) {
     (void)state;
     char *array = NULL;
@@ -300,7 +301,7 @@ static void draws_stay_below_their_bound_and_reach_all_of_it(void **state) {
         counts[cgp__rng_below(key, i, 10)]++;
     }
     for (int i = 0; i < 10; i++)
-        assert_in_range(counts[i], 850, 1150); /* 1000, deviation 30; the seed is fixed */
+        assert_in_range(counts[i], 850, 1150); /* 1000 expected, deviation 30; the seed is fixed */
 }
 
 static void the_clock_does_not_go_back(void **state) {
@@ -324,7 +325,8 @@ static void assert_sha256(const char *piece, int times, const char *expected) {
     cgp__sha256_destroy(hash);
 }
 
-/* Known answers of FIPS 180-2, appendix B. The last input is a million times 'a', in pieces. */
+/* Known answers of FIPS 180-2, appendix B. The last input is 'a' a million times, hashed in
+ * pieces. */
 static void sha256_gives_the_published_digests(void **state) {
     (void)state;
     assert_sha256("", 0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_checkpoint.c -- a run directory: its checkpoints, which one is found, and the state after a
- * failure. */
+/* test_checkpoint.c -- a run directory: its checkpoints, the checkpoint that is found, and the
+ * state after a failure. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -20,13 +20,13 @@
 
 static const size_t small[2] = {1000, 24};
 
-/* --- hosts and their locks, as the library sees them --- */
+/* --- simulated hosts and locks --- */
 
 static enum { LOCKS_OF_ALL, LOCKS_OF_ONE_HOST, NO_LOCKS } locks;
-static const char *host; /* NULL: the name of this host */
+static const char *host; /* name of the host; NULL: "here" */
 
 int flock(int fd, int operation) {
-    if (locks == LOCKS_OF_ONE_HOST) return 0; /* a process of another host holds the lock */
+    if (locks == LOCKS_OF_ONE_HOST) return 0; /* another host's locks are not visible */
     if (locks == LOCKS_OF_ALL) return (int)syscall(SYS_flock, fd, operation);
     errno = ENOLCK;
     return -1;
@@ -76,7 +76,7 @@ static void the_files_are_these_and_sha256sum_agrees(void **state) {
     assert_int_equal(json_integer_value(json_object_get(root, "step")), 42);
     assert_string_equal(json_string_value(json_object_get(root, "seed")), "18446744073709551573");
     assert_int_equal(json_array_size(weights), 2); /* a block and one byte */
-    /* one block: its sum equals the sum of the file */
+    /* with one block, the sum of the block equals the sum of the file */
     assert_int_equal(json_array_size(optimizer), 1);
     assert_int_equal(test_read_file(test_path_of("sum"), bytes), 64);
     assert_memory_equal(json_string_value(json_array_get(optimizer, 0)), bytes, 64);
@@ -125,7 +125,7 @@ static cgp_status parse_steps(int64_t step, int64_t dropout_step, cgp__manifest 
     return status;
 }
 
-/* A valid manifest may contain any step, and training counts on from it. */
+/* Training continues to count from the step in a manifest, so the step must be in range. */
 static void steps_that_no_directory_can_be_named_by_are_refused(void **state) {
     (void)state;
     const int64_t max = CGP__MAX_STEP, bad[] = {-1, max + 1, INT64_MAX, INT64_MIN};
@@ -178,8 +178,8 @@ static void a_run_a_link_and_a_checkpoint_are_all_found(void **state) {
 
 enum { HIGHEST = 12 };
 
-/* Saves steps in random order and compares the directory with a list: a save leaves keep - 1 lower
- * steps and all higher ones. */
+/* Saves steps in random order, and compares the directory with a list. A save keeps the keep - 1
+ * highest steps below it and all steps above it. */
 static void as_many_are_kept_as_were_asked_for(void **state) {
     (void)state;
     uint64_t random = test_seed();
@@ -269,8 +269,8 @@ static void save_numbers(int files) {
     assert_ok(cgp__checkpoint_commit(writer, &info, 0));
 }
 
-/* Change a file of the checkpoint: replace it by a copy with the same time, write to it, or delete
- * it. */
+/* Change a file of the checkpoint: replace the file by a copy with the same time, write to it, or
+ * delete it. */
 static void change_file(const char *path, int how) {
     char bytes[4096];
     struct stat info;
@@ -363,8 +363,8 @@ static void leave(const char *name, int kind) {
     test_write_file(path, "x", 1);
 }
 
-/* Uses the names of older versions, without a host: only the lock tells whether the process
- * lives. */
+/* Uses the names of older versions, which have no host. For them only the lock tells whether the
+ * process is alive. */
 static void what_the_dead_left_is_deleted_and_nothing_else(void **state) {
     (void)state;
     char name[CGP_TEMPORARY_BYTES], process[CGP_PROCESS_BYTES];
@@ -383,7 +383,7 @@ static void what_the_dead_left_is_deleted_and_nothing_else(void **state) {
         leave(name, 1);
     }
     snprintf(name, sizeof name, ".cgpipe-latest-%ld-5.tmp", (long)getpid());
-    leave(name, 2); /* stays: its writer may still rename it */
+    leave(name, 2); /* stays, because its writer may still rename it */
     assert_ok(cgp_process_name(process));
     snprintf(name, sizeof name, ".cgpipe-latest-@%s1-6.tmp", process);
     leave(name, 2); /* left by a dead process that had our pid */
@@ -467,7 +467,8 @@ static void kill_elsewhere(pid_t child, const int told[2]) {
     close(told[1]);
 }
 
-/* The lock of another host is not visible here: on NFS each host has its own, or there are none. */
+/* The lock of another host is not visible on this host: on NFS each host has its own locks, or
+ * there are no locks. */
 static void what_another_host_writes_stays(void **state) {
     (void)state;
     int told[2];
@@ -488,7 +489,8 @@ static void what_another_host_writes_stays(void **state) {
     cgp_log_set_level(CGP_LOG_WARN);
 }
 
-/* Two processes in different pid namespaces with equal pids: here, the other's does not exist. */
+/* Two processes in different pid namespaces may have equal pids. A process of another namespace
+ * cannot be looked up in this one. */
 static void what_another_pid_namespace_writes_stays(void **state) {
     (void)state;
     int told[2];
@@ -534,7 +536,7 @@ static void without_locks_the_process_decides(void **state) {
     }
 }
 
-/* Pids are reused: the process that now has the pid has a different start time. */
+/* Pids are reused. A later process with the same pid has a different start time. */
 static void a_process_is_more_than_its_pid(void **state) {
     (void)state;
     cgp_process_state found;
@@ -562,7 +564,7 @@ static void a_temporary_directory_lives_as_long_as_its_process(void **state) {
     assert_ok(cgp_temporary_directory(directory, "mine", run, name, &fd));
     assert_ok(cgp_checkpoint_clean(run));
     assert_int_equal(count_names(run, ".cgpipe-mine"), 1);
-    close(fd); /* as if its process had ended */
+    close(fd); /* releases the lock, as if the process had ended */
     assert_ok(cgp_checkpoint_clean(run));
     assert_int_equal(count_names(run, ".cgpipe-"), 0);
     assert_status(cgp_temporary_directory(directory, "../mine", run, name, &fd), CGP_EINVAL);
@@ -678,7 +680,8 @@ static void a_writer_given_up_leaves_nothing(void **state) {
 /* --- readers during writes --- */
 
 static void *save_often(void *failed) {
-    const size_t bytes[2] = {2000000, 24}; /* a large file: saves delete it during reads */
+    const size_t bytes[2] = {2000000, 24}; /* one file is large, so that saves delete it during
+                                            * reads */
     for (int step = 2; step < 60; step++) {
         /* save each step twice, and keep only one */
         if (save_plain(run, step / 2, 1, "", bytes, (uint64_t)step) != CGP_OK) return failed;

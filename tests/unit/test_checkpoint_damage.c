@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_checkpoint_damage.c -- all damage to a checkpoint's files is found. The message names the
- * file, the bytes, and the last complete checkpoint before it. */
+ * file, the damaged bytes, and the last complete checkpoint before the damaged one. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -10,12 +10,12 @@
 
 enum { BLOCK = 1048576, FILES = 4, CHECKPOINTS = 3 };
 
-/* Two full blocks and a rest; exactly one block. */
+/* Sizes of the files: two full blocks and a rest; exactly one block. */
 static const size_t sizes[2] = {2 * BLOCK + 4321, BLOCK};
 static const char *const files[FILES] = {"weights.safetensors", "optimizer.safetensors",
                                          "checkpoint.json", "checkpoint.sha256"};
 
-/* Damage: bytes `begin` to `end` of a file have changed; -1: no such bytes. */
+/* Damage to a file: bytes `begin` to `end` have changed; begin = -1: the whole file is affected. */
 typedef struct damage {
     int file;
     int64_t begin, end;
@@ -62,7 +62,7 @@ static void do_flip(const char *path, damage *done, uint64_t *random) {
     snprintf(done->what, sizeof done->what, "a bit of byte %lld flipped", (long long)done->begin);
 }
 
-/* Truncate at random, at the edge of a block, or to nothing. */
+/* Truncate the file at a random byte, at the edge of a block, or to 0 bytes. */
 static void do_truncate(const char *path, damage *done, uint64_t *random) {
     const int64_t size = size_of(path);
     done->begin = below(random, size);
@@ -84,7 +84,7 @@ static void do_append(const char *path, damage *done, uint64_t *random) {
     snprintf(done->what, sizeof done->what, "%d bytes more", count);
 }
 
-/* Write a hole of zeros across the edge of a block, as a disk may leave it. */
+/* Write zeros across the edge of a block, as a disk may leave them. */
 static void do_zero(const char *path, damage *done, uint64_t *random) {
     static const char zeros[5000];
     const int64_t size = size_of(path);
@@ -178,8 +178,8 @@ static void every_damage_of_every_file_is_found_with_its_place(void **state) {
                 damage done = {.file = file};
                 make_run();
                 damages[kind](file_of(CHECKPOINTS, file), &done, &random);
-                /* a replaced file is a link into the first checkpoint, so only then lower ones stay
-                 * intact */
+                /* a replaced file is a link into the first checkpoint, so in this case leave the
+                 * lower checkpoints intact */
                 const int offered = damages[kind] == do_replace ? 2 : damage_lower(&random);
                 assert_found(run, &done, offered);
                 assert_found(step, &done, offered);
@@ -235,7 +235,7 @@ static void what_could_not_be_looked_for_is_not_denied(void **state) {
     make_run();
     flip_bit(file_of(3, 2), 7, 0);
     cgp_log_set_level(CGP_LOG_ERROR);
-    for (int round = 0; round < 2; round++) { /* with `latest`, and without it */
+    for (int round = 0; round < 2; round++) { /* first with the link `latest`, then without it */
         leave_descriptors(3);
         const cgp_status status = cgp_checkpoint_find(NULL, NULL, NULL, run);
         leave_descriptors(-1);

@@ -95,12 +95,15 @@ static bool kill_after(pid_t child, long ns) {
     return WIFSIGNALED(result);
 }
 
-/* Check that every checkpoint which a loader may open is complete, whenever the kill came. */
+/* Check that every checkpoint that a loader may open is complete, whenever the process was
+ * killed. */
 static int64_t assert_whole(void) {
     char path[200];
     int64_t found = -1;
     char *note = NULL;
-    if (count_names(run, "step-") == 0) return -1; /* killed before the first one was complete */
+    if (count_names(run, "step-") == 0)
+        return -1; /* killed before the first checkpoint was
+                                                    * complete */
     assert_ok(cgp_checkpoint_find(NULL, &found, &note, run));
     for (int64_t s = 0; s < found + 4; s++) {
         struct stat info;
@@ -127,7 +130,8 @@ static void a_killed_training_goes_on_bit_for_bit(void **unused) {
         assert_true(found >= last);
         last = found;
     }
-    const int64_t until = last + 2 > KEEP ? last + 2 : KEEP; /* KEEP, if all were killed early */
+    const int64_t until = last + 2 > KEEP ? last + 2 : KEEP; /* KEEP, if all children were killed
+                                                              * early */
     const pid_t child = fork();
     if (child == 0) train_and_save(until, 1);
     int result = 0;
@@ -171,7 +175,7 @@ static void a_step_that_is_replaced_is_whole_at_any_moment(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_step_that_is_replaced_is_whole_at_any_moment),
-        TEST(a_killed_training_goes_on_bit_for_bit), /* last, since it starts threads */
+        TEST(a_killed_training_goes_on_bit_for_bit), /* runs last, because it starts threads */
     };
     return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
 }

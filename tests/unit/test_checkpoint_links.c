@@ -98,7 +98,7 @@ static void latest_leads_to_a_checkpoint_of_its_run_alone(void **state) {
     assert_thesis();
 }
 
-/* A copy that follows links turns `latest` into a directory. */
+/* A program that follows links when it copies a run turns `latest` into a directory. */
 static void a_directory_called_latest_is_read(void **state) {
     (void)state;
     assert_ok(save(4, 0));
@@ -114,7 +114,7 @@ static void links_in_a_checkpoint_are_damage(void **state) {
     char path[300], expected[300];
     cgp_log_set_level(CGP_LOG_ERROR);
     for (int f = 0; f < 4; f++) {
-        for (int kind = 0; kind < 2; kind++) { /* a link to that same file; a pipe */
+        for (int kind = 0; kind < 2; kind++) { /* replace the file by a link to it; by a pipe */
             assert_ok(save(1, 0));
             assert_ok(save(2, 0));
             snprintf(path, sizeof path, "%s/step-00000002/%s", run, names[f]);
@@ -181,7 +181,8 @@ static void a_file_in_an_open_directory_is_replaced_and_no_link_followed(void **
     assert_true(fd >= 0);
     assert_ok(cgp_file_replace_at(fd, "record", "run/record", "one", 3));
     assert_ok(cgp_file_replace_at(fd, "record", "run/record", "two", 3));
-    assert_int_equal(rename(run, test_path_of("moved")), 0); /* the open directory moves */
+    assert_int_equal(rename(run, test_path_of("moved")), 0); /* the run directory moves while it is
+                                                              * open */
     assert_ok(cgp_file_replace_at(fd, "other", "run/other", "", 0));
     test_assert_file(test_path_of("moved/record"), "two");
     test_assert_file(test_path_of("moved/other"), "");

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_clocks.c -- clocks of ranks: of several readings the one with the shortest round trip is
- * kept, and times are mapped to rank 0's clock within the uncertainty. */
+/* test_clocks.c -- clocks of ranks. Among several readings, the reading with the shortest round
+ * trip is kept. Times are mapped to rank 0's clock within the uncertainty. */
 #include "support.h"
 
 #include "pipeline/run/clocks.h"
 
 enum { RANKS = 3 };
 
-/* A rank's clock began `offset` ns before rank 0's and runs `ppm` millionths fast. */
+/* Clock of a rank: it began `offset` ns before rank 0's clock, and runs `ppm` millionths faster. */
 typedef struct rank_clock {
     int64_t offset;
     double ppm;
@@ -24,8 +24,8 @@ static int64_t below(uint64_t *state, int64_t n) {
     return (int64_t)(test_random(state) % (uint64_t)n);
 }
 
-/* Read the clock by sixteen round trips from `ns` on, of up to 1 ms each way. One of them is short
- * in both directions. */
+/* Read the clocks by sixteen round trips, starting at `ns`, of up to 1 ms each way. One round trip
+ * is short in both directions. */
 static void read_clocks(cgp__reading *reading, int64_t ns, uint64_t *state) {
     reading->uncertainty_ns = INT64_MAX;
     const int best = (int)below(state, 16);
@@ -69,7 +69,7 @@ static void times_are_within_the_uncertainty(void **unused) {
     cgp__clocks_destroy(clocks);
 }
 
-/* Mapping keeps the order of a rank's times, also across readings. */
+/* Mapping keeps the order of a rank's times, even across readings. */
 static void a_rank_keeps_its_order(void **unused) {
     (void)unused;
     uint64_t state = test_seed();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data.c -- properties of token streams: the sequences of a pass, their order, the
+/* test_data.c -- properties of token streams: the sequences of a pass, their order, and their
  * targets. */
 #include "support.h"
 
@@ -48,7 +48,7 @@ static const char *write_file(const char *name, const uint8_t *bytes, size_t cou
     return path;
 }
 
-/* A text of n sequences of T >= 3 bytes (plus one byte), each of which begins with its own
+/* A text of n sequences of T >= 3 bytes, plus one byte. Each sequence begins with its own
  * number. */
 typedef struct numbered {
     int64_t n, length;
@@ -236,7 +236,7 @@ static void the_next_token_is_found_across_the_joints_of_files(void **state) {
         paths[i] = write_file(names[i], (const uint8_t *)pieces[i], strlen(pieces[i]));
     cgp_text_options options = cgp_text_options_default();
     options.sequence = 4;
-    options.validation_fraction = 0.75; /* 4 of 5 sequences: read in order */
+    options.validation_fraction = 0.75; /* 4 of 5 sequences are validation, read in order */
     cgp_data *data = NULL;
     assert_ok(cgp_data_text(&data, paths, 4, &options));
     int32_t tokens[16], targets[16];
@@ -347,7 +347,7 @@ static void a_file_that_cannot_be_read_is_named(void **state) {
     assert_string_equal(cgp_message(), part);
     const char *pipe_path = path_of("pipe");
     assert_int_equal(mkfifo(pipe_path, 0600), 0);
-    assert_status(open_path(pipe_path), CGP_EIO); /* must not wait for a writer */
+    assert_status(open_path(pipe_path), CGP_EIO); /* must not block until the pipe has a writer */
     assert_message("pipe: is not a regular file");
     const char *file_as_directory = path_of("good.txt/x");
     assert_status(open_path(file_as_directory), CGP_EIO);

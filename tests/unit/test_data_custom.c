@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_custom.c -- custom data sets: they are read in the order of the built-in ones, with any
- * number of threads, and a failure of the caller's function loses nothing. */
+/* test_data_custom.c -- custom data sets: they are read in the order of the built-in data sets,
+ * with any number of threads, and no sample is lost if the caller's function fails. */
 #define _GNU_SOURCE
 #include "checkpoints.h"
 #include "data/source.h"
@@ -12,7 +12,7 @@
 
 enum { N = 23, HELD = 7, WIDTH = 3 };
 
-/* The context of a test. `fill` below writes the position and its hash. */
+/* The context of a test. `fill` below writes numbers that depend on the position. */
 typedef struct book {
     atomic_int calls, destroyed;
     atomic_int fails, pass; /* sample 5 fails `fails` times in pass `pass` */
@@ -160,7 +160,7 @@ static void an_endless_set_is_in_order_from_anywhere(void **unused) {
 
 /* --- threads --- */
 
-/* Random reads of both splits return the same samples as one read of everything. */
+/* Random reads of both splits return the same samples as a single read of all samples. */
 static void threads_and_where_one_begins_change_no_bit(void **unused) {
     (void)unused;
     static samples all[2], got;
@@ -214,8 +214,8 @@ static int64_t address_space(void) {
     return pages * sysconf(_SC_PAGESIZE);
 }
 
-/* Samples of 64 bytes, in any number at a time, so the overhead of each slot counts. The splits are
- * empty, so nothing is prepared. 32 MiB allow for the allocator and the start of a thread. */
+/* Samples have 64 bytes, so the overhead of each slot counts. The splits are empty, so no sample is
+ * prepared. The limit includes 32 MiB for the allocator and a new thread. */
 static void prefetched_samples_take_256_mib_at_most(void **unused) {
     (void)unused;
     static const cgp__data_kind kind = {.fill = fill_nothing};
@@ -232,7 +232,8 @@ static void prefetched_samples_take_256_mib_at_most(void **unused) {
 
 /* --- failures --- */
 
-/* Read samples of the second pass, including sample 5, until nothing fails. */
+/* Sample 5 of the second pass fails once. A second read returns the same samples as without a
+ * failure. */
 static void a_failure_reaches_the_caller_and_loses_nothing(void **unused) {
     (void)unused;
     static samples expected, got;
@@ -254,7 +255,7 @@ static void a_failure_reaches_the_caller_and_loses_nothing(void **unused) {
         read_into(data, CGP_SPLIT_TRAIN, N, N, &got); /* a second read succeeds */
         assert_memory_equal(got.x, expected.x, N * sizeof got.x[0]);
         assert_memory_equal(got.labels, expected.labels, N * sizeof got.labels[0]);
-        read_into(data, CGP_SPLIT_TRAIN, 2 * N, N, &got); /* so do later samples */
+        read_into(data, CGP_SPLIT_TRAIN, 2 * N, N, &got); /* later samples can be read too */
         assert_memory_equal(got.x, expected.x[N], N * sizeof got.x[0]);
         atomic_store(&b.pass, 0);
         atomic_store(&b.fails, 1);
@@ -346,7 +347,7 @@ static void a_wrong_description_is_refused(void **unused) {
     }
 }
 
-/* The strings were copied: their originals are overwritten. */
+/* The data set has copied its strings, because the test overwrites the originals. */
 static void what_fixes_the_samples_is_in_the_identity(void **unused) {
     (void)unused;
     char hex[9][65], text[16];
@@ -374,8 +375,8 @@ static void what_fixes_the_samples_is_in_the_identity(void **unused) {
 
 /* --- training --- */
 
-/* Train from step `first` with batches of 4. A checkpoint is the weights and the step count,
- * without any state of the data set. */
+/* Train from step `first` with batches of 4. A checkpoint has the weights and the step count, but
+ * no state of the data set. */
 static void train(const cgp_model *model, cgp_data *data, int stages, int first, int steps,
                   const char *from, const char *to, char hex[65]) {
     float x[4 * WIDTH];

@@ -45,7 +45,7 @@ static void link_to(const char *target, const char *name) {
     assert_int_equal(symlink(target, test_path_of(name)), 0);
 }
 
-/* --- reading: T = 1; all sequences but the first are validation, so the order is the file's --- */
+/* --- reading: T = 1; all sequences but the first are validation, read in file order --- */
 
 static cgp_text_options in_order(int64_t bytes) {
     cgp_text_options options = cgp_text_options_default();
@@ -88,10 +88,10 @@ static void assert_refused(const char *path, cgp_status expected, const char *me
 
 /* --- directories --- */
 
-/*     tree/B  tree/a.txt  tree/a/x  tree/a/y/z  tree/a-b/q  tree/ü
+/* tree/B  tree/a.txt  tree/a/x  tree/a/y/z  tree/a-b/q  tree/ü
  *
- * As bytes, B (42) < a (61), and after the a, "-" (2d) < "." (2e) < "/" (2f). A dictionary would
- * put a before B, and ignore the punctuation. */
+ * In byte order, B (42) < a (61), and after the a, "-" (2d) < "." (2e) < "/" (2f). In the order of
+ * a dictionary, a is before B, and punctuation is ignored. */
 static void a_directory_is_read_in_byte_order_of_its_paths(void **state) {
     (void)state;
     make_directory("tree");
@@ -241,7 +241,7 @@ static void validation_files_leave_all_sequences_of_the_others_to_training(void 
     const char *held[] = {test_path_of("held"), write_text("more.txt", "XY")};
     cgp_text_options options = cgp_text_options_default();
     options.sequence = 4;
-    options.validation_fraction = 99; /* a wrong fraction is ignored: it is unused */
+    options.validation_fraction = 99; /* the fraction is unused, so it may be out of range */
     options.validation_paths = held;
     options.n_validation_paths = 2;
     cgp_data *data = NULL;
@@ -310,7 +310,7 @@ static void validation_files_that_cannot_be_read_are_named(void **state) {
 
 /* The options of a data set; each case changes one of them. */
 typedef struct recipe {
-    const char *one, *two, *held; /* files' contents; held NULL: use the fraction */
+    const char *one, *two, *held; /* contents of files; held: validation file, or NULL */
     const char *names;            /* appended to the files' names */
     int64_t sequence;
     double fraction;
@@ -381,7 +381,8 @@ static void the_identity_stays_when_files_move(void **state) {
     assert_string_equal(hex[1], hex[2]);
 }
 
-/* The value must not change: a new version resumes runs of an old one. It is the SHA-256 of
+/* The value must not change, because new versions resume the runs of old versions. It is the
+ * SHA-256 of
  *
  *     cgpipe data 1, kind text, vocabulary 256, sequence 4, training 3, validation 2, seed 1,
  *     share 3fd0000000000000, apart 0, files 2, bytes 11, bytes 12   (each on its own line)
@@ -393,7 +394,8 @@ static void the_identity_is_this_number(void **state) {
     assert_string_equal(hex, "26a8e497153925dbef04f5b3570c2d93aac05c30928ede9208c9462141c1ff4e");
 }
 
-/* The first bytes decide; a short text that begins like another kind is still a text. */
+/* The first bytes decide the kind of a file. A short text that begins like another kind is still a
+ * text. */
 static void files_of_other_kinds_are_refused(void **state) {
     (void)state;
     static const struct {

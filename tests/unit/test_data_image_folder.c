@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_image_folder.c -- image folders: classes by name, every image once per pass, the same
- * bits with any number of workers, and broken files. */
+/* test_data_image_folder.c -- image folders: classes are sorted by name, every image is read once
+ * per pass, bits do not depend on the number of workers, and broken files are replaced. */
 #define _GNU_SOURCE
 #include "checkpoints.h"
 #include "pictures.h"
@@ -16,7 +16,8 @@ static test_image file;
 
 /* --- directories --- */
 
-/* Write a picture of one colour, which identifies it. 32 x 32, so that the crop has no effect. */
+/* Write a picture of one colour, by which it can be identified. It is 32 x 32, so that the crop has
+ * no effect. */
 static void write_image(const char *name, uint8_t red, uint8_t green) {
     uint8_t pixels[32 * 32 * 3];
     for (int i = 0; i < 32 * 32; i++) {
@@ -188,7 +189,8 @@ static void with_drop_last_passes_end_after_whole_batches(void **state) {
     options.drop_last = 5;
     cgp_data *data = open_directory("set", &options);
     int left_out[COUNT] = {0};
-    assert_int_equal(cgp_data_samples(data, CGP_SPLIT_TRAIN), 15); /* 15 of 18 in a pass */
+    assert_int_equal(cgp_data_samples(data, CGP_SPLIT_TRAIN), 15); /* a pass has 15 of the 18
+                                                                    * images */
     for (int pass = 0; pass < 12; pass++) {
         int seen[COUNT] = {0};
         assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, pass * 15, 15, picture, labels));
@@ -261,11 +263,11 @@ static void the_next_good_image_takes_the_place_of_a_broken_one(void **state) {
                 assert_int_equal(labels[i], image / 8);
                 seen[image]++;
             }
-            for (int i = 0; i < COUNT; i++) /* 8 + 3 also replaces 8 + 1 and 8 + 2 */
+            for (int i = 0; i < COUNT; i++) /* image 8 + 3 also replaces images 8 + 1 and 8 + 2 */
                 assert_int_equal(seen[i], i % 8 > 5 || i == 9 || i == 10 ? 0 : i == 11 ? 3 : 1);
         }
         assert_ok(cgp_data_read(data, CGP_SPLIT_VALIDATION, 0, 6, picture, labels));
-        static const int expected[] = {6, 7, 14, 22, 22, 23}; /* 15 is broken, 22 replaces it */
+        static const int expected[] = {6, 7, 14, 22, 22, 23}; /* 15 is broken and replaced by 22 */
         for (int i = 0; i < 6; i++) {
             assert_int_equal(image_of(i), expected[i]);
             assert_int_equal(labels[i], expected[i] / 8);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_in_memory.c -- CIFAR and MNIST from files of a few images: samples equal the bytes, and
- * invalid files are refused with file, offset and value. */
+/* test_data_in_memory.c -- CIFAR and MNIST, read from files of a few images. Samples equal the
+ * bytes, and invalid files are refused with file, offset and value. */
 #include "directory.h"
 
 #include <cgpipe/images.h>
@@ -16,8 +16,8 @@ static uint8_t byte_of(int image, int at) {
     return (uint8_t)(image * 37 + at * 11 + (at * at) % 251);
 }
 
-/* Write a file of `n` records, starting with image number `first`; labels are the numbers mod 10
- * (or 20 and 100). */
+/* Write a file of `n` records, starting with image number `first`; labels are the image numbers mod
+ * 10 (with two labels, mod 20 and 99 minus the number). */
 static void write_records(const char *name, int first, int n, int labels) {
     uint8_t *bytes = malloc((size_t)n * (size_t)(labels + 3 * PLANE)), *to = bytes;
     for (int i = first; i < first + n; i++) {
@@ -90,7 +90,7 @@ static cgp_data *open_cifar(int classes, bool augment) {
     return data;
 }
 
-/* Recover the bytes of a picture: v = (b - mean) / deviation is linear in the bytes. */
+/* A picture that was read. Its values v = (b - mean) / deviation are linear in the bytes b. */
 static float picture[3 * PLANE];
 
 /* Return true if the picture is image `i`, up to a linear map per channel. */
@@ -193,7 +193,7 @@ static void augmented_images_are_shifted_by_up_to_4_and_half_of_them_mirrored(vo
         }
         assert_int_equal(found, 1);
         assert_ok(cgp_data_read(plain, CGP_SPLIT_TRAIN, p, 1, picture, &same));
-        assert_int_equal(label, same); /* the order is the same */
+        assert_int_equal(label, same); /* augmentation does not change the order */
     }
     assert_in_range(mirrors, 10, 50); /* 30 expected, deviation 3.9 */
     assert_in_range(moved, 50, 60);

@@ -36,13 +36,13 @@ static void release(memory *m) {
     }
 }
 
-/* Read the same samples alternately whole and in parts, and destroy the set. */
+/* Read the same samples alternately whole and in parts, and destroy the data set. */
 static void check_parts(cgp_data *data) {
     memory m = make_memory(data);
     for (int split = 0; split < 2; split++) {
         for (int64_t first = 0; first < (split == 0 ? 40 : 1); first += 13) {
             assert_ok(cgp_data_read(data, (cgp_split)split, first, COUNT, m.whole[0], m.whole[1]));
-            for (int fields = 0; fields < 4; fields++) { /* none, input, target, both */
+            for (int fields = 0; fields < 4; fields++) { /* bits: 1 reads the input, 2 the target */
                 const bool wanted[2] = {fields & 1, fields & 2};
                 for (int k = 0; k < 2; k++)
                     memset(m.part[k], 0x55, m.bytes[k]);
@@ -135,7 +135,8 @@ static cgp_data *open_folder(int workers, bool strict) {
     return data;
 }
 
-/* A broken image takes the label of the image that replaces it, here often of another class. */
+/* A broken image gets the label of the image that replaces it, which is often of another class in
+ * this test. */
 static void a_folder_in_parts_is_that_of_a_whole_read(void **unused) {
     (void)unused;
     make_folder();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_shapes.c -- properties of the drawn pictures; a linear model must not suffice for
- * them. */
+/* test_data_shapes.c -- properties of the drawn pictures. A linear model must not suffice to
+ * classify them. */
 #include "support.h"
 
 #include <cgpipe/cgpipe.h>
@@ -46,7 +46,8 @@ static void training_and_validation_have_no_picture_in_common(void **state) {
     cgp_data *data = make(false, 3);
     assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, 0, 40, first, labels));
     assert_ok(cgp_data_read(data, CGP_SPLIT_VALIDATION, 0, 40, second, others));
-    assert_memory_not_equal(labels, others, sizeof labels); /* not only the noise differs */
+    assert_memory_not_equal(labels, others, sizeof labels); /* pictures differ not only in their
+                                                             * noise */
     for (int i = 0; i < 40; i++) {
         for (int j = 0; j < 40; j++)
             assert_memory_not_equal(first[i], second[j], sizeof first[i]);
@@ -102,9 +103,10 @@ static void a_mask_is_where_the_shape_stands_out_from_its_background(void **stat
             double area = 0;
             const double c = contrast(first[i], masks[i], &area);
             lighter += c > 0;
-            /* 0.35 to 0.55, minus the effect of clutter, gradient and half-covered pixels. */
+            /* Expect 0.35 to 0.55, less because of clutter, the gradient and half-covered
+             * pixels. */
             assert_true(fabs(c) > 0.2 && fabs(c) < 0.65);
-            assert_true(area > 0.02 && area < 0.6); /* a disc: pi 0.42^2 = 0.55 */
+            assert_true(area > 0.02 && area < 0.6); /* the largest disc has pi 0.42^2 = 0.55 */
         }
     }
     assert_in_range(lighter, 240, 350); /* 300 expected, deviation 8.7 */
@@ -209,7 +211,7 @@ static void a_linear_model_is_better_than_chance_and_wrong_more_often_than_right
                   100.0 * (double)train.top1 / TESTS, 100.0 * (double)test.top1 / TESTS);
     assert_in_range(test.samples, TESTS, TESTS);
     assert_true(test.top1 < TESTS / 2);
-    assert_true(test.top1 > TESTS / 10 + 4 * 10); /* four deviations, sqrt(1024 0.1 0.9) = 9.6 */
+    assert_true(test.top1 > TESTS / 10 + 4 * 10); /* four deviations of sqrt(1024 0.1 0.9) = 9.6 */
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);

@@ -32,7 +32,7 @@ ssize_t pread(int fd, void *bytes, size_t count, off_t offset) {
 
 enum { HEADER = 256, MAGIC = 20240520 };
 
-/* Write nanoGPT's format: tokens from the first byte on. */
+/* Write nanoGPT's format: tokens without a header. */
 static const char *write_raw(const char *name, const uint16_t *tokens, int n) {
     const char *path = test_path_of(name);
     test_write_file(path, tokens, (size_t)n * 2);
@@ -56,7 +56,7 @@ static const char *write_shard(const char *name, const uint16_t *tokens, int n) 
     return write_stated(name, tokens, n, MAGIC, 1, n);
 }
 
-/* The tokens 0, 1, 2 ... */
+/* Return the tokens 0, 1, 2 ... */
 static const uint16_t *numbers(void) {
     static uint16_t tokens[65536];
     for (int i = 0; i < 65536; i++)
@@ -160,7 +160,7 @@ static void reads_that_are_short_or_interrupted_go_on(void **state) {
     hurdles = 0;
 }
 
-/* Reads the end of 4 GiB of tokens; the file is sparse. */
+/* Reads the end of a sparse file of 4 GiB of tokens. */
 static void files_may_be_larger_than_32_bits_count(void **state) {
     (void)state;
     const int64_t bytes = ((int64_t)1 << 32) + 4096;
@@ -245,7 +245,7 @@ static void assert_refused(const char *path, cgp_status expected, const char *me
     assert_string_equal(cgp_message(), whole);
 }
 
-/* llm.c's 4-byte tokens, for Llama 3, after some 2-byte tokens. */
+/* Reads a file of llm.c's 4-byte tokens, as used for Llama 3, after a file of 2-byte tokens. */
 static void tokens_of_four_bytes_are_read_beside_others(void **state) {
     (void)state;
     enum { N = 20000, T = N + 2 }; /* more than one read of the buffer */
@@ -368,7 +368,8 @@ static void a_token_above_the_vocab_is_refused_with_its_offset(void **state) {
                            "vocabulary, or files of its own tokenizer)"
                          : "raw.bin: at byte 14: expected a token below 10, got 10 (a larger "
                            "vocabulary, or files of its own tokenizer)");
-        assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, 0, 1, t, u)); /* it is still usable */
+        assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, 0, 1, t, u)); /* the data set is still
+                                                                      * usable */
         cgp_data_destroy(data);
     }
 }
@@ -386,7 +387,7 @@ static void a_file_that_becomes_shorter_is_named(void **state) {
     assert_status(cgp_data_read(data, CGP_SPLIT_VALIDATION, 24, 1, tokens, targets), CGP_EIO);
     assert_message("b.bin: became shorter while it was read, expected at least 202 bytes, got "
                    "195");
-    assert_int_equal(unlink(paths[1]), 0); /* the data set keeps it open */
+    assert_int_equal(unlink(paths[1]), 0); /* the data set keeps the file open */
     assert_ok(cgp_data_read(data, CGP_SPLIT_VALIDATION, 23, 1, tokens, targets));
     cgp_data_destroy(data);
 }
@@ -463,7 +464,7 @@ static void identity_of(const char *path, const cgp_token_options *options, char
     cgp_data_destroy(data);
 }
 
-/* Add 1 to the token that contains a byte. */
+/* Add 1 to the byte at an offset. */
 static void change_byte(const char *path, int64_t offset) {
     const int fd = open(path, O_RDWR);
     uint8_t byte = 0;
@@ -478,7 +479,8 @@ static void the_identity_sees_size_and_ends_of_a_file(void **state) {
     enum { N = 100000 };
     static uint16_t tokens[N];
     const cgp_token_options options = options_of(1000, 0.1);
-    /* 200000 bytes: the identity covers 65536 at each end, not what lies between. */
+    /* The file has 200000 bytes. The identity covers 65536 bytes at each end, but not the bytes
+     * between. */
     const int64_t seen[] = {0, 65535, 2 * N - 65536, 2 * N - 1};
     const int64_t unseen[] = {65536, 2 * N - 65537};
     char hex[2][65];

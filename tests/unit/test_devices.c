@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_devices.c -- devices by name: lists of them, ordinals, limits; and ops that a device
- * lacks. */
+/* test_devices.c -- names of devices, lists of devices, ordinals, memory limits, and ops that a
+ * device lacks. */
 #include "custom_ops.h"
 #include "support.h"
 
@@ -116,7 +116,7 @@ static void a_list_of_another_form_is_refused_and_leaves_the_result(void **state
 
 /* --- plans --- */
 
-/* Four linear layers of equal size, the second with a custom op if given. */
+/* Make four linear layers of equal size; the second also has the custom op, if given. */
 static cgp_model *make_model(const cgp_op *op) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "model"));
@@ -176,7 +176,7 @@ static void each_device_has_its_limit_and_the_smaller_one_counts(void **state) {
 static void a_plan_over_its_limit_names_sections_that_add_up(void **state) {
     (void)state;
     static const struct {
-        const char *devices[2], *section; /* a section that only this plan has */
+        const char *devices[2], *section; /* a section of the message that only this plan has */
         int ranks;
     } cases[] = {
         {{"cpu", "cpu"}, NULL, 1}, {{"late", "late"}, "step", 1}, {{"cpu", "cpu"}, "receive", 2}};

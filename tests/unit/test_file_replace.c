@@ -71,7 +71,7 @@ static void a_failed_write_leaves_the_old_file_and_nothing_else(void **state) {
     assert_non_null(strstr(message, "w.safetensors: cannot be written (File too large)"));
     assert_status(created, CGP_OK);
     assert_status(appended, CGP_EIO);
-    /* There is space again, but a part of the data was written: writing must not continue. */
+    /* There is space again, but only part of the data was written, so writing must not continue. */
     assert_status(cgp_safetensors_append(writer, data, sizeof data), CGP_EIO);
     assert_message("w.safetensors: an earlier write failed");
     assert_status(cgp_safetensors_commit(writer), CGP_ESTATE);
@@ -87,7 +87,7 @@ static void a_failed_rename_leaves_no_temporary_file(void **state) {
     cgp_safetensors_writer *writer = NULL;
     assert_ok(create(&writer, path, 1, names, 1));
     assert_ok(cgp_safetensors_append(writer, "abcd", 4));
-    assert_int_equal(mkdir(path, 0700), 0); /* a directory takes its name meanwhile */
+    assert_int_equal(mkdir(path, 0700), 0); /* a directory takes the file's name meanwhile */
     assert_status(cgp_safetensors_commit(writer), CGP_EIO);
     assert_message("w.safetensors: cannot be replaced (Is a directory)");
     assert_int_equal(test_empty_directory(), 1);
@@ -168,8 +168,8 @@ static void the_longest_names_and_names_without_directory_work(void **state) {
     assert_int_equal(test_empty_directory(), 2);
 }
 
-/* On a host without /proc, another process may have the same name. Its files are skipped, not
- * overwritten. */
+/* On a host without /proc, another process may have the same name. Temporary files of that process
+ * are not overwritten. */
 static void temporary_files_of_others_are_not_touched(void **state) {
     (void)state;
     char process[CGP_PROCESS_BYTES], name[CGP_TEMPORARY_BYTES];

@@ -27,7 +27,8 @@ static void assert_shape(const cgp_model *model, const char *name, const char *e
     assert_string_equal(cgp_shape_text(shape, text, sizeof text), expected);
 }
 
-/* By hand: V C + T C + 12 (12 C^2 + 13 C) + 2 C + V C, with V = 3000, T = 128, C = 768. */
+/* The number of parameters, counted by hand: V C + T C + 12 (12 C^2 + 13 C) + 2 C + V C, with V =
+ * 3000, T = 128, C = 768. */
 static void seed_session_has_16_layers_and_89762304_parameters(void **state) {
     (void)state;
     cgp_model *model = make("gpt2:layers=12,width=768,heads=12,vocab=3000,seq=128");
@@ -47,7 +48,7 @@ static void layers_are_embeddings_blocks_norm_and_head(void **state) {
     cgp_model_destroy(model);
 }
 
-/* In the order of `GPT2LMHeadModel(...).state_dict()`. */
+/* The expected parameters, in the order of `GPT2LMHeadModel(...).state_dict()`. */
 static void parameters_have_the_published_names_shapes_and_order(void **state) {
     (void)state;
     static const char *const expected[][2] = {

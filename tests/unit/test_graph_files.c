@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_graph_files.c -- models as JSON. Every op and attribute has its line in the tables. A model
- * that is written and read back is bit-equal. An invalid file is refused with its position. */
+/* test_graph_files.c -- models as JSON. Every op and attribute has an entry in the tables. A model
+ * that is written and read back trains to the same bits. An invalid file is refused with its
+ * position. */
 #include "graphs.h"
 
 #include "custom_ops.h"
@@ -45,7 +46,7 @@ static void a_line_has_attributes_that_there_are(void **unused) {
     }
 }
 
-/* Gaps are only allowed for alignment. */
+/* The fields of the table cover the struct; gaps are only allowed for alignment. */
 static void the_fields_cover_the_struct(void **unused) {
     (void)unused;
     bool covered[sizeof(cgp__attributes)] = {false};
@@ -144,8 +145,8 @@ static void random_graphs_are_the_same(void **unused) {
     }
 }
 
-/* Initial weights depend on a parameter's number, dropout on an op's, among all that were ever
- * built. */
+/* Initial weights depend on the number of a parameter, dropout on the number of an op. Removed
+ * parameters and ops count too. */
 static void they_train_to_the_same_bits(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -174,8 +175,8 @@ static void they_train_to_the_same_bits(void **unused) {
     }
 }
 
-/* Removed ops leave gaps in the numbers of values and ops, and of parameters whose first op was
- * removed. */
+/* Removed ops leave gaps in the numbers of ops and values. They leave gaps in the numbers of
+ * parameters too, if the parameter's first op was removed. */
 static void what_was_left_out_leaves_its_numbers(void **unused) {
     (void)unused;
     const cgp_init init = {CGP_INIT_NORMAL, 0.1};
@@ -224,7 +225,7 @@ static void two_custom_ops_of_one_name_are_refused(void **unused) {
 
 /* --- refused --- */
 
-/* A complete text; each case replaces a part of it. */
+/* A complete file; each case replaces a part of its text. */
 static const char whole[] =
     "{\"format\": \"cgpipe-graph\", \"version\": 2, \"name\": \"small\",\n"
     " \"values\": [{\"dtype\": \"f32\", \"shape\": [4]}, {\"dtype\": \"i32\", \"shape\": "

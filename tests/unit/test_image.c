@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_image.c -- decoding compared with known pixels, resizing with its formula, and properties of
- * crops. */
+/* test_image.c -- decoding is compared with known pixels, and resizing with its formula; crops have
+ * the documented properties. */
 #include "pictures.h"
 
 #include "data/image.h"
@@ -176,7 +176,7 @@ static void too_many_pixels_are_refused_by_the_header(void **state) {
 
 /* --- resizing --- */
 
-/* Compute one value from the formula, over the whole box at once. */
+/* Compute one value of the resized image from the formula, which sums over the whole box. */
 static double formula(const cgp__image *image, const cgp__crop *c, int x, int y, int k) {
     const double sx = (double)c->width / (double)c->to_width,
                  sy = (double)c->height / (double)c->to_height;
@@ -286,7 +286,8 @@ static void images_of_any_shape_have_crops(void **state) {
     }
 }
 
-/* The evaluation crop of ImageNet: 500 x 375 becomes 341 x 256, and its crop is 224 x 224. */
+/* Test the evaluation crop of ImageNet: an image of 500 x 375 is resized to 341 x 256 and cropped
+ * to 224 x 224. */
 static void evaluation_crops_the_middle_of_the_resized_image(void **state) {
     (void)state;
     const cgp__crop c = cgp__crop_middle(500, 375, 224), up = cgp__crop_middle(375, 500, 224);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_layout.c -- the layout of a stage against a simple one that visits every range each time:
- * locations are byte-equal. Also how the work of planning grows. */
+/* test_layout.c -- compares the layout of a stage with a simple layout that visits every range each
+ * time: all locations are equal. Also tests how the work of planning grows. */
 #include "support.h"
 
 #include <cgpipe/models/gpt2.h>
@@ -83,7 +83,8 @@ static int64_t plain_saved(cgp__live_range **list, int n, cgp__layout_starts sta
     bool gradients = false;
     for (int i = 0; i < n; i++)
         gradients = gradients || (list[i]->saved && list[i]->start >= starts.input);
-    for (int rank = 0; rank < 2; rank++) { /* values that W reads, then values that only I reads */
+    for (int rank = 0; rank < 2; rank++) { /* first values that W reads, then values that only I
+                                            * reads */
         sort(list, n, rank == 1 && gradients ? by_end : by_time);
         for (int i = 0; i < n; i++) {
             cgp__live_range *range = list[i];
@@ -135,7 +136,7 @@ static int64_t plain_others(cgp__live_range **list, int n, order *before, cgp__l
     return workspace;
 }
 
-/* Try all orders, and use the first one with the smallest workspace. */
+/* Try all orders, and use the first order with the smallest workspace. */
 static void plain_pack(cgp__live_range *ranges, int n, cgp__layout_starts starts, int64_t *slot,
                        int64_t *workspace) {
     cgp__live_range **list = calloc(2 * (size_t)n, sizeof *list), **placed = list + n;
@@ -155,8 +156,9 @@ static void plain_pack(cgp__live_range *ranges, int n, cgp__layout_starts starts
 
 /* --- random ranges --- */
 
-/* Draw ranges like those of programs with `nodes` nodes. Saved ones live from forward into
- * backward; with `split`, some live from I into W. Most others live briefly, a few long. */
+/* Draw live ranges like those of programs with `nodes` nodes. Saved values live from forward into
+ * backward; with `split`, some live from I into W. Most other values live briefly, a few live
+ * long. */
 static void draw(uint64_t *state, cgp__live_range *ranges, int n, int nodes,
                  cgp__layout_starts starts, bool split) {
     const int last = 4 * nodes + 3;
@@ -257,8 +259,8 @@ static void assert_near_linear(const char *what, int64_t steps, int64_t twice) {
     assert_true((double)twice < 2.5 * (double)steps);
 }
 
-/* Counts iterations, not seconds, of the loops that search locations, messages and kernels: twice
- * the layers take little more than twice as many. */
+/* Counts the iterations (not seconds) of the loops that search locations, messages and kernels.
+ * Twice the layers take little more than twice as many iterations. */
 static void twice_the_layers_take_twice_the_steps(void **unused) {
     (void)unused;
     assert_near_linear("gpt2, one stage", steps_of(gpt2(100), 1, 4, "gpipe"),

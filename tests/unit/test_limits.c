@@ -73,8 +73,8 @@ static long peak_kib(void) {
     return usage.ru_maxrss;
 }
 
-/* 18 MB for which jansson takes 1.6 GB, and 3 GB since they are read twice. Runs in a child
- * process, which has its own peak. */
+/* The header has 18 MB, for which jansson takes 1.6 GB, or 3 GB since it is read twice. The test
+ * runs in a child process, which has its own peak of memory. */
 static void a_header_of_empty_objects_takes_no_memory(void **state) {
     (void)state;
     size_t length = 0;
@@ -111,7 +111,7 @@ static void the_memory_of_json_is_limited(void **state) {
         assert_status(open_header(text, length), CGP_EFORMAT);
         assert_message("expected JSON that takes at most 0 MiB of memory, got one of");
         set_limits("json=100000000");
-        assert_status(open_header(text, length), CGP_EFORMAT); /* refused for another reason */
+        assert_status(open_header(text, length), CGP_EFORMAT); /* refused, but for another reason */
         assert_message("tensor \"a\": is not a JSON object");
         set_limits(NULL);
         free(text);
@@ -132,7 +132,7 @@ static void published_headers_fit_with_capacity(void **state) {
     text[at++] = '}';
     print_message("%d tensors: a header of %zu bytes\n", TENSORS, at);
     assert_ok(open_header(text, at));
-    set_limits("json=260000000"); /* half of the limit, so twice as many fit */
+    set_limits("json=260000000"); /* half of the default limit, so that twice as many tensors fit */
     assert_ok(open_header(text, at));
     set_limits(NULL);
     free(text);
@@ -148,7 +148,7 @@ static void headers_have_a_length(void **state) {
     set_limits("pixels=5,header=26");
     assert_ok(open_header(text, sizeof text - 1));
     set_limits(NULL);
-    const uint64_t number = 40000000; /* bytes of a header, sparse on disk */
+    const uint64_t number = 40000000; /* bytes of a header, which is sparse on disk */
     test_write_file(test_path_of("w.safetensors"), &number, sizeof number);
     assert_int_equal(truncate(test_path_of("w.safetensors"), 40000008), 0);
     cgp_safetensors *file = NULL;
@@ -200,7 +200,7 @@ static void the_variable_is_checked(void **state) {
 
 /* --- PNG --- */
 
-/* A file of any size. */
+/* A file in memory. */
 typedef struct buffer {
     uint8_t *bytes;
     size_t size;
@@ -214,7 +214,7 @@ static void append(png_structp png, png_bytep data, png_size_t size) {
     b->size += size;
 }
 
-/* Make one pixel, and `n` texts of `bytes` bytes. */
+/* Make a PNG of one pixel, with `n` texts of `bytes` bytes each. */
 static buffer make_png(int n, size_t text_bytes, int compression) {
     buffer b = {0};
     static char key[] = "Comment";
@@ -276,7 +276,7 @@ static cgp_status decode(const void *bytes, size_t size, int64_t pixels) {
     return status;
 }
 
-/* 990 of these would inflate to 8 GB, in 90 s. */
+/* A PNG may have 990 such texts, which would inflate to 8 GB and take 90 s. */
 static void compressed_texts_are_not_inflated(void **state) {
     (void)state;
     buffer b = make_png(20, 7900000, PNG_TEXT_COMPRESSION_zTXt);
@@ -331,8 +331,8 @@ static void scans_are_counted(void **state) {
     set_limits(NULL);
 }
 
-/* The header says 11,000 x 11,000, below the limit of pixels: decoding takes 1.1 GB, 726 MB of them
- * for coefficients. */
+/* The header has a size of 11,000 x 11,000, below the limit of pixels. Decoding would take 1.1 GB,
+ * of which 726 MB are coefficients. */
 static void a_progressive_file_of_many_pixels_is_refused(void **state) {
     (void)state;
     static test_image image;

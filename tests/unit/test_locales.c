@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_locales.c -- every text that the library writes or reads has the same bytes if the program's
- * locale writes 0,5. Each writer runs in the C locale and in others. Each reader then reads what
- * was written in the C locale. */
+/* test_locales.c -- every text that the library writes or reads has the same bytes, even in a
+ * locale with a decimal comma (0,5). Each writer runs in the C locale and in others. Each reader
+ * then reads what was written in the C locale. */
 #include "directory.h"
 #include "schedules.h"
 
@@ -16,7 +16,8 @@
 
 #include <locale.h>
 
-/* A decimal comma; a decimal point of two bytes; a lower-case i without a dot. */
+/* Locales with a decimal comma, with a decimal point of two bytes, and with a lower-case i without
+ * a dot. */
 static const struct {
     const char *language, *charset, *half;
 } locales[] = {
@@ -210,7 +211,7 @@ static char *messages(const char *before) {
 static const struct {
     const char *name;
     char *(*make)(
-        const char *before); /* `before`: what it wrote in the C locale; NULL in the C locale */
+        const char *before); /* `before`: its text in the C locale; NULL in the C locale */
 } kinds[] = {{"planned.svg", planned_svg},
              {"compared.svg", compared_svg},
              {"trace", trace},

@@ -92,8 +92,8 @@ static void ranks_share_no_memory(void **unused) {
     close_pair(&p);
 }
 
-/* Messages of one edge arrive in order. With 100 messages on each of two edges, some overtake those
- * of the other edge. */
+/* Messages of one edge arrive in order. With 100 messages on each of two edges, some messages
+ * overtake those of the other edge. */
 static void edges_overtake_each_other(void **unused) {
     (void)unused;
     pair p;

@@ -39,7 +39,7 @@ static void a_nan_never_counts_and_comes_first(void **state) {
     for (int32_t label = 0; label < 3; label++) {
         cgp_topk topk = {0};
         cgp_topk_add(&topk, logits, &label, 1, 3);
-        assert_int_equal(topk.top1, 0); /* the NaN ranks first, and is never right */
+        assert_int_equal(topk.top1, 0); /* NaN ranks first, and a class with NaN is never right */
         assert_int_equal(topk.top5, label > 0);
         cgp_topk_add(&topk, few, &label, 1, 3);
         assert_int_equal(topk.top1, 0);
@@ -55,10 +55,10 @@ static void ignored_labels_are_not_samples(void **state) {
     cgp_topk_add(&topk, logits[0], labels, 3, 2);
     assert_int_equal(topk.samples, 1);
     assert_int_equal(topk.top1, 1);
-    assert_int_equal(topk.top5, 1); /* fewer than five classes */
+    assert_int_equal(topk.top5, 1); /* there are fewer than five classes */
 }
 
-/* For random logits, compare the ranks with those in a sorted list. */
+/* Compare the ranks of random logits with their positions in a sorted list. */
 static void ranks_are_those_of_a_sorted_list(void **state) {
     (void)state;
     uint64_t random = test_seed();

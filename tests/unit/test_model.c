@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_model.c -- the builder: errors stick, and name layer and op; unneeded ops are removed;
- * layers may be empty. */
+/* test_model.c -- the builder keeps the first error, which names layer and op; it removes unneeded
+ * ops and allows empty layers. */
 #include "support.h"
 
 #include <cgpipe/cgpipe.h>
@@ -76,7 +76,8 @@ static void bad_calls_are_refused(void **unused) {
     }
 }
 
-/* Names are printed on terminals: those of layers, inputs, parameters, ties and the model. */
+/* Names of layers, inputs, parameters, ties and the model are printed on terminals, so they have no
+ * control characters. */
 static void names_with_control_characters_are_refused(void **unused) {
     (void)unused;
     static const char *const names[] = {"a\033[2Jb",
@@ -132,7 +133,7 @@ static void bad_ties_are_refused(void **unused) {
     }
 }
 
-/* The ops that use a tied parameter are listed in order, without the unneeded ones. */
+/* The model lists the ops that use a tied parameter in order, without unneeded ops. */
 static void a_tied_parameter_knows_its_uses(void **unused) {
     (void)unused;
     cgp_model *model = start();
@@ -220,8 +221,8 @@ static void unneeded_ops_are_left_out(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* Check that the mean is within 5 standard errors of 0, and the variance within 5 of the expected
- * one. `kurtosis`: the fourth moment over the square of the second, minus 1. */
+/* Check that the mean is within 5 standard errors of 0, and that the variance is within 5 standard
+ * errors of `variance`. `kurtosis` is the fourth moment over the square of the second, minus 1. */
 static void assert_moments(const float *x, int n, double variance, double kurtosis) {
     double sum = 0, squares = 0;
     for (int i = 0; i < n; i++) {
@@ -259,8 +260,8 @@ static void initial_weights_do_not_depend_on_pieces(void **unused) {
     }
 }
 
-/* 4.6 % of a normal distribution lie beyond two deviations. Those values are drawn again, not
- * clamped, and the others stay. */
+/* 4.6 % of a normal distribution lie beyond two deviations. Values beyond them are drawn again, not
+ * clamped; all other values stay. */
 static void a_truncated_normal_draws_the_tails_again(void **unused) {
     (void)unused;
     const cgp_init normal = {CGP_INIT_NORMAL, 0.02}, cut = {CGP_INIT_TRUNCATED_NORMAL, 0.02};
@@ -277,7 +278,7 @@ static void a_truncated_normal_draws_the_tails_again(void **unused) {
     assert_in_range(again, N * 0.040, N * 0.051);
 }
 
-/* --- indices out of range: `past` has one of each kind --- */
+/* --- indices out of range: `past` has one index of each kind --- */
 
 static void check_model_without(const cgp_model *model, const int past[4]) {
     assert_null(cgp_model_layer_name(model, past[0]));
@@ -366,7 +367,7 @@ static void inputs_have_bounds_and_losses_have_logits(void **unused) {
     cgp_model_loss_cross_entropy(model, logits, labels, -100, 2);
     cgp_model_loss_bce_with_logits(model, x, mask, 1);
     assert_ok(cgp_model_finish(model));
-    assert_int_equal(cgp_model_input_bound(model, 0), 5); /* the smaller of two */
+    assert_int_equal(cgp_model_input_bound(model, 0), 5); /* the smaller of two bounds */
     assert_int_equal(cgp_model_input_bound(model, 1), 4);
     assert_int_equal(cgp_model_input_bound(model, 2), 0); /* a float input has no bound */
     assert_int_equal(cgp_model_input_bound(model, 3) + cgp_model_input_bound(model, -1), 0);

@@ -40,7 +40,7 @@ static void assert_published(const published *cases, size_t count) {
 
 /* --- parameters and layers --- */
 
-/* torchvision's numbers. A basic block has 8 layers, a bottleneck 11. */
+/* Check torchvision's numbers of parameters. A basic block has 8 layers, a bottleneck 11. */
 static void resnet_has_the_published_layers_and_parameters(void **state) {
     (void)state;
     static const published cases[] = {
@@ -55,15 +55,16 @@ static void resnet_has_the_published_layers_and_parameters(void **state) {
     ASSERT_PUBLISHED(cases);
 }
 
-/* By hand, n blocks per group: stem 27 16 + 2 16; convolutions 9 (16^2 2n + 16 32 + 32^2 (2n - 1) +
- * 32 64 + 64^2 (2n - 1)); norms 2 2n (16 + 32 + 64); two shortcuts 16 32 + 2 32 + 32 64 + 2 64;
- * classifier 64 10 + 10. */
+/* Count the parameters by hand, with n blocks per group: stem 27 16 + 2 16; convolutions 9 (16^2 2n
+ * + 16 32 + 32^2 (2n - 1) + 32 64 + 64^2 (2n - 1)); norms 2 2n (16 + 32 + 64); two shortcuts 16 32
+ * + 2 32 + 32 64 + 2 64; classifier 64 10 + 10. */
 static int64_t small_resnet_parameters(int64_t n) {
     return 27 * 16 + 32 + 9 * (256 * 2 * n + 512 + 1024 * (2 * n - 1) + 2048 + 4096 * (2 * n - 1)) +
            4 * n * 112 + 512 + 64 + 2048 + 128 + 650;
 }
 
-/* He et al. have 269,722 parameters at depth 20, without the 2,752 of the two shortcuts. */
+/* The ResNet of He et al. has 269,722 parameters at depth 20, without the 2,752 of the two
+ * shortcuts. */
 static void resnet_of_6n_plus_2_is_the_family_for_small_images(void **state) {
     (void)state;
     static const int depths[] = {8, 14, 20, 32, 44, 56, 110, 1202};
@@ -86,7 +87,7 @@ static void amoebanetd_has_the_published_layers_and_parameters(void **state) {
     ASSERT_PUBLISHED(cases);
 }
 
-/* (648.046875 + 288.75 (R - 2)) D^2 + (101 + 119 R + 16 K) D + K, R = L / 3 >= 2 */
+/* The number is (648.046875 + 288.75 (R - 2)) D^2 + (101 + 119 R + 16 K) D + K, R = L / 3 >= 2. */
 static void amoebanetd_has_the_parameters_of_its_closed_form(void **state) {
     uint64_t seed = test_seed();
     (void)state;
@@ -182,8 +183,8 @@ static void the_largest_models_are_made_within_seconds(void **state) {
 
 /* --- shapes --- */
 
-/* Write the values that cross a cut before a layer, in the order of their ops: "[56, 56, 312] [112,
- * 112, 52]". */
+/* Write the shapes of the values that cross a cut before a layer, in the order of their ops: "[56,
+ * 56, 312] [112, 112, 52]". */
 static void crossing(const cgp_model *model, const char *layer, char *text, size_t size) {
     int at = 0;
     while (strcmp(cgp_model_layer_name(model, at), layer) != 0)
@@ -220,7 +221,7 @@ static void assert_crossings(const char *text, const char *const (*expected)[2],
 
 #define ASSERT_CROSSINGS(text, cases) assert_crossings(text, cases, sizeof cases / sizeof cases[0])
 
-/* The skip precedes x, like its op. */
+/* The shape of the skip is written before that of x, in the order of their ops. */
 static void amoebanetd_passes_on_pairs_of_values(void **state) {
     (void)state;
     static const char *const pairs[][2] = {
@@ -240,7 +241,7 @@ static void amoebanetd_passes_on_pairs_of_values(void **state) {
     ASSERT_CROSSINGS("amoebanetd:D=208", pairs);
 }
 
-/* Parameters of each layer, from the table of the published (18, 208). */
+/* Compare the parameters of each layer with the published table for (L, D) = (18, 208). */
 static void amoebanetd_layers_have_the_published_parameters(void **state) {
     (void)state;
     static const int64_t expected[24] = {1508,    49296,   227032,  446992,  555152,  598416,
@@ -257,7 +258,7 @@ static void amoebanetd_layers_have_the_published_parameters(void **state) {
     cgp_model_destroy(model);
 }
 
-/* Inside a block, the stashed value crosses together with the block's own value. */
+/* Inside a block, the stashed value crosses a cut together with the block's own value. */
 static void resnet_passes_on_one_value_and_the_stash(void **state) {
     (void)state;
     static const char *const cases[][2] = {
@@ -294,7 +295,7 @@ static void unet_passes_on_its_skips_unchanged(void **state) {
         {"decoder.1.decode.0.conv", "[192, 192, 128]"},
         {"segment", "[192, 192, 32]"},
     };
-    /* 45 -> 22 -> 11, padded back to 45, not to 22. */
+    /* Sides go 45 -> 22 -> 11, and are padded back to 45 at the end. */
     static const char *const odd[][2] = {
         {"decoder.0.skip", "[45, 45, 4] [22, 22, 8] [22, 22, 8]"},
         {"decoder.1.skip", "[45, 45, 4] [44, 44, 4]"},
@@ -348,8 +349,8 @@ static int count_ops(const cgp_model *model, cgp_op_kind kind) {
     return count;
 }
 
-/* Count the pools. Each cell has three 3 x 3 pools; the paper has maxima for two of them. Reduction
- * cells have two more maximum pools in any case. */
+/* Count the pools. Each cell has three 3 x 3 pools, of which two are maximum pools in the paper.
+ * Reduction cells always have two more maximum pools. */
 static void amoebanetd_takes_averages_or_maxima_where_the_paper_has_maxima(void **state) {
     (void)state;
     cgp_model *average = make("amoebanetd:L=3,D=8,image=32");
@@ -364,8 +365,8 @@ static void amoebanetd_takes_averages_or_maxima_where_the_paper_has_maxima(void 
     cgp_model_destroy(largest);
 }
 
-/* The counter of each batch norm counts as one element. Published: 168,391 (18, 208), 207,187 (18,
- * 256), 105,448. */
+/* Count the elements of all states; the counter of each batch norm is one element. The published
+ * numbers are 168,391 (18, 208), 207,187 (18, 256) and 105,448. */
 static void batch_norms_keep_the_published_running_statistics(void **state) {
     (void)state;
     static const char *const texts[] = {"amoebanetd:D=208", "amoebanetd", "resnet101", "unet"};
@@ -380,8 +381,8 @@ static void batch_norms_keep_the_published_running_statistics(void **state) {
     }
 }
 
-/* GMAC of a forward pass of one sample, counting convolutions and linear maps, as in PyTorch:
- * 7.801, 15.170, 10.019, 48.987. */
+/* Compare the GMAC of a forward pass of one sample (convolutions and linear maps) with those of
+ * PyTorch: 7.801, 15.170, 10.019, 48.987. */
 static void forward_takes_the_published_multiplications(void **state) {
     (void)state;
     static const char *const texts[] = {"resnet101", "amoebanetd", "amoebanetd:D=208", "unet"};

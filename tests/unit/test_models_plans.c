@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_models_plans.c -- plans of torchgpipe's memory benchmarks: published balances, memory below
- * the published figures, and bounded planning time. */
+/* test_models_plans.c -- plans of torchgpipe's memory benchmarks, with the published balances. They
+ * need less memory than published, and planning time is bounded. */
 #include "support.h"
 
 #include <time.h>
@@ -25,7 +25,7 @@ static double seconds(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Sums in bytes over all devices. */
+/* Bytes of a plan, summed over all devices. */
 typedef struct bytes {
     double model, activation, all;
 } bytes;
@@ -59,13 +59,14 @@ static bytes plan_bytes(const session *e, const cgp_optim *optim) {
                   "planned in %.2f s\n",
                   e->text, e->stages, sum.model / gib, sum.activation / gib, sum.all / gib,
                   e->published, taken);
-    assert_true(taken < 30); /* takes 0.5 s, and 5 s with a sanitizer */
+    assert_true(taken < 30); /* planning takes 0.5 s, or 5 s with a sanitizer */
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);
     return sum;
 }
 
-/* RMSprop, micro-batches of one image. The published figures are peaks of activations. */
+/* Uses RMSprop and micro-batches of one image. The published figures are peaks of activation
+ * memory. */
 static void amoebanetd_needs_less_than_the_published_activations(void **state) {
     (void)state;
     static const session cases[] = {
@@ -75,7 +76,7 @@ static void amoebanetd_needs_less_than_the_published_activations(void **state) {
         {"amoebanetd:L=72,D=512", 8, {23, 16, 11, 6, 6, 5, 5, 6}, 128, 128, "except_last", 10.83},
     };
     static const double bounds[] = {0.75, 2.1, 4.5, 8.5};
-    static const double model[] = {3.565, 6.066, 11.800, 20.618}; /* 12 bytes a parameter */
+    static const double model[] = {3.565, 6.066, 11.800, 20.618}; /* 12 bytes per parameter */
     cgp_optim optim = cgp_optim_sgd(0.01, 0, false, 0.0);
     optim.kind = CGP_OPTIM_RMSPROP;
     optim.alpha = 0.99;
@@ -87,7 +88,7 @@ static void amoebanetd_needs_less_than_the_published_activations(void **state) {
     }
 }
 
-/* SGD without momentum. The published figures are total memory. */
+/* Uses SGD without momentum. The published figures are total memory. */
 static void unet_needs_less_than_the_published_memory(void **state) {
     (void)state;
     static const session cases[] = {

@@ -162,7 +162,7 @@ static void bad_options_are_refused(void **state) {
     assert_null(model);
 }
 
-/* Sizes that parse, but whose tensors have too many elements. */
+/* Test sizes that can be parsed, but whose tensors have too many elements. */
 static void sizes_beyond_all_memory_are_refused_and_nothing_overflows(void **state) {
     (void)state;
     static const char *const texts[] = {

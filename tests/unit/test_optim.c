@@ -89,7 +89,7 @@ static void state_is_counted_as_the_rules_need_it(void **unused) {
     assert_int_equal(cgp_optim_states(&optim), 1);
 }
 
-/* A constant of a kind just outside its range, and the message for it. */
+/* A constant of an optimizer that is just outside its range, and the expected message. */
 typedef struct wrong {
     int kind;
     size_t offset;
@@ -254,8 +254,8 @@ static void steps_fall_at_whole_intervals(void **unused) {
     assert_lr(bare, 3, 2 * pow(0.1, 3));
 }
 
-/* Epochs of 10 updates: warm-up over 4 of them, reductions after 6 and 8 (the shape of the ImageNet
- * recipe). */
+/* Epochs have 10 updates. The learning rate warms up over 4 epochs and is reduced after epochs 6
+ * and 8, as in the ImageNet recipe. */
 static void milestones_cut_and_intervals_rise_by_epochs(void **unused) {
     (void)unused;
     const cgp_lr_schedule epochs = {.kind = CGP_LR_MILESTONES,
@@ -271,7 +271,8 @@ static void milestones_cut_and_intervals_rise_by_epochs(void **unused) {
         assert_lr(epochs, 10 * epoch + 10, 2 * expected[epoch]);
     }
     const cgp_lr_schedule endless = {.warmup = INT64_MAX, .warmup_interval = 1};
-    assert_true(lr_at(endless, 5) < 1e-15); /* its last step is beyond the range of double */
+    assert_true(lr_at(endless, 5) < 1e-15); /* the last warm-up step, INT64_MAX, is not exact in
+                                             * double */
     const cgp_lr_schedule uneven = {.warmup = 7, .start = 0.5, .warmup_interval = 3};
     for (int t = 1; t <= 8; t++)
         assert_lr(uneven, t, 2 * (t <= 7 ? 0.5 + 0.5 * (3 * ((t - 1) / 3)) / 7 : 1));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_partition.c -- the balance is the leftmost optimum: compared with every cut, and with a
- * table of all optima, with the same rounding. */
+/* test_partition.c -- the balance is the leftmost optimum. It is compared with every cut, and with
+ * a table of all optima that rounds in the same way. */
 #include "support.h"
 
 #include <cgpipe/partition.h>
@@ -11,7 +11,7 @@ enum { MAX_LAYERS = 9 };
 static double best_of_all(const double *costs, int layers, int stages, int *best) {
     int balance[MAX_LAYERS];
     double min = INFINITY;
-    /* Bit i of `cuts` set: a stage ends after layer i. */
+    /* If bit i of `cuts` is set, a stage ends after layer i. */
     for (int cuts = 0; cuts < 1 << (layers - 1); cuts++) {
         int n = 0, length = 0;
         double worst = 0, sum = 0;
@@ -64,8 +64,8 @@ static double larger(double a, double b) {
     return a > b ? a : b;
 }
 
-/* min[k][i] is the smallest maximum of a stage if layers i.. are split into k stages. Then, from
- * the left, each stage is made as short as possible. */
+/* min[k][i] is the smallest possible cost of the largest stage if layers i.. are split into k
+ * stages. Then, from the left, each stage is made as short as possible. */
 static void balance_by_table(const double *costs, int layers, int stages, int *balance) {
     const int row = layers + 1;
     double *min = calloc((size_t)(stages + 1) * (size_t)row, sizeof *min);
@@ -113,7 +113,8 @@ static void rounded_sums_change_no_balance(void **unused) {
     }
 }
 
-/* A table of all optima would have 10^8 entries, each of them the minimum of up to 10^5 values. */
+/* A table of all optima would have 10^8 entries, each of which is the minimum of up to 10^5
+ * values. */
 static void many_layers_are_balanced(void **unused) {
     (void)unused;
     enum { LAYERS = 100000, STAGES = 1000 };
@@ -128,7 +129,8 @@ static void many_layers_are_balanced(void **unused) {
             sum += costs[i];
         dearest = larger(dearest, sum);
     }
-    assert_in_range((int64_t)dearest, 400, 403); /* the mean is 4, and stages have 100 layers */
+    assert_in_range((int64_t)dearest, 400, 403); /* the mean cost is 4, and stages have 100
+                                                  * layers */
     free(balance);
     free(costs);
 }
@@ -148,8 +150,7 @@ static void bad_costs_and_stages_are_refused(void **unused) {
     assert_int_equal(balance[0], 9);
 }
 
-/* Published measurements for which torchgpipe's search misses the optimum (costs, stages, best
- * largest stage). */
+/* Test costs for which torchgpipe's search misses the optimum. */
 static void known_hard_cases_are_solved(void **unused) {
     (void)unused;
     static const double near[] = {101, 101, 101, 101, 100, 100, 100, 100};
@@ -159,14 +160,15 @@ static void known_hard_cases_are_solved(void **unused) {
     assert_int_equal(balance[0], 4);
     assert_ok(cgp_balance_solve(heavy_head, 8, 4, balance));
     assert_memory_equal(balance, ((int[]){1, 1, 1, 5}),
-                        sizeof balance); /* the maximum is 100 in any case: take the leftmost */
+                        sizeof balance); /* the largest stage always costs 100, so the leftmost
+                                          * balance is taken */
 }
 
 /* --- sizes of micro-batches --- */
 
 enum { SIZES = 3 };
 
-/* Costs for sizes between and beyond three measured sizes, computed by hand. */
+/* Compare costs for sizes between and beyond three measured sizes with costs computed by hand. */
 static void costs_are_interpolated_between_sizes(void **unused) {
     (void)unused;
     const int64_t samples[SIZES] = {1, 4, 8};
@@ -226,8 +228,8 @@ static void costs_are_interpolated_between_sizes(void **unused) {
     }
 }
 
-/* Two sizes define a line, also to their left. One size is scaled in proportion, except parameters
- * and their update. */
+/* Two measured sizes define a line, which also extends to smaller sizes. The costs of a single size
+ * are scaled in proportion, except those of parameters and their update. */
 static void few_sizes_are_enough(void **unused) {
     (void)unused;
     const int64_t samples[] = {2, 4};
@@ -282,16 +284,16 @@ static cgp_model *row_of_layers(int layers) {
     return model;
 }
 
-/* Return the time at `at` samples from those at 1, 3 and 7; all are integers, so slopes are
- * multiples of 1/2 and 1/4. */
+/* Return the time for `at` samples, computed from the times for 1, 3 and 7 samples. All times are
+ * integers, so slopes are multiples of 1/2 and 1/4. */
 static double time_at(const double *t, int64_t at) {
     const double value = at <= 3 ? t[0] + (double)(at - 1) * (t[1] - t[0]) / 2
                                  : t[1] + (double)(at - 3) * (t[2] - t[1]) / 4;
     return value > 0 ? value : 0;
 }
 
-/* Layers that benefit differently from larger micro-batches. The balance by time is optimal for the
- * times at the plan's size, compared with every cut, and changes with the size. */
+/* Some layers benefit more than others from larger micro-batches. The balance by time is optimal
+ * for the times at the plan's size, compared with every cut, and it changes with the size. */
 static void the_balance_is_optimal_at_every_size(void **unused) {
     (void)unused;
     uint64_t state = test_seed();

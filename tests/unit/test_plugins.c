@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plugins.c -- plug-ins are opened once, from the directories that may hold them, and a broken
- * one is skipped with a reason. The tests are linked with the static library, in which a plug-in
- * cannot look up symbols. A process opens plug-ins only once, so each case runs in a child. */
+/* test_plugins.c -- plug-ins are opened once, from the search directories. A broken plug-in is
+ * skipped, and the reason is printed. The tests are linked with the static library, in which a
+ * plug-in cannot look up symbols. A process opens plug-ins only once, so each case runs in a
+ * child. */
 #include "plugin/find.h"
 #include "support.h"
 
@@ -18,7 +19,7 @@
 #include "plugin/plugin.h"
 #include "transport/transport.h"
 
-/* End a child with the line of a condition that does not hold. */
+/* If a condition does not hold, print its line and end the child. */
 #define NEED(condition)                                                                            \
     do {                                                                                           \
         if (condition) break;                                                                      \
@@ -26,8 +27,8 @@
         _exit(1);                                                                                  \
     } while (0)
 
-/* Run a case in a child with this CGP_PLUGIN_PATH; `said` [1024] gets its standard error, or is
- * NULL. */
+/* Run a case in a child process with this CGP_PLUGIN_PATH. `said` [1024] gets the child's standard
+ * error; it may be NULL. */
 static void in_child(const char *path, void (*run)(void), char *said) {
     int status = -1, ends[2];
     assert_int_equal(pipe(ends), 0);
@@ -196,7 +197,7 @@ static void find_broken(void) {
     NEED(!cgp_plugin_info_at(n).path && !cgp_plugin_info_at(-1).path);
     NEED(cgp__backend_find("missing", &backend) == CGP_EINVAL);
     NEED(cgp__backend_find("good", &backend) == CGP_OK);
-    NEED(cgp__backend_find("transport", &backend) == CGP_OK); /* the plug-in's backend is valid */
+    NEED(cgp__backend_find("transport", &backend) == CGP_OK); /* that plug-in's backend is valid */
     NEED(cgp__backend_find("cpu", &backend) == CGP_OK && backend == &cgp__backend_cpu);
 }
 

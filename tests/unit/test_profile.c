@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_profile.c -- costs of layers: with made-up times they sum to the plan's FLOPs and bytes,
- * measured ones are plausible, and balances follow from them. */
+/* test_profile.c -- costs of layers: costs with made-up times sum to the plan's FLOPs and bytes,
+ * measured costs are plausible, and balances follow from the costs. */
 #include "graphs.h"
 
 #include "partition/partition.h"
@@ -10,7 +10,7 @@ enum { LAYERS = 64 };
 
 /* --- made-up times --- */
 
-/* Report as many seconds as a kernel has operations. */
+/* Timer that reports as many seconds as a kernel has operations. */
 static cgp_status flops_as_seconds(void *self, const cgp_model *model,
                                    const cgp__node_kernels *kernels,
                                    double seconds[CGP_OP_DIRECTIONS]) {
@@ -48,7 +48,7 @@ static cgp_plan *plan_of(const cgp_model *model, int64_t samples, cgp_recompute 
     return plan;
 }
 
-/* Compare with a plan of one stage. In f32 it saves no inputs, since none is converted. */
+/* Compare with a plan of one stage. In f32 the plan saves no inputs, because none is converted. */
 static void check_against_plan(const cgp_model *model, int64_t samples) {
     cgp_layer_cost costs[LAYERS];
     assert_true(cgp_model_layers(model) <= LAYERS);
@@ -66,7 +66,7 @@ static void check_against_plan(const cgp_model *model, int64_t samples) {
     assert_float_equal(backward + sum.selective_seconds,
                        cgp_plan_stage_at(selective, 0)->backward_flops, 0.5);
     assert_int_equal(sum.parameter_bytes, 4 * cgp_model_parameter_count(model));
-    /* Values of a slot are aligned to 64 bytes. */
+    /* A slot may be larger, because its values are aligned to 64 bytes. */
     assert_true(sum.saved_bytes <= plain->saved_slot_bytes);
     assert_true(sum.saved_bytes + 64 * (model->n_values + 2 * model->n_nodes) >=
                 plain->saved_slot_bytes);
@@ -160,8 +160,8 @@ static cgp_model *row_of_linears(int n, int wide) {
     return model;
 }
 
-/* Six layers that take 10 .. 60 ms, as in torchgpipe's test: [4, 2]. If R counts too, the long R of
- * the first layer moves the cut. */
+/* Six layers take 10 .. 60 ms, as in torchgpipe's test, and are balanced as [4, 2]. If
+ * recomputation counts too, the long R of the first layer moves the cut. */
 static void the_balance_follows_the_times(void **unused) {
     (void)unused;
     cgp_model *model = row_of_linears(6, -1);
@@ -183,8 +183,9 @@ static void the_balance_follows_the_times(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* The wide layer, index 4 of 6, has most of the parameters and few saved values. A large
- * parameter_scale gives it its own stage; with 0 the cut depends on saved bytes only. */
+/* There are six layers. The wide layer (index 4) has most of the parameters and few saved values.
+ * With a large parameter_scale it gets its own stage; with 0 the cut depends only on saved
+ * bytes. */
 static void the_balance_by_size_weighs_parameters_and_saved_values(void **unused) {
     (void)unused;
     cgp_model *model = row_of_linears(6, 4);
@@ -243,7 +244,7 @@ static void a_profile_measures_every_layer(void **unused) {
             assert_true(costs[i].recompute_seconds <= costs[i].forward_seconds);
             assert_int_equal(costs[i].saved_bytes, same[i].saved_bytes);
         }
-        /* wte, wpe, h.0, h.1, h.2, ln_f, lm_head: blocks are measured once for all */
+        /* wte, wpe, h.0, h.1, h.2, ln_f, lm_head: equal blocks are measured only once */
         assert_true(costs[2].forward_seconds == costs[3].forward_seconds);
         assert_true(costs[3].weight_seconds == costs[4].weight_seconds);
     }
@@ -269,8 +270,8 @@ static void random_images_can_be_profiled(void **unused) {
     }
 }
 
-/* The parts that ranks measure add up to the whole. What a part does not measure is still
- * computed. */
+/* The parts that ranks measure add up to the whole. Costs that need no measurement are computed for
+ * all layers. */
 static void a_part_of_the_layers_can_be_profiled(void **unused) {
     (void)unused;
     const test_sizes sizes = {3, 4, 8, 2, 7, 0, false, false};

@@ -28,8 +28,9 @@ static int compare_keys(const void *a, const void *b) {
     return memcmp(a, b, sizeof(cgp__rng_key));
 }
 
-/* Philox is a bijection of the counter, so two keys can only collide by chance in the half of the
- * output that is used: 2 * 3 * 40 * 40 = 9600 keys collide with probability 2e-12. */
+/* Philox is a bijection of the counter, so two keys can only collide by chance, in the half of the
+ * output that is used. The probability of a collision among 2 * 3 * 40 * 40 = 9600 keys is
+ * 2e-12. */
 static void keys_differ_by_seed_use_step_and_id(void **state) {
     (void)state;
     enum { SEEDS = 2, USES = 3, STEPS = 40, IDS = 40, KEYS = SEEDS * USES * STEPS * IDS };
@@ -63,7 +64,7 @@ static void a_key_depends_on_nothing_else(void **state) {
 }
 
 /* Chi-square over the bins has mean bins - 1 and deviation sqrt(2 (bins - 1)). The draws are fixed,
- * so a bound of 5 deviations holds always or never. */
+ * so the test of a bound of 5 deviations always passes or always fails. */
 static void below_is_in_range_and_uniform(void **state) {
     (void)state;
     static const uint32_t bounds[] = {1, 2, 3, 10, 64, 1000};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_running_stats.c -- running statistics compared with those of all rows together.
+/* test_running_stats.c -- running statistics are compared with statistics of all rows together.
  *
  * Rows are small integers, and a micro-batch has 1, 2, 4, .. 16 of them. Its mean and its variance
- * are exact in f32, so any error comes from combining them. */
+ * are exact in f32, so any error comes from combining micro-batches. */
 #include "backend/running_stats.h"
 #include "support.h"
 
@@ -12,7 +12,7 @@ enum { CHANNELS = 5, MOST = 8, ROWS = 16 * MOST };
 
 static uint64_t seed;
 
-/* A step: rows in order, split into micro-batches. */
+/* A training step: rows in order, split into micro-batches. */
 typedef struct step {
     int n;                    /* number of micro-batches */
     int rows[MOST];           /* rows of each micro-batch */
@@ -59,8 +59,8 @@ static step draw_step(int n) {
     return s;
 }
 
-/* The mean of one channel over rows begin .. end - 1, and the sum of squared differences from
- * it. */
+/* Return the mean of one channel over rows begin .. end - 1 (mean_of), or the sum of squared
+ * differences from the mean (squares_of). */
 static double mean_of(const step *s, int begin, int end, int c) {
     double sum = 0.0;
     for (int row = begin; row < end; row++)
@@ -76,7 +76,7 @@ static double squares_of(const step *s, int begin, int end, int c) {
     return squares;
 }
 
-/* The unbiased variance; 0 for a single row, for which it is undefined. */
+/* Return the unbiased variance; 0 for a single row, for which the variance is undefined. */
 static double unbiased_of(const step *s, int begin, int end, int c) {
     return end - begin > 1 ? squares_of(s, begin, end, c) / (end - begin - 1) : 0.0;
 }
@@ -155,7 +155,8 @@ static void otherwise_each_micro_batch_moves_them_in_turn(void **state) {
     }
 }
 
-/* Whatever the initial values, the result is the mean over all steps, or over all micro-batches. */
+/* Whatever the initial values are, the result is the mean over all steps (deferred) or over all
+ * micro-batches. */
 static void a_cumulative_average_forgets_nothing(void **state) {
     (void)state;
     for (int i = 0; i < 400; i++) {
@@ -233,8 +234,8 @@ static void a_step_that_is_not_committed_leaves_no_trace(void **state) {
     }
 }
 
-/* The check before a commit predicts the committed values: a number beyond float's range becomes
- * infinite there. */
+/* The check before a commit predicts the committed values: a number beyond the range of float
+ * becomes infinite in the state. */
 static void the_check_names_the_state_that_would_not_be_finite(void **state) {
     (void)state;
     const double bad[] = {NAN, INFINITY, -INFINITY, 1e300};

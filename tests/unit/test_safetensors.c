@@ -156,7 +156,7 @@ static void what_is_written_comes_back(void **state) {
     assert_int_equal(test_empty_directory(), 1);
 }
 
-/* Such a tensor is written and listed, but not read. */
+/* A bf16 tensor is written and listed, but not read. */
 static void bf16_takes_two_bytes_an_element(void **state) {
     (void)state;
     const char *path = test_path_of("half.safetensors"), *names[] = {"half"};
@@ -306,8 +306,8 @@ static void assert_refused(const char *path, const char *message) {
 #define SHAPE "\"shape\":[2],"
 #define RANGE "\"data_offsets\":[0,8]"
 
-/* A header, the number of data bytes, and the message. `in_data`: its byte counts from the start of
- * the data. */
+/* A header, the number of data bytes, and the expected message. If `in_data` is true, the byte in
+ * the message counts from the start of the data. */
 static const struct {
     const char *header;
     int data_bytes, byte;
@@ -447,7 +447,7 @@ static void what_is_no_file_is_not_opened(void **state) {
     assert_message("is a directory, expected a safetensors file");
     assert_int_equal(mkfifo(pipe_path, 0600), 0);
     assert_status(cgp_safetensors_open(&file, pipe_path),
-                  CGP_EIO); /* and does not block for a writer */
+                  CGP_EIO); /* and does not block until the pipe has a writer */
     assert_message("is not a regular file");
     assert_null(file);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_stash.c -- values passed by name: the model equals that of plain values bit for bit, and an
+/* test_stash.c -- values passed by name. The model equals the model of plain values bit for bit. An
  * unmatched name is refused with its namespace and layer.
  *
  *     layer    in           down          middle       up           out
@@ -34,7 +34,7 @@ static cgp_model *end(cgp_model *model, cgp_value x, cgp_value targets) {
     return model;
 }
 
-/* --- independent layers; `space`: the namespace of each pair's skip --- */
+/* --- pairs of layers with a skip between them; `space` is its namespace --- */
 
 static cgp_value keep(cgp_model *model, cgp_value x, const char *layer, const char *space) {
     cgp_model_layer(model, layer);
@@ -89,7 +89,7 @@ static cgp_plan_options cut(const int *balance) {
     return o;
 }
 
-/* Return the bytes per sample of an edge's message, 0 if there is no such edge. */
+/* Return the bytes per sample of the message over an edge; 0 if there is no such edge. */
 static int64_t message(const cgp_model *model, const int *balance, int from, int to) {
     cgp_plan *plan = NULL;
     int64_t bytes = 0;
@@ -145,7 +145,7 @@ static void a_named_skip_jumps_to_the_stage_that_pops_it(void **unused) {
     assert_int_equal(message(spec, each, 0, 4), 64);
     assert_int_equal(message(spec, each, 1, 3), 64);
     assert_int_equal(message(spec, each, 0, 3), 0);
-    assert_int_equal(message(spec, each, 2, 3), 64); /* no skip of "inner" */
+    assert_int_equal(message(spec, each, 2, 3), 64); /* without the skip in "inner" */
     assert_int_equal(message(spec, two, 0, 1), 128); /* a, and b once for its two uses */
     cgp_model_destroy(plain);
     cgp_model_destroy(spec);
@@ -165,8 +165,8 @@ static void a_stash_adds_nothing_to_the_graph(void **unused) {
     cgp_model_destroy(spec);
 }
 
-/* A layer may pop one name and stash another. A name may start and end in one layer, or start with
- * an input. */
+/* A layer may pop one name and stash another. A name may be stashed and popped in the same layer,
+ * and an input may be stashed. */
 static void names_may_be_stashed_and_popped_in_one_layer(void **unused) {
     (void)unused;
     cgp_model *model = start();
@@ -185,7 +185,7 @@ static void names_may_be_stashed_and_popped_in_one_layer(void **unused) {
 
 /* --- unmatched names --- */
 
-/* Build a small model with mistake c, and return it unfinished. */
+/* Build a small model with mistake number c, and return it unfinished. */
 static cgp_model *wrong(int c) {
     cgp_model *model = start();
     cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (int64_t[]){16});
@@ -208,8 +208,10 @@ static cgp_model *wrong(int c) {
     if (c == 10) cgp_model_stash(model, NULL, "lost", x);
     if (c != 9 && c != 10) x = take(model, x, "four", "left");
     if (c == 13) x = take(model, x, "five", "left");
-    if (c == 14) cgp_model_stash(model, "left", "skip", x); /* a popped name stays taken */
-    if (c == 15) {                                          /* the pop comes before the stash */
+    if (c == 14)
+        cgp_model_stash(model, "left", "skip", x); /* a popped name cannot be stashed
+                                                             * again */
+    if (c == 15) {                                 /* the pop comes before the stash */
         (void)cgp_model_pop(model, NULL, "late");
         cgp_model_stash(model, NULL, "late", x);
     }
@@ -259,7 +261,8 @@ static void unmatched_names_are_refused(void **unused) {
     }
 }
 
-/* The first error is reported; after it a pop returns the invalid value, even of a stashed name. */
+/* The first error is reported. After an error a pop returns the invalid value, even for a stashed
+ * name. */
 static void an_earlier_error_sticks(void **unused) {
     (void)unused;
     cgp_model *model = start();

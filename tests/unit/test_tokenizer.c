@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tokenizer.c -- GPT-2's byte-pair encoding: the same tokens as Hugging Face's tokenizers for
- * 1,000 hard strings (made by tools/reference_tokens.py), bytes that are not UTF-8, damaged
- * files. */
+/* test_tokenizer.c -- GPT-2's byte-pair encoding: the tokens equal those of Hugging Face's
+ * tokenizers for 1,000 hard strings (made by tools/reference_tokens.py). Also tests bytes that are
+ * not UTF-8, and damaged files. */
 #include "bpe.h"
 #include "directory.h"
 
@@ -130,7 +130,7 @@ static void bytes_that_are_no_text_are_tokens_of_their_own(void **state) {
     (void)state;
     static const struct {
         const char *bytes;
-        int alone; /* bytes that are not part of a character */
+        int alone; /* number of bytes that are not part of a character */
     } cases[] = {
         {"\x80", 1},
         {"\xff\xfe", 2},
@@ -147,10 +147,10 @@ static void bytes_that_are_no_text_are_tokens_of_their_own(void **state) {
         {"\xe2\x82", 2}, /* cut short */
         {"\xf0\x9f\x98", 3},
         {"\xc3", 1},
-        {"\xe2\x28\xa1", 2}, /* '(' is a token itself */
+        {"\xe2\x28\xa1", 2}, /* '(' is also a token */
         {"\xc3\xa9", 0},
         {"\xc3\xc3\xa9", 1}, /* a stray byte, then a letter */
-        {"\xed\x9f\xbf", 0}, /* the last before surrogates */
+        {"\xed\x9f\xbf", 0}, /* the last character before the surrogates */
         {"\xee\x80\x80", 0},
         {"\xf4\x8f\xbf\xbf", 0}, /* U+10FFFF */
         {"\xf0\x90\x80\x80", 0},
@@ -162,7 +162,7 @@ static void bytes_that_are_no_text_are_tokens_of_their_own(void **state) {
     const char *paths[] = {test_path_of("vocab.json"), test_path_of("merges.txt")};
     cgp_tokenizer *t = NULL;
     cgp_token_list list = {0};
-    /* The bytes of each case would merge to one token if they were in one word. */
+    /* The bytes of each case could merge into one token if they were in one word. */
     test_bpe_start(bpe);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int whole = 255 - (uint8_t)cases[i].bytes[0];
@@ -214,8 +214,8 @@ static void every_sequence_of_bytes_comes_back(void **state) {
     free(list.ids);
 }
 
-/* tokens(a + byte + b) = tokens(a), token(byte), tokens(b), if the byte neither begins nor
- * continues a character. */
+/* If a byte neither begins nor continues a character, tokens(a + byte + b) = tokens(a),
+ * token(byte), tokens(b). */
 static void a_byte_that_is_no_text_ends_the_text_before_it(void **state) {
     (void)state;
     uint64_t random = test_seed();
@@ -263,7 +263,7 @@ static void texts_may_be_split_at_the_split_point(void **state) {
 
 /* --- merges --- */
 
-/* Words of letters with random merges, compared with a slow implementation of the rule. */
+/* Compare words under random merges with a slow implementation of the rule. */
 static void merges_are_those_of_the_rule(void **state) {
     (void)state;
     uint64_t random = test_seed();
@@ -306,7 +306,7 @@ static void merges_are_those_of_the_rule(void **state) {
     free(bpe);
 }
 
-/* The time for a word of a million equal bytes, of each kind, is not quadratic. */
+/* Encoding a word of a million equal bytes, of any kind, does not take quadratic time. */
 static void long_words_take_no_longer_a_byte(void **state) {
     (void)state;
     enum { LONG = 1 << 20 };
@@ -357,9 +357,10 @@ static void a_list_keeps_its_tokens(void **state) {
 
 /* --- damage --- */
 
-/* Replace `what` (NULL: everything) in a file by `with`; the message must end with `message`. */
+/* Damage to a file: `what` (NULL: everything) is replaced by `with`. The error message must contain
+ * `message`. */
 typedef struct damage {
-    int file; /* 0 vocab.json, 1 merges.txt */
+    int file; /* 0: vocab.json, 1: merges.txt */
     const char *what, *with, *message;
 } damage;
 
@@ -419,7 +420,7 @@ static void damaged_files_are_refused_with_file_line_and_reason(void **state) {
         const char *paths[] = {test_path_of("vocab.json"), test_path_of("merges.txt")};
         cgp_tokenizer *t = NULL;
         test_bpe_texts(bpe, texts[0], texts[1]);
-        /* a last line `a b` would also match inside other lines */
+        /* replaces the first match; each `what` occurs only once */
         replace(texts[damages[i].file], damages[i].what, damages[i].with);
         for (int k = 0; k < 2; k++)
             test_write_file(paths[k], texts[k], strlen(texts[k]));
@@ -435,7 +436,7 @@ static void damaged_files_are_refused_with_file_line_and_reason(void **state) {
     free(bpe);
 }
 
-/* Bytes that are not text, and lines without an end. */
+/* Test bytes that are not text, and a line that does not end. */
 static void merges_that_are_no_text_are_refused(void **state) {
     (void)state;
     const char *path = test_path_of("merges.txt");

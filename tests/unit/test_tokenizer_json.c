@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tokenizer_json.c -- tokenizer.json: the same tokens and texts as Hugging Face's tokenizers
- * for 2,000 hard strings (made by tools/reference_tokens.py). The files have the parts of GPT-2,
- * Llama 3 and Qwen2, and added tokens of all kinds. Also which files are refused. */
+/* test_tokenizer_json.c -- tokenizer.json gives the same tokens and texts as Hugging Face's
+ * tokenizers, for 2,000 hard strings (made by tools/reference_tokens.py). The files have the parts
+ * of GPT-2's, Llama 3's and Qwen2's files, and added tokens of all kinds. Invalid files are
+ * refused. */
 #include "directory.h"
 
 #include <jansson.h>
@@ -87,8 +88,8 @@ static void encode(cgp_tokenizer *t, const void *bytes, size_t size, cgp_token_l
     assert_ok(cgp_tokenizer_encode(t, bytes, (int64_t)size, list));
 }
 
-/* Compare a text with bytes in which each ill-formed piece reads as U+FFFD: the longest prefix of a
- * character, or one byte. */
+/* Return true if the text equals the bytes, with U+FFFD for each ill-formed piece. A piece is the
+ * longest prefix of a character, or one byte. */
 static bool reads_as(const char *bytes, int64_t count, const char *text, size_t size) {
     const uint8_t *b = (const uint8_t *)bytes;
     size_t used = 0;
@@ -263,8 +264,8 @@ static size_t draw_bytes(uint64_t *random, char *bytes, size_t capacity, bool br
     return size;
 }
 
-/* tokens(a + byte + b) = tokens(a), token(byte), tokens(b), if the byte does not continue a
- * character. */
+/* If a byte does not continue a character, tokens(a + byte + b) = tokens(a), token(byte),
+ * tokens(b). */
 static void a_byte_that_is_no_text_ends_the_text_before_it(void **state) {
     (void)state;
     uint64_t random = test_seed();
@@ -315,8 +316,8 @@ static void texts_may_be_split_at_the_split_point(void **state) {
     free(parts.ids);
 }
 
-/* The time for half a million equal characters, of each kind, is not quadratic, which would take
- * hours. */
+/* Encoding half a million equal characters, of any kind, does not take quadratic time, which would
+ * be hours. */
 static void long_runs_take_no_longer_a_byte(void **state) {
     (void)state;
     enum { LONG = 1 << 19 };
@@ -366,7 +367,8 @@ static cgp_status open_json(const json_t *root, cgp_tokenizer **out) {
     return status;
 }
 
-/* Return the value at a path, "model.merges.0", and the value that contains it. */
+/* Return the value at a path such as "model.merges.0". `parent` and `key` get the value that
+ * contains it, and its key there. */
 static json_t *find(json_t *root, const char *path, json_t **parent, char key[64]) {
     json_t *value = root;
     while (*path) {
@@ -380,7 +382,7 @@ static json_t *find(json_t *root, const char *path, json_t **parent, char key[64
     return value;
 }
 
-/* Replace a value by another (JSON; NULL: none). */
+/* Replace the value at a path by `with` (JSON; NULL: delete the value). */
 static void edit(json_t *root, const char *path, const char *with) {
     char key[64];
     json_t *parent = NULL;
@@ -396,7 +398,7 @@ static void edit(json_t *root, const char *path, const char *with) {
         assert_int_equal(json_object_set_new(parent, key, value), 0);
 }
 
-/* Different spellings of equivalent files. */
+/* Read different spellings of equivalent files. */
 static void files_may_be_spelled_otherwise(void **state) {
     (void)state;
     static const struct {
@@ -587,7 +589,8 @@ static void what_is_not_understood_is_refused_by_name(void **state) {
     }
 }
 
-/* A token with other characters must be an added one; otherwise the file is refused. */
+/* A token with characters outside the byte-level alphabet must be an added token; otherwise the
+ * file is refused. */
 static void vocabularies_that_are_not_byte_level_are_refused(void **state) {
     (void)state;
     json_t *root = load(GPT2);

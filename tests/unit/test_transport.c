@@ -74,7 +74,8 @@ static cgp_link_options options_of(int edge, bool sends, int capacity, char *mem
                               .memory = memory};
 }
 
-/* Even edges open and close the sender's end first, odd ones the receiver's. */
+/* Open both ends of an edge. Even edges open and close the sender's end first, odd edges the
+ * receiver's end. */
 static wire open_wire(int edge, int capacity, int64_t spin) {
     wire w = {NULL, NULL, {NULL, NULL}};
     for (int k = 0; k < 2; k++) {
@@ -142,7 +143,7 @@ static void times_are_those_of_post_and_release(void **unused) {
     t->post(w.sender, &message);
     int64_t after = cgp__now_ns();
     assert_true(t->take(w.receiver, 5, INT64_MAX, &taken));
-    if (t->copies) after = cgp__now_ns(); /* a copying transport reports the arrival */
+    if (t->copies) after = cgp__now_ns(); /* a copying transport reports the time of arrival */
     assert_ptr_equal(taken.buffer, buffer_at(w.memory[!t->copies], 0));
     assert_in_range(taken.released_ns, before_post, after);
 
@@ -185,8 +186,9 @@ static void messages_are_matched_by_micro_batch(void **unused) {
     close_wire(1, &w);
 }
 
-/* Edges between three ranks, with a thread at each end. Receivers take FEW messages at a time, in
- * random order, as senders have FEW buffers. The contents of a message give its size. */
+/* An end of an edge, with its own thread; edges connect three ranks. Senders have FEW buffers, so
+ * receivers take FEW messages at a time, in random order. The contents of a message give its
+ * size. */
 typedef struct end {
     cgp_link *link;
     int edge;
@@ -409,7 +411,8 @@ static void bad_links_are_refused(void **unused) {
 
 /* --- agreements --- */
 
-/* Run a user thread on each rank; it returns the number of its first wrong round, 0 if none. */
+/* Run a user thread on each rank. A thread returns the number of its first wrong round, and must
+ * return 0: none. */
 static void run_on_ranks(void *(*run)(void *)) {
     pthread_t threads[RANKS];
     void *wrong = NULL;
@@ -421,8 +424,8 @@ static void run_on_ranks(void *(*run)(void *)) {
     }
 }
 
-/* In round i, rank r has (r + 1) i % 5 bytes, all of them r + 1. Return true if `all` has these,
- * followed by zeros. */
+/* In round i, rank r contributes (r + 1) i % 5 bytes with the value r + 1. Return true if `all` has
+ * the bytes of all ranks, followed by a zero. */
 static bool is_collected(const unsigned char *all, const size_t *bytes, int n) {
     for (int r = 0; r < n; r++) {
         for (size_t k = 0; k < bytes[r]; k++) {
@@ -529,8 +532,8 @@ static void a_failure_ends_the_waits_of_every_rank(void **unused) {
     close_wire(1, &empty);
 }
 
-/* Each end of an edge holds a message when all ranks end; buffers are returned, and nothing
- * blocks. */
+/* When all ranks end, each end of an edge holds a message. Returning the buffers must work, and
+ * nothing may block. */
 static void hand_back(bool fails) {
     cgp_link_message sent, taken, other;
     wire w = open_wire(0, 2, 0);
@@ -576,7 +579,7 @@ static void watch_all(void) {
         assert_ok(t->watch(ranks[r], LIMIT_NS));
 }
 
-/* Wait until rank `by` has received that `ended` actions have ended on rank r. */
+/* Wait until rank `by` has received a heartbeat of rank r with `ended` ended actions. */
 static cgp_beat wait_for_beat(int by, int r, int64_t ended) {
     cgp_beat known[RANKS];
     const int64_t limit = cgp__now_ns() + 10 * (int64_t)LIMIT_NS;
@@ -666,7 +669,7 @@ static void both_ends_have_as_many_buffers_of_as_many_bytes(void **unused) {
 
 /* --- loopback alone --- */
 
-/* All other ranks stop waiting; a rank that has left is not silent. */
+/* If a rank is silent, all other ranks stop waiting. */
 static void a_silent_rank_has_failed(void **unused) {
     (void)unused;
     meeting m = {.communicator = ranks[2]};
@@ -711,7 +714,8 @@ static void a_stop_is_of_one_rank(void **unused) {
     close_wire(1, &other);
 }
 
-/* Rank 2 fails, then rank 1; rank 0 learns of rank 1 before or after rank 2 does. */
+/* Rank 2 fails, then rank 1. Rank 0 receives the failure of rank 1 before or after rank 2 receives
+ * it, but keeps reporting that of rank 2. */
 static void the_first_failure_of_another_rank_stays(void **unused) {
     (void)unused;
     for (int i = 0; i < 20; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_transport_registry.c -- finding transports by name. */
+/* test_transport_registry.c -- transports are found by name. */
 #include "plugin/find.h"
 #include "loopback.h"
 #include "support.h"
@@ -13,7 +13,7 @@ static void a_transport_is_found_by_its_name(void **unused) {
     assert_status(cgp__transport_find("improc", &found), CGP_EINVAL);
     assert_message("transport: expected inproc, got \"improc\" (did you mean inproc?)");
     assert_ok(cgp__transport_add(&loopback));
-    assert_ok(cgp__transport_add(&loopback)); /* adding it twice is allowed */
+    assert_ok(cgp__transport_add(&loopback)); /* adding a transport twice is allowed */
     assert_ok(cgp__transport_find("loopback", &found));
     assert_ptr_equal(found, &loopback);
     assert_status(cgp__transport_find("tin cans", &found), CGP_EINVAL);
@@ -52,7 +52,7 @@ static void a_full_registry_takes_no_more(void **unused) {
         tables[n].name = names[n];
         status = cgp__transport_add(&tables[n]);
     }
-    assert_int_equal(n, 15); /* 14 fit beside inproc and loopback, the next one fails */
+    assert_int_equal(n, 15); /* 14 transports fit beside inproc and loopback; the next one fails */
     assert_status(status, CGP_ELIMIT);
 }
 
