@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# support.sh -- functions and files for the tests of the program. Sourced with: SOURCE_DIR BUILD_DIR
+# support.sh -- functions and files for the tests of the program. Source it with the arguments
+# SOURCE_DIR BUILD_DIR.
 #
-# The test runs in its own directory, which has text.txt, empty.txt and short.txt. `finish` ends it.
+# A test runs in its own directory, which has text.txt, empty.txt and short.txt. `finish` ends the
+# test.
 set -u
 export LC_ALL=C
 unset CGP_LOG CGP_FAULT CGP_LIMITS CGP_PLUGIN_PATH POSIXLY_CORRECT
 
-set -- "$(cd "$1" && pwd)" "$(cd "$2" && pwd)" # absolute: the test leaves this directory below
+set -- "$(cd "$1" && pwd)" "$(cd "$2" && pwd)" # make paths absolute, because the test changes its directory
 source_dir=$1 program=$2/cgpipe
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -25,8 +27,8 @@ run() {
     code=$?
 }
 
-# check NAME COMMAND... : run the command, a condition; if it fails, show the program's last
-# output.
+# check NAME COMMAND... : run the command, which tests a condition. If it fails, show the program's
+# last output.
 check() {
     local name=$1
     shift
@@ -36,8 +38,8 @@ check() {
     fi
 }
 
-# An error line of `cgpipe COMMAND ..` begins with "cgpipe: ", not followed by another command's
-# name.
+# Return true if an error line of `cgpipe COMMAND ..` begins with "cgpipe: ", and no name of another
+# command follows.
 names_itself() { # COMMAND LINE
     local name=${2#cgpipe: }
     [ "$name" != "$2" ] || return 1
@@ -48,8 +50,9 @@ names_itself() { # COMMAND LINE
     esac
 }
 
-# fails CODE LINE WORDS... : expect this exit code, no output, no new files, and one line on stderr:
-# "cgpipe: LINE", or a prefix of it if LINE ends in "...".
+# fails CODE LINE WORDS... : run the program; expect this exit code, no output, no new files, and
+# one line on stderr. It is "cgpipe: LINE"; if LINE ends in "...", only the text before "..." is
+# compared.
 fails() {
     local expected_code=$1 expected="cgpipe: $2"
     shift 2

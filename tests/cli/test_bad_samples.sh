@@ -10,8 +10,8 @@ sha() { grep ^weights_sha256 "$out"; }
 steps() { sed -n 's/^{"step":\([0-9]*\),.*}$/\1/p' "$1/metrics.jsonl" | tr '\n' ' '; }
 numbers() { seq "$@" | tr "\n" " "; }
 
-# Tokens 10 and 48 to 57, two bytes each. The identity of the data covers the first and the last 64
-# KiB of a file, so bytes between them can be repaired.
+# The tokens are 10 and 48 to 57, with two bytes each. The identity of the data covers the first and
+# the last 64 KiB of a file, so bytes between them can be repaired.
 seq 1 14200 | iconv -f LATIN1 -t UTF-16LE >good.bin
 seq 200 240 | iconv -f LATIN1 -t UTF-16LE >good-val.bin
 spoil() { printf '\377\377' | dd of="$1" bs=1 seek="$2" conv=notrunc status=none; } # FILE BYTE
@@ -74,7 +74,7 @@ bad_validation "a bad token of the last validation" 9
 check "each validation is in the line of its step" \
     test "$(grep '"validation_loss":[0-9.]*}$' whole/metrics.jsonl | sed 's/,.*//' | tr '\n' ' ')" = '{"step":3 {"step":6 {"step":9 '
 
-# --- samples of a plug-in: one that it cannot make, one that the model refuses ---
+# --- samples of a plug-in: it cannot make one sample, and the model refuses another ---
 
 cc -O1 -shared -fPIC -o mine.so -I"$source_dir/include" "$source_dir/tests/support/model_plugin.c" -L"$build_dir" -lcgpipe_data -lcgpipe -lm
 plugin="./mine.so:layers=1 --data plugin --batch 16 --steps 6 --save-every 0"

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_check.sh SOURCE_DIR BUILD_DIR -- cgpipe check: one step in one stage and in several.
+# test_check.sh SOURCE_DIR BUILD_DIR -- cgpipe check compares a step in one stage with a step in
+# several.
 source "$(dirname "$0")/support.sh"
 
 small=gpt2:layers=2,width=16,heads=2,seq=8,vocab=32
@@ -12,15 +13,15 @@ for case in "$small --stages 2 --schedule zb-v --dropout 0.1" "$small --stages 3
     check "check $case: as JSON" test "$(jq -c '[.same, .gradients_different, .first_different]' check.json)" = '[true,0,null]'
 done
 
-# Weight gradients added from the last micro-batch to the first differ by rounding.
+# Weight gradients that are added from the last micro-batch to the first differ by rounding.
 echo '0F0,0F1,0F2,0I0,0I1,0I2,0W2,0W1,0W0' >descends.csv
 run check $small --schedule descends.csv --batch 3 --json check.json
 check "another order: exit code 1" exits 1
 check "another order: which gradient, and where" has "gradient of lm_head.weight: " "$out"
 check "another order: not the output or the loss" \
     test "$(jq -c '[.same, .output_same, .loss_same, .first_different]' check.json)" = '[false,true,true,"lm_head.weight"]'
-# A custom model: 11 inputs, each with its own upper bound, and three outputs in two stages, one of
-# them integers.
+# Check a custom model. It has 11 inputs, each with its own upper bound, and three outputs in two
+# stages. One output holds integers.
 cc -O1 -Wall -Wextra -Werror -Wno-unused -shared -fPIC -o many.so -I"$source_dir/include" "$source_dir/tests/support/many_plugin.c" \
     -L"${program%/*}" -lcgpipe -lm
 run check ./many.so --stages 3 --batch 5 --chunks 3
@@ -74,7 +75,7 @@ check "--data random: a smaller vocabulary of tokens than of logits" exits 0
 fails 2 "check: MODEL is missing (cgpipe check gpt2:layers=2)" check
 fails 2 "--stages 9: the model has 6 layers ..." check $small --stages 9
 
-# A step that fails, in one stage or in two. Under the address sanitizer a leak would print more
+# Let a step fail, in one stage or in two. Under the address sanitizer a leak would print more
 # lines.
 for stages in 1 2; do
     export CGP_FAULT=fail:$((stages - 1))F0

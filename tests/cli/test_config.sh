@@ -176,7 +176,7 @@ fails 2 "train: --data is missing (--data FILE, or --data random or shapes)" tra
 
 # --- cgpipe config ---
 
-repeats() { # repeats RUN WHAT: the file of a run gives the same weights, and then the same file
+repeats() { # repeats RUN WHAT: the file of a run repeats its weights, and then itself
     run config "$1"
     check "$2: exit code 0" exits 0
     cp "$out" again.yaml

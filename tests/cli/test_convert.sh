@@ -143,7 +143,7 @@ run convert start first --from-step 0
 run convert first first-run
 check "convert --from-step 0: the weights that were converted" same_weights first-run run
 fails 2 "sample: --tokenizer PATH is missing (the tokenizer of the run's data, $PWD/tokens.bin)" sample start --from-step 0
-cp start/run.json kept.json && sed -i 's/tokens\.bin"/tokens.txt"/' start/run.json # the data are now a text of bytes: no tokenizer has so few tokens
+cp start/run.json kept.json && sed -i 's/tokens\.bin"/tokens.txt"/' start/run.json # the data are now a text of bytes; no tokenizer has so few tokens
 run sample start --from-step 0 --prompt '#$' --length 20 --temperature 0
 check "sample --from-step 0: their text" cmp -s "$out" sampled
 printf x >>start/step-00000002/weights.safetensors
@@ -156,7 +156,7 @@ check "train --from-step 0: from the start" has "resumed      after step 0 of 3"
 check "train --from-step 0: later ones are gone, and come again" same_weights start one-of-three
 fails 2 "--from-step: expected a run, got directory" convert directory to --from-step 0
 
-# A note that does not name the data.
+# Test a note that does not name the data.
 note_becomes() { # note_becomes RUN SED-SCRIPT: edit the note and update the checksums
     local file=$1/latest/checkpoint.json
     sed -i "/\"note\"/$2" "$file"
@@ -210,7 +210,7 @@ fails 1 'bert/config.json: model_type: expected "gpt2", "llama", "mistral", "qwe
 cp -R directory cut && head -c 20000 directory/model.safetensors >cut/model.safetensors
 fails 1 "cut/model.safetensors: at byte 20000: file ends early: ..." convert cut to
 
-# --- again ---
+# --- convert over an existing output ---
 
 run convert run-gpt2-bf16 directory --overwrite
 check "--overwrite replaces a directory" exits 0
@@ -255,9 +255,9 @@ run convert run there-directory --overwrite
 check "weights that cannot be replaced: exit code 1" exits 1
 check "weights that cannot be replaced: config.json stays" cmp -s kept.json there-directory/config.json
 
-# Kill at moments from the start to after the end of an undisturbed run. run.json or config.json
-# must exist only with all the other files. Every second time an existing output is replaced. The
-# test counts the kills that interrupt a half-written output.
+# Kill the program at moments between its start and some time after the end of an undisturbed run.
+# If run.json or config.json exists, all other files must exist too. Every second time an existing
+# output is replaced. The test counts the kills that interrupt a half-written output.
 run train gpt2:layers=2,width=128,heads=2,vocab=64,seq=16 --data tokens.bin --steps 1 --batch 4 --run large
 run convert large large-directory
 both() { # both MICROSECONDS: convert both ways at once; kill after this time, 0: never

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_costs.sh SOURCE_DIR BUILD_DIR -- costs of layers: measure, write, read, balance by them.
+# test_costs.sh SOURCE_DIR BUILD_DIR -- costs of layers: measure, write and read them, and balance
+# by them.
 source "$(dirname "$0")/support.sh"
 command -v jq >/dev/null || { echo "skip: needs jq"; exit 77; }
 
@@ -95,8 +96,8 @@ fails 2 "--ops: expected one run to measure, got --grid" bench gpt2 --grid --ops
 
 # --- several micro-batch sizes ---
 
-# With one stage a step is a sum. Forward of each layer takes 1, 2 and 14 s for micro-batches of 1,
-# 4 and 16; nothing else takes time.
+# With one stage, the time of a step is a sum. Forward of each layer takes 1, 2 and 14 s for
+# micro-batches of 1, 4 and 16; nothing else takes time.
 jq '.layers[] |= (.forward_seconds = [1, 2, 14] | .input_seconds = [0, 0, 0] | .weight_seconds = [0, 0, 0] | .update_seconds = 0.5)' \
     sizes.json >line.json
 for case in 1:7 2:9.333 4:14 8:42 16:98 32:210; do
@@ -105,7 +106,8 @@ for case in 1:7 2:9.333 4:14 8:42 16:98 32:210; do
         "(.run_seconds_simulated - ${case#*:} | fabs) < 0.001 and (.step_seconds_simulated - ${case#*:} - 3.5 | fabs) < 0.001" plan.json
 done
 check "plan --costs: with the update" has "simulated step 210.0000 s without the optimizer, 213.5000 s with it, bubble" "$out"
-# Old files with one micro-batch size: times are proportional, and the update takes none.
+# Read old files, which have one micro-batch size: times are proportional to the size, and the
+# update takes no time.
 jq 'del(.cgpipe_costs) | .samples = 4 | .layers[] |= (del(.update_seconds) | with_entries(.value |= if type == "array" then .[1] else . end))' \
     line.json >old.json
 run plan $costed --batch 16 --chunks 2 --costs old.json --json plan.json

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_daily.sh SOURCE_DIR BUILD_DIR -- everyday use: the amount of output, the form of errors,
-# help, suggestions for unknown words, several paths of --data, memory in suitable units.
+# help, suggestions for unknown words, several paths for --data, and memory in suitable units.
 source "$(dirname "$0")/support.sh"
 
 small="--batch 8 --steps 2"
@@ -158,8 +158,8 @@ meant --num-workers --workers
 meant --shcedule --schedule
 meant --device --devices
 meant --num-devices --devices
-# The meaning of another program's option wins over an abbreviation; other abbreviations are
-# accepted.
+# If a word is an option of another program and also an abbreviation, the meaning in the other
+# program is suggested. All other abbreviations are accepted.
 fails 2 "--min-lr: unknown option (did you mean --min-lr-ratio?)" plan $model --lr-schedule cosine --min-lr=1e-5
 fails 2 "--threads: unknown option (did you mean --threads-per-device?)" plan $model --threads 2
 meant --dev --validation
@@ -169,7 +169,7 @@ fails 2 "--zzz: unknown option" plan $model --zzz
 fails 2 "--output: unknown option (did you mean --out?)" tokenize --tokenizer x --output x
 fails 2 "--output: unknown option" plan $model --output x # no such option here, so no suggestion
 fails 2 "--max-new-tokens: unknown option (did you mean --length?)" sample r --max-new-tokens 5
-# Every suggestion is an option of some command, and that command accepts it.
+# Every suggestion is an option that some command accepts.
 sed -n 's/^    {",\(.*\),", CLI_OPTION_\([A-Z0-9_]*\)},$/\2 \1/p' "$source_dir/cli/options/near.c" >meanings
 check "the table of meanings is read" test "$(wc -l <meanings)" -ge 30
 taken=$(for command in train supervise stop diagnose sample config tokenize convert devices plan profile check bench schedule; do

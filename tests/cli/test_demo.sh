@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# make demo does what it promises: it learns and samples, and gives the same weights in one stage
-# and in two. In bf16, losses are within 1 % of f32 at each of 100 steps.
+# `make demo` does what it promises: it learns and samples, and gives the same weights in one stage
+# and in two stages. In bf16, losses are within 1 % of f32 at each of 100 steps.
 #
 #     bash test_demo.sh SOURCE_DIR BUILD_DIR [STEPS]
 #
@@ -45,10 +45,10 @@ done
 check "one stage and two give the same weights" \
     [ "$(grep weights_sha256 "$temp/out-short-1")" = "$(grep weights_sha256 "$temp/out-short-2")" ]
 
-# Once with this processor's loops, which may use AVX512_BF16 or AMX, and once with the loops of all
-# processors. The mean difference is 0.01 %; with truncation to bf16 instead of rounding it would be
-# 0.08 %. (Without --warmup, single steps differ hundreds of times as much, also between two runs in
-# f32: bench/losses.py.)
+# Train once with this processor's loops, which may use AVX512_BF16 or AMX, and once with the loops
+# that every processor has. The mean difference from f32 is 0.01 %. With truncation to bf16 instead
+# of rounding it would be 0.08 %. (Without --warmup, single steps differ hundreds of times as much,
+# also between two runs in f32: bench/losses.py.)
 losses_of() { sed -n 's/.*"loss": *\([0-9.e-]*\).*/\1/p' "$temp/run-$1/metrics.jsonl"; }
 demo bf16 2 100 --precision bf16
 runs=bf16

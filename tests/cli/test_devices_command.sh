@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # test_devices_command.sh SOURCE_DIR BUILD_DIR -- cgpipe devices lists backends with memory and
-# capabilities, transports, plug-ins, and the reason for each one that is missing, as text and as
-# JSON. Also: the directories that are searched for plug-ins.
+# capabilities, transports, plug-ins, and why a plug-in is missing, as text and as JSON. Also tests
+# which directories are searched for plug-ins.
 source "$(dirname "$0")/support.sh"
 plugins=$2/tests/plugins
-# One line for each plug-in that this build did not make.
+# Print a line for each plug-in that this build did not make.
 not_built=$(grep -o 'X("[^"]*", "[^"]*")' "$2/generated/not_built.h" | sed 's/X("\(.*\)", "\(.*\)")/\1: was not built: \2/')
 
 line() { grep -E "^$1" "$out" | tr -s ' '; }
 
-# Copies of the program and of the libraries, without the plug-ins next to the build's own.
+# Copy the program and the libraries, without the plug-ins that are next to those of the build.
 built=$program program=$work/bin/cgpipe
 mkdir "$work/bin" "$work/lib"
 cp "$built" "$work/bin/" && cp -a "$2"/libcgpipe.so* "$2"/libcgpipe_data.so* "$work/lib/"
@@ -71,7 +71,7 @@ for path in "" . ./ cgpipe :; do
 done
 rm -r cgpipe libcgpipe-good.so
 
-# A plug-in that is not found: its name, the directories, the fix.
+# If a plug-in is not found, the message has its name, the directories, and the fix.
 places="$work/bin/plugins, $work/lib/cgpipe, $work/lib/plugins" path="name the plug-in's directory in CGP_PLUGIN_PATH"
 fails 2 "device: expected cpu or ref, got \"cuda\": no libcgpipe-cuda.so in $places (build cgpipe where nvcc is, or $path)" plan $model --devices cuda:0
 fails 2 "transport: expected inproc, got \"mpi\": no libcgpipe-mpi.so in $places (install an MPI, as Debian's libopenmpi-dev is, and build cgpipe again, or $path)" \

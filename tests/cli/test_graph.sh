@@ -1,13 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_graph.sh SOURCE_DIR BUILD_DIR -- cgpipe export writes the graph of a model. Used as MODEL,
-# the graph plans, trains and resumes as that model does, bit for bit. It contains no code: custom
-# ops come from --plugin.
+# the graph gives the same plans and weights as that model, bit for bit, and its runs resume. It
+# contains no code: custom ops come from --plugin.
 build_dir=$(cd "$2" && pwd)
 source "$(dirname "$0")/support.sh"
 
 # plan_of MODEL... : print a plan's report without the model's name and file, and without --dropout,
-# which the file has in its nodes
+# because a graph file has dropout in its nodes
 plan_of() { "$program" plan "$@" --json - --quiet | jq -S 'del(.model, .model_sha256, .dropout)'; }
 
 for spec in gpt2:layers=2,width=16,heads=2,vocab=256,seq=16,tied=1 resnet:depth=8,image=16,classes=4 \

@@ -1,11 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_kills.sh SOURCE_DIR BUILD_DIR -- 200 SIGKILLs, or as many as fit in 300 s, at random moments.
-# After each, the run resumes in another layout. It ends with the bits of an undisturbed run.
+# After each kill, the run resumes in another layout. It ends with the same bits as an undisturbed
+# run.
 #
-# The moments are uniform from the start of the process to some steps after its start-up, whose
-# duration is measured first: they hit start-up, steps and saves. A finished run is checked, and the
-# next one begins. CGP_TEST_SEED=N repeats layouts and moments, but not what they hit.
+# The duration of start-up is measured first. Moments are uniform between the start of the process
+# and some steps after start-up, so kills hit start-up, steps and saves. When a run has finished, it
+# is checked, and the next run begins. CGP_TEST_SEED=N repeats layouts and moments, but not the work
+# that is killed.
 source "$(dirname "$0")/support.sh"
 
 seed=${CGP_TEST_SEED:-$((${EPOCHREALTIME/./} % 1000000007))}

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_kinds.sh SOURCE_DIR BUILD_DIR -- --data refuses files of other kinds. The message names the
-# kind and the right command; nothing is trained by mistake, and no file is left.
+# kind of file and the right command. Nothing is trained by mistake, and no file is left.
 source "$(dirname "$0")/support.sh"
 
 train="train $model --batch 4 --steps 1 --run none --data"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_locks.sh SOURCE_DIR BUILD_DIR -- two processes in one directory, on one host or two, with or
-# without file locks. Neither changes what the other one writes.
+# without file locks. Neither process changes files that the other process writes.
 #
 # fail_calls.c disables locks, sets the host name, and stops or kills a process in the middle of its
 # work.
@@ -135,8 +135,8 @@ for pid in $$ 1; do # pids of living processes, which have another start time
     goes_on "another process has its pid"
 done
 
-# Two processes take over the lock at once: one stops between the two calls that this takes, or dies
-# there.
+# Two processes take over the lock at once. One of them stops or dies between the two calls of a
+# takeover.
 killed FAIL_LOCKS=none
 background second FAIL_LOCKS=none FAIL_CALL=rename:2:STOP -- train $words --resume --run run
 second=$process
@@ -182,8 +182,8 @@ for name in run "a user's run \$(date)"; do
     check "another host, $name: its temporary entries stay, with a warning" grep -q "/.cgpipe-.*elsewhere-.* stays: a process of another host" "$err"
 done
 
-# The lock of a living process is deleted: that process notices and ends, without undoing anything
-# of the new owner.
+# The lock of a living process is deleted: that process detects this and ends, without changing
+# files of the new owner.
 rm -rf run
 background first FAIL_LOCKS=none FAIL_CALL=flush:2:STOP -- train $words --resume --run run # it stops while it writes the line of step 2
 first=$process
@@ -198,8 +198,8 @@ check "the lock of a training is deleted: the run of the other one stays" test "
 
 # --- another pid namespace ---
 
-# apart NAME OPTION.. : train in a new pid namespace, below a shell as its first process, and be
-# killed in a save; resume outside.
+# apart NAME OPTION.. : train in a new pid namespace whose first process is a shell, kill the
+# training in a save, and resume outside the namespace.
 apart() {
     local name=$1
     shift
@@ -237,7 +237,7 @@ for kind in "ln -s $work/mine" "mkdir" "mkfifo" "touch"; do
 done
 check "the target of a link stays" has mine "$work/mine"
 
-# --- a file system without links either ---
+# --- a file system without locks and without links ---
 
 here FAIL_LOCKS=none FAIL_LINKS=1 -- train $words --run linkless
 check "neither locks nor links: trains" exits 0

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_nonfinite.sh SOURCE_DIR BUILD_DIR -- numbers that are not finite end a training before it is
-# saved; in a validation they are reported.
+# test_nonfinite.sh SOURCE_DIR BUILD_DIR -- numbers that are not finite end a training before they
+# are saved. In a validation they are only reported.
 source "$(dirname "$0")/support.sh"
 
 small="gpt2:layers=1,width=8,heads=2,vocab=11,seq=4 --data random --batch 2 --chunks 1"

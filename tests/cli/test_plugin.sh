@@ -71,8 +71,8 @@ check "run.json has the file's SHA-256" \
 check "so has the checkpoint" test "$(jq -r '.note | fromjson | .model_sha256' parts/latest/checkpoint.json)" = "$(jq -r .model_sha256 parts/run.json)"
 run train --resume --run parts --steps 26 "$PWD/mine.so"
 check "resume: MODEL as an operand, by another path" exits 0
-# Mini-batches of a validation are weighted by their numbers of targets: 16 16 16 1 and 16 4 0 0
-# give the loss of one mini-batch with all samples.
+# Mini-batches of a validation are weighted by their numbers of targets. With 16 16 16 1 or 16 4 0 0
+# targets, the loss equals that of one mini-batch with all samples.
 for labelled in 49 20; do
     export UNLABELLED=$labelled
     run $train --run labelled --overwrite --json parts.json

@@ -445,7 +445,7 @@ check "bench --grid: 42 rows" \
 check "bench --grid: the log's figures" has "6.44" "$out"
 check "bench --grid: every cell at most 0.9 of the log's" \
     test "$(awk '/never|except_last/ && $6 > 0.9' "$out" | wc -l)" -eq 0
-# Memory bounds of the experiment: $1 stages, $2 chunks, $3 mode, $4 bound in GiB.
+# Check a memory bound of the experiment: $1 stages, $2 chunks, $3 recompute mode, $4 bound in GiB.
 at_max() {
     awk -v k="$1" -v m="$2" -v mode="$3" -v bound="$4" \
         '$1 == k && $2 == m && $3 == mode {seen = 1; if ($4 > bound) bad = 1} END {exit !seen || bad}' "$out"
@@ -466,7 +466,8 @@ run bench gpt2 --model $small_model --stages 2 --chunks 2 --batch 4 --steps 4 --
 check "bench: exit code 0" exits 0
 check "bench: balance of 16 layers" has "balance 8,8" "$out"
 check "bench --json: all keys" keys bench.json $plan_keys $run_keys log_activation_gib
-# Times between actions, and from a message to its receiver: above zero, below a step.
+# The times between actions, and from a message to its receiver, are above zero and below the time
+# of a step.
 within_step() { # FILE KEY...
     local file=$1 key
     shift

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# recipes/ and what they use: --epochs, options in epochs, learning rates. A stop in between changes
-# nothing, and runs of the former --recipe resume.
+# Tests the recipes in recipes/ and the options that they use: --epochs, options in epochs, learning
+# rates. Stopping and resuming changes no bit, and runs of the former --recipe can be resumed.
 #
 #     bash test_recipe.sh SOURCE_DIR BUILD_DIR
 build=$(cd "$2" && pwd)
@@ -82,7 +82,8 @@ check "a run of 0.1.0 that was edited is refused" grep -q "momentum is 0.8.*, th
 
 # --- on a directory of images ---
 
-# 10 classes of 5 images. 10 images are for validation: 40 remain for an epoch, 5 mini-batches of 8.
+# There are 10 classes of 5 images. 10 images are for validation, so an epoch has 40 images, in 5
+# mini-batches of 8.
 "$build/tests/draw_directory" images 5 40
 check "a directory of images" test "$(ls images | wc -l)" -eq 10
 fails 2 "--batch 41: expected at most the 40 samples of an epoch" \
@@ -115,7 +116,7 @@ same() { test "$(grep -o "\"$1\": *\"[0-9a-f]*\"" whole.json)" = "$(grep -o "\"$
 check "stopped and resumed: the same weights" same weights_sha256
 check "stopped and resumed: the same running statistics" same state_sha256
 
-# --resume with steps instead of the run's epochs.
+# Resume with steps instead of the run's epochs.
 run train --resume --run killed --steps 47 --json more.json
 check "--steps anew takes the place of a run's epochs" test "$code $(value steps more.json) $(value epochs more.json)" = "0 47 null"
 finish

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_record.sh SOURCE_DIR BUILD_DIR -- run.json is the only record of a run. An edit after a
-# checkpoint is refused, with the option that has its effect. So are values that it cannot hold.
+# test_record.sh SOURCE_DIR BUILD_DIR -- run.json is the only record of a run. If run.json is edited
+# after a checkpoint, the run is refused; the message names the option that has the effect of the
+# edit. Values that run.json cannot hold are refused too.
 source "$(dirname "$0")/support.sh"
 
 words="$model --data text.txt --batch 8 --chunks 2 --save-every 2 --interval 3 --clip 1 --nesterov
@@ -21,7 +22,7 @@ rm -r kept
 run train $words --steps 8 --run kept --minutes 0.000001
 run train --resume --run kept --minutes 0.000001
 
-# --- an edit is refused, with the option that has its effect ---
+# --- an edit is refused; the message names the option that has its effect ---
 
 refused() { # SED MESSAGE
     kept
@@ -163,7 +164,7 @@ for value in '[null]' '[{}]' '[1.5]' '"many"' '[2, [3]]'; do
         train --resume --run a
 done
 
-# A list may be long: the plan is refused, not the file.
+# A list may be long. Only the plan with this list is refused, not the file.
 kept
 tr -d '\n' <a/run.json | sed "s/\"balance\": \[[^]]*\]/\"balance\": [$(printf '1, %.0s' $(seq 2999))1]/" >b && mv b a/run.json
 run train --resume --run a
@@ -171,7 +172,7 @@ check "a balance of 3000 stages is read" has "stages 3000: the model has 5 layer
 
 # --- runs of cgpipe 0.1.0, which have other keys: rate, rate_schedule, device_memory .. ---
 
-# Its second start had --rate 0.003 --steps 6 and failed before a checkpoint.
+# The second start of the old run had --rate 0.003 --steps 6 and failed before a checkpoint.
 old() { rm -rf old && cp -r "$source_dir/tests/data/run-0.1/run" old; }
 cp "$source_dir/tests/data/run-0.1/text.txt" old.txt
 old

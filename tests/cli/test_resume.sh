@@ -22,7 +22,8 @@ check "tied=1: run.json has it" has 'seq=16,tied=1"' straight/run.json
 
 # --- 10 = 5 + resume + 5, in any layout ---
 
-# --steps 5 would give another cosine, so the checkpoint of step 5 comes from a stop.
+# With --steps 5 the cosine schedule would differ, so the run is stopped to get the checkpoint of
+# step 5.
 stop_after() { # STEPS RUN OPTIONS...
     local steps=$1 directory=$2
     shift 2
@@ -355,7 +356,7 @@ check "... fewer epochs than there are: no step" has "no step      the run has d
 run train --resume --run epochs --from-step 35 --epochs 3 --batch 20 --data epochs.txt
 check "... from an earlier checkpoint, 20 samples a step again: 10 steps" test "$(note epochs '[.steps, .position]')" = "[45,600]"
 
-# --- two at once ---
+# --- two processes at once ---
 
 "$program" train $training --steps 1000000 --run busy >/dev/null 2>&1 &
 process=$!

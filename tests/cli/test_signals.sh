@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_signals.sh SOURCE_DIR BUILD_DIR -- SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU end the step,
-# save, and print how to resume. A second SIGINT or SIGTERM ends the process at once, and the saved
-# files stay intact. If the reader of the output goes away, the run ends in the same way.
+# test_signals.sh SOURCE_DIR BUILD_DIR -- SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU let the run
+# finish the current step, save, and print how to resume. A second SIGINT or SIGTERM ends the
+# process at once, and the saved files stay intact. If the reader of the output goes away, the run
+# ends in the same way.
 source "$(dirname "$0")/support.sh"
 set -m # without job control, background jobs ignore SIGINT
 
@@ -11,7 +12,7 @@ sha() { sed -n 's/^weights_sha256 //p' "$1"; }
 steps() { sed -n 's/^{"step":\([0-9]*\),.*}$/\1/p' "$1/metrics.jsonl" | tr '\n' ' '; }
 one_to() { seq -s ' ' 1 "$1" | sed 's/$/ /'; }
 
-# Slow down the steps, so that a run lasts for seconds after a step that this script has seen.
+# Slow down the steps, so that a run still lasts for seconds after this script has detected a step.
 slow=delay:0F0:0.15
 
 # start RUN WORDS... : start a run of slow steps in the background.
@@ -20,12 +21,13 @@ start() {
     shift
     CGP_FAULT=$slow "$program" train $words --run "$directory" "$@" >"$out" 2>"$err" </dev/null &
     process=$!
-    # Until exec the process is this shell, and a signal would run its trap, which deletes $work.
+    # Until exec, the process is a copy of this shell. A signal would run the shell's trap, which
+    # deletes $work.
     while [ "/proc/$process/exe" -ef "/proc/$$/exe" ]; do :; done
 }
 told() { grep -v CGP_FAULT "$err" >"$err.told"; [ "$(wc -l <"$err.told")" -eq "$1" ]; } # standard error has this many lines, besides those about the delay
 
-# until_has TEXT FILE : wait for it, at most 120 s.
+# until_has TEXT FILE : wait for the text in the file, at most 120 s.
 until_has() {
     for _ in $(seq 6000); do
         grep -qs -- "$1" "$2" && return 0
@@ -37,7 +39,7 @@ until_has() {
 finished() {
     wait -f "$process" 2>/dev/null
     code=$?
-    while [ $code -eq 147 ]; do # 147: stopped; it continues
+    while [ $code -eq 147 ]; do # 147: stopped, but it will continue
         wait -f "$process" 2>/dev/null
         code=$?
     done
@@ -76,7 +78,7 @@ for signal in INT TERM HUP USR1 XCPU; do
     check "SIG$signal: resumed, a line each" test "$(steps "one-$signal")" = "$(one_to 12)"
 done
 
-# --- in every phase of a run: after this many hundredths of a second ---
+# --- a signal in every phase of a run, after some hundredths of a second ---
 
 for hundredths in 00 01 02 03 05 08 12 20; do
     rm -rf phase
@@ -84,7 +86,7 @@ for hundredths in 00 01 02 03 05 08 12 20; do
     sleep "0.$hundredths"
     kill -INT "$process" 2>/dev/null
     finished
-    # Before the program installs its handlers a signal kills it; after the run it has no effect.
+    # A signal kills the program before it installs its handlers, and has no effect after the run.
     check "SIGINT after 0.$hundredths s: 130 or done ($code)" \
         test "$code" -eq 130 -o "$code" -eq 0
     [ -e phase ] && check "SIGINT after 0.$hundredths s: nothing half-written" \

@@ -1,14 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_stop.sh SOURCE_DIR BUILD_DIR -- cgpipe stop: the training saves and ends after its next step,
-# and resumes to the same weights. Without a training the command is refused. A leftover request
-# ends nothing.
+# test_stop.sh SOURCE_DIR BUILD_DIR -- after cgpipe stop, the training saves and ends after its next
+# step. Resumed, it gives the same weights. Without a training the command is refused. A leftover
+# request ends no training.
 source "$(dirname "$0")/support.sh"
 
 words="gpt2:layers=2,width=64,heads=2,seq=64 --data $work/files/text.txt --batch 32 --chunks 4 --seed 1"
 sha() { sed -n 's/^weights_sha256 //p' "$1"; }
 
-until_has() { # TEXT FILE : wait for it, at most 20 s.
+until_has() { # TEXT FILE : wait for the text in the file, at most 20 s.
     for _ in $(seq 1000); do
         grep -qs -- "$1" "$2" && return 0
         sleep 0.02
@@ -47,7 +47,7 @@ check "stop --wait: has waited, and names the checkpoint" has \
 check "the request is gone" test ! -e one/stop
 fails 1 "run directory one: no training runs in it" stop one
 
-# --- a leftover request: the training was killed before it read it ---
+# --- a leftover request: the training was killed before it read the request ---
 
 touch one/stop
 run train --resume --run one

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_supervise.sh SOURCE_DIR BUILD_DIR -- cgpipe supervise restarts a command after failures, with
-# other numbers of ranks, until it succeeds, is stopped, or makes no progress. None of its processes
-# outlives it, however it ends.
+# other numbers of ranks, until the command succeeds, is stopped, or makes no progress. None of the
+# command's processes outlives cgpipe supervise, however that ends.
 source "$(dirname "$0")/support.sh"
 libraries=$2 # $ORIGIN does not work without /proc
 set -m # without job control, background jobs ignore SIGINT
@@ -16,7 +16,7 @@ gone() { # within 5 s
     done
     return 1
 }
-until_file() { # FILE : wait for it, at most 20 s.
+until_file() { # FILE : wait until it exists, at most 20 s.
     for _ in $(seq 1000); do
         [ -e "$1" ] && return 0
         sleep 0.02

@@ -59,11 +59,12 @@ jq '.copy_bytes_per_second = 1e10
 COSTS=even.json table resnet101-speed speed.json
 speedup() { jq ".cells[$1].$2.speedup" speed.json; }
 check "resnet101-speed: naive-1 is the unit" about "$(speedup 0 own_balance_simulated)" 1 1e-9
-# F, I and W take about the same time. One of two micro-batches also runs R: 2 x 3 / (2 x 3 + 1) = 6/7.
+# F, I and W take about the same time. One of two micro-batches also runs R, so the ratio is 2 x 3 /
+# (2 x 3 + 1) = 6/7.
 check "resnet101-speed: pipeline-1 recomputes every other micro-batch" \
     about "$(speedup 1 published_balance_simulated)" 0.857 0.005
-# 8 stages, 3/4 of the time without R, 150 of 157 time slots without bubble: 8 x 3/4 x 150/157 = 5.73.
-# Imbalance costs the rest.
+# With 8 stages, 3/4 of the time is not R, and 150 of 157 time slots are not bubble: 8 x 3/4 x
+# 150/157 = 5.73. The rest is lost to imbalance.
 check "resnet101-speed: pipeline-8 with our balance" \
     about "$(speedup 4 own_balance_simulated)" 5.6 0.15
 check "resnet101-speed: better than the published balance" \

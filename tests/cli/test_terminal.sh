@@ -19,7 +19,7 @@ in_terminal() { # options as for cgpipe train
     code=$?
 }
 
-# Print the final lines; with `all`, also the overwritten ones.
+# Print the final lines; with `all`, also the overwritten lines.
 shown() {
     local from='s/\r$//; s/.*\r\x1b\[K//'
     [ "${1-}" = all ] && from='s/\r$//; s/\r\x1b\[K/\n/g'

@@ -41,8 +41,7 @@ check "--decode --out writes bytes" cmp -s again.txt text.txt
 run tokenize $use --decode shard.bin
 check "llm.c's header is no token" test "$(wc -c <"$out")" -lt 30
 
-# Texts larger than a piece, with and without a place to split, give the same tokens as in one
-# piece.
+# Texts larger than a piece, with or without a place to split, give the same tokens as in one piece.
 for i in 1 2 3 4 5 6; do cat text.txt text.txt text.txt text.txt text.txt text.txt text.txt text.txt; done >large.txt
 cat large.txt large.txt >larger.txt
 run tokenize $use --out larger.bin larger.txt
@@ -93,7 +92,7 @@ for special in "" --add-special-tokens; do
     check "sample uses a tokenizer.json $special" test "$(wc -c <"$out")" -ge 20
 done
 
-# A vocabulary of more than 65,536: llm.c's header and 4 bytes a token.
+# A vocabulary of more than 65,536 needs llm.c's header and 4 bytes per token.
 awk 'BEGIN { for (i = 0; i < 65000; i++) printf ",{\"id\":%d,\"content\":\"<|%d|>\",\"single_word\":false,\"lstrip\":false," \
     "\"rstrip\":false,\"normalized\":false,\"special\":true}", 1162 + i, i }' >added.txt
 jq -c --slurpfile more <(printf '['; cut -c2- added.txt; printf ']') '.added_tokens += $more[0]' "$json/llama3.json" >large.json

@@ -40,7 +40,7 @@ while read -r version name devices stages chunks; do
         same_bits comms.csv "$devices" "$chunks" "$version $name $format"
         plan_of comms.csv "$devices" "$chunks" >comms.json
         check "$version $name $format: a plan" test -s comms.json
-        # the hash differs: it covers the table as given
+        # the hash differs, because it covers the table as given
         check "$version $name $format: the plan without transfers" cmp <(grep -v plan_sha256 plain.json) <(grep -v plan_sha256 comms.json)
     done
 done <<'LIST'

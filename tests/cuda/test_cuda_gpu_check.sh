@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # test_cuda_gpu_check.sh SOURCE_DIR BUILD_DIR -- tools/gpu_check.sh on cuda-host: digests equal the
-# committed ones, and a different one is detected. A sanitizer that did not run is never clean.
-# Finished parts are kept, and those left are listed.
+# committed digests, and a different digest is detected. A sanitizer that did not run is never
+# reported as clean. Finished parts are kept, and the remaining parts are listed.
 set -u
 source_dir=$(cd "$1" && pwd) build=$(cd "$2" && pwd)
 command -v python3 >/dev/null || { echo "skip: needs python3"; exit 77; }
@@ -57,7 +57,7 @@ END
 run 1 --part digests
 says 'FAILED ops, cuda-host here and committed: 1 of [0-9]+ differ: forward, '
 
-# Sanitizers that are clean, that find errors, and two whose output means nothing.
+# Test sanitizers that report no error, that find errors, and two whose output is not valid.
 tried() { # BACKEND [SECONDS]
     PATH=$work/bin:$PATH PYTHONDONTWRITEBYTECODE=1 python3 - "$source_dir" "$work" "$@" >"$work/out" 2>&1 <<'END'
 import pathlib, sys, time
@@ -92,7 +92,7 @@ says '^not run$'
 sed -i 's/ERROR SUMMARY/Target application terminated before first instrumented API call\n&/' "$work/bin/compute-sanitizer"
 tried cuda
 says '^memcheck: not run \(it saw no call of CUDA\)$'
-# Two sanitizers that do not finish: one has found an error, the other nothing so far.
+# Test two sanitizers that do not finish: one has found an error, the other has found none so far.
 cat >"$work/bin/compute-sanitizer" <<'END'
 #!/bin/sh
 [ "$2" = racecheck ] && echo "========= Error: Race reported between Write access and Read access"
@@ -105,8 +105,8 @@ PATH=$work/bin:$PATH run 0 --part sanitizers
 says '^sanitizers +not run'
 says '^    no GPU$'
 
-# A failed op test is reported with its name, seed and message. An interrupted part reports what it
-# has.
+# A failed op test is reported with its name, seed and message. An interrupted part reports the
+# results that it has.
 mkdir -p "$work/tests"
 printf '#!/bin/sh\necho CGP_TEST_SEED=7; echo "[  FAILED  ] x is y"; echo "ERROR: x is 1, not 2" >&2; exit 1\n' >"$work/tests/test_x"
 chmod +x "$work/tests/test_x"

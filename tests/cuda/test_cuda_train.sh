@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_cuda_train.sh SOURCE_DIR BUILD_DIR -- train on one cuda-host device, on two, and on two of
-# one ordinal. The weights are equal bit for bit, with delayed streams and any order of threads.
-# Losses are close to the cpu's, and a stage can be on the cpu.
+# test_cuda_train.sh SOURCE_DIR BUILD_DIR -- train on one cuda-host device, on two devices, and on
+# two devices with the same ordinal. The weights are equal bit for bit, with delayed streams and any
+# order of threads. Losses are close to the cpu's, and a stage can be on the cpu.
 # shellcheck source=tests/cli/support.sh
 . "$(dirname "$0")/../cli/support.sh"
 export CGP_PLUGIN_PATH=$2/tests/plugins
@@ -16,7 +16,7 @@ train() { # NAME MODEL_AND_OPTIONS DEVICES...
 }
 weights() { jq -er .weights_sha256 "$1.json" || echo "none of $1"; }
 
-# A sanitizer runs only these trainings, since they take as long as all the others without one.
+# Under a sanitizer only these trainings run; they take as long as all others without a sanitizer.
 if grep -q '^CGP_SANITIZE:[A-Z]*=.' "$2/CMakeCache.txt"; then
     train few-1 "$gpt2" cuda-host --stages 1
     CGP_CUDA_HOST_ORDER=shuffled CGP_CUDA_HOST_DELAY=200000 train few-2 "$gpt2" cuda-host:0,cuda-host:2 --stages 2
@@ -50,7 +50,7 @@ check "beside the cpu" test "$code" = 0
 check "the record has the plug-in" test "$(jq -c '.plugins | map([.name, .sha256])' mixed/run.json)" = \
     "[[\"cuda-host\",\"$(sha256sum <"$CGP_PLUGIN_PATH/libcgpipe-cuda-host.so" | cut -c1-64)\"]]"
 
-# bf16, with the fake cuBLASLt, and without it by own kernels.
+# Train in bf16 with the fake cuBLASLt, and without it, with the backend's own kernels.
 for model in gpt2 resnet; do
     options="${!model} --precision bf16"
     train $model-bf16-1 "$options" cuda-host --stages 1

@@ -55,7 +55,7 @@ while IFS= read -r name; do internal[$name]=1; done < <(grep -rhoE '\bcgp_?_[a-z
 
 # --- a page's commands ---
 
-# Remove the comment and repeated spaces.
+# Remove a command's comment and repeated spaces.
 plain() { sed 's/ \{1,\}#.*//; s/  */ /g; s/ *$//' <<<"$1"; }
 
 # Return true if a line of an indented block is a command, not code, output or a drawing. The answer
@@ -144,7 +144,7 @@ run_page() {
     done 3<"$2"
 }
 
-# --- its spans and links ---
+# --- a page's spans and links ---
 
 check_options() { # FILE WORDS... : the list in FILE has the options among the words
     local list=$1 word
@@ -216,9 +216,9 @@ check_links() {
     done
 }
 
-# Create $directory, in which a page's commands run, with the entries of the project alone. Commands
-# write through links, and a reader who followed the guide in the project's directory has a book.txt
-# and runs there.
+# Create $directory, in which a page's commands run, with entries of the project only. Commands
+# write through links. If a reader has followed the guide in the project's directory, a book.txt and
+# runs are there, and they are not linked.
 make_directory() {
     local entry
     directory=$(mktemp -d "$work/page-XXXXXX")
@@ -297,7 +297,7 @@ check_program() {
         "$source_dir/examples/guide.c" "${others[@]}" "$1"
 }
 
-# The c blocks of the README: each is an example, whole, but for its first comment.
+# Check the c blocks of the README. Each is a whole example, except for its first comment.
 check_readme() {
     awk '
         FILENAME ~ /\.c$/ { if ($0 ~ /^#/) text[FILENAME, 0] = 1; if (text[FILENAME, 0]) example[FILENAME] = example[FILENAME] "\n" $0; next }

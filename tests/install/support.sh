@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# support.sh -- run the examples as tests. Sourced.
+# support.sh -- functions that run the examples as tests. Tests source this file.
 
 # run_examples FOLDER PREFIX WHAT: run the programs PREFIX<name> with the files of FOLDER and check
 # their output.

@@ -19,8 +19,8 @@ find "$build_dir" "$work/stage" \( -path '*/CMakeFiles' -o -path "$build_dir/fuz
 
 # --- every file ---
 
-# headers FILE: print what is wrong with it, one fault a line. A test or a plug-in may be too small
-# to contain anything that is guarded or checked.
+# headers FILE: print the faults of a file, one per line. A test or a plug-in may be too small to
+# contain anything that is guarded or checked.
 headers() {
     local small=0
     case $1 in "$build_dir"/tests/* | */libcgpipe-*.so) small=1 ;; esac
@@ -81,7 +81,7 @@ fi
 
 # --- builds are reproducible: they contain no path of this machine ---
 #
-# Test programs are an exception: they contain the path of their data.
+# Test programs are an exception, because they contain the path of their data.
 
 grep -vF "$build_dir/tests/" "$work/files" >"$work/no-tests"
 printf '%s\n' "$build_dir"/libcgpipe{,_data}.a >>"$work/no-tests"

@@ -8,13 +8,13 @@ source_dir=$(cd "$1" && pwd)
 build_dir=$(cd "$2" && pwd)
 unset PREFIX DESTDIR DATA DEMO_RUN DEMO_TEXTS MAKEFLAGS MAKELEVEL
 
-# The build under test is complete. With other options make would build it again.
+# The build under test is complete. With other options, `make` would build everything again.
 werror=$(sed -n 's/^CGP_WERROR:BOOL=//p' "$build_dir/CMakeCache.txt")
 run_make() { make -s -C "$source_dir" -o all BUILD="$build_dir" WERROR="$werror" "$@"; }
 files() { (cd "$1" && find . \( -type f -o -type l \) | LC_ALL=C sort); }
 weights() { sed -n 's/.*weights_sha256 *//p' "$work/$1"; }
 
-# make builds without packages that only the tests need.
+# `make` builds without packages that only the tests need.
 mkdir "$work/bin"
 printf '#!/bin/sh\ncase "$*" in *cmocka*|*jq*) exit 1;; esac\necho "install ok installed"\n' >"$work/bin/dpkg-query"
 chmod +x "$work/bin/dpkg-query"
@@ -47,8 +47,8 @@ check "uninstall with PREFIX" run_make uninstall PREFIX="$work/a prefix"
 check "uninstall with DESTDIR" run_make uninstall PREFIX="/opt/a prefix" DESTDIR="$work/a stage"
 check "what others have there stays" test "$(files "$work/a prefix")$(files "$work/a stage")" = "./lib/theirs./opt/a prefix/theirs"
 
-# One file is trained on like the list of its parts, so the output for the demo's default, a list,
-# must be the same.
+# Training on one file equals training on the list of its parts. So the output must be the same as
+# for the demo's default, which is a list.
 text() { find "$source_dir/docs" -maxdepth 1 -name '*.md' | LC_ALL=C sort; }
 text | tr '\n' '\0' | xargs -0 cat >"$work/a text.txt"
 demo() { # demo NAME VARIABLE...

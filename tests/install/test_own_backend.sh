@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_own_backend.sh SOURCE_DIR BUILD_DIR -- examples/own_backend, built against the installed
-# headers alone. The plug-in trains on its own kernels as `ref` does, in programs linked with the
-# shared and with the static library. It is found in CGP_PLUGIN_PATH, next to the program, and in
-# the directory of the installation, which was moved.
+# test_own_backend.sh SOURCE_DIR BUILD_DIR -- build examples/own_backend against the installed
+# headers alone. With the plug-in's own kernels, training gives the results of `ref`, in programs
+# linked with the shared and with the static library. The plug-in is found in CGP_PLUGIN_PATH, next
+# to the program, and in the directory of an installation that was moved.
 set -u
 source "$(dirname "$0")/support.sh"
 source_dir=$(cd "$1" && pwd)
@@ -47,7 +47,7 @@ check "without the plug-in there is no such device" sh -c '! "$1" 2>"$2" && grep
 (cd "$work/build" && ./train) >"$work/said" 2>&1
 check "nor from the current directory" test $? -eq 1
 
-# With the static library the program exports none of its names.
+# A program linked with the static library exports none of the library's names.
 link_static() {
     # shellcheck disable=SC2046
     cc "$work/own/train.c" $(pkg-config --static --cflags --libs cgpipe | sed 's/-lcgpipe/-l:libcgpipe.a/') -lm -o "$work/static"
@@ -79,7 +79,7 @@ check "an op that it lacks is refused with layer and op" \
 check "an ordinal that is not there is refused" sh -c '! CGP_PLUGIN_PATH=$1 "$1/train" toy:0,toy:1 2>"$2" && grep -q "expected ordinal 0, got 1" "$2"' \
     sh "$work/build" "$work/said"
 
-# An installed plug-in is found next to the library, wherever that is.
+# An installed plug-in is found next to the library, wherever the library is.
 mkdir -p "$lib/cgpipe" && cp "$work/build/libcgpipe-toy.so" "$lib/cgpipe/"
 check "installed, it needs no variable" trained "$work/build/train"
 

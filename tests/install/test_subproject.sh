@@ -15,10 +15,10 @@ cached() { sed -n "s/^$1:[A-Z]*=//p" "$build_dir/CMakeCache.txt"; }
 
 # --- a compiler launcher ---
 
-# $work/launch COMPILER ARGUMENT...: copy the object from the build, or compile. Reads the commands
-# of the build from $work/commands, one a line: object, tab, normalized command.
+# $work/launch COMPILER ARGUMENT...: copy the object from the build, or compile it. $work/commands
+# has the commands of the build, one per line: object, tab, normalized command.
 cat >"$work/normalize" <<END
-# The arguments, one on each line, without directories of builds and names of outputs. Sourced.
+# Print the arguments without directories of builds and names of outputs. Sourced.
 normalize() {
     while [ \$# -gt 0 ]; do
         case \$1 in
@@ -39,8 +39,8 @@ for ((i = 1; i <= \$#; i++)); do
     if [ "\${!i}" = -o ]; then ((j = i + 1)); object=\${!j}; fi
     if [ "\${!i}" = -MF ]; then ((j = i + 1)); depfile=\${!j}; fi
 done
-# This one's directory below the subproject, that of the build below its root: the same from
-# CMakeFiles on.
+# The object is below the subproject here, and below the root in the build. The paths are equal
+# after CMakeFiles.
 known=\$(awk -F '\t' -v object="CMakeFiles/\${object#*CMakeFiles/}" '\$1 == object {print \$2}' "$work/commands")
 if [ -z "\${CGP_TEST_COMPILE-}" ] && [ -n "\$known" ]; then
     if [ "\$known" = "\$(normalize "\$@")" ]; then

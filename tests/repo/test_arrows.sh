@@ -41,7 +41,7 @@ data: base
 checkpoint: base
 "
 
-# Directories of programs, which belong to no module.
+# Directories of programs, which are in no module.
 PROGRAMS="models cli examples bench"
 
 # check DIR: print "file:line: reason" for each forbidden include below DIR; then "checked N", the
@@ -137,7 +137,7 @@ check() {
         END { print "checked " checked + 0 }'
 }
 
-# Create a tree with one forbidden include of each kind, and allowed ones.
+# Create a tree with one forbidden include of each kind, and with allowed includes.
 make_example() {
     mkdir -p "$1"/src/{base,op,schedule,plan/deep,cellar} "$1"/data "$1"/models "$1"/cli
     printf '#include <stdio.h>\n#include "base/base.h"\n#include "backend/x.h"\n' >"$1/src/base/a.c"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Every external function that the library calls is either wrapped, so that test_allocations can
-# make it fail, or listed here because it allocates no memory. A new one fails this test: add it to
-# one of the two.
+# make it fail, or listed here because it allocates no memory. A new function fails this test until
+# it is wrapped or listed.
 #
 #     bash test_imports.sh SOURCE_DIR BUILD_DIR
 set -u

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# arguments.awk -- makes a C function for each function of the public headers, which calls it with
-# one of its pointers NULL:
+# arguments.awk -- makes C functions that call each function of the public headers, with one of its
+# pointers NULL:
 #
 #     awk -f arguments.awk arguments.txt exports.txt exports_data.txt include/cgpipe/base.h ... \
 #         > argument_calls.h
