@@ -220,8 +220,12 @@ static bool same_file(const char *path, const char *expected) {
 
 static const char *tree, *other_tree;
 static char difference[700];
-static enum { MORE, LESS } asked; /* entries found only in the result; only in the expected tree */
-static bool again;                /* the program was started a second time */
+static enum {
+    MORE,
+    LESS
+} asked;           /* MORE: entries only in the result; LESS: only in the expected
+                                   * one */
+static bool again; /* the program was started a second time */
 
 /* After a failed deletion an entry may remain until some later start saves a checkpoint. */
 static bool may_be_more(const char *path) {

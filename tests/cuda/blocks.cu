@@ -6,8 +6,8 @@
 
 __global__ void order(int *seen, int *next) {
     for (int barrier = 0; barrier < 3; barrier++) {
-        seen[3 * threadIdx.x + barrier] = next[0]++; /* one host thread runs all threads of the
-                                                      * block */
+        /* one host thread runs all threads of the block */
+        seen[3 * threadIdx.x + barrier] = next[0]++;
         __syncthreads();
     }
 }

@@ -6,7 +6,7 @@
  *                      one line (digest, name) for each op, direction and case, for each update,
  *                      conversion and sum
  *
- * With names of ops, only these run; sanitizers make all of them slow.
+ * If ops are named, only these run, because all ops take long under a sanitizer.
  *
  * Operands come from splitmix64, seeded by the names of ops, and do not depend on libm. A forward
  * digest covers y, saved values, accumulator and loss. A backward digest covers dx or dparam;

@@ -114,7 +114,7 @@ static void a_call_that_no_capture_allows_is_named(void **state) {
     assert_ok(live(false));
 }
 
-/* --- a training --- */
+/* --- training with graphs --- */
 
 static const test_sizes sizes = {
     .layers = 2, .sequence = 4, .width = 8, .heads = 2, .vocab = 11, .dropout = 0.1};

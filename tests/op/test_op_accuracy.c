@@ -137,9 +137,8 @@ static void fill_scores(operands *o, double size) {
         o->at[SLOT_X][i] = (float)(i / DEPTH % 2 ? -size : size);
         o->at[SLOT_X][i + 1] = 1.0f;
     }
-    if (o->c.type == CGP_BF16)
-        operands_round(o); /* before step_of(), because this rounds the
-                                                   * size */
+    /* before step_of(), because this rounds the size */
+    if (o->c.type == CGP_BF16) operands_round(o);
     for (int64_t i = 0; i < o->count[SLOT_X + 1]; i += DEPTH) {
         o->at[SLOT_X + 1][i] = 1.0f;
         o->at[SLOT_X + 1][i + 1] = (float)draw_difference(step_of(size));

@@ -20,7 +20,7 @@ static void statistics(const float *x, int64_t rows, int64_t width, int64_t chan
 }
 
 /* Check y = (x - mean) rstd weight + bias to a few units in the last place of its terms and of one
- * deviation. A unit of mean rstd, which is 1e5 here, would be too large. */
+ * deviation. A tolerance of a unit of mean rstd, which is 1e5 here, would be too large. */
 static void check_channel(const operands *o, int64_t first, int64_t rows, int64_t channel,
                           int64_t set) {
     const int64_t width = o->c.attributes.out, begin = first * width + channel;

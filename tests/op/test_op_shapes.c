@@ -492,8 +492,8 @@ static void targets_that_are_not_ignored_are_counted(void **state) {
     assert_int_equal(count_targets(3, targets, 5), 3);
     assert_int_equal(count_targets((int64_t)1 << 40, targets, 5), 5);
     assert_int_equal(count_targets(-100, targets, 0), 0);
-    assert_int_equal(count_targets(-100, NULL, 5), 5); /* NULL: the graph computes the targets, so
-                                                        * all count */
+    /* NULL: the graph computes the targets, so all count */
+    assert_int_equal(count_targets(-100, NULL, 5), 5);
     const float fractions[] = {0.0f, 0.5f, -100.0f};
     const cgp_op_node bce = {.inputs = {F32(3), F32(3)}};
     assert_int_equal(cgp__op_bce_with_logits.op.count(&bce, fractions, 1), 3);

@@ -131,7 +131,7 @@ static void note_text(outcome *out, char *text) {
     free(text);
 }
 
-/* Write one graph and read another one. The second graph has short strings, because jansson 2.14
+/* Write a graph, and read another graph. The second graph has short strings, because jansson 2.14
  * reads past the end of longer ones if it runs out of memory (json.c). */
 static cgp_status write_and_read(outcome *out) {
     static const char small[] = "{\"format\":\"cgpipe-graph\",\"version\":2,\"name\":\"g\","
@@ -386,9 +386,8 @@ static cgp_status train_with_external_loss(outcome *out) {
     fill_batch(&b, BATCH);
     DO(cgp_pipeline_create(&pipeline, plan, 7));
     DO(cgp_pipeline_forward(pipeline, b.inputs, 1, (const cgp_tensor *[]){&output}, 1));
-    DO(cgp_pipeline_backward(pipeline, (const cgp_tensor *[]){&output},
-                             1)); /* the loss is half the squared output, so its gradient is the
-                                   * output */
+    /* the loss is half the squared output, so its gradient is the output */
+    DO(cgp_pipeline_backward(pipeline, (const cgp_tensor *[]){&output}, 1));
     DO(cgp_optim_step(pipeline));
     DO(cgp_pipeline_weights_sha256(pipeline, hex));
     note(out, "output %a\nweights %s\n", data[7], hex);
@@ -468,8 +467,8 @@ static cgp_status profile_steps(outcome *out) {
     cgp_status status = CGP_OK;
     cgp_layer_cost costs[8] = {{0}};
     DO(cgp_profile_steps((const cgp_plan *const *)&plan, 1, 1, costs));
-    for (int i = 0; i < cgp_model_layers(model); i++) /* note no times, as they differ between
-                                                       * runs */
+    /* note no times, as they differ between runs */
+    for (int i = 0; i < cgp_model_layers(model); i++)
         note(out, "%lld\n", (long long)costs[i].saved_bytes);
     return status;
 }

@@ -279,8 +279,8 @@ static void a_refused_kernel_is_not_named_after_the_one_that_runs(void **unused)
     assert_message("stage 0, micro-batch 1, 0F1: layer first, linear: refused");
     atomic_store(&finished, false);
     cgp_pipeline_destroy(pipeline);
-    assert_false(atomic_load(&early)); /* kernels are destroyed only after the device has
-                                        * finished */
+    /* kernels are destroyed only after the device has finished */
+    assert_false(atomic_load(&early));
     cgp_plan_destroy(plan);
     test_batch_release(&batch);
     cgp_model_destroy(model);

@@ -49,8 +49,8 @@ static void an_op_knows_when_it_is_recomputed(void **unused) {
         {CGP_RECOMPUTE_NEVER, 0}, {CGP_RECOMPUTE_ALWAYS, 4}, {CGP_RECOMPUTE_NEVER_SELECTIVE, 4}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         parts p = begin();
-        p.x = cgp_relu(p.model, p.x); /* backward reads the result of RELU, so the noise can be
-                                       * recomputed from it */
+        /* backward reads the result of RELU, so the noise can be recomputed from it */
+        p.x = cgp_relu(p.model, p.x);
         p.x = cgp_op_apply(p.model, &test_custom_noise, &p.x, NULL, &noise);
         cgp_model *model = finish(&p);
         world r;

@@ -231,8 +231,8 @@ static void a_finite_step_commits_before_its_update(void **unused) {
         training t = start(model, 2, clips, clips, false);
         const hashes before = hashes_of(&t);
         assert_ok(cgp_pipeline_step(t.pipeline, batch.inputs, batch.n, NULL));
-        assert_true(isnan(cgp_pipeline_gradient_norm(t.pipeline))); /* no update has run, so there
-                                                                     * is no norm */
+        /* no update has run, so there is no norm */
+        assert_true(isnan(cgp_pipeline_gradient_norm(t.pipeline)));
         const hashes between = hashes_of(&t);
         assert_string_not_equal(between.states, before.states);
         assert_ok(cgp_optim_step(t.pipeline));

@@ -129,9 +129,8 @@ static bool check_graph(uint64_t *state, bool images) {
         quotients[0] = quotients[1];
         quotients[1] = quotients[2];
         quotients[2] = (losses[1] - losses[0]) / (2 * h);
-        curvature = fabs(quotients[2] - quotients[1]) +
-                    fabs(quotients[1] - quotients[0]); /* two differences, as a single one may be
-                                                        * small by chance */
+        /* two differences, as a single one may be small by chance */
+        curvature = fabs(quotients[2] - quotients[1]) + fabs(quotients[1] - quotients[0]);
         noise = 4e-7 * fabs(losses[0]) / h;
     }
     print_message("%d layers, %d stages, %d params: slope %.8g, quotient %.8g +- %.2g\n",

@@ -150,7 +150,7 @@ static void losses_are_those_of_transformers(void **state) {
     }
 }
 
-/* --- and back --- */
+/* --- writing the files --- */
 
 static void a_directory_that_we_write_is_the_same_network(void **state) {
     (void)state;
@@ -170,7 +170,7 @@ static void a_directory_that_we_write_is_the_same_network(void **state) {
     }
 }
 
-/* --- what is refused --- */
+/* --- refused files --- */
 
 #define BASE                                                                                       \
     "\"num_hidden_layers\": 2, \"hidden_size\": 8, \"num_attention_heads\": 2, "                   \

@@ -130,8 +130,8 @@ static void stages_balance_schedule_and_recomputation_change_no_bit(void **unuse
 static void nor_do_they_with_deferred_batch_norms(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
-    for (int i = 0; i < TEXTS - 2; i++) /* all texts except the U-Net and the ViT, which have no
-                                         * batch norm */
+    /* all texts except the U-Net and the ViT, which have no batch norm */
+    for (int i = 0; i < TEXTS - 2; i++)
         compare(texts[i], true, CGP_CONVOLUTION_DIRECT, &state);
 }
 

@@ -154,7 +154,7 @@ static void a_plan_has_each_of_them_once(void **state) {
     cgp_model_destroy(model);
 }
 
-/* Run a training and check how often the weights are packed. */
+/* Train, and check how often the weights are packed. */
 static void train(const cgp_model *model, const test_batch *batch, int stages, bool packs_them,
                   char sha256[65]) {
     cgp_plan *plan = NULL;

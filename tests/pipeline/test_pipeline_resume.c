@@ -535,8 +535,8 @@ static void weights_alone_do_not_displace_a_training(void **unused) {
     training trained = start(w.model, &o, 3);
     o.inference = true;
     training source = start(w.model, &o, 3);
-    assert_ok(cgp_pipeline_save(trained.pipeline, run, 0, NULL)); /* a checkpoint of step 0 is no
-                                                                   * training */
+    /* a checkpoint of step 0 is no training */
+    assert_ok(cgp_pipeline_save(trained.pipeline, run, 0, NULL));
     assert_ok(cgp_pipeline_save(source.pipeline, run, 0, NULL));
     train(&trained, &w.batch, 0, 1, &loss);
     assert_ok(cgp_pipeline_save(trained.pipeline, run, 0, NULL));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_plan_resident.c -- a run takes the planned memory. VmHWM is the peak resident size. From the
- * call of cgp_pipeline_create() to the end of three steps it grows by 0.95 planned to planned + 48
- * MiB.
+ * call of cgp_pipeline_create() to the end of three steps it grows by at least 0.95 of the planned
+ * bytes, and at most by the planned bytes + 48 MiB.
  *
  * A random half of the configurations runs; with CGP_TEST_SCALE=2 all do. Each runs in its own
  * process, which has its own VmHWM. */

@@ -63,8 +63,8 @@ static int check_calls(const cgp_plan *plan, const cgp__program *program, int be
             if (call->add & (1u << k)) read_range(w, call->dx[k]);
             write_range(w, call->dx[k], value_bytes(plan, node->inputs[k]));
         }
-        for (int k = 0; k < node->use.shapes.n_saved; k++) /* saved data are outside the workspace,
-                                                            * or not needed */
+        /* saved data are outside the workspace, or not needed */
+        for (int k = 0; k < node->use.shapes.n_saved; k++)
             assert_true(forward || call->saved[k].arena != CGP__WORKSPACE ||
                         !(node->use.op->input_needs_saved & (1u << k)));
         if (forward) write_range(w, call->y, value_bytes(plan, node->output));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rank_timeouts.c -- the time limit holds for all ranks together: no rank fails while another
- * one makes progress. If a rank hangs or is silent, or its message is lost, the calls of all ranks
+ * rank makes progress. If a rank hangs or is silent, or its message is lost, the calls of all ranks
  * fail with one message. If a rank is only late, the other ranks wait for it. */
 #include "rank_calls.h"
 

@@ -14,7 +14,7 @@ enum { OUTPUTS = SAMPLES * 8 * 11 };
 
 /* --- inputs and output --- */
 
-/* Wrong targets: one of them is not a class; targets of too few samples. */
+/* Wrong targets: a tensor in which one target is not a class, and a tensor of too few samples. */
 typedef struct others {
     int32_t bad[SAMPLES * 8];
     cgp_tensor targets, fewer;
@@ -35,8 +35,8 @@ static void call_with_own_inputs(rank *r) {
     others o;
     make_others(&o, targets);
     note_create(r);
-    note(r, cgp_pipeline_step(r->pipeline, own, 2, &r->loss)); /* NULL for inputs that this rank
-                                                                * does not read */
+    /* NULL for inputs that this rank does not read */
+    note(r, cgp_pipeline_step(r->pipeline, own, 2, &r->loss));
     note(r, step(r, ids, r->number == 2 ? &o.targets : targets));
     note(r, step(r, ids, r->number == 2 ? &o.fewer : targets));
     note(r, cgp_pipeline_step(r->pipeline, r->number == 0 ? NULL : own, 2, &r->loss));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ranks_agree.c -- before ranks allocate memory, they compare the memory of each host, which
- * its ranks share, their instruction sets, of which the lowest is used, and libm. In a step all
- * ranks use the learning rates of rank 0. The linker redirects the functions that inspect the
+/* test_ranks_agree.c -- what ranks exchange before they allocate memory. The ranks of a host share
+ * its memory. All ranks use the lowest instruction set, and compare the results of libm. In a step
+ * all ranks use the learning rates of rank 0. The linker redirects the functions that inspect the
  * process to this file. Each rank is a thread with its own simulated machine. */
 #include "rank_calls.h"
 

@@ -13,7 +13,7 @@
 
 enum { STEPS = 3, DRAWS = 6 };
 
-/* --- `late`, counted --- */
+/* --- a copy of `late` that counts --- */
 
 static struct {
     atomic_int begun, run;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_reference_numbers.c -- a small GPT-2 follows PyTorch's losses: ten steps of SGD and of
- * AdamW, and thirty steps of every optimizer. Their settings are common ones: warm-up, cosine or
- * step schedules, clipping, no decay of norms and biases.
+ * AdamW, and thirty steps of every optimizer. Their settings are common: warm-up, cosine or step
+ * schedules, clipping, no decay of norms and biases.
  *
  * PyTorch computed the numbers (tools/reference_numbers.py; `make reference-numbers` repeats it).
  * Parameters and tokens are formulas of their index, so they do not depend on this library.

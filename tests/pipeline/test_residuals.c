@@ -165,7 +165,7 @@ static void layouts_change_no_bit(void **unused) {
     }
 }
 
-/* --- the form --- */
+/* --- initial values, config.json, text form --- */
 
 static void queries_start_at_zero(void **state) {
     (void)state;
@@ -180,8 +180,8 @@ static void queries_start_at_zero(void **state) {
             assert_true(query[i] == 0);
         queries++;
     }
-    assert_int_equal(queries, 2 * 5 - 1 + 1); /* one for each of two branches per block, except the
-                                               * first; one for ln_f */
+    /* one for each of two branches per block, except the first; one for ln_f */
+    assert_int_equal(queries, 2 * 5 - 1 + 1);
     release(&net);
 }
 

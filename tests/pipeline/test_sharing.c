@@ -77,7 +77,7 @@ static void assert_allocated(const cgp_pipeline *pipeline, const cgp_plan *plan,
     }
 }
 
-/* Two pipelines step alternately, with 6 and 4 samples in micro-batches of 2; a third one
+/* Two pipelines step alternately, with 6 and 4 samples in micro-batches of 2; a third pipeline
  * evaluates. */
 static void check_turns(uint64_t *state, const char *device, bool images) {
     setting s;

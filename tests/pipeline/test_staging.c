@@ -7,7 +7,7 @@
 #include "backend/late/late.h"
 #include "plan/plan.h"
 
-/* --- `late`, counted --- */
+/* --- a copy of `late` that counts --- */
 
 static _Atomic int64_t host_bytes;
 

@@ -360,8 +360,8 @@ static int64_t up(int64_t bytes) {
     return (bytes + 63) / 64 * 64;
 }
 
-/* Bytes of mean, variance and count; for training, also two doubles and two for each channel to
- * accumulate in. */
+/* Return the bytes of mean, variance and count. For training, add an accumulator: two doubles, and
+ * two more for each channel. */
 static int64_t norm_bytes(int64_t channels, bool trains) {
     return 2 * up(4 * channels) + up(4) + (trains ? up(8 * (2 + 2 * channels)) : 0);
 }
@@ -417,8 +417,8 @@ static void a_checkpoint_has_them(void **unused) {
     assert_ok(cgp_pipeline_load(t.pipeline, run, NULL));
     assert_string_equal(sha256(&t, loaded), saved);
     assert_ok(cgp_pipeline_evaluate(t.pipeline, batch.inputs, batch.n, &got));
-    assert_true(fabs(got - expected) <= 1e-6 * expected); /* the sums run over other
-                                                           * micro-batches */
+    /* the sums run over other micro-batches */
+    assert_true(fabs(got - expected) <= 1e-6 * expected);
     stop(&t);
     test_batch_release(&batch);
     cgp_model_destroy(model);

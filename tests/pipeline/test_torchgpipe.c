@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_torchgpipe.c -- properties that torchgpipe's tests check or its bugs violate. Only those are
- * here that no other test checks alone; docs/reference/torchgpipe.md lists all of them.
+/* test_torchgpipe.c -- properties that torchgpipe's tests check or its bugs violate, and that no
+ * other test here checks alone. docs/reference/torchgpipe.md lists all such properties.
  *
  *     layer    first        middle      last
  *              x ──► h ──────► k ────────► + ──► y, loss
@@ -226,8 +226,8 @@ static int count_recomputed(const cgp_plan *plan, int device) {
     return sum;
 }
 
-/* Micro-batches have ceil(B / M) samples; the last micro-batch may have fewer, and some may be
- * missing. `except_last` recomputes all but one of the existing micro-batches. */
+/* Micro-batches have ceil(B / M) samples; the last one may have fewer, so fewer than M
+ * micro-batches may exist. `except_last` recomputes all but one of the existing micro-batches. */
 static void a_mini_batch_is_cut_as_torchgpipe_cuts_it(void **unused) {
     (void)unused;
     static const int cases[][4] = {/* B, M, samples, micro-batches */
@@ -314,8 +314,8 @@ static void deferred_batch_norms_leave_the_model_as_it_was(void **unused) {
         o.deferred_batch_norm = k == 1;
         train(model, &o, &batch, weights[k], states[k]);
     }
-    assert_string_equal(weights[0], weights[1]); /* training normalises each micro-batch in both
-                                                  * cases */
+    /* training normalises each micro-batch in both cases */
+    assert_string_equal(weights[0], weights[1]);
     assert_string_equal(states[0], states[2]);
     assert_string_not_equal(states[0], states[1]);
     test_batch_release(&batch);
@@ -504,9 +504,8 @@ static void a_failure_stops_the_stages_before_it_early(void **unused) {
     run r = run_with("1f1b", 50, "fail:1F0");
     assert_int_equal(r.status, CGP_EDEVICE);
     assert_message("stage 1, micro-batch 0, 1F0: ");
-    const int noted =
-        getenv("CGP_TEST_DEVICES") ? 0 : 2; /* 0: the last actions of stage 0 may be missing from
-                                             * the trace */
+    /* 0: the last actions of stage 0 may be missing from the trace */
+    const int noted = getenv("CGP_TEST_DEVICES") ? 0 : 2;
     assert_in_range(cgp__trace_written(&inside_measured(r.pipeline, 0)->trace), noted, 4);
     assert_int_equal(cgp__trace_written(&inside_measured(r.pipeline, 1)->trace), 1); /* 1RECV_F0 */
     end_run(&r);

@@ -147,7 +147,7 @@ static void losses_are_those_of_transformers(void **state) {
     }
 }
 
-/* --- and back --- */
+/* --- writing the files --- */
 
 static void a_directory_that_we_write_is_the_same_network(void **state) {
     (void)state;
@@ -167,7 +167,7 @@ static void a_directory_that_we_write_is_the_same_network(void **state) {
     }
 }
 
-/* --- what is refused --- */
+/* --- refused files --- */
 
 #define BASE                                                                                       \
     "\"num_hidden_layers\": 1, \"hidden_size\": 8, \"num_attention_heads\": 2, "                   \

@@ -680,8 +680,8 @@ static void hang_on(uint64_t *state, int stages, const char *const devices[]) {
         assert_report(pipeline, "): waits in 0RECV_B0 for stage 1 to send it, for");
         assert_report(pipeline, "device 0 waits for device 1, which runs 1B0");
     }
-    assert_true(inside_team(pipeline)->stuck_shares_memory); /* the thread may use memory of other
-                                                              * devices */
+    /* the thread may use memory of other devices */
+    assert_true(inside_team(pipeline)->stuck_shares_memory);
     atomic_store(&kernels_hang, false);
     pthread_mutex_unlock(&gate);
     cgp_pipeline_destroy(pipeline);

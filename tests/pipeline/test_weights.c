@@ -97,7 +97,7 @@ static void other_options_compute_something_else(void **state) {
     }
 }
 
-/* --- and back --- */
+/* --- writing the files --- */
 
 static void a_directory_that_we_write_is_the_same_network(void **state) {
     (void)state;

@@ -9,7 +9,7 @@
 #define STAGES 4
 #define CHUNKS 4
 #define EDGES 16
-#define LENGTH 384 /* most actions of a list: 160 if correct, more if damaged */
+#define LENGTH 384 /* capacity of a list: 160 correct actions, more if damaged */
 
 typedef struct tables {
     int stages, chunks, devices, n_edges;
@@ -281,8 +281,8 @@ static bool runs_with(const cgp_schedule *schedule, const int *capacity) {
     return false;
 }
 
-/* Step capacity[] down through all combinations at or below least[]; return false after the last
- * one. */
+/* Step capacity[] down through all combinations at or below min[]; return false after the last
+ * combination. */
 static bool next_smaller(int *capacity, const int *min, int n_edges) {
     for (int e = 0; e < n_edges; e++) {
         if (--capacity[e] >= 1) return true;

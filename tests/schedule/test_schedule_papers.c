@@ -29,8 +29,9 @@ static double idle_fraction(test_measures t) {
     return t.bubble_span / t.span;
 }
 
-/* Table 5 of the zero-bubble paper (Qi et al. 2024, arXiv:2401.10241), from the times in its table
- * 6: the cost is the largest span, the bubble rate its idle fraction. */
+/* Table 5 of the zero-bubble paper (Qi et al. 2024, arXiv:2401.10241), computed from the times in
+ * its table 6. The cost is the largest span, and the bubble rate is the idle fraction of that
+ * span. */
 static void the_bubbles_of_the_zero_bubble_paper_come_out_to_the_last_digit(void **state) {
     (void)state;
     test_costs c;

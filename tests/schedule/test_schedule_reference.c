@@ -82,7 +82,7 @@ static const table *find(const char *file, const char *name, int devices, int ch
     return NULL;
 }
 
-/* --- all of them --- */
+/* --- all tables --- */
 
 static void every_table_is_read_and_accepted(void **state) {
     (void)state;
@@ -147,8 +147,8 @@ static void assert_same_step(const table *plain, const table *with, bool pairs) 
         min[0] = r.min_capacity[e] > min[0] ? r.min_capacity[e] : min[0];
         min[1] = q.min_capacity[e] > min[1] ? q.min_capacity[e] : min[1];
     }
-    assert_true(min[1] >= min[0]); /* this holds for the maximum over edges; a single edge may need
-                                    * fewer buffers */
+    /* this holds for the maximum over edges; a single edge may need fewer buffers */
+    assert_true(min[1] >= min[0]);
     char *picture = cgp_schedule_draw(a), *same = cgp_schedule_draw(b);
     assert_string_equal(picture, same);
     free(same);

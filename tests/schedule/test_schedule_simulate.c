@@ -77,8 +77,8 @@ static void the_default_is_a_backward_of_two_forwards(void **state) {
         0.0);
 }
 
-/* R does not wait for the gradient. This saves (n-1) x R of the (m+n-1)(F+R+B) of a recomputation
- * inside backward. n4 m8: 44 -> 41; n8 m32: 156 -> 149. */
+/* If R were part of backward, a step would take (m+n-1)(F+R+B). As R does not wait for the
+ * gradient, a step takes (n-1) x R less. n4 m8: 44 -> 41; n8 m32: 156 -> 149. */
 static void early_recomputation_shortens_the_ramp(void **state) {
     (void)state;
     for (int g = 0; g < 2; g++) {
@@ -289,8 +289,8 @@ static void costs_near_the_largest_double_do_not_overflow(void **state) {
         latency[e] = 0.1 * e;
     const cgp_schedule_costs costs = {.forward = forward, .latency = latency};
     assert_ok(cgp_schedule_simulate(s, &costs, &small));
-    assert_in_range((int)small.makespan, 33, 63); /* above 2^6 in thirds, so 2^1018 times as much
-                                                   * overflows */
+    /* above 2^6 in thirds, so 2^1018 times as much overflows */
+    assert_in_range((int)small.makespan, 33, 63);
     for (int j = 0; j < STAGES; j++)
         forward[j] *= 0x1p1018;
     for (int e = 0; e < EDGES; e++)

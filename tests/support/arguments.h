@@ -256,7 +256,7 @@ static const char *path(const char *name) {
     return test_path_of(name);
 }
 
-/* A file descriptor of the test's directory. */
+/* Return a file descriptor of the test's directory. */
 static int directory(void) {
     static int fd = -1;
     if (fd < 0) fd = open(path(""), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -374,7 +374,7 @@ static const cgp_op loss_op = {.struct_size = sizeof(cgp_op),
                                .backward_input = loss_backward};
 static const cgp_op_run no_run; /* a run that belongs to no call */
 
-/* Step values with the scales of two losses. */
+/* Return step values with the scales of two losses. */
 static const cgp_step_values *step_values(void) {
     static const struct {
         cgp_step_values values;
@@ -457,7 +457,7 @@ static const cgp_tensor *const *inputs(void) {
     return list;
 }
 
-/* A tensor shaped like the model's output; its data are in the frame. */
+/* Make a tensor shaped like the model's output; its data are in the frame. */
 static const cgp_tensor *const *outputs(frame *f) {
     static cgp_tensor tensor = {CGP_F32, {2, {4, 3}}, NULL};
     static const cgp_tensor *const list[1] = {&tensor};
@@ -471,7 +471,7 @@ static cgp_pipeline *other_pipeline(void) {
     return pipeline;
 }
 
-/* A pipeline whose model has a state and an input with a gradient. */
+/* Make a pipeline whose model has a state and an input with a gradient. */
 static cgp_pipeline *with_gradients(void) {
     cgp_model *model = NULL;
     cgp_plan *plan = NULL;
@@ -497,7 +497,7 @@ static cgp_pipeline *measuring(void) {
     return pipeline;
 }
 
-/* A pipeline that has run a step; its gradients are not yet applied. */
+/* Make a pipeline that has run a step, whose gradients are not yet applied. */
 static cgp_pipeline *running(void) {
     static cgp_pipeline *pipeline;
     if (!pipeline) pipeline = measuring();
@@ -509,7 +509,7 @@ static cgp_pipeline *updated(void) {
     return running();
 }
 
-/* A pipeline with an external loss, with or without a forward pass. */
+/* Make a pipeline with an external loss, with or without a forward pass. */
 static cgp_pipeline *outside(bool forward) {
     static float result[12];
     static const cgp_tensor y = {CGP_F32, {2, {4, 3}}, result};

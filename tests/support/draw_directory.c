@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Scale a picture back to 0 .. 255, as the data set has normalised it. */
+/* Undo the normalisation of the data set: scale a picture back to 0 .. 255. */
 static void to_bytes(const float *picture, int64_t n, uint8_t *bytes) {
     float low = picture[0], high = picture[0];
     for (int64_t i = 0; i < n; i++) {

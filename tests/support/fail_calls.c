@@ -167,8 +167,8 @@ static bool needs_space(kind k) {
     return k == CREATE || k == WRITE || k == FLUSH;
 }
 
-/* Count a call. Return NOTHING, SHORT or an error. If the call is to be killed, this does not
- * return, except for writes and flushes: their caller first writes half of the bytes. */
+/* Count a call. Return NOTHING, SHORT or an error. If the process must be killed in this call, this
+ * does not return, except for writes and flushes, whose callers first write half of the bytes. */
 static int intercept(kind k, int at, const char *name) {
     char path[PATH_MAX];
     const int before = errno;

@@ -32,10 +32,10 @@ typedef struct graph {
     const test_sizes *sizes;
     cgp_value seen[MOST]; /* values that later ops may use */
     int n;
-    cgp_value kinds;                           /* an integer input, below the vocabulary */
-    cgp_value ids;                             /* integers made by an earlier layer; id < 0: none */
-    char square[NAME], norm[NAME];             /* names of the last C -> C linear and norm; "":
-                                                * none */
+    cgp_value kinds; /* an integer input, below the vocabulary */
+    cgp_value ids;   /* integers made by an earlier layer; id < 0: none */
+    /* names of the last C -> C linear and norm; "": none */
+    char square[NAME], norm[NAME];
     bool transposed;                           /* `square` is transposed */
     cgp_value features;                        /* the float input */
     int outputs[TEST_MOST_OUTPUTS], n_outputs; /* outputs besides the first */
@@ -308,8 +308,8 @@ static void finish(graph *g, cgp_value x, cgp_value targets) {
         return;
     }
     cgp_model_loss_cross_entropy(g->model, x, targets, -100, 1);
-    if (g->sizes->rough && test_between(g->state, 0, 3) == 0) /* targets are the argmax of the
-                                                               * logits */
+    /* targets are the argmax of the logits */
+    if (g->sizes->rough && test_between(g->state, 0, 3) == 0)
         cgp_model_loss_cross_entropy(g->model, x, cgp_argmax(g->model, x), -100, 0.25);
     assert_ok(cgp_model_finish(g->model));
 }

@@ -89,7 +89,7 @@ static image random_pool(graph *g, image x) {
 }
 
 /* Add a batch norm. It may share an earlier weight and bias, never statistics. Use a large eps, so
- * that channels of nearly equal numbers stay harmless. */
+ * that channels of nearly equal numbers do no harm. */
 static image random_batch_norm(graph *g, image x, const char *name) {
     static const char *const suffixes[] = {"weight", "bias"};
     char tied[NAME + 8], old[NAME + 8];

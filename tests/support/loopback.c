@@ -30,8 +30,8 @@ static cgp_status create_ranks(network *net) {
     CGP_TRY(CGP__NEW(net->ranks, net->n, "loopback"));
     for (int p = 0; p < net->n * net->n; p++) {
         net->pairs[p].random = test_random(&net->seed);
-        CGP_TRY(loopback_reserve(&net->pairs[p], 1, TEXT_BYTES)); /* reserve an item for a
-                                                                   * failure */
+        /* reserve an item for a failure */
+        CGP_TRY(loopback_reserve(&net->pairs[p], 1, TEXT_BYTES));
     }
     for (int r = 0; r < net->n; r++) {
         const size_t size = sizeof(cgp_communicator) + (size_t)net->n * sizeof(item *);
@@ -346,8 +346,8 @@ static cgp_status send_to_all(cgp_communicator *communicator, bool is_gather, co
     network *net = communicator->net;
     lane *lanes = net->pairs + communicator->rank * net->n;
     item *items = NULL;
-    for (int r = 1; r < net->n; r++) { /* create all items first, in order to send to all ranks or
-                                        * to none */
+    /* create all items first, in order to send to all ranks or to none */
+    for (int r = 1; r < net->n; r++) {
         item *created = loopback_create_item(bytes);
         if (!created) {
             loopback_free_items(items);

@@ -19,8 +19,8 @@
 /* The transport. Register it with cgp__transport_add(); its name is "loopback". */
 extern const cgp_transport loopback;
 
-/* Create out[n], the communicators of n ranks; `seed` draws the delays. Any thread may destroy
- * one. */
+/* Create out[n], the communicators of n ranks; `seed` draws the delays. Any thread may destroy a
+ * communicator. */
 CGP_MUST_CHECK cgp_status loopback_create(int n, uint64_t seed, cgp_communicator **out);
 
 /* Stop a rank's heartbeats and its search for silent ranks, as if its process were stopped. Its

@@ -10,13 +10,8 @@
 
 #include <pthread.h>
 
-enum {
-    FREE = -1,
-    HELD = -2,
-    AWAY = -3
-};                      /* negative states of a buffer; else the micro-batch in
-                                           * it */
-enum { POISON = 0xFF }; /* byte of which all bits make a NaN in any float type */
+enum { FREE = -1, HELD = -2, AWAY = -3 }; /* states of a buffer; 0 and up: its micro-batch */
+enum { POISON = 0xFF };                   /* repeated: NaN in every floating-point type */
 enum { TEXT_BYTES = 1024 };
 
 /* A message or a release in flight, with its own storage. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_plugin.c -- a model plug-in for tests: layers of a custom op after linear ones, and a data
+/* model_plugin.c -- a model plug-in for tests: linear layers and layers of a custom op, and a data
  * set. It is built once with each of these definitions, and once without any:
  *
  *     OTHER                  different code with the same results

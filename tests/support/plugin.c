@@ -6,7 +6,7 @@
  *     PLUGIN_STALE               built for the previous version; its entry point checks the version
  *     PLUGIN_SHORT               its table lacks the last field
  *     PLUGIN_MISSING             its backend has no function `copy`
- *     PLUGIN_SAME                its backend has the name of a built-in one
+ *     PLUGIN_SAME                its backend has the name of a built-in backend
  *     PLUGIN_NO_ENTRY            no entry point
  *     PLUGIN_REFUSES             the entry point fails
  *     PLUGIN_AWAY                the hardware is missing

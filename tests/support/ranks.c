@@ -121,7 +121,8 @@ static void compare(const group *g, const call *c) {
     }
 }
 
-/* Return the first failure; a rank's own takes precedence over one reported by a peer. */
+/* Return the first failure; a rank's own failure takes precedence over a failure that a peer
+ * reported. */
 static cgp_status first_failure(const group *g) {
     const user *failed = NULL;
     for (int r = 0; r < g->n; r++) {

@@ -8,7 +8,7 @@
 
 #include "support.h"
 
-/* hash(p, i) of tools/reference_numbers.py. */
+/* Compute hash(p, i) as in tools/reference_numbers.py. */
 uint32_t test_hash(uint64_t p, uint64_t i);
 
 /* Load a file of numbers; fail the test on error. The caller releases it with json_decref(). */

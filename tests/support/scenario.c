@@ -111,7 +111,7 @@ static bool check_place(scenario *act, shortage chosen, const outcome *expected,
     return status == CGP_OK && !reported;
 }
 
-/* Return true if CGP_TEST_PLACE is unset or names this place. */
+/* Return true if CGP_TEST_PLACE is unset or names this allocation. */
 static bool is_asked_for(const char *name, int thread, int number) {
     const char *given = getenv("CGP_TEST_PLACE");
     char asked[128];
@@ -122,7 +122,7 @@ static bool is_asked_for(const char *name, int thread, int number) {
 void scenario_check(const char *name, scenario *act) {
     outcome expected, again;
     int calls[SHORTAGE_THREADS], total = 0, unnoticed = 0;
-    /* By default a random half of the places is tested; CGP_TEST_SCALE=2 tests all. */
+    /* By default a random half of the allocations is tested; CGP_TEST_SCALE=2 tests all. */
     const int drawn = 2000 / test_scaled(1000), stride = drawn > 1 ? drawn : 1;
     uint64_t random = stride > 1 ? test_seed() : 0;
     struct timespec start, end;

@@ -680,8 +680,8 @@ static void a_writer_given_up_leaves_nothing(void **state) {
 /* --- readers during writes --- */
 
 static void *save_often(void *failed) {
-    const size_t bytes[2] = {2000000, 24}; /* one file is large, so that saves delete it during
-                                            * reads */
+    /* one file is large, so that saves delete it during reads */
+    const size_t bytes[2] = {2000000, 24};
     for (int step = 2; step < 60; step++) {
         /* save each step twice, and keep only one */
         if (save_plain(run, step / 2, 1, "", bytes, (uint64_t)step) != CGP_OK) return failed;

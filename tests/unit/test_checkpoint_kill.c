@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_checkpoint_kill.c -- kills a process that trains and saves, at random moments. There is
  * always a complete checkpoint, the next start removes all temporary files, and the training ends
- * with the same bits as one without kills. Every other child has two ranks, which write shards.
+ * with the same bits as a training without kills. Every other child has two ranks, which write
+ * shards.
  *
  *     child    clean, load, step, save, step, save, ...   KILL    clean, load, step, save, ...
  *     parent                                 find, check       find, check
@@ -101,9 +102,8 @@ static int64_t assert_whole(void) {
     char path[200];
     int64_t found = -1;
     char *note = NULL;
-    if (count_names(run, "step-") == 0)
-        return -1; /* killed before the first checkpoint was
-                                                    * complete */
+    /* killed before the first checkpoint was complete */
+    if (count_names(run, "step-") == 0) return -1;
     assert_ok(cgp_checkpoint_find(NULL, &found, &note, run));
     for (int64_t s = 0; s < found + 4; s++) {
         struct stat info;
@@ -130,8 +130,8 @@ static void a_killed_training_goes_on_bit_for_bit(void **unused) {
         assert_true(found >= last);
         last = found;
     }
-    const int64_t until = last + 2 > KEEP ? last + 2 : KEEP; /* KEEP, if all children were killed
-                                                              * early */
+    /* KEEP, if all children were killed early */
+    const int64_t until = last + 2 > KEEP ? last + 2 : KEEP;
     const pid_t child = fork();
     if (child == 0) train_and_save(until, 1);
     int result = 0;

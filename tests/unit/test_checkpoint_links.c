@@ -181,8 +181,8 @@ static void a_file_in_an_open_directory_is_replaced_and_no_link_followed(void **
     assert_true(fd >= 0);
     assert_ok(cgp_file_replace_at(fd, "record", "run/record", "one", 3));
     assert_ok(cgp_file_replace_at(fd, "record", "run/record", "two", 3));
-    assert_int_equal(rename(run, test_path_of("moved")), 0); /* the run directory moves while it is
-                                                              * open */
+    /* the run directory moves while it is open */
+    assert_int_equal(rename(run, test_path_of("moved")), 0);
     assert_ok(cgp_file_replace_at(fd, "other", "run/other", "", 0));
     test_assert_file(test_path_of("moved/record"), "two");
     test_assert_file(test_path_of("moved/other"), "");

@@ -347,7 +347,7 @@ static void a_wrong_description_is_refused(void **unused) {
     }
 }
 
-/* The data set has copied its strings, because the test overwrites the originals. */
+/* The data set must have copied its strings: the test overwrites the originals. */
 static void what_fixes_the_samples_is_in_the_identity(void **unused) {
     (void)unused;
     char hex[9][65], text[16];

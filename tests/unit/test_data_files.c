@@ -203,7 +203,7 @@ static void a_directory_without_permission_is_named(void **state) {
     assert_message("tree/secret: cannot be read (Permission denied)");
 }
 
-/* Makes 150 directories, each inside the one before. */
+/* Makes 150 directories, each inside the previous directory. */
 static void a_deep_tree_is_read(void **state) {
     (void)state;
     char name[320] = "d";

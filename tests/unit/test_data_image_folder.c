@@ -189,8 +189,8 @@ static void with_drop_last_passes_end_after_whole_batches(void **state) {
     options.drop_last = 5;
     cgp_data *data = open_directory("set", &options);
     int left_out[COUNT] = {0};
-    assert_int_equal(cgp_data_samples(data, CGP_SPLIT_TRAIN), 15); /* a pass has 15 of the 18
-                                                                    * images */
+    /* a pass has 15 of the 18 images */
+    assert_int_equal(cgp_data_samples(data, CGP_SPLIT_TRAIN), 15);
     for (int pass = 0; pass < 12; pass++) {
         int seen[COUNT] = {0};
         assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, pass * 15, 15, picture, labels));
@@ -388,7 +388,7 @@ static void the_identity_covers_names_sizes_and_options(void **state) {
         cgp_data_destroy(data[i]);
 }
 
-/* --- the group --- */
+/* --- set-up of the group --- */
 
 static int make_all(void **state) {
     cgp_log_set_level(CGP_LOG_ERROR); /* broken images are expected here */

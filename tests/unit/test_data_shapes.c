@@ -46,8 +46,8 @@ static void training_and_validation_have_no_picture_in_common(void **state) {
     cgp_data *data = make(false, 3);
     assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, 0, 40, first, labels));
     assert_ok(cgp_data_read(data, CGP_SPLIT_VALIDATION, 0, 40, second, others));
-    assert_memory_not_equal(labels, others, sizeof labels); /* pictures differ not only in their
-                                                             * noise */
+    /* pictures differ not only in their noise */
+    assert_memory_not_equal(labels, others, sizeof labels);
     for (int i = 0; i < 40; i++) {
         for (int j = 0; j < 40; j++)
             assert_memory_not_equal(first[i], second[j], sizeof first[i]);

@@ -368,8 +368,8 @@ static void a_token_above_the_vocab_is_refused_with_its_offset(void **state) {
                            "vocabulary, or files of its own tokenizer)"
                          : "raw.bin: at byte 14: expected a token below 10, got 10 (a larger "
                            "vocabulary, or files of its own tokenizer)");
-        assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, 0, 1, t, u)); /* the data set is still
-                                                                      * usable */
+        /* the data set is still usable */
+        assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, 0, 1, t, u));
         cgp_data_destroy(data);
     }
 }

@@ -206,7 +206,7 @@ static char *messages(const char *before) {
     return cgp__format("%s; %s; %s", whole, cgp_message(), near ? near : "none");
 }
 
-/* --- all of them --- */
+/* --- all texts --- */
 
 static const struct {
     const char *name;

@@ -271,8 +271,8 @@ static void milestones_cut_and_intervals_rise_by_epochs(void **unused) {
         assert_lr(epochs, 10 * epoch + 10, 2 * expected[epoch]);
     }
     const cgp_lr_schedule endless = {.warmup = INT64_MAX, .warmup_interval = 1};
-    assert_true(lr_at(endless, 5) < 1e-15); /* the last warm-up step, INT64_MAX, is not exact in
-                                             * double */
+    /* the last warm-up step, INT64_MAX, is not exact in double */
+    assert_true(lr_at(endless, 5) < 1e-15);
     const cgp_lr_schedule uneven = {.warmup = 7, .start = 0.5, .warmup_interval = 3};
     for (int t = 1; t <= 8; t++)
         assert_lr(uneven, t, 2 * (t <= 7 ? 0.5 + 0.5 * (3 * ((t - 1) / 3)) / 7 : 1));

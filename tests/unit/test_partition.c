@@ -7,7 +7,7 @@
 
 enum { MAX_LAYERS = 9 };
 
-/* Try every balance; keep the leftmost of the best ones. */
+/* Try every balance; keep the leftmost of the best balances. */
 static double best_of_all(const double *costs, int layers, int stages, int *best) {
     int balance[MAX_LAYERS];
     double min = INFINITY;
@@ -129,8 +129,8 @@ static void many_layers_are_balanced(void **unused) {
             sum += costs[i];
         dearest = larger(dearest, sum);
     }
-    assert_in_range((int64_t)dearest, 400, 403); /* the mean cost is 4, and stages have 100
-                                                  * layers */
+    /* the mean cost is 4, and stages have 100 layers */
+    assert_in_range((int64_t)dearest, 400, 403);
     free(balance);
     free(costs);
 }
@@ -159,9 +159,8 @@ static void known_hard_cases_are_solved(void **unused) {
     assert_ok(cgp_balance_solve(near, 8, 2, balance));
     assert_int_equal(balance[0], 4);
     assert_ok(cgp_balance_solve(heavy_head, 8, 4, balance));
-    assert_memory_equal(balance, ((int[]){1, 1, 1, 5}),
-                        sizeof balance); /* the largest stage always costs 100, so the leftmost
-                                          * balance is taken */
+    /* the largest stage always costs 100, so the leftmost balance is taken */
+    assert_memory_equal(balance, ((int[]){1, 1, 1, 5}), sizeof balance);
 }
 
 /* --- sizes of micro-batches --- */

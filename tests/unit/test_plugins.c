@@ -59,7 +59,7 @@ static bool has(const char *text, const char *part) {
     return text && strstr(text, part);
 }
 
-/* --- good ones --- */
+/* --- valid plug-ins --- */
 
 static void find_good(void) {
     const cgp_backend *backend = NULL;
@@ -168,7 +168,7 @@ static void its_words_are_the_message_of_a_plan(void **state) {
     in_child(DIRECTORY("good"), plan_on_good, NULL);
 }
 
-/* --- broken ones --- */
+/* --- broken plug-ins --- */
 
 static void find_broken(void) {
     static const struct {

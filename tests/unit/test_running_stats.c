@@ -214,7 +214,7 @@ static void a_commit_counts_steps_or_micro_batches(void **state) {
     }
 }
 
-/* A step that fails is not committed; the next one starts from the committed state. */
+/* A step that fails is not committed; the next step starts from the committed state. */
 static void a_step_that_is_not_committed_leaves_no_trace(void **state) {
     (void)state;
     for (int i = 0; i < 50; i++) {

@@ -208,10 +208,9 @@ static cgp_model *wrong(int c) {
     if (c == 10) cgp_model_stash(model, NULL, "lost", x);
     if (c != 9 && c != 10) x = take(model, x, "four", "left");
     if (c == 13) x = take(model, x, "five", "left");
-    if (c == 14)
-        cgp_model_stash(model, "left", "skip", x); /* a popped name cannot be stashed
-                                                             * again */
-    if (c == 15) {                                 /* the pop comes before the stash */
+    /* a popped name cannot be stashed again */
+    if (c == 14) cgp_model_stash(model, "left", "skip", x);
+    if (c == 15) { /* the pop comes before the stash */
         (void)cgp_model_pop(model, NULL, "late");
         cgp_model_stash(model, NULL, "late", x);
     }
