@@ -145,16 +145,16 @@ bool cli_ranks_lost(void) {
     return cli_ranks_failure() == CGP_EPEER;
 }
 
-/* Tell whether all ranks below this one were lost with `lost`. A live rank was last heard shortly
- * before the time limit of `lost` expired: at least 3/4 of the limit after `lost` was. */
+/* Tell whether all ranks below this one were lost with `lost`. A live rank sent its last heartbeat
+ * shortly before the time limit of `lost` expired: at least 3/4 of the limit after `lost` did. */
 static bool lowest_after(int lost) {
-    cgp_beat *beats = cli_calloc((size_t)count, sizeof *beats);
+    cgp_rank_state *states = cli_calloc((size_t)count, sizeof *states);
     bool lowest = true;
-    transport->beats(communicator, beats);
-    const int64_t until_ns = beats[lost].heard_ns + (int64_t)(0.75e9 * limit);
+    transport->rank_states(communicator, states);
+    const int64_t until_ns = states[lost].heartbeat_ns + (int64_t)(0.75e9 * limit);
     for (int r = 0; r < rank && lowest; r++)
-        lowest = r == lost || beats[r].heard_ns < until_ns;
-    free(beats);
+        lowest = r == lost || states[r].heartbeat_ns < until_ns;
+    free(states);
     return lowest;
 }
 
@@ -186,7 +186,7 @@ void cli_ranks_abort(int code) {
 }
 
 /* Wait for all ranks. End this process even if a rank never gets to end MPI. */
-static void meet(void) {
+static void barrier(void) {
     const cgp_status status = transport->barrier(communicator);
     if (status == CGP_OK && limit > 0) end_after(limit + 2, end_stuck);
     if (status != CGP_OK && cli_ranks_lost()) cli_ranks_abort(cli_report(status, false));
@@ -194,7 +194,7 @@ static void meet(void) {
 
 void cli_ranks_close(void) {
     if (!communicator) return;
-    meet();
+    barrier();
     transport->communicator_destroy(communicator);
     transport = NULL;
     communicator = NULL;

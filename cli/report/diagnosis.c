@@ -41,7 +41,7 @@ static const cli_known_rank *known(const cli_diagnosis_files *all, int64_t rank)
     const cli_known_rank *best = NULL;
     for (int64_t r = 0; r < all->ranks; r++) {
         const cli_known_rank *k = all->files[r].known ? &all->files[r].known[rank] : NULL;
-        if (r != rank && k && !isnan(k->heard) && (!best || k->heard < best->heard)) best = k;
+        if (r != rank && k && !isnan(k->age) && (!best || k->age < best->age)) best = k;
     }
     return best;
 }
@@ -158,7 +158,7 @@ static bool is_silent(const cli_diagnosis_files *all, const cli_known_rank *k) {
         if (all->files[r].root && all->files[r].timeout < 8 * interval)
             interval = all->files[r].timeout / 8;
     }
-    return !k || k->heard > 3 * interval + 0.05;
+    return !k || k->age > 3 * interval + 0.05;
 }
 
 /* Tell whether a rank without a file is the cause: the run has ended, or the rank sends no
@@ -174,7 +174,7 @@ static bool find_silent(const cli_diagnosis_files *all, culprit *c) {
     int64_t worst = -1;
     for (int64_t r = 0; r < all->ranks; r++) {
         const cli_known_rank *k = known(all, r), *w = worst >= 0 ? known(all, worst) : NULL;
-        if (is_missed(all, r) && (worst < 0 || (w && (!k || k->heard > w->heard)))) worst = r;
+        if (is_missed(all, r) && (worst < 0 || (w && (!k || k->age > w->age)))) worst = r;
     }
     if (all->silent >= 0) worst = all->silent;
     if (worst < 0) return false;
@@ -184,7 +184,7 @@ static bool find_silent(const cli_diagnosis_files *all, culprit *c) {
                    .stage = -1,
                    .microbatch = -1};
     find_missed(all, c);
-    c->seconds = k ? k->heard : NAN;
+    c->seconds = k ? k->age : NAN;
     return true;
 }
 

@@ -82,7 +82,7 @@ static cgp_status read_known(const cli_json_place *at, cli_known_rank *k) {
     const json_t *left = json_object_get(at->object, "left");
     k->left = json_is_true(left);
     if (!json_is_boolean(left)) return cli_json_wrong(at, "left", "true or false");
-    CGP_TRY(get_seconds(at, "heard", &k->heard));
+    CGP_TRY(get_seconds(at, "heard", &k->age));
     CGP_TRY(get_seconds(at, "agreeing", &k->agreeing));
     CGP_TRY(cli_json_whole(at, "ended", 0, MAX_NUMBER, &k->ended));
     CGP_TRY(cli_json_whole(at, "agreements", 0, MAX_NUMBER, &k->agreements));

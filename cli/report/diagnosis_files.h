@@ -23,9 +23,9 @@ typedef struct cli_diagnosed_device {
     int64_t peer_index;
 } cli_diagnosed_device;
 
-/* Information that a rank has on another one. Ages are in seconds; NaN: never. */
+/* Information that a rank has on another one. Times are ages in seconds; NaN: never. */
 typedef struct cli_known_rank {
-    double heard, agreeing;
+    double age, agreeing; /* of its last heartbeat; of the agreement in which it waits */
     int64_t ended, agreements, process;
     const char *host;
     bool left;

@@ -87,7 +87,7 @@ static cgp_status share_bytes(cgp__executor *executor, cgp_status status) {
 static cgp_status agree(cgp_pipeline *pipeline) {
     cgp__ranks *ranks = pipeline->ranks;
     CGP_TRY(cgp__ranks_compare(ranks, pipeline->plan, pipeline->step->seed));
-    CGP_TRY(cgp__ranks_meet(ranks));
+    CGP_TRY(cgp__ranks_exchange_places(ranks));
     CGP_TRY(cgp__memory_check_hosts(ranks, pipeline->plan, pipeline->executor->owner != NULL));
     return cgp__clocks_read(ranks);
 }
@@ -206,7 +206,7 @@ cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipeline, double seconds) {
     const int64_t timeout_ns = seconds < LONGEST_TIMEOUT ? (int64_t)ceil(seconds * 1e9) : 0;
     pipeline->team->timeout_ns = timeout_ns;
     if (!ranks->transport) return CGP_OK;
-    pipeline->team->look_ns = cgp_beat_interval(timeout_ns);
+    pipeline->team->look_ns = cgp_heartbeat_interval(timeout_ns);
     CGP_TRY(cgp__ranks_agree(ranks, CGP_OK)); /* so that all ranks start together */
     const cgp_status status =
         cgp__ranks_agree(ranks, ranks->transport->watch(ranks->communicator, timeout_ns));

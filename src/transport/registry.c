@@ -31,7 +31,7 @@ static bool has_all_functions(const cgp_transport *t) {
     return t->communicator_create && t->communicator_destroy && t->rank && t->ranks &&
            t->link_open && t->link_close && t->acquire && t->take && t->post && t->release &&
            t->waits && t->progress && t->stop && t->barrier && t->gather && t->fail && t->failure &&
-           t->watch && t->beat && t->beats && t->verify && t->abort;
+           t->watch && t->report_progress && t->rank_states && t->verify && t->abort;
 }
 
 /* Called with the lock held. */

@@ -40,10 +40,10 @@ static cgp_status create_ranks(network *net) {
         communicator->net = net;
         communicator->rank = r;
         communicator->mine.process = getpid();
-        communicator->known = cgp__calloc((size_t)net->n, sizeof(cgp_beat));
+        communicator->known = cgp__calloc((size_t)net->n, sizeof(cgp_rank_state));
         loopback_init_condition(&communicator->changed);
         net->ranks[r] = communicator;
-        if (!communicator->known) return cgp__no_memory("loopback", sizeof(cgp_beat));
+        if (!communicator->known) return cgp__no_memory("loopback", sizeof(cgp_rank_state));
     }
     return CGP_OK;
 }
@@ -82,7 +82,7 @@ static void communicator_destroy(cgp_communicator *communicator) {
         }
     }
     communicator->mine.left = true;
-    loopback_send_beat(communicator);
+    loopback_send_heartbeat(communicator);
     net->ranks[communicator->rank] = NULL;
     net->ends = --net->living == 0;
     const bool last = net->ends;
@@ -451,30 +451,30 @@ static cgp_status watch(cgp_communicator *communicator, int64_t timeout_ns) {
     network *net = communicator->net;
     pthread_mutex_lock(&net->lock);
     communicator->timeout_ns = timeout_ns;
-    communicator->next_beat_ns = 0;
+    communicator->next_heartbeat_ns = 0;
     communicator->mine.left = timeout_ns == 0;
     for (int r = 0; r < net->n && timeout_ns > 0; r++) {
-        if (communicator->known[r].heard_ns == 0 && r != communicator->rank)
-            communicator->known[r].heard_ns = cgp__now_ns();
+        if (communicator->known[r].heartbeat_ns == 0 && r != communicator->rank)
+            communicator->known[r].heartbeat_ns = cgp__now_ns();
     }
-    if (timeout_ns == 0) loopback_send_beat(communicator);
+    if (timeout_ns == 0) loopback_send_heartbeat(communicator);
     pthread_cond_signal(&net->filled);
     pthread_mutex_unlock(&net->lock);
     return CGP_OK;
 }
 
-static void beat(cgp_communicator *communicator, int64_t ended, int64_t end_ns) {
+static void report_progress(cgp_communicator *communicator, int64_t ended, int64_t end_ns) {
     pthread_mutex_lock(&communicator->net->lock);
     communicator->mine.ended = ended;
     communicator->mine.end_ns = end_ns;
     pthread_mutex_unlock(&communicator->net->lock);
 }
 
-static void beats(cgp_communicator *communicator, cgp_beat *out) {
+static void rank_states(cgp_communicator *communicator, cgp_rank_state *out) {
     pthread_mutex_lock(&communicator->net->lock);
     memcpy(out, communicator->known, (size_t)communicator->net->n * sizeof *out);
     out[communicator->rank] = communicator->mine;
-    out[communicator->rank].heard_ns = cgp__now_ns();
+    out[communicator->rank].heartbeat_ns = cgp__now_ns();
     pthread_mutex_unlock(&communicator->net->lock);
 }
 
@@ -521,8 +521,8 @@ const cgp_transport loopback = {
     .fail = fail_all,
     .failure = failure,
     .watch = watch,
-    .beat = beat,
-    .beats = beats,
+    .report_progress = report_progress,
+    .rank_states = rank_states,
     .verify = verify,
     .abort = end_all,
 };

@@ -145,7 +145,7 @@ static void deliver_failure(cgp_communicator *to, const item *failure) {
     memcpy(to->other.message, failure->storage, TEXT_BYTES);
 }
 
-void loopback_send_failure(cgp_communicator *from, int culprit, cgp_status status,
+void loopback_send_failure(cgp_communicator *from, int rank, cgp_status status,
                            const char *message) {
     network *net = from->net;
     const bool first = from->own.status == CGP_OK;
@@ -159,7 +159,7 @@ void loopback_send_failure(cgp_communicator *from, int culprit, cgp_status statu
         item *sent = loopback_take_spare(to);
         sent->fails = true;
         sent->number = (int)status;
-        sent->slot = culprit;
+        sent->slot = rank;
         memcpy(sent->storage, from->own.message, TEXT_BYTES);
         loopback_send(net, to, sent);
     }
@@ -167,19 +167,19 @@ void loopback_send_failure(cgp_communicator *from, int culprit, cgp_status statu
 
 /* --- heartbeats --- */
 
-void loopback_send_beat(cgp_communicator *from) {
+void loopback_send_heartbeat(cgp_communicator *from) {
     network *net = from->net;
     for (int r = 0; r < net->n && !from->mute; r++) {
         if (!net->ranks[r] || r == from->rank) continue;
         net->ranks[r]->known[from->rank] = from->mine;
-        net->ranks[r]->known[from->rank].heard_ns = cgp__now_ns();
+        net->ranks[r]->known[from->rank].heartbeat_ns = cgp__now_ns();
     }
 }
 
 static void lose(cgp_communicator *c, int rank, int64_t now) {
     char message[128];
     snprintf(message, sizeof message, "silent for %.1f s",
-             (double)(now - c->known[rank].heard_ns) * 1e-9);
+             (double)(now - c->known[rank].heartbeat_ns) * 1e-9);
     if (c->other.status == CGP_OK) {
         c->other.status = CGP_EPEER;
         c->other.rank = rank;
@@ -189,20 +189,21 @@ static void lose(cgp_communicator *c, int rank, int64_t now) {
 }
 
 /* Send the heartbeats that are due and find silent ranks; return the time of the next check. */
-static int64_t beat(network *net) {
+static int64_t run_detectors(network *net) {
     const int64_t now = cgp__now_ns();
     int64_t next = INT64_MAX;
     for (int r = 0; r < net->n; r++) {
         cgp_communicator *c = net->ranks[r];
         if (!c || c->timeout_ns == 0) continue;
-        if (c->next_beat_ns <= now) {
-            loopback_send_beat(c);
-            c->next_beat_ns = now + cgp_beat_interval(c->timeout_ns);
+        if (c->next_heartbeat_ns <= now) {
+            loopback_send_heartbeat(c);
+            c->next_heartbeat_ns = now + cgp_heartbeat_interval(c->timeout_ns);
         }
-        next = cgp__min(next, c->next_beat_ns);
+        next = cgp__min(next, c->next_heartbeat_ns);
         for (int other = 0; other < net->n && !c->ended && !c->mute; other++) {
-            const cgp_beat *known = &c->known[other];
-            if (known->heard_ns > 0 && !known->left && known->heard_ns + c->timeout_ns <= now)
+            const cgp_rank_state *known = &c->known[other];
+            if (known->heartbeat_ns > 0 && !known->left &&
+                known->heartbeat_ns + c->timeout_ns <= now)
                 lose(c, other, now);
         }
     }
@@ -284,9 +285,9 @@ void *loopback_run_network(void *argument) {
     network *net = argument;
     pthread_mutex_lock(&net->lock);
     while (!net->ends) {
-        const int64_t beat_ns = beat(net), due_ns = deliver_first(net);
+        const int64_t check_ns = run_detectors(net), due_ns = deliver_first(net);
         if (due_ns > 0)
-            (void)loopback_wait_until(&net->filled, &net->lock, cgp__min(due_ns, beat_ns));
+            (void)loopback_wait_until(&net->filled, &net->lock, cgp__min(due_ns, check_ns));
     }
     pthread_mutex_unlock(&net->lock);
     return NULL;

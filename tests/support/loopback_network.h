@@ -64,11 +64,11 @@ struct cgp_communicator {
     bool agreeing; /* a barrier or gather is in progress */
     failed own, other;
     pthread_cond_t changed;
-    int64_t timeout_ns, next_beat_ns; /* 0: no watching */
-    bool mute;                        /* sends no heartbeats, as if it were stopped */
-    int64_t drowsy_ns;                /* delay before a wait returns after the rank has ended */
-    cgp_beat mine, *known;            /* [n] */
-    item *inbox[];                    /* [n] agreements received from each rank, first to last */
+    int64_t timeout_ns, next_heartbeat_ns; /* 0: no watching */
+    bool mute;                             /* sends no heartbeats, as if it were stopped */
+    int64_t drowsy_ns;                     /* delay before a wait returns after the rank has ended */
+    cgp_rank_state mine, *known;           /* [n] */
+    item *inbox[]; /* [n] agreements received from each rank, first to last */
 };
 
 typedef struct buffer {
@@ -117,13 +117,12 @@ char *loopback_buffer_at(const cgp_link *link, int i);
 /* Wake all waiters of a rank; its later waits return at once. */
 void loopback_end_waits(cgp_communicator *communicator);
 
-/* Send a rank's failure, or the failure of the silent rank `culprit` that it found, to all other
- * ranks. */
-void loopback_send_failure(cgp_communicator *from, int culprit, cgp_status status,
+/* Send a rank's failure, or the failure of the silent `rank` that it found, to all other ranks. */
+void loopback_send_failure(cgp_communicator *from, int rank, cgp_status status,
                            const char *message);
 
 /* Send a rank's heartbeat to all other ranks. */
-void loopback_send_beat(cgp_communicator *from);
+void loopback_send_heartbeat(cgp_communicator *from);
 
 /* Run the network's thread: deliver what is due until net->ends. Takes the lock itself. */
 void *loopback_run_network(void *network);

@@ -202,10 +202,10 @@ static cgp_status watch(cgp_communicator *c, int64_t timeout_ns) {
     (void)c, (void)timeout_ns;
     return CGP_OK;
 }
-static void beat(cgp_communicator *c, int64_t ended, int64_t end_ns) {
+static void report_progress(cgp_communicator *c, int64_t ended, int64_t end_ns) {
     (void)c, (void)ended, (void)end_ns;
 }
-static void beats(cgp_communicator *c, cgp_beat *out) {
+static void rank_states(cgp_communicator *c, cgp_rank_state *out) {
     (void)c, (void)out;
 }
 static void verify(cgp_communicator *c, bool verifies) {
@@ -238,8 +238,8 @@ static const cgp_transport transport = {
     .fail = fail,
     .failure = failure,
     .watch = watch,
-    .beat = beat,
-    .beats = beats,
+    .report_progress = report_progress,
+    .rank_states = rank_states,
     .verify = verify,
     .abort = end_all,
 #endif

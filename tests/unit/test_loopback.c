@@ -239,7 +239,7 @@ static void close_under_a_waiter(pair *p) {
     t->link_close(p->receiver);
 }
 
-static void *meet(void *communicator) {
+static void *wait_at_barrier(void *communicator) {
     (void)!t->barrier(communicator);
     return NULL;
 }
@@ -248,7 +248,7 @@ static void agree_on_nothing(pair *p) {
     static const size_t bytes[] = {1, 1};
     char all[2] = {0};
     pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, meet, p->ranks[1]), 0);
+    assert_int_equal(pthread_create(&thread, NULL, wait_at_barrier, p->ranks[1]), 0);
     (void)!t->gather(p->ranks[0], all, all, bytes);
     pthread_join(thread, NULL);
 }

@@ -461,7 +461,7 @@ static void gather_collects_what_every_rank_has(void **unused) {
 
 static atomic_int arrived;
 
-static void *meet_often(void *argument) {
+static void *pass_barriers(void *argument) {
     for (intptr_t i = 1; i <= 50; i++) {
         atomic_fetch_add(&arrived, 1);
         if (t->barrier(argument) != CGP_OK) return (void *)i;
@@ -473,19 +473,19 @@ static void *meet_often(void *argument) {
 static void a_barrier_waits_for_every_rank(void **unused) {
     (void)unused;
     atomic_store(&arrived, 0);
-    run_on_ranks(meet_often);
+    run_on_ranks(pass_barriers);
 }
 
-typedef struct meeting {
+typedef struct waiter {
     cgp_communicator *communicator;
     cgp_status status;
     char message[256];
-} meeting;
+} waiter;
 
-static void *meet(void *argument) {
-    meeting *m = argument;
-    m->status = t->barrier(m->communicator);
-    snprintf(m->message, sizeof m->message, "%s", cgp_message());
+static void *wait_at_barrier(void *argument) {
+    waiter *w = argument;
+    w->status = t->barrier(w->communicator);
+    snprintf(w->message, sizeof w->message, "%s", cgp_message());
     return NULL;
 }
 
@@ -495,14 +495,14 @@ static void a_failure_ends_the_waits_of_every_rank(void **unused) {
     (void)unused;
     wire full = open_wire(0, 2, 0), empty = open_wire(1, 2, 0);
     const int last = n_ranks - 1;
-    meeting meetings[RANKS];
+    waiter waiters[RANKS];
     pthread_t users[RANKS];
     taking receiver = {empty.receiver, INT64_MAX, true};
     const pthread_t sender = start(send_all, full.sender);
     const pthread_t taker = start(take_zero, &receiver);
     for (int r = 0; r < last; r++) {
-        meetings[r] = (meeting){.communicator = ranks[r]};
-        users[r] = start(meet, &meetings[r]);
+        waiters[r] = (waiter){.communicator = ranks[r]};
+        users[r] = start(wait_at_barrier, &waiters[r]);
     }
     while (!t->waits(full.sender) || !t->waits(empty.receiver))
         sched_yield();
@@ -515,8 +515,8 @@ static void a_failure_ends_the_waits_of_every_rank(void **unused) {
         char message[7] = "";
         int rank = -1;
         pthread_join(users[r], NULL);
-        assert_int_equal(meetings[r].status, CGP_EPEER);
-        assert_string_equal(meetings[r].message, "rank 2: disk: full");
+        assert_int_equal(waiters[r].status, CGP_EPEER);
+        assert_string_equal(waiters[r].message, "rank 2: disk: full");
         assert_int_equal(t->failure(ranks[r], &rank, message, sizeof message), CGP_EIO);
         assert_int_equal(rank, last);
         assert_string_equal(message, "disk: ");
@@ -580,26 +580,26 @@ static void watch_all(void) {
 }
 
 /* Wait until rank `by` has received a heartbeat of rank r with `ended` ended actions. */
-static cgp_beat wait_for_beat(int by, int r, int64_t ended) {
-    cgp_beat known[RANKS];
+static cgp_rank_state wait_for_heartbeat(int by, int r, int64_t ended) {
+    cgp_rank_state known[RANKS];
     const int64_t limit = cgp__now_ns() + 10 * (int64_t)LIMIT_NS;
     do {
         sched_yield();
-        t->beats(ranks[by], known);
+        t->rank_states(ranks[by], known);
         assert_true(cgp__now_ns() < limit);
-    } while (known[r].heard_ns == 0 || known[r].ended != ended);
+    } while (known[r].heartbeat_ns == 0 || known[r].ended != ended);
     return known[r];
 }
 
-static void beats_come_to_all_ranks(void **unused) {
+static void heartbeats_reach_all_ranks(void **unused) {
     (void)unused;
     watch_all();
     for (int r = 0; r < n_ranks && n_ranks > 1; r++)
-        t->beat(ranks[r], 100 + r, cgp__now_ns());
+        t->report_progress(ranks[r], 100 + r, cgp__now_ns());
     for (int by = 0; by < n_ranks; by++) {
         for (int r = 0; r < n_ranks; r++) {
-            const cgp_beat b = wait_for_beat(by, r, n_ranks > 1 ? 100 + r : 0);
-            assert_in_range(b.end_ns, 0, b.heard_ns);
+            const cgp_rank_state b = wait_for_heartbeat(by, r, n_ranks > 1 ? 100 + r : 0);
+            assert_in_range(b.end_ns, 0, b.heartbeat_ns);
             assert_true(!b.left && b.agreeing_ns == 0);
         }
     }
@@ -672,13 +672,13 @@ static void both_ends_have_as_many_buffers_of_as_many_bytes(void **unused) {
 /* If a rank is silent, all other ranks stop waiting. */
 static void a_silent_rank_has_failed(void **unused) {
     (void)unused;
-    meeting m = {.communicator = ranks[2]};
+    waiter w = {.communicator = ranks[2]};
     char message[64] = "";
     int rank = -1;
     watch_all();
     for (int r = 1; r < n_ranks; r++)
-        (void)wait_for_beat(0, r, 0);
-    const pthread_t user = start(meet, &m);
+        (void)wait_for_heartbeat(0, r, 0);
+    const pthread_t user = start(wait_at_barrier, &w);
     loopback_mute(ranks[1]);
     const int64_t limit = cgp__now_ns() + 20 * (int64_t)LIMIT_NS;
     while (t->failure(ranks[0], &rank, message, sizeof message) == CGP_OK)
@@ -686,15 +686,15 @@ static void a_silent_rank_has_failed(void **unused) {
     pthread_join(user, NULL);
     assert_int_equal(rank, 1);
     assert_memory_equal(message, "silent for 0.", 13);
-    assert_int_equal(m.status, CGP_EPEER);
-    assert_memory_equal(m.message, "rank 1: silent for 0.", 21);
+    assert_int_equal(w.status, CGP_EPEER);
+    assert_memory_equal(w.message, "rank 1: silent for 0.", 21);
 }
 
 static void a_rank_that_watches_no_more_is_not_silent(void **unused) {
     (void)unused;
     int rank = -1;
     watch_all();
-    (void)wait_for_beat(0, 1, 0);
+    (void)wait_for_heartbeat(0, 1, 0);
     assert_ok(t->watch(ranks[1], 0));
     for (const int64_t until = cgp__now_ns() + 2 * (int64_t)LIMIT_NS; cgp__now_ns() < until;)
         sched_yield();
@@ -756,7 +756,7 @@ static void the_first_failure_of_another_rank_stays(void **unused) {
     ON(make, a_failure_ends_the_waits_of_every_rank), \
     ON(make, what_is_held_at_the_end_is_handed_back), \
     ON(make, so_it_is_after_a_failure), \
-    ON(make, beats_come_to_all_ranks)
+    ON(make, heartbeats_reach_all_ranks)
 /* clang-format on */
 
 int main(void) {

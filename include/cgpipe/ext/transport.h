@@ -96,23 +96,23 @@ typedef struct cgp_link_message {
 } cgp_link_message;
 
 /** State of a rank, from its heartbeats. Times are on this rank's monotonic clock. */
-typedef struct cgp_beat {
+typedef struct cgp_rank_state {
     /** When its last heartbeat arrived, or watch() began here; for this rank, the current time. 0:
      *  neither. */
-    int64_t heard_ns;
-    int64_t ended;       /**< Actions that have ended there, as passed to beat() there. */
-    int64_t end_ns;      /**< When the last action ended; 0: none has. */
-    int64_t agreements;  /**< Number of agreements that it has entered. */
+    int64_t heartbeat_ns;
+    int64_t ended;      /**< Actions that have ended there, as passed to report_progress() there. */
+    int64_t end_ns;     /**< When the last action ended; 0: none has. */
+    int64_t agreements; /**< Number of agreements that it has entered. */
     int64_t agreeing_ns; /**< When it entered the agreement that it waits in; 0: it is in none. */
     /** Watching has ended: the communicator was destroyed, or watch() was called with 0. */
     bool left;
     int64_t process; /**< Its process id on the host; 0: not known. */
     char host[64];   /**< Name of its host, cut; "": not known. */
-} cgp_beat;
+} cgp_rank_state;
 
 /** Return the interval between heartbeats in nanoseconds, for ranks that watch with this limit: an
  *  eighth of the limit, but 1 to 250 ms. */
-static inline int64_t cgp_beat_interval(int64_t timeout_ns) {
+static inline int64_t cgp_heartbeat_interval(int64_t timeout_ns) {
     const int64_t interval = timeout_ns / 8;
     return interval < 1000000 ? 1000000 : interval < 250000000 ? interval : 250000000;
 }
@@ -232,10 +232,10 @@ typedef struct cgp_transport {
 
     /**
      * Start to watch the other ranks. A thread sends each of them a heartbeat every
-     * cgp_beat_interval(), also while this rank computes or runs the caller's code; it sleeps in
-     * between. A rank from which nothing arrives for the limit has failed: "silent for 3.1 s". So
-     * all ranks should start to watch at about the same time, for example after a barrier. Time in
-     * which this process was stopped does not count.
+     * cgp_heartbeat_interval(), also while this rank computes or runs the caller's code. It sleeps
+     * in between. A rank from which nothing arrives for the limit has failed: "silent for 3.1 s".
+     * So all ranks should start to watch at about the same time, for example after a barrier. Time
+     * in which this process was stopped does not count.
      *
      * @param timeout_ns  The limit, best the same on all ranks. 0: stop watching, and send the
      *                    others a notice of it.
@@ -248,10 +248,10 @@ typedef struct cgp_transport {
     /** Set the progress that the next heartbeats report. @param ended Actions that have ended here
      *  so far. @param end_ns When the last one ended, monotonic clock. It never waits. Threads:
      *  any. */
-    void (*beat)(cgp_communicator *communicator, int64_t ended, int64_t end_ns);
+    void (*report_progress)(cgp_communicator *communicator, int64_t ended, int64_t end_ns);
     /** Return the state of each rank, from its heartbeats. @param out [ranks] Overwritten. Threads:
      *  any. */
-    void (*beats)(cgp_communicator *communicator, cgp_beat *out);
+    void (*rank_states)(cgp_communicator *communicator, cgp_rank_state *out);
 
     /** Add a checksum to the messages of links that are opened after this call. It is compared on
      *  arrival; a difference is a failure of the transport. No effect if messages are not copied.

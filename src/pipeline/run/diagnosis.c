@@ -154,12 +154,12 @@ static json_t *events_json(cgp__view *views, int n_views, int64_t now) {
 
 /* --- ranks --- */
 
-static json_t *beat_json(const cgp_beat *b, int r, int64_t now) {
+static json_t *rank_json(const cgp_rank_state *s, int r, int64_t now) {
     return json_pack("{s:i, s:o, s:I, s:o, s:I, s:o, s:I, s:o, s:b}", "rank", r, "host",
-                     text_json(b->host), "process", (json_int_t)b->process, "heard",
-                     seconds_json(b->heard_ns, now), "ended", (json_int_t)b->ended, "last_end",
-                     seconds_json(b->end_ns, now), "agreements", (json_int_t)b->agreements,
-                     "agreeing", seconds_json(b->agreeing_ns, now), "left", b->left);
+                     text_json(s->host), "process", (json_int_t)s->process, "heard",
+                     seconds_json(s->heartbeat_ns, now), "ended", (json_int_t)s->ended, "last_end",
+                     seconds_json(s->end_ns, now), "agreements", (json_int_t)s->agreements,
+                     "agreeing", seconds_json(s->agreeing_ns, now), "left", s->left);
 }
 
 /* Return when the current wait began or, if later, when the last action of any rank ended; 0 if
@@ -171,7 +171,7 @@ static int64_t waits_since(const cgp__executor *executor) {
     if (team->remaining > 0 && team->timed)
         since = team->job_start_ns;
     else if (ranks->transport)
-        since = ranks->beats[ranks->rank].agreeing_ns;
+        since = ranks->states[ranks->rank].agreeing_ns;
     if (since == 0) return 0;
     for (int d = ranks->first; d < ranks->end && !prepares(executor); d++) {
         const cgp__measured *measured = &executor->measured[d];
@@ -180,7 +180,7 @@ static int64_t waits_since(const cgp__executor *executor) {
             since = cgp__max(since, cgp__last_end(executor, d, written));
     }
     for (int r = 0; ranks->transport && r < ranks->n; r++)
-        since = cgp__max(since, ranks->beats[r].end_ns);
+        since = cgp__max(since, ranks->states[r].end_ns);
     return since;
 }
 
@@ -199,7 +199,7 @@ static json_t *make(const cgp__executor *executor) {
     }
     if (views) events = events_json(views, n, now);
     for (int r = 0; ranks->transport && r < ranks->n; r++)
-        json_array_append_new(known, beat_json(&ranks->beats[r], r, now));
+        json_array_append_new(known, rank_json(&ranks->states[r], r, now));
     free(views);
     return json_pack("{s:I, s:b, s:o, s:s, s:o, s:o, s:o, s:o*}", "ended",
                      (json_int_t)cgp__ended_here(executor), "in_step",
@@ -208,14 +208,14 @@ static json_t *make(const cgp__executor *executor) {
                      devices, "sent", sent, "known", known, "events", events);
 }
 
-static void take_beats(const cgp__executor *executor) {
+static void read_rank_states(const cgp__executor *executor) {
     const cgp__ranks *ranks = executor->ranks;
-    if (ranks->transport) ranks->transport->beats(ranks->communicator, ranks->beats);
+    if (ranks->transport) ranks->transport->rank_states(ranks->communicator, ranks->states);
 }
 
 void cgp__diagnosis_keep(cgp__executor *executor) {
     if (executor->diagnosis || !executor->ranks->transport) return;
-    take_beats(executor);
+    read_rank_states(executor);
     json_t *o = make(executor);
     executor->diagnosis = o ? cgp__json_text(o, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
     json_decref(o);
@@ -224,7 +224,7 @@ void cgp__diagnosis_keep(cgp__executor *executor) {
 json_t *cgp__diagnosis_of(cgp__executor *executor, double idle, bool *is_idle) {
     cgp__json_error error;
     pthread_mutex_lock(&executor->team->lock);
-    take_beats(executor);
+    read_rank_states(executor);
     const int64_t since = waits_since(executor);
     *is_idle = idle <= 0 || executor->diagnosis ||
                (since > 0 && cgp__seconds_since(since, cgp__now_ns()) >= idle);

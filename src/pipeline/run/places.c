@@ -179,7 +179,7 @@ static void compare_numerics(const cgp__ranks *ranks) {
     }
 }
 
-cgp_status cgp__ranks_meet(cgp__ranks *ranks) {
+cgp_status cgp__ranks_exchange_places(cgp__ranks *ranks) {
     CGP_TRY(cgp__ranks_share(ranks, ranks->places, sizeof *ranks->places));
     find_neighbours(ranks);
     agree_on_isa(ranks);

@@ -41,6 +41,6 @@ static inline bool cgp__same_clock(const cgp__place *a, const cgp__place *b) {
 /* Exchange places; find the neighbours, the lowest instruction set, and whether clocks differ. Rank
  * 0 warns if GPUs or their libraries differ. Collective; all ranks return the same status.
  * @retval CGP_EINVAL The results of libm differ. */
-cgp_status cgp__ranks_meet(cgp__ranks *ranks);
+cgp_status cgp__ranks_exchange_places(cgp__ranks *ranks);
 
 #endif

@@ -32,7 +32,7 @@ cgp_status cgp__ranks_init(cgp__ranks *ranks, const cgp_plan *plan, const cgp_tr
         ranks->end++;
     CGP_TRY(CGP__NEW(ranks->bytes, ranks->n, "pipeline"));
     CGP_TRY(CGP__NEW(ranks->figures, plan->n_devices, "pipeline"));
-    CGP_TRY(CGP__NEW(ranks->beats, ranks->n, "pipeline"));
+    CGP_TRY(CGP__NEW(ranks->states, ranks->n, "pipeline"));
     CGP_TRY(CGP__NEW(ranks->places, ranks->n, "pipeline"));
     CGP_TRY(CGP__NEW(ranks->neighbours, ranks->n, "pipeline"));
     CGP_TRY(cgp__clocks_create(&ranks->clocks, ranks->n));
@@ -43,18 +43,18 @@ cgp_status cgp__ranks_init(cgp__ranks *ranks, const cgp_plan *plan, const cgp_tr
 void cgp__ranks_deinit(cgp__ranks *ranks) {
     free(ranks->bytes);
     free(ranks->figures);
-    free(ranks->beats);
+    free(ranks->states);
     free(ranks->places);
     free(ranks->neighbours);
     cgp__clocks_destroy(ranks->clocks);
     free(ranks->reports);
 }
 
-int64_t cgp__ranks_exchange_beats(const cgp__ranks *ranks, int64_t ended, int64_t end_ns) {
+int64_t cgp__ranks_exchange_progress(const cgp__ranks *ranks, int64_t ended, int64_t end_ns) {
     if (!ranks->transport) return end_ns;
-    ranks->transport->beat(ranks->communicator, ended, end_ns);
-    ranks->transport->beats(ranks->communicator, ranks->beats);
+    ranks->transport->report_progress(ranks->communicator, ended, end_ns);
+    ranks->transport->rank_states(ranks->communicator, ranks->states);
     for (int r = 0; r < ranks->n; r++)
-        end_ns = cgp__max(end_ns, ranks->beats[r].end_ns);
+        end_ns = cgp__max(end_ns, ranks->states[r].end_ns);
     return end_ns;
 }

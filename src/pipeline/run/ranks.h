@@ -15,12 +15,12 @@ struct cgp__ranks {
     const cgp_transport *transport; /* NULL: one rank */
     cgp_communicator *communicator;
     int rank, n;
-    int first, end;   /* the devices of this rank */
-    size_t *bytes;    /* [n] sizes of a gather */
-    void *reports;    /* [n] statuses and texts of an agreement */
-    int64_t *figures; /* [devices] scratch for exchanges */
-    cgp_beat *beats;  /* [n] last heartbeats, under the team's lock */
-    /* Valid after cgp__ranks_meet(): */
+    int first, end;         /* the devices of this rank */
+    size_t *bytes;          /* [n] sizes of a gather */
+    void *reports;          /* [n] statuses and texts of an agreement */
+    int64_t *figures;       /* [devices] scratch for exchanges */
+    cgp_rank_state *states; /* [n] from the last heartbeats, under the team's lock */
+    /* Valid after cgp__ranks_exchange_places(): */
     cgp__place *places; /* [n] */
     bool *neighbours;   /* [n] true: this rank, or a rank that shares cores with it */
     bool may_pin;       /* all neighbours may use exactly the same cores */
@@ -40,6 +40,6 @@ static inline bool cgp__ranks_own(const cgp__ranks *ranks, int device) {
 
 /* Exchange heartbeats: send the number of actions that have ended on this rank, and when the last
  * of them ended. Return when the last action of any rank ended. Not collective. */
-int64_t cgp__ranks_exchange_beats(const cgp__ranks *ranks, int64_t ended, int64_t end_ns);
+int64_t cgp__ranks_exchange_progress(const cgp__ranks *ranks, int64_t ended, int64_t end_ns);
 
 #endif

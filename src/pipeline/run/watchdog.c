@@ -24,7 +24,7 @@
 
 /* Progress information is at most 3 heartbeat intervals old: one each for the other rank's user
  * thread, its heartbeat thread and this rank's heartbeat thread. */
-#define BEATS_LATE 3
+#define HEARTBEATS_LATE 3
 /* Extra time limits, in ns, so that a rank that hangs gives up before the ranks that only wait.
  * Among these, the rank that has waited longest gives up first: most likely its message was
  * lost. */
@@ -55,9 +55,9 @@ static bool all_wait(const cgp__executor *executor) {
  * action. */
 static bool another_waits_longer(const cgp__ranks *ranks, int64_t here) {
     for (int r = 0; r < ranks->n; r++) {
-        const cgp_beat *b = &ranks->beats[r];
-        if (r != ranks->rank && b->heard_ns > 0 && b->agreeing_ns == 0 && b->end_ns > 0 &&
-            b->end_ns < here)
+        const cgp_rank_state *s = &ranks->states[r];
+        if (r != ranks->rank && s->heartbeat_ns > 0 && s->agreeing_ns == 0 && s->end_ns > 0 &&
+            s->end_ns < here)
             return true;
     }
     return false;
@@ -69,8 +69,8 @@ static int64_t deadline(const void *self) {
     const cgp__ranks *ranks = executor->ranks;
     const int64_t timeout_ns = executor->team->timeout_ns, here = last_end_here(executor);
     if (!ranks->transport) return here + timeout_ns;
-    const int64_t last = cgp__ranks_exchange_beats(ranks, cgp__ended_here(executor), here);
-    const int64_t limit = last + timeout_ns + BEATS_LATE * cgp_beat_interval(timeout_ns);
+    const int64_t last = cgp__ranks_exchange_progress(ranks, cgp__ended_here(executor), here);
+    const int64_t limit = last + timeout_ns + HEARTBEATS_LATE * cgp_heartbeat_interval(timeout_ns);
     if (!all_wait(executor)) return limit;
     return limit + WAITS_LATE_NS + (another_waits_longer(ranks, here) ? OTHERS_LATE_NS : 0);
 }

@@ -233,13 +233,13 @@ static cgp_status watch(cgp_communicator *communicator, int64_t timeout_ns) {
     return CGP_OK;
 }
 
-static void beat(cgp_communicator *communicator, int64_t ended, int64_t end_ns) {
+static void report_progress(cgp_communicator *communicator, int64_t ended, int64_t end_ns) {
     (void)communicator, (void)ended, (void)end_ns;
 }
 
-static void beats(cgp_communicator *communicator, cgp_beat *out) {
+static void rank_states(cgp_communicator *communicator, cgp_rank_state *out) {
     (void)communicator;
-    *out = (cgp_beat){.heard_ns = cgp__now_ns()};
+    *out = (cgp_rank_state){.heartbeat_ns = cgp__now_ns()};
 }
 
 static void verify(cgp_communicator *communicator, bool verifies) {
@@ -273,8 +273,8 @@ const cgp_transport cgp__transport_inproc = {
     .fail = fail,
     .failure = failure,
     .watch = watch,
-    .beat = beat,
-    .beats = beats,
+    .report_progress = report_progress,
+    .rank_states = rank_states,
     .verify = verify,
     .abort = end_all,
 };

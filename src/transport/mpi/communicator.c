@@ -119,13 +119,13 @@ static cgp_status build(cgp_communicator *c, MPI_Comm from) {
     CGP_TRY(duplicate(from, &c->links));
     CGP_TRY(duplicate(from, &c->agreements));
     CGP_TRY(duplicate(from, &c->failures));
-    CGP_TRY(duplicate(from, &c->beats));
+    CGP_TRY(duplicate(from, &c->heartbeats));
     CGP_TRY(cgp__mpi_check(MPI_Comm_rank(c->links, &c->rank), "MPI_Comm_rank"));
     CGP_TRY(cgp__mpi_check(MPI_Comm_size(c->links, &c->ranks), "MPI_Comm_size"));
     CGP_TRY(find_last_tag(c));
     CGP_TRY(allocate(c));
     CGP_TRY(expect_failures(c));
-    return cgp__mpi_heart_create(c);
+    return cgp__mpi_detector_create(c);
 }
 
 cgp_status cgp__mpi_create(const void *handle, cgp_communicator **out) {
@@ -133,7 +133,7 @@ cgp_status cgp__mpi_create(const void *handle, cgp_communicator **out) {
     CGP_TRY(check_threads());
     cgp_communicator *c = calloc(1, sizeof *c);
     if (!c) return CGP__MPI_FAIL(CGP_ENOMEM, "mpi: out of memory (%zu bytes)", sizeof *c);
-    c->links = c->agreements = c->failures = c->beats = MPI_COMM_NULL;
+    c->links = c->agreements = c->failures = c->heartbeats = MPI_COMM_NULL;
     c->first = -1;
     pthread_mutex_init(&c->lock, NULL);
     atomic_fetch_add(&living, 1);
@@ -169,7 +169,7 @@ static void free_communicator(MPI_Comm *comm) {
 /* MPI_Comm_free() is collective. After a failure the others may be gone, so MPI's objects stay. */
 void cgp__mpi_destroy(cgp_communicator *c) {
     if (!c) return;
-    cgp__mpi_heart_destroy(c); /* its thread may still find a silent rank */
+    cgp__mpi_detector_destroy(c); /* its thread may still find a silent rank */
     const bool whole = !atomic_load(&c->ended);
     for (int r = 0; whole && c->receives && r < c->ranks; r++)
         cgp__mpi_abandon(&c->receives[r]);
@@ -177,7 +177,7 @@ void cgp__mpi_destroy(cgp_communicator *c) {
         free_communicator(&c->links);
         free_communicator(&c->agreements);
         free_communicator(&c->failures);
-        free_communicator(&c->beats);
+        free_communicator(&c->heartbeats);
     } else {
         if (c->requests && c->failures != MPI_COMM_NULL) end_together(c);
         atomic_fetch_add(&failed_ones, 1);

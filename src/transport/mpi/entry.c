@@ -29,8 +29,8 @@ const cgp_transport cgp__mpi_table = {
     .fail = cgp__mpi_fail,
     .failure = cgp__mpi_failure_of,
     .watch = cgp__mpi_watch,
-    .beat = cgp__mpi_beat,
-    .beats = cgp__mpi_beats,
+    .report_progress = cgp__mpi_report_progress,
+    .rank_states = cgp__mpi_rank_states,
     .verify = cgp__mpi_verify,
     .abort = cgp__mpi_abort,
 };

@@ -3,7 +3,7 @@
  *
  *     entry.c          the plug-in, and the table
  *     communicator.c   MPI's start and end; stop, failures of ranks
- *     heart.c          heartbeats, which show that a rank is alive
+ *     heartbeat.c      heartbeats, which show that a rank is alive
  *     agreements.c     barrier and gather
  *     links.c          messages and releases of edges
  *     checksum.c       checksums of messages, with verify()
@@ -42,12 +42,12 @@ typedef struct cgp__mpi_edge {
     int32_t openings;
 } cgp__mpi_edge;
 
-typedef struct cgp__mpi_heart cgp__mpi_heart;
+typedef struct cgp__mpi_detector cgp__mpi_detector;
 
 struct cgp_communicator {
     /* Duplicates for messages, agreements, failures and heartbeats, so that no message matches a
      * receive of another kind. */
-    MPI_Comm links, agreements, failures, beats;
+    MPI_Comm links, agreements, failures, heartbeats;
     int rank, ranks;
     int last_tag;
     bool verify;       /* for links that are opened later */
@@ -65,7 +65,7 @@ struct cgp_communicator {
     cgp__mpi_edge *edges;
     int n_edges, edges_capacity;
 
-    cgp__mpi_heart *heart;
+    cgp__mpi_detector *detector;
     /* Also in the next heartbeat; the user thread writes them. */
     _Atomic int64_t ended_actions, end_ns, agreed, agreeing_ns;
 };
@@ -120,16 +120,17 @@ void cgp__mpi_abort(cgp_communicator *communicator, int code);
 /* Let MPI make progress, and look for failures of other ranks. Threads: any. */
 void cgp__mpi_progress(cgp_communicator *communicator);
 
-/* --- heart.c --- */
+/* --- heartbeat.c --- */
 
-/* Create the heart; cgp__mpi_watch() starts its thread. Destroy it: stop the thread with a last
- * heartbeat, and free it. After a failure its memory stays, because MPI may still write to it. */
-cgp_status cgp__mpi_heart_create(cgp_communicator *communicator);
-void cgp__mpi_heart_destroy(cgp_communicator *communicator);
+/* Create the failure detector; cgp__mpi_watch() starts its thread. To destroy it, stop the thread
+ * after a last heartbeat, and free the memory. After a failure the memory stays, because MPI may
+ * still write to it. */
+cgp_status cgp__mpi_detector_create(cgp_communicator *communicator);
+void cgp__mpi_detector_destroy(cgp_communicator *communicator);
 
 cgp_status cgp__mpi_watch(cgp_communicator *communicator, int64_t timeout_ns);
-void cgp__mpi_beat(cgp_communicator *communicator, int64_t ended, int64_t end_ns);
-void cgp__mpi_beats(cgp_communicator *communicator, cgp_beat *out);
+void cgp__mpi_report_progress(cgp_communicator *communicator, int64_t ended, int64_t end_ns);
+void cgp__mpi_rank_states(cgp_communicator *communicator, cgp_rank_state *out);
 
 /* --- agreements.c --- */
 
