@@ -90,7 +90,7 @@ static void end_after(double seconds, void (*how)(int)) {
 /* Find the other ranks; wait until all ranks have done so. */
 static cgp_status start(const char *name) {
     const cgp_status status = find_others(name);
-    if (status == CGP_OK) return transport->barrier(communicator);
+    if (status == CGP_OK) return transport->agreement.barrier(communicator);
     rank = launched(host_ranks, 0); /* the first rank of each host prints what is missing there */
     return status;
 }
@@ -111,16 +111,16 @@ cgp_status cli_ranks_open(const char *name, double timeout, bool verify) {
 cgp_status cli_ranks_watch(double timeout, bool verify) {
     if (!communicator) return CGP_OK;
     limit = timeout < 1e9 ? timeout : 0;
-    transport->verify(communicator, verify);
-    return transport->watch(communicator, (int64_t)(limit * 1e9));
+    transport->links.verify(communicator, verify);
+    return transport->failures.watch(communicator, (int64_t)(limit * 1e9));
 }
 
 void cli_ranks_fail(cgp_status status) {
     if (!communicator || status == CGP_OK) return;
     if (status == CGP_EPEER)
-        transport->stop(communicator);
+        transport->failures.stop(communicator);
     else
-        transport->fail(communicator, status, cgp_message());
+        transport->failures.fail(communicator, status, cgp_message());
 }
 
 void cli_ranks_fail_early(cgp_status status, const char *name) {
@@ -137,7 +137,7 @@ void cli_ranks_fail_early(cgp_status status, const char *name) {
 cgp_status cli_ranks_failure(void) {
     char message[1];
     int other = -1;
-    return communicator ? transport->failure(communicator, &other, message, sizeof message)
+    return communicator ? transport->failures.first(communicator, &other, message, sizeof message)
                         : CGP_OK;
 }
 
@@ -150,7 +150,7 @@ bool cli_ranks_lost(void) {
 static bool lowest_after(int lost) {
     cgp_rank_state *states = cli_calloc((size_t)count, sizeof *states);
     bool lowest = true;
-    transport->rank_states(communicator, states);
+    transport->failures.rank_states(communicator, states);
     const int64_t until_ns = states[lost].heartbeat_ns + (int64_t)(0.75e9 * limit);
     for (int r = 0; r < rank && lowest; r++)
         lowest = r == lost || states[r].heartbeat_ns < until_ns;
@@ -162,7 +162,7 @@ bool cli_ranks_speaks(void) {
     char message[16] = "";
     int lost = -1;
     if (!communicator) return cli_rank() == 0;
-    (void)transport->failure(communicator, &lost, message, sizeof message);
+    (void)transport->failures.first(communicator, &lost, message, sizeof message);
     if (lost < 0 || strncmp(message, "silent", 6) != 0) return rank == 0;
     return lost != rank && lowest_after(lost); /* not this rank: it was stopped, then continued */
 }
@@ -181,13 +181,13 @@ void cli_ranks_abort(int code) {
     signal(SIGTERM, SIG_IGN);
     end_after(0.6, end_process);
     fflush(NULL);
-    if (cli_ranks_speaks()) transport->abort(communicator, code); /* one is enough */
+    if (cli_ranks_speaks()) transport->failures.abort(communicator, code); /* one is enough */
     _exit(code);
 }
 
 /* Wait for all ranks. End this process even if a rank never gets to end MPI. */
 static void barrier(void) {
-    const cgp_status status = transport->barrier(communicator);
+    const cgp_status status = transport->agreement.barrier(communicator);
     if (status == CGP_OK && limit > 0) end_after(limit + 2, end_stuck);
     if (status != CGP_OK && cli_ranks_lost()) cli_ranks_abort(cli_report(status, false));
 }
@@ -222,8 +222,8 @@ static cgp_status share(void *all, size_t bytes) {
     size_t *sizes_of = cli_calloc((size_t)count, sizeof *sizes_of);
     for (int r = 0; r < count; r++)
         sizes_of[r] = bytes;
-    const cgp_status status =
-        transport->gather(communicator, (char *)all + (size_t)rank * bytes, all, sizes_of);
+    const cgp_status status = transport->agreement.gather(
+        communicator, (char *)all + (size_t)rank * bytes, all, sizes_of);
     free(sizes_of);
     return status;
 }
@@ -232,7 +232,7 @@ cgp_status cli_ranks_broadcast(int root, void *data, size_t bytes) {
     if (count == 1) return CGP_OK;
     size_t *all = cli_calloc((size_t)count, sizeof *all);
     all[root] = bytes;
-    const cgp_status status = transport->gather(communicator, data, data, all);
+    const cgp_status status = transport->agreement.gather(communicator, data, data, all);
     free(all);
     return status;
 }

@@ -85,7 +85,7 @@ static cgp_status run(MPI_Comm comm, int rank, int ranks) {
     if (status == CGP_OK) status = cgp_plan_create(&plan, model, &options);
     if (status == CGP_OK) status = cgp_pipeline_create_on(&pipeline, plan, 1, mpi, communicator);
     if (status == CGP_OK) status = train(pipeline, rank);
-    if (status != CGP_OK && communicator) mpi->fail(communicator, status, cgp_message());
+    if (status != CGP_OK && communicator) mpi->failures.fail(communicator, status, cgp_message());
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);

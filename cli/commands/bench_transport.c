@@ -74,18 +74,18 @@ static cgp_status open_wire(wire *w, int edge, bool sends, int peer, int64_t spi
                                       .bytes = LARGEST,
                                       .memory = sends || w->transport->copies ? w->memory : NULL,
                                       .spin_ns = spin_ns};
-    return w->transport->link_open(w->communicator, &options, &w->link);
+    return w->transport->links.open(w->communicator, &options, &w->link);
 }
 
 static void close_wire(wire *w) {
-    if (w->link) w->transport->link_close(w->link);
+    if (w->link) w->transport->links.close(w->link);
     free(w->memory);
     free(w->data);
 }
 
 /* Return the failure that ended a wait. */
 static cgp_status ended(const wire *w) {
-    CGP_TRY(w->transport->barrier(w->communicator));
+    CGP_TRY(w->transport->agreement.barrier(w->communicator));
     return cgp_fail(CGP_EPEER, "%s: a message was lost", w->transport->name);
 }
 
@@ -93,7 +93,7 @@ static cgp_status ended(const wire *w) {
  * waited for something else too. */
 static cgp_status send_all(wire *w, double seconds[SIZES]) {
     cgp_link_message message;
-    if (!w->transport->acquire(w->link, INT64_MAX, &message)) return ended(w);
+    if (!w->transport->links.acquire(w->link, INT64_MAX, &message)) return ended(w);
     for (int s = 0; s < SIZES; s++) {
         seconds[s] = INFINITY;
         for (int i = 0; i <= rounds[s]; i++) {
@@ -102,8 +102,8 @@ static cgp_status send_all(wire *w, double seconds[SIZES]) {
             message.microbatch = 0;
             message.bytes = sizes[s];
             message.event = NULL;
-            w->transport->post(w->link, &message);
-            if (!w->transport->acquire(w->link, INT64_MAX, &message)) return ended(w);
+            w->transport->links.post(w->link, &message);
+            if (!w->transport->links.acquire(w->link, INT64_MAX, &message)) return ended(w);
             if (i > 0) seconds[s] = fmin(seconds[s], cli_seconds() - start);
         }
     }
@@ -117,9 +117,9 @@ static cgp_status receive_all(wire *w) {
     cgp_link_message message;
     for (int s = 0; s < SIZES; s++) {
         for (int i = 0; i <= rounds[s]; i++) {
-            if (!w->transport->take(w->link, 0, INT64_MAX, &message)) return ended(w);
+            if (!w->transport->links.take(w->link, 0, INT64_MAX, &message)) return ended(w);
             memcpy(w->data, message.buffer, (size_t)message.bytes);
-            w->transport->release(w->link, &message);
+            w->transport->links.release(w->link, &message);
         }
     }
     return CGP_OK;

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "plugin/find.h"
+#include "transport/heartbeat.h"
 
 #define LONGEST_TIMEOUT 1e9 /* seconds; a longer timeout means none */
 
@@ -126,7 +127,7 @@ cgp_status cgp_pipeline_create_on(cgp_pipeline **out, const cgp_plan *plan, uint
     if (pipeline && pipeline->ranks->reports)
         status = cgp__ranks_agree(pipeline->ranks, status);
     else if (transport)
-        transport->fail(communicator, status, cgp_message());
+        transport->failures.fail(communicator, status, cgp_message());
     if (status == CGP_OK) status = build(pipeline);
     if (status == CGP_OK)
         *out = pipeline;
@@ -206,11 +207,12 @@ cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipeline, double seconds) {
     const int64_t timeout_ns = seconds < LONGEST_TIMEOUT ? (int64_t)ceil(seconds * 1e9) : 0;
     pipeline->team->timeout_ns = timeout_ns;
     if (!ranks->transport) return CGP_OK;
-    pipeline->team->look_ns = cgp_heartbeat_interval(timeout_ns);
+    pipeline->team->look_ns = cgp__heartbeat_interval(timeout_ns);
     CGP_TRY(cgp__ranks_agree(ranks, CGP_OK)); /* so that all ranks start together */
     const cgp_status status =
-        cgp__ranks_agree(ranks, ranks->transport->watch(ranks->communicator, timeout_ns));
-    if (status != CGP_OK) (void)ranks->transport->watch(ranks->communicator, 0); /* on all ranks */
+        cgp__ranks_agree(ranks, ranks->transport->failures.watch(ranks->communicator, timeout_ns));
+    if (status != CGP_OK)
+        (void)ranks->transport->failures.watch(ranks->communicator, 0); /* on all ranks */
     return status;
 }
 

@@ -28,10 +28,12 @@ const cgp_transport *cgp__transport_at(int i) {
 }
 
 static bool has_all_functions(const cgp_transport *t) {
-    return t->communicator_create && t->communicator_destroy && t->rank && t->ranks &&
-           t->link_open && t->link_close && t->acquire && t->take && t->post && t->release &&
-           t->waits && t->progress && t->stop && t->barrier && t->gather && t->fail && t->failure &&
-           t->watch && t->report_progress && t->rank_states && t->verify && t->abort;
+    const cgp_transport_links *l = &t->links;
+    const cgp_transport_failures *f = &t->failures;
+    return t->communicator_create && t->communicator_destroy && t->rank && t->ranks && l->open &&
+           l->close && l->acquire && l->take && l->post && l->release && l->waits && l->progress &&
+           l->verify && t->agreement.barrier && t->agreement.gather && f->fail && f->first &&
+           f->watch && f->report_progress && f->rank_states && f->stop && f->abort;
 }
 
 /* Called with the lock held. */

@@ -257,7 +257,7 @@ static int run_on_transport(const char *name) {
     }
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     printf("%d draws on %d ranks\n", drawn_on_ranks, test_transport->ranks(test_communicator));
-    if (failed) (test_transport->fail)(test_communicator, CGP_EDEVICE, "a test failed");
+    if (failed) (test_transport->failures.fail)(test_communicator, CGP_EDEVICE, "a test failed");
     test_transport->communicator_destroy(test_communicator);
     return failed;
 }

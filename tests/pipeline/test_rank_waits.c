@@ -77,7 +77,8 @@ static _Atomic(cgp_pipeline *) to_stop;
 
 static cgp_status stop_and_pass(const cgp_op_run *run) {
     cgp_pipeline *pipeline = atomic_exchange(&to_stop, NULL);
-    if (pipeline) inside_ranks(pipeline)->transport->stop(inside_ranks(pipeline)->communicator);
+    if (pipeline)
+        inside_ranks(pipeline)->transport->failures.stop(inside_ranks(pipeline)->communicator);
     pass(run, run->x[0], run->y);
     return CGP_OK;
 }
@@ -139,8 +140,8 @@ static void messages_go_on_while_a_worker_waits_for_its_device(void **unused) {
     start(&w, &op, "late");
     cgp__ranks *ranks = inside_ranks(w.pipeline);
     counting = *ranks->transport;
-    progress = counting.progress;
-    counting.progress = count_progress;
+    progress = counting.links.progress;
+    counting.links.progress = count_progress;
     ranks->transport = &counting;
     atomic_store(&counts, true);
     assert_ok(cgp_pipeline_step(w.pipeline, w.batch.inputs, w.batch.n, NULL));

@@ -136,7 +136,7 @@ static cgp_status count_gather(cgp_communicator *communicator, const void *mine,
                                const size_t *bytes) {
     for (int r = 0; r < loopback.ranks(communicator); r++)
         if (bytes[r] > largest_part) largest_part = bytes[r];
-    return loopback.gather(communicator, mine, all, bytes);
+    return loopback.agreement.gather(communicator, mine, all, bytes);
 }
 
 static void save_counted(rank *r) {
@@ -155,7 +155,7 @@ static void no_tensor_travels_in_a_save(void **unused) {
     world w;
     rank ranks[3];
     counting = loopback;
-    counting.gather = count_gather;
+    counting.agreement.gather = count_gather;
     make_world(&w);
     make_ranks(ranks, 3, w.plan, &w.batch, save_counted);
     for (int r = 0; r < 3; r++)

@@ -4,6 +4,7 @@
 
 #include "base/base.h"
 #include "support.h"
+#include "transport/heartbeat.h"
 
 #include <time.h>
 
@@ -197,7 +198,7 @@ static int64_t run_detectors(network *net) {
         if (!c || c->timeout_ns == 0) continue;
         if (c->next_heartbeat_ns <= now) {
             loopback_send_heartbeat(c);
-            c->next_heartbeat_ns = now + cgp_heartbeat_interval(c->timeout_ns);
+            c->next_heartbeat_ns = now + cgp__heartbeat_interval(c->timeout_ns);
         }
         next = cgp__min(next, c->next_heartbeat_ns);
         for (int other = 0; other < net->n && !c->ended && !c->mute; other++) {

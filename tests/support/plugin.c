@@ -11,6 +11,7 @@
  *     PLUGIN_REFUSES             the entry point fails
  *     PLUGIN_AWAY                the hardware is missing
  *     PLUGIN_BROKEN_TRANSPORT    its transport has no functions
+ *     PLUGIN_OLD_TRANSPORT       its transport is built for the version before
  *
  * The backend, PLUGIN_NAME, has no kernels; the transport, "PLUGIN_NAME-transport", does
  * nothing. */
@@ -224,24 +225,24 @@ static const cgp_transport transport = {
     .communicator_destroy = communicator_destroy,
     .rank = rank,
     .ranks = ranks,
-    .link_open = link_open,
-    .link_close = link_close,
-    .acquire = acquire,
-    .take = take,
-    .post = post,
-    .release = post,
-    .waits = waits,
-    .progress = communicator_destroy,
-    .stop = communicator_destroy,
-    .barrier = barrier,
-    .gather = gather,
-    .fail = fail,
-    .failure = failure,
-    .watch = watch,
-    .report_progress = report_progress,
-    .rank_states = rank_states,
-    .verify = verify,
-    .abort = end_all,
+    .links.open = link_open,
+    .links.close = link_close,
+    .links.acquire = acquire,
+    .links.take = take,
+    .links.post = post,
+    .links.release = post,
+    .links.waits = waits,
+    .links.progress = communicator_destroy,
+    .links.verify = verify,
+    .agreement.barrier = barrier,
+    .agreement.gather = gather,
+    .failures.fail = fail,
+    .failures.first = failure,
+    .failures.watch = watch,
+    .failures.report_progress = report_progress,
+    .failures.rank_states = rank_states,
+    .failures.stop = communicator_destroy,
+    .failures.abort = end_all,
 #endif
 };
 
@@ -273,7 +274,11 @@ static const cgp_plugin plugin = {
     .abi = CGP_PLUGIN_ABI,
 #endif
     .backend_abi = CGP_BACKEND_ABI,
+#ifdef PLUGIN_OLD_TRANSPORT
+    .transport_abi = CGP_TRANSPORT_ABI - 1,
+#else
     .transport_abi = CGP_TRANSPORT_ABI,
+#endif
     .version = CGP_VERSION,
     .name = PLUGIN_NAME,
     .backends = backends,

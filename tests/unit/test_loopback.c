@@ -38,7 +38,7 @@ static cgp_link_options options_of(pair *p, bool sends) {
 static cgp_link *open_end(pair *p, bool sends) {
     const cgp_link_options options = options_of(p, sends);
     cgp_link *link = NULL;
-    assert_ok(t->link_open(p->ranks[!sends], &options, &link));
+    assert_ok(t->links.open(p->ranks[!sends], &options, &link));
     return link;
 }
 
@@ -49,15 +49,15 @@ static void open_pair(pair *p) {
 }
 
 static void close_pair(pair *p) {
-    t->link_close(p->sender);
-    t->link_close(p->receiver);
+    t->links.close(p->sender);
+    t->links.close(p->receiver);
     t->communicator_destroy(p->ranks[0]);
     t->communicator_destroy(p->ranks[1]);
 }
 
 static cgp_link_message acquired(pair *p) {
     cgp_link_message message;
-    assert_true(t->acquire(p->sender, INT64_MAX, &message));
+    assert_true(t->links.acquire(p->sender, INT64_MAX, &message));
     message.microbatch = 0;
     message.bytes = BYTES;
     return message;
@@ -65,8 +65,8 @@ static cgp_link_message acquired(pair *p) {
 
 static cgp_link_message taken(pair *p) {
     cgp_link_message message = acquired(p);
-    t->post(p->sender, &message);
-    assert_true(t->take(p->receiver, 0, INT64_MAX, &message));
+    t->links.post(p->sender, &message);
+    assert_true(t->links.take(p->receiver, 0, INT64_MAX, &message));
     return message;
 }
 
@@ -81,13 +81,13 @@ static void ranks_share_no_memory(void **unused) {
     cgp_link_message message = acquired(&p);
     memset(message.buffer, 1, BYTES);
     message.bytes = BYTES / 2;
-    t->post(p.sender, &message);
+    t->links.post(p.sender, &message);
     assert_int_equal(p.sent[0].buffer[0], 0xFF);
-    assert_true(t->take(p.receiver, 0, INT64_MAX, &message));
+    assert_true(t->links.take(p.receiver, 0, INT64_MAX, &message));
     assert_ptr_equal(message.buffer, p.received[0].buffer);
     assert_int_equal(p.received[0].buffer[BYTES / 2 - 1], 1);
     assert_int_equal(p.received[0].buffer[BYTES / 2], 0xFF); /* unused, not sent */
-    t->release(p.receiver, &message);
+    t->links.release(p.receiver, &message);
     assert_int_equal(p.received[0].buffer[0], 0xFF);
     close_pair(&p);
 }
@@ -105,25 +105,25 @@ static void edges_overtake_each_other(void **unused) {
         cgp_link_options options = options_of(&p, sends);
         options.edge = EDGE + 1;
         options.memory = memory + 2 * sends;
-        assert_ok(t->link_open(p.ranks[!sends], &options, &others[sends]));
+        assert_ok(t->links.open(p.ranks[!sends], &options, &others[sends]));
     }
     for (int i = 0; i < 100; i++) {
         cgp_link_message first, second;
-        assert_true(t->acquire(p.sender, INT64_MAX, &first));
-        assert_true(t->acquire(others[1], INT64_MAX, &second));
+        assert_true(t->links.acquire(p.sender, INT64_MAX, &first));
+        assert_true(t->links.acquire(others[1], INT64_MAX, &second));
         first.microbatch = second.microbatch = i;
         first.bytes = second.bytes = 1;
-        t->post(p.sender, &first);
-        t->post(others[1], &second);
-        assert_true(t->take(others[0], i, INT64_MAX, &second));
-        assert_true(t->take(p.receiver, i, INT64_MAX, &first));
+        t->links.post(p.sender, &first);
+        t->links.post(others[1], &second);
+        assert_true(t->links.take(others[0], i, INT64_MAX, &second));
+        assert_true(t->links.take(p.receiver, i, INT64_MAX, &first));
         overtaken += second.released_ns < first.released_ns;
-        t->release(p.receiver, &first);
-        t->release(others[0], &second);
+        t->links.release(p.receiver, &first);
+        t->links.release(others[0], &second);
     }
     assert_in_range(overtaken, 5, 95);
-    t->link_close(others[0]);
-    t->link_close(others[1]);
+    t->links.close(others[0]);
+    t->links.close(others[1]);
     close_pair(&p);
 }
 
@@ -131,83 +131,83 @@ static void edges_overtake_each_other(void **unused) {
 
 static void post_twice(pair *p) {
     const cgp_link_message message = acquired(p);
-    t->post(p->sender, &message);
-    t->post(p->sender, &message);
+    t->links.post(p->sender, &message);
+    t->links.post(p->sender, &message);
 }
 
 static void post_another_buffer(pair *p) {
     cgp_link_message message = acquired(p);
     message.buffer = (char *)message.buffer + 1;
-    t->post(p->sender, &message);
+    t->links.post(p->sender, &message);
 }
 
 static void post_too_many_bytes(pair *p) {
     cgp_link_message message = acquired(p);
     message.bytes = BYTES + 1;
-    t->post(p->sender, &message);
+    t->links.post(p->sender, &message);
 }
 
 static void post_an_event(pair *p) {
     cgp_link_message message = acquired(p);
     message.event = p;
-    t->post(p->sender, &message);
+    t->links.post(p->sender, &message);
 }
 
 static void post_a_micro_batch_twice(pair *p) {
     for (int i = 0; i < 2; i++) {
         const cgp_link_message message = acquired(p);
-        t->post(p->sender, &message);
+        t->links.post(p->sender, &message);
     }
     cgp_link_message message;
-    (void)t->take(p->receiver, FOREVER, INT64_MAX, &message);
+    (void)t->links.take(p->receiver, FOREVER, INT64_MAX, &message);
 }
 
 static void release_twice(pair *p) {
     const cgp_link_message message = taken(p);
-    t->release(p->receiver, &message);
-    t->release(p->receiver, &message);
+    t->links.release(p->receiver, &message);
+    t->links.release(p->receiver, &message);
 }
 
 static void release_an_event(pair *p) {
     cgp_link_message message = taken(p);
     message.event = p;
-    t->release(p->receiver, &message);
+    t->links.release(p->receiver, &message);
 }
 
 static void acquire_at_the_receivers_end(pair *p) {
     cgp_link_message message;
-    (void)t->acquire(p->receiver, 0, &message);
+    (void)t->links.acquire(p->receiver, 0, &message);
 }
 
 static void take_at_the_senders_end(pair *p) {
     cgp_link_message message;
-    (void)t->take(p->sender, 0, 0, &message);
+    (void)t->links.take(p->sender, 0, 0, &message);
 }
 
 static void use_one_end(pair *p) {
     cgp_link_message message;
-    t->link_close(p->sender);
-    t->link_close(p->receiver);
+    t->links.close(p->sender);
+    t->links.close(p->receiver);
     p->sender = open_end(p, true);
-    (void)t->acquire(p->sender, 0, &message);
+    (void)t->links.acquire(p->sender, 0, &message);
 }
 
 static void open_with_other_bytes(pair *p) {
-    t->link_close(p->sender);
-    t->link_close(p->receiver);
+    t->links.close(p->sender);
+    t->links.close(p->receiver);
     cgp_link_options options = options_of(p, false);
     options.bytes = BYTES / 2;
     p->sender = open_end(p, true);
-    (void)t->link_open(p->ranks[1], &options, &p->receiver);
+    (void)t->links.open(p->ranks[1], &options, &p->receiver);
 }
 
 static void open_to_another_rank(pair *p) {
-    t->link_close(p->sender);
-    t->link_close(p->receiver);
+    t->links.close(p->sender);
+    t->links.close(p->receiver);
     cgp_link_options options = options_of(p, false);
     options.peer = 1;
     p->sender = open_end(p, true);
-    (void)t->link_open(p->ranks[1], &options, &p->receiver);
+    (void)t->links.open(p->ranks[1], &options, &p->receiver);
 }
 
 static void destroy_an_open_rank(pair *p) {
@@ -217,30 +217,30 @@ static void destroy_an_open_rank(pair *p) {
 static void *wait_for_ever(void *argument) {
     const pair *p = argument;
     cgp_link_message message;
-    (void)t->take(p->receiver, FOREVER, INT64_MAX, &message);
+    (void)t->links.take(p->receiver, FOREVER, INT64_MAX, &message);
     return NULL;
 }
 
 static void wait_beside(pair *p) {
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, wait_for_ever, p), 0);
-    while (!t->waits(p->receiver))
+    while (!t->links.waits(p->receiver))
         sched_yield();
 }
 
 static void wait_in_two_threads(pair *p) {
     cgp_link_message message;
     wait_beside(p);
-    (void)t->take(p->receiver, 0, 0, &message);
+    (void)t->links.take(p->receiver, 0, 0, &message);
 }
 
 static void close_under_a_waiter(pair *p) {
     wait_beside(p);
-    t->link_close(p->receiver);
+    t->links.close(p->receiver);
 }
 
 static void *wait_at_barrier(void *communicator) {
-    (void)!t->barrier(communicator);
+    (void)!t->agreement.barrier(communicator);
     return NULL;
 }
 
@@ -249,7 +249,7 @@ static void agree_on_nothing(pair *p) {
     char all[2] = {0};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, wait_at_barrier, p->ranks[1]), 0);
-    (void)!t->gather(p->ranks[0], all, all, bytes);
+    (void)!t->agreement.gather(p->ranks[0], all, all, bytes);
     pthread_join(thread, NULL);
 }
 

@@ -182,6 +182,7 @@ static void find_broken(void) {
         {"/entry/libcgpipe-entry.so", "expected a function cgp_plugin_entry, got none"},
         {"/refuses/libcgpipe-refuses.so", "refuses: no driver here"},
         {"/transport/libcgpipe-transport.so", "transport transport-transport: expected all"},
+        {"/old/libcgpipe-old.so", "expected CGP_TRANSPORT_ABI 3, got 2 (build it with the headers"},
         {"/good/libcgpipe-good.so", NULL},
     };
     const int n = sizeof expected / sizeof expected[0];
@@ -204,7 +205,7 @@ static void find_broken(void) {
 static void a_broken_one_is_left_out_with_the_reason_and_no_other(void **state) {
     (void)state;
     in_child(DIRECTORY("abi") ALSO("stale") ALSO("short") ALSO("missing") ALSO("same") ALSO("entry")
-                 ALSO("refuses") ALSO("transport") ALSO("good"),
+                 ALSO("refuses") ALSO("transport") ALSO("old") ALSO("good"),
              find_broken, NULL);
 }
 

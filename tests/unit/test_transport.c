@@ -6,7 +6,7 @@
  *     receiver                   take     release ─────┘
  *
  * Edge e leads from rank e to rank e + 1, cyclically; inproc has one rank. cmocka has a macro
- * `fail`, hence (t->fail)(...). */
+ * `fail`, hence (t->failures.fail)(...). */
 #include "loopback.h"
 #include "support.h"
 
@@ -83,33 +83,33 @@ static wire open_wire(int edge, int capacity, int64_t spin) {
         w.memory[sends] = sends || t->copies ? malloc((size_t)capacity * STRIDE) : NULL;
         cgp_link_options options = options_of(edge, sends, capacity, w.memory[sends]);
         options.spin_ns = spin;
-        assert_ok(t->link_open(end_of(edge, sends), &options, sends ? &w.sender : &w.receiver));
+        assert_ok(t->links.open(end_of(edge, sends), &options, sends ? &w.sender : &w.receiver));
     }
     return w;
 }
 
 static void close_wire(int edge, wire *w) {
     for (int k = 0; k < 2; k++)
-        t->link_close((edge + k) % 2 == 0 ? w->sender : w->receiver);
+        t->links.close((edge + k) % 2 == 0 ? w->sender : w->receiver);
     free(w->memory[0]);
     free(w->memory[1]);
 }
 
 static bool send_number(cgp_link *link, int microbatch, int number) {
     cgp_link_message message;
-    if (!t->acquire(link, INT64_MAX, &message)) return false;
+    if (!t->links.acquire(link, INT64_MAX, &message)) return false;
     memcpy(message.buffer, &number, sizeof number);
     message.microbatch = microbatch;
     message.bytes = sizeof number;
-    t->post(link, &message);
+    t->links.post(link, &message);
     return true;
 }
 
 static bool take_number(cgp_link *link, int microbatch, int *number) {
     cgp_link_message message;
-    if (!t->take(link, microbatch, INT64_MAX, &message)) return false;
+    if (!t->links.take(link, microbatch, INT64_MAX, &message)) return false;
     memcpy(number, message.buffer, sizeof *number);
-    t->release(link, &message);
+    t->links.release(link, &message);
     return message.microbatch == microbatch && message.bytes == sizeof *number;
 }
 
@@ -132,7 +132,7 @@ static void times_are_those_of_post_and_release(void **unused) {
     (void)unused;
     wire w = open_wire(0, 1, 0);
     cgp_link_message message, taken, again;
-    assert_true(t->acquire(w.sender, INT64_MAX, &message));
+    assert_true(t->links.acquire(w.sender, INT64_MAX, &message));
     assert_ptr_equal(message.buffer, buffer_at(w.memory[true], 0));
     assert_int_equal(message.microbatch, -1);
     assert_int_equal(message.released_ns, 0);
@@ -140,17 +140,17 @@ static void times_are_those_of_post_and_release(void **unused) {
     message.microbatch = 5;
     message.bytes = BYTES;
     const int64_t before_post = cgp__now_ns();
-    t->post(w.sender, &message);
+    t->links.post(w.sender, &message);
     int64_t after = cgp__now_ns();
-    assert_true(t->take(w.receiver, 5, INT64_MAX, &taken));
+    assert_true(t->links.take(w.receiver, 5, INT64_MAX, &taken));
     if (t->copies) after = cgp__now_ns(); /* a copying transport reports the time of arrival */
     assert_ptr_equal(taken.buffer, buffer_at(w.memory[!t->copies], 0));
     assert_in_range(taken.released_ns, before_post, after);
 
     const int64_t before_release = cgp__now_ns();
-    t->release(w.receiver, &taken);
+    t->links.release(w.receiver, &taken);
     after = cgp__now_ns();
-    assert_true(t->acquire(w.sender, INT64_MAX, &again));
+    assert_true(t->links.acquire(w.sender, INT64_MAX, &again));
     if (t->copies) after = cgp__now_ns();
     assert_ptr_equal(again.buffer, buffer_at(w.memory[true], 0));
     assert_in_range(again.released_ns, before_release, after);
@@ -200,12 +200,12 @@ static void *send_lengths(void *argument) {
     end *e = argument;
     for (int i = 0; i < MESSAGES; i++) {
         cgp_link_message message;
-        if (!t->acquire(e->link, INT64_MAX, &message)) break;
+        if (!t->links.acquire(e->link, INT64_MAX, &message)) break;
         message.microbatch = i;
         message.bytes = test_between(&e->random, 1, BYTES);
         memset(message.buffer, (int)(e->edge * 7 + i + message.bytes) & 0xFF,
                (size_t)message.bytes);
-        t->post(e->link, &message);
+        t->links.post(e->link, &message);
     }
     return NULL;
 }
@@ -227,9 +227,9 @@ static void *receive_lengths(void *argument) {
         for (int k = 0; k < FEW; k++) {
             const int i = first + ((backward ? FEW - 1 - k : k) + turn) % FEW;
             cgp_link_message message;
-            const bool taken = t->take(e->link, i, INT64_MAX, &message);
+            const bool taken = t->links.take(e->link, i, INT64_MAX, &message);
             e->wrong += !taken || !is_whole(e->edge, i, &message);
-            if (taken) t->release(e->link, &message);
+            if (taken) t->links.release(e->link, &message);
         }
     }
     return NULL;
@@ -266,14 +266,14 @@ static void a_sender_waits_for_a_release(void **unused) {
         cgp_link_message message = {.microbatch = 7}, taken;
         assert_true(send_number(w.sender, 0, 0));
         assert_true(send_number(w.sender, 1, 0));
-        assert_false(t->acquire(w.sender, 0, &message));
+        assert_false(t->links.acquire(w.sender, 0, &message));
         assert_int_equal(message.microbatch, 7); /* a failed acquire leaves it unchanged */
-        assert_true(t->take(w.receiver, 1, INT64_MAX, &taken));
-        assert_false(t->acquire(w.sender, 1000, &message));
-        t->release(w.receiver, &taken);
-        assert_true(t->acquire(w.sender, INT64_MAX, &message));
+        assert_true(t->links.take(w.receiver, 1, INT64_MAX, &taken));
+        assert_false(t->links.acquire(w.sender, 1000, &message));
+        t->links.release(w.receiver, &taken);
+        assert_true(t->links.acquire(w.sender, INT64_MAX, &message));
         assert_ptr_equal(message.buffer, buffer_at(w.memory[true], 1));
-        assert_false(t->acquire(w.sender, 0, &message));
+        assert_false(t->links.acquire(w.sender, 0, &message));
         close_wire(0, &w);
     }
 }
@@ -286,9 +286,9 @@ static void a_wait_without_a_message_ends_in_time(void **unused) {
         for (int i = 0; i < 3; i++) {
             cgp_link_message message;
             const int64_t start_ns = cgp__now_ns();
-            assert_false(t->take(w.receiver, 0, timeouts[i], &message));
+            assert_false(t->links.take(w.receiver, 0, timeouts[i], &message));
             assert_true(cgp__now_ns() - start_ns >= timeouts[i]);
-            assert_false(t->waits(w.receiver));
+            assert_false(t->links.waits(w.receiver));
         }
         close_wire(2, &w);
     }
@@ -303,7 +303,7 @@ typedef struct taking {
 static void *take_zero(void *argument) {
     taking *a = argument;
     cgp_link_message message;
-    a->taken = t->take(a->link, 0, a->timeout_ns, &message);
+    a->taken = t->links.take(a->link, 0, a->timeout_ns, &message);
     return NULL;
 }
 
@@ -314,14 +314,14 @@ static void a_wait_with_a_limit_ends_with_its_message(void **unused) {
         wire w = open_wire(1, 2, spin_ns[k]);
         taking a = {w.receiver, 1000000000000, false};
         const pthread_t receiver = start(take_zero, &a);
-        while (!t->waits(w.receiver))
+        while (!t->links.waits(w.receiver))
             sched_yield();
-        assert_false(t->waits(w.sender));
+        assert_false(t->links.waits(w.sender));
         assert_true(send_number(w.sender, 1, 0));
         assert_true(send_number(w.sender, 0, 0));
         pthread_join(receiver, NULL);
         assert_true(a.taken);
-        assert_false(t->waits(w.receiver));
+        assert_false(t->links.waits(w.receiver));
         close_wire(1, &w);
     }
 }
@@ -339,25 +339,25 @@ static void a_stop_ends_every_wait(void **unused) {
         receivers[k] = (taking){empty[k].receiver, k ? 1000000000000 : INT64_MAX, true};
         threads[k][0] = start(send_all, full[k].sender);
         threads[k][1] = start(take_zero, &receivers[k]);
-        while (!t->waits(full[k].sender) || !t->waits(empty[k].receiver))
+        while (!t->links.waits(full[k].sender) || !t->links.waits(empty[k].receiver))
             sched_yield();
     }
     for (int r = 0; r < n_ranks; r++)
-        t->stop(ranks[r]);
+        t->failures.stop(ranks[r]);
     for (int k = 0; k < SPINS; k++) {
         pthread_join(threads[k][0], NULL);
         pthread_join(threads[k][1], NULL);
         assert_false(receivers[k].taken);
-        assert_false(t->take(full[k].receiver, 0, INT64_MAX, &message));
-        assert_false(t->acquire(empty[k].sender, INT64_MAX, &message));
+        assert_false(t->links.take(full[k].receiver, 0, INT64_MAX, &message));
+        assert_false(t->links.acquire(empty[k].sender, INT64_MAX, &message));
         close_wire(k, &full[k]);
         close_wire(SPINS + k, &empty[k]);
     }
     wire later = open_wire(0, 1, 0);
-    assert_false(t->acquire(later.sender, INT64_MAX, &message));
-    assert_false(t->take(later.receiver, 0, INT64_MAX, &message));
+    assert_false(t->links.acquire(later.sender, INT64_MAX, &message));
+    assert_false(t->links.take(later.receiver, 0, INT64_MAX, &message));
     close_wire(0, &later);
-    assert_status(t->barrier(ranks[0]), CGP_EPEER);
+    assert_status(t->agreement.barrier(ranks[0]), CGP_EPEER);
     assert_message("rank 0: was stopped");
 }
 
@@ -377,7 +377,7 @@ static void an_edge_opens_again_once_both_ends_are_closed(void **unused) {
 
 static void assert_refused(cgp_link_options options, const char *message) {
     cgp_link *link = NULL;
-    assert_status(t->link_open(end_of(2, options.sends), &options, &link), CGP_EINVAL);
+    assert_status(t->links.open(end_of(2, options.sends), &options, &link), CGP_EINVAL);
     assert_message(t->name);
     assert_message(message);
     assert_null(link);
@@ -405,7 +405,7 @@ static void bad_links_are_refused(void **unused) {
     assert_refused(options_of(2, false, 1, memory), "edge 2: expected one receiver, got another");
     assert_true(send_number(w.sender, 0, 0)); /* the open link still works */
     close_wire(2, &w);
-    t->link_close(NULL);
+    t->links.close(NULL);
     t->communicator_destroy(NULL);
 }
 
@@ -448,7 +448,7 @@ static void *gather_often(void *argument) {
             if (i % 2 && r < rank) mine += bytes[r];
         }
         memset(mine, rank + 1, bytes[rank]);
-        if (t->gather(communicator, mine, all, bytes) != CGP_OK) return (void *)i;
+        if (t->agreement.gather(communicator, mine, all, bytes) != CGP_OK) return (void *)i;
         if (!is_collected(all, bytes, n)) return (void *)i;
     }
     return NULL;
@@ -464,7 +464,7 @@ static atomic_int arrived;
 static void *pass_barriers(void *argument) {
     for (intptr_t i = 1; i <= 50; i++) {
         atomic_fetch_add(&arrived, 1);
-        if (t->barrier(argument) != CGP_OK) return (void *)i;
+        if (t->agreement.barrier(argument) != CGP_OK) return (void *)i;
         if (atomic_load(&arrived) < i * n_ranks) return (void *)i;
     }
     return NULL;
@@ -484,7 +484,7 @@ typedef struct waiter {
 
 static void *wait_at_barrier(void *argument) {
     waiter *w = argument;
-    w->status = t->barrier(w->communicator);
+    w->status = t->agreement.barrier(w->communicator);
     snprintf(w->message, sizeof w->message, "%s", cgp_message());
     return NULL;
 }
@@ -504,10 +504,10 @@ static void a_failure_ends_the_waits_of_every_rank(void **unused) {
         waiters[r] = (waiter){.communicator = ranks[r]};
         users[r] = start(wait_at_barrier, &waiters[r]);
     }
-    while (!t->waits(full.sender) || !t->waits(empty.receiver))
+    while (!t->links.waits(full.sender) || !t->links.waits(empty.receiver))
         sched_yield();
-    (t->fail)(ranks[last], CGP_EIO, "disk: full");
-    (t->fail)(ranks[last], CGP_EDEVICE, "a later one");
+    (t->failures.fail)(ranks[last], CGP_EIO, "disk: full");
+    (t->failures.fail)(ranks[last], CGP_EDEVICE, "a later one");
     pthread_join(sender, NULL);
     pthread_join(taker, NULL);
     assert_false(receiver.taken);
@@ -517,16 +517,17 @@ static void a_failure_ends_the_waits_of_every_rank(void **unused) {
         pthread_join(users[r], NULL);
         assert_int_equal(waiters[r].status, CGP_EPEER);
         assert_string_equal(waiters[r].message, "rank 2: disk: full");
-        assert_int_equal(t->failure(ranks[r], &rank, message, sizeof message), CGP_EIO);
+        assert_int_equal(t->failures.first(ranks[r], &rank, message, sizeof message), CGP_EIO);
         assert_int_equal(rank, last);
         assert_string_equal(message, "disk: ");
     }
     int none = -1;
     char untouched[] = "-";
-    assert_int_equal(t->failure(ranks[last], &none, untouched, 1), CGP_OK); /* no peer failed */
+    assert_int_equal(t->failures.first(ranks[last], &none, untouched, 1),
+                     CGP_OK); /* no peer failed */
     assert_int_equal(none, -1);
     assert_string_equal(untouched, "-");
-    assert_status(t->barrier(ranks[last]), CGP_EPEER);
+    assert_status(t->agreement.barrier(ranks[last]), CGP_EPEER);
     assert_message("disk: full");
     close_wire(0, &full);
     close_wire(1, &empty);
@@ -538,25 +539,25 @@ static void hand_back(bool fails) {
     cgp_link_message sent, taken, other;
     wire w = open_wire(0, 2, 0);
     assert_true(send_number(w.sender, 0, 7));
-    assert_true(t->acquire(w.sender, INT64_MAX, &sent));
-    assert_true(t->take(w.receiver, 0, INT64_MAX, &taken));
+    assert_true(t->links.acquire(w.sender, INT64_MAX, &sent));
+    assert_true(t->links.take(w.receiver, 0, INT64_MAX, &taken));
     for (int r = 0; r < n_ranks; r++) {
         if (fails)
-            (t->fail)(ranks[r], CGP_EIO, "disk full");
+            (t->failures.fail)(ranks[r], CGP_EIO, "disk full");
         else
-            t->stop(ranks[r]);
+            t->failures.stop(ranks[r]);
     }
     sent.microbatch = 1;
     sent.bytes = BYTES;
-    t->post(w.sender, &sent);
-    t->release(w.receiver, &taken);
-    assert_false(t->acquire(w.sender, INT64_MAX, &other));
-    assert_false(t->take(w.receiver, 1, INT64_MAX, &other));
-    assert_false(t->waits(w.sender) || t->waits(w.receiver));
-    t->progress(ranks[0]);
-    t->stop(ranks[0]);
-    (t->fail)(ranks[0], CGP_EIO, "once more");
-    assert_status(t->barrier(ranks[0]), CGP_EPEER);
+    t->links.post(w.sender, &sent);
+    t->links.release(w.receiver, &taken);
+    assert_false(t->links.acquire(w.sender, INT64_MAX, &other));
+    assert_false(t->links.take(w.receiver, 1, INT64_MAX, &other));
+    assert_false(t->links.waits(w.sender) || t->links.waits(w.receiver));
+    t->links.progress(ranks[0]);
+    t->failures.stop(ranks[0]);
+    (t->failures.fail)(ranks[0], CGP_EIO, "once more");
+    assert_status(t->agreement.barrier(ranks[0]), CGP_EPEER);
     close_wire(0, &w);
 }
 
@@ -576,7 +577,7 @@ enum { LIMIT_NS = 100000000 };
 
 static void watch_all(void) {
     for (int r = 0; r < n_ranks; r++)
-        assert_ok(t->watch(ranks[r], LIMIT_NS));
+        assert_ok(t->failures.watch(ranks[r], LIMIT_NS));
 }
 
 /* Wait until rank `by` has received a heartbeat of rank r with `ended` ended actions. */
@@ -585,7 +586,7 @@ static cgp_rank_state wait_for_heartbeat(int by, int r, int64_t ended) {
     const int64_t limit = cgp__now_ns() + 10 * (int64_t)LIMIT_NS;
     do {
         sched_yield();
-        t->rank_states(ranks[by], known);
+        t->failures.rank_states(ranks[by], known);
         assert_true(cgp__now_ns() < limit);
     } while (known[r].heartbeat_ns == 0 || known[r].ended != ended);
     return known[r];
@@ -595,7 +596,7 @@ static void heartbeats_reach_all_ranks(void **unused) {
     (void)unused;
     watch_all();
     for (int r = 0; r < n_ranks && n_ranks > 1; r++)
-        t->report_progress(ranks[r], 100 + r, cgp__now_ns());
+        t->failures.report_progress(ranks[r], 100 + r, cgp__now_ns());
     for (int by = 0; by < n_ranks; by++) {
         for (int r = 0; r < n_ranks; r++) {
             const cgp_rank_state b = wait_for_heartbeat(by, r, n_ranks > 1 ? 100 + r : 0);
@@ -612,20 +613,20 @@ static void a_message_is_the_senders_buffer_with_its_event(void **unused) {
     int ready, copied;
     wire w = open_wire(0, 1, 0);
     cgp_link_message message;
-    assert_true(t->acquire(w.sender, 0, &message));
+    assert_true(t->links.acquire(w.sender, 0, &message));
     assert_null(message.event);
     message.microbatch = 3;
     message.bytes = 48;
     message.event = &ready;
-    t->post(w.sender, &message);
-    assert_true(t->take(w.receiver, 3, 0, &message));
+    t->links.post(w.sender, &message);
+    assert_true(t->links.take(w.receiver, 3, 0, &message));
     assert_ptr_equal(message.buffer, buffer_at(w.memory[true], 0));
     assert_int_equal(message.microbatch, 3);
     assert_int_equal(message.bytes, 48);
     assert_ptr_equal(message.event, &ready);
     message.event = &copied;
-    t->release(w.receiver, &message);
-    assert_true(t->acquire(w.sender, 0, &message));
+    t->links.release(w.receiver, &message);
+    assert_true(t->links.acquire(w.sender, 0, &message));
     assert_ptr_equal(message.event, &copied);
     assert_int_equal(message.bytes, 48);
     close_wire(0, &w);
@@ -638,15 +639,15 @@ static void the_senders_end_has_the_memory(void **unused) {
     cgp_link_message message;
     cgp_link_options receiver = options_of(1, false, 3, NULL);
     cgp_link_options sender = options_of(1, true, 3, memory);
-    assert_ok(t->link_open(ranks[0], &receiver, &ends[0]));
-    assert_ok(t->link_open(ranks[0], &sender, &ends[1]));
+    assert_ok(t->links.open(ranks[0], &receiver, &ends[0]));
+    assert_ok(t->links.open(ranks[0], &sender, &ends[1]));
     for (int i = 0; i < 3; i++) {
-        assert_true(t->acquire(ends[1], 0, &message));
+        assert_true(t->links.acquire(ends[1], 0, &message));
         assert_ptr_equal(message.buffer, memory + i * BYTES);
     }
-    assert_false(t->acquire(ends[1], 0, &message));
-    t->link_close(ends[1]);
-    t->link_close(ends[0]);
+    assert_false(t->links.acquire(ends[1], 0, &message));
+    t->links.close(ends[1]);
+    t->links.close(ends[0]);
 }
 
 static void both_ends_have_as_many_buffers_of_as_many_bytes(void **unused) {
@@ -656,14 +657,14 @@ static void both_ends_have_as_many_buffers_of_as_many_bytes(void **unused) {
         cgp_link *first = NULL;
         cgp_link_options other = options_of(1, !sends, 2, sends ? NULL : memory);
         const cgp_link_options good = options_of(1, sends, 2, sends ? memory : NULL);
-        assert_ok(t->link_open(ranks[0], &good, &first));
+        assert_ok(t->links.open(ranks[0], &good, &first));
         other.capacity = 3;
         assert_refused(other, "expected 2 buffers of 64 bytes as at the other end, got 3 of 64");
         other.capacity = 1;
         assert_refused(other, "expected 2 buffers of 64 bytes as at the other end, got 1 of 64");
         other.capacity = 2, other.bytes = 32;
         assert_refused(other, "expected 2 buffers of 64 bytes as at the other end, got 2 of 32");
-        t->link_close(first);
+        t->links.close(first);
     }
 }
 
@@ -681,7 +682,7 @@ static void a_silent_rank_has_failed(void **unused) {
     const pthread_t user = start(wait_at_barrier, &w);
     loopback_mute(ranks[1]);
     const int64_t limit = cgp__now_ns() + 20 * (int64_t)LIMIT_NS;
-    while (t->failure(ranks[0], &rank, message, sizeof message) == CGP_OK)
+    while (t->failures.first(ranks[0], &rank, message, sizeof message) == CGP_OK)
         assert_true(cgp__now_ns() < limit);
     pthread_join(user, NULL);
     assert_int_equal(rank, 1);
@@ -695,17 +696,17 @@ static void a_rank_that_watches_no_more_is_not_silent(void **unused) {
     int rank = -1;
     watch_all();
     (void)wait_for_heartbeat(0, 1, 0);
-    assert_ok(t->watch(ranks[1], 0));
+    assert_ok(t->failures.watch(ranks[1], 0));
     for (const int64_t until = cgp__now_ns() + 2 * (int64_t)LIMIT_NS; cgp__now_ns() < until;)
         sched_yield();
-    assert_int_equal(t->failure(ranks[0], &rank, NULL, 0), CGP_OK);
+    assert_int_equal(t->failures.first(ranks[0], &rank, NULL, 0), CGP_OK);
 }
 
 static void a_stop_is_of_one_rank(void **unused) {
     (void)unused;
     int number = -1;
     wire stopped = open_wire(0, 1, 0), other = open_wire(1, 1, 0);
-    t->stop(ranks[0]);
+    t->failures.stop(ranks[0]);
     assert_false(send_number(stopped.sender, 0, 0));
     assert_true(send_number(other.sender, 0, 5));
     assert_true(take_number(other.receiver, 0, &number));
@@ -723,14 +724,14 @@ static void the_first_failure_of_another_rank_stays(void **unused) {
         char message[32] = "";
         int rank = -1;
         assert_ok(loopback_create(RANKS, test_random(&seed), c));
-        (t->fail)(c[2], CGP_EIO, "first");
-        while (t->failure(c[0], &rank, message, sizeof message) == CGP_OK)
+        (t->failures.fail)(c[2], CGP_EIO, "first");
+        while (t->failures.first(c[0], &rank, message, sizeof message) == CGP_OK)
             sched_yield();
-        (t->fail)(c[1], CGP_EDEVICE, "second");
-        while (t->failure(c[2], &rank, message, sizeof message) == CGP_OK)
+        (t->failures.fail)(c[1], CGP_EDEVICE, "second");
+        while (t->failures.first(c[2], &rank, message, sizeof message) == CGP_OK)
             sched_yield();
         assert_int_equal(rank, 1);
-        assert_int_equal(t->failure(c[0], &rank, message, sizeof message), CGP_EIO);
+        assert_int_equal(t->failures.first(c[0], &rank, message, sizeof message), CGP_EIO);
         assert_int_equal(rank, 2);
         assert_string_equal(message, "first");
         for (int r = 0; r < RANKS; r++)

@@ -30,10 +30,14 @@ static void bad_tables_are_refused(void **unused) {
     table.name = "";
     assert_status(cgp__transport_add(&table), CGP_EINVAL);
     assert_message("transport: expected a name, got none");
-    table.name = "mute";
-    table.post = NULL;
-    assert_status(cgp__transport_add(&table), CGP_EINVAL);
-    assert_message("transport mute: expected all functions, got NULL for some");
+    const size_t first = offsetof(cgp_transport, communicator_create);
+    for (size_t at = first; at < sizeof table; at += sizeof(void *)) {
+        table = cgp__transport_inproc;
+        table.name = "mute";
+        memset((char *)&table + at, 0, sizeof(void *));
+        assert_status(cgp__transport_add(&table), CGP_EINVAL);
+        assert_message("transport mute: expected all functions, got NULL for some");
+    }
     table.struct_size -= sizeof(void *);
     assert_status(cgp__transport_add(&table), CGP_EINVAL);
     assert_message("(built for another version of cgpipe)");

@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* transport.h -- the contract of a transport: how messages travel along the edges between stages,
- * and how ranks agree.
+ * and how ranks agree and detect failures.
  *
  * A rank is a process (in tests, a team of workers) that owns some devices of a plan. Its end of
- * the transport is a communicator. An edge has two ends, called links: the sender's and the
- * receiver's. The rank of each end's device opens it with the same edge number.
+ * the transport is a communicator. A transport creates communicators, and has three tables of
+ * functions on them:
+ *
+ *     links       messages along edges
+ *     agreement   barrier and gather
+ *     failures    stop and abort, and the detection of failed ranks by heartbeats
+ *
+ * An edge has two ends, called links: the sender's and the receiver's. The rank of each end's
+ * device opens it with the same edge number.
  *
  *     sender                                  receiver
  *     acquire   a free buffer                 take      the message of a micro-batch
@@ -21,9 +28,9 @@
  * receiver's plan, and all events are NULL.
  *
  * A rank is stopped by stop(), by fail() on any rank, or by a failure of the transport itself, for
- * example of its network. After that nothing waits: acquire and take return false, and agreements
+ * example of its network. After that no call waits: acquire and take return false, and agreements
  * return CGP_EPEER. All other calls stay legal. post and release still return the caller's buffers,
- * although messages may be dropped; waits, progress, failure and link_close work as always. */
+ * although messages may be dropped; waits, progress, first and close work as always. */
 #ifndef CGPIPE_EXT_TRANSPORT_H
 #define CGPIPE_EXT_TRANSPORT_H
 
@@ -34,7 +41,7 @@ extern "C" {
 #endif
 
 /** Version of the structs in this header. It rises with every change of their layout. */
-#define CGP_TRANSPORT_ABI 2
+#define CGP_TRANSPORT_ABI 3
 
 /** A rank's end of a transport. It serves one pipeline at a time. Each transport defines its own
  *  struct. */
@@ -57,7 +64,7 @@ typedef struct cgp_link_options {
     int64_t bytes;      /**< Size of a buffer, >= 1. */
     /** If the transport `copies`: [capacity][CGP_LINK_HEADER_BYTES + bytes], the buffers of either
      *  end, in host memory. Otherwise [capacity][bytes], the sender's buffers, which may be in
-     *  device memory; NULL for the receiver. Borrowed until link_close. */
+     *  device memory; NULL for the receiver. Borrowed until close(). */
     void *memory;
     /** Time that a waiter may spin before it blocks, >= 0. A transport that can only poll polls
      *  without a pause for this long, then with pauses. */
@@ -110,41 +117,8 @@ typedef struct cgp_rank_state {
     char host[64];   /**< Name of its host, cut; "": not known. */
 } cgp_rank_state;
 
-/** Return the interval between heartbeats in nanoseconds, for ranks that watch with this limit: an
- *  eighth of the limit, but 1 to 250 ms. */
-static inline int64_t cgp_heartbeat_interval(int64_t timeout_ns) {
-    const int64_t interval = timeout_ns / 8;
-    return interval < 1000000 ? 1000000 : interval < 250000000 ? interval : 250000000;
-}
-
-/** A transport: a static table, borrowed for the life of the process. No function is NULL. */
-typedef struct cgp_transport {
-    size_t struct_size; /**< sizeof(cgp_transport) */
-    const char *name;   /**< "inproc" */
-    bool copies;        /**< It works between processes: a receiver has its own buffers. */
-
-    /**
-     * Create this rank's communicator. Collective.
-     *
-     * @param handle  The processes that are ranks, in the transport's own type. Borrowed until the
-     *                communicator is destroyed. NULL: all processes that were launched together; a
-     *                transport that cannot find them refuses NULL.
-     *
-     * @retval CGP_EINVAL  The handle is invalid.
-     * @retval CGP_ESTATE  The processes were not launched as this transport needs it.
-     *
-     * Threads: the later user thread.
-     */
-    cgp_status (*communicator_create)(const void *handle, cgp_communicator **out);
-    /** Destroy a communicator without open links, or NULL. After a failure, a transport between
-     *  processes may wait here for the other ranks, 1 s at most, so that they leave together.
-     *  Threads: the user thread, which created the communicator. */
-    void (*communicator_destroy)(cgp_communicator *communicator);
-    /** The number of this rank, 0 .. ranks - 1. Threads: any. */
-    int (*rank)(const cgp_communicator *communicator);
-    /** The number of ranks, >= 1. Threads: any. */
-    int (*ranks)(const cgp_communicator *communicator);
-
+/** Messages along edges. */
+typedef struct cgp_transport_links {
     /**
      * Open one end of an edge. The ends may be opened in any order, both before either is used. An
      * edge may be opened again when both ends are closed. Threads: the user thread.
@@ -153,13 +127,13 @@ typedef struct cgp_transport {
      *                     from those of the other end, if this can be detected here.
      * @retval CGP_ENOMEM
      */
-    cgp_status (*link_open)(cgp_communicator *communicator, const cgp_link_options *options,
-                            cgp_link **out);
+    cgp_status (*open)(cgp_communicator *communicator, const cgp_link_options *options,
+                       cgp_link **out);
     /** Close an end on which no thread waits, or NULL; the ends may be closed in any order.
      *  Messages in flight to it are dropped, and its memory is not used again. After a failure the
      *  transport may be unable to take back messages in flight; it may then use their memory until
      *  the communicator is destroyed. Threads: the user thread. */
-    void (*link_close)(cgp_link *link);
+    void (*close)(cgp_link *link);
 
     /**
      * Wait for a free buffer (sender), or for the message of a micro-batch (receiver).
@@ -189,14 +163,15 @@ typedef struct cgp_transport {
      *  call it. It never blocks. Threads: any. */
     void (*progress)(cgp_communicator *communicator);
 
-    /** End all waits of this rank's links and agreements, now and later. Other ranks continue. The
-     *  caller may hold a lock that others need: stop() waits for 0.5 s at most, and calls no code
-     *  of the caller. Threads: any. */
-    void (*stop)(cgp_communicator *communicator);
+    /** Add a checksum to the messages of links that are opened after this call. It is compared on
+     *  arrival; a difference is a failure of the transport. No effect if messages are not copied.
+     *  Threads: the user thread. */
+    void (*verify)(cgp_communicator *communicator, bool verify);
+} cgp_transport_links;
 
-    /* Agreements are collective: the user thread of every rank makes the same calls in the same
-     * order. */
-
+/** Agreements. They are collective: the user thread of every rank makes the same calls in the same
+ *  order. */
+typedef struct cgp_transport_agreement {
     /** Wait until every rank has entered the barrier. @retval CGP_EPEER After stop(), fail() on any
      *  rank, or a failure of the transport; the message is that of the failure. */
     cgp_status (*barrier)(cgp_communicator *communicator);
@@ -213,7 +188,10 @@ typedef struct cgp_transport {
      */
     cgp_status (*gather)(cgp_communicator *communicator, const void *mine, void *all,
                          const size_t *bytes);
+} cgp_transport_agreement;
 
+/** Failures of ranks, and their detection by heartbeats (Chandra and Toueg 1996). */
+typedef struct cgp_transport_failures {
     /** Stop this rank, and send the reason to all others: their waits end. Only the first call
      *  counts. As in stop(), the caller may hold a lock. @param status Not CGP_OK. @param message
      *  Copied, up to 1023 bytes. Threads: any. */
@@ -228,14 +206,14 @@ typedef struct cgp_transport {
      *
      * Threads: any.
      */
-    cgp_status (*failure)(cgp_communicator *communicator, int *rank, char *message, size_t size);
+    cgp_status (*first)(cgp_communicator *communicator, int *rank, char *message, size_t size);
 
     /**
-     * Start to watch the other ranks. A thread sends each of them a heartbeat every
-     * cgp_heartbeat_interval(), also while this rank computes or runs the caller's code. It sleeps
-     * in between. A rank from which nothing arrives for the limit has failed: "silent for 3.1 s".
-     * So all ranks should start to watch at about the same time, for example after a barrier. Time
-     * in which this process was stopped does not count.
+     * Start to watch the other ranks. A thread sends each of them at least 8 heartbeats per limit
+     * (of 8 ms or more) and 4 per second, also while this rank computes or runs the caller's code.
+     * It sleeps in between. A rank from which nothing arrives for the limit has failed: "silent for 3.1 s". So
+     * all ranks should start to watch at about the same time, for example after a barrier. Time in
+     * which this process was stopped does not count.
      *
      * @param timeout_ns  The limit, best the same on all ranks. 0: stop watching, and send the
      *                    others a notice of it.
@@ -253,14 +231,46 @@ typedef struct cgp_transport {
      *  any. */
     void (*rank_states)(cgp_communicator *communicator, cgp_rank_state *out);
 
-    /** Add a checksum to the messages of links that are opened after this call. It is compared on
-     *  arrival; a difference is a failure of the transport. No effect if messages are not copied.
-     *  Threads: the user thread. */
-    void (*verify)(cgp_communicator *communicator, bool verify);
-
+    /** End all waits of this rank's links and agreements, now and later. Other ranks continue. The
+     *  caller may hold a lock that others need: stop() waits for 0.5 s at most, and calls no code
+     *  of the caller. Threads: any. */
+    void (*stop)(cgp_communicator *communicator);
     /** Have the launcher end all processes after a failure, this one with `code`. It may return if
      *  there is no launcher. Threads: any. */
     void (*abort)(cgp_communicator *communicator, int code);
+} cgp_transport_failures;
+
+/** A transport: a static table, borrowed for the life of the process. No function is NULL. */
+typedef struct cgp_transport {
+    size_t struct_size; /**< sizeof(cgp_transport) */
+    const char *name;   /**< "inproc" */
+    bool copies;        /**< It works between processes: a receiver has its own buffers. */
+
+    /**
+     * Create this rank's communicator. Collective.
+     *
+     * @param handle  The processes that are ranks, in the transport's own type. Borrowed until the
+     *                communicator is destroyed. NULL: all processes that were launched together; a
+     *                transport that cannot find them refuses NULL.
+     *
+     * @retval CGP_EINVAL  The handle is invalid.
+     * @retval CGP_ESTATE  The processes were not launched as this transport needs it.
+     *
+     * Threads: the later user thread.
+     */
+    cgp_status (*communicator_create)(const void *handle, cgp_communicator **out);
+    /** Destroy a communicator without open links, or NULL. After a failure, a transport between
+     *  processes may wait here for the other ranks, 1 s at most, so that they leave together.
+     *  Threads: the user thread, which created the communicator. */
+    void (*communicator_destroy)(cgp_communicator *communicator);
+    /** The number of this rank, 0 .. ranks - 1. Threads: any. */
+    int (*rank)(const cgp_communicator *communicator);
+    /** The number of ranks, >= 1. Threads: any. */
+    int (*ranks)(const cgp_communicator *communicator);
+
+    cgp_transport_links links;
+    cgp_transport_agreement agreement;
+    cgp_transport_failures failures;
 } cgp_transport;
 
 #ifdef __cplusplus

@@ -81,5 +81,5 @@ cgp_status cgp__ranks_compare(const cgp__ranks *ranks, const cgp_plan *plan, uin
 
 void cgp__ranks_fail(const cgp__ranks *ranks, cgp_status status) {
     if (ranks->transport && status != CGP_EPEER)
-        ranks->transport->fail(ranks->communicator, status, cgp_message());
+        ranks->transport->failures.fail(ranks->communicator, status, cgp_message());
 }

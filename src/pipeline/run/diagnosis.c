@@ -210,7 +210,8 @@ static json_t *make(const cgp__executor *executor) {
 
 static void read_rank_states(const cgp__executor *executor) {
     const cgp__ranks *ranks = executor->ranks;
-    if (ranks->transport) ranks->transport->rank_states(ranks->communicator, ranks->states);
+    if (ranks->transport)
+        ranks->transport->failures.rank_states(ranks->communicator, ranks->states);
 }
 
 void cgp__diagnosis_keep(cgp__executor *executor) {

@@ -11,7 +11,7 @@
 
 static cgp_status gather(const cgp__ranks *ranks, const void *mine, void *all) {
     const cgp_status status =
-        ranks->transport->gather(ranks->communicator, mine, all, ranks->bytes);
+        ranks->transport->agreement.gather(ranks->communicator, mine, all, ranks->bytes);
     if (status != CGP_OK) cgp__ranks_fail(ranks, status); /* else the other ranks would wait */
     return status;
 }
@@ -35,7 +35,7 @@ size_t *cgp__ranks_sizes(const cgp__ranks *ranks) {
 }
 
 cgp_status cgp__ranks_share_blocks(const cgp__ranks *ranks, const void *mine, void *all) {
-    return ranks->transport->gather(ranks->communicator, mine, all, ranks->bytes);
+    return ranks->transport->agreement.gather(ranks->communicator, mine, all, ranks->bytes);
 }
 
 /* Gather texts of known lengths. *all receives the texts one after the other. */

@@ -48,7 +48,7 @@ static cgp_status open_end(cgp__executor *executor, int l, bool sends, int64_t s
         .bytes = link->bytes,
         .memory = sends || link->receives ? end->memory : NULL,
         .spin_ns = spin_ns};
-    return end->transport->link_open(end->communicator, &options, &end->link);
+    return end->transport->links.open(end->communicator, &options, &end->link);
 }
 
 cgp_status cgp__link_ends_open(cgp__executor *executor) {
@@ -64,7 +64,7 @@ cgp_status cgp__link_ends_open(cgp__executor *executor) {
 void cgp__link_ends_close(cgp__executor *executor) {
     for (int k = 0; executor->ends && k < 2 * executor->plan->n_links; k++) {
         cgp__end *end = &executor->ends[k];
-        if (end->link) end->transport->link_close(end->link);
+        if (end->link) end->transport->links.close(end->link);
         end->link = NULL;
     }
 }

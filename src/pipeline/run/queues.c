@@ -90,9 +90,9 @@ static void retire(cgp__worker *worker) {
     cgp__staging_return(worker, f->pieces);
     cgp__trace_add(&worker->measured->trace, event);
     if (f->transport && cgp__is_send(f->bound->action.kind))
-        f->transport->post(f->link, &f->message);
+        f->transport->links.post(f->link, &f->message);
     else if (f->transport)
-        f->transport->release(f->link, &f->message);
+        f->transport->links.release(f->link, &f->message);
     f->transport = NULL;
 }
 

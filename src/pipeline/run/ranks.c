@@ -52,8 +52,8 @@ void cgp__ranks_deinit(cgp__ranks *ranks) {
 
 int64_t cgp__ranks_exchange_progress(const cgp__ranks *ranks, int64_t ended, int64_t end_ns) {
     if (!ranks->transport) return end_ns;
-    ranks->transport->report_progress(ranks->communicator, ended, end_ns);
-    ranks->transport->rank_states(ranks->communicator, ranks->states);
+    ranks->transport->failures.report_progress(ranks->communicator, ended, end_ns);
+    ranks->transport->failures.rank_states(ranks->communicator, ranks->states);
     for (int r = 0; r < ranks->n; r++)
         end_ns = cgp__max(end_ns, ranks->states[r].end_ns);
     return end_ns;

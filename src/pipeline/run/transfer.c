@@ -21,9 +21,9 @@ cgp_status cgp__wait_status(const cgp__worker *worker, const cgp__end *end) {
     char message[1024];
     int rank = -1;
     if (cgp__is_stopped(worker)) return CGP_OK;
-    if (end->transport->failure(end->communicator, &rank, message, sizeof message) != CGP_OK)
+    if (end->transport->failures.first(end->communicator, &rank, message, sizeof message) != CGP_OK)
         return cgp_fail(CGP_EPEER, "rank %d: %s", rank, message);
-    end->transport->fail(end->communicator, CGP_EPEER, "was stopped");
+    end->transport->failures.fail(end->communicator, CGP_EPEER, "was stopped");
     return cgp_fail(CGP_EPEER, "rank %d: was stopped",
                     worker->plan->devices[worker->index].info.rank);
 }
@@ -43,8 +43,9 @@ static bool wait_for_buffer(const cgp__execution *s, const cgp__end *end, bool s
                             cgp_link_message *out) {
     for (;;) {
         const int64_t patience = cgp__in_flight_patience(s->worker);
-        if (sends ? end->transport->acquire(end->link, patience, out)
-                  : end->transport->take(end->link, s->bound->action.microbatch, patience, out))
+        if (sends
+                ? end->transport->links.acquire(end->link, patience, out)
+                : end->transport->links.take(end->link, s->bound->action.microbatch, patience, out))
             return true;
         if (cgp__is_stopped(s->worker)) return false;
         if (patience == INT64_MAX) return fail_with_peer(s, end);
@@ -115,9 +116,9 @@ static cgp_status hand_over(const cgp__execution *s, const cgp__end *end, bool s
         message->event = end->events[i];
     }
     if (sends)
-        end->transport->post(end->link, message);
+        end->transport->links.post(end->link, message);
     else
-        end->transport->release(end->link, message);
+        end->transport->links.release(end->link, message);
     return CGP_OK;
 }
 

@@ -73,7 +73,7 @@ cgp__view cgp__view_of(const cgp__executor *executor, int device) {
     if (!v.bound || v.bound->action.edge < 0) return v;
     const cgp_action *action = &v.bound->action;
     const cgp__end *end = &executor->ends[2 * action->edge + (cgp__is_send(action->kind) ? 0 : 1)];
-    v.waits = end->transport->waits(end->link) ||
+    v.waits = end->transport->links.waits(end->link) ||
               waits_for_event(&executor->workers[device], v.bound, end);
     v.waits_for = executor->plan->stages[cgp__peer_of(executor->plan, action)].info.device;
     return v;

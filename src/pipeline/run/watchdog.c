@@ -70,7 +70,7 @@ static int64_t deadline(const void *self) {
     const int64_t timeout_ns = executor->team->timeout_ns, here = last_end_here(executor);
     if (!ranks->transport) return here + timeout_ns;
     const int64_t last = cgp__ranks_exchange_progress(ranks, cgp__ended_here(executor), here);
-    const int64_t limit = last + timeout_ns + HEARTBEATS_LATE * cgp_heartbeat_interval(timeout_ns);
+    const int64_t limit = last + timeout_ns + HEARTBEATS_LATE * executor->team->look_ns;
     if (!all_wait(executor)) return limit;
     return limit + WAITS_LATE_NS + (another_waits_longer(ranks, here) ? OTHERS_LATE_NS : 0);
 }
@@ -250,8 +250,8 @@ static bool give_up_with_peer(cgp__executor *executor) {
     const cgp__ranks *ranks = executor->ranks;
     char message[1024];
     int rank = -1;
-    if (!ranks->transport ||
-        ranks->transport->failure(ranks->communicator, &rank, message, sizeof message) == CGP_OK)
+    if (!ranks->transport || ranks->transport->failures.first(ranks->communicator, &rank, message,
+                                                              sizeof message) == CGP_OK)
         return false;
     cgp__team_give_up(executor->team, cgp_fail(CGP_EPEER, "rank %d: %s", rank, message));
     return true;
@@ -264,7 +264,8 @@ static void give_up(cgp__executor *executor, const char *what, bool elsewhere) {
     (void)cgp_fail(status, "%s; cgp_pipeline_report() shows what each device waits for", what);
     cgp__team_give_up(executor->team, status);
     if (elsewhere) /* stop() does not notify the others of a CGP_EPEER */
-        executor->ranks->transport->fail(executor->ranks->communicator, status, cgp_message());
+        executor->ranks->transport->failures.fail(executor->ranks->communicator, status,
+                                                  cgp_message());
 }
 
 static bool time_out(void *self) {
@@ -291,9 +292,10 @@ static bool time_out(void *self) {
 static void stop(void *self) {
     cgp__executor *executor = self;
     cgp__diagnosis_keep(executor);
-    cgp__transport_inproc.stop(executor->inproc);
+    cgp__transport_inproc.failures.stop(executor->inproc);
     cgp__ranks_fail(executor->ranks, executor->team->first_status);
-    if (executor->ranks->transport) executor->ranks->transport->stop(executor->ranks->communicator);
+    if (executor->ranks->transport)
+        executor->ranks->transport->failures.stop(executor->ranks->communicator);
 }
 
 const cgp__supervisor cgp__watchdog = {stop, deadline, time_out, computes};

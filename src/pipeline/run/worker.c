@@ -16,7 +16,7 @@ void cgp__worker_progress(cgp__worker *worker) {
     const int64_t now = cgp__now_ns();
     if (now - worker->progress_ns < PROGRESS_NS) return;
     worker->progress_ns = now;
-    ranks->transport->progress(ranks->communicator);
+    ranks->transport->links.progress(ranks->communicator);
 }
 
 cgp_status cgp__worker_wait(const cgp__worker *worker, cgp_event *event) {
@@ -27,7 +27,7 @@ cgp_status cgp__worker_wait(const cgp__worker *worker, cgp_event *event) {
     for (;;) {
         const cgp_status status = backend->event_done(event, &done);
         if (status != CGP_OK || done || cgp__is_stopped(worker)) return status;
-        ranks->transport->progress(ranks->communicator);
+        ranks->transport->links.progress(ranks->communicator);
         nanosleep(&(struct timespec){0, POLL_NS}, NULL);
     }
 }

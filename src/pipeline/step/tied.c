@@ -72,7 +72,7 @@ static cgp_status send_tensor(cgp__worker *worker, int tie, const float *from, i
     for (int64_t at = 0; at < count; at += CGP__TIE_BYTES / 4) {
         const size_t bytes = 4 * (size_t)cgp__min(count - at, CGP__TIE_BYTES / 4);
         cgp_link_message message;
-        if (!end->transport->acquire(end->link, INT64_MAX, &message))
+        if (!end->transport->links.acquire(end->link, INT64_MAX, &message))
             return cgp__wait_status(worker, end);
         const cgp_place to = {link->in_host ? NULL : worker->device, message.buffer};
         CGP_TRY(fill(worker, to, from + at, bytes));
@@ -80,7 +80,7 @@ static cgp_status send_tensor(cgp__worker *worker, int tie, const float *from, i
         message.event = NULL;
         message.bytes = (int64_t)bytes;
         message.microbatch = (int)(end->pieces++ % link->capacity);
-        end->transport->post(end->link, &message);
+        end->transport->links.post(end->link, &message);
     }
     return CGP_OK;
 }
@@ -108,13 +108,13 @@ static cgp_status receive_tensor(cgp__worker *worker, int tie, float *to, int64_
         const int64_t n = cgp__min(count - at, CGP__TIE_BYTES / 4);
         cgp_link_message message;
         const int number = (int)(end->pieces++ % link->capacity);
-        if (!end->transport->take(end->link, number, INT64_MAX, &message))
+        if (!end->transport->links.take(end->link, number, INT64_MAX, &message))
             return cgp__wait_status(worker, end);
         const cgp_place from = {in_host ? NULL : worker->device, message.buffer};
         CGP_TRY(drain(worker, to + at, add ? piece : NULL, from, n));
         if (cgp__is_stopped(worker)) return CGP_OK;
         message.event = NULL;
-        end->transport->release(end->link, &message);
+        end->transport->links.release(end->link, &message);
     }
     return CGP_OK;
 }

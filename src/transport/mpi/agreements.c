@@ -15,7 +15,7 @@
 static cgp_status end_of_rank(cgp_communicator *c) {
     char message[CGP__MPI_TEXT];
     int rank = c->rank;
-    if (cgp__mpi_failure_of(c, &rank, message, sizeof message) != CGP_OK)
+    if (cgp__mpi_first_failure(c, &rank, message, sizeof message) != CGP_OK)
         return CGP__MPI_FAIL(CGP_EPEER, "rank %d: %s", rank, message);
     return CGP__MPI_FAIL(CGP_EPEER, "rank %d: %s", c->rank,
                          c->own.status != CGP_OK ? c->own.message : "was stopped");
@@ -64,10 +64,17 @@ static cgp_status exchange(cgp_communicator *c, const char *mine, char *all, con
     return wait_for_all(c);
 }
 
-/* Record the start of an agreement for the heartbeats. */
-static void begin(cgp_communicator *c) {
+/* Exchange blocks of at most `most` bytes. Record the start and the end for the heartbeats. */
+static cgp_status agree(cgp_communicator *c, const char *mine, char *all, const size_t *bytes,
+                        size_t most) {
+    cgp_status status = CGP_OK;
+    if (atomic_load(&c->ended)) return end_of_rank(c);
     atomic_fetch_add(&c->agreed, 1);
     atomic_store(&c->agreeing_ns, cgp__mpi_host->now_ns());
+    for (size_t offset = 0; offset < most && status == CGP_OK; offset += LARGEST_PART)
+        status = exchange(c, mine, all, bytes, offset);
+    atomic_store(&c->agreeing_ns, 0);
+    return status;
 }
 
 cgp_status cgp__mpi_gather(cgp_communicator *c, const void *mine, void *all, const size_t *bytes) {
@@ -76,21 +83,11 @@ cgp_status cgp__mpi_gather(cgp_communicator *c, const void *mine, void *all, con
         if (bytes[r] > most) most = bytes[r];
         if (r < c->rank) before += bytes[r];
     }
-    if (atomic_load(&c->ended)) return end_of_rank(c);
     char *place = (char *)all + before;
     if (bytes[c->rank] > 0 && mine != place) memmove(place, mine, bytes[c->rank]);
-    cgp_status status = CGP_OK;
-    begin(c);
-    for (size_t offset = 0; offset < most && status == CGP_OK; offset += LARGEST_PART)
-        status = exchange(c, place, all, bytes, offset);
-    atomic_store(&c->agreeing_ns, 0);
-    return status;
+    return agree(c, place, all, bytes, most);
 }
 
 cgp_status cgp__mpi_barrier(cgp_communicator *c) {
-    if (atomic_load(&c->ended)) return end_of_rank(c);
-    begin(c);
-    const cgp_status status = exchange(c, NULL, NULL, NULL, 0);
-    atomic_store(&c->agreeing_ns, 0);
-    return status;
+    return agree(c, NULL, NULL, NULL, 1);
 }

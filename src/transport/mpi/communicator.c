@@ -147,8 +147,6 @@ cgp_status cgp__mpi_create(const void *handle, cgp_communicator **out) {
 
 /* Wait for the other ranks to end, with a timeout: none may be left to answer. */
 static void end_together(cgp_communicator *c) {
-    const cgp__mpi_wait wait = cgp__mpi_wait_begin(0, END_NS);
-    int done = 0;
     for (int r = 0; r < 2 * c->ranks; r++)
         c->requests[r] = MPI_REQUEST_NULL;
     for (int r = 0; r < c->ranks; r++) {
@@ -156,10 +154,7 @@ static void end_together(cgp_communicator *c) {
         (void)MPI_Irecv(NULL, 0, MPI_BYTE, r, END, c->failures, &c->requests[r]);
         (void)MPI_Isend(NULL, 0, MPI_BYTE, r, END, c->failures, &c->requests[c->ranks + r]);
     }
-    do {
-        if (MPI_Testall(2 * c->ranks, c->requests, &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS)
-            return;
-    } while (!done && cgp__mpi_wait_on(&wait));
+    cgp__mpi_wait_all(2 * c->ranks, c->requests, END_NS);
 }
 
 static void free_communicator(MPI_Comm *comm) {
@@ -226,16 +221,12 @@ void cgp__mpi_progress(cgp_communicator *c) {
 
 /* The lock is held. */
 static void tell_others(cgp_communicator *c) {
-    const cgp__mpi_wait wait = cgp__mpi_wait_begin(0, LEAVE_NS);
-    int done = 0;
     for (int r = 0; r < c->ranks; r++) {
         if (r != c->rank)
             (void)MPI_Isend(&c->own, sizeof c->own, MPI_BYTE, r, FAILURE, c->failures,
                             &c->sends[r]);
     }
-    do {
-        if (MPI_Testall(c->ranks, c->sends, &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS) return;
-    } while (!done && cgp__mpi_wait_on(&wait));
+    cgp__mpi_wait_all(c->ranks, c->sends, LEAVE_NS);
 }
 
 static void end_with(cgp_communicator *c, int rank, cgp_status status, const char *message) {
@@ -254,9 +245,7 @@ void cgp__mpi_fail(cgp_communicator *c, cgp_status status, const char *message) 
     end_with(c, c->rank, status, message);
 }
 
-/* Record the failure, of MPI or of a silent rank, like one from another rank, and send it to the
- * others. */
-static void find(cgp_communicator *c, int rank, cgp_status status) {
+void cgp__mpi_lose(cgp_communicator *c, int rank, cgp_status status) {
     const char *message = cgp__mpi_host->message();
     pthread_mutex_lock(&c->lock);
     if (c->first < 0) { /* this rank's entry in `others` is unused */
@@ -271,18 +260,14 @@ static void find(cgp_communicator *c, int rank, cgp_status status) {
 }
 
 void cgp__mpi_break(cgp_communicator *c, cgp_status status) {
-    find(c, c->rank, status);
-}
-
-void cgp__mpi_lose(cgp_communicator *c, int rank) {
-    find(c, rank, CGP_EPEER);
+    cgp__mpi_lose(c, c->rank, status);
 }
 
 void cgp__mpi_abort(cgp_communicator *c, int code) {
     (void)MPI_Abort(c->links, code);
 }
 
-cgp_status cgp__mpi_failure_of(cgp_communicator *c, int *rank, char *message, size_t size) {
+cgp_status cgp__mpi_first_failure(cgp_communicator *c, int *rank, char *message, size_t size) {
     cgp_status status = CGP_OK;
     pthread_mutex_lock(&c->lock);
     look_for_failures(c);

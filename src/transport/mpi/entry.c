@@ -15,24 +15,24 @@ const cgp_transport cgp__mpi_table = {
     .communicator_destroy = cgp__mpi_destroy,
     .rank = cgp__mpi_rank,
     .ranks = cgp__mpi_ranks,
-    .link_open = cgp__mpi_link_open,
-    .link_close = cgp__mpi_link_close,
-    .acquire = cgp__mpi_acquire,
-    .take = cgp__mpi_take,
-    .post = cgp__mpi_post,
-    .release = cgp__mpi_release,
-    .waits = cgp__mpi_waits,
-    .progress = cgp__mpi_progress,
-    .stop = cgp__mpi_stop,
-    .barrier = cgp__mpi_barrier,
-    .gather = cgp__mpi_gather,
-    .fail = cgp__mpi_fail,
-    .failure = cgp__mpi_failure_of,
-    .watch = cgp__mpi_watch,
-    .report_progress = cgp__mpi_report_progress,
-    .rank_states = cgp__mpi_rank_states,
-    .verify = cgp__mpi_verify,
-    .abort = cgp__mpi_abort,
+    .links.open = cgp__mpi_link_open,
+    .links.close = cgp__mpi_link_close,
+    .links.acquire = cgp__mpi_acquire,
+    .links.take = cgp__mpi_take,
+    .links.post = cgp__mpi_post,
+    .links.release = cgp__mpi_release,
+    .links.waits = cgp__mpi_waits,
+    .links.progress = cgp__mpi_progress,
+    .links.verify = cgp__mpi_verify,
+    .agreement.barrier = cgp__mpi_barrier,
+    .agreement.gather = cgp__mpi_gather,
+    .failures.fail = cgp__mpi_fail,
+    .failures.first = cgp__mpi_first_failure,
+    .failures.watch = cgp__mpi_watch,
+    .failures.report_progress = cgp__mpi_report_progress,
+    .failures.rank_states = cgp__mpi_rank_states,
+    .failures.stop = cgp__mpi_stop,
+    .failures.abort = cgp__mpi_abort,
 };
 
 cgp_plugin_entry_function cgp_plugin_entry;
@@ -65,14 +65,18 @@ cgp__mpi_wait cgp__mpi_wait_begin(int64_t spin_ns, int64_t timeout_ns) {
                            timeout_ns > INT64_MAX - now ? INT64_MAX : now + timeout_ns};
 }
 
-void cgp__mpi_abandon(MPI_Request *request) {
-    const cgp__mpi_wait wait = cgp__mpi_wait_begin(0, ABANDON_NS);
+void cgp__mpi_wait_all(int n, MPI_Request *requests, int64_t timeout_ns) {
+    const cgp__mpi_wait wait = cgp__mpi_wait_begin(0, timeout_ns);
     int done = 0;
+    while (MPI_Testall(n, requests, &done, MPI_STATUSES_IGNORE) == MPI_SUCCESS && !done &&
+           cgp__mpi_wait_on(&wait)) {
+    }
+}
+
+void cgp__mpi_abandon(MPI_Request *request) {
     if (*request == MPI_REQUEST_NULL) return;
     (void)MPI_Cancel(request);
-    do {
-        if (MPI_Test(request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) done = true;
-    } while (!done && cgp__mpi_wait_on(&wait));
+    cgp__mpi_wait_all(1, request, ABANDON_NS);
     if (*request != MPI_REQUEST_NULL) (void)MPI_Request_free(request);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* heartbeat.c -- failure detection by heartbeats (Chandra and Toueg 1996, unreliable failure
- * detectors for reliable distributed systems). A thread wakes every cgp_heartbeat_interval(), sends
- * a heartbeat to each other rank, and reads the heartbeats that arrived.
+ * detectors for reliable distributed systems). A thread wakes every cgp__heartbeat_interval(). It
+ * sends a heartbeat to each other rank, and reads the heartbeats that arrived.
  *
  *     rank 0   ─h─────h─────h─────h─────h──         a rank that was killed, was stopped by a
  *     rank 1   ──h─────h──╳                         signal, or cannot be reached sends none
@@ -10,6 +10,7 @@
  * The thread also runs while the others compute, wait for a file, or execute the program's own
  * code. So a silent rank is dead, stopped or unreachable. Only this thread uses the requests.
  * `lock` guards the states that it has received. */
+#include "transport/heartbeat.h"
 #include "transport/mpi/world.h"
 
 #include <stdlib.h>
@@ -41,15 +42,14 @@ struct cgp__mpi_detector {
 /* --- heartbeats; called with the lock held --- */
 
 static int64_t age_of(int64_t then_ns, int64_t now) {
-    return then_ns > 0 ? now - then_ns : -1;
+    return then_ns <= 0 ? -1 : now > then_ns ? now - then_ns : 0;
 }
 
 static int64_t time_of(int64_t age, int64_t now) {
     return age >= 0 ? now - age : 0;
 }
 
-static heartbeat heartbeat_of(cgp_communicator *c, bool left) {
-    const int64_t now = cgp__mpi_host->now_ns();
+static heartbeat heartbeat_of(cgp_communicator *c, bool left, int64_t now) {
     heartbeat h = {.ended = atomic_load(&c->ended_actions),
                    .end_age = age_of(atomic_load(&c->end_ns), now),
                    .agreements = atomic_load(&c->agreed),
@@ -60,11 +60,23 @@ static heartbeat heartbeat_of(cgp_communicator *c, bool left) {
     return h;
 }
 
+static cgp_rank_state state_of(const heartbeat *h, int64_t now) {
+    cgp_rank_state s = {.heartbeat_ns = now,
+                        .ended = h->ended,
+                        .end_ns = time_of(h->end_age, now),
+                        .agreements = h->agreements,
+                        .agreeing_ns = time_of(h->agreeing_age, now),
+                        .left = h->left,
+                        .process = h->process};
+    memcpy(s.host, h->host, sizeof s.host - 1);
+    return s;
+}
+
 /* Send a heartbeat to each rank to which the last one has left. Errors of MPI are reported by the
  * calls that send messages. */
 static void send_all(cgp_communicator *c, bool left) {
     cgp__mpi_detector *d = c->detector;
-    const heartbeat now = heartbeat_of(c, left);
+    const heartbeat now = heartbeat_of(c, left, cgp__mpi_host->now_ns());
     for (int r = 0; r < c->ranks; r++) {
         int gone = 0;
         if (r == c->rank || MPI_Test(&d->sends[r], &gone, MPI_STATUS_IGNORE) != MPI_SUCCESS ||
@@ -81,16 +93,7 @@ static void take_all(cgp_communicator *c) {
         int came = 0;
         while (r != c->rank && MPI_Test(&d->receives[r], &came, MPI_STATUS_IGNORE) == MPI_SUCCESS &&
                came) {
-            const heartbeat *h = &d->in[r];
-            const int64_t now = cgp__mpi_host->now_ns();
-            d->known[r] = (cgp_rank_state){.heartbeat_ns = now,
-                                           .ended = h->ended,
-                                           .end_ns = time_of(h->end_age, now),
-                                           .agreements = h->agreements,
-                                           .agreeing_ns = time_of(h->agreeing_age, now),
-                                           .left = h->left,
-                                           .process = h->process};
-            memcpy(d->known[r].host, h->host, sizeof h->host - 1);
+            d->known[r] = state_of(&d->in[r], cgp__mpi_host->now_ns());
             if (MPI_Start(&d->receives[r]) != MPI_SUCCESS) break;
         }
     }
@@ -127,15 +130,6 @@ static void sleep_until(const cgp_communicator *c, int64_t deadline_ns) {
     if (late_ns > OVERSLEPT_NS) oversleep(c, late_ns);
 }
 
-/* Wait until the heartbeats have left. */
-static void leave(const cgp_communicator *c) {
-    const cgp__mpi_wait wait = cgp__mpi_wait_begin(0, LEAVE_NS);
-    int gone = 0;
-    while (MPI_Testall(c->ranks, c->detector->sends, &gone, MPI_STATUSES_IGNORE) == MPI_SUCCESS &&
-           !gone && cgp__mpi_wait_on(&wait)) {
-    }
-}
-
 static void lose(cgp_communicator *c, int rank) {
     const cgp_rank_state *s = &c->detector->known[rank];
     const double seconds = (double)(cgp__mpi_host->now_ns() - s->heartbeat_ns) * 1e-9;
@@ -144,7 +138,7 @@ static void lose(cgp_communicator *c, int rank) {
                         "cannot be reached)",
                         seconds, (long long)s->process, s->host);
     pthread_mutex_unlock(&c->detector->lock);
-    cgp__mpi_lose(c, rank);
+    cgp__mpi_lose(c, rank, CGP_EPEER);
     pthread_mutex_lock(&c->detector->lock);
 }
 
@@ -156,7 +150,7 @@ static void *detector_main(void *communicator) {
         send_all(c, false);
         take_all(c);
         const int64_t now = cgp__mpi_host->now_ns();
-        int64_t next = now + cgp_heartbeat_interval(d->timeout_ns);
+        int64_t next = now + cgp__heartbeat_interval(d->timeout_ns);
         const int silent = most_silent(c);
         const int64_t limit =
             silent < 0 ? INT64_MAX : d->known[silent].heartbeat_ns + d->timeout_ns;
@@ -164,7 +158,7 @@ static void *detector_main(void *communicator) {
         if (limit > now && limit < next) next = limit;
         sleep_until(c, next);
     }
-    leave(c); /* send_all() skips a rank whose last heartbeat has not left */
+    cgp__mpi_wait_all(c->ranks, d->sends, LEAVE_NS); /* send_all() needs free requests */
     send_all(c, true);
     pthread_mutex_unlock(&d->lock);
     return NULL;
@@ -206,16 +200,11 @@ void cgp__mpi_report_progress(cgp_communicator *c, int64_t ended, int64_t end_ns
 
 void cgp__mpi_rank_states(cgp_communicator *c, cgp_rank_state *out) {
     cgp__mpi_detector *d = c->detector;
+    const int64_t now = cgp__mpi_host->now_ns();
+    const heartbeat own = heartbeat_of(c, false, now);
     pthread_mutex_lock(&d->lock);
     memcpy(out, d->known, (size_t)c->ranks * sizeof *out);
-    cgp_rank_state *own = &out[c->rank];
-    *own = (cgp_rank_state){.heartbeat_ns = cgp__mpi_host->now_ns(),
-                            .ended = atomic_load(&c->ended_actions),
-                            .end_ns = atomic_load(&c->end_ns),
-                            .agreements = atomic_load(&c->agreed),
-                            .agreeing_ns = atomic_load(&c->agreeing_ns),
-                            .process = getpid()};
-    memcpy(own->host, d->host, sizeof own->host);
+    out[c->rank] = state_of(&own, now);
     pthread_mutex_unlock(&d->lock);
 }
 
@@ -266,7 +255,7 @@ void cgp__mpi_detector_destroy(cgp_communicator *c) {
     const bool ran = d->runs;
     stop(d);
     if (atomic_load(&c->ended)) return; /* MPI may still write to the buffers */
-    if (ran) leave(c);
+    if (ran) cgp__mpi_wait_all(c->ranks, d->sends, LEAVE_NS);
     for (int r = 0; r < c->ranks; r++) {
         cgp__mpi_drop(&d->sends[r]);
         cgp__mpi_drop(&d->receives[r]);

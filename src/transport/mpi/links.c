@@ -80,12 +80,17 @@ static char *bytes_at(const cgp_link *link, int i) {
 
 /* --- open, close --- */
 
-/* Return the entry of an end; add one if there is none. */
+/* Return the entry of an end; add one if there is none. Refuse an end that is open. */
 static cgp_status find_edge(cgp_communicator *c, const cgp_link_options *o, cgp__mpi_edge **out) {
     for (int i = 0; i < c->n_edges; i++) {
-        const cgp__mpi_edge *e = *out = &c->edges[i];
-        if (e->number == o->edge && e->sends == o->sends && e->peer == o->peer) return CGP_OK;
+        cgp__mpi_edge *e = &c->edges[i];
+        if (e->number != o->edge || e->sends != o->sends) continue;
+        if (e->open)
+            return CGP__MPI_FAIL(CGP_EINVAL, "mpi, edge %d: expected one %s, got another", o->edge,
+                                 o->sends ? "sender" : "receiver");
+        if (e->peer == o->peer) *out = e;
     }
+    if (*out) return CGP_OK;
     if (c->n_edges == c->edges_capacity) {
         const int capacity = c->edges_capacity ? 2 * c->edges_capacity : 16;
         cgp__mpi_edge *edges = realloc(c->edges, (size_t)capacity * sizeof *edges);
@@ -98,14 +103,6 @@ static cgp_status find_edge(cgp_communicator *c, const cgp_link_options *o, cgp_
     *out = &c->edges[c->n_edges++];
     **out = (cgp__mpi_edge){.number = o->edge, .peer = o->peer, .sends = o->sends};
     return CGP_OK;
-}
-
-static bool is_open(const cgp_communicator *c, int number, bool sends) {
-    for (int i = 0; i < c->n_edges; i++) {
-        const cgp__mpi_edge *e = &c->edges[i];
-        if (e->number == number && e->sends == sends && e->open) return true;
-    }
-    return false;
 }
 
 static cgp_status check(const cgp_communicator *c, const cgp_link_options *o) {
@@ -167,9 +164,6 @@ cgp_status cgp__mpi_link_open(cgp_communicator *c, const cgp_link_options *optio
                               cgp_link **out) {
     cgp__mpi_edge *edge = NULL;
     CGP_TRY(check(c, options));
-    if (is_open(c, options->edge, options->sends))
-        return CGP__MPI_FAIL(CGP_EINVAL, "mpi, edge %d: expected one %s, got another",
-                             options->edge, options->sends ? "sender" : "receiver");
     CGP_TRY(find_edge(c, options, &edge));
     const size_t size =
         sizeof(cgp_link) + (size_t)options->capacity * (sizeof(buffer) + sizeof(int));

@@ -92,6 +92,9 @@ cgp__mpi_wait cgp__mpi_wait_begin(int64_t spin_ns, int64_t timeout_ns);
 /* Pause before the next test; false: the time is over. */
 bool cgp__mpi_wait_on(const cgp__mpi_wait *wait);
 
+/* Wait until n requests are done, MPI fails, or the time is over. */
+void cgp__mpi_wait_all(int n, MPI_Request *requests, int64_t timeout_ns);
+
 /* Cancel a request, waiting at most 0.1 s. If MPI still has it then, the peer is gone, and MPI may
  * still write to the memory of a message that had begun to arrive. */
 void cgp__mpi_abandon(MPI_Request *request);
@@ -107,14 +110,12 @@ int cgp__mpi_rank(const cgp_communicator *communicator);
 int cgp__mpi_ranks(const cgp_communicator *communicator);
 void cgp__mpi_stop(cgp_communicator *communicator);
 void cgp__mpi_fail(cgp_communicator *communicator, cgp_status status, const char *message);
-/* End this rank because MPI failed, with cgp_message(), and send the failure to the others. */
+cgp_status cgp__mpi_first_failure(cgp_communicator *communicator, int *rank, char *message,
+                                  size_t size);
+/* End this rank because MPI failed, or because `rank` sends no heartbeats. Record the failure like
+ * one from another rank, with cgp_message() of this thread, and send it to the others. */
 void cgp__mpi_break(cgp_communicator *communicator, cgp_status status);
-cgp_status cgp__mpi_failure_of(cgp_communicator *communicator, int *rank, char *message,
-                               size_t size);
-
-/* End this rank because `rank` sends no heartbeats, with the calling thread's message, and send the
- * failure to the others. */
-void cgp__mpi_lose(cgp_communicator *communicator, int rank);
+void cgp__mpi_lose(cgp_communicator *communicator, int rank, cgp_status status);
 void cgp__mpi_abort(cgp_communicator *communicator, int code);
 
 /* Let MPI make progress, and look for failures of other ranks. Threads: any. */

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* heartbeat.h -- the interval between heartbeats: for the transports of this tree, and for the
+ * watchdog, which must know how old a rank's state may be. */
+#ifndef CGP_SRC_TRANSPORT_HEARTBEAT_H
+#define CGP_SRC_TRANSPORT_HEARTBEAT_H
+
+#include <stdint.h>
+
+/* Return the interval in nanoseconds for ranks that watch with this limit: an eighth of the limit,
+ * but 1 to 250 ms. */
+static inline int64_t cgp__heartbeat_interval(int64_t timeout_ns) {
+    const int64_t interval = timeout_ns / 8;
+    return interval < 1000000 ? 1000000 : interval < 250000000 ? interval : 250000000;
+}
+
+#endif
