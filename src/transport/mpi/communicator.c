@@ -34,21 +34,19 @@ static void finalize(void) {
         (void)MPI_Finalize();
 }
 
+/* Start MPI, unless the program has; check that it is for threads. */
 static cgp_status initialize(void) {
     int initialized = 0, finalized = 0, provided = 0;
     CGP_TRY(cgp__mpi_check(MPI_Initialized(&initialized), "MPI_Initialized"));
     CGP_TRY(cgp__mpi_check(MPI_Finalized(&finalized), "MPI_Finalized"));
     if (finalized)
         return CGP__MPI_FAIL(CGP_ESTATE, "mpi: MPI_Finalize() was called in this process");
-    if (initialized) return cgp__mpi_check(MPI_Query_thread(&provided), "MPI_Query_thread");
-    CGP_TRY(cgp__mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided),
-                           "MPI_Init_thread"));
-    if (atexit(finalize) != 0) return CGP__MPI_FAIL(CGP_ENOMEM, "mpi: atexit() has no place left");
-    return CGP_OK;
-}
-
-static cgp_status check_threads(void) {
-    int provided = 0;
+    if (!initialized) {
+        CGP_TRY(cgp__mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided),
+                               "MPI_Init_thread"));
+        if (atexit(finalize) != 0)
+            return CGP__MPI_FAIL(CGP_ENOMEM, "mpi: atexit() has no place left");
+    }
     CGP_TRY(cgp__mpi_check(MPI_Query_thread(&provided), "MPI_Query_thread"));
     if (provided == MPI_THREAD_MULTIPLE) return CGP_OK;
     return CGP__MPI_FAIL(
@@ -130,7 +128,6 @@ static cgp_status build(cgp_communicator *c, MPI_Comm from) {
 
 cgp_status cgp__mpi_create(const void *handle, cgp_communicator **out) {
     CGP_TRY(initialize());
-    CGP_TRY(check_threads());
     cgp_communicator *c = calloc(1, sizeof *c);
     if (!c) return CGP__MPI_FAIL(CGP_ENOMEM, "mpi: out of memory (%zu bytes)", sizeof *c);
     c->links = c->agreements = c->failures = c->heartbeats = MPI_COMM_NULL;
