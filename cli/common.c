@@ -44,10 +44,8 @@ void cli_warn(void) {
 
 int cli_report(cgp_status status, bool usage) {
     if (status == CGP_OK) return CLI_OK;
-    if (cli_ranks_speaks())
+    if (cli_ranks_reports())
         fprintf(stderr, "cgpipe: %s%s\n", article(status, cgp_message()), cgp_message());
-    else
-        cli_ranks_let_speak();
     if (status == CGP_EPEER) return CLI_PEER;
     return usage && status == CGP_EINVAL ? CLI_USAGE : CLI_FAILED;
 }

@@ -6,6 +6,7 @@
 #include "stop.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
@@ -61,28 +62,31 @@ static cgp_status be_silent(void) {
     return cgp_fail(CGP_EIO, "/dev/null: cannot be opened");
 }
 
-/* --- MPI itself may wait for a rank that is lost --- */
+/* --- ends of a process whose threads may be blocked, by MPI or a disk, or find no free core --- */
 
+enum { LINE = 1100 };
 static const char stuck[] = "cgpipe: MPI did not start or end in time on all ranks (--timeout)\n";
-
-static void end_stuck(int number) {
-    (void)number;
-    if (write(STDERR_FILENO, stuck, sizeof stuck - 1) < 0) _exit(CLI_PEER);
-    _exit(CLI_PEER);
-}
-
+static const char *_Atomic last_line; /* printed by end_process(); NULL: nothing is */
+static atomic_bool reported;          /* this rank's failure, by cli_report() */
 static volatile sig_atomic_t last_code = CLI_PEER;
 
-static void end_process(int number) {
+/* Print the last line and exit. Async-signal-safe. */
+_Noreturn static void end_process(int number) {
     (void)number;
+    const char *line = last_line;
+    alarm(1); /* ends the process if standard error blocks: see end_after() */
+    if (line) (void)!write(STDERR_FILENO, line, strlen(line));
     _exit(last_code);
 }
 
-/* End the process in `seconds` by `how`; 0: cancel. */
-static void end_after(double seconds, void (*how)(int)) {
+/* End the process in `seconds` with a last line; 0: cancel. */
+static void end_after(double seconds, const char *line) {
     const struct itimerval time = {
         .it_value = {(time_t)seconds, (suseconds_t)(1e6 * (seconds - (double)(time_t)seconds))}};
-    if (seconds > 0) signal(SIGALRM, how);
+    const struct sigaction action = {.sa_handler = end_process, /* a second signal kills */
+                                     .sa_flags = (int)(SA_RESETHAND | SA_NODEFER)};
+    last_line = line;
+    if (seconds > 0) (void)sigaction(SIGALRM, &action, NULL);
     (void)setitimer(ITIMER_REAL, &time, NULL);
     if (seconds <= 0) signal(SIGALRM, SIG_DFL); /* after the alarm is off: SIG_DFL kills */
 }
@@ -100,7 +104,7 @@ cgp_status cli_ranks_open(const char *name, double timeout, bool verify) {
     rank = 0;
     if (strcmp(name, "inproc") == 0 || (automatic && cli_ranks_launched() == 1)) return CGP_OK;
     limit = timeout < 1e9 ? timeout : 0;
-    if (limit > 0) end_after(limit + 2, end_stuck);
+    if (limit > 0) end_after(limit + 2, stuck);
     const cgp_status status = start(automatic ? "mpi" : name);
     end_after(0, NULL);
     CGP_TRY(status);
@@ -158,7 +162,9 @@ static bool lowest_after(int lost) {
     return lowest;
 }
 
-bool cli_ranks_speaks(void) {
+/* Tell whether this rank prints failures: it is rank 0 or, if that was lost, the lowest rank
+ * left. */
+static bool speaks(void) {
     char message[16] = "";
     int lost = -1;
     if (!communicator) return cli_rank() == 0;
@@ -167,28 +173,49 @@ bool cli_ranks_speaks(void) {
     return lost != rank && lowest_after(lost); /* not this rank: it was stopped, then continued */
 }
 
-void cli_ranks_let_speak(void) {
-    if (!communicator) sleep(1);
+bool cli_ranks_reports(void) {
+    const bool result = speaks();
+    reported = true;
+    last_line = NULL;
+    if (!result && !communicator)
+        sleep(1); /* the launcher kills rank 0 once a process has failed */
+    return result;
+}
+
+/* Write the line that names the failed rank, and return it; NULL: this rank does not print it. */
+static const char *failure_line(char line[LINE]) {
+    char message[LINE - 40] = "";
+    int failed = -1;
+    (void)transport->failures.first(communicator, &failed, message, sizeof message);
+    snprintf(line, LINE, "cgpipe: rank %d: %s\n", failed, message);
+    return !reported && speaks() ? line : NULL;
 }
 
 void cli_ranks_leave_soon(void) {
+    static char line[LINE];
     signal(SIGTERM, SIG_IGN); /* the launcher sends it to all */
-    end_after(1.5, end_process);
+    end_after(1.5, failure_line(line));
+}
+
+void cli_ranks_leave(void) {
+    char line[LINE];
+    last_line = failure_line(line);
+    end_process(0);
 }
 
 void cli_ranks_abort(int code) {
     last_code = code;
     signal(SIGTERM, SIG_IGN);
-    end_after(0.6, end_process);
+    end_after(0.6, NULL);
     fflush(NULL);
-    if (cli_ranks_speaks()) transport->failures.abort(communicator, code); /* one is enough */
+    if (speaks()) transport->failures.abort(communicator, code); /* one is enough */
     _exit(code);
 }
 
 /* Wait for all ranks. End this process even if a rank never gets to end MPI. */
 static void barrier(void) {
     const cgp_status status = transport->agreement.barrier(communicator);
-    if (status == CGP_OK && limit > 0) end_after(limit + 2, end_stuck);
+    if (status == CGP_OK && limit > 0) end_after(limit + 2, stuck);
     if (status != CGP_OK && cli_ranks_lost()) cli_ranks_abort(cli_report(status, false));
 }
 

@@ -36,20 +36,19 @@ cgp_status cli_ranks_failure(void);
 bool cli_ranks_lost(void);
 
 /* Call after a rank was lost. Ends this process with CLI_PEER in 1.5 seconds, even if writing a
- * file blocks then. */
+ * file blocks then. If cli_report() has not been called then, prints which rank failed. */
 void cli_ranks_leave_soon(void);
+
+/* Like cli_ranks_leave_soon(), but now. */
+_Noreturn void cli_ranks_leave(void);
 
 /* Call after a rank was lost. Ends this process with `code` within a second; one of the ranks makes
  * the launcher end all others, including the lost one. */
 _Noreturn void cli_ranks_abort(int code);
 
-/* Tell whether this rank prints failures: it is rank 0 or, if that was lost, the lowest rank
- * left. */
-bool cli_ranks_speaks(void);
-
-/** Before the ranks are connected, give rank 0 a second to print its error: the launcher kills all
- *  processes once one has failed. */
-void cli_ranks_let_speak(void);
+/* Tell whether cli_report() prints this rank's failure. One rank does: rank 0 or, if that was lost,
+ * the lowest rank left. Before the ranks are connected, gives rank 0 a second to print. */
+bool cli_ranks_reports(void);
 
 /* Like cli_ranks_fail(), but before cli_ranks_open(). It calls cli_ranks_open() because the other
  * ranks may be waiting there. Keeps the message. Does nothing for CGP_OK or without a launcher. */

@@ -180,7 +180,7 @@ static void *thread_main(void *unused) {
         noted = cli_stop_signal();
         if (!noted || !cli_ranks_lost()) continue;
         if (lost == 0) lost = cli_seconds();
-        if (cli_seconds() - lost > GRACE_SECONDS) _exit(CLI_PEER);
+        if (cli_seconds() - lost > GRACE_SECONDS) cli_ranks_leave();
     }
 }
 

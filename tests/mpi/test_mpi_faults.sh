@@ -44,6 +44,11 @@ check "stopped: it is named by rank 1, once" [ "$(grep -c '^cgpipe: rank 0: sile
 check "stopped: the file names it, too" grep -q '^silent 0 0F[23]$' <<<"$(culprit_of "$work/run")"
 check "stopped: no process is left" [ -z "$(pgrep -f "$work/run")" ]
 
+# Writing the file of rank 1 hangs, so that it must end without its main thread.
+launcher="-x LD_PRELOAD=$(find "$build_dir/tests" -maxdepth 1 -name libfail_calls.so) -x FAIL_BELOW=$work/run/diagnosis -x FAIL_CALL=create:1:HANG" injure 2 stop:0F3@3
+check "stopped, and the other rank hangs: code 3" [ $? = 3 ]
+check "stopped, and the other rank hangs: it is named, once" [ "$(grep -c '^cgpipe: rank 0: silent for [0-9.]* s (' "$work/err")" = 1 ]
+
 launcher=--enable-recovery injure 3 kill:1F0@3,delay:0F1@3:0.2,kill:0F2@3
 check "two killed: code 3" [ "$(code_of 2)" = 3 ]
 check "two killed: rank 2 names one, once" [ "$(grep -c '^cgpipe: rank [01]: silent for [0-9.]* s' "$work/err")" = 1 ]

@@ -3,8 +3,8 @@
  * a path in one directory.
  *
  *     FAIL_BELOW=/tmp/x           count calls on paths in this directory
- *     FAIL_CALL=write:17:ENOSPC   the 17th write fails; HOW is ENOSPC, EIO, SHORT, KILL, or STOP
- *                                 (the process gets SIGSTOP first)
+ *     FAIL_CALL=write:17:ENOSPC   the 17th write fails; HOW is ENOSPC, EIO, SHORT, KILL, STOP (the
+ *                                 process gets SIGSTOP first), or HANG (it never returns)
  *     FAIL_LOCKS=none             each flock fails with ENOLCK, as on a file system without locks
  *     FAIL_LOCKS=apart            each flock succeeds, as if all other locks were on another host
  *     FAIL_LINKS=1                each link fails with EPERM, as without hard links
@@ -78,7 +78,7 @@ static struct {
     char below[PATH_MAX], call[64];
     const char *report;
     int kind, error; /* error: NOTHING, SHORT or an errno number */
-    bool kill, stop, no_links;
+    bool kill, stop, hang, no_links;
     const char *locks;
     unsigned long n;
 } wanted = {.kind = -1};
@@ -106,6 +106,7 @@ static void take_call(const char *text) {
     }
     wanted.kill = strcmp(how, "KILL") == 0;
     wanted.stop = strcmp(how, "STOP") == 0;
+    wanted.hang = strcmp(how, "HANG") == 0;
     wanted.error = strcmp(how, "ENOSPC") == 0 ? ENOSPC : strcmp(how, "SHORT") == 0 ? SHORT : EIO;
 }
 
@@ -180,6 +181,8 @@ static int intercept(kind k, int at, const char *name) {
     if ((int)k != wanted.kind || n != wanted.n) return NOTHING;
     fire(path);
     if (wanted.kill && k != WRITE && k != FLUSH) die();
+    while (wanted.hang)
+        pause();
     if (!wanted.stop) return wanted.error;
     syscall(SYS_kill, syscall(SYS_getpid), SIGSTOP);
     return NOTHING;
