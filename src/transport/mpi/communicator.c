@@ -64,14 +64,6 @@ static cgp_status duplicate(MPI_Comm from, MPI_Comm *to) {
                           "MPI_Comm_set_errhandler");
 }
 
-static cgp_status find_last_tag(cgp_communicator *c) {
-    int *value = NULL, there = 0;
-    CGP_TRY(cgp__mpi_check(MPI_Comm_get_attr(c->links, MPI_TAG_UB, &value, &there),
-                           "MPI_Comm_get_attr"));
-    c->last_tag = there ? *value : 32767; /* the minimum of the standard */
-    return CGP_OK;
-}
-
 static cgp_status allocate(cgp_communicator *c) {
     const size_t n = (size_t)c->ranks;
     c->others = calloc(n, sizeof *c->others);
@@ -113,6 +105,7 @@ static cgp_status find_delay(cgp_communicator *c) {
 }
 
 static cgp_status build(cgp_communicator *c, MPI_Comm from) {
+    int *last_tag = NULL, is_set = 0;
     CGP_TRY(find_delay(c));
     CGP_TRY(duplicate(from, &c->links));
     CGP_TRY(duplicate(from, &c->agreements));
@@ -120,7 +113,9 @@ static cgp_status build(cgp_communicator *c, MPI_Comm from) {
     CGP_TRY(duplicate(from, &c->heartbeats));
     CGP_TRY(cgp__mpi_check(MPI_Comm_rank(c->links, &c->rank), "MPI_Comm_rank"));
     CGP_TRY(cgp__mpi_check(MPI_Comm_size(c->links, &c->ranks), "MPI_Comm_size"));
-    CGP_TRY(find_last_tag(c));
+    CGP_TRY(cgp__mpi_check(MPI_Comm_get_attr(c->links, MPI_TAG_UB, &last_tag, &is_set),
+                           "MPI_Comm_get_attr"));
+    c->last_tag = is_set ? *last_tag : 32767; /* the minimum of the standard */
     CGP_TRY(allocate(c));
     CGP_TRY(expect_failures(c));
     return cgp__mpi_detector_create(c);
@@ -154,23 +149,18 @@ static void end_together(cgp_communicator *c) {
     cgp__mpi_wait_all(2 * c->ranks, c->requests, END_NS);
 }
 
-static void free_communicator(MPI_Comm *comm) {
-    if (*comm != MPI_COMM_NULL) (void)MPI_Comm_free(comm);
-}
-
 /* MPI_Comm_free() is collective. After a failure the others may be gone, so MPI's objects stay. */
 void cgp__mpi_destroy(cgp_communicator *c) {
     if (!c) return;
     cgp__mpi_detector_destroy(c); /* its thread may still find a silent rank */
     const bool whole = !atomic_load(&c->ended);
+    MPI_Comm *comms[] = {&c->links, &c->agreements, &c->failures, &c->heartbeats};
     for (int r = 0; whole && c->receives && r < c->ranks; r++)
         cgp__mpi_abandon(&c->receives[r]);
-    if (whole) {
-        free_communicator(&c->links);
-        free_communicator(&c->agreements);
-        free_communicator(&c->failures);
-        free_communicator(&c->heartbeats);
-    } else {
+    for (int i = 0; whole && i < 4; i++) {
+        if (*comms[i] != MPI_COMM_NULL) (void)MPI_Comm_free(comms[i]);
+    }
+    if (!whole) {
         if (c->requests && c->failures != MPI_COMM_NULL) end_together(c);
         atomic_fetch_add(&failed_ones, 1);
     }
