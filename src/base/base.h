@@ -6,6 +6,7 @@
 
 #include <cgpipe/base.h>
 
+#include <pthread.h>
 #include <stdio.h>
 
 /* --- arguments: public functions refuse NULL where it has no meaning --- */
@@ -124,6 +125,13 @@ uint64_t cgp__rng_below(cgp__rng_key key, uint64_t index, uint32_t bound);
 /* --- clock: monotonic --- */
 
 int64_t cgp__now_ns(void);
+
+/* Initialise a condition for cgp__wait_until(). */
+void cgp__condition_init(pthread_cond_t *condition);
+
+/* Wait for a condition; return false at the deadline, which is on the clock of cgp__now_ns().
+ * INT64_MAX: no deadline. */
+bool cgp__wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t deadline_ns);
 
 /* --- names --- */
 

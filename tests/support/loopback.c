@@ -41,7 +41,7 @@ static cgp_status create_ranks(network *net) {
         communicator->rank = r;
         communicator->mine.process = getpid();
         communicator->known = cgp__calloc((size_t)net->n, sizeof(cgp_rank_state));
-        loopback_init_condition(&communicator->changed);
+        cgp__condition_init(&communicator->changed);
         net->ranks[r] = communicator;
         if (!communicator->known) return cgp__no_memory("loopback", sizeof(cgp_rank_state));
     }
@@ -54,7 +54,7 @@ cgp_status loopback_create(int n, uint64_t seed, cgp_communicator **out) {
     net->n = net->living = n;
     net->seed = seed;
     pthread_mutex_init(&net->lock, NULL);
-    loopback_init_condition(&net->filled);
+    cgp__condition_init(&net->filled);
     cgp_status status = create_ranks(net);
     if (status == CGP_OK && pthread_create(&net->thread, NULL, loopback_run_network, net) != 0)
         status = cgp_fail(CGP_ENOMEM, "loopback: expected a thread, got none");
@@ -187,7 +187,7 @@ static cgp_status link_open(cgp_communicator *communicator, const cgp_link_optio
     if (!link) return cgp__no_memory("loopback", size);
     link->communicator = communicator;
     link->options = *options;
-    loopback_init_condition(&link->changed);
+    cgp__condition_init(&link->changed);
     for (int i = 0; i < options->capacity; i++)
         link->buffers[i].state = FREE;
     pthread_mutex_lock(&net->lock);
@@ -238,12 +238,12 @@ static bool hold(cgp_link *link, const char *call, int state, int64_t timeout_ns
     bool waits = timeout_ns > 0;
     while (!communicator->ended && (i = loopback_find_buffer(link, state)) < 0 && waits) {
         link->waits = true;
-        waits = loopback_wait_until(&link->changed, &communicator->net->lock, deadline);
+        waits = cgp__wait_until(&link->changed, &communicator->net->lock, deadline);
     }
     link->waits = false;
     if (communicator->ended && communicator->drowsy_ns > 0)
-        (void)loopback_wait_until(&link->changed, &communicator->net->lock,
-                                  cgp__now_ns() + communicator->drowsy_ns);
+        (void)cgp__wait_until(&link->changed, &communicator->net->lock,
+                              cgp__now_ns() + communicator->drowsy_ns);
     if (i >= 0) {
         buffer *b = &link->buffers[i];
         b->state = HELD;
@@ -379,7 +379,7 @@ static cgp_status end_of_rank(const cgp_communicator *communicator) {
 static cgp_status receive(cgp_communicator *communicator, int from, bool is_gather, void *to,
                           size_t bytes) {
     while (!communicator->ended && !communicator->inbox[from])
-        (void)loopback_wait_until(&communicator->changed, &communicator->net->lock, INT64_MAX);
+        (void)cgp__wait_until(&communicator->changed, &communicator->net->lock, INT64_MAX);
     if (communicator->ended) return end_of_rank(communicator);
     item *received = communicator->inbox[from];
     communicator->inbox[from] = received->next;

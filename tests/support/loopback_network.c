@@ -6,8 +6,6 @@
 #include "support.h"
 #include "transport/heartbeat.h"
 
-#include <time.h>
-
 _Noreturn void loopback_broken(int rank, int number, const char *format, ...) {
     va_list args;
     va_start(args, format);
@@ -16,23 +14,6 @@ _Noreturn void loopback_broken(int rank, int number, const char *format, ...) {
     fprintf(stderr, "\n");
     va_end(args);
     abort();
-}
-
-/* --- waiting, by cgp__now_ns() --- */
-
-void loopback_init_condition(pthread_cond_t *condition) {
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(condition, &attributes);
-    pthread_condattr_destroy(&attributes);
-}
-
-bool loopback_wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t deadline_ns) {
-    const struct timespec deadline = {.tv_sec = (time_t)(deadline_ns / 1000000000),
-                                      .tv_nsec = (long)(deadline_ns % 1000000000)};
-    if (deadline_ns == INT64_MAX) return pthread_cond_wait(condition, lock) == 0;
-    return pthread_cond_timedwait(condition, lock, &deadline) == 0;
 }
 
 /* --- lanes; called with the lock held --- */
@@ -287,8 +268,7 @@ void *loopback_run_network(void *argument) {
     pthread_mutex_lock(&net->lock);
     while (!net->ends) {
         const int64_t check_ns = run_detectors(net), due_ns = deliver_first(net);
-        if (due_ns > 0)
-            (void)loopback_wait_until(&net->filled, &net->lock, cgp__min(due_ns, check_ns));
+        if (due_ns > 0) (void)cgp__wait_until(&net->filled, &net->lock, cgp__min(due_ns, check_ns));
     }
     pthread_mutex_unlock(&net->lock);
     return NULL;

@@ -90,13 +90,6 @@ struct cgp_link {
 /* Print "loopback: rank %d, edge %d: ..." and abort; an edge of -1 is not printed. */
 _Noreturn void loopback_broken(int rank, int number, const char *format, ...) CGP_PRINTF(3, 4);
 
-/* Initialise a condition for loopback_wait_until(). */
-void loopback_init_condition(pthread_cond_t *condition);
-
-/* Block until the condition is signalled; return false if the deadline, by cgp__now_ns(), has
- * passed. A deadline of INT64_MAX means no limit. */
-bool loopback_wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t deadline_ns);
-
 /* Create an item with storage of `bytes` bytes; return NULL if out of memory. */
 item *loopback_create_item(size_t bytes);
 void loopback_free_items(item *first);

@@ -14,7 +14,6 @@
  * later actions. */
 #include "pipeline/team/team.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,14 +52,10 @@ static void *thread_main(void *argument) {
 }
 
 void cgp__team_init(cgp__team *team, const cgp__supervisor *supervisor, void *self) {
-    pthread_condattr_t monotonic; /* the clock of deadlines: cgp__now_ns() */
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&team->lock, NULL);
     pthread_cond_init(&team->work, NULL);
-    pthread_cond_init(&team->done, &monotonic);
-    pthread_cond_init(&team->released, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    cgp__condition_init(&team->done);
+    cgp__condition_init(&team->released);
     team->supervisor = supervisor;
     team->self = self;
 }
@@ -102,12 +97,6 @@ void cgp__team_give_up(cgp__team *team, cgp_status status) {
     }
     atomic_store(&team->stopped, true);
     team->supervisor->stop(team->self);
-}
-
-bool cgp__wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t deadline_ns) {
-    if (deadline_ns == INT64_MAX) return pthread_cond_wait(condition, lock) == 0;
-    const struct timespec deadline = {deadline_ns / 1000000000, deadline_ns % 1000000000};
-    return pthread_cond_timedwait(condition, lock, &deadline) != ETIMEDOUT;
 }
 
 /* Assign the job to every thread of begin .. end - 1 that is not stuck in an earlier job. */

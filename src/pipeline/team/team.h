@@ -118,8 +118,4 @@ void cgp__team_stop(cgp__team *team);
  * the run does not end the sleep: a slow kernel would not notice it either. */
 void cgp__team_sleep_until(cgp__team *team, int64_t deadline_ns);
 
-/* Wait for a condition; return false at the deadline, which is on the clock of cgp__now_ns().
- * INT64_MAX: no deadline. */
-bool cgp__wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t deadline_ns);
-
 #endif

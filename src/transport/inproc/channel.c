@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum { FREE = CGP__CHANNEL_FREE, HELD = -2 }; /* a posted buffer's state is its micro-batch */
 
@@ -29,22 +28,13 @@ struct cgp__channel {
     slot slots[];        /* [capacity] */
 };
 
-/* Let timed waits use the clock of cgp__now_ns(). */
-static void init_condition(pthread_cond_t *condition) {
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(condition, &attributes);
-    pthread_condattr_destroy(&attributes);
-}
-
 cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, int capacity,
                                int64_t spin_ns) {
     const size_t size = sizeof(cgp__channel) + (size_t)capacity * sizeof(slot);
     cgp__channel *channel = cgp__calloc(1, size);
     if (!channel) return cgp__no_memory("channel", size);
     pthread_mutex_init(&channel->lock, NULL);
-    init_condition(&channel->changed);
+    cgp__condition_init(&channel->changed);
     channel->memory = memory;
     channel->bytes = bytes;
     channel->capacity = capacity;
@@ -90,13 +80,8 @@ static bool wait_for_change(cgp__channel *channel, int64_t spin_end_ns, int64_t 
     while (!has_changed(channel, before) && cgp__now_ns() < spin_end_ns) {
     }
     pthread_mutex_lock(&channel->lock);
-    const struct timespec deadline = {.tv_sec = (time_t)(deadline_ns / 1000000000),
-                                      .tv_nsec = (long)(deadline_ns % 1000000000)};
-    while (!has_changed(channel, before)) {
-        if (deadline_ns == INT64_MAX)
-            pthread_cond_wait(&channel->changed, &channel->lock);
-        else if (pthread_cond_timedwait(&channel->changed, &channel->lock, &deadline) != 0)
-            break;
+    while (!has_changed(channel, before) &&
+           cgp__wait_until(&channel->changed, &channel->lock, deadline_ns)) {
     }
     return has_changed(channel, before);
 }

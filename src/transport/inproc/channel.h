@@ -22,7 +22,8 @@ cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, 
 void cgp__channel_destroy(cgp__channel *channel);
 
 /* Wait for a buffer in a state, FREE (for the sender) or a micro-batch (for the receiver), and hold
- * it. False: none in time, or the channel is stopped. `timeout_ns` as in cgp_transport.acquire. */
+ * it. False: none in time, or the channel is stopped. `timeout_ns` as in acquire() of
+ * cgp_transport_links. */
 bool cgp__channel_hold(cgp__channel *channel, int state, int64_t timeout_ns, cgp_link_message *out);
 
 /* Give a held buffer its next state, with the message's bytes and event. */
