@@ -6,7 +6,7 @@
 #
 #     time      the remaining ranks end within the limit and 2 s, with code 3, unless the launcher
 #               killed them
-#     culprit   cgpipe diagnose names the rank; counted: how often it names the exact action
+#     verdict   cgpipe diagnose names the rank; counted: how often it names the exact action
 #     orphans   no process of the run is left
 #     resumed   one process resumes the checkpoint and gets the weights of an undisturbed run
 set -u
@@ -77,10 +77,10 @@ injure() { # kill|stop
             complain "rank $r: ended after $(awk "BEGIN { print $(cut -d' ' -f2 "$work/codes/$r") - $begin }") s"
     done
     [ -n "$launcher" ] && [ "$(find "$work/codes" -type f | wc -l)" -lt $((n - 1)) ] && complain "ranks without a code"
-    local culprit
-    culprit=$(culprit_of "$work/run")
-    [ "${culprit% *}" = "silent $victim" ] || complain "culprit $culprit"
-    [ "$culprit" = "silent $victim $action" ] && exact=$((exact + 1))
+    local verdict
+    verdict=$(failed_rank_of "$work/run")
+    [ "${verdict% *}" = "silent $victim" ] || complain "verdict $verdict"
+    [ "$verdict" = "silent $victim $action" ] && exact=$((exact + 1))
     [ -z "$(pgrep -f "^$cgpipe train .*--run $work/run")" ] || complain "a process is left"
     if [ -e "$work/run/run.json" ]; then # otherwise there was no checkpoint, and the start was undone
         "$cgpipe" train --resume --run "$work/run" --stages 2 --schedule 1f1b --virtual 1 >"$work/resumed" 2>&1

@@ -25,7 +25,7 @@ run_fault() { # N FAULT COMMAND...
 code_of() { cut -d' ' -f1 "$work/codes/$1" 2>/dev/null; } # RANK
 
 # Print the failed rank of a run, such as "silent 2 2B1".
-culprit_of() { # RUN
-    "$cgpipe" diagnose "$1" --json "$work/culprit.json" >"$work/diagnose" 2>&1
-    jq -r '"\(.verdict) \(.rank) \(.action)"' "$work/culprit.json"
+failed_rank_of() { # RUN
+    "$cgpipe" diagnose "$1" --json "$work/failed_rank.json" >"$work/diagnose" 2>&1
+    jq -r '"\(.verdict) \(.rank) \(.action)"' "$work/failed_rank.json"
 }

@@ -30,13 +30,13 @@ check "one rank has v3: the weights of one process with v3" \
     [ "$(grep ^weights_sha256 "$work/out-alone")" = "$(grep ^weights_sha256 "$work/out")" ]
 check "one rank has v3: it is printed" grep -q '^ranks  *2 over mpi, instruction set v3, libm [0-9a-f]\{16\}$' "$work/out"
 check "one rank has v3: both are on a line" grep -q "^  *ranks 0-1 on $(hostname): devices 0-1, cores [0-9,-]*\$" "$work/out"
-check "one rank has v3: kernels are of v3 on both" [ "$(grep -c 'kernels for x86-64-v3$' "$work/err")" = 2 ]
+check "one rank has v3: both use kernels for v3" [ "$(grep -c 'kernels for x86-64-v3$' "$work/err")" = 2 ]
 check "the report has it" [ "$(jq -c '[.ranks, .transport, .isa, ([.devices[].rank]), ([.devices[].host] | unique)]' "$work/report.json")" = \
     "[2,\"mpi\",\"v3\",[0,1],[\"$(hostname)\"]]" ]
 check "the record has it" [ "$(jq -r '.versions.isa + .versions.libm' "$work/run/run.json")" = "v3$(jq -r .libm "$work/report.json")" ]
 "$cgpipe" train --resume --run "$work/run" --steps 4 --json "$work/four.json" >"$work/out" 2>&1
 now=$(jq -r .isa "$work/four.json")
-check "one rank has v3: the other says that it steps down" [ "$now" = v3 -o \
+check "one rank has v3: the other one logs that it steps down" [ "$now" = v3 -o \
     "$(grep -c "rank 0: kernels for v3, though this host has $now: rank 1, on host " "$work/err")" = 1 ]
 check "a report of one process" [ "$(jq -c '[.ranks, .transport]' "$work/four.json")" = '[1,"inproc"]' ]
 check "a resume with another instruction set warns" [ "$now" = v3 -o \
@@ -54,7 +54,7 @@ if [ "$(jq .libm "$work/plain.json")" != "$(jq .libm "$work/report.json")" ]; th
     # shellcheck disable=SC2086 # split into words
     run_ranks 1 "$cgpipe" $train --run "$work/none" : -n 1 -x $plain "$cgpipe" $train --run "$work/none" >"$work/out" 2>"$work/err"
     check "ranks with another libm: fail" [ $? != 0 ]
-    check "ranks with another libm: says why, once" [ "$(grep -c "^cgpipe: .*libm: expected the same results on all ranks" "$work/err")" = 1 ]
+    check "ranks with another libm: the message has the reason, once" [ "$(grep -c "^cgpipe: .*libm: expected the same results on all ranks" "$work/err")" = 1 ]
     check "ranks with another libm: nothing is left" [ ! -e "$work/none" ]
 else
     echo "skip: another libm (the C library has one variant)"
@@ -76,8 +76,8 @@ gpt2="width=$width,heads=8,vocab=256,seq=8 --batch 1 --chunks 1"
 }
 check "ranks that do not fit together: fail" [ $? != 0 ]
 check "ranks that do not fit together: each fits alone" grep -q '^fits this machine now' "$work/out-alone"
-check "ranks that do not fit together: is said once" [ "$(grep -c '^cgpipe: ' "$work/err")" = 1 ]
-check "ranks that do not fit together: says why" grep -q "^cgpipe: memory: host $(hostname) has .* available, but its ranks together need .* (.*; or more hosts)" "$work/err"
+check "ranks that do not fit together: one message" [ "$(grep -c '^cgpipe: ' "$work/err")" = 1 ]
+check "ranks that do not fit together: the message has the reason" grep -q "^cgpipe: memory: host $(hostname) has .* available, but its ranks together need .* (.*; or more hosts)" "$work/err"
 [ $failed = 0 ] || head -30 "$work/err"
 
 # --- clocks ---
@@ -93,7 +93,7 @@ if unshare --time --fork --monotonic 86400 true 2>/dev/null; then
         (slice("0F0") | .ts + .dur) <= (slice("1F0") | .ts) + 1e6 * .cgpipe.clock_uncertainty_seconds and
         (slice("1B3") | .ts + .dur) <= (slice("0B3") | .ts) + 1e6 * .cgpipe.clock_uncertainty_seconds' "$work/trace.json"
     check "a clock that is a day ahead: a step is short" jq -e '[.cgpipe.end_seconds[][]] | max < 60' "$work/trace.json"
-    check "a clock that is a day ahead: it is said" grep -q '^trace .* (clocks of hosts aligned to .* us)$' "$work/out"
+    check "a clock that is a day ahead: it is printed" grep -q '^trace .* (clocks of hosts aligned to .* us)$' "$work/out"
     [ $failed = 0 ] || tail -n 30 "$work/out" "$work/err"
 else
     echo "skip: a clock that is a day ahead (no time namespaces)"

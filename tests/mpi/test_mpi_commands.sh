@@ -37,7 +37,7 @@ run_apart() { # WORDS OF RANK 0 -- WORDS OF ALL OTHERS, which are N
 codes_are() { [ "$(cat "$codes"/* | tr '\n' ' ')" = "$1 " ]; }
 # Lines on injected faults do not count.
 # shellcheck disable=SC2317 # called by check
-is_said_once() { [ "$(grep -v '^cgpipe: .*CGP_FAULT: ' "$work/err" | grep -c '^cgpipe: ')" = 1 ] && grep -q -- "^cgpipe: $1" "$work/err"; }
+is_printed_once() { [ "$(grep -v '^cgpipe: .*CGP_FAULT: ' "$work/err" | grep -c '^cgpipe: ')" = 1 ] && grep -q -- "^cgpipe: $1" "$work/err"; }
 
 make_text
 model=gpt2:layers=3,width=32,heads=2,vocab=256,seq=32,tied=1
@@ -48,8 +48,8 @@ mkdir "$work/alone"
 cp -L "$cgpipe" "$build_dir"/libcgpipe.so.?.? "$build_dir"/libcgpipe_data.so.?.? "$work/alone/"
 run_ranks 3 "$work/alone/cgpipe" check $model --stages 3 --batch 4 >"$work/out" 2>"$work/err"
 check "no plug-in: exit code 2" [ $? = 2 ]
-check "no plug-in: is said once, with the place" \
-    is_said_once "transport: expected inproc, got \"mpi\": no libcgpipe-mpi.so in $work/alone/plugins (install an MPI"
+check "no plug-in: one message, with the place" \
+    is_printed_once "transport: expected inproc, got \"mpi\": no libcgpipe-mpi.so in $work/alone/plugins (install an MPI"
 cp -r "$plugins" "$work/alone/"
 run_ranks 3 "$work/alone/cgpipe" check $model --stages 3 --batch 4 >"$work/out" 2>"$work/err"
 check "a plug-in beside a copy of the program" [ $? = 0 ]
@@ -79,7 +79,7 @@ run 3 sample "$work/run" --prompt line --length 40 --stages 5 --weights "$work/r
 check "sample --weights, 5 stages on 3 ranks: exit codes 0" codes_are "0 0 0"
 check "sample --weights, 5 stages on 3 ranks: the text of one process" cmp "$work/one" "$work/out"
 run 2 sample "$work/missing"
-check "sample, no run: is said once" is_said_once "run directory $work/missing: no such directory"
+check "sample, no run: one message" is_printed_once "run directory $work/missing: no such directory"
 
 # --- profile, and balances by time: each rank measures its layers, and all get all times ---
 
@@ -165,18 +165,18 @@ train="train $model --batch 4 --stages 2 --steps 3 --run $work/none"
 {
     run_apart 1 $train --data "$work/text.txt" -- $train --data "$work/missing.txt"
     check "no data on rank 1: exit codes 3 and 1" codes_are "3 1"
-    check "no data on rank 1: is said once" is_said_once "rank 1: $work/missing.txt: no such file"
+    check "no data on rank 1: one message" is_printed_once "rank 1: $work/missing.txt: no such file"
     check "no data on rank 1: what mpirun returns" [ $code = 1 -o $code = 3 ]
     tac "$work/text.txt" >"$work/other.txt"
     run_apart 1 $train --data "$work/text.txt" -- $train --data "$work/other.txt"
     check "other data on rank 1: exit codes 3 and 1" codes_are "3 1"
-    check "other data on rank 1: is said once" is_said_once "rank 1: data: identity is "
+    check "other data on rank 1: one message" is_printed_once "rank 1: data: identity is "
     run_apart 1 check "$work/mine.so" --batch 4 --stages 2 -- check "$work/other/mine.so" --batch 4 --stages 2
     check "another plug-in on rank 1: exit codes 3 and 2" codes_are "3 2"
-    check "another plug-in on rank 1: is said once" is_said_once "rank 1: mine.so: differs from the file of rank 0 (SHA-256 "
+    check "another plug-in on rank 1: one message" is_printed_once "rank 1: mine.so: differs from the file of rank 0 (SHA-256 "
     run_apart 1 train --config "$work/run.yaml" --run "$work/none" -- train --config "$work/missing.yaml" --run "$work/none"
     check "no run file on rank 1: exit codes 3 and 1" codes_are "3 1"
-    check "no run file on rank 1: is said once" is_said_once "rank 1: $work/missing.yaml: "
+    check "no run file on rank 1: one message" is_printed_once "rank 1: $work/missing.yaml: "
     check "nothing is left of them" [ ! -e "$work/none" ]
 }
 # Rank 1 fails and closes its links. Rank 0 is still in an action for a second, and rank 1 waits for
@@ -185,7 +185,7 @@ train="train $model --batch 4 --stages 2 --steps 3 --run $work/none"
 rank=(bash -c '"$@"; echo $? >"$codes/${OMPI_COMM_WORLD_RANK-$PMI_RANK}"' rank "$cgpipe")
 CGP_LOG=error CGP_FAULT=fail:1F0,delay:0F1:1.5 run 2 bench $model --stages 2 --batch 4 --chunks 4
 check "an action that fails: exit codes 3 and 1" codes_are "3 1"
-check "an action that fails: is said once" is_said_once "rank 1: stage 1, micro-batch 0, "
+check "an action that fails: one message" is_printed_once "rank 1: stage 1, micro-batch 0, "
 
 check "no process is left" [ -z "$(pgrep -f "$work")" ]
 exit $failed

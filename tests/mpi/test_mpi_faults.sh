@@ -32,7 +32,7 @@ check "killed: the others have code 3" [ "$(code_of 0)$(code_of 1)$(code_of 2)" 
 # 3 s later on an idle machine. A rank that misses the failure never ends.
 check "killed: they end in time" jq -en "[$(cut -d' ' -f2 "$work/codes/0"), $(cut -d' ' -f2 "$work/codes/2")] | max - $(cut -d' ' -f2 "$work/codes/1") < 40"
 # Earlier messages may have been lost with it.
-check "killed: it is named" grep -q '^silent 1 1\(B[12]\|F3\)$' <<<"$(culprit_of "$work/run")"
+check "killed: it is named" grep -q '^silent 1 1\(B[12]\|F3\)$' <<<"$(failed_rank_of "$work/run")"
 check "killed: no process is left" [ -z "$(pgrep -f "$work/run")" ]
 "$cgpipe" train --resume --run "$work/run" --stages 2 >"$work/out" 2>"$work/err"
 check "killed: resumed, the weights of a run that was not disturbed" [ "$(sha_of "$work/out")" = "$(sha_of "$work/out-straight")" ]
@@ -41,7 +41,7 @@ check "a start deletes the files" [ ! -e "$work/run/diagnosis" ]
 injure 2 stop:0F3@3
 check "stopped: code 3" [ $? = 3 ]
 check "stopped: it is named by rank 1, once" [ "$(grep -c '^cgpipe: rank 0: silent for [0-9.]* s' "$work/err")" = 1 ]
-check "stopped: the file names it, too" grep -q '^silent 0 0F[23]$' <<<"$(culprit_of "$work/run")"
+check "stopped: the file names it, too" grep -q '^silent 0 0F[23]$' <<<"$(failed_rank_of "$work/run")"
 check "stopped: no process is left" [ -z "$(pgrep -f "$work/run")" ]
 
 # Writing the file of rank 1 hangs, so that it must end without its main thread.
@@ -52,7 +52,7 @@ check "stopped, and the other rank hangs: it is named, once" [ "$(grep -c '^cgpi
 launcher=--enable-recovery injure 3 kill:1F0@3,delay:0F1@3:0.2,kill:0F2@3
 check "two killed: code 3" [ "$(code_of 2)" = 3 ]
 check "two killed: rank 2 names one, once" [ "$(grep -c '^cgpipe: rank [01]: silent for [0-9.]* s' "$work/err")" = 1 ]
-check "two killed: the file names it, too" grep -q '^silent [01] ' <<<"$(culprit_of "$work/run")"
+check "two killed: the file names it, too" grep -q '^silent [01] ' <<<"$(failed_rank_of "$work/run")"
 
 rm -rf "$work/run/diagnosis"
 : >"$work/run/diagnosis"
@@ -77,7 +77,7 @@ ln -sfn "$work" "$work/run/diagnosis/rank-1.json"
 wait "$injured"
 check "links in diagnosis: the run ends as a hang does" grep -q '^cgpipe: .*0F1: did not end for .*(timeout)' "$work/err"
 check "links in diagnosis: their targets are as they were" grep -qx "years of work" "$work/precious"
-check "links in diagnosis: told" grep -q "^cgpipe: warning: .*/run/diagnosis/rank-0.json: is a link" "$work/err"
+check "links in diagnosis: a warning" grep -q "^cgpipe: warning: .*/run/diagnosis/rank-0.json: is a link" "$work/err"
 # shellcheck disable=SC2086 # split into words
 "$cgpipe" train $gpt2 --run "$work/run" --overwrite >"$work/out" 2>"$work/err"
 check "links in diagnosis: the next start deletes them" [ ! -e "$work/run/diagnosis" ]
@@ -88,5 +88,5 @@ check "twice, late: the run goes on" [ $? = 0 ]
 check "twice, late: printed once each" [ "$(grep -c '\[pipeline\] CGP_FAULT: twice:0SEND_F2@3' "$work/err")$(grep -c '\[pipeline\] CGP_FAULT: late:1SEND_B0@2:5.2' "$work/err")" = 11 ]
 check "twice, late: noted" [ "$(jq -r '.starts[-1].fault' "$work/run/run.json")" = twice:0SEND_F2@3,late:1SEND_B0@2:5.2 ]
 check "twice, late: the same weights" [ "$(sha_of "$work/out")" = "$(sha_of "$work/out-straight")" ]
-check "late: the message is named" [ "$(culprit_of "$work/run")" = "lost 1 1B0" ]
+check "late: the message is named" [ "$(failed_rank_of "$work/run")" = "lost 1 1B0" ]
 exit $failed

@@ -51,7 +51,7 @@ check "four ranks fail without a checkpoint: fewer ranks" [ "$(grep -c supervise
 until_step "$work/killed" 30
 kill_rank killed
 until_said 'restart 1 of 3 with 2 ranks from step [1-9][0-9]*0$'
-check "a rank is killed behind a checkpoint: as many, from there" [ "$(grep -c supervise "$work/err")" = 2 ]
+check "a rank is killed after a checkpoint: as many ranks, from the checkpoint" [ "$(grep -c supervise "$work/err")" = 2 ]
 until_step "$work/killed" $(($(wc -l <"$work/killed/metrics.jsonl") + 20))
 "$cgpipe" stop "$work/killed" >"$work/log"
 wait $process
@@ -61,7 +61,7 @@ check "a stop request: a checkpoint" grep -q 'stop request: stopped after step .
 step=$(readlink "$work/killed/latest")
 # shellcheck disable=SC2086 # split into words
 "$cgpipe" train $gpt2 --steps $((10#${step#step-})) --run "$work/straight" >"$work/out-straight" 2>&1
-check "the weights of one process that nobody disturbed ($step)" \
+check "the weights of one undisturbed process ($step)" \
     [ "$(grep ^weights_sha "$work/out-straight")" = "$(grep ^weights_sha "$work/out")" ]
 
 # --- a signal from a batch system ---
@@ -80,7 +80,7 @@ check "no process is left" [ -z "$(left stopped)" ]
 # shellcheck disable=SC2086 # split into words
 supervise orphans 2 $gpt2 --steps 1000000 --save-every 1
 until_step "$work/orphans" 20
-check "two ranks are at work" [ "$(left orphans | wc -l)" = 2 ]
+check "two ranks run" [ "$(left orphans | wc -l)" = 2 ]
 kill -KILL $process
 wait $process 2>/dev/null
 for _ in $(seq 1200); do

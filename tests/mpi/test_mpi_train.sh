@@ -86,8 +86,8 @@ refused() { # NAME RANKS MESSAGE OPTION...
     shift 3
     run_ranks "$n" "$cgpipe" train "$@" >"$work/out" 2>"$work/err"
     check "$name: fails" [ $? != 0 ]
-    check "$name: is said once" [ "$(grep -c '^cgpipe: ' "$work/err")" = 1 ]
-    check "$name: says why" grep -q -- "$message" "$work/err"
+    check "$name: one message" [ "$(grep -c '^cgpipe: ' "$work/err")" = 1 ]
+    check "$name: the message has the reason" grep -q -- "$message" "$work/err"
     [ $failed = 0 ] || head -20 "$work/err"
 }
 # shellcheck disable=SC2086 # split into words
@@ -111,8 +111,8 @@ bad_token() { # NAME STEPS TRAINING VALIDATION OPTION...
     run_ranks 3 "$cgpipe" train ${gpt2/text.txt/$training} --validation "$work/$validation" --stages 3 --steps 6 --save-every 0 --run "$work/token" --overwrite "$@" \
         >"$work/out" 2>"$work/err"
     check "$name: exit code 4" [ $? = 4 ]
-    check "$name: is said once" [ "$(grep -c '^cgpipe: ' "$work/err")" = 1 ]
-    check "$name: says what is saved" grep -q "^cgpipe: .*\.bin: at byte 500: expected a token below 256, got 65535 .*; step $steps is saved\$" "$work/err"
+    check "$name: one message" [ "$(grep -c '^cgpipe: ' "$work/err")" = 1 ]
+    check "$name: the message has the saved step" grep -q "^cgpipe: .*\.bin: at byte 500: expected a token below 256, got 65535 .*; step $steps is saved\$" "$work/err"
     check "$name: is saved" [ "$(readlink "$work/token/latest")" = "step-0000000$steps" ]
     check "$name: a line each" [ "$(losses_of "$work/token" | wc -l)" = "$steps" ]
 }
@@ -131,7 +131,7 @@ apart='cd "$0/$([ "${OMPI_COMM_WORLD_RANK-$PMI_RANK}" = 1 ] && echo there || ech
 # shellcheck disable=SC2086 # split into words
 run_ranks 2 bash -c "$apart" "$work" "$cgpipe" train $gpt2 --stages 2 --steps 2 --run local >"$work/out" 2>"$work/err"
 check "storage of one host: fails" [ $? != 0 ]
-check "storage of one host: is said once" [ "$(grep -c '^cgpipe: ' "$work/err")" = 1 ]
+check "storage of one host: one message" [ "$(grep -c '^cgpipe: ' "$work/err")" = 1 ]
 check "storage of one host: rank, path, host" grep -q "^cgpipe: rank 1: local: expected on host $(hostname) the directory that rank 0 writes to" "$work/err"
 check "storage of one host: nothing is left" [ -z "$(ls "$work/here" "$work/there" | grep local)" ]
 

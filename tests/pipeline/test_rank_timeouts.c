@@ -17,8 +17,8 @@ static const double soon = 20;
 /* Settings and results of a run. Rank 1 begins the call `pause` seconds late. */
 static struct {
     double pause;
-    bool mute;     /* rank 1 sends nothing during the pause */
-    double drowsy; /* seconds by which rank 0 wakes up late */
+    bool mute;           /* rank 1 sends nothing during the pause */
+    double wakeup_delay; /* of rank 0, in seconds */
     double seconds[MAX_RANKS];
     char *text[MAX_RANKS]; /* diagnoses after the step */
     char *idle_text;       /* rank 0's diagnosis, which reports even short waits */
@@ -38,7 +38,7 @@ static void step_in_time(rank *r) {
     note_create(r);
     note(r, cgp_pipeline_set_timeout(r->pipeline, timeout));
     const cgp_tensor *inputs[] = {r->batch->inputs[0], r->batch->inputs[1]};
-    if (r->number == 0) loopback_make_drowsy(r->communicator, the.drowsy);
+    if (r->number == 0) loopback_delay_wakeups(r->communicator, the.wakeup_delay);
     if (r->number == 1) pause_for(0.1); /* by then all ranks have sent a heartbeat */
     if (r->number == 1 && the.mute) loopback_mute(r->communicator);
     if (r->number == 1) pause_for(the.pause);
@@ -128,9 +128,9 @@ static void a_hanging_action_is_named_on_all_ranks(void **unused) {
  * worker's report. */
 static void a_rank_that_wakes_late_names_the_one_that_hangs(void **unused) {
     (void)unused;
-    the.drowsy = 1.2;
+    the.wakeup_delay = 1.2;
     a_hanging_action_is_named_on_all_ranks(NULL);
-    the.drowsy = 0;
+    the.wakeup_delay = 0;
 }
 
 static void a_silent_rank_is_named_on_all_others(void **unused) {

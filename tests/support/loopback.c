@@ -241,9 +241,9 @@ static bool hold(cgp_link *link, const char *call, int state, int64_t timeout_ns
         waits = cgp__wait_until(&link->changed, &communicator->net->lock, deadline);
     }
     link->waits = false;
-    if (communicator->ended && communicator->drowsy_ns > 0)
+    if (communicator->ended && communicator->wakeup_delay_ns > 0)
         (void)cgp__wait_until(&link->changed, &communicator->net->lock,
-                              cgp__now_ns() + communicator->drowsy_ns);
+                              cgp__now_ns() + communicator->wakeup_delay_ns);
     if (i >= 0) {
         buffer *b = &link->buffers[i];
         b->state = HELD;
@@ -484,9 +484,9 @@ void loopback_mute(cgp_communicator *communicator) {
     pthread_mutex_unlock(&communicator->net->lock);
 }
 
-void loopback_make_drowsy(cgp_communicator *communicator, double seconds) {
+void loopback_delay_wakeups(cgp_communicator *communicator, double seconds) {
     pthread_mutex_lock(&communicator->net->lock);
-    communicator->drowsy_ns = (int64_t)(1e9 * seconds);
+    communicator->wakeup_delay_ns = (int64_t)(1e9 * seconds);
     pthread_mutex_unlock(&communicator->net->lock);
 }
 

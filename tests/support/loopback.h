@@ -29,6 +29,6 @@ void loopback_mute(cgp_communicator *communicator);
 
 /* After a rank has ended, its waits for messages return later by this time, as if its threads had
  * no free core. */
-void loopback_make_drowsy(cgp_communicator *communicator, double seconds);
+void loopback_delay_wakeups(cgp_communicator *communicator, double seconds);
 
 #endif

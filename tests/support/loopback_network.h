@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loopback_network.h -- inside loopback: ranks, links, and the lanes between them.
+/* loopback_network.h -- the inside of loopback: ranks, links, and the lanes between them.
  *
  * One lock guards the network and all its ranks; it is slow on purpose. Unless a comment says
  * otherwise, functions are called with the lock held. */
@@ -25,12 +25,14 @@ typedef struct item {
     char storage[];
 } item;
 
+/* Messages that are delivered in order. */
 typedef struct lane {
     item *first, *last; /* a queue: `first` is delivered next */
     item *spare;
     uint64_t random;
 } lane;
 
+/* An edge, which exists while one of its ends is open. */
 typedef struct edge {
     struct edge *next;
     int number;
@@ -51,6 +53,7 @@ typedef struct network {
     cgp_communicator **ranks; /* [n] NULL: destroyed */
 } network;
 
+/* The failure of a rank. */
 typedef struct failed {
     cgp_status status; /* CGP_OK: none */
     int rank;
@@ -66,9 +69,9 @@ struct cgp_communicator {
     pthread_cond_t changed;
     int64_t timeout_ns, next_heartbeat_ns; /* 0: no watching */
     bool mute;                             /* sends no heartbeats, as if it were stopped */
-    int64_t drowsy_ns;                     /* delay before a wait returns after the rank has ended */
-    cgp_rank_state mine, *known;           /* [n] */
-    item *inbox[]; /* [n] agreements received from each rank, first to last */
+    int64_t wakeup_delay_ns;     /* delay before a wait returns after the rank has ended */
+    cgp_rank_state mine, *known; /* [n] */
+    item *inbox[];               /* [n] agreements received from each rank, first to last */
 };
 
 typedef struct buffer {

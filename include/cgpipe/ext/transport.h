@@ -81,7 +81,8 @@ typedef enum cgp_link_fault {
     CGP_LINK_LATE
 } cgp_link_fault;
 
-/** A buffer that changes hands. (cgp_message() is the text of a failure.) */
+/** A message: a buffer that passes from one end to the other. (cgp_message() is the text of a
+ *  failure.) */
 typedef struct cgp_link_message {
     /** A buffer of the link; with inproc, the receiver gets the sender's. Borrowed. */
     void *buffer;
@@ -96,8 +97,7 @@ typedef struct cgp_link_message {
      *  this rank received that information. Monotonic clock of this rank. 0: the buffer was never
      *  posted. */
     int64_t released_ns;
-    /** In post, for tests: the fault of the message, for a transport between processes; otherwise
-     *  ignored. */
+    /** Fault to inject, for tests. Only post() reads it, in transports between processes. */
     cgp_link_fault fault;
     int64_t late_ns; /**< Delay of CGP_LINK_LATE. */
 } cgp_link_message;
@@ -107,11 +107,11 @@ typedef struct cgp_rank_state {
     /** When its last heartbeat arrived, or watch() began here; for this rank, the current time. 0:
      *  neither. */
     int64_t heartbeat_ns;
-    int64_t ended;      /**< Actions that have ended there, as passed to report_progress() there. */
-    int64_t end_ns;     /**< When the last action ended; 0: none has. */
-    int64_t agreements; /**< Number of agreements that it has entered. */
+    int64_t ended;       /**< Actions that have ended there, from its report_progress(). */
+    int64_t end_ns;      /**< When the last action ended; 0: none has. */
+    int64_t agreements;  /**< Number of agreements that it has entered. */
     int64_t agreeing_ns; /**< When it entered the agreement that it waits in; 0: it is in none. */
-    /** Watching has ended: the communicator was destroyed, or watch() was called with 0. */
+    /** It sends no more heartbeats: its communicator was destroyed, or it called watch() with 0. */
     bool left;
     int64_t process; /**< Its process id on the host; 0: not known. */
     char host[64];   /**< Name of its host, cut; "": not known. */
@@ -211,9 +211,9 @@ typedef struct cgp_transport_failures {
     /**
      * Start to watch the other ranks. A thread sends each of them at least 8 heartbeats per limit
      * (of 8 ms or more) and 4 per second, also while this rank computes or runs the caller's code.
-     * It sleeps in between. A rank from which nothing arrives for the limit has failed: "silent for 3.1 s". So
-     * all ranks should start to watch at about the same time, for example after a barrier. Time in
-     * which this process was stopped does not count.
+     * It sleeps in between. A rank from which nothing arrives for the limit has failed: "silent for
+     * 3.1 s". So all ranks should start to watch at about the same time, for example after a
+     * barrier. Time in which this process was stopped does not count.
      *
      * @param timeout_ns  The limit, best the same on all ranks. 0: stop watching, and send the
      *                    others a notice of it.
@@ -223,9 +223,8 @@ typedef struct cgp_transport_failures {
      * Threads: the user thread.
      */
     cgp_status (*watch)(cgp_communicator *communicator, int64_t timeout_ns);
-    /** Set the progress that the next heartbeats report. @param ended Actions that have ended here
-     *  so far. @param end_ns When the last one ended, monotonic clock. It never waits. Threads:
-     *  any. */
+    /** Set the progress that the next heartbeats report. It never waits. @param ended Actions that
+     *  have ended here. @param end_ns When the last one ended, monotonic clock. Threads: any. */
     void (*report_progress)(cgp_communicator *communicator, int64_t ended, int64_t end_ns);
     /** Return the state of each rank, from its heartbeats. @param out [ranks] Overwritten. Threads:
      *  any. */
@@ -256,7 +255,7 @@ typedef struct cgp_transport {
      * @retval CGP_EINVAL  The handle is invalid.
      * @retval CGP_ESTATE  The processes were not launched as this transport needs it.
      *
-     * Threads: the later user thread.
+     * Threads: the thread that becomes the user thread.
      */
     cgp_status (*communicator_create)(const void *handle, cgp_communicator **out);
     /** Destroy a communicator without open links, or NULL. After a failure, a transport between

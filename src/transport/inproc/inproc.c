@@ -16,7 +16,7 @@ struct cgp_link {
     bool sends;
 };
 
-/* An edge with at least one open end. */
+/* An edge, which exists while one of its ends is open. */
 typedef struct edge {
     int number, capacity;
     int64_t bytes;
@@ -26,7 +26,7 @@ typedef struct edge {
 } edge;
 
 struct cgp_communicator {
-    pthread_mutex_t lock; /* guards all below; a channel's lock is taken under it */
+    pthread_mutex_t lock; /* guards what follows; held while a channel's lock is taken */
     edge *edges;
     int n, capacity;
     bool stopped;

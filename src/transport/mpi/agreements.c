@@ -6,7 +6,7 @@
 #include <limits.h>
 #include <string.h>
 
-/* A rank with its own cores answers within this time. */
+/* Time that an agreement polls without a pause. Ranks with their own cores arrive within it. */
 #define SPIN_NS 200000
 
 /* Larger blocks are sent in several messages: MPI counts in int. */

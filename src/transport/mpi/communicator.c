@@ -18,11 +18,11 @@
  * all processes when the first one exits with a code that is not 0. */
 #define END_NS 1000000000
 
-/* Tags between failed ranks. */
+/* Tags of messages after a failure. */
 enum { FAILURE, END };
 
-/* The numbers of this process's ranks that are not destroyed, and that failed. If there is one,
- * MPI_Finalize() would wait for other ranks. */
+/* The number of communicators that are not destroyed, and of those that failed. MPI_Finalize() is
+ * called only if both are 0: it could wait for other ranks. */
 static atomic_int living, failed_ones;
 
 /* --- MPI's start and end --- */
@@ -137,7 +137,7 @@ cgp_status cgp__mpi_create(const void *handle, cgp_communicator **out) {
     return status;
 }
 
-/* Wait for the other ranks to end, with a timeout: none may be left to answer. */
+/* Wait until the other ranks end too, with a timeout: they may be gone. */
 static void end_together(cgp_communicator *c) {
     for (int r = 0; r < 2 * c->ranks; r++)
         c->requests[r] = MPI_REQUEST_NULL;

@@ -72,8 +72,8 @@ static cgp_rank_state state_of(const heartbeat *h, int64_t now) {
     return s;
 }
 
-/* Send a heartbeat to each rank to which the last one has left. Errors of MPI are reported by the
- * calls that send messages. */
+/* Send a heartbeat to each rank, unless MPI still sends the previous one. The calls that send
+ * messages report errors of MPI. */
 static void send_all(cgp_communicator *c, bool left) {
     cgp__mpi_detector *d = c->detector;
     const heartbeat now = heartbeat_of(c, left, cgp__mpi_host->now_ns());
@@ -87,6 +87,7 @@ static void send_all(cgp_communicator *c, bool left) {
     }
 }
 
+/* Read the heartbeats that have arrived. */
 static void take_all(cgp_communicator *c) {
     cgp__mpi_detector *d = c->detector;
     for (int r = 0; r < c->ranks; r++) {
@@ -113,7 +114,7 @@ static int most_silent(const cgp_communicator *c) {
     return silent;
 }
 
-/* This process slept too, so do not count that time as the others' silence. */
+/* Do not count the time in which this process was suspended as silence of the others. */
 static void oversleep(const cgp_communicator *c, int64_t late_ns) {
     for (int r = 0; r < c->ranks; r++) {
         if (c->detector->known[r].heartbeat_ns > 0) c->detector->known[r].heartbeat_ns += late_ns;

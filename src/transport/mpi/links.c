@@ -21,8 +21,8 @@
 typedef struct header {
     int32_t edge, opening, microbatch, slot; /* slot: the sender's buffer */
     int64_t sequence, bytes;
-    int64_t late_ns;       /* injected: has not arrived for so long */
-    uint32_t has_checksum; /* checksum is of header and bytes, itself being 0 */
+    int64_t late_ns;       /* injected delay after the arrival */
+    uint32_t has_checksum; /* `checksum` covers header and bytes, with itself 0 */
     uint32_t checksum;
 } header;
 
@@ -224,13 +224,13 @@ void cgp__mpi_link_close(cgp_link *link) {
 
 /* --- waits --- */
 
-/* Return whether a message or release that came in counts as arrived. Injected delays and faults
- * make it arrive later. */
+/* Return whether a message or release counts as arrived. Injected delays and faults make it arrive
+ * later than MPI does. */
 static bool has_arrived(const buffer *b) {
     return b->released_ns <= cgp__mpi_host->now_ns();
 }
 
-/* Take the releases that came in. */
+/* Process the releases that have arrived. */
 static cgp_status take_releases(cgp_link *link) {
     for (;;) {
         int done = 0;
@@ -239,7 +239,7 @@ static cgp_status take_releases(cgp_link *link) {
         const release r = link->answer;
         CGP_TRY(cgp__mpi_check(MPI_Start(&link->release), "MPI_Start"));
         if (r.opening != link->opening || r.slot < 0 || r.slot >= link->options.capacity)
-            continue; /* of an earlier opening */
+            continue; /* sent in an earlier opening */
         buffer *b = &link->buffers[r.slot];
         if (b->state != AWAY) continue;
         b->released_ns = cgp__mpi_host->now_ns() + link->communicator->delay_ns;
@@ -295,7 +295,7 @@ static cgp_status check_bytes(const cgp_link *link, int i, const header *h) {
                          link->communicator->rank, h->bytes);
 }
 
-/* Process a message that came into a buffer. Drop a duplicate, and a message of an earlier
+/* Process the message in a buffer. Drop a duplicate, and a message of an earlier
  * opening. */
 static cgp_status enter(cgp_link *link, buffer *b) {
     header h;
@@ -323,7 +323,7 @@ static cgp_status enter(cgp_link *link, buffer *b) {
     return CGP_OK;
 }
 
-/* Take the messages that came in. */
+/* Process the messages that have arrived, in the order of their receives. */
 static cgp_status take_messages(cgp_link *link) {
     int done = 1;
     while (link->n_started > 0) {
@@ -452,7 +452,7 @@ void cgp__mpi_verify(cgp_communicator *c, bool verify) {
 static cgp_status give_back(cgp_link *link, buffer *b) {
     CGP_TRY(start_receive(link, b));
     CGP_TRY(cgp__mpi_check(MPI_Wait(&b->released, MPI_STATUS_IGNORE), "MPI_Wait"));
-    b->answer = (release){link->opening, b->slot}; /* the previous one has left */
+    b->answer = (release){link->opening, b->slot}; /* the previous answer has been sent */
     return cgp__mpi_check(MPI_Start(&b->released), "MPI_Start");
 }
 

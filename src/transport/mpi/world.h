@@ -2,11 +2,11 @@
 /* world.h -- the transport `mpi`, a plug-in: ranks are MPI processes. MPI-3 calls only.
  *
  *     entry.c          the plug-in, and the table
- *     communicator.c   MPI's start and end; stop, failures of ranks
- *     heartbeat.c      heartbeats, which show that a rank is alive
+ *     communicator.c   MPI's start and end, communicators, failures of ranks
+ *     heartbeat.c      failure detection by heartbeats
  *     agreements.c     barrier and gather
  *     links.c          messages and releases of edges
- *     checksum.c       checksums of messages, with verify()
+ *     checksum.c       checksums of messages, after verify()
  *
  * MPI makes progress only inside its calls. So every wait is a loop of tests, and threads that
  * compute call progress(). This needs MPI_THREAD_MULTIPLE, because workers wait on their links at
@@ -30,7 +30,7 @@ enum { CGP__MPI_TEXT = 1024 };
 /* The failure of a rank, as it is sent. */
 typedef struct cgp__mpi_failure {
     int64_t status; /* CGP_OK: none */
-    int64_t rank;   /* that failed: the sender, or a silent rank */
+    int64_t rank;   /* the failed rank: the sender, or a silent rank */
     char message[CGP__MPI_TEXT];
 } cgp__mpi_failure;
 
@@ -51,7 +51,7 @@ struct cgp_communicator {
     int rank, ranks;
     int last_tag;
     bool verify;       /* for links that are opened later */
-    int64_t delay_ns;  /* messages and releases arrive late by this; for tests */
+    int64_t delay_ns;  /* added to the arrival of messages and releases, for tests */
     atomic_bool ended; /* stopped, or some rank failed */
 
     pthread_mutex_t lock; /* guards what follows; a leaf, except for MPI's own locks */
@@ -66,7 +66,7 @@ struct cgp_communicator {
     int n_edges, edges_capacity;
 
     cgp__mpi_detector *detector;
-    /* Also in the next heartbeat; the user thread writes them. */
+    /* Sent with the next heartbeat; written by report_progress() and agreements. */
     _Atomic int64_t ended_actions, end_ns, agreed, agreeing_ns;
 };
 
@@ -155,7 +155,7 @@ void cgp__mpi_release(cgp_link *link, const cgp_link_message *message);
 bool cgp__mpi_waits(cgp_link *link);
 void cgp__mpi_verify(cgp_communicator *communicator, bool verify);
 
-/* Note when messages and releases come in, for links on which no thread waits. Called with the
+/* Note when messages and releases arrive, for links on which no thread waits. Called with the
  * communicator's lock held. */
 cgp_status cgp__mpi_note_arrivals(cgp_communicator *communicator);
 
