@@ -47,8 +47,8 @@ static cgp_status plan_it(cgp_plan **out, const cgp_model *model, int stages) {
     cgp_layer_cost costs[4]; /* of each layer */
     int balance[4];
     cgp_profile_options profile = cgp_profile_options_default();
-    profile.samples = BATCH / CHUNKS;
-    CGP_TRY(cgp_profile(model, &profile, costs));
+    profile.samples = (const int64_t[]){BATCH / CHUNKS};
+    CGP_TRY(cgp_profile_steps(model, &profile, costs, NULL));
     CGP_TRY(cgp_balance_by_time(model, costs, false, stages, balance));
 
     cgp_plan_options options = cgp_plan_options_default();

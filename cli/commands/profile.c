@@ -133,12 +133,7 @@ static cgp_status profile(cli_session *session, cli_run_options *run_options, cl
     CGP_TRY(cli_model_find(&model, run_options, "profile gpt2"));
     CGP_TRY(cli_ranks_agree(cli_json_check(run_options)));
     CGP_TRY(cli_session_model(session, run_options, &model));
-    cli_costs_options options;
-    CGP_TRY(cli_ranks_agree(cli_costs_options_of(&options, run_options, true)));
-    const cgp_status status =
-        cli_costs_measure(costs, session->model, session->model_spec, &options);
-    free((void *)options.names);
-    CGP_TRY(status);
+    CGP_TRY(cli_costs_measure(costs, session->model, session->model_spec, run_options, true));
     costs->peak_flops = 1e9 * run_options->peak;
     if (cli_rank() == 0) costs->bandwidth = cli_copy_bandwidth();
     sign(costs, run_options, &model);

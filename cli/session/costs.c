@@ -49,127 +49,66 @@ static cgp_optim optim_of(cgp_optim_kind kind, double momentum) {
     }
 }
 
-cgp_status cli_costs_options_of(cli_costs_options *profile, const cli_run_options *options,
-                                bool sizes) {
+/* Return the sizes of micro-batches to measure, ascending: [CGP_PROFILE_SIZES] in `samples`. */
+static int choose_sizes(const cli_run_options *options, bool sizes, int64_t *samples) {
     const int64_t largest = (options->batch + options->chunks - 1) / options->chunks;
     const int64_t sample[] = {1, llround(sqrt((double)largest)), largest};
-    const cli_names *devices = &options->devices;
-    cgp_optim_kind kind = CGP_OPTIM_SGD;
-    *profile = (cli_costs_options){.repeats = options->repeats > 0 ? (int)options->repeats : 3,
-                                   .threads = (int)options->threads_per_device,
-                                   .devices = 1};
-    CGP_TRY(cgp_precision_parse(&profile->precision, options->precision));
-    CGP_TRY(cgp_convolution_parse(&profile->convolution, options->convolution));
-    CGP_TRY(cgp_optim_kind_parse(&kind, options->optimizer));
-    profile->optim = optim_of(kind, options->momentum);
+    int n = 0;
     for (int i = sizes ? 0 : 2; i < 3; i++) {
-        if (profile->sizes == 0 || sample[i] > profile->samples[profile->sizes - 1])
-            profile->samples[profile->sizes++] = sample[i];
+        if (n == 0 || sample[i] > samples[n - 1]) samples[n++] = sample[i];
     }
-    if (options->command == CLI_PROFILE && options->stages > 1)
-        profile->devices = (int)options->stages;
-    const char **names = cli_calloc((size_t)profile->devices, sizeof *names);
-    for (int d = 0; d < profile->devices; d++)
+    return n;
+}
+
+/* Return the names of `n` devices, all "cpu" by default. Freed by the caller. */
+static const char **device_names(const cli_names *devices, int n) {
+    const char **names = cli_calloc((size_t)n, sizeof *names);
+    for (int d = 0; d < n; d++)
         names[d] = devices->count == 0  ? one_cpu
                    : d < devices->count ? devices->values[d]
                                         : devices->values[0];
-    profile->names = names;
-    return CGP_OK;
+    return names;
 }
 
-/* Make a plan; with an external loss if the model has no losses. */
-static cgp_status make_plan(cgp_plan **plan, const cgp_model *model, cgp_plan_options options) {
-    cgp_status status = cgp_plan_create(plan, model, &options);
-    options.external_loss = true;
-    if (status == CGP_EINVAL) status = cgp_plan_create(plan, model, &options);
-    return status == CGP_EINVAL ? CGP_ELIMIT : status; /* it cannot train in steps */
-}
-
-/* Measure one size by whole steps of one-stage pipelines, one per device. */
-static cgp_status measure_steps(const cgp_model *model, const cli_costs_options *profile,
-                                int64_t samples, cgp_layer_cost *row) {
-    const int n = profile->devices;
-    cgp_plan **plans = cli_calloc((size_t)n, sizeof *plans);
-    cgp_plan_options options = cgp_plan_options_default();
-    cgp_status status = CGP_OK;
-    /* The first micro-batch writes gradients, the others add to them. With few samples the
-     * difference matters, so take more micro-batches. */
-    options.chunks = samples < 3 ? 4 : 2;
-    options.batch = samples * options.chunks;
-    options.optim = profile->optim;
-    options.threads_per_device = profile->threads;
-    options.precision = profile->precision;
-    options.convolution = profile->convolution;
-    for (int i = 0; i < n && status == CGP_OK; i++) {
-        options.devices = profile->names + i;
-        status = make_plan(&plans[i], model, options);
-    }
-    if (status == CGP_OK)
-        status = cgp_profile_steps((const cgp_plan *const *)plans, n, profile->repeats, row);
-    for (int i = 0; i < n; i++)
-        cgp_plan_destroy(plans[i]);
-    free(plans);
-    return status;
-}
-
-/* Measure one size kernel by kernel. Each rank measures layers with about the same FLOPs, or none
- * if there are too few layers; all ranks get the results. */
-static cgp_status measure_kernels(const cgp_model *model, const cli_costs_options *profile,
-                                  int64_t samples, cgp_layer_cost *row) {
-    const int layers = cgp_model_layers(model);
-    const int parts = cli_ranks() < layers ? cli_ranks() : layers;
-    const int own = cli_ranks() > 1 ? cli_rank() : 0; /* `plan` does not open the ranks */
-    int *part = cli_calloc((size_t)parts, sizeof *part), first = 0;
-    cgp_profile_options options = cgp_profile_options_default();
-    options.samples = samples;
-    options.device = profile->names[0];
-    options.threads = profile->threads;
-    options.repeats = profile->repeats;
-    options.type = profile->precision == CGP_PRECISION_BF16 ? CGP_BF16 : CGP_F32;
-    options.convolution = profile->convolution;
-    cgp_status status = cgp_balance_by_flops(model, parts, part);
-    for (int r = 0; r < own && r < parts; r++)
-        options.first_layer += part[r];
-    if (status == CGP_OK && own < parts) {
-        options.layers = part[own];
-        status = cgp_profile(model, &options, row);
-    }
-    status = cli_ranks_agree(status);
-    for (int r = 0; r < parts && status == CGP_OK; first += part[r++])
-        status = cli_ranks_broadcast(r, row + first, (size_t)part[r] * sizeof *row);
-    free(part);
+/* Measure on this rank. */
+static cgp_status measure(cli_costs *costs, const cgp_model *model,
+                          const cli_run_options *options) {
+    cgp_profile_options profile = cgp_profile_options_default();
+    cgp_optim_kind kind = CGP_OPTIM_SGD;
+    profile.samples = costs->samples;
+    profile.sizes = costs->sizes;
+    profile.n_devices = costs->devices;
+    profile.threads = costs->threads;
+    profile.steps = options->repeats > 0 ? (int)options->repeats : 3;
+    CGP_TRY(cgp_precision_parse(&profile.precision, options->precision));
+    CGP_TRY(cgp_convolution_parse(&profile.convolution, options->convolution));
+    CGP_TRY(cgp_optim_kind_parse(&kind, options->optimizer));
+    profile.optim = optim_of(kind, options->momentum);
+    const char **names = device_names(&options->devices, costs->devices);
+    profile.devices = names;
+    const cgp_status status = cgp_profile_steps(model, &profile, costs->rows, &costs->in_steps);
+    free(names);
     return status;
 }
 
 cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *model, const char *model_spec,
-                             const cli_costs_options *profile) {
+                             const cli_run_options *options, bool sizes) {
+    const bool busy = options->command == CLI_PROFILE && options->stages > 1;
     *costs = (cli_costs){.model = model_spec,
-                         .precision = cgp_precision_name(profile->precision),
-                         .convolution = cgp_convolution_name(profile->convolution),
-                         .sizes = profile->sizes,
-                         .threads = profile->threads,
-                         .devices = profile->devices,
-                         .in_steps = cli_ranks() == 1,
+                         .precision = options->precision,
+                         .convolution = options->convolution,
+                         .threads = (int)options->threads_per_device,
+                         .devices = busy ? (int)options->stages : 1,
                          .peak_flops = NAN,
                          .bandwidth = NAN,
                          .layers = cgp_model_layers(model)};
-    memcpy(costs->samples, profile->samples, sizeof costs->samples);
+    costs->sizes = choose_sizes(options, sizes, costs->samples);
     cli_costs_reserve(costs);
-    /* Measure all sizes in the same way. Begin with the largest, the least likely to fit. */
-    for (int k = costs->sizes - 1; k >= 0; k--) {
-        cgp_layer_cost *row = costs->rows + (size_t)k * (size_t)costs->layers;
-        cgp_status status = CGP_ELIMIT;
-        if (costs->in_steps) status = measure_steps(model, profile, costs->samples[k], row);
-        if (status == CGP_ELIMIT && costs->in_steps) {
-            cgp_log(CGP_LOG_WARN, "profile", "%s; kernels are measured one by one", cgp_message());
-            costs->in_steps = false;
-            k = costs->sizes; /* start over */
-            continue;
-        }
-        if (status == CGP_ELIMIT) status = measure_kernels(model, profile, costs->samples[k], row);
-        CGP_TRY(status);
-    }
-    return CGP_OK;
+    const size_t bytes = (size_t)costs->sizes * (size_t)costs->layers * sizeof *costs->rows;
+    const bool measures = cli_ranks() == 1 || cli_rank() == 0; /* `plan` does not open the ranks */
+    CGP_TRY(cli_ranks_follow(measures ? measure(costs, model, options) : CGP_OK));
+    CGP_TRY(cli_ranks_broadcast(0, &costs->in_steps, sizeof costs->in_steps));
+    return cli_ranks_broadcast(0, costs->rows, bytes);
 }
 
 void cli_costs_reserve(cli_costs *costs) {
@@ -398,19 +337,17 @@ static cgp_status by_time(const cgp_model *model, const char *model_spec,
                           const cli_run_options *run_options, const cgp_plan_options *options,
                           int *balance) {
     cli_costs costs;
-    cli_costs_options profile;
     cgp_layer_cost *layer = NULL;
     const int64_t samples = (options->batch + options->chunks - 1) / options->chunks;
     const bool recomputed = cgp_recompute_plain(options->recompute) != CGP_RECOMPUTE_NEVER;
-    CGP_TRY(cli_costs_options_of(&profile, run_options, false));
-    cgp_status status = run_options->costs ? cli_costs_read(&costs, run_options, model, model_spec)
-                                           : cli_costs_measure(&costs, model, model_spec, &profile);
+    cgp_status status = run_options->costs
+                            ? cli_costs_read(&costs, run_options, model, model_spec)
+                            : cli_costs_measure(&costs, model, model_spec, run_options, false);
     if (status == CGP_OK) status = cli_costs_at(&costs, samples, &layer);
     if (status == CGP_OK)
         status = cgp_balance_by_time(model, layer, recomputed, cgp_plan_options_stages(options),
                                      balance);
     free(layer);
-    free((void *)profile.names);
     cli_costs_release(&costs);
     return status;
 }

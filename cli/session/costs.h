@@ -7,7 +7,7 @@
 #include "session/model.h"
 
 /* The most micro-batch sizes in a file. A measurement has one, that of `cgpipe profile` three. */
-enum { CLI_COSTS_SIZES = 16 };
+enum { CLI_COSTS_SIZES = CGP_PROFILE_SIZES };
 
 typedef struct cli_costs {
     const char *model, *precision, *convolution; /* Borrowed: the spec and options */
@@ -25,29 +25,12 @@ typedef struct cli_costs {
     char date[32];
 } cli_costs;
 
-/* Options of a measurement. */
-typedef struct cli_costs_options {
-    int sizes;
-    int64_t samples[CLI_COSTS_SIZES];
-    int repeats, threads;
-    cgp_precision precision;
-    cgp_convolution convolution;
-    cgp_optim optim;
-    int devices;              /* devices that run at once; the costs are those of the first */
-    const char *const *names; /* [devices]. Borrowed. */
-} cli_costs_options;
-
-/* Set up the measurement of a command's devices, with the micro-batch size of its batch and chunks.
- * `sizes` adds size 1 and the geometric mean of both. Free `names`. */
-CGP_MUST_CHECK cgp_status cli_costs_options_of(cli_costs_options *profile,
-                                               const cli_run_options *run_options, bool sizes);
-
-/* Measure the layers in whole one-stage steps. If the steps do not fit into memory, or with several
- * ranks, measure kernel by kernel. Then each rank measures some layers, and all get the same costs.
+/* Measure the layers on rank 0 (cgp_profile_steps()), for the micro-batch size of the command's
+ * batch and chunks; `sizes` adds size 1 and the geometric mean of both. All ranks get the costs.
  * Release in any case. Collective. */
 CGP_MUST_CHECK cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *model,
                                             const char *model_spec,
-                                            const cli_costs_options *profile);
+                                            const cli_run_options *run_options, bool sizes);
 
 /* Make room for rows of costs. */
 void cli_costs_reserve(cli_costs *costs);

@@ -2,7 +2,7 @@
 /* partition.h -- costs of layers, and balances: the number of layers of each stage.
  *
  *     cgp_layer_cost *costs = calloc((size_t)cgp_model_layers(model), sizeof *costs);
- *     CGP_TRY(cgp_profile(model, &options, costs));
+ *     CGP_TRY(cgp_profile_steps(model, &options, costs, NULL)); // cgpipe/pipeline.h
  *     CGP_TRY(cgp_balance_by_time(model, costs, false, stages, balance));
  *
  * Threads: any; a finished model is only read. */
@@ -92,58 +92,6 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_layer_costs_at(const cgp_layer_cost *costs
                                                      const int64_t *samples, int sizes, int layers,
                                                      int64_t at, cgp_layer_cost *out);
 
-typedef struct cgp_profile_options {
-    size_t struct_size;
-    int64_t samples; /**< Samples of a micro-batch, >= 1. [1] */
-    /** A device name as in cgpipe/devices.h; a limit in it has no effect. Borrowed for the call.
-     *  [NULL: "cpu"] */
-    const char *device;
-    int threads;    /**< Threads of the device, 1 to 1024. [1] */
-    cgp_dtype type; /**< Type of values: CGP_F32 or CGP_BF16. [CGP_F32] */
-    /** Runs of each kernel, 1 to 1000; its time is their median. With 1, caches are not flushed
-     *  before a run. [5] */
-    int repeats;
-    /** Measure `layers` layers from this one on, and set the times of the others to 0. Each rank
-     *  can thus measure its own part of a model. [0] */
-    int first_layer;
-    /** Number of layers, >= 0; first_layer + layers is at most that of the model. 0: all from
-     *  first_layer on. [0] */
-    int layers;
-    cgp_convolution convolution; /**< [direct] */
-} cgp_profile_options;
-
-/** The defaults in brackets above, with struct_size set. */
-static inline cgp_profile_options cgp_profile_options_default(void) {
-    cgp_profile_options options = {sizeof(cgp_profile_options), 1, NULL, 1, CGP_F32, 5, 0, 0,
-                                   CGP_CONVOLUTION_DIRECT};
-    return options;
-}
-
-/**
- * Measure every layer: run its kernels on random data, once to warm up and then `repeats` times.
- * cgp_profile_steps() of cgpipe/pipeline.h is closer to training, but needs more memory.
- *
- * Before each run on a device that uses host memory, the caches are filled with other memory, then
- * with the op's x or dy, as in a step. Ops run one by one, with memory for one op at a time, so a
- * model larger than memory can be profiled. Kernels that differ only in their data are measured
- * once for all layers. Gradients of several uses accumulate, as in training.
- *
- * @param[in]  model    Finished. Borrowed.
- * @param[in]  options  Borrowed.
- * @param[out] costs    [cgp_model_layers()]. Caller's. Unchanged on failure.
- *
- * @retval CGP_EINVAL   A bad option, or a model that is not finished.
- * @retval CGP_ENOMEM
- * @retval CGP_ELIMIT   An op needs more memory than the machine has.
- * @retval CGP_EDEVICE  A kernel failed.
- *
- * Threads: any; blocks. The calling thread owns the device and its threads for the call.
- * Cost: forward and backward of 1 + repeats micro-batches, for each distinct op.
- */
-CGP_API CGP_MUST_CHECK cgp_status cgp_profile(const cgp_model *model,
-                                              const cgp_profile_options *options,
-                                              cgp_layer_cost *costs);
-
 /**
  * Balance by measured time, exactly: a layer costs F + I + W, and R too if micro-batches are
  * recomputed.
@@ -151,7 +99,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_profile(const cgp_model *model,
  * Like torchgpipe's balance_by_time, but with a warm-up, medians and recomputation, and with an
  * optimal partition for these times.
  *
- * @param[in] costs       [layers], from cgp_profile() or made up. Borrowed.
+ * @param[in] costs       [layers], from cgp_profile_steps() or made up. Borrowed.
  * @param[in] recomputed  Most micro-batches are recomputed (always, except_last).
  * Otherwise as cgp_balance_solve().
  */

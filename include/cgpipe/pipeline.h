@@ -655,8 +655,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_measure_layers(cgp_pipeline *pipe
 
 /**
  * Return the costs of layers in all full micro-batches since cgp_pipeline_measure_layers(), in the
- * form of cgp_profile(). They are measured during training, while all devices of the plan are busy.
- * Times are means; recomputations count as forwards.
+ * form of cgp_profile_steps(). They are measured during training, while all devices of the plan are
+ * busy. Times are means; recomputations count as forwards.
  *
  * @param[out] costs  [cgp_model_layers()], for micro-batches of cgp_plan_microbatch() samples.
  *                    Caller's. Unchanged on failure.
@@ -693,35 +693,79 @@ typedef struct cgp_op_time {
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_op_times(const cgp_pipeline *pipeline,
                                                         cgp_op_time *times, int *n);
 
+/** The most sizes of micro-batches in one call of cgp_profile_steps(). */
+#define CGP_PROFILE_SIZES 16
+
+/** Options of cgp_profile_steps(). */
+typedef struct cgp_profile_options {
+    size_t struct_size;
+    /** [sizes] Samples of a micro-batch, 1 to INT32_MAX each. Borrowed for the call. [NULL: one
+     *  size, of 1 sample] */
+    const int64_t *samples;
+    int sizes; /**< 1 to CGP_PROFILE_SIZES. [1] */
+    /** [n_devices] Names as in cgpipe/devices.h. All train at the same time, and the first is
+     *  measured. Borrowed for the call. [NULL: "cpu" each] */
+    const char *const *devices;
+    int n_devices; /**< 1 to 1024. [1] */
+    int threads;   /**< Threads of each device, 1 to 1024. [1] */
+    /** Measured steps, 1 to 1000; the times are medians over them. [5] */
+    int steps;
+    cgp_precision precision;     /**< [CGP_PRECISION_F32] */
+    cgp_convolution convolution; /**< [CGP_CONVOLUTION_DIRECT] */
+    cgp_optim optim;             /**< [SGD with lr 1e-6, which hardly changes the weights] */
+} cgp_profile_options;
+
+/** The defaults in brackets above, with struct_size set. */
+static inline cgp_profile_options cgp_profile_options_default(void) {
+    cgp_profile_options options = {sizeof(cgp_profile_options),
+                                   NULL,
+                                   1,
+                                   NULL,
+                                   1,
+                                   1,
+                                   5,
+                                   CGP_PRECISION_F32,
+                                   CGP_CONVOLUTION_DIRECT,
+                                   cgp_optim_sgd(1e-6, 0, false, 0)};
+    return options;
+}
+
 /**
- * Measure every layer as in training: create a pipeline, run a step and an update to warm up, then
- * `steps` more, and destroy it. All steps use random numbers. The times are medians over the steps;
- * `update_seconds` is the update's time in proportion to the parameters.
+ * Measure every layer of a model in whole training steps.
  *
- * cgp_profile() runs kernels one by one, in less memory. In a real step, the operands of most
- * kernels are in no cache, and kernels run in program order, so these times add up to the time of a
- * step. With several plans, each has its own pipeline and thread, and all train at the same time.
- * Devices that run at once share caches, memory bandwidth and power, as the stages of a pipeline
- * do.
+ * For each size of micro-batch, a one-stage pipeline on each device runs a step and an update to
+ * warm up, then `steps` more. All steps use random numbers. A model without losses gets random
+ * gradients.
  *
- * @param[in]  plans    [n_plans] Training plans for one rank; a plan may occur several times. The
- *                      first is measured; give it one stage to get the costs of a device alone. A
- *                      model without losses gets random gradients. Borrowed.
- * @param[in]  n_plans  1 to 1024.
- * @param[in]  steps    1 to 1000.
- * @param[out] costs    [layers of the first plan's model], for micro-batches of
- *                      cgp_plan_microbatch() samples. Caller's. Unchanged on failure.
+ * In a step the operands of most kernels are in no cache, and kernels run in program order, so
+ * these times add up to the time of a step. Devices that run at once share caches, memory bandwidth
+ * and power, as the stages of a pipeline do.
  *
- * @retval CGP_EINVAL   A number is out of range, or there is no plan.
+ * If the steps do not fit into memory, or if the model cannot train, a warning is logged. Then the
+ * kernels of all sizes are measured one by one on the first device. Memory for one op at a time is
+ * enough, a limit in the device's name has no effect, and `update_seconds` is 0. Each kernel runs
+ * once to warm up and `steps` times on random data. On a device that uses host memory, the caches
+ * are filled before each of several runs: with other memory, then with the op's x or dy. Kernels
+ * that differ only in their data are measured once for all layers.
+ *
+ * @param[in]  model     Finished. Borrowed.
+ * @param[in]  options   Borrowed.
+ * @param[out] costs     [sizes][cgp_model_layers()], in seconds and bytes of one micro-batch.
+ *                       `update_seconds` is the time of the update, split in proportion to
+ *                       parameter bytes. Caller's. Unchanged on failure.
+ * @param[out] in_steps  Set to false if kernels were measured one by one; may be NULL.
+ *
+ * @retval CGP_EINVAL   A bad option, or a model that is not finished.
  * @retval CGP_EDEVICE  A kernel failed.
- * @retval CGP_ELIMIT   The pipelines together need more memory than the machine has.
+ * @retval CGP_ELIMIT   An op alone needs more memory than the machine has.
  * @retval CGP_ENOMEM
- * @retval CGP_ESTATE   A plan is for inference.
  *
- * Threads: any. Blocks.
+ * Threads: any; blocks.
+ * Cost: per size, 2 to 4 micro-batches in each of `steps` + 1 steps.
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_profile_steps(const cgp_plan *const *plans, int n_plans,
-                                                    int steps, cgp_layer_cost *costs);
+CGP_API CGP_MUST_CHECK cgp_status cgp_profile_steps(const cgp_model *model,
+                                                    const cgp_profile_options *options,
+                                                    cgp_layer_cost *costs, bool *in_steps);
 
 /** Return the times of the last run; all NaN before the first. @param[out] busy [devices] busy time
  *  / `seconds`; may be NULL. Cost: sorts the run's events. */

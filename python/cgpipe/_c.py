@@ -187,9 +187,10 @@ class cgp_layer_cost(Structure):
 
 
 class cgp_profile_options(_Struct):
-    _fields_ = [("struct_size", c_size_t), ("samples", c_int64), ("device", c_char_p),
-                ("threads", c_int), ("type", c_int), ("repeats", c_int), ("first_layer", c_int),
-                ("layers", c_int), ("convolution", c_int)]
+    _fields_ = [("struct_size", c_size_t), ("samples", POINTER(c_int64)), ("sizes", c_int),
+                ("devices", POINTER(c_char_p)), ("n_devices", c_int), ("threads", c_int),
+                ("steps", c_int), ("precision", c_int), ("convolution", c_int),
+                ("optim", cgp_optim)]
 
 
 class cgp_balance_size_options(_Struct):
@@ -300,7 +301,8 @@ cgp_status cgp_balance_by_flops(const cgp_model *, int, int *)
 cgp_status cgp_balance_by_time(const cgp_model *, const cgp_layer_cost *, bool, int, int *)
 cgp_status cgp_balance_by_size(const cgp_model *, const cgp_balance_size_options *, int, int *)
 cgp_status cgp_balance_check(const cgp_model *, int, const int *)
-cgp_status cgp_profile(const cgp_model *, const cgp_profile_options *, cgp_layer_cost *)
+cgp_status cgp_profile_steps(const cgp_model *, const cgp_profile_options *, cgp_layer_cost *, \
+bool *)
 double cgp_layer_flops(const cgp_model *, int)
 
 double cgp_optim_lr_at(const cgp_optim *, int64_t)

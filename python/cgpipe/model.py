@@ -193,7 +193,7 @@ class Model(_c.Handle):
         if by == "flops":
             _c.check(_c.lib.cgp_balance_by_flops(self._handle, stages, out))
         elif by == "time":
-            costs = self._profile(samples, threads, device, *kinds)
+            costs = measure_layers(self._handle, samples, threads, device, *kinds)
             _c.check(_c.lib.cgp_balance_by_time(self._handle, costs, bool(recompute), stages, out))
         elif by == "size":
             options = _c.cgp_balance_size_options(ctypes.sizeof(_c.cgp_balance_size_options),
@@ -203,19 +203,23 @@ class Model(_c.Handle):
             raise ArgumentError(f"by: flops, time or size is expected, got {by!r}")
         return list(out)
 
-    def _profile(self, samples: int, threads: int, device: Optional[str], precision: int,
-                 convolution: int) -> Any:
-        options = _c.cgp_profile_options(ctypes.sizeof(_c.cgp_profile_options), samples,
-                                         threads=threads, repeats=5, convolution=convolution)
-        options.device = None if device is None else _c.encode(device, "device")
-        options.type = _c.CGP_BF16 if precision == _c.CGP_PRECISION_BF16 else _c.CGP_F32
-        costs = (_c.cgp_layer_cost * max(1, len(self.layers)))()
-        _c.check(_c.lib.cgp_profile(self._handle, ctypes.byref(options), costs))
-        return costs
-
     def __repr__(self) -> str:
         return (f"<cgpipe.Model {self.name}: {len(self.layers)} layers, "
                 f"{self.parameter_count:,} parameters>")
+
+
+def measure_layers(handle: Any, samples: int, threads: int, device: Optional[str],
+                   precision: int = 0, convolution: int = 0) -> Any:
+    """Return the costs of a model's layers, measured in training steps (cgp_profile_steps)."""
+    options = _c.cgp_profile_options(
+        ctypes.sizeof(_c.cgp_profile_options), ctypes.pointer(ctypes.c_int64(samples)), 1,
+        n_devices=1, threads=threads, steps=5, precision=precision, convolution=convolution,
+        optim=_c.cgp_optim(lr=1e-6))  # hardly changes the weights
+    if device is not None:
+        options.devices = (ctypes.c_char_p * 1)(_c.encode(device, "device"))
+    costs = (_c.cgp_layer_cost * max(1, _c.lib.cgp_model_layers(handle)))()
+    _c.check(_c.lib.cgp_profile_steps(handle, ctypes.byref(options), costs, None))
+    return costs
 
 
 def _add_loss(graph: Dict[str, Any], loss: str, ignore_index: int) -> Dict[str, Any]:

@@ -169,27 +169,31 @@ class Balances(unittest.TestCase):
     """A balance by time or size gets the plan's options."""
 
     def asked(self, **options):
-        """Return the options that a plan balanced by time passes to cgp_profile(), as a
+        """Return the options that a plan balanced by time passes to cgp_profile_steps(), as a
         dictionary."""
         found = {}
 
-        def profile(model, given, costs):
+        def profile(model, given, costs, in_steps):
             found.update((name, getattr(given._obj, name))
                          for name, _ in _c.cgp_profile_options._fields_)
+            found["samples"] = given._obj.samples[0]
+            found["device"] = given._obj.devices[0] if given._obj.devices else None
             for i in range(8):
                 costs[i].forward_seconds, costs[i].input_seconds, costs[i].recompute_seconds = (
                     1.0, 1.0, 40.0 if i == 0 else 0.0)
             return 0
 
-        with mock.patch.object(_c.lib, "cgp_profile", profile):
+        with mock.patch.object(_c.lib, "cgp_profile_steps", profile):
             plan = planned(balance="time", **options)
         return {**found, "balance": plan.balance}
 
     def test_a_balance_by_time_measures_what_is_planned(self):
         plain = self.asked()
-        self.assertEqual((plain["samples"], plain["threads"], plain["type"], plain["convolution"]),
-                         (4, 1, _c.CGP_F32, 0))
-        self.assertEqual(self.asked(precision="bf16")["type"], _c.CGP_BF16)
+        self.assertEqual([plain[name] for name in ("samples", "threads", "precision")],
+                         [4, 1, _c.CGP_PRECISION_F32])
+        self.assertEqual(plain["convolution"], 0)
+        self.assertEqual(self.asked(precision="bf16")["precision"],
+                         _c.CGP_PRECISION_BF16)
         self.assertEqual(self.asked(convolution="winograd")["convolution"],
                          _c.CGP_CONVOLUTION_WINOGRAD)
         self.assertEqual(self.asked(threads=2)["threads"], 2)

@@ -31,4 +31,19 @@ typedef struct cgp__timer {
 cgp_status cgp__layer_costs(const cgp_model *model, int64_t samples, cgp__arithmetic arithmetic,
                             const cgp__timer *timer, cgp_layer_cost *costs);
 
+/* How cgp__profile_kernels() measures. */
+typedef struct cgp__kernel_profile {
+    const char *device; /* name as in cgpipe/devices.h. Borrowed. */
+    int64_t samples;    /* samples of a micro-batch, 1 to INT32_MAX */
+    int threads;
+    int repeats; /* runs of each kernel; with 1, caches are not flushed before it */
+    cgp__arithmetic arithmetic;
+} cgp__kernel_profile;
+
+/* profile.c: measure every layer, kernel by kernel. @retval CGP_EINVAL There is no such device.
+ * @retval CGP_ELIMIT An op needs more memory than the machine has. @retval CGP_EDEVICE @retval
+ * CGP_ENOMEM */
+cgp_status cgp__profile_kernels(const cgp_model *model, const cgp__kernel_profile *options,
+                                cgp_layer_cost *costs);
+
 #endif

@@ -39,7 +39,7 @@ typedef struct measurement {
 } measurement;
 
 typedef struct profiler {
-    const cgp_profile_options *options;
+    const cgp__kernel_profile *options;
     const cgp_backend *backend;
     cgp_device_options device_options;
     cgp_device *device;
@@ -130,7 +130,7 @@ static int64_t upper_bound_of(const cgp__node *node, int k) {
 static cgp_status make_value(profiler *p, const cgp_model *model, int value, int64_t n,
                              int64_t upper_bound, void **out) {
     const cgp_op_type *type = &model->values[value].type;
-    const cgp_dtype on_device = type->dtype == CGP_F32 ? p->options->type : type->dtype;
+    const cgp_dtype on_device = type->dtype == CGP_F32 ? p->options->arithmetic.type : type->dtype;
     return make_random(p, on_device, n * cgp_shape_count(&type->shape), upper_bound, out);
 }
 
@@ -171,7 +171,8 @@ static cgp_status make_saved_and_state(profiler *p, const cgp_model *model, cons
         CGP_TRY(fill_state(p, state, args->state[k]));
     }
     if (cgp__node_cache(node) > 0)
-        CGP_TRY(make_random(p, p->options->type, cgp__node_cache(node), 0, &args->state[0]));
+        CGP_TRY(
+            make_random(p, p->options->arithmetic.type, cgp__node_cache(node), 0, &args->state[0]));
     return make_buffer(p, node->use.shapes.accumulator_bytes, &args->accumulator);
 }
 
@@ -344,10 +345,7 @@ static cgp_status time_node(void *self, const cgp_model *model, const cgp__node_
                             double seconds[CGP_OP_DIRECTIONS]) {
     static const int order[] = {CGP_OP_FORWARD, CGP_OP_BACKWARD_WEIGHT, CGP_OP_BACKWARD_INPUT};
     profiler *p = self;
-    const int layer = cgp__cost_layer(model, &model->nodes[kernels->node]);
-    const int first = p->options->first_layer, count = p->options->layers;
     bool all = true;
-    if (layer < first || (count > 0 && layer >= first + count)) return CGP_OK;
     for (int d = 0; d < CGP_OP_DIRECTIONS; d++)
         all = all && (!kernels->has[d] || find_measured(p, kernels, d, &seconds[d]));
     if (all) return CGP_OK;
@@ -370,40 +368,15 @@ static cgp_status time_node(void *self, const cgp_model *model, const cgp__node_
 
 /* --- all --- */
 
-static cgp_status check(const cgp_model *model, const cgp_profile_options *o) {
-    if (o->struct_size != sizeof *o)
-        return cgp_fail(CGP_EINVAL,
-                        "profile options: struct_size is %zu, expected %zu (use "
-                        "cgp_profile_options_default)",
-                        o->struct_size, sizeof *o);
-    if (!model->finished || model->status != CGP_OK)
-        return cgp_fail(CGP_EINVAL, "model %s: is not finished (call cgp_model_finish)",
-                        model->name);
-    if (o->samples < 1 || o->samples > INT32_MAX)
-        return cgp_fail(CGP_EINVAL, "profile options: samples: expected 1 to %d, got %lld",
-                        INT32_MAX, (long long)o->samples);
-    if (o->threads < 1 || o->threads > 1024)
-        return cgp_fail(CGP_EINVAL, "profile options: threads: expected 1 to 1024, got %d",
-                        o->threads);
-    if (o->repeats < 1 || o->repeats > 1000)
-        return cgp_fail(CGP_EINVAL, "profile options: repeats: expected 1 to 1000, got %d",
-                        o->repeats);
-    if (o->first_layer < 0 || o->first_layer >= model->n_layers || o->layers < 0 ||
-        o->layers > model->n_layers - o->first_layer)
-        return cgp_fail(CGP_EINVAL,
-                        "profile options: layers: expected some of the %d, got %d from %d on",
-                        model->n_layers, o->layers, o->first_layer);
-    if (o->type != CGP_F32 && o->type != CGP_BF16)
-        return cgp_fail(CGP_EINVAL, "profile options: type: expected f32 or bf16, got number %d",
-                        (int)o->type);
-    CGP_TRY(cgp__convolution_check("profile options: convolution", o->convolution));
+/* Refuse sizes of operands that do not fit an int64_t. */
+static cgp_status check_bytes(const cgp_model *model, int64_t samples) {
     for (int v = 0; v < model->n_values; v++) {
         const double bytes = (double)cgp__type_bytes(&model->values[v].type, 1);
-        if (bytes * (double)o->samples > 0x1p50)
+        if (bytes * (double)samples > 0x1p50)
             return cgp_fail(
                 CGP_ELIMIT,
                 "memory: %lld samples of model %s need more than 2^50 bytes (fewer samples)",
-                (long long)o->samples, model->name);
+                (long long)samples, model->name);
     }
     return CGP_OK;
 }
@@ -456,24 +429,19 @@ static void end(profiler *p) {
     free(p->block);
 }
 
-cgp_status cgp_profile(const cgp_model *model, const cgp_profile_options *options,
-                       cgp_layer_cost *costs) {
-    CGP__NEED(model);
-    CGP__NEED(options);
-    CGP__NEED(costs);
+cgp_status cgp__profile_kernels(const cgp_model *model, const cgp__kernel_profile *options,
+                                cgp_layer_cost *costs) {
     profiler p = {.options = options};
     const cgp__timer timer = {time_node, &p};
-    CGP_TRY(check(model, options));
     cgp__device_name name;
-    CGP_TRY(cgp__device_named(options->device ? options->device : "cpu", &p.backend, &name));
+    CGP_TRY(check_bytes(model, options->samples));
+    CGP_TRY(cgp__device_named(options->device, &p.backend, &name));
     p.device_options = (cgp_device_options){.struct_size = sizeof p.device_options,
                                             .ordinal = name.ordinal,
                                             .threads = options->threads};
     cgp_status status = begin(&p);
     if (status == CGP_OK)
-        status =
-            cgp__layer_costs(model, options->samples,
-                             (cgp__arithmetic){options->type, options->convolution}, &timer, costs);
+        status = cgp__layer_costs(model, options->samples, options->arithmetic, &timer, costs);
     end(&p);
     return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layer_times.c -- measures the costs of layers in a run: each worker adds up the times of its
- * kernels by node. Unlike cgp_profile(), it measures with the data, caches and concurrent devices
- * of training. */
+ * kernels by node. Unlike partition/profile.c, it measures with the data, caches and concurrent
+ * devices of training. */
 #include "pipeline/layer_times.h"
 
 #include "pipeline/alive.h"

@@ -9,6 +9,8 @@
 
 #include <cgpipe/models/gpt2.h>
 
+#include "pipeline/profile.h"
+
 enum { SEQUENCE = 3, WIDTH = 4, VOCAB = 5, BATCH = 4, STAGES = 3 };
 
 /* --- models and inputs, made before anything fails --- */
@@ -449,8 +451,9 @@ static cgp_status profile(outcome *out) {
     const cgp_balance_size_options size = cgp_balance_size_options_default();
     const int layers = cgp_model_layers(graph);
     int by_size[STAGES] = {0}, by_time[STAGES] = {0};
-    o.repeats = 1;
-    DO(cgp_profile(graph, &o, costs));
+    o.steps = 1;
+    o.devices = (const char *const[]){"cpu@1KiB"}; /* too little for steps */
+    DO(cgp_profile_steps(graph, &o, costs, NULL));
     for (int i = 0; i < layers; i++) { /* note no times, as they differ between runs */
         note(out, "%lld ", (long long)costs[i].saved_bytes);
         costs[i].forward_seconds = 1 + i;
@@ -466,7 +469,7 @@ static cgp_status profile(outcome *out) {
 static cgp_status profile_steps(outcome *out) {
     cgp_status status = CGP_OK;
     cgp_layer_cost costs[8] = {{0}};
-    DO(cgp_profile_steps((const cgp_plan *const *)&plan, 1, 1, costs));
+    DO(cgp__profile_plans((const cgp_plan *const *)&plan, 1, 1, costs));
     /* note no times, as they differ between runs */
     for (int i = 0; i < cgp_model_layers(model); i++)
         note(out, "%lld\n", (long long)costs[i].saved_bytes);

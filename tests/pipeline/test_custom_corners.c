@@ -3,6 +3,8 @@
  * gradient, nested parallel_for, failures without a message. */
 #include "custom_models.h"
 
+#include "partition/partition.h"
+
 /* --- two inputs of one value --- */
 
 static cgp_status square(const cgp_op_run *run) {
@@ -264,8 +266,8 @@ static void a_profile_has_the_states_of_the_beginning(void **unused) {
     p.x = cgp_op_apply(p.model, &op, &p.x, "meter", NULL);
     cgp_model *model = finish(&p);
     cgp_layer_cost costs[2];
-    const cgp_profile_options o = cgp_profile_options_default();
-    assert_ok(cgp_profile(model, &o, costs));
+    const cgp__kernel_profile o = {"cpu", 1, 1, 5, {CGP_F32, CGP_CONVOLUTION_DIRECT}};
+    assert_ok(cgp__profile_kernels(model, &o, costs));
     cgp_model_destroy(model);
 }
 

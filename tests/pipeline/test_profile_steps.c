@@ -5,6 +5,7 @@
 #include "graphs.h"
 
 #include "partition/partition.h"
+#include "pipeline/profile.h"
 
 enum { LAYERS = 64 };
 
@@ -76,7 +77,7 @@ static void layers_of_random_models_have_times(void **unused) {
         const int samples = test_between(&state, 1, 3);
         cgp_plan *plan = plan_of(model, 1, 2 * samples, 2, sizes.no_loss);
         cgp_layer_cost costs[LAYERS];
-        assert_ok(cgp_profile_steps((const cgp_plan *[]){plan}, 1, 2, costs));
+        assert_ok(cgp__profile_plans((const cgp_plan *[]){plan}, 1, 2, costs));
         check(model, costs, samples);
         cgp_plan_destroy(plan);
         cgp_model_destroy(model);
@@ -98,13 +99,13 @@ static void the_first_plan_is_measured(void **unused) {
         const int head = cgp_model_layers(models[0]) - 1, norm = head - 1;
         int tries = 0;
         do { /* on a busy machine a norm may be interrupted */
-            assert_ok(cgp_profile_steps(plans, n, 3, costs));
+            assert_ok(cgp__profile_plans(plans, n, 3, costs));
             check(models[0], costs, 2);
         } while (costs[head].forward_seconds <= costs[norm].forward_seconds && ++tries < 20);
         assert_in_range(tries, 0, 19);
     }
     cgp_layer_cost costs[LAYERS];
-    assert_ok(cgp_profile_steps((const cgp_plan *[]){two, one}, 2, 1, costs));
+    assert_ok(cgp__profile_plans((const cgp_plan *[]){two, one}, 2, 1, costs));
     check(models[1], costs, 1);
     cgp_plan_destroy(two);
     cgp_plan_destroy(one);
@@ -117,7 +118,7 @@ static void expect_refused(const cgp_plan *const *plans, int n, int steps, cgp_s
     cgp_layer_cost costs[LAYERS], before[LAYERS];
     memset(costs, 0x5a, sizeof costs);
     memcpy(before, costs, sizeof costs);
-    assert_status(cgp_profile_steps(plans, n, steps, costs), expected);
+    assert_status(cgp__profile_plans(plans, n, steps, costs), expected);
     assert_message(message);
     assert_memory_equal(costs, before, sizeof costs);
 }
@@ -131,10 +132,7 @@ static void failures_leave_the_costs_as_they_were(void **unused) {
     cgp_plan_options o = cgp_plan_options_default();
     o.inference = true;
     assert_ok(cgp_plan_create(&inference, model, &o));
-    const cgp_plan *plans[] = {one, two, NULL};
-    expect_refused(plans, 0, 1, CGP_EINVAL, "expected 1 to 1024 plans, got 0");
-    expect_refused(plans, 1, 0, CGP_EINVAL, "steps: expected 1 to 1000, got 0");
-    expect_refused(plans, 3, 1, CGP_EINVAL, "plan 2 of 3 is NULL");
+    const cgp_plan *plans[] = {one, two};
     expect_refused((const cgp_plan *[]){inference}, 1, 1, CGP_ESTATE, "inference");
     expect_refused((const cgp_plan *[]){one, inference}, 2, 1, CGP_ESTATE, "inference");
     /* Only the second plan has a stage 1, so 1F0 fails in its pipeline, before or while the first
@@ -152,23 +150,63 @@ static void failures_leave_the_costs_as_they_were(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* A model of 4096 layers of 64 MiB each, 256 GiB, is refused. */
-static void what_does_not_fit_is_refused(void **unused) {
+/* All sizes are measured in steps, beside another device. */
+static void every_size_has_times(void **unused) {
     (void)unused;
-    cgp_model *model = NULL;
-    assert_ok(cgp_model_create(&model, "large"));
-    cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (int64_t[]){4096});
-    for (int i = 0; i < 4096; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "l%d", i);
-        cgp_model_layer(model, name);
-        x = cgp_linear(model, x, name, (cgp_linear_options){.out = 4096});
+    const test_sizes sizes = {2, 8, 16, 2, 11, 0.1, false, false};
+    cgp_model *model = test_gpt2(&sizes);
+    const int64_t samples[] = {1, 3};
+    const int layers = cgp_model_layers(model);
+    cgp_profile_options o = cgp_profile_options_default();
+    cgp_layer_cost costs[2 * LAYERS];
+    bool in_steps = false;
+    o.samples = samples;
+    o.sizes = 2;
+    o.steps = 2;
+    o.devices = (const char *const[]){"ref", "cpu"};
+    o.n_devices = 2;
+    assert_ok(cgp_profile_steps(model, &o, costs, &in_steps));
+    assert_true(in_steps);
+    check(model, costs, 1);
+    check(model, costs + layers, 3);
+    cgp_model_destroy(model);
+}
+
+/* Expect that the kernels are measured one by one, for all sizes. */
+static void expect_kernels(const cgp_model *model, const cgp_profile_options *options) {
+    cgp_layer_cost costs[2 * LAYERS];
+    bool in_steps = true;
+    const int layers = cgp_model_layers(model);
+    assert_true(layers <= LAYERS);
+    assert_ok(cgp_profile_steps(model, options, costs, &in_steps));
+    assert_false(in_steps);
+    for (int i = 0; i < options->sizes * layers; i++) {
+        assert_true(costs[i].forward_seconds > 0);
+        assert_true(costs[i].update_seconds == 0);
     }
-    cgp_model_output(model, x);
-    assert_ok(cgp_model_finish(model));
-    cgp_plan *plan = plan_of(model, 1, 1, 1, true);
-    expect_refused((const cgp_plan *[]){plan}, 1, 1, CGP_ELIMIT, "memory: ");
-    cgp_plan_destroy(plan);
+}
+
+/* The larger size does not fit into 64 KiB; a model whose output is integers cannot
+ * train. */
+static void kernels_are_measured_where_steps_cannot_run(void **unused) {
+    (void)unused;
+    const test_sizes sizes = {2, 8, 16, 2, 11, 0, false, false};
+    cgp_model *model = test_gpt2(&sizes), *fixed = NULL;
+    cgp_profile_options o = cgp_profile_options_default();
+    o.steps = 1;
+    o.samples = (const int64_t[]){1, 64};
+    o.sizes = 2;
+    o.devices = (const char *const[]){"cpu@64KiB"};
+    expect_kernels(model, &o);
+    assert_ok(cgp_model_create(&fixed, "fixed"));
+    cgp_value x = cgp_model_input(fixed, "x", CGP_F32, 1, (int64_t[]){4});
+    cgp_model_layer(fixed, "a");
+    cgp_model_output(fixed, cgp_argmax(fixed, x));
+    assert_ok(cgp_model_finish(fixed));
+    o = cgp_profile_options_default();
+    o.steps = 1;
+    expect_kernels(fixed, &o);
+    cgp_model_destroy(fixed);
     cgp_model_destroy(model);
 }
 
@@ -258,7 +296,8 @@ int main(void) {
         cmocka_unit_test(layers_of_random_models_have_times),
         cmocka_unit_test(the_first_plan_is_measured),
         cmocka_unit_test(failures_leave_the_costs_as_they_were),
-        cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(every_size_has_times),
+        cmocka_unit_test(kernels_are_measured_where_steps_cannot_run),
         cmocka_unit_test(kinds_of_ops_add_up_to_the_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

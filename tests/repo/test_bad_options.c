@@ -95,14 +95,13 @@ static void lists_of_a_plan_are_checked(void **state) {
 
 static cgp_status profile(const void *options) {
     cgp_layer_cost cost;
-    return cgp_profile(whole, options, &cost);
+    return cgp_profile_steps(whole, options, &cost, NULL);
 }
 
 static const field profile_fields[] = {
-    F(cgp_profile_options, samples, INT64),   F(cgp_profile_options, threads, INT),
-    F(cgp_profile_options, type, ENUM),       F(cgp_profile_options, repeats, INT),
-    F(cgp_profile_options, first_layer, INT), F(cgp_profile_options, layers, INT),
-    F(cgp_profile_options, convolution, ENUM)};
+    F(cgp_profile_options, sizes, INT),      F(cgp_profile_options, n_devices, INT),
+    F(cgp_profile_options, threads, INT),    F(cgp_profile_options, steps, INT),
+    F(cgp_profile_options, precision, ENUM), F(cgp_profile_options, convolution, ENUM)};
 
 static cgp_status balance_by_size(const void *options) {
     int balance[1];
@@ -223,8 +222,8 @@ static void costs_and_schedules_are_checked(void **state) {
                       1000,
                       1,
                       80};
-    p.device = "ref";
-    p.repeats = 1;
+    p.devices = (const char *const[]){"ref"};
+    p.steps = 1;
     s.virtual_stages = 2;
     TRY(p, profile_fields, profile);
     TRY(b, size_fields, balance_by_size);

@@ -230,14 +230,15 @@ static void a_profile_measures_every_layer(void **unused) {
     const int layers = cgp_model_layers(model);
     for (int round = 0; round < 3; round++) {
         cgp_layer_cost costs[LAYERS], same[LAYERS];
-        cgp_profile_options o = cgp_profile_options_default();
-        o.samples = 2;
-        o.repeats = 1;
-        o.device = round == 2 ? "ref" : "cpu";
-        o.type = round == 1 ? CGP_BF16 : CGP_F32;
-        assert_ok(cgp_profile(model, &o, costs));
-        assert_ok(cgp__layer_costs(model, 2, (cgp__arithmetic){o.type, CGP_CONVOLUTION_DIRECT},
-                                   &flops_timer, same));
+        const cgp__kernel_profile o = {
+            .device = round == 2 ? "ref" : "cpu",
+            .samples = 2,
+            .threads = 1,
+            .repeats = 1,
+            .arithmetic = {round == 1 ? CGP_BF16 : CGP_F32, CGP_CONVOLUTION_DIRECT},
+        };
+        assert_ok(cgp__profile_kernels(model, &o, costs));
+        assert_ok(cgp__layer_costs(model, 2, o.arithmetic, &flops_timer, same));
         for (int i = 0; i < layers; i++) {
             assert_true(costs[i].forward_seconds > 0 && costs[i].forward_seconds < 10);
             assert_true(costs[i].input_seconds + costs[i].weight_seconds > 0);
@@ -259,42 +260,13 @@ static void random_images_can_be_profiled(void **unused) {
         const test_sizes sizes = {.layers = 8, .vocab = 5, .dropout = 0.2, .no_loss = round == 0};
         cgp_model *model = test_random_images(&state, &sizes);
         cgp_layer_cost costs[LAYERS];
-        cgp_profile_options o = cgp_profile_options_default();
-        o.samples = 3;
-        o.repeats = 1;
-        assert_ok(cgp_profile(model, &o, costs));
+        const cgp__kernel_profile o = {"cpu", 3, 1, 1, {CGP_F32, CGP_CONVOLUTION_DIRECT}};
+        assert_ok(cgp__profile_kernels(model, &o, costs));
         for (int i = 0; i < cgp_model_layers(model); i++)
             assert_true(isfinite(costs[i].forward_seconds + costs[i].input_seconds +
                                  costs[i].weight_seconds));
         cgp_model_destroy(model);
     }
-}
-
-/* The parts that ranks measure add up to the whole. Costs that need no measurement are computed for
- * all layers. */
-static void a_part_of_the_layers_can_be_profiled(void **unused) {
-    (void)unused;
-    const test_sizes sizes = {3, 4, 8, 2, 7, 0, false, false};
-    cgp_model *model = test_gpt2(&sizes);
-    const int layers = cgp_model_layers(model), cut = 3;
-    cgp_layer_cost whole[LAYERS], part[LAYERS];
-    cgp_profile_options o = cgp_profile_options_default();
-    o.repeats = 1;
-    assert_ok(cgp_profile(model, &o, whole));
-    for (int half = 0; half < 2; half++) {
-        o.first_layer = half == 0 ? 0 : cut;
-        o.layers = half == 0 ? cut : 0;
-        assert_ok(cgp_profile(model, &o, part));
-        for (int i = 0; i < layers; i++) {
-            assert_int_equal(part[i].forward_seconds > 0, (i < cut) == (half == 0));
-            assert_int_equal(part[i].input_seconds + part[i].weight_seconds > 0,
-                             (i < cut) == (half == 0));
-            assert_memory_equal(part[i].flops, whole[i].flops, sizeof whole[i].flops);
-            assert_int_equal(part[i].parameter_bytes, whole[i].parameter_bytes);
-            assert_int_equal(part[i].saved_bytes, whole[i].saved_bytes);
-        }
-    }
-    cgp_model_destroy(model);
 }
 
 /* 4096 layers of 64 MiB: 256 GiB of parameters. */
@@ -315,8 +287,10 @@ static void a_model_larger_than_memory_can_be_profiled(void **unused) {
     cgp_model_output(model, x);
     assert_ok(cgp_model_finish(model));
     cgp_profile_options o = cgp_profile_options_default();
-    o.repeats = 1;
-    assert_ok(cgp_profile(model, &o, costs));
+    bool in_steps = true;
+    o.steps = 1;
+    assert_ok(cgp_profile_steps(model, &o, costs, &in_steps));
+    assert_false(in_steps);
     const cgp_layer_cost sum = sum_of(costs, MANY);
     assert_int_equal(sum.parameter_bytes, (int64_t)MANY << 26);
     assert_true(sum.forward_seconds > 0);
@@ -328,34 +302,52 @@ static void bad_profile_options_are_refused(void **unused) {
     (void)unused;
     const test_sizes sizes = {1, 4, 8, 2, 7, 0, false, false};
     cgp_model *model = test_gpt2(&sizes), *open = NULL;
-    cgp_layer_cost costs[LAYERS];
+    cgp_layer_cost costs[LAYERS], before[LAYERS];
+    const char *const gpu[] = {"cpu", "gpu"}, *const missing[] = {NULL};
+    const int64_t none[] = {0}, huge[] = {INT32_MAX};
     const cgp_profile_options good = cgp_profile_options_default();
-    const struct {
-        cgp_profile_options options;
-        const char *message;
-    } cases[] = {
-        {{.struct_size = 3}, "struct_size"},
-        {{good.struct_size, 0, NULL, 1, CGP_F32, 5, 0, 0, 0}, "samples"},
-        {{good.struct_size, 1, "gpu", 1, CGP_F32, 5, 0, 0, 0},
-         "device: expected cpu, ref or late, got \"gpu\""},
-        {{good.struct_size, 1, NULL, 0, CGP_F32, 5, 0, 0, 0}, "threads"},
-        {{good.struct_size, 1, NULL, 1, CGP_I32, 5, 0, 0, 0}, "type"},
-        {{good.struct_size, 1, NULL, 1, CGP_F32, 0, 0, 0, 0}, "repeats"},
-        {{good.struct_size, 1, NULL, 1, CGP_F32, 5, -1, 1, 0}, "layers"},
-        {{good.struct_size, 1, NULL, 1, CGP_F32, 5, 1, INT32_MAX, 0}, "layers"},
-        {{good.struct_size, 1, NULL, 1, CGP_F32, 5, 0, 0, 7},
-         "convolution: expected direct or winograd, got number 7"},
+    cgp_profile_options bad[12];
+    static const char *const messages[] = {
+        "struct_size",
+        "samples: expected 1 to 2147483647, got 0",
+        "sizes: expected 1 to 16, got 17",
+        "sizes: expected 1 to 1, got 2",
+        "n_devices: expected 1 to 1024, got 0",
+        "devices: expected a name for device 0, got NULL",
+        "device: expected cpu, ref or late, got \"gpu\"",
+        "threads: expected 1 to 1024, got 0",
+        "steps: expected 1 to 1000, got 0",
+        "precision: expected f32 or bf16, got number 7",
+        "convolution: expected direct or winograd, got number 7",
+        "lr",
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_status(cgp_profile(model, &cases[i].options, costs), CGP_EINVAL);
-        assert_message(cases[i].message);
+    for (int i = 0; i < 12; i++)
+        bad[i] = good;
+    bad[0].struct_size = 3;
+    bad[1].samples = none;
+    bad[2].samples = huge, bad[2].sizes = 17;
+    bad[3].sizes = 2;
+    bad[4].n_devices = 0;
+    bad[5].devices = missing;
+    bad[6].devices = gpu, bad[6].n_devices = 2;
+    bad[7].threads = 0;
+    bad[8].steps = 0;
+    bad[9].precision = (cgp_precision)7;
+    bad[10].convolution = (cgp_convolution)7;
+    bad[11].optim.lr = -1;
+    memset(costs, 0x5a, sizeof costs);
+    memcpy(before, costs, sizeof costs);
+    for (int i = 0; i < 12; i++) {
+        assert_status(cgp_profile_steps(model, &bad[i], costs, NULL), CGP_EINVAL);
+        assert_message(messages[i]);
     }
-    cgp_profile_options huge = good;
-    huge.samples = INT32_MAX;
-    assert_status(cgp_profile(model, &huge, costs), CGP_ELIMIT);
+    cgp_profile_options large = good;
+    large.samples = huge;
+    assert_status(cgp_profile_steps(model, &large, costs, NULL), CGP_ELIMIT);
     assert_ok(cgp_model_create(&open, "open"));
-    assert_status(cgp_profile(open, &good, costs), CGP_EINVAL);
+    assert_status(cgp_profile_steps(open, &good, costs, NULL), CGP_EINVAL);
     assert_message("not finished");
+    assert_memory_equal(costs, before, sizeof costs);
     cgp_model_destroy(open);
     cgp_model_destroy(model);
 }
@@ -369,7 +361,6 @@ int main(void) {
         cmocka_unit_test(the_balance_by_size_weighs_parameters_and_saved_values),
         cmocka_unit_test(a_profile_measures_every_layer),
         cmocka_unit_test(random_images_can_be_profiled),
-        cmocka_unit_test(a_part_of_the_layers_can_be_profiled),
         cmocka_unit_test(a_model_larger_than_memory_can_be_profiled),
         cmocka_unit_test(bad_profile_options_are_refused),
     };

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from cgpipe import _c
 from cgpipe.errors import CgpipeError
+from cgpipe.model import measure_layers
 from cgpipe.torch import capture
 from cgpipe.torch.engine import Options, destroy, device_name, layer_stages, make_plan, read_model
 from cgpipe.torchgpipe.gpipe import Device, TensorOrTensors, Whole, check
@@ -88,11 +89,7 @@ def _layer_seconds(module: nn.Module, inputs: Tuple[Tensor, ...], prefixes: Sequ
     if all(node["op"] == "reshape" for node in captured.graph["nodes"]):
         return [0.0] * len(prefixes)
     planned = _Planned(captured)
-    layers = _c.lib.cgp_model_layers(planned.model)
-    costs = (_c.cgp_layer_cost * layers)()
-    options = _c.cgp_profile_options(ctypes.sizeof(_c.cgp_profile_options), inputs[0].shape[0],
-                                     device.encode(), torch.get_num_threads(), 0, 5, 0, 0)
-    _c.check(_c.lib.cgp_profile(planned.model, ctypes.byref(options), costs))
+    costs = measure_layers(planned.model, inputs[0].shape[0], torch.get_num_threads(), device)
     seconds = [0.0] * len(prefixes)
     for stage, cost in zip(layer_stages(planned.model, prefixes), costs):
         seconds[stage] += cost.forward_seconds + cost.input_seconds + cost.weight_seconds
@@ -171,7 +168,7 @@ def balance_by_time(partitions: int, module: nn.Sequential, sample: TensorOrTens
                     timeout: float = 1.0, device: Device = "cpu") -> List[int]:
     """Balance by the time of each layer's forward and backward.
 
-    Measures the engine's kernels, each after a warm-up (cgp_profile). If the module cannot be
+    Measures the engine's kernels in training steps (cgp_profile_steps). If the module cannot be
     captured for a CPU, or takes no time, its layers are timed in PyTorch for ``timeout`` seconds.
 
     Args:

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* profile.h -- measure the costs of layers in steps of given plans. */
+#ifndef CGP_SRC_PIPELINE_PROFILE_H
+#define CGP_SRC_PIPELINE_PROFILE_H
+
+#include <cgpipe/pipeline.h>
+
+/* Train all plans [n_plans], for one rank, at the same time, and measure the layers of the first:
+ * medians over `steps` steps, for micro-batches of cgp_plan_microbatch() samples. A plan may occur
+ * several times.
+ *
+ * costs: [layers of the first plan's model], unchanged on failure.
+ *
+ * @retval CGP_ELIMIT  The pipelines together need more memory than the machine has.
+ * @retval CGP_EDEVICE @retval CGP_ENOMEM @retval CGP_ESTATE A plan is for inference. */
+cgp_status cgp__profile_plans(const cgp_plan *const *plans, int n_plans, int steps,
+                              cgp_layer_cost *costs);
+
+#endif
