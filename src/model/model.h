@@ -101,6 +101,22 @@ typedef enum cgp__names {
     CGP__NAMES
 } cgp__names;
 
+/* State of the builder, which only files of src/model read. */
+typedef struct cgp__model_build {
+    int values_capacity, nodes_capacity, params_capacity, states_capacity, layers_capacity,
+        inputs_capacity, input_values_capacity, outputs_capacity;
+    cgp__tie *ties;
+    int n_ties, ties_capacity;
+    /* attributes of the ops, which the model frees */
+    void **attributes;
+    int n_attributes, attributes_capacity;
+    /* in order of their calls */
+    cgp__stash *stashes;
+    int n_stashes, stashes_capacity;
+    /* only while it is built */
+    cgp__index names[CGP__NAMES], stash_names;
+} cgp__model_build;
+
 struct cgp_model {
     char *name;
     bool finished;
@@ -109,8 +125,6 @@ struct cgp_model {
     char *error;
 
     int n_values, n_nodes, n_params, n_states, n_layers, n_inputs;
-    int values_capacity, nodes_capacity, params_capacity, states_capacity, layers_capacity,
-        inputs_capacity;
     cgp__value_info *values;
     /* in order of execution; layers ascend; losses come last */
     cgp__node *nodes;
@@ -121,27 +135,18 @@ struct cgp_model {
     /* names */
     char **inputs;
     int *input_values;
-    int input_values_capacity;
 
     /* by parameter, then in order of the nodes; set by finish */
     cgp__use *uses;
     int n_uses;
-    cgp__tie *ties;
-    int n_ties, ties_capacity;
-    /* attributes of the ops */
-    void **attributes;
-    int n_attributes, attributes_capacity;
-    /* in order of their calls */
-    cgp__stash *stashes;
-    int n_stashes, stashes_capacity;
-    /* only while it is built */
-    cgp__index names[CGP__NAMES], stash_names;
 
     /* the last n_losses nodes, once the model is finished */
     int n_losses;
     /* indices of values */
     int *outputs;
-    int n_outputs, outputs_capacity;
+    int n_outputs;
+
+    cgp__model_build build;
 };
 
 /* Return the bytes of a tensor of this type for n samples. */

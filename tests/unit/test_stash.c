@@ -283,7 +283,7 @@ static void a_finished_model_takes_no_stash_and_no_pop(void **unused) {
     assert_message("stash: the model is finished");
     assert_int_equal(cgp_model_pop(model, NULL, "skip").id, -1);
     assert_message("pop: the model is finished");
-    assert_int_equal(model->n_stashes, 2);
+    assert_int_equal(model->build.n_stashes, 2);
     cgp_model_destroy(model);
 }
 
