@@ -18,7 +18,7 @@ cudaError_t cgp__cuda_use(int ordinal) {
     if (error == cudaSuccess)
         current = ordinal;
     else
-        (void)cudaGetLastError(); /* clears the error, or the next launch would return it */
+        (void)cudaGetLastError(); /* clear the error; else the next launch would return it */
     return error;
 }
 

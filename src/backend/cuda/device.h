@@ -26,8 +26,8 @@ enum { CGP__CUDA_ORDINALS = 1024 };
 struct cgp_device {
     int ordinal;
     cudaStream_t streams[CGP_QUEUES];
-    void *partials;          /* scratch of sums and searches */
-    struct cgp__cuda_lt *lt; /* for bf16 GEMMs; NULL: not used yet, or no library */
+    void *partials;          /* scratch memory of sums and searches */
+    struct cgp__cuda_lt *lt; /* cuBLASLt, for bf16 GEMMs; NULL: not opened yet, or absent */
     /* Event times are relative to the last record of `base`, which completed at base_ns on the
      * host's clock. */
     cudaEvent_t base;
@@ -46,7 +46,7 @@ struct cgp_kernel {
     cgp_device *device;
     cgp_kernel_spec spec;
     cgp__cuda_run *run;
-    struct cgp__cuda_lt_gemm *gemm; /* NULL: `run` computes it */
+    struct cgp__cuda_lt_gemm *gemm; /* GEMM of cuBLASLt; NULL: `run` computes the op */
 };
 
 /* Make an ordinal current in this thread. */

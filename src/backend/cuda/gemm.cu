@@ -38,8 +38,8 @@ int64_t workspace_bytes(int64_t m, int64_t n, int ranges, cgp_dtype type) {
  * in flight. TILE block sums are loaded at a time. */
 enum { COLUMNS = 32, AT_ONCE = BLOCK / COLUMNS, LOADS = 32, TILE = 16 * AT_ONCE };
 
-/* Destination of n sums: the first `width` sums go to `first`, the others to `second`. Sums for
- * NULL are discarded. */
+/* Destination of n sums: the first `width` sums go to `first`, the others to `second`. If a
+ * destination is NULL, its sums are discarded. */
 struct sums_to {
     float *first, *second;
     int64_t width;
@@ -52,7 +52,7 @@ __device__ static inline void put_sum(const sums_to &to, int64_t i, float sum) {
 }
 
 /* Sum blocks of 64 rows, each in order from zero. A thread block sums 32 columns of 8 blocks. If
- * there are no other blocks of rows, it also adds the 8 sums. */
+ * the matrix has no more blocks of rows, the thread block also adds their sums. */
 template <class T>
 __global__ static void sum_blocks(float *sums, const T *x, int64_t rows, int64_t width,
                                   int64_t blocks, sums_to to) {

@@ -252,8 +252,8 @@ template <int THREADS, int OUTER, int BK, bool ALONG_K> struct panel {
     enum {
         COUNT = OUTER * BK / 4 / THREADS,
         STRIDE = OUTER + 4,
-        /* Number of quads in a row of the operand, and of rows between consecutive quads of a
-         * thread. */
+        /* QUADS: number of quads in a row of the panel. STEP: number of rows between consecutive
+         * quads of a thread. */
         QUADS = ALONG_K ? BK / 4 : OUTER / 4,
         STEP = THREADS / QUADS
     };
@@ -340,7 +340,7 @@ template <class S> __device__ static inline int row_of(int i) {
 }
 
 /* Set sums to the chains of FMAs over the k range from `begin` to `end`. `shared` has two halves of
- * S::QUADS quads. `half` is the half to write next; no thread still reads it. */
+ * S::QUADS quads. `half` is the half to write next; all threads have finished reading it. */
 template <class S, class A, class B>
 __device__ static inline void mainloop(float (*sums)[S::TN], const A &a, const B &b, int row,
                                        int column, int begin, int end, quad *shared,
@@ -425,9 +425,10 @@ __device__ static inline void epilogue_tile(const output<Rows, T> &c, bool first
         }
 }
 
-/* Semaphores of serial split-K: a counter of started thread blocks, then for each tile the next
- * k range to add. A thread block takes its number when it starts. All lower numbers have then
- * started, in whatever order the GPU schedules thread blocks, so a wait cannot deadlock. */
+/* Semaphores of serial split-K: a counter of started thread blocks, then for each tile the next k
+ * range to add. A thread block takes its number when it starts. So all thread blocks with lower
+ * numbers have started, in whatever order the GPU schedules thread blocks, and a wait cannot
+ * deadlock. */
 __device__ static inline void semaphore_wait(const int *semaphore, int range) {
     if (threadIdx.x == 0) {
         while (*(const volatile int *)semaphore != range)

@@ -13,7 +13,8 @@ __device__ static inline float number(uint32_t salt, int64_t i) {
     return ((float)(int)(x >> 8) * 0x1p-23f - 1.0f) / (float)(1 << x % 8);
 }
 
-/* If k is odd, the last element is zero. With k = 1, an operand that cancels is zero. */
+/* If k is odd and above 1, the last element along k is zero. If k is 1, an operand that cancels has
+ * zeros at even indices along `outer`. */
 __global__ static void fill(bf16 *to, int64_t outer, int64_t k, bool across, bool cancels,
                             uint32_t salt) {
     const int64_t half = k / 2;

@@ -17,12 +17,12 @@
  * If no algorithm passes, or there is no library, gemm.cuh computes the GEMM.
  *
  * In a weight's gradient, k is the number of rows. The guarantee is weaker there: equal rows give
- * equal bits in every place and run. This is enough, because cgpipe itself adds micro-batches in
- * order. One algorithm without reductions, used for all numbers of rows, gives this guarantee; the
- * same test checks it.
+ * equal bits at every position and in every run. This is enough, because cgpipe itself adds
+ * micro-batches in order. One algorithm without reductions, used for all numbers of rows, gives
+ * this guarantee; the same test checks it.
  *
- * A device opens the library for its first bf16 GEMM, so the plug-in loads on machines without
- * it. */
+ * A device opens the library for its first bf16 GEMM, so the plug-in loads on machines without the
+ * library. */
 #ifndef CGP_SRC_CUDA_GEMM_LT_H
 #define CGP_SRC_CUDA_GEMM_LT_H
 
@@ -84,8 +84,8 @@ bool cgp__cuda_gemm_problem_of(const cgp_kernel_spec *spec, cgp__cuda_gemm_probl
 cudaError_t cgp__cuda_run_gemm(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                cgp__cuda_lt_gemm *gemm, cudaStream_t stream);
 
-/* Return the bytes of a kernel's prepacked parameters, which are weight and bias in bf16; 0: it has
- * none. cgp__cuda_prepack() makes them. */
+/* Return the bytes of a kernel's prepacked parameters, which are weight and bias in bf16; 0: the
+ * kernel has none. cgp__cuda_prepack() makes them. */
 int64_t cgp__cuda_prepacked_bytes(const cgp_kernel_spec *spec);
 cudaError_t cgp__cuda_prepack(const cgp_kernel_spec *spec, const float *const *param, void *packed,
                               cudaStream_t stream);

@@ -36,7 +36,7 @@ static int64_t many_of(const cgp__cuda_gemm_problem *p) {
 #endif
 }
 
-/* Return the key of a choice: the problem with a fixed number of rows. */
+/* Return a problem with another number of rows. With ROWS rows, it is the key of a choice. */
 static cgp__cuda_gemm_problem with_rows(const cgp__cuda_gemm_problem *problem, int64_t rows) {
     cgp__cuda_gemm_problem p = *problem;
     *(p.a_across ? &p.k : &p.m) = rows;

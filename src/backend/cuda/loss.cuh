@@ -10,7 +10,8 @@ __device__ static inline float loss_scale(const cgp_step_values *values, int los
     return ((const float *)(const void *)(values + 1))[loss];
 }
 
-/* Runs in one thread block: all threads load a tile, then one thread adds up the tile. */
+/* Add up the terms in order, in one thread block: all threads load a tile, then one thread adds up
+ * the tile. */
 static __global__ void sum_losses(double *losses, const double *terms, int64_t n,
                                   const cgp_step_values *values, int loss) {
     __shared__ double tile[BLOCK];

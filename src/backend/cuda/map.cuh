@@ -58,7 +58,7 @@ struct first_of {
     }
 };
 
-/* Copy `from` to `to`, or add it. A copy of a buffer to itself is no work. */
+/* Copy `from` to `to`, or add it. A copy of a buffer to itself does nothing. */
 template <class T>
 static cudaError_t pass(T *to, const T *from, int64_t n, bool add, cudaStream_t stream) {
     if (add) return map(to, from, from, n, true, stream, first_of{});

@@ -42,7 +42,7 @@ __device__ static inline float exp_or_zero(float x) {
 
 /* erf(x) = x Q(s), s = 2 (x / L)^2 - 1, for |x| < L = 3.84; beyond L, erf(x) rounds to 1 or -1. Q
  * interpolates erf(x) / x at Chebyshev points. The error is at most 3.7 units in the last place,
- * and 2e-7. */
+ * and at most 2e-7. */
 __device__ static inline float erf_of(float x) {
     const float q[] = {
         0x1.7913c4p-2f,  -0x1.7859f6p-3f,  0x1.179714p-3f,  -0x1.c4d5bcp-4f,
@@ -100,8 +100,8 @@ __device__ static inline float log_one_plus(float e) {
  *     log(1 + f) = 2 artanh(s) = f - (f^2 / 2 - s (f^2 / 2 + R))
  *     R = 2 s^2 (1/3 + s^2 / 5 + s^4 / 7 + ...)
  *
- * ln 2 is split in two parts, so that k times the first is exact. The error is at most 0.9 units in
- * the last place. */
+ * ln 2 is split in two parts, so that k times the first part is exact. The error is at most 0.9
+ * units in the last place. */
 __device__ static inline double log_of(double x) {
     if (!(x < INFINITY)) return x;
     int64_t bits;

@@ -36,7 +36,7 @@ __global__ void sum_part(double *partial, const float *x, int64_t n) {
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-/* Runs in one thread block: set *to to the sum of the parts, in order, or add it. */
+/* Set *to to the sum of the parts, in order, or add the sum to *to. Runs in one thread block. */
 __global__ void add_parts(double *to, const double *partial, int parts, bool first) {
     __shared__ double tile[CGP__CUDA_PARTIALS];
     for (int i = (int)threadIdx.x; i < parts; i += BLOCK)

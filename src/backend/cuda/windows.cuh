@@ -2,8 +2,9 @@
 /* windows.cuh -- operands of implicit-GEMM convolutions (cuDNN: Chetlur et al. 2014,
  * arXiv:1410.0759): windows of an image, flipped weights, and pixels of the result.
  *
- * A window is a row: KH segments of KW pixels, `channels` each. Windows are not copied (no im2col):
- * the address of an element is computed as it is read. Pixels outside the image are zero. */
+ * A window is a row: KH segments of KW pixels with `channels` elements each. Windows are not copied
+ * (no im2col): the address of an element is computed as it is read. Pixels outside the image are
+ * zero. */
 #ifndef CGP_SRC_CUDA_WINDOWS_CUH
 #define CGP_SRC_CUDA_WINDOWS_CUH
 
@@ -51,7 +52,7 @@ template <class T> struct windows {
     /* Set by set_windows(). */
     int count, length;
     divisor of_height, of_width, of_segment, of_channels;
-    /* Any four elements from a multiple of 4 on belong to one pixel and are aligned for
+    /* Four elements that begin at a multiple of 4 belong to one pixel and are aligned for
      * load_four(). */
     bool quads;
 

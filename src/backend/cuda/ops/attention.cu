@@ -80,9 +80,9 @@ template <class T> __global__ static void rows_delta(attention<T> a) {
     if (threadIdx.x % WARP == 0) a.delta[i] = sum;
 }
 
-/* Replace s by exp(scale (s - m) - log(sum)), for queries from `query` on and including masked
- * keys. This is separate from softmax_backward() because fewer registers are in use before dp is
- * computed. */
+/* Replace s by exp(scale (s - m) - log(sum)) in the tile whose first query is `query`, also for
+ * masked keys. This step is separate from softmax_backward() because fewer registers are in use
+ * before dp is computed. */
 template <class T>
 __device__ static inline void probabilities(const attention<T> &a, const head<T> &h, int query,
                                             float (*s)[4]) {
@@ -188,8 +188,8 @@ __global__ void __launch_bounds__(scores::THREADS) keys_tile(attention<T> a) {
 
 /* --- host --- */
 
-/* Launch one thread block for each tile of `rows` in each of `heads` heads, and for each group of
- * `each` columns. */
+/* Launch one thread block for each tile of the `rows` rows of each of `heads` heads, and for each
+ * group of `each` columns. */
 template <class T>
 static cudaError_t launch_tiles(void (*kernel)(attention<T>), int64_t rows, int64_t heads,
                                 int columns, int each, const attention<T> &a,

@@ -38,7 +38,7 @@ template <class T> struct operand {
     const T *at;
     /* NULL: no gradient is needed. */
     T *dx;
-    /* Number of elements from one row to the next, and of columns of a head. */
+    /* Number of elements from one row to the next; number of columns of a head. */
     int64_t stride;
     int columns;
     /* Elements 0, 4, 8 ... of every row are aligned for load_four(). */
@@ -97,9 +97,8 @@ __device__ static inline void set_head(head<T> *h, const attention<T> &a, int64_
     h->dy = {a.dy + h->y_at, a.y_stride, a.rows, a.v.columns, a.dy_quads};
 }
 
-/* Set a thread block's head and tile, in a grid with one tile of `length` rows for each of `heads`
- * heads. `reversed`: last tiles first, if they are the longest. `step`: distance between heads of
- * q. */
+/* Set the head and tile of a thread block. The grid covers all tiles of the `length` rows of every
+ * `step`-th head of q. `reversed`: the last tiles, which may have the most keys, run first. */
 template <class T>
 __device__ static inline void find_head(head<T> *h, const attention<T> &a, int length, int step,
                                         int columns, bool reversed) {
@@ -115,8 +114,7 @@ __device__ static inline void find_head(head<T> *h, const attention<T> &a, int l
     __syncthreads();
 }
 
-/* Queries of the tile at `query` attend to keys of the tiles that begin at begin_key() or later,
- * and before end_key(). */
+/* Queries of the tile at `query` attend to key tiles that begin in [begin_key(), end_key()). */
 template <class T> __device__ static inline int begin_key(const attention<T> &a, int query) {
     return a.window > 0 && query >= a.window ? (query - a.window + 1) / TILE * TILE : 0;
 }
@@ -125,8 +123,7 @@ template <class T> __device__ static inline int end_key(const attention<T> &a, i
     return a.causal ? query + 1 : a.keys;
 }
 
-/* Queries of the tiles that begin at begin_query() or later, and before end_query(), attend to keys
- * of the tile at `key`. */
+/* Query tiles that begin in [begin_query(), end_query()) attend to keys of the tile at `key`. */
 template <class T> __device__ static inline int begin_query(const attention<T> &a, int key) {
     return a.causal ? key : 0;
 }
@@ -136,7 +133,7 @@ template <class T> __device__ static inline int end_query(const attention<T> &a,
     return a.window > 0 && end < a.rows ? (int)end : a.rows;
 }
 
-/* The keys to which a query attends: number begin .. end - 1 of the 4 keys from `key` on. */
+/* The keys to which a query attends, as indices begin .. end - 1 relative to `key`. */
 struct seen {
     int begin, end;
 };
@@ -252,7 +249,7 @@ __device__ static inline float softmax_row(float *s, seen visible, float scale, 
     for (int j = 0; j < 4; j++)
         most = larger(j >= visible.begin && j < visible.end ? s[j] : -INFINITY, most);
     most = larger(row_max(most), *max);
-    /* -inf: under a window, no key so far */
+    /* -inf: the window of this query begins after the keys so far */
     const float factor = most == -INFINITY ? 1.0f : exp_or_zero(scale * (*max - most));
     float part = 0.0f;
     for (int j = 0; j < 4; j++) {
@@ -265,7 +262,7 @@ __device__ static inline float softmax_row(float *s, seen visible, float scale, 
     return factor;
 }
 
-/* Replace s by p keep, for keys from `key` on; rescale y. */
+/* Replace s by p keep in the tile whose first key is `key`; rescale y. */
 template <int COLUMNS, class T>
 __device__ static inline void softmax_tile(const attention<T> &a, const head<T> &h, int key,
                                            float (*s)[4], float (*y)[COLUMNS / 16], float *max,

@@ -3,7 +3,7 @@
  * (1 + exp(-x)).
  *
  *     e = exp(-|x|)        loss = max(x, 0) - x t + log(1 + e)        dx = scale (s(x) - t)
- *     s(x) = 1 / (1 + e) for x >= 0, e / (1 + e) below
+ *     s(x) = 1 / (1 + e) for x >= 0, e / (1 + e) for x < 0
  *
  * This form neither overflows nor cancels. Losses are float and are summed in double: first the
  * elements of each sample, in the order that rows.cuh gives for a buffer, then the samples in

@@ -49,7 +49,7 @@ template <class T> struct gradients {
     bool add[2];
 };
 
-/* Compute both gradients of N consecutive elements from N p on. */
+/* Compute both gradients of elements N p .. N p + N - 1. */
 template <class Op, class T, int N>
 __device__ static inline void make_both(const gradients<T> &g, int64_t p) {
     const pack<T, N> dy = ((const pack<T, N> *)g.dy)[p];

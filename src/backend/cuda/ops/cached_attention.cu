@@ -2,9 +2,10 @@
 /* cached_attention.cu -- attention with a KV cache: queries at given positions attend to cached
  * keys and values.
  *
- * A thread block computes one head of consecutive samples with consecutive positions within the
- * same 64. These samples are rows of a tile of attention.cu and get the same bits. The thread block
- * of the first sample finds the other samples, whose thread blocks return at once. */
+ * A thread block computes one head of consecutive samples whose positions are consecutive and lie
+ * in the same block of 64. These samples are rows of a tile of attention.cu and get the same bits.
+ * The thread block of the first sample finds the other samples, whose thread blocks return at
+ * once. */
 #include "backend/cuda/ops/attention.cuh"
 
 /* Write rows of k and v [n, columns] to their positions in the cache. One thread owns a column, so
@@ -29,7 +30,8 @@ __device__ static inline bool follows(const int32_t *positions, int64_t i) {
     return i > 0 && positions[i] == positions[i - 1] + 1 && positions[i] % TILE != 0;
 }
 
-/* Set a head for the samples from `sample` on; row t of q and y is at position t. */
+/* Set a head for the tile of samples that begins at `sample`. Row t of q and y belongs to position
+ * t. */
 template <class T>
 __device__ static inline void set_cached_head(head<T> *h, int *rows, const attention<T> &a,
                                               const int32_t *positions, int64_t sample,

@@ -28,10 +28,10 @@
 #include "backend/cuda/running_stats.cuh"
 
 constexpr int WIDE = 256;      /* maximum elements of a wide row made of several rows */
-constexpr int CHUNK = 512;     /* maximum elements of a wide row that count for a group's size */
+constexpr int CHUNK = 512;     /* maximum width that counts for the number of rows of a group */
 constexpr int GROUP = 131072;  /* approximate elements of a group */
 constexpr int WARP = 32;       /* columns or channels of a thread block */
-constexpr int BLOCK_ROWS = 32; /* wide rows summed in float */
+constexpr int BLOCK_ROWS = 32; /* wide rows of a block, which is summed in float */
 constexpr int ROW_BLOCKS = 16; /* blocks of rows that a thread block sums together */
 constexpr int TILE = 32;       /* sums that a thread block loads together */
 constexpr int LOADERS = 8;     /* threads per channel that load sums */
@@ -41,13 +41,13 @@ enum { SCALE, SHIFT, SLOPE, FACTORS };
 
 /* Sizes that follow from a spec. */
 struct layout {
-    /* Number of sets, and of rows in a set. */
+    /* Number of sets; number of rows in a set. */
     int64_t sets, rows;
-    /* Number of wide rows in a set and in a group, and of groups in a set. */
+    /* Number of wide rows in a set; number of wide rows in a group; number of groups in a set. */
     int64_t wide, group, groups;
     /* `rest` is the number of elements after the last wide row. */
     int channels, copies, width, rest;
-    /* Number of means in a set, and of channels that share a mean. */
+    /* Number of means in a set; number of channels that share a mean. */
     int parts, each;
 };
 
@@ -55,7 +55,8 @@ static layout layout_of(const cgp_kernel_spec *spec) {
     const bool batch = spec->op == CGP_OP_BATCH_NORM;
     const int64_t channels = spec->attributes.out;
     const int64_t rows = spec->attributes.rows * (batch ? spec->n : 1);
-    /* Make as many copies as fit and make the width a multiple of 16; if none do, one copy. */
+    /* A wide row has as many copies of the channels (rows) as fit in WIDE with a width that is a
+     * multiple of 16, but at least one copy. */
     int64_t min = 16;
     while (min > 1 && min / 2 * channels % 16 == 0)
         min /= 2;
@@ -295,7 +296,8 @@ __device__ static inline void keep_sums(const channel_norm &w, int64_t set, int 
     to[w.l.width] = of.second;
 }
 
-/* Entry e of a channel's sums is one copy in one group, after all copies of earlier groups. */
+/* Entry e of a channel's sums belongs to one copy in one group. Entries are numbered by group, then
+ * by copy. */
 struct entry {
     int64_t at;
     double before, rows;

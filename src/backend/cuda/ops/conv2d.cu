@@ -166,7 +166,7 @@ static cudaError_t backward_weight(const cgp_kernel_spec *spec, const cgp_kernel
 
 /* --- the input's gradient --- */
 
-/* One side of the GEMM for pixels first + stride i of dx. */
+/* One side (height or width) of the class of pixels first + stride i of dx. */
 struct side {
     /* First pixel of the class; number of its pixels. */
     int64_t first, pixels;

@@ -41,8 +41,8 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
     return set_loss(args, rows, stream);
 }
 
-/* One thread block per row. A thread loads several logits before it writes. dx may be x, so later
- * loads would wait for the stores. */
+/* One thread block per row. A thread loads several logits before it writes, because dx may be x:
+ * loads after a store would wait for the store. */
 template <class T>
 __global__ void cross_entropy_input(T *dx, const T *x, const int32_t *targets,
                                     const float *maxima, const float *log_sums, int64_t classes,

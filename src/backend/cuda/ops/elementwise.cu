@@ -12,7 +12,7 @@
  *     tanh       y = tanh(x)                             dx = dy (1 - y) (1 + y)
  *
  * P of gelu_tanh is the logistic function of 2 u. With e = exp(-|v|), which cannot overflow, the
- * logistic function of v is 1 / (1 + e) for v >= 0 and e / (1 + e) below. Small values lose no
+ * logistic function of v is 1 / (1 + e) for v >= 0 and e / (1 + e) for v < 0. Small values lose no
  * precision to cancellation.
  *
  * y may share x's memory, dx may share dy's. Backward of relu, sigmoid and tanh reads y, backward

@@ -48,7 +48,7 @@ __device__ static inline span windows_of(side s, int p) {
     return {first < 0 ? 0 : first / s.stride, end < s.windows ? end : s.windows};
 }
 
-/* Return the sum over columns of (sum over rows), from element `at` of an image on. Rows of the
+/* Return the sum over columns of (sum over rows), starting at element `at` of an image. Rows of the
  * image have `width` elements. */
 template <class T>
 __device__ static inline float window_sum(const T *from, int64_t at, int width, int channels,

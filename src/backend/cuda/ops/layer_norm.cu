@@ -97,7 +97,7 @@ template <class T, bool centred> __global__ void norm_forward(operands<T> all) {
     }
 }
 
-/* Compute dx. The sums are of g h and, if centred, of g. */
+/* Compute dx from each row's sum of g h and, if centred, sum of g. */
 template <class T, bool centred>
 __global__ void __launch_bounds__(BLOCK, 2) norm_input(operands<T> all) {
     constexpr int sums = centred ? 2 : 1;

@@ -3,7 +3,8 @@
  * reverse copy, from dy to dx. */
 #include "backend/cuda/ops/images.cuh"
 
-/* Set `to` (i, j) to `from` (i - top, j - left), or to zero outside `from`; or add to it. */
+/* Set `to` (i, j) to `from` (i - top, j - left), or to zero outside `from`. If `add`, add the value
+ * instead. */
 struct padding {
     int to_height, to_width, from_height, from_width, channels, top, left;
 };

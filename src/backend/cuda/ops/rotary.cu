@@ -71,7 +71,7 @@ template <class T> __global__ void rotary_rows(rotary<T> a) {
         FOR_EACH(i, a.rows * each) {
             const int64_t row = i / each, pair = i % each;
             const int64_t at = (sample * a.rows + row) * a.heads * a.width;
-            if (pair >= half) { /* a column after the rotated ones */
+            if (pair >= half) { /* a column that is not rotated */
                 for (int64_t h = 0; h < a.heads; h++)
                     put(a.to, at + h * a.width + half + pair, a.add,
                         load(a.from, at + h * a.width + half + pair));

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slice.cu -- y [R, C] = the columns of x [R, in] from parts[0] on. Backward overwrites dx, with
- * zeros outside these columns, or adds to these columns only. */
+/* slice.cu -- y [R, C] = the C columns of x [R, in] that begin at column parts[0]. Backward
+ * overwrites dx, with zeros outside these columns, or adds to these columns only. */
 #include "backend/cuda/ops/columns.cuh"
 
-/* Write `from` [rows, width] to columns from `begin` on of `to` [rows, to_width], and zeros
- * elsewhere. */
+/* Write `from` [rows, width] to columns begin .. begin + width - 1 of `to` [rows, to_width], and
+ * zeros to its other columns. */
 template <class T>
 static __global__ void place_columns(T *to, int64_t to_width, const T *from, int64_t width,
                                      int64_t begin, int64_t rows) {

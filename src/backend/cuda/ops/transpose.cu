@@ -8,7 +8,7 @@
 /* Side of a square, in elements; number of rows that a thread block copies together. */
 enum { SIDE = 32, ROWS = BLOCK / SIDE };
 
-/* Dimensions of `from`; lines count a and b. */
+/* Dimensions of `from`. There is a line for each pair of indices along a and b. */
 struct sides {
     int64_t i, b, j, c, lines;
 };
