@@ -398,7 +398,8 @@ static bool add_states(cgp_model *model, cgp__node *node, const char *name,
     return true;
 }
 
-/* Set inputs and their types; return false if one is not a value of this model. */
+/* Set the inputs of a node and their types. Return false if an input is not a value of this
+ * model. */
 static bool take_inputs(cgp_model *model, cgp__node *node, const cgp_value *x) {
     for (int k = 0; k < node->n_inputs; k++) {
         if (x[k].id < 0 || x[k].id >= model->n_values) {
@@ -430,7 +431,7 @@ static bool take_attributes(cgp_model *model, cgp__node *node, const void *attri
     return true;
 }
 
-/* Run the shape rule; return true if its results are fine. */
+/* Run the shape rule of a node. Return true if its results are valid for the model. */
 static bool infer(cgp_model *model, cgp__node *node, const char *name) {
     const char *op = node->use.op->name;
     const cgp_op_shapes *shapes = &node->use.shapes;
@@ -457,7 +458,7 @@ cgp_value cgp__builder_add(cgp_model *model, cgp_op_kind kind, const cgp_value *
     return cgp__builder_add_op(model, kind, op, x, n, name, attributes, sizeof *attributes);
 }
 
-/* Add a node. Its parameters and states are `given`, or are named after `name`. */
+/* Add a node. Its parameters and states are `given`; NULL: they are named after `name`. */
 static cgp_value add_node(cgp_model *model, cgp_op_kind kind, const cgp_op *op, const cgp_value *x,
                           int n, const char *name, const void *attributes, size_t attribute_bytes,
                           const cgp__given *given) {

@@ -32,7 +32,7 @@ void cgp__builder_stick(cgp_model *model, cgp_status status, const char *op, con
 bool cgp__builder_open(cgp_model *model, const char *op);
 
 /* Add a node of a built-in kind. attributes->n_inputs, if not 0, overrides the op's number of
- * inputs. `name` is for its parameters and state. Return the invalid value on failure. */
+ * inputs. Its parameters and state are named after `name`. Return the invalid value on failure. */
 cgp_value cgp__builder_add(cgp_model *model, cgp_op_kind kind, const cgp_value *x, const char *name,
                            const cgp__attributes *attributes);
 
@@ -50,7 +50,7 @@ typedef struct cgp__given {
     uint32_t id;
 } cgp__given;
 
-/* Add a node of a graph file in the same way. */
+/* Like cgp__builder_add_op(), for a node of a graph file. */
 cgp_value cgp__builder_add_given(cgp_model *model, cgp_op_kind kind, const cgp_op *op,
                                  const cgp_value *x, int n, const void *attributes,
                                  size_t attribute_bytes, const cgp__given *given);
@@ -59,13 +59,14 @@ cgp_value cgp__builder_add_given(cgp_model *model, cgp_op_kind kind, const cgp_o
 bool cgp__builder_add_parameter(cgp_model *model, const char *name,
                                 const cgp_op_parameter *parameter);
 
-/* Add a value of a graph file whose node was removed. */
+/* Add a value of a graph file that has no producer, because its node was removed. */
 void cgp__builder_add_unused(cgp_model *model, const cgp_op_type *type);
 
 /* Return true if `weight` is valid for the loss named `op`. If not, the error sticks. */
 bool cgp__builder_takes_weight(cgp_model *model, const char *op, double weight);
 
-/* If node `before` was added, make it a loss: `weight` times its mean. */
+/* Make node number `before` a loss, which counts `weight` times its mean in the sum of losses. Do
+ * nothing if this node was not added. */
 void cgp__builder_set_loss(cgp_model *model, int before, double weight);
 
 /* Release the indices of names, which are used only while a model is built. */

@@ -113,8 +113,8 @@ static bool list_uses(cgp_model *model) {
     return model->uses != NULL;
 }
 
-/* Set has_grad of inputs that want a gradient and get a part of it from a node. Other gradients are
- * zero. */
+/* Set has_grad of an input if the caller wants its gradient and a node makes a part of the
+ * gradient. Without such a node the gradient is zero. */
 static void mark_inputs(cgp_model *model) {
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
@@ -129,7 +129,7 @@ static void mark_gradients(cgp_model *model) {
     mark_inputs(model);
     for (int i = 0; i < model->n_nodes; i++) {
         cgp__node *node = &model->nodes[i];
-        bool depends = node->use.shapes.n_parameters > 0; /* on a parameter, or an input */
+        bool depends = node->use.shapes.n_parameters > 0; /* on a parameter, or on an input */
         for (int k = 0; k < node->n_inputs; k++)
             depends =
                 depends || (cgp__node_passes(node, k) && model->values[node->inputs[k]].has_grad);

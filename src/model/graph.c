@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graph.c -- the attributes of built-in ops in graph files. A new op needs a line in `lines`, a new
- * attribute one in `fields`. */
+/* graph.c -- the attributes of built-in ops in graph files. A new op needs a line in `lines`; a new
+ * attribute needs a line in `fields`. */
 #include "model/graph.h"
 
 #include <inttypes.h>
@@ -44,7 +44,7 @@ static const cgp__field fields[] = {
     FIELD(BOOL, transposed),
     FIELD(BOOL, transpose),
     FIELD(BOOL, global),
-    FIELD(NONE, n_inputs), /* the length of the entry's `inputs` */
+    FIELD(NONE, n_inputs), /* the length of the node's `inputs` */
     FIELD(INT, rank),
     FIELD(INT64, dims),
     FIELD(INT, dim),

@@ -30,25 +30,27 @@ typedef struct cgp__field {
 /* Return field i; NULL after the last. */
 const cgp__field *cgp__graph_field(int i);
 
-/* The first returns the name of an op in files, such as "layer_norm". The second returns the names
- * of its attributes, separated by blanks; one with a '?' after it is zero if a file leaves it out.
- * Both return NULL if the table has no line for the op. */
+/* The first function returns the name of an op in files, such as "layer_norm". The second returns
+ * the names of the op's attributes, separated by blanks. A '?' after a name marks an attribute that
+ * files may leave out; its value is then zero. Both return NULL if the table has no line for the
+ * op. */
 const char *cgp__graph_op(cgp_op_kind kind);
 const char *cgp__graph_attributes(cgp_op_kind kind);
 
-/* Return true if an op has a field. *optional, unless NULL: true if files may leave it out. */
+/* Return true if an op has a field. Set *optional to whether files may leave the field out;
+ * `optional` may be NULL. */
 bool cgp__graph_has(cgp_op_kind kind, const cgp__field *field, bool *optional);
 
 /* Return the op kind of this name; CGP_OP_KINDS if there is none. */
 cgp_op_kind cgp__graph_kind(const char *name);
 
-/* The first returns the initialization with this name, or -1. The second returns the name of an
- * initialization, or NULL. */
+/* The first function returns the initialization with this name, or -1. The second returns the name
+ * of an initialization, or NULL. */
 int cgp__graph_init(const char *name);
 const char *cgp__graph_init_name(cgp_init_kind kind);
 
-/* Make a JSON object of the attributes. CGP_EINVAL if an attribute is set that the op's line does
- * not list; CGP_ENOMEM. */
+/* Make a JSON object of the attributes. @retval CGP_EINVAL An attribute is set that the op's line
+ * does not list. @retval CGP_ENOMEM */
 cgp_status cgp__graph_attributes_write(json_t **out, cgp_op_kind kind,
                                        const cgp__attributes *attributes);
 
@@ -57,7 +59,7 @@ cgp_status cgp__graph_attributes_write(json_t **out, cgp_op_kind kind,
 cgp_status cgp__graph_attributes_read(cgp__attributes *attributes, cgp_op_kind kind,
                                       const json_t *object);
 
-/* Return a value as text for a message, cut to `size`. */
+/* Return a value as text for a message, cut to `size` bytes. */
 const char *cgp__graph_show(const json_t *value, char *text, size_t size);
 
 #endif

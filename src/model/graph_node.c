@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* graph_node.c -- reads the nodes and losses of a graph file. The builder checks shapes and
- * attributes; its errors become refusals with the same message. */
+ * attributes; if it fails, the reader refuses the file with the builder's message. */
 #include "model/graph_reader.h"
 
 #include "op/custom/custom.h"
@@ -177,7 +177,7 @@ static cgp_status take_attributes(const cgp__reader *r, entry *e) {
     return cgp__reader_refuse(r, "attributes: %s", reason);
 }
 
-/* Add the node; return its value, the invalid one for a loss. */
+/* Add the node. Return its value; for a loss, return the invalid value. */
 static cgp_value build(const cgp__reader *r, const entry *e) {
     const bool custom = e->kind == CGP_OP_CUSTOM;
     const void *attributes = custom ? (const void *)e->bytes : &e->attributes;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* graph_read.c -- makes a model from JSON. Values are numbered in the order in which the builder
  * makes them, so inputs and nodes are added in the order of their values. The builder checks shapes
- * and attributes; its errors become refusals with the same message. */
+ * and attributes; if it fails, the reader refuses the file with the builder's message. */
 #include "model/graph_reader.h"
 
 #include "base/json.h"
@@ -126,7 +126,7 @@ static cgp_status take_type(const cgp__reader *r, const json_t *object, cgp_op_t
     return take_shape(r, object, &out->shape);
 }
 
-/* Compare the type of the value that nodes[i] made with the value's entry. */
+/* Check that the value that nodes[i] made has the type that the file gives for it. */
 static cgp_status check_value(cgp__reader *r, size_t i, int64_t value) {
     const cgp_model *model = r->model;
     const cgp_op_type *made = &model->values[value].type;
@@ -141,7 +141,7 @@ static cgp_status check_value(cgp__reader *r, size_t i, int64_t value) {
         cgp_shape_text(&type.shape, got, sizeof got));
 }
 
-/* Add values that nothing makes, up to this one. */
+/* Add the values before number `value` that no input or node makes. */
 static cgp_status add_unused(cgp__reader *r, int64_t value) {
     while (r->model->n_values < value) {
         cgp_op_type type;

@@ -14,14 +14,14 @@ typedef struct cgp__reader {
     const json_t *root;
     cgp_model *model;
     const json_t *values, *inputs, *layers, *parameters, *nodes, *losses;
-    int64_t last_id; /* of the nodes, then of the losses */
+    int64_t last_id; /* of the last node read; later, of the last loss */
     char place[48];  /* "nodes[3]: " */
 } cgp__reader;
 
 #define CGP__NODE_KEYS "op custom layer inputs output parameters states attributes bytes id"
 #define CGP__LOSS_KEYS "op custom inputs weight attributes bytes id"
 
-/* --- graph_read.c, for both. Refusals are CGP_EFORMAT, and begin with name and place --- */
+/* --- graph_read.c. A refusal is CGP_EFORMAT; its message begins with name and place --- */
 
 cgp_status cgp__reader_refuse(const cgp__reader *r, const char *format, ...) CGP_PRINTF(2, 3);
 
@@ -49,7 +49,7 @@ cgp_status cgp__reader_begin_layers(cgp__reader *r, int64_t last);
 
 /* --- graph_node.c --- */
 
-/* Add nodes[i], whose keys are checked; add losses[i]. */
+/* Add nodes[i], whose keys are already checked. The second function adds losses[i]. */
 cgp_status cgp__reader_add_node(cgp__reader *r, size_t i);
 cgp_status cgp__reader_add_loss(cgp__reader *r, size_t i);
 

@@ -53,7 +53,7 @@ static int digits_of(json_t *value) {
     return digits;
 }
 
-/* Put a value, which is taken; NULL: memory was short. */
+/* Write a value. @param value Taken; NULL: memory was short. */
 static cgp_status put_json(writer *w, json_t *value) {
     const size_t style = JSON_COMPACT | JSON_ENCODE_ANY;
     char *text =
@@ -85,7 +85,7 @@ static cgp_status close_list(writer *w) {
 
 /* --- values, layers, parameters --- */
 
-/* Return NULL if memory is short, as below. */
+/* Return NULL if memory is short, like the functions below. */
 static json_t *shape_json(const cgp_shape *shape) {
     json_t *list = json_array();
     for (int i = 0; i < shape->rank; i++) {

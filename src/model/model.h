@@ -11,13 +11,13 @@
 typedef struct cgp__value_info {
     /* type of one sample */
     cgp_op_type type;
-    /* its producer, -1 for an input */
+    /* producing node, -1 for an input */
     int node;
     /* index of the input, -1 for a node's result */
     int input;
-    /* index of the output, -1: it is none */
+    /* index of the output, -1 for a value that is not an output */
     int output;
-    /* for an input: backward makes its gradient */
+    /* true for an input whose gradient the caller wants */
     bool wants_grad;
     /* the value is f32, it depends on a parameter or on an input with wants_grad, and a loss (or an
      * output) depends on it; set by finish */
@@ -32,8 +32,8 @@ typedef struct cgp__node {
     /* sizes for the kernels */
     cgp_op_attributes sizes;
     int layer;
-    /* key of its random numbers: its index in the order of building, which stays the same when
-     * other nodes are removed */
+    /* key of the node's random numbers: its index in the order of building. The key stays the same
+     * when other nodes are removed */
     uint32_t id;
     int inputs[CGP_OP_MAX_INPUTS];
     /* value, -1 for a loss */
@@ -42,11 +42,11 @@ typedef struct cgp__node {
     int params[CGP_OP_MAX_PARAMETERS];
     /* index of each param in the model's uses; set by finish */
     int uses[CGP_OP_MAX_PARAMETERS];
-    /* index of its first state; its states are consecutive in the model's */
+    /* index of the node's first state; the model stores the states of a node one after the other */
     int first_state;
     /* weight of a loss in the sum of all losses */
     double loss_weight;
-    /* a loss depends on it (or, in a model without losses, an output); set by finish */
+    /* a loss (in a model without losses: an output) depends on the node; set by finish */
     bool requires_grad;
 } cgp__node;
 
@@ -54,7 +54,7 @@ typedef struct cgp__parameter {
     char *name;
     cgp_shape shape;
     cgp_init init;
-    /* not a norm or bias, which weight decay may spare */
+    /* false for norms and biases, which may be exempt from weight decay */
     bool decays;
     /* range in the model's uses; set by finish */
     int first_use, n_uses;
@@ -70,7 +70,7 @@ typedef struct cgp__state {
     int node, k;
 } cgp__state;
 
-/* A node that reads a parameter: its params[k]. */
+/* A use of a parameter, as params[k] of a node. */
 typedef struct cgp__use {
     int parameter, node, k;
 } cgp__use;
@@ -152,13 +152,13 @@ struct cgp_model {
 /* Return the bytes of a tensor of this type for n samples. */
 int64_t cgp__type_bytes(const cgp_op_type *type, int64_t n);
 
-/* Initialize elements `first` .. `first + count - 1` of a parameter. Each depends only on (seed,
- * parameter, element). */
+/* Initialize elements `first` .. `first + count - 1` of a parameter. Each value depends only on
+ * (seed, parameter, element). */
 void cgp__init_fill(const cgp_init *init, uint64_t seed, int parameter, int64_t first,
                     int64_t count, float *out);
 
-/* Return the number of elements of a node's cache, which have the type of its values; 0: it has
- * none. */
+/* Return the number of elements of a node's cache; 0: the node has no cache. The elements have the
+ * type of the node's values. */
 static inline int64_t cgp__node_cache(const cgp__node *node) {
     const cgp__op *op = cgp__op_find(node->kind);
     return op->cache ? op->cache(&node->use) : 0;
@@ -186,13 +186,14 @@ static inline bool cgp__node_passes(const cgp__node *node, int k) {
 bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node,
                              cgp_op_direction direction);
 
-/* Return the inputs that backward of a node reads in this direction, bit k for x[k]; *y: true if it
- * reads the result. */
+/* Return a mask of the inputs that backward of a node reads in this direction: bit k for x[k]. Set
+ * *y to whether backward reads the result. */
 uint32_t cgp__node_reads(const cgp_model *model, const cgp__node *node, cgp_op_direction direction,
                          bool *y);
 
 /* Return true if backward in this direction reads the node's own saved[k]. Input backward of an op
- * that may be recomputed keeps all of them, because the recomputed forward writes them again. */
+ * that may be recomputed keeps all saved values, because the recomputed forward writes them
+ * again. */
 bool cgp__node_keeps(const cgp_model *model, const cgp__node *node, cgp_op_direction direction,
                      int k);
 
@@ -202,12 +203,12 @@ bool cgp__node_keeps(const cgp_model *model, const cgp__node *node, cgp_op_direc
 bool cgp__node_may_recompute(const cgp_model *model, const cgp__node *node, int first_node,
                              const int *last_read);
 
-/* For R: besides the nodes that are marked in needed[n], mark all nodes from first_node on whose
- * results they need. */
+/* For R: needed[i], 0 <= i < n, marks node first_node + i. Mark also the ancestors of the marked
+ * nodes. */
 void cgp__mark_ancestors(const cgp_model *model, int first_node, int n, bool *needed);
 
-/* convolution.c: check an option. @retval CGP_EINVAL The number is no convolution: "NAME: expected
- * ...". */
+/* convolution.c: check an option. @retval CGP_EINVAL The number is not a cgp_convolution. The
+ * message is "NAME: expected ...". */
 cgp_status cgp__convolution_check(const char *name, cgp_convolution convolution);
 
 /* Return the tile of a node's kernels (cgp_op_attributes). */

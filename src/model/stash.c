@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stash.c -- passes values by name between layers that are written separately. A stash adds nothing
- * to the graph: its pop is the value itself. So a skip by name and one by a plain value are the
- * same model, and both go straight to the stages that use them. */
+ * to the graph: its pop is the value itself. So a skip connection by name makes the same model as a
+ * skip connection by value: the value goes straight to the stages that use it. */
 #include "model/builder.h"
 
 #include <stdio.h>

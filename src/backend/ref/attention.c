@@ -30,8 +30,8 @@ typedef struct rows {
     int64_t first, stride, width;
 } rows;
 
-/* One head of queries of one sample. dq, dk and dv have the layouts of q, k and v; NULL: not
- * wanted. */
+/* One head of queries of one sample. dq, dk and dv have the layouts of q, k and v; NULL: the
+ * gradient is not wanted. */
 typedef struct head {
     cgp_dtype type;
     rows q, k, v, y;
@@ -195,8 +195,8 @@ static void store_rows(const head *h, void *dx, const rows *x, int64_t count, bo
                        sum[i]);
 }
 
-/* Run one head of keys and its group. If several inputs are one value, they share one gradient, and
- * the gradient of v is written first. */
+/* Run backward of one head of keys and its group of heads of queries. If several inputs are one
+ * value, they share one gradient, and the gradient of v is written first. */
 static void backward_group(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t sample,
                            int64_t kv) {
     const cgp_op_attributes *g = &spec->attributes;
@@ -204,7 +204,7 @@ static void backward_group(const cgp_kernel_spec *spec, const cgp_kernel_args *a
     const sums all = sums_of(g, args);
     const head of = head_of(spec, args, sample, first);
     const int64_t size = g->rows * of.q.width;
-    const int last = g->fused ? 0 : 2; /* number of input v; input k is the one before it */
+    const int last = g->fused ? 0 : 2; /* index of input v; input k precedes input v */
     for (double *sum = all.dq; sum < all.dv + g->keys * of.v.width; sum++)
         *sum = 0.0;
     for (int64_t i = 0; i < group; i++) {

@@ -26,7 +26,7 @@ static void subtract_forward(const cgp_kernel_spec *spec, const cgp_kernel_args 
                        cgp__ref_load(type, args->x[0], i) - cgp__ref_load(type, args->x[1], i));
 }
 
-/* Set dx[k] of element i to dy slope[k], or add it. */
+/* For both k, set element i of dx[k] to dy slope[k], or add the product. */
 static void store_both(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t i,
                        const double slope[2]) {
     const double dy = cgp__ref_load(spec->type, args->dy, i);

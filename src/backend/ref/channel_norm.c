@@ -23,7 +23,7 @@
 #include <float.h>
 #include <math.h>
 
-/* Elements that share a mean: `channels` channels from c on, in all rows of a set. */
+/* Elements that share a mean: channels c .. c + channels - 1, in all rows of a set. */
 typedef struct part {
     int64_t first, step, rows, channels;
     int64_t c;

@@ -13,7 +13,7 @@
 
 #include <math.h>
 
-/* Return the maximum of the n elements from `first` on. */
+/* Return the maximum of elements first .. first + n - 1. */
 static float row_max(cgp_dtype type, const void *x, int64_t first, int64_t n) {
     float max = cgp__ref_load(type, x, first);
     for (int64_t c = 1; c < n; c++) {
@@ -23,7 +23,7 @@ static float row_max(cgp_dtype type, const void *x, int64_t first, int64_t n) {
     return max;
 }
 
-/* Return log sum exp(x - max) of the n elements from `first` on. */
+/* Return log sum exp(x - max) over elements first .. first + n - 1. */
 static double log_sum_exp(cgp_dtype type, const void *x, int64_t first, int64_t n, double max) {
     double sum = 0.0;
     for (int64_t c = 0; c < n; c++)

@@ -46,7 +46,7 @@ static inline int64_t cgp__ref_elements(const cgp_kernel_spec *spec) {
     return spec->n * spec->attributes.rows * spec->attributes.out;
 }
 
-/* Pixels, along one axis, that are in a window of `kernel` pixels from `from` on. */
+/* Pixels of an image, along one axis, in the window from .. from + kernel - 1. */
 typedef struct cgp__ref_span {
     int64_t begin, end;
 } cgp__ref_span;
@@ -61,8 +61,8 @@ static inline int64_t cgp__ref_window_of(int64_t pixel, int64_t stride, int64_t 
     return pixel < 0 || pixel % stride || pixel / stride >= windows ? -1 : pixel / stride;
 }
 
-/* An elementwise function: y = value(x), and dx[0] is set to dy slope(operand) or the product is
- * added; the operand is x or y. */
+/* An elementwise op. Forward sets y to value(x). Backward sets dx[0] to dy slope(operand), or adds
+ * the product; `operand` is x or y. */
 typedef double cgp__ref_function(double x);
 void cgp__ref_map(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                   cgp__ref_function *value);

@@ -10,7 +10,7 @@
 #include "backend/ref/ref.h"
 #include "backend/rotary.h"
 
-/* Rotate a head of a row, from element `at` on. */
+/* Rotate a head of a row. The head begins at element `at`. */
 static void rotate_head(const cgp_kernel_spec *spec, void *to, const void *from, int64_t at,
                         const float *frequencies, float position, bool add) {
     const cgp_op_attributes *g = &spec->attributes;

@@ -15,7 +15,7 @@
  *
  * RMSprop, PyTorch's form:
  *     g += weight_decay p       v = alpha v + (1 - alpha) g^2
- *     buffer = momentum buffer + g / (sqrt(v) + eps)               without: the quotient
+ *     buffer = momentum buffer + g / (sqrt(v) + eps)               without buffer: the quotient
  *     p -= lr buffer
  *
  * Each element is computed in double from the stored values. p and the state are overwritten; the

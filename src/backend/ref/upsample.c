@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* upsample.c -- y[i, j] = x[i / stride_height, j / stride_width]; dx[h, w] = sum over its block of
- * dy. Reference kernels.
+/* upsample.c -- y[i, j] = x[i / stride_height, j / stride_width]; dx[h, w] = sum of dy over its
+ * block. Reference kernels.
  *
  * Backward needs nothing from forward. */
 #include "backend/ref/ref.h"
