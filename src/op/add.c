@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* add.c -- elementwise ops of two values of one shape. ADD: y = a + b; both gradients are dy
- * itself. SUBTRACT: y = a - b. MULTIPLY: y = a b; backward reads both. */
+ * itself. SUBTRACT: y = a - b. MULTIPLY: y = a b; backward reads both inputs. */
 #include "op/rules.h"
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {

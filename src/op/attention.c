@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.c -- attention: q [T, heads D], k [S, kv_heads D], v [S, kv_heads DV] -> [T, heads DV];
- * or, fused, qkv [T, 3C] -> [T, C] with the three side by side. Source: Vaswani et al. 2017,
+/* attention.c -- attention: q [T, heads D], k [S, kv_heads D], v [S, kv_heads DV] -> [T, heads DV].
+ * Fused: qkv [T, 3C] -> [T, C], where q, k and v lie side by side. Source: Vaswani et al. 2017,
  * arXiv:1706.03762.
  *
  * Saves each query's largest q k and the log of its sum of exponentials, [heads, T] each. They are
@@ -132,8 +132,8 @@ static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
 
 /* --- cost --- */
 
-/* Pairs of a query and a key that it sees. With a window of w, the pairs of the first w queries
- * form a triangle. */
+/* Return the number of pairs of a query and a key that the query attends to. With a window of w,
+ * the pairs of the first w queries form a triangle. */
 static double pairs_of(const cgp__attributes *a, double queries, double keys) {
     const double window = a->window ? fmin((double)a->window, queries) : queries;
     if (!a->causal) return queries * keys;

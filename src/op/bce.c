@@ -17,7 +17,7 @@ static int64_t count_targets(const cgp_op_node *node, const void *targets, int64
 }
 
 /* FLOPs per logit: forward, an exp and a log (10 each), three sums and a product; backward I, an
- * exp, a division and two more. */
+ * exp, a division and two other operations. */
 const cgp__op cgp__op_bce_with_logits = {
     .op.name = "bce_with_logits",
     .op.n_inputs = 2,

@@ -18,7 +18,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     CGP_TRY(cgp__op_check_size("weight", in, window));
     CGP_TRY(cgp__op_check_size("weight", a->size, in * window));
     CGP_TRY(cgp__op_set_output(out, out->output.shape.dims[0], out->output.shape.dims[1], a->size));
-    /* The fans are those of that CONV2D, as in PyTorch. */
+    /* The fans are those of the CONV2D whose input gradient this op computes, as in PyTorch. */
     cgp__op_add_weight(out, a,
                        cgp_shape_make(4, (int64_t[]){a->kernel[0], a->kernel[1], a->size, in}),
                        window * a->size, window * in);

@@ -6,7 +6,8 @@
 
 #include <inttypes.h>
 
-/* Targets have the leading dims of the logits, or [1] for logits of one row, [classes]. */
+/* Targets have the leading dims of the logits. If the logits are one row, [classes], targets are
+ * [1]. */
 static cgp_status check_targets(const cgp_op_type *logits, const cgp_op_type *targets) {
     char first[192], second[192], third[192];
     const cgp_shape rows = cgp__op_shape_rows(&logits->shape);

@@ -56,7 +56,7 @@ cgp_status cgp__op_infer(cgp_op_kind kind, cgp_op_node *node, cgp_op_attributes 
     if (kind == CGP_OP_CUSTOM) {
         const cgp_shape *y = &node->shapes.output.shape;
         CGP_TRY(cgp__custom_infer(node));
-        *sizes = (cgp_op_attributes){0}; /* its functions have the node */
+        *sizes = (cgp_op_attributes){0}; /* functions of a custom op read the node */
         if (!node->op->is_loss) {
             sizes->rows = cgp__op_rows(y);
             sizes->out = cgp__op_width(y);

@@ -3,8 +3,8 @@
  * ...].
  *
  * dx is zero outside these indices. The first use of x that computes its gradient writes all of it;
- * later uses add to their part alone. So for a value that is split into parts, this costs one pass
- * over its whole gradient, and one over each part but the first. */
+ * later uses add to their part alone. So the gradient of a value that is split into parts costs one
+ * pass over the whole gradient, and one pass over each part but the first. */
 #include "op/rules.h"
 
 #include <inttypes.h>

@@ -3,7 +3,7 @@
  * the schedule needs.
  *
  *     placement    the device of each stage, before the stages are made
- *     table        compute actions, afterwards: a generator may need the costs of F, I and W
+ *     table        compute actions, made after the stages: generators may need costs of F, I and W
  *     schedule     the table with recomputations and transfers, checked */
 #include "plan/actions.h"
 

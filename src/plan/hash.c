@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hash.c -- hashes everything that ranks must have in common before they run a plan together: what
- * each of them does, sends, keeps and checks. It leaves out what this version's code derives from
- * that, such as programs and offsets. It also leaves out the functions of a custom op and the bytes
- * of its attributes, which may hold addresses. */
+ * each rank does, sends, keeps and checks. The hash leaves out what the code of this version
+ * derives from these data, such as programs and offsets. It also leaves out the functions of a
+ * custom op and the bytes of its attributes, which may hold addresses. */
 #include <string.h>
 
 #include "plan/plan.h"
@@ -34,7 +34,7 @@ static void add_type(sum *s, cgp_dtype dtype, const cgp_shape *shape) {
 
 /* --- the graph --- */
 
-/* Add an op's table: it describes a custom op. A built-in op follows from the version. */
+/* Add the table of an op. It describes a custom op; the version determines the built-in ops. */
 static void add_op(sum *s, const cgp_op_node *use) {
     const cgp_op *op = use->op;
     const cgp_op_shapes *shapes = &use->shapes;
@@ -163,7 +163,7 @@ cgp_status cgp_plan_hash(const cgp_plan *plan, char hex[65]) {
     add_options(&s, plan);
     add_model(&s, plan->model);
     add_layout(&s, plan);
-    add_actions(&s, plan->table); /* also for mini-batches of other sizes */
+    add_actions(&s, plan->table); /* schedules of other mini-batches are made from it */
     add_actions(&s, plan->schedule);
     if (s.status == CGP_OK) s.status = cgp__sha256_finish(s.hash, hex);
     cgp__sha256_destroy(s.hash);

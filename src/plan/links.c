@@ -28,8 +28,8 @@ int cgp__plan_tie(const cgp_plan *plan, int from, int to) {
     return -1;
 }
 
-/* Return whether memory of device `from` is unreadable for `to`: on another rank, or device memory
- * of another backend. */
+/* Return whether device `to` cannot read memory of device `from`: the memory is on another rank, or
+ * is device memory of another backend. */
 static bool are_apart(const cgp_plan *plan, int from, int to) {
     const cgp__device_plan *a = &plan->devices[from], *b = &plan->devices[to];
     return a->info.rank != b->info.rank ||

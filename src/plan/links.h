@@ -10,11 +10,11 @@ typedef struct cgp__link_plan {
     int from, to; /* devices */
     /* bytes of a buffer */
     int64_t bytes;
-    /* number of buffers, on each side that has any */
+    /* number of buffers, on each side that has buffers */
     int capacity;
-    /* The device that holds the sender's buffers: the sender. But if the sender shares the host's
-     * memory and the receiver, on the same rank, does not, the receiver holds them, because it
-     * copies only from its own host memory. */
+    /* The device that holds the sender's buffers, which is normally the sender. If the sender
+     * shares the host's memory, and a receiver on the same rank does not, the receiver holds them:
+     * it copies only from its own host memory. */
     int holder;
     /* The buffers are in the holder's host memory, because one device cannot access the other's. */
     bool in_host;
@@ -38,8 +38,8 @@ cgp_status cgp__plan_links(cgp_plan *plan);
 /* Append the links' buffers to the planned memory of devices and of their hosts. */
 void cgp__plan_place_links(cgp_plan *plan);
 
-/* Return the link of tied gradients from one device to another; -1: none, because one can read the
- * other's memory. */
+/* Return the link of tied gradients from one device to another; -1: there is none, because `to` can
+ * read the memory of `from`. */
 int cgp__plan_tie(const cgp_plan *plan, int from, int to);
 
 /* Return true if the device belongs to the rank. */

@@ -13,8 +13,8 @@ void cgp__list_release(cgp__list *list) {
     free(list->variants);
 }
 
-/* Check that the list uses at most the planned slots. If it uses more, that is a bug of this
- * library, reported before anything runs. */
+/* Check that the list uses at most the planned slots. If it uses more slots, this is a bug of the
+ * library, which is reported before anything runs. */
 static cgp_status check_counts(const cgp_plan *plan, const int *inputs, const int *saved) {
     for (int j = 0; j < plan->n_stages; j++) {
         const cgp_plan_stage *stage = &plan->stages[j].info;
@@ -29,7 +29,7 @@ static cgp_status check_counts(const cgp_plan *plan, const int *inputs, const in
 
 /* Return the program that F of a micro-batch runs: forward_nosave if nothing needs saving. But a
  * training plan that never recomputes has no forward_nosave, so even without backward it uses
- * forward, with any saved slot. */
+ * forward, with saved slot 0. */
 static int forward_program(const cgp_plan *plan, cgp__minibatch m, bool recomputed) {
     const bool has_forward_nosave = plan->inference || plan->recomputes;
     return has_forward_nosave && (m.forward_only || recomputed) ? CGP__FORWARD_NOSAVE
@@ -106,7 +106,7 @@ static cgp_status bind_action(binder *b, int i) {
     cgp__variant v = {.stage = action->stage,
                       .input_slot = b->input_slot[i],
                       .saved_slot = b->saved_slot[i],
-                      .program = CGP__BACKWARD, /* also for SEND_B; a RECV has one destination */
+                      .program = CGP__BACKWARD, /* also for SEND_B; a RECV ignores the program */
                       .samples = cgp__min(b->minibatch.samples - bound->first_sample, microbatch)};
     if (action->kind == CGP_ACTION_F || action->kind == CGP_ACTION_SEND_F) {
         v.program = forward_program(b->plan, b->minibatch, *recomputed_mark(b, action));

@@ -17,7 +17,7 @@ enum { CGP__FORWARD_NOSAVE, CGP__FORWARD_SAVED, CGP__RECOMPUTE, CGP__BACKWARD, C
 enum { CGP__AHEAD = 4 };
 
 /* A bound instance: everything that an action's calls are bound to. Equal actions of several
- * micro-batches share one. */
+ * micro-batches share an instance. */
 typedef struct cgp__variant {
     int stage;
     /* -1: none */
@@ -26,10 +26,11 @@ typedef struct cgp__variant {
     int program;
     /* calls of the program that the action runs: begin .. end - 1 */
     int begin, end;
-    /* Write instead of adding: F to its accumulators; B and I to weight gradients that input
-     * backward makes. */
+    /* Overwrite instead of adding: F overwrites its accumulators; B and I overwrite weight
+     * gradients that input backward makes. */
     int first;
-    /* Write instead of adding: B and W to weight gradients that weight backward makes. */
+    /* Overwrite instead of adding: B and W overwrite weight gradients that weight backward
+     * makes. */
     int first_weight;
     /* samples of the micro-batch */
     int64_t samples;
@@ -43,7 +44,8 @@ typedef struct cgp__bound_action {
     /* index of the micro-batch's first sample in the mini-batch */
     int64_t first_sample;
     int variant;
-    /* Its queue waits for these actions of the list, one on each other queue; -1: none. */
+    /* Actions of the list, one on each other queue, for which this action's queue waits; -1:
+     * none. */
     int wait[CGP_QUEUES];
 } cgp__bound_action;
 

@@ -14,7 +14,7 @@ typedef enum cgp__arena {
     CGP__HOST,
     /* the caller's gradient of an output; offset: its index */
     CGP__HOST_GRADIENT,
-    /* offsets in bytes from here on */
+    /* in this arena and the following ones, offsets are in bytes */
     CGP__PARAMETERS,
     CGP__GRADIENTS,
     CGP__STATE,
@@ -39,7 +39,7 @@ static inline bool cgp__same_location(cgp__location a, cgp__location b) {
     return a.arena == b.arena && a.offset == b.offset;
 }
 
-/* Memory that a call reads; bytes of a full micro-batch. */
+/* Memory that a call reads; `bytes` is its size for a full micro-batch. */
 typedef struct cgp__operand {
     cgp__location location;
     int64_t bytes;

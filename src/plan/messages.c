@@ -8,8 +8,8 @@
  *     value        a ──► c1          gradient     a ◄── c1 ◄── c2
  *                  a ──────► c2
  *
- * The gradient of an input ends in the first stage that makes a part of it, where the caller gets
- * it.
+ * The gradient of an input ends in the first stage that makes a part of it. That stage gives it to
+ * the caller.
  *
  * So the sum ((g4 + g3) + g2) + g1 over uses 1..4 is bit-identical for every balance, and a stage
  * never has to add two partial sums. */

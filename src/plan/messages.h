@@ -13,9 +13,9 @@ typedef struct cgp__part {
     int64_t sample_bytes;
     /* offset in the message */
     int64_t offset;
-    /* In the sender's arenas: [0] after forward_nosave, [1] after forward. */
+    /* Location in the sender's arenas: [0] after forward_nosave, [1] after forward. */
     cgp__location from[2];
-    /* in the receiver's arenas */
+    /* location in the receiver's arenas */
     cgp__location to;
 } cgp__part;
 

@@ -207,7 +207,7 @@ static cgp_status cut(cgp_plan *plan, const cgp_plan_options *o) {
     return CGP_OK;
 }
 
-/* Place all slots of a device's stages, from `at` on; return their end. */
+/* Place all slots of a device's stages, beginning at offset `at`. Return the end of the slots. */
 static int64_t place_slots(cgp_plan *plan, const cgp_plan_device *device, int64_t at) {
     for (int k = 0; k < device->stages; k++) {
         cgp__stage_plan *stage = &plan->stages[device->stage_list[k]];

@@ -8,9 +8,9 @@
  *
  * The memory of an action is the workspace, its input slot and its saved slot. Only COMPUTE touches
  * parameters, gradients and states. A wait is elided if the host has already synchronized past that
- * action (CGP__AHEAD), or if this queue has already waited for it or a later one. OUT never waits
- * for IN: an F, B or I of the same micro-batch wrote what is sent. That action runs after the
- * stage's receives, and OUT waits for it. */
+ * action (CGP__AHEAD). It is also elided if this queue has already waited for that action, or for a
+ * later one on the same queue. OUT never waits for IN: an F, B or I of the same micro-batch wrote
+ * what is sent. That action runs after the stage's receives, and OUT waits for it. */
 #include "plan/list.h"
 #include "plan/plan.h"
 

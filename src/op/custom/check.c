@@ -124,7 +124,7 @@ static cgp_status try_reading(cgp__trial *t, cgp_op_direction direction, int slo
         else
             cgp__trial_poison(t, slot, round);
         char *kept = t->slots[slot].kept;
-        t->slots[slot].kept = cgp__trial_data(t, slot); /* the changed one is read-only too */
+        t->slots[slot].kept = cgp__trial_data(t, slot); /* the changed operand is read-only too */
         const cgp_status status = cgp__trial_run(t, direction, &plain);
         t->slots[slot].kept = kept;
         cgp__trial_restore(t, slot);
@@ -183,7 +183,7 @@ static cgp_status try_each_dx(cgp__trial *t) {
     return CGP_OK;
 }
 
-/* Try one dx after the other; for a loss, also all at once. */
+/* Run backward with one dx in place at a time; for a loss, also with all dx in place. */
 static cgp_status try_in_place(cgp__trial *t) {
     const char *property = "differs when it lies over dy (a loss: x), as dx_in_place allows";
     const bool loss = t->op->is_loss;

@@ -6,7 +6,7 @@
  *     D(h) = (f(x + h) - f(x - h)) / 2 h
  *     R(h) = (4 D(h / 2) - D(h)) / 3     error: h^4, and the rounding of y / h
  *
- * A kink near x needs a small h, so two smaller ones are also tried. */
+ * A kink near x needs a small h, so two smaller values of h are also tried. */
 #include "op/custom/trial.h"
 
 #include <inttypes.h>

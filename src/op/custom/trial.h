@@ -13,7 +13,7 @@ enum {
     TRIAL_X,
     TRIAL_PARAM = TRIAL_X + CGP_OP_MAX_INPUTS,
     TRIAL_STATE = TRIAL_PARAM + CGP_OP_MAX_PARAMETERS,
-    /* The slots up to here are read. */
+    /* Slots up to and including this one are read. */
     TRIAL_DY = TRIAL_STATE + CGP_OP_MAX_STATE,
     TRIAL_Y,
     TRIAL_SAVED,
@@ -82,8 +82,8 @@ void cgp__trial_restore(cgp__trial *t, int slot);
 /* Keep the results of the last run in the slots that `direction` writes. */
 void cgp__trial_keep(cgp__trial *t, cgp_op_direction direction);
 
-/* Run a direction. CGP_EINVAL: it fails, or it writes to an operand that is only read or outside
- * its memory. */
+/* Run a direction. @retval CGP_EINVAL The op fails, writes to an operand that is only read, or
+ * writes outside its memory. */
 cgp_status cgp__trial_run(cgp__trial *t, cgp_op_direction direction, const cgp__variant *variant);
 
 /* Return the slot of the first result of `direction` that differs from the kept one, and its
@@ -91,7 +91,8 @@ cgp_status cgp__trial_run(cgp__trial *t, cgp_op_direction direction, const cgp__
 int cgp__trial_differs(const cgp__trial *t, cgp_op_direction direction, const cgp__variant *variant,
                        int64_t *element);
 
-/* "x[1]", "y", "dparameters[0]"; "backward_input". */
+/* Return the name of a slot, such as "x[1]", "y" or "dparameters[0]". The second function returns
+ * the name of a direction, such as "backward_input". */
 const char *cgp__trial_slot_name(int slot, char *text, size_t size);
 const char *cgp__trial_function_name(cgp_op_direction direction);
 

@@ -125,8 +125,8 @@ static void build_tree(stack *s) {
     }
 }
 
-/* Return the first range of a stack, from `i` on, that lives at the same time as `with` (or, if
- * !lives, that does not); n: none. */
+/* Return the first range of a stack, numbered i or higher, that lives at the same time as `with`.
+ * If !lives, return the first range that does not. Return n if there is none. */
 static int find(const stack *s, int i, const cgp__live_range *with, bool lives, int64_t *steps) {
     int p = s->leaves + i;
     while (i < s->n) {
@@ -159,7 +159,7 @@ static int first_above(const stack *s, int64_t offset) {
     return low;
 }
 
-/* Return the lowest offset from `offset` on where `range` overlaps none of the stack. */
+/* Return the lowest offset, not below `offset`, where `range` overlaps no range of the stack. */
 static int64_t lift_over_stack(const stack *s, const cgp__live_range *range, int64_t offset,
                                int64_t *steps) {
     int i = first_above(s, offset);
@@ -232,7 +232,7 @@ typedef struct intervals {
 typedef struct attempt {
     cgp__live_range *ranges, **order;
     int n;
-    stack below, hung; /* saved: values of forward, gradients of I */
+    stack below, hung; /* stacks of saved ranges: values of forward; gradients of I */
     int64_t slot_bytes;
     lifetimes placed;
     intervals slot, work;

@@ -10,11 +10,11 @@
 /* A block of a stage's memory while its programs are laid out. Times: see program/builder.h. */
 typedef struct cgp__live_range {
     int64_t bytes;
-    /* first and last time it is in use */
+    /* first and last time at which the block is in use */
     int start, end;
-    /* it lives from F into backward, or from I into W, and is part of the saved slot */
+    /* the block lives from F into backward, or from I into W, and is part of the saved slot */
     bool saved;
-    /* number of unread gradients in it, while programs are made */
+    /* number of unread gradients in the block; used while programs are made */
     int gradients;
     cgp__location location;
 } cgp__live_range;

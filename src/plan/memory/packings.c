@@ -35,9 +35,9 @@ static cgp_status place(cgp_plan *plan, cgp__packing *packing, uint64_t hash) {
     return CGP_OK;
 }
 
-/* Return whether a device's kernels get packed parameters. Kernels that can run without them get
- * them only if several runs may read them before they change, and the device has a memory limit,
- * which is checked later. */
+/* Return whether a device's kernels get packed parameters. Kernels that can run without packed
+ * parameters get them on two conditions: several runs may read the parameters before they change,
+ * and the device has a memory limit. The limit is checked later. */
 static bool is_wanted(const cgp_plan *plan, const cgp__device_plan *d) {
     if (!d->backend->packed) return false;
     return !d->backend->packs_optionally ||

@@ -8,7 +8,7 @@
 
 typedef struct cgp__packing {
     int device, layout;
-    /* spec of one of the kernels that read it */
+    /* spec of one of the kernels that read this copy */
     cgp_kernel_spec spec;
     cgp__location param[CGP_OP_MAX_PARAMETERS];
     /* offset and size in the device's packed parameters */

@@ -43,7 +43,7 @@ static cgp_status add_copy(cgp_plan *plan, int p, int device) {
     return CGP_OK;
 }
 
-/* Add copies for the uses whose node requires a gradient, or for those whose node does not. */
+/* Add copies for the uses whose node requires a gradient; if !requires_grad, for all other uses. */
 static cgp_status place_copies(cgp_plan *plan, int p, bool requires_grad) {
     const cgp__parameter *param = &plan->model->params[p];
     for (int u = param->first_use; u < param->first_use + param->n_uses; u++) {
@@ -94,7 +94,7 @@ static void place_gradients(cgp_plan *plan, int p) {
 cgp_status cgp__plan_parameters(cgp_plan *plan) {
     for (int p = 0; p < plan->model->n_params; p++) {
         plan->first_copy[p] = plan->first_copy[p + 1] = plan->n_copies;
-        /* the first copy is the owner's; backward reaches it if it reaches any */
+        /* the first copy is the owner's; backward reaches this copy if it reaches any copy */
         CGP_TRY(place_copies(plan, p, true));
         CGP_TRY(place_copies(plan, p, false));
         if (!plan->inference) place_gradients(plan, p);

@@ -17,7 +17,7 @@ typedef struct cgp__copy {
 /* Place parameters, gradients and optimizer state. */
 cgp_status cgp__plan_parameters(cgp_plan *plan);
 
-/* Return the copy of a parameter on a device, NULL if it has none. */
+/* Return the copy of a parameter on a device, NULL if the device has no copy. */
 const cgp__copy *cgp__plan_copy(const cgp_plan *plan, int parameter, int device);
 
 /* Return true if several uses of a parameter make a gradient, or several devices have a copy. */

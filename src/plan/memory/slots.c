@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* slots.c -- assigns slots to actions by walking a device's list. The plan has as many slots as are
- * in use at one time.
+ * ever in use at the same time.
  *
  *     input slot   from the first RECV_F of a micro-batch to the last action that reads it
  *     saved slot   from F, or from R where the micro-batch is recomputed, to B (or W)
@@ -49,8 +49,8 @@ static void give(pool *p, int microbatch) {
         swap(&p->heap[i], &p->heap[(i - 1) / 2]);
 }
 
-/* Facts that the walk needs at F of a micro-batch: it is recomputed, it has a backward, and the
- * backward is split into I and W. */
+/* Facts that the walk needs at F of a micro-batch: the micro-batch is recomputed, it has a
+ * backward, and this backward is split into I and W. */
 typedef struct facts {
     bool *recomputed, *backward, *split; /* [stages of the device x microbatches] */
 } facts;

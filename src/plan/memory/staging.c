@@ -5,7 +5,7 @@
 #include "plan/plan.h"
 
 /* Limits of the pieces: small pieces make copies of weights slow, large ones waste memory. If
- * actions have more data than MOST_PIECES hold, the worker waits for pieces. */
+ * actions have more data than MOST_PIECES pieces hold, the worker waits for free pieces. */
 enum { LEAST_BYTES = 65536, MOST_BYTES = 1048576, MOST_PIECES = 256 };
 
 /* Return the bytes that a call copies if it copies the caller's data; 0 for any other call. */

@@ -11,7 +11,7 @@ enum { CGP__PIECE = 256 };
 
 /* Sections in device memory, if the device does not share the host's:
  *
- *     values    row of the action that runs, a cgp_step_values and its loss scales
+ *     values    row of the action that runs: a cgp_step_values and its loss scales
  *     rows      [micro-batches] written by the host once a step
  *     update    a cgp_update_values
  *     losses    [micro-batches x losses] double
@@ -28,7 +28,7 @@ typedef struct cgp__step_memory {
 /* Size the step memory of every device. */
 void cgp__plan_step_memory(cgp_plan *plan);
 
-/* Lay out a device's step memory from offset `at` on. */
+/* Lay out a device's step memory, which begins at offset `at`. */
 void cgp__plan_place_step_memory(cgp_plan *plan, int device, int64_t at);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* backward.c -- makes the kernel calls of a stage's backward, nodes in descending order. Weight
- * backward comes before input backward: when the weight gradient of a linear is made, its input is
- * dead, and the input's gradient may take over that memory.
+ * backward comes before input backward: once the weight gradient of a linear is made, the linear's
+ * input is dead, and the input's gradient may take over its memory.
  *
  * If the schedule has I and W, all input backward comes first. The operands of weight backward,
  * namely the node's input and the gradient of its result, then stay in the saved slot until W. So
@@ -11,8 +11,9 @@
  * The gradient of a value is a sum over its uses, last to first. If a later stage uses the value,
  * the sum starts with the gradient which that stage sent. Otherwise the last use makes it, in new
  * memory or, where the op allows, in the memory of its result's gradient (see cgp__dx). The other
- * uses add to it. The gradients of two values may share memory, because ADD passes its own on. If
- * one of them is to be written while the other is still to be read, the memory is copied first. */
+ * uses add to it. The gradients of two values may share memory, because ADD passes the gradient of
+ * its result on to its inputs. If one of them is to be written while the other is still to be read,
+ * the memory is copied first. */
 #include "plan/program/builder.h"
 
 static int64_t value_bytes(const cgp__stage_builder *b, int value) {
@@ -119,7 +120,7 @@ static void place_departures(cgp__stage_builder *b) {
     }
 }
 
-/* Before something is added to a gradient, give it its own memory if another gradient shares it. */
+/* Before a call adds to a gradient, give the gradient its own memory if another one shares it. */
 static cgp_status unalias(cgp__stage_builder *b, cgp__program *program, int value, int time) {
     const cgp__location old = b->gradient[value];
     if (!is_aliased(b, old, value)) return CGP_OK;

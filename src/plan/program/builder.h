@@ -18,7 +18,7 @@ typedef struct cgp__stage_builder {
     cgp__stage_plan *stage;
     /* index of the stage */
     int index;
-    /* forward saves for backward */
+    /* forward saves values for backward */
     bool training;
     /* stored results do not take over the memory of their op's inputs */
     bool separate;
@@ -37,24 +37,24 @@ typedef struct cgp__stage_builder {
     /* [model values], valid for `values` only: */
     /* the value is in `values` */
     bool *listed;
-    /* time of its last read in backward; -1: none */
+    /* time of the value's last read in backward; -1: none */
     int *last_read;
-    /* backward recomputes it: it is not stored */
+    /* backward recomputes the value, which is not stored */
     bool *recomputed;
-    /* while recomputations are listed: the last one that makes it; -1: none */
+    /* while recomputations are listed: the last recomputation of the value; -1: none */
     int *recomputation;
-    /* location of its recomputed copy: LIVE_RANGE */
+    /* location of the value's recomputed copy: LIVE_RANGE */
     cgp__location *recomputed_location;
-    /* location of the value in this stage: HOST, INPUT_SLOT or LIVE_RANGE; NOWHERE: it is not
-     * here */
+    /* location of the value in this stage: HOST, INPUT_SLOT or LIVE_RANGE; NOWHERE: the value is
+     * not in this stage */
     cgp__location *location;
-    /* location of its gradient: LIVE_RANGE, or NOWHERE before the first use */
+    /* location of the value's gradient: LIVE_RANGE, or NOWHERE before the first use */
     cgp__location *gradient;
     /* copy of the caller's gradient of an output that ops read too */
     cgp__location *external;
-    /* its gradient has been read for the last time */
+    /* the value's gradient has been read for the last time */
     bool *gradient_dead;
-    /* the message part with its gradient from a later stage; NULL: none */
+    /* the message part with the value's gradient from a later stage; NULL: none */
     cgp__part **arriving;
 
     /* number of forward's calls before the call of node 0 */
@@ -118,7 +118,7 @@ static inline int cgp__backward_at(const cgp__stage_builder *builder, int step,
 /* Add a live range that is in use at `time`. Return its index; -1: out of memory. */
 int cgp__builder_range(cgp__stage_builder *builder, int64_t bytes, int time);
 
-/* Extend a live range to `time`. Do nothing if the location is none. */
+/* Extend a live range to `time`. Do nothing if the location is not a live range. */
 void cgp__builder_extend(cgp__stage_builder *builder, cgp__location location, int time);
 
 /* Append a call of a node to a program. Parameters, state, workspace and saved values are bound;
@@ -148,8 +148,8 @@ cgp_status cgp__builder_recompute(cgp__stage_builder *builder, cgp__program *pro
 /* Return the location of a value for backward. */
 cgp__location cgp__builder_operand(const cgp__stage_builder *builder, int value);
 
-/* forward.c: fill `program` in order of the nodes. backward.c: in descending order. recompute.c:
- * fill the program of R from forward's calls. */
+/* forward.c: fill `program` in order of the nodes. backward.c: fill it in descending order.
+ * recompute.c: fill the program of R from forward's calls. */
 cgp_status cgp__builder_forward(cgp__stage_builder *builder, cgp__program *program);
 cgp_status cgp__builder_backward(cgp__stage_builder *builder, cgp__program *program);
 cgp_status cgp__builder_recompute_program(cgp__stage_builder *builder);

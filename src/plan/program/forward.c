@@ -88,8 +88,8 @@ static cgp_status place_stats(cgp__stage_builder *b, int i) {
     return CGP_OK;
 }
 
-/* Copy inputs that the device cannot use in place. From then on such an input is handled, and saved
- * for backward, like a value that the stage makes. */
+/* Copy inputs that the device cannot use in place. Such an input is then handled, and saved for
+ * backward, like a value that the stage makes. */
 static cgp_status copy_inputs(cgp__stage_builder *b, cgp__program *program) {
     for (int k = 0; k < b->model->n_inputs; k++) {
         const int value = b->model->input_values[k];

@@ -361,8 +361,9 @@ static void apply_layout(cgp__stage_builder *b, int variant, int64_t slot_bytes,
 }
 
 /* Make the programs that share live ranges: variant 0 is forward_nosave, variant 1 has the three
- * programs of training. Stored results may take over the memory of their op's inputs, or have their
- * own. In training, try both ways and keep the layout with the smaller workspace. */
+ * programs of training. Stored results may take over the memory of their op's inputs, or have
+ * memory of their own. In training, try both ways and keep the layout with the smaller
+ * workspace. */
 static cgp_status make_variant(cgp__stage_builder *b, int variant) {
     int64_t slot = 0, in_place = 0, separate = INT64_MAX;
     b->training = variant == 1;
@@ -381,8 +382,8 @@ static bool is_callers(cgp__location location) {
 }
 
 /* Count the copies of the caller's data, which come first. The later calls may be captured, so on a
- * device with its own memory they must not read the caller's memory. If one does, that is a bug of
- * this library, reported before anything runs. */
+ * device with its own memory they must not read the caller's memory. If a call does so, this is a
+ * bug of the library, which is reported before anything runs. */
 static cgp_status count_callers(const cgp__stage_builder *b, cgp__program *program) {
     program->n_caller = 0;
     while (program->n_caller < program->n && program->calls[program->n_caller].node < 0 &&
@@ -420,7 +421,7 @@ static cgp_status make_stage(cgp__stage_builder *b, int index) {
     cgp__program *const all[4] = {&stage->forward_nosave, &stage->forward, &stage->recompute,
                                   &stage->backward};
     for (int i = 0; i < 4; i++) {
-        /* backward has forward calls too, to recompute */
+        /* backward has forward calls too, for recomputation */
         if (plan->devices[stage->info.device].backend->fuses) cgp__program_fuse(plan, all[i]);
         if (plan->devices[stage->info.device].backend->prefetches)
             cgp__program_prefetch(plan, all[i], all[i] == &stage->backward);

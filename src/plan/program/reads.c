@@ -63,7 +63,7 @@ static void note_read(cgp__stage_builder *b, int value, int time) {
     if (is_live(b, value, time)) b->recomputations[b->recomputation[value]].last = time;
 }
 
-/* List a recomputation of node i at `time`; it reads the node's inputs. */
+/* List a recomputation of node i at `time`. The recomputation reads the node's inputs. */
 static bool add_recomputation(cgp__stage_builder *b, int i, int time) {
     const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
     if (!cgp__grow(&b->recomputations, &b->recomputations_capacity, b->n_recomputations + 1,
@@ -110,7 +110,7 @@ cgp_status cgp__builder_find_reads(cgp__stage_builder *b) {
     if (!cgp_recompute_is_selective(b->plan->recompute)) return CGP_OK;
     for (int i = 0; i < b->stage->n_nodes; i++) {
         const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
-        if (node->output >= 0) /* in order of the nodes */
+        if (node->output >= 0)
             b->recomputed[node->output] =
                 cgp__node_may_recompute(b->model, node, b->stage->first_node, b->last_read);
     }
@@ -135,7 +135,7 @@ cgp_status cgp__builder_recompute(cgp__stage_builder *b, cgp__program *program, 
         if (range < 0) return cgp__no_memory("plan: live ranges", sizeof *b->ranges);
         b->recomputed_location[node->output] = (cgp__location){CGP__LIVE_RANGE, range};
         cgp__builder_extend(b, b->recomputed_location[node->output], r->last);
-        for (int k = 0; k < node->use.shapes.n_saved; k++) /* the call writes them */
+        for (int k = 0; k < node->use.shapes.n_saved; k++) /* the call writes saved values too */
             cgp__builder_extend(b, b->stats[r->node * CGP_OP_MAX_SAVED + k], time);
         cgp__call *call = NULL;
         CGP_TRY(cgp__builder_call(b, program, index, CGP_OP_FORWARD, 0, time, &call));
