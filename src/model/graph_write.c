@@ -11,7 +11,7 @@ typedef struct writer {
     const cgp_model *model;
     char *text;
     int used, capacity;
-    bool listed; /* the open list has an entry */
+    bool listed; /* the list that is being written has an entry */
 } writer;
 
 static cgp_status short_of_memory(const writer *w) {

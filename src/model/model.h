@@ -36,7 +36,7 @@ typedef struct cgp__node {
      * when other nodes are removed */
     uint32_t id;
     int inputs[CGP_OP_MAX_INPUTS];
-    /* value, -1 for a loss */
+    /* value that the node makes, -1 for a loss */
     int output;
     int n_inputs;
     int params[CGP_OP_MAX_PARAMETERS];
@@ -136,7 +136,7 @@ struct cgp_model {
     char **inputs;
     int *input_values;
 
-    /* by parameter, then in order of the nodes; set by finish */
+    /* sorted by parameter, then by node; set by finish */
     cgp__use *uses;
     int n_uses;
 

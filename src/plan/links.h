@@ -16,7 +16,8 @@ typedef struct cgp__link_plan {
      * shares the host's memory, and a receiver on the same rank does not, the receiver holds them:
      * it copies only from its own host memory. */
     int holder;
-    /* The buffers are in the holder's host memory, because one device cannot access the other's. */
+    /* The buffers are in the holder's host memory, because one device cannot access the memory of
+     * the other. */
     bool in_host;
     /* offset of the sender's buffers, in the holder's device or host memory */
     int64_t offset;

@@ -22,7 +22,7 @@ typedef struct cgp__variant {
     int stage;
     /* -1: none */
     int input_slot, saved_slot;
-    /* program of a compute action; for SEND_F, the program that its F ran */
+    /* program of a compute action; for SEND_F, the program that F of the same micro-batch ran */
     int program;
     /* calls of the program that the action runs: begin .. end - 1 */
     int begin, end;
@@ -52,7 +52,8 @@ typedef struct cgp__bound_action {
 typedef struct cgp__list {
     cgp__bound_action *actions;
     int n;
-    /* number of forward actions that come first (all of them, with an external loss) */
+    /* number of forward actions at the start of the list (with an external loss: all forward
+     * actions) */
     int n_forward;
     cgp__variant *variants;
     int n_variants, variants_capacity;

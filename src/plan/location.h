@@ -12,7 +12,7 @@ typedef enum cgp__arena {
     CGP__NOWHERE,
     /* the caller's memory; offset: index of the model input */
     CGP__HOST,
-    /* the caller's gradient of an output; offset: its index */
+    /* the caller's gradient of an output; offset: index of the output */
     CGP__HOST_GRADIENT,
     /* in this arena and the following ones, offsets are in bytes */
     CGP__PARAMETERS,

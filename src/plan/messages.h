@@ -35,7 +35,7 @@ typedef struct cgp__reader {
     int stage;
     /* the last of the stage's nodes that read the value */
     int last_node;
-    /* one of these nodes makes a part of the value's gradient */
+    /* one of the stage's nodes makes a part of the value's gradient */
     bool gradient;
 } cgp__reader;
 

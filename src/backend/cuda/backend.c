@@ -32,7 +32,7 @@ static cgp_status packed(const cgp_device_options *options, const cgp_kernel_spe
                          int64_t *bytes, int *layout) {
     (void)options;
     *bytes = cgp__cuda_prepacked_bytes(spec);
-    *layout = 0; /* bf16 is the only layout */
+    *layout = 0; /* the only layout of packed parameters: bf16 */
     return CGP_OK;
 }
 

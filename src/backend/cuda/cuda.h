@@ -24,7 +24,7 @@ extern const cgp_host *cgp__cuda_host;
 
 /* Count a kernel, copy or clearing that this thread enqueues (cuda.cuh). */
 void cgp__cuda_count_launch(void);
-/* Count a call of a library that enqueues one or more kernels, copies or clears. */
+/* Count a library call, which enqueues one or more kernels, copies or clears. */
 void cgp__cuda_count_library(void);
 
 /* Enqueue an op on a stream; return the error of the first failed launch. *args is read before the

@@ -448,8 +448,8 @@ __device__ static inline void semaphore_release(int *semaphore, int next) {
 
 /* Tiles are numbered along the shorter side first, so that concurrent tiles read few rows and
  * columns. If `semaphores` is NULL, a thread block computes all k ranges of its tile. Otherwise
- * (serial split-K) it computes one range: numbers cover range 0 of all tiles, then range 1, and so
- * on. */
+ * (serial split-K) it computes one k range. The numbers of thread blocks cover range 0 of all
+ * tiles, then range 1, and so on. */
 template <class S, class A, class B, class Rows, class T>
 __global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
     tiles(A a, B b, output<Rows, T> c, k_ranges k, int *semaphores) {
@@ -505,7 +505,8 @@ static inline double sm_utilization(int64_t blocks) {
     return (blocks < 2 * MULTIPROCESSORS ? 0.75 : 1.0) * (double)blocks / all;
 }
 
-/* Limits of serial split-K: the number of tiles, and the floats of partial sums if c is bf16. */
+/* Limits of serial split-K: maximum number of tiles; if c is bf16, also maximum number of partial
+ * sums. */
 enum { MAX_SPLIT_K_TILES = 4095, MAX_PARTIALS = 1 << 21 };
 
 /* Return whether to use serial split-K. Its assumed overhead is 5 %. */

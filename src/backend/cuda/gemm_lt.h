@@ -19,7 +19,7 @@
  * In a weight's gradient, k is the number of rows. The guarantee is weaker there: equal rows give
  * equal bits at every position and in every run. This is enough, because cgpipe itself adds
  * micro-batches in order. One algorithm without reductions, used for all numbers of rows, gives
- * this guarantee; the same test checks it.
+ * this guarantee; the same test checks the guarantee.
  *
  * A device opens the library for its first bf16 GEMM, so the plug-in loads on machines without the
  * library. */

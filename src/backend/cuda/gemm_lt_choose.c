@@ -24,8 +24,8 @@ static int64_t element_of(const cgp__cuda_gemm_problem *p) {
     return p->type == CGP_BF16 ? 2 : 4;
 }
 
-/* Return the number of rows of the test: enough to fill a GPU more than once, as far as c stays
- * within 128 MiB. The emulation has neither tiles nor waves, so few rows are enough. */
+/* Return the number of rows of the test: enough to fill a GPU more than once, limited so that c
+ * stays within 128 MiB. The emulation has neither tiles nor waves, so few rows are enough. */
 static int64_t many_of(const cgp__cuda_gemm_problem *p) {
 #ifdef CGP_CUDA_HOST
     (void)p;

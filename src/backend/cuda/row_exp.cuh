@@ -39,8 +39,9 @@ struct exp_rows {
     float maxima[EXP_ROWS][ROW_LANES / WARP], sums[EXP_ROWS][ROW_LANES];
 };
 
-/* Return the maximum of this thread's row x of n elements, and fill its sums. n is 0 if the row
- * does not exist. All threads of the block must call it; it ends with a barrier. */
+/* Return the maximum of this thread's row x of n elements, and set the sum of each lane of the row.
+ * n is 0 if the row does not exist. All threads of the block must call this function, which ends
+ * with a barrier. */
 template <class T>
 __device__ static inline float row_exp(exp_rows &tile, const T *x, int64_t n) {
     const int r = (int)threadIdx.x / ROW_LANES, lane = (int)threadIdx.x % ROW_LANES;

@@ -86,9 +86,9 @@ __device__ static inline void row_sums(float (&sum)[sums], terms<sums> &tile, in
         sum[k] = sum_lanes(sum[k]);
 }
 
-/* Add up the sums [blocks, n] in the order of blocks, to first [width] and second [n - width];
- * `add`: add to their values. A block's first `width` sums belong to `first`. A NULL result is not
- * computed. */
+/* Add up the sums [blocks, n] in the order of blocks, to first [width] and second [n - width]. If
+ * `add`, add to the values of first and second. A block's first `width` sums belong to `first`. A
+ * NULL result is not computed. */
 cudaError_t cgp__cuda_add_blocks(float *first, float *second, const float *sums, int64_t blocks,
                                  int64_t width, int64_t n, bool add, cudaStream_t stream);
 

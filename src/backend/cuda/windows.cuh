@@ -96,7 +96,8 @@ template <class T> static inline void set_windows(windows<T> *w) {
 }
 
 /* Flipped weights. Row `in` has the elements of a weight [KH, KW, in, out] that are multiplied by a
- * window of dy. They are in the window's order: segments of taps of `out` elements. */
+ * window of dy. The elements are in the order of the window: segments of taps, with `out` elements
+ * per tap. */
 struct taps {
     /* Address of the first tap of the first segment. */
     const float *at;

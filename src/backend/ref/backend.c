@@ -34,7 +34,7 @@ static cgp_status memory_create(cgp_device *device, size_t bytes, void **out) {
     const size_t capacity = (size_t)cgp__align_up(bytes ? (int64_t)bytes : 1);
     void *memory = aligned_alloc(CGP__ALIGN, capacity);
     if (!memory) return cgp__no_memory("ref: device memory", bytes);
-    *out = memset(memory, 0, capacity); /* also makes the memory resident */
+    *out = memset(memory, 0, capacity); /* writing also makes the memory resident */
     return CGP_OK;
 }
 

@@ -27,7 +27,7 @@ static float element(const cgp__trial *t, int slot, int64_t i) {
     return value;
 }
 
-/* Compute f, and a bound of its rounding error from the elements of y that differ from the first
+/* Compute f, and a bound of its rounding error, from the elements of y that differ from the first
  * run. */
 static cgp_status evaluate(cgp__trial *t, double *f, double *rounding) {
     const cgp__variant plain = {.garbage = 1};

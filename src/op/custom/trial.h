@@ -57,7 +57,7 @@ typedef struct cgp__variant {
     /* Run without an accumulator. */
     bool uncounted;
     bool evaluation;
-    /* Number of the only dx wanted, from 1; 0: all. */
+    /* Number, counted from 1, of the only dx that is wanted; 0: all dx are wanted. */
     int only;
     /* Bit k. Forward: y overwrites x[k]. Backward: dx[k] overwrites dy or, for a loss, x[k]. */
     uint32_t in_place;

@@ -171,8 +171,8 @@ __device__ static inline void store_transposed(quad *tile, const float (*s)[4]) 
             {s[0][j], s[1][j], s[2][j], s[3][j]}};
 }
 
-/* Add tile^T x to sums, for rows `first` .. first + 63 and COLUMNS columns of x. The thread block
- * has written the tile since its last barrier. */
+/* Add tile^T x to sums, for rows `first` .. first + 63 and COLUMNS columns of x. Callers write the
+ * tile without a barrier after it: this function has a barrier before it reads the tile. */
 template <int COLUMNS, class T>
 __device__ static inline void add_gemm(float (*sums)[COLUMNS / 16], const quad *tile,
                                        const matrix<T> &x, int first, int column, quad *shared,

@@ -96,7 +96,7 @@ template <class T> static windows<T> windows_of_x(const cgp_kernel_spec *spec, c
     return w;
 }
 
-/* A convolution of x plus bias that overwrites `to` or is added to it; bias NULL: no bias. */
+/* A convolution of x, plus bias (NULL: no bias). The result overwrites `to` or is added to it. */
 template <class T> struct convolution {
     const T *x;
     const float *weight, *bias;

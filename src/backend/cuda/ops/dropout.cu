@@ -67,7 +67,8 @@ __global__ void dropout_channels(T *to, const T *from, int64_t n, int64_t rows, 
     }
 }
 
-/* Return a grid with `each` quads of a sample per thread, but at least `least` threads. */
+/* Return a grid that gives each thread `each` quads of a sample, but has at least `least`
+ * threads. */
 static dim3 grid_of(int64_t quads, int64_t each, int64_t least, int64_t n) {
     const int64_t blocks = ceil_div(ceil_div(quads, each), BLOCK);
     const int64_t minimum = ceil_div(least, BLOCK);

@@ -71,7 +71,7 @@ static inline dim3 row_blocks(int64_t n, int height, int64_t elements) {
     return dim3((unsigned)(n * height), (unsigned)(parts < 65535 ? parts : 65535));
 }
 
-/* Return the thread block for that grid, in whole warps. */
+/* Return the size of a thread block for the grid of row_blocks(), in full warps. */
 static inline dim3 row_threads(int64_t elements) {
     const int64_t whole = ceil_div(elements, 32) * 32;
     return dim3((unsigned)(whole < BLOCK ? whole : (int64_t)BLOCK));

@@ -89,7 +89,7 @@ static cudaError_t backward_weight(const cgp_kernel_spec *spec, const cgp_kernel
 
 /* --- cuBLASLt --- */
 
-/* Get the LINEAR that a kernel computes. Return false if it computes none. */
+/* Get the LINEAR that a kernel computes. Return false if the kernel computes no LINEAR. */
 static bool linear_of(const cgp_kernel_spec *spec, cgp_kernel_spec *linear) {
     if (spec->op == CGP_OP_CONV2D || spec->op == CGP_OP_CONV_TRANSPOSE2D)
         return cgp__cuda_pointwise(spec, linear);
