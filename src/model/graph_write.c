@@ -189,7 +189,8 @@ static cgp_status add_attributes(json_t *object, const cgp__node *node, bool *go
     return CGP_OK;
 }
 
-/* Make the entry of a node. Write its id only if it is not `id`, the one that readers assume. */
+/* Make the entry of a node. Write the node's id only if it differs from `id`, which readers
+ * assume. */
 static cgp_status node_json(json_t **out, const cgp_model *model, const cgp__node *node,
                             uint32_t id) {
     const bool custom = node->kind == CGP_OP_CUSTOM;

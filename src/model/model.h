@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model.h -- the graph as partition, plan and pipeline read it. builder.c builds it, finish.c
- * closes it; then it is constant. */
+ * closes it; after that, the graph is constant. */
 #ifndef CGP_SRC_MODEL_H
 #define CGP_SRC_MODEL_H
 

@@ -30,7 +30,7 @@ const cgp__op cgp__op_subtract = {
     .flops = {1, 1, 0},
 };
 
-/* FLOPs per element: forward, one product; backward I, two. */
+/* FLOPs per element: forward, one product; backward I, two products. */
 const cgp__op cgp__op_multiply = {
     .op.name = "multiply",
     .op.n_inputs = 2,

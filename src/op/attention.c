@@ -5,7 +5,7 @@
  *
  * Saves each query's largest q k and the log of its sum of exponentials, [heads, T] each. They are
  * saved separately: one f32 for both would lose the probabilities of large scores. Backward
- * recomputes the probabilities p from them, and uses sum(p dp) = dy . y for each query.
+ * recomputes the probabilities p from these values, and uses sum(p dp) = dy . y for each query.
  *
  * cached_attention, for prediction, has a KV cache: each sample is one row of q, k and v, and its
  * position [1] i32. k and v of all samples are written to a cache [length, kv_heads (D + DV)], and

@@ -32,7 +32,7 @@ static cgp_status check_range(const char *name, const int *values, int n, int mi
     return CGP_OK;
 }
 
-/* Return the number of windows along one side; 0: none fits. */
+/* Return the number of windows along one side; 0: no window fits. */
 static int64_t windows(int64_t side, int front, int behind, int kernel, int stride) {
     const int64_t range = side + front + behind - kernel;
     return range < 0 ? 0 : range / stride + 1;

@@ -9,7 +9,7 @@
 
 #include <inttypes.h>
 
-/* Products of the dims before `dim`, of the dim itself, and of those after it. */
+/* Products of the dims before `dim`, of the dim itself, and of the dims after it. */
 typedef struct extent {
     int64_t before, along, behind;
 } extent;

@@ -37,8 +37,8 @@ static cgp_status check_external_loss(const cgp_plan_options *o, const cgp_model
     return CGP_OK;
 }
 
-/* Reject caches in training: forward writes them, but training may repeat forward and run it out of
- * order. */
+/* Reject caches in training: forward writes them, but training may repeat forward and run
+ * micro-batches out of order. */
 static cgp_status check_caches(const cgp_model *model) {
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];

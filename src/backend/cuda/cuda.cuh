@@ -87,7 +87,7 @@ __device__ static inline void store(bf16 *to, int64_t i, float value) {
     to[i] = (bf16)(nan ? (bits >> 16) | 0x40u : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-/* Set to[i] to value or, if `add`, add it. */
+/* Set to[i] to value or, if `add`, add value to to[i]. */
 template <class T> __device__ static inline void put(T *to, int64_t i, bool add, float value) {
     store(to, i, add ? load(to, i) + value : value);
 }

@@ -455,8 +455,8 @@ __global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
     tiles(A a, B b, output<Rows, T> c, k_ranges k, int *semaphores) {
     enum { ROUNDED = is_rounded<T> };
     __shared__ quad shared[2 * S::QUADS];
-    /* Row, column and number of the tile, and its first k range. Shared memory holds them, to leave
-     * registers to the sums. */
+    /* Row, column and number of the tile, and its first k range. Shared memory holds these numbers,
+     * to leave registers to the sums. */
     __shared__ int place[4];
     if (threadIdx.x == 0) {
         const int rows = (c.m + S::BM - 1) / S::BM, columns = (c.n + S::BN - 1) / S::BN;
@@ -546,8 +546,8 @@ static inline cudaError_t run_shape(const A &a, const B &b, const output<Rows, T
     return run_as<S>(a, b, c, k, uses_split_k<S>(c, k), workspace, stream);
 }
 
-/* Choose the tile shape. Larger tiles read less memory; smaller tiles are used if larger ones would
- * leave SMs idle. */
+/* Choose the tile shape. Larger tiles read less memory; smaller tiles are used if larger tiles
+ * would leave SMs idle. */
 template <class A, class B, class Rows, class T>
 static inline cudaError_t run(const A &a, const B &b, const output<Rows, T> &c,
                               const k_ranges &k, void *workspace, cudaStream_t stream) {
@@ -565,8 +565,8 @@ static inline cudaError_t run(const A &a, const B &b, const output<Rows, T> &c,
 
 } // namespace gemm
 
-/* Set sum [width] to the sum of the rows of x [rows, width], or add it. Rows are added in blocks of
- * 64, in order. */
+/* Set sum [width] to the sum of the rows of x [rows, width], or add that sum to `sum`. Rows are
+ * added in blocks of 64, in order. */
 int64_t cgp__cuda_sum_rows_workspace(int64_t rows, int64_t width);
 template <class T>
 cudaError_t cgp__cuda_sum_rows(float *sum, const T *x, int64_t rows, int64_t width, bool add,

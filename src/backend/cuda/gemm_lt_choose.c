@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_lt_choose.c -- chooses the algorithm of a GEMM: the first one offered that passes the test
- * of gemm_lt.h.
+/* gemm_lt_choose.c -- chooses the algorithm of a GEMM: the first offered algorithm that passes the
+ * test of gemm_lt.h.
  *
- * The test allocates its own memory and frees it. A device runs it once per problem, for all
+ * The test allocates its own memory and frees it. A device runs the test once per problem, for all
  * numbers of rows. */
 #include "backend/cuda/gemm_lt.h"
 

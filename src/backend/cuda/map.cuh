@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* map.cuh -- elementwise loops, which set to[i] to f(a[i], b[i]) or add it, and copies. `to` may be
- * a or b. */
+/* map.cuh -- elementwise loops, which set to[i] to f(a[i], b[i]) or add this value to to[i], and
+ * copies. `to` may be a or b. */
 #ifndef CGP_SRC_CUDA_MAP_CUH
 #define CGP_SRC_CUDA_MAP_CUH
 
@@ -58,7 +58,7 @@ struct first_of {
     }
 };
 
-/* Copy `from` to `to`, or add it. A copy of a buffer to itself does nothing. */
+/* Copy `from` to `to`, or add `from` to `to`. A copy of a buffer to itself does nothing. */
 template <class T>
 static cudaError_t pass(T *to, const T *from, int64_t n, bool add, cudaStream_t stream) {
     if (add) return map(to, from, from, n, true, stream, first_of{});
@@ -66,7 +66,7 @@ static cudaError_t pass(T *to, const T *from, int64_t n, bool add, cudaStream_t 
     return copy_bytes(to, from, n * (int64_t)sizeof *to, stream);
 }
 
-/* Copy dy to each dx[k], or add it, for an op whose gradient is dy itself. */
+/* Copy dy to dx[k], or add dy to dx[k], for an op whose gradient is dy itself. */
 template <class T>
 static cudaError_t pass_dy(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int k,
                            cudaStream_t stream) {

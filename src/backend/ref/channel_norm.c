@@ -15,8 +15,8 @@
  * mean and one rstd for each set and group (or channel). backward_input also computes dweight and
  * dbias; there is no backward_weight. y is overwritten. dx may be dy unless the kernel adds to dx:
  * the last read of each group of a set precedes the write of dx. The first micro-batch overwrites
- * dweight and dbias; the others add to them. If the variance is not a finite f32, then rstd, y and
- * dx are NaN. */
+ * dweight and dbias; later micro-batches add to them. If the variance is not a finite f32, then
+ * rstd, y and dx are NaN. */
 #include "backend/ref/ref.h"
 #include "backend/running_stats.h"
 

@@ -10,7 +10,7 @@
  *     dweight         = sum of x [i, j, c] dy [h, w, o]            dbias = sum of dy
  *
  * y is overwritten; the kernel overwrites dx or adds to it. The first micro-batch overwrites
- * dweight and dbias; the others add to them. */
+ * dweight and dbias; later micro-batches add to them. */
 #include "backend/ref/ref.h"
 
 /* Three functions return offsets: of channel 0 of a pixel of x, of channel 0 of a pixel of y, and

@@ -69,7 +69,7 @@ void cgp__ref_map(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
 void cgp__ref_map_back(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                        const void *operand, cgp__ref_function *slope);
 
-/* For each k < inputs, copy dy to dx[k] or add it, unless dx[k] is dy itself. */
+/* For each k < inputs, copy dy to dx[k], or add dy to dx[k], unless dx[k] is dy itself. */
 void cgp__ref_pass_dy(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int inputs);
 
 /* Return the dropout factor of an element: 0 or 1 / (1 - p), and 1 outside training. `sample`

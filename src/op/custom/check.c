@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Check that the results of a direction equal the kept ones; `property` completes the message. */
+/* Check that the results of a direction equal the kept results; `property` completes the
+ * message. */
 static cgp_status expect_same(const cgp__trial *t, cgp_op_direction direction,
                               const cgp__variant *variant, const char *property) {
     int64_t element;

@@ -48,7 +48,7 @@ typedef struct cgp__trial {
     double loss, kept_loss;
 } cgp__trial;
 
-/* Ways in which a run differs from the plain one. */
+/* Ways in which a run differs from a plain run. */
 typedef struct cgp__variant {
     /* Initial contents of results and workspace: 0: NaN; otherwise numbers from this seed. */
     uint64_t garbage;
@@ -86,8 +86,8 @@ void cgp__trial_keep(cgp__trial *t, cgp_op_direction direction);
  * writes outside its memory. */
 cgp_status cgp__trial_run(cgp__trial *t, cgp_op_direction direction, const cgp__variant *variant);
 
-/* Return the slot of the first result of `direction` that differs from the kept one, and its
- * element in *element; -1: none. With variant->only, the other dx are not compared. */
+/* Return the slot of the first result of `direction` that differs from the kept result, and its
+ * element in *element; -1: no result differs. With variant->only, the other dx are not compared. */
 int cgp__trial_differs(const cgp__trial *t, cgp_op_direction direction, const cgp__variant *variant,
                        int64_t *element);
 

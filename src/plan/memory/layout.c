@@ -26,8 +26,8 @@
  *       +------------ F -----+-- I --+-- W -> time
  *
  * Unsaved ranges are placed one by one, each at the lowest free offset: in the slot if it fits,
- * else in the workspace. The best order depends on the graph, so several are tried and the one with
- * the smallest workspace is kept.
+ * else in the workspace. The best order depends on the graph, so several orders are tried, and the
+ * order with the smallest workspace is kept.
  *
  * The search for that offset visits only ranges that live at the same time. It finds saved ranges
  * in a tree over the stack (struct stack), and unsaved ranges in an index over time (struct
@@ -333,7 +333,7 @@ static void stack_saved(attempt *a, cgp__layout_starts starts, int rank) {
 /* Hang the gradients from the top of the slot, first to last, and size the slot so that none
  * overlaps the stack below. order[] is in order of time. One pass is enough: the whole lower stack
  * is live before the first gradient, and a range that ended before one gradient ended before all
- * later ones. */
+ * later gradients. */
 static void hang_gradients(attempt *a, cgp__layout_starts starts) {
     int64_t depth = 0, top = a->slot_bytes;
     int highest = a->below.n - 1, hung = 0;

@@ -22,7 +22,7 @@ static bool is_same(const cgp__packing *a, const cgp__packing *b) {
     return same;
 }
 
-/* Place a packing after the existing ones. */
+/* Place a packing after the existing packings. */
 static cgp_status place(cgp_plan *plan, cgp__packing *packing, uint64_t hash) {
     if (!cgp__grow(&plan->packings, &plan->packings_capacity, plan->n_packings + 1,
                    sizeof *plan->packings) ||

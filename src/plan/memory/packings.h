@@ -19,8 +19,8 @@ typedef struct cgp__packing {
  * call->param. */
 cgp_status cgp__plan_packing(cgp_plan *plan, int device, cgp__call *call);
 
-/* Place packed parameters at the end of a device's memory. Drop them if they exceed its limit and
- * its kernels can run without them. */
+/* Place packed parameters at the end of a device's memory. Drop the packed parameters if they
+ * exceed the device's limit and its kernels can run without them. */
 void cgp__plan_place_packings(cgp_plan *plan, int device);
 
 #endif

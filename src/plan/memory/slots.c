@@ -5,7 +5,7 @@
  *     input slot   from the first RECV_F of a micro-batch to the last action that reads it
  *     saved slot   from F, or from R where the micro-batch is recomputed, to B (or W)
  *
- * A slot freed by an action is reused by a later one, lowest number first. */
+ * A slot freed by an action is reused by a later action, lowest number first. */
 #include "plan/memory/slots.h"
 
 #include <stdlib.h>

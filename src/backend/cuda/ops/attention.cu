@@ -143,7 +143,8 @@ __global__ void __launch_bounds__(scores::THREADS) queries_tile(attention<T> a) 
     put_rows<COLUMNS>(h, a.q.dx + h.q_at, a.q.stride, a.rows, a.q.columns, a.q.add, dq, one);
 }
 
-/* A thread owns the same elements of dv and dk. If both are one gradient, dv is written first. */
+/* A thread owns the same elements of dv and dk. If dv and dk are the same gradient, dv is written
+ * first. */
 template <int COLUMNS, class T>
 __global__ void __launch_bounds__(scores::THREADS) keys_tile(attention<T> a) {
     __shared__ quad shared[2 * scores::QUADS], tile[TILE_QUADS];

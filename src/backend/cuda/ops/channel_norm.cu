@@ -146,7 +146,7 @@ __device__ static inline column_block block_of(const layout &l, int64_t set, int
                               : (int)(last && column < l.rest)};
 }
 
-/* Return the number of blocks of a group, including one for the incomplete wide row. */
+/* Return the number of blocks of a group, including a block for the incomplete wide row. */
 __device__ static inline int64_t blocks_of(const layout &l, int64_t group) {
     return (group_rows(l, group) + BLOCK_ROWS - 1) / BLOCK_ROWS + 1;
 }

@@ -5,7 +5,7 @@
  *
  * The weight is stored as W (transposed = 1) or as W^T: its rows run across k or along it. Nothing
  * is saved. The kernels overwrite y, and overwrite dx or add to it. The first micro-batch
- * overwrites dW and dbias; the others add to them. dW is computed in its storage layout.
+ * overwrites dW and dbias; later micro-batches add to them. dW is computed in its storage layout.
  *
  * In bf16, cuBLASLt computes the GEMMs if it can (gemm_lt.h), with prepacked weights (FBGEMM:
  * Khudia et al. 2021, arXiv:2101.05615): bf16 copies of weight and bias. Other GEMMs widen x and dy

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pad.cu -- copies an image into a larger or smaller one, with zeros around it. Backward is the
+/* pad.cu -- copies an image into a larger or smaller image, with zeros around it. Backward is the
  * reverse copy, from dy to dx. */
 #include "backend/cuda/ops/images.cuh"
 
