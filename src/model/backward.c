@@ -56,7 +56,7 @@ bool cgp__node_may_recompute(const cgp_model *model, const cgp__node *node, int 
         const int x = node->inputs[k];
         if (model->values[x].node >= first_node && last_read[x] < 0) return false;
     }
-    /* if the node has input backward, the recomputed forward has memory for the saved values */
+    /* only with input backward does the recomputed forward have memory for its saved values */
     return cgp__node_has_direction(model, node, CGP_OP_BACKWARD_INPUT);
 }
 

@@ -216,7 +216,7 @@ void cgp__cuda_device_destroy(cgp_device *device) {
 
 /* When this returns, even after a failure, all enqueued work has ended its accesses to memory. */
 cgp_status cgp__cuda_finish(cgp_device *device) {
-    enum { BASE_NS = 1000000000 }; /* a float of 1000 ms resolves 60 ns */
+    enum { BASE_NS = 1000000000 }; /* a float near 1000 ms resolves 60 ns */
     cudaError_t first = cgp__cuda_use(device->ordinal);
     for (int q = 0; q < CGP_QUEUES; q++) {
         const cudaError_t error = cudaStreamSynchronize(device->streams[q]);

@@ -66,7 +66,8 @@ cgp_status cgp__cuda_event_done(cgp_event *event, bool *done) {
     return cgp__cuda_failure(event->device);
 }
 
-/* Threads of other devices may call this too; it does not change their current ordinal. */
+/* Threads of other devices may call this function too, because it does not change their current
+ * ordinal. */
 cgp_status cgp__cuda_event_sync(cgp_event *event) {
     cudaError_t error = cgp__cuda_use_any(event->device->ordinal);
     if (error == cudaSuccess) error = cudaEventSynchronize(event->cuda);

@@ -52,7 +52,7 @@ __device__ static inline void put_sum(const sums_to &to, int64_t i, float sum) {
 }
 
 /* Sum blocks of 64 rows, each in order from zero. A thread block sums 32 columns of 8 blocks. If
- * the matrix has no more blocks of rows, the thread block also adds their sums. */
+ * the matrix has at most 8 blocks of rows, the thread block also adds their sums. */
 template <class T>
 __global__ static void sum_blocks(float *sums, const T *x, int64_t rows, int64_t width,
                                   int64_t blocks, sums_to to) {

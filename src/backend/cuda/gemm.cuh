@@ -210,8 +210,9 @@ __device__ static inline float epilogue_element(const output<Rows, T> &c, bool f
 
 /* --- tiles --- */
 
-/* RESIDENT: minimum thread blocks per SM, which limits registers; 0: the compiler chooses. ACROSS:
- * number of threads of a warp along a row of the tile. UNROLLED: number of unrolled steps of k. */
+/* RESIDENT: minimum number of resident thread blocks per SM, which limits registers; 0: the
+ * compiler chooses. ACROSS: number of threads of a warp along a row of the tile. UNROLLED: number
+ * of unrolled steps of k. */
 template <int BM_, int BN_, int BK_, int TM_, int TN_, int RESIDENT_ = 0, int ACROSS_ = 8,
           int UNROLLED_ = 16>
 struct shape {

@@ -135,7 +135,7 @@ typedef struct part {
     int64_t first, rows, k;
 } part;
 
-/* Compute the GEMM of a part, written or added to `to`. */
+/* Compute the GEMM of a part. The result is written or added to `to`. */
 static cublasStatus_t multiply(const trial *t, const cublasLtMatmulAlgo_t *algorithm, part of,
                                bool add, void *to) {
     cgp__cuda_gemm_problem p = t->problem;
@@ -153,8 +153,8 @@ static cublasStatus_t multiply(const trial *t, const cublasLtMatmulAlgo_t *algor
     return status;
 }
 
-/* Compute a part alone, into memory filled with NaNs, and check that it has the same bits as in the
- * whole GEMM. */
+/* Compute a part alone, into memory filled with NaNs, and check that the result has the same bits
+ * as in the whole GEMM. */
 static cudaError_t compare_rows(const trial *t, const cublasLtMatmulAlgo_t *algorithm, part of,
                                 cublasStatus_t *status) {
     const int64_t row = t->problem.n * element_of(&t->problem);

@@ -28,7 +28,7 @@
 #include "backend/cuda/running_stats.cuh"
 
 constexpr int WIDE = 256;      /* maximum elements of a wide row made of several rows */
-constexpr int CHUNK = 512;     /* maximum width that counts for the number of rows of a group */
+constexpr int CHUNK = 512;     /* maximum width by which GROUP is divided */
 constexpr int GROUP = 131072;  /* approximate elements of a group */
 constexpr int WARP = 32;       /* columns or channels of a thread block */
 constexpr int BLOCK_ROWS = 32; /* wide rows of a block, which is summed in float */
@@ -55,8 +55,8 @@ static layout layout_of(const cgp_kernel_spec *spec) {
     const bool batch = spec->op == CGP_OP_BATCH_NORM;
     const int64_t channels = spec->attributes.out;
     const int64_t rows = spec->attributes.rows * (batch ? spec->n : 1);
-    /* A wide row has as many copies of the channels (rows) as fit in WIDE with a width that is a
-     * multiple of 16, but at least one copy. */
+    /* A wide row consists of several rows ("copies" of the channels): as many as fit in WIDE with a
+     * width that is a multiple of 16, at least one. */
     int64_t min = 16;
     while (min > 1 && min / 2 * channels % 16 == 0)
         min /= 2;
@@ -196,7 +196,8 @@ __device__ static inline sums products(const T *x, const T *dy, float mean, colu
     return {(double)s, (double)p};
 }
 
-/* Merge the sums of more rows into those of `before` rows; fraction = rows / (before + rows). */
+/* Merge the sums over `rows` rows into the sums over `before` rows; fraction = rows / (before +
+ * rows). */
 template <bool BACKWARD>
 __device__ static inline void merge(sums *to, sums more, double before, double fraction) {
     if (before == 0.0) {

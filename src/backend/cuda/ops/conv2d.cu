@@ -10,9 +10,9 @@
  * a class use the same taps of the kernel, and dy has no gaps for them, so no GEMM multiplies zeros
  * that the stride inserts. A pointwise convolution (1 x 1, stride 1) is LINEAR.
  *
- * CONV_TRANSPOSE2D is the convolution from y to x, run backwards. Its y is that convolution's dx
- * for x, plus the bias, and its dx is that convolution's y for dy. Its dW is that convolution's dW
- * with x and dy exchanged.
+ * CONV_TRANSPOSE2D from x to y uses the kernels of the convolution from y to x. Forward computes
+ * the input gradient of that convolution from x, then adds the bias. dx is that convolution of dy.
+ * dW is the weight gradient of that convolution, with x and dy exchanged.
  *
  * The k ranges are the blocks of k of the cpu backend, at most 512 deep. A range is a number of
  * full segments of windows, or one of the equal parts of a segment. For dW, a range is a number of

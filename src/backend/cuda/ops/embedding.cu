@@ -64,7 +64,7 @@ __global__ void sort_rows(place *places, const int32_t *ids, int32_t rows) {
         places[smaller + before] = {row, before == 0 ? smaller + equal : 0};
 }
 
-/* Each thread block handles one place and EMBEDDING_BLOCK columns. */
+/* Each thread block handles one place in sorted order and EMBEDDING_BLOCK columns. */
 template <class T>
 __global__ void embedding_weight(float *dweight, const T *dy, const int32_t *ids,
                                  const place *places, int64_t width, bool first) {
