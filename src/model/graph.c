@@ -44,7 +44,7 @@ static const cgp__field fields[] = {
     FIELD(BOOL, transposed),
     FIELD(BOOL, transpose),
     FIELD(BOOL, global),
-    FIELD(NONE, n_inputs), /* the length of the node's `inputs` */
+    FIELD(NONE, n_inputs), /* derived from the length of the node's `inputs` */
     FIELD(INT, rank),
     FIELD(INT64, dims),
     FIELD(INT, dim),
@@ -54,7 +54,7 @@ static const cgp__field fields[] = {
     FIELD(INT, stride),
     FIELD(INT, padding),
     FIELD(INT, output_padding),
-    FIELD(NONE, init), /* in the file's `parameters` */
+    FIELD(NONE, init), /* stored in the file's `parameters` */
 };
 enum { FIELDS = sizeof fields / sizeof fields[0] };
 

@@ -14,7 +14,7 @@ typedef struct cgp__reader {
     const json_t *root;
     cgp_model *model;
     const json_t *values, *inputs, *layers, *parameters, *nodes, *losses;
-    int64_t last_id; /* of the last node read; later, of the last loss */
+    int64_t last_id; /* id of the last node read; later, id of the last loss */
     char place[48];  /* "nodes[3]: " */
 } cgp__reader;
 

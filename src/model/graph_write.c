@@ -260,7 +260,7 @@ static cgp_status write_all(writer *w) {
     CGP_TRY(put_values(w));
     CGP_TRY(put_layers(w));
     CGP_TRY(put_parameters(w));
-    const int losses = cgp__model_loss(model, 0); /* after all other nodes */
+    const int losses = cgp__model_loss(model, 0); /* losses come after all other nodes */
     CGP_TRY(put_nodes(w, "nodes", 0, losses));
     CGP_TRY(put_nodes(w, "losses", losses, model->n_nodes));
     CGP_TRY(put(w, ",\n  \"outputs\": "));

@@ -126,17 +126,17 @@ struct cgp_model {
 
     int n_values, n_nodes, n_params, n_states, n_layers, n_inputs;
     cgp__value_info *values;
-    /* in order of execution; layers ascend; losses come last */
+    /* nodes in order of execution; layers ascend; losses come last */
     cgp__node *nodes;
     cgp__parameter *params;
-    /* in order of the nodes */
+    /* states in the order of their nodes */
     cgp__state *states;
     char **layers;
     /* names */
     char **inputs;
     int *input_values;
 
-    /* sorted by parameter, then by node; set by finish */
+    /* uses, sorted by parameter, then by node; set by finish */
     cgp__use *uses;
     int n_uses;
 

@@ -163,7 +163,7 @@ cgp_status cgp_plan_hash(const cgp_plan *plan, char hex[65]) {
     add_options(&s, plan);
     add_model(&s, plan->model);
     add_layout(&s, plan);
-    add_actions(&s, plan->table); /* schedules of other mini-batches are made from it */
+    add_actions(&s, plan->table); /* schedules of other mini-batches are made from the table */
     add_actions(&s, plan->schedule);
     if (s.status == CGP_OK) s.status = cgp__sha256_finish(s.hash, hex);
     cgp__sha256_destroy(s.hash);

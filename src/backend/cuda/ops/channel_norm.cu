@@ -196,8 +196,8 @@ __device__ static inline sums products(const T *x, const T *dy, float mean, colu
     return {(double)s, (double)p};
 }
 
-/* Merge the sums over `rows` rows into the sums over `before` rows; fraction = rows / (before +
- * rows). */
+/* Merge the sums of further rows into the sums of `before` rows. `fraction` is the number of
+ * further rows divided by the number of all rows. */
 template <bool BACKWARD>
 __device__ static inline void merge(sums *to, sums more, double before, double fraction) {
     if (before == 0.0) {
