@@ -107,13 +107,13 @@ typedef struct cgp__model_build {
         inputs_capacity, input_values_capacity, outputs_capacity;
     cgp__tie *ties;
     int n_ties, ties_capacity;
-    /* attributes of the ops, which the model frees */
+    /* copies of the attributes of ops, which the model frees */
     void **attributes;
     int n_attributes, attributes_capacity;
-    /* in order of their calls */
+    /* stashed values, in the order of the calls */
     cgp__stash *stashes;
     int n_stashes, stashes_capacity;
-    /* only while it is built */
+    /* indices of names; used only while the model is built */
     cgp__index names[CGP__NAMES], stash_names;
 } cgp__model_build;
 
