@@ -39,7 +39,7 @@ typedef enum cgp_status {
     CGP_EFORMAT, /**< A file was read but is damaged or of another format. */
     CGP_ESTATE,  /**< The call is not legal in this state; the message names the call to make. */
     CGP_EDEVICE, /**< A device failed while running a step. */
-    CGP_EPEER,   /**< Another rank failed; the message is that rank's. */
+    CGP_EPEER,   /**< Another rank failed; the message comes from that rank. */
 } cgp_status;
 
 /**

@@ -57,8 +57,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_open(cgp_safetensors **out, co
 /** Close the file. Accepts NULL. */
 CGP_API void cgp_safetensors_close(cgp_safetensors *file);
 
-/** Return the number of tensors, and the name of one in the order of their data (NULL past the
- *  end). Borrowed until close. */
+/** Return the number of tensors. Return the name of tensor `index`, counted in the order of the
+ *  data (NULL past the end). Borrowed until close. */
 CGP_API int cgp_safetensors_count(const cgp_safetensors *file);
 CGP_API const char *cgp_safetensors_name(const cgp_safetensors *file, int index);
 
@@ -189,12 +189,12 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_checkpoint_find(char **path, int64_t *step
  * Delete incomplete files and directories of processes that have ended:
  *
  *     .cgpipe-*.tmp     files, links, and directories with their files, without a lock
- *     .cgpipe-*.old     likewise; but a checkpoint whose step has no other is restored
+ *     .cgpipe-*.old     likewise; but the only checkpoint of a step is restored
  *     .cgpipe-*.gone    locked or not
  *
  * All other entries stay, even if their names begin with .cgpipe-. A directory inside such a
- * directory is deleted if it is empty; if not, both stay: CGP_EIO. Living processes hold locks
- * (flock) on their entries, which stay; a killed process loses its locks.
+ * directory is deleted if it is empty; otherwise both stay and the call returns CGP_EIO. A living
+ * process holds locks (flock) on its entries, so they stay; a killed process loses its locks.
  *
  * Some file systems have no locks, and others keep locks local to a host. Therefore a name contains
  * "@" and the name of its process (cgp_process_name()). An entry of another host, boot or pid
@@ -214,8 +214,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_checkpoint_find(char **path, int64_t *step
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_checkpoint_clean(const char *directory);
 
-#define CGP_TEMPORARY_BYTES 256 /* size of an entry's name, with the final 0 */
-#define CGP_PROCESS_BYTES 192   /* size of a process's name, likewise */
+#define CGP_TEMPORARY_BYTES 256 /* size of an entry's name, including the final 0 */
+#define CGP_PROCESS_BYTES 192   /* size of a process's name, including the final 0 */
 
 /**
  * Make a locked directory for files that are being written: ".cgpipe-<what>-@<process>-<n>.tmp".

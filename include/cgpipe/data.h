@@ -97,9 +97,10 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_check_text(const char *name, const vo
 
 typedef struct cgp_token_options {
     size_t struct_size;
-    int64_t sequence;           /**< T: tokens of a sequence, >= 1. */
-    int64_t vocab;              /**< Tokens are below it, 1 <= vocab <= INT32_MAX. [65536] */
-    double validation_fraction; /**< As in cgp_text_options. [0.1] */
+    int64_t sequence; /**< T: tokens of a sequence, >= 1. */
+    /** Vocabulary size; tokens are below `vocab`; 1 <= vocab <= INT32_MAX. [65536] */
+    int64_t vocab;
+    double validation_fraction;          /**< As in cgp_text_options. [0.1] */
     const char *const *validation_paths; /**< As in cgp_text_options, but files only. [NULL] */
     int n_validation_paths;              /**< [0] */
     uint64_t seed;                       /**< Seed of the shuffle. [0] */
@@ -172,8 +173,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_random(cgp_data **out, int64_t vocab,
  * @param[in]  context   The context of the cgp_data_source. Borrowed.
  * @param[in]  index     Index of the sample: 0 .. samples - 1 of the split, or the position if
  *                       endless.
- * @param[in]  position  Position counted over all passes. Derive an augmentation that differs in
- *                       each pass from it and a seed.
+ * @param[in]  position  Position counted over all passes. To augment differently in each pass,
+ *                       derive the random numbers from `position` and a seed.
  * @param[out] input     Type and shape of cgp_data_source.input, uninitialized.
  * @param[out] target    Type and shape of cgp_data_source.target, uninitialized.
  * @return     CGP_OK, or the result of cgp_fail().
@@ -257,7 +258,7 @@ CGP_API void cgp_data_destroy(cgp_data *data);
 CGP_API const cgp_data_field *cgp_data_field_at(const cgp_data *data, int field);
 
 /** Return the vocabulary (256 for text) and T, both 0 without tokens. Return the number of samples
- *  of a split; for training it is that of one pass, INT64_MAX if endless. */
+ *  of a split; for training, the samples of one pass, INT64_MAX if endless. */
 CGP_API int64_t cgp_data_vocab_size(const cgp_data *data);
 CGP_API int64_t cgp_data_sequence(const cgp_data *data);
 CGP_API int64_t cgp_data_samples(const cgp_data *data, cgp_split split);
@@ -287,12 +288,12 @@ CGP_API const char *cgp_data_class_name(const cgp_data *data, int64_t index);
  * @retval CGP_EFORMAT  A token is not below the vocabulary, or an image is broken (see
  *                      cgp_image_folder_options); the message has file, offset and value.
  * @retval CGP_ENOMEM   A later read may succeed.
- * @return              Also the status of a cgp_data_fill.
+ * @return              Or the status that a failed cgp_data_fill returned.
  *
  * Threads: one at a time per data set (it keeps the permutation of the last pass).
  * Cost: targets alone are cheap: no image is decoded or drawn. There are two exceptions. An image
  * folder that is not `strict` decodes, since the image that replaces a broken one determines the
- * label. A custom data set makes both.
+ * label. A custom data set makes inputs and targets together.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_data_read(cgp_data *data, cgp_split split, int64_t first,
                                                 int64_t count, void *inputs, void *targets);
@@ -308,7 +309,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_read(cgp_data *data, cgp_split split,
  *   are the first and the last 64 KiB at opening. Names do not count: moved files are the same
  *   data.
  * - Images: classes, shapes, options and contents.
- * - Image folder: the names and sizes of its files, inside the directory.
+ * - Image folder: the sizes of its files, and their names relative to the directory.
  * - Custom data set: its name, types, shapes and cgp_data_source.identity.
  *
  * @param[out] hex  64 lower-case digits and a 0. Caller's; undefined after a failure.

@@ -33,7 +33,7 @@ typedef struct cgp_device_list {
  * @param[out] out   Owned by the caller, see cgp_device_list_release(). Unchanged after a failure.
  * @param[in]  text  Borrowed for the call.
  *
- * @retval CGP_EINVAL  Not such a list; the message has the place.
+ * @retval CGP_EINVAL  `text` is not a list of devices; the message has the place.
  * @retval CGP_ELIMIT  More than CGP_MAX_DEVICES.
  * @retval CGP_ENOMEM
  *
@@ -54,8 +54,8 @@ typedef struct cgp_backend_info {
 } cgp_backend_info;
 
 /** Return backend number `index`, from 0, the library's own first; all zero if there are no more.
- *  The first call beyond the library's own opens the plug-ins (cgpipe/ext/plugin.h). Threads:
- *  any. */
+ *  The first call with an index past the library's own opens the plug-ins (cgpipe/ext/plugin.h).
+ *  Threads: any. */
 CGP_API cgp_backend_info cgp_backend_info_at(int index);
 
 /** Count a backend's ordinals on this machine. @param backend Its name. Borrowed.
@@ -87,20 +87,21 @@ typedef struct cgp_transport_info {
 } cgp_transport_info;
 
 /** Return transport number `index`, from 0, the library's own first; all zero if there are no more.
- *  The first call beyond the library's own opens the plug-ins. Threads: any. */
+ *  The first call with an index past the library's own opens the plug-ins. Threads: any. */
 CGP_API cgp_transport_info cgp_transport_info_at(int index);
 
 /** A file that was opened as a plug-in; texts are static. */
 typedef struct cgp_plugin_info {
     const char *path;
     const char *name;    /**< Name that the plug-in gives itself; NULL: none. */
-    const char *reason;  /**< Why it, or a part of it, was left out; NULL: it is complete. */
-    const char *version; /**< Version of the cgpipe headers it was built with; NULL: not given. */
+    const char *reason;  /**< Why the plug-in, or a part of it, was left out; NULL: nothing was. */
+    const char *version; /**< Version of the cgpipe headers in its build; NULL: not given. */
     /** SHA-256 of the file, in hexadecimal digits; NULL: it could not be read. */
     const char *sha256;
 } cgp_plugin_info;
 
-/** Return plug-in number `index`, from 0; all zero if there are no more. The first call opens them.
+/** Return plug-in number `index`, from 0; all zero if there are no more. The first call opens the
+ *  plug-ins.
  *  Threads: any. */
 CGP_API cgp_plugin_info cgp_plugin_info_at(int index);
 

@@ -52,7 +52,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_model_to_json(char **out, const cgp_model 
  *                   the ops for the life of the model.
  *
  * @retval CGP_EFORMAT  The message has the name, the place ("nodes[3]") and the expectation.
- * @retval CGP_EINVAL   An op has no name, or two have the same name.
+ * @retval CGP_EINVAL   A custom op has no name, or two custom ops have the same name.
  * @retval CGP_ENOMEM
  *
  * Threads: any.
@@ -62,7 +62,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_model_from_json(cgp_model **out, const cha
                                                       const cgp_op *const *ops, int n_ops);
 
 /** Make a finished model from a file, as cgp_model_from_json() does from a text.
- *  @param[in] path A regular file. Borrowed. @param[in] ops As there.
+ *  @param[in] path A regular file. Borrowed. @param[in] ops As for cgp_model_from_json().
  *  @retval CGP_EIO The file is missing, unreadable or not a regular file. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_model_read(cgp_model **out, const char *path,
                                                  const cgp_op *const *ops, int n_ops);

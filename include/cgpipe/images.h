@@ -62,7 +62,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_shapes(cgp_data **out,
 
 typedef struct cgp_cifar_options {
     size_t struct_size;
-    int classes; /**< 10: CIFAR-10. 100, 20: CIFAR-100 with fine, coarse labels. [10] */
+    /** 10: CIFAR-10. 100: CIFAR-100, fine labels. 20: CIFAR-100, coarse labels. [10] */
+    int classes;
     /** Augment training images: shift by up to 4 pixels with black borders, and mirror with
      *  probability 1/2. [true] */
     bool augment;
@@ -106,7 +107,7 @@ typedef struct cgp_mnist_options {
     size_t struct_size;
     /** H = W, 28 <= size <= 1024. Larger images have a black margin around the digit. [28] */
     int64_t size;
-    int64_t channels; /**< 1, or 3: the same value three times. [1] */
+    int64_t channels; /**< 1, or 3 with the same value in each. [1] */
     uint64_t seed;    /**< Seed of the shuffle. [0] */
 } cgp_mnist_options;
 
@@ -133,8 +134,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_mnist(cgp_data **out, const char *dir
 typedef struct cgp_image_folder_options {
     size_t struct_size;
     int64_t size; /**< H = W in pixels, 8 <= size <= 1024. [224] */
-    /** Fraction of each class's images that is for validation: the last ones, rounded up; 0 <=
-     *  fraction < 1. [0.1] */
+    /** This fraction of each class, its last images, is for validation; the number is rounded up; 0
+     *  <= fraction < 1. [0.1] */
     double validation_fraction;
     /** A directory with the same classes, for validation; all of `directory` is then for training.
      *  Borrowed. [NULL] */
@@ -161,29 +162,30 @@ static inline cgp_image_folder_options cgp_image_folder_options_default(void) {
  *
  *     flowers/aster/001.jpg        class 0
  *     flowers/rose/a.png           class 1       classes in byte order of their names
- *     flowers/rose/more/b.jpeg     class 1       directories in it belong to it
+ *     flowers/rose/more/b.jpeg     class 1       a class includes its subdirectories
  *
  * Images are files whose names end in .jpg, .jpeg or .png, in any case; their first bytes decide
- * the format. Other files, and names with a leading dot, are skipped. Links to a class's directory
- * are followed; inside it, only links to files are.
+ * the format. Other files, and names with a leading dot, are skipped. A link to a class's directory
+ * is followed. Inside a class, links to files are followed, but links to directories are not.
  *
  * Training takes a random crop of 0.08 to 1 of the area, with a ratio of 3/4 to 4/3, resizes it to
  * size x size, and mirrors it with probability 1/2. Validation resizes the shorter side to
- * round(size 256 / 224), and the other one in proportion, rounded down. Then it takes a center
+ * round(size 256 / 224), and the longer side in proportion, rounded down. Then it takes a center
  * crop.
  *
  * Resizing is bilinear with antialiasing like Pillow's: a triangle filter as wide as the reduction,
- * on 8-bit values, in f32. (Pillow rounds to 8 bits twice: the two differ by less than 1 of 255.)
- * Values are normalised with ImageNet's mean (0.485, 0.456, 0.406) and standard deviation (0.229,
- * 0.224, 0.225).
+ * on 8-bit values, in f32. (Pillow rounds to 8 bits twice, so its values differ by less than 1 of
+ * 255.) Values are normalised with ImageNet's mean (0.485, 0.456, 0.406) and standard deviation
+ * (0.229, 0.224, 0.225).
  *
  * Palette, gray and 16-bit PNG (rounded to 8 bits), and gray and CMYK JPEG, become 8-bit RGB. Alpha
  * is dropped, as by torchvision's loader. Colour profiles and EXIF orientation are ignored.
  *
- * An image has at most 2^27 pixels. A PNG has at most 1,000 other chunks; a JPEG has at most 100
- * scans and 512 MiB of memory beside its pixels (a progressive one keeps its coefficients).
- * CGP_LIMITS=pixels=N,chunks=N,scans=N,image-memory=BYTES in the environment changes these limits;
- * the message of a refusal names the limit. An image above a limit counts as broken.
+ * An image has at most 2^27 pixels. A PNG has at most 1,000 chunks besides its pixels. A JPEG has
+ * at most 100 scans, and takes at most 512 MiB of memory besides its pixels (a progressive JPEG
+ * keeps its coefficients). CGP_LIMITS=pixels=N,chunks=N,scans=N,image-memory=BYTES in the
+ * environment changes these limits; the message of a refusal names the limit. An image above a
+ * limit counts as broken.
  *
  * A broken image (damaged, cut short, empty, of another format) gives one warning in the log. The
  * next good file of its split, in the order of the list, replaces it. The samples do not depend on
@@ -195,9 +197,9 @@ static inline cgp_image_folder_options cgp_image_folder_options_default(void) {
  *
  * @retval CGP_EIO      A directory is missing or unreadable.
  * @retval CGP_ENOMEM   Also: a thread could not be started.
- * @retval CGP_EINVAL   A bad option, no class, a class without an image or without one for
- *                      training, other classes in the validation directory, or fewer training
- *                      images than `drop_last`.
+ * @retval CGP_EINVAL   A bad option, no class, a class without images or without training images,
+ *                      other classes in the validation directory, or fewer training images than
+ *                      `drop_last`.
  *
  * Threads: any. Cost: lists the directory; about 100 bytes of memory per file. Reading decodes; the
  * workers prefetch as many samples as the last cgp_data_read() read.
@@ -208,7 +210,7 @@ static inline cgp_image_folder_options cgp_image_folder_options_default(void) {
 CGP_API CGP_MUST_CHECK cgp_status cgp_data_image_folder(cgp_data **out, const char *directory,
                                                         const cgp_image_folder_options *options);
 
-/** Numbers of samples whose label has the largest logit, or is among the five largest. */
+/** Samples whose label has the largest logit (top-1), or one of the five largest (top-5). */
 typedef struct cgp_topk {
     int64_t samples, top1, top5;
 } cgp_topk;
@@ -246,8 +248,8 @@ typedef struct cgp_iou {
  */
 CGP_API void cgp_iou_add(cgp_iou *iou, const float *logits, const float *masks, int64_t n);
 
-/** Return both / either over all pixels counted (not a mean over images); 1 if both masks are empty
- *  everywhere. */
+/** Return intersection / union over all pixels counted (not a mean over images); 1 if both masks
+ *  are empty everywhere. */
 CGP_API double cgp_iou_value(const cgp_iou *iou);
 
 #ifdef __cplusplus

@@ -142,8 +142,8 @@ CGP_API cgp_value cgp_causal_attention(cgp_model *model, cgp_value qkv, int64_t 
 typedef struct cgp_attention_options {
     /** Heads of queries, >= 1. */
     int64_t heads;
-    /** Heads of keys and values, a divisor of `heads`. Each one serves heads / kv_heads query heads
-     *  (grouped-query attention; 1: multi-query). 0: `heads`. */
+    /** Heads of keys and values; must divide `heads`. Each one serves heads / kv_heads query heads
+     *  (grouped-query attention; 1: multi-query). 0: as many as `heads`. */
     int64_t kv_heads;
     /** A query sees no key after its own row; S must equal T. */
     bool causal;
@@ -187,9 +187,9 @@ typedef struct cgp_cached_attention_options {
  *
  * Each micro-batch first writes k and v of all its samples to rows `positions` of the cache: keys
  * and values [length, ...] in the plan's precision. Then each query attends to the rows up to its
- * own position, or to the last `window` of them. The result is bit-identical to that row of causal
- * cgp_attention() over the whole text. So samples in ascending order of positions, split into any
- * mini-batches, give the same result as one sequence.
+ * own position, or to the last `window` of them. The result is bit-identical to the same row of
+ * causal cgp_attention() over the whole text. So samples in ascending order of positions, split
+ * into any mini-batches, give the same result as one sequence.
  *
  * For inference plans only: it has no gradient. The cache is planned memory, counted with the
  * states, but is not saved in checkpoints. A text that starts again at position 0 overwrites it row
@@ -449,8 +449,8 @@ CGP_API void cgp_model_tie(cgp_model *model, const char *name, const char *exist
 CGP_API void cgp_model_stash(cgp_model *model, const char *space, const char *name,
                              cgp_value value);
 
-/** Take the value that cgp_model_stash() stashed under this name, once. @param[in] space As there.
- *  @param[in] name As there. Borrowed. */
+/** Take the value that cgp_model_stash() stashed under this name, once. @param[in] space As for
+ *  cgp_model_stash(). @param[in] name Likewise. Borrowed. */
 CGP_API cgp_value cgp_model_pop(cgp_model *model, const char *space, const char *name);
 
 /** End the model in softmax and cross-entropy, the mean over the targets that are not ignored:

@@ -24,21 +24,21 @@ typedef enum cgp_init_kind {
     CGP_INIT_TRUNCATED_NORMAL,
     /** UNIFORM in +- scale sqrt(6 / (fan_in + fan_out)). Source: Glorot and Bengio 2010. */
     CGP_INIT_XAVIER_UNIFORM,
-    /** NORMAL of scale sqrt(2 / (fan_in + fan_out)). Source: as above. */
+    /** NORMAL of scale sqrt(2 / (fan_in + fan_out)). Source: Glorot and Bengio 2010. */
     CGP_INIT_XAVIER_NORMAL,
     /** UNIFORM in +- scale sqrt(3 / fan_in). Source: He et al. 2015, arXiv:1502.01852. */
     CGP_INIT_KAIMING_UNIFORM,
-    /** NORMAL of scale / sqrt(fan_in). Source: as above. */
+    /** NORMAL of scale / sqrt(fan_in). Source: He et al. 2015, arXiv:1502.01852. */
     CGP_INIT_KAIMING_NORMAL
 } cgp_init_kind;
 
 typedef struct cgp_init {
     cgp_init_kind kind;
     /** NORMAL, TRUNCATED_NORMAL: the standard deviation. UNIFORM: the range is [-scale, scale).
-     *  By fan: the gain, as PyTorch's calculate_gain() returns it: 1 for no activation, sqrt(2) for
-     *  RELU, sqrt(2 / (1 + a^2)) for a leaky ReLU of slope a. Its nn.Linear and nn.Conv2d
-     *  initialize weight and bias with KAIMING_UNIFORM and gain 1 / sqrt(3). >= 0 and finite for
-     *  every kind. */
+     *  Kinds that depend on fans: the gain, as PyTorch's calculate_gain() returns it: 1 for no
+     *  activation, sqrt(2) for RELU, sqrt(2 / (1 + a^2)) for a leaky ReLU of slope a. PyTorch's
+     *  nn.Linear and nn.Conv2d initialize weight and bias with KAIMING_UNIFORM and gain 1 /
+     *  sqrt(3). >= 0 and finite for every kind. */
     double scale;
 } cgp_init;
 
@@ -72,7 +72,7 @@ typedef struct cgp_op_type {
     /** Bound of integers that the graph computes: 0 .. upper_bound - 1. 0: the integers are the
      *  caller's, and may be anything. */
     int64_t upper_bound;
-    bool whole; /**< Saved values only: one for the whole micro-batch, without n. */
+    bool whole; /**< Saved values only: the whole micro-batch has one value; its shape has no n. */
 } cgp_op_type;
 
 /** A parameter of an op; it is f32 and named "NAME.SUFFIX", as in cgp_op_apply(). */
@@ -94,7 +94,8 @@ typedef struct cgp_op_state {
 
 /** Result of the shape rule; zero before it runs. */
 typedef struct cgp_op_shapes {
-    cgp_op_type output; /**< Left zero by a loss. Integers have an `upper_bound` above 0. */
+    /** A loss leaves it zero. An integer output needs an `upper_bound` above 0. */
+    cgp_op_type output;
     int n_saved;
     /** f32 values that forward leaves for backward, besides x and y. */
     cgp_op_type saved[CGP_OP_MAX_SAVED];
@@ -140,7 +141,7 @@ typedef struct cgp_op_run {
     /** [n, input k]. NULL if the gradient is not wanted, and always for integers. With
      *  weight_in_input all may be NULL. */
     float *dx[CGP_OP_MAX_INPUTS];
-    float *dparameters[CGP_OP_MAX_PARAMETERS]; /**< Sums over the n samples. */
+    float *dparameters[CGP_OP_MAX_PARAMETERS]; /**< Gradients, summed over the n samples. */
     void *state[CGP_OP_MAX_STATE];             /**< Read by forward, changed by `end_of_step`. */
     /** [accumulator_bytes] Forward adds the step's changes to it. NULL: they are dropped. */
     void *accumulator;
@@ -160,7 +161,8 @@ typedef struct cgp_op_run {
  *
  * Backward is two functions, which zero-bubble schedules run separately: backward_input (I) makes
  * dx from dy, and backward_weight (W) makes dparameters. The table names the other operands that
- * each of them reads. All other operands of forward are freed by then, or were never stored.
+ * each of them reads. All other operands of forward are freed before backward, or were never
+ * stored.
  */
 struct cgp_op {
     size_t struct_size;     /**< sizeof(cgp_op) */
@@ -215,7 +217,8 @@ struct cgp_op {
     int64_t (*count)(const cgp_op_node *node, const void *targets, int64_t n);
 
     /** Return the bound of the caller's integers in input k, e.g. the number of classes. Before a
-     *  step, integers outside 0 .. upper_bound - 1 are refused. NULL, or 0: all are valid. */
+     *  step, integers outside 0 .. upper_bound - 1 are refused. A NULL function, or a bound of 0:
+     *  all integers are valid. */
     int64_t (*upper_bound)(const cgp_op_node *node, int k);
 
     /** Reserved for kernels on devices that cannot call host functions: NULL. */
@@ -226,7 +229,8 @@ struct cgp_op {
 
 /** Write uniform random numbers in [0, 1). They are a function of (seed, step, op, sample, element)
  *  alone, so they are equal in forward, recomputation and backward, and in every layout. @param[in]
- *  sample 0 .. run->n - 1. @param[out] out [count] numbers of the elements from `first` on.
+ *  sample 0 .. run->n - 1. @param[out] out [count] numbers of `count` elements, starting at
+ *  `first`.
  *  Threads: any thread of the call. */
 CGP_API void cgp_op_random(const cgp_op_run *run, int64_t sample, int64_t first, int64_t count,
                            float *out);

@@ -73,7 +73,7 @@ typedef struct cgp_lr_schedule {
  * With `clip_norm`, all gradients are first multiplied by min(1, clip_norm / (norm + 1e-6)), as in
  * PyTorch's clip_grad_norm_. norm is the root of the sum of all their squares. Each parameter's sum
  * is computed in double, and the sums are added in the order of the parameters, so the norm is the
- * same for every balance. If it is not finite, cgp_optim_step() fails and updates nothing.
+ * same for every balance. If norm is not finite, cgp_optim_step() fails and updates nothing.
  *
  * Weight decay excludes norms and biases, unless `decay_all`. Constants that a kind does not use
  * are ignored (but RMSprop refuses nesterov).
@@ -145,8 +145,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_lr_kind_parse(cgp_lr_kind *out, const char
 /** Return the name that cgp_lr_kind_parse() takes. Static. */
 CGP_API const char *cgp_lr_kind_name(cgp_lr_kind kind);
 
-/** Return the learning rate of update number `update`, counted from 1. @param[in] optim One that
- *  cgp_optim_check() accepts. */
+/** Return the learning rate of update number `update`, counted from 1. @param[in] optim Must pass
+ *  cgp_optim_check(). */
 CGP_API double cgp_optim_lr_at(const cgp_optim *optim, int64_t update);
 
 /** Check the constants that the kind and its schedule use, and that none is NaN. @retval CGP_EINVAL

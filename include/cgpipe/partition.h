@@ -49,7 +49,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_balance_by_flops(const cgp_model *model, i
 typedef struct cgp_layer_cost {
     /** F */
     double forward_seconds;
-    /** I: gradients of values; for norms also those of their parameters. */
+    /** I: gradients of values; for norms also the gradients of their parameters. */
     double input_seconds;
     /** W: gradients of parameters. */
     double weight_seconds;
@@ -96,8 +96,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_layer_costs_at(const cgp_layer_cost *costs
  * Balance by measured time, exactly: a layer costs F + I + W, and R too if micro-batches are
  * recomputed.
  *
- * Like torchgpipe's balance_by_time, but with a warm-up, medians and recomputation, and with an
- * optimal partition for these times.
+ * Follows torchgpipe's balance_by_time, but adds a warm-up, medians and recomputation, and the
+ * partition is optimal for the measured times.
  *
  * @param[in] costs       [layers], from cgp_profile_steps() or made up. Borrowed.
  * @param[in] recomputed  Most micro-batches are recomputed (always, except_last).
@@ -127,14 +127,14 @@ static inline cgp_balance_size_options cgp_balance_size_options_default(void) {
  * Balance by bytes, exactly, without running anything: a layer costs saved bytes x in_flight +
  * parameter bytes x parameter_scale.
  *
- * Like torchgpipe's balance_by_size, whose latents x (batch / chunks) are the saved bytes of one
- * micro-batch. With recomputation only one micro-batch is live; without it, in_flight of them are,
- * hence the factor. torchgpipe's param_scale is a guess (RMSprop: 3 to 5); here 2 +
+ * Follows torchgpipe's balance_by_size, whose latents x (batch / chunks) are the saved bytes of
+ * one micro-batch. With recomputation only one micro-batch is live; without it, in_flight of them
+ * are, hence the factor. torchgpipe's param_scale is a guess (RMSprop: 3 to 5); here 2 +
  * cgp_optim_states() is exact. Workspace and messages are not counted: both depend on the
  * partition.
  *
  * @param[in] options  Borrowed.
- * @retval CGP_EINVAL  A bad option too. Otherwise as cgp_balance_solve().
+ * @retval CGP_EINVAL  Also: a bad option. Otherwise as cgp_balance_solve().
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_balance_by_size(const cgp_model *model,
                                                       const cgp_balance_size_options *options,

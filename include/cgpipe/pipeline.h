@@ -103,15 +103,16 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_transport_find(const cgp_transport **out, 
  * of another one. It runs a second plan of the same model, for example with another batch size or
  * for inference. Only memory that is not shared is allocated.
  *
- * Both pipelines see each other's changes; gradients are those of the last step of either. The
- * dropout seed is derived from the owner's seed and the number of pipelines that share it, so no
- * two use the same masks. Checkpoints are saved and loaded through the owner. One thread makes the
- * calls on both. Both may be between a forward and its backward. The running statistics are then
- * those of the pipeline that ends last or, with `deferred_batch_norm`, of both.
+ * Both pipelines see each other's changes; the gradients come from the last step that either
+ * pipeline ran. The dropout seed is derived from the owner's seed and the number of pipelines that
+ * share it, so no two pipelines use the same masks. Checkpoints are saved and loaded through the
+ * owner. One thread makes the calls on both. Both may be between a forward and its backward. The
+ * running statistics then come from the pipeline that ends last or, with `deferred_batch_norm`,
+ * from both.
  *
  * @param[out] out    Owned by the caller: destroy it before the owner.
  * @param[in]  plan   Borrowed until the pipeline is destroyed.
- * @param[in]  owner  Owner of the shared memory. It may itself share another's.
+ * @param[in]  owner  Owner of the shared memory. It may itself share another pipeline's memory.
  *
  * @retval CGP_EINVAL  Parameters, gradients or states of the plans differ, or lie at different
  *                     offsets (plan with the same stages, schedule, balance and optimizer). Or a
@@ -144,8 +145,8 @@ CGP_API const char *cgp_pipeline_isa(const cgp_pipeline *pipeline);
  *  the pipeline is destroyed. */
 CGP_API const char *cgp_pipeline_libm(const cgp_pipeline *pipeline);
 
-/** Return true if a stage of this rank reads a model input, 0 .. inputs - 1. Without ranks: if any
- *  stage reads it. */
+/** Return true if a stage of this rank reads a model input, 0 .. inputs - 1. In a pipeline without
+ *  ranks: true if any stage reads it. */
 CGP_API bool cgp_pipeline_reads(const cgp_pipeline *pipeline, int input);
 
 /**
@@ -256,7 +257,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline,
                                                         int n_gradients);
 
 /**
- * Set where the following steps, or backwards, write the gradients of inputs.
+ * Set the tensors to which later steps, or backwards, write the gradients of inputs.
  *
  * A gradient is the derivative of the whole mini-batch's loss with respect to each element. It is
  * zero if no op that the losses (or outputs) depend on reads the input.
@@ -300,7 +301,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_seed(cgp_pipeline *pipeline, 
  * Update the parameters from the gradients of the last cgp_pipeline_step() or _backward(), on the
  * stages' workers.
  *
- * The learning rate is that of the optimizer's schedule for this update. With `clip_norm`, the
+ * The optimizer's schedule gives the learning rate of this update. With `clip_norm`, the
  * gradients are clipped first (the buffers that cgp_pipeline_get_gradient() reads do not change).
  *
  * @retval CGP_ESTATE   There are no new gradients: cgp_pipeline_step() is due. Or the step's loss,
@@ -313,8 +314,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_seed(cgp_pipeline *pipeline, 
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_optim_step(cgp_pipeline *pipeline);
 
-/** Return the norm of all gradients before clipping, from the last cgp_optim_step(), even if it was
- *  refused. NaN without `clip_norm`. */
+/** Return the norm of all gradients before clipping, from the last cgp_optim_step(), even if that
+ *  call refused to update. NaN without `clip_norm`. */
 CGP_API double cgp_pipeline_gradient_norm(const cgp_pipeline *pipeline);
 
 /** Return the number of updates, including those before a cgp_pipeline_load(). */
@@ -328,18 +329,18 @@ CGP_API int64_t cgp_pipeline_updates(const cgp_pipeline *pipeline);
  *
  * With several ranks there is one limit for all: no rank gives up while actions still end on any
  * rank. The rank whose worker hangs fails first; the calls of the other ranks end with CGP_EPEER
- * and its message. A message that does not arrive also ends the call with CGP_EPEER.
+ * and that rank's message. A message that does not arrive also ends the call with CGP_EPEER.
  *
  * From here on each rank also sends heartbeats to the others, at any time. A rank may be silent
  * because it was killed or stopped, or because its host cannot be reached. After `seconds` of
- * silence, the calls of all others end: "rank 2: silent for 3.1 s (...)". While a rank runs the
- * program's own code between calls, the others wait for it. The calls end at most 2 s after the
+ * silence, the calls of all other ranks end: "rank 2: silent for 3.1 s (...)". While a rank runs
+ * the program's own code between calls, the others wait for it. The calls end at most 2 s after the
  * limit.
  *
  * A worker that hangs inside a kernel or copy cannot be stopped. The call returns without it, and
  * cgp_pipeline_destroy() leaks its thread and its device. Keep the tensors of that call and, in
- * cgp_pipeline_backward(), those of the forward before it. The thread, or actions already enqueued
- * on an asynchronous device, may still read and write them.
+ * cgp_pipeline_backward(), the tensors of the forward before it. The thread, or actions already
+ * enqueued on an asynchronous device, may still read and write them.
  *
  * @param[in] seconds  > 0, or 0 for no limit (the default); the same on all ranks.
  *
@@ -362,8 +363,9 @@ CGP_API const char *cgp_pipeline_report(const cgp_pipeline *pipeline);
  *
  * @param[in]  reason  Text to include. Borrowed.
  * @param[in]  idle    Seconds, >= 0. A call in progress is described only if it waits and nothing
- *                     has ended on any rank for that long. 0: in any case.
- * @param[out] text    Owned, free() it. NULL: less than `idle` has passed.
+ *                     has ended on any rank for that long. 0: it is always described.
+ * @param[out] text    Owned, free() it. NULL: nothing to describe, because `idle` seconds have not
+ *                     passed.
  *
  * @retval CGP_EINVAL  `idle` is invalid, or an argument is NULL.
  * @retval CGP_ESTATE  The pipeline belongs to another process.
@@ -387,9 +389,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_diagnosis(cgp_pipeline *pipeline,
  * are logged as warnings). Even if the process is killed, the directory has only complete
  * checkpoints. `directory` may be a link; links inside it are not followed.
  *
- * With several ranks, each writes its own tensors, to one directory that all of them see; rank 0
- * renames it when all are done. The files then have other names (<cgpipe/checkpoint.h>), and any
- * number of ranks can load them.
+ * With several ranks, each rank writes its own tensors to one directory that all ranks see; rank 0
+ * renames the directory when all ranks are done. The files then have other names
+ * (<cgpipe/checkpoint.h>), and any number of ranks can load them.
  *
  * A plan for inference saves only weights and states, as step 0: the start of a training run. Every
  * plan of the model can load it, with any optimizer and seed. A directory that already has
@@ -436,7 +438,7 @@ static inline cgp_save_options cgp_save_options_default(void) {
  * @param[in] options    Borrowed; NULL for the defaults.
  *
  * @retval CGP_ESTATE  Also, with `check_finite`: a number is not finite. The message has the first
- *                     such tensor of the files, the value and its index; nothing is written.
+ *                     tensor with such a number, the value and its index; nothing is written.
  * @retval CGP_EINVAL  Also: `struct_size` is not known.
  *
  * Otherwise as cgp_pipeline_save().
@@ -477,8 +479,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_check_directory(cgp_pipeline *pip
  * @retval CGP_EIO      No checkpoint, or unreadable. If a second read fails after the check, the
  *                      pipeline can only be destroyed.
  * @retval CGP_EFORMAT  Damaged: the message has file, offset and reason, and names the complete
- *                      checkpoint before it, if there is one. Or from another model or optimizer:
- *                      the message has both the checkpoint's and the plan's.
+ *                      checkpoint before it, if there is one. Or the checkpoint has another model
+ *                      or optimizer than the plan; the message names both.
  * @retval CGP_ESTATE   cgp_pipeline_backward() is due, or the pipeline has failed.
  * @retval CGP_ENOMEM
  * @retval CGP_EINVAL   The ranks found different checkpoints; the message has both.
@@ -513,8 +515,8 @@ typedef struct cgp_loss_part {
 } cgp_loss_part;
 
 /**
- * Return the part of one loss in the last cgp_pipeline_step() or cgp_pipeline_evaluate(). That
- * call's result is the sum of weight x sum / count over all losses. To get the loss over several
+ * Return one loss's part of the result of the last cgp_pipeline_step() or cgp_pipeline_evaluate().
+ * The result is the sum of weight x sum / count over all losses. To get the loss over several
  * calls, add up their sums and counts: the mean of the calls' losses is wrong if targets are
  * ignored.
  *
@@ -546,7 +548,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_predict(cgp_pipeline *pipeline,
  *  a tied parameter sets all its copies. Legal after a failure too.
  *  @param[in,out] data One f32 per element of its shape. Borrowed.
  *  @retval CGP_EINVAL There is no such parameter.
- *  @retval CGP_ESTATE Setting, while cgp_pipeline_backward() is due. */
+ *  @retval CGP_ESTATE A parameter cannot be set while cgp_pipeline_backward() is due. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_parameter(cgp_pipeline *pipeline, int parameter,
                                                              float *data);
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline, int parameter,
@@ -558,7 +560,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipel
  *  @param[in,out] data One f32 or i32 per element, see cgp_model_state_dtype() and _shape().
  *      Borrowed.
  *  @retval CGP_EINVAL There is no such state.
- *  @retval CGP_ESTATE Setting, while cgp_pipeline_backward() is due. */
+ *  @retval CGP_ESTATE A state cannot be set while cgp_pipeline_backward() is due. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_state(cgp_pipeline *pipeline, int state,
                                                          void *data);
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_state(cgp_pipeline *pipeline, int state,
@@ -590,8 +592,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeli
  * After writes to parameters call cgp_pipeline_parameters_changed(). A step overwrites gradients:
  * with zeros if backward reaches no use of the parameter.
  *
- * @param[out] out  The pipeline owns its data, and frees them when it is destroyed (or the owner
- *                  does, see cgp_pipeline_create_sharing()).
+ * @param[out] out  The pipeline (or its owner, see cgp_pipeline_create_sharing()) owns the data and
+ *                  frees them when it is destroyed.
  *
  * @retval CGP_EINVAL  There is no such parameter or state.
  * @retval CGP_ESTATE  The device has memory of its own, or belongs to another rank. For a gradient:
@@ -613,7 +615,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_parameters_changed(cgp_pipeline *
  *  have equal hashes. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_weights_sha256(cgp_pipeline *pipeline, char hex[65]);
 
-/** Return the SHA-256 of all states in order, likewise. @retval CGP_ENOMEM */
+/** Return the SHA-256 of all states in order, as cgp_pipeline_weights_sha256() does of
+ *  parameters. @retval CGP_ENOMEM */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_state_sha256(cgp_pipeline *pipeline, char hex[65]);
 
 /** Return the bytes that a device has allocated, as one block. */
@@ -632,13 +635,13 @@ typedef struct cgp_pipeline_times {
     /** Time until the last F ends. NaN if the schedule mixes forward and backward; `seconds` for a
      *  run without backward. */
     double forward_seconds;
-    /** Time from the end of the last F to the end. NaN likewise; `seconds` for a run without
-     *  forward. */
+    /** Time from the end of the last F to the end. NaN if the schedule mixes forward and backward;
+     *  `seconds` for a run without forward. */
     double backward_seconds;
     double bubble; /**< 1 - sum of the times of F, B, I, W, R / (devices x seconds). */
     /** Median time from the end of an action (or transfer) to the start of the device's next one,
-     *  if that did not wait. NaN if there is none, or out of memory. A transfer starts when it has
-     *  its buffer. */
+     *  if the next one did not wait. NaN if there is none, or out of memory. A transfer starts when
+     *  it has its buffer. */
     double gap_seconds;
     /** Wake-up latency: median time from the end of a SEND to the start of the RECV that waited for
      *  it. NaN if no RECV waited, or out of memory. */
@@ -675,9 +678,9 @@ typedef struct cgp_op_time {
     int64_t runs[3];   /**< Number of runs. Recomputations count as F. */
     double seconds[3]; /**< Sum over all runs on all devices, even if they ran concurrently. */
     double flops[3];   /**< Sum over all runs. */
-    /** Operand bytes of all runs, each counted once, as if read from or written to memory; an
-     *  operand that is added to counts twice. This is the least memory traffic if each kernel's
-     *  operands are larger than the cache. */
+    /** Operand bytes of all runs, each counted once, as if every operand were read from or written
+     *  to memory; an operand that the kernel adds to counts twice. This is the least memory traffic
+     *  if each kernel's operands are larger than the cache. */
     double bytes[3];
 } cgp_op_time;
 
@@ -775,14 +778,14 @@ CGP_API cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline,
  * Return the measured start and end of each action of the last step, in seconds from the start of
  * the first action.
  *
- * The lists are those of cgp_plan_schedule(), so cgp_schedule_svg(), _trace(), _draw_timeline() and
- * _compare() take both. The update is not included.
+ * The timeline has the lists of cgp_plan_schedule(). Pass that schedule and the timeline to
+ * cgp_schedule_svg(), _trace(), _draw_timeline() or _compare(). The update is not included.
  *
  * @param[out] out  Filled on success only; free with cgp_schedule_timeline_release().
  *
  * @retval CGP_ESTATE  The last run did not run these lists: no step yet, a step of fewer samples
  *                     than planned, an evaluation or prediction, a step in two calls
- *                     (`external_loss`), or a failed one. The message says which.
+ *                     (`external_loss`), or a step that failed. The message says which.
  * @retval CGP_ENOMEM
  *
  * Cost: O(actions).

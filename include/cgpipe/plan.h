@@ -34,8 +34,8 @@ typedef struct cgp_plan cgp_plan;
  *
  *  Processors with AVX512_BF16 or AMX multiply GEMM operands in bf16, weights too, and sum in f32:
  *  in linear layers, convolutions, matrix products and attention. CGP_CPU_ISA=v4 in the environment
- *  turns that off. The bits do not depend on stages, schedule or recomputation, but they differ
- *  with and without these instructions. */
+ *  makes them multiply in f32. The bits do not depend on stages, schedule or recomputation, but
+ *  they differ with and without these instructions. */
 typedef enum cgp_precision { CGP_PRECISION_F32, CGP_PRECISION_BF16 } cgp_precision;
 
 /** Parse "f32" or "bf16". @retval CGP_EINVAL Another word; the message lists the known ones.
@@ -81,7 +81,7 @@ typedef struct cgp_plan_options {
      *  them from a list. An ordinal need not exist on this machine until a pipeline is created.
      *  NULL: all "cpu". Borrowed for the call. */
     const char *const *devices;
-    /** T >= 1 [1] */
+    /** T >= 1: threads of each device. [1] */
     int threads_per_device;
     /** Maximum bytes of each device; a smaller limit in its name applies instead. 0: no limit here,
      *  but cgp_pipeline_create() checks the machine's memory. In bf16, a cpu device with a limit
@@ -130,8 +130,9 @@ static inline cgp_plan_options cgp_plan_options_default(void) {
     return options;
 }
 
-/** Return the number of stages of a plan with these options, n v or the table's: the length of a
- *  balance. An unknown schedule counts as one with v = 1. Threads: any. */
+/** Return the number of stages of a plan with these options, n v or, with `table`, the number in
+ *  the table. It is the length of a balance. An unknown schedule counts as one with v = 1. Threads:
+ *  any. */
 CGP_API int cgp_plan_options_stages(const cgp_plan_options *options);
 
 /** One stage of a plan. */
@@ -201,7 +202,7 @@ typedef struct cgp_plan_device {
 CGP_API CGP_MUST_CHECK cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,
                                                   const cgp_plan_options *options);
 
-/** Free a plan. Accepts NULL. Pipelines borrow it: destroy them first. */
+/** Free a plan. Accepts NULL. Pipelines borrow the plan: destroy them first. */
 CGP_API void cgp_plan_destroy(cgp_plan *plan);
 
 /** Return a hash of model, options, layout and actions, which ranks compare before they run the
@@ -231,7 +232,7 @@ CGP_API int cgp_plan_output_stage(const cgp_plan *plan, int output);
 typedef struct cgp_plan_edge {
     int from, to;
     int64_t bytes; /**< Size of the message of a full micro-batch. */
-    int buffers;   /**< Number of such buffers, on the device of `from`. */
+    int buffers;   /**< Number of buffers of this size, on the device of `from`. */
 } cgp_plan_edge;
 
 /** Return the number of edges. Return an edge, numbered as in the schedule's transfers; all zero if

@@ -37,7 +37,7 @@ typedef struct cgp_action {
     int stage;      /**< 0..n-1: the stage that computes, sends or receives. */
     int microbatch; /**< 0..m-1. */
     int edge;       /**< Transfers: index into the edges of cgp_schedule_lower(). Others: -1. */
-    /** F only, before lowering: it runs as a pair with the next B or I of the list (dualpipe-v,
+    /** F only, before lowering: this F and the next B or I of the list run as a pair (dualpipe-v,
      *  OVERLAP_F_B). Both actions wait for the inputs of both, and send when both are done. */
     bool overlapped;
 } cgp_action;
@@ -58,7 +58,8 @@ typedef struct cgp_schedule cgp_schedule;
 typedef enum cgp_recompute {
     CGP_RECOMPUTE_NEVER,  /**< F saves all inputs of backward. */
     CGP_RECOMPUTE_ALWAYS, /**< Every micro-batch is recomputed before its backward. */
-    /** As `always`, except for a micro-batch whose backward is the stage's next one after its F. */
+    /** As `always`, except for a micro-batch whose backward is the first on its stage after its
+     *  F. */
     CGP_RECOMPUTE_EXCEPT_LAST,
     CGP_RECOMPUTE_NEVER_SELECTIVE,
     CGP_RECOMPUTE_ALWAYS_SELECTIVE,
@@ -100,8 +101,8 @@ typedef struct cgp_schedule_info {
     cgp_placement placement;
 } cgp_schedule_info;
 
-/** Return the `index`-th schedule, from 0, or NULL after the last. Return the schedule of that
- *  name, or NULL. Static. Threads: any. */
+/** Return the `index`-th schedule, from 0, or NULL after the last. Return the schedule named
+ *  `name`, or NULL. Static. Threads: any. */
 CGP_API const cgp_schedule_info *cgp_schedule_info_at(int index);
 CGP_API const cgp_schedule_info *cgp_schedule_info_find(const char *name);
 
@@ -110,7 +111,8 @@ typedef struct cgp_schedule_options {
     size_t struct_size;
     int virtual_stages; /**< v >= 1 stages on each device [0: as cgp_schedule_info says]. */
     int group;          /**< interleaved, interleaved-zb: micro-batches in a group, n..m [0: n]. */
-    cgp_placement placement; /**< forward-only [loop]; fixed for other schedules. */
+    /** Placement in forward-only [loop]; other schedules have a fixed one. */
+    cgp_placement placement;
     /** [stages] zb-1p, zb-2p: time of F [NULL: 1]. The three arrays are borrowed for the call. */
     const double *forward;
     const double *backward_input;  /**< [stages] Time of I [NULL: 1]. */
@@ -264,10 +266,10 @@ typedef struct cgp_schedule_report {
     int *peak_in_flight;
     /** [devices] Largest sum of micro-batches in flight over the device's stages at one time. */
     int *peak_slots;
-    /** [edges] Buffers, >= 1, with which the schedule does not deadlock; with one fewer on any edge
-     *  it does, whatever the costs. A receive has a buffer from its posting until its message is
-     *  taken. Several such vectors may exist; the largest entry of this one is the smallest
-     *  capacity that suffices for all edges alike. */
+    /** [edges] Buffers, >= 1, with which the schedule does not deadlock; with one buffer fewer on
+     *  any edge it deadlocks, whatever the costs. A receive has a buffer from its posting until its
+     *  message is taken. Several such vectors may exist; the largest entry of this one is the
+     *  smallest capacity that suffices for all edges alike. */
     int *min_capacity;
 } cgp_schedule_report;
 
@@ -317,7 +319,7 @@ typedef struct cgp_schedule_costs {
      *  before the action that waits for it. */
     bool transfers_block;
     /** [edges] Buffers, >= 1 [unbounded]. SEND waits while all are in use; taking a message frees
-     *  one. A posted receive has one. */
+     *  one. A posted receive occupies one buffer. */
     const int *capacity;
 } cgp_schedule_costs;
 
@@ -332,8 +334,8 @@ typedef struct cgp_schedule_timeline {
     double makespan;        /**< End of the last action, from 0. */
     double span;            /**< Largest (last end - first start) of any device. */
     double bubble_makespan; /**< 1 - compute time of all devices / (devices x makespan). */
-    /** 1 - compute time / span, of the device with the largest span. Among devices with the same
-     *  span (within a relative 1e-12), the one that computes least. */
+    /** 1 - compute time / span, of the device with the largest span. If several devices have this
+     *  span (within a relative 1e-12), the device that computes least counts. */
     double bubble_span;
     /** [devices] Compute time / makespan. */
     double *busy;
@@ -356,8 +358,8 @@ typedef struct cgp_schedule_timeline {
     /** [devices][actions of the device] The action is on the critical path, a chain of actions from
      *  0 to the makespan. In the chain, each action starts when the one before it ends or its
      *  message arrives. Several such chains may exist. A measured path is traced back from the
-     *  action that ends last. A transfer that waited leads to the one it waited for, any other
-     *  action to the one before it on its device. */
+     *  action that ends last. A transfer that waited leads to the transfer it waited for. Any other
+     *  action leads to the action before it on its device. */
     bool **critical;
     /** Compute time on the critical path, by kind. The rest of the makespan is messages and, if
      *  measured, the time between actions. */

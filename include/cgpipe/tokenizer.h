@@ -36,8 +36,8 @@ typedef struct cgp_token_list {
  *
  * The vocabulary is one JSON object from tokens to ids. A token is written with one printable
  * character for each of its bytes. Bytes 0x21..0x7e, 0xa1..0xac and 0xae..0xff are written as
- * themselves; the others, in order, as U+0100 and on (a space is U+0120). The ids of n tokens are 0
- * .. n-1, and each of the 256 bytes has a token.
+ * themselves; the others, in order, as U+0100 and the characters after it (a space is U+0120). The
+ * ids of n tokens are 0 .. n-1, and each of the 256 bytes has a token.
  *
  * The merges are lines of two tokens with a space between; earlier lines apply first. Both tokens
  * and their concatenation are in the vocabulary, and no line occurs twice. Lines that begin with
@@ -121,8 +121,9 @@ CGP_API int32_t cgp_tokenizer_token_id(const cgp_tokenizer *tokenizer, const cha
  * Return the tokens that the template of a tokenizer.json puts before a text, such as Llama 3's
  * <|begin_of_text|>.
  *
- * With them and cgp_tokenizer_suffix() after it, a text has the tokens of tokenizers'
- * add_special_tokens=True. cgp_tokenizer_encode() alone gives those of add_special_tokens=False.
+ * These tokens, a text's own and cgp_tokenizer_suffix() equal the tokens that Hugging Face's
+ * tokenizers give with add_special_tokens=True. cgp_tokenizer_encode() alone gives the tokens of
+ * add_special_tokens=False.
  *
  * @param[out] count  Tokens, 0 if there is no template.
  *
@@ -138,10 +139,10 @@ CGP_API const int32_t *cgp_tokenizer_suffix(const cgp_tokenizer *tokenizer, int6
 /**
  * Append the tokens of a text.
  *
- * Added tokens in the text, special ones too, become their ids; one with `normalized` is looked for
- * after normalization. (vocab.json has no added tokens: "<|endoftext|>" in a text is thirteen
- * ordinary characters.) The rest is split into words by the pattern of the file; for vocab.json by
- * GPT-2's
+ * Added tokens in the text, special ones too, become their ids; an added token with `normalized` is
+ * looked for after normalization. (vocab.json has no added tokens: "<|endoftext|>" in a text is
+ * thirteen ordinary characters.) The rest is split into words by the pattern of the file; for
+ * vocab.json by GPT-2's
  *
  *     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
  *
@@ -151,8 +152,8 @@ CGP_API const int32_t *cgp_tokenizer_suffix(const cgp_tokenizer *tokenizer, int6
  * normalization (Unicode 9). They do not depend on installed libraries.
  *
  * A byte that is not part of a well-formed UTF-8 sequence becomes its own token and splits the
- * text. The tokens of a + byte + b are those of a, of the byte, and of b. (Hugging Face's
- * tokenizers take text only, not bytes.)
+ * text. The text a + byte + b has the tokens of a, then the byte's token, then the tokens of b.
+ * (Hugging Face's tokenizers take text only, not bytes.)
  *
  * @param[in]     tokenizer  Borrowed.
  * @param[in]     bytes      [count], any bytes, 0 too. Borrowed.
@@ -165,8 +166,7 @@ CGP_API const int32_t *cgp_tokenizer_suffix(const cgp_tokenizer *tokenizer, int6
  * @retval CGP_ENOMEM
  *
  * Cost: linear, but n log n for a word of n bytes. Allocates when the list, the longest word or,
- * with NFC, the text grows. Source: as cgp_tokenizer_open(); GPT-2's pattern is that of its
- * encoder.
+ * with NFC, the text grows. Source: as cgp_tokenizer_open(); GPT-2's encoder, for its pattern.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_tokenizer_encode(cgp_tokenizer *tokenizer, const void *bytes,
                                                        int64_t count, cgp_token_list *tokens);
@@ -176,8 +176,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_tokenizer_encode(cgp_tokenizer *tokenizer,
  * whole, whatever follows. 0 if there is none.
  *
  * It is before a space that follows a printable ASCII character, or before a line feed that follows
- * one (for Llama 3 and Qwen2, a letter or number). No word continues there, and no added token may
- * lie across it. A tokenizer without a pattern for words has no such position.
+ * such a character (for Llama 3 and Qwen2, a letter or number). No word continues there, and no
+ * added token may lie across it. A tokenizer without a pattern for words has no such position.
  *
  * @param[in] tokenizer  Borrowed.
  * @param[in] bytes      [count], count >= 0. Borrowed.

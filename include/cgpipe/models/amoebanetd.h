@@ -21,8 +21,8 @@
  * A ReLU precedes every convolution, and a batch norm follows it. Between two stages, s1 and s2 are
  * sent directly; a cell passes its s1 on as s2 of the next cell. A ReLU that several operations
  * begin with is computed once. The last average is over all pixels: at 224 it is the published 7 x
- * 7, and images of other multiples of 32 work too. The reference's max_pool_3x3 is an average pool,
- * and by default here too.
+ * 7, and images of other multiples of 32 work too. The reference computes the operation
+ * max_pool_3x3 as an average pool; this is also the default here.
  *
  * `old` is the definition of torchgpipe v0.0.2 to v0.0.4. In it, L counts the normal cells of one
  * group, and a 1 x 1 convolution and a batch norm follow every pool. The result of a normal cell is
@@ -52,11 +52,11 @@ typedef enum cgp_amoebanetd_pool {
 
 typedef struct cgp_amoebanetd_options {
     size_t struct_size;
-    /** L: normal cells, a multiple of 3; with `old`, those of one group. 0: 18, or 6 with `old`
-     *  [0] */
+    /** L: number of normal cells, a multiple of 3; with `old`, the number in one group. 0: 18, or 6
+     *  with `old` [0] */
     int layers;
     int64_t filters;             /**< D, a multiple of 8 [256] */
-    int64_t classes;             /**< 0: 1000, or 10 with `old` [0] */
+    int64_t classes;             /**< Classes. 0: 1000, or 10 with `old` [0] */
     int64_t image;               /**< Height and width in pixels, a multiple of 32 [224] */
     cgp_amoebanetd_pool maxpool; /**< [CGP_AMOEBANETD_AVERAGE] */
     bool old;                    /**< [false] */

@@ -4,9 +4,9 @@
  *
  * Layers: token embedding | position embedding, dropout | blocks | final norm | head. Blocks are
  * pre-LN: x + drop(proj(attention(ln_1 x))), then x + drop(fc2(gelu(fc(ln_2 x)))). GELU is in its
- * exact (erf) form or, for published weights, in its tanh form. The head has no bias. Its weight is
- * its own or, if tied, that of the token embedding. Source: Radford et al. 2019; the published
- * implementation's names.
+ * exact (erf) form or, for published weights, in its tanh form. The head has no bias. It has its
+ * own weight or, if tied, shares the weight of the token embedding. Source: Radford et al. 2019;
+ * the published implementation's names.
  *
  * With `residuals`, block attention residuals replace the running sum. The input of each of a
  * block's two branches, and of the final norm, is then sum_i softmax_i(w . rms_norm(v_i)) v_i,
@@ -35,7 +35,7 @@ typedef struct cgp_gpt2_options {
     size_t struct_size;
     int layers;       /**< Blocks, >= 1 [12] */
     int64_t width;    /**< C [768] */
-    int64_t heads;    /**< A divisor of C [12] */
+    int64_t heads;    /**< Heads; must divide C [12] */
     int64_t vocab;    /**< V [50257] */
     int64_t sequence; /**< T [1024] */
     bool tied;        /**< The head shares the weight of the token embedding. [false] */
@@ -67,8 +67,8 @@ static inline cgp_gpt2_options cgp_gpt2_options_default(void) {
  * logits equal those of the model without `generation` at that position, bit for bit
  * (cgp_cached_attention()). In bf16 the sum of the two embeddings is rounded once more.
  *
- * Weights are initially normal with standard deviation 0.02; at the end of a residual branch it is
- * 0.02 / sqrt(2 layers). Biases are zero.
+ * Weights are initially normal with standard deviation 0.02; at the end of a residual branch the
+ * standard deviation is 0.02 / sqrt(2 layers). Biases are zero.
  *
  * @param[out] out  Owned by the caller, see cgp_model_destroy().
  * @retval CGP_EINVAL  A bad option; the message names it.

@@ -5,7 +5,8 @@
  * Layers: token embedding | blocks | final norm | head. Blocks are pre-norm with y = norm x: x +
  * o_proj(attention(rope(q_proj y), rope(k_proj y), v_proj y)), then x + down_proj(silu(gate_proj y)
  * * up_proj y). Norms are RMS norms, and queries are grouped. No linear map has a bias, except q, k
- * and v on request (Qwen2). The head's weight is its own or, if tied, that of the token embedding.
+ * and v on request (Qwen2). The head has its own weight or, if tied, shares the weight of the token
+ * embedding.
  *
  * Source: Touvron et al. 2023, arXiv:2302.13971 and arXiv:2307.09288; Grattafiori et al. 2024,
  * arXiv:2407.21783. Qwen2: Yang et al. 2024, arXiv:2407.10671. Mistral 7B: Jiang et al. 2023,
@@ -23,12 +24,13 @@ extern "C" {
 
 typedef struct cgp_llama_options {
     size_t struct_size;
-    int layers;         /**< Blocks, >= 1 [12] */
-    int64_t width;      /**< C [768] */
-    int64_t heads;      /**< Heads of queries [12] */
-    int64_t kv_heads;   /**< Heads of keys and values, a divisor of heads. 0: `heads` [0] */
+    int layers;    /**< Blocks, >= 1 [12] */
+    int64_t width; /**< C [768] */
+    int64_t heads; /**< Heads of queries [12] */
+    /** Heads of keys and values; must divide `heads`. 0: as many as `heads` [0] */
+    int64_t kv_heads;
     int64_t head_width; /**< D, even. 0: width / heads, which must be whole [0] */
-    int64_t inner;      /**< Width of gate and up [2048] */
+    int64_t inner;      /**< Width of gate_proj and up_proj [2048] */
     int64_t vocab;      /**< V [32000] */
     int64_t sequence;   /**< T [1024] */
     double theta;       /**< Base of the rotary embedding's frequencies, >= 1. 0: 10000 [0] */
@@ -37,11 +39,11 @@ typedef struct cgp_llama_options {
     double factor; /**< LINEAR and LLAMA3: >= 1, as in cgp_rotary_options [0] */
     double low_freq_factor, high_freq_factor; /**< LLAMA3 [0, 0] */
     int64_t original_max_position;            /**< LLAMA3 [0] */
-    bool tied;      /**< The head shares the weight of the token embedding. [false] */
-    bool bias;      /**< q_proj, k_proj and v_proj have a bias (Qwen2). [false] */
-    int64_t window; /**< Keys that a query sees, its own included (Mistral). 0: all before it [0] */
-    double eps;     /**< eps of the norms, at most 1. 0: 1e-5 [0] */
-    bool loss;      /**< Input "targets" [T] i32 and a cross-entropy loss (ignore -100). [true] */
+    bool tied;       /**< The head shares the weight of the token embedding. [false] */
+    bool bias;       /**< q_proj, k_proj and v_proj have a bias (Qwen2). [false] */
+    int64_t window;  /**< Keys that a query sees, up to its own (Mistral). 0: no limit [0] */
+    double eps;      /**< eps of the norms, at most 1. 0: 1e-5 [0] */
+    bool loss;       /**< Input "targets" [T] i32 and a cross-entropy loss (ignore -100). [true] */
     bool generation; /**< Use a cache of T keys and values, see cgp_llama_create(). [false] */
 } cgp_llama_options;
 

@@ -16,7 +16,7 @@
  * A bottleneck is 11 layers and a basic block 8, the first of them empty, as in torchgpipe (4 + 33
  * x 11 + 3 = 370 at depth 101). In both families, a shortcut whose shape changes is a 1 x 1
  * convolution and a batch norm (He et al., option B). The paper's own CIFAR networks pad with zeros
- * (option A) and have 269,722 parameters at depth 20; this one has 272,474.
+ * (option A) and have 269,722 parameters at depth 20; the network here has 272,474.
  *
  * Weights are initialized as in torchvision: convolutions normal with variance 2 / fan_out, batch
  * norms 1 and 0, the linear map and its bias uniform in +-1 / sqrt(inputs).
@@ -37,7 +37,7 @@ extern "C" {
 typedef struct cgp_resnet_options {
     size_t struct_size;
     int depth;       /**< [101] */
-    int64_t classes; /**< 0: 1000, or 10 for 32 x 32 images [0] */
+    int64_t classes; /**< Classes. 0: 1000, or 10 for 32 x 32 images [0] */
     int64_t image;   /**< Height and width in pixels; 0: 224 or 32 [0] */
     int64_t width;   /**< Channels of the first group; 0: 64 or 16 [0] */
     bool loss;       /**< Input "labels" [1] i32 and a cross-entropy loss (ignore -100). [true] */

@@ -18,7 +18,7 @@
  * without bias. The model has 4 B (2 depth + 1) + 4 depth + 1 layers; the `skip` layer of an
  * encoder is empty.
  *
- * Weights are initialized as PyTorch's convolutions: uniform in +-1 / sqrt(fan_in).
+ * Weights are initialized as in PyTorch's convolutions: uniform in +-1 / sqrt(fan_in).
  *
  * Source: Ronneberger et al. 2015, arXiv:1505.04597, in the form of torchgpipe's
  * benchmarks/models/unet.

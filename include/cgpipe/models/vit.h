@@ -5,7 +5,7 @@
  * Layers: patches | class token, position embedding, dropout | blocks | final norm | classifier.
  * A convolution whose stride is its kernel size makes one row of each patch. A learned row, the
  * class token, precedes the patches; the classifier reads only that row. Blocks are pre-LN: x +
- * drop(dense(attention(layernorm_before x))), where every row attends to all, then x +
+ * drop(dense(attention(layernorm_before x))), where every row attends to all rows, then x +
  * drop(dense(gelu(dense(layernorm_after x)))). All linear maps have a bias; GELU is exact (erf).
  * Source: Dosovitskiy et al. 2021, arXiv:2010.11929.
  *
@@ -23,10 +23,10 @@ typedef struct cgp_vit_options {
     size_t struct_size;
     int layers;      /**< Blocks, >= 1 [12] */
     int64_t width;   /**< C [768] */
-    int64_t heads;   /**< A divisor of C [12] */
+    int64_t heads;   /**< Heads; must divide C [12] */
     int64_t inner;   /**< Hidden width of a block's MLP. 0: 4 C [0] */
     int64_t image;   /**< Height and width in pixels [224] */
-    int64_t patch;   /**< Height and width of a patch, a divisor of `image` [16] */
+    int64_t patch;   /**< Height and width of a patch; must divide `image` [16] */
     int64_t classes; /**< [1000] */
     double eps;      /**< eps of the norms, at most 1. 0: 1e-12 [0] */
     /** Dropout probability: after the embeddings, on attention, on both residual branches [0] */

@@ -46,7 +46,8 @@ typedef struct cgp_weights cgp_weights; /* published weights that fit a model */
  * The only other tensors allowed are constants (.attn.bias, .attn.masked_bias,
  * .rotary_emb.inv_freq), and lm_head.weight if the model's head is tied to wte.weight or
  * embed_tokens.weight. In that case cgp_weights_load() checks that the two are equal. An index must
- * name plain files of its directory, and each tensor must be in the file that the index says.
+ * name plain files of its directory, and each tensor must be in the file that the index names for
+ * it.
  *
  * @param[out] out    Owned by the caller, see cgp_weights_close().
  * @param[in]  model  Borrowed until cgp_weights_close().
@@ -97,13 +98,13 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_weights_save(cgp_pipeline *pipeline, const
                                                    const char *path);
 
 /**
- * Read a model's kind and options from the config.json of a Hugging Face directory. Supported are
+ * Read a model's kind and options from the config.json of a Hugging Face directory. It supports
  * GPT-2, Llama (model types llama, mistral and qwen2) and ViT (an image classifier, model type
  * vit).
  *
- * GPT-2's `dropout` is the file's if its three values (resid_pdrop, embd_pdrop, attn_pdrop) are
- * equal, otherwise 0; likewise ViT's from its two values. Keys that do not change the results are
- * ignored.
+ * GPT-2's `dropout` is set to the file's three values (resid_pdrop, embd_pdrop, attn_pdrop) if they
+ * are equal, otherwise to 0. ViT's `dropout` is set likewise from two values. Keys that do not
+ * change the results are ignored.
  *
  * @param[in,out] spec  The kind, and all its options but `loss`, are set; unchanged on failure.
  *
