@@ -2,9 +2,9 @@
 /* device.c -- a CPU device: its owner thread and its memory.
  *
  * OpenMP keeps the number of threads (threads.c) per calling thread, so the owner sets it here. The
- * threads inherit the owner's affinity; a device of T threads is therefore pinned to T cores, from
- * `core` on. Threads start with the first kernel and end with the device. LLVM's OpenMP library
- * does not end the threads: they sleep until the next device uses them. */
+ * threads inherit the owner's affinity; a device of T threads is therefore pinned to T consecutive
+ * cores, of which `core` is the first. Threads start with the first kernel and end with the device.
+ * LLVM's OpenMP library does not end the threads: they sleep until the next device uses them. */
 #define _GNU_SOURCE
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/openmp.h"

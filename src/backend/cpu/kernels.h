@@ -121,7 +121,8 @@ static inline cgp__matrix cgp__matrix_from(cgp__matrix x, int64_t i, int64_t j) 
     return x;
 }
 
-/* Multiples of every instruction set's MR and NR: blocks are full micro-panels on all of them. */
+/* Multiples of every instruction set's MR and NR: blocks are full micro-panels for every
+ * instruction set. */
 #define CGP__GEMM_MR 16
 #define CGP__GEMM_NR 48
 
@@ -140,7 +141,7 @@ typedef struct cgp__taps {
     int64_t depth;
     /* Elements from one tap to the next, and from one segment to the next. */
     int64_t tap, segment;
-    /* The part of each segment in the block: `length` elements of k from `first` on. */
+    /* The part of each segment in the block: `length` elements of k, starting at `first`. */
     int64_t first, length;
 } cgp__taps;
 
@@ -204,7 +205,8 @@ typedef struct cgp__block {
 #define CGP__WINOGRAD_ELEMENTS (CGP__WINOGRAD_SIDE * CGP__WINOGRAD_SIDE)
 
 /* Rows of pixels [width, channels], of which tiles read the first `count` channels. Tile t reads
- * four pixels of x, or two of dy, from column + 2 t on. Pixels outside the width count as zeros. */
+ * four pixels of x, or two of dy, starting at column + 2 t. Pixels outside the width count as
+ * zeros. */
 typedef struct cgp__winograd_row {
     cgp_dtype type;
     /* Addresses of the rows; dy uses only the first two. NULL: the row is outside the image. */
@@ -212,8 +214,8 @@ typedef struct cgp__winograd_row {
     int64_t width, channels, count, column, tiles;
 } cgp__winograd_row;
 
-/* One or two rows of pixels [width, channels], `row` elements apart. Tiles write their first
- * `count` channels, from `column` on. */
+/* One or two rows of pixels [width, channels], `row` elements apart. Tiles write the first `count`
+ * channels of the pixels, starting at pixel `column`. */
 typedef struct cgp__winograd_pixels {
     cgp_dtype type;
     void *at;
@@ -269,7 +271,7 @@ typedef struct cgp__cpu_pool {
     bool add;
     /* Scratch of cgp__cpu_pool_scratch() floats, or twice as many for pool_argmax. */
     float *scratch;
-    /* Argmax of each window as an integer, in the layout of y from its row `first` on. Up to
+    /* Argmax of each window as an integer, in the layout of y, starting at row `first` of y. Up to
      * CGP__CPU_POOL_SLACK floats past the end may be read. */
     const float *argmax;
     int64_t first;

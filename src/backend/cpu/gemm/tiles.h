@@ -65,7 +65,7 @@ typedef struct cgp__cpu_tiles {
     void (*pack_a)(uint16_t *to, const cgp__matrix *a, int64_t rows, int64_t k);
     /* Pack `columns` columns of b into full micro-panels, with the same padding. */
     void (*pack_b)(uint16_t *to, const cgp__matrix *b, int64_t columns, int64_t k);
-    /* Pack lines first .. first + count - 1 from k = q on: rows of a or, if `pairs`, columns of
+    /* Pack lines first .. first + count - 1 starting at k = q: rows of a or, if `pairs`, columns of
      * b. */
     void (*pack_lines)(uint16_t *to, const cgp__tile_lines *from, int64_t first, int64_t count,
                        int64_t q, int64_t k, bool pairs);

@@ -37,7 +37,7 @@ void CGP__CPU_NAME(subtract)(cgp_dtype type, void *y, const void *a, const void 
     CALL_TYPED(type, subtract, y, a, b, n);
 }
 
-/* Load elements from i on: a vector, or `left` elements if fewer. */
+/* Load elements, starting at i: a vector, or `left` elements if fewer. */
 INLINE vec get(cgp_dtype type, const void *from, int64_t i, int64_t left) {
     return left < LANES ? load_part_as(type, from, i, left) : load_as(type, from, i);
 }

@@ -12,9 +12,9 @@
  *
  * The micro-kernel keeps the vector units busy and the memory ports idle. Every few steps of k it
  * therefore interleaves other work: packing the next micro-panel of b, and prefetches. It
- * prefetches the micro-panel after that, the next micro-tile of c, and the next block's a or, if a
- * block is too large for the cache, the next micro-tile's rows. It tests for such work only every
- * few steps, because the test itself costs most.
+ * prefetches the micro-panel after the next, and the next micro-tile of c. It also prefetches the
+ * next block's a or, if a block is too large for the cache, the next micro-tile's rows. It tests
+ * for such work only every few steps, because the test itself costs most.
  *
  * An element of c is a chain of FMAs over the k of a block, in order. The result is added to the
  * element's previous value. The chain depends on the element's row of a and column of b alone.
@@ -280,8 +280,8 @@ typedef struct range {
     prefetch_stream c;
 } range;
 
-/* Return whether the micro-panel at `begin` is packed while the previous one is multiplied. This is
- * so if its rows are contiguous. */
+/* Return whether the micro-panel at `begin` is packed while the previous micro-panel is multiplied.
+ * It can be if its rows are contiguous. */
 static bool packs_interleaved(const range *r, int64_t begin) {
     return r->interleaves > 0 && !r->block->panels && r->block->b.column == 1 &&
            r->block->taps.depth == 0 && begin > r->first && begin < r->end;
@@ -376,7 +376,7 @@ INLINE void next_entry(range *r, prefetch_stream *a) {
         *a = prefetch_entry(r, &r->block->prefetch[r->next_prefetch++]);
 }
 
-/* Set the addresses of the rows of a. Missing rows repeat the last one; they are computed but not
+/* Set the addresses of the rows of a. Missing rows repeat the last row; they are computed but not
  * stored. */
 static void set_rows(micro_tile *t) {
     const cgp__block *block = t->block;
@@ -387,7 +387,7 @@ static void set_rows(micro_tile *t) {
     }
 }
 
-/* Restrict a micro-tile to its part of a triangle; return false if that is empty. */
+/* Restrict a micro-tile to its part of a triangle; return false if that part is empty. */
 static bool clip(micro_tile *t) {
     const cgp__block *block = t->block;
     const int64_t first = block->diagonal + t->row, end = first + MR;

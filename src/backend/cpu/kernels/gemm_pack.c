@@ -22,7 +22,8 @@ INLINE void store_rows(float *to, vec x, int64_t panel) {
 }
 
 /* packed_row() returns the address of row i, a multiple of LANES, at k = 0 in consecutive
- * micro-panels [k][MR]. The second function returns how many of the LANES rows from i on exist. */
+ * micro-panels [k][MR]. The second function returns how many of the LANES rows that start at row i
+ * exist. */
 INLINE float *packed_row(float *to, int64_t i, int64_t k) {
     return MR < LANES ? to + i * k : to + i / MR * MR * k + i % MR;
 }

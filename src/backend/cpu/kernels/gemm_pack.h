@@ -10,7 +10,7 @@
 #define NV (NR / LANES)
 _Static_assert(CGP__GEMM_NR % NR == 0 && CGP__GEMM_MR % LANES == 0, "blocks are full micro-panels");
 
-/* Copy `columns` <= NR elements of a row of b to NR floats; missing ones are zero. */
+/* Copy `columns` <= NR elements of a row of b to NR floats; missing columns are zero. */
 INLINE void copy_row(cgp_dtype type, float *to, const void *from, int64_t columns) {
     if (columns == NR) {
         UNROLL for (int j = 0; j < NR; j += LANES) store(to + j, load_as(type, from, j));

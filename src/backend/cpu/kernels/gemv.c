@@ -20,7 +20,7 @@ INLINE float row_at(const cgp__block *block, int64_t p) {
     return block->rows_at ? block->rows_at[p] : block->a[p * MICRO_ROWS];
 }
 
-/* Finish n <= LANES elements of c from column j on: add bias and `from`, and store. */
+/* Finish n <= LANES elements of c, starting at column j: add bias and `from`, and store. */
 INLINE void finish(const cgp__block *block, int64_t j, vec sum, int64_t n) {
     if (block->bias) sum += load_part(block->bias + j, n);
     if (block->from.at) sum += load_part_as(block->from.type, block->from.at, j, n);
@@ -29,7 +29,7 @@ INLINE void finish(const cgp__block *block, int64_t j, vec sum, int64_t n) {
 
 /* --- contiguous columns --- */
 
-/* Compute the columns from j on: two vectors of them, or up to `end`. */
+/* Compute two vectors of columns, starting at j, or the columns up to `end` if fewer remain. */
 INLINE void dot_columns(cgp_dtype type, const cgp__block *block, int64_t j, int64_t end) {
     const int64_t stride = block->b.column, k = block->k;
     vec sums[GROUPS] = {{0}};
@@ -64,8 +64,8 @@ INLINE void columns_of(cgp_dtype type, const cgp__block *block, int64_t begin, i
 
 /* --- contiguous rows --- */
 
-/* Add rows p .. p + ROWS - 1 of b, times elements of a, to sums: `count` <= CHUNK columns from j
- * on. */
+/* Add rows p .. p + ROWS - 1 of b, times elements of a, to sums: `count` <= CHUNK columns, starting
+ * at j. */
 INLINE void add_rows(cgp_dtype type, float *sums, const cgp__block *block, int64_t p, int64_t j,
                      int64_t count) {
     const int64_t stride = block->b.row, at = p * stride + j;
@@ -85,7 +85,7 @@ INLINE void add_rows(cgp_dtype type, float *sums, const cgp__block *block, int64
     store(sums + c, sum);
 }
 
-/* Add row p of b, times element p of a, to sums: `count` columns from j on. */
+/* Add row p of b, times element p of a, to sums: `count` columns, starting at j. */
 INLINE void add_row(cgp_dtype type, float *sums, const cgp__block *block, int64_t p, int64_t j,
                     int64_t count) {
     const int64_t at = p * block->b.row + j;

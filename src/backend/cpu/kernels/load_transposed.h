@@ -53,8 +53,8 @@ INLINE void transpose(vec r[LANES]) {
 #endif
 }
 
-/* Load n <= LANES elements of each of LANES rows from element i on, `stride` apart, and transpose
- * them. Rows from `rows` on are zero. */
+/* Load n <= LANES elements of each of LANES rows, starting at element i, and transpose them. Rows
+ * are `stride` elements apart. Rows that do not exist (`rows` and later) are zero. */
 INLINE void load_transposed(cgp_dtype type, vec r[LANES], const void *from, int64_t i,
                             int64_t stride, int64_t rows, int64_t n) {
     if (rows == LANES && n == LANES) {

@@ -31,7 +31,7 @@ INLINE void philox(uvec words[2], const cgp__cpu_mask *mask, uint32_t group, uin
     words[1] = (uvec)WIDE_HIGH(low, high);
 }
 
-/* Compute the dropout factors of the elements from 4 block on: mask->scale or 0. */
+/* Compute the dropout factors, mask->scale or 0, of the elements that start at 4 block. */
 INLINE void dropout_factors(vec factors[2], const cgp__cpu_mask *mask, uint32_t group,
                             uint64_t block) {
     uvec words[2];

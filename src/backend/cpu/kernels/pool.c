@@ -63,7 +63,7 @@ INLINE float reciprocal(side s, int64_t i) {
     return 1.0f / (float)length(pixels_of(s, i));
 }
 
-/* Load a vector from element i on, of which only `left` elements exist; the others are zeros. */
+/* Load a vector that starts at element i. Only `left` elements exist; the others are zeros. */
 INLINE vec get(cgp_dtype type, const void *from, int64_t i, int64_t left) {
     if (left >= LANES) return load_as(type, from, i);
     return left > 0 ? load_part_as(type, from, i, left) : splat(0.0f);

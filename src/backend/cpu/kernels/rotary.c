@@ -11,8 +11,8 @@
  *     n = round(angle 2 / pi)      r = angle - n pi / 2, |r| <= pi / 4, in two parts of pi / 2
  *     sin r = r + r^3 S(r^2)       cos r = 1 - r^2 / 2 + r^4 C(r^2)       Taylor, error < 3e-14
  *
- * n mod 4 chooses between the two and their signs. Bit for bit, -angle has the same cosine and the
- * negated sine. */
+ * n mod 4 determines which of the two series is the cosine, which is the sine, and their signs. Bit
+ * for bit, -angle has the same cosine and the negated sine. */
 #include "backend/cpu/kernels/vec.h"
 
 typedef double dvec __attribute__((vector_size(4 * LANES))); /* half as many lanes */
@@ -104,7 +104,7 @@ void CGP__CPU_NAME(rotary_angles)(float *cos, float *sin, const float *frequenci
 
 /* --- rows --- */
 
-/* Load n <= LANES elements from element i on. */
+/* Load n <= LANES elements, starting at element i. */
 INLINE vec load_some(cgp_dtype type, const void *from, int64_t i, int64_t n) {
     return n >= LANES ? load_as(type, from, i) : load_part_as(type, from, i, n);
 }

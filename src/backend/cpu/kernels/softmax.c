@@ -36,7 +36,7 @@ INLINE int64_t pair_of(int64_t j) {
     return j / (2 * LANES) * (2 * LANES);
 }
 
-/* Return a mask of the lanes, in the vector from column j on, that are in the span. */
+/* Return a mask of the lanes that are in the span, for the vector that starts at column j. */
 INLINE ivec inside(span x, int64_t j) {
     const ivec below = lanes_below(x.end - j);
     return j >= x.begin ? below : below & ~lanes_below(x.begin - j);

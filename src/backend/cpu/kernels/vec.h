@@ -341,7 +341,7 @@ INLINE vec exp_or_zero(vec x) {
     return keep(~(x < -87.0f), p * (vec)scale);
 }
 
-/* erf(x) = x Q(s), s = 2 (x / L)^2 - 1, for |x| < L = 3.84; from L on, erf(x) rounds to 1 or -1. Q
+/* erf(x) = x Q(s), s = 2 (x / L)^2 - 1, for |x| < L = 3.84; beyond, erf(x) rounds to 1 or -1. Q
  * interpolates erf(x) / x at Chebyshev points; the absolute error is below 2e-7. */
 INLINE vec erf_vec(vec x) {
     static const float q[] = {

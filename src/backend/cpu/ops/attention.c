@@ -168,8 +168,8 @@ typedef struct head {
     const struct head *next;
 } head;
 
-/* One tile of queries from `first` on, with keys begin .. end - 1. No earlier tile has written dk
- * and dv of the keys from `written` on. */
+/* One tile of queries, the first of which is `first`, with keys begin .. end - 1. No earlier tile
+ * has written dk and dv of key `written` and the keys after it. */
 typedef struct tile {
     int64_t first, rows, begin, end, written;
 } tile;
@@ -483,8 +483,8 @@ static void convert_sums(const head *h, float *summed, void *dx, int64_t width, 
 }
 
 /* Initialise the f32 sums before the first head of a group, with the present value of the gradient
- * if it is added to. If gradients share memory, the sums start at 0 and are added to the shared
- * gradient at the end. */
+ * if the sums are to be added to it. If gradients share memory, the sums start at 0 and are added
+ * to the shared gradient at the end. */
 static void begin_sums(head *h) {
     const sizes *z = &h->z;
     if (!coincide(h)) {

@@ -5,7 +5,7 @@
  *     cache    keys [length, kv_heads D] | values [length, kv_heads DV]
  *
  *     row positions[i] of the cache = k[i], v[i]     for all samples; then
- *     y[i] = attention of q[i] to the rows up to positions[i], from the start of its window on
+ *     y[i] = attention of q[i] to the rows from the start of its window to positions[i]
  *
  * A tile is a run of samples at consecutive positions within one aligned group of 64. Its first key
  * and the split of P v are the same as in attention.c for those 64 queries. A row of y is therefore

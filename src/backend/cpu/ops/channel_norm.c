@@ -15,7 +15,7 @@
  *
  * Rows with few channels would leave vectors partly empty, so several rows are treated as one wide
  * row. The columns of one channel are added up at the end. The moments of a part are merged from
- * those of its channels (Chan, Golub, LeVeque 1979).
+ * the moments of its channels (Chan, Golub, LeVeque 1979).
  *
  *     x       a b c a b c a b c a b c | a b c a b c a b c a b c | a b c       channels 3, copies 4,
  *             wide row 0                wide row 1                rest        width 12
@@ -58,7 +58,8 @@ static layout layout_of(const cgp_kernel_spec *spec) {
                 .channels = channels,
                 .parts = spec->op == CGP_OP_GROUP_NORM ? spec->attributes.groups : channels};
     l.each = channels / l.parts;
-    /* Make as many copies as fit and give a multiple of 16 elements; if none do, one copy. */
+    /* Make as many copies as fit, with a multiple of 16 elements in all. Make one copy if none
+     * fit. */
     int64_t min = 16;
     while (min > 1 && min / 2 * channels % 16 == 0)
         min /= 2;
@@ -126,7 +127,7 @@ static bool is_grouped(const norm *w) {
     return w->kernel->spec.op == CGP_OP_GROUP_NORM;
 }
 
-/* Return the factors of one kind of a set, from column 0 on. */
+/* Return the address of a set's factors of one kind; it begins at column 0. */
 static float *factor_of(const norm *w, int64_t set, int kind) {
     return w->factors + set * set_factors(&w->l) + kind * cgp__cpu_padded(w->l.width);
 }
@@ -135,7 +136,7 @@ static double *sums_of(const norm *w, int64_t set, int64_t group) {
     return w->sums + (set * w->l.groups + group) * group_sums(&w->l);
 }
 
-/* Return the wide rows of a set from `row` on, with columns from `column` on. */
+/* Return the wide rows of a set, starting at row `row` and column `column`. */
 static cgp__cpu_columns columns_of(const norm *w, int64_t set, int64_t row, int64_t column) {
     const cgp_kernel_args *args = w->args;
     const cgp_dtype type = w->kernel->spec.type;

@@ -260,7 +260,7 @@ typedef struct side {
 } side;
 
 /* Pixel i = c + s j is tap u of output (i + padding - u) / s if that is an integer, so u = u0 + s
- * t. As t falls, the outputs rise, from j + (c + padding - u0) / s - (taps - 1) on. */
+ * t. As t falls, the outputs rise; the first is j + (c + padding - u0) / s - (taps - 1). */
 static side side_of(int64_t c, int64_t stride, int64_t size, int64_t kernel, int64_t padding) {
     const int64_t first_tap = ((c + padding) % stride + stride) % stride;
     side s = {.first = c, .pixels = size > c ? cgp__ceil_div(size - c, stride) : 0};

@@ -23,7 +23,7 @@ int64_t cgp__padded_rows_elements(const cgp__output_positions *g, int64_t runs) 
 
 /* --- padded rows --- */
 
-/* Copy `n` pixels of row i of an image from pixel j on; pixels outside are zeros. */
+/* Copy `n` pixels of row i of an image, starting at pixel j; pixels outside the image are zeros. */
 static void copy_pixels(cgp_device *device, const cgp__output_positions *g, cgp_dtype type,
                         void *to, int64_t image, int64_t i, int64_t j, int64_t n) {
     const int64_t channels = g->channels;

@@ -91,9 +91,9 @@ const cgp__cpu_op cgp__cpu_mean[CGP_OP_DIRECTIONS] = {
 
 /* --- MAX_POOL backward: the argmax of each window, then the rows of dx ---
  *
- * Both are computed for a block of rows at a time, so that the argmax, in the workspace of a
- * thread, stays in the cache. The argmax of a window in two blocks is computed for each of these
- * blocks, so an element's sum does not depend on where a block ends. */
+ * The argmax and dx are computed for a block of rows at a time, so that the argmax, in the
+ * workspace of a thread, stays in the cache. The argmax of a window in two blocks is computed for
+ * each of these blocks, so an element's sum does not depend on where a block ends. */
 
 #define WINDOWS 65536 /* maximum windows of a block times channels, unless one row has more */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slice.c -- SLICE: y [R, C] = columns of x [R, in] from parts[0] on. Backward overwrites dx, with
- * zeros outside these columns, or adds to these columns only. Threads take parts of rows, because a
- * slice along the first dimension has a single row. */
+/* slice.c -- SLICE: y [R, C] = columns of x [R, in], starting at parts[0]. Backward overwrites dx,
+ * with zeros outside these columns, or adds to these columns only. Threads take parts of rows,
+ * because a slice along the first dimension has a single row. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>

@@ -8,8 +8,8 @@
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/ops/conv2d.h"
 
-/* Maximum output pixels in a block. In the first case, pixels are rows of c (compare MC); in the
- * second, they are the k of dW (compare KC). */
+/* Maximum output pixels in a block. For y and dx, pixels are rows of c (compare MC). For dW, pixels
+ * are the k of the GEMM (compare KC). */
 #define CGP__WINDOW_PIXELS 256
 #define CGP__WINDOW_WEIGHT_PIXELS 512
 

@@ -74,7 +74,7 @@ typedef struct cgp__winograd_image {
     cgp_dtype type;
     const void *at;
     int64_t height, width, channels;
-    /* Number of channels that are read, from `at` on. */
+    /* Number of channels that are read, starting at `at`. */
     int64_t count;
     /* Padding above and to the left, in pixels. */
     int64_t top, left;
@@ -139,8 +139,8 @@ static inline bool cgp__winograd_by_panels(const cgp__winograd_tiling *t, int64_
     return t->n <= cgp__winograd_images_at_once(t) && (threads == 1 || panels >= 2 * threads);
 }
 
-/* Return the largest tiling of at most as many images that is processed by panels; the tiling
- * itself if there is none. */
+/* Return the largest tiling that is processed by panels and has at most as many images as `t`; if
+ * there is none, return `t`. */
 static inline cgp__winograd_tiling cgp__winograd_fewer(const cgp__winograd_tiling *t) {
     cgp__winograd_tiling fewer = *t;
     if (cgp__winograd_images_at_once(t) > 0)

@@ -3,9 +3,9 @@
  * bits.
  *
  * A lane of VDPBF16PS adds a pair of products to its sum: first the product of the upper halves,
- * then that of the lower halves. Each addition is an FMA that rounds to nearest even and treats
- * denormals as 0. In a step of 32 of k, AMX has two chains of products, of even and of odd k, and
- * adds both to the sum. So a pair here is two even k or two odd k, and each sum has two
+ * then the product of the lower halves. Each addition is an FMA that rounds to nearest even and
+ * treats denormals as 0. In a step of 32 of k, AMX has two chains of products, of even and of odd
+ * k, and adds both to the sum. So a pair here is two even k or two odd k, and each sum has two
  * accumulators:
  *
  *     pair            0      1      2      3    ..    15

@@ -46,7 +46,7 @@ INLINE __m512i round_two(__m512 low, __m512 high) {
     return (__m512i)_mm512_cvtne2ps_pbh(high, low);
 }
 
-/* Load n <= 32 elements from i on, in order. */
+/* Load n <= 32 elements in order, starting at i. */
 INLINE __m512i load_along(cgp_dtype type, const void *from, int64_t i, int64_t n) {
     if (type == CGP_BF16)
         return _mm512_maskz_loadu_epi16(halves_below(n), (const uint16_t *)from + i);
@@ -57,8 +57,8 @@ INLINE __m512i load_along(cgp_dtype type, const void *from, int64_t i, int64_t n
                               : _mm512_setzero_ps());
 }
 
-/* Load n <= 16 pairs: elements from i on, or zeros unless `first`; and from j on, or zeros unless
- * `second`. */
+/* Load n <= 16 pairs of two rows: elements starting at i (zeros unless `first`) and elements
+ * starting at j (zeros unless `second`). */
 INLINE __m512i load_across(cgp_dtype type, const void *from, int64_t i, bool first, int64_t j,
                            bool second, int64_t n) {
     static const uint16_t interleaved[SIDE] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,

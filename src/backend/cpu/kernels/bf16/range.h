@@ -133,7 +133,7 @@ static void prefetch_b(prefetches *prefetch, const range *r) {
                                bytes_of(b->type, along ? b->column : b->row), steps);
 }
 
-/* Prefetch the square of c that is stored while the next one is multiplied. */
+/* Prefetch the square of c that is stored while the next square is multiplied. */
 static void prefetch_c(prefetches *prefetch, const corner *p, int64_t steps) {
     const cgp__tile_block *block = p->block;
     prefetch->c = prefetch_stream_of(
