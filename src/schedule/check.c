@@ -159,7 +159,7 @@ static cgp_status check_compute(const position_index *x) {
     return CGP_OK;
 }
 
-/* Return the position of the action that produces an edge's message, or of the one that consumes
+/* Return the position of the action that produces an edge's message, or of the action that consumes
  * it. */
 static int endpoint(const position_index *x, cgp_edge edge, int stage, int microbatch) {
     const int both = *slot(x, CGP_ACTION_B, stage, microbatch);

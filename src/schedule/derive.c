@@ -7,7 +7,8 @@
  *
  * An overlapped pair (dualpipe-v) becomes two separate actions. A pair starts when the inputs of
  * both actions are there, and sends when both are done: right for a device that runs them at the
- * same time. A device that runs one after the other would only send the first message later. */
+ * same time. On a device that runs the two actions one after the other, a pair would only delay the
+ * first message. */
 #include "schedule/generators/generators.h"
 
 cgp_status cgp__schedule_part(cgp_schedule **out, const cgp_schedule *schedule, int chunks) {

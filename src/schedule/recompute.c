@@ -12,7 +12,7 @@
  * micro-batch needs the saved slot in between. Then F may fill it at once, and except_last leaves
  * out the R, which would be wasted. (If backward descends, as in torchgpipe, this spares the last
  * micro-batch, hence the name. In GPipe here it spares micro-batch 0; on the last stage of 1f1b,
- * every one.)
+ * every micro-batch.)
  *
  * R is a separate action before the RECV of the gradient, so that it runs while the gradient is in
  * flight. */

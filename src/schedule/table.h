@@ -48,7 +48,8 @@ static inline cgp_action_kind cgp__transfer_kind(bool gradient, bool is_send) {
     return is_send ? CGP_ACTION_SEND_F : CGP_ACTION_RECV_F;
 }
 
-/* True for actions that need the gradients of later stages, and make those of earlier ones. */
+/* True for actions that need the gradients of later stages, and make the gradients of earlier
+ * stages. */
 static inline bool cgp__starts_backward(cgp_action_kind kind) {
     return kind == CGP_ACTION_B || kind == CGP_ACTION_I;
 }
@@ -107,7 +108,7 @@ cgp_status cgp__wrong_action(const cgp_action *action, int device, int position,
 /* Return CGP_EINVAL with the first bad edge. */
 cgp_status cgp__edges_check(const cgp_edge *edges, int n_edges, int stages);
 
-/* True if the schedule has a B, I or W; an action of `kind`. */
+/* Return true if the schedule has a B, I or W. Return true if it has an action of `kind`. */
 bool cgp__has_backward(const cgp_schedule *schedule);
 bool cgp__has_kind(const cgp_schedule *schedule, cgp_action_kind kind);
 
@@ -122,11 +123,11 @@ extern const char *const cgp__action_names[CGP__KINDS];
 /* --- lower.c --- */
 
 /* Set the edges of a chain, and insert the transfers between stages of one device. The lists have
- * all others. */
+ * all other transfers. */
 cgp_status cgp__lower_local(cgp_schedule *schedule);
 
-/* Return the position of the backward that an overlapped F runs with, or that of the action itself
- * if it has none. */
+/* Return the position of the backward that an overlapped F runs with, or the action's own position
+ * if there is none. */
 int cgp__partner(const cgp_schedule *schedule, int device, int position);
 
 /* Return a copy, lowered as a chain if the schedule is not lowered. NULL with a message if memory

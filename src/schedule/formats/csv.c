@@ -64,7 +64,8 @@ static bool read_number(const char **at, const char *end, int *out) {
     return *at > begin && !(*at < end && is_digit(**at));
 }
 
-/* Actions that are skipped; those from FIRST_OF_MICROBATCH on are followed by a micro-batch. */
+/* Actions that are skipped. A micro-batch follows the action at index FIRST_OF_MICROBATCH and all
+ * later ones. */
 static const char *const ignored[] = {"UNSHARD",          "RESHARD",     "REDUCE_GRAD",
                                       "WAIT_REDUCE_GRAD", "WAIT_SEND_F", "WAIT_SEND_B"};
 enum { FIRST_OF_MICROBATCH = 4, IGNORED = sizeof ignored / sizeof ignored[0] };
@@ -150,8 +151,8 @@ static cgp_status read_pair(cgp__csv *r) {
     return CGP_OK;
 }
 
-/* Move r->at after a quoted cell, and set begin and stop to its content. A quote in it is written
- * twice; no action has one. */
+/* Move r->at after a quoted cell, and set begin and stop to its content. A quote in the content is
+ * written twice, but no action contains a quote. */
 static cgp_status find_quoted(cgp__csv *r) {
     const char *close = r->begin + 1;
     while (close < r->end && (*close != '"' || (close + 1 < r->end && close[1] == '"')))
@@ -189,7 +190,7 @@ static bool begins_with(const cgp__csv *r, const char *bytes, size_t count) {
     return (size_t)(r->end - r->at) >= count && memcmp(r->at, bytes, count) == 0;
 }
 
-/* Skip a UTF-8 byte order mark; refuse those of UTF-16 and UTF-32. */
+/* Skip a UTF-8 byte order mark; refuse the marks of UTF-16 and UTF-32. */
 static cgp_status skip_mark(cgp__csv *r) {
     if (begins_with(r, "\xef\xbb\xbf", 3)) r->at += 3;
     if (!begins_with(r, "\xff\xfe", 2) && !begins_with(r, "\xfe\xff", 2) &&

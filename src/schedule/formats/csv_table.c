@@ -31,8 +31,8 @@ static size_t index_of(const cgp__csv *r, const cgp_action *a) {
  *     0F0,0F1,0B0,0F2,0B1,0B2
  *     1F1,1B0,1F2,1B1,1F3,1B2      runs F0 B0 F1 B1 F2 B2
  *
- * The text is numbered so if, and only if, m occurs in F of the last stage alone, and that stage
- * has no F of 0. */
+ * The text is numbered this way if, and only if, m occurs in F of the last stage alone, and that
+ * stage has no F of 0. */
 static bool counts_from_one(const cgp__csv *r) {
     bool backward = false;
     for (int k = 0; k < r->n_cells; k++) {

@@ -72,8 +72,8 @@ char *cgp_schedule_draw(const cgp_schedule *schedule) {
 
 enum { MAX_COLUMNS = 1 << 20 };
 
-/* Fill `width` columns from `first` on: the name, or only its letter if the name is too long, then
- * "=". */
+/* Fill `width` columns, starting at `first`: the name, or only its letter if the name is too long,
+ * then "=". */
 static void paint_box(const cgp__picture *p, const cgp__box *box, char *first, size_t width) {
     char buffer[CGP__ACTION_TEXT];
     const char *text = cgp__box_text(p, box, buffer);

@@ -18,7 +18,7 @@ static const double MAX_WIDTH = 12000.0, COMFORTABLE = 24.0;
 
 typedef struct sheet {
     FILE *file;
-    const cgp__picture *picture; /* the current one, drawn from `top` on */
+    const cgp__picture *picture; /* the current picture; its top edge is at `top` */
     int top;
     double end, scale; /* end of all pictures; pixels per unit of time */
 } sheet;

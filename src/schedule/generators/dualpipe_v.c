@@ -14,7 +14,7 @@
  * Device r, whose two stages are 0 and 1:
  *
  *     1. 2(n-r-1) x F0              5. (n-r-1) x (B1, F1&B0)
- *     2. (r+1) x (F0, F1)           6. (r+1) x (B1, B0), from the middle on I instead of B
+ *     2. (r+1) x (F0, F1)           6. (r+1) x (B1, B0); after half: I instead of B
  *     3. (n-r-1) x (I1, W1, F1)     7. (n-r-1) x (the oldest W, I0)
  *     4. (m-2n+r+1) x               8. (r+1) x the oldest W
  *        (F0&B1, F1&B0)

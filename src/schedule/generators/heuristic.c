@@ -10,9 +10,9 @@
  *     F         before the first I as many as the policy says; never more than `max` in flight
  *               from F to W
  *
- * The best policy depends on the costs, so all policies are tried, and the fixed order of ZB-H1
- * and, if `max` allows it, of ZB-H2. The shortest span wins, then the shorter makespan. So for the
- * given costs the result is never longer than a fixed order.
+ * The best policy depends on the costs, so all policies are tried, and also the fixed orders of
+ * ZB-H1 and, if `max` allows it, ZB-H2. The shortest span wins, then the shorter makespan. So for
+ * the given costs the result is never longer than a fixed order.
  *
  * `max` is n (zb-1p) or 2n (zb-2p). The paper counts bytes, and I frees some of them; here a slot
  * is in use from F to W.
@@ -28,8 +28,8 @@
 
 /* Number of forwards before the first I: */
 typedef enum warm_up {
-    WARM_UP_FITS,   /* those that end before the first I can start */
-    WARM_UP_BEGINS, /* those that begin before it can start */
+    WARM_UP_FITS,   /* the forwards that end before the first I can start */
+    WARM_UP_BEGINS, /* the forwards that begin before the first I can start */
     WARM_UP_DOUBLE, /* 2(n-r)-1, as ZB-H2 */
     WARM_UP_ALL,    /* up to the memory limit */
     WARM_UPS
@@ -38,13 +38,13 @@ typedef enum warm_up {
 /* When W may run in a wait that is shorter than W: */
 typedef enum filling {
     FILL_NEVER,
-    FILL_LONGEST, /* if the device would become the one that waited longest */
+    FILL_LONGEST, /* if the device would become the device that waited longest */
     FILL_ALWAYS,
     FILLINGS
 } filling;
 
 typedef struct policy {
-    int fixed; /* 1: the order of ZB-H1, 2: of ZB-H2; 0: by the two below */
+    int fixed; /* 1: the order of ZB-H1, 2: of ZB-H2; 0: by the two fields below */
     warm_up warm_up;
     filling filling;
 } policy;
@@ -54,7 +54,7 @@ typedef struct device {
     double clock, begin, waited;
     bool forward_last;
     cgp_action_kind next; /* the action it would run */
-    double start;         /* of `next`; INFINITY: it waits for others */
+    double start;         /* start of `next`; INFINITY: it waits for other devices */
 } device;
 
 typedef struct builder {

@@ -27,7 +27,7 @@
 typedef struct rounds {
     cgp_schedule *schedule;
     int device, v, group;
-    int total; /* forwards of the device, the surplus ones included */
+    int total; /* forwards of the device, including surplus forwards */
 } rounds;
 
 /* Append the k-th forward or backward of the list. Backwards have the stages from last to first. */

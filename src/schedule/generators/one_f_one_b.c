@@ -7,7 +7,7 @@
  *     stage 2    .  . F0 F1  . B0 F2 B1 F3 B2 F4 B3 F5 B4 F6 B5 F7 B6  . B7  .  .
  *     stage 3    .  .  . F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 F6 B6 F7 B7  .  .  .
  *
- * Warm-up: stage j runs n-1-j forwards, one per later stage, so that the next one ends when the
+ * Warm-up: stage j runs n-1-j forwards, one per later stage, so that the next forward ends when the
  * gradient of micro-batch 0 comes back. Then a forward and a backward alternate, and each backward
  * frees the slot that the next forward takes. The backwards of the warm-up come last. With m < n
  * the warm-up takes every micro-batch on the early stages, and the schedule is GPipe's there.

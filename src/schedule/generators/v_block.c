@@ -3,8 +3,8 @@
  * that repeats.
  *
  * Each device has two stages in a V, 0 on the way down and 1 on the way back. A micro-batch takes
- * four slots of a device and two for its W; the next one takes the same slots six later. The four
- * slots determine how long a micro-batch is in flight:
+ * four slots of a device and two for its W; the next micro-batch takes the same slots, six slots
+ * later. The four slots determine how long a micro-batch is in flight:
  *
  *                    F0     F1              I1               I0                of device r
  *     v-min          r      2n-1-r          2n + d + r       4n + d - 1 - r     d = 2 if 3 | n
@@ -83,7 +83,7 @@ static void find_block(int fraction, int n, int r, int offsets[BLOCK]) {
 
 /* --- layout --- */
 
-/* Lay out a device's list: the blocks, and in each free tick the W of the oldest I that has none
+/* Lay out a device's list: the blocks, and in each free tick the W of the oldest I that has no W
  * yet. */
 static void lay_out(device *d, const int offsets[BLOCK], int m) {
     int oldest = 0;

@@ -4,8 +4,8 @@
  *     measured    |F0|c|...wait...|wake|c|B0    |..|       c: a transfer copies
  *                 compute + copy + wake-up + idle = makespan
  *
- * Three simulations of the same lists explain the idle time of a device. Each is closer to the
- * measured step than the one before; messages take no time in them:
+ * Three simulations of the same lists explain the idle time of a device. Each simulation is closer
+ * to the measured step than the previous simulation; messages take no time in them:
  *
  *     equal      every stage costs the mean of all        its idle time: the bubble
  *     planned    each stage its own medians               more idle time: imbalance

@@ -6,8 +6,8 @@
  *     device 1      |F0|F1|F2|B0   |               for its message, sent after B0 of device 1;
  *                                                  that followed F2, and so on down to 0
  *
- * An action starts when the one before it on its device ends (in the order of list_order.c). A RECV
- * also waits for its message, and a SEND for a free buffer. All time on this path that is not
+ * An action starts when the previous action on its device ends (in the order of list_order.c). A
+ * RECV also waits for its message, and a SEND for a free buffer. All time on this path that is not
  * compute time is messages. In a measured step, a transfer waited if the other side released its
  * buffer or message after the transfer's own start. */
 #include "schedule/simulator/simulator.h"
@@ -111,8 +111,8 @@ static node before(const path *p, node at) {
     return cgp__is_send(a->kind) ? receiver_of(p, a, at) : sender_of(p, a, start);
 }
 
-/* Return the action that ends last. The last of a list is never a RECV, so it is also the last to
- * run. */
+/* Return the action that ends last. The last action of a list is never a RECV, so it is also the
+ * last to run. */
 static node last_of(const path *p) {
     node last = {0, -1};
     double end = -1.0;

@@ -7,9 +7,9 @@
  *     list     RECV_F0 RECV_F1 F0 RECV_B0 SEND_F0 F1 SEND_F1 B0
  *     run      RECV_F0 F0 SEND_F0 RECV_F1 F1 SEND_F1 RECV_B0 B0
  *
- * In the second order RECV means: wait for the message, and take it. A posted receive holds a
- * buffer from its posting on: above, one edge has receives of micro-batches 0 and 1 posted at one
- * time and needs two buffers. Lists from lower.c are in that order already.
+ * In the second order RECV means: wait for the message, and take it. A receive holds a buffer from
+ * the moment it is posted. In the list above, one edge has receives of micro-batches 0 and 1 posted
+ * at one time, so it needs two buffers. Lists from lower.c are already in the second order.
  *
  * An F and its partner run at the same time, so the messages of both are taken before the F.
  *

@@ -13,11 +13,11 @@
  *
  * Whatever the timing, an action always waits for the same action of another device, so the times
  * follow from a fixed graph. No event queue is needed, devices may run in any order, and a blocked
- * device is woken by the one that it waits for. Messages are matched by micro-batch and buffers by
- * count, so a receiver may take messages in another order than they were sent.
+ * device is woken by the device that it waits for. Messages are matched by micro-batch and buffers
+ * by count, so a receiver may take messages in another order than they were sent.
  *
- * If all devices block, each waits for exactly one other, so following the waits leads into a
- * cycle. If a SEND is in it, more buffers on its edge may resolve it. The run then continues from
+ * If all devices block, each waits for exactly one other device, so following the waits leads into
+ * a cycle. If a SEND is in it, more buffers on its edge may resolve it. The run then continues from
  * its current state, because more buffers never undo what was reached with fewer.
  *
  * Source: Parks 1995, Bounded Scheduling of Process Networks (UC Berkeley): which buffer to
@@ -156,8 +156,8 @@ static const cgp_action *blocked_at(const cgp__simulator *x, int device) {
     return action_at(x, device, x->devices[device].next);
 }
 
-/* Return the device that a blocked one waits for. It is blocked too: by the rules, the awaited
- * action is in its list. */
+/* Return the device that a blocked device waits for. That device is blocked too: by the rules, the
+ * awaited action is in its list. */
 static int waits_for(const cgp__simulator *x, int device) {
     const cgp_action *a = blocked_at(x, device);
     const cgp_edge edge = x->schedule->edges[a->edge];
@@ -260,7 +260,7 @@ static int fullest_edge(const cgp__simulator *x) {
 static void lower_edge(cgp__simulator *x, int *capacity, int edge, int low) {
     int high = capacity[edge];
     for (bool first = true; low < high; first = false) {
-        /* The current capacity is usually the least: try one less first. */
+        /* The current capacity is usually the least: try one buffer less first. */
         capacity[edge] = first ? high - 1 : low + (high - low) / 2;
         cgp__simulator_reset(x);
         if (run(x))
@@ -290,7 +290,7 @@ cgp_status cgp__simulator_min_capacity(cgp__simulator *x, int *capacity) {
         capacity[edge]++;
         wake(x, s->device_of[s->edges[edge].from]);
     }
-    /* An edge raised early may need less after others were raised. */
+    /* An edge raised early may need fewer buffers after other edges were raised. */
     for (int e = 0; e < s->n_edges; e++)
         lower_edge(x, capacity, e, floor[e]);
     free(floor);

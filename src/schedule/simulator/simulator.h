@@ -44,12 +44,12 @@ typedef struct cgp__simulation {
 
 typedef struct cgp__simulated_device {
     int next;     /* the next action, by number in the order of list_order.c */
-    double clock; /* end of the last one */
+    double clock; /* end of the last action */
     bool waiting; /* blocked, to be woken */
 } cgp__simulated_device;
 
 typedef struct cgp__simulated_edge {
-    int sends, receives; /* how many are done */
+    int sends, receives; /* numbers of SENDs and RECVs done */
     double link;         /* when the last message left */
 } cgp__simulated_edge;
 

@@ -63,8 +63,8 @@ void cgp_schedule_timeline_release(cgp_schedule_timeline *timeline) {
 
 /* --- figures --- */
 
-/* Return the time from a device's first start to its last end. The first to start may not be first
- * in the list: that may be a RECV whose message is taken later. */
+/* Return the time from a device's first start to its last end. The action that starts first may not
+ * be first in the list: the first in the list may be a RECV whose message is taken later. */
 static double span_of(const cgp_schedule *s, const cgp_schedule_timeline *t, int device) {
     const int count = s->counts[device];
     double first = INFINITY;
