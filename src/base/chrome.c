@@ -12,7 +12,7 @@ void cgp__chrome_begin(cgp__chrome *trace, FILE *file) {
     fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", file);
 }
 
-/* Write an event, which is taken. NULL: memory was short. */
+/* Write an event and release it. NULL: memory was short. */
 static void write_event(cgp__chrome *trace, json_t *event) {
     char text[MAX_EVENT];
     const size_t size =

@@ -35,7 +35,7 @@ void cgp__chrome_slice(cgp__chrome *trace, int pid, int tid, const char *name, c
  * its slice. */
 void cgp__chrome_flow(cgp__chrome *trace, int id, int from_pid, double from, int to_pid, double to);
 
-/* Write the value that a counter of process `pid` has from `time` on. */
+/* Write the value that a counter of process `pid` takes at `time`. */
 void cgp__chrome_counter(cgp__chrome *trace, int pid, const char *name, double time, int value);
 
 /* End the text. Unless `key` is NULL, add it with the value `json` to the outermost object; viewers

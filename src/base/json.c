@@ -41,7 +41,7 @@ static bool can_allocate(size_t length) {
 
 enum { OBJECT_BYTES = 240, ARRAY_BYTES = 144, STRING_BYTES = 72, ITEM_BYTES = 40, MAX_DEPTH = 64 };
 
-/* Return the bytes from the quote at `at` to the one that ends the string. */
+/* Return the bytes from the string's opening quote, at `at`, to its closing quote. */
 static size_t string_length(const char *text, size_t length, size_t at) {
     size_t end = at + 1;
     while (end < length && text[end] != '"')

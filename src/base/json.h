@@ -10,7 +10,7 @@
 #include <stdarg.h>
 
 typedef struct cgp__json_error {
-    cgp_status refused; /* not CGP_OK: above a limit, named by `reason`; the text may be JSON */
+    cgp_status refused; /* not CGP_OK: the text, perhaps JSON, exceeds the limit in `reason` */
     size_t byte;
     char reason[JSON_ERROR_TEXT_LENGTH]; /* "": memory was short */
 } cgp__json_error;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* limits.c -- the default limits for untrusted files.
  *
- *     header        32 MB: a model of 100,000 tensors has one of 12 MB; the format ends at 100 MB
+ *     header        32 MB: a model of 100,000 tensors needs 12 MB; the format allows 100 MB
  *     json          512 MiB: twice the memory for those 100,000 tensors (a malicious text takes up
  *                   to 150 times its size)
- *     pixels        2^27, so 384 MiB; more than all cameras have, but not all panoramas
+ *     pixels        2^27 (384 MiB): enough for every camera, but not for every panorama
  *     image-memory  512 MiB: coefficients of a progressive JPEG of 89 million full-colour pixels
  *     chunks        1000, libpng's cache of chunks
  *     scans         100, as in djpeg's example */

@@ -38,7 +38,7 @@ typedef struct cgp__checkpoint_info {
     int n_states;
     const char *states[CGP__CHECKPOINT_STATES];
     const char *note;
-    int shards; /* number of ranks that wrote it, each with its own files */
+    int shards; /* number of ranks that wrote the checkpoint, each with its own files */
 } cgp__checkpoint_info;
 
 /* --- writing --- */

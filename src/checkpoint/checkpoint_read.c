@@ -224,8 +224,8 @@ static cgp_status open_in(cgp__checkpoint **out, const run_directory *run, const
 }
 
 /* Open the complete checkpoint of the highest step below `below`, and verify all of it; log the
- * checkpoints that are skipped. If none is complete, return the failure of the highest one;
- * *all_read: all could be read. CGP_EIO: there are no checkpoints. */
+ * checkpoints that are skipped. If none is complete, return the failure of the highest checkpoint.
+ * *all_read is set to true if all could be read. CGP_EIO: there are no checkpoints. */
 static cgp_status open_newest(cgp__checkpoint **out, const run_directory *run, int64_t below,
                               bool *all_read) {
     int64_t *steps = NULL;

@@ -2,15 +2,16 @@
 /* checkpoint_write.c -- writes a checkpoint atomically: complete or absent, even after a crash.
  *
  *     create   RUN/.cgpipe-step-00000042-@<process>-<n>.tmp, locked
- *     add      files, each synced after writing; for those of other ranks see shared.c
+ *     add      files, each synced after writing; shared.c adds files of other ranks
  *     commit   checkpoint.json and checkpoint.sha256; sync the temporary directory
  *              rename it to RUN/step-00000042; sync RUN        then it exists
  *              rename a new link to RUN/latest; sync RUN       then a run resumes from it
- *              rename older ones to .gone; sync RUN; delete them
+ *              rename older checkpoints to .gone; sync RUN; delete them
  *
  * An existing checkpoint of the same step is exchanged with the new one in one call
- * (RENAME_EXCHANGE). If the file system cannot do that, the old one is renamed to .old first. After
- * a crash right then, cgp_checkpoint_clean() and readers restore it. */
+ * (RENAME_EXCHANGE). If the file system cannot exchange names, the old checkpoint is renamed to
+ * .old first. After a crash between the two renames, cgp_checkpoint_clean() and readers restore
+ * it. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* renameat2 */
 #endif
@@ -206,8 +207,8 @@ static int rename_in(int run, const char *from, const char *to) {
     return renameat(run, from, run, to);
 }
 
-/* Replace the checkpoint in two renames, without RENAME_EXCHANGE. The replaced one is then at
- * `old`. */
+/* Replace the checkpoint in two renames, without RENAME_EXCHANGE. The replaced checkpoint is then
+ * at `old`. */
 static int replace_in_two_steps(const cgp__checkpoint_writer *writer, const char *old) {
     const int run = writer->run;
     const char *final = writer->final.text, *temporary = writer->temporary.text;
@@ -225,7 +226,8 @@ static int replace_in_two_steps(const cgp__checkpoint_writer *writer, const char
     return result;
 }
 
-/* Rename the checkpoint to its final name. writer->temporary becomes the replaced one, or "". */
+/* Rename the checkpoint to its final name. writer->temporary becomes the name of the replaced
+ * checkpoint, or "". */
 static cgp_status rename_final(cgp__checkpoint_writer *writer) {
     struct stat info;
     const char *final = writer->final.text, *temporary = writer->temporary.text;

@@ -7,8 +7,8 @@
  *
  * At any time, even after a crash, a reader sees the old file or the new one. Only a killed process
  * leaves its temporary file, without a lock; cgp_checkpoint_clean() deletes it. The temporary name
- * does not contain the final one, so its length is valid wherever the final one's is. The directory
- * is open from create to commit, and all names are relative to it. */
+ * does not contain the final name, so a long final name does not make it too long. The directory is
+ * open from create to commit, and all names are relative to it. */
 #include <cgpipe/checkpoint.h>
 
 #include "base/base.h"
@@ -88,7 +88,7 @@ char *cgp__directory_of(const char *path) {
 }
 
 /* Lock the new file against cgp_checkpoint_clean(). Return 0, EAGAIN if the file was deleted first,
- * or errno. On a file system without locks, neither process has one. */
+ * or errno. On a file system without locks, neither process holds a lock. */
 static int lock(int fd) {
     struct stat info;
     if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) return EAGAIN;
@@ -98,8 +98,8 @@ static int lock(int fd) {
 
 static cgp_status open_temporary(cgp__file *file) {
     int reason = EAGAIN;
-    /* EEXIST: another process with the same name, as without /proc, left a file. Try the next
-     * name. */
+    /* EEXIST: another process with the same name left a file (names repeat without /proc). Try the
+     * next name. */
     for (int attempt = 0; (reason == EAGAIN || reason == EEXIST) && attempt < 1000; attempt++) {
         const cgp__entry_name name = cgp__temporary_name("file", CGP__WRITTEN);
         file->fd = openat(file->directory, name.text,
@@ -158,8 +158,8 @@ cgp_status cgp__file_create(cgp__file **out, const char *path) {
     return finish_create(out, file, status);
 }
 
-/* Duplicate the caller's directory and check the present entry. A later one is replaced by the
- * rename, which follows no link. */
+/* Duplicate the caller's directory and check the present entry. The rename replaces an entry that
+ * is made later; it follows no link. */
 static cgp_status check_entry(cgp__file *file, int directory) {
     struct stat info;
     file->directory = fcntl(directory, F_DUPFD_CLOEXEC, 0);
@@ -177,8 +177,7 @@ cgp_status cgp__file_create_at(cgp__file **out, int directory, const char *name,
     return finish_create(out, file, status);
 }
 
-/* Check that this process created the file: after a fork(), only the process that created it writes
- * it. */
+/* Check that this process created the file: a child made by fork() must not write it. */
 static cgp_status check_writer(const cgp__file *file) {
     if (file->process != getpid())
         return cgp_fail(CGP_ESTATE,

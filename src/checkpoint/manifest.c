@@ -16,9 +16,9 @@
  *      "sha256_above": "..."               of all bytes of this text before this line's comma
  *     }
  *
- * All keys of a version are required, and no others are allowed. With its last line the file
- * verifies itself: if it and checkpoint.sha256 disagree, it is clear which one is damaged. Every
- * version has that line. */
+ * All keys of a version are required, and no others are allowed. The last line is a hash of the
+ * text above it. If the file and checkpoint.sha256 disagree, that hash shows which of the two is
+ * damaged. Every version has this last line. */
 #include "checkpoint/internal.h"
 
 #include "base/base.h"
@@ -181,8 +181,8 @@ static cgp_status check_member(const char *path, const char *object_name, const 
                     types[wanted->type], types[type]);
 }
 
-/* Check that an object has these members and no others. (json_unpack_ex() allocates memory for
- * that, and reports another error if it is short.) */
+/* Check that an object has these members and no others. (json_unpack_ex() would allocate memory for
+ * this check, and report a wrong error if memory is short.) */
 static cgp_status check_members(const char *path, const char *object_name, json_t *object,
                                 const member *wanted, size_t n) {
     const char *key = NULL;

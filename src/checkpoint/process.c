@@ -121,7 +121,7 @@ bool cgp__process_is_here(const char *name) {
 }
 
 /* Return whether the pid was reused by another process. The start is counted in the reader's time
- * namespace, so a process that is known to be in another one is not compared. */
+ * namespace, so a process that is known to be in another time namespace is not compared. */
 static bool was_given_again(const char *pid, const process *now, unsigned long long start) {
     char own[64], other[64];
     read_namespace("self", "time", own);

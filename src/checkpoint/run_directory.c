@@ -75,7 +75,7 @@ static const char *process_of(const char *name) {
 }
 
 /* Lock a new directory. Return 0 if it still has its name, EAGAIN if cgp_checkpoint_clean() deleted
- * it first, or errno. On a file system without locks, neither process has one. */
+ * it first, or errno. On a file system without locks, neither process holds a lock. */
 static int lock_new(int run, int fd, const char *name) {
     struct stat info, now;
     if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) return EAGAIN;
@@ -156,7 +156,8 @@ static cgp_status end_of_list(const char *path, int reason) {
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(reason));
 }
 
-/* Return whether a name is that of a checkpoint. A link is not one, whatever its target. */
+/* Return whether a name is that of a checkpoint. A link is not a checkpoint, whatever its
+ * target. */
 static bool is_checkpoint(int directory, const char *name) {
     struct stat info;
     return cgp__step_of_name(name) >= 0 &&

@@ -243,8 +243,8 @@ static cgp_status parse_entries(cgp_safetensors *file) {
     return CGP_OK;
 }
 
-/* Order by offset. An empty tensor comes before one that begins at the same offset; several empty
- * ones keep their header order. */
+/* Order by offset. An empty tensor comes before a tensor that begins at the same offset; several
+ * empty tensors keep their header order. */
 static int by_offset(const void *left, const void *right) {
     const entry *a = left, *b = right;
     if (a->begin != b->begin) return a->begin < b->begin ? -1 : 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* costs.c -- computes costs of layers from kernels: the kernels of each op in training, the values
- * that backward reads, and the ops that are recomputed for it.
+ * that backward reads, and the ops that are recomputed for backward.
  *
  * The costs are for a plan with one stage. More stages change little: R of a stage leaves out the
  * last ops if their results are only sent, and backward adds to gradients that arrive instead of
@@ -180,7 +180,7 @@ cgp_status cgp__layer_costs(const cgp_model *model, int64_t samples, cgp__arithm
 
 /* --- sizes of micro-batches --- */
 
-/* Interpolates a cost at `at` samples, on the line through (x0, y0) and (x1, y1). */
+/* Interpolate a cost at `at` samples, on the line through (x0, y0) and (x1, y1). */
 typedef struct line {
     double x0, x1, at;
 } line;

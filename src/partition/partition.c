@@ -2,7 +2,8 @@
 /* partition.c -- exact chains-on-chains (contiguous min-max) partition, by bisection on the limit.
  * Source: Pinar and Aykanat 2004, Fast optimal load balancing algorithms for 1D partitioning.
  *
- * With a limit on the cost of a stage, the minimum number of stages for the layers from i on:
+ * With a limit on the cost of a stage, the minimum number of stages for layer i and all later
+ * layers:
  *
  *     reach[i] = the largest j with (sum of i..j-1) <= limit
  *     need[i]  = 1 + need[reach[i]]
@@ -21,8 +22,8 @@
 
 #include "model/model.h"
 
-/* Fill need[] from prefix[], both [layers + 1]. An entry is more than `layers` if a single layer
- * from there on exceeds the limit. */
+/* Fill need[] from prefix[], both [layers + 1]. An entry is more than `layers` if that layer or a
+ * later one alone exceeds the limit. */
 static void count_needed(int *need, const double *prefix, int layers, double limit) {
     int reach = layers;
     need[layers] = 0;

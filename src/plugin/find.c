@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* find.c -- looks for a name in a registry, opens the plug-ins if it is not there, and looks once
- * more. */
+/* find.c -- looks for a name in a registry. If the name is not there, opens the plug-ins and looks
+ * again. */
 #include "plugin/find.h"
 
 #include <string.h>

@@ -12,7 +12,7 @@
 typedef struct cgp__plugin {
     char *path;
     void *object;
-    const cgp_plugin *table; /* NULL: the entry returned none that is valid */
+    const cgp_plugin *table; /* NULL: the entry returned no valid table */
     char *reason;            /* the first fault; NULL: none */
     char sha256[65];         /* digest of the file; "": it could not be read */
 } cgp__plugin;
@@ -34,9 +34,9 @@ const cgp__plugin *cgp__plugin_at(int index);
 /* Open the plug-ins unless they are open; they add their backends and transports. Threads: any. */
 void cgp__plugins_open(void);
 
-/* Write what the message of an unknown name says about plug-ins. If there is no such file and no
- * `nearest` name: ": no libcgpipe-NAME.so in PLACES (SUGGESTION)". Then, for each plug-in left out:
- * "; plug-in FILE: REASON". Threads: any. */
+/* Write what the message of an unknown name says about plug-ins. If there is neither a file for the
+ * name nor a `nearest` name: ": no libcgpipe-NAME.so in PLACES (SUGGESTION)". Then, for each
+ * plug-in left out: "; plug-in FILE: REASON". Threads: any. */
 void cgp__plugins_reasons(const char *name, const char *nearest, char *text, size_t size);
 
 #endif
