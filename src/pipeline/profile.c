@@ -24,7 +24,7 @@ typedef struct trainer trainer;
 /* State that the trainers share. */
 typedef struct profile {
     int n;
-    trainer *trainers; /* [n] the first one is the caller's */
+    trainer *trainers; /* [n] the first trainer is the caller's */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int ready; /* trainers whose warm-up is over, or that have failed */
@@ -181,7 +181,7 @@ static bool ends(profile *all) {
     return result;
 }
 
-/* The thread of a trainer that is not measured: train until the caller has its times. */
+/* Thread of an unmeasured trainer: train until the caller has finished measuring. */
 static void *train_on(void *argument) {
     trainer *t = argument;
     double unused;

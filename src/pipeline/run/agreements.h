@@ -32,7 +32,7 @@ cgp_status cgp__ranks_have_same(const cgp__ranks *ranks, cgp_status status, cons
  * rank. */
 cgp_status cgp__ranks_compare(const cgp__ranks *ranks, const cgp_plan *plan, uint64_t seed);
 
-/* Notify the other ranks that this one has failed, with cgp_message(). Not collective. */
+/* Notify the other ranks that this rank has failed, with cgp_message(). Not collective. */
 void cgp__ranks_fail(const cgp__ranks *ranks, cgp_status status);
 
 #endif

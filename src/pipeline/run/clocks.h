@@ -43,7 +43,7 @@ cgp_status cgp__clocks_read(const cgp__ranks *ranks);
 cgp_status cgp__clocks_refresh(const cgp__ranks *ranks);
 
 /* Store a round trip in the reading if it is the shortest so far. uncertainty_ns is INT64_MAX
- * before the first one. */
+ * before the first round trip. */
 void cgp__reading_take(cgp__reading *reading, int ranks, int64_t sent_ns, int64_t received_ns,
                        const int64_t *times);
 

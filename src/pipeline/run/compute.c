@@ -226,7 +226,7 @@ static bool run_calls(const cgp__execution *s, int begin, int end) {
     return true;
 }
 
-/* The calls of an action from `begin` on. */
+/* The calls of an action, starting at call `begin`. */
 typedef struct rest {
     const cgp__execution *execution;
     int begin;
@@ -240,7 +240,7 @@ static cgp_status launch_rest(cgp__worker *worker, const void *what, bool record
     return run_calls(&s, r->begin, s.variant->end) ? CGP_OK : CGP_EDEVICE; /* reported */
 }
 
-/* Run the calls from `begin` on as a captured graph, unless kernels are measured. */
+/* Run call `begin` and all later calls as a captured graph, unless kernels are measured. */
 static bool run_rest(const cgp__execution *s, int begin) {
     cgp__worker *worker = s->worker;
     const int end = s->variant->end, i = s->variant->recordings;

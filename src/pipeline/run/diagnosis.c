@@ -47,8 +47,8 @@ static const char *state_of(const cgp__view *v) {
 }
 
 /* Add the matching transfer of the peer device, as an index into its list, and the action there
- * that makes or needs the message. If the peer does not answer, it is at this action or an earlier
- * one. */
+ * that makes or needs the message. A peer that does not answer is at this action or an earlier
+ * action. */
 static void add_peer_action(json_t *o, const cgp_schedule *schedule, const cgp_action *action,
                             int peer) {
     int n = 0, i = 0;

@@ -13,8 +13,8 @@ typedef struct cgp__executor cgp__executor;
 void cgp__diagnosis_keep(cgp__executor *executor);
 
 /* Return the state at the first failure or, if a wait has lasted `idle` seconds, the current state.
- * *is_idle: there is such a state. NULL: there is no such state, or out of memory. Owned by the
- * caller. Threads: any. */
+ * Otherwise return NULL and set *is_idle to false. NULL with *is_idle true: out of memory. Owned by
+ * the caller. Threads: any. */
 json_t *cgp__diagnosis_of(cgp__executor *executor, double idle, bool *is_idle);
 
 #endif

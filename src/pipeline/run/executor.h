@@ -64,7 +64,7 @@ struct cgp__executor {
     int64_t run_start_ns;
 
     /* Written under the team's lock. */
-    char *report;    /* of the run that timed out; written by the caller's thread */
+    char *report;    /* report of the run that timed out; written by the caller's thread */
     char *diagnosis; /* state at the first failure; written by the failing thread */
 };
 

@@ -7,7 +7,7 @@
  *     delay:5              every computing action takes 0 .. 5 ms longer, random by action and step
  *     kill:3B5             its process gets SIGKILL; stop: gets SIGSTOP; exit: exits with code 1
  *     lost:1SEND_F5        its message never arrives; corrupt: a bit flips; twice: arrives twice
- *     late:1SEND_F5:0.8    it arrives, but counts as not there for 0.8 s
+ *     late:1SEND_F5:0.8    it arrives, but is treated as missing for 0.8 s
  *
  * Actions are F B I R W SEND_F RECV_F SEND_B RECV_B. 3B5@7 is action 3B5 of only the step that
  * follows 7 others. `kill:rank=2,at=3B5` applies on rank 2 only, if it has the action. The list is

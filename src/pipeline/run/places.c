@@ -2,9 +2,9 @@
 /* places.c -- see places.h.
  *
  * The boot ID of the OS kernel identifies a machine: containers of one machine may have different
- * host names, and two machines may have the same one. Ranks that may run on the same cores number
- * their devices together. So each device is pinned to its own cores, whether or not the launcher
- * bound the processes. */
+ * host names, and two machines may have the same host name. Ranks that may run on the same cores
+ * number their devices together. So each device is pinned to its own cores, whether or not the
+ * launcher bound the processes. */
 #define _GNU_SOURCE
 #include "pipeline/run/places.h"
 
@@ -29,7 +29,7 @@ static uint64_t machine_of_this(const char *host) {
     return cgp__hash(known, strlen(known));
 }
 
-/* Return the number of a namespace; 0: the system has none of the kind. */
+/* Return the number of a namespace; 0: the system has no namespace of this kind. */
 static uint64_t namespace_of_this(const char *path) {
     struct stat info;
     return stat(path, &info) == 0 ? (uint64_t)info.st_ino : 0;
@@ -165,7 +165,7 @@ static cgp_status compare_libm(const cgp__ranks *ranks) {
     return CGP_OK;
 }
 
-/* Compare each rank's `numerics` text with that of the first rank that has one. */
+/* Compare each rank's `numerics` text with the text of the first rank that has a text. */
 static void compare_numerics(const cgp__ranks *ranks) {
     const cgp__place *first = &ranks->places[0];
     char name[32], name_first[32];

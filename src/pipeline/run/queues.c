@@ -53,8 +53,8 @@ void cgp__queues_reset(cgp__worker *worker, int begin) {
     worker->progress.begun = worker->queues->complete = begin;
 }
 
-/* Give up after a failure of the device. It may name the failed kernel, which may belong to an
- * earlier action; otherwise blame this action and call. If the run was given up before, only the
+/* Give up after a failure of the device. The device may name the failed kernel, which may belong to
+ * an earlier action; otherwise blame this action and call. If the run was given up before, only the
  * first error counts, and the plan may be gone. */
 static bool fail_by_tag(const cgp__worker *worker, const cgp__list *list,
                         const cgp__bound_action *bound, int call) {
@@ -75,7 +75,7 @@ bool cgp__fail_on_device(const cgp__execution *s, int call) {
 }
 
 /* Retire the oldest action in flight and add its times to the trace. Actions on several queues
- * overlap, but in the trace each one starts after the previous one in the list. */
+ * overlap, but in the trace each action starts after the previous action in the list. */
 static void retire(cgp__worker *worker) {
     const cgp_backend *backend = worker->backend;
     cgp__in_flight *f = at(worker, worker->queues->complete++);

@@ -62,7 +62,7 @@ static cgp_status wait_for_event(const cgp__execution *s, cgp_queue queue, int p
     if (backend->asynchronous && backend == other)
         return backend->event_wait(s->worker->device, queue, event);
     atomic_store(&s->worker->progress.syncs, true);
-    (void)other->event_sync(event); /* a failure is reported by its own worker */
+    (void)other->event_sync(event); /* the other device's worker reports a failure */
     atomic_store(&s->worker->progress.syncs, false);
     return CGP_OK;
 }

@@ -76,7 +76,7 @@ static int64_t deadline(const void *self) {
 }
 
 /* Return whether device d certainly touches no memory of other devices. An asynchronous device may
- * touch it in actions after the one in progress. */
+ * touch their memory in actions after the action in progress. */
 static bool computes(const void *self, int d) {
     const cgp__executor *executor = self;
     const int64_t written = cgp__trace_written(&executor->measured[d].trace);
@@ -117,7 +117,7 @@ static void write_state(FILE *file, const cgp__view *v, int64_t now) {
     }
 }
 
-/* Return the number of waits from a device to one that does not wait; more than n in a cycle. */
+/* Return the waits from a device to a device that does not wait; more than n in a cycle. */
 static int chain_length(const cgp__view *views, int n, int d) {
     int length = 0;
     for (; views[d].waits && length <= n; length++)

@@ -44,7 +44,7 @@ struct cgp__worker {
 
     /* Set by the worker when it creates the device (device.c). */
     cgp_device *device;
-    char *memory;    /* the planned memory, from byte `skipped` on */
+    char *memory;    /* the planned memory, starting at byte `skipped` */
     int64_t skipped; /* bytes of the plan's memory that another pipeline owns */
     char *parameters, *gradients, *optimizer, *states;
     char *host;      /* planned host memory, for copies; NULL: none */

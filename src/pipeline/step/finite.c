@@ -8,7 +8,7 @@
  *               gradients, summed in parameter order so that it is the same for every balance
  *
  * A step refused here commits no state, and cgp_optim_step() fails with the reason. The norm is
- * computed before the states change, so they keep their values if it is not finite. */
+ * computed before the states change, so the states keep their values if the norm is not finite. */
 #include "pipeline/step/finite.h"
 
 #include "pipeline/pipeline.h"
@@ -28,7 +28,7 @@ static bool owns_gradient(const cgp__worker *worker, int p) {
     return plan->model->params[p].requires_grad && cgp__owner_of(plan, p)->device == worker->index;
 }
 
-/* Compute the sums of squares. Store them in the worker's result words from number *what on. */
+/* Compute the sums of squares. Store them in the worker's result words, starting at word *what. */
 static cgp_status launch_squares(cgp__worker *worker, const void *what, bool records) {
     const cgp_plan *plan = worker->plan;
     int n = *(const int *)what;

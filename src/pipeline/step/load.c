@@ -217,7 +217,7 @@ static cgp_status read_data(cgp_pipeline *pipeline, const source *from, void *da
     return CGP_OK;
 }
 
-/* Set all optimizer states to zero, as at the start of a training. `data`: `bytes` of scratch,
+/* Set all optimizer states to zero, as at the start of a training run. `data`: `bytes` of scratch,
  * enough for any tensor of this rank. */
 static cgp_status clear_optimizer(const cgp_pipeline *pipeline, void *data, size_t bytes) {
     const cgp__saved_range states = cgp__saved_range_of(pipeline->plan, CGP__SAVED_OPTIMIZER);

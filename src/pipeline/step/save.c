@@ -167,8 +167,8 @@ static cgp_status check_save(cgp_pipeline *pipeline, const cgp_save_options *o) 
     return o->note ? cgp__checkpoint_check_note(o->note) : CGP_OK;
 }
 
-/* Refuse to save a plan for inference next to checkpoints of a training: as step 0 it would become
- * `latest`. */
+/* Refuse to save a plan for inference next to checkpoints of a training run: as step 0 it would
+ * become `latest`. */
 static cgp_status check_no_training(const cgp_pipeline *pipeline,
                                     const cgp__checkpoint_writer *writer, const char *directory) {
     int64_t newest = -1;

@@ -7,7 +7,7 @@
  *
  * All tensors are numbered in this order. One process writes each kind to one file. With several
  * ranks, each writes the tensors that it owns: a parameter belongs to the rank of its first use, a
- * state to that of its stage. A rank may own none.
+ * state belongs to the rank of its stage. A rank may own no tensors.
  *
  *     one process   weights.safetensors                 optimizer.safetensors
  *     rank 0 of 2   model-00001-of-00002.safetensors    optimizer-00001-of-00002.safetensors

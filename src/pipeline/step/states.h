@@ -13,8 +13,8 @@ cgp_status cgp__states_initialize(cgp__worker *worker);
 cgp_status cgp__states_commit(cgp_pipeline *pipeline);
 
 /* Look for states of the worker's device that a commit would make nonfinite. Write the answers to
- * the worker's result words from *n on, and advance *n. After the words are fetched, the second
- * call returns the first such state; -1: none. */
+ * the worker's result words, starting at word *n, and advance *n. After the words are fetched, the
+ * second call returns the first such state; -1: none. */
 cgp_status cgp__states_check(cgp__worker *worker, int *n);
 int cgp__states_first_nonfinite(const cgp__worker *worker);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensors.c -- gives the caller views of parameters, gradients and states in place, and takes note
- * of writes through them. */
+/* tensors.c -- gives the caller views of parameters, gradients and states in place, and records
+ * writes through these views. */
 #include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/agreements.h"

@@ -40,7 +40,7 @@ static void *thread_main(void *argument) {
             snprintf(thread->message, sizeof thread->message, "%s", cgp_message());
         pthread_mutex_lock(&team->lock);
         if (thread->status != CGP_OK && timed && !thread->stuck)
-            cgp__team_give_up(team, thread->status); /* others may wait for this one */
+            cgp__team_give_up(team, thread->status); /* other threads may wait for this thread */
         team->last_end_ns = cgp__now_ns();
         thread->busy = false;
         if (!thread->stuck) team->remaining--;
