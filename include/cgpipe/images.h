@@ -118,7 +118,7 @@ static inline cgp_mnist_options cgp_mnist_options_default(void) {
 }
 
 /**
- * Read MNIST's idx files, or those of a data set in the same format (Fashion-MNIST), from a
+ * Read MNIST's idx files, or the files of a data set in the same format (Fashion-MNIST), from a
  * directory: train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte,
  * t10k-labels-idx1-ubyte, gunzipped. The t10k files are the validation split.
  *
@@ -237,7 +237,7 @@ typedef struct cgp_iou {
 } cgp_iou;
 
 /**
- * Compare predicted masks (logit > 0) with true ones (mask > 0.5), and add to *iou.
+ * Compare predicted masks (logit > 0) with true masks (mask > 0.5), and add to *iou.
  *
  * @param[in,out] iou      Zero before the first call.
  * @param[in]     logits   [n] f32.

@@ -250,8 +250,8 @@ CGP_API cgp_value cgp_matmul(cgp_model *model, cgp_value a, cgp_value b,
  *  adds nothing to the graph. Source: Srivastava et al. 2014. */
 CGP_API cgp_value cgp_dropout(cgp_model *model, cgp_value x, double p);
 
-/** Take the index of the largest element of each row, the first of equal ones: [..., C] -> [...]
- *  i32 in 0..C-1 ([C] gives [1]). It has no gradient. */
+/** Take the index of the largest element of each row, the first of equal elements: [..., C] ->
+ *  [...] i32 in 0..C-1 ([C] gives [1]). It has no gradient. */
 CGP_API cgp_value cgp_argmax(cgp_model *model, cgp_value x);
 
 /* Images are [H, W, C], the channels of a pixel side by side. */
@@ -294,7 +294,8 @@ CGP_API cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name,
  *  refuse it, and ref devices use direct sums. Source: Lavin and Gray 2016, arXiv:1509.09308. */
 typedef enum cgp_convolution { CGP_CONVOLUTION_DIRECT, CGP_CONVOLUTION_WINOGRAD } cgp_convolution;
 
-/** Parse "direct" or "winograd". @retval CGP_EINVAL Another word; the message lists the known ones.
+/** Parse "direct" or "winograd". @retval CGP_EINVAL Unknown word; the message lists the known
+ *  words.
  *  Threads: any. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_convolution_parse(cgp_convolution *out, const char *text);
 
@@ -462,7 +463,7 @@ CGP_API void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cg
                                           int64_t ignore, double weight);
 
 /** End the model in sigmoid and binary cross-entropy, the mean over all elements: logits [...],
- *  targets of the same shape, f32 in 0..1. Otherwise as cgp_model_loss_cross_entropy(). */
+ *  targets of the same shape, f32 in 0..1. All else is as in cgp_model_loss_cross_entropy(). */
 CGP_API void cgp_model_loss_bce_with_logits(cgp_model *model, cgp_value logits, cgp_value targets,
                                             double weight);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* op.h -- the description of an op, built-in or custom: a table of its shape rule, the operands
- * that each half of backward reads, its state and its cost. cgpipe/ext/op.h shows how to write
- * one. */
+ * that each half of backward reads, its state and its cost. cgpipe/ext/op.h shows how to write an
+ * op. */
 #ifndef CGPIPE_OP_H
 #define CGPIPE_OP_H
 

@@ -39,13 +39,13 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_balance_solve(const double *costs, int lay
  *  recomputation. */
 CGP_API double cgp_layer_flops(const cgp_model *model, int layer);
 
-/** Balance a finished model by cgp_layer_flops(), without the loss. Otherwise as
+/** Balance a finished model by cgp_layer_flops(), without the loss. All else is as in
  *  cgp_balance_solve(). */
 CGP_API CGP_MUST_CHECK cgp_status cgp_balance_by_flops(const cgp_model *model, int stages,
                                                        int *balance);
 
 /** Cost of a layer: times, operations and bytes of one micro-batch. The losses, which belong to no
- *  layer, count in the last one. */
+ *  layer, count in the last layer. */
 typedef struct cgp_layer_cost {
     /** F */
     double forward_seconds;
@@ -53,7 +53,7 @@ typedef struct cgp_layer_cost {
     double input_seconds;
     /** W: gradients of parameters. */
     double weight_seconds;
-    /** R: forward of all ops whose results backward needs, in this layer or another one. */
+    /** R: forward of all ops whose results backward needs, in this layer or in another layer. */
     double recompute_seconds;
     /** Time that `+selective` adds to B: forward of the ops that are cheap to recompute. */
     double selective_seconds;
@@ -101,7 +101,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_layer_costs_at(const cgp_layer_cost *costs
  *
  * @param[in] costs       [layers], from cgp_profile_steps() or made up. Borrowed.
  * @param[in] recomputed  Most micro-batches are recomputed (always, except_last).
- * Otherwise as cgp_balance_solve().
+ * All else is as in cgp_balance_solve().
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_balance_by_time(const cgp_model *model,
                                                       const cgp_layer_cost *costs, bool recomputed,
@@ -134,7 +134,7 @@ static inline cgp_balance_size_options cgp_balance_size_options_default(void) {
  * partition.
  *
  * @param[in] options  Borrowed.
- * @retval CGP_EINVAL  Also: a bad option. Otherwise as cgp_balance_solve().
+ * @retval CGP_EINVAL  Also: a bad option. All else is as in cgp_balance_solve().
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_balance_by_size(const cgp_model *model,
                                                       const cgp_balance_size_options *options,

@@ -74,7 +74,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const 
  *                     call fails in the same way, or with CGP_ESTATE; getters return nothing. The
  *                     pipeline can only be destroyed.
  *
- * Otherwise as cgp_pipeline_create().
+ * All else is as in cgp_pipeline_create().
  *
  * Threads: as cgp_pipeline_create().
  */
@@ -84,7 +84,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create_on(cgp_pipeline **out, con
                                                          cgp_communicator *communicator);
 
 /**
- * Find a transport: "inproc", or one from a plug-in (cgpipe/ext/plugin.h), such as "mpi". Its
+ * Find a transport: "inproc", or a plug-in's transport (cgpipe/ext/plugin.h), such as "mpi". Its
  * communicator_create() makes this rank's communicator. Destroy the communicator with its
  * communicator_destroy(), after the pipeline.
  *
@@ -100,8 +100,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_transport_find(const cgp_transport **out, 
 
 /**
  * Create a pipeline that shares the parameters, gradients, optimizer state, states and update count
- * of another one. It runs a second plan of the same model, for example with another batch size or
- * for inference. Only memory that is not shared is allocated.
+ * of another pipeline. It runs a second plan of the same model, for example with another batch size
+ * or for inference. Only memory that is not shared is allocated.
  *
  * Both pipelines see each other's changes; the gradients come from the last step that either
  * pipeline ran. The dropout seed is derived from the owner's seed and the number of pipelines that
@@ -120,7 +120,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_transport_find(const cgp_transport **out, 
  *                     the first difference.
  * @retval CGP_ESTATE  The owner has failed.
  *
- * Otherwise as cgp_pipeline_create().
+ * All else is as in cgp_pipeline_create().
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create_sharing(cgp_pipeline **out,
                                                               const cgp_plan *plan,
@@ -175,8 +175,8 @@ CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
  * Run forward and backward of one mini-batch under the pipeline's schedule.
  *
  * The mini-batch is split along its leading dimension into micro-batches of the planned size; the
- * last one may be smaller. Gradients are overwritten: the first micro-batch writes them, and the
- * others add, in ascending order. Update the parameters with cgp_optim_step() afterwards.
+ * last micro-batch may be smaller. Gradients are overwritten: the first micro-batch writes them,
+ * and the others add, in ascending order. Update the parameters with cgp_optim_step() afterwards.
  *
  * States (running statistics) change at the end, if the step succeeded and its numbers are finite.
  * These numbers are the loss, the accumulators of built-in norms and, with `clip_norm`, the norm of
@@ -232,7 +232,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_step(cgp_pipeline *pipeline,
  *
  * @retval CGP_ESTATE  Also: the plan has no `external_loss`, or cgp_pipeline_backward() is due.
  *
- * Otherwise as cgp_pipeline_step().
+ * All else is as in cgp_pipeline_step().
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_forward(cgp_pipeline *pipeline,
                                                        const cgp_tensor *const *inputs,
@@ -357,9 +357,9 @@ CGP_API const char *cgp_pipeline_report(const cgp_pipeline *pipeline);
 
 /**
  * Describe this rank as a JSON object: its current call, what each of its devices runs or waits
- * for, its view of the other ranks, and its last 100 actions. The state is that of the first
- * failure, or the current one. docs/reference/diagnosis.md lists the keys. Not collective. `cgpipe
- * diagnose` finds the failed rank from the descriptions of several ranks.
+ * for, its view of the other ranks, and its last 100 actions. The object has the state at the first
+ * failure or, without a failure, the current state. docs/reference/diagnosis.md lists the keys. Not
+ * collective. `cgpipe diagnose` finds the failed rank from the descriptions of several ranks.
  *
  * @param[in]  reason  Text to include. Borrowed.
  * @param[in]  idle    Seconds, >= 0. A call in progress is described only if it waits and nothing
@@ -406,7 +406,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_diagnosis(cgp_pipeline *pipeline,
  *                     or the directory not be synced, the checkpoint exists; the message says so.)
  *                     Or a rank sees a different directory under this path, on storage local to its
  *                     host.
- * @retval CGP_ENOMEM  Likewise.
+ * @retval CGP_ENOMEM  Not written; the directory is unchanged.
  * @retval CGP_EINVAL  `keep` < 0, or `note` or the name of a parameter or state is not UTF-8.
  * @retval CGP_ESTATE  cgp_optim_step() or cgp_pipeline_backward() is due, or the pipeline has
  *                     failed. Or the plan is for inference and the directory has checkpoints of a
@@ -441,7 +441,7 @@ static inline cgp_save_options cgp_save_options_default(void) {
  *                     tensor with such a number, the value and its index; nothing is written.
  * @retval CGP_EINVAL  Also: `struct_size` is not known.
  *
- * Otherwise as cgp_pipeline_save().
+ * All else is as in cgp_pipeline_save().
  * Cost: with `check_finite`, each device reads its weights and optimizer states once, at the speed
  * of its memory.
  */
@@ -451,8 +451,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_save_with(cgp_pipeline *pipeline,
 
 /**
  * Check that a checkpoint can be saved in a directory: the directory is writable, and all ranks see
- * the same one. Call it before the first step of a training run; cgp_pipeline_save() checks again.
- * Its test files are deleted.
+ * the same directory. Call it before the first step of a training run; cgp_pipeline_save() checks
+ * again. Its test files are deleted.
  *
  * @param[in] directory  As for cgp_pipeline_save().
  *
@@ -465,8 +465,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_check_directory(cgp_pipeline *pip
                                                                const char *directory);
 
 /**
- * Load a checkpoint that cgp_pipeline_save() wrote, with its seed. The next step is the one that
- * followed the save.
+ * Load a checkpoint that cgp_pipeline_save() wrote, with its seed. Training continues with the step
+ * that followed the save.
  *
  * Everything is checked before anything changes: SHA-256 of every file, names, shapes, and the
  * optimizer. Ranks that see the same directory divide the bytes to check among them; each reads the
@@ -501,7 +501,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_load(cgp_pipeline *pipeline, cons
  *
  * @retval CGP_EINVAL  Also: the model has no loss.
  *
- * Otherwise as cgp_pipeline_step(), but legal on every plan of a model with a loss.
+ * All else is as in cgp_pipeline_step(), but every plan of a model with a loss allows the call.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline,
                                                         const cgp_tensor *const *inputs,
@@ -536,7 +536,7 @@ CGP_API cgp_loss_part cgp_pipeline_last_loss(const cgp_pipeline *pipeline, int l
  * @retval CGP_EINVAL  Also: the model has no output, or a tensor does not fit its output.
  * @retval CGP_ESTATE  Also: cgp_pipeline_backward() is due.
  *
- * Otherwise as cgp_pipeline_step(), but legal on every plan of a model with an output.
+ * All else is as in cgp_pipeline_step(), but every plan of a model with an output allows the call.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_predict(cgp_pipeline *pipeline,
                                                        const cgp_tensor *const *inputs,
@@ -568,7 +568,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_state(cgp_pipeline *pipeline,
 
 /** Copy one of the optimizer's states, 0 .. cgp_optim_states() - 1, of a parameter. SGD has the
  *  momentum buffer; AdamW and Adam the first and second moments; RMSprop the mean square and the
- *  momentum buffer. Otherwise as cgp_pipeline_get_parameter(). */
+ *  momentum buffer. All else is as in cgp_pipeline_get_parameter(). */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_optimizer_state(cgp_pipeline *pipeline,
                                                                    int parameter, int state,
                                                                    float *data);

@@ -38,7 +38,7 @@ typedef struct cgp_plan cgp_plan;
  *  they differ with and without these instructions. */
 typedef enum cgp_precision { CGP_PRECISION_F32, CGP_PRECISION_BF16 } cgp_precision;
 
-/** Parse "f32" or "bf16". @retval CGP_EINVAL Another word; the message lists the known ones.
+/** Parse "f32" or "bf16". @retval CGP_EINVAL Unknown word; the message lists the known words.
  *  Threads: any. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_precision_parse(cgp_precision *out, const char *text);
 
@@ -67,9 +67,9 @@ typedef struct cgp_plan_options {
     int group;
     /** The caller's schedule, instead of `schedule`. It must have `stages` devices and the plan's
      *  number of micro-batches. It is checked first; its compute actions are used, with new
-     *  transfers. If its backward does not run in ascending order of micro-batch, results equal
-     *  those of other schedules up to rounding. Not with `inference`. Borrowed for the call.
-     *  [NULL] */
+     *  transfers. If its backward does not run in ascending order of micro-batch, its results equal
+     *  the results of other schedules only up to rounding. Not with `inference`. Borrowed for the
+     *  call. [NULL] */
     const cgp_schedule *table;
     /** [never] */
     cgp_recompute recompute;

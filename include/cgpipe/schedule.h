@@ -111,7 +111,7 @@ typedef struct cgp_schedule_options {
     size_t struct_size;
     int virtual_stages; /**< v >= 1 stages on each device [0: as cgp_schedule_info says]. */
     int group;          /**< interleaved, interleaved-zb: micro-batches in a group, n..m [0: n]. */
-    /** Placement in forward-only [loop]; other schedules have a fixed one. */
+    /** Placement in forward-only [loop]; other schedules have a fixed placement. */
     cgp_placement placement;
     /** [stages] zb-1p, zb-2p: time of F [NULL: 1]. The three arrays are borrowed for the call. */
     const double *forward;
@@ -356,8 +356,8 @@ typedef struct cgp_schedule_timeline {
      *  from `ready` to `end`. For other actions, `released` is 0 and `ready` is the start. */
     double **released, **ready;
     /** [devices][actions of the device] The action is on the critical path, a chain of actions from
-     *  0 to the makespan. In the chain, each action starts when the one before it ends or its
-     *  message arrives. Several such chains may exist. A measured path is traced back from the
+     *  0 to the makespan. In the chain, each action starts when the previous action ends or when
+     *  its message arrives. Several such chains may exist. A measured path is traced back from the
      *  action that ends last. A transfer that waited leads to the transfer it waited for. Any other
      *  action leads to the action before it on its device. */
     bool **critical;
@@ -420,8 +420,8 @@ CGP_API char *cgp_schedule_draw(const cgp_schedule *schedule);
  *     F0=F1=F2=..........B0====B1====B2====
  *     ...F0=F1=F2=B0====B1====B2====.......
  *
- * An action too short for its name is drawn as its letter; one shorter than half a column may be
- * invisible.
+ * An action too short for its name is drawn as its letter; an action shorter than half a column may
+ * be invisible.
  *
  * @param[in]  schedule  Lowered.
  * @param[in]  timeline  Timeline of this schedule.
@@ -464,8 +464,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_svg(const cgp_schedule *schedule,
  *
  * The trace has a process per device, a slice per compute action, an arrow per message between
  * devices, and a counter of the micro-batches in flight. For a measured step it also has the object
- * `cgpipe`, from which cgp_schedule_from_trace() reads the step back. Parameters and errors as for
- * cgp_schedule_svg().
+ * `cgpipe`, from which cgp_schedule_from_trace() reads the step back. Parameters and errors are as
+ * for cgp_schedule_svg().
  *
  * @param[in] microseconds  Microseconds per unit of the costs, > 0; for a measured step 1e6.
  */
@@ -505,7 +505,7 @@ typedef enum cgp_schedule_part {
     CGP_PART_VARIATION,
     CGP_PART_COPY, /**< Transfers copy: from getting the buffer, or message, to their end. */
     /** Wake-up latency: from the other side's release of the buffer, or message, until this side
-     *  has it. */
+     *  has the buffer or message. */
     CGP_PART_WAKEUP,
     /** The rest: waiting for a free buffer, or because of copies and wake-ups elsewhere; time
      *  between actions; workers that start later than the first, or end before the last. */
@@ -552,8 +552,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_compare(const cgp_schedule *sched
 /** Free the arrays of a comparison; it may be all zero. */
 CGP_API void cgp_schedule_comparison_release(cgp_schedule_comparison *comparison);
 
-/** Draw two steps of a schedule as cgp_schedule_svg() does, the planned one above the measured one,
- *  to the same scale. Parameters and errors as for cgp_schedule_svg(). */
+/** Draw two steps of a schedule as cgp_schedule_svg() does, the planned step above the measured
+ *  step, to the same scale. Parameters and errors are as for cgp_schedule_svg(). */
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_compare_svg(const cgp_schedule *schedule,
                                                            const cgp_schedule_timeline *planned,
                                                            const cgp_schedule_timeline *measured,

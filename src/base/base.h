@@ -28,7 +28,7 @@ cgp_status cgp__missing(const char *function, const char *argument);
         }                                                                                          \
     } while (0)
 
-#define CGP__ALIGN 64 /* bytes: every offset in a plan is a multiple of it */
+#define CGP__ALIGN 64 /* bytes; every offset in a plan is a multiple of this */
 
 /* --- memory: zeroed; NULL if memory is short (the caller reports with cgp__no_memory) --- */
 

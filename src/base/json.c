@@ -27,8 +27,8 @@ static bool are_equal(const json_error_t *a, const json_error_t *b) {
            strcmp(a->text, b->text) == 0;
 }
 
-/* True if there is memory for one string: its buffer, one of twice the size to which it grows, and
- * the value. */
+/* True if there is memory for one string: its buffer, the buffer of twice the size to which it
+ * grows, and the value. */
 static bool can_allocate(size_t length) {
     void *memory = cgp__calloc(length, 4);
     const bool enough = memory != NULL;

@@ -2,7 +2,7 @@
 /* limits.c -- the default limits for untrusted files.
  *
  *     header        32 MB: a model of 100,000 tensors needs 12 MB; the format allows 100 MB
- *     json          512 MiB: twice the memory for those 100,000 tensors (a malicious text takes up
+ *     json          512 MiB: twice the memory that 100,000 tensors need (a malicious text takes up
  *                   to 150 times its size)
  *     pixels        2^27 (384 MiB): enough for every camera, but not for every panorama
  *     image-memory  512 MiB: coefficients of a progressive JPEG of 89 million full-colour pixels

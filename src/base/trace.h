@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trace.h -- the times of actions: one ring of events per worker. Its owner writes it without a
- * lock. Other threads read the ring while the owner is idle. At any other time they may read events
- * below `written`, but use them only if none was overwritten meanwhile. */
+/* trace.h -- the times of actions: one ring of events per worker. The worker writes its ring
+ * without a lock. Other threads read the ring while the owner is idle. At any other time they may
+ * read events below `written`, but use them only if none was overwritten meanwhile. */
 #ifndef CGP_SRC_BASE_TRACE_H
 #define CGP_SRC_BASE_TRACE_H
 

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-enum { MAX_CHARACTER = 4 }; /* a 0 ends a text, and no character goes past it */
+enum { MAX_CHARACTER = 4 }; /* a 0 byte ends a text, so no character extends past it */
 
 /* Refuse overlong forms, surrogates and code points above U+10FFFF: they are not well-formed (The
  * Unicode Standard, table 3-7). */

@@ -144,8 +144,8 @@ typedef struct cgp__checkpoint_part {
 cgp_status cgp__checkpoint_open(cgp__checkpoint **out, const char *directory,
                                 cgp__checkpoint_part part);
 
-/* Check that the index of a checkpoint equals this one. The message of CGP_EFORMAT has the first
- * tensor that differs. */
+/* Check that the index of a checkpoint equals the given index. The message of CGP_EFORMAT has the
+ * first tensor that differs. */
 cgp_status cgp__weight_map_check(const cgp__weight_map *map, const cgp__checkpoint *checkpoint);
 
 /* Borrowed until close. */

@@ -253,7 +253,7 @@ static cgp_status open_newest(cgp__checkpoint **out, const run_directory *run, i
     return cgp_fail(first, "%s%s", message, none_before(others_read));
 }
 
-/* Append the last complete checkpoint before a damaged one to the failure's message. */
+/* Append to the failure's message the last complete checkpoint before the damaged checkpoint. */
 static cgp_status suggest_older(cgp_status status, const run_directory *run, int64_t step) {
     char message[1024];
     bool all_read = false;
@@ -348,7 +348,7 @@ static cgp_status open_named(cgp__checkpoint **out, const char *path, cgp__check
 }
 
 /* Open a checkpoint by the caller's path. If the path leads into a run and the checkpoint is
- * damaged, suggest an older one. */
+ * damaged, suggest an older checkpoint. */
 static cgp_status open_elsewhere(cgp__checkpoint **out, const char *path, char *real,
                                  cgp__checkpoint_part part, bool *moved) {
     cgp_status status = open_one(out, AT_FDCWD, path, cgp__strdup(path), part, moved);
@@ -356,7 +356,7 @@ static cgp_status open_elsewhere(cgp__checkpoint **out, const char *path, char *
     const int64_t step = slash ? cgp__step_of_name(slash + 1) : -1;
     run_directory run;
     if (status == CGP_OK || *moved || step < 0) return status;
-    slash[slash == real] = '\0'; /* the slash of the root stays */
+    slash[slash == real] = '\0'; /* keep the slash of the root directory */
     char message[1024];
     snprintf(message, sizeof message, "%s", cgp_message());
     if (open_run_directory(&run, real) != CGP_OK) return cgp_fail(status, "%s", message);

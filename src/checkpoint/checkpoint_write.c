@@ -185,7 +185,7 @@ static cgp_status write_manifest(const cgp__checkpoint_writer *writer,
     return status;
 }
 
-/* Sync the run's directory, or the temporary one in it. */
+/* Sync the run's directory, or the temporary directory in it. */
 static cgp_status sync_directory(const cgp__checkpoint_writer *writer, int directory) {
     const int reason = cgp__sync_directory(directory);
     if (reason == 0) return CGP_OK;

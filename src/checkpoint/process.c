@@ -78,7 +78,7 @@ static void read_namespace(const char *pid, const char *kind, char target[64]) {
 }
 
 /* Return whether /proc exists and shows the processes of this pid namespace, not of an outer
- * one. */
+ * namespace. */
 static bool is_own_proc(void) {
     char target[32], own[32];
     const ssize_t got = readlink("/proc/self", target, sizeof target - 1);
@@ -141,7 +141,7 @@ cgp_process_state cgp__process_state_of(const char *name) {
         return CGP_PROCESS_UNKNOWN;
     if (kill((pid_t)number, 0) != 0 && errno == ESRCH) return CGP_PROCESS_GONE;
     snprintf(pid, sizeof pid, "%ld", number);
-    if (!read_process(pid, &now)) return CGP_PROCESS_RUNS; /* for example another user's */
+    if (!read_process(pid, &now)) return CGP_PROCESS_RUNS; /* such as another user's process */
     const bool ended = now.state == 'Z' && now.threads <= 1;
     return ended || was_given_again(pid, &now, start) ? CGP_PROCESS_GONE : CGP_PROCESS_RUNS;
 }

@@ -194,7 +194,7 @@ static int unlink_any(int directory, const char *name) {
     if (unlinkat(directory, name, 0) == 0 || errno == ENOENT) return 0;
     const int reason = errno;
     if (unlinkat(directory, name, AT_REMOVEDIR) == 0 || errno == ENOENT) return 0;
-    if (errno == ENOTDIR) errno = reason; /* a file: report the first error */
+    if (errno == ENOTDIR) errno = reason; /* the entry is a file: report the first error */
     return -1;
 }
 
@@ -288,7 +288,7 @@ static bool restore(int directory, const char *name) {
     return renameat(directory, name, directory, final.text) == 0;
 }
 
-/* Clean one entry. A process that replaces a checkpoint retries if the old one is restored
+/* Clean one entry. A process that replaces a checkpoint retries if the old checkpoint is restored
  * meanwhile. So checkpoints that hidden processes moved away are restored too. */
 static cgp_status clean_entry(int run, const char *path, const char *name, cgp__clean how) {
     int lock = -1;

@@ -43,7 +43,7 @@ typedef struct entry {
 
 struct cgp_safetensors {
     char *path;
-    const cgp__file_reader *reader; /* `own`, or the caller's */
+    const cgp__file_reader *reader; /* `own`, or the caller's reader */
     cgp__file_reader own;
     int64_t file_bytes;
     int64_t data_start; /* byte in the file */

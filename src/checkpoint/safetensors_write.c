@@ -27,7 +27,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 struct cgp_safetensors_writer {
     cgp__file *file;
     char *path;
-    json_t *header; /* until it is written */
+    json_t *header; /* the header, until it is written */
     int64_t due;    /* bytes of data not appended yet */
 };
 

@@ -109,7 +109,7 @@ static cgp_status make_marks(marks *m, const cgp_model *model, int64_t n,
     return CGP_OK;
 }
 
-/* Losses are in no layer, so they count with the last one. */
+/* Losses are in no layer, so they count with the last layer. */
 int cgp__cost_layer(const cgp_model *model, const cgp__node *node) {
     return node->use.op->is_loss ? model->n_layers - 1 : node->layer;
 }

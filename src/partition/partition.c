@@ -104,7 +104,7 @@ cgp_status cgp_balance_solve(const double *costs, int layers, int stages, int *b
                                       "(divide all of them by the largest)");
 }
 
-/* Return the first node of a layer or of a later one; nodes are in the order of their layers. */
+/* Return the first node of a layer or of a later layer; nodes are in the order of their layers. */
 static int first_of_layer(const cgp_model *model, int layer) {
     int low = 0, high = model->n_nodes;
     while (low < high) {

@@ -47,7 +47,7 @@ typedef struct profiler {
     cgp_event *timer[2];
     /* [BLOCK] in -1 .. 1 */
     float *block;
-    uint16_t *halves; /* the same in bf16 */
+    uint16_t *halves; /* the same numbers in bf16 */
     int32_t *integers;
     void *staged; /* [BLOCK] for copies to a device with its own memory */
     double *runs; /* [repeats] */

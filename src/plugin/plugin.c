@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin.c -- opens the plug-ins once, and keeps the reason if one is left out. Implements the
- * calls of cgpipe/devices.h that list backends, transports and plug-ins. */
+/* plugin.c -- opens the plug-ins once, and keeps the reason if a plug-in is left out. Implements
+ * the calls of cgpipe/devices.h that list backends, transports and plug-ins. */
 #include "plugin/plugin.h"
 
 #include <dlfcn.h>
@@ -21,7 +21,7 @@
 static cgp__plugin *plugins;
 static int n_plugins, capacity;
 static char places[512]; /* the searched directories */
-static bool is_secure;   /* such as a set-user-ID program: nothing is searched */
+static bool is_secure;   /* a set-user-ID program or similar: nothing is searched */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static bool is_open(const void *object) {
@@ -77,7 +77,7 @@ static cgp_status open_object(const char *path, cgp__plugin *plugin) {
 static void open_file(const char *path) {
     cgp__plugin plugin = {0};
     const cgp_status status = open_object(path, &plugin);
-    if (status == CGP_OK && is_open(plugin.object)) return; /* already, by another path */
+    if (status == CGP_OK && is_open(plugin.object)) return; /* already open, by another path */
     if (status != CGP_OK) plugin.reason = cgp__strdup(cgp_message());
     plugin.path = cgp__strdup(path);
     if (!plugin.path || !cgp__grow(&plugins, &capacity, n_plugins + 1, sizeof *plugins)) {

@@ -27,8 +27,8 @@ cgp_status cgp__plugin_enter(cgp__plugin *plugin);
 typedef void cgp__plugin_visit(const char *path);
 bool cgp__plugin_search(cgp__plugin_visit *visit, char *places, size_t size);
 
-/* Return plug-in `index`, counting open ones and those left out; NULL: there are no more. Opens all
- * plug-ins first. Threads: any. */
+/* Return plug-in `index`, counting plug-ins that are open and plug-ins that were left out; NULL:
+ * there are no more. Opens all plug-ins first. Threads: any. */
 const cgp__plugin *cgp__plugin_at(int index);
 
 /* Open the plug-ins unless they are open; they add their backends and transports. Threads: any. */

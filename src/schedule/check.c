@@ -110,7 +110,7 @@ static cgp_status create_index(position_index *x, const cgp_schedule *s, int *ma
     return CGP_OK;
 }
 
-/* Check that the action at `position` comes after the one at `first`. */
+/* Check that the action at `position` comes after the action at `first`. */
 static cgp_status check_after(const position_index *x, int stage, int position, int first) {
     const cgp_schedule *s = x->schedule;
     char text[CGP__ACTION_TEXT];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* derive.c -- derives further schedules from a plan's: one for fewer micro-batches, and one that
- * runs forward only.
+/* derive.c -- derives two schedules from a plan's schedule: a schedule for fewer micro-batches, and
+ * a forward-only schedule.
  *
  * A smaller mini-batch runs the planned lists without the micro-batches that it lacks. It needs no
  * more slots than the full one and cannot deadlock.

@@ -7,7 +7,7 @@
  *
  * SEND stands right after its producer, so that no message is delayed. RECV stands right before its
  * consumer, so that a posted receive does not hold a buffer early. R stands before that RECV and
- * runs while the gradient is in flight. So a device may block at a RECV of such a list
+ * runs while the gradient is in flight. So a device may run these lists in order, and block at RECV
  * (list_order.c).
  *
  * In an overlapped pair, F of one stage and B of another, all RECVs stand before both and all SENDs

@@ -69,7 +69,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_weights_open(cgp_weights **out, const cgp_
  *
  * @retval CGP_EFORMAT  A file ends early, a value is not finite, or lm_head.weight differs from the
  *                      weight that it is tied to. The pipeline then has some of these weights.
- * @retval CGP_EIO      Likewise.
+ * @retval CGP_EIO      A read failed. The pipeline then has some of these weights.
  * @retval CGP_ESTATE   As for cgp_pipeline_set_parameter().
  * @retval CGP_ENOMEM
  *
@@ -89,7 +89,7 @@ CGP_API void cgp_weights_close(cgp_weights *weights);
  * @param[in] path   Replaced whole or not at all.
  *
  * @retval CGP_EIO     Not written; an existing file is untouched.
- * @retval CGP_ENOMEM  Likewise.
+ * @retval CGP_ENOMEM  Not written; an existing file is untouched.
  * @retval CGP_EINVAL  As for cgp_weights_open().
  *
  * Cost: memory as for cgp_weights_load().

@@ -79,7 +79,7 @@ cgp_event *const *cgp__kernels_timer(const cgp__worker *worker) {
     return worker->kernels->timer;
 }
 
-/* Find or make the kernel of a call for n samples; calls of the same spec share one. */
+/* Find or make the kernel of a call for n samples; calls of the same spec share a kernel. */
 static cgp_status find_kernel(cgp__worker *worker, const cgp__call *call, int64_t n,
                               cgp_kernel **out) {
     const cgp_plan *plan = worker->plan;

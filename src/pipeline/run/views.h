@@ -22,7 +22,7 @@ typedef struct cgp__view {
     int device;
     bool is_here;                   /* the worker is on this rank */
     bool busy;                      /* the worker has not ended the job */
-    const cgp__bound_action *bound; /* in progress; NULL: none, or not from a list */
+    const cgp__bound_action *bound; /* action in progress; NULL: no action of a list */
     bool waits;
     int waits_for;    /* the device that it waits for */
     int64_t since_ns; /* start of the action in progress, or of the job */

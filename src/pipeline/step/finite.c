@@ -92,7 +92,7 @@ static cgp_status share_squares(const cgp_pipeline *pipeline) {
 }
 
 /* Check all devices, and exchange the answers. The exchange fails on all ranks if the check fails
- * on one. */
+ * on one rank. */
 static cgp_status check_all(cgp_pipeline *pipeline) {
     const cgp_plan *plan = pipeline->plan;
     cgp__step *step = pipeline->step;

@@ -27,7 +27,7 @@ cgp_status cgp__inputs_check_gradients(const cgp_pipeline *pipeline, int64_t sam
 void cgp__inputs_zero_gradients(const cgp_pipeline *pipeline);
 
 /* The tensors that the caller passes: all outputs, the outputs that it wants, or the gradients of
- * outputs that have one. */
+ * outputs that have a gradient. */
 typedef enum cgp__wanted { CGP__ALL_OUTPUTS, CGP__SOME_OUTPUTS, CGP__OUTPUT_GRADIENTS } cgp__wanted;
 
 /* Check tensors against the model's outputs whose stages are on this rank. *samples: expected

@@ -116,7 +116,7 @@ static void assign(cgp__team *team, int begin, int end, cgp__job *job, void *arg
     pthread_cond_broadcast(&team->work);
 }
 
-/* Wait GRACE_NS for threads to end their jobs; mark the others as stuck. */
+/* Wait GRACE_NS for threads to end their jobs; mark threads that do not end as stuck. */
 static void leave_stuck(cgp__team *team) {
     const int64_t deadline = cgp__now_ns() + GRACE_NS;
     while (team->remaining > 0 && cgp__wait_until(&team->done, &team->lock, deadline)) {

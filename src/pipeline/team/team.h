@@ -110,7 +110,7 @@ void cgp__team_fail(cgp__team *team);
  * Call under the lock. */
 void cgp__team_give_up(cgp__team *team, cgp_status status);
 
-/* Release stalled workers; return false if one stays stuck. Then end all threads. */
+/* Release stalled workers; return false if a worker stays stuck. Then end all threads. */
 bool cgp__team_release(cgp__team *team);
 void cgp__team_stop(cgp__team *team);
 

@@ -91,7 +91,7 @@ static bool is_older(const cgp__csv_cell *c) {
 /* Read B as I if the text is in the older dialect. */
 static cgp_status translate_letters(cgp__csv *r) {
     const size_t cells = (size_t)r->stages * (size_t)r->chunks;
-    bool *weights = cgp__calloc(cells, sizeof *weights); /* true if the text has its W */
+    bool *weights = cgp__calloc(cells, sizeof *weights); /* true: the text has this W */
     if (!weights) return cgp__no_memory(r->name, cells);
     cgp_status status = CGP_OK;
     for (int k = 0; k < r->n_cells; k++) {

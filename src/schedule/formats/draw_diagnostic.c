@@ -8,8 +8,8 @@
 enum { CONTEXT = 6 }; /* actions shown on either side */
 
 /* Return the index of the action at `position` among the device's compute actions. A RECV counts as
- * the next compute action, a SEND as the one before. At the end of the list, return the number of
- * compute actions. */
+ * the next compute action, a SEND as the previous compute action. At the end of the list, return
+ * the number of compute actions. */
 static int mark_of(const cgp_schedule *s, int device, int position) {
     int n = 0;
     for (int i = 0; i < position && i < s->counts[device]; i++)

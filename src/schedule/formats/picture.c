@@ -12,7 +12,7 @@ const char *cgp__box_text(const cgp__picture *picture, const cgp__box *box,
                           char text[CGP__ACTION_TEXT]) {
     cgp_action_text(&box->action, text, CGP__ACTION_TEXT);
     if (picture->stages_on[box->row] > 1) return text;
-    return text + strspn(text, "0123456789"); /* the row says which stage it is */
+    return text + strspn(text, "0123456789"); /* the row has only one stage */
 }
 
 void cgp__picture_release(cgp__picture *picture) {

@@ -35,7 +35,7 @@ typedef enum warm_up {
     WARM_UPS
 } warm_up;
 
-/* When W may run in a wait that is shorter than W: */
+/* Policies for running W in a wait that is shorter than W: */
 typedef enum filling {
     FILL_NEVER,
     FILL_LONGEST, /* if the device would become the device that waited longest */
@@ -53,7 +53,7 @@ typedef struct device {
     int done[CGP__COMPUTE_KINDS]; /* actions of each kind so far */
     double clock, begin, waited;
     bool forward_last;
-    cgp_action_kind next; /* the action it would run */
+    cgp_action_kind next; /* the action that the device would run */
     double start;         /* start of `next`; INFINITY: it waits for other devices */
 } device;
 
@@ -68,7 +68,7 @@ typedef struct builder {
     double *arrival[2];     /* [n x m] earliest start of F, and of I, of (stage, micro-batch) */
     double longest_wait;
     /* [2 leaves] a tournament tree over the devices; device r is node leaves + r. A node holds the
-     * device whose next action can start first, the lower one on a tie. */
+     * device whose next action can start first, or, on a tie, the lower device. */
     int *winner;
     int leaves;
 } builder;
@@ -192,8 +192,8 @@ typedef struct length {
     double span, makespan;
 } length;
 
-/* Build the lists to the end. No micro-batch waits for a later one, so some device can always
- * run. */
+/* Build the lists to the end. No micro-batch waits for a later micro-batch, so some device can
+ * always run. */
 static length build(builder *b, const policy *chosen, bool append) {
     length out = {0.0, 0.0};
     b->policy = chosen;

@@ -17,7 +17,7 @@
  * (k+r)-th I. The Ws left at the end fill the bubble there.
  *
  * If g does not divide m, the lists for the next multiple of g are made and the surplus is left
- * out: a shorter group could deadlock. No remaining action waits for a surplus one, so the rest
+ * out: a shorter group could deadlock. No remaining action waits for a surplus action, so the rest
  * cannot deadlock or take longer.
  *
  * Source: Narayanan et al. 2021, arXiv:2104.04473, section 2.2; split: Qi et al. 2023,

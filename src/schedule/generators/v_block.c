@@ -46,15 +46,15 @@ enum { SLOTS = 6, BLOCK = 4 };
 /* An action of the layout. */
 typedef struct slot {
     cgp_action_kind kind;
-    int chunk, microbatch; /* stage of the device, 0 or 1; from 0 */
+    int chunk, microbatch; /* chunk: stage of the device, 0 or 1 */
     bool done;
 } slot;
 
 typedef struct device {
     slot *slots;     /* [6 m] in the order of the layout */
-    int count, head; /* all before head are done */
+    int count, head; /* all slots before `head` are done */
     int in_flight;
-    int begin, end; /* ticks in which the first and the last ran */
+    int begin, end; /* ticks in which the first and the last action ran */
 } device;
 
 typedef struct packer {

@@ -17,7 +17,7 @@ static void append(cgp__v_builder *b, char letter, int chunk) {
     if (kind == CGP_ACTION_B) b->next[CGP_ACTION_W][chunk]++;
 }
 
-/* Make the last action of the device run with the one that follows. */
+/* Make the last action of the device a pair with the action that follows. */
 static void overlap(const cgp__v_builder *b) {
     const int device = b->schedule->device_of[b->stage[0]];
     const int count = b->schedule->counts[device];

@@ -79,7 +79,7 @@ static void find_costs(const cgp_schedule *s, sample *samples, int n, double *me
 
 /* --- parts --- */
 
-/* Simulate the lists with durations by kind and stage, or with the measured ones. */
+/* Simulate the lists with durations by kind and stage, or with the measured durations. */
 static cgp_status find_makespan(const cgp_schedule *s, const double *duration,
                                 const cgp_schedule_timeline *measured, double *makespan) {
     cgp__simulator x;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* critical.c -- finds the critical path of a step: it walks back from the last action, each time to
- * the action whose end allowed the current one to start.
+ * the action whose end allowed the current action to start.
  *
  *     device 0   |F0|F1|F2|           |B0   |      the last to end is B0 of device 0; it waited
  *     device 1      |F0|F1|F2|B0   |               for its message, sent after B0 of device 1;
@@ -21,8 +21,8 @@ typedef struct node {
 
 /* The transfers of an edge, as actions of their devices. */
 typedef struct transfer {
-    int send, receive; /* the k-th SEND, RECV */
-    int number;        /* of micro-batch k: its SEND is the number-th */
+    int send, receive; /* numbers of the k-th SEND and RECV */
+    int number;        /* micro-batch k has SEND number `number` */
 } transfer;
 
 typedef struct path {

@@ -47,7 +47,7 @@ enum { MAX_PARTS = 1 << 20 };
 typedef struct scaled_costs {
     double scale;               /* multiplies all times below: parts, or parts x 2^-128 */
     int *stages_on;             /* [devices] */
-    double *duration;           /* [CGP__COMPUTE_KINDS][stages], then the next two: one block */
+    double *duration;           /* [CGP__COMPUTE_KINDS][stages], in one block with the next two */
     double *latency, *transfer; /* [edges] */
     cgp_schedule_costs costs;   /* uses latency and transfer above */
 } scaled_costs;

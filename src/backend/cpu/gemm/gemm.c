@@ -62,8 +62,8 @@ static int64_t block_rows_limit(const cgp__gemm *gemm) {
 }
 
 /* Upper bounds for the size of a block. They grow with m and k, unlike the size itself: equal parts
- * of 513 rows are smaller than those of 512. A plan for one micro-batch size therefore serves all
- * smaller sizes. */
+ * of 513 rows are smaller than equal parts of 512 rows. A plan for one micro-batch size therefore
+ * serves all smaller sizes. */
 static int64_t max_rows(int64_t m) {
     return cgp__min(cgp__ceil_div(m, CGP__GEMM_MR) * CGP__GEMM_MR, MC);
 }

@@ -273,7 +273,7 @@ typedef struct range {
     /* Index of the next entry of block->prefetch; number of lines prefetched per interleave. */
     int next_prefetch;
     int64_t lines;
-    /* Buffers of the current and the next packed micro-panel; `b` is the one in use. */
+    /* Buffers of the current and the next packed micro-panel; `b` is the buffer in use. */
     float *current, *next;
     const float *b;
     /* Prefetch stream of a micro-tile of c. */
@@ -300,7 +300,8 @@ static pack_stream pack_next(const range *r) {
                          .each = (r->block->k + calls - 1) / calls};
 }
 
-/* Prefetch the first micro-panel of b that is not packed while the current one is multiplied. */
+/* Prefetch the first micro-panel of b that is not packed while the current micro-panel is
+ * multiplied. */
 static prefetch_stream prefetch_micro_panel(const range *r) {
     const cgp__block *block = r->block;
     const cgp__matrix *b = &block->b;
@@ -370,7 +371,7 @@ static int64_t lines_at_a_time(const range *r) {
     return each < MAX_LINES ? each : MAX_LINES;
 }
 
-/* Go to the next entry once the current one is done. */
+/* Go to the next entry once the current entry is done. */
 INLINE void next_entry(range *r, prefetch_stream *a) {
     while (a->count == 0 && r->next_prefetch < r->block->n_prefetch)
         *a = prefetch_entry(r, &r->block->prefetch[r->next_prefetch++]);

@@ -87,8 +87,8 @@ INLINE void forward_rows(cgp_dtype type, const cgp__cpu_norm *a, int64_t row, in
     }
 }
 
-/* Process four rows or one. A separate call per group of rows frees vector registers: a loop over
- * all rows would keep constants in registers that the last loop over a row needs. */
+/* Process four rows, or one row. A separate call per group of rows frees vector registers: a loop
+ * over all rows would keep constants in registers that the last loop over a row needs. */
 INLINE void forward(cgp_dtype type, const cgp__cpu_norm *norm, int64_t row, bool four,
                     bool centred) {
     const cgp__cpu_norm a = *norm; /* a local copy: no store aliases it */

@@ -237,8 +237,8 @@ INLINE void max_down(cgp_dtype type, float *t, float *u, const void *from, int64
     }
 }
 
-/* Compute y or, with u, the argmax. If elements of two columns are equal, the one in the earlier
- * row is first. */
+/* Compute y or, with u, the argmax. If elements of two columns are equal, the element in the
+ * earlier row is first. */
 INLINE void max_across(cgp_dtype type, void *to, const float *t, const float *u,
                        const cgp_op_attributes *g, span columns, int64_t first, int64_t c,
                        int count, int64_t left) {

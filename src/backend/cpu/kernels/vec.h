@@ -124,7 +124,7 @@ INLINE void store_part(float *to, vec x, int64_t n) {
 #endif
 }
 
-/* --- memory that is f32 or bf16, from element i on; arithmetic is f32 either way --- */
+/* --- memory that is f32 or bf16, starting at element i; arithmetic is f32 either way --- */
 
 typedef uint16_t hvec __attribute__((vector_size(2 * LANES)));
 

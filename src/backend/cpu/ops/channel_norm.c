@@ -206,7 +206,7 @@ static int64_t rows_of(const layout *l, int64_t group, int64_t copy) {
            (last && copy * l->channels < l->rest ? 1 : 0);
 }
 
-/* Merge the moments of `count` rows into those of `before` rows, as merge_moments() in
+/* Merge the moments of `count` rows into the moments of `before` rows, as merge_moments() in
  * kernels/channel_norm.c does. */
 static void merge(double *to, const double *from, int64_t before, int64_t count, const layout *l) {
     const double fraction = (double)count / (double)(before + count);

@@ -32,8 +32,7 @@ static void rotary_range(const void *work, int64_t begin, int64_t end, int threa
     const cgp_kernel_spec *spec = &r->call.kernel->spec;
     const cgp__cpu_kernels *kernels = r->call.kernel->device->kernels;
     const cgp_op_attributes *g = &spec->attributes;
-    /* If pairs are interleaved, reads may go one vector past the last one: hence the 16 extra
-     * floats. */
+    /* If pairs are interleaved, reads may go one vector past the end: hence the 16 extra floats. */
     _Alignas(64) float cosines[CGP__ROTARY_PAIRS + 16], sines[CGP__ROTARY_PAIRS + 16];
     cgp__cpu_rotation row = {.type = spec->type,
                              .heads = g->heads,

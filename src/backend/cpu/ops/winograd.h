@@ -126,7 +126,7 @@ static inline int64_t cgp__winograd_thread_bytes(const cgp__winograd_tiling *t, 
     return cgp__winograd_tiles_bytes(t, k) + cgp__winograd_tiles_bytes(t, columns);
 }
 
-/* Return the number of images whose tiles fit a block; 0: not even one. */
+/* Return the number of images whose tiles fit a block; 0: not even one image fits. */
 static inline int64_t cgp__winograd_images_at_once(const cgp__winograd_tiling *t) {
     return t->parts > 1 ? 0 : cgp__max(CGP__WINOGRAD_TILES / t->run, 1) / t->rows;
 }

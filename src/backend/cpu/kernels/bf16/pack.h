@@ -14,7 +14,7 @@
  * two rows are rounded at a time and interleaved as pairs. An operand that is stored the other way
  * is transposed in squares of 16 x 16 pairs.
  *
- * The file that includes this one defines which two k of a step form pair p: FIRST(p) and
+ * The file that includes this header defines which two k of a step form pair p: FIRST(p) and
  * SECOND(p), in memory order. It also defines in_pairs(), which reorders 32 of k into pairs. */
 #ifndef CGP_SRC_CPU_BF16_PACK_H
 #define CGP_SRC_CPU_BF16_PACK_H

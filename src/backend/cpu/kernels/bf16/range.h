@@ -4,7 +4,7 @@
  *
  * Squares of 32 x 32 sums are always computed in full, with zeros at the edges of c; only the part
  * within c is stored. A panel's sums are stored after the next panel's multiplication is issued, so
- * that the processor overlaps the two. The file that includes this one defines the
+ * that the processor overlaps the two. The file that includes this header defines the
  * multiplication. */
 #ifndef CGP_SRC_CPU_BF16_RANGE_H
 #define CGP_SRC_CPU_BF16_RANGE_H
