@@ -82,8 +82,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_text(cgp_data **out, const char *cons
                                                 int n_paths, const cgp_text_options *options);
 
 /**
- * Refuse a file that is not text by its first bytes, as cgp_data_text() does: an archive, an array,
- * weights, UTF-16.
+ * Check the first bytes of a file, as cgp_data_text() does, and refuse a file that is not text: an
+ * archive, an array, weights, UTF-16.
  *
  * @param[in] name   Name of the file, for the message. Borrowed.
  * @param[in] bytes  [count] the beginning of the file; 4,096 bytes are enough. Borrowed.

@@ -46,11 +46,12 @@ CGP_API void cgp_device_list_release(cgp_device_list *list);
 
 /** A backend; texts are static. */
 typedef struct cgp_backend_info {
-    const char *name;      /**< "cpu" */
-    const char *plugin;    /**< The file that provides it; NULL: the library. */
-    bool host_addressable; /**< Its kernels read host memory, and its memory is host memory. */
-    bool asynchronous;     /**< Its calls enqueue work and return before the work is done. */
-    bool custom_ops;       /**< It runs custom ops. */
+    const char *name;   /**< "cpu" */
+    const char *plugin; /**< File that provides the backend; NULL: the library does. */
+    /** The backend's kernels read host memory; its device memory is host memory. */
+    bool host_addressable;
+    bool asynchronous; /**< The backend's calls enqueue work and return before it is done. */
+    bool custom_ops;   /**< The backend runs custom ops. */
 } cgp_backend_info;
 
 /** Return backend number `index`, from 0, the library's own first; all zero if there are no more.
@@ -83,7 +84,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_backend_driver_bytes(int64_t *bytes, const
 /** A transport; texts are static. */
 typedef struct cgp_transport_info {
     const char *name;   /**< "inproc" */
-    const char *plugin; /**< The file that provides it; NULL: the library. */
+    const char *plugin; /**< File that provides the transport; NULL: the library does. */
 } cgp_transport_info;
 
 /** Return transport number `index`, from 0, the library's own first; all zero if there are no more.
@@ -93,7 +94,7 @@ CGP_API cgp_transport_info cgp_transport_info_at(int index);
 /** A file that was opened as a plug-in; texts are static. */
 typedef struct cgp_plugin_info {
     const char *path;
-    const char *name;    /**< Name that the plug-in gives itself; NULL: none. */
+    const char *name;    /**< Name that the plug-in gives itself; NULL: it has no name. */
     const char *reason;  /**< Why the plug-in, or a part of it, was left out; NULL: nothing was. */
     const char *version; /**< Version of the cgpipe headers in its build; NULL: not given. */
     /** SHA-256 of the file, in hexadecimal digits; NULL: it could not be read. */

@@ -134,8 +134,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_mnist(cgp_data **out, const char *dir
 typedef struct cgp_image_folder_options {
     size_t struct_size;
     int64_t size; /**< H = W in pixels, 8 <= size <= 1024. [224] */
-    /** This fraction of each class, its last images, is for validation; the number is rounded up; 0
-     *  <= fraction < 1. [0.1] */
+    /** Fraction of each class's images that is for validation, rounded up: the last images of the
+     *  class. 0 <= fraction < 1. [0.1] */
     double validation_fraction;
     /** A directory with the same classes, for validation; all of `directory` is then for training.
      *  Borrowed. [NULL] */

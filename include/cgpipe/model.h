@@ -290,8 +290,9 @@ CGP_API cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name,
  *
  *  Winograd's rounding errors differ, but are about as large. As with direct sums, the bits do not
  *  depend on stages, schedule or recomputation. Images with few pixels or channels, and bf16 on
- *  processors with AVX512_BF16 or AMX, use direct sums. cpu devices implement it, cuda devices
- *  refuse it, and ref devices use direct sums. Source: Lavin and Gray 2016, arXiv:1509.09308. */
+ *  processors with AVX512_BF16 or AMX, use direct sums. cpu devices implement WINOGRAD, cuda
+ *  devices refuse it, and ref devices use direct sums. Source: Lavin and Gray 2016,
+ *  arXiv:1509.09308. */
 typedef enum cgp_convolution { CGP_CONVOLUTION_DIRECT, CGP_CONVOLUTION_WINOGRAD } cgp_convolution;
 
 /** Parse "direct" or "winograd". @retval CGP_EINVAL Unknown word; the message lists the known
@@ -304,10 +305,11 @@ CGP_API const char *cgp_convolution_name(cgp_convolution convolution);
 
 /** Passed by value; a field left out is zero. */
 typedef struct cgp_conv_transpose2d_options {
-    int64_t out;         /**< Channels of the result, >= 1. */
-    int kernel[2];       /**< Height, width, >= 1. */
-    int stride[2];       /**< Height, width, >= 1. */
-    cgp_padding padding; /**< Pixels cropped from the result; negative: added around it. */
+    int64_t out;   /**< Channels of the result, >= 1. */
+    int kernel[2]; /**< Height, width, >= 1. */
+    int stride[2]; /**< Height, width, >= 1. */
+    /** Pixels cropped from the result; negative: pixels added around the result. */
+    cgp_padding padding;
     /** Extra rows at the bottom and columns at the right of the result, 0 .. stride - 1. */
     int output_padding[2];
     bool bias; /**< Parameter `<name>.bias` [out]. */
@@ -451,7 +453,7 @@ CGP_API void cgp_model_stash(cgp_model *model, const char *space, const char *na
                              cgp_value value);
 
 /** Take the value that cgp_model_stash() stashed under this name, once. @param[in] space As for
- *  cgp_model_stash(). @param[in] name Likewise. Borrowed. */
+ *  cgp_model_stash(). @param[in] name Borrowed. */
 CGP_API cgp_value cgp_model_pop(cgp_model *model, const char *space, const char *name);
 
 /** End the model in softmax and cross-entropy, the mean over the targets that are not ignored:

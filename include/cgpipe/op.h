@@ -94,7 +94,8 @@ typedef struct cgp_op_state {
 
 /** Result of the shape rule; zero before it runs. */
 typedef struct cgp_op_shapes {
-    /** A loss leaves it zero. An integer output needs an `upper_bound` above 0. */
+    /** Type of the output; a loss leaves it zero. An integer output needs an `upper_bound` above
+     *  0. */
     cgp_op_type output;
     int n_saved;
     /** f32 values that forward leaves for backward, besides x and y. */
@@ -133,8 +134,8 @@ typedef struct cgp_op_run {
     const void *x[CGP_OP_MAX_INPUTS];
     /** [n, output]. Written by forward; read by backward if the table names it. */
     void *y;
-    /** [n, saved k], or [saved k] if it is `whole`. Forward writes all of them; backward reads
-     *  those that the table names. */
+    /** [n, saved k], or [saved k] if it is `whole`. Forward writes all saved values; backward reads
+     *  the values that the table names. */
     float *saved[CGP_OP_MAX_SAVED];
     const float *parameters[CGP_OP_MAX_PARAMETERS];
     const float *dy; /**< [n, output]; NULL for a loss. */
@@ -165,11 +166,12 @@ typedef struct cgp_op_run {
  * stored.
  */
 struct cgp_op {
-    size_t struct_size;     /**< sizeof(cgp_op) */
-    const char *name;       /**< The name in messages. */
-    int n_inputs;           /**< 1 to 4. */
-    size_t attribute_bytes; /**< Size of the attributes that cgp_op_apply() copies. 0: none. */
-    bool is_loss;           /**< The op ends a model and has no output, see cgp_op_apply_loss(). */
+    size_t struct_size; /**< sizeof(cgp_op) */
+    const char *name;   /**< The name in messages. */
+    int n_inputs;       /**< 1 to 4. */
+    /** Size of the attributes that cgp_op_apply() copies. 0: no attributes. */
+    size_t attribute_bytes;
+    bool is_loss; /**< The op ends a model and has no output, see cgp_op_apply_loss(). */
 
     /** Check the inputs, and fill `out`. The message of cgp_fail() has the expected and the actual
      *  value; the library prefixes it with layer and op. Deterministic. */

@@ -128,8 +128,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create_sharing(cgp_pipeline **out
 
 /** Where a rank runs. Texts are borrowed until the pipeline is destroyed. */
 typedef struct cgp_rank_info {
-    const char *host;  /**< The name of its host. */
-    const char *cores; /**< Cores that it may run on, "0-3,8"; "": not known. */
+    const char *host;  /**< Name of the rank's host. */
+    const char *cores; /**< Cores that the rank may run on, "0-3,8"; "": not known. */
 } cgp_rank_info;
 
 /** Return where a rank runs, 0 .. ranks - 1. All fields are NULL if there is no such rank. */
@@ -510,8 +510,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline,
 /** Sum of one loss of the model over a mini-batch. */
 typedef struct cgp_loss_part {
     double weight; /**< Factor of this loss in the model's loss. */
-    double sum;    /**< Sum over its targets. */
-    int64_t count; /**< Number of its targets that are not ignored. */
+    double sum;    /**< Sum of this loss over its targets. */
+    int64_t count; /**< Number of this loss's targets that are not ignored. */
 } cgp_loss_part;
 
 /**
@@ -528,7 +528,7 @@ CGP_API cgp_loss_part cgp_pipeline_last_loss(const cgp_pipeline *pipeline, int l
 /**
  * Run forward only, with dropout off and running statistics in batch norms, and return the model's
  * outputs. Nothing changes except caches (cgp_cached_attention()), which micro-batches write in
- * order. Any N >= 1. Inputs that only the loss reads may be NULL.
+ * order. N may be any number >= 1. Inputs that only the loss reads may be NULL.
  *
  * @param[out] outputs   As for cgp_pipeline_forward(), but NULL for outputs that are not wanted.
  * @param[in]  n_outputs Number of tensors in `outputs`, equal to the model's number of outputs.

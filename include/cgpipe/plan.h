@@ -147,8 +147,8 @@ typedef struct cgp_plan_stage {
 
 /** One device of a plan; all figures in bytes. */
 typedef struct cgp_plan_device {
-    const char *name;      /**< Its backend and its number in the pipeline, "cpu:0". */
-    const int *stage_list; /**< [stages] The stages on it, ascending. */
+    const char *name;      /**< The device's backend, and its number in the pipeline: "cpu:0". */
+    const int *stage_list; /**< [stages] Stages on the device, ascending. */
     int stages;
     int64_t parameter_bytes, gradient_bytes, optimizer_bytes;
     /** Op state across steps; in training also its accumulators. */
@@ -156,7 +156,7 @@ typedef struct cgp_plan_device {
     /** Copies of parameters in the layout of the backend's kernels (prepacked weights), for example
      *  rounded to bf16. They are repacked after an update. */
     int64_t packed_bytes;
-    int64_t slot_bytes; /**< All input and saved slots of its stages. */
+    int64_t slot_bytes; /**< All input and saved slots of the device's stages. */
     int64_t workspace_bytes, transfer_bytes;
     /** All bytes except parameters, gradients, optimizer, state and packed. */
     int64_t activation_bytes;
@@ -169,13 +169,13 @@ typedef struct cgp_plan_device {
     int64_t host_bytes;
     /** Buffers for messages from other ranks. */
     int64_t receive_bytes;
-    /** The rank that owns it. */
+    /** The rank that owns the device. */
     int rank;
     /** Bound instances of compute actions in a step of a full mini-batch: (stage, program, slots,
      *  range, first, samples). If the backend captures launches, this is also the number of
      *  captured graphs. */
     int variants;
-    /** Ordinal of its hardware. */
+    /** Ordinal of the device's hardware. */
     int ordinal;
     /** Memory limit of the plan on this device; 0: no limit. */
     int64_t limit_bytes;

@@ -297,7 +297,7 @@ typedef struct cgp_schedule_report {
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_check(const cgp_schedule *schedule,
                                                      cgp_schedule_report *report);
-/** Free the arrays of a report; it may be all zero. */
+/** Free the arrays of a report, which may be all zero. */
 CGP_API void cgp_schedule_report_release(cgp_schedule_report *report);
 
 /** Costs in any one unit of time. Arrays are borrowed; NULL means the default in brackets.
@@ -392,7 +392,7 @@ typedef struct cgp_schedule_timeline {
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_simulate(const cgp_schedule *schedule,
                                                         const cgp_schedule_costs *costs,
                                                         cgp_schedule_timeline *out);
-/** Free the arrays of a timeline; it may be all zero. */
+/** Free the arrays of a timeline, which may be all zero. */
 CGP_API void cgp_schedule_timeline_release(cgp_schedule_timeline *timeline);
 
 /**
@@ -403,9 +403,9 @@ CGP_API void cgp_schedule_timeline_release(cgp_schedule_timeline *timeline);
  *      . F0 F1 F2  .  . B0 B1 B2  .
  *      .  . F0 F1 F2 B0 B1 B2  .  .
  *
- * Works before and after lowering. Before it, stage j is assumed to depend on stage j-1 (F) and j+1
- * (B). On a device with several stages, an action is written with its stage: 2F0. All cells are as
- * wide as the widest, right-aligned, with one blank between them.
+ * Works before and after lowering. Before lowering, stage j is assumed to depend on stage j-1 (F)
+ * and j+1 (B). On a device with several stages, an action is written with its stage: 2F0. All cells
+ * are as wide as the widest, right-aligned, with one blank between them.
  *
  * @return Text with a newline after each row, freed by the caller with free(). NULL if memory is
  *     short, a rule of cgp_schedule_check() is broken, or the schedule deadlocks: cgp_message()
@@ -549,7 +549,7 @@ typedef struct cgp_schedule_comparison {
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_compare(const cgp_schedule *schedule,
                                                        const cgp_schedule_timeline *measured,
                                                        cgp_schedule_comparison *out);
-/** Free the arrays of a comparison; it may be all zero. */
+/** Free the arrays of a comparison, which may be all zero. */
 CGP_API void cgp_schedule_comparison_release(cgp_schedule_comparison *comparison);
 
 /** Draw two steps of a schedule as cgp_schedule_svg() does, the planned step above the measured

@@ -28,7 +28,7 @@ typedef struct cgp_tokenizer cgp_tokenizer;
 typedef struct cgp_token_list {
     int32_t *ids;     /**< [count], 0 <= id < vocab_size. Owned by the caller, free() it. */
     int64_t count;    /**< Tokens in the list. */
-    int64_t capacity; /**< Tokens that fit its memory. */
+    int64_t capacity; /**< Number of tokens for which `ids` has memory. */
 } cgp_token_list;
 
 /**

@@ -56,8 +56,8 @@ typedef struct cgp__index {
 
 uint64_t cgp__hash(const void *bytes, size_t n);
 
-/* Return the next entry with this hash, -1 after the last; *tried is 0 before the first. The caller
- * compares the keys. */
+/* Return the next entry with this hash, -1 after the last; *tried is 0 before the first call. The
+ * caller compares the keys. */
 int cgp__index_next(const cgp__index *index, uint64_t hash, uint32_t *tried);
 
 /* Add an entry; return false if memory is short. */
@@ -65,8 +65,8 @@ bool cgp__index_add(cgp__index *index, uint64_t hash, int entry);
 
 void cgp__index_release(cgp__index *index);
 
-/* Return the number at the beginning of a system file; `otherwise` if it is "max" or there is no
- * file. */
+/* Return the number at the beginning of a system file; `otherwise` if the file has "max" or does
+ * not exist. */
 int64_t cgp__read_number(const char *path, int64_t otherwise);
 
 /* Return the available memory in bytes: of the machine, of this process's container, and the

@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-/* Bytes of an event. Events are short, because all names in them are the library's. */
+/* Bytes of an event. Events are short, because all names in them come from the library. */
 enum { MAX_EVENT = 1024 };
 
 void cgp__chrome_begin(cgp__chrome *trace, FILE *file) {

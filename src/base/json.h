@@ -24,7 +24,7 @@ char *cgp__json_text(const json_t *json, size_t flags);
 
 /* --- numbers with a decimal point, whatever the locale of the program (locale.c) --- */
 
-/* Give this thread the C locale until cgp__c_locale_end(). Pairs nest. */
+/* Give this thread the C locale until cgp__c_locale_end(). Pairs of these calls may be nested. */
 void cgp__c_locale_begin(void);
 void cgp__c_locale_end(void);
 

@@ -23,8 +23,8 @@ typedef struct cgp__trace {
     _Atomic int64_t written; /* since creation: event k is events[k % capacity] */
 } cgp__trace;
 
-/* Allocate at least `capacity` events. The ring never shrinks; growing loses its events, but still
- * counts them. */
+/* Allocate at least `capacity` events. The ring never shrinks; when it grows, its events are lost
+ * but still counted. */
 cgp_status cgp__trace_reserve(cgp__trace *trace, int64_t capacity);
 void cgp__trace_release(cgp__trace *trace);
 

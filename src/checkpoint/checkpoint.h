@@ -91,9 +91,10 @@ void cgp__checkpoint_abandon(cgp__checkpoint_writer *writer);
 
 /* Describes a temporary directory; rank 0 sends it to the others. */
 typedef struct cgp__checkpoint_ticket {
-    char temporary[CGP_TEMPORARY_BYTES]; /* its name in the run's directory */
-    char nonce[64];                      /* content of a file in it */
-    char host[256];                      /* host of rank 0 */
+    /* name of the temporary directory, in the run's directory */
+    char temporary[CGP_TEMPORARY_BYTES];
+    char nonce[64]; /* content of a file in that directory */
+    char host[256]; /* host of rank 0 */
 } cgp__checkpoint_ticket;
 
 /* Write a file with a nonce to the temporary directory; commit deletes it. */

@@ -218,7 +218,7 @@ static int replace_in_two_steps(const cgp__checkpoint_writer *writer, const char
     int result = -1, reason = ENOTEMPTY;
     for (int attempt = 0; result && reason == ENOTEMPTY && attempt < 100; attempt++) {
         result = rename_in(run, final, old) || rename_in(run, temporary, final);
-        reason = errno; /* ENOTEMPTY: it was restored, as there are no locks */
+        reason = errno; /* ENOTEMPTY: without locks, it was restored */
     }
     if (result) (void)rename_in(run, old, final);
     if (lock >= 0) close(lock);
@@ -277,7 +277,7 @@ static cgp_status move_away(const cgp__checkpoint_writer *writer, int64_t step,
                     strerror(errno));
 }
 
-/* Warn that an old checkpoint stays. This is no failure, because the new one is saved. */
+/* Warn that an old checkpoint stays. This is no failure, because the new checkpoint is saved. */
 static void warn_kept(int64_t step) {
     cgp_log(CGP_LOG_WARN, "checkpoint", "the old %s stays: %s", cgp__step_name_of(step).text,
             cgp_message());

@@ -36,7 +36,7 @@ const char *cgp__last_part(const char *path);
 /* Return the parent directory of a path; owned by the caller, NULL if memory is short. */
 char *cgp__directory_of(const char *path);
 
-/* A path for messages, cut to their length. */
+/* A path for messages, cut to fit a message. */
 typedef struct cgp__path_text {
     char text[1024];
 } cgp__path_text;
@@ -51,12 +51,12 @@ typedef struct cgp__entry_name {
 
 /* Return a unique name: ".cgpipe-<what>-@<process>-<counter><ending>". */
 cgp__entry_name cgp__temporary_name(const char *what, const char *ending);
-#define CGP__WRITTEN ".tmp"  /* its writer holds a lock */
-#define CGP__REPLACED ".old" /* to be restored if its step has no checkpoint */
+#define CGP__WRITTEN ".tmp"  /* the writer of the entry holds a lock */
+#define CGP__REPLACED ".old" /* a checkpoint to restore if its step has no other */
 #define CGP__DELETED ".gone"
 
-/* Return whether a process is of this host, boot and pid namespace. `name`: its name, or a text
- * that begins with it. */
+/* Return whether a process is of this host, boot and pid namespace. `name`: the process's name, or
+ * a text that begins with that name. */
 bool cgp__process_is_here(const char *name);
 
 /* Do cgp_process_find() for a text that begins with the name of a process. */

@@ -14,7 +14,7 @@
 #define CGP__SUM_LINE "%s  " CGP__MANIFEST "\n" /* the format of sha256sum */
 #define CGP__LATEST "latest"
 #define CGP__INDEX "model.safetensors.index.json"
-#define CGP__NONCE "nonce" /* in a shared temporary directory */
+#define CGP__NONCE "nonce" /* a file in a shared temporary directory */
 
 enum { CGP__MAX_MANIFEST_BYTES = 1 << 28 }; /* also the limit for the index */
 
@@ -102,7 +102,7 @@ cgp_status cgp__run_clean(int run, const char *path, cgp__clean how);
 
 struct cgp__checkpoint_writer {
     char *directory; /* path of the run */
-    int run;         /* its descriptor; all names below are in it */
+    int run;         /* descriptor of the run; all names below are in the run */
     bool made;       /* this writer made the run's directory */
     bool joined;     /* the temporary directory is another rank's */
     bool shared;     /* the temporary directory has a nonce */

@@ -202,8 +202,8 @@ static cgp_status not_deleted(const char *path, const char *name, int reason) {
     return cgp_fail(CGP_EIO, "%s/%s: cannot be deleted (%s)", path, name, strerror(reason));
 }
 
-/* Delete the files in a directory, and directories in it that are empty. Continue after a failure
- * and report the first. */
+/* Delete the files in a directory, and directories in it that are empty. Continue after a failure;
+ * report the first failure. */
 static cgp_status delete_contents(DIR *list, const char *path, const char *name) {
     cgp_status status = CGP_OK;
     int reason = 0;
@@ -235,7 +235,8 @@ cgp_status cgp__entry_remove(int run, const char *path, const char *name) {
 
 /* --- cleaning --- */
 
-typedef enum owner { LIVES, GONE, HIDDEN } owner; /* HIDDEN: it cannot be looked up from here */
+/* HIDDEN: the process cannot be looked up from here */
+typedef enum owner { LIVES, GONE, HIDDEN } owner;
 
 /* Return the state of a link's writer. A link cannot be locked. Its temporary name is short-lived,
  * and its writer retries if it is lost. So a link older than 10 s is abandoned, whoever made it. */
@@ -265,7 +266,7 @@ static owner owner_of(int directory, const char *name, int *lock) {
     if (fstatat(directory, name, &now, AT_SYMLINK_NOFOLLOW)) return LIVES;
     if (!S_ISREG(now.st_mode) && !S_ISDIR(now.st_mode)) return owner_of_link(process, &now);
     *lock = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (*lock < 0) return LIVES;         /* it was renamed, or cannot be opened */
+    if (*lock < 0) return LIVES;         /* the entry was renamed, or cannot be opened */
     if (flock(*lock, LOCK_EX | LOCK_NB)) /* other errors: no locks on this file system */
         return errno == EWOULDBLOCK ? LIVES : owner_by_process(process);
     const bool same = fstat(*lock, &locked) == 0 &&

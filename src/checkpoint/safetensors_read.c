@@ -64,7 +64,8 @@ static const struct {
     {"F6_E3M2", 6}, {"F4", 4},
 };
 
-/* Report damage at a byte, in a tensor unless it is NULL. Messages cut names at 100 bytes. */
+/* Report damage at a byte. `tensor`: the damaged tensor; NULL: no tensor. Messages cut names at 100
+ * bytes. */
 static cgp_status damaged(const cgp_safetensors *file, int64_t byte, const entry *tensor,
                           const char *format, ...) CGP_PRINTF(4, 5);
 

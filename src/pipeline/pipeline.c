@@ -171,7 +171,7 @@ void cgp_pipeline_destroy(cgp_pipeline *pipeline) {
     if (all_idle || (!team->stuck_shares_memory && !pipeline->ranks->transport))
         (void)cgp__team_run_untimed(team, cgp__job_destroy_device, NULL);
     cgp__team_stop(team);
-    if (!all_idle) return; /* a worker hangs: keep all that it may touch (team.c) */
+    if (!all_idle) return; /* a worker hangs: keep all memory that it may touch (team.c) */
     cgp__executor_deinit(pipeline->executor);
     cgp__ranks_deinit(pipeline->ranks);
     cgp__step_deinit(pipeline->step);

@@ -62,7 +62,7 @@ static int64_t upper_bound_of(const cgp_model *model, int k) {
             found = true;
         }
     }
-    return found ? bound : 2; /* only other ops read it: 0 and 1 are the safest indices */
+    return found ? bound : 2; /* only other ops read the input: 0 and 1 are the safest indices */
 }
 
 static cgp_status make_tensor(cgp_tensor *tensor, const cgp_op_type *type, int64_t n) {
@@ -193,7 +193,7 @@ static void *train_on(void *argument) {
         snprintf(t->message, sizeof t->message, "%s", cgp_message());
         tell(t->all, false, true);
     }
-    cgp_pipeline_destroy(t->pipeline); /* destroyed by the thread that created it */
+    cgp_pipeline_destroy(t->pipeline); /* the thread that created the pipeline destroys it */
     t->pipeline = NULL;
     return NULL;
 }

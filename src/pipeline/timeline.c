@@ -17,7 +17,7 @@ static cgp_status none(const char *why) {
     return cgp_fail(CGP_ESTATE, "timeline: expected a step of a full mini-batch last, got %s", why);
 }
 
-/* Check, by the context of the last run (zero before the first), that it was a step of a full
+/* Check, by the context of the last run (zero before the first), that the run was a step of a full
  * mini-batch. */
 static cgp_status check_run(const cgp_pipeline *pipeline) {
     const cgp__run_context *last = &pipeline->executor->context;

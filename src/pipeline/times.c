@@ -65,7 +65,8 @@ static int64_t overhead_of(const cgp_pipeline *pipeline, int device, int64_t k, 
     return event.released_ns <= before ? event.ready_ns - before : -1;
 }
 
-/* Return the median over all devices, in seconds; NaN if there is none, or out of memory. */
+/* Return the median over all devices, in seconds; NaN if no event has an overhead, or out of
+ * memory. */
 static double median_overhead(const cgp_pipeline *pipeline, overhead which) {
     const int devices = pipeline->plan->n_devices;
     int64_t events = 0, n = 0;

@@ -105,8 +105,8 @@ static void search_list(search *s, const char *text) {
 
 /* --- the directories beside program and library --- */
 
-/* Return whether a file is missing, or belongs to root, the user or `owner`. The target of a link
- * must, too. (Beside a program in /tmp, anyone may make a directory.) */
+/* Return whether a file is missing, or belongs to root, the user or `owner`. The same must hold for
+ * the target of a link. (Beside a program in /tmp, anyone may make a directory.) */
 static bool is_trusted(const char *path, uid_t owner) {
     struct stat link, target;
     if (lstat(path, &link) != 0 || stat(path, &target) != 0) return true;

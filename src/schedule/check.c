@@ -80,8 +80,8 @@ static cgp_status check_edge(const position_index *x, int device, int position) 
     return CGP_OK;
 }
 
-/* Call it for compute actions first: a repeated action has repeated transfers, and the message
- * should name the action. */
+/* Call this function for compute actions first: a repeated action has repeated transfers, and the
+ * message should name the action. */
 static cgp_status fill_index(position_index *x, bool transfers) {
     cgp__cursor at = {0};
     while (cgp__next(x->schedule, &at)) {

@@ -171,7 +171,7 @@ cgp_status cgp__cpu_memory_create(cgp_device *device, size_t bytes, void **out) 
         return cgp__no_memory("cpu: device memory", bytes);
     char *memory = map_aligned(capacity);
     if (!memory) return cgp__no_memory("cpu: device memory", bytes);
-    madvise(memory, capacity, MADV_HUGEPAGE); /* a hint; it may fail */
+    madvise(memory, capacity, MADV_HUGEPAGE); /* a hint; the call may fail */
     for (size_t i = 0; i < capacity; i += page)
         ((volatile char *)memory)[i] = 0; /* new pages are zero; a write makes them resident */
     *out = memory;

@@ -164,7 +164,7 @@ static cgp_status copy_outputs(const cgp__execution *s) {
         if (output->stage != s->variant->stage || !outputs[k]) continue;
         CGP_TRY(copy_rows(s, s->plan->model->outputs[k],
                           output->at[s->variant->program == CGP__FORWARD_SAVED], outputs[k]));
-        if (cgp__is_stopped(s->worker)) return CGP_OK; /* timed out: the plan may be gone */
+        if (cgp__is_stopped(s->worker)) return CGP_OK; /* after a timeout, the plan may be gone */
     }
     return CGP_OK;
 }
@@ -178,7 +178,7 @@ static cgp_status copy_input_gradients(const cgp__execution *s) {
         const cgp__input_gradient *gradient = &s->plan->input_gradients[k];
         if (gradient->stage != s->variant->stage || !gradients[k]) continue;
         CGP_TRY(copy_rows(s, s->plan->model->input_values[k], gradient->at, gradients[k]));
-        if (cgp__is_stopped(s->worker)) return CGP_OK; /* timed out: the plan may be gone */
+        if (cgp__is_stopped(s->worker)) return CGP_OK; /* after a timeout, the plan may be gone */
     }
     return CGP_OK;
 }

@@ -182,7 +182,7 @@ cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
     const cgp_backend *backend = worker->backend;
     if (cgp__is_stopped(worker)) return CGP_OK;
     CGP_TRY(write_rows(worker, context.run));
-    if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
+    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
     CGP_TRY(cgp__pack_parameters(worker));
     if (cgp__is_stopped(worker)) return CGP_OK;
     if (run_actions(worker, &context)) return read_losses(worker, &context);

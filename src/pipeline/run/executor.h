@@ -14,7 +14,7 @@ typedef struct cgp__run cgp__run;
 typedef struct cgp__team cgp__team;
 typedef struct cgp__worker cgp__worker;
 
-/* The part of its lists that a run executes. */
+/* The part of the workers' lists that a run executes. */
 typedef enum cgp__run_part { CGP__WHOLE_RUN, CGP__FORWARD_PART, CGP__BACKWARD_PART } cgp__run_part;
 
 /* The arguments of a run besides its lists. Written by the caller's thread. */

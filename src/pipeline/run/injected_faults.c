@@ -129,8 +129,8 @@ static bool read_fault(const char *text, fault *f) {
     return read_seconds(text + length + 1, 1e-3, &f->seconds);
 }
 
-/* Return whether this rank prints the fault: the rank that has the action does; if none has it,
- * rank 0. */
+/* Return whether this rank prints the fault: the rank that has the action prints it; if no rank has
+ * the action, rank 0 does. */
 static bool is_ours(const cgp__executor *executor, const fault *f) {
     const cgp_plan *plan = executor->plan;
     const cgp__ranks *ranks = executor->ranks;
@@ -242,7 +242,7 @@ cgp_status cgp__injected_faults_apply(const cgp__executor *executor, const cgp_a
         case EXIT:
             _exit(1);
         default:
-            break; /* applies to the message, not here */
+            break; /* the fault applies to the message, not to the action */
         }
     }
     return CGP_OK;

@@ -17,7 +17,7 @@ typedef struct cgp__in_flight {
     const cgp__bound_action *bound;
     cgp__event event;
     cgp_event *start, *end;
-    int64_t pieces; /* number of staging pieces taken up to its end */
+    int64_t pieces; /* number of staging pieces taken up to the action's end */
     /* Message to hand over to another rank when the action is complete; NULL: none. */
     const cgp_transport *transport;
     cgp_link *link;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks.h -- a pipeline's rank among those that run the plan together. */
+/* ranks.h -- a pipeline's rank among the ranks that run the plan together. */
 #ifndef CGP_SRC_PIPELINE_RANKS_H
 #define CGP_SRC_PIPELINE_RANKS_H
 

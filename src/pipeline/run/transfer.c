@@ -138,7 +138,7 @@ bool cgp__transfer(const cgp__execution *s, cgp__in_flight *action) {
     if (CGP__ON(sends ? CGP__SITE_BUFFER : CGP__SITE_MESSAGE) &&
         wait_for_event(s, queue, sends ? link->to : link->from, message.event) != CGP_OK)
         return cgp__fail_on_device(s, -1);
-    if (cgp__is_stopped(s->worker)) return false; /* timed out: the plan may be gone */
+    if (cgp__is_stopped(s->worker)) return false; /* after a timeout, the plan may be gone */
     if (!cgp__in_flight_start(s, action)) return false;
     const cgp_place buffer = place_of(s, link, sends, message.buffer);
     if (sends && backend->discard && buffer.device &&

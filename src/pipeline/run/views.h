@@ -24,9 +24,9 @@ typedef struct cgp__view {
     bool busy;                      /* the worker has not ended the job */
     const cgp__bound_action *bound; /* action in progress; NULL: no action of a list */
     bool waits;
-    int waits_for;    /* the device that it waits for */
+    int waits_for;    /* device that the worker waits for */
     int64_t since_ns; /* start of the action in progress, or of the job */
-    int64_t written;  /* events of its trace */
+    int64_t written;  /* events of the worker's trace */
     int64_t next;     /* events before this number are not in the report yet */
 } cgp__view;
 

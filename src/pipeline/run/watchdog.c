@@ -257,8 +257,8 @@ static bool give_up_with_peer(cgp__executor *executor) {
     return true;
 }
 
-/* Give up with a description of what hangs. `elsewhere`: it hangs on another rank, whose message
- * does not arrive. */
+/* Give up with a description of what hangs. `elsewhere`: the action hangs on another rank, whose
+ * message does not arrive. */
 static void give_up(cgp__executor *executor, const char *what, bool elsewhere) {
     const cgp_status status = elsewhere ? CGP_EPEER : CGP_EDEVICE;
     (void)cgp_fail(status, "%s; cgp_pipeline_report() shows what each device waits for", what);

@@ -39,7 +39,7 @@ static cgp_status launch_squares(cgp__worker *worker, const void *what, bool rec
         CGP_TRY(worker->backend->sum_squares(worker->device, gradient,
                                              cgp_shape_count(&plan->model->params[p].shape),
                                              &worker->words[n++]));
-        if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
+        if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
     }
     return CGP_OK;
 }
@@ -47,7 +47,7 @@ static cgp_status launch_squares(cgp__worker *worker, const void *what, bool rec
 static cgp_status check_device(cgp__worker *worker, void *argument) {
     cgp__step *step = argument;
     int n = 0;
-    if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
+    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
     const bool clips = worker->plan->optim.clip_norm > 0;
     CGP_TRY(cgp__states_check(worker, &n));
     const int squares = n;

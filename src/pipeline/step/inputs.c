@@ -252,8 +252,8 @@ const cgp_tensor *const *cgp__inputs_or_none(const cgp__step *step,
 /* A rank's part of the exchange. The rank's loss counts follow in memory. */
 typedef struct part {
     int64_t status;
-    int64_t samples; /* samples in its inputs; 0: it reads no inputs */
-    int64_t output;  /* samples in its outputs; 0: it has no outputs */
+    int64_t samples; /* samples in the rank's inputs; 0: the rank reads no inputs */
+    int64_t output;  /* samples in the rank's outputs; 0: the rank has no outputs */
     cgp_update_values update;
     char message[488];
 } part;

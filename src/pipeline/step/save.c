@@ -88,7 +88,7 @@ static cgp_status write_files(cgp_pipeline *pipeline, cgp__checkpoint_writer *wr
     for (int i = 0; i < cgp__saved_range_of(plan, CGP__SAVED_WEIGHTS).end; i++) {
         const cgp__saved_tensor tensor = cgp__saved_at(plan, i);
         if (is_own(pipeline, &tensor) && cgp__saved_bytes(&tensor) > bytes)
-            bytes = cgp__saved_bytes(&tensor); /* its optimizer states have the same size */
+            bytes = cgp__saved_bytes(&tensor); /* optimizer states have the same size */
     }
     cgp_status status = CGP__NEW(data, bytes, "checkpoint");
     for (int kind = 0; kind < cgp__saved_kinds(plan) && status == CGP_OK; kind++)
@@ -99,8 +99,8 @@ static cgp_status write_files(cgp_pipeline *pipeline, cgp__checkpoint_writer *wr
 
 /* --- before and after the files --- */
 
-/* Return the data of a tensor that the worker checks before a save; NULL: on another device, or not
- * checked. */
+/* Return the data of a tensor that the worker checks before a save; NULL: the tensor is on another
+ * device, or is not checked. */
 static const float *data_of(const cgp__worker *worker, const cgp__saved_tensor *t) {
     if (t->state >= 0) return cgp__state_data(worker, t->state);
     if (t->device != worker->index) return NULL;
@@ -110,7 +110,7 @@ static const float *data_of(const cgp__worker *worker, const cgp__saved_tensor *
 /* Find the first tensor of the worker's device that is not finite. */
 static cgp_status find_in_device(cgp__worker *worker, void *nonfinite) {
     cgp__nonfinite *found = (cgp__nonfinite *)nonfinite + worker->index;
-    if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
+    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
     found->tensor = -1;
     const cgp_plan *plan = worker->plan;
     const cgp_backend *backend = worker->backend;

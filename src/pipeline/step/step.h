@@ -15,7 +15,7 @@ typedef struct cgp__run_context cgp__run_context;
 typedef struct cgp__step {
     uint64_t seed;
     int64_t steps;                   /* steps done; part of the key of dropout */
-    int64_t own_updates, *updates;   /* *updates: by all pipelines with these parameters */
+    int64_t own_updates, *updates;   /* *updates: by all pipelines with the same parameters */
     char *parts;                     /* [ranks] parts of the exchange before a run (inputs.c) */
     double *packed;                  /* [params] squares, ordered by their owner's rank */
     int64_t *loss_counts;            /* [losses] counts of the mini-batch */
@@ -34,7 +34,7 @@ typedef struct cgp__step {
     /* [devices] results of the last check; written by the device's worker. */
     cgp__nonfinite *nonfinite;
 
-    const cgp_tensor **no_inputs; /* [inputs] all NULL, for a rank that reads none */
+    const cgp_tensor **no_inputs; /* [inputs] all NULL, for a rank that reads no inputs */
 
     /* The caller's tensors for gradients of inputs, by value and as the list of a run context. */
     cgp_tensor *input_gradients;

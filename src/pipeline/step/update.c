@@ -52,7 +52,7 @@ static cgp_status update_device(cgp__worker *worker, void *argument) {
     cgp_update update = step->update;
     if (cgp__is_stopped(worker)) return CGP_OK;
     CGP_TRY(write_values(worker, &step->update_values, &update.values));
-    if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
+    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
     ++*worker->changes.count;
     CGP_TRY(cgp__run_recorded(worker, cgp__recorded_job(worker, CGP__RECORDED_UPDATE), 0,
                               launch_updates, &update));

@@ -86,7 +86,7 @@ struct cgp__team {
 void cgp__team_init(cgp__team *team, const cgp__supervisor *supervisor, void *self);
 void cgp__team_deinit(cgp__team *team);
 
-/* Reserve space for n threads; then start one per worker. Messages name its device `number`. */
+/* Reserve space for n threads; then start a thread per worker. Messages name device `number`. */
 cgp_status cgp__team_reserve(cgp__team *team, int n);
 cgp_status cgp__team_add(cgp__team *team, cgp__worker *worker, int number);
 
@@ -99,8 +99,8 @@ cgp_status cgp__team_add(cgp__team *team, cgp__worker *worker, int number);
 cgp_status cgp__team_run(cgp__team *team, cgp__job *job, void *argument);
 cgp_status cgp__team_run_untimed(cgp__team *team, cgp__job *job, void *argument);
 
-/* Run an untimed job on thread i alone; CGP_ESTATE: it is stuck. The argument is borrowed for the
- * call. */
+/* Run an untimed job on thread i alone; CGP_ESTATE: the thread is stuck. The argument is borrowed
+ * for the call. */
 cgp_status cgp__team_run_one(cgp__team *team, int i, cgp__job *job, void *argument);
 
 /* Mark the team as failed, with cgp_message() as the reason. */

@@ -54,7 +54,8 @@ static bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
-/* Read a number at *at, and move *at after it; false if there is none or it is too long. */
+/* Read a number at *at, and move *at after it; false if there is no number or the number is too
+ * long. */
 static bool read_number(const char **at, const char *end, int *out) {
     const char *begin = *at;
     int value = 0;
@@ -70,7 +71,8 @@ static const char *const ignored[] = {"UNSHARD",          "RESHARD",     "REDUCE
                                       "WAIT_REDUCE_GRAD", "WAIT_SEND_F", "WAIT_SEND_B"};
 enum { FIRST_OF_MICROBATCH = 4, IGNORED = sizeof ignored / sizeof ignored[0] };
 
-/* Read "12SEND_F3" up to `end`. out->stage stays -1 if the action is skipped; *full: it is BW. */
+/* Read "12SEND_F3" up to `end`. out->stage stays -1 if the action is skipped; *full: the action is
+ * BW. */
 static cgp_status read_action(const cgp__csv *r, const char *at, const char *end, cgp_action *out,
                               bool *full) {
     *out = (cgp_action){.stage = -1, .edge = -1};

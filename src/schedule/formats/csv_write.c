@@ -41,7 +41,7 @@ static bool is_local(const cgp_schedule *s, const cgp_action *a) {
     return s->device_of[s->edges[a->edge].from] == s->device_of[s->edges[a->edge].to];
 }
 
-/* Write one column per tick of `ticks`; if it is NULL, write the lists. */
+/* Write one column per tick of `ticks`; if `ticks` is NULL, write the lists. */
 static void write_rows(FILE *file, const cgp_schedule *s, const cgp_schedule_timeline *ticks) {
     for (int device = 0; device < s->devices; device++) {
         int column = 0, cells = 0;

@@ -19,7 +19,7 @@ enum { CGP__TRACE_FORMAT = 1, CGP__TRACE_NAME = 128, CGP__TRACE_TIMES = 4 };
 static const char *const cgp__trace_times[CGP__TRACE_TIMES] = {"start_seconds", "end_seconds",
                                                                "given_seconds", "ready_seconds"};
 
-/* True for the characters that a schedule's name may have: it is printed on terminals. */
+/* True for the characters that a schedule's name may have: names are printed on terminals. */
 static inline bool cgp__trace_printable(char c) {
     return c >= ' ' && c <= '~';
 }

@@ -138,7 +138,7 @@ static void choose(const builder *b, int r) {
 
 /* --- building --- */
 
-/* Return the device that can start first; n stands for none. */
+/* Return the device that can start first; n if no device can. */
 static int earlier(const builder *b, int r, int q) {
     if (r == b->n || q == b->n) return r == b->n ? q : r;
     return b->devices[q].start < b->devices[r].start ? q : r;

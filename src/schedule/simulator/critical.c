@@ -99,7 +99,7 @@ static node receiver_of(const path *p, const cgp_action *a, node at) {
     return receiver;
 }
 
-/* Return the cause of an action's start; number -1: none, it is the first. */
+/* Return the cause of an action's start; number -1: no cause, because the action is the first. */
 static node before(const path *p, node at) {
     const cgp_action *a = &p->s->lists[at.device][position_of(p, at)];
     const node previous = {at.device, at.number - 1};

@@ -45,9 +45,9 @@ static bool is_in_order(const cgp_schedule *s, int device) {
 /* The receives of a device's list, in one linked list per action that takes them. */
 typedef struct receives {
     const cgp_schedule *s;
-    /* [2][stages][chunks] the first RECV for that F or backward, + 1; 0: none */
+    /* [2][stages][chunks] position + 1 of the first RECV for that F or backward; 0: no RECV */
     int *first;
-    /* [actions of the device] for a RECV, the next one for the same action, + 1 */
+    /* [actions of the device] for a RECV, position + 1 of the next RECV for the same action */
     int *next;
     int *posted; /* [edges] receives posted and not taken */
 } receives;

@@ -77,7 +77,7 @@ static cgp__simulated_message *message_at(const cgp__simulator *x, int edge, int
     return &x->messages[(size_t)edge * (size_t)x->schedule->chunks + (size_t)k];
 }
 
-/* Run a SEND, and move *time to when it happens; false if it has no buffer. */
+/* Run a SEND, and move *time to when it happens; false if the SEND has no buffer. */
 static bool send(cgp__simulator *x, const cgp_action *a, double *time) {
     const cgp__simulation *set = &x->set;
     cgp__simulated_edge *edge = &x->edges[a->edge];
@@ -195,8 +195,8 @@ static cgp_action awaited(const cgp__simulator *x, int device) {
     return other; /* not reached: a full edge has a message to receive */
 }
 
-/* Return the position at which a blocked device is drawn. For a RECV it is the action that needs
- * the message. */
+/* Return the position at which a blocked device is drawn. For a RECV, that is the position of the
+ * action that needs the message. */
 static int mark_of(const cgp__simulator *x, int device) {
     int k = x->devices[device].next;
     while (cgp__is_receive(action_at(x, device, k)->kind))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* simulator.h -- the discrete-event simulator of a lowered schedule, and what uses it. */
+/* simulator.h -- the discrete-event simulator of a lowered schedule, and the functions that use
+ * it. */
 #ifndef CGP_SRC_SCHEDULE_SIMULATOR_SIMULATOR_H
 #define CGP_SRC_SCHEDULE_SIMULATOR_SIMULATOR_H
 
@@ -17,7 +18,8 @@ typedef struct cgp__list_order {
     int *posted;
 } cgp__list_order;
 
-/* Create it for a lowered schedule that keeps the rules. Cost: O(actions + stages x chunks). */
+/* Create the order for a lowered schedule that keeps the rules. Cost: O(actions + stages x
+ * chunks). */
 cgp_status cgp__list_order_create(cgp__list_order *o, const cgp_schedule *schedule);
 void cgp__list_order_release(cgp__list_order *o);
 

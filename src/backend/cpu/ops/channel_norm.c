@@ -341,7 +341,7 @@ static void set_forward(const norm *w, int64_t set) {
     for (int64_t part = 0; part < l->parts; part++) {
         double of[2];
         merge_part(of, sums, part * l->each, l);
-        const double squares = of[1]; /* rounding may make it negative */
+        const double squares = of[1]; /* rounding may make the variance negative */
         const double variance = squares < 0.0 ? 0.0 : squares / (double)(l->rows * l->each);
         const double rstd = reciprocal_deviation(w, variance);
         for (int64_t k = 0; k < l->each; k++)
