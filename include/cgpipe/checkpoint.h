@@ -68,7 +68,7 @@ CGP_API const char *cgp_safetensors_type(const cgp_safetensors *file, int index)
 CGP_API const cgp_shape *cgp_safetensors_shape(const cgp_safetensors *file, int index);
 CGP_API const char *cgp_safetensors_metadata(const cgp_safetensors *file, const char *key);
 
-/** Return the index of a name, -1 if there is none. */
+/** Return the index of the tensor with a name, -1 if there is no such tensor. */
 CGP_API int cgp_safetensors_find(const cgp_safetensors *file, const char *name);
 
 /**

@@ -118,10 +118,10 @@ static inline cgp_token_options cgp_token_options_default(void) {
  *
  * A file is one of
  *
- * - uint16 tokens from its first byte on (nanoGPT's train.bin),
+ * - uint16 tokens, starting at the first byte (nanoGPT's train.bin),
  * - an llm.c shard: a header of 256 little-endian int32 (magic 20240520, version 1, number of
  *   tokens), then uint16 tokens,
- * - the same for Llama 3: magic 20240801, version 7, uint32 tokens.
+ * - an llm.c shard for Llama 3: magic 20240801, version 7, uint32 tokens.
  *
  * The magic distinguishes them; files of all kinds can be mixed. llm.c's evaluation files are
  * refused by their magic. Directories are not accepted, because a directory of shards often holds

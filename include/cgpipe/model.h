@@ -469,9 +469,9 @@ CGP_API void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cg
 CGP_API void cgp_model_loss_bce_with_logits(cgp_model *model, cgp_value logits, cgp_value targets,
                                             double weight);
 
-/** Make a value the model's next output, which cgp_pipeline_predict() returns. It must not be an
- *  input, nor an output already. A model without a loss is trained with an external loss of its
- *  outputs (cgp_pipeline_forward). */
+/** Make a value the model's next output, which cgp_pipeline_predict() returns. The value must not
+ *  be an input, and must not be an output already. A model without a loss is trained with an
+ *  external loss of its outputs (cgp_pipeline_forward). */
 CGP_API void cgp_model_output(cgp_model *model, cgp_value value);
 
 /**

@@ -640,8 +640,8 @@ typedef struct cgp_pipeline_times {
     double backward_seconds;
     double bubble; /**< 1 - sum of the times of F, B, I, W, R / (devices x seconds). */
     /** Median time from the end of an action (or transfer) to the start of the device's next one,
-     *  if the next one did not wait. NaN if there is none, or out of memory. A transfer starts when
-     *  it has its buffer. */
+     *  if the next one did not wait. NaN if there is no such time, or out of memory. A transfer
+     *  starts when it has its buffer. */
     double gap_seconds;
     /** Wake-up latency: median time from the end of a SEND to the start of the RECV that waited for
      *  it. NaN if no RECV waited, or out of memory. */

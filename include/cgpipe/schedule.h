@@ -173,8 +173,8 @@ CGP_API const cgp_action *cgp_schedule_actions(const cgp_schedule *schedule, int
  * Insert an R before the backward of every (stage, micro-batch) that the mode recomputes.
  *
  * except_last does not recompute a micro-batch if the next backward after its F, in the list of the
- * stage, is its own. It needs as much memory as `always` (one saved slot), and the fewest
- * recomputations possible in that memory.
+ * stage, is for the same micro-batch. It needs as much memory as `always` (one saved slot), and the
+ * fewest recomputations possible in that memory.
  *
  * @retval CGP_EINVAL  Not a mode. The schedule is unchanged.
  * @retval CGP_ESTATE  The schedule is lowered already, or has R actions. It is unchanged.

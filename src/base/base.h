@@ -135,8 +135,8 @@ bool cgp__wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t d
 
 /* --- names --- */
 
-/* Set *index to the position of a text (NULL: "") among `count` names. If there is none, leave
- * *index unchanged and return CGP_EINVAL:
+/* Set *index to the position of a text (NULL: "") among `count` names. If the text is not one of
+ * the names, leave *index unchanged and return CGP_EINVAL:
  *     <object>: expected <list>, got "<text>" (did you mean <nearest>?) */
 cgp_status cgp__parse_name(int *index, const char *text, const char *object, const char *list,
                            const char *const *names, int count);

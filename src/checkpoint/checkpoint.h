@@ -89,7 +89,7 @@ void cgp__checkpoint_abandon(cgp__checkpoint_writer *writer);
 
 /* --- writing by several ranks: rank 0 creates and commits, the others join --- */
 
-/* Describes a temporary directory; rank 0 sends it to the others. */
+/* Describes a temporary directory; rank 0 sends it to the other ranks. */
 typedef struct cgp__checkpoint_ticket {
     /* name of the temporary directory, in the run's directory */
     char temporary[CGP_TEMPORARY_BYTES];
@@ -140,8 +140,8 @@ typedef struct cgp__checkpoint_part {
 /* Find and check a checkpoint like cgp_checkpoint_find(), but verify only a part of the files'
  * blocks; together the parts cover all blocks. Its files stay open, so that deleting or replacing
  * the checkpoint does not affect its reader. The open files use at most a quarter of the process's
- * descriptor limit; other files are opened for each read. Such a read fails with CGP_EIO if its
- * file was deleted or replaced. */
+ * descriptor limit; other files are opened for each read. A read that opens a file fails with
+ * CGP_EIO if the file was deleted or replaced. */
 cgp_status cgp__checkpoint_open(cgp__checkpoint **out, const char *directory,
                                 cgp__checkpoint_part part);
 

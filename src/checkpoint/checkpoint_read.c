@@ -177,9 +177,9 @@ static bool has_moved(const cgp__checkpoint *checkpoint, int directory, const ch
            (opened.st_ino != now.st_ino || opened.st_dev != now.st_dev);
 }
 
-/* Open a checkpoint's directory and check everything in it. `path`: for messages; its last part
- * gives the step. Taken; NULL if memory was short. *moved: it failed because the checkpoint was
- * deleted or replaced meanwhile. */
+/* Open a checkpoint's directory and check everything in it. The last part of `path` gives the step.
+ * The function takes `path`; NULL: memory was short. *moved is true if the call failed because the
+ * checkpoint was deleted or replaced meanwhile. */
 static cgp_status open_one(cgp__checkpoint **out, int directory, const char *name, char *path,
                            cgp__checkpoint_part part, bool *moved) {
     cgp__checkpoint *checkpoint = cgp__calloc(1, sizeof *checkpoint);

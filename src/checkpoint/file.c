@@ -32,7 +32,7 @@ struct cgp__file {
     char *name;    /* as the caller wrote it, for messages */
     char *parent;  /* the path of `directory`, for messages */
     char *entry;   /* the file's name in `directory` */
-    /* A name in `directory`; "" while there is none to delete. */
+    /* The temporary name in `directory`; "" while there is no file to delete. */
     cgp__entry_name temporary;
     bool failed; /* a write failed: the temporary file is incomplete */
 };

@@ -109,7 +109,7 @@ static cgp_status check_tail(const char *path, const char *text, size_t length) 
                     length);
 }
 
-/* Return the version; 0: there is no number. */
+/* Return the version; 0: the text has no version number. */
 static json_int_t version_of(const json_t *root) {
     return json_integer_value(json_object_get(root, "version"));
 }

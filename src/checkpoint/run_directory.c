@@ -256,9 +256,9 @@ static owner owner_by_process(const char *process) {
     }
 }
 
-/* Return the state of an entry's writer. *lock is a descriptor to close, or -1; it is locked if no
- * other process of this place has the lock. The name is checked again after locking, because its
- * writer may have renamed it meanwhile. */
+/* Return the state of an entry's writer. *lock is a descriptor to close, or -1. The descriptor is
+ * locked unless another process of this place holds the lock. The name is checked again after
+ * locking, because its writer may have renamed it meanwhile. */
 static owner owner_of(int directory, const char *name, int *lock) {
     struct stat now, locked;
     const char *process = process_of(name);

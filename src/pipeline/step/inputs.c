@@ -90,7 +90,7 @@ static cgp_status check_samples(const cgp_plan *plan, bool training, int64_t sam
                     (long long)most, (long long)samples);
 }
 
-/* Check the inputs that the run will read. *samples: their number of samples. */
+/* Check the inputs that the run will read. *samples: the number of samples in the inputs. */
 static cgp_status check_inputs(const cgp__executor *executor, const cgp_tensor *const *inputs,
                                bool training, bool with_loss, int64_t *samples) {
     const cgp_model *model = executor->plan->model;

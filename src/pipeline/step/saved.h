@@ -25,7 +25,7 @@ typedef struct cgp__step cgp__step;
 
 typedef struct cgp__saved_tensor {
     int parameter, number; /* `number`: optimizer state, or CGP__VALUES */
-    int state;             /* state of an op; -1: the tensor is a parameter's */
+    int state;             /* state of an op; -1: the tensor belongs to a parameter */
     int device;            /* device of the tensor's owner */
     cgp_dtype type;
     const cgp_shape *shape;

@@ -15,7 +15,7 @@ typedef struct cgp__run_context cgp__run_context;
 typedef struct cgp__step {
     uint64_t seed;
     int64_t steps;                   /* steps done; part of the key of dropout */
-    int64_t own_updates, *updates;   /* *updates: by all pipelines with the same parameters */
+    int64_t own_updates, *updates;   /* *updates: total of pipelines that share the parameters */
     char *parts;                     /* [ranks] parts of the exchange before a run (inputs.c) */
     double *packed;                  /* [params] squares, ordered by their owner's rank */
     int64_t *loss_counts;            /* [losses] counts of the mini-batch */

@@ -79,8 +79,8 @@ static double cost_of(const builder *b, cgp_action_kind kind, int r) {
 
 /* --- choosing the next action --- */
 
-/* Return the earliest start of the next F or I. INFINITY if there is none, or no action that makes
- * its input is in the lists yet. */
+/* Return the earliest start of the next F or I. INFINITY if there is no next F or I, or if the
+ * action that makes its input is not in the lists yet. */
 static double earliest(const builder *b, int r, cgp_action_kind kind) {
     const device *d = &b->devices[r];
     const int i = d->done[kind];

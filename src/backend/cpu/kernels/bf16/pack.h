@@ -203,7 +203,7 @@ typedef struct piece {
     int64_t from;
 } piece;
 
-/* Split k <= 32 elements from q on into pieces; return the number of pieces. */
+/* Split k <= 32 elements, starting at q, into pieces; return the number of pieces. */
 static int pieces_of(const cgp__tile_lines *lines, int64_t q, int64_t k, piece pieces[SIDE]) {
     int count = 0;
     for (int64_t d = 0, n; d < k; d += n) {
