@@ -150,9 +150,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_file_sha256(const char *path, char hex[65]
  * @param[in] path       The file's path for messages. Borrowed.
  * @param[in] data       `bytes` bytes. Borrowed.
  *
- * @retval CGP_EIO     Not written, or not synced. Or the name is that of a link, a directory or
+ * @retval CGP_EIO     Not written, or not synced. Or the name belongs to a link, a directory or
  *                     another entry that is not a regular file.
- * @retval CGP_EINVAL  No name, or one with a slash.
+ * @retval CGP_EINVAL  There is no name, or the name has a slash.
  * @retval CGP_ENOMEM
  *
  * Threads: any.
@@ -172,15 +172,15 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_file_replace_at(int directory, const char 
  * @param[out] step       Number of optimizer updates before it was saved. May be NULL.
  * @param[out] note       The text given to cgp_pipeline_save(), "" if none. Owned, free() it. May
  *                        be NULL.
- * @param[in]  directory  A run's directory, or one checkpoint's. Borrowed.
+ * @param[in]  directory  Directory of a run or of a checkpoint. Borrowed.
  *
  * @retval CGP_EIO      No checkpoint there, or unreadable.
  * @retval CGP_EFORMAT  Damaged: the message has file, bytes and reason. It names the complete
  *                      checkpoint with the highest lower step, if one is found.
  * @retval CGP_ENOMEM
  *
- * Threads: any. Cost: reads all files of the checkpoint; after damage, those of earlier checkpoints
- * too.
+ * Threads: any. Cost: reads all files of the checkpoint; after damage, the files of earlier
+ * checkpoints too.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_checkpoint_find(char **path, int64_t *step, char **note,
                                                       const char *directory);

@@ -68,7 +68,7 @@ static inline cgp_text_options cgp_text_options_default(void) {
  *
  * @retval CGP_EIO      A file is missing, unreadable or neither a regular file nor a directory (a
  *                      pipe), or a directory has a link without a target. The message names it.
- * @retval CGP_EFORMAT  The first bytes are those of another kind of file (an archive, an array,
+ * @retval CGP_EFORMAT  The first bytes belong to another kind of file (an archive, an array,
  *                      UTF-16). The message has the kind and a suggestion.
  * @retval CGP_EINVAL   No path, an empty file, a directory without a file or with a file of tokens
  *                      (.bin), or a bad option. Or the text is too short for one training sequence
@@ -168,7 +168,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_random(cgp_data **out, int64_t vocab,
  * Write the whole input and target of a sample: the function of a custom data set.
  *
  * The sample must be a function of `split`, `index` and `position` alone, so that a resumed run, or
- * one with another number of threads, reads the same data.
+ * a run with another number of threads, reads the same data.
  *
  * @param[in]  context   The context of the cgp_data_source. Borrowed.
  * @param[in]  index     Index of the sample: 0 .. samples - 1 of the split, or the position if
@@ -200,7 +200,7 @@ typedef struct cgp_data_source {
     /** Distinguishes these samples from others with the same name and sizes: a version, or a hash
      *  of files. Copied. [NULL] */
     const char *identity;
-    void *context;       /**< Passed to the two functions. [NULL] */
+    void *context;       /**< Passed to `fill` and `destroy`. [NULL] */
     cgp_data_fill *fill; /**< Makes a sample. */
     /** Called once, by cgp_data_destroy(), after the last call of `fill`. [NULL] */
     void (*destroy)(void *context);

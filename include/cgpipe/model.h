@@ -504,7 +504,7 @@ CGP_API const char *cgp_model_state_name(const cgp_model *model, int state);
 CGP_API const cgp_shape *cgp_model_state_shape(const cgp_model *model, int state);
 CGP_API cgp_dtype cgp_model_state_dtype(const cgp_model *model, int state);
 
-/** Return inputs in order of declaration. The shape is that of one sample (rank -1: no such
+/** Return inputs in order of declaration. The shape is the shape of one sample (rank -1: no such
  *  input). */
 CGP_API int cgp_model_inputs(const cgp_model *model);
 CGP_API const char *cgp_model_input_name(const cgp_model *model, int input);

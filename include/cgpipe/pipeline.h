@@ -207,7 +207,7 @@ CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
  *
  * Threads: call from the thread that created the pipeline. Blocks until every worker is idle.
  * Cost:    forward and backward FLOPs of the model, plus recomputation. Allocates nothing, except
- * lists and kernels for a new number of micro-batches or a new size of the last one.
+ * lists and kernels for a new number of micro-batches or a new size of the last micro-batch.
  * Source:  Huang et al. 2019, arXiv:1811.06965, section 2; Kim et al. 2020, arXiv:2004.09910.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_step(cgp_pipeline *pipeline,
@@ -225,9 +225,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_step(cgp_pipeline *pipeline,
  *                       the tensors) are borrowed until cgp_pipeline_backward() returns, or the
  *                       pipeline is destroyed.
  * @param[out] outputs   One tensor per output of the model, in order of declaration, each [N, ...]
- *                       with all micro-batches in order. Shape and type are those of
- *                       cgp_model_output_shape() and _dtype(). Caller's; the list is borrowed until
- *                       return.
+ *                       with all micro-batches in order. cgp_model_output_shape() and _dtype()
+ *                       return the shape and type. Caller's; the list is borrowed until return.
  * @param[in]  n_outputs Number of tensors in `outputs`.
  *
  * @retval CGP_ESTATE  Also: the plan has no `external_loss`, or cgp_pipeline_backward() is due.
@@ -472,7 +471,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_check_directory(cgp_pipeline *pip
  * optimizer. Ranks that see the same directory divide the bytes to check among them; each reads the
  * tensors that its devices use.
  *
- * @param[in]  directory  A run's directory (its latest checkpoint), or one checkpoint's.
+ * @param[in]  directory  Directory of a run (whose latest checkpoint is loaded) or of a checkpoint.
  * @param[out] note       The text given to cgp_pipeline_save(), "" if none. Owned, free() it. May
  *                        be NULL.
  *
@@ -639,9 +638,9 @@ typedef struct cgp_pipeline_times {
      *  `seconds` for a run without forward. */
     double backward_seconds;
     double bubble; /**< 1 - sum of the times of F, B, I, W, R / (devices x seconds). */
-    /** Median time from the end of an action (or transfer) to the start of the device's next one,
-     *  if the next one did not wait. NaN if there is no such time, or out of memory. A transfer
-     *  starts when it has its buffer. */
+    /** Median time from the end of an action (or transfer) to the start of the device's next
+     *  action, if the next action did not wait. NaN if there is no such time, or out of memory. A
+     *  transfer starts when it has its buffer. */
     double gap_seconds;
     /** Wake-up latency: median time from the end of a SEND to the start of the RECV that waited for
      *  it. NaN if no RECV waited, or out of memory. */

@@ -147,7 +147,7 @@ CGP_API const int32_t *cgp_tokenizer_suffix(const cgp_tokenizer *tokenizer, int6
  *     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
  *
  * Each word, as bytes, is then merged. While two neighbours have a merge, the pair that comes first
- * in the merges is merged, the leftmost such pair first. For UTF-8 the tokens equal those of
+ * in the merges is merged, the leftmost such pair first. For UTF-8 the tokens equal the tokens of
  * Hugging Face's tokenizers, release 0.23, with its letters and numbers (Unicode 16) and its
  * normalization (Unicode 9). They do not depend on installed libraries.
  *

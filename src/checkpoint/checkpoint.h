@@ -77,10 +77,11 @@ cgp_status cgp__safetensors_create_at(cgp_safetensors_writer *writer, int direct
 /* Add a complete, synced file to the checkpoint. Reads the file for its SHA-256. */
 cgp_status cgp__checkpoint_add(cgp__checkpoint_writer *writer, const char *name);
 
-/* Replace the checkpoint of this step, if any, and point `latest` to the new one. Then delete
- * checkpoints of lower steps except the last `keep` - 1 (keep 0: delete none). Higher steps are
- * from a run that was continued from an older checkpoint: they do not count, and stay until the run
- * reaches and replaces them. Frees the writer. CGP_EIO before the renaming: nothing has changed. */
+/* Replace the checkpoint of this step, if any, and point `latest` to the new checkpoint. Then
+ * delete checkpoints of lower steps except the last `keep` - 1 (keep 0: delete none). Higher steps
+ * are from a run that was continued from an older checkpoint: they do not count, and stay until the
+ * run reaches and replaces them. Frees the writer. CGP_EIO before the renaming: nothing has
+ * changed. */
 cgp_status cgp__checkpoint_commit(cgp__checkpoint_writer *writer, const cgp__checkpoint_info *info,
                                   int keep);
 

@@ -8,7 +8,7 @@
  *              rename a new link to RUN/latest; sync RUN       then a run resumes from it
  *              rename older checkpoints to .gone; sync RUN; delete them
  *
- * An existing checkpoint of the same step is exchanged with the new one in one call
+ * An existing checkpoint of the same step is exchanged with the new checkpoint in one call
  * (RENAME_EXCHANGE). If the file system cannot exchange names, the old checkpoint is renamed to
  * .old first. After a crash between the two renames, cgp_checkpoint_clean() and readers restore
  * it. */

@@ -5,10 +5,10 @@
  *     write    to it
  *     commit   fsync it, rename it to the path, fsync the directory
  *
- * At any time, even after a crash, a reader sees the old file or the new one. Only a killed process
- * leaves its temporary file, without a lock; cgp_checkpoint_clean() deletes it. The temporary name
- * does not contain the final name, so a long final name does not make it too long. The directory is
- * open from create to commit, and all names are relative to it. */
+ * At any time, even after a crash, a reader sees the old file or the new file. Only a killed
+ * process leaves its temporary file, without a lock; cgp_checkpoint_clean() deletes it. The
+ * temporary name does not contain the final name, so a long final name does not make it too long.
+ * The directory is open from create to commit, and all names are relative to it. */
 #include <cgpipe/checkpoint.h>
 
 #include "base/base.h"

@@ -156,7 +156,7 @@ static cgp_status end_of_list(const char *path, int reason) {
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(reason));
 }
 
-/* Return whether a name is that of a checkpoint. A link is not a checkpoint, whatever its
+/* Return whether a name belongs to a checkpoint. A link is not a checkpoint, whatever its
  * target. */
 static bool is_checkpoint(int directory, const char *name) {
     struct stat info;

@@ -6,7 +6,8 @@
  *      "weight_map": {"transformer.wte.weight": "model-00001-of-00002.safetensors", ...}
  *     }
  *
- * A reader finds the shard of a tensor in the shards themselves. The index must say the same. */
+ * A reader finds the shard of a tensor in the shards themselves. The index must name the same
+ * shard. */
 #include "checkpoint/internal.h"
 
 #include "base/base.h"

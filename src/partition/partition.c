@@ -23,7 +23,7 @@
 #include "model/model.h"
 
 /* Fill need[] from prefix[], both [layers + 1]. An entry is more than `layers` if that layer or a
- * later one alone exceeds the limit. */
+ * later layer alone exceeds the limit. */
 static void count_needed(int *need, const double *prefix, int layers, double limit) {
     int reach = layers;
     need[layers] = 0;

@@ -52,8 +52,8 @@ double cgp__pipeline_clock_uncertainty(const cgp_pipeline *pipeline) {
 typedef enum overhead { GAPS, WAKEUPS } overhead;
 
 /* Return the overhead in event k of a trace, in ns; -1: none. GAPS: time since the end of the
- * previous action, if the message had arrived by then. WAKEUPS: time since the arrival of the
- * message, if it arrived after the event's start. */
+ * previous action, if the message arrived before the previous action ended. WAKEUPS: time since the
+ * arrival of the message, if it arrived after the event's start. */
 static int64_t overhead_of(const cgp_pipeline *pipeline, int device, int64_t k, overhead which) {
     const cgp__event event = cgp__pipeline_event(pipeline, device, k);
     const bool receives = event.kind == CGP_ACTION_RECV_F || event.kind == CGP_ACTION_RECV_B;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* search.c -- finds the files `libcgpipe-*.so` that may be plug-ins. It searches the directories of
- * CGP_PLUGIN_PATH, then `cgpipe` and `plugins` beside the program, then both beside the shared
- * library. The static library searches the installation's directory instead of the last two. */
+ * CGP_PLUGIN_PATH, then `cgpipe` and `plugins` beside the program, then the same two beside the
+ * shared library. The static library searches the installation's directory instead of the last
+ * two. */
 #define _GNU_SOURCE /* dladdr(), secure_getenv() */
 #include <dirent.h>
 #include <dlfcn.h>

@@ -85,8 +85,8 @@ cgp_status cgp__set_edges(cgp_schedule *schedule, const cgp_edge *edges, int n_e
  * failure. */
 cgp_status cgp__schedule_finish(cgp_schedule **out, cgp_schedule *schedule, cgp_status status);
 
-/* Replace lists and edges with those of a schedule with the same placement. Takes `rebuilt`, also
- * after a failure. */
+/* Replace lists and edges with the lists and edges of a schedule that has the same placement. Takes
+ * `rebuilt`, also after a failure. */
 cgp_status cgp__schedule_replace(cgp_schedule *schedule, cgp_schedule *rebuilt);
 
 /* Return CGP_EINVAL if stages x `chunks` is above CGP__SCHEDULE_LIMIT. `chunks` counts the surplus

@@ -64,7 +64,7 @@ static inline cgp_gpt2_options cgp_gpt2_options_default(void) {
  * A model for `generation` has the same parameters, but its samples are tokens: inputs "tokens" [1]
  * and "positions" [1] i32, output [1, V], no loss. Plan it for inference. Pass the tokens of a text
  * to cgp_pipeline_predict(), several or one at a time, each with its position below T. In f32, the
- * logits equal those of the model without `generation` at that position, bit for bit
+ * logits equal the logits of the model without `generation` at that position, bit for bit
  * (cgp_cached_attention()). In bf16 the sum of the two embeddings is rounded once more.
  *
  * Weights are initially normal with standard deviation 0.02; at the end of a residual branch the

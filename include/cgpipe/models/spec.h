@@ -30,7 +30,7 @@ typedef enum cgp_model_kind {
     CGP_MODEL_KINDS
 } cgp_model_kind;
 
-/** A model kind, and the options of every kind; those of `kind` are used. */
+/** A model kind, and the options of every kind; only the options of `kind` are used. */
 typedef struct cgp_model_spec {
     size_t struct_size;
     cgp_model_kind kind;

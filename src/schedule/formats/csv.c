@@ -17,7 +17,7 @@
  * WAIT_SEND_F and WAIT_SEND_B keep a message alive while it is sent; here a buffer of the edge
  * holds a copy of it.
  *
- * Stages are a chain: SEND_F goes to the next stage, SEND_B to the one before. PyTorch sends
+ * Stages are a chain: SEND_F goes to the next stage, SEND_B to the previous stage. PyTorch sends
  * nothing between stages of one device, so those transfers are inserted.
  *
  * Source: torch/distributed/pipelining/schedules.py, _Action.from_str and _load_csv. */

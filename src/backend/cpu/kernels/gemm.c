@@ -67,8 +67,8 @@ typedef struct pack_stream {
 } pack_stream;
 
 /* Work interleaved with the micro-kernel, every `steps` steps. It packs the next micro-panel of b,
- * and prefetches the one after it, the next block's or micro-tile's a, and the next micro-tile of
- * c. */
+ * and prefetches the micro-panel after it, the next block's or micro-tile's a, and the next
+ * micro-tile of c. */
 typedef struct interleave {
     int64_t steps;
     pack_stream pack;
@@ -133,8 +133,8 @@ INLINE int64_t segments_of(const cgp__block *block) {
     return block->windows.rows ? block->windows.segments : 1;
 }
 
-/* Return the offset, in elements, of a row of c. The second function does so for the matrix that is
- * added. */
+/* Return the offset, in elements, of a row of c. The second function returns the offset of a row of
+ * the matrix that is added. */
 INLINE int64_t c_row(const cgp__block *block, int64_t row) {
     return block->c_rows ? block->c_rows[row] : row * block->stride;
 }

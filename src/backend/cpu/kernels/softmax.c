@@ -27,7 +27,7 @@ static span span_of(const cgp__cpu_scores *a, int64_t row) {
 }
 
 /* vector_of() returns the first column of the vector that contains column j. The second function
- * does so for a pair of vectors. */
+ * returns the first column of the pair of vectors. */
 INLINE int64_t vector_of(int64_t j) {
     return j / LANES * LANES;
 }
