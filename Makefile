@@ -80,7 +80,7 @@ reference-weights: ## make Hugging Face's and torchvision's weights for the test
 	@$(PYTHON) tools/reference_weights.py
 
 SECONDS ?= 60
-READERS ?= $(patsubst tests/fuzz/test_fuzz_%.c,%,$(shell LC_ALL=C find tests/fuzz -name 'test_fuzz_*.c' ! -name '*[!A-Za-z0-9_.]*' | LC_ALL=C sort))
+READERS ?= $(patsubst tests/fuzz/readers/%.c,%,$(shell LC_ALL=C find tests/fuzz/readers -name '*.c' ! -name '*[!A-Za-z0-9_.]*' | LC_ALL=C sort))
 fuzz: TESTS = -DCGP_TESTS=ON
 fuzz: all ## run libFuzzer on READERS of files and texts (default: all), SECONDS each (needs clang); prints executions and coverage
 	@cmake --build $(BUILD) -j $(JOBS) --target test_support -- --quiet

@@ -18,7 +18,7 @@ shift 2
 clang=${CLANG:-clang}
 command -v "$clang" >/dev/null 2>&1 || { echo "fuzz: needs clang with libFuzzer (apt-get install clang)" >&2; exit 1; }
 mkdir -p "$build/objects"
-flags="-g -O1 -DCGP_LIBFUZZER -fno-sanitize-recover=all -Iinclude -Isrc -Icli -Itests/support -I. -I$build/../generated"
+flags="-g -O1 -DCGP_LIBFUZZER -fno-sanitize-recover=all -Iinclude -Isrc -Icli -Itests/fuzz -Itests/support -I. -I$build/../generated"
 export ASAN_OPTIONS="detect_stack_use_after_return=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
 
 # DIRECTORY... : build their sources, and print the objects.
@@ -40,7 +40,8 @@ build_target() {
     shift
     made=$(objects "$@")
     # shellcheck disable=SC2086
-    "$clang" $flags -fsanitize=fuzzer,address,undefined "tests/fuzz/test_fuzz_$name.c" $made "$support" $library \
+    "$clang" $flags "-DFUZZ_READERS=READER($name)" "-DTEST_DATA=\"tests/data\"" -fsanitize=fuzzer,address,undefined \
+        tests/fuzz/test_fuzz.c tests/fuzz/files.c "tests/fuzz/readers/$name.c" $made "$support" $library \
         -lcmocka -ljansson -lcrypto -ljpeg -lpng -lyaml -lgomp -lm -lpthread -o "$build/$name.bin"
 }
 
@@ -81,7 +82,7 @@ for target in "$@"; do
     devices) build_target devices src/backend/device_names.c src/base ;;
     huggingface) build_target huggingface models src/checkpoint src/base ;;
     cluster | costs | diagnosis | options | record | run | run_file) build_target "$target" cli models src/checkpoint src/base ;;
-    *) echo "fuzz: $target: expected the name of a reader with a tests/fuzz/test_fuzz_NAME.c" >&2 && exit 1 ;;
+    *) echo "fuzz: $target: expected the name of a reader with a tests/fuzz/readers/NAME.c" >&2 && exit 1 ;;
     esac
     run_target "$target"
     [ -z "${PACK:-}" ] || pack "$target"

@@ -61,6 +61,13 @@ bool test_bpe_merge(test_bpe *bpe, int left, int right) {
     return true;
 }
 
+void test_bpe_draw(test_bpe *bpe, uint64_t *random) {
+    test_bpe_start(bpe);
+    for (int k = test_between(random, 0, 80); k > 0; k--)
+        (void)test_bpe_merge(bpe, test_between(random, 0, bpe->n - 1),
+                             test_between(random, 0, bpe->n - 1));
+}
+
 void test_bpe_texts(const test_bpe *bpe, char vocab[BPE_TEXT], char merges[BPE_TEXT]) {
     char *v = vocab, *m = merges + sprintf(merges, "#version: 0.2\n");
     for (int i = 0; i < bpe->n; i++) {

@@ -22,6 +22,9 @@ void test_bpe_start(test_bpe *bpe);
  * token of test_bpe_json(), or is too long. */
 bool test_bpe_merge(test_bpe *bpe, int left, int right);
 
+/* Start, and add up to 80 merges of random tokens. */
+void test_bpe_draw(test_bpe *bpe, uint64_t *random);
+
 /* Write vocab.json and merges.txt as texts. */
 void test_bpe_texts(const test_bpe *bpe, char vocab[BPE_TEXT], char merges[BPE_TEXT]);
 

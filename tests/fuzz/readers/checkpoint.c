@@ -1,30 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_checkpoint.c -- a checkpoint with damaged files, with checksums that match the damage
- * and with ones that do not. Loading never crashes. It is refused and changes nothing, or the
- * loaded values are those in the files.
+/* checkpoint.c -- a checkpoint with damaged files, with checksums that match the damage and with
+ * ones that do not. Loading never crashes. It is refused and changes nothing, or the loaded values
+ * are those in the files.
  *
- * As a test it mutates the files of a small model's checkpoint, from a seed that is printed. With
- * CGP_LIBFUZZER it is a libFuzzer target (make fuzz READERS=checkpoint) for the text of the
- * manifest. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* nftw */
-#endif
-#include "checkpoints.h"
+ * The tests mutate the files of a small model's checkpoint. An input of libFuzzer is the text of
+ * the manifest. */
 #include "fuzz.h"
+#include "checkpoints.h"
 #include "graphs.h"
 #include "resign.h"
 
-enum { CAPACITY = 8192, MUTATIONS = 2000, FILES = 4, MANIFEST = 2, SUM = 3 };
+enum { MANIFEST_BYTES = 8192 - 256, MUTATIONS = 2000, FILES = 4, MANIFEST = 2, SUM = 3 };
 
 static const char *const names[FILES] = {"weights.safetensors", "optimizer.safetensors",
                                          CGP__MANIFEST, CGP__MANIFEST_SUM};
 
-typedef struct content {
-    char bytes[CAPACITY];
-    size_t size;
-} content;
-
-static content original[FILES];
+static fuzz_input original[FILES];
 static cgp_model *model;
 static cgp_plan *plan;
 static cgp_pipeline *pipeline;
@@ -38,15 +29,15 @@ static const char *file_of(int file) {
     return path;
 }
 
-static void write_back(int file, const content *with) {
+static void write_back(int file, const fuzz_input *with) {
     test_write_file(file_of(file), with->bytes, with->size);
 }
 
 static void read_original(int file) {
     FILE *in = fopen(file_of(file), "rb");
     assert_non_null(in);
-    original[file].size = fread(original[file].bytes, 1, CAPACITY, in);
-    assert_in_range(original[file].size, 1, CAPACITY - 1);
+    original[file].size = fread(original[file].bytes, 1, FUZZ_CAPACITY, in);
+    assert_in_range(original[file].size, 1, MANIFEST_BYTES);
     fclose(in);
 }
 
@@ -139,24 +130,23 @@ static void restore(void) {
 /* --- matching checksums --- */
 
 /* Replace the last lines of a manifest by ones that match the lines above them. */
-static void close_manifest(content *manifest) {
+static void close_manifest(fuzz_input *manifest) {
     char hex[65], tail[128];
     assert_ok(cgp__digest(manifest->bytes, manifest->size, hex));
     const int count = snprintf(tail, sizeof tail, ",\n \"sha256_above\": \"%s\"\n}\n", hex);
-    fuzz_replace(manifest->bytes, &manifest->size, CAPACITY - 1, manifest->size, 0, tail,
-                 (size_t)count);
+    fuzz_replace(manifest, manifest->size, 0, tail, (size_t)count);
 }
 
-static void write_sum(const content *manifest) {
+static void write_sum(const fuzz_input *manifest) {
     char hex[65];
-    content sum;
+    fuzz_input sum;
     assert_ok(cgp__digest(manifest->bytes, manifest->size, hex));
-    sum.size = (size_t)snprintf(sum.bytes, CAPACITY, CGP__SUM_LINE, hex);
+    sum.size = (size_t)snprintf((char *)sum.bytes, sizeof sum.bytes, CGP__SUM_LINE, hex);
     write_back(SUM, &sum);
 }
 
 /* Write a manifest of these bytes with matching last lines; return true if it was accepted. */
-static bool try_manifest(content *in) {
+static bool try_manifest(fuzz_input *in) {
     close_manifest(in);
     write_back(MANIFEST, in);
     write_sum(in);
@@ -165,106 +155,52 @@ static bool try_manifest(content *in) {
     return true;
 }
 
-#ifdef CGP_LIBFUZZER
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
-
-static void remove_at_exit(void) {
-    (void)remove_checkpoint(NULL);
-}
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
-    static content in;
-    if (!pipeline) {
-        REQUIRE(make_checkpoint(NULL) == 0);
-        atexit(remove_at_exit);
-    }
-    if (size > CAPACITY - 256) return 0;
+static bool take_manifest(const uint8_t *bytes, size_t size) {
+    static fuzz_input in;
+    if (size > MANIFEST_BYTES) return false;
     memcpy(in.bytes, bytes, in.size = size);
-    (void)try_manifest(&in);
-    return 0;
+    return try_manifest(&in);
 }
-
-#else
 
 /* --- mutations --- */
 
-static void mutate_bytes(content *in, uint64_t *random) {
-    static const char *const pieces[] = {"{",
-                                         "}",
-                                         "[",
-                                         "]",
-                                         ",",
-                                         ":",
-                                         "\"",
-                                         "\\",
-                                         "0",
-                                         "-1",
-                                         "2.0",
-                                         "null",
-                                         "\xff",
-                                         "\\u0000",
-                                         "[[[[[[",
-                                         "{\"a\":",
-                                         "18446744073709551616",
-                                         "F32",
-                                         "\n",
-                                         " "};
-    const char *piece = pieces[fuzz_below(random, sizeof pieces / sizeof pieces[0])];
+static const char *const *const words =
+    FUZZ_WORDS("{", "}", "[", "]", ",", ":", "\"", "\\", "0", "-1", "2.0", "null", "\xff",
+               "\\u0000", "[[[[[[", "{\"a\":", "18446744073709551616", "F32", "\n", " ");
+
+static void mutate_bytes(fuzz_input *in, uint64_t *random) {
     const size_t at = fuzz_below(random, in->size + 1);
     switch (fuzz_below(random, 4)) {
     case 0:
-        if (at < in->size) in->bytes[at] = (char)(in->bytes[at] ^ (1 << fuzz_below(random, 8)));
+        fuzz_flip_bit(in, at, random);
         break;
     case 1:
         in->size = at;
         break;
     case 2:
-        fuzz_replace(in->bytes, &in->size, CAPACITY - 1, at, fuzz_below(random, 8), piece,
-                     strlen(piece));
+        fuzz_replace_word(in, at, 8, words, random);
         break;
     default: { /* copy a part to another place */
-        const size_t from = fuzz_below(random, in->size),
-                     count = fuzz_below(random, in->size - from);
-        char copy[CAPACITY];
-        memcpy(copy, in->bytes + from, count);
-        fuzz_replace(in->bytes, &in->size, CAPACITY - 1, at, 0, copy, count);
+        const size_t from = fuzz_below(random, in->size);
+        fuzz_copy_piece(in, from, in->size - from, at, 1, random);
     }
     }
 }
 
+static const char *const *const texts =
+    FUZZ_WORDS("", "sgd", "adamw", "momentum", "exp_avg", "0", "-1", "00", "+1", " 1",
+               "18446744073709551615", "1.0", "../latest", "a/b", ".", "18446744073709551616", "..",
+               "/dev/zero", ".cgpipe", "cgpipe checkpoint", "weights.safetensors", CGP__MANIFEST,
+               CGP__MANIFEST_SUM, "optimizer.safetensors");
+
 /* Draw a value that some field may have, or none. */
 static json_t *draw_value(uint64_t *random) {
-    static const char *const texts[] = {"",
-                                        "sgd",
-                                        "adamw",
-                                        "momentum",
-                                        "exp_avg",
-                                        "0",
-                                        "-1",
-                                        "00",
-                                        "+1",
-                                        " 1",
-                                        "18446744073709551615",
-                                        "1.0",
-                                        "../latest",
-                                        "a/b",
-                                        ".",
-                                        "18446744073709551616",
-                                        "..",
-                                        "/dev/zero",
-                                        ".cgpipe",
-                                        "cgpipe checkpoint",
-                                        "weights.safetensors",
-                                        CGP__MANIFEST,
-                                        CGP__MANIFEST_SUM,
-                                        "optimizer.safetensors"};
     static const int64_t integers[] = {
         0, 1, 2, -1, 3, 1048576, 1048577, INT32_MAX, INT64_MAX, INT64_MIN, INT64_MAX - 1048575};
     switch (fuzz_below(random, 8)) {
     case 0:
     case 1:
-        return json_string(texts[fuzz_below(random, sizeof texts / sizeof texts[0])]);
+        return json_string(fuzz_word(texts, random));
     case 2:
     case 3:
         return json_integer(integers[fuzz_below(random, sizeof integers / sizeof integers[0])]);
@@ -322,17 +258,18 @@ static void mutate_json(json_t *at, uint64_t *random) {
 /* --- matching files --- */
 
 static json_t *manifest_json(void) {
-    json_t *root = json_loadb(original[MANIFEST].bytes, original[MANIFEST].size, 0, NULL);
+    json_t *root =
+        json_loadb((const char *)original[MANIFEST].bytes, original[MANIFEST].size, 0, NULL);
     assert_non_null(root);
     json_object_del(root, "sha256_above");
     return root;
 }
 
 static void write_manifest(const json_t *root) {
-    content manifest;
+    fuzz_input manifest;
     char *text = json_dumps(root, JSON_INDENT(1));
     manifest.size = strlen(text) >= 2 ? strlen(text) - 2 : 0;
-    if (manifest.size < CAPACITY - 256) {
+    if (manifest.size < MANIFEST_BYTES) {
         memcpy(manifest.bytes, text, manifest.size);
         close_manifest(&manifest);
         write_back(MANIFEST, &manifest);
@@ -341,7 +278,7 @@ static void write_manifest(const json_t *root) {
     free(text);
 }
 
-static void write_tensors(int file, const content *in) {
+static void write_tensors(int file, const fuzz_input *in) {
     char hex[65];
     json_t *root = manifest_json();
     json_t *entry = json_array_get(json_object_get(root, "files"), (size_t)file);
@@ -360,7 +297,7 @@ static void without_fitting_checksums_nothing_is_accepted(void **unused) {
     uint64_t random = test_seed();
     for (int i = 0; i < MUTATIONS / 2; i++) {
         const int file = (int)fuzz_below(&random, FILES);
-        content in = original[file];
+        fuzz_input in = original[file];
         for (int times = test_between(&random, 1, 3); times > 0; times--)
             mutate_bytes(&in, &random);
         if (in.size == original[file].size && memcmp(in.bytes, original[file].bytes, in.size) == 0)
@@ -376,14 +313,15 @@ static void without_fitting_checksums_nothing_is_accepted(void **unused) {
 static void a_manifest_of_any_bytes_is_refused_or_true(void **unused) {
     (void)unused;
     uint64_t random = test_seed();
-    const char *tail = strstr(original[MANIFEST].bytes, ",\n \"sha256_above");
+    const char *text = (const char *)original[MANIFEST].bytes,
+               *tail = strstr(text, ",\n \"sha256_above");
     int accepted = 0;
     for (int i = 0; i < MUTATIONS; i++) {
-        content in = original[MANIFEST];
-        in.size = (size_t)(tail - original[MANIFEST].bytes);
+        fuzz_input in = original[MANIFEST];
+        in.size = (size_t)(tail - text);
         for (int times = test_between(&random, 1, 2); times > 0; times--)
             mutate_bytes(&in, &random);
-        if (in.size <= CAPACITY - 256) accepted += try_manifest(&in);
+        if (in.size <= MANIFEST_BYTES) accepted += try_manifest(&in);
     }
     restore();
     print_message("%d of %d manifests were accepted\n", accepted, MUTATIONS);
@@ -422,7 +360,7 @@ static void tensors_of_any_bytes_are_refused_or_true(void **unused) {
     int accepted = 0;
     for (int i = 0; i < MUTATIONS; i++) {
         const int file = (int)fuzz_below(&random, 2);
-        content in = original[file];
+        fuzz_input in = original[file];
         mutate_bytes(&in, &random);
         write_tensors(file, &in);
         if (try_load(names[file])) accepted++;
@@ -505,8 +443,8 @@ static void a_field_that_is_wrong_is_named(void **unused) {
 
 static void tensors_of_integers_are_refused(void **unused) {
     (void)unused;
-    content in = original[0];
-    char *type = memmem(in.bytes, in.size, "F32", 3);
+    fuzz_input in = original[0];
+    uint8_t *type = memmem(in.bytes, in.size, "F32", 3);
     assert_non_null(type);
     *type = 'I';
     write_tensors(0, &in);
@@ -573,18 +511,18 @@ static void an_index_of_any_bytes_is_refused_or_true(void **unused) {
     (void)unused;
     uint64_t random = test_seed();
     char directory[128], step[160], index[200], hex[65];
-    static content whole;
+    static fuzz_input whole;
     int accepted = 0;
     snprintf(directory, sizeof directory, "%s/shards", test_directory);
     snprintf(step, sizeof step, "%s/step-00000002", directory);
     snprintf(index, sizeof index, "%s/" CGP__INDEX, step);
     write_shards(directory);
     FILE *in = fopen(index, "rb");
-    whole.size = fread(whole.bytes, 1, CAPACITY, in);
+    whole.size = fread(whole.bytes, 1, FUZZ_CAPACITY, in);
     fclose(in);
-    assert_in_range(whole.size, 1, CAPACITY - 1);
+    assert_in_range(whole.size, 1, MANIFEST_BYTES);
     for (int i = 0; i < MUTATIONS / 10; i++) {
-        content mutated = whole;
+        fuzz_input mutated = whole;
         for (int times = test_between(&random, 0, 2); times > 0; times--)
             mutate_bytes(&mutated, &random);
         test_write_file(index, mutated.bytes, mutated.size);
@@ -601,17 +539,15 @@ static void an_index_of_any_bytes_is_refused_or_true(void **unused) {
     assert_in_range(accepted, MUTATIONS / 50, MUTATIONS / 12);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_index_of_any_bytes_is_refused_or_true),
-        cmocka_unit_test(tensors_of_integers_are_refused),
-        cmocka_unit_test(a_field_that_is_wrong_is_named),
-        cmocka_unit_test(without_fitting_checksums_nothing_is_accepted),
-        cmocka_unit_test(a_manifest_of_any_bytes_is_refused_or_true),
-        cmocka_unit_test(a_manifest_of_any_values_is_refused_or_true),
-        cmocka_unit_test(tensors_of_any_bytes_are_refused_or_true),
-    };
-    return cmocka_run_group_tests(tests, make_checkpoint, remove_checkpoint);
-}
-
-#endif
+const fuzz_reader fuzz_checkpoint = {
+    .take = take_manifest,
+    .tests = {cmocka_unit_test(an_index_of_any_bytes_is_refused_or_true),
+              cmocka_unit_test(tensors_of_integers_are_refused),
+              cmocka_unit_test(a_field_that_is_wrong_is_named),
+              cmocka_unit_test(without_fitting_checksums_nothing_is_accepted),
+              cmocka_unit_test(a_manifest_of_any_bytes_is_refused_or_true),
+              cmocka_unit_test(a_manifest_of_any_values_is_refused_or_true),
+              cmocka_unit_test(tensors_of_any_bytes_are_refused_or_true)},
+    .set_up = make_checkpoint,
+    .tear_down = remove_checkpoint,
+};

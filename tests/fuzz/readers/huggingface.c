@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_huggingface.c -- a directory with damaged config.json, index and safetensors files. It
- * is refused with the path of a file in it; or its GPT-2, Llama or ViT is built, and its weights
- * are loaded or refused in the same way.
+/* huggingface.c -- a directory with damaged config.json, index and safetensors files. It is refused
+ * with the path of a file in it; or its GPT-2, Llama or ViT is built, and its weights are loaded or
+ * refused in the same way.
  *
  * An input is config.json and the files model.safetensors, model.safetensors.index.json,
- * model-1.safetensors and model-2.safetensors; an empty part is a missing file. As a test it
- * mutates its own inputs; with CGP_LIBFUZZER it is a libFuzzer target (make fuzz
- * READERS=huggingface). */
-#include "fuzz_files.h"
+ * model-1.safetensors and model-2.safetensors; an empty part is a missing file. */
+#include "fuzz.h"
 
 #include <cgpipe/models/weights.h>
 
-enum { PARTS = 5, MAX_PARAMETERS = 5000 };
+enum { PARTS = 5 };
 
 static const char *const names[PARTS] = {"config.json", "model.safetensors",
                                          "model.safetensors.index.json", "model-1.safetensors",
@@ -61,10 +59,9 @@ static bool try_input(const uint8_t *bytes, size_t size) {
     fuzz_part parts[PARTS] = {{0}};
     cgp_model_spec spec = cgp_model_spec_default();
     cgp_model *model = NULL;
-    fuzz_begin();
     fuzz_cut(bytes, size, parts, PARTS);
     for (int i = 0; i < PARTS; i++) {
-        if (parts[i].size > 0) fuzz_write(names[i], &parts[i]);
+        if (parts[i].size > 0) fuzz_write(names[i], parts[i].bytes, parts[i].size);
     }
     cgp_status status = cgp_huggingface_read(&spec, fuzz_directory);
     if (status != CGP_OK) check_refusal(status);
@@ -77,86 +74,17 @@ static bool try_input(const uint8_t *bytes, size_t size) {
     return status == CGP_OK;
 }
 
-#ifdef CGP_LIBFUZZER
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
-    (void)try_input(bytes, size);
-    return 0;
-}
-
-#else
-
-static const char *const words[] = {
-    FUZZ_BETWEEN,
-    "{",
-    "}",
-    "[",
-    "]",
-    ",",
-    ":",
-    "\"",
-    "\\u0000",
-    "null",
-    "true",
-    "1e999",
-    "-1",
-    "0.5",
-    "0",
-    "1",
-    "2",
-    "9223372036854775808",
-    "\"n_layer\":",
-    "\"n_embd\":",
-    "\"model_type\":\"gpt2\"",
-    "\"model_type\":\"llama\"",
-    "\"model_type\":\"qwen2\"",
-    "\"model_type\":\"vit\"",
-    "\"image_size\":",
-    "\"patch_size\":",
-    "\"id2label\":{",
-    "vit.embeddings.cls_token",
-    "\"num_key_value_heads\":",
-    "\"head_dim\":",
-    "\"rope_scaling\":{\"rope_type\":\"llama3\"",
-    "\"factor\":",
-    "\"weight_map\":{",
-    "\"data_offsets\":[",
-    "\"F16\"",
-    "\"BF16\"",
-    "\"F32\"",
-    "\"I32\"",
-    "model-1.safetensors",
-    "../model-1.safetensors",
-    "/dev/zero",
-    "transformer.",
-    "h.0.",
-    ".attn.bias",
-    "lm_head.weight",
-    "[[[[[[",
-    "{\"a\":",
-    "\xff",
+const fuzz_reader fuzz_huggingface = {
+    .take = try_input,
+    .words = FUZZ_WORDS(
+        FUZZ_JSON, FUZZ_BETWEEN, "0", "1", "2", "9223372036854775808",
+        "\"n_layer\":", "\"n_embd\":", "\"model_type\":\"gpt2\"", "\"model_type\":\"llama\"",
+        "\"model_type\":\"qwen2\"", "\"model_type\":\"vit\"",
+        "\"image_size\":", "\"patch_size\":", "\"id2label\":{", "vit.embeddings.cls_token",
+        "\"num_key_value_heads\":", "\"head_dim\":", "\"rope_scaling\":{\"rope_type\":\"llama3\"",
+        "\"factor\":", "\"weight_map\":{", "\"data_offsets\":[", "\"F16\"", "\"BF16\"", "\"F32\"",
+        "\"I32\"", "model-1.safetensors", "../model-1.safetensors", "/dev/zero", "transformer.",
+        "h.0.", ".attn.bias", "lm_head.weight", "{\"a\":"),
+    .mutations = 4000,
+    .corpus = 2,
 };
-static const fuzz_reader reader = {"huggingface", try_input, words, sizeof words / sizeof words[0],
-                                   4000};
-
-static void mutated_directories_are_refused_or_loaded(void **state) {
-    (void)state;
-    fuzz_run(&reader);
-}
-
-static void the_corpus_is_refused_or_loaded(void **state) {
-    (void)state;
-    assert_true(fuzz_corpus(reader.name, FUZZ_CAPACITY, try_input) >= 2);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mutated_directories_are_refused_or_loaded),
-        cmocka_unit_test(the_corpus_is_refused_or_loaded),
-    };
-    return cmocka_run_group_tests(tests, fuzz_make_directory, fuzz_remove_directory);
-}
-
-#endif

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_devices.c -- arbitrary lists of devices. One is refused; or each of its names is a list
- * of one, and the names joined with commas are the same list.
- *
- * As a test it mutates its own inputs; with CGP_LIBFUZZER it is a libFuzzer target (make fuzz
- * READERS=devices). */
+/* devices.c -- arbitrary lists of devices. One is refused; or each of its names is a list of one,
+ * and the names joined with commas are the same list. */
 #include "fuzz.h"
 
 #include <cgpipe/devices.h>
@@ -35,10 +32,7 @@ static void check_list(const cgp_device_list *list) {
 
 static bool try_input(const uint8_t *bytes, size_t size) {
     cgp_device_list list = {NULL, -1};
-    char *text = malloc(size + 1);
-    REQUIRE(text);
-    memcpy(text, bytes, size);
-    text[size] = '\0';
+    char *text = fuzz_text(bytes, size);
     const cgp_status status = cgp_device_list_parse(&list, text);
     free(text);
     if (status != CGP_OK) {
@@ -51,41 +45,11 @@ static bool try_input(const uint8_t *bytes, size_t size) {
     return true;
 }
 
-#ifdef CGP_LIBFUZZER
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
-    (void)try_input(bytes, size);
-    return 0;
-}
-
-#else
-
-static const char *const words[] = {
-    "cpu", "cuda", ":",  "@",   ",",   "*",          "0",          "1",
-    "2",   "9",    "K",  "MiB", "GiB", "T",          "iB",         "65536",
-    "-1",  " ",    "3,", "*2,", ":0@", "2147483647", "2147483648", "9223372036854775807",
+const fuzz_reader fuzz_devices = {
+    .take = try_input,
+    .words = FUZZ_WORDS("cpu", "cuda", ":", "@", ",", "*", "0", "1", "2", "9", "K", "MiB", "GiB",
+                        "T", "iB", "65536", "-1", " ", "3,", "*2,", ":0@", "2147483647",
+                        "2147483648", "9223372036854775807"),
+    .mutations = 20000,
+    .corpus = 6,
 };
-static const fuzz_reader reader = {"devices", try_input, words, sizeof words / sizeof words[0],
-                                   20000};
-
-static void mutated_lists_are_refused_or_come_back(void **state) {
-    (void)state;
-    fuzz_run(&reader);
-}
-
-static void the_corpus_is_refused_or_comes_back(void **state) {
-    (void)state;
-    assert_true(fuzz_corpus(reader.name, FUZZ_CAPACITY, try_input) >= 6);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mutated_lists_are_refused_or_come_back),
-        cmocka_unit_test(the_corpus_is_refused_or_comes_back),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
-#endif

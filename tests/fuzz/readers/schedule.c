@@ -1,22 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_schedule.c -- damaged schedules as CSV. A refusal names a position or a rule, and what
- * is accepted is unchanged when written and read again. The checker and the simulator agree, and
- * nothing crashes.
- *
- * As a test it mutates schedules as text, 20000 times from a seed that is printed. With
- * CGP_LIBFUZZER it is a libFuzzer target:
- *
- *     make fuzz READERS=schedule */
+/* schedule.c -- damaged schedules as CSV. A refusal names a position or a rule. What is accepted is
+ * unchanged when written and read again, the checker and the simulator agree, and nothing crashes.
+ */
 #include "fuzz.h"
 
 #include <cgpipe/schedule.h>
 
-enum { CAPACITY = 4096, MUTATIONS = 20000 };
-
-typedef struct input {
-    char bytes[CAPACITY];
-    size_t size;
-} input;
+enum { MUTATIONS = 20000, SEED_BYTES = 4096 };
 
 /* --- the property --- */
 
@@ -114,39 +104,28 @@ static void check_accepted(cgp_schedule *s) {
     cgp_schedule_report_release(&report);
 }
 
-/* Return 0 if refused, 1 if read but refused by the checker, 2 if it runs. */
-static int try_input(const char *bytes, size_t size) {
+/* Inputs that were refused, read but refused by the checker, and run. */
+static int outcomes[3];
+
+static bool try_input(const uint8_t *bytes, size_t size) {
     cgp_schedule *s = NULL;
-    char *copy = malloc(size + 1); /* so that a sanitizer detects a read past the end */
-    if (size) memcpy(copy, bytes, size);
-    const cgp_status status = cgp_schedule_from_csv(&s, "x.csv", copy, size);
-    free(copy);
+    const cgp_status status = cgp_schedule_from_csv(&s, "x.csv", (const char *)bytes, size);
     if (status != CGP_OK) {
         REQUIRE(!s);
         check_refusal(status, size);
-        return 0;
+        outcomes[0]++;
+        return false;
     }
     check_accepted(s);
-    const bool runs = cgp_schedule_check(s, NULL) == CGP_OK;
+    outcomes[cgp_schedule_check(s, NULL) == CGP_OK ? 2 : 1]++;
     cgp_schedule_destroy(s);
-    return runs ? 2 : 1;
+    return true;
 }
 
-#ifdef CGP_LIBFUZZER
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
-    (void)try_input((const char *)bytes, size);
-    return 0;
-}
-
-#else
-
-/* --- the driver --- */
+/* --- mutations --- */
 
 /* Draw a valid schedule, in one of the dialects. */
-static void draw_seed(input *in, uint64_t *random) {
+static void draw_seed(fuzz_input *in, uint64_t *random) {
     const cgp_schedule_info *info;
     int schedules = 0;
     while (cgp_schedule_info_at(schedules))
@@ -160,7 +139,7 @@ static void draw_seed(input *in, uint64_t *random) {
         assert_ok(cgp_schedule_to_csv(
             s, fuzz_below(random, 2) ? CGP_CSV_COMPUTE : CGP_CSV_TRANSFERS, &text));
         in->size = strlen(text);
-        const bool fits = in->size <= CAPACITY;
+        const bool fits = in->size <= SEED_BYTES;
         if (fits) memcpy(in->bytes, text, in->size);
         free(text);
         cgp_schedule_destroy(s);
@@ -168,51 +147,15 @@ static void draw_seed(input *in, uint64_t *random) {
     }
 }
 
-static const char *const words[] = {
-    ",",
-    "\n",
-    ",,",
-    "\r\n",
-    "0F0",
-    "1B0",
-    "0I1,0W1",
-    "1SEND_F0",
-    "1RECV_F0",
-    "0BW0",
-    "0UNSHARD",
-    "(0F0;1B0)OVERLAP_F_B",
-    "99999999F0",
-    "0R0",
-    " ",
-    "\t1F1 ",
-    "F",
-    ";",
-    "(",
-    "REDUCE_GRAD",
-    "2147483648",
-    "B",
-    "I",
-    "W",
-    "SEND_B",
-    "RECV_B",
-    "_",
-    ";0R0;",
-    "\"",
-    "\"\"",
-    "\"0F0\"",
-    "\"\n\"",
-    "\xef\xbb\xbf",
-    "\xff\xfe",
-    "WAIT_",
-    "0WAIT_SEND_F0",
-    "0F1,0B0",
-    "BW",
-    "0B0,0W0",
-    "WAIT_REDUCE_GRAD",
-};
+static const char *const *const words =
+    FUZZ_WORDS(",", "\n", ",,", "\r\n", "0F0", "1B0", "0I1,0W1", "1SEND_F0", "1RECV_F0", "0BW0",
+               "0UNSHARD", "(0F0;1B0)OVERLAP_F_B", "99999999F0", "0R0", " ", "\t1F1 ", "F", ";",
+               "(", "REDUCE_GRAD", "2147483648", "B", "I", "W", "SEND_B", "RECV_B", "_", ";0R0;",
+               "\"", "\"\"", "\"0F0\"", "\"\n\"", "\xef\xbb\xbf", "\xff\xfe", "WAIT_",
+               "0WAIT_SEND_F0", "0F1,0B0", "BW", "0B0,0W0", "WAIT_REDUCE_GRAD");
 
 /* Return the start of the cell at or after a position, and its size. */
-static size_t find_cell(const input *in, size_t at, size_t *size) {
+static size_t find_cell(const fuzz_input *in, size_t at, size_t *size) {
     while (at > 0 && in->bytes[at - 1] != ',' && in->bytes[at - 1] != '\n')
         at--;
     *size = 0;
@@ -221,99 +164,85 @@ static size_t find_cell(const input *in, size_t at, size_t *size) {
     return at;
 }
 
-static void mutate(input *in, uint64_t *random) {
+static void mutate(fuzz_input *in, uint64_t *random) {
     const size_t at = fuzz_below(random, in->size);
     size_t size = 0, other_size = 0;
     const size_t cell = find_cell(in, at, &size),
                  other = find_cell(in, fuzz_below(random, in->size), &other_size);
-    char copy[CAPACITY];
+    uint8_t copy[FUZZ_CAPACITY];
     switch (fuzz_below(random, 8)) {
-    case 0: /* flip a bit */
-        if (in->size > 0) in->bytes[at] ^= (char)(1u << fuzz_below(random, 7));
+    case 0:
+        fuzz_flip_bit(in, at, random);
         break;
     case 1: /* cut off the end */
         in->size = fuzz_below(random, in->size + 1);
         break;
     case 2: /* insert a word */
-    case 3: {
-        const char *word = words[fuzz_below(random, sizeof words / sizeof words[0])];
-        fuzz_replace(in->bytes, &in->size, CAPACITY, at, fuzz_below(random, 3), word, strlen(word));
+    case 3:
+        fuzz_replace_word(in, at, 3, words, random);
         break;
-    }
     case 4: /* replace a digit */
         if (in->size > 0 && in->bytes[at] >= '0' && in->bytes[at] <= '9')
-            in->bytes[at] = (char)('0' + fuzz_below(random, 10));
+            in->bytes[at] = (uint8_t)('0' + fuzz_below(random, 10));
         break;
     case 5: /* remove a cell */
-        fuzz_replace(in->bytes, &in->size, CAPACITY, cell, size, "", 0);
+        fuzz_replace(in, cell, size, "", 0);
         break;
     case 6: /* replace a cell by another */
         memcpy(copy, in->bytes + other, other_size);
-        fuzz_replace(in->bytes, &in->size, CAPACITY, cell, size, copy, other_size);
+        fuzz_replace(in, cell, size, copy, other_size);
         break;
     default: /* swap two neighbours */
         if (cell + size < in->size && in->bytes[cell + size] == ',') {
             memcpy(copy, in->bytes + cell, size);
             copy[size] = ',';
-            fuzz_replace(in->bytes, &in->size, CAPACITY, cell, size + 1, "", 0);
+            fuzz_replace(in, cell, size + 1, "", 0);
             const size_t to = find_cell(in, cell, &other_size) + other_size;
-            if (to < in->size && in->bytes[to] == ',')
-                fuzz_replace(in->bytes, &in->size, CAPACITY, to + 1, 0, copy, size + 1);
+            if (to < in->size && in->bytes[to] == ',') fuzz_replace(in, to + 1, 0, copy, size + 1);
         }
     }
 }
 
-static void mutated_texts_are_refused_or_true(void **state) {
+static bool play(int times, uint64_t *random) {
+    static fuzz_input in;
+    draw_seed(&in, random);
+    for (; times > 1; times--)
+        mutate(&in, random);
+    return fuzz_take_exact(try_input, in.bytes, in.size);
+}
+
+static void mutated_texts_have_every_outcome(void **state) {
     (void)state;
     uint64_t random = test_seed();
-    int outcomes[3] = {0, 0, 0};
-    for (int i = 0; i < MUTATIONS; i++) {
-        input in;
-        draw_seed(&in, &random);
-        for (int times = test_between(&random, 0, 2); times > 0; times--)
-            mutate(&in, &random);
-        outcomes[try_input(in.bytes, in.size)]++;
-    }
+    memset(outcomes, 0, sizeof outcomes);
+    for (int i = 0; i < MUTATIONS; i++)
+        (void)play(test_between(&random, 1, 3), &random);
     print_message("%d refused, %d stopped by the checker, %d run\n", outcomes[0], outcomes[1],
                   outcomes[2]);
     for (int k = 0; k < 3; k++)
-        assert_in_range(outcomes[k], MUTATIONS / 100, MUTATIONS); /* every outcome occurs */
-}
-
-/* Inputs found by libFuzzer. */
-static int corpus_outcomes[3];
-
-static bool take(const uint8_t *bytes, size_t size) {
-    const int outcome = (int)try_input((const char *)bytes, size);
-    corpus_outcomes[outcome]++;
-    return outcome > 0;
-}
-
-static void the_corpus_is_refused_or_true(void **state) {
-    (void)state;
-    (void)fuzz_corpus("schedule", CAPACITY, take);
-    assert_true(corpus_outcomes[0] > 0 && corpus_outcomes[1] > 0 && corpus_outcomes[2] > 10);
+        assert_in_range(outcomes[k], MUTATIONS / 100, MUTATIONS);
 }
 
 static void bytes_at_random_are_refused(void **state) {
     (void)state;
     uint64_t random = test_seed();
     for (int i = 0; i < 2000; i++) {
-        char bytes[200];
-        const size_t size = fuzz_below(&random, sizeof bytes);
-        for (size_t k = 0; k < size; k++)
-            bytes[k] = (char)test_random(&random);
-        assert_int_equal(try_input(bytes, size), 0);
+        fuzz_input in;
+        fuzz_draw_bytes(&in, 200, &random);
+        assert_false(fuzz_take_exact(try_input, in.bytes, in.size));
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mutated_texts_are_refused_or_true),
-        cmocka_unit_test(the_corpus_is_refused_or_true),
-        cmocka_unit_test(bytes_at_random_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+static void the_corpus_has_every_outcome(void **state) {
+    (void)state;
+    memset(outcomes, 0, sizeof outcomes);
+    (void)fuzz_corpus("schedule", try_input);
+    assert_true(outcomes[0] > 0 && outcomes[1] > 0 && outcomes[2] > 10);
 }
 
-#endif
+const fuzz_reader fuzz_schedule = {
+    .take = try_input,
+    .tests = {cmocka_unit_test(mutated_texts_have_every_outcome),
+              cmocka_unit_test(the_corpus_has_every_outcome),
+              cmocka_unit_test(bytes_at_random_are_refused)},
+};

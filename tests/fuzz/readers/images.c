@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_images.c -- damaged JPEG, PNG, CIFAR and MNIST files. An image is decoded or refused
- * with a message, and nothing crashes, hangs or leaks.
- *
- * As a test it mutates files of all kinds, from a seed that is printed. With CGP_LIBFUZZER it is a
- * libFuzzer target for the decoders:
- *
- *     make fuzz READERS=images */
+/* images.c -- damaged JPEG, PNG, CIFAR and MNIST files. An image is decoded or refused with a
+ * message, and nothing crashes, hangs or leaks. The corpus has images for the decoders. */
 #include "fuzz.h"
 #include "pictures.h"
+
+#include <cgpipe/images.h>
+#include <cgpipe/data.h>
+
+#include <png.h>
 
 #include "data/image.h"
 
@@ -33,27 +33,9 @@ static bool try_image(const uint8_t *bytes, size_t size) {
     return true;
 }
 
-#ifdef CGP_LIBFUZZER
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
-    (void)try_image(bytes, size);
-    return 0;
-}
-
-#else
-
-#include "directory.h"
-
-#include <cgpipe/images.h>
-#include <cgpipe/data.h>
-
-#include <png.h>
-
 /* --- images --- */
 
-enum { MUTATIONS = 3000, SIDE = 24 };
+enum { SIDE = 24 };
 
 static void start(test_image *out, uint64_t *random) {
     static const test_png pngs[] = {
@@ -77,7 +59,7 @@ static void start(test_image *out, uint64_t *random) {
 }
 
 /* Correct the checksum of the PNG chunk at `at`, so that damage is not caught by it. */
-static void repair_chunk(test_image *in, size_t at, size_t length) {
+static void repair_chunk(fuzz_input *in, size_t at, size_t length) {
     uint32_t crc = 0xffffffffu;
     for (size_t i = at + 4; i < at + 8 + length; i++) {
         crc ^= in->bytes[i];
@@ -88,7 +70,7 @@ static void repair_chunk(test_image *in, size_t at, size_t length) {
         in->bytes[at + 8 + length + (size_t)k] = (uint8_t)(~crc >> (24 - 8 * k));
 }
 
-static void repair(test_image *in) {
+static void repair(fuzz_input *in) {
     for (size_t at = 8; at + 12 <= in->size;) {
         size_t length = 0;
         for (int k = 0; k < 4; k++)
@@ -99,59 +81,39 @@ static void repair(test_image *in) {
     }
 }
 
-static void mutate(test_image *in, uint64_t *random) {
+static void mutate(fuzz_input *in, uint64_t *random) {
     const uint8_t noise[4] = {(uint8_t)test_random(random), 0xff, (uint8_t)fuzz_below(random, 256),
                               0};
     const size_t at = fuzz_below(random, in->size);
     switch (fuzz_below(random, 5)) {
     case 0:
-        in->bytes[at] ^= (uint8_t)(1u << fuzz_below(random, 8));
+        fuzz_flip_bit(in, at, random);
         break;
     case 1:
         in->bytes[fuzz_below(random, in->size < 200 ? in->size : 200)] =
             noise[fuzz_below(random, 4)];
         break;
     case 2:
-        fuzz_replace(in->bytes, &in->size, sizeof in->bytes, at, fuzz_below(random, 20), noise,
-                     fuzz_below(random, 5));
+        fuzz_replace(in, at, fuzz_below(random, 20), noise, fuzz_below(random, 5));
         break;
     case 3:
         in->size = at + 1;
         break;
     default: /* markers of JPEG and zeros */
-        fuzz_replace(in->bytes, &in->size, sizeof in->bytes, at, 0,
-                     (uint8_t[64]){0x08, 0x06, 0xff, 0xc2, 0xff, 0xda}, 1 + fuzz_below(random, 64));
+        fuzz_replace(in, at, 0, (uint8_t[64]){0x08, 0x06, 0xff, 0xc2, 0xff, 0xda},
+                     1 + fuzz_below(random, 64));
     }
     if (in->bytes[0] == 0x89 && fuzz_below(random, 3)) repair(in);
 }
 
-static void whole_images_are_decoded(void **state) {
-    (void)state;
-    uint64_t random = test_seed();
-    static test_image in;
-    for (int i = 0; i < 100; i++) {
-        start(&in, &random);
-        assert_true(try_image(in.bytes, in.size));
-    }
-}
-
-static void mutated_images_are_decoded_or_refused(void **state) {
-    (void)state;
-    uint64_t random = test_seed();
-    static test_image in;
-    int accepted = 0;
-    for (int i = 0; i < MUTATIONS; i++) {
-        start(&in, &random);
-        for (int times = test_between(&random, 1, 3); times > 0; times--)
-            mutate(&in, &random);
-        uint8_t *exact = malloc(in.size); /* so that a sanitizer detects a read past the end */
-        memcpy(exact, in.bytes, in.size);
-        accepted += try_image(exact, in.size);
-        free(exact);
-    }
-    print_message("%d of %d mutated images were decoded\n", accepted, MUTATIONS);
-    /* both outcomes occur */
-    assert_in_range(accepted, MUTATIONS / 50, MUTATIONS - MUTATIONS / 50);
+static bool play(int times, uint64_t *random) {
+    static test_image image;
+    static fuzz_input in;
+    start(&image, random);
+    memcpy(in.bytes, image.bytes, in.size = image.size);
+    for (; times > 0; times--)
+        mutate(&in, random);
+    return fuzz_take_exact(try_image, in.bytes, in.size);
 }
 
 static void bytes_at_random_after_a_good_beginning_never_crash(void **state) {
@@ -160,13 +122,10 @@ static void bytes_at_random_after_a_good_beginning_never_crash(void **state) {
                                              {0xff, 0xd8, 0xff, 0xdb, 0, 67, 0, 1}};
     uint64_t random = test_seed();
     for (int i = 0; i < 1000; i++) {
-        const size_t size = 8 + fuzz_below(&random, 400);
-        uint8_t *bytes = malloc(size);
-        for (size_t k = 0; k < size; k++)
-            bytes[k] = (uint8_t)test_random(&random);
-        memcpy(bytes, beginnings[i % 2], 8);
-        (void)try_image(bytes, size);
-        free(bytes);
+        fuzz_input in;
+        fuzz_draw_bytes(&in, 400, &random);
+        fuzz_replace(&in, 0, 0, beginnings[i % 2], 8);
+        (void)fuzz_take_exact(try_image, in.bytes, in.size);
     }
 }
 
@@ -194,10 +153,10 @@ static void damaged_array_files_are_refused_or_give_labels_in_range(void **state
                 bytes[fuzz_below(&random, 16)] = (uint8_t)test_random(&random);
                 if (fuzz_below(&random, 2)) size = fuzz_below(&random, size + 1);
             }
-            test_write_file(test_path_of(names[f]), bytes, size);
+            fuzz_write(names[f], bytes, size);
         }
         cgp_data *data = NULL;
-        const cgp_status status = cgp_data_mnist(&data, test_directory, NULL);
+        const cgp_status status = cgp_data_mnist(&data, fuzz_directory, NULL);
         assert_true(status == CGP_OK ||
                     (status == CGP_EFORMAT && strstr(cgp_message(), ": at byte ")));
         accepted += status == CGP_OK;
@@ -211,14 +170,13 @@ static void damaged_array_files_are_refused_or_give_labels_in_range(void **state
     assert_in_range(accepted, 30, 270);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whole_images_are_decoded),
-        cmocka_unit_test(mutated_images_are_decoded_or_refused),
-        cmocka_unit_test(bytes_at_random_after_a_good_beginning_never_crash),
-        cmocka_unit_test(damaged_array_files_are_refused_or_give_labels_in_range),
-    };
-    return cmocka_run_group_tests(tests, test_make_directory, test_remove_directory);
-}
-
-#endif
+const fuzz_reader fuzz_images = {
+    .take = try_image,
+    .play = play,
+    .mutations = 3000,
+    .accepted_in = 50,
+    .refused_in = 50,
+    .valid = 100,
+    .tests = {cmocka_unit_test(bytes_at_random_after_a_good_beginning_never_crash),
+              cmocka_unit_test(damaged_array_files_are_refused_or_give_labels_in_range)},
+};

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_trace.c -- damaged traces of measured steps. One is refused with the name of the text;
- * or it is drawn, split by comparison with its plan into parts that sum up, and unchanged when
- * written and read.
- *
- * As a test it mutates traces, 4000 times from a seed that is printed. With CGP_LIBFUZZER it is a
- * libFuzzer target (make fuzz READERS=trace). */
+/* trace.c -- damaged traces of measured steps. One is refused with the name of the text; or it is
+ * drawn, split by comparison with its plan into parts that sum up, and unchanged when written and
+ * read. */
 #include "fuzz.h"
 
 #include <math.h>
@@ -12,8 +9,6 @@
 #include <cgpipe/schedule.h>
 
 #include "schedule/simulator/timeline.h"
-
-enum { CAPACITY = 16384, MUTATIONS = 4000 };
 
 /* --- the property --- */
 
@@ -54,14 +49,11 @@ static void check_parts(const cgp_schedule *s, const cgp_schedule_timeline *t) {
     cgp_schedule_comparison_release(&c);
 }
 
-static bool try_input(const char *bytes, size_t size) {
+static bool try_input(const uint8_t *bytes, size_t size) {
     cgp_schedule *s = NULL;
     cgp_schedule_timeline t = {0};
-    /* so that a sanitizer detects a read past the end */
-    char *copy = malloc(size + 1), *svg = NULL;
-    if (size) memcpy(copy, bytes, size);
-    const cgp_status status = cgp_schedule_from_trace(&s, &t, "x.json", copy, size);
-    free(copy);
+    char *svg = NULL;
+    const cgp_status status = cgp_schedule_from_trace(&s, &t, "x.json", (const char *)bytes, size);
     if (status != CGP_OK) {
         REQUIRE(!s && status == CGP_EFORMAT && strncmp(cgp_message(), "x.json: ", 8) == 0);
         return false;
@@ -75,18 +67,7 @@ static bool try_input(const char *bytes, size_t size) {
     return true;
 }
 
-#ifdef CGP_LIBFUZZER
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
-    (void)try_input((const char *)bytes, size);
-    return 0;
-}
-
-#else
-
-/* --- the driver --- */
+/* --- mutations --- */
 
 /* Draw a simulated step, used as a measured one. */
 static char *draw_trace(uint64_t *random) {
@@ -118,70 +99,47 @@ static char *draw_trace(uint64_t *random) {
     return text;
 }
 
-static const char *const words[] = {
-    ",",         "[",   "]",   "{",      "}",       "\"cgpipe\"",   "null",
-    "1e999",     "-1",  "0.5", "1e-300", "true",    "[[]]",         "2147483648",
-    "\"start\"", "\\n", "0F0", "1e300",  "\"csv\"", "\"edges\":[]", "[0,1],",
-    "0.0,",
-};
+static const char *const *const words = FUZZ_WORDS(
+    ",", "[", "]", "{", "}", "\"cgpipe\"", "null", "1e999", "-1", "0.5", "1e-300", "true", "[[]]",
+    "2147483648", "\"start\"", "\\n", "0F0", "1e300", "\"csv\"", "\"edges\":[]", "[0,1],", "0.0,");
 
-static void mutate(char *bytes, size_t *size, uint64_t *random) {
-    const size_t at = fuzz_below(random, *size);
+static void mutate(fuzz_input *in, uint64_t *random) {
+    size_t at = fuzz_below(random, in->size);
     switch (fuzz_below(random, 4)) {
-    case 0: /* flip a bit */
-        if (*size > 0) bytes[at] ^= (char)(1u << fuzz_below(random, 7));
+    case 0:
+        fuzz_flip_bit(in, at, random);
         break;
     case 1: /* cut off the end */
-        if (fuzz_below(random, 8) == 0) *size = fuzz_below(random, *size + 1);
+        if (fuzz_below(random, 8) == 0) in->size = fuzz_below(random, in->size + 1);
         break;
-    case 2: { /* insert a word */
-        const char *word = words[fuzz_below(random, sizeof words / sizeof words[0])];
-        fuzz_replace(bytes, size, CAPACITY, at, fuzz_below(random, 4), word, strlen(word));
+    case 2:
+        fuzz_replace_word(in, at, 4, words, random);
         break;
-    }
     default: /* replace the next digit */
-        for (size_t i = at; i < *size; i++) {
-            if (bytes[i] < '0' || bytes[i] > '9') continue;
-            bytes[i] = (char)('0' + fuzz_below(random, 10));
-            break;
-        }
+        while (at < in->size && (in->bytes[at] < '0' || in->bytes[at] > '9'))
+            at++;
+        if (at < in->size) in->bytes[at] = (uint8_t)('0' + fuzz_below(random, 10));
     }
 }
 
-static void mutated_traces_are_refused_or_true(void **state) {
-    (void)state;
-    uint64_t random = test_seed();
-    int accepted = 0;
-    for (int i = 0; i < MUTATIONS; i++) {
-        static char bytes[CAPACITY];
-        char *text = draw_trace(&random);
-        size_t size = strlen(text);
-        assert_true(size < CAPACITY);
-        memcpy(bytes, text, size);
-        free(text);
-        for (int times = test_between(&random, 0, 2); times > 0; times--)
-            mutate(bytes, &size, &random);
-        accepted += try_input(bytes, size);
-    }
-    print_message("%d of %d accepted\n", accepted, MUTATIONS);
-    assert_in_range(accepted, MUTATIONS / 100, MUTATIONS - MUTATIONS / 100);
+/* Mutates `times` - 1 times. */
+static bool play(int times, uint64_t *random) {
+    static fuzz_input in;
+    char *text = draw_trace(random);
+    in.size = strlen(text);
+    assert_true(in.size < FUZZ_CAPACITY);
+    memcpy(in.bytes, text, in.size);
+    free(text);
+    for (; times > 1; times--)
+        mutate(&in, random);
+    return fuzz_take_exact(try_input, in.bytes, in.size);
 }
 
-static bool take(const uint8_t *bytes, size_t size) {
-    return try_input((const char *)bytes, size);
-}
-
-static void the_corpus_is_refused_or_true(void **state) {
-    (void)state;
-    assert_true(fuzz_corpus("trace", CAPACITY, take) > 2);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mutated_traces_are_refused_or_true),
-        cmocka_unit_test(the_corpus_is_refused_or_true),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
-#endif
+const fuzz_reader fuzz_trace = {
+    .take = try_input,
+    .play = play,
+    .mutations = 4000,
+    .accepted_in = 100,
+    .refused_in = 100,
+    .corpus = 3,
+};

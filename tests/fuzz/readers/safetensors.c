@@ -1,47 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_safetensors.c -- the reader with damaged files: it never crashes, and what it accepts
- * agrees with the bytes.
- *
- * As a test it mutates valid files, 20000 times from a seed that is printed. With CGP_LIBFUZZER it
- * is a libFuzzer target, whose scratch file stays in /tmp:
- *
- *     make fuzz READERS=safetensors */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* memmem */
-#endif
+/* safetensors.c -- the reader with damaged files: it never crashes, and what it accepts agrees with
+ * the bytes. */
 #include "fuzz.h"
 
-#include <fcntl.h>
-#include <inttypes.h>
-#include <unistd.h>
-
 #include <cgpipe/checkpoint.h>
-
-enum { CAPACITY = 4096, MUTATIONS = 20000 };
-
-typedef struct input {
-    uint8_t bytes[CAPACITY];
-    size_t size;
-} input;
-
-static char directory[64], path[80];
-static int scratch = -1; /* the file at `path`, rewritten for each input */
-
-static int make_scratch(void **state) {
-    (void)state;
-    snprintf(directory, sizeof directory, "/tmp/cgp-fuzz-XXXXXX");
-    if (!mkdtemp(directory)) return -1;
-    snprintf(path, sizeof path, "%s/f.safetensors", directory);
-    scratch = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
-    return scratch < 0 ? -1 : 0;
-}
-
-static int remove_scratch(void **state) {
-    (void)state;
-    close(scratch);
-    unlink(path);
-    return rmdir(directory);
-}
 
 /* --- the property --- */
 
@@ -102,9 +64,8 @@ static void check_accepted(cgp_safetensors *file, const uint8_t *bytes, size_t s
 /* Open the bytes as a file; return true if it was accepted. */
 static bool try_input(const uint8_t *bytes, size_t size) {
     cgp_safetensors *file = NULL;
-    REQUIRE(pwrite(scratch, bytes, size, 0) == (ssize_t)size &&
-            ftruncate(scratch, (off_t)size) == 0);
-    const cgp_status status = cgp_safetensors_open(&file, path);
+    fuzz_write("f.safetensors", bytes, size);
+    const cgp_status status = cgp_safetensors_open(&file, fuzz_path("f.safetensors"));
     if (status == CGP_OK) {
         check_accepted(file, bytes, size);
         cgp_safetensors_close(file);
@@ -114,19 +75,7 @@ static bool try_input(const uint8_t *bytes, size_t size) {
     return false;
 }
 
-#ifdef CGP_LIBFUZZER
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
-    if (scratch < 0 && make_scratch(NULL)) __builtin_trap();
-    (void)try_input(bytes, size);
-    return 0;
-}
-
-#else
-
-/* --- the driver --- */
+/* --- mutations --- */
 
 static const char *const headers[] = {
     "{\"__metadata__\":{\"format\":\"pt\",\"step\":\"100\"},"
@@ -144,52 +93,16 @@ static const char *const headers[] = {
 static const int data_bytes[] = {64, 16, 20, 0};
 enum { SEEDS = 4 };
 
-static const char *const pieces[] = {
-    "{",
-    "}",
-    "[",
-    "]",
-    ",",
-    ":",
-    "\"",
-    "\\",
-    "0",
-    "-1",
-    "4",
-    "8",
-    "16",
-    "48",
-    "1e3",
-    "2.0",
-    "null",
-    "true",
-    "[]",
-    "{}",
-    "\"F32\"",
-    "\"I32\"",
-    "\"F64\"",
-    "\"F4\"",
-    "F6_E2M3",
-    "[0,0]",
-    "[0,4]",
-    "[4611686018427387904,4]",
-    "9223372036854775807",
-    "9223372036854775808",
-    "-9223372036854775808",
-    "18446744073709551616",
-    "\"dtype\":",
-    "\"shape\":",
-    "\"data_offsets\":",
-    "\"__metadata__\":{\"a\":\"b\"},",
-    "\\u0000",
-    "\xff",
-    "\xc3\xa9",
-    "[[[[[[[[",
-    "1,1,1,1,1,1,1,",
-    "\"a\":{\"dtype\":\"I32\",\"shape\":[0],\"data_offsets\":[0,0]},",
-};
+static const char *const *const words =
+    FUZZ_WORDS("{", "}", "[", "]", ",", ":", "\"", "\\", "0", "-1", "4", "8", "16", "48", "1e3",
+               "2.0", "null", "true", "[]", "{}", "\"F32\"", "\"I32\"", "\"F64\"", "\"F4\"",
+               "F6_E2M3", "[0,0]", "[0,4]", "[4611686018427387904,4]", "9223372036854775807",
+               "9223372036854775808", "-9223372036854775808", "18446744073709551616",
+               "\"dtype\":", "\"shape\":", "\"data_offsets\":", "\"__metadata__\":{\"a\":\"b\"},",
+               "\\u0000", "\xff", "\xc3\xa9", "[[[[[[[[", "1,1,1,1,1,1,1,",
+               "\"a\":{\"dtype\":\"I32\",\"shape\":[0],\"data_offsets\":[0,0]},");
 
-static void start_from(input *in, int seed) {
+static void start_from(fuzz_input *in, int seed) {
     const uint64_t length = strlen(headers[seed]);
     memcpy(in->bytes, &length, 8);
     memcpy(in->bytes + 8, headers[seed], length);
@@ -199,12 +112,12 @@ static void start_from(input *in, int seed) {
 }
 
 /* Splice the header and correct its length, so that the JSON is tested. */
-static void splice_header(input *in, uint64_t *random) {
+static void splice_header(fuzz_input *in, uint64_t *random) {
     uint64_t length = 0;
     if (in->size < 8) return;
     memcpy(&length, in->bytes, 8);
     if (length > in->size - 8) return;
-    const char *piece = pieces[fuzz_below(random, sizeof pieces / sizeof pieces[0])];
+    const char *word = fuzz_word(words, random);
     size_t at = 8 + fuzz_below(random, (size_t)length + 1);
     size_t out = fuzz_below(random, 2) ? 0 : fuzz_below(random, 8);
     if (fuzz_below(random, 4) == 0) { /* at the start of a list */
@@ -220,14 +133,14 @@ static void splice_header(input *in, uint64_t *random) {
     }
     out = at + out > 8 + length ? 8 + (size_t)length - at : out;
     const size_t before = in->size;
-    fuzz_replace(in->bytes, &in->size, CAPACITY, at, out, piece, strlen(piece));
+    fuzz_replace(in, at, out, word, strlen(word));
     length += in->size - before; /* modulo 2^64 */
     memcpy(in->bytes, &length, 8);
 }
 
 /* Move both data_offsets of a tensor, and sometimes the end of the file with them: only the
  * neighbours can reveal it. */
-static void shift_offsets(input *in, uint64_t *random) {
+static void shift_offsets(fuzz_input *in, uint64_t *random) {
     static const char key[] = "data_offsets\":[";
     const int by = 4 * ((int)fuzz_below(random, 5) - 2);
     uint64_t length = 0;
@@ -245,28 +158,25 @@ static void shift_offsets(input *in, uint64_t *random) {
     memcpy(old, in->bytes + at, in->size - at < 63 ? in->size - at : 63);
     if (sscanf(old, "%18lld,%18lld%n", &begin, &end, &used) != 2) return;
     const int count = snprintf(moved, sizeof moved, "%lld,%lld", begin + by, end + by);
-    fuzz_replace(in->bytes, &in->size, CAPACITY, at, (size_t)used, moved, (size_t)count);
+    fuzz_replace(in, at, (size_t)used, moved, (size_t)count);
     length += (uint64_t)(count - used);
     memcpy(in->bytes, &length, 8);
-    if (fuzz_below(random, 2) && by > 0)
-        fuzz_replace(in->bytes, &in->size, CAPACITY, in->size, 0, "01234567", (size_t)by);
+    if (fuzz_below(random, 2) && by > 0) fuzz_replace(in, in->size, 0, "01234567", (size_t)by);
     if (fuzz_below(random, 2) && by < 0 && in->size > 16) in->size -= (size_t)-by;
 }
 
-static void mutate(input *in, uint64_t *random) {
-    input other;
+static void mutate(fuzz_input *in, uint64_t *random) {
+    fuzz_input other;
     switch (fuzz_below(random, 10)) {
-    case 0: /* flip a bit */
-        if (in->size > 0)
-            in->bytes[fuzz_below(random, in->size)] ^= (uint8_t)(1u << fuzz_below(random, 8));
+    case 0:
+        fuzz_flip_bit(in, fuzz_below(random, in->size), random);
         break;
     case 1: /* cut off the end */
         in->size =
             fuzz_below(random, 2) ? fuzz_below(random, in->size + 1) : in->size - (in->size > 0);
         break;
     case 2: /* append bytes */
-        fuzz_replace(in->bytes, &in->size, CAPACITY, in->size, 0, "0123456789abcdef",
-                     1 + fuzz_below(random, 16));
+        fuzz_replace(in, in->size, 0, "0123456789abcdef", 1 + fuzz_below(random, 16));
         break;
     case 3: /* change the header's length, to a near or any value */
         if (in->size >= 8)
@@ -277,8 +187,8 @@ static void mutate(input *in, uint64_t *random) {
         start_from(&other, (int)fuzz_below(random, SEEDS));
         const size_t from = fuzz_below(random, other.size),
                      count = fuzz_below(random, other.size - from);
-        fuzz_replace(in->bytes, &in->size, CAPACITY, fuzz_below(random, in->size + 1),
-                     fuzz_below(random, 2) * count, other.bytes + from, count);
+        fuzz_replace(in, fuzz_below(random, in->size + 1), fuzz_below(random, 2) * count,
+                     other.bytes + from, count);
         break;
     }
     case 5:
@@ -290,49 +200,40 @@ static void mutate(input *in, uint64_t *random) {
     }
 }
 
+static bool play(int times, uint64_t *random) {
+    static fuzz_input in;
+    start_from(&in, (int)fuzz_below(random, SEEDS));
+    for (; times > 0; times--)
+        mutate(&in, random);
+    return fuzz_take_exact(try_input, in.bytes, in.size);
+}
+
 static void valid_files_are_accepted(void **state) {
     (void)state;
     for (int seed = 0; seed < SEEDS; seed++) {
-        input in;
+        fuzz_input in;
         start_from(&in, seed);
         assert_true(try_input(in.bytes, in.size));
     }
-}
-
-static void mutated_files_are_refused_or_true(void **state) {
-    (void)state;
-    uint64_t random = test_seed();
-    int accepted = 0;
-    for (int i = 0; i < MUTATIONS; i++) {
-        input in;
-        start_from(&in, (int)fuzz_below(&random, SEEDS));
-        for (int times = test_between(&random, 1, 3); times > 0; times--)
-            mutate(&in, &random);
-        accepted += try_input(in.bytes, in.size);
-    }
-    print_message("%d of %d mutated files were accepted\n", accepted, MUTATIONS);
-    assert_in_range(accepted, 200, MUTATIONS - 200); /* both outcomes occur */
 }
 
 static void bytes_at_random_are_refused(void **state) {
     (void)state;
     uint64_t random = test_seed();
     for (int i = 0; i < 1000; i++) {
-        input in = {.size = fuzz_below(&random, 200)};
-        for (size_t k = 0; k < in.size; k++)
-            in.bytes[k] = (uint8_t)test_random(&random);
+        fuzz_input in;
+        fuzz_draw_bytes(&in, 200, &random);
         if (in.size >= 8 && i % 2) memset(in.bytes + 1, 0, 7); /* a length that may fit */
         assert_false(try_input(in.bytes, in.size));
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(valid_files_are_accepted),
-        cmocka_unit_test(mutated_files_are_refused_or_true),
-        cmocka_unit_test(bytes_at_random_are_refused),
-    };
-    return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
-}
-
-#endif
+const fuzz_reader fuzz_safetensors = {
+    .take = try_input,
+    .play = play,
+    .mutations = 20000,
+    .accepted_in = 100,
+    .refused_in = 100,
+    .tests = {cmocka_unit_test(valid_files_are_accepted),
+              cmocka_unit_test(bytes_at_random_are_refused)},
+};

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_record.c -- cgpipe train --resume refuses any run.json, with its path or the wrong
- * option; or its options pass every check of the command line.
- *
- * As a test it mutates its own inputs; with CGP_LIBFUZZER it is a libFuzzer target (make fuzz
- * READERS=record). */
-#include "fuzz_files.h"
+/* record.c -- cgpipe train --resume refuses any run.json, with its path or the wrong option; or its
+ * options pass every check of the command line. */
+#include "fuzz.h"
 
 #include "session/session.h"
 #include "options/options.h"
@@ -36,8 +33,7 @@ static cgp_status inherit(const json_t *record) {
 static bool try_input(const uint8_t *bytes, size_t size) {
     cli_run_directory directory;
     json_t *record = NULL;
-    fuzz_begin();
-    fuzz_write("run.json", &(fuzz_part){bytes, size});
+    fuzz_write("run.json", bytes, size);
     cli_run_directory_name(&directory, fuzz_directory);
     cgp_status status = cli_record_read(&directory, &record);
     if (status != CGP_OK)
@@ -50,68 +46,6 @@ static bool try_input(const uint8_t *bytes, size_t size) {
     json_decref(record);
     cli_run_directory_close(&directory);
     return status == CGP_OK;
-}
-
-#ifdef CGP_LIBFUZZER
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
-    (void)try_input(bytes, size);
-    return 0;
-}
-
-#else
-
-static const char *const words[] = {
-    "{",
-    "}",
-    "[",
-    "]",
-    ",",
-    ":",
-    "\"",
-    "\"model\":",
-    "\"options\":{",
-    "null",
-    "true",
-    "1e999",
-    "-1",
-    "0.5",
-    "[[[[[[",
-    "2147483648",
-    "9223372036854775807",
-    "\"a\"",
-    "[\"a\"]",
-    "[1,2]",
-    "\"\"",
-    "\"time\"",
-    "\\u0000",
-    "\"stages\":",
-    "\"balance\":",
-    "\"optimizer\":",
-    "\"schedule\":",
-    "\"data\":",
-    "\"devices\":",
-    "\"lr\":",
-    "\"rate\":",
-    "\"starts\":",
-    "{}",
-    "gpt2",
-    ":layers=",
-    "\xff",
-};
-static const fuzz_reader reader = {"record", try_input, words, sizeof words / sizeof words[0],
-                                   15000};
-
-static void mutated_records_are_refused_or_inherited(void **state) {
-    (void)state;
-    fuzz_run(&reader);
-}
-
-static void the_corpus_is_refused_or_inherited(void **state) {
-    (void)state;
-    assert_true(fuzz_corpus(reader.name, FUZZ_CAPACITY, try_input) >= 3);
 }
 
 static void notes_have_limits(void **state) {
@@ -129,13 +63,13 @@ static void notes_have_limits(void **state) {
     assert_null(note);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mutated_records_are_refused_or_inherited),
-        cmocka_unit_test(the_corpus_is_refused_or_inherited),
-        cmocka_unit_test(notes_have_limits),
-    };
-    return cmocka_run_group_tests(tests, fuzz_make_directory, fuzz_remove_directory);
-}
-
-#endif
+const fuzz_reader fuzz_record = {
+    .take = try_input,
+    .words = FUZZ_WORDS(
+        FUZZ_JSON, "\"model\":", "\"options\":{", "\"a\"", "[\"a\"]", "[1,2]", "\"\"", "\"time\"",
+        "\"stages\":", "\"balance\":", "\"optimizer\":", "\"schedule\":", "\"data\":",
+        "\"devices\":", "\"lr\":", "\"rate\":", "\"starts\":", "gpt2", ":layers="),
+    .mutations = 15000,
+    .corpus = 3,
+    .tests = {cmocka_unit_test(notes_have_limits)},
+};

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_arrays.c -- damaged files of CIFAR and MNIST. They are refused with file, offset,
- * expected and actual value; or every sample can be read and has a label in range.
+/* arrays.c -- damaged files of CIFAR and MNIST. They are refused with file, offset, expected and
+ * actual value; or every sample can be read and has a label in range.
  *
  * An input is a name, "mnist", "cifar10", "cifar20" or "cifar100", and the files of the two splits;
- * CIFAR-10's five training files are one. As a test it mutates its own inputs; with CGP_LIBFUZZER
- * it is a libFuzzer target (make fuzz READERS=arrays). */
-#include "fuzz_files.h"
+ * CIFAR-10's five training files are one. */
+#include "fuzz.h"
 
 #include <cgpipe/images.h>
 #include <cgpipe/data.h>
@@ -16,7 +15,7 @@ static cgp_status open_mnist(cgp_data **data, const fuzz_part *parts) {
     static const char *const names[] = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
                                         "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
     for (int i = 0; i < 4; i++)
-        fuzz_write(names[i], &parts[i + 1]);
+        fuzz_write(names[i], parts[i + 1].bytes, parts[i + 1].size);
     return cgp_data_mnist(data, fuzz_directory, NULL);
 }
 
@@ -26,10 +25,10 @@ static cgp_status open_cifar(cgp_data **data, const fuzz_part *parts, int classe
     for (int i = 1; i <= 5 && classes == 10; i++) {
         char name[32];
         snprintf(name, sizeof name, "data_batch_%d.bin", i);
-        fuzz_write(name, &parts[1]);
+        fuzz_write(name, parts[1].bytes, parts[1].size);
     }
-    if (classes != 10) fuzz_write("train.bin", &parts[1]);
-    fuzz_write(classes == 10 ? "test_batch.bin" : "test.bin", &parts[2]);
+    if (classes != 10) fuzz_write("train.bin", parts[1].bytes, parts[1].size);
+    fuzz_write(classes == 10 ? "test_batch.bin" : "test.bin", parts[2].bytes, parts[2].size);
     return cgp_data_cifar(data, fuzz_directory, &options);
 }
 
@@ -49,9 +48,8 @@ static void check_split(cgp_data *data, cgp_split split) {
 static bool try_input(const uint8_t *bytes, size_t size) {
     fuzz_part parts[PARTS] = {{0}};
     cgp_data *data = NULL;
-    fuzz_begin();
     fuzz_cut(bytes, size, parts, PARTS);
-    char *kind = fuzz_text(&parts[0]);
+    char *kind = fuzz_text(parts[0].bytes, parts[0].size);
     const int classes = strncmp(kind, "cifar", 5) == 0 ? atoi(kind + 5) : 0;
     const cgp_status status =
         classes ? open_cifar(&data, parts, classes) : open_mnist(&data, parts);
@@ -67,39 +65,10 @@ static bool try_input(const uint8_t *bytes, size_t size) {
     return false;
 }
 
-#ifdef CGP_LIBFUZZER
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
-    (void)try_input(bytes, size);
-    return 0;
-}
-
-#else
-
-static const char *const words[] = {FUZZ_BETWEEN, "mnist",    "cifar10", "cifar20",
-                                    "cifar100",   "\x1f\x8b", "\x7f",    "\xff",
-                                    "\x08\x03",   "\x08\x01", "\x1c",    "0123456789"};
-static const fuzz_reader reader = {"arrays", try_input, words, sizeof words / sizeof words[0],
-                                   6000};
-
-static void mutated_files_are_refused_or_read(void **state) {
-    (void)state;
-    fuzz_run(&reader);
-}
-
-static void the_corpus_is_refused_or_read(void **state) {
-    (void)state;
-    assert_true(fuzz_corpus(reader.name, FUZZ_CAPACITY, try_input) >= 4);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mutated_files_are_refused_or_read),
-        cmocka_unit_test(the_corpus_is_refused_or_read),
-    };
-    return cmocka_run_group_tests(tests, fuzz_make_directory, fuzz_remove_directory);
-}
-
-#endif
+const fuzz_reader fuzz_arrays = {
+    .take = try_input,
+    .words = FUZZ_WORDS(FUZZ_BETWEEN, "mnist", "cifar10", "cifar20", "cifar100", "\x1f\x8b", "\x7f",
+                        "\xff", "\x08\x03", "\x08\x01", "\x1c", "0123456789"),
+    .mutations = 6000,
+    .corpus = 4,
+};

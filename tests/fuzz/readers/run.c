@@ -1,23 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_run.c -- a run directory with any contents. cgpipe train --resume and --overwrite
- * refuse it; or they leave complete lines of metrics with ascending steps, no temporary entry, and
- * foreign files unchanged.
+/* run.c -- a run directory with any contents. cgpipe train --resume and --overwrite refuse it; or
+ * they leave complete lines of metrics with ascending steps, no temporary entry, and foreign files
+ * unchanged.
  *
  * An input is the bytes of metrics.jsonl, and a list of entries, one per line: "name/" is a
- * directory with a file in it, "name@target" a link, "name" a file. As a test it mutates its own
- * inputs; with CGP_LIBFUZZER it is a libFuzzer target (make fuzz READERS=run). */
-#include "fuzz_files.h"
+ * directory with a file in it, "name@target" a link, "name" a file. */
+#include "fuzz.h"
 
 #include <cgpipe/checkpoint.h>
 
 #include "session/run_directory.h"
 #include "report/metrics.h"
 
+#include <fcntl.h>
 #include <jansson.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { LAST = 3, MAX_ENTRIES = 24 };
 
-static const fuzz_part file = {(const uint8_t *)"mine\n", 5};
+static void write_mine(const char *name) {
+    fuzz_write(name, "mine\n", 5);
+}
 
 /* --- contents --- */
 
@@ -36,20 +40,19 @@ static void make_entry(char *line) {
     if (kind == '@' && end[1]) {
         (void)!symlink(end + 1, fuzz_path(path));
     } else if (kind != '/') {
-        fuzz_write(path, &file);
+        write_mine(path);
     } else if (mkdir(fuzz_path(path), 0700) == 0) {
         strcat(path, "/weights.safetensors");
-        fuzz_write(path, &file);
+        write_mine(path);
     }
 }
 
 static void make_run(const fuzz_part parts[2]) {
-    char *list = fuzz_text(&parts[1]), *rest = list;
-    fuzz_begin();
+    char *list = fuzz_text(parts[1].bytes, parts[1].size), *rest = list;
     REQUIRE(mkdir(fuzz_path("run"), 0700) == 0);
     REQUIRE(mkdir(fuzz_path("thesis"), 0700) == 0);
-    fuzz_write("thesis/work", &file);
-    fuzz_write("run/metrics.jsonl", &parts[0]);
+    write_mine("thesis/work");
+    fuzz_write("run/metrics.jsonl", parts[0].bytes, parts[0].size);
     for (int i = 0; rest && i < MAX_ENTRIES; i++)
         make_entry(strsep(&rest, "\n"));
     free(list);
@@ -141,67 +144,14 @@ static bool try_input(const uint8_t *bytes, size_t size) {
     return status == CGP_OK;
 }
 
-#ifdef CGP_LIBFUZZER
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
-    (void)try_input(bytes, size);
-    return 0;
-}
-
-#else
-
-static const char *const words[] = {
-    "{\"step\":",
-    "}\n",
-    "\n",
-    "1",
-    "2",
-    "4",
-    "9223372036854775807",
-    "9223372036854775808",
-    "-1",
-    "{",
-    "\"",
-    "\\u0000",
-    "step-00000002/",
-    "step-5/",
-    "step-00000004/",
-    "\nlatest@step-00000002\n",
-    "@",
-    "/",
-    FUZZ_BETWEEN,
-    ".cgpipe-",
-    ".tmp",
-    ".gone",
-    ".old",
-    "\n.cgpipe-step-00000002-999999999-0.old/\n",
-    "\n.cgpipe-1-2.gone/\n",
-    "\n.cgpipe-latest-999999999-7.tmp@step-1\n",
-    ".new/",
-    "\nrun.json\n",
-    "999999999",
-    "\xff",
+const fuzz_reader fuzz_run = {
+    .take = try_input,
+    .words = FUZZ_WORDS(
+        "{\"step\":", "}\n", "\n", "1", "2", "4", "9223372036854775807", "9223372036854775808",
+        "-1", "{", "\"", "\\u0000", "step-00000002/", "step-5/", "step-00000004/",
+        "\nlatest@step-00000002\n", "@", "/", FUZZ_BETWEEN, ".cgpipe-", ".tmp", ".gone", ".old",
+        "\n.cgpipe-step-00000002-999999999-0.old/\n", "\n.cgpipe-1-2.gone/\n",
+        "\n.cgpipe-latest-999999999-7.tmp@step-1\n", ".new/", "\nrun.json\n", "999999999", "\xff"),
+    .mutations = 6000,
+    .corpus = 3,
 };
-static const fuzz_reader reader = {"run", try_input, words, sizeof words / sizeof words[0], 6000};
-
-static void mutated_runs_are_refused_or_put_in_order(void **state) {
-    (void)state;
-    fuzz_run(&reader);
-}
-
-static void the_corpus_is_refused_or_put_in_order(void **state) {
-    (void)state;
-    assert_true(fuzz_corpus(reader.name, FUZZ_CAPACITY, try_input) >= 3);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mutated_runs_are_refused_or_put_in_order),
-        cmocka_unit_test(the_corpus_is_refused_or_put_in_order),
-    };
-    return cmocka_run_group_tests(tests, fuzz_make_directory, fuzz_remove_directory);
-}
-
-#endif

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_costs.c -- damaged files of costs. One is refused with its name and the position; or
- * every layer has finite times at every size of micro-batches, and writing and reading it gives the
- * same.
+/* costs.c -- damaged files of costs. One is refused with its name and the position; or every layer
+ * has finite times at every size of micro-batches, and writing and reading it gives the same.
  *
- * The seeds are files of three sizes, of one size, and of an older cgpipe. With CGP_LIBFUZZER it is
- * a libFuzzer target (make fuzz READERS=costs). */
-#include "fuzz_files.h"
+ * The seeds are files of three sizes, of one size, and of an older cgpipe. */
+#include "fuzz.h"
 
 #include "session/costs.h"
 
@@ -66,7 +64,7 @@ static void check_round_trip(const cli_costs *costs) {
     char *text = json_dumps(written, JSON_INDENT(2));
     cli_costs again;
     REQUIRE(text);
-    fuzz_write("again", &(fuzz_part){(const uint8_t *)text, strlen(text)});
+    fuzz_write("again", text, strlen(text));
     REQUIRE(read_costs(&again, fuzz_path("again")) == CGP_OK);
     REQUIRE(again.sizes == costs->sizes);
     REQUIRE(memcmp(again.samples, costs->samples, sizeof again.samples) == 0);
@@ -79,8 +77,7 @@ static void check_round_trip(const cli_costs *costs) {
 
 static bool try_input(const uint8_t *bytes, size_t size) {
     cli_costs costs;
-    fuzz_begin();
-    fuzz_write("costs", &(fuzz_part){bytes, size});
+    fuzz_write("costs", bytes, size);
     const char *path = fuzz_path("costs");
     const cgp_status status = read_costs(&costs, path);
     if (status == CGP_OK) {
@@ -93,76 +90,14 @@ static bool try_input(const uint8_t *bytes, size_t size) {
     return status == CGP_OK;
 }
 
-#ifdef CGP_LIBFUZZER
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
-    (void)try_input(bytes, size);
-    return 0;
-}
-
-#else
-
-static const char *const words[] = {
-    "{",
-    "}",
-    "[",
-    "]",
-    ",",
-    ":",
-    "\"",
-    "\"cgpipe_costs\":2",
-    "\"cgpipe_costs\":1",
-    "\"samples\":[1,2,3]",
-    "\"samples\":4",
-    "\"samples\":[",
-    "\"layers\":[",
-    "\"precision\":\"f32\"",
-    "\"convolution\":\"winograd\"",
-    "\"forward_seconds\":",
-    "\"update_seconds\":",
-    "\"saved_bytes\":",
-    "\"parameter_bytes\":",
-    "\"copy_bytes_per_second\":",
-    "[0,0,0]",
-    "[1,2,3]",
-    "[1]",
-    "[]",
-    "null",
-    "true",
-    "1e999",
-    "1e300",
-    "1e99",
-    "1e-300",
-    "-1",
-    "0.5",
-    "0",
-    "2147483648",
-    "9223372036854775807",
-    "-9223372036854775808",
-    "{}",
-    "[[[[[[",
-    "\xff",
+const fuzz_reader fuzz_costs = {
+    .take = try_input,
+    .words = FUZZ_WORDS(FUZZ_JSON, "\"cgpipe_costs\":2", "\"cgpipe_costs\":1",
+                        "\"samples\":[1,2,3]", "\"samples\":4", "\"samples\":[", "\"layers\":[",
+                        "\"precision\":\"f32\"", "\"convolution\":\"winograd\"",
+                        "\"forward_seconds\":", "\"update_seconds\":", "\"saved_bytes\":",
+                        "\"parameter_bytes\":", "\"copy_bytes_per_second\":", "[0,0,0]", "[1,2,3]",
+                        "[1]", "[]", "1e300", "1e99", "1e-300", "0", "-9223372036854775808"),
+    .mutations = 6000,
+    .corpus = 3,
 };
-static const fuzz_reader reader = {"costs", try_input, words, sizeof words / sizeof words[0], 6000};
-
-static void mutated_costs_are_refused_or_complete(void **state) {
-    (void)state;
-    fuzz_run(&reader);
-}
-
-static void the_corpus_is_refused_or_complete(void **state) {
-    (void)state;
-    assert_true(fuzz_corpus(reader.name, FUZZ_CAPACITY, try_input) >= 3);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mutated_costs_are_refused_or_complete),
-        cmocka_unit_test(the_corpus_is_refused_or_complete),
-    };
-    return cmocka_run_group_tests(tests, fuzz_make_directory, fuzz_remove_directory);
-}
-
-#endif

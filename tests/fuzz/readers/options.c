@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_options.c -- any command line is refused with a message; or its options, written to
- * JSON and inherited from there by another start, are equal.
+/* options.c -- any command line is refused with a message; or its options, written to JSON and
+ * inherited from there by another start, are equal.
  *
- * An input is a command's name and its arguments, one per line. As a test it mutates its own
- * inputs; with CGP_LIBFUZZER it is a libFuzzer target (make fuzz READERS=options). */
+ * An input is a command's name and its arguments, one per line. */
 #include "fuzz.h"
 
 #include "commands/commands.h"
@@ -89,96 +88,16 @@ static bool try_input(const uint8_t *bytes, size_t size) {
     return status == CGP_OK;
 }
 
-#ifdef CGP_LIBFUZZER
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
-    (void)try_input(bytes, size);
-    return 0;
-}
-
-#else
-
-static const char *const words[] = {
-    "--data",
-    "--stages",
-    "--balance",
-    "--chunks",
-    "--batch",
-    "--steps",
-    "--optimizer",
-    "--lr",
-    "--schedule",
-    "--lr-schedule",
-    "--momentum",
-    "--lr-milestones",
-    "--json",
-    "--trace",
-    "--resume",
-    "--help",
-    "--validation",
-    "--memory-limit",
-    "--devices",
-    "--epochs",
-    "--warmup",
-    "\n",
-    "\n--",
-    "=",
-    "-",
-    ",",
-    "0",
-    "1",
-    "-1",
-    "1e-3",
-    "1e999",
-    "nan",
-    "0x10",
-    "1K",
-    "9T",
-    "2147483648",
-    "9007199254740993",
-    "99999999999999999999",
-    "cosine",
-    "milestones",
-    "4ep",
-    "step",
-    "sgd",
-    "adamw",
-    "rmsprop",
-    "time",
-    "flops",
-    "a.json",
-    "a.csv",
-    "a.svg",
-    "none",
-    "always",
-    "bf16",
-    "train",
-    "plan",
-    "1,1,1",
-    "cpu,cpu",
-    "\xc3\xa4",
+const fuzz_reader fuzz_options = {
+    .take = try_input,
+    .words = FUZZ_WORDS(
+        "--data", "--stages", "--balance", "--chunks", "--batch", "--steps", "--optimizer", "--lr",
+        "--schedule", "--lr-schedule", "--momentum", "--lr-milestones", "--json", "--trace",
+        "--resume", "--help", "--validation", "--memory-limit", "--devices", "--epochs", "--warmup",
+        "\n", "\n--", "=", "-", ",", "0", "1", "-1", "1e-3", "1e999", "nan", "0x10", "1K", "9T",
+        "2147483648", "9007199254740993", "99999999999999999999", "cosine", "milestones", "4ep",
+        "step", "sgd", "adamw", "rmsprop", "time", "flops", "a.json", "a.csv", "a.svg", "none",
+        "always", "bf16", "train", "plan", "1,1,1", "cpu,cpu", "\xc3\xa4"),
+    .mutations = 20000,
+    .corpus = 9,
 };
-static const fuzz_reader reader = {"options", try_input, words, sizeof words / sizeof words[0],
-                                   20000};
-
-static void mutated_arguments_are_refused_or_inherited(void **state) {
-    (void)state;
-    fuzz_run(&reader);
-}
-
-static void the_corpus_is_refused_or_inherited(void **state) {
-    (void)state;
-    assert_true(fuzz_corpus(reader.name, FUZZ_CAPACITY, try_input) > 8);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mutated_arguments_are_refused_or_inherited),
-        cmocka_unit_test(the_corpus_is_refused_or_inherited),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
-#endif

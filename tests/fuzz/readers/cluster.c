@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cluster.c -- damaged cluster files. One is refused with its name and the position; or every
+ * message has a cost, and writing and reading it gives the same.
+ *
+ * The seeds are files as written by `cgpipe bench transport` and by people. */
+#include "fuzz.h"
+
+#include "session/cluster.h"
+
+#include <math.h>
+
+/* Check that every message between the first devices has a cost, or has none in both files for the
+ * same reason. */
+static void check_messages(const cli_cluster *a, const cli_cluster *b) {
+    for (int from = 0; from < a->devices && from < 4; from++) {
+        for (int to = 0; to < a->devices && to < 4; to++) {
+            cli_message_cost cost = {0}, again = {0};
+            const cgp_status status = cli_cluster_message(a, from, to, &cost);
+            REQUIRE(cli_cluster_message(b, from, to, &again) == status);
+            REQUIRE(status == CGP_OK || status == CGP_EFORMAT);
+            if (status != CGP_OK) continue;
+            REQUIRE(isfinite(cost.latency_seconds) && cost.latency_seconds >= 0);
+            REQUIRE(isfinite(1 / cost.bytes_per_second));
+            REQUIRE(memcmp(&cost, &again, sizeof cost) == 0);
+        }
+    }
+}
+
+static void check_round_trip(const cli_cluster *cluster) {
+    json_t *written = cli_cluster_json(cluster);
+    char *text = json_dumps(written, JSON_INDENT(2) | JSON_SORT_KEYS);
+    cli_cluster again;
+    REQUIRE(text);
+    fuzz_write("again", text, strlen(text));
+    REQUIRE(cli_cluster_read(&again, fuzz_path("again")) == CGP_OK);
+    json_t *rewritten = cli_cluster_json(&again);
+    REQUIRE(json_equal(written, rewritten));
+    check_messages(cluster, &again);
+    cli_cluster_release(&again);
+    json_decref(rewritten);
+    json_decref(written);
+    free(text);
+}
+
+static bool try_input(const uint8_t *bytes, size_t size) {
+    cli_cluster cluster;
+    fuzz_write("cluster", bytes, size);
+    const char *path = fuzz_path("cluster");
+    const cgp_status status = cli_cluster_read(&cluster, path);
+    if (status == CGP_OK)
+        check_round_trip(&cluster);
+    else
+        REQUIRE(status == CGP_EFORMAT && strncmp(cgp_message(), path, strlen(path)) == 0);
+    cli_cluster_release(&cluster);
+    return status == CGP_OK;
+}
+
+const fuzz_reader fuzz_cluster = {
+    .take = try_input,
+    .words = FUZZ_WORDS(FUZZ_JSON, "\"cgpipe_cluster\":1", "\"hosts\":[", "\"devices\":",
+                        "\"links\":", "\"host\":", "\"from\":", "\"to\":", "\"latency_seconds\":",
+                        "\"bytes_per_second\":", "\"memory_bytes\":", "1e300", "0",
+                        "9223372036854775808", "\"cpu\"", "\"\""),
+    .mutations = 6000,
+    .corpus = 3,
+};
