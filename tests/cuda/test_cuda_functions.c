@@ -50,8 +50,7 @@ static void check(const function *f) {
     }
 }
 
-static void exp_is_near_libms(void **state) {
-    (void)state;
+TEST_CASE(exp_is_near_libms) {
     check(&(function){"exp", function_exp, exp, -87.0f, 88.0f, 1.1, INFINITY});
     assert_true(function_exp(0.0f) == 1.0f);
     assert_true(function_exp(nextafterf(-87.0f, -INFINITY)) == 0.0f);
@@ -59,21 +58,18 @@ static void exp_is_near_libms(void **state) {
     assert_true(isnan(function_exp(NAN)));
 }
 
-static void erf_is_near_libms(void **state) {
-    (void)state;
+TEST_CASE(erf_is_near_libms) {
     check(&(function){"erf", function_erf, erf, -INFINITY, INFINITY, 3.7, 2e-7});
     assert_true(isnan(function_erf(NAN)));
 }
 
-static void tanh_is_near_libms(void **state) {
-    (void)state;
+TEST_CASE(tanh_is_near_libms) {
     check(&(function){"tanh", function_tanh, tanh, -INFINITY, INFINITY, 1.6, INFINITY});
     assert_true(function_tanh(INFINITY) == 1.0f && function_tanh(-INFINITY) == -1.0f);
     assert_true(isnan(function_tanh(NAN)));
 }
 
-static void log_one_plus_is_near_libms(void **state) {
-    (void)state;
+TEST_CASE(log_one_plus_is_near_libms) {
     check(&(function){"log_one_plus", function_log_one_plus, log1p, 0.0f, 1.0f, 2.9, 1.0});
     assert_true(isnan(function_log_one_plus(NAN)));
 }
@@ -86,8 +82,7 @@ static void check_log(double x) {
 }
 
 /* Values near 1 are included, where the logarithm is small. */
-static void log_is_near_libms(void **state) {
-    (void)state;
+TEST_CASE(log_is_near_libms) {
     for (uint64_t exponent = 1; exponent < 2047; exponent++) {
         for (int i = 0; i < 512; i++) {
             const uint64_t bits = exponent << 52 | (i == 0 ? 0 : test_random(&seed) >> 12);
@@ -103,8 +98,7 @@ static void log_is_near_libms(void **state) {
     assert_true(isnan(function_log(NAN)));
 }
 
-static void random_words_are_the_rules(void **state) {
-    (void)state;
+TEST_CASE(random_words_are_the_rules) {
     for (int i = 0; i < 1000; i++) {
         const cgp_step_values values = {.seed = test_random(&seed),
                                         .step = test_random(&seed),
@@ -122,11 +116,6 @@ static void random_words_are_the_rules(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tanh_is_near_libms), cmocka_unit_test(exp_is_near_libms),
-        cmocka_unit_test(erf_is_near_libms),  cmocka_unit_test(log_one_plus_is_near_libms),
-        cmocka_unit_test(log_is_near_libms),  cmocka_unit_test(random_words_are_the_rules),
-    };
     seed = test_seed();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -110,9 +110,8 @@ static void check_case(gemm_case c) {
     free(want);
 }
 
-static void every_way_is_the_written_down_chain(void **state) {
+TEST_CASE(every_way_is_the_written_down_chain) {
     static const int64_t depths[] = {1, 15, 16, 100, 512, 513, 1030, 2000};
-    (void)state;
     for (int i = 0; i < 24; i++)
         check_case((gemm_case){.m = test_between(&seed, 1, 150),
                                .n = test_between(&seed, 1, 40) * (i % 2 ? 4 : 3),
@@ -123,8 +122,7 @@ static void every_way_is_the_written_down_chain(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_way_is_the_written_down_chain)};
     seed = test_seed();
     assert_int_equal(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

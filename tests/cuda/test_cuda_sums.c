@@ -36,8 +36,7 @@ static double squares(int64_t n) {
     return sum;
 }
 
-static void squares_are_summed_in_the_written_order(void **state) {
-    (void)state;
+TEST_CASE(squares_are_summed_in_the_written_order) {
     for (int i = 0; i < SIZES; i++) {
         double *got = word;
         finish(cgp__cuda_sum_squares(x, sizes[i], got, partial, stream));
@@ -46,9 +45,8 @@ static void squares_are_summed_in_the_written_order(void **state) {
     }
 }
 
-static void the_first_number_that_is_not_finite_is_found(void **state) {
+TEST_CASE(the_first_number_that_is_not_finite_is_found) {
     int64_t *got = word;
-    (void)state;
     for (int i = 0; i < SIZES; i++) {
         const int64_t n = sizes[i];
         finish(cgp__cuda_find_nonfinite(x, n, got, partial, stream));
@@ -68,11 +66,10 @@ static void the_first_number_that_is_not_finite_is_found(void **state) {
 }
 
 /* A copy keeps any bits, at any address. */
-static void a_type_stays_as_it_is(void **state) {
+TEST_CASE(a_type_stays_as_it_is) {
     static const cgp_dtype types[] = {CGP_F32, CGP_I32, CGP_BF16};
     enum { N = 1003 };
     uint32_t *from, *to;
-    (void)state;
     assert_int_equal(cudaMalloc((void **)&from, 2 * N * sizeof *from), cudaSuccess);
     assert_int_equal(cudaMalloc((void **)&to, 2 * N * sizeof *to), cudaSuccess);
     for (int i = 0; i < 2 * N; i++)
@@ -105,14 +102,9 @@ static void close_all(void) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(squares_are_summed_in_the_written_order),
-        cmocka_unit_test(the_first_number_that_is_not_finite_is_found),
-        cmocka_unit_test(a_type_stays_as_it_is),
-    };
     seed = test_seed();
     open_all();
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = test_run();
     close_all();
     return failed;
 }

@@ -484,7 +484,8 @@ static inline bool runner_has_library(const runner *on) {
            !(algorithms && strcmp(algorithms, "0") == 0);
 }
 
-/* Run a property as two tests, with the runners `ref` and `cpu` as initial state. */
+/* Define a property that is two tests, with the runners `ref` and `cpu` as initial state. */
+#define TEST_ON_BOTH(property) TEST_CASES(property, ON_BOTH(property))
 #define ON_BOTH(property) ON_ONE(property, ref), ON_ONE(property, cpu)
 #define ON_ONE(property, runner)                                                                   \
     { #property " (" #runner ")", property, NULL, NULL, &runner }

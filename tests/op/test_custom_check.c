@@ -6,8 +6,7 @@
 
 static const cgp_op_type rows = {.shape = {2, {5, 8}}};
 
-static void every_op_of_the_tests_passes(void **state) {
-    (void)state;
+TEST_CASE(every_op_of_the_tests_passes) {
     const test_noise noise = {0.4};
     const int64_t bound = 7;
     const uint64_t seed = test_seed();
@@ -76,15 +75,13 @@ static cgp_status nearly_dx(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-static void the_reserved_field_is_null(void **state) {
-    (void)state;
+TEST_CASE(the_reserved_field_is_null) {
     cgp_op op = good;
     op.device = &op;
     expect(&op, "op square: device: expected NULL, which is reserved");
 }
 
-static void a_wrong_gradient_is_found(void **state) {
-    (void)state;
+TEST_CASE(a_wrong_gradient_is_found) {
     cgp_op op = good;
     assert_ok(cgp_op_check(&op, NULL, &rows, NULL));
     op.backward_input = wrong_dx;
@@ -104,8 +101,7 @@ static cgp_status dx_from_y(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-static void what_is_read_is_named_and_what_is_named_is_read(void **state) {
-    (void)state;
+TEST_CASE(what_is_read_is_named_and_what_is_named_is_read) {
     cgp_op op = good;
     op.input_needs_x = 0;
     expect(&op, "op square: backward_input: reads x[0], which input_needs_x does not name");
@@ -160,8 +156,7 @@ static cgp_status counting(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-static void memory_is_written_whole_and_nothing_else(void **state) {
-    (void)state;
+TEST_CASE(memory_is_written_whole_and_nothing_else) {
     cgp_op op = good;
     op.forward = half_written;
     expect(&op, "op square: forward: y, element 40 ");
@@ -197,8 +192,7 @@ static cgp_status shifted_dx(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-static void what_may_lie_in_place_is_tried_there(void **state) {
-    (void)state;
+TEST_CASE(what_may_lie_in_place_is_tried_there) {
     cgp_op op = good;
     op.input_needs_x = 0;
     op.overwrites = 0;
@@ -236,8 +230,7 @@ static int64_t shrinking(const cgp_op_node *node, cgp_op_direction direction, in
     return n == 2 ? 64 : 128;
 }
 
-static void ranges_and_workspace_are_tried(void **state) {
-    (void)state;
+TEST_CASE(ranges_and_workspace_are_tried) {
     cgp_op op = good;
     op.forward = sums;
     op.overwrites = 0;
@@ -264,8 +257,7 @@ static cgp_status never_begins(const cgp_op_run *run) {
     return test_custom_meter.forward(&other);
 }
 
-static void state_is_tried(void **state) {
-    (void)state;
+TEST_CASE(state_is_tried) {
     cgp_op op = test_custom_meter;
     op.forward = uncounted_differs;
     expect(&op, "op meter: forward: y, element 0 differs when `accumulator` is NULL");
@@ -283,8 +275,7 @@ static cgp_status loss_in_two_loops(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-static void a_loss_is_tried(void **state) {
-    (void)state;
+TEST_CASE(a_loss_is_tried) {
     const cgp_op_type two[] = {rows, rows};
     cgp_op op = test_custom_squares;
     op.backward_input = loss_in_two_loops;
@@ -305,8 +296,7 @@ static cgp_status refuses(const void *attributes, const cgp_op_type *inputs, cgp
     return cgp_fail(CGP_EINVAL, "expects a cube");
 }
 
-static void bad_tables_and_arguments_are_refused(void **state) {
-    (void)state;
+TEST_CASE(bad_tables_and_arguments_are_refused) {
     cgp_op op = good;
     op.forward = fails;
     expect(&op, "op square: forward: failed with CGP_EDEVICE (sample 3 is too dark)");
@@ -354,8 +344,7 @@ static cgp_status summed_with_dx(const cgp_op_run *run) {
     return test_custom_bias.backward_input(run);
 }
 
-static void gradients_of_parameters_come_without_dx_too(void **state) {
-    (void)state;
+TEST_CASE(gradients_of_parameters_come_without_dx_too) {
     cgp_op op = test_custom_bias;
     op.backward_input = summed_with_dx;
     expect(&op, "op bias: backward_input: dparameters[0], element 0 differs when every dx is NULL");
@@ -367,8 +356,7 @@ static cgp_status wild(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-static void integers_are_in_their_range(void **state) {
-    (void)state;
+TEST_CASE(integers_are_in_their_range) {
     const int64_t bound = 7;
     cgp_op op = test_custom_bucket;
     op.forward = wild;
@@ -389,8 +377,7 @@ static cgp_status scratches(const cgp_op_run *run) {
     return square(run);
 }
 
-static void each_direction_keeps_to_its_own_workspace(void **state) {
-    (void)state;
+TEST_CASE(each_direction_keeps_to_its_own_workspace) {
     cgp_op op = good;
     op.workspace = only_backward;
     assert_ok(cgp_op_check(&op, NULL, &rows, NULL));
@@ -427,8 +414,7 @@ static cgp_status largest_dx(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-static void a_saved_index_stays_one(void **state) {
-    (void)state;
+TEST_CASE(a_saved_index_stays_one) {
     const cgp_op op = {.struct_size = sizeof(cgp_op),
                        .name = "largest",
                        .n_inputs = 1,
@@ -446,8 +432,7 @@ static cgp_status nothing_kept(const void *attributes, const cgp_op_type *inputs
     return CGP_OK;
 }
 
-static void what_would_never_be_used_is_reported(void **state) {
-    (void)state;
+TEST_CASE(what_would_never_be_used_is_reported) {
     cgp_op op = good;
     op.infer = nothing_kept;
     op.end_of_step = test_custom_meter.end_of_step;
@@ -458,25 +443,4 @@ static void what_would_never_be_used_is_reported(void **state) {
     op = test_custom_bucket;
     op.input_needs_x = 1;
     expect(&op, "op bucket: names operands of backward_input");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_op_of_the_tests_passes),
-        cmocka_unit_test(the_reserved_field_is_null),
-        cmocka_unit_test(a_wrong_gradient_is_found),
-        cmocka_unit_test(what_is_read_is_named_and_what_is_named_is_read),
-        cmocka_unit_test(memory_is_written_whole_and_nothing_else),
-        cmocka_unit_test(what_may_lie_in_place_is_tried_there),
-        cmocka_unit_test(ranges_and_workspace_are_tried),
-        cmocka_unit_test(state_is_tried),
-        cmocka_unit_test(a_loss_is_tried),
-        cmocka_unit_test(bad_tables_and_arguments_are_refused),
-        cmocka_unit_test(gradients_of_parameters_come_without_dx_too),
-        cmocka_unit_test(integers_are_in_their_range),
-        cmocka_unit_test(each_direction_keeps_to_its_own_workspace),
-        cmocka_unit_test(a_saved_index_stays_one),
-        cmocka_unit_test(what_would_never_be_used_is_reported),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -120,7 +120,7 @@ static double check_logits(const runner *on, const op_case *c, double size) {
     return worst;
 }
 
-static void a_gradient_of_cross_entropy_keeps_its_accuracy(void **state) {
+TEST_ON_BOTH(a_gradient_of_cross_entropy_keeps_its_accuracy) {
     const op_case c = {
         .op = CGP_OP_CROSS_ENTROPY, .attributes = loss_attributes(ROWS / 2, CLASSES), .n = 2};
     check_sizes(*state, c, check_logits);
@@ -228,7 +228,7 @@ static double check_scores(const runner *on, const op_case *c, double size) {
     return worst;
 }
 
-static void a_gradient_of_attention_keeps_its_accuracy(void **state) {
+TEST_ON_BOTH(a_gradient_of_attention_keeps_its_accuracy) {
     op_case c = {.op = CGP_OP_ATTENTION,
                  .attributes = grouped_attributes(QUERIES, KEYS, 1, HEADS, DEPTH, WIDTH, 0),
                  .n = 2};
@@ -240,11 +240,7 @@ int main(void) {
     seed = test_seed();
     ref = runner_open(&cgp__backend_ref, 1);
     cpu = runner_open(backend_under_test(), 1);
-    const struct CMUnitTest tests[] = {
-        ON_BOTH(a_gradient_of_cross_entropy_keeps_its_accuracy),
-        ON_BOTH(a_gradient_of_attention_keeps_its_accuracy),
-    };
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = test_run();
     runner_close(&cpu);
     runner_close(&ref);
     return failed;

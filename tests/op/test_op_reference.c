@@ -104,7 +104,7 @@ static void compare_case(const runner *on, const op_case *c, const json_t *from,
     operands_destroy(&o);
 }
 
-static void attention_and_rotary_embeddings_are_those_of_pytorch(void **state) {
+TEST_CASE(attention_and_rotary_embeddings_are_those_of_pytorch) {
     static const named given[][5] = {
         {{SLOT_X, "q"}, {SLOT_X + 1, "k"}, {SLOT_X + 2, "v"}, {SLOT_DY, "dy"}},
         {{SLOT_X, "x"}, {SLOT_DY, "dy"}}};
@@ -112,7 +112,6 @@ static void attention_and_rotary_embeddings_are_those_of_pytorch(void **state) {
         {{SLOT_Y, "y"}, {SLOT_DX, "dq"}, {SLOT_DX + 1, "dk"}, {SLOT_DX + 2, "dv"}},
         {{SLOT_Y, "y"}, {SLOT_DX, "dx"}}};
     static const char *const names[] = {"attention", "rotary"};
-    (void)state;
     json_t *numbers = test_reference_load(TEST_DATA "/reference_ops.json");
     runner on[] = {runner_open(&cgp__backend_ref, 1), runner_open(&cgp__backend_cpu, 2)};
     for (size_t i = 0; i < 4; i++) {
@@ -132,9 +131,8 @@ static void attention_and_rotary_embeddings_are_those_of_pytorch(void **state) {
 
 #define KIND(kind, name) CGP_OP_##kind,
 
-static void elementwise_ops_are_those_of_pytorch(void **state) {
+TEST_CASE(elementwise_ops_are_those_of_pytorch) {
     static const cgp_op_kind kinds[] = {CGP_ELEMENTWISE_OPS(KIND)};
-    (void)state;
     json_t *numbers = test_reference_load(TEST_DATA "/reference_ops.json");
     runner on[] = {runner_open(&cgp__backend_ref, 1), runner_open(&cgp__backend_cpu, 2)};
     for (size_t b = 0; b < 2; b++) {
@@ -182,7 +180,7 @@ static void compare_square(const runner *on, const json_t *numbers, const op_cas
     operands_destroy(&o);
 }
 
-static void other_ops_are_those_of_pytorch(void **state) {
+TEST_CASE(other_ops_are_those_of_pytorch) {
     const op_case cases[] = {
         {.op = CGP_OP_MEAN, .attributes = mean_attributes(2, (int64_t[]){9, 9}, 0), .n = 1},
         {.op = CGP_OP_MULTIPLY, .attributes = plain_attributes(9, 9), .n = 1},
@@ -191,7 +189,6 @@ static void other_ops_are_those_of_pytorch(void **state) {
         {.op = CGP_OP_GROUP_NORM, .attributes = group_norm_attributes(9, 9, 3), .n = 1},
         {.op = CGP_OP_RMS_NORM, .attributes = norm_attributes(9, 9), .n = 1},
     };
-    (void)state;
     json_t *numbers = test_reference_load(TEST_DATA "/reference_ops.json");
     runner on[] = {runner_open(&cgp__backend_ref, 1), runner_open(&cgp__backend_cpu, 2)};
     for (size_t b = 0; b < 2; b++) {
@@ -291,8 +288,7 @@ static void compare_exact(const runner *on, const json_t *all, const exact_case 
     operands_destroy(&o);
 }
 
-static void the_rest_is_exactly_that_of_pytorch(void **state) {
-    (void)state;
+TEST_CASE(the_rest_is_exactly_that_of_pytorch) {
     json_t *numbers = test_reference_load(TEST_DATA "/reference_ops.json");
     runner on[] = {runner_open(&cgp__backend_ref, 1), runner_open(&cgp__backend_cpu, 2)};
     for (size_t b = 0; b < 2; b++) {
@@ -301,14 +297,4 @@ static void the_rest_is_exactly_that_of_pytorch(void **state) {
         runner_close(&on[b]);
     }
     json_decref(numbers);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(elementwise_ops_are_those_of_pytorch),
-        cmocka_unit_test(other_ops_are_those_of_pytorch),
-        cmocka_unit_test(attention_and_rotary_embeddings_are_those_of_pytorch),
-        cmocka_unit_test(the_rest_is_exactly_that_of_pytorch),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

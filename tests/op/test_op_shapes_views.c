@@ -12,8 +12,7 @@
         .rank = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), .dims = { __VA_ARGS__ } \
     }
 
-static void reshape_keeps_the_elements(void **state) {
-    (void)state;
+TEST_CASE(reshape_keeps_the_elements) {
     const cgp_op_attributes all = {.rows = 1, .in = 126, .out = 126};
     inferred out = infer(CGP_OP_RESHAPE, TO(-1), IMAGE, F32(1));
     assert_type(&out.shapes.output, "[126]");
@@ -27,10 +26,9 @@ static void reshape_keeps_the_elements(void **state) {
     assert_type(&out.shapes.output, "[126, 1, 1]");
 }
 
-static void reshape_refuses(void **state) {
+TEST_CASE(reshape_refuses) {
     const cgp_op_kind op = CGP_OP_RESHAPE;
     const int64_t large = (int64_t)1 << 32;
-    (void)state;
     refuse(op, TO(126), I32(6, 7, 3), F32(1), "expects f32 input, got i32");
     refuse(op, TO(125), IMAGE, F32(1), "expects dims of the 126 elements of [6, 7, 3], got [125]");
     refuse(op, TO(5, -1), IMAGE, F32(1),
@@ -55,8 +53,7 @@ static inferred transposed(cgp_op_type x, int dim0, int dim1) {
     return infer(CGP_OP_TRANSPOSE, (cgp__attributes){.dim = {dim0, dim1}}, x, F32(1));
 }
 
-static void transpose_exchanges_two_dims(void **state) {
-    (void)state;
+TEST_CASE(transpose_exchanges_two_dims) {
     inferred out = transposed(F32(2, 3, 4, 5, 6), 1, 3);
     assert_type(&out.shapes.output, "[2, 5, 4, 3, 6]");
     const cgp_op_attributes middle = {.rows = 120, .in = 6, .out = 6, .parts = {3, 4, 5, 6}};
@@ -74,8 +71,7 @@ static void transpose_exchanges_two_dims(void **state) {
                       (cgp_op_attributes){.rows = 6, .in = 4, .out = 4, .parts = {3, 1, 1, 4}});
 }
 
-static void transpose_refuses(void **state) {
-    (void)state;
+TEST_CASE(transpose_refuses) {
     const cgp_op_kind op = CGP_OP_TRANSPOSE;
     refuse(op, (cgp__attributes){.dim = {0, 3}}, IMAGE, F32(1),
            "expects a dim from -3 to 2 of [6, 7, 3], got 3");
@@ -92,8 +88,7 @@ static cgp__attributes part(int dim, int64_t begin, int64_t end) {
     return (cgp__attributes){.dim = {dim}, .begin = begin, .end = end};
 }
 
-static void slice_takes_a_part_of_a_dim(void **state) {
-    (void)state;
+TEST_CASE(slice_takes_a_part_of_a_dim) {
     inferred out = infer(CGP_OP_SLICE, part(1, 2, 6), IMAGE, F32(1));
     assert_type(&out.shapes.output, "[6, 4, 3]");
     assert_attributes(&out, (cgp_op_attributes){.rows = 6, .in = 21, .out = 12, .parts = {6}});
@@ -105,8 +100,7 @@ static void slice_takes_a_part_of_a_dim(void **state) {
     assert_attributes(&out, (cgp_op_attributes){.rows = 1, .in = 126, .out = 21, .parts = {105}});
 }
 
-static void slice_refuses(void **state) {
-    (void)state;
+TEST_CASE(slice_refuses) {
     const cgp_op_kind op = CGP_OP_SLICE;
     refuse(op, part(1, 3, 3), IMAGE, F32(1), "expects 0 <= begin < end <= 7, got 3 and 3");
     refuse(op, part(1, -1, 3), IMAGE, F32(1), "expects 0 <= begin < end <= 7, got -1 and 3");
@@ -123,9 +117,8 @@ static cgp__attributes transposing(bool a, bool b) {
     return (cgp__attributes){.transpose = {a, b}};
 }
 
-static void matmul_multiplies_the_last_two_dims(void **state) {
+TEST_CASE(matmul_multiplies_the_last_two_dims) {
     static const cgp_op_attributes of = {.rows = 30, .in = 4, .out = 7, .heads = 6};
-    (void)state;
     for (int t = 0; t < 4; t++) {
         const cgp_op_type a = t & 1 ? F32(2, 3, 4, 5) : F32(2, 3, 5, 4);
         const cgp_op_type b = t & 2 ? F32(2, 3, 7, 4) : F32(2, 3, 4, 7);
@@ -141,8 +134,7 @@ static void matmul_multiplies_the_last_two_dims(void **state) {
     assert_attributes(&out, (cgp_op_attributes){.rows = 5, .in = 4, .out = 1, .heads = 1});
 }
 
-static void matmul_refuses(void **state) {
-    (void)state;
+TEST_CASE(matmul_refuses) {
     const cgp_op_kind op = CGP_OP_MATMUL;
     refuse(op, none, F32(4), F32(4, 5), "expects input of 2 to 5 dims, got [4]");
     refuse(op, none, F32(5, 4), I32(4, 5), "expects f32 input, got i32");
@@ -161,22 +153,10 @@ static void matmul_refuses(void **state) {
            "expects output of at most 2^40 elements, got 8388608 x 1048576");
 }
 
-static void matmul_costs_its_products(void **state) {
-    (void)state;
+TEST_CASE(matmul_costs_its_products) {
     const cgp_op_type a = F32(6, 5, 4), b = F32(6, 4, 7);
     const double each = 2.0 * 6 * 5 * 4 * 7;
     assert_true(flops_of(CGP_OP_MATMUL, CGP_OP_FORWARD, none, a, b) == each);
     assert_true(flops_of(CGP_OP_MATMUL, CGP_OP_BACKWARD_INPUT, none, a, b) == 2 * each);
     assert_true(flops_of(CGP_OP_MATMUL, CGP_OP_BACKWARD_WEIGHT, none, a, b) == 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reshape_keeps_the_elements),          cmocka_unit_test(reshape_refuses),
-        cmocka_unit_test(transpose_exchanges_two_dims),        cmocka_unit_test(transpose_refuses),
-        cmocka_unit_test(slice_takes_a_part_of_a_dim),         cmocka_unit_test(slice_refuses),
-        cmocka_unit_test(matmul_multiplies_the_last_two_dims), cmocka_unit_test(matmul_refuses),
-        cmocka_unit_test(matmul_costs_its_products),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -399,20 +399,17 @@ static cgp_status train_with_external_loss(outcome *out) {
 
 /* --- tests --- */
 
-static void every_allocation_of_a_model_fails_cleanly(void **state) {
-    (void)state;
+TEST_CASE(every_allocation_of_a_model_fails_cleanly) {
     scenario_check("models", make_models);
     scenario_check("graph-files", write_and_read);
 }
 
-static void every_allocation_of_a_schedule_fails_cleanly(void **state) {
-    (void)state;
+TEST_CASE(every_allocation_of_a_schedule_fails_cleanly) {
     scenario_check("schedules", make_schedules);
     scenario_check("schedules-as-texts", make_texts);
 }
 
-static void every_allocation_of_a_plan_fails_cleanly_in_every_recompute_mode(void **state) {
-    (void)state;
+TEST_CASE(every_allocation_of_a_plan_fails_cleanly_in_every_recompute_mode) {
     for (mode = CGP_RECOMPUTE_NEVER; mode <= CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE; mode++) {
         char name[64];
         snprintf(name, sizeof name, "plan-gpt2-%s", cgp_recompute_name(mode));
@@ -431,8 +428,7 @@ static void check_pipeline(const char *name, const cgp_model *of, const cgp_plan
     cgp_plan_destroy(plan);
 }
 
-static void every_allocation_of_a_pipeline_fails_cleanly(void **state) {
-    (void)state;
+TEST_CASE(every_allocation_of_a_pipeline_fails_cleanly) {
     cgp_plan_options o = options_for("cpu", CGP_RECOMPUTE_EXCEPT_LAST);
     check_pipeline("train-gpt2-cpu", gpt2, &o, train);
     o = options_for("ref", CGP_RECOMPUTE_ALWAYS_SELECTIVE);
@@ -476,8 +472,7 @@ static cgp_status profile_steps(outcome *out) {
     return status;
 }
 
-static void every_allocation_of_a_profile_fails_cleanly(void **state) {
-    (void)state;
+TEST_CASE(every_allocation_of_a_profile_fails_cleanly) {
     cgp_plan_options o = options_for("cpu", CGP_RECOMPUTE_NEVER);
     assert_true(cgp_model_layers(graph) <= 8 && cgp_model_layers(headless) <= 8);
     scenario_check("profile", profile);
@@ -494,14 +489,12 @@ static cgp_status check_op(outcome *out) {
     return status;
 }
 
-static void every_allocation_of_a_check_of_an_op_fails_cleanly(void **state) {
-    (void)state;
+TEST_CASE(every_allocation_of_a_check_of_an_op_fails_cleanly) {
     scenario_check("op-check", check_op);
 }
 
 /* A step that times out returns the reason even if there is no memory for the report. */
-static void a_timeout_is_reported_without_memory_for_a_report(void **state) {
-    (void)state;
+TEST_CASE(a_timeout_is_reported_without_memory_for_a_report) {
     const cgp_plan_options o = options_for("ref", CGP_RECOMPUTE_NEVER);
     batch b;
     fill_batch(&b, BATCH);
@@ -539,15 +532,4 @@ static int tear_down(void **state) {
     return scenario_tear_down(state);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_allocation_of_a_model_fails_cleanly),
-        cmocka_unit_test(every_allocation_of_a_schedule_fails_cleanly),
-        cmocka_unit_test(every_allocation_of_a_plan_fails_cleanly_in_every_recompute_mode),
-        cmocka_unit_test(every_allocation_of_a_pipeline_fails_cleanly),
-        cmocka_unit_test(every_allocation_of_a_profile_fails_cleanly),
-        cmocka_unit_test(every_allocation_of_a_check_of_an_op_fails_cleanly),
-        cmocka_unit_test(a_timeout_is_reported_without_memory_for_a_report),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_GROUP(.set_up = set_up, .tear_down = tear_down);

@@ -316,8 +316,7 @@ static int count_reading(cgp_data *data, int64_t first, int32_t *tokens, int32_t
 
 /* Check the reads of the first stage's rank (only inputs) and of the last stage's rank (only
  * targets). Only the first batch may allocate buffers. */
-static void reading_one_part_of_custom_samples_asks_for_no_memory(void **state) {
-    (void)state;
+TEST_CASE(reading_one_part_of_custom_samples_asks_for_no_memory) {
     int32_t tokens[4 * SEQUENCE], targets[4 * SEQUENCE];
     cgp_data_source source = cgp_data_source_default();
     source.input = (cgp_data_field){CGP_I32, cgp_shape_make(1, (int64_t[]){SEQUENCE})};
@@ -477,28 +476,23 @@ static void make_data(void) {
 
 /* --- tests --- */
 
-static void every_allocation_of_saving_fails_cleanly(void **state) {
-    (void)state;
+TEST_CASE(every_allocation_of_saving_fails_cleanly) {
     scenario_check("save", save);
 }
 
-static void every_allocation_of_loading_fails_cleanly(void **state) {
-    (void)state;
+TEST_CASE(every_allocation_of_loading_fails_cleanly) {
     scenario_check("load", load);
 }
 
-static void every_allocation_of_finding_a_checkpoint_fails_cleanly(void **state) {
-    (void)state;
+TEST_CASE(every_allocation_of_finding_a_checkpoint_fails_cleanly) {
     scenario_check("find", find_all);
 }
 
-static void every_allocation_of_a_file_of_tensors_fails_cleanly(void **state) {
-    (void)state;
+TEST_CASE(every_allocation_of_a_file_of_tensors_fails_cleanly) {
     scenario_check("tensors", write_and_read_tensors);
 }
 
-static void every_allocation_of_a_data_set_fails_cleanly(void **state) {
-    (void)state;
+TEST_CASE(every_allocation_of_a_data_set_fails_cleanly) {
     scenario_check("texts", read_texts);
     scenario_check("tokens", read_tokens);
     scenario_check("own-data", read_custom);
@@ -506,14 +500,12 @@ static void every_allocation_of_a_data_set_fails_cleanly(void **state) {
     scenario_check("images", read_images);
 }
 
-static void every_allocation_of_a_tokenizer_fails_cleanly(void **state) {
-    (void)state;
+TEST_CASE(every_allocation_of_a_tokenizer_fails_cleanly) {
     scenario_check("tokenizer", use_tokenizer);
     scenario_check("tokenizer.json", use_tokenizer_json);
 }
 
-static void every_allocation_of_published_weights_fails_cleanly(void **state) {
-    (void)state;
+TEST_CASE(every_allocation_of_published_weights_fails_cleanly) {
     scenario_check("load published", load_published);
     scenario_check("write published", write_published);
 }
@@ -541,16 +533,4 @@ static int tear_down(void **state) {
     return scenario_tear_down(state);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_allocation_of_saving_fails_cleanly),
-        cmocka_unit_test(every_allocation_of_loading_fails_cleanly),
-        cmocka_unit_test(every_allocation_of_finding_a_checkpoint_fails_cleanly),
-        cmocka_unit_test(every_allocation_of_a_file_of_tensors_fails_cleanly),
-        cmocka_unit_test(every_allocation_of_a_data_set_fails_cleanly),
-        cmocka_unit_test(reading_one_part_of_custom_samples_asks_for_no_memory),
-        cmocka_unit_test(every_allocation_of_a_tokenizer_fails_cleanly),
-        cmocka_unit_test(every_allocation_of_published_weights_fails_cleanly),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_GROUP(.set_up = set_up, .tear_down = tear_down);

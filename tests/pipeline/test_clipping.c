@@ -138,8 +138,7 @@ static void check_stages(const char *device, uint64_t *state) {
     setting_destroy(&s);
 }
 
-static void clipped_training_is_bit_equal_over_stages(void **unused) {
-    (void)unused;
+TEST_CASE(clipped_training_is_bit_equal_over_stages) {
     uint64_t state = test_seed();
     for (int i = 0; i < 6; i++)
         check_stages(i % 2 ? "cpu" : "ref", &state);
@@ -181,8 +180,7 @@ static double norm_of(const cgp_model *model, const float *gradient) {
 
 /* Tied parameters count once. Backends other than the reference may add up a parameter in another
  * order. */
-static void the_norm_is_that_of_the_gradients(void **unused) {
-    (void)unused;
+TEST_CASE(the_norm_is_that_of_the_gradients) {
     uint64_t state = test_seed();
     for (int i = 0; i < 20; i++) {
         setting s;
@@ -208,8 +206,7 @@ static void the_norm_is_that_of_the_gradients(void **unused) {
 
 /* The reference backend, which computes in double, updates to exactly p - lr min(1, c / (norm +
  * 1e-6)) g. */
-static void gradients_are_scaled_as_pytorch_does(void **unused) {
-    (void)unused;
+TEST_CASE(gradients_are_scaled_as_pytorch_does) {
     uint64_t state = test_seed();
     for (int i = 0; i < 4; i++) {
         setting s;
@@ -236,8 +233,7 @@ static void gradients_are_scaled_as_pytorch_does(void **unused) {
     }
 }
 
-static void without_clipping_there_is_no_norm(void **unused) {
-    (void)unused;
+TEST_CASE(without_clipping_there_is_no_norm) {
     uint64_t state = test_seed();
     setting s;
     setting_create(&s, "cpu", &state);
@@ -252,8 +248,7 @@ static void without_clipping_there_is_no_norm(void **unused) {
 
 /* NaNs in the head's weight make the gradients NaN. Once the weight is repaired, training goes
  * on. */
-static void a_loss_that_is_not_finite_updates_nothing(void **unused) {
-    (void)unused;
+TEST_CASE(a_loss_that_is_not_finite_updates_nothing) {
     uint64_t state = test_seed();
     setting s;
     setting_create(&s, "cpu", &state);
@@ -351,8 +346,7 @@ static void check_decay(const cgp_model *model, cgp_optim optim) {
     stop(&r);
 }
 
-static void norms_and_biases_do_not_decay(void **unused) {
-    (void)unused;
+TEST_CASE(norms_and_biases_do_not_decay) {
     cgp_model *model = all_sorts();
     const cgp_optim optims[] = {
         cgp_optim_sgd(0.1, 0, false, 0.1), cgp_optim_sgd(0.1, 0.9, true, 0.1),
@@ -365,16 +359,4 @@ static void norms_and_biases_do_not_decay(void **unused) {
         check_decay(model, optim);
     }
     cgp_model_destroy(model);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(clipped_training_is_bit_equal_over_stages),
-        cmocka_unit_test(the_norm_is_that_of_the_gradients),
-        cmocka_unit_test(gradients_are_scaled_as_pytorch_does),
-        cmocka_unit_test(without_clipping_there_is_no_norm),
-        cmocka_unit_test(a_loss_that_is_not_finite_updates_nothing),
-        cmocka_unit_test(norms_and_biases_do_not_decay),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

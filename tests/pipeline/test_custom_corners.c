@@ -37,8 +37,7 @@ static void gradient_of(const cgp_op *op, cgp_precision precision, float *gradie
 
 /* In f32 the two gradients of the product's input add up exactly; in bf16 the first gradient is
  * rounded before the addition. */
-static void the_gradient_of_a_product_with_itself_is_that_of_a_square(void **unused) {
-    (void)unused;
+TEST_CASE(the_gradient_of_a_product_with_itself_is_that_of_a_square) {
     cgp_op one = custom_relu;
     one.name = "square";
     one.forward = square;
@@ -102,8 +101,7 @@ static cgp_status no_result(const void *attributes, const cgp_op_type *inputs, c
     return CGP_OK;
 }
 
-static void memory_of_a_value_that_is_two_inputs_is_left_alone(void **unused) {
-    (void)unused;
+TEST_CASE(memory_of_a_value_that_is_two_inputs_is_left_alone) {
     char hashes[2][65];
     for (int over = 0; over < 2; over++) {
         cgp_op op = custom_relu, loss = custom_relu;
@@ -143,8 +141,7 @@ static void memory_of_a_value_that_is_two_inputs_is_left_alone(void **unused) {
 /* --- rare cases --- */
 
 /* No input has a gradient, but the parameter has one. */
-static void an_op_on_an_input_of_the_model_trains_its_parameters(void **unused) {
-    (void)unused;
+TEST_CASE(an_op_on_an_input_of_the_model_trains_its_parameters) {
     parts p = begin();
     p.x =
         cgp_add(p.model, p.x, cgp_op_apply(p.model, &test_custom_bias, &p.features, "bias", NULL));
@@ -186,8 +183,7 @@ static cgp_status nested(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-static void a_parallel_for_in_another_runs_whole(void **unused) {
-    (void)unused;
+TEST_CASE(a_parallel_for_in_another_runs_whole) {
     cgp_op op = custom_relu;
     op.name = "nested";
     op.forward = nested;
@@ -217,8 +213,7 @@ static cgp_status quiet(const cgp_op_run *run) {
     return CGP_ELIMIT;
 }
 
-static void a_failure_without_a_message_is_reported_by_its_name(void **unused) {
-    (void)unused;
+TEST_CASE(a_failure_without_a_message_is_reported_by_its_name) {
     cgp_op op = custom_relu;
     op.name = "quiet";
     op.forward = quiet;
@@ -234,8 +229,7 @@ static void a_failure_without_a_message_is_reported_by_its_name(void **unused) {
     cgp_model_destroy(model);
 }
 
-static void names_of_states_come_once(void **unused) {
-    (void)unused;
+TEST_CASE(names_of_states_come_once) {
     parts p = begin();
     for (int k = 0; k < 2; k++)
         p.x = cgp_op_apply(p.model, &test_custom_meter, &p.x, "meter", NULL);
@@ -257,8 +251,7 @@ static cgp_status three_steps(const void *attributes, const cgp_op_type *inputs,
     return CGP_OK;
 }
 
-static void a_profile_has_the_states_of_the_beginning(void **unused) {
-    (void)unused;
+TEST_CASE(a_profile_has_the_states_of_the_beginning) {
     cgp_op op = test_custom_meter;
     op.infer = three_steps;
     op.forward = whole_steps;
@@ -269,17 +262,4 @@ static void a_profile_has_the_states_of_the_beginning(void **unused) {
     const cgp__kernel_profile o = {"cpu", 1, 1, 5, {CGP_F32, CGP_CONVOLUTION_DIRECT}};
     assert_ok(cgp__profile_kernels(model, &o, costs));
     cgp_model_destroy(model);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_gradient_of_a_product_with_itself_is_that_of_a_square),
-        cmocka_unit_test(memory_of_a_value_that_is_two_inputs_is_left_alone),
-        cmocka_unit_test(an_op_on_an_input_of_the_model_trains_its_parameters),
-        cmocka_unit_test(a_parallel_for_in_another_runs_whole),
-        cmocka_unit_test(a_failure_without_a_message_is_reported_by_its_name),
-        cmocka_unit_test(names_of_states_come_once),
-        cmocka_unit_test(a_profile_has_the_states_of_the_beginning),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

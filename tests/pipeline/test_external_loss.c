@@ -160,8 +160,7 @@ static void check_graph(uint64_t *state, const char *device, cgp_precision preci
     cgp_model_destroy(model);
 }
 
-static void two_calls_are_bit_equal_over_layouts(void **unused) {
-    (void)unused;
+TEST_CASE(two_calls_are_bit_equal_over_layouts) {
     uint64_t state = test_seed();
     test_graph_extras = (test_extras){.outputs = 2, .input_gradients = true};
     for (int i = 0; i < 16; i++)
@@ -219,16 +218,14 @@ static void check_against_inside(const char *device, cgp_precision precision, do
     cgp_model_destroy(inside);
 }
 
-static void an_external_loss_trains_as_the_internal_one(void **unused) {
-    (void)unused;
+TEST_CASE(an_external_loss_trains_as_the_internal_one) {
     test_graph_extras = (test_extras){0};
     check_against_inside("cpu", CGP_PRECISION_F32, 2e-6);
     check_against_inside("ref", CGP_PRECISION_BF16, 2e-4);
     check_against_inside("cpu", CGP_PRECISION_BF16, 2e-4);
 }
 
-static void any_other_order_is_refused(void **unused) {
-    (void)unused;
+TEST_CASE(any_other_order_is_refused) {
     uint64_t state = 5;
     const test_sizes sizes = {.sequence = 10, .vocab = 19};
     cgp_model *model = gpt2(false);
@@ -308,8 +305,7 @@ static cgp_model *norm_and_dropout(void) {
     return model;
 }
 
-static void a_forward_may_go_without_its_backward(void **unused) {
-    (void)unused;
+TEST_CASE(a_forward_may_go_without_its_backward) {
     uint64_t state = 3;
     cgp_model *model = norm_and_dropout();
     test_batch batch;
@@ -356,8 +352,7 @@ static void a_forward_may_go_without_its_backward(void **unused) {
     cgp_model_destroy(model);
 }
 
-static void a_model_may_have_no_parameter(void **unused) {
-    (void)unused;
+TEST_CASE(a_model_may_have_no_parameter) {
     cgp_model *model = NULL;
     cgp_plan *plan = NULL;
     cgp_pipeline *pipeline = NULL;
@@ -385,15 +380,4 @@ static void a_model_may_have_no_parameter(void **unused) {
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_calls_are_bit_equal_over_layouts),
-        cmocka_unit_test(an_external_loss_trains_as_the_internal_one),
-        cmocka_unit_test(any_other_order_is_refused),
-        cmocka_unit_test(a_forward_may_go_without_its_backward),
-        cmocka_unit_test(a_model_may_have_no_parameter),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

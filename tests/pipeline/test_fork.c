@@ -87,8 +87,7 @@ static int train_another(void *argument) {
     return 0;
 }
 
-static void a_pipeline_is_left_alone(void **state) {
-    (void)state;
+TEST_CASE(a_pipeline_is_left_alone) {
     cgp_plan_options options = cgp_plan_options_default();
     training t = {make_model(), NULL, NULL};
     char before[65], after[65];
@@ -155,8 +154,7 @@ static int read_it(void *data) {
     return 0;
 }
 
-static void data_with_threads_is_left_alone(void **state) {
-    (void)state;
+TEST_CASE(data_with_threads_is_left_alone) {
     cgp_data *data = make_data(2);
     assert_ok(read_all(data)); /* the threads prepare the next samples */
     in_a_child(find_it_left, data);
@@ -164,8 +162,7 @@ static void data_with_threads_is_left_alone(void **state) {
     cgp_data_destroy(data);
 }
 
-static void data_without_threads_is_the_childs_as_well(void **state) {
-    (void)state;
+TEST_CASE(data_without_threads_is_the_childs_as_well) {
     cgp_data *data = make_data(0);
     in_a_child(read_it, data);
     assert_ok(read_all(data));
@@ -185,8 +182,7 @@ static int commit_it(void *writer) {
     return cgp_safetensors_commit(writer) == CGP_ESTATE ? 0 : 1;
 }
 
-static void a_file_is_written_by_one_process(void **state) {
-    (void)state;
+TEST_CASE(a_file_is_written_by_one_process) {
     static const char *const names[] = {"a"};
     const cgp_dtype type = CGP_F32;
     const cgp_shape shape = {1, {1}};
@@ -203,12 +199,4 @@ static void a_file_is_written_by_one_process(void **state) {
     assert_int_equal(stat(test_path_of("a.safetensors"), &info), 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pipeline_is_left_alone),
-        cmocka_unit_test(data_with_threads_is_left_alone),
-        cmocka_unit_test(data_without_threads_is_the_childs_as_well),
-        cmocka_unit_test(a_file_is_written_by_one_process),
-    };
-    return cmocka_run_group_tests(tests, test_make_directory, test_remove_directory);
-}
+TEST_GROUP(.set_up = test_make_directory, .tear_down = test_remove_directory);

@@ -178,9 +178,8 @@ static void check_model(cgp_model_spec *spec, uint64_t *seed) {
     release(&net);
 }
 
-static void a_llama_has_the_logits_of_recomputation(void **state) {
+TEST_CASE(a_llama_has_the_logits_of_recomputation) {
     uint64_t seed = test_seed();
-    (void)state;
     for (int i = 0; i < test_scaled(20); i++) {
         cgp_model_spec spec = cgp_model_spec_default();
         spec.kind = CGP_MODEL_LLAMA;
@@ -189,9 +188,8 @@ static void a_llama_has_the_logits_of_recomputation(void **state) {
     }
 }
 
-static void a_gpt2_has_the_logits_of_recomputation(void **state) {
+TEST_CASE(a_gpt2_has_the_logits_of_recomputation) {
     uint64_t seed = test_seed();
-    (void)state;
     for (int i = 0; i < test_scaled(10); i++) {
         cgp_model_spec spec = cgp_model_spec_default();
         draw_gpt2(&spec.gpt2, &seed);
@@ -212,13 +210,12 @@ static cgp_model_spec small_llama(void) {
     return spec;
 }
 
-static void positions_outside_of_the_cache_are_refused(void **state) {
+TEST_CASE(positions_outside_of_the_cache_are_refused) {
     const cgp_model_spec spec = small_llama();
     network net = network_of(&spec, cgp_plan_options_default());
     int32_t tokens[] = {1, 2}, positions[] = {3, 20};
     float logits[2 * 11], before[2 * 11];
     const text t = {2, 11, tokens, positions, NULL};
-    (void)state;
     positions[1] = 4;
     assert_ok(predict(&net, &t, 0, 2, before));
     for (int i = 0; i < 2; i++) {
@@ -232,13 +229,12 @@ static void positions_outside_of_the_cache_are_refused(void **state) {
     release(&net);
 }
 
-static void training_with_a_cache_is_refused(void **state) {
+TEST_CASE(training_with_a_cache_is_refused) {
     const cgp_model_spec spec = small_llama();
     const int64_t bytes = 2 * 2 * 20 * 12 * 4; /* layers; keys, values; positions; columns */
     cgp_plan_options options = cgp_plan_options_default();
     cgp_model *model = NULL;
     cgp_plan *plan = NULL;
-    (void)state;
     assert_ok(cgp_model_spec_create(&model, &spec));
     options.external_loss = true;
     assert_status(cgp_plan_create(&plan, model, &options), CGP_EINVAL);
@@ -250,14 +246,4 @@ static void training_with_a_cache_is_refused(void **state) {
     assert_int_equal(cgp_model_states(model), 0); /* the cache is not saved */
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_llama_has_the_logits_of_recomputation),
-        cmocka_unit_test(a_gpt2_has_the_logits_of_recomputation),
-        cmocka_unit_test(positions_outside_of_the_cache_are_refused),
-        cmocka_unit_test(training_with_a_cache_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

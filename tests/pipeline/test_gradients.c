@@ -161,21 +161,15 @@ static void check_graphs(bool images) {
     assert_in_range(telling, 95, 100);
 }
 
-static void gradients_of_random_graphs_match_finite_differences(void **unused) {
-    (void)unused;
+TEST_CASE(gradients_of_random_graphs_match_finite_differences) {
     check_graphs(false);
 }
 
-static void gradients_of_random_images_match_finite_differences(void **unused) {
-    (void)unused;
+TEST_CASE(gradients_of_random_images_match_finite_differences) {
     check_graphs(true);
 }
 
 int main(void) {
     test_graph_extras = (test_extras){.outputs = 2, .input_gradients = true};
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_of_random_graphs_match_finite_differences),
-        cmocka_unit_test(gradients_of_random_images_match_finite_differences),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

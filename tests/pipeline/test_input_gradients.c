@@ -92,8 +92,7 @@ static void check_numbers(const cgp_model *model, int stages, cgp_precision prec
     cgp_plan_destroy(plan);
 }
 
-static void the_callers_gradients_add_to_those_of_the_uses(void **unused) {
-    (void)unused;
+TEST_CASE(the_callers_gradients_add_to_those_of_the_uses) {
     cgp_model *model = scales();
     for (int stages = 1; stages <= 2; stages++)
         for (int precision = CGP_PRECISION_F32; precision <= CGP_PRECISION_BF16; precision++)
@@ -102,8 +101,7 @@ static void the_callers_gradients_add_to_those_of_the_uses(void **unused) {
     cgp_model_destroy(model);
 }
 
-static void a_prediction_fills_the_outputs_that_are_wanted(void **unused) {
-    (void)unused;
+TEST_CASE(a_prediction_fills_the_outputs_that_are_wanted) {
     cgp_model *model = scales();
     cgp_plan_options o = cgp_plan_options_default();
     cgp_plan *plan = NULL;
@@ -136,8 +134,7 @@ static void a_prediction_fills_the_outputs_that_are_wanted(void **unused) {
     cgp_model_destroy(model);
 }
 
-static void tensors_that_do_not_fit_are_refused(void **unused) {
-    (void)unused;
+TEST_CASE(tensors_that_do_not_fit_are_refused) {
     cgp_model *model = scales();
     cgp_plan_options o = cgp_plan_options_default();
     cgp_plan *plan = NULL;
@@ -189,8 +186,7 @@ static cgp_model *classifier(int wrong) {
     return model;
 }
 
-static void what_has_no_gradient_is_refused(void **unused) {
-    (void)unused;
+TEST_CASE(what_has_no_gradient_is_refused) {
     static const char *const messages[] = {
         "", "input ids: expected f32, got i32", "is not of an input",
         "input mask: expected no gradient of a target", "is not of an input"};
@@ -232,14 +228,4 @@ static void what_has_no_gradient_is_refused(void **unused) {
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_callers_gradients_add_to_those_of_the_uses),
-        cmocka_unit_test(a_prediction_fills_the_outputs_that_are_wanted),
-        cmocka_unit_test(tensors_that_do_not_fit_are_refused),
-        cmocka_unit_test(what_has_no_gradient_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

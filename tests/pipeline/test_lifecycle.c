@@ -85,21 +85,11 @@ static void check_cycles(int stages) {
         assert_in_range(kib - kib_warm + MAX_KIB, 0, 2 * MAX_KIB);
 }
 
-static void a_hundred_pipelines_of_one_stage_leave_nothing_behind(void **unused) {
-    (void)unused;
+TEST_CASE(a_hundred_pipelines_of_one_stage_leave_nothing_behind) {
     check_cycles(1);
 }
 
-static void a_hundred_pipelines_of_three_stages_leave_nothing_behind(void **unused) {
-    (void)unused;
+TEST_CASE(a_hundred_pipelines_of_three_stages_leave_nothing_behind) {
     test_needs_cpu();
     check_cycles(3);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_hundred_pipelines_of_one_stage_leave_nothing_behind),
-        cmocka_unit_test(a_hundred_pipelines_of_three_stages_leave_nothing_behind),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

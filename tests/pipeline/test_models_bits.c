@@ -120,15 +120,13 @@ static outcome compare(const char *text, bool deferred, cgp_convolution convolut
     return expected;
 }
 
-static void stages_balance_schedule_and_recomputation_change_no_bit(void **unused) {
-    (void)unused;
+TEST_CASE(stages_balance_schedule_and_recomputation_change_no_bit) {
     uint64_t state = test_seed();
     for (int i = 0; i < TEXTS; i++)
         compare(texts[i], false, CGP_CONVOLUTION_DIRECT, &state);
 }
 
-static void nor_do_they_with_deferred_batch_norms(void **unused) {
-    (void)unused;
+TEST_CASE(nor_do_they_with_deferred_batch_norms) {
     uint64_t state = test_seed();
     /* all texts except the U-Net and the ViT, which have no batch norm */
     for (int i = 0; i < TEXTS - 2; i++)
@@ -136,10 +134,9 @@ static void nor_do_they_with_deferred_batch_norms(void **unused) {
 }
 
 /* Models with enough channels and pixels for Winograd tiles. */
-static void nor_do_they_with_winograd_convolutions(void **unused) {
+TEST_CASE(nor_do_they_with_winograd_convolutions) {
     static const char *const tiled[] = {"resnet:depth=18,width=16,image=64,classes=5",
                                         "unet:B=2,C=16,depth=2,image=33"};
-    (void)unused;
     for (int i = 0; i < 2; i++) {
         uint64_t state = test_seed(), same = state;
         const outcome direct = compare(tiled[i], false, CGP_CONVOLUTION_DIRECT, &state);
@@ -147,13 +144,4 @@ static void nor_do_they_with_winograd_convolutions(void **unused) {
         assert_string_not_equal(got.weights, direct.weights);
         assert_true(fabs(got.losses[0] - direct.losses[0]) <= 1e-4 * direct.losses[0]);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stages_balance_schedule_and_recomputation_change_no_bit),
-        cmocka_unit_test(nor_do_they_with_deferred_batch_norms),
-        cmocka_unit_test(nor_do_they_with_winograd_convolutions),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

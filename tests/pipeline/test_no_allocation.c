@@ -119,8 +119,7 @@ static void check(cgp_model *model, int stages, int threads, cgp_recompute recom
     cgp_model_destroy(model);
 }
 
-static void a_step_allocates_nothing(void **unused) {
-    (void)unused;
+TEST_CASE(a_step_allocates_nothing) {
     uint64_t state = test_seed();
     check(make_gpt2(), 1, 1, CGP_RECOMPUTE_NEVER, &state);
     check(make_gpt2(), 1, 2, CGP_RECOMPUTE_NEVER_SELECTIVE, &state);
@@ -131,8 +130,7 @@ static void a_step_allocates_nothing(void **unused) {
 }
 
 /* Check that the counter works, by creating a pipeline, which allocates. */
-static void the_counters_count(void **unused) {
-    (void)unused;
+TEST_CASE(the_counters_count) {
     fresh();
     atomic_store(&counting, true);
     const test_sizes small = {1, 8, 16, 2, 11, 0, false, false};
@@ -155,9 +153,5 @@ int main(void) {
     printf("skip: the sanitizers have a malloc of their own\n");
     return 77;
 #endif
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_counters_count),
-        cmocka_unit_test(a_step_allocates_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -151,8 +151,7 @@ static test_sizes draw_sizes(uint64_t *state) {
     return sizes;
 }
 
-static void random_graphs_resume_bit_for_bit(void **unused) {
-    (void)unused;
+TEST_CASE(random_graphs_resume_bit_for_bit) {
     uint64_t state = test_seed();
     for (int i = 0; i < 2 * OPTIMIZERS; i++) {
         const test_sizes sizes = draw_sizes(&state);
@@ -162,8 +161,7 @@ static void random_graphs_resume_bit_for_bit(void **unused) {
     }
 }
 
-static void random_images_resume_bit_for_bit(void **unused) {
-    (void)unused;
+TEST_CASE(random_images_resume_bit_for_bit) {
     uint64_t state = test_seed();
     for (int i = 0; i < OPTIMIZERS; i++) {
         const test_sizes sizes = draw_sizes(&state);
@@ -173,8 +171,7 @@ static void random_images_resume_bit_for_bit(void **unused) {
     }
 }
 
-static void gpt2_resumes_bit_for_bit(void **unused) {
-    (void)unused;
+TEST_CASE(gpt2_resumes_bit_for_bit) {
     uint64_t state = test_seed();
     for (int i = 0; i < OPTIMIZERS; i++) {
         const test_sizes sizes = draw_sizes(&state);
@@ -216,8 +213,7 @@ static void states_sha256(cgp_pipeline *pipeline, const cgp_model *model, int st
     cgp__sha256_destroy(hash);
 }
 
-static void the_files_do_not_show_the_layout(void **unused) {
-    (void)unused;
+TEST_CASE(the_files_do_not_show_the_layout) {
     test_needs_one_rank(); /* each rank has its own files */
     char first[4096], second[4096], other[200];
     double losses[3];
@@ -247,8 +243,7 @@ static void the_files_do_not_show_the_layout(void **unused) {
     cgp_model_destroy(model);
 }
 
-static void tensors_have_the_names_of_the_model(void **unused) {
-    (void)unused;
+TEST_CASE(tensors_have_the_names_of_the_model) {
     cgp_safetensors *weights = NULL, *states = NULL;
     char name[128];
     const char *path = NULL;
@@ -285,8 +280,7 @@ static void tensors_have_the_names_of_the_model(void **unused) {
 }
 
 /* If gradients of mini-batches are discarded, dropout has counted more steps than the optimizer. */
-static void dropout_goes_on_where_it_was(void **unused) {
-    (void)unused;
+TEST_CASE(dropout_goes_on_where_it_was) {
     uint64_t state = test_seed();
     test_batch batch;
     double losses[2], loss = 0, expected = 0;
@@ -379,8 +373,7 @@ static void assert_refused(witness *w, const char *message) {
     assert_unchanged(w);
 }
 
-static void what_does_not_fit_is_refused_and_changes_nothing(void **unused) {
-    (void)unused;
+TEST_CASE(what_does_not_fit_is_refused_and_changes_nothing) {
     witness w;
     const cgp_plan_options o = small_options();
     test_sizes more = small, fewer = small, wider = small;
@@ -411,8 +404,7 @@ static void what_does_not_fit_is_refused_and_changes_nothing(void **unused) {
 }
 
 /* Flip one bit in each file of the last checkpoint; the checkpoint before it is intact. */
-static void damage_is_reported_and_changes_nothing(void **unused) {
-    (void)unused;
+TEST_CASE(damage_is_reported_and_changes_nothing) {
     static const char *const files[] = {"weights.safetensors", "optimizer.safetensors",
                                         "checkpoint.json", "checkpoint.sha256"};
     witness w;
@@ -454,8 +446,7 @@ static void damage_is_reported_and_changes_nothing(void **unused) {
     cgp_model_destroy(model);
 }
 
-static void inference_takes_the_weights_alone(void **unused) {
-    (void)unused;
+TEST_CASE(inference_takes_the_weights_alone) {
     witness w;
     char hex[65];
     cgp_plan_options o = small_options();
@@ -485,8 +476,7 @@ static void copy_parameters(cgp_pipeline *from, cgp_pipeline *to, const cgp_mode
 
 /* Loading weights alone equals copying them into a new pipeline. The new pipeline keeps its own
  * optimizer and seed, which dropout follows. */
-static void weights_alone_are_the_start_of_any_training(void **unused) {
-    (void)unused;
+TEST_CASE(weights_alone_are_the_start_of_any_training) {
     static const int optimizers[] = {2, 1}; /* AdamW with 2 states, momentum with 1 */
     char *note = NULL, text[200];
     double losses[3];
@@ -525,8 +515,7 @@ static void weights_alone_are_the_start_of_any_training(void **unused) {
     release_witness(&w);
 }
 
-static void weights_alone_do_not_displace_a_training(void **unused) {
-    (void)unused;
+TEST_CASE(weights_alone_do_not_displace_a_training) {
     double loss;
     char latest[300], got[64] = "";
     witness w;
@@ -551,8 +540,7 @@ static void weights_alone_do_not_displace_a_training(void **unused) {
     release_witness(&w);
 }
 
-static void a_step_without_update_is_not_saved(void **unused) {
-    (void)unused;
+TEST_CASE(a_step_without_update_is_not_saved) {
     witness w;
     const cgp_plan_options o = small_options();
     make_witness(&w, &o);
@@ -574,22 +562,5 @@ static void a_step_without_update_is_not_saved(void **unused) {
     cgp_model_destroy(w.model);
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, empty_tree_before)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(random_graphs_resume_bit_for_bit),
-        TEST(random_images_resume_bit_for_bit),
-        TEST(gpt2_resumes_bit_for_bit),
-        TEST(the_files_do_not_show_the_layout),
-        TEST(tensors_have_the_names_of_the_model),
-        TEST(dropout_goes_on_where_it_was),
-        TEST(what_does_not_fit_is_refused_and_changes_nothing),
-        TEST(damage_is_reported_and_changes_nothing),
-        TEST(inference_takes_the_weights_alone),
-        TEST(weights_alone_are_the_start_of_any_training),
-        TEST(weights_alone_do_not_displace_a_training),
-        TEST(a_step_without_update_is_not_saved),
-    };
-    return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
-}
+TEST_GROUP(.set_up = test_make_directory, .tear_down = remove_tree_after,
+           .before = empty_tree_before);

@@ -183,8 +183,7 @@ static void assert_all_differ(const hash *hashes, int n) {
     }
 }
 
-static void every_option_changes_the_hash(void **unused) {
-    (void)unused;
+TEST_CASE(every_option_changes_the_hash) {
     cgp_model *model = make_model(&(knobs){0});
     cgp_plan_options o = options();
     hash hashes[64];
@@ -200,8 +199,7 @@ static void every_option_changes_the_hash(void **unused) {
     cgp_model_destroy(model);
 }
 
-static void every_part_of_a_model_changes_the_hash(void **unused) {
-    (void)unused;
+TEST_CASE(every_part_of_a_model_changes_the_hash) {
     static const char *const names[KNOBS] = {
         "input_name", "input_shape", "input_dtype", "parameter_name",
         "width",      "init",        "bias_decays", "order",
@@ -221,12 +219,4 @@ static void every_part_of_a_model_changes_the_hash(void **unused) {
         cgp_model_destroy(model);
     }
     assert_all_differ(hashes, KNOBS + 1);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_option_changes_the_hash),
-        cmocka_unit_test(every_part_of_a_model_changes_the_hash),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -107,8 +107,7 @@ static int run(const configuration *c) {
     return holds ? 0 : 1;
 }
 
-static void resident_memory_is_what_was_planned(void **unused) {
-    (void)unused;
+TEST_CASE(resident_memory_is_what_was_planned) {
     static const configuration all[] = {
         {1, 8, 1, "gpipe", CGP_RECOMPUTE_NEVER, gpt2},
         {1, 8, 8, "gpipe", CGP_RECOMPUTE_EXCEPT_LAST, gpt2},
@@ -149,9 +148,4 @@ static void resident_memory_is_what_was_planned(void **unused) {
         failed += !WIFEXITED(status) || WEXITSTATUS(status) != 0;
     }
     assert_int_equal(failed, 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(resident_memory_is_what_was_planned)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

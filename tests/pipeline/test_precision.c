@@ -26,8 +26,7 @@ static int64_t other_bytes(const cgp_plan *plan) {
 
 /* Elements of GPT-2's values take 4 bytes in f32, 2 in bf16. The mean, rstd, max and log_sum of
  * rows stay f32, but are few. Weights, gradients and optimizer states keep their size. */
-static void activations_of_gpt2_take_half_the_bytes(void **unused) {
-    (void)unused;
+TEST_CASE(activations_of_gpt2_take_half_the_bytes) {
     test_needs_cpu();
     const test_sizes sizes = {6, 128, 384, 6, 3000, 0.1, false, false};
     cgp_model *model = test_gpt2(&sizes);
@@ -131,8 +130,7 @@ static void check_losses(const char *device) {
     cgp_model_destroy(model);
 }
 
-static void losses_are_within_one_percent_of_those_in_f32(void **unused) {
-    (void)unused;
+TEST_CASE(losses_are_within_one_percent_of_those_in_f32) {
     check_losses("ref");
     check_losses("cpu");
 }
@@ -187,15 +185,13 @@ static void check_prediction_without_targets(const char *device, int stages,
     cgp_model_destroy(model);
 }
 
-static void a_prediction_needs_no_floats_that_only_a_loss_reads(void **unused) {
-    (void)unused;
+TEST_CASE(a_prediction_needs_no_floats_that_only_a_loss_reads) {
     for (int k = 0; k < 8; k++)
         check_prediction_without_targets(k & 1 ? "cpu" : "ref", k & 2 ? 2 : 1,
                                          k & 4 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32);
 }
 
-static void what_is_not_possible_is_refused(void **unused) {
-    (void)unused;
+TEST_CASE(what_is_not_possible_is_refused) {
     const test_sizes sizes = {1, 4, 8, 2, 5, 0, false, false};
     cgp_model *model = test_gpt2(&sizes);
     cgp_plan *plan = NULL;
@@ -227,14 +223,4 @@ static void what_is_not_possible_is_refused(void **unused) {
     assert_status(cgp_model_finish(model), CGP_EINVAL);
     assert_message("an input is of f32 or i32, got bf16");
     cgp_model_destroy(model);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(activations_of_gpt2_take_half_the_bytes),
-        cmocka_unit_test(losses_are_within_one_percent_of_those_in_f32),
-        cmocka_unit_test(a_prediction_needs_no_floats_that_only_a_loss_reads),
-        cmocka_unit_test(what_is_not_possible_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

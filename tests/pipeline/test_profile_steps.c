@@ -61,8 +61,7 @@ static void check(const cgp_model *model, const cgp_layer_cost *costs, int64_t s
                            update * (double)costs[i].parameter_bytes / bytes, 1e-9);
 }
 
-static void layers_of_random_models_have_times(void **unused) {
-    (void)unused;
+TEST_CASE(layers_of_random_models_have_times) {
     uint64_t state = test_seed();
     for (int round = 0; round < 12; round++) {
         const test_sizes sizes = {.layers = test_between(&state, 2, 8),
@@ -86,8 +85,7 @@ static void layers_of_random_models_have_times(void **unused) {
 
 /* The first of several plans is measured, while the other plans train. The model's head has a
  * hundred times the operations of its norm, so the head must take longer. */
-static void the_first_plan_is_measured(void **unused) {
-    (void)unused;
+TEST_CASE(the_first_plan_is_measured) {
     const test_sizes small = {2, 8, 16, 2, 11, 0, false, false};
     const test_sizes large = {2, 32, 64, 2, 1031, 0, false, false};
     cgp_model *models[] = {test_gpt2(&large), test_gpt2(&small)};
@@ -123,8 +121,7 @@ static void expect_refused(const cgp_plan *const *plans, int n, int steps, cgp_s
     assert_memory_equal(costs, before, sizeof costs);
 }
 
-static void failures_leave_the_costs_as_they_were(void **unused) {
-    (void)unused;
+TEST_CASE(failures_leave_the_costs_as_they_were) {
     const test_sizes sizes = {2, 4, 8, 2, 7, 0, false, false};
     cgp_model *model = test_gpt2(&sizes);
     cgp_plan *one = plan_of(model, 1, 2, 1, false), *two = plan_of(model, 2, 2, 1, false);
@@ -151,8 +148,7 @@ static void failures_leave_the_costs_as_they_were(void **unused) {
 }
 
 /* All sizes are measured in steps, beside another device. */
-static void every_size_has_times(void **unused) {
-    (void)unused;
+TEST_CASE(every_size_has_times) {
     const test_sizes sizes = {2, 8, 16, 2, 11, 0.1, false, false};
     cgp_model *model = test_gpt2(&sizes);
     const int64_t samples[] = {1, 3};
@@ -188,8 +184,7 @@ static void expect_kernels(const cgp_model *model, const cgp_profile_options *op
 
 /* The larger size does not fit into 64 KiB; a model whose output is integers cannot
  * train. */
-static void kernels_are_measured_where_steps_cannot_run(void **unused) {
-    (void)unused;
+TEST_CASE(kernels_are_measured_where_steps_cannot_run) {
     const test_sizes sizes = {2, 8, 16, 2, 11, 0, false, false};
     cgp_model *model = test_gpt2(&sizes), *fixed = NULL;
     cgp_profile_options o = cgp_profile_options_default();
@@ -240,8 +235,7 @@ static void compare(const cgp_op_time *times, int n, const cgp_layer_cost *costs
     }
 }
 
-static void kinds_of_ops_add_up_to_the_layers(void **unused) {
-    (void)unused;
+TEST_CASE(kinds_of_ops_add_up_to_the_layers) {
     enum { BLOCKS = 2, T = 8, W = 16, VOCAB = 11, SAMPLES = 2, RUNS = 4 };
     const test_sizes sizes = {BLOCKS, T, W, 2, VOCAB, 0, false, false};
     cgp_model *model = test_gpt2(&sizes);
@@ -289,16 +283,4 @@ static void kinds_of_ops_add_up_to_the_layers(void **unused) {
     test_batch_release(&batch);
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layers_of_random_models_have_times),
-        cmocka_unit_test(the_first_plan_is_measured),
-        cmocka_unit_test(failures_leave_the_costs_as_they_were),
-        cmocka_unit_test(every_size_has_times),
-        cmocka_unit_test(kernels_are_measured_where_steps_cannot_run),
-        cmocka_unit_test(kinds_of_ops_add_up_to_the_layers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

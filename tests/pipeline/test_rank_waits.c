@@ -85,8 +85,7 @@ static cgp_status stop_and_pass(const cgp_op_run *run) {
 
 /* The application stops rank 0 while it computes. Rank 0's next wait fails, and so does the wait of
  * rank 1 for rank 0. */
-static void a_rank_that_is_stopped_fails_on_all(void **unused) {
-    (void)unused;
+TEST_CASE(a_rank_that_is_stopped_fails_on_all) {
     static const cgp_op op = {.struct_size = sizeof(cgp_op),
                               .name = "stopping",
                               .n_inputs = 1,
@@ -128,8 +127,7 @@ static cgp_status pass_in_time(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-static void messages_go_on_while_a_worker_waits_for_its_device(void **unused) {
-    (void)unused;
+TEST_CASE(messages_go_on_while_a_worker_waits_for_its_device) {
     static const cgp_op op = {.struct_size = sizeof(cgp_op),
                               .name = "patient",
                               .n_inputs = 1,
@@ -147,12 +145,4 @@ static void messages_go_on_while_a_worker_waits_for_its_device(void **unused) {
     assert_ok(cgp_pipeline_step(w.pipeline, w.batch.inputs, w.batch.n, NULL));
     assert_false(atomic_load(&never));
     end(&w);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rank_that_is_stopped_fails_on_all),
-        cmocka_unit_test(messages_go_on_while_a_worker_waits_for_its_device),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

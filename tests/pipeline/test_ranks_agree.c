@@ -131,8 +131,7 @@ static void two_containers(int number, cgp__place *place) {
     place->container_bytes = available[number];
 }
 
-static void memory_of_a_host_is_for_all_of_its_ranks(void **unused) {
-    (void)unused;
+TEST_CASE(memory_of_a_host_is_for_all_of_its_ranks) {
     world w;
     rank ranks[RANKS];
     make_world(&w, RANKS);
@@ -164,8 +163,7 @@ static void rank_1_is_older(int number, cgp__place *place) {
     if (number == 1) place->isa = CGP_ISA_V3;
 }
 
-static void all_ranks_take_the_lowest_instruction_set(void **unused) {
-    (void)unused;
+TEST_CASE(all_ranks_take_the_lowest_instruction_set) {
     world w;
     rank ranks[RANKS];
     char older[65];
@@ -186,8 +184,7 @@ static void demand_in_vain(rank *r) {
     note(r, r->pipeline ? CGP_ESTATE : CGP_OK);
 }
 
-static void an_instruction_set_that_is_none_is_refused_on_all_ranks(void **unused) {
-    (void)unused;
+TEST_CASE(an_instruction_set_that_is_none_is_refused_on_all_ranks) {
     world w;
     rank ranks[RANKS];
     make_world(&w, RANKS);
@@ -207,8 +204,7 @@ static void rank_2_has_another_libm(int number, cgp__place *place) {
     if (number == 2) snprintf(place->libm, sizeof place->libm, "0123456789abcdef");
 }
 
-static void ranks_with_other_results_of_libm_are_refused(void **unused) {
-    (void)unused;
+TEST_CASE(ranks_with_other_results_of_libm_are_refused) {
     world w;
     rank ranks[RANKS];
     make_world(&w, RANKS);
@@ -220,8 +216,7 @@ static void ranks_with_other_results_of_libm_are_refused(void **unused) {
     free_world(&w);
 }
 
-static void rates_are_those_of_rank_0(void **unused) {
-    (void)unused;
+TEST_CASE(rates_are_those_of_rank_0) {
     world w;
     rank ranks[RANKS];
     char alone[65];
@@ -259,8 +254,7 @@ static void every_rank_has_a_clock(int number, cgp__place *place) {
     place->clock = (uint64_t)number;
 }
 
-static void timelines_are_of_one_clock(void **unused) {
-    (void)unused;
+TEST_CASE(timelines_are_of_one_clock) {
     world w;
     rank ranks[RANKS];
     make_world(&w, RANKS);
@@ -280,14 +274,6 @@ static void timelines_are_of_one_clock(void **unused) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_of_a_host_is_for_all_of_its_ranks),
-        cmocka_unit_test(all_ranks_take_the_lowest_instruction_set),
-        cmocka_unit_test(an_instruction_set_that_is_none_is_refused_on_all_ranks),
-        cmocka_unit_test(ranks_with_other_results_of_libm_are_refused),
-        cmocka_unit_test(rates_are_those_of_rank_0),
-        cmocka_unit_test(timelines_are_of_one_clock),
-    };
     unsetenv("CGP_CPU_ISA");
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -102,8 +102,7 @@ static bool fail_one(const cgp_plan *plan, const test_batch *batch, int failing,
     return failed;
 }
 
-static void no_rank_waits_for_one_that_is_short(void **unused) {
-    (void)unused;
+TEST_CASE(no_rank_waits_for_one_that_is_short) {
     uint64_t state = 3;
     cgp_model *model = two_linears();
     cgp_plan *plan = NULL;
@@ -128,10 +127,10 @@ static void no_rank_waits_for_one_that_is_short(void **unused) {
     cgp_model_destroy(model);
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, empty_tree_before)
+TEST_GROUP(.set_up = test_make_directory, .tear_down = remove_tree_after,
+           .before = empty_tree_before);
 
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(no_rank_waits_for_one_that_is_short)};
     shortage_init();
-    return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
+    return test_run();
 }

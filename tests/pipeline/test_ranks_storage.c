@@ -29,8 +29,7 @@ static void load_two(rank *r) {
     note(r, strcmp(before, after) == 0 ? CGP_OK : CGP_ESTATE);
 }
 
-static void ranks_that_find_different_checkpoints_are_refused(void **unused) {
-    (void)unused;
+TEST_CASE(ranks_that_find_different_checkpoints_are_refused) {
     world w;
     rank ranks[3];
     make_world(&w);
@@ -66,8 +65,7 @@ static void save_and_load_apart(rank *r) {
     note(r, cgp_pipeline_weights_sha256(r->pipeline, r->sha256));
 }
 
-static void storage_that_ranks_do_not_share_is_refused(void **unused) {
-    (void)unused;
+TEST_CASE(storage_that_ranks_do_not_share_is_refused) {
     world w;
     rank ranks[3];
     char host[256] = "", message[900];
@@ -97,8 +95,7 @@ static void storage_that_ranks_do_not_share_is_refused(void **unused) {
 
 /* By chance, the other directory has an entry of the same name, e.g. from a process with the same
  * number on another host. */
-static void an_entry_of_the_same_name_is_not_enough(void **unused) {
-    (void)unused;
+TEST_CASE(an_entry_of_the_same_name_is_not_enough) {
     static const char *const nonces[] = {NULL, "", "7 1763885000.000000001\n"};
     cgp__checkpoint_writer *writer = NULL, *joined = NULL;
     cgp__checkpoint_ticket ticket;
@@ -150,8 +147,7 @@ static void save_counted(rank *r) {
     note(r, cgp_pipeline_load(r->pipeline, r->directory, NULL));
 }
 
-static void no_tensor_travels_in_a_save(void **unused) {
-    (void)unused;
+TEST_CASE(no_tensor_travels_in_a_save) {
     world w;
     rank ranks[3];
     counting = loopback;
@@ -180,8 +176,7 @@ static void save_again(rank *r) {
 }
 
 /* Rank 1 has both blocks of the model, so only its file exceeds the size limit. */
-static void what_one_rank_cannot_write_is_on_none(void **unused) {
-    (void)unused;
+TEST_CASE(what_one_rank_cannot_write_is_on_none) {
     world w;
     rank ranks[3];
     struct stat info;
@@ -226,8 +221,7 @@ static void load_with_a_copy_on_rank_1(const world *w, rank ranks[3]) {
 }
 
 /* Each rank trusts only files that it has verified itself. */
-static void damage_in_a_copy_of_one_rank_is_refused_on_all(void **unused) {
-    (void)unused;
+TEST_CASE(damage_in_a_copy_of_one_rank_is_refused_on_all) {
     world w;
     rank ranks[3];
     char command[400], path[200];
@@ -259,16 +253,5 @@ static void damage_in_a_copy_of_one_rank_is_refused_on_all(void **unused) {
     free_world(&w);
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, empty_tree_before)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(ranks_that_find_different_checkpoints_are_refused),
-        TEST(storage_that_ranks_do_not_share_is_refused),
-        TEST(an_entry_of_the_same_name_is_not_enough),
-        TEST(no_tensor_travels_in_a_save),
-        TEST(what_one_rank_cannot_write_is_on_none),
-        TEST(damage_in_a_copy_of_one_rank_is_refused_on_all),
-    };
-    return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
-}
+TEST_GROUP(.set_up = test_make_directory, .tear_down = remove_tree_after,
+           .before = empty_tree_before);

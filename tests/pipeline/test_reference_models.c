@@ -241,26 +241,14 @@ static void check(const char *name) {
     json_decref(numbers);
 }
 
-static void resnets_compute_what_pytorch_computes(void **state) {
-    (void)state;
+TEST_CASE(resnets_compute_what_pytorch_computes) {
     check("resnet");
 }
 
-static void amoebanets_compute_what_pytorch_computes(void **state) {
-    (void)state;
+TEST_CASE(amoebanets_compute_what_pytorch_computes) {
     check("amoebanetd");
 }
 
-static void unets_compute_what_pytorch_computes(void **state) {
-    (void)state;
+TEST_CASE(unets_compute_what_pytorch_computes) {
     check("unet");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(resnets_compute_what_pytorch_computes),
-        cmocka_unit_test(amoebanets_compute_what_pytorch_computes),
-        cmocka_unit_test(unets_compute_what_pytorch_computes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

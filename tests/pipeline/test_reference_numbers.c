@@ -188,40 +188,24 @@ static void check(const char *run, int steps) {
     json_decref(numbers);
 }
 
-static void sgd_follows_pytorch(void **unused) {
-    (void)unused;
+TEST_CASE(sgd_follows_pytorch) {
     check("sgd", 10);
 }
 
-static void adamw_follows_pytorch(void **unused) {
-    (void)unused;
+TEST_CASE(adamw_follows_pytorch) {
     check("adamw", 10);
 }
 
-static void clipping_warm_up_and_cosine_follow_pytorch(void **unused) {
-    (void)unused;
+TEST_CASE(clipping_warm_up_and_cosine_follow_pytorch) {
     check("adamw_clipped", 30);
     check("sgd_clipped", 30);
 }
 
-static void adam_with_step_decay_follows_pytorch(void **unused) {
-    (void)unused;
+TEST_CASE(adam_with_step_decay_follows_pytorch) {
     check("adam", 30);
 }
 
-static void rmsprop_with_step_decay_follows_pytorch(void **unused) {
-    (void)unused;
+TEST_CASE(rmsprop_with_step_decay_follows_pytorch) {
     check("rmsprop", 30);
     check("rmsprop_momentum", 30);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sgd_follows_pytorch),
-        cmocka_unit_test(adamw_follows_pytorch),
-        cmocka_unit_test(clipping_warm_up_and_cosine_follow_pytorch),
-        cmocka_unit_test(adam_with_step_decay_follows_pytorch),
-        cmocka_unit_test(rmsprop_with_step_decay_follows_pytorch),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -128,8 +128,7 @@ static void check_resume(const cgp_model *model, const test_sizes *sizes, int op
     remove_tree(run);
 }
 
-static void any_number_of_ranks_loads_what_any_number_saved(void **unused) {
-    (void)unused;
+TEST_CASE(any_number_of_ranks_loads_what_any_number_saved) {
     uint64_t state = test_seed();
     for (int i = 0; i < test_scaled(24); i++) {
         test_sizes sizes = {.layers = test_between(&state, 1, 5)};
@@ -179,8 +178,7 @@ static hashes save_by(int ranks, int steps) {
 }
 
 /* Every tensor is in the file that the index names, and in no other. */
-static void the_index_is_that_of_hugging_face(void **unused) {
-    (void)unused;
+TEST_CASE(the_index_is_that_of_hugging_face) {
     const char *tensor = NULL;
     json_t *file = NULL;
     int64_t bytes = 0;
@@ -215,8 +213,7 @@ static void the_index_is_that_of_hugging_face(void **unused) {
 }
 
 /* The reader of published weights needs only the index. */
-static void a_reader_of_published_weights_reads_the_directory(void **unused) {
-    (void)unused;
+TEST_CASE(a_reader_of_published_weights_reads_the_directory) {
     cgp_weights *weights = NULL;
     const hashes expected = save_by(3, 1);
     cgp_model *model = test_gpt2(&small);
@@ -240,8 +237,7 @@ static int count_tensors(const char *name) {
     return count;
 }
 
-static void a_rank_without_tensors_writes_files_without_any(void **unused) {
-    (void)unused;
+TEST_CASE(a_rank_without_tensors_writes_files_without_any) {
     cgp_model *model = NULL;
     const cgp_linear_options linear = {.out = 5, .bias = true, .init = {CGP_INIT_NORMAL, 0.5}};
     assert_ok(cgp_model_create(&model, "a middle without weights"));
@@ -324,8 +320,7 @@ static void append_a_byte(const char *path) {
     fclose(file);
 }
 
-static void damage_of_any_file_is_refused_on_all_ranks(void **unused) {
-    (void)unused;
+TEST_CASE(damage_of_any_file_is_refused_on_all_ranks) {
     static const char *const files[] = {"model-00001-of-00002.safetensors",
                                         "model-00002-of-00002.safetensors",
                                         "optimizer-00001-of-00002.safetensors",
@@ -357,8 +352,7 @@ static void damage_of_any_file_is_refused_on_all_ranks(void **unused) {
     free_witnesses(&w);
 }
 
-static void the_checkpoint_before_a_damaged_one_is_named(void **unused) {
-    (void)unused;
+TEST_CASE(the_checkpoint_before_a_damaged_one_is_named) {
     uint64_t state = test_seed();
     witnesses w;
     make_witnesses(&w);
@@ -387,8 +381,7 @@ static cgp_model *chain(int layers) {
     return model;
 }
 
-static void a_checkpoint_of_more_files_than_descriptors_is_loaded(void **unused) {
-    (void)unused;
+TEST_CASE(a_checkpoint_of_more_files_than_descriptors_is_loaded) {
     enum { RANKS = 8, SPARE = 10 };
     cgp_model *model = chain(RANKS);
     cgp_plan_options o = options_of(RANKS);
@@ -416,8 +409,7 @@ static json_t *index_and_map(json_t **map) {
     return root;
 }
 
-static void an_index_that_lies_is_refused(void **unused) {
-    (void)unused;
+TEST_CASE(an_index_that_lies_is_refused) {
     static const char *const lies[] = {"which has it, got model-00002-of-00002.safetensors",
                                        "which has it, got no file",
                                        "weight_map: \"more\" is in no file",
@@ -515,8 +507,7 @@ static json_t *change_shards(int what) {
     return root;
 }
 
-static void shards_that_do_not_belong_together_are_refused(void **unused) {
-    (void)unused;
+TEST_CASE(shards_that_do_not_belong_together_are_refused) {
     static const char *const messages[] = {
         "checkpoint.json: has no file model-00001-of-00003.safetensors",
         "checkpoint.json: shards: expected 2 to 1024, got 1",
@@ -538,19 +529,5 @@ static void shards_that_do_not_belong_together_are_refused(void **unused) {
     free_witnesses(&w);
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, empty_tree_before)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(any_number_of_ranks_loads_what_any_number_saved),
-        TEST(the_index_is_that_of_hugging_face),
-        TEST(a_reader_of_published_weights_reads_the_directory),
-        TEST(a_rank_without_tensors_writes_files_without_any),
-        TEST(damage_of_any_file_is_refused_on_all_ranks),
-        TEST(the_checkpoint_before_a_damaged_one_is_named),
-        TEST(a_checkpoint_of_more_files_than_descriptors_is_loaded),
-        TEST(an_index_that_lies_is_refused),
-        TEST(shards_that_do_not_belong_together_are_refused),
-    };
-    return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
-}
+TEST_GROUP(.set_up = test_make_directory, .tear_down = remove_tree_after,
+           .before = empty_tree_before);

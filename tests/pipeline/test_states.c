@@ -160,22 +160,19 @@ static void check_statistics(double momentum, bool deferred) {
     cgp_model_destroy(model);
 }
 
-static void each_micro_batch_counts_once_in_ascending_order(void **unused) {
-    (void)unused;
+TEST_CASE(each_micro_batch_counts_once_in_ascending_order) {
     check_statistics(0.1, false);
     check_statistics(0.7, false);
     check_statistics(CGP_MOMENTUM_CUMULATIVE, false);
 }
 
-static void deferred_statistics_are_those_of_the_whole_mini_batch(void **unused) {
-    (void)unused;
+TEST_CASE(deferred_statistics_are_those_of_the_whole_mini_batch) {
     check_statistics(0.1, true);
     check_statistics(0.7, true);
     check_statistics(CGP_MOMENTUM_CUMULATIVE, true);
 }
 
-static void counts_stop_at_their_end(void **unused) {
-    (void)unused;
+TEST_CASE(counts_stop_at_their_end) {
     uint64_t state = test_seed();
     cgp_model *model = make_model(0.1, CHANNELS, true);
     test_batch batch;
@@ -194,9 +191,8 @@ static void counts_stop_at_their_end(void **unused) {
 
 /* --- nothing else changes them --- */
 
-static void a_failed_step_leaves_them_as_they_were(void **unused) {
+TEST_CASE(a_failed_step_leaves_them_as_they_were) {
     test_needs_one_rank();
-    (void)unused;
     uint64_t state = test_seed();
     cgp_model *model = make_model(0.1, CHANNELS, true);
     test_batch batch;
@@ -233,8 +229,7 @@ static void a_failed_step_leaves_them_as_they_were(void **unused) {
     cgp_model_destroy(model);
 }
 
-static void evaluation_and_prediction_change_nothing(void **unused) {
-    (void)unused;
+TEST_CASE(evaluation_and_prediction_change_nothing) {
     uint64_t state = test_seed();
     cgp_model *model = make_model(0.1, CHANNELS, true);
     test_batch batch;
@@ -264,8 +259,7 @@ static void evaluation_and_prediction_change_nothing(void **unused) {
 }
 
 /* In evaluation a sample's output depends on that sample alone. */
-static void evaluation_normalises_by_the_state(void **unused) {
-    (void)unused;
+TEST_CASE(evaluation_normalises_by_the_state) {
     uint64_t state = test_seed();
     cgp_model *model = make_model(0.1, CHANNELS, true);
     test_batch batch;
@@ -290,8 +284,7 @@ static void evaluation_normalises_by_the_state(void **unused) {
     cgp_model_destroy(model);
 }
 
-static void with_an_external_loss_they_change_after_backward(void **unused) {
-    (void)unused;
+TEST_CASE(with_an_external_loss_they_change_after_backward) {
     uint64_t state = test_seed();
     cgp_model *model = make_model(0.1, CHANNELS, false);
     test_batch batch;
@@ -318,8 +311,7 @@ static void with_an_external_loss_they_change_after_backward(void **unused) {
 
 /* --- names, copies, bytes --- */
 
-static void they_begin_as_the_op_says_and_are_copied(void **unused) {
-    (void)unused;
+TEST_CASE(they_begin_as_the_op_says_and_are_copied) {
     static const char *const names[STATES] = {
         "first.running_mean",  "first.running_var",  "first.num_batches_tracked",
         "second.running_mean", "second.running_var", "second.num_batches_tracked"};
@@ -366,8 +358,7 @@ static int64_t norm_bytes(int64_t channels, bool trains) {
     return 2 * up(4 * channels) + up(4) + (trains ? up(8 * (2 + 2 * channels)) : 0);
 }
 
-static void a_plan_has_their_bytes_where_they_are(void **unused) {
-    (void)unused;
+TEST_CASE(a_plan_has_their_bytes_where_they_are) {
     enum { WIDE = 37 };
     static const int balances[3][3] = {{3}, {1, 2}, {1, 1, 1}};
     cgp_model *model = make_model(0.1, WIDE, true);
@@ -395,8 +386,7 @@ static void a_plan_has_their_bytes_where_they_are(void **unused) {
 
 /* --- saved --- */
 
-static void a_checkpoint_has_them(void **unused) {
-    (void)unused;
+TEST_CASE(a_checkpoint_has_them) {
     uint64_t state = test_seed();
     cgp_model *model = make_model(0.1, CHANNELS, true);
     test_batch batch;
@@ -458,8 +448,7 @@ static void assert_refused(const cgp_model *model, const char *message) {
     stop(&t);
 }
 
-static void a_checkpoint_without_them_is_refused(void **unused) {
-    (void)unused;
+TEST_CASE(a_checkpoint_without_them_is_refused) {
     cgp_model *with = one_norm(true), *without = one_norm(false);
     save(without);
     assert_refused(with, "weights.safetensors: \"norm.running_mean\" of model batch is missing "
@@ -471,21 +460,5 @@ static void a_checkpoint_without_them_is_refused(void **unused) {
     cgp_model_destroy(without);
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, empty_tree_before)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_micro_batch_counts_once_in_ascending_order),
-        cmocka_unit_test(deferred_statistics_are_those_of_the_whole_mini_batch),
-        cmocka_unit_test(counts_stop_at_their_end),
-        cmocka_unit_test(a_failed_step_leaves_them_as_they_were),
-        cmocka_unit_test(evaluation_and_prediction_change_nothing),
-        cmocka_unit_test(evaluation_normalises_by_the_state),
-        cmocka_unit_test(with_an_external_loss_they_change_after_backward),
-        cmocka_unit_test(they_begin_as_the_op_says_and_are_copied),
-        cmocka_unit_test(a_plan_has_their_bytes_where_they_are),
-        TEST(a_checkpoint_has_them),
-        TEST(a_checkpoint_without_them_is_refused),
-    };
-    return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
-}
+TEST_GROUP(.set_up = test_make_directory, .tear_down = remove_tree_after,
+           .before = empty_tree_before);

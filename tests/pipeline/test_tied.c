@@ -69,8 +69,7 @@ static float *get(const cgp_model *model, cgp_pipeline *pipeline, const char *na
 
 /* If the two untied weights are equal, the gradient of the tied weight is the sum of their
  * gradients. */
-static void a_tied_gradient_is_the_sum_over_its_uses(void **unused) {
-    (void)unused;
+TEST_CASE(a_tied_gradient_is_the_sum_over_its_uses) {
     static const char wte[] = "transformer.wte.weight", head[] = "lm_head.weight";
     uint64_t state = test_seed();
     cgp_model *tied = gpt2(true), *untied = gpt2(false);
@@ -133,8 +132,7 @@ static cgp_model *three_uses(bool tied) {
 
 /* The sum of gradients depends on its order. It runs from the first use to the last, on any number
  * of stages. */
-static void gradients_are_added_in_order_of_use(void **unused) {
-    (void)unused;
+TEST_CASE(gradients_are_added_in_order_of_use) {
     float x[5 * 9];
     int32_t t[5] = {0, 8, 2, 5, 1};
     for (int i = 0; i < 45; i++)
@@ -165,8 +163,7 @@ static void gradients_are_added_in_order_of_use(void **unused) {
 }
 
 /* Gradients do not pass through integers. A layer before the integers runs, but is not trained. */
-static void what_only_integers_reach_is_not_trained(void **unused) {
-    (void)unused;
+TEST_CASE(what_only_integers_reach_is_not_trained) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "codes"));
     const cgp_init normal = {CGP_INIT_NORMAL, 0.5};
@@ -203,8 +200,7 @@ static void what_only_integers_reach_is_not_trained(void **unused) {
 
 /* Every stage that uses a tied parameter has a copy of it. Every use of a tied parameter has its
  * own gradient. */
-static void a_tied_weight_is_paid_for_where_it_is_used(void **unused) {
-    (void)unused;
+TEST_CASE(a_tied_weight_is_paid_for_where_it_is_used) {
     cgp_model *tied = gpt2(true);
     const int64_t bytes = (4 * sizes.vocab * sizes.width + 63) / 64 * 64;
     cgp_plan_options o = cgp_plan_options_default();
@@ -243,8 +239,7 @@ static cgp_model *two_losses(double first, double second) {
     return model;
 }
 
-static void several_losses_add_up_by_their_weights(void **unused) {
-    (void)unused;
+TEST_CASE(several_losses_add_up_by_their_weights) {
     static const double weights[3][2] = {{1, 0}, {0, 1}, {0.25, 3}};
     float x[5 * 6];
     int32_t t[5] = {0, 4, -100, 2, 1}, u[5] = {3, -100, -100, 0, 2}; /* 4 and 3 targets count */
@@ -279,8 +274,7 @@ static void several_losses_add_up_by_their_weights(void **unused) {
 }
 
 /* An integer output: predict returns the argmax of the logits. */
-static void integers_come_out_as_they_are(void **unused) {
-    (void)unused;
+TEST_CASE(integers_come_out_as_they_are) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "classes"));
     const cgp_value x = cgp_model_input(model, "x", CGP_F32, 2, (int64_t[]){2, 3});
@@ -310,16 +304,4 @@ static void integers_come_out_as_they_are(void **unused) {
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_tied_gradient_is_the_sum_over_its_uses),
-        cmocka_unit_test(a_tied_weight_is_paid_for_where_it_is_used),
-        cmocka_unit_test(gradients_are_added_in_order_of_use),
-        cmocka_unit_test(what_only_integers_reach_is_not_trained),
-        cmocka_unit_test(several_losses_add_up_by_their_weights),
-        cmocka_unit_test(integers_come_out_as_they_are),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

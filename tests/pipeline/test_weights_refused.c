@@ -37,8 +37,7 @@ static void infinite(tensors *t) {
     ((float *)t->data[index_of(t, "transformer.h.0.ln_2.bias")])[0] = -INFINITY;
 }
 
-static void files_of_something_else_are_refused(void **state) {
-    (void)state;
+TEST_CASE(files_of_something_else_are_refused) {
     static const struct {
         change *change;
         const char *message;
@@ -73,8 +72,7 @@ static void files_of_something_else_are_refused(void **state) {
     release(&net);
 }
 
-static void a_run_s_own_layout_is_not_taken_for_torchvision_s(void **state) {
-    (void)state;
+TEST_CASE(a_run_s_own_layout_is_not_taken_for_torchvision_s) {
     network net = open_network(DATA "resnet20/resnet20.safetensors", 1);
     assert_ok(cgp_pipeline_save(net.pipeline, test_directory, 1, NULL));
     assert_status(load(&net, test_path_of("latest/weights.safetensors")), CGP_EFORMAT);
@@ -82,8 +80,7 @@ static void a_run_s_own_layout_is_not_taken_for_torchvision_s(void **state) {
     release(&net);
 }
 
-static void a_file_that_is_cut_is_refused(void **state) {
-    (void)state;
+TEST_CASE(a_file_that_is_cut_is_refused) {
     network net = open_network(DATA "gpt2", 1);
     char bytes[4096];
     assert_int_equal(test_read_file(DATA "gpt2/model.safetensors", bytes), 4096);
@@ -116,8 +113,7 @@ static void write_config(const char *key, const char *value) {
     json_decref(config);
 }
 
-static void a_config_that_cannot_be_computed_is_refused(void **state) {
-    (void)state;
+TEST_CASE(a_config_that_cannot_be_computed_is_refused) {
     static const char *const cases[][3] = {
         {"model_type", "\"bert\"",
          "config.json: model_type: expected \"gpt2\", \"llama\", \"mistral\", \"qwen2\" or "
@@ -165,8 +161,7 @@ static void a_config_that_cannot_be_computed_is_refused(void **state) {
     }
 }
 
-static void a_config_says_what_is_not_the_default(void **state) {
-    (void)state;
+TEST_CASE(a_config_says_what_is_not_the_default) {
     static const struct {
         const char *key, *value, *text;
         double dropout;
@@ -195,8 +190,7 @@ static void a_config_says_what_is_not_the_default(void **state) {
     }
 }
 
-static void a_config_that_is_no_json_is_refused(void **state) {
-    (void)state;
+TEST_CASE(a_config_that_is_no_json_is_refused) {
     static const char *const cases[][2] = {
         {"", "config.json: is not JSON (byte "},
         {"{\"n_layer\": 12", "config.json: is not JSON (byte "},
@@ -259,8 +253,7 @@ static void write_index(const char *tensor, const char *value) {
     json_decref(index);
 }
 
-static void an_index_that_does_not_fit_its_files_is_refused(void **state) {
-    (void)state;
+TEST_CASE(an_index_that_does_not_fit_its_files_is_refused) {
     static const struct {
         const char *tensor, *value;
         cgp_status status;
@@ -301,8 +294,7 @@ static void an_index_that_does_not_fit_its_files_is_refused(void **state) {
     release(&net);
 }
 
-static void a_tensor_in_two_files_is_refused(void **state) {
-    (void)state;
+TEST_CASE(a_tensor_in_two_files_is_refused) {
     static tensors t;
     network net = open_network(DATA "gpt2-shards", 1);
     copy_shards();
@@ -316,8 +308,7 @@ static void a_tensor_in_two_files_is_refused(void **state) {
     release(&net);
 }
 
-static void a_directory_without_weights_says_what_it_has(void **state) {
-    (void)state;
+TEST_CASE(a_directory_without_weights_says_what_it_has) {
     network net = open_network(DATA "gpt2", 1);
     assert_status(load(&net, test_directory), CGP_EIO);
     assert_message(": expected model.safetensors or " INDEX ", got neither");
@@ -330,8 +321,7 @@ static void a_directory_without_weights_says_what_it_has(void **state) {
     release(&net);
 }
 
-static void a_text_without_measure_is_not_parsed(void **state) {
-    (void)state;
+TEST_CASE(a_text_without_measure_is_not_parsed) {
     network net = open_network(DATA "gpt2-shards", 1);
     cgp_model_spec spec = cgp_model_spec_default();
     write_text("config.json", "{}");
@@ -348,19 +338,5 @@ static void a_text_without_measure_is_not_parsed(void **state) {
     release(&net);
 }
 
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup(name, empty_tree_before)
-    const struct CMUnitTest tests[] = {
-        TEST(files_of_something_else_are_refused),
-        TEST(a_run_s_own_layout_is_not_taken_for_torchvision_s),
-        TEST(a_file_that_is_cut_is_refused),
-        TEST(a_config_that_cannot_be_computed_is_refused),
-        TEST(a_config_says_what_is_not_the_default),
-        TEST(a_config_that_is_no_json_is_refused),
-        TEST(an_index_that_does_not_fit_its_files_is_refused),
-        TEST(a_tensor_in_two_files_is_refused),
-        TEST(a_directory_without_weights_says_what_it_has),
-        TEST(a_text_without_measure_is_not_parsed),
-    };
-    return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
-}
+TEST_GROUP(.set_up = test_make_directory, .tear_down = remove_tree_after,
+           .before = empty_tree_before);

@@ -107,13 +107,11 @@ static int count_failures(int index) {
     return failures;
 }
 
-static void with_all_pointers_every_call_succeeds(void **state) {
-    (void)state;
+TEST_CASE(with_all_pointers_every_call_succeeds) {
     assert_int_equal(count_failures(WHOLE), 0);
 }
 
-static void with_a_pointer_missing_every_call_names_it(void **state) {
-    (void)state;
+TEST_CASE(with_a_pointer_missing_every_call_names_it) {
     assert_int_equal(count_failures(0), 0);
 }
 
@@ -124,16 +122,8 @@ static int remove_all(void **state) {
     return system(command) || test_remove_directory(state);
 }
 
-static void in_a_child_every_call_on_a_pipeline_is_refused_and_none_hangs(void **state) {
-    (void)state;
+TEST_CASE(in_a_child_every_call_on_a_pipeline_is_refused_and_none_hangs) {
     assert_int_equal(count_failures(FORKED), 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(with_all_pointers_every_call_succeeds),
-        cmocka_unit_test(with_a_pointer_missing_every_call_names_it),
-        cmocka_unit_test(in_a_child_every_call_on_a_pipeline_is_refused_and_none_hangs),
-    };
-    return cmocka_run_group_tests(tests, test_make_directory, remove_all);
-}
+TEST_GROUP(.set_up = test_make_directory, .tear_down = remove_all);

@@ -89,8 +89,7 @@ static void assert_two_stages_refused(const char *first, const char *second, con
     assert_refused(&two_stages, (const char *const[]){first, second}, message);
 }
 
-static void the_table_that_the_others_are_made_of_is_accepted(void **state) {
-    (void)state;
+TEST_CASE(the_table_that_the_others_are_made_of_is_accepted) {
     cgp_schedule *schedule = NULL;
     cgp_schedule_report report;
     assert_ok(make(&schedule, &two_stages, (const char *const[]){FIRST, SECOND}));
@@ -100,8 +99,7 @@ static void the_table_that_the_others_are_made_of_is_accepted(void **state) {
     cgp_schedule_destroy(schedule);
 }
 
-static void a_missing_action_is_named(void **state) {
-    (void)state;
+TEST_CASE(a_missing_action_is_named) {
     assert_two_stages_refused("0F0 0SEND_F0 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1", SECOND,
                               "schedule: device 0, 0F1: expected once, got none");
     assert_two_stages_refused(FIRST, "1RECV_F0 1F0 1RECV_F1 1F1 1B0 1SEND_B0 1SEND_B1",
@@ -121,8 +119,7 @@ static void a_missing_action_is_named(void **state) {
     assert_two_stages_refused("", "", "schedule: device 0, 0F0: expected once, got none");
 }
 
-static void a_duplicate_is_named_with_both_positions(void **state) {
-    (void)state;
+TEST_CASE(a_duplicate_is_named_with_both_positions) {
     assert_two_stages_refused(FIRST " 0F0", SECOND,
                               "schedule: device 0, position 8, 0F0: expected once, got it again "
                               "(first at position 0)");
@@ -132,8 +129,7 @@ static void a_duplicate_is_named_with_both_positions(void **state) {
         "(first at position 5)");
 }
 
-static void a_wrong_order_is_named_with_both_positions(void **state) {
-    (void)state;
+TEST_CASE(a_wrong_order_is_named_with_both_positions) {
     assert_two_stages_refused(
         "0SEND_F0 0F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1", SECOND,
         "schedule: device 0, position 0, 0SEND_F0: expected after 0F0, got it "
@@ -156,8 +152,7 @@ static void a_wrong_order_is_named_with_both_positions(void **state) {
         "before (position 5)");
 }
 
-static void recomputation_stands_between_forward_and_backward(void **state) {
-    (void)state;
+TEST_CASE(recomputation_stands_between_forward_and_backward) {
     assert_two_stages_refused(
         "0R0 " FIRST, SECOND,
         "schedule: device 0, position 0, 0R0: expected after 0F0, got it before "
@@ -171,8 +166,7 @@ static void recomputation_stands_between_forward_and_backward(void **state) {
                               "without backward, got R");
 }
 
-static void a_backward_comes_in_one_piece_or_in_two(void **state) {
-    (void)state;
+TEST_CASE(a_backward_comes_in_one_piece_or_in_two) {
     assert_two_stages_refused(
         FIRST " 0W0", SECOND,
         "schedule: device 0, position 8, 0W0: expected B or else I and W, got B, "
@@ -198,8 +192,7 @@ static void a_backward_comes_in_one_piece_or_in_two(void **state) {
     cgp_schedule_destroy(schedule);
 }
 
-static void a_transfer_fits_its_edge(void **state) {
-    (void)state;
+TEST_CASE(a_transfer_fits_its_edge) {
     const cgp_edge edges[] = {{0, 1}, {1, 2}, {1, 0}};
     const layout three = {3, 1, 3, (const int[]){0, 1, 2}, edges, 3};
     assert_refused(
@@ -219,8 +212,7 @@ static void a_transfer_fits_its_edge(void **state) {
                               "schedule without backward");
 }
 
-static void numbers_out_of_range_are_refused_at_once(void **state) {
-    (void)state;
+TEST_CASE(numbers_out_of_range_are_refused_at_once) {
     cgp_schedule *schedule = NULL;
     const layout no_edges = {2, 2, 2, (const int[]){0, 1}, NULL, 0};
     const layout bad_device = {2, 2, 2, (const int[]){0, 2}, chain, 2};
@@ -247,8 +239,7 @@ static void numbers_out_of_range_are_refused_at_once(void **state) {
 
 /* Device 0 needs gradient 0 before it sends activation 1. Device 1 needs activation 1 before it
  * runs any backward. */
-static void a_deadlock_is_named_by_its_cycle(void **state) {
-    (void)state;
+TEST_CASE(a_deadlock_is_named_by_its_cycle) {
     assert_two_stages_refused(
         "0F0 0SEND_F0 0RECV_B0 0B0 0F1 0SEND_F1 0RECV_B1 0B1", SECOND,
         "schedule: deadlock: device 0 waits at 0RECV_B0 for 1SEND_B0; device 1 "
@@ -256,8 +247,7 @@ static void a_deadlock_is_named_by_its_cycle(void **state) {
 }
 
 /* Device 0 waits for the cycle, but is not part of it. */
-static void a_device_outside_the_cycle_is_not_named(void **state) {
-    (void)state;
+TEST_CASE(a_device_outside_the_cycle_is_not_named) {
     const cgp_edge edges[] = {{0, 1}, {1, 0}, {1, 2}, {2, 1}};
     const layout three = {3, 2, 3, (const int[]){0, 1, 2}, edges, 4};
     assert_refused(&three,
@@ -272,16 +262,14 @@ static void a_device_outside_the_cycle_is_not_named(void **state) {
 }
 
 /* Both stages are on one device, which runs stage 1 first. */
-static void a_device_can_wait_for_itself(void **state) {
-    (void)state;
+TEST_CASE(a_device_can_wait_for_itself) {
     const layout one = {2, 1, 1, (const int[]){0, 0}, chain, 1};
     assert_refused(&one, (const char *const[]){"1RECV_F0 1F0 1B0 0F0 0SEND_F0 0B0"},
                    "schedule: deadlock: device 0 waits at 1RECV_F0 for 0SEND_F0");
 }
 
 /* However long the cycle is, the message ends after the complete text of a device. */
-static void a_long_cycle_is_cut_short(void **state) {
-    (void)state;
+TEST_CASE(a_long_cycle_is_cut_short) {
     enum { N = 40 };
     cgp_action lists[N][4];
     const cgp_action *pointers[N];
@@ -329,8 +317,7 @@ static void a_long_cycle_is_cut_short(void **state) {
 
 /* The receiver takes message 1 before message 0, so one buffer is not enough. With one buffer, the
  * message shows the cycle. */
-static void too_few_buffers_are_named_by_their_cycle(void **state) {
-    (void)state;
+TEST_CASE(too_few_buffers_are_named_by_their_cycle) {
     const layout forward = {2, 2, 2, (const int[]){0, 1}, chain, 1};
     cgp_schedule *schedule = NULL;
     cgp_schedule_report report;
@@ -355,8 +342,7 @@ static void too_few_buffers_are_named_by_their_cycle(void **state) {
 
 /* Two stages on one device, which runs all of stage 0 first: every micro-batch waits in a buffer.
  * Slots are summed over the stages. */
-static void stages_of_one_device_share_its_slots(void **state) {
-    (void)state;
+TEST_CASE(stages_of_one_device_share_its_slots) {
     const layout one = {2, 3, 1, (const int[]){0, 0}, chain, 2};
     cgp_schedule *schedule = NULL;
     cgp_schedule_report report;
@@ -377,8 +363,7 @@ static void stages_of_one_device_share_its_slots(void **state) {
 }
 
 /* With split I and W, a micro-batch is in flight until its W. */
-static void a_micro_batch_is_in_flight_until_its_weight_gradient(void **state) {
-    (void)state;
+TEST_CASE(a_micro_batch_is_in_flight_until_its_weight_gradient) {
     const layout one = {1, 2, 1, (const int[]){0}, NULL, 0};
     cgp_schedule *schedule = NULL;
     cgp_schedule_report report;
@@ -387,25 +372,4 @@ static void a_micro_batch_is_in_flight_until_its_weight_gradient(void **state) {
     assert_int_equal(report.peak_in_flight[0], 2);
     cgp_schedule_report_release(&report);
     cgp_schedule_destroy(schedule);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_table_that_the_others_are_made_of_is_accepted),
-        cmocka_unit_test(a_missing_action_is_named),
-        cmocka_unit_test(a_duplicate_is_named_with_both_positions),
-        cmocka_unit_test(a_wrong_order_is_named_with_both_positions),
-        cmocka_unit_test(recomputation_stands_between_forward_and_backward),
-        cmocka_unit_test(a_backward_comes_in_one_piece_or_in_two),
-        cmocka_unit_test(a_transfer_fits_its_edge),
-        cmocka_unit_test(numbers_out_of_range_are_refused_at_once),
-        cmocka_unit_test(a_deadlock_is_named_by_its_cycle),
-        cmocka_unit_test(a_device_outside_the_cycle_is_not_named),
-        cmocka_unit_test(a_device_can_wait_for_itself),
-        cmocka_unit_test(a_long_cycle_is_cut_short),
-        cmocka_unit_test(too_few_buffers_are_named_by_their_cycle),
-        cmocka_unit_test(stages_of_one_device_share_its_slots),
-        cmocka_unit_test(a_micro_batch_is_in_flight_until_its_weight_gradient),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,8 +67,7 @@ static cgp_schedule_comparison compare(const cgp_schedule *s, const cgp_schedule
 /* --- parts --- */
 
 /* A step with the simulated times has only compute and bubble, for every schedule. */
-static void a_step_that_goes_as_planned_is_compute_and_bubble(void **state) {
-    (void)state;
+TEST_CASE(a_step_that_goes_as_planned_is_compute_and_bubble) {
     const cgp_schedule_info *info;
     test_costs plain;
     for (int k = 0; (info = cgp_schedule_info_at(k)); k++) {
@@ -96,8 +95,7 @@ static void a_step_that_goes_as_planned_is_compute_and_bubble(void **state) {
  *
  *     device 0   |F0|F1|..............|B0   |B1   |      6 computing, 4 + 3 idle
  *     device 1   ...|F0      |F1      |B0   |B1 ..|     10 computing, 3 idle */
-static void unequal_stages_are_imbalance_where_others_wait_for_them(void **state) {
-    (void)state;
+TEST_CASE(unequal_stages_are_imbalance_where_others_wait_for_them) {
     const cgp_schedule_costs costs = {.forward = (const double[]){1.0, 3.0}};
     cgp_schedule *s = test_generate("gpipe", 2, 2, 0);
     test_lower(s);
@@ -138,8 +136,7 @@ static cgp_schedule *read_step(char *text, cgp_schedule_timeline *t) {
 /*     0    1         1.5    1.7  2  2.1     3.1
  *     |F   |SEND copies|
  *     RECV waits ......|wake|copies|  |F     |      each stage idles 1 in any case */
-static void copies_and_wake_ups_are_not_waiting(void **state) {
-    (void)state;
+TEST_CASE(copies_and_wake_ups_are_not_waiting) {
     cgp_schedule_timeline t;
     cgp_schedule *s = read_step(trace_text("0F0\\n,1F0\\n", "[0,1],[0.1,2.1]", "[1,1.5],[2,3.1]",
                                            "[0,0],[1.5,0]", "[0,1],[1.7,2.1]"),
@@ -157,8 +154,7 @@ static void copies_and_wake_ups_are_not_waiting(void **state) {
 /*     0   1   2   3   4   5
  *     |F0 |F1 |F2     |          F2 takes 2 instead of 1
  *         |F0 |F1 |...|F2 |      and stage 1 idles 1 more than the bubble's 1 */
-static void a_slow_action_is_variation_where_it_is_waited_for(void **state) {
-    (void)state;
+TEST_CASE(a_slow_action_is_variation_where_it_is_waited_for) {
     cgp_schedule_timeline t;
     cgp_schedule *s =
         read_step(trace_text("0F0,0F1,0F2\\n,1F0,1F1,1F2\\n", "[0,1,1,2,2,4],[0,1,2,2,3,4]",
@@ -183,8 +179,7 @@ static void a_slow_action_is_variation_where_it_is_waited_for(void **state) {
  *
  * With equal stages of 1.5 the step would take 6, and both would idle 1.5. As planned, with the
  * medians 2 and 1, it would take 7, and stage 1 would idle 4. With the variation it takes 8. */
-static void idle_time_is_bubble_then_imbalance_then_variation(void **state) {
-    (void)state;
+TEST_CASE(idle_time_is_bubble_then_imbalance_then_variation) {
     cgp_schedule_timeline t;
     cgp_schedule *s =
         read_step(trace_text("0F0,0F1,0F2\\n,1F0,1F1,1F2\\n", "[0,1,1,3,3,7],[0,1,2,3,4,7]",
@@ -204,8 +199,7 @@ static void idle_time_is_bubble_then_imbalance_then_variation(void **state) {
 /*     0   1   2                   4     4.1            5
  *     |F0 |F1 |SEND1 waits for RECV0|copy|               one buffer
  *         |RECV0 copies           |F0|RECV1|F1         | */
-static void the_critical_path_goes_through_an_awaited_buffer(void **state) {
-    (void)state;
+TEST_CASE(the_critical_path_goes_through_an_awaited_buffer) {
     cgp_schedule_timeline t;
     cgp_schedule *s = read_step(trace_text("0F0,0F1\\n,1F0,1F1\\n", "[0,1,1,2],[0,4,4.05,4.1]",
                                            "[1,1,2,4.1],[4,4.05,4.1,5]", "[0,0,0,3.99],[1,0,4.1,0]",
@@ -221,8 +215,7 @@ static void the_critical_path_goes_through_an_awaited_buffer(void **state) {
     cgp_schedule_destroy(s);
 }
 
-static void only_a_measured_step_is_compared(void **state) {
-    (void)state;
+TEST_CASE(only_a_measured_step_is_compared) {
     cgp_schedule *s = test_generate("gpipe", 2, 2, 0);
     cgp_schedule_timeline t;
     cgp_schedule_comparison c;
@@ -244,8 +237,7 @@ static void assert_drawing(const cgp_schedule *s, const cgp_schedule_timeline *t
     free(text);
 }
 
-static void columns_are_in_proportion_to_time(void **state) {
-    (void)state;
+TEST_CASE(columns_are_in_proportion_to_time) {
     const cgp_schedule_costs costs = {.forward = (const double[]){1.0, 3.0}};
     cgp_schedule *s = test_generate("gpipe", 2, 2, 0);
     cgp_schedule_timeline t;
@@ -262,8 +254,7 @@ static void columns_are_in_proportion_to_time(void **state) {
     cgp_schedule_destroy(s);
 }
 
-static void a_drawing_has_a_size(void **state) {
-    (void)state;
+TEST_CASE(a_drawing_has_a_size) {
     cgp_schedule *s = test_generate("gpipe", 2, 2, 0);
     cgp_schedule_timeline t;
     char *text = NULL;
@@ -286,8 +277,7 @@ static int count(const char *text, const char *part) {
     return n;
 }
 
-static void two_steps_are_drawn_to_one_scale(void **state) {
-    (void)state;
+TEST_CASE(two_steps_are_drawn_to_one_scale) {
     const cgp_schedule_costs costs = {.forward = (const double[]){1.0, 3.0}};
     cgp_schedule *s = test_generate("gpipe", 2, 2, 0);
     char *text = NULL;
@@ -347,8 +337,7 @@ static void assert_same_step(const cgp_schedule *s, const cgp_schedule_timeline 
 
 /* Uses times with all their digits, recomputation, an edge that skips stages, and several stages
  * per device. */
-static void what_is_written_is_read_back_exactly(void **state) {
-    (void)state;
+TEST_CASE(what_is_written_is_read_back_exactly) {
     const cgp_schedule_info *info;
     test_costs plain;
     for (int k = 0; (info = cgp_schedule_info_at(k)); k++) {
@@ -417,8 +406,7 @@ static void assert_changed_refused(const char *text, const char *key, int device
     json_decref(root);
 }
 
-static void broken_traces_are_refused_with_the_position(void **state) {
-    (void)state;
+TEST_CASE(broken_traces_are_refused_with_the_position) {
     char *t = written_step();
     assert_refused("", "t.json: byte ");
     assert_refused("{\"traceEvents\":[]}",
@@ -458,8 +446,7 @@ static void broken_traces_are_refused_with_the_position(void **state) {
 }
 
 /* A damaged trace is refused, or is a valid step. */
-static void damaged_traces_do_no_harm(void **state) {
-    (void)state;
+TEST_CASE(damaged_traces_do_no_harm) {
     static const char letters[] = "012345678901234567890123456789.,[]{}\"-eEFBIWRSND_ \\n:";
     uint64_t random = test_seed();
     char *t = written_step(), *text = strdup(t);
@@ -492,23 +479,4 @@ static void damaged_traces_do_no_harm(void **state) {
     assert_true(read > 100);
     free(text);
     free(t);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_that_goes_as_planned_is_compute_and_bubble),
-        cmocka_unit_test(unequal_stages_are_imbalance_where_others_wait_for_them),
-        cmocka_unit_test(copies_and_wake_ups_are_not_waiting),
-        cmocka_unit_test(a_slow_action_is_variation_where_it_is_waited_for),
-        cmocka_unit_test(idle_time_is_bubble_then_imbalance_then_variation),
-        cmocka_unit_test(the_critical_path_goes_through_an_awaited_buffer),
-        cmocka_unit_test(only_a_measured_step_is_compared),
-        cmocka_unit_test(columns_are_in_proportion_to_time),
-        cmocka_unit_test(a_drawing_has_a_size),
-        cmocka_unit_test(two_steps_are_drawn_to_one_scale),
-        cmocka_unit_test(what_is_written_is_read_back_exactly),
-        cmocka_unit_test(broken_traces_are_refused_with_the_position),
-        cmocka_unit_test(damaged_traces_do_no_harm),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,8 +25,7 @@ static void assert_csv(const cgp_schedule *s, cgp_csv dialect, const char *expec
 
 /* --- written --- */
 
-static void a_column_is_a_tick(void **state) {
-    (void)state;
+TEST_CASE(a_column_is_a_tick) {
     cgp_schedule *s = test_generate("1f1b", 2, 3, 0);
     assert_csv(s, CGP_CSV_COMPUTE,
                "0F0,0F1,,0B0,0F2,0B1,,0B2\n"
@@ -34,8 +33,7 @@ static void a_column_is_a_tick(void **state) {
     cgp_schedule_destroy(s);
 }
 
-static void transfers_are_written_in_list_order(void **state) {
-    (void)state;
+TEST_CASE(transfers_are_written_in_list_order) {
     cgp_schedule *s = test_generate("gpipe", 2, 2, 0);
     static const char expected[] = "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
                                    "1RECV_F0,1F0,1RECV_F1,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n";
@@ -47,8 +45,7 @@ static void transfers_are_written_in_list_order(void **state) {
 }
 
 /* Stages 1 and 2 are on one device. An overlapped forward/backward pair takes one cell. */
-static void transfers_within_a_device_are_left_out(void **state) {
-    (void)state;
+TEST_CASE(transfers_within_a_device_are_left_out) {
     cgp_schedule *s = test_generate("dualpipe-v", 2, 4, 0);
     char *text = NULL;
     assert_ok(cgp_schedule_to_csv(s, CGP_CSV_TRANSFERS, &text));
@@ -63,8 +60,7 @@ static void transfers_within_a_device_are_left_out(void **state) {
     cgp_schedule_destroy(s);
 }
 
-static void edges_that_skip_stages_cannot_be_written(void **state) {
-    (void)state;
+TEST_CASE(edges_that_skip_stages_cannot_be_written) {
     const cgp_edge edges[] = {{0, 1}, {1, 2}, {0, 2}, {2, 1}, {1, 0}};
     cgp_schedule *s = test_generate("gpipe", 3, 2, 0);
     char *text = NULL;
@@ -100,8 +96,7 @@ static void assert_same(const cgp_schedule *a, const cgp_schedule *b) {
     }
 }
 
-static void every_schedule_comes_back_as_it_was_in_both_dialects(void **state) {
-    (void)state;
+TEST_CASE(every_schedule_comes_back_as_it_was_in_both_dialects) {
     const cgp_schedule_info *info;
     for (int k = 0; (info = cgp_schedule_info_at(k)); k++) {
         for (int n = 1; n <= 4; n++) {
@@ -127,8 +122,7 @@ static void every_schedule_comes_back_as_it_was_in_both_dialects(void **state) {
 }
 
 /* Blanks have no meaning. */
-static void blanks_empty_lines_and_weights_spread_out_are_no_matter(void **state) {
-    (void)state;
+TEST_CASE(blanks_empty_lines_and_weights_spread_out_are_no_matter) {
     cgp_schedule *plain = parse("0F0,0B0\n1F0,1B0\n");
     static const char *const others[] = {
         "0F0,0B0\n1F0,1B0",
@@ -149,8 +143,7 @@ static void blanks_empty_lines_and_weights_spread_out_are_no_matter(void **state
 }
 
 /* Spreadsheets write RFC 4180, preceded by a byte order mark. */
-static void cells_in_quotes_and_a_byte_order_mark_are_read(void **state) {
-    (void)state;
+TEST_CASE(cells_in_quotes_and_a_byte_order_mark_are_read) {
     cgp_schedule *plain = parse("0F0,1F0,(0F1;1B0)OVERLAP_F_B,1F1,0B0,1B1,0B1\n");
     static const char *const others[] = {
         "\xef\xbb\xbf"
@@ -168,8 +161,7 @@ static void cells_in_quotes_and_a_byte_order_mark_are_read(void **state) {
     cgp_schedule_destroy(plain);
 }
 
-static void quotes_that_do_not_end_are_refused(void **state) {
-    (void)state;
+TEST_CASE(quotes_that_do_not_end_are_refused) {
     assert_refused("0F0,\"0B0", "x.csv: row 1, column 2, \"\"0B0\": expected a quote at the end "
                                 "of the cell");
     assert_refused("0F0\n\"1F0,1B0\n",
@@ -185,8 +177,7 @@ static void quotes_that_do_not_end_are_refused(void **state) {
     assert_refused("\"", "x.csv: row 1, column 1, \"\"\": expected a quote at the end of the cell");
 }
 
-static void other_encodings_are_refused(void **state) {
-    (void)state;
+TEST_CASE(other_encodings_are_refused) {
     static const struct {
         const char *bytes;
         size_t size;
@@ -215,8 +206,7 @@ static void other_encodings_are_refused(void **state) {
     }
 }
 
-static void a_schedule_from_csv_can_be_checked_and_simulated(void **state) {
-    (void)state;
+TEST_CASE(a_schedule_from_csv_can_be_checked_and_simulated) {
     cgp_schedule *s = parse("0F0,0F1,2F0,2F1,2I0,0I0,2B1,2W0,0B1,0W0\n"
                             "1F0,1F1,3F0,3F1,3B0,1B0,3B1,1B1\n");
     assert_int_equal(cgp_schedule_devices(s), 2);
@@ -233,8 +223,7 @@ static void a_schedule_from_csv_can_be_checked_and_simulated(void **state) {
 
 /* --- refused --- */
 
-static void a_cell_that_is_no_action_is_named(void **state) {
-    (void)state;
+TEST_CASE(a_cell_that_is_no_action_is_named) {
 #define ACTION "expected one of F B I W R SEND_F RECV_F SEND_B RECV_B as action"
 #define FORM "expected a stage, an action and a micro-batch, as in 2F0"
 #define PAIR "expected a forward and a backward in a pair"
@@ -273,8 +262,7 @@ static void a_cell_that_is_no_action_is_named(void **state) {
 
 /* In older tables B means I, and BW means B. A table is read so if it has BW anywhere, or B and W
  * of one micro-batch. */
-static void older_letters_are_read(void **state) {
-    (void)state;
+TEST_CASE(older_letters_are_read) {
     static const char *const texts[][2] = {
         {"0F0,0F1,0B0,0W0,0BW1", "0F0,0F1,0I0,0W0,0B1"},
         {"0F0,0BW0", "0F0,0B0"},
@@ -304,8 +292,7 @@ static void older_letters_are_read(void **state) {
 }
 
 /* In tables of PyTorch's Schedule1F1B the last stage counts its forwards from 1. */
-static void forwards_of_the_last_stage_may_count_from_one(void **state) {
-    (void)state;
+TEST_CASE(forwards_of_the_last_stage_may_count_from_one) {
     static const char *const texts[][2] = {
         {"0F1,0B0,0F2,0B1", "0F0,0B0,0F1,0B1"},
         {"0F1,0B0", "0F0,0B0"},
@@ -327,8 +314,7 @@ static void forwards_of_the_last_stage_may_count_from_one(void **state) {
                    "x.csv: expected every micro-batch, 0 to 2, on every stage, 0 to 1, got no 0F2");
 }
 
-static void stages_and_micro_batches_are_all_there(void **state) {
-    (void)state;
+TEST_CASE(stages_and_micro_batches_are_all_there) {
     assert_refused("0F0,0F2", "x.csv: expected every micro-batch, 0 to 2, on every stage, 0 to 0, "
                               "got no 0F1");
     assert_refused("0F0,2F0", "x.csv: expected every micro-batch, 0 to 0, on every stage, 0 to 2, "
@@ -345,8 +331,7 @@ static void stages_and_micro_batches_are_all_there(void **state) {
                                "row");
 }
 
-static void transfers_lead_somewhere(void **state) {
-    (void)state;
+TEST_CASE(transfers_lead_somewhere) {
     assert_refused("0F0,0SEND_F0",
                    "x.csv: row 1, column 2, \"0SEND_F0\": there is no stage after it");
     assert_refused("0RECV_F0,0F0\n1F0",
@@ -354,34 +339,11 @@ static void transfers_lead_somewhere(void **state) {
 }
 
 /* PyTorch's own loader finds this deadlock only when it runs. */
-static void a_deadlock_in_a_text_is_found_before_it_runs(void **state) {
-    (void)state;
+TEST_CASE(a_deadlock_in_a_text_is_found_before_it_runs) {
     cgp_schedule *s = parse("0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n");
     assert_ok(cgp_schedule_lower_chain(s));
     assert_status(cgp_schedule_check(s, NULL), CGP_EINVAL);
     assert_message("schedule: deadlock: device 0 waits at 0RECV_B0 for 1SEND_B0; device 1 waits "
                    "at 1RECV_F1 for 0SEND_F1");
     cgp_schedule_destroy(s);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_column_is_a_tick),
-        cmocka_unit_test(transfers_are_written_in_list_order),
-        cmocka_unit_test(transfers_within_a_device_are_left_out),
-        cmocka_unit_test(edges_that_skip_stages_cannot_be_written),
-        cmocka_unit_test(every_schedule_comes_back_as_it_was_in_both_dialects),
-        cmocka_unit_test(blanks_empty_lines_and_weights_spread_out_are_no_matter),
-        cmocka_unit_test(a_schedule_from_csv_can_be_checked_and_simulated),
-        cmocka_unit_test(a_cell_that_is_no_action_is_named),
-        cmocka_unit_test(cells_in_quotes_and_a_byte_order_mark_are_read),
-        cmocka_unit_test(quotes_that_do_not_end_are_refused),
-        cmocka_unit_test(other_encodings_are_refused),
-        cmocka_unit_test(older_letters_are_read),
-        cmocka_unit_test(forwards_of_the_last_stage_may_count_from_one),
-        cmocka_unit_test(stages_and_micro_batches_are_all_there),
-        cmocka_unit_test(transfers_lead_somewhere),
-        cmocka_unit_test(a_deadlock_in_a_text_is_found_before_it_runs),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

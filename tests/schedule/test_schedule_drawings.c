@@ -22,8 +22,7 @@ static int count(const char *text, const char *part) {
 
 /* Each action on the critical path starts when another action on the path ends, or a latency later.
  * Together, actions and latencies fill the makespan. */
-static void the_critical_path_leads_from_the_end_to_the_beginning(void **state) {
-    (void)state;
+TEST_CASE(the_critical_path_leads_from_the_end_to_the_beginning) {
     const cgp_schedule_info *info;
     test_costs c;
     for (int k = 0; (info = cgp_schedule_info_at(k)); k++) {
@@ -57,8 +56,7 @@ static void the_critical_path_leads_from_the_end_to_the_beginning(void **state) 
  *
  *     device 0   |F0|F1|        |B0   |B1..
  *     device 1      |F0      |F1      |B0   |B1   | */
-static void the_slowest_stage_is_on_the_critical_path(void **state) {
-    (void)state;
+TEST_CASE(the_slowest_stage_is_on_the_critical_path) {
     const cgp_schedule_costs costs = {.forward = (const double[]){1.0, 3.0}};
     cgp_schedule *s = test_generate("gpipe", 2, 2, 0);
     test_lower(s);
@@ -77,8 +75,7 @@ static void the_slowest_stage_is_on_the_critical_path(void **state) {
 /* A message takes 2, a forward 1. On a link, messages follow each other, so the third arrives at 1
  * + 3 x 2. If the receiver's time counts instead, each message is taken just before its forward: 1
  * + 3 x (2 + 1). */
-static void messages_take_time_on_the_link_or_on_the_receiver(void **state) {
-    (void)state;
+TEST_CASE(messages_take_time_on_the_link_or_on_the_receiver) {
     cgp_schedule_costs costs = {.transfer = (const double[]){2.0, 2.0}};
     cgp_schedule *s = test_generate("forward-only", 2, 3, 0);
     test_lower(s);
@@ -95,8 +92,7 @@ static void messages_take_time_on_the_link_or_on_the_receiver(void **state) {
     cgp_schedule_destroy(s);
 }
 
-static void invalid_times_are_refused(void **state) {
-    (void)state;
+TEST_CASE(invalid_times_are_refused) {
     cgp_schedule_timeline t;
     cgp_schedule *s = test_generate("gpipe", 2, 2, 0);
     test_lower(s);
@@ -126,8 +122,7 @@ static char *svg_of(const char *name, int n, int m, int *boxes) {
     return text;
 }
 
-static void an_svg_has_a_box_and_a_label_for_every_action(void **state) {
-    (void)state;
+TEST_CASE(an_svg_has_a_box_and_a_label_for_every_action) {
     const cgp_schedule_info *info;
     for (int k = 0; (info = cgp_schedule_info_at(k)); k++) {
         int boxes;
@@ -143,8 +138,7 @@ static void an_svg_has_a_box_and_a_label_for_every_action(void **state) {
     }
 }
 
-static void bubble_and_memory_are_in_the_title(void **state) {
-    (void)state;
+TEST_CASE(bubble_and_memory_are_in_the_title) {
     int boxes;
     char *text = svg_of("zb-h1", 4, 8, &boxes);
     assert_non_null(strstr(text, "zb-h1: 4 devices, 4 stages, 8 micro-batches<"));
@@ -155,8 +149,7 @@ static void bubble_and_memory_are_in_the_title(void **state) {
 }
 
 /* Any file name results in valid XML. */
-static void names_cannot_break_the_drawing(void **state) {
-    (void)state;
+TEST_CASE(names_cannot_break_the_drawing) {
     cgp_schedule *s = NULL;
     char *text = NULL;
     assert_ok(cgp_schedule_from_csv(&s, "</title>&\x01\xff.csv", "0F0,0B0", 7));
@@ -169,8 +162,7 @@ static void names_cannot_break_the_drawing(void **state) {
     cgp_schedule_destroy(s);
 }
 
-static void a_step_of_no_time_is_drawn(void **state) {
-    (void)state;
+TEST_CASE(a_step_of_no_time_is_drawn) {
     test_costs c;
     cgp_schedule *s = test_generate("1f1b", 2, 2, 0);
     char *text = NULL;
@@ -192,8 +184,7 @@ static const char *phase(const json_t *event) {
 
 /* Every compute action is a slice, every message between devices has both ends of its arrow, and
  * the counters end at 0. */
-static void a_trace_has_all_actions_messages_and_what_is_in_flight(void **state) {
-    (void)state;
+TEST_CASE(a_trace_has_all_actions_messages_and_what_is_in_flight) {
     static const char *const names[] = {"1f1b", "zb-v", "interleaved", "dualpipe-v"};
     for (int k = 0; k < 4; k++) {
         cgp_schedule *s = test_generate(names[k], 2, 4, 0);
@@ -237,8 +228,7 @@ static void a_trace_has_all_actions_messages_and_what_is_in_flight(void **state)
     }
 }
 
-static void a_trace_needs_a_unit(void **state) {
-    (void)state;
+TEST_CASE(a_trace_needs_a_unit) {
     cgp_schedule *s = test_generate("gpipe", 2, 2, 0);
     char *text = NULL;
     test_lower(s);
@@ -268,8 +258,7 @@ static void assert_grid(const char *csv, const char *expected, const char *messa
     cgp_schedule_destroy(s);
 }
 
-static void the_grid_marks_the_cells_that_are_wrong(void **state) {
-    (void)state;
+TEST_CASE(the_grid_marks_the_cells_that_are_wrong) {
     assert_grid("0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n",
                 " 0F0 [0B0] 0F1  0B1 \n"
                 "[1F1] 1F0  1B0  1B1 \n",
@@ -290,8 +279,7 @@ static void the_grid_marks_the_cells_that_are_wrong(void **state) {
 }
 
 /* A RECV belongs to the action after it, a SEND to the action before it. */
-static void a_transfer_is_marked_at_its_action(void **state) {
-    (void)state;
+TEST_CASE(a_transfer_is_marked_at_its_action) {
     assert_grid("0F0,0SEND_F0,0F1,0SEND_F0,0SEND_F1\n1RECV_F0,1F0,1RECV_F1,1F1\n",
                 " 0F0 [0F1]\n"
                 " 1F0  1F1 \n",
@@ -302,40 +290,18 @@ static void a_transfer_is_marked_at_its_action(void **state) {
                 "position 2, 1RECV_F0: expected once, got it again (first at position 0)");
 }
 
-static void a_schedule_that_is_right_has_no_grid(void **state) {
-    (void)state;
+TEST_CASE(a_schedule_that_is_right_has_no_grid) {
     cgp_schedule *s = test_generate("zb-v", 3, 7, 0);
     assert_null(cgp_schedule_draw_diagnostic(s));
     cgp_schedule_destroy(s);
 }
 
 /* A list of 24 micro-batches is invalid, because the last backward runs first. */
-static void a_long_list_is_cut_around_the_error(void **state) {
-    (void)state;
+TEST_CASE(a_long_list_is_cut_around_the_error) {
     char csv[512] = "";
     for (int i = 0; i < 24; i++)
         sprintf(csv + strlen(csv), "0F%d,", i);
     for (int i = 0; i < 23; i++)
         sprintf(csv + strlen(csv), "0B%d,", i);
     assert_grid(csv, "... 0B17  0B18  0B19  0B20  0B21  0B22 [   -]\n", "0B23: expected once");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_critical_path_leads_from_the_end_to_the_beginning),
-        cmocka_unit_test(the_slowest_stage_is_on_the_critical_path),
-        cmocka_unit_test(messages_take_time_on_the_link_or_on_the_receiver),
-        cmocka_unit_test(invalid_times_are_refused),
-        cmocka_unit_test(an_svg_has_a_box_and_a_label_for_every_action),
-        cmocka_unit_test(bubble_and_memory_are_in_the_title),
-        cmocka_unit_test(names_cannot_break_the_drawing),
-        cmocka_unit_test(a_step_of_no_time_is_drawn),
-        cmocka_unit_test(a_trace_has_all_actions_messages_and_what_is_in_flight),
-        cmocka_unit_test(a_trace_needs_a_unit),
-        cmocka_unit_test(the_grid_marks_the_cells_that_are_wrong),
-        cmocka_unit_test(a_transfer_is_marked_at_its_action),
-        cmocka_unit_test(a_schedule_that_is_right_has_no_grid),
-        cmocka_unit_test(a_long_list_is_cut_around_the_error),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

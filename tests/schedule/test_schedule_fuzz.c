@@ -291,8 +291,7 @@ static bool next_smaller(int *capacity, const int *min, int n_edges) {
     return false;
 }
 
-static void nothing_below_the_min_capacity_runs(void **state) {
-    (void)state;
+TEST_CASE(nothing_below_the_min_capacity_runs) {
     uint64_t seed = test_seed();
     int tried = 0, above_one = 0;
     for (int round = 0; round < 400; round++) {
@@ -351,8 +350,7 @@ static bool same_times(const cgp_schedule *s, const cgp_schedule_timeline *a,
     return true;
 }
 
-static void with_the_free_capacity_no_sender_waits_and_with_less_one_does(void **state) {
-    (void)state;
+TEST_CASE(with_the_free_capacity_no_sender_waits_and_with_less_one_does) {
     uint64_t seed = test_seed();
     for (int round = 0; round < 600; round++) {
         tables t;
@@ -400,8 +398,7 @@ static double last_arrival(const tables *t, double arrival[EDGES][CHUNKS], const
 /* The timeline is the earliest that the rules allow. Each action starts when the previous one on
  * its device has ended; an F, B or I also needs its messages. The time of a RECV is the time at
  * which its message is taken, wherever the RECV is in the list. */
-static void every_action_starts_as_soon_as_it_can(void **state) {
-    (void)state;
+TEST_CASE(every_action_starts_as_soon_as_it_can) {
     uint64_t seed = test_seed();
     for (int round = 0; round < 300; round++) {
         tables t;
@@ -492,8 +489,7 @@ static void assert_capacity_is_free(const cgp_schedule *s, cgp_schedule_costs co
 /* Posting a RECV early changes no time, but may need more buffers. Capacities that suffice for
  * early receives suffice for late ones. This does not hold for each edge alone: if one more buffer
  * on an edge resolves a deadlock, one more on another edge may resolve it too. */
-static void a_receive_posted_early_changes_no_time(void **state) {
-    (void)state;
+TEST_CASE(a_receive_posted_early_changes_no_time) {
     uint64_t seed = test_seed();
     int more = 0;
     for (int round = 0; round < 400; round++) {
@@ -604,8 +600,7 @@ static void assert_stopped(const cgp_schedule *schedule) {
     assert_null(cgp_schedule_draw(schedule));
 }
 
-static void a_damaged_table_is_refused_exactly_if_it_cannot_run(void **state) {
-    (void)state;
+TEST_CASE(a_damaged_table_is_refused_exactly_if_it_cannot_run) {
     uint64_t seed = test_seed();
     int refused_at_once = 0, refused = 0, deadlocked = 0, accepted = 0;
     for (int round = 0; round < 20000; round++) {
@@ -637,8 +632,7 @@ static void a_damaged_table_is_refused_exactly_if_it_cannot_run(void **state) {
 
 /* The functions that recompute, lower and draw accept damaged tables, and the checker finds the
  * damage after lowering. */
-static void damage_before_lowering_is_found_after_it(void **state) {
-    (void)state;
+TEST_CASE(damage_before_lowering_is_found_after_it) {
     uint64_t seed = test_seed();
     for (int round = 0; round < 5000; round++) {
         tables t;
@@ -669,16 +663,4 @@ static void damage_before_lowering_is_found_after_it(void **state) {
             assert_stopped(schedule);
         cgp_schedule_destroy(schedule);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_below_the_min_capacity_runs),
-        cmocka_unit_test(with_the_free_capacity_no_sender_waits_and_with_less_one_does),
-        cmocka_unit_test(every_action_starts_as_soon_as_it_can),
-        cmocka_unit_test(a_receive_posted_early_changes_no_time),
-        cmocka_unit_test(a_damaged_table_is_refused_exactly_if_it_cannot_run),
-        cmocka_unit_test(damage_before_lowering_is_found_after_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,13 +57,11 @@ static void assert_ascending(const cgp_schedule_info *info, int n, int m, int v)
     cgp_schedule_destroy(s);
 }
 
-static void every_schedule_is_complete_and_ascends(void **state) {
-    (void)state;
+TEST_CASE(every_schedule_is_complete_and_ascends) {
     visit_all(assert_ascending);
 }
 
-static void stages_are_placed_in_a_loop_or_in_a_v(void **state) {
-    (void)state;
+TEST_CASE(stages_are_placed_in_a_loop_or_in_a_v) {
     cgp_schedule *loop = test_generate("interleaved", 3, 3, 2);
     cgp_schedule *v = test_generate("zb-v", 3, 5, 0);
     for (int j = 0; j < 6; j++) {
@@ -102,8 +100,7 @@ static void assert_min_capacity(const cgp_schedule_info *info, int n, int m, int
     cgp_schedule_destroy(s);
 }
 
-static void every_schedule_runs_with_its_min_capacity_and_with_no_less(void **state) {
-    (void)state;
+TEST_CASE(every_schedule_runs_with_its_min_capacity_and_with_no_less) {
     visit_all(assert_min_capacity);
 }
 
@@ -174,8 +171,7 @@ static void assert_formula(const cgp_schedule_info *info, int n, int m, int v) {
     assert_true(now.span <= next.span && now.peak <= next.peak);
 }
 
-static void bubble_and_memory_are_those_of_the_formula(void **state) {
-    (void)state;
+TEST_CASE(bubble_and_memory_are_those_of_the_formula) {
     visit_all(assert_formula);
 }
 
@@ -222,14 +218,12 @@ static void assert_same_work(const cgp_schedule_info *info, int n, int m, int v)
     cgp_schedule_destroy(s);
 }
 
-static void default_costs_are_split_over_the_stages_of_a_device(void **state) {
-    (void)state;
+TEST_CASE(default_costs_are_split_over_the_stages_of_a_device) {
     visit_all(assert_same_work);
 }
 
 /* Device 0 has stages 0 and 1, device 1 has stage 2. */
-static void devices_with_more_stages_split_more(void **state) {
-    (void)state;
+TEST_CASE(devices_with_more_stages_split_more) {
     static const char text[] = "0F0,1F0,,,1B0,0B0\n,,2F0,2B0\n";
     cgp_schedule *s = NULL;
     cgp_schedule_timeline t;
@@ -241,16 +235,4 @@ static void devices_with_more_stages_split_more(void **state) {
     assert_float_equal(t.busy[1], 0.5, 0.0);
     cgp_schedule_timeline_release(&t);
     cgp_schedule_destroy(s);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_schedule_is_complete_and_ascends),
-        cmocka_unit_test(stages_are_placed_in_a_loop_or_in_a_v),
-        cmocka_unit_test(every_schedule_runs_with_its_min_capacity_and_with_no_less),
-        cmocka_unit_test(bubble_and_memory_are_those_of_the_formula),
-        cmocka_unit_test(default_costs_are_split_over_the_stages_of_a_device),
-        cmocka_unit_test(devices_with_more_stages_split_more),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

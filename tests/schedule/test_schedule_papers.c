@@ -32,8 +32,7 @@ static double idle_fraction(test_measures t) {
 /* Table 5 of the zero-bubble paper (Qi et al. 2024, arXiv:2401.10241), computed from the times in
  * its table 6. The cost is the largest span, and the bubble rate is the idle fraction of that
  * span. */
-static void the_bubbles_of_the_zero_bubble_paper_come_out_to_the_last_digit(void **state) {
-    (void)state;
+TEST_CASE(the_bubbles_of_the_zero_bubble_paper_come_out_to_the_last_digit) {
     test_costs c;
     for (int k = 0; k < ROWS; k++) {
         const int p = table_5[k].p, m = table_5[k].m;
@@ -61,8 +60,7 @@ static test_measures measure_heuristic(const char *name, int n, int m, const tes
 /* zb-1p has the numbers of the paper, which equal those of zb-h1. zb-2p is better than zb-h2,
  * though not as good as in the paper. In the paper I frees most of a micro-batch's memory, here W
  * frees it. */
-static void heuristic_schedules_are_no_worse_than_fixed_ones(void **state) {
-    (void)state;
+TEST_CASE(heuristic_schedules_are_no_worse_than_fixed_ones) {
     test_costs c;
     for (int k = 0; k < ROWS; k++) {
         const int p = table_5[k].p, m = table_5[k].m;
@@ -78,8 +76,7 @@ static void heuristic_schedules_are_no_worse_than_fixed_ones(void **state) {
 
 /* With random costs, different on each stage, zb-1p is never longer than ZB-H1, and zb-2p never
  * longer than ZB-H2. Neither has more micro-batches in flight than its limit. */
-static void heuristic_schedules_are_no_longer_for_any_costs(void **state) {
-    (void)state;
+TEST_CASE(heuristic_schedules_are_no_longer_for_any_costs) {
     uint64_t seed = test_seed();
     int shorter = 0;
     for (int round = 0; round < 150; round++) {
@@ -105,8 +102,7 @@ static void heuristic_schedules_are_no_longer_for_any_costs(void **state) {
 }
 
 /* For m <= n a step takes (m+n-1)(F+I+W), or (m+n-1)(F+I) + W with split I and W. */
-static void few_micro_batches_take_the_time_of_the_formula(void **state) {
-    (void)state;
+TEST_CASE(few_micro_batches_take_the_time_of_the_formula) {
     test_costs c;
     const cgp_schedule_costs *costs = test_plain_costs(&c, 5, 4, 3, 0);
     for (int n = 1; n <= 8; n++) {
@@ -130,8 +126,7 @@ static void assert_golden(const char *name, int n, int v, int max, int min, int 
 
 /* The table of section 2.2 for m = 4n, in units of F = I = W = 1 on one stage. It has the bubble by
  * span, and the memory. v-half and v-min may be better than the published tool. */
-static void the_golden_table_comes_out(void **state) {
-    (void)state;
+TEST_CASE(the_golden_table_comes_out) {
     for (int k = 0; k < 2; k++) {
         const int n = k ? 8 : 4, m = 4 * n;
         assert_golden("gpipe", n, 0, k ? 21 : 9, k ? 21 : 9, m);
@@ -150,8 +145,7 @@ static void the_golden_table_comes_out(void **state) {
 }
 
 /* Section 2.3: with a barrier at the end of the step, ZB-H2 is no better than ZB-H1. */
-static void zero_bubble_is_a_claim_about_the_span(void **state) {
-    (void)state;
+TEST_CASE(zero_bubble_is_a_claim_about_the_span) {
     assert_float_equal(measure("zb-h2", 8, 32, 0, NULL).bubble_makespan, 7.0, 1e-9);
     assert_float_equal(measure("zb-h1", 8, 32, 0, NULL).bubble_makespan, 7.0, 1e-9);
     assert_float_equal(measure("zb-v", 8, 32, 0, NULL).bubble_makespan, 7.0, 1e-9);
@@ -159,8 +153,7 @@ static void zero_bubble_is_a_claim_about_the_span(void **state) {
 
 /* Building blocks bound the memory of v-half to half, and of v-min to a third, of the memory of
  * 1f1b, at any size. */
-static void v_half_and_v_min_keep_to_their_memory(void **state) {
-    (void)state;
+TEST_CASE(v_half_and_v_min_keep_to_their_memory) {
     for (int n = 2; n <= 16; n++) {
         for (int m = 1; m <= 4 * n; m += m < n ? 1 : n) {
             const test_measures half = measure("v-half", n, m, 0, NULL);
@@ -184,8 +177,7 @@ static double latencies(const char *name, int n, int v) {
            latency;
 }
 
-static void latency_costs_as_much_as_the_fits_say(void **state) {
-    (void)state;
+TEST_CASE(latency_costs_as_much_as_the_fits_say) {
     for (int n = 4; n <= 16; n *= 2) {
         assert_float_equal(latencies("gpipe", n, 0), 2 * (n - 1), 1e-6);
         assert_float_equal(latencies("eager-1f1b", n, 0), 2 * (n - 1), 1e-6);
@@ -197,8 +189,7 @@ static void latency_costs_as_much_as_the_fits_say(void **state) {
 
 /* Section 2.6: if all edges have the same capacity, the largest entry of the least capacities is
  * the least that suffices. */
-static void breadth_first_needs_m_over_n_buffers_interleaved_zb_half_of_n_others_one(void **state) {
-    (void)state;
+TEST_CASE(breadth_first_needs_m_over_n_buffers_interleaved_zb_half_of_n_others_one) {
     assert_int_equal(measure("looped-bfs", 2, 8, 2, NULL).capacity, 4);
     assert_int_equal(measure("looped-bfs", 4, 8, 2, NULL).capacity, 2);
     assert_int_equal(measure("looped-bfs", 4, 16, 2, NULL).capacity, 4);
@@ -215,19 +206,4 @@ static void breadth_first_needs_m_over_n_buffers_interleaved_zb_half_of_n_others
                 assert_int_equal(measure(others[k], n, m, 0, NULL).capacity, 1);
         }
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_bubbles_of_the_zero_bubble_paper_come_out_to_the_last_digit),
-        cmocka_unit_test(heuristic_schedules_are_no_worse_than_fixed_ones),
-        cmocka_unit_test(heuristic_schedules_are_no_longer_for_any_costs),
-        cmocka_unit_test(few_micro_batches_take_the_time_of_the_formula),
-        cmocka_unit_test(the_golden_table_comes_out),
-        cmocka_unit_test(zero_bubble_is_a_claim_about_the_span),
-        cmocka_unit_test(v_half_and_v_min_keep_to_their_memory),
-        cmocka_unit_test(latency_costs_as_much_as_the_fits_say),
-        cmocka_unit_test(breadth_first_needs_m_over_n_buffers_interleaved_zb_half_of_n_others_one),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

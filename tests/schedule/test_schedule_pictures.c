@@ -24,15 +24,13 @@ static cgp_schedule *create(const char *name, int stages, int chunks) {
     return schedule;
 }
 
-static void gpipe_fills_runs_and_drains(void **state) {
-    (void)state;
+TEST_CASE(gpipe_fills_runs_and_drains) {
     assert_picture(create("gpipe", 3, 3), "F0 F1 F2  .  .  .  . B0 B1 B2\n"
                                           " . F0 F1 F2  .  . B0 B1 B2  .\n"
                                           " .  . F0 F1 F2 B0 B1 B2  .  .\n");
 }
 
-static void one_f_one_b_alternates_after_its_warm_up(void **state) {
-    (void)state;
+TEST_CASE(one_f_one_b_alternates_after_its_warm_up) {
     assert_picture(create("1f1b", 3, 3), "F0 F1 F2  .  . B0  . B1  . B2\n"
                                          " . F0 F1  . B0 F2 B1  . B2  .\n"
                                          " .  . F0 B0 F1 B1 F2 B2  .  .\n");
@@ -43,8 +41,7 @@ static void one_f_one_b_alternates_after_its_warm_up(void **state) {
                    " .  .  . F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 F6 B6 F7 B7  .  .  .\n");
 }
 
-static void fewer_micro_batches_than_stages_are_no_special_case(void **state) {
-    (void)state;
+TEST_CASE(fewer_micro_batches_than_stages_are_no_special_case) {
     assert_picture(create("1f1b", 4, 2), "F0 F1  .  .  .  .  . B0  . B1\n"
                                          " . F0 F1  .  .  . B0  . B1  .\n"
                                          " .  . F0 F1  . B0  . B1  .  .\n"
@@ -55,22 +52,19 @@ static void fewer_micro_batches_than_stages_are_no_special_case(void **state) {
                                           " .  .  . F0 B0  .  .  .\n");
 }
 
-static void forward_has_no_backward(void **state) {
-    (void)state;
+TEST_CASE(forward_has_no_backward) {
     assert_picture(create("forward-only", 3, 4), "F0 F1 F2 F3  .  .\n"
                                                  " . F0 F1 F2 F3  .\n"
                                                  " .  . F0 F1 F2 F3\n");
 }
 
-static void one_stage_is_plain_accumulation(void **state) {
-    (void)state;
+TEST_CASE(one_stage_is_plain_accumulation) {
     assert_picture(create("1f1b", 1, 3), "F0 B0 F1 B1 F2 B2\n");
     assert_picture(create("gpipe", 1, 3), "F0 F1 F2 B0 B1 B2\n");
     assert_picture(create("gpipe", 1, 1), "F0 B0\n");
 }
 
-static void cells_are_as_wide_as_the_widest(void **state) {
-    (void)state;
+TEST_CASE(cells_are_as_wide_as_the_widest) {
     assert_picture(create("forward-only", 2, 11),
                    " F0  F1  F2  F3  F4  F5  F6  F7  F8  F9 F10   .\n"
                    "  .  F0  F1  F2  F3  F4  F5  F6  F7  F8  F9 F10\n");
@@ -83,16 +77,14 @@ static cgp_schedule *recomputed(const char *name, int stages, int chunks, cgp_re
 }
 
 /* R does not wait for the gradient. On stages 0 and 1, R runs while the gradient is in flight. */
-static void recomputation_fills_the_wait_for_the_gradient(void **state) {
-    (void)state;
+TEST_CASE(recomputation_fills_the_wait_for_the_gradient) {
     assert_picture(recomputed("gpipe", 3, 2, CGP_RECOMPUTE_ALWAYS),
                    "F0 F1 R0  .  .  .  . B0 R1 B1\n"
                    " . F0 F1 R0  .  . B0 R1 B1  .\n"
                    " .  . F0 F1 R0 B0 R1 B1  .  .\n");
 }
 
-static void except_last_spares_the_micro_batch_that_comes_back_first(void **state) {
-    (void)state;
+TEST_CASE(except_last_spares_the_micro_batch_that_comes_back_first) {
     assert_picture(recomputed("gpipe", 2, 3, CGP_RECOMPUTE_EXCEPT_LAST),
                    "F0 F1 F2  .  . B0 R1 B1 R2 B2\n"
                    " . F0 F1 F2 B0 R1 B1 R2 B2  .\n");
@@ -108,8 +100,7 @@ static void except_last_spares_the_micro_batch_that_comes_back_first(void **stat
 
 /* After lowering, dependencies follow the edges passed to cgp_schedule_lower(). Here stage 1 waits
  * for no stage, and stage 2 only for stage 0. */
-static void a_lowered_schedule_is_drawn_with_its_own_edges(void **state) {
-    (void)state;
+TEST_CASE(a_lowered_schedule_is_drawn_with_its_own_edges) {
     const cgp_edge chain[] = {{0, 1}, {1, 2}, {2, 1}, {1, 0}}, jump[] = {{0, 2}};
     cgp_schedule *schedule = create("1f1b", 3, 3);
     assert_ok(cgp_schedule_lower(schedule, chain, 4));
@@ -128,8 +119,7 @@ static cgp_action compute(cgp_action_kind kind, int stage, int microbatch) {
 }
 
 /* Stages 0 and 2 are on device 0, stage 1 is on device 1, and backward is split into I and W. */
-static void a_device_with_several_stages_names_them(void **state) {
-    (void)state;
+TEST_CASE(a_device_with_several_stages_names_them) {
     const cgp_action first[] = {compute(CGP_ACTION_F, 0, 0), compute(CGP_ACTION_F, 2, 0),
                                 compute(CGP_ACTION_I, 2, 0), compute(CGP_ACTION_W, 2, 0),
                                 compute(CGP_ACTION_R, 0, 0), compute(CGP_ACTION_B, 0, 0)};
@@ -149,8 +139,7 @@ static void a_device_with_several_stages_names_them(void **state) {
                              "  .  F0   .   .  I0  W0   .\n");
 }
 
-static void a_schedule_that_cannot_run_is_not_drawn(void **state) {
-    (void)state;
+TEST_CASE(a_schedule_that_cannot_run_is_not_drawn) {
     const cgp_action first[] = {compute(CGP_ACTION_F, 0, 0), compute(CGP_ACTION_F, 0, 1)};
     const cgp_action second[] = {compute(CGP_ACTION_F, 1, 1)};
     const cgp_action *const lists[] = {first, second};
@@ -185,8 +174,7 @@ static void assert_list(const cgp_schedule *schedule, int device, const char *ex
 }
 
 /* Edge 0 -> 2 skips stage 1, and so does its gradient. */
-static void transfers_are_next_to_their_compute_actions(void **state) {
-    (void)state;
+TEST_CASE(transfers_are_next_to_their_compute_actions) {
     const cgp_edge edges[] = {{0, 1}, {0, 2}, {2, 0}, {1, 2}, {2, 1}, {1, 0}};
     cgp_schedule *schedule = recomputed("gpipe", 3, 1, CGP_RECOMPUTE_ALWAYS);
     assert_ok(cgp_schedule_lower(schedule, edges, 6));
@@ -198,8 +186,7 @@ static void transfers_are_next_to_their_compute_actions(void **state) {
                              " .  . F0 R0 B0  .  .\n");
 }
 
-static void gradient_edges_are_left_out_where_there_is_no_backward(void **state) {
-    (void)state;
+TEST_CASE(gradient_edges_are_left_out_where_there_is_no_backward) {
     const cgp_edge edges[] = {{1, 0}, {0, 1}};
     cgp_schedule *schedule = create("forward-only", 2, 2);
     assert_ok(cgp_schedule_lower(schedule, edges, 2));
@@ -210,8 +197,7 @@ static void gradient_edges_are_left_out_where_there_is_no_backward(void **state)
 }
 
 /* I computes the gradient that a stage sends; W may run at any time. */
-static void input_gradients_are_sent_before_weight_gradients(void **state) {
-    (void)state;
+TEST_CASE(input_gradients_are_sent_before_weight_gradients) {
     const cgp_edge edges[] = {{0, 1}, {1, 0}};
     const cgp_action first[] = {compute(CGP_ACTION_F, 0, 0), compute(CGP_ACTION_I, 0, 0),
                                 compute(CGP_ACTION_W, 0, 0)};
@@ -234,8 +220,7 @@ static void input_gradients_are_sent_before_weight_gradients(void **state) {
     cgp_schedule_destroy(schedule);
 }
 
-static void an_unknown_name_is_refused_with_the_nearest(void **state) {
-    (void)state;
+TEST_CASE(an_unknown_name_is_refused_with_the_nearest) {
     cgp_schedule *schedule = NULL;
     assert_status(cgp_schedule_create(&schedule, "gpip", 2, 2, NULL), CGP_EINVAL);
     assert_string_equal(cgp_message(),
@@ -254,8 +239,7 @@ static void an_unknown_name_is_refused_with_the_nearest(void **state) {
     assert_int_equal(mode, CGP_RECOMPUTE_ALWAYS);
 }
 
-static void recompute_names_are_read_as_they_are_written(void **state) {
-    (void)state;
+TEST_CASE(recompute_names_are_read_as_they_are_written) {
     for (int i = CGP_RECOMPUTE_NEVER; i <= CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE; i++) {
         cgp_recompute mode = CGP_RECOMPUTE_NEVER;
         assert_ok(cgp_recompute_parse(&mode, cgp_recompute_name((cgp_recompute)i)));
@@ -263,8 +247,7 @@ static void recompute_names_are_read_as_they_are_written(void **state) {
     }
 }
 
-static void sizes_out_of_range_are_refused(void **state) {
-    (void)state;
+TEST_CASE(sizes_out_of_range_are_refused) {
     static const char *const names[] = {"gpipe", "1f1b", "forward-only"};
     cgp_schedule *schedule = NULL;
     for (int i = 0; i < 3; i++) {
@@ -278,8 +261,7 @@ static void sizes_out_of_range_are_refused(void **state) {
     assert_null(schedule);
 }
 
-static void calls_in_the_wrong_order_change_nothing(void **state) {
-    (void)state;
+TEST_CASE(calls_in_the_wrong_order_change_nothing) {
     const cgp_edge edges[] = {{0, 1}, {1, 0}};
     cgp_schedule *schedule = recomputed("gpipe", 2, 2, CGP_RECOMPUTE_EXCEPT_LAST);
     assert_list(schedule, 0, "0F0 0F1 0B0 0R1 0B1");
@@ -298,8 +280,7 @@ static void calls_in_the_wrong_order_change_nothing(void **state) {
     cgp_schedule_destroy(NULL);
 }
 
-static void bad_edges_are_refused_and_change_nothing(void **state) {
-    (void)state;
+TEST_CASE(bad_edges_are_refused_and_change_nothing) {
     const cgp_edge outside[] = {{0, 1}, {1, 2}}, self[] = {{1, 1}};
     cgp_schedule *schedule = create("gpipe", 2, 1);
     assert_status(cgp_schedule_lower(schedule, outside, 2), CGP_EINVAL);
@@ -313,8 +294,7 @@ static void bad_edges_are_refused_and_change_nothing(void **state) {
     cgp_schedule_destroy(schedule);
 }
 
-static void action_text_is_cut_to_its_size(void **state) {
-    (void)state;
+TEST_CASE(action_text_is_cut_to_its_size) {
     char text[8];
     const cgp_action action = {.kind = CGP_ACTION_RECV_B, .stage = 12, .microbatch = 3};
     assert_string_equal(cgp_action_text(&action, text, sizeof text), "12RECV_");
@@ -323,30 +303,4 @@ static void action_text_is_cut_to_its_size(void **state) {
     assert_null(cgp_schedule_actions(schedule, 2, &count));
     assert_int_equal(count, 0);
     cgp_schedule_destroy(schedule);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpipe_fills_runs_and_drains),
-        cmocka_unit_test(one_f_one_b_alternates_after_its_warm_up),
-        cmocka_unit_test(fewer_micro_batches_than_stages_are_no_special_case),
-        cmocka_unit_test(forward_has_no_backward),
-        cmocka_unit_test(one_stage_is_plain_accumulation),
-        cmocka_unit_test(cells_are_as_wide_as_the_widest),
-        cmocka_unit_test(recomputation_fills_the_wait_for_the_gradient),
-        cmocka_unit_test(except_last_spares_the_micro_batch_that_comes_back_first),
-        cmocka_unit_test(a_lowered_schedule_is_drawn_with_its_own_edges),
-        cmocka_unit_test(a_device_with_several_stages_names_them),
-        cmocka_unit_test(a_schedule_that_cannot_run_is_not_drawn),
-        cmocka_unit_test(transfers_are_next_to_their_compute_actions),
-        cmocka_unit_test(gradient_edges_are_left_out_where_there_is_no_backward),
-        cmocka_unit_test(input_gradients_are_sent_before_weight_gradients),
-        cmocka_unit_test(an_unknown_name_is_refused_with_the_nearest),
-        cmocka_unit_test(recompute_names_are_read_as_they_are_written),
-        cmocka_unit_test(sizes_out_of_range_are_refused),
-        cmocka_unit_test(calls_in_the_wrong_order_change_nothing),
-        cmocka_unit_test(bad_edges_are_refused_and_change_nothing),
-        cmocka_unit_test(action_text_is_cut_to_its_size),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,8 +51,7 @@ static int count_recomputed(const cgp_schedule *schedule, int stage, bool *recom
     return sum;
 }
 
-static void backward_ascends_on_every_stage(void **state) {
-    (void)state;
+TEST_CASE(backward_ascends_on_every_stage) {
     for (int g = 0; g < 2; g++) {
         for (int n = 1; n <= MAX_STAGES; n++) {
             for (int m = 1; m <= MAX_CHUNKS; m++) {
@@ -75,8 +74,7 @@ static void backward_ascends_on_every_stage(void **state) {
 
 /* GPipe has all m micro-batches in flight on every stage; 1F1B has n - j, but at most m, on stage
  * j. One buffer suffices on every edge of a chain. */
-static void gpipe_has_m_in_flight_and_1f1b_n_minus_j_and_both_need_one_buffer(void **state) {
-    (void)state;
+TEST_CASE(gpipe_has_m_in_flight_and_1f1b_n_minus_j_and_both_need_one_buffer) {
     for (int g = 0; g < 2; g++) {
         for (int n = 1; n <= MAX_STAGES; n++) {
             for (int m = 1; m <= MAX_CHUNKS; m++) {
@@ -102,8 +100,7 @@ static void gpipe_has_m_in_flight_and_1f1b_n_minus_j_and_both_need_one_buffer(vo
 }
 
 /* With a value and a gradient between any two stages, GPipe still needs one buffer per edge. */
-static void skips_under_gpipe_need_one_buffer(void **state) {
-    (void)state;
+TEST_CASE(skips_under_gpipe_need_one_buffer) {
     for (int n = 2; n <= MAX_STAGES; n++) {
         for (int m = 1; m <= 10; m++) {
             cgp_schedule *schedule = lowered("gpipe", n, m, CGP_RECOMPUTE_EXCEPT_LAST, true);
@@ -121,8 +118,7 @@ static void skips_under_gpipe_need_one_buffer(void **state) {
 /* Under 1F1B an edge 0 -> 3 needs one buffer without a gradient edge back, and two with it. With
  * one buffer, stage 0, which is ahead, cannot send value 3 before stage 3 takes value 2. But stage
  * 3 cannot send gradient 1 before stage 0 takes gradient 0. */
-static void a_jump_with_its_gradient_under_1f1b_needs_a_second_buffer(void **state) {
-    (void)state;
+TEST_CASE(a_jump_with_its_gradient_under_1f1b_needs_a_second_buffer) {
     const cgp_edge edges[] = {{0, 1}, {1, 2}, {2, 3}, {0, 3}, {3, 2}, {2, 1}, {1, 0}, {3, 0}};
     for (int n_edges = 7; n_edges <= 8; n_edges++) {
         cgp_schedule *schedule = create("1f1b", 4, 8, CGP_RECOMPUTE_NEVER);
@@ -146,8 +142,7 @@ static void a_jump_with_its_gradient_under_1f1b_needs_a_second_buffer(void **sta
     }
 }
 
-static void recompute_never_leaves_out_and_always_puts_in_all(void **state) {
-    (void)state;
+TEST_CASE(recompute_never_leaves_out_and_always_puts_in_all) {
     bool recomputed[MAX_CHUNKS];
     for (int g = 0; g < 2; g++) {
         for (int n = 1; n <= 5; n++) {
@@ -165,8 +160,7 @@ static void recompute_never_leaves_out_and_always_puts_in_all(void **state) {
     }
 }
 
-static void except_last_under_gpipe_spares_micro_batch_0(void **state) {
-    (void)state;
+TEST_CASE(except_last_under_gpipe_spares_micro_batch_0) {
     bool recomputed[MAX_CHUNKS];
     for (int n = 1; n <= 5; n++) {
         for (int m = 1; m <= MAX_CHUNKS; m++) {
@@ -182,8 +176,7 @@ static void except_last_under_gpipe_spares_micro_batch_0(void **state) {
 
 /* On the last stage each backward follows its forward, so nothing is recomputed. On other stages
  * all micro-batches are recomputed except micro-batch 0, whose backward runs first. */
-static void except_last_under_1f1b_spares_the_last_stage_and_micro_batch_0(void **state) {
-    (void)state;
+TEST_CASE(except_last_under_1f1b_spares_the_last_stage_and_micro_batch_0) {
     bool recomputed[MAX_CHUNKS];
     for (int n = 1; n <= 5; n++) {
         for (int m = 1; m <= MAX_CHUNKS; m++) {
@@ -199,8 +192,7 @@ static void except_last_under_1f1b_spares_the_last_stage_and_micro_batch_0(void 
 
 /* `except_last` needs one saved slot, as `always` does. Count the actions that fill the slot: F of
  * a micro-batch that is not recomputed, R of any other. Backward frees it. */
-static void except_last_fills_one_saved_slot_per_stage_at_a_time(void **state) {
-    (void)state;
+TEST_CASE(except_last_fills_one_saved_slot_per_stage_at_a_time) {
     for (int g = 0; g < 2; g++) {
         for (int n = 1; n <= 6; n++) {
             for (int m = 1; m <= 12; m++) {
@@ -223,8 +215,7 @@ static void except_last_fills_one_saved_slot_per_stage_at_a_time(void **state) {
     }
 }
 
-static void an_unknown_mode_changes_nothing(void **state) {
-    (void)state;
+TEST_CASE(an_unknown_mode_changes_nothing) {
     bool recomputed[MAX_CHUNKS];
     cgp_schedule *schedule = create("gpipe", 2, 2, CGP_RECOMPUTE_NEVER);
     assert_status(cgp_schedule_recompute(schedule, (cgp_recompute)6), CGP_EINVAL);
@@ -234,8 +225,7 @@ static void an_unknown_mode_changes_nothing(void **state) {
 }
 
 /* A forward schedule has nothing to recompute; a micro-batch ends with its forward. */
-static void forward_keeps_one_micro_batch_in_flight(void **state) {
-    (void)state;
+TEST_CASE(forward_keeps_one_micro_batch_in_flight) {
     for (int m = 1; m <= 5; m++) {
         cgp_schedule *schedule = lowered("forward-only", 4, m, CGP_RECOMPUTE_ALWAYS, true);
         cgp_schedule_report report;
@@ -249,20 +239,4 @@ static void forward_keeps_one_micro_batch_in_flight(void **state) {
         cgp_schedule_report_release(&report);
         cgp_schedule_destroy(schedule);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(backward_ascends_on_every_stage),
-        cmocka_unit_test(gpipe_has_m_in_flight_and_1f1b_n_minus_j_and_both_need_one_buffer),
-        cmocka_unit_test(skips_under_gpipe_need_one_buffer),
-        cmocka_unit_test(a_jump_with_its_gradient_under_1f1b_needs_a_second_buffer),
-        cmocka_unit_test(recompute_never_leaves_out_and_always_puts_in_all),
-        cmocka_unit_test(except_last_under_gpipe_spares_micro_batch_0),
-        cmocka_unit_test(except_last_under_1f1b_spares_the_last_stage_and_micro_batch_0),
-        cmocka_unit_test(except_last_fills_one_saved_slot_per_stage_at_a_time),
-        cmocka_unit_test(an_unknown_mode_changes_nothing),
-        cmocka_unit_test(forward_keeps_one_micro_batch_in_flight),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

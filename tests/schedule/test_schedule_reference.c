@@ -84,8 +84,7 @@ static const table *find(const char *file, const char *name, int devices, int ch
 
 /* --- all tables --- */
 
-static void every_table_is_read_and_accepted(void **state) {
-    (void)state;
+TEST_CASE(every_table_is_read_and_accepted) {
     int older = 0, orders = 0;
     for (int k = 0; k < n_tables; k++) {
         const table *t = &tables[k];
@@ -162,8 +161,7 @@ static void assert_same_step(const table *plain, const table *with, bool pairs) 
     free(text);
 }
 
-static void a_table_is_the_same_step_with_transfers_and_without(void **state) {
-    (void)state;
+TEST_CASE(a_table_is_the_same_step_with_transfers_and_without) {
     int compared = 0;
     for (int k = 0; k < n_tables; k++) {
         const table *t = &tables[k];
@@ -177,8 +175,7 @@ static void a_table_is_the_same_step_with_transfers_and_without(void **state) {
 }
 
 /* In this test messages take time, in flight or on the receiver. */
-static void a_table_is_the_same_step_where_messages_take_time(void **state) {
-    (void)state;
+TEST_CASE(a_table_is_the_same_step_where_messages_take_time) {
     static const char file[] = "torch-2.15.0.txt", name[] = "ScheduleInterleaved1F1B";
     for (int blocking = 0; blocking < 2; blocking++) {
         double makespan[2];
@@ -216,8 +213,7 @@ static double bubble_of(const table *t) {
     return 100.0 * bubble;
 }
 
-static void bubbles_are_those_of_the_schedules(void **state) {
-    (void)state;
+TEST_CASE(bubbles_are_those_of_the_schedules) {
     static const struct {
         const char *name;
         int chunks;
@@ -235,8 +231,7 @@ static void bubbles_are_those_of_the_schedules(void **state) {
 }
 
 /* PyTorch 2.6 changed the letters, but not the schedule. */
-static void older_letters_are_the_same_schedule(void **state) {
-    (void)state;
+TEST_CASE(older_letters_are_the_same_schedule) {
     static const char name[] = "ScheduleInterleavedZeroBubble";
     for (int chunks = 4; chunks <= 8; chunks += 4) {
         const table *older = find("torch-2.5.1.txt", name, chunks / 2, chunks, "compute_only");
@@ -256,8 +251,7 @@ static void older_letters_are_the_same_schedule(void **state) {
 }
 
 /* Compare our schedule and PyTorch's of the same name, action by action. */
-static void our_schedules_of_the_same_name_are_equal(void **state) {
-    (void)state;
+TEST_CASE(our_schedules_of_the_same_name_are_equal) {
     static const char *const pairs[][2] = {{"ScheduleGPipe", "gpipe"},
                                            {"Schedule1F1B", "1f1b"},
                                            {"ScheduleInterleaved1F1B", "interleaved"},
@@ -287,8 +281,7 @@ static void our_schedules_of_the_same_name_are_equal(void **state) {
 
 /* A table that is read with its transfers and written again gives the same text, except for skipped
  * actions. */
-static void receives_stay_where_they_were_posted(void **state) {
-    (void)state;
+TEST_CASE(receives_stay_where_they_were_posted) {
     const table *t = find("torch-2.6.0.txt", "ScheduleInterleaved1F1B", 2, 4, "compute_comms");
     cgp_schedule *s = lowered(t->name, t->text);
     char *text = NULL, expected[4096] = "";
@@ -314,15 +307,4 @@ static void receives_stay_where_they_were_posted(void **state) {
     cgp_schedule_destroy(s);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_table_is_read_and_accepted),
-        cmocka_unit_test(a_table_is_the_same_step_with_transfers_and_without),
-        cmocka_unit_test(a_table_is_the_same_step_where_messages_take_time),
-        cmocka_unit_test(bubbles_are_those_of_the_schedules),
-        cmocka_unit_test(older_letters_are_the_same_schedule),
-        cmocka_unit_test(our_schedules_of_the_same_name_are_equal),
-        cmocka_unit_test(receives_stay_where_they_were_posted),
-    };
-    return cmocka_run_group_tests(tests, read_all, NULL);
-}
+TEST_GROUP(.set_up = read_all);

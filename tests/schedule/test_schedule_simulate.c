@@ -44,8 +44,7 @@ static cgp_schedule_timeline finish_timeline(cgp_schedule *schedule,
 /* --- properties --- */
 
 /* All sums are small multiples of 0.5, exact in double; only the last division rounds. */
-static void gpipe_and_1f1b_idle_for_n_minus_1_of_m_plus_n_minus_1(void **state) {
-    (void)state;
+TEST_CASE(gpipe_and_1f1b_idle_for_n_minus_1_of_m_plus_n_minus_1) {
     test_costs c;
     for (int g = 0; g < 2; g++) {
         for (int n = 1; n <= 8; n++) {
@@ -66,8 +65,7 @@ static void gpipe_and_1f1b_idle_for_n_minus_1_of_m_plus_n_minus_1(void **state) 
     }
 }
 
-static void the_default_is_a_backward_of_two_forwards(void **state) {
-    (void)state;
+TEST_CASE(the_default_is_a_backward_of_two_forwards) {
     assert_float_equal(finish_timeline(generate("1f1b", 1, 1, CGP_RECOMPUTE_NEVER), NULL).makespan,
                        3.0, 0.0);
     assert_float_equal(finish_timeline(generate("1f1b", 1, 1, CGP_RECOMPUTE_ALWAYS), NULL).makespan,
@@ -79,8 +77,7 @@ static void the_default_is_a_backward_of_two_forwards(void **state) {
 
 /* If R were part of backward, a step would take (m+n-1)(F+R+B). As R does not wait for the
  * gradient, a step takes (n-1) x R less. n4 m8: 44 -> 41; n8 m32: 156 -> 149. */
-static void early_recomputation_shortens_the_ramp(void **state) {
-    (void)state;
+TEST_CASE(early_recomputation_shortens_the_ramp) {
     for (int g = 0; g < 2; g++) {
         for (int n = 1; n <= 8; n++) {
             for (int m = n; m <= 32; m++) {
@@ -101,8 +98,7 @@ static void early_recomputation_shortens_the_ramp(void **state) {
 /* Add a latency Tc to each message. GPipe's makespan grows by Tc once per stage forward and once
  * back, that of 1F1B by Tc about twice per micro-batch (pipelines.md 2.5). Here m is a multiple of
  * n, and Tc is a power of two, small compared with the costs. */
-static void latency_costs_1f1b_more_the_more_micro_batches(void **state) {
-    (void)state;
+TEST_CASE(latency_costs_1f1b_more_the_more_micro_batches) {
     const double tc = 1.0 / 64;
     test_costs c;
     for (int n = 2; n <= 8; n++) {
@@ -143,8 +139,7 @@ static void assert_starts(const cgp_schedule *s, const cgp_schedule_timeline *t,
  *     device 0   |F0|F1|F2|..|F3|
  *     device 1      |F0      |F1      |F2      |F3      |
  *                0  1  2  3  4  5  6  7 */
-static void a_send_waits_for_a_free_buffer(void **state) {
-    (void)state;
+TEST_CASE(a_send_waits_for_a_free_buffer) {
     const double forward[] = {1.0, 3.0};
     cgp_schedule *schedule = generate("forward-only", 2, 4, CGP_RECOMPUTE_NEVER);
     cgp_schedule_timeline t;
@@ -176,8 +171,7 @@ static void a_send_waits_for_a_free_buffer(void **state) {
 
 /* A buffer is also in use while its message is in flight: with a latency of 2.5, three messages are
  * in flight at time 3. */
-static void latency_delays_receives_and_keeps_buffers(void **state) {
-    (void)state;
+TEST_CASE(latency_delays_receives_and_keeps_buffers) {
     cgp_schedule *schedule = generate("forward-only", 2, 6, CGP_RECOMPUTE_NEVER);
     const cgp_schedule_costs costs = {.latency = (const double[]){2.5, 9.0}};
     cgp_schedule_timeline t;
@@ -191,8 +185,7 @@ static void latency_delays_receives_and_keeps_buffers(void **state) {
 
 /* Under GPipe a message from stage 0 to stage d arrives d-1 forwards early, so it needs d-1
  * buffers. Under 1F1B stage 0 is one more forward ahead, so the message needs d buffers. */
-static void skips_need_a_buffer_for_each_stage_between(void **state) {
-    (void)state;
+TEST_CASE(skips_need_a_buffer_for_each_stage_between) {
     for (int n = 3; n <= 8; n++) {
         for (int d = 2; d < n; d++) {
             cgp_edge edges[2 * MAX_STAGES];
@@ -218,8 +211,7 @@ static void skips_need_a_buffer_for_each_stage_between(void **state) {
 
 /* Stages 0 and 1 exchange messages; stage 2 has no messages. Devices 0 and 2 both have a span of 6.
  * In it device 0 computes for 3, device 2 for 6. */
-static void of_equal_spans_the_idlest_counts(void **state) {
-    (void)state;
+TEST_CASE(of_equal_spans_the_idlest_counts) {
     const cgp_edge edges[] = {{0, 1}, {1, 0}};
     const cgp_schedule_costs costs = {.forward = (const double[]){1.0, 1.0, 4.0}};
     cgp_schedule *schedule = NULL;
@@ -231,8 +223,7 @@ static void of_equal_spans_the_idlest_counts(void **state) {
     assert_float_equal(t.bubble_makespan, 1.0 - 12.0 / 18.0, 1e-15);
 }
 
-static void a_step_without_costs_takes_no_time(void **state) {
-    (void)state;
+TEST_CASE(a_step_without_costs_takes_no_time) {
     test_costs c;
     cgp_schedule_timeline t = finish_timeline(generate("1f1b", 3, 4, CGP_RECOMPUTE_ALWAYS),
                                               test_plain_costs(&c, 0.0, 0.0, 0.0, 0.0));
@@ -241,8 +232,7 @@ static void a_step_without_costs_takes_no_time(void **state) {
     assert_float_equal(t.bubble_span, 0.0, 0.0);
 }
 
-static void invalid_costs_are_refused(void **state) {
-    (void)state;
+TEST_CASE(invalid_costs_are_refused) {
     cgp_schedule *schedule = generate("1f1b", 2, 2, CGP_RECOMPUTE_NEVER);
     cgp_schedule_timeline t = {.devices = -1};
     const double bad[][2] = {{1.0, -0.5}, {NAN, 1.0}, {1.0, INFINITY}};
@@ -273,8 +263,7 @@ static void invalid_costs_are_refused(void **state) {
 /* Simulate only forwards, on 2 devices with 3 stages each, so that times are counted in thirds.
  * With costs multiplied by 2^1018, all times are exactly 2^1018 times as large, although in thirds
  * they exceed DBL_MAX. With twice these costs, times overflow in the caller's unit too. */
-static void costs_near_the_largest_double_do_not_overflow(void **state) {
-    (void)state;
+TEST_CASE(costs_near_the_largest_double_do_not_overflow) {
     enum { STAGES = 6, EDGES = 10 };
     cgp_schedule *s = NULL;
     cgp_schedule_options options = cgp_schedule_options_default();
@@ -321,29 +310,10 @@ static void costs_near_the_largest_double_do_not_overflow(void **state) {
 
 /* The schedule has 390 thousand actions. Scanning all actions for each of them would take
  * minutes. */
-static void a_large_schedule_is_simulated_like_a_small_one(void **state) {
-    (void)state;
+TEST_CASE(a_large_schedule_is_simulated_like_a_small_one) {
     for (int g = 0; g < 2; g++) {
         cgp_schedule *schedule = generate(generators[g], 64, 1024, CGP_RECOMPUTE_NEVER);
         assert_ok(cgp_schedule_check(schedule, NULL));
         assert_float_equal(finish_timeline(schedule, NULL).makespan, 3.0 * (1024 + 63), 0.0);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpipe_and_1f1b_idle_for_n_minus_1_of_m_plus_n_minus_1),
-        cmocka_unit_test(the_default_is_a_backward_of_two_forwards),
-        cmocka_unit_test(early_recomputation_shortens_the_ramp),
-        cmocka_unit_test(latency_costs_1f1b_more_the_more_micro_batches),
-        cmocka_unit_test(a_send_waits_for_a_free_buffer),
-        cmocka_unit_test(latency_delays_receives_and_keeps_buffers),
-        cmocka_unit_test(skips_need_a_buffer_for_each_stage_between),
-        cmocka_unit_test(of_equal_spans_the_idlest_counts),
-        cmocka_unit_test(a_step_without_costs_takes_no_time),
-        cmocka_unit_test(invalid_costs_are_refused),
-        cmocka_unit_test(costs_near_the_largest_double_do_not_overflow),
-        cmocka_unit_test(a_large_schedule_is_simulated_like_a_small_one),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* support.h -- shared by all tests: cmocka's includes, status assertions that print the message,
- * random seeds. */
+/* support.h -- shared by all tests: cmocka's includes, the definition of a test, status assertions
+ * that print the message, random seeds. */
 #ifndef CGP_TESTS_SUPPORT_H
 #define CGP_TESTS_SUPPORT_H
 
@@ -16,6 +16,43 @@
 #include <cmocka.h>
 
 #include <cgpipe/base.h>
+
+/* --- tests --- */
+
+/* Define a test, as in TEST_CASE(sums_are_exact) { ... }. A program runs its tests in the order of
+ * its source. */
+#define TEST_CASE(name) TEST_DEFINE(name, unused_state, cmocka_unit_test(name))
+
+/* Define a function that is these tests of cmocka's, each with its own `*state`. */
+#define TEST_CASES(name, ...) TEST_DEFINE(name, state, __VA_ARGS__)
+
+#define TEST_DEFINE(name, parameter, ...)                                                          \
+    static void name(void **parameter);                                                            \
+    __attribute__((constructor)) static void add_##name(void) {                                    \
+        const struct CMUnitTest added[] = {__VA_ARGS__};                                           \
+        for (size_t i = 0; i < sizeof added / sizeof added[0]; i++)                                \
+            test_add(__LINE__, &added[i]);                                                         \
+    }                                                                                              \
+    static void name(__attribute__((unused)) void **parameter)
+
+/* Optional functions before and after all tests of a program, and before and after each, as in
+ * TEST_GROUP(.before = test_empty_before); */
+#define TEST_GROUP(...) const test_group test_program = {__VA_ARGS__}
+
+typedef struct test_group {
+    CMFixtureFunction set_up, tear_down, before, after;
+} test_group;
+
+extern const test_group test_program;
+
+/* Add a test, whose place in the order is `line`. */
+void test_add(int line, const struct CMUnitTest *test);
+
+/* Run the tests that were added; return the number of failures. A program without main() does only
+ * this. */
+int test_run(void);
+
+/* --- assertions --- */
 
 /* Assert that the call succeeds; print its message if not. */
 #define assert_ok(call) assert_status((call), CGP_OK)
@@ -38,6 +75,8 @@
             fail();                                                                                \
         }                                                                                          \
     } while (0)
+
+/* --- random numbers --- */
 
 /* Return the seed of this run: the environment variable CGP_TEST_SEED, or a random number. It is
  * printed, so that a failure can be repeated. */

@@ -9,8 +9,7 @@
 
 /* Names like those of a model differ in few letters. Each name that was added is found in few
  * steps, and no other name is found. */
-static void an_index_finds_each_of_many_entries(void **state) {
-    (void)state;
+TEST_CASE(an_index_finds_each_of_many_entries) {
     enum { ENTRIES = 100000 };
     cgp__index index = {0};
     char name[64];
@@ -37,8 +36,7 @@ static void an_index_finds_each_of_many_entries(void **state) {
 }
 
 /* The index returns all entries with an equal hash; the caller compares their names. */
-static void entries_of_one_hash_are_all_found(void **state) {
-    (void)state;
+TEST_CASE(entries_of_one_hash_are_all_found) {
     cgp__index index = {0};
     bool seen[20] = {false};
     uint32_t tried = 0;
@@ -56,8 +54,7 @@ static void entries_of_one_hash_are_all_found(void **state) {
     cgp__index_release(&index);
 }
 
-static void every_status_has_its_own_name(void **state) {
-    (void)state;
+TEST_CASE(every_status_has_its_own_name) {
     const char *names[] = {"CGP_OK",      "CGP_EINVAL", "CGP_ENOMEM",  "CGP_ELIMIT", "CGP_EIO",
                            "CGP_EFORMAT", "CGP_ESTATE", "CGP_EDEVICE", "CGP_EPEER"};
     for (int i = 0; i < 9; i++)
@@ -66,23 +63,20 @@ static void every_status_has_its_own_name(void **state) {
     assert_string_equal(cgp_status_name((cgp_status)-1), "unknown status");
 }
 
-static void a_failure_returns_its_status_and_leaves_its_message(void **state) {
-    (void)state;
+TEST_CASE(a_failure_returns_its_status_and_leaves_its_message) {
     assert_int_equal(cgp_fail(CGP_EIO, "%s: no such file", "corpus.txt"), CGP_EIO);
     assert_string_equal(cgp_message(), "corpus.txt: no such file");
     assert_int_equal(cgp__no_memory("plan", 64), CGP_ENOMEM);
     assert_string_equal(cgp_message(), "plan: out of memory (64 bytes)");
 }
 
-static void a_message_can_be_made_of_the_message_before(void **state) {
-    (void)state;
+TEST_CASE(a_message_can_be_made_of_the_message_before) {
     (void)cgp_fail(CGP_EINVAL, "balance: sums to 5, got 6");
     assert_int_equal(cgp_fail(CGP_EDEVICE, "stage 2: %s", cgp_message()), CGP_EDEVICE);
     assert_string_equal(cgp_message(), "stage 2: balance: sums to 5, got 6");
 }
 
-static void a_message_that_is_too_long_is_cut(void **state) {
-    (void)state;
+TEST_CASE(a_message_that_is_too_long_is_cut) {
     char text[5000];
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
@@ -97,8 +91,7 @@ static void *fail_elsewhere(void *seen) {
     return strcmp(cgp_message(), "theirs") == 0 ? NULL : seen;
 }
 
-static void each_thread_has_its_own_message(void **state) {
-    (void)state;
+TEST_CASE(each_thread_has_its_own_message) {
     bool seen = true;
     void *failed = NULL;
     pthread_t thread;
@@ -116,8 +109,7 @@ static cgp_status pass_on(cgp_status status, bool *went_on) {
     return CGP_OK;
 }
 
-static void try_passes_a_failure_on_and_nothing_else(void **state) {
-    (void)state;
+TEST_CASE(try_passes_a_failure_on_and_nothing_else) {
     bool went_on = false;
     assert_int_equal(pass_on(CGP_EFORMAT, &went_on), CGP_EFORMAT);
     assert_false(went_on);
@@ -125,8 +117,7 @@ static void try_passes_a_failure_on_and_nothing_else(void **state) {
     assert_true(went_on);
 }
 
-static void a_grown_array_keeps_its_elements_and_zeroes_the_rest(void **state) {
-    (void)state;
+TEST_CASE(a_grown_array_keeps_its_elements_and_zeroes_the_rest) {
     int64_t *array = NULL;
     int capacity = 0;
     for (int need = 1; need <= 1000; need += 37) {
@@ -148,8 +139,7 @@ static void a_grown_array_keeps_its_elements_and_zeroes_the_rest(void **state) {
 
 /* Above 2^30, doubling the capacity would overflow int. The test allocates 2 GiB without touching
  * them; this may fail. */
-static void arrays_of_more_than_2_30_elements_grow_or_are_refused(void **state) {
-    (void)state;
+TEST_CASE(arrays_of_more_than_2_30_elements_grow_or_are_refused) {
     char *array = NULL;
     int capacity = 0;
     const bool grown = cgp__grow(&array, &capacity, (1 << 30) + 1, 1);
@@ -160,8 +150,7 @@ static void arrays_of_more_than_2_30_elements_grow_or_are_refused(void **state) 
     free(array);
 }
 
-static void allocated_memory_is_zero_and_never_null_for_nothing(void **state) {
-    (void)state;
+TEST_CASE(allocated_memory_is_zero_and_never_null_for_nothing) {
     unsigned char *bytes = cgp__calloc(1000, 1);
     for (int i = 0; i < 1000; i++)
         assert_int_equal(bytes[i], 0);
@@ -171,8 +160,7 @@ static void allocated_memory_is_zero_and_never_null_for_nothing(void **state) {
     free(nothing);
 }
 
-static void texts_are_copied_and_formatted(void **state) {
-    (void)state;
+TEST_CASE(texts_are_copied_and_formatted) {
     char *copy = cgp__strdup("wte.weight"), *made = cgp__format("h.%d.%s", 11, copy);
     assert_string_equal(made, "h.11.wte.weight");
     copy[0] = 'x';
@@ -181,8 +169,7 @@ static void texts_are_copied_and_formatted(void **state) {
     free(made);
 }
 
-static void sizes_align_upward_to_64(void **state) {
-    (void)state;
+TEST_CASE(sizes_align_upward_to_64) {
     assert_int_equal(cgp__align_up(0), 0);
     assert_int_equal(cgp__align_up(1), 64);
     assert_int_equal(cgp__align_up(64), 64);
@@ -190,8 +177,7 @@ static void sizes_align_upward_to_64(void **state) {
     assert_int_equal(cgp__align_up(((int64_t)1 << 40) + 1), ((int64_t)1 << 40) + 64);
 }
 
-static void the_nearest_name_is_near(void **state) {
-    (void)state;
+TEST_CASE(the_nearest_name_is_near) {
     const char *names[] = {"--schedule", "--stages", "--steps", "--chunks", "--balance"};
     assert_string_equal(cgp_nearest("--shedule", names, 5), "--schedule");
     assert_string_equal(cgp_nearest("--step", names, 5), "--steps");
@@ -208,8 +194,7 @@ static void the_nearest_name_is_near(void **state) {
 }
 
 /* "Near" is relative to the length: at most a third of the longer word may differ. */
-static void another_word_is_not_near(void **state) {
-    (void)state;
+TEST_CASE(another_word_is_not_near) {
     const char *commands[] = {"train", "sample", "plan", "check", "bench", "L", "gpt2"};
     assert_null(cgp_nearest("version", commands, 7));
     assert_null(cgp_nearest("resume", commands, 7));
@@ -223,8 +208,7 @@ static void another_word_is_not_near(void **state) {
     assert_string_equal(cgp_nearest("smaple", commands, 7), "sample");
 }
 
-static void bytes_are_in_the_unit_that_fits(void **state) {
-    (void)state;
+TEST_CASE(bytes_are_in_the_unit_that_fits) {
     static const struct {
         int64_t bytes;
         const char *text;
@@ -251,8 +235,7 @@ static void bytes_are_in_the_unit_that_fits(void **state) {
 }
 
 /* Known answers from Random123 (kat_vectors). */
-static void philox_gives_the_published_numbers(void **state) {
-    (void)state;
+TEST_CASE(philox_gives_the_published_numbers) {
     const struct {
         uint32_t counter[4];
         cgp__rng_key key;
@@ -273,8 +256,7 @@ static void philox_gives_the_published_numbers(void **state) {
     }
 }
 
-static void keys_differ_in_every_part(void **state) {
-    (void)state;
+TEST_CASE(keys_differ_in_every_part) {
     const cgp__rng_key keys[] = {
         cgp__rng_derive(1, CGP__RNG_DATA, 2, 3),
         cgp__rng_derive(1 + ((uint64_t)1 << 32), CGP__RNG_DATA, 2, 3),
@@ -291,8 +273,7 @@ static void keys_differ_in_every_part(void **state) {
     }
 }
 
-static void draws_stay_below_their_bound_and_reach_all_of_it(void **state) {
-    (void)state;
+TEST_CASE(draws_stay_below_their_bound_and_reach_all_of_it) {
     const cgp__rng_key key = cgp__rng_derive(5, CGP__RNG_DATA, 0, 0);
     int counts[10] = {0};
     for (uint64_t i = 0; i < 10000; i++) {
@@ -304,8 +285,7 @@ static void draws_stay_below_their_bound_and_reach_all_of_it(void **state) {
         assert_in_range(counts[i], 850, 1150); /* 1000 expected, deviation 30; the seed is fixed */
 }
 
-static void the_clock_does_not_go_back(void **state) {
-    (void)state;
+TEST_CASE(the_clock_does_not_go_back) {
     int64_t before = cgp__now_ns();
     for (int i = 0; i < 1000; i++) {
         const int64_t now = cgp__now_ns();
@@ -327,8 +307,7 @@ static void assert_sha256(const char *piece, int times, const char *expected) {
 
 /* Known answers of FIPS 180-2, appendix B. The last input is 'a' a million times, hashed in
  * pieces. */
-static void sha256_gives_the_published_digests(void **state) {
-    (void)state;
+TEST_CASE(sha256_gives_the_published_digests) {
     assert_sha256("", 0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     assert_sha256("abc", 1, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     assert_sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq", 1,
@@ -339,8 +318,7 @@ static void sha256_gives_the_published_digests(void **state) {
 }
 
 /* Covers escape sequences, line ends, C1 controls, and bytes that are not UTF-8. */
-static void messages_have_no_control_characters(void **state) {
-    (void)state;
+TEST_CASE(messages_have_no_control_characters) {
     static const char *const cases[][2] = {
         {"plain", "plain"},
         {"a\033[2Jb\n\r\t\177", "a\\x1b[2Jb\\x0a\\x0d\\x09\\x7f"},
@@ -365,32 +343,4 @@ static void messages_have_no_control_characters(void **state) {
     shown[0] = 'x';
     (void)cgp_escape("ab", shown, 0);
     assert_int_equal(shown[0], 'x');
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_index_finds_each_of_many_entries),
-        cmocka_unit_test(entries_of_one_hash_are_all_found),
-        cmocka_unit_test(every_status_has_its_own_name),
-        cmocka_unit_test(a_failure_returns_its_status_and_leaves_its_message),
-        cmocka_unit_test(a_message_can_be_made_of_the_message_before),
-        cmocka_unit_test(a_message_that_is_too_long_is_cut),
-        cmocka_unit_test(each_thread_has_its_own_message),
-        cmocka_unit_test(try_passes_a_failure_on_and_nothing_else),
-        cmocka_unit_test(a_grown_array_keeps_its_elements_and_zeroes_the_rest),
-        cmocka_unit_test(arrays_of_more_than_2_30_elements_grow_or_are_refused),
-        cmocka_unit_test(allocated_memory_is_zero_and_never_null_for_nothing),
-        cmocka_unit_test(texts_are_copied_and_formatted),
-        cmocka_unit_test(sizes_align_upward_to_64),
-        cmocka_unit_test(the_nearest_name_is_near),
-        cmocka_unit_test(another_word_is_not_near),
-        cmocka_unit_test(bytes_are_in_the_unit_that_fits),
-        cmocka_unit_test(philox_gives_the_published_numbers),
-        cmocka_unit_test(keys_differ_in_every_part),
-        cmocka_unit_test(draws_stay_below_their_bound_and_reach_all_of_it),
-        cmocka_unit_test(the_clock_does_not_go_back),
-        cmocka_unit_test(sha256_gives_the_published_digests),
-        cmocka_unit_test(messages_have_no_control_characters),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,8 +9,7 @@
 
 static uint64_t seed;
 
-static void every_bf16_comes_back_as_it_was(void **state) {
-    (void)state;
+TEST_CASE(every_bf16_comes_back_as_it_was) {
     for (uint32_t bits = 0; bits < 0x10000u; bits++) {
         const float value = cgp__bf16_to_float((uint16_t)bits);
         const uint16_t back = cgp__bf16_from_float(value);
@@ -22,8 +21,7 @@ static void every_bf16_comes_back_as_it_was(void **state) {
 }
 
 /* Tests the exact midpoint between two neighbours, and the floats next to it. */
-static void a_float_becomes_the_nearest_bf16_halfway_to_even(void **state) {
-    (void)state;
+TEST_CASE(a_float_becomes_the_nearest_bf16_halfway_to_even) {
     for (uint32_t bits = 0; bits < 0x7F80u; bits++) { /* finite values */
         uint32_t half = bits << 16 | 0x8000u;
         for (int sign = 0; sign < 2; sign++, half |= 0x80000000u) {
@@ -40,8 +38,7 @@ static void a_float_becomes_the_nearest_bf16_halfway_to_even(void **state) {
     }
 }
 
-static void a_rounded_float_is_off_by_half_a_unit_at_max(void **state) {
-    (void)state;
+TEST_CASE(a_rounded_float_is_off_by_half_a_unit_at_max) {
     for (int i = 0; i < 100000; i++) {
         const double x = (double)(float)ldexp((double)test_between(&seed, -1000000, 1000000),
                                               test_between(&seed, -60, 60));
@@ -50,8 +47,7 @@ static void a_rounded_float_is_off_by_half_a_unit_at_max(void **state) {
     }
 }
 
-static void what_is_no_number_stays_so(void **state) {
-    (void)state;
+TEST_CASE(what_is_no_number_stays_so) {
     assert_int_equal(cgp__bf16_from_float(INFINITY), 0x7F80);
     assert_int_equal(cgp__bf16_from_float(-INFINITY), 0xFF80);
     assert_int_equal(cgp__bf16_from_float(3.4028235e38f), 0x7F80); /* the largest float */
@@ -63,8 +59,7 @@ static void what_is_no_number_stays_so(void **state) {
         assert_true(isnan(cgp__bf16_to_float(cgp__bf16_from_float(nan[i]))));
 }
 
-static void element_types_have_sizes_and_names(void **state) {
-    (void)state;
+TEST_CASE(element_types_have_sizes_and_names) {
     assert_int_equal(cgp_dtype_bytes(CGP_F32), 4);
     assert_int_equal(cgp_dtype_bytes(CGP_I32), 4);
     assert_int_equal(cgp_dtype_bytes(CGP_BF16), 2);
@@ -75,12 +70,5 @@ static void element_types_have_sizes_and_names(void **state) {
 
 int main(void) {
     seed = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_bf16_comes_back_as_it_was),
-        cmocka_unit_test(a_float_becomes_the_nearest_bf16_halfway_to_even),
-        cmocka_unit_test(a_rounded_float_is_off_by_half_a_unit_at_max),
-        cmocka_unit_test(what_is_no_number_stays_so),
-        cmocka_unit_test(element_types_have_sizes_and_names),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -56,8 +56,7 @@ static int begin(void **state) {
 
 /* --- written files --- */
 
-static void the_files_are_these_and_sha256sum_agrees(void **state) {
-    (void)state;
+TEST_CASE(the_files_are_these_and_sha256sum_agrees) {
     char command[400], bytes[4096];
     const size_t sizes[2] = {1048577, 1048576};
     assert_ok(save_plain(run, 42, 0, "at 7", sizes, 1));
@@ -85,8 +84,7 @@ static void the_files_are_these_and_sha256sum_agrees(void **state) {
 
 static const cgp__checkpoint_part whole = {0, 1};
 
-static void what_is_said_comes_back(void **state) {
-    (void)state;
+TEST_CASE(what_is_said_comes_back) {
     const char *said = "\xe2\x82\xac \"a\"\n{}\\";
     cgp__checkpoint *checkpoint = NULL;
     char *path = NULL, *note = NULL, *expected = NULL;
@@ -126,8 +124,7 @@ static cgp_status parse_steps(int64_t step, int64_t dropout_step, cgp__manifest 
 }
 
 /* Training continues to count from the step in a manifest, so the step must be in range. */
-static void steps_that_no_directory_can_be_named_by_are_refused(void **state) {
-    (void)state;
+TEST_CASE(steps_that_no_directory_can_be_named_by_are_refused) {
     const int64_t max = CGP__MAX_STEP, bad[] = {-1, max + 1, INT64_MAX, INT64_MIN};
     const size_t sizes[2] = {1, 1};
     cgp__manifest manifest;
@@ -146,8 +143,7 @@ static void steps_that_no_directory_can_be_named_by_are_refused(void **state) {
     assert_true(found_step(run) == max - 1);
 }
 
-static void a_run_a_link_and_a_checkpoint_are_all_found(void **state) {
-    (void)state;
+TEST_CASE(a_run_a_link_and_a_checkpoint_are_all_found) {
     char before[4096];
     assert_ok(save_plain(run, 1, 0, "", small, 1));
     assert_ok(save_plain(run, 2, 0, "", small, 1));
@@ -180,8 +176,7 @@ enum { HIGHEST = 12 };
 
 /* Saves steps in random order, and compares the directory with a list. A save keeps the keep - 1
  * highest steps below it and all steps above it. */
-static void as_many_are_kept_as_were_asked_for(void **state) {
-    (void)state;
+TEST_CASE(as_many_are_kept_as_were_asked_for) {
     uint64_t random = test_seed();
     bool there[HIGHEST + 1] = {false};
     for (int round = 0; round < 60; round++) {
@@ -204,8 +199,7 @@ static void as_many_are_kept_as_were_asked_for(void **state) {
     }
 }
 
-static void a_step_saved_again_is_replaced(void **state) {
-    (void)state;
+TEST_CASE(a_step_saved_again_is_replaced) {
     char *note = NULL;
     assert_ok(save_plain(run, 5, 0, "first", small, 1));
     test_write_file(test_path_of("run/step-00000005/mine"), "x", 1);
@@ -217,8 +211,7 @@ static void a_step_saved_again_is_replaced(void **state) {
     assert_int_equal(count_names(run, ""), 2);
 }
 
-static void a_reader_keeps_what_it_has_opened(void **state) {
-    (void)state;
+TEST_CASE(a_reader_keeps_what_it_has_opened) {
     const char *names[] = {"w"};
     const cgp_dtype type = CGP_F32;
     const cgp_shape shape = {.rank = 0};
@@ -282,8 +275,7 @@ static void change_file(const char *path, int how) {
     if (how == 2) assert_int_equal(unlink(path), 0);
 }
 
-static void more_files_than_descriptors_are_read_and_a_changed_one_is_noticed(void **state) {
-    (void)state;
+TEST_CASE(more_files_than_descriptors_are_read_and_a_changed_one_is_noticed) {
     enum { FILES = 24, SPARE = 8 };
     cgp__checkpoint *checkpoint = NULL;
     cgp_safetensors *tensors[FILES];
@@ -314,8 +306,7 @@ static void more_files_than_descriptors_are_read_and_a_changed_one_is_noticed(vo
     leave_descriptors(-1);
 }
 
-static void without_latest_the_newest_whole_one_is_found(void **state) {
-    (void)state;
+TEST_CASE(without_latest_the_newest_whole_one_is_found) {
     const char *latest = test_path_of("run/latest");
     for (int step = 1; step <= 4; step++)
         assert_ok(save_plain(run, step, 0, "", small, 1));
@@ -365,8 +356,7 @@ static void leave(const char *name, int kind) {
 
 /* Uses the names of older versions, which have no host. For them only the lock tells whether the
  * process is alive. */
-static void what_the_dead_left_is_deleted_and_nothing_else(void **state) {
-    (void)state;
+TEST_CASE(what_the_dead_left_is_deleted_and_nothing_else) {
     char name[CGP_TEMPORARY_BYTES], process[CGP_PROCESS_BYTES];
     const pid_t pids[] = {dead_process(), getpid()}; /* pids are reused, locks are not */
     assert_ok(save_plain(run, 1, 0, "", small, 1));
@@ -399,8 +389,7 @@ static void what_the_dead_left_is_deleted_and_nothing_else(void **state) {
     assert_status(cgp_checkpoint_clean(test_path_of("run/metrics.jsonl")), CGP_EIO);
 }
 
-static void what_the_living_write_stays(void **state) {
-    (void)state;
+TEST_CASE(what_the_living_write_stays) {
     const char *names[] = {"w"};
     const cgp_dtype type = CGP_F32;
     const cgp_shape shape = {.rank = 0};
@@ -469,8 +458,7 @@ static void kill_elsewhere(pid_t child, const int told[2]) {
 
 /* The lock of another host is not visible on this host: on NFS each host has its own locks, or
  * there are no locks. */
-static void what_another_host_writes_stays(void **state) {
-    (void)state;
+TEST_CASE(what_another_host_writes_stays) {
     int told[2];
     cgp_log_set_level(CGP_LOG_ERROR); /* silence warnings about entries that stay */
     for (int i = 0; i < 2; i++) {
@@ -491,8 +479,7 @@ static void what_another_host_writes_stays(void **state) {
 
 /* Two processes in different pid namespaces may have equal pids. A process of another namespace
  * cannot be looked up in this one. */
-static void what_another_pid_namespace_writes_stays(void **state) {
-    (void)state;
+TEST_CASE(what_another_pid_namespace_writes_stays) {
     int told[2];
     char name[CGP_PROCESS_BYTES], here[64] = "", text[300];
     locks = NO_LOCKS;
@@ -515,8 +502,7 @@ static void what_another_pid_namespace_writes_stays(void **state) {
     assert_true(has(text));
 }
 
-static void without_locks_the_process_decides(void **state) {
-    (void)state;
+TEST_CASE(without_locks_the_process_decides) {
     int told[2];
     locks = NO_LOCKS;
     for (int by_saving = 0; by_saving < 2; by_saving++) {
@@ -537,8 +523,7 @@ static void without_locks_the_process_decides(void **state) {
 }
 
 /* Pids are reused. A later process with the same pid has a different start time. */
-static void a_process_is_more_than_its_pid(void **state) {
-    (void)state;
+TEST_CASE(a_process_is_more_than_its_pid) {
     cgp_process_state found;
     char name[CGP_PROCESS_BYTES], other[CGP_PROCESS_BYTES + 8];
     assert_ok(cgp_process_name(name));
@@ -555,8 +540,7 @@ static void a_process_is_more_than_its_pid(void **state) {
     }
 }
 
-static void a_temporary_directory_lives_as_long_as_its_process(void **state) {
-    (void)state;
+TEST_CASE(a_temporary_directory_lives_as_long_as_its_process) {
     char name[CGP_TEMPORARY_BYTES];
     int fd = -1;
     assert_ok(save_plain(run, 1, 0, "", small, 1));
@@ -573,8 +557,7 @@ static void a_temporary_directory_lives_as_long_as_its_process(void **state) {
 }
 
 /* Without RENAME_EXCHANGE, a kill between two renames leaves this state. */
-static void a_replaced_checkpoint_is_put_back_if_none_took_its_place(void **state) {
-    (void)state;
+TEST_CASE(a_replaced_checkpoint_is_put_back_if_none_took_its_place) {
     const char *old = test_path_of("run/.cgpipe-step-00000002-1-2.old");
     assert_ok(save_plain(run, 1, 0, "", small, 1));
     assert_ok(save_plain(run, 2, 0, "", small, 1));
@@ -597,8 +580,7 @@ static void a_replaced_checkpoint_is_put_back_if_none_took_its_place(void **stat
 
 /* --- failures --- */
 
-static void a_full_disk_leaves_what_was_there(void **state) {
-    (void)state;
+TEST_CASE(a_full_disk_leaves_what_was_there) {
     const size_t large[2] = {3000, 5000};
     const rlim_t limits[] = {0, 1000, 3000, 4000, 5000};
     char *note = NULL;
@@ -624,8 +606,7 @@ static void a_full_disk_leaves_what_was_there(void **state) {
     free(note);
 }
 
-static void a_directory_that_cannot_be_is_named(void **state) {
-    (void)state;
+TEST_CASE(a_directory_that_cannot_be_is_named) {
     test_write_file(test_path_of("file"), "old", 3);
     assert_status(save_plain(test_path_of("file"), 1, 0, "", small, 1), CGP_EIO);
     assert_message("/file: is not a directory, expected that of a run");
@@ -651,8 +632,7 @@ static void a_directory_that_cannot_be_is_named(void **state) {
     assert_int_equal(count_names(test_path_of("run"), ""), 0);
 }
 
-static void a_directory_that_cannot_be_opened_is_not_left_behind(void **state) {
-    (void)state;
+TEST_CASE(a_directory_that_cannot_be_opened_is_not_left_behind) {
     assert_ok(save_plain(run, 1, 0, "", small, 1));
     cgp_log_set_level(CGP_LOG_ERROR);
     leave_descriptors(0);
@@ -665,8 +645,7 @@ static void a_directory_that_cannot_be_opened_is_not_left_behind(void **state) {
     assert_ok(save_plain(run, 2, 0, "", small, 1));
 }
 
-static void a_writer_given_up_leaves_nothing(void **state) {
-    (void)state;
+TEST_CASE(a_writer_given_up_leaves_nothing) {
     cgp__checkpoint_writer *writer = NULL;
     assert_ok(cgp__checkpoint_create(&writer, run, 1));
     assert_ok(add_random(writer, "a", 10, 1));
@@ -689,8 +668,7 @@ static void *save_often(void *failed) {
     return NULL;
 }
 
-static void a_reader_beside_a_writer_always_finds_a_whole_one(void **state) {
-    (void)state;
+TEST_CASE(a_reader_beside_a_writer_always_finds_a_whole_one) {
     pthread_t thread;
     void *failed = NULL;
     int64_t highest = 1;
@@ -717,8 +695,7 @@ static void *clean_often(void *failed) {
     return NULL;
 }
 
-static void cleaning_does_not_disturb_a_writer(void **state) {
-    (void)state;
+TEST_CASE(cleaning_does_not_disturb_a_writer) {
     pthread_t thread;
     void *failed = NULL;
     const char *path = test_path_of("run/metrics.jsonl");
@@ -736,33 +713,4 @@ static void cleaning_does_not_disturb_a_writer(void **state) {
     assert_int_equal(count_names(run, ""), 4);
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, begin)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(the_files_are_these_and_sha256sum_agrees),
-        TEST(what_is_said_comes_back),
-        TEST(steps_that_no_directory_can_be_named_by_are_refused),
-        TEST(a_run_a_link_and_a_checkpoint_are_all_found),
-        TEST(as_many_are_kept_as_were_asked_for),
-        TEST(a_step_saved_again_is_replaced),
-        TEST(a_reader_keeps_what_it_has_opened),
-        TEST(more_files_than_descriptors_are_read_and_a_changed_one_is_noticed),
-        TEST(without_latest_the_newest_whole_one_is_found),
-        TEST(what_the_dead_left_is_deleted_and_nothing_else),
-        TEST(what_the_living_write_stays),
-        TEST(what_another_host_writes_stays),
-        TEST(what_another_pid_namespace_writes_stays),
-        TEST(without_locks_the_process_decides),
-        TEST(a_process_is_more_than_its_pid),
-        TEST(a_temporary_directory_lives_as_long_as_its_process),
-        TEST(a_replaced_checkpoint_is_put_back_if_none_took_its_place),
-        TEST(a_full_disk_leaves_what_was_there),
-        TEST(a_directory_that_cannot_be_is_named),
-        TEST(a_directory_that_cannot_be_opened_is_not_left_behind),
-        TEST(a_writer_given_up_leaves_nothing),
-        TEST(a_reader_beside_a_writer_always_finds_a_whole_one),
-        TEST(cleaning_does_not_disturb_a_writer),
-    };
-    return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
-}
+TEST_GROUP(.set_up = test_make_directory, .tear_down = remove_tree_after, .before = begin);

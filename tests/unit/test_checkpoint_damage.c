@@ -164,8 +164,7 @@ static int damage_lower(uint64_t *random) {
     return offered;
 }
 
-static void every_damage_of_every_file_is_found_with_its_place(void **state) {
-    (void)state;
+TEST_CASE(every_damage_of_every_file_is_found_with_its_place) {
     uint64_t random = test_seed();
     char step[200];
     int cases = 0;
@@ -190,8 +189,7 @@ static void every_damage_of_every_file_is_found_with_its_place(void **state) {
     print_message("%d damages were found\n", cases);
 }
 
-static void two_files_that_changed_places_are_found(void **state) {
-    (void)state;
+TEST_CASE(two_files_that_changed_places_are_found) {
     char aside[200], message[1024], first[300], second[300];
     for (int a = 0; a < FILES; a++) {
         for (int b = a + 1; b < FILES; b++) {
@@ -211,8 +209,7 @@ static void two_files_that_changed_places_are_found(void **state) {
     }
 }
 
-static void every_damaged_block_is_counted(void **state) {
-    (void)state;
+TEST_CASE(every_damaged_block_is_counted) {
     make_run();
     flip_bit(file_of(3, 0), BLOCK, 0);
     flip_bit(file_of(3, 0), 2 * BLOCK + 4320, 7);
@@ -229,8 +226,7 @@ static void every_damaged_block_is_counted(void **state) {
 
 /* checkpoint.json is read with three open descriptors (run, checkpoint, file); checking a complete
  * checkpoint needs four. */
-static void what_could_not_be_looked_for_is_not_denied(void **state) {
-    (void)state;
+TEST_CASE(what_could_not_be_looked_for_is_not_denied) {
     static const char *const unknown = "; not all checkpoints before it could be read";
     make_run();
     flip_bit(file_of(3, 2), 7, 0);
@@ -247,8 +243,7 @@ static void what_could_not_be_looked_for_is_not_denied(void **state) {
     cgp_log_set_level(CGP_LOG_WARN);
 }
 
-static void every_bit_of_the_small_files_counts(void **state) {
-    (void)state;
+TEST_CASE(every_bit_of_the_small_files_counts) {
     cgp_log_set_level(CGP_LOG_ERROR);
     assert_ok(save_plain(run, 3, 0, "n", (size_t[]){0, 1}, 1)); /* a file may be empty */
     assert_int_equal(found_step(run), 3);
@@ -265,15 +260,5 @@ static void every_bit_of_the_small_files_counts(void **state) {
     cgp_log_set_level(CGP_LOG_WARN);
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, empty_tree_before)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(every_damage_of_every_file_is_found_with_its_place),
-        TEST(two_files_that_changed_places_are_found),
-        TEST(every_damaged_block_is_counted),
-        TEST(what_could_not_be_looked_for_is_not_denied),
-        TEST(every_bit_of_the_small_files_counts),
-    };
-    return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
-}
+TEST_GROUP(.set_up = test_make_directory, .tear_down = remove_tree_after,
+           .before = empty_tree_before);

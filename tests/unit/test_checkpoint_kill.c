@@ -114,8 +114,25 @@ static int64_t assert_whole(void) {
     return found;
 }
 
-static void a_killed_training_goes_on_bit_for_bit(void **unused) {
-    (void)unused;
+TEST_CASE(a_step_that_is_replaced_is_whole_at_any_moment) {
+    uint64_t state = test_seed();
+    int left = 0;
+    assert_ok(save_plain(run, 0, KEEP, "", (size_t[]){10, 10}, 1));
+    for (int i = 0; i < 2 * KILLS; i++) {
+        const pid_t child = fork();
+        if (child == 0) save_again_and_again();
+        assert_true(kill_after(child, (long)(test_random(&state) % 60000000)));
+        left += count_names(run, ".cgpipe-") > 0;
+        assert_in_range(assert_whole(), 0, 3);
+    }
+    assert_ok(cgp_checkpoint_clean(run));
+    assert_int_equal(count_names(run, ".cgpipe-"), 0);
+    assert_in_range(assert_whole(), 0, 3);
+    print_message("%d of %d kills left something temporary\n", left, 2 * KILLS);
+}
+
+/* This test is the last, since it starts threads. */
+TEST_CASE(a_killed_training_goes_on_bit_for_bit) {
     uint64_t state = test_seed();
     int64_t last = -1;
     int killed = 0, left = 0;
@@ -152,30 +169,5 @@ static void a_killed_training_goes_on_bit_for_bit(void **unused) {
                   (long long)until, left);
 }
 
-static void a_step_that_is_replaced_is_whole_at_any_moment(void **unused) {
-    (void)unused;
-    uint64_t state = test_seed();
-    int left = 0;
-    assert_ok(save_plain(run, 0, KEEP, "", (size_t[]){10, 10}, 1));
-    for (int i = 0; i < 2 * KILLS; i++) {
-        const pid_t child = fork();
-        if (child == 0) save_again_and_again();
-        assert_true(kill_after(child, (long)(test_random(&state) % 60000000)));
-        left += count_names(run, ".cgpipe-") > 0;
-        assert_in_range(assert_whole(), 0, 3);
-    }
-    assert_ok(cgp_checkpoint_clean(run));
-    assert_int_equal(count_names(run, ".cgpipe-"), 0);
-    assert_in_range(assert_whole(), 0, 3);
-    print_message("%d of %d kills left something temporary\n", left, 2 * KILLS);
-}
-
-#define TEST(name) cmocka_unit_test_setup(name, empty_tree_before)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_step_that_is_replaced_is_whole_at_any_moment),
-        TEST(a_killed_training_goes_on_bit_for_bit), /* runs last, because it starts threads */
-    };
-    return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
-}
+TEST_GROUP(.set_up = test_make_directory, .tear_down = remove_tree_after,
+           .before = empty_tree_before);

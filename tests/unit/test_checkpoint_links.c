@@ -31,8 +31,7 @@ static cgp_status save(int64_t step, int keep) {
     return save_plain(run, step, keep, "", small, 1);
 }
 
-static void a_link_with_the_name_of_a_step_is_no_checkpoint(void **state) {
-    (void)state;
+TEST_CASE(a_link_with_the_name_of_a_step_is_no_checkpoint) {
     assert_ok(save(1, 0));
     assert_ok(save(2, 0));
     link_out("step-00000009");
@@ -54,8 +53,7 @@ static void a_link_with_the_name_of_a_step_is_no_checkpoint(void **state) {
     assert_thesis();
 }
 
-static void a_link_gives_place_to_a_checkpoint_and_is_not_counted(void **state) {
-    (void)state;
+TEST_CASE(a_link_gives_place_to_a_checkpoint_and_is_not_counted) {
     assert_ok(save(1, 0));
     assert_ok(save(2, 0));
     link_out("step-00000003");
@@ -69,8 +67,7 @@ static void a_link_gives_place_to_a_checkpoint_and_is_not_counted(void **state) 
     assert_thesis();
 }
 
-static void latest_leads_to_a_checkpoint_of_its_run_alone(void **state) {
-    (void)state;
+TEST_CASE(latest_leads_to_a_checkpoint_of_its_run_alone) {
     static const char *const targets[] = {"../other/step-00000007",
                                           "../other",
                                           "./step-00000001",
@@ -99,16 +96,14 @@ static void latest_leads_to_a_checkpoint_of_its_run_alone(void **state) {
 }
 
 /* A program that follows links when it copies a run turns `latest` into a directory. */
-static void a_directory_called_latest_is_read(void **state) {
-    (void)state;
+TEST_CASE(a_directory_called_latest_is_read) {
     assert_ok(save(4, 0));
     assert_int_equal(unlink(test_path_of("run/latest")), 0);
     assert_int_equal(rename(test_path_of("run/step-00000004"), test_path_of("run/latest")), 0);
     assert_int_equal(found_step(run), 4);
 }
 
-static void links_in_a_checkpoint_are_damage(void **state) {
-    (void)state;
+TEST_CASE(links_in_a_checkpoint_are_damage) {
     static const char *const names[] = {"checkpoint.json", "checkpoint.sha256",
                                         "weights.safetensors", "optimizer.safetensors"};
     char path[300], expected[300];
@@ -136,8 +131,7 @@ static void links_in_a_checkpoint_are_damage(void **state) {
     cgp_log_set_level(CGP_LOG_WARN);
 }
 
-static void what_a_deleted_checkpoint_linked_to_stays(void **state) {
-    (void)state;
+TEST_CASE(what_a_deleted_checkpoint_linked_to_stays) {
     assert_ok(save(1, 0));
     link_out("step-00000001/more");
     assert_int_equal(symlink("../../thesis/chapter-1", test_path_of("run/step-00000001/w")), 0);
@@ -161,8 +155,7 @@ static void what_a_deleted_checkpoint_linked_to_stays(void **state) {
     assert_thesis();
 }
 
-static void the_run_itself_may_be_a_link(void **state) {
-    (void)state;
+TEST_CASE(the_run_itself_may_be_a_link) {
     assert_int_equal(mkdir(test_path_of("scratch"), 0700), 0);
     assert_int_equal(symlink("scratch", run), 0);
     assert_ok(save(1, 0));
@@ -174,8 +167,7 @@ static void the_run_itself_may_be_a_link(void **state) {
     assert_true(is_link("run"));
 }
 
-static void a_file_in_an_open_directory_is_replaced_and_no_link_followed(void **state) {
-    (void)state;
+TEST_CASE(a_file_in_an_open_directory_is_replaced_and_no_link_followed) {
     assert_int_equal(mkdir(run, 0700), 0);
     const int fd = open(run, O_RDONLY | O_DIRECTORY);
     assert_true(fd >= 0);
@@ -209,8 +201,7 @@ static void a_file_in_an_open_directory_is_replaced_and_no_link_followed(void **
 }
 
 /* Each file that cannot be deleted is named with the reason; the others are still deleted. */
-static void what_cannot_be_deleted_is_named(void **state) {
-    (void)state;
+TEST_CASE(what_cannot_be_deleted_is_named) {
     char path[300];
     assert_ok(save(1, 0));
     const char *gone = "run/.cgpipe-step-00000001-1-0.gone";
@@ -225,18 +216,5 @@ static void what_cannot_be_deleted_is_named(void **state) {
     assert_int_equal(count_names(test_path_of(gone), ""), 1);
 }
 
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, empty_tree_before, remove_tree_after)
-    const struct CMUnitTest tests[] = {
-        TEST(a_link_with_the_name_of_a_step_is_no_checkpoint),
-        TEST(a_link_gives_place_to_a_checkpoint_and_is_not_counted),
-        TEST(latest_leads_to_a_checkpoint_of_its_run_alone),
-        TEST(a_directory_called_latest_is_read),
-        TEST(links_in_a_checkpoint_are_damage),
-        TEST(what_a_deleted_checkpoint_linked_to_stays),
-        TEST(the_run_itself_may_be_a_link),
-        TEST(a_file_in_an_open_directory_is_replaced_and_no_link_followed),
-        TEST(what_cannot_be_deleted_is_named),
-    };
-    return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
-}
+TEST_GROUP(.set_up = test_make_directory, .tear_down = remove_tree_after,
+           .before = empty_tree_before, .after = remove_tree_after);

@@ -49,8 +49,7 @@ static cgp__clocks *new_clocks(void) {
     return clocks;
 }
 
-static void times_are_within_the_uncertainty(void **unused) {
-    (void)unused;
+TEST_CASE(times_are_within_the_uncertainty) {
     uint64_t state = test_seed();
     const int64_t begin = 7000000000, second = 1000000000;
     cgp__clocks *clocks = new_clocks();
@@ -70,8 +69,7 @@ static void times_are_within_the_uncertainty(void **unused) {
 }
 
 /* Mapping keeps the order of a rank's times, even across readings. */
-static void a_rank_keeps_its_order(void **unused) {
-    (void)unused;
+TEST_CASE(a_rank_keeps_its_order) {
     uint64_t state = test_seed();
     cgp__clocks *clocks = new_clocks();
     read_clocks(clocks->first, 1000000000, &state);
@@ -87,8 +85,7 @@ static void a_rank_keeps_its_order(void **unused) {
     cgp__clocks_destroy(clocks);
 }
 
-static void one_clock_and_no_time_stay_as_they_are(void **unused) {
-    (void)unused;
+TEST_CASE(one_clock_and_no_time_stay_as_they_are) {
     uint64_t state = 1;
     cgp__clocks *clocks = new_clocks();
     read_clocks(clocks->first, 1000, &state);
@@ -98,13 +95,4 @@ static void one_clock_and_no_time_stay_as_they_are(void **unused) {
     assert_int_equal(cgp__clocks_map(clocks, 1, 12345), 12345);
     assert_int_equal(cgp__clocks_uncertainty(clocks), 0);
     cgp__clocks_destroy(clocks);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(times_are_within_the_uncertainty),
-        cmocka_unit_test(a_rank_keeps_its_order),
-        cmocka_unit_test(one_clock_and_no_time_stay_as_they_are),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,8 +109,7 @@ static void read_pass(numbered *text, int64_t pass, int64_t *sequences) {
 
 /* --- properties of a text --- */
 
-static void every_training_sequence_is_visited_once_in_each_pass(void **state) {
-    (void)state;
+TEST_CASE(every_training_sequence_is_visited_once_in_each_pass) {
     uint64_t random = test_seed();
     for (int round = 0; round < 30; round++) {
         const int n = test_between(&random, 2, 400);
@@ -132,8 +131,7 @@ static void every_training_sequence_is_visited_once_in_each_pass(void **state) {
     }
 }
 
-static void validation_is_the_end_of_the_text_in_order(void **state) {
-    (void)state;
+TEST_CASE(validation_is_the_end_of_the_text_in_order) {
     numbered text = numbered_text(40, 5, 0.3, 7);
     assert_int_equal(cgp_data_samples(text.data, CGP_SPLIT_VALIDATION), 12);
     assert_ok(cgp_data_read(text.data, CGP_SPLIT_VALIDATION, 0, 12, text.tokens, text.targets));
@@ -151,8 +149,7 @@ static int differences(const int64_t *a, const int64_t *b, int n) {
     return count;
 }
 
-static void passes_and_seeds_have_different_permutations(void **state) {
-    (void)state;
+TEST_CASE(passes_and_seeds_have_different_permutations) {
     numbered text = numbered_text(200, 3, 0, 1), other = numbered_text(200, 3, 0, 2);
     int64_t first[200], second[200], third[200], of_other[200], sorted[200];
     read_pass(&text, 0, first);
@@ -174,8 +171,7 @@ static void passes_and_seeds_have_different_permutations(void **state) {
 
 /* Counts all 24 permutations of 4 sequences, over 24000 passes of one seed. Chi-square with 23
  * degrees of freedom exceeds 60 once in 30000 draws; the seed is fixed, so the result is too. */
-static void all_permutations_are_equally_likely(void **state) {
-    (void)state;
+TEST_CASE(all_permutations_are_equally_likely) {
     numbered text = numbered_text(4, 3, 0, 99);
     int counts[256] = {0};
     for (int64_t pass = 0; pass < 24000; pass++) {
@@ -194,8 +190,7 @@ static void all_permutations_are_equally_likely(void **state) {
     release(&text);
 }
 
-static void a_batch_depends_on_its_position_alone(void **state) {
-    (void)state;
+TEST_CASE(a_batch_depends_on_its_position_alone) {
     uint64_t random = test_seed();
     const int n = 50, length = 4, total = 170; /* covers more than three passes */
     numbered text = numbered_text(n, length, 0.1, test_random(&random));
@@ -216,8 +211,7 @@ static void a_batch_depends_on_its_position_alone(void **state) {
     release(&text);
 }
 
-static void a_new_data_set_of_the_same_seed_starts_anywhere(void **state) {
-    (void)state;
+TEST_CASE(a_new_data_set_of_the_same_seed_starts_anywhere) {
     numbered one = numbered_text(60, 4, 0.1, 5), two = numbered_text(60, 4, 0.1, 5);
     for (int64_t first = 0; first < 150; first += 10)
         assert_ok(cgp_data_read(one.data, CGP_SPLIT_TRAIN, first, 10, one.tokens, one.targets));
@@ -227,8 +221,7 @@ static void a_new_data_set_of_the_same_seed_starts_anywhere(void **state) {
     release(&two);
 }
 
-static void the_next_token_is_found_across_the_joints_of_files(void **state) {
-    (void)state;
+TEST_CASE(the_next_token_is_found_across_the_joints_of_files) {
     const char *pieces[] = {"abcdefg", "h", "ijkl",
                             "mnopqrstu"}; /* file boundaries inside sequences and at their ends */
     const char *paths[4], *names[] = {"a.txt", "b.txt", "c.txt", "d.txt"};
@@ -252,8 +245,7 @@ static void the_next_token_is_found_across_the_joints_of_files(void **state) {
     cgp_data_destroy(data);
 }
 
-static void bytes_above_127_are_tokens_above_127(void **state) {
-    (void)state;
+TEST_CASE(bytes_above_127_are_tokens_above_127) {
     const uint8_t bytes[] = {250, 251, 252, 253, 254, 255};
     const char *path = write_file("high.txt", bytes, sizeof bytes);
     cgp_text_options options = cgp_text_options_default();
@@ -270,8 +262,7 @@ static void bytes_above_127_are_tokens_above_127(void **state) {
     cgp_data_destroy(data);
 }
 
-static void the_validation_fraction_is_rounded_up(void **state) {
-    (void)state;
+TEST_CASE(the_validation_fraction_is_rounded_up) {
     const struct {
         int64_t sequences;
         double fraction;
@@ -304,8 +295,7 @@ static cgp_status open_text(int64_t count, int64_t length, double fraction) {
     return status;
 }
 
-static void a_text_one_byte_too_short_is_refused_with_the_bytes_needed(void **state) {
-    (void)state;
+TEST_CASE(a_text_one_byte_too_short_is_refused_with_the_bytes_needed) {
     const struct {
         int64_t length;
         double fraction;
@@ -334,8 +324,7 @@ static cgp_status open_path(const char *path) {
     return status;
 }
 
-static void a_file_that_cannot_be_read_is_named(void **state) {
-    (void)state;
+TEST_CASE(a_file_that_cannot_be_read_is_named) {
     char part[128];
     const char *missing = path_of("missing.txt");
     assert_status(open_path(missing), CGP_EIO);
@@ -354,8 +343,7 @@ static void a_file_that_cannot_be_read_is_named(void **state) {
     assert_message("good.txt/x: cannot be read (");
 }
 
-static void a_file_without_permission_is_named(void **state) {
-    (void)state;
+TEST_CASE(a_file_without_permission_is_named) {
     const char *secret = write_file("secret.txt", (const uint8_t *)"secret", 6);
     assert_int_equal(chmod(secret, 0), 0);
     const bool root = geteuid() == 0;
@@ -374,8 +362,7 @@ static cgp_status open_with(cgp_text_options options) {
     return cgp_data_text(&data, &path, 1, &options);
 }
 
-static void bad_options_are_named_with_their_value(void **state) {
-    (void)state;
+TEST_CASE(bad_options_are_named_with_their_value) {
     cgp_text_options options = cgp_text_options_default();
     options.sequence = 0;
     assert_status(open_with(options), CGP_EINVAL);
@@ -410,8 +397,7 @@ static cgp_status read_range(cgp_data *data, cgp_split split, int64_t first, int
     return cgp_data_read(data, split, first, count, tokens, targets);
 }
 
-static void validation_ends_and_training_does_not(void **state) {
-    (void)state;
+TEST_CASE(validation_ends_and_training_does_not) {
     numbered text = numbered_text(10, 3, 0.2, 3), no_validation = numbered_text(10, 3, 0, 3);
     cgp_data *data = text.data;
     assert_ok(read_range(data, CGP_SPLIT_VALIDATION, 1, 1));
@@ -461,8 +447,7 @@ static int equal_values(const int32_t *a, const int32_t *b) {
     return count;
 }
 
-static void random_tokens_are_uniform_and_their_streams_apart(void **state) {
-    (void)state;
+TEST_CASE(random_tokens_are_uniform_and_their_streams_apart) {
     enum { STREAMS = 6 };
     static int32_t streams[STREAMS][SAMPLES * LENGTH];
     cgp_data *data = noise(11), *other = noise(12);
@@ -481,8 +466,7 @@ static void random_tokens_are_uniform_and_their_streams_apart(void **state) {
     cgp_data_destroy(other);
 }
 
-static void random_samples_depend_on_seed_and_position_alone(void **state) {
-    (void)state;
+TEST_CASE(random_samples_depend_on_seed_and_position_alone) {
     uint64_t random = test_seed();
     const uint64_t seed = test_random(&random);
     cgp_data *one = noise(seed), *two = noise(seed);
@@ -502,8 +486,7 @@ static void random_samples_depend_on_seed_and_position_alone(void **state) {
     cgp_data_destroy(two);
 }
 
-static void random_data_refuse_invalid_sizes(void **state) {
-    (void)state;
+TEST_CASE(random_data_refuse_invalid_sizes) {
     cgp_data *data = NULL;
     assert_status(cgp_data_random(&data, 0, 5, 0), CGP_EINVAL);
     assert_message("vocabulary is between 1 and 2147483647, got 0");
@@ -514,25 +497,4 @@ static void random_data_refuse_invalid_sizes(void **state) {
     cgp_data_destroy(NULL);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_training_sequence_is_visited_once_in_each_pass),
-        cmocka_unit_test(validation_is_the_end_of_the_text_in_order),
-        cmocka_unit_test(passes_and_seeds_have_different_permutations),
-        cmocka_unit_test(all_permutations_are_equally_likely),
-        cmocka_unit_test(a_batch_depends_on_its_position_alone),
-        cmocka_unit_test(a_new_data_set_of_the_same_seed_starts_anywhere),
-        cmocka_unit_test(the_next_token_is_found_across_the_joints_of_files),
-        cmocka_unit_test(bytes_above_127_are_tokens_above_127),
-        cmocka_unit_test(the_validation_fraction_is_rounded_up),
-        cmocka_unit_test(a_text_one_byte_too_short_is_refused_with_the_bytes_needed),
-        cmocka_unit_test(a_file_that_cannot_be_read_is_named),
-        cmocka_unit_test(a_file_without_permission_is_named),
-        cmocka_unit_test(bad_options_are_named_with_their_value),
-        cmocka_unit_test(validation_ends_and_training_does_not),
-        cmocka_unit_test(random_tokens_are_uniform_and_their_streams_apart),
-        cmocka_unit_test(random_samples_depend_on_seed_and_position_alone),
-        cmocka_unit_test(random_data_refuse_invalid_sizes),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
-}
+TEST_GROUP(.set_up = make_directory, .tear_down = remove_directory);

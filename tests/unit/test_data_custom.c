@@ -77,8 +77,7 @@ static void read_into(cgp_data *data, cgp_split split, int64_t first, int64_t co
 /* --- order --- */
 
 /* Byte i of the text is i, so a sequence of one byte contains its own index. */
-static void passes_have_the_order_of_built_in_sets(void **unused) {
-    (void)unused;
+TEST_CASE(passes_have_the_order_of_built_in_sets) {
     static int32_t bytes[4 * N], next[4 * N];
     static samples own;
     book b;
@@ -106,8 +105,7 @@ static void passes_have_the_order_of_built_in_sets(void **unused) {
     cgp_data_destroy(library);
 }
 
-static void a_set_returns_its_description(void **unused) {
-    (void)unused;
+TEST_CASE(a_set_returns_its_description) {
     book b;
     cgp_data *data = open_book(&b, 0);
     assert_int_equal(cgp_data_samples(data, CGP_SPLIT_TRAIN), N);
@@ -121,8 +119,7 @@ static void a_set_returns_its_description(void **unused) {
     cgp_data_destroy(data);
 }
 
-static void validation_is_one_pass_in_order(void **unused) {
-    (void)unused;
+TEST_CASE(validation_is_one_pass_in_order) {
     static samples got;
     book b;
     cgp_data *data = open_book(&b, 0);
@@ -135,8 +132,7 @@ static void validation_is_one_pass_in_order(void **unused) {
     cgp_data_destroy(data);
 }
 
-static void an_endless_set_is_in_order_from_anywhere(void **unused) {
-    (void)unused;
+TEST_CASE(an_endless_set_is_in_order_from_anywhere) {
     static samples got;
     const int64_t far = ((int64_t)1 << 62) + 3;
     for (int threads = 0; threads < 3; threads++) {
@@ -161,8 +157,7 @@ static void an_endless_set_is_in_order_from_anywhere(void **unused) {
 /* --- threads --- */
 
 /* Random reads of both splits return the same samples as a single read of all samples. */
-static void threads_and_where_one_begins_change_no_bit(void **unused) {
-    (void)unused;
+TEST_CASE(threads_and_where_one_begins_change_no_bit) {
     static samples all[2], got;
     uint64_t state = test_seed();
     book b;
@@ -216,8 +211,7 @@ static int64_t address_space(void) {
 
 /* Samples have 64 bytes, so the overhead of each slot counts. The splits are empty, so no sample is
  * prepared. The limit includes 32 MiB for the allocator and a new thread. */
-static void prefetched_samples_take_256_mib_at_most(void **unused) {
-    (void)unused;
+TEST_CASE(prefetched_samples_take_256_mib_at_most) {
     static const cgp__data_kind kind = {.fill = fill_nothing};
     cgp_data data = {.kind = &kind, .fields = {{CGP_F32, {1, {15}}}, {CGP_I32, {1, {1}}}}};
     assert_ok(cgp__prefetch_create(&data, "small", 1));
@@ -234,8 +228,7 @@ static void prefetched_samples_take_256_mib_at_most(void **unused) {
 
 /* Sample 5 of the second pass fails once. A second read returns the same samples as without a
  * failure. */
-static void a_failure_reaches_the_caller_and_loses_nothing(void **unused) {
-    (void)unused;
+TEST_CASE(a_failure_reaches_the_caller_and_loses_nothing) {
     static samples expected, got;
     char text[800], message[900];
     book b;
@@ -268,8 +261,7 @@ static void a_failure_reaches_the_caller_and_loses_nothing(void **unused) {
     }
 }
 
-static void a_failure_without_a_message_or_a_status_is_reported(void **unused) {
-    (void)unused;
+TEST_CASE(a_failure_without_a_message_or_a_status_is_reported) {
     static samples got;
     static const cgp_status statuses[] = {CGP_EFORMAT, (cgp_status)99, (cgp_status)-1};
     static const char *const expected[] = {
@@ -296,8 +288,7 @@ static void a_failure_without_a_message_or_a_status_is_reported(void **unused) {
 
 /* --- descriptions --- */
 
-static void a_wrong_description_is_refused(void **unused) {
-    (void)unused;
+TEST_CASE(a_wrong_description_is_refused) {
     static char longer[102];
     static const char *const expected[] = {
         "data source: expected struct_size",
@@ -348,8 +339,7 @@ static void a_wrong_description_is_refused(void **unused) {
 }
 
 /* The data set must have copied its strings: the test overwrites the originals. */
-static void what_fixes_the_samples_is_in_the_identity(void **unused) {
-    (void)unused;
+TEST_CASE(what_fixes_the_samples_is_in_the_identity) {
     char hex[9][65], text[16];
     for (int c = 0; c < 9; c++) {
         book b;
@@ -421,8 +411,7 @@ static cgp_model *make_model(void) {
 }
 
 /* 20 steps of 4 samples are three and a half passes. */
-static void a_run_goes_on_bit_for_bit_from_its_step_alone(void **unused) {
-    (void)unused;
+TEST_CASE(a_run_goes_on_bit_for_bit_from_its_step_alone) {
     char whole[65], half[65], resumed[65];
     cgp_model *model = make_model();
     book b;
@@ -441,19 +430,5 @@ static void a_run_goes_on_bit_for_bit_from_its_step_alone(void **unused) {
     cgp_model_destroy(model);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(passes_have_the_order_of_built_in_sets, test_empty_before),
-        cmocka_unit_test(a_set_returns_its_description),
-        cmocka_unit_test(validation_is_one_pass_in_order),
-        cmocka_unit_test(an_endless_set_is_in_order_from_anywhere),
-        cmocka_unit_test(threads_and_where_one_begins_change_no_bit),
-        cmocka_unit_test(prefetched_samples_take_256_mib_at_most),
-        cmocka_unit_test(a_failure_reaches_the_caller_and_loses_nothing),
-        cmocka_unit_test(a_failure_without_a_message_or_a_status_is_reported),
-        cmocka_unit_test(a_wrong_description_is_refused),
-        cmocka_unit_test(what_fixes_the_samples_is_in_the_identity),
-        cmocka_unit_test_setup(a_run_goes_on_bit_for_bit_from_its_step_alone, empty_tree_before),
-    };
-    return cmocka_run_group_tests(tests, test_make_directory, test_remove_directory);
-}
+TEST_GROUP(.set_up = test_make_directory, .tear_down = test_remove_directory,
+           .before = empty_tree_before);

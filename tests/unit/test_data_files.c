@@ -92,8 +92,7 @@ static void assert_refused(const char *path, cgp_status expected, const char *me
  *
  * In byte order, B (42) < a (61), and after the a, "-" (2d) < "." (2e) < "/" (2f). In the order of
  * a dictionary, a is before B, and punctuation is ignored. */
-static void a_directory_is_read_in_byte_order_of_its_paths(void **state) {
-    (void)state;
+TEST_CASE(a_directory_is_read_in_byte_order_of_its_paths) {
     make_directory("tree");
     make_directory("tree/a");
     make_directory("tree/a/y");
@@ -109,8 +108,7 @@ static void a_directory_is_read_in_byte_order_of_its_paths(void **state) {
     assert_text(&slashed, 1, "1234567");
 }
 
-static void files_and_directories_are_joined_in_order(void **state) {
-    (void)state;
+TEST_CASE(files_and_directories_are_joined_in_order) {
     make_directory("z");
     make_directory("y");
     write_text("z/2", "cd");
@@ -120,8 +118,7 @@ static void files_and_directories_are_joined_in_order(void **state) {
     assert_text(paths, 3, "abcdefgh");
 }
 
-static void hidden_empty_and_irregular_files_of_a_directory_are_skipped(void **state) {
-    (void)state;
+TEST_CASE(hidden_empty_and_irregular_files_of_a_directory_are_skipped) {
     make_directory("tree");
     make_directory("tree/.git");
     make_directory("tree/nothing");
@@ -136,16 +133,14 @@ static void hidden_empty_and_irregular_files_of_a_directory_are_skipped(void **s
 }
 
 /* A hidden directory may be named explicitly. */
-static void a_hidden_directory_that_is_named_is_read(void **state) {
-    (void)state;
+TEST_CASE(a_hidden_directory_that_is_named_is_read) {
     make_directory(".tree");
     write_text(".tree/1", "abc");
     const char *path = test_path_of(".tree");
     assert_text(&path, 1, "abc");
 }
 
-static void links_to_directories_are_not_followed_and_links_to_files_are(void **state) {
-    (void)state;
+TEST_CASE(links_to_directories_are_not_followed_and_links_to_files_are) {
     make_directory("tree");
     make_directory("tree/sub");
     make_directory("other");
@@ -162,8 +157,7 @@ static void links_to_directories_are_not_followed_and_links_to_files_are(void **
     assert_text(&spec, 1, "farcd");
 }
 
-static void a_broken_link_is_named(void **state) {
-    (void)state;
+TEST_CASE(a_broken_link_is_named) {
     make_directory("tree");
     write_text("tree/1", "abc");
     link_to("gone", "tree/2");
@@ -174,8 +168,7 @@ static void a_broken_link_is_named(void **state) {
     assert_refused(path, CGP_EIO, "/tree/3: is a link that leads nowhere (delete it)");
 }
 
-static void a_directory_without_a_file_is_refused(void **state) {
-    (void)state;
+TEST_CASE(a_directory_without_a_file_is_refused) {
     make_directory("tree");
     make_directory("tree/a");
     write_text("tree/a/empty", "");
@@ -184,8 +177,7 @@ static void a_directory_without_a_file_is_refused(void **state) {
                    "/tree: has no file to read (hidden and empty files are left out)");
 }
 
-static void a_directory_without_permission_is_named(void **state) {
-    (void)state;
+TEST_CASE(a_directory_without_permission_is_named) {
     make_directory("tree");
     make_directory("tree/secret");
     write_text("tree/1", "abc");
@@ -204,8 +196,7 @@ static void a_directory_without_permission_is_named(void **state) {
 }
 
 /* Makes 150 directories, each inside the previous directory. */
-static void a_deep_tree_is_read(void **state) {
-    (void)state;
+TEST_CASE(a_deep_tree_is_read) {
     char name[320] = "d";
     make_directory(name);
     while (strlen(name) < 300) {
@@ -232,8 +223,7 @@ static void read_four(cgp_data *data, cgp_split split, int64_t position, char te
     text[5] = 0;
 }
 
-static void validation_files_leave_all_sequences_of_the_others_to_training(void **state) {
-    (void)state;
+TEST_CASE(validation_files_leave_all_sequences_of_the_others_to_training) {
     make_directory("held");
     write_text("held/2", "TUVW");
     write_text("held/1", "QRS");
@@ -267,8 +257,7 @@ static void validation_files_leave_all_sequences_of_the_others_to_training(void 
     cgp_data_destroy(data);
 }
 
-static void each_text_needs_a_sequence(void **state) {
-    (void)state;
+TEST_CASE(each_text_needs_a_sequence) {
     cgp_text_options options = cgp_text_options_default();
     options.sequence = 4;
     options.n_validation_paths = 1;
@@ -289,8 +278,7 @@ static void each_text_needs_a_sequence(void **state) {
     }
 }
 
-static void validation_files_that_cannot_be_read_are_named(void **state) {
-    (void)state;
+TEST_CASE(validation_files_that_cannot_be_read_are_named) {
     const char *path = write_text("train.txt", "abcdefgh");
     const char *held[] = {write_text("empty.txt", ""), test_path_of("missing.txt")};
     cgp_text_options options = cgp_text_options_default();
@@ -337,8 +325,7 @@ static void identity_of(const recipe *of, char hex[65]) {
     cgp_data_destroy(data);
 }
 
-static void the_identity_changes_with_all_that_determines_the_samples(void **state) {
-    (void)state;
+TEST_CASE(the_identity_changes_with_all_that_determines_the_samples) {
     enum { N = 12 };
     recipe recipes[N];
     char hex[N][65];
@@ -366,8 +353,7 @@ static void the_identity_changes_with_all_that_determines_the_samples(void **sta
     }
 }
 
-static void the_identity_stays_when_files_move(void **state) {
-    (void)state;
+TEST_CASE(the_identity_stays_when_files_move) {
     recipe moved = plain, unused = plain;
     char hex[3][65];
     moved.names = ".moved";
@@ -387,8 +373,7 @@ static void the_identity_stays_when_files_move(void **state) {
  *     cgpipe data 1, kind text, vocabulary 256, sequence 4, training 3, validation 2, seed 1,
  *     share 3fd0000000000000, apart 0, files 2, bytes 11, bytes 12   (each on its own line)
  *     abcdefghijklmnopqrstuvwfiles 0                       (and a newline) */
-static void the_identity_is_this_number(void **state) {
-    (void)state;
+TEST_CASE(the_identity_is_this_number) {
     char hex[65];
     identity_of(&plain, hex);
     assert_string_equal(hex, "26a8e497153925dbef04f5b3570c2d93aac05c30928ede9208c9462141c1ff4e");
@@ -396,8 +381,7 @@ static void the_identity_is_this_number(void **state) {
 
 /* The first bytes decide the kind of a file. A short text that begins like another kind is still a
  * text. */
-static void files_of_other_kinds_are_refused(void **state) {
-    (void)state;
+TEST_CASE(files_of_other_kinds_are_refused) {
     static const struct {
         const char *start, *said;
         size_t bytes;
@@ -423,8 +407,7 @@ static void files_of_other_kinds_are_refused(void **state) {
     }
 }
 
-static void the_identity_is_the_same_in_every_locale(void **state) {
-    (void)state;
+TEST_CASE(the_identity_is_the_same_in_every_locale) {
     char hex[2][65], half[8];
     recipe third = plain;
     third.fraction = 1.0 / 3;
@@ -439,8 +422,7 @@ static void the_identity_is_the_same_in_every_locale(void **state) {
     assert_string_equal(hex[0], hex[1]);
 }
 
-static void a_directory_and_its_files_are_the_same_data(void **state) {
-    (void)state;
+TEST_CASE(a_directory_and_its_files_are_the_same_data) {
     make_directory("tree");
     const char *files[] = {write_text("tree/1", "abcdef"), write_text("tree/2", "ghijkl")};
     const char *directory = test_path_of("tree");
@@ -456,8 +438,7 @@ static void a_directory_and_its_files_are_the_same_data(void **state) {
     assert_string_equal(hex[0], hex[1]);
 }
 
-static void the_identity_of_random_data_is_its_arguments(void **state) {
-    (void)state;
+TEST_CASE(the_identity_of_random_data_is_its_arguments) {
     const struct {
         int64_t vocab, sequence;
         uint64_t seed;
@@ -475,31 +456,4 @@ static void the_identity_of_random_data_is_its_arguments(void **state) {
             assert_string_not_equal(hex[i], hex[j]);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_directory_is_read_in_byte_order_of_its_paths, empty_tree),
-        cmocka_unit_test_setup(files_and_directories_are_joined_in_order, empty_tree),
-        cmocka_unit_test_setup(hidden_empty_and_irregular_files_of_a_directory_are_skipped,
-                               empty_tree),
-        cmocka_unit_test_setup(a_hidden_directory_that_is_named_is_read, empty_tree),
-        cmocka_unit_test_setup(links_to_directories_are_not_followed_and_links_to_files_are,
-                               empty_tree),
-        cmocka_unit_test_setup(a_broken_link_is_named, empty_tree),
-        cmocka_unit_test_setup(a_directory_without_a_file_is_refused, empty_tree),
-        cmocka_unit_test_setup(a_directory_without_permission_is_named, empty_tree),
-        cmocka_unit_test_setup(a_deep_tree_is_read, empty_tree),
-        cmocka_unit_test_setup(validation_files_leave_all_sequences_of_the_others_to_training,
-                               empty_tree),
-        cmocka_unit_test_setup(each_text_needs_a_sequence, empty_tree),
-        cmocka_unit_test_setup(validation_files_that_cannot_be_read_are_named, empty_tree),
-        cmocka_unit_test_setup(the_identity_changes_with_all_that_determines_the_samples,
-                               empty_tree),
-        cmocka_unit_test_setup(the_identity_stays_when_files_move, empty_tree),
-        cmocka_unit_test_setup(the_identity_is_this_number, empty_tree),
-        cmocka_unit_test_setup(files_of_other_kinds_are_refused, empty_tree),
-        cmocka_unit_test_setup(the_identity_is_the_same_in_every_locale, empty_tree),
-        cmocka_unit_test_setup(a_directory_and_its_files_are_the_same_data, empty_tree),
-        cmocka_unit_test_setup(the_identity_of_random_data_is_its_arguments, empty_tree),
-    };
-    return cmocka_run_group_tests(tests, test_make_directory, remove_tree);
-}
+TEST_GROUP(.set_up = test_make_directory, .tear_down = remove_tree, .before = empty_tree);

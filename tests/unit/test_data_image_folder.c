@@ -90,8 +90,7 @@ static int image_of(int sample) {
 
 /* --- properties --- */
 
-static void classes_are_the_sorted_names_and_each_image_comes_once_a_pass(void **state) {
-    (void)state;
+TEST_CASE(classes_are_the_sorted_names_and_each_image_comes_once_a_pass) {
     make_classes("set");
     test_write_file(test_path_of("set/notes.txt"), "no class", 8);
     test_write_file(test_path_of("set/bee/notes.txt"), "no image", 8);
@@ -123,8 +122,7 @@ static void classes_are_the_sorted_names_and_each_image_comes_once_a_pass(void *
 
 /* Reads in any order, interleaved with the other split, return the same samples as without
  * workers. */
-static void any_number_of_workers_gives_the_same_bits_in_any_order_of_reading(void **state) {
-    (void)state;
+TEST_CASE(any_number_of_workers_gives_the_same_bits_in_any_order_of_reading) {
     static float expected[COUNT][VALUES];
     static int32_t expected_labels[COUNT];
     uint64_t random = test_seed();
@@ -155,8 +153,7 @@ static void any_number_of_workers_gives_the_same_bits_in_any_order_of_reading(vo
         cgp_data_destroy(all[i]);
 }
 
-static void crops_depend_on_seed_and_pass_but_for_plain(void **state) {
-    (void)state;
+TEST_CASE(crops_depend_on_seed_and_pass_but_for_plain) {
     static float again[VALUES];
     uint8_t pixels[32 * 32 * 3];
     cgp_image_folder_options options = small();
@@ -182,8 +179,7 @@ static void crops_depend_on_seed_and_pass_but_for_plain(void **state) {
     }
 }
 
-static void with_drop_last_passes_end_after_whole_batches(void **state) {
-    (void)state;
+TEST_CASE(with_drop_last_passes_end_after_whole_batches) {
     make_classes("set");
     cgp_image_folder_options options = small();
     options.drop_last = 5;
@@ -210,8 +206,7 @@ static void with_drop_last_passes_end_after_whole_batches(void **state) {
     assert_message("set: has 18 training images, expected at least drop_last, 19");
 }
 
-static void a_validation_directory_has_separate_images_and_the_same_classes(void **state) {
-    (void)state;
+TEST_CASE(a_validation_directory_has_separate_images_and_the_same_classes) {
     make_classes("set");
     make_classes("other");
     cgp_image_folder_options options = small();
@@ -247,8 +242,7 @@ static void break_bees(void) {
     test_write_file(test_path_of("set/bee/7.jpeg"), "RIFF of WEBP", 12);
 }
 
-static void the_next_good_image_takes_the_place_of_a_broken_one(void **state) {
-    (void)state;
+TEST_CASE(the_next_good_image_takes_the_place_of_a_broken_one) {
     make_classes("set");
     break_bees();
     for (int workers = 0; workers < 4; workers += 3) {
@@ -276,9 +270,7 @@ static void the_next_good_image_takes_the_place_of_a_broken_one(void **state) {
     }
 }
 
-static void
-a_broken_image_is_refused_where_that_is_asked_for_and_others_can_still_be_read(void **state) {
-    (void)state;
+TEST_CASE(a_broken_image_is_refused_where_that_is_asked_for_and_others_can_still_be_read) {
     make_classes("set");
     break_bees();
     for (int workers = 0; workers < 4; workers += 3) {
@@ -297,8 +289,7 @@ a_broken_image_is_refused_where_that_is_asked_for_and_others_can_still_be_read(v
     }
 }
 
-static void a_directory_without_a_good_image_is_refused(void **state) {
-    (void)state;
+TEST_CASE(a_directory_without_a_good_image_is_refused) {
     make_directory("set");
     make_directory("set/a");
     test_write_file(test_path_of("set/a/1.png"), "", 0);
@@ -311,8 +302,7 @@ static void a_directory_without_a_good_image_is_refused(void **state) {
     cgp_data_destroy(data);
 }
 
-static void a_file_that_disappears_is_an_error(void **state) {
-    (void)state;
+TEST_CASE(a_file_that_disappears_is_an_error) {
     make_classes("set");
     const cgp_image_folder_options options = small();
     cgp_data *data = open_directory("set", &options);
@@ -334,8 +324,7 @@ static void refused(const char *root, const cgp_image_folder_options *options, c
     assert_message(message);
 }
 
-static void directories_without_classes_of_images_are_refused(void **state) {
-    (void)state;
+TEST_CASE(directories_without_classes_of_images_are_refused) {
     cgp_image_folder_options options = small();
     refused("set", &options, CGP_EIO, "set: no such file");
     make_directory("set");
@@ -361,8 +350,7 @@ static void directories_without_classes_of_images_are_refused(void **state) {
     refused("set", &options, CGP_EINVAL, "drop_last is at least 0, got -1");
 }
 
-static void the_identity_covers_names_sizes_and_options(void **state) {
-    (void)state;
+TEST_CASE(the_identity_covers_names_sizes_and_options) {
     char hex[5][65];
     cgp_image_folder_options options = small();
     make_classes("set");
@@ -395,21 +383,4 @@ static int make_all(void **state) {
     return test_make_directory(state);
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, empty_tree_before)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(classes_are_the_sorted_names_and_each_image_comes_once_a_pass),
-        TEST(any_number_of_workers_gives_the_same_bits_in_any_order_of_reading),
-        TEST(crops_depend_on_seed_and_pass_but_for_plain),
-        TEST(with_drop_last_passes_end_after_whole_batches),
-        TEST(a_validation_directory_has_separate_images_and_the_same_classes),
-        TEST(the_next_good_image_takes_the_place_of_a_broken_one),
-        TEST(a_broken_image_is_refused_where_that_is_asked_for_and_others_can_still_be_read),
-        TEST(a_directory_without_a_good_image_is_refused),
-        TEST(a_file_that_disappears_is_an_error),
-        TEST(directories_without_classes_of_images_are_refused),
-        TEST(the_identity_covers_names_sizes_and_options),
-    };
-    return cmocka_run_group_tests(tests, make_all, remove_tree_after);
-}
+TEST_GROUP(.set_up = make_all, .tear_down = remove_tree_after, .before = empty_tree_before);

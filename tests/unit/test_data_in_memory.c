@@ -119,8 +119,7 @@ static bool is_image(int i, int dx, int dy, bool mirrored) {
     return true;
 }
 
-static void cifar_gives_every_image_once_a_pass_with_its_label(void **state) {
-    (void)state;
+TEST_CASE(cifar_gives_every_image_once_a_pass_with_its_label) {
     write_cifar10();
     cgp_data *data = open_cifar(10, false);
     int32_t label = -1;
@@ -151,8 +150,7 @@ static void cifar_gives_every_image_once_a_pass_with_its_label(void **state) {
     cgp_data_destroy(data);
 }
 
-static void training_values_have_mean_0_and_variance_1_in_each_channel(void **state) {
-    (void)state;
+TEST_CASE(training_values_have_mean_0_and_variance_1_in_each_channel) {
     write_cifar10();
     cgp_data *data = open_cifar(10, false);
     double sums[3] = {0}, squares[3] = {0};
@@ -171,8 +169,7 @@ static void training_values_have_mean_0_and_variance_1_in_each_channel(void **st
     cgp_data_destroy(data);
 }
 
-static void augmented_images_are_shifted_by_up_to_4_and_half_of_them_mirrored(void **state) {
-    (void)state;
+TEST_CASE(augmented_images_are_shifted_by_up_to_4_and_half_of_them_mirrored) {
     write_cifar10();
     cgp_data *data = open_cifar(10, true), *plain = open_cifar(10, false);
     int mirrors = 0, moved = 0;
@@ -206,8 +203,7 @@ static void augmented_images_are_shifted_by_up_to_4_and_half_of_them_mirrored(vo
     cgp_data_destroy(data);
 }
 
-static void cifar_100_has_fine_and_coarse_labels(void **state) {
-    (void)state;
+TEST_CASE(cifar_100_has_fine_and_coarse_labels) {
     write_records("train.bin", 0, 4, 2);
     write_records("test.bin", 7, 1, 2);
     for (int classes = 20; classes <= 100; classes += 80) {
@@ -229,8 +225,7 @@ static void cifar_refused(const char *expected) {
     assert_message(expected);
 }
 
-static void invalid_cifar_files_are_refused(void **state) {
-    (void)state;
+TEST_CASE(invalid_cifar_files_are_refused) {
     cifar_refused("data_batch_1.bin: no such file");
     write_cifar10();
     damage("data_batch_3.bin", RECORD, 10);
@@ -260,8 +255,7 @@ static cgp_data *open_digits(int64_t size, int64_t channels) {
     return data;
 }
 
-static void mnist_stands_in_the_middle_of_a_larger_field_in_one_or_three_channels(void **state) {
-    (void)state;
+TEST_CASE(mnist_stands_in_the_middle_of_a_larger_field_in_one_or_three_channels) {
     static float small[DIGIT], large[36 * 36 * 3];
     int32_t label = -1, same = -1;
     write_digits("train", N);
@@ -297,8 +291,7 @@ static void mnist_refused(const char *expected) {
     assert_message(expected);
 }
 
-static void invalid_mnist_files_are_refused(void **state) {
-    (void)state;
+TEST_CASE(invalid_mnist_files_are_refused) {
     static const struct {
         const char *name;
         long at;
@@ -332,8 +325,7 @@ static void invalid_mnist_files_are_refused(void **state) {
     mnist_refused("labels-idx1-ubyte: at byte 4: expected labels, as many as images: 3, got 2");
 }
 
-static void gzipped_files_are_refused(void **state) {
-    (void)state;
+TEST_CASE(gzipped_files_are_refused) {
     static const uint8_t zipped[] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0};
     write_digits("t10k", 3);
     test_write_file(test_path_of("train-images-idx3-ubyte.gz"), zipped, sizeof zipped);
@@ -342,8 +334,7 @@ static void gzipped_files_are_refused(void **state) {
     mnist_refused("at byte 0: expected the magic 2051, got a gzipped file (gunzip it)");
 }
 
-static void the_identity_covers_contents_and_options(void **state) {
-    (void)state;
+TEST_CASE(the_identity_covers_contents_and_options) {
     char hex[4][65];
     write_digits("train", N);
     write_digits("t10k", 3);
@@ -359,19 +350,5 @@ static void the_identity_covers_contents_and_options(void **state) {
     assert_string_not_equal(hex[0], hex[3]);
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, test_empty_before)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(cifar_gives_every_image_once_a_pass_with_its_label),
-        TEST(training_values_have_mean_0_and_variance_1_in_each_channel),
-        TEST(augmented_images_are_shifted_by_up_to_4_and_half_of_them_mirrored),
-        TEST(cifar_100_has_fine_and_coarse_labels),
-        TEST(invalid_cifar_files_are_refused),
-        TEST(mnist_stands_in_the_middle_of_a_larger_field_in_one_or_three_channels),
-        TEST(invalid_mnist_files_are_refused),
-        TEST(gzipped_files_are_refused),
-        TEST(the_identity_covers_contents_and_options),
-    };
-    return cmocka_run_group_tests(tests, test_make_directory, test_remove_directory);
-}
+TEST_GROUP(.set_up = test_make_directory, .tear_down = test_remove_directory,
+           .before = test_empty_before);

@@ -61,8 +61,7 @@ static void check_parts(cgp_data *data) {
 
 /* --- tokens and drawn shapes --- */
 
-static void tokens_in_parts_are_those_of_a_whole_read(void **unused) {
-    (void)unused;
+TEST_CASE(tokens_in_parts_are_those_of_a_whole_read) {
     uint8_t bytes[4096];
     uint64_t random = test_seed();
     for (size_t i = 0; i < sizeof bytes; i++)
@@ -82,8 +81,7 @@ static void tokens_in_parts_are_those_of_a_whole_read(void **unused) {
     check_parts(data);
 }
 
-static void shapes_in_parts_are_those_of_a_whole_read(void **unused) {
-    (void)unused;
+TEST_CASE(shapes_in_parts_are_those_of_a_whole_read) {
     for (int masks = 0; masks < 2; masks++) {
         cgp_shapes_options options = cgp_shapes_options_default();
         cgp_data *data = NULL;
@@ -95,8 +93,7 @@ static void shapes_in_parts_are_those_of_a_whole_read(void **unused) {
 
 /* --- images in files --- */
 
-static void cifar_in_parts_is_that_of_a_whole_read(void **unused) {
-    (void)unused;
+TEST_CASE(cifar_in_parts_is_that_of_a_whole_read) {
     static uint8_t records[8 * (2 + 3072)];
     for (size_t i = 0; i < sizeof records; i++)
         records[i] = (uint8_t)(i * i % 20);
@@ -137,8 +134,7 @@ static cgp_data *open_folder(int workers, bool strict) {
 
 /* A broken image gets the label of the image that replaces it, which is often of another class in
  * this test. */
-static void a_folder_in_parts_is_that_of_a_whole_read(void **unused) {
-    (void)unused;
+TEST_CASE(a_folder_in_parts_is_that_of_a_whole_read) {
     make_folder();
     for (int broken = 0; broken < 2; broken++) {
         for (int workers = 0; workers < 3; workers += 2)
@@ -150,8 +146,7 @@ static void a_folder_in_parts_is_that_of_a_whole_read(void **unused) {
 }
 
 /* With `strict` no image is replaced, so reading labels needs only the names of files. */
-static void labels_of_a_strict_folder_are_read_without_its_images(void **unused) {
-    (void)unused;
+TEST_CASE(labels_of_a_strict_folder_are_read_without_its_images) {
     int32_t labels[COUNT], again[COUNT];
     static float pixels[COUNT][16 * 16 * 3];
     make_folder();
@@ -184,8 +179,7 @@ static cgp_status fill(void *context, cgp_split split, int64_t index, int64_t po
     return CGP_OK;
 }
 
-static void a_custom_set_in_parts_is_that_of_a_whole_read(void **unused) {
-    (void)unused;
+TEST_CASE(a_custom_set_in_parts_is_that_of_a_whole_read) {
     for (int threads = 0; threads < 3; threads += 2) {
         cgp_data_source source = cgp_data_source_default();
         cgp_data *data = NULL;
@@ -204,16 +198,4 @@ static int make_all(void **state) {
     return test_make_directory(state);
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, empty_tree_before)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(tokens_in_parts_are_those_of_a_whole_read),
-        TEST(shapes_in_parts_are_those_of_a_whole_read),
-        TEST(cifar_in_parts_is_that_of_a_whole_read),
-        TEST(a_folder_in_parts_is_that_of_a_whole_read),
-        TEST(labels_of_a_strict_folder_are_read_without_its_images),
-        TEST(a_custom_set_in_parts_is_that_of_a_whole_read),
-    };
-    return cmocka_run_group_tests(tests, make_all, remove_tree_after);
-}
+TEST_GROUP(.set_up = make_all, .tear_down = remove_tree_after, .before = empty_tree_before);

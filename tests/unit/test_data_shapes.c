@@ -22,8 +22,7 @@ static cgp_data *make(bool masks, uint64_t seed) {
 static float first[40][VALUES], second[40][VALUES], masks[40][PIXELS];
 static int32_t labels[40];
 
-static void a_picture_is_a_function_of_seed_split_and_position(void **state) {
-    (void)state;
+TEST_CASE(a_picture_is_a_function_of_seed_split_and_position) {
     uint64_t random = test_seed();
     const uint64_t seed = test_random(&random);
     cgp_data *a = make(false, seed), *b = make(false, seed), *c = make(false, seed + 1);
@@ -40,8 +39,7 @@ static void a_picture_is_a_function_of_seed_split_and_position(void **state) {
     cgp_data_destroy(a);
 }
 
-static void training_and_validation_have_no_picture_in_common(void **state) {
-    (void)state;
+TEST_CASE(training_and_validation_have_no_picture_in_common) {
     static int32_t others[40];
     cgp_data *data = make(false, 3);
     assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, 0, 40, first, labels));
@@ -55,8 +53,7 @@ static void training_and_validation_have_no_picture_in_common(void **state) {
     cgp_data_destroy(data);
 }
 
-static void classes_are_named_and_equally_frequent(void **state) {
-    (void)state;
+TEST_CASE(classes_are_named_and_equally_frequent) {
     cgp_data *data = make(false, 4);
     int counts[CLASSES] = {0};
     enum { N = 2000 };
@@ -89,8 +86,7 @@ static double contrast(const float *pixels, const float *mask, double *area) {
     return sums[1] / counts[1] - sums[0] / counts[0];
 }
 
-static void a_mask_is_where_the_shape_stands_out_from_its_background(void **state) {
-    (void)state;
+TEST_CASE(a_mask_is_where_the_shape_stands_out_from_its_background) {
     const uint64_t seed = test_seed();
     cgp_data *data = make(true, seed), *plain = make(false, seed);
     int lighter = 0;
@@ -114,8 +110,7 @@ static void a_mask_is_where_the_shape_stands_out_from_its_background(void **stat
     cgp_data_destroy(data);
 }
 
-static void pictures_have_any_size_and_values_within_1(void **state) {
-    (void)state;
+TEST_CASE(pictures_have_any_size_and_values_within_1) {
     const int64_t sizes[] = {16, 33, 192};
     for (int s = 0; s < 3; s++) {
         cgp_shapes_options options = cgp_shapes_options_default();
@@ -140,8 +135,7 @@ static void pictures_have_any_size_and_values_within_1(void **state) {
     }
 }
 
-static void bad_options_are_refused(void **state) {
-    (void)state;
+TEST_CASE(bad_options_are_refused) {
     cgp_shapes_options options = cgp_shapes_options_default();
     cgp_data *data = NULL;
     options.size = 15;
@@ -180,8 +174,7 @@ static void make_linear(cgp_model **model, cgp_plan **plan, cgp_pipeline **pipel
     *model = m;
 }
 
-static void a_linear_model_is_better_than_chance_and_wrong_more_often_than_right(void **state) {
-    (void)state;
+TEST_CASE(a_linear_model_is_better_than_chance_and_wrong_more_often_than_right) {
     static float pixels[BATCH][VALUES], logits[BATCH][CLASSES];
     static int32_t right[BATCH];
     const cgp_tensor x = {CGP_F32, cgp_shape_make(2, (int64_t[]){BATCH, VALUES}), pixels};
@@ -216,17 +209,4 @@ static void a_linear_model_is_better_than_chance_and_wrong_more_often_than_right
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);
     cgp_data_destroy(data);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_picture_is_a_function_of_seed_split_and_position),
-        cmocka_unit_test(training_and_validation_have_no_picture_in_common),
-        cmocka_unit_test(classes_are_named_and_equally_frequent),
-        cmocka_unit_test(a_mask_is_where_the_shape_stands_out_from_its_background),
-        cmocka_unit_test(pictures_have_any_size_and_values_within_1),
-        cmocka_unit_test(bad_options_are_refused),
-        cmocka_unit_test(a_linear_model_is_better_than_chance_and_wrong_more_often_than_right),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

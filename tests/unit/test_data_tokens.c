@@ -104,8 +104,7 @@ static void assert_numbers(const char *const *paths, int n_paths, int n,
 
 /* --- reading --- */
 
-static void both_formats_give_the_same_tokens(void **state) {
-    (void)state;
+TEST_CASE(both_formats_give_the_same_tokens) {
     const char *paths[] = {write_raw("raw.bin", numbers(), 1001),
                            write_shard("shard.bin", numbers(), 1001)};
     const cgp_token_options options = options_of(10, 0.1);
@@ -113,8 +112,7 @@ static void both_formats_give_the_same_tokens(void **state) {
     assert_numbers(&paths[1], 1, 1001, &options);
 }
 
-static void sequences_cross_the_joints_of_files(void **state) {
-    (void)state;
+TEST_CASE(sequences_cross_the_joints_of_files) {
     uint64_t random = test_seed();
     for (int round = 0; round < 50; round++) {
         char names[40][32];
@@ -138,8 +136,7 @@ static void sequences_cross_the_joints_of_files(void **state) {
 }
 
 /* The buffer of tokens.c holds 32768 tokens. */
-static void sequences_may_be_larger_than_the_buffer(void **state) {
-    (void)state;
+TEST_CASE(sequences_may_be_larger_than_the_buffer) {
     const char *path = write_raw("long.bin", numbers(), 65536);
     for (int64_t length = 32766; length <= 32769; length++) {
         const cgp_token_options options = options_of(length, 0);
@@ -149,8 +146,7 @@ static void sequences_may_be_larger_than_the_buffer(void **state) {
     assert_numbers(&path, 1, 65536, &options);
 }
 
-static void reads_that_are_short_or_interrupted_go_on(void **state) {
-    (void)state;
+TEST_CASE(reads_that_are_short_or_interrupted_go_on) {
     const char *paths[] = {write_raw("a.bin", numbers(), 60),
                            write_shard("b.bin", numbers() + 60, 60)};
     const cgp_token_options options = options_of(17, 0.2);
@@ -161,8 +157,7 @@ static void reads_that_are_short_or_interrupted_go_on(void **state) {
 }
 
 /* Reads the end of a sparse file of 4 GiB of tokens. */
-static void files_may_be_larger_than_32_bits_count(void **state) {
-    (void)state;
+TEST_CASE(files_may_be_larger_than_32_bits_count) {
     const int64_t bytes = ((int64_t)1 << 32) + 4096;
     const char *path = write_raw("sparse.bin", numbers(), 100);
     const int fd = open(path, O_WRONLY);
@@ -183,8 +178,7 @@ static void files_may_be_larger_than_32_bits_count(void **state) {
     cgp_data_destroy(data);
 }
 
-static void tokens_are_read_by_position_alone(void **state) {
-    (void)state;
+TEST_CASE(tokens_are_read_by_position_alone) {
     enum { T = 6, N = 100 };
     uint64_t random = test_seed();
     const char *paths[] = {write_raw("a.bin", numbers(), 111),
@@ -206,8 +200,7 @@ static void tokens_are_read_by_position_alone(void **state) {
     cgp_data_destroy(two);
 }
 
-static void validation_files_of_tokens_are_separate(void **state) {
-    (void)state;
+TEST_CASE(validation_files_of_tokens_are_separate) {
     const char *path = write_raw("train.bin", numbers(), 41);
     const char *held[] = {write_shard("val.bin", numbers() + 500, 9),
                           write_raw("val2.bin", numbers() + 509, 4)};
@@ -246,8 +239,7 @@ static void assert_refused(const char *path, cgp_status expected, const char *me
 }
 
 /* Reads a file of llm.c's 4-byte tokens, as used for Llama 3, after a file of 2-byte tokens. */
-static void tokens_of_four_bytes_are_read_beside_others(void **state) {
-    (void)state;
+TEST_CASE(tokens_of_four_bytes_are_read_beside_others) {
     enum { N = 20000, T = N + 2 }; /* more than one read of the buffer */
     static uint32_t tokens[N];
     static int32_t inputs[T], targets[T];
@@ -281,8 +273,7 @@ static void tokens_of_four_bytes_are_read_beside_others(void **state) {
                    "25, which needs 1124 (a file cut short, or damaged)");
 }
 
-static void a_wrong_header_is_refused_with_its_offset(void **state) {
-    (void)state;
+TEST_CASE(a_wrong_header_is_refused_with_its_offset) {
     const uint16_t *n = numbers();
     assert_refused(write_stated("v.bin", n, 50, MAGIC, 7, 50), CGP_EFORMAT,
                    "v.bin: at byte 4: expected version 1 of llm.c's tokens of 2 bytes, got 7");
@@ -310,15 +301,13 @@ static void a_wrong_header_is_refused_with_its_offset(void **state) {
                    "magic, got 1023");
 }
 
-static void files_of_llm_c_with_other_contents_are_refused(void **state) {
-    (void)state;
+TEST_CASE(files_of_llm_c_with_other_contents_are_refused) {
     assert_refused(write_stated("e.bin", numbers(), 50, 20240522, 1, 25), CGP_EFORMAT,
                    "e.bin: at byte 0: expected tokens, not llm.c's evaluation examples, got "
                    "20240522");
 }
 
-static void invalid_token_files_are_refused(void **state) {
-    (void)state;
+TEST_CASE(invalid_token_files_are_refused) {
     const char *path = test_path_of("odd.bin");
     test_write_file(path, "abcdefghijk", 11);
     assert_refused(path, CGP_EFORMAT,
@@ -337,8 +326,7 @@ static void invalid_token_files_are_refused(void **state) {
                    "pipe: is not a regular file (pipes and devices have no length)");
 }
 
-static void too_few_tokens_are_refused_with_the_number_needed(void **state) {
-    (void)state;
+TEST_CASE(too_few_tokens_are_refused_with_the_number_needed) {
     const cgp_token_options options = options_of(4, 0);
     const char *paths[] = {write_raw("a.bin", numbers(), 2), write_raw("b.bin", numbers(), 2)};
     cgp_data *data = NULL;
@@ -351,8 +339,7 @@ static void too_few_tokens_are_refused_with_the_number_needed(void **state) {
     assert_null(data);
 }
 
-static void a_token_above_the_vocab_is_refused_with_its_offset(void **state) {
-    (void)state;
+TEST_CASE(a_token_above_the_vocab_is_refused_with_its_offset) {
     const uint16_t tokens[] = {1, 2, 3, 4, 9, 8, 7, 10, 5};
     const char *paths[] = {write_raw("raw.bin", tokens, 9), write_shard("shard.bin", tokens, 9)};
     cgp_token_options options = options_of(4, 0.5);
@@ -374,8 +361,7 @@ static void a_token_above_the_vocab_is_refused_with_its_offset(void **state) {
     }
 }
 
-static void a_file_that_becomes_shorter_is_named(void **state) {
-    (void)state;
+TEST_CASE(a_file_that_becomes_shorter_is_named) {
     const char *paths[] = {write_raw("a.bin", numbers(), 100),
                            write_raw("b.bin", numbers() + 100, 101)};
     const cgp_token_options options = options_of(4, 0.5);
@@ -398,8 +384,7 @@ static cgp_status open_with(cgp_token_options options) {
     return cgp_data_tokens(&data, &path, 1, &options);
 }
 
-static void bad_options_are_named_with_their_value(void **state) {
-    (void)state;
+TEST_CASE(bad_options_are_named_with_their_value) {
     cgp_token_options options = options_of(0, 0.1);
     assert_status(open_with(options), CGP_EINVAL);
     assert_message("token options: sequence is between 1 and 2147483647, got 0");
@@ -432,8 +417,7 @@ static int open_descriptors(void) {
     return count;
 }
 
-static void too_many_files_are_refused_and_none_stays_open(void **state) {
-    (void)state;
+TEST_CASE(too_many_files_are_refused_and_none_stays_open) {
     const char *paths[64];
     for (int i = 0; i < 64; i++)
         paths[i] = i ? paths[0] : write_raw("a.bin", numbers(), 100);
@@ -474,8 +458,7 @@ static void change_byte(const char *path, int64_t offset) {
     assert_int_equal(close(fd), 0);
 }
 
-static void the_identity_sees_size_and_ends_of_a_file(void **state) {
-    (void)state;
+TEST_CASE(the_identity_sees_size_and_ends_of_a_file) {
     enum { N = 100000 };
     static uint16_t tokens[N];
     const cgp_token_options options = options_of(1000, 0.1);
@@ -503,8 +486,7 @@ static void the_identity_sees_size_and_ends_of_a_file(void **state) {
     assert_string_equal(hex[0], hex[1]);
 }
 
-static void the_identity_of_tokens_changes_with_the_options(void **state) {
-    (void)state;
+TEST_CASE(the_identity_of_tokens_changes_with_the_options) {
     enum { N = 6 };
     const char *path = write_raw("a.bin", numbers(), 1000), *held = path;
     cgp_token_options options[N];
@@ -524,28 +506,5 @@ static void the_identity_of_tokens_changes_with_the_options(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(both_formats_give_the_same_tokens, test_empty_before),
-        cmocka_unit_test_setup(sequences_cross_the_joints_of_files, test_empty_before),
-        cmocka_unit_test_setup(sequences_may_be_larger_than_the_buffer, test_empty_before),
-        cmocka_unit_test_setup(reads_that_are_short_or_interrupted_go_on, test_empty_before),
-        cmocka_unit_test_setup(files_may_be_larger_than_32_bits_count, test_empty_before),
-        cmocka_unit_test_setup(tokens_are_read_by_position_alone, test_empty_before),
-        cmocka_unit_test_setup(validation_files_of_tokens_are_separate, test_empty_before),
-        cmocka_unit_test_setup(tokens_of_four_bytes_are_read_beside_others, test_empty_before),
-        cmocka_unit_test_setup(a_wrong_header_is_refused_with_its_offset, test_empty_before),
-        cmocka_unit_test_setup(files_of_llm_c_with_other_contents_are_refused, test_empty_before),
-        cmocka_unit_test_setup(invalid_token_files_are_refused, test_empty_before),
-        cmocka_unit_test_setup(too_few_tokens_are_refused_with_the_number_needed,
-                               test_empty_before),
-        cmocka_unit_test_setup(a_token_above_the_vocab_is_refused_with_its_offset,
-                               test_empty_before),
-        cmocka_unit_test_setup(a_file_that_becomes_shorter_is_named, test_empty_before),
-        cmocka_unit_test_setup(bad_options_are_named_with_their_value, test_empty_before),
-        cmocka_unit_test_setup(too_many_files_are_refused_and_none_stays_open, test_empty_before),
-        cmocka_unit_test_setup(the_identity_sees_size_and_ends_of_a_file, test_empty_before),
-        cmocka_unit_test_setup(the_identity_of_tokens_changes_with_the_options, test_empty_before),
-    };
-    return cmocka_run_group_tests(tests, test_make_directory, test_remove_directory);
-}
+TEST_GROUP(.set_up = test_make_directory, .tear_down = test_remove_directory,
+           .before = test_empty_before);

@@ -20,8 +20,7 @@ static cgp_status create(cgp_safetensors_writer **writer, const char *path, int 
     return cgp_safetensors_create(writer, path, count, names, types, shapes, NULL, 0);
 }
 
-static void the_old_file_stands_until_commit(void **state) {
-    (void)state;
+TEST_CASE(the_old_file_stands_until_commit) {
     const char *path = test_path_of("w.safetensors"), *names[] = {"w"};
     cgp_safetensors_writer *writer = NULL;
     cgp_safetensors *file = NULL;
@@ -35,8 +34,7 @@ static void the_old_file_stands_until_commit(void **state) {
     assert_int_equal(test_empty_directory(), 1);
 }
 
-static void a_writer_given_up_leaves_the_old_file_and_nothing_else(void **state) {
-    (void)state;
+TEST_CASE(a_writer_given_up_leaves_the_old_file_and_nothing_else) {
     const char *path = test_path_of("w.safetensors"), *names[] = {"w"};
     cgp_safetensors_writer *writer = NULL;
     assert_ok(cgp_file_replace(path, "old", 3));
@@ -51,8 +49,7 @@ static void a_writer_given_up_leaves_the_old_file_and_nothing_else(void **state)
     assert_int_equal(test_empty_directory(), 1);
 }
 
-static void a_failed_write_leaves_the_old_file_and_nothing_else(void **state) {
-    (void)state;
+TEST_CASE(a_failed_write_leaves_the_old_file_and_nothing_else) {
     const char *path = test_path_of("w.safetensors"), *names[] = {"w"};
     char data[4000] = {0};
     cgp_safetensors_writer *writer = NULL;
@@ -81,8 +78,7 @@ static void a_failed_write_leaves_the_old_file_and_nothing_else(void **state) {
     assert_int_equal(test_empty_directory(), 1);
 }
 
-static void a_failed_rename_leaves_no_temporary_file(void **state) {
-    (void)state;
+TEST_CASE(a_failed_rename_leaves_no_temporary_file) {
     const char *path = test_path_of("w.safetensors"), *names[] = {"w"};
     cgp_safetensors_writer *writer = NULL;
     assert_ok(create(&writer, path, 1, names, 1));
@@ -93,8 +89,7 @@ static void a_failed_rename_leaves_no_temporary_file(void **state) {
     assert_int_equal(test_empty_directory(), 1);
 }
 
-static void a_directory_that_is_missing_or_not_writable_is_named(void **state) {
-    (void)state;
+TEST_CASE(a_directory_that_is_missing_or_not_writable_is_named) {
     char expected[256];
     const char *names[] = {"w"}, *missing = test_path_of("no/w.safetensors"),
                *path = test_path_of("w.safetensors");
@@ -119,8 +114,7 @@ static void a_directory_that_is_missing_or_not_writable_is_named(void **state) {
     assert_int_equal(test_empty_directory(), 1);
 }
 
-static void only_regular_files_are_replaced(void **state) {
-    (void)state;
+TEST_CASE(only_regular_files_are_replaced) {
     struct stat info;
     assert_status(cgp_file_replace(test_directory, "x", 1), CGP_EIO);
     assert_message("is a directory, expected a file to replace");
@@ -136,8 +130,7 @@ static void only_regular_files_are_replaced(void **state) {
     assert_int_equal(test_empty_directory(), 1);
 }
 
-static void a_link_stays_and_its_file_is_replaced(void **state) {
-    (void)state;
+TEST_CASE(a_link_stays_and_its_file_is_replaced) {
     const char *real = test_path_of("real"), *link_path = test_path_of("link"),
                *broken = test_path_of("broken");
     struct stat info;
@@ -152,8 +145,7 @@ static void a_link_stays_and_its_file_is_replaced(void **state) {
     assert_int_equal(test_empty_directory(), 3);
 }
 
-static void the_longest_names_and_names_without_directory_work(void **state) {
-    (void)state;
+TEST_CASE(the_longest_names_and_names_without_directory_work) {
     char name[256] = {0}, before[4096];
     memset(name, 'n', 255);
     const char *path = test_path_of(name);
@@ -170,8 +162,7 @@ static void the_longest_names_and_names_without_directory_work(void **state) {
 
 /* On a host without /proc, another process may have the same name. Temporary files of that process
  * are not overwritten. */
-static void temporary_files_of_others_are_not_touched(void **state) {
-    (void)state;
+TEST_CASE(temporary_files_of_others_are_not_touched) {
     char process[CGP_PROCESS_BYTES], name[CGP_TEMPORARY_BYTES];
     assert_ok(cgp_process_name(process));
     for (int i = 0; i < 500; i++) { /* more names than this program has used */
@@ -199,8 +190,7 @@ static void *replace_often(void *letter) {
     return NULL;
 }
 
-static void writers_at_once_never_show_a_torn_file(void **state) {
-    (void)state;
+TEST_CASE(writers_at_once_never_show_a_torn_file) {
     pthread_t threads[WRITERS];
     char letters[] = "abc", bytes[4096];
     const char *path = test_path_of("shared");
@@ -220,20 +210,5 @@ static void writers_at_once_never_show_a_torn_file(void **state) {
     assert_int_equal(test_empty_directory(), 1);
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, test_empty_before)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(the_old_file_stands_until_commit),
-        TEST(a_writer_given_up_leaves_the_old_file_and_nothing_else),
-        TEST(a_failed_write_leaves_the_old_file_and_nothing_else),
-        TEST(a_failed_rename_leaves_no_temporary_file),
-        TEST(a_directory_that_is_missing_or_not_writable_is_named),
-        TEST(only_regular_files_are_replaced),
-        TEST(a_link_stays_and_its_file_is_replaced),
-        TEST(the_longest_names_and_names_without_directory_work),
-        TEST(temporary_files_of_others_are_not_touched),
-        TEST(writers_at_once_never_show_a_torn_file),
-    };
-    return cmocka_run_group_tests(tests, test_make_directory, test_remove_directory);
-}
+TEST_GROUP(.set_up = test_make_directory, .tear_down = test_remove_directory,
+           .before = test_empty_before);

@@ -29,8 +29,7 @@ static void assert_shape(const cgp_model *model, const char *name, const char *e
 
 /* The number of parameters, counted by hand: V C + T C + 12 (12 C^2 + 13 C) + 2 C + V C, with V =
  * 3000, T = 128, C = 768. */
-static void seed_session_has_16_layers_and_89762304_parameters(void **state) {
-    (void)state;
+TEST_CASE(seed_session_has_16_layers_and_89762304_parameters) {
     cgp_model *model = make("gpt2:layers=12,width=768,heads=12,vocab=3000,seq=128");
     assert_int_equal(cgp_model_layers(model), 16);
     assert_int_equal(cgp_model_parameter_count(model), 89762304);
@@ -38,8 +37,7 @@ static void seed_session_has_16_layers_and_89762304_parameters(void **state) {
     cgp_model_destroy(model);
 }
 
-static void layers_are_embeddings_blocks_norm_and_head(void **state) {
-    (void)state;
+TEST_CASE(layers_are_embeddings_blocks_norm_and_head) {
     static const char *const expected[] = {"wte", "wpe", "h.0", "h.1", "ln_f", "lm_head"};
     cgp_model *model = make("gpt2:layers=2,width=8,heads=2,vocab=11,seq=5");
     assert_int_equal(cgp_model_layers(model), 6);
@@ -49,8 +47,7 @@ static void layers_are_embeddings_blocks_norm_and_head(void **state) {
 }
 
 /* The expected parameters, in the order of `GPT2LMHeadModel(...).state_dict()`. */
-static void parameters_have_the_published_names_shapes_and_order(void **state) {
-    (void)state;
+TEST_CASE(parameters_have_the_published_names_shapes_and_order) {
     static const char *const expected[][2] = {
         {"transformer.wte.weight", "[11, 8]"},
         {"transformer.wpe.weight", "[5, 8]"},
@@ -80,8 +77,7 @@ static void parameters_have_the_published_names_shapes_and_order(void **state) {
     cgp_model_destroy(model);
 }
 
-static void the_width_inside_a_block_may_be_given(void **state) {
-    (void)state;
+TEST_CASE(the_width_inside_a_block_may_be_given) {
     cgp_model *model = make("gpt2:layers=1,width=8,heads=2,vocab=11,seq=5,inner=12");
     assert_shape(model, "transformer.h.0.mlp.c_fc.weight", "[8, 12]");
     assert_shape(model, "transformer.h.0.mlp.c_fc.bias", "[12]");
@@ -89,8 +85,7 @@ static void the_width_inside_a_block_may_be_given(void **state) {
     cgp_model_destroy(model);
 }
 
-static void inputs_are_tokens_and_for_training_targets(void **state) {
-    (void)state;
+TEST_CASE(inputs_are_tokens_and_for_training_targets) {
     char text[64];
     cgp_gpt2_options options = cgp_gpt2_options_default();
     assert_ok(cgp_gpt2_parse(&options, "gpt2:layers=1,width=8,heads=2,vocab=11,seq=5"));
@@ -108,8 +103,7 @@ static void inputs_are_tokens_and_for_training_targets(void **state) {
     }
 }
 
-static void dropout_changes_neither_layers_nor_parameters(void **state) {
-    (void)state;
+TEST_CASE(dropout_changes_neither_layers_nor_parameters) {
     cgp_gpt2_options options = cgp_gpt2_options_default();
     assert_ok(cgp_gpt2_parse(&options, "gpt2:layers=2,width=8,heads=2,vocab=11,seq=5"));
     int64_t counts[2];
@@ -124,8 +118,7 @@ static void dropout_changes_neither_layers_nor_parameters(void **state) {
     assert_int_equal(counts[0], counts[1]);
 }
 
-static void text_sets_what_it_names_and_keeps_the_rest(void **state) {
-    (void)state;
+TEST_CASE(text_sets_what_it_names_and_keeps_the_rest) {
     cgp_gpt2_options options = cgp_gpt2_options_default();
     assert_ok(cgp_gpt2_parse(&options, "gpt2"));
     assert_int_equal(options.layers, 12);
@@ -137,8 +130,7 @@ static void text_sets_what_it_names_and_keeps_the_rest(void **state) {
     assert_int_equal(options.sequence, 1024);
 }
 
-static void bad_text_is_refused_and_changes_nothing(void **state) {
-    (void)state;
+TEST_CASE(bad_text_is_refused_and_changes_nothing) {
     static const char *const cases[][2] = {
         {"gpt2:layrs=4", "gpt2: layrs: unknown key (did you mean layers?)"},
         {"gpt2:vocabulary=4", "gpt2: vocabulary: unknown key"},
@@ -170,8 +162,7 @@ static void bad_text_is_refused_and_changes_nothing(void **state) {
     }
 }
 
-static void text_of_any_length_is_refused_not_cut(void **state) {
-    (void)state;
+TEST_CASE(text_of_any_length_is_refused_not_cut) {
     char text[2000] = "gpt2:layers=";
     memset(text + strlen(text), '1', sizeof text - strlen("gpt2:layers=") - 1);
     text[sizeof text - 1] = '\0';
@@ -179,8 +170,7 @@ static void text_of_any_length_is_refused_not_cut(void **state) {
     assert_status(cgp_gpt2_parse(&options, text), CGP_EINVAL);
 }
 
-static void bad_options_are_refused(void **state) {
-    (void)state;
+TEST_CASE(bad_options_are_refused) {
     cgp_model *model = NULL;
     cgp_gpt2_options options = cgp_gpt2_options_default();
     options.heads = 5;
@@ -218,20 +208,4 @@ static void bad_options_are_refused(void **state) {
     assert_status(cgp_gpt2_create(&model, &options), CGP_EINVAL);
     assert_message("struct_size");
     assert_null(model);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(seed_session_has_16_layers_and_89762304_parameters),
-        cmocka_unit_test(layers_are_embeddings_blocks_norm_and_head),
-        cmocka_unit_test(parameters_have_the_published_names_shapes_and_order),
-        cmocka_unit_test(the_width_inside_a_block_may_be_given),
-        cmocka_unit_test(inputs_are_tokens_and_for_training_targets),
-        cmocka_unit_test(dropout_changes_neither_layers_nor_parameters),
-        cmocka_unit_test(text_sets_what_it_names_and_keeps_the_rest),
-        cmocka_unit_test(bad_text_is_refused_and_changes_nothing),
-        cmocka_unit_test(text_of_any_length_is_refused_not_cut),
-        cmocka_unit_test(bad_options_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,8 +71,7 @@ static void check_png(int colour, int bits, bool interlaced) {
     cgp__image_release(&image);
 }
 
-static void every_kind_of_png_becomes_rgb_of_8_bits(void **state) {
-    (void)state;
+TEST_CASE(every_kind_of_png_becomes_rgb_of_8_bits) {
     static const struct {
         int colour, bits;
     } kinds[] = {
@@ -93,8 +92,7 @@ static void every_kind_of_png_becomes_rgb_of_8_bits(void **state) {
 
 /* --- JPEG: a smooth picture, with a tolerance --- */
 
-static void every_kind_of_jpeg_becomes_rgb(void **state) {
-    (void)state;
+TEST_CASE(every_kind_of_jpeg_becomes_rgb) {
     static uint8_t pixels[W * H * 4];
     for (int kind = 0; kind < 6; kind++) {
         const int components = kind / 2 == 0 ? 1 : kind / 2 == 1 ? 3 : 4;
@@ -125,8 +123,7 @@ static void refused(const char *expected) {
     assert_message(expected);
 }
 
-static void other_files_are_refused_by_their_first_bytes(void **state) {
-    (void)state;
+TEST_CASE(other_files_are_refused_by_their_first_bytes) {
     file.size = 0;
     refused("x.img: is empty, expected a JPEG or PNG");
     memcpy(file.bytes, "GIF89a", 6);
@@ -143,8 +140,7 @@ static void check_cuts(const char *expected) {
         refused(expected);
 }
 
-static void an_image_that_is_cut_short_is_refused(void **state) {
-    (void)state;
+TEST_CASE(an_image_that_is_cut_short_is_refused) {
     static uint8_t pixels[W * H * 4];
     uint64_t random = test_seed();
     for (size_t i = 0; i < sizeof pixels; i++)
@@ -157,8 +153,7 @@ static void an_image_that_is_cut_short_is_refused(void **state) {
     }
 }
 
-static void too_many_pixels_are_refused_by_the_header(void **state) {
-    (void)state;
+TEST_CASE(too_many_pixels_are_refused_by_the_header) {
     static uint8_t pixels[W * H * 4];
     const cgp__image_file in = {"x.img", file.bytes, 0, W * H - 1};
     for (int kind = 0; kind < 2; kind++) {
@@ -196,8 +191,7 @@ static double formula(const cgp__image *image, const cgp__crop *c, int x, int y,
     return sum / weights;
 }
 
-static void resizing_is_a_triangle_as_wide_as_the_reduction(void **state) {
-    (void)state;
+TEST_CASE(resizing_is_a_triangle_as_wide_as_the_reduction) {
     enum { SIDE = 40, MOST = 24 };
     static uint8_t pixels[SIDE * SIDE * 3];
     static float out[MOST * MOST * 3];
@@ -225,8 +219,7 @@ static void resizing_is_a_triangle_as_wide_as_the_reduction(void **state) {
     }
 }
 
-static void an_image_of_the_right_size_is_unchanged(void **state) {
-    (void)state;
+TEST_CASE(an_image_of_the_right_size_is_unchanged) {
     static uint8_t pixels[8 * 8 * 3];
     static float out[8 * 8 * 3];
     for (int i = 0; i < 8 * 8 * 3; i++)
@@ -247,8 +240,7 @@ static void assert_inside(const cgp__crop *c, int64_t width, int64_t height, int
     assert_true(c->left + size <= c->to_width && c->top + size <= c->to_height);
 }
 
-static void a_random_crop_is_inside_and_of_the_area_and_ratio_allowed(void **state) {
-    (void)state;
+TEST_CASE(a_random_crop_is_inside_and_of_the_area_and_ratio_allowed) {
     uint64_t random = test_seed();
     double min = 1, max = 0, areas = 0;
     int mirrored = 0;
@@ -274,8 +266,7 @@ static void a_random_crop_is_inside_and_of_the_area_and_ratio_allowed(void **sta
     assert_in_range(mirrored, N / 2 - 160, N / 2 + 160);
 }
 
-static void images_of_any_shape_have_crops(void **state) {
-    (void)state;
+TEST_CASE(images_of_any_shape_have_crops) {
     static const int64_t sides[] = {1, 2, 3, 7, 100, 100000};
     for (int i = 0; i < 36; i++) {
         const int64_t w = sides[i / 6], h = sides[i % 6];
@@ -288,27 +279,10 @@ static void images_of_any_shape_have_crops(void **state) {
 
 /* Test the evaluation crop of ImageNet: an image of 500 x 375 is resized to 341 x 256 and cropped
  * to 224 x 224. */
-static void evaluation_crops_the_middle_of_the_resized_image(void **state) {
-    (void)state;
+TEST_CASE(evaluation_crops_the_middle_of_the_resized_image) {
     const cgp__crop c = cgp__crop_middle(500, 375, 224), up = cgp__crop_middle(375, 500, 224);
     assert_true(c.to_width == 341 && c.to_height == 256 && c.left == 58 && c.top == 16);
     assert_true(up.to_width == 256 && up.to_height == 341 && up.left == 16 && up.top == 58);
     assert_true(c.width == 500 && c.height == 375 && !c.mirrored);
     assert_int_equal(cgp__crop_middle(500, 375, 64).to_height, 73); /* 64 x 256 / 224 = 73.1 */
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind_of_png_becomes_rgb_of_8_bits),
-        cmocka_unit_test(every_kind_of_jpeg_becomes_rgb),
-        cmocka_unit_test(other_files_are_refused_by_their_first_bytes),
-        cmocka_unit_test(an_image_that_is_cut_short_is_refused),
-        cmocka_unit_test(too_many_pixels_are_refused_by_the_header),
-        cmocka_unit_test(resizing_is_a_triangle_as_wide_as_the_reduction),
-        cmocka_unit_test(an_image_of_the_right_size_is_unchanged),
-        cmocka_unit_test(a_random_crop_is_inside_and_of_the_area_and_ratio_allowed),
-        cmocka_unit_test(images_of_any_shape_have_crops),
-        cmocka_unit_test(evaluation_crops_the_middle_of_the_resized_image),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

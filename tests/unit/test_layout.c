@@ -204,8 +204,7 @@ static void compare_layouts(uint64_t *state, int n) {
     free(ranges);
 }
 
-static void locations_are_those_of_a_plain_layout(void **unused) {
-    (void)unused;
+TEST_CASE(locations_are_those_of_a_plain_layout) {
     uint64_t state = test_seed();
     for (int round = 0; round < 400; round++)
         compare_layouts(&state, test_between(&state, 1, round % 20 ? 60 : 500));
@@ -261,8 +260,7 @@ static void assert_near_linear(const char *what, int64_t steps, int64_t twice) {
 
 /* Counts the iterations (not seconds) of the loops that search locations, messages and kernels.
  * Twice the layers take little more than twice as many iterations. */
-static void twice_the_layers_take_twice_the_steps(void **unused) {
-    (void)unused;
+TEST_CASE(twice_the_layers_take_twice_the_steps) {
     assert_near_linear("gpt2, one stage", steps_of(gpt2(100), 1, 4, "gpipe"),
                        steps_of(gpt2(200), 1, 4, "gpipe"));
     assert_near_linear("gpt2, 16 stages", steps_of(gpt2(160), 16, 8, "1f1b"),
@@ -272,12 +270,4 @@ static void twice_the_layers_take_twice_the_steps(void **unused) {
     assert_near_linear("gpt2, a stage for two layers", steps_of(gpt2(100), 50, 4, "1f1b"),
                        steps_of(gpt2(200), 100, 4, "1f1b"));
     assert_near_linear("unet", steps_of(unet(20), 3, 4, "1f1b"), steps_of(unet(40), 3, 4, "1f1b"));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(locations_are_those_of_a_plain_layout),
-        cmocka_unit_test(twice_the_layers_take_twice_the_steps),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,8 +75,7 @@ static long peak_kib(void) {
 
 /* The header has 18 MB, for which jansson takes 1.6 GB, or 3 GB since it is read twice. The test
  * runs in a child process, which has its own peak of memory. */
-static void a_header_of_empty_objects_takes_no_memory(void **state) {
-    (void)state;
+TEST_CASE(a_header_of_empty_objects_takes_no_memory) {
     size_t length = 0;
     int status = 0;
     char *text = repeat("{}", 6000000, &length);
@@ -101,8 +100,7 @@ static void a_header_of_empty_objects_takes_no_memory(void **state) {
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-static void the_memory_of_json_is_limited(void **state) {
-    (void)state;
+TEST_CASE(the_memory_of_json_is_limited) {
     size_t length = 0;
     static const char *const units[] = {"1", "[]", "{}", "\"a\"", "[1]", "{\"a\":1}"};
     for (int i = 0; i < 6; i++) {
@@ -118,8 +116,7 @@ static void the_memory_of_json_is_limited(void **state) {
     }
 }
 
-static void published_headers_fit_with_capacity(void **state) {
-    (void)state;
+TEST_CASE(published_headers_fit_with_capacity) {
     enum { TENSORS = 100000 };
     char *text = malloc((size_t)TENSORS * 160);
     size_t at = (size_t)sprintf(text, "{");
@@ -138,8 +135,7 @@ static void published_headers_fit_with_capacity(void **state) {
     free(text);
 }
 
-static void headers_have_a_length(void **state) {
-    (void)state;
+TEST_CASE(headers_have_a_length) {
     static const char text[] = "{\"__metadata__\":{\"a\":\"b\"}}";
     set_limits("header=20");
     assert_status(open_header(text, sizeof text - 1), CGP_EFORMAT);
@@ -156,8 +152,7 @@ static void headers_have_a_length(void **state) {
     assert_message("expected a header of at most 32000000 bytes, got 40000000");
 }
 
-static void nesting_is_limited(void **state) {
-    (void)state;
+TEST_CASE(nesting_is_limited) {
     char text[300];
     for (int depth = 64; depth <= 65; depth++) {
         int at = sprintf(text, "{\"a\":");
@@ -178,8 +173,7 @@ static void nesting_is_limited(void **state) {
     assert_ok(open_header(strings, strlen(strings)));
 }
 
-static void the_variable_is_checked(void **state) {
-    (void)state;
+TEST_CASE(the_variable_is_checked) {
     static const char *const wrong[][2] = {
         {"pixel=5", "CGP_LIMITS: expected header, json, pixels, image-memory, chunks or scans, got "
                     "\"pixel\" (did you mean pixels?)"},
@@ -277,8 +271,7 @@ static cgp_status decode(const void *bytes, size_t size, int64_t pixels) {
 }
 
 /* A PNG may have 990 such texts, which would inflate to 8 GB and take 90 s. */
-static void compressed_texts_are_not_inflated(void **state) {
-    (void)state;
+TEST_CASE(compressed_texts_are_not_inflated) {
     buffer b = make_png(20, 7900000, PNG_TEXT_COMPRESSION_zTXt);
     inflated = 0;
     assert_ok(decode(b.bytes, b.size, 100));
@@ -287,8 +280,7 @@ static void compressed_texts_are_not_inflated(void **state) {
     free(b.bytes);
 }
 
-static void chunks_are_counted(void **state) {
-    (void)state;
+TEST_CASE(chunks_are_counted) {
     buffer b = make_png(999, 1, PNG_TEXT_COMPRESSION_NONE);
     /* the header and the end are chunks too */
     assert_status(decode(b.bytes, b.size, 100), CGP_EFORMAT);
@@ -318,8 +310,7 @@ static void make_jpeg(test_image *out, int side) {
     free(pixels);
 }
 
-static void scans_are_counted(void **state) {
-    (void)state;
+TEST_CASE(scans_are_counted) {
     static test_image image;
     make_jpeg(&image, 16);
     assert_ok(decode(image.bytes, image.size, 1000));
@@ -333,8 +324,7 @@ static void scans_are_counted(void **state) {
 
 /* The header has a size of 11,000 x 11,000, below the limit of pixels. Decoding would take 1.1 GB,
  * of which 726 MB are coefficients. */
-static void a_progressive_file_of_many_pixels_is_refused(void **state) {
-    (void)state;
+TEST_CASE(a_progressive_file_of_many_pixels_is_refused) {
     static test_image image;
     make_jpeg(&image, 16);
     uint8_t *frame = memmem(image.bytes, image.size, "\xff\xc2", 2);
@@ -369,8 +359,7 @@ static cgp_status read_directory(void) {
     return status;
 }
 
-static void pixels_are_counted(void **state) {
-    (void)state;
+TEST_CASE(pixels_are_counted) {
     static test_image image;
     make_jpeg(&image, 16);
     assert_int_equal(mkdir(test_path_of("images"), 0700), 0);
@@ -389,19 +378,4 @@ static void pixels_are_counted(void **state) {
     assert_int_equal(rmdir(test_path_of("images")), 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_header_of_empty_objects_takes_no_memory),
-        cmocka_unit_test(the_memory_of_json_is_limited),
-        cmocka_unit_test(published_headers_fit_with_capacity),
-        cmocka_unit_test(headers_have_a_length),
-        cmocka_unit_test(nesting_is_limited),
-        cmocka_unit_test(the_variable_is_checked),
-        cmocka_unit_test(compressed_texts_are_not_inflated),
-        cmocka_unit_test(chunks_are_counted),
-        cmocka_unit_test(scans_are_counted),
-        cmocka_unit_test(a_progressive_file_of_many_pixels_is_refused),
-        cmocka_unit_test(pixels_are_counted),
-    };
-    return cmocka_run_group_tests(tests, test_make_directory, test_remove_directory);
-}
+TEST_GROUP(.set_up = test_make_directory, .tear_down = test_remove_directory);

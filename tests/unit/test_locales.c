@@ -225,8 +225,7 @@ static const struct {
              {"messages", messages}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-static void texts_are_the_same_in_every_locale(void **state) {
-    (void)state;
+TEST_CASE(texts_are_the_same_in_every_locale) {
     char *plain[KINDS];
     int different = 0;
     for (int k = 0; k < KINDS; k++)
@@ -262,7 +261,4 @@ static void texts_are_the_same_in_every_locale(void **state) {
         free(plain[k]);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(texts_are_the_same_in_every_locale)};
-    return cmocka_run_group_tests(tests, test_make_directory, test_remove_directory);
-}
+TEST_GROUP(.set_up = test_make_directory, .tear_down = test_remove_directory);

@@ -4,8 +4,7 @@
 
 #include <cgpipe/images.h>
 
-static void a_label_counts_if_it_is_among_the_largest(void **state) {
-    (void)state;
+TEST_CASE(a_label_counts_if_it_is_among_the_largest) {
     static const float logits[4][7] = {{9, 8, 7, 6, 5, 4, 3},
                                        {9, 8, 7, 6, 5, 4, 3},
                                        {9, 8, 7, 6, 5, 4, 3},
@@ -22,8 +21,7 @@ static void a_label_counts_if_it_is_among_the_largest(void **state) {
     assert_int_equal(topk.top5, 3);
 }
 
-static void of_equal_logits_the_lower_class_comes_first(void **state) {
-    (void)state;
+TEST_CASE(of_equal_logits_the_lower_class_comes_first) {
     static const float same[7] = {1, 1, 1, 1, 1, 1, 1};
     for (int32_t label = 0; label < 7; label++) {
         cgp_topk topk = {0};
@@ -33,8 +31,7 @@ static void of_equal_logits_the_lower_class_comes_first(void **state) {
     }
 }
 
-static void a_nan_never_counts_and_comes_first(void **state) {
-    (void)state;
+TEST_CASE(a_nan_never_counts_and_comes_first) {
     const float logits[3] = {NAN, 2, 1}, few[3] = {NAN, NAN, NAN};
     for (int32_t label = 0; label < 3; label++) {
         cgp_topk topk = {0};
@@ -47,8 +44,7 @@ static void a_nan_never_counts_and_comes_first(void **state) {
     }
 }
 
-static void ignored_labels_are_not_samples(void **state) {
-    (void)state;
+TEST_CASE(ignored_labels_are_not_samples) {
     static const float logits[3][2] = {{1, 0}, {1, 0}, {1, 0}};
     const int32_t labels[3] = {-100, 2, 0};
     cgp_topk topk = {0};
@@ -59,8 +55,7 @@ static void ignored_labels_are_not_samples(void **state) {
 }
 
 /* Compare the ranks of random logits with their positions in a sorted list. */
-static void ranks_are_those_of_a_sorted_list(void **state) {
-    (void)state;
+TEST_CASE(ranks_are_those_of_a_sorted_list) {
     uint64_t random = test_seed();
     for (int round = 0; round < 500; round++) {
         float logits[12];
@@ -81,8 +76,7 @@ static void ranks_are_those_of_a_sorted_list(void **state) {
     }
 }
 
-static void iou_is_the_fraction_of_pixels_in_both_masks(void **state) {
-    (void)state;
+TEST_CASE(iou_is_the_fraction_of_pixels_in_both_masks) {
     const float logits[8] = {3, 0.1f, 0, -1, 2, NAN, 5, -9};
     const float masks[8] = {1, 1, 1, 1, 0, 1, 0.5f, 0};
     /* predicted: 0 1 4 6; true: 0 1 2 3 5; both: 0 1; either: 0 1 2 3 4 5 6 */
@@ -93,16 +87,4 @@ static void iou_is_the_fraction_of_pixels_in_both_masks(void **state) {
     assert_int_equal(iou.both, 2);
     assert_int_equal(iou.either, 7);
     assert_true(cgp_iou_value(&iou) == 2.0 / 7);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_label_counts_if_it_is_among_the_largest),
-        cmocka_unit_test(of_equal_logits_the_lower_class_comes_first),
-        cmocka_unit_test(a_nan_never_counts_and_comes_first),
-        cmocka_unit_test(ignored_labels_are_not_samples),
-        cmocka_unit_test(ranks_are_those_of_a_sorted_list),
-        cmocka_unit_test(iou_is_the_fraction_of_pixels_in_both_masks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,8 +25,7 @@ static cgp_value linear(cgp_model *model, cgp_value x, const char *name, int64_t
     return cgp_linear(model, x, name, (cgp_linear_options){.out = out, .bias = true, .init = zero});
 }
 
-static void the_first_error_sticks_and_names_layer_and_op(void **unused) {
-    (void)unused;
+TEST_CASE(the_first_error_sticks_and_names_layer_and_op) {
     cgp_model *model = start();
     const cgp_value x = input(model, "x", CGP_F32, 3, 8);
     cgp_model_layer(model, "one");
@@ -46,8 +45,7 @@ static void the_first_error_sticks_and_names_layer_and_op(void **unused) {
     cgp_model_destroy(model);
 }
 
-static void bad_calls_are_refused(void **unused) {
-    (void)unused;
+TEST_CASE(bad_calls_are_refused) {
     static const char *const expected[] = {"outside of any layer",
                                            "exists already",
                                            "already",
@@ -78,8 +76,7 @@ static void bad_calls_are_refused(void **unused) {
 
 /* Names of layers, inputs, parameters, ties and the model are printed on terminals, so they have no
  * control characters. */
-static void names_with_control_characters_are_refused(void **unused) {
-    (void)unused;
+TEST_CASE(names_with_control_characters_are_refused) {
     static const char *const names[] = {"a\033[2Jb",
                                         "a\nb",
                                         "a\177b",
@@ -105,8 +102,7 @@ static void names_with_control_characters_are_refused(void **unused) {
     }
 }
 
-static void bad_ties_are_refused(void **unused) {
-    (void)unused;
+TEST_CASE(bad_ties_are_refused) {
     static const char *const expected[] = {
         "tie: b.weight: there is no parameter of this name yet",
         "tie: a.weight: exists already",
@@ -134,8 +130,7 @@ static void bad_ties_are_refused(void **unused) {
 }
 
 /* The model lists the ops that use a tied parameter in order, without unneeded ops. */
-static void a_tied_parameter_knows_its_uses(void **unused) {
-    (void)unused;
+TEST_CASE(a_tied_parameter_knows_its_uses) {
     cgp_model *model = start();
     const cgp_value x = input(model, "x", CGP_F32, 3, 8);
     cgp_model_layer(model, "one");
@@ -157,8 +152,7 @@ static void a_tied_parameter_knows_its_uses(void **unused) {
 
 /* Integers that the graph computes must be in the range of the table or classes that they index;
  * otherwise the model is refused. */
-static void integers_out_of_range_are_refused_by_the_builder(void **unused) {
-    (void)unused;
+TEST_CASE(integers_out_of_range_are_refused_by_the_builder) {
     static const char *const expected[] = {
         "embedding: expects ids below the vocabulary 7, got up to 7",
         "cross_entropy: expects targets below the 5 classes, got up to 7",
@@ -179,8 +173,7 @@ static void integers_out_of_range_are_refused_by_the_builder(void **unused) {
     }
 }
 
-static void a_finished_model_takes_nothing_more(void **unused) {
-    (void)unused;
+TEST_CASE(a_finished_model_takes_nothing_more) {
     cgp_model *model = start();
     const cgp_value x = input(model, "x", CGP_F32, 3, 8);
     cgp_model_layer(model, "one");
@@ -195,8 +188,7 @@ static void a_finished_model_takes_nothing_more(void **unused) {
 
 /* An unused branch costs nothing: its ops and parameters are removed, and the others keep their
  * order. */
-static void unneeded_ops_are_left_out(void **unused) {
-    (void)unused;
+TEST_CASE(unneeded_ops_are_left_out) {
     cgp_model *model = start();
     const cgp_value x = input(model, "x", CGP_F32, 3, 8), t = input(model, "t", CGP_I32, 3, 0);
     cgp_model_layer(model, "one");
@@ -235,8 +227,7 @@ static void assert_moments(const float *x, int n, double variance, double kurtos
 
 /* Initial weights are a function of (seed, parameter, element), however the elements are split into
  * pieces. */
-static void initial_weights_do_not_depend_on_pieces(void **unused) {
-    (void)unused;
+TEST_CASE(initial_weights_do_not_depend_on_pieces) {
     /* A normal distribution truncated at +-2 has variance 1 - 4 phi(2) / (2 Phi(2) - 1). */
     static const struct {
         cgp_init init;
@@ -262,8 +253,7 @@ static void initial_weights_do_not_depend_on_pieces(void **unused) {
 
 /* 4.6 % of a normal distribution lie beyond two deviations. Values beyond them are drawn again, not
  * clamped; all other values stay. */
-static void a_truncated_normal_draws_the_tails_again(void **unused) {
-    (void)unused;
+TEST_CASE(a_truncated_normal_draws_the_tails_again) {
     const cgp_init normal = {CGP_INIT_NORMAL, 0.02}, cut = {CGP_INIT_TRUNCATED_NORMAL, 0.02};
     enum { N = 20000 };
     static float all[N], within[N];
@@ -313,8 +303,7 @@ static cgp_model *two_layers(void) {
     return model;
 }
 
-static void indices_out_of_range_have_no_answer(void **unused) {
-    (void)unused;
+TEST_CASE(indices_out_of_range_have_no_answer) {
     cgp_model *model = two_layers();
     cgp_plan *plan = NULL;
     cgp_plan_options o = cgp_plan_options_default();
@@ -347,8 +336,7 @@ static void indices_out_of_range_have_no_answer(void **unused) {
     cgp_model_destroy(model);
 }
 
-static void inputs_have_bounds_and_losses_have_logits(void **unused) {
-    (void)unused;
+TEST_CASE(inputs_have_bounds_and_losses_have_logits) {
     cgp_model *model = start();
     cgp_plan *plan = NULL;
     const cgp_value ids = cgp_model_input(model, "ids", CGP_I32, 1, (const int64_t[]){2});
@@ -390,22 +378,4 @@ static void inputs_have_bounds_and_losses_have_logits(void **unused) {
     assert_int_equal(cgp_plan_output_stage(plan, -1), -1);
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_error_sticks_and_names_layer_and_op),
-        cmocka_unit_test(bad_calls_are_refused),
-        cmocka_unit_test(names_with_control_characters_are_refused),
-        cmocka_unit_test(bad_ties_are_refused),
-        cmocka_unit_test(a_tied_parameter_knows_its_uses),
-        cmocka_unit_test(integers_out_of_range_are_refused_by_the_builder),
-        cmocka_unit_test(a_finished_model_takes_nothing_more),
-        cmocka_unit_test(unneeded_ops_are_left_out),
-        cmocka_unit_test(initial_weights_do_not_depend_on_pieces),
-        cmocka_unit_test(a_truncated_normal_draws_the_tails_again),
-        cmocka_unit_test(indices_out_of_range_have_no_answer),
-        cmocka_unit_test(inputs_have_bounds_and_losses_have_logits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

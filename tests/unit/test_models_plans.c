@@ -67,8 +67,7 @@ static bytes plan_bytes(const session *e, const cgp_optim *optim) {
 
 /* Uses RMSprop and micro-batches of one image. The published figures are peaks of activation
  * memory. */
-static void amoebanetd_needs_less_than_the_published_activations(void **state) {
-    (void)state;
+TEST_CASE(amoebanetd_needs_less_than_the_published_activations) {
     static const session cases[] = {
         {"amoebanetd:L=18,D=416", 1, {24}, 128, 128, "except_last", 0.91},
         {"amoebanetd:L=18,D=544", 2, {16, 8}, 128, 128, "except_last", 3.39},
@@ -89,8 +88,7 @@ static void amoebanetd_needs_less_than_the_published_activations(void **state) {
 }
 
 /* Uses SGD without momentum. The published figures are total memory. */
-static void unet_needs_less_than_the_published_memory(void **state) {
-    (void)state;
+TEST_CASE(unet_needs_less_than_the_published_memory) {
     static const session cases[] = {
         {"unet:B=6,C=72", 1, {285}, 32, 1, "never", 20.3},
         {"unet:B=11,C=128", 1, {505}, 32, 32, "except_last", 20.5},
@@ -101,12 +99,4 @@ static void unet_needs_less_than_the_published_memory(void **state) {
     const cgp_optim optim = cgp_optim_sgd(0.1, 0, false, 0.0);
     for (int i = 0; i < 5; i++)
         assert_true(plan_bytes(&cases[i], &optim).all / gib < cases[i].published);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(amoebanetd_needs_less_than_the_published_activations),
-        cmocka_unit_test(unet_needs_less_than_the_published_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

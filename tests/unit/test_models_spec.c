@@ -4,8 +4,7 @@
 
 #include <cgpipe/models/spec.h>
 
-static void a_spec_has_all_sizes_and_parses_to_the_same_model(void **state) {
-    (void)state;
+TEST_CASE(a_spec_has_all_sizes_and_parses_to_the_same_model) {
     static const char *const cases[][2] = {
         {"gpt2", "gpt2:layers=12,width=768,heads=12,vocab=50257,seq=1024"},
         {"gpt2:tied=1,seq=5", "gpt2:layers=12,width=768,heads=12,vocab=50257,seq=5,tied=1"},
@@ -38,8 +37,7 @@ static void a_spec_has_all_sizes_and_parses_to_the_same_model(void **state) {
     }
 }
 
-static void a_spec_has_a_decimal_point_in_every_locale(void **state) {
-    (void)state;
+TEST_CASE(a_spec_has_a_decimal_point_in_every_locale) {
     static const char text[] = "gpt2:layers=12,width=768,heads=12,vocab=50257,seq=1024,eps=1.5e-05";
     static const char *const refused[] = {"gpt2:eps=1.5.5", "gpt2:eps=.", "gpt2:eps=1e-5.",
                                           "gpt2:eps=1.5"};
@@ -64,8 +62,7 @@ static void a_spec_has_a_decimal_point_in_every_locale(void **state) {
         assert_status(others[i], CGP_EINVAL);
 }
 
-static void a_spec_is_cut_to_its_size(void **state) {
-    (void)state;
+TEST_CASE(a_spec_is_cut_to_its_size) {
     cgp_model_spec spec = cgp_model_spec_default();
     assert_ok(cgp_model_spec_parse(&spec, "amoebanetd:maxpool=max,old=1"));
     char whole[160];
@@ -80,8 +77,7 @@ static void a_spec_is_cut_to_its_size(void **state) {
 }
 
 /* Assert that parsing the spec, or making its model, is refused. */
-static void bad_specs_are_refused_with_a_way_out(void **state) {
-    (void)state;
+TEST_CASE(bad_specs_are_refused_with_a_way_out) {
     static const char *const cases[][2] = {
         {"resnt101", "resnt101: unknown model (did you mean resnet?)"},
         {"amobanetd:L=3", "amobanetd: unknown model (did you mean amoebanetd?)"},
@@ -133,8 +129,7 @@ static void bad_specs_are_refused_with_a_way_out(void **state) {
     }
 }
 
-static void bad_options_are_refused(void **state) {
-    (void)state;
+TEST_CASE(bad_options_are_refused) {
     cgp_model *model = NULL;
     cgp_unet_options unet = cgp_unet_options_default();
     unet.dropout = NAN;
@@ -163,8 +158,7 @@ static void bad_options_are_refused(void **state) {
 }
 
 /* Test sizes that can be parsed, but whose tensors have too many elements. */
-static void sizes_beyond_all_memory_are_refused_and_nothing_overflows(void **state) {
-    (void)state;
+TEST_CASE(sizes_beyond_all_memory_are_refused_and_nothing_overflows) {
     static const char *const texts[] = {
         "resnet101:width=1048576,image=16384",
         "amoebanetd:L=3,D=1048576,image=16384",
@@ -184,14 +178,5 @@ static void sizes_beyond_all_memory_are_refused_and_nothing_overflows(void **sta
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_spec_has_all_sizes_and_parses_to_the_same_model),
-        cmocka_unit_test_setup(a_spec_has_a_decimal_point_in_every_locale, test_empty_before),
-        cmocka_unit_test(a_spec_is_cut_to_its_size),
-        cmocka_unit_test(bad_specs_are_refused_with_a_way_out),
-        cmocka_unit_test(bad_options_are_refused),
-        cmocka_unit_test(sizes_beyond_all_memory_are_refused_and_nothing_overflows),
-    };
-    return cmocka_run_group_tests(tests, test_make_directory, test_remove_directory);
-}
+TEST_GROUP(.set_up = test_make_directory, .tear_down = test_remove_directory,
+           .before = test_empty_before);

@@ -12,8 +12,7 @@
 #include "optim/optim.h"
 #include "support.h"
 
-static void names_are_read_as_they_are_written(void **unused) {
-    (void)unused;
+TEST_CASE(names_are_read_as_they_are_written) {
     static const char *const names[] = {"sgd", "adamw", "adam", "rmsprop"};
     static const char *const rates[] = {"constant", "cosine", "step", "milestones"};
     for (int i = 0; i < 4; i++) {
@@ -30,8 +29,7 @@ static void names_are_read_as_they_are_written(void **unused) {
     }
 }
 
-static void an_unknown_name_gets_the_nearest(void **unused) {
-    (void)unused;
+TEST_CASE(an_unknown_name_gets_the_nearest) {
     cgp_optim_kind kind = CGP_OPTIM_ADAM;
     cgp_lr_kind lr = CGP_LR_STEP;
     assert_status(cgp_optim_kind_parse(&kind, "rmsprob"), CGP_EINVAL);
@@ -59,8 +57,7 @@ static cgp_optim of_kind(int kind) {
     }
 }
 
-static void the_usual_constants_are_accepted(void **unused) {
-    (void)unused;
+TEST_CASE(the_usual_constants_are_accepted) {
     for (int kind = 0; kind < 4; kind++) {
         cgp_optim optim = of_kind(kind);
         assert_int_equal(optim.kind, kind);
@@ -76,8 +73,7 @@ static void the_usual_constants_are_accepted(void **unused) {
     }
 }
 
-static void state_is_counted_as_the_rules_need_it(void **unused) {
-    (void)unused;
+TEST_CASE(state_is_counted_as_the_rules_need_it) {
     static const int states[4] = {1, 2, 2, 2};
     for (int kind = 0; kind < 4; kind++) {
         const cgp_optim optim = of_kind(kind);
@@ -100,8 +96,7 @@ typedef struct wrong {
 #define WRONG(kind, field, value, text)                                                            \
     { CGP_OPTIM_##kind, offsetof(cgp_optim, field), value, "optimizer: " text }
 
-static void a_wrong_constant_is_named_with_its_range(void **unused) {
-    (void)unused;
+TEST_CASE(a_wrong_constant_is_named_with_its_range) {
     static const wrong cases[] = {
         WRONG(SGD, lr, -1, "lr is expected in [0, inf), got -1"),
         WRONG(ADAM, lr, INFINITY, "lr is expected in [0, inf), got inf"),
@@ -133,8 +128,7 @@ static void a_wrong_constant_is_named_with_its_range(void **unused) {
 }
 
 /* The range is checked even if this kind of optimizer does not use the constant. */
-static void nan_is_refused_everywhere(void **unused) {
-    (void)unused;
+TEST_CASE(nan_is_refused_everywhere) {
     static const size_t fields[] = {offsetof(cgp_optim, lr),
                                     offsetof(cgp_optim, weight_decay),
                                     offsetof(cgp_optim, momentum),
@@ -156,8 +150,7 @@ static void nan_is_refused_everywhere(void **unused) {
     }
 }
 
-static void a_wrong_schedule_is_refused(void **unused) {
-    (void)unused;
+TEST_CASE(a_wrong_schedule_is_refused) {
     static const struct {
         cgp_lr_schedule schedule;
         const char *message;
@@ -207,8 +200,7 @@ static void assert_lr(cgp_lr_schedule schedule, int64_t update, double expected)
                  (int)update, got, expected);
 }
 
-static void the_lr_warms_up_in_a_line(void **unused) {
-    (void)unused;
+TEST_CASE(the_lr_warms_up_in_a_line) {
     static const cgp_lr_schedule none = {.kind = CGP_LR_CONSTANT};
     assert_lr(none, 1, 2);
     assert_lr(none, 1000000, 2);
@@ -226,8 +218,7 @@ static void the_lr_warms_up_in_a_line(void **unused) {
     assert_lr((cgp_lr_schedule){.kind = CGP_LR_CONSTANT, .warmup = 1}, 1, 2);
 }
 
-static void cosine_ends_at_the_lowest_lr_and_stays(void **unused) {
-    (void)unused;
+TEST_CASE(cosine_ends_at_the_lowest_lr_and_stays) {
     const cgp_lr_schedule cosine = {
         .kind = CGP_LR_COSINE, .warmup = 4, .steps = 12, .min_ratio = 0.1};
     assert_lr(cosine, 6, 2 * (0.1 + 0.9 * (1 + sqrt(0.5)) / 2));
@@ -243,8 +234,7 @@ static void cosine_ends_at_the_lowest_lr_and_stays(void **unused) {
         assert_true(lr_at(cosine, t) < lr_at(cosine, t - 1));
 }
 
-static void steps_fall_at_whole_intervals(void **unused) {
-    (void)unused;
+TEST_CASE(steps_fall_at_whole_intervals) {
     const cgp_lr_schedule step = {.kind = CGP_LR_STEP, .warmup = 4, .step_size = 3, .gamma = 0.5};
     static const double expected[] = {2, 2, 2, 1, 1, 1, 0.5, 0.5, 0.5, 0.25};
     for (int i = 0; i < 10; i++)
@@ -256,8 +246,7 @@ static void steps_fall_at_whole_intervals(void **unused) {
 
 /* Epochs have 10 updates. The learning rate warms up over 4 epochs and is reduced after epochs 6
  * and 8, as in the ImageNet recipe. */
-static void milestones_cut_and_intervals_rise_by_epochs(void **unused) {
-    (void)unused;
+TEST_CASE(milestones_cut_and_intervals_rise_by_epochs) {
     const cgp_lr_schedule epochs = {.kind = CGP_LR_MILESTONES,
                                     .warmup = 40,
                                     .start = 0.25,
@@ -281,8 +270,7 @@ static void milestones_cut_and_intervals_rise_by_epochs(void **unused) {
     assert_lr(line, 4, 2);
 }
 
-static void an_update_gets_the_lr_and_corrections_of_its_number(void **unused) {
-    (void)unused;
+TEST_CASE(an_update_gets_the_lr_and_corrections_of_its_number) {
     static const cgp_update_rule rules[] = {CGP_UPDATE_SGD, CGP_UPDATE_ADAMW, CGP_UPDATE_ADAM,
                                             CGP_UPDATE_RMSPROP};
     for (int kind = 0; kind < 4; kind++) {
@@ -301,22 +289,4 @@ static void an_update_gets_the_lr_and_corrections_of_its_number(void **unused) {
         assert_true(values.correction2_sqrt == sqrt(1 - pow(optim.beta2, 3)));
         assert_true(u.n == 7 && u.values == &values && values.gradient_scale == 1);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_read_as_they_are_written),
-        cmocka_unit_test(an_unknown_name_gets_the_nearest),
-        cmocka_unit_test(the_usual_constants_are_accepted),
-        cmocka_unit_test(state_is_counted_as_the_rules_need_it),
-        cmocka_unit_test(a_wrong_constant_is_named_with_its_range),
-        cmocka_unit_test(nan_is_refused_everywhere),
-        cmocka_unit_test(a_wrong_schedule_is_refused),
-        cmocka_unit_test(the_lr_warms_up_in_a_line),
-        cmocka_unit_test(cosine_ends_at_the_lowest_lr_and_stays),
-        cmocka_unit_test(steps_fall_at_whole_intervals),
-        cmocka_unit_test(milestones_cut_and_intervals_rise_by_epochs),
-        cmocka_unit_test(an_update_gets_the_lr_and_corrections_of_its_number),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

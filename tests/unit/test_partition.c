@@ -43,8 +43,7 @@ static double best_of_all(const double *costs, int layers, int stages, int *best
 }
 
 /* Uses small integer costs, so that sums are exact and ties are frequent. */
-static void the_balance_is_the_leftmost_optimum(void **unused) {
-    (void)unused;
+TEST_CASE(the_balance_is_the_leftmost_optimum) {
     uint64_t state = test_seed();
     for (int round = 0; round < 3000; round++) {
         const int layers = test_between(&state, 1, MAX_LAYERS),
@@ -94,8 +93,7 @@ static void balance_by_table(const double *costs, int layers, int stages, int *b
 }
 
 /* Uses costs of all magnitudes, including zeros and equal ones, whose sums are rounded. */
-static void rounded_sums_change_no_balance(void **unused) {
-    (void)unused;
+TEST_CASE(rounded_sums_change_no_balance) {
     enum { LAYERS = 60 };
     uint64_t state = test_seed();
     for (int round = 0; round < 1000; round++) {
@@ -115,8 +113,7 @@ static void rounded_sums_change_no_balance(void **unused) {
 
 /* A table of all optima would have 10^8 entries, each of which is the minimum of up to 10^5
  * values. */
-static void many_layers_are_balanced(void **unused) {
-    (void)unused;
+TEST_CASE(many_layers_are_balanced) {
     enum { LAYERS = 100000, STAGES = 1000 };
     double *costs = calloc(LAYERS, sizeof *costs), dearest = 0;
     int *balance = calloc(STAGES, sizeof *balance);
@@ -135,8 +132,7 @@ static void many_layers_are_balanced(void **unused) {
     free(costs);
 }
 
-static void bad_costs_and_stages_are_refused(void **unused) {
-    (void)unused;
+TEST_CASE(bad_costs_and_stages_are_refused) {
     int balance[3] = {9, 9, 9};
     assert_status(cgp_balance_solve((double[]){1, 1}, 2, 3, balance), CGP_EINVAL);
     assert_message("stages: expected 1 to 2");
@@ -151,8 +147,7 @@ static void bad_costs_and_stages_are_refused(void **unused) {
 }
 
 /* Test costs for which torchgpipe's search misses the optimum. */
-static void known_hard_cases_are_solved(void **unused) {
-    (void)unused;
+TEST_CASE(known_hard_cases_are_solved) {
     static const double near[] = {101, 101, 101, 101, 100, 100, 100, 100};
     static const double heavy_head[] = {100, 1, 1, 1, 1, 1, 1, 1};
     int balance[4];
@@ -168,8 +163,7 @@ static void known_hard_cases_are_solved(void **unused) {
 enum { SIZES = 3 };
 
 /* Compare costs for sizes between and beyond three measured sizes with costs computed by hand. */
-static void costs_are_interpolated_between_sizes(void **unused) {
-    (void)unused;
+TEST_CASE(costs_are_interpolated_between_sizes) {
     const int64_t samples[SIZES] = {1, 4, 8};
     const cgp_layer_cost rows[SIZES][2] = {
         {{.forward_seconds = 10,
@@ -229,8 +223,7 @@ static void costs_are_interpolated_between_sizes(void **unused) {
 
 /* Two measured sizes define a line, which also extends to smaller sizes. The costs of a single size
  * are scaled in proportion, except those of parameters and their update. */
-static void few_sizes_are_enough(void **unused) {
-    (void)unused;
+TEST_CASE(few_sizes_are_enough) {
     const int64_t samples[] = {2, 4};
     const cgp_layer_cost rows[] = {
         {.forward_seconds = 10, .parameter_bytes = 4, .saved_bytes = 20, .update_seconds = 3},
@@ -246,8 +239,7 @@ static void few_sizes_are_enough(void **unused) {
     assert_float_equal(got.update_seconds, 3, 0);
 }
 
-static void bad_sizes_are_refused(void **unused) {
-    (void)unused;
+TEST_CASE(bad_sizes_are_refused) {
     const cgp_layer_cost rows[SIZES] = {{.forward_seconds = 1}};
     const cgp_layer_cost before = {.forward_seconds = 99};
     cgp_layer_cost got = before;
@@ -293,8 +285,7 @@ static double time_at(const double *t, int64_t at) {
 
 /* Some layers benefit more than others from larger micro-batches. The balance by time is optimal
  * for the times at the plan's size, compared with every cut, and it changes with the size. */
-static void the_balance_is_optimal_at_every_size(void **unused) {
-    (void)unused;
+TEST_CASE(the_balance_is_optimal_at_every_size) {
     uint64_t state = test_seed();
     const int64_t samples[SIZES] = {1, 3, 7};
     cgp_model *models[MAX_LAYERS + 1] = {NULL};
@@ -338,19 +329,4 @@ static void the_balance_is_optimal_at_every_size(void **unused) {
     assert_true(changes > 100);
     for (int n = 1; n <= MAX_LAYERS; n++)
         cgp_model_destroy(models[n]);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(costs_are_interpolated_between_sizes),
-        cmocka_unit_test(few_sizes_are_enough),
-        cmocka_unit_test(bad_sizes_are_refused),
-        cmocka_unit_test(the_balance_is_optimal_at_every_size),
-        cmocka_unit_test(the_balance_is_the_leftmost_optimum),
-        cmocka_unit_test(rounded_sums_change_no_balance),
-        cmocka_unit_test(many_layers_are_balanced),
-        cmocka_unit_test(bad_costs_and_stages_are_refused),
-        cmocka_unit_test(known_hard_cases_are_solved),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,8 +11,7 @@ static void assert_philox(const uint32_t counter[4], cgp__rng_key key, const uin
         assert_int_equal(out[i], expected[i]);
 }
 
-static void philox_gives_the_known_answers(void **state) {
-    (void)state;
+TEST_CASE(philox_gives_the_known_answers) {
     const uint32_t f = 0xffffffff;
     assert_philox((const uint32_t[]){0, 0, 0, 0}, (cgp__rng_key){0, 0},
                   (const uint32_t[]){0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
@@ -31,8 +30,7 @@ static int compare_keys(const void *a, const void *b) {
 /* Philox is a bijection of the counter, so two keys can only collide by chance, in the half of the
  * output that is used. The probability of a collision among 2 * 3 * 40 * 40 = 9600 keys is
  * 2e-12. */
-static void keys_differ_by_seed_use_step_and_id(void **state) {
-    (void)state;
+TEST_CASE(keys_differ_by_seed_use_step_and_id) {
     enum { SEEDS = 2, USES = 3, STEPS = 40, IDS = 40, KEYS = SEEDS * USES * STEPS * IDS };
     static cgp__rng_key keys[KEYS];
     const uint64_t seed = 20240607;
@@ -55,8 +53,7 @@ static void keys_differ_by_seed_use_step_and_id(void **state) {
         assert_memory_not_equal(&keys[i - 1], &keys[i], sizeof *keys);
 }
 
-static void a_key_depends_on_nothing_else(void **state) {
-    (void)state;
+TEST_CASE(a_key_depends_on_nothing_else) {
     const cgp__rng_key first = cgp__rng_derive(1, CGP__RNG_DROPOUT, 2, 3);
     cgp__rng_derive(7, CGP__RNG_DATA, 8, 9);
     const cgp__rng_key again = cgp__rng_derive(1, CGP__RNG_DROPOUT, 2, 3);
@@ -65,8 +62,7 @@ static void a_key_depends_on_nothing_else(void **state) {
 
 /* Chi-square over the bins has mean bins - 1 and deviation sqrt(2 (bins - 1)). The draws are fixed,
  * so the test of a bound of 5 deviations always passes or always fails. */
-static void below_is_in_range_and_uniform(void **state) {
-    (void)state;
+TEST_CASE(below_is_in_range_and_uniform) {
     static const uint32_t bounds[] = {1, 2, 3, 10, 64, 1000};
     enum { DRAWS = 100000 };
     for (size_t b = 0; b < sizeof bounds / sizeof *bounds; b++) {
@@ -87,22 +83,10 @@ static void below_is_in_range_and_uniform(void **state) {
     }
 }
 
-static void below_takes_both_halves_of_the_index(void **state) {
-    (void)state;
+TEST_CASE(below_takes_both_halves_of_the_index) {
     const cgp__rng_key key = cgp__rng_derive(5, CGP__RNG_DATA, 0, 0);
     const uint64_t low = cgp__rng_below(key, 1, UINT32_MAX);
     const uint64_t high = cgp__rng_below(key, 1 + ((uint64_t)1 << 32), UINT32_MAX);
     assert_int_not_equal(low, high);
     assert_in_range(cgp__rng_below(key, UINT64_MAX, UINT32_MAX), 0, UINT32_MAX - 1);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(philox_gives_the_known_answers),
-        cmocka_unit_test(keys_differ_by_seed_use_step_and_id),
-        cmocka_unit_test(a_key_depends_on_nothing_else),
-        cmocka_unit_test(below_is_in_range_and_uniform),
-        cmocka_unit_test(below_takes_both_halves_of_the_index),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

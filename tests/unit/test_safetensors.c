@@ -42,8 +42,7 @@ static cgp_shape shape_of(int rank, int64_t a, int64_t b) {
 
 /* --- writing and reading --- */
 
-static void a_small_file_is_this_to_the_byte(void **state) {
-    (void)state;
+TEST_CASE(a_small_file_is_this_to_the_byte) {
     const char *path = test_path_of("small.safetensors"), *names[] = {"w", "n"};
     const cgp_dtype types[] = {CGP_F32, CGP_I32};
     const cgp_shape shapes[] = {shape_of(2, 1, 2), shape_of(0, 0, 0)};
@@ -138,8 +137,7 @@ static void assert_same_tensors(const tensors *made, const char *path) {
     cgp_safetensors_close(file);
 }
 
-static void what_is_written_comes_back(void **state) {
-    (void)state;
+TEST_CASE(what_is_written_comes_back) {
     uint64_t random = test_seed();
     const char *path = test_path_of("round.safetensors");
     for (int round = 0; round < 40; round++) {
@@ -157,8 +155,7 @@ static void what_is_written_comes_back(void **state) {
 }
 
 /* A bf16 tensor is written and listed, but not read. */
-static void bf16_takes_two_bytes_an_element(void **state) {
-    (void)state;
+TEST_CASE(bf16_takes_two_bytes_an_element) {
     const char *path = test_path_of("half.safetensors"), *names[] = {"half"};
     const cgp_dtype types[] = {CGP_BF16};
     const cgp_shape shapes[] = {{2, {3, 5}}};
@@ -175,8 +172,7 @@ static void bf16_takes_two_bytes_an_element(void **state) {
     assert_int_equal(test_empty_directory(), 1);
 }
 
-static void tensors_are_listed_in_order_of_their_data(void **state) {
-    (void)state;
+TEST_CASE(tensors_are_listed_in_order_of_their_data) {
     const char *path = write_safetensors(
         "{\"last\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]},"
         "\"none\":{\"dtype\":\"F32\",\"shape\":[0,3],\"data_offsets\":[4,4]},"
@@ -202,8 +198,7 @@ static void tensors_are_listed_in_order_of_their_data(void **state) {
     cgp_safetensors_close(NULL);
 }
 
-static void types_without_use_are_listed_and_skipped_over(void **state) {
-    (void)state;
+TEST_CASE(types_without_use_are_listed_and_skipped_over) {
     const char *path =
         write_safetensors("{\"half\":{\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[0,6]},"
                           "\"long\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[6,14]},"
@@ -234,8 +229,7 @@ static double value_of_half(int half) {
     return sign * (exponent == 0 ? ldexp(fraction, -24) : ldexp(1024 + fraction, exponent - 25));
 }
 
-static void halves_are_widened_exactly(void **state) {
-    (void)state;
+TEST_CASE(halves_are_widened_exactly) {
     enum { ALL = 65536 };
     char header[160];
     cgp_safetensors *file = NULL;
@@ -269,8 +263,7 @@ static void halves_are_widened_exactly(void **state) {
     free(halves);
 }
 
-static void a_file_cut_after_it_was_opened_ends_early(void **state) {
-    (void)state;
+TEST_CASE(a_file_cut_after_it_was_opened_ends_early) {
     const char header[] = "{\"x\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}";
     const char *path = write_safetensors(header, 8);
     cgp_safetensors *file = NULL;
@@ -388,8 +381,7 @@ static const struct {
      true, "tensor \"b\" overlaps \"a\""},
 };
 
-static void every_damage_is_refused_with_its_byte(void **state) {
-    (void)state;
+TEST_CASE(every_damage_is_refused_with_its_byte) {
     assert_ok(cgp_file_replace(test_path_of("t.safetensors"), "x", 1));
     for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
         const int start = damages[i].in_data ? 8 + (int)strlen(damages[i].header) : 0;
@@ -400,8 +392,7 @@ static void every_damage_is_refused_with_its_byte(void **state) {
     }
 }
 
-static void a_header_length_that_does_not_fit_is_refused(void **state) {
-    (void)state;
+TEST_CASE(a_header_length_that_does_not_fit_is_refused) {
     const char *path = test_path_of("length.safetensors");
     struct {
         uint64_t length;
@@ -427,8 +418,7 @@ static void a_header_length_that_does_not_fit_is_refused(void **state) {
     cgp_safetensors_close(opened);
 }
 
-static void deep_json_is_refused_and_does_not_overflow_the_stack(void **state) {
-    (void)state;
+TEST_CASE(deep_json_is_refused_and_does_not_overflow_the_stack) {
     char *header = calloc(1000001, 1);
     memcpy(header, "{\"x\":", 5);
     memset(header + 5, '[', 1000000 - 5);
@@ -437,8 +427,7 @@ static void deep_json_is_refused_and_does_not_overflow_the_stack(void **state) {
     free(header);
 }
 
-static void what_is_no_file_is_not_opened(void **state) {
-    (void)state;
+TEST_CASE(what_is_no_file_is_not_opened) {
     cgp_safetensors *file = NULL;
     const char *missing = test_path_of("missing.safetensors"), *pipe_path = test_path_of("pipe");
     assert_status(cgp_safetensors_open(&file, missing), CGP_EIO);
@@ -461,8 +450,7 @@ static cgp_status create(cgp_safetensors_writer **writer, const char *path, int 
     return cgp_safetensors_create(writer, path, count, names, types, shapes, NULL, 0);
 }
 
-static void names_that_a_file_cannot_have_are_refused(void **state) {
-    (void)state;
+TEST_CASE(names_that_a_file_cannot_have_are_refused) {
     cgp_safetensors_writer *writer = NULL;
     const char *path = test_path_of("n.safetensors");
     const char *twice[] = {"w", "w"}, *reserved[] = {"__metadata__"}, *latin[] = {"\xe9"},
@@ -488,8 +476,7 @@ static void names_that_a_file_cannot_have_are_refused(void **state) {
     assert_int_equal(test_empty_directory(), 0);
 }
 
-static void more_data_than_the_shapes_need_are_refused(void **state) {
-    (void)state;
+TEST_CASE(more_data_than_the_shapes_need_are_refused) {
     const char *path = test_path_of("m.safetensors"), *names[] = {"w"};
     cgp_safetensors_writer *writer = NULL;
     cgp_safetensors *file = NULL;
@@ -509,23 +496,5 @@ static void more_data_than_the_shapes_need_are_refused(void **state) {
 
 /* --- atomic replacement --- */
 
-#define TEST(name) cmocka_unit_test_setup(name, test_empty_before)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_small_file_is_this_to_the_byte),
-        TEST(what_is_written_comes_back),
-        TEST(bf16_takes_two_bytes_an_element),
-        TEST(tensors_are_listed_in_order_of_their_data),
-        TEST(types_without_use_are_listed_and_skipped_over),
-        TEST(halves_are_widened_exactly),
-        TEST(a_file_cut_after_it_was_opened_ends_early),
-        TEST(every_damage_is_refused_with_its_byte),
-        TEST(a_header_length_that_does_not_fit_is_refused),
-        TEST(deep_json_is_refused_and_does_not_overflow_the_stack),
-        TEST(what_is_no_file_is_not_opened),
-        TEST(names_that_a_file_cannot_have_are_refused),
-        TEST(more_data_than_the_shapes_need_are_refused),
-    };
-    return cmocka_run_group_tests(tests, test_make_directory, test_remove_directory);
-}
+TEST_GROUP(.set_up = test_make_directory, .tear_down = test_remove_directory,
+           .before = test_empty_before);

@@ -104,8 +104,7 @@ static int64_t message(const cgp_model *model, const int *balance, int from, int
     return bytes;
 }
 
-static void skips_by_name_are_bit_equal_to_plain_values_in_any_stages(void **unused) {
-    (void)unused;
+TEST_CASE(skips_by_name_are_bit_equal_to_plain_values_in_any_stages) {
     static const int balances[][LAYERS] = {{5}, {1, 4}, {2, 3}, {4, 1}, {2, 1, 2}, {1, 1, 1, 1, 1}};
     uint64_t state = test_seed();
     cgp_model *spec = by_name(), *plain = by_hand();
@@ -132,8 +131,7 @@ static void skips_by_name_are_bit_equal_to_plain_values_in_any_stages(void **unu
 
 /* A value has 64 bytes. With five stages each skip has its own edge, which bypasses the stages
  * between. */
-static void a_named_skip_jumps_to_the_stage_that_pops_it(void **unused) {
-    (void)unused;
+TEST_CASE(a_named_skip_jumps_to_the_stage_that_pops_it) {
     static const int each[LAYERS] = {1, 1, 1, 1, 1}, two[LAYERS] = {2, 3}, one[LAYERS] = {5};
     cgp_model *spec = by_name(), *plain = by_hand();
     for (int from = 0; from < LAYERS; from++) {
@@ -151,8 +149,7 @@ static void a_named_skip_jumps_to_the_stage_that_pops_it(void **unused) {
     cgp_model_destroy(spec);
 }
 
-static void a_stash_adds_nothing_to_the_graph(void **unused) {
-    (void)unused;
+TEST_CASE(a_stash_adds_nothing_to_the_graph) {
     cgp_model *spec = by_name(), *plain = by_hand();
     assert_int_equal(spec->n_nodes, plain->n_nodes);
     for (int i = 0; i < plain->n_nodes; i++) {
@@ -167,8 +164,7 @@ static void a_stash_adds_nothing_to_the_graph(void **unused) {
 
 /* A layer may pop one name and stash another. A name may be stashed and popped in the same layer,
  * and an input may be stashed. */
-static void names_may_be_stashed_and_popped_in_one_layer(void **unused) {
-    (void)unused;
+TEST_CASE(names_may_be_stashed_and_popped_in_one_layer) {
     cgp_model *model = start();
     cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (int64_t[]){16});
     cgp_model_stash(model, "inputs", "x", x);
@@ -218,8 +214,7 @@ static cgp_model *wrong(int c) {
     return model;
 }
 
-static void unmatched_names_are_refused(void **unused) {
-    (void)unused;
+TEST_CASE(unmatched_names_are_refused) {
     static const char *const expected[] = {
         "layer two, stash: \"skip\" of namespace \"left\": expected a name of its own, got "
         "that "
@@ -262,8 +257,7 @@ static void unmatched_names_are_refused(void **unused) {
 
 /* The first error is reported. After an error a pop returns the invalid value, even for a stashed
  * name. */
-static void an_earlier_error_sticks(void **unused) {
-    (void)unused;
+TEST_CASE(an_earlier_error_sticks) {
     cgp_model *model = start();
     const cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (int64_t[]){16});
     cgp_model_layer(model, "one");
@@ -276,8 +270,7 @@ static void an_earlier_error_sticks(void **unused) {
     cgp_model_destroy(model);
 }
 
-static void a_finished_model_takes_no_stash_and_no_pop(void **unused) {
-    (void)unused;
+TEST_CASE(a_finished_model_takes_no_stash_and_no_pop) {
     cgp_model *model = by_name();
     cgp_model_stash(model, NULL, "more", (cgp_value){0});
     assert_message("stash: the model is finished");
@@ -285,17 +278,4 @@ static void a_finished_model_takes_no_stash_and_no_pop(void **unused) {
     assert_message("pop: the model is finished");
     assert_int_equal(model->build.n_stashes, 2);
     cgp_model_destroy(model);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(skips_by_name_are_bit_equal_to_plain_values_in_any_stages),
-        cmocka_unit_test(a_named_skip_jumps_to_the_stage_that_pops_it),
-        cmocka_unit_test(a_stash_adds_nothing_to_the_graph),
-        cmocka_unit_test(names_may_be_stashed_and_popped_in_one_layer),
-        cmocka_unit_test(unmatched_names_are_refused),
-        cmocka_unit_test(an_earlier_error_sticks),
-        cmocka_unit_test(a_finished_model_takes_no_stash_and_no_pop),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

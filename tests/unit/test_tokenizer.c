@@ -75,8 +75,7 @@ static void assert_round_trip(cgp_tokenizer *t, const void *bytes, size_t size,
 
 /* --- the reference --- */
 
-static void tokens_are_those_of_the_reference(void **state) {
-    (void)state;
+TEST_CASE(tokens_are_those_of_the_reference) {
     cgp_token_list list = {0};
     for (size_t i = 0; i < json_array_size(strings); i++) {
         const json_t *ids = json_array_get(json_array_get(strings, i), 1);
@@ -96,8 +95,7 @@ static void tokens_are_those_of_the_reference(void **state) {
     free(list.ids);
 }
 
-static void the_end_of_text_token_is_not_text(void **state) {
-    (void)state;
+TEST_CASE(the_end_of_text_token_is_not_text) {
     static const char text[] = "<|endoftext|>";
     cgp_token_list list = {0};
     char *back = NULL;
@@ -126,8 +124,7 @@ static int merged(test_bpe *bpe, int left, int right) {
 }
 
 /* Each byte of an ill-formed sequence is a token; the well-formed text around it is merged. */
-static void bytes_that_are_no_text_are_tokens_of_their_own(void **state) {
-    (void)state;
+TEST_CASE(bytes_that_are_no_text_are_tokens_of_their_own) {
     static const struct {
         const char *bytes;
         int alone; /* number of bytes that are not part of a character */
@@ -204,8 +201,7 @@ static size_t draw_bytes(uint64_t *random, uint8_t *bytes, size_t capacity) {
     return size;
 }
 
-static void every_sequence_of_bytes_comes_back(void **state) {
-    (void)state;
+TEST_CASE(every_sequence_of_bytes_comes_back) {
     uint64_t random = test_seed();
     static uint8_t bytes[400];
     cgp_token_list list = {0};
@@ -216,8 +212,7 @@ static void every_sequence_of_bytes_comes_back(void **state) {
 
 /* If a byte neither begins nor continues a character, tokens(a + byte + b) = tokens(a),
  * token(byte), tokens(b). */
-static void a_byte_that_is_no_text_ends_the_text_before_it(void **state) {
-    (void)state;
+TEST_CASE(a_byte_that_is_no_text_ends_the_text_before_it) {
     uint64_t random = test_seed();
     static uint8_t bytes[801];
     cgp_token_list whole = {0}, parts = {0};
@@ -235,8 +230,7 @@ static void a_byte_that_is_no_text_ends_the_text_before_it(void **state) {
     free(parts.ids);
 }
 
-static void texts_may_be_split_at_the_split_point(void **state) {
-    (void)state;
+TEST_CASE(texts_may_be_split_at_the_split_point) {
     uint64_t random = test_seed();
     static uint8_t bytes[800];
     cgp_token_list whole = {0}, parts = {0};
@@ -264,8 +258,7 @@ static void texts_may_be_split_at_the_split_point(void **state) {
 /* --- merges --- */
 
 /* Compare words under random merges with a slow implementation of the rule. */
-static void merges_are_those_of_the_rule(void **state) {
-    (void)state;
+TEST_CASE(merges_are_those_of_the_rule) {
     uint64_t random = test_seed();
     test_bpe *bpe = calloc(1, sizeof *bpe);
     char *vocab = calloc(2, BPE_TEXT), *merges = vocab + BPE_TEXT;
@@ -307,8 +300,7 @@ static void merges_are_those_of_the_rule(void **state) {
 }
 
 /* Encoding a word of a million equal bytes, of any kind, does not take quadratic time. */
-static void long_words_take_no_longer_a_byte(void **state) {
-    (void)state;
+TEST_CASE(long_words_take_no_longer_a_byte) {
     enum { LONG = 1 << 20 };
     static const char kinds[] = "a7= \n\t";
     char *text = malloc(LONG + 1);
@@ -330,8 +322,7 @@ static void long_words_take_no_longer_a_byte(void **state) {
 
 /* --- use --- */
 
-static void a_list_keeps_its_tokens(void **state) {
-    (void)state;
+TEST_CASE(a_list_keeps_its_tokens) {
     cgp_token_list list = {0}, once = {0};
     char *back = NULL;
     int64_t count = 0;
@@ -409,8 +400,7 @@ static void replace(char text[BPE_TEXT], const char *what, const char *with) {
     memcpy(at, with, strlen(with));
 }
 
-static void damaged_files_are_refused_with_file_line_and_reason(void **state) {
-    (void)state;
+TEST_CASE(damaged_files_are_refused_with_file_line_and_reason) {
     test_bpe *bpe = calloc(1, sizeof *bpe);
     char *texts[] = {calloc(1, BPE_TEXT), calloc(1, BPE_TEXT)};
     test_bpe_start(bpe);
@@ -437,8 +427,7 @@ static void damaged_files_are_refused_with_file_line_and_reason(void **state) {
 }
 
 /* Test bytes that are not text, and a line that does not end. */
-static void merges_that_are_no_text_are_refused(void **state) {
-    (void)state;
+TEST_CASE(merges_that_are_no_text_are_refused) {
     const char *path = test_path_of("merges.txt");
     static char line[5000];
     cgp_tokenizer *t = NULL;
@@ -456,19 +445,4 @@ static void merges_that_are_no_text_are_refused(void **state) {
     assert_null(t);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tokens_are_those_of_the_reference),
-        cmocka_unit_test(the_end_of_text_token_is_not_text),
-        cmocka_unit_test(bytes_that_are_no_text_are_tokens_of_their_own),
-        cmocka_unit_test(every_sequence_of_bytes_comes_back),
-        cmocka_unit_test(a_byte_that_is_no_text_ends_the_text_before_it),
-        cmocka_unit_test(texts_may_be_split_at_the_split_point),
-        cmocka_unit_test(merges_are_those_of_the_rule),
-        cmocka_unit_test(long_words_take_no_longer_a_byte),
-        cmocka_unit_test(a_list_keeps_its_tokens),
-        cmocka_unit_test(damaged_files_are_refused_with_file_line_and_reason),
-        cmocka_unit_test(merges_that_are_no_text_are_refused),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_GROUP(.set_up = set_up, .tear_down = tear_down);

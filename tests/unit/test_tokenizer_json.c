@@ -126,8 +126,7 @@ static void assert_decoded(int k, const cgp_token_list *list, const char *text, 
 
 /* --- the reference --- */
 
-static void tokens_are_those_of_tokenizers(void **state) {
-    (void)state;
+TEST_CASE(tokens_are_those_of_tokenizers) {
     cgp_token_list got = {0}, expected = {0};
     for (size_t i = 0; i < N_STRINGS; i++) {
         size_t size = 0, digits = 0;
@@ -143,8 +142,7 @@ static void tokens_are_those_of_tokenizers(void **state) {
     free(expected.ids);
 }
 
-static void decoded_texts_are_those_of_tokenizers(void **state) {
-    (void)state;
+TEST_CASE(decoded_texts_are_those_of_tokenizers) {
     static bool is_other[N_FILES][N_STRINGS];
     cgp_token_list list = {0};
     const json_t *others = json_object_get(reference, "decoded");
@@ -170,8 +168,7 @@ static void decoded_texts_are_those_of_tokenizers(void **state) {
     free(list.ids);
 }
 
-static void random_ids_are_decoded_as_by_tokenizers(void **state) {
-    (void)state;
+TEST_CASE(random_ids_are_decoded_as_by_tokenizers) {
     cgp_token_list list = {0};
     const json_t *rows = json_object_get(reference, "tokens");
     assert_int_equal(json_array_size(rows), 60 * N_FILES);
@@ -201,8 +198,7 @@ static void assert_template(int k, const char *const *prefix, const char *const 
     }
 }
 
-static void templates_have_their_tokens(void **state) {
-    (void)state;
+TEST_CASE(templates_have_their_tokens) {
     static const char *const none[] = {NULL}, *const begin[] = {"<|begin_of_text|>", NULL};
     static const char *const start[] = {"<s>", NULL}, *const ends[] = {"</s>", "</s>", NULL};
     assert_template(GPT2, none, none);
@@ -211,8 +207,7 @@ static void templates_have_their_tokens(void **state) {
     assert_template(ADDED, start, ends);
 }
 
-static void tokens_are_found_by_name(void **state) {
-    (void)state;
+TEST_CASE(tokens_are_found_by_name) {
     static const struct {
         int file;
         const char *text;
@@ -266,8 +261,7 @@ static size_t draw_bytes(uint64_t *random, char *bytes, size_t capacity, bool br
 
 /* If a byte does not continue a character, tokens(a + byte + b) = tokens(a), token(byte),
  * tokens(b). */
-static void a_byte_that_is_no_text_ends_the_text_before_it(void **state) {
-    (void)state;
+TEST_CASE(a_byte_that_is_no_text_ends_the_text_before_it) {
     uint64_t random = test_seed();
     static char bytes[401];
     cgp_token_list whole = {0}, parts = {0};
@@ -286,8 +280,7 @@ static void a_byte_that_is_no_text_ends_the_text_before_it(void **state) {
     free(parts.ids);
 }
 
-static void texts_may_be_split_at_the_split_point(void **state) {
-    (void)state;
+TEST_CASE(texts_may_be_split_at_the_split_point) {
     uint64_t random = test_seed();
     static char bytes[400];
     cgp_token_list whole = {0}, parts = {0};
@@ -318,8 +311,7 @@ static void texts_may_be_split_at_the_split_point(void **state) {
 
 /* Encoding half a million equal characters, of any kind, does not take quadratic time, which would
  * be hours. */
-static void long_runs_take_no_longer_a_byte(void **state) {
-    (void)state;
+TEST_CASE(long_runs_take_no_longer_a_byte) {
     enum { LONG = 1 << 19 };
     static const char *const kinds[] = {
         "a",        "7", "=",   " ",   "\n",   "\xcc\x81", "\r\n", "\xcc\x81\xcc\xa3",
@@ -399,8 +391,7 @@ static void edit(json_t *root, const char *path, const char *with) {
 }
 
 /* Read different spellings of equivalent files. */
-static void files_may_be_spelled_otherwise(void **state) {
-    (void)state;
+TEST_CASE(files_may_be_spelled_otherwise) {
     static const struct {
         int file;
         const char *path, *with;
@@ -447,8 +438,7 @@ static void files_may_be_spelled_otherwise(void **state) {
 }
 
 /* Without a pattern, the whole text is one word. */
-static void without_use_regex_a_text_is_one_word(void **state) {
-    (void)state;
+TEST_CASE(without_use_regex_a_text_is_one_word) {
     json_t *root = load(GPT2), *model = json_object_get(root, "model");
     json_t *vocab = json_object_get(model, "vocab");
     cgp_tokenizer *t = NULL;
@@ -574,8 +564,7 @@ static const refusal refusals[] = {
      ".ids: expected ids of the vocabulary, got -1"},
 };
 
-static void what_is_not_understood_is_refused_by_name(void **state) {
-    (void)state;
+TEST_CASE(what_is_not_understood_is_refused_by_name) {
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
         json_t *root = load(refusals[i].file);
         cgp_tokenizer *t = NULL;
@@ -591,8 +580,7 @@ static void what_is_not_understood_is_refused_by_name(void **state) {
 
 /* A token with characters outside the byte-level alphabet must be an added token; otherwise the
  * file is refused. */
-static void vocabularies_that_are_not_byte_level_are_refused(void **state) {
-    (void)state;
+TEST_CASE(vocabularies_that_are_not_byte_level_are_refused) {
     json_t *root = load(GPT2);
     cgp_tokenizer *t = NULL;
     edit(root, "model.vocab.a b", "856");
@@ -611,8 +599,7 @@ static void vocabularies_that_are_not_byte_level_are_refused(void **state) {
     json_decref(root);
 }
 
-static void files_that_are_no_tokenizers_are_refused(void **state) {
-    (void)state;
+TEST_CASE(files_that_are_no_tokenizers_are_refused) {
     cgp_tokenizer *t = NULL;
     const char *path = test_path_of("tokenizer.json");
     assert_status(cgp_tokenizer_open(&t, "/nowhere/tokenizer.json"), CGP_EIO);
@@ -630,21 +617,4 @@ static void files_that_are_no_tokenizers_are_refused(void **state) {
     assert_null(t);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tokens_are_those_of_tokenizers),
-        cmocka_unit_test(decoded_texts_are_those_of_tokenizers),
-        cmocka_unit_test(random_ids_are_decoded_as_by_tokenizers),
-        cmocka_unit_test(templates_have_their_tokens),
-        cmocka_unit_test(tokens_are_found_by_name),
-        cmocka_unit_test(a_byte_that_is_no_text_ends_the_text_before_it),
-        cmocka_unit_test(texts_may_be_split_at_the_split_point),
-        cmocka_unit_test(long_runs_take_no_longer_a_byte),
-        cmocka_unit_test(files_may_be_spelled_otherwise),
-        cmocka_unit_test(without_use_regex_a_text_is_one_word),
-        cmocka_unit_test(what_is_not_understood_is_refused_by_name),
-        cmocka_unit_test(vocabularies_that_are_not_byte_level_are_refused),
-        cmocka_unit_test(files_that_are_no_tokenizers_are_refused),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_GROUP(.set_up = set_up, .tear_down = tear_down);

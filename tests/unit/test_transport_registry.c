@@ -5,8 +5,7 @@
 #include "support.h"
 #include "transport/transport.h"
 
-static void a_transport_is_found_by_its_name(void **unused) {
-    (void)unused;
+TEST_CASE(a_transport_is_found_by_its_name) {
     const cgp_transport *found = NULL;
     assert_ok(cgp__transport_find("inproc", &found));
     assert_ptr_equal(found, &cgp__transport_inproc);
@@ -21,8 +20,7 @@ static void a_transport_is_found_by_its_name(void **unused) {
     assert_ptr_equal(found, &loopback);
 }
 
-static void bad_tables_are_refused(void **unused) {
-    (void)unused;
+TEST_CASE(bad_tables_are_refused) {
     static cgp_transport table;
     table = cgp__transport_inproc;
     assert_status(cgp__transport_add(&table), CGP_EINVAL);
@@ -43,8 +41,7 @@ static void bad_tables_are_refused(void **unused) {
     assert_message("(built for another version of cgpipe)");
 }
 
-static void a_full_registry_takes_no_more(void **unused) {
-    (void)unused;
+TEST_CASE(a_full_registry_takes_no_more) {
     static cgp_transport tables[20];
     static char names[20][8];
     cgp_status status = CGP_OK;
@@ -58,13 +55,4 @@ static void a_full_registry_takes_no_more(void **unused) {
     }
     assert_int_equal(n, 15); /* 14 transports fit beside inproc and loopback; the next one fails */
     assert_status(status, CGP_ELIMIT);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_transport_is_found_by_its_name),
-        cmocka_unit_test(bad_tables_are_refused),
-        cmocka_unit_test(a_full_registry_takes_no_more),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
