@@ -17,36 +17,16 @@ static void weights_sha256(network *net, char hex[130]) {
 
 /* --- PyTorch's results --- */
 
-static void *read_tensor(cgp_safetensors *file, const char *name, cgp_shape *shape) {
-    const int index = cgp_safetensors_find(file, name);
-    assert_true(index >= 0);
-    *shape = *cgp_safetensors_shape(file, index);
-    void *data = calloc((size_t)cgp_shape_count(shape), 4);
-    assert_ok(cgp_safetensors_read(file, index, data));
-    return data;
-}
-
 static double largest_difference(network *net, const char *expected) {
     cgp_safetensors *file = NULL;
-    cgp_tensor input = {.dtype = cgp_model_input_dtype(net->model, 0)}, output = {0};
+    double largest = 0;
     assert_ok(cgp_safetensors_open(&file, expected));
-    input.data = read_tensor(file, "inputs", &input.shape);
-    float *outputs = read_tensor(file, "outputs", &output.shape), largest = 0;
-    const int64_t count = cgp_shape_count(&output.shape);
-    output.data = calloc((size_t)count, sizeof(float));
-    assert_ok(cgp_pipeline_predict(net->pipeline, (const cgp_tensor *[]){&input}, 1,
-                                   (const cgp_tensor *[]){&output}, 1));
-    double far = 0;
-    for (int64_t i = 0; i < count; i++) {
-        const double d = fabs((double)((float *)output.data)[i] - (double)outputs[i]);
-        if (!(d <= far)) far = d;
-        largest = fmaxf(largest, fabsf(outputs[i]));
-    }
-    print_message("  %lld outputs up to %.2f: largest difference %.1e\n", (long long)count,
-                  (double)largest, far);
+    cgp_tensor input = read_tensor(file, "inputs"), outputs = read_tensor(file, "outputs");
+    const double far = outputs_differ(net, &input, &outputs, &largest);
+    print_message("  %lld outputs up to %.2f: largest difference %.1e\n",
+                  (long long)cgp_shape_count(&outputs.shape), largest, far);
     cgp_safetensors_close(file);
-    free(output.data);
-    free(outputs);
+    free(outputs.data);
     free(input.data);
     return far;
 }
@@ -63,8 +43,7 @@ static void check_outputs(const char *directory, const char *weights) {
     }
 }
 
-static void gpt2_of_hugging_face_computes_what_pytorch_computes(void **state) {
-    (void)state;
+TEST_CASE(gpt2_of_hugging_face_computes_what_pytorch_computes) {
     check_outputs("gpt2", "");
     check_outputs("gpt2-shards", "");
     check_outputs("gpt2-f16", "");
@@ -72,14 +51,12 @@ static void gpt2_of_hugging_face_computes_what_pytorch_computes(void **state) {
     check_outputs("gpt2-other", "");
 }
 
-static void resnet_of_torchvision_computes_what_pytorch_computes(void **state) {
-    (void)state;
+TEST_CASE(resnet_of_torchvision_computes_what_pytorch_computes) {
     check_outputs("resnet20", "/resnet20.safetensors");
 }
 
 /* The options in the files matter: with other options the test above fails. */
-static void other_options_compute_something_else(void **state) {
-    (void)state;
+TEST_CASE(other_options_compute_something_else) {
     for (int i = 0; i < 3; i++) {
         network net = {.spec = cgp_model_spec_default()};
         const char *directory = i == 0 ? DATA "gpt2" : DATA "gpt2-other";
@@ -99,8 +76,7 @@ static void other_options_compute_something_else(void **state) {
 
 /* --- writing the files --- */
 
-static void a_directory_that_we_write_is_the_same_network(void **state) {
-    (void)state;
+TEST_CASE(a_directory_that_we_write_is_the_same_network) {
     static const char *const directories[] = {"gpt2", "gpt2-shards", "gpt2-other"};
     for (int i = 0; i < 3; i++) {
         char path[256], before[130], after[130], text[2][160];
@@ -121,8 +97,7 @@ static void a_directory_that_we_write_is_the_same_network(void **state) {
 }
 
 /* Names, shapes, dtypes and bytes are unchanged; the tensors are in the order of the model. */
-static void a_resnet_comes_out_as_it_went_in(void **state) {
-    (void)state;
+TEST_CASE(a_resnet_comes_out_as_it_went_in) {
     const char *path = test_path_of("out.safetensors");
     const char *const source = DATA "resnet20/resnet20.safetensors";
     network net = open_network(source, 1);
@@ -150,8 +125,7 @@ static void a_resnet_comes_out_as_it_went_in(void **state) {
     release(&net);
 }
 
-static void what_cannot_be_written_leaves_what_was_there(void **state) {
-    (void)state;
+TEST_CASE(what_cannot_be_written_leaves_what_was_there) {
     network net = open_network(DATA "resnet20/resnet20.safetensors", 1);
     test_write_file(test_path_of("out.safetensors"), "old", 3);
     assert_status(cgp_weights_save(net.pipeline, net.model, test_path_of("no/out")), CGP_EIO);
@@ -166,8 +140,7 @@ static void what_cannot_be_written_leaves_what_was_there(void **state) {
 
 /* The first published files of GPT-2 have names without a prefix, masks, and the tied head as a
  * separate tensor. */
-static void names_without_prefix_masks_and_a_tied_head_are_taken(void **state) {
-    (void)state;
+TEST_CASE(names_without_prefix_masks_and_a_tied_head_are_taken) {
     const char *path = test_path_of("plain.safetensors");
     static tensors t;
     network net = open_network(DATA "gpt2", 1);
@@ -199,8 +172,7 @@ static void names_without_prefix_masks_and_a_tied_head_are_taken(void **state) {
 }
 
 /* torchvision's files written before PyTorch 0.4.1 have no counts of batches. */
-static void statistics_without_a_count_are_taken(void **state) {
-    (void)state;
+TEST_CASE(statistics_without_a_count_are_taken) {
     const char *path = test_path_of("old.safetensors");
     static tensors t;
     read_tensors(&t, DATA "resnet20/resnet20.safetensors");
@@ -214,17 +186,5 @@ static void statistics_without_a_count_are_taken(void **state) {
     release(&net);
 }
 
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup(name, empty_tree_before)
-    const struct CMUnitTest tests[] = {
-        TEST(gpt2_of_hugging_face_computes_what_pytorch_computes),
-        TEST(resnet_of_torchvision_computes_what_pytorch_computes),
-        TEST(other_options_compute_something_else),
-        TEST(a_directory_that_we_write_is_the_same_network),
-        TEST(a_resnet_comes_out_as_it_went_in),
-        TEST(what_cannot_be_written_leaves_what_was_there),
-        TEST(names_without_prefix_masks_and_a_tied_head_are_taken),
-        TEST(statistics_without_a_count_are_taken),
-    };
-    return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
-}
+TEST_GROUP(.set_up = test_make_directory, .tear_down = remove_tree_after,
+           .before = empty_tree_before);

@@ -62,6 +62,63 @@ static inline network open_network(const char *path, int stages) {
     return net;
 }
 
+/* --- numbers of PyTorch --- */
+
+/* Read a tensor of I32 or F32. Owned. */
+static inline cgp_tensor read_tensor(cgp_safetensors *file, const char *name) {
+    const int index = cgp_safetensors_find(file, name);
+    assert_true(index >= 0);
+    const bool real = strcmp(cgp_safetensors_type(file, index), "F32") == 0;
+    cgp_tensor tensor = {real ? CGP_F32 : CGP_I32, *cgp_safetensors_shape(file, index), NULL};
+    tensor.data = calloc((size_t)cgp_shape_count(&tensor.shape), 4);
+    assert_ok(cgp_safetensors_read(file, index, tensor.data));
+    return tensor;
+}
+
+/* Return the largest difference of the outputs from those expected, or NaN. `largest` gets the
+ * largest that is expected. */
+static inline double outputs_differ(network *net, const cgp_tensor *input,
+                                    const cgp_tensor *expected, double *largest) {
+    const int64_t count = cgp_shape_count(&expected->shape);
+    cgp_tensor got = *expected;
+    double far = 0;
+    *largest = 0;
+    got.data = calloc((size_t)count, sizeof(float));
+    assert_ok(cgp_pipeline_predict(net->pipeline, (const cgp_tensor *[]){input}, 1,
+                                   (const cgp_tensor *[]){&got}, 1));
+    for (int64_t i = 0; i < count; i++) {
+        const double e = (double)((float *)expected->data)[i];
+        const double d = fabs((double)((float *)got.data)[i] - e);
+        if (!(d <= far)) far = d;
+        *largest = fmax(*largest, fabs(e));
+    }
+    free(got.data);
+    return far;
+}
+
+/* Train a network of net->spec from these weights, by AdamW, in the layout of the options. Return
+ * the largest relative difference of a step's loss from those expected. */
+static inline double losses_differ(network *net, const char *path, cgp_plan_options *o,
+                                   const cgp_tensor *inputs, const cgp_tensor *targets,
+                                   const cgp_tensor *losses) {
+    double far = 0;
+    o->batch = 3;
+    o->optim = cgp_optim_adamw(1e-3, 0.01);
+    assert_ok(cgp_model_spec_create(&net->model, &net->spec));
+    assert_ok(cgp_plan_create(&net->plan, net->model, o));
+    assert_ok(cgp_pipeline_create(&net->pipeline, net->plan, 0));
+    assert_ok(load(net, path));
+    for (int64_t s = 0; s < cgp_shape_count(&losses->shape); s++) {
+        double loss = 0;
+        assert_ok(
+            cgp_pipeline_step(net->pipeline, (const cgp_tensor *[]){inputs, targets}, 2, &loss));
+        assert_ok(cgp_optim_step(net->pipeline));
+        const double d = fabs(loss / (double)((float *)losses->data)[s] - 1);
+        if (!(d <= far)) far = d;
+    }
+    return far;
+}
+
 /* --- modified files --- */
 
 enum { MOST = 160 };
