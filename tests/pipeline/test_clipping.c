@@ -9,7 +9,7 @@
  *
  * So training with clipping is bit-equal too. Shapes, graphs (some tie parameters across stages)
  * and seeds are random in each run. */
-#include "graphs.h"
+#include "training.h"
 
 enum { STEPS = 3 };
 
@@ -49,28 +49,14 @@ static void setting_destroy(setting *s) {
     cgp_model_destroy(s->model);
 }
 
-/* A pipeline and its plan. */
-typedef struct running {
-    cgp_plan *plan;
-    cgp_pipeline *pipeline;
-} running;
-
-static running start(setting *s, int stages, uint64_t *state) {
-    running r = {NULL, NULL};
+static training start(setting *s, int stages, uint64_t *state) {
     s->options.stages = stages;
     s->options.balance = s->balance;
     test_random_balance(state, cgp_model_layers(s->model), stages, s->balance);
-    assert_ok(cgp_plan_create(&r.plan, s->model, &s->options));
-    assert_ok(cgp_pipeline_create(&r.pipeline, r.plan, s->seed));
-    return r;
+    return training_start(s->model, &s->options, s->seed);
 }
 
-static void stop(running *r) {
-    cgp_pipeline_destroy(r->pipeline);
-    cgp_plan_destroy(r->plan);
-}
-
-static void step(const running *r, const test_batch *batch) {
+static void step(const training *r, const test_batch *batch) {
     assert_ok(cgp_pipeline_step(r->pipeline, batch->inputs, batch->n, NULL));
 }
 
@@ -81,14 +67,13 @@ typedef struct outcome {
 
 static outcome train(setting *s, int stages, uint64_t *state) {
     outcome o;
-    running r = start(s, stages, state);
+    training r = start(s, stages, state);
     for (int i = 0; i < STEPS; i++) {
-        step(&r, &s->batches[i]);
-        assert_ok(cgp_optim_step(r.pipeline));
+        (void)training_step(&r, &s->batches[i]);
         o.norms[i] = cgp_pipeline_gradient_norm(r.pipeline);
     }
     assert_ok(cgp_pipeline_weights_sha256(r.pipeline, o.sha256));
-    stop(&r);
+    training_stop(&r);
     return o;
 }
 
@@ -151,7 +136,7 @@ static int64_t parameter_size(const cgp_model *model, int p) {
 /* Return all parameters or gradients in one array, as `get` copies them. The caller frees it. */
 typedef cgp_status getter(cgp_pipeline *pipeline, int parameter, float *data);
 
-static float *collect(const running *r, const cgp_model *model, getter *get) {
+static float *collect(const training *r, const cgp_model *model, getter *get) {
     float *all = calloc((size_t)cgp_model_parameter_count(model), sizeof *all), *at = all;
     assert_non_null(all);
     for (int p = 0; p < cgp_model_parameters(model); at += parameter_size(model, p++))
@@ -186,7 +171,7 @@ TEST_CASE(the_norm_is_that_of_the_gradients) {
         setting s;
         setting_create(&s, i % 2 ? "cpu" : "ref", &state);
         s.options.optim.clip_norm = 1e-6;
-        running r = start(&s, test_between(&state, 1, 4), &state);
+        training r = start(&s, test_between(&state, 1, 4), &state);
         step(&r, &s.batches[0]);
         float *before = collect(&r, s.model, cgp_pipeline_get_gradient);
         assert_ok(cgp_optim_step(r.pipeline));
@@ -199,7 +184,7 @@ TEST_CASE(the_norm_is_that_of_the_gradients) {
         assert_true(same_bits(s.model, before, after)); /* the gradient buffers are unchanged */
         free(before);
         free(after);
-        stop(&r);
+        training_stop(&r);
         setting_destroy(&s);
     }
 }
@@ -213,7 +198,7 @@ TEST_CASE(gradients_are_scaled_as_pytorch_does) {
         setting_create(&s, "ref", &state);
         s.options.optim = cgp_optim_sgd(0.1, 0, false, 0);
         s.options.optim.clip_norm = first_norm(&s, &state) * (i % 2 ? 0.3 : 2);
-        running r = start(&s, 2, &state);
+        training r = start(&s, 2, &state);
         step(&r, &s.batches[0]);
         float *expected = collect(&r, s.model, cgp_pipeline_get_parameter);
         float *gradient = collect(&r, s.model, cgp_pipeline_get_gradient);
@@ -228,7 +213,7 @@ TEST_CASE(gradients_are_scaled_as_pytorch_does) {
         free(expected);
         free(gradient);
         free(got);
-        stop(&r);
+        training_stop(&r);
         setting_destroy(&s);
     }
 }
@@ -237,12 +222,12 @@ TEST_CASE(without_clipping_there_is_no_norm) {
     uint64_t state = test_seed();
     setting s;
     setting_create(&s, "cpu", &state);
-    running r = start(&s, 2, &state);
+    training r = start(&s, 2, &state);
     assert_true(isnan(cgp_pipeline_gradient_norm(r.pipeline)));
     step(&r, &s.batches[0]);
     assert_ok(cgp_optim_step(r.pipeline));
     assert_true(isnan(cgp_pipeline_gradient_norm(r.pipeline)));
-    stop(&r);
+    training_stop(&r);
     setting_destroy(&s);
 }
 
@@ -254,7 +239,7 @@ TEST_CASE(a_loss_that_is_not_finite_updates_nothing) {
     setting_create(&s, "cpu", &state);
     s.options.optim = cgp_optim_adamw(1e-2, 0.1);
     s.options.optim.clip_norm = 1;
-    running r = start(&s, 3, &state);
+    training r = start(&s, 3, &state);
     const int head = cgp_model_parameters(s.model) - 1;
     const int64_t n = parameter_size(s.model, head);
     float *good = calloc((size_t)n, sizeof *good), *bad = calloc((size_t)n, sizeof *bad);
@@ -282,7 +267,7 @@ TEST_CASE(a_loss_that_is_not_finite_updates_nothing) {
     free(bad);
     free(before);
     free(after);
-    stop(&r);
+    training_stop(&r);
     setting_destroy(&s);
 }
 
@@ -321,9 +306,7 @@ static void check_decay(const cgp_model *model, cgp_optim optim) {
     o.schedule = "gpipe";
     o.external_loss = true;
     o.optim = optim;
-    running r = {NULL, NULL};
-    assert_ok(cgp_plan_create(&r.plan, model, &o));
-    assert_ok(cgp_pipeline_create(&r.pipeline, r.plan, 1));
+    training r = training_start(model, &o, 1);
     float start[64], end[64];
     for (int k = 0; k < 64; k++)
         start[k] = 1 + (float)k / 64; /* biases start at zero, which decay does not change */
@@ -343,7 +326,7 @@ static void check_decay(const cgp_model *model, cgp_optim optim) {
                          (double)start[k], (double)end[k]);
         }
     }
-    stop(&r);
+    training_stop(&r);
 }
 
 TEST_CASE(norms_and_biases_do_not_decay) {

@@ -9,7 +9,7 @@
 #include "custom_ops.h"
 
 #include "checkpoints.h"
-#include "graphs.h"
+#include "training.h"
 
 #include <math.h>
 
@@ -40,17 +40,11 @@ static cgp_model *make_model(bool loss, double loss_weight) {
     return model;
 }
 
-typedef struct training {
-    cgp_plan *plan;
-    cgp_pipeline *pipeline;
-} training;
-
 static const char *const devices[2][3] = {{"cpu", "ref", "cpu"}, {"ref", "cpu", "ref"}};
 
 static training start(const cgp_model *model, int stages, int how, double clip_norm,
                       bool external) {
     cgp_plan_options o = cgp_plan_options_default();
-    training t = {NULL, NULL};
     o.stages = stages;
     o.batch = BATCH;
     o.chunks = 3;
@@ -60,37 +54,12 @@ static training start(const cgp_model *model, int stages, int how, double clip_n
     if (external) o.schedule = "gpipe";
     o.optim = cgp_optim_adamw(1e-2, 0.1);
     o.optim.clip_norm = clip_norm;
-    assert_ok(cgp_plan_create(&t.plan, model, &o));
-    assert_ok(cgp_pipeline_create(&t.pipeline, t.plan, 5));
-    return t;
-}
-
-static void stop(training *t) {
-    cgp_pipeline_destroy(t->pipeline);
-    cgp_plan_destroy(t->plan);
-}
-
-static void step(const training *t, const test_batch *batch) {
-    assert_ok(cgp_pipeline_step(t->pipeline, batch->inputs, batch->n, NULL));
-    assert_ok(cgp_optim_step(t->pipeline));
-}
-
-/* Weights and states of a pipeline. */
-typedef struct hashes {
-    char weights[65], states[65];
-} hashes;
-
-static hashes hashes_of(const training *t) {
-    hashes h;
-    assert_ok(cgp_pipeline_weights_sha256(t->pipeline, h.weights));
-    assert_ok(cgp_pipeline_state_sha256(t->pipeline, h.states));
-    return h;
+    return training_start(model, &o, 5);
 }
 
 static void assert_unchanged(const training *t, const hashes *before) {
     const hashes after = hashes_of(t);
-    assert_string_equal(after.weights, before->weights);
-    assert_string_equal(after.states, before->states);
+    assert_same(&after, before);
 }
 
 /* One way to make a step's numbers infinite or NaN, and the update's message. */
@@ -124,7 +93,7 @@ static void check_trouble(const trouble *bad, int stages, int how) {
     for (int i = 0; bad->number != 0 && i < ROWS * CHANNELS; i++)
         x[(BATCH - 1) * ROWS * CHANNELS + i] = i / CHANNELS % 2 ? bad->number : -bad->number;
     training t = start(model, stages, how, bad->clip_norm, false);
-    if (bad->loss_weight == 1) step(&t, &good);
+    if (bad->loss_weight == 1) training_step(&t, &good);
     const hashes before = hashes_of(&t);
     const int64_t updates = cgp_pipeline_updates(t.pipeline);
     double loss = 0;
@@ -145,24 +114,23 @@ static void check_trouble(const trouble *bad, int stages, int how) {
     assert_false(bad->loss_weight != 1 && isfinite(norm));
     if (bad->loss_weight == 1) { /* as if the bad step had not run */
         training reference = start(model, stages, how, bad->clip_norm, false);
-        step(&reference, &good);
+        training_step(&reference, &good);
         for (int s = 0; s < 2; s++) {
-            step(&t, &good);
-            step(&reference, &good);
+            training_step(&t, &good);
+            training_step(&reference, &good);
         }
         const hashes expected = hashes_of(&reference);
         assert_unchanged(&t, &expected);
-        stop(&reference);
+        training_stop(&reference);
     }
-    stop(&t);
+    training_stop(&t);
     test_batch_release(&good);
     test_batch_release(&broken);
     cgp_model_destroy(model);
 }
 
 /* `how` selects the backend of each norm, and whether batch norms are deferred. */
-static void a_step_that_is_not_finite_leaves_everything_as_it_was(void **unused) {
-    (void)unused;
+TEST_CASE(a_step_that_is_not_finite_leaves_everything_as_it_was) {
     for (size_t k = 0; k < sizeof troubles / sizeof *troubles; k++) {
         for (int stages = 1; stages <= 3; stages++) {
             for (int how = 0; how < 4; how++)
@@ -207,13 +175,12 @@ static void check_external(int stages, int how, double clip_norm) {
     assert_message(
         "state first.running_mean: the last step accumulated a value that is not finite (");
     assert_unchanged(&t, &before);
-    stop(&t);
+    training_stop(&t);
     test_batch_release(&batch);
     cgp_model_destroy(model);
 }
 
-static void so_does_one_with_an_external_loss(void **unused) {
-    (void)unused;
+TEST_CASE(so_does_one_with_an_external_loss) {
     for (int how = 0; how < 4; how++) {
         check_external(2, how, 0);
         check_external(2, how, 1);
@@ -221,8 +188,7 @@ static void so_does_one_with_an_external_loss(void **unused) {
 }
 
 /* Statistics are committed even without an update. */
-static void a_finite_step_commits_before_its_update(void **unused) {
-    (void)unused;
+TEST_CASE(a_finite_step_commits_before_its_update) {
     uint64_t state = test_seed();
     cgp_model *model = make_model(true, 1);
     test_batch batch;
@@ -238,7 +204,7 @@ static void a_finite_step_commits_before_its_update(void **unused) {
         assert_ok(cgp_optim_step(t.pipeline));
         assert_string_equal(hashes_of(&t).states, between.states);
         assert_int_equal(isfinite(cgp_pipeline_gradient_norm(t.pipeline)) != 0, clips);
-        stop(&t);
+        training_stop(&t);
     }
     test_batch_release(&batch);
     cgp_model_destroy(model);
@@ -283,8 +249,7 @@ static void assert_refused(const training *t, const char *message, int entries) 
 
 /* Each tensor is checked. The message names the first tensor that is not finite, in file order:
  * weights, states, optimizer states. */
-static void what_is_not_finite_is_not_saved_where_that_is_asked_for(void **unused) {
-    (void)unused;
+TEST_CASE(what_is_not_finite_is_not_saved_where_that_is_asked_for) {
     uint64_t state = test_seed();
     cgp_model *model = make_model(true, 1);
     test_batch batch;
@@ -293,7 +258,7 @@ static void what_is_not_finite_is_not_saved_where_that_is_asked_for(void **unuse
         training t = start(model, stages, stages, 0, false);
         const float nan3[CHANNELS] = {0, 0, -NAN}, one3[CHANNELS] = {1, 1, 1};
         remove_tree(run);
-        step(&t, &batch);
+        training_step(&t, &batch);
         const float mean = set_element(&t, 2, 1, 8, INFINITY);
         assert_refused(&t, "middle.weight.exp_avg_sq: is not finite, got inf at element 8", 0);
         const float moment = set_element(&t, 0, 0, 1, -INFINITY);
@@ -313,15 +278,14 @@ static void what_is_not_finite_is_not_saved_where_that_is_asked_for(void **unuse
         assert_ok(cgp_pipeline_load(t.pipeline, run, &note));
         assert_string_equal(note, "checked");
         free(note);
-        stop(&t);
+        training_stop(&t);
     }
     test_batch_release(&batch);
     cgp_model_destroy(model);
 }
 
 /* States of custom ops are not checked: a running maximum may begin at -infinity. */
-static void a_custom_op_may_keep_infinity(void **unused) {
-    (void)unused;
+TEST_CASE(a_custom_op_may_keep_infinity) {
     const int64_t dims[1] = {CHANNELS};
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "meter"));
@@ -342,12 +306,11 @@ static void a_custom_op_may_keep_infinity(void **unused) {
             assert_ok(cgp_pipeline_set_state(t.pipeline, s, data));
     }
     assert_ok(save_checked(&t));
-    stop(&t);
+    training_stop(&t);
     cgp_model_destroy(model);
 }
 
-static void save_options_are_checked(void **unused) {
-    (void)unused;
+TEST_CASE(save_options_are_checked) {
     cgp_model *model = make_model(true, 1);
     training t = start(model, 1, 0, 0, false);
     cgp_save_options o = cgp_save_options_default();
@@ -361,20 +324,9 @@ static void save_options_are_checked(void **unused) {
     assert_int_equal(count_names(run, ""), 0);
     assert_ok(cgp_pipeline_save_with(t.pipeline, run, NULL));
     assert_true(found_step(run) == 0);
-    stop(&t);
+    training_stop(&t);
     cgp_model_destroy(model);
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, empty_tree_before)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_that_is_not_finite_leaves_everything_as_it_was),
-        cmocka_unit_test(so_does_one_with_an_external_loss),
-        cmocka_unit_test(a_finite_step_commits_before_its_update),
-        TEST(what_is_not_finite_is_not_saved_where_that_is_asked_for),
-        TEST(a_custom_op_may_keep_infinity),
-        TEST(save_options_are_checked),
-    };
-    return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
-}
+TEST_GROUP(.set_up = test_make_directory, .tear_down = remove_tree_after,
+           .before = empty_tree_before);

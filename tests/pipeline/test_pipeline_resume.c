@@ -11,7 +11,7 @@
 #define _GNU_SOURCE /* nftw */
 #endif
 #include "checkpoints.h"
-#include "graphs.h"
+#include "training.h"
 
 #include <fcntl.h>
 
@@ -21,29 +21,9 @@ static const cgp_recompute modes[] = {CGP_RECOMPUTE_NEVER, CGP_RECOMPUTE_ALWAYS,
                                       CGP_RECOMPUTE_EXCEPT_LAST};
 static const char *const schedules[] = {"gpipe", "1f1b"};
 
-/* A pipeline and its plan. */
-typedef struct training {
-    cgp_plan *plan;
-    cgp_pipeline *pipeline;
-} training;
-
-static training start(const cgp_model *model, const cgp_plan_options *options, uint64_t seed) {
-    training t = {NULL, NULL};
-    assert_ok(cgp_plan_create(&t.plan, model, options));
-    assert_ok(cgp_pipeline_create(&t.pipeline, t.plan, seed));
-    return t;
-}
-
-static void stop(training *t) {
-    cgp_pipeline_destroy(t->pipeline);
-    cgp_plan_destroy(t->plan);
-}
-
 static void train(training *t, const test_batch *batches, int first, int end, double *losses) {
-    for (int s = first; s < end; s++) {
-        assert_ok(cgp_pipeline_step(t->pipeline, batches[s].inputs, batches[s].n, &losses[s]));
-        assert_ok(cgp_optim_step(t->pipeline));
-    }
+    for (int s = first; s < end; s++)
+        losses[s] = training_step(t, &batches[s]);
 }
 
 /* --- bit for bit --- */
@@ -92,7 +72,6 @@ static void check_resume(const cgp_model *model, const test_sizes *sizes, const 
     const char *devices[MAX_STAGES] = {device, device, device, device};
     int balance[MAX_STAGES];
     double expected[STEPS], got[STEPS];
-    char expected_sha256[65], got_sha256[65], expected_states[65], got_states[65];
     char *note = NULL;
     test_batch batches[STEPS];
     cgp_plan_options o = cgp_plan_options_default();
@@ -106,19 +85,18 @@ static void check_resume(const cgp_model *model, const test_sizes *sizes, const 
         test_batch_fill(&batches[s], model, sizes, s == 7 ? 1 : o.batch, state);
     draw_layout(&o, model, balance, state);
     print_layout("expected", &o, optim);
-    training t = start(model, &o, seed);
+    training t = training_start(model, &o, seed);
     train(&t, batches, 0, STEPS, expected);
-    assert_ok(cgp_pipeline_weights_sha256(t.pipeline, expected_sha256));
-    assert_ok(cgp_pipeline_state_sha256(t.pipeline, expected_states));
-    stop(&t);
+    const hashes expected_hashes = hashes_of(&t);
+    training_stop(&t);
 
-    t = start(model, &o, seed);
+    t = training_start(model, &o, seed);
     train(&t, batches, 0, HALF, got);
     assert_ok(cgp_pipeline_save(t.pipeline, run, 1, "after 5"));
-    stop(&t);
+    training_stop(&t);
     draw_layout(&o, model, balance, state);
     print_layout("resumed", &o, optim);
-    t = start(model, &o, test_random(state));
+    t = training_start(model, &o, test_random(state));
     train(&t, batches, 0, test_between(state, 0, 2), got); /* the load below undoes these steps */
     assert_ok(cgp_pipeline_step(t.pipeline, batches[0].inputs, batches[0].n, NULL));
     assert_ok(cgp_pipeline_load(t.pipeline, run, &note));
@@ -128,17 +106,15 @@ static void check_resume(const cgp_model *model, const test_sizes *sizes, const 
     assert_status(cgp_optim_step(t.pipeline), CGP_ESTATE); /* no gradients are left */
     memcpy(got, expected, HALF * sizeof *got);
     train(&t, batches, HALF, STEPS, got);
-    assert_ok(cgp_pipeline_weights_sha256(t.pipeline, got_sha256));
-    assert_ok(cgp_pipeline_state_sha256(t.pipeline, got_states));
-    stop(&t);
+    const hashes got_hashes = hashes_of(&t);
+    training_stop(&t);
     for (int s = 0; s < STEPS; s++) {
         if (memcmp(&got[s], &expected[s], sizeof *got) != 0)
             print_error("step %d: loss %.17g, expected %.17g\n", s + 1, got[s], expected[s]);
         test_batch_release(&batches[s]);
     }
     assert_memory_equal(got, expected, sizeof got);
-    assert_string_equal(got_sha256, expected_sha256);
-    assert_string_equal(got_states, expected_states);
+    assert_same(&got_hashes, &expected_hashes);
 }
 
 static test_sizes draw_sizes(uint64_t *state) {
@@ -228,10 +204,10 @@ TEST_CASE(the_files_do_not_show_the_layout) {
         o.stages = layout ? 2 : 1;
         o.schedule = schedules[layout];
         o.recompute = modes[layout];
-        training t = start(model, &o, 5);
+        training t = training_start(model, &o, 5);
         train(&t, batches, 0, 3, losses);
         assert_ok(cgp_pipeline_save(t.pipeline, layout ? other : run, 0, NULL));
-        stop(&t);
+        training_stop(&t);
     }
     /* the manifest has the checksums of the other files */
     const int bytes = test_read_file(test_path_of("run/latest/checkpoint.json"), first);
@@ -250,9 +226,9 @@ TEST_CASE(tensors_have_the_names_of_the_model) {
     cgp_model *model = test_gpt2(&small);
     const int n = cgp_model_parameters(model);
     cgp_plan_options o = small_options();
-    training t = start(model, &o, 5);
+    training t = training_start(model, &o, 5);
     assert_ok(cgp_pipeline_save(t.pipeline, run, 0, NULL));
-    stop(&t);
+    training_stop(&t);
     path = test_path_of("run/step-00000000/weights.safetensors");
     assert_ok(cgp_safetensors_open(&weights, path));
     path = test_path_of("run/latest/optimizer.safetensors");
@@ -271,11 +247,11 @@ TEST_CASE(tensors_have_the_names_of_the_model) {
     cgp_safetensors_close(states);
     cgp_safetensors_close(weights);
     o.optim = cgp_optim_sgd(0.1, 0, false, 0);
-    t = start(model, &o, 5);
+    t = training_start(model, &o, 5);
     assert_ok(cgp_pipeline_save(t.pipeline, run, 0, NULL)); /* SGD: no states, no file */
     assert_int_equal(count_names(test_path_of("run/latest"), ""), 3);
     assert_ok(cgp_pipeline_load(t.pipeline, run, NULL));
-    stop(&t);
+    training_stop(&t);
     cgp_model_destroy(model);
 }
 
@@ -287,18 +263,18 @@ TEST_CASE(dropout_goes_on_where_it_was) {
     cgp_model *model = test_gpt2(&small);
     cgp_plan_options o = small_options();
     test_batch_fill(&batch, model, &small, 4, &state);
-    training t = start(model, &o, UINT64_MAX); /* a seed too large for a JSON number */
+    training t = training_start(model, &o, UINT64_MAX); /* a seed too large for a JSON number */
     assert_ok(cgp_pipeline_step(t.pipeline, batch.inputs, batch.n, &loss));
     assert_ok(cgp_pipeline_step(t.pipeline, batch.inputs, batch.n, &loss));
     train(&t, &batch, 0, 1, losses);
     assert_ok(cgp_pipeline_save(t.pipeline, run, 0, NULL));
     assert_ok(cgp_pipeline_step(t.pipeline, batch.inputs, batch.n, &expected));
-    stop(&t);
-    t = start(model, &o, 0);
+    training_stop(&t);
+    t = training_start(model, &o, 0);
     assert_ok(cgp_pipeline_load(t.pipeline, run, NULL));
     assert_int_equal(cgp_pipeline_updates(t.pipeline), 1);
     assert_ok(cgp_pipeline_step(t.pipeline, batch.inputs, batch.n, &loss));
-    stop(&t);
+    training_stop(&t);
     assert_true(loss == expected);
     test_batch_release(&batch);
     cgp_model_destroy(model);
@@ -323,8 +299,8 @@ static void make_witness(witness *w, const cgp_plan_options *o) {
     w->states = o->inference ? 0 : cgp_optim_states(&o->optim);
     test_batch_fill(&w->batch, w->model, &small, 4, &state);
     for (int copy = 0; copy < 2; copy++) { /* the first copy computes the loss of the next step */
-        if (copy == 1) stop(&w->t);
-        w->t = start(w->model, o, 11);
+        if (copy == 1) training_stop(&w->t);
+        w->t = training_start(w->model, o, 11);
         train(&w->t, &w->batch, 0, 1, losses);
         train(&w->t, &w->batch, 0, 1, losses);
         if (copy == 0)
@@ -349,7 +325,7 @@ static void release_witness(witness *w) {
     assert_unchanged(w);
     assert_ok(cgp_pipeline_step(w->t.pipeline, w->batch.inputs, w->batch.n, &loss));
     assert_true(loss == w->next);
-    stop(&w->t);
+    training_stop(&w->t);
     test_batch_release(&w->batch);
     cgp_model_destroy(w->model);
 }
@@ -359,9 +335,9 @@ static void save_other(const test_sizes *sizes, const cgp_optim *optim) {
     cgp_model *model = test_gpt2(sizes);
     cgp_plan_options o = small_options();
     o.optim = *optim;
-    training t = start(model, &o, 3);
+    training t = training_start(model, &o, 3);
     assert_ok(cgp_pipeline_save(t.pipeline, run, 0, NULL));
-    stop(&t);
+    training_stop(&t);
     cgp_model_destroy(model);
 }
 
@@ -415,12 +391,12 @@ TEST_CASE(damage_is_reported_and_changes_nothing) {
     make_witness(&w, &o);
     for (int f = 0; f < 4; f++) {
         remove_tree(run);
-        training t = start(w.model, &o, 4);
+        training t = training_start(w.model, &o, 4);
         for (int s = 0; s < 2; s++) {
             train(&t, &w.batch, 0, 1, losses);
             assert_ok(cgp_pipeline_save(t.pipeline, run, 0, "n"));
         }
-        stop(&t);
+        training_stop(&t);
         snprintf(path, sizeof path, "%s/latest/%s", run, files[f]);
         const int fd = open(path, O_RDWR);
         const off_t at = test_between(&state, 0, (int)lseek(fd, 0, SEEK_END) - 1);
@@ -436,13 +412,13 @@ TEST_CASE(damage_is_reported_and_changes_nothing) {
     }
     release_witness(&w);
     cgp_model *model = test_gpt2(&small);
-    training t = start(model, &o, 4); /* the suggested checkpoint can be loaded */
+    training t = training_start(model, &o, 4); /* the suggested checkpoint can be loaded */
     snprintf(path, sizeof path, "%s/step-00000001", run);
     assert_ok(cgp_pipeline_load(t.pipeline, path, &note));
     assert_string_equal(note, "n");
     assert_int_equal(cgp_pipeline_updates(t.pipeline), 1);
     free(note);
-    stop(&t);
+    training_stop(&t);
     cgp_model_destroy(model);
 }
 
@@ -456,12 +432,12 @@ TEST_CASE(inference_takes_the_weights_alone) {
     o.stages = 2;
     o.balance = two_stages;
     o.optim = cgp_optim_sgd(0.1, 0, false, 0);
-    training t = start(w.model, &o, 99);
+    training t = training_start(w.model, &o, 99);
     assert_ok(cgp_pipeline_load(t.pipeline, run, NULL));
     assert_ok(cgp_pipeline_weights_sha256(t.pipeline, hex));
     assert_string_equal(hex, w.weights);
     assert_int_equal(cgp_pipeline_updates(t.pipeline), 2);
-    stop(&t);
+    training_stop(&t);
     release_witness(&w);
 }
 
@@ -484,7 +460,7 @@ TEST_CASE(weights_alone_are_the_start_of_any_training) {
     cgp_plan_options o = small_options();
     make_witness(&w, &o);
     o.inference = true;
-    training source = start(w.model, &o, 3);
+    training source = training_start(w.model, &o, 3);
     copy_parameters(w.t.pipeline, source.pipeline, w.model);
     assert_ok(cgp_pipeline_save(source.pipeline, run, 0, "from elsewhere"));
     snprintf(text, sizeof text, "%s/step-00000000/optimizer.safetensors", run);
@@ -493,7 +469,7 @@ TEST_CASE(weights_alone_are_the_start_of_any_training) {
     for (int i = 0; i < 2; i++) {
         char expected[65], got[65];
         o.optim = optimizer(optimizers[i]);
-        training by_hand = start(w.model, &o, 5), loaded = start(w.model, &o, 5);
+        training by_hand = training_start(w.model, &o, 5), loaded = training_start(w.model, &o, 5);
         copy_parameters(w.t.pipeline, by_hand.pipeline, w.model);
         train(&loaded, &w.batch, 0, 1, losses); /* load() discards this step */
         assert_ok(cgp_pipeline_load(loaded.pipeline, run, &note));
@@ -508,10 +484,10 @@ TEST_CASE(weights_alone_are_the_start_of_any_training) {
         assert_ok(cgp_pipeline_weights_sha256(by_hand.pipeline, expected));
         assert_ok(cgp_pipeline_weights_sha256(loaded.pipeline, got));
         assert_string_equal(got, expected);
-        stop(&loaded);
-        stop(&by_hand);
+        training_stop(&loaded);
+        training_stop(&by_hand);
     }
-    stop(&source);
+    training_stop(&source);
     release_witness(&w);
 }
 
@@ -521,9 +497,9 @@ TEST_CASE(weights_alone_do_not_displace_a_training) {
     witness w;
     cgp_plan_options o = small_options();
     make_witness(&w, &o);
-    training trained = start(w.model, &o, 3);
+    training trained = training_start(w.model, &o, 3);
     o.inference = true;
-    training source = start(w.model, &o, 3);
+    training source = training_start(w.model, &o, 3);
     /* a checkpoint of step 0 is no training */
     assert_ok(cgp_pipeline_save(trained.pipeline, run, 0, NULL));
     assert_ok(cgp_pipeline_save(source.pipeline, run, 0, NULL));
@@ -535,8 +511,8 @@ TEST_CASE(weights_alone_do_not_displace_a_training) {
     assert_true(readlink(latest, got, sizeof got - 1) > 0);
     assert_string_equal(got, "step-00000001");
     assert_int_equal(count_names(run, ".cgpipe-"), 0);
-    stop(&trained);
-    stop(&source);
+    training_stop(&trained);
+    training_stop(&source);
     release_witness(&w);
 }
 
@@ -557,7 +533,7 @@ TEST_CASE(a_step_without_update_is_not_saved) {
     assert_status(cgp_pipeline_save(w.t.pipeline, run, 0, NULL), CGP_ESTATE);
     assert_message("pipeline: gradients wait for their update (cgp_optim_step is due)");
     assert_int_equal(count_names(test_directory, ""), 0);
-    stop(&w.t);
+    training_stop(&w.t);
     test_batch_release(&w.batch);
     cgp_model_destroy(w.model);
 }

@@ -7,53 +7,18 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
-#include "graphs.h"
 #include "resign.h"
+#include "training.h"
 
 #include <cgpipe/models/weights.h>
 
 enum { MAX_STAGES = 4 };
 
-typedef struct training {
-    cgp_plan *plan;
-    cgp_pipeline *pipeline;
-} training;
-
-static training start(const cgp_model *model, const cgp_plan_options *options, uint64_t seed) {
-    training t = {NULL, NULL};
-    assert_ok(cgp_plan_create(&t.plan, model, options));
-    assert_ok(cgp_pipeline_create(&t.pipeline, t.plan, seed));
-    return t;
-}
-
-static void stop(training *t) {
-    cgp_pipeline_destroy(t->pipeline);
-    cgp_plan_destroy(t->plan);
-}
-
 static double train(training *t, const test_batch *batch, int steps) {
     double loss = 0;
-    for (int s = 0; s < steps; s++) {
-        assert_ok(cgp_pipeline_step(t->pipeline, batch->inputs, batch->n, &loss));
-        assert_ok(cgp_optim_step(t->pipeline));
-    }
+    for (int s = 0; s < steps; s++)
+        loss = training_step(t, batch);
     return loss;
-}
-
-typedef struct hashes {
-    char weights[65], states[65];
-} hashes;
-
-static hashes hashes_of(const training *t) {
-    hashes h;
-    assert_ok(cgp_pipeline_weights_sha256(t->pipeline, h.weights));
-    assert_ok(cgp_pipeline_state_sha256(t->pipeline, h.states));
-    return h;
-}
-
-static void assert_same(const hashes *got, const hashes *expected) {
-    assert_string_equal(got->weights, expected->weights);
-    assert_string_equal(got->states, expected->states);
 }
 
 static char *step_directory(int64_t step) {
@@ -104,13 +69,13 @@ static void check_resume(const cgp_model *model, const test_sizes *sizes, int op
     o.optim = optimizer(optim);
     test_batch_fill(&batch, model, sizes, o.batch, state);
     draw_layout(&o, model, balance, state, "saved by");
-    training saved = start(model, &o, test_random(state));
+    training saved = training_start(model, &o, test_random(state));
     train(&saved, &batch, 2);
     assert_ok(cgp_pipeline_save(saved.pipeline, run, 1, "after 2"));
     check_files(&o, 2);
     const hashes before = hashes_of(&saved);
     draw_layout(&o, model, balance, state, "loaded by");
-    training loaded = start(model, &o, test_random(state));
+    training loaded = training_start(model, &o, test_random(state));
     train(&loaded, &batch, test_between(state, 0, 1));
     assert_ok(cgp_pipeline_load(loaded.pipeline, run, &note));
     assert_string_equal(note, "after 2");
@@ -122,8 +87,8 @@ static void check_resume(const cgp_model *model, const test_sizes *sizes, int op
     got = hashes_of(&loaded);
     const hashes after = hashes_of(&saved);
     assert_same(&got, &after);
-    stop(&loaded);
-    stop(&saved);
+    training_stop(&loaded);
+    training_stop(&saved);
     test_batch_release(&batch);
     remove_tree(run);
 }
@@ -167,11 +132,11 @@ static hashes save_by(int ranks, int steps) {
     cgp_model *model = test_gpt2(&small);
     const cgp_plan_options o = options_of(ranks);
     test_batch_fill(&batch, model, &small, 4, &state);
-    training t = start(model, &o, 5);
+    training t = training_start(model, &o, 5);
     train(&t, &batch, steps);
     assert_ok(cgp_pipeline_save(t.pipeline, run, 0, "n"));
     const hashes h = hashes_of(&t);
-    stop(&t);
+    training_stop(&t);
     test_batch_release(&batch);
     cgp_model_destroy(model);
     return h;
@@ -219,13 +184,13 @@ TEST_CASE(a_reader_of_published_weights_reads_the_directory) {
     cgp_model *model = test_gpt2(&small);
     cgp_plan_options o = options_of(1);
     o.inference = true;
-    training t = start(model, &o, 1);
+    training t = training_start(model, &o, 1);
     assert_ok(cgp_weights_open(&weights, model, test_path_of("run/latest")));
     assert_ok(cgp_weights_load(weights, t.pipeline));
     cgp_weights_close(weights);
     const hashes got = hashes_of(&t);
     assert_same(&got, &expected);
-    stop(&t);
+    training_stop(&t);
     cgp_model_destroy(model);
 }
 
@@ -251,7 +216,7 @@ TEST_CASE(a_rank_without_tensors_writes_files_without_any) {
     cgp_model_loss_cross_entropy(model, x, cgp_argmax(model, x), -100, 1);
     assert_ok(cgp_model_finish(model));
     const cgp_plan_options o = options_of(3);
-    training t = start(model, &o, 5);
+    training t = training_start(model, &o, 5);
     assert_ok(cgp_pipeline_save(t.pipeline, run, 0, NULL));
     assert_int_equal(count_tensors("model-00001-of-00003.safetensors"), 2);
     assert_int_equal(count_tensors("model-00002-of-00003.safetensors"), 0);
@@ -261,7 +226,7 @@ TEST_CASE(a_rank_without_tensors_writes_files_without_any) {
     assert_ok(cgp_pipeline_load(t.pipeline, run, NULL));
     const hashes got = hashes_of(&t);
     assert_same(&got, &expected);
-    stop(&t);
+    training_stop(&t);
     cgp_model_destroy(model);
 }
 
@@ -279,14 +244,14 @@ static void make_witnesses(witnesses *w) {
     w->model = test_gpt2(&small);
     for (int i = 0; i < 3; i++) {
         const cgp_plan_options o = options_of(i + 1);
-        w->t[i] = start(w->model, &o, 90 + (uint64_t)i);
+        w->t[i] = training_start(w->model, &o, 90 + (uint64_t)i);
         w->h[i] = hashes_of(&w->t[i]);
     }
 }
 
 static void free_witnesses(witnesses *w) {
     for (int i = 0; i < 3; i++)
-        stop(&w->t[i]);
+        training_stop(&w->t[i]);
     cgp_model_destroy(w->model);
 }
 
@@ -386,18 +351,18 @@ TEST_CASE(a_checkpoint_of_more_files_than_descriptors_is_loaded) {
     cgp_model *model = chain(RANKS);
     cgp_plan_options o = options_of(RANKS);
     o.stages = RANKS;
-    training saved = start(model, &o, 5);
+    training saved = training_start(model, &o, 5);
     assert_ok(cgp_pipeline_save(saved.pipeline, run, 0, NULL));
     const hashes expected = hashes_of(&saved);
-    stop(&saved);
+    training_stop(&saved);
     o.stages = o.ranks = 1;
-    training loaded = start(model, &o, 6);
+    training loaded = training_start(model, &o, 6);
     leave_descriptors(SPARE);
     assert_ok(cgp_pipeline_load(loaded.pipeline, run, NULL));
     leave_descriptors(-1);
     const hashes got = hashes_of(&loaded);
     assert_same(&got, &expected);
-    stop(&loaded);
+    training_stop(&loaded);
     cgp_model_destroy(model);
 }
 

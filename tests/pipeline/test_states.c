@@ -5,7 +5,7 @@
 #define _GNU_SOURCE /* nftw */
 #endif
 #include "checkpoints.h"
-#include "graphs.h"
+#include "training.h"
 
 enum { ROWS = 4, CHANNELS = 3, BATCH = 7, STATES = 6, STEPS = 4 };
 enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1 };
@@ -46,28 +46,6 @@ static cgp_plan_options options(int stages, int chunks) {
     o.chunks = chunks;
     o.devices = devices[chunks % 2];
     return o;
-}
-
-typedef struct training {
-    cgp_plan *plan;
-    cgp_pipeline *pipeline;
-} training;
-
-static training start(const cgp_model *model, const cgp_plan_options *o) {
-    training t = {NULL, NULL};
-    assert_ok(cgp_plan_create(&t.plan, model, o));
-    assert_ok(cgp_pipeline_create(&t.pipeline, t.plan, 5));
-    return t;
-}
-
-static void stop(training *t) {
-    cgp_pipeline_destroy(t->pipeline);
-    cgp_plan_destroy(t->plan);
-}
-
-static void step(const training *t, const test_batch *batch) {
-    assert_ok(cgp_pipeline_step(t->pipeline, batch->inputs, batch->n, NULL));
-    assert_ok(cgp_optim_step(t->pipeline));
 }
 
 static const char *sha256(const training *t, char hex[65]) {
@@ -140,19 +118,19 @@ static void check_statistics(double momentum, bool deferred) {
             cgp_plan_options o = options(1 + mode % 3, chunks);
             o.recompute = (cgp_recompute)mode;
             o.deferred_batch_norm = deferred;
-            training t = start(model, &o);
+            training t = training_start(model, &o, 5);
             for (int s = 0; s < STEPS; s++) {
                 const int n = (int)batches[s].tensors[0].shape.dims[0];
                 const int size = deferred ? n : (int)cgp_plan_microbatch(t.plan);
                 for (int first = 0; first < n; first += size)
                     see(&expected, &batches[s], first, n - first < size ? n - first : size,
                         momentum);
-                step(&t, &batches[s]);
+                training_step(&t, &batches[s]);
             }
             snprintf(what, sizeof what, "%d chunks, %s", chunks, cgp_recompute_name(o.recompute));
             const statistics got = statistics_of(&t);
             assert_near(&got, &expected, what);
-            stop(&t);
+            training_stop(&t);
         }
     }
     for (int s = 0; s < STEPS; s++)
@@ -178,13 +156,13 @@ TEST_CASE(counts_stop_at_their_end) {
     test_batch batch;
     test_batch_fill(&batch, model, &sizes, BATCH, &state);
     const cgp_plan_options o = options(2, 3);
-    training t = start(model, &o);
+    training t = training_start(model, &o, 5);
     int32_t count = INT32_MAX - 1;
     assert_ok(cgp_pipeline_set_state(t.pipeline, 2, &count));
-    step(&t, &batch);
+    training_step(&t, &batch);
     assert_ok(cgp_pipeline_get_state(t.pipeline, 2, &count));
     assert_int_equal(count, INT32_MAX);
-    stop(&t);
+    training_stop(&t);
     test_batch_release(&batch);
     cgp_model_destroy(model);
 }
@@ -240,19 +218,19 @@ TEST_CASE(evaluation_and_prediction_change_nothing) {
         char before[65], after[65];
         cgp_plan_options o = options(2, 3);
         o.recompute = (cgp_recompute)mode;
-        training t = start(model, &o);
+        training t = training_start(model, &o, 5);
         sha256(&t, before);
         assert_ok(cgp_pipeline_evaluate(t.pipeline, batch.inputs, batch.n, NULL));
         assert_ok(cgp_pipeline_predict(t.pipeline, batch.inputs, batch.n,
                                        (const cgp_tensor *[]){&output}, 1));
         assert_string_equal(sha256(&t, after), before);
-        step(&t, &batch);
+        training_step(&t, &batch);
         assert_string_not_equal(sha256(&t, before), after);
         assert_ok(cgp_pipeline_evaluate(t.pipeline, batch.inputs, batch.n, NULL));
         assert_ok(cgp_pipeline_predict(t.pipeline, batch.inputs, batch.n,
                                        (const cgp_tensor *[]){&output}, 1));
         assert_string_equal(sha256(&t, after), before);
-        stop(&t);
+        training_stop(&t);
     }
     test_batch_release(&batch);
     cgp_model_destroy(model);
@@ -267,8 +245,8 @@ TEST_CASE(evaluation_normalises_by_the_state) {
     const cgp_tensor to_all = {CGP_F32, {2, {BATCH, 5}}, all}, to_one = {CGP_F32, {2, {1, 5}}, one};
     test_batch_fill(&batch, model, &sizes, BATCH, &state);
     const cgp_plan_options o = options(2, 2);
-    training t = start(model, &o);
-    step(&t, &batch);
+    training t = training_start(model, &o, 5);
+    training_step(&t, &batch);
     assert_ok(cgp_pipeline_predict(t.pipeline, batch.inputs, batch.n,
                                    (const cgp_tensor *[]){&to_all}, 1));
     for (int i = 0; i < BATCH; i++) {
@@ -279,7 +257,7 @@ TEST_CASE(evaluation_normalises_by_the_state) {
         assert_ok(cgp_pipeline_predict(t.pipeline, inputs, 2, (const cgp_tensor *[]){&to_one}, 1));
         assert_memory_equal(one, all + 5 * i, sizeof one);
     }
-    stop(&t);
+    training_stop(&t);
     test_batch_release(&batch);
     cgp_model_destroy(model);
 }
@@ -294,7 +272,7 @@ TEST_CASE(with_an_external_loss_they_change_after_backward) {
     char before[65], after[65];
     cgp_plan_options o = options(2, 3);
     o.external_loss = true;
-    training t = start(model, &o);
+    training t = training_start(model, &o, 5);
     sha256(&t, before);
     assert_ok(cgp_pipeline_forward(t.pipeline, batch.inputs, batch.n,
                                    (const cgp_tensor *[]){&output}, 1));
@@ -304,7 +282,7 @@ TEST_CASE(with_an_external_loss_they_change_after_backward) {
     assert_message("state 0: a forward has run with it (cgp_pipeline_backward is due)");
     assert_ok(cgp_pipeline_backward(t.pipeline, (const cgp_tensor *[]){&output}, 1));
     assert_string_not_equal(sha256(&t, after), before);
-    stop(&t);
+    training_stop(&t);
     test_batch_release(&batch);
     cgp_model_destroy(model);
 }
@@ -318,7 +296,7 @@ TEST_CASE(they_begin_as_the_op_says_and_are_copied) {
     enum { WIDE = 1500 }; /* larger than the chunk that the setter copies at a time */
     cgp_model *model = make_model(0.1, WIDE, true);
     const cgp_plan_options o = options(2, 1);
-    training t = start(model, &o);
+    training t = training_start(model, &o, 5);
     float *data = calloc(WIDE, sizeof *data);
     assert_int_equal(cgp_model_states(model), STATES);
     for (int s = 0; s < STATES; s++) {
@@ -344,7 +322,7 @@ TEST_CASE(they_begin_as_the_op_says_and_are_copied) {
     assert_status(cgp_pipeline_set_state(t.pipeline, 0, NULL), CGP_EINVAL);
     assert_message("cgp_pipeline_set_state: data: expected a pointer, got NULL");
     free(data);
-    stop(&t);
+    training_stop(&t);
     cgp_model_destroy(model);
 }
 
@@ -366,7 +344,7 @@ TEST_CASE(a_plan_has_their_bytes_where_they_are) {
         cgp_plan_options o = options(1 + k % 3, 3);
         o.inference = k >= 3;
         o.balance = balances[k % 3];
-        training t = start(model, &o);
+        training t = training_start(model, &o, 5);
         const int64_t first = norm_bytes(CHANNELS, !o.inference),
                       second = norm_bytes(WIDE, !o.inference);
         const int64_t expected[3][3] = {{first + second}, {first, second}, {first, second, 0}};
@@ -379,7 +357,7 @@ TEST_CASE(a_plan_has_their_bytes_where_they_are) {
                                  device->activation_bytes);
             assert_int_equal(cgp_pipeline_allocated_bytes(t.pipeline, d), device->planned_bytes);
         }
-        stop(&t);
+        training_stop(&t);
     }
     cgp_model_destroy(model);
 }
@@ -394,22 +372,22 @@ TEST_CASE(a_checkpoint_has_them) {
     double expected = 0, got = 0;
     test_batch_fill(&batch, model, &sizes, BATCH, &state);
     cgp_plan_options o = options(1, 3);
-    training t = start(model, &o);
-    step(&t, &batch);
-    step(&t, &batch);
+    training t = training_start(model, &o, 5);
+    training_step(&t, &batch);
+    training_step(&t, &batch);
     assert_ok(cgp_pipeline_save(t.pipeline, run, 0, NULL));
     assert_ok(cgp_pipeline_evaluate(t.pipeline, batch.inputs, batch.n, &expected));
     sha256(&t, saved);
-    stop(&t);
+    training_stop(&t);
     o = options(3, 2);
     o.inference = true;
-    t = start(model, &o);
+    t = training_start(model, &o, 5);
     assert_ok(cgp_pipeline_load(t.pipeline, run, NULL));
     assert_string_equal(sha256(&t, loaded), saved);
     assert_ok(cgp_pipeline_evaluate(t.pipeline, batch.inputs, batch.n, &got));
     /* the sums run over other micro-batches */
     assert_true(fabs(got - expected) <= 1e-6 * expected);
-    stop(&t);
+    training_stop(&t);
     test_batch_release(&batch);
     cgp_model_destroy(model);
 }
@@ -431,21 +409,21 @@ static cgp_model *one_norm(bool batch) {
 static void save(const cgp_model *model) {
     cgp_plan_options o = options(1, 1);
     o.external_loss = true;
-    training t = start(model, &o);
+    training t = training_start(model, &o, 5);
     assert_ok(cgp_pipeline_save(t.pipeline, run, 0, NULL));
-    stop(&t);
+    training_stop(&t);
 }
 
 static void assert_refused(const cgp_model *model, const char *message) {
     char before[65], after[65];
     cgp_plan_options o = options(1, 1);
     o.external_loss = true;
-    training t = start(model, &o);
+    training t = training_start(model, &o, 5);
     sha256(&t, before);
     assert_status(cgp_pipeline_load(t.pipeline, run, NULL), CGP_EFORMAT);
     assert_message(message);
     assert_string_equal(sha256(&t, after), before);
-    stop(&t);
+    training_stop(&t);
 }
 
 TEST_CASE(a_checkpoint_without_them_is_refused) {
