@@ -16,7 +16,7 @@ static json_t *head(const cgp_pipeline *pipeline, const char *reason) {
     if (gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
     return json_pack("{s:s, s:i, s:s, s:i, s:i, s:s, s:I, s:I, s:f, s:s}", "format",
                      "cgpipe diagnosis", "version", 1, "program", "cgpipe " CGP_VERSION, "rank",
-                     pipeline->rank, "ranks", pipeline->plan->ranks, "host", host, "process",
+                     pipeline->rank, "ranks", pipeline->n_ranks, "host", host, "process",
                      (json_int_t)getpid(), "time", (json_int_t)time(NULL), "timeout",
                      (double)pipeline->team->timeout_ns * 1e-9, "reason",
                      cgp_escape(reason, shown, sizeof shown));

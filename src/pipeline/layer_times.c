@@ -13,9 +13,10 @@
 #include <stdlib.h>
 
 #include "partition/partition.h"
+#include "plan/placement.h"
 
 static void free_times(cgp_pipeline *pipeline) {
-    for (int d = 0; d < pipeline->plan->n_devices; d++) {
+    for (int d = 0; d < cgp_plan_devices(pipeline->plan); d++) {
         free(pipeline->measured[d].node_times);
         pipeline->measured[d].node_times = NULL;
     }
@@ -23,10 +24,10 @@ static void free_times(cgp_pipeline *pipeline) {
 
 cgp_status cgp_pipeline_measure_layers(cgp_pipeline *pipeline, bool measure) {
     CGP__PIPELINE(pipeline);
-    const int cells = pipeline->plan->model->n_nodes * CGP_OP_DIRECTIONS;
+    const int cells = pipeline->model->n_nodes * CGP_OP_DIRECTIONS;
     cgp_status status = CGP_OK;
     free_times(pipeline);
-    for (int d = 0; measure && d < pipeline->plan->n_devices && status == CGP_OK; d++)
+    for (int d = 0; measure && d < cgp_plan_devices(pipeline->plan) && status == CGP_OK; d++)
         status = CGP__NEW(pipeline->measured[d].node_times, cells, "layer times");
     status = cgp__ranks_agree(pipeline->ranks, status);
     if (status != CGP_OK) free_times(pipeline);
@@ -55,9 +56,9 @@ static bool has_run(const cgp_pipeline *pipeline) {
 
 cgp_status cgp__gather_times(const cgp_pipeline *pipeline) {
     const cgp_plan *plan = pipeline->plan;
-    const size_t cells = (size_t)plan->model->n_nodes * CGP_OP_DIRECTIONS;
-    for (int d = 0; d < plan->n_devices && pipeline->measured[d].node_times; d++)
-        CGP_TRY(cgp__ranks_broadcast(pipeline->ranks, plan->devices[d].info.rank,
+    const size_t cells = (size_t)pipeline->model->n_nodes * CGP_OP_DIRECTIONS;
+    for (int d = 0; d < cgp_plan_devices(plan) && pipeline->measured[d].node_times; d++)
+        CGP_TRY(cgp__ranks_broadcast(pipeline->ranks, cgp_plan_device_at(plan, d)->rank,
                                      pipeline->measured[d].node_times,
                                      cells * sizeof(cgp__node_time)));
     if (has_run(pipeline)) return CGP_OK;
@@ -68,9 +69,8 @@ cgp_status cgp__gather_times(const cgp_pipeline *pipeline) {
 cgp_status cgp_pipeline_layer_costs(const cgp_pipeline *pipeline, cgp_layer_cost *costs) {
     CGP__PIPELINE(pipeline);
     CGP_TRY(cgp__ranks_agree(pipeline->ranks, costs ? CGP_OK : cgp__missing(__func__, "costs")));
-    const cgp_plan *plan = pipeline->plan;
     const cgp__timer timer = {mean_times, (void *)pipeline};
     CGP_TRY(cgp__gather_times(pipeline));
-    return cgp__layer_costs(plan->model, plan->microbatch, cgp__plan_arithmetic(plan), &timer,
-                            costs);
+    return cgp__layer_costs(pipeline->model, pipeline->setup->microbatch,
+                            cgp__arithmetic_of(pipeline->setup), &timer, costs);
 }

@@ -11,6 +11,8 @@
 #include "pipeline/run/gathers.h"
 #include "pipeline/run/places.h"
 #include "pipeline/run/ranks.h"
+#include "plan/memory/devices.h"
+#include "plan/placement.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -25,11 +27,11 @@ static int64_t device_bytes(const cgp__device_plan *device, bool shares) {
  * devices that share host memory, all of their memory. */
 static int64_t host_bytes(const cgp_plan *plan, int rank, bool shares) {
     int64_t bytes = 0;
-    for (int d = 0; d < plan->n_devices; d++) {
+    for (int d = 0; d < cgp_plan_devices(plan); d++) {
         if (!cgp__plan_is_on(plan, d, rank)) continue;
-        bytes += plan->devices[d].info.host_bytes;
-        if (plan->devices[d].backend->host_addressable)
-            bytes += device_bytes(&plan->devices[d], shares);
+        bytes += cgp_plan_device_at(plan, d)->host_bytes;
+        if (cgp__plan_device(plan, d)->backend->host_addressable)
+            bytes += device_bytes(cgp__plan_device(plan, d), shares);
     }
     return bytes;
 }
@@ -91,11 +93,11 @@ cgp_status cgp__memory_check_hosts(const cgp__ranks *ranks, const cgp_plan *plan
 /* If device d is the rank's first device on its hardware, check the memory there for all of the
  * rank's devices on it. */
 static cgp_status check_hardware(const cgp_plan *plan, int rank, bool shares, int d) {
-    const cgp__device_plan *first = &plan->devices[d];
+    const cgp__device_plan *first = cgp__plan_device(plan, d);
     char needed[32], left[32];
     int64_t planned = 0, now = 0;
-    for (int e = 0; e < plan->n_devices; e++) {
-        const cgp__device_plan *device = &plan->devices[e];
+    for (int e = 0; e < cgp_plan_devices(plan); e++) {
+        const cgp__device_plan *device = cgp__plan_device(plan, e);
         if (!cgp__plan_is_on(plan, e, rank) || device->backend != first->backend ||
             device->info.ordinal != first->info.ordinal)
             continue;
@@ -111,8 +113,8 @@ static cgp_status check_hardware(const cgp_plan *plan, int rank, bool shares, in
 }
 
 cgp_status cgp__memory_check_hardware(const cgp_plan *plan, int rank, bool shares) {
-    for (int d = 0; d < plan->n_devices; d++) {
-        if (cgp__plan_is_on(plan, d, rank) && !plan->devices[d].backend->host_addressable)
+    for (int d = 0; d < cgp_plan_devices(plan); d++) {
+        if (cgp__plan_is_on(plan, d, rank) && !cgp__plan_device(plan, d)->backend->host_addressable)
             CGP_TRY(check_hardware(plan, rank, shares, d));
     }
     return CGP_OK;
@@ -120,8 +122,8 @@ cgp_status cgp__memory_check_hardware(const cgp_plan *plan, int rank, bool share
 
 static cgp_status read_driver_bytes(const cgp_plan *plan, int rank, int64_t *bytes) {
     char text[32];
-    for (int d = 0; d < plan->n_devices; d++) {
-        const cgp__device_plan *device = &plan->devices[d];
+    for (int d = 0; d < cgp_plan_devices(plan); d++) {
+        const cgp__device_plan *device = cgp__plan_device(plan, d);
         bytes[d] = INT64_MAX;
         if (!cgp__plan_is_on(plan, d, rank) || !device->backend->driver_bytes) continue;
         CGP_TRY(device->backend->driver_bytes(device->info.ordinal, &bytes[d]));
@@ -140,7 +142,7 @@ cgp_status cgp_pipeline_driver_bytes(cgp_pipeline *pipeline, int64_t *bytes) {
     CGP_TRY(cgp__pipeline_check_alive(pipeline));
     CGP_TRY(cgp__ranks_agree(ranks, read_driver_bytes(pipeline->plan, ranks->rank, figures)));
     CGP_TRY(cgp__ranks_share_devices(ranks, pipeline->plan, figures, sizeof *figures));
-    memcpy(bytes, figures, (size_t)pipeline->plan->n_devices * sizeof *bytes);
+    memcpy(bytes, figures, (size_t)cgp_plan_devices(pipeline->plan) * sizeof *bytes);
     return CGP_OK;
 }
 
@@ -148,13 +150,14 @@ cgp_status cgp_pipeline_driver_bytes(cgp_pipeline *pipeline, int64_t *bytes) {
 
 cgp_status cgp_pipeline_check_memory(const cgp_plan *plan, int64_t *available) {
     CGP__NEED(plan);
+    const int ranks = cgp__plan_setup(plan)->ranks;
     const int64_t now = cgp__memory_available();
     int64_t most = 0;
-    for (int r = 0; r < plan->ranks; r++)
+    for (int r = 0; r < ranks; r++)
         most = cgp__max(most, host_bytes(plan, r, false));
     if (available) *available = now;
     CGP_TRY(check_alone(plan, most, now));
-    for (int r = 0; r < plan->ranks; r++)
+    for (int r = 0; r < ranks; r++)
         CGP_TRY(cgp__memory_check_hardware(plan, r, false));
     return CGP_OK;
 }

@@ -11,12 +11,14 @@
 #include <string.h>
 
 #include "model/graph.h"
+#include "plan/placement.h"
+#include "plan/program/program.h"
 
 _Static_assert(CGP_OP_KINDS < CGP_OP_TIMES, "cgp_pipeline_op_times() has room for all kinds");
 
 /* Bytes that a call moves: the sum over its operands. */
 typedef struct operands {
-    const cgp_plan *plan;
+    const cgp__setup *setup;
     double bytes;
 } operands;
 
@@ -25,15 +27,15 @@ static void add(operands *o, cgp__location location, double bytes) {
 }
 
 static double value_bytes(const operands *o, int value) {
-    return value < 0 ? 0 : (double)cgp__plan_value_bytes(o->plan, value, o->plan->microbatch);
+    return value < 0 ? 0 : (double)cgp__value_bytes(o->setup, value, o->setup->microbatch);
 }
 
-static double call_bytes(const cgp_plan *plan, const cgp__call *call) {
-    const cgp_model *model = plan->model;
+static double call_bytes(const cgp__setup *setup, const cgp__call *call) {
+    const cgp_model *model = setup->model;
     const cgp__node *node = &model->nodes[call->node];
     const cgp_op_shapes *shapes = &node->use.shapes;
-    const double passes = 2 - 1.0 / (double)plan->chunks; /* the first micro-batch only writes */
-    operands o = {plan, 0};
+    const double passes = 2 - 1.0 / (double)setup->chunks; /* the first micro-batch only writes */
+    operands o = {setup, 0};
     for (int k = 0; k < node->n_inputs; k++) {
         const double bytes = value_bytes(&o, node->inputs[k]);
         add(&o, call->x[k], bytes);
@@ -42,7 +44,7 @@ static double call_bytes(const cgp_plan *plan, const cgp__call *call) {
     add(&o, call->y, value_bytes(&o, node->output));
     add(&o, call->dy, value_bytes(&o, node->output));
     for (int k = 0; k < shapes->n_saved; k++)
-        add(&o, call->saved[k], (double)cgp__type_bytes(&shapes->saved[k], plan->microbatch));
+        add(&o, call->saved[k], (double)cgp__type_bytes(&shapes->saved[k], setup->microbatch));
     for (int k = 0; k < shapes->n_parameters; k++) {
         const double bytes = 4 * (double)cgp_shape_count(&model->params[node->params[k]].shape);
         if (call->direction != CGP_OP_BACKWARD_WEIGHT) add(&o, call->param[k], bytes);
@@ -54,14 +56,16 @@ static double call_bytes(const cgp_plan *plan, const cgp__call *call) {
 /* Allocate a table [nodes x directions]: the bytes that one run of each kernel moves. */
 static cgp_status make_bytes(const cgp_plan *plan, double **bytes) {
     static const int programs[] = {CGP__FORWARD_SAVED, CGP__BACKWARD};
-    CGP_TRY(CGP__NEW(*bytes, plan->model->n_nodes * CGP_OP_DIRECTIONS, "op times"));
-    for (int j = 0; j < plan->n_stages; j++)
+    const cgp__setup *setup = cgp__plan_setup(plan);
+    CGP_TRY(CGP__NEW(*bytes, setup->model->n_nodes * CGP_OP_DIRECTIONS, "op times"));
+    for (int j = 0; j < cgp_plan_stages(plan); j++)
         for (int k = 0; k < 2; k++) {
-            const cgp__program *program = cgp__stage_program(&plan->stages[j], programs[k]);
+            const cgp__program *program = &cgp__plan_stage(plan, j)->programs[programs[k]];
             for (int i = 0; i < program->n; i++) {
                 const cgp__call *call = &program->calls[i];
                 const int cell = call->node * CGP_OP_DIRECTIONS + (int)call->direction;
-                if (call->node >= 0 && (*bytes)[cell] == 0) (*bytes)[cell] = call_bytes(plan, call);
+                if (call->node >= 0 && (*bytes)[cell] == 0)
+                    (*bytes)[cell] = call_bytes(setup, call);
             }
         }
     return CGP_OK;
@@ -69,7 +73,7 @@ static cgp_status make_bytes(const cgp_plan *plan, double **bytes) {
 
 static void add_node(const cgp_pipeline *pipeline, int i, const double *bytes, cgp_op_time *kinds) {
     const cgp_plan *plan = pipeline->plan;
-    const cgp__node *node = &plan->model->nodes[i];
+    const cgp__node *node = &pipeline->model->nodes[i];
     const cgp__node_time *times = pipeline->measured[cgp__plan_device_of(plan, i)].node_times;
     cgp_op_time *kind = &kinds[node->kind];
     kind->op = node->kind == CGP_OP_CUSTOM ? "custom" : cgp__graph_op(node->kind);
@@ -78,7 +82,7 @@ static void add_node(const cgp_pipeline *pipeline, int i, const double *bytes, c
         const double runs = (double)times[cell].runs;
         kind->runs[d] += times[cell].runs;
         kind->seconds[d] += 1e-9 * (double)times[cell].ns;
-        kind->flops[d] += runs * (double)plan->microbatch *
+        kind->flops[d] += runs * (double)pipeline->setup->microbatch *
                           cgp__op_flops(node->kind, &node->use, (cgp_op_direction)d);
         kind->bytes[d] += runs * bytes[cell];
     }
@@ -103,7 +107,7 @@ cgp_status cgp_pipeline_op_times(const cgp_pipeline *pipeline, cgp_op_time *time
     int found = 0;
     CGP_TRY(cgp__gather_times(pipeline));
     CGP_TRY(make_bytes(pipeline->plan, &bytes));
-    for (int i = 0; i < pipeline->plan->model->n_nodes; i++)
+    for (int i = 0; i < pipeline->model->n_nodes; i++)
         add_node(pipeline, i, bytes, kinds);
     free(bytes);
     for (int kind = 0; kind < CGP_OP_TIMES; kind++) {

@@ -56,6 +56,9 @@ static cgp_status allocate(cgp_pipeline *pipeline, const cgp_plan *plan, uint64_
     cgp__executor *executor = pipeline->executor;
     pipeline->process = getpid();
     pipeline->plan = plan;
+    pipeline->setup = cgp__plan_setup(plan);
+    pipeline->model = pipeline->setup->model;
+    pipeline->n_ranks = pipeline->setup->ranks;
     pipeline->step->gradient_norm = pipeline->step->norm = NAN;
     cgp__team_init(pipeline->team, &cgp__watchdog, executor);
     CGP_TRY(cgp__ranks_init(pipeline->ranks, plan, transport, communicator));
@@ -74,11 +77,11 @@ static cgp_status share_bytes(cgp__executor *executor, cgp_status status) {
     int64_t *bytes = executor->ranks->figures;
     if (!executor->ranks->transport) return status;
     status = cgp__ranks_agree(executor->ranks, status);
-    for (int d = 0; d < plan->n_devices && status == CGP_OK; d++)
+    for (int d = 0; d < cgp_plan_devices(plan) && status == CGP_OK; d++)
         bytes[d] = executor->measured[d].bytes;
     if (status == CGP_OK)
         status = cgp__ranks_share_devices(executor->ranks, plan, bytes, sizeof *bytes);
-    for (int d = 0; d < plan->n_devices && status == CGP_OK; d++)
+    for (int d = 0; d < cgp_plan_devices(plan) && status == CGP_OK; d++)
         executor->measured[d].bytes = bytes[d];
     return status;
 }
@@ -95,14 +98,13 @@ static cgp_status agree(cgp_pipeline *pipeline) {
 
 static cgp_status build(cgp_pipeline *pipeline) {
     cgp__executor *executor = pipeline->executor;
-    const cgp_plan *plan = pipeline->plan;
     const cgp__run *run = NULL;
     CGP_TRY(agree(pipeline));
     cgp_status status = cgp__executor_start(executor);
     if (status == CGP_OK && !executor->owner)
         status = cgp__team_run_untimed(pipeline->team, cgp__job_initialize, &pipeline->step->seed);
     CGP_TRY(share_bytes(executor, status));
-    return cgp__run_find(executor, plan->batch, plan->inference, &run);
+    return cgp__run_find(executor, pipeline->setup->batch, pipeline->setup->inference, &run);
 }
 
 cgp_status cgp_pipeline_create(cgp_pipeline **out, const cgp_plan *plan, uint64_t seed) {

@@ -15,7 +15,7 @@
 
 #include <sys/types.h>
 
-#include "plan/plan.h"
+#include "plan/setup.h"
 
 typedef struct cgp__executor cgp__executor;
 typedef struct cgp__measured cgp__measured;
@@ -27,8 +27,10 @@ typedef struct cgp__team cgp__team;
 struct cgp_pipeline {
     pid_t process; /* process that created the pipeline and runs its workers */
     const cgp_plan *plan;
+    const cgp__setup *setup; /* the plan's */
+    const cgp_model *model;
     cgp__ranks *ranks;
-    int rank; /* this process's rank */
+    int rank, n_ranks; /* this process's rank, and the number of ranks */
     cgp__team *team;
     cgp__executor *executor;
     cgp__measured *measured; /* [devices] owned by the executor */

@@ -14,7 +14,8 @@
 #include <string.h>
 
 #include "partition/partition.h"
-#include "plan/plan.h"
+#include "plan/memory/devices.h"
+#include "plan/setup.h"
 
 /* Count of random numbers; longer inputs repeat them. */
 #define BLOCK 65536
@@ -35,6 +36,7 @@ typedef struct profile {
 struct trainer {
     profile *all;
     const cgp_plan *plan;
+    const cgp__setup *setup; /* the plan's */
     cgp_pipeline *pipeline;
     /* `inputs` is [inputs]. With an external loss, the other two are [outputs]. */
     cgp_tensor *inputs, *outputs, *gradients;
@@ -93,7 +95,7 @@ static void fill(cgp_tensor *tensor, int64_t upper_bound) {
 }
 
 static cgp_status make_tensors(trainer *t) {
-    const cgp_model *model = t->plan->model;
+    const cgp_model *model = t->setup->model;
     const int inputs = model->n_inputs, outputs = model->n_losses ? 0 : model->n_outputs;
     CGP_TRY(CGP__NEW(t->inputs, inputs, "profile"));
     CGP_TRY(CGP__NEW(t->input_list, inputs, "profile"));
@@ -103,17 +105,17 @@ static cgp_status make_tensors(trainer *t) {
     CGP_TRY(CGP__NEW(t->gradient_list, outputs, "profile"));
     for (int k = 0; k < inputs; k++) {
         const cgp_op_type *type = &model->values[model->input_values[k]].type;
-        CGP_TRY(make_tensor(&t->inputs[k], type, t->plan->batch));
+        CGP_TRY(make_tensor(&t->inputs[k], type, t->setup->batch));
         fill(&t->inputs[k], upper_bound_of(model, k));
         t->input_list[k] = &t->inputs[k];
     }
     for (int k = 0; k < outputs; k++) {
         const int output = model->outputs[k];
         const cgp_op_type *type = &model->values[output].type;
-        CGP_TRY(make_tensor(&t->outputs[k], type, t->plan->batch));
+        CGP_TRY(make_tensor(&t->outputs[k], type, t->setup->batch));
         t->output_list[k] = &t->outputs[k];
         if (!model->values[output].has_grad) continue;
-        CGP_TRY(make_tensor(&t->gradients[k], type, t->plan->batch));
+        CGP_TRY(make_tensor(&t->gradients[k], type, t->setup->batch));
         fill(&t->gradients[k], 1);
         t->gradient_list[k] = &t->gradients[k];
     }
@@ -121,7 +123,7 @@ static cgp_status make_tensors(trainer *t) {
 }
 
 static void release(trainer *t) {
-    const cgp_model *model = t->plan->model;
+    const cgp_model *model = t->setup->model;
     cgp_pipeline_destroy(t->pipeline);
     for (int k = 0; t->inputs && k < model->n_inputs; k++)
         free(t->inputs[k].data);
@@ -142,7 +144,7 @@ static void release(trainer *t) {
 /* Run a step and an update. *seconds: time of the update; 0 if the update was refused because the
  * random numbers led to a loss that is not finite. */
 static cgp_status step(const trainer *t, double *seconds) {
-    const cgp_model *model = t->plan->model;
+    const cgp_model *model = t->setup->model;
     *seconds = 0;
     if (model->n_losses > 0) {
         CGP_TRY(cgp_pipeline_step(t->pipeline, t->input_list, model->n_inputs, NULL));
@@ -242,7 +244,7 @@ static void summarize(cgp_layer_cost *rows, int steps, int layers, double update
 
 /* Fill `costs` [layers] unless another trainer fails. */
 static cgp_status measure(trainer *t, int steps, cgp_layer_cost *costs) {
-    const int layers = t->plan->model->n_layers;
+    const int layers = t->setup->model->n_layers;
     cgp_layer_cost *rows = NULL;
     double *updates = NULL;
     cgp_status status = CGP__NEW(rows, (int64_t)steps * layers, "profile");
@@ -272,7 +274,8 @@ static cgp_status check_memory(const cgp_plan *const *plans, int n) {
         for (int d = 0; d < cgp_plan_devices(plans[i]); d++) {
             const cgp_plan_device *device = cgp_plan_device_at(plans[i], d);
             bytes += device->host_bytes;
-            if (plans[i]->devices[d].backend->host_addressable) bytes += device->planned_bytes;
+            if (cgp__plan_device(plans[i], d)->backend->host_addressable)
+                bytes += device->planned_bytes;
         }
     }
     if (bytes <= cgp__memory_available()) return CGP_OK;
@@ -310,10 +313,11 @@ cgp_status cgp__profile_plans(const cgp_plan *const *plans, int n_plans, int ste
     CGP_TRY(check_memory(plans, n_plans));
     profile all = {.n = n_plans};
     cgp_layer_cost *measured = NULL;
-    const int layers = plans[0]->model->n_layers;
+    const int layers = cgp__plan_setup(plans[0])->model->n_layers;
     CGP_TRY(CGP__NEW(all.trainers, n_plans, "profile"));
     for (int i = 0; i < n_plans; i++)
-        all.trainers[i] = (trainer){.all = &all, .plan = plans[i]};
+        all.trainers[i] =
+            (trainer){.all = &all, .plan = plans[i], .setup = cgp__plan_setup(plans[i])};
     pthread_mutex_init(&all.lock, NULL);
     pthread_cond_init(&all.changed, NULL);
     trainer *own = &all.trainers[0];

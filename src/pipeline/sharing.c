@@ -9,14 +9,14 @@
 #include <string.h>
 
 static cgp_status check_devices(const cgp_plan *plan, const cgp_plan *owner) {
-    if (plan->ranks > 1 || owner->ranks > 1)
+    if (plan->setup.ranks > 1 || owner->setup.ranks > 1)
         return cgp_fail(CGP_EINVAL, "sharing: expected plans for 1 rank, got %d and %d",
-                        plan->ranks, owner->ranks);
-    if (plan->n_devices != owner->n_devices)
+                        plan->setup.ranks, owner->setup.ranks);
+    if (plan->placement.n_devices != owner->placement.n_devices)
         return cgp_fail(CGP_EINVAL, "sharing: expected %d devices, as the owner's, got %d",
-                        owner->n_devices, plan->n_devices);
-    for (int d = 0; d < plan->n_devices; d++) {
-        const cgp__device_plan *a = &plan->devices[d], *b = &owner->devices[d];
+                        owner->placement.n_devices, plan->placement.n_devices);
+    for (int d = 0; d < plan->placement.n_devices; d++) {
+        const cgp__device_plan *a = &plan->placement.devices[d], *b = &owner->placement.devices[d];
         if (!a->backend->host_addressable)
             return cgp_fail(CGP_EINVAL,
                             "sharing: device %s has memory of its own, which devices of other "
@@ -32,12 +32,12 @@ static cgp_status check_devices(const cgp_plan *plan, const cgp_plan *owner) {
 
 /* Check the sections that only training has: gradients and optimizer state. */
 static cgp_status check_training(const cgp_plan *plan, const cgp_plan *owner) {
-    if (plan->inference) return CGP_OK;
-    if (owner->inference)
+    if (plan->setup.inference) return CGP_OK;
+    if (owner->setup.inference)
         return cgp_fail(CGP_EINVAL,
                         "sharing: the owner is planned for inference and has no gradients");
-    if (plan->optim.kind != owner->optim.kind ||
-        cgp_optim_states(&plan->optim) != cgp_optim_states(&owner->optim))
+    if (plan->setup.optim.kind != owner->setup.optim.kind ||
+        cgp_optim_states(&plan->setup.optim) != cgp_optim_states(&owner->setup.optim))
         return cgp_fail(CGP_EINVAL, "sharing: the optimizer is not the owner's");
     return CGP_OK;
 }
@@ -46,7 +46,7 @@ static cgp_status differs(const char *name, const char *what) {
     return cgp_fail(CGP_EINVAL, "sharing: %s: %s", name, what);
 }
 
-static bool same_copies(const cgp_plan *a, const cgp_plan *b, int p) {
+static bool same_copies(const cgp__parameters *a, const cgp__parameters *b, int p) {
     const int n = a->first_copy[p + 1] - a->first_copy[p];
     if (b->first_copy[p + 1] - b->first_copy[p] != n) return false;
     for (int k = 0; k < n; k++) {
@@ -59,8 +59,9 @@ static bool same_copies(const cgp_plan *a, const cgp_plan *b, int p) {
 
 /* Compare the gradient buffers of parameter p: one for each use, which a step adds up, and one for
  * each copy. Uses that backward does not reach have no buffer. */
-static bool same_gradients(const cgp_plan *a, const cgp_plan *b, int p) {
-    const cgp__parameter *x = &a->model->params[p], *y = &b->model->params[p];
+static bool same_gradients(const cgp_plan *plan, const cgp_plan *owner, int p) {
+    const cgp__parameter *x = &plan->setup.model->params[p], *y = &owner->setup.model->params[p];
+    const cgp__parameters *a = &plan->parameters, *b = &owner->parameters;
     if (x->n_uses != y->n_uses || x->requires_grad != y->requires_grad) return false;
     for (int k = 0; k < x->n_uses; k++) {
         if (a->use_gradient[x->first_use + k] != b->use_gradient[y->first_use + k]) return false;
@@ -73,7 +74,7 @@ static bool same_gradients(const cgp_plan *a, const cgp_plan *b, int p) {
 }
 
 static cgp_status check_parameters(const cgp_plan *plan, const cgp_plan *owner) {
-    const cgp_model *a = plan->model, *b = owner->model;
+    const cgp_model *a = plan->setup.model, *b = owner->setup.model;
     if (a->n_params != b->n_params)
         return cgp_fail(CGP_EINVAL, "sharing: expected %d parameters, as the owner's, got %d",
                         b->n_params, a->n_params);
@@ -83,17 +84,17 @@ static cgp_status check_parameters(const cgp_plan *plan, const cgp_plan *owner) 
             return differs(name, "is no parameter of the owner at this place");
         if (!cgp_shape_equal(&a->params[p].shape, &b->params[p].shape))
             return differs(name, "has another shape than the owner's");
-        if (!same_copies(plan, owner, p))
+        if (!same_copies(&plan->parameters, &owner->parameters, p))
             return differs(name, "lies on another device, or elsewhere, than the owner's "
                                  "(plan with the same stages, schedule and balance)");
-        if (!plan->inference && !same_gradients(plan, owner, p))
+        if (!plan->setup.inference && !same_gradients(plan, owner, p))
             return differs(name, "has other gradient buffers than the owner's");
     }
     return CGP_OK;
 }
 
 static cgp_status check_states(const cgp_plan *plan, const cgp_plan *owner) {
-    const cgp_model *a = plan->model, *b = owner->model;
+    const cgp_model *a = plan->setup.model, *b = owner->setup.model;
     if (a->n_states != b->n_states)
         return cgp_fail(CGP_EINVAL, "sharing: expected %d states, as the owner's, got %d",
                         b->n_states, a->n_states);
@@ -103,7 +104,7 @@ static cgp_status check_states(const cgp_plan *plan, const cgp_plan *owner) {
             !cgp_shape_equal(&x->info.shape, &y->info.shape))
             return differs(x->name, "is no state of the owner at this place");
         if (cgp__plan_device_of(plan, x->node) != cgp__plan_device_of(owner, y->node) ||
-            plan->state[s] != owner->state[s])
+            plan->states.state[s] != owner->states.state[s])
             return differs(x->name, "lies on another device than the owner's");
     }
     return CGP_OK;

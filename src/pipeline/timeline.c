@@ -25,11 +25,11 @@ static cgp_status check_run(const cgp_pipeline *pipeline) {
     if (!last->run) return none("none");
     if (last->part != CGP__WHOLE_RUN) return none("one in two calls (external_loss)");
     if (!last->training) return none("an evaluation or prediction");
-    if (last->run->minibatch.samples == pipeline->plan->batch) return CGP_OK;
+    if (last->run->minibatch.samples == pipeline->setup->batch) return CGP_OK;
     return cgp_fail(CGP_ESTATE,
                     "timeline: expected a step of a full mini-batch last, %lld samples, got one "
                     "of %lld",
-                    (long long)pipeline->plan->batch, (long long)last->run->minibatch.samples);
+                    (long long)pipeline->setup->batch, (long long)last->run->minibatch.samples);
 }
 
 static bool is_event_of(const cgp_action *action, const cgp__event *event) {
@@ -51,7 +51,7 @@ static cgp_status check_events(const cgp_pipeline *pipeline, int d) {
 
 static int64_t first_start(const cgp_pipeline *pipeline) {
     int64_t first = INT64_MAX;
-    for (int d = 0; d < pipeline->plan->n_devices; d++) {
+    for (int d = 0; d < cgp_plan_devices(pipeline->plan); d++) {
         const cgp__measured *measured = &pipeline->measured[d];
         if (cgp__measured_events(measured) > 0)
             first =
@@ -88,7 +88,7 @@ cgp_status cgp_pipeline_last_timeline(const cgp_pipeline *pipeline, cgp_schedule
                              out ? check_run(pipeline) : cgp__missing(__func__, "out")));
     CGP_TRY(cgp__clocks_read(pipeline->ranks));
     CGP_TRY(cgp__pipeline_share_events(pipeline));
-    for (int d = 0; d < pipeline->plan->n_devices; d++)
+    for (int d = 0; d < cgp_plan_devices(pipeline->plan); d++)
         CGP_TRY(check_events(pipeline, d));
     CGP_TRY(cgp__timeline_create(&timeline, schedule, true));
     fill(pipeline, &timeline);

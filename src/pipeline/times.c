@@ -17,7 +17,7 @@
 
 int64_t cgp_pipeline_allocated_bytes(const cgp_pipeline *pipeline, int device) {
     CGP__PIPELINE_OR(pipeline, 0);
-    if (device < 0 || device >= pipeline->plan->n_devices) return 0;
+    if (device < 0 || device >= cgp_plan_devices(pipeline->plan)) return 0;
     return pipeline->measured[device].bytes;
 }
 
@@ -68,7 +68,7 @@ static int64_t overhead_of(const cgp_pipeline *pipeline, int device, int64_t k, 
 /* Return the median over all devices, in seconds; NaN if no event has an overhead, or out of
  * memory. */
 static double median_overhead(const cgp_pipeline *pipeline, overhead which) {
-    const int devices = pipeline->plan->n_devices;
+    const int devices = cgp_plan_devices(pipeline->plan);
     int64_t events = 0, n = 0;
     for (int d = 0; d < devices; d++)
         events += cgp__measured_events(&pipeline->measured[d]);
@@ -88,7 +88,7 @@ static double median_overhead(const cgp_pipeline *pipeline, overhead which) {
 /* Allocate a buffer for the events of any one device, and reserve the traces of other ranks'
  * devices. */
 static cgp_status reserve_events(const cgp_pipeline *pipeline, cgp__event **events) {
-    const int n = pipeline->plan->n_devices;
+    const int n = cgp_plan_devices(pipeline->plan);
     const int64_t *counts = pipeline->ranks->figures;
     int64_t largest = 0;
     for (int d = 0; d < n; d++)
@@ -108,7 +108,7 @@ static cgp_status share_events(const cgp_pipeline *pipeline, cgp__event *events,
     const int64_t n = ranks->figures[d];
     for (int64_t k = 0; k < n && cgp__ranks_own(ranks, d); k++)
         events[k] = cgp__pipeline_event(pipeline, d, measured->trace_start + k);
-    CGP_TRY(cgp__ranks_broadcast(ranks, pipeline->plan->devices[d].info.rank, events,
+    CGP_TRY(cgp__ranks_broadcast(ranks, cgp_plan_device_at(pipeline->plan, d)->rank, events,
                                  (size_t)n * sizeof *events));
     if (cgp__ranks_own(ranks, d)) return CGP_OK;
     measured->trace_start = cgp__trace_written(&measured->trace);
@@ -126,7 +126,7 @@ cgp_status cgp__pipeline_share_events(const cgp_pipeline *pipeline) {
     CGP_TRY(
         cgp__ranks_share_devices(ranks, pipeline->plan, ranks->figures, sizeof *ranks->figures));
     cgp_status status = cgp__ranks_agree(ranks, reserve_events(pipeline, &events));
-    for (int d = 0; d < pipeline->plan->n_devices && status == CGP_OK; d++)
+    for (int d = 0; d < cgp_plan_devices(pipeline->plan) && status == CGP_OK; d++)
         status = share_events(pipeline, events, d);
     free(events);
     return status;
@@ -139,7 +139,7 @@ cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline, double 
         cgp__pipeline_share_events(pipeline) != CGP_OK)
         return times;
     int64_t start = INT64_MAX, end = 0, last_forward = 0, first_backward = INT64_MAX;
-    const int n = pipeline->plan->n_devices;
+    const int n = cgp_plan_devices(pipeline->plan);
     double total = 0;
     for (int d = 0; d < n; d++) {
         const cgp__measured *measured = &pipeline->measured[d];

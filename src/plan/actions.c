@@ -29,12 +29,12 @@ static cgp_status use_table(cgp_plan *plan, const cgp_plan_options *o) {
     if (o->stages != table->devices)
         return cgp_fail(CGP_EINVAL, "stages: expected %d, the devices of schedule %s, got %d",
                         table->devices, table->name, o->stages);
-    if (plan->chunks != table->chunks)
+    if (plan->setup.chunks != table->chunks)
         return cgp_fail(CGP_EINVAL,
                         "schedule %s: has %d micro-batches, but %lld samples in %d chunks are "
                         "%d of %lld (another batch or number of chunks)",
-                        table->name, table->chunks, (long long)o->batch, o->chunks, plan->chunks,
-                        (long long)plan->microbatch);
+                        table->name, table->chunks, (long long)o->batch, o->chunks,
+                        plan->setup.chunks, (long long)plan->setup.microbatch);
     cgp_schedule *copy = cgp__copy_lowered(table);
     if (!copy) return CGP_ENOMEM;
     cgp_status status = cgp_schedule_check(copy, NULL);
@@ -48,9 +48,9 @@ static cgp_status use_table(cgp_plan *plan, const cgp_plan_options *o) {
                 "schedule %s does not run the micro-batches of each stage in ascending order: "
                 "its results equal those of others up to rounding only",
                 table->name);
-    plan->splits = cgp__has_kind(table, CGP_ACTION_I);
-    plan->recomputes = plan->recomputes || cgp__has_kind(table, CGP_ACTION_R);
-    return cgp__schedule_part(&plan->table, table, plan->chunks);
+    plan->setup.splits = cgp__has_kind(table, CGP_ACTION_I);
+    plan->setup.recomputes = plan->setup.recomputes || cgp__has_kind(table, CGP_ACTION_R);
+    return cgp__schedule_part(&plan->actions.table, table, plan->setup.chunks);
 }
 
 static const char *name_of(const cgp_plan_options *o) {
@@ -75,9 +75,9 @@ static cgp_status use_generator(cgp_plan *plan, const cgp_plan_options *o) {
     options.virtual_stages = o->virtual_stages;
     if (info && o->virtual_stages == 0) options.virtual_stages = info->virtual_stages;
     if (info) options.placement = info->placement;
-    plan->splits = info && info->splits_backward;
-    return cgp_schedule_create(&plan->table, info ? "forward-only" : name_of(o), o->stages, 1,
-                               &options);
+    plan->setup.splits = info && info->splits_backward;
+    return cgp_schedule_create(&plan->actions.table, info ? "forward-only" : name_of(o), o->stages,
+                               1, &options);
 }
 
 int cgp_plan_options_stages(const cgp_plan_options *options) {
@@ -89,29 +89,28 @@ int cgp_plan_options_stages(const cgp_plan_options *options) {
     return o->stages * v;
 }
 
-cgp_status cgp__plan_place_stages(cgp_plan *plan, const cgp_plan_options *o) {
-    const int layers = plan->model->n_layers;
+cgp_status cgp__place_stages(cgp_plan *plan, const cgp_plan_options *o) {
+    const int layers = plan->setup.model->n_layers;
     if (o->stages < 1 || o->stages > layers)
         return cgp_fail(CGP_EINVAL, "stages: expected 1 to %d (the number of layers), got %d",
                         layers, o->stages);
     CGP_TRY(o->table ? use_table(plan, o) : use_generator(plan, o));
-    plan->n_devices = cgp_schedule_devices(plan->table);
-    plan->n_stages = cgp_schedule_stages(plan->table);
-    if (plan->n_stages <= layers) return CGP_OK;
+    const int stages = cgp_schedule_stages(plan->actions.table);
+    if (stages <= layers) return CGP_OK;
     return cgp_fail(CGP_EINVAL,
                     "stages: expected at most %d (the number of layers) on all devices, got %d "
                     "on %d",
-                    layers, plan->n_stages, plan->n_devices);
+                    layers, stages, cgp_schedule_devices(plan->actions.table));
 }
 
 /* --- table --- */
 
 /* Return the FLOPs of F, I, W and R, [4][stages]. */
 static double *stage_costs(const cgp_plan *plan) {
-    const size_t n = (size_t)plan->n_stages;
+    const size_t n = (size_t)plan->placement.n_stages;
     double *costs = cgp__calloc(4 * n, sizeof *costs);
     for (size_t j = 0; costs && j < n; j++) {
-        const cgp_plan_stage *stage = &plan->stages[j].info;
+        const cgp_plan_stage *stage = &plan->placement.stages[j].info;
         costs[j] = stage->forward_flops;
         costs[n + j] = stage->backward_flops - stage->weight_flops;
         costs[2 * n + j] = stage->weight_flops;
@@ -121,7 +120,7 @@ static double *stage_costs(const cgp_plan *plan) {
 }
 
 static cgp_status generate(cgp_plan *plan, const cgp_plan_options *o, const double *costs) {
-    const size_t n = (size_t)plan->n_stages;
+    const size_t n = (size_t)plan->placement.n_stages;
     cgp_schedule_options options = cgp_schedule_options_default();
     options.virtual_stages = o->virtual_stages;
     options.group = o->group;
@@ -129,10 +128,11 @@ static cgp_status generate(cgp_plan *plan, const cgp_plan_options *o, const doub
     options.backward_input = costs + n;
     options.backward_weight = costs + 2 * n;
     cgp_schedule *schedule = NULL;
-    CGP_TRY(cgp_schedule_create(&schedule, name_of(o), o->stages, plan->chunks, &options));
-    cgp_schedule_destroy(plan->table);
-    plan->table = NULL;
-    const cgp_status status = cgp__schedule_part(&plan->table, schedule, plan->chunks);
+    CGP_TRY(cgp_schedule_create(&schedule, name_of(o), o->stages, plan->setup.chunks, &options));
+    cgp_schedule_destroy(plan->actions.table);
+    plan->actions.table = NULL;
+    const cgp_status status =
+        cgp__schedule_part(&plan->actions.table, schedule, plan->setup.chunks);
     cgp_schedule_destroy(schedule);
     return status;
 }
@@ -142,9 +142,9 @@ static cgp_status generate(cgp_plan *plan, const cgp_plan_options *o, const doub
 /* Return the size of a forward group: one micro-batch per device, but at most as many as each
  * forward edge has buffers. */
 static int forward_group(const cgp_plan *plan) {
-    int group = plan->n_devices;
-    for (int e = 0; e < plan->n_edges; e++) {
-        const cgp__edge_plan *edge = &plan->edges[e];
+    int group = plan->placement.n_devices;
+    for (int e = 0; e < plan->messages.n_edges; e++) {
+        const cgp__edge_plan *edge = &plan->messages.edges[e];
         if (edge->edge.from < edge->edge.to && edge->capacity > 0)
             group = cgp__min(group, edge->capacity);
     }
@@ -155,16 +155,17 @@ cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forwar
                                    cgp_schedule **out) {
     cgp_schedule *schedule = NULL;
     CGP_TRY(forward_only
-                ? cgp__schedule_forward(&schedule, plan->table, chunks, forward_group(plan))
-                : cgp__schedule_part(&schedule, plan->table, chunks));
-    cgp_edge *edges = cgp__calloc((size_t)plan->n_edges, sizeof *edges);
+                ? cgp__schedule_forward(&schedule, plan->actions.table, chunks, forward_group(plan))
+                : cgp__schedule_part(&schedule, plan->actions.table, chunks));
+    cgp_edge *edges = cgp__calloc((size_t)plan->messages.n_edges, sizeof *edges);
     cgp_status status =
-        edges ? CGP_OK : cgp__no_memory("plan: edges", (size_t)plan->n_edges * sizeof *edges);
-    for (int e = 0; edges && e < plan->n_edges; e++)
-        edges[e] = plan->edges[e].edge;
-    if (status == CGP_OK && !forward_only && plan->recompute != CGP_RECOMPUTE_NEVER)
-        status = cgp_schedule_recompute(schedule, plan->recompute);
-    if (status == CGP_OK) status = cgp_schedule_lower(schedule, edges, plan->n_edges);
+        edges ? CGP_OK
+              : cgp__no_memory("plan: edges", (size_t)plan->messages.n_edges * sizeof *edges);
+    for (int e = 0; edges && e < plan->messages.n_edges; e++)
+        edges[e] = plan->messages.edges[e].edge;
+    if (status == CGP_OK && !forward_only && plan->setup.recompute != CGP_RECOMPUTE_NEVER)
+        status = cgp_schedule_recompute(schedule, plan->setup.recompute);
+    if (status == CGP_OK) status = cgp_schedule_lower(schedule, edges, plan->messages.n_edges);
     if (status == CGP_OK) status = cgp_schedule_check(schedule, NULL);
     free(edges);
     if (status == CGP_OK)
@@ -177,15 +178,16 @@ cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forwar
 /* Count the slots that the lists use. Evaluation runs forward only, and needs one slot of each kind
  * that F uses. */
 static cgp_status count_slots(cgp_plan *plan) {
-    const size_t n = (size_t)plan->n_stages;
+    const size_t n = (size_t)plan->placement.n_stages;
     int *counts = cgp__calloc(2 * n, sizeof *counts);
     if (!counts) return cgp__no_memory("plan: slots", 2 * n * sizeof *counts);
     cgp_status status = CGP_OK;
-    for (int d = 0; d < plan->n_devices && status == CGP_OK; d++)
-        status = cgp__plan_slots(plan, plan->schedule, d, NULL, NULL, counts, counts + n);
-    for (int j = 0; j < plan->n_stages && status == CGP_OK; j++) {
-        plan->stages[j].info.input_slots = counts[j];
-        plan->stages[j].info.saved_slots = counts[n + (size_t)j];
+    for (int d = 0; d < plan->placement.n_devices && status == CGP_OK; d++)
+        status = cgp__assign_slots(&plan->placement, plan->actions.schedule, d, NULL, NULL, counts,
+                                   counts + n);
+    for (int j = 0; j < plan->placement.n_stages && status == CGP_OK; j++) {
+        plan->placement.stages[j].info.input_slots = counts[j];
+        plan->placement.stages[j].info.saved_slots = counts[n + (size_t)j];
     }
     free(counts);
     return status;
@@ -194,31 +196,33 @@ static cgp_status count_slots(cgp_plan *plan) {
 /* Simulate the step with FLOPs as costs. Give each edge enough buffers that no sender blocks, at
  * least 2, so that there is no deadlock. */
 static cgp_status size_transfers(cgp_plan *plan, const double *costs) {
-    const size_t n = (size_t)plan->n_stages;
+    const size_t n = (size_t)plan->placement.n_stages;
     const cgp_schedule_costs given = {.forward = costs,
                                       .backward_input = costs + n,
                                       .backward_weight = costs + 2 * n,
                                       .recompute = costs + 3 * n};
-    CGP_TRY(cgp_schedule_simulate(plan->schedule, &given, &plan->timeline));
-    for (int e = 0; e < plan->n_edges; e++) {
-        const int max = plan->timeline.free_capacity[e];
-        plan->edges[e].capacity = max > 2 ? max : 2;
+    CGP_TRY(cgp_schedule_simulate(plan->actions.schedule, &given, &plan->actions.timeline));
+    for (int e = 0; e < plan->messages.n_edges; e++) {
+        const int max = plan->actions.timeline.free_capacity[e];
+        plan->messages.edges[e].capacity = max > 2 ? max : 2;
     }
     return CGP_OK;
 }
 
-cgp_status cgp__plan_actions(cgp_plan *plan, const cgp_plan_options *o) {
+cgp_status cgp__make_actions(cgp_plan *plan, const cgp_plan_options *o) {
     double *costs = stage_costs(plan);
     cgp_status status =
-        costs ? CGP_OK : cgp__no_memory("plan: costs", 4 * (size_t)plan->n_stages * sizeof *costs);
+        costs ? CGP_OK
+              : cgp__no_memory("plan: costs", 4 * (size_t)plan->placement.n_stages * sizeof *costs);
     if (status == CGP_OK && !o->table) status = generate(plan, o, costs);
-    if (status == CGP_OK && o->external_loss && !cgp__schedule_forward_first(plan->table))
+    if (status == CGP_OK && o->external_loss && !cgp__schedule_forward_first(plan->actions.table))
         status = cgp_fail(CGP_EINVAL,
                           "schedule: an external loss needs all forwards before the first "
                           "backward: expected gpipe, looped-bfs or looped-bfs-zb, got \"%s\"",
-                          cgp_schedule_name(plan->table));
+                          cgp_schedule_name(plan->actions.table));
     if (status == CGP_OK)
-        status = cgp__plan_make_schedule(plan, plan->chunks, plan->inference, &plan->schedule);
+        status = cgp__plan_make_schedule(plan, plan->setup.chunks, plan->setup.inference,
+                                         &plan->actions.schedule);
     if (status == CGP_OK) status = count_slots(plan);
     if (status == CGP_OK) status = size_transfers(plan, costs);
     free(costs);

@@ -5,12 +5,19 @@
 
 #include <cgpipe/plan.h>
 
-/* Count stages and devices, and make a table with the placement. */
-cgp_status cgp__plan_place_stages(cgp_plan *plan, const cgp_plan_options *options);
+typedef struct cgp__actions {
+    /* compute actions of a full mini-batch */
+    cgp_schedule *table;
+    cgp_schedule *schedule;
+    cgp_schedule_timeline timeline;
+} cgp__actions;
+
+/* Make a table with the placement of stages on devices. */
+cgp_status cgp__place_stages(cgp_plan *plan, const cgp_plan_options *options);
 
 /* Make the table and the schedule, and count its slots and buffers. The programs must exist
  * already. */
-cgp_status cgp__plan_actions(cgp_plan *plan, const cgp_plan_options *options);
+cgp_status cgp__make_actions(cgp_plan *plan, const cgp_plan_options *options);
 
 /* Make a lowered, checked schedule for `chunks` micro-batches: forward only, or the plan's schedule
  * for at most as many micro-batches as the plan has. */

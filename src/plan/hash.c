@@ -111,33 +111,35 @@ static void add_optim(sum *s, const cgp_optim *o) {
         ADD_NUMBERS(s, rate->milestones[k]);
 }
 
-static void add_options(sum *s, const cgp_plan *plan) {
+static void add_options(sum *s, const cgp__setup *setup) {
     add_text(s, CGP_VERSION);
-    ADD_NUMBERS(s, plan->batch, plan->microbatch, plan->chunks, (int64_t)plan->precision,
-                (int64_t)plan->recompute, plan->deferred_batch_norm, plan->inference,
-                plan->external_loss, plan->ranks, (int64_t)plan->convolution);
-    add_optim(s, &plan->optim);
+    ADD_NUMBERS(s, setup->batch, setup->microbatch, setup->chunks, (int64_t)setup->precision,
+                (int64_t)setup->recompute, setup->deferred_batch_norm, setup->inference,
+                setup->external_loss, setup->ranks, (int64_t)setup->convolution);
+    add_optim(s, &setup->optim);
 }
 
 /* Add devices, stages, edges and links; their bytes tell different layouts apart. */
 static void add_layout(sum *s, const cgp_plan *plan) {
-    ADD_NUMBERS(s, plan->n_devices, plan->n_stages, plan->n_edges, plan->n_links);
-    for (int d = 0; d < plan->n_devices; d++) {
-        const cgp_plan_device *device = &plan->devices[d].info;
+    const cgp__placement *placement = &plan->placement;
+    ADD_NUMBERS(s, placement->n_devices, placement->n_stages, plan->messages.n_edges,
+                plan->links.n);
+    for (int d = 0; d < placement->n_devices; d++) {
+        const cgp_plan_device *device = &placement->devices[d].info;
         add_text(s, device->name);
-        ADD_NUMBERS(s, plan->devices[d].options.threads, device->ordinal, device->limit_bytes,
+        ADD_NUMBERS(s, placement->devices[d].options.threads, device->ordinal, device->limit_bytes,
                     device->rank, device->planned_bytes, device->host_bytes);
     }
-    for (int j = 0; j < plan->n_stages; j++)
-        ADD_NUMBERS(s, plan->balance[j], plan->stages[j].info.device);
-    for (int e = 0; e < plan->n_edges; e++) {
-        const cgp__edge_plan *edge = &plan->edges[e];
+    for (int j = 0; j < placement->n_stages; j++)
+        ADD_NUMBERS(s, placement->balance[j], placement->stages[j].info.device);
+    for (int e = 0; e < plan->messages.n_edges; e++) {
+        const cgp__edge_plan *edge = &plan->messages.edges[e];
         ADD_NUMBERS(s, edge->edge.from, edge->edge.to, edge->n_parts);
         for (int k = 0; k < edge->n_parts; k++)
             ADD_NUMBERS(s, edge->parts[k].value, edge->parts[k].sample_bytes);
     }
-    for (int l = 0; l < plan->n_links; l++) {
-        const cgp__link_plan *link = &plan->links[l];
+    for (int l = 0; l < plan->links.n; l++) {
+        const cgp__link_plan *link = &plan->links.list[l];
         ADD_NUMBERS(s, link->from, link->to, link->bytes, link->capacity, link->in_host,
                     link->receives, link->receives_in_host);
     }
@@ -160,11 +162,11 @@ cgp_status cgp_plan_hash(const cgp_plan *plan, char hex[65]) {
     CGP__NEED(hex);
     sum s = {NULL, CGP_OK};
     CGP_TRY(cgp__sha256_create(&s.hash));
-    add_options(&s, plan);
-    add_model(&s, plan->model);
+    add_options(&s, &plan->setup);
+    add_model(&s, plan->setup.model);
     add_layout(&s, plan);
-    add_actions(&s, plan->table); /* schedules of other mini-batches are made from the table */
-    add_actions(&s, plan->schedule);
+    add_actions(&s, plan->actions.table); /* schedules of other mini-batches come from it */
+    add_actions(&s, plan->actions.schedule);
     if (s.status == CGP_OK) s.status = cgp__sha256_finish(s.hash, hex);
     cgp__sha256_destroy(s.hash);
     return s.status;

@@ -30,20 +30,23 @@ typedef struct cgp__link_plan {
 /* Bytes of a piece of a tied gradient. */
 enum { CGP__TIE_BYTES = 65536 };
 
-/* Assign the devices to ranks, in contiguous blocks. */
-cgp_status cgp__plan_ranks(cgp_plan *plan, int ranks);
+/* Link e belongs to edge e; the links of tied gradients follow. */
+typedef struct cgp__links {
+    cgp__link_plan *list;
+    int n, capacity;
+} cgp__links;
 
-/* List the links: link e belongs to edge e; the links of tied gradients follow. */
-cgp_status cgp__plan_links(cgp_plan *plan);
+/* List the links. */
+cgp_status cgp__list_links(cgp_plan *plan);
 
 /* Append the links' buffers to the planned memory of devices and of their hosts. */
-void cgp__plan_place_links(cgp_plan *plan);
+void cgp__place_links(cgp_plan *plan);
+
+/* Return the links of a plan. */
+const cgp__links *cgp__plan_links(const cgp_plan *plan);
 
 /* Return the link of tied gradients from one device to another; -1: there is none, because `to` can
  * read the memory of `from`. */
 int cgp__plan_tie(const cgp_plan *plan, int from, int to);
-
-/* Return true if the device belongs to the rank. */
-bool cgp__plan_is_on(const cgp_plan *plan, int device, int rank);
 
 #endif

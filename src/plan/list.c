@@ -16,8 +16,8 @@ void cgp__list_release(cgp__list *list) {
 /* Check that the list uses at most the planned slots. If it uses more slots, this is a bug of the
  * library, which is reported before anything runs. */
 static cgp_status check_counts(const cgp_plan *plan, const int *inputs, const int *saved) {
-    for (int j = 0; j < plan->n_stages; j++) {
-        const cgp_plan_stage *stage = &plan->stages[j].info;
+    for (int j = 0; j < plan->placement.n_stages; j++) {
+        const cgp_plan_stage *stage = &plan->placement.stages[j].info;
         if (inputs[j] > stage->input_slots || saved[j] > stage->saved_slots)
             return cgp_fail(
                 CGP_EDEVICE,
@@ -31,7 +31,7 @@ static cgp_status check_counts(const cgp_plan *plan, const int *inputs, const in
  * training plan that never recomputes has no forward_nosave, so even without backward it uses
  * forward, with saved slot 0. */
 static int forward_program(const cgp_plan *plan, cgp__minibatch m, bool recomputed) {
-    const bool has_forward_nosave = plan->inference || plan->recomputes;
+    const bool has_forward_nosave = plan->setup.inference || plan->setup.recomputes;
     return has_forward_nosave && (m.forward_only || recomputed) ? CGP__FORWARD_NOSAVE
                                                                 : CGP__FORWARD_SAVED;
 }
@@ -62,7 +62,7 @@ static bool first_time(bool *begun) {
 /* Bind the range of calls, and the flags that make the first action of its kind write instead of
  * add. */
 static void bind_calls(const binder *b, cgp_action_kind kind, cgp__variant *v) {
-    const cgp__program *program = cgp__stage_program(&b->plan->stages[v->stage], v->program);
+    const cgp__program *program = &b->plan->placement.stages[v->stage].programs[v->program];
     v->begin = kind == CGP_ACTION_W ? program->n_input : 0;
     v->end = kind == CGP_ACTION_I ? program->n_input : program->n;
     if (kind == CGP_ACTION_F) v->first = first_time(&b->begun_forward[v->stage]);
@@ -101,7 +101,7 @@ static int find_variant(binder *b, const cgp__variant *v) {
 static cgp_status bind_action(binder *b, int i) {
     cgp__bound_action *bound = &b->list->actions[i];
     const cgp_action *action = &bound->action;
-    const int64_t microbatch = b->plan->microbatch;
+    const int64_t microbatch = b->plan->setup.microbatch;
     bound->first_sample = action->microbatch * microbatch;
     cgp__variant v = {.stage = action->stage,
                       .input_slot = b->input_slot[i],
@@ -137,7 +137,7 @@ static cgp_status bind_actions(binder *b, const cgp_action *actions) {
 
 cgp_status cgp__plan_bind(const cgp_plan *plan, const cgp_schedule *schedule,
                           cgp__minibatch minibatch, int device, cgp__list *list) {
-    const size_t stages = (size_t)plan->n_stages;
+    const size_t stages = (size_t)plan->placement.n_stages;
     const cgp_action *actions = cgp_schedule_actions(schedule, device, &list->n);
     const size_t n = (size_t)list->n;
     int *numbers = cgp__calloc(2 * n + 2 * stages, sizeof *numbers);
@@ -147,8 +147,8 @@ cgp_status cgp__plan_bind(const cgp_plan *plan, const cgp_schedule *schedule,
     if (!numbers || !flags || !list->actions)
         status = cgp__no_memory("list", n * sizeof *list->actions);
     if (status == CGP_OK)
-        status = cgp__plan_slots(plan, schedule, device, numbers, numbers + n, numbers + 2 * n,
-                                 numbers + 2 * n + stages);
+        status = cgp__assign_slots(&plan->placement, schedule, device, numbers, numbers + n,
+                                   numbers + 2 * n, numbers + 2 * n + stages);
     if (status == CGP_OK) status = check_counts(plan, numbers + 2 * n, numbers + 2 * n + stages);
     if (status == CGP_OK) {
         binder b = {plan,

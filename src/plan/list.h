@@ -9,9 +9,6 @@
 #include "backend/backend.h"
 #include "plan/location.h"
 
-/* The programs of a stage, as indices. */
-enum { CGP__FORWARD_NOSAVE, CGP__FORWARD_SAVED, CGP__RECOMPUTE, CGP__BACKWARD, CGP__PROGRAMS };
-
 /* Maximum number of actions in flight: the host enqueues action i when action i - CGP__AHEAD is
  * complete. */
 enum { CGP__AHEAD = 4 };

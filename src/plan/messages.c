@@ -17,7 +17,20 @@
 
 #include <stdlib.h>
 
-#include "plan/plan.h"
+#include "base/base.h"
+#include "plan/placement.h"
+#include "plan/program/program.h"
+#include "plan/setup.h"
+
+/* The state while messages are listed. */
+typedef struct lister {
+    const cgp__setup *setup;
+    const cgp_model *model;
+    const int *node_stage;
+    cgp__messages *out;
+    cgp__index index; /* of the edges */
+    int64_t *steps;
+} lister;
 
 /* --- readers --- */
 
@@ -27,13 +40,12 @@ static bool has_input_gradient(const cgp__node *node, int k) {
 
 /* Visit each input of each node: count the stages that read a value, or, with `readers`, list them.
  * Nodes, and so stages, ascend. `n`: [values] the count so far. */
-static void visit_inputs(const cgp_plan *plan, cgp__reader *readers, const int *first, int *n,
+static void visit_inputs(const lister *l, cgp__reader *readers, const int *first, int *n,
                          int *last_stage) {
-    const cgp_model *model = plan->model;
-    for (int i = 0; i < model->n_nodes; i++) {
-        const cgp__node *node = &model->nodes[i];
+    for (int i = 0; i < l->model->n_nodes; i++) {
+        const cgp__node *node = &l->model->nodes[i];
         for (int k = 0; k < node->n_inputs; k++) {
-            const int value = node->inputs[k], stage = plan->node_stage[i];
+            const int value = node->inputs[k], stage = l->node_stage[i];
             if (n[value] == 0 || last_stage[value] != stage) n[value]++;
             last_stage[value] = stage;
             if (!readers) continue;
@@ -45,140 +57,147 @@ static void visit_inputs(const cgp_plan *plan, cgp__reader *readers, const int *
     }
 }
 
-static cgp_status list_readers(cgp_plan *plan) {
-    const int values = plan->model->n_values;
+static cgp_status list_readers(lister *l) {
+    cgp__messages *m = l->out;
+    const int values = l->model->n_values;
     int *n = cgp__calloc(2 * (size_t)values, sizeof *n);
-    plan->first_reader = cgp__calloc((size_t)values + 1, sizeof *plan->first_reader);
-    if (n && plan->first_reader) {
-        visit_inputs(plan, NULL, NULL, n, n + values);
+    m->first_reader = cgp__calloc((size_t)values + 1, sizeof *m->first_reader);
+    if (n && m->first_reader) {
+        visit_inputs(l, NULL, NULL, n, n + values);
         for (int v = 0; v < values; v++) {
-            plan->first_reader[v + 1] = plan->first_reader[v] + n[v];
+            m->first_reader[v + 1] = m->first_reader[v] + n[v];
             n[v] = 0;
         }
-        plan->readers = cgp__calloc((size_t)plan->first_reader[values], sizeof *plan->readers);
+        m->readers = cgp__calloc((size_t)m->first_reader[values], sizeof *m->readers);
     }
-    if (plan->readers) visit_inputs(plan, plan->readers, plan->first_reader, n, n + values);
+    if (m->readers) visit_inputs(l, m->readers, m->first_reader, n, n + values);
     free(n);
-    return plan->readers ? CGP_OK : cgp__no_memory("plan: readers", (size_t)values * sizeof *n);
+    return m->readers ? CGP_OK : cgp__no_memory("plan: readers", (size_t)values * sizeof *n);
 }
 
-bool cgp__plan_reads(const cgp_plan *plan, int value, int stage) {
-    int low = plan->first_reader[value], high = plan->first_reader[value + 1];
+bool cgp__stage_reads(const cgp__messages *m, int value, int stage) {
+    int low = m->first_reader[value], high = m->first_reader[value + 1];
     while (low < high) {
         const int middle = low + (high - low) / 2;
-        if (plan->readers[middle].stage < stage)
+        if (m->readers[middle].stage < stage)
             low = middle + 1;
         else
             high = middle;
     }
-    return low < plan->first_reader[value + 1] && plan->readers[low].stage == stage;
+    return low < m->first_reader[value + 1] && m->readers[low].stage == stage;
 }
 
-int cgp__plan_last_reader(const cgp_plan *plan, int value) {
-    const int first = plan->first_reader[value], next = plan->first_reader[value + 1];
-    return next > first ? plan->readers[next - 1].last_node : -1;
+int cgp__last_reader(const cgp__messages *m, int value) {
+    const int first = m->first_reader[value], next = m->first_reader[value + 1];
+    return next > first ? m->readers[next - 1].last_node : -1;
 }
 
 /* --- edges --- */
 
-static int producer_stage(const cgp_plan *plan, int value) {
-    const int node = plan->model->values[value].node;
-    return node < 0 ? -1 : plan->node_stage[node];
-}
-
-static uint64_t hash_of(cgp_edge edge) {
-    const int stages[2] = {edge.from, edge.to};
-    return cgp__hash(stages, sizeof stages);
+static int producer_stage(const lister *l, int value) {
+    const int node = l->model->values[value].node;
+    return node < 0 ? -1 : l->node_stage[node];
 }
 
 /* Find or make the edge between two stages; -1: out of memory. */
-static int find_edge(cgp_plan *plan, cgp__index *index, cgp_edge edge) {
-    const uint64_t hash = hash_of(edge);
+static int find_edge(lister *l, int from, int to) {
+    cgp__messages *m = l->out;
+    const int stages[2] = {from, to};
+    const uint64_t hash = cgp__hash(stages, sizeof stages);
     uint32_t tried = 0;
     int e;
-    while ((e = cgp__index_next(index, hash, &tried)) >= 0) {
-        plan->steps++;
-        if (plan->edges[e].edge.from == edge.from && plan->edges[e].edge.to == edge.to) return e;
+    while ((e = cgp__index_next(&l->index, hash, &tried)) >= 0) {
+        ++*l->steps;
+        if (m->edges[e].edge.from == from && m->edges[e].edge.to == to) return e;
     }
-    if (!cgp__grow(&plan->edges, &plan->edges_capacity, plan->n_edges + 1, sizeof *plan->edges) ||
-        !cgp__index_add(index, hash, plan->n_edges))
+    if (!cgp__grow(&m->edges, &m->edges_capacity, m->n_edges + 1, sizeof *m->edges) ||
+        !cgp__index_add(&l->index, hash, m->n_edges))
         return -1;
-    plan->edges[plan->n_edges] = (cgp__edge_plan){.edge = edge};
-    return plan->n_edges++;
+    m->edges[m->n_edges] = (cgp__edge_plan){.edge = {from, to}};
+    return m->n_edges++;
 }
 
-static cgp_status add_part(cgp_plan *plan, cgp__index *index, int from, int to, int value) {
-    const int e = find_edge(plan, index, (cgp_edge){from, to});
-    if (e < 0) return cgp__no_memory("plan: edges", sizeof *plan->edges);
-    cgp__edge_plan *edge = &plan->edges[e];
+static cgp_status add_part(lister *l, int from, int to, int value) {
+    const int e = find_edge(l, from, to);
+    if (e < 0) return cgp__no_memory("plan: edges", sizeof *l->out->edges);
+    cgp__edge_plan *edge = &l->out->edges[e];
     if (!cgp__grow(&edge->parts, &edge->parts_capacity, edge->n_parts + 1, sizeof *edge->parts))
         return cgp__no_memory("plan: messages", sizeof *edge->parts);
-    const int64_t sample_bytes = cgp__plan_value_bytes(plan, value, 1);
+    const int64_t sample_bytes = cgp__value_bytes(l->setup, value, 1);
     edge->parts[edge->n_parts++] =
         (cgp__part){.value = value, .sample_bytes = sample_bytes, .offset = edge->bytes};
-    edge->bytes += cgp__align_up(sample_bytes * plan->microbatch);
+    edge->bytes += cgp__align_up(sample_bytes * l->setup->microbatch);
     return CGP_OK;
 }
 
-static cgp_status add_activation(cgp_plan *plan, cgp__index *index, int value) {
-    const int producer = producer_stage(plan, value);
-    for (int r = plan->first_reader[value]; r < plan->first_reader[value + 1]; r++) {
-        plan->steps++;
-        if (producer >= 0 && plan->readers[r].stage > producer)
-            CGP_TRY(add_part(plan, index, producer, plan->readers[r].stage, value));
+static cgp_status add_activation(lister *l, int value) {
+    const int producer = producer_stage(l, value);
+    for (int r = l->out->first_reader[value]; r < l->out->first_reader[value + 1]; r++) {
+        const int stage = l->out->readers[r].stage;
+        ++*l->steps;
+        if (producer >= 0 && stage > producer) CGP_TRY(add_part(l, producer, stage, value));
     }
     return CGP_OK;
 }
 
 /* Add the chain from the last stage that makes a part of the gradient to the value's producer. */
-static cgp_status add_gradient(cgp_plan *plan, cgp__index *index, int value) {
-    const int producer = producer_stage(plan, value);
+static cgp_status add_gradient(lister *l, int value, cgp__results *results) {
+    const int producer = producer_stage(l, value), *first = &l->out->first_reader[value];
     int from = -1;
-    if (plan->inference || !plan->model->values[value].has_grad) return CGP_OK;
-    for (int r = plan->first_reader[value + 1] - 1; r >= plan->first_reader[value]; r--) {
-        const cgp__reader *reader = &plan->readers[r];
-        plan->steps++;
+    if (l->setup->inference || !l->model->values[value].has_grad) return CGP_OK;
+    for (int r = first[1] - 1; r >= first[0]; r--) {
+        const cgp__reader *reader = &l->out->readers[r];
+        ++*l->steps;
         if (!reader->gradient || reader->stage <= producer) continue;
-        if (from >= 0) CGP_TRY(add_part(plan, index, from, reader->stage, value));
+        if (from >= 0) CGP_TRY(add_part(l, from, reader->stage, value));
         from = reader->stage;
     }
-    if (producer >= 0) return from < 0 ? CGP_OK : add_part(plan, index, from, producer, value);
-    plan->input_gradients[plan->model->values[value].input].stage = from;
+    if (producer >= 0) return from < 0 ? CGP_OK : add_part(l, from, producer, value);
+    results->input_gradients[l->model->values[value].input].stage = from;
     return CGP_OK;
 }
 
 /* List the edges of each stage. */
-static cgp_status list_stage_edges(cgp_plan *plan) {
-    const size_t n = (size_t)plan->n_stages;
-    int *first = cgp__calloc(n + 2, sizeof *first);
-    int *list = cgp__calloc(2 * (size_t)plan->n_edges, sizeof *list);
-    plan->first_stage_edge = first;
-    plan->stage_edges = list;
+static cgp_status list_stage_edges(cgp__messages *m, size_t n) {
+    int *first = m->first_stage_edge = cgp__calloc(n + 2, sizeof *first);
+    int *list = m->stage_edges = cgp__calloc(2 * (size_t)m->n_edges, sizeof *list);
     if (!first || !list) return cgp__no_memory("plan: edges", n * sizeof *first);
     /* Store each count two entries too far: filling the list then moves each start to its place. */
-    for (int e = 0; e < plan->n_edges; e++) {
-        first[plan->edges[e].edge.from + 2]++;
-        first[plan->edges[e].edge.to + 2]++;
+    for (int e = 0; e < m->n_edges; e++) {
+        first[m->edges[e].edge.from + 2]++;
+        first[m->edges[e].edge.to + 2]++;
     }
     for (size_t j = 2; j < n + 2; j++)
         first[j] += first[j - 1];
-    for (int e = 0; e < plan->n_edges; e++) {
-        list[first[plan->edges[e].edge.from + 1]++] = e;
-        list[first[plan->edges[e].edge.to + 1]++] = e;
+    for (int e = 0; e < m->n_edges; e++) {
+        list[first[m->edges[e].edge.from + 1]++] = e;
+        list[first[m->edges[e].edge.to + 1]++] = e;
     }
     return CGP_OK;
 }
 
-cgp_status cgp__plan_edges(cgp_plan *plan) {
-    cgp__index index = {0};
-    CGP_TRY(list_readers(plan));
-    for (int k = 0; k < plan->model->n_inputs; k++)
-        plan->input_gradients[k].stage = -1;
+cgp_status cgp__list_messages(cgp__messages *messages, const cgp__setup *setup,
+                              const cgp__placement *placement, cgp__results *results,
+                              int64_t *steps) {
+    lister l = {setup, setup->model, placement->node_stage, messages, {0}, steps};
+    CGP_TRY(list_readers(&l));
+    for (int k = 0; k < l.model->n_inputs; k++)
+        results->input_gradients[k].stage = -1;
     cgp_status status = CGP_OK;
-    for (int value = 0; value < plan->model->n_values && status == CGP_OK; value++)
-        status = add_activation(plan, &index, value);
-    for (int value = 0; value < plan->model->n_values && status == CGP_OK; value++)
-        status = add_gradient(plan, &index, value);
-    cgp__index_release(&index);
-    return status == CGP_OK ? list_stage_edges(plan) : status;
+    for (int value = 0; value < l.model->n_values && status == CGP_OK; value++)
+        status = add_activation(&l, value);
+    for (int value = 0; value < l.model->n_values && status == CGP_OK; value++)
+        status = add_gradient(&l, value, results);
+    cgp__index_release(&l.index);
+    return status == CGP_OK ? list_stage_edges(messages, (size_t)placement->n_stages) : status;
+}
+
+void cgp__messages_release(cgp__messages *m) {
+    for (int e = 0; e < m->n_edges; e++)
+        free(m->edges[e].parts);
+    free(m->readers);
+    free(m->first_reader);
+    free(m->edges);
+    free(m->stage_edges);
+    free(m->first_stage_edge);
 }

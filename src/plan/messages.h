@@ -3,9 +3,8 @@
 #ifndef CGP_SRC_PLAN_MESSAGES_H
 #define CGP_SRC_PLAN_MESSAGES_H
 
-#include <cgpipe/plan.h>
-
 #include "plan/location.h"
+#include "plan/parts.h"
 
 /* One value of a message. */
 typedef struct cgp__part {
@@ -13,7 +12,7 @@ typedef struct cgp__part {
     int64_t sample_bytes;
     /* offset in the message */
     int64_t offset;
-    /* Location in the sender's arenas: [0] after forward_nosave, [1] after forward. */
+    /* Location in the sender's arenas: [0] after forward_nosave, [1] after forward_saved. */
     cgp__location from[2];
     /* location in the receiver's arenas */
     cgp__location to;
@@ -39,13 +38,34 @@ typedef struct cgp__reader {
     bool gradient;
 } cgp__reader;
 
-/* List the readers of each value, the edges and their parts. */
-cgp_status cgp__plan_edges(cgp_plan *plan);
+typedef struct cgp__messages {
+    /* sorted by value, then by stage */
+    cgp__reader *readers;
+    /* [values + 1] */
+    int *first_reader;
+    /* activations first */
+    cgp__edge_plan *edges;
+    int n_edges, edges_capacity;
+    /* [2 edges] the edges of stage 0, of stage 1 .., ascending */
+    int *stage_edges;
+    /* [stages + 1] */
+    int *first_stage_edge;
+} cgp__messages;
+
+/* List the readers of each value, the edges and their parts, and the stages of the inputs'
+ * gradients. */
+cgp_status cgp__list_messages(cgp__messages *messages, const cgp__setup *setup,
+                              const cgp__placement *placement, cgp__results *results,
+                              int64_t *steps);
+void cgp__messages_release(cgp__messages *messages);
 
 /* Return true if a stage reads a value. */
-bool cgp__plan_reads(const cgp_plan *plan, int value, int stage);
+bool cgp__stage_reads(const cgp__messages *messages, int value, int stage);
 
 /* Return the last node that reads a value; -1: none does. */
-int cgp__plan_last_reader(const cgp_plan *plan, int value);
+int cgp__last_reader(const cgp__messages *messages, int value);
+
+/* Return an edge of a plan. */
+const cgp__edge_plan *cgp__plan_edge(const cgp_plan *plan, int edge);
 
 #endif

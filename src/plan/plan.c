@@ -7,16 +7,11 @@
  * come from the programs. */
 #include "plan/plan.h"
 
-#include <cgpipe/partition.h>
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "optim/optim.h"
-#include "plan/actions.h"
-#include "plan/memory/packings.h"
-#include "plugin/find.h"
-#include "plan/memory/states.h"
+#include "plan/list.h"
 
 /* Check a model whose loss the caller computes. */
 static cgp_status check_external_loss(const cgp_plan_options *o, const cgp_model *model) {
@@ -100,117 +95,51 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
 }
 
 /* Split by torchgpipe's rule: micro-batches of b = ceil(B / M) samples, ceil(B / b) of them. */
-static void split_batch(cgp_plan *plan, const cgp_plan_options *o) {
-    plan->batch = o->batch;
-    plan->microbatch = (o->batch + o->chunks - 1) / o->chunks;
-    plan->chunks = (int)((o->batch + plan->microbatch - 1) / plan->microbatch);
-    if (plan->chunks < o->chunks)
+static void split_batch(cgp__setup *setup, const cgp_plan_options *o) {
+    setup->batch = o->batch;
+    setup->microbatch = (o->batch + o->chunks - 1) / o->chunks;
+    setup->chunks = (int)((o->batch + setup->microbatch - 1) / setup->microbatch);
+    if (setup->chunks < o->chunks)
         cgp_log(CGP_LOG_WARN, "plan",
                 "%lld samples give %d micro-batches of %lld, not the requested %d",
-                (long long)o->batch, plan->chunks, (long long)plan->microbatch, o->chunks);
+                (long long)o->batch, setup->chunks, (long long)setup->microbatch, o->chunks);
+}
+
+static void set_up(cgp__setup *setup, const cgp_model *model, const cgp_plan_options *o) {
+    setup->model = model;
+    setup->optim = o->optim;
+    setup->inference = o->inference;
+    setup->external_loss = o->external_loss;
+    setup->deferred_batch_norm = o->deferred_batch_norm;
+    setup->recompute = o->inference ? CGP_RECOMPUTE_NEVER : o->recompute;
+    setup->recomputes = cgp_recompute_plain(setup->recompute) != CGP_RECOMPUTE_NEVER;
+    setup->precision = o->precision;
+    setup->convolution = o->convolution;
+    setup->ranks = o->ranks;
+    split_batch(setup, o);
 }
 
 /* Check that 64-bit integers hold all sums of bytes. No plan that fits a machine comes near the
  * limit. */
-static cgp_status check_size(const cgp_plan *plan) {
-    const cgp_model *model = plan->model;
+static cgp_status check_size(const cgp__setup *setup, int stages) {
+    const cgp_model *model = setup->model;
     double bytes = 16.0 * (double)cgp_model_parameter_count(model);
     for (int v = 0; v < model->n_values; v++)
-        bytes += 8.0 * (double)cgp__type_bytes(&model->values[v].type, 1) * (double)plan->batch *
-                 plan->n_stages;
+        bytes += 8.0 * (double)cgp__type_bytes(&model->values[v].type, 1) * (double)setup->batch *
+                 stages;
     for (int i = 0; i < model->n_nodes; i++)
         bytes += 4.0 * (double)cgp__node_cache(&model->nodes[i]);
     if (bytes < 0x1p60) return CGP_OK;
     return cgp_fail(CGP_ELIMIT,
                     "memory: %lld samples of model %s need more than 2^60 bytes (a smaller "
                     "batch would help)",
-                    (long long)plan->batch, model->name);
-}
-
-static cgp_status allocate(cgp_plan *plan) {
-    const size_t n = (size_t)plan->n_stages;
-    CGP_TRY(CGP__NEW(plan->balance, n, "plan"));
-    CGP_TRY(CGP__NEW(plan->stages, n, "plan"));
-    CGP_TRY(CGP__NEW(plan->device_stages, n, "plan"));
-    CGP_TRY(CGP__NEW(plan->devices, plan->n_devices, "plan"));
-    CGP_TRY(CGP__NEW(plan->node_stage, plan->model->n_nodes, "plan"));
-    CGP_TRY(CGP__NEW(plan->first_copy, plan->model->n_params + 1, "plan"));
-    CGP_TRY(CGP__NEW(plan->use_gradient, plan->model->n_uses, "plan"));
-    CGP_TRY(CGP__NEW(plan->state, plan->model->n_states, "plan"));
-    CGP_TRY(CGP__NEW(plan->accumulator, plan->model->n_nodes, "plan"));
-    CGP_TRY(CGP__NEW(plan->cache, plan->model->n_nodes, "plan"));
-    CGP_TRY(CGP__NEW(plan->input_gradients, plan->model->n_inputs, "plan"));
-    CGP_TRY(CGP__NEW(plan->outputs, plan->model->n_outputs, "plan"));
-    return CGP_OK;
-}
-
-/* Set backend, ordinal and limit of device d from its name. */
-static cgp_status name_device(cgp__device_plan *device, const cgp_plan_options *o, int d) {
-    const char *text = o->devices ? o->devices[d] : "cpu";
-    cgp__device_name name;
-    if (!text) return cgp_fail(CGP_EINVAL, "devices: expected a name for device %d, got NULL", d);
-    CGP_TRY(cgp__device_named(text, &device->backend, &name));
-    device->options = (cgp_device_options){.struct_size = sizeof device->options,
-                                           .ordinal = name.ordinal,
-                                           .threads = o->threads_per_device};
-    device->info.ordinal = name.ordinal;
-    device->info.limit_bytes = name.limit;
-    if (o->memory_limit > 0 && (name.limit == 0 || o->memory_limit < name.limit))
-        device->info.limit_bytes = o->memory_limit;
-    device->name = cgp__format("%s:%d", name.kind, d);
-    return device->name ? CGP_OK : cgp__no_memory("plan", strlen(name.kind));
-}
-
-static cgp_status make_devices(cgp_plan *plan, const cgp_plan_options *o) {
-    int placed = 0;
-    for (int j = 0; j < plan->n_stages; j++) {
-        plan->stages[j].info.device = cgp_schedule_device_of(plan->table, j);
-        plan->devices[plan->stages[j].info.device].info.stages++;
-    }
-    for (int d = 0; d < plan->n_devices; d++) {
-        cgp__device_plan *device = &plan->devices[d];
-        CGP_TRY(name_device(device, o, d));
-        device->info.name = device->name;
-        device->info.stage_list = plan->device_stages + placed;
-        placed += device->info.stages;
-        device->info.stages = 0;
-    }
-    for (int j = 0; j < plan->n_stages; j++) {
-        cgp_plan_device *info = &plan->devices[plan->stages[j].info.device].info;
-        plan->stages[j].number = info->stages;
-        plan->device_stages[info->stage_list - plan->device_stages + info->stages++] = j;
-    }
-    return CGP_OK;
-}
-
-/* Assign layers and nodes to stages. */
-static cgp_status cut(cgp_plan *plan, const cgp_plan_options *o) {
-    const cgp_model *model = plan->model;
-    if (o->balance) {
-        CGP_TRY(cgp_balance_check(model, plan->n_stages, o->balance));
-        memcpy(plan->balance, o->balance, (size_t)plan->n_stages * sizeof *plan->balance);
-    } else {
-        CGP_TRY(cgp_balance_by_flops(model, plan->n_stages, plan->balance));
-    }
-    int layer = 0, node = 0;
-    for (int j = 0; j < plan->n_stages; j++) {
-        cgp__stage_plan *stage = &plan->stages[j];
-        stage->info.first_layer = layer;
-        stage->info.layers = plan->balance[j];
-        stage->first_node = node;
-        layer += plan->balance[j];
-        for (; node < model->n_nodes && model->nodes[node].layer < layer; node++) {
-            plan->node_stage[node] = j;
-            stage->n_nodes++;
-        }
-    }
-    return CGP_OK;
+                    (long long)setup->batch, model->name);
 }
 
 /* Place all slots of a device's stages, beginning at offset `at`. Return the end of the slots. */
-static int64_t place_slots(cgp_plan *plan, const cgp_plan_device *device, int64_t at) {
+static int64_t place_slots(cgp__placement *placement, const cgp_plan_device *device, int64_t at) {
     for (int k = 0; k < device->stages; k++) {
-        cgp__stage_plan *stage = &plan->stages[device->stage_list[k]];
+        cgp__stage_plan *stage = &placement->stages[device->stage_list[k]];
         stage->input_slots = at;
         at += stage->info.input_slots * stage->info.input_slot_bytes;
         stage->saved_slots = at;
@@ -221,45 +150,47 @@ static int64_t place_slots(cgp_plan *plan, const cgp_plan_device *device, int64_
 
 /* Place the sections of each device's memory, in the order of plan.h's drawing. */
 static void add_up(cgp_plan *plan) {
-    for (int j = 0; j < plan->n_stages; j++) {
-        cgp_plan_device *info = &plan->devices[plan->stages[j].info.device].info;
-        info->workspace_bytes = cgp__max(info->workspace_bytes, plan->stages[j].workspace_bytes);
+    cgp__placement *p = &plan->placement;
+    for (int j = 0; j < p->n_stages; j++) {
+        cgp_plan_device *info = &p->devices[p->stages[j].info.device].info;
+        info->workspace_bytes = cgp__max(info->workspace_bytes, p->stages[j].workspace_bytes);
     }
-    for (int d = 0; d < plan->n_devices; d++) {
-        cgp__device_plan *device = &plan->devices[d];
+    for (int d = 0; d < p->n_devices; d++) {
+        cgp__device_plan *device = &p->devices[d];
         cgp_plan_device *info = &device->info;
         device->parameters = 0;
         device->gradients = info->parameter_bytes;
         device->optimizer = device->gradients + info->gradient_bytes;
         device->state = device->optimizer + info->optimizer_bytes;
         const int64_t slots = device->state + info->state_bytes;
-        device->workspace = place_slots(plan, info, slots);
+        device->workspace = place_slots(p, info, slots);
         info->slot_bytes = device->workspace - slots;
         info->planned_bytes = device->workspace + info->workspace_bytes;
-        cgp__plan_place_step_memory(plan, d, info->planned_bytes);
+        cgp__place_step_memory(&device->step, plan->setup.model, info->planned_bytes);
         info->planned_bytes += info->step_bytes;
     }
-    cgp__plan_place_links(plan);
-    for (int d = 0; d < plan->n_devices; d++) {
-        cgp_plan_device *info = &plan->devices[d].info;
+    cgp__place_links(plan);
+    for (int d = 0; d < p->n_devices; d++) {
+        cgp_plan_device *info = &p->devices[d].info;
         info->activation_bytes = info->slot_bytes + info->workspace_bytes + info->transfer_bytes +
                                  info->receive_bytes + info->step_bytes;
-        cgp__plan_place_packings(plan, d);
+        cgp__place_packings(&plan->packings, p, d);
     }
 }
 
 const char *cgp__plan_advice(const cgp_plan *plan) {
     int64_t activation = 0, all = 0;
-    for (int d = 0; d < plan->n_devices; d++) {
-        activation += plan->devices[d].info.activation_bytes;
-        all += plan->devices[d].info.planned_bytes;
+    for (int d = 0; d < plan->placement.n_devices; d++) {
+        const cgp_plan_device *info = &plan->placement.devices[d].info;
+        activation += info->activation_bytes;
+        all += info->planned_bytes;
     }
     if (activation < all / 2)
         return "most of it is parameters, gradients and optimizer: a smaller model, or an "
                "optimizer with less state";
-    if (!plan->inference && cgp_recompute_plain(plan->recompute) == CGP_RECOMPUTE_NEVER)
+    if (!plan->setup.inference && cgp_recompute_plain(plan->setup.recompute) == CGP_RECOMPUTE_NEVER)
         return "recompute always, or a smaller batch";
-    return plan->microbatch > 1 ? "more chunks, or a smaller batch" : "a smaller batch";
+    return plan->setup.microbatch > 1 ? "more chunks, or a smaller batch" : "a smaller batch";
 }
 
 /* Write ", NAME BYTES" for a section that few devices have; nothing if it is empty. Return text. */
@@ -273,8 +204,8 @@ static const char *section_text(const char *name, int64_t bytes, char text[64]) 
 
 static cgp_status check_limits(const cgp_plan *plan) {
     char text[6][32], packed[64], step[64], receive[64];
-    for (int d = 0; d < plan->n_devices; d++) {
-        const cgp_plan_device *i = &plan->devices[d].info;
+    for (int d = 0; d < plan->placement.n_devices; d++) {
+        const cgp_plan_device *i = &plan->placement.devices[d].info;
         if (i->limit_bytes == 0 || i->planned_bytes <= i->limit_bytes) continue;
         return cgp_fail(CGP_ELIMIT,
                         "device %s: needs %s (parameters, gradients, optimizer and state %s%s, "
@@ -291,20 +222,22 @@ static cgp_status check_limits(const cgp_plan *plan) {
                         section_text("step", i->step_bytes, step),
                         section_text("receive", i->receive_bytes, receive),
                         cgp_bytes_text(i->limit_bytes, text[5], sizeof text[5]),
-                        plan->n_stages < plan->model->n_layers ? "more stages would help"
-                                                               : cgp__plan_advice(plan));
+                        plan->placement.n_stages < plan->setup.model->n_layers
+                            ? "more stages would help"
+                            : cgp__plan_advice(plan));
     }
     return CGP_OK;
 }
 
 /* Count the bound instances with calls in the step of a full mini-batch. */
 static cgp_status count_variants(cgp_plan *plan) {
-    const cgp__minibatch full = {plan->batch, plan->inference, plan->chunks};
-    for (int d = 0; d < plan->n_devices; d++) {
+    const cgp__minibatch full = {plan->setup.batch, plan->setup.inference, plan->setup.chunks};
+    for (int d = 0; d < plan->placement.n_devices; d++) {
+        cgp_plan_device *info = &plan->placement.devices[d].info;
         cgp__list list = {0};
-        const cgp_status status = cgp__plan_bind(plan, plan->schedule, full, d, &list);
+        const cgp_status status = cgp__plan_bind(plan, plan->actions.schedule, full, d, &list);
         for (int i = 0; i < list.n_variants; i++)
-            plan->devices[d].info.variants += list.variants[i].end > list.variants[i].begin;
+            info->variants += list.variants[i].end > list.variants[i].begin;
         cgp__list_release(&list);
         CGP_TRY(status);
     }
@@ -312,21 +245,24 @@ static cgp_status count_variants(cgp_plan *plan) {
 }
 
 static cgp_status build(cgp_plan *plan, const cgp_plan_options *o) {
-    split_batch(plan, o);
-    CGP_TRY(cgp__plan_place_stages(plan, o));
-    CGP_TRY(allocate(plan));
-    CGP_TRY(check_size(plan));
-    CGP_TRY(make_devices(plan, o));
-    CGP_TRY(cgp__plan_ranks(plan, o->ranks));
-    CGP_TRY(cut(plan, o));
-    CGP_TRY(cgp__plan_parameters(plan));
-    cgp__plan_states(plan);
-    CGP_TRY(cgp__plan_edges(plan));
-    CGP_TRY(cgp__plan_programs(plan));
-    CGP_TRY(cgp__plan_actions(plan, o));
-    CGP_TRY(cgp__plan_links(plan));
-    cgp__plan_step_memory(plan);
-    cgp__plan_staging(plan);
+    const cgp__setup *setup = &plan->setup;
+    cgp__placement *placement = &plan->placement;
+    const cgp__program_parts parts = {setup,          &plan->parameters, &plan->states,
+                                      placement,      &plan->messages,   &plan->packings,
+                                      &plan->results, &plan->steps};
+    CGP_TRY(cgp__place_stages(plan, o));
+    CGP_TRY(check_size(setup, cgp_schedule_stages(plan->actions.table)));
+    CGP_TRY(cgp__place_nodes(placement, setup, o, plan->actions.table));
+    CGP_TRY(cgp__place_parameters(&plan->parameters, setup, placement));
+    CGP_TRY(cgp__place_states(&plan->states, setup, placement));
+    CGP_TRY(CGP__NEW(plan->results.outputs, setup->model->n_outputs, "plan"));
+    CGP_TRY(CGP__NEW(plan->results.input_gradients, setup->model->n_inputs, "plan"));
+    CGP_TRY(cgp__list_messages(&plan->messages, setup, placement, &plan->results, &plan->steps));
+    CGP_TRY(cgp__make_programs(&parts));
+    CGP_TRY(cgp__make_actions(plan, o));
+    CGP_TRY(cgp__list_links(plan));
+    cgp__size_step_memory(placement, setup, &plan->parameters, &plan->states);
+    cgp__size_staging(placement, setup, &plan->results);
     add_up(plan);
     CGP_TRY(count_variants(plan));
     return check_limits(plan);
@@ -340,15 +276,7 @@ cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,
     CGP_TRY(check_options(options, model));
     cgp_plan *plan = cgp__calloc(1, sizeof *plan);
     if (!plan) return cgp__no_memory("plan", sizeof *plan);
-    plan->model = model;
-    plan->optim = options->optim;
-    plan->inference = options->inference;
-    plan->external_loss = options->external_loss;
-    plan->deferred_batch_norm = options->deferred_batch_norm;
-    plan->recompute = options->inference ? CGP_RECOMPUTE_NEVER : options->recompute;
-    plan->recomputes = cgp_recompute_plain(plan->recompute) != CGP_RECOMPUTE_NEVER;
-    plan->precision = options->precision;
-    plan->convolution = options->convolution;
+    set_up(&plan->setup, model, options);
     const cgp_status status = build(plan, options);
     if (status != CGP_OK) {
         cgp_plan_destroy(plan);
@@ -360,41 +288,21 @@ cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,
 
 void cgp_plan_destroy(cgp_plan *plan) {
     if (!plan) return;
-    for (int j = 0; plan->stages && j < plan->n_stages; j++) {
-        free(plan->stages[j].forward_nosave.calls);
-        free(plan->stages[j].forward.calls);
-        free(plan->stages[j].recompute.calls);
-        free(plan->stages[j].backward.calls);
-    }
-    for (int d = 0; plan->devices && d < plan->n_devices; d++)
-        free(plan->devices[d].name);
-    for (int e = 0; e < plan->n_edges; e++)
-        free(plan->edges[e].parts);
-    cgp_schedule_timeline_release(&plan->timeline);
-    cgp_schedule_destroy(plan->schedule);
-    cgp_schedule_destroy(plan->table);
-    cgp__index_release(&plan->memo_index);
-    free(plan->memo);
-    cgp__index_release(&plan->packing_index);
-    free(plan->packings);
-    free(plan->links);
-    free(plan->first_stage_edge);
-    free(plan->stage_edges);
-    free(plan->first_reader);
-    free(plan->readers);
-    free(plan->edges);
-    free(plan->input_gradients);
-    free(plan->outputs);
-    free(plan->accumulator);
-    free(plan->cache);
-    free(plan->state);
-    free(plan->use_gradient);
-    free(plan->first_copy);
-    free(plan->copies);
-    free(plan->node_stage);
-    free(plan->devices);
-    free(plan->device_stages);
-    free(plan->stages);
-    free(plan->balance);
+    cgp_schedule_timeline_release(&plan->actions.timeline);
+    cgp_schedule_destroy(plan->actions.schedule);
+    cgp_schedule_destroy(plan->actions.table);
+    free(plan->links.list);
+    free(plan->results.input_gradients);
+    free(plan->results.outputs);
+    cgp__messages_release(&plan->messages);
+    cgp__index_release(&plan->packings.index);
+    free(plan->packings.list);
+    free(plan->states.accumulator);
+    free(plan->states.cache);
+    free(plan->states.state);
+    free(plan->parameters.use_gradient);
+    free(plan->parameters.first_copy);
+    free(plan->parameters.copies);
+    cgp__placement_release(&plan->placement);
     free(plan);
 }

@@ -46,7 +46,7 @@ static int list_touched(const finder *f, const cgp__bound_action *bound, const c
     bool workspace = true, input = true, saved = true;
     int n = 0;
     if (bound->action.edge >= 0) {
-        const cgp__edge_plan *edge = &f->plan->edges[bound->action.edge];
+        const cgp__edge_plan *edge = &f->plan->messages.edges[bound->action.edge];
         const bool sends = cgp__queue_of(bound->action.kind) == CGP_QUEUE_OUT;
         workspace = input = saved = false;
         for (int i = 0; i < edge->n_parts; i++) {
@@ -83,17 +83,17 @@ static void find_waits(finder *f, const cgp__list *list, int i) {
 }
 
 cgp_status cgp__plan_find_waits(const cgp_plan *plan, int device, cgp__list *list) {
-    const cgp_plan_device *info = &plan->devices[device].info;
-    const size_t stages = (size_t)plan->n_stages;
+    const cgp_plan_device *info = &plan->placement.devices[device].info;
+    const size_t stages = (size_t)plan->placement.n_stages;
     int *first = cgp__calloc(2 * stages, sizeof *first);
     if (!first) return cgp__no_memory("list", 2 * stages * sizeof *first);
     size_t memories = 1;
     for (int k = 0; k < info->stages; k++) {
         const int j = info->stage_list[k];
         first[j] = (int)memories;
-        memories += (size_t)plan->stages[j].info.input_slots;
+        memories += (size_t)plan->placement.stages[j].info.input_slots;
         first[stages + (size_t)j] = (int)memories;
-        memories += (size_t)plan->stages[j].info.saved_slots;
+        memories += (size_t)plan->placement.stages[j].info.saved_slots;
     }
     int(*last)[CGP_QUEUES] = cgp__calloc(memories, sizeof *last);
     if (last) {

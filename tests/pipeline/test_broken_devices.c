@@ -12,6 +12,7 @@
 #include "pipeline/run/queues.h"
 #include "pipeline/step/step.h"
 #include "pipeline/team/team.h"
+#include "plan/plan.h"
 
 static cgp_plan_options options(int stages, int chunks) {
     cgp_plan_options o = cgp_plan_options_default();
@@ -64,14 +65,14 @@ static cgp_status broken_update(cgp_device *device, const cgp_update *update) {
 /* Give device d of the plan a backend whose functions can be made to fail. */
 static void make_breakable(cgp_plan *plan, int d) {
     static cgp_backend table;
-    sound = *plan->devices[d].backend;
+    sound = *plan->placement.devices[d].backend;
     table = sound;
     table.copy = broken_copy;
     table.add = broken_add;
     table.sum_squares = broken_sum_squares;
     table.commit = broken_commit;
     table.update = broken_update;
-    plan->devices[d].backend = &table;
+    plan->placement.devices[d].backend = &table;
 }
 
 enum { WIDTH = 6, WEIGHT_BYTES = WIDTH * WIDTH * 4 };
@@ -120,7 +121,7 @@ static cgp_plan *plan_to_break(const cgp_model *model, const breakage *b) {
 static void break_once(const cgp_model *model, const test_batch *batch, const breakage *b) {
     cgp_plan *plan = plan_to_break(model, b);
     cgp_pipeline *pipeline = NULL;
-    print_message("%s of device %d, %d ranks\n", b->function, b->device, plan->ranks);
+    print_message("%s of device %d, %d ranks\n", b->function, b->device, plan->setup.ranks);
     assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
     const bool updates = strcmp(b->function, "update") == 0;
     if (updates) assert_ok(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL));
@@ -134,7 +135,7 @@ static void break_once(const cgp_model *model, const test_batch *batch, const br
     assert_message(": is broken");
     assert_int_equal(inside_step(pipeline)->steps, updates);
     assert_int_equal(cgp_pipeline_updates(pipeline), 0);
-    if (plan->ranks == 1) assert_true(inside_team(pipeline)->failed);
+    if (plan->setup.ranks == 1) assert_true(inside_team(pipeline)->failed);
     assert_status(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL), CGP_ESTATE);
     assert_message("is broken"); /* later calls return the same reason */
     cgp_pipeline_destroy(pipeline);
@@ -266,12 +267,12 @@ static void a_refused_kernel_is_not_named_after_the_one_that_runs(void **unused)
     o.devices = (const char *const[]){"late"};
     test_batch_fill(&batch, model, &(test_sizes){.vocab = WIDTH}, 2, &state);
     assert_ok(cgp_plan_create(&plan, model, &o));
-    sound = *plan->devices[0].backend;
+    sound = *plan->placement.devices[0].backend;
     table = sound;
     table.kernel_run = refusing_run;
     table.finish = open_and_finish;
     table.kernel_destroy = destroy_kernel;
-    plan->devices[0].backend = &table;
+    plan->placement.devices[0].backend = &table;
     assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
     atomic_store(&refuses, true);
     assert_int_equal(sem_init(&gate, 0, 0), 0);

@@ -3,20 +3,21 @@
  * calls. */
 #include "graphs.h"
 
-#include "plan/plan.h"
+#include "plan/program/program.h"
+#include "plan/setup.h"
 
 static bool is_linear(const cgp_plan *plan, const cgp__call *call) {
-    return call->node >= 0 && plan->model->nodes[call->node].kind == CGP_OP_LINEAR;
+    return call->node >= 0 && cgp__plan_setup(plan)->model->nodes[call->node].kind == CGP_OP_LINEAR;
 }
 
 static int64_t parameter_bytes(const cgp_plan *plan, const cgp__node *node, int k) {
-    return 4 * cgp_shape_count(&plan->model->params[node->params[k]].shape);
+    return 4 * cgp_shape_count(&cgp__plan_setup(plan)->model->params[node->params[k]].shape);
 }
 
 /* Return the bytes that a call reads at a location; 0: none. */
 static int64_t read_bytes(const cgp_plan *plan, const cgp__call *call, cgp__location location) {
     if (call->node < 0) return 0;
-    const cgp__node *node = &plan->model->nodes[call->node];
+    const cgp__node *node = &cgp__plan_setup(plan)->model->nodes[call->node];
     const bool weight = call->direction == CGP_OP_BACKWARD_WEIGHT;
     for (int k = 0; k < node->use.shapes.n_parameters; k++) {
         if (!weight && cgp__same_location(call->param[k], location))
@@ -24,10 +25,11 @@ static int64_t read_bytes(const cgp_plan *plan, const cgp__call *call, cgp__loca
     }
     for (int k = 0; k < node->n_inputs; k++) {
         if (cgp__same_location(call->x[k], location))
-            return cgp__plan_value_bytes(plan, node->inputs[k], plan->microbatch);
+            return cgp__value_bytes(cgp__plan_setup(plan), node->inputs[k],
+                                    cgp_plan_microbatch(plan));
     }
     return call->direction != CGP_OP_FORWARD && cgp__same_location(call->y, location)
-               ? cgp__plan_value_bytes(plan, node->output, plan->microbatch)
+               ? cgp__value_bytes(cgp__plan_setup(plan), node->output, cgp_plan_microbatch(plan))
                : 0;
 }
 
@@ -85,11 +87,12 @@ static void every_prefetched_operand_is_read_next(void **unused) {
         int balance[64];
         test_random_training(&state, model, &o, balance);
         assert_ok(cgp_plan_create(&plan, model, &o));
-        for (int j = 0; j < plan->n_stages; j++) {
-            const cgp__stage_plan *stage = &plan->stages[j];
-            n += check_program(plan, &stage->forward_nosave) +
-                 check_program(plan, &stage->forward) + check_program(plan, &stage->recompute) +
-                 check_program(plan, &stage->backward);
+        for (int j = 0; j < cgp_plan_stages(plan); j++) {
+            const cgp__stage_plan *stage = cgp__plan_stage(plan, j);
+            n += check_program(plan, &stage->programs[CGP__FORWARD_NOSAVE]) +
+                 check_program(plan, &stage->programs[CGP__FORWARD_SAVED]) +
+                 check_program(plan, &stage->programs[CGP__RECOMPUTE]) +
+                 check_program(plan, &stage->programs[CGP__BACKWARD]);
         }
         cgp_plan_destroy(plan);
         cgp_model_destroy(model);
@@ -120,7 +123,7 @@ static void forward_prefetches_weights(void **unused) {
     (void)unused;
     cgp_model *model;
     cgp_plan *plan = two_linears(&model);
-    const cgp__call *calls = plan->stages[0].forward.calls;
+    const cgp__call *calls = cgp__plan_stage(plan, 0)->programs[CGP__FORWARD_SAVED].calls;
     assert_int_equal(calls[0].n_prefetch, 1);
     assert_true(cgp__same_location(calls[0].prefetch[0].location, calls[2].param[0]));
     assert_int_equal(calls[0].prefetch[0].bytes, 10 * 4 * 4);
@@ -134,7 +137,7 @@ static void backward_prefetches_saved_values(void **unused) {
     (void)unused;
     cgp_model *model;
     cgp_plan *plan = two_linears(&model);
-    const cgp__program *backward = &plan->stages[0].backward;
+    const cgp__program *backward = &cgp__plan_stage(plan, 0)->programs[CGP__BACKWARD];
     const cgp__call *calls = backward->calls;
     assert_int_equal(backward->n, 5);
     assert_int_equal(calls[1].n_prefetch, 1);

@@ -51,19 +51,19 @@ typedef struct replay {
 static int stage_of(const cgp_plan *plan, int node) {
     const int *balance = cgp_plan_balance(plan);
     int stage = 0, end = balance[0];
-    while (plan->model->nodes[node].layer >= end)
+    while (plan->setup.model->nodes[node].layer >= end)
         end += balance[++stage];
     return stage;
 }
 
 static int producer_of(const cgp_plan *plan, int value) {
-    const int node = plan->model->values[value].node;
+    const int node = plan->setup.model->values[value].node;
     return node < 0 ? -1 : stage_of(plan, node);
 }
 
 static bool uses(const cgp_plan *plan, int stage, int value, bool gradient) {
-    for (int i = 0; i < plan->model->n_nodes; i++) {
-        const cgp__node *node = &plan->model->nodes[i];
+    for (int i = 0; i < plan->setup.model->n_nodes; i++) {
+        const cgp__node *node = &plan->setup.model->nodes[i];
         if (stage_of(plan, i) != stage ||
             (gradient && (!node->requires_grad || node->dx == CGP__DX_NONE)))
             continue;
@@ -78,7 +78,8 @@ static bool uses(const cgp_plan *plan, int stage, int value, bool gradient) {
  * that gradient. */
 static bool gradient_arrives(const cgp_plan *plan, int stage, int value) {
     const int producer = producer_of(plan, value);
-    if (producer < 0 || producer > stage || !plan->model->values[value].has_grad) return false;
+    if (producer < 0 || producer > stage || !plan->setup.model->values[value].has_grad)
+        return false;
     if (producer != stage && !uses(plan, stage, value, true)) return false;
     for (int above = stage + 1; above < cgp_plan_stages(plan); above++) {
         if (uses(plan, above, value, true)) return true;
@@ -88,8 +89,8 @@ static bool gradient_arrives(const cgp_plan *plan, int stage, int value) {
 
 /* Return the bytes of a value for n samples: 4 bytes per element, or 2 for floats in bf16. */
 static int64_t value_bytes(const cgp_plan *plan, int value, int64_t n) {
-    const cgp_op_type *type = &plan->model->values[value].type;
-    const bool half = plan->precision == CGP_PRECISION_BF16 && type->dtype == CGP_F32;
+    const cgp_op_type *type = &plan->setup.model->values[value].type;
+    const bool half = plan->setup.precision == CGP_PRECISION_BF16 && type->dtype == CGP_F32;
     return n * cgp_shape_count(&type->shape) * (half ? 2 : 4);
 }
 
@@ -128,8 +129,8 @@ static int64_t scratch(replay *r, int i, cgp_op_direction direction) {
     spec.attributes = node_at(r, i)->sizes;
     spec.n = r->b;
     int64_t bytes = 0;
-    spec.type = r->plan->precision == CGP_PRECISION_BF16 ? CGP_BF16 : CGP_F32;
-    const cgp__device_plan *device = &r->plan->devices[0];
+    spec.type = r->plan->setup.precision == CGP_PRECISION_BF16 ? CGP_BF16 : CGP_F32;
+    const cgp__device_plan *device = &r->plan->placement.devices[0];
     assert_ok(device->backend->workspace(&device->options, &spec, &bytes));
     r->scratchpad = bytes > r->scratchpad ? bytes : r->scratchpad;
     r->piece = bytes > r->piece ? bytes : r->piece;
@@ -211,7 +212,7 @@ static void find_lifetimes(replay *r, bool training) {
         r->recomputed_from[v] = r->recomputed_to[v] = -1;
     }
     if (!training) return;
-    if (cgp_recompute_is_selective(r->plan->recompute)) find_recomputed(r);
+    if (cgp_recompute_is_selective(r->plan->setup.recompute)) find_recomputed(r);
     for (int v = 0; v < r->model->n_values; v++) {
         int from, to;
         find_steps(r, v, &from, &to);
@@ -447,28 +448,29 @@ static bool recompute_reads_input(const replay *r) {
 }
 
 static void measure_stage(replay *r, const cgp_plan *plan, int stage) {
-    *r = (replay){.plan = plan, .model = plan->model, .stage = stage, .b = plan->microbatch};
-    while (r->first < plan->model->n_nodes && stage_of(plan, r->first) < stage)
+    *r = (replay){
+        .plan = plan, .model = plan->setup.model, .stage = stage, .b = cgp_plan_microbatch(plan)};
+    while (r->first < plan->setup.model->n_nodes && stage_of(plan, r->first) < stage)
         r->first++; /* a stage of empty layers has no nodes */
-    while (r->first + r->n < plan->model->n_nodes && stage_of(plan, r->first + r->n) == stage)
+    while (r->first + r->n < plan->setup.model->n_nodes && stage_of(plan, r->first + r->n) == stage)
         r->n++;
     find_largest_value(r);
-    r->forward_end = calloc((size_t)plan->model->n_values, sizeof *r->forward_end);
-    r->backward_end = calloc((size_t)plan->model->n_values, sizeof *r->backward_end);
-    r->recomputed_from = calloc((size_t)plan->model->n_values, sizeof *r->recomputed_from);
-    r->recomputed_to = calloc((size_t)plan->model->n_values, sizeof *r->recomputed_to);
-    if (cgp_recompute_plain(plan->recompute) != CGP_RECOMPUTE_NEVER) {
+    r->forward_end = calloc((size_t)plan->setup.model->n_values, sizeof *r->forward_end);
+    r->backward_end = calloc((size_t)plan->setup.model->n_values, sizeof *r->backward_end);
+    r->recomputed_from = calloc((size_t)plan->setup.model->n_values, sizeof *r->recomputed_from);
+    r->recomputed_to = calloc((size_t)plan->setup.model->n_values, sizeof *r->recomputed_to);
+    if (cgp_recompute_plain(plan->setup.recompute) != CGP_RECOMPUTE_NEVER) {
         /* forward without saving has no slot; all values are temporary */
         find_lifetimes(r, false);
         replay_forward(r);
     }
     find_lifetimes(r, true);
-    for (int v = 0; v < plan->model->n_values; v++) {
+    for (int v = 0; v < plan->setup.model->n_values; v++) {
         if (made_here(r, v) && kept(r, v)) r->slot += bytes_of(r, v);
     }
     for (int i = 0; i < r->n; i++)
         r->slot += has(r, i, CGP_OP_BACKWARD_INPUT) ? stats_bytes(r, i) : 0;
-    for (int v = 0; v < plan->model->n_values; v++) {
+    for (int v = 0; v < plan->setup.model->n_values; v++) {
         const int producer = producer_of(plan, v);
         if (producer >= 0 && producer < stage && uses(plan, stage, v, false)) {
             r->input += bytes_of(r, v);
@@ -512,9 +514,10 @@ static void count_slots(const replay *r, int *inputs, int *saved) {
 
 static int64_t raw_parameter_bytes(const cgp_plan *plan, int stage) {
     int64_t bytes = 0;
-    for (int p = 0; p < plan->model->n_params; p++) {
-        if (stage_of(plan, plan->model->uses[plan->model->params[p].first_use].node) == stage)
-            bytes += 4 * cgp_shape_count(&plan->model->params[p].shape);
+    for (int p = 0; p < plan->setup.model->n_params; p++) {
+        if (stage_of(plan, plan->setup.model->uses[plan->setup.model->params[p].first_use].node) ==
+            stage)
+            bytes += 4 * cgp_shape_count(&plan->setup.model->params[p].shape);
     }
     return bytes;
 }
@@ -523,9 +526,9 @@ static int64_t raw_parameter_bytes(const cgp_plan *plan, int stage) {
  * gradients of the other stages in pieces. */
 static int64_t piece_bytes(const cgp_plan *plan, int stage) {
     int64_t bytes = 0;
-    for (int p = 0; p < plan->model->n_params; p++) {
-        const cgp__use *uses_of = plan->model->uses + plan->model->params[p].first_use;
-        for (int u = 1; u < plan->model->params[p].n_uses; u++) {
+    for (int p = 0; p < plan->setup.model->n_params; p++) {
+        const cgp__use *uses_of = plan->setup.model->uses + plan->setup.model->params[p].first_use;
+        for (int u = 1; u < plan->setup.model->params[p].n_uses; u++) {
             if (stage_of(plan, uses_of[0].node) == stage &&
                 stage_of(plan, uses_of[u].node) != stage)
                 bytes = 65536;
@@ -538,19 +541,21 @@ static int64_t piece_bytes(const cgp_plan *plan, int stage) {
  * bytes. */
 static int64_t state_bytes(const cgp_plan *plan, int stage) {
     int64_t bytes = 0;
-    for (int i = 0; i < plan->model->n_nodes; i++) {
-        const int64_t channels = plan->model->nodes[i].sizes.out;
+    for (int i = 0; i < plan->setup.model->n_nodes; i++) {
+        const int64_t channels = plan->setup.model->nodes[i].sizes.out;
         const int64_t parts[4] = {4 * channels, 4 * channels, 4, 8 * (2 + 2 * channels)};
         for (int k = 0; k < 4 && stage_of(plan, i) == stage; k++) {
-            if (plan->model->nodes[i].kind == CGP_OP_BATCH_NORM) bytes += (parts[k] + 63) / 64 * 64;
+            if (plan->setup.model->nodes[i].kind == CGP_OP_BATCH_NORM)
+                bytes += (parts[k] + 63) / 64 * 64;
         }
     }
     return bytes;
 }
 
 static int find_edge(const cgp_plan *plan, int from, int to) {
-    int e = plan->n_edges - 1;
-    while (e >= 0 && (plan->edges[e].edge.from != from || plan->edges[e].edge.to != to))
+    int e = cgp_plan_edges(plan) - 1;
+    while (e >= 0 &&
+           (plan->messages.edges[e].edge.from != from || plan->messages.edges[e].edge.to != to))
         e--;
     return e;
 }
@@ -563,16 +568,16 @@ static int64_t transfer_bytes(const cgp_plan *plan, int stage) {
     int64_t total = 0;
     for (int to = 0; to < cgp_plan_stages(plan); to++) {
         int64_t bytes = 0;
-        for (int v = 0; v < plan->model->n_values; v++) {
+        for (int v = 0; v < plan->setup.model->n_values; v++) {
             const int producer = producer_of(plan, v);
             bool sent = to > stage && producer == stage && uses(plan, to, v, false);
-            if (to < stage && producer >= 0 && producer <= to && plan->model->values[v].has_grad &&
-                uses(plan, stage, v, true)) {
+            if (to < stage && producer >= 0 && producer <= to &&
+                plan->setup.model->values[v].has_grad && uses(plan, stage, v, true)) {
                 sent = producer == to || uses(plan, to, v, true);
                 for (int between = to + 1; between < stage; between++)
                     sent = sent && !uses(plan, between, v, true);
             }
-            bytes += sent ? value_bytes(plan, v, plan->microbatch) : 0;
+            bytes += sent ? value_bytes(plan, v, cgp_plan_microbatch(plan)) : 0;
         }
         const int e = bytes ? find_edge(plan, stage, to) : -1;
         const int buffers = e < 0 ? 0 : cgp_plan_timeline(plan)->free_capacity[e];
@@ -588,7 +593,7 @@ static void check_plan(const cgp_model *model, const cgp_plan_options *o, allowa
                        double *worst) {
     cgp_plan *plan = NULL;
     assert_ok(cgp_plan_create(&plan, model, o));
-    for (int j = 0; j < plan->n_stages; j++) {
+    for (int j = 0; j < cgp_plan_stages(plan); j++) {
         replay r;
         measure_stage(&r, plan, j);
         int inputs, saved;
@@ -597,7 +602,7 @@ static void check_plan(const cgp_model *model, const cgp_plan_options *o, allowa
         int64_t activation = inputs * r.input + saved * r.slot + r.work + transfer_bytes(plan, j);
         const int64_t bound = (2 + cgp_optim_states(&o->optim)) * raw_parameter_bytes(plan, j) +
                               activation + state_bytes(plan, j);
-        const cgp_plan_device *device = &plan->devices[j].info;
+        const cgp_plan_device *device = &plan->placement.devices[j].info;
         assert_int_equal(device->state_bytes, state_bytes(plan, j));
         const double ratio = (double)device->planned_bytes / (double)bound;
         const double activation_ratio =

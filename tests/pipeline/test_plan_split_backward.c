@@ -7,7 +7,9 @@
  * arrive directly before I. */
 #include "graphs.h"
 
-#include "plan/plan.h"
+#include "plan/messages.h"
+#include "plan/program/program.h"
+#include "plan/setup.h"
 
 /* Ranges of the workspace that the calls of an action have written so far. */
 typedef struct written {
@@ -33,7 +35,8 @@ static void read_range(const written *w, cgp__location location) {
 }
 
 static int64_t value_bytes(const cgp_plan *plan, int value) {
-    return value < 0 ? 0 : cgp__plan_value_bytes(plan, value, plan->microbatch);
+    return value < 0 ? 0
+                     : cgp__value_bytes(cgp__plan_setup(plan), value, cgp_plan_microbatch(plan));
 }
 
 static void check_copy(const cgp__call *call, written *w) {
@@ -51,7 +54,7 @@ static int check_calls(const cgp_plan *plan, const cgp__program *program, int be
             check_copy(call, w);
             continue;
         }
-        const cgp__node *node = &plan->model->nodes[call->node];
+        const cgp__node *node = &cgp__plan_setup(plan)->model->nodes[call->node];
         const bool forward = call->direction == CGP_OP_FORWARD;
         weights += call->direction == CGP_OP_BACKWARD_WEIGHT;
         for (int k = 0; k < node->n_inputs; k++)
@@ -73,8 +76,8 @@ static int check_calls(const cgp_plan *plan, const cgp__program *program, int be
 }
 
 static void arrive(const cgp_plan *plan, int stage, written *w) {
-    for (int e = 0; e < plan->n_edges; e++) {
-        const cgp__edge_plan *edge = &plan->edges[e];
+    for (int e = 0; e < cgp_plan_edges(plan); e++) {
+        const cgp__edge_plan *edge = cgp__plan_edge(plan, e);
         for (int i = 0; i < edge->n_parts; i++) {
             if (edge->edge.to == stage && edge->edge.from > stage)
                 write_range(w, edge->parts[i].to, value_bytes(plan, edge->parts[i].value));
@@ -84,8 +87,8 @@ static void arrive(const cgp_plan *plan, int stage, written *w) {
 
 static void check_plan(const cgp_plan *plan) {
     static written w;
-    for (int j = 0; j < plan->n_stages; j++) {
-        const cgp__program *backward = &plan->stages[j].backward;
+    for (int j = 0; j < cgp_plan_stages(plan); j++) {
+        const cgp__program *backward = &cgp__plan_stage(plan, j)->programs[CGP__BACKWARD];
         int all = 0;
         for (int i = 0; i < backward->n; i++)
             all += backward->calls[i].direction == CGP_OP_BACKWARD_WEIGHT;

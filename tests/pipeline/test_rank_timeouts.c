@@ -6,8 +6,7 @@
 
 #include <time.h>
 
-#include "plan/plan.h"
-
+#include "base/base.h"
 static const double timeout = 0.4; /* seconds; an action of these models takes less than 1 ms */
 
 /* Seconds after the limit within which every call must fail, even on a busy machine. (A call that

@@ -8,7 +8,8 @@
 
 #include "custom_ops.h"
 #include "checkpoints.h"
-#include "plan/plan.h"
+#include "plan/memory/parameters.h"
+#include "plan/setup.h"
 
 enum { OUTPUTS = SAMPLES * 8 * 11 };
 
@@ -235,10 +236,10 @@ static void losses_count_targets_of_the_graph(void **unused) {
 
 /* Return a parameter that only rank 1 has. */
 static int parameter_of_rank_1(const cgp_plan *plan) {
-    for (int p = 0; p < plan->model->n_params; p++) {
-        const int c = plan->first_copy[p];
-        if (plan->devices[plan->copies[c].device].info.rank == 1 &&
-            plan->first_copy[p + 1] == c + 1)
+    for (int p = 0; p < cgp__plan_setup(plan)->model->n_params; p++) {
+        const int *first = &cgp__plan_parameters(plan)->first_copy[p];
+        if (cgp_plan_device_at(plan, cgp__owner_of(plan, p)->device)->rank == 1 &&
+            first[1] == first[0] + 1)
             return p;
     }
     abort();

@@ -27,9 +27,11 @@ static void train(const fixture *f, const cgp_plan_options *options, bool min, c
     if (min) {
         cgp_schedule_report report;
         assert_ok(cgp_schedule_check(cgp_plan_schedule(plan), &report));
-        for (int e = 0; e < plan->n_edges; e++) /* min_capacity may exceed the planned capacity */
-            plan->edges[e].capacity = plan->links[e].capacity = report.min_capacity[e];
-        cgp__plan_place_links(plan); /* place the buffers after the planned ones */
+        /* min_capacity may exceed the planned capacity */
+        for (int e = 0; e < cgp_plan_edges(plan); e++)
+            plan->messages.edges[e].capacity = plan->links.list[e].capacity =
+                report.min_capacity[e];
+        cgp__place_links(plan); /* place the buffers after the planned ones */
         cgp_schedule_report_release(&report);
     }
     assert_ok(cgp_pipeline_create(&pipeline, plan, 7));

@@ -4,7 +4,7 @@
  * cannot share. */
 #include "graphs.h"
 
-#include "plan/plan.h"
+#include "plan/memory/devices.h"
 
 enum { BATCHES = 4 };
 
@@ -70,7 +70,7 @@ static void step(cgp_pipeline *pipeline, const test_batch *batch, double *loss) 
 static void assert_allocated(const cgp_pipeline *pipeline, const cgp_plan *plan, bool shares) {
     for (int d = 0; d < cgp_plan_devices(plan); d++) {
         const cgp_plan_device *device = cgp_plan_device_at(plan, d);
-        const int64_t shared = cgp__plan_shared_bytes(&plan->devices[d]);
+        const int64_t shared = cgp__plan_shared_bytes(cgp__plan_device(plan, d));
         assert_true(shared >= device->parameter_bytes + device->gradient_bytes);
         assert_int_equal(cgp_pipeline_allocated_bytes(pipeline, d),
                          device->planned_bytes - (shares ? shared : 0));

@@ -5,7 +5,6 @@
 #include "graphs.h"
 
 #include "backend/late/late.h"
-#include "plan/plan.h"
 
 /* --- a copy of `late` that counts --- */
 

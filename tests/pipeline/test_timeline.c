@@ -5,7 +5,6 @@
 
 #include "inside.h"
 #include "pipeline/run/measured.h"
-#include "plan/plan.h"
 
 enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1 };
 
@@ -55,7 +54,7 @@ static void assert_times(const cgp__event *event, const cgp__event *first, doubl
 /* Return the earliest event. */
 static const cgp__event *first_event(const world *w) {
     const cgp__event *first = NULL;
-    for (int d = 0; d < w->plan->n_devices; d++) {
+    for (int d = 0; d < cgp_plan_devices(w->plan); d++) {
         const cgp__measured *measured = inside_measured(w->pipeline, d);
         const cgp__event *event = cgp__trace_event(&measured->trace, measured->trace_start);
         if (!first || event->start_ns < first->start_ns) first = event;
@@ -70,7 +69,7 @@ static void check_timeline(const world *w) {
     double last = 0.0, busy[4];
     int path = 0;
     assert_ok(cgp_pipeline_last_timeline(w->pipeline, &t));
-    assert_int_equal(t.devices, w->plan->n_devices);
+    assert_int_equal(t.devices, cgp_plan_devices(w->plan));
     const cgp_pipeline_times times = cgp_pipeline_last_times(w->pipeline, busy);
     for (int d = 0; d < t.devices; d++) {
         const cgp__measured *measured = inside_measured(w->pipeline, d);

@@ -12,7 +12,6 @@
 
 #include "inside.h"
 #include "pipeline/run/measured.h"
-#include "plan/plan.h"
 
 enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1, LAYERS = 3, CLASSES = 5 };
 

@@ -19,7 +19,7 @@
 #include "pipeline/run/bind.h"
 #include "pipeline/run/measured.h"
 #include "pipeline/team/team.h"
-#include "plan/actions.h"
+#include "plan/plan.h"
 
 enum { MAX_DEVICES = 4, MAX_EDGES = 12, MAX_CHUNKS = 5 };
 
@@ -132,7 +132,8 @@ static bool is_same(const cgp_action *a, const cgp_action *b) {
 static bool advance(simulation *s, const cgp_plan *plan, const cgp_action *action) {
     if (action->edge < 0) return true;
     bool *sent = &s->sent[action->edge][action->microbatch];
-    if (is_send(action) ? s->taken[action->edge] == plan->edges[action->edge].capacity : !*sent)
+    if (is_send(action) ? s->taken[action->edge] == plan->messages.edges[action->edge].capacity
+                        : !*sent)
         return false;
     s->taken[action->edge] += is_send(action) ? 1 : -1;
     *sent = is_send(action);
@@ -143,11 +144,11 @@ static bool advance(simulation *s, const cgp_plan *plan, const cgp_action *actio
 static void simulate(simulation *s, const cgp_plan *plan, const cgp_schedule *schedule,
                      const cgp_action *stalled) {
     memset(s, 0, sizeof *s);
-    for (int d = 0; d < plan->n_devices; d++)
+    for (int d = 0; d < cgp_plan_devices(plan); d++)
         s->devices[d].actions = cgp_schedule_actions(schedule, d, &s->devices[d].n);
     for (bool moves = true; moves;) {
         moves = false;
-        for (int d = 0; d < plan->n_devices; d++) {
+        for (int d = 0; d < cgp_plan_devices(plan); d++) {
             position *p = &s->devices[d];
             while (p->at < p->n && !is_same(&p->actions[p->at], stalled) &&
                    advance(s, plan, &p->actions[p->at])) {
@@ -168,7 +169,7 @@ static void assert_report(const cgp_pipeline *pipeline, const char *part) {
 static int waits_for(const simulation *s, const cgp_plan *plan, int d, const cgp_action *stalled) {
     const position *p = &s->devices[d];
     if (p->at == p->n || is_same(&p->actions[p->at], stalled)) return -1;
-    const cgp_edge *edge = &plan->edges[p->actions[p->at].edge].edge;
+    const cgp_edge *edge = &plan->messages.edges[p->actions[p->at].edge].edge;
     return is_send(&p->actions[p->at]) ? edge->to : edge->from; /* stage j runs on device j */
 }
 
@@ -178,7 +179,7 @@ static void check_chain(const cgp_pipeline *pipeline, const simulation *s,
                         const cgp_action *stalled) {
     char chains[MAX_DEVICES][256], name[32];
     int longest = 0, lengths[MAX_DEVICES];
-    const int n = inside_plan(pipeline)->n_devices;
+    const int n = cgp_plan_devices(inside_plan(pipeline));
     cgp_action_text(stalled, name, sizeof name);
     for (int d = 0; d < n; d++) {
         int length = 0, at = d;
@@ -208,11 +209,11 @@ static void check_report(const cgp_pipeline *pipeline, const cgp_schedule *sched
     char name[32], expected[256];
     int ended = 0;
     simulate(&s, plan, schedule, stalled);
-    for (int d = 0; d < plan->n_devices; d++) {
+    for (int d = 0; d < cgp_plan_devices(plan); d++) {
         const position *p = &s.devices[d];
         const cgp_action *action = &p->actions[p->at];
         int size = snprintf(expected, sizeof expected, "  device %d (%s:%d): ", d,
-                            plan->devices[d].backend->name, d);
+                            plan->placement.devices[d].backend->name, d);
         ended += p->at;
         if (p->at < p->n) cgp_action_text(action, name, sizeof name);
         if (p->at == p->n)
@@ -312,8 +313,8 @@ static void every_hanging_action_is_named(void **unused) {
         train_once(&w, NULL, 0, before);
         for (int k = 0; k < 4; k++) {
             const enum call call = k == 0 ? (enum call)test_between(&state, 0, 2) : STEP;
-            const int chunks =
-                (int)((w.options.batch + w.plan->microbatch - 1) / w.plan->microbatch);
+            const int chunks = (int)((w.options.batch + cgp_plan_microbatch(w.plan) - 1) /
+                                     cgp_plan_microbatch(w.plan));
             cgp_schedule *schedule = NULL;
             assert_ok(cgp__plan_make_schedule(w.plan, chunks, call != STEP, &schedule));
             const cgp_action action = draw_action(&state, schedule);
@@ -337,8 +338,8 @@ static void delays_change_no_bits(void **unused) {
         train_once(&w, NULL, 0, plain);
         train_once(&w, "delay:3", 20, delayed);
         assert_string_equal(plain, delayed);
-        const cgp_action one = draw_action(&state, w.plan->schedule);
-        const cgp_action two = draw_action(&state, w.plan->schedule);
+        const cgp_action one = draw_action(&state, cgp_plan_schedule(w.plan));
+        const cgp_action two = draw_action(&state, cgp_plan_schedule(w.plan));
         snprintf(fault, sizeof fault, "delay:%s:0.05,delay:1.5,delay:%s:0.03",
                  cgp_action_text(&one, a, sizeof a), cgp_action_text(&two, b, sizeof b));
         const double begin = now();
@@ -378,7 +379,7 @@ static void a_slow_run_is_no_hanging_run(void **unused) {
     world w;
     for (;;) {
         make_world(&w, &state, 1, "gpipe", true);
-        if (w.plan->chunks >= 3) break;
+        if (cgp_plan_chunks(w.plan) >= 3) break;
         release_world(&w);
     }
     cgp_pipeline *pipeline = start(&w, "delay:0F0:0.4,delay:0F1:0.4,delay:0B2:0.4", 1);
@@ -426,7 +427,7 @@ static void a_deadlock_is_reported_as_a_cycle(void **unused) {
     make_world(&w, &state, 2, "gpipe", false);
     cgp_pipeline *pipeline = start(&w, NULL, timeout);
     const cgp__run *run = NULL;
-    assert_ok(cgp__run_find(inside_executor(pipeline), w.plan->batch, false, &run));
+    assert_ok(cgp__run_find(inside_executor(pipeline), w.plan->setup.batch, false, &run));
     cgp__bound_action *actions = run->lists[0].actions, kept = actions[0];
     int i = 0;
     while (actions[i].action.kind != CGP_ACTION_RECV_B)
@@ -435,7 +436,7 @@ static void a_deadlock_is_reported_as_a_cycle(void **unused) {
     actions[i] = kept;
     assert_status(call_once(pipeline, &w, STEP), CGP_EDEVICE);
     assert_message(", all wait for each other; cgp_pipeline_report() shows");
-    const char *backend = w.plan->devices[0].backend->name;
+    const char *backend = w.plan->placement.devices[0].backend->name;
     char expected[128];
     snprintf(expected, sizeof expected,
              "  device 0 (%s:0): waits in 0RECV_B0 for stage 1 to send it, for", backend);
@@ -573,7 +574,7 @@ static void hang_really(uint64_t *state, bool in_update, bool stays, cgp_pipelin
     cgp_plan_destroy(w.plan);
     w.options.devices = refs;
     assert_ok(cgp_plan_create(&w.plan, w.model, &w.options));
-    w.plan->devices[1].backend = &hanging;
+    w.plan->placement.devices[1].backend = &hanging;
     const int threads = test_count_threads();
     cgp_pipeline *pipeline = start(&w, NULL, timeout);
     assert_ok(call_once(pipeline, &w, STEP));
@@ -719,8 +720,8 @@ static void a_worker_that_waited_for_another_device_touches_no_plan(void **unuse
     assert_true(inside_team(pipeline)->threads[0].stuck && inside_team(pipeline)->threads[1].stuck);
     cgp_pipeline_destroy(pipeline);
     for (int d = 0; d < 2; d++)
-        free(w.plan->devices[d].name);
-    memset(w.plan->devices, 0, 2 * sizeof *w.plan->devices);
+        free(w.plan->placement.devices[d].name);
+    memset(w.plan->placement.devices, 0, 2 * sizeof *w.plan->placement.devices);
     const int threads = count_threads();
     atomic_store(&kernels_hang, false);
     pthread_mutex_unlock(&gate);

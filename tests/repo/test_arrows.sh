@@ -18,7 +18,7 @@
 #
 # A module may include headers of its own and of the modules in its row. Only programs may include
 # <cgpipe/cgpipe.h> and <cgpipe/models/...>. Exit code 1 if there is a forbidden include (printed as
-# file:line), or if the check misses one in an example.
+# file:line), if the check misses one in an example, or if plan/plan.h is included by a header.
 set -u
 export LC_ALL=C
 
@@ -192,6 +192,18 @@ if [ -n "$arrows" ]; then
 fi
 if [ "${includes:-0}" -eq 0 ]; then
     echo "FAILED: no includes found below $1"
+    exit 1
+fi
+
+# plan/plan.h has all parts of a plan: no header may pass it on, and no file of these folders may
+# include it.
+reached=$(cd "$1/src" && {
+    grep -rlF --include='*.h' '"plan/plan.h"' .
+    grep -rlF '"plan/plan.h"' plan/memory plan/program
+})
+if [ -n "$reached" ]; then
+    echo "$reached"
+    echo 'FAILED: these files include "plan/plan.h" (include the header of a part)'
     exit 1
 fi
 

@@ -21,7 +21,9 @@
 #include "loopback.h"
 #include "processes.h"
 #include "inside.h"
-#include "plan/plan.h"
+#include "plan/placement.h"
+#include "plan/program/program.h"
+#include "plan/setup.h"
 
 enum { MAX_RANKS = 8, MAX_GROUPS = 64, MAX_INPUTS = 16, MAX_OUTPUTS = 8, MAX_DEVICES = 64 };
 
@@ -228,10 +230,11 @@ static cgp_status create(const call *c, int rank, cgp_pipeline *unused, void *re
 static cgp_status destroy(const call *c, int rank, cgp_pipeline *pipeline, void *result);
 
 WRAPPED(cgp_status, cgp_pipeline_create, cgp_pipeline **out, const cgp_plan *plan, uint64_t seed) {
-    if (!out || !plan || plan->ranks == 1) return REAL(cgp_pipeline_create)(out, plan, seed);
+    if (!out || !plan || cgp__plan_setup(plan)->ranks == 1)
+        return REAL(cgp_pipeline_create)(out, plan, seed);
     if (test_transport)
         return REAL(cgp_pipeline_create_on)(out, plan, seed, test_transport, test_communicator);
-    group *g = new_group(plan->ranks, seed);
+    group *g = new_group(cgp__plan_setup(plan)->ranks, seed);
     const cgp_status status = call_all(
         g, &(call){.run = create, .name = "create", .plan = plan, .seed = seed, .group = g});
     if (status != CGP_OK) {
@@ -305,10 +308,11 @@ static const cgp_tensor *const *read_inputs(const call *c, const cgp_pipeline *p
 static const cgp_tensor *const *own_tensors(const call *c, const cgp_pipeline *pipeline,
                                             const cgp_tensor *own[MAX_OUTPUTS]) {
     const cgp_plan *plan = inside_plan(pipeline);
-    if (!c->tensors || c->n_tensors != plan->model->n_outputs || c->n_tensors > MAX_OUTPUTS)
+    if (!c->tensors || c->n_tensors != cgp__plan_setup(plan)->model->n_outputs ||
+        c->n_tensors > MAX_OUTPUTS)
         return c->tensors;
     for (int k = 0; k < c->n_tensors; k++) {
-        const int device = plan->stages[plan->outputs[k].stage].info.device;
+        const int device = cgp_plan_stage_at(plan, cgp_plan_output_stage(plan, k))->device;
         own[k] = cgp__plan_is_on(plan, device, inside_rank(pipeline)) ? c->tensors[k] : NULL;
     }
     return own;
@@ -359,11 +363,12 @@ ON_RANKS(
     {
         const cgp_plan *plan = inside_plan(pipeline);
         const cgp_tensor *own[MAX_INPUTS];
-        if (!c->tensors || c->n_tensors != plan->model->n_inputs || c->n_tensors > MAX_INPUTS)
+        if (!c->tensors || c->n_tensors != cgp__plan_setup(plan)->model->n_inputs ||
+            c->n_tensors > MAX_INPUTS)
             return __real_cgp_pipeline_set_input_gradients(pipeline, c->tensors, c->n_tensors);
         for (int k = 0; k < c->n_tensors; k++) {
-            const int stage = plan->input_gradients[k].stage;
-            const int device = stage < 0 ? 0 : plan->stages[stage].info.device;
+            const int stage = cgp__plan_results(plan)->input_gradients[k].stage;
+            const int device = stage < 0 ? 0 : cgp_plan_stage_at(plan, stage)->device;
             own[k] = cgp__plan_is_on(plan, device, inside_rank(pipeline)) ? c->tensors[k] : NULL;
         }
         return __real_cgp_pipeline_set_input_gradients(pipeline, own, c->n_tensors);
@@ -417,13 +422,13 @@ ON_RANKS(
 /* --- getters and setters --- */
 
 static size_t parameter_bytes(const cgp_pipeline *pipeline, int parameter) {
-    const cgp_model *model = inside_plan(pipeline)->model;
+    const cgp_model *model = cgp__plan_setup(inside_plan(pipeline))->model;
     if (parameter < 0 || parameter >= model->n_params) return 0;
     return sizeof(float) * (size_t)cgp_shape_count(&model->params[parameter].shape);
 }
 
 static size_t state_bytes(const cgp_pipeline *pipeline, int state) {
-    const cgp_model *model = inside_plan(pipeline)->model;
+    const cgp_model *model = cgp__plan_setup(inside_plan(pipeline))->model;
     if (state < 0 || state >= model->n_states) return 0;
     return 4 * (size_t)cgp_shape_count(&model->states[state].info.shape);
 }
@@ -497,10 +502,11 @@ cgp_pipeline_times __wrap_cgp_pipeline_last_times(const cgp_pipeline *pipeline, 
     if (!g || inside_process(pipeline) != getpid())
         return __real_cgp_pipeline_last_times(pipeline, busy);
     all_times all = {.busy = {0}};
-    if (inside_plan(pipeline)->n_devices > MAX_DEVICES) abort();
+    if (cgp_plan_devices(inside_plan(pipeline)) > MAX_DEVICES) abort();
     (void)call_all(
         g, &(call){.run = last_times, .name = "last_times", .result = &all, .bytes = sizeof all});
-    if (busy) memcpy(busy, all.busy, (size_t)inside_plan(pipeline)->n_devices * sizeof *busy);
+    if (busy)
+        memcpy(busy, all.busy, (size_t)cgp_plan_devices(inside_plan(pipeline)) * sizeof *busy);
     return all.times;
 }
 
@@ -539,7 +545,7 @@ cgp_status __wrap_cgp_pipeline_op_times(const cgp_pipeline *pipeline, cgp_op_tim
 static void digest_timeline(uint64_t *sum, const cgp_plan *plan, const cgp_schedule_timeline *t) {
     for (int d = 0; d < t->devices; d++) {
         int n = 0;
-        (void)cgp_schedule_actions(plan->schedule, d, &n);
+        (void)cgp_schedule_actions(cgp_plan_schedule(plan), d, &n);
         digest(sum, t->start[d], (size_t)n * sizeof **t->start);
         digest(sum, t->end[d], (size_t)n * sizeof **t->end);
         digest(sum, t->released[d], (size_t)n * sizeof **t->released);
@@ -565,4 +571,5 @@ ON_RANKS(
 ON_RANKS(
     cgp_pipeline_layer_costs, { return __real_cgp_pipeline_layer_costs(pipeline, result); },
     (const cgp_pipeline *pipeline, cgp_layer_cost *costs), (pipeline, costs), .result = costs,
-    .bytes = (size_t)cgp_model_layers(inside_plan(pipeline)->model) * sizeof(cgp_layer_cost))
+    .bytes = (size_t)cgp_model_layers(cgp__plan_setup(inside_plan(pipeline))->model) *
+             sizeof(cgp_layer_cost))

@@ -20,6 +20,8 @@
 
 #include "graphs.h"
 #include "pipeline/run/queues.h"
+#include "plan/list.h"
+#include "plan/setup.h"
 
 /* Names of the device under test and of a reference device, which has the same bits and whose
  * queues need no waits. make_slow() makes a queue slow (0 ns: fast). */
@@ -74,10 +76,12 @@ static inline void find_sites(const cgp_model *model, const cgp_plan_options *o,
     cgp_plan *plan = NULL;
     memset(there, 0, CGP__SITES * sizeof *there);
     assert_ok(cgp_plan_create(&plan, model, o));
-    for (int d = 0; d < plan->n_devices; d++) {
+    for (int d = 0; d < cgp_plan_devices(plan); d++) {
         cgp__list list = {0};
-        assert_ok(cgp__plan_bind(plan, plan->schedule,
-                                 (cgp__minibatch){plan->batch, false, plan->chunks}, d, &list));
+        assert_ok(cgp__plan_bind(
+            plan, cgp_plan_schedule(plan),
+            (cgp__minibatch){cgp__plan_setup(plan)->batch, false, cgp_plan_chunks(plan)}, d,
+            &list));
         for (int i = 0; i < list.n; i++) {
             const int queue = (int)cgp__queue_of(list.actions[i].action.kind);
             for (int other = 0; other < CGP_QUEUES; other++) {
@@ -87,9 +91,10 @@ static inline void find_sites(const cgp_model *model, const cgp_plan_options *o,
         }
         cgp__list_release(&list);
     }
-    there[CGP__SITE_MESSAGE] = plan->n_edges > 0;
-    for (int e = 0; e < plan->n_edges; e++)
-        there[CGP__SITE_BUFFER] = there[CGP__SITE_BUFFER] || plan->edges[e].capacity < plan->chunks;
+    there[CGP__SITE_MESSAGE] = cgp_plan_edges(plan) > 0;
+    for (int e = 0; e < cgp_plan_edges(plan); e++)
+        there[CGP__SITE_BUFFER] =
+            there[CGP__SITE_BUFFER] || cgp_plan_edge_at(plan, e).buffers < cgp_plan_chunks(plan);
     cgp_plan_destroy(plan);
 }
 

@@ -4,7 +4,6 @@
 #include "graphs.h"
 
 #include "partition/partition.h"
-#include "plan/plan.h"
 
 enum { LAYERS = 64 };
 

@@ -9,6 +9,9 @@
 #include "pipeline/run/ranks.h"
 #include "pipeline/team/team.h"
 #include "plan/actions.h"
+#include "plan/memory/devices.h"
+#include "plan/messages.h"
+#include "plan/setup.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -20,7 +23,7 @@ struct cgp__runs {
 
 static void destroy(const cgp__executor *executor, cgp__run *run) {
     if (!run) return;
-    for (int d = 0; run->lists && d < executor->plan->n_devices; d++)
+    for (int d = 0; run->lists && d < cgp_plan_devices(executor->plan); d++)
         cgp__list_release(&run->lists[d]);
     free(run->lists);
     cgp_schedule_destroy(run->schedule);
@@ -38,10 +41,10 @@ void cgp__runs_destroy(cgp__executor *executor) {
 
 /* Check by simulation that the schedule completes with the planned buffers. */
 static cgp_status check_buffers(const cgp_plan *plan, const cgp_schedule *schedule) {
-    int *capacity = cgp__calloc((size_t)plan->n_edges, sizeof *capacity);
-    if (!capacity) return cgp__no_memory("lists", (size_t)plan->n_edges * sizeof *capacity);
-    for (int e = 0; e < plan->n_edges; e++)
-        capacity[e] = plan->edges[e].capacity;
+    int *capacity = cgp__calloc((size_t)cgp_plan_edges(plan), sizeof *capacity);
+    if (!capacity) return cgp__no_memory("lists", (size_t)cgp_plan_edges(plan) * sizeof *capacity);
+    for (int e = 0; e < cgp_plan_edges(plan); e++)
+        capacity[e] = cgp__plan_edge(plan, e)->capacity;
     const cgp_schedule_costs costs = {.capacity = capacity};
     cgp_schedule_timeline timeline = {0};
     const cgp_status status = cgp_schedule_simulate(schedule, &costs, &timeline);
@@ -53,8 +56,8 @@ static cgp_status check_buffers(const cgp_plan *plan, const cgp_schedule *schedu
 /* Reserve space for the losses and per-step constants of the run's micro-batches. */
 static cgp_status grow_tables(cgp__executor *executor, int chunks) {
     const cgp_plan *plan = executor->plan;
-    const int64_t losses = (int64_t)chunks * plan->model->n_losses,
-                  rows = chunks * plan->devices[0].step.row_bytes;
+    const int64_t losses = (int64_t)chunks * cgp__plan_setup(plan)->model->n_losses,
+                  rows = chunks * cgp__plan_device(plan, 0)->step.row_bytes;
     if (losses > INT_MAX / 2 || rows > INT_MAX / 2 ||
         !cgp__grow(&executor->losses, &executor->losses_capacity, (int)losses,
                    sizeof *executor->losses) ||
@@ -68,6 +71,7 @@ static cgp_status grow_tables(cgp__executor *executor, int chunks) {
 static cgp_status make_run(cgp__executor *executor, int64_t samples, bool forward_only,
                            cgp__run **out) {
     const cgp_plan *plan = executor->plan;
+    const cgp__setup *setup = cgp__plan_setup(plan);
     if (!executor->runs) CGP_TRY(CGP__NEW(executor->runs, 1, "lists"));
     struct cgp__runs *all = executor->runs;
     if (!cgp__grow(&all->runs, &all->capacity, all->n + 1, sizeof *all->runs))
@@ -76,13 +80,14 @@ static cgp_status make_run(cgp__executor *executor, int64_t samples, bool forwar
     cgp__run *run = *out;
     cgp__minibatch *m = &run->minibatch;
     *m = (cgp__minibatch){.samples = samples, .forward_only = forward_only};
-    const int64_t chunks = (m->samples + plan->microbatch - 1) / plan->microbatch;
+    const int64_t chunks = (m->samples + setup->microbatch - 1) / setup->microbatch;
     if (chunks > INT_MAX / 2)
         return cgp_fail(CGP_EINVAL, "mini-batch: %lld samples are more than a list can hold",
                         (long long)m->samples);
     m->chunks = (int)chunks;
-    run->lists = cgp__calloc((size_t)plan->n_devices, sizeof *run->lists);
-    if (!run->lists) return cgp__no_memory("lists", (size_t)plan->n_devices * sizeof *run->lists);
+    run->lists = cgp__calloc((size_t)cgp_plan_devices(plan), sizeof *run->lists);
+    if (!run->lists)
+        return cgp__no_memory("lists", (size_t)cgp_plan_devices(plan) * sizeof *run->lists);
     CGP_TRY(cgp__plan_make_schedule(plan, m->chunks, m->forward_only, &run->schedule));
     cgp_status status = check_buffers(plan, run->schedule);
     for (int d = executor->ranks->first; d < executor->ranks->end && status == CGP_OK; d++)

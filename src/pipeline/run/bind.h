@@ -4,7 +4,7 @@
 #ifndef CGP_SRC_PIPELINE_RUN_BIND_H
 #define CGP_SRC_PIPELINE_RUN_BIND_H
 
-#include "plan/plan.h"
+#include "plan/list.h"
 
 typedef struct cgp__executor cgp__executor;
 

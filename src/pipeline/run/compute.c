@@ -11,6 +11,9 @@
 #include "pipeline/run/recordings.h"
 #include "pipeline/run/staging.h"
 #include "pipeline/run/worker.h"
+#include "plan/memory/devices.h"
+#include "plan/program/program.h"
+#include "plan/setup.h"
 
 /* Set the operands of a kernel from the locations in the plan. */
 static void bind_operands(const cgp__execution *s, const cgp__call *call, cgp_kernel_args *args) {
@@ -37,13 +40,13 @@ static void bind_operands(const cgp__execution *s, const cgp__call *call, cgp_ke
 static double *losses_of(const cgp__worker *worker) {
     const cgp__executor *executor = worker->executor;
     if (worker->backend->host_addressable) return executor->losses;
-    return (double *)(void *)(cgp__worker_at(worker,
-                                             executor->plan->devices[worker->index].step.losses));
+    return (double *)(void *)(cgp__worker_at(
+        worker, cgp__plan_device(executor->plan, worker->index)->step.losses));
 }
 
 static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *call,
                              cgp_kernel *kernel) {
-    const cgp__node *node = &s->plan->model->nodes[call->node];
+    const cgp__node *node = &s->setup->model->nodes[call->node];
     const int program = s->variant->program;
     cgp_prefetch prefetch[CGP_MAX_PREFETCH];
     cgp_kernel_args args = {
@@ -54,7 +57,7 @@ static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *ca
                                                            : s->variant->first,
         .training = s->context->training,
         .recomputing = program == CGP__RECOMPUTE || program == CGP__BACKWARD,
-        .deferred = s->plan->deferred_batch_norm,
+        .deferred = s->setup->deferred_batch_norm,
         .prefetch = prefetch,
         .n_prefetch = call->n_prefetch};
     bind_operands(s, call, &args);
@@ -62,7 +65,7 @@ static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *ca
         prefetch[k] =
             (cgp_prefetch){cgp__address(s, call->prefetch[k].location), call->prefetch[k].bytes};
     if (node->use.op->is_loss) {
-        args.loss = call->node - cgp__model_loss(s->plan->model, 0);
+        args.loss = call->node - cgp__model_loss(s->setup->model, 0);
         if (s->bound->action.kind == CGP_ACTION_F) args.losses = losses_of(s->worker);
     }
     return s->worker->backend->kernel_run(kernel, &args);
@@ -107,7 +110,7 @@ static cgp_status run_call(const cgp__execution *s, int i, const cgp__call *call
                            cgp_kernel *kernel) {
     if (call->sums) return run_sum(s, i, call, kernel);
     if (call->node < 0) return copy_values(s, call);
-    if (s->plan->model->nodes[call->node].use.op->is_loss && !s->context->with_loss) return CGP_OK;
+    if (s->setup->model->nodes[call->node].use.op->is_loss && !s->context->with_loss) return CGP_OK;
     return run_kernel(s, i, call, kernel);
 }
 
@@ -116,7 +119,7 @@ static cgp_status measure_call(const cgp__execution *s, int i, const cgp__call *
                                cgp_kernel *kernel) {
     cgp__worker *worker = s->worker;
     const cgp_backend *backend = worker->backend;
-    if (call->node < 0 || s->variant->samples != s->plan->microbatch)
+    if (call->node < 0 || s->variant->samples != s->setup->microbatch)
         return run_call(s, i, call, kernel);
     cgp_event *const *timer = cgp__kernels_timer(worker);
     int64_t start = cgp__now_ns(), end = 0;
@@ -143,14 +146,13 @@ static cgp_status measure_call(const cgp__execution *s, int i, const cgp__call *
 static cgp_status copy_rows(const cgp__execution *s, int value, cgp__location location,
                             const cgp_tensor *tensor) {
     const cgp_backend *backend = s->worker->backend;
-    const cgp_op_type *type = &s->plan->model->values[value].type;
+    const cgp_op_type *type = &s->setup->model->values[value].type;
     const int64_t count = s->variant->samples * cgp_shape_count(&type->shape);
     char *to =
         (char *)tensor->data + cgp__type_bytes(type, s->context->offset + s->bound->first_sample);
     if (backend->host_addressable)
         return backend->convert(s->worker->device, type->dtype, to,
-                                cgp__plan_value_type(s->plan, value), cgp__address(s, location),
-                                count);
+                                cgp__value_type(s->setup, value), cgp__address(s, location), count);
     return cgp__staging_get(s->worker, to, cgp__address(s, location),
                             (size_t)count * cgp_dtype_bytes(type->dtype));
 }
@@ -159,10 +161,10 @@ static cgp_status copy_rows(const cgp__execution *s, int value, cgp__location lo
 static cgp_status copy_outputs(const cgp__execution *s) {
     const cgp_tensor *const *outputs = s->context->outputs;
     if (!outputs || s->bound->action.kind != CGP_ACTION_F) return CGP_OK;
-    for (int k = 0; k < s->plan->model->n_outputs; k++) {
-        const cgp__output_plan *output = &s->plan->outputs[k];
+    for (int k = 0; k < s->setup->model->n_outputs; k++) {
+        const cgp__output_plan *output = &cgp__plan_results(s->plan)->outputs[k];
         if (output->stage != s->variant->stage || !outputs[k]) continue;
-        CGP_TRY(copy_rows(s, s->plan->model->outputs[k],
+        CGP_TRY(copy_rows(s, s->setup->model->outputs[k],
                           output->at[s->variant->program == CGP__FORWARD_SAVED], outputs[k]));
         if (cgp__is_stopped(s->worker)) return CGP_OK; /* after a timeout, the plan may be gone */
     }
@@ -174,10 +176,10 @@ static cgp_status copy_input_gradients(const cgp__execution *s) {
     const cgp_tensor *const *gradients = s->context->input_gradients;
     const cgp_action_kind kind = s->bound->action.kind;
     if (!gradients || (kind != CGP_ACTION_B && kind != CGP_ACTION_I)) return CGP_OK;
-    for (int k = 0; k < s->plan->model->n_inputs; k++) {
-        const cgp__input_gradient *gradient = &s->plan->input_gradients[k];
+    for (int k = 0; k < s->setup->model->n_inputs; k++) {
+        const cgp__input_gradient *gradient = &cgp__plan_results(s->plan)->input_gradients[k];
         if (gradient->stage != s->variant->stage || !gradients[k]) continue;
-        CGP_TRY(copy_rows(s, s->plan->model->input_values[k], gradient->at, gradients[k]));
+        CGP_TRY(copy_rows(s, s->setup->model->input_values[k], gradient->at, gradients[k]));
         if (cgp__is_stopped(s->worker)) return CGP_OK; /* after a timeout, the plan may be gone */
     }
     return CGP_OK;
@@ -187,7 +189,7 @@ static cgp_status copy_input_gradients(const cgp__execution *s) {
  * kernels read. */
 static cgp_status copy_row(const cgp__execution *s) {
     const cgp_backend *backend = s->worker->backend;
-    const cgp__step_memory *step = &s->plan->devices[s->worker->index].step;
+    const cgp__step_memory *step = &cgp__plan_device(s->plan, s->worker->index)->step;
     if (backend->host_addressable) return CGP_OK;
     char *rows = cgp__worker_at(s->worker, step->rows);
     return backend->copy(
@@ -201,7 +203,7 @@ static cgp_status discard_garbage(const cgp__execution *s) {
     const cgp_backend *backend = s->worker->backend;
     if (!backend->discard || s->bound->action.kind != CGP_ACTION_F) return CGP_OK;
     const size_t slot = (size_t)s->stage->info.saved_slot_bytes,
-                 work = (size_t)s->plan->devices[s->worker->index].info.workspace_bytes;
+                 work = (size_t)cgp_plan_device_at(s->plan, s->worker->index)->workspace_bytes;
     if (s->base[CGP__SAVED_SLOT] && s->variant->program == CGP__FORWARD_SAVED)
         CGP_TRY(
             backend->discard(s->worker->device, CGP_QUEUE_COMPUTE, s->base[CGP__SAVED_SLOT], slot));
@@ -211,7 +213,7 @@ static cgp_status discard_garbage(const cgp__execution *s) {
 /* Enqueue calls begin .. end - 1. */
 static bool run_calls(const cgp__execution *s, int begin, int end) {
     cgp__worker *worker = s->worker;
-    const cgp__program *program = cgp__stage_program(s->stage, s->variant->program);
+    const cgp__program *program = &s->stage->programs[s->variant->program];
     cgp_kernel *const *kernels = cgp__kernels_of(worker, s->variant);
     const cgp__call *calls = program->calls;
     for (int i = begin; i < end; i++) {
@@ -256,7 +258,7 @@ static bool run_rest(const cgp__execution *s, int begin) {
 
 bool cgp__compute(const cgp__execution *s) {
     const cgp__variant *variant = s->variant;
-    const cgp__program *program = cgp__stage_program(s->stage, variant->program);
+    const cgp__program *program = &s->stage->programs[variant->program];
     int i = variant->begin;
     if (i < program->n_caller) i = (int)cgp__min(program->n_caller, variant->end);
     if (copy_row(s) != CGP_OK || discard_garbage(s) != CGP_OK) return cgp__fail_on_device(s, -1);

@@ -11,6 +11,7 @@
 #include "pipeline/run/recordings.h"
 #include "pipeline/run/staging.h"
 #include "pipeline/run/worker.h"
+#include "plan/memory/devices.h"
 
 #include <stdlib.h>
 
@@ -19,11 +20,11 @@
 static cgp_device_options options_of(const cgp__worker *worker) {
     const cgp_plan *plan = worker->plan;
     const cgp__ranks *ranks = worker->ranks;
-    cgp_device_options options = plan->devices[worker->index].options;
+    cgp_device_options options = cgp__plan_device(plan, worker->index)->options;
     if (worker->backend->isa) options.isa = ranks->isa;
-    for (int d = 0; d < plan->n_devices; d++) {
-        if (!ranks->may_pin || plan->devices[d].backend != worker->backend ||
-            !ranks->neighbours[plan->devices[d].info.rank])
+    for (int d = 0; d < cgp_plan_devices(plan); d++) {
+        if (!ranks->may_pin || cgp__plan_device(plan, d)->backend != worker->backend ||
+            !ranks->neighbours[cgp_plan_device_at(plan, d)->rank])
             continue;
         if (d < worker->index) options.index++;
         options.count++;
@@ -33,7 +34,7 @@ static cgp_device_options options_of(const cgp__worker *worker) {
 
 /* Set the addresses of the sections that another pipeline may own. */
 static void bind_shared(cgp__worker *worker, const cgp__worker *owner) {
-    const cgp__device_plan *device = &worker->plan->devices[worker->index];
+    const cgp__device_plan *device = cgp__plan_device(worker->plan, worker->index);
     worker->changes.count = owner ? owner->changes.count : &worker->changes.own;
     worker->changes.packed_at = -1;
     worker->parameters = owner ? owner->parameters : worker->memory + device->parameters;
@@ -45,7 +46,7 @@ static void bind_shared(cgp__worker *worker, const cgp__worker *owner) {
 /* Allocate the planned device memory, and the planned host memory for copies. */
 static cgp_status create_memory(cgp__worker *worker) {
     const cgp_backend *backend = worker->backend;
-    const cgp__device_plan *device = &worker->plan->devices[worker->index];
+    const cgp__device_plan *device = cgp__plan_device(worker->plan, worker->index);
     const cgp__executor *owner = worker->executor->owner;
     const int64_t host = device->info.host_bytes;
     void *memory = NULL;
@@ -63,7 +64,7 @@ static cgp_status create_memory(cgp__worker *worker) {
 
 /* Log the allocated memory, and what the driver uses before any kernel has run. */
 static void log_memory(const cgp__worker *worker) {
-    const cgp__device_plan *device = &worker->plan->devices[worker->index];
+    const cgp__device_plan *device = cgp__plan_device(worker->plan, worker->index);
     char planned[32], host[32], driver[32] = "not known";
     int64_t bytes = INT64_MAX;
     if (device->backend->host_addressable) return;
@@ -80,7 +81,7 @@ static void log_memory(const cgp__worker *worker) {
 /* Create the result words that kernels write, and the host's copy of them. If the device shares
  * host memory, both are the same words. */
 static cgp_status create_words(cgp__worker *worker) {
-    const cgp__device_plan *device = &worker->plan->devices[worker->index];
+    const cgp__device_plan *device = cgp__plan_device(worker->plan, worker->index);
     CGP_TRY(CGP__NEW(worker->fetched, device->step.n_words, "worker"));
     worker->words = device->backend->host_addressable
                         ? worker->fetched
@@ -104,7 +105,7 @@ cgp_status cgp__job_create_device(cgp__worker *worker, void *unused) {
 cgp_status cgp__job_destroy_device(cgp__worker *worker, void *unused) {
     (void)unused;
     const cgp_backend *backend = worker->backend;
-    const cgp_plan_device *info = &worker->plan->devices[worker->index].info;
+    const cgp_plan_device *info = cgp_plan_device_at(worker->plan, worker->index);
     if (worker->device) (void)cgp__worker_finish(worker);
     cgp__recordings_destroy(worker);
     cgp__kernels_destroy(worker);

@@ -10,6 +10,8 @@
 #include "pipeline/run/ranks.h"
 #include "pipeline/run/views.h"
 #include "pipeline/team/team.h"
+#include "plan/messages.h"
+#include "plan/setup.h"
 #include "schedule/table.h"
 
 #include <stdlib.h>
@@ -75,13 +77,13 @@ static void add_transfer(json_t *o, const cgp__view *v) {
     const cgp__executor *executor = v->executor;
     const cgp_plan *plan = executor->plan;
     const cgp_action *action = &v->bound->action;
-    const cgp_edge *edge = &plan->edges[action->edge].edge;
+    const cgp_edge *edge = &cgp__plan_edge(plan, action->edge)->edge;
     const bool sends = cgp__is_send(action->kind);
-    const int peer = plan->stages[sends ? edge->to : edge->from].info.device;
+    const int peer = cgp_plan_stage_at(plan, sends ? edge->to : edge->from)->device;
     json_object_update_new(o, json_pack("{s:i, s:i, s:i, s:s, s:i, s:i}", "edge", action->edge,
                                         "from_stage", edge->from, "to_stage", edge->to, "wants",
                                         sends ? "buffer" : "message", "peer_device", peer,
-                                        "peer_rank", plan->devices[peer].info.rank));
+                                        "peer_rank", cgp_plan_device_at(plan, peer)->rank));
     add_peer_action(o, executor->context.run->schedule, action, peer);
 }
 
@@ -89,8 +91,8 @@ static json_t *device_json(const cgp__view *v, int64_t now) {
     const cgp_plan *plan = v->executor->plan;
     const int d = v->device;
     char text[32];
-    json_t *o = json_pack("{s:i, s:s, s:s}", "device", d, "name", plan->devices[d].name, "state",
-                          state_of(v));
+    json_t *o = json_pack("{s:i, s:s, s:s}", "device", d, "name", cgp_plan_device_at(plan, d)->name,
+                          "state", state_of(v));
     if (v->busy) json_object_set_new(o, "seconds", json_real(cgp__seconds_since(v->since_ns, now)));
     if (!v->bound) return o;
     const cgp_action *action = &v->bound->action;
@@ -100,7 +102,8 @@ static json_t *device_json(const cgp__view *v, int64_t now) {
     if (action->edge >= 0) add_transfer(o, v);
     const cgp__node *node = cgp__view_node(v);
     if (node) {
-        json_object_set_new(o, "layer", text_json(plan->model->layers[node->layer]));
+        json_object_set_new(o, "layer",
+                            text_json(cgp__plan_setup(plan)->model->layers[node->layer]));
         json_object_set_new(o, "op", text_json(node->use.op->name));
     }
     return o;
@@ -109,7 +112,8 @@ static json_t *device_json(const cgp__view *v, int64_t now) {
 /* --- messages and events --- */
 
 static int peer_rank_of(const cgp_plan *plan, const cgp_action *action) {
-    return plan->devices[plan->stages[cgp__peer_of(plan, action)].info.device].info.rank;
+    return cgp_plan_device_at(plan, cgp_plan_stage_at(plan, cgp__peer_of(plan, action))->device)
+        ->rank;
 }
 
 /* Add the last messages sent to other ranks in the run, even if the run has ended on this rank. */
@@ -125,7 +129,7 @@ static void add_sent(json_t *list, const cgp__view *v) {
         if (action->edge < 0 || !cgp__is_send(action->kind)) continue;
         const int peer = peer_rank_of(executor->plan, action);
         if (peer == executor->ranks->rank) continue;
-        const cgp_edge *edge = &executor->plan->edges[action->edge].edge;
+        const cgp_edge *edge = &cgp__plan_edge(executor->plan, action->edge)->edge;
         json_array_append_new(list, json_pack("{s:i, s:i, s:i, s:i, s:i}", "edge", action->edge,
                                               "from_stage", edge->from, "to_stage", edge->to,
                                               "microbatch", action->microbatch, "to_rank", peer));
@@ -189,7 +193,7 @@ static int64_t waits_since(const cgp__executor *executor) {
 static json_t *make(const cgp__executor *executor) {
     const cgp__ranks *ranks = executor->ranks;
     const int64_t now = cgp__now_ns(), since = waits_since(executor);
-    const int n = executor->plan->n_devices;
+    const int n = cgp_plan_devices(executor->plan);
     json_t *devices = json_array(), *sent = json_array(), *known = json_array(), *events = NULL;
     cgp__view *views = prepares(executor) ? NULL : cgp__calloc((size_t)n, sizeof *views);
     if (views) (void)cgp__views_take(executor, views);

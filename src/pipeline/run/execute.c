@@ -12,6 +12,9 @@
 #include "pipeline/run/transfer.h"
 #include "pipeline/run/worker.h"
 #include "pipeline/team/team.h"
+#include "plan/memory/devices.h"
+#include "plan/program/program.h"
+#include "plan/setup.h"
 #include "schedule/table.h"
 
 #include <stdio.h>
@@ -19,12 +22,13 @@
 static cgp__execution execution_of(cgp__worker *worker, const cgp__run_context *context,
                                    const cgp__bound_action *bound) {
     const cgp_plan *plan = worker->plan;
-    const cgp__device_plan *device = &plan->devices[worker->index];
+    const cgp__device_plan *device = cgp__plan_device(plan, worker->index);
     const cgp__list *list = &context->run->lists[worker->index];
     const cgp__variant *variant = &list->variants[bound->variant];
-    const cgp__stage_plan *stage = &plan->stages[variant->stage];
-    cgp__execution s = {worker, plan, context, list,   bound, variant,
-                        stage,  NULL, {NULL},  {NULL}, false};
+    const cgp__stage_plan *stage = cgp__plan_stage(plan, variant->stage);
+    cgp__execution s = {
+        worker, plan, cgp__plan_setup(plan), context, list, bound, variant, stage, NULL, {NULL},
+        {NULL}, false};
     s.values =
         (const cgp_step_values *)(const void *)(device->backend->host_addressable
                                                     ? worker->executor->rows +
@@ -52,8 +56,8 @@ static void look_ahead(cgp__execution *s) {
     const cgp__variant *variant = &s->list->variants[next->variant];
     s->next[0] = next;
     s->next[1] = variant;
-    s->next[2] = &s->plan->stages[variant->stage];
-    s->next[3] = &s->plan->devices[s->worker->index];
+    s->next[2] = cgp__plan_stage(s->plan, variant->stage);
+    s->next[3] = cgp__plan_device(s->plan, s->worker->index);
 }
 
 static void prefetch_next(const cgp__execution *s) {
@@ -65,7 +69,7 @@ static void prefetch_next(const cgp__execution *s) {
 
 void *cgp__address(const cgp__execution *s, cgp__location location) {
     if (location.arena == CGP__NOWHERE) return NULL;
-    const cgp_model *model = s->plan->model;
+    const cgp_model *model = s->setup->model;
     const bool host = location.arena == CGP__HOST;
     if (!host && location.arena != CGP__HOST_GRADIENT)
         return s->base[location.arena] + location.offset;
@@ -79,13 +83,14 @@ void *cgp__address(const cgp__execution *s, cgp__location location) {
 bool cgp__fail_in_action(const cgp__worker *worker, const cgp__bound_action *bound,
                          const cgp__variant *variant, int call) {
     const cgp_plan *plan = worker->plan;
+    const cgp_model *model = cgp__plan_setup(plan)->model;
     const cgp__program *program =
-        cgp__stage_program(&plan->stages[variant->stage], variant->program);
+        &cgp__plan_stage(plan, variant->stage)->programs[variant->program];
     const cgp_action *action = &bound->action;
     char text[32], where[512] = "";
     if (call >= variant->begin && call < variant->end && program->calls[call].node >= 0) {
-        const cgp__node *node = &plan->model->nodes[program->calls[call].node];
-        snprintf(where, sizeof where, "layer %s, %s: ", plan->model->layers[node->layer],
+        const cgp__node *node = &model->nodes[program->calls[call].node];
+        snprintf(where, sizeof where, "layer %s, %s: ", model->layers[node->layer],
                  node->use.op->name);
     }
     (void)cgp_fail(CGP_EDEVICE, "stage %d, micro-batch %d, %s: %s%s", action->stage,
@@ -100,7 +105,7 @@ bool cgp__fail_in_action(const cgp__worker *worker, const cgp__bound_action *bou
 
 /* Return the first of the action's calls that runs a kernel; -1: there is none. */
 static int first_kernel(const cgp__execution *s) {
-    const cgp__program *program = cgp__stage_program(s->stage, s->variant->program);
+    const cgp__program *program = &s->stage->programs[s->variant->program];
     for (int i = s->variant->begin; i < s->variant->end; i++) {
         if (program->calls[i].node >= 0) return i;
     }
@@ -139,7 +144,7 @@ void cgp__run_range(const cgp__run_context *context, int device, int *begin, int
 
 /* Copy the rows of per-step constants to a device with its own memory. */
 static cgp_status write_rows(cgp__worker *worker, const cgp__run *run) {
-    const cgp__device_plan *device = &worker->plan->devices[worker->index];
+    const cgp__device_plan *device = cgp__plan_device(worker->plan, worker->index);
     if (device->backend->host_addressable) return CGP_OK;
     return cgp__staging_put(worker, cgp__worker_at(worker, device->step.rows),
                             worker->executor->rows,
@@ -149,10 +154,10 @@ static cgp_status write_rows(cgp__worker *worker, const cgp__run *run) {
 /* Copy the sums of losses back to the host. */
 static cgp_status read_losses(cgp__worker *worker, const cgp__run_context *context) {
     const cgp_plan *plan = worker->plan;
-    const cgp__device_plan *device = &plan->devices[worker->index];
-    const int losses = context->run->minibatch.chunks * plan->model->n_losses;
+    const cgp__device_plan *device = cgp__plan_device(plan, worker->index);
+    const int losses = context->run->minibatch.chunks * cgp__plan_setup(plan)->model->n_losses;
     if (device->backend->host_addressable || !context->with_loss || losses == 0 ||
-        plan->stages[plan->n_stages - 1].info.device != worker->index)
+        cgp_plan_stage_at(plan, cgp_plan_stages(plan) - 1)->device != worker->index)
         return CGP_OK;
     return cgp__worker_read(worker, worker->executor->losses,
                             cgp__worker_at(worker, device->step.losses),

@@ -3,7 +3,8 @@
 #ifndef CGP_SRC_PIPELINE_RUN_EXECUTE_H
 #define CGP_SRC_PIPELINE_RUN_EXECUTE_H
 
-#include "plan/plan.h"
+#include "plan/list.h"
+#include "plan/parts.h"
 
 typedef struct cgp__run_context cgp__run_context;
 typedef struct cgp__worker cgp__worker;
@@ -12,6 +13,7 @@ typedef struct cgp__worker cgp__worker;
 typedef struct cgp__execution {
     cgp__worker *worker;
     const cgp_plan *plan;
+    const cgp__setup *setup;
     const cgp__run_context *context;
     const cgp__list *list;
     const cgp__bound_action *bound;

@@ -13,6 +13,10 @@
 #include "pipeline/run/recordings.h"
 #include "pipeline/run/worker.h"
 #include "pipeline/team/team.h"
+#include "plan/links.h"
+#include "plan/memory/devices.h"
+#include "plan/placement.h"
+#include "plan/setup.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +30,7 @@ static bool reads(const cgp__node *node, int value) {
 
 /* Find the inputs that nodes of this rank read: once without, once with the losses. */
 static void find_reads(cgp__executor *executor) {
-    const cgp_model *model = executor->plan->model;
+    const cgp_model *model = cgp__plan_setup(executor->plan)->model;
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
         if (!cgp__ranks_own(executor->ranks, cgp__plan_device_of(executor->plan, i))) continue;
@@ -43,10 +47,10 @@ cgp_status cgp__executor_init(cgp__executor *executor, const cgp_plan *plan, cgp
     executor->plan = plan;
     executor->team = team;
     executor->ranks = ranks;
-    CGP_TRY(CGP__NEW(executor->workers, plan->n_devices, "pipeline"));
-    CGP_TRY(CGP__NEW(executor->measured, plan->n_devices, "pipeline"));
-    CGP_TRY(CGP__NEW(executor->ends, 2 * plan->n_links, "pipeline"));
-    CGP_TRY(CGP__NEW(executor->reads, 2 * plan->model->n_inputs, "pipeline"));
+    CGP_TRY(CGP__NEW(executor->workers, cgp_plan_devices(plan), "pipeline"));
+    CGP_TRY(CGP__NEW(executor->measured, cgp_plan_devices(plan), "pipeline"));
+    CGP_TRY(CGP__NEW(executor->ends, 2 * cgp__plan_links(plan)->n, "pipeline"));
+    CGP_TRY(CGP__NEW(executor->reads, 2 * cgp__plan_setup(plan)->model->n_inputs, "pipeline"));
     find_reads(executor);
     CGP_TRY(cgp__recordings_read(&executor->records));
     return cgp__injected_faults_read(executor);
@@ -60,7 +64,7 @@ static cgp_status start_workers(cgp__executor *executor) {
         worker->executor = executor;
         worker->plan = executor->plan;
         worker->ranks = ranks;
-        worker->backend = executor->plan->devices[d].backend;
+        worker->backend = cgp__plan_device(executor->plan, d)->backend;
         worker->measured = &executor->measured[d];
         worker->index = d;
         worker->timed = &executor->team->threads[d - ranks->first].timed;
@@ -81,7 +85,7 @@ cgp_status cgp__executor_start(cgp__executor *executor) {
 void cgp__executor_deinit(cgp__executor *executor) {
     if (executor->inproc) cgp__transport_inproc.communicator_destroy(executor->inproc);
     cgp__runs_destroy(executor);
-    for (int d = 0; executor->measured && d < executor->plan->n_devices; d++)
+    for (int d = 0; executor->measured && d < cgp_plan_devices(executor->plan); d++)
         cgp__measured_release(&executor->measured[d]);
     cgp__injected_faults_destroy(executor);
     free(executor->report);
@@ -97,11 +101,12 @@ void cgp__executor_deinit(cgp__executor *executor) {
 /* Write the rows of per-step constants. */
 static void fill_rows(cgp__executor *executor, const cgp__run_context *context) {
     const cgp_plan *plan = executor->plan;
-    const int64_t row_bytes = plan->devices[0].step.row_bytes;
-    const int losses = plan->model->n_losses;
+    const cgp__setup *setup = cgp__plan_setup(plan);
+    const int64_t row_bytes = cgp__plan_device(plan, 0)->step.row_bytes;
+    const int losses = setup->model->n_losses;
     for (int i = 0; i < context->run->minibatch.chunks; i++) {
         cgp_step_values *row = (cgp_step_values *)(void *)(executor->rows + i * row_bytes);
-        *row = (cgp_step_values){context->seed, context->step, i * plan->microbatch,
+        *row = (cgp_step_values){context->seed, context->step, i * setup->microbatch,
                                  (int64_t)i * losses};
         if (context->loss_scales)
             memcpy(row + 1, context->loss_scales, (size_t)losses * sizeof(float));
@@ -113,7 +118,7 @@ cgp_status cgp__executor_run(cgp__executor *executor, const cgp__run_context *co
     pthread_mutex_lock(&executor->team->lock); /* cgp__diagnosis_of() reads these */
     executor->context = *context;
     executor->run_start_ns = cgp__now_ns();
-    for (int d = 0; d < executor->plan->n_devices; d++)
+    for (int d = 0; d < cgp_plan_devices(executor->plan); d++)
         executor->measured[d].trace_start = cgp__trace_written(&executor->measured[d].trace);
     pthread_mutex_unlock(&executor->team->lock);
     return cgp__executor_job(executor, cgp__job_run, &executor->context);

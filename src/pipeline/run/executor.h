@@ -3,7 +3,8 @@
 #ifndef CGP_SRC_PIPELINE_RUN_EXECUTOR_H
 #define CGP_SRC_PIPELINE_RUN_EXECUTOR_H
 
-#include "plan/plan.h"
+#include <cgpipe/plan.h>
+
 #include "transport/transport.h"
 
 typedef struct cgp__end cgp__end;

@@ -72,7 +72,7 @@ cgp_status cgp__ranks_share_devices(const cgp__ranks *ranks, const cgp_plan *pla
                                     size_t bytes) {
     if (!ranks->transport) return CGP_OK;
     memset(ranks->bytes, 0, (size_t)ranks->n * sizeof *ranks->bytes);
-    for (int d = 0; d < plan->n_devices; d++)
-        ranks->bytes[plan->devices[d].info.rank] += bytes;
+    for (int d = 0; d < cgp_plan_devices(plan); d++)
+        ranks->bytes[cgp_plan_device_at(plan, d)->rank] += bytes;
     return gather(ranks, (char *)data + (size_t)ranks->first * bytes, data);
 }

@@ -136,8 +136,8 @@ static bool is_ours(const cgp__executor *executor, const fault *f) {
     const cgp__ranks *ranks = executor->ranks;
     const int stage = f->action.stage;
     if (f->rank >= 0 && f->rank < ranks->n) return f->rank == ranks->rank;
-    if (f->effect == DELAY_ALL || stage >= plan->n_stages) return ranks->rank == 0;
-    const int device = plan->stages[stage].info.device;
+    if (f->effect == DELAY_ALL || stage >= cgp_plan_stages(plan)) return ranks->rank == 0;
+    const int device = cgp_plan_stage_at(plan, stage)->device;
     return device >= ranks->first && device < ranks->end;
 }
 

@@ -7,6 +7,9 @@
 #include "pipeline/run/measured.h"
 #include "pipeline/run/recordings.h"
 #include "pipeline/run/worker.h"
+#include "plan/memory/devices.h"
+#include "plan/program/program.h"
+#include "plan/setup.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -35,12 +38,12 @@ struct cgp__kernels {
 
 static cgp_status number_calls(cgp__worker *worker) {
     const cgp_plan *plan = worker->plan;
-    CGP_TRY(CGP__NEW(worker->kernels->first_call, plan->n_stages * CGP__PROGRAMS, "worker"));
-    for (int i = 0; i < plan->n_stages * CGP__PROGRAMS; i++) {
-        const cgp__stage_plan *stage = &plan->stages[i / CGP__PROGRAMS];
+    CGP_TRY(CGP__NEW(worker->kernels->first_call, cgp_plan_stages(plan) * CGP__PROGRAMS, "worker"));
+    for (int i = 0; i < cgp_plan_stages(plan) * CGP__PROGRAMS; i++) {
+        const cgp__stage_plan *stage = cgp__plan_stage(plan, i / CGP__PROGRAMS);
         worker->kernels->first_call[i] = worker->kernels->n_calls;
         if (stage->info.device == worker->index)
-            worker->kernels->n_calls += cgp__stage_program(stage, i % CGP__PROGRAMS)->n;
+            worker->kernels->n_calls += stage->programs[i % CGP__PROGRAMS].n;
     }
     return CGP_OK;
 }
@@ -83,8 +86,9 @@ cgp_event *const *cgp__kernels_timer(const cgp__worker *worker) {
 static cgp_status find_kernel(cgp__worker *worker, const cgp__call *call, int64_t n,
                               cgp_kernel **out) {
     const cgp_plan *plan = worker->plan;
+    const cgp__setup *setup = cgp__plan_setup(plan);
     const cgp_backend *backend = worker->backend;
-    const cgp_kernel_spec spec = cgp__call_spec(plan, call, n);
+    const cgp_kernel_spec spec = cgp__call_spec(setup, call, n);
     for (int i = 0; i < worker->kernels->n_cache; i++) {
         if (memcmp(&worker->kernels->cache[i].spec, &spec, sizeof spec) == 0) {
             *out = worker->kernels->cache[i].kernel;
@@ -92,14 +96,14 @@ static cgp_status find_kernel(cgp__worker *worker, const cgp__call *call, int64_
         }
     }
     int64_t bytes = 0;
-    CGP_TRY(backend->workspace(&plan->devices[worker->index].options, &spec, &bytes));
+    CGP_TRY(backend->workspace(&cgp__plan_device(plan, worker->index)->options, &spec, &bytes));
     if (bytes > call->workspace_bytes) {
-        const cgp__node *node = &plan->model->nodes[call->node];
+        const cgp__node *node = &setup->model->nodes[call->node];
         return cgp_fail(
             CGP_ELIMIT,
             "micro-batch of %lld samples: layer %s, %s needs %lld bytes of workspace, planned "
             "are %lld (plan for a batch that leaves such a rest)",
-            (long long)n, plan->model->layers[node->layer], node->use.op->name, (long long)bytes,
+            (long long)n, setup->model->layers[node->layer], node->use.op->name, (long long)bytes,
             (long long)call->workspace_bytes);
     }
     if (!cgp__grow(&worker->kernels->cache, &worker->kernels->cache_capacity,
@@ -113,10 +117,10 @@ static cgp_status find_kernel(cgp__worker *worker, const cgp__call *call, int64_
 /* Find or make the kernels of the worker's stages for n samples. */
 static cgp_status find_kernels(cgp__worker *worker, int64_t n, cgp_kernel **kernels) {
     const cgp_plan *plan = worker->plan;
-    for (int i = 0; i < plan->n_stages * CGP__PROGRAMS; i++) {
-        const cgp__stage_plan *stage = &plan->stages[i / CGP__PROGRAMS];
+    for (int i = 0; i < cgp_plan_stages(plan) * CGP__PROGRAMS; i++) {
+        const cgp__stage_plan *stage = cgp__plan_stage(plan, i / CGP__PROGRAMS);
         if (stage->info.device != worker->index) continue;
-        const cgp__program *program = cgp__stage_program(stage, i % CGP__PROGRAMS);
+        const cgp__program *program = &stage->programs[i % CGP__PROGRAMS];
         for (int c = 0; c < program->n; c++) {
             cgp_kernel **kernel = &kernels[worker->kernels->first_call[i] + c];
             if (program->calls[c].node >= 0 || program->calls[c].sums)

@@ -3,8 +3,9 @@
 #ifndef CGP_SRC_PIPELINE_RUN_KERNELS_H
 #define CGP_SRC_PIPELINE_RUN_KERNELS_H
 
-#include "plan/plan.h"
+#include "backend/backend.h"
 
+typedef struct cgp__variant cgp__variant;
 typedef struct cgp__worker cgp__worker;
 
 /* Make and free the worker's kernels. Call destroy before the device is destroyed. */

@@ -5,6 +5,7 @@
 #include "pipeline/run/executor.h"
 #include "pipeline/run/ranks.h"
 #include "pipeline/run/worker.h"
+#include "plan/links.h"
 
 #include <stdlib.h>
 
@@ -32,7 +33,7 @@ static char *buffers_of(const cgp__executor *executor, const cgp__link_plan *lin
 
 static cgp_status open_end(cgp__executor *executor, int l, bool sends, int64_t spin_ns) {
     const cgp_plan *plan = executor->plan;
-    const cgp__link_plan *link = &plan->links[l];
+    const cgp__link_plan *link = &cgp__plan_links(plan)->list[l];
     const cgp__ranks *ranks = executor->ranks;
     cgp__end *end = &executor->ends[2 * l + (sends ? 0 : 1)];
     if (!cgp__ranks_own(ranks, sends ? link->from : link->to)) return CGP_OK;
@@ -43,7 +44,7 @@ static cgp_status open_end(cgp__executor *executor, int l, bool sends, int64_t s
         .struct_size = sizeof options,
         .edge = l,
         .sends = sends,
-        .peer = link->receives ? plan->devices[sends ? link->to : link->from].info.rank : 0,
+        .peer = link->receives ? cgp_plan_device_at(plan, sends ? link->to : link->from)->rank : 0,
         .capacity = link->capacity,
         .bytes = link->bytes,
         .memory = sends || link->receives ? end->memory : NULL,
@@ -54,7 +55,7 @@ static cgp_status open_end(cgp__executor *executor, int l, bool sends, int64_t s
 cgp_status cgp__link_ends_open(cgp__executor *executor) {
     const int64_t spin_ns = all_have_cores(executor) ? SPIN_NS : 0;
     CGP_TRY(cgp__inproc_create(&executor->inproc));
-    for (int l = 0; l < executor->plan->n_links; l++) {
+    for (int l = 0; l < cgp__plan_links(executor->plan)->n; l++) {
         CGP_TRY(open_end(executor, l, true, spin_ns));
         CGP_TRY(open_end(executor, l, false, spin_ns));
     }
@@ -62,7 +63,7 @@ cgp_status cgp__link_ends_open(cgp__executor *executor) {
 }
 
 void cgp__link_ends_close(cgp__executor *executor) {
-    for (int k = 0; executor->ends && k < 2 * executor->plan->n_links; k++) {
+    for (int k = 0; executor->ends && k < 2 * cgp__plan_links(executor->plan)->n; k++) {
         cgp__end *end = &executor->ends[k];
         if (end->link) end->transport->links.close(end->link);
         end->link = NULL;
@@ -70,10 +71,10 @@ void cgp__link_ends_close(cgp__executor *executor) {
 }
 
 cgp_status cgp__link_ends_create_events(const cgp__worker *worker) {
-    const cgp_plan *plan = worker->plan;
+    const cgp__links *links = cgp__plan_links(worker->plan);
     const cgp_backend *backend = worker->backend;
-    for (int l = 0; backend->asynchronous && l < plan->n_links; l++) {
-        const cgp__link_plan *link = &plan->links[l];
+    for (int l = 0; backend->asynchronous && l < links->n; l++) {
+        const cgp__link_plan *link = &links->list[l];
         for (int side = 0; side < 2; side++) {
             cgp__end *end = &worker->executor->ends[2 * l + side];
             if ((side == 0 ? link->from : link->to) != worker->index) continue;
@@ -86,10 +87,10 @@ cgp_status cgp__link_ends_create_events(const cgp__worker *worker) {
 }
 
 void cgp__link_ends_destroy_events(const cgp__worker *worker) {
-    const cgp_plan *plan = worker->plan;
+    const cgp__links *links = cgp__plan_links(worker->plan);
     const cgp_backend *backend = worker->backend;
-    for (int k = 0; backend->asynchronous && k < 2 * plan->n_links; k++) {
-        const cgp__link_plan *link = &plan->links[k / 2];
+    for (int k = 0; backend->asynchronous && k < 2 * links->n; k++) {
+        const cgp__link_plan *link = &links->list[k / 2];
         cgp__end *end = &worker->executor->ends[k];
         if ((k % 2 == 0 ? link->from : link->to) != worker->index || !end->events) continue;
         for (int i = 0; i < link->capacity; i++)

@@ -5,6 +5,7 @@
 
 #include "pipeline/run/recordings.h"
 #include "pipeline/run/worker.h"
+#include "plan/memory/devices.h"
 #include "plan/memory/packings.h"
 
 static const float *parameter_of(const cgp__worker *worker, cgp__location location) {
@@ -13,11 +14,11 @@ static const float *parameter_of(const cgp__worker *worker, cgp__location locati
 }
 
 static cgp_status launch_packs(cgp__worker *worker, const void *unused, bool records) {
-    const cgp_plan *plan = worker->plan;
-    const cgp__device_plan *device = &plan->devices[worker->index];
+    const cgp__device_plan *device = cgp__plan_device(worker->plan, worker->index);
+    const cgp__packings *packings = cgp__plan_packings(worker->plan);
     (void)unused, (void)records;
-    for (int i = 0; i < plan->n_packings; i++) {
-        const cgp__packing *packing = &plan->packings[i];
+    for (int i = 0; i < packings->n; i++) {
+        const cgp__packing *packing = &packings->list[i];
         const float *param[CGP_OP_MAX_PARAMETERS];
         if (packing->device != worker->index) continue;
         for (int k = 0; k < CGP_OP_MAX_PARAMETERS; k++)
@@ -31,7 +32,7 @@ static cgp_status launch_packs(cgp__worker *worker, const void *unused, bool rec
 
 cgp_status cgp__pack_parameters(cgp__worker *worker) {
     if (worker->changes.packed_at == *worker->changes.count ||
-        worker->plan->devices[worker->index].info.packed_bytes == 0)
+        cgp_plan_device_at(worker->plan, worker->index)->packed_bytes == 0)
         return CGP_OK;
     worker->changes.packed_at = *worker->changes.count;
     return cgp__run_recorded(worker, cgp__recorded_job(worker, CGP__RECORDED_PACKS), 0,

@@ -12,6 +12,9 @@
 #include "pipeline/run/clocks.h"
 #include "pipeline/run/gathers.h"
 #include "pipeline/run/ranks.h"
+#include "plan/memory/devices.h"
+#include "plan/placement.h"
+#include "plan/setup.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -59,9 +62,9 @@ static void find_cores(cgp__place *place) {
 
 /* Find the lowest instruction set of a rank's devices. */
 static cgp_status find_isa(cgp__place *place, const cgp_plan *plan, int rank) {
-    const cgp_dtype type = cgp__plan_activation_type(plan);
-    for (int d = 0; d < plan->n_devices; d++) {
-        const cgp_backend *backend = plan->devices[d].backend;
+    const cgp_dtype type = cgp__activation_type(cgp__plan_setup(plan));
+    for (int d = 0; d < cgp_plan_devices(plan); d++) {
+        const cgp_backend *backend = cgp__plan_device(plan, d)->backend;
         cgp_isa isa = CGP_ISA_NONE;
         if (!cgp__plan_is_on(plan, d, rank) || !backend->isa) continue;
         CGP_TRY(backend->isa(type, &isa));
@@ -81,9 +84,9 @@ static void warn_of_numerics(const char *text, const char *of, const char *first
 }
 
 static cgp_status find_numerics(cgp__place *place, const cgp_plan *plan, int rank) {
-    const cgp_dtype type = cgp__plan_activation_type(plan);
-    for (int d = 0; d < plan->n_devices; d++) {
-        const cgp__device_plan *device = &plan->devices[d];
+    const cgp_dtype type = cgp__activation_type(cgp__plan_setup(plan));
+    for (int d = 0; d < cgp_plan_devices(plan); d++) {
+        const cgp__device_plan *device = cgp__plan_device(plan, d);
         char text[sizeof place->numerics] = "", name[32];
         if (!cgp__plan_is_on(plan, d, rank) || !device->backend->numerics) continue;
         CGP_TRY(device->backend->numerics(device->info.ordinal, type, text, sizeof text));

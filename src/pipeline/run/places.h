@@ -4,7 +4,9 @@
 #ifndef CGP_SRC_PIPELINE_PLACES_H
 #define CGP_SRC_PIPELINE_PLACES_H
 
-#include "plan/plan.h"
+#include <cgpipe/plan.h>
+
+#include "base/base.h"
 
 typedef struct cgp__ranks cgp__ranks;
 

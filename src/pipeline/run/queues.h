@@ -5,11 +5,13 @@
 #ifndef CGP_SRC_PIPELINE_RUN_QUEUES_H
 #define CGP_SRC_PIPELINE_RUN_QUEUES_H
 
+#include "backend/backend.h"
 #include "base/trace.h"
-#include "plan/plan.h"
 #include "transport/transport.h"
 
+typedef struct cgp__bound_action cgp__bound_action;
 typedef struct cgp__execution cgp__execution;
+typedef struct cgp__list cgp__list;
 typedef struct cgp__worker cgp__worker;
 
 /* An action in flight. A synchronous device uses only its times. Written by the worker. */

@@ -5,18 +5,22 @@
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/clocks.h"
 #include "pipeline/run/places.h"
+#include "plan/placement.h"
+#include "plan/setup.h"
 
 #include <stdlib.h>
 
 static cgp_status check(const cgp__ranks *ranks, const cgp_plan *plan) {
-    if (ranks->n == plan->ranks) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "ranks: the plan is for %d, the communicator has %d%s", plan->ranks,
-                    ranks->n, ranks->transport ? "" : " (cgp_pipeline_create_on takes one)");
+    const cgp__setup *setup = cgp__plan_setup(plan);
+    if (ranks->n == setup->ranks) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "ranks: the plan is for %d, the communicator has %d%s",
+                    setup->ranks, ranks->n,
+                    ranks->transport ? "" : " (cgp_pipeline_create_on takes one)");
 }
 
 cgp_status cgp__ranks_init(cgp__ranks *ranks, const cgp_plan *plan, const cgp_transport *transport,
                            cgp_communicator *communicator) {
-    *ranks = (cgp__ranks){.n = 1, .end = plan->n_devices};
+    *ranks = (cgp__ranks){.n = 1, .end = cgp_plan_devices(plan)};
     if (transport) {
         ranks->transport = transport;
         ranks->communicator = communicator;
@@ -25,13 +29,14 @@ cgp_status cgp__ranks_init(cgp__ranks *ranks, const cgp_plan *plan, const cgp_tr
     }
     CGP_TRY(check(ranks, plan));
     if (ranks->n == 1) ranks->transport = NULL;
-    while (ranks->first < plan->n_devices && !cgp__plan_is_on(plan, ranks->first, ranks->rank))
+    while (ranks->first < cgp_plan_devices(plan) &&
+           !cgp__plan_is_on(plan, ranks->first, ranks->rank))
         ranks->first++;
     ranks->end = ranks->first;
-    while (ranks->end < plan->n_devices && cgp__plan_is_on(plan, ranks->end, ranks->rank))
+    while (ranks->end < cgp_plan_devices(plan) && cgp__plan_is_on(plan, ranks->end, ranks->rank))
         ranks->end++;
     CGP_TRY(CGP__NEW(ranks->bytes, ranks->n, "pipeline"));
-    CGP_TRY(CGP__NEW(ranks->figures, plan->n_devices, "pipeline"));
+    CGP_TRY(CGP__NEW(ranks->figures, cgp_plan_devices(plan), "pipeline"));
     CGP_TRY(CGP__NEW(ranks->states, ranks->n, "pipeline"));
     CGP_TRY(CGP__NEW(ranks->places, ranks->n, "pipeline"));
     CGP_TRY(CGP__NEW(ranks->neighbours, ranks->n, "pipeline"));

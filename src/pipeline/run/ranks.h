@@ -3,7 +3,9 @@
 #ifndef CGP_SRC_PIPELINE_RANKS_H
 #define CGP_SRC_PIPELINE_RANKS_H
 
-#include "plan/plan.h"
+#include <cgpipe/plan.h>
+
+#include "backend/backend.h"
 #include "transport/transport.h"
 
 typedef struct cgp__clocks cgp__clocks;

@@ -13,6 +13,7 @@
 #include "pipeline/run/recordings.h"
 
 #include "pipeline/run/worker.h"
+#include "plan/list.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,8 +4,9 @@
 #ifndef CGP_SRC_PIPELINE_RUN_RECORDINGS_H
 #define CGP_SRC_PIPELINE_RUN_RECORDINGS_H
 
-#include "plan/plan.h"
+#include "backend/backend.h"
 
+typedef struct cgp__list cgp__list;
 typedef struct cgp__worker cgp__worker;
 
 /* Launches that repeat unchanged, and their captured graph. */

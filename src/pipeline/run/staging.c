@@ -16,6 +16,7 @@
 #include "pipeline/run/staging.h"
 
 #include "pipeline/run/worker.h"
+#include "plan/memory/devices.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,7 @@ struct cgp__ring {
 };
 
 static const cgp__staging *plan_of(const cgp__worker *worker) {
-    return &worker->plan->devices[worker->index].staging;
+    return &cgp__plan_device(worker->plan, worker->index)->staging;
 }
 
 cgp_status cgp__staging_create(cgp__worker *worker) {

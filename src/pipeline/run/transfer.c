@@ -15,6 +15,9 @@
 #include "pipeline/run/queues.h"
 #include "pipeline/run/worker.h"
 #include "pipeline/team/team.h"
+#include "plan/links.h"
+#include "plan/messages.h"
+#include "plan/program/program.h"
 #include "schedule/table.h"
 
 cgp_status cgp__wait_status(const cgp__worker *worker, const cgp__end *end) {
@@ -25,7 +28,7 @@ cgp_status cgp__wait_status(const cgp__worker *worker, const cgp__end *end) {
         return cgp_fail(CGP_EPEER, "rank %d: %s", rank, message);
     end->transport->failures.fail(end->communicator, CGP_EPEER, "was stopped");
     return cgp_fail(CGP_EPEER, "rank %d: was stopped",
-                    worker->plan->devices[worker->index].info.rank);
+                    cgp_plan_device_at(worker->plan, worker->index)->rank);
 }
 
 /* Give up after a wait without limit has ended with no message. Return false. */
@@ -57,7 +60,7 @@ static bool wait_for_buffer(const cgp__execution *s, const cgp__end *end, bool s
  * asynchronous backend; otherwise this thread waits. */
 static cgp_status wait_for_event(const cgp__execution *s, cgp_queue queue, int peer, void *event) {
     const cgp_backend *backend = s->worker->backend;
-    const cgp_backend *other = s->plan->devices[peer].backend;
+    const cgp_backend *other = s->worker->executor->workers[peer].backend;
     if (!event) return CGP_OK;
     if (backend->asynchronous && backend == other)
         return backend->event_wait(s->worker->device, queue, event);
@@ -91,7 +94,7 @@ static cgp_place place_of(const cgp__execution *s, const cgp__link_plan *link, b
     const bool own = sends || link->receives;
     const bool in_host = sends || !link->receives ? link->in_host : link->receives_in_host;
     const int device = own ? s->worker->index : link->holder;
-    if (in_host || s->plan->devices[device].backend != s->worker->backend)
+    if (in_host || s->worker->executor->workers[device].backend != s->worker->backend)
         return cgp__host_place(buffer);
     return (cgp_place){s->worker->executor->workers[device].device, buffer};
 }
@@ -100,7 +103,7 @@ static cgp_place place_of(const cgp__execution *s, const cgp__link_plan *link, b
 static cgp_status hand_over(const cgp__execution *s, const cgp__end *end, bool sends,
                             cgp__in_flight *action, cgp_link_message *message) {
     const cgp_backend *backend = s->worker->backend;
-    const int64_t bytes = s->plan->links[s->bound->action.edge].bytes;
+    const int64_t bytes = cgp__plan_links(s->plan)->list[s->bound->action.edge].bytes;
     message->event = NULL;
     if (sends) cgp__injected_faults_of_message(s->worker->executor, &s->bound->action, message);
     if (backend->asynchronous && end->transport->copies) {
@@ -123,10 +126,10 @@ static cgp_status hand_over(const cgp__execution *s, const cgp__end *end, bool s
 }
 
 bool cgp__transfer(const cgp__execution *s, cgp__in_flight *action) {
-    const cgp__edge_plan *edge = &s->plan->edges[s->bound->action.edge];
+    const cgp__edge_plan *edge = cgp__plan_edge(s->plan, s->bound->action.edge);
     const bool sends = cgp__is_send(s->bound->action.kind);
     const cgp__end *end = &s->worker->executor->ends[2 * s->bound->action.edge + (sends ? 0 : 1)];
-    const cgp__link_plan *link = &s->plan->links[s->bound->action.edge];
+    const cgp__link_plan *link = &cgp__plan_links(s->plan)->list[s->bound->action.edge];
     const cgp_queue queue = sends ? CGP_QUEUE_OUT : CGP_QUEUE_IN;
     const cgp_backend *backend = s->worker->backend;
     cgp_link_message message = {.buffer = NULL};

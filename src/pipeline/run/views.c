@@ -11,6 +11,9 @@
 #include "pipeline/run/ranks.h"
 #include "pipeline/run/worker.h"
 #include "pipeline/team/team.h"
+#include "plan/messages.h"
+#include "plan/program/program.h"
+#include "plan/setup.h"
 #include "schedule/table.h"
 
 static bool is_busy(const cgp__executor *executor, int device) {
@@ -43,7 +46,7 @@ const cgp__bound_action *cgp__action_at(const cgp__executor *executor, int devic
 }
 
 int cgp__peer_of(const cgp_plan *plan, const cgp_action *action) {
-    const cgp_edge *edge = &plan->edges[action->edge].edge;
+    const cgp_edge *edge = &cgp__plan_edge(plan, action->edge)->edge;
     return cgp__is_send(action->kind) ? edge->to : edge->from;
 }
 
@@ -75,12 +78,12 @@ cgp__view cgp__view_of(const cgp__executor *executor, int device) {
     const cgp__end *end = &executor->ends[2 * action->edge + (cgp__is_send(action->kind) ? 0 : 1)];
     v.waits = end->transport->links.waits(end->link) ||
               waits_for_event(&executor->workers[device], v.bound, end);
-    v.waits_for = executor->plan->stages[cgp__peer_of(executor->plan, action)].info.device;
+    v.waits_for = cgp_plan_stage_at(executor->plan, cgp__peer_of(executor->plan, action))->device;
     return v;
 }
 
 bool cgp__views_take(const cgp__executor *executor, cgp__view *views) {
-    const int n = executor->plan->n_devices;
+    const int n = cgp_plan_devices(executor->plan);
     for (int d = 0; d < n; d++)
         views[d] = cgp__view_of(executor, d);
     for (int d = executor->ranks->first; d < executor->ranks->end; d++) {
@@ -114,9 +117,9 @@ const cgp__node *cgp__view_node(const cgp__view *v) {
     }
     const cgp__variant *variant = &list->variants[v->bound->variant];
     const cgp__program *program =
-        cgp__stage_program(&plan->stages[variant->stage], variant->program);
+        &cgp__plan_stage(plan, variant->stage)->programs[variant->program];
     if (i < 0 || i >= variant->end || program->calls[i].node < 0) return NULL;
-    return &plan->model->nodes[program->calls[i].node];
+    return &cgp__plan_setup(plan)->model->nodes[program->calls[i].node];
 }
 
 int cgp__views_latest_event(const cgp__view *views, int n) {

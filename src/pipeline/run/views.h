@@ -12,9 +12,13 @@
 #ifndef CGP_SRC_PIPELINE_VIEWS_H
 #define CGP_SRC_PIPELINE_VIEWS_H
 
-#include "plan/plan.h"
+#include <cgpipe/plan.h>
 
+#include "base/base.h"
+
+typedef struct cgp__bound_action cgp__bound_action;
 typedef struct cgp__executor cgp__executor;
+typedef struct cgp__node cgp__node;
 
 /* A snapshot of a worker. */
 typedef struct cgp__view {

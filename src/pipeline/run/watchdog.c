@@ -16,6 +16,8 @@
 #include "pipeline/run/ranks.h"
 #include "pipeline/run/views.h"
 #include "pipeline/team/team.h"
+#include "plan/memory/devices.h"
+#include "plan/setup.h"
 #include "schedule/table.h"
 
 #include <stdlib.h>
@@ -81,7 +83,8 @@ static bool computes(const void *self, int d) {
     const cgp__executor *executor = self;
     const int64_t written = cgp__trace_written(&executor->measured[d].trace);
     const cgp__bound_action *bound = cgp__action_at(executor, d, written);
-    return bound && bound->action.edge < 0 && !executor->plan->devices[d].backend->asynchronous;
+    return bound && bound->action.edge < 0 &&
+           !cgp__plan_device(executor->plan, d)->backend->asynchronous;
 }
 
 /* Write ", in layer X, linear" for an action that computes. */
@@ -89,7 +92,8 @@ static const char *layer_text(const cgp__view *v, char *text, size_t size) {
     const cgp__node *node = cgp__view_node(v);
     text[0] = 0;
     if (node)
-        snprintf(text, size, ", in layer %s, %s", v->executor->plan->model->layers[node->layer],
+        snprintf(text, size, ", in layer %s, %s",
+                 cgp__plan_setup(v->executor->plan)->model->layers[node->layer],
                  node->use.op->name);
     return text;
 }
@@ -100,7 +104,7 @@ static void write_state(FILE *file, const cgp__view *v, int64_t now) {
     const double seconds = cgp__seconds_since(v->since_ns, now);
     char text[32], layer[512];
     if (!v->is_here) {
-        fprintf(file, "is on rank %d\n", executor->plan->devices[v->device].info.rank);
+        fprintf(file, "is on rank %d\n", cgp_plan_device_at(executor->plan, v->device)->rank);
     } else if (!v->busy || (!v->bound && executor->team->job == cgp__job_run)) {
         fprintf(file, "is done with its list\n");
     } else if (!v->bound) {
@@ -202,7 +206,8 @@ static const char *wait_text(const cgp__view *v, char *text, size_t size) {
     text[0] = 0;
     if (waits_for_rank(v))
         snprintf(text, size, ", waits for stage %d on rank %d",
-                 cgp__peer_of(plan, &v->bound->action), plan->devices[v->waits_for].info.rank);
+                 cgp__peer_of(plan, &v->bound->action),
+                 cgp_plan_device_at(plan, v->waits_for)->rank);
     else if (v->waits)
         snprintf(text, size, ", all wait for each other");
     return text;
@@ -232,13 +237,13 @@ static void write_report(cgp__executor *executor, cgp__view *views, int64_t now,
     char *report = NULL;
     if (cgp__text_open(&text, "pipeline") != CGP_OK) return;
     fprintf(text.file, "%s\nworkers:\n", first);
-    for (int d = 0; d < plan->n_devices; d++) {
-        fprintf(text.file, "  device %d (%s): ", d, plan->devices[d].name);
+    for (int d = 0; d < cgp_plan_devices(plan); d++) {
+        fprintf(text.file, "  device %d (%s): ", d, cgp_plan_device_at(plan, d)->name);
         write_state(text.file, &views[d], now);
     }
     fprintf(text.file, "longest chain of waiting devices:\n");
-    write_chain(text.file, views, plan->n_devices);
-    write_events(text.file, views, plan->n_devices);
+    write_chain(text.file, views, cgp_plan_devices(plan));
+    write_events(text.file, views, cgp_plan_devices(plan));
     if (cgp__text_close(&text, CGP_OK, &report) != CGP_OK) return; /* out of memory */
     free(executor->report);
     executor->report = report;
@@ -271,7 +276,7 @@ static void give_up(cgp__executor *executor, const char *what, bool elsewhere) {
 static bool time_out(void *self) {
     cgp__executor *executor = self;
     if (give_up_with_peer(executor)) return true;
-    const int n = executor->plan->n_devices;
+    const int n = cgp_plan_devices(executor->plan);
     const int64_t now = cgp__now_ns();
     char text[768] = "pipeline: no action ended in time (timeout)";
     cgp__view *views = cgp__calloc((size_t)n, sizeof *views);

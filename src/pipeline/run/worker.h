@@ -8,7 +8,9 @@
 
 #include <stdatomic.h>
 
-#include "plan/plan.h"
+#include <cgpipe/plan.h>
+
+#include "backend/backend.h"
 
 typedef struct cgp__executor cgp__executor;
 typedef struct cgp__measured cgp__measured;

@@ -19,15 +19,15 @@
 
 static cgp_status check_plan(const cgp_pipeline *pipeline) {
     CGP_TRY(cgp__pipeline_check_alive(pipeline));
-    if (pipeline->plan->external_loss) return CGP_OK;
+    if (pipeline->setup->external_loss) return CGP_OK;
     return cgp_fail(CGP_ESTATE,
                     "pipeline: is not planned with external_loss (cgp_pipeline_%s is due)",
-                    pipeline->plan->inference ? "predict" : "step");
+                    pipeline->setup->inference ? "predict" : "step");
 }
 
 /* Keep the inputs' tensors: backward reads their data again. */
 static void keep_inputs(cgp_pipeline *pipeline, const cgp_tensor *const *inputs) {
-    for (int k = 0; k < pipeline->plan->model->n_inputs; k++) {
+    for (int k = 0; k < pipeline->model->n_inputs; k++) {
         cgp_tensor *kept = &pipeline->step->external_inputs[k];
         if (inputs[k]) *kept = *inputs[k];
         pipeline->step->external_list[k] = inputs[k] ? kept : NULL;
@@ -37,8 +37,8 @@ static void keep_inputs(cgp_pipeline *pipeline, const cgp_tensor *const *inputs)
 cgp_status cgp_pipeline_forward(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                                 int n_inputs, const cgp_tensor *const *outputs, int n_outputs) {
     CGP__PIPELINE(pipeline);
-    if (pipeline->plan->ranks == 1) CGP__NEED(inputs);
-    if (pipeline->plan->ranks == 1) CGP__NEED(outputs);
+    if (pipeline->n_ranks == 1) CGP__NEED(inputs);
+    if (pipeline->n_ranks == 1) CGP__NEED(outputs);
     CGP_TRY(check_plan(pipeline));
     CGP_TRY(cgp__step_check_idle(pipeline));
     cgp__run_context context = {.part = CGP__FORWARD_PART,
@@ -54,7 +54,7 @@ cgp_status cgp_pipeline_forward(cgp_pipeline *pipeline, const cgp_tensor *const 
 cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline, const cgp_tensor *const *gradients,
                                  int n_gradients) {
     CGP__PIPELINE(pipeline);
-    if (pipeline->plan->ranks == 1) CGP__NEED(gradients);
+    if (pipeline->n_ranks == 1) CGP__NEED(gradients);
     CGP_TRY(check_plan(pipeline));
     if (!pipeline->step->external_run)
         return cgp_fail(CGP_ESTATE, "pipeline: no forward has run (cgp_pipeline_forward is due)");

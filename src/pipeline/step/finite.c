@@ -19,25 +19,32 @@
 #include "pipeline/step/parameters.h"
 #include "pipeline/step/states.h"
 #include "pipeline/step/step.h"
+#include "plan/memory/parameters.h"
+#include "plan/placement.h"
 
 #include <math.h>
 
+bool cgp__finite_checks(const cgp__setup *setup) {
+    return setup->model->n_states > 0 || setup->optim.clip_norm > 0;
+}
+
 /* Return whether the worker's device owns the gradient of parameter p. */
 static bool owns_gradient(const cgp__worker *worker, int p) {
-    const cgp_plan *plan = worker->plan;
-    return plan->model->params[p].requires_grad && cgp__owner_of(plan, p)->device == worker->index;
+    return cgp__plan_setup(worker->plan)->model->params[p].requires_grad &&
+           cgp__owner_of(worker->plan, p)->device == worker->index;
 }
 
 /* Compute the sums of squares. Store them in the worker's result words, starting at word *what. */
 static cgp_status launch_squares(cgp__worker *worker, const void *what, bool records) {
-    const cgp_plan *plan = worker->plan;
+    const cgp_model *model = cgp__plan_setup(worker->plan)->model;
     int n = *(const int *)what;
     (void)records;
-    for (int p = 0; p < plan->model->n_params; p++) {
+    for (int p = 0; p < model->n_params; p++) {
         if (!owns_gradient(worker, p)) continue;
-        const float *gradient = cgp__copy_data(worker, cgp__owner_of(plan, p), CGP__GRADIENT);
+        const float *gradient =
+            cgp__copy_data(worker, cgp__owner_of(worker->plan, p), CGP__GRADIENT);
         CGP_TRY(worker->backend->sum_squares(worker->device, gradient,
-                                             cgp_shape_count(&plan->model->params[p].shape),
+                                             cgp_shape_count(&model->params[p].shape),
                                              &worker->words[n++]));
         if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
     }
@@ -48,7 +55,8 @@ static cgp_status check_device(cgp__worker *worker, void *argument) {
     cgp__step *step = argument;
     int n = 0;
     if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
-    const bool clips = worker->plan->optim.clip_norm > 0;
+    const cgp__setup *setup = cgp__plan_setup(worker->plan);
+    const bool clips = setup->optim.clip_norm > 0;
     CGP_TRY(cgp__states_check(worker, &n));
     const int squares = n;
     if (cgp__is_stopped(worker)) return CGP_OK;
@@ -56,13 +64,13 @@ static cgp_status check_device(cgp__worker *worker, void *argument) {
         CGP_TRY(cgp__run_recorded(worker, cgp__recorded_job(worker, CGP__RECORDED_SQUARES), 0,
                                   launch_squares, &squares));
     if (cgp__is_stopped(worker)) return CGP_OK;
-    for (int p = 0; clips && p < worker->plan->model->n_params; p++)
+    for (int p = 0; clips && p < setup->model->n_params; p++)
         n += owns_gradient(worker, p);
     CGP_TRY(cgp__worker_fetch_words(worker, n));
     if (cgp__is_stopped(worker)) return CGP_OK;
     step->nonfinite[worker->index].tensor = cgp__states_first_nonfinite(worker);
     n = squares;
-    for (int p = 0; clips && p < worker->plan->model->n_params; p++)
+    for (int p = 0; clips && p < setup->model->n_params; p++)
         if (owns_gradient(worker, p)) step->squares[p] = worker->fetched[n++];
     return CGP_OK;
 }
@@ -73,19 +81,19 @@ static cgp_status share_squares(const cgp_pipeline *pipeline) {
     const cgp__step *step = pipeline->step;
     int n = 0, first = 0;
     size_t *bytes = cgp__ranks_sizes(pipeline->ranks);
-    if (plan->ranks == 1) return CGP_OK;
-    for (int r = 0; r < plan->ranks; r++) {
+    if (pipeline->n_ranks == 1) return CGP_OK;
+    for (int r = 0; r < pipeline->n_ranks; r++) {
         if (r == pipeline->rank) first = n;
         const int before = n;
-        for (int p = 0; p < plan->model->n_params; p++)
+        for (int p = 0; p < pipeline->model->n_params; p++)
             if (cgp__plan_is_on(plan, cgp__owner_of(plan, p)->device, r))
                 step->packed[n++] = step->squares[p];
         bytes[r] = (size_t)(n - before) * sizeof(double);
     }
     CGP_TRY(cgp__ranks_share_blocks(pipeline->ranks, step->packed + first, step->packed));
     n = 0;
-    for (int r = 0; r < plan->ranks; r++)
-        for (int p = 0; p < plan->model->n_params; p++)
+    for (int r = 0; r < pipeline->n_ranks; r++)
+        for (int p = 0; p < pipeline->model->n_params; p++)
             if (cgp__plan_is_on(plan, cgp__owner_of(plan, p)->device, r))
                 step->squares[p] = step->packed[n++];
     return CGP_OK;
@@ -99,7 +107,7 @@ static cgp_status check_all(cgp_pipeline *pipeline) {
     CGP_TRY(cgp__executor_run_all(pipeline->executor, check_device, step));
     cgp_status status =
         cgp__ranks_share_devices(pipeline->ranks, plan, step->nonfinite, sizeof *step->nonfinite);
-    if (status == CGP_OK && plan->optim.clip_norm > 0) status = share_squares(pipeline);
+    if (status == CGP_OK && pipeline->setup->optim.clip_norm > 0) status = share_squares(pipeline);
     return cgp__executor_exchanged(pipeline->executor, status);
 }
 
@@ -110,7 +118,7 @@ static double plain(double value) {
 
 const cgp__nonfinite *cgp__finite_first(const cgp_pipeline *pipeline) {
     const cgp__nonfinite *first = NULL;
-    for (int d = 0; d < pipeline->plan->n_devices; d++) {
+    for (int d = 0; d < cgp_plan_devices(pipeline->plan); d++) {
         const cgp__nonfinite *found = &pipeline->step->nonfinite[d];
         if (found->tensor >= 0 && (!first || found->tensor < first->tensor)) first = found;
     }
@@ -122,7 +130,7 @@ const cgp__nonfinite *cgp__finite_first(const cgp_pipeline *pipeline) {
 static int sum_norm(const cgp_plan *plan, cgp__step *step) {
     int first = -1;
     double sum = 0;
-    for (int p = 0; p < plan->model->n_params; p++) {
+    for (int p = 0; p < cgp__plan_setup(plan)->model->n_params; p++) {
         sum += step->squares[p];
         if (first < 0 && !isfinite(step->squares[p])) first = p;
     }
@@ -134,7 +142,7 @@ static int sum_norm(const cgp_plan *plan, cgp__step *step) {
 cgp_status cgp__finite_decide(cgp_pipeline *pipeline, double loss) {
     const cgp_plan *plan = pipeline->plan;
     cgp__step *step = pipeline->step;
-    const bool clips = plan->optim.clip_norm > 0;
+    const bool clips = pipeline->setup->optim.clip_norm > 0;
     const char *due = cgp__step_due(pipeline);
     char *why = step->refusal;
     const size_t size = sizeof step->refusal;
@@ -145,7 +153,7 @@ cgp_status cgp__finite_decide(cgp_pipeline *pipeline, double loss) {
                  "loss: is not finite, got %g (nothing was updated, no state changed; another "
                  "%s is due)",
                  plain(loss), due);
-    if (!cgp__finite_checks(plan)) return CGP_OK;
+    if (!cgp__finite_checks(pipeline->setup)) return CGP_OK;
     CGP_TRY(check_all(pipeline));
     const cgp__nonfinite *state = cgp__finite_first(pipeline);
     if (state && !why[0])
@@ -153,12 +161,12 @@ cgp_status cgp__finite_decide(cgp_pipeline *pipeline, double loss) {
                  "state %s: the last step accumulated a value that is not finite (nothing was "
                  "updated, no state changed; another %s is due, after cgp_pipeline_set_state "
                  "if the state was so before)",
-                 plan->model->states[state->tensor].name, due);
+                 pipeline->model->states[state->tensor].name, due);
     const int parameter = clips ? sum_norm(plan, step) : -1;
     if (parameter >= 0 && !why[0])
         snprintf(why, size,
                  "gradients: the norm is not finite, got %g (%s is the first; nothing was "
                  "updated, no state changed; another %s is due)",
-                 plain(step->norm), plan->model->params[parameter].name, due);
+                 plain(step->norm), pipeline->model->params[parameter].name, due);
     return CGP_OK;
 }

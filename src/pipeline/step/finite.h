@@ -5,8 +5,7 @@
 
 #include <cgpipe/pipeline.h>
 
-#include "plan/plan.h"
-
+typedef struct cgp__setup cgp__setup;
 typedef struct cgp__step cgp__step;
 
 /* The first tensor of a device that is not finite. Written by the device's worker. */
@@ -17,9 +16,7 @@ typedef struct cgp__nonfinite {
 } cgp__nonfinite;
 
 /* Return whether the end of a step checks devices, and so ends in an exchange of all ranks. */
-static inline bool cgp__finite_checks(const cgp_plan *plan) {
-    return plan->model->n_states > 0 || plan->optim.clip_norm > 0;
-}
+bool cgp__finite_checks(const cgp__setup *setup);
 
 /* Set the step's norm and refusal when all gradients are complete. `loss`: 0 with an external
  * loss. */

@@ -12,6 +12,8 @@
 #include "pipeline/step/step.h"
 
 #include "optim/optim.h"
+#include "plan/placement.h"
+#include "plan/program/program.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -74,11 +76,12 @@ static cgp_status check_range(const cgp_model *model, int k, const cgp_tensor *t
 /* Check the number of samples before anything is read: a step has at most the planned number, and
  * no run has more than memory can address. */
 static cgp_status check_samples(const cgp_plan *plan, bool training, int64_t samples) {
-    const cgp_model *model = plan->model;
+    const cgp__setup *setup = cgp__plan_setup(plan);
+    const cgp_model *model = setup->model;
     int64_t largest = 1; /* elements of a sample */
-    if (training && samples > plan->batch)
+    if (training && samples > setup->batch)
         return cgp_fail(CGP_EINVAL, "mini-batch: planned for at most %lld samples, got %lld",
-                        (long long)plan->batch, (long long)samples);
+                        (long long)setup->batch, (long long)samples);
     for (int k = 0; k < model->n_inputs; k++)
         largest =
             cgp__max(largest, cgp_shape_count(&model->values[model->input_values[k]].type.shape));
@@ -93,7 +96,7 @@ static cgp_status check_samples(const cgp_plan *plan, bool training, int64_t sam
 /* Check the inputs that the run will read. *samples: the number of samples in the inputs. */
 static cgp_status check_inputs(const cgp__executor *executor, const cgp_tensor *const *inputs,
                                bool training, bool with_loss, int64_t *samples) {
-    const cgp_model *model = executor->plan->model;
+    const cgp_model *model = cgp__plan_setup(executor->plan)->model;
     for (int k = 0; k < model->n_inputs; k++) {
         if (cgp__input_is_read(executor, k, with_loss))
             CGP_TRY(check_tensor(model, k, inputs[k], samples));
@@ -128,7 +131,7 @@ static cgp_status check_output(const cgp_model *model, const char *name, int k,
 cgp_status cgp__inputs_check_outputs(const cgp_pipeline *pipeline, cgp__wanted wanted,
                                      const cgp_tensor *const *tensors, int n, int64_t *samples) {
     const cgp_plan *plan = pipeline->plan;
-    const cgp_model *model = plan->model;
+    const cgp_model *model = pipeline->model;
     const char *name = wanted == CGP__OUTPUT_GRADIENTS ? "gradient" : "output";
     if (model->n_outputs == 0)
         return cgp_fail(CGP_EINVAL, "model %s: has no output (call cgp_model_output)", model->name);
@@ -136,7 +139,7 @@ cgp_status cgp__inputs_check_outputs(const cgp_pipeline *pipeline, cgp__wanted w
         return cgp_fail(CGP_EINVAL, "%ss: the model has %d outputs, got %d", name, model->n_outputs,
                         n);
     for (int k = 0; k < n; k++) {
-        if (!cgp__plan_is_on(plan, plan->stages[plan->outputs[k].stage].info.device,
+        if (!cgp__plan_is_on(plan, cgp_plan_stage_at(plan, cgp_plan_output_stage(plan, k))->device,
                              pipeline->rank))
             continue;
         if (!tensors) return cgp_fail(CGP_EINVAL, "%ss: are missing", name);
@@ -148,7 +151,7 @@ cgp_status cgp__inputs_check_outputs(const cgp_pipeline *pipeline, cgp__wanted w
 }
 
 cgp_status cgp__inputs_check_gradients(const cgp_pipeline *pipeline, int64_t samples) {
-    const cgp_model *model = pipeline->plan->model;
+    const cgp_model *model = pipeline->model;
     const cgp__step *step = pipeline->step;
     char expected[128], got[128];
     for (int k = 0; k < model->n_inputs; k++) {
@@ -167,16 +170,16 @@ cgp_status cgp__inputs_check_gradients(const cgp_pipeline *pipeline, int64_t sam
 
 void cgp__inputs_zero_gradients(const cgp_pipeline *pipeline) {
     const cgp_plan *plan = pipeline->plan;
-    for (int k = 0; k < plan->model->n_inputs; k++) {
+    for (int k = 0; k < pipeline->model->n_inputs; k++) {
         const cgp_tensor *tensor = pipeline->step->input_gradient_list[k];
-        if (tensor && plan->input_gradients[k].stage < 0)
+        if (tensor && cgp__plan_results(plan)->input_gradients[k].stage < 0)
             memset(tensor->data, 0, 4 * (size_t)cgp_shape_count(&tensor->shape));
     }
 }
 
 static cgp_status check_gradients(const cgp_pipeline *pipeline, const cgp_tensor *const *gradients,
                                   int n_inputs) {
-    const cgp_model *model = pipeline->plan->model;
+    const cgp_model *model = pipeline->model;
     if (!gradients && n_inputs == 0) return CGP_OK;
     if (n_inputs != model->n_inputs)
         return cgp_fail(CGP_EINVAL, "gradients: the model has %d inputs, got %d", model->n_inputs,
@@ -199,7 +202,7 @@ cgp_status cgp_pipeline_set_input_gradients(cgp_pipeline *pipeline,
     CGP__PIPELINE(pipeline);
     cgp__step *step = pipeline->step;
     CGP_TRY(cgp__ranks_agree(pipeline->ranks, check_gradients(pipeline, gradients, n_inputs)));
-    for (int k = 0; k < pipeline->plan->model->n_inputs; k++) {
+    for (int k = 0; k < pipeline->model->n_inputs; k++) {
         const cgp_tensor *tensor = gradients ? gradients[k] : NULL;
         if (tensor) step->input_gradients[k] = *tensor;
         step->input_gradient_list[k] = tensor ? &step->input_gradients[k] : NULL;
@@ -233,7 +236,7 @@ static cgp_status count_loss(const cgp_model *model, const cgp__node *loss,
 static cgp_status count_inputs(const cgp_pipeline *pipeline, const cgp__run_context *context,
                                int64_t samples, int64_t *counts) {
     const cgp_plan *plan = pipeline->plan;
-    const cgp_model *model = plan->model;
+    const cgp_model *model = pipeline->model;
     for (int l = 0; l < model->n_losses; l++) {
         const int i = cgp__model_loss(model, l);
         counts[l] = 0;
@@ -263,7 +266,7 @@ size_t cgp__inputs_part_bytes(const cgp_model *model) {
 }
 
 static part *part_at(const cgp_pipeline *pipeline, int rank) {
-    const size_t bytes = cgp__inputs_part_bytes(pipeline->plan->model);
+    const size_t bytes = cgp__inputs_part_bytes(pipeline->model);
     return (part *)(void *)(pipeline->step->parts + (size_t)rank * bytes);
 }
 
@@ -271,12 +274,12 @@ static cgp_status check_here(const cgp_pipeline *pipeline, const cgp__run_contex
                              int n_inputs, part *mine) {
     const cgp_plan *plan = pipeline->plan;
     const bool with_loss = context->training || context->with_loss;
-    if (n_inputs != plan->model->n_inputs)
-        return cgp_fail(CGP_EINVAL, "inputs: the model has %d, got %d", plan->model->n_inputs,
+    if (n_inputs != pipeline->model->n_inputs)
+        return cgp_fail(CGP_EINVAL, "inputs: the model has %d, got %d", pipeline->model->n_inputs,
                         n_inputs);
     CGP_TRY(check_inputs(pipeline->executor, context->inputs, context->training, with_loss,
                          &mine->samples));
-    if (mine->samples == 0 && plan->ranks == 1)
+    if (mine->samples == 0 && pipeline->n_ranks == 1)
         return cgp_fail(CGP_EINVAL, "inputs: none is read by the model");
     if (context->training && context->with_loss && mine->samples > 0)
         CGP_TRY(cgp__inputs_check_gradients(pipeline, mine->samples));
@@ -294,7 +297,7 @@ static cgp_status check_here(const cgp_pipeline *pipeline, const cgp__run_contex
 
 /* Compare the parts of all ranks; the result is the same on all. */
 static cgp_status agree(const cgp_pipeline *pipeline, int64_t *samples) {
-    const int n = pipeline->plan->ranks;
+    const int n = pipeline->n_ranks;
     const part *own = part_at(pipeline, pipeline->rank);
     if (own->status != CGP_OK) return cgp_fail((cgp_status)own->status, "%s", own->message);
     for (int r = 0; r < n; r++) {
@@ -322,13 +325,13 @@ static cgp_status take_counts(const cgp_pipeline *pipeline, const cgp__run_conte
                               int64_t samples) {
     const cgp_plan *plan = pipeline->plan;
     cgp__step *step = pipeline->step;
-    for (int l = 0; l < plan->model->n_losses; l++) {
-        const int i = cgp__model_loss(plan->model, l);
-        const int rank = plan->devices[cgp__plan_device_of(plan, i)].info.rank;
-        const cgp__node *loss = &plan->model->nodes[i];
+    for (int l = 0; l < pipeline->model->n_losses; l++) {
+        const int i = cgp__model_loss(pipeline->model, l);
+        const int rank = cgp_plan_device_at(plan, cgp__plan_device_of(plan, i))->rank;
+        const cgp__node *loss = &pipeline->model->nodes[i];
         int64_t count = ((const int64_t *)(part_at(pipeline, rank) + 1))[l];
-        if (targets_of(plan->model, loss) < 0)
-            CGP_TRY(count_loss(plan->model, loss, context, samples, &count));
+        if (targets_of(pipeline->model, loss) < 0)
+            CGP_TRY(count_loss(pipeline->model, loss, context, samples, &count));
         step->loss_counts[l] = count;
         step->loss_scales[l] = (float)(loss->loss_weight / (double)count);
     }
@@ -337,16 +340,17 @@ static cgp_status take_counts(const cgp_pipeline *pipeline, const cgp__run_conte
 
 cgp_status cgp__inputs_check(cgp_pipeline *pipeline, const cgp__run_context *context, int n_inputs,
                              int64_t *samples) {
-    const cgp_plan *plan = pipeline->plan;
     cgp__step *step = pipeline->step;
     part *mine = part_at(pipeline, pipeline->rank);
     *mine = (part){.status = CGP_OK};
-    if (context->training) mine->update = cgp__optim_values(&plan->optim, *step->updates + 1);
+    if (context->training)
+        mine->update = cgp__optim_values(&pipeline->setup->optim, *step->updates + 1);
     const cgp_status status = check_here(pipeline, context, n_inputs, mine);
-    if (status != CGP_OK && plan->ranks == 1) return status;
+    if (status != CGP_OK && pipeline->n_ranks == 1) return status;
     mine->status = status;
     if (status != CGP_OK) snprintf(mine->message, sizeof mine->message, "%.480s", cgp_message());
-    CGP_TRY(cgp__ranks_share(pipeline->ranks, step->parts, cgp__inputs_part_bytes(plan->model)));
+    CGP_TRY(
+        cgp__ranks_share(pipeline->ranks, step->parts, cgp__inputs_part_bytes(pipeline->model)));
     CGP_TRY(agree(pipeline, samples));
     if (context->training) step->update_values = part_at(pipeline, 0)->update;
     return context->with_loss ? take_counts(pipeline, context, *samples) : CGP_OK;
@@ -354,6 +358,6 @@ cgp_status cgp__inputs_check(cgp_pipeline *pipeline, const cgp__run_context *con
 
 bool cgp_pipeline_reads(const cgp_pipeline *pipeline, int input) {
     CGP__PIPELINE_OR(pipeline, false);
-    return input >= 0 && input < pipeline->plan->model->n_inputs &&
+    return input >= 0 && input < pipeline->model->n_inputs &&
            cgp__input_is_read(pipeline->executor, input, true);
 }

@@ -11,6 +11,7 @@
 #include "pipeline/step/states.h"
 #include "pipeline/step/step.h"
 #include "pipeline/team/team.h"
+#include "plan/placement.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -38,7 +39,7 @@ static cgp_status check_optimizer(const cgp_pipeline *pipeline, const cgp__check
     char there[256], here[256];
     describe(there, sizeof there, cgp__checkpoint_info_of(checkpoint));
     describe(here, sizeof here, &planned);
-    if (pipeline->plan->inference || has_weights_only(checkpoint) || strcmp(there, here) == 0)
+    if (pipeline->setup->inference || has_weights_only(checkpoint) || strcmp(there, here) == 0)
         return CGP_OK;
     return cgp_fail(CGP_EFORMAT,
                     "%s: its optimizer is %s, planned is %s (plan the optimizer of the "
@@ -79,7 +80,8 @@ static place find(const source *from, const char *name) {
 }
 
 static cgp_status check_tensor(const source *from, int i, const char *name, place at) {
-    const char *path = cgp__checkpoint_path(from->checkpoint), *model = from->plan->model->name;
+    const char *path = cgp__checkpoint_path(from->checkpoint);
+    const char *model = cgp__plan_setup(from->plan)->model->name;
     const cgp__saved_file_name file = cgp__saved_file(from->kind, at.shard, from->shards);
     char expected[128], got[128];
     if (at.index < 0)
@@ -116,7 +118,7 @@ static cgp_status check_shard(const source *from, int shard) {
         if (i == n)
             return cgp_fail(CGP_EFORMAT,
                             "%s/%s: model %.100s has no \"%.200s\" (is it of another model?)", path,
-                            file.text, from->plan->model->name, name);
+                            file.text, cgp__plan_setup(from->plan)->model->name, name);
     }
     return CGP_OK;
 }
@@ -310,7 +312,7 @@ static cgp_status open_checkpoint(const cgp_pipeline *pipeline, const char *dire
     bool one = false;
     if (status == CGP_OK) cgp__checkpoint_identify(directory, identity);
     CGP_TRY(cgp__ranks_have_same(ranks, status, identity, &one));
-    if (one) part = (cgp__checkpoint_part){pipeline->rank, pipeline->plan->ranks};
+    if (one) part = (cgp__checkpoint_part){pipeline->rank, pipeline->n_ranks};
     status = cgp__checkpoint_open(out, directory, part);
     return agree_on_checkpoint(ranks, status, *out);
 }

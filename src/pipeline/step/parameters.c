@@ -12,18 +12,20 @@
 #include "pipeline/step/states.h"
 #include "pipeline/step/step.h"
 #include "pipeline/team/team.h"
+#include "plan/memory/parameters.h"
+#include "plan/placement.h"
 
 #include <stdlib.h>
 
 cgp_status cgp__job_initialize(cgp__worker *worker, void *seed) {
-    const cgp_plan *plan = worker->plan;
+    const cgp__parameters *parameters = cgp__plan_parameters(worker->plan);
     float chunk[4096];
     CGP_TRY(cgp__states_initialize(worker));
-    for (int c = 0; c < plan->n_copies; c++) {
-        const int p = plan->copies[c].parameter;
-        const cgp__parameter *param = &plan->model->params[p];
-        if (plan->copies[c].device != worker->index) continue;
-        float *values = cgp__copy_data(worker, &plan->copies[c], CGP__VALUES);
+    for (int c = 0; c < parameters->n_copies; c++) {
+        const int p = parameters->copies[c].parameter;
+        const cgp__parameter *param = &cgp__plan_setup(worker->plan)->model->params[p];
+        if (parameters->copies[c].device != worker->index) continue;
+        float *values = cgp__copy_data(worker, &parameters->copies[c], CGP__VALUES);
         const int64_t count = cgp_shape_count(&param->shape);
         for (int64_t first = 0; first < count; first += 4096) {
             const int64_t n = cgp__min(count - first, 4096);
@@ -35,8 +37,8 @@ cgp_status cgp__job_initialize(cgp__worker *worker, void *seed) {
 }
 
 float *cgp__copy_data(const cgp__worker *worker, const cgp__copy *copy, int tensor) {
-    const cgp__device_plan *device = &worker->plan->devices[worker->index];
-    char *at = worker->optimizer + tensor * device->info.parameter_bytes + copy->offset;
+    const cgp_plan_device *device = cgp_plan_device_at(worker->plan, worker->index);
+    char *at = worker->optimizer + tensor * device->parameter_bytes + copy->offset;
     if (tensor == CGP__VALUES) at = worker->parameters + copy->offset;
     if (tensor == CGP__GRADIENT) at = worker->gradients + copy->gradient;
     return (float *)(void *)at;
@@ -59,14 +61,14 @@ static cgp_status move_tensor(cgp__worker *worker, void *argument) {
                   : cgp__worker_write(worker, data, m->in, m->bytes);
 }
 
-static size_t bytes_of(const cgp_plan *plan, int parameter) {
-    return 4 * (size_t)cgp_shape_count(&plan->model->params[parameter].shape);
+static size_t bytes_of(const cgp_pipeline *pipeline, int parameter) {
+    return 4 * (size_t)cgp_shape_count(&pipeline->model->params[parameter].shape);
 }
 
 cgp_status cgp__parameter_read(const cgp_pipeline *pipeline, int parameter, int tensor,
                                float *out) {
     const cgp__copy *owner = cgp__owner_of(pipeline->plan, parameter);
-    move m = {owner, tensor, out, NULL, bytes_of(pipeline->plan, parameter)};
+    move m = {owner, tensor, out, NULL, bytes_of(pipeline, parameter)};
     return cgp__executor_run_one(pipeline->executor, owner->device, move_tensor, &m);
 }
 
@@ -81,43 +83,46 @@ cgp_status cgp__parameter_bring(const cgp_pipeline *pipeline, int parameter, int
         cgp__ranks_fail(pipeline->ranks, status);
         return status;
     }
-    return cgp__ranks_broadcast(pipeline->ranks, plan->devices[owner].info.rank, out,
-                                bytes_of(plan, parameter));
+    return cgp__ranks_broadcast(pipeline->ranks, cgp_plan_device_at(plan, owner)->rank, out,
+                                bytes_of(pipeline, parameter));
 }
 
 cgp_status cgp__parameter_write(const cgp_pipeline *pipeline, int parameter, int tensor,
                                 const float *in) {
-    const cgp_plan *plan = pipeline->plan;
-    for (int c = plan->first_copy[parameter]; c < plan->first_copy[parameter + 1]; c++) {
-        move m = {&plan->copies[c], tensor, NULL, in, bytes_of(plan, parameter)};
-        if (cgp__plan_is_on(plan, plan->copies[c].device, pipeline->rank))
-            CGP_TRY(
-                cgp__executor_run_one(pipeline->executor, plan->copies[c].device, move_tensor, &m));
+    const cgp__parameters *parameters = cgp__plan_parameters(pipeline->plan);
+    const int *first = &parameters->first_copy[parameter];
+    for (int c = first[0]; c < first[1]; c++) {
+        const cgp__copy *copy = &parameters->copies[c];
+        move m = {copy, tensor, NULL, in, bytes_of(pipeline, parameter)};
+        if (cgp__plan_is_on(pipeline->plan, copy->device, pipeline->rank))
+            CGP_TRY(cgp__executor_run_one(pipeline->executor, copy->device, move_tensor, &m));
     }
     return CGP_OK;
 }
 
 void cgp__parameters_changed(const cgp_pipeline *pipeline) {
-    for (int d = 0; d < pipeline->plan->n_devices; d++)
+    for (int d = 0; d < cgp_plan_devices(pipeline->plan); d++)
         if (cgp__plan_is_on(pipeline->plan, d, pipeline->rank))
             ++*cgp__executor_worker(pipeline->executor, d)->changes.count;
 }
 
 bool cgp__parameter_is_here(const cgp_pipeline *pipeline, int parameter) {
-    const cgp_plan *plan = pipeline->plan;
-    for (int c = plan->first_copy[parameter]; c < plan->first_copy[parameter + 1]; c++)
-        if (cgp__plan_is_on(plan, plan->copies[c].device, pipeline->rank)) return true;
+    const cgp__parameters *parameters = cgp__plan_parameters(pipeline->plan);
+    const int *first = &parameters->first_copy[parameter];
+    for (int c = first[0]; c < first[1]; c++)
+        if (cgp__plan_is_on(pipeline->plan, parameters->copies[c].device, pipeline->rank))
+            return true;
     return false;
 }
 
 static cgp_status check_parameter(const cgp_pipeline *pipeline, int parameter) {
-    const int n = pipeline->plan->model->n_params;
+    const int n = pipeline->model->n_params;
     if (parameter >= 0 && parameter < n) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "parameter: expected 0 to %d, got %d", n - 1, parameter);
 }
 
 static cgp_status check_state(const cgp_pipeline *pipeline, int parameter, int state) {
-    const int states = pipeline->plan->inference ? 0 : cgp_optim_states(&pipeline->plan->optim);
+    const int states = pipeline->setup->inference ? 0 : cgp_optim_states(&pipeline->setup->optim);
     CGP_TRY(check_parameter(pipeline, parameter));
     if (state >= 0 && state < states) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "optimizer state: the optimizer has %d, got number %d", states,
@@ -128,7 +133,7 @@ static cgp_status check_state(const cgp_pipeline *pipeline, int parameter, int s
  * far. */
 static cgp_status get_tensor(cgp_pipeline *pipeline, cgp_status status, int parameter, int tensor,
                              float *data) {
-    const cgp_model *model = pipeline->plan->model;
+    const cgp_model *model = pipeline->model;
     float *unwanted = NULL;
     if (status == CGP_OK && !data)
         status = CGP__NEW(unwanted, cgp_shape_count(&model->params[parameter].shape), "parameter");
@@ -154,7 +159,7 @@ static cgp_status set_tensor(cgp_pipeline *pipeline, cgp_status status, int para
 
 cgp_status cgp_pipeline_get_parameter(cgp_pipeline *pipeline, int parameter, float *data) {
     CGP__PIPELINE(pipeline);
-    if (pipeline->plan->ranks == 1) CGP__NEED(data);
+    if (pipeline->n_ranks == 1) CGP__NEED(data);
     return get_tensor(pipeline, check_parameter(pipeline, parameter), parameter, CGP__VALUES, data);
 }
 
@@ -181,7 +186,7 @@ static cgp_status check_gradient(const cgp_pipeline *pipeline, int parameter) {
 
 cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeline, int parameter, float *data) {
     CGP__PIPELINE(pipeline);
-    if (pipeline->plan->ranks == 1) CGP__NEED(data);
+    if (pipeline->n_ranks == 1) CGP__NEED(data);
     return get_tensor(pipeline, check_gradient(pipeline, parameter), parameter, CGP__GRADIENT,
                       data);
 }
@@ -189,7 +194,7 @@ cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeline, int parameter, floa
 cgp_status cgp_pipeline_get_optimizer_state(cgp_pipeline *pipeline, int parameter, int state,
                                             float *data) {
     CGP__PIPELINE(pipeline);
-    if (pipeline->plan->ranks == 1) CGP__NEED(data);
+    if (pipeline->n_ranks == 1) CGP__NEED(data);
     return get_tensor(pipeline, check_state(pipeline, parameter, state), parameter, state, data);
 }
 
@@ -202,11 +207,11 @@ cgp_status cgp_pipeline_set_optimizer_state(cgp_pipeline *pipeline, int paramete
 
 /* Add all parameters to the hash. `data`: scratch for the largest. */
 static cgp_status hash_parameters(const cgp_pipeline *pipeline, cgp__sha256 *hash, float *data) {
-    const cgp_model *model = pipeline->plan->model;
+    const cgp_model *model = pipeline->model;
     cgp_status status = CGP_OK;
     for (int p = 0; p < model->n_params && status == CGP_OK; p++) {
         status = cgp__parameter_bring(pipeline, p, CGP__VALUES, data);
-        if (status == CGP_OK) status = cgp__sha256_add(hash, data, bytes_of(pipeline->plan, p));
+        if (status == CGP_OK) status = cgp__sha256_add(hash, data, bytes_of(pipeline, p));
     }
     if (status != CGP_OK) cgp__ranks_fail(pipeline->ranks, status);
     return status;
@@ -214,8 +219,8 @@ static cgp_status hash_parameters(const cgp_pipeline *pipeline, cgp__sha256 *has
 
 cgp_status cgp_pipeline_weights_sha256(cgp_pipeline *pipeline, char hex[65]) {
     CGP__PIPELINE(pipeline);
-    if (pipeline->plan->ranks == 1) CGP__NEED(hex);
-    const cgp_model *model = pipeline->plan->model;
+    if (pipeline->n_ranks == 1) CGP__NEED(hex);
+    const cgp_model *model = pipeline->model;
     char unwanted[65];
     float *data = NULL;
     int64_t largest = 0;

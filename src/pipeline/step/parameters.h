@@ -5,8 +5,9 @@
 
 #include <cgpipe/pipeline.h>
 
-#include "plan/plan.h"
+#include "base/base.h"
 
+typedef struct cgp__copy cgp__copy;
 typedef struct cgp__worker cgp__worker;
 
 /* Numbers of a parameter's tensors. Numbers >= 0 are its optimizer states. */
@@ -14,11 +15,6 @@ enum { CGP__VALUES = -1, CGP__GRADIENT = -2 };
 
 /* Return the data of a parameter's tensor: the copy on the worker's device. */
 float *cgp__copy_data(const cgp__worker *worker, const cgp__copy *copy, int tensor);
-
-/* Return the copy at a parameter's first use; the worker of its device owns the parameter. */
-static inline const cgp__copy *cgp__owner_of(const cgp_plan *plan, int parameter) {
-    return &plan->copies[plan->first_copy[parameter]];
-}
 
 /* Copy a tensor to the host: cgp__parameter_read() on the owner's rank, cgp__parameter_bring() on
  * all ranks. The latter is collective. */

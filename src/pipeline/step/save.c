@@ -18,6 +18,8 @@
 #include "pipeline/step/saved.h"
 #include "pipeline/step/states.h"
 #include "pipeline/step/step.h"
+#include "plan/memory/parameters.h"
+#include "plan/placement.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -67,7 +69,7 @@ static cgp_status write_data(cgp_pipeline *pipeline, int kind, void *data,
 
 static cgp_status write_file(cgp_pipeline *pipeline, int kind, void *data,
                              cgp__checkpoint_writer *writer) {
-    const cgp__saved_file_name name = cgp__saved_file(kind, pipeline->rank, pipeline->plan->ranks);
+    const cgp__saved_file_name name = cgp__saved_file(kind, pipeline->rank, pipeline->n_ranks);
     const int directory = cgp__checkpoint_directory(writer);
     cgp_safetensors_writer *out = NULL;
     CGP_TRY(cgp__safetensors_begin(&out, cgp__checkpoint_file(writer, name.text).text));
@@ -161,9 +163,9 @@ static cgp_status check_save(cgp_pipeline *pipeline, const cgp_save_options *o) 
                         "pipeline: gradients wait for their update (cgp_optim_step is due)");
     if (o->keep < 0)
         return cgp_fail(CGP_EINVAL, "keep: expected at least 1, or 0 for all, got %d", o->keep);
-    if (pipeline->plan->ranks > CGP__CHECKPOINT_SHARDS)
+    if (pipeline->n_ranks > CGP__CHECKPOINT_SHARDS)
         return cgp_fail(CGP_EINVAL, "ranks: at most %d can write a checkpoint, got %d",
-                        CGP__CHECKPOINT_SHARDS, pipeline->plan->ranks);
+                        CGP__CHECKPOINT_SHARDS, pipeline->n_ranks);
     return o->note ? cgp__checkpoint_check_note(o->note) : CGP_OK;
 }
 
@@ -172,7 +174,7 @@ static cgp_status check_save(cgp_pipeline *pipeline, const cgp_save_options *o) 
 static cgp_status check_no_training(const cgp_pipeline *pipeline,
                                     const cgp__checkpoint_writer *writer, const char *directory) {
     int64_t newest = -1;
-    if (!pipeline->plan->inference) return CGP_OK;
+    if (!pipeline->setup->inference) return CGP_OK;
     CGP_TRY(cgp__checkpoint_newest(writer, &newest));
     if (newest <= 0) return CGP_OK;
     return cgp_fail(CGP_ESTATE, "%s: has checkpoints of a training (save into another directory)",
@@ -183,7 +185,7 @@ static cgp_status begin(const cgp_pipeline *pipeline, const char *directory, int
                         cgp__checkpoint_writer **writer, cgp__checkpoint_ticket *ticket) {
     CGP_TRY(cgp__checkpoint_create(writer, directory, step));
     CGP_TRY(check_no_training(pipeline, *writer, directory));
-    return pipeline->plan->ranks > 1 ? cgp__checkpoint_share(*writer, ticket) : CGP_OK;
+    return pipeline->n_ranks > 1 ? cgp__checkpoint_share(*writer, ticket) : CGP_OK;
 }
 
 static cgp_status join(const cgp_pipeline *pipeline, const char *directory,
@@ -203,7 +205,7 @@ static cgp_status open_writer(const cgp_pipeline *pipeline, const char *director
     cgp_status status = CGP_OK;
     if (pipeline->rank == 0) status = begin(pipeline, directory, step, &writer, &ticket);
     status = cgp__ranks_agree(pipeline->ranks, status);
-    if (status == CGP_OK && pipeline->plan->ranks > 1)
+    if (status == CGP_OK && pipeline->n_ranks > 1)
         status = join(pipeline, directory, &writer, &ticket);
     if (status == CGP_OK)
         *out = writer;
@@ -215,7 +217,7 @@ static cgp_status open_writer(const cgp_pipeline *pipeline, const char *director
 /* Add the sizes and SHA-256 of all ranks' files to rank 0's writer. */
 static cgp_status collect_entries(const cgp_pipeline *pipeline, cgp__checkpoint_writer *writer) {
     const cgp__ranks *ranks = pipeline->ranks;
-    const int n = pipeline->plan->ranks;
+    const int n = pipeline->n_ranks;
     if (n == 1) return CGP_OK;
     int64_t *lengths = NULL;
     char *mine = cgp__checkpoint_entries(writer), *all = NULL;
@@ -236,12 +238,13 @@ static cgp_status fill_map(const cgp_plan *plan, cgp__weight_map *map) {
     const cgp__saved_range range = cgp__saved_range_of(plan, CGP__SAVED_WEIGHTS);
     for (int i = range.begin; i < range.end; i++) {
         const cgp__saved_tensor t = cgp__saved_at(plan, i);
-        const int rank = plan->devices[t.device].info.rank;
+        const int rank = cgp_plan_device_at(plan, t.device)->rank;
         char *name = cgp__saved_name(plan, i);
         const cgp_status status =
-            name ? cgp__weight_map_add(map, name,
-                                       cgp__saved_file(CGP__SAVED_WEIGHTS, rank, plan->ranks).text,
-                                       cgp__saved_bytes(&t))
+            name ? cgp__weight_map_add(
+                       map, name,
+                       cgp__saved_file(CGP__SAVED_WEIGHTS, rank, cgp__plan_setup(plan)->ranks).text,
+                       cgp__saved_bytes(&t))
                  : cgp__no_memory("checkpoint", 64);
         free(name);
         CGP_TRY(status);

@@ -4,11 +4,15 @@
 
 #include "pipeline/step/parameters.h"
 #include "pipeline/step/step.h"
+#include "plan/memory/parameters.h"
+#include "plan/placement.h"
+#include "plan/setup.h"
 
 #include <stdio.h>
 
 static int n_states_of(const cgp_plan *plan) {
-    return plan->inference ? 0 : cgp_optim_states(&plan->optim);
+    const cgp__setup *setup = cgp__plan_setup(plan);
+    return setup->inference ? 0 : cgp_optim_states(&setup->optim);
 }
 
 int cgp__saved_kinds(const cgp_plan *plan) {
@@ -16,7 +20,8 @@ int cgp__saved_kinds(const cgp_plan *plan) {
 }
 
 cgp__saved_range cgp__saved_range_of(const cgp_plan *plan, int kind) {
-    const int n_params = plan->model->n_params, weights = n_params + plan->model->n_states;
+    const cgp_model *model = cgp__plan_setup(plan)->model;
+    const int n_params = model->n_params, weights = n_params + model->n_states;
     if (kind == CGP__SAVED_WEIGHTS) return (cgp__saved_range){0, weights};
     return (cgp__saved_range){weights, weights + n_params * n_states_of(plan)};
 }
@@ -28,7 +33,7 @@ static const char *const *state_names(cgp_optim_kind kind) {
 }
 
 cgp__saved_tensor cgp__saved_at(const cgp_plan *plan, int i) {
-    const cgp_model *model = plan->model;
+    const cgp_model *model = cgp__plan_setup(plan)->model;
     const int s = i - model->n_params, o = s - model->n_states, n = n_states_of(plan);
     if (s >= 0 && o < 0) {
         const cgp__state *state = &model->states[s];
@@ -49,11 +54,12 @@ size_t cgp__saved_bytes(const cgp__saved_tensor *tensor) {
 }
 
 char *cgp__saved_name(const cgp_plan *plan, int i) {
+    const cgp__setup *setup = cgp__plan_setup(plan);
     const cgp__saved_tensor tensor = cgp__saved_at(plan, i);
-    if (tensor.state >= 0) return cgp__strdup(plan->model->states[tensor.state].name);
-    const char *parameter = plan->model->params[tensor.parameter].name;
+    if (tensor.state >= 0) return cgp__strdup(setup->model->states[tensor.state].name);
+    const char *parameter = setup->model->params[tensor.parameter].name;
     if (tensor.number == CGP__VALUES) return cgp__strdup(parameter);
-    return cgp__format("%s.%s", parameter, state_names(plan->optim.kind)[tensor.number]);
+    return cgp__format("%s.%s", parameter, state_names(setup->optim.kind)[tensor.number]);
 }
 
 cgp__saved_file_name cgp__saved_file(int kind, int shard, int shards) {
@@ -72,17 +78,18 @@ cgp__saved_file_name cgp__saved_file(int kind, int shard, int shards) {
 
 cgp__checkpoint_info cgp__saved_info(const cgp_plan *plan, const cgp__step *step,
                                      const char *note) {
+    const cgp__setup *setup = cgp__plan_setup(plan);
     cgp__checkpoint_info info = {.seed = step->seed,
                                  .optimizer = CGP__SAVED_NO_OPTIMIZER,
                                  .n_states = n_states_of(plan),
                                  .note = note ? note : "",
-                                 .shards = plan->ranks};
-    if (!plan->inference) {
+                                 .shards = setup->ranks};
+    if (!setup->inference) {
         info.step = *step->updates;
         info.dropout_step = step->steps;
-        info.optimizer = cgp_optim_kind_name(plan->optim.kind);
+        info.optimizer = cgp_optim_kind_name(setup->optim.kind);
     }
     for (int s = 0; s < info.n_states; s++)
-        info.states[s] = state_names(plan->optim.kind)[s];
+        info.states[s] = state_names(setup->optim.kind)[s];
     return info;
 }

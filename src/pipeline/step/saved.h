@@ -19,7 +19,6 @@
 #include <cgpipe/pipeline.h>
 
 #include "checkpoint/checkpoint.h"
-#include "plan/plan.h"
 
 typedef struct cgp__step cgp__step;
 

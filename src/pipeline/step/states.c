@@ -16,6 +16,10 @@
 #include "pipeline/run/worker.h"
 #include "pipeline/step/step.h"
 #include "pipeline/team/team.h"
+#include "plan/memory/devices.h"
+#include "plan/memory/states.h"
+#include "plan/placement.h"
+#include "plan/program/program.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,35 +32,31 @@ static size_t bytes_of(const cgp__state *state) {
     return (size_t)count_of(state) * cgp_dtype_bytes(state->info.dtype);
 }
 
-/* Return the address of an offset: a state's (memory_at) or an accumulator's (scratch_at). */
-static char *memory_at(const cgp__worker *worker, int64_t offset) {
-    return worker->states + offset;
-}
-
-static char *scratch_at(const cgp__worker *worker, int64_t offset) {
-    return cgp__worker_at(worker, worker->plan->devices[worker->index].state + offset);
+void *cgp__state_memory(const cgp__worker *worker, int state) {
+    return worker->states + cgp__plan_states(worker->plan)->state[state];
 }
 
 static cgp_status initialize(cgp__worker *worker, int s) {
-    const cgp_plan *plan = worker->plan;
-    const cgp_op_state *info = &plan->model->states[s].info;
-    const int64_t count = count_of(&plan->model->states[s]);
+    const cgp__state *state = &cgp__plan_setup(worker->plan)->model->states[s];
+    const cgp_op_state *info = &state->info;
+    const int64_t count = count_of(state);
+    char *memory = cgp__state_memory(worker, s);
     const int32_t number = (int32_t)info->begin;
     char chunk[4096];
     for (int i = 0; i < 1024; i++)
         memcpy(chunk + 4 * i, info->dtype == CGP_I32 ? (const void *)&number : &info->begin, 4);
     for (int64_t first = 0; first < count; first += 1024) {
         const int64_t n = count - first < 1024 ? count - first : 1024;
-        CGP_TRY(cgp__worker_write(worker, memory_at(worker, plan->state[s] + 4 * first), chunk,
-                                  4 * (size_t)n));
+        CGP_TRY(cgp__worker_write(worker, memory + 4 * first, chunk, 4 * (size_t)n));
     }
     return CGP_OK;
 }
 
 cgp_status cgp__states_initialize(cgp__worker *worker) {
     const cgp_plan *plan = worker->plan;
-    for (int s = 0; s < plan->model->n_states; s++) {
-        if (cgp__plan_device_of(plan, plan->model->states[s].node) == worker->index)
+    const cgp_model *model = cgp__plan_setup(plan)->model;
+    for (int s = 0; s < model->n_states; s++) {
+        if (cgp__plan_device_of(plan, model->states[s].node) == worker->index)
             CGP_TRY(initialize(worker, s));
     }
     return CGP_OK;
@@ -66,22 +66,25 @@ cgp_status cgp__states_initialize(cgp__worker *worker) {
 
 /* Return the arguments of a node's commit and of the check before it. */
 static cgp_kernel_args commit_args(const cgp__worker *worker, int i, cgp_kernel_spec *spec) {
-    const cgp_plan *plan = worker->plan;
-    const cgp__node *node = &plan->model->nodes[i];
+    const cgp__setup *setup = cgp__plan_setup(worker->plan);
+    const cgp__node *node = &setup->model->nodes[i];
+    const int64_t at = cgp__plan_device(worker->plan, worker->index)->state +
+                       cgp__plan_states(worker->plan)->accumulator[i];
     const cgp__call call = {.node = i, .direction = CGP_OP_FORWARD};
-    cgp_kernel_args args = {.accumulator = scratch_at(worker, plan->accumulator[i]),
+    cgp_kernel_args args = {.accumulator = cgp__worker_at(worker, at),
                             .training = true,
-                            .deferred = plan->deferred_batch_norm};
+                            .deferred = setup->deferred_batch_norm};
     for (int k = 0; k < node->use.shapes.n_state; k++)
-        args.state[k] = memory_at(worker, plan->state[node->first_state + k]);
-    *spec = cgp__call_spec(plan, &call, plan->microbatch);
+        args.state[k] = cgp__state_memory(worker, node->first_state + k);
+    *spec = cgp__call_spec(setup, &call, setup->microbatch);
     return args;
 }
 
 /* Return whether node i accumulates changes of its state on the worker's device. */
 static bool collects(const cgp__worker *worker, int i) {
     const cgp_plan *plan = worker->plan;
-    return plan->accumulator[i] >= 0 && cgp__plan_device_of(plan, i) == worker->index;
+    return cgp__plan_states(plan)->accumulator[i] >= 0 &&
+           cgp__plan_device_of(plan, i) == worker->index;
 }
 
 static cgp_status commit_node(cgp__worker *worker, int i) {
@@ -91,8 +94,8 @@ static cgp_status commit_node(cgp__worker *worker, int i) {
 }
 
 cgp_status cgp__states_check(cgp__worker *worker, int *n) {
-    const cgp_plan *plan = worker->plan;
-    for (int i = 0; i < plan->model->n_nodes; i++) {
+    const cgp_model *model = cgp__plan_setup(worker->plan)->model;
+    for (int i = 0; i < model->n_nodes; i++) {
         if (!collects(worker, i)) continue;
         cgp_kernel_spec spec;
         const cgp_kernel_args args = commit_args(worker, i, &spec);
@@ -104,12 +107,12 @@ cgp_status cgp__states_check(cgp__worker *worker, int *n) {
 }
 
 int cgp__states_first_nonfinite(const cgp__worker *worker) {
-    const cgp_plan *plan = worker->plan;
+    const cgp_model *model = cgp__plan_setup(worker->plan)->model;
     const int64_t *words = (const int64_t *)(const void *)worker->fetched;
-    for (int i = 0, n = 0; i < plan->model->n_nodes; i++) {
+    for (int i = 0, n = 0; i < model->n_nodes; i++) {
         if (!collects(worker, i)) continue;
         const int64_t k = words[n++];
-        if (k >= 0) return plan->model->nodes[i].first_state + (int)k;
+        if (k >= 0) return model->nodes[i].first_state + (int)k;
     }
     return -1;
 }
@@ -117,7 +120,8 @@ int cgp__states_first_nonfinite(const cgp__worker *worker) {
 static cgp_status commit_device(cgp__worker *worker, void *unused) {
     (void)unused;
     if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
-    for (int i = 0; i < worker->plan->model->n_nodes; i++) {
+    const cgp_model *model = cgp__plan_setup(worker->plan)->model;
+    for (int i = 0; i < model->n_nodes; i++) {
         if (collects(worker, i)) CGP_TRY(commit_node(worker, i));
         if (cgp__is_stopped(worker)) return CGP_OK;
     }
@@ -125,27 +129,24 @@ static cgp_status commit_device(cgp__worker *worker, void *unused) {
 }
 
 cgp_status cgp__states_commit(cgp_pipeline *pipeline) {
-    if (pipeline->plan->model->n_states == 0) return CGP_OK;
+    if (pipeline->model->n_states == 0) return CGP_OK;
     return cgp__executor_job(pipeline->executor, commit_device, NULL);
-}
-
-void *cgp__state_memory(const cgp__worker *worker, int state) {
-    return memory_at(worker, worker->plan->state[state]);
 }
 
 const float *cgp__state_data(const cgp__worker *worker, int state) {
     const cgp_plan *plan = worker->plan;
-    const cgp__state *s = &plan->model->states[state];
-    const bool built_in = plan->model->nodes[s->node].kind != CGP_OP_CUSTOM;
+    const cgp_model *model = cgp__plan_setup(plan)->model;
+    const cgp__state *s = &model->states[state];
+    const bool built_in = model->nodes[s->node].kind != CGP_OP_CUSTOM;
     if (!built_in || s->info.dtype != CGP_F32) return NULL;
     if (cgp__plan_device_of(plan, s->node) != worker->index) return NULL;
-    return (const float *)(const void *)memory_at(worker, plan->state[state]);
+    return cgp__state_memory(worker, state);
 }
 
 /* --- to and from the host: jobs of the worker --- */
 
 static cgp_status check(const cgp_pipeline *pipeline, int state) {
-    const int n = pipeline->plan->model->n_states;
+    const int n = pipeline->model->n_states;
     if (state >= 0 && state < n) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "state: the model has %d, got number %d", n, state);
 }
@@ -159,49 +160,47 @@ typedef struct move {
 
 static cgp_status move_state(cgp__worker *worker, void *argument) {
     const move *m = argument;
-    const cgp_plan *plan = worker->plan;
-    const size_t bytes = bytes_of(&plan->model->states[m->state]);
-    char *memory = memory_at(worker, plan->state[m->state]);
+    const size_t bytes = bytes_of(&cgp__plan_setup(worker->plan)->model->states[m->state]);
+    char *memory = cgp__state_memory(worker, m->state);
     return m->out ? cgp__worker_read(worker, m->out, memory, bytes)
                   : cgp__worker_write(worker, memory, m->in, bytes);
 }
 
-static int device_of(const cgp_plan *plan, int state) {
-    return cgp__plan_device_of(plan, plan->model->states[state].node);
+static int device_of(const cgp_pipeline *pipeline, int state) {
+    return cgp__plan_device_of(pipeline->plan, pipeline->model->states[state].node);
 }
 
 static bool is_here(const cgp_pipeline *pipeline, int state) {
-    return cgp__plan_is_on(pipeline->plan, device_of(pipeline->plan, state), pipeline->rank);
+    return cgp__plan_is_on(pipeline->plan, device_of(pipeline, state), pipeline->rank);
 }
 
 cgp_status cgp__state_move(const cgp_pipeline *pipeline, int state, void *out, const void *in) {
     move m = {state, out, in};
-    return cgp__executor_run_one(pipeline->executor, device_of(pipeline->plan, state), move_state,
-                                 &m);
+    return cgp__executor_run_one(pipeline->executor, device_of(pipeline, state), move_state, &m);
 }
 
 /* Copy a state from its rank to `out` on all ranks. */
 static cgp_status bring(const cgp_pipeline *pipeline, int state, void *out) {
     const cgp_plan *plan = pipeline->plan;
     const cgp__ranks *ranks = pipeline->ranks;
-    const int device = device_of(plan, state);
+    const int device = device_of(pipeline, state);
     cgp_status status = CGP_OK;
     if (is_here(pipeline, state)) status = cgp__state_move(pipeline, state, out, NULL);
     if (status != CGP_OK) {
         cgp__ranks_fail(ranks, status);
         return status;
     }
-    return cgp__ranks_broadcast(ranks, plan->devices[device].info.rank, out,
-                                bytes_of(&plan->model->states[state]));
+    return cgp__ranks_broadcast(ranks, cgp_plan_device_at(plan, device)->rank, out,
+                                bytes_of(&pipeline->model->states[state]));
 }
 
 cgp_status cgp_pipeline_get_state(cgp_pipeline *pipeline, int state, void *data) {
     CGP__PIPELINE(pipeline);
-    if (pipeline->plan->ranks == 1) CGP__NEED(data);
+    if (pipeline->n_ranks == 1) CGP__NEED(data);
     char *unwanted = NULL;
     cgp_status status = check(pipeline, state);
     if (status == CGP_OK && !data)
-        status = CGP__NEW(unwanted, bytes_of(&pipeline->plan->model->states[state]), "state");
+        status = CGP__NEW(unwanted, bytes_of(&pipeline->model->states[state]), "state");
     status = cgp__ranks_agree(pipeline->ranks, status);
     if (status == CGP_OK) status = bring(pipeline, state, data ? data : unwanted);
     free(unwanted);
@@ -230,7 +229,7 @@ cgp_status cgp_pipeline_set_state(cgp_pipeline *pipeline, int state, const void 
 
 /* Add all states to the hash. `data`: scratch for the largest. */
 static cgp_status hash_states(const cgp_pipeline *pipeline, cgp__sha256 *hash, char *data) {
-    const cgp_model *model = pipeline->plan->model;
+    const cgp_model *model = pipeline->model;
     cgp_status status = CGP_OK;
     for (int s = 0; s < model->n_states && status == CGP_OK; s++) {
         status = bring(pipeline, s, data);
@@ -242,8 +241,8 @@ static cgp_status hash_states(const cgp_pipeline *pipeline, cgp__sha256 *hash, c
 
 cgp_status cgp_pipeline_state_sha256(cgp_pipeline *pipeline, char hex[65]) {
     CGP__PIPELINE(pipeline);
-    if (pipeline->plan->ranks == 1) CGP__NEED(hex);
-    const cgp_model *model = pipeline->plan->model;
+    if (pipeline->n_ranks == 1) CGP__NEED(hex);
+    const cgp_model *model = pipeline->model;
     char unwanted[65], *data = NULL;
     size_t largest = 0;
     cgp__sha256 *hash = NULL;

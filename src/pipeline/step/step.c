@@ -13,20 +13,23 @@
 #include "pipeline/step/inputs.h"
 #include "pipeline/step/states.h"
 #include "pipeline/step/tied.h"
+#include "plan/memory/step_memory.h"
 
 #include <stdlib.h>
 
 cgp_status cgp__step_init(cgp__step *step, const cgp_plan *plan, uint64_t seed) {
-    const cgp_model *model = plan->model;
+    const cgp__setup *setup = cgp__plan_setup(plan);
+    const cgp_model *model = setup->model;
     step->seed = seed;
     step->updates = &step->own_updates;
-    CGP_TRY(CGP__NEW(step->parts, (size_t)plan->ranks * cgp__inputs_part_bytes(model), "pipeline"));
+    CGP_TRY(
+        CGP__NEW(step->parts, (size_t)setup->ranks * cgp__inputs_part_bytes(model), "pipeline"));
     CGP_TRY(CGP__NEW(step->packed, model->n_params, "pipeline"));
     CGP_TRY(CGP__NEW(step->loss_counts, model->n_losses, "pipeline"));
     CGP_TRY(CGP__NEW(step->loss_sums, model->n_losses, "pipeline"));
     CGP_TRY(CGP__NEW(step->loss_scales, model->n_losses, "pipeline"));
     CGP_TRY(CGP__NEW(step->squares, model->n_params, "pipeline"));
-    CGP_TRY(CGP__NEW(step->nonfinite, plan->n_devices, "pipeline"));
+    CGP_TRY(CGP__NEW(step->nonfinite, cgp_plan_devices(plan), "pipeline"));
     CGP_TRY(CGP__NEW(step->external_inputs, model->n_inputs, "pipeline"));
     CGP_TRY(CGP__NEW(step->external_list, model->n_inputs, "pipeline"));
     CGP_TRY(CGP__NEW(step->input_gradients, model->n_inputs, "pipeline"));
@@ -56,17 +59,17 @@ cgp_status cgp__step_run(cgp_pipeline *pipeline, cgp__run_context *context) {
     context->seed = pipeline->step->seed;
     context->step = (uint64_t)pipeline->step->steps;
     CGP_TRY(cgp__executor_run(executor, context));
-    if (!context->with_loss || plan->model->n_losses == 0) return CGP_OK;
-    const int last = plan->stages[plan->n_stages - 1].info.device;
-    const size_t sums = (size_t)context->run->minibatch.chunks * (size_t)plan->model->n_losses;
+    if (!context->with_loss || pipeline->model->n_losses == 0) return CGP_OK;
+    const int last = cgp_plan_stage_at(plan, cgp_plan_stages(plan) - 1)->device;
+    const size_t sums = (size_t)context->run->minibatch.chunks * (size_t)pipeline->model->n_losses;
     return cgp__executor_exchanged(
-        executor, cgp__ranks_broadcast(pipeline->ranks, plan->devices[last].info.rank,
+        executor, cgp__ranks_broadcast(pipeline->ranks, cgp_plan_device_at(plan, last)->rank,
                                        executor->losses, sums * sizeof(double)));
 }
 
 /* Add the micro-batches' sums of each loss, in ascending order. */
 static void add_losses(cgp_pipeline *pipeline, const cgp__run *run) {
-    const int n = pipeline->plan->model->n_losses;
+    const int n = pipeline->model->n_losses;
     for (int i = 0; i < run->minibatch.chunks; i++) {
         for (int l = 0; l < n; l++)
             pipeline->step->loss_sums[l] += pipeline->executor->losses[i * n + l];
@@ -74,13 +77,13 @@ static void add_losses(cgp_pipeline *pipeline, const cgp__run *run) {
 }
 
 static void reset_losses(cgp_pipeline *pipeline) {
-    for (int l = 0; l < pipeline->plan->model->n_losses; l++)
+    for (int l = 0; l < pipeline->model->n_losses; l++)
         pipeline->step->loss_sums[l] = 0;
 }
 
 /* Return the sum over the losses of weight x sum / count. */
 static double total_loss(const cgp_pipeline *pipeline) {
-    const cgp_model *model = pipeline->plan->model;
+    const cgp_model *model = pipeline->model;
     double total = 0;
     for (int l = 0; l < model->n_losses; l++)
         total += model->nodes[cgp__model_loss(model, l)].loss_weight *
@@ -89,7 +92,7 @@ static double total_loss(const cgp_pipeline *pipeline) {
 }
 
 const char *cgp__step_due(const cgp_pipeline *pipeline) {
-    if (!pipeline->plan->external_loss) return "cgp_pipeline_step";
+    if (!pipeline->setup->external_loss) return "cgp_pipeline_step";
     return pipeline->step->external_run ? "cgp_pipeline_backward" : "cgp_pipeline_forward";
 }
 
@@ -121,13 +124,13 @@ cgp_status cgp__step_train(cgp_pipeline *pipeline, cgp__run_context *context, in
 cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *inputs, int n_inputs,
                              double *loss) {
     CGP__PIPELINE(pipeline);
-    if (pipeline->plan->ranks == 1) CGP__NEED(inputs);
+    if (pipeline->n_ranks == 1) CGP__NEED(inputs);
     CGP_TRY(cgp__step_check_idle(pipeline));
-    if (pipeline->plan->inference)
+    if (pipeline->setup->inference)
         return cgp_fail(
             CGP_ESTATE,
             "pipeline: is planned for inference (cgp_pipeline_evaluate or _predict is due)");
-    if (pipeline->plan->external_loss)
+    if (pipeline->setup->external_loss)
         return cgp_fail(CGP_ESTATE,
                         "pipeline: is planned with external_loss (cgp_pipeline_forward is due)");
     cgp__run_context context = {.inputs = cgp__inputs_or_none(pipeline->step, inputs),
@@ -145,7 +148,7 @@ cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *in
 
 /* Run forward over any number of samples, in pieces that keep lists short. */
 static cgp_status forward_only(cgp_pipeline *pipeline, cgp__run_context *context, int n_inputs) {
-    const int64_t piece = CGP__PIECE * pipeline->plan->microbatch;
+    const int64_t piece = CGP__PIECE * pipeline->setup->microbatch;
     int64_t samples = 0;
     CGP_TRY(cgp__inputs_check(pipeline, context, n_inputs, &samples));
     reset_losses(pipeline);
@@ -161,11 +164,10 @@ static cgp_status forward_only(cgp_pipeline *pipeline, cgp__run_context *context
 cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                                  int n_inputs, double *loss) {
     CGP__PIPELINE(pipeline);
-    if (pipeline->plan->ranks == 1) CGP__NEED(inputs);
+    if (pipeline->n_ranks == 1) CGP__NEED(inputs);
     CGP_TRY(cgp__step_check_idle(pipeline));
-    if (pipeline->plan->model->n_losses == 0)
-        return cgp_fail(CGP_EINVAL, "model %s: has no loss to evaluate",
-                        pipeline->plan->model->name);
+    if (pipeline->model->n_losses == 0)
+        return cgp_fail(CGP_EINVAL, "model %s: has no loss to evaluate", pipeline->model->name);
     cgp__run_context context = {.inputs = cgp__inputs_or_none(pipeline->step, inputs),
                                 .with_loss = true,
                                 .may_count_nothing = !loss};
@@ -177,7 +179,7 @@ cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline, const cgp_tensor *const
 cgp_loss_part cgp_pipeline_last_loss(const cgp_pipeline *pipeline, int loss) {
     const cgp_loss_part none = {0, 0, 0};
     CGP__PIPELINE_OR(pipeline, none);
-    const cgp_model *model = pipeline->plan->model;
+    const cgp_model *model = pipeline->model;
     if (loss < 0 || loss >= model->n_losses) return none;
     return (cgp_loss_part){.weight = model->nodes[cgp__model_loss(model, loss)].loss_weight,
                            .sum = pipeline->step->loss_sums[loss],
@@ -187,8 +189,8 @@ cgp_loss_part cgp_pipeline_last_loss(const cgp_pipeline *pipeline, int loss) {
 cgp_status cgp_pipeline_predict(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                                 int n_inputs, const cgp_tensor *const *outputs, int n_outputs) {
     CGP__PIPELINE(pipeline);
-    if (pipeline->plan->ranks == 1) CGP__NEED(inputs);
-    if (pipeline->plan->ranks == 1) CGP__NEED(outputs);
+    if (pipeline->n_ranks == 1) CGP__NEED(inputs);
+    if (pipeline->n_ranks == 1) CGP__NEED(outputs);
     CGP_TRY(cgp__step_check_idle(pipeline));
     cgp__run_context context = {.inputs = cgp__inputs_or_none(pipeline->step, inputs),
                                 .outputs = outputs,

@@ -5,7 +5,7 @@
 
 #include <cgpipe/pipeline.h>
 
-#include "plan/plan.h"
+#include "backend/backend.h"
 
 typedef struct cgp__nonfinite cgp__nonfinite;
 typedef struct cgp__run cgp__run;

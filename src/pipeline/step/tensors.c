@@ -8,13 +8,16 @@
 #include "pipeline/step/parameters.h"
 #include "pipeline/step/states.h"
 #include "pipeline/step/step.h"
+#include "plan/memory/devices.h"
+#include "plan/memory/parameters.h"
+#include "plan/placement.h"
 
 #include <stdlib.h>
 
 /* Find the worker of a device whose memory the caller may read and write. */
 static cgp_status find_worker(const cgp_pipeline *pipeline, const char *name, int device,
                               const cgp__worker **out) {
-    const cgp__device_plan *plan = &pipeline->plan->devices[device];
+    const cgp__device_plan *plan = cgp__plan_device(pipeline->plan, device);
     if (!cgp__plan_is_on(pipeline->plan, device, pipeline->rank))
         return cgp_fail(CGP_ESTATE, "%s: is on rank %d (cgp_pipeline_get_... brings it)", name,
                         plan->info.rank);
@@ -29,11 +32,11 @@ static cgp_status find_worker(const cgp_pipeline *pipeline, const char *name, in
 static cgp_status view_parameter(const cgp_pipeline *pipeline, int parameter, int tensor,
                                  cgp_tensor *out) {
     const cgp_plan *plan = pipeline->plan;
-    const int n = plan->model->n_params;
+    const int n = pipeline->model->n_params;
     const cgp__worker *worker = NULL;
     if (parameter < 0 || parameter >= n)
         return cgp_fail(CGP_EINVAL, "parameter: expected 0 to %d, got %d", n - 1, parameter);
-    const cgp__parameter *param = &plan->model->params[parameter];
+    const cgp__parameter *param = &pipeline->model->params[parameter];
     const cgp__copy *owner = cgp__owner_of(plan, parameter);
     CGP_TRY(find_worker(pipeline, param->name, owner->device, &worker));
     *out = (cgp_tensor){CGP_F32, param->shape, cgp__copy_data(worker, owner, tensor)};
@@ -49,7 +52,7 @@ cgp_status cgp_pipeline_parameter_tensor(cgp_pipeline *pipeline, int parameter, 
 cgp_status cgp_pipeline_gradient_tensor(cgp_pipeline *pipeline, int parameter, cgp_tensor *out) {
     CGP__PIPELINE(pipeline);
     CGP__NEED(out);
-    if (pipeline->plan->inference)
+    if (pipeline->setup->inference)
         return cgp_fail(CGP_ESTATE, "gradient: the pipeline is planned for inference");
     return view_parameter(pipeline, parameter, CGP__GRADIENT, out);
 }
@@ -57,13 +60,12 @@ cgp_status cgp_pipeline_gradient_tensor(cgp_pipeline *pipeline, int parameter, c
 cgp_status cgp_pipeline_state_tensor(cgp_pipeline *pipeline, int state, cgp_tensor *out) {
     CGP__PIPELINE(pipeline);
     CGP__NEED(out);
-    const cgp_plan *plan = pipeline->plan;
-    const int n = plan->model->n_states;
+    const int n = pipeline->model->n_states;
     const cgp__worker *worker = NULL;
     if (state < 0 || state >= n)
         return cgp_fail(CGP_EINVAL, "state: the model has %d, got number %d", n, state);
-    const cgp__state *s = &plan->model->states[state];
-    CGP_TRY(find_worker(pipeline, s->name, cgp__plan_device_of(plan, s->node), &worker));
+    const cgp__state *s = &pipeline->model->states[state];
+    CGP_TRY(find_worker(pipeline, s->name, cgp__plan_device_of(pipeline->plan, s->node), &worker));
     *out = (cgp_tensor){s->info.dtype, s->info.shape, cgp__state_memory(worker, state)};
     return CGP_OK;
 }
@@ -71,8 +73,8 @@ cgp_status cgp_pipeline_state_tensor(cgp_pipeline *pipeline, int state, cgp_tens
 /* Copy the owner's values to the parameter's other copies, through the host. */
 static cgp_status spread(const cgp_pipeline *pipeline, int parameter) {
     float *values = NULL;
-    CGP_TRY(CGP__NEW(values, cgp_shape_count(&pipeline->plan->model->params[parameter].shape),
-                     "parameter"));
+    CGP_TRY(
+        CGP__NEW(values, cgp_shape_count(&pipeline->model->params[parameter].shape), "parameter"));
     cgp_status status = cgp__parameter_bring(pipeline, parameter, CGP__VALUES, values);
     if (status == CGP_OK) status = cgp__parameter_write(pipeline, parameter, CGP__VALUES, values);
     free(values);
@@ -81,15 +83,15 @@ static cgp_status spread(const cgp_pipeline *pipeline, int parameter) {
 
 cgp_status cgp_pipeline_parameters_changed(cgp_pipeline *pipeline) {
     CGP__PIPELINE(pipeline);
-    const cgp_plan *plan = pipeline->plan;
     cgp_status status = cgp__pipeline_check_alive(pipeline);
     if (status == CGP_OK && pipeline->step->external_run)
         status = cgp_fail(CGP_ESTATE, "parameters: a forward has run with them "
                                       "(cgp_pipeline_backward is due)");
     CGP_TRY(cgp__ranks_agree(pipeline->ranks, status));
     cgp__parameters_changed(pipeline);
-    for (int p = 0; p < plan->model->n_params && status == CGP_OK; p++) {
-        if (plan->first_copy[p + 1] - plan->first_copy[p] > 1) status = spread(pipeline, p);
+    for (int p = 0; p < pipeline->model->n_params && status == CGP_OK; p++) {
+        const int *first = &cgp__plan_parameters(pipeline->plan)->first_copy[p];
+        if (first[1] - first[0] > 1) status = spread(pipeline, p);
     }
     if (status != CGP_OK) cgp__ranks_fail(pipeline->ranks, status);
     return status;

@@ -19,6 +19,11 @@
 #include "pipeline/run/worker.h"
 #include "pipeline/step/finite.h"
 #include "pipeline/step/parameters.h"
+#include "plan/links.h"
+#include "plan/memory/devices.h"
+#include "plan/memory/parameters.h"
+#include "plan/placement.h"
+#include "plan/setup.h"
 
 static float *gradient_at(const cgp__executor *executor, int device, int64_t offset) {
     return (float *)(void *)(executor->workers[device].gradients + offset);
@@ -27,7 +32,7 @@ static float *gradient_at(const cgp__executor *executor, int device, int64_t off
 /* Return the place of another worker's buffer: on a device of this backend, or on the host. */
 static cgp_place place_of(const cgp__worker *worker, int device, float *buffer) {
     const cgp__executor *executor = worker->executor;
-    const bool same = executor->plan->devices[device].backend == worker->backend;
+    const bool same = cgp__plan_device(executor->plan, device)->backend == worker->backend;
     return (cgp_place){same ? executor->workers[device].device : NULL, buffer};
 }
 
@@ -42,7 +47,7 @@ static cgp_status copy_from(cgp__worker *worker, float *to, cgp_place from, size
 
 /* Add another device's buffer to a buffer of this worker, through the worker's workspace. */
 static cgp_status add_buffer(cgp__worker *worker, float *to, cgp_place from, int64_t count) {
-    const cgp__device_plan *device = &worker->plan->devices[worker->index];
+    const cgp__device_plan *device = cgp__plan_device(worker->plan, worker->index);
     float *piece = (float *)(void *)(cgp__worker_at(worker, device->workspace));
     const int64_t capacity = device->info.workspace_bytes / 4;
     for (int64_t at = 0; at < count; at += capacity) {
@@ -68,7 +73,7 @@ static cgp_status fill(cgp__worker *worker, cgp_place to, const float *from, siz
  * micro-batches do. */
 static cgp_status send_tensor(cgp__worker *worker, int tie, const float *from, int64_t count) {
     cgp__end *end = &worker->executor->ends[2 * tie];
-    const cgp__link_plan *link = &worker->plan->links[tie];
+    const cgp__link_plan *link = &cgp__plan_links(worker->plan)->list[tie];
     for (int64_t at = 0; at < count; at += CGP__TIE_BYTES / 4) {
         const size_t bytes = 4 * (size_t)cgp__min(count - at, CGP__TIE_BYTES / 4);
         cgp_link_message message;
@@ -99,8 +104,8 @@ static cgp_status drain(cgp__worker *worker, float *to, float *piece, cgp_place 
 /* Receive a tensor over a link. `add`: add the tensor, through the workspace, instead of copying
  * it. */
 static cgp_status receive_tensor(cgp__worker *worker, int tie, float *to, int64_t count, bool add) {
-    const cgp__link_plan *link = &worker->plan->links[tie];
-    const cgp__device_plan *device = &worker->plan->devices[worker->index];
+    const cgp__link_plan *link = &cgp__plan_links(worker->plan)->list[tie];
+    const cgp__device_plan *device = cgp__plan_device(worker->plan, worker->index);
     cgp__end *end = &worker->executor->ends[2 * tie + 1];
     const bool in_host = link->receives ? link->receives_in_host : true;
     float *piece = (float *)(void *)(cgp__worker_at(worker, device->workspace));
@@ -124,29 +129,30 @@ static cgp_status receive_tensor(cgp__worker *worker, int tie, float *to, int64_
 static cgp_status gather_use(cgp__worker *worker, int u, int64_t count, float *sum) {
     const cgp__executor *executor = worker->executor;
     const cgp_plan *plan = executor->plan;
-    const int p = plan->model->uses[u].parameter;
-    const int owner = cgp__owner_of(plan, p)->device;
-    const int from = cgp__plan_device_of(plan, plan->model->uses[u].node);
+    const cgp__use *use = &cgp__plan_setup(plan)->model->uses[u];
+    const int64_t offset = cgp__plan_parameters(plan)->use_gradient[u];
+    const int owner = cgp__owner_of(plan, use->parameter)->device;
+    const int from = cgp__plan_device_of(plan, use->node);
     const int tie = cgp__plan_tie(plan, from, owner);
     if (tie >= 0 && from == worker->index)
-        return send_tensor(worker, tie, gradient_at(executor, from, plan->use_gradient[u]), count);
+        return send_tensor(worker, tie, gradient_at(executor, from, offset), count);
     if (owner != worker->index) return CGP_OK;
     if (tie >= 0) return receive_tensor(worker, tie, sum, count, true);
-    float *other = gradient_at(executor, from, plan->use_gradient[u]);
+    float *other = gradient_at(executor, from, offset);
     if (other == sum) return CGP_OK;
     if (from == owner) return worker->backend->add(worker->device, sum, other, count);
     return add_buffer(worker, sum, place_of(worker, from, other), count);
 }
 
 static cgp_status gather(cgp__worker *worker, int p) {
-    const cgp_plan *plan = worker->plan;
-    const cgp__parameter *param = &plan->model->params[p];
-    const cgp__copy *owner = cgp__owner_of(plan, p);
+    const cgp_model *model = cgp__plan_setup(worker->plan)->model;
+    const cgp__parameter *param = &model->params[p];
+    const cgp__copy *owner = cgp__owner_of(worker->plan, p);
     float *sum = owner->device == worker->index
                      ? gradient_at(worker->executor, owner->device, owner->gradient)
                      : NULL;
     for (int u = param->first_use; u < param->first_use + param->n_uses; u++) {
-        if (!plan->model->nodes[plan->model->uses[u].node].requires_grad) continue;
+        if (!model->nodes[model->uses[u].node].requires_grad) continue;
         CGP_TRY(gather_use(worker, u, cgp_shape_count(&param->shape), sum));
         if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
     }
@@ -156,9 +162,9 @@ static cgp_status gather(cgp__worker *worker, int p) {
 static cgp_status gather_all(cgp__worker *worker, void *unused) {
     (void)unused;
     if (cgp__is_stopped(worker)) return CGP_OK;
-    const cgp_plan *plan = worker->plan;
-    for (int p = 0; p < plan->model->n_params; p++) {
-        if (cgp__plan_is_tied(plan, p)) CGP_TRY(gather(worker, p));
+    const cgp_model *model = cgp__plan_setup(worker->plan)->model;
+    for (int p = 0; p < model->n_params; p++) {
+        if (cgp__is_tied(cgp__plan_parameters(worker->plan), model, p)) CGP_TRY(gather(worker, p));
         if (cgp__is_stopped(worker)) return CGP_OK;
     }
     return cgp__worker_finish(worker);
@@ -168,7 +174,8 @@ static cgp_status gather_all(cgp__worker *worker, void *unused) {
  * an owner with a link to it sends the sum. */
 static cgp_status scatter(cgp__worker *worker, const cgp__copy *copy, const cgp__copy *owner) {
     const cgp__executor *executor = worker->executor;
-    const int64_t count = cgp_shape_count(&executor->plan->model->params[copy->parameter].shape);
+    const cgp_model *model = cgp__plan_setup(executor->plan)->model;
+    const int64_t count = cgp_shape_count(&model->params[copy->parameter].shape);
     const int tie = cgp__plan_tie(executor->plan, owner->device, copy->device);
     if (tie >= 0 && owner->device == worker->index)
         return send_tensor(worker, tie, gradient_at(executor, owner->device, owner->gradient),
@@ -185,11 +192,12 @@ static cgp_status scatter(cgp__worker *worker, const cgp__copy *copy, const cgp_
 static cgp_status scatter_all(cgp__worker *worker, void *unused) {
     (void)unused;
     if (cgp__is_stopped(worker)) return CGP_OK;
-    const cgp_plan *plan = worker->plan;
-    for (int c = 0; c < plan->n_copies; c++) {
-        const cgp__copy *copy = &plan->copies[c];
-        const cgp__copy *owner = cgp__owner_of(plan, copy->parameter);
-        if (copy == owner || !plan->model->params[copy->parameter].requires_grad) continue;
+    const cgp_model *model = cgp__plan_setup(worker->plan)->model;
+    const cgp__parameters *parameters = cgp__plan_parameters(worker->plan);
+    for (int c = 0; c < parameters->n_copies; c++) {
+        const cgp__copy *copy = &parameters->copies[c];
+        const cgp__copy *owner = cgp__owner_of(worker->plan, copy->parameter);
+        if (copy == owner || !model->params[copy->parameter].requires_grad) continue;
         CGP_TRY(scatter(worker, copy, owner));
         if (cgp__is_stopped(worker)) return CGP_OK;
     }
@@ -197,12 +205,12 @@ static cgp_status scatter_all(cgp__worker *worker, void *unused) {
 }
 
 cgp_status cgp__tied_sum(cgp__executor *executor) {
-    const cgp_plan *plan = executor->plan;
+    const cgp__setup *setup = cgp__plan_setup(executor->plan);
     bool any = false;
-    for (int p = 0; p < plan->model->n_params; p++)
-        any = any || cgp__plan_is_tied(plan, p);
+    for (int p = 0; p < setup->model->n_params; p++)
+        any = any || cgp__is_tied(cgp__plan_parameters(executor->plan), setup->model, p);
     if (!any) return CGP_OK;
     CGP_TRY(cgp__executor_run_all(executor, gather_all, NULL));
-    if (cgp__finite_checks(plan)) return cgp__executor_run_all(executor, scatter_all, NULL);
+    if (cgp__finite_checks(setup)) return cgp__executor_run_all(executor, scatter_all, NULL);
     return cgp__executor_job(executor, scatter_all, NULL);
 }

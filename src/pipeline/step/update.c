@@ -11,13 +11,15 @@
 #include "pipeline/run/worker.h"
 #include "pipeline/step/parameters.h"
 #include "pipeline/step/step.h"
+#include "plan/memory/devices.h"
+#include "plan/memory/parameters.h"
 
 #include <math.h>
 
 /* Copy to the device the values that change in each step; set *out to their address. */
 static cgp_status write_values(cgp__worker *worker, const cgp_update_values *values,
                                const cgp_update_values **out) {
-    const cgp__device_plan *device = &worker->plan->devices[worker->index];
+    const cgp__device_plan *device = cgp__plan_device(worker->plan, worker->index);
     *out = values;
     if (device->backend->host_addressable) return CGP_OK;
     char *to = cgp__worker_at(worker, device->step.update);
@@ -27,19 +29,20 @@ static cgp_status write_values(cgp__worker *worker, const cgp_update_values *val
 
 /* Update all copies on the worker's device. `what`: the constants. */
 static cgp_status launch_updates(cgp__worker *worker, const void *what, bool records) {
-    const cgp_plan *plan = worker->plan;
+    const cgp__setup *setup = cgp__plan_setup(worker->plan);
+    const cgp__parameters *parameters = cgp__plan_parameters(worker->plan);
     cgp_update update = *(const cgp_update *)what;
     (void)records;
     const double decay = update.weight_decay;
-    for (int c = 0; c < plan->n_copies; c++) {
-        const cgp__copy *copy = &plan->copies[c];
-        const cgp__parameter *param = &plan->model->params[copy->parameter];
+    for (int c = 0; c < parameters->n_copies; c++) {
+        const cgp__copy *copy = &parameters->copies[c];
+        const cgp__parameter *param = &setup->model->params[copy->parameter];
         if (copy->device != worker->index || !param->requires_grad) continue;
-        update.weight_decay = param->decays || plan->optim.decay_all ? decay : 0;
+        update.weight_decay = param->decays || setup->optim.decay_all ? decay : 0;
         update.n = cgp_shape_count(&param->shape);
         update.param = cgp__copy_data(worker, copy, CGP__VALUES);
         update.grad = cgp__copy_data(worker, copy, CGP__GRADIENT);
-        for (int s = 0; s < cgp_optim_states(&plan->optim); s++)
+        for (int s = 0; s < cgp_optim_states(&setup->optim); s++)
             update.state[s] = cgp__copy_data(worker, copy, s);
         CGP_TRY(worker->backend->update(worker->device, &update));
         if (cgp__is_stopped(worker)) return CGP_OK;
@@ -68,7 +71,7 @@ cgp_status cgp_optim_step(cgp_pipeline *pipeline) {
     pipeline->step->update_due = false;
     pipeline->step->gradient_norm = pipeline->step->norm;
     if (pipeline->step->refusal[0]) return cgp_fail(CGP_ESTATE, "%s", pipeline->step->refusal);
-    const cgp_optim *optim = &pipeline->plan->optim;
+    const cgp_optim *optim = &pipeline->setup->optim;
     cgp__step *step = pipeline->step;
     step->update = (cgp_update){.n = 0};
     cgp__optim_constants(optim, &step->update);

@@ -5,7 +5,9 @@
 
 #include <string.h>
 
-#include "plan/plan.h"
+#include "plan/memory/devices.h"
+#include "plan/placement.h"
+#include "plan/setup.h"
 
 /* Hash the device, the layout and the parameters. */
 static uint64_t hash_of(const cgp__packing *packing) {
@@ -22,44 +24,46 @@ static bool is_same(const cgp__packing *a, const cgp__packing *b) {
     return same;
 }
 
-/* Place a packing after the existing packings. */
-static cgp_status place(cgp_plan *plan, cgp__packing *packing, uint64_t hash) {
-    if (!cgp__grow(&plan->packings, &plan->packings_capacity, plan->n_packings + 1,
-                   sizeof *plan->packings) ||
-        !cgp__index_add(&plan->packing_index, hash, plan->n_packings))
-        return cgp__no_memory("plan: packed parameters", sizeof *plan->packings);
-    cgp_plan_device *info = &plan->devices[packing->device].info;
+/* Place a packing of a device after the existing packings. */
+static cgp_status place(cgp__packings *packings, cgp_plan_device *info, cgp__packing *packing,
+                        uint64_t hash) {
+    if (!cgp__grow(&packings->list, &packings->capacity, packings->n + 1, sizeof *packings->list) ||
+        !cgp__index_add(&packings->index, hash, packings->n))
+        return cgp__no_memory("plan: packed parameters", sizeof *packings->list);
     packing->offset = info->packed_bytes;
     info->packed_bytes += cgp__align_up(packing->bytes);
-    plan->packings[plan->n_packings++] = *packing;
+    packings->list[packings->n++] = *packing;
     return CGP_OK;
 }
 
 /* Return whether a device's kernels get packed parameters. Kernels that can run without packed
  * parameters get them on two conditions: several runs may read the parameters before they change,
  * and the device has a memory limit. The limit is checked later. */
-static bool is_wanted(const cgp_plan *plan, const cgp__device_plan *d) {
+static bool is_wanted(const cgp__setup *setup, const cgp__device_plan *d) {
     if (!d->backend->packed) return false;
     return !d->backend->packs_optionally ||
-           (d->info.limit_bytes > 0 && (plan->inference || plan->chunks > 1));
+           (d->info.limit_bytes > 0 && (setup->inference || setup->chunks > 1));
 }
 
-cgp_status cgp__plan_packing(cgp_plan *plan, int device, cgp__call *call) {
-    const cgp__device_plan *d = &plan->devices[device];
-    if (!is_wanted(plan, d)) return CGP_OK;
-    cgp__packing packing = {.device = device, .spec = cgp__call_spec(plan, call, plan->microbatch)};
+cgp_status cgp__find_packing(const cgp__program_parts *parts, int device, cgp__call *call) {
+    const cgp__setup *setup = parts->setup;
+    cgp__packings *packings = parts->packings;
+    cgp__device_plan *d = &parts->placement->devices[device];
+    if (!is_wanted(setup, d)) return CGP_OK;
+    cgp__packing packing = {.device = device,
+                            .spec = cgp__call_spec(setup, call, setup->microbatch)};
     memcpy(packing.param, call->param, sizeof packing.param);
     CGP_TRY(d->backend->packed(&d->options, &packing.spec, &packing.bytes, &packing.layout));
     if (packing.bytes == 0) return CGP_OK;
     const uint64_t hash = hash_of(&packing);
     uint32_t tried = 0;
     int i;
-    while ((i = cgp__index_next(&plan->packing_index, hash, &tried)) >= 0) {
-        plan->steps++;
-        if (is_same(&plan->packings[i], &packing)) break;
+    while ((i = cgp__index_next(&packings->index, hash, &tried)) >= 0) {
+        ++*parts->steps;
+        if (is_same(&packings->list[i], &packing)) break;
     }
-    if (i < 0) CGP_TRY(place(plan, &packing, hash));
-    call->packed = (cgp__location){CGP__PACKED, i < 0 ? packing.offset : plan->packings[i].offset};
+    if (i < 0) CGP_TRY(place(packings, &d->info, &packing, hash));
+    call->packed = (cgp__location){CGP__PACKED, i < 0 ? packing.offset : packings->list[i].offset};
     return CGP_OK;
 }
 
@@ -68,29 +72,26 @@ static void drop_from(cgp__program *program) {
         program->calls[i].packed = (cgp__location){CGP__NOWHERE, 0};
 }
 
-static void drop(cgp_plan *plan, int device) {
+static void drop(cgp__packings *packings, cgp__placement *placement, int device) {
     int left = 0;
-    for (int j = 0; j < plan->n_stages; j++) {
-        cgp__stage_plan *stage = &plan->stages[j];
-        if (stage->info.device != device) continue;
-        drop_from(&stage->forward_nosave);
-        drop_from(&stage->forward);
-        drop_from(&stage->recompute);
-        drop_from(&stage->backward);
+    for (int j = 0; j < placement->n_stages; j++) {
+        cgp__stage_plan *stage = &placement->stages[j];
+        for (int k = 0; k < CGP__PROGRAMS && stage->info.device == device; k++)
+            drop_from(&stage->programs[k]);
     }
-    for (int i = 0; i < plan->n_packings; i++) {
-        if (plan->packings[i].device != device) plan->packings[left++] = plan->packings[i];
+    for (int i = 0; i < packings->n; i++) {
+        if (packings->list[i].device != device) packings->list[left++] = packings->list[i];
     }
-    plan->n_packings = left;
-    plan->devices[device].info.packed_bytes = 0;
+    packings->n = left;
+    placement->devices[device].info.packed_bytes = 0;
 }
 
-void cgp__plan_place_packings(cgp_plan *plan, int device) {
-    cgp__device_plan *d = &plan->devices[device];
+void cgp__place_packings(cgp__packings *packings, cgp__placement *placement, int device) {
+    cgp__device_plan *d = &placement->devices[device];
     cgp_plan_device *info = &d->info;
     d->packed = info->planned_bytes;
     if (d->backend->packs_optionally && info->packed_bytes > 0 &&
         info->planned_bytes + info->packed_bytes > info->limit_bytes)
-        drop(plan, device);
+        drop(packings, placement, device);
     info->planned_bytes += info->packed_bytes;
 }

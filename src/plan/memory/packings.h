@@ -4,6 +4,7 @@
 #ifndef CGP_SRC_PLAN_PACKINGS_H
 #define CGP_SRC_PLAN_PACKINGS_H
 
+#include "base/base.h"
 #include "plan/program/program.h"
 
 typedef struct cgp__packing {
@@ -15,12 +16,21 @@ typedef struct cgp__packing {
     int64_t offset, bytes;
 } cgp__packing;
 
-/* Find or place the packed parameters that a call's kernel reads; set call->packed from
+typedef struct cgp__packings {
+    cgp__packing *list;
+    int n, capacity;
+    cgp__index index;
+} cgp__packings;
+
+/* Find or place the packed parameters that a call's kernel reads on a device; set call->packed from
  * call->param. */
-cgp_status cgp__plan_packing(cgp_plan *plan, int device, cgp__call *call);
+cgp_status cgp__find_packing(const cgp__program_parts *parts, int device, cgp__call *call);
 
 /* Place packed parameters at the end of a device's memory. Drop the packed parameters if they
  * exceed the device's limit and its kernels can run without them. */
-void cgp__plan_place_packings(cgp_plan *plan, int device);
+void cgp__place_packings(cgp__packings *packings, cgp__placement *placement, int device);
+
+/* Return the packed parameters of a plan. */
+const cgp__packings *cgp__plan_packings(const cgp_plan *plan);
 
 #endif

@@ -12,97 +12,118 @@
  * does not reach has one buffer, of zeros. */
 #include "plan/memory/parameters.h"
 
-#include "plan/plan.h"
+#include "model/model.h"
+#include "plan/links.h"
+#include "plan/memory/devices.h"
+#include "plan/placement.h"
+#include "plan/program/program.h"
+#include "plan/setup.h"
 
-int cgp__plan_device_of(const cgp_plan *plan, int node) {
-    return plan->stages[plan->node_stage[node]].info.device;
-}
-
-const cgp__copy *cgp__plan_copy(const cgp_plan *plan, int parameter, int device) {
-    for (int c = plan->first_copy[parameter]; c < plan->first_copy[parameter + 1]; c++) {
-        if (plan->copies[c].device == device) return &plan->copies[c];
+const cgp__copy *cgp__copy_on(const cgp__parameters *parameters, int parameter, int device) {
+    const int *first = &parameters->first_copy[parameter];
+    for (int c = first[0]; c < first[1]; c++) {
+        if (parameters->copies[c].device == device) return &parameters->copies[c];
     }
     return NULL;
 }
 
-bool cgp__plan_is_tied(const cgp_plan *plan, int parameter) {
-    const cgp__parameter *param = &plan->model->params[parameter];
+bool cgp__is_tied(const cgp__parameters *parameters, const cgp_model *model, int parameter) {
+    const cgp__parameter *param = &model->params[parameter];
+    const int *first = &parameters->first_copy[parameter];
     int uses = 0;
     for (int u = param->first_use; u < param->first_use + param->n_uses; u++)
-        uses += plan->model->nodes[plan->model->uses[u].node].requires_grad;
-    return uses > 1 || plan->first_copy[parameter + 1] - plan->first_copy[parameter] > 1;
+        uses += model->nodes[model->uses[u].node].requires_grad;
+    return uses > 1 || first[1] - first[0] > 1;
+}
+
+/* The state while parameters are placed. */
+typedef struct placer {
+    const cgp__setup *setup;
+    const cgp_model *model;
+    cgp__placement *placement;
+    cgp__parameters *out;
+} placer;
+
+/* Return the bytes of parameter p on a device. */
+static int64_t bytes_of(const placer *r, int p) {
+    return cgp__align_up(4 * cgp_shape_count(&r->model->params[p].shape));
 }
 
 /* Add a copy of parameter p on a device that has none yet. */
-static cgp_status add_copy(cgp_plan *plan, int p, int device) {
-    if (!cgp__grow(&plan->copies, &plan->copies_capacity, plan->n_copies + 1, sizeof *plan->copies))
-        return cgp__no_memory("plan: parameters", sizeof *plan->copies);
-    cgp_plan_device *info = &plan->devices[device].info;
-    plan->copies[plan->n_copies++] = (cgp__copy){p, device, info->parameter_bytes, -1};
-    info->parameter_bytes += cgp__align_up(4 * cgp_shape_count(&plan->model->params[p].shape));
+static cgp_status add_copy(placer *r, int p, int device) {
+    if (!cgp__grow(&r->out->copies, &r->out->copies_capacity, r->out->n_copies + 1,
+                   sizeof *r->out->copies))
+        return cgp__no_memory("plan: parameters", sizeof *r->out->copies);
+    cgp_plan_device *info = &r->placement->devices[device].info;
+    r->out->copies[r->out->n_copies++] = (cgp__copy){p, device, info->parameter_bytes, -1};
+    info->parameter_bytes += bytes_of(r, p);
     return CGP_OK;
 }
 
 /* Add copies for the uses whose node requires a gradient; if !requires_grad, for all other uses. */
-static cgp_status place_copies(cgp_plan *plan, int p, bool requires_grad) {
-    const cgp__parameter *param = &plan->model->params[p];
+static cgp_status place_copies(placer *r, int p, bool requires_grad) {
+    const cgp__parameter *param = &r->model->params[p];
     for (int u = param->first_use; u < param->first_use + param->n_uses; u++) {
-        const int node = plan->model->uses[u].node, device = cgp__plan_device_of(plan, node);
-        if (plan->model->nodes[node].requires_grad != requires_grad ||
-            cgp__plan_copy(plan, p, device))
+        const int node = r->model->uses[u].node, device = cgp__device_of(r->placement, node);
+        if (r->model->nodes[node].requires_grad != requires_grad || cgp__copy_on(r->out, p, device))
             continue;
-        CGP_TRY(add_copy(plan, p, device));
-        plan->first_copy[p + 1] = plan->n_copies;
+        CGP_TRY(add_copy(r, p, device));
+        r->out->first_copy[p + 1] = r->out->n_copies;
     }
     return CGP_OK;
 }
 
 /* Reserve workspace on the owner of a parameter with several copies: it receives the gradients of
  * the other copies in pieces of CGP__TIE_BYTES bytes. */
-static void reserve_piece(cgp_plan *plan, int p) {
-    const cgp__copy *owner = &plan->copies[plan->first_copy[p]];
-    if (plan->inference || plan->first_copy[p + 1] - plan->first_copy[p] < 2) return;
-    cgp__stage_plan *stage = &plan->stages[plan->devices[owner->device].info.stage_list[0]];
+static void reserve_piece(placer *r, int p) {
+    const cgp__copy *owner = &r->out->copies[r->out->first_copy[p]];
+    if (r->setup->inference || r->out->first_copy[p + 1] - r->out->first_copy[p] < 2) return;
+    cgp__stage_plan *stage =
+        &r->placement->stages[r->placement->devices[owner->device].info.stage_list[0]];
     if (stage->workspace_bytes < CGP__TIE_BYTES) stage->workspace_bytes = CGP__TIE_BYTES;
 }
 
 /* Reserve the next gradient buffer of a device. */
-static int64_t new_buffer(cgp_plan *plan, int p, int device) {
-    cgp_plan_device *info = &plan->devices[device].info;
+static int64_t new_buffer(placer *r, int p, int device) {
+    cgp_plan_device *info = &r->placement->devices[device].info;
     const int64_t offset = info->gradient_bytes;
-    info->gradient_bytes += cgp__align_up(4 * cgp_shape_count(&plan->model->params[p].shape));
+    info->gradient_bytes += bytes_of(r, p);
     return offset;
 }
 
-static void place_gradients(cgp_plan *plan, int p) {
-    const cgp__parameter *param = &plan->model->params[p];
+static void place_gradients(placer *r, int p) {
+    const cgp__parameter *param = &r->model->params[p];
     for (int u = param->first_use; u < param->first_use + param->n_uses; u++) {
-        const int node = plan->model->uses[u].node, device = cgp__plan_device_of(plan, node);
-        if (!plan->model->nodes[node].requires_grad) continue;
-        plan->use_gradient[u] = new_buffer(plan, p, device);
-        for (int c = plan->first_copy[p]; c < plan->first_copy[p + 1]; c++) {
-            if (plan->copies[c].device == device && plan->copies[c].gradient < 0)
-                plan->copies[c].gradient = plan->use_gradient[u];
+        const int node = r->model->uses[u].node, device = cgp__device_of(r->placement, node);
+        if (!r->model->nodes[node].requires_grad) continue;
+        r->out->use_gradient[u] = new_buffer(r, p, device);
+        for (int c = r->out->first_copy[p]; c < r->out->first_copy[p + 1]; c++) {
+            if (r->out->copies[c].device == device && r->out->copies[c].gradient < 0)
+                r->out->copies[c].gradient = r->out->use_gradient[u];
         }
     }
-    for (int c = plan->first_copy[p]; c < plan->first_copy[p + 1]; c++) {
-        if (plan->copies[c].gradient < 0)
-            plan->copies[c].gradient = new_buffer(plan, p, plan->copies[c].device);
+    for (int c = r->out->first_copy[p]; c < r->out->first_copy[p + 1]; c++) {
+        if (r->out->copies[c].gradient < 0)
+            r->out->copies[c].gradient = new_buffer(r, p, r->out->copies[c].device);
     }
 }
 
-cgp_status cgp__plan_parameters(cgp_plan *plan) {
-    for (int p = 0; p < plan->model->n_params; p++) {
-        plan->first_copy[p] = plan->first_copy[p + 1] = plan->n_copies;
+cgp_status cgp__place_parameters(cgp__parameters *parameters, const cgp__setup *setup,
+                                 cgp__placement *placement) {
+    placer r = {setup, setup->model, placement, parameters};
+    CGP_TRY(CGP__NEW(parameters->first_copy, setup->model->n_params + 1, "plan"));
+    CGP_TRY(CGP__NEW(parameters->use_gradient, setup->model->n_uses, "plan"));
+    for (int p = 0; p < setup->model->n_params; p++) {
+        parameters->first_copy[p] = parameters->first_copy[p + 1] = parameters->n_copies;
         /* the first copy is the owner's; backward reaches this copy if it reaches any copy */
-        CGP_TRY(place_copies(plan, p, true));
-        CGP_TRY(place_copies(plan, p, false));
-        if (!plan->inference) place_gradients(plan, p);
-        reserve_piece(plan, p);
+        CGP_TRY(place_copies(&r, p, true));
+        CGP_TRY(place_copies(&r, p, false));
+        if (!setup->inference) place_gradients(&r, p);
+        reserve_piece(&r, p);
     }
-    for (int d = 0; d < plan->n_devices && !plan->inference; d++) {
-        cgp_plan_device *device = &plan->devices[d].info;
-        device->optimizer_bytes = device->parameter_bytes * cgp_optim_states(&plan->optim);
+    for (int d = 0; d < placement->n_devices && !setup->inference; d++) {
+        cgp_plan_device *device = &placement->devices[d].info;
+        device->optimizer_bytes = device->parameter_bytes * cgp_optim_states(&setup->optim);
     }
     return CGP_OK;
 }

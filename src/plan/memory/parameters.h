@@ -3,7 +3,7 @@
 #ifndef CGP_SRC_PLAN_PARAMETERS_H
 #define CGP_SRC_PLAN_PARAMETERS_H
 
-#include <cgpipe/plan.h>
+#include "plan/parts.h"
 
 /* A device's copy of a parameter. All copies get the same update. */
 typedef struct cgp__copy {
@@ -14,13 +14,29 @@ typedef struct cgp__copy {
     int64_t gradient;
 } cgp__copy;
 
+typedef struct cgp__parameters {
+    /* sorted by parameter, then in order of the first use that backward reaches */
+    cgp__copy *copies;
+    int n_copies, copies_capacity;
+    /* [params + 1] the first copy is the owner's */
+    int *first_copy;
+    /* [model uses] offset of the use's gradient buffer in the gradients of its device */
+    int64_t *use_gradient;
+} cgp__parameters;
+
 /* Place parameters, gradients and optimizer state. */
-cgp_status cgp__plan_parameters(cgp_plan *plan);
+cgp_status cgp__place_parameters(cgp__parameters *parameters, const cgp__setup *setup,
+                                 cgp__placement *placement);
 
 /* Return the copy of a parameter on a device, NULL if the device has no copy. */
-const cgp__copy *cgp__plan_copy(const cgp_plan *plan, int parameter, int device);
+const cgp__copy *cgp__copy_on(const cgp__parameters *parameters, int parameter, int device);
 
 /* Return true if several uses of a parameter make a gradient, or several devices have a copy. */
-bool cgp__plan_is_tied(const cgp_plan *plan, int parameter);
+bool cgp__is_tied(const cgp__parameters *parameters, const cgp_model *model, int parameter);
+
+/* Return the parameters of a plan; the copy at a parameter's first use. The worker of its device
+ * owns the parameter. */
+const cgp__parameters *cgp__plan_parameters(const cgp_plan *plan);
+const cgp__copy *cgp__owner_of(const cgp_plan *plan, int parameter);
 
 #endif

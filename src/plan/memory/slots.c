@@ -11,7 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/plan.h"
+#include "plan/memory/devices.h"
+#include "plan/placement.h"
+#include "plan/program/program.h"
 
 /* Slots of one kind on one stage. Every slot below `max` is either taken or in the heap. */
 typedef struct pool {
@@ -56,13 +58,14 @@ typedef struct facts {
 } facts;
 
 /* Return the index of an action's facts. */
-static size_t cell(const cgp_plan *plan, const cgp_action *a, int chunks) {
-    return (size_t)plan->stages[a->stage].number * (size_t)chunks + (size_t)a->microbatch;
+static size_t cell(const cgp__stage_plan *stages, const cgp_action *a, int chunks) {
+    return (size_t)stages[a->stage].number * (size_t)chunks + (size_t)a->microbatch;
 }
 
-static void gather(const cgp_plan *plan, const cgp_action *actions, int n, int chunks, facts *f) {
+static void gather(const cgp__stage_plan *stages, const cgp_action *actions, int n, int chunks,
+                   facts *f) {
     for (int i = 0; i < n; i++) {
-        const size_t at = cell(plan, &actions[i], chunks);
+        const size_t at = cell(stages, &actions[i], chunks);
         f->recomputed[at] = f->recomputed[at] || actions[i].kind == CGP_ACTION_R;
         f->split[at] = f->split[at] || actions[i].kind == CGP_ACTION_W;
         f->backward[at] =
@@ -81,12 +84,12 @@ static bool last_reader_of_input(const cgp__stage_plan *stage, const facts *f, s
     return kind == CGP_ACTION_F;
 }
 
-static void walk(const cgp_plan *plan, const cgp_action *actions, int n, int chunks, const facts *f,
-                 pool *inputs, pool *saved, int *input_slot, int *saved_slot) {
+static void walk(const cgp__stage_plan *stages, const cgp_action *actions, int n, int chunks,
+                 const facts *f, pool *inputs, pool *saved, int *input_slot, int *saved_slot) {
     for (int i = 0; i < n; i++) {
         const cgp_action *a = &actions[i];
-        const cgp__stage_plan *stage = &plan->stages[a->stage];
-        const size_t at = cell(plan, a, chunks);
+        const cgp__stage_plan *stage = &stages[a->stage];
+        const size_t at = cell(stages, a, chunks);
         pool *in = &inputs[stage->number], *out = &saved[stage->number];
         if (a->kind == CGP_ACTION_RECV_F && in->of[a->microbatch] < 0) take(in, a->microbatch);
         const bool fills =
@@ -99,11 +102,12 @@ static void walk(const cgp_plan *plan, const cgp_action *actions, int n, int chu
     }
 }
 
-cgp_status cgp__plan_slots(const cgp_plan *plan, const cgp_schedule *schedule, int device,
-                           int *input_slot, int *saved_slot, int *input_count, int *saved_count) {
+cgp_status cgp__assign_slots(const cgp__placement *placement, const cgp_schedule *schedule,
+                             int device, int *input_slot, int *saved_slot, int *input_count,
+                             int *saved_count) {
     int n = 0;
     const cgp_action *actions = cgp_schedule_actions(schedule, device, &n);
-    const cgp_plan_device *info = &plan->devices[device].info;
+    const cgp_plan_device *info = &placement->devices[device].info;
     const int chunks = cgp_schedule_chunks(schedule), stages = info->stages;
     const size_t cells = (size_t)stages * (size_t)chunks;
     pool *pools = cgp__calloc(2 * (size_t)stages, sizeof *pools);
@@ -117,8 +121,9 @@ cgp_status cgp__plan_slots(const cgp_plan *plan, const cgp_schedule *schedule, i
             pools[j].heap = numbers + 2 * cells + (size_t)j * (size_t)chunks;
         }
         facts f = {flags, flags + cells, flags + 2 * cells};
-        gather(plan, actions, n, chunks, &f);
-        walk(plan, actions, n, chunks, &f, pools, pools + stages, input_slot, saved_slot);
+        gather(placement->stages, actions, n, chunks, &f);
+        walk(placement->stages, actions, n, chunks, &f, pools, pools + stages, input_slot,
+             saved_slot);
         for (int j = 0; j < stages; j++) {
             if (input_count) input_count[info->stage_list[j]] = pools[j].max;
             if (saved_count) saved_count[info->stage_list[j]] = pools[stages + j].max;

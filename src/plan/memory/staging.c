@@ -2,33 +2,45 @@
 /* staging.c -- see staging.h. */
 #include "plan/memory/staging.h"
 
-#include "plan/plan.h"
+#include "plan/list.h"
+#include "plan/memory/devices.h"
+#include "plan/placement.h"
+#include "plan/program/program.h"
+#include "plan/setup.h"
 
 /* Limits of the pieces: small pieces make copies of weights slow, large ones waste memory. If
  * actions have more data than MOST_PIECES pieces hold, the worker waits for free pieces. */
 enum { LEAST_BYTES = 65536, MOST_BYTES = 1048576, MOST_PIECES = 256 };
 
+/* The parts of a plan from which staging is sized. */
+typedef struct sizer {
+    const cgp__setup *setup;
+    const cgp__stage_plan *stages;
+    const cgp__results *results;
+} sizer;
+
 /* Return the bytes that a call copies if it copies the caller's data; 0 for any other call. */
-static int64_t caller_bytes(const cgp_plan *plan, const cgp__call *call) {
+static int64_t caller_bytes(const sizer *s, const cgp__call *call) {
     const cgp__arena from = call->dy.arena;
     if (call->node >= 0 || (from != CGP__HOST && from != CGP__HOST_GRADIENT)) return 0;
-    return call->copy_count * plan->microbatch * (int64_t)cgp_dtype_bytes(call->from_type);
+    return call->copy_count * s->setup->microbatch * (int64_t)cgp_dtype_bytes(call->from_type);
 }
 
 /* Return the bytes of output k, if a program of the stage gives it to the caller. */
-static int64_t output_bytes(const cgp_plan *plan, int stage, int program, int k) {
+static int64_t output_bytes(const sizer *s, int stage, int program, int k) {
     if (program != CGP__FORWARD_NOSAVE && program != CGP__FORWARD_SAVED) return 0;
-    if (plan->outputs[k].stage != stage ||
-        plan->outputs[k].at[program == CGP__FORWARD_SAVED].arena == CGP__NOWHERE)
+    if (s->results->outputs[k].stage != stage ||
+        s->results->outputs[k].at[program == CGP__FORWARD_SAVED].arena == CGP__NOWHERE)
         return 0;
-    return cgp__type_bytes(&plan->model->values[plan->model->outputs[k]].type, plan->microbatch);
+    return cgp__type_bytes(&s->setup->model->values[s->setup->model->outputs[k]].type,
+                           s->setup->microbatch);
 }
 
 /* Return the bytes of the gradient of input k, if a program of the stage gives it to the caller. */
-static int64_t gradient_bytes(const cgp_plan *plan, int stage, int program, int k) {
-    if (program != CGP__BACKWARD || plan->input_gradients[k].stage != stage) return 0;
-    return cgp__type_bytes(&plan->model->values[plan->model->input_values[k]].type,
-                           plan->microbatch);
+static int64_t gradient_bytes(const sizer *s, int stage, int program, int k) {
+    if (program != CGP__BACKWARD || s->results->input_gradients[k].stage != stage) return 0;
+    return cgp__type_bytes(&s->setup->model->values[s->setup->model->input_values[k]].type,
+                           s->setup->microbatch);
 }
 
 static int64_t rows_bytes(const cgp__device_plan *device) {
@@ -36,18 +48,18 @@ static int64_t rows_bytes(const cgp__device_plan *device) {
 }
 
 /* Return the bytes of a piece: the device's largest copy, within the limits. */
-static int64_t piece_bytes(const cgp_plan *plan, const cgp__device_plan *device) {
+static int64_t piece_bytes(const sizer *s, const cgp__device_plan *device) {
     int64_t most = cgp__max(rows_bytes(device), LEAST_BYTES);
     for (int k = 0; k < device->info.stages * CGP__PROGRAMS; k++) {
         const int j = device->info.stage_list[k / CGP__PROGRAMS];
-        const cgp__stage_plan *stage = &plan->stages[j];
-        const cgp__program *program = cgp__stage_program(stage, k % CGP__PROGRAMS);
-        for (int o = 0; o < plan->model->n_outputs; o++)
-            most = cgp__max(most, output_bytes(plan, j, k % CGP__PROGRAMS, o));
-        for (int v = 0; v < plan->model->n_inputs; v++)
-            most = cgp__max(most, gradient_bytes(plan, j, k % CGP__PROGRAMS, v));
+        const cgp__stage_plan *stage = &s->stages[j];
+        const cgp__program *program = &stage->programs[k % CGP__PROGRAMS];
+        for (int o = 0; o < s->setup->model->n_outputs; o++)
+            most = cgp__max(most, output_bytes(s, j, k % CGP__PROGRAMS, o));
+        for (int v = 0; v < s->setup->model->n_inputs; v++)
+            most = cgp__max(most, gradient_bytes(s, j, k % CGP__PROGRAMS, v));
         for (int i = 0; i < program->n; i++)
-            most = cgp__max(most, caller_bytes(plan, &program->calls[i]));
+            most = cgp__max(most, caller_bytes(s, &program->calls[i]));
     }
     return cgp__align_up(cgp__min(most, MOST_BYTES));
 }
@@ -57,32 +69,34 @@ static int64_t pieces_of(int64_t bytes, int64_t piece) {
 }
 
 /* Return the largest number of pieces that an action needs. */
-static int64_t action_pieces(const cgp_plan *plan, const cgp__device_plan *device, int64_t piece) {
+static int64_t action_pieces(const sizer *s, const cgp__device_plan *device, int64_t piece) {
     int64_t most = 1;
     for (int k = 0; k < device->info.stages * CGP__PROGRAMS; k++) {
         const int j = device->info.stage_list[k / CGP__PROGRAMS];
-        const cgp__program *program = cgp__stage_program(&plan->stages[j], k % CGP__PROGRAMS);
+        const cgp__program *program = &s->stages[j].programs[k % CGP__PROGRAMS];
         int64_t n = 0;
-        for (int o = 0; o < plan->model->n_outputs; o++)
-            n += output_bytes(plan, j, k % CGP__PROGRAMS, o) > 0;
-        for (int v = 0; v < plan->model->n_inputs; v++)
-            n += pieces_of(gradient_bytes(plan, j, k % CGP__PROGRAMS, v), piece);
+        for (int o = 0; o < s->setup->model->n_outputs; o++)
+            n += output_bytes(s, j, k % CGP__PROGRAMS, o) > 0;
+        for (int v = 0; v < s->setup->model->n_inputs; v++)
+            n += pieces_of(gradient_bytes(s, j, k % CGP__PROGRAMS, v), piece);
         for (int i = 0; i < program->n; i++)
-            n += pieces_of(caller_bytes(plan, &program->calls[i]), piece);
+            n += pieces_of(caller_bytes(s, &program->calls[i]), piece);
         most = cgp__max(most, n);
     }
     return most;
 }
 
-void cgp__plan_staging(cgp_plan *plan) {
-    for (int d = 0; d < plan->n_devices; d++) {
-        cgp__device_plan *device = &plan->devices[d];
+void cgp__size_staging(cgp__placement *placement, const cgp__setup *setup,
+                       const cgp__results *results) {
+    const sizer from = {setup, placement->stages, results};
+    for (int d = 0; d < placement->n_devices; d++) {
+        cgp__device_plan *device = &placement->devices[d];
         cgp__staging *s = &device->staging;
         if (device->backend->host_addressable) continue;
-        s->piece_bytes = piece_bytes(plan, device);
+        s->piece_bytes = piece_bytes(&from, device);
         const int64_t in_flight = device->backend->asynchronous ? CGP__AHEAD : 1;
         s->pieces =
-            (int)cgp__min(MOST_PIECES, in_flight * action_pieces(plan, device, s->piece_bytes) +
+            (int)cgp__min(MOST_PIECES, in_flight * action_pieces(&from, device, s->piece_bytes) +
                                            pieces_of(rows_bytes(device), s->piece_bytes));
         s->offset = device->info.host_bytes;
         device->info.host_bytes += s->pieces * s->piece_bytes;

@@ -4,7 +4,7 @@
 #ifndef CGP_SRC_PLAN_STAGING_H
 #define CGP_SRC_PLAN_STAGING_H
 
-#include <cgpipe/plan.h>
+#include "plan/parts.h"
 
 /* A ring of pieces, at an offset in the device's host memory. It has room for the inputs and
  * gradients of all actions in flight, and for the rows of per-step constants. Large outputs, which
@@ -16,6 +16,7 @@ typedef struct cgp__staging {
 } cgp__staging;
 
 /* Size the staging of every device, and place it before the links' buffers. */
-void cgp__plan_staging(cgp_plan *plan);
+void cgp__size_staging(cgp__placement *placement, const cgp__setup *setup,
+                       const cgp__results *results);
 
 #endif

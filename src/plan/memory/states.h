@@ -3,9 +3,20 @@
 #ifndef CGP_SRC_PLAN_STATES_H
 #define CGP_SRC_PLAN_STATES_H
 
-#include <cgpipe/plan.h>
+#include "plan/parts.h"
+
+typedef struct cgp__states {
+    /* [model states] offset in the state of its node's device */
+    int64_t *state;
+    /* [nodes] likewise; -1: none */
+    int64_t *accumulator, *cache;
+} cgp__states;
 
 /* Place the ops' states, the accumulators of training, and caches. */
-void cgp__plan_states(cgp_plan *plan);
+cgp_status cgp__place_states(cgp__states *states, const cgp__setup *setup,
+                             cgp__placement *placement);
+
+/* Return the states of a plan. */
+const cgp__states *cgp__plan_states(const cgp_plan *plan);
 
 #endif

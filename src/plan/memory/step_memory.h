@@ -4,7 +4,7 @@
 #ifndef CGP_SRC_PLAN_STEP_MEMORY_H
 #define CGP_SRC_PLAN_STEP_MEMORY_H
 
-#include <cgpipe/plan.h>
+#include "plan/parts.h"
 
 /* Micro-batches per piece of an evaluation, which runs in pieces so that lists stay short. */
 enum { CGP__PIECE = 256 };
@@ -26,9 +26,10 @@ typedef struct cgp__step_memory {
 } cgp__step_memory;
 
 /* Size the step memory of every device. */
-void cgp__plan_step_memory(cgp_plan *plan);
+void cgp__size_step_memory(cgp__placement *placement, const cgp__setup *setup,
+                           const cgp__parameters *parameters, const cgp__states *states);
 
 /* Lay out a device's step memory, which begins at offset `at`. */
-void cgp__plan_place_step_memory(cgp_plan *plan, int device, int64_t at);
+void cgp__place_step_memory(cgp__step_memory *memory, const cgp_model *model, int64_t at);
 
 #endif

@@ -17,68 +17,68 @@
 #include "plan/program/builder.h"
 
 static int64_t value_bytes(const cgp__stage_builder *b, int value) {
-    return cgp__plan_value_bytes(b->plan, value, b->plan->microbatch);
+    return cgp__value_bytes(b->setup, value, b->setup->microbatch);
 }
 
 /* Return true if W will read the gradient of a node's result. (Among ops whose dx may overwrite dy,
  * only custom ops have such a W.) */
 static bool read_by_weight(const cgp__stage_builder *b, const cgp__node *node) {
-    return b->plan->splits && cgp__node_has_direction(b->model, node, CGP_OP_BACKWARD_WEIGHT);
+    return b->setup->splits && cgp__node_has_direction(b->model, node, CGP_OP_BACKWARD_WEIGHT);
 }
 
 /* Return true if the gradient of a value lies in a live range and is still to be read. */
 static bool is_in_use(const cgp__stage_builder *b, int value) {
-    return !b->gradient_dead[value] && b->gradient[value].arena == CGP__LIVE_RANGE;
+    return !b->of[value].gradient_dead && b->of[value].gradient.arena == CGP__LIVE_RANGE;
 }
 
 static void set_gradient(cgp__stage_builder *b, int value, cgp__location location) {
-    if (is_in_use(b, value)) b->ranges[b->gradient[value].offset].gradients--;
-    b->gradient[value] = location;
+    if (is_in_use(b, value)) b->ranges[b->of[value].gradient.offset].gradients--;
+    b->of[value].gradient = location;
     if (is_in_use(b, value)) b->ranges[location.offset].gradients++;
 }
 
 /* Mark the gradient of a value as dead: backward has passed the node that makes the value. */
 static void retire_gradient(cgp__stage_builder *b, int value) {
-    if (is_in_use(b, value)) b->ranges[b->gradient[value].offset].gradients--;
-    b->gradient_dead[value] = true;
+    if (is_in_use(b, value)) b->ranges[b->of[value].gradient.offset].gradients--;
+    b->of[value].gradient_dead = true;
 }
 
 /* Return true if a gradient other than `value`'s lies in the same range and is still to be read. */
 static bool is_aliased(const cgp__stage_builder *b, cgp__location location, int value) {
     if (location.arena != CGP__LIVE_RANGE) return false;
-    const bool itself = is_in_use(b, value) && b->gradient[value].offset == location.offset;
+    const bool itself = is_in_use(b, value) && b->of[value].gradient.offset == location.offset;
     return b->ranges[location.offset].gradients > itself;
 }
 
 static cgp_status new_gradient(cgp__stage_builder *b, int value, int time) {
-    const int range = cgp__builder_range(b, value_bytes(b, value), time);
-    if (range < 0) return cgp__no_memory("plan: live ranges", sizeof *b->ranges);
-    set_gradient(b, value, (cgp__location){CGP__LIVE_RANGE, range});
+    cgp__location location;
+    CGP_TRY(cgp__builder_range(b, value_bytes(b, value), time, &location));
+    set_gradient(b, value, location);
     return CGP_OK;
 }
 
 /* Place the gradients that arrive from later stages before the first call. */
 static cgp_status place_arrivals(cgp__stage_builder *b) {
-    const cgp_plan *plan = b->plan;
-    for (int s = plan->first_stage_edge[b->index]; s < plan->first_stage_edge[b->index + 1]; s++) {
-        const cgp__edge_plan *edge = &plan->edges[plan->stage_edges[s]];
+    const cgp__messages *m = b->parts->messages;
+    for (int s = m->first_stage_edge[b->index]; s < m->first_stage_edge[b->index + 1]; s++) {
+        const cgp__edge_plan *edge = &m->edges[m->stage_edges[s]];
         if (edge->edge.to != b->index || edge->edge.from < b->index) continue;
         for (int i = 0; i < edge->n_parts; i++)
-            b->arriving[edge->parts[i].value] = &edge->parts[i];
+            b->of[edge->parts[i].value].arriving = &edge->parts[i];
     }
     for (int i = 0; i < b->n_values; i++) {
         const int v = b->values[i];
-        if (!b->arriving[v]) continue;
+        if (!b->of[v].arriving) continue;
         CGP_TRY(new_gradient(b, v, cgp__time_arrival(b->stage)));
-        b->arriving[v]->to = b->gradient[v];
+        b->of[v].arriving->to = b->of[v].gradient;
     }
     return CGP_OK;
 }
 
 /* Return true if a node makes a part of a value's gradient. */
-static bool has_gradient_readers(const cgp_plan *plan, int value) {
-    for (int r = plan->first_reader[value]; r < plan->first_reader[value + 1]; r++) {
-        if (plan->readers[r].gradient) return true;
+static bool has_gradient_readers(const cgp__messages *m, int value) {
+    for (int r = m->first_reader[value]; r < m->first_reader[value + 1]; r++) {
+        if (m->readers[r].gradient) return true;
     }
     return false;
 }
@@ -87,16 +87,15 @@ static bool has_gradient_readers(const cgp_plan *plan, int value) {
  * or overwrite them. If ops read an output too, the caller's gradient is added last, after the sum
  * over the uses (add_external). */
 static cgp_status place_external(cgp__stage_builder *b, cgp__program *program) {
-    const cgp_plan *plan = b->plan;
     const int time = cgp__time_arrival(b->stage);
-    for (int k = 0; plan->external_loss && k < b->model->n_outputs; k++) {
+    for (int k = 0; b->setup->external_loss && k < b->model->n_outputs; k++) {
         const int value = b->model->outputs[k];
-        if (plan->outputs[k].stage != b->index || !b->model->values[value].has_grad) continue;
-        const int range = cgp__builder_range(b, value_bytes(b, value), time);
-        if (range < 0) return cgp__no_memory("plan: live ranges", sizeof *b->ranges);
-        const cgp__location copy = {CGP__LIVE_RANGE, range};
-        if (has_gradient_readers(plan, value))
-            b->external[value] = copy;
+        if (b->parts->results->outputs[k].stage != b->index || !b->model->values[value].has_grad)
+            continue;
+        cgp__location copy;
+        CGP_TRY(cgp__builder_range(b, value_bytes(b, value), time, &copy));
+        if (has_gradient_readers(b->parts->messages, value))
+            b->of[value].external = copy;
         else
             set_gradient(b, value, copy);
         CGP_TRY(cgp__builder_copy(b, program, CGP_OP_BACKWARD_INPUT, time, value,
@@ -107,12 +106,12 @@ static cgp_status place_external(cgp__stage_builder *b, cgp__program *program) {
 
 /* Keep gradients for an earlier stage alive until they are sent. */
 static void place_departures(cgp__stage_builder *b) {
-    const cgp_plan *plan = b->plan;
-    for (int s = plan->first_stage_edge[b->index]; s < plan->first_stage_edge[b->index + 1]; s++) {
-        const cgp__edge_plan *edge = &plan->edges[plan->stage_edges[s]];
+    const cgp__messages *m = b->parts->messages;
+    for (int s = m->first_stage_edge[b->index]; s < m->first_stage_edge[b->index + 1]; s++) {
+        const cgp__edge_plan *edge = &m->edges[m->stage_edges[s]];
         if (edge->edge.from != b->index || edge->edge.to > b->index) continue;
         for (int i = 0; i < edge->n_parts; i++) {
-            const cgp__location gradient = b->gradient[edge->parts[i].value];
+            const cgp__location gradient = b->of[edge->parts[i].value].gradient;
             if (gradient.arena == CGP__NOWHERE) continue;
             cgp__builder_extend(b, gradient, cgp__time_last(b->stage));
             edge->parts[i].from[0] = edge->parts[i].from[1] = gradient;
@@ -122,15 +121,15 @@ static void place_departures(cgp__stage_builder *b) {
 
 /* Before a call adds to a gradient, give the gradient its own memory if another one shares it. */
 static cgp_status unalias(cgp__stage_builder *b, cgp__program *program, int value, int time) {
-    const cgp__location old = b->gradient[value];
+    const cgp__location old = b->of[value].gradient;
     if (!is_aliased(b, old, value)) return CGP_OK;
     CGP_TRY(new_gradient(b, value, time));
     cgp__call *call = NULL;
     CGP_TRY(cgp__builder_call(b, program, -1, CGP_OP_BACKWARD_INPUT, 0, time, &call));
     call->copy_count = cgp_shape_count(&b->model->values[value].type.shape);
-    call->from_type = call->to_type = cgp__plan_value_type(b->plan, value);
+    call->from_type = call->to_type = cgp__value_type(b->setup, value);
     call->dy = old;
-    call->dx[0] = b->gradient[value];
+    call->dx[0] = b->of[value].gradient;
     cgp__builder_extend(b, old, time);
     return CGP_OK;
 }
@@ -140,16 +139,18 @@ static cgp_status unalias(cgp__stage_builder *b, cgp__program *program, int valu
 static cgp_status add_external(cgp__stage_builder *b, cgp__program *program, int i,
                                cgp_op_direction direction) {
     const int value = b->model->nodes[b->stage->first_node + i].output;
-    const cgp_op_direction first = b->plan->splits ? CGP_OP_BACKWARD_INPUT : CGP_OP_BACKWARD_WEIGHT;
-    if (value < 0 || b->external[value].arena == CGP__NOWHERE || direction != first) return CGP_OK;
+    const cgp_op_direction first =
+        b->setup->splits ? CGP_OP_BACKWARD_INPUT : CGP_OP_BACKWARD_WEIGHT;
+    if (value < 0 || b->of[value].external.arena == CGP__NOWHERE || direction != first)
+        return CGP_OK;
     const int time = cgp__time_backward(b, i, direction);
     CGP_TRY(unalias(b, program, value, time));
     cgp__call *call = NULL;
     CGP_TRY(cgp__builder_call(b, program, -1, CGP_OP_BACKWARD_INPUT, 1, time, &call));
     call->sums = true;
     call->copy_count = cgp_shape_count(&b->model->values[value].type.shape);
-    call->dy = b->external[value];
-    call->dx[0] = b->gradient[value];
+    call->dy = b->of[value].external;
+    call->dx[0] = b->of[value].gradient;
     cgp__builder_extend(b, call->dy, time);
     cgp__builder_extend(b, call->dx[0], time);
     return CGP_OK;
@@ -160,7 +161,7 @@ static cgp_status add_external(cgp__stage_builder *b, cgp__program *program, int
  * itself must not read it, unless the op may overwrite what it reads (CGP__DX_OVER_X). */
 static bool may_lie_over_input(const cgp__stage_builder *b, const cgp__node *node, int k,
                                int time) {
-    const cgp__location x = b->location[node->inputs[k]];
+    const cgp__location x = b->of[node->inputs[k]].location;
     if (x.arena != CGP__LIVE_RANGE || !b->ranges[x.offset].saved || b->ranges[x.offset].end > time)
         return false;
     const bool read_now = node->use.op->input_needs_x & (1u << k);
@@ -173,7 +174,7 @@ static bool may_lie_over_input(const cgp__stage_builder *b, const cgp__node *nod
 /* Locate the gradient of input k, which this node is the first to make. */
 static cgp_status first_use(cgp__stage_builder *b, const cgp__node *node, int k, int time) {
     const int value = node->inputs[k], y = node->output;
-    const cgp__location dy = y < 0 ? (cgp__location){CGP__NOWHERE, 0} : b->gradient[y];
+    const cgp__location dy = y < 0 ? (cgp__location){CGP__NOWHERE, 0} : b->of[y].gradient;
     if (node->dx == CGP__DX_SAME) {
         set_gradient(b, value, dy);
         return CGP_OK;
@@ -184,7 +185,7 @@ static cgp_status first_use(cgp__stage_builder *b, const cgp__node *node, int k,
         return CGP_OK;
     }
     if (may_lie_over_input(b, node, k, time)) {
-        set_gradient(b, value, b->location[value]);
+        set_gradient(b, value, b->of[value].location);
         return CGP_OK;
     }
     return new_gradient(b, value, time);
@@ -205,14 +206,14 @@ static cgp_status place_dx(cgp__stage_builder *b, cgp__program *program, const c
     for (int k = node->n_inputs - 1; k >= 0; k--) {
         const int value = node->inputs[k];
         if (!cgp__node_passes(node, k) || !b->model->values[value].has_grad) continue;
-        if (b->gradient[value].arena == CGP__NOWHERE) {
+        if (b->of[value].gradient.arena == CGP__NOWHERE) {
             CGP_TRY(first_use(b, node, k, time));
             if (node->dx == CGP__DX_SAME) continue;
         } else {
             if (!is_computed(node, k, dx)) CGP_TRY(unalias(b, program, value, time));
             *add |= 1u << k;
         }
-        dx[k] = b->gradient[value];
+        dx[k] = b->of[value].gradient;
         *work = true;
         cgp__builder_extend(b, dx[k], time);
     }
@@ -228,7 +229,7 @@ static void bind_reads(cgp__stage_builder *b, cgp__call *call, const cgp__node *
     if (input ? node->use.op->input_needs_y : node->use.op->weight_needs_y)
         call->y = cgp__builder_operand(b, node->output);
     if (node->output >= 0) {
-        call->dy = b->gradient[node->output];
+        call->dy = b->of[node->output].gradient;
         cgp__builder_extend(b, call->dy, time);
     }
 }
@@ -242,7 +243,7 @@ static cgp_status weight_backward(cgp__stage_builder *b, cgp__program *program, 
     CGP_TRY(cgp__builder_recompute(b, program, time));
     CGP_TRY(cgp__builder_call(b, program, index, CGP_OP_BACKWARD_WEIGHT, 0, time, &call));
     bind_reads(b, call, node, time);
-    if (b->plan->splits && call->dy.arena == CGP__LIVE_RANGE)
+    if (b->setup->splits && call->dy.arena == CGP__LIVE_RANGE)
         b->ranges[call->dy.offset].saved = true;
     return CGP_OK;
 }
@@ -274,12 +275,12 @@ static cgp_status input_backward(cgp__stage_builder *b, cgp__program *program, i
 static cgp_status place_input_gradients(cgp__stage_builder *b, cgp__program *program) {
     const int time = cgp__time_backward_end(b->stage);
     for (int k = 0; k < b->model->n_inputs; k++) {
-        cgp__input_gradient *gradient = &b->plan->input_gradients[k];
+        cgp__input_gradient *gradient = &b->parts->results->input_gradients[k];
         const int value = b->model->input_values[k];
         if (gradient->stage != b->index) continue;
-        cgp__builder_extend(b, b->gradient[value], time);
+        cgp__builder_extend(b, b->of[value].gradient, time);
         CGP_TRY(cgp__builder_for_caller(b, program, CGP_OP_BACKWARD_INPUT, time, value,
-                                        b->gradient[value], &gradient->at));
+                                        b->of[value].gradient, &gradient->at));
         cgp__builder_extend(b, gradient->at, cgp__time_last(b->stage));
     }
     return CGP_OK;
@@ -300,7 +301,7 @@ static cgp_status backward_steps(cgp__stage_builder *b, cgp__program *program, i
 }
 
 cgp_status cgp__builder_backward(cgp__stage_builder *b, cgp__program *program) {
-    const int all = 2 * b->stage->n_nodes, input = b->plan->splits ? all / 2 : all;
+    const int all = 2 * b->stage->n_nodes, input = b->setup->splits ? all / 2 : all;
     CGP_TRY(place_arrivals(b));
     CGP_TRY(place_external(b, program));
     CGP_TRY(backward_steps(b, program, 0, input));

@@ -5,16 +5,43 @@
 #define CGP_SRC_PLAN_BUILDER_H
 
 #include "plan/memory/layout.h"
-#include "plan/plan.h"
+#include "plan/messages.h"
+#include "plan/program/program.h"
+#include "plan/setup.h"
 
 /* A node that backward recomputes at `time`, and the time of the last read of its output. */
 typedef struct cgp__recomputation {
     int node, time, last;
 } cgp__recomputation;
 
+/* What the builder knows of a value of the model in the current stage. */
+typedef struct cgp__stage_value {
+    /* the value is in the builder's `values` */
+    bool listed;
+    /* backward recomputes the value, which is not stored */
+    bool recomputed;
+    /* the value's gradient has been read for the last time */
+    bool gradient_dead;
+    /* while recomputations are listed: the last recomputation of the value; -1: none */
+    int recomputation;
+    /* location of the value's recomputed copy: LIVE_RANGE */
+    cgp__location recomputed_location;
+    /* location of the value in this stage: HOST, INPUT_SLOT or LIVE_RANGE; NOWHERE: the value is
+     * not in this stage */
+    cgp__location location;
+    /* location of the value's gradient: LIVE_RANGE, or NOWHERE before the first use */
+    cgp__location gradient;
+    /* copy of the caller's gradient of an output that ops read too */
+    cgp__location external;
+    /* the message part with the value's gradient from a later stage; NULL: none */
+    cgp__part *arriving;
+} cgp__stage_value;
+
 typedef struct cgp__stage_builder {
-    cgp_plan *plan;
+    const cgp__program_parts *parts;
+    const cgp__setup *setup;
     const cgp_model *model;
+    const cgp__device_plan *device;
     cgp__stage_plan *stage;
     /* index of the stage */
     int index;
@@ -33,29 +60,10 @@ typedef struct cgp__stage_builder {
     /* values that the stage's nodes make or read, ascending */
     int *values;
     int n_values;
-
-    /* [model values], valid for `values` only: */
-    /* the value is in `values` */
-    bool *listed;
-    /* time of the value's last read in backward; -1: none */
+    /* [model values] valid for `values` only */
+    cgp__stage_value *of;
+    /* [model values] likewise; time of the value's last read in backward; -1: none */
     int *last_read;
-    /* backward recomputes the value, which is not stored */
-    bool *recomputed;
-    /* while recomputations are listed: the last recomputation of the value; -1: none */
-    int *recomputation;
-    /* location of the value's recomputed copy: LIVE_RANGE */
-    cgp__location *recomputed_location;
-    /* location of the value in this stage: HOST, INPUT_SLOT or LIVE_RANGE; NOWHERE: the value is
-     * not in this stage */
-    cgp__location *location;
-    /* location of the value's gradient: LIVE_RANGE, or NOWHERE before the first use */
-    cgp__location *gradient;
-    /* copy of the caller's gradient of an output that ops read too */
-    cgp__location *external;
-    /* the value's gradient has been read for the last time */
-    bool *gradient_dead;
-    /* the message part with the value's gradient from a later stage; NULL: none */
-    cgp__part **arriving;
 
     /* number of forward's calls before the call of node 0 */
     int n_converts;
@@ -64,6 +72,8 @@ typedef struct cgp__stage_builder {
     int *required_list;
     /* [nodes x MAX_SAVED] live ranges of the nodes' own saved values */
     cgp__location *stats;
+    /* workspaces of kernels, by spec (programs.c) */
+    struct cgp__workspaces *workspaces;
 } cgp__stage_builder;
 
 /* Times of a stage with n nodes, 0 <= i < n, in the order of execution:
@@ -99,7 +109,7 @@ static inline int cgp__time_backward(const cgp__stage_builder *builder, int i,
                                      cgp_op_direction direction) {
     const cgp__stage_plan *stage = builder->stage;
     const int after = stage->n_nodes - 1 - i;
-    if (builder->plan->splits && direction == CGP_OP_BACKWARD_WEIGHT)
+    if (builder->setup->splits && direction == CGP_OP_BACKWARD_WEIGHT)
         return cgp__time_backward_end(stage) + 1 + after;
     return stage->n_nodes + 2 + 2 * after + (direction == CGP_OP_BACKWARD_INPUT);
 }
@@ -109,14 +119,15 @@ static inline int cgp__time_backward(const cgp__stage_builder *builder, int i,
 static inline int cgp__backward_at(const cgp__stage_builder *builder, int step,
                                    cgp_op_direction *direction) {
     const int n = builder->stage->n_nodes;
-    const bool split = builder->plan->splits;
+    const bool split = builder->setup->splits;
     const bool weight = split ? step >= n : step % 2 == 0;
     *direction = weight ? CGP_OP_BACKWARD_WEIGHT : CGP_OP_BACKWARD_INPUT;
     return n - 1 - (split ? step % n : step / 2);
 }
 
-/* Add a live range that is in use at `time`. Return its index; -1: out of memory. */
-int cgp__builder_range(cgp__stage_builder *builder, int64_t bytes, int time);
+/* Add a live range that is in use at `time`: *out is its location. */
+cgp_status cgp__builder_range(cgp__stage_builder *builder, int64_t bytes, int time,
+                              cgp__location *out);
 
 /* Extend a live range to `time`. Do nothing if the location is not a live range. */
 void cgp__builder_extend(cgp__stage_builder *builder, cgp__location location, int time);
@@ -158,9 +169,9 @@ cgp_status cgp__builder_recompute_program(cgp__stage_builder *builder);
 int cgp__builder_ascending(const void *a, const void *b);
 
 /* fuse.c: merge an ADD or a norm, and the in-place RELU after it, into one call. */
-void cgp__program_fuse(const cgp_plan *plan, cgp__program *program);
+void cgp__program_fuse(const cgp_model *model, cgp__program *program);
 
 /* prefetch.c: fill the calls' prefetch lists. `saved`: saved values come from an earlier action. */
-void cgp__program_prefetch(const cgp_plan *plan, cgp__program *program, bool saved);
+void cgp__program_prefetch(const cgp__setup *setup, cgp__program *program, bool saved);
 
 #endif

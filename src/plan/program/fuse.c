@@ -20,8 +20,7 @@ static bool can_fuse(const cgp_model *model, const cgp__call *first, const cgp__
            cgp__same_location(second->x[0], second->y);
 }
 
-void cgp__program_fuse(const cgp_plan *plan, cgp__program *program) {
-    const cgp_model *model = plan->model;
+void cgp__program_fuse(const cgp_model *model, cgp__program *program) {
     const int first_weight = program->n_input;
     int n = 0;
     for (int i = 0; i < program->n; i++) {

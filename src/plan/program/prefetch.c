@@ -21,34 +21,35 @@ static void add(cgp__call *call, cgp__location location, int64_t bytes) {
     call->prefetch[call->n_prefetch++] = (cgp__operand){location, bytes};
 }
 
-static void add_saved(const cgp_plan *plan, cgp__call *call, cgp__location location, int value) {
+static void add_saved(const cgp__setup *setup, cgp__call *call, cgp__location location, int value) {
     if (location.arena == CGP__SAVED_SLOT)
-        add(call, location, cgp__plan_value_bytes(plan, value, plan->microbatch));
+        add(call, location, cgp__value_bytes(setup, value, setup->microbatch));
 }
 
-static void add_operands(const cgp_plan *plan, cgp__call *call, const cgp__call *next, bool saved) {
-    const cgp__node *node = &plan->model->nodes[next->node];
+static void add_operands(const cgp__setup *setup, cgp__call *call, const cgp__call *next,
+                         bool saved) {
+    const cgp__node *node = &setup->model->nodes[next->node];
     for (int k = 0; saved && k < node->n_inputs; k++)
-        add_saved(plan, call, next->x[k], node->inputs[k]);
-    if (saved && node->output >= 0) add_saved(plan, call, next->y, node->output);
+        add_saved(setup, call, next->x[k], node->inputs[k]);
+    if (saved && node->output >= 0) add_saved(setup, call, next->y, node->output);
     for (int k = 0; next->direction != CGP_OP_BACKWARD_WEIGHT && k < node->use.shapes.n_parameters;
          k++) {
-        const cgp_shape *shape = &plan->model->params[node->params[k]].shape;
+        const cgp_shape *shape = &setup->model->params[node->params[k]].shape;
         add(call, next->param[k], cgp_shape_count(shape) * (int64_t)sizeof(float));
     }
 }
 
-static bool prefetches(const cgp_plan *plan, const cgp__call *call) {
-    return call->node >= 0 && cgp__op_find(plan->model->nodes[call->node].kind)->prefetches;
+static bool prefetches(const cgp__setup *setup, const cgp__call *call) {
+    return call->node >= 0 && cgp__op_find(setup->model->nodes[call->node].kind)->prefetches;
 }
 
-void cgp__program_prefetch(const cgp_plan *plan, cgp__program *program, bool saved) {
+void cgp__program_prefetch(const cgp__setup *setup, cgp__program *program, bool saved) {
     int linear = -1; /* the last linear call */
     for (int i = 0; i < program->n; i++) {
         const cgp__call *next = &program->calls[i];
         if (i == program->n_input) linear = -1; /* another action */
         if (linear >= 0 && next->node >= 0)
-            add_operands(plan, &program->calls[linear], next, saved);
-        if (prefetches(plan, next)) linear = i;
+            add_operands(setup, &program->calls[linear], next, saved);
+        if (prefetches(setup, next)) linear = i;
     }
 }

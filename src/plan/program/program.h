@@ -1,13 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* program.h -- a program: kernel calls, with locations as operands. */
+/* program.h -- the programs of stages: kernel calls, with locations as operands.
+ *
+ *     program         runs for                         results that backward needs go to
+ *     forward_nosave  F of a recomputed micro-batch,   nowhere: all in the workspace
+ *                     evaluation, inference
+ *     forward_saved   F of any other                   its saved slot
+ *     recompute       R: the calls of forward_saved    its saved slot
+ *                     that backward needs
+ *     backward        B; split, the first `n_input`    (reads the saved slot)
+ *                     calls are I, the others W
+ *
+ * Op state changes only at the end of a step, by what the two forwards collected in its
+ * accumulator. Recomputation collects nothing.
+ *
+ * Gradients of values live in the workspace, and in parts of the saved slot that are still
+ * unwritten or already dead. */
 #ifndef CGP_SRC_PLAN_PROGRAM_H
 #define CGP_SRC_PLAN_PROGRAM_H
-
-#include <cgpipe/plan.h>
 
 #include "backend/backend.h"
 #include "model/model.h"
 #include "plan/location.h"
+#include "plan/parts.h"
+
+/* The programs of a stage, as indices. */
+enum { CGP__FORWARD_NOSAVE, CGP__FORWARD_SAVED, CGP__RECOMPUTE, CGP__BACKWARD, CGP__PROGRAMS };
 
 /* One kernel run. If node is -1, it is the sum dx[0] += dy (`sums`), or the copy dx[0] = dy of
  * `copy_count` elements per sample, which may convert their type. If a copy has a workspace, it
@@ -42,10 +59,64 @@ typedef struct cgp__program {
     int n_caller;
 } cgp__program;
 
+typedef struct cgp__stage_plan {
+    cgp_plan_stage info;
+    /* Set by placement.c: index among the stages of its device; nodes. The loss is a node of the
+     * last stage. */
+    int number, first_node, n_nodes;
+    cgp__program programs[CGP__PROGRAMS];
+    /* set if I, W or R reads the input slot */
+    bool input_reads_slot, weight_reads_slot, recompute_reads_slot;
+    int64_t workspace_bytes;
+    /* Set by plan.c: offsets in the device's memory. */
+    int64_t input_slots, saved_slots;
+} cgp__stage_plan;
+
+/* One of the model's outputs. */
+typedef struct cgp__output_plan {
+    int stage;
+    /* [0] after forward_nosave, [1] after forward_saved */
+    cgp__location at[2];
+} cgp__output_plan;
+
+/* The gradient of an input. It is complete after B or I of the first stage that makes a part of
+ * it. */
+typedef struct cgp__input_gradient {
+    /* -1: there is none. Set by messages.c. */
+    int stage;
+    cgp__location at;
+} cgp__input_gradient;
+
+/* What stages give to the caller. */
+typedef struct cgp__results {
+    /* [model outputs] */
+    cgp__output_plan *outputs;
+    /* [model inputs] */
+    cgp__input_gradient *input_gradients;
+} cgp__results;
+
+/* Parts of a plan that programs are made from, and those that they complete: stages, locations of
+ * the messages' values, packed parameters, results. */
+typedef struct cgp__program_parts {
+    const cgp__setup *setup;
+    const cgp__parameters *parameters;
+    const cgp__states *states;
+    cgp__placement *placement;
+    cgp__messages *messages;
+    cgp__packings *packings;
+    cgp__results *results;
+    /* incremented by loops that could grow faster than the model */
+    int64_t *steps;
+} cgp__program_parts;
+
 /* Fill the programs of all stages. */
-cgp_status cgp__plan_programs(cgp_plan *plan);
+cgp_status cgp__make_programs(const cgp__program_parts *parts);
 
 /* Return the kernel of a call for n samples. */
-cgp_kernel_spec cgp__call_spec(const cgp_plan *plan, const cgp__call *call, int64_t n);
+cgp_kernel_spec cgp__call_spec(const cgp__setup *setup, const cgp__call *call, int64_t n);
+
+/* Return a stage of a plan; its results. */
+const cgp__stage_plan *cgp__plan_stage(const cgp_plan *plan, int stage);
+const cgp__results *cgp__plan_results(const cgp_plan *plan);
 
 #endif

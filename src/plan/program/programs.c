@@ -2,22 +2,34 @@
 /* programs.c -- makes the programs of a stage. Their operands are live ranges at first; when all
  * ranges of the stage are known, their locations replace them. The caller's inputs and the input
  * slot have locations from the start. */
+#include "plan/memory/devices.h"
 #include "plan/memory/packings.h"
+#include "plan/memory/parameters.h"
+#include "plan/memory/states.h"
+#include "plan/placement.h"
 #include "plan/program/builder.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct cgp__workspace_memo {
+typedef struct workspace {
     cgp_kernel_spec spec;
-    int device;
+    const cgp_backend *backend;
     int64_t bytes;
-} cgp__workspace_memo;
+} workspace;
 
-int cgp__builder_range(cgp__stage_builder *b, int64_t bytes, int time) {
-    if (!cgp__grow(&b->ranges, &b->ranges_capacity, b->n_ranges + 1, sizeof *b->ranges)) return -1;
+struct cgp__workspaces {
+    workspace *list;
+    int n, capacity;
+    cgp__index index;
+};
+
+cgp_status cgp__builder_range(cgp__stage_builder *b, int64_t bytes, int time, cgp__location *out) {
+    if (!cgp__grow(&b->ranges, &b->ranges_capacity, b->n_ranges + 1, sizeof *b->ranges))
+        return cgp__no_memory("plan: live ranges", sizeof *b->ranges);
     b->ranges[b->n_ranges] = (cgp__live_range){.bytes = bytes, .start = time, .end = time};
-    return b->n_ranges++;
+    *out = (cgp__location){CGP__LIVE_RANGE, b->n_ranges++};
+    return CGP_OK;
 }
 
 void cgp__builder_extend(cgp__stage_builder *b, cgp__location location, int time) {
@@ -26,7 +38,7 @@ void cgp__builder_extend(cgp__stage_builder *b, cgp__location location, int time
 }
 
 /* Return the kernel of dx[0] += dy: input backward of an ADD. */
-static cgp_kernel_spec sum_spec(const cgp_plan *plan, const cgp__call *call, int64_t n) {
+static cgp_kernel_spec sum_spec(const cgp__setup *setup, const cgp__call *call, int64_t n) {
     cgp_kernel_spec spec;
     memset(&spec, 0, sizeof spec); /* compared as bytes */
     spec.op = CGP_OP_ADD;
@@ -36,24 +48,24 @@ static cgp_kernel_spec sum_spec(const cgp_plan *plan, const cgp__call *call, int
     spec.attributes.slope = 1;
     spec.n = n;
     spec.add = call->add;
-    spec.type = cgp__plan_activation_type(plan);
+    spec.type = cgp__activation_type(setup);
     return spec;
 }
 
-cgp_kernel_spec cgp__call_spec(const cgp_plan *plan, const cgp__call *call, int64_t n) {
-    if (call->sums) return sum_spec(plan, call, n);
-    const cgp__node *node = &plan->model->nodes[call->node];
-    cgp_kernel_spec spec = cgp__node_kernel(node, call->direction, n, cgp__plan_arithmetic(plan));
+cgp_kernel_spec cgp__call_spec(const cgp__setup *setup, const cgp__call *call, int64_t n) {
+    if (call->sums) return sum_spec(setup, call, n);
+    const cgp__node *node = &setup->model->nodes[call->node];
+    cgp_kernel_spec spec = cgp__node_kernel(node, call->direction, n, cgp__arithmetic_of(setup));
     if (call->relu) spec.attributes.slope = call->relu->sizes.slope;
     spec.add = call->add;
     return spec;
 }
 
-/* Ask the backend for the workspace of a kernel; a failure names layer and op. */
-static cgp_status ask_workspace(const cgp_plan *plan, int device, const cgp__node *node,
+/* Ask the backend for the workspace of a node's kernel; a failure names layer and op. */
+static cgp_status ask_workspace(const cgp__stage_builder *b, const cgp__node *node,
                                 const cgp_kernel_spec *spec, int64_t *bytes) {
-    const cgp__device_plan *d = &plan->devices[device];
-    const char *layer = plan->model->layers[node->layer], *op = node->use.op->name;
+    const cgp__device_plan *d = b->device;
+    const char *layer = b->model->layers[node->layer], *op = node->use.op->name;
     if (spec->op == CGP_OP_CUSTOM && !d->backend->custom_ops)
         return cgp_fail(CGP_EINVAL,
                         "layer %s, op %s: device %s runs no custom ops (put that layer on a cpu "
@@ -68,31 +80,29 @@ static cgp_status ask_workspace(const cgp_plan *plan, int device, const cgp__nod
 /* Return the workspace of a call, in bytes for a full micro-batch; fewer samples need no more. Ask
  * the backend once for each kernel. */
 static cgp_status workspace_bytes(cgp__stage_builder *b, const cgp__call *call, int64_t *bytes) {
-    cgp_plan *plan = b->plan;
-    const cgp_kernel_spec spec = cgp__call_spec(plan, call, plan->microbatch);
-    const int device = b->stage->info.device;
+    struct cgp__workspaces *w = b->workspaces;
+    const cgp_kernel_spec spec = cgp__call_spec(b->setup, call, b->setup->microbatch);
     const uint64_t hash = cgp__hash(&spec, sizeof spec);
     uint32_t tried = 0;
     int i;
-    while ((i = cgp__index_next(&plan->memo_index, hash, &tried)) >= 0) {
-        const cgp__workspace_memo *memo = &plan->memo[i];
-        plan->steps++;
-        if (plan->devices[memo->device].backend == plan->devices[device].backend &&
-            memcmp(&memo->spec, &spec, sizeof spec) == 0) {
-            *bytes = memo->bytes;
+    while ((i = cgp__index_next(&w->index, hash, &tried)) >= 0) {
+        ++*b->parts->steps;
+        if (w->list[i].backend == b->device->backend &&
+            memcmp(&w->list[i].spec, &spec, sizeof spec) == 0) {
+            *bytes = w->list[i].bytes;
             return CGP_OK;
         }
     }
-    CGP_TRY(ask_workspace(plan, device, &plan->model->nodes[call->node], &spec, bytes));
-    if (!cgp__grow(&plan->memo, &plan->memo_capacity, plan->n_memo + 1, sizeof *plan->memo) ||
-        !cgp__index_add(&plan->memo_index, hash, plan->n_memo))
-        return cgp__no_memory("plan", sizeof *plan->memo);
-    plan->memo[plan->n_memo++] = (cgp__workspace_memo){spec, device, *bytes};
+    CGP_TRY(ask_workspace(b, &b->model->nodes[call->node], &spec, bytes));
+    if (!cgp__grow(&w->list, &w->capacity, w->n + 1, sizeof *w->list) ||
+        !cgp__index_add(&w->index, hash, w->n))
+        return cgp__no_memory("plan", sizeof *w->list);
+    w->list[w->n++] = (workspace){spec, b->device->backend, *bytes};
     return CGP_OK;
 }
 
 bool cgp__builder_shares_host(const cgp__stage_builder *b) {
-    return b->plan->devices[b->stage->info.device].backend->host_addressable;
+    return b->device->backend->host_addressable;
 }
 
 cgp_status cgp__builder_copy(cgp__stage_builder *b, cgp__program *program,
@@ -103,15 +113,12 @@ cgp_status cgp__builder_copy(cgp__stage_builder *b, cgp__program *program,
     CGP_TRY(cgp__builder_call(b, program, -1, direction, 0, time, &call));
     call->copy_count = cgp_shape_count(&type->shape);
     call->from_type = type->dtype;
-    call->to_type = cgp__plan_value_type(b->plan, value);
+    call->to_type = cgp__value_type(b->setup, value);
     call->dy = from;
     call->dx[0] = to;
     if (call->from_type == call->to_type || cgp__builder_shares_host(b)) return CGP_OK;
-    call->workspace_bytes = cgp__type_bytes(type, b->plan->microbatch);
-    const int range = cgp__builder_range(b, call->workspace_bytes, time);
-    if (range < 0) return cgp__no_memory("plan: live ranges", sizeof *b->ranges);
-    call->workspace = (cgp__location){CGP__LIVE_RANGE, range};
-    return CGP_OK;
+    call->workspace_bytes = cgp__type_bytes(type, b->setup->microbatch);
+    return cgp__builder_range(b, call->workspace_bytes, time, &call->workspace);
 }
 
 cgp_status cgp__builder_call(cgp__stage_builder *b, cgp__program *program, int node,
@@ -124,28 +131,27 @@ cgp_status cgp__builder_call(cgp__stage_builder *b, cgp__program *program, int n
     if (node < 0) return CGP_OK;
     const cgp__node *n = &b->model->nodes[node];
     for (int k = 0; k < n->use.shapes.n_parameters; k++) {
-        const cgp__copy *copy = cgp__plan_copy(b->plan, n->params[k], b->stage->info.device);
+        const cgp__copy *copy =
+            cgp__copy_on(b->parts->parameters, n->params[k], b->stage->info.device);
         call->param[k] = (cgp__location){CGP__PARAMETERS, copy->offset};
         const bool makes_gradient =
             direction == CGP_OP_BACKWARD_WEIGHT ||
             (direction == CGP_OP_BACKWARD_INPUT && n->use.op->weight_in_input);
         if (makes_gradient)
-            call->dparam[k] = (cgp__location){CGP__GRADIENTS, b->plan->use_gradient[n->uses[k]]};
+            call->dparam[k] =
+                (cgp__location){CGP__GRADIENTS, b->parts->parameters->use_gradient[n->uses[k]]};
     }
     for (int k = 0; k < n->use.shapes.n_state && direction == CGP_OP_FORWARD; k++)
-        call->state[k] = (cgp__location){CGP__STATE, b->plan->state[n->first_state + k]};
-    if (b->plan->cache[node] >= 0)
-        call->state[0] = (cgp__location){CGP__SCRATCH, b->plan->cache[node]};
+        call->state[k] = (cgp__location){CGP__STATE, b->parts->states->state[n->first_state + k]};
+    if (b->parts->states->cache[node] >= 0)
+        call->state[0] = (cgp__location){CGP__SCRATCH, b->parts->states->cache[node]};
     for (int k = 0; k < n->use.shapes.n_saved; k++)
         call->saved[k] = b->stats[(node - b->stage->first_node) * CGP_OP_MAX_SAVED + k];
-    CGP_TRY(cgp__plan_packing(b->plan, b->stage->info.device, call));
+    CGP_TRY(cgp__find_packing(b->parts, b->stage->info.device, call));
     CGP_TRY(workspace_bytes(b, call, &call->workspace_bytes));
-    if (call->workspace_bytes > 0) {
-        const int range = cgp__builder_range(b, call->workspace_bytes, time);
-        if (range < 0) return cgp__no_memory("plan: live ranges", sizeof *b->ranges);
-        call->workspace = (cgp__location){CGP__LIVE_RANGE, range};
-    }
-    return CGP_OK;
+    return call->workspace_bytes > 0
+               ? cgp__builder_range(b, call->workspace_bytes, time, &call->workspace)
+               : CGP_OK;
 }
 
 /* Replace a live range by its location. */
@@ -170,15 +176,18 @@ static void rewrite_program(const cgp__stage_builder *b, cgp__program *program) 
 
 /* Rewrite the results that leave the stage: parts of messages, outputs of the model. */
 static void rewrite_results(cgp__stage_builder *b, int variant) {
-    const cgp_plan *plan = b->plan;
+    const cgp__messages *m = b->parts->messages;
+    const cgp__results *results = b->parts->results;
     for (int k = 0; k < b->model->n_outputs; k++) {
-        if (plan->outputs[k].stage == b->index) rewrite(b, &plan->outputs[k].at[variant]);
+        cgp__output_plan *output = &results->outputs[k];
+        if (output->stage == b->index) rewrite(b, &output->at[variant]);
     }
     for (int k = 0; variant == 1 && k < b->model->n_inputs; k++) {
-        if (plan->input_gradients[k].stage == b->index) rewrite(b, &plan->input_gradients[k].at);
+        cgp__input_gradient *gradient = &results->input_gradients[k];
+        if (gradient->stage == b->index) rewrite(b, &gradient->at);
     }
-    for (int s = plan->first_stage_edge[b->index]; s < plan->first_stage_edge[b->index + 1]; s++) {
-        cgp__edge_plan *edge = &plan->edges[plan->stage_edges[s]];
+    for (int s = m->first_stage_edge[b->index]; s < m->first_stage_edge[b->index + 1]; s++) {
+        cgp__edge_plan *edge = &m->edges[m->stage_edges[s]];
         const bool gradient = edge->edge.from > edge->edge.to;
         for (int i = 0; i < edge->n_parts; i++) {
             cgp__part *part = &edge->parts[i];
@@ -188,7 +197,7 @@ static void rewrite_results(cgp__stage_builder *b, int variant) {
             } else if (gradient && variant == 1 && edge->edge.to == b->index) {
                 rewrite(b, &part->to);
             } else if (!gradient && edge->edge.from == b->index) {
-                part->from[variant] = b->location[part->value];
+                part->from[variant] = b->of[part->value].location;
                 rewrite(b, &part->from[variant]);
             }
         }
@@ -198,16 +207,16 @@ static void rewrite_results(cgp__stage_builder *b, int variant) {
 /* Locate the values that this stage does not make: the caller's inputs, and its input slot. */
 static void place_incoming(cgp__stage_builder *b) {
     for (int k = 0; k < b->model->n_inputs; k++)
-        b->location[b->model->input_values[k]] = (cgp__location){CGP__HOST, k};
+        b->of[b->model->input_values[k]].location = (cgp__location){CGP__HOST, k};
     int64_t offset = 0;
-    const cgp_plan *plan = b->plan;
-    for (int s = plan->first_stage_edge[b->index]; s < plan->first_stage_edge[b->index + 1]; s++) {
-        cgp__edge_plan *edge = &plan->edges[plan->stage_edges[s]];
+    const cgp__messages *m = b->parts->messages;
+    for (int s = m->first_stage_edge[b->index]; s < m->first_stage_edge[b->index + 1]; s++) {
+        cgp__edge_plan *edge = &m->edges[m->stage_edges[s]];
         if (edge->edge.to != b->index || edge->edge.from > edge->edge.to) continue;
         for (int i = 0; i < edge->n_parts; i++) {
             edge->parts[i].to = (cgp__location){CGP__INPUT_SLOT, offset};
-            b->location[edge->parts[i].value] = edge->parts[i].to;
-            offset += cgp__align_up(edge->parts[i].sample_bytes * plan->microbatch);
+            b->of[edge->parts[i].value].location = edge->parts[i].to;
+            offset += cgp__align_up(edge->parts[i].sample_bytes * b->setup->microbatch);
         }
     }
     b->stage->info.input_slot_bytes = offset;
@@ -224,15 +233,13 @@ static bool reads_input_slot(const cgp__program *program, int begin, int end) {
 }
 
 /* Return the FLOPs of a program, or of its weight backward only. */
-static double program_flops(const cgp_plan *plan, const cgp__program *program, bool weight) {
+static double program_flops(const cgp__setup *setup, const cgp__program *program, bool weight) {
     double flops = 0;
     for (int i = 0; i < program->n; i++) {
         const cgp__call *call = &program->calls[i];
-        if (call->node >= 0 && (!weight || call->direction == CGP_OP_BACKWARD_WEIGHT)) {
-            const cgp__node *node = &plan->model->nodes[call->node];
-            flops +=
-                cgp__op_flops(node->kind, &node->use, call->direction) * (double)plan->microbatch;
-        }
+        if (call->node < 0 || (weight && call->direction != CGP_OP_BACKWARD_WEIGHT)) continue;
+        const cgp__node *node = &setup->model->nodes[call->node];
+        flops += cgp__op_flops(node->kind, &node->use, call->direction) * (double)setup->microbatch;
     }
     return flops;
 }
@@ -241,38 +248,25 @@ static void release(cgp__stage_builder *b) {
     free(b->ranges);
     free(b->recomputations);
     free(b->values);
-    free(b->listed);
+    free(b->of);
     free(b->last_read);
-    free(b->recomputed);
-    free(b->recomputation);
-    free(b->recomputed_location);
-    free(b->location);
-    free(b->gradient);
-    free(b->external);
-    free(b->gradient_dead);
-    free(b->arriving);
     free(b->required);
     free(b->required_list);
     free(b->stats);
+    cgp__index_release(&b->workspaces->index);
+    free(b->workspaces->list);
 }
 
 /* One builder makes all stages, so that its arrays over the model's values exist once. */
 static cgp_status allocate(cgp__stage_builder *b) {
+    const cgp__placement *placement = b->parts->placement;
     const size_t values = (size_t)b->model->n_values;
     size_t nodes = 0;
-    for (int j = 0; j < b->plan->n_stages; j++)
-        nodes = (size_t)cgp__max((int64_t)nodes, b->plan->stages[j].n_nodes);
+    for (int j = 0; j < placement->n_stages; j++)
+        nodes = (size_t)cgp__max((int64_t)nodes, placement->stages[j].n_nodes);
     CGP_TRY(CGP__NEW(b->values, values, "plan: stage"));
-    CGP_TRY(CGP__NEW(b->listed, values, "plan: stage"));
+    CGP_TRY(CGP__NEW(b->of, values, "plan: stage"));
     CGP_TRY(CGP__NEW(b->last_read, values, "plan: stage"));
-    CGP_TRY(CGP__NEW(b->recomputed, values, "plan: stage"));
-    CGP_TRY(CGP__NEW(b->recomputation, values, "plan: stage"));
-    CGP_TRY(CGP__NEW(b->location, values, "plan: stage"));
-    CGP_TRY(CGP__NEW(b->recomputed_location, values, "plan: stage"));
-    CGP_TRY(CGP__NEW(b->gradient, values, "plan: stage"));
-    CGP_TRY(CGP__NEW(b->external, values, "plan: stage"));
-    CGP_TRY(CGP__NEW(b->gradient_dead, values, "plan: stage"));
-    CGP_TRY(CGP__NEW(b->arriving, values, "plan: stage"));
     CGP_TRY(CGP__NEW(b->required, nodes, "plan: stage"));
     CGP_TRY(CGP__NEW(b->required_list, nodes, "plan: stage"));
     CGP_TRY(CGP__NEW(b->stats, nodes * CGP_OP_MAX_SAVED, "plan: stage"));
@@ -285,17 +279,18 @@ int cgp__builder_ascending(const void *a, const void *b) {
 }
 
 static void list_value(cgp__stage_builder *b, int value) {
-    if (value < 0 || b->listed[value]) return;
-    b->listed[value] = true;
+    if (value < 0 || b->of[value].listed) return;
+    b->of[value].listed = true;
     b->values[b->n_values++] = value;
 }
 
 /* Begin a stage: list its values. */
 static void begin_stage(cgp__stage_builder *b, int index) {
     for (int i = 0; i < b->n_values; i++)
-        b->listed[b->values[i]] = false;
+        b->of[b->values[i]].listed = false;
     b->index = index;
-    b->stage = &b->plan->stages[index];
+    b->stage = &b->parts->placement->stages[index];
+    b->device = &b->parts->placement->devices[b->stage->info.device];
     b->n_values = 0;
     for (int i = b->stage->first_node; i < b->stage->first_node + b->stage->n_nodes; i++) {
         const cgp__node *node = &b->model->nodes[i];
@@ -308,62 +303,52 @@ static void begin_stage(cgp__stage_builder *b, int index) {
 
 /* Reset the builder to its state before the first call of the stage. */
 static void rewind_stage(cgp__stage_builder *b) {
-    const cgp__location nowhere = {CGP__NOWHERE, 0};
     b->n_ranges = b->n_recomputations = b->next_recomputation = b->n_converts = 0;
     for (int i = 0; i < b->n_values; i++) {
-        const int v = b->values[i];
-        b->last_read[v] = b->recomputation[v] = -1;
-        b->recomputed[v] = b->gradient_dead[v] = false;
-        b->location[v] = b->recomputed_location[v] = b->gradient[v] = b->external[v] = nowhere;
-        b->arriving[v] = NULL;
+        b->of[b->values[i]] = (cgp__stage_value){.listed = true, .recomputation = -1};
+        b->last_read[b->values[i]] = -1;
     }
     memset(b->stats, 0, (size_t)b->stage->n_nodes * CGP_OP_MAX_SAVED * sizeof *b->stats);
 }
 
-static void programs_of(cgp__stage_plan *stage, int variant, cgp__program *out[3]) {
-    out[0] = variant ? &stage->forward : &stage->forward_nosave;
-    out[1] = variant ? &stage->recompute : NULL;
-    out[2] = variant ? &stage->backward : NULL;
+/* Return the end of a variant's programs: forward_nosave alone, or the three others, those of
+ * training. A variant is the index of its forward. */
+static int end_of(int variant) {
+    return variant == CGP__FORWARD_NOSAVE ? CGP__FORWARD_SAVED : CGP__PROGRAMS;
 }
 
 /* Make the programs of a variant and lay out their live ranges. */
 static cgp_status build(cgp__stage_builder *b, int variant, int64_t *slot_bytes,
                         int64_t *work_bytes) {
-    cgp__program *programs[3];
-    programs_of(b->stage, variant, programs);
-    for (int i = 0; i < 3; i++) {
-        if (programs[i]) programs[i]->n = programs[i]->n_input = 0;
-    }
+    cgp__program *programs = b->stage->programs;
+    for (int k = variant; k < end_of(variant); k++)
+        programs[k].n = programs[k].n_input = 0;
     rewind_stage(b);
     CGP_TRY(cgp__builder_find_reads(b));
     place_incoming(b);
-    CGP_TRY(cgp__builder_forward(b, programs[0]));
-    if (variant) CGP_TRY(cgp__builder_backward(b, programs[2]));
+    CGP_TRY(cgp__builder_forward(b, &programs[variant]));
+    if (variant) CGP_TRY(cgp__builder_backward(b, &programs[CGP__BACKWARD]));
     if (variant) CGP_TRY(cgp__builder_recompute_program(b));
     const cgp__layout_starts starts = {cgp__time_arrival(b->stage),
                                        cgp__time_backward_end(b->stage) + 1};
     return cgp__layout_pack(b->ranges, b->n_ranges, starts, slot_bytes, work_bytes,
-                            &b->plan->steps);
+                            b->parts->steps);
 }
 
 /* Rewrite the final programs of a variant with the locations of their live ranges. */
 static void apply_layout(cgp__stage_builder *b, int variant, int64_t slot_bytes,
                          int64_t work_bytes) {
     cgp__stage_plan *stage = b->stage;
-    cgp__program *programs[3];
-    programs_of(stage, variant, programs);
-    for (int i = 0; i < 3; i++) {
-        if (programs[i]) rewrite_program(b, programs[i]);
-    }
+    for (int k = variant; k < end_of(variant); k++)
+        rewrite_program(b, &stage->programs[k]);
     rewrite_results(b, variant);
     if (variant) stage->info.saved_slot_bytes = slot_bytes;
     if (work_bytes > stage->workspace_bytes) stage->workspace_bytes = work_bytes;
 }
 
-/* Make the programs that share live ranges: variant 0 is forward_nosave, variant 1 has the three
- * programs of training. Stored results may take over the memory of their op's inputs, or have
- * memory of their own. In training, try both ways and keep the layout with the smaller
- * workspace. */
+/* Make the programs of a variant, which share live ranges. Stored results may take over the memory
+ * of their op's inputs, or have memory of their own. In training, try both ways and keep the layout
+ * with the smaller workspace. */
 static cgp_status make_variant(cgp__stage_builder *b, int variant) {
     int64_t slot = 0, in_place = 0, separate = INT64_MAX;
     b->training = variant == 1;
@@ -404,38 +389,40 @@ static cgp_status count_callers(const cgp__stage_builder *b, cgp__program *progr
 }
 
 static cgp_status make_stage(cgp__stage_builder *b, int index) {
-    cgp_plan *plan = b->plan;
+    const cgp__setup *setup = b->setup;
     begin_stage(b, index);
     cgp__stage_plan *stage = b->stage;
-    if (plan->inference || plan->recomputes) CGP_TRY(make_variant(b, 0));
-    if (!plan->inference) CGP_TRY(make_variant(b, 1));
-    const cgp__program *backward = &stage->backward;
+    if (setup->inference || setup->recomputes) CGP_TRY(make_variant(b, 0));
+    if (!setup->inference) CGP_TRY(make_variant(b, 1));
+    cgp__program *programs = stage->programs, *backward = &programs[CGP__BACKWARD];
+    const cgp__program *recompute = &programs[CGP__RECOMPUTE];
     stage->input_reads_slot = reads_input_slot(backward, 0, backward->n_input);
     stage->weight_reads_slot = reads_input_slot(backward, backward->n_input, backward->n);
-    stage->recompute_reads_slot = reads_input_slot(&stage->recompute, 0, stage->recompute.n);
-    const cgp__program *forward = plan->inference ? &stage->forward_nosave : &stage->forward;
-    stage->info.forward_flops = program_flops(plan, forward, false);
-    stage->info.backward_flops = program_flops(plan, backward, false);
-    stage->info.weight_flops = program_flops(plan, backward, true);
-    stage->info.recompute_flops = program_flops(plan, &stage->recompute, false);
-    cgp__program *const all[4] = {&stage->forward_nosave, &stage->forward, &stage->recompute,
-                                  &stage->backward};
-    for (int i = 0; i < 4; i++) {
+    stage->recompute_reads_slot = reads_input_slot(recompute, 0, recompute->n);
+    stage->info.forward_flops = program_flops(setup, &programs[!setup->inference], false);
+    stage->info.backward_flops = program_flops(setup, backward, false);
+    stage->info.weight_flops = program_flops(setup, backward, true);
+    stage->info.recompute_flops = program_flops(setup, recompute, false);
+    for (int k = 0; k < CGP__PROGRAMS; k++) {
         /* backward has forward calls too, for recomputation */
-        if (plan->devices[stage->info.device].backend->fuses) cgp__program_fuse(plan, all[i]);
-        if (plan->devices[stage->info.device].backend->prefetches)
-            cgp__program_prefetch(plan, all[i], all[i] == &stage->backward);
-        CGP_TRY(count_callers(b, all[i]));
+        if (b->device->backend->fuses) cgp__program_fuse(b->model, &programs[k]);
+        if (b->device->backend->prefetches)
+            cgp__program_prefetch(setup, &programs[k], k == CGP__BACKWARD);
+        CGP_TRY(count_callers(b, &programs[k]));
     }
     return CGP_OK;
 }
 
-cgp_status cgp__plan_programs(cgp_plan *plan) {
-    cgp__stage_builder b = {.plan = plan, .model = plan->model};
-    for (int k = 0; k < plan->model->n_outputs; k++)
-        plan->outputs[k].stage = plan->node_stage[cgp__model_output_node(plan->model, k)];
+cgp_status cgp__make_programs(const cgp__program_parts *parts) {
+    const cgp_model *model = parts->setup->model;
+    const cgp__placement *placement = parts->placement;
+    struct cgp__workspaces workspaces = {0};
+    cgp__stage_builder b = {
+        .parts = parts, .setup = parts->setup, .model = model, .workspaces = &workspaces};
+    for (int k = 0; k < model->n_outputs; k++)
+        parts->results->outputs[k].stage = placement->node_stage[cgp__model_output_node(model, k)];
     cgp_status status = allocate(&b);
-    for (int j = 0; j < plan->n_stages && status == CGP_OK; j++)
+    for (int j = 0; j < placement->n_stages && status == CGP_OK; j++)
         status = make_stage(&b, j);
     release(&b);
     return status;

@@ -54,13 +54,13 @@ static void mark_read(cgp__stage_builder *b, int value, int time, bool *failed) 
 /* Return true if a value was recomputed, and is still there at `time`. */
 static bool is_live(const cgp__stage_builder *b, int value, int time) {
     const int end = cgp__time_backward_end(b->stage);
-    return b->recomputation[value] >= 0 &&
-           (b->recomputations[b->recomputation[value]].time <= end) == (time <= end);
+    return b->of[value].recomputation >= 0 &&
+           (b->recomputations[b->of[value].recomputation].time <= end) == (time <= end);
 }
 
 static void note_read(cgp__stage_builder *b, int value, int time) {
     b->last_read[value] = time;
-    if (is_live(b, value, time)) b->recomputations[b->recomputation[value]].last = time;
+    if (is_live(b, value, time)) b->recomputations[b->of[value].recomputation].last = time;
 }
 
 /* List a recomputation of node i at `time`. The recomputation reads the node's inputs. */
@@ -69,7 +69,7 @@ static bool add_recomputation(cgp__stage_builder *b, int i, int time) {
     if (!cgp__grow(&b->recomputations, &b->recomputations_capacity, b->n_recomputations + 1,
                    sizeof *b->recomputations))
         return false;
-    b->recomputation[node->output] = b->n_recomputations;
+    b->of[node->output].recomputation = b->n_recomputations;
     b->recomputations[b->n_recomputations++] = (cgp__recomputation){i, time, time};
     for (int k = 0; k < node->n_inputs; k++)
         note_read(b, node->inputs[k], time);
@@ -86,15 +86,16 @@ static void require(cgp__stage_builder *b, int i, int *n) {
  * ancestors that must run again, too. */
 static void read_value(cgp__stage_builder *b, int value, int time, bool *failed) {
     note_read(b, value, time);
-    if (!b->recomputed[value] || is_live(b, value, time)) return;
+    if (!b->of[value].recomputed || is_live(b, value, time)) return;
     int n = 0;
     require(b, producer_of(b, value), &n);
     for (int w = 0; w < n; w++) {
         const cgp__node *node = &b->model->nodes[b->stage->first_node + b->required_list[w]];
-        b->plan->steps++;
+        ++*b->parts->steps;
         for (int k = 0; k < node->n_inputs; k++) {
             const int x = node->inputs[k], producer = producer_of(b, x);
-            if (producer >= 0 && b->recomputed[x] && !is_live(b, x, time)) require(b, producer, &n);
+            if (producer >= 0 && b->of[x].recomputed && !is_live(b, x, time))
+                require(b, producer, &n);
         }
     }
     qsort(b->required_list, (size_t)n, sizeof *b->required_list, cgp__builder_ascending);
@@ -107,11 +108,11 @@ static void read_value(cgp__stage_builder *b, int value, int time, bool *failed)
 cgp_status cgp__builder_find_reads(cgp__stage_builder *b) {
     if (!b->training) return CGP_OK;
     (void)visit_reads(b, mark_read);
-    if (!cgp_recompute_is_selective(b->plan->recompute)) return CGP_OK;
+    if (!cgp_recompute_is_selective(b->setup->recompute)) return CGP_OK;
     for (int i = 0; i < b->stage->n_nodes; i++) {
         const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
         if (node->output >= 0)
-            b->recomputed[node->output] =
+            b->of[node->output].recomputed =
                 cgp__node_may_recompute(b->model, node, b->stage->first_node, b->last_read);
     }
     return visit_reads(b, read_value)
@@ -120,7 +121,7 @@ cgp_status cgp__builder_find_reads(cgp__stage_builder *b) {
 }
 
 cgp__location cgp__builder_operand(const cgp__stage_builder *b, int value) {
-    return b->recomputed[value] ? b->recomputed_location[value] : b->location[value];
+    return b->of[value].recomputed ? b->of[value].recomputed_location : b->of[value].location;
 }
 
 cgp_status cgp__builder_recompute(cgp__stage_builder *b, cgp__program *program, int time) {
@@ -130,18 +131,17 @@ cgp_status cgp__builder_recompute(cgp__stage_builder *b, cgp__program *program, 
         const cgp__recomputation *r = &b->recomputations[b->next_recomputation];
         const int index = b->stage->first_node + r->node;
         const cgp__node *node = &b->model->nodes[index];
-        const int64_t bytes = cgp__plan_value_bytes(b->plan, node->output, b->plan->microbatch);
-        const int range = cgp__builder_range(b, bytes, time);
-        if (range < 0) return cgp__no_memory("plan: live ranges", sizeof *b->ranges);
-        b->recomputed_location[node->output] = (cgp__location){CGP__LIVE_RANGE, range};
-        cgp__builder_extend(b, b->recomputed_location[node->output], r->last);
+        const int64_t bytes = cgp__value_bytes(b->setup, node->output, b->setup->microbatch);
+        cgp__location *y = &b->of[node->output].recomputed_location;
+        CGP_TRY(cgp__builder_range(b, bytes, time, y));
+        cgp__builder_extend(b, *y, r->last);
         for (int k = 0; k < node->use.shapes.n_saved; k++) /* the call writes saved values too */
             cgp__builder_extend(b, b->stats[r->node * CGP_OP_MAX_SAVED + k], time);
         cgp__call *call = NULL;
         CGP_TRY(cgp__builder_call(b, program, index, CGP_OP_FORWARD, 0, time, &call));
         for (int k = 0; k < node->n_inputs; k++)
             call->x[k] = cgp__builder_operand(b, node->inputs[k]);
-        call->y = b->recomputed_location[node->output];
+        call->y = *y;
     }
     return CGP_OK;
 }

@@ -37,10 +37,10 @@ static bool converts_needed(const cgp__stage_builder *b, const cgp__call *call,
 }
 
 cgp_status cgp__builder_recompute_program(cgp__stage_builder *b) {
-    const cgp__program *forward = &b->stage->forward;
+    const cgp__program *forward = &b->stage->programs[CGP__FORWARD_SAVED];
     if (forward->n == 0) return CGP_OK; /* a stage of empty layers */
     const cgp__call *calls = forward->calls + b->n_converts;
-    cgp__program *program = &b->stage->recompute;
+    cgp__program *program = &b->stage->programs[CGP__RECOMPUTE];
     const size_t flags = (size_t)b->stage->n_nodes + (size_t)b->n_ranges;
     bool *needed = cgp__calloc(flags, sizeof *needed);
     if (!needed) return cgp__no_memory("plan: recompute", flags);

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* devices.h -- the devices of a plan, and the sections of their memory. */
+#ifndef CGP_SRC_PLAN_DEVICES_H
+#define CGP_SRC_PLAN_DEVICES_H
+
+#include <cgpipe/plan.h>
+
+#include "backend/backend.h"
+#include "plan/memory/staging.h"
+#include "plan/memory/step_memory.h"
+
+typedef struct cgp__device_plan {
+    cgp_plan_device info;
+    const cgp_backend *backend;
+    cgp_device_options options;
+    char *name;
+    /* Set by plan.c: offsets in its memory; `packed`: by packings.c. */
+    int64_t parameters, gradients, optimizer, state, packed, workspace;
+    /* Set by states.c: bytes of op state, without accumulators and caches. */
+    int64_t states_bytes;
+    cgp__step_memory step;
+    cgp__staging staging;
+} cgp__device_plan;
+
+/* Return a device of a plan. */
+const cgp__device_plan *cgp__plan_device(const cgp_plan *plan, int device);
+
+/* Return the bytes at the beginning of a device's memory that pipelines may share. */
+static inline int64_t cgp__plan_shared_bytes(const cgp__device_plan *device) {
+    return device->state + device->states_bytes;
+}
+
+/* Return a hint for messages on how to make the plan smaller. */
+const char *cgp__plan_advice(const cgp_plan *plan);
+
+#endif

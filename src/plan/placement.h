@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* placement.h -- nodes on stages, stages on devices, devices on ranks. */
+#ifndef CGP_SRC_PLAN_PLACEMENT_H
+#define CGP_SRC_PLAN_PLACEMENT_H
+
+#include "plan/parts.h"
+
+typedef struct cgp__placement {
+    int n_stages, n_devices;
+    /* [stages] number of layers */
+    int *balance;
+    /* [nodes] */
+    int *node_stage;
+    cgp__stage_plan *stages;
+    /* [stages] the stages of device 0, of device 1 .. */
+    int *device_stages;
+    cgp__device_plan *devices;
+} cgp__placement;
+
+/* Place the nodes of the model. `table` has the stages and their devices. */
+cgp_status cgp__place_nodes(cgp__placement *placement, const cgp__setup *setup,
+                            const cgp_plan_options *options, const cgp_schedule *table);
+void cgp__placement_release(cgp__placement *placement);
+
+/* Return the device of a node. */
+int cgp__device_of(const cgp__placement *placement, int node);
+int cgp__plan_device_of(const cgp_plan *plan, int node);
+
+/* Return true if the device belongs to the rank. */
+bool cgp__plan_is_on(const cgp_plan *plan, int device, int rank);
+
+#endif

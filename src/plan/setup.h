@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* setup.h -- what a plan is made for: its model and options, and what follows from them alone. */
+#ifndef CGP_SRC_PLAN_SETUP_H
+#define CGP_SRC_PLAN_SETUP_H
+
+#include <cgpipe/plan.h>
+
+#include "model/model.h"
+
+typedef struct cgp__setup {
+    const cgp_model *model;
+    cgp_optim optim;
+    bool inference, external_loss, deferred_batch_norm;
+    cgp_recompute recompute;
+    cgp_precision precision;
+    cgp_convolution convolution;
+    /* Set by actions.c. The schedule has R, because of `recompute` or of the caller's table. */
+    bool recomputes;
+    /* Set by actions.c. The schedule has I and W: then all input backward comes before all weight
+     * backward. */
+    bool splits;
+    /* samples */
+    int64_t batch, microbatch;
+    int chunks, ranks;
+} cgp__setup;
+
+/* Return what a plan was made for. */
+const cgp__setup *cgp__plan_setup(const cgp_plan *plan);
+
+/* precision.c: return the type of activations and their gradients on devices; the arithmetic; the
+ * type of a value on devices; the bytes of a value on devices for n samples. In the caller's memory
+ * a value has the model's type. */
+cgp_dtype cgp__activation_type(const cgp__setup *setup);
+cgp__arithmetic cgp__arithmetic_of(const cgp__setup *setup);
+cgp_dtype cgp__value_type(const cgp__setup *setup, int value);
+int64_t cgp__value_bytes(const cgp__setup *setup, int value, int64_t n);
+
+/* Return true for an input that devices keep in another type than the caller. */
+bool cgp__is_converted(const cgp__setup *setup, int value);
+
+#endif
