@@ -4,8 +4,8 @@
 
 #include <cgpipe/checkpoint.h>
 
-#include "common.h"
 #include "stop.h"
+#include "text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +33,7 @@ cgp_status cli_file_check(const char *path) {
         status =
             cgp_fail(CGP_EIO, "%s: cannot be written (%s: %s)", path, directory, strerror(errno));
     else
-        (void)!cgp_checkpoint_clean(directory); /* does not affect this file if it fails */
+        (void)!cgp_checkpoint_clean(directory); /* its failure does not affect this file */
     free(directory);
     return status;
 }
@@ -97,7 +97,8 @@ cgp_status cli_file_read(const char *path, size_t max, char **bytes, size_t *siz
 
 /* --- writing --- */
 
-/* It is no failure if the reader closed the pipe, or was ended by the signal that stops us. */
+/* Print to standard output. If its reader closed the pipe, or the signal that stops this process
+ * also ended the reader, that is no failure. */
 static cgp_status print_text(const char *text) {
     if (fputs(text, stdout) != EOF && fflush(stdout) == 0) return CGP_OK;
     if (cli_stop_closed() || (cli_stop_signal() && errno == EPIPE)) return CGP_OK;
@@ -114,6 +115,13 @@ cgp_status cli_text_write(const char *path, char *text) {
 json_t *cli_text_json(const char *text) {
     json_t *string = text ? json_string(text) : NULL;
     return string ? string : json_null();
+}
+
+json_t *cli_integers_json(const int *values, int count) {
+    json_t *list = json_array();
+    for (int i = 0; i < count; i++)
+        json_array_append_new(list, json_integer(values[i]));
+    return list;
 }
 
 json_t *cli_real_json(double value) {

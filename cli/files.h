@@ -31,6 +31,9 @@ CGP_MUST_CHECK cgp_status cli_text_write(const char *path, char *text);
 /* Return a JSON string; null for NULL and for text that is not UTF-8. */
 json_t *cli_text_json(const char *text);
 
+/* Return a JSON list of numbers. */
+json_t *cli_integers_json(const int *values, int count);
+
 /* Return a JSON number, or null if the value is not finite. */
 json_t *cli_real_json(double value);
 

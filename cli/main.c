@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* main.c -- the cgpipe program: find the command, parse its options, run it, return its exit code
- * (common.h). A failure is one line on standard error; help goes to standard output. */
+ * (errors.h). A failure is one line on standard error; help goes to standard output. */
 #include "commands/commands.h"
 
-#include "common.h"
+#include "errors.h"
+#include "options/help.h"
+#include "options/parse.h"
 #include "ranks.h"
 #include "report/output.h"
 #include "stop.h"
@@ -29,9 +31,10 @@ static void print_help(void) {
     printf("%s\n`cgpipe help COMMAND` lists the options of a command.\n", cli_models);
 }
 
-/* `brief`: for -h. */
+/* Print the help of a command. `brief`: the short one, for -h. */
 static void print_command_help(const cli_command *c, bool brief) {
-    const bool last = strncmp(c->operand, "--", 2) == 0; /* then it comes after the options */
+    /* An operand that begins with "--" comes after the options. */
+    const bool last = strncmp(c->operand, "--", 2) == 0;
     printf("cgpipe %s %s%s%s%s\n%s\n\n", c->name, last ? "[options] " : "", c->operand,
            *c->operand && !last ? " " : "", last ? "" : "[options]", c->summary);
     cli_options_help(stdout, c->bit, brief);
@@ -100,20 +103,27 @@ static cgp_status check_ranks(const cli_command *c, const cli_run_options *optio
                     c->name, options->grid ? " --grid" : "", cli_ranks_launched());
 }
 
+static cgp_status check_run(const cli_command *c, const cli_run_options *options) {
+    if (options->operand || strcmp(c->operand, "RUN") != 0) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "%s: RUN is missing (the directory of cgpipe train)", c->name);
+}
+
 static int run_command(const cli_command *c, int argc, char **argv) {
     cli_run_options options;
     cli_set_command(c->name);
     cgp_status status = cli_run_options_parse(&options, c->bit, argc, argv);
     if (options.transport) cli_ranks_fail_early(status, options.transport);
     if (status == CGP_OK && !options.help) status = check_ranks(c, &options);
+    if (status == CGP_OK && !options.help) status = check_run(c, &options);
     int code = cli_report(status, true);
     if (code == CLI_OK && options.quiet && !getenv("CGP_LOG")) cgp_log_set_level(CGP_LOG_ERROR);
     if (code == CLI_OK && options.help)
-        print_command_help(c, !cli_option_given(&options, CLI_OPTION_HELP));
+        print_command_help(c, !options.given[CLI_OPTION_HELP]);
     else if (code == CLI_OK)
         code = c->run(&options);
     cli_run_options_release(&options);
-    cli_ranks_close();
+    const cgp_status closed = cli_ranks_close();
+    if (closed != CGP_OK) cli_ranks_abort(cli_report(closed, false));
     return code;
 }
 
@@ -137,8 +147,8 @@ static int dispatch(int argc, char **argv) {
     return CLI_OK;
 }
 
-/* A daemon or cron may start a program with a standard stream closed. The next file to be opened
- * would get its descriptor, and its output. */
+/* Open /dev/null for each standard stream that is closed, as a daemon or cron may leave it. Else
+ * the next file to be opened would get the stream's descriptor, and its output. */
 static bool open_streams(void) {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) return false;
@@ -146,8 +156,8 @@ static bool open_streams(void) {
     return true;
 }
 
-/* Fail if text could not be written, unless its reader closed the pipe or a message has reported
- * it. */
+/* Return the exit code. `code` CLI_OK becomes a failure if text could not be written, unless the
+ * reader closed the pipe; report it unless a warning has. */
 static int close_streams(int code) {
     const int reason = fflush(stdout) != 0 ? errno : 0;
     if (code != CLI_OK) return code;

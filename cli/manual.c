@@ -8,12 +8,12 @@
  * \fB and \fI switch to bold and italics, \fR back. */
 #include "commands/commands.h"
 
+#include "options/help.h"
 #include "options/table.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -59,9 +59,9 @@ static void put_head(FILE *out, const char *name, const char *summary) {
 static void put_exit_status(FILE *out) {
     put(out, ".SH EXIT STATUS\n"
              "0 success; 1 failure; 2 wrong command line; 3 another rank failed, or supervise gave "
-             "up; 130 a training was stopped by a signal or by cgpipe stop; 141 the reader of "
-             "standard output closed it\\&. After 130 and 141 the training is saved\\&. A failure "
-             "is one line on standard error\\&.\n");
+             "up; 4 a sample of a training cannot be used; 130 a training was stopped by a signal "
+             "or by cgpipe stop; 141 the reader of standard output closed it\\&. After 4, 130 and "
+             "141 the training is saved\\&. A failure is one line on standard error\\&.\n");
 }
 
 static void write_main_page(FILE *out) {
@@ -104,7 +104,8 @@ static void write_command_page(FILE *out, const cli_command *c) {
     char name[64];
     snprintf(name, sizeof name, "cgpipe-%s", c->name);
     put_head(out, name, c->summary);
-    const bool last = strncmp(c->operand, "--", 2) == 0; /* then it comes after the options */
+    /* An operand that begins with "--" comes after the options. */
+    const bool last = strncmp(c->operand, "--", 2) == 0;
     put(out, "\\fBcgpipe %\\fR", c->name);
     if (last) put(out, " [\\fIoptions\\fR]");
     if (*c->operand) put(out, " \\fI%\\fR", c->operand);

@@ -3,10 +3,11 @@
  * parent of every process. */
 #include "processes.h"
 
-#include "common.h"
+#include "text.h"
 
 #include <dirent.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -39,7 +40,8 @@ static bool parse(const char *text, process *p) {
     return true;
 }
 
-/* Return false if this is no process; it may end while its file is read. */
+/* Read the process whose directory in /proc is `name`. Return false if there is none, as when it
+ * ends meanwhile. */
 static bool read_process(const char *name, process *p) {
     char path[64], text[2048];
     int64_t pid = 0;

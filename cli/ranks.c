@@ -2,11 +2,13 @@
 /* ranks.c -- see ranks.h. */
 #include "ranks.h"
 
-#include "common.h"
+#include "errors.h"
 #include "stop.h"
+#include "text.h"
 
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
@@ -164,7 +166,7 @@ static bool lowest_after(int lost) {
 
 /* Tell whether this rank prints failures: it is rank 0 or, if that was lost, the lowest rank
  * left. */
-static bool speaks(void) {
+static bool prints(void) {
     char message[16] = "";
     int lost = -1;
     if (!communicator) return cli_rank() == 0;
@@ -174,7 +176,7 @@ static bool speaks(void) {
 }
 
 bool cli_ranks_reports(void) {
-    const bool result = speaks();
+    const bool result = prints();
     reported = true;
     last_line = NULL;
     if (!result && !communicator)
@@ -188,7 +190,7 @@ static const char *failure_line(char line[LINE]) {
     int failed = -1;
     (void)transport->failures.first(communicator, &failed, message, sizeof message);
     snprintf(line, LINE, "cgpipe: rank %d: %s\n", failed, message);
-    return !reported && speaks() ? line : NULL;
+    return !reported && prints() ? line : NULL;
 }
 
 void cli_ranks_leave_soon(void) {
@@ -208,23 +210,20 @@ void cli_ranks_abort(int code) {
     signal(SIGTERM, SIG_IGN);
     end_after(0.6, NULL);
     fflush(NULL);
-    if (speaks()) transport->failures.abort(communicator, code); /* one is enough */
+    if (prints()) transport->failures.abort(communicator, code); /* one is enough */
     _exit(code);
 }
 
-/* Wait for all ranks. End this process even if a rank never gets to end MPI. */
-static void barrier(void) {
+/* The alarm ends this process even if MPI never ends on a rank. */
+cgp_status cli_ranks_close(void) {
+    if (!communicator) return CGP_OK;
     const cgp_status status = transport->agreement.barrier(communicator);
+    if (status != CGP_OK && cli_ranks_lost()) return status;
     if (status == CGP_OK && limit > 0) end_after(limit + 2, stuck);
-    if (status != CGP_OK && cli_ranks_lost()) cli_ranks_abort(cli_report(status, false));
-}
-
-void cli_ranks_close(void) {
-    if (!communicator) return;
-    barrier();
     transport->communicator_destroy(communicator);
     transport = NULL;
     communicator = NULL;
+    return CGP_OK;
 }
 
 int cli_rank(void) {

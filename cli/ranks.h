@@ -54,13 +54,14 @@ bool cli_ranks_reports(void);
  * ranks may be waiting there. Keeps the message. Does nothing for CGP_OK or without a launcher. */
 void cli_ranks_fail_early(cgp_status status, const char *transport);
 
-/* Wait for all ranks, then close the transport if it is open. */
-void cli_ranks_close(void);
+/* Wait for all ranks, then close the transport if it is open. Fails if a rank was lost; then call
+ * cli_ranks_abort(). */
+CGP_MUST_CHECK cgp_status cli_ranks_close(void);
 
 int cli_rank(void);
 int cli_ranks(void);
 
-/* NULL with one rank. */
+/* Return the transport and this rank's communicator; NULL with one rank. */
 const cgp_transport *cli_ranks_transport(void);
 cgp_communicator *cli_ranks_communicator(void);
 

@@ -2,7 +2,7 @@
 /* stop.c -- see stop.h. */
 #include "stop.h"
 
-#include "common.h"
+#include "errors.h"
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -12,7 +12,7 @@
 static const struct {
     int number;
     const char *name;
-    bool repeated; /* a second one ends the process: a person sent it */
+    bool repeated; /* a second such signal ends the process, because a person sent it */
 } signals[] = {
     {SIGINT, "SIGINT", true},
     {SIGTERM, "SIGTERM", true},
@@ -75,9 +75,9 @@ void cli_stop_install(void) {
     }
 }
 
-const char *cli_stop_signal(void) {
+int cli_stop_number(void) {
     const int index = atomic_load(&noted);
-    return index > 0 ? signals[index - 1].name : NULL;
+    return index > 0 ? signals[index - 1].number : 0;
 }
 
 const char *cli_stop_name(int number) {
@@ -85,12 +85,10 @@ const char *cli_stop_name(int number) {
     return i < SIGNALS ? signals[i].name : NULL;
 }
 
-int cli_stop_number(void) {
-    const int index = atomic_load(&noted);
-    return index > 0 ? signals[index - 1].number : 0;
+const char *cli_stop_signal(void) {
+    return cli_stop_name(cli_stop_number());
 }
 
 bool cli_stop_closed(void) {
-    const int index = atomic_load(&noted);
-    return index > 0 && signals[index - 1].number == SIGPIPE;
+    return cli_stop_number() == SIGPIPE;
 }

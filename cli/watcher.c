@@ -6,15 +6,16 @@
 #endif
 #include "watcher.h"
 
-#include "common.h"
+#include "errors.h"
+#include "machine.h"
 #include "processes.h"
+#include "text.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -33,7 +34,7 @@ static _Noreturn void be_command(char *const *words, const sigset_t *mask, pid_t
     if (getppid() != watcher) _exit(CLI_FAILED); /* the watcher was killed before prctl() */
     setpgid(0, 0);
     sigprocmask(SIG_SETMASK, mask, NULL);
-    signal(SIGXFSZ, SIG_DFL); /* main() ignores it */
+    signal(SIGXFSZ, SIG_DFL); /* main() ignores this signal */
     if (nothing >= 0) dup2(nothing, STDIN_FILENO);
     if (nothing > STDIN_FILENO) close(nothing);
     execvp(words[0], words);
@@ -101,7 +102,7 @@ static void take_signal(watch *w) {
         end_all(w, CLI_END_LOST);
 }
 
-static void wait_for_news(watch *w, int milliseconds) {
+static void wait_for_event(watch *w, int milliseconds) {
     struct pollfd sources[] = {{.fd = w->socket, .events = POLLIN},
                                {.fd = w->signals, .events = POLLIN}};
     if (poll(sources, 2, milliseconds) <= 0) return;
@@ -114,7 +115,7 @@ static void watch_command(watch *w) {
     enum { TURN = 50 }; /* milliseconds */
     bool found = true;
     while (reap(w) && (found || !w->ended)) {
-        wait_for_news(w, isfinite(w->kill_at) ? TURN : -1);
+        wait_for_event(w, isfinite(w->kill_at) ? TURN : -1);
         if (cli_seconds() >= w->kill_at) found = signal_all(w, SIGKILL);
     }
 }
@@ -146,7 +147,7 @@ static _Noreturn void be_watcher(int socket, char *const *words, double grace) {
                 strerror(errno));
         w.ending.status = NOT_STARTED << 8;
     }
-    if (w.command > 0) setpgid(w.command, w.command); /* called on both sides of fork() */
+    if (w.command > 0) setpgid(w.command, w.command); /* the command calls it too */
     watch_command(&w);
     if (w.socket >= 0) (void)send(w.socket, &w.ending, sizeof w.ending, MSG_NOSIGNAL);
     _exit(CLI_OK);

@@ -4,13 +4,17 @@
  * for each K, M and recomputation. `bench transport` is in bench_transport.c. */
 #include "commands/commands.h"
 
-#include "common.h"
+#include "errors.h"
 #include "files.h"
+#include "options/json.h"
 #include "options/schedule_file.h"
 #include "ranks.h"
 #include "report/output.h"
 #include "report/report.h"
 #include "session/costs.h"
+#include "session/inputs.h"
+#include "session/model.h"
+#include "text.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -39,8 +43,8 @@ static int power_of_two(int64_t value, int max) {
     return -1;
 }
 
-/* Return the published peak activation memory of all devices in GiB, or NaN if none is published
- * for these options: all figures are of one model at batch 64. */
+/* Return the published peak activation memory of all devices in GiB; NaN: nothing is published for
+ * these options. All published figures are for one model at batch 64. */
 static double published_gib(const cli_session *session) {
     const cli_run_options *options = session->options;
     const int k = power_of_two(options->stages, 2), m = power_of_two(options->chunks, 6);
@@ -49,6 +53,10 @@ static double published_gib(const cli_session *session) {
     if (strcmp(options->precision, "f32") != 0) return NAN;
     if (options->batch != BENCH_BATCH || strcmp(session->model_spec, BENCH_MODEL) != 0) return NAN;
     return figures[never ? 0 : 1][k][m];
+}
+
+static double gib(int64_t bytes) {
+    return (double)bytes / 0x1p30;
 }
 
 /* Parse the operand; `gpt2` alone means --model or the benchmark's model. Resolve --dropout. */
@@ -102,16 +110,17 @@ static cgp_status run_steps(cli_session *session) {
 
 static void print_memory_row(FILE *out, const cgp_plan_device *d) {
     fprintf(out, "%-7s %18.3f %18.3f %12.3f\n", d->name,
-            cli_gib(d->parameter_bytes + d->gradient_bytes + d->optimizer_bytes),
-            cli_gib(d->activation_bytes), cli_gib(d->planned_bytes));
+            gib(d->parameter_bytes + d->gradient_bytes + d->optimizer_bytes),
+            gib(d->activation_bytes), gib(d->planned_bytes));
 }
 
-/* Print memory, divided as in the published figures. */
+/* Print the memory of parameters, of activations and in total, as the published figures divide it.
+ * */
 static void print_memory(FILE *out, const cli_session *session) {
     static const char *const state_names[] = {"", ", momentum", ", two moments"};
     const int states = cgp_optim_states(&session->optim);
     const cgp_plan_device total = cli_plan_total(session->plan);
-    const double ours = cli_gib(total.activation_bytes), published = published_gib(session);
+    const double ours = gib(total.activation_bytes), published = published_gib(session);
     fprintf(out, "GiB       parameter memory    peak activation        total\n");
     for (int d = 0; d < cgp_plan_devices(session->plan); d++)
         print_memory_row(out, cgp_plan_device_at(session->plan, d));
@@ -125,7 +134,7 @@ static void print_memory(FILE *out, const cli_session *session) {
                 published, ours / published);
 }
 
-/* Write --costs-out. */
+/* Write the layer times of the run to the file of --costs-out. */
 static cgp_status write_costs(const cli_session *session) {
     const cli_run_options *options = session->options;
     cli_costs costs = {.model = session->model_spec,
@@ -151,7 +160,8 @@ static cgp_status write_costs(const cli_session *session) {
     return status;
 }
 
-/* Run the steps unless --plan-only is given, and make the JSON. */
+/* Run the steps unless --plan-only is given. *report: the JSON of the plan, and of the run if there
+ * is one. */
 static cgp_status measure(cli_session *session, json_t **report) {
     if (session->options->plan_only) {
         *report = cli_plan_json(session);
@@ -219,15 +229,15 @@ static void print_number(FILE *out, const char *format, int width, double value)
 
 static void print_row(FILE *out, const cli_session *session) {
     const cli_run_options *options = session->options;
-    const double ours = cli_gib(cli_plan_total(session->plan).activation_bytes);
+    const double ours = gib(cli_plan_total(session->plan).activation_bytes);
     const double published = published_gib(session);
     fprintf(out, "%2" PRId64 " %3" PRId64 "  %-11s  %10.3f", options->stages, options->chunks,
             options->recompute, ours);
     print_number(out, "%*.2f", 11, published);
     print_number(out, "%*.3f", 8, ours / published);
-    fprintf(out, " %8.3f", cli_gib(cli_plan_total(session->plan).planned_bytes));
+    fprintf(out, " %8.3f", gib(cli_plan_total(session->plan).planned_bytes));
     if (!options->plan_only) {
-        fprintf(out, " %10.3f", cli_gib(cli_allocated_bytes(session)));
+        fprintf(out, " %10.3f", gib(cli_allocated_bytes(session)));
         print_number(out, "%*.3f", 11, cli_measured(session, CLI_FORWARD_SECONDS));
         print_number(out, "%*.3f", 12, cli_measured(session, CLI_BACKWARD_SECONDS));
         fprintf(out, " %10.2f %9.1f %12.1f",
@@ -305,7 +315,8 @@ static int bench_grid(const cli_run_options *options) {
     if (code == CLI_OK) code = cli_report(cli_model_text(&of, model), true);
     if (code != CLI_OK) return code;
     print_heading(out, &cell_options, model);
-    /* An M above the batch is a normal row: print no warning between the rows. */
+    /* A row may have more micro-batches than samples, of which the library would warn between the
+     * rows. */
     cgp_log_set_level(CGP_LOG_ERROR);
     json_t *cells = json_array();
     json_t *report =

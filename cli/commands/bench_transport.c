@@ -14,10 +14,12 @@
  *     bandwidth         = bytes of the largest message / (its time - latency) */
 #include "commands/commands.h"
 
-#include "common.h"
+#include "errors.h"
+#include "machine.h"
 #include "ranks.h"
 #include "report/output.h"
 #include "session/cluster.h"
+#include "text.h"
 
 #include <cgpipe/devices.h>
 
@@ -40,7 +42,7 @@ enum { SIZES = sizeof sizes / sizeof sizes[0], LARGEST = 4 << 20 };
 
 /* Facts that the ranks exchange. */
 typedef struct rank_info {
-    char host[256];
+    char host[CLI_HOST];
     int64_t cores, memory_bytes;
 } rank_info;
 
@@ -89,8 +91,8 @@ static cgp_status ended(const wire *w) {
     return cgp_fail(CGP_EPEER, "%s: a message was lost", w->transport->name);
 }
 
-/* Measure round trips and turn the shortest of each size into a message time. The others have
- * waited for something else too. */
+/* Measure round trips, and compute the time of a message from the shortest of each size: the longer
+ * ones include other waits. */
 static cgp_status send_all(wire *w, double seconds[SIZES]) {
     cgp_link_message message;
     if (!w->transport->links.acquire(w->link, INT64_MAX, &message)) return ended(w);
@@ -138,8 +140,8 @@ static int ranks_beside(const bench *b, int r) {
     return count;
 }
 
-static void *receive_thread(void *wire_of_it) {
-    (void)!receive_all(wire_of_it); /* a failure ends the sender too */
+static void *receive_thread(void *to) {
+    (void)!receive_all(to); /* a failure here also ends the sender's wait */
     return NULL;
 }
 
@@ -317,8 +319,7 @@ static void print(FILE *out, const bench *b) {
 static rank_info info_of_this(void) {
     rank_info info = {.cores = sysconf(_SC_NPROCESSORS_ONLN),
                       .memory_bytes = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE)};
-    if (gethostname(info.host, sizeof info.host - 1) != 0 || !info.host[0])
-        snprintf(info.host, sizeof info.host, "host");
+    if (!*cli_host(info.host)) strcpy(info.host, "host");
     return info;
 }
 
@@ -329,7 +330,7 @@ static cgp_status check_devices(const bench *b) {
                     b->ranks, b->devices);
 }
 
-/* Collective. */
+/* Check the devices, allocate the results, and exchange the facts on the ranks. Collective. */
 static cgp_status prepare(bench *b) {
     b->ranks = cli_ranks();
     b->devices = b->options->stages_by_devices ? (int)b->options->stages : b->ranks;
@@ -345,13 +346,13 @@ static cgp_status prepare(bench *b) {
     return CGP_OK;
 }
 
-/* Refuse options of models, which have no meaning here. */
+/* Refuse options of models: messages are measured without a model. */
 static cgp_status check_options(const cli_run_options *options) {
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
         const bool fits = id == CLI_OPTION_TRANSPORT || id == CLI_OPTION_DEVICES ||
                           id == CLI_OPTION_JSON || id == CLI_OPTION_QUIET ||
                           (id == CLI_OPTION_STAGES && options->stages_by_devices);
-        if (!cli_option_given(options, (cli_option_id)id) || fits) continue;
+        if (!options->given[id] || fits) continue;
         return cgp_fail(CGP_EINVAL, "--%s: bench transport has no model (leave it out)",
                         cli_option_given_as(options, (cli_option_id)id));
     }

@@ -7,11 +7,14 @@
  * that backward computes first: the last parameter's. */
 #include "commands/commands.h"
 
-#include "common.h"
+#include "errors.h"
 #include "files.h"
 #include "ranks.h"
 #include "report/output.h"
 #include "report/report.h"
+#include "session/inputs.h"
+#include "session/model.h"
+#include "text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -106,13 +109,14 @@ static cli_run_options in_one_stage(const cli_run_options *options) {
 
 /* --- comparing --- */
 
-/* Return value `i` of f32 or i32 data, for display. */
+/* Return the number at index `i` of f32 or i32 data, for display. */
 static double number(cgp_dtype type, const void *data, int64_t i) {
     return type == CGP_I32 ? (double)((const int32_t *)data)[i] : (double)((const float *)data)[i];
 }
 
-/* Compare arrays of 4-byte numbers bit by bit. If `out` is not NULL, print how many differ and the
- * first one; `what` and `name` are for this line. */
+/* Compare arrays of 4-byte numbers bit by bit, and return whether they are equal. If they differ
+ * and `out` is not NULL, print a line that begins with `what` and `name`: how many differ, and the
+ * first pair. */
 static bool equal(FILE *out, const char *what, const char *name, cgp_dtype type, const void *a,
                   const void *b, int64_t count) {
     const uint32_t *x = a, *y = b;
@@ -130,7 +134,8 @@ static bool equal(FILE *out, const char *what, const char *name, cgp_dtype type,
     return n == 0;
 }
 
-/* Compare all outputs; print the first that differs. */
+/* Compare all outputs of the model and return whether they are equal. Print the first output that
+ * differs. */
 static bool compare_outputs(FILE *out, const outcome *a, const outcome *b) {
     for (int k = 0; k < a->n_outputs; k++) {
         char name[CLI_NUMBER] = "";

@@ -3,11 +3,17 @@
  * takes from run.json. */
 #include "commands/commands.h"
 
-#include "common.h"
+#include "errors.h"
+#include "options/inherit.h"
+#include "options/json.h"
+#include "options/parse.h"
 #include "options/run_file.h"
+#include "session/model.h"
 #include "session/record.h"
+#include "text.h"
 
-/* Tell whether a later start changed an option: then no single start can repeat the run. */
+/* Tell whether a later start of the run changed an option: then no single start can repeat the run.
+ * */
 static bool has_changes(const json_t *record) {
     const json_t *starts = json_object_get(record, "starts");
     for (size_t i = 0; i < json_array_size(starts); i++) {
@@ -17,8 +23,8 @@ static bool has_changes(const json_t *record) {
     return false;
 }
 
-/* Delete options that have their defaults: some may only be given together with others. Delete
- * --steps if --epochs determines it. */
+/* Delete options that have their defaults, because some of them may only be given together with
+ * others. Delete --steps if --epochs determines it. */
 static void keep_changed(json_t *options, const json_t *defaults) {
     const char *key;
     json_t *value;
@@ -64,9 +70,6 @@ static cgp_status print(const char *path, const json_t *record, json_t *options)
 
 int cli_config(const cli_run_options *run_options) {
     cli_run_directory directory;
-    if (!run_options->operand)
-        return cli_report(
-            cgp_fail(CGP_EINVAL, "config: RUN is missing (the directory of cgpipe train)"), true);
     json_t *record = NULL, *options = json_object();
     cli_run_directory_name(&directory, run_options->operand);
     cgp_status status = cli_record_read(&directory, &record);

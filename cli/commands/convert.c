@@ -13,10 +13,11 @@
  * old contents come back. After a kill, the next start brings back an old run. */
 #include "commands/commands.h"
 
-#include "common.h"
+#include "errors.h"
 #include "files.h"
 #include "session/published.h"
 #include "session/record.h"
+#include "text.h"
 
 #include <cgpipe/checkpoint.h>
 #include <cgpipe/models/weights.h>
@@ -51,7 +52,7 @@ typedef struct conversion {
 
 /* --- source --- */
 
-/* Count EIO as existing: opening the entry then reports the reason. */
+/* Tell whether a path exists. EIO counts as existing: opening the file then reports the reason. */
 static bool is_there(const char *path) {
     struct stat info;
     return lstat(path, &info) == 0 || errno == EIO;
@@ -107,7 +108,8 @@ static cgp_status check_options(const conversion *c) {
     return CGP_OK;
 }
 
-/* For a single file, use --model, which must agree with a config.json beside the file. */
+/* Find the model of a single file of weights: --model, which must agree with a config.json beside
+ * the file. */
 static cgp_status find_model_of_file(conversion *c) {
     const cli_run_options *options = c->options;
     char given[CLI_MODEL_SPEC], published[CLI_MODEL_SPEC];
@@ -133,8 +135,8 @@ static cgp_status find_model(conversion *c) {
                     options->target, cli_model_name(&c->of));
 }
 
-/* Refuse a directory that would be two of run, checkpoint and published weights: it could be read
- * as the wrong one. */
+/* Refuse a target that has `file`, which makes it a run or a checkpoint. With published weights
+ * too, the directory could be read as the wrong one. */
 static cgp_status check_not(const char *directory, const char *file, const char *what) {
     if (!has(directory, file)) return CGP_OK;
     return cgp_fail(CGP_EIO, "%s: %s, it has %s (take another name)", directory, what, file);
@@ -359,7 +361,8 @@ static cgp_status convert(conversion *c) {
     return write_directory(c);
 }
 
-/* Print the dropout of a GPT-2 or a ViT: cgpipe has one probability for all their dropouts. */
+/* Print the dropout of a GPT-2 or a ViT. cgpipe has one probability for all dropouts of a model,
+ * but config.json has several. */
 static void print_dropout(const conversion *c) {
     char dropouts[CLI_DROPOUTS_TEXT];
     cgp_model_spec spec = with_dropout(c);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* devices.c -- cgpipe devices: list backends with their ordinals, memory and capabilities,
- * transports and plug-ins, and say why something is missing. */
+ * transports and plug-ins, and the reason if one is missing. */
 #include "commands/commands.h"
 
-#include "common.h"
+#include "errors.h"
 #include "files.h"
 #include "not_built.h"
 #include "report/output.h"
+#include "text.h"
 
 #include <cgpipe/devices.h>
 
@@ -30,7 +31,7 @@ static const struct {
 #undef NOT_BUILT
         {NULL, NULL}};
 
-/* Tell whether a plug-in file of that name, from another build, was opened. */
+/* Tell whether a plug-in with this file name was opened: it may come from another build. */
 static bool is_opened(const char *name) {
     cgp_plugin_info info;
     for (int i = 0; (info = cgp_plugin_info_at(i)).path; i++) {

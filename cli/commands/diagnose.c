@@ -3,15 +3,12 @@
  * left. */
 #include "commands/commands.h"
 
-#include "common.h"
+#include "errors.h"
 #include "report/diagnosis.h"
 #include "report/output.h"
 
 int cli_diagnose(const cli_run_options *options) {
     cli_diagnosis_files files = {.ranks = 0};
-    if (!options->operand)
-        return cli_report(
-            cgp_fail(CGP_EINVAL, "diagnose: RUN is missing (the directory of cgpipe train)"), true);
     cgp_status status = cli_json_check(options);
     if (status == CGP_OK) status = cli_diagnosis_files_read(options->operand, &files);
     if (status == CGP_OK) {

@@ -3,7 +3,7 @@
  * docs/reference/graph-files.md. */
 #include "commands/commands.h"
 
-#include "common.h"
+#include "errors.h"
 #include "files.h"
 #include "session/session.h"
 

@@ -5,13 +5,15 @@
 #define _GNU_SOURCE /* renameat2() */
 #include "commands/commands.h"
 
-#include "common.h"
+#include "errors.h"
 #include "templates.h" /* made by CMakeLists.txt */
+#include "text.h"
 
 #include <cgpipe/checkpoint.h>
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -37,22 +39,11 @@ enum { FILES = sizeof files / sizeof files[0] };
 /* Return a copy of a template with NAME filled in. Drops its licence line, which is not for the
  * user's files. */
 static char *fill_in(const unsigned char *bytes, size_t size, const char *name) {
-    char *text = cli_text("%.*s", (int)size, (const char *)bytes), *out = NULL;
-    const char *at = strstr(text, "SPDX-License-Identifier"), *end = strchr(text, '\n');
-    at = at && end && at < end ? end + 1 : text;
-    size_t length = 0;
-    FILE *stream = open_memstream(&out, &length);
-    if (!stream) {
-        free(text);
-        return NULL;
-    }
-    for (const char *next; (next = strstr(at, PLACE)); at = next + strlen(PLACE))
-        fprintf(stream, "%.*s%s", (int)(next - at), at, name);
-    fputs(at, stream);
+    char *text = cli_text("%.*s", (int)size, (const char *)bytes);
+    const char *licence = strstr(text, "SPDX-License-Identifier"), *end = strchr(text, '\n');
+    char *filled = cli_replaced(licence && end && licence < end ? end + 1 : text, PLACE, name);
     free(text);
-    if (fclose(stream) == 0) return out;
-    free(out);
-    return NULL;
+    return filled;
 }
 
 /* --- files --- */
@@ -61,28 +52,11 @@ static cgp_status cannot(const char *path, const char *what) {
     return cgp_fail(CGP_EIO, "%s: cannot be %s (%s)", path, what, strerror(errno));
 }
 
-static cgp_status write_file(int directory, const char *path, const char *name, const char *text) {
-    const int fd =
-        openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
-    if (!file) {
-        const cgp_status status = cannot(path, "written");
-        if (fd >= 0) close(fd);
-        return status;
-    }
-    const bool written = fputs(text, file) >= 0 && fflush(file) == 0 && fsync(fd) == 0;
-    const int reason = errno;
-    if (fclose(file) == 0 && written) return CGP_OK;
-    if (!written) errno = reason;
-    return cannot(path, "written");
-}
-
 static cgp_status write_files(int directory, const char *path, const char *name) {
     for (int i = 0; i < FILES; i++) {
         char *file = fill_in((const unsigned char *)files[i].name, strlen(files[i].name), name);
         char *text = fill_in(files[i].text, files[i].bytes, name);
-        const cgp_status status = file && text ? write_file(directory, path, file, text)
-                                               : cgp_fail(CGP_ENOMEM, "%s: out of memory", path);
+        const cgp_status status = cgp_file_replace_at(directory, file, path, text, strlen(text));
         free(text);
         free(file);
         CGP_TRY(status);
@@ -93,7 +67,7 @@ static cgp_status write_files(int directory, const char *path, const char *name)
 static void remove_files(const char *temporary, int directory, const char *name) {
     for (int i = 0; i < FILES; i++) {
         char *file = fill_in((const unsigned char *)files[i].name, strlen(files[i].name), name);
-        if (file) unlinkat(directory, file, 0);
+        unlinkat(directory, file, 0);
         free(file);
     }
     rmdir(temporary);

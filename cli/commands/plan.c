@@ -2,12 +2,13 @@
 /* plan.c -- cgpipe plan: print memory and timeline before anything runs. */
 #include "commands/commands.h"
 
-#include "common.h"
+#include "errors.h"
 #include "files.h"
 #include "report/output.h"
 #include "report/report.h"
 #include "session/cluster.h"
 #include "session/costs.h"
+#include "text.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@ static cgp_status make(cli_session *session, cli_run_options *options) {
     return cli_session_plan(session, options, &model);
 }
 
-/* Return the costs of F, I, W, R, [4][stages]. */
+/* Return the seconds of F, I, W and R for each stage, [4][stages]. The caller frees them. */
 static double *stage_costs(const cgp_plan *plan, cgp_recompute recompute,
                            const cgp_layer_cost *costs) {
     const int n = cgp_plan_stages(plan);
@@ -38,8 +39,8 @@ static double *stage_costs(const cgp_plan *plan, cgp_recompute recompute,
     return times;
 }
 
-/* Set the times of messages, [edges]: from the cluster file between its devices, else their bytes /
- * costs->bandwidth. */
+/* Set the times of messages, [edges]. Between different devices of a cluster file they are the
+ * file's, else the bytes of the message / costs->bandwidth. */
 static cgp_status message_times(const cgp_plan *plan, const cli_costs *costs,
                                 const cli_cluster *cluster, double *latency, double *transfer) {
     for (int e = 0; e < cgp_plan_edges(plan); e++) {
@@ -58,7 +59,8 @@ static cgp_status message_times(const cgp_plan *plan, const cli_costs *costs,
     return CGP_OK;
 }
 
-/* The simulated step, and the longest update of a device; 0: the costs have none. */
+/* The simulated step, and the seconds of the slowest device's update; 0: the costs file has no
+ * updates. */
 typedef struct prediction {
     cgp_schedule_timeline timeline;
     double update_seconds;

@@ -3,11 +3,12 @@
  * each rank. */
 #include "commands/commands.h"
 
-#include "common.h"
+#include "errors.h"
 #include "ranks.h"
 #include "report/output.h"
 #include "session/costs.h"
 #include "session/session.h"
+#include "text.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -23,7 +24,7 @@ static double step_flops(const cgp_layer_cost *c) {
     return c->flops[0] + c->flops[1] + c->flops[2];
 }
 
-/* `unit`: the unit of the rate, in operations a second. */
+/* Print a row of the table. `unit`: unit of its rate, in operations a second. */
 static void print_row(FILE *out, const char *name, const cgp_layer_cost *c, double unit) {
     char bytes[CLI_NUMBER];
     fprintf(out, "%-26.26s %9.3f %9.3f %9.3f %9.3f %9.3f %10.3f", name, 1e3 * c->forward_seconds,
@@ -56,7 +57,8 @@ static void print_rates(FILE *out, const cli_costs *costs) {
 }
 
 static void print(FILE *out, const cli_costs *costs, const cgp_model *model) {
-    const bool peak = costs->peak_flops > 0; /* else print only the rates */
+    /* Without a peak the column shows rates instead of parts of the peak. */
+    const bool peak = costs->peak_flops > 0;
     const double unit = peak ? 0.01 * costs->peak_flops * costs->threads : 1e9;
     const int largest = costs->sizes - 1;
     const cgp_layer_cost sum = cli_costs_total(costs, largest);
@@ -88,17 +90,9 @@ static void print(FILE *out, const cli_costs *costs, const cgp_model *model) {
 
 /* Return the devices as --devices takes them, "cpu*2". Freed by the caller. */
 static char *devices_text(const cli_run_options *options, int devices) {
-    char *text = NULL;
-    if (options->devices.count < 2)
-        return cli_text("%s*%d", options->devices.count ? options->devices.values[0] : "cpu",
-                        devices);
-    for (int d = 0; d < options->devices.count; d++) {
-        char *longer =
-            cli_text("%s%s%s", text ? text : "", text ? "," : "", options->devices.values[d]);
-        free(text);
-        text = longer;
-    }
-    return text;
+    if (options->devices.count >= 2)
+        return cli_joined(options->devices.values, options->devices.count);
+    return cli_text("%s*%d", options->devices.count ? options->devices.values[0] : "cpu", devices);
 }
 
 /* Return " --NAME VALUE", or "" for NaN. Freed by the caller. */

@@ -3,12 +3,14 @@
  * a file of weights. The run may be in progress, killed or complete. */
 #include "commands/commands.h"
 
-#include "common.h"
+#include "errors.h"
+#include "machine.h"
 #include "ranks.h"
 #include "session/published.h"
 #include "session/record.h"
 #include "session/sampler.h"
 #include "session/session.h"
+#include "text.h"
 
 #include <cgpipe/models/weights.h>
 
@@ -22,7 +24,7 @@ typedef struct sample {
     cli_model model;
     cli_text_sizes sizes;
     bool cached;   /* the model is for generation, with a cache */
-    int64_t batch; /* if so: tokens of a mini-batch */
+    int64_t batch; /* tokens of a mini-batch, if there is a cache */
     cli_session session;
     cgp_tokenizer *tokenizer; /* NULL: tokens are bytes */
     cli_sampler sampler;
@@ -33,8 +35,8 @@ typedef struct sample {
 /* Prompt tokens in a micro-batch. */
 #define PREFILL 64
 
-/* Plan as many stages as there are ranks, unless --stages says otherwise. With a cache each stage
- * works on a micro-batch of the prompt. */
+/* Plan a stage for each rank, unless --stages is given. With a cache, each stage works on a
+ * micro-batch of the prompt. */
 static cgp_status make_plan(sample *s) {
     cli_run_options options = *s->options;
     cgp_plan_options plan = cgp_plan_options_default();
@@ -98,7 +100,8 @@ static cgp_status other_model(const char *path, const char *expected, const char
                     got);
 }
 
-/* If `directory` has a checkpoint, refuse it if its note names another model. */
+/* Refuse a checkpoint in `directory` whose note names another model than `expected`. CGP_OK without
+ * a checkpoint. */
 static cgp_status check_note(const char *path, const char *directory, const char *expected) {
     char *note = NULL;
     const cgp_status status = cgp_checkpoint_find(NULL, NULL, &note, directory);
@@ -106,7 +109,8 @@ static cgp_status check_note(const char *path, const char *directory, const char
     CGP_TRY(status);
     json_t *object = cli_note_read(note);
     const char *got = cli_record_model(object);
-    const bool same = !got || strcmp(got, expected) == 0; /* or the note is not from cgpipe train */
+    /* Without a model the note is another program's. */
+    const bool same = !got || strcmp(got, expected) == 0;
     if (!same) (void)other_model(path, expected, got);
     json_decref(object);
     free(note);
@@ -146,9 +150,6 @@ static cgp_status run(sample *s) {
 
 int cli_sample(const cli_run_options *options) {
     sample s = {.options = options};
-    if (!options->operand)
-        return cli_report(
-            cgp_fail(CGP_EINVAL, "sample: RUN is missing (the directory of cgpipe train)"), true);
     cli_run_directory_name(&s.directory, options->operand);
     cgp_status status = prepare(&s);
     const bool prepared = status == CGP_OK;

@@ -5,15 +5,15 @@
  * one. Messages between stages of one device take no time. */
 #include "commands/commands.h"
 
-#include "common.h"
+#include "errors.h"
 #include "files.h"
 #include "options/schedule_file.h"
 #include "report/output.h"
 #include "report/report.h"
 #include "session/cluster.h"
+#include "text.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,10 +62,8 @@ static cgp_status check_options(const cli_run_options *options) {
     if (options->operand)
         return cgp_fail(CGP_EINVAL, "--check: expected no NAME beside the file, got %s",
                         options->operand);
-    if (cli_option_given(options, CLI_OPTION_STAGES) ||
-        cli_option_given(options, CLI_OPTION_CHUNKS) ||
-        cli_option_given(options, CLI_OPTION_VIRTUAL) ||
-        cli_option_given(options, CLI_OPTION_GROUP))
+    if (options->given[CLI_OPTION_STAGES] || options->given[CLI_OPTION_CHUNKS] ||
+        options->given[CLI_OPTION_VIRTUAL] || options->given[CLI_OPTION_GROUP])
         return cgp_fail(CGP_EINVAL, "--check: the file determines --stages, --chunks, --virtual "
                                     "and --group (leave them out)");
     return CGP_OK;
@@ -79,7 +77,7 @@ static void take_costs(drawing *d, int stages) {
     const double values[COSTS] = {d->options->cost_f, d->options->cost_i, d->options->cost_w};
     for (int k = 0; k < COSTS; k++) {
         free(d->costs[k]);
-        d->costs[k] = cli_option_given(d->options, ids[k]) ? repeat(values[k], stages) : NULL;
+        d->costs[k] = d->options->given[ids[k]] ? repeat(values[k], stages) : NULL;
     }
 }
 
@@ -209,8 +207,8 @@ static void print_critical_path(FILE *out, const cgp_schedule_timeline *t) {
     fprintf(out, "messages %g\n", message_time(t));
 }
 
-/* Print the costs of a stage, "F 0.5, I 0.5, W 0.5"; "F 1/v" if v is not the same on all
- * devices. */
+/* Print the costs of a stage, "F 0.5, I 0.5, W 0.5", or "F 1/v" if devices have different numbers
+ * of stages v. */
 static void print_costs(const drawing *d, FILE *out) {
     const int devices = cgp_schedule_devices(d->schedule), v = max_stages(d->schedule);
     const bool equal = devices * (int64_t)v == cgp_schedule_stages(d->schedule);
@@ -262,13 +260,6 @@ static cgp_status print(const drawing *d) {
     return CGP_OK;
 }
 
-static json_t *list_of(const int *values, int count) {
-    json_t *list = json_array();
-    for (int i = 0; i < count; i++)
-        json_array_append_new(list, json_integer(values[i]));
-    return list;
-}
-
 static json_t *critical_json(const cgp_schedule_timeline *t) {
     json_t *path = json_object();
     for (int k = 0; k <= CGP_ACTION_R; k++)
@@ -284,21 +275,17 @@ static json_t *to_json(const drawing *d) {
         "{so* si si si ss}", "schedule", json_string(cgp_schedule_name(d->schedule)), "stages",
         cgp_schedule_devices(d->schedule), "chunks", cgp_schedule_chunks(d->schedule), "virtual",
         max_stages(d->schedule), "recompute", d->options->recompute);
-    json_object_set_new(o, "makespan", cli_real_json(t->makespan));
-    json_object_set_new(o, "span", cli_real_json(t->span));
-    json_object_set_new(o, "bubble_makespan", cli_real_json(t->bubble_makespan));
-    json_object_set_new(o, "bubble_span", cli_real_json(t->bubble_span));
-    json_object_set_new(o, "critical_path", critical_json(t));
+    cli_json_add(o, "{s:o, s:o, s:o, s:o, s:o}", "makespan", cli_real_json(t->makespan), "span",
+                 cli_real_json(t->span), "bubble_makespan", cli_real_json(t->bubble_makespan),
+                 "bubble_span", cli_real_json(t->bubble_span), "critical_path", critical_json(t));
     for (int i = 0; i < t->devices; i++)
         json_array_append_new(busy, cli_real_json(t->busy[i]));
-    json_object_set_new(o, "busy", busy);
-    json_object_set_new(o, "peak_slots_per_device",
-                        list_of(d->report.peak_slots, d->report.devices));
     for (int i = 0; i < d->n_edges; i++)
         json_array_append_new(edges, json_pack("[i i]", d->edges[i].from, d->edges[i].to));
-    json_object_set_new(o, "edges", edges);
-    json_object_set_new(o, "min_capacity", list_of(d->report.min_capacity, d->n_edges));
-    json_object_set_new(o, "free_capacity", list_of(t->free_capacity, d->n_edges));
+    cli_json_add(o, "{s:o, s:o, s:o, s:o, s:o}", "busy", busy, "peak_slots_per_device",
+                 cli_integers_json(d->report.peak_slots, d->report.devices), "edges", edges,
+                 "min_capacity", cli_integers_json(d->report.min_capacity, d->n_edges),
+                 "free_capacity", cli_integers_json(t->free_capacity, d->n_edges));
     return o;
 }
 
@@ -350,7 +337,7 @@ static cgp_status list_schedules(const cli_run_options *run_options) {
 int cli_schedule(const cli_run_options *run_options) {
     drawing d = {.options = run_options};
     if (run_options->list) return cli_report(list_schedules(run_options), false);
-    const bool spec = run_options->check == NULL; /* an error is then in the command line */
+    const bool spec = !run_options->check; /* a wrong schedule is then in the command line */
     int code = cli_report(check_outputs(run_options), true);
     if (code == CLI_OK && run_options->compare) return cli_schedule_compare(run_options);
     if (code == CLI_OK) code = cli_report(check_options(run_options), true);

@@ -3,10 +3,11 @@
  * where its time went. FILE was written by --trace. */
 #include "commands/commands.h"
 
-#include "common.h"
+#include "errors.h"
 #include "files.h"
 #include "report/output.h"
 #include "report/report.h"
+#include "text.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -32,7 +33,8 @@ static cgp_status read_step(compared *c) {
     return status;
 }
 
-/* Return the fraction of device `d`'s time that `part` takes; of all devices' for -1. */
+/* Return the fraction of the makespan that `part` takes on device `d`; -1: on average over all
+ * devices. */
 static double fraction(const compared *c, int d, int part) {
     const cgp_schedule_comparison *x = &c->comparison;
     double sum = 0, total = 0;
@@ -118,22 +120,19 @@ static json_t *fractions_json(const compared *c, int d) {
 
 static json_t *to_json(const compared *c) {
     const cgp_schedule_comparison *x = &c->comparison;
-    json_t *o = json_object(), *devices = json_array();
-    json_object_set_new(o, "schedule", json_string(cgp_schedule_name(c->schedule)));
-    json_object_set_new(o, "devices", json_integer(x->devices));
-    json_object_set_new(o, "stages", json_integer(cgp_schedule_stages(c->schedule)));
-    json_object_set_new(o, "chunks", json_integer(cgp_schedule_chunks(c->schedule)));
-    json_object_set_new(o, "measured_seconds", cli_real_json(c->measured.makespan));
-    json_object_set_new(o, "planned_seconds", cli_real_json(x->planned.makespan));
-    json_object_set_new(o, "equal_stages_seconds", cli_real_json(x->equal_makespan));
-    json_object_set_new(o, "varied_seconds", cli_real_json(x->varied_makespan));
-    json_object_set_new(o, "bubble_measured", cli_real_json(c->measured.bubble_makespan));
-    json_object_set_new(o, "bubble_planned", cli_real_json(x->planned.bubble_makespan));
-    json_object_set_new(o, "shares", fractions_json(c, -1));
+    json_t *devices = json_array();
     for (int d = 0; d < x->devices; d++)
         json_array_append_new(devices, fractions_json(c, d));
-    json_object_set_new(o, "shares_per_device", devices);
-    return o;
+    return json_pack("{s:o*, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "schedule",
+                     json_string(cgp_schedule_name(c->schedule)), "devices", x->devices, "stages",
+                     cgp_schedule_stages(c->schedule), "chunks", cgp_schedule_chunks(c->schedule),
+                     "measured_seconds", cli_real_json(c->measured.makespan), "planned_seconds",
+                     cli_real_json(x->planned.makespan), "equal_stages_seconds",
+                     cli_real_json(x->equal_makespan), "varied_seconds",
+                     cli_real_json(x->varied_makespan), "bubble_measured",
+                     cli_real_json(c->measured.bubble_makespan), "bubble_planned",
+                     cli_real_json(x->planned.bubble_makespan), "shares", fractions_json(c, -1),
+                     "shares_per_device", devices);
 }
 
 static cgp_status write_svg(const compared *c) {

@@ -8,9 +8,13 @@
  * or never. Otherwise the request is made, and the output says why the training may not exist. */
 #include "commands/commands.h"
 
-#include "common.h"
+#include "errors.h"
+#include "machine.h"
 #include "report/output.h"
+#include "session/entries.h"
+#include "session/lock.h"
 #include "session/record.h"
+#include "text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -29,8 +33,9 @@ static char *reason_to_doubt(const json_t *record, cli_lock lock) {
                 : cli_text("an older cgpipe started it, perhaps on another host");
 }
 
-/* Fail if this is no run, or no process trains in it. *doubt: owned; NULL: a process does. A
- * training that has just started holds the lock before it writes run.json. */
+/* Fail if the directory is no run, or no process trains in it. *doubt: the reason why this is not
+ * certain, owned; NULL: a process trains there. A training that has just started holds the lock
+ * before it writes run.json. */
 static cgp_status check(const cli_run_directory *directory, char **doubt) {
     json_t *record = NULL;
     const cli_lock lock = directory->fd >= 0 ? cli_run_directory_lock(directory) : CLI_LOCK_FREE;
@@ -53,8 +58,8 @@ static void print_request(const cli_run_directory *directory, const char *doubt)
     cli_output_flush(stdout);
 }
 
-/* Wait until the lock is free or, if it is no evidence, until a training has deleted the
- * request. */
+/* Wait until the lock is free. With a `doubt`, the lock says nothing, so wait until a training has
+ * deleted the request. */
 static void wait_for_end(const cli_run_directory *directory, const char *doubt) {
     const struct timespec pause = {.tv_nsec = 100000000};
     while (doubt ? cli_run_directory_has(directory, CLI_REQUEST)
@@ -74,9 +79,6 @@ static void wait_for_end(const cli_run_directory *directory, const char *doubt) 
 int cli_stop(const cli_run_options *options) {
     cli_run_directory directory;
     char *doubt = NULL;
-    if (!options->operand)
-        return cli_report(
-            cgp_fail(CGP_EINVAL, "stop: RUN is missing (the directory of cgpipe train)"), true);
     cli_run_directory_name(&directory, options->operand);
     cgp_status status = check(&directory, &doubt);
     if (status == CGP_OK) status = cli_run_directory_request_stop(&directory);

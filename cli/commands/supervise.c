@@ -18,10 +18,13 @@
  * seconds if one of its processes has failed and was not reaped. */
 #include "commands/commands.h"
 
-#include "common.h"
+#include "errors.h"
+#include "machine.h"
 #include "processes.h"
+#include "session/entries.h"
 #include "session/run_directory.h"
 #include "stop.h"
+#include "text.h"
 #include "watcher.h"
 
 #include <errno.h>
@@ -86,7 +89,7 @@ static bool has_option(const cli_names *words, const char *option) {
 
 /* Check that the same command line can start a run and resume it. */
 static cgp_status check_train(const cli_names *words) {
-    if (!has_word(words, "train")) return CGP_OK; /* a script, which is responsible for that */
+    if (!has_word(words, "train")) return CGP_OK; /* a script, which may add --resume itself */
     if (!has_option(words, "--resume"))
         return cgp_fail(CGP_EINVAL, "supervise: the command has no --resume to continue after a "
                                     "failure (add it; without a run it starts one)");
@@ -119,19 +122,6 @@ static cgp_status prepare(supervision *s) {
 
 static int ranks(const supervision *s) {
     return s->options->ranks.count > 0 ? s->options->ranks.values[s->place] : 0;
-}
-
-/* Return a word with a number in place of each {ranks}. Owned. */
-static char *filled(const char *word, int number) {
-    char *text = cli_text("%s", "");
-    for (const char *next; (next = strstr(word, RANKS)); word = next + strlen(RANKS)) {
-        char *longer = cli_text("%s%.*s%d", text, (int)(next - word), word, number);
-        free(text);
-        text = longer;
-    }
-    char *whole = cli_text("%s%s", text, word);
-    free(text);
-    return whole;
 }
 
 /* --- the run --- */
@@ -210,7 +200,7 @@ static void watch(supervision *s, cli_watcher *watcher, cli_ending *ending) {
         const double idle = cli_seconds() - since;
         const bool failed_before = failed;
         failed = idle >= s->options->grace && cli_processes_failed();
-        s->failed |= failed && failed_before; /* twice: the parent does not reap it */
+        s->failed |= failed && failed_before; /* seen twice, so the parent does not reap it */
         if (s->failed || (limit > 0 && idle >= limit)) cli_watcher_end(watcher);
     }
 }
@@ -219,8 +209,10 @@ static cgp_status start(supervision *s, cli_ending *ending) {
     const cli_names *words = &s->options->words;
     char **command = cli_calloc((size_t)words->count + 1, sizeof *command);
     cli_watcher watcher;
+    char number[CLI_NUMBER];
+    snprintf(number, sizeof number, "%d", ranks(s));
     for (int i = 0; i < words->count; i++)
-        command[i] = filled(words->values[i], ranks(s));
+        command[i] = cli_replaced(words->values[i], RANKS, number);
     const cgp_status status = cli_watcher_start(&watcher, command, s->options->grace);
     if (status == CGP_OK) watch(s, &watcher, ending);
     for (int i = 0; i < words->count; i++)
@@ -243,7 +235,7 @@ static char *reason(const supervision *s, const cli_ending *ending) {
 }
 
 static void say(const char *text) {
-    char date[CLI_NUMBER];
+    char date[CLI_DATE];
     fprintf(stderr, "cgpipe: supervise: %s: %s\n", cli_date(date), text);
 }
 
@@ -264,7 +256,7 @@ static void print_report(const supervision *s, const char *why, bool again) {
 }
 
 static void record_report(const supervision *s, const char *why, bool again) {
-    char date[CLI_NUMBER];
+    char date[CLI_DATE];
     json_t *line =
         json_pack("{s:s, s:s, s:b, s:o, s:o}", "date", cli_date(date), "reason", why, "restart",
                   again, "ranks", ranks(s) > 0 ? json_integer(ranks(s)) : json_null(), "step",
@@ -285,7 +277,8 @@ static int last_code(const cli_ending *ending) {
         return CLI_FAILED;
     }
     if (ending->reason == CLI_END_OWN && WIFEXITED(status)) {
-        if (code == CLI_USAGE || code == 126 || code == 127) return CLI_USAGE; /* as a shell's */
+        /* A shell returns 126 and 127 for a command that it cannot start. */
+        if (code == CLI_USAGE || code == 126 || code == 127) return CLI_USAGE;
         if (code == CLI_OK || code == CLI_DATA || code == CLI_STOPPED || code == CLI_CLOSED)
             return code;
     }

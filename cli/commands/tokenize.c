@@ -10,9 +10,11 @@
  * vocabulary exceeds 65,536, llm.c's header and 4 bytes a token. */
 #include "commands/commands.h"
 
-#include "common.h"
+#include "errors.h"
 #include "files.h"
+#include "machine.h"
 #include "session/published.h"
+#include "text.h"
 
 #include <cgpipe/checkpoint.h>
 #include <cgpipe/data.h>
@@ -47,7 +49,7 @@ static cgp_status check_out(const work *w) {
                     w->options->out ? w->options->out : "standard output", strerror(errno));
 }
 
-/* Write the lowest bytes of a number, little-endian. */
+/* Write the `width` lowest bytes of a number, little-endian. */
 static void write_word(FILE *out, uint32_t word, size_t width) {
     const uint8_t bytes[4] = {(uint8_t)word, (uint8_t)(word >> 8), (uint8_t)(word >> 16),
                               (uint8_t)(word >> 24)};
@@ -187,7 +189,7 @@ static cgp_status decode_tokens(work *w, FILE *in, const char *name) {
 
 /* Decode numbers separated by spaces and line breaks. */
 static cgp_status decode_numbers(work *w, FILE *in, const char *name) {
-    int64_t id = -1; /* none begun */
+    int64_t id = -1; /* no number has begun */
     for (int64_t at = 0;; at++) {
         const int c = getc(in);
         const bool space = c == EOF || (c && strchr(" \n\t\r", c));

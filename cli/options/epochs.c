@@ -3,6 +3,7 @@
 #include "options/epochs.h"
 
 #include "options/table.h"
+#include "options/values.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -22,6 +23,21 @@ const char *cli_epochs_option(const cli_run_options *options) {
     return NULL;
 }
 
+/* Return the number of steps of so many steps or epochs, at most INT64_MAX. */
+static int64_t steps_of(const cli_run_options *options, cli_steps steps) {
+    int64_t count = steps.count;
+    const bool never = steps.epochs && __builtin_mul_overflow(count, options->epoch_steps, &count);
+    return never ? INT64_MAX : count;
+}
+
+/* Return the step, at least 0, at which so many steps or epochs of the run end. */
+static int64_t steps_end(const cli_run_options *options, cli_steps steps) {
+    int64_t end = steps_of(options, steps);
+    if (!steps.epochs || steps.count == 0) return end;
+    if (__builtin_add_overflow(end, options->epoch_shift, &end)) return INT64_MAX;
+    return end > 0 ? end : 0;
+}
+
 /* Convert the samples seen to steps of the current --batch, rounded up, so that --epochs does not
  * run a step too many. */
 cgp_status cli_epochs_count(cli_run_options *options, int64_t samples, cli_progress done) {
@@ -38,23 +54,9 @@ cgp_status cli_epochs_count(cli_run_options *options, int64_t samples, cli_progr
     if (options->epochs > INT64_MAX / options->epoch_steps / batch)
         return cgp_fail(CGP_EINVAL, "--epochs %" PRId64 ": is too many", options->epochs);
     options->epoch_shift = done.steps - (done.samples / batch + (done.samples % batch > 0));
-    const int64_t end = cli_steps_end(options, (cli_steps){options->epochs, true});
+    const int64_t end = steps_end(options, (cli_steps){options->epochs, true});
     if (options->epochs > 0) options->steps = end > 0 ? end : 1;
     return CGP_OK;
-}
-
-/* Return the number of steps, at most INT64_MAX. */
-static int64_t steps_of(const cli_run_options *options, cli_steps steps) {
-    int64_t count = steps.count;
-    const bool never = steps.epochs && __builtin_mul_overflow(count, options->epoch_steps, &count);
-    return never ? INT64_MAX : count;
-}
-
-int64_t cli_steps_end(const cli_run_options *options, cli_steps steps) {
-    int64_t end = steps_of(options, steps);
-    if (!steps.epochs || steps.count == 0) return end;
-    if (__builtin_add_overflow(end, options->epoch_shift, &end)) return INT64_MAX;
-    return end > 0 ? end : 0;
 }
 
 bool cli_steps_due(const cli_run_options *options, cli_steps interval, int64_t step) {
@@ -68,18 +70,19 @@ double cli_lr_of(const cli_run_options *options) {
     return options->lr * fmax(1, (double)options->batch / (double)options->lr_batch);
 }
 
-static double or_zero(double value) {
+double cli_or_zero(double value) {
     return isnan(value) ? 0 : value;
 }
 
 cgp_lr_schedule cli_lr_schedule_of(const cli_run_options *options) {
-    cgp_lr_schedule schedule = {.warmup = cli_steps_end(options, options->warmup),
+    cgp_lr_schedule schedule = {.warmup = steps_end(options, options->warmup),
                                 .steps = options->steps,
-                                .min_ratio = or_zero(options->min_lr_ratio),
+                                .min_ratio = cli_or_zero(options->min_lr_ratio),
                                 .step_size = options->lr_step_size,
-                                .gamma = or_zero(options->lr_gamma)};
+                                .gamma = cli_or_zero(options->lr_gamma)};
     if (options->epoch_steps == 0 && cli_epochs_option(options)) return (cgp_lr_schedule){0};
-    (void)!cgp_lr_kind_parse(&schedule.kind, options->lr_schedule); /* resolve.c has checked it */
+    /* resolve.c has checked the name. */
+    (void)!cgp_lr_kind_parse(&schedule.kind, options->lr_schedule);
     if (!isnan(options->warmup_start))
         schedule.start = fmin(1, options->warmup_start / cli_lr_of(options));
     if (options->warmup_interval.count > 0)
@@ -87,7 +90,7 @@ cgp_lr_schedule cli_lr_schedule_of(const cli_run_options *options) {
     for (int i = 0; i < options->lr_milestones.count; i++) {
         cli_steps at = {0};
         (void)cli_steps_parse(options->lr_milestones.values[i], &at);
-        schedule.milestones[i] = cli_steps_end(options, at);
+        schedule.milestones[i] = steps_end(options, at);
         /* After steps with a larger --batch, a milestone may lie before step 1: keep them
          * ascending from 1. */
         if (at.epochs && schedule.milestones[i] <= i) schedule.milestones[i] = i + 1;

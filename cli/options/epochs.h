@@ -22,12 +22,11 @@ typedef struct cli_progress {
 CGP_MUST_CHECK cgp_status cli_epochs_count(cli_run_options *options, int64_t samples,
                                            cli_progress done);
 
-/* Return the step, at least 0, at which so many steps or epochs of the run end. For epochs, call
- * cli_epochs_count() first. */
-int64_t cli_steps_end(const cli_run_options *options, cli_steps steps);
-
 /* Tell whether `step` ends an interval of so many steps or epochs; 0: never. */
 bool cli_steps_due(const cli_run_options *options, cli_steps interval, int64_t step);
+
+/* Return the value of a real option; 0 if it has none. */
+double cli_or_zero(double value);
 
 /* Return the learning rate after the warm-up: --lr, for --batch. */
 double cli_lr_of(const cli_run_options *options);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* near.c -- suggest an option for an unknown one: by its name in other programs or older cgpipe, or
  * by its spelling. */
+#include "options/near.h"
+
 #include "options/table.h"
 
 #include <ctype.h>
@@ -93,7 +95,7 @@ const char *cli_option_by_meaning(const char *name, unsigned command) {
     int length = snprintf(wanted, sizeof wanted, ",%.*s,", (int)sizeof wanted - 3, name);
     for (int i = 0; i < length; i++)
         wanted[i] = wanted[i] == '_' ? '-' : (char)tolower((unsigned char)wanted[i]);
-    const bool recipe = strcmp(wanted, ",recipe,") == 0; /* its one value is now a run file */
+    const bool recipe = strcmp(wanted, ",recipe,") == 0; /* the only recipe is a run file */
     for (int i = 0; i < MEANINGS; i++) {
         const int id = (int)meanings[i].option;
         if (cli_option_taken(id, command) && strstr(meanings[i].names, wanted))

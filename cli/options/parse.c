@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parse.c -- parse the arguments of a command; print help. */
-#include "options/table.h"
+/* parse.c -- see parse.h. */
+#include "options/parse.h"
 
-#include "common.h"
+#include "options/json.h"
+#include "options/near.h"
+#include "options/resolve.h"
 #include "options/run_file.h"
+#include "options/table.h"
+#include "options/values.h"
+#include "text.h"
 
 #include <cgpipe/models/spec.h>
 
 #include <getopt.h>
-#include <limits.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* --- parsing --- */
 
 static cgp_status set_presets(cli_run_options *options) {
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
@@ -139,41 +140,12 @@ static void find_model(cli_run_options *options) {
     if (options->command != CLI_TRAIN || options->operand || options->data.count == 0) return;
     const char *last = options->data.values[options->data.count - 1];
     if (options->resume && !is_plugin(last) && access(last, F_OK) == 0) return;
-    char kind[32]; /* parse the kind only: "gpt2:layrs=2" fails later */
+    char kind[32]; /* only the kind: a wrong key, as in "gpt2:layrs=2", fails later */
     snprintf(kind, sizeof kind, "%.*s", (int)strcspn(last, ":"), last);
     if (!is_plugin(last) && cgp_model_spec_parse(&spec, kind) != CGP_OK) return;
     options->operand = last;
     options->data.count--;
     if (options->data.count == 0) options->given[CLI_OPTION_DATA] = false;
-}
-
-/* Set --stages from --devices: to its number, which means cpu devices, or to the length of its
- * list. */
-cgp_status cli_take_devices(cli_run_options *options) {
-    static const char *const cpu[] = {"cpu"};
-    cli_names *devices = &options->devices;
-    if (!options->given[CLI_OPTION_DEVICES]) return CGP_OK;
-    const char *first = devices->values[0];
-    const bool number = devices->count == 1 && !first[strspn(first, "0123456789")];
-    int64_t count = devices->count;
-    if (number && !cli_parse_whole(first, 1, INT_MAX, &count))
-        return cgp_fail(CGP_EINVAL,
-                        "--devices %s: expected a number from 1 to %d, or names (as in "
-                        "cpu*3,ref)",
-                        first, INT_MAX);
-    if (count == 1 && !number) return CGP_OK; /* one name for all */
-    if (number) *devices = (cli_names){cpu, 1};
-    if (options->command == CLI_PROFILE) options->stages = count; /* devices that run at once */
-    if (!cli_option_taken(CLI_OPTION_STAGES, options->command)) return CGP_OK;
-    if (number && options->given[CLI_OPTION_STAGES] && options->stages != count)
-        return cgp_fail(CGP_EINVAL,
-                        "--devices %lld: expected %lld, one a stage of --stages (leave out one "
-                        "of the two)",
-                        (long long)count, (long long)options->stages);
-    if (options->given[CLI_OPTION_STAGES]) return CGP_OK;
-    options->stages = count;
-    options->given[CLI_OPTION_STAGES] = options->stages_by_devices = true;
-    return CGP_OK;
 }
 
 cgp_status cli_run_options_parse(cli_run_options *options, unsigned command, int argc,
@@ -191,43 +163,4 @@ cgp_status cli_run_options_parse(cli_run_options *options, unsigned command, int
     if (options->config) CGP_TRY(cli_run_file_read(options));
     if (options->resume) return CGP_OK;
     return cli_run_options_resolve(options);
-}
-
-/* --- help --- */
-
-/* The options of train that a first run needs. */
-static const cli_option_id first_options[] = {
-    CLI_OPTION_DATA,      CLI_OPTION_RUN,
-    CLI_OPTION_OVERWRITE, CLI_OPTION_RESUME,
-    CLI_OPTION_STAGES,    CLI_OPTION_CHUNKS,
-    CLI_OPTION_SCHEDULE,  CLI_OPTION_RECOMPUTE,
-    CLI_OPTION_BATCH,     CLI_OPTION_STEPS,
-    CLI_OPTION_OPTIMIZER, CLI_OPTION_LR,
-    CLI_OPTION_DEVICES,   CLI_OPTION_THREADS_PER_DEVICE,
-    CLI_OPTION_SAMPLE,
-};
-
-static bool is_first_option(int id) {
-    for (size_t i = 0; i < sizeof first_options / sizeof first_options[0]; i++) {
-        if ((int)first_options[i] == id) return true;
-    }
-    return false;
-}
-
-void cli_options_help(FILE *out, unsigned command, bool brief) {
-    const char *group = NULL;
-    for (int id = 0; id < CLI_OPTION_COUNT; id++) {
-        if (!cli_option_listed(id, command)) continue;
-        if (brief && command == CLI_TRAIN && !is_first_option(id)) continue;
-        const char *preset = cli_option_shown_preset(command, id);
-        char left[40];
-        if (cli_option_group(id) != group)
-            fprintf(out, "%s%s:\n", group ? "\n" : "", cli_option_group(id));
-        group = cli_option_group(id);
-        snprintf(left, sizeof left, "--%s %s", cli_options[id].name,
-                 cli_options[id].argument ? cli_options[id].argument : "");
-        fprintf(out, "  %-24s %s", left, cli_options[id].help);
-        if (preset) fprintf(out, " [%s]", preset);
-        fputc('\n', out);
-    }
 }

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* resolve.c -- options that depend on each other: set defaults and refuse combinations. */
-#include "options/table.h"
+/* resolve.c -- see resolve.h. */
+#include "options/resolve.h"
 
-#include "common.h"
 #include "options/epochs.h"
 #include "options/schedule_file.h"
+#include "options/table.h"
+#include "options/values.h"
+#include "text.h"
 
 #include <cgpipe/optim.h>
 
+#include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static bool is(const char *text, const char *name) {
@@ -17,7 +21,7 @@ static bool is(const char *text, const char *name) {
 
 /* --- optimizer --- */
 
-/* The constants of each optimizer and their defaults; NaN: it has no such constant. */
+/* The constants of each optimizer and their defaults; NaN: the optimizer has no such constant. */
 static const cli_option_id constant_ids[] = {
     CLI_OPTION_LR,    CLI_OPTION_WEIGHT_DECAY, CLI_OPTION_MOMENTUM, CLI_OPTION_BETA1,
     CLI_OPTION_BETA2, CLI_OPTION_EPS,          CLI_OPTION_ALPHA,
@@ -53,7 +57,7 @@ static cgp_status resolve_optimizer(cli_run_options *options) {
     CGP_TRY(cgp_optim_kind_parse(&kind, options->optimizer));
     const struct optimizer *optimizer = optimizers;
     while (!is(optimizer->name, options->optimizer))
-        optimizer++; /* the library has the same names */
+        optimizer++; /* the library has the same list */
     for (int i = 0; i < CONSTANTS; i++) {
         double *value = cli_option_field(options, constant_ids[i]);
         if (!isnan(*value) && isnan(optimizer->values[i]))
@@ -119,30 +123,53 @@ static cgp_status resolve_lr(cli_run_options *options) {
     return CGP_OK;
 }
 
+/* --- devices --- */
+
+cgp_status cli_take_devices(cli_run_options *options) {
+    static const char *const cpu[] = {"cpu"};
+    cli_names *devices = &options->devices;
+    if (!options->given[CLI_OPTION_DEVICES]) return CGP_OK;
+    const char *first = devices->values[0];
+    const bool number = devices->count == 1 && !first[strspn(first, "0123456789")];
+    int64_t count = devices->count;
+    if (number && !cli_parse_whole(first, 1, INT_MAX, &count))
+        return cgp_fail(CGP_EINVAL,
+                        "--devices %s: expected a number from 1 to %d, or names (as in "
+                        "cpu*3,ref)",
+                        first, INT_MAX);
+    if (count == 1 && !number) return CGP_OK; /* one name stands for all devices */
+    if (number) *devices = (cli_names){cpu, 1};
+    if (options->command == CLI_PROFILE) options->stages = count; /* devices that run at once */
+    if (!cli_option_taken(CLI_OPTION_STAGES, options->command)) return CGP_OK;
+    if (number && options->given[CLI_OPTION_STAGES] && options->stages != count)
+        return cgp_fail(CGP_EINVAL,
+                        "--devices %lld: expected %lld, one a stage of --stages (leave out one "
+                        "of the two)",
+                        (long long)count, (long long)options->stages);
+    if (options->given[CLI_OPTION_STAGES]) return CGP_OK;
+    options->stages = count;
+    options->given[CLI_OPTION_STAGES] = options->stages_by_devices = true;
+    return CGP_OK;
+}
+
 /* --- traces --- */
 
 cli_trace_format cli_trace_format_of(const char *path) {
     static const char *const ends[] = {
         [CLI_TRACE_JSON] = ".json", [CLI_TRACE_SVG] = ".svg", [CLI_TRACE_TXT] = ".txt"};
-    const size_t length = strlen(path);
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        const size_t end = strlen(ends[i]);
-        if (length > end && strcmp(path + length - end, ends[i]) == 0) return (cli_trace_format)i;
+        if (cli_ends_with(path, ends[i])) return (cli_trace_format)i;
     }
     return CLI_TRACE_NONE;
 }
 
 static cgp_status resolve_trace(const cli_run_options *options) {
-    const bool one = !options->grid && !options->plan_only;
-    if (options->trace.count > 0 && !one)
-        return cgp_fail(CGP_EINVAL, "--trace: expected one run to trace, got --%s",
-                        options->grid ? "grid" : "plan-only");
-    if (options->costs_out && !one)
-        return cgp_fail(CGP_EINVAL, "--costs-out: expected one run to measure, got --%s",
-                        options->grid ? "grid" : "plan-only");
-    if (options->ops && !one)
-        return cgp_fail(CGP_EINVAL, "--ops: expected one run to measure, got --%s",
-                        options->grid ? "grid" : "plan-only");
+    const char *other = options->grid ? "grid" : options->plan_only ? "plan-only" : NULL;
+    const char *needs = options->trace.count > 0 ? "--trace: expected one run to trace"
+                        : options->costs_out     ? "--costs-out: expected one run to measure"
+                        : options->ops           ? "--ops: expected one run to measure"
+                                                 : NULL;
+    if (needs && other) return cgp_fail(CGP_EINVAL, "%s, got --%s", needs, other);
     for (int i = 0; i < options->trace.count; i++) {
         if (cli_trace_format_of(options->trace.values[i]) != CLI_TRACE_NONE) continue;
         return cgp_fail(CGP_EINVAL, "--trace %s: expected a name that ends in .json, .svg or .txt",
@@ -159,7 +186,7 @@ static cgp_status resolve_compare(const cli_run_options *options) {
                         options->operand);
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
         const bool fits = id == CLI_OPTION_COMPARE || id == CLI_OPTION_SVG || id == CLI_OPTION_JSON;
-        if (cli_option_given(options, (cli_option_id)id) && !fits)
+        if (options->given[id] && !fits)
             return cgp_fail(CGP_EINVAL, "--%s: cannot be with --compare (leave out one)",
                             cli_options[id].name);
     }
@@ -180,8 +207,8 @@ static cgp_status resolve_table(cli_run_options *options) {
                         : options->virtual_stages > 0 ? "virtual"
                                                       : "group",
                         options->schedule);
-    if ((cli_option_given(options, CLI_OPTION_STAGES) && options->stages != devices) ||
-        (cli_option_given(options, CLI_OPTION_CHUNKS) && options->chunks != chunks))
+    if ((options->given[CLI_OPTION_STAGES] && options->stages != devices) ||
+        (options->given[CLI_OPTION_CHUNKS] && options->chunks != chunks))
         return cgp_fail(
             CGP_EINVAL,
             "--schedule %s: has %d devices and %d micro-batches (leave out --%s and --chunks)",
@@ -198,7 +225,7 @@ static cgp_status resolve_stages(cli_run_options *options) {
     const cgp_schedule_info *info = cgp_schedule_info_find(options->schedule);
     const int count = options->balance.layers.count;
     if (options->virtual_stages == 0) options->virtual_stages = info ? info->virtual_stages : 1;
-    if (count >= options->virtual_stages && !cli_option_given(options, CLI_OPTION_STAGES))
+    if (count >= options->virtual_stages && !options->given[CLI_OPTION_STAGES])
         options->stages = count / options->virtual_stages;
     return CGP_OK;
 }
@@ -214,8 +241,7 @@ static cgp_status resolve_cluster(const cli_run_options *options) {
         return cgp_fail(CGP_EINVAL, "--cluster: needs --costs FILE, layer times in seconds");
     if (schedule && options->message_bytes == 0)
         return cgp_fail(CGP_EINVAL, "--cluster: needs --message-bytes BYTES");
-    if (schedule && (cli_option_given(options, CLI_OPTION_LATENCY) ||
-                     cli_option_given(options, CLI_OPTION_TRANSFER)))
+    if (schedule && (options->given[CLI_OPTION_LATENCY] || options->given[CLI_OPTION_TRANSFER]))
         return cgp_fail(
             CGP_EINVAL,
             "--cluster: cannot be with --latency or --transfer, which it replaces (leave out one)");
@@ -254,7 +280,7 @@ static cgp_status resolve_start(const cli_run_options *options) {
 cgp_status cli_run_options_resolve(cli_run_options *options) {
     if (options->quiet && options->verbose)
         return cgp_fail(CGP_EINVAL, "--quiet: cannot be with --verbose (leave out one)");
-    if (cli_option_given(options, CLI_OPTION_EPOCHS) && cli_option_given(options, CLI_OPTION_STEPS))
+    if (options->given[CLI_OPTION_EPOCHS] && options->given[CLI_OPTION_STEPS])
         return cgp_fail(CGP_EINVAL, "--steps: cannot be with --epochs (leave out one)");
     CGP_TRY(resolve_trace(options));
     CGP_TRY(resolve_compare(options));

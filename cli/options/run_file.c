@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_file.c -- see run_file.h. A file is first parsed to separate options. Their JSON is then
- * merged like a run's: an option of the command line drops file options that only made sense with
- * the file's value. */
+/* run_file.c -- see run_file.h. A file is read into options of its own, which inherit.c then
+ * merges. */
 #include "options/run_file.h"
 
 #include "files.h"
+#include "options/inherit.h"
+#include "options/json.h"
+#include "options/near.h"
+#include "options/resolve.h"
 #include "options/table.h"
+#include "options/values.h"
+#include "text.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -22,9 +27,9 @@
 typedef struct reader {
     yaml_parser_t parser;
     yaml_event_t event;
-    size_t line; /* current line, from 1 */
+    size_t bytes; /* of the file */
+    size_t line;  /* current line, from 1 */
     cli_run_options file;
-    json_t *values; /* values as written, by option; `file` points into them */
 } reader;
 
 static cgp_status expected(const char *what) {
@@ -35,8 +40,9 @@ static cgp_status not_yaml(reader *r) {
     const yaml_parser_t *p = &r->parser;
     if (p->error == YAML_MEMORY_ERROR) return cgp_fail(CGP_ENOMEM, "out of memory");
     r->line = p->problem_mark.line + 1;
+    /* For an invalid byte the parser has no line, because it reads ahead. */
     for (size_t i = 0; p->error == YAML_READER_ERROR && i < p->problem_offset; i++)
-        r->line += p->input.string.start[i] == '\n'; /* the parser reads ahead and has no mark */
+        r->line += p->input.string.start[i] == '\n';
     return cgp_fail(CGP_EINVAL, "%s", p->problem);
 }
 
@@ -68,7 +74,7 @@ static bool says_nothing(const char *text) {
     return !*text || strcmp(text, "~") == 0 || strcasecmp(text, "null") == 0;
 }
 
-/* Return the name of a command that has the option. */
+/* Return the name of the first command in a set of bits. */
 static const char *command_of(unsigned commands) {
     static const char *const names[] = {"train",   "sample", "plan",     "bench",  "schedule",
                                         "profile", "check",  "tokenize", "convert"};
@@ -100,50 +106,47 @@ static cgp_status find_option(const char *key, int *id) {
                     near ? near : "", near ? "?)" : "");
 }
 
-/* Convert a scalar to JSON: true and false of flags without quotes, else text. */
-static cgp_status read_scalar(const reader *r, int id, json_t **value) {
-    const char *text = text_of(r);
+/* Return a copy of the event's text, as long as the options. */
+static const char *keep_text(reader *r) {
+    return cli_run_options_keep(&r->file, cli_text("%s", text_of(r)));
+}
+
+/* Flags are true or false without quotes. */
+static cgp_status read_scalar(reader *r, int id) {
+    const char *text = keep_text(r);
     const bool plain = r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
-    const bool flag = plain && cli_options[id].kind == CLI_FLAG;
+    const bool on = strcasecmp(text, "true") == 0;
     if (plain && says_nothing(text))
         return expected("a value (leave the line out, or quote the text)");
-    if (flag && strcasecmp(text, "true") == 0)
-        *value = json_true();
-    else if (flag && strcasecmp(text, "false") == 0)
-        *value = json_false();
-    else
-        *value = json_pack(cli_options[id].kind == CLI_PATHS ? "[s]" : "s", text);
+    if (cli_options[id].kind == CLI_PATHS) return cli_option_set_list(&r->file, id, &text, 1);
+    if (cli_options[id].kind != CLI_FLAG) return cli_option_set(&r->file, id, text);
+    if (!plain || (!on && strcasecmp(text, "false") != 0)) return cli_option_misshapen(id, false);
+    *(bool *)cli_option_field(&r->file, id) = on;
     return CGP_OK;
 }
 
-static cgp_status read_list(reader *r, json_t **value) {
-    *value = json_array();
+static cgp_status read_list(reader *r, int id) {
+    const size_t line = r->line;
+    int count = 0;
+    /* An item takes at least a byte of the file. */
+    const char **items = cli_run_options_keep(&r->file, cli_calloc(r->bytes, sizeof(const char *)));
     for (;;) {
         CGP_TRY(next(r));
         if (r->event.type == YAML_SEQUENCE_END_EVENT) break;
         if (r->event.type != YAML_SCALAR_EVENT) return expected("a list of single values");
-        if (json_array_append_new(*value, json_string(text_of(r))) != 0)
-            return expected("a text in UTF-8");
+        items[count++] = keep_text(r);
     }
-    return json_array_size(*value) > 0 ? CGP_OK : expected("a list of at least one value");
+    if (count == 0) return expected("a list of at least one value");
+    r->line = line;
+    return cli_option_set_list(&r->file, id, items, count);
 }
 
 /* Read the value of an option, and set it. */
 static cgp_status read_value(reader *r, int id) {
-    json_t *value = NULL;
     CGP_TRY(next(r));
-    const size_t line = r->line;
-    cgp_status status = CGP_OK;
-    if (r->event.type == YAML_SCALAR_EVENT)
-        status = read_scalar(r, id, &value);
-    else if (r->event.type == YAML_SEQUENCE_START_EVENT)
-        status = read_list(r, &value);
-    else
-        status = expected("a value or a list, no map");
-    json_object_set_new(r->values, cli_options[id].name, value);
-    CGP_TRY(status);
-    r->line = line;
-    return cli_option_set_json(&r->file, id, value);
+    if (r->event.type == YAML_SCALAR_EVENT) return read_scalar(r, id);
+    if (r->event.type == YAML_SEQUENCE_START_EVENT) return read_list(r, id);
+    return expected("a value or a list, no map");
 }
 
 static cgp_status read_options(reader *r) {
@@ -175,21 +178,19 @@ static cgp_status read_document(reader *r) {
     return r->event.type == YAML_STREAM_END_EVENT ? CGP_OK : expected("one document");
 }
 
-/* Merge the file's options into `options`, which keeps their memory. */
+/* Take MODEL and the other options of the file, unless the command line has them. */
 static cgp_status take_over(cli_run_options *options, reader *r) {
     CGP_TRY(cli_take_devices(&r->file));
-    options->file = json_object();
-    cli_options_json(options->file, &r->file, CLI_LIST_GIVEN);
-    json_object_set(options->file, MODEL, json_object_get(r->values, MODEL));
     if (!options->operand) {
-        options->operand = json_string_value(json_object_get(options->file, MODEL));
+        options->operand = r->file.model;
         options->operand_source = options->config;
     }
-    return cli_run_options_add(options, options->file);
+    cli_run_options_add(options, &r->file);
+    return CGP_OK;
 }
 
 static cgp_status read_text(cli_run_options *options, const char *text, size_t size) {
-    reader r = {.file.command = CLI_TRAIN, .values = json_object()};
+    reader r = {.file.command = CLI_TRAIN, .bytes = size};
     if (!yaml_parser_initialize(&r.parser)) return cgp_fail(CGP_ENOMEM, "out of memory");
     yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, size);
     cgp_status status = read_document(&r);
@@ -200,7 +201,6 @@ static cgp_status read_text(cli_run_options *options, const char *text, size_t s
     yaml_event_delete(&r.event);
     yaml_parser_delete(&r.parser);
     cli_run_options_release(&r.file);
-    json_decref(r.values);
     return status;
 }
 
@@ -238,14 +238,11 @@ static int add_text(yaml_document_t *document, const char *text) {
 }
 
 static int add_value(yaml_document_t *document, const json_t *value) {
-    char number[64] = "true";
+    char number[CLI_NUMBER] = "true";
     if (json_is_string(value)) return add_text(document, json_string_value(value));
     if (json_is_integer(value))
         snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
-    for (int digits = 15; json_is_real(value) && digits <= 17; digits++) {
-        snprintf(number, sizeof number, "%.*g", digits, json_real_value(value));
-        if (strtod(number, NULL) == json_real_value(value)) break;
-    }
+    if (json_is_real(value)) cli_real_text(json_real_value(value), number);
     return add_text(document, number);
 }
 
@@ -269,8 +266,7 @@ static bool add_options(yaml_document_t *document, const json_t *options) {
     const json_t *model = json_object_get(options, MODEL);
     bool good = map && (!model || add_pair(document, map, MODEL, model));
     for (int id = 0; good && id < CLI_OPTION_COUNT; id++) {
-        char key[32];
-        const json_t *value = json_object_get(options, cli_option_key((cli_option_id)id, key));
+        const json_t *value = cli_option_in(options, id);
         if (value && id != CLI_OPTION_MODEL)
             good = add_pair(document, map, cli_options[id].name, value);
     }

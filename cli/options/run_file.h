@@ -13,6 +13,9 @@
 
 #include "options/options.h"
 
+#include <jansson.h>
+#include <stdio.h>
+
 /* Read --config: MODEL, unless the command line names one, and every option that the command has
  * and that is not given. Fails with CGP_EIO, or with CGP_EINVAL, whose message names file, line and
  * option. */

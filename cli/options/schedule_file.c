@@ -3,13 +3,13 @@
 #include "options/schedule_file.h"
 
 #include "files.h"
+#include "text.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 bool cli_schedule_is_file(const char *name) {
-    const size_t length = strlen(name);
-    return strchr(name, '/') || (length > 4 && strcmp(name + length - 4, ".csv") == 0);
+    return strchr(name, '/') || cli_ends_with(name, ".csv");
 }
 
 cgp_status cli_schedule_read(cgp_schedule **out, const char *path) {

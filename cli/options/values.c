@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* values.c -- parse the text of an option's argument. */
-#include "options/table.h"
+/* values.c -- see values.h. */
+#include "options/values.h"
 
-#include "common.h"
+#include "options/table.h"
+#include "text.h"
 
 #include <cgpipe/devices.h>
 
 #include <ctype.h>
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,10 +32,6 @@ static const char *const expected[] = {
         "a number of cpu devices, or names with commas between (cpu*3,cuda:0@22GiB)",
     [CLI_PATHS] = "at least one character",
 };
-
-const char *cli_option_expected(int id) {
-    return expected[cli_options[id].kind];
-}
 
 static cgp_status unexpected(int id, const char *text) {
     const cli_option *option = &cli_options[id];
@@ -70,8 +68,6 @@ static char **split(cli_run_options *options, const char *text, int count) {
 
 /* Parse a list to the cli_counts or cli_names at `value`. */
 static cgp_status parse_list(cli_run_options *options, int id, const char *text, void *value) {
-    if (options->n_owned + 8 > CLI_OWNED)
-        return cgp_fail(CGP_EINVAL, "--%s: is given too often", cli_options[id].name);
     const int count = count_items(text);
     char **items = split(options, text, count);
     for (int i = 0; i < count; i++) {
@@ -96,8 +92,6 @@ static cgp_status parse_devices(cli_run_options *options, int id, const char *te
     cgp_device_list list;
     cli_names *names = cli_option_field(options, id);
     if (!text[strspn(text, "0123456789")]) return parse_list(options, id, text, names);
-    if (options->n_owned == CLI_OWNED)
-        return cgp_fail(CGP_EINVAL, "--%s: is given too often", cli_options[id].name);
     const cgp_status status = cgp_device_list_parse(&list, text);
     if (status != CGP_OK) /* the message begins with "devices: " */
         return cgp_fail(CGP_EINVAL, "--%s", cgp_message());
@@ -174,4 +168,29 @@ cgp_status cli_option_set(cli_run_options *options, int id, const char *text) {
         break;
     }
     return good ? CGP_OK : unexpected(id, text);
+}
+
+/* --- values of files --- */
+
+cgp_status cli_option_misshapen(int id, bool list) {
+    return cgp_fail(CGP_EINVAL, "--%s: expected %s, got %s", cli_options[id].name,
+                    expected[cli_options[id].kind], list ? "a list" : "another kind of value");
+}
+
+cgp_status cli_option_set_list(cli_run_options *options, int id, const char *const *items,
+                               int count) {
+    const cli_kind kind = cli_options[id].kind;
+    if (kind == CLI_PATHS) {
+        void *paths = cli_run_options_keep(options, cli_calloc((size_t)count, sizeof *items));
+        *(cli_names *)cli_option_field(options, id) = (cli_names){paths, 0};
+        for (int i = 0; i < count; i++)
+            CGP_TRY(cli_option_set(options, id, items[i]));
+        return CGP_OK;
+    }
+    if (kind != CLI_NAMES && kind != CLI_DEVICE_NAMES && kind != CLI_BALANCE && kind != CLI_COUNTS)
+        return cli_option_misshapen(id, true);
+    char *text = cli_joined(items, count);
+    const cgp_status status = cli_option_set(options, id, text); /* copies what it keeps */
+    free(text);
+    return status;
 }

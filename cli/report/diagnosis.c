@@ -10,9 +10,9 @@
  *     cycle     ranks that wait for each other */
 #include "report/diagnosis.h"
 
-#include "common.h"
 #include "files.h"
 #include "report/output.h"
+#include "text.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -26,7 +26,7 @@ static const char *const verdicts[] = {"nothing", "failed", "silent", "absent",
 
 /* The failed rank. If it left no file, `device` is one that waits for it, with the stage and
  * micro-batch that this device waits for. */
-typedef struct culprit {
+typedef struct cause {
     verdict verdict;
     int64_t rank;
     const cli_diagnosed_device *device; /* NULL: none is known */
@@ -34,7 +34,16 @@ typedef struct culprit {
     const char *action;                 /* of the failed rank; NULL: not known */
     int64_t stage, microbatch;          /* -1: not known */
     double seconds;                     /* NaN: not known */
-} culprit;
+} cause;
+
+static cause cause_of(verdict found, int64_t rank, int64_t waiter) {
+    return (cause){.verdict = found,
+                   .rank = rank,
+                   .waiter = waiter,
+                   .stage = -1,
+                   .microbatch = -1,
+                   .seconds = NAN};
+}
 
 /* Return the most recent information on a rank in the other ranks' files; NULL: there is none. */
 static const cli_known_rank *known(const cli_diagnosis_files *all, int64_t rank) {
@@ -86,10 +95,10 @@ static int64_t longest_chain(const cli_diagnosis_files *all) {
     return first;
 }
 
-/* --- the culprit --- */
+/* --- the cause --- */
 
 /* Set the action, of the stage at the other end, that a device waits for. */
-static void take_missed(culprit *c, const cli_diagnosed_device *d, int64_t waiter) {
+static void take_missed(cause *c, const cli_diagnosed_device *d, int64_t waiter) {
     c->device = d;
     c->waiter = waiter;
     c->stage = d->wants_message ? d->from_stage : d->to_stage;
@@ -99,7 +108,7 @@ static void take_missed(culprit *c, const cli_diagnosed_device *d, int64_t waite
 }
 
 /* Set the first action in a rank's list that others wait for. */
-static void find_missed(const cli_diagnosis_files *all, culprit *c) {
+static void find_missed(const cli_diagnosis_files *all, cause *c) {
     for (int64_t r = 0; r < all->ranks; r++) {
         const cli_rank_file *file = &all->files[r];
         for (size_t i = 0; cli_diagnosis_has(all, r) && i < file->n_devices; i++) {
@@ -124,19 +133,14 @@ static const char *rank_in(const cli_diagnosis_files *all, int64_t r, int64_t *r
 }
 
 /* Find a rank that failed by itself: it left no file, or its reason names itself. */
-static bool find_failed(const cli_diagnosis_files *all, culprit *c) {
+static bool find_failed(const cli_diagnosis_files *all, cause *c) {
     for (int64_t r = 0; r < all->ranks; r++) {
         int64_t rank = -1;
         const char *reason = rank_in(all, r, &rank);
         if (!reason || strncmp(reason, "silent for ", 11) == 0 ||
             (rank != r && cli_diagnosis_has(all, rank)))
             continue;
-        *c = (culprit){.verdict = FAILED,
-                       .rank = rank,
-                       .waiter = r,
-                       .stage = -1,
-                       .microbatch = -1,
-                       .seconds = NAN};
+        *c = cause_of(FAILED, rank, r);
         return true;
     }
     return false;
@@ -170,7 +174,7 @@ static bool is_missed(const cli_diagnosis_files *all, int64_t r) {
 }
 
 /* Find the rank that others call silent, else the one with the oldest heartbeat. */
-static bool find_silent(const cli_diagnosis_files *all, culprit *c) {
+static bool find_silent(const cli_diagnosis_files *all, cause *c) {
     int64_t worst = -1;
     for (int64_t r = 0; r < all->ranks; r++) {
         const cli_known_rank *k = known(all, r), *w = worst >= 0 ? known(all, worst) : NULL;
@@ -179,17 +183,14 @@ static bool find_silent(const cli_diagnosis_files *all, culprit *c) {
     if (all->silent >= 0) worst = all->silent;
     if (worst < 0) return false;
     const cli_known_rank *k = known(all, worst);
-    *c = (culprit){.verdict = all->ended || is_silent(all, k) ? SILENT : ABSENT,
-                   .rank = worst,
-                   .stage = -1,
-                   .microbatch = -1};
+    *c = cause_of(all->ended || is_silent(all, k) ? SILENT : ABSENT, worst, 0);
     find_missed(all, c);
     c->seconds = k ? k->age : NAN;
     return true;
 }
 
 /* Find the device that has run longest. */
-static bool find_slow(const cli_diagnosis_files *all, culprit *c) {
+static bool find_slow(const cli_diagnosis_files *all, cause *c) {
     c->device = NULL;
     for (int64_t r = 0; r < all->ranks; r++) {
         const cli_rank_file *file = &all->files[r];
@@ -197,13 +198,11 @@ static bool find_slow(const cli_diagnosis_files *all, culprit *c) {
             const cli_diagnosed_device *d = &file->devices[i];
             const bool runs = strcmp(d->state, "runs") == 0 || strcmp(d->state, "updates") == 0;
             if (!runs || (c->device && d->seconds <= c->device->seconds)) continue;
-            *c = (culprit){.verdict = all->ended ? HANGS : SLOW,
-                           .rank = r,
-                           .device = d,
-                           .waiter = r,
-                           .stage = d->stage,
-                           .microbatch = d->microbatch,
-                           .seconds = d->seconds};
+            *c = cause_of(all->ended ? HANGS : SLOW, r, r);
+            c->device = d;
+            c->stage = d->stage;
+            c->microbatch = d->microbatch;
+            c->seconds = d->seconds;
             c->action = d->action;
         }
     }
@@ -217,7 +216,7 @@ static bool was_sent(const cli_rank_file *file, const cli_diagnosed_device *d) {
     return false;
 }
 
-static bool find_lost(const cli_diagnosis_files *all, culprit *c) {
+static bool find_lost(const cli_diagnosis_files *all, cause *c) {
     for (int64_t r = 0; r < all->ranks; r++) {
         const cli_rank_file *file = &all->files[r];
         for (size_t i = 0; cli_diagnosis_has(all, r) && i < file->n_devices; i++) {
@@ -225,7 +224,7 @@ static bool find_lost(const cli_diagnosis_files *all, culprit *c) {
             if (strcmp(d->state, "waits") != 0 || d->peer_rank < 0 || !d->wants_message ||
                 !was_sent(&all->files[d->peer_rank], d))
                 continue;
-            *c = (culprit){.verdict = LOST, .rank = d->peer_rank};
+            *c = cause_of(LOST, d->peer_rank, r);
             take_missed(c, d, r);
             return true;
         }
@@ -233,8 +232,8 @@ static bool find_lost(const cli_diagnosis_files *all, culprit *c) {
     return false;
 }
 
-static culprit find_culprit(const cli_diagnosis_files *all) {
-    culprit c = {.rank = -1, .stage = -1, .microbatch = -1, .seconds = NAN};
+static cause find_cause(const cli_diagnosis_files *all) {
+    cause c = cause_of(NOTHING, -1, 0);
     if (find_failed(all, &c) || find_silent(all, &c) || find_slow(all, &c) || find_lost(all, &c))
         return c;
     const int64_t first = longest_chain(all);
@@ -257,7 +256,7 @@ static int64_t process_of(const cli_diagnosis_files *all, int64_t r) {
     return all->files[r].root ? all->files[r].process : k ? k->process : 0;
 }
 
-static void print_culprit(FILE *out, const cli_diagnosis_files *all, const culprit *c) {
+static void print_cause(FILE *out, const cli_diagnosis_files *all, const cause *c) {
     static const char *const says[] = {
         [FAILED] = "failed by itself",
         [SILENT] = "left no file: it was killed, was stopped, or cannot be reached",
@@ -338,8 +337,8 @@ static void print_chain(FILE *out, const cli_diagnosis_files *all) {
 }
 
 void cli_diagnosis_print(FILE *out, const cli_diagnosis_files *all) {
-    const culprit c = find_culprit(all);
-    print_culprit(out, all, &c);
+    const cause c = find_cause(all);
+    print_cause(out, all, &c);
     print_chain(out, all);
     for (int64_t r = 0; r < all->ranks; r++)
         print_rank(out, all, r);
@@ -353,7 +352,7 @@ static json_t *optional(int64_t value) {
 }
 
 json_t *cli_diagnosis_json(const cli_diagnosis_files *all) {
-    const culprit found = find_culprit(all), *c = &found;
+    const cause found = find_cause(all), *c = &found;
     json_t *ranks = json_array(), *chain = json_array();
     int64_t r = longest_chain(all);
     const int64_t length = chain_length(all, r);

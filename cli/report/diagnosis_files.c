@@ -2,9 +2,10 @@
 /* diagnosis_files.c -- see diagnosis_files.h. */
 #include "report/diagnosis_files.h"
 
-#include "common.h"
 #include "json_file.h"
 #include "session/diagnosis.h"
+#include "session/entries.h"
+#include "text.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -60,9 +60,9 @@ typedef struct cli_diagnosis_files {
  * count. */
 bool cli_diagnosis_has(const cli_diagnosis_files *files, int64_t rank);
 
-/* Read the files of a run's directory. @retval CGP_EIO There is none, or one cannot be read.
- * @retval CGP_EFORMAT One is not such a file, or is from another run; the message has its path and
- * the key. Release in any case. */
+/* Read the files of a run's directory. Release in any case. Fails with CGP_EIO if there is none or
+ * one cannot be read. Fails with CGP_EFORMAT if one is no file of a rank or is from another run:
+ * the message has its path and the key. */
 CGP_MUST_CHECK cgp_status cli_diagnosis_files_read(const char *run, cli_diagnosis_files *files);
 void cli_diagnosis_files_release(cli_diagnosis_files *files);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json.c -- plans and results as JSON. */
+#include "options/json.h"
 #include "report/report.h"
 
-#include "common.h"
 #include "files.h"
 #include "ranks.h"
+#include "text.h"
 
 #include <stdlib.h>
 
@@ -69,8 +70,7 @@ static double flops_per_step(const cli_session *session) {
 
 json_t *cli_plan_json(const cli_session *session) {
     const cgp_plan *plan = session->plan;
-    const int *balance = cgp_plan_balance(plan);
-    json_t *o = json_object(), *layers_of_stages = json_array(), *devices = json_array();
+    json_t *o = json_object(), *devices = json_array();
     cli_json_add(o, "{s:s, s:s}", "version", CGP_VERSION, "model", session->model_spec);
     if (*session->of.sha256) cli_json_add(o, "{s:s}", "model_sha256", session->of.sha256);
     put_integer(o, "parameters", cgp_model_parameter_count(session->model));
@@ -78,9 +78,8 @@ json_t *cli_plan_json(const cli_session *session) {
     cli_options_json(o, session->options, CLI_LIST_REPORTED);
     put_integer(o, "microbatch", cgp_plan_microbatch(plan));
     put_integer(o, "microbatches", cgp_plan_chunks(plan));
-    for (int j = 0; j < cgp_plan_stages(plan); j++)
-        json_array_append_new(layers_of_stages, json_integer(balance[j]));
-    json_object_set_new(o, "balance", layers_of_stages);
+    json_object_set_new(o, "balance",
+                        cli_integers_json(cgp_plan_balance(plan), cgp_plan_stages(plan)));
     put_real(o, "flops_per_step", flops_per_step(session));
     put_real(o, "bubble_simulated", cgp_plan_timeline(plan)->bubble_makespan);
     put_integer(o, "activation_bytes_total", cli_plan_total(plan).activation_bytes);

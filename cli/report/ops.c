@@ -4,10 +4,9 @@
  * medians are the other times. */
 #include "report/report.h"
 
-#include "common.h"
 #include "files.h"
 
-/* The kinds of ops of a step. */
+/* The times of a step by kind of op. */
 typedef struct step {
     cgp_op_time kinds[CGP_OP_TIMES];
     int n;

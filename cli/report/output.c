@@ -2,11 +2,12 @@
 /* output.c -- see output.h. */
 #include "report/output.h"
 
-#include "common.h"
 #include "files.h"
+#include "options/resolve.h"
 #include "ranks.h"
 #include "report/report.h"
 #include "stop.h"
+#include "text.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -5,6 +5,9 @@
 #ifndef CGPIPE_CLI_OUTPUT_H
 #define CGPIPE_CLI_OUTPUT_H
 
+#include <jansson.h>
+#include <stdio.h>
+
 #include "session/session.h"
 
 /* Return the stream for result text (a sample): standard output, or standard error if standard
@@ -18,7 +21,7 @@ FILE *cli_info_stream(const cli_run_options *options);
  * continues, and main() returns CLI_FAILED. */
 void cli_output_flush(FILE *out);
 
-/* Tell whether there was such a warning. */
+/* Tell whether cli_output_flush() has warned. */
 bool cli_output_failed(void);
 
 /* Fail early if the directory of the JSON file cannot be written. */

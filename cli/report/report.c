@@ -2,8 +2,8 @@
 /* report.c -- plans and results as text for people. */
 #include "report/report.h"
 
-#include "common.h"
 #include "ranks.h"
+#include "text.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -63,7 +63,8 @@ static void print_batch(FILE *out, const cli_session *session) {
     fputc('\n', out);
 }
 
-/* `brief` must fit on a line: it leaves out the number of threads if it is one per device. */
+/* Print the line of the pipeline. `brief`: leave out the number of threads if it is one per device,
+ * so that the text fits on a line. */
 static void print_pipeline(FILE *out, const cli_session *session, bool brief) {
     const cli_run_options *options = session->options;
     const int *balance = cgp_plan_balance(session->plan);
@@ -154,7 +155,7 @@ static int last_alike(const cgp_pipeline *pipeline, int first) {
     return last;
 }
 
-/* Return the number of devices of lower ranks: each rank has a contiguous block. */
+/* Return the number of devices of lower ranks. The devices of a rank are a contiguous block. */
 static int devices_before(const cgp_plan *plan, int rank) {
     int d = 0;
     while (d < cgp_plan_devices(plan) && cgp_plan_device_at(plan, d)->rank < rank)
@@ -212,7 +213,8 @@ static void layers_of(const cgp_plan *plan, const cgp_model *model, const cgp_pl
     }
 }
 
-void cli_print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model) {
+/* Print a row of memory per device and one for their total, also in bytes. */
+static void print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model) {
     const cgp_plan_device total = cli_plan_total(plan);
     fprintf(out, "%-7s %10s %10s %10s %10s %10s %10s %10s %10s %16s  layers\n", "", "parameters",
             "gradients", "optimizer", "state", "slots", "workspace", "transfer", "total", "bytes");
@@ -293,7 +295,7 @@ cgp_status cli_print_plan(FILE *out, const cli_session *session) {
     const cgp_schedule *schedule = cgp_plan_schedule(session->plan);
     cli_print_configuration(out, session);
     fprintf(out, "\nmemory per device\n");
-    cli_print_memory(out, session->plan, session->model);
+    print_memory(out, session->plan, session->model);
     print_fit(out, session->plan);
     fprintf(out,
             "\nschedule %s, one column a tick (F forward, B backward, I and W its halves, R "

@@ -3,6 +3,9 @@
 #ifndef CGPIPE_CLI_REPORT_H
 #define CGPIPE_CLI_REPORT_H
 
+#include <jansson.h>
+#include <stdio.h>
+
 #include "session/session.h"
 
 /* Print model, mini-batch, pipeline and optimizer, one per line. */
@@ -15,9 +18,6 @@ void cli_print_summary(FILE *out, const cli_session *session, bool known);
 /* Print the ranks of a pipeline if there are several: one line for consecutive ranks with the same
  * host and cores. */
 void cli_print_ranks(FILE *out, const cli_session *session);
-
-/* Print a row of memory per device and one for their total, also in bytes. */
-void cli_print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model);
 
 /* Draw a schedule, a row per device, cut at the width of a page. Each row's label is `name` and its
  * number. */

@@ -2,9 +2,9 @@
 /* cluster.c -- see cluster.h. */
 #include "session/cluster.h"
 
-#include "common.h"
 #include "files.h"
 #include "json_file.h"
+#include "text.h"
 
 #include <cgpipe/devices.h>
 

@@ -2,12 +2,12 @@
 /* costs.c -- see costs.h. */
 #include "session/costs.h"
 
-#include "common.h"
 #include "files.h"
 #include "json_file.h"
+#include "machine.h"
 #include "ranks.h"
+#include "text.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -171,8 +171,8 @@ cgp_layer_cost cli_costs_total(const cli_costs *costs, int size) {
     return total;
 }
 
-/* A layer's values are lists with a number per size, except those that do not depend on the
- * samples. */
+/* Return the JSON of a layer. Its values are lists with a number per size, except values that do
+ * not depend on the samples. */
 static json_t *layer_json(const cli_costs *costs, int layer, const char *name) {
     json_t *o = json_object(), *saved = json_array();
     json_object_set_new(o, "name", json_string(name));

@@ -4,9 +4,12 @@
 #ifndef CGPIPE_CLI_COSTS_H
 #define CGPIPE_CLI_COSTS_H
 
+#include <jansson.h>
+
 #include "session/model.h"
 
-/* The most micro-batch sizes in a file. A measurement has one, that of `cgpipe profile` three. */
+/* The largest number of micro-batch sizes in a file. `cgpipe profile` measures three sizes, and
+ * --balance time one. */
 enum { CLI_COSTS_SIZES = CGP_PROFILE_SIZES };
 
 typedef struct cli_costs {
@@ -32,7 +35,7 @@ CGP_MUST_CHECK cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *m
                                             const char *model_spec,
                                             const cli_run_options *run_options, bool sizes);
 
-/* Make room for rows of costs. */
+/* Allocate the rows. */
 void cli_costs_reserve(cli_costs *costs);
 
 /* Return the costs of micro-batches of `samples`, [layers]. Freed by the caller. Fails with

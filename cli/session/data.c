@@ -9,28 +9,25 @@
 
 #include <cgpipe/images.h>
 
-#include "common.h"
 #include "files.h"
 #include "session/inputs.h"
+#include "text.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* --- images --- */
-
-/* Find the kind by the name before a colon; "shapes" needs no colon. CLI_DATA_TEXT: no such
- * name. */
-static cli_data_kind images_kind_of(const char *text) {
-    static const char *const sets[] = {[CLI_DATA_SHAPES] = "shapes",
-                                       [CLI_DATA_CIFAR10] = "cifar10",
-                                       [CLI_DATA_CIFAR100] = "cifar100",
-                                       [CLI_DATA_MNIST] = "mnist",
-                                       [CLI_DATA_IMAGES] = "images"};
+/* Find the kind by the name before a colon; "plugin" and "shapes" need no colon. CLI_DATA_TEXT: no
+ * such name. */
+static cli_data_kind named_kind(const char *text) {
+    static const char *const sets[] = {
+        [CLI_DATA_PLUGIN] = "plugin",   [CLI_DATA_SHAPES] = "shapes",
+        [CLI_DATA_CIFAR10] = "cifar10", [CLI_DATA_CIFAR100] = "cifar100",
+        [CLI_DATA_MNIST] = "mnist",     [CLI_DATA_IMAGES] = "images"};
     const size_t length = strcspn(text, ":");
-    for (cli_data_kind kind = CLI_DATA_SHAPES; kind <= CLI_DATA_IMAGES; kind++) {
-        if (strlen(sets[kind]) == length && strncmp(text, sets[kind], length) == 0 &&
-            (text[length] == ':' || kind == CLI_DATA_SHAPES))
+    for (cli_data_kind kind = CLI_DATA_PLUGIN; kind <= CLI_DATA_IMAGES; kind++) {
+        if (sets[kind] && strlen(sets[kind]) == length && strncmp(text, sets[kind], length) == 0 &&
+            (text[length] == ':' || kind <= CLI_DATA_SHAPES))
             return kind;
     }
     return CLI_DATA_TEXT;
@@ -41,6 +38,8 @@ static const char *rest_of(const char *text) {
     const char *colon = strchr(text, ':');
     return colon ? colon + 1 : "";
 }
+
+/* --- images --- */
 
 static cgp_status set_key(cgp_shapes_options *options, const char *key, const char *value) {
     static const char *const keys[] = {"size", "masks", "validation"};
@@ -78,15 +77,14 @@ static cgp_status parse_shapes(cgp_shapes_options *options, const char *text) {
     return CGP_OK;
 }
 
-/* Tell whether a text is "plugin" or begins with "plugin:". */
-static bool is_plugins(const char *text) {
-    static const char name[] = "plugin";
-    const size_t length = sizeof name - 1;
-    return strncmp(text, name, length) == 0 && (text[length] == '\0' || text[length] == ':');
-}
-
 static cgp_status only_for_images(const char *option, const char *expected, const char *got) {
     return cgp_fail(CGP_EINVAL, "--%s: expected --data %s, got %s", option, expected, got);
+}
+
+static cgp_status expect_alone(const cli_run_options *options) {
+    const char *const *data = options->data.values;
+    if (options->data.count == 1) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "--data %s: stands alone, got %s too", data[0], data[1]);
 }
 
 /* Check --strict, --plain, --workers and --validation against the kind. */
@@ -97,15 +95,13 @@ static cgp_status check_images(const cli_run_options *options, cli_data_kind kin
         return only_for_images("strict", "images:DIR", data);
     if (options->plain && kind != CLI_DATA_IMAGES && !cifar)
         return only_for_images("plain", "images:DIR or cifar10:DIR", data);
-    if (cli_option_given(options, CLI_OPTION_WORKERS) && kind != CLI_DATA_IMAGES)
+    if (options->given[CLI_OPTION_WORKERS] && kind != CLI_DATA_IMAGES)
         return only_for_images("workers", "images:DIR", data);
     if (kind < CLI_DATA_SHAPES) return CGP_OK;
-    if (options->data.count > 1)
-        return cgp_fail(CGP_EINVAL, "--data %s: stands alone, got %s too", data,
-                        options->data.values[1]);
+    CGP_TRY(expect_alone(options));
     if (kind != CLI_DATA_SHAPES && !*rest_of(data))
         return cgp_fail(CGP_EINVAL, "--data %s: expected a directory after the colon", data);
-    if (cli_option_given(options, CLI_OPTION_VALIDATION) && kind != CLI_DATA_IMAGES)
+    if (options->given[CLI_OPTION_VALIDATION] && kind != CLI_DATA_IMAGES)
         return cgp_fail(CGP_EINVAL, "--validation: cannot be with %s, which has its own (%s)", data,
                         kind == CLI_DATA_SHAPES ? "shapes:validation=N sets their number"
                                                 : "the files of its test set");
@@ -139,8 +135,8 @@ static cgp_status open_mnist(cgp_data **out, const cli_run_options *run_options,
     return cgp_data_mnist(out, rest_of(run_options->data.values[0]), &options);
 }
 
-/* Open a directory of classes. With directories train and val it has ImageNet's layout: both are
- * directories of classes. */
+/* Open a directory of classes. If it has directories train and val, as ImageNet does, these two are
+ * the directories of classes. */
 static cgp_status open_directory(cgp_data **out, const cli_run_options *run_options,
                                  const cgp_model *model) {
     const char *root = rest_of(run_options->data.values[0]);
@@ -159,7 +155,7 @@ static cgp_status open_directory(cgp_data **out, const cli_run_options *run_opti
         options.validation_directory = val;
     cgp_status status = CGP_OK;
     if (both && !isnan(run_options->validation_fraction) &&
-        cli_option_given(run_options, CLI_OPTION_VALIDATION))
+        run_options->given[CLI_OPTION_VALIDATION])
         status =
             cgp_fail(CGP_EINVAL, "--validation %s: %s has a directory val for that (leave it out)",
                      run_options->validation, root);
@@ -169,7 +165,7 @@ static cgp_status open_directory(cgp_data **out, const cli_run_options *run_opti
     return status;
 }
 
-/* Open a data set for the inputs of the model, which set the sizes that its options leave out. */
+/* Open a data set of images. The model's inputs set the sizes that --data leaves out. */
 static cgp_status open_images(cgp_data **out, const cli_run_options *options, cli_data_kind kind,
                               const cgp_model *model) {
     cgp_cifar_options cifar = cgp_cifar_options_default();
@@ -185,9 +181,7 @@ static cgp_status open_images(cgp_data **out, const cli_run_options *options, cl
 /* --- a plug-in's --- */
 
 static cgp_status check_plugins(const cli_run_options *options) {
-    if (options->data.count > 1)
-        return cgp_fail(CGP_EINVAL, "--data %s: stands alone, got %s too", options->data.values[0],
-                        options->data.values[1]);
+    CGP_TRY(expect_alone(options));
     if (isnan(options->validation_fraction))
         return cgp_fail(CGP_EINVAL, "--validation: expected a fraction with --data plugin, got %s",
                         options->validation);
@@ -224,7 +218,7 @@ static cgp_status open_plugins(cgp_data **out, const cli_run_options *options,
 /* Make the path absolute, after a prefix like "images:". NULL if it is not UTF-8, which JSON
  * requires. */
 static json_t *absolute(const char *text) {
-    const char *path = images_kind_of(text) >= CLI_DATA_SHAPES ? rest_of(text) : text;
+    const char *path = named_kind(text) >= CLI_DATA_SHAPES ? rest_of(text) : text;
     char *real = realpath(path, NULL);
     json_t *whole = json_sprintf("%.*s%s", (int)(path - text), text, real ? real : path);
     free(real);
@@ -236,7 +230,7 @@ static cgp_status expect_utf8(const char *text) {
     json_t *whole = absolute(text);
     json_decref(whole);
     if (whole) return CGP_OK;
-    char *real = realpath(images_kind_of(text) >= CLI_DATA_SHAPES ? rest_of(text) : text, NULL);
+    char *real = realpath(named_kind(text) >= CLI_DATA_SHAPES ? rest_of(text) : text, NULL);
     const cgp_status status =
         cgp_fail(CGP_EINVAL, "%s: expected a path in UTF-8, which run.json keeps, got \"%s\"", text,
                  real ? real : text);
@@ -253,7 +247,7 @@ static const char *validation_path(const cli_run_options *options) {
 
 cgp_status cli_data_kind_of(const cli_run_options *options, cli_data_kind *kind) {
     const char *first = options->data.values[0], *validation = validation_path(options);
-    *kind = is_plugins(first) ? CLI_DATA_PLUGIN : images_kind_of(first);
+    *kind = named_kind(first);
     CGP_TRY(check_images(options, *kind));
     if (*kind == CLI_DATA_PLUGIN) return check_plugins(options);
     for (int i = 0; i < options->data.count; i++)
@@ -303,14 +297,14 @@ static cgp_status open_tokens(cgp_data **out, const cli_run_options *run_options
 /* --- the model's inputs --- */
 
 static cgp_status refuse(const cli_run_options *options, const cgp_model *model, int field,
-                         const char *gives, const char *way_out) {
+                         const char *gives, const char *suggestion) {
     const cgp_shape taken = cgp_model_input_shape(model, field);
     char shape[96];
     return cgp_fail(CGP_EINVAL, "--data %s: gives %s, expected %s %s, the input \"%s\" of %s (%s)",
                     options->data.values[0], gives,
                     cgp_dtype_name(cgp_model_input_dtype(model, field)),
                     cgp_shape_text(&taken, shape, sizeof shape), cgp_model_input_name(model, field),
-                    cgp_model_name(model), way_out);
+                    cgp_model_name(model), suggestion);
 }
 
 /* Refuse a model whose input is not a sequence of tokens. */
@@ -391,7 +385,7 @@ cgp_status cli_data_facts_of(const cgp_data *data, cli_data_facts *facts) {
 
 bool cli_data_targets_follow(const cli_run_options *options) {
     return options->data.count > 0 && !options->strict &&
-           images_kind_of(options->data.values[0]) == CLI_DATA_IMAGES;
+           named_kind(options->data.values[0]) == CLI_DATA_IMAGES;
 }
 
 cli_data_units cli_data_units_of(const cgp_model *model) {

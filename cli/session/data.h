@@ -5,6 +5,7 @@
 
 #include <cgpipe/cgpipe.h>
 #include <cgpipe/data.h>
+#include <jansson.h>
 
 #include "options/options.h"
 #include "session/model.h"
@@ -22,8 +23,8 @@ typedef enum cli_data_kind {
     CLI_DATA_IMAGES
 } cli_data_kind;
 
-/* Find the kind by the names: token files end in ".bin". Fails with CGP_EINVAL if kinds are mixed
- * or options do not fit the kind. */
+/* Find the kind of --data by its names: token files end in ".bin". Fails with CGP_EINVAL if kinds
+ * are mixed or options do not fit the kind. */
 CGP_MUST_CHECK cgp_status cli_data_kind_of(const cli_run_options *run_options, cli_data_kind *kind);
 
 /* Open the data for the inputs of the model, made from MODEL `of`. Refuses data that does not fit
@@ -44,12 +45,12 @@ CGP_MUST_CHECK cgp_status cli_data_facts_of(const cgp_data *data, cli_data_facts
  * label, replaces a broken one. */
 bool cli_data_targets_follow(const cli_run_options *run_options);
 
-/* Units for messages: the units in a sample ("tokens", "images", "samples"; "tok", "img", "smp"),
- * their number, and the sample ("sequences", "images", "samples"). */
+/* The words for data in messages, in the plural. */
 typedef struct cli_data_units {
-    const char *name, *short_name, *sample;
-    const char *key; /* JSON name of the sample */
-    int64_t per_sample;
+    const char *name, *short_name; /* units: "tokens", "images" or "samples"; "tok", "img", "smp" */
+    const char *sample;            /* "sequences", "images" or "samples" */
+    const char *key;               /* JSON name of the sample */
+    int64_t per_sample;            /* units in a sample */
 } cli_data_units;
 
 cli_data_units cli_data_units_of(const cgp_model *model);

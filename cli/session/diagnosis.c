@@ -4,9 +4,12 @@
 
 #include <cgpipe/checkpoint.h>
 
-#include "common.h"
+#include "errors.h"
+#include "machine.h"
 #include "ranks.h"
+#include "session/entries.h"
 #include "stop.h"
+#include "text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -79,7 +82,8 @@ static cgp_status write_text(const char *text) {
     return status;
 }
 
-/* Write the file if a wait has lasted `idle` seconds, and return whether it has. */
+/* Write this rank's file if no action has completed for `idle` seconds, and return whether it was
+ * written. */
 static bool write_file(const char *reason, double idle) {
     char *text = NULL;
     cgp_status status = cgp_pipeline_diagnosis(d.pipeline, reason, idle, &text);
@@ -145,7 +149,8 @@ static void sleep_for(double seconds) {
     }
 }
 
-/* Write the file while a wait is late; print one warning per wait. */
+/* Write this rank's file if no action has completed for half of --timeout, and print one warning
+ * per wait. */
 static void look_for_late(void) {
     const double limit = d.timeout / 2;
     pthread_mutex_lock(&d.lock);
@@ -159,7 +164,7 @@ static void look_for_late(void) {
     pthread_mutex_unlock(&d.lock);
 }
 
-/* Write the file for a signal. The first file of a failure stays. */
+/* Write this rank's file when a signal has come, unless a failure has written it. */
 static void note_signal(void) {
     pthread_mutex_lock(&d.lock);
     if (!d.failed) (void)write_file(cli_stop_signal(), 0);
@@ -194,7 +199,7 @@ cgp_status cli_diagnosis_begin(cgp_pipeline *pipeline, cli_run_directory *run, d
     CGP_TRY(cli_ranks_agree(CGP_OK)); /* no rank writes before rank 0 has cleared */
     d.run = run;
     d.shown = cli_text("%s", cli_shown(run->path));
-    d.timeout = timeout < 1e9 ? timeout : 0; /* 30 years mean no limit */
+    d.timeout = timeout < 1e9 ? timeout : 0; /* 30 years and more mean no limit */
     d.pipeline = pipeline;
     d.quits = d.late = d.failed = false;
     sem_init(&d.wake, 0, 0);

@@ -2,9 +2,9 @@
 /* eval_metrics.c -- see eval_metrics.h. */
 #include "session/eval_metrics.h"
 
-#include "common.h"
 #include "files.h"
 #include "session/model.h"
+#include "text.h"
 
 #include <math.h>
 #include <string.h>
@@ -42,7 +42,8 @@ void cli_eval_sums_add(cli_eval_sums *sums, const cgp_model *model, const float 
         cgp_iou_add(&sums->iou, output, targets, count * each);
 }
 
-/* Average the loss over targets, since mini-batches may have ignored ones. */
+/* Return the loss per target: mini-batches may have different numbers of targets, as some are
+ * ignored. */
 static double loss_of(const cgp_loss_part *parts) {
     double loss = 0;
     for (const cgp_loss_part *p = parts; p->weight > 0; p++)

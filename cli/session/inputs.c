@@ -2,8 +2,8 @@
 /* inputs.c -- see inputs.h. */
 #include "session/inputs.h"
 
-#include "common.h"
 #include "session/model.h"
+#include "text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +12,14 @@ cgp_shape cli_batch_shape(cgp_shape sample, int64_t count) {
     int64_t dims[CGP_MAX_RANK] = {count};
     memcpy(dims + 1, sample.dims, (CGP_MAX_RANK - 1) * sizeof dims[0]);
     return cgp_shape_make(sample.rank + 1, dims);
+}
+
+/* SplitMix64 (Steele, Lea and Flood 2014). */
+uint64_t cli_random(uint64_t *state) {
+    uint64_t z = *state += 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
 }
 
 static void *draw_data(cgp_dtype type, int64_t count, int64_t upper_bound, uint64_t *state) {

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inputs.h -- the shape of a mini-batch; random mini-batches for any model. */
+/* inputs.h -- the shape of a mini-batch, random numbers, and random mini-batches for any model. */
 #ifndef CGPIPE_CLI_INPUTS_H
 #define CGPIPE_CLI_INPUTS_H
 
 #include <cgpipe/cgpipe.h>
+
+/* Return 64 random bits and advance `state`, whose initial value is the seed. */
+uint64_t cli_random(uint64_t *state);
 
 /* Return the shape [count, ...] of a batch. */
 cgp_shape cli_batch_shape(cgp_shape sample, int64_t count);

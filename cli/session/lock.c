@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lock.c -- see lock.h. A lock file is written under a temporary name and then linked to its own,
- * which fails if the name exists. link() is atomic on network file systems too, and the file is
- * complete when its name appears.
+/* lock.c -- see lock.h. A lock file is written under a temporary name and then linked to its final
+ * name, which fails if that name exists. link() is atomic on network file systems too, and the file
+ * is complete when its name appears.
  *
  * Replacing the file of a dead process takes two calls, so only one process at a time may do it.
  * All candidates share a pid namespace, and take the lock of the namespace's file in /proc. */
 #include "session/lock.h"
 
-#include "common.h"
+#include "errors.h"
+#include "machine.h"
+#include "text.h"
 
 #include <cgpipe/checkpoint.h>
 
@@ -46,33 +48,6 @@ static int lock_exclusively(int fd) {
 
 /* --- the file --- */
 
-/* Return a path quoted as one shell word. Owned. */
-static char *shell_word(const char *path) {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                "0123456789_./-+,:@%=";
-    const char *before = *path == '-' ? "./" : "";
-    if (*path && !path[strspn(path, plain)]) return cli_text("%s%s", before, path);
-    char *word = cli_text("'%s", before);
-    for (const char *end; *path; path = end) {
-        const bool quote = *path == '\'';
-        end = quote ? path + 1 : path + strcspn(path, "'");
-        char *longer =
-            cli_text("%s%.*s", word, quote ? 4 : (int)(end - path), quote ? "'\\''" : path);
-        free(word);
-        word = longer;
-    }
-    char *whole = cli_text("%s'", word);
-    free(word);
-    return whole;
-}
-
-static cgp_status parse(const char *text, look *found, holder *who) {
-    const int fields =
-        sscanf(text, "%79s %ld %31s %191s", who->host, &who->pid, who->date, who->process);
-    *found = fields == 4 ? THERE : STRANGE;
-    return CGP_OK;
-}
-
 /* Read the lock file without following a link or blocking on a pipe. */
 static cgp_status read_file(int directory, const char *path, look *found, holder *who) {
     char text[FILE_BYTES + 1];
@@ -88,7 +63,10 @@ static cgp_status read_file(int directory, const char *path, look *found, holder
     if (reason)
         return cgp_fail(CGP_EIO, "%s/" CLI_LOCK ": cannot be read (%s)", path, strerror(reason));
     text[got] = '\0';
-    return regular ? parse(text, found, who) : CGP_OK;
+    if (regular &&
+        sscanf(text, "%79s %ld %31s %191s", who->host, &who->pid, who->date, who->process) == 4)
+        *found = THERE;
+    return CGP_OK;
 }
 
 /* Fail if another process may hold the lock. CGP_OK: that process is gone. */
@@ -101,7 +79,8 @@ static cgp_status check_gone(const char *path, look found, const holder *who) {
                         "run directory %s: another cgpipe train is at work in it, process %ld of "
                         "this host, since %s (stop that one, or another --run)",
                         path, who->pid, cli_shown(who->date));
-    char *file = cli_text("%s/" CLI_LOCK, path), *word = shell_word(file);
+    char *file = cli_text("%s%s/" CLI_LOCK, *path == '-' ? "./" : "", path);
+    char *word = cli_shell_word(file);
     if (found == THERE)
         (void)cgp_fail(CGP_EIO,
                        "run directory %s: process %ld on host %s has locked it since %s, and "
@@ -109,9 +88,9 @@ static cgp_status check_gone(const char *path, look found, const holder *who) {
                        path, who->pid, cli_shown(who->host), cli_shown(who->date), word);
     else
         (void)cgp_fail(CGP_EIO,
-                       "%s: expected the lock file of a cgpipe train, got something else (if "
-                       "nothing trains there: rm -r %s)",
-                       file, word);
+                       "%s/" CLI_LOCK ": expected the lock file of a cgpipe train, got something "
+                       "else (if nothing trains there: rm -r %s)",
+                       path, word);
     free(word);
     free(file);
     return CGP_EIO;
@@ -162,8 +141,8 @@ static bool has_no_links(int reason) {
     return reason == EPERM || reason == EOPNOTSUPP || reason == ENOSYS || reason == EMLINK;
 }
 
-/* Make the lock file. Returns 0, EEXIST if another one is there, or errno. *status: an earlier
- * failure. */
+/* Make the lock file. Returns 0, EEXIST if there is one already, or errno. *status: a failure
+ * before the file is linked. */
 static int make_file(int directory, const char *path, cgp_status *status) {
     char host[CLI_HOST], date[CLI_NUMBER], process[CGP_PROCESS_BYTES];
     *status = cgp_process_name(process);
@@ -228,23 +207,22 @@ cgp_status cli_lock_take(int directory, const char *path, bool *by_file) {
     return cgp_fail(CGP_EIO, "run directory %s: other processes keep taking its lock", path);
 }
 
-static bool is_own(const holder *who) {
+/* Tell whether the lock file is this process's; `otherwise` if it cannot be read. */
+static bool is_own(int directory, bool otherwise) {
+    holder who;
+    look found = ABSENT;
     char process[CGP_PROCESS_BYTES];
-    return cgp_process_name(process) == CGP_OK && strcmp(who->process, process) == 0;
+    if (read_file(directory, "", &found, &who) != CGP_OK) return otherwise;
+    return found == THERE && cgp_process_name(process) == CGP_OK &&
+           strcmp(who.process, process) == 0;
 }
 
 bool cli_lock_is_kept(int directory) {
-    holder who;
-    look found = ABSENT;
-    if (read_file(directory, "", &found, &who) != CGP_OK) return true;
-    return found == THERE && is_own(&who);
+    return is_own(directory, true);
 }
 
 void cli_lock_release(int directory) {
-    holder who;
-    look found = ABSENT;
-    if (read_file(directory, "", &found, &who) == CGP_OK && found == THERE && is_own(&who))
-        (void)unlinkat(directory, CLI_LOCK, 0);
+    if (is_own(directory, false)) (void)unlinkat(directory, CLI_LOCK, 0);
 }
 
 cli_lock cli_lock_look(int directory) {

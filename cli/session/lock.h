@@ -16,8 +16,8 @@
  * file system has neither locks nor links, warns and returns CGP_OK. */
 CGP_MUST_CHECK cgp_status cli_lock_take(int directory, const char *path, bool *by_file);
 
-/* Tell whether the file is this process's. Someone may have deleted it as a dead process's. True
- * too if it cannot be read at the moment. */
+/* Tell whether the file is this process's: a user may have taken it for that of a dead process and
+ * deleted it. Also true if the file cannot be read. */
 bool cli_lock_is_kept(int directory);
 
 /* Delete the file, if it is this process's. */

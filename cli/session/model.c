@@ -2,13 +2,14 @@
 /* model.c -- see model.h. */
 #include "session/model.h"
 
-#include "common.h"
 #include "ranks.h"
+#include "text.h"
 
 #include <cgpipe/checkpoint.h>
 #include <cgpipe/graph.h>
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define BENCH_DROPOUT 0.1 /* dropout of the GPT-2 benchmark */
@@ -102,7 +103,7 @@ cgp_status cli_model_create(cgp_model **out, const cli_model *model) {
 }
 
 cgp_status cli_model_differs(const cli_model *model, const char *sha256, const char *whose,
-                             const char *way_out) {
+                             const char *suggestion) {
     const char *ours = model->sha256, *theirs = *sha256 ? sha256 : "none";
     const char *name = cli_model_name(model), *plus = strchr(ours, '+');
     const size_t first = plus ? (size_t)(plus - ours) + 1 : 0;
@@ -112,7 +113,7 @@ cgp_status cli_model_differs(const cli_model *model, const char *sha256, const c
         theirs += first;
     }
     return cgp_fail(CGP_EINVAL, "%s: differs from the file of %s (SHA-256 %.8s, not %.8s; %s)",
-                    name, whose, ours, theirs, way_out);
+                    name, whose, ours, theirs, suggestion);
 }
 
 cgp_status cli_model_agree(const cli_model *model) {

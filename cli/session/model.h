@@ -19,7 +19,7 @@
 /* Bytes of a model's text with all sizes written out. */
 #define CLI_MODEL_SPEC 2048
 
-/* A plain value: its pointers stay valid as long as the process or the options. */
+/* MODEL, parsed. Copies are valid: its pointers last as long as the process or the options. */
 typedef struct cli_model {
     cgp_model_spec spec;      /* spec of the zoo; for a file, its kind is CGP_MODEL_KINDS */
     const cli_plugin *plugin; /* NULL: no plug-in */
@@ -60,9 +60,9 @@ const char *cli_model_name(const cli_model *model);
 double *cli_model_dropout(cgp_model_spec *spec);
 
 /* Fail with CGP_EINVAL because `whose` ("rank 0") has another file, with digest `sha256`. The
- * message has the file, the first digits of both digests, and the suggestion `way_out`. */
+ * message has the file, the first digits of both digests, and the suggestion. */
 CGP_MUST_CHECK cgp_status cli_model_differs(const cli_model *model, const char *sha256,
-                                            const char *whose, const char *way_out);
+                                            const char *whose, const char *suggestion);
 
 /* Resolve --dropout: set the option from the model or, if it is given, the model from it. Fails
  * with CGP_EINVAL if it is given and the model has no dropout. */
@@ -73,9 +73,9 @@ CGP_MUST_CHECK cgp_status cli_model_resolve(cli_model *model, cli_run_options *o
 CGP_MUST_CHECK cgp_status cli_model_find(cli_model *model, cli_run_options *options,
                                          const char *example);
 
-/* Return the output that has the logits: that of the loss with the largest weight, the first of
- * equals. Prefers losses whose targets are an input other than the first. Without a loss: the first
- * output. -1: none. */
+/* Return the output that has the logits: the input of the loss with the largest weight, or of the
+ * first of equals. Prefers losses whose targets are an input other than the first. Without a loss:
+ * the first output. -1: none. */
 int cli_model_logits(const cgp_model *model);
 
 /* Sizes of a model that reads and predicts tokens. */
@@ -88,8 +88,8 @@ typedef struct cli_text_sizes {
 CGP_MUST_CHECK cgp_status cli_model_expect_text(cli_text_sizes *out, const cgp_model *model,
                                                 const char *what);
 
-/* Turn the model into the one for generation, with a KV cache, and find its sizes; false: this
- * model has none. */
+/* Change the model into its form for generation, with a KV cache, and find its sizes; false: this
+ * model has no such form. */
 bool cli_model_for_generation(cli_model *model, cli_text_sizes *sizes);
 
 /* Tell whether the model can be written as a Hugging Face directory. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin.c -- see plugin.h. A file is hashed, checked, opened, and hashed again, so that the
- * SHA-256 is that of the running code. Its version is read as data, before any of its functions is
+ * SHA-256 belongs to the running code. Its version is read as data, before any of its functions is
  * called. */
 #define _GNU_SOURCE /* RTLD_DEFAULT, dladdr1() */
 #include "session/plugin.h"
 
-#include "common.h"
+#include "text.h"
 
 #include <cgpipe/checkpoint.h>
 
@@ -15,6 +15,7 @@
 #include <inttypes.h>
 #include <link.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -341,10 +342,7 @@ cgp_status cli_plugin_values(cgp_model_value *values, const cli_plugin *plugin, 
 static void write_value(const cgp_model_key *key, const cgp_model_value *value, char text[64]) {
     if (key->kind == CGP_KEY_WHOLE) snprintf(text, 64, "%" PRId64, value->whole);
     if (key->kind == CGP_KEY_WORD) snprintf(text, 64, "%s", value->word);
-    for (int digits = 15; key->kind == CGP_KEY_REAL && digits <= 17; digits++) {
-        snprintf(text, 64, "%.*g", digits, value->real);
-        if (strtod(text, NULL) == value->real) break;
-    }
+    if (key->kind == CGP_KEY_REAL) cli_real_text(value->real, text);
 }
 
 cgp_status cli_plugin_text(const cli_plugin *plugin, const cgp_model_value *values, char *text,

@@ -2,9 +2,9 @@
 /* published.c -- see published.h. */
 #include "session/published.h"
 
-#include "common.h"
 #include "files.h"
 #include "json_file.h"
+#include "text.h"
 
 #include <cgpipe/models/weights.h>
 

@@ -2,11 +2,15 @@
 /* record.c -- see record.h. */
 #include "session/record.h"
 
-#include "common.h"
 #include "files.h"
 #include "json_file.h"
+#include "machine.h"
+#include "options/changes.h"
+#include "options/json.h"
 #include "ranks.h"
 #include "session/data.h"
+#include "session/plugin.h"
+#include "text.h"
 
 #include <cgpipe/checkpoint.h>
 #include <cgpipe/devices.h>
@@ -78,7 +82,7 @@ cgp_status cli_record_find_model(cli_model *model, const cli_run_directory *dire
     return cli_record_check_model(record, model, spec, text, false);
 }
 
-/* Return model_path only if it is a graph file's, whatever a record says. */
+/* Return model_path only if it is a graph file's: a record may be edited. */
 const char *cli_record_path(const json_t *record) {
     const char *path = json_string_value(json_object_get(record, "model_path"));
     return path && cli_model_is_graph(path) ? path : cli_record_model(record);
@@ -138,7 +142,7 @@ json_t *cli_note_read(const char *text) {
 
 /* --- writing --- */
 
-/* `pipeline`: NULL if none has run. */
+/* Return the versions of the program and its libraries. `pipeline`: NULL if none has run. */
 static json_t *versions_json(const cgp_pipeline *pipeline) {
     struct utsname u;
     const char *isa = pipeline ? cgp_pipeline_isa(pipeline) : NULL;
@@ -157,8 +161,8 @@ static json_t *devices_json(const cgp_plan *plan) {
     return devices;
 }
 
-/* Add the plug-in of the file `path` unless it is in the list; NULL: part of the library, not of a
- * plug-in. */
+/* Add the plug-in of the file `path` to the list unless it is there already. NULL: the device or
+ * transport belongs to the library. */
 static void add_plugin(json_t *plugins, const char *path) {
     cgp_plugin_info info;
     for (int i = 0; path && (info = cgp_plugin_info_at(i)).path; i++) {
@@ -184,7 +188,7 @@ json_t *cli_record_plugins(const cli_session *session) {
         for (int i = 0; (backend = cgp_backend_info_at(i)).name; i++) {
             if (strlen(backend.name) != kind || strncmp(backend.name, name, kind) != 0) continue;
             add_plugin(plugins, backend.plugin);
-            break; /* going on would open the plug-ins */
+            break; /* a further call would open the plug-ins */
         }
     }
     for (int i = 0; cli_ranks_transport() && (transport = cgp_transport_info_at(i)).name; i++) {
@@ -199,7 +203,7 @@ json_t *cli_record_plugins(const cli_session *session) {
 /* Make the entry of a start. Takes `changed`, which is NULL at the first start. */
 static json_t *start_json(const cli_session *session, int64_t step, json_t *changed) {
     json_t *given = json_object();
-    char date[CLI_NUMBER], host[CLI_HOST];
+    char date[CLI_DATE], host[CLI_HOST];
     cli_options_json(given, session->options, CLI_LIST_GIVEN);
     return json_pack("{s:I, s:s, s:o*, s:s, s:o, s:o*, s:s*, s:o, s:o*}", "step", (json_int_t)step,
                      "date", cli_date(date), "host", json_string(cli_host(host)), "version",

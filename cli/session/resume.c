@@ -16,9 +16,14 @@
  * or printed. */
 #include "session/resume.h"
 
-#include "common.h"
+#include "options/changes.h"
+#include "options/inherit.h"
+#include "options/options.h"
+#include "options/resolve.h"
 #include "ranks.h"
+#include "session/entries.h"
 #include "session/record.h"
+#include "text.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -33,13 +38,13 @@ static cgp_status check_same(const cli_run *run, const json_t *options) {
     const cli_run_options *run_options = &run->options;
     const json_t *seed = json_object_get(options, "seed");
     const char *optimizer = json_string_value(json_object_get(options, "optimizer"));
-    if (seed && cli_option_given(run_options, CLI_OPTION_SEED) &&
+    if (seed && run_options->given[CLI_OPTION_SEED] &&
         json_integer_value(seed) != run_options->seed)
         return cgp_fail(CGP_EINVAL,
                         "--seed %" PRId64 ": the run has seed %" JSON_INTEGER_FORMAT
                         " and keeps it (leave it out, or another --run)",
                         run_options->seed, json_integer_value(seed));
-    if (cli_option_given(run_options, CLI_OPTION_OPTIMIZER) && optimizer &&
+    if (run_options->given[CLI_OPTION_OPTIMIZER] && optimizer &&
         strcmp(optimizer, run_options->optimizer) != 0)
         return cgp_fail(CGP_EINVAL,
                         "--optimizer %s: the run has %s and keeps it (leave it out, or another "
@@ -207,7 +212,8 @@ static void warn_number(const cli_run *run, const json_t *note, const json_t *no
                 shown(after, has), consequence);
 }
 
-/* Warn if a text changed. One of them may lack it: an older cgpipe, or devices without it. */
+/* Warn if a text changed. Either note may lack the text: an older cgpipe, or devices without such a
+ * property. */
 static void warn_text(const cli_run *run, const json_t *note, const json_t *now, const char *key,
                       const char *name) {
     const char *before = json_string_value(json_object_get(note, key)),
@@ -287,7 +293,7 @@ static cgp_status compare(cli_run *run, json_t *note) {
     json_t *now = make_note(run);
     if (!json_is_string(json_object_get(note, "precision"))) /* an older cgpipe wrote it */
         json_object_set_new(note, "precision", json_string("f32"));
-    if (!json_is_string(json_object_get(note, "convolution"))) /* likewise */
+    if (!json_is_string(json_object_get(note, "convolution"))) /* an older cgpipe wrote it */
         json_object_set_new(note, "convolution", json_string("direct"));
     warn_rounding(run, note, now);
     warn_plugins(run);
@@ -331,7 +337,8 @@ cgp_status cli_resume_progress(cli_run *run) {
     return CGP_OK;
 }
 
-/* Check that the checkpoint is the one from which epochs were counted: it was not locked then. */
+/* Check that the checkpoint is the one from which epochs were counted: the directory was not locked
+ * at that time. */
 static cgp_status check_progress(const cli_run *run) {
     const bool same = run->done.steps == run->resumed && run->done.samples == run->session.samples;
     if (run->options.epoch_steps == 0 || same) return CGP_OK;

@@ -26,7 +26,7 @@ typedef struct cli_run {
  * the options. */
 CGP_MUST_CHECK cgp_status cli_resume_options(cli_run *run);
 
-/* Fail if the model is not the run's. */
+/* Fail if MODEL of the command line is not the run's model. */
 CGP_MUST_CHECK cgp_status cli_resume_check_model(const cli_run *run);
 
 /* Set `done` from the checkpoint. Call before making the plan, which counts epochs from it, and on

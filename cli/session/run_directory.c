@@ -5,8 +5,10 @@
 #endif
 #include "session/run_directory.h"
 
-#include "common.h"
+#include "errors.h"
 #include "files.h"
+#include "session/entries.h"
+#include "text.h"
 
 #include <cgpipe/checkpoint.h>
 
@@ -22,8 +24,6 @@
 #include <unistd.h>
 
 #define FRESH ".new"
-#define LISTING "checkpoint.json"                /* list of a checkpoint's files */
-#define LARGEST_STEP INT64_C(999999999999999999) /* the library's limit */
 
 /* --- names --- */
 
@@ -236,63 +236,6 @@ bool cli_run_directory_has_run(const cli_run_directory *directory) {
            cli_run_directory_newest(directory) != CLI_NO_STEP;
 }
 
-/* Return 42 for "step-00000042", the library's form; -1: another name. */
-static int64_t step_of(const char *name) {
-    char plain[32];
-    const int64_t step = strncmp(name, "step-", 5) == 0 ? strtoll(name + 5, NULL, 10) : -1;
-    snprintf(plain, sizeof plain, "step-%08" PRId64, step);
-    return step >= 0 && step <= LARGEST_STEP && strcmp(name, plain) == 0 ? step : -1;
-}
-
-DIR *cli_run_directory_list(const cli_run_directory *directory) {
-    const int fd = openat(directory->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
-    if (!list && fd >= 0) close(fd);
-    return list;
-}
-
-/* Return the next entry. NULL: the end, with *reason 0, or an error, with *reason errno. */
-static struct dirent *next_entry(DIR *entries, int *reason) {
-    errno = 0;
-    struct dirent *entry = readdir(entries);
-    *reason = entry ? 0 : errno;
-    return entry;
-}
-
-static bool is_listed(int directory, const char *step) {
-    struct stat info;
-    char name[300];
-    snprintf(name, sizeof name, "%s/" LISTING, step);
-    if (fstatat(directory, step, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(info.st_mode))
-        return false;
-    return fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode) &&
-           info.st_size > 0;
-}
-
-static int64_t newest(const cli_run_directory *directory, bool listed) {
-    if (directory->fd < 0)
-        return cli_run_directory_has(directory, ".") ? CLI_STEP_UNKNOWN : CLI_NO_STEP;
-    DIR *entries = cli_run_directory_list(directory);
-    int64_t highest = CLI_NO_STEP;
-    int reason = 0;
-    if (!entries) return CLI_STEP_UNKNOWN;
-    for (struct dirent *entry; (entry = next_entry(entries, &reason));) {
-        const int64_t step = step_of(entry->d_name);
-        if (step > highest && (!listed || is_listed(directory->fd, entry->d_name))) highest = step;
-    }
-    closedir(entries);
-    errno = reason;
-    return reason ? CLI_STEP_UNKNOWN : highest;
-}
-
-int64_t cli_run_directory_newest(const cli_run_directory *directory) {
-    return newest(directory, false);
-}
-
-int64_t cli_run_directory_newest_listed(const cli_run_directory *directory) {
-    return newest(directory, true);
-}
-
 /* If loading fails, the library's message names the previous whole checkpoint, "; step-00000008 is
  * whole (..)". Replace its hint by --from-step. */
 static cgp_status explain(cgp_status status) {
@@ -392,8 +335,8 @@ static cgp_status hide_after(const cli_run_directory *directory, const cli_run_d
     DIR *entries = cli_run_directory_list(from);
     int reason = 0;
     if (!entries) return unwritable(from->path);
-    for (struct dirent *entry; status == CGP_OK && (entry = next_entry(entries, &reason));) {
-        if (step_of(entry->d_name) > step ||
+    for (struct dirent *entry; status == CGP_OK && (entry = cli_entry_next(entries, &reason));) {
+        if (cli_entry_step(entry->d_name) > step ||
             (temporary && cli_run_directory_is_temporary(entry->d_name)))
             status = hide(directory, from, entry->d_name);
     }
@@ -407,10 +350,14 @@ static void delete_hidden(const cli_run_directory *directory) {
     if (cgp_checkpoint_clean(library_path(directory)) != CGP_OK) cli_warn();
 }
 
+static cgp_status sync_directory(const cli_run_directory *directory) {
+    return fsync(directory->fd) == 0 || errno == EINVAL ? CGP_OK : unwritable(directory->path);
+}
+
 cgp_status cli_run_directory_drop_after(const cli_run_directory *directory, int64_t step) {
     CGP_TRY(hide_after(directory, directory, step, false));
-    if (fsync(directory->fd) != 0 && errno != EINVAL) return unwritable(directory->path);
-    delete_hidden(directory); /* after fsync(): no crash brings a name back */
+    CGP_TRY(sync_directory(directory));
+    delete_hidden(directory); /* after the sync: no crash brings a name back */
     return CGP_OK;
 }
 
@@ -495,8 +442,8 @@ static cgp_status move_steps(const cli_run_directory *from, const cli_run_direct
     DIR *entries = cli_run_directory_list(from);
     int reason = 0;
     if (!entries) return unwritable(from->path);
-    for (struct dirent *entry; status == CGP_OK && (entry = next_entry(entries, &reason));) {
-        if (step_of(entry->d_name) >= 0) status = move(from, to, entry->d_name);
+    for (struct dirent *entry; status == CGP_OK && (entry = cli_entry_next(entries, &reason));) {
+        if (cli_entry_step(entry->d_name) >= 0) status = move(from, to, entry->d_name);
     }
     closedir(entries);
     errno = reason;
@@ -508,10 +455,6 @@ static cgp_status move_all_but_record(const cli_run_directory *from, const cli_r
     CGP_TRY(move(from, to, CLI_LATEST));
     CGP_TRY(move(from, to, CLI_METRICS));
     return move(from, to, CLI_RESTARTS);
-}
-
-static cgp_status sync_directory(const cli_run_directory *directory) {
-    return fsync(directory->fd) == 0 || errno == EINVAL ? CGP_OK : unwritable(directory->path);
 }
 
 /* Move a run in. run.json, without which the rest is no run, follows when the rest is on disk. */
@@ -533,7 +476,7 @@ static cgp_status move_out(const cli_run_directory *from, const cli_run_director
  * them back to .new first. */
 static cgp_status put_back(const cli_run_directory *directory, const cli_run_directory *old) {
     cli_run_directory fresh;
-    name_files(&fresh, cli_text("%s/" FRESH, directory->path), open_inside(directory, FRESH));
+    cli_run_directory_enter(&fresh, directory, FRESH);
     cgp_status status = CGP_OK;
     if (fresh.fd >= 0 && cli_run_directory_newest(&fresh) == CLI_NO_STEP) {
         status = move(directory, &fresh, CLI_LATEST);
@@ -562,10 +505,9 @@ static cgp_status settle_old(const cli_run_directory *directory, const cli_run_d
 
 static cgp_status settle(const cli_run_directory *directory) {
     cli_run_directory old;
-    const int fd = open_inside(directory, CLI_REPLACED);
-    if (fd < 0) return CGP_OK; /* it is missing, or cgpipe did not make it */
-    name_files(&old, cli_text("%s/" CLI_REPLACED, directory->path), fd);
-    cgp_status status = settle_old(directory, &old);
+    cli_run_directory_enter(&old, directory, CLI_REPLACED);
+    /* Without a descriptor it is missing, or cgpipe did not make it. */
+    cgp_status status = old.fd >= 0 ? settle_old(directory, &old) : CGP_OK;
     if (status != CGP_OK) {
         char *why = cli_text("%s", cgp_message());
         status =
@@ -586,10 +528,9 @@ static cgp_status exchange(const cli_run_directory *directory, const cli_run_dir
     if (mkdirat(directory->fd, CLI_REPLACED, 0777) != 0)
         return cgp_fail(CGP_EIO, "%s/" CLI_REPLACED ": cannot be made (%s)", directory->path,
                         strerror(errno));
-    char *path = cli_text("%s/" CLI_REPLACED, directory->path);
-    name_files(&old, path, open_inside(directory, CLI_REPLACED));
+    cli_run_directory_enter(&old, directory, CLI_REPLACED);
     errno = old.reason;
-    cgp_status status = old.fd >= 0 ? move_out(directory, &old) : unwritable(path);
+    cgp_status status = old.fd >= 0 ? move_out(directory, &old) : unwritable(old.path);
     if (status == CGP_OK) status = move_in(fresh, directory);
     cli_run_directory_close(&old);
     return status;

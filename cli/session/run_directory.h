@@ -22,7 +22,6 @@
 
 #include <cgpipe/pipeline.h>
 
-#include <dirent.h>
 #include <jansson.h>
 
 #include "session/lock.h"
@@ -56,9 +55,6 @@ void cli_run_directory_reopen(cli_run_directory *directory);
  * if there is none. Close it in any case. */
 void cli_run_directory_enter(cli_run_directory *below, const cli_run_directory *directory,
                              const char *name);
-
-/* Open a new listing of the entries. NULL: the directory cannot be read, see errno. */
-DIR *cli_run_directory_list(const cli_run_directory *directory);
 
 /* Tell whether a name is one that the library gives to entries while it writes or deletes them,
  * such as ".cgpipe-*.tmp". */
@@ -95,14 +91,6 @@ bool cli_run_directory_take_stop(const cli_run_directory *directory);
 /* Tell whether an entry exists; whether any part of a run exists. */
 bool cli_run_directory_has(const cli_run_directory *directory, const char *name);
 bool cli_run_directory_has_run(const cli_run_directory *directory);
-
-/* Return the step of the newest checkpoint by name, complete or not; cgpipe convert makes step 0.
- * UNKNOWN: the directory cannot be read, see errno. */
-enum { CLI_NO_STEP = -1, CLI_STEP_UNKNOWN = -2 };
-int64_t cli_run_directory_newest(const cli_run_directory *directory);
-
-/* Like cli_run_directory_newest(), for checkpoints with a list of files, checkpoint.json. */
-int64_t cli_run_directory_newest_listed(const cli_run_directory *directory);
 
 /* Find the step and note of a checkpoint with cgp_checkpoint_find(); `from` -1: the latest. */
 CGP_MUST_CHECK cgp_status cli_run_directory_find(const cli_run_directory *directory, int64_t from,

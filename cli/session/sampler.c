@@ -7,14 +7,16 @@
  * position, and the cache is filled again. */
 #include "session/sampler.h"
 
-#include "common.h"
 #include "ranks.h"
+#include "session/inputs.h"
 #include "session/session.h"
 #include "stop.h"
+#include "text.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -7,6 +7,8 @@
 #include <cgpipe/cgpipe.h>
 #include <cgpipe/tokenizer.h>
 
+#include <stdio.h>
+
 #include "options/options.h"
 #include "session/model.h"
 
@@ -20,7 +22,7 @@ typedef struct cli_sampler {
     int output_rank;
     int32_t *tokens, *positions; /* [1, T] */
     float *logits;   /* [1, T, V], or [batch, 1, V] with a cache; NULL: not the output's rank */
-    double *weights; /* [2, choices]: and a copy to sort */
+    double *weights; /* [2, choices]: the weights, and a copy to sort */
     int choices;     /* tokens that have text */
     cgp_tokenizer *tokenizer; /* Borrowed; NULL: tokens are bytes */
 } cli_sampler;

@@ -2,13 +2,14 @@
 /* session.c -- see session.h. */
 #include "session/session.h"
 
-#include "common.h"
+#include "machine.h"
 #include "options/epochs.h"
 #include "options/schedule_file.h"
 #include "ranks.h"
 #include "session/costs.h"
 #include "session/data.h"
-#include "stop.h"
+#include "session/inputs.h"
+#include "text.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -17,20 +18,16 @@
 
 /* --- plan --- */
 
-static double or_zero(double value) {
-    return isnan(value) ? 0 : value;
-}
-
 /* Make the optimizer. Options that it or the schedule does not have are NaN. */
 static cgp_status make_optim(const cli_run_options *options, cgp_optim *optim) {
     *optim = (cgp_optim){.lr = cli_lr_of(options),
                          .weight_decay = options->weight_decay,
-                         .momentum = or_zero(options->momentum),
+                         .momentum = cli_or_zero(options->momentum),
                          .nesterov = options->nesterov,
-                         .beta1 = or_zero(options->beta1),
-                         .beta2 = or_zero(options->beta2),
-                         .eps = or_zero(options->eps),
-                         .alpha = or_zero(options->alpha),
+                         .beta1 = cli_or_zero(options->beta1),
+                         .beta2 = cli_or_zero(options->beta2),
+                         .eps = cli_or_zero(options->eps),
+                         .alpha = cli_or_zero(options->alpha),
                          .clip_norm = options->clip,
                          .decay_all = options->decay_all,
                          .schedule = cli_lr_schedule_of(options)};
@@ -177,7 +174,7 @@ int cli_output_rank(const cgp_plan *plan, int output) {
     return rank_of(plan, cgp_plan_output_stage(plan, output));
 }
 
-int cli_loss_rank(const cgp_plan *plan) {
+static int loss_rank(const cgp_plan *plan) {
     return rank_of(plan, cgp_plan_stages(plan) - 1);
 }
 
@@ -197,7 +194,7 @@ cgp_status cli_predict_one(cgp_pipeline *pipeline, const cgp_model *model,
 bool cli_session_reads(const cli_session *session) {
     const bool follow = cli_ranks() > 1 && cli_data_targets_follow(session->options);
     return cli_rank() == rank_of(session->plan, 0) ||
-           (!follow && cli_rank() == cli_loss_rank(session->plan));
+           (!follow && cli_rank() == loss_rank(session->plan));
 }
 
 /* Record that a call failed because of its samples; all ranks call it. */
@@ -232,8 +229,8 @@ typedef struct two_inputs {
     const cgp_tensor *pointers[2];
 } two_inputs;
 
-/* Make the inputs from the first `count` samples of the buffers; pointer NULL: this rank does not
- * read that input. */
+/* Make the inputs from the first `count` samples of the buffers. The pointer to an input that this
+ * rank does not read is NULL. */
 static void make_inputs(const cli_session *session, int64_t count, two_inputs *inputs) {
     for (int i = 0; i < 2; i++) {
         const bool read = cgp_pipeline_reads(session->pipeline, i);
@@ -268,7 +265,7 @@ static void measure(cli_session *session, double start, double stepped, double l
 static cgp_status explain_refusal(const cli_session *session) {
     const char *reason = cgp_message(), *calls = NULL;
     for (const char *at = reason; (at = strstr(at, " ("));
-         at++) /* the last one: names may contain others */
+         at++) /* the last parenthesis has the calls: names may contain others */
         calls = at;
     return cgp_fail(CGP_ESTATE, "step %" PRId64 ": %.*s (a smaller --lr or --clip may help)",
                     cli_session_steps(session) + 1,
@@ -342,7 +339,7 @@ static cgp_status evaluate(cli_session *session, cgp_data *data, int64_t first, 
     sums->samples += count;
     if (!session->output) return CGP_OK;
     const int logits = cli_model_logits(session->model);
-    const int from = cli_output_rank(session->plan, logits), to = cli_loss_rank(session->plan);
+    const int from = cli_output_rank(session->plan, logits), to = loss_rank(session->plan);
     const cgp_tensor output = {
         CGP_F32, cli_batch_shape(cgp_model_output_shape(session->model, logits), count),
         session->output};

@@ -7,7 +7,6 @@
 #include "session/eval_metrics.h"
 
 #include <cgpipe/data.h>
-#include "session/inputs.h"
 #include "session/model.h"
 
 /* The measurements of a step: seconds, where only CLI_STEP_SECONDS includes the update; NaN: not
@@ -53,8 +52,8 @@ typedef struct cli_session {
     int64_t resident_growth; /* growth of VmHWM until the last step */
 } cli_session;
 
-/* Make the model; the model and its plan; the plan of the model made before. The first two
- * functions clear *session first. Release it in any case. */
+/* Make the model; the model and its plan; the plan of a model that is made. The first two functions
+ * clear *session. Release it in any case. */
 CGP_MUST_CHECK cgp_status cli_session_model(cli_session *session, const cli_run_options *options,
                                             const cli_model *model);
 CGP_MUST_CHECK cgp_status cli_session_plan(cli_session *session, const cli_run_options *options,
@@ -96,9 +95,8 @@ void cli_session_release(cli_session *session);
  * caller; the names are borrowed. */
 CGP_MUST_CHECK cgp_status cli_devices_expand(const char ***devices, const cli_run_options *options);
 
-/* Return the rank that has an output of the model; the rank that has its losses. */
+/* Return the rank that computes an output of the model. */
 int cli_output_rank(const cgp_plan *plan, int output);
-int cli_loss_rank(const cgp_plan *plan);
 
 /* Run forward for only one of the model's outputs. `tensor` is written on the output's rank
  * only. */
@@ -106,7 +104,7 @@ CGP_MUST_CHECK cgp_status cli_predict_one(cgp_pipeline *pipeline, const cgp_mode
                                           const cgp_tensor *const *inputs, int n_inputs, int output,
                                           const cgp_tensor *tensor);
 
-/* Sum over all devices: planned bytes (without stages); allocated bytes. */
+/* Return the sums over all devices: planned bytes (without stages); allocated bytes. */
 cgp_plan_device cli_plan_total(const cgp_plan *plan);
 int64_t cli_allocated_bytes(const cli_session *session);
 

@@ -5,6 +5,8 @@
 # models/ and cli/ also base/json.h.
 # ARCHITECTURE.md shows the same table.
 #
+# Neither files nor directories of cli/ may call each other in a circle.
+#
 #     bash test_arrows.sh SOURCE_DIR BUILD_DIR
 #
 # A plug-in is its own module: mpi is src/transport/mpi, cuda is src/backend/cuda. A header has an
@@ -137,6 +139,37 @@ check() {
         END { print "checked " checked + 0 }'
 }
 
+# Print "CALLER DEFINER" for each file of cli/ that names a function or table of another one, and the
+# same for their directories.
+calls() {
+    local files
+    files=$(cd "$1/cli" && find . -name '*.c' ! -path './templates/*' | sed 's,^\./,,' | sort)
+    # shellcheck disable=SC2086
+    (cd "$1/cli" && awk '
+        { gsub(/"([^"\\]|\\.)*"/, ""); gsub(/\/\*([^*]|\*[^\/])*\*\//, "") }
+        /\/\*/ { comment = 1 }
+        /\*\// { comment = 0; next }
+        comment { next }
+        pass == 1 && /^[a-z]/ && !/^(static|extern|typedef)/ && match($0, /[ *]cli_[a-z0-9_]+[\[(]/) {
+            definer[substr($0, RSTART + 1, RLENGTH - 2)] = FILENAME
+        }
+        pass == 2 {
+            while (match($0, /cli_[a-z0-9_]+/)) {
+                name = substr($0, RSTART, RLENGTH)
+                $0 = substr($0, RSTART + RLENGTH)
+                if (!(name in definer)) continue
+                pair = FILENAME " " definer[name]
+                if (seen[pair]++) continue
+                print pair
+                gsub(/\/[^ ]*/, "", pair)
+                print pair
+            }
+        }' pass=1 $files pass=2 $files)
+}
+
+# Print the files, and the directories, of cli/ that call each other in a circle.
+circles() { calls "$1" | tsort 2>&1 >/dev/null | sed -n 's/^tsort: \([^-]\)/\1/p' | sort -u; }
+
 # Create a tree with one forbidden include of each kind, and with allowed includes.
 make_example() {
     mkdir -p "$1"/src/{base,op,schedule,plan/deep,cellar} "$1"/data "$1"/models "$1"/cli
@@ -149,6 +182,9 @@ make_example() {
     printf '#include "base/base.h"\n' >"$1/src/cellar/c.c"
     printf '#include <cgpipe/cgpipe.h>\n#include <cgpipe/models/gpt2.h>\n#include "base/base.h"\n' >"$1/models/m.c"
     printf '#include "cli.h"\n#include "../src/op/op.h"\n#include "src/op/op.h"\n' >"$1/cli/main.c"
+    printf '/* cli_c() */\nint cli_a(void) {\n    return cli_b() + cli_c();\n}\n' >"$1/cli/a.c"
+    printf 'int cli_b(void) {\n    return cli_a();\n}\n' >"$1/cli/b.c"
+    printf 'int cli_c(void) { /* after cli_a() */\n    puts("cli_b");\n}\n' >"$1/cli/c.c"
 }
 
 EXPECTED='cli/main.c:2: "../src/op/op.h" leaves its directory (name it from src/)
@@ -179,6 +215,18 @@ found=$(check "$example" | grep -v '^checked ' | sort)
 if [ "$found" != "$EXPECTED" ]; then
     echo "the check itself is wrong: for the example tree it should print < and prints >"
     diff <(echo "$EXPECTED") <(echo "$found")
+    exit 1
+fi
+
+if [ "$(circles "$example" | tr '\n' ' ')" != "a.c b.c " ]; then
+    echo "the check itself is wrong: in the example tree cli/a.c and cli/b.c call each other, it printed"
+    circles "$example"
+    exit 1
+fi
+found=$(circles "$1")
+if [ -n "$found" ]; then
+    echo "$found"
+    echo "FAILED: these files or directories of cli/ call each other in a circle"
     exit 1
 fi
 
@@ -215,4 +263,5 @@ if [ "$page" != "$table" ]; then
     diff <(echo "$table") <(echo "$page")
     exit 1
 fi
-echo "passed: $includes includes follow the table of modules; 15 forbidden ones in an example tree were found"
+echo "passed: $includes includes follow the table of modules, and nothing in cli/ calls in a circle"
+echo "15 forbidden includes and a circle in an example tree were found"

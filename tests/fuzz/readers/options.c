@@ -6,7 +6,11 @@
 #include "fuzz.h"
 
 #include "commands/commands.h"
+#include "options/inherit.h"
+#include "options/json.h"
 #include "options/options.h"
+#include "options/parse.h"
+#include "options/resolve.h"
 
 enum { MAX_ARGUMENTS = 40 };
 

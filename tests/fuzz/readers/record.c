@@ -3,8 +3,12 @@
  * options pass every check of the command line. */
 #include "fuzz.h"
 
-#include "session/session.h"
+#include "options/inherit.h"
+#include "options/json.h"
 #include "options/options.h"
+#include "options/parse.h"
+#include "options/resolve.h"
+#include "session/model.h"
 #include "session/record.h"
 
 /* Inherit the options as resume.c does, without loading anything. */

@@ -9,6 +9,7 @@
 
 #include <cgpipe/checkpoint.h>
 
+#include "session/entries.h"
 #include "session/run_directory.h"
 #include "report/metrics.h"
 

@@ -3,7 +3,9 @@
  * read back unchanged. */
 #include "fuzz.h"
 
+#include "options/json.h"
 #include "options/options.h"
+#include "options/parse.h"
 #include "options/run_file.h"
 
 /* Read run.yaml, like cgpipe train. The caller owns *model and *options. */

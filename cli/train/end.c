@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train_end.c -- cgpipe train after its last step: validation, results, a sample, JSON. */
-#include "commands/train.h"
+/* end.c -- the last phase of cgpipe train: validation, results, a sample, JSON. */
+#include "train/train.h"
 
-#include "common.h"
+#include "errors.h"
 #include "files.h"
 #include "ranks.h"
 #include "report/output.h"
 #include "report/report.h"
+#include "session/eval_metrics.h"
+#include "session/run_directory.h"
 #include "session/sampler.h"
 #include "stop.h"
+#include "text.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -18,18 +21,18 @@
 
 static cgp_status make_report(const training *t, json_t **report) {
     const cli_session *session = &t->run.session;
-    const double units = (double)(t->run.options.batch * t->units.per_sample);
+    const double units = (double)(t->run.options.batch * t->data.units.per_sample);
     char key[CLI_NUMBER];
     CGP_TRY(cli_run_json(session, report));
     json_t *o = *report;
-    snprintf(key, sizeof key, "%s_per_second", t->units.name);
+    snprintf(key, sizeof key, "%s_per_second", t->data.units.name);
     cli_json_add(o, "{s:o, s:o, s:o, s:n}", key,
                  cli_real_json(units / cli_measured(session, CLI_STEP_SECONDS)), "lr_last",
                  cli_real_json(cgp_optim_lr_at(&session->optim, cli_session_steps(session))),
                  "gradient_norm", cli_real_json(cgp_pipeline_gradient_norm(session->pipeline)),
                  "validation_loss");
     cli_eval_metrics_json(o, &t->validation);
-    snprintf(key, sizeof key, "validation_%s", t->units.key);
+    snprintf(key, sizeof key, "validation_%s", t->data.units.key);
     cli_json_add(o, "{s:I, s:o, s:s?, s:o*}", key, (json_int_t)t->validation.samples,
                  "resumed_from", t->run.resumed ? json_integer(t->run.resumed) : json_null(),
                  "stopped", t->stopped, "run", json_string(t->run.directory.path));
@@ -40,8 +43,8 @@ static void print_validation(const training *t) {
     const cli_eval_metrics *v = &t->validation;
     if (v->samples == 0) return;
     fprintf(t->run.out, "validation   loss %.4f over %" PRId64 " %s", cli_plain(v->loss),
-            v->samples, t->units.sample);
-    if (isnan(v->top1) && isnan(v->iou) && strcmp(t->units.name, "tokens") == 0)
+            v->samples, t->data.units.sample);
+    if (isnan(v->top1) && isnan(v->iou) && strcmp(t->data.units.name, "tokens") == 0)
         fprintf(t->run.out, " (nats a token)");
     if (!isnan(v->top1))
         fprintf(t->run.out, ", top-1 %.2f %%, top-5 %.2f %%", 100 * v->top1, 100 * v->top5);
@@ -68,7 +71,8 @@ static void print_results(const training *t, const json_t *report) {
     if (t->run.saved > 0 && t->run.options.verbose)
         fprintf(t->run.out, "checkpoint   %s/step-%08" PRId64 "\n",
                 cli_shown(t->run.directory.path), t->run.saved);
-    const bool one = cli_run_directory_has(&t->run.directory, WEIGHTS); /* only with one rank */
+    /* Only one rank alone writes this file. */
+    const bool one = cli_run_directory_has(&t->run.directory, WEIGHTS);
     fprintf(t->run.out, "weights      %s/%s\n", cli_shown(t->run.directory.path),
             one ? WEIGHTS : CLI_LATEST);
     fprintf(t->run.out, "weights_sha256 %s\n",
@@ -95,7 +99,7 @@ static cgp_status sample(cli_sampler *sampler, const training *t) {
 
 static cgp_status print_sample(const training *t) {
     cli_sampler sampler = {0};
-    bool lost = cli_output_failed(); /* then the sampled text is lost too */
+    bool lost = cli_output_failed(); /* then the sampled text would be lost */
     if (t->run.options.sample == 0) return CGP_OK;
     CGP_TRY(cli_ranks_broadcast(0, &lost, sizeof lost));
     if (lost) return CGP_OK;
@@ -110,14 +114,14 @@ cgp_status cli_train_end(training *t) {
     json_t *report = NULL;
     const bool complete = !t->stopped;
     if (complete && t->validation.samples == 0) CGP_TRY(cli_train_validate(t));
-    if (complete) t->stopped = cli_train_stop(t, false);
+    if (complete) (void)cli_train_stop(t, false);
     CGP_TRY(make_report(t, &report));
     print_results(t, report);
     cgp_status status = cli_ranks_agree(cli_trace_write(t->run.out, &t->run.session));
-    if (status == CGP_OK) /* before the sample, which may fail */
+    if (status == CGP_OK) /* the JSON comes before the sample, which may fail */
         status = cli_ranks_agree(cli_json_write(&t->run.options, json_incref(report)));
     if (status == CGP_OK && !t->stopped) status = print_sample(t);
-    if (status == CGP_OK && !t->stopped) t->stopped = cli_train_stop(t, false);
+    if (status == CGP_OK && !t->stopped) (void)cli_train_stop(t, false);
     cli_output_flush(t->run.out);
     if (cli_ranks() == 1 && cli_stop_signal())
         t->stopped = cli_stop_signal(); /* the last write may have raised SIGPIPE */
@@ -130,7 +134,7 @@ int cli_train_stopped(const training *t) {
     const bool resumable = t->metrics.file || t->run.before;
     const char *signal = strcmp(t->stopped, "time") == 0 ? NULL : t->stopped;
     FILE *out = signal ? stderr : t->run.out;
-    if (signal && strcmp(signal, "SIGPIPE") == 0) return CLI_CLOSED; /* the reader is gone */
+    if (signal && strcmp(signal, "SIGPIPE") == 0) return CLI_CLOSED; /* it has no reader */
     if (cli_rank() > 0) return signal ? CLI_STOPPED : CLI_OK;
     cli_output_flush(t->run.out);
     fprintf(out, "%s%s: stopped ", signal ? "cgpipe: " : "", signal ? signal : "--minutes");

@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train_progress.c -- the progress line of cgpipe train:
+/* log.c -- the line of metrics.jsonl after a step, and the progress line of cgpipe train:
  *
  *     step  120/1200  loss 2.3456  lr 9.88e-4  norm 1.23  12.3k tok/s  1m12s    eta 10m  ..
  *                                                                      elapsed  until the end
  *     ..  bubble 27.5 %  peak 15.34 MiB */
-#include "commands/train.h"
+#include "train/train.h"
 
-#include "common.h"
+#include "files.h"
+#include "machine.h"
+#include "ranks.h"
 #include "report/output.h"
+#include "session/eval_metrics.h"
+#include "text.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 #define FIELD 96
 #define UNKNOWN_WIDTH 80
@@ -26,6 +29,32 @@ enum { STEP, LOSS, VALIDATION, LR, NORM, SPEED, ELAPSED, ETA, BUBBLE, PEAK, FIEL
 
 /* Fields in the order in which they are dropped if the terminal is too narrow; STEP stays. */
 static const int dispensable[] = {PEAK, BUBBLE, ELAPSED, NORM, SPEED, LR, ETA, VALIDATION, LOSS};
+
+/* --- metrics.jsonl --- */
+
+cgp_status cli_train_log(training *t, int64_t i, double loss) {
+    if (cli_rank() > 0) return CGP_OK;
+    CGP_TRY(cli_run_directory_keep_lock(&t->run.directory));
+    const cli_session *session = &t->run.session;
+    const double *measured = cli_measured_last(session), seconds = measured[CLI_STEP_SECONDS];
+    const double units = (double)(t->run.options.batch * t->data.units.per_sample);
+    const bool clips = session->optim.clip_norm > 0;
+    char key[CLI_NUMBER];
+    snprintf(key, sizeof key, "%s_per_second", t->data.units.name);
+    json_t *line = json_pack(
+        "{s:I, s:o, s:o, s:o*, s:o, s:o, s:o}", "step", (json_int_t)i, "loss", cli_real_json(loss),
+        "lr", cli_real_json(cgp_optim_lr_at(&session->optim, i)), "gradient_norm",
+        clips ? cli_real_json(cgp_pipeline_gradient_norm(session->pipeline)) : NULL, "seconds",
+        cli_real_json(seconds), key, cli_real_json(units / seconds), "bubble",
+        cli_real_json(measured[CLI_BUBBLE]));
+    return cli_metrics_log(&t->metrics, line);
+}
+
+cgp_status cli_train_log_validation(training *t) {
+    json_t *members = json_object();
+    cli_eval_metrics_json(members, &t->validation);
+    return cli_metrics_add(&t->metrics, members);
+}
 
 /* --- the terminal --- */
 
@@ -109,8 +138,8 @@ static void make_fields(const training *t, int64_t i, double loss, bool last,
     const cli_session *session = &t->run.session;
     const int64_t steps = t->run.options.steps, peak = cli_peak_resident_bytes();
     const double now = cli_seconds(), bubble = cli_measured_last(session)[CLI_BUBBLE];
-    const double units = (double)(t->run.options.batch * t->units.per_sample);
-    const double speed = (double)(i - t->steps_shown) * units / t->seconds_since;
+    const double units = (double)(t->run.options.batch * t->data.units.per_sample);
+    const double speed = (double)(i - t->line.shown) * units / t->line.seconds;
     char text[CLI_NUMBER];
     const int digits = snprintf(text, sizeof text, "%" PRId64, steps);
     snprintf(fields[STEP], FIELD, "step %*" PRId64 "/%" PRId64, digits, i, steps);
@@ -121,12 +150,12 @@ static void make_fields(const training *t, int64_t i, double loss, bool last,
         add_real(fields[NORM], "norm", cgp_pipeline_gradient_norm(session->pipeline));
     if (isfinite(speed)) {
         short_speed(speed, text);
-        snprintf(fields[SPEED], FIELD, "  %s %s/s", text, t->units.short_name);
+        snprintf(fields[SPEED], FIELD, "  %s %s/s", text, t->data.units.short_name);
     }
     add_duration(fields[ELAPSED], "", now - t->started);
     if (!last)
         add_duration(fields[ETA], "eta ",
-                     (now - t->steps_started) * (double)(steps - i) / (double)(i - t->run.resumed));
+                     (now - t->line.started) * (double)(steps - i) / (double)(i - t->run.resumed));
     if (!isnan(bubble)) snprintf(fields[BUBBLE], FIELD, "  bubble %.1f %%", 100 * bubble);
     if (peak > 0)
         snprintf(fields[PEAK], FIELD, "  peak %s", cgp_bytes_text(peak, text, sizeof text));
@@ -156,10 +185,15 @@ static void print_line(training *t, int64_t i, double loss, bool last) {
         fputs(fields[f], out);
     if (!rewrites(out) || stays) fputc('\n', out);
     cli_output_flush(out);
-    t->drawn = cli_seconds();
+    t->line.drawn = cli_seconds();
 }
 
-/* --- steps --- */
+/* --- the progress line --- */
+
+void cli_train_progress_begin(training *t) {
+    t->line.shown = t->run.resumed;
+    t->line.started = cli_seconds();
+}
 
 /* On a terminal, also show steps that are not due, at most every REDRAW_SECONDS. */
 void cli_train_progress(training *t, int64_t i, double loss) {
@@ -171,12 +205,12 @@ void cli_train_progress(training *t, int64_t i, double loss) {
     const bool last = i == options->steps || t->stopped;
     const bool shown = cli_train_due(i, interval) || last || session->measures.steps == 1 ||
                        t->validation.samples > 0;
-    t->seconds_since += cli_measured_last(session)[CLI_STEP_SECONDS];
-    if (!shown && (!rewrites(t->run.out) || cli_seconds() - t->drawn < REDRAW_SECONDS)) return;
+    t->line.seconds += cli_measured_last(session)[CLI_STEP_SECONDS];
+    if (!shown && (!rewrites(t->run.out) || cli_seconds() - t->line.drawn < REDRAW_SECONDS)) return;
     print_line(t, i, loss, last);
     if (!shown) return;
-    t->steps_shown = i;
-    t->seconds_since = 0;
+    t->line.shown = i;
+    t->line.seconds = 0;
 }
 
 void cli_train_progress_end(const training *t) {

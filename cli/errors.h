@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* errors.h -- exit codes, and the messages of failures on standard error. */
+#ifndef CGPIPE_CLI_ERRORS_H
+#define CGPIPE_CLI_ERRORS_H
+
+#include <cgpipe/base.h>
+
+/* Exit codes. */
+enum {
+    CLI_OK = 0,
+    CLI_FAILED = 1,
+    CLI_USAGE = 2,
+    CLI_PEER = 3,      /* another rank failed; supervise: gave up */
+    CLI_DATA = 4,      /* train: a sample cannot be used; the steps before it are saved */
+    CLI_STOPPED = 130, /* train: by a signal or cgpipe stop, after a checkpoint */
+    CLI_CLOSED = 141,  /* the reader of standard output has closed it; train: after a checkpoint */
+};
+
+/* Set the name of the running command. Messages of cli_report() may begin with this name but not
+ * with the name of another command. `name` is static. */
+void cli_set_command(const char *name);
+
+/* Print "cgpipe: " and the message of a failure as one line on standard error and return the exit
+ * code: CLI_USAGE if `usage` and the status is CGP_EINVAL, else CLI_FAILED. CLI_OK for CGP_OK. */
+int cli_report(cgp_status status, bool usage);
+
+/* Print the message of a failure as a one-line warning; the command continues. */
+void cli_warn(void);
+
+#endif

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* changes.h -- compare the options of a run's record, its starts and its checkpoints. All of them
+ * are made by cli_options_json(). */
+#ifndef CGPIPE_CLI_CHANGES_H
+#define CGPIPE_CLI_CHANGES_H
+
+#include "options/options.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+/* Write a line with the given options that differ from `before`: "changed      --stages 1 -> 2,
+ * --seed 0 -> 1". Writes nothing if none differs. */
+void cli_options_print_changes(FILE *out, const cli_run_options *options, const json_t *before);
+
+/* Return the values in `now` that differ from `before` or are given. Owned. */
+json_t *cli_options_changes(const cli_run_options *options, const json_t *before,
+                            const json_t *now);
+
+/* Fail with CGP_EINVAL if the options of a `record` differ from `expected`, except those given on
+ * the command line. The message names the first one and the option that sets the value. */
+CGP_MUST_CHECK cgp_status cli_options_check(const cli_run_options *options, const json_t *record,
+                                            const json_t *expected);
+
+/* Rename the option keys of cgpipe 0.1.0 in an object (rate becomes lr, and so on). A current key
+ * that is there already stays. Replace --recipe by the equivalent options. */
+void cli_options_translate(json_t *options);
+
+#endif

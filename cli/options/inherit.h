@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* inherit.h -- complete the options of the command line from a run or a run file. An option that is
+ * given drops others of the run or file that only made sense with its old value. */
+#ifndef CGPIPE_CLI_INHERIT_H
+#define CGPIPE_CLI_INHERIT_H
+
+#include "options/options.h"
+
+#include <jansson.h>
+
+/* Take every option that is not given from a run's `record`, as made by cli_options_json(). The
+ * record stays borrowed. Fails with CGP_EFORMAT. */
+CGP_MUST_CHECK cgp_status cli_run_options_inherit(cli_run_options *options, const json_t *record);
+
+/* Take every option but --model that is not given and that the command has from a run file. It then
+ * counts as given. Takes the memory of `file`. */
+void cli_run_options_add(cli_run_options *options, cli_run_options *file);
+
+/* Read a run's options, without defaults. An option is given if its value can be read. Texts and
+ * paths are borrowed from `record`. */
+void cli_options_read(cli_run_options *options, unsigned command, const json_t *record);
+
+/* Tell whether an option of `from` is dropped: it only made sense with another value of an option
+ * that is given in `options`. */
+bool cli_option_dropped(const cli_run_options *options, const cli_run_options *from, int id);
+
+#endif

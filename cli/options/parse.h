@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* parse.h -- parse the arguments of a command. */
+#ifndef CGPIPE_CLI_PARSE_H
+#define CGPIPE_CLI_PARSE_H
+
+#include "options/options.h"
+
+/* Parse argv[0 .. argc-1], the arguments after the command, read --config, and resolve the options.
+ * With --resume the caller resolves them: cli_run_options_inherit(), then
+ * cli_run_options_resolve(). Fails with CGP_EINVAL, or with CGP_EIO for the run file. */
+CGP_MUST_CHECK cgp_status cli_run_options_parse(cli_run_options *options, unsigned command,
+                                                int argc, char **argv);
+
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* resolve.h -- options that depend on each other: set defaults and refuse combinations. */
+#ifndef CGPIPE_CLI_RESOLVE_H
+#define CGPIPE_CLI_RESOLVE_H
+
+#include "options/options.h"
+
+/* Fill in the defaults that depend on other options. Fails with CGP_EINVAL, or with the failure to
+ * read a file of --schedule. */
+CGP_MUST_CHECK cgp_status cli_run_options_resolve(cli_run_options *options);
+
+/* Turn --devices K into K cpu devices, and set --stages from the number of devices unless it is
+ * given. Fails with CGP_EINVAL. */
+CGP_MUST_CHECK cgp_status cli_take_devices(cli_run_options *options);
+
+/* The formats of --trace, by a file's suffix: .json, .svg, .txt; NONE: another suffix. */
+typedef enum cli_trace_format {
+    CLI_TRACE_NONE = -1,
+    CLI_TRACE_JSON,
+    CLI_TRACE_SVG,
+    CLI_TRACE_TXT
+} cli_trace_format;
+
+cli_trace_format cli_trace_format_of(const char *path);
+
+#endif

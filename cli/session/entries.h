@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* entries.h -- the entries of a run's directory, and the steps of its checkpoints. */
+#ifndef CGPIPE_CLI_ENTRIES_H
+#define CGPIPE_CLI_ENTRIES_H
+
+#include "session/run_directory.h"
+
+#include <dirent.h>
+
+/* Open a new listing of the entries. NULL: the directory cannot be read, see errno. */
+DIR *cli_run_directory_list(const cli_run_directory *directory);
+
+/* Return the next entry. NULL: the end, with *reason 0, or an error, with *reason errno. */
+struct dirent *cli_entry_next(DIR *entries, int *reason);
+
+/* Return 42 for "step-00000042", the library's form; -1: another name. */
+int64_t cli_entry_step(const char *name);
+
+/* Return the step of the newest checkpoint by name, complete or not; cgpipe convert makes step 0.
+ * UNKNOWN: the directory cannot be read, see errno. */
+enum { CLI_NO_STEP = -1, CLI_STEP_UNKNOWN = -2 };
+int64_t cli_run_directory_newest(const cli_run_directory *directory);
+
+/* Like cli_run_directory_newest(), for checkpoints with a list of files, checkpoint.json. */
+int64_t cli_run_directory_newest_listed(const cli_run_directory *directory);
+
+#endif

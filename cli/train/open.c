@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* open.c -- the phases of cgpipe train before its first step: check data and directory, make the
+ * pipeline, load the checkpoint, begin the run in its directory. */
+#include "train/train.h"
+
+#include "ranks.h"
+#include "report/output.h"
+#include "report/report.h"
+#include "session/diagnosis.h"
+#include "session/record.h"
+#include "text.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* --- data and directory --- */
+
+cgp_status cli_train_open_data(training *t) {
+    const cli_session *session = &t->run.session;
+    return cli_data_open(&t->data.source, &t->run.options, session->model, &session->of);
+}
+
+static cgp_status check_free(const training *t) {
+    if (t->run.options.resume || t->run.options.overwrite ||
+        !cli_run_directory_has_run(&t->run.directory))
+        return CGP_OK;
+    return cgp_fail(CGP_EIO,
+                    "run directory %s: has a run already (--resume continues it, --overwrite "
+                    "deletes it; or another --run)",
+                    t->run.directory.path);
+}
+
+/* Refuse a directory in which another process began or resumed a run before it was locked. */
+static cgp_status check_meanwhile(const training *t) {
+    json_t *now = NULL;
+    CGP_TRY(check_free(t));
+    if (!t->run.before) return CGP_OK;
+    CGP_TRY(cli_record_read(&t->run.directory, &now));
+    const bool same = json_equal(now, t->run.before);
+    json_decref(now);
+    if (same) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: another cgpipe train has changed it meanwhile (start again)",
+                    t->run.directory.record);
+}
+
+/* Open and check files. The directory is made last, when nothing else can fail, and removed if it
+ * stays empty. */
+static cgp_status check_files(training *t) {
+    const cli_run_options *options = &t->run.options;
+    const bool writes = cli_rank() == 0;
+    if (writes) CGP_TRY(cli_run_directory_check(&t->run.directory));
+    if (writes) CGP_TRY(check_free(t));
+    CGP_TRY(cli_json_check(options));
+    CGP_TRY(cli_trace_check(options));
+    if (!t->data.source && (writes || cli_session_reads(&t->run.session)))
+        CGP_TRY(cli_train_open_data(t));
+    if (t->data.source) CGP_TRY(cli_data_facts_of(t->data.source, &t->data.facts));
+    if (!writes) return CGP_OK;
+    CGP_TRY(cli_run_directory_make(&t->run.directory));
+    return check_meanwhile(t);
+}
+
+/* Take rank 0's facts on the data. Ranks may have disks of their own, so check that all have the
+ * same data. */
+static cgp_status share_facts(training *t) {
+    char own[65];
+    memcpy(own, t->data.facts.identity, sizeof own);
+    CGP_TRY(cli_ranks_broadcast(0, &t->data.facts, sizeof t->data.facts));
+    memcpy(t->run.identity, t->data.facts.identity, sizeof t->run.identity);
+    const bool same = !t->data.source || strcmp(own, t->data.facts.identity) == 0;
+    return cli_ranks_agree(
+        same ? CGP_OK
+             : cgp_fail(CGP_EINVAL,
+                        "data: identity is %.8s, on rank 0 %.8s (use the same files on all ranks)",
+                        own, t->data.facts.identity));
+}
+
+/* Tell whether this start resumes a run; then only changes are printed. */
+static bool continues(const training *t) {
+    return t->run.before && cli_record_starts(t->run.before) > 0;
+}
+
+static void print_data(const training *t) {
+    char train[CLI_NUMBER], validation[CLI_NUMBER];
+    cli_grouped(t->data.facts.samples[CGP_SPLIT_TRAIN], train);
+    cli_grouped(t->data.facts.samples[CGP_SPLIT_VALIDATION], validation);
+    if (t->data.kind == CLI_DATA_RANDOM)
+        fprintf(t->run.out, "data         random tokens, without end\n");
+    else if (t->data.kind == CLI_DATA_SHAPES)
+        fprintf(t->run.out, "data         drawn shapes, without end, %s for validation\n",
+                validation);
+    else if (t->data.kind == CLI_DATA_PLUGIN && t->data.facts.samples[CGP_SPLIT_TRAIN] == INT64_MAX)
+        fprintf(t->run.out, "data         %s of the plug-in, without end, %s for validation\n",
+                t->data.units.sample, validation);
+    else if (t->data.kind == CLI_DATA_PLUGIN)
+        fprintf(t->run.out, "data         %s %s of the plug-in, %s for validation\n", train,
+                t->data.units.sample, validation);
+    else if (t->data.kind > CLI_DATA_SHAPES)
+        fprintf(t->run.out, "data         %s images, %s for validation\n", train, validation);
+    else
+        fprintf(t->run.out, "data         %s sequences of %" PRId64 " %s, %s for validation\n",
+                train, t->data.facts.sequence, t->data.kind == CLI_DATA_TEXT ? "bytes" : "tokens",
+                validation);
+}
+
+/* Print at most 12 lines before the first step, including cli_resume_load()'s, unless --verbose. */
+static cgp_status print_start(const training *t) {
+    const bool verbose = t->run.options.verbose, brief = continues(t) && !verbose;
+    if (!brief) print_data(t);
+    fprintf(t->run.out, "run          %s\n", cli_shown(t->run.directory.path));
+    if (verbose)
+        CGP_TRY(cli_print_plan(t->run.out, &t->run.session));
+    else
+        cli_print_summary(t->run.out, &t->run.session, brief);
+    if (!brief) fputc('\n', t->run.out);
+    cli_output_flush(t->run.out);
+    return CGP_OK;
+}
+
+cgp_status cli_train_open(training *t) {
+    CGP_TRY(cli_ranks_agree(check_files(t)));
+    CGP_TRY(share_facts(t));
+    return print_start(t);
+}
+
+/* --- pipeline and run --- */
+
+cgp_status cli_train_make(training *t) {
+    CGP_TRY(cli_session_start(&t->run.session));
+    cli_print_ranks(t->run.out, &t->run.session);
+    if (cli_ranks() > 1) /* a single rank has checked its directory already */
+        CGP_TRY(cli_run_directory_check_ranks(&t->run.directory, t->run.session.pipeline));
+    CGP_TRY(cgp_pipeline_set_timeout(t->run.session.pipeline, t->run.options.timeout));
+    CGP_TRY(
+        cli_diagnosis_begin(t->run.session.pipeline, &t->run.directory, t->run.options.timeout));
+    CGP_TRY(cli_resume_load(&t->run));
+    cli_output_flush(t->run.out);
+    return CGP_OK;
+}
+
+/* Write run.json and open the metrics: from here on the directory has this run. */
+static cgp_status write_run(training *t) {
+    if (cli_rank() > 0) return CGP_OK;
+    cli_run_directory_clean(&t->run.directory);
+    if (cli_ranks() == 1) cli_diagnosis_clear(&t->run.directory);
+    if (t->run.options.overwrite) CGP_TRY(cli_run_directory_clear(&t->run.directory));
+    CGP_TRY(cli_record_write(&t->run.directory, t->run.before, &t->run.session, t->run.resumed,
+                             &t->run.record));
+    if (t->run.options.from_step >= 0)
+        CGP_TRY(cli_run_directory_drop_after(&t->run.directory, t->run.options.from_step));
+    CGP_TRY(cli_metrics_open(&t->metrics, &t->run.directory, t->run.resumed));
+    if (t->metrics.last < t->run.resumed)
+        fprintf(t->run.out, "warning      %s: no lines after step %" PRId64 "\n",
+                cli_shown(t->run.directory.metrics), t->metrics.last);
+    return CGP_OK;
+}
+
+cgp_status cli_train_begin(training *t) {
+    return cli_ranks_agree(write_run(t));
+}

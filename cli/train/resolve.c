@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* resolve.c -- the first phase of cgpipe train: options, model and plan. */
+#include "train/train.h"
+
+#include "options/epochs.h"
+#include "ranks.h"
+#include "session/sampler.h"
+
+#include <inttypes.h>
+
+static cgp_status check_arguments(const cli_run_options *options) {
+    if (!options->operand)
+        return cgp_fail(CGP_EINVAL,
+                        "train: MODEL is missing "
+                        "(cgpipe train gpt2:layers=4,width=128,heads=4,seq=128 --data FILE)");
+    if (options->data.count == 0)
+        return cgp_fail(CGP_EINVAL,
+                        "train: --data is missing (--data FILE, or --data random or shapes)");
+    return CGP_OK;
+}
+
+/* Count epochs on rank 0. The plan needs the number of samples and how many the run has seen, but
+ * only the plan determines which ranks read data. */
+static cgp_status count_epochs(training *t) {
+    int64_t samples = 0;
+    cgp_status status = CGP_OK;
+    if (cli_rank() == 0) status = cli_train_open_data(t);
+    if (cli_rank() == 0 && status == CGP_OK) status = cli_resume_progress(&t->run);
+    CGP_TRY(cli_ranks_agree(status));
+    if (t->data.source) samples = cgp_data_samples(t->data.source, CGP_SPLIT_TRAIN);
+    CGP_TRY(cli_ranks_broadcast(0, &samples, sizeof samples));
+    CGP_TRY(cli_ranks_broadcast(0, &t->run.done, sizeof t->run.done));
+    return cli_epochs_count(&t->run.options, samples, t->run.done);
+}
+
+/* Refuse text if the model's tokens are not bytes: it would train on them without a warning. A
+ * resumed run may keep its data. */
+static cgp_status expect_bytes(const cli_run_options *options, const cgp_model *model,
+                               int64_t vocab) {
+    const char *path = options->data.values[0];
+    if (vocab < 256)
+        return cgp_fail(CGP_EINVAL, "%s: vocab: expected at least 256 for bytes, got %" PRId64,
+                        cgp_model_name(model), vocab);
+    if (vocab == 256 || (options->resume && !options->given[CLI_OPTION_DATA])) return CGP_OK;
+    return cgp_fail(CGP_EINVAL,
+                    "--data %s: is text, whose vocabulary is 256 bytes, expected tokens for %s, "
+                    "vocab=%" PRId64 " (cgpipe tokenize --tokenizer PATH --out tokens.bin %s, then "
+                    "--data tokens.bin; or vocab=256 in MODEL)",
+                    path, cgp_model_name(model), vocab, path);
+}
+
+/* Check that the model fits a text of bytes, and --sample. */
+static cgp_status check_text(const training *t) {
+    const cli_run_options *options = &t->run.options;
+    const cgp_model *model = t->run.session.model;
+    const bool text = t->data.kind == CLI_DATA_TEXT;
+    cli_text_sizes sizes;
+    const cgp_status status = cli_model_expect_text(&sizes, model, "--sample");
+    if (options->sample > 0) CGP_TRY(status);
+    if (status != CGP_OK) return CGP_OK;
+    if (text) CGP_TRY(expect_bytes(options, model, sizes.vocab));
+    if (options->sample > 0 && t->data.kind == CLI_DATA_TOKENS)
+        return cgp_fail(CGP_EINVAL,
+                        "--sample: prints bytes, and --data %s are tokens (leave it out, then "
+                        "cgpipe sample RUN --tokenizer PATH)",
+                        options->data.values[0]);
+    return options->sample > 0 ? cli_prompt_check(options->prompt, sizes, NULL) : CGP_OK;
+}
+
+cgp_status cli_train_resolve(training *t) {
+    const cli_run_options *options = &t->run.options;
+    cli_model model;
+    CGP_TRY(cli_ranks_open(options->transport, options->timeout, options->verify_messages));
+    CGP_TRY(cli_resume_options(&t->run));
+    CGP_TRY(cli_ranks_watch(options->timeout, options->verify_messages));
+    CGP_TRY(check_arguments(options));
+    CGP_TRY(cli_data_kind_of(options, &t->data.kind));
+    const bool text = t->data.kind == CLI_DATA_TEXT;
+    CGP_TRY(cli_model_parse(&model, options->operand, text ? 256 : 0, options->operand_source,
+                            options->plugin));
+    CGP_TRY(cli_model_agree(&model));
+    CGP_TRY(cli_model_resolve(&model, &t->run.options));
+    CGP_TRY(cli_session_model(&t->run.session, options, &model));
+    CGP_TRY(check_text(t));
+    if (cli_epochs_option(options)) CGP_TRY(count_epochs(t));
+    CGP_TRY(cli_session_make_plan(&t->run.session));
+    CGP_TRY(cgp_pipeline_check_memory(t->run.session.plan, NULL));
+    t->data.units = cli_data_units_of(t->run.session.model);
+    return cli_resume_check_model(&t->run);
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* step.c -- the steps of cgpipe train. After each step, in this order: a line of metrics, a
+ * checkpoint if due, validation if due, progress, and a checkpoint if the run stops here. So the
+ * metrics up to a step are on disk before its checkpoint. Validation, which takes long and may
+ * fail, comes after both.
+ *
+ * A step whose samples cannot be used fails before it runs anything, and the steps before it are
+ * saved. */
+#include "train/train.h"
+
+#include "machine.h"
+#include "ranks.h"
+#include "stop.h"
+
+#include <math.h>
+
+/* Only rank 0 holds the lock, so only it reads stop requests. */
+bool cli_train_stop(training *t, bool time_is_up) {
+    if (t->run.directory.locked && cli_run_directory_take_stop(&t->run.directory))
+        cli_stop_note(CLI_STOP_REQUEST);
+    t->stopped = cli_ranks_stop(time_is_up);
+    return t->stopped;
+}
+
+static bool time_is_up(const training *t) {
+    const double limit = 60 * t->run.options.minutes;
+    return limit > 0 && cli_seconds() - t->started >= limit;
+}
+
+static cgp_status one_step(training *t, int64_t i) {
+    double loss = NAN;
+    CGP_TRY(cli_session_step(&t->run.session, t->data.source, &loss));
+    CGP_TRY(cli_train_log(t, i, loss));
+    CGP_TRY(cli_train_save_due(t, i));
+    CGP_TRY(cli_train_validate_due(t, i));
+    if (i < t->run.options.steps) (void)cli_train_stop(t, time_is_up(t));
+    cli_train_progress(t, i, loss);
+    return t->stopped && t->run.saved < i ? cli_train_save(t) : CGP_OK;
+}
+
+cgp_status cli_train_steps(training *t) {
+    cgp_status status = CGP_OK;
+    cli_train_progress_begin(t);
+    for (int64_t i = t->run.resumed + 1; i <= t->run.options.steps; i++) {
+        if (status == CGP_OK) status = one_step(t, i);
+        if (status != CGP_OK || t->stopped) break;
+    }
+    if (status != CGP_OK) cli_train_progress_end(t);
+    return status;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* train.c -- cgpipe train: a list of phases, and what follows if a phase fails or a signal stops
+ * the training (stop.h). */
+#include "train/train.h"
+
+#include "errors.h"
+#include "machine.h"
+#include "ranks.h"
+#include "report/output.h"
+#include "session/diagnosis.h"
+#include "session/entries.h"
+#include "stop.h"
+
+/* Nothing in the run's directory changes before cli_train_begin(). */
+static const struct {
+    cgp_status (*run)(training *t);
+    bool stops; /* a stop request ends the training after this phase */
+} phases[] = {
+    {cli_train_resolve, false}, /* options, model, plan */
+    {cli_train_open, true},     /* data, the run's directory */
+    {cli_train_make, true},     /* pipeline, checkpoint */
+    {cli_train_begin, true},    /* run.json, metrics */
+    {cli_train_steps, false},   /* step, log, save, validate */
+    {cli_train_end, false},     /* results */
+};
+
+/* Run the phases. *ended: the number of phases that succeeded. */
+static cgp_status run(training *t, size_t *ended) {
+    cgp_status status = CGP_OK;
+    for (*ended = 0; *ended < sizeof phases / sizeof phases[0]; ++*ended) {
+        status = phases[*ended].run(t);
+        if (status != CGP_OK || (phases[*ended].stops && cli_train_stop(t, false))) break;
+    }
+    return cli_train_keep(t, status);
+}
+
+/* Write this rank's diagnosis if a step timed out here, another rank was lost, or its device
+ * failed. */
+static void diagnose(const training *t) {
+    const cgp_pipeline *pipeline = t->run.session.pipeline;
+    const cgp_status other = cli_ranks_failure();
+    if (other == CGP_EPEER || other == CGP_EDEVICE || (pipeline && *cgp_pipeline_report(pipeline)))
+        cli_diagnosis_write(cgp_message());
+}
+
+/* Print a report, in addition to the one-line message, if the run hung. */
+static void print_watchdog(const training *t) {
+    const cgp_pipeline *pipeline = t->run.session.pipeline;
+    cli_output_flush(t->run.out);
+    if (pipeline && cli_rank() == 0) fputs(cgp_pipeline_report(pipeline), stderr);
+}
+
+/* Delete a new run that failed before its first checkpoint. */
+static void undo(const training *t) {
+    if (t->run.directory.locked && t->run.record && !t->run.before && t->run.saved == 0 &&
+        cli_run_directory_newest(&t->run.directory) == CLI_NO_STEP)
+        cli_run_directory_undo(&t->run.directory);
+}
+
+/* Report the failure and return the exit code. `usage`: the command line is wrong. */
+static int fail(const training *t, cgp_status status, bool usage) {
+    const bool sample_failed = t->run.session.sample_failed; /* the same on all ranks */
+    if (cli_ranks_lost()) cli_ranks_leave_soon();
+    diagnose(t);
+    if (!sample_failed) cli_ranks_fail(status);
+    if (!cli_ranks_lost()) cli_diagnosis_end();
+    print_watchdog(t);
+    undo(t);
+    const int code = cli_report(status, usage);
+    return sample_failed && status != CGP_ENOMEM ? CLI_DATA : code;
+}
+
+int cli_train(const cli_run_options *options) {
+    size_t ended = 0;
+    training t = {.run = {.options = *options, .out = cli_info_stream(options)},
+                  .started = cli_seconds(),
+                  .validation = cli_no_eval_metrics};
+    t.run.options.kept = NULL; /* the caller frees its memory */
+    cli_run_directory_name(&t.run.directory, options->run);
+    cli_stop_install();
+    const cgp_status status = run(&t, &ended);
+    int code = status == CGP_OK ? CLI_OK : fail(&t, status, ended == 0);
+    if (code == CLI_OK && t.stopped) code = cli_train_stopped(&t);
+    if (code != CLI_OK && cli_ranks_lost()) cli_ranks_abort(code);
+    cli_diagnosis_end();
+    cgp_data_destroy(t.data.source);
+    cli_session_release(&t.run.session);
+    cli_metrics_close(&t.metrics);
+    cli_run_directory_close(&t.run.directory);
+    cli_run_options_release(&t.run.options);
+    json_decref(t.run.before);
+    json_decref(t.run.record);
+    return code;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* train.h -- the state of cgpipe train, and its phases in the order of train.c. All functions but
+ * those of log.c and cli_train_open_data() are collective. */
+#ifndef CGPIPE_CLI_TRAIN_H
+#define CGPIPE_CLI_TRAIN_H
+
+#include "report/metrics.h"
+
+#include "session/data.h"
+#include "session/resume.h"
+
+/* The training data; written by resolve.c and open.c. */
+typedef struct training_data {
+    cgp_data *source; /* NULL: this rank reads none */
+    cli_data_facts facts;
+    cli_data_kind kind;
+    cli_data_units units;
+} training_data;
+
+/* The progress line, of log.c. Times are those of cli_seconds(). */
+typedef struct training_line {
+    int64_t shown;  /* step of the last line that was due */
+    double seconds; /* seconds of the steps after it */
+    double drawn;   /* time of the last line */
+    double started; /* time of the first step */
+} training_line;
+
+typedef struct training {
+    cli_run run;
+    double started; /* cli_seconds() */
+    training_data data;
+    cli_metrics metrics;
+    cli_eval_metrics validation; /* the last one; written by validate.c */
+    training_line line;
+    /* A signal's name or "stop request" (stop.h), or "time"; NULL: the run was not stopped. */
+    const char *stopped;
+} training;
+
+int cli_train(const cli_run_options *options);
+
+/* resolve.c: take the options of a run, check them, and make model and plan. */
+CGP_MUST_CHECK cgp_status cli_train_resolve(training *t);
+
+/* open.c: open data and run directory, and print what will be trained. */
+CGP_MUST_CHECK cgp_status cli_train_open(training *t);
+
+/* Open the data on this rank. */
+CGP_MUST_CHECK cgp_status cli_train_open_data(training *t);
+
+/* Make the pipeline and load the checkpoint; then write run.json and open the metrics. */
+CGP_MUST_CHECK cgp_status cli_train_make(training *t);
+CGP_MUST_CHECK cgp_status cli_train_begin(training *t);
+
+/* step.c: train until the last step, the time, a signal or a stop request. */
+CGP_MUST_CHECK cgp_status cli_train_steps(training *t);
+
+/* Set `stopped`, alike on all ranks (cli_ranks_stop()), and return whether there is a reason to
+ * stop. Reads and deletes a request of cgpipe stop. */
+bool cli_train_stop(training *t, bool time_is_up);
+
+/* log.c: write the metrics of step `i`, counted from 1 over all processes; add the metrics of its
+ * validation. */
+CGP_MUST_CHECK cgp_status cli_train_log(training *t, int64_t i, double loss);
+CGP_MUST_CHECK cgp_status cli_train_log_validation(training *t);
+
+/* Print the progress line of step `i` if it is due. Drops the least important fields if the
+ * terminal is too narrow. On a terminal the line replaces the previous one. End the progress line,
+ * so that the message of a failure does not overwrite it. */
+void cli_train_progress_begin(training *t);
+void cli_train_progress(training *t, int64_t i, double loss);
+void cli_train_progress_end(const training *t);
+
+/* save.c: save a checkpoint; save one if due after step `i`. */
+CGP_MUST_CHECK cgp_status cli_train_save(training *t);
+CGP_MUST_CHECK cgp_status cli_train_save_due(training *t, int64_t i);
+
+/* Return the failure of a phase. If a sample caused it, first save the steps before it, unless they
+ * are saved, and add this to the message. If saving fails, return that failure. */
+CGP_MUST_CHECK cgp_status cli_train_keep(training *t, cgp_status status);
+
+/* validate.c: set `validation`, with 0 samples if the validation split is empty or a signal came;
+ * the same if due after step `i`, and log it. */
+CGP_MUST_CHECK cgp_status cli_train_validate(training *t);
+CGP_MUST_CHECK cgp_status cli_train_validate_due(training *t, int64_t i);
+
+/* end.c: validate, print results and sample, unless a signal comes; write the JSON. */
+CGP_MUST_CHECK cgp_status cli_train_end(training *t);
+
+/* Print why the run ended before its last step, and the command that resumes it. Return the exit
+ * code. */
+int cli_train_stopped(const training *t);
+
+/* Return steps / parts, at least 1. Tell whether `step` is a multiple of `every`; 0: never. */
+static inline int64_t cli_train_part(int64_t steps, int64_t parts) {
+    return steps > parts ? steps / parts : 1;
+}
+
+static inline bool cli_train_due(int64_t step, int64_t every) {
+    return every > 0 && step % every == 0;
+}
+
+#endif
