@@ -24,7 +24,7 @@ struct cgp_kernel {
     toy_run *run;
 };
 
-/* --- kernels: operands and shapes as in the table of backend.h --- */
+/* --- kernels: operands and shapes as in the tables of cgpipe/ext/ops/ --- */
 
 static int64_t rows_of(const cgp_kernel_spec *spec) {
     return spec->n * spec->attributes.rows;
@@ -47,7 +47,7 @@ static void linear_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
     const int64_t in = spec->attributes.in, out = spec->attributes.out;
     const float *x = args->x[0], *weight = args->param[0];
     for (int64_t k = 0; k < rows_of(spec) * out; k++) {
-        const double bias = spec->attributes.has_bias ? args->param[1][k % out] : 0;
+        const double bias = cgp_spec_linear(spec)->has_bias ? args->param[1][k % out] : 0;
         put(args->y, k, false, bias + dot(in, x + k / out * in, 1, weight + k % out * in, 1));
     }
 }
@@ -67,7 +67,7 @@ static void linear_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *ar
     const float *x = args->x[0], *dy = args->dy, one = 1;
     for (int64_t k = 0; k < out * in; k++)
         put(args->dparam[0], k, !args->first, dot(rows, dy + k / in, out, x + k % in, in));
-    for (int64_t o = 0; o < out && spec->attributes.has_bias; o++)
+    for (int64_t o = 0; o < out && cgp_spec_linear(spec)->has_bias; o++)
         put(args->dparam[1], o, !args->first, dot(rows, dy + o, out, &one, 0));
 }
 
@@ -100,21 +100,22 @@ static void loss_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
             sum += exp(x[c] - max);
         args->saved[0][row] = (float)max;
         args->saved[1][row] = (float)log(sum);
-        if (target[row] != spec->attributes.ignore) loss += log(sum) + (max - x[target[row]]);
+        if (target[row] != cgp_spec_cross_entropy(spec)->ignore)
+            loss += log(sum) + (max - x[target[row]]);
     }
     if (args->losses) args->losses[args->values->loss_word + args->loss] = loss;
 }
 
 /* dx = scale (softmax(x) - [c == target]), 0 in an ignored row; dx may be x. */
 static void loss_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    const int64_t classes = spec->attributes.in;
+    const int64_t classes = spec->attributes.in, ignore = cgp_spec_cross_entropy(spec)->ignore;
     const float *x = args->x[0], scale = cgp_step_loss_scale(args->values, args->loss);
     const int32_t *target = args->x[1];
     for (int64_t i = 0; i < rows_of(spec) * classes; i++) {
         const int64_t row = i / classes, here = target[row];
         const double max = args->saved[0][row], log_sum = args->saved[1][row];
         const double slope = exp((x[i] - max) - log_sum) - (i % classes == here);
-        put(args->dx[0], i, spec->add & 1, here == spec->attributes.ignore ? 0 : scale * slope);
+        put(args->dx[0], i, spec->add & 1, here == ignore ? 0 : scale * slope);
     }
 }
 
@@ -125,7 +126,8 @@ static toy_run *find(const cgp_kernel_spec *spec) {
         [CGP_OP_RELU] = {relu_forward, relu_input},
         [CGP_OP_CROSS_ENTROPY] = {loss_forward, loss_input}};
     const bool known = spec->op < CGP_OP_KINDS && spec->type == CGP_F32;
-    return known && !spec->attributes.transposed ? runs[spec->op][spec->direction] : NULL;
+    if (spec->op == CGP_OP_LINEAR && cgp_spec_linear(spec)->transposed) return NULL;
+    return known ? runs[spec->op][spec->direction] : NULL;
 }
 
 static cgp_status workspace(const cgp_device_options *options, const cgp_kernel_spec *spec,

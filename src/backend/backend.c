@@ -110,9 +110,6 @@ const char *cgp__isa_name(cgp_isa isa) {
     return isa > CGP_ISA_NONE && isa <= CGP_ISA_AMX ? names[isa] : NULL;
 }
 
-#define OP_NAME(kind, name) #name,
-static const char *const op_names[CGP_OP_KINDS] = {CGP_OPS(OP_NAME)};
-
 cgp_status cgp__kernel_check(const char *backend, const cgp_kernel_spec *spec) {
     if ((unsigned)spec->op >= CGP_OP_KINDS || (unsigned)spec->direction >= CGP_OP_DIRECTIONS)
         return cgp_fail(CGP_EINVAL, "%s: expects an op and a direction, got %d and %d", backend,
@@ -120,12 +117,12 @@ cgp_status cgp__kernel_check(const char *backend, const cgp_kernel_spec *spec) {
     if (spec->n < 1 || spec->attributes.rows < 1)
         return cgp_fail(CGP_EINVAL,
                         "%s: expects %s of 1 or more rows, got %" PRId64 " samples of %" PRId64,
-                        backend, op_names[spec->op], spec->n, spec->attributes.rows);
+                        backend, cgp_op_name(spec->op), spec->n, spec->attributes.rows);
     return CGP_OK;
 }
 
 cgp_status cgp__kernel_missing(const char *backend, const cgp_kernel_spec *spec) {
     static const char *const directions[] = {"forward", "backward input", "backward weight"};
     return cgp_fail(CGP_EINVAL, "%s: expects a direction that %s has, got %s", backend,
-                    op_names[spec->op], directions[spec->direction]);
+                    cgp_op_name(spec->op), directions[spec->direction]);
 }

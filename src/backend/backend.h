@@ -23,9 +23,6 @@ static inline cgp__op_needs cgp__op_needs_of(const cgp_op *op, cgp_op_direction 
     return (cgp__op_needs){op->weight_needs_x, op->weight_needs_saved, op->weight_needs_y};
 }
 
-_Static_assert(sizeof(cgp_kernel_spec) == 2 * sizeof(cgp_op_kind) + sizeof(cgp_op_attributes) + 16,
-               "padding");
-
 /* Return the dropout threshold: an element is set to zero if its random word is below the
  * threshold. */
 static inline uint32_t cgp__dropout_threshold(float p) {

@@ -12,7 +12,7 @@
 #ifndef CGP_SRC_BACKEND_ROTARY_H
 #define CGP_SRC_BACKEND_ROTARY_H
 
-#include <cgpipe/ext/backend.h>
+#include <cgpipe/ext/ops.h>
 
 #include <math.h>
 
@@ -20,7 +20,7 @@
  * of a kernel launch. */
 enum { CGP__ROTARY_MAX = 1024, CGP__ROTARY_PAIRS = CGP__ROTARY_MAX / 2 };
 
-static inline float cgp__rotary_llama3(const cgp_op_attributes *g, float f) {
+static inline float cgp__rotary_llama3(const cgp_op_rotary *g, float f) {
     const float length = (float)g->original_length;
     const float low = g->low_freq_factor, high = g->high_freq_factor;
     const float wavelength = 6.283185307179586f / f;
@@ -31,8 +31,7 @@ static inline float cgp__rotary_llama3(const cgp_op_attributes *g, float f) {
 }
 
 /* Set the frequencies of pairs 0 .. rotated / 2 - 1; the others are zero. */
-static inline void cgp__rotary_frequencies(const cgp_op_attributes *g,
-                                           float out[CGP__ROTARY_PAIRS]) {
+static inline void cgp__rotary_frequencies(const cgp_op_rotary *g, float out[CGP__ROTARY_PAIRS]) {
     for (int i = 0; i < CGP__ROTARY_PAIRS; i++) {
         const float exponent = (float)(2 * i) / (float)g->rotated;
         float f = 0.0f;
@@ -44,7 +43,7 @@ static inline void cgp__rotary_frequencies(const cgp_op_attributes *g,
 }
 
 /* Return the position of row `row` of sample `sample`. `positions`: [n, R], or NULL. */
-static inline float cgp__rotary_position(const cgp_op_attributes *g, const int32_t *positions,
+static inline float cgp__rotary_position(const cgp_op_rotary *g, const int32_t *positions,
                                          int64_t sample, int64_t row) {
     return (float)(g->offset + (positions ? positions[sample * g->rows + row] : row));
 }

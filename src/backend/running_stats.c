@@ -17,7 +17,7 @@ int64_t cgp__running_stats_bytes(int64_t channels) {
 }
 
 static double factor(const cgp_kernel_spec *spec, double tracked) {
-    const float momentum = spec->attributes.momentum;
+    const float momentum = cgp_spec_norm(spec)->momentum;
     return momentum < 0.0f ? 1.0 / tracked : (double)momentum;
 }
 

@@ -35,7 +35,8 @@ cgp_kernel_spec cgp__node_kernel(const cgp__node *node, cgp_op_direction directi
     spec.direction = direction;
     spec.attributes = node->sizes;
     if (node->kind == CGP_OP_CUSTOM) spec.attributes.custom = &node->use;
-    spec.attributes.tile = cgp__convolution_tile(arithmetic.convolution, node);
+    if (node->kind == CGP_OP_CONV2D)
+        spec.attributes.windows.tile = cgp__convolution_tile(arithmetic.convolution, node);
     spec.n = n;
     spec.type = arithmetic.type;
     return spec;

@@ -451,11 +451,12 @@ static bool infer(cgp_model *model, cgp__node *node, const char *name) {
     return cgp__builder_takes_name(model, op, name);
 }
 
-cgp_value cgp__builder_add(cgp_model *model, cgp_op_kind kind, const cgp_value *x, const char *name,
+cgp_value cgp__builder_add(cgp_model *model, const cgp_value *x, const char *name,
                            const cgp__attributes *attributes) {
-    const cgp_op *op = &cgp__op_find(kind)->op;
+    const cgp_op *op = &cgp__op_find(attributes->kind)->op;
     const int n = attributes->n_inputs ? attributes->n_inputs : op->n_inputs;
-    return cgp__builder_add_op(model, kind, op, x, n, name, attributes, sizeof *attributes);
+    return cgp__builder_add_op(model, attributes->kind, op, x, n, name, attributes,
+                               sizeof *attributes);
 }
 
 /* Add a node. Its parameters and states are `given`; NULL: they are named after `name`. */

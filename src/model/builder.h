@@ -31,9 +31,9 @@ void cgp__builder_stick(cgp_model *model, cgp_status status, const char *op, con
 /* Return true if the model is neither finished nor has an error. */
 bool cgp__builder_open(cgp_model *model, const char *op);
 
-/* Add a node of a built-in kind. attributes->n_inputs, if not 0, overrides the op's number of
+/* Add a node of attributes->kind. attributes->n_inputs, if not 0, overrides the op's number of
  * inputs. Its parameters and state are named after `name`. Return the invalid value on failure. */
-cgp_value cgp__builder_add(cgp_model *model, cgp_op_kind kind, const cgp_value *x, const char *name,
+cgp_value cgp__builder_add(cgp_model *model, const cgp_value *x, const char *name,
                            const cgp__attributes *attributes);
 
 /* Add a node of any op with n inputs. @param[in] attributes [attribute_bytes] copied. */

@@ -12,56 +12,63 @@
 
 /* --- tables --- */
 
-#define FIELD(kind, name)                                                                          \
-    { #name, CGP__FIELD_##kind, offsetof(cgp__attributes, name), sizeof((cgp__attributes){0}).name }
+/* `at`: its place in cgp__attributes. */
+#define FIELD(type, of, at, text)                                                                  \
+    {                                                                                              \
+        .name = #text, .kind = CGP__FIELD_##type, .family = CGP_OP_FAMILY_##of,                    \
+        .offset = offsetof(cgp__attributes, at), .bytes = sizeof(((cgp__attributes *)NULL)->at)    \
+    }
 
-/* The fields of cgp__attributes. */
+/* The fields of cgp__attributes, in the order in which they are written. */
 static const cgp__field fields[] = {
-    FIELD(INT64, size),
-    FIELD(INT64, width),
-    FIELD(INT64, heads),
-    FIELD(INT64, kv_heads),
-    FIELD(INT64, window),
-    FIELD(INT64, rotated),
-    FIELD(INT64, offset),
-    FIELD(INT64, original_length),
-    FIELD(INT64, groups),
-    FIELD(INT64, ignore),
-    FIELD(REAL, p),
-    FIELD(REAL, eps),
-    FIELD(REAL, momentum),
-    FIELD(REAL, slope),
-    FIELD(REAL, scale),
-    FIELD(REAL, theta),
-    FIELD(REAL, factor),
-    FIELD(REAL, low_freq_factor),
-    FIELD(REAL, high_freq_factor),
-    FIELD(INT, scaling),
-    FIELD(BOOL, interleaved),
-    FIELD(BOOL, fused),
-    FIELD(BOOL, causal),
-    FIELD(BOOL, bias),
-    FIELD(BOOL, transposed),
-    FIELD(BOOL, transpose),
-    FIELD(BOOL, global),
-    FIELD(NONE, n_inputs), /* derived from the length of the node's `inputs` */
-    FIELD(INT, rank),
-    FIELD(INT64, dims),
-    FIELD(INT, dim),
-    FIELD(INT64, begin),
-    FIELD(INT64, end),
-    FIELD(INT, kernel),
-    FIELD(INT, stride),
-    FIELD(INT, padding),
-    FIELD(INT, output_padding),
-    FIELD(NONE, init), /* stored in the file's `parameters` */
+    FIELD(NONE, PLAIN, kind, kind),         /* stored as the node's `op` */
+    FIELD(NONE, PLAIN, n_inputs, n_inputs), /* derived from the length of the node's `inputs` */
+    FIELD(NONE, PLAIN, init, init),         /* stored in the file's `parameters` */
+    FIELD(INT64, PLAIN, size, size),
+    FIELD(INT64, PLAIN, width, width),
+    FIELD(INT64, ATTENTION, attention.heads, heads),
+    FIELD(INT64, ATTENTION, attention.kv_heads, kv_heads),
+    FIELD(INT64, ATTENTION, attention.window, window),
+    FIELD(REAL, PLAIN, p, p),
+    FIELD(REAL, PLAIN, slope, slope),
+    FIELD(BOOL, PLAIN, bias, bias),
+    FIELD(REAL, ATTENTION, attention.scale, scale),
+    FIELD(BOOL, ATTENTION, attention.fused, fused),
+    FIELD(BOOL, ATTENTION, attention.causal, causal),
+    FIELD(INT64, ROTARY, rotary.heads, heads),
+    FIELD(INT64, ROTARY, rotary.rotated, rotated),
+    FIELD(INT64, ROTARY, rotary.offset, offset),
+    FIELD(INT64, ROTARY, rotary.original_length, original_length),
+    FIELD(REAL, ROTARY, rotary.theta, theta),
+    FIELD(REAL, ROTARY, rotary.factor, factor),
+    FIELD(REAL, ROTARY, rotary.low_freq_factor, low_freq_factor),
+    FIELD(REAL, ROTARY, rotary.high_freq_factor, high_freq_factor),
+    FIELD(INT, ROTARY, rotary.scaling, scaling),
+    FIELD(BOOL, ROTARY, rotary.interleaved, interleaved),
+    FIELD(INT64, NORM, norm.groups, groups),
+    FIELD(REAL, NORM, norm.eps, eps),
+    FIELD(REAL, NORM, norm.momentum, momentum),
+    FIELD(INT64, CROSS_ENTROPY, cross_entropy.ignore, ignore),
+    FIELD(BOOL, LINEAR, linear.transposed, transposed),
+    FIELD(BOOL, MATMUL, matmul.transpose, transpose),
+    FIELD(BOOL, WINDOWS, windows.global, global),
+    FIELD(INT, WINDOWS, windows.dim, dim),
+    FIELD(INT, WINDOWS, windows.kernel, kernel),
+    FIELD(INT, WINDOWS, windows.stride, stride),
+    FIELD(INT, WINDOWS, windows.padding, padding),
+    FIELD(INT, WINDOWS, windows.output_padding, output_padding),
+    FIELD(INT, PARTS, parts.rank, rank),
+    FIELD(INT64, PARTS, parts.dims, dims),
+    FIELD(INT, PARTS, parts.dim, dim),
+    FIELD(INT64, PARTS, parts.begin, begin),
+    FIELD(INT64, PARTS, parts.end, end),
 };
 enum { FIELDS = sizeof fields / sizeof fields[0] };
 
 static const char rotary[] = "heads rotated? offset? theta? scaling? factor? low_freq_factor? "
                              "high_freq_factor? original_length? interleaved? n_inputs";
 
-/* The attributes of each op, in the order in which they are written. */
+/* The attributes of each op. */
 static const char *const lines[CGP_OP_KINDS] = {
     [CGP_OP_GELU] = "",
     [CGP_OP_GELU_TANH] = "",
@@ -104,9 +111,6 @@ static const char *const lines[CGP_OP_KINDS] = {
     [CGP_OP_MEAN] = "dim",
 };
 
-#define NAME(kind, name) [CGP_OP_##kind] = #name,
-static const char *const names[CGP_OP_KINDS] = {CGP_OPS(NAME)};
-
 static const char *const inits[] = {[CGP_INIT_ZERO] = "zero",
                                     [CGP_INIT_ONE] = "one",
                                     [CGP_INIT_NORMAL] = "normal",
@@ -118,17 +122,13 @@ const cgp__field *cgp__graph_field(int i) {
     return i >= 0 && i < FIELDS ? &fields[i] : NULL;
 }
 
-const char *cgp__graph_op(cgp_op_kind kind) {
-    return names[kind];
-}
-
 const char *cgp__graph_attributes(cgp_op_kind kind) {
     return lines[kind];
 }
 
 cgp_op_kind cgp__graph_kind(const char *name) {
     int kind = 0;
-    while (kind < CGP_OP_KINDS && strcmp(names[kind], name) != 0)
+    while (kind < CGP_OP_KINDS && strcmp(cgp_op_name((cgp_op_kind)kind), name) != 0)
         kind++;
     return (cgp_op_kind)kind;
 }
@@ -144,8 +144,13 @@ const char *cgp__graph_init_name(cgp_init_kind kind) {
     return (int)kind >= 0 && (int)kind < INITS ? inits[kind] : NULL;
 }
 
+/* Return true if the struct of an op's attributes has a field. */
+static bool can_have(cgp_op_kind kind, const cgp__field *field) {
+    return field->family == CGP_OP_FAMILY_PLAIN || field->family == cgp_op_family_of(kind);
+}
+
 bool cgp__graph_has(cgp_op_kind kind, const cgp__field *field, bool *optional) {
-    const char *at = lines[kind];
+    const char *at = can_have(kind, field) ? lines[kind] : NULL;
     const size_t length = strlen(field->name);
     while (at && *at) {
         const size_t word = strcspn(at, " "), name = strcspn(at, "? ");
@@ -225,18 +230,19 @@ static json_t *write_field(const cgp__field *field, const cgp__attributes *attri
     return list;
 }
 
-cgp_status cgp__graph_attributes_write(json_t **out, cgp_op_kind kind,
-                                       const cgp__attributes *attributes) {
+cgp_status cgp__graph_attributes_write(json_t **out, const cgp__attributes *attributes) {
+    const cgp_op_kind kind = attributes->kind;
     json_t *object = json_object();
     bool good = object != NULL;
     for (int i = 0; i < FIELDS && good; i++) {
         const cgp__field *field = &fields[i];
         bool optional = false;
         const bool has = cgp__graph_has(kind, field, &optional);
-        if (!has && field->kind != CGP__FIELD_NONE && !is_zero(field, attributes)) {
+        if (!has && field->kind != CGP__FIELD_NONE && can_have(kind, field) &&
+            !is_zero(field, attributes)) {
             json_decref(object);
             return cgp_fail(CGP_EINVAL, "%s: graph files have no attribute %s of this op",
-                            names[kind], field->name);
+                            cgp_op_name(kind), field->name);
         }
         if (!has || field->kind == CGP__FIELD_NONE || (optional && is_zero(field, attributes)))
             continue;
@@ -284,8 +290,8 @@ static cgp_status unknown_attribute(cgp_op_kind kind, const char *key) {
         if (fields[i].kind != CGP__FIELD_NONE && cgp__graph_has(kind, &fields[i], NULL))
             snprintf(list + used, sizeof list - used, " %s", fields[i].name);
     }
-    return cgp_fail(CGP_EFORMAT, "%.80s: unknown attribute of %s, which has%s", key, names[kind],
-                    *list ? list : " none");
+    return cgp_fail(CGP_EFORMAT, "%.80s: unknown attribute of %s, which has%s", key,
+                    cgp_op_name(kind), *list ? list : " none");
 }
 
 cgp_status cgp__graph_attributes_read(cgp__attributes *attributes, cgp_op_kind kind,
@@ -293,7 +299,8 @@ cgp_status cgp__graph_attributes_read(cgp__attributes *attributes, cgp_op_kind k
     const char *key;
     json_t *value;
     char got[80];
-    *attributes = (cgp__attributes){0};
+    memset(attributes, 0, sizeof *attributes);
+    attributes->kind = kind;
     if (object && !json_is_object(object))
         return cgp_fail(CGP_EFORMAT, "expected an object, got %s",
                         cgp__graph_show(object, got, sizeof got));

@@ -20,21 +20,20 @@ typedef enum cgp__field_kind {
     CGP__FIELD_NONE, /* not in the file: follows from the rest of the node */
 } cgp__field_kind;
 
-/* A field of cgp__attributes. */
+/* A field of cgp__attributes: one of the common fields (PLAIN), or one of a family. */
 typedef struct cgp__field {
     const char *name;
     cgp__field_kind kind;
+    cgp_op_family family;
     size_t offset, bytes; /* offset and size of the whole field, which may be an array */
 } cgp__field;
 
 /* Return field i; NULL after the last. */
 const cgp__field *cgp__graph_field(int i);
 
-/* The first function returns the name of an op in files, such as "layer_norm". The second returns
- * the names of the op's attributes, separated by blanks. A '?' after a name marks an attribute that
- * files may leave out; its value is then zero. Both return NULL if the table has no line for the
- * op. */
-const char *cgp__graph_op(cgp_op_kind kind);
+/* Return the names of an op's attributes, separated by blanks. A '?' after a name marks an
+ * attribute that files may leave out; its value is then zero. Return NULL if the table has no line
+ * for the op. */
 const char *cgp__graph_attributes(cgp_op_kind kind);
 
 /* Return true if an op has a field. Set *optional to whether files may leave the field out;
@@ -51,8 +50,7 @@ const char *cgp__graph_init_name(cgp_init_kind kind);
 
 /* Make a JSON object of the attributes. @retval CGP_EINVAL An attribute is set that the op's line
  * does not list. @retval CGP_ENOMEM */
-cgp_status cgp__graph_attributes_write(json_t **out, cgp_op_kind kind,
-                                       const cgp__attributes *attributes);
+cgp_status cgp__graph_attributes_write(json_t **out, const cgp__attributes *attributes);
 
 /* Set attributes from `object`, which is NULL if the file has none. The message of CGP_EFORMAT has
  * the key, what was expected, and the value. */

@@ -43,7 +43,7 @@ static cgp_status find_custom(const cgp__reader *r, entry *e, const char *name) 
 static cgp_status unknown_op(const cgp__reader *r, const char *name) {
     const char *all[CGP_OP_KINDS];
     for (int kind = 0; kind < CGP_OP_KINDS; kind++)
-        all[kind] = cgp__graph_op((cgp_op_kind)kind);
+        all[kind] = cgp_op_name((cgp_op_kind)kind);
     const char *near = cgp_nearest(name, all, CGP_OP_KINDS);
     return cgp__reader_refuse(r, "op: unknown op %.80s%s%s%s", name, near ? " (did you mean " : "",
                               near ? near : "", near ? "?)" : "");

@@ -181,7 +181,7 @@ static cgp_status add_attributes(json_t *object, const cgp__node *node, bool *go
             *good = json_object_set_new(object, "bytes", bytes_json(node->use.attributes, n)) == 0;
         return CGP_OK;
     }
-    CGP_TRY(cgp__graph_attributes_write(&attributes, node->kind, node->use.attributes));
+    CGP_TRY(cgp__graph_attributes_write(&attributes, node->use.attributes));
     if (json_object_size(attributes) > 0)
         *good = json_object_set_new(object, "attributes", attributes) == 0;
     else
@@ -198,7 +198,7 @@ static cgp_status node_json(json_t **out, const cgp_model *model, const cgp__nod
     json_t *object = json_object();
     bool good = object && json_object_set_new(object, custom ? "custom" : "op",
                                               json_string(custom ? node->use.op->name
-                                                                 : cgp__graph_op(node->kind))) == 0;
+                                                                 : cgp_op_name(node->kind))) == 0;
     const bool loss = node->output < 0;
     if (good && !loss) good = json_object_set_new(object, "layer", json_integer(node->layer)) == 0;
     if (good)

@@ -15,7 +15,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-static int64_t kv_heads_of(const cgp__attributes *a) {
+static int64_t kv_heads_of(const cgp__attention_attributes *a) {
     return a->kv_heads ? a->kv_heads : a->heads;
 }
 
@@ -31,7 +31,7 @@ static cgp_status check_counts(int64_t heads, int64_t queries, int64_t keys) {
     return CGP_OK;
 }
 
-static cgp_status check_heads(const cgp__attributes *a) {
+static cgp_status check_heads(const cgp__attention_attributes *a) {
     const int64_t kv_heads = kv_heads_of(a);
     if (a->heads < 1) return cgp_fail(CGP_EINVAL, "expects heads >= 1, got %" PRId64, a->heads);
     if (kv_heads < 1 || a->heads % kv_heads != 0)
@@ -41,7 +41,7 @@ static cgp_status check_heads(const cgp__attributes *a) {
     return CGP_OK;
 }
 
-static cgp_status check_options(const cgp__attributes *a, int64_t queries, int64_t keys) {
+static cgp_status check_options(const cgp__attention_attributes *a, int64_t queries, int64_t keys) {
     if (a->causal && queries != keys)
         return cgp_fail(CGP_EINVAL,
                         "expects as many keys as queries where it is causal, got %" PRId64
@@ -69,7 +69,7 @@ static cgp_status head_width(const char *name, const cgp_op_type *type, int64_t 
     return CGP_OK;
 }
 
-static cgp_status check_separate(const cgp__attributes *a, const cgp_op_type *inputs,
+static cgp_status check_separate(const cgp__attention_attributes *a, const cgp_op_type *inputs,
                                  int64_t *out) {
     static const char *const names[] = {"q", "k", "v"};
     int64_t width[3];
@@ -89,7 +89,8 @@ static cgp_status check_separate(const cgp__attributes *a, const cgp_op_type *in
     return CGP_OK;
 }
 
-static cgp_status check_fused(const cgp__attributes *a, const cgp_op_type *qkv, int64_t *out) {
+static cgp_status check_fused(const cgp__attention_attributes *a, const cgp_op_type *qkv,
+                              int64_t *out) {
     CGP_TRY(cgp__op_check("input", qkv, CGP_F32, 2, 2));
     const int64_t width = cgp__op_width(&qkv->shape);
     if (width % 3 != 0)
@@ -103,7 +104,7 @@ static cgp_status check_fused(const cgp__attributes *a, const cgp_op_type *qkv, 
 }
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
-    const cgp__attributes *a = attributes;
+    const cgp__attention_attributes *a = cgp__attention_of(attributes);
     const cgp_shape *q = &inputs[0].shape;
     int64_t width = 0;
     CGP_TRY(check_heads(a));
@@ -120,21 +121,23 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
 
 /* Store a window that covers all keys as no window, so that equal uses have equal bytes. */
 static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
-    const cgp__attributes *a = node->attributes;
-    const int64_t depth = (a->fused ? sizes->out : sizes->in) / a->heads;
-    sizes->kv_heads = kv_heads_of(a);
-    sizes->keys = node->inputs[a->fused ? 0 : 1].shape.dims[0];
-    sizes->window = a->window < sizes->keys ? a->window : 0;
-    sizes->scale = (float)(a->scale > 0 ? a->scale : 1.0 / sqrt((double)depth));
-    sizes->fused = a->fused;
-    sizes->causal = a->causal;
+    const cgp__attention_attributes *a = cgp__attention_of(node->attributes);
+    cgp_op_attention *g = &sizes->attention;
+    const int64_t depth = (a->fused ? g->out : g->in) / a->heads;
+    g->heads = a->heads;
+    g->kv_heads = kv_heads_of(a);
+    g->keys = node->inputs[a->fused ? 0 : 1].shape.dims[0];
+    g->window = a->window < g->keys ? a->window : 0;
+    g->scale = (float)(a->scale > 0 ? a->scale : 1.0 / sqrt((double)depth));
+    g->fused = a->fused;
+    g->causal = a->causal;
 }
 
 /* --- cost --- */
 
 /* Return the number of pairs of a query and a key that the query attends to. With a window of w,
  * the pairs of the first w queries form a triangle. */
-static double pairs_of(const cgp__attributes *a, double queries, double keys) {
+static double pairs_of(const cgp__attention_attributes *a, double queries, double keys) {
     const double window = a->window ? fmin((double)a->window, queries) : queries;
     if (!a->causal) return queries * keys;
     return window * (window + 1.0) / 2.0 + (queries - window) * window;
@@ -144,7 +147,7 @@ static double pairs_of(const cgp__attributes *a, double queries, double keys) {
  * recomputing q k, for dq and for dk; DV each for dy v and for dv. An exp and the sums around it
  * count 12 FLOPs. */
 static double flops(const cgp_op_node *node, cgp_op_direction direction) {
-    const cgp__attributes *a = node->attributes;
+    const cgp__attention_attributes *a = cgp__attention_of(node->attributes);
     const double value = (double)node->shapes.output.shape.dims[1], heads = (double)a->heads;
     const double depth = a->fused ? value : (double)node->inputs[0].shape.dims[1];
     const double gemms[CGP_OP_DIRECTIONS] = {depth + value, 3.0 * depth + 2.0 * value, 0.0};
@@ -159,7 +162,7 @@ static double flops(const cgp_op_node *node, cgp_op_direction direction) {
 static cgp_status infer_cached(const void *attributes, const cgp_op_type *inputs,
                                cgp_op_shapes *out) {
     static const char *const names[] = {"q", "k", "v"};
-    const cgp__attributes *a = attributes;
+    const cgp__attention_attributes *a = cgp__attention_of(attributes);
     const cgp_op_type *positions = &inputs[3];
     int64_t width = 0;
     CGP_TRY(check_heads(a));
@@ -178,7 +181,7 @@ static cgp_status infer_cached(const void *attributes, const cgp_op_type *inputs
         return cgp_fail(CGP_EINVAL,
                         "expects positions below the length %" PRId64 ", got up to %" PRId64,
                         a->size, positions->upper_bound - 1);
-    cgp__attributes causal = *a;
+    cgp__attention_attributes causal = *a;
     causal.causal = true;
     CGP_TRY(check_options(&causal, 1, 1));
     CGP_TRY(cgp__op_check_size("cache of keys", a->size, inputs[1].shape.dims[1]));
@@ -188,25 +191,25 @@ static cgp_status infer_cached(const void *attributes, const cgp_op_type *inputs
 }
 
 static void set_cached_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
-    const cgp__attributes *a = node->attributes;
+    const cgp__attention_attributes *a = cgp__attention_of(node->attributes);
     set_sizes(node, sizes);
-    sizes->keys = a->size;
-    sizes->causal = true;
-    sizes->window = a->window < a->size ? a->window : 0;
+    sizes->attention.keys = a->size;
+    sizes->attention.causal = true;
+    sizes->attention.window = a->window < a->size ? a->window : 0;
 }
 
 static int64_t positions_bound(const cgp_op_node *node, int k) {
-    return k == 3 ? ((const cgp__attributes *)node->attributes)->size : 0;
+    return k == 3 ? cgp__attention_of(node->attributes)->size : 0;
 }
 
 static int64_t cache_elements(const cgp_op_node *node) {
-    const cgp__attributes *a = node->attributes;
+    const cgp__attention_attributes *a = cgp__attention_of(node->attributes);
     return a->size * (node->inputs[1].shape.dims[1] + node->inputs[2].shape.dims[1]);
 }
 
 /* Count the FLOPs of a query that sees half of the cache. */
 static double cached_flops(const cgp_op_node *node, cgp_op_direction direction) {
-    const cgp__attributes *a = node->attributes;
+    const cgp__attention_attributes *a = cgp__attention_of(node->attributes);
     const double half = ((double)a->size + 1.0) / 2.0;
     const double keys = a->window ? fmin((double)a->window, half) : half;
     const double columns =

@@ -30,7 +30,7 @@ static cgp_status infer_norm(double eps, const cgp_op_type *inputs, bool whole,
 
 static cgp_status infer_batch(const void *attributes, const cgp_op_type *inputs,
                               cgp_op_shapes *out) {
-    const cgp__attributes *a = attributes;
+    const cgp__norm_attributes *a = cgp__norm_of(attributes);
     CGP_TRY(infer_norm(a->eps, inputs, true, out));
     const float momentum = (float)a->momentum;
     if (!(momentum <= 1.0f && (momentum >= 0.0f || momentum == -1.0f)))
@@ -51,12 +51,12 @@ static cgp_status infer_batch(const void *attributes, const cgp_op_type *inputs,
 static cgp_status infer_instance(const void *attributes, const cgp_op_type *inputs,
                                  cgp_op_shapes *out) {
     CGP_TRY(cgp__op_check_image(&inputs[0]));
-    return infer_norm(((const cgp__attributes *)attributes)->eps, inputs, false, out);
+    return infer_norm(cgp__norm_of(attributes)->eps, inputs, false, out);
 }
 
 static cgp_status infer_group(const void *attributes, const cgp_op_type *inputs,
                               cgp_op_shapes *out) {
-    const cgp__attributes *a = attributes;
+    const cgp__norm_attributes *a = cgp__norm_of(attributes);
     CGP_TRY(cgp__op_infer_elementwise(attributes, inputs, out));
     const int64_t channels = cgp__op_width(&inputs[0].shape);
     if (a->groups < 1 || channels % a->groups != 0)
@@ -82,6 +82,7 @@ const cgp__op cgp__op_batch_norm = {
     .dx = CGP__DX_IN_PLACE,
     .flops = {6, 9, 0},
     .ends_in_relu = true,
+    .sizes = cgp__op_set_norm,
 };
 
 const cgp__op cgp__op_instance_norm = {
@@ -94,6 +95,7 @@ const cgp__op cgp__op_instance_norm = {
     .dx = CGP__DX_IN_PLACE,
     .flops = {6, 9, 0},
     .ends_in_relu = true,
+    .sizes = cgp__op_set_norm,
 };
 
 const cgp__op cgp__op_group_norm = {
@@ -107,4 +109,5 @@ const cgp__op cgp__op_group_norm = {
     .dx = CGP__DX_IN_PLACE,
     .flops = {6, 9, 0},
     .ends_in_relu = true,
+    .sizes = cgp__op_set_norm,
 };

@@ -25,7 +25,7 @@ static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     const cgp__attributes *a = node->attributes;
     sizes->in = sizes->out;
     for (int k = 0; k < a->n_inputs; k++)
-        sizes->parts[k] = cgp__op_width(&node->inputs[k].shape);
+        sizes->parts.parts[k] = cgp__op_width(&node->inputs[k].shape);
 }
 
 const cgp__op cgp__op_concat = {

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
-    const cgp__attributes *a = attributes;
+    const cgp__windows_attributes *a = cgp__windows_of(attributes);
     const cgp_shape *x = &inputs[0].shape;
     CGP_TRY(cgp__op_infer_windows(a, &inputs[0], 1, true, out)); /* [OH, OW, 1] */
     if (a->size < 1) return cgp_fail(CGP_EINVAL, "expects out >= 1, got %" PRId64, a->size);
@@ -15,7 +15,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     CGP_TRY(cgp__op_check_size("weight", in, window));
     CGP_TRY(cgp__op_check_size("weight", a->size, in * window));
     CGP_TRY(cgp__op_set_output(out, out->output.shape.dims[0], out->output.shape.dims[1], a->size));
-    cgp__op_add_weight(out, a,
+    cgp__op_add_weight(out, attributes,
                        cgp_shape_make(4, (int64_t[]){a->kernel[0], a->kernel[1], in, a->size}),
                        window * in, window * a->size);
     return CGP_OK;
@@ -24,7 +24,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
 /* A multiply-add counts 2 in each direction, including padding. The bias counts one sum per element
  * of y, in forward and in backward W. */
 static double flops(const cgp_op_node *node, cgp_op_direction direction) {
-    const cgp__attributes *a = node->attributes;
+    const cgp__windows_attributes *a = cgp__windows_of(node->attributes);
     const double outputs = (double)cgp_shape_count(&node->shapes.output.shape);
     const double window =
         (double)cgp_shape_count(&node->shapes.parameters[0].shape) / (double)a->size;
@@ -39,5 +39,5 @@ const cgp__op cgp__op_conv2d = {
     .op.weight_needs_x = 1u << 0,
     .op.flops = flops,
     .dx = CGP__DX_SEPARATE,
-    .image = true,
+    .sizes = cgp__op_set_windows,
 };

@@ -10,7 +10,7 @@
 #include <inttypes.h>
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
-    const cgp__attributes *a = attributes;
+    const cgp__windows_attributes *a = cgp__windows_of(attributes);
     CGP_TRY(cgp__op_infer_transposed(a, &inputs[0], 1, out)); /* [OH, OW, 1] */
     if (a->size < 1) return cgp_fail(CGP_EINVAL, "expects out >= 1, got %" PRId64, a->size);
     const int64_t in = cgp__op_width(&inputs[0].shape);
@@ -19,7 +19,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     CGP_TRY(cgp__op_check_size("weight", a->size, in * window));
     CGP_TRY(cgp__op_set_output(out, out->output.shape.dims[0], out->output.shape.dims[1], a->size));
     /* The fans are those of the CONV2D whose input gradient this op computes, as in PyTorch. */
-    cgp__op_add_weight(out, a,
+    cgp__op_add_weight(out, attributes,
                        cgp_shape_make(4, (int64_t[]){a->kernel[0], a->kernel[1], a->size, in}),
                        window * a->size, window * in);
     return CGP_OK;
@@ -28,7 +28,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
 /* A multiply-add counts 2 in each direction, including pixels that padding removes. The bias counts
  * one sum per element of y, in forward and in backward W. */
 static double flops(const cgp_op_node *node, cgp_op_direction direction) {
-    const cgp__attributes *a = node->attributes;
+    const cgp__windows_attributes *a = cgp__windows_of(node->attributes);
     const double inputs = (double)cgp_shape_count(&node->inputs[0].shape);
     const double window = (double)a->kernel[0] * a->kernel[1];
     const double bias = a->bias && direction != CGP_OP_BACKWARD_INPUT
@@ -44,5 +44,5 @@ const cgp__op cgp__op_conv_transpose2d = {
     .op.weight_needs_x = 1u << 0,
     .op.flops = flops,
     .dx = CGP__DX_SEPARATE,
-    .image = true,
+    .sizes = cgp__op_set_windows,
 };

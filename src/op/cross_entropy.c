@@ -22,7 +22,7 @@ static cgp_status check_targets(const cgp_op_type *logits, const cgp_op_type *ta
 }
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
-    const cgp__attributes *a = attributes;
+    const cgp__cross_entropy_attributes *a = cgp__cross_entropy_of(attributes);
     const cgp_shape *logits = &inputs[0].shape;
     CGP_TRY(cgp__op_check("logits", &inputs[0], CGP_F32, 1, CGP__MAX_SAMPLE_RANK));
     CGP_TRY(check_targets(&inputs[0], &inputs[1]));
@@ -45,13 +45,17 @@ static int64_t upper_bound(const cgp_op_node *node, int k) {
 }
 
 static int64_t count_targets(const cgp_op_node *node, const void *targets, int64_t n) {
-    const cgp__attributes *a = node->attributes;
+    const cgp__cross_entropy_attributes *a = cgp__cross_entropy_of(node->attributes);
     const int64_t all = n * cgp_shape_count(&node->inputs[1].shape);
     const int32_t *ids = targets;
     int64_t counted = 0;
     for (int64_t i = 0; i < all; i++)
         counted += !ids || ids[i] != a->ignore;
     return counted;
+}
+
+static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
+    sizes->cross_entropy.ignore = cgp__cross_entropy_of(node->attributes)->ignore;
 }
 
 /* FLOPs per logit: forward, a maximum, a difference, an exp (10) and a sum; backward I, a
@@ -68,4 +72,5 @@ const cgp__op cgp__op_cross_entropy = {
     .dx = CGP__DX_OVER_X,
     .flops = {13, 12, 0},
     .ignores = true,
+    .sizes = set_sizes,
 };

@@ -49,7 +49,7 @@ cgp_status cgp__op_set_output(cgp_op_shapes *out, int64_t height, int64_t width,
     return CGP_OK;
 }
 
-cgp_status cgp__op_infer_windows(const cgp__attributes *a, const cgp_op_type *image,
+cgp_status cgp__op_infer_windows(const cgp__windows_attributes *a, const cgp_op_type *image,
                                  int64_t channels, bool crops, cgp_op_shapes *out) {
     CGP_TRY(cgp__op_check_image(image));
     CGP_TRY(check_range("a kernel", a->kernel, 2, 1, MAX_WINDOW));
@@ -78,7 +78,7 @@ static int64_t covered(int64_t side, int front, int behind, int kernel, int stri
     return (side - 1) * stride + kernel - front - behind + more;
 }
 
-cgp_status cgp__op_infer_transposed(const cgp__attributes *a, const cgp_op_type *image,
+cgp_status cgp__op_infer_transposed(const cgp__windows_attributes *a, const cgp_op_type *image,
                                     int64_t channels, cgp_op_shapes *out) {
     CGP_TRY(cgp__op_check_image(image));
     CGP_TRY(check_range("a kernel", a->kernel, 2, 1, MAX_WINDOW));
@@ -98,4 +98,21 @@ cgp_status cgp__op_infer_transposed(const cgp__attributes *a, const cgp_op_type 
                         " x %" PRId64,
                         height, width);
     return cgp__op_set_output(out, height, width, channels);
+}
+
+void cgp__op_set_windows(const cgp_op_node *node, cgp_op_attributes *sizes) {
+    const cgp__windows_attributes *a = cgp__windows_of(node->attributes);
+    const int64_t *x = node->inputs[0].shape.dims, *y = node->shapes.output.shape.dims;
+    cgp_op_windows *g = &sizes->windows;
+    g->height = (int32_t)x[0];
+    g->width = (int32_t)x[1];
+    g->out_height = a->global ? 1 : (int32_t)y[0];
+    g->out_width = a->global ? 1 : (int32_t)y[1];
+    g->kernel_height = a->global ? g->height : a->kernel[0];
+    g->kernel_width = a->global ? g->width : a->kernel[1];
+    g->stride_height = a->global ? 1 : a->stride[0];
+    g->stride_width = a->global ? 1 : a->stride[1];
+    g->top = a->padding[0];
+    g->left = a->padding[2];
+    g->has_bias = a->bias;
 }

@@ -9,11 +9,18 @@
  * Source: Ba et al. 2016, arXiv:1607.06450; Zhang and Sennrich 2019, arXiv:1910.07467. */
 #include "op/rules.h"
 
+void cgp__op_set_norm(const cgp_op_node *node, cgp_op_attributes *sizes) {
+    const cgp__norm_attributes *a = cgp__norm_of(node->attributes);
+    sizes->norm.groups = a->groups;
+    sizes->norm.eps = (float)a->eps;
+    sizes->norm.momentum = (float)a->momentum;
+}
+
 /* Save `saved` numbers per row. */
 static cgp_status infer_norm(const void *attributes, const cgp_op_type *inputs, int saved,
                              cgp_op_shapes *out) {
     CGP_TRY(cgp__op_infer_elementwise(attributes, inputs, out));
-    CGP_TRY(cgp__op_check_eps(((const cgp__attributes *)attributes)->eps));
+    CGP_TRY(cgp__op_check_eps(cgp__norm_of(attributes)->eps));
     for (int k = 0; k < saved; k++)
         cgp__op_add_saved(out, cgp__op_shape_rows(&inputs[0].shape), false);
     return CGP_OK;
@@ -45,6 +52,7 @@ const cgp__op cgp__op_layer_norm = {
     .op.cheap = true,
     .dx = CGP__DX_IN_PLACE,
     .flops = {8, 13, 0},
+    .sizes = cgp__op_set_norm,
 };
 
 /* FLOPs per element: forward, 2 for the mean square, 2 for the result. Backward I: 4 for the sum of
@@ -59,4 +67,5 @@ const cgp__op cgp__op_rms_norm = {
     .op.cheap = true,
     .dx = CGP__DX_IN_PLACE,
     .flops = {4, 10, 0},
+    .sizes = cgp__op_set_norm,
 };

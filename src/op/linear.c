@@ -6,7 +6,7 @@
 #include <inttypes.h>
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
-    const cgp__attributes *a = attributes;
+    const cgp__linear_attributes *a = cgp__linear_of(attributes);
     const cgp_shape *x = &inputs[0].shape;
     CGP_TRY(cgp__op_check("input", &inputs[0], CGP_F32, 1, CGP__MAX_SAMPLE_RANK));
     if (a->size < 1) return cgp_fail(CGP_EINVAL, "expects out >= 1, got %" PRId64, a->size);
@@ -15,14 +15,20 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     CGP_TRY(cgp__op_check_size("output", cgp__op_rows(x), a->size));
     out->output.shape = cgp__op_shape_width(x, a->size);
     const int64_t weight[] = {a->transposed ? in : a->size, a->transposed ? a->size : in};
-    cgp__op_add_weight(out, a, cgp_shape_make(2, weight), in, a->size);
+    cgp__op_add_weight(out, attributes, cgp_shape_make(2, weight), in, a->size);
     return CGP_OK;
+}
+
+static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
+    const cgp__linear_attributes *a = cgp__linear_of(node->attributes);
+    sizes->linear.has_bias = a->bias;
+    sizes->linear.transposed = a->transposed;
 }
 
 /* A multiply-add counts 2, so the GEMM of each direction takes 2 x rows x in x out FLOPs. The bias
  * counts one sum per element of y, in forward and in backward W. */
 static double flops(const cgp_op_node *node, cgp_op_direction direction) {
-    const cgp__attributes *a = node->attributes;
+    const cgp__linear_attributes *a = cgp__linear_of(node->attributes);
     const double outputs = (double)cgp_shape_count(&node->shapes.output.shape);
     const double bias = a->bias && direction != CGP_OP_BACKWARD_INPUT ? outputs : 0.0;
     return 2.0 * outputs * (double)cgp__op_width(&node->inputs[0].shape) + bias;
@@ -36,4 +42,5 @@ const cgp__op cgp__op_linear = {
     .op.flops = flops,
     .dx = CGP__DX_SEPARATE,
     .prefetches = true,
+    .sizes = set_sizes,
 };

@@ -21,7 +21,7 @@ static cgp_shape leading_of(const cgp_shape *shape) {
 }
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
-    const cgp__attributes *t = attributes;
+    const cgp__matmul_attributes *t = cgp__matmul_of(attributes);
     char first[192], second[192];
     int64_t m, n, k, of_b;
     for (int i = 0; i < 2; i++)
@@ -48,17 +48,18 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
 }
 
 static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
-    const cgp__attributes *t = node->attributes;
+    const cgp__matmul_attributes *t = cgp__matmul_of(node->attributes);
     const cgp_shape *a = &node->inputs[0].shape;
     int64_t m;
     sides_of(a, t->transpose[0], &m, &sizes->in);
-    sizes->heads = cgp__op_product(a, 0, a->rank - 2);
-    sizes->transposed = t->transpose[0] | t->transpose[1] << 1;
+    sizes->matmul.heads = cgp__op_product(a, 0, a->rank - 2);
+    sizes->matmul.transposed[0] = t->transpose[0];
+    sizes->matmul.transposed[1] = t->transpose[1];
 }
 
 /* A multiply-add counts 2; backward has two products of the same size. */
 static double flops(const cgp_op_node *node, cgp_op_direction direction) {
-    const cgp__attributes *t = node->attributes;
+    const cgp__matmul_attributes *t = cgp__matmul_of(node->attributes);
     int64_t m, k;
     sides_of(&node->inputs[0].shape, t->transpose[0], &m, &k);
     if (direction == CGP_OP_BACKWARD_WEIGHT) return 0;

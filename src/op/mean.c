@@ -27,7 +27,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     const cgp_shape *x = &inputs[0].shape;
     int dim = 0;
     CGP_TRY(cgp__op_infer_elementwise(attributes, inputs, out));
-    CGP_TRY(cgp__op_find_dim(((const cgp__attributes *)attributes)->dim[0], x, &dim));
+    CGP_TRY(cgp__op_find_dim(cgp__windows_of(attributes)->dim[0], x, &dim));
     const extent e = extent_of(x, dim);
     if (e.before * e.along > INT32_MAX)
         return cgp_fail(CGP_EINVAL,
@@ -40,9 +40,10 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-static void set_sizes(const cgp_op_node *node, cgp_op_attributes *g) {
+static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
+    cgp_op_windows *g = &sizes->windows;
     const cgp_shape *x = &node->inputs[0].shape;
-    const int dim = ((const cgp__attributes *)node->attributes)->dim[0];
+    const int dim = cgp__windows_of(node->attributes)->dim[0];
     const extent e = extent_of(x, dim < 0 ? dim + x->rank : dim);
     const bool last = e.behind == 1;
     g->rows = e.before;

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* op.c -- the op of each kind, uses of ops, and checks that ops share. */
+#include <cgpipe/op.h>
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wpadded" /* specs are compared by their bytes */
+#include <cgpipe/ext/ops.h>
+#pragma GCC diagnostic pop
+
 #include "op/custom/custom.h"
 #include "op/rules.h"
 
@@ -7,11 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-_Static_assert(sizeof(cgp_op_attributes) ==
-                   (13 + CGP_OP_MAX_INPUTS) * sizeof(int64_t) + 26 * sizeof(int32_t),
-               "op attributes are compared by their bytes: no padding");
-
-#define ENTRY(kind, name) &cgp__op_##name,
+#define ENTRY(kind, name, family) &cgp__op_##name,
 
 const cgp__op *cgp__op_find(cgp_op_kind kind) {
     static const cgp__op custom = {.dx = CGP__DX_SEPARATE};
@@ -24,39 +27,20 @@ static void set_sizes(const cgp__op *op, const cgp_op_node *node, cgp_op_attribu
     const cgp__attributes *a = node->attributes;
     const cgp_shape *x = &node->inputs[0].shape;
     const cgp_shape *y = op->op.is_loss ? x : &node->shapes.output.shape;
-    *g = (cgp_op_attributes){.rows = cgp__op_rows(y),
-                             .in = cgp__op_width(x),
-                             .out = cgp__op_width(y),
-                             .heads = a->heads,
-                             .groups = a->groups,
-                             .ignore = a->ignore,
-                             .p = (float)a->p,
-                             .eps = (float)a->eps,
-                             .momentum = (float)a->momentum,
-                             .slope = op->ends_in_relu ? 1.0f : (float)a->slope,
-                             .has_bias = a->bias,
-                             .transposed = a->transposed};
-    if (op->image) {
-        g->height = (int32_t)x->dims[0];
-        g->width = (int32_t)x->dims[1];
-        g->out_height = a->global ? 1 : (int32_t)y->dims[0];
-        g->out_width = a->global ? 1 : (int32_t)y->dims[1];
-        g->kernel_height = a->global ? g->height : a->kernel[0];
-        g->kernel_width = a->global ? g->width : a->kernel[1];
-        g->stride_height = a->global ? 1 : a->stride[0];
-        g->stride_width = a->global ? 1 : a->stride[1];
-        g->top = a->padding[0];
-        g->left = a->padding[2];
-    }
+    g->rows = cgp__op_rows(y);
+    g->in = cgp__op_width(x);
+    g->out = cgp__op_width(y);
+    g->p = (float)a->p;
+    g->slope = op->ends_in_relu ? 1.0f : (float)a->slope;
     if (op->sizes) op->sizes(node, g);
 }
 
 cgp_status cgp__op_infer(cgp_op_kind kind, cgp_op_node *node, cgp_op_attributes *sizes) {
     memset(&node->shapes, 0, sizeof node->shapes);
+    memset(sizes, 0, sizeof *sizes); /* all bytes: they are compared */
     if (kind == CGP_OP_CUSTOM) {
         const cgp_shape *y = &node->shapes.output.shape;
-        CGP_TRY(cgp__custom_infer(node));
-        *sizes = (cgp_op_attributes){0}; /* functions of a custom op read the node */
+        CGP_TRY(cgp__custom_infer(node)); /* functions of a custom op read the node */
         if (!node->op->is_loss) {
             sizes->rows = cgp__op_rows(y);
             sizes->out = cgp__op_width(y);
@@ -98,7 +82,7 @@ int64_t cgp__op_find_invalid(cgp_op_kind kind, const cgp_op_node *node, int k, c
     const cgp__op *op = cgp__op_find(kind);
     *upper_bound = node->op->upper_bound ? node->op->upper_bound(node, k) : 0;
     for (int64_t i = 0; *upper_bound > 0 && i < count; i++) {
-        if (op->ignores && data[i] == ((const cgp__attributes *)node->attributes)->ignore) continue;
+        if (op->ignores && data[i] == cgp__cross_entropy_of(node->attributes)->ignore) continue;
         if (data[i] < 0 || data[i] >= *upper_bound) return i;
     }
     return -1;

@@ -8,59 +8,7 @@
 #define CGP_SRC_OP_H
 
 #include "backend/backend.h"
-
-/* The attributes of all built-in ops: the arguments of a builder call besides its inputs. Unused
- * fields are zero. */
-typedef struct cgp__attributes {
-    /* EMBEDDING: vocabulary. LINEAR, CONV2D, CONV_TRANSPOSE2D: out. CACHED_ATTENTION: rows of the
-     * cache. */
-    int64_t size;
-    /* EMBEDDING. */
-    int64_t width;
-    /* ATTENTION, ROTARY. ATTENTION only: kv_heads, 0: as many as heads; window, 0: none. */
-    int64_t heads, kv_heads, window;
-    /* ROTARY. rotated == 0: all columns of a head. */
-    int64_t rotated, offset, original_length;
-    /* GROUP_NORM. */
-    int64_t groups;
-    /* CROSS_ENTROPY. */
-    int64_t ignore;
-    /* p: dropout probability. slope: RELU's slope; SCALE's factor. */
-    double p, eps, momentum, slope;
-    /* ATTENTION. 0: 1 / sqrt(D). */
-    double scale;
-    /* ROTARY. theta == 0: 10000. */
-    double theta, factor, low_freq_factor, high_freq_factor;
-    int scaling;
-    bool interleaved;
-    /* ATTENTION. fused: one input has q, k and v side by side. causal: no key after the query's
-     * own. */
-    bool fused, causal;
-    /* transposed: LINEAR's weight is [in, out] instead of [out, in]. */
-    bool bias, transposed;
-    /* MATMUL: whether each input is stored transposed. */
-    bool transpose[2];
-    /* Pools: one window over the image; the output is [C] instead of [1,1,C]. */
-    bool global;
-    /* CONCAT: at least the op's n_inputs. ATTENTION: 1 if fused. ROTARY: 1 without positions. 0:
-     * the op's n_inputs. */
-    int n_inputs;
-    /* RESHAPE. */
-    int rank;
-    int64_t dims[CGP_MAX_RANK];
-    /* TRANSPOSE: both. SLICE, MEAN: the first. Below 0: counted from the end. */
-    int dim[2];
-    /* SLICE. */
-    int64_t begin, end;
-    /* Height, width. UPSAMPLE: stride is the scale. */
-    int kernel[2], stride[2];
-    /* Top, bottom, left, right. */
-    int padding[4];
-    /* CONV_TRANSPOSE2D. */
-    int output_padding[2];
-    /* Initialization of the weight and the bias, as given; norms have their own. */
-    cgp_init init[2];
-} cgp__attributes;
+#include "op/attributes.h"
 
 /* Memory of an input's gradient. */
 typedef enum cgp__dx {
@@ -78,8 +26,6 @@ typedef struct cgp__op {
     /* FLOPs per direction for each element of y (a loss: of x[0]) of one sample; used if op.flops
      * is NULL. */
     double flops[CGP_OP_DIRECTIONS];
-    /* The op has windows over an image [H, W, C]. */
-    bool image;
     /* Its kernel may include a RELU that follows in place. */
     bool ends_in_relu;
     /* Integers that equal the attribute `ignore` are valid, too. */
@@ -90,11 +36,12 @@ typedef struct cgp__op {
      * prediction, as state[0] of its kernel. They have the values' type. Training and checkpoints
      * have no cache. NULL: none. */
     int64_t (*cache)(const cgp_op_node *node);
-    /* Change the sizes that follow from the shapes; NULL: they need no change. */
+    /* Set the sizes of the op's family, and change those of all ops; NULL: there is nothing to
+     * set. */
     void (*sizes)(const cgp_op_node *node, cgp_op_attributes *sizes);
 } cgp__op;
 
-#define CGP__OP_DECLARE(kind, name) extern const cgp__op cgp__op_##name;
+#define CGP__OP_DECLARE(kind, name, family) extern const cgp__op cgp__op_##name;
 CGP_OPS(CGP__OP_DECLARE)
 
 /* Return the built-in op of a kind; CUSTOM: one without any built-in property. */

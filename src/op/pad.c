@@ -4,7 +4,8 @@
 #include "op/rules.h"
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
-    return cgp__op_infer_windows(attributes, &inputs[0], inputs[0].shape.dims[2], true, out);
+    return cgp__op_infer_windows(cgp__windows_of(attributes), &inputs[0], inputs[0].shape.dims[2],
+                                 true, out);
 }
 
 const cgp__op cgp__op_pad = {
@@ -13,5 +14,5 @@ const cgp__op cgp__op_pad = {
     .op.infer = infer,
     .op.cheap = true,
     .dx = CGP__DX_SEPARATE,
-    .image = true,
+    .sizes = cgp__op_set_windows,
 };

@@ -6,7 +6,7 @@
 #include "op/rules.h"
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
-    cgp__attributes a = *(const cgp__attributes *)attributes;
+    cgp__windows_attributes a = *cgp__windows_of(attributes);
     const cgp_shape *x = &inputs[0].shape;
     CGP_TRY(cgp__op_check_image(&inputs[0]));
     for (int i = 0; a.global && i < 2; i++) {
@@ -20,7 +20,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
 
 /* One comparison or sum per element of a window. */
 static double flops(const cgp_op_node *node, cgp_op_direction direction) {
-    const cgp__attributes *a = node->attributes;
+    const cgp__windows_attributes *a = cgp__windows_of(node->attributes);
     if (direction == CGP_OP_BACKWARD_WEIGHT) return 0.0;
     if (a->global) return (double)cgp_shape_count(&node->inputs[0].shape);
     return (double)cgp_shape_count(&node->shapes.output.shape) * (double)a->kernel[0] *
@@ -34,7 +34,7 @@ const cgp__op cgp__op_max_pool = {
     .op.input_needs_x = 1u << 0,
     .op.flops = flops,
     .dx = CGP__DX_SEPARATE,
-    .image = true,
+    .sizes = cgp__op_set_windows,
 };
 
 const cgp__op cgp__op_average_pool = {
@@ -43,5 +43,5 @@ const cgp__op cgp__op_average_pool = {
     .op.infer = infer,
     .op.flops = flops,
     .dx = CGP__DX_SEPARATE,
-    .image = true,
+    .sizes = cgp__op_set_windows,
 };

@@ -6,7 +6,7 @@
 #include <inttypes.h>
 
 /* Return the product of the given dims, each >= 1. At most one may be -1; *open is its index. */
-static cgp_status count_given(const cgp__attributes *a, int *open, int64_t *count) {
+static cgp_status count_given(const cgp__parts_attributes *a, int *open, int64_t *count) {
     char text[192];
     const cgp_shape given = cgp_shape_make(a->rank, a->dims);
     *open = -1;
@@ -29,7 +29,7 @@ static cgp_status count_given(const cgp__attributes *a, int *open, int64_t *coun
 }
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
-    const cgp__attributes *a = attributes;
+    const cgp__parts_attributes *a = cgp__parts_of(attributes);
     char text[192], from[192];
     int open = -1;
     int64_t given = 1;

@@ -9,11 +9,11 @@
 #include <inttypes.h>
 #include <math.h>
 
-static double theta_of(const cgp__attributes *a) {
+static double theta_of(const cgp__rotary_attributes *a) {
     return a->theta != 0 ? a->theta : 10000.0;
 }
 
-static cgp_status check_width(const cgp__attributes *a, int64_t width) {
+static cgp_status check_width(const cgp__rotary_attributes *a, int64_t width) {
     if (a->heads < 1) return cgp_fail(CGP_EINVAL, "expects heads >= 1, got %" PRId64, a->heads);
     if (width % a->heads != 0)
         return cgp_fail(CGP_EINVAL,
@@ -29,7 +29,7 @@ static cgp_status check_width(const cgp__attributes *a, int64_t width) {
 }
 
 /* A factor or a base below 1 would give frequencies above 1. */
-static cgp_status check_frequencies(const cgp__attributes *a) {
+static cgp_status check_frequencies(const cgp__rotary_attributes *a) {
     const double theta = theta_of(a);
     if (!((float)theta >= 1.0f && isfinite((float)theta)))
         return cgp_fail(CGP_EINVAL, "expects theta >= 1 and finite as f32, got %g", theta);
@@ -52,7 +52,7 @@ static cgp_status check_frequencies(const cgp__attributes *a) {
 }
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
-    const cgp__attributes *a = attributes;
+    const cgp__rotary_attributes *a = cgp__rotary_of(attributes);
     CGP_TRY(cgp__op_check("input", &inputs[0], CGP_F32, 2, 2));
     CGP_TRY(check_width(a, cgp__op_width(&inputs[0].shape)));
     CGP_TRY(check_frequencies(a));
@@ -71,17 +71,19 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
 
 /* Fields of other scalings stay 0, so that equal uses have equal bytes. */
 static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
-    const cgp__attributes *a = node->attributes;
-    sizes->rotated = a->rotated ? a->rotated : sizes->out / a->heads;
-    sizes->offset = a->offset;
-    sizes->theta = (float)theta_of(a);
-    sizes->interleaved = a->interleaved;
-    sizes->scaling = a->scaling;
-    if (a->scaling != CGP_ROTARY_UNSCALED) sizes->factor = (float)a->factor;
+    const cgp__rotary_attributes *a = cgp__rotary_of(node->attributes);
+    cgp_op_rotary *g = &sizes->rotary;
+    g->heads = a->heads;
+    g->rotated = a->rotated ? a->rotated : g->out / a->heads;
+    g->offset = a->offset;
+    g->theta = (float)theta_of(a);
+    g->interleaved = a->interleaved;
+    g->scaling = a->scaling;
+    if (a->scaling != CGP_ROTARY_UNSCALED) g->factor = (float)a->factor;
     if (a->scaling != CGP_ROTARY_LLAMA3) return;
-    sizes->low_freq_factor = (float)a->low_freq_factor;
-    sizes->high_freq_factor = (float)a->high_freq_factor;
-    sizes->original_length = (int32_t)a->original_length;
+    g->low_freq_factor = (float)a->low_freq_factor;
+    g->high_freq_factor = (float)a->high_freq_factor;
+    g->original_length = a->original_length;
 }
 
 /* FLOPs per element: two products and a sum. A cosine and a sine serve all heads. */

@@ -64,13 +64,20 @@ cgp_status cgp__op_check_image(const cgp_op_type *type);
 /* Set the output [OH, OW, channels] of windows of `kernel` pixels, `stride` apart, over a padded
  * image. If `crops`, padding may be negative; otherwise padding is less than the kernel, so every
  * window has a pixel. */
-cgp_status cgp__op_infer_windows(const cgp__attributes *attributes, const cgp_op_type *image,
-                                 int64_t channels, bool crops, cgp_op_shapes *out);
+cgp_status cgp__op_infer_windows(const cgp__windows_attributes *attributes,
+                                 const cgp_op_type *image, int64_t channels, bool crops,
+                                 cgp_op_shapes *out);
 
 /* Set the output [OH, OW, channels] from which such windows, with any padding, would compute the
  * image. A side of the output is (side - 1) stride + kernel - padding + output_padding. */
-cgp_status cgp__op_infer_transposed(const cgp__attributes *attributes, const cgp_op_type *image,
-                                    int64_t channels, cgp_op_shapes *out);
+cgp_status cgp__op_infer_transposed(const cgp__windows_attributes *attributes,
+                                    const cgp_op_type *image, int64_t channels, cgp_op_shapes *out);
+
+/* Set the sizes of windows over an image [H, W, C]. */
+void cgp__op_set_windows(const cgp_op_node *node, cgp_op_attributes *sizes);
+
+/* layer_norm.c: set the sizes of a norm. */
+void cgp__op_set_norm(const cgp_op_node *node, cgp_op_attributes *sizes);
 
 /* Set the output's shape to [height, width, channels]. */
 cgp_status cgp__op_set_output(cgp_op_shapes *out, int64_t height, int64_t width, int64_t channels);

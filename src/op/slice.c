@@ -10,7 +10,7 @@
 #include <inttypes.h>
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
-    const cgp__attributes *a = attributes;
+    const cgp__parts_attributes *a = cgp__parts_of(attributes);
     int dim = 0;
     CGP_TRY(cgp__op_infer_elementwise(attributes, inputs, out));
     CGP_TRY(cgp__op_find_dim(a->dim[0], &inputs[0].shape, &dim));
@@ -26,14 +26,14 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
 /* Describe the slice as columns of a matrix. A row holds the dimension and all dimensions after
  * it. */
 static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
-    const cgp__attributes *a = node->attributes;
+    const cgp__parts_attributes *a = cgp__parts_of(node->attributes);
     const cgp_shape *x = &node->inputs[0].shape;
     const int dim = a->dim[0] < 0 ? a->dim[0] + x->rank : a->dim[0];
     const int64_t inner = cgp__op_product(x, dim + 1, x->rank);
     sizes->rows = cgp__op_product(x, 0, dim);
     sizes->in = x->dims[dim] * inner;
     sizes->out = (a->end - a->begin) * inner;
-    sizes->parts[0] = a->begin * inner;
+    sizes->parts.parts[0] = a->begin * inner;
 }
 
 const cgp__op cgp__op_slice = {

@@ -5,7 +5,7 @@
 #include "op/rules.h"
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
-    const cgp__attributes *a = attributes;
+    const cgp__parts_attributes *a = cgp__parts_of(attributes);
     int first = 0, second = 0;
     CGP_TRY(cgp__op_infer_elementwise(attributes, inputs, out));
     CGP_TRY(cgp__op_find_dim(a->dim[0], &inputs[0].shape, &first));
@@ -18,7 +18,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
 
 /* Set i, b, j and c. The dims in `a` count as samples. */
 static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
-    const cgp__attributes *a = node->attributes;
+    const cgp__parts_attributes *a = cgp__parts_of(node->attributes);
     const cgp_shape *x = &node->inputs[0].shape;
     int first = a->dim[0] < 0 ? a->dim[0] + x->rank : a->dim[0];
     int second = a->dim[1] < 0 ? a->dim[1] + x->rank : a->dim[1];
@@ -28,10 +28,10 @@ static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
         second = other;
     }
     sizes->in = sizes->out;
-    sizes->parts[0] = x->dims[first];
-    sizes->parts[1] = cgp__op_product(x, first + 1, second);
-    sizes->parts[2] = first == second ? 1 : x->dims[second];
-    sizes->parts[3] = cgp__op_product(x, second + 1, x->rank);
+    sizes->parts.parts[0] = x->dims[first];
+    sizes->parts.parts[1] = cgp__op_product(x, first + 1, second);
+    sizes->parts.parts[2] = first == second ? 1 : x->dims[second];
+    sizes->parts.parts[3] = cgp__op_product(x, second + 1, x->rank);
 }
 
 const cgp__op cgp__op_transpose = {

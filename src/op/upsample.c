@@ -4,7 +4,7 @@
 #include "op/rules.h"
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
-    const cgp__attributes *a = attributes;
+    const cgp__windows_attributes *a = cgp__windows_of(attributes);
     const int64_t *dims = inputs[0].shape.dims;
     CGP_TRY(cgp__op_check_image(&inputs[0]));
     for (int i = 0; i < 2; i++) {
@@ -21,5 +21,5 @@ const cgp__op cgp__op_upsample = {
     .op.cheap = true,
     .dx = CGP__DX_SEPARATE,
     .flops = {0, 1, 0}, /* forward copies, backward I adds */
-    .image = true,
+    .sizes = cgp__op_set_windows,
 };

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/graph.h"
 #include "plan/placement.h"
 #include "plan/program/program.h"
 
@@ -76,7 +75,7 @@ static void add_node(const cgp_pipeline *pipeline, int i, const double *bytes, c
     const cgp__node *node = &pipeline->model->nodes[i];
     const cgp__node_time *times = pipeline->measured[cgp__plan_device_of(plan, i)].node_times;
     cgp_op_time *kind = &kinds[node->kind];
-    kind->op = node->kind == CGP_OP_CUSTOM ? "custom" : cgp__graph_op(node->kind);
+    kind->op = cgp_op_name(node->kind);
     for (int d = 0; d < CGP_OP_DIRECTIONS; d++) {
         const int cell = i * CGP_OP_DIRECTIONS + d;
         const double runs = (double)times[cell].runs;

@@ -63,8 +63,9 @@ static const char *name_of(const op_case *c, int number) {
                  g->in, g->out);
     if (is_window_op(c->op))
         snprintf(text + used, sizeof text - (size_t)used,
-                 ", image %dx%d, kernel %dx%d, stride %dx%d", g->height, g->width, g->kernel_height,
-                 g->kernel_width, g->stride_height, g->stride_width);
+                 ", image %dx%d, kernel %dx%d, stride %dx%d", g->windows.height, g->windows.width,
+                 g->windows.kernel_height, g->windows.kernel_width, g->windows.stride_height,
+                 g->windows.stride_width);
     return text;
 }
 
@@ -123,7 +124,7 @@ static bool is_library_gemm(const op_case *c) {
     const cgp_op_attributes *g = &c->attributes;
     if (c->type != CGP_BF16) return false;
     return c->op == CGP_OP_LINEAR ||
-           (is_convolution(c->op) && g->kernel_height * g->kernel_width == 1);
+           (is_convolution(c->op) && g->windows.kernel_height * g->windows.kernel_width == 1);
 }
 
 /* Print digests of an op. Rows and widths end inside a thread block, at its end, and just after

@@ -110,7 +110,7 @@ static void commits_have_the_bits_of_cpu(void **state) {
         op_case c = draw_case(CGP_OP_BATCH_NORM, 3, &seed);
         operands a, b;
         c.attributes = norm_attributes(3, test_between(&seed, 1, 700));
-        c.attributes.momentum = i % 2 ? 0.1f : -1.0f;
+        c.attributes.norm.momentum = i % 2 ? 0.1f : -1.0f;
         operands_create(&a, &c, &seed);
         *(int32_t *)(void *)a.at[SLOT_STATE + 2] = i % 5 ? i : INT32_MAX - 1;
         spoil(&a);

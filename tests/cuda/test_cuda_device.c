@@ -144,7 +144,7 @@ static void what_is_not_there_is_refused(void **state) {
                  "cuda-host: expects a direction that relu has, got backward weight");
     spec = (cgp_kernel_spec){.op = CGP_OP_CONV2D, .n = 1};
     spec.attributes.rows = 1;
-    spec.attributes.tile = 2;
+    spec.attributes.windows.tile = 2;
     assert_fails(b->workspace(&options, &spec, &bytes), CGP_EINVAL,
                  "cuda-host: conv2d: expects direct convolutions, got winograd");
     cgp__shim_get_settings()->devices = 0;

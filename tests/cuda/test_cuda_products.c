@@ -32,11 +32,12 @@ static op_case draw(int i) {
 /* Turn the case into a pointwise CONV2D or CONV_TRANSPOSE2D with the same operands. */
 static void as_convolution(op_case *c) {
     c->op = test_random(&seed) & 1 ? CGP_OP_CONV2D : CGP_OP_CONV_TRANSPOSE2D;
-    c->attributes = image_attributes(c->op, c->attributes.rows, 1, c->attributes.in,
-                                     (cgp__attributes){.size = (int)c->attributes.out,
-                                                       .bias = c->attributes.has_bias,
+    c->attributes =
+        image_attributes(c->op, c->attributes.rows, 1, c->attributes.in,
+                         (cgp__attributes){.windows = {.size = (int)c->attributes.out,
+                                                       .bias = c->attributes.linear.has_bias,
                                                        .kernel = {1, 1},
-                                                       .stride = {1, 1}});
+                                                       .stride = {1, 1}}});
 }
 
 static void run_all(operands *o) {
@@ -51,9 +52,14 @@ static float rounded(float x) {
     return cgp__bf16_to_float(cgp__bf16_from_float(x));
 }
 
+/* Return whether the weight is stored as [in, out]. */
+static bool is_transposed(const op_case *c) {
+    return c->op == CGP_OP_CONV2D || (c->op == CGP_OP_LINEAR && c->attributes.linear.transposed);
+}
+
 static float weight_at(const operands *o, int64_t in, int64_t out) {
     const cgp_op_attributes *g = &o->c.attributes;
-    const bool transposed = g->transposed || o->c.op == CGP_OP_CONV2D;
+    const bool transposed = is_transposed(&o->c);
     return rounded(o->at[SLOT_PARAM][transposed ? in * g->out + out : out * g->in + in]);
 }
 
@@ -64,7 +70,7 @@ static void expect_forward(operands *o, int64_t rows) {
         float sum = 0.0f;
         for (int64_t k = 0; k < g->in; k++)
             sum = fmaf(weight_at(o, k, column), o->at[SLOT_X][row * g->in + k], sum);
-        if (g->has_bias) sum = sum + rounded(o->at[SLOT_PARAM + 1][column]);
+        if (has_bias(&o->c)) sum = sum + rounded(o->at[SLOT_PARAM + 1][column]);
         o->at[SLOT_Y][i] = rounded(sum);
     }
 }
@@ -94,7 +100,7 @@ static void expect_input_rounded_twice(operands *o, const operands *from) {
 
 static void expect_weight(operands *o, int64_t rows) {
     const cgp_op_attributes *g = &o->c.attributes;
-    const bool transposed = g->transposed || o->c.op == CGP_OP_CONV2D;
+    const bool transposed = is_transposed(&o->c);
     for (int64_t i = 0; i < g->in * g->out; i++) {
         const int64_t in = transposed ? i / g->out : i % g->in;
         const int64_t out = transposed ? i % g->out : i / g->in;
@@ -181,7 +187,7 @@ static void an_algorithm_that_ignores_beta_is_not_taken(void **state) {
         op_case c = draw(i);
         c.shift = 0;
         c.add = c.accumulate = true;
-        c.attributes.has_bias = false; /* a GEMM with a bias never adds */
+        c.attributes.linear.has_bias = false; /* a GEMM with a bias never adds */
         expect_refused(&c, CGP__SHIM_IGNORES_BETA);
     }
 }

@@ -320,7 +320,7 @@ check_headers() { # check_headers PAGE: its table has each header; cgpipe.h incl
     while IFS= read -r header; do
         sed -n 's/^| \(cgpipe\/[^|]*\)|.*/\1/p' "$1" | tr -d ' ' | tr , '\n' | grep -qxF -- "$header" ||
             echo "docs/guide.md: its table lacks the header $header"
-        case $header in cgpipe/ext/backend.h | cgpipe/ext/plugin.h | cgpipe/ext/model_plugin.h) continue ;; esac # only plug-ins include these
+        case $header in cgpipe/ext/backend.h | cgpipe/ext/ops* | cgpipe/ext/plugin.h | cgpipe/ext/model_plugin.h) continue ;; esac # only plug-ins include these
         case $header in cgpipe/cgpipe.h | cgpipe/models/* | cgpipe/data.h | cgpipe/images.h | cgpipe/tokenizer.h) continue ;; esac
         grep -qxF -- "#include <$header>" "$source_dir/include/cgpipe/cgpipe.h" || echo "docs/guide.md: cgpipe/cgpipe.h lacks $header"
     done < <(cd "$source_dir/include" && find cgpipe -name '*.h' | sort)
@@ -335,7 +335,7 @@ check_tables() {
     for name in $(sed -n 's/^CGP_API cgp_value \(cgp_[a-z0-9_]*\)(.*/\1/p' "$source_dir/include/cgpipe/model.h"); do
         grep -qF "\`$name" "$1" || grep -qF "$name(" "$1" || echo "docs/guide.md: does not name $name"
     done
-    for name in $(sed -n 's/^ *X([A-Z0-9_]*, \([a-z0-9_]*\)).*/\1/p' "$source_dir/include/cgpipe/ext/backend.h"); do
+    for name in $(sed -n 's/^ *X([A-Z0-9_]*, \([a-z0-9_]*\), .*/\1/p' "$source_dir"/include/cgpipe/ext/ops{,/elementwise}.h); do
         grep -qF "\`$name\`" docs/reference/graph-files.md || echo "docs/reference/graph-files.md: does not name the op $name"
     done
 }

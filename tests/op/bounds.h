@@ -53,8 +53,8 @@ static inline void round_weights(operands *o) {
 /* Return the number of terms in a sum over keys, or in a sum over the queries of a group, whichever
  * is larger. */
 static inline double attention_terms(const cgp_op_attributes *g) {
-    const int64_t queries = g->heads / g->kv_heads * g->rows;
-    return fmax((double)g->keys, (double)queries);
+    const int64_t queries = g->attention.heads / g->attention.kv_heads * g->rows;
+    return fmax((double)g->attention.keys, (double)queries);
 }
 
 /* Bounds the error from rounding P and dS to bf16. An element of y sums (P keep) v. A row of P keep
@@ -95,17 +95,16 @@ static inline bound product_bound(double sums) {
 static inline bound bound_of(const operands *o, int slot, double rstd) {
     const cgp_op_attributes *g = &o->c.attributes;
     const double terms = (double)(o->c.n * g->rows), in = (double)g->in, out = (double)g->out;
-    const double window = (double)g->kernel_height * g->kernel_width;
+    const double window = window_pixels(&o->c);
     const bool weight = slot >= SLOT_DPARAM, y = slot == SLOT_Y;
-    const int64_t matrix_rows = g->heads > 0 ? g->rows / g->heads : g->rows;
     switch (o->c.op) {
     case CGP_OP_LINEAR:
         return product_bound(weight ? terms : y ? in : out);
     case CGP_OP_MATMUL:
-        return product_bound(y ? in : slot == SLOT_DX ? out : (double)matrix_rows);
+        return product_bound(y ? in : slot == SLOT_DX ? out : (double)(g->rows / g->matmul.heads));
     case CGP_OP_CONV_TRANSPOSE2D:
         if (slot == SLOT_DPARAM)
-            return product_bound((double)o->c.n * g->height * (double)g->width);
+            return product_bound((double)o->c.n * g->windows.height * (double)g->windows.width);
         return product_bound(weight ? terms : window * (y ? in : out));
     case CGP_OP_CONV2D:
         return product_bound(weight ? terms : window * (y ? in : out));
@@ -142,7 +141,8 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
     case CGP_OP_MAX_POOL:
         return y ? (bound){0, 0} : product_bound(window);
     case CGP_OP_UPSAMPLE:
-        return y ? (bound){0, 0} : product_bound((double)g->stride_height * g->stride_width);
+        return y ? (bound){0, 0}
+                 : product_bound((double)g->windows.stride_height * g->windows.stride_width);
     default: /* y and dx are copied or added once */
         return weight ? (bound){U * terms, U} : (bound){0, 0};
     }
@@ -161,7 +161,7 @@ static inline int64_t saved_place(const operands *o, int slot, int64_t i) {
     if (is_saved(slot)) return i;
     if (is_row_norm(o->c.op)) return i / g->out;
     if (o->c.op == CGP_OP_GROUP_NORM)
-        return i / g->out / g->rows * g->groups + i % g->out / (g->out / g->groups);
+        return i / g->out / g->rows * g->norm.groups + i % g->out / (g->out / g->norm.groups);
     return i % g->out + (o->c.op == CGP_OP_INSTANCE_NORM ? i / g->out / g->rows * g->out : 0);
 }
 
@@ -200,7 +200,8 @@ static inline bool is_added_to(const operands *o, int slot) {
 /* Return true if cuBLASLt may have added to the slot. */
 static inline bool library_adds(const operands *o, int slot) {
     const cgp_op_attributes *g = &o->c.attributes;
-    const bool pointwise = is_convolution(o->c.op) && g->kernel_height * g->kernel_width == 1;
+    const bool pointwise =
+        is_convolution(o->c.op) && g->windows.kernel_height * g->windows.kernel_width == 1;
     return o->c.type == CGP_BF16 && runner_has_library(&cpu) && slot == SLOT_DX &&
            is_added_to(o, slot) && (o->c.op == CGP_OP_LINEAR || pointwise);
 }

@@ -4,11 +4,7 @@
 #ifndef CGP_TESTS_OP_CASES_H
 #define CGP_TESTS_OP_CASES_H
 
-#include <inttypes.h>
-
-#include "backend/rotary.h"
-#include "op/op.h"
-#include "support.h"
+#include "sizes.h"
 
 typedef struct op_case {
     cgp_op_kind op;
@@ -22,10 +18,6 @@ typedef struct op_case {
     int shift; /* elements */
     cgp_dtype type;
 } op_case;
-
-static inline bool is_convolution(cgp_op_kind op) {
-    return op == CGP_OP_CONV2D || op == CGP_OP_CONV_TRANSPOSE2D;
-}
 
 static inline bool op_has(cgp_op_kind op, cgp_op_direction direction) {
     if (direction == CGP_OP_BACKWARD_INPUT)
@@ -55,207 +47,18 @@ static inline bool is_gemm(cgp_op_kind op) {
     return op == CGP_OP_LINEAR || is_convolution(op) || op == CGP_OP_MATMUL;
 }
 
-/* --- attributes --- */
-
-/* Return attributes of an elementwise op; slope 1 means no fused RELU after ADD. */
-static inline cgp_op_attributes plain_attributes(int64_t rows, int64_t width) {
-    return (cgp_op_attributes){.rows = rows, .in = width, .out = width, .slope = 1.0f};
-}
-
-static inline cgp_op_attributes embedding_attributes(int64_t rows, int64_t vocab, int64_t width) {
-    return (cgp_op_attributes){.rows = rows, .in = vocab, .out = width};
-}
-
-static inline cgp_op_attributes linear_attributes(int64_t rows, int64_t in, int64_t out, bool bias,
-                                                  bool transposed) {
-    return (cgp_op_attributes){
-        .rows = rows, .in = in, .out = out, .has_bias = bias, .transposed = transposed};
-}
-
-/* Return attributes of LAYER_NORM, RMS_NORM, INSTANCE_NORM, and BATCH_NORM with a momentum of 0;
- * without a fused RELU. */
-static inline cgp_op_attributes norm_attributes(int64_t rows, int64_t width) {
-    return (cgp_op_attributes){
-        .rows = rows, .in = width, .out = width, .eps = 1e-5f, .slope = 1.0f};
-}
-
-static inline cgp_op_attributes group_norm_attributes(int64_t rows, int64_t width, int64_t groups) {
-    cgp_op_attributes g = norm_attributes(rows, width);
-    g.groups = groups;
-    return g;
-}
-
-/* Fused qkv, causal. */
-static inline cgp_op_attributes attention_attributes(int64_t rows, int64_t heads, int64_t depth,
-                                                     double p) {
-    const int64_t width = heads * depth;
-    return (cgp_op_attributes){.rows = rows,
-                               .in = 3 * width,
-                               .out = width,
-                               .heads = heads,
-                               .kv_heads = heads,
-                               .keys = rows,
-                               .p = (float)p,
-                               .scale = (float)(1.0 / sqrt((double)depth)),
-                               .fused = true,
-                               .causal = true};
-}
-
-/* Return attributes of attention that is not causal, with separate q, k and v. Each of `kv_heads`
- * heads of k serves `group` heads of q. Heads of q and k have `depth` columns, heads of v have
- * `width`. */
-static inline cgp_op_attributes grouped_attributes(int64_t rows, int64_t keys, int64_t kv_heads,
-                                                   int64_t group, int64_t depth, int64_t width,
-                                                   double p) {
-    cgp_op_attributes g = attention_attributes(rows, kv_heads * group, depth, p);
-    g.in = g.heads * depth;
-    g.out = g.heads * width;
-    g.kv_heads = kv_heads;
-    g.keys = keys;
-    g.fused = g.causal = false;
-    return g;
-}
-
-/* Return attributes of causal attention with a window; 0: no window. */
-static inline cgp_op_attributes windowed_attributes(int64_t rows, int64_t window, int64_t kv_heads,
-                                                    int64_t group, int64_t depth, int64_t width,
-                                                    double p) {
-    cgp_op_attributes g = grouped_attributes(rows, rows, kv_heads, group, depth, width, p);
-    g.causal = true;
-    g.window = window < rows ? window : 0;
-    return g;
-}
-
-/* Return attributes of attention with a cache of `length` rows; q and k have `depth` columns per
- * head. */
-static inline cgp_op_attributes cached_attributes(int64_t length, int64_t window, int64_t kv_heads,
-                                                  int64_t group, int64_t depth, int64_t width) {
-    cgp_op_attributes g = windowed_attributes(1, 0, kv_heads, group, depth, width, 0.0);
-    g.keys = length;
-    g.window = window < length ? window : 0;
-    return g;
-}
-
-/* Return the number of columns of a head of k (depth_of) or of v (value_width_of). */
-static inline int64_t depth_of(const cgp_op_attributes *g) {
-    return (g->fused ? g->out : g->in) / g->heads;
-}
-
-static inline int64_t value_width_of(const cgp_op_attributes *g) {
-    return g->out / g->heads;
-}
-
-/* Return attributes of ROTARY. `scaling` is a cgp_rotary_scaling; its constants are those of Llama
- * 3.1, for a shorter sequence. */
-static inline cgp_op_attributes rotary_attributes(int64_t rows, int64_t heads, int64_t width,
-                                                  int64_t rotated, bool interleaved, int scaling) {
-    cgp_op_attributes g = {.rows = rows,
-                           .in = heads * width,
-                           .out = heads * width,
-                           .heads = heads,
-                           .rotated = rotated,
-                           .theta = 10000.0f,
-                           .interleaved = interleaved,
-                           .scaling = scaling};
-    if (scaling != CGP_ROTARY_UNSCALED) g.factor = 8.0f;
-    if (scaling != CGP_ROTARY_LLAMA3) return g;
-    g.low_freq_factor = 1.0f;
-    g.high_freq_factor = 4.0f;
-    g.original_length = 64;
-    return g;
-}
-
-/* Return attributes of DROPOUT and DROPOUT2D. */
-static inline cgp_op_attributes dropout_attributes(int64_t rows, int64_t width, double p) {
-    return (cgp_op_attributes){.rows = rows, .in = width, .out = width, .p = (float)p};
-}
-
-/* Return attributes of RELU and SCALE. */
-static inline cgp_op_attributes relu_attributes(int64_t rows, int64_t width, double slope) {
-    return (cgp_op_attributes){.rows = rows, .in = width, .out = width, .slope = (float)slope};
-}
-
-static inline cgp_op_attributes loss_attributes(int64_t rows, int64_t classes) {
-    return (cgp_op_attributes){.rows = rows, .in = classes, .ignore = -100};
-}
-
-static inline cgp_op_attributes argmax_attributes(int64_t rows, int64_t width) {
-    return (cgp_op_attributes){.rows = rows, .in = width, .out = 1};
-}
-
-/* Return attributes of CONCAT; `parts` lists the nonzero widths. */
-static inline cgp_op_attributes concat_attributes(int64_t rows,
-                                                  const int64_t parts[CGP_OP_MAX_INPUTS]) {
-    cgp_op_attributes g = {.rows = rows};
-    for (int k = 0; k < CGP_OP_MAX_INPUTS; k++) {
-        g.parts[k] = parts[k];
-        g.out += parts[k];
-    }
-    g.in = g.out;
-    return g;
-}
-
-/* [a, i, b, j, c] -> [a, j, b, i, c]; the last dimension is c, or i if c is 1. */
-static inline cgp_op_attributes transpose_attributes(int64_t a, int64_t i, int64_t b, int64_t j,
-                                                     int64_t c) {
-    const int64_t width = c == 1 ? i : c;
-    return (cgp_op_attributes){
-        .rows = a * i * b * j * c / width, .in = width, .out = width, .parts = {i, b, j, c}};
-}
-
-/* Return attributes of SLICE, which selects columns begin .. begin + width - 1 of `in`. */
-static inline cgp_op_attributes slice_attributes(int64_t rows, int64_t in, int64_t begin,
-                                                 int64_t width) {
-    return (cgp_op_attributes){.rows = rows, .in = in, .out = width, .parts = {begin}};
-}
-
-/* Return attributes of MATMUL for `count` matrices of `m` rows. If bit k of `transposed` is set,
- * x[k] is stored transposed. */
-static inline cgp_op_attributes matmul_attributes(int64_t count, int64_t m, int64_t in, int64_t out,
-                                                  int transposed) {
-    return (cgp_op_attributes){
-        .rows = count * m, .in = in, .out = out, .heads = count, .transposed = transposed};
-}
-
-static inline cgp_op_attributes mean_attributes(int rank, const int64_t *dims, int dim) {
-    const cgp__attributes a = {.dim = {dim}};
-    cgp_op_node node = {.op = &cgp__op_mean.op, .attributes = &a};
-    cgp_op_attributes g;
-    node.inputs[0].shape = cgp_shape_make(rank, dims);
-    assert_ok(cgp__op_infer(CGP_OP_MEAN, &node, &g));
-    return g;
-}
-
-/* Infer attributes of CONV2D, pools, UPSAMPLE and PAD over [H, W, C], by the op's shape rule. */
-static inline cgp_status infer_image(cgp_op_kind op, int64_t height, int64_t width,
-                                     int64_t channels, const cgp__attributes *a,
-                                     cgp_op_attributes *out) {
-    cgp__attributes given = *a;
-    cgp_op_node node = {.op = &cgp__op_find(op)->op, .attributes = &given};
-    for (int i = 0; op == CGP_OP_PAD && i < 2; i++) /* as the builder does */
-        given.kernel[i] = given.stride[i] = 1;
-    node.inputs[0].shape = cgp_shape_make(3, (int64_t[]){height, width, channels});
-    return cgp__op_infer(op, &node, out);
-}
-
-static inline cgp_op_attributes image_attributes(cgp_op_kind op, int64_t height, int64_t width,
-                                                 int64_t channels, cgp__attributes a) {
-    cgp_op_attributes g;
-    assert_ok(infer_image(op, height, width, channels, &a, &g));
-    return g;
-}
-
-static inline bool is_window_op(cgp_op_kind op) {
-    return is_convolution(op) || op == CGP_OP_MAX_POOL || op == CGP_OP_AVERAGE_POOL ||
-           op == CGP_OP_UPSAMPLE || op == CGP_OP_PAD || op == CGP_OP_MEAN;
+/* Return the flag of the op's attributes. Pools and PAD may have it, too: they do not read it. */
+static inline bool has_bias(const op_case *c) {
+    if (c->op == CGP_OP_LINEAR) return c->attributes.linear.has_bias;
+    return is_window_op(c->op) && c->attributes.windows.has_bias;
 }
 
 /* --- random cases --- */
 
 /* Draw kernel, stride and padding along one side of an image; return the side that has `windows`
  * windows. */
-static inline int64_t draw_side(cgp_op_kind op, int64_t windows, int side, cgp__attributes *a,
-                                uint64_t *seed) {
+static inline int64_t draw_side(cgp_op_kind op, int64_t windows, int side,
+                                cgp__windows_attributes *a, uint64_t *seed) {
     static const int kernels[] = {1, 1, 2, 3, 3, 3, 5, 7};
     const bool pool = op == CGP_OP_MAX_POOL || op == CGP_OP_AVERAGE_POOL;
     int *kernel = &a->kernel[side], *stride = &a->stride[side], *padding = &a->padding[2 * side];
@@ -273,12 +76,14 @@ static inline cgp_op_attributes draw_image(cgp_op_kind op, int64_t rows, int64_t
                                            uint64_t *seed) {
     cgp_op_attributes g;
     for (;;) {
-        cgp__attributes a = {.size = out, .bias = test_random(seed) & 1};
+        cgp__attributes a = {.windows = {.size = out, .bias = test_random(seed) & 1}};
         const int64_t high = test_between(seed, 1, rows < 14 ? (int)rows : 14);
-        const int64_t height = draw_side(op, high, 0, &a, seed);
-        const int64_t across = draw_side(op, rows / high, 1, &a, seed);
-        a.global = op == CGP_OP_AVERAGE_POOL && test_random(seed) % 8 == 0;
-        if (op == CGP_OP_UPSAMPLE) a = (cgp__attributes){.stride = {a.stride[0], a.stride[1]}};
+        const int64_t height = draw_side(op, high, 0, &a.windows, seed);
+        const int64_t across = draw_side(op, rows / high, 1, &a.windows, seed);
+        a.windows.global = op == CGP_OP_AVERAGE_POOL && test_random(seed) % 8 == 0;
+        if (op == CGP_OP_UPSAMPLE)
+            a = (cgp__attributes){
+                .windows = {.stride = {a.windows.stride[0], a.windows.stride[1]}}};
         if (infer_image(op, height, across, width, &a, &g) == CGP_OK) return g;
     }
 }
@@ -321,7 +126,7 @@ static inline cgp_op_attributes draw_attention(int64_t rows, int64_t depth, doub
     else
         g = windowed_attributes(rows, test_random(seed) % 2 ? test_between(seed, 1, 150) : rows,
                                 kv_heads, group, depth, width, p);
-    if (test_random(seed) % 2) g.scale = (float)(1.5 / sqrt((double)depth));
+    if (test_random(seed) % 2) g.attention.scale = (float)(1.5 / sqrt((double)depth));
     return g;
 }
 
@@ -342,7 +147,7 @@ static inline cgp_op_attributes draw_rotary(int64_t rows, int64_t width, uint64_
     cgp_op_attributes g = rotary_attributes(
         rows, test_between(seed, 1, 3), even + test_between(seed, 0, 1), 2 * pairs,
         test_random(seed) & 1, test_between(seed, 0, CGP_ROTARY_LLAMA3));
-    if (test_random(seed) % 2) g.offset = test_between(seed, 1, 20000);
+    if (test_random(seed) % 2) g.rotary.offset = test_between(seed, 1, 20000);
     return g;
 }
 
@@ -382,7 +187,7 @@ static inline cgp_op_attributes draw_attributes(cgp_op_kind op, int64_t rows, in
         return norm_attributes(rows, width);
     case CGP_OP_BATCH_NORM:
         g = norm_attributes(rows, width);
-        g.momentum = yes ? 0.1f : -1.0f;
+        g.norm.momentum = yes ? 0.1f : -1.0f;
         return g;
     case CGP_OP_GROUP_NORM:
         return group_norm_attributes(rows, width, draw_divisor(width, seed));
@@ -449,15 +254,22 @@ static inline int one_in(int rarely) {
     return rarely * (scaled > FEWER ? scaled : FEWER);
 }
 
+/* Return the pixels of a window; 1 if the op has no windows, and for UPSAMPLE. */
+static inline double window_pixels(const op_case *c) {
+    const cgp_op_windows *g = &c->attributes.windows;
+    return is_window_op(c->op) && g->kernel_height > 0
+               ? (double)g->kernel_height * (double)g->kernel_width
+               : 1.0;
+}
+
 /* Return the approximate number of multiply-adds in ref. */
 static inline double case_work(const op_case *c) {
     const cgp_op_attributes *g = &c->attributes;
     const double rows = (double)(c->n * g->rows);
-    const double window = (double)(g->kernel_height > 0 ? g->kernel_height : 1) *
-                          (g->kernel_width > 0 ? g->kernel_width : 1);
+    const double window = window_pixels(c);
     if (is_gemm(c->op)) return rows * window * (double)g->in * (double)g->out;
     if (c->op == CGP_OP_ATTENTION || c->op == CGP_OP_CACHED_ATTENTION)
-        return rows * (double)(g->keys * g->heads) *
+        return rows * (double)(g->attention.keys * g->attention.heads) *
                ((double)(depth_of(g) + value_width_of(g)) / 2 + 20.0);
     return rows * window * (double)g->out;
 }
@@ -491,10 +303,12 @@ static inline op_case block_case(int i) {
         CGP_OP_MATMUL,     CGP_OP_MATMUL,   CGP_OP_CONV_TRANSPOSE2D, CGP_OP_CONV_TRANSPOSE2D,
         CGP_OP_GROUP_NORM, CGP_OP_TRANSPOSE};
     op_case c = {.op = ops[i], .n = 1, .add = 1, .accumulate = true};
-    const cgp__attributes close = {.kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1, 1, 1}};
-    const cgp__attributes apart = {.kernel = {3, 2}, .stride = {2, 3}, .padding = {1, 0, 0, 1}};
+    const cgp__attributes close = {
+        .windows = {.kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1, 1, 1}}};
+    const cgp__attributes apart = {
+        .windows = {.kernel = {3, 2}, .stride = {2, 3}, .padding = {1, 0, 0, 1}}};
     cgp__attributes conv = i == 7 || i == 9 || i == 12 ? close : apart;
-    conv.size = i == 12 ? 20 : 50;
+    conv.windows.size = i == 12 ? 20 : 50;
     switch (i) {
     case 0:
     case 1:
@@ -555,23 +369,58 @@ static inline op_case block_case(int i) {
     return c;
 }
 
+/* Describe the attributes of a case's family; return `text`. */
+static inline const char *family_text(const op_case *c, char *text, size_t size) {
+    const cgp_op_attributes *g = &c->attributes;
+    const cgp_op_attention *a = &g->attention;
+    const cgp_op_rotary *r = &g->rotary;
+    const cgp_op_windows *w = &g->windows;
+    *text = '\0';
+    switch (cgp_op_family_of(c->op)) {
+    case CGP_OP_FAMILY_LINEAR:
+        snprintf(text, size, "bias %d transposed %d", g->linear.has_bias, g->linear.transposed);
+        break;
+    case CGP_OP_FAMILY_MATMUL:
+        snprintf(text, size, "matrices %" PRId64 " transposed %d %d", g->matmul.heads,
+                 g->matmul.transposed[0], g->matmul.transposed[1]);
+        break;
+    case CGP_OP_FAMILY_ATTENTION:
+        snprintf(text, size,
+                 "heads %" PRId64 " kv_heads %" PRId64 " keys %" PRId64 " window %" PRId64
+                 " fused %d causal %d",
+                 a->heads, a->kv_heads, a->keys, a->window, a->fused, a->causal);
+        break;
+    case CGP_OP_FAMILY_ROTARY:
+        snprintf(text, size,
+                 "heads %" PRId64 " rotated %" PRId64 " offset %" PRId64
+                 " interleaved %d scaling %d",
+                 r->heads, r->rotated, r->offset, r->interleaved, r->scaling);
+        break;
+    case CGP_OP_FAMILY_WINDOWS:
+        snprintf(text, size,
+                 "bias %d image %dx%d -> %dx%d kernel %dx%d stride %dx%d top %d left %d",
+                 w->has_bias, w->height, w->width, w->out_height, w->out_width, w->kernel_height,
+                 w->kernel_width, w->stride_height, w->stride_width, w->top, w->left);
+        break;
+    case CGP_OP_FAMILY_NORM:
+        snprintf(text, size, "groups %" PRId64, g->norm.groups);
+        break;
+    default:
+        break;
+    }
+    return text;
+}
+
 /* Describe a case for messages: "gelu n 2 rows 5 in 17 ...". */
 static inline const char *case_text(const op_case *c) {
     static char text[512];
+    char family[256];
     const cgp_op_attributes *g = &c->attributes;
     snprintf(text, sizeof text,
-             "%s n %" PRId64 " rows %" PRId64 " in %" PRId64 " out %" PRId64 " heads %" PRId64
-             " kv_heads %" PRId64 " keys %" PRId64 " window %" PRId64
-             " fused %d causal %d rotated %" PRId64 " offset %" PRId64
-             " interleaved %d scaling %d groups %" PRId64
-             " p %g bias %d transposed %d image %dx%d -> %dx%d kernel %dx%d stride %dx%d top "
-             "%d left %d"
-             " add %u accumulate %d evaluate %d shift %d %s",
-             cgp__op_find(c->op)->op.name, c->n, g->rows, g->in, g->out, g->heads, g->kv_heads,
-             g->keys, g->window, g->fused, g->causal, g->rotated, g->offset, g->interleaved,
-             g->scaling, g->groups, (double)g->p, g->has_bias, g->transposed, g->height, g->width,
-             g->out_height, g->out_width, g->kernel_height, g->kernel_width, g->stride_height,
-             g->stride_width, g->top, g->left, c->add, c->accumulate, c->evaluate, c->shift,
+             "%s n %" PRId64 " rows %" PRId64 " in %" PRId64 " out %" PRId64
+             " p %g %s add %u accumulate %d evaluate %d shift %d %s",
+             cgp__op_find(c->op)->op.name, c->n, g->rows, g->in, g->out, (double)g->p,
+             family_text(c, family, sizeof family), c->add, c->accumulate, c->evaluate, c->shift,
              cgp_dtype_name(c->type));
     return text;
 }

@@ -88,7 +88,7 @@ static inline void spread(operands *o) {
  * steps in random order. */
 static inline void part(operands *o, uint64_t *seed) {
     const cgp_op_attributes *g = &o->c.attributes;
-    const int64_t pixels = (int64_t)g->height * g->width, each = pixels * g->in;
+    const int64_t pixels = (int64_t)g->windows.height * g->windows.width, each = pixels * g->in;
     float *x = o->at[SLOT_X];
     for (int64_t i = 0; o->c.op == CGP_OP_RELU && i < o->count[SLOT_X]; i++)
         x[i] += x[i] < 0.0f ? -2 * (float)STEP : 2 * (float)STEP;

@@ -70,18 +70,18 @@ enum { LOSS = 1, LOSS_WORD = 2 * LOSSES, LOSS_WORDS = 3 * LOSSES };
 /* Count the elements of x[k] in one sample; 0: there is no x[k]. */
 static inline int64_t count_input(const op_case *c, int k) {
     const cgp_op_attributes *g = &c->attributes;
-    if (c->op == CGP_OP_CONCAT) return g->rows * g->parts[k];
+    if (c->op == CGP_OP_CONCAT) return g->rows * g->parts.parts[k];
     if (c->op == CGP_OP_ATTENTION && k > 0)
-        return g->fused || k > 2
-                   ? 0
-                   : g->keys * g->kv_heads * (k == 1 ? depth_of(g) : value_width_of(g));
+        return g->attention.fused || k > 2 ? 0
+                                           : g->attention.keys * g->attention.kv_heads *
+                                                 (k == 1 ? depth_of(g) : value_width_of(g));
     if (c->op == CGP_OP_CACHED_ATTENTION && k > 0)
-        return k == 3 ? 1 : g->kv_heads * (k == 1 ? depth_of(g) : value_width_of(g));
-    if (c->op == CGP_OP_MATMUL && k == 1) return g->heads * g->in * g->out;
+        return k == 3 ? 1 : g->attention.kv_heads * (k == 1 ? depth_of(g) : value_width_of(g));
+    if (c->op == CGP_OP_MATMUL && k == 1) return g->matmul.heads * g->in * g->out;
     if (c->op == CGP_OP_ROTARY && k == 1) return c->deferred ? g->rows : 0;
     if (k >= cgp__op_find(c->op)->op.n_inputs) return 0;
     if (c->op == CGP_OP_EMBEDDING || (c->op == CGP_OP_CROSS_ENTROPY && k == 1)) return g->rows;
-    return (is_window_op(c->op) ? (int64_t)g->height * g->width : g->rows) * g->in;
+    return (is_window_op(c->op) ? (int64_t)g->windows.height * g->windows.width : g->rows) * g->in;
 }
 
 static inline bool makes_dx(cgp_op_kind op, int k) {
@@ -108,8 +108,8 @@ static inline int64_t count_saved(const op_case *c) {
     const cgp_op_attributes *g = &c->attributes;
     if (is_row_norm(c->op) || c->op == CGP_OP_CROSS_ENTROPY) return g->rows;
     if (c->op == CGP_OP_BATCH_NORM || c->op == CGP_OP_INSTANCE_NORM) return g->out;
-    if (c->op == CGP_OP_GROUP_NORM) return g->groups;
-    return c->op == CGP_OP_ATTENTION ? g->heads * g->rows : 0;
+    if (c->op == CGP_OP_GROUP_NORM) return g->norm.groups;
+    return c->op == CGP_OP_ATTENTION ? g->attention.heads * g->rows : 0;
 }
 
 static inline int64_t count_weight(const op_case *c) {
@@ -120,7 +120,7 @@ static inline int64_t count_weight(const op_case *c) {
         return g->in * g->out;
     case CGP_OP_CONV2D:
     case CGP_OP_CONV_TRANSPOSE2D:
-        return g->out * g->kernel_height * g->kernel_width * g->in;
+        return g->out * g->windows.kernel_height * g->windows.kernel_width * g->in;
     case CGP_OP_POSITION:
         return g->rows * g->out;
     case CGP_OP_LAYER_NORM:
@@ -136,7 +136,7 @@ static inline int64_t count_weight(const op_case *c) {
 static inline int64_t count_cache(const op_case *c) {
     const cgp_op_attributes *g = &c->attributes;
     if (c->op != CGP_OP_CACHED_ATTENTION) return 0;
-    return g->keys * g->kv_heads * (depth_of(g) + value_width_of(g));
+    return g->attention.keys * g->attention.kv_heads * (depth_of(g) + value_width_of(g));
 }
 
 /* Count the elements of each operand: per sample, or in total if all samples share it. */
@@ -154,8 +154,9 @@ static inline void count_operands(operands *o) {
     count[SLOT_SAVED + 1] = op != CGP_OP_RMS_NORM ? count_saved(&o->c) : 0;
     count[SLOT_PARAM] = count[SLOT_DPARAM] = count_weight(&o->c);
     count[SLOT_PARAM + 1] = count[SLOT_DPARAM + 1] =
-        g->has_bias || (is_norm(op) && op != CGP_OP_RMS_NORM && count_weight(&o->c) > 0) ? g->out
-                                                                                         : 0;
+        has_bias(&o->c) || (is_norm(op) && op != CGP_OP_RMS_NORM && count_weight(&o->c) > 0)
+            ? g->out
+            : 0;
     count[SLOT_STATE] = count[SLOT_STATE + 1] = batch ? g->out : 0;
     if (count_cache(&o->c)) count[SLOT_STATE] = count_cache(&o->c);
     count[SLOT_STATE + 2] = batch;
@@ -186,7 +187,7 @@ static inline void fill_random(float *to, int64_t count, uint64_t *seed) {
 /* Fill the positions with runs of consecutive numbers, which sometimes overlap. */
 static inline void fill_positions(operands *o, uint64_t *seed) {
     int32_t *to = (int32_t *)(void *)o->at[SLOT_X + 3];
-    const int length = (int)o->c.attributes.keys;
+    const int length = (int)o->c.attributes.attention.keys;
     for (int64_t i = 0; i < o->count[SLOT_X + 3]; i++) {
         to[i] = i == 0 || test_random(seed) % 4 == 0 ? test_between(seed, 0, length - 1)
                                                      : to[i - 1] + 1;
@@ -200,7 +201,7 @@ static inline void fill_integers(operands *o, int slot, uint64_t *seed) {
     for (int64_t i = 0; i < o->count[slot]; i++) {
         to[i] = (int32_t)(test_random(seed) % (uint64_t)o->c.attributes.in);
         if (o->c.op == CGP_OP_CROSS_ENTROPY && test_random(seed) % 3 == 0)
-            to[i] = (int32_t)o->c.attributes.ignore;
+            to[i] = (int32_t)o->c.attributes.cross_entropy.ignore;
     }
 }
 

@@ -174,7 +174,7 @@ static void attend(results *out, const operands *o, int64_t row) {
     const int64_t key = row / HEADS / QUERIES * KEYS;
     const float *q = o->at[SLOT_X] + row * DEPTH, *k = o->at[SLOT_X + 1] + key * DEPTH;
     const float *v = o->at[SLOT_X + 2] + key * WIDTH, *dy = o->at[SLOT_DY] + row * WIDTH;
-    const double scale = o->c.attributes.scale;
+    const double scale = o->c.attributes.attention.scale;
     double p[KEYS], max = -INFINITY, sum = 0.0, delta = 0.0;
     for (int j = 0; j < KEYS; j++)
         max = fmax(max, dot(q, k + j * DEPTH, DEPTH));
@@ -232,7 +232,7 @@ TEST_ON_BOTH(a_gradient_of_attention_keeps_its_accuracy) {
     op_case c = {.op = CGP_OP_ATTENTION,
                  .attributes = grouped_attributes(QUERIES, KEYS, 1, HEADS, DEPTH, WIDTH, 0),
                  .n = 2};
-    c.attributes.scale = 0.5f;
+    c.attributes.attention.scale = 0.5f;
     check_sizes(*state, c, check_scores);
 }
 

@@ -105,7 +105,7 @@ static void a_group_shares_a_head_of_keys(void **state) {
         c.attributes = i % 2 ? windowed_attributes(rows, 0, KV, GROUP, D, DV, 0.3)
                              : grouped_attributes(rows, keys, KV, GROUP, D, DV, 0.3);
         op_case repeated = c;
-        repeated.attributes.kv_heads = KV * GROUP;
+        repeated.attributes.attention.kv_heads = KV * GROUP;
         operands group, each;
         operands_create_bent(&group, &c, &seed);
         operands_create(&each, &repeated, &seed);
@@ -113,10 +113,11 @@ static void a_group_shares_a_head_of_keys(void **state) {
         copy_slot(&each, &group, SLOT_X);
         for (int h = 0; h < KV * GROUP; h++) {
             copy_columns(each.at[SLOT_X + 1] + h * D, KV * GROUP * D,
-                         group.at[SLOT_X + 1] + h / GROUP * D, KV * D, c.n * c.attributes.keys, D);
+                         group.at[SLOT_X + 1] + h / GROUP * D, KV * D,
+                         c.n * c.attributes.attention.keys, D);
             copy_columns(each.at[SLOT_X + 2] + h * DV, KV * GROUP * DV,
-                         group.at[SLOT_X + 2] + h / GROUP * DV, KV * DV, c.n * c.attributes.keys,
-                         DV);
+                         group.at[SLOT_X + 2] + h / GROUP * DV, KV * DV,
+                         c.n * c.attributes.attention.keys, DV);
         }
         op_run(tested, &group, CGP_OP_FORWARD);
         op_run(tested, &each, CGP_OP_FORWARD);

@@ -155,7 +155,7 @@ static void grouped_attention_is_differentiated(void **state) {
     for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
         op_case c = {.op = CGP_OP_ATTENTION, .n = 2, .sample = 3, .attributes = uses[i]};
         check(&c, &seed);
-        c.attributes.scale *= 1.5f;
+        c.attributes.attention.scale *= 1.5f;
         check(&c, &seed);
     }
 }
@@ -169,7 +169,7 @@ static void rotary_is_differentiated(void **state) {
                      .attributes =
                          rotary_attributes(5, 3, width, kind & 1 ? 10 : 6, kind & 2, kind / 4)};
         check(&c, &seed);
-        c.attributes.offset = 1000;
+        c.attributes.rotary.offset = 1000;
         check(&c, &seed);
     }
 }
@@ -196,7 +196,7 @@ static void cross_entropy_is_differentiated_with_ignored_targets(void **state) {
             op_case c = {
                 .op = CGP_OP_CROSS_ENTROPY, .attributes = loss_attributes(rows, classes), .n = 2};
             check(&c, &seed);
-            c.attributes.ignore = 0; /* ignores a class */
+            c.attributes.cross_entropy.ignore = 0; /* ignores a class */
             check(&c, &seed);
         }
     }

@@ -30,11 +30,11 @@ static const shape crops[] = {
 
 static void check_shape(cgp_op_kind op, const shape *of, int64_t in, int64_t out, bool bias) {
     const cgp__attributes a = {
-        .size = out,
-        .bias = bias,
-        .kernel = {of->kernel[0], of->kernel[1]},
-        .stride = {of->stride[0], of->stride[1]},
-        .padding = {of->padding[0], of->padding[1], of->padding[2], of->padding[3]}};
+        .windows = {.size = out,
+                    .bias = bias,
+                    .kernel = {of->kernel[0], of->kernel[1]},
+                    .stride = {of->stride[0], of->stride[1]},
+                    .padding = {of->padding[0], of->padding[1], of->padding[2], of->padding[3]}}};
     check(&(op_case){.op = op,
                      .attributes = image_attributes(op, of->height, of->width, in, a),
                      .n = 2},
@@ -66,12 +66,12 @@ static void transposed_convolutions_are_differentiated_in_every_shape(void **sta
                 check_shape(CGP_OP_CONV_TRANSPOSE2D, of, in, out, (i + in) % 2);
         }
     }
-    const cgp__attributes a = {.size = 2,
-                               .bias = true,
-                               .kernel = {2, 3},
-                               .stride = {3, 2},
-                               .padding = {0, 1, 1, 0},
-                               .output_padding = {2, 1}};
+    const cgp__attributes a = {.windows = {.size = 2,
+                                           .bias = true,
+                                           .kernel = {2, 3},
+                                           .stride = {3, 2},
+                                           .padding = {0, 1, 1, 0},
+                                           .output_padding = {2, 1}}};
     check(&(op_case){.op = CGP_OP_CONV_TRANSPOSE2D,
                      .attributes = image_attributes(CGP_OP_CONV_TRANSPOSE2D, 3, 4, 3, a),
                      .n = 2},
@@ -86,7 +86,7 @@ static void pools_are_differentiated_in_every_shape(void **state) {
             check_shape(CGP_OP_AVERAGE_POOL, &windows[i], channels, 0, false);
         }
     }
-    const cgp__attributes global = {.global = true};
+    const cgp__attributes global = {.windows = {.global = true}};
     check(&(op_case){.op = CGP_OP_AVERAGE_POOL,
                      .attributes = image_attributes(CGP_OP_AVERAGE_POOL, 5, 6, 3, global),
                      .n = 2},

@@ -42,22 +42,24 @@ static void check_picture(const runner *on, cgp_op_kind op, cgp_op_attributes g,
  * pixel (i stride + u - top, j stride + v - left) of channel c. */
 static void check_element(const runner *on, const op_case *c) {
     const cgp_op_attributes *g = &c->attributes;
-    const int u = test_between(&seed, 0, g->kernel_height - 1);
-    const int v = test_between(&seed, 0, g->kernel_width - 1);
+    const int u = test_between(&seed, 0, g->windows.kernel_height - 1);
+    const int v = test_between(&seed, 0, g->windows.kernel_width - 1);
     const int64_t in = test_between(&seed, 0, (int)g->in - 1);
     const int64_t out = test_between(&seed, 0, (int)g->out - 1);
     operands o;
     operands_create(&o, c, &seed);
     scale_slot(&o, SLOT_PARAM, 0.0f);
     scale_slot(&o, SLOT_PARAM + 1, 0.0f);
-    o.at[SLOT_PARAM][((u * g->kernel_width + v) * g->in + in) * g->out + out] = 1.0f;
+    o.at[SLOT_PARAM][((u * g->windows.kernel_width + v) * g->in + in) * g->out + out] = 1.0f;
     op_run(on, &o, CGP_OP_FORWARD);
     for (int64_t e = 0; e < o.count[SLOT_Y]; e++) {
         const int64_t row = e / g->out % g->rows, sample = e / g->out / g->rows;
-        const int64_t h = row / g->out_width * g->stride_height + u - g->top;
-        const int64_t w = row % g->out_width * g->stride_width + v - g->left;
-        const bool inside = h >= 0 && h < g->height && w >= 0 && w < g->width;
-        const int64_t from = ((sample * g->height + h) * g->width + w) * g->in + in;
+        const int64_t h =
+            row / g->windows.out_width * g->windows.stride_height + u - g->windows.top;
+        const int64_t w =
+            row % g->windows.out_width * g->windows.stride_width + v - g->windows.left;
+        const bool inside = h >= 0 && h < g->windows.height && w >= 0 && w < g->windows.width;
+        const int64_t from = ((sample * g->windows.height + h) * g->windows.width + w) * g->in + in;
         const float want = inside && e % g->out == out ? o.at[SLOT_X][from] : 0.0f;
         if (o.at[SLOT_Y][e] != want)
             fail_msg("%s: y [%" PRId64 "] of element (%d, %d) is %g, expected %g", case_text(c), e,
@@ -81,7 +83,7 @@ static const float image[] = {1, 5, 2,  0, //
 
 /* Windows of 2 x 2, with a horizontal stride of 2. */
 static void a_pool_takes_the_largest_of_each_window(void **state) {
-    const cgp__attributes a = {.kernel = {2, 2}, .stride = {1, 2}};
+    const cgp__attributes a = {.windows = {.kernel = {2, 2}, .stride = {1, 2}}};
     check_picture(*state, CGP_OP_MAX_POOL, image_attributes(CGP_OP_MAX_POOL, 3, 4, 1, a), image,
                   P(5, 8, //
                     7, 8),
@@ -93,7 +95,7 @@ static void a_pool_takes_the_largest_of_each_window(void **state) {
 }
 
 static void the_gradient_of_a_maximum_goes_to_the_first_of_equals(void **state) {
-    const cgp__attributes a = {.kernel = {2, 2}, .stride = {1, 1}};
+    const cgp__attributes a = {.windows = {.kernel = {2, 2}, .stride = {1, 1}}};
     check_picture(*state, CGP_OP_MAX_POOL, image_attributes(CGP_OP_MAX_POOL, 2, 3, 1, a),
                   P(-1, -1, -1, //
                     -1, -1, -1),
@@ -104,7 +106,7 @@ static void the_gradient_of_a_maximum_goes_to_the_first_of_equals(void **state) 
 
 /* Windows are 1 x 2. The NaN is in the second and third window, and gets the gradients of both. */
 static void a_nan_is_the_largest_of_its_windows(void **state) {
-    const cgp__attributes a = {.kernel = {1, 2}, .stride = {1, 1}};
+    const cgp__attributes a = {.windows = {.kernel = {1, 2}, .stride = {1, 1}}};
     const op_case c = {
         .op = CGP_OP_MAX_POOL, .attributes = image_attributes(CGP_OP_MAX_POOL, 1, 4, 1, a), .n = 1};
     operands o;
@@ -121,7 +123,8 @@ static void a_nan_is_the_largest_of_its_windows(void **state) {
 /* Windows are 3 x 3 with stride 2 and padding 1, so that only 4 or 6 of their 9 pixels are in the
  * image. */
 static void a_mean_does_not_count_padding(void **state) {
-    const cgp__attributes a = {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1, 1, 1}};
+    const cgp__attributes a = {
+        .windows = {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1, 1, 1}}};
     const float s = 1 / 4.0f, l = 1 / 6.0f;
     check_picture(*state, CGP_OP_AVERAGE_POOL, image_attributes(CGP_OP_AVERAGE_POOL, 3, 4, 1, a),
                   image,
@@ -135,7 +138,7 @@ static void a_mean_does_not_count_padding(void **state) {
 }
 
 static void a_pixel_is_upsampled_to_a_block(void **state) {
-    const cgp__attributes a = {.stride = {2, 3}};
+    const cgp__attributes a = {.windows = {.stride = {2, 3}}};
     check_picture(*state, CGP_OP_UPSAMPLE, image_attributes(CGP_OP_UPSAMPLE, 1, 2, 1, a), P(5, 7),
                   P(5, 5, 5, 7, 7, 7, //
                     5, 5, 5, 7, 7, 7),
@@ -147,7 +150,7 @@ static void a_pixel_is_upsampled_to_a_block(void **state) {
 /* Adds a row at the top and removes the last one; removes the first column and adds two at the
  * right. */
 static void padding_adds_zeros_and_takes_pixels_off(void **state) {
-    const cgp__attributes a = {.padding = {1, -1, -1, 2}};
+    const cgp__attributes a = {.windows = {.padding = {1, -1, -1, 2}}};
     check_picture(*state, CGP_OP_PAD, image_attributes(CGP_OP_PAD, 3, 4, 1, a), image,
                   P(0, 0, 0, 0, 0, //
                     5, 2, 0, 0, 0, //

@@ -24,13 +24,13 @@ static void statistics(const float *x, int64_t rows, int64_t width, int64_t chan
 static void check_channel(const operands *o, int64_t first, int64_t rows, int64_t channel,
                           int64_t set) {
     const int64_t width = o->c.attributes.out, begin = first * width + channel;
-    const int64_t groups = o->c.op == CGP_OP_GROUP_NORM ? o->c.attributes.groups : width;
+    const int64_t groups = o->c.op == CGP_OP_GROUP_NORM ? o->c.attributes.norm.groups : width;
     const int64_t each = width / groups, index = set * groups + channel / each;
     const double weight = o->at[SLOT_PARAM] ? o->at[SLOT_PARAM][channel] : 1.0;
     const double bias = o->at[SLOT_PARAM + 1] ? o->at[SLOT_PARAM + 1][channel] : 0.0;
     double mean, rstd;
     statistics(o->at[SLOT_X] + first * width + channel / each * each, rows, width, each,
-               (double)o->c.attributes.eps, &mean, &rstd);
+               (double)o->c.attributes.norm.eps, &mean, &rstd);
     const double close = 1e-5 * rstd;
     if (!(fabs(o->at[SLOT_SAVED + 1][index] - rstd) <= close))
         fail_msg("%s: channel %" PRId64 ": rstd is %.9g, expected %.9g +- %.3g", case_text(&o->c),
@@ -73,7 +73,7 @@ static void a_mean_of_1000_leaves_a_deviation_of_one_hundredth(void **state) {
         check_mean(*state, &batch, true);
         op_case group = instance;
         group.op = CGP_OP_GROUP_NORM;
-        group.attributes.groups = widths[i] % 4 == 0 ? widths[i] / 4 : 1;
+        group.attributes.norm.groups = widths[i] % 4 == 0 ? widths[i] / 4 : 1;
         check_mean(*state, &group, false);
     }
 }
@@ -87,7 +87,7 @@ static int64_t set_of(const operands *o, int64_t i) {
     if (is_row_norm(o->c.op)) return row;
     if (o->c.op == CGP_OP_BATCH_NORM) return channel;
     if (o->c.op == CGP_OP_INSTANCE_NORM) return sample * g->out + channel;
-    return sample * g->groups + channel / (g->out / g->groups);
+    return sample * g->norm.groups + channel / (g->out / g->norm.groups);
 }
 
 /* Check that results in the set are NaN, and all other results are finite. A set is the elements
@@ -132,7 +132,7 @@ static void squares_that_overflow_give_nan(void **state) {
                      .attributes = norm_attributes(40, 6),
                      .n = 2,
                      .type = i / 15 ? CGP_BF16 : CGP_F32};
-        if (c.op == CGP_OP_GROUP_NORM) c.attributes.groups = 3;
+        if (c.op == CGP_OP_GROUP_NORM) c.attributes.norm.groups = 3;
         check_overflow(*state, &c, sizes[i / 5 % 3]);
     }
 }

@@ -281,7 +281,7 @@ static void training_moves_running_statistics_when_it_commits(void **state) {
     for (int i = 0; i < 40; i++) {
         op_case c = draw_case(CGP_OP_BATCH_NORM, 4, &seed);
         c.attributes = norm_attributes(test_between(&seed, 2, 90), test_between(&seed, 1, 70));
-        c.attributes.momentum = 0.25f;
+        c.attributes.norm.momentum = 0.25f;
         c.accumulate = c.evaluate = false;
         operands o, before;
         operands_create_bent(&o, &c, &seed);
@@ -328,7 +328,7 @@ static void only_training_with_accumulator_collects(void **state) {
     }
 }
 
-/* --- dropout's rule (cgpipe/ext/backend.h) --- */
+/* --- dropout's rule (cgpipe/ext/ops/common.h) --- */
 
 static bool kept(const operands *o, int64_t sample, int64_t group, int64_t element) {
     const uint64_t index = (uint64_t)(o->c.sample + sample);

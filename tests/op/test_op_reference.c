@@ -56,9 +56,9 @@ static op_case attention_case(const json_t *from) {
     op_case c = {.op = CGP_OP_ATTENTION, .n = 1};
     c.attributes = grouped_attributes(integer(from, "rows"), integer(from, "keys"), kv_heads, group,
                                       integer(from, "depth"), integer(from, "width"), 0);
-    c.attributes.causal = json_is_true(json_object_get(from, "causal"));
-    c.attributes.window = integer(from, "window");
-    if (real(from, "scale") > 0) c.attributes.scale = (float)real(from, "scale");
+    c.attributes.attention.causal = json_is_true(json_object_get(from, "causal"));
+    c.attributes.attention.window = integer(from, "window");
+    if (real(from, "scale") > 0) c.attributes.attention.scale = (float)real(from, "scale");
     return c;
 }
 
@@ -68,13 +68,13 @@ static op_case rotary_case(const json_t *from) {
     c.attributes = rotary_attributes(integer(from, "rows"), integer(from, "heads"),
                                      integer(from, "depth"), integer(from, "width"),
                                      json_is_true(json_object_get(from, "interleaved")), scaling);
-    c.attributes.theta = (float)real(from, "theta");
-    c.attributes.offset = integer(from, "offset");
-    if (scaling != CGP_ROTARY_UNSCALED) c.attributes.factor = (float)real(from, "factor");
+    c.attributes.rotary.theta = (float)real(from, "theta");
+    c.attributes.rotary.offset = integer(from, "offset");
+    if (scaling != CGP_ROTARY_UNSCALED) c.attributes.rotary.factor = (float)real(from, "factor");
     if (scaling != CGP_ROTARY_LLAMA3) return c;
-    c.attributes.low_freq_factor = (float)real(from, "low");
-    c.attributes.high_freq_factor = (float)real(from, "high");
-    c.attributes.original_length = (int32_t)integer(from, "length");
+    c.attributes.rotary.low_freq_factor = (float)real(from, "low");
+    c.attributes.rotary.high_freq_factor = (float)real(from, "high");
+    c.attributes.rotary.original_length = (int32_t)integer(from, "length");
     return c;
 }
 
@@ -129,7 +129,7 @@ TEST_CASE(attention_and_rotary_embeddings_are_those_of_pytorch) {
     json_decref(numbers);
 }
 
-#define KIND(kind, name) CGP_OP_##kind,
+#define KIND(kind, name, family) CGP_OP_##kind,
 
 TEST_CASE(elementwise_ops_are_those_of_pytorch) {
     static const cgp_op_kind kinds[] = {CGP_ELEMENTWISE_OPS(KIND)};
@@ -210,34 +210,44 @@ typedef struct exact_case {
 } exact_case;
 
 static const exact_case exact_cases[] = {
-    {"transpose 0 2", CGP_OP_TRANSPOSE, {.dim = {0, 2}}, {{3, {3, 4, 5}}}},
-    {"transpose 1 0", CGP_OP_TRANSPOSE, {.dim = {1, 0}}, {{3, {3, 4, 5}}}},
-    {"slice 1", CGP_OP_SLICE, {.dim = {1}, .begin = 1, .end = 4}, {{3, {4, 6, 3}}}},
-    {"slice -1", CGP_OP_SLICE, {.dim = {-1}, .begin = 2, .end = 3}, {{3, {4, 6, 3}}}},
-    {"matmul", CGP_OP_MATMUL, {0}, {{3, {3, 4, 5}}, {3, {3, 5, 2}}}},
-    {"matmul a", CGP_OP_MATMUL, {.transpose = {true}}, {{3, {3, 5, 4}}, {3, {3, 5, 2}}}},
-    {"matmul b", CGP_OP_MATMUL, {.transpose = {false, true}}, {{3, {3, 4, 5}}, {3, {3, 2, 5}}}},
-    {"matmul a b", CGP_OP_MATMUL, {.transpose = {true, true}}, {{3, {3, 5, 4}}, {3, {3, 2, 5}}}},
+    {"transpose 0 2", CGP_OP_TRANSPOSE, {.parts = {.dim = {0, 2}}}, {{3, {3, 4, 5}}}},
+    {"transpose 1 0", CGP_OP_TRANSPOSE, {.parts = {.dim = {1, 0}}}, {{3, {3, 4, 5}}}},
+    {"slice 1", CGP_OP_SLICE, {.parts = {.dim = {1}, .begin = 1, .end = 4}}, {{3, {4, 6, 3}}}},
+    {"slice -1", CGP_OP_SLICE, {.parts = {.dim = {-1}, .begin = 2, .end = 3}}, {{3, {4, 6, 3}}}},
+    {"matmul", CGP_OP_MATMUL, {.matmul = {0}}, {{3, {3, 4, 5}}, {3, {3, 5, 2}}}},
+    {"matmul a",
+     CGP_OP_MATMUL,
+     {.matmul = {.transpose = {true}}},
+     {{3, {3, 5, 4}}, {3, {3, 5, 2}}}},
+    {"matmul b",
+     CGP_OP_MATMUL,
+     {.matmul = {.transpose = {false, true}}},
+     {{3, {3, 4, 5}}, {3, {3, 2, 5}}}},
+    {"matmul a b",
+     CGP_OP_MATMUL,
+     {.matmul = {.transpose = {true, true}}},
+     {{3, {3, 5, 4}}, {3, {3, 2, 5}}}},
     {"conv_transpose2d",
      CGP_OP_CONV_TRANSPOSE2D,
-     {.size = 3, .bias = true, .kernel = {3, 2}, .stride = {1, 1}},
+     {.windows = {.size = 3, .bias = true, .kernel = {3, 2}, .stride = {1, 1}}},
      {{3, {3, 4, 2}}}},
     {"conv_transpose2d padded",
      CGP_OP_CONV_TRANSPOSE2D,
-     {.size = 3,
-      .bias = true,
-      .kernel = {3, 4},
-      .stride = {2, 3},
-      .padding = {1, 1, 2, 2},
-      .output_padding = {1, 2}},
+     {.windows = {.size = 3,
+                  .bias = true,
+                  .kernel = {3, 4},
+                  .stride = {2, 3},
+                  .padding = {1, 1, 2, 2},
+                  .output_padding = {1, 2}}},
      {{3, {3, 4, 2}}}},
     {"conv_transpose2d apart",
      CGP_OP_CONV_TRANSPOSE2D,
-     {.size = 2, .bias = true, .kernel = {1, 2}, .stride = {3, 3}, .output_padding = {2, 0}},
+     {.windows =
+          {.size = 2, .bias = true, .kernel = {1, 2}, .stride = {3, 3}, .output_padding = {2, 0}}},
      {{3, {3, 2, 3}}}},
     {"conv_transpose2d pointwise",
      CGP_OP_CONV_TRANSPOSE2D,
-     {.size = 2, .bias = true, .kernel = {1, 1}, .stride = {1, 1}},
+     {.windows = {.size = 2, .bias = true, .kernel = {1, 1}, .stride = {1, 1}}},
      {{3, {3, 4, 5}}}},
 };
 
@@ -263,10 +273,12 @@ static void expect_exact(const operands *o, int slot, const json_t *numbers, con
 
 static void compare_exact(const runner *on, const json_t *all, const exact_case *e) {
     const json_t *numbers = json_object_get(all, e->name);
-    cgp_op_node node = {.op = &cgp__op_find(e->op)->op, .attributes = &e->attributes};
+    cgp__attributes attributes = e->attributes;
+    cgp_op_node node = {.op = &cgp__op_find(e->op)->op, .attributes = &attributes};
     op_case c = {.op = e->op, .n = 2};
     uint64_t seed = 1;
     operands o;
+    attributes.kind = e->op;
     if (!numbers) fail_msg("%s: no numbers (tools/reference_ops.py)", e->name);
     for (int k = 0; k < 2; k++)
         node.inputs[k].shape = e->inputs[k];

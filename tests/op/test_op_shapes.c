@@ -95,16 +95,19 @@ static void scale_takes_a_finite_factor(void **state) {
 
 static void linear_replaces_the_width(void **state) {
     (void)state;
-    inferred out =
-        infer(CGP_OP_LINEAR, (cgp__attributes){.size = 7, .bias = true}, F32(2, 3, 4), F32(1));
+    inferred out = infer(CGP_OP_LINEAR, (cgp__attributes){.linear = {.size = 7, .bias = true}},
+                         F32(2, 3, 4), F32(1));
     assert_type(&out.shapes.output, "[2, 3, 7]");
-    assert_attributes(&out, (cgp_op_attributes){.rows = 6, .in = 4, .out = 7, .has_bias = 1});
+    assert_attributes(&out,
+                      (cgp_op_attributes){.linear = {.rows = 6, .in = 4, .out = 7, .has_bias = 1}});
     assert_int_equal(out.shapes.n_parameters, 2);
     assert_param(&out, 0, "weight", "[7, 4]");
     assert_param(&out, 1, "bias", "[7]");
-    out = infer(CGP_OP_LINEAR, (cgp__attributes){.size = 7, .transposed = true}, F32(4), F32(1));
+    out = infer(CGP_OP_LINEAR, (cgp__attributes){.linear = {.size = 7, .transposed = true}}, F32(4),
+                F32(1));
     assert_type(&out.shapes.output, "[7]");
-    assert_attributes(&out, (cgp_op_attributes){.rows = 1, .in = 4, .out = 7, .transposed = 1});
+    assert_attributes(
+        &out, (cgp_op_attributes){.linear = {.rows = 1, .in = 4, .out = 7, .transposed = 1}});
     assert_int_equal(out.shapes.n_parameters, 1);
     assert_param(&out, 0, "weight", "[4, 7]");
 }
@@ -112,7 +115,7 @@ static void linear_replaces_the_width(void **state) {
 static void linear_refuses(void **state) {
     (void)state;
     const cgp_op_kind op = CGP_OP_LINEAR;
-    const cgp__attributes of = {.size = 7};
+    const cgp__attributes of = {.linear = {.size = 7}};
     refuse(op, of, I32(4), F32(1), "expects f32 input, got i32");
     refuse(op, of, SCALAR(CGP_F32), F32(1), "expects input of 1 to 5 dims, got []");
     refuse(op, of, F32(1, 1, 1, 1, 1, 4), F32(1),
@@ -132,9 +135,10 @@ static void linear_refuses(void **state) {
 static void layer_norm_saves_mean_and_rstd(void **state) {
     (void)state;
     const cgp_op_kind op = CGP_OP_LAYER_NORM;
-    const inferred out = infer(op, (cgp__attributes){.eps = 1e-5}, F32(2, 3, 4), F32(1));
+    const inferred out = infer(op, (cgp__attributes){.norm = {.eps = 1e-5}}, F32(2, 3, 4), F32(1));
     assert_type(&out.shapes.output, "[2, 3, 4]");
-    assert_attributes(&out, (cgp_op_attributes){.rows = 6, .in = 4, .out = 4, .eps = 1e-5f});
+    assert_attributes(&out,
+                      (cgp_op_attributes){.norm = {.rows = 6, .in = 4, .out = 4, .eps = 1e-5f}});
     assert_int_equal(out.shapes.n_saved, 2);
     assert_type(&out.shapes.saved[0], "[2, 3]");
     assert_type(&out.shapes.saved[1], "[2, 3]");
@@ -142,20 +146,21 @@ static void layer_norm_saves_mean_and_rstd(void **state) {
     assert_param(&out, 0, "weight", "[4]");
     assert_param(&out, 1, "bias", "[4]");
     refuse(op, none, F32(4), F32(1), "expects eps > 0 and finite as f32, got 0");
-    refuse(op, (cgp__attributes){.eps = (double)NAN}, F32(4), F32(1),
+    refuse(op, (cgp__attributes){.norm = {.eps = (double)NAN}}, F32(4), F32(1),
            "expects eps > 0 and finite as f32, got nan");
-    refuse(op, (cgp__attributes){.eps = 1e-60}, F32(4), F32(1),
+    refuse(op, (cgp__attributes){.norm = {.eps = 1e-60}}, F32(4), F32(1),
            "expects eps > 0 and finite as f32, got 1e-60");
-    refuse(op, (cgp__attributes){.eps = 1e60}, F32(4), F32(1),
+    refuse(op, (cgp__attributes){.norm = {.eps = 1e60}}, F32(4), F32(1),
            "expects eps > 0 and finite as f32, got 1e+60");
 }
 
 static void rms_norm_saves_rstd(void **state) {
     (void)state;
     const cgp_op_kind op = CGP_OP_RMS_NORM;
-    const inferred out = infer(op, (cgp__attributes){.eps = 1e-5}, F32(2, 3, 4), F32(1));
+    const inferred out = infer(op, (cgp__attributes){.norm = {.eps = 1e-5}}, F32(2, 3, 4), F32(1));
     assert_type(&out.shapes.output, "[2, 3, 4]");
-    assert_attributes(&out, (cgp_op_attributes){.rows = 6, .in = 4, .out = 4, .eps = 1e-5f});
+    assert_attributes(&out,
+                      (cgp_op_attributes){.norm = {.rows = 6, .in = 4, .out = 4, .eps = 1e-5f}});
     assert_int_equal(out.shapes.n_saved, 1);
     assert_type(&out.shapes.saved[0], "[2, 3]");
     assert_int_equal(out.shapes.n_parameters, 1);
@@ -163,8 +168,9 @@ static void rms_norm_saves_rstd(void **state) {
     assert_int_equal(out.shapes.parameters[0].init.kind, CGP_INIT_ONE);
     assert_false(out.shapes.parameters[0].decays);
     refuse(op, none, F32(4), F32(1), "expects eps > 0 and finite as f32, got 0");
-    refuse(op, (cgp__attributes){.eps = 1e-5}, I32(4), F32(1), "expects f32 input, got i32");
-    refuse(op, (cgp__attributes){.eps = 1e-5}, SCALAR(CGP_F32), F32(1),
+    refuse(op, (cgp__attributes){.norm = {.eps = 1e-5}}, I32(4), F32(1),
+           "expects f32 input, got i32");
+    refuse(op, (cgp__attributes){.norm = {.eps = 1e-5}}, SCALAR(CGP_F32), F32(1),
            "expects input of 1 to 5 dims, got []");
 }
 
@@ -185,55 +191,62 @@ static void gelu_and_its_like_keep_the_shape(void **state) {
 static void fused_attention_takes_three_widths(void **state) {
     (void)state;
     const cgp_op_kind op = CGP_OP_ATTENTION;
-    const cgp__attributes of = {.heads = 4, .p = 0.25, .fused = true, .causal = true};
+    const cgp__attributes of = {
+        .attention = {.heads = 4, .p = 0.25, .fused = true, .causal = true}};
     const inferred out = infer(op, of, F32(5, 24), F32(1));
     assert_type(&out.shapes.output, "[5, 8]");
-    assert_attributes(&out, (cgp_op_attributes){.rows = 5,
-                                                .in = 24,
-                                                .out = 8,
-                                                .heads = 4,
-                                                .kv_heads = 4,
-                                                .keys = 5,
-                                                .p = 0.25f,
-                                                .scale = (float)sqrt(0.5),
-                                                .fused = 1,
-                                                .causal = 1});
+    assert_attributes(&out, (cgp_op_attributes){.attention = {.rows = 5,
+                                                              .in = 24,
+                                                              .out = 8,
+                                                              .heads = 4,
+                                                              .kv_heads = 4,
+                                                              .keys = 5,
+                                                              .p = 0.25f,
+                                                              .scale = (float)sqrt(0.5),
+                                                              .fused = 1,
+                                                              .causal = 1}});
     assert_int_equal(out.shapes.n_saved, 2);
     assert_type(&out.shapes.saved[0], "[4, 5]");
     assert_type(&out.shapes.saved[1], "[4, 5]");
     refuse(op, of, F32(24), F32(1), "expects input of 2 dims, got [24]");
     refuse(op, of, F32(5, 25), F32(1), "expects input of width 3 C (q, k, v side by side), got 25");
     refuse(op, of, F32(5, 18), F32(1), "expects heads that divide C = 6, got 4");
-    refuse(op, (cgp__attributes){.heads = 0, .fused = true}, F32(5, 24), F32(1),
+    refuse(op, (cgp__attributes){.attention = {.heads = 0, .fused = true}}, F32(5, 24), F32(1),
            "expects heads >= 1, got 0");
-    refuse(op, (cgp__attributes){.heads = 4, .p = 1.0, .fused = true}, F32(5, 24), F32(1),
-           "expects 0 <= p < 1, got 1");
+    refuse(op, (cgp__attributes){.attention = {.heads = 4, .p = 1.0, .fused = true}}, F32(5, 24),
+           F32(1), "expects 0 <= p < 1, got 1");
 }
 
 static void attention_takes_queries_keys_and_values(void **state) {
     (void)state;
     const cgp_op_kind op = CGP_OP_ATTENTION;
-    const cgp__attributes of = {.heads = 6, .kv_heads = 2, .scale = 0.25};
+    const cgp__attributes of = {.attention = {.heads = 6, .kv_heads = 2, .scale = 0.25}};
     const inferred out = infer3(op, of, F32(5, 24), F32(7, 8), F32(7, 20));
     assert_type(&out.shapes.output, "[5, 60]");
-    assert_attributes(
-        &out,
-        (cgp_op_attributes){
-            .rows = 5, .in = 24, .out = 60, .heads = 6, .kv_heads = 2, .keys = 7, .scale = 0.25f});
+    assert_attributes(&out, (cgp_op_attributes){.attention = {.rows = 5,
+                                                              .in = 24,
+                                                              .out = 60,
+                                                              .heads = 6,
+                                                              .kv_heads = 2,
+                                                              .keys = 7,
+                                                              .scale = 0.25f}});
     assert_int_equal(out.shapes.n_saved, 2);
     assert_type(&out.shapes.saved[0], "[6, 5]");
     assert_type(&out.shapes.saved[1], "[6, 5]");
-    cgp__attributes window = {.heads = 2, .causal = true, .window = 3};
-    assert_int_equal(infer3(op, window, F32(5, 8), F32(5, 8), F32(5, 8)).sizes.window, 3);
-    window.window = 5; /* a window over all keys becomes 0, no window */
-    assert_int_equal(infer3(op, window, F32(5, 8), F32(5, 8), F32(5, 8)).sizes.window, 0);
-    assert_int_equal(infer3(op, window, F32(5, 8), F32(5, 8), F32(5, 8)).sizes.kv_heads, 2);
+    cgp__attributes window = {.attention = {.heads = 2, .causal = true, .window = 3}};
+    assert_int_equal(infer3(op, window, F32(5, 8), F32(5, 8), F32(5, 8)).sizes.attention.window, 3);
+    window.attention.window = 5; /* a window over all keys becomes 0, no window */
+    assert_int_equal(infer3(op, window, F32(5, 8), F32(5, 8), F32(5, 8)).sizes.attention.window, 0);
+    assert_int_equal(infer3(op, window, F32(5, 8), F32(5, 8), F32(5, 8)).sizes.attention.kv_heads,
+                     2);
 }
 
 /* Run the shape rule of CACHED_ATTENTION on q, k, v and positions. */
 static cgp_status infer_cached(const cgp__attributes *of, const cgp_op_type inputs[4],
                                inferred *out) {
-    cgp_op_node node = {.op = &cgp__op_cached_attention.op, .attributes = of};
+    cgp__attributes given = *of;
+    cgp_op_node node = {.op = &cgp__op_cached_attention.op, .attributes = &given};
+    given.kind = out->kind = CGP_OP_CACHED_ATTENTION;
     memcpy(node.inputs, inputs, sizeof node.inputs);
     const cgp_status status = cgp__op_infer(CGP_OP_CACHED_ATTENTION, &node, &out->sizes);
     out->shapes = node.shapes;
@@ -250,7 +263,8 @@ static void refuse_cached(cgp__attributes of, cgp_op_type q, cgp_op_type k, cgp_
 
 static void attention_with_a_cache_takes_a_row_and_its_position(void **state) {
     (void)state;
-    const cgp__attributes of = {.size = 9, .heads = 6, .kv_heads = 2, .scale = 0.25, .window = 4};
+    const cgp__attributes of = {
+        .attention = {.size = 9, .heads = 6, .kv_heads = 2, .scale = 0.25, .window = 4}};
     const cgp_op_type q = F32(1, 24), k = F32(1, 8), v = F32(1, 20), at = I32(1);
     cgp_op_type made = I32(1);
     cgp__attributes other = of;
@@ -258,18 +272,18 @@ static void attention_with_a_cache_takes_a_row_and_its_position(void **state) {
     assert_ok(infer_cached(&of, (cgp_op_type[]){q, k, v, at}, &out));
     assert_type(&out.shapes.output, "[1, 60]");
     assert_int_equal(out.shapes.n_saved, 0);
-    assert_attributes(&out, (cgp_op_attributes){.rows = 1,
-                                                .in = 24,
-                                                .out = 60,
-                                                .heads = 6,
-                                                .kv_heads = 2,
-                                                .keys = 9,
-                                                .window = 4,
-                                                .scale = 0.25f,
-                                                .causal = 1});
-    other.window = 9; /* a window over the whole cache becomes 0, no window */
+    assert_attributes(&out, (cgp_op_attributes){.attention = {.rows = 1,
+                                                              .in = 24,
+                                                              .out = 60,
+                                                              .heads = 6,
+                                                              .kv_heads = 2,
+                                                              .keys = 9,
+                                                              .window = 4,
+                                                              .scale = 0.25f,
+                                                              .causal = 1}});
+    other.attention.window = 9; /* a window over the whole cache becomes 0, no window */
     assert_ok(infer_cached(&other, (cgp_op_type[]){q, k, v, at}, &out));
-    assert_int_equal(out.sizes.window, 0);
+    assert_int_equal(out.sizes.attention.window, 0);
     refuse_cached(of, F32(2, 24), k, v, at, "expects one row of q, got 2");
     refuse_cached(of, q, F32(2, 8), F32(2, 20), at, "expects one row of k, got 2");
     refuse_cached(of, q, k, v, F32(1), "expects i32 positions, got f32");
@@ -279,7 +293,7 @@ static void attention_with_a_cache_takes_a_row_and_its_position(void **state) {
     other.size = 0;
     refuse_cached(other, q, k, v, at, "expects a length of 1 to 2^31 - 1, got 0");
     other = of;
-    other.window = -1;
+    other.attention.window = -1;
     refuse_cached(other, q, k, v, at,
                   "expects a window >= 0, and 0 where it is not causal, got -1");
 }
@@ -287,12 +301,13 @@ static void attention_with_a_cache_takes_a_row_and_its_position(void **state) {
 static void attention_refuses(void **state) {
     (void)state;
     const cgp_op_kind op = CGP_OP_ATTENTION;
-    const cgp__attributes of = {.heads = 6, .kv_heads = 2};
+    const cgp__attributes of = {.attention = {.heads = 6, .kv_heads = 2}};
     const cgp_op_type q = F32(5, 24), k = F32(7, 8), v = F32(7, 20);
-    refuse3(op, (cgp__attributes){.heads = -1}, q, k, v, "expects heads >= 1, got -1");
-    refuse3(op, (cgp__attributes){.heads = 6, .kv_heads = 4}, q, k, v,
+    refuse3(op, (cgp__attributes){.attention = {.heads = -1}}, q, k, v,
+            "expects heads >= 1, got -1");
+    refuse3(op, (cgp__attributes){.attention = {.heads = 6, .kv_heads = 4}}, q, k, v,
             "expects kv_heads that divide heads = 6, got 4");
-    refuse3(op, (cgp__attributes){.heads = 6, .kv_heads = -2}, q, k, v,
+    refuse3(op, (cgp__attributes){.attention = {.heads = 6, .kv_heads = -2}}, q, k, v,
             "expects kv_heads that divide heads = 6, got -2");
     refuse3(op, of, I32(5, 24), k, v, "expects f32 q, got i32");
     refuse3(op, of, q, F32(8), v, "expects k of 2 dims, got [8]");
@@ -301,105 +316,109 @@ static void attention_refuses(void **state) {
     refuse3(op, of, q, k, F32(7, 21), "expects v of a width that 2 heads divide, got 21");
     refuse3(op, of, q, F32(7, 10), v, "expects heads of k as wide as those of q, 4, got 5");
     refuse3(op, of, q, k, F32(8, 20), "expects as many rows of v as of k, 7, got 8");
-    refuse3(op, (cgp__attributes){.heads = 6, .kv_heads = 2, .causal = true}, q, k, v,
-            "expects as many keys as queries where it is causal, got 7 and 5");
-    refuse3(op, (cgp__attributes){.heads = 6, .kv_heads = 2, .window = 2}, q, k, v,
+    refuse3(op, (cgp__attributes){.attention = {.heads = 6, .kv_heads = 2, .causal = true}}, q, k,
+            v, "expects as many keys as queries where it is causal, got 7 and 5");
+    refuse3(op, (cgp__attributes){.attention = {.heads = 6, .kv_heads = 2, .window = 2}}, q, k, v,
             "expects a window >= 0, and 0 where it is not causal, got 2");
-    refuse3(op, (cgp__attributes){.heads = 2, .window = -1, .causal = true}, F32(5, 8), F32(5, 8),
-            F32(5, 8), "expects a window >= 0, and 0 where it is not causal, got -1");
-    refuse3(op, (cgp__attributes){.heads = 6, .kv_heads = 2, .scale = -1}, q, k, v,
+    refuse3(op, (cgp__attributes){.attention = {.heads = 2, .window = -1, .causal = true}},
+            F32(5, 8), F32(5, 8), F32(5, 8),
+            "expects a window >= 0, and 0 where it is not causal, got -1");
+    refuse3(op, (cgp__attributes){.attention = {.heads = 6, .kv_heads = 2, .scale = -1}}, q, k, v,
             "expects a scale above 0 and finite as f32, or 0, got -1");
-    refuse3(op, (cgp__attributes){.heads = 6, .kv_heads = 2, .scale = 1e-60}, q, k, v,
-            "expects a scale above 0 and finite as f32, or 0, got 1e-60");
-    refuse3(op, (cgp__attributes){.heads = 6, .kv_heads = 2, .p = 1}, q, k, v,
+    refuse3(op, (cgp__attributes){.attention = {.heads = 6, .kv_heads = 2, .scale = 1e-60}}, q, k,
+            v, "expects a scale above 0 and finite as f32, or 0, got 1e-60");
+    refuse3(op, (cgp__attributes){.attention = {.heads = 6, .kv_heads = 2, .p = 1}}, q, k, v,
             "expects 0 <= p < 1, got 1");
-    refuse3(op, (cgp__attributes){.heads = 2}, F32(INT64_C(1) << 31, 2), F32(7, 2), F32(7, 2),
-            "expects heads x T < 2^32, got 2 x 2147483648");
-    refuse3(op, (cgp__attributes){.heads = 1}, F32(5, 1), F32(INT64_C(1) << 35, 1),
+    refuse3(op, (cgp__attributes){.attention = {.heads = 2}}, F32(INT64_C(1) << 31, 2), F32(7, 2),
+            F32(7, 2), "expects heads x T < 2^32, got 2 x 2147483648");
+    refuse3(op, (cgp__attributes){.attention = {.heads = 1}}, F32(5, 1), F32(INT64_C(1) << 35, 1),
             F32(INT64_C(1) << 35, 1), "expects at most 2^34 keys, got 34359738368");
-    refuse3(op, (cgp__attributes){.heads = 1 << 20, .kv_heads = 1}, F32(1, 1 << 20), F32(1, 1),
-            F32(1, 1 << 21), "expects heads of at most 2^40 elements, got 1048576 x 2097152");
-    refuse3(op, (cgp__attributes){.heads = 2, .kv_heads = 1}, F32(1 << 20, 2), F32(1, 1),
-            F32(1, 1 << 20), "expects output of at most 2^40 elements, got 1048576 x 2097152");
+    refuse3(op, (cgp__attributes){.attention = {.heads = 1 << 20, .kv_heads = 1}}, F32(1, 1 << 20),
+            F32(1, 1), F32(1, 1 << 21),
+            "expects heads of at most 2^40 elements, got 1048576 x 2097152");
+    refuse3(op, (cgp__attributes){.attention = {.heads = 2, .kv_heads = 1}}, F32(1 << 20, 2),
+            F32(1, 1), F32(1, 1 << 20),
+            "expects output of at most 2^40 elements, got 1048576 x 2097152");
 }
 
 static void rotary_keeps_the_shape(void **state) {
     (void)state;
     const cgp_op_kind op = CGP_OP_ROTARY;
-    cgp__attributes of = {.heads = 2, .factor = 8, .low_freq_factor = 1, .high_freq_factor = 4};
+    cgp__attributes of = {
+        .rotary = {.heads = 2, .factor = 8, .low_freq_factor = 1, .high_freq_factor = 4}};
     inferred out = infer(op, of, F32(5, 24), F32(1));
     assert_type(&out.shapes.output, "[5, 24]");
     cgp_op_attributes sizes = {
-        .rows = 5, .in = 24, .out = 24, .heads = 2, .rotated = 12, .theta = 10000.0f};
+        .rotary = {.rows = 5, .in = 24, .out = 24, .heads = 2, .rotated = 12, .theta = 10000.0f}};
     assert_attributes(&out, sizes); /* without scaling, its constants are 0 */
-    of.scaling = CGP_ROTARY_LINEAR;
+    of.rotary.scaling = CGP_ROTARY_LINEAR;
     out = infer(op, of, F32(5, 24), F32(1));
-    sizes.scaling = CGP_ROTARY_LINEAR;
-    sizes.factor = 8.0f;
+    sizes.rotary.scaling = CGP_ROTARY_LINEAR;
+    sizes.rotary.factor = 8.0f;
     assert_attributes(&out, sizes);
-    of.scaling = CGP_ROTARY_LLAMA3;
-    of.rotated = 4;
-    of.offset = 3;
-    of.original_length = 8192;
-    of.theta = 500000;
-    of.interleaved = true;
+    of.rotary.scaling = CGP_ROTARY_LLAMA3;
+    of.rotary.rotated = 4;
+    of.rotary.offset = 3;
+    of.rotary.original_length = 8192;
+    of.rotary.theta = 500000;
+    of.rotary.interleaved = true;
     out = infer(op, of, F32(5, 24), F32(1));
-    assert_attributes(&out, (cgp_op_attributes){.rows = 5,
-                                                .in = 24,
-                                                .out = 24,
-                                                .heads = 2,
-                                                .rotated = 4,
-                                                .offset = 3,
-                                                .theta = 500000.0f,
-                                                .factor = 8.0f,
-                                                .low_freq_factor = 1.0f,
-                                                .high_freq_factor = 4.0f,
-                                                .interleaved = 1,
-                                                .scaling = CGP_ROTARY_LLAMA3,
-                                                .original_length = 8192});
+    assert_attributes(&out, (cgp_op_attributes){.rotary = {.rows = 5,
+                                                           .in = 24,
+                                                           .out = 24,
+                                                           .heads = 2,
+                                                           .rotated = 4,
+                                                           .offset = 3,
+                                                           .theta = 500000.0f,
+                                                           .factor = 8.0f,
+                                                           .low_freq_factor = 1.0f,
+                                                           .high_freq_factor = 4.0f,
+                                                           .interleaved = 1,
+                                                           .scaling = CGP_ROTARY_LLAMA3,
+                                                           .original_length = 8192}});
 }
 
 static void rotary_refuses(void **state) {
     (void)state;
     const cgp_op_kind op = CGP_OP_ROTARY;
     const cgp_op_type x = F32(5, 24);
-    const cgp__attributes llama3 = {.heads = 2,
-                                    .scaling = CGP_ROTARY_LLAMA3,
-                                    .factor = 8,
-                                    .low_freq_factor = 1,
-                                    .high_freq_factor = 4,
-                                    .original_length = 64};
-    cgp__attributes of = {.heads = 2};
+    const cgp__attributes llama3 = {.rotary = {.heads = 2,
+                                               .scaling = CGP_ROTARY_LLAMA3,
+                                               .factor = 8,
+                                               .low_freq_factor = 1,
+                                               .high_freq_factor = 4,
+                                               .original_length = 64}};
+    cgp__attributes of = {.rotary = {.heads = 2}};
     refuse(op, of, F32(24), F32(1), "expects input of 2 dims, got [24]");
-    refuse(op, (cgp__attributes){.heads = 0}, x, F32(1), "expects heads >= 1, got 0");
-    refuse(op, (cgp__attributes){.heads = 5}, x, F32(1),
+    refuse(op, (cgp__attributes){.rotary = {.heads = 0}}, x, F32(1), "expects heads >= 1, got 0");
+    refuse(op, (cgp__attributes){.rotary = {.heads = 5}}, x, F32(1),
            "expects input of a width that 5 heads divide, got 24");
-    refuse(op, (cgp__attributes){.heads = 24}, x, F32(1),
+    refuse(op, (cgp__attributes){.rotary = {.heads = 24}}, x, F32(1),
            "expects an even number of columns to rotate, 2 to 1, got 1");
-    of.rotated = 5;
+    of.rotary.rotated = 5;
     refuse(op, of, x, F32(1), "expects an even number of columns to rotate, 2 to 12, got 5");
-    of.rotated = 14;
+    of.rotary.rotated = 14;
     refuse(op, of, x, F32(1), "expects an even number of columns to rotate, 2 to 12, got 14");
-    of.rotated = -2;
+    of.rotary.rotated = -2;
     refuse(op, of, x, F32(1), "expects an even number of columns to rotate, 2 to 12, got -2");
-    refuse(op, (cgp__attributes){.heads = 1}, F32(5, 1026), F32(1),
+    refuse(op, (cgp__attributes){.rotary = {.heads = 1}}, F32(5, 1026), F32(1),
            "expects an even number of columns to rotate, 2 to 1024, got 1026");
-    refuse(op, (cgp__attributes){.heads = 2, .theta = 0.5}, x, F32(1),
+    refuse(op, (cgp__attributes){.rotary = {.heads = 2, .theta = 0.5}}, x, F32(1),
            "expects theta >= 1 and finite as f32, got 0.5");
-    refuse(op, (cgp__attributes){.heads = 2, .theta = 1e60}, x, F32(1),
+    refuse(op, (cgp__attributes){.rotary = {.heads = 2, .theta = 1e60}}, x, F32(1),
            "expects theta >= 1 and finite as f32, got 1e+60");
-    refuse(op, (cgp__attributes){.heads = 2, .scaling = 3}, x, F32(1),
+    refuse(op, (cgp__attributes){.rotary = {.heads = 2, .scaling = 3}}, x, F32(1),
            "expects a scaling of 0 to 2, got 3");
-    refuse(op, (cgp__attributes){.heads = 2, .scaling = CGP_ROTARY_LINEAR}, x, F32(1),
+    refuse(op, (cgp__attributes){.rotary = {.heads = 2, .scaling = CGP_ROTARY_LINEAR}}, x, F32(1),
            "expects a factor >= 1 and finite as f32, got 0");
     of = llama3;
-    of.high_freq_factor = 1;
+    of.rotary.high_freq_factor = 1;
     refuse(op, of, x, F32(1), "expects 0 < low_freq_factor < high_freq_factor, got 1 and 1");
     of = llama3;
-    of.original_length = (1 << 24) + 1;
+    of.rotary.original_length = (1 << 24) + 1;
     refuse(op, of, x, F32(1), "expects original_max_position of 1 to 2^24, got 16777217");
     of = llama3;
-    of.offset = -1;
+    of.rotary.offset = -1;
     refuse(op, of, x, F32(1), "expects an offset of 0 to 2^40, got -1");
 }
 
@@ -421,16 +440,19 @@ static void dropout_takes_a_probability_below_1(void **state) {
 static void cross_entropy_saves_maxima_and_log_sums(void **state) {
     (void)state;
     const cgp_op_kind op = CGP_OP_CROSS_ENTROPY;
-    const cgp__attributes of = {.ignore = -100};
+    const cgp__attributes of = {.cross_entropy = {.ignore = -100}};
     inferred out = infer(op, of, F32(5, 11), I32(5));
-    assert_attributes(&out, (cgp_op_attributes){.rows = 5, .in = 11, .out = 11, .ignore = -100});
+    assert_attributes(&out, (cgp_op_attributes){
+                                .cross_entropy = {.rows = 5, .in = 11, .out = 11, .ignore = -100}});
     assert_int_equal(out.shapes.n_saved, 2);
     assert_type(&out.shapes.saved[0], "[5]");
     assert_type(&out.shapes.saved[1], "[5]");
     out = infer(op, of, F32(11), I32(1));
-    assert_attributes(&out, (cgp_op_attributes){.rows = 1, .in = 11, .out = 11, .ignore = -100});
+    assert_attributes(&out, (cgp_op_attributes){
+                                .cross_entropy = {.rows = 1, .in = 11, .out = 11, .ignore = -100}});
     out = infer(op, of, F32(11), SCALAR(CGP_I32));
-    assert_attributes(&out, (cgp_op_attributes){.rows = 1, .in = 11, .out = 11, .ignore = -100});
+    assert_attributes(&out, (cgp_op_attributes){
+                                .cross_entropy = {.rows = 1, .in = 11, .out = 11, .ignore = -100}});
     refuse(op, of, I32(5, 11), I32(5), "expects f32 logits, got i32");
     refuse(op, of, F32(5, 11), F32(5), "expects i32 targets, got f32");
     refuse(op, of, F32(5, 11), I32(6), "expects targets [5] for logits [5, 11], got [6]");
@@ -440,7 +462,8 @@ static void cross_entropy_saves_maxima_and_log_sums(void **state) {
 
 /* Return the index of the first integer that is out of range, for an op with 7 ids or classes. */
 static int64_t find_invalid(cgp_op_kind kind, int k, const int32_t *data, int64_t count) {
-    const cgp__attributes attributes = {.size = 7, .width = 1, .ignore = -1};
+    const cgp__attributes attributes = {
+        .cross_entropy = {.kind = kind, .size = 7, .width = 1, .ignore = -1}};
     const bool ids = kind == CGP_OP_EMBEDDING;
     cgp_op_node node = {.op = &cgp__op_find(kind)->op,
                         .attributes = &attributes,
@@ -480,7 +503,8 @@ static void integers_out_of_range_are_found(void **state) {
 
 /* Count the targets of n samples of one row. */
 static int64_t count_targets(int64_t ignore, const int32_t *targets, int64_t n) {
-    const cgp__attributes attributes = {.ignore = ignore};
+    const cgp__attributes attributes = {
+        .cross_entropy = {.kind = CGP_OP_CROSS_ENTROPY, .ignore = ignore}};
     const cgp_op_node node = {.attributes = &attributes, .inputs = {F32(11), I32(1)}};
     return cgp__op_cross_entropy.op.count(&node, targets, n);
 }
@@ -513,7 +537,7 @@ static void assert_init(const inferred *out, int k, cgp_init_kind kind, double s
 static void fans_follow_from_the_layout(void **state) {
     (void)state;
     for (int transposed = 0; transposed < 2; transposed++) {
-        cgp__attributes a = {.size = 7, .bias = true, .transposed = transposed};
+        cgp__attributes a = {.linear = {.size = 7, .bias = true, .transposed = transposed}};
         a.init[0] = (cgp_init){CGP_INIT_XAVIER_UNIFORM, 1.5};
         a.init[1] = (cgp_init){CGP_INIT_KAIMING_NORMAL, 2};
         inferred out = infer(CGP_OP_LINEAR, a, F32(3, 12), F32(1));
@@ -533,7 +557,8 @@ static void fans_count_windows_and_tables(void **state) {
     (void)state;
     const cgp_init by_in = {CGP_INIT_KAIMING_UNIFORM, 1}, by_both = {CGP_INIT_XAVIER_NORMAL, 1};
     cgp__attributes a = {
-        .size = 7, .bias = true, .kernel = {3, 2}, .stride = {1, 1}, .init = {by_in, by_both}};
+        .windows = {
+            .size = 7, .bias = true, .kernel = {3, 2}, .stride = {1, 1}, .init = {by_in, by_both}}};
     inferred out = infer(CGP_OP_CONV2D, a, F32(4, 6, 5), F32(1));
     assert_init(&out, 0, CGP_INIT_UNIFORM, sqrt(3.0 / 30));
     assert_init(&out, 1, CGP_INIT_NORMAL, sqrt(2.0 / (30 + 42)));
@@ -542,7 +567,7 @@ static void fans_count_windows_and_tables(void **state) {
     assert_init(&out, 0, CGP_INIT_UNIFORM, sqrt(3.0 / 8));
     out = infer(CGP_OP_POSITION, (cgp__attributes){.init = {by_both}}, F32(9, 8), F32(1));
     assert_init(&out, 0, CGP_INIT_NORMAL, sqrt(2.0 / 17));
-    a = (cgp__attributes){.size = 7, .init = {{CGP_INIT_TRUNCATED_NORMAL, 0.02}}};
+    a = (cgp__attributes){.linear = {.size = 7, .init = {{CGP_INIT_TRUNCATED_NORMAL, 0.02}}}};
     out = infer(CGP_OP_LINEAR, a, F32(12), F32(1));
     assert_init(&out, 0, CGP_INIT_TRUNCATED_NORMAL, 0.02);
 }
@@ -571,11 +596,11 @@ static void attention_counts_the_pairs_that_exist(void) {
         cgp__attributes of;
         int64_t queries, keys;
         double pairs;
-    } uses[] = {{{.heads = 6, .kv_heads = 2}, 5, 7, 35},
-                {{.heads = 6, .kv_heads = 2, .causal = true}, 5, 5, 15},
-                {{.heads = 6, .kv_heads = 2, .causal = true, .window = 9}, 5, 5, 15},
-                {{.heads = 6, .kv_heads = 2, .causal = true, .window = 2}, 5, 5, 9},
-                {{.heads = 6, .kv_heads = 2, .causal = true, .window = 1}, 5, 5, 5}};
+    } uses[] = {{{.attention = {.heads = 6, .kv_heads = 2}}, 5, 7, 35},
+                {{.attention = {.heads = 6, .kv_heads = 2, .causal = true}}, 5, 5, 15},
+                {{.attention = {.heads = 6, .kv_heads = 2, .causal = true, .window = 9}}, 5, 5, 15},
+                {{.attention = {.heads = 6, .kv_heads = 2, .causal = true, .window = 2}}, 5, 5, 9},
+                {{.attention = {.heads = 6, .kv_heads = 2, .causal = true, .window = 1}}, 5, 5, 5}};
     for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
         const double expected[] = {6 * (2.0 * 14 + 12), 6 * (2.0 * 32 + 12), 0.0};
         for (int d = 0; d < CGP_OP_DIRECTIONS; d++)
@@ -589,11 +614,11 @@ static void gemm_dominates_the_cost(void **state) {
     (void)state;
     for (int direction = 0; direction < CGP_OP_DIRECTIONS; direction++)
         assert_true(flops_of(CGP_OP_LINEAR, (cgp_op_direction)direction,
-                             (cgp__attributes){.size = 7}, F32(2, 3, 4),
+                             (cgp__attributes){.linear = {.size = 7}}, F32(2, 3, 4),
                              F32(1)) == 2.0 * 6 * 4 * 7);
     /* T = 3 has 6 causal pairs. Each pair takes 2 x 8 multiply-adds forward and 5 x 8 backward,
      * plus 12 operations for each of 2 heads. */
-    const cgp__attributes heads = {.heads = 2, .fused = true, .causal = true};
+    const cgp__attributes heads = {.attention = {.heads = 2, .fused = true, .causal = true}};
     const double expected[] = {6.0 * (2 * 2 * 8 + 24), 6.0 * (2 * 5 * 8 + 24), 0.0};
     for (int direction = 0; direction < CGP_OP_DIRECTIONS; direction++)
         assert_true(flops_of(CGP_OP_ATTENTION, (cgp_op_direction)direction, heads, F32(3, 24),

@@ -10,12 +10,13 @@
 #define IMAGE F32(6, 7, 3)
 
 static cgp__attributes window(int high, int wide, int down, int across) {
-    return (cgp__attributes){.size = 8, .kernel = {high, wide}, .stride = {down, across}};
+    return (cgp__attributes){
+        .windows = {.size = 8, .kernel = {high, wide}, .stride = {down, across}}};
 }
 
 static cgp__attributes padded(cgp__attributes a, int top, int bottom, int left, int right) {
     const int padding[] = {top, bottom, left, right};
-    memcpy(a.padding, padding, sizeof padding);
+    memcpy(a.windows.padding, padding, sizeof padding);
     return a;
 }
 
@@ -37,7 +38,7 @@ static void windows_are_counted_on_each_side(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cgp__attributes a =
             window(cases[i].kernel[0], cases[i].kernel[1], cases[i].stride[0], cases[i].stride[1]);
-        memcpy(a.padding, cases[i].padding, sizeof a.padding);
+        memcpy(a.windows.padding, cases[i].padding, sizeof a.windows.padding);
         const inferred out = infer(CGP_OP_CONV2D, a, IMAGE, F32(1));
         assert_type(&out.shapes.output, cases[i].output);
     }
@@ -49,20 +50,20 @@ static void conv2d_has_a_weight_for_each_element_of_a_window(void **state) {
     a.bias = true;
     inferred out = infer(CGP_OP_CONV2D, a, IMAGE, F32(1));
     assert_type(&out.shapes.output, "[2, 2, 8]");
-    assert_attributes(&out, (cgp_op_attributes){.rows = 4,
-                                                .in = 3,
-                                                .out = 8,
-                                                .height = 6,
-                                                .width = 7,
-                                                .out_height = 2,
-                                                .out_width = 2,
-                                                .kernel_height = 2,
-                                                .kernel_width = 3,
-                                                .stride_height = 3,
-                                                .stride_width = 4,
-                                                .top = 1,
-                                                .left = -2,
-                                                .has_bias = 1});
+    assert_attributes(&out, (cgp_op_attributes){.windows = {.rows = 4,
+                                                            .in = 3,
+                                                            .out = 8,
+                                                            .height = 6,
+                                                            .width = 7,
+                                                            .out_height = 2,
+                                                            .out_width = 2,
+                                                            .kernel_height = 2,
+                                                            .kernel_width = 3,
+                                                            .stride_height = 3,
+                                                            .stride_width = 4,
+                                                            .top = 1,
+                                                            .left = -2,
+                                                            .has_bias = 1}});
     assert_int_equal(out.shapes.n_parameters, 2);
     assert_param(&out, 0, "weight", "[2, 3, 3, 8]");
     assert_param(&out, 1, "bias", "[8]");
@@ -100,7 +101,7 @@ static void conv2d_refuses(void **state) {
     refuse(op, none_out, IMAGE, F32(1), "expects out >= 1, got 0");
     refuse(op, wide, IMAGE, F32(1),
            "expects weight of at most 2^40 elements, got 137438953472 x 27");
-    wide.kernel[0] = wide.kernel[1] = 1;
+    wide.windows.kernel[0] = wide.windows.kernel[1] = 1;
     refuse(op, wide, IMAGE, F32(1),
            "expects output of at most 2^40 elements, got 42 x 137438953472");
     refuse(op, padded(window(1, 1, 1, 1), 32768, 0, 0, 0), F32(1 << 20, 1, 1), F32(1),
@@ -127,8 +128,8 @@ static void a_transposed_convolution_undoes_the_sides(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cgp__attributes a =
             window(cases[i].kernel[0], cases[i].kernel[1], cases[i].stride[0], cases[i].stride[1]);
-        memcpy(a.padding, cases[i].padding, sizeof a.padding);
-        memcpy(a.output_padding, cases[i].more, sizeof a.output_padding);
+        memcpy(a.windows.padding, cases[i].padding, sizeof a.windows.padding);
+        memcpy(a.windows.output_padding, cases[i].more, sizeof a.windows.output_padding);
         inferred out = infer(CGP_OP_CONV_TRANSPOSE2D, a, IMAGE, F32(1));
         assert_type(&out.shapes.output, cases[i].output);
         a.size = 3;
@@ -144,20 +145,20 @@ static void a_transposed_convolution_has_the_weight_of_a_convolution(void **stat
     a.init[0] = (cgp_init){CGP_INIT_KAIMING_NORMAL, 1};
     inferred out = infer(CGP_OP_CONV_TRANSPOSE2D, a, IMAGE, F32(1));
     assert_type(&out.shapes.output, "[16, 24, 8]");
-    assert_attributes(&out, (cgp_op_attributes){.rows = 384,
-                                                .in = 3,
-                                                .out = 8,
-                                                .height = 6,
-                                                .width = 7,
-                                                .out_height = 16,
-                                                .out_width = 24,
-                                                .kernel_height = 2,
-                                                .kernel_width = 3,
-                                                .stride_height = 3,
-                                                .stride_width = 4,
-                                                .top = 1,
-                                                .left = -2,
-                                                .has_bias = 1});
+    assert_attributes(&out, (cgp_op_attributes){.windows = {.rows = 384,
+                                                            .in = 3,
+                                                            .out = 8,
+                                                            .height = 6,
+                                                            .width = 7,
+                                                            .out_height = 16,
+                                                            .out_width = 24,
+                                                            .kernel_height = 2,
+                                                            .kernel_width = 3,
+                                                            .stride_height = 3,
+                                                            .stride_width = 4,
+                                                            .top = 1,
+                                                            .left = -2,
+                                                            .has_bias = 1}});
     assert_int_equal(out.shapes.n_parameters, 2);
     assert_param(&out, 0, "weight", "[2, 3, 8, 3]");
     assert_param(&out, 1, "bias", "[8]");
@@ -180,10 +181,10 @@ static void a_transposed_convolution_refuses(void **state) {
            "expects padding from -32768 to 32768, got 32769");
     refuse(op, padded(a, 6, 7, 0, 0), IMAGE, F32(1),
            "expects padding that leaves a pixel, got an output of 0 x 15");
-    a.output_padding[1] = 2;
+    a.windows.output_padding[1] = 2;
     refuse(op, a, IMAGE, F32(1),
            "expects output padding (less than the stride) from 0 to 1, got 2");
-    a.output_padding[1] = -1;
+    a.windows.output_padding[1] = -1;
     refuse(op, a, IMAGE, F32(1),
            "expects output padding (less than the stride) from 0 to 1, got -1");
     a = window(3, 3, 1, 1);
@@ -201,18 +202,18 @@ static void pools_keep_the_channels(void **state) {
     for (int i = 0; i < 2; i++) {
         const inferred out = infer(pools[i], padded(window(3, 2, 2, 1), 1, 2, 0, 1), IMAGE, F32(1));
         assert_type(&out.shapes.output, "[4, 7, 3]");
-        assert_attributes(&out, (cgp_op_attributes){.rows = 28,
-                                                    .in = 3,
-                                                    .out = 3,
-                                                    .height = 6,
-                                                    .width = 7,
-                                                    .out_height = 4,
-                                                    .out_width = 7,
-                                                    .kernel_height = 3,
-                                                    .kernel_width = 2,
-                                                    .stride_height = 2,
-                                                    .stride_width = 1,
-                                                    .top = 1});
+        assert_attributes(&out, (cgp_op_attributes){.windows = {.rows = 28,
+                                                                .in = 3,
+                                                                .out = 3,
+                                                                .height = 6,
+                                                                .width = 7,
+                                                                .out_height = 4,
+                                                                .out_width = 7,
+                                                                .kernel_height = 3,
+                                                                .kernel_width = 2,
+                                                                .stride_height = 2,
+                                                                .stride_width = 1,
+                                                                .top = 1}});
         assert_int_equal(out.shapes.n_parameters + out.shapes.n_saved, 0);
         refuse(pools[i], padded(window(3, 2, 1, 1), 0, 0, 0, 2), IMAGE, F32(1),
                "expects padding (less than the kernel) from 0 to 1, got 2");
@@ -225,11 +226,11 @@ static void pools_keep_the_channels(void **state) {
 
 static void a_global_pool_leaves_channels_alone(void **state) {
     (void)state;
-    const cgp__attributes global = {.global = true};
+    const cgp__attributes global = {.windows = {.global = true}};
     const inferred out = infer(CGP_OP_AVERAGE_POOL, global, IMAGE, F32(1));
     assert_type(&out.shapes.output, "[3]");
-    assert_int_equal(out.sizes.kernel_height, 6);
-    assert_int_equal(out.sizes.kernel_width, 7);
+    assert_int_equal(out.sizes.windows.kernel_height, 6);
+    assert_int_equal(out.sizes.windows.kernel_width, 7);
     assert_int_equal(out.sizes.rows, 1);
     refuse(CGP_OP_AVERAGE_POOL, global, F32(3), F32(1), "expects image of 3 dims, got [3]");
     refuse(CGP_OP_AVERAGE_POOL, global, F32(40000, 4, 3), F32(1),
@@ -238,22 +239,23 @@ static void a_global_pool_leaves_channels_alone(void **state) {
 
 static void upsampling_multiplies_the_sides(void **state) {
     (void)state;
-    const inferred out = infer(CGP_OP_UPSAMPLE, (cgp__attributes){.stride = {2, 3}}, IMAGE, F32(1));
+    const inferred out =
+        infer(CGP_OP_UPSAMPLE, (cgp__attributes){.windows = {.stride = {2, 3}}}, IMAGE, F32(1));
     assert_type(&out.shapes.output, "[12, 21, 3]");
-    assert_attributes(&out, (cgp_op_attributes){.rows = 252,
-                                                .in = 3,
-                                                .out = 3,
-                                                .height = 6,
-                                                .width = 7,
-                                                .out_height = 12,
-                                                .out_width = 21,
-                                                .stride_height = 2,
-                                                .stride_width = 3});
+    assert_attributes(&out, (cgp_op_attributes){.windows = {.rows = 252,
+                                                            .in = 3,
+                                                            .out = 3,
+                                                            .height = 6,
+                                                            .width = 7,
+                                                            .out_height = 12,
+                                                            .out_width = 21,
+                                                            .stride_height = 2,
+                                                            .stride_width = 3}});
     refuse(CGP_OP_UPSAMPLE, none, IMAGE, F32(1), "expects a scale from 1 to 1024, got 0");
-    refuse(CGP_OP_UPSAMPLE, (cgp__attributes){.stride = {2, 1025}}, IMAGE, F32(1),
+    refuse(CGP_OP_UPSAMPLE, (cgp__attributes){.windows = {.stride = {2, 1025}}}, IMAGE, F32(1),
            "expects a scale from 1 to 1024, got 1025");
-    refuse(CGP_OP_UPSAMPLE, (cgp__attributes){.stride = {1024, 2}}, F32(2000, 7, 3), F32(1),
-           "expects an output of at most 2^20 x 2^20 pixels, got 2048000 x 14");
+    refuse(CGP_OP_UPSAMPLE, (cgp__attributes){.windows = {.stride = {1024, 2}}}, F32(2000, 7, 3),
+           F32(1), "expects an output of at most 2^20 x 2^20 pixels, got 2048000 x 14");
     refuse(CGP_OP_UPSAMPLE, none, F32(6, 7), F32(1), "expects image of 3 dims, got [6, 7]");
 }
 
@@ -261,9 +263,9 @@ static void padding_widens_and_crops(void **state) {
     (void)state;
     const inferred out = infer(CGP_OP_PAD, padded(window(1, 1, 1, 1), 1, -2, -3, 4), IMAGE, F32(1));
     assert_type(&out.shapes.output, "[5, 8, 3]");
-    assert_int_equal(out.sizes.top, 1);
-    assert_int_equal(out.sizes.left, -3);
-    assert_int_equal(out.sizes.stride_height * out.sizes.stride_width, 1);
+    assert_int_equal(out.sizes.windows.top, 1);
+    assert_int_equal(out.sizes.windows.left, -3);
+    assert_int_equal(out.sizes.windows.stride_height * out.sizes.windows.stride_width, 1);
     refuse(CGP_OP_PAD, padded(window(1, 1, 1, 1), -3, -3, 0, 0), IMAGE, F32(1),
            "expects an image, padding included, of at least the kernel's 1 x 1 pixels, got 0 x "
            "7");
@@ -276,17 +278,19 @@ static void concat_adds_the_widths(void **state) {
     (void)state;
     for (int n = 2; n <= 4; n++) {
         static const char *const outputs[] = {"[2, 5, 4]", "[2, 5, 11]", "[2, 5, 15]"};
-        cgp_op_attributes expected = {.rows = 10};
+        cgp_op_attributes expected = {.parts = {.rows = 10}};
         inferred out;
-        cgp_op_node node = {.op = &cgp__op_concat.op,
-                            .attributes = &(cgp__attributes){.n_inputs = n}};
+        cgp_op_node node = {
+            .op = &cgp__op_concat.op,
+            .attributes = &(cgp__attributes){.parts = {.kind = CGP_OP_CONCAT, .n_inputs = n}}};
         memcpy(node.inputs, inputs, sizeof node.inputs);
         assert_ok(cgp__op_infer(CGP_OP_CONCAT, &node, &out.sizes));
+        out.kind = CGP_OP_CONCAT;
         out.shapes = node.shapes;
         assert_type(&out.shapes.output, outputs[n - 2]);
         for (int k = 0; k < n; k++) {
-            expected.parts[k] = inputs[k].shape.dims[2];
-            expected.in = expected.out += expected.parts[k];
+            expected.parts.parts[k] = inputs[k].shape.dims[2];
+            expected.in = expected.out += expected.parts.parts[k];
         }
         assert_attributes(&out, expected);
     }
@@ -337,12 +341,14 @@ static void bce_wants_targets_of_the_logits_shape(void **state) {
 static void batch_norm_has_state_and_saves_one_of_each_channel(void **state) {
     (void)state;
     const cgp_op_kind op = CGP_OP_BATCH_NORM;
-    const cgp__attributes a = {.eps = 1e-5, .momentum = 0.1};
+    const cgp__attributes a = {.norm = {.eps = 1e-5, .momentum = 0.1}};
     inferred out = infer(op, a, IMAGE, F32(1));
     assert_type(&out.shapes.output, "[6, 7, 3]");
     assert_attributes(
-        &out, (cgp_op_attributes){
-                  .rows = 42, .in = 3, .out = 3, .eps = 1e-5f, .momentum = 0.1f, .slope = 1.0f});
+        &out,
+        (cgp_op_attributes){
+            .norm = {
+                .rows = 42, .in = 3, .out = 3, .eps = 1e-5f, .momentum = 0.1f, .slope = 1.0f}});
     assert_int_equal(out.shapes.n_saved, 2);
     for (int k = 0; k < 2; k++) {
         assert_type(&out.shapes.saved[k], "[3]");
@@ -376,67 +382,68 @@ static void norms_refuse(void **state) {
         snprintf(message, sizeof message,
                  "expects a momentum from 0 to 1 (or -1, a cumulative average), got %s",
                  bad[i].text);
-        refuse(CGP_OP_BATCH_NORM, (cgp__attributes){.eps = 1, .momentum = bad[i].momentum}, IMAGE,
-               F32(1), message);
+        refuse(CGP_OP_BATCH_NORM,
+               (cgp__attributes){.norm = {.eps = 1, .momentum = bad[i].momentum}}, IMAGE, F32(1),
+               message);
     }
-    refuse(CGP_OP_INSTANCE_NORM, (cgp__attributes){.eps = 1e60}, IMAGE, F32(1),
+    refuse(CGP_OP_INSTANCE_NORM, (cgp__attributes){.norm = {.eps = 1e60}}, IMAGE, F32(1),
            "expects eps > 0 and finite as f32, got 1e+60");
-    refuse(CGP_OP_INSTANCE_NORM, (cgp__attributes){.eps = 1}, F32(7, 3), F32(1),
+    refuse(CGP_OP_INSTANCE_NORM, (cgp__attributes){.norm = {.eps = 1}}, F32(7, 3), F32(1),
            "expects image of 3 dims, got [7, 3]");
-    refuse(CGP_OP_GROUP_NORM, (cgp__attributes){.eps = 1, .groups = 2}, IMAGE, F32(1),
+    refuse(CGP_OP_GROUP_NORM, (cgp__attributes){.norm = {.eps = 1, .groups = 2}}, IMAGE, F32(1),
            "expects groups that divide C = 3, got 2");
-    refuse(CGP_OP_GROUP_NORM, (cgp__attributes){.eps = 1, .groups = 6}, IMAGE, F32(1),
+    refuse(CGP_OP_GROUP_NORM, (cgp__attributes){.norm = {.eps = 1, .groups = 6}}, IMAGE, F32(1),
            "expects groups that divide C = 3, got 6");
-    refuse(CGP_OP_GROUP_NORM, (cgp__attributes){.eps = 1}, IMAGE, F32(1),
+    refuse(CGP_OP_GROUP_NORM, (cgp__attributes){.norm = {.eps = 1}}, IMAGE, F32(1),
            "expects groups that divide C = 3, got 0");
-    refuse(CGP_OP_GROUP_NORM, (cgp__attributes){.eps = 1, .groups = -3}, IMAGE, F32(1),
+    refuse(CGP_OP_GROUP_NORM, (cgp__attributes){.norm = {.eps = 1, .groups = -3}}, IMAGE, F32(1),
            "expects groups that divide C = 3, got -3");
-    refuse(CGP_OP_GROUP_NORM, (cgp__attributes){.groups = 3}, IMAGE, F32(1),
+    refuse(CGP_OP_GROUP_NORM, (cgp__attributes){.norm = {.groups = 3}}, IMAGE, F32(1),
            "expects eps > 0 and finite as f32, got 0");
-    refuse(CGP_OP_GROUP_NORM, (cgp__attributes){.eps = 1, .groups = 3}, I32(2, 3), F32(1),
+    refuse(CGP_OP_GROUP_NORM, (cgp__attributes){.norm = {.eps = 1, .groups = 3}}, I32(2, 3), F32(1),
            "expects f32 input, got i32");
 }
 
 static void mean_removes_a_dim(void **state) {
     (void)state;
     const cgp_op_kind op = CGP_OP_MEAN;
-    inferred out = infer(op, (cgp__attributes){.dim = {1}}, F32(2, 3, 4, 5), F32(1));
+    inferred out = infer(op, (cgp__attributes){.windows = {.dim = {1}}}, F32(2, 3, 4, 5), F32(1));
     assert_type(&out.shapes.output, "[2, 4, 5]");
-    assert_attributes(&out, (cgp_op_attributes){.rows = 2,
-                                                .in = 20,
-                                                .out = 20,
-                                                .height = 6,
-                                                .width = 1,
-                                                .out_height = 2,
-                                                .out_width = 1,
-                                                .kernel_height = 3,
-                                                .kernel_width = 1,
-                                                .stride_height = 3,
-                                                .stride_width = 1});
-    out = infer(op, (cgp__attributes){.dim = {3}}, F32(2, 3, 4, 5), F32(1));
+    assert_attributes(&out, (cgp_op_attributes){.windows = {.rows = 2,
+                                                            .in = 20,
+                                                            .out = 20,
+                                                            .height = 6,
+                                                            .width = 1,
+                                                            .out_height = 2,
+                                                            .out_width = 1,
+                                                            .kernel_height = 3,
+                                                            .kernel_width = 1,
+                                                            .stride_height = 3,
+                                                            .stride_width = 1}});
+    out = infer(op, (cgp__attributes){.windows = {.dim = {3}}}, F32(2, 3, 4, 5), F32(1));
     assert_type(&out.shapes.output, "[2, 3, 4]");
-    assert_attributes(&out, (cgp_op_attributes){.rows = 24,
-                                                .in = 1,
-                                                .out = 1,
-                                                .height = 24,
-                                                .width = 5,
-                                                .out_height = 24,
-                                                .out_width = 1,
-                                                .kernel_height = 1,
-                                                .kernel_width = 5,
-                                                .stride_height = 1,
-                                                .stride_width = 5});
+    assert_attributes(&out, (cgp_op_attributes){.windows = {.rows = 24,
+                                                            .in = 1,
+                                                            .out = 1,
+                                                            .height = 24,
+                                                            .width = 5,
+                                                            .out_height = 24,
+                                                            .out_width = 1,
+                                                            .kernel_height = 1,
+                                                            .kernel_width = 5,
+                                                            .stride_height = 1,
+                                                            .stride_width = 5}});
     out = infer(op, none, F32(7), F32(1));
     assert_type(&out.shapes.output, "[1]");
     out = infer(op, none, F32(6, 4), F32(1));
     assert_type(&out.shapes.output, "[4]");
-    refuse(op, (cgp__attributes){.dim = {2}}, F32(2, 3), F32(1),
+    refuse(op, (cgp__attributes){.windows = {.dim = {2}}}, F32(2, 3), F32(1),
            "expects a dim from -2 to 1 of [2, 3], got 2");
-    refuse(op, (cgp__attributes){.dim = {-3}}, F32(2, 3), F32(1),
+    refuse(op, (cgp__attributes){.windows = {.dim = {-3}}}, F32(2, 3), F32(1),
            "expects a dim from -2 to 1 of [2, 3], got -3");
-    out = infer(op, (cgp__attributes){.dim = {-2}}, F32(6, 4), F32(1));
+    out = infer(op, (cgp__attributes){.windows = {.dim = {-2}}}, F32(6, 4), F32(1));
     assert_type(&out.shapes.output, "[4]");
-    refuse(op, (cgp__attributes){.dim = {1}}, F32(1 << 16, 1 << 15, 2), F32(1),
+    refuse(op, (cgp__attributes){.windows = {.dim = {1}}}, F32(1 << 16, 1 << 15, 2), F32(1),
            "expects at most 2^31 - 1 elements in the dims up to 1, got 2147483648");
     refuse(op, none, I32(2, 3), F32(1), "expects f32 input, got i32");
     assert_true(flops_of(op, CGP_OP_FORWARD, none, F32(6, 4), F32(1)) == 24.0);
@@ -444,12 +451,13 @@ static void mean_removes_a_dim(void **state) {
 
 static void group_norm_saves_one_of_each_group_of_a_sample(void **state) {
     (void)state;
-    const cgp__attributes a = {.eps = 1e-5, .groups = 2};
+    const cgp__attributes a = {.norm = {.eps = 1e-5, .groups = 2}};
     inferred out = infer(CGP_OP_GROUP_NORM, a, F32(6, 7, 8), F32(1));
     assert_type(&out.shapes.output, "[6, 7, 8]");
-    assert_attributes(&out,
-                      (cgp_op_attributes){
-                          .rows = 42, .in = 8, .out = 8, .groups = 2, .eps = 1e-5f, .slope = 1.0f});
+    assert_attributes(
+        &out,
+        (cgp_op_attributes){
+            .norm = {.rows = 42, .in = 8, .out = 8, .groups = 2, .eps = 1e-5f, .slope = 1.0f}});
     assert_int_equal(out.shapes.n_state, 0);
     assert_int_equal(out.shapes.n_saved, 2);
     for (int k = 0; k < 2; k++) {
@@ -465,7 +473,8 @@ static void group_norm_saves_one_of_each_group_of_a_sample(void **state) {
 
 static void instance_norm_saves_one_of_each_channel_of_a_sample(void **state) {
     (void)state;
-    const inferred out = infer(CGP_OP_INSTANCE_NORM, (cgp__attributes){.eps = 1e-5}, IMAGE, F32(1));
+    const inferred out =
+        infer(CGP_OP_INSTANCE_NORM, (cgp__attributes){.norm = {.eps = 1e-5}}, IMAGE, F32(1));
     assert_type(&out.shapes.output, "[6, 7, 3]");
     assert_int_equal(out.shapes.n_parameters + out.shapes.n_state, 0);
     assert_int_equal(out.shapes.n_saved, 2);

@@ -9,11 +9,14 @@
 
 #define TO(...)                                                                                    \
     (cgp__attributes) {                                                                            \
-        .rank = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), .dims = { __VA_ARGS__ } \
+        .parts = {                                                                                 \
+            .rank = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),                     \
+            .dims = {__VA_ARGS__}                                                                  \
+        }                                                                                          \
     }
 
 TEST_CASE(reshape_keeps_the_elements) {
-    const cgp_op_attributes all = {.rows = 1, .in = 126, .out = 126};
+    const cgp_op_attributes all = {.parts = {.rows = 1, .in = 126, .out = 126}};
     inferred out = infer(CGP_OP_RESHAPE, TO(-1), IMAGE, F32(1));
     assert_type(&out.shapes.output, "[126]");
     assert_attributes(&out, all);
@@ -44,40 +47,42 @@ TEST_CASE(reshape_refuses) {
            "expects dims of at most 2^40 elements, got [4294967296, 4294967296, -1]");
     refuse(op, none, IMAGE, F32(1), "expects 1 to 5 dims, got 0");
     refuse(op, TO(6, 7, 3, 1, 1, 1), IMAGE, F32(1), "expects 1 to 5 dims, got 6");
-    refuse(op, (cgp__attributes){.rank = -1}, IMAGE, F32(1), "expects 1 to 5 dims, got -1");
+    refuse(op, (cgp__attributes){.parts = {.rank = -1}}, IMAGE, F32(1),
+           "expects 1 to 5 dims, got -1");
 }
 
 /* --- TRANSPOSE --- */
 
 static inferred transposed(cgp_op_type x, int dim0, int dim1) {
-    return infer(CGP_OP_TRANSPOSE, (cgp__attributes){.dim = {dim0, dim1}}, x, F32(1));
+    return infer(CGP_OP_TRANSPOSE, (cgp__attributes){.parts = {.dim = {dim0, dim1}}}, x, F32(1));
 }
 
 TEST_CASE(transpose_exchanges_two_dims) {
     inferred out = transposed(F32(2, 3, 4, 5, 6), 1, 3);
     assert_type(&out.shapes.output, "[2, 5, 4, 3, 6]");
-    const cgp_op_attributes middle = {.rows = 120, .in = 6, .out = 6, .parts = {3, 4, 5, 6}};
+    const cgp_op_attributes middle = {
+        .parts = {.rows = 120, .in = 6, .out = 6, .parts = {3, 4, 5, 6}}};
     assert_attributes(&out, middle);
     out = transposed(F32(2, 3, 4, 5, 6), -2, -4);
     assert_type(&out.shapes.output, "[2, 5, 4, 3, 6]");
     assert_attributes(&out, middle);
     out = transposed(F32(2, 3, 4), 0, -1);
     assert_type(&out.shapes.output, "[4, 3, 2]");
-    assert_attributes(&out,
-                      (cgp_op_attributes){.rows = 12, .in = 2, .out = 2, .parts = {2, 3, 4, 1}});
+    assert_attributes(
+        &out, (cgp_op_attributes){.parts = {.rows = 12, .in = 2, .out = 2, .parts = {2, 3, 4, 1}}});
     out = transposed(F32(2, 3, 4), 1, -2);
     assert_type(&out.shapes.output, "[2, 3, 4]");
-    assert_attributes(&out,
-                      (cgp_op_attributes){.rows = 6, .in = 4, .out = 4, .parts = {3, 1, 1, 4}});
+    assert_attributes(
+        &out, (cgp_op_attributes){.parts = {.rows = 6, .in = 4, .out = 4, .parts = {3, 1, 1, 4}}});
 }
 
 TEST_CASE(transpose_refuses) {
     const cgp_op_kind op = CGP_OP_TRANSPOSE;
-    refuse(op, (cgp__attributes){.dim = {0, 3}}, IMAGE, F32(1),
+    refuse(op, (cgp__attributes){.parts = {.dim = {0, 3}}}, IMAGE, F32(1),
            "expects a dim from -3 to 2 of [6, 7, 3], got 3");
-    refuse(op, (cgp__attributes){.dim = {-4, 0}}, IMAGE, F32(1),
+    refuse(op, (cgp__attributes){.parts = {.dim = {-4, 0}}}, IMAGE, F32(1),
            "expects a dim from -3 to 2 of [6, 7, 3], got -4");
-    refuse(op, (cgp__attributes){.dim = {INT32_MIN, INT32_MAX}}, IMAGE, F32(1),
+    refuse(op, (cgp__attributes){.parts = {.dim = {INT32_MIN, INT32_MAX}}}, IMAGE, F32(1),
            "expects a dim from -3 to 2 of [6, 7, 3], got -2147483648");
     refuse(op, none, I32(6, 7), F32(1), "expects f32 input, got i32");
 }
@@ -85,19 +90,21 @@ TEST_CASE(transpose_refuses) {
 /* --- SLICE --- */
 
 static cgp__attributes part(int dim, int64_t begin, int64_t end) {
-    return (cgp__attributes){.dim = {dim}, .begin = begin, .end = end};
+    return (cgp__attributes){.parts = {.dim = {dim}, .begin = begin, .end = end}};
 }
 
 TEST_CASE(slice_takes_a_part_of_a_dim) {
     inferred out = infer(CGP_OP_SLICE, part(1, 2, 6), IMAGE, F32(1));
     assert_type(&out.shapes.output, "[6, 4, 3]");
-    assert_attributes(&out, (cgp_op_attributes){.rows = 6, .in = 21, .out = 12, .parts = {6}});
+    assert_attributes(&out,
+                      (cgp_op_attributes){.parts = {.rows = 6, .in = 21, .out = 12, .parts = {6}}});
     out = infer(CGP_OP_SLICE, part(-1, 0, 1), IMAGE, F32(1));
     assert_type(&out.shapes.output, "[6, 7, 1]");
-    assert_attributes(&out, (cgp_op_attributes){.rows = 42, .in = 3, .out = 1});
+    assert_attributes(&out, (cgp_op_attributes){.parts = {.rows = 42, .in = 3, .out = 1}});
     out = infer(CGP_OP_SLICE, part(-3, 5, 6), IMAGE, F32(1));
     assert_type(&out.shapes.output, "[1, 7, 3]");
-    assert_attributes(&out, (cgp_op_attributes){.rows = 1, .in = 126, .out = 21, .parts = {105}});
+    assert_attributes(
+        &out, (cgp_op_attributes){.parts = {.rows = 1, .in = 126, .out = 21, .parts = {105}}});
 }
 
 TEST_CASE(slice_refuses) {
@@ -114,24 +121,26 @@ TEST_CASE(slice_refuses) {
 /* --- MATMUL --- */
 
 static cgp__attributes transposing(bool a, bool b) {
-    return (cgp__attributes){.transpose = {a, b}};
+    return (cgp__attributes){.matmul = {.transpose = {a, b}}};
 }
 
 TEST_CASE(matmul_multiplies_the_last_two_dims) {
-    static const cgp_op_attributes of = {.rows = 30, .in = 4, .out = 7, .heads = 6};
+    static const cgp_op_attributes of = {.matmul = {.rows = 30, .in = 4, .out = 7, .heads = 6}};
     for (int t = 0; t < 4; t++) {
         const cgp_op_type a = t & 1 ? F32(2, 3, 4, 5) : F32(2, 3, 5, 4);
         const cgp_op_type b = t & 2 ? F32(2, 3, 7, 4) : F32(2, 3, 4, 7);
         const inferred out = infer(CGP_OP_MATMUL, transposing(t & 1, t & 2), a, b);
         cgp_op_attributes expected = of;
-        expected.transposed = t;
+        expected.matmul.transposed[0] = t & 1;
+        expected.matmul.transposed[1] = t >> 1;
         assert_type(&out.shapes.output, "[2, 3, 5, 7]");
         assert_attributes(&out, expected);
         assert_int_equal(out.shapes.n_parameters + out.shapes.n_saved, 0);
     }
     const inferred out = infer(CGP_OP_MATMUL, none, F32(5, 4), F32(4, 1));
     assert_type(&out.shapes.output, "[5, 1]");
-    assert_attributes(&out, (cgp_op_attributes){.rows = 5, .in = 4, .out = 1, .heads = 1});
+    assert_attributes(&out,
+                      (cgp_op_attributes){.matmul = {.rows = 5, .in = 4, .out = 1, .heads = 1}});
 }
 
 TEST_CASE(matmul_refuses) {

@@ -118,10 +118,11 @@ static void every_number_of_threads_gives_the_same_bits(void **state) {
     /* Winograd convolutions, split by panels of weight columns and by blocks of tiles. */
     for (int i = 0; i < 2; i++) {
         const cgp__attributes a = {
-            .size = i ? 30 : 530, .kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1, 1, 1}};
+            .windows = {
+                .size = i ? 30 : 530, .kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1, 1, 1}}};
         op_case c = {.op = CGP_OP_CONV2D, .n = 1 + i, .add = 1, .type = CGP_F32};
         c.attributes = image_attributes(c.op, i ? 60 : 9, i ? 46 : 8, i ? 20 : 40, a);
-        c.attributes.tile = 2;
+        c.attributes.windows.tile = 2;
         check_threads(&c);
     }
     /* A GEMM so large that threads pack a block together. */
@@ -142,7 +143,7 @@ static void every_number_of_threads_gives_the_same_bits(void **state) {
     /* For a weight with few rows and columns, threads take blocks of k or of pixels. The sums of
      * these blocks are added in a fixed order. */
     const cgp__attributes filter = {
-        .kernel = {3, 5}, .stride = {1, 2}, .padding = {1, 1, 1, 2}, .size = 9};
+        .windows = {.kernel = {3, 5}, .stride = {1, 2}, .padding = {1, 1, 1, 2}, .size = 9}};
     for (int i = 0; i < 4; i++) {
         op_case c = {.op = CGP_OP_LINEAR,
                      .n = 1,

@@ -168,17 +168,17 @@ static void plain_linear(operands *o) {
     const int64_t rows = o->c.n * g->rows, in = g->in, out = g->out;
     const float *weight = o->at[SLOT_PARAM];
     const cgp__matrix w =
-        g->transposed ? cgp__rows(CGP_F32, weight, out) : cgp__columns(CGP_F32, weight, in);
+        g->linear.transposed ? cgp__rows(CGP_F32, weight, out) : cgp__columns(CGP_F32, weight, in);
     const cgp__matrix transposed = {CGP_F32, weight, w.column, w.row};
     const float *x = o->at[SLOT_X], *dy = o->at[SLOT_DY];
     plainly(rows, out, in, cgp__rows(CGP_F32, x, in), w, o->at[SLOT_PARAM + 1], CGP_BF16,
             o->at[SLOT_Y], out, false);
     plainly(rows, in, out, cgp__rows(CGP_F32, dy, out), transposed, NULL, CGP_BF16, o->at[SLOT_DX],
             in, o->c.add & 1);
-    const int64_t m = g->transposed ? in : out, n = g->transposed ? out : in;
-    plainly(m, n, rows, cgp__columns(CGP_F32, g->transposed ? x : dy, m),
-            cgp__rows(CGP_F32, g->transposed ? dy : x, n), NULL, CGP_F32, o->at[SLOT_DPARAM], n,
-            o->c.accumulate);
+    const int64_t m = g->linear.transposed ? in : out, n = g->linear.transposed ? out : in;
+    plainly(m, n, rows, cgp__columns(CGP_F32, g->linear.transposed ? x : dy, m),
+            cgp__rows(CGP_F32, g->linear.transposed ? dy : x, n), NULL, CGP_F32, o->at[SLOT_DPARAM],
+            n, o->c.accumulate);
 }
 
 static void linear_is_such_gemms(void **state) {
@@ -282,9 +282,10 @@ static void plain_head(const head *h, bool backward) {
 
 static void plain_attention(operands *o, bool backward) {
     const cgp_op_attributes *g = &o->c.attributes;
-    const int64_t depth = g->out / g->heads;
-    for (int64_t i = 0; i < o->c.n * g->heads; i++) {
-        const int64_t at = i / g->heads * g->rows * g->out, column = i % g->heads * depth;
+    const int64_t depth = g->out / g->attention.heads;
+    for (int64_t i = 0; i < o->c.n * g->attention.heads; i++) {
+        const int64_t at = i / g->attention.heads * g->rows * g->out,
+                      column = i % g->attention.heads * depth;
         const float *q = o->at[SLOT_X] + 3 * at + column;
         float *dq = o->at[SLOT_DX] + 3 * at + column;
         const head h = {.rows = g->rows,

@@ -15,17 +15,19 @@ static runner cpu, parallel, by_tiles; /* one thread; three threads; AMX or fake
 /* Make the windows of x as a matrix [n OH OW, KH KW in]. */
 static float *windows_of(const operands *o) {
     const cgp_op_attributes *g = &o->c.attributes;
-    const int64_t k = g->in * g->kernel_height * g->kernel_width;
+    const int64_t k = g->in * g->windows.kernel_height * g->windows.kernel_width;
     float *windows = calloc((size_t)(o->c.n * g->rows * k), sizeof *windows), *to = windows;
     assert_non_null(windows);
     for (int64_t p = 0; p < o->c.n * g->rows; p++) {
-        const int64_t n = p / g->rows, i = p % g->rows / g->out_width, j = p % g->out_width;
-        for (int64_t u = 0; u < g->kernel_height; u++)
-            for (int64_t v = 0; v < g->kernel_width; v++, to += g->in) {
-                const int64_t y = i * g->stride_height + u - g->top;
-                const int64_t x = j * g->stride_width + v - g->left;
-                if (y < 0 || y >= g->height || x < 0 || x >= g->width) continue;
-                memcpy(to, o->at[SLOT_X] + ((n * g->height + y) * g->width + x) * g->in,
+        const int64_t n = p / g->rows, i = p % g->rows / g->windows.out_width,
+                      j = p % g->windows.out_width;
+        for (int64_t u = 0; u < g->windows.kernel_height; u++)
+            for (int64_t v = 0; v < g->windows.kernel_width; v++, to += g->in) {
+                const int64_t y = i * g->windows.stride_height + u - g->windows.top;
+                const int64_t x = j * g->windows.stride_width + v - g->windows.left;
+                if (y < 0 || y >= g->windows.height || x < 0 || x >= g->windows.width) continue;
+                memcpy(to,
+                       o->at[SLOT_X] + ((n * g->windows.height + y) * g->windows.width + x) * g->in,
                        (size_t)g->in * sizeof *to);
             }
     }
@@ -45,11 +47,11 @@ static int64_t taps_of(int64_t i, int64_t stride, int64_t kernel, int64_t paddin
 static void plain_tap(const operands *o, const int64_t pixel[3], int64_t u, int64_t v, float *a,
                       float *b) {
     const cgp_op_attributes *g = &o->c.attributes;
-    const int64_t y = pixel[1] + g->top - u, x = pixel[2] + g->left - v;
-    const int64_t p = y / g->stride_height, q = x / g->stride_width;
-    const bool exists = y >= 0 && p < g->out_height && x >= 0 && q < g->out_width;
-    const float *weight = o->at[SLOT_PARAM] + (u * g->kernel_width + v) * g->in * g->out;
-    const int64_t row = (pixel[0] * g->out_height + p) * g->out_width + q;
+    const int64_t y = pixel[1] + g->windows.top - u, x = pixel[2] + g->windows.left - v;
+    const int64_t p = y / g->windows.stride_height, q = x / g->windows.stride_width;
+    const bool exists = y >= 0 && p < g->windows.out_height && x >= 0 && q < g->windows.out_width;
+    const float *weight = o->at[SLOT_PARAM] + (u * g->windows.kernel_width + v) * g->in * g->out;
+    const int64_t row = (pixel[0] * g->windows.out_height + p) * g->windows.out_width + q;
     for (int64_t d = 0; d < g->out; d++) {
         a[d] = exists ? o->at[SLOT_DY][row * g->out + d] : 0.0f;
         for (int64_t c = 0; c < g->in; c++)
@@ -61,13 +63,16 @@ static void plain_tap(const operands *o, const int64_t pixel[3], int64_t u, int6
 static void plain_pixel(operands *o, const int64_t pixel[3], float *a, float *b) {
     const cgp_op_attributes *g = &o->c.attributes;
     int64_t u, v, k = 0;
-    const int64_t rows = taps_of(pixel[1], g->stride_height, g->kernel_height, g->top, &u);
-    const int64_t columns = taps_of(pixel[2], g->stride_width, g->kernel_width, g->left, &v);
-    float *dx = o->at[SLOT_DX] + ((pixel[0] * g->height + pixel[1]) * g->width + pixel[2]) * g->in;
+    const int64_t rows =
+        taps_of(pixel[1], g->windows.stride_height, g->windows.kernel_height, g->windows.top, &u);
+    const int64_t columns =
+        taps_of(pixel[2], g->windows.stride_width, g->windows.kernel_width, g->windows.left, &v);
+    float *dx = o->at[SLOT_DX] +
+                ((pixel[0] * g->windows.height + pixel[1]) * g->windows.width + pixel[2]) * g->in;
     for (int64_t s = 0; s < rows; s++)
         for (int64_t t = 0; t < columns; t++, k += g->out)
-            plain_tap(o, pixel, u - s * g->stride_height, v - t * g->stride_width, a + k,
-                      b + k * g->in);
+            plain_tap(o, pixel, u - s * g->windows.stride_height, v - t * g->windows.stride_width,
+                      a + k, b + k * g->in);
     if (k > 0)
         plainly(1, g->in, k, cgp__rows(CGP_F32, a, k), cgp__rows(CGP_F32, b, g->in), NULL, CGP_BF16,
                 dx, g->in, o->c.add & 1);
@@ -78,7 +83,8 @@ static void plain_pixel(operands *o, const int64_t pixel[3], float *a, float *b)
 static void plain_convolution(operands *o) {
     const cgp_op_attributes *g = &o->c.attributes;
     const int64_t pixels = o->c.n * g->rows;
-    const int64_t taps = (int64_t)g->kernel_height * g->kernel_width, k = taps * g->in;
+    const int64_t taps = (int64_t)g->windows.kernel_height * g->windows.kernel_width,
+                  k = taps * g->in;
     float *windows = windows_of(o);
     float *a = malloc((size_t)(taps * g->out) * sizeof *a);
     float *b = malloc((size_t)(taps * g->out * g->in) * sizeof *b);
@@ -90,8 +96,8 @@ static void plain_convolution(operands *o) {
             cgp__rows(CGP_F32, o->at[SLOT_DY], g->out), NULL, CGP_F32, o->at[SLOT_DPARAM], g->out,
             o->c.accumulate);
     for (int64_t n = 0; n < o->c.n; n++)
-        for (int64_t i = 0; i < g->height; i++)
-            for (int64_t j = 0; j < g->width; j++)
+        for (int64_t i = 0; i < g->windows.height; i++)
+            for (int64_t j = 0; j < g->windows.width; j++)
                 plain_pixel(o, (const int64_t[]){n, i, j}, a, b);
     free(b);
     free(a);

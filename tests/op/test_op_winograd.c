@@ -13,16 +13,17 @@ static op_case case_of(int n, int height, int width, int in, const cgp__attribut
     op_case c = draw_case(CGP_OP_CONV2D, 1, &seed);
     c.n = n;
     c.attributes = image_attributes(CGP_OP_CONV2D, height, width, in, *a);
-    c.attributes.tile = 2;
+    c.attributes.windows.tile = 2;
     return c;
 }
 
 /* Draw a window of 3 x 3 with some padding, or cropping, on each side. */
 static cgp__attributes draw_window(int out) {
     cgp__attributes a = {
-        .size = out, .kernel = {3, 3}, .stride = {1, 1}, .bias = test_random(&seed) & 1};
+        .windows = {
+            .size = out, .kernel = {3, 3}, .stride = {1, 1}, .bias = test_random(&seed) & 1}};
     for (int k = 0; k < 4; k++)
-        a.padding[k] = test_between(&seed, -1, 3);
+        a.windows.padding[k] = test_between(&seed, -1, 3);
     return a;
 }
 
@@ -43,7 +44,7 @@ static op_case large_case(int i) {
                  {1, 9, 8, 40, 530},  {1, 8, 9, 600, 520}, {1, 22, 25, 600, 520}};
     cgp__attributes a = draw_window(sizes[i].out);
     for (int k = 0; k < 4; k++)
-        a.padding[k] = 1;
+        a.windows.padding[k] = 1;
     return case_of(sizes[i].n, sizes[i].height, sizes[i].width, sizes[i].in, &a);
 }
 
@@ -114,7 +115,7 @@ static void errors_are_like_those_of_direct_sums(void **state) {
         operands_create(&got[0], &c, &seed);
         operands_copy(&got[1], &got[0]);
         operands_copy(&got[2], &got[0]);
-        got[1].c.attributes.tile = 0;
+        got[1].c.attributes.windows.tile = 0;
         for (int k = 0; k < 3; k++)
             run_all(k < 2 ? &cpu : &ref, &got[k]);
         add_errors(&got[0], &got[2], tiled);
@@ -233,13 +234,13 @@ static void bf16_is_f32_rounded(void **state) {
 
 static bool is_direct(int height, int width, int in, int out) {
     const cgp__attributes a = {
-        .size = out, .kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1, 1, 1}};
+        .windows = {.size = out, .kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1, 1, 1}}};
     op_case c = case_of(1, height, width, in, &a);
     operands tiled, direct;
     c.type = CGP_F32;
     operands_create(&tiled, &c, &seed);
     operands_copy(&direct, &tiled);
-    direct.c.attributes.tile = 0;
+    direct.c.attributes.windows.tile = 0;
     run_all(&cpu, &tiled);
     run_all(&cpu, &direct);
     const bool same = is_same(&tiled, &direct);

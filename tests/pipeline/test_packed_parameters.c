@@ -27,7 +27,7 @@ static atomic_int n_kernels, packs, checks;
 static int64_t elements(const cgp_kernel_spec *spec, int k) {
     const cgp_op_attributes *a = &spec->attributes;
     if (spec->op == CGP_OP_LAYER_NORM) return a->out;
-    return k == 0 ? a->in * a->out : a->has_bias ? a->out : 0;
+    return k == 0 ? a->in * a->out : cgp_spec_linear(spec)->has_bias ? a->out : 0;
 }
 
 static cgp_status packed(const cgp_device_options *options, const cgp_kernel_spec *spec,

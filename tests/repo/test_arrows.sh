@@ -15,7 +15,7 @@
 # - "module/x.h": module; <cgpipe/X.h>: X
 # - <cgpipe/tensor.h>, <cgpipe/op.h>: base
 # - <cgpipe/images.h>, <cgpipe/tokenizer.h>: data
-# - <cgpipe/devices.h>: backend
+# - <cgpipe/devices.h>, <cgpipe/ext/ops.h>: backend
 # - <cgpipe/graph.h>: model
 #
 # A module may include headers of its own and of the modules in its row. Only programs may include
@@ -108,7 +108,7 @@ check() {
                     owner = "data" # headers of the module data
                 if (owner == "graph")
                     owner = "model" # model reads and writes graph files
-                if (owner == "devices")
+                if (owner == "devices" || owner == "ops")
                     owner = "backend"
                 if (parts_of_target > 2 || owner == "cgpipe")
                     forbidden("module " module " includes <" target ">, which is for programs")

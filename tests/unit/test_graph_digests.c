@@ -29,8 +29,7 @@ static void write_and_compare(cgp_model *model, const char *digest, bool *writte
     cgp_model_destroy(model);
 }
 
-static void models_of_the_zoo_keep_their_bytes(void **unused) {
-    (void)unused;
+TEST_CASE(models_of_the_zoo_keep_their_bytes) {
     static const struct {
         const char *spec, *digest;
     } models[] = {
@@ -159,8 +158,7 @@ static cgp_model *model_with_a_cache(void) {
     return m;
 }
 
-static void every_op_keeps_its_bytes(void **unused) {
-    (void)unused;
+TEST_CASE(every_op_keeps_its_bytes) {
     bool written[CGP_OP_KINDS] = {false};
     write_and_compare(model_of_images(),
                       "f4065162fdbfdeec2958a184ece09aa41051eafe18983cad82a61e7736a9fc09", written);
@@ -169,15 +167,7 @@ static void every_op_keeps_its_bytes(void **unused) {
     write_and_compare(model_with_a_cache(),
                       "84d85c2a6bfb7c6f127a742d29a29ebc7d5bce621285d78319af5f0f20c307e2", written);
     for (int kind = 0; kind < CGP_OP_KINDS; kind++) {
-        if (!written[kind]) print_error("%s: not written\n", cgp__graph_op((cgp_op_kind)kind));
+        if (!written[kind]) print_error("%s: not written\n", cgp_op_name((cgp_op_kind)kind));
         assert_true(written[kind]);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(models_of_the_zoo_keep_their_bytes),
-        cmocka_unit_test(every_op_keeps_its_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -392,10 +392,11 @@ static void forward_takes_the_published_multiplications(void **state) {
         cgp_model *model = make(texts[i]);
         for (int n = 0; n < model->n_nodes; n++) {
             const cgp__node *node = &model->nodes[n];
-            const double bias =
-                node->sizes.has_bias ? (double)(node->sizes.rows * node->sizes.out) : 0;
-            if (node->kind == CGP_OP_CONV2D || node->kind == CGP_OP_LINEAR)
-                products += (cgp__op_flops(node->kind, &node->use, CGP_OP_FORWARD) - bias) / 2;
+            const bool linear = node->kind == CGP_OP_LINEAR;
+            if (!linear && node->kind != CGP_OP_CONV2D) continue;
+            const bool biased = linear ? node->sizes.linear.has_bias : node->sizes.windows.has_bias;
+            const double bias = biased ? (double)(node->sizes.rows * node->sizes.out) : 0;
+            products += (cgp__op_flops(node->kind, &node->use, CGP_OP_FORWARD) - bias) / 2;
         }
         print_message("%s: %.4f GMAC\n", texts[i], products / 1e9);
         assert_true(fabs(products / 1e9 - expected[i]) < 6e-4);

@@ -30,7 +30,7 @@ typedef struct layer {
 
 static layer layer_of(float momentum, bool deferred) {
     layer l = {.spec = {.op = CGP_OP_BATCH_NORM,
-                        .attributes = {.in = CHANNELS, .out = CHANNELS, .momentum = momentum}},
+                        .attributes.norm = {.in = CHANNELS, .out = CHANNELS, .momentum = momentum}},
                .deferred = deferred};
     assert_int_equal(cgp__running_stats_bytes(CHANNELS), sizeof l.accumulator);
     for (int c = 0; c < CHANNELS; c++) {

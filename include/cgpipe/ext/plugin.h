@@ -51,8 +51,8 @@ typedef struct cgp_host {
     /** Return the available memory of the machine in bytes; INT64_MAX if not known. Threads:
      *  any. */
     int64_t (*memory_available)(void);
-    /** Derive the key of the dropout rule (backend.h) from the seed and step of cgp_step_values and
-     *  the id of cgp_kernel_args. Threads: any. */
+    /** Derive the key of the dropout rule (ops/common.h) from the seed and step of cgp_step_values
+     *  and the id of cgp_kernel_args. Threads: any. */
     void (*dropout_key)(uint32_t key[2], uint64_t seed, uint64_t step, uint32_t id);
     /** Compute Philox4x32-10 of a counter under a key. Source: Salmon et al. 2011. Threads: any. */
     void (*philox)(uint32_t out[4], const uint32_t counter[4], const uint32_t key[2]);

@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-#define ENTRY(kind, name) cgp__cpu_##name,
+#define ENTRY(kind, name, family) cgp__cpu_##name,
 static const cgp__cpu_op *const ops[CGP_OP_KINDS] = {CGP_OPS(ENTRY)};
 
 static const cgp__cpu_prepack *const prepacks[CGP_OP_KINDS] = {

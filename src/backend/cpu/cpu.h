@@ -66,7 +66,7 @@ struct cgp_kernel {
 };
 
 /* [CGP_OP_DIRECTIONS]; run == NULL: no such kernel. */
-#define CGP__CPU_OP(kind, name) extern const cgp__cpu_op cgp__cpu_##name[CGP_OP_DIRECTIONS];
+#define CGP__CPU_OP(kind, name, family) extern const cgp__cpu_op cgp__cpu_##name[CGP_OP_DIRECTIONS];
 CGP_OPS(CGP__CPU_OP)
 
 /* isa.c: find the best instruction set of this machine, or the instruction set that CGP_CPU_ISA

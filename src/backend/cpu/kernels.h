@@ -13,7 +13,7 @@
 
 #define CGP__CPU_BLOCK 64 /* rows in a partial sum of a parameter's gradient */
 
-/* A dropout mask; cgpipe/ext/backend.h defines the rule. */
+/* A dropout mask; cgpipe/ext/ops/common.h defines the rule. */
 typedef struct cgp__cpu_mask {
     cgp__rng_key key;
     uint32_t threshold, group;
@@ -262,7 +262,7 @@ typedef struct cgp__cpu_columns {
 typedef struct cgp__cpu_pool {
     /* Type of `from` and of the result. */
     cgp_dtype type;
-    const cgp_op_attributes *attributes;
+    const cgp_op_windows *attributes;
     /* The image; backward: the gradient of y. */
     const void *from;
     /* Compute the mean of a window's pixels instead of the sum. */
@@ -280,7 +280,7 @@ typedef struct cgp__cpu_pool {
 #define CGP__CPU_POOL_SLACK 64 /* four vectors */
 
 /* Return the floats of scratch for a row of the image or of y. */
-static inline int64_t cgp__cpu_pool_scratch(const cgp_op_attributes *g) {
+static inline int64_t cgp__cpu_pool_scratch(const cgp_op_windows *g) {
     const int64_t max = g->width > g->out_width ? g->width : g->out_width;
     return cgp__cpu_padded(max * g->in) + CGP__CPU_POOL_SLACK;
 }
@@ -419,7 +419,7 @@ extern const cgp__cpu_kernels cgp__cpu_kernels_v1, cgp__cpu_kernels_v3, cgp__cpu
 #define CGP__CPU_NAME(name) CGP__CPU_PASTE(name, CGP_ISA)
 #define CGP__CPU_DECLARE(name, arguments) void CGP__CPU_NAME(name) arguments;
 CGP__CPU_KERNELS(CGP__CPU_DECLARE)
-#define CGP__CPU_DECLARE_ELEMENTWISE(kind, name)                                                   \
+#define CGP__CPU_DECLARE_ELEMENTWISE(kind, name, family)                                           \
     extern const cgp__cpu_elementwise CGP__CPU_NAME(name);
 CGP_ELEMENTWISE_OPS(CGP__CPU_DECLARE_ELEMENTWISE)
 #endif

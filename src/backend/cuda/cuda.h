@@ -42,7 +42,7 @@ typedef struct cgp__cuda_op {
     int64_t (*workspace)(const cgp_kernel_spec *spec);
 } cgp__cuda_op;
 
-#define CGP__CUDA_OP(kind, name) extern const cgp__cuda_op cgp__cuda_##name;
+#define CGP__CUDA_OP(kind, name, family) extern const cgp__cuda_op cgp__cuda_##name;
 CGP_OPS(CGP__CUDA_OP)
 #undef CGP__CUDA_OP
 

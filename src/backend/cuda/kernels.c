@@ -6,20 +6,12 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-static const char *const op_names[CGP_OP_KINDS] = {
-#define NAME(kind, name) #name,
-    CGP_OPS(NAME)
-#undef NAME
-};
 static const char *const directions[CGP_OP_DIRECTIONS] = {"forward", "backward input",
                                                           "backward weight"};
 
 static const cgp__cuda_op *find_op(cgp_op_kind kind) {
-    static const cgp__cuda_op *const ops[CGP_OP_KINDS] = {
-#define OP(kind, name) &cgp__cuda_##name,
-        CGP_OPS(OP)
-#undef OP
-    };
+#define OP(kind, name, family) &cgp__cuda_##name,
+    static const cgp__cuda_op *const ops[CGP_OP_KINDS] = {CGP_OPS(OP)};
     return (unsigned)kind < CGP_OP_KINDS ? ops[kind] : NULL;
 }
 
@@ -31,20 +23,20 @@ static cgp_status find_kernel(const cgp_kernel_spec *spec, const cgp__cuda_op **
     if ((unsigned)spec->direction >= CGP_OP_DIRECTIONS || !op->run[spec->direction])
         return cgp__cuda_host->fail(
             CGP_EINVAL, CGP__CUDA_NAME ": expects a direction that %s has, got %s",
-            op_names[spec->op],
+            cgp_op_name(spec->op),
             (unsigned)spec->direction < CGP_OP_DIRECTIONS ? directions[spec->direction] : "none");
     if (spec->n < 1 || spec->attributes.rows < 1)
         return cgp__cuda_host->fail(CGP_EINVAL,
                                     CGP__CUDA_NAME ": expects %s of 1 or more rows, got %" PRId64
                                                    " samples of %" PRId64,
-                                    op_names[spec->op], spec->n, spec->attributes.rows);
+                                    cgp_op_name(spec->op), spec->n, spec->attributes.rows);
     if (spec->type != CGP_F32 && spec->type != CGP_BF16)
         return cgp__cuda_host->fail(CGP_EINVAL, CGP__CUDA_NAME ": %s: expects f32 or bf16, got %s",
-                                    op_names[spec->op], spec->type == CGP_I32 ? "i32" : "none");
-    if (spec->attributes.tile)
+                                    cgp_op_name(spec->op), spec->type == CGP_I32 ? "i32" : "none");
+    if (spec->op == CGP_OP_CONV2D && cgp_spec_windows(spec)->tile)
         return cgp__cuda_host->fail(
             CGP_EINVAL, CGP__CUDA_NAME ": %s: expects direct convolutions, got winograd",
-            op_names[spec->op]);
+            cgp_op_name(spec->op));
     *out = op;
     return CGP_OK;
 }
@@ -88,7 +80,7 @@ static cudaError_t enqueue(const cgp_kernel *kernel, const cgp_kernel_args *args
 cgp_status cgp__cuda_kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp_device *device = kernel->device;
     CGP__TRY_STATUS(cgp__cuda_set_device(device));
-    return cgp__cuda_check(device, enqueue(kernel, args), "%s, %s", op_names[kernel->spec.op],
+    return cgp__cuda_check(device, enqueue(kernel, args), "%s, %s", cgp_op_name(kernel->spec.op),
                            directions[kernel->spec.direction]);
 }
 

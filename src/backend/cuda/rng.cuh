@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rng.cuh -- Philox4x32-10 (Salmon et al. 2011) and the dropout rule of ext/backend.h. The key is
- * derived on the device, because seed and step are per-step constants. */
+/* rng.cuh -- Philox4x32-10 (Salmon et al. 2011) and the dropout rule of ext/ops/common.h. The key
+ * is derived on the device, because seed and step are per-step constants. */
 #ifndef CGP_SRC_CUDA_RNG_CUH
 #define CGP_SRC_CUDA_RNG_CUH
 

@@ -26,7 +26,7 @@ static inline running_stats running_stats_of(const cgp_kernel_spec *spec,
             (int32_t *)args->state[2],
             (double *)args->accumulator,
             spec->attributes.out,
-            spec->attributes.momentum,
+            cgp_spec_norm(spec)->momentum,
             args->first,
             args->deferred};
 }

@@ -40,13 +40,13 @@ typedef struct head {
     int64_t sample, group;
 } head;
 
-static int64_t depth_of(const cgp_op_attributes *g) {
+static int64_t depth_of(const cgp_op_attention *g) {
     return (g->fused ? g->out : g->in) / g->heads;
 }
 
 static head head_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t sample,
                     int64_t h) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_attention *g = cgp_spec_attention(spec);
     const int64_t depth = depth_of(g), width = g->out / g->heads;
     const int64_t kv = h / (g->heads / g->kv_heads), kv_row = sample * g->keys;
     const int64_t q = g->fused ? 3 * g->out : g->in;
@@ -65,11 +65,11 @@ static head head_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, in
 }
 
 /* Return the range of keys that query t attends to. */
-static int64_t first_key(const cgp_op_attributes *g, int64_t t) {
+static int64_t first_key(const cgp_op_attention *g, int64_t t) {
     return g->window > 0 && t >= g->window ? t - g->window + 1 : 0;
 }
 
-static int64_t end_key(const cgp_op_attributes *g, int64_t t) {
+static int64_t end_key(const cgp_op_attention *g, int64_t t) {
     return g->causal ? t + 1 : g->keys;
 }
 
@@ -87,7 +87,7 @@ static double dot(const head *h, const rows *a, int64_t i, const rows *b, int64_
 }
 
 /* Set s[j] for the keys j that query t attends to. */
-static void scores(const cgp_op_attributes *g, double *s, const head *h, int64_t t) {
+static void scores(const cgp_op_attention *g, double *s, const head *h, int64_t t) {
     for (int64_t j = first_key(g, t); j < end_key(g, t); j++)
         s[j] = dot(h, &h->q, t, &h->k, j);
 }
@@ -114,7 +114,7 @@ static double probability(const softmax *x, double s) {
 /* Return the bytes of workspace. Forward needs a row of scores; backward also needs dq of a group
  * of heads, and dk and dv of their head of keys. */
 static int64_t attention_workspace(const cgp_kernel_spec *spec) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_attention *g = cgp_spec_attention(spec);
     const int64_t depth = depth_of(g), width = g->out / g->heads;
     const int64_t group = g->heads / g->kv_heads;
     const int64_t sums = group * g->rows * depth + g->keys * (depth + width);
@@ -124,7 +124,7 @@ static int64_t attention_workspace(const cgp_kernel_spec *spec) {
 /* Write y of query t; return the values that backward needs. */
 static softmax forward_row(const cgp_kernel_spec *spec, const cgp_kernel_args *args, const head *h,
                            int64_t t) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_attention *g = cgp_spec_attention(spec);
     const int64_t first = first_key(g, t), end = end_key(g, t);
     double *s = args->workspace;
     scores(g, s, h, t);
@@ -141,7 +141,7 @@ static softmax forward_row(const cgp_kernel_spec *spec, const cgp_kernel_args *a
 }
 
 static void attention_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_attention *g = cgp_spec_attention(spec);
     for (int64_t i = 0; i < spec->n * g->heads; i++) {
         const head h = head_of(spec, args, i / g->heads, i % g->heads);
         for (int64_t t = 0; t < g->rows; t++) {
@@ -159,7 +159,7 @@ typedef struct sums {
     double *dk, *dv; /* [S, D], [S, DV] */
 } sums;
 
-static sums sums_of(const cgp_op_attributes *g, const cgp_kernel_args *args) {
+static sums sums_of(const cgp_op_attention *g, const cgp_kernel_args *args) {
     const int64_t depth = depth_of(g), group = g->heads / g->kv_heads;
     double *s = args->workspace, *dk = s + g->keys + group * g->rows * depth;
     return (sums){s, s + g->keys, dk, dk + g->keys * depth};
@@ -168,7 +168,7 @@ static sums sums_of(const cgp_op_attributes *g, const cgp_kernel_args *args) {
 /* Compute dq of query t; add its part to dk and dv. */
 static void backward_row(const cgp_kernel_spec *spec, const cgp_kernel_args *args, const head *h,
                          int64_t t, const softmax *x, const sums *out) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_attention *g = cgp_spec_attention(spec);
     const rows dy = {args->dy, h->y.first, h->y.stride, h->y.width};
     const int64_t depth = h->q.width, width = h->v.width;
     const double delta = dot(h, &dy, t, &h->y, t);
@@ -199,7 +199,7 @@ static void store_rows(const head *h, void *dx, const rows *x, int64_t count, bo
  * value, they share one gradient, and the gradient of v is written first. */
 static void backward_group(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t sample,
                            int64_t kv) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_attention *g = cgp_spec_attention(spec);
     const int64_t group = g->heads / g->kv_heads, first = kv * group;
     const sums all = sums_of(g, args);
     const head of = head_of(spec, args, sample, first);
@@ -225,7 +225,7 @@ static void backward_group(const cgp_kernel_spec *spec, const cgp_kernel_args *a
 }
 
 static void attention_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    const int64_t heads = spec->attributes.kv_heads;
+    const int64_t heads = cgp_spec_attention(spec)->kv_heads;
     for (int64_t i = 0; i < spec->n * heads; i++)
         backward_group(spec, args, i / heads, i % heads);
 }
@@ -235,7 +235,7 @@ static void attention_input(const cgp_kernel_spec *spec, const cgp_kernel_args *
 /* Write k, then v, of all samples to the cache rows at their positions. If several samples have the
  * same position, the last one stays. */
 static void write_cache(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_attention *g = cgp_spec_attention(spec);
     const int64_t k = g->kv_heads * depth_of(g), v = g->kv_heads * (g->out / g->heads);
     const int32_t *positions = args->x[3];
     for (int64_t i = 0; i < spec->n; i++) {
@@ -251,7 +251,7 @@ static void write_cache(const cgp_kernel_spec *spec, const cgp_kernel_args *args
  * sample's row. */
 static head cached_head_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t sample,
                            int64_t position, int64_t h) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_attention *g = cgp_spec_attention(spec);
     const int64_t depth = depth_of(g), width = g->out / g->heads, before = sample - position;
     const int64_t kv = h / (g->heads / g->kv_heads);
     const int64_t k = g->kv_heads * depth, v = g->kv_heads * width;
@@ -263,7 +263,7 @@ static head cached_head_of(const cgp_kernel_spec *spec, const cgp_kernel_args *a
 }
 
 static void cached_attention_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    const int64_t heads = spec->attributes.heads;
+    const int64_t heads = cgp_spec_attention(spec)->heads;
     const int32_t *positions = args->x[3];
     write_cache(spec, args);
     for (int64_t i = 0; i < spec->n * heads; i++) {

@@ -18,7 +18,7 @@ struct cgp_kernel {
     cgp__ref_run *run; /* NULL: a custom op */
 };
 
-#define ENTRY(kind, name) &cgp__ref_##name,
+#define ENTRY(kind, name, family) &cgp__ref_##name,
 static const cgp__ref_op *const ops[CGP_OP_KINDS] = {CGP_OPS(ENTRY)};
 
 static cgp_status find_run(const cgp_kernel_spec *spec, cgp__ref_run **out) {

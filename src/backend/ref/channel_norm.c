@@ -37,7 +37,7 @@ static int64_t sets(const cgp_kernel_spec *spec) {
 
 /* Return the number of parts of a set. */
 static int64_t parts(const cgp_kernel_spec *spec) {
-    return spec->op == CGP_OP_GROUP_NORM ? spec->attributes.groups : spec->attributes.out;
+    return spec->op == CGP_OP_GROUP_NORM ? cgp_spec_norm(spec)->groups : spec->attributes.out;
 }
 
 static part part_of(const cgp_kernel_spec *spec, int64_t index) {
@@ -101,7 +101,7 @@ static void normalise(const cgp_kernel_spec *spec, const cgp_kernel_args *args, 
 
 static double reciprocal_deviation(const cgp_kernel_spec *spec, double variance) {
     if (!(variance <= FLT_MAX)) return NAN;
-    return 1.0 / sqrt(variance + (double)spec->attributes.eps);
+    return 1.0 / sqrt(variance + (double)cgp_spec_norm(spec)->eps);
 }
 
 /* Run forward of BATCH_NORM outside training. */

@@ -6,7 +6,7 @@
 #include "backend/ref/ref.h"
 
 static void concat_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_parts *g = cgp_spec_parts(spec);
     int64_t first = 0;
     for (int k = 0; k < CGP_OP_MAX_INPUTS; first += g->parts[k++]) {
         for (int64_t e = 0; e < spec->n * g->rows * g->parts[k]; e++)
@@ -17,7 +17,7 @@ static void concat_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
 
 /* Process the last input first, as in cgp__ref_pass_dy(). */
 static void concat_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_parts *g = cgp_spec_parts(spec);
     int64_t first = g->out;
     for (int k = CGP_OP_MAX_INPUTS - 1; k >= 0; k--) {
         first -= g->parts[k];

@@ -16,22 +16,22 @@
 
 /* Three functions return offsets: of channel 0 of a pixel of x, of channel 0 of a pixel of y, and
  * of element (u, v, 0) of an output's weight. */
-static int64_t x_at(const cgp_op_attributes *g, int64_t sample, int64_t h, int64_t w) {
+static int64_t x_at(const cgp_op_windows *g, int64_t sample, int64_t h, int64_t w) {
     return ((sample * g->height + h) * g->width + w) * g->in;
 }
 
-static int64_t y_at(const cgp_op_attributes *g, int64_t sample, int64_t i, int64_t j) {
+static int64_t y_at(const cgp_op_windows *g, int64_t sample, int64_t i, int64_t j) {
     return ((sample * g->out_height + i) * g->out_width + j) * g->out;
 }
 
-static int64_t weight_at(const cgp_op_attributes *g, int64_t o, int64_t u, int64_t v) {
+static int64_t weight_at(const cgp_op_windows *g, int64_t o, int64_t u, int64_t v) {
     return (u * g->kernel_width + v) * g->in * g->out + o;
 }
 
 /* Return y[i, j, o] without the bias. */
 static double window(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t sample,
                      int64_t i, int64_t j, int64_t o) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     const int64_t a = i * g->stride_height - g->top, b = j * g->stride_width - g->left;
     const cgp__ref_span rows = cgp__ref_span_of(a, g->kernel_height, g->height);
     const cgp__ref_span columns = cgp__ref_span_of(b, g->kernel_width, g->width);
@@ -48,7 +48,7 @@ static double window(const cgp_kernel_spec *spec, const cgp_kernel_args *args, i
 }
 
 static void conv2d_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     const int64_t count = cgp__ref_elements(spec);
     for (int64_t e = 0; e < count; e++) {
         const int64_t o = e % g->out, pixel = e / g->out % g->rows;
@@ -62,7 +62,7 @@ static void conv2d_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
 /* Return dx[h, w, c]. */
 static double input_element(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                             int64_t sample, int64_t h, int64_t w, int64_t c) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     double sum = 0.0;
     for (int64_t u = 0; u < g->kernel_height; u++) {
         const int64_t i = cgp__ref_window_of(h + g->top - u, g->stride_height, g->out_height);
@@ -77,7 +77,7 @@ static double input_element(const cgp_kernel_spec *spec, const cgp_kernel_args *
 }
 
 static void conv2d_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     const int64_t sample = (int64_t)g->height * g->width * g->in;
     for (int64_t e = 0; args->dx[0] && e < spec->n * sample; e++) {
         const int64_t c = e % g->in, pixel = e % sample / g->in;
@@ -90,7 +90,7 @@ static void conv2d_input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
 /* Return dweight[u, v, c, o]. */
 static double weight_element(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t o,
                              int64_t u, int64_t v, int64_t c) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     double sum = 0.0;
     for (int64_t row = 0; row < spec->n * g->out_height; row++) {
         const int64_t sample = row / g->out_height, i = row % g->out_height;
@@ -106,7 +106,7 @@ static double weight_element(const cgp_kernel_spec *spec, const cgp_kernel_args 
 }
 
 static void conv2d_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     const int64_t count = g->out * g->kernel_height * g->kernel_width * g->in;
     for (int64_t e = 0; e < count; e++) {
         const int64_t o = e % g->out, c = e / g->out % g->in;

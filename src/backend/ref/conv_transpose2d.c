@@ -15,22 +15,22 @@
 
 /* Three functions return offsets: of channel 0 of a pixel of x, of channel 0 of a pixel of y, and
  * of element (u, v, o, 0) of the weight. */
-static int64_t x_at(const cgp_op_attributes *g, int64_t sample, int64_t i, int64_t j) {
+static int64_t x_at(const cgp_op_windows *g, int64_t sample, int64_t i, int64_t j) {
     return ((sample * g->height + i) * g->width + j) * g->in;
 }
 
-static int64_t y_at(const cgp_op_attributes *g, int64_t sample, int64_t h, int64_t w) {
+static int64_t y_at(const cgp_op_windows *g, int64_t sample, int64_t h, int64_t w) {
     return ((sample * g->out_height + h) * g->out_width + w) * g->out;
 }
 
-static int64_t weight_at(const cgp_op_attributes *g, int64_t u, int64_t v, int64_t o) {
+static int64_t weight_at(const cgp_op_windows *g, int64_t u, int64_t v, int64_t o) {
     return ((u * g->kernel_width + v) * g->out + o) * g->in;
 }
 
 /* Return y[h, w, o] without the bias. */
 static double output_element(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                              int64_t sample, int64_t h, int64_t w, int64_t o) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     double sum = 0.0;
     for (int64_t u = 0; u < g->kernel_height; u++) {
         const int64_t i = cgp__ref_window_of(h + g->top - u, g->stride_height, g->height);
@@ -45,7 +45,7 @@ static double output_element(const cgp_kernel_spec *spec, const cgp_kernel_args 
 }
 
 static void conv_transpose2d_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     for (int64_t e = 0; e < cgp__ref_elements(spec); e++) {
         const int64_t o = e % g->out, pixel = e / g->out % g->rows;
         const double sum = output_element(spec, args, e / (g->out * g->rows), pixel / g->out_width,
@@ -58,7 +58,7 @@ static void conv_transpose2d_forward(const cgp_kernel_spec *spec, const cgp_kern
 /* Return dx[i, j, c]. */
 static double input_element(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                             int64_t sample, int64_t i, int64_t j, int64_t c) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     const int64_t h = i * g->stride_height - g->top, w = j * g->stride_width - g->left;
     const cgp__ref_span rows = cgp__ref_span_of(h, g->kernel_height, g->out_height);
     const cgp__ref_span columns = cgp__ref_span_of(w, g->kernel_width, g->out_width);
@@ -74,7 +74,7 @@ static double input_element(const cgp_kernel_spec *spec, const cgp_kernel_args *
 }
 
 static void conv_transpose2d_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     const int64_t sample = (int64_t)g->height * g->width * g->in;
     for (int64_t e = 0; args->dx[0] && e < spec->n * sample; e++) {
         const int64_t c = e % g->in, pixel = e % sample / g->in;
@@ -87,7 +87,7 @@ static void conv_transpose2d_input(const cgp_kernel_spec *spec, const cgp_kernel
 /* Return dweight[u, v, o, c]. */
 static double weight_element(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t u,
                              int64_t v, int64_t o, int64_t c) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     double sum = 0.0;
     for (int64_t row = 0; row < spec->n * g->height; row++) {
         const int64_t sample = row / g->height, i = row % g->height;
@@ -103,7 +103,7 @@ static double weight_element(const cgp_kernel_spec *spec, const cgp_kernel_args 
 }
 
 static void conv_transpose2d_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     const int64_t count = g->out * g->kernel_height * g->kernel_width * g->in;
     for (int64_t e = 0; e < count; e++) {
         const int64_t c = e % g->in, o = e / g->in % g->out, tap = e / (g->in * g->out);

@@ -39,7 +39,7 @@ static void cross_entropy_forward(const cgp_kernel_spec *spec, const cgp_kernel_
         const int64_t first = row * classes;
         const float max = row_max(spec->type, args->x[0], first, classes);
         const double log_sum = log_sum_exp(spec->type, args->x[0], first, classes, max);
-        if (targets[row] != spec->attributes.ignore)
+        if (targets[row] != cgp_spec_cross_entropy(spec)->ignore)
             loss += log_sum +
                     ((double)max - cgp__ref_load(spec->type, args->x[0], first + targets[row]));
         args->saved[0][row] = max;
@@ -53,7 +53,7 @@ static void cross_entropy_input(const cgp_kernel_spec *spec, const cgp_kernel_ar
     const int32_t *targets = args->x[1];
     for (int64_t row = 0; args->dx[0] && row < rows; row++) {
         const double max = args->saved[0][row], log_sum = args->saved[1][row];
-        const bool counts = targets[row] != spec->attributes.ignore;
+        const bool counts = targets[row] != cgp_spec_cross_entropy(spec)->ignore;
         for (int64_t c = 0; c < classes; c++) {
             const double x = cgp__ref_load(spec->type, args->x[0], row * classes + c);
             const double slope = exp((x - max) - log_sum) - (c == targets[row] ? 1.0 : 0.0);

@@ -4,7 +4,7 @@
  *     dx = dy keep          keep is per element; DROPOUT2D: per channel of a sample
  *
  * Backward needs nothing from forward: keep is recomputed from key, sample and element, by the rule
- * in cgpipe/ext/backend.h. Outside training keep is 1. y may be x, and dx may be dy unless the
+ * in cgpipe/ext/ops/common.h. Outside training keep is 1. y may be x, and dx may be dy unless the
  * kernel adds to dx. */
 #include "backend/ref/ref.h"
 

@@ -50,7 +50,7 @@ static void norm_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
             squares += (x - mean) * (x - mean);
         }
         const double variance = squares <= FLT_MAX ? squares / (double)width : (double)NAN;
-        const double rstd = 1.0 / sqrt(variance + (double)spec->attributes.eps);
+        const double rstd = 1.0 / sqrt(variance + (double)cgp_spec_norm(spec)->eps);
         for (int64_t c = 0; c < width; c++) {
             const double h = (cgp__ref_load(spec->type, args->x[0], at + c) - mean) * rstd;
             cgp__ref_write(spec->type, args->y, at + c,

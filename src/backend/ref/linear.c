@@ -16,12 +16,12 @@ typedef struct strides {
     int64_t per_out, per_in;
 } strides;
 
-static strides weight_strides(const cgp_op_attributes *g) {
+static strides weight_strides(const cgp_op_linear *g) {
     return g->transposed ? (strides){1, g->out} : (strides){g->in, 1};
 }
 
 static void linear_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_linear *g = cgp_spec_linear(spec);
     const strides at = weight_strides(g);
     const float *weight = args->param[0];
     for (int64_t row = 0; row < spec->n * g->rows; row++) {
@@ -36,7 +36,7 @@ static void linear_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
 }
 
 static void linear_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_linear *g = cgp_spec_linear(spec);
     const strides at = weight_strides(g);
     const float *weight = args->param[0];
     for (int64_t row = 0; args->dx[0] && row < spec->n * g->rows; row++) {
@@ -51,7 +51,7 @@ static void linear_input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
 }
 
 static void linear_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_linear *g = cgp_spec_linear(spec);
     const strides at = weight_strides(g);
     const int64_t rows = spec->n * g->rows;
     for (int64_t o = 0; o < g->out; o++) {

@@ -16,13 +16,13 @@ typedef struct product {
 } product;
 
 static product product_of(const cgp_kernel_spec *spec) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_matmul *g = cgp_spec_matmul(spec);
     product p = {spec->n * g->heads, g->rows / g->heads, g->out, g->in, g->in, 1, g->out, 1};
-    if (g->transposed & 1) {
+    if (g->transposed[0]) {
         p.a_row = 1;
         p.a_column = p.m;
     }
-    if (g->transposed & 2) {
+    if (g->transposed[1]) {
         p.b_row = 1;
         p.b_column = p.k;
     }

@@ -15,7 +15,7 @@ static int64_t element(int64_t sample, int64_t h, int64_t w, int64_t height, int
 }
 
 static void pad_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     for (int64_t e = 0; e < cgp__ref_elements(spec); e++) {
         const int64_t row = e / g->out;
         const int64_t i = row % g->rows / g->out_width, j = row % g->out_width;
@@ -30,7 +30,7 @@ static void pad_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args
 
 /* A -0 of dy becomes +0, as in a sum that starts at 0. */
 static void pad_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     const int64_t rows = (int64_t)g->height * g->width;
     for (int64_t e = 0; args->dx[0] && e < spec->n * rows * g->out; e++) {
         const int64_t row = e / g->out, h = row % rows / g->width, w = row % g->width;

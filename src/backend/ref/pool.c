@@ -19,7 +19,7 @@ typedef struct window {
     int64_t width, channels, first;
 } window;
 
-static window window_of(const cgp_op_attributes *g, int64_t sample, int64_t row, int64_t c) {
+static window window_of(const cgp_op_windows *g, int64_t sample, int64_t row, int64_t c) {
     const int64_t i = row / g->out_width, j = row % g->out_width;
     return (window){
         cgp__ref_span_of(i * g->stride_height - g->top, g->kernel_height, g->height),
@@ -61,7 +61,7 @@ static double mean(cgp_dtype type, const void *x, const window *at) {
 }
 
 static void pool_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     const int64_t count = cgp__ref_elements(spec);
     for (int64_t e = 0; e < count; e++) {
         const int64_t row = e / g->out;
@@ -74,13 +74,13 @@ static void pool_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     }
 }
 
-static int64_t sample_elements(const cgp_op_attributes *g) {
+static int64_t sample_elements(const cgp_op_windows *g) {
     return (int64_t)g->height * g->width * g->out;
 }
 
 static int64_t pool_workspace(const cgp_kernel_spec *spec) {
     if (spec->direction != CGP_OP_BACKWARD_INPUT) return 0;
-    return sample_elements(&spec->attributes) * (int64_t)sizeof(double);
+    return sample_elements(cgp_spec_windows(spec)) * (int64_t)sizeof(double);
 }
 
 /* Add dy of one element of y to the sums of a sample. `sums` begins at element `first` of dx. */
@@ -97,7 +97,7 @@ static void spread(const cgp_kernel_spec *spec, const cgp_kernel_args *args, con
 }
 
 static void pool_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     const int64_t size = sample_elements(g), out = g->rows * g->out;
     double *sums = args->workspace;
     for (int64_t s = 0; args->dx[0] && s < spec->n; s++) {

@@ -13,7 +13,7 @@
 /* Rotate a head of a row. The head begins at element `at`. */
 static void rotate_head(const cgp_kernel_spec *spec, void *to, const void *from, int64_t at,
                         const float *frequencies, float position, bool add) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_rotary *g = cgp_spec_rotary(spec);
     const int64_t half = g->rotated / 2, width = g->out / g->heads;
     for (int64_t i = 0; i < half; i++) {
         const int64_t one = at + (g->interleaved ? 2 * i : i);
@@ -31,7 +31,7 @@ static void rotate_head(const cgp_kernel_spec *spec, void *to, const void *from,
 
 static void rotate(const cgp_kernel_spec *spec, const int32_t *positions, void *to,
                    const void *from, float sign, bool add) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_rotary *g = cgp_spec_rotary(spec);
     float frequencies[CGP__ROTARY_PAIRS];
     cgp__rotary_frequencies(g, frequencies);
     for (int64_t row = 0; row < spec->n * g->rows; row++) {

@@ -5,7 +5,7 @@
 #include "backend/ref/ref.h"
 
 static void slice_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_parts *g = cgp_spec_parts(spec);
     for (int64_t row = 0; row < spec->n * g->rows; row++) {
         for (int64_t c = 0; c < g->out; c++)
             cgp__ref_move(spec, args->y, row * g->out + c, args->x[0],
@@ -14,7 +14,7 @@ static void slice_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *ar
 }
 
 static void slice_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_parts *g = cgp_spec_parts(spec);
     const bool add = cgp__ref_adds(spec, 0);
     for (int64_t row = 0; args->dx[0] && row < spec->n * g->rows; row++) {
         for (int64_t c = 0; c < g->in; c++) {

@@ -6,7 +6,7 @@
 #include "backend/ref/ref.h"
 
 static void upsample_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     for (int64_t e = 0; e < cgp__ref_elements(spec); e++) {
         const int64_t row = e / g->out, sample = row / g->rows;
         const int64_t h = row % g->rows / g->out_width / g->stride_height,
@@ -19,7 +19,7 @@ static void upsample_forward(const cgp_kernel_spec *spec, const cgp_kernel_args 
 /* Return the sum over the block of pixel (h, w) of x, for channel c. */
 static double block_sum(const cgp_kernel_spec *spec, const void *dy, int64_t sample, int64_t h,
                         int64_t w, int64_t c) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     double sum = 0.0;
     for (int64_t u = 0; u < g->stride_height; u++) {
         for (int64_t v = 0; v < g->stride_width; v++) {
@@ -32,7 +32,7 @@ static double block_sum(const cgp_kernel_spec *spec, const void *dy, int64_t sam
 }
 
 static void upsample_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     const int64_t rows = (int64_t)g->height * g->width;
     for (int64_t e = 0; args->dx[0] && e < spec->n * rows * g->out; e++) {
         const int64_t row = e / g->out;

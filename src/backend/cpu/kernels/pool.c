@@ -37,11 +37,11 @@ typedef struct side {
     int64_t stride, front, kernel, pixels, windows;
 } side;
 
-INLINE side down_of(const cgp_op_attributes *g) {
+INLINE side down_of(const cgp_op_windows *g) {
     return (side){g->stride_height, g->top, g->kernel_height, g->height, g->out_height};
 }
 
-INLINE side across_of(const cgp_op_attributes *g) {
+INLINE side across_of(const cgp_op_windows *g) {
     return (side){g->stride_width, g->left, g->kernel_width, g->width, g->out_width};
 }
 
@@ -137,7 +137,7 @@ INLINE void sum_across(cgp_dtype type, void *to, const float *t, int64_t channel
 }
 
 INLINE void sum_row(cgp_dtype type, const cgp__cpu_pool *p, void *y, int64_t i) {
-    const cgp_op_attributes *g = p->attributes;
+    const cgp_op_windows *g = p->attributes;
     const side down = down_of(g), across = across_of(g);
     const int64_t channels = g->in, stride = g->width * channels;
     const span rows = pixels_of(down, i);
@@ -170,7 +170,7 @@ INLINE void sum_back_whole(cgp_dtype type, const cgp__cpu_pool *p, void *dx, boo
 }
 
 INLINE void sum_back_row(cgp_dtype type, const cgp__cpu_pool *p, void *dx, int64_t row, bool mean) {
-    const cgp_op_attributes *g = p->attributes;
+    const cgp_op_windows *g = p->attributes;
     const side down = down_of(g), across = across_of(g);
     const int64_t channels = g->in, stride = g->out_width * channels;
     const span rows = windows_of(down, row);
@@ -240,8 +240,8 @@ INLINE void max_down(cgp_dtype type, float *t, float *u, const void *from, int64
 /* Compute y or, with u, the argmax. If elements of two columns are equal, the element in the
  * earlier row is first. */
 INLINE void max_across(cgp_dtype type, void *to, const float *t, const float *u,
-                       const cgp_op_attributes *g, span columns, int64_t first, int64_t c,
-                       int count, int64_t left) {
+                       const cgp_op_windows *g, span columns, int64_t first, int64_t c, int count,
+                       int64_t left) {
     vec max[WIDE];
     ivec row[WIDE], argmax[WIDE];
     for (int k = 0; k < count; k++) {
@@ -272,7 +272,7 @@ INLINE void max_across(cgp_dtype type, void *to, const float *t, const float *u,
 
 /* Compute a row of y or, with u, of the argmax. */
 INLINE void max_row(cgp_dtype type, const cgp__cpu_pool *p, void *to, float *u, int64_t i) {
-    const cgp_op_attributes *g = p->attributes;
+    const cgp_op_windows *g = p->attributes;
     const side down = down_of(g), across = across_of(g);
     const int64_t channels = g->in, stride = g->width * channels;
     const cgp_dtype to_type = u ? CGP_F32 : type;
@@ -311,7 +311,7 @@ void CGP__CPU_NAME(pool_argmax)(const cgp__cpu_pool *p, float *argmax, int64_t i
 INLINE void max_back_pixel(cgp_dtype type, void *dx, const cgp__cpu_pool *p, int64_t row,
                            int64_t column, span rows, span columns, int64_t c, int count,
                            int64_t left) {
-    const cgp_op_attributes *g = p->attributes;
+    const cgp_op_windows *g = p->attributes;
     vec sum[WIDE] = {{0}};
     for (int64_t i = rows.begin; i < rows.end; i++) {
         const int64_t u = row + g->top - i * g->stride_height;
@@ -331,7 +331,7 @@ INLINE void max_back_pixel(cgp_dtype type, void *dx, const cgp__cpu_pool *p, int
 }
 
 INLINE void max_back(cgp_dtype type, const cgp__cpu_pool *p, void *dx, int64_t row) {
-    const cgp_op_attributes *g = p->attributes;
+    const cgp_op_windows *g = p->attributes;
     const side across = across_of(g);
     const span rows = windows_of(down_of(g), row);
     for (int64_t column = 0; column < g->width; column++)

@@ -58,7 +58,7 @@ typedef struct sizes {
 } sizes;
 
 static sizes sizes_of(const cgp_kernel_spec *spec) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_attention *g = cgp_spec_attention(spec);
     const int64_t q = g->fused ? 3 * g->out : g->in;
     sizes z = {.rows = g->rows,
                .keys = g->keys,
@@ -125,7 +125,7 @@ static int64_t scratch_bytes(const cgp_kernel_spec *spec) {
  * the items in a block. An item takes about R S (depth + 16) scalar operations, a product that may
  * not fit 64 bits. */
 static int64_t items_of(const cgp_kernel_spec *spec) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_attention *g = cgp_spec_attention(spec);
     return spec->n * (spec->direction == CGP_OP_FORWARD ? g->heads : g->kv_heads);
 }
 
@@ -175,7 +175,7 @@ typedef struct tile {
 } tile;
 
 static tile tile_of(const head *h, int64_t first) {
-    const cgp_op_attributes *g = &h->kernel->spec.attributes;
+    const cgp_op_attention *g = cgp_spec_attention(&h->kernel->spec);
     tile t = {.first = first, .rows = cgp__min(h->z.rows - first, h->z.tile)};
     if (!g->causal) {
         t.end = h->z.keys;
@@ -218,7 +218,7 @@ static void multiply(const head *h, const cgp__gemm *gemm) {
 }
 
 static cgp__triangle causal(const head *h, cgp__triangle triangle) {
-    return h->kernel->spec.attributes.causal ? triangle : CGP__DENSE;
+    return cgp_spec_attention(&h->kernel->spec)->causal ? triangle : CGP__DENSE;
 }
 
 /* Compute s [rows, keys] = x y^T, where rows of x and y are `depth` long: q k^T or dy v^T. */
@@ -287,7 +287,7 @@ static void multiply_queries(const head *h, const tile *t, const float *s, int64
 }
 
 static cgp__cpu_scores scores_of(const head *h, const tile *t, cgp__cpu_mask *mask) {
-    const cgp_op_attributes *g = &h->kernel->spec.attributes;
+    const cgp_op_attention *g = cgp_spec_attention(&h->kernel->spec);
     cgp__cpu_scores scores = {.rows = t->rows,
                               .first = t->first,
                               .begin = t->begin,
@@ -419,7 +419,7 @@ static void take_scratch(head *h, char *scratch) {
 /* Return head `number` of q, with its addresses. */
 static head head_of(const cgp__cpu_call *call, int64_t sample, int64_t number, char *scratch) {
     const cgp_kernel_args *args = call->args;
-    const cgp_op_attributes *g = &call->kernel->spec.attributes;
+    const cgp_op_attention *g = cgp_spec_attention(&call->kernel->spec);
     const cgp_dtype type = call->kernel->spec.type;
     const int k = g->fused ? 0 : 1, v = g->fused ? 0 : 2;
     head h = {.kernel = call->kernel, .z = sizes_of(&call->kernel->spec)};
@@ -511,7 +511,7 @@ static void end_sums(const head *h) {
  * prefetch. */
 static head next_head_of(const cgp__cpu_call *call, int64_t i, head *next, char *scratch) {
     const cgp_kernel_spec *spec = &call->kernel->spec;
-    const int64_t heads = spec->attributes.heads;
+    const int64_t heads = cgp_spec_attention(spec)->heads;
     head h = head_of(call, i / heads, i % heads, scratch);
     if (i + 1 < spec->n * heads) {
         *next = head_of(call, (i + 1) / heads, (i + 1) % heads, scratch);
@@ -523,7 +523,7 @@ static head next_head_of(const cgp__cpu_call *call, int64_t i, head *next, char 
 static void forward_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
     const cgp_kernel_spec *spec = &call->kernel->spec;
-    const int64_t heads = spec->attributes.heads;
+    const int64_t heads = cgp_spec_attention(spec)->heads;
     char *scratch = (char *)call->args->workspace + thread * scratch_bytes(spec);
     for (int64_t i = begin; i < end; i++) {
         head next, h = next_head_of(call, i, &next, scratch);
@@ -535,7 +535,8 @@ static void forward_range(const void *work, int64_t begin, int64_t end, int thre
 static void backward_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
     const cgp_kernel_spec *spec = &call->kernel->spec;
-    const int64_t heads = spec->attributes.heads, group = heads / spec->attributes.kv_heads;
+    const int64_t heads = cgp_spec_attention(spec)->heads,
+                  group = heads / cgp_spec_attention(spec)->kv_heads;
     char *scratch = (char *)call->args->workspace + thread * scratch_bytes(spec);
     for (int64_t i = begin * group; i < end * group; i++) {
         head next, h = next_head_of(call, i, &next, scratch);

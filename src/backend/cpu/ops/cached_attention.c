@@ -26,7 +26,7 @@ typedef struct sizes {
 } sizes;
 
 static sizes sizes_of(const cgp_kernel_spec *spec) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_attention *g = cgp_spec_attention(spec);
     sizes z = {.depth = g->in / g->heads, .width = g->out / g->heads};
     z.k = g->kv_heads * z.depth;
     z.v = g->kv_heads * z.width;
@@ -57,7 +57,8 @@ static int64_t block_of(const cgp_kernel_spec *spec) {
 }
 
 static int64_t workspace(const cgp_kernel_spec *spec, int threads) {
-    const bool parallel = cgp__cpu_is_parallel(threads, spec->attributes.heads, block_of(spec));
+    const bool parallel =
+        cgp__cpu_is_parallel(threads, cgp_spec_attention(spec)->heads, block_of(spec));
     return (parallel ? threads : 1) * scratch_bytes(spec);
 }
 
@@ -82,7 +83,7 @@ static const int32_t *positions_of(const cgp__cpu_call *call) {
 static void take_samples(tile *t, int64_t sample) {
     const cgp_kernel_spec *spec = &t->call->kernel->spec;
     const int32_t *positions = positions_of(t->call);
-    const int64_t window = spec->attributes.window;
+    const int64_t window = cgp_spec_attention(spec)->window;
     t->sample = sample;
     t->first = positions[sample];
     for (t->rows = 1; sample + t->rows < spec->n; t->rows++) {
@@ -133,7 +134,7 @@ static void multiply_keys(const tile *t, const void *v, void *y) {
 static void run_tile(const tile *t, int64_t number) {
     const cgp_kernel_spec *spec = &t->call->kernel->spec;
     const cgp_kernel_args *args = t->call->args;
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_attention *g = cgp_spec_attention(spec);
     const int64_t kv = number / (g->heads / g->kv_heads);
     const void *q = cgp__cpu_at(spec->type, args->x[0], t->sample * g->in + number * t->z.depth);
     const void *k = cgp__cpu_at(spec->type, args->state[0], kv * t->z.depth);
@@ -176,7 +177,8 @@ static void write_cache(const cgp__cpu_call *call) {
     const size_t element = cgp_dtype_bytes(spec->type);
     const int32_t *positions = positions_of(call);
     for (int64_t i = 0; i < spec->n; i++) {
-        const int64_t k = positions[i] * z.k, v = spec->attributes.keys * z.k + positions[i] * z.v;
+        const int64_t k = positions[i] * z.k,
+                      v = cgp_spec_attention(spec)->keys * z.k + positions[i] * z.v;
         memcpy(cgp__cpu_at(spec->type, args->state[0], k),
                cgp__cpu_at(spec->type, args->x[1], i * z.k), (size_t)z.k * element);
         memcpy(cgp__cpu_at(spec->type, args->state[0], v),
@@ -187,8 +189,8 @@ static void write_cache(const cgp__cpu_call *call) {
 static cgp_status forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     const cgp__cpu_call call = {kernel, args};
     write_cache(&call);
-    cgp__cpu_parallel_for(kernel->device, kernel->spec.attributes.heads, block_of(&kernel->spec),
-                          heads_range, &call);
+    cgp__cpu_parallel_for(kernel->device, cgp_spec_attention(&kernel->spec)->heads,
+                          block_of(&kernel->spec), heads_range, &call);
     return CGP_OK;
 }
 

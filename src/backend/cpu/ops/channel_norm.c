@@ -56,7 +56,7 @@ static layout layout_of(const cgp_kernel_spec *spec) {
     layout l = {.sets = batch ? 1 : spec->n,
                 .rows = spec->attributes.rows * (batch ? spec->n : 1),
                 .channels = channels,
-                .parts = spec->op == CGP_OP_GROUP_NORM ? spec->attributes.groups : channels};
+                .parts = spec->op == CGP_OP_GROUP_NORM ? cgp_spec_norm(spec)->groups : channels};
     l.each = channels / l.parts;
     /* Make as many copies as fit, with a multiple of 16 elements in all. Make one copy if none
      * fit. */
@@ -319,7 +319,7 @@ static void set_channel(const norm *w, int64_t set, int64_t c, double mean, doub
  * would hide the overflow. */
 static double reciprocal_deviation(const norm *w, double variance) {
     if (!(variance <= FLT_MAX)) return NAN;
-    return 1.0 / sqrt(variance + (double)w->kernel->spec.attributes.eps);
+    return 1.0 / sqrt(variance + (double)cgp_spec_norm(&w->kernel->spec)->eps);
 }
 
 /* Merge the mean and the sum of squared differences of a part, whose channels begin at c. */

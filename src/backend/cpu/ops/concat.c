@@ -6,7 +6,7 @@
 static void concat_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
     const cgp_kernel_args *args = call->args;
-    const cgp_op_attributes *g = &call->kernel->spec.attributes;
+    const cgp_op_parts *g = cgp_spec_parts(&call->kernel->spec);
     const cgp_dtype type = call->kernel->spec.type;
     const bool back = call->kernel->spec.direction == CGP_OP_BACKWARD_INPUT;
     int64_t column = g->out;

@@ -206,23 +206,23 @@ static void run_window_gemm(cgp__window_gemm *p, void *workspace) {
 /* --- the three directions --- */
 
 static bool by_winograd(const cgp_device *device, const cgp_kernel_spec *spec) {
-    return cgp__winograd_applies(&spec->attributes) && !(spec->type == CGP_BF16 && device->tiles);
+    return cgp__winograd_applies(cgp_spec_windows(spec)) &&
+           !(spec->type == CGP_BF16 && device->tiles);
 }
 
-static cgp_status run_pointwise(const cgp_kernel *kernel, const cgp_kernel_args *args) {
+cgp_status cgp__cpu_run_pointwise(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp_kernel linear = *kernel;
-    linear.spec.attributes.transposed = true;
+    linear.spec = cgp__pointwise_linear(&kernel->spec);
     return cgp__cpu_linear[kernel->spec.direction].run(&linear, args);
 }
 
-static int64_t pointwise_workspace(const cgp_kernel_spec *spec, int threads) {
-    cgp_kernel_spec linear = *spec;
-    linear.attributes.transposed = true;
+int64_t cgp__cpu_pointwise_workspace(const cgp_kernel_spec *spec, int threads) {
+    const cgp_kernel_spec linear = cgp__pointwise_linear(spec);
     return cgp__cpu_linear[spec->direction].workspace(&linear, threads);
 }
 
 void cgp__cpu_convolve(cgp_device *device, const cgp__cpu_convolution *conv, void *workspace) {
-    const cgp_op_attributes *s = &conv->spec->attributes;
+    const cgp_op_windows *s = cgp_spec_windows(conv->spec);
     const cgp_dtype type = conv->spec->type;
     if (by_winograd(device, conv->spec)) {
         cgp__winograd_convolve(device, conv, workspace);
@@ -239,8 +239,8 @@ void cgp__cpu_convolve(cgp_device *device, const cgp__cpu_convolution *conv, voi
 }
 
 static cgp_status forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
-    const cgp_op_attributes *s = &kernel->spec.attributes;
-    if (cgp__cpu_is_pointwise(s)) return run_pointwise(kernel, args);
+    const cgp_op_windows *s = cgp_spec_windows(&kernel->spec);
+    if (cgp__is_pointwise(&kernel->spec)) return cgp__cpu_run_pointwise(kernel, args);
     const cgp__cpu_convolution conv = {.spec = &kernel->spec,
                                        .x = args->x[0],
                                        .weight = args->param[0],
@@ -250,29 +250,9 @@ static cgp_status forward(const cgp_kernel *kernel, const cgp_kernel_args *args)
     return CGP_OK;
 }
 
-/* One axis of the GEMM for pixels first + stride i of dx. */
-typedef struct side {
-    /* First pixel and number of pixels of the class. */
-    int64_t first, pixels;
-    /* Last tap of the class's pixels, in the order of dy; number of taps. */
-    int64_t tap, taps;
-    int64_t padding;
-} side;
-
-/* Pixel i = c + s j is tap u of output (i + padding - u) / s if that is an integer, so u = u0 + s
- * t. As t falls, the outputs rise; the first is j + (c + padding - u0) / s - (taps - 1). */
-static side side_of(int64_t c, int64_t stride, int64_t size, int64_t kernel, int64_t padding) {
-    const int64_t first_tap = ((c + padding) % stride + stride) % stride;
-    side s = {.first = c, .pixels = size > c ? cgp__ceil_div(size - c, stride) : 0};
-    s.taps = kernel > first_tap ? cgp__ceil_div(kernel - first_tap, stride) : 0;
-    s.tap = first_tap + (s.taps - 1) * stride;
-    s.padding = s.taps - 1 - (c + padding - first_tap) / stride;
-    return s;
-}
-
-static cgp__window_gemm input_gemm(const cgp_kernel_spec *spec, const side *vertical,
-                                   const side *horizontal) {
-    const cgp_op_attributes *s = &spec->attributes;
+static cgp__window_gemm input_gemm(const cgp_kernel_spec *spec, const cgp__pixel_class *vertical,
+                                   const cgp__pixel_class *horizontal) {
+    const cgp_op_windows *s = cgp_spec_windows(spec);
     cgp__window_gemm p = {.positions = {.type = spec->type,
                                         .n = spec->n,
                                         .height = s->out_height,
@@ -292,9 +272,9 @@ static cgp__window_gemm input_gemm(const cgp_kernel_spec *spec, const side *vert
 }
 
 /* Fill the pixels of dx that no window contains, with the bias or zeros. */
-static void fill_pixels(cgp_device *device, const cgp__cpu_convolution *conv, const side *vertical,
-                        const side *horizontal) {
-    const cgp_op_attributes *s = &conv->spec->attributes;
+static void fill_pixels(cgp_device *device, const cgp__cpu_convolution *conv,
+                        const cgp__pixel_class *vertical, const cgp__pixel_class *horizontal) {
+    const cgp_op_windows *s = cgp_spec_windows(conv->spec);
     const cgp_dtype type = conv->spec->type;
     for (int64_t n = 0; n < conv->spec->n; n++)
         for (int64_t i = vertical->first; i < s->height; i += s->stride_height)
@@ -308,9 +288,10 @@ static void fill_pixels(cgp_device *device, const cgp__cpu_convolution *conv, co
             }
 }
 
-static void run_class(cgp_device *device, const cgp__cpu_convolution *conv, const side *vertical,
-                      const side *horizontal, void *workspace) {
-    const cgp_op_attributes *s = &conv->spec->attributes;
+static void run_class(cgp_device *device, const cgp__cpu_convolution *conv,
+                      const cgp__pixel_class *vertical, const cgp__pixel_class *horizontal,
+                      void *workspace) {
+    const cgp_op_windows *s = cgp_spec_windows(conv->spec);
     const int64_t tap = s->in * s->out, row = s->kernel_width * tap;
     if (vertical->pixels == 0 || horizontal->pixels == 0) return;
     if (vertical->taps == 0 || horizontal->taps == 0) {
@@ -337,15 +318,17 @@ static void run_class(cgp_device *device, const cgp__cpu_convolution *conv, cons
 
 void cgp__cpu_convolve_transposed(cgp_device *device, const cgp__cpu_convolution *conv,
                                   void *workspace) {
-    const cgp_op_attributes *s = &conv->spec->attributes;
+    const cgp_op_windows *s = cgp_spec_windows(conv->spec);
     if (by_winograd(device, conv->spec)) {
         cgp__winograd_convolve_transposed(device, conv, workspace);
         return;
     }
     for (int64_t i = 0; i < s->stride_height; i++) {
-        const side vertical = side_of(i, s->stride_height, s->height, s->kernel_height, s->top);
+        const cgp__pixel_class vertical =
+            cgp__pixel_class_of(i, s->stride_height, s->height, s->kernel_height, s->top);
         for (int64_t j = 0; j < s->stride_width; j++) {
-            const side horizontal = side_of(j, s->stride_width, s->width, s->kernel_width, s->left);
+            const cgp__pixel_class horizontal =
+                cgp__pixel_class_of(j, s->stride_width, s->width, s->kernel_width, s->left);
             run_class(device, conv, &vertical, &horizontal, workspace);
         }
     }
@@ -353,7 +336,7 @@ void cgp__cpu_convolve_transposed(cgp_device *device, const cgp__cpu_convolution
 
 static cgp_status backward_input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     if (!args->dx[0]) return CGP_OK;
-    if (cgp__cpu_is_pointwise(&kernel->spec.attributes)) return run_pointwise(kernel, args);
+    if (cgp__is_pointwise(&kernel->spec)) return cgp__cpu_run_pointwise(kernel, args);
     const cgp__cpu_convolution conv = {.spec = &kernel->spec,
                                        .x = args->dy,
                                        .weight = args->param[0],
@@ -374,8 +357,8 @@ void cgp__cpu_convolve_weight(cgp_device *device, const cgp_kernel_spec *spec, c
 }
 
 static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_args *args) {
-    const cgp_op_attributes *s = &kernel->spec.attributes;
-    if (cgp__cpu_is_pointwise(s)) return run_pointwise(kernel, args);
+    const cgp_op_windows *s = cgp_spec_windows(&kernel->spec);
+    if (cgp__is_pointwise(&kernel->spec)) return cgp__cpu_run_pointwise(kernel, args);
     cgp__cpu_convolve_weight(kernel->device, &kernel->spec, args->x[0], args->dy, args->dparam[0],
                              !args->first, args->workspace);
     if (s->has_bias)
@@ -389,7 +372,7 @@ static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_arg
 /* Return the bytes of workspace for GEMMs of windows, or for Winograd tiles. */
 static int64_t gemm_workspace(const cgp_kernel_spec *spec, const cgp__output_positions *g,
                               int64_t columns, int threads) {
-    const int64_t bytes = cgp__winograd_applies(&spec->attributes)
+    const int64_t bytes = cgp__winograd_applies(cgp_spec_windows(spec))
                               ? cgp__winograd_convolve_bytes(spec, threads)
                               : threads * window_gemm_bytes(g, columns, spec->type);
     if (spec->type == CGP_F32) return bytes;
@@ -397,20 +380,22 @@ static int64_t gemm_workspace(const cgp_kernel_spec *spec, const cgp__output_pos
 }
 
 static int64_t forward_workspace(const cgp_kernel_spec *spec, int threads) {
-    if (cgp__cpu_is_pointwise(&spec->attributes)) return pointwise_workspace(spec, threads);
+    if (cgp__is_pointwise(spec)) return cgp__cpu_pointwise_workspace(spec, threads);
     const cgp__output_positions g = cgp__output_positions_of(spec, NULL);
     return gemm_workspace(spec, &g, spec->attributes.out, threads);
 }
 
 /* Return the largest workspace, in bytes, of any class of pixels. */
 static int64_t input_workspace(const cgp_kernel_spec *spec, int threads) {
-    const cgp_op_attributes *s = &spec->attributes;
-    if (cgp__cpu_is_pointwise(s)) return pointwise_workspace(spec, threads);
+    const cgp_op_windows *s = cgp_spec_windows(spec);
+    if (cgp__is_pointwise(spec)) return cgp__cpu_pointwise_workspace(spec, threads);
     int64_t bytes = 0;
     for (int64_t i = 0; i < s->stride_height; i++) {
-        const side vertical = side_of(i, s->stride_height, s->height, s->kernel_height, s->top);
+        const cgp__pixel_class vertical =
+            cgp__pixel_class_of(i, s->stride_height, s->height, s->kernel_height, s->top);
         for (int64_t j = 0; j < s->stride_width; j++) {
-            const side horizontal = side_of(j, s->stride_width, s->width, s->kernel_width, s->left);
+            const cgp__pixel_class horizontal =
+                cgp__pixel_class_of(j, s->stride_width, s->width, s->kernel_width, s->left);
             if (vertical.pixels == 0 || horizontal.pixels == 0 || vertical.taps == 0 ||
                 horizontal.taps == 0)
                 continue;
@@ -422,8 +407,8 @@ static int64_t input_workspace(const cgp_kernel_spec *spec, int threads) {
 }
 
 static int64_t weight_workspace(const cgp_kernel_spec *spec, int threads) {
-    if (cgp__cpu_is_pointwise(&spec->attributes)) return pointwise_workspace(spec, threads);
-    const int64_t bytes = cgp__winograd_applies(&spec->attributes)
+    if (cgp__is_pointwise(spec)) return cgp__cpu_pointwise_workspace(spec, threads);
+    const int64_t bytes = cgp__winograd_applies(cgp_spec_windows(spec))
                               ? cgp__winograd_weight_bytes(spec, threads)
                               : cgp__convolve_weight_f32_bytes(spec, threads);
     if (spec->type == CGP_F32) return bytes;

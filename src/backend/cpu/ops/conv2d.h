@@ -3,6 +3,7 @@
 #ifndef CGP_SRC_CPU_CONV2D_H
 #define CGP_SRC_CPU_CONV2D_H
 
+#include "backend/convolution.h"
 #include "backend/cpu/cpu.h"
 
 /* `to` is set to the convolution of x plus bias, or the convolution is added to it. `spec` is a
@@ -29,11 +30,9 @@ void cgp__cpu_convolve_transposed(cgp_device *device, const cgp__cpu_convolution
 void cgp__cpu_convolve_weight(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
                               const void *dy, float *dw, bool add, void *workspace);
 
-/* Return whether the convolution is a plain GEMM over pixels, in all directions. */
-static inline bool cgp__cpu_is_pointwise(const cgp_op_attributes *g) {
-    return g->kernel_height == 1 && g->kernel_width == 1 && g->stride_height == 1 &&
-           g->stride_width == 1 && g->top == 0 && g->left == 0 && g->out_height == g->height &&
-           g->out_width == g->width;
-}
+/* Run a pointwise CONV2D or CONV_TRANSPOSE2D as the LINEAR that it is; return the workspace that
+ * this needs. */
+cgp_status cgp__cpu_run_pointwise(const cgp_kernel *kernel, const cgp_kernel_args *args);
+int64_t cgp__cpu_pointwise_workspace(const cgp_kernel_spec *spec, int threads);
 
 #endif

@@ -19,7 +19,7 @@
 #define MIN_CHANNELS 16
 #define MIN_PIXELS 36
 
-bool cgp__winograd_applies(const cgp_op_attributes *s) {
+bool cgp__winograd_applies(const cgp_op_windows *s) {
     return s->tile == 2 && s->in >= MIN_CHANNELS && s->out >= MIN_CHANNELS &&
            (int64_t)s->out_height * s->out_width >= MIN_PIXELS;
 }
@@ -245,7 +245,7 @@ static int64_t convolution_bytes(const cgp__winograd_tiling *t, int64_t k, int64
 
 void cgp__winograd_convolve(cgp_device *device, const cgp__cpu_convolution *conv, void *workspace) {
     const cgp_kernel_spec *spec = conv->spec;
-    const cgp_op_attributes *s = &spec->attributes;
+    const cgp_op_windows *s = cgp_spec_windows(spec);
     convolution p = {.device = device,
                      .x = {spec->type, conv->x, s->height, s->width, s->in, s->in, s->top, s->left},
                      .tiles = cgp__winograd_tiling_of(spec->n, s->out_height, s->out_width),
@@ -260,7 +260,7 @@ void cgp__winograd_convolve(cgp_device *device, const cgp__cpu_convolution *conv
 void cgp__winograd_convolve_transposed(cgp_device *device, const cgp__cpu_convolution *conv,
                                        void *workspace) {
     const cgp_kernel_spec *spec = conv->spec;
-    const cgp_op_attributes *s = &spec->attributes;
+    const cgp_op_windows *s = cgp_spec_windows(spec);
     convolution p = {.device = device,
                      .x = {spec->type, conv->x, s->out_height, s->out_width, s->out, s->out,
                            2 - s->top, 2 - s->left},
@@ -274,7 +274,7 @@ void cgp__winograd_convolve_transposed(cgp_device *device, const cgp__cpu_convol
 }
 
 int64_t cgp__winograd_convolve_bytes(const cgp_kernel_spec *spec, int threads) {
-    const cgp_op_attributes *s = &spec->attributes;
+    const cgp_op_windows *s = cgp_spec_windows(spec);
     const bool forward = spec->direction == CGP_OP_FORWARD;
     const cgp__winograd_tiling t =
         forward ? cgp__winograd_tiling_of(spec->n, s->out_height, s->out_width)

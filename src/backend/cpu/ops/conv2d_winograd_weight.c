@@ -166,7 +166,7 @@ static int64_t panels_bytes(const cgp__winograd_tiling *t, int64_t in, int64_t o
 
 void cgp__winograd_weight(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
                           const void *dy, float *dw, bool add, void *workspace) {
-    const cgp_op_attributes *s = &spec->attributes;
+    const cgp_op_windows *s = cgp_spec_windows(spec);
     weight_gradient p = {.device = device,
                          .x = {spec->type, x, s->height, s->width, s->in, 0, s->top, s->left},
                          .dy = {spec->type, dy, s->out_height, s->out_width, s->out, s->out, 0, 0},
@@ -182,7 +182,7 @@ void cgp__winograd_weight(cgp_device *device, const cgp_kernel_spec *spec, const
 }
 
 int64_t cgp__winograd_weight_bytes(const cgp_kernel_spec *spec, int threads) {
-    const cgp_op_attributes *s = &spec->attributes;
+    const cgp_op_windows *s = cgp_spec_windows(spec);
     const cgp__winograd_tiling t = cgp__winograd_tiling_of(spec->n, s->out_height, s->out_width);
     const cgp__winograd_tiling fewer = cgp__winograd_fewer(&t);
     const int64_t blocks = blocks_bytes(&t, s->in, s->out, threads);

@@ -8,27 +8,10 @@
  * with weight [out, in]. */
 #include "backend/cpu/ops/conv2d.h"
 
-/* Return the spec of the CONV2D for one of its directions. */
-static cgp_kernel_spec conv2d_of(const cgp_kernel_spec *spec, cgp_op_direction direction) {
-    const cgp_op_attributes *g = &spec->attributes;
-    cgp_kernel_spec conv = *spec;
-    conv.op = CGP_OP_CONV2D;
-    conv.direction = direction;
-    conv.attributes.rows = (int64_t)g->height * g->width;
-    conv.attributes.in = g->out;
-    conv.attributes.out = g->in;
-    conv.attributes.height = g->out_height;
-    conv.attributes.width = g->out_width;
-    conv.attributes.out_height = g->height;
-    conv.attributes.out_width = g->width;
-    conv.attributes.has_bias = false;
-    return conv;
-}
-
 static cgp_status forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &kernel->spec.attributes;
-    if (cgp__cpu_is_pointwise(g)) return cgp__cpu_linear[CGP_OP_FORWARD].run(kernel, args);
-    const cgp_kernel_spec spec = conv2d_of(&kernel->spec, CGP_OP_BACKWARD_INPUT);
+    const cgp_op_windows *g = cgp_spec_windows(&kernel->spec);
+    if (cgp__is_pointwise(&kernel->spec)) return cgp__cpu_run_pointwise(kernel, args);
+    const cgp_kernel_spec spec = cgp__conv2d_of(&kernel->spec, CGP_OP_BACKWARD_INPUT);
     const cgp__cpu_convolution conv = {.spec = &spec,
                                        .x = args->x[0],
                                        .weight = args->param[0],
@@ -40,9 +23,8 @@ static cgp_status forward(const cgp_kernel *kernel, const cgp_kernel_args *args)
 
 static cgp_status backward_input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     if (!args->dx[0]) return CGP_OK;
-    if (cgp__cpu_is_pointwise(&kernel->spec.attributes))
-        return cgp__cpu_linear[CGP_OP_BACKWARD_INPUT].run(kernel, args);
-    const cgp_kernel_spec spec = conv2d_of(&kernel->spec, CGP_OP_FORWARD);
+    if (cgp__is_pointwise(&kernel->spec)) return cgp__cpu_run_pointwise(kernel, args);
+    const cgp_kernel_spec spec = cgp__conv2d_of(&kernel->spec, CGP_OP_FORWARD);
     const cgp__cpu_convolution conv = {.spec = &spec,
                                        .x = args->dy,
                                        .weight = args->param[0],
@@ -53,9 +35,9 @@ static cgp_status backward_input(const cgp_kernel *kernel, const cgp_kernel_args
 }
 
 static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &kernel->spec.attributes;
-    if (cgp__cpu_is_pointwise(g)) return cgp__cpu_linear[CGP_OP_BACKWARD_WEIGHT].run(kernel, args);
-    const cgp_kernel_spec spec = conv2d_of(&kernel->spec, CGP_OP_BACKWARD_WEIGHT);
+    const cgp_op_windows *g = cgp_spec_windows(&kernel->spec);
+    if (cgp__is_pointwise(&kernel->spec)) return cgp__cpu_run_pointwise(kernel, args);
+    const cgp_kernel_spec spec = cgp__conv2d_of(&kernel->spec, CGP_OP_BACKWARD_WEIGHT);
     cgp__cpu_convolve_weight(kernel->device, &spec, args->dy, args->x[0], args->dparam[0],
                              !args->first, args->workspace);
     if (g->has_bias)
@@ -71,9 +53,8 @@ static int64_t workspace(const cgp_kernel_spec *spec, int threads) {
         [CGP_OP_BACKWARD_INPUT] = CGP_OP_FORWARD,
         [CGP_OP_BACKWARD_WEIGHT] = CGP_OP_BACKWARD_WEIGHT};
     const cgp_op_direction direction = directions[spec->direction];
-    if (cgp__cpu_is_pointwise(&spec->attributes))
-        return cgp__cpu_linear[spec->direction].workspace(spec, threads);
-    const cgp_kernel_spec conv = conv2d_of(spec, direction);
+    if (cgp__is_pointwise(spec)) return cgp__cpu_pointwise_workspace(spec, threads);
+    const cgp_kernel_spec conv = cgp__conv2d_of(spec, direction);
     return cgp__cpu_conv2d[direction].workspace(&conv, threads);
 }
 

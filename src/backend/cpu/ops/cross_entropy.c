@@ -12,7 +12,7 @@ static cgp__cpu_loss loss_of(const cgp__cpu_call *call, int64_t begin, int64_t e
     return (cgp__cpu_loss){.type = type,
                            .rows = end - begin,
                            .classes = classes,
-                           .ignore = call->kernel->spec.attributes.ignore,
+                           .ignore = cgp_spec_cross_entropy(&call->kernel->spec)->ignore,
                            .x = cgp__cpu_at(type, args->x[0], begin * classes),
                            .targets = (const int32_t *)args->x[1] + begin,
                            .max = args->saved[0] + begin,

@@ -2,7 +2,7 @@
 /* dropout.c -- DROPOUT and DROPOUT2D: y = x mask, dx = dy mask. Outside training, both ops copy x
  * to y, or do nothing if x and y share memory.
  *
- * The mask is recomputed, not saved; cgpipe/ext/backend.h defines the rule. */
+ * The mask is recomputed, not saved; cgpipe/ext/ops/common.h defines the rule. */
 #include "backend/cpu/ops/elementwise.h"
 
 /* --- DROPOUT: the mask counts elements within a sample, so blocks do not cross samples --- */

@@ -38,7 +38,7 @@ static cgp_status input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     return CGP_OK;
 }
 
-#define OP(kind, name)                                                                             \
+#define OP(kind, name, family)                                                                     \
     const cgp__cpu_op cgp__cpu_##name[CGP_OP_DIRECTIONS] = {                                       \
         [CGP_OP_FORWARD] = {forward, NULL}, [CGP_OP_BACKWARD_INPUT] = {input, NULL}};
 CGP_ELEMENTWISE_OPS(OP)

@@ -14,7 +14,7 @@ static cgp__cpu_norm norm_of(const cgp_kernel *kernel, const cgp_kernel_args *ar
     return (cgp__cpu_norm){.type = kernel->spec.type,
                            .rows = cgp__cpu_rows(kernel),
                            .width = kernel->spec.attributes.out,
-                           .eps = kernel->spec.attributes.eps,
+                           .eps = cgp_spec_norm(&kernel->spec)->eps,
                            .x = args->x[0],
                            .weight = args->param[0],
                            .bias = args->param[1],

@@ -14,7 +14,7 @@
 
 /* Return operand b [k, n] of the GEMM: W or, in backward, W^T. */
 static cgp__matrix weight_of(const cgp_kernel_spec *spec, const float *weight) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_linear *g = cgp_spec_linear(spec);
     if (spec->direction == CGP_OP_FORWARD)
         return g->transposed ? cgp__rows(CGP_F32, weight, g->out)
                              : cgp__columns(CGP_F32, weight, g->in);
@@ -23,7 +23,7 @@ static cgp__matrix weight_of(const cgp_kernel_spec *spec, const float *weight) {
 }
 
 static cgp_status forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &kernel->spec.attributes;
+    const cgp_op_linear *g = cgp_spec_linear(&kernel->spec);
     const cgp_dtype type = kernel->spec.type;
     const cgp__gemm gemm = {.m = cgp__cpu_rows(kernel),
                             .n = g->out,
@@ -43,7 +43,7 @@ static cgp_status forward(const cgp_kernel *kernel, const cgp_kernel_args *args)
 }
 
 static cgp_status backward_input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &kernel->spec.attributes;
+    const cgp_op_linear *g = cgp_spec_linear(&kernel->spec);
     const cgp_dtype type = kernel->spec.type;
     if (!args->dx[0]) return CGP_OK;
     const cgp__gemm gemm = {.m = cgp__cpu_rows(kernel),
@@ -64,7 +64,7 @@ static cgp_status backward_input(const cgp_kernel *kernel, const cgp_kernel_args
 }
 
 static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &kernel->spec.attributes;
+    const cgp_op_linear *g = cgp_spec_linear(&kernel->spec);
     const cgp_dtype type = kernel->spec.type;
     const void *x = args->x[0], *dy = args->dy;
     const int64_t m = g->transposed ? g->in : g->out, n = g->transposed ? g->out : g->in;
@@ -88,19 +88,19 @@ static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_arg
 }
 
 static int64_t forward_workspace(const cgp_kernel_spec *spec, int threads) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_linear *g = cgp_spec_linear(spec);
     return cgp__gemm_workspace(spec->n * g->rows, g->out, g->in, spec->type, spec->type == CGP_BF16,
                                threads);
 }
 
 static int64_t input_workspace(const cgp_kernel_spec *spec, int threads) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_linear *g = cgp_spec_linear(spec);
     return cgp__gemm_workspace(spec->n * g->rows, g->in, g->out, spec->type, spec->type == CGP_BF16,
                                threads);
 }
 
 static int64_t weight_workspace(const cgp_kernel_spec *spec, int threads) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_linear *g = cgp_spec_linear(spec);
     return cgp__gemm_workspace(g->transposed ? g->in : g->out, g->transposed ? g->out : g->in,
                                spec->n * g->rows, CGP_F32, spec->type == CGP_BF16, threads);
 }
@@ -108,7 +108,7 @@ static int64_t weight_workspace(const cgp_kernel_spec *spec, int threads) {
 /* --- prepacked weights --- */
 
 static int64_t packed_bytes(const cgp_kernel_spec *spec, int *layout) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_linear *g = cgp_spec_linear(spec);
     if (spec->direction == CGP_OP_BACKWARD_WEIGHT) return 0;
     *layout = weight_of(spec, NULL).column == 1 ? CGP__PREPACKED_ROWS : CGP__PREPACKED_COLUMNS;
     return spec->direction == CGP_OP_FORWARD ? cgp__tiles_packed_bytes(g->out, g->in)
@@ -117,7 +117,7 @@ static int64_t packed_bytes(const cgp_kernel_spec *spec, int *layout) {
 
 static void pack(cgp_device *device, const cgp_kernel_spec *spec, const float *weight,
                  uint16_t *to) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_linear *g = cgp_spec_linear(spec);
     const bool forward = spec->direction == CGP_OP_FORWARD;
     cgp__tiles_pack(device, &(cgp__tile_packing){.tiles = device->tiles,
                                                  .b = weight_of(spec, weight),

@@ -44,10 +44,10 @@ typedef struct batch {
 /* Return the product for y, da or db. If the result is stored transposed, its transpose is
  * computed. */
 static batch batch_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int result) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_matmul *g = cgp_spec_matmul(spec);
     const int64_t m = g->rows / g->heads;
-    const operand a = {args->x[0], m, g->in, g->transposed & 1};
-    const operand b = {args->x[1], g->in, g->out, g->transposed >> 1 & 1};
+    const operand a = {args->x[0], m, g->in, g->transposed[0]};
+    const operand b = {args->x[1], g->in, g->out, g->transposed[1]};
     const operand dy = {args->dy, m, g->out, false};
     batch w = {.count = spec->n * g->heads, .a = a, .b = b, .type = spec->type, .c = args->y};
     bool lies_transposed = false;

@@ -54,7 +54,7 @@ static void pad(const padding *w) {
 }
 
 static cgp_status pad_forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &kernel->spec.attributes;
+    const cgp_op_windows *g = cgp_spec_windows(&kernel->spec);
     const padding w = {.kernel = kernel,
                        .to = args->y,
                        .from = args->x[0],
@@ -69,7 +69,7 @@ static cgp_status pad_forward(const cgp_kernel *kernel, const cgp_kernel_args *a
 }
 
 static cgp_status pad_input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &kernel->spec.attributes;
+    const cgp_op_windows *g = cgp_spec_windows(&kernel->spec);
     const padding w = {.kernel = kernel,
                        .to = args->dx[0],
                        .from = args->dy,

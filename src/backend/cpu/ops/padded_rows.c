@@ -141,7 +141,7 @@ cgp__cpu_prefetch cgp__input_rows_prefetch(const cgp__output_positions *g, int64
 }
 
 cgp__output_positions cgp__output_positions_of(const cgp_kernel_spec *spec, const void *image) {
-    const cgp_op_attributes *s = &spec->attributes;
+    const cgp_op_windows *s = cgp_spec_windows(spec);
     cgp__output_positions g = {.type = spec->type,
                                .image = image,
                                .n = spec->n,

@@ -16,7 +16,7 @@ static int64_t height_of(const cgp__cpu_pooling *w, bool large) {
 }
 
 int64_t cgp__cpu_pooling_workspace(const cgp_kernel_spec *spec, int threads) {
-    return threads * cgp__cpu_pool_scratch(&spec->attributes) * (int64_t)sizeof(float);
+    return threads * cgp__cpu_pool_scratch(cgp_spec_windows(spec)) * (int64_t)sizeof(float);
 }
 
 static cgp__cpu_pool pool_of(const cgp__cpu_pooling *w, int64_t sample, float *scratch) {
@@ -50,7 +50,7 @@ cgp_status cgp__cpu_pooling_run(const cgp__cpu_pooling *w) {
 cgp__cpu_pooling cgp__cpu_pooling_forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     return (cgp__cpu_pooling){.kernel = kernel,
                               .args = args,
-                              .attributes = kernel->spec.attributes,
+                              .attributes = *cgp_spec_windows(&kernel->spec),
                               .from = args->x[0],
                               .to = args->y,
                               .mean = true};
@@ -59,7 +59,7 @@ cgp__cpu_pooling cgp__cpu_pooling_forward(const cgp_kernel *kernel, const cgp_ke
 cgp__cpu_pooling cgp__cpu_pooling_backward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     return (cgp__cpu_pooling){.kernel = kernel,
                               .args = args,
-                              .attributes = kernel->spec.attributes,
+                              .attributes = *cgp_spec_windows(&kernel->spec),
                               .from = args->dy,
                               .to = args->dx[0],
                               .mean = true,
@@ -99,7 +99,7 @@ const cgp__cpu_op cgp__cpu_mean[CGP_OP_DIRECTIONS] = {
 
 /* Return the rows of a block of dx: a multiple of the stride, so that few windows are in two
  * blocks. */
-static int64_t max_rows(const cgp_op_attributes *g) {
+static int64_t max_rows(const cgp_op_windows *g) {
     const int64_t stride = g->stride_height;
     const int64_t fit = WINDOWS / ((int64_t)g->out_width * g->in) * stride;
     const int64_t rows = fit > g->kernel_height ? fit : g->kernel_height;
@@ -107,25 +107,25 @@ static int64_t max_rows(const cgp_op_attributes *g) {
 }
 
 /* Return the number of floats for the argmax of all windows that contain a row of a block. */
-static int64_t argmax_floats(const cgp_op_attributes *g) {
+static int64_t argmax_floats(const cgp_op_windows *g) {
     const int64_t windows = (max_rows(g) + g->kernel_height - 2) / g->stride_height + 1;
     return cgp__cpu_padded(cgp__min(windows, g->out_height) * g->out_width * g->in) +
            CGP__CPU_POOL_SLACK;
 }
 
 /* Return the number of scratch floats per thread. */
-static int64_t max_scratch(const cgp_op_attributes *g) {
+static int64_t max_scratch(const cgp_op_windows *g) {
     return argmax_floats(g) + 2 * cgp__cpu_pool_scratch(g);
 }
 
 static int64_t max_workspace(const cgp_kernel_spec *spec, int threads) {
-    return threads * max_scratch(&spec->attributes) * (int64_t)sizeof(float);
+    return threads * max_scratch(cgp_spec_windows(spec)) * (int64_t)sizeof(float);
 }
 
 /* Compute rows begin .. end - 1 of dx of a sample. */
 static void max_block(const cgp__cpu_pooling *w, int64_t sample, int64_t begin, int64_t end,
                       float *scratch) {
-    const cgp_op_attributes *g = &w->attributes;
+    const cgp_op_windows *g = &w->attributes;
     const cgp__cpu_kernels *kernels = w->kernel->device->kernels;
     const int64_t before = begin + g->top - g->kernel_height + g->stride_height;
     const int64_t first = before < 0 ? 0 : before / g->stride_height;

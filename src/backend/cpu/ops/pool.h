@@ -11,7 +11,7 @@
 typedef struct cgp__cpu_pooling {
     const cgp_kernel *kernel;
     const cgp_kernel_args *args;
-    cgp_op_attributes attributes;
+    cgp_op_windows attributes;
     const void *from;
     void *to;
     bool mean, add;

@@ -31,7 +31,7 @@ static void rotary_range(const void *work, int64_t begin, int64_t end, int threa
     const rotary *r = work;
     const cgp_kernel_spec *spec = &r->call.kernel->spec;
     const cgp__cpu_kernels *kernels = r->call.kernel->device->kernels;
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_rotary *g = cgp_spec_rotary(spec);
     /* If pairs are interleaved, reads may go one vector past the end: hence the 16 extra floats. */
     _Alignas(64) float cosines[CGP__ROTARY_PAIRS + 16], sines[CGP__ROTARY_PAIRS + 16];
     cgp__cpu_rotation row = {.type = spec->type,
@@ -53,7 +53,7 @@ static void rotary_range(const void *work, int64_t begin, int64_t end, int threa
 }
 
 static void run(const cgp_kernel *kernel, rotary *work) {
-    const cgp_op_attributes *g = &kernel->spec.attributes;
+    const cgp_op_rotary *g = cgp_spec_rotary(&kernel->spec);
     cgp__rotary_frequencies(g, work->frequencies);
     const int64_t n = kernel->spec.n, samples = work->positions ? n : 1;
     cgp__cpu_parallel_for(kernel->device, samples * g->rows,

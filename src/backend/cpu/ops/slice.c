@@ -9,7 +9,7 @@
 /* Write columns begin .. end - 1 of a row of dx. */
 static void write_part(const cgp_kernel *kernel, void *dx, const void *dy, int64_t begin,
                        int64_t end) {
-    const cgp_op_attributes *g = &kernel->spec.attributes;
+    const cgp_op_parts *g = cgp_spec_parts(&kernel->spec);
     const size_t element = cgp_dtype_bytes(kernel->spec.type);
     const int64_t from = cgp__min(cgp__max(g->parts[0], begin), end);
     const int64_t to = cgp__min(cgp__max(g->parts[0] + g->out, from), end);
@@ -31,7 +31,7 @@ static int64_t width_of(const cgp_kernel_spec *spec) {
  * this direction writes. */
 static void run_part(const cgp_kernel *kernel, const cgp_kernel_args *args, int64_t row,
                      int64_t begin, int64_t end) {
-    const cgp_op_attributes *g = &kernel->spec.attributes;
+    const cgp_op_parts *g = cgp_spec_parts(&kernel->spec);
     const cgp_dtype type = kernel->spec.type;
     const int64_t of_x = row * g->in + g->parts[0] + begin, of_y = row * g->out + begin;
     if (kernel->spec.direction == CGP_OP_FORWARD)

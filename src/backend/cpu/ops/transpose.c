@@ -51,7 +51,7 @@ static void run(const exchange *w) {
 }
 
 static cgp_status forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
-    const int64_t *parts = kernel->spec.attributes.parts;
+    const int64_t *parts = cgp_spec_parts(&kernel->spec)->parts;
     const exchange w = {.kernel = kernel,
                         .to = args->y,
                         .from = args->x[0],
@@ -64,7 +64,7 @@ static cgp_status forward(const cgp_kernel *kernel, const cgp_kernel_args *args)
 }
 
 static cgp_status input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
-    const int64_t *parts = kernel->spec.attributes.parts;
+    const int64_t *parts = cgp_spec_parts(&kernel->spec)->parts;
     const exchange w = {.kernel = kernel,
                         .to = args->dx[0],
                         .from = args->dy,

@@ -6,7 +6,7 @@
 #include "backend/cpu/ops/pool.h"
 
 static void exchange_sides(cgp__cpu_pooling *w) {
-    const cgp_op_attributes *g = &w->kernel->spec.attributes;
+    const cgp_op_windows *g = cgp_spec_windows(&w->kernel->spec);
     w->mean = false;
     w->attributes.height = g->out_height;
     w->attributes.width = g->out_width;

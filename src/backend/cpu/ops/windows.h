@@ -123,7 +123,7 @@ void cgp__convolve_weight_f32(cgp_device *device, const cgp_kernel_spec *spec, c
 int64_t cgp__convolve_weight_f32_bytes(const cgp_kernel_spec *spec, int threads);
 
 /* conv2d_winograd.c: Winograd convolution, 3 x 3 and stride 1; arguments are as in conv2d.h. */
-bool cgp__winograd_applies(const cgp_op_attributes *s);
+bool cgp__winograd_applies(const cgp_op_windows *s);
 void cgp__winograd_convolve(cgp_device *device, const cgp__cpu_convolution *conv, void *workspace);
 void cgp__winograd_convolve_transposed(cgp_device *device, const cgp__cpu_convolution *conv,
                                        void *workspace);

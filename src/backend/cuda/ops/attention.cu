@@ -240,7 +240,7 @@ static cudaError_t backward(const cgp_kernel_spec *spec, const cgp_kernel_args *
 
 /* Return the bytes of workspace, which holds delta. */
 static int64_t workspace(const cgp_kernel_spec *spec) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_attention *g = cgp_spec_attention(spec);
     if (spec->direction == CGP_OP_FORWARD) return 0;
     return spec->n * g->heads * g->rows * (int64_t)sizeof(float);
 }

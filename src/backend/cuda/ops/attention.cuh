@@ -290,7 +290,7 @@ __device__ static inline void softmax_tile(const attention<T> &a, const head<T> 
 template <class T>
 static operand<T> operand_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int part,
                              int64_t stride, int64_t columns) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_attention *g = cgp_spec_attention(spec);
     const int input = g->fused ? 0 : part;
     const int64_t before = g->fused ? part * g->out : 0;
     operand<T> x = {};
@@ -305,7 +305,7 @@ static operand<T> operand_of(const cgp_kernel_spec *spec, const cgp_kernel_args 
 
 template <class T>
 static attention<T> attention_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_attention *g = cgp_spec_attention(spec);
     const int64_t depth = (g->fused ? g->out : g->in) / g->heads, width = g->out / g->heads;
     const int64_t row = 3 * g->out; /* row stride if fused */
     attention<T> a = {};

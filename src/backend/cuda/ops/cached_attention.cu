@@ -93,7 +93,7 @@ static cudaError_t run_cached(const attention<T> &a, const int32_t *positions,
 template <class T>
 static cudaError_t cached_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                   cudaStream_t stream) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_attention *g = cgp_spec_attention(spec);
     const int32_t *positions = (const int32_t *)args->x[3];
     attention<T> a = attention_of<T>(spec, args);
     T *const keys = (T *)args->state[0], *const values = keys + g->keys * a.k.stride;

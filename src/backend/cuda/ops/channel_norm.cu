@@ -73,8 +73,8 @@ static layout layout_of(const cgp_kernel_spec *spec) {
             (int)copies,
             (int)width,
             (int)(rows % copies * channels),
-            (int)(spec->op == CGP_OP_GROUP_NORM ? spec->attributes.groups : channels),
-            (int)(spec->op == CGP_OP_GROUP_NORM ? channels / spec->attributes.groups : 1)};
+            (int)(spec->op == CGP_OP_GROUP_NORM ? cgp_spec_norm(spec)->groups : channels),
+            (int)(spec->op == CGP_OP_GROUP_NORM ? channels / cgp_spec_norm(spec)->groups : 1)};
 }
 
 /* Sizes, operands and workspace of a run. */
@@ -110,7 +110,7 @@ static channel_norm norm_of(const cgp_kernel_spec *spec, const cgp_kernel_args *
     w.rstd = args->saved[1];
     w.dweight = args->dparam[0];
     w.dbias = args->dparam[1];
-    w.eps = spec->attributes.eps;
+    w.eps = cgp_spec_norm(spec)->eps;
     w.first = args->first;
     w.grouped = spec->op == CGP_OP_GROUP_NORM;
     w.stats = running_stats_of(spec, args);

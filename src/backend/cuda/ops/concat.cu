@@ -6,7 +6,7 @@
 template <class T>
 static cudaError_t run(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                        cudaStream_t stream) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_parts *g = cgp_spec_parts(spec);
     const bool back = spec->direction == CGP_OP_BACKWARD_INPUT;
     const int64_t rows = spec->n * g->rows;
     const dim3 block = column_threads();

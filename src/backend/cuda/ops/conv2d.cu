@@ -17,6 +17,7 @@
  * The k ranges are the blocks of k of the cpu backend, at most 512 deep. A range is a number of
  * full segments of windows, or one of the equal parts of a segment. For dW, a range is a number of
  * full rows of pixels, or one of the equal parts of a row. */
+#include "backend/convolution.h"
 #include "backend/cuda/gemm_lt.h"
 #include "backend/cuda/windows.cuh"
 
@@ -27,22 +28,14 @@ enum { DEPTH = 512, RUN = 256 };
 
 /* --- LINEAR --- */
 
-static bool is_pointwise(const cgp_op_attributes *g) {
-    return g->kernel_height == 1 && g->kernel_width == 1 && g->stride_height == 1 &&
-           g->stride_width == 1 && g->top == 0 && g->left == 0 && g->out_height == g->height &&
-           g->out_width == g->width;
-}
-
 bool cgp__cuda_pointwise(const cgp_kernel_spec *spec, cgp_kernel_spec *linear) {
-    *linear = *spec;
-    linear->attributes.transposed = spec->op == CGP_OP_CONV2D;
-    return is_pointwise(&spec->attributes);
+    *linear = cgp__pointwise_linear(spec);
+    return cgp__is_pointwise(spec);
 }
 
 static cudaError_t run_pointwise(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                  cudaStream_t stream) {
-    cgp_kernel_spec linear;
-    cgp__cuda_pointwise(spec, &linear);
+    const cgp_kernel_spec linear = cgp__pointwise_linear(spec);
     return cgp__cuda_linear.run[spec->direction](&linear, args, stream);
 }
 
@@ -59,7 +52,7 @@ template <class T> static k_ranges k_ranges_of_windows(const windows<T> &w) {
 
 /* Return the k ranges over the pixels. */
 static k_ranges k_ranges_of_pixels(const cgp_kernel_spec *spec) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     const int64_t pixels = spec->n * g->rows, parts = ceil_div(g->out_width, RUN);
     const int64_t run = ceil_div(g->out_width, parts);
     if (parts > 1) return k_ranges_of(pixels, g->out_width, run);
@@ -70,14 +63,14 @@ static k_ranges k_ranges_of_pixels(const cgp_kernel_spec *spec) {
 
 /* Return whether int can index all pixels and all elements of a window. */
 static bool all_fit(const cgp_kernel_spec *spec) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     const int64_t taps = (int64_t)g->kernel_height * g->kernel_width;
     return fits(spec->n * g->rows) && fits(spec->n * g->height * g->width) &&
            fits(taps * g->in) && fits(taps * g->out);
 }
 
 template <class T> static windows<T> windows_of_x(const cgp_kernel_spec *spec, const T *x) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     windows<T> w = {};
     w.image = x;
     w.n = (int)spec->n;
@@ -121,13 +114,13 @@ static cudaError_t convolve(const cgp_kernel_spec *spec, const convolution<T> &c
 }
 
 static const float *bias_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    return spec->attributes.has_bias ? args->param[1] : NULL;
+    return cgp_spec_windows(spec)->has_bias ? args->param[1] : NULL;
 }
 
 template <class T>
 static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                            cudaStream_t stream) {
-    if (is_pointwise(&spec->attributes)) return run_pointwise(spec, args, stream);
+    if (cgp__is_pointwise(spec)) return run_pointwise(spec, args, stream);
     return convolve<T>(spec,
                        {(const T *)args->x[0], args->param[0], bias_of(spec, args),
                         (T *)args->y, false, args->workspace},
@@ -149,7 +142,7 @@ static cudaError_t convolve_weight(const cgp_kernel_spec *spec, const T *image, 
 template <class T>
 static cudaError_t bias_gradient(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                  cudaStream_t stream) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     if (!g->has_bias) return cudaSuccess;
     return cgp__cuda_sum_rows(args->dparam[1], (const T *)args->dy, spec->n * g->rows, g->out,
                               !args->first, args->workspace, stream);
@@ -158,7 +151,7 @@ static cudaError_t bias_gradient(const cgp_kernel_spec *spec, const cgp_kernel_a
 template <class T>
 static cudaError_t backward_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                    cudaStream_t stream) {
-    if (is_pointwise(&spec->attributes)) return run_pointwise(spec, args, stream);
+    if (cgp__is_pointwise(spec)) return run_pointwise(spec, args, stream);
     CGP__TRY_CUDA_ERROR(
         convolve_weight(spec, (const T *)args->x[0], (const T *)args->dy, args, stream));
     return bias_gradient<T>(spec, args, stream);
@@ -166,32 +159,10 @@ static cudaError_t backward_weight(const cgp_kernel_spec *spec, const cgp_kernel
 
 /* --- the input's gradient --- */
 
-/* One side (height or width) of the class of pixels first + stride i of dx. */
-struct side {
-    /* First pixel of the class; number of its pixels. */
-    int64_t first, pixels;
-    /* The last tap that pixels of the class use, and the number of taps. */
-    int64_t tap, taps;
-    int64_t padding;
-};
-
-/* Pixel i = c + s j is tap u of output (i + padding - u) / s if that is an integer, so u = u0 + s
- * t. As t falls, the outputs rise from j + (c + padding - u0) / s - (taps - 1). */
-static side side_of(int64_t c, int64_t stride, int64_t size, int64_t kernel, int64_t padding) {
-    const int64_t first_tap = ((c + padding) % stride + stride) % stride;
-    side s = {};
-    s.first = c;
-    s.pixels = size > c ? ceil_div(size - c, stride) : 0;
-    s.taps = kernel > first_tap ? ceil_div(kernel - first_tap, stride) : 0;
-    s.tap = first_tap + (s.taps - 1) * stride;
-    s.padding = s.taps - 1 - (c + padding - first_tap) / stride;
-    return s;
-}
-
 template <class T>
-static windows<T> windows_of_dy(const cgp_kernel_spec *spec, const side &vertical,
-                                const side &horizontal, const T *dy) {
-    const cgp_op_attributes *g = &spec->attributes;
+static windows<T> windows_of_dy(const cgp_kernel_spec *spec, const cgp__pixel_class &vertical,
+                                const cgp__pixel_class &horizontal, const T *dy) {
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     windows<T> w = {};
     w.image = dy;
     w.n = (int)spec->n;
@@ -209,9 +180,9 @@ static windows<T> windows_of_dy(const cgp_kernel_spec *spec, const side &vertica
     return w;
 }
 
-static taps taps_of(const cgp_kernel_spec *spec, const side &vertical, const side &horizontal,
-                    const float *weight) {
-    const cgp_op_attributes *g = &spec->attributes;
+static taps taps_of(const cgp_kernel_spec *spec, const cgp__pixel_class &vertical,
+                    const cgp__pixel_class &horizontal, const float *weight) {
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     const int64_t tap = g->in * g->out, row = g->kernel_width * tap;
     const int64_t segment = horizontal.taps * g->out;
     return {weight + vertical.tap * row + horizontal.tap * tap,
@@ -226,9 +197,11 @@ static taps taps_of(const cgp_kernel_spec *spec, const side &vertical, const sid
 }
 
 template <class T>
-static output<pixel_rows, T> pixels_of_dx(const cgp_kernel_spec *spec, const side &vertical,
-                                          const side &horizontal, const convolution<T> &conv) {
-    const cgp_op_attributes *g = &spec->attributes;
+static output<pixel_rows, T> pixels_of_dx(const cgp_kernel_spec *spec,
+                                          const cgp__pixel_class &vertical,
+                                          const cgp__pixel_class &horizontal,
+                                          const convolution<T> &conv) {
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     const int64_t line = g->width * g->in;
     return {conv.to + vertical.first * line + horizontal.first * g->in,
             {g->height * line, g->stride_height * line, g->stride_width * g->in,
@@ -251,7 +224,7 @@ template <class T> __global__ static void fill_pixels(output<pixel_rows, T> dx) 
 
 template <class T>
 static cudaError_t run_class(const cgp_kernel_spec *spec, const convolution<T> &conv,
-                             const side &vertical, const side &horizontal,
+                             const cgp__pixel_class &vertical, const cgp__pixel_class &horizontal,
                              cudaStream_t stream) {
     const bool has_pixels = vertical.pixels > 0 && horizontal.pixels > 0;
     const bool has_taps = vertical.taps > 0 && horizontal.taps > 0;
@@ -266,19 +239,19 @@ static cudaError_t run_class(const cgp_kernel_spec *spec, const convolution<T> &
                k_ranges_of_windows(dy), conv.workspace, stream);
 }
 
-static side side_down(const cgp_op_attributes *g, int64_t c) {
-    return side_of(c, g->stride_height, g->height, g->kernel_height, g->top);
+static cgp__pixel_class side_down(const cgp_op_windows *g, int64_t c) {
+    return cgp__pixel_class_of(c, g->stride_height, g->height, g->kernel_height, g->top);
 }
 
-static side side_across(const cgp_op_attributes *g, int64_t c) {
-    return side_of(c, g->stride_width, g->width, g->kernel_width, g->left);
+static cgp__pixel_class side_across(const cgp_op_windows *g, int64_t c) {
+    return cgp__pixel_class_of(c, g->stride_width, g->width, g->kernel_width, g->left);
 }
 
 /* Convolve x [OH, OW, out] back to [H, W, in]. */
 template <class T>
 static cudaError_t convolve_transposed(const cgp_kernel_spec *spec, const convolution<T> &conv,
                                        cudaStream_t stream) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     if (!all_fit(spec)) return cudaErrorInvalidValue;
     for (int64_t i = 0; i < g->stride_height; i++)
         for (int64_t j = 0; j < g->stride_width; j++)
@@ -291,7 +264,7 @@ template <class T>
 static cudaError_t backward_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                   cudaStream_t stream) {
     if (!args->dx[0]) return cudaSuccess;
-    if (is_pointwise(&spec->attributes)) return run_pointwise(spec, args, stream);
+    if (cgp__is_pointwise(spec)) return run_pointwise(spec, args, stream);
     return convolve_transposed<T>(spec,
                                   {(const T *)args->dy, args->param[0], NULL, (T *)args->dx[0],
                                    adds(spec, 0), args->workspace},
@@ -301,7 +274,7 @@ static cudaError_t backward_input(const cgp_kernel_spec *spec, const cgp_kernel_
 /* --- workspace --- */
 
 static int64_t weight_workspace(const cgp_kernel_spec *spec) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     const windows<float> x = windows_of_x<float>(spec, NULL);
     const int64_t bytes =
         workspace_bytes(x.length, g->out, k_ranges_of_pixels(spec).count, CGP_F32);
@@ -311,11 +284,11 @@ static int64_t weight_workspace(const cgp_kernel_spec *spec) {
 
 /* Return the maximum workspace, in bytes, over the classes of pixels. */
 static int64_t input_workspace(const cgp_kernel_spec *spec) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     int64_t most = 0;
     for (int64_t i = 0; i < g->stride_height; i++) {
         for (int64_t j = 0; j < g->stride_width; j++) {
-            const side down = side_down(g, i), across = side_across(g, j);
+            const cgp__pixel_class down = side_down(g, i), across = side_across(g, j);
             if (down.pixels * across.pixels * down.taps * across.taps == 0) continue;
             const windows<float> dy = windows_of_dy<float>(spec, down, across, NULL);
             const int64_t bytes =
@@ -341,28 +314,11 @@ const cgp__cuda_op cgp__cuda_conv2d = {
 
 /* --- CONV_TRANSPOSE2D --- */
 
-/* Return the spec of the CONV2D that a CONV_TRANSPOSE2D runs in a direction. */
-static cgp_kernel_spec conv2d_of(const cgp_kernel_spec *spec, cgp_op_direction direction) {
-    const cgp_op_attributes *g = &spec->attributes;
-    cgp_kernel_spec conv = *spec;
-    conv.op = CGP_OP_CONV2D;
-    conv.direction = direction;
-    conv.attributes.rows = (int64_t)g->height * g->width;
-    conv.attributes.in = g->out;
-    conv.attributes.out = g->in;
-    conv.attributes.height = g->out_height;
-    conv.attributes.width = g->out_width;
-    conv.attributes.out_height = g->height;
-    conv.attributes.out_width = g->width;
-    conv.attributes.has_bias = false;
-    return conv;
-}
-
 template <class T>
 static cudaError_t transposed_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                       cudaStream_t stream) {
-    if (is_pointwise(&spec->attributes)) return run_pointwise(spec, args, stream);
-    const cgp_kernel_spec conv = conv2d_of(spec, CGP_OP_BACKWARD_INPUT);
+    if (cgp__is_pointwise(spec)) return run_pointwise(spec, args, stream);
+    const cgp_kernel_spec conv = cgp__conv2d_of(spec, CGP_OP_BACKWARD_INPUT);
     return convolve_transposed<T>(&conv,
                                   {(const T *)args->x[0], args->param[0], bias_of(spec, args),
                                    (T *)args->y, false, args->workspace},
@@ -373,8 +329,8 @@ template <class T>
 static cudaError_t transposed_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                     cudaStream_t stream) {
     if (!args->dx[0]) return cudaSuccess;
-    if (is_pointwise(&spec->attributes)) return run_pointwise(spec, args, stream);
-    const cgp_kernel_spec conv = conv2d_of(spec, CGP_OP_FORWARD);
+    if (cgp__is_pointwise(spec)) return run_pointwise(spec, args, stream);
+    const cgp_kernel_spec conv = cgp__conv2d_of(spec, CGP_OP_FORWARD);
     return convolve<T>(&conv,
                        {(const T *)args->dy, args->param[0], NULL, (T *)args->dx[0],
                         adds(spec, 0), args->workspace},
@@ -384,8 +340,8 @@ static cudaError_t transposed_input(const cgp_kernel_spec *spec, const cgp_kerne
 template <class T>
 static cudaError_t transposed_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                      cudaStream_t stream) {
-    if (is_pointwise(&spec->attributes)) return run_pointwise(spec, args, stream);
-    const cgp_kernel_spec conv = conv2d_of(spec, CGP_OP_BACKWARD_WEIGHT);
+    if (cgp__is_pointwise(spec)) return run_pointwise(spec, args, stream);
+    const cgp_kernel_spec conv = cgp__conv2d_of(spec, CGP_OP_BACKWARD_WEIGHT);
     CGP__TRY_CUDA_ERROR(
         convolve_weight(&conv, (const T *)args->dy, (const T *)args->x[0], args, stream));
     return bias_gradient<T>(spec, args, stream);
@@ -394,8 +350,8 @@ static cudaError_t transposed_weight(const cgp_kernel_spec *spec, const cgp_kern
 static int64_t transposed_workspace(const cgp_kernel_spec *spec) {
     static const cgp_op_direction directions[CGP_OP_DIRECTIONS] = {
         CGP_OP_BACKWARD_INPUT, CGP_OP_FORWARD, CGP_OP_BACKWARD_WEIGHT};
-    const cgp_op_attributes *g = &spec->attributes;
-    const cgp_kernel_spec conv = conv2d_of(spec, directions[spec->direction]);
+    const cgp_op_windows *g = cgp_spec_windows(spec);
+    const cgp_kernel_spec conv = cgp__conv2d_of(spec, directions[spec->direction]);
     cgp_kernel_spec linear;
     if (cgp__cuda_pointwise(spec, &linear)) return cgp__cuda_linear.workspace(&linear);
     const int64_t bytes = workspace(&conv);

@@ -37,7 +37,8 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
     CGP__TRY_CUDA_ERROR(launch(
         cross_entropy_forward<T>, dim3((unsigned)ceil_div(rows, EXP_ROWS)), dim3(BLOCK), stream,
         (const T *)args->x[0], (const int32_t *)args->x[1], args->saved[0], args->saved[1],
-        (double *)args->workspace, rows, spec->attributes.in, spec->attributes.ignore));
+        (double *)args->workspace, rows, spec->attributes.in,
+        cgp_spec_cross_entropy(spec)->ignore));
     return set_loss(args, rows, stream);
 }
 
@@ -75,7 +76,8 @@ static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     return launch(cross_entropy_input<T>, dim3((unsigned)(spec->n * spec->attributes.rows)),
                   dim3(BLOCK), stream, (T *)args->dx[0], (const T *)args->x[0],
                   (const int32_t *)args->x[1], args->saved[0], args->saved[1],
-                  spec->attributes.in, spec->attributes.ignore, adds(spec, 0), args->values,
+                  spec->attributes.in, cgp_spec_cross_entropy(spec)->ignore, adds(spec, 0),
+                  args->values,
                   args->loss);
 }
 

@@ -157,7 +157,7 @@ static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
                stream, backward_of<Op>{spec->attributes.slope});
 }
 
-#define OP(kind, name)                                                                         \
+#define OP(kind, name, family)                                                                 \
     const cgp__cuda_op cgp__cuda_##name = {                                                    \
         {by_type<forward<op::name, float>, forward<op::name, bf16>>,                           \
          by_type<input<op::name, float>, input<op::name, bf16>>, NULL},                        \

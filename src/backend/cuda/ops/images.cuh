@@ -29,7 +29,7 @@ struct image_windows {
 };
 
 static inline image_windows image_windows_of(const cgp_kernel_spec *spec) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     return {{g->stride_height, g->top, g->kernel_height, g->height, g->out_height},
             {g->stride_width, g->left, g->kernel_width, g->width, g->out_width},
             (int)g->in};

@@ -183,7 +183,7 @@ static operands<T> norm_of(const cgp_kernel_spec *spec, const cgp_kernel_args *a
     operands<T> a = {};
     a.rows = spec->n * spec->attributes.rows;
     a.width = spec->attributes.out;
-    a.eps = spec->attributes.eps;
+    a.eps = cgp_spec_norm(spec)->eps;
     a.x = (const T *)args->x[0];
     a.weight = args->param[0];
     a.bias = centred ? args->param[1] : NULL;

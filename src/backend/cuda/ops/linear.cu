@@ -41,7 +41,7 @@ static cudaError_t times_weight(const matrix<T> &a, const float *weight, bool al
 template <class T>
 static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                            cudaStream_t stream) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_linear *g = cgp_spec_linear(spec);
     const int64_t rows = rows_of(spec);
     if (!all_fit(spec)) return cudaErrorInvalidValue;
     output<plain_rows, T> y = output_of((T *)args->y, rows, g->out);
@@ -53,7 +53,7 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
 template <class T>
 static cudaError_t backward_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                   cudaStream_t stream) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_linear *g = cgp_spec_linear(spec);
     const int64_t rows = rows_of(spec);
     if (!args->dx[0]) return cudaSuccess;
     if (!all_fit(spec)) return cudaErrorInvalidValue;
@@ -66,7 +66,7 @@ static cudaError_t backward_input(const cgp_kernel_spec *spec, const cgp_kernel_
 template <class T>
 static cudaError_t bias_gradient(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                  cudaStream_t stream) {
-    if (!spec->attributes.has_bias) return cudaSuccess;
+    if (!cgp_spec_linear(spec)->has_bias) return cudaSuccess;
     return cgp__cuda_sum_rows(args->dparam[1], (const T *)args->dy, rows_of(spec),
                               spec->attributes.out, !args->first, args->workspace, stream);
 }
@@ -74,7 +74,7 @@ static cudaError_t bias_gradient(const cgp_kernel_spec *spec, const cgp_kernel_a
 template <class T>
 static cudaError_t backward_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                    cudaStream_t stream) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_linear *g = cgp_spec_linear(spec);
     const int64_t rows = rows_of(spec);
     if (!all_fit(spec)) return cudaErrorInvalidValue;
     const matrix<T> x = matrix_of((const T *)args->x[0], rows, g->in, g->in);
@@ -100,7 +100,7 @@ static bool linear_of(const cgp_kernel_spec *spec, cgp_kernel_spec *linear) {
 bool cgp__cuda_gemm_problem_of(const cgp_kernel_spec *spec, cgp__cuda_gemm_problem *out) {
     cgp_kernel_spec linear;
     if (spec->type != CGP_BF16 || !linear_of(spec, &linear) || !all_fit(&linear)) return false;
-    const cgp_op_attributes *g = &linear.attributes;
+    const cgp_op_linear *g = cgp_spec_linear(&linear);
     const int64_t rows = rows_of(&linear), in = g->in, outs = g->out;
     const bool forward = spec->direction == CGP_OP_FORWARD, transposed = g->transposed;
     if (spec->direction == CGP_OP_BACKWARD_WEIGHT) {
@@ -125,7 +125,7 @@ int64_t cgp__cuda_prepacked_bytes(const cgp_kernel_spec *spec) {
     if (spec->type != CGP_BF16 || spec->direction == CGP_OP_BACKWARD_WEIGHT ||
         !linear_of(spec, &linear))
         return 0;
-    const cgp_op_attributes *g = &linear.attributes;
+    const cgp_op_linear *g = cgp_spec_linear(&linear);
     return copy_bytes(g->in * g->out) + (g->has_bias ? copy_bytes(g->out) : 0);
 }
 
@@ -133,7 +133,7 @@ cudaError_t cgp__cuda_prepack(const cgp_kernel_spec *spec, const float *const *p
                               void *packed, cudaStream_t stream) {
     cgp_kernel_spec linear;
     if (!linear_of(spec, &linear)) return cudaErrorInvalidValue;
-    const cgp_op_attributes *g = &linear.attributes;
+    const cgp_op_linear *g = cgp_spec_linear(&linear);
     const int64_t n = g->in * g->out;
     char *bias = (char *)packed + copy_bytes(n);
     CGP__TRY_CUDA_ERROR(cgp__cuda_convert(CGP_BF16, packed, CGP_F32, param[0], n, stream));
@@ -153,7 +153,7 @@ static void *library_workspace(const cgp_kernel_args *args) {
 
 static cudaError_t gemm_of_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                   cgp__cuda_lt_gemm *gemm, cudaStream_t stream) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_linear *g = cgp_spec_linear(spec);
     const bool forward = spec->direction == CGP_OP_FORWARD;
     const char *bias = (const char *)args->packed + copy_bytes(g->in * g->out);
     const cgp__cuda_lt_operands o = {forward ? args->x[0] : args->dy,
@@ -167,7 +167,7 @@ static cudaError_t gemm_of_weight(const cgp_kernel_spec *spec, const cgp_kernel_
 
 static cudaError_t gemm_of_rows(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                 cgp__cuda_lt_gemm *gemm, cudaStream_t stream) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_linear *g = cgp_spec_linear(spec);
     const void *a = g->transposed ? args->x[0] : args->dy;
     const void *b = g->transposed ? args->dy : args->x[0];
     const cgp__cuda_lt_operands o = {
@@ -196,7 +196,7 @@ cudaError_t cgp__cuda_run_gemm(const cgp_kernel_spec *spec, const cgp_kernel_arg
 /* --- workspace --- */
 
 static int64_t own_workspace(const cgp_kernel_spec *spec) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_linear *g = cgp_spec_linear(spec);
     const int64_t rows = rows_of(spec);
     if (spec->direction == CGP_OP_FORWARD)
         return workspace_bytes(rows, g->out, even_k_ranges(g->in).count, spec->type);

@@ -92,10 +92,10 @@ enum result { Y, DA, DB };
 /* The gradient of a transposed operand is computed as its transpose. */
 template <class T>
 product<T> product_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, result of) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_matmul *g = cgp_spec_matmul(spec);
     const int64_t m = g->rows / g->heads;
-    const operand<T> a = {(const T *)args->x[0], m, g->in, (g->transposed & 1) != 0};
-    const operand<T> b = {(const T *)args->x[1], g->in, g->out, (g->transposed & 2) != 0};
+    const operand<T> a = {(const T *)args->x[0], m, g->in, g->transposed[0] != 0};
+    const operand<T> b = {(const T *)args->x[1], g->in, g->out, g->transposed[1] != 0};
     const operand<T> dy = {(const T *)args->dy, m, g->out, false};
     if (of == Y) return {a, b, (T *)args->y, false};
     product<T> p = of == DA ? product<T>{dy, turned(b), (T *)args->dx[0], adds(spec, 0)}
@@ -113,7 +113,7 @@ cudaError_t multiply(const cgp_kernel_spec *spec, const cgp_kernel_args *args, r
                      cudaStream_t stream) {
     const product<T> p = product_of<T>(spec, args, of);
     const int64_t m = p.a.rows, n = p.b.columns, k = p.a.columns;
-    const int64_t count = spec->n * spec->attributes.heads;
+    const int64_t count = spec->n * cgp_spec_matmul(spec)->heads;
     if (!p.c) return cudaSuccess;
     if (!fits(m) || !fits(n) || !fits(k)) return cudaErrorInvalidValue;
     const results<T> c = {p.c, {n, m * n}, (int)m, (int)n, NULL, p.add, false, NULL};

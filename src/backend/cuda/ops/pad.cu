@@ -31,7 +31,7 @@ static cudaError_t pad(const cgp_kernel_spec *spec, void *to, const void *from, 
 template <class T>
 static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                            cudaStream_t stream) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     const padding p = {g->out_height, g->out_width, g->height, g->width,
                        (int)g->in,    g->top,       g->left};
     return pad<T>(spec, args->y, args->x[0], p, false, stream);
@@ -40,7 +40,7 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
 template <class T>
 static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                          cudaStream_t stream) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
     const padding p = {g->height,  g->width, g->out_height, g->out_width,
                        (int)g->in, -g->top,  -g->left};
     if (!args->dx[0]) return cudaSuccess;

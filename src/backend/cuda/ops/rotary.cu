@@ -91,7 +91,7 @@ template <class T> __global__ void rotary_rows(rotary<T> a) {
 template <class T>
 static cudaError_t run(const cgp_kernel_spec *spec, const void *positions, T *to, const T *from,
                        float sign, bool add, cudaStream_t stream) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_rotary *g = cgp_spec_rotary(spec);
     const int64_t width = g->out / g->heads;
     rotary<T> a = {};
     a.to = to;

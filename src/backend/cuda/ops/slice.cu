@@ -19,7 +19,7 @@ static __global__ void place_columns(T *to, int64_t to_width, const T *from, int
 template <class T>
 static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                            cudaStream_t stream) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_parts *g = cgp_spec_parts(spec);
     const int64_t rows = spec->n * g->rows;
     return launch(copy_columns<T>, column_blocks(rows, g->out), column_threads(), stream,
                   (T *)args->y, g->out, (const T *)args->x[0] + g->parts[0], g->in, rows,
@@ -29,7 +29,7 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
 template <class T>
 static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                          cudaStream_t stream) {
-    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_op_parts *g = cgp_spec_parts(spec);
     const int64_t rows = spec->n * g->rows;
     T *dx = (T *)args->dx[0];
     const T *dy = (const T *)args->dy;

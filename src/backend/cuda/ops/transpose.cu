@@ -75,14 +75,14 @@ static cudaError_t run(T *to, const T *from, const sides &s, bool add, cudaStrea
 }
 
 static int64_t lines_of(const cgp_kernel_spec *spec) {
-    const int64_t *parts = spec->attributes.parts;
+    const int64_t *parts = cgp_spec_parts(spec)->parts;
     return elements(spec) / (parts[0] * parts[2] * parts[3]);
 }
 
 template <class T>
 static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                            cudaStream_t stream) {
-    const int64_t *parts = spec->attributes.parts;
+    const int64_t *parts = cgp_spec_parts(spec)->parts;
     const sides s = {parts[0], parts[1], parts[2], parts[3], lines_of(spec)};
     return run((T *)args->y, (const T *)args->x[0], s, false, stream);
 }
@@ -90,7 +90,7 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
 template <class T>
 static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                          cudaStream_t stream) {
-    const int64_t *parts = spec->attributes.parts;
+    const int64_t *parts = cgp_spec_parts(spec)->parts;
     const sides s = {parts[2], parts[1], parts[0], parts[3], lines_of(spec)};
     if (!args->dx[0]) return cudaSuccess;
     return run((T *)args->dx[0], (const T *)args->dy, s, adds(spec, 0), stream);

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attention.h -- ATTENTION, and CACHED_ATTENTION for prediction.
+ *
+ *  op               x[0]          x[1]               y          saved                     param
+ *  ATTENTION        q [n,R,in]    k, v               [n,R,C]    max, log_sum [n,heads,R]  -
+ *    fused          qkv [n,R,3C]  -                  [n,R,C]    max, log_sum [n,heads,R]  -
+ *  CACHED_ATTENTION q [n,in]      k, v, positions    [n,C]      -                         -
+ *
+ * ATTENTION has x[1], k [n, keys, kv_heads D], and x[2], v [n, keys, kv_heads DV], with D = in /
+ * heads and DV = C / heads. If fused, the three lie side by side in x[0], and D = DV = C / heads.
+ * Head h of q uses head h / (heads / kv_heads) of k and v. Query t sees all keys; if causal, the
+ * keys up to t, or the last `window` of them. y = softmax(scale q k^T) v. If causal, the terms of a
+ * row of y do not depend on R. max is the largest q k of a query, log_sum = log sum exp(scale (q k
+ * - max)).
+ *
+ * CACHED_ATTENTION has R = 1, x[1], k [n, kv_heads D], x[2], v [n, kv_heads DV], and x[3],
+ * positions [n] i32, 0 .. keys - 1. state[0] is its cache, of the spec's type: keys
+ * [keys, kv_heads D], then values [keys, kv_heads DV]. Forward first writes rows k and v of all
+ * samples at their positions; for equal positions the last sample counts. Then each query sees the
+ * rows of the cache up to its position, or the last `window` of them. A row of y has the same bits
+ * as row positions[t] of causal ATTENTION over the cache. */
+#ifndef CGPIPE_EXT_OPS_ATTENTION_H
+#define CGPIPE_EXT_OPS_ATTENTION_H
+
+#include <cgpipe/ext/ops/common.h>
+
+typedef struct CGP_OP_STRUCT cgp_op_attention {
+    CGP_OP_COMMON
+    int64_t heads;
+    /** Heads of keys and values. */
+    int64_t kv_heads;
+    /** Number of rows of k and v. CACHED_ATTENTION: rows of the cache. */
+    int64_t keys;
+    /** Number of last keys that a causal query sees; 0: all up to its own. */
+    int64_t window;
+    /** Scale of q k^T. */
+    float scale;
+    /** x[0] is q, k and v side by side. */
+    int32_t fused;
+    /** A query sees no key after its own. */
+    int32_t causal;
+    int32_t unused;
+} cgp_op_attention;
+
+#endif

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* classes.h -- scores of classes: SOFTMAX, ARGMAX, and the losses.
+ *
+ *  op               x[0]               x[1]             y          saved                  param
+ *  SOFTMAX          [n,R,C]            -                [n,R,C]    -                      -
+ *  ARGMAX           [n,R,in]           -                [n,R]      -                      -
+ *  CROSS_ENTROPY    logits [n,R,in]    targets [n,R]    -          max, log_sum [n,R]     -
+ *  BCE_WITH_LOGITS  logits [n,R,C]     targets, same    -          -                      -
+ *
+ * `in` is the number of classes. BCE's targets have the spec's type. */
+#ifndef CGPIPE_EXT_OPS_CLASSES_H
+#define CGPIPE_EXT_OPS_CLASSES_H
+
+#include <cgpipe/ext/ops/common.h>
+
+typedef struct CGP_OP_STRUCT cgp_op_cross_entropy {
+    CGP_OP_COMMON
+    /** The target of rows that are ignored. */
+    int64_t ignore;
+} cgp_op_cross_entropy;
+
+#endif

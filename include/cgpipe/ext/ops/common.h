@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* common.h -- what the built-in ops have in common: fields, types, directions, memory, dropout.
+ *
+ * The headers beside this one list operands by op: n samples, R = rows, C = out unless noted; all
+ * row-major. ids, targets, positions and ARGMAX's y are i32. Other x, y, dy and dx have the spec's
+ * type, f32 or bf16; saved, param and dparam are always f32. Arithmetic is in f32 at least: bf16 is
+ * widened when read and rounded when written, also when a kernel adds to a dx.
+ *
+ * Every op has FORWARD; all but EMBEDDING, CACHED_ATTENTION and ARGMAX have BACKWARD_INPUT.
+ * EMBEDDING, POSITION, LINEAR, CONV2D and CONV_TRANSPOSE2D have BACKWARD_WEIGHT. No other pair
+ * exists.
+ *
+ * Only these operands may share memory:
+ *
+ * - y with x[k], if the op allows it (op.h, `overwrites`);
+ * - a dx[k] with dy, if dx is in place (op.h, `dx_in_place`);
+ * - the dx[0] of CROSS_ENTROPY and BCE with its x[0];
+ * - a dx[k] that is added to with a dx[l], l > k, if both inputs are the same value: dx is made
+ *   from the last input to the first.
+ *
+ * The dropout rule. DROPOUT's element (row, column) of a sample is number e = row * out + column of
+ * group 0. All elements of DROPOUT2D's channel e are number e of group 0. ATTENTION's probability
+ * (head, query, key) is number e = key of group head * rows + query. Element e keeps its value,
+ * times 1 / (1 - p), if word e % 4 of Philox4x32-10(key, {e / 4, group, sample low, sample high})
+ * is >= p * 2^32. `sample` counts from the beginning of the mini-batch. The key is that of (seed,
+ * step, id), see the host's `dropout_key`. Source: Salmon et al. 2011 (Philox). */
+#ifndef CGPIPE_EXT_OPS_COMMON_H
+#define CGPIPE_EXT_OPS_COMMON_H
+
+#include <cgpipe/op.h>
+
+/** Fields of all ops, with which the struct of each family begins.
+ *
+ *  - custom: CUSTOM: the use of the op in a model. Borrowed.
+ *  - rows: rows of one sample, the product of all dimensions but the last.
+ *  - in, out: width of a row before and after; vocabulary or classes as listed by op.
+ *  - slope: SCALE: y = slope x. RELU: slope below 0. ADD and the channel norms end in a RELU of
+ *    this slope; 1: none.
+ *  - p: DROPOUT, DROPOUT2D, ATTENTION: probability that an element is set to zero, 0 <= p < 1. */
+#define CGP_OP_COMMON                                                                              \
+    const cgp_op_node *custom;                                                                     \
+    int64_t rows;                                                                                  \
+    int64_t in, out;                                                                               \
+    float slope, p;
+
+/** Attribute of these structs: the common fields may be written through cgp_op_attributes and read
+ *  through the struct of the family, or the reverse, which C's rules of aliasing forbid. */
+#define CGP_OP_STRUCT __attribute__((may_alias))
+
+#endif

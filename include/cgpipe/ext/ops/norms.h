@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* norms.h -- normalization of rows and of channels.
+ *
+ *  op               x[0]       x[1]  y          saved                     param
+ *  LAYER_NORM       [n,R,C]    -     [n,R,C]    mean [n,R], rstd [n,R]    weight, bias [C]
+ *  RMS_NORM         [n,R,C]    -     [n,R,C]    rstd [n,R]                weight [C]
+ *  BATCH_NORM       [n,R,C]    -     [n,R,C]    mean [C], rstd [C]        weight, bias [C]
+ *  INSTANCE_NORM    [n,R,C]    -     [n,R,C]    mean, rstd [n,C]          -
+ *  GROUP_NORM       [n,R,C]    -     [n,R,C]    mean, rstd [n,groups]     weight, bias [C]
+ *
+ * Mean and variance are taken per channel by BATCH_NORM, over all samples and rows of the run, and
+ * by INSTANCE_NORM, over the rows of a sample. GROUP_NORM takes them over the rows of a sample and
+ * the C / groups adjacent channels of a group. A variance above FLT_MAX gives NaN.
+ *
+ * BATCH_NORM's state is its running statistics. In `training`, forward collects them in
+ * `accumulator`, unless it is NULL, and commit() moves them to the state. Outside training, forward
+ * normalises with the state and saves nothing, and backward is not run. */
+#ifndef CGPIPE_EXT_OPS_NORMS_H
+#define CGPIPE_EXT_OPS_NORMS_H
+
+#include <cgpipe/ext/ops/common.h>
+
+typedef struct CGP_OP_STRUCT cgp_op_norm {
+    CGP_OP_COMMON
+    /** GROUP_NORM: number of groups, a divisor of `out`. */
+    int64_t groups;
+    /** Added to the variance, or mean square. */
+    float eps;
+    /** BATCH_NORM: weight of the new value in running statistics; < 0: 1 / number of updates. */
+    float momentum;
+} cgp_op_norm;
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* products.h -- matrix products with a weight (LINEAR; EMBEDDING: of one-hot rows) or of two values
+ * (MATMUL).
+ *
+ *  op               x[0]          x[1]             y          saved  param
+ *  EMBEDDING        ids [n,R]     -                [n,R,C]    -      weight [in,C]
+ *  LINEAR           [n,R,in]      -                [n,R,C]    -      weight, bias
+ *  MATMUL           [n,R,in]      [n,in,C] each    [n,R,C]    -      -
+ *
+ * `in` is the vocabulary of EMBEDDING. LINEAR's weight is [C,in], or [in,C] if transposed; its bias
+ * is [C], if has_bias.
+ *
+ * MATMUL has `heads` matrices in a sample, each of R / heads rows: y = a b with a [R / heads,in]
+ * and b [in,C], or their transposes in memory (`transposed`). It computes dx[1], then dx[0]. */
+#ifndef CGPIPE_EXT_OPS_PRODUCTS_H
+#define CGPIPE_EXT_OPS_PRODUCTS_H
+
+#include <cgpipe/ext/ops/common.h>
+
+typedef struct CGP_OP_STRUCT cgp_op_linear {
+    CGP_OP_COMMON
+    int32_t has_bias;
+    /** Weight layout. 0: [out, in], y = x weight^T; 1: [in, out], y = x weight. */
+    int32_t transposed;
+} cgp_op_linear;
+
+typedef struct CGP_OP_STRUCT cgp_op_matmul {
+    CGP_OP_COMMON
+    /** Matrices of a sample. */
+    int64_t heads;
+    /** x[k] is stored transposed. */
+    int32_t transposed[2];
+} cgp_op_matmul;
+
+#endif

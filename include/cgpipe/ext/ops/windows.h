@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* windows.h -- ops over windows of images [H, W, C]: convolutions, pools, UPSAMPLE, PAD, MEAN.
+ *
+ *  op               x[0]          x[1]  y          saved  param
+ *  CONV2D           [n,H,W,in]    -     [n,R,C]    -      weight [KH,KW,in,C], bias [C]
+ *  CONV_TRANSPOSE2D [n,H,W,in]    -     [n,R,C]    -      weight [KH,KW,C,in], bias [C]
+ *  MAX_POOL         [n,H,W,C]     -     [n,R,C]    -      -
+ *  AVERAGE_POOL     [n,H,W,C]     -     [n,R,C]    -      -
+ *  UPSAMPLE         [n,H,W,C]     -     [n,R,C]    -      -
+ *  PAD              [n,H,W,C]     -     [n,R,C]    -      -
+ *  MEAN             [n,H,W,C]     -     [n,R,C]    -      -
+ *
+ * R = out_height x out_width; KH = kernel_height, KW = kernel_width. A bias exists if has_bias.
+ *
+ * Element (u, v) of the window of output pixel (i, j) is input pixel (i stride_height + u - top, j
+ * stride_width + v - left), if it exists. Elsewhere CONV2D takes zero, and a pool takes nothing.
+ * Every window has at least one pixel. The first of several equal maxima counts, and a NaN is
+ * larger than every number.
+ *
+ * CONV_TRANSPOSE2D adds to element (u, v) of the window of input pixel (i, j), which is output
+ * pixel (i stride_height + u - top, j stride_width + v - left), if it exists. MEAN is an
+ * AVERAGE_POOL whose windows do not overlap. UPSAMPLE's pixel (i, j) is pixel (i / stride_height, j
+ * / stride_width); PAD's is (i - top, j - left), or zero. */
+#ifndef CGPIPE_EXT_OPS_WINDOWS_H
+#define CGPIPE_EXT_OPS_WINDOWS_H
+
+#include <cgpipe/ext/ops/common.h>
+
+typedef struct CGP_OP_STRUCT cgp_op_windows {
+    CGP_OP_COMMON
+    /** Size of the input. */
+    int32_t height, width;
+    int32_t out_height, out_width;
+    int32_t kernel_height, kernel_width;
+    int32_t stride_height, stride_width;
+    /** Pixels of padding before the input; below 0: cropped. */
+    int32_t top, left;
+    int32_t has_bias;
+    /** CONV2D of 3 x 3, stride 1: side of Winograd's tiles in output pixels, 2; 0: direct sums. A
+     *  backend may compute direct sums in both cases, or refuse tiles. */
+    int32_t tile;
+} cgp_op_windows;
+
+#endif

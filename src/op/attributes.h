@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attributes.h -- the attributes of built-in ops in a graph: the arguments of a builder call
+ * besides its inputs. As for kernels (cgpipe/ext/ops.h), each family of ops has a struct, which
+ * begins with the common fields. Unused fields are zero. */
+#ifndef CGP_SRC_OP_ATTRIBUTES_H
+#define CGP_SRC_OP_ATTRIBUTES_H
+
+#include <assert.h>
+
+#include <cgpipe/ext/ops.h>
+
+/* The common fields:
+ *
+ * - n_inputs: 0: as many as the op has. CONCAT: at least those. ATTENTION: 1 if fused. ROTARY: 1
+ *   without positions;
+ * - size: EMBEDDING: vocabulary. LINEAR, CONV2D, CONV_TRANSPOSE2D: out. CACHED_ATTENTION: rows of
+ *   the cache. width: EMBEDDING;
+ * - p: dropout probability. slope: RELU's slope; SCALE's factor;
+ * - bias: there is one;
+ * - init: initialization of the weight and the bias, as given; norms have their own. */
+#define CGP__COMMON_ATTRIBUTES                                                                     \
+    cgp_op_kind kind;                                                                              \
+    int n_inputs;                                                                                  \
+    int64_t size, width;                                                                           \
+    double p, slope;                                                                               \
+    bool bias;                                                                                     \
+    cgp_init init[2];
+
+typedef struct CGP_OP_STRUCT cgp__linear_attributes {
+    CGP__COMMON_ATTRIBUTES
+    /* The weight is [in, out] instead of [out, in]. */
+    bool transposed;
+} cgp__linear_attributes;
+
+typedef struct CGP_OP_STRUCT cgp__matmul_attributes {
+    CGP__COMMON_ATTRIBUTES
+    /* Whether each input is stored transposed. */
+    bool transpose[2];
+} cgp__matmul_attributes;
+
+typedef struct CGP_OP_STRUCT cgp__attention_attributes {
+    CGP__COMMON_ATTRIBUTES
+    /* kv_heads 0: as many as heads. window 0: none. */
+    int64_t heads, kv_heads, window;
+    /* 0: 1 / sqrt(D). */
+    double scale;
+    /* fused: one input has q, k and v side by side. causal: no key after the query's own. */
+    bool fused, causal;
+} cgp__attention_attributes;
+
+typedef struct CGP_OP_STRUCT cgp__rotary_attributes {
+    CGP__COMMON_ATTRIBUTES
+    /* rotated 0: all columns of a head. */
+    int64_t heads, rotated, offset, original_length;
+    /* theta 0: 10000. */
+    double theta, factor, low_freq_factor, high_freq_factor;
+    int scaling;
+    bool interleaved;
+} cgp__rotary_attributes;
+
+typedef struct CGP_OP_STRUCT cgp__windows_attributes {
+    CGP__COMMON_ATTRIBUTES
+    /* Pools: one window over the image; the output is [C] instead of [1,1,C]. */
+    bool global;
+    /* Height, width. UPSAMPLE: stride is the scale. */
+    int kernel[2], stride[2];
+    /* Top, bottom, left, right. */
+    int padding[4];
+    /* CONV_TRANSPOSE2D. */
+    int output_padding[2];
+    /* MEAN: the first; below 0: counted from the end. */
+    int dim[2];
+} cgp__windows_attributes;
+
+typedef struct CGP_OP_STRUCT cgp__norm_attributes {
+    CGP__COMMON_ATTRIBUTES
+    /* GROUP_NORM. */
+    int64_t groups;
+    double eps;
+    /* BATCH_NORM. */
+    double momentum;
+} cgp__norm_attributes;
+
+typedef struct CGP_OP_STRUCT cgp__cross_entropy_attributes {
+    CGP__COMMON_ATTRIBUTES
+    int64_t ignore;
+} cgp__cross_entropy_attributes;
+
+typedef struct CGP_OP_STRUCT cgp__parts_attributes {
+    CGP__COMMON_ATTRIBUTES
+    /* RESHAPE. */
+    int rank;
+    int64_t dims[CGP_MAX_RANK];
+    /* TRANSPOSE: both. SLICE: the first. Below 0: counted from the end. */
+    int dim[2];
+    /* SLICE. */
+    int64_t begin, end;
+} cgp__parts_attributes;
+
+/* The attributes of any built-in op; `kind` says whose they are. */
+#define CGP__ATTRIBUTES_MEMBER(family, name) cgp__##name##_attributes name;
+typedef union cgp__attributes {
+    struct {
+        CGP__COMMON_ATTRIBUTES
+    };
+    CGP_OP_FAMILIES(CGP__ATTRIBUTES_MEMBER)
+} cgp__attributes;
+
+/* cgp__linear_of() etc.: return the attributes of an op, which must be of that family. */
+#define CGP__ATTRIBUTES_ACCESSOR(family, name)                                                     \
+    static inline const cgp__##name##_attributes *cgp__##name##_of(const void *attributes) {       \
+        const cgp__attributes *a = (const cgp__attributes *)attributes;                            \
+        assert(cgp_op_family_of(a->kind) == CGP_OP_FAMILY_##family);                               \
+        return &a->name;                                                                           \
+    }
+CGP_OP_FAMILIES(CGP__ATTRIBUTES_ACCESSOR)
+
+#endif
