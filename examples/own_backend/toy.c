@@ -3,7 +3,7 @@
  * relu and cross_entropy in f32, with SGD updates. cgpipe/ext/backend.h is the contract;
  * cgpipe/ext/plugin.h says how the library finds a plug-in.
  *
- * Work is done when a call returns (not `asynchronous`: no queues, no events), and host and kernels
+ * Work is done when a call returns (no table `streams`: no queues, no events), and host and kernels
  * share memory (`host_addressable`). workspace() refuses plans with other ops, or with bf16. */
 #include <cgpipe/ext/plugin.h>
 
@@ -234,13 +234,13 @@ static cgp_status update(cgp_device *device, const cgp_update *u) {
 /* clang-format off */
 static const cgp_backend toy = {
     .struct_size = sizeof toy, .name = "toy", .host_addressable = true,
-    .count = count, .memory = memory, .device_create = device_create,
-    .device_destroy = device_destroy, .has_cores = has_cores, .memory_create = memory_create,
-    .memory_destroy = memory_destroy, .copy = copy, .convert = convert, .workspace = workspace,
-    .kernel_create = kernel_create, .kernel_run = kernel_run, .kernel_destroy = kernel_destroy,
-    .commit = commit, .check_commit = check_commit, .sum_squares = sum_squares,
-    .find_nonfinite = find_nonfinite, .update = update, .add = add};
-/* clang-format on */
+    .device = {.count = count, .memory = memory, .create = device_create,
+               .destroy = device_destroy, .has_cores = has_cores, .memory_create = memory_create,
+               .memory_destroy = memory_destroy, .copy = copy},
+    .kernels = {.workspace = workspace, .create = kernel_create, .run = kernel_run,
+                .destroy = kernel_destroy, .commit = commit, .check_commit = check_commit,
+                .sum_squares = sum_squares, .find_nonfinite = find_nonfinite, .update = update,
+                .add = add, .convert = convert}}; /* clang-format on */
 static const cgp_backend *const backends[] = {&toy};
 static const cgp_plugin plugin = {CGP_PLUGIN_HEADER, .name = "toy", .backends = backends,
                                   .n_backends = 1};

@@ -24,48 +24,48 @@ const cgp_backend *cgp__backend_at(int i) {
 static const char *missing_function(const cgp_backend *b) {
 #define CHECK(entry)                                                                               \
     if (!b->entry) return #entry
-    CHECK(count);
-    CHECK(memory);
-    CHECK(device_create);
-    CHECK(device_destroy);
-    CHECK(has_cores);
-    CHECK(memory_create);
-    CHECK(memory_destroy);
-    CHECK(copy);
-    CHECK(convert);
-    CHECK(workspace);
-    CHECK(kernel_create);
-    CHECK(kernel_run);
-    CHECK(kernel_destroy);
-    CHECK(commit);
-    CHECK(check_commit);
-    CHECK(sum_squares);
-    CHECK(find_nonfinite);
-    CHECK(update);
-    CHECK(add);
-    if (b->packed) CHECK(pack);
+    CHECK(device.count);
+    CHECK(device.memory);
+    CHECK(device.create);
+    CHECK(device.destroy);
+    CHECK(device.has_cores);
+    CHECK(device.memory_create);
+    CHECK(device.memory_destroy);
     if (!b->host_addressable) {
-        CHECK(host_memory_create);
-        CHECK(host_memory_destroy);
+        CHECK(device.host_memory_create);
+        CHECK(device.host_memory_destroy);
     }
-    if (b->asynchronous) {
-        CHECK(tag_in_progress);
-        CHECK(event_create);
-        CHECK(event_destroy);
-        CHECK(event_record);
-        CHECK(event_wait);
-        CHECK(event_done);
-        CHECK(event_sync);
-        CHECK(event_time);
-        CHECK(finish);
+    CHECK(device.copy);
+    CHECK(kernels.workspace);
+    if (b->kernels.packed) CHECK(kernels.pack);
+    CHECK(kernels.create);
+    CHECK(kernels.run);
+    CHECK(kernels.destroy);
+    CHECK(kernels.commit);
+    CHECK(kernels.check_commit);
+    CHECK(kernels.sum_squares);
+    CHECK(kernels.find_nonfinite);
+    CHECK(kernels.update);
+    CHECK(kernels.add);
+    CHECK(kernels.convert);
+    if (b->streams) {
+        CHECK(streams->event_create);
+        CHECK(streams->event_destroy);
+        CHECK(streams->event_record);
+        CHECK(streams->event_wait);
+        CHECK(streams->event_done);
+        CHECK(streams->event_sync);
+        CHECK(streams->event_time);
+        CHECK(streams->tag_in_progress);
+        CHECK(streams->finish);
+        CHECK(streams->discard);
     }
-    if (b->record_begin || b->record_end || b->recording_run || b->recording_destroy ||
-        b->launches) {
-        CHECK(record_begin);
-        CHECK(record_end);
-        CHECK(recording_run);
-        CHECK(recording_destroy);
-        CHECK(launches);
+    if (b->graphs) {
+        CHECK(graphs->capture_begin);
+        CHECK(graphs->capture_end);
+        CHECK(graphs->launch);
+        CHECK(graphs->destroy);
+        CHECK(graphs->launches);
     }
 #undef CHECK
     return NULL;
@@ -86,6 +86,19 @@ static cgp_status add(const cgp_backend *backend) {
     return CGP_OK;
 }
 
+/* Check the tables that may be NULL. */
+static cgp_status check_optional(const cgp_backend *b) {
+    const size_t streams = b->streams ? b->streams->struct_size : 0,
+                 graphs = b->graphs ? b->graphs->struct_size : 0;
+    if ((!streams || streams == sizeof *b->streams) &&
+        (!graphs || (streams && graphs == sizeof *b->graphs)))
+        return CGP_OK;
+    return cgp_fail(CGP_EINVAL,
+                    "backend %s: expected streams of %zu bytes or none and, only with streams, "
+                    "graphs of %zu bytes, got %zu and %zu bytes (build it for this version)",
+                    b->name, sizeof *b->streams, sizeof *b->graphs, streams, graphs);
+}
+
 cgp_status cgp__backend_add(const cgp_backend *backend) {
     if (backend->struct_size != sizeof *backend || !backend->name)
         return cgp_fail(CGP_EINVAL,
@@ -93,6 +106,7 @@ cgp_status cgp__backend_add(const cgp_backend *backend) {
                         "(build it for this version)",
                         backend->name ? backend->name : "without a name", sizeof *backend,
                         backend->struct_size);
+    CGP_TRY(check_optional(backend));
     const char *missing = missing_function(backend);
     if (missing)
         return cgp_fail(CGP_EINVAL, "backend %s: expected a function %s, got NULL", backend->name,

@@ -2,8 +2,7 @@
 /* backend.h -- the backends of this library, and functions for all of them. The contract is
  * cgpipe/ext/backend.h.
  *
- * `ref` runs plain loops with double sums and is the oracle; `cpu` runs vector kernels. Each
- * backend is one table. */
+ * `ref` runs plain loops with double sums and is the oracle; `cpu` runs vector kernels. */
 #ifndef CGP_SRC_BACKEND_H
 #define CGP_SRC_BACKEND_H
 
@@ -69,7 +68,7 @@ typedef struct cgp__device_name {
 /* Parse a name. @retval CGP_EINVAL Threads: any. */
 cgp_status cgp__device_name_parse(const char *text, cgp__device_name *out);
 
-/* For device_create(): check that the ordinal exists on this machine. @retval CGP_EINVAL @retval
+/* For device.create(): check that the ordinal exists on this machine. @retval CGP_EINVAL @retval
  * CGP_EDEVICE Threads: any. */
 cgp_status cgp__device_check_ordinal(const cgp_backend *backend, const cgp_device_options *options);
 

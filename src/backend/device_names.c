@@ -78,7 +78,7 @@ cgp_status cgp__device_name_parse(const char *text, cgp__device_name *out) {
 cgp_status cgp__device_check_ordinal(const cgp_backend *backend,
                                      const cgp_device_options *options) {
     int count = 0;
-    CGP_TRY(backend->count(&count));
+    CGP_TRY(backend->device.count(&count));
     if (options->ordinal >= 0 && options->ordinal < count) return CGP_OK;
     return cgp_fail(CGP_EINVAL,
                     "device %s:%d: expected an ordinal below %d on this machine, got %d "

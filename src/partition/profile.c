@@ -71,8 +71,8 @@ typedef struct profiler {
 static void free_operands(profiler *p) {
     while (p->n_buffers > 0) {
         p->n_buffers--;
-        p->backend->memory_destroy(p->device, p->buffers[p->n_buffers].memory,
-                                   p->buffers[p->n_buffers].bytes);
+        p->backend->device.memory_destroy(p->device, p->buffers[p->n_buffers].memory,
+                                          p->buffers[p->n_buffers].bytes);
     }
 }
 
@@ -86,21 +86,22 @@ static cgp_status make_buffer(profiler *p, int64_t bytes, void **out) {
                         "(fewer samples)",
                         cgp_bytes_text(bytes, needed, sizeof needed),
                         cgp_bytes_text(cgp__memory_available(), left, sizeof left));
-    CGP_TRY(p->backend->memory_create(p->device, (size_t)bytes, out));
+    CGP_TRY(p->backend->device.memory_create(p->device, (size_t)bytes, out));
     p->buffers[p->n_buffers].memory = *out;
     p->buffers[p->n_buffers++].bytes = (size_t)bytes;
     return CGP_OK;
 }
 
 static cgp_status finish(const profiler *p) {
-    return p->backend->asynchronous ? p->backend->finish(p->device) : CGP_OK;
+    return p->backend->streams ? p->backend->streams->finish(p->device) : CGP_OK;
 }
 
 /* Copy from the host to memory of the device; at most a block of floats. */
 static cgp_status put(const profiler *p, void *to, const void *from, size_t bytes) {
     if (p->staged) memcpy(p->staged, from, bytes);
-    CGP_TRY(p->backend->copy(p->device, CGP_QUEUE_COMPUTE, (cgp_place){p->device, to},
-                             (cgp_place){NULL, p->staged ? p->staged : (void *)from}, bytes));
+    CGP_TRY(p->backend->device.copy(p->device, CGP_QUEUE_COMPUTE, (cgp_place){p->device, to},
+                                    (cgp_place){NULL, p->staged ? p->staged : (void *)from},
+                                    bytes));
     return finish(p);
 }
 
@@ -182,7 +183,7 @@ static cgp_status make_workspace(profiler *p, const cgp__node_kernels *kernels,
     for (int d = 0; d < CGP_OP_DIRECTIONS; d++) {
         int64_t bytes = 0;
         if (!kernels->has[d]) continue;
-        CGP_TRY(p->backend->workspace(&p->device_options, &kernels->spec[d], &bytes));
+        CGP_TRY(p->backend->kernels.workspace(&p->device_options, &kernels->spec[d], &bytes));
         max = bytes > max ? bytes : max;
     }
     return make_buffer(p, max, &args->workspace);
@@ -194,12 +195,12 @@ static cgp_status make_packed(profiler *p, const cgp_kernel_spec *spec, cgp_kern
     int layout = 0;
     void *memory = NULL;
     args->packed = NULL;
-    if (!p->backend->packed || p->backend->packs_optionally) return CGP_OK;
-    CGP_TRY(p->backend->packed(&p->device_options, spec, &bytes, &layout));
+    if (!p->backend->kernels.packed || p->backend->packs_optionally) return CGP_OK;
+    CGP_TRY(p->backend->kernels.packed(&p->device_options, spec, &bytes, &layout));
     if (bytes == 0) return CGP_OK;
     CGP_TRY(make_buffer(p, bytes, &memory));
     args->packed = memory;
-    return p->backend->pack(p->device, spec, args->param, memory);
+    return p->backend->kernels.pack(p->device, spec, args->param, memory);
 }
 
 /* Make the per-step constants of a first micro-batch, with loss scales of 1, and a slot for the
@@ -252,15 +253,15 @@ static int by_size(const void *a, const void *b) {
 /* Run a kernel; *ns is its time. */
 static cgp_status time_run(const profiler *p, cgp_kernel *kernel, const cgp_kernel_args *args,
                            int64_t *ns) {
-    const cgp_backend *b = p->backend;
+    const cgp_backend_streams *streams = p->backend->streams;
     const int64_t start = cgp__now_ns();
-    if (b->asynchronous) CGP_TRY(b->event_record(p->device, CGP_QUEUE_COMPUTE, p->timer[0]));
-    CGP_TRY(b->kernel_run(kernel, args));
+    if (streams) CGP_TRY(streams->event_record(p->device, CGP_QUEUE_COMPUTE, p->timer[0]));
+    CGP_TRY(p->backend->kernels.run(kernel, args));
     *ns = cgp__now_ns() - start;
-    if (!b->asynchronous) return CGP_OK;
-    CGP_TRY(b->event_record(p->device, CGP_QUEUE_COMPUTE, p->timer[1]));
-    CGP_TRY(b->event_sync(p->timer[1]));
-    *ns = b->event_time(p->timer[1]) - b->event_time(p->timer[0]);
+    if (!streams) return CGP_OK;
+    CGP_TRY(streams->event_record(p->device, CGP_QUEUE_COMPUTE, p->timer[1]));
+    CGP_TRY(streams->event_sync(p->timer[1]));
+    *ns = streams->event_time(p->timer[1]) - streams->event_time(p->timer[0]);
     return CGP_OK;
 }
 
@@ -328,10 +329,10 @@ static cgp_status measure(profiler *p, const cgp__node_kernels *kernels, int d, 
     if (!cgp__grow(&p->measured, &p->measured_capacity, p->n_measured + 1, sizeof *p->measured))
         return cgp__no_memory("profile", sizeof *p->measured);
     CGP_TRY(make_packed(p, &kernels->spec[d], args));
-    CGP_TRY(p->backend->kernel_create(p->device, &kernels->spec[d], &kernel));
+    CGP_TRY(p->backend->kernels.create(p->device, &kernels->spec[d], &kernel));
     args->first = d == CGP_OP_FORWARD; /* most micro-batches add to gradients of parameters */
     const cgp_status status = run_often(p, kernel, d, n_inputs, args, seconds);
-    p->backend->kernel_destroy(kernel);
+    p->backend->kernels.destroy(kernel);
     if (status != CGP_OK) return status;
     const uint32_t dx = d == CGP_OP_BACKWARD_INPUT ? kernels->dx : 0;
     if (!cgp__index_add(&p->measured_index, hash_of(&kernels->spec[d], dx), p->n_measured))
@@ -405,21 +406,23 @@ static cgp_status begin(profiler *p) {
     }
     for (int i = 0; i < BLOCK; i++)
         p->halves[i] = cgp__bf16_from_float(p->block[i]);
-    CGP_TRY(p->backend->device_create(&p->device, &p->device_options));
+    CGP_TRY(p->backend->device.create(&p->device, &p->device_options));
     if (!p->backend->host_addressable)
-        CGP_TRY(p->backend->host_memory_create(p->device, BLOCK * sizeof *p->block, &p->staged));
+        CGP_TRY(
+            p->backend->device.host_memory_create(p->device, BLOCK * sizeof *p->block, &p->staged));
     /* A single run is meant to be quick and rough, so it does not empty the caches. */
     if (p->backend->host_addressable && p->options->repeats > 1) CGP_TRY(make_other(p));
-    for (int i = 0; p->backend->asynchronous && i < 2; i++)
-        CGP_TRY(p->backend->event_create(p->device, &p->timer[i]));
+    for (int i = 0; p->backend->streams && i < 2; i++)
+        CGP_TRY(p->backend->streams->event_create(p->device, &p->timer[i]));
     return CGP_OK;
 }
 
 static void end(profiler *p) {
     for (int i = 0; i < 2; i++)
-        if (p->timer[i]) p->backend->event_destroy(p->timer[i]);
-    if (p->staged) p->backend->host_memory_destroy(p->device, p->staged, BLOCK * sizeof *p->block);
-    if (p->device) p->backend->device_destroy(p->device);
+        if (p->timer[i]) p->backend->streams->event_destroy(p->timer[i]);
+    if (p->staged)
+        p->backend->device.host_memory_destroy(p->device, p->staged, BLOCK * sizeof *p->block);
+    if (p->device) p->backend->device.destroy(p->device);
     cgp__index_release(&p->measured_index);
     free(p->other);
     free(p->measured);

@@ -104,7 +104,7 @@ static cgp_status check_hardware(const cgp_plan *plan, int rank, bool shares, in
         if (e < d) return CGP_OK;
         planned += device_bytes(device, shares);
     }
-    CGP_TRY(first->backend->memory(first->info.ordinal, &now));
+    CGP_TRY(first->backend->device.memory(first->info.ordinal, &now));
     if (planned <= now) return CGP_OK;
     return cgp_fail(CGP_ELIMIT, "memory: the plan needs %s but %s %d has %s available (%s)",
                     cgp_bytes_text(planned, needed, sizeof needed), first->backend->name,
@@ -125,8 +125,8 @@ static cgp_status read_driver_bytes(const cgp_plan *plan, int rank, int64_t *byt
     for (int d = 0; d < cgp_plan_devices(plan); d++) {
         const cgp__device_plan *device = cgp__plan_device(plan, d);
         bytes[d] = INT64_MAX;
-        if (!cgp__plan_is_on(plan, d, rank) || !device->backend->driver_bytes) continue;
-        CGP_TRY(device->backend->driver_bytes(device->info.ordinal, &bytes[d]));
+        if (!cgp__plan_is_on(plan, d, rank) || !device->backend->device.driver_bytes) continue;
+        CGP_TRY(device->backend->device.driver_bytes(device->info.ordinal, &bytes[d]));
         cgp_log(CGP_LOG_INFO, "pipeline",
                 "device %s: beside what is allocated the driver and other programs have %s",
                 device->info.name, cgp_bytes_text(bytes[d], text, sizeof text));

@@ -176,7 +176,7 @@ cgp_backend_info cgp_backend_info_at(int index) {
     return (cgp_backend_info){.name = backend->name,
                               .plugin = plugin_of(backend),
                               .host_addressable = backend->host_addressable,
-                              .asynchronous = backend->asynchronous,
+                              .asynchronous = backend->streams,
                               .custom_ops = backend->custom_ops};
 }
 
@@ -186,7 +186,7 @@ cgp_status cgp_backend_devices(int *count, const char *backend) {
     const cgp_backend *found = NULL;
     int n = 0;
     CGP_TRY(cgp__backend_find(backend, &found));
-    CGP_TRY(found->count(&n));
+    CGP_TRY(found->device.count(&n));
     *count = n;
     return CGP_OK;
 }
@@ -199,7 +199,7 @@ cgp_status cgp_backend_memory(int64_t *bytes, const char *backend, int ordinal) 
     int64_t n = 0;
     CGP_TRY(cgp__backend_find(backend, &found));
     CGP_TRY(cgp__device_check_ordinal(found, &options));
-    CGP_TRY(found->memory(ordinal, &n));
+    CGP_TRY(found->device.memory(ordinal, &n));
     *bytes = n;
     return CGP_OK;
 }
@@ -212,7 +212,7 @@ cgp_status cgp_backend_driver_bytes(int64_t *bytes, const char *backend, int ord
     int64_t n = INT64_MAX;
     CGP_TRY(cgp__backend_find(backend, &found));
     CGP_TRY(cgp__device_check_ordinal(found, &options));
-    if (found->driver_bytes) CGP_TRY(found->driver_bytes(ordinal, &n));
+    if (found->device.driver_bytes) CGP_TRY(found->device.driver_bytes(ordinal, &n));
     *bytes = n;
     return CGP_OK;
 }

@@ -99,8 +99,8 @@ static void print_commit(operands *o, int number) {
     there_put(&t, &index, sizeof index);
     put_operands(&t, o, NULL);
     const cgp_kernel_args moved = there_args(&t, args);
-    assert_ok(on.backend->check_commit(on.device, &spec, &moved, there_of(&t, &index)));
-    assert_ok(on.backend->commit(on.device, &spec, &moved));
+    assert_ok(on.backend->kernels.check_commit(on.device, &spec, &moved, there_of(&t, &index)));
+    assert_ok(on.backend->kernels.commit(on.device, &spec, &moved));
     there_end(&t);
     cgp__sha256 *hash = hash_begin();
     assert_ok(cgp__sha256_add(hash, &index, sizeof index));
@@ -215,7 +215,7 @@ static void print_update(size_t i) {
     update.grad = there_of(&t, buffers[GRAD]);
     for (int s = 0; s < updates[i].states; s++)
         update.state[s] = there_of(&t, buffers[FIRST + s]);
-    assert_ok(on.backend->update(on.device, &update));
+    assert_ok(on.backend->kernels.update(on.device, &update));
     there_end(&t);
     cgp__sha256 *hash = hash_begin();
     assert_ok(cgp__sha256_add(hash, buffers, sizeof buffers));
@@ -239,9 +239,11 @@ static void print_sums(int64_t n) {
     there_put(&t, x, bytes);
     there_put(&t, y, bytes);
     there_put(&t, &got, sizeof got);
-    assert_ok(on.backend->sum_squares(on.device, there_of(&t, x), n, there_of(&t, &got.sum)));
-    assert_ok(on.backend->find_nonfinite(on.device, there_of(&t, x), n, there_of(&t, &got.index)));
-    assert_ok(on.backend->add(on.device, there_of(&t, x), there_of(&t, y), n));
+    assert_ok(
+        on.backend->kernels.sum_squares(on.device, there_of(&t, x), n, there_of(&t, &got.sum)));
+    assert_ok(on.backend->kernels.find_nonfinite(on.device, there_of(&t, x), n,
+                                                 there_of(&t, &got.index)));
+    assert_ok(on.backend->kernels.add(on.device, there_of(&t, x), there_of(&t, y), n));
     there_end(&t);
     cgp__sha256 *hash = hash_begin();
     assert_ok(cgp__sha256_add(hash, &got, sizeof got));
@@ -265,8 +267,8 @@ static void print_conversion(cgp_dtype to_type, cgp_dtype from_type) {
     there t = {.on = &on};
     there_put(&t, from, sizeof from);
     there_put(&t, to, sizeof to);
-    assert_ok(on.backend->convert(on.device, to_type, there_of(&t, to), from_type,
-                                  there_of(&t, from), ODD));
+    assert_ok(on.backend->kernels.convert(on.device, to_type, there_of(&t, to), from_type,
+                                          there_of(&t, from), ODD));
     there_end(&t);
     cgp__sha256 *hash = hash_begin();
     assert_ok(cgp__sha256_add(hash, to, sizeof to));

@@ -98,8 +98,8 @@ static int64_t commit(const runner *on, operands *o) {
     put_operands(&t, o, NULL);
     there_put(&t, &index, sizeof index);
     const cgp_kernel_args args = op_args(o, &row), moved = there_args(&t, args);
-    assert_ok(on->backend->check_commit(on->device, &spec, &moved, there_of(&t, &index)));
-    assert_ok(on->backend->commit(on->device, &spec, &moved));
+    assert_ok(on->backend->kernels.check_commit(on->device, &spec, &moved, there_of(&t, &index)));
+    assert_ok(on->backend->kernels.commit(on->device, &spec, &moved));
     there_end(&t);
     return index;
 }
@@ -165,7 +165,7 @@ static void run_update(const runner *on, const update_case *c, float buffers[BUF
     update.grad = there_of(&t, buffers[GRAD] + from);
     for (int s = 0; s < c->states; s++)
         update.state[s] = there_of(&t, buffers[FIRST + s] + from);
-    assert_ok(on->backend->update(on->device, &update));
+    assert_ok(on->backend->kernels.update(on->device, &update));
     there_end(&t);
 }
 
@@ -202,7 +202,7 @@ int main(void) {
     setenv("CGP_CPU_ISA", "v4", 1);
     setenv("CGP_CUDA_HOST_ALGORITHMS", "0", 1);
     setenv("CGP_CUDA_HOST_ORDER", "shuffled", 0); /* so that a missing barrier changes bits */
-    if (cgp__backend_cpu.isa(CGP_F32, &isa) != CGP_OK) {
+    if (cgp__backend_cpu.device.isa(CGP_F32, &isa) != CGP_OK) {
         printf("skipped: %s\n", cgp_message());
         return 77;
     }

@@ -12,7 +12,7 @@ static const cgp_backend *b;
 static cgp_device *open_device(int ordinal) {
     cgp_device *device = NULL;
     const cgp_device_options options = {.struct_size = sizeof options, .ordinal = ordinal};
-    assert_ok(b->device_create(&device, &options));
+    assert_ok(b->device.create(&device, &options));
     return device;
 }
 
@@ -32,35 +32,35 @@ static void copies_arrive(void **state) {
         cgp_device *second = open_device(peers[p]);
         void *here, *back, *one, *two;
         cgp_event *event = NULL;
-        assert_ok(b->host_memory_create(first, BYTES, &here));
-        assert_ok(b->host_memory_create(second, BYTES, &back));
-        assert_ok(b->memory_create(first, BYTES, &one));
-        assert_ok(b->memory_create(second, BYTES, &two));
-        assert_ok(b->event_create(first, &event));
+        assert_ok(b->device.host_memory_create(first, BYTES, &here));
+        assert_ok(b->device.host_memory_create(second, BYTES, &back));
+        assert_ok(b->device.memory_create(first, BYTES, &one));
+        assert_ok(b->device.memory_create(second, BYTES, &two));
+        assert_ok(b->streams->event_create(first, &event));
         for (int i = 0; i < BYTES; i++)
             ((char *)here)[i] = (char)(i * 7 + p);
         cgp__shim_get_settings()->delay_ns = 1000000;
-        assert_ok(
-            b->copy(first, CGP_QUEUE_IN, (cgp_place){first, one}, (cgp_place){NULL, here}, BYTES));
-        assert_ok(b->event_record(first, CGP_QUEUE_IN, event));
-        assert_ok(b->event_wait(second, CGP_QUEUE_IN, event));
-        assert_ok(b->copy(second, CGP_QUEUE_IN, (cgp_place){second, two}, (cgp_place){first, one},
-                          BYTES));
-        assert_ok(b->finish(second));
+        assert_ok(b->device.copy(first, CGP_QUEUE_IN, (cgp_place){first, one},
+                                 (cgp_place){NULL, here}, BYTES));
+        assert_ok(b->streams->event_record(first, CGP_QUEUE_IN, event));
+        assert_ok(b->streams->event_wait(second, CGP_QUEUE_IN, event));
+        assert_ok(b->device.copy(second, CGP_QUEUE_IN, (cgp_place){second, two},
+                                 (cgp_place){first, one}, BYTES));
+        assert_ok(b->streams->finish(second));
         cgp__shim_get_settings()->delay_ns = 0;
-        assert_ok(b->copy(second, CGP_QUEUE_OUT, (cgp_place){NULL, back}, (cgp_place){second, two},
-                          BYTES));
-        assert_ok(b->finish(second));
+        assert_ok(b->device.copy(second, CGP_QUEUE_OUT, (cgp_place){NULL, back},
+                                 (cgp_place){second, two}, BYTES));
+        assert_ok(b->streams->finish(second));
         assert_memory_equal(here, back, BYTES);
         assert_int_equal(cgp__shim_peer_enabled(peers[p], 0), peers[p] == 2);
-        b->event_destroy(event);
-        b->memory_destroy(second, two, BYTES);
-        b->memory_destroy(first, one, BYTES);
-        b->host_memory_destroy(second, back, BYTES);
-        b->host_memory_destroy(first, here, BYTES);
-        b->device_destroy(second);
+        b->streams->event_destroy(event);
+        b->device.memory_destroy(second, two, BYTES);
+        b->device.memory_destroy(first, one, BYTES);
+        b->device.host_memory_destroy(second, back, BYTES);
+        b->device.host_memory_destroy(first, here, BYTES);
+        b->device.destroy(second);
     }
-    b->device_destroy(first);
+    b->device.destroy(first);
 }
 
 static void events_have_times_of_the_hosts_clock(void **state) {
@@ -69,24 +69,24 @@ static void events_have_times_of_the_hosts_clock(void **state) {
     bool done = false;
     int64_t last = 0;
     (void)state;
-    assert_ok(b->event_create(device, &event));
-    assert_ok(b->event_done(event, &done));
+    assert_ok(b->streams->event_create(device, &event));
+    assert_ok(b->streams->event_done(event, &done));
     assert_true(done); /* never recorded */
     for (int i = 0; i < 10; i++) {
         const int64_t before = cgp__now_ns();
-        assert_ok(b->event_record(device, CGP_QUEUE_OUT, event));
-        assert_ok(b->event_sync(event));
-        const int64_t time = b->event_time(event), after = cgp__now_ns();
+        assert_ok(b->streams->event_record(device, CGP_QUEUE_OUT, event));
+        assert_ok(b->streams->event_sync(event));
+        const int64_t time = b->streams->event_time(event), after = cgp__now_ns();
         /* Event times count from a host time that is read just after an event has completed, so
          * they may be late. The test allows one second. */
         assert_true(time >= before - 1000 && time <= after + 1000000000);
         assert_true(time >= last);
         last = time;
-        assert_ok(b->event_done(event, &done));
+        assert_ok(b->streams->event_done(event, &done));
         assert_true(done);
     }
-    b->event_destroy(event);
-    b->device_destroy(device);
+    b->streams->event_destroy(event);
+    b->device.destroy(device);
 }
 
 static void failures_have_names(void **state) {
@@ -96,30 +96,30 @@ static void failures_have_names(void **state) {
     cgp_event *event = NULL;
     void *x = NULL, *y = NULL;
     (void)state;
-    assert_ok(b->event_create(device, &event));
-    assert_ok(b->memory_create(device, 64, &x));
-    assert_ok(b->memory_create(other, 64, &y));
+    assert_ok(b->streams->event_create(device, &event));
+    assert_ok(b->device.memory_create(device, 64, &x));
+    assert_ok(b->device.memory_create(other, 64, &y));
     void *huge = NULL;
-    assert_fails(b->memory_create(device, (size_t)1 << 50, &huge), CGP_ENOMEM,
+    assert_fails(b->device.memory_create(device, (size_t)1 << 50, &huge), CGP_ENOMEM,
                  "cuda-host: device 5: memory of 1125899906842624 bytes: out of memory");
-    assert_ok(b->add(device, x, x, 16)); /* the failure does not persist */
-    assert_ok(b->finish(device));
+    assert_ok(b->kernels.add(device, x, x, 16)); /* the failure does not persist */
+    assert_ok(b->streams->finish(device));
     cgp__shim_get_settings()->error = cudaErrorLaunchFailure;
     cgp__shim_get_settings()->fail_work = 1;
-    assert_ok(b->add(device, x, x, 16));
-    assert_fails(b->finish(device), CGP_EDEVICE, message);
-    assert_fails(b->event_record(device, CGP_QUEUE_COMPUTE, event), CGP_EDEVICE, message);
-    assert_fails(b->event_sync(event), CGP_EDEVICE, message);
-    assert_fails(b->add(device, x, x, 16), CGP_EDEVICE, message);
+    assert_ok(b->kernels.add(device, x, x, 16));
+    assert_fails(b->streams->finish(device), CGP_EDEVICE, message);
+    assert_fails(b->streams->event_record(device, CGP_QUEUE_COMPUTE, event), CGP_EDEVICE, message);
+    assert_fails(b->streams->event_sync(event), CGP_EDEVICE, message);
+    assert_fails(b->kernels.add(device, x, x, 16), CGP_EDEVICE, message);
     bool done = false;
-    assert_fails(b->event_done(event, &done), CGP_EDEVICE, message);
-    assert_ok(b->add(other, y, y, 16));
-    assert_ok(b->finish(other));
-    b->event_destroy(event);
-    b->memory_destroy(device, x, 64);
-    b->memory_destroy(other, y, 64);
-    b->device_destroy(device);
-    b->device_destroy(other);
+    assert_fails(b->streams->event_done(event, &done), CGP_EDEVICE, message);
+    assert_ok(b->kernels.add(other, y, y, 16));
+    assert_ok(b->streams->finish(other));
+    b->streams->event_destroy(event);
+    b->device.memory_destroy(device, x, 64);
+    b->device.memory_destroy(other, y, 64);
+    b->device.destroy(device);
+    b->device.destroy(other);
 }
 
 static void what_is_not_there_is_refused(void **state) {
@@ -129,26 +129,26 @@ static void what_is_not_there_is_refused(void **state) {
     int64_t bytes = 0;
     int n = 0;
     (void)state;
-    assert_fails(b->device_create(&device, &options), CGP_EINVAL,
+    assert_fails(b->device.create(&device, &options), CGP_EINVAL,
                  "cuda-host: expected ordinal 0 to 7, got 8");
     spec.attributes.rows = spec.attributes.in = spec.attributes.out = 1;
-    assert_ok(b->workspace(&options, &spec, &bytes));
+    assert_ok(b->kernels.workspace(&options, &spec, &bytes));
     spec.type = CGP_I32;
-    assert_fails(b->workspace(&options, &spec, &bytes), CGP_EINVAL,
+    assert_fails(b->kernels.workspace(&options, &spec, &bytes), CGP_EINVAL,
                  "cuda-host: linear: expects f32 or bf16, got i32");
     spec = (cgp_kernel_spec){.op = CGP_OP_CUSTOM, .n = 1};
-    assert_fails(b->workspace(&options, &spec, &bytes), CGP_EINVAL,
+    assert_fails(b->kernels.workspace(&options, &spec, &bytes), CGP_EINVAL,
                  "cuda-host: expects a built-in op, got a custom one");
     spec = (cgp_kernel_spec){.op = CGP_OP_RELU, .direction = CGP_OP_BACKWARD_WEIGHT, .n = 1};
-    assert_fails(b->workspace(&options, &spec, &bytes), CGP_EINVAL,
+    assert_fails(b->kernels.workspace(&options, &spec, &bytes), CGP_EINVAL,
                  "cuda-host: expects a direction that relu has, got backward weight");
     spec = (cgp_kernel_spec){.op = CGP_OP_CONV2D, .n = 1};
     spec.attributes.rows = 1;
     spec.attributes.windows.tile = 2;
-    assert_fails(b->workspace(&options, &spec, &bytes), CGP_EINVAL,
+    assert_fails(b->kernels.workspace(&options, &spec, &bytes), CGP_EINVAL,
                  "cuda-host: conv2d: expects direct convolutions, got winograd");
     cgp__shim_get_settings()->devices = 0;
-    assert_fails(b->count(&n), CGP_EDEVICE,
+    assert_fails(b->device.count(&n), CGP_EDEVICE,
                  "cuda-host: no GPU: no CUDA-capable device is detected");
     cgp__shim_get_settings()->devices = 8;
 }
@@ -159,17 +159,17 @@ static void memory_that_is_not_pinned_is_not_copied(void **state) {
     char here[64] = "";
     void *there = NULL;
     (void)state;
-    assert_ok(b->memory_create(device, sizeof here, &there));
-    assert_fails(b->copy(device, CGP_QUEUE_IN, (cgp_place){device, there}, (cgp_place){NULL, here},
-                         sizeof here),
+    assert_ok(b->device.memory_create(device, sizeof here, &there));
+    assert_fails(b->device.copy(device, CGP_QUEUE_IN, (cgp_place){device, there},
+                                (cgp_place){NULL, here}, sizeof here),
                  CGP_EDEVICE, "cuda-host: device 4: copy of 64 bytes: invalid argument");
-    b->memory_destroy(device, there, sizeof here);
-    b->device_destroy(device);
+    b->device.memory_destroy(device, there, sizeof here);
+    b->device.destroy(device);
 }
 
 static int64_t driver_bytes(int ordinal) {
     int64_t bytes = 0;
-    assert_ok(b->driver_bytes(ordinal, &bytes));
+    assert_ok(b->device.driver_bytes(ordinal, &bytes));
     return bytes;
 }
 
@@ -180,19 +180,19 @@ static void the_driver_takes_memory_beside_the_devices(void **state) {
     (void)state;
     assert_int_equal(driver_bytes(7), context);
     cgp_device *first = open_device(7), *second = open_device(7);
-    assert_ok(b->memory_create(first, 1000, &x));
+    assert_ok(b->device.memory_create(first, 1000, &x));
     assert_int_equal(driver_bytes(7), context);
-    assert_ok(b->memory_create(second, 1 << 20, &y));
-    assert_ok(b->add(first, x, x, 16));
-    assert_ok(b->finish(first));
+    assert_ok(b->device.memory_create(second, 1 << 20, &y));
+    assert_ok(b->kernels.add(first, x, x, 16));
+    assert_ok(b->streams->finish(first));
     assert_int_equal(driver_bytes(7), context + kernels);
-    b->memory_destroy(first, x, 1000);
-    b->memory_destroy(second, y, 1 << 20);
-    b->device_destroy(first);
-    b->device_destroy(second);
+    b->device.memory_destroy(first, x, 1000);
+    b->device.memory_destroy(second, y, 1 << 20);
+    b->device.destroy(first);
+    b->device.destroy(second);
     assert_int_equal(driver_bytes(7), context + kernels);
     int64_t bytes = 0;
-    assert_fails(b->driver_bytes(8, &bytes), CGP_EINVAL,
+    assert_fails(b->device.driver_bytes(8, &bytes), CGP_EINVAL,
                  "cuda-host: expected ordinal 0 to 7, got 8");
 }
 
@@ -229,24 +229,24 @@ static cgp_status live(void) {
     cgp_device *device = NULL;
     cgp_event *event = NULL;
     void *x = NULL, *here = NULL;
-    cgp_status status = b->device_create(&device, &options);
+    cgp_status status = b->device.create(&device, &options);
     if (status != CGP_OK) return status;
-    if (status == CGP_OK) status = b->event_create(device, &event);
-    if (status == CGP_OK) status = b->memory_create(device, 256, &x);
-    if (status == CGP_OK) status = b->host_memory_create(device, 256, &here);
+    if (status == CGP_OK) status = b->streams->event_create(device, &event);
+    if (status == CGP_OK) status = b->device.memory_create(device, 256, &x);
+    if (status == CGP_OK) status = b->device.host_memory_create(device, 256, &here);
     if (status == CGP_OK)
-        status =
-            b->copy(device, CGP_QUEUE_IN, (cgp_place){device, x}, (cgp_place){NULL, here}, 256);
-    if (status == CGP_OK) status = b->event_record(device, CGP_QUEUE_IN, event);
-    if (status == CGP_OK) status = b->event_wait(device, CGP_QUEUE_COMPUTE, event);
-    if (status == CGP_OK) status = b->add(device, x, x, 64);
-    if (status == CGP_OK) status = b->event_record(device, CGP_QUEUE_COMPUTE, event);
-    if (status == CGP_OK) status = b->event_sync(event);
-    if (status == CGP_OK) status = b->finish(device);
-    if (here) b->host_memory_destroy(device, here, 256);
-    if (x) b->memory_destroy(device, x, 256);
-    if (event) b->event_destroy(event);
-    b->device_destroy(device);
+        status = b->device.copy(device, CGP_QUEUE_IN, (cgp_place){device, x},
+                                (cgp_place){NULL, here}, 256);
+    if (status == CGP_OK) status = b->streams->event_record(device, CGP_QUEUE_IN, event);
+    if (status == CGP_OK) status = b->streams->event_wait(device, CGP_QUEUE_COMPUTE, event);
+    if (status == CGP_OK) status = b->kernels.add(device, x, x, 64);
+    if (status == CGP_OK) status = b->streams->event_record(device, CGP_QUEUE_COMPUTE, event);
+    if (status == CGP_OK) status = b->streams->event_sync(event);
+    if (status == CGP_OK) status = b->streams->finish(device);
+    if (here) b->device.host_memory_destroy(device, here, 256);
+    if (x) b->device.memory_destroy(device, x, 256);
+    if (event) b->streams->event_destroy(event);
+    b->device.destroy(device);
     return status;
 }
 

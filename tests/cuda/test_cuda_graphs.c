@@ -15,42 +15,42 @@ static const cgp_backend *b;
 enum { BYTES = N * sizeof(float) };
 
 static void put(cgp_device *device, void *to, void *from) {
-    assert_ok(b->copy(device, CGP_QUEUE_COMPUTE, (cgp_place){device, to}, (cgp_place){NULL, from},
-                      BYTES));
-    assert_ok(b->finish(device));
+    assert_ok(b->device.copy(device, CGP_QUEUE_COMPUTE, (cgp_place){device, to},
+                             (cgp_place){NULL, from}, BYTES));
+    assert_ok(b->streams->finish(device));
 }
 
 static void a_captured_graph_runs_at_each_launch(void **state) {
     const cgp_device_options options = {.struct_size = sizeof options};
     cgp_device *device = NULL;
-    cgp_recording *graph = NULL;
+    cgp_captured_graph *graph = NULL;
     void *x = NULL, *here = NULL;
     (void)state;
-    assert_ok(b->device_create(&device, &options));
-    assert_ok(b->memory_create(device, BYTES, &x));
-    assert_ok(b->host_memory_create(device, BYTES, &here));
+    assert_ok(b->device.create(&device, &options));
+    assert_ok(b->device.memory_create(device, BYTES, &x));
+    assert_ok(b->device.host_memory_create(device, BYTES, &here));
     for (int i = 0; i < N; i++)
         ((float *)here)[i] = (float)i;
     put(device, x, here);
-    assert_ok(b->record_begin(device));
-    assert_ok(b->record_end(device, &graph));
+    assert_ok(b->graphs->capture_begin(device));
+    assert_ok(b->graphs->capture_end(device, &graph));
     assert_null(graph); /* an empty capture */
-    assert_ok(b->record_begin(device));
-    assert_ok(b->add(device, x, x, N));
-    assert_ok(b->add(device, x, x, N));
-    assert_ok(b->record_end(device, &graph));
+    assert_ok(b->graphs->capture_begin(device));
+    assert_ok(b->kernels.add(device, x, x, N));
+    assert_ok(b->kernels.add(device, x, x, N));
+    assert_ok(b->graphs->capture_end(device, &graph));
     put(device, x, here); /* a capture runs nothing */
     for (int i = 0; i < 3; i++)
-        assert_ok(b->recording_run(graph, i));
-    assert_ok(
-        b->copy(device, CGP_QUEUE_COMPUTE, (cgp_place){NULL, here}, (cgp_place){device, x}, BYTES));
-    assert_ok(b->finish(device));
+        assert_ok(b->graphs->launch(graph, i));
+    assert_ok(b->device.copy(device, CGP_QUEUE_COMPUTE, (cgp_place){NULL, here},
+                             (cgp_place){device, x}, BYTES));
+    assert_ok(b->streams->finish(device));
     for (int i = 0; i < N; i++)
         assert_true(((float *)here)[i] == 64.0f * (float)i);
-    b->recording_destroy(graph);
-    b->host_memory_destroy(device, here, BYTES);
-    b->memory_destroy(device, x, BYTES);
-    b->device_destroy(device);
+    b->graphs->destroy(graph);
+    b->device.host_memory_destroy(device, here, BYTES);
+    b->device.memory_destroy(device, x, BYTES);
+    b->device.destroy(device);
 }
 
 /* Use a device with a captured graph from creation to destruction; return the first failure. With
@@ -58,26 +58,26 @@ static void a_captured_graph_runs_at_each_launch(void **state) {
 static cgp_status live(bool wrong) {
     const cgp_device_options options = {.struct_size = sizeof options, .ordinal = 6};
     cgp_device *device = NULL;
-    cgp_recording *graph = NULL;
+    cgp_captured_graph *graph = NULL;
     void *x = NULL, *y = NULL;
-    cgp_status status = b->device_create(&device, &options);
+    cgp_status status = b->device.create(&device, &options);
     if (status != CGP_OK) return status;
-    status = b->memory_create(device, 256, &x);
-    if (status == CGP_OK) status = b->record_begin(device);
+    status = b->device.memory_create(device, 256, &x);
+    if (status == CGP_OK) status = b->graphs->capture_begin(device);
     if (status == CGP_OK) {
-        status = b->add(device, x, x, N);
-        if (wrong) status = b->memory_create(device, 256, &y);
-        const cgp_status end = b->record_end(device, &graph);
+        status = b->kernels.add(device, x, x, N);
+        if (wrong) status = b->device.memory_create(device, 256, &y);
+        const cgp_status end = b->graphs->capture_end(device, &graph);
         if (status == CGP_OK) status = end;
     }
-    if (status == CGP_OK) status = b->recording_run(graph, 0);
-    if (status == CGP_OK) status = b->recording_run(graph, 0);
-    if (status == CGP_OK) status = b->finish(device);
+    if (status == CGP_OK) status = b->graphs->launch(graph, 0);
+    if (status == CGP_OK) status = b->graphs->launch(graph, 0);
+    if (status == CGP_OK) status = b->streams->finish(device);
     char message[256];
     snprintf(message, sizeof message, "%s", cgp_message());
-    if (graph) b->recording_destroy(graph);
-    if (x) b->memory_destroy(device, x, 256);
-    b->device_destroy(device);
+    if (graph) b->graphs->destroy(graph);
+    if (x) b->device.memory_destroy(device, x, 256);
+    b->device.destroy(device);
     return status == CGP_OK ? status : cgp_fail(status, "%s", message);
 }
 

@@ -272,13 +272,13 @@ static cgp_status live(cgp_op_direction direction) {
     cgp_kernel *kernel = NULL, *other = NULL;
     int64_t bytes = 0;
     void *memory = NULL;
-    assert_ok(b->workspace(&options, &spec, &bytes));
+    assert_ok(b->kernels.workspace(&options, &spec, &bytes));
     bytes += 6 * WIDTH * WIDTH * 4;
-    cgp_status status = b->device_create(&device, &options);
+    cgp_status status = b->device.create(&device, &options);
     if (status != CGP_OK) return status;
-    if (status == CGP_OK) status = b->memory_create(device, (size_t)bytes, &memory);
-    if (status == CGP_OK) status = b->kernel_create(device, &spec, &kernel);
-    if (status == CGP_OK) status = b->kernel_create(device, &spec, &other);
+    if (status == CGP_OK) status = b->device.memory_create(device, (size_t)bytes, &memory);
+    if (status == CGP_OK) status = b->kernels.create(device, &spec, &kernel);
+    if (status == CGP_OK) status = b->kernels.create(device, &spec, &other);
     if (status == CGP_OK) {
         float *at[6];
         for (int i = 0; i < 6; i++)
@@ -291,14 +291,14 @@ static cgp_status live(cgp_op_direction direction) {
                                       .packed = at[5],
                                       .workspace = (float *)memory + 6 * WIDTH * WIDTH,
                                       .first = true};
-        status = b->pack(device, &spec, args.param, at[5]);
-        if (status == CGP_OK) status = b->kernel_run(kernel, &args);
+        status = b->kernels.pack(device, &spec, args.param, at[5]);
+        if (status == CGP_OK) status = b->kernels.run(kernel, &args);
     }
-    if (status == CGP_OK) status = b->finish(device);
-    b->kernel_destroy(kernel);
-    b->kernel_destroy(other);
-    if (memory) b->memory_destroy(device, memory, (size_t)bytes);
-    b->device_destroy(device);
+    if (status == CGP_OK) status = b->streams->finish(device);
+    b->kernels.destroy(kernel);
+    b->kernels.destroy(other);
+    if (memory) b->device.memory_destroy(device, memory, (size_t)bytes);
+    b->device.destroy(device);
     return status;
 }
 

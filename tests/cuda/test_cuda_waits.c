@@ -36,12 +36,12 @@ static void delay(const cgp_device *device, cgp_queue queue) {
 static cgp_status slow_copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
                             size_t bytes) {
     delay(device, queue);
-    return slow.quick->copy(device, queue, to, from, bytes);
+    return slow.quick->device.copy(device, queue, to, from, bytes);
 }
 
 static cgp_status slow_kernel(cgp_kernel *kernel, const cgp_kernel_args *args) {
     delay(kernel->device, CGP_QUEUE_COMPUTE);
-    return slow.quick->kernel_run(kernel, args);
+    return slow.quick->kernels.run(kernel, args);
 }
 
 static void make_slow(int queue, int64_t ns) {
@@ -57,8 +57,8 @@ int main(void) {
     slow.quick = cuda_host();
     slow.table = *slow.quick;
     slow.table.name = "slow";
-    slow.table.copy = slow_copy;
-    slow.table.kernel_run = slow_kernel;
+    slow.table.device.copy = slow_copy;
+    slow.table.kernels.run = slow_kernel;
     assert_ok(cgp__backend_add(&slow.table));
     waits_on = (waits_device){"slow", "cuda-host", make_slow, false};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -527,8 +527,8 @@ static inline void op_run(const runner *on, operands *o, cgp_op_direction direct
     double losses[LOSS_WORDS], before[LOSS_WORDS];
     const cgp_device_options options = device_options(on->threads);
     value_row row = row_of(o);
-    assert_ok(on->backend->workspace(&options, &spec, &bytes));
-    assert_ok(on->backend->kernel_create(on->device, &spec, &kernel));
+    assert_ok(on->backend->kernels.workspace(&options, &spec, &bytes));
+    assert_ok(on->backend->kernels.create(on->device, &spec, &kernel));
     operands halves;
     if (o->c.type == CGP_BF16) halves_create(&halves, o, runner_has_library(on) ? 8 : 1);
     cgp_kernel_args args = op_args(o->c.type == CGP_BF16 ? &halves : o, &row);
@@ -543,10 +543,11 @@ static inline void op_run(const runner *on, operands *o, cgp_op_direction direct
     put_operands(&t, o, o->c.type == CGP_BF16 ? &halves : NULL);
     cgp_kernel_args moved = there_args(&t, args);
     void *packed = there_pack(&t, &spec, &moved);
-    assert_ok(on->backend->kernel_run(kernel, &moved));
+    assert_ok(on->backend->kernels.run(kernel, &moved));
     there_end(&t);
-    if (packed) on->backend->memory_destroy(on->device, packed, there_packed_bytes(on, &spec));
-    on->backend->kernel_destroy(kernel);
+    if (packed)
+        on->backend->device.memory_destroy(on->device, packed, there_packed_bytes(on, &spec));
+    on->backend->kernels.destroy(kernel);
     take_loss(o, direction, losses, before);
     if (o->c.type == CGP_BF16) halves_destroy(&halves, o);
     for (int slot = 0; slot < SLOTS; slot++)

@@ -13,7 +13,7 @@ static int64_t workspace(int64_t sequence, int64_t samples, cgp_op_direction dir
     spec.n = samples;
     int64_t bytes = 0;
     const cgp_device_options options = device_options(1);
-    assert_ok(cgp__backend_cpu.workspace(&options, &spec, &bytes));
+    assert_ok(cgp__backend_cpu.kernels.workspace(&options, &spec, &bytes));
     return bytes;
 }
 
@@ -43,7 +43,7 @@ static void a_window_needs_no_more_for_a_longer_sequence(void **unused) {
         int64_t bytes[2];
         for (int i = 0; i < 2; i++) {
             spec.attributes = windowed_attributes(i ? 8192 : 2048, 512, 2, 3, 64, 64, 0.0);
-            assert_ok(cgp__backend_cpu.workspace(&options, &spec, &bytes[i]));
+            assert_ok(cgp__backend_cpu.kernels.workspace(&options, &spec, &bytes[i]));
         }
         assert_int_equal(bytes[0], bytes[1]);
         assert_true(bytes[1] < workspace(8192, 1, (cgp_op_direction)d) / 4);

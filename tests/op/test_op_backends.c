@@ -21,8 +21,8 @@ static bool loss_is_near(const operands *a, const operands *b) {
 static bool is_taken(const op_case *c, cgp_op_direction direction) {
     const cgp_kernel_spec spec = spec_of(c, direction);
     cgp_kernel *kernel = NULL;
-    if (cpu.backend->kernel_create(cpu.device, &spec, &kernel) == CGP_OK) {
-        cpu.backend->kernel_destroy(kernel);
+    if (cpu.backend->kernels.create(cpu.device, &spec, &kernel) == CGP_OK) {
+        cpu.backend->kernels.destroy(kernel);
         return true;
     }
     print_error("%s: no kernel: %s\n", case_text(c), cgp_message());

@@ -106,8 +106,8 @@ static void bf16_is_f32_rounded(void **state) {
 
 static void convert(const there *t, cgp_dtype to_type, void *to, cgp_dtype from_type,
                     const void *from, int n) {
-    assert_ok(t->on->backend->convert(t->on->device, to_type, there_of(t, to), from_type,
-                                      there_of(t, from), n));
+    assert_ok(t->on->backend->kernels.convert(t->on->device, to_type, there_of(t, to), from_type,
+                                              there_of(t, from), n));
 }
 
 /* Tests vectors and tails, at odd addresses. test_bf16.c tests all infinities, NaNs, denormals and

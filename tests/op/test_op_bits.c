@@ -54,7 +54,7 @@ int main(void) {
     options.isa = CGP_ISA_V3;
     seed = test_seed();
     narrow = (runner){.backend = &cgp__backend_cpu, .threads = 1};
-    assert_ok(cgp__backend_cpu.device_create(&narrow.device, &options));
+    assert_ok(cgp__backend_cpu.device.create(&narrow.device, &options));
     tested = runner_open(backend_under_test(), 1);
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     runner_close(&tested);

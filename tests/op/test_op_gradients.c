@@ -296,10 +296,10 @@ static void a_direction_that_an_op_has_not_is_refused(void **state) {
                                           CGP_F32};
             cgp_kernel *kernel = NULL;
             const bool has = op_has(c.op, (cgp_op_direction)direction);
-            assert_status(cgp__backend_ref.kernel_create(on.device, &spec, &kernel),
+            assert_status(cgp__backend_ref.kernels.create(on.device, &spec, &kernel),
                           has ? CGP_OK : CGP_EINVAL);
             if (!has) assert_message(cgp__op_find(c.op)->op.name);
-            cgp__backend_ref.kernel_destroy(kernel);
+            cgp__backend_ref.kernels.destroy(kernel);
         }
     }
     runner_close(&on);

@@ -29,7 +29,7 @@ static void fewer_samples_need_no_more_workspace(void **state) {
         spec.n = 1;
         if (!op_has(op, spec.direction)) continue;
         for (spec.n = 1; spec.n <= max; spec.n++, before = bytes) {
-            assert_ok(on->backend->workspace(&options, &spec, &bytes));
+            assert_ok(on->backend->kernels.workspace(&options, &spec, &bytes));
             if (bytes < before)
                 fail_msg("%s: direction %d, %d threads: %" PRId64 " samples need %" PRId64
                          " bytes, one less %" PRId64,
@@ -262,8 +262,9 @@ static void commit(operands *o) {
     there_put(&t, &index, sizeof index);
     put_operands(&t, o, NULL);
     const cgp_kernel_args args = there_args(&t, op_args(o, &row));
-    assert_ok(tested->backend->check_commit(tested->device, &spec, &args, there_of(&t, &index)));
-    assert_ok(tested->backend->commit(tested->device, &spec, &args));
+    assert_ok(
+        tested->backend->kernels.check_commit(tested->device, &spec, &args, there_of(&t, &index)));
+    assert_ok(tested->backend->kernels.commit(tested->device, &spec, &args));
     there_end(&t);
     assert_int_equal(index, -1);
 }

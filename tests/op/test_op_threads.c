@@ -182,8 +182,8 @@ static void update_once(const runner *on, cgp_update_rule rule, float *rows[4]) 
                                .alpha = 0.9,
                                .eps = 1e-6,
                                .values = &values};
-    assert_ok(on->backend->update(on->device, &update));
-    assert_ok(on->backend->add(on->device, rows[1], rows[0], LARGE));
+    assert_ok(on->backend->kernels.update(on->device, &update));
+    assert_ok(on->backend->kernels.add(on->device, rows[1], rows[0], LARGE));
 }
 
 static void updates_and_norms_give_the_same_bits(void **state) {
@@ -205,7 +205,7 @@ static void updates_and_norms_give_the_same_bits(void **state) {
                 rows[3][e] = fabsf(rows[3][e]), rows[2][e] = fabsf(rows[2][e]);
             update_once(&on, (cgp_update_rule)rule, rows);
             double sum = -1.0;
-            assert_ok(on.backend->sum_squares(on.device, rows[1], LARGE, &sum));
+            assert_ok(on.backend->kernels.sum_squares(on.device, rows[1], LARGE, &sum));
             runner_close(&on);
             if (i == 0) norm = sum;
             if (sum != norm)

@@ -89,7 +89,7 @@ static void update(const runner *on, const cgp_update *u) {
     moved.state[0] = there_of(&t, u->state[0]);
     moved.state[1] = there_of(&t, u->state[1]);
     moved.values = there_of(&t, &now);
-    assert_ok(on->backend->update(on->device, &moved));
+    assert_ok(on->backend->kernels.update(on->device, &moved));
     there_end(&t);
 }
 
@@ -268,7 +268,7 @@ static void memory_is_aligned_and_zero(void **state) {
     for (int k = 0; k < 2; k++) {
         for (int i = 0; i < 5; i++) {
             void *memory = NULL;
-            assert_ok(on[k]->backend->memory_create(on[k]->device, sizes[i], &memory));
+            assert_ok(on[k]->backend->device.memory_create(on[k]->device, sizes[i], &memory));
             assert_int_equal((uintptr_t)memory % CGP__ALIGN, 0);
             char *bytes = malloc(sizes[i]), letter = 'x';
             const cgp_place here = {NULL, bytes}, device = {on[k]->device, memory};
@@ -279,7 +279,7 @@ static void memory_is_aligned_and_zero(void **state) {
             there_copy(on[k], here, device, 1);
             assert_int_equal(bytes[0], 'x');
             free(bytes);
-            on[k]->backend->memory_destroy(on[k]->device, memory, sizes[i]);
+            on[k]->backend->device.memory_destroy(on[k]->device, memory, sizes[i]);
         }
     }
 }

@@ -195,7 +195,7 @@ static void fewer_samples_need_no_more_workspace(void **state) {
         spec.direction = (cgp_op_direction)(i % CGP_OP_DIRECTIONS);
         int64_t before = 0, bytes = 0;
         for (spec.n = 1; spec.n <= 9; spec.n++, before = bytes) {
-            assert_ok(cpu.backend->workspace(&options, &spec, &bytes));
+            assert_ok(cpu.backend->kernels.workspace(&options, &spec, &bytes));
             assert_true(bytes >= before);
         }
     }
@@ -275,7 +275,7 @@ int main(void) {
     ref = runner_open(&cgp__backend_ref, 1);
     cpu = runner_open(&cgp__backend_cpu, 1);
     narrow = (runner){.backend = &cgp__backend_cpu, .threads = 1};
-    assert_ok(cgp__backend_cpu.device_create(&narrow.device, &options));
+    assert_ok(cgp__backend_cpu.device.create(&narrow.device, &options));
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     runner_close(&narrow);
     runner_close(&cpu);

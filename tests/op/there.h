@@ -26,12 +26,12 @@ static inline cgp_device_options device_options(int threads) {
 static inline runner runner_open(const cgp_backend *backend, int threads) {
     runner on = {.backend = backend, .threads = threads};
     const cgp_device_options options = device_options(threads);
-    assert_ok(backend->device_create(&on.device, &options));
+    assert_ok(backend->device.create(&on.device, &options));
     return on;
 }
 
 static inline void runner_close(runner *on) {
-    on->backend->device_destroy(on->device);
+    on->backend->device.destroy(on->device);
     on->device = NULL;
 }
 
@@ -66,16 +66,17 @@ static inline void there_copy(const runner *on, cgp_place to, cgp_place from, si
     const cgp_backend *b = on->backend;
     void *pinned = NULL;
     if (b->host_addressable) {
-        assert_ok(b->copy(on->device, queue, to, from, bytes));
+        assert_ok(b->device.copy(on->device, queue, to, from, bytes));
         return;
     }
-    assert_ok(b->host_memory_create(on->device, bytes, &pinned));
+    assert_ok(b->device.host_memory_create(on->device, bytes, &pinned));
     if (to.device) memcpy(pinned, from.at, bytes);
     const cgp_place host = {NULL, pinned};
-    assert_ok(b->copy(on->device, queue, to.device ? to : host, to.device ? host : from, bytes));
-    if (b->asynchronous) assert_ok(b->finish(on->device));
+    assert_ok(
+        b->device.copy(on->device, queue, to.device ? to : host, to.device ? host : from, bytes));
+    if (b->streams) assert_ok(b->streams->finish(on->device));
     if (!to.device) memcpy(to.at, pinned, bytes);
-    b->host_memory_destroy(on->device, pinned, bytes);
+    b->device.host_memory_destroy(on->device, pinned, bytes);
 }
 
 /* Copy host memory to the device; NULL: none. */
@@ -83,7 +84,7 @@ static inline void there_put(there *t, void *here, size_t bytes) {
     if (!here || t->on->backend->host_addressable) return;
     void *copy = NULL;
     assert_true(t->n < MAX_PARTS);
-    assert_ok(t->on->backend->memory_create(t->on->device, bytes, &copy));
+    assert_ok(t->on->backend->device.memory_create(t->on->device, bytes, &copy));
     there_copy(t->on, (cgp_place){t->on->device, copy}, (cgp_place){NULL, here}, bytes);
     t->parts[t->n].here = here;
     t->parts[t->n].there = copy;
@@ -102,11 +103,11 @@ static inline void *there_of(const there *t, const void *here) {
 
 /* Copy everything back after the device has finished. */
 static inline void there_end(there *t) {
-    if (t->on->backend->asynchronous) assert_ok(t->on->backend->finish(t->on->device));
+    if (t->on->backend->streams) assert_ok(t->on->backend->streams->finish(t->on->device));
     for (int i = 0; i < t->n; i++) {
         there_copy(t->on, (cgp_place){NULL, t->parts[i].here},
                    (cgp_place){t->on->device, t->parts[i].there}, t->parts[i].bytes);
-        t->on->backend->memory_destroy(t->on->device, t->parts[i].there, t->parts[i].bytes);
+        t->on->backend->device.memory_destroy(t->on->device, t->parts[i].there, t->parts[i].bytes);
     }
     t->n = 0;
 }
@@ -141,7 +142,8 @@ static inline size_t there_packed_bytes(const runner *on, const cgp_kernel_spec 
     const cgp_device_options options = device_options(on->threads);
     int64_t bytes = 0;
     int layout = 0;
-    if (on->backend->packed) assert_ok(on->backend->packed(&options, spec, &bytes, &layout));
+    if (on->backend->kernels.packed)
+        assert_ok(on->backend->kernels.packed(&options, spec, &bytes, &layout));
     return (size_t)bytes;
 }
 
@@ -152,8 +154,8 @@ static inline void *there_pack(const there *t, const cgp_kernel_spec *spec, cgp_
     const size_t bytes = there_packed_bytes(t->on, spec);
     void *packed = NULL;
     if (bytes == 0) return NULL;
-    assert_ok(b->memory_create(t->on->device, bytes, &packed));
-    assert_ok(b->pack(t->on->device, spec, args->param, packed));
+    assert_ok(b->device.memory_create(t->on->device, bytes, &packed));
+    assert_ok(b->kernels.pack(t->on->device, spec, args->param, packed));
     args->packed = packed;
     return packed;
 }
@@ -164,7 +166,8 @@ static inline int64_t find_nonfinite(const runner *on, const float *x, int64_t n
     there t = {.on = on};
     there_put(&t, (void *)(uintptr_t)x, (size_t)n * sizeof *x);
     there_put(&t, &index, sizeof index);
-    assert_ok(on->backend->find_nonfinite(on->device, there_of(&t, x), n, there_of(&t, &index)));
+    assert_ok(
+        on->backend->kernels.find_nonfinite(on->device, there_of(&t, x), n, there_of(&t, &index)));
     there_end(&t);
     return index;
 }

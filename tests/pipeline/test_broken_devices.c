@@ -38,28 +38,28 @@ static cgp_status outcome(const char *function, size_t bytes) {
 static cgp_status broken_copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
                               size_t bytes) {
     CGP_TRY(outcome("copy", bytes));
-    return sound.copy(device, queue, to, from, bytes);
+    return sound.device.copy(device, queue, to, from, bytes);
 }
 
 static cgp_status broken_add(cgp_device *device, float *to, const float *from, int64_t n) {
     CGP_TRY(outcome("add", 4 * (size_t)n));
-    return sound.add(device, to, from, n);
+    return sound.kernels.add(device, to, from, n);
 }
 
 static cgp_status broken_sum_squares(cgp_device *device, const float *x, int64_t n, double *sum) {
     CGP_TRY(outcome("sum_squares", 4 * (size_t)n));
-    return sound.sum_squares(device, x, n, sum);
+    return sound.kernels.sum_squares(device, x, n, sum);
 }
 
 static cgp_status broken_commit(cgp_device *device, const cgp_kernel_spec *spec,
                                 const cgp_kernel_args *args) {
     CGP_TRY(outcome("commit", 0));
-    return sound.commit(device, spec, args);
+    return sound.kernels.commit(device, spec, args);
 }
 
 static cgp_status broken_update(cgp_device *device, const cgp_update *update) {
     CGP_TRY(outcome("update", 0));
-    return sound.update(device, update);
+    return sound.kernels.update(device, update);
 }
 
 /* Give device d of the plan a backend whose functions can be made to fail. */
@@ -67,11 +67,11 @@ static void make_breakable(cgp_plan *plan, int d) {
     static cgp_backend table;
     sound = *plan->placement.devices[d].backend;
     table = sound;
-    table.copy = broken_copy;
-    table.add = broken_add;
-    table.sum_squares = broken_sum_squares;
-    table.commit = broken_commit;
-    table.update = broken_update;
+    table.device.copy = broken_copy;
+    table.kernels.add = broken_add;
+    table.kernels.sum_squares = broken_sum_squares;
+    table.kernels.commit = broken_commit;
+    table.kernels.update = broken_update;
     plan->placement.devices[d].backend = &table;
 }
 
@@ -223,7 +223,7 @@ static const cgp_op waiting_op = {.struct_size = sizeof(cgp_op),
 /* Refuse the first kernel of the second action once the op of the first action runs. */
 static cgp_status refusing_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
     if (!atomic_load(&refuses) || cgp__tag_action(args->tag) == 0)
-        return sound.kernel_run(kernel, args);
+        return sound.kernels.run(kernel, args);
     while (atomic_load(&at_gate) == 0)
         sched_yield();
     return cgp_fail(CGP_EINVAL, "refused");
@@ -232,12 +232,12 @@ static cgp_status refusing_run(cgp_kernel *kernel, const cgp_kernel_args *args) 
 static cgp_status open_and_finish(cgp_device *device) {
     if (atomic_exchange(&refuses, false)) sem_post(&gate);
     atomic_store(&finished, true);
-    return sound.finish(device);
+    return sound.streams->finish(device);
 }
 
 static void destroy_kernel(cgp_kernel *kernel) {
     if (!atomic_load(&finished)) atomic_store(&early, true);
-    sound.kernel_destroy(kernel);
+    sound.kernels.destroy(kernel);
 }
 
 static cgp_model *waiting_model(void) {
@@ -259,6 +259,7 @@ static void a_refused_kernel_is_not_named_after_the_one_that_runs(void **unused)
     (void)unused;
     uint64_t state = test_seed();
     static cgp_backend table;
+    static cgp_backend_streams streams;
     cgp_model *model = waiting_model();
     cgp_plan_options o = options(1, 2);
     cgp_plan *plan = NULL;
@@ -269,9 +270,11 @@ static void a_refused_kernel_is_not_named_after_the_one_that_runs(void **unused)
     assert_ok(cgp_plan_create(&plan, model, &o));
     sound = *plan->placement.devices[0].backend;
     table = sound;
-    table.kernel_run = refusing_run;
-    table.finish = open_and_finish;
-    table.kernel_destroy = destroy_kernel;
+    streams = *sound.streams;
+    table.kernels.run = refusing_run;
+    table.kernels.destroy = destroy_kernel;
+    streams.finish = open_and_finish;
+    table.streams = &streams;
     plan->placement.devices[0].backend = &table;
     assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
     atomic_store(&refuses, true);

@@ -351,7 +351,7 @@ static void devices_are_held_to_their_own_memory(void **unused) {
     cgp_plan *plan = NULL;
     own = cgp__backend_late;
     own.name = "own";
-    own.memory = memory_of_ordinal;
+    own.device.memory = memory_of_ordinal;
     assert_ok(cgp__backend_add(&own));
     o.devices = (const char *const[]){"own", "own", "own:1", "own:1"};
     for (int ranks = 1; ranks <= 2; ranks++) {

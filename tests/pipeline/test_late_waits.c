@@ -16,16 +16,16 @@ static struct { int records, landed, most; } ahead;
 static cgp_status counted_record(cgp_device *device, cgp_queue queue, cgp_event *event) {
     const int in_flight = ++ahead.records / 2 - ahead.landed;
     ahead.most = in_flight > ahead.most ? in_flight : ahead.most;
-    return cgp__backend_late.event_record(device, queue, event);
+    return cgp__backend_late.streams->event_record(device, queue, event);
 }
 
 static cgp_status counted_sync(cgp_event *event) {
     ahead.landed++;
-    return cgp__backend_late.event_sync(event);
+    return cgp__backend_late.streams->event_sync(event);
 }
 
 static cgp_status counted_done(cgp_event *event, bool *done) {
-    const cgp_status status = cgp__backend_late.event_done(event, done);
+    const cgp_status status = cgp__backend_late.streams->event_done(event, done);
     ahead.landed += *done;
     return status;
 }
@@ -55,11 +55,14 @@ static int most_ahead(int site) {
 static void the_host_is_so_many_actions_ahead_and_no_more(void **unused) {
     (void)unused;
     static cgp_backend counted;
+    static cgp_backend_streams streams;
     counted = cgp__backend_late;
+    streams = *counted.streams;
     counted.name = "counted";
-    counted.event_record = counted_record;
-    counted.event_sync = counted_sync;
-    counted.event_done = counted_done;
+    streams.event_record = counted_record;
+    streams.event_sync = counted_sync;
+    streams.event_done = counted_done;
+    counted.streams = &streams;
     assert_ok(cgp__backend_add(&counted));
     assert_int_equal(most_ahead(-1), CGP__AHEAD);
     assert_int_equal(most_ahead(CGP__SITE_AHEAD), CGP__AHEAD + 1);

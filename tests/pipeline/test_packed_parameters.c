@@ -52,7 +52,7 @@ static cgp_status pack(cgp_device *device, const cgp_kernel_spec *spec, const fl
 }
 
 static cgp_status kernel_create(cgp_device *device, const cgp_kernel_spec *spec, cgp_kernel **out) {
-    CGP_TRY(cgp__backend_ref.kernel_create(device, spec, out));
+    CGP_TRY(cgp__backend_ref.kernels.create(device, spec, out));
     const int i = n_kernels++;
     if (i >= KERNELS) return cgp_fail(CGP_ELIMIT, "too many kernels");
     kernels[i].kernel = *out;
@@ -75,7 +75,7 @@ static cgp_status kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
         checks++;
     }
     if (bytes == 0 && args->packed) return cgp_fail(CGP_EDEVICE, "packed, expected none");
-    return cgp__backend_ref.kernel_run(kernel, args);
+    return cgp__backend_ref.kernels.run(kernel, args);
 }
 
 static void add_packing(void) {
@@ -83,10 +83,10 @@ static void add_packing(void) {
     if (!backend.name) {
         backend = cgp__backend_ref;
         backend.name = "packing";
-        backend.packed = packed;
-        backend.pack = pack;
-        backend.kernel_create = kernel_create;
-        backend.kernel_run = kernel_run;
+        backend.kernels.packed = packed;
+        backend.kernels.pack = pack;
+        backend.kernels.create = kernel_create;
+        backend.kernels.run = kernel_run;
     }
     assert_ok(cgp__backend_add(&backend));
     n_kernels = packs = checks = 0;

@@ -131,7 +131,7 @@ static int64_t scratch(replay *r, int i, cgp_op_direction direction) {
     int64_t bytes = 0;
     spec.type = r->plan->setup.precision == CGP_PRECISION_BF16 ? CGP_BF16 : CGP_F32;
     const cgp__device_plan *device = &r->plan->placement.devices[0];
-    assert_ok(device->backend->workspace(&device->options, &spec, &bytes));
+    assert_ok(device->backend->kernels.workspace(&device->options, &spec, &bytes));
     r->scratchpad = bytes > r->scratchpad ? bytes : r->scratchpad;
     r->piece = bytes > r->piece ? bytes : r->piece;
     return bytes;

@@ -24,38 +24,41 @@ static struct {
 
 static cgp_status counted_begin(cgp_device *device) {
     counted.begun++;
-    return cgp__backend_late.record_begin(device);
+    return cgp__backend_late.graphs->capture_begin(device);
 }
 
-static cgp_status counted_end(cgp_device *device, cgp_recording **out) {
-    CGP_TRY(cgp__backend_late.record_end(device, out));
+static cgp_status counted_end(cgp_device *device, cgp_captured_graph **out) {
+    CGP_TRY(cgp__backend_late.graphs->capture_end(device, out));
     if (counted.memory-- > 0) return CGP_OK;
-    if (*out) cgp__backend_late.recording_destroy(*out);
+    if (*out) cgp__backend_late.graphs->destroy(*out);
     *out = NULL;
     return cgp_fail(CGP_ENOMEM, "counted: no memory");
 }
 
-static cgp_status counted_run(cgp_recording *recording, int64_t tag) {
+static cgp_status counted_run(cgp_captured_graph *recording, int64_t tag) {
     counted.run++;
-    return cgp__backend_late.recording_run(recording, tag);
+    return cgp__backend_late.graphs->launch(recording, tag);
 }
 
 static cgp_status counted_kernel(cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp_kernel_args a = *args;
     if (counted.dropped > 0 && --counted.dropped == 0) return CGP_OK;
     a.first = a.first != counted.forgot;
-    return cgp__backend_late.kernel_run(kernel, &a);
+    return cgp__backend_late.kernels.run(kernel, &a);
 }
 
 static void add_counted(void) {
     static cgp_backend backend;
+    static cgp_backend_graphs graphs;
     if (!backend.name) {
         backend = cgp__backend_late;
+        graphs = *backend.graphs;
         backend.name = "counted";
-        backend.record_begin = counted_begin;
-        backend.record_end = counted_end;
-        backend.recording_run = counted_run;
-        backend.kernel_run = counted_kernel;
+        graphs.capture_begin = counted_begin;
+        graphs.capture_end = counted_end;
+        graphs.launch = counted_run;
+        backend.graphs = &graphs;
+        backend.kernels.run = counted_kernel;
     }
     assert_ok(cgp__backend_add(&backend));
     counted.begun = counted.run = 0;
@@ -376,16 +379,41 @@ static void a_kernel_of_a_recording_that_fails_is_named(void **unused) {
     }
 }
 
-static void wrong_switches_and_tables_are_refused(void **unused) {
+static void tables_that_are_not_whole_are_refused(void **unused) {
+    (void)unused;
+    cgp_backend three = cgp__backend_late;
+    cgp_backend_streams streams = *three.streams;
+    cgp_backend_graphs graphs = *three.graphs;
+    char expected[200];
+    three.name = "three";
+    three.graphs = &graphs;
+    graphs.destroy = NULL;
+    assert_status(cgp__backend_add(&three), CGP_EINVAL);
+    assert_message("backend three: expected a function graphs->destroy, got NULL");
+    three.streams = &streams;
+    streams.discard = NULL;
+    assert_status(cgp__backend_add(&three), CGP_EINVAL);
+    assert_message("backend three: expected a function streams->discard, got NULL");
+    snprintf(expected, sizeof expected,
+             "backend three: expected streams of %zu bytes or none and, only with streams, graphs "
+             "of %zu bytes, got",
+             sizeof streams, sizeof graphs);
+    streams.struct_size--;
+    assert_status(cgp__backend_add(&three), CGP_EINVAL);
+    assert_non_null(strstr(cgp_message(), expected));
+    three.streams = NULL;
+    assert_status(cgp__backend_add(&three), CGP_EINVAL);
+    assert_non_null(strstr(cgp_message(), expected));
+    three.streams = cgp__backend_late.streams;
+    graphs.struct_size++;
+    assert_status(cgp__backend_add(&three), CGP_EINVAL);
+    assert_non_null(strstr(cgp_message(), expected));
+}
+
+static void wrong_switches_are_refused(void **unused) {
     (void)unused;
     training t;
     cgp_pipeline *pipeline = NULL;
-    static cgp_backend three;
-    three = cgp__backend_late;
-    three.name = "three";
-    three.recording_destroy = NULL;
-    assert_status(cgp__backend_add(&three), CGP_EINVAL);
-    assert_message("backend three: expected a function recording_destroy, got NULL");
     open_training(&t, "gpipe", 1, CGP_RECOMPUTE_NEVER);
     setenv("CGP_GRAPHS", "no", 1);
     assert_status(cgp_pipeline_create(&pipeline, t.plan, 1), CGP_EINVAL);
@@ -403,7 +431,8 @@ int main(void) {
         cmocka_unit_test(without_memory_for_more_the_bits_are_the_same),
         cmocka_unit_test(an_operand_that_changes_is_noticed),
         cmocka_unit_test(a_kernel_of_a_recording_that_fails_is_named),
-        cmocka_unit_test(wrong_switches_and_tables_are_refused),
+        cmocka_unit_test(tables_that_are_not_whole_are_refused),
+        cmocka_unit_test(wrong_switches_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,14 +12,14 @@ static _Atomic int64_t host_bytes;
 
 static cgp_status counted_create(cgp_device *device, size_t bytes, void **out) {
     host_bytes += (int64_t)bytes;
-    return cgp__backend_late.host_memory_create(device, bytes, out);
+    return cgp__backend_late.device.host_memory_create(device, bytes, out);
 }
 
 static void add_counted(void) {
     static cgp_backend counted;
     counted = cgp__backend_late;
     counted.name = "counted";
-    counted.host_memory_create = counted_create;
+    counted.device.host_memory_create = counted_create;
     assert_ok(cgp__backend_add(&counted));
 }
 
@@ -117,14 +117,14 @@ static void other_memory_of_the_host_is_refused(void **unused) {
     cgp_device *device = NULL;
     void *there = NULL;
     char here[64];
-    assert_ok(b->device_create(&device, &options));
-    assert_ok(b->memory_create(device, sizeof here, &there));
-    assert_status(b->copy(device, CGP_QUEUE_COMPUTE, (cgp_place){device, there},
-                          (cgp_place){NULL, here}, sizeof here),
+    assert_ok(b->device.create(&device, &options));
+    assert_ok(b->device.memory_create(device, sizeof here, &there));
+    assert_status(b->device.copy(device, CGP_QUEUE_COMPUTE, (cgp_place){device, there},
+                                 (cgp_place){NULL, here}, sizeof here),
                   CGP_EINVAL);
     assert_message("late: copy from: expected the host's memory of host_memory_create()");
-    b->memory_destroy(device, there, sizeof here);
-    b->device_destroy(device);
+    b->device.memory_destroy(device, there, sizeof here);
+    b->device.destroy(device);
 }
 
 int main(void) {

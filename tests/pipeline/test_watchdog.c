@@ -552,11 +552,11 @@ static cgp_status hanging_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
         pass_gate();
         return CGP_OK; /* return without reading: the call has ended, and its operands are gone */
     }
-    return cgp__backend_ref.kernel_run(kernel, args);
+    return cgp__backend_ref.kernels.run(kernel, args);
 }
 
 static cgp_status hanging_update(cgp_device *device, const cgp_update *update) {
-    if (!atomic_load(&updates_hang)) return cgp__backend_ref.update(device, update);
+    if (!atomic_load(&updates_hang)) return cgp__backend_ref.kernels.update(device, update);
     pass_gate();
     return CGP_OK;
 }
@@ -607,8 +607,8 @@ static void a_thread_that_hangs_is_left_behind(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
     hanging = cgp__backend_ref;
-    hanging.kernel_run = hanging_run;
-    hanging.update = hanging_update;
+    hanging.kernels.run = hanging_run;
+    hanging.kernels.update = hanging_update;
     for (int i = 0; i < 4; i++)
         hang_really(&state, i & 1, i & 2, &left_behind[i]);
 }

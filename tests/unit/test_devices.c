@@ -243,7 +243,7 @@ static void an_unknown_kind_or_form_is_refused(void **state) {
 
 static cgp_status only_linear(const cgp_device_options *options, const cgp_kernel_spec *spec,
                               int64_t *bytes) {
-    if (spec->op == CGP_OP_LINEAR) return cgp__backend_ref.workspace(options, spec, bytes);
+    if (spec->op == CGP_OP_LINEAR) return cgp__backend_ref.kernels.workspace(options, spec, bytes);
     return cgp_fail(CGP_EINVAL, "small: has no kernel but linear's");
 }
 
@@ -282,7 +282,7 @@ static int add_small(void **state) {
     small = cgp__backend_ref;
     small.name = "small";
     small.custom_ops = false;
-    small.workspace = only_linear;
+    small.kernels.workspace = only_linear;
     return cgp__backend_add(&small) != CGP_OK;
 }
 

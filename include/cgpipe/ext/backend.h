@@ -1,10 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* backend.h -- the contract of a backend: devices with memory, queues and events, and one kernel
- * per (op, direction).
+ * per (op, direction). It is a struct of four tables of functions:
  *
- * Every function that takes a queue *enqueues* work and returns. The work of one queue runs in
- * order; queues run concurrently. A backend that finishes the work before the call returns is not
- * `asynchronous`, and has no queues and events.
+ *     device     hardware, devices, memory, copies
+ *     kernels    kernels, conversions, updates
+ *     streams    asynchronous work: queues, events. NULL: work is done when a call returns
+ *     graphs     graph capture, for backends with streams. NULL: no capture
+ *
+ * A comment says which functions of `device` and `kernels` may be NULL; `streams` and `graphs` are
+ * whole. Five functions are in the table whose work they describe:
+ *
+ * - `driver_bytes`, `isa` and `numerics` are in `device`: they describe hardware, and are called
+ *   before a device exists;
+ * - `discard` is in `streams`: it takes effect in the order of a queue;
+ * - `launches` is in `graphs`: only the check of a captured graph reads it.
+ *
+ * Work is *enqueued*: the call returns before the work is done. A copy names its queue, and work of
+ * `kernels` goes to COMPUTE. The work of one queue runs in order; queues run concurrently.
  *
  *     COMPUTE   kernels, conversions, updates
  *     IN        copies to this device, from the host or another device
@@ -143,8 +155,8 @@ typedef struct cgp_update {
 typedef struct cgp_device cgp_device;
 typedef struct cgp_kernel cgp_kernel;
 typedef struct cgp_event cgp_event;
-/** Captured graph: work of COMPUTE that can run again. */
-typedef struct cgp_recording cgp_recording;
+/** Work of COMPUTE that can run again. */
+typedef struct cgp_captured_graph cgp_captured_graph;
 
 /** See the drawing above. */
 typedef enum cgp_queue { CGP_QUEUE_COMPUTE, CGP_QUEUE_IN, CGP_QUEUE_OUT, CGP_QUEUES } cgp_queue;
@@ -182,27 +194,8 @@ typedef struct cgp_device_options {
     cgp_isa isa;
 } cgp_device_options;
 
-/** A backend. */
-typedef struct cgp_backend {
-    size_t struct_size;
-    const char *name;
-
-    /** Kernels may read and write host memory, and the device's memory is host memory. */
-    bool host_addressable;
-    /** Work continues after a call returns; there are queues and events. */
-    bool asynchronous;
-    /** Kernels of CGP_OP_CUSTOM call the functions of the op. */
-    bool custom_ops;
-    /** ADD and the channel norms accept a slope other than 1, with the same bits as two separate
-     *  kernels. */
-    bool fuses;
-    /** LINEAR uses prefetch lists. They change no result. */
-    bool prefetches;
-    /** Kernels also run without packed parameters, args->packed NULL, with the same bits. A plan
-     *  then packs only if several runs may read the parameters before they change (several
-     *  micro-batches, or inference), and the device has a limit with room for all. */
-    bool packs_optionally;
-
+/** Hardware, devices, memory and copies. */
+typedef struct cgp_backend_device {
     /** Return the number of ordinals. @retval CGP_EDEVICE There is none; the message says why. */
     cgp_status (*count)(int *count);
     /** Return the bytes that devices of an ordinal can allocate at present; INT64_MAX: not
@@ -212,11 +205,19 @@ typedef struct cgp_backend {
      *  allocated by devices of this process. The driver takes more when kernels first run. NULL:
      *  not known. Threads: any. */
     cgp_status (*driver_bytes)(int ordinal, int64_t *bytes);
+    /** Find the best instruction set on this machine for kernels of a type, CGP_F32 or CGP_BF16.
+     *  NULL if there is one set of kernels. @retval CGP_EDEVICE There is none. @retval CGP_EINVAL
+     *  The environment requires one that the machine lacks. Threads: any. */
+    cgp_status (*isa)(cgp_dtype type, cgp_isa *best);
+    /** Describe in text [size] the hardware and libraries that also determine the bits of an
+     *  ordinal's kernels of a type. Devices with equal texts have equal bits. "": nothing. NULL:
+     *  nothing for all. @retval CGP_EINVAL There is no such ordinal. Threads: any. */
+    cgp_status (*numerics)(int ordinal, cgp_dtype type, char *text, size_t size);
 
     /** Create a device, which belongs to the calling thread. @retval CGP_EINVAL There is no such
      *  ordinal (plans do not check it). */
-    cgp_status (*device_create)(cgp_device **out, const cgp_device_options *options);
-    void (*device_destroy)(cgp_device *device);
+    cgp_status (*create)(cgp_device **out, const cgp_device_options *options);
+    void (*destroy)(cgp_device *device);
     /** Return true if the device's threads run on cores of their own, so that a waiter may spin. */
     bool (*has_cores)(const cgp_device *device);
 
@@ -227,24 +228,20 @@ typedef struct cgp_backend {
      *  if the device's memory is host memory. */
     cgp_status (*host_memory_create)(cgp_device *device, size_t bytes, void **out);
     void (*host_memory_destroy)(cgp_device *device, void *memory, size_t bytes);
-
     /** Copy between the host, this device and other devices of the same backend; `device` is one of
      *  the two ends. If the backend has host_memory_create(), host addresses lie in memory from it,
      *  of any device of the backend. */
     cgp_status (*copy)(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
                        size_t bytes);
+} cgp_backend_device;
 
-    /** Copy n elements from one type to another within a device; if it is host_addressable, also
-     *  from or to host memory. i32 stays i32. */
-    cgp_status (*convert)(cgp_device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
-                          const void *from, int64_t n);
-
+/** Kernels, and all other work of COMPUTE. */
+typedef struct cgp_backend_kernels {
     /** Return the bytes of workspace of a kernel on a device with `options`. The call needs neither
      *  a device nor its hardware. Fewer samples never need more. @retval CGP_EINVAL The backend has
      *  no such kernel: a plan with it is refused. */
     cgp_status (*workspace)(const cgp_device_options *options, const cgp_kernel_spec *spec,
                             int64_t *bytes);
-
     /** Return the bytes of a kernel's prepacked parameters: rounded or rearranged copies in a
      *  layout of the backend. They are planned memory, which pack() writes once for all runs of the
      *  kernels, until parameters change. Kernels with the same parameters and *layout share one
@@ -252,13 +249,14 @@ typedef struct cgp_backend {
      *  pack() is NULL. */
     cgp_status (*packed)(const cgp_device_options *options, const cgp_kernel_spec *spec,
                          int64_t *bytes, int *layout);
-    /** Enqueue in COMPUTE: write the prepacked copy of the parameters. */
+    /** Write the prepacked copy of the parameters. */
     cgp_status (*pack)(cgp_device *device, const cgp_kernel_spec *spec, const float *const *param,
                        void *packed);
 
-    cgp_status (*kernel_create)(cgp_device *device, const cgp_kernel_spec *spec, cgp_kernel **out);
-    cgp_status (*kernel_run)(cgp_kernel *kernel, const cgp_kernel_args *args);
-    void (*kernel_destroy)(cgp_kernel *kernel);
+    cgp_status (*create)(cgp_device *device, const cgp_kernel_spec *spec, cgp_kernel **out);
+    cgp_status (*run)(cgp_kernel *kernel, const cgp_kernel_args *args);
+    void (*destroy)(cgp_kernel *kernel);
+
     /** Apply args->accumulator to args->state, at the end of a step. */
     cgp_status (*commit)(cgp_device *device, const cgp_kernel_spec *spec,
                          const cgp_kernel_args *args);
@@ -275,9 +273,15 @@ typedef struct cgp_backend {
     cgp_status (*update)(cgp_device *device, const cgp_update *update);
     /** Add: to[i] += from[i]. */
     cgp_status (*add)(cgp_device *device, float *to, const float *from, int64_t n);
+    /** Copy n elements from one type to another within a device; if it is host_addressable, also
+     *  from or to host memory. i32 stays i32. */
+    cgp_status (*convert)(cgp_device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
+                          const void *from, int64_t n);
+} cgp_backend_kernels;
 
-    /* Asynchronous backends only; NULL for others. */
-
+/** Queues that run after a call returns, and events. */
+typedef struct cgp_backend_streams {
+    size_t struct_size;
     cgp_status (*event_create)(cgp_device *device, cgp_event **out);
     void (*event_destroy)(cgp_event *event);
     /** Record the event after all work that is in the queue. */
@@ -291,47 +295,66 @@ typedef struct cgp_backend {
     cgp_status (*event_sync)(cgp_event *event);
     /** Return the completion time of an event that is done, on the clock of the host's `now_ns`. */
     int64_t (*event_time)(cgp_event *event);
+
     /** Return args->tag of the kernel that failed, with *failed true, or of the running kernel,
      *  with *failed false; -1: none, or not known. Copies, and calls that were refused when
      *  enqueued, are not failed kernels. Threads: any. */
     int64_t (*tag_in_progress)(const cgp_device *device, bool *failed);
     /** Block until all queues are empty. */
     cgp_status (*finish)(cgp_device *device);
-    /** Declare that the contents are not needed. A backend for tests overwrites them. May be
-     *  NULL. */
+    /** Enqueue: the contents are not needed. A backend for tests overwrites them; others return
+     *  CGP_OK. */
     cgp_status (*discard)(cgp_device *device, cgp_queue queue, void *at, size_t bytes);
+} cgp_backend_streams;
 
-    /** Find the best instruction set on this machine for kernels of a type, CGP_F32 or CGP_BF16.
-     *  NULL if there is one set of kernels. @retval CGP_EDEVICE There is none. @retval CGP_EINVAL
-     *  The environment requires one that the machine lacks. Threads: any. */
-    cgp_status (*isa)(cgp_dtype type, cgp_isa *best);
-
-    /** Describe in text [size] the hardware and libraries that also determine the bits of an
-     *  ordinal's kernels of a type. Devices with equal texts have equal bits. "": nothing. NULL:
-     *  nothing for all. @retval CGP_EINVAL There is no such ordinal. Threads: any. */
-    cgp_status (*numerics)(int ordinal, cgp_dtype type, char *text, size_t size);
-
-    /* Graph capture: asynchronous backends that capture launches have all five; NULL for others. If
-     * the backend is `host_addressable`, nothing is captured. */
-
-    /** Begin a capture. Until record_end(), all work given to COMPUTE is captured, not run, with
+/** Graph capture. If the backend is `host_addressable`, nothing is captured. */
+typedef struct cgp_backend_graphs {
+    size_t struct_size;
+    /** Begin a capture. Until capture_end(), all work given to COMPUTE is captured, not run, with
      *  its current operands: kernels, packs, conversions, commits and their checks, sums, searches,
      *  updates, additions. They read device memory when the graph runs. No copies, events or work
-     *  of other queues may be enqueued before record_end(). */
-    cgp_status (*record_begin)(cgp_device *device);
+     *  of other queues may be enqueued before capture_end(). */
+    cgp_status (*capture_begin)(cgp_device *device);
     /** End the capture, also after a call that failed. Memory and kernels must outlive the graph.
      *  *out is NULL if nothing was captured, or the capture failed. @retval CGP_ENOMEM There is no
      *  graph; the device has not failed. */
-    cgp_status (*record_end)(cgp_device *device, cgp_recording **out);
+    cgp_status (*capture_end)(cgp_device *device, cgp_captured_graph **out);
     /** Enqueue the whole graph in COMPUTE, in order; it may be running already. `tag` is added to
      *  the tags of its kernels. */
-    cgp_status (*recording_run)(cgp_recording *recording, int64_t tag);
+    cgp_status (*launch)(cgp_captured_graph *graph, int64_t tag);
     /** Free a graph that does not run. */
-    void (*recording_destroy)(cgp_recording *recording);
+    void (*destroy)(cgp_captured_graph *graph);
     /** Return the number of launches given to COMPUTE, including those of a capture in progress.
      *  Runs of a graph are not counted. A captured graph has as many launches as its work has
      *  without capture. */
     int64_t (*launches)(const cgp_device *device);
+} cgp_backend_graphs;
+
+/** A backend. */
+typedef struct cgp_backend {
+    size_t struct_size;
+    const char *name;
+
+    /** Kernels may read and write host memory, and the device's memory is host memory. */
+    bool host_addressable;
+    /** Kernels of CGP_OP_CUSTOM call the functions of the op. */
+    bool custom_ops;
+    /** ADD and the channel norms accept a slope other than 1, with the same bits as two separate
+     *  kernels. */
+    bool fuses;
+    /** LINEAR uses prefetch lists. They change no result. */
+    bool prefetches;
+    /** Kernels also run without packed parameters, args->packed NULL, with the same bits. A plan
+     *  then packs only if several runs may read the parameters before they change (several
+     *  micro-batches, or inference), and the device has a limit with room for all. */
+    bool packs_optionally;
+
+    cgp_backend_device device;
+    cgp_backend_kernels kernels;
+    /** Borrowed; NULL: the backend is not asynchronous. */
+    const cgp_backend_streams *streams;
+    /** Borrowed; NULL: the backend captures nothing. Needs `streams`. */
+    const cgp_backend_graphs *graphs;
 } cgp_backend;
 
 #ifdef __cplusplus

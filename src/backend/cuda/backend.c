@@ -14,6 +14,11 @@ static int64_t tag_in_progress(const cgp_device *device, bool *failed) {
     return -1; /* a GPU does not report the running kernel */
 }
 
+static cgp_status discard(cgp_device *device, cgp_queue queue, void *at, size_t bytes) {
+    (void)device, (void)queue, (void)at, (void)bytes;
+    return CGP_OK;
+}
+
 /* --- functions other than kernels, on COMPUTE --- */
 
 static cudaStream_t compute_of(const cgp_device *device) {
@@ -85,37 +90,8 @@ static cgp_status add(cgp_device *device, float *to, const float *from, int64_t 
 
 /* --- the tables --- */
 
-static const cgp_backend backend = {
-    .struct_size = sizeof(cgp_backend),
-    .name = CGP__CUDA_NAME,
-    .asynchronous = true,
-    .fuses = true,
-    .count = cgp__cuda_count,
-    .memory = cgp__cuda_memory,
-    .driver_bytes = cgp__cuda_driver_bytes,
-    .numerics = cgp__cuda_numerics,
-    .device_create = cgp__cuda_device_create,
-    .device_destroy = cgp__cuda_device_destroy,
-    .has_cores = has_cores,
-    .memory_create = cgp__cuda_memory_create,
-    .memory_destroy = cgp__cuda_memory_destroy,
-    .host_memory_create = cgp__cuda_host_memory_create,
-    .host_memory_destroy = cgp__cuda_host_memory_destroy,
-    .copy = cgp__cuda_copy,
-    .convert = convert,
-    .workspace = cgp__cuda_workspace,
-    .packed = packed,
-    .pack = pack,
-    .kernel_create = cgp__cuda_kernel_create,
-    .kernel_run = cgp__cuda_kernel_run,
-    .kernel_destroy = cgp__cuda_kernel_destroy,
-    .tag_in_progress = tag_in_progress,
-    .commit = commit,
-    .check_commit = check_commit,
-    .sum_squares = sum_squares,
-    .find_nonfinite = find_nonfinite,
-    .update = update,
-    .add = add,
+static const cgp_backend_streams streams = {
+    .struct_size = sizeof streams,
     .event_create = cgp__cuda_event_create,
     .event_destroy = cgp__cuda_event_destroy,
     .event_record = cgp__cuda_event_record,
@@ -123,12 +99,51 @@ static const cgp_backend backend = {
     .event_done = cgp__cuda_event_done,
     .event_sync = cgp__cuda_event_sync,
     .event_time = cgp__cuda_event_time,
+    .tag_in_progress = tag_in_progress,
     .finish = cgp__cuda_finish,
-    .record_begin = cgp__cuda_capture_begin,
-    .record_end = cgp__cuda_capture_end,
-    .recording_run = cgp__cuda_graph_launch,
-    .recording_destroy = cgp__cuda_graph_destroy,
+    .discard = discard,
+};
+
+static const cgp_backend_graphs graphs = {
+    .struct_size = sizeof graphs,
+    .capture_begin = cgp__cuda_capture_begin,
+    .capture_end = cgp__cuda_capture_end,
+    .launch = cgp__cuda_graph_launch,
+    .destroy = cgp__cuda_graph_destroy,
     .launches = cgp__cuda_launches,
+};
+
+static const cgp_backend backend = {
+    .struct_size = sizeof(cgp_backend),
+    .name = CGP__CUDA_NAME,
+    .fuses = true,
+    .device.count = cgp__cuda_count,
+    .device.memory = cgp__cuda_memory,
+    .device.driver_bytes = cgp__cuda_driver_bytes,
+    .device.numerics = cgp__cuda_numerics,
+    .device.create = cgp__cuda_device_create,
+    .device.destroy = cgp__cuda_device_destroy,
+    .device.has_cores = has_cores,
+    .device.memory_create = cgp__cuda_memory_create,
+    .device.memory_destroy = cgp__cuda_memory_destroy,
+    .device.host_memory_create = cgp__cuda_host_memory_create,
+    .device.host_memory_destroy = cgp__cuda_host_memory_destroy,
+    .device.copy = cgp__cuda_copy,
+    .kernels.workspace = cgp__cuda_workspace,
+    .kernels.packed = packed,
+    .kernels.pack = pack,
+    .kernels.create = cgp__cuda_kernel_create,
+    .kernels.run = cgp__cuda_kernel_run,
+    .kernels.destroy = cgp__cuda_kernel_destroy,
+    .kernels.commit = commit,
+    .kernels.check_commit = check_commit,
+    .kernels.sum_squares = sum_squares,
+    .kernels.find_nonfinite = find_nonfinite,
+    .kernels.update = update,
+    .kernels.add = add,
+    .kernels.convert = convert,
+    .streams = &streams,
+    .graphs = &graphs,
 };
 
 static const cgp_backend *const backends[] = {&backend};

@@ -111,9 +111,9 @@ cgp_status cgp__cuda_kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args)
 void cgp__cuda_kernel_destroy(cgp_kernel *kernel);
 
 cgp_status cgp__cuda_capture_begin(cgp_device *device);
-cgp_status cgp__cuda_capture_end(cgp_device *device, cgp_recording **out);
-cgp_status cgp__cuda_graph_launch(cgp_recording *graph, int64_t tag);
-void cgp__cuda_graph_destroy(cgp_recording *graph);
+cgp_status cgp__cuda_capture_end(cgp_device *device, cgp_captured_graph **out);
+cgp_status cgp__cuda_graph_launch(cgp_captured_graph *graph, int64_t tag);
+void cgp__cuda_graph_destroy(cgp_captured_graph *graph);
 int64_t cgp__cuda_launches(const cgp_device *device);
 
 #endif

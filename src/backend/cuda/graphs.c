@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 /* A captured graph. */
-struct cgp_recording {
+struct cgp_captured_graph {
     cgp_device *device;
     cudaGraphExec_t executable;
 };
@@ -61,12 +61,12 @@ static cgp_status check_nodes(cgp_device *device, cudaGraph_t graph, size_t *nod
                                 device->ordinal, enqueued, *nodes);
 }
 
-static cgp_status instantiate(cgp_device *device, cudaGraph_t graph, cgp_recording **out) {
+static cgp_status instantiate(cgp_device *device, cudaGraph_t graph, cgp_captured_graph **out) {
     const cudaStream_t stream = device->streams[CGP_QUEUE_COMPUTE];
     size_t nodes = 0;
     CGP__TRY_STATUS(check_nodes(device, graph, &nodes));
     if (nodes == 0) return CGP_OK;
-    cgp_recording *captured = calloc(1, sizeof *captured);
+    cgp_captured_graph *captured = calloc(1, sizeof *captured);
     if (!captured) return no_memory(device, nodes);
     captured->device = device;
     cudaError_t error = cudaGraphInstantiateWithFlags(&captured->executable, graph, 0);
@@ -82,7 +82,7 @@ static cgp_status instantiate(cgp_device *device, cudaGraph_t graph, cgp_recordi
 
 /* If a call has failed, the device keeps the error of that call; an error of ending the capture
  * does not replace it. */
-cgp_status cgp__cuda_capture_end(cgp_device *device, cgp_recording **out) {
+cgp_status cgp__cuda_capture_end(cgp_device *device, cgp_captured_graph **out) {
     cudaGraph_t graph = NULL;
     *out = NULL;
     const cudaError_t error = cudaStreamEndCapture(device->streams[CGP_QUEUE_COMPUTE], &graph);
@@ -96,7 +96,7 @@ cgp_status cgp__cuda_capture_end(cgp_device *device, cgp_recording **out) {
 }
 
 /* A GPU does not report which kernel runs, so tags are ignored. */
-cgp_status cgp__cuda_graph_launch(cgp_recording *graph, int64_t tag) {
+cgp_status cgp__cuda_graph_launch(cgp_captured_graph *graph, int64_t tag) {
     cgp_device *device = graph->device;
     (void)tag;
     CGP__TRY_STATUS(cgp__cuda_set_device(device));
@@ -105,7 +105,7 @@ cgp_status cgp__cuda_graph_launch(cgp_recording *graph, int64_t tag) {
                            "launch of a graph");
 }
 
-void cgp__cuda_graph_destroy(cgp_recording *graph) {
+void cgp__cuda_graph_destroy(cgp_captured_graph *graph) {
     if (graph->executable) (void)cudaGraphExecDestroy(graph->executable);
     (void)cudaGetLastError();
     free(graph);

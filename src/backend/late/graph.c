@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-cgp_status cgp__late_graph_add(cgp_recording *graph, cgp__late_run *run, const void *payload,
+cgp_status cgp__late_graph_add(cgp_captured_graph *graph, cgp__late_run *run, const void *payload,
                                size_t bytes) {
     if (!cgp__grow(&graph->nodes, &graph->capacity, graph->n + 1, sizeof(cgp__late_node *)))
         return cgp__no_memory("late: graph", bytes);
@@ -18,7 +18,7 @@ cgp_status cgp__late_graph_add(cgp_recording *graph, cgp__late_run *run, const v
     return CGP_OK;
 }
 
-void cgp__late_graph_destroy(cgp_recording *graph) {
+void cgp__late_graph_destroy(cgp_captured_graph *graph) {
     for (int i = 0; i < graph->n; i++)
         free(graph->nodes[i]);
     free(graph->nodes);

@@ -12,16 +12,16 @@ typedef struct cgp__late_node {
     _Alignas(16) char payload[];
 } cgp__late_node;
 
-struct cgp_recording {
+struct cgp_captured_graph {
     cgp_device *device;
     cgp__late_node **nodes;
     int n, capacity;
 };
 
 /* Add a node: a copy of an entry. */
-cgp_status cgp__late_graph_add(cgp_recording *graph, cgp__late_run *run, const void *payload,
+cgp_status cgp__late_graph_add(cgp_captured_graph *graph, cgp__late_run *run, const void *payload,
                                size_t bytes);
-void cgp__late_graph_destroy(cgp_recording *graph);
+void cgp__late_graph_destroy(cgp_captured_graph *graph);
 
 /* Return the name of the first operand that differs between two runs of a kernel (ignoring the tag)
  * or between two updates; NULL: none differs. */

@@ -33,7 +33,7 @@ struct cgp_device {
     cgp_device_options options;
     cgp__late_queue queues[CGP_QUEUES];
     cgp__late_failure failure;
-    cgp_recording *capture; /* capture in progress; NULL: none */
+    cgp_captured_graph *capture; /* capture in progress; NULL: none */
     int64_t launches;
     cgp_device *cpu;     /* used by COMPUTE's thread */
     _Atomic int64_t tag; /* tag of the running kernel; -1: none */
@@ -107,7 +107,7 @@ static cgp_status run_wait(void *device, const void *payload) {
 /* Check the contract: nothing else is enqueued on the device during a capture. */
 static cgp_status check_not_capturing(const cgp_device *device, const char *what) {
     if (!device->capture) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "late: %s: expected record_end() first, got none", what);
+    return cgp_fail(CGP_EINVAL, "late: %s: expected capture_end() first, got none", what);
 }
 
 static cgp_status event_record(cgp_device *device, cgp_queue queue, cgp_event *event) {
@@ -303,8 +303,8 @@ typedef struct conversion {
 
 static cgp_status run_convert(void *device, const void *payload) {
     const conversion *c = payload;
-    return cgp__backend_cpu.convert(((cgp_device *)device)->cpu, c->to_type, c->to, c->from_type,
-                                    c->from, c->n);
+    return cgp__backend_cpu.kernels.convert(((cgp_device *)device)->cpu, c->to_type, c->to,
+                                            c->from_type, c->from, c->n);
 }
 
 static cgp_status convert(cgp_device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
@@ -326,7 +326,7 @@ static cgp_status run_kernel(void *device, const void *payload) {
     const call *c = payload;
     cgp_device *d = device;
     atomic_store_explicit(&d->tag, c->args.tag, memory_order_relaxed);
-    const cgp_status status = cgp__backend_cpu.kernel_run(c->kernel->cpu, &c->args);
+    const cgp_status status = cgp__backend_cpu.kernels.run(c->kernel->cpu, &c->args);
     if (status != CGP_OK) atomic_store_explicit(&d->failed_tag, c->args.tag, memory_order_relaxed);
     atomic_store_explicit(&d->tag, -1, memory_order_relaxed);
     return status;
@@ -354,8 +354,8 @@ static cgp_status kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
 static cgp_status run_commit(void *device, const void *payload) {
     const call *c = payload;
     cgp_device *d = device;
-    return c->index ? cgp__backend_cpu.check_commit(d->cpu, &c->spec, &c->args, c->index)
-                    : cgp__backend_cpu.commit(d->cpu, &c->spec, &c->args);
+    return c->index ? cgp__backend_cpu.kernels.check_commit(d->cpu, &c->spec, &c->args, c->index)
+                    : cgp__backend_cpu.kernels.commit(d->cpu, &c->spec, &c->args);
 }
 
 static cgp_status commit(cgp_device *device, const cgp_kernel_spec *spec,
@@ -382,17 +382,17 @@ typedef struct pass {
 
 static cgp_status run_sum(void *device, const void *payload) {
     const pass *p = payload;
-    return cgp__backend_cpu.sum_squares(((cgp_device *)device)->cpu, p->x, p->n, p->out);
+    return cgp__backend_cpu.kernels.sum_squares(((cgp_device *)device)->cpu, p->x, p->n, p->out);
 }
 
 static cgp_status run_find(void *device, const void *payload) {
     const pass *p = payload;
-    return cgp__backend_cpu.find_nonfinite(((cgp_device *)device)->cpu, p->x, p->n, p->out);
+    return cgp__backend_cpu.kernels.find_nonfinite(((cgp_device *)device)->cpu, p->x, p->n, p->out);
 }
 
 static cgp_status run_add(void *device, const void *payload) {
     const pass *p = payload;
-    return cgp__backend_cpu.add(((cgp_device *)device)->cpu, p->out, p->x, p->n);
+    return cgp__backend_cpu.kernels.add(((cgp_device *)device)->cpu, p->out, p->x, p->n);
 }
 
 static cgp_status run_pass(cgp_device *device, cgp__late_run *run, const float *x, int64_t n,
@@ -415,7 +415,7 @@ static cgp_status add(cgp_device *device, float *to, const float *from, int64_t 
 }
 
 static cgp_status run_update(void *device, const void *payload) {
-    return cgp__backend_cpu.update(((cgp_device *)device)->cpu, payload);
+    return cgp__backend_cpu.kernels.update(((cgp_device *)device)->cpu, payload);
 }
 
 static cgp_status update(cgp_device *device, const cgp_update *u) {
@@ -427,15 +427,15 @@ static cgp_status update(cgp_device *device, const cgp_update *u) {
 /* --- captured graphs --- */
 
 static cgp_status capture_begin(cgp_device *device) {
-    CGP_TRY(check_not_capturing(device, "record_begin"));
+    CGP_TRY(check_not_capturing(device, "capture_begin"));
     device->capture = cgp__calloc(1, sizeof *device->capture);
     if (!device->capture) return cgp__no_memory("late: graph", sizeof *device->capture);
     device->capture->device = device;
     return CGP_OK;
 }
 
-static cgp_status capture_end(cgp_device *device, cgp_recording **out) {
-    cgp_recording *graph = device->capture;
+static cgp_status capture_end(cgp_device *device, cgp_captured_graph **out) {
+    cgp_captured_graph *graph = device->capture;
     device->capture = NULL;
     *out = graph->n > 0 ? graph : NULL;
     if (graph->n == 0) cgp__late_graph_destroy(graph);
@@ -446,7 +446,7 @@ static int64_t launches(const cgp_device *device) {
     return device->launches;
 }
 
-static cgp_status graph_launch(cgp_recording *graph, int64_t tag) {
+static cgp_status graph_launch(cgp_captured_graph *graph, int64_t tag) {
     for (int i = 0; i < graph->n; i++) {
         const cgp__late_node *node = graph->nodes[i];
         const void *payload = node->payload;
@@ -473,7 +473,7 @@ static const char *differing(const cgp__late_node *a, const cgp__late_node *b) {
     return cgp__late_differing_args(&p->args, &q->args);
 }
 
-cgp_status cgp__late_graphs_compare(const cgp_recording *a, const cgp_recording *b) {
+cgp_status cgp__late_graphs_compare(const cgp_captured_graph *a, const cgp_captured_graph *b) {
     const int n = a ? a->n : 0, now = b ? b->n : 0;
     if (n != now) return cgp_fail(CGP_EDEVICE, "late: graph: expected %d nodes, got %d", n, now);
     for (int i = 0; i < n; i++) {
@@ -488,13 +488,14 @@ cgp_status cgp__late_graphs_compare(const cgp_recording *a, const cgp_recording 
 
 static cgp_status run_create_kernel(void *device, const void *payload) {
     cgp_kernel *kernel = *(cgp_kernel *const *)payload;
-    return cgp__backend_cpu.kernel_create(((cgp_device *)device)->cpu, &kernel->spec, &kernel->cpu);
+    return cgp__backend_cpu.kernels.create(((cgp_device *)device)->cpu, &kernel->spec,
+                                           &kernel->cpu);
 }
 
 static cgp_status run_destroy_kernel(void *device, const void *payload) {
     (void)device;
     cgp_kernel *kernel = *(cgp_kernel *const *)payload;
-    if (kernel->cpu) cgp__backend_cpu.kernel_destroy(kernel->cpu);
+    if (kernel->cpu) cgp__backend_cpu.kernels.destroy(kernel->cpu);
     return CGP_OK;
 }
 
@@ -521,13 +522,13 @@ static cgp_status kernel_create(cgp_device *device, const cgp_kernel_spec *spec,
 static cgp_status run_create_device(void *device, const void *payload) {
     cgp_device *d = device;
     (void)payload;
-    return cgp__backend_cpu.device_create(&d->cpu, &d->options);
+    return cgp__backend_cpu.device.create(&d->cpu, &d->options);
 }
 
 static cgp_status run_destroy_device(void *device, const void *payload) {
     cgp_device *d = device;
     (void)payload;
-    if (d->cpu) cgp__backend_cpu.device_destroy(d->cpu);
+    if (d->cpu) cgp__backend_cpu.device.destroy(d->cpu);
     return CGP_OK;
 }
 
@@ -566,7 +567,7 @@ static cgp_status device_create(cgp_device **out, const cgp_device_options *opti
 
 static cgp_status workspace(const cgp_device_options *options, const cgp_kernel_spec *spec,
                             int64_t *bytes) {
-    return cgp__backend_cpu.workspace(options, spec, bytes);
+    return cgp__backend_cpu.kernels.workspace(options, spec, bytes);
 }
 
 static cgp_status count(int *out) {
@@ -575,7 +576,7 @@ static cgp_status count(int *out) {
 }
 
 static cgp_status available(int ordinal, int64_t *bytes) {
-    return cgp__backend_cpu.memory(ordinal, bytes);
+    return cgp__backend_cpu.device.memory(ordinal, bytes);
 }
 
 static bool has_cores(const cgp_device *device) {
@@ -590,37 +591,11 @@ static int64_t tag_in_progress(const cgp_device *device, bool *failed) {
 }
 
 static cgp_status isa(cgp_dtype type, cgp_isa *best) {
-    return cgp__backend_cpu.isa(type, best);
+    return cgp__backend_cpu.device.isa(type, best);
 }
 
-const cgp_backend cgp__backend_late = {
-    .struct_size = sizeof(cgp_backend),
-    .name = "late",
-    .asynchronous = true,
-    .custom_ops = true,
-    .fuses = true,
-    .count = count,
-    .memory = available,
-    .device_create = device_create,
-    .device_destroy = device_destroy,
-    .has_cores = has_cores,
-    .memory_create = memory_create,
-    .memory_destroy = memory_destroy,
-    .host_memory_create = host_memory_create,
-    .host_memory_destroy = host_memory_destroy,
-    .copy = copy,
-    .convert = convert,
-    .workspace = workspace,
-    .kernel_create = kernel_create,
-    .kernel_run = kernel_run,
-    .kernel_destroy = kernel_destroy,
-    .tag_in_progress = tag_in_progress,
-    .commit = commit,
-    .check_commit = check_commit,
-    .sum_squares = sum_squares,
-    .find_nonfinite = find_nonfinite,
-    .update = update,
-    .add = add,
+static const cgp_backend_streams streams = {
+    .struct_size = sizeof streams,
     .event_create = event_create,
     .event_destroy = event_destroy,
     .event_record = event_record,
@@ -628,12 +603,47 @@ const cgp_backend cgp__backend_late = {
     .event_done = event_done,
     .event_sync = event_sync,
     .event_time = event_time,
+    .tag_in_progress = tag_in_progress,
     .finish = finish,
     .discard = discard,
-    .isa = isa,
-    .record_begin = capture_begin,
-    .record_end = capture_end,
-    .recording_run = graph_launch,
-    .recording_destroy = cgp__late_graph_destroy,
+};
+
+static const cgp_backend_graphs graphs = {
+    .struct_size = sizeof graphs,
+    .capture_begin = capture_begin,
+    .capture_end = capture_end,
+    .launch = graph_launch,
+    .destroy = cgp__late_graph_destroy,
     .launches = launches,
+};
+
+const cgp_backend cgp__backend_late = {
+    .struct_size = sizeof(cgp_backend),
+    .name = "late",
+    .custom_ops = true,
+    .fuses = true,
+    .device.count = count,
+    .device.memory = available,
+    .device.isa = isa,
+    .device.create = device_create,
+    .device.destroy = device_destroy,
+    .device.has_cores = has_cores,
+    .device.memory_create = memory_create,
+    .device.memory_destroy = memory_destroy,
+    .device.host_memory_create = host_memory_create,
+    .device.host_memory_destroy = host_memory_destroy,
+    .device.copy = copy,
+    .kernels.workspace = workspace,
+    .kernels.create = kernel_create,
+    .kernels.run = kernel_run,
+    .kernels.destroy = kernel_destroy,
+    .kernels.commit = commit,
+    .kernels.check_commit = check_commit,
+    .kernels.sum_squares = sum_squares,
+    .kernels.find_nonfinite = find_nonfinite,
+    .kernels.update = update,
+    .kernels.add = add,
+    .kernels.convert = convert,
+    .streams = &streams,
+    .graphs = &graphs,
 };

@@ -13,6 +13,6 @@ extern _Atomic long cgp__late_delay_ns[CGP_QUEUES];
 
 /* Check that two captured graphs have the same nodes, ignoring tags; NULL is an empty graph.
  * @retval CGP_EDEVICE The message names the first difference. */
-cgp_status cgp__late_graphs_compare(const cgp_recording *a, const cgp_recording *b);
+cgp_status cgp__late_graphs_compare(const cgp_captured_graph *a, const cgp_captured_graph *b);
 
 #endif

@@ -68,7 +68,7 @@ static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *ca
         args.loss = call->node - cgp__model_loss(s->setup->model, 0);
         if (s->bound->action.kind == CGP_ACTION_F) args.losses = losses_of(s->worker);
     }
-    return s->worker->backend->kernel_run(kernel, &args);
+    return s->worker->backend->kernels.run(kernel, &args);
 }
 
 /* Copy values, converting their type. A device with its own memory gets the caller's data by
@@ -90,7 +90,8 @@ static cgp_status copy_values(const cgp__execution *s, const cgp__call *call) {
         if (!converts || cgp__is_stopped(s->worker)) return CGP_OK;
         from = copy;
     }
-    return backend->convert(s->worker->device, call->to_type, to, call->from_type, from, count);
+    return backend->kernels.convert(s->worker->device, call->to_type, to, call->from_type, from,
+                                    count);
 }
 
 /* Add the caller's gradient of an output to the gradient from its uses in the model. */
@@ -102,7 +103,7 @@ static cgp_status run_sum(const cgp__execution *s, int i, const cgp__call *call,
                             .first = s->variant->first,
                             .training = true};
     bind_operands(s, call, &args);
-    return s->worker->backend->kernel_run(kernel, &args);
+    return s->worker->backend->kernels.run(kernel, &args);
 }
 
 /* Run one call of a program: a copy or a kernel. Skip losses if with_loss is false. */
@@ -118,19 +119,18 @@ static cgp_status run_call(const cgp__execution *s, int i, const cgp__call *call
 static cgp_status measure_call(const cgp__execution *s, int i, const cgp__call *call,
                                cgp_kernel *kernel) {
     cgp__worker *worker = s->worker;
-    const cgp_backend *backend = worker->backend;
+    const cgp_backend_streams *streams = worker->backend->streams;
     if (call->node < 0 || s->variant->samples != s->setup->microbatch)
         return run_call(s, i, call, kernel);
     cgp_event *const *timer = cgp__kernels_timer(worker);
     int64_t start = cgp__now_ns(), end = 0;
-    if (backend->asynchronous)
-        CGP_TRY(backend->event_record(worker->device, CGP_QUEUE_COMPUTE, timer[0]));
+    if (streams) CGP_TRY(streams->event_record(worker->device, CGP_QUEUE_COMPUTE, timer[0]));
     CGP_TRY(run_call(s, i, call, kernel));
-    if (backend->asynchronous) {
-        CGP_TRY(backend->event_record(worker->device, CGP_QUEUE_COMPUTE, timer[1]));
-        CGP_TRY(backend->event_sync(timer[1]));
-        start = backend->event_time(timer[0]);
-        end = backend->event_time(timer[1]);
+    if (streams) {
+        CGP_TRY(streams->event_record(worker->device, CGP_QUEUE_COMPUTE, timer[1]));
+        CGP_TRY(streams->event_sync(timer[1]));
+        start = streams->event_time(timer[0]);
+        end = streams->event_time(timer[1]);
     } else {
         end = cgp__now_ns();
     }
@@ -151,8 +151,9 @@ static cgp_status copy_rows(const cgp__execution *s, int value, cgp__location lo
     char *to =
         (char *)tensor->data + cgp__type_bytes(type, s->context->offset + s->bound->first_sample);
     if (backend->host_addressable)
-        return backend->convert(s->worker->device, type->dtype, to,
-                                cgp__value_type(s->setup, value), cgp__address(s, location), count);
+        return backend->kernels.convert(s->worker->device, type->dtype, to,
+                                        cgp__value_type(s->setup, value), cgp__address(s, location),
+                                        count);
     return cgp__staging_get(s->worker, to, cgp__address(s, location),
                             (size_t)count * cgp_dtype_bytes(type->dtype));
 }
@@ -192,7 +193,7 @@ static cgp_status copy_row(const cgp__execution *s) {
     const cgp__step_memory *step = &cgp__plan_device(s->plan, s->worker->index)->step;
     if (backend->host_addressable) return CGP_OK;
     char *rows = cgp__worker_at(s->worker, step->rows);
-    return backend->copy(
+    return backend->device.copy(
         s->worker->device, CGP_QUEUE_COMPUTE, cgp__device_place(s->worker, (void *)s->values),
         cgp__device_place(s->worker, rows + s->bound->action.microbatch * step->row_bytes),
         (size_t)step->row_bytes);
@@ -200,14 +201,14 @@ static cgp_status copy_row(const cgp__execution *s) {
 
 /* F overwrites its saved slot and the workspace: tell the device to discard their contents. */
 static cgp_status discard_garbage(const cgp__execution *s) {
-    const cgp_backend *backend = s->worker->backend;
-    if (!backend->discard || s->bound->action.kind != CGP_ACTION_F) return CGP_OK;
+    const cgp_backend_streams *streams = s->worker->backend->streams;
+    cgp_device *device = s->worker->device;
+    if (!streams || s->bound->action.kind != CGP_ACTION_F) return CGP_OK;
     const size_t slot = (size_t)s->stage->info.saved_slot_bytes,
                  work = (size_t)cgp_plan_device_at(s->plan, s->worker->index)->workspace_bytes;
     if (s->base[CGP__SAVED_SLOT] && s->variant->program == CGP__FORWARD_SAVED)
-        CGP_TRY(
-            backend->discard(s->worker->device, CGP_QUEUE_COMPUTE, s->base[CGP__SAVED_SLOT], slot));
-    return backend->discard(s->worker->device, CGP_QUEUE_COMPUTE, s->base[CGP__WORKSPACE], work);
+        CGP_TRY(streams->discard(device, CGP_QUEUE_COMPUTE, s->base[CGP__SAVED_SLOT], slot));
+    return streams->discard(device, CGP_QUEUE_COMPUTE, s->base[CGP__WORKSPACE], work);
 }
 
 /* Enqueue calls begin .. end - 1. */

@@ -21,7 +21,7 @@ static cgp_device_options options_of(const cgp__worker *worker) {
     const cgp_plan *plan = worker->plan;
     const cgp__ranks *ranks = worker->ranks;
     cgp_device_options options = cgp__plan_device(plan, worker->index)->options;
-    if (worker->backend->isa) options.isa = ranks->isa;
+    if (worker->backend->device.isa) options.isa = ranks->isa;
     for (int d = 0; d < cgp_plan_devices(plan); d++) {
         if (!ranks->may_pin || cgp__plan_device(plan, d)->backend != worker->backend ||
             !ranks->neighbours[cgp_plan_device_at(plan, d)->rank])
@@ -52,12 +52,12 @@ static cgp_status create_memory(cgp__worker *worker) {
     void *memory = NULL;
     worker->skipped = owner ? cgp__plan_shared_bytes(device) : 0;
     const int64_t bytes = device->info.planned_bytes - worker->skipped;
-    CGP_TRY(backend->memory_create(worker->device, (size_t)bytes, &memory));
+    CGP_TRY(backend->device.memory_create(worker->device, (size_t)bytes, &memory));
     worker->memory = memory;
     worker->measured->bytes = bytes;
     bind_shared(worker, owner ? &owner->workers[worker->index] : NULL);
     if (host == 0) return CGP_OK;
-    CGP_TRY(backend->host_memory_create(worker->device, (size_t)host, &memory));
+    CGP_TRY(backend->device.host_memory_create(worker->device, (size_t)host, &memory));
     worker->host = memory;
     return cgp__staging_create(worker);
 }
@@ -68,8 +68,8 @@ static void log_memory(const cgp__worker *worker) {
     char planned[32], host[32], driver[32] = "not known";
     int64_t bytes = INT64_MAX;
     if (device->backend->host_addressable) return;
-    if (device->backend->driver_bytes &&
-        device->backend->driver_bytes(device->info.ordinal, &bytes) == CGP_OK)
+    if (device->backend->device.driver_bytes &&
+        device->backend->device.driver_bytes(device->info.ordinal, &bytes) == CGP_OK)
         cgp_bytes_text(bytes, driver, sizeof driver);
     cgp_log(CGP_LOG_INFO, "pipeline",
             "device %s: allocated %s, %s of the host for copies; beside that the driver and other "
@@ -92,7 +92,7 @@ static cgp_status create_words(cgp__worker *worker) {
 cgp_status cgp__job_create_device(cgp__worker *worker, void *unused) {
     (void)unused;
     const cgp_device_options options = options_of(worker);
-    CGP_TRY(worker->backend->device_create(&worker->device, &options));
+    CGP_TRY(worker->backend->device.create(&worker->device, &options));
     CGP_TRY(create_memory(worker));
     log_memory(worker);
     CGP_TRY(create_words(worker));
@@ -113,10 +113,11 @@ cgp_status cgp__job_destroy_device(cgp__worker *worker, void *unused) {
     cgp__staging_destroy(worker);
     if (worker->device) cgp__link_ends_destroy_events(worker);
     if (worker->host)
-        backend->host_memory_destroy(worker->device, worker->host, (size_t)info->host_bytes);
+        backend->device.host_memory_destroy(worker->device, worker->host, (size_t)info->host_bytes);
     if (worker->memory)
-        backend->memory_destroy(worker->device, worker->memory, (size_t)worker->measured->bytes);
-    if (worker->device) backend->device_destroy(worker->device);
+        backend->device.memory_destroy(worker->device, worker->memory,
+                                       (size_t)worker->measured->bytes);
+    if (worker->device) backend->device.destroy(worker->device);
     free(worker->fetched);
     cgp__measured_release(worker->measured);
     return CGP_OK;

@@ -115,8 +115,7 @@ static int first_kernel(const cgp__execution *s) {
 /* Sleep or fail as CGP_FAULT says; a failure names the action's first kernel, if it has one. */
 static bool apply_injected_faults(const cgp__execution *s) {
     const cgp_action *action = &s->bound->action;
-    if (s->worker->backend->asynchronous &&
-        cgp__injected_faults_hold(s->worker->executor, action) &&
+    if (s->worker->backend->streams && cgp__injected_faults_hold(s->worker->executor, action) &&
         !cgp__in_flight_finish(s->worker, s->list))
         return false;
     atomic_store_explicit(&s->worker->progress.call, 0, memory_order_relaxed);
@@ -191,7 +190,7 @@ cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
     CGP_TRY(cgp__pack_parameters(worker));
     if (cgp__is_stopped(worker)) return CGP_OK;
     if (run_actions(worker, &context)) return read_losses(worker, &context);
-    if (backend->asynchronous) (void)backend->finish(worker->device);
+    if (backend->streams) (void)backend->streams->finish(worker->device);
     cgp__staging_drop(worker); /* no more data goes to the caller */
     return CGP_OK;             /* reported through first_status */
 }

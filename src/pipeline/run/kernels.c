@@ -49,10 +49,10 @@ static cgp_status number_calls(cgp__worker *worker) {
 }
 
 cgp_status cgp__kernels_create(cgp__worker *worker) {
-    const cgp_backend *backend = worker->backend;
+    const cgp_backend_streams *streams = worker->backend->streams;
     CGP_TRY(CGP__NEW(worker->kernels, 1, "worker"));
-    for (int i = 0; i < 2 && backend->asynchronous; i++)
-        CGP_TRY(backend->event_create(worker->device, &worker->kernels->timer[i]));
+    for (int i = 0; i < 2 && streams; i++)
+        CGP_TRY(streams->event_create(worker->device, &worker->kernels->timer[i]));
     return number_calls(worker);
 }
 
@@ -60,11 +60,11 @@ void cgp__kernels_destroy(cgp__worker *worker) {
     struct cgp__kernels *k = worker->kernels;
     if (!k) return;
     for (int i = 0; i < k->n_cache; i++)
-        worker->backend->kernel_destroy(k->cache[i].kernel);
+        worker->backend->kernels.destroy(k->cache[i].kernel);
     for (int i = 0; i < k->n_sets; i++)
         free(k->sets[i].kernels);
     for (int i = 0; i < 2; i++)
-        if (k->timer[i]) worker->backend->event_destroy(k->timer[i]);
+        if (k->timer[i]) worker->backend->streams->event_destroy(k->timer[i]);
     free(k->cache);
     free(k->sets);
     free(k->first_call);
@@ -96,7 +96,8 @@ static cgp_status find_kernel(cgp__worker *worker, const cgp__call *call, int64_
         }
     }
     int64_t bytes = 0;
-    CGP_TRY(backend->workspace(&cgp__plan_device(plan, worker->index)->options, &spec, &bytes));
+    CGP_TRY(
+        backend->kernels.workspace(&cgp__plan_device(plan, worker->index)->options, &spec, &bytes));
     if (bytes > call->workspace_bytes) {
         const cgp__node *node = &setup->model->nodes[call->node];
         return cgp_fail(
@@ -109,7 +110,7 @@ static cgp_status find_kernel(cgp__worker *worker, const cgp__call *call, int64_
     if (!cgp__grow(&worker->kernels->cache, &worker->kernels->cache_capacity,
                    worker->kernels->n_cache + 1, sizeof *worker->kernels->cache))
         return cgp__no_memory("kernels", sizeof *worker->kernels->cache);
-    CGP_TRY(backend->kernel_create(worker->device, &spec, out));
+    CGP_TRY(backend->kernels.create(worker->device, &spec, out));
     worker->kernels->cache[worker->kernels->n_cache++] = (cached_kernel){spec, *out};
     return CGP_OK;
 }

@@ -17,7 +17,7 @@
 static bool all_have_cores(const cgp__executor *executor) {
     for (int d = executor->ranks->first; d < executor->ranks->end; d++) {
         const cgp__worker *worker = &executor->workers[d];
-        if (!worker->backend->has_cores(worker->device)) return false;
+        if (!worker->backend->device.has_cores(worker->device)) return false;
     }
     return true;
 }
@@ -72,15 +72,15 @@ void cgp__link_ends_close(cgp__executor *executor) {
 
 cgp_status cgp__link_ends_create_events(const cgp__worker *worker) {
     const cgp__links *links = cgp__plan_links(worker->plan);
-    const cgp_backend *backend = worker->backend;
-    for (int l = 0; backend->asynchronous && l < links->n; l++) {
+    const cgp_backend_streams *streams = worker->backend->streams;
+    for (int l = 0; streams && l < links->n; l++) {
         const cgp__link_plan *link = &links->list[l];
         for (int side = 0; side < 2; side++) {
             cgp__end *end = &worker->executor->ends[2 * l + side];
             if ((side == 0 ? link->from : link->to) != worker->index) continue;
             CGP_TRY(CGP__NEW(end->events, link->capacity, "worker"));
             for (int i = 0; i < link->capacity; i++)
-                CGP_TRY(backend->event_create(worker->device, &end->events[i]));
+                CGP_TRY(streams->event_create(worker->device, &end->events[i]));
         }
     }
     return CGP_OK;
@@ -88,13 +88,13 @@ cgp_status cgp__link_ends_create_events(const cgp__worker *worker) {
 
 void cgp__link_ends_destroy_events(const cgp__worker *worker) {
     const cgp__links *links = cgp__plan_links(worker->plan);
-    const cgp_backend *backend = worker->backend;
-    for (int k = 0; backend->asynchronous && k < 2 * links->n; k++) {
+    const cgp_backend_streams *streams = worker->backend->streams;
+    for (int k = 0; streams && k < 2 * links->n; k++) {
         const cgp__link_plan *link = &links->list[k / 2];
         cgp__end *end = &worker->executor->ends[k];
         if ((k % 2 == 0 ? link->from : link->to) != worker->index || !end->events) continue;
         for (int i = 0; i < link->capacity; i++)
-            if (end->events[i]) backend->event_destroy(end->events[i]);
+            if (end->events[i]) streams->event_destroy(end->events[i]);
         free(end->events);
     }
 }

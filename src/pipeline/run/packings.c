@@ -23,8 +23,8 @@ static cgp_status launch_packs(cgp__worker *worker, const void *unused, bool rec
         if (packing->device != worker->index) continue;
         for (int k = 0; k < CGP_OP_MAX_PARAMETERS; k++)
             param[k] = parameter_of(worker, packing->param[k]);
-        CGP_TRY(device->backend->pack(worker->device, &packing->spec, param,
-                                      cgp__worker_at(worker, device->packed + packing->offset)));
+        void *packed = cgp__worker_at(worker, device->packed + packing->offset);
+        CGP_TRY(device->backend->kernels.pack(worker->device, &packing->spec, param, packed));
         if (cgp__is_stopped(worker)) return CGP_OK;
     }
     return CGP_OK;

@@ -66,8 +66,8 @@ static cgp_status find_isa(cgp__place *place, const cgp_plan *plan, int rank) {
     for (int d = 0; d < cgp_plan_devices(plan); d++) {
         const cgp_backend *backend = cgp__plan_device(plan, d)->backend;
         cgp_isa isa = CGP_ISA_NONE;
-        if (!cgp__plan_is_on(plan, d, rank) || !backend->isa) continue;
-        CGP_TRY(backend->isa(type, &isa));
+        if (!cgp__plan_is_on(plan, d, rank) || !backend->device.isa) continue;
+        CGP_TRY(backend->device.isa(type, &isa));
         if (place->isa == CGP_ISA_NONE || (int64_t)isa < place->isa) place->isa = isa;
     }
     return CGP_OK;
@@ -88,8 +88,8 @@ static cgp_status find_numerics(cgp__place *place, const cgp_plan *plan, int ran
     for (int d = 0; d < cgp_plan_devices(plan); d++) {
         const cgp__device_plan *device = cgp__plan_device(plan, d);
         char text[sizeof place->numerics] = "", name[32];
-        if (!cgp__plan_is_on(plan, d, rank) || !device->backend->numerics) continue;
-        CGP_TRY(device->backend->numerics(device->info.ordinal, type, text, sizeof text));
+        if (!cgp__plan_is_on(plan, d, rank) || !device->backend->device.numerics) continue;
+        CGP_TRY(device->backend->device.numerics(device->info.ordinal, type, text, sizeof text));
         snprintf(name, sizeof name, "device %d", d);
         warn_of_numerics(text, name, place->numerics, "the devices before it");
         if (!*place->numerics) memcpy(place->numerics, text, sizeof text);

@@ -31,19 +31,19 @@ static cgp__in_flight *at(cgp__worker *worker, int64_t i) {
 }
 
 cgp_status cgp__queues_create(cgp__worker *worker) {
-    const cgp_backend *backend = worker->backend;
+    const cgp_backend_streams *streams = worker->backend->streams;
     CGP_TRY(CGP__NEW(worker->queues, 1, "worker"));
-    for (int i = 0; i < SIZE && backend->asynchronous; i++) {
-        CGP_TRY(backend->event_create(worker->device, &at(worker, i)->start));
-        CGP_TRY(backend->event_create(worker->device, &at(worker, i)->end));
+    for (int i = 0; i < SIZE && streams; i++) {
+        CGP_TRY(streams->event_create(worker->device, &at(worker, i)->start));
+        CGP_TRY(streams->event_create(worker->device, &at(worker, i)->end));
     }
     return CGP_OK;
 }
 
 void cgp__queues_destroy(cgp__worker *worker) {
     for (int i = 0; i < SIZE && worker->queues; i++) {
-        if (at(worker, i)->start) worker->backend->event_destroy(at(worker, i)->start);
-        if (at(worker, i)->end) worker->backend->event_destroy(at(worker, i)->end);
+        if (at(worker, i)->start) worker->backend->streams->event_destroy(at(worker, i)->start);
+        if (at(worker, i)->end) worker->backend->streams->event_destroy(at(worker, i)->end);
     }
     free(worker->queues);
     worker->queues = NULL;
@@ -59,10 +59,9 @@ void cgp__queues_reset(cgp__worker *worker, int begin) {
 static bool fail_by_tag(const cgp__worker *worker, const cgp__list *list,
                         const cgp__bound_action *bound, int call) {
     if (cgp__is_stopped(worker)) return false;
-    const cgp_backend *backend = worker->backend;
+    const cgp_backend_streams *streams = worker->backend->streams;
     bool failed = false;
-    const int64_t tag =
-        backend->asynchronous ? backend->tag_in_progress(worker->device, &failed) : -1;
+    const int64_t tag = streams ? streams->tag_in_progress(worker->device, &failed) : -1;
     if (tag >= 0 && failed) {
         bound = &list->actions[cgp__tag_action(tag)];
         call = cgp__tag_call(tag);
@@ -77,7 +76,7 @@ bool cgp__fail_on_device(const cgp__execution *s, int call) {
 /* Retire the oldest action in flight and add its times to the trace. Actions on several queues
  * overlap, but in the trace each action starts after the previous action in the list. */
 static void retire(cgp__worker *worker) {
-    const cgp_backend *backend = worker->backend;
+    const cgp_backend_streams *streams = worker->backend->streams;
     cgp__in_flight *f = at(worker, worker->queues->complete++);
     const int64_t written = cgp__trace_written(&worker->measured->trace);
     int64_t before = 0;
@@ -85,8 +84,8 @@ static void retire(cgp__worker *worker) {
         before = cgp__trace_event(&worker->measured->trace, written - 1)->end_ns;
     cgp__event event = f->event;
     event.start_ns = cgp__max(event.start_ns, before);
-    event.ready_ns = cgp__max(backend->event_time(f->start), event.start_ns);
-    event.end_ns = cgp__max(backend->event_time(f->end), event.ready_ns);
+    event.ready_ns = cgp__max(streams->event_time(f->start), event.start_ns);
+    event.end_ns = cgp__max(streams->event_time(f->end), event.ready_ns);
     cgp__staging_return(worker, f->pieces);
     cgp__trace_add(&worker->measured->trace, event);
     if (f->transport && cgp__is_send(f->bound->action.kind))
@@ -110,7 +109,7 @@ bool cgp__in_flight_retire(cgp__worker *worker, const cgp__list *list) {
     while (worker->queues->complete < worker->progress.begun) {
         bool done = false;
         const cgp_status status =
-            worker->backend->event_done(at(worker, worker->queues->complete)->end, &done);
+            worker->backend->streams->event_done(at(worker, worker->queues->complete)->end, &done);
         if (status == CGP_OK && !done) return !cgp__is_stopped(worker);
         if (!retire_or_fail(worker, list, status)) return false;
     }
@@ -132,7 +131,7 @@ cgp__in_flight *cgp__in_flight_begin(const cgp__execution *s) {
     const cgp_action *action = &s->bound->action;
     const int64_t start = cgp__now_ns();
     const int64_t others = CGP__ON(CGP__SITE_AHEAD) ? CGP__AHEAD - 1 : CGP__AHEAD;
-    if (worker->backend->asynchronous &&
+    if (worker->backend->streams &&
         (!retire_but(worker, s->list, others) || !cgp__in_flight_retire(worker, s->list)))
         return NULL;
     cgp__in_flight *f = at(worker, worker->progress.begun);
@@ -148,29 +147,30 @@ cgp__in_flight *cgp__in_flight_begin(const cgp__execution *s) {
 /* Make the action's queue wait for actions on the other queues. */
 static cgp_status wait_for_queues(const cgp__execution *s) {
     cgp__worker *worker = s->worker;
+    const cgp_backend_streams *streams = worker->backend->streams;
     const cgp_queue queue = cgp__queue_of(s->bound->action.kind);
     for (int other = 0; other < CGP_QUEUES; other++) {
         const int i = s->bound->wait[other];
         if (i >= worker->queues->complete &&
             CGP__ON(CGP__SITE_QUEUES + CGP_QUEUES * (int)queue + other))
-            CGP_TRY(worker->backend->event_wait(worker->device, queue, at(worker, i)->end));
+            CGP_TRY(streams->event_wait(worker->device, queue, at(worker, i)->end));
     }
     return CGP_OK;
 }
 
 bool cgp__in_flight_start(const cgp__execution *s, cgp__in_flight *f) {
-    const cgp_backend *backend = s->worker->backend;
-    if (!backend->asynchronous) return true;
+    const cgp_backend_streams *streams = s->worker->backend->streams;
+    if (!streams) return true;
     if (wait_for_queues(s) != CGP_OK) return cgp__fail_on_device(s, -1);
-    return backend->event_record(s->worker->device, cgp__queue_of(s->bound->action.kind),
+    return streams->event_record(s->worker->device, cgp__queue_of(s->bound->action.kind),
                                  f->start) == CGP_OK ||
            cgp__fail_on_device(s, -1);
 }
 
 bool cgp__in_flight_end(const cgp__execution *s, cgp__in_flight *f) {
     cgp__worker *worker = s->worker;
-    const cgp_backend *backend = worker->backend;
-    if (!backend->asynchronous) {
+    const cgp_backend_streams *streams = worker->backend->streams;
+    if (!streams) {
         cgp__staging_return(worker, cgp__staging_taken(worker));
         f->event.end_ns = cgp__now_ns();
         cgp__trace_add(&worker->measured->trace, f->event);
@@ -179,7 +179,7 @@ bool cgp__in_flight_end(const cgp__execution *s, cgp__in_flight *f) {
     /* Only COMPUTE copies staging pieces, so only its events show that they are complete. */
     f->pieces =
         cgp__queue_of(s->bound->action.kind) == CGP_QUEUE_COMPUTE ? cgp__staging_taken(worker) : 0;
-    if (backend->event_record(worker->device, cgp__queue_of(s->bound->action.kind), f->end) !=
+    if (streams->event_record(worker->device, cgp__queue_of(s->bound->action.kind), f->end) !=
         CGP_OK)
         return cgp__fail_on_device(s, -1);
     worker->progress.begun++;

@@ -20,8 +20,8 @@
 
 struct cgp__recorded {
     enum { UNUSED, USED, RECORDED } state;
-    cgp_recording *recording; /* NULL: not captured, or no launches */
-    int64_t launches;         /* counted at the first use */
+    cgp_captured_graph *recording; /* NULL: not captured, or no launches */
+    int64_t launches;              /* counted at the first use */
 };
 
 /* The captured graphs of a bound instance, by kind of run. */
@@ -38,7 +38,8 @@ struct cgp__recordings {
 };
 
 #ifdef CGP_TEST_SITES
-cgp_status (*cgp__recordings_compare)(const cgp_recording *recorded, const cgp_recording *now);
+cgp_status (*cgp__recordings_compare)(const cgp_captured_graph *recorded,
+                                      const cgp_captured_graph *now);
 #endif
 
 cgp_status cgp__recordings_read(bool *records) {
@@ -51,7 +52,7 @@ cgp_status cgp__recordings_read(bool *records) {
 cgp_status cgp__recordings_create(cgp__worker *worker, bool records) {
     const cgp_backend *backend = worker->backend;
     CGP_TRY(CGP__NEW(worker->recordings, 1, "worker"));
-    worker->recordings->records = records && backend->record_begin && !backend->host_addressable;
+    worker->recordings->records = records && backend->graphs && !backend->host_addressable;
     return CGP_OK;
 }
 
@@ -89,7 +90,7 @@ cgp__recorded *cgp__recorded_job(const cgp__worker *worker, int job) {
 }
 
 static void destroy(const cgp__worker *worker, const cgp__recorded *recorded) {
-    if (recorded->recording) worker->backend->recording_destroy(recorded->recording);
+    if (recorded->recording) worker->backend->graphs->destroy(recorded->recording);
 }
 
 void cgp__recordings_destroy(cgp__worker *worker) {
@@ -106,14 +107,14 @@ void cgp__recordings_destroy(cgp__worker *worker) {
 
 /* Capture launches. *out: NULL if there is no graph. */
 static cgp_status record(cgp__worker *worker, cgp__launch *launch, const void *what,
-                         cgp_recording **out) {
-    const cgp_backend *backend = worker->backend;
+                         cgp_captured_graph **out) {
+    const cgp_backend_graphs *graphs = worker->backend->graphs;
     *out = NULL;
-    CGP_TRY(backend->record_begin(worker->device));
+    CGP_TRY(graphs->capture_begin(worker->device));
     const cgp_status status = launch(worker, what, true);
-    const cgp_status end = backend->record_end(worker->device, out);
+    const cgp_status end = graphs->capture_end(worker->device, out);
     if (status != CGP_OK) {
-        if (*out) backend->recording_destroy(*out);
+        if (*out) graphs->destroy(*out);
         *out = NULL;
         return status;
     }
@@ -127,12 +128,12 @@ static cgp_status record(cgp__worker *worker, cgp__launch *launch, const void *w
 #ifdef CGP_TEST_SITES
 /* Capture the launches again, and compare both graphs. */
 static cgp_status check(cgp__worker *worker, cgp__launch *launch, const void *what,
-                        const cgp_recording *recorded) {
-    cgp_recording *now = NULL;
+                        const cgp_captured_graph *recorded) {
+    cgp_captured_graph *now = NULL;
     if (!cgp__recordings_compare) return CGP_OK;
     CGP_TRY(record(worker, launch, what, &now));
     const cgp_status status = cgp__recordings_compare(recorded, now);
-    if (now) worker->backend->recording_destroy(now);
+    if (now) worker->backend->graphs->destroy(now);
     return status;
 }
 #else
@@ -142,21 +143,21 @@ static cgp_status check(cgp__worker *worker, cgp__launch *launch, const void *wh
 /* Enqueue launches one by one, and count them. */
 static cgp_status launch_first(cgp__worker *worker, cgp__recorded *r, cgp__launch *launch,
                                const void *what) {
-    const cgp_backend *backend = worker->backend;
+    const cgp_backend_graphs *graphs = worker->backend->graphs;
     if (!worker->recordings->records) return launch(worker, what, false);
-    const int64_t before = backend->launches(worker->device);
+    const int64_t before = graphs->launches(worker->device);
     CGP_TRY(launch(worker, what, false));
-    r->launches = backend->launches(worker->device) - before;
+    r->launches = graphs->launches(worker->device) - before;
     return CGP_OK;
 }
 
 /* Capture a graph; check that it has as many launches as the first use had. */
 static cgp_status record_again(cgp__worker *worker, cgp__recorded *r, cgp__launch *launch,
                                const void *what) {
-    const cgp_backend *backend = worker->backend;
-    const int64_t before = backend->launches(worker->device);
+    const cgp_backend_graphs *graphs = worker->backend->graphs;
+    const int64_t before = graphs->launches(worker->device);
     CGP_TRY(record(worker, launch, what, &r->recording));
-    const int64_t launches = backend->launches(worker->device) - before;
+    const int64_t launches = graphs->launches(worker->device) - before;
     if (cgp__is_stopped(worker) || launches == r->launches) return CGP_OK;
     return cgp_fail(CGP_EDEVICE,
                     "recording: expected %lld launches, as there were one by one, got %lld (set "
@@ -177,5 +178,5 @@ cgp_status cgp__run_recorded(cgp__worker *worker, cgp__recorded *r, int64_t tag,
         return launch_first(worker, r, launch, what);
     }
     if (r->state != RECORDED) return launch(worker, what, false);
-    return r->recording ? worker->backend->recording_run(r->recording, tag) : CGP_OK;
+    return r->recording ? worker->backend->graphs->launch(r->recording, tag) : CGP_OK;
 }

@@ -42,8 +42,8 @@ cgp_status cgp__run_recorded(cgp__worker *worker, cgp__recorded *recorded, int64
 
 #ifdef CGP_TEST_SITES
 /* Function that compares a captured graph with a second capture; NULL: no comparison. */
-extern cgp_status (*cgp__recordings_compare)(const cgp_recording *recorded,
-                                             const cgp_recording *now);
+extern cgp_status (*cgp__recordings_compare)(const cgp_captured_graph *recorded,
+                                             const cgp_captured_graph *now);
 #endif
 
 #endif

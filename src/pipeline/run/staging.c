@@ -44,12 +44,13 @@ cgp_status cgp__staging_create(cgp__worker *worker) {
     const size_t bytes = sizeof *worker->ring + pieces * sizeof *worker->ring->pieces;
     worker->ring = cgp__calloc(1, bytes);
     if (!worker->ring) return cgp__no_memory("worker", bytes);
-    if (!worker->backend->asynchronous) return CGP_OK;
-    return worker->backend->event_create(worker->device, &worker->ring->end);
+    if (!worker->backend->streams) return CGP_OK;
+    return worker->backend->streams->event_create(worker->device, &worker->ring->end);
 }
 
 void cgp__staging_destroy(cgp__worker *worker) {
-    if (worker->ring && worker->ring->end) worker->backend->event_destroy(worker->ring->end);
+    if (worker->ring && worker->ring->end)
+        worker->backend->streams->event_destroy(worker->ring->end);
     free(worker->ring);
     worker->ring = NULL;
 }
@@ -81,8 +82,8 @@ static cgp_status wait_for_piece(cgp__worker *worker) {
     const cgp_backend *backend = worker->backend;
     const struct cgp__ring *ring = worker->ring;
     if (ring->taken - ring->returned < plan_of(worker)->pieces) return CGP_OK;
-    if (backend->asynchronous) {
-        CGP_TRY(backend->event_record(worker->device, CGP_QUEUE_COMPUTE, ring->end));
+    if (backend->streams) {
+        CGP_TRY(backend->streams->event_record(worker->device, CGP_QUEUE_COMPUTE, ring->end));
         CGP_TRY(cgp__worker_wait(worker, ring->end));
     }
     if (!cgp__is_stopped(worker)) cgp__staging_return(worker, ring->taken);
@@ -104,8 +105,8 @@ static cgp_status copy_pieces(cgp__worker *worker, char *host, char *device, siz
                         there = cgp__device_place(worker, device + at);
         *p = (piece){NULL, n};
         if (puts) memcpy(memory, host + at, n);
-        CGP_TRY(worker->backend->copy(worker->device, CGP_QUEUE_COMPUTE, puts ? there : here,
-                                      puts ? here : there, n));
+        CGP_TRY(worker->backend->device.copy(worker->device, CGP_QUEUE_COMPUTE, puts ? there : here,
+                                             puts ? here : there, n));
         if (cgp__is_stopped(worker)) return CGP_OK;
         if (!puts) p->to = host + at;
     }

@@ -62,10 +62,10 @@ static cgp_status wait_for_event(const cgp__execution *s, cgp_queue queue, int p
     const cgp_backend *backend = s->worker->backend;
     const cgp_backend *other = s->worker->executor->workers[peer].backend;
     if (!event) return CGP_OK;
-    if (backend->asynchronous && backend == other)
-        return backend->event_wait(s->worker->device, queue, event);
+    if (backend->streams && backend == other)
+        return backend->streams->event_wait(s->worker->device, queue, event);
     atomic_store(&s->worker->progress.syncs, true);
-    (void)other->event_sync(event); /* the other device's worker reports a failure */
+    (void)other->streams->event_sync(event); /* the other device's worker reports a failure */
     atomic_store(&s->worker->progress.syncs, false);
     return CGP_OK;
 }
@@ -81,8 +81,8 @@ static cgp_status copy_parts(const cgp__execution *s, const cgp__edge_plan *edge
         const cgp_place there = {buffer.device, (char *)buffer.at + part->offset};
         const cgp_place here =
             cgp__device_place(s->worker, cgp__address(s, sends ? part->from[saved] : part->to));
-        CGP_TRY(backend->copy(s->worker->device, sends ? CGP_QUEUE_OUT : CGP_QUEUE_IN,
-                              sends ? there : here, sends ? here : there, bytes));
+        CGP_TRY(backend->device.copy(s->worker->device, sends ? CGP_QUEUE_OUT : CGP_QUEUE_IN,
+                                     sends ? there : here, sends ? here : there, bytes));
         if (cgp__is_stopped(s->worker)) return CGP_OK; /* the caller checks again */
     }
     return CGP_OK;
@@ -102,19 +102,19 @@ static cgp_place place_of(const cgp__execution *s, const cgp__link_plan *link, b
 /* Hand the buffer over, now or when the action is complete. */
 static cgp_status hand_over(const cgp__execution *s, const cgp__end *end, bool sends,
                             cgp__in_flight *action, cgp_link_message *message) {
-    const cgp_backend *backend = s->worker->backend;
+    const cgp_backend_streams *streams = s->worker->backend->streams;
     const int64_t bytes = cgp__plan_links(s->plan)->list[s->bound->action.edge].bytes;
     message->event = NULL;
     if (sends) cgp__injected_faults_of_message(s->worker->executor, &s->bound->action, message);
-    if (backend->asynchronous && end->transport->copies) {
+    if (streams && end->transport->copies) {
         action->transport = end->transport;
         action->link = end->link;
         action->message = *message;
         return CGP_OK;
     }
-    if (backend->asynchronous) {
+    if (streams) {
         const int64_t i = ((char *)message->buffer - end->memory) / bytes;
-        CGP_TRY(backend->event_record(s->worker->device, sends ? CGP_QUEUE_OUT : CGP_QUEUE_IN,
+        CGP_TRY(streams->event_record(s->worker->device, sends ? CGP_QUEUE_OUT : CGP_QUEUE_IN,
                                       end->events[i]));
         message->event = end->events[i];
     }
@@ -131,7 +131,7 @@ bool cgp__transfer(const cgp__execution *s, cgp__in_flight *action) {
     const cgp__end *end = &s->worker->executor->ends[2 * s->bound->action.edge + (sends ? 0 : 1)];
     const cgp__link_plan *link = &cgp__plan_links(s->plan)->list[s->bound->action.edge];
     const cgp_queue queue = sends ? CGP_QUEUE_OUT : CGP_QUEUE_IN;
-    const cgp_backend *backend = s->worker->backend;
+    const cgp_backend_streams *streams = s->worker->backend->streams;
     cgp_link_message message = {.buffer = NULL};
     if (!wait_for_buffer(s, end, sends, &message)) return false;
     action->event.released_ns = message.released_ns;
@@ -144,8 +144,8 @@ bool cgp__transfer(const cgp__execution *s, cgp__in_flight *action) {
     if (cgp__is_stopped(s->worker)) return false; /* after a timeout, the plan may be gone */
     if (!cgp__in_flight_start(s, action)) return false;
     const cgp_place buffer = place_of(s, link, sends, message.buffer);
-    if (sends && backend->discard && buffer.device &&
-        backend->discard(s->worker->device, queue, buffer.at, (size_t)edge->bytes) != CGP_OK)
+    if (sends && streams && buffer.device &&
+        streams->discard(s->worker->device, queue, buffer.at, (size_t)edge->bytes) != CGP_OK)
         return cgp__fail_on_device(s, -1);
     if (copy_parts(s, edge, sends, buffer) != CGP_OK) return cgp__fail_on_device(s, -1);
     if (cgp__is_stopped(s->worker)) return false;

@@ -57,7 +57,7 @@ static bool waits_for_event(const cgp__worker *worker, const cgp__bound_action *
     const cgp__list *list = &worker->executor->context.run->lists[worker->index];
     if (end->transport->copies) return false;
     return atomic_load(&worker->progress.syncs) ||
-           (worker->backend->asynchronous &&
+           (worker->backend->streams &&
             bound - list->actions < atomic_load(&worker->progress.begun));
 }
 
@@ -109,9 +109,9 @@ const cgp__node *cgp__view_node(const cgp__view *v) {
     int i = atomic_load_explicit(&worker->progress.call, memory_order_relaxed);
     if (!v->bound || v->bound->action.edge >= 0) return NULL;
     const cgp__list *list = &v->executor->context.run->lists[v->device];
-    if (backend->asynchronous) {
+    if (backend->streams) {
         bool failed = false;
-        const int64_t tag = backend->tag_in_progress(worker->device, &failed);
+        const int64_t tag = backend->streams->tag_in_progress(worker->device, &failed);
         if (tag < 0 || v->bound != &list->actions[cgp__tag_action(tag)]) return NULL;
         i = cgp__tag_call(tag);
     }

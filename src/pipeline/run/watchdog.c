@@ -84,7 +84,7 @@ static bool computes(const void *self, int d) {
     const int64_t written = cgp__trace_written(&executor->measured[d].trace);
     const cgp__bound_action *bound = cgp__action_at(executor, d, written);
     return bound && bound->action.edge < 0 &&
-           !cgp__plan_device(executor->plan, d)->backend->asynchronous;
+           !cgp__plan_device(executor->plan, d)->backend->streams;
 }
 
 /* Write ", in layer X, linear" for an action that computes. */

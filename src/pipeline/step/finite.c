@@ -43,9 +43,9 @@ static cgp_status launch_squares(cgp__worker *worker, const void *what, bool rec
         if (!owns_gradient(worker, p)) continue;
         const float *gradient =
             cgp__copy_data(worker, cgp__owner_of(worker->plan, p), CGP__GRADIENT);
-        CGP_TRY(worker->backend->sum_squares(worker->device, gradient,
-                                             cgp_shape_count(&model->params[p].shape),
-                                             &worker->words[n++]));
+        CGP_TRY(worker->backend->kernels.sum_squares(worker->device, gradient,
+                                                     cgp_shape_count(&model->params[p].shape),
+                                                     &worker->words[n++]));
         if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
     }
     return CGP_OK;

@@ -123,7 +123,7 @@ static cgp_status find_in_device(cgp__worker *worker, void *nonfinite) {
         const int64_t count = data ? cgp_shape_count(t.shape) : 0;
         int64_t *word = (int64_t *)(void *)worker->words;
         if (count == 0) continue;
-        CGP_TRY(backend->find_nonfinite(worker->device, data, count, word));
+        CGP_TRY(backend->kernels.find_nonfinite(worker->device, data, count, word));
         CGP_TRY(cgp__worker_fetch_words(worker, 1));
         if (cgp__is_stopped(worker)) return CGP_OK;
         found->element = *(const int64_t *)(const void *)worker->fetched;

@@ -90,7 +90,7 @@ static bool collects(const cgp__worker *worker, int i) {
 static cgp_status commit_node(cgp__worker *worker, int i) {
     cgp_kernel_spec spec;
     const cgp_kernel_args args = commit_args(worker, i, &spec);
-    return worker->backend->commit(worker->device, &spec, &args);
+    return worker->backend->kernels.commit(worker->device, &spec, &args);
 }
 
 cgp_status cgp__states_check(cgp__worker *worker, int *n) {
@@ -100,7 +100,7 @@ cgp_status cgp__states_check(cgp__worker *worker, int *n) {
         cgp_kernel_spec spec;
         const cgp_kernel_args args = commit_args(worker, i, &spec);
         int64_t *word = (int64_t *)(void *)&worker->words[(*n)++];
-        CGP_TRY(worker->backend->check_commit(worker->device, &spec, &args, word));
+        CGP_TRY(worker->backend->kernels.check_commit(worker->device, &spec, &args, word));
         if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
     }
     return CGP_OK;

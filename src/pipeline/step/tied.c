@@ -41,8 +41,8 @@ static cgp_status copy_from(cgp__worker *worker, float *to, cgp_place from, size
     const cgp_backend *backend = worker->backend;
     if (!from.device && !backend->host_addressable)
         return cgp__staging_put(worker, to, from.at, bytes);
-    return backend->copy(worker->device, CGP_QUEUE_COMPUTE, cgp__device_place(worker, to), from,
-                         bytes);
+    return backend->device.copy(worker->device, CGP_QUEUE_COMPUTE, cgp__device_place(worker, to),
+                                from, bytes);
 }
 
 /* Add another device's buffer to a buffer of this worker, through the worker's workspace. */
@@ -55,7 +55,7 @@ static cgp_status add_buffer(cgp__worker *worker, float *to, cgp_place from, int
         const cgp_place part = {from.device, (float *)from.at + at};
         CGP_TRY(copy_from(worker, piece, part, 4 * (size_t)n));
         if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
-        CGP_TRY(device->backend->add(worker->device, to + at, piece, n));
+        CGP_TRY(device->backend->kernels.add(worker->device, to + at, piece, n));
         if (cgp__is_stopped(worker)) return CGP_OK;
     }
     return CGP_OK;
@@ -64,8 +64,8 @@ static cgp_status add_buffer(cgp__worker *worker, float *to, cgp_place from, int
 /* Copy a piece of a tensor into a message's buffer, and wait for the copy. */
 static cgp_status fill(cgp__worker *worker, cgp_place to, const float *from, size_t bytes) {
     const cgp_backend *backend = worker->backend;
-    CGP_TRY(backend->copy(worker->device, CGP_QUEUE_COMPUTE, to,
-                          cgp__device_place(worker, (void *)from), bytes));
+    CGP_TRY(backend->device.copy(worker->device, CGP_QUEUE_COMPUTE, to,
+                                 cgp__device_place(worker, (void *)from), bytes));
     return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
 }
 
@@ -94,10 +94,11 @@ static cgp_status send_tensor(cgp__worker *worker, int tie, const float *from, i
  * `piece`. Wait until the copy or sum is complete. */
 static cgp_status drain(cgp__worker *worker, float *to, float *piece, cgp_place from, int64_t n) {
     const cgp_backend *backend = worker->backend;
-    CGP_TRY(backend->copy(worker->device, CGP_QUEUE_COMPUTE,
-                          cgp__device_place(worker, piece ? piece : to), from, 4 * (size_t)n));
+    CGP_TRY(backend->device.copy(worker->device, CGP_QUEUE_COMPUTE,
+                                 cgp__device_place(worker, piece ? piece : to), from,
+                                 4 * (size_t)n));
     if (cgp__is_stopped(worker)) return CGP_OK;
-    if (piece) CGP_TRY(backend->add(worker->device, to, piece, n));
+    if (piece) CGP_TRY(backend->kernels.add(worker->device, to, piece, n));
     return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
 }
 
@@ -140,7 +141,7 @@ static cgp_status gather_use(cgp__worker *worker, int u, int64_t count, float *s
     if (tie >= 0) return receive_tensor(worker, tie, sum, count, true);
     float *other = gradient_at(executor, from, offset);
     if (other == sum) return CGP_OK;
-    if (from == owner) return worker->backend->add(worker->device, sum, other, count);
+    if (from == owner) return worker->backend->kernels.add(worker->device, sum, other, count);
     return add_buffer(worker, sum, place_of(worker, from, other), count);
 }
 

@@ -44,7 +44,7 @@ static cgp_status launch_updates(cgp__worker *worker, const void *what, bool rec
         update.grad = cgp__copy_data(worker, copy, CGP__GRADIENT);
         for (int s = 0; s < cgp_optim_states(&setup->optim); s++)
             update.state[s] = cgp__copy_data(worker, copy, s);
-        CGP_TRY(worker->backend->update(worker->device, &update));
+        CGP_TRY(worker->backend->kernels.update(worker->device, &update));
         if (cgp__is_stopped(worker)) return CGP_OK;
     }
     return CGP_OK;

@@ -40,7 +40,7 @@ static cgp_status place(cgp__packings *packings, cgp_plan_device *info, cgp__pac
  * parameters get them on two conditions: several runs may read the parameters before they change,
  * and the device has a memory limit. The limit is checked later. */
 static bool is_wanted(const cgp__setup *setup, const cgp__device_plan *d) {
-    if (!d->backend->packed) return false;
+    if (!d->backend->kernels.packed) return false;
     return !d->backend->packs_optionally ||
            (d->info.limit_bytes > 0 && (setup->inference || setup->chunks > 1));
 }
@@ -53,7 +53,8 @@ cgp_status cgp__find_packing(const cgp__program_parts *parts, int device, cgp__c
     cgp__packing packing = {.device = device,
                             .spec = cgp__call_spec(setup, call, setup->microbatch)};
     memcpy(packing.param, call->param, sizeof packing.param);
-    CGP_TRY(d->backend->packed(&d->options, &packing.spec, &packing.bytes, &packing.layout));
+    CGP_TRY(
+        d->backend->kernels.packed(&d->options, &packing.spec, &packing.bytes, &packing.layout));
     if (packing.bytes == 0) return CGP_OK;
     const uint64_t hash = hash_of(&packing);
     uint32_t tried = 0;

@@ -94,7 +94,7 @@ void cgp__size_staging(cgp__placement *placement, const cgp__setup *setup,
         cgp__staging *s = &device->staging;
         if (device->backend->host_addressable) continue;
         s->piece_bytes = piece_bytes(&from, device);
-        const int64_t in_flight = device->backend->asynchronous ? CGP__AHEAD : 1;
+        const int64_t in_flight = device->backend->streams ? CGP__AHEAD : 1;
         s->pieces =
             (int)cgp__min(MOST_PIECES, in_flight * action_pieces(&from, device, s->piece_bytes) +
                                            pieces_of(rows_bytes(device), s->piece_bytes));

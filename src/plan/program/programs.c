@@ -71,7 +71,7 @@ static cgp_status ask_workspace(const cgp__stage_builder *b, const cgp__node *no
                         "layer %s, op %s: device %s runs no custom ops (put that layer on a cpu "
                         "device)",
                         layer, op, d->name);
-    const cgp_status status = d->backend->workspace(&d->options, spec, bytes);
+    const cgp_status status = d->backend->kernels.workspace(&d->options, spec, bytes);
     if (status == CGP_OK) return CGP_OK;
     return cgp_fail(status, "layer %s, op %s, device %s: %s%s", layer, op, d->name, cgp_message(),
                     status == CGP_EINVAL ? " (put that layer on a cpu device)" : "");
