@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # The plug-ins of src/backend/cuda: `cuda-host`, for tests, built by the host's C++ compiler, and
-# `cuda`, built by nvcc. They have the same sources, but in `cuda-host` the sources of host/ replace
-# CUDA.
+# `cuda`, built by nvcc. They have the same sources, but in `cuda-host` the fakes of
+# tests/fakes/cuda replace CUDA.
 file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS src/backend/cuda/*.c)
 file(GLOB CUDA_KERNELS CONFIGURE_DEPENDS src/backend/cuda/*.cu src/backend/cuda/ops/*.cu)
-file(GLOB CUDA_HOST_SOURCES CONFIGURE_DEPENDS src/backend/cuda/host/*.c)
-file(GLOB CUDA_HOST_KERNELS CONFIGURE_DEPENDS src/backend/cuda/host/*.cu)
+set(FAKE_CUDA ${PROJECT_SOURCE_DIR}/tests/fakes/cuda)
+file(GLOB CUDA_HOST_SOURCES CONFIGURE_DEPENDS ${FAKE_CUDA}/*.c)
+file(GLOB CUDA_HOST_KERNELS CONFIGURE_DEPENDS ${FAKE_CUDA}/*.cu)
 
 include(CheckLanguage)
 # cuda-host must give the same bits as the x86-64 kernels, and switches fibers in x86-64 assembler.
@@ -19,15 +20,15 @@ if(CMAKE_CXX_COMPILER)
     set(OPTIMIZATION -O1)
   endif()
   add_library(cuda_host_flags INTERFACE)
-  target_include_directories(cuda_host_flags INTERFACE ${PROJECT_SOURCE_DIR}/src/backend/cuda/host
-                                                       ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+  target_include_directories(cuda_host_flags INTERFACE ${FAKE_CUDA} ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_compile_definitions(cuda_host_flags INTERFACE CGP_CUDA_HOST)
+  # Like nvcc, include the device's declarations first: __global__, threadIdx, __syncthreads ...
   target_compile_options(cuda_host_flags INTERFACE -ffp-contract=off
-    "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-x c++ -std=c++17 ${OPTIMIZATION} -march=x86-64-v3 -fno-exceptions -fno-rtti -fvisibility=hidden -Wno-unknown-pragmas -Wno-unused-function>")
+    "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-x c++ -std=c++17 -include ${FAKE_CUDA}/device.h ${OPTIMIZATION} -march=x86-64-v3 -fno-exceptions -fno-rtti -fvisibility=hidden -Wno-unknown-pragmas -Wno-unused-function>")
   # Build objects, because the tests link them too.
   add_library(cuda_host_objects OBJECT ${CUDA_SOURCES} ${CUDA_KERNELS} ${CUDA_HOST_SOURCES} ${CUDA_HOST_KERNELS})
   set_source_files_properties(${CUDA_KERNELS} ${CUDA_HOST_KERNELS} PROPERTIES LANGUAGE CXX)
-  set_source_files_properties(src/backend/cuda/host/switch.c PROPERTIES
+  set_source_files_properties(${FAKE_CUDA}/switch.c PROPERTIES
                               COMPILE_OPTIONS -fcf-protection=branch) # fibers have no shadow stacks
   target_link_libraries(cuda_host_objects PRIVATE cuda_host_flags)
   add_library(cgpipe_cuda_host MODULE $<TARGET_OBJECTS:cuda_host_objects>)

@@ -6,7 +6,7 @@
 
 #include <dlfcn.h>
 
-#include "backend/cuda/host/runtime.h"
+#include "cuda/runtime.h"
 #include "plugin/find.h"
 #include "plugin/plugin.h"
 #include "support.h"

@@ -10,8 +10,8 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-#include "backend/cuda/host/runtime.h"
-#include "backend/cuda/host/switch.h"
+#include "cuda/runtime.h"
+#include "cuda/switch.h"
 #include "blocks.h"
 #include "support.h"
 

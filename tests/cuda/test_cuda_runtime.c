@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_cuda_runtime.c -- cuda-host's runtime behaves as CUDA documents: streams run asynchronously,
  * each in order; events order them; a failed device stays failed. */
-#include "backend/cuda/host/runtime.h"
+#include "cuda/runtime.h"
 #include "blocks.h"
 #include "support.h"
 

@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "backend/cuda/device.h"
-#include "backend/cuda/host/work.h"
+#include "cuda/work.h"
 #include "in_program.h"
 
 int cgp__site_off = -1;

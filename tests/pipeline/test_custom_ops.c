@@ -6,7 +6,7 @@
 
 #include <stdatomic.h>
 
-#include "backend/late/late.h"
+#include "late/late.h"
 
 static void a_custom_copy_of_a_built_in_op_has_its_bytes_and_bits(void **unused) {
     (void)unused;

@@ -3,7 +3,7 @@
  * process can go on. */
 #include "graphs.h"
 
-#include "backend/late/late.h"
+#include "late/late.h"
 
 static const test_sizes sizes = {
     .layers = 2, .sequence = 8, .width = 16, .heads = 2, .vocab = 11, .dropout = 0.1};

@@ -7,7 +7,7 @@
 #include <limits.h>
 #include <stdatomic.h>
 
-#include "backend/late/late.h"
+#include "late/late.h"
 #include "custom_models.h"
 #include "pipeline/run/recordings.h"
 

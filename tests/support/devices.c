@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-#include "backend/late/late.h"
+#include "late/late.h"
 
 cgp_status __real_cgp_plan_create(cgp_plan **out, const cgp_model *model,
                                   const cgp_plan_options *options);

@@ -7,7 +7,7 @@
 #include <cgpipe/cgpipe.h>
 
 #include "backend/backend.h"
-#include "backend/late/late.h"
+#include "late/late.h"
 
 /* --- names and lists --- */
 

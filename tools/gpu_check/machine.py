@@ -47,8 +47,8 @@ def tree_hash(directory=KERNELS):
 
 def sources_hash():
     """Hash all that a result depends on: sources, benchmarks without their results, digests."""
-    paths = [path for name in ("src", "include", "bench") for path in (ROOT / name).rglob("*")
-             if path.is_file()]
+    paths = [path for name in ("src", "include", "bench", "tests/fakes/cuda")
+             for path in (ROOT / name).rglob("*") if path.is_file()]
     names = [path.relative_to(ROOT)
              for path in [*paths, *(ROOT / "tests" / "cuda").glob("digests*")]]
     lines = [f"{name} {git_object('blob', (ROOT / name).read_bytes()).hexdigest()}\n"

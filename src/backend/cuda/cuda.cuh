@@ -5,11 +5,6 @@
 
 #include "backend/cuda/cuda.h"
 
-#ifdef CGP_CUDA_HOST
-/* __global__, threadIdx, __syncthreads ... for the host compiler */
-#include "backend/cuda/host/device.h"
-#endif
-
 /* --- launches, copies and clears; they are counted, to check captured graphs --- */
 
 /* Enqueue a kernel; arguments are converted to the types of its parameters. */

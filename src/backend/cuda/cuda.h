@@ -3,8 +3,8 @@
  * which is a plug-in.
  *
  * The same sources make two plug-ins. nvcc builds `cuda`, for NVIDIA GPUs. The host compiler builds
- * `cuda-host`, which runs the kernels and a fake runtime on the host's cores (host/). `cuda-host`
- * is slow and meant for tests; its results have the same bits as a GPU's.
+ * `cuda-host`, which runs the kernels and a fake runtime (tests/fakes/cuda) on the host's cores.
+ * `cuda-host` is slow and meant for tests; its results have the same bits as a GPU's.
  *
  * Every result is a fixed sequence of IEEE operations: FP contraction is off, fmaf() is called
  * where an FMA is meant, and math functions come from math.cuh. No atomics accumulate results. A

@@ -41,10 +41,6 @@ size_t cgp__cuda_lt_version(void) {
 
 #include "backend/cuda/gemm_lt_library.h"
 
-#ifdef CGP_CUDA_HOST
-#include "backend/cuda/host/runtime.h"
-#endif
-
 /* --- the library --- */
 
 #ifdef CGP_CUDA_HOST
@@ -53,7 +49,7 @@ static const cgp__cuda_lt_calls *find_library(void) {
 #define OWN(name) .name = cublasLt##name,
     static const cgp__cuda_lt_calls calls = {CGP__CUDA_LT_CALLS(OWN)};
 #undef OWN
-    return cgp__shim_get_settings()->algorithms > 0 ? &calls : NULL;
+    return cgp__shim_has_cublaslt() ? &calls : NULL;
 }
 
 #else

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* graph.c -- see graph.h. */
-#include "backend/late/graph.h"
+#include "graph.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
  * with CUDA, the capture is then invalid. */
 #include <stdlib.h>
 
-#include "backend/cuda/host/work.h"
+#include "work.h"
 
 typedef cgp__shim_work work;
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/cuda/host/internal.h"
+#include "internal.h"
 
 enum { ALIGNMENT = 256 };
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* internal.h -- functions that the files of the fake runtime share. */
-#ifndef CGP_SRC_CUDA_HOST_INTERNAL_H
-#define CGP_SRC_CUDA_HOST_INTERNAL_H
+#ifndef CGP_TESTS_FAKES_CUDA_INTERNAL_H
+#define CGP_TESTS_FAKES_CUDA_INTERNAL_H
 
-#include "backend/cuda/host/runtime.h"
+#include "runtime.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fibers.c -- schedules the threads of a block on one host thread. */
-#include "backend/cuda/host/fibers.h"
+#include "fibers.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/cuda/host/internal.h"
-#include "backend/cuda/host/switch.h"
+#include "internal.h"
+#include "switch.h"
 
 __thread cgp__shim_index cgp__shim_threadIdx, cgp__shim_blockIdx, cgp__shim_blockDim,
     cgp__shim_gridDim;

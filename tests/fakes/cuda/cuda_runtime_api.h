@@ -3,8 +3,8 @@
  * Names, values and meanings are the same as CUDA's.
  *
  * runtime.c, memory.c, streams.c and graphs.c implement it on the host's cores. */
-#ifndef CGP_SRC_CUDA_RUNTIME_API_H
-#define CGP_SRC_CUDA_RUNTIME_API_H
+#ifndef CGP_TESTS_FAKES_CUDA_RUNTIME_API_H
+#define CGP_TESTS_FAKES_CUDA_RUNTIME_API_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* runtime.h -- the fake CUDA runtime's own interface, beyond cuda_runtime_api.h: kernel
  * launches, and settings for tests. */
-#ifndef CGP_SRC_CUDA_HOST_RUNTIME_H
-#define CGP_SRC_CUDA_HOST_RUNTIME_H
+#ifndef CGP_TESTS_FAKES_CUDA_RUNTIME_H
+#define CGP_TESTS_FAKES_CUDA_RUNTIME_H
 
-#include "backend/cuda/host/fibers.h"
+#include "fibers.h"
 
 #ifdef __cplusplus
 extern "C" {

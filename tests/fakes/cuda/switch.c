@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* switch.c -- fiber stacks for x86-64, System V. It is compiled without shadow stacks, which
  * support only one stack. */
-#include "backend/cuda/host/switch.h"
+#include "switch.h"
 
 #include <stdint.h>
 #include <stdlib.h>

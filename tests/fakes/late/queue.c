@@ -2,7 +2,7 @@
 /* queue.c -- a linked list between two threads: see queue.h. One thread appends at the tail, the
  * other removes from the head. The entry that ran last stays at the head. */
 #define _GNU_SOURCE
-#include "backend/late/queue.h"
+#include "queue.h"
 
 #include <errno.h>
 #include <stdlib.h>

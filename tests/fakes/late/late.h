@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* late.h -- an asynchronous fake backend for tests: real queues run the kernels of `cpu`. Not in
- * the library. */
-#ifndef CGP_SRC_BACKEND_LATE_H
-#define CGP_SRC_BACKEND_LATE_H
+/* late.h -- an asynchronous fake backend: real queues run the kernels of `cpu`. */
+#ifndef CGP_TESTS_FAKES_LATE_H
+#define CGP_TESTS_FAKES_LATE_H
 
 #include "backend/backend.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* work.h -- work items, shared by streams and graphs of the fake runtime. */
-#ifndef CGP_SRC_CUDA_HOST_WORK_H
-#define CGP_SRC_CUDA_HOST_WORK_H
+#ifndef CGP_TESTS_FAKES_CUDA_WORK_H
+#define CGP_TESTS_FAKES_CUDA_WORK_H
 
-#include "backend/cuda/host/internal.h"
+#include "internal.h"
 
 /* Run a work item with a copy of its payload. */
 typedef cudaError_t cgp__shim_run(const void *payload);

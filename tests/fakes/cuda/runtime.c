@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* runtime.c -- the fake CUDA runtime: settings, errors, devices. */
-#include "backend/cuda/host/runtime.h"
+#include "runtime.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/cuda/host/internal.h"
+#include "internal.h"
 
 static cgp__shim_settings settings = {.devices = 8, .memory = INT64_C(16) << 30, .algorithms = 2};
 static pthread_once_t settings_once = PTHREAD_ONCE_INIT;

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "backend/cuda/host/work.h"
+#include "work.h"
 
 typedef cgp__shim_work work;
 

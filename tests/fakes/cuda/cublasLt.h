@@ -3,10 +3,11 @@
  * meanings are the same as NVIDIA's.
  *
  * cublaslt.cu computes GEMMs with plain loops. */
-#ifndef CGP_SRC_CUDA_CUBLASLT_H
-#define CGP_SRC_CUDA_CUBLASLT_H
+#ifndef CGP_TESTS_FAKES_CUDA_CUBLASLT_H
+#define CGP_TESTS_FAKES_CUDA_CUBLASLT_H
 
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -101,6 +102,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                               const void *c, cublasLtMatrixLayout_t of_c, void *d,
                               cublasLtMatrixLayout_t of_d, const cublasLtMatmulAlgo_t *algorithm,
                               void *workspace, size_t bytes, cudaStream_t stream);
+
+/* Return false if there is no library; see the setting `algorithms`. */
+bool cgp__shim_has_cublaslt(void);
 
 #ifdef __cplusplus
 }

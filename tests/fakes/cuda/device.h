@@ -4,8 +4,8 @@
  *
  * Shared memory is thread-local static memory of the host thread that runs the block. It is not
  * cleared between blocks. */
-#ifndef CGP_SRC_CUDA_HOST_DEVICE_H
-#define CGP_SRC_CUDA_HOST_DEVICE_H
+#ifndef CGP_TESTS_FAKES_CUDA_DEVICE_H
+#define CGP_TESTS_FAKES_CUDA_DEVICE_H
 
 #include <math.h>
 #include <string.h>
@@ -13,8 +13,8 @@
 #include <tuple>
 #include <type_traits>
 
-#include "backend/cuda/host/fibers.h"
-#include "backend/cuda/host/runtime.h"
+#include "fibers.h"
+#include "runtime.h"
 
 #define __global__
 #define __device__

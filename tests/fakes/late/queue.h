@@ -4,8 +4,8 @@
  *
  * Entries travel only from the caller to the thread. The caller sees results only after it waits
  * for events, so a missing event is a data race that the thread sanitizer reports. */
-#ifndef CGP_SRC_BACKEND_LATE_QUEUE_H
-#define CGP_SRC_BACKEND_LATE_QUEUE_H
+#ifndef CGP_TESTS_FAKES_LATE_QUEUE_H
+#define CGP_TESTS_FAKES_LATE_QUEUE_H
 
 #include <pthread.h>
 #include <semaphore.h>

@@ -10,8 +10,8 @@
  * When a CUDA thread ends, its fiber runs the next new thread, so a kernel without barriers
  * switches fibers once per block. Between two barriers, threads run in a selectable order: correct
  * kernels give the same bits in all orders. Threads: any; each host thread runs its own blocks. */
-#ifndef CGP_SRC_CUDA_HOST_FIBERS_H
-#define CGP_SRC_CUDA_HOST_FIBERS_H
+#ifndef CGP_TESTS_FAKES_CUDA_FIBERS_H
+#define CGP_TESTS_FAKES_CUDA_FIBERS_H
 
 #include <cuda_runtime_api.h>
 

@@ -7,13 +7,13 @@
  *
  * Operands of a kernel, and the device end of a copy, must be in the device's memory. The host end
  * of a copy must be in memory from host_memory_create(). */
-#include "backend/late/late.h"
+#include "late.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/late/queue.h"
-#include "backend/late/graph.h"
+#include "queue.h"
+#include "graph.h"
 
 #define MAX_MEMORIES 64
 #define MAX_HOST_MEMORIES 256

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* graph.h -- a captured graph of `late`: its nodes are copies of entries of COMPUTE. */
-#ifndef CGP_SRC_BACKEND_LATE_GRAPH_H
-#define CGP_SRC_BACKEND_LATE_GRAPH_H
+#ifndef CGP_TESTS_FAKES_LATE_GRAPH_H
+#define CGP_TESTS_FAKES_LATE_GRAPH_H
 
 #include "backend/backend.h"
-#include "backend/late/queue.h"
+#include "queue.h"
 
 typedef struct cgp__late_node {
     cgp__late_run *run;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "backend/cuda/cuda.cuh"
-#include "backend/cuda/host/internal.h"
+#include "internal.h"
 
 struct cublasLtContext {
     int device;
@@ -80,6 +80,10 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
 
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
     return destroy(handle);
+}
+
+bool cgp__shim_has_cublaslt(void) {
+    return cgp__shim_get_settings()->algorithms > 0;
 }
 
 /* The version number depends on the number of algorithms. */

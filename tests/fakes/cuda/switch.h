@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* switch.h -- fiber stacks, and switching between them. */
-#ifndef CGP_SRC_CUDA_HOST_SWITCH_H
-#define CGP_SRC_CUDA_HOST_SWITCH_H
+#ifndef CGP_TESTS_FAKES_CUDA_SWITCH_H
+#define CGP_TESTS_FAKES_CUDA_SWITCH_H
 
 #include <stdbool.h>
 #include <stddef.h>
