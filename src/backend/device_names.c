@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device_names.c -- parses device names KIND[:ORDINAL][@LIMIT], and lists of names. */
-#include <cgpipe/devices.h>
+/* device_names.c -- parses device names KIND[:ORDINAL][@LIMIT], and lists of names. It also has the
+ * names of instruction sets. */
+#include "backend/device_names.h"
 
+#include <cgpipe/devices.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/backend.h"
+#include "base/base.h"
 
 /* Read digits up to `end`; return false unless they are a number from `min` to `max`. */
 static bool read_number(const char *text, const char *end, int64_t min, int64_t max, int64_t *out) {
@@ -84,6 +86,13 @@ cgp_status cgp__device_check_ordinal(const cgp_backend *backend,
                     "device %s:%d: expected an ordinal below %d on this machine, got %d "
                     "(`cgpipe devices` lists them)",
                     backend->name, options->ordinal, count, options->ordinal);
+}
+
+const char *cgp__isa_name(cgp_isa isa) {
+    static const char *const names[] = {
+        [CGP_ISA_NEON] = "neon", [CGP_ISA_V1] = "v1",           [CGP_ISA_V3] = "v3",
+        [CGP_ISA_V4] = "v4",     [CGP_ISA_V4_BF16] = "v4-bf16", [CGP_ISA_AMX] = "amx"};
+    return isa > CGP_ISA_NONE && isa <= CGP_ISA_AMX ? names[isa] : NULL;
 }
 
 /* --- lists --- */

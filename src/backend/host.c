@@ -12,6 +12,7 @@
 #include "backend/host.h"
 #include "backend/running_stats.h"
 #include "base/bf16.h"
+#include "base/op_needs.h"
 
 #include <stdlib.h>
 #include <string.h>

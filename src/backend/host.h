@@ -4,7 +4,7 @@
 #ifndef CGP_SRC_BACKEND_HOST_H
 #define CGP_SRC_BACKEND_HOST_H
 
-#include "backend/backend.h"
+#include "backend/kernel.h"
 
 /* A device in host memory. */
 typedef struct cgp__host {

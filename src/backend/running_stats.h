@@ -17,7 +17,7 @@
 #ifndef CGP_SRC_BACKEND_RUNNING_STATS_H
 #define CGP_SRC_BACKEND_RUNNING_STATS_H
 
-#include "backend/backend.h"
+#include <cgpipe/ext/backend.h>
 
 /* Return the bytes of the accumulator, an array of doubles. It holds the numbers of rows and
  * micro-batches collected, then the mean of each channel, then each channel's next variance. If

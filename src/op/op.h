@@ -7,7 +7,10 @@
 #ifndef CGP_SRC_OP_H
 #define CGP_SRC_OP_H
 
-#include "backend/backend.h"
+#include <cgpipe/ext/backend.h>
+
+#include "base/base.h"
+#include "base/op_needs.h"
 #include "op/attributes.h"
 
 /* Memory of an input's gradient. */

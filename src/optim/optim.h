@@ -3,9 +3,8 @@
 #ifndef CGP_SRC_OPTIM_H
 #define CGP_SRC_OPTIM_H
 
+#include <cgpipe/ext/backend.h>
 #include <cgpipe/optim.h>
-
-#include "backend/backend.h"
 
 /* Fill in the constants that all updates share: rule and decay. Leaves pointers, n and values
  * unchanged. */

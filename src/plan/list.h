@@ -4,9 +4,9 @@
 #ifndef CGP_SRC_PLAN_LIST_H
 #define CGP_SRC_PLAN_LIST_H
 
+#include <cgpipe/ext/backend.h>
 #include <cgpipe/plan.h>
 
-#include "backend/backend.h"
 #include "plan/location.h"
 
 /* Maximum number of actions in flight: the host enqueues action i when action i - CGP__AHEAD is

@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-#include "backend/backend.h"
+#include "backend/registry.h"
 #include "base/base.h"
 #include "plugin/plugin.h"
 #include "transport/transport.h"

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "backend/registry.h"
 #include "plugin/plugin.h"
 
 enum { MAX_NAMES = 64 };

@@ -3,7 +3,7 @@
 #ifndef CGP_SRC_PLUGIN_FIND_H
 #define CGP_SRC_PLUGIN_FIND_H
 
-#include "backend/backend.h"
+#include "backend/device_names.h"
 #include "transport/transport.h"
 
 /* Find the backend or transport with a name ("cpu", "inproc"). An unknown name makes the call open

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "backend/registry.h"
 #include "base/base.h"
 #include "base/file_sha256.h"
 #include "plugin/find.h"

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "backend/cuda/device.h"
+#include "backend/registry.h"
 #include "cuda/work.h"
 #include "in_program.h"
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "backend/cpu/cpu.h"
+#include "backend/registry.h"
 #include "plugin/find.h"
 #include "support.h"
 

@@ -5,6 +5,9 @@
 
 #include "harness.h"
 
+#include "backend/cpu/gemm/gemm.h"
+#include "backend/cpu/gemm/tiles.h"
+
 /* AMX's GEMM on fake tiles (fake_tiles.c). */
 extern const cgp__cpu_tiles cgp__cpu_tiles_fake;
 

@@ -3,6 +3,8 @@
  * process can go on. */
 #include "graphs.h"
 
+#include "backend/registry.h"
+#include "base/base.h"
 #include "late/late.h"
 
 static const test_sizes sizes = {

@@ -3,6 +3,7 @@
  * only a limited number of actions ahead. (On cuda-host: test_cuda_waits.) */
 #include "waits.h"
 
+#include "backend/registry.h"
 #include "late/late.h"
 
 int cgp__site_off = -1;

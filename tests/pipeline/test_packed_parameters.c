@@ -9,7 +9,7 @@
 
 #include <cgpipe/models/gpt2.h>
 
-#include "backend/backend.h"
+#include "backend/registry.h"
 
 enum { KERNELS = 1024, LAYERS = 3, WIDTH = 8, VOCAB = 11 };
 

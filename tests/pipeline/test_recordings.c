@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <stdatomic.h>
 
+#include "backend/registry.h"
 #include "late/late.h"
 #include "custom_models.h"
 #include "pipeline/run/recordings.h"

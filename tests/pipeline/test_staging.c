@@ -4,6 +4,7 @@
  * host memory, so all tests on `late` check this.) */
 #include "graphs.h"
 
+#include "backend/registry.h"
 #include "late/late.h"
 
 /* --- a copy of `late` that counts --- */

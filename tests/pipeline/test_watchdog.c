@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "inside.h"
+#include "backend/registry.h"
 #include "pipeline/run/bind.h"
 #include "pipeline/run/measured.h"
 #include "pipeline/team/team.h"

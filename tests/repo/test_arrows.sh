@@ -174,7 +174,7 @@ circles() { calls "$1" | tsort 2>&1 >/dev/null | sed -n 's/^tsort: \([^-]\)/\1/p
 make_example() {
     mkdir -p "$1"/src/{base,op,schedule,plan/deep,cellar} "$1"/data "$1"/models "$1"/cli
     printf '#include <stdio.h>\n#include "base/base.h"\n#include "backend/x.h"\n' >"$1/src/base/a.c"
-    printf '#include <cgpipe/tensor.h>\n#include "backend/backend.h"\n#include "model/model.h"\n' >"$1/src/op/op.h"
+    printf '#include <cgpipe/tensor.h>\n#include "backend/registry.h"\n#include "model/model.h"\n' >"$1/src/op/op.h"
     printf '#include "base/base.h"\n  #  include   "plan/plan.h" /* why */\n' >"$1/src/schedule/s.c"
     printf '#include "neighbour.h"\n#include <cgpipe/optim.h>\n#include <cgpipe/pipeline.h>\n' >"$1/src/plan/deep/p.c"
     printf '#include <cgpipe/cgpipe.h>\n#include <cgpipe/models/gpt2.h>\n#include <cgpipe/other.h>\n' >"$1/data/d.c"

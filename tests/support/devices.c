@@ -7,6 +7,8 @@
 
 #include <stdlib.h>
 
+#include "backend/registry.h"
+#include "base/base.h"
 #include "late/late.h"
 
 cgp_status __real_cgp_plan_create(cgp_plan **out, const cgp_model *model,

@@ -6,7 +6,8 @@
 
 #include <cgpipe/cgpipe.h>
 
-#include "backend/backend.h"
+#include "backend/device_names.h"
+#include "backend/registry.h"
 #include "late/late.h"
 
 /* --- names and lists --- */

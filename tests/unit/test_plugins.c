@@ -3,6 +3,7 @@
  * skipped, and the reason is printed. The tests are linked with the static library, in which a
  * plug-in cannot look up symbols. A process opens plug-ins only once, so each case runs in a
  * child. */
+#include "backend/registry.h"
 #include "plugin/find.h"
 #include "support.h"
 
@@ -14,7 +15,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "backend/backend.h"
 #include "base/base.h"
 #include "plugin/plugin.h"
 #include "transport/transport.h"

@@ -5,6 +5,7 @@
  * and the number of threads, so a plan needs no device to size it. */
 #include "backend/cpu/cpu.h"
 #include "backend/host.h"
+#include "backend/registry.h"
 
 #include <stdlib.h>
 

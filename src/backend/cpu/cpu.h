@@ -5,18 +5,16 @@
 
 #include <stdatomic.h>
 
-#include "backend/backend.h"
 #include "backend/cpu/kernels.h"
-#include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/threads.h"
-#include "backend/cpu/gemm/tiles.h"
+#include "backend/kernel.h"
 
 struct cgp_device {
     int threads;
     /* The kernel table of the device's instruction set. */
     const cgp__cpu_kernels *kernels;
     /* GEMM in bf16, set when the first bf16 kernel is created. NULL: bf16 GEMMs compute in f32. */
-    const cgp__cpu_tiles *tiles;
+    const struct cgp__cpu_tiles *tiles;
     /* The best instruction set that `tiles` may use. */
     cgp_isa bf16_limit;
     /* Bytes of a core's L2 cache; 0: unknown. */
@@ -76,7 +74,7 @@ cgp_status cgp__cpu_isa_best(cgp_dtype type, cgp_isa *best);
 cgp_status cgp__cpu_isa_choose(cgp_device *device, cgp_isa isa);
 /* Return the device's GEMM in bf16, or NULL. The first call asks the system for permission to use
  * AMX. */
-const cgp__cpu_tiles *cgp__cpu_tiles_of(cgp_device *device);
+const struct cgp__cpu_tiles *cgp__cpu_tiles_of(cgp_device *device);
 
 /* device.c */
 cgp_status cgp__cpu_device_create(cgp_device **out, const cgp_device_options *options);

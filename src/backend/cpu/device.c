@@ -8,6 +8,8 @@
 #define _GNU_SOURCE
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/openmp.h"
+#include "backend/device_names.h"
+#include "backend/registry.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -8,6 +8,8 @@
  * thread's signal stack is too small for that state; after the grant it refuses such a stack
  * (sigaltstack(2), AT_MINSIGSTKSZ). */
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/gemm/tiles.h"
+#include "backend/device_names.h"
 
 #ifndef __aarch64__ /* isa_aarch64.c */
 #include <cpuid.h>

@@ -2,6 +2,8 @@
 /* isa_aarch64.c -- selects the kernel table of an aarch64 CPU device: NEON, which every aarch64
  * processor has. GEMM in bf16 computes in f32. */
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/gemm/tiles.h"
+#include "backend/device_names.h"
 
 #ifdef __aarch64__
 #include <stdlib.h>

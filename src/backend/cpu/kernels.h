@@ -9,7 +9,9 @@
 #ifndef CGP_SRC_CPU_KERNELS_H
 #define CGP_SRC_CPU_KERNELS_H
 
-#include "backend/backend.h"
+#include <cgpipe/ext/backend.h>
+
+#include "base/base.h"
 
 #define CGP__CPU_BLOCK 64 /* rows in a partial sum of a parameter's gradient */
 

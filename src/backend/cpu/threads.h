@@ -14,7 +14,7 @@
 
 #include <stdatomic.h>
 
-#include "backend/backend.h"
+#include "backend/kernel.h"
 
 /* Minimum elements for a block: they take some microseconds in the cheapest kernel, several times
  * the cost of waking a thread. This is a multiple of every vector length. */

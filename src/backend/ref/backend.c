@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* backend.c -- the `ref` backend: plain loops with double sums, the oracle of every other backend.
  * It has one thread and host memory. A kernel consists of a spec and a function. */
+#include "backend/device_names.h"
 #include "backend/host.h"
 #include "backend/ref/ref.h"
+#include "backend/registry.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -7,6 +7,7 @@
  *
  * loss is overwritten with the sum, which is computed in double in the order of elements.
  * backward_input needs logits and targets; dx may be the logits unless the kernel adds to dx. */
+#include "backend/kernel.h"
 #include "backend/ref/ref.h"
 
 #include <math.h>

@@ -9,6 +9,7 @@
  * overwritten with the sum, which is computed in double in the order of rows. backward_input needs
  * logits, targets, max and log_sum, which forward saves for every row. dx may be the logits unless
  * the kernel adds to dx. */
+#include "backend/kernel.h"
 #include "backend/ref/ref.h"
 
 #include <math.h>

@@ -6,6 +6,7 @@
  * Backward needs nothing from forward: keep is recomputed from key, sample and element, by the rule
  * in cgpipe/ext/ops/common.h. Outside training keep is 1. y may be x, and dx may be dy unless the
  * kernel adds to dx. */
+#include "backend/kernel.h"
 #include "backend/ref/ref.h"
 
 double cgp__ref_keep(const cgp_kernel_args *args, float p, int64_t sample, int64_t group,

@@ -4,7 +4,9 @@
 #ifndef CGP_SRC_BACKEND_REF_H
 #define CGP_SRC_BACKEND_REF_H
 
-#include "backend/backend.h"
+#include <cgpipe/ext/backend.h>
+
+#include "base/base.h"
 #include "base/bf16.h"
 
 /* A kernel is a function of its spec and its operands; it cannot fail. */

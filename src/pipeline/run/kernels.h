@@ -3,7 +3,7 @@
 #ifndef CGP_SRC_PIPELINE_RUN_KERNELS_H
 #define CGP_SRC_PIPELINE_RUN_KERNELS_H
 
-#include "backend/backend.h"
+#include <cgpipe/ext/backend.h>
 
 typedef struct cgp__variant cgp__variant;
 typedef struct cgp__worker cgp__worker;

@@ -3,7 +3,8 @@
 #ifndef CGP_SRC_PIPELINE_RUN_LINK_ENDS_H
 #define CGP_SRC_PIPELINE_RUN_LINK_ENDS_H
 
-#include "backend/backend.h"
+#include <cgpipe/ext/backend.h>
+
 #include "transport/transport.h"
 
 typedef struct cgp__executor cgp__executor;

@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include "pipeline/run/places.h"
 
+#include "backend/device_names.h"
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/clocks.h"
 #include "pipeline/run/gathers.h"

@@ -5,7 +5,8 @@
 #ifndef CGP_SRC_PIPELINE_RUN_QUEUES_H
 #define CGP_SRC_PIPELINE_RUN_QUEUES_H
 
-#include "backend/backend.h"
+#include <cgpipe/ext/backend.h>
+
 #include "base/trace.h"
 #include "transport/transport.h"
 

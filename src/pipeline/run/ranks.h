@@ -3,9 +3,9 @@
 #ifndef CGP_SRC_PIPELINE_RANKS_H
 #define CGP_SRC_PIPELINE_RANKS_H
 
+#include <cgpipe/ext/backend.h>
 #include <cgpipe/plan.h>
 
-#include "backend/backend.h"
 #include "transport/transport.h"
 
 typedef struct cgp__clocks cgp__clocks;

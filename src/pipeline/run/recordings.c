@@ -12,6 +12,7 @@
  * runs whose kernels are measured. */
 #include "pipeline/run/recordings.h"
 
+#include "base/base.h"
 #include "pipeline/run/worker.h"
 #include "plan/list.h"
 

@@ -4,7 +4,7 @@
 #ifndef CGP_SRC_PIPELINE_RUN_RECORDINGS_H
 #define CGP_SRC_PIPELINE_RUN_RECORDINGS_H
 
-#include "backend/backend.h"
+#include <cgpipe/ext/backend.h>
 
 typedef struct cgp__list cgp__list;
 typedef struct cgp__worker cgp__worker;

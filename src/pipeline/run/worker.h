@@ -6,11 +6,10 @@
 #ifndef CGP_SRC_PIPELINE_RUN_WORKER_H
 #define CGP_SRC_PIPELINE_RUN_WORKER_H
 
+#include <cgpipe/ext/backend.h>
 #include <stdatomic.h>
 
 #include <cgpipe/plan.h>
-
-#include "backend/backend.h"
 
 typedef struct cgp__executor cgp__executor;
 typedef struct cgp__measured cgp__measured;

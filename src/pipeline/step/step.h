@@ -3,9 +3,8 @@
 #ifndef CGP_SRC_PIPELINE_STEP_STEP_H
 #define CGP_SRC_PIPELINE_STEP_STEP_H
 
+#include <cgpipe/ext/backend.h>
 #include <cgpipe/pipeline.h>
-
-#include "backend/backend.h"
 
 typedef struct cgp__nonfinite cgp__nonfinite;
 typedef struct cgp__run cgp__run;

@@ -3,9 +3,9 @@
 #ifndef CGP_SRC_PLAN_DEVICES_H
 #define CGP_SRC_PLAN_DEVICES_H
 
+#include <cgpipe/ext/backend.h>
 #include <cgpipe/plan.h>
 
-#include "backend/backend.h"
 #include "plan/memory/staging.h"
 #include "plan/memory/step_memory.h"
 

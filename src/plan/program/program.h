@@ -18,7 +18,8 @@
 #ifndef CGP_SRC_PLAN_PROGRAM_H
 #define CGP_SRC_PLAN_PROGRAM_H
 
-#include "backend/backend.h"
+#include <cgpipe/ext/backend.h>
+
 #include "model/model.h"
 #include "plan/location.h"
 #include "plan/parts.h"

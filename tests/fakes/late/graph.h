@@ -3,7 +3,8 @@
 #ifndef CGP_TESTS_FAKES_LATE_GRAPH_H
 #define CGP_TESTS_FAKES_LATE_GRAPH_H
 
-#include "backend/backend.h"
+#include <cgpipe/ext/backend.h>
+
 #include "queue.h"
 
 typedef struct cgp__late_node {

@@ -12,8 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "queue.h"
+#include "backend/device_names.h"
+#include "backend/registry.h"
 #include "graph.h"
+#include "queue.h"
 
 #define MAX_MEMORIES 64
 #define MAX_HOST_MEMORIES 256

@@ -3,7 +3,7 @@
 #ifndef CGP_TESTS_FAKES_LATE_H
 #define CGP_TESTS_FAKES_LATE_H
 
-#include "backend/backend.h"
+#include <cgpipe/ext/backend.h>
 
 extern const cgp_backend cgp__backend_late;
 

@@ -23,6 +23,7 @@
  * - by k, if m and n are small: each takes blocks of k with its own sums, which are added to c in
  *   order of k. */
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/gemm/gemm.h"
 
 #include <string.h>
 

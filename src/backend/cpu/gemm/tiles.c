@@ -12,6 +12,8 @@
  * most of the time. Memory is faster along c's rows than down a micro-panel's 32 columns. A packed
  * block of b then stays in the cache instead, and a is streamed through it. */
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/gemm/gemm.h"
+#include "backend/cpu/gemm/tiles.h"
 
 #define SIDE CGP__TILE_SIDE
 #define MC 512

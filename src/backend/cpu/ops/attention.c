@@ -30,6 +30,7 @@
  * A causal row's y depends on its own keys alone: P v is split into blocks of keys as if its tile
  * had 64 queries. Inputs may be one value with one gradient; v's gradient is written first. */
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/gemm/gemm.h"
 
 #include <string.h>
 

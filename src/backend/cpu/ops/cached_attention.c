@@ -11,6 +11,7 @@
  * and the split of P v are the same as in attention.c for those 64 queries. A row of y is therefore
  * computed by the same operations in the same order. Threads take heads. */
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/gemm/gemm.h"
 
 #include <string.h>
 

@@ -21,6 +21,7 @@
  * Threads take blocks of pixels, each with its own padded rows, or ranges of columns. The result is
  * the same either way, because the division of k depends on its size alone. */
 #include "backend/cpu/ops/conv2d.h"
+#include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/ops/windows.h"
 
 #include <string.h>

@@ -6,6 +6,8 @@
  * bf16. The rows of a block of a are packed from them, one part of k at a time. A step of 32 of k
  * may cross from one run of a window to the next. b is packed once for all blocks: weights at the
  * start, and dy for each block of pixels of dW. */
+#include "backend/cpu/gemm/gemm.h"
+#include "backend/cpu/gemm/tiles.h"
 #include "backend/cpu/ops/windows.h"
 
 #define SIDE CGP__TILE_SIDE

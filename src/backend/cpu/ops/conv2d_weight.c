@@ -9,6 +9,7 @@
  * Threads take rows of dW, with a barrier after every block of pixels. A small filter has few rows
  * to divide, so threads take blocks of pixels instead. Each has its own padded rows and its own
  * sums, which are added to dW in the order of blocks. Both ways give the same bits. */
+#include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/ops/windows.h"
 
 #include <string.h>

@@ -12,6 +12,7 @@
  * filter rotated by 180 degrees. An output pixel depends only on its tile, whose place in the image
  * is fixed. It does not depend on other samples, or on the number of threads, which take blocks or
  * panels. */
+#include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/ops/winograd.h"
 
 /* Minimum numbers of input channels, output channels and output pixels for which the transforms

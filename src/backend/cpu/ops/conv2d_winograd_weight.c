@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* conv2d_winograd_weight.c -- the weight's gradient of a Winograd convolution
  * (conv2d_winograd.c). */
+#include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/ops/winograd.h"
 
 /* Computes dU for some rows (channels of x) at a time. With many tiles, it goes through blocks of

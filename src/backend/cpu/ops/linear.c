@@ -11,6 +11,8 @@
  * packed in each call, or once for many calls: prepacked weights (FBGEMM, Khudia et al. 2021,
  * arXiv:2101.05615). */
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/gemm/gemm.h"
+#include "backend/cpu/gemm/tiles.h"
 
 /* Return operand b [k, n] of the GEMM: W or, in backward, W^T. */
 static cgp__matrix weight_of(const cgp_kernel_spec *spec, const float *weight) {

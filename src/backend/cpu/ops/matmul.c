@@ -8,6 +8,7 @@
  * share each GEMM. Either way, an element is summed in the GEMM's order over blocks of k (gemm.h).
  * db is computed before da, because both may be gradients of one value. */
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/gemm/gemm.h"
 
 /* Work that is worth waking another thread, in vector-by-scalar FMAs. */
 #define MIN_PARALLEL_WORK 2000000

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backend.c -- the registry of backends by name, and checks that all backends share. */
-#include "backend/backend.h"
+/* registry.c -- the registry of backends by name: checks of their tables. */
+#include "backend/registry.h"
 
-#include <inttypes.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
+
+#include "base/base.h"
 
 #define MAX_BACKENDS 16
 
@@ -115,28 +115,4 @@ cgp_status cgp__backend_add(const cgp_backend *backend) {
     const cgp_status status = add(backend);
     pthread_mutex_unlock(&lock);
     return status;
-}
-
-const char *cgp__isa_name(cgp_isa isa) {
-    static const char *const names[] = {
-        [CGP_ISA_NEON] = "neon", [CGP_ISA_V1] = "v1",           [CGP_ISA_V3] = "v3",
-        [CGP_ISA_V4] = "v4",     [CGP_ISA_V4_BF16] = "v4-bf16", [CGP_ISA_AMX] = "amx"};
-    return isa > CGP_ISA_NONE && isa <= CGP_ISA_AMX ? names[isa] : NULL;
-}
-
-cgp_status cgp__kernel_check(const char *backend, const cgp_kernel_spec *spec) {
-    if ((unsigned)spec->op >= CGP_OP_KINDS || (unsigned)spec->direction >= CGP_OP_DIRECTIONS)
-        return cgp_fail(CGP_EINVAL, "%s: expects an op and a direction, got %d and %d", backend,
-                        (int)spec->op, (int)spec->direction);
-    if (spec->n < 1 || spec->attributes.rows < 1)
-        return cgp_fail(CGP_EINVAL,
-                        "%s: expects %s of 1 or more rows, got %" PRId64 " samples of %" PRId64,
-                        backend, cgp_op_name(spec->op), spec->n, spec->attributes.rows);
-    return CGP_OK;
-}
-
-cgp_status cgp__kernel_missing(const char *backend, const cgp_kernel_spec *spec) {
-    static const char *const directions[] = {"forward", "backward input", "backward weight"};
-    return cgp_fail(CGP_EINVAL, "%s: expects a direction that %s has, got %s", backend,
-                    cgp_op_name(spec->op), directions[spec->direction]);
 }

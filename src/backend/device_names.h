@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* device_names.h -- names of devices and of instruction sets. */
+#ifndef CGP_SRC_BACKEND_DEVICE_NAMES_H
+#define CGP_SRC_BACKEND_DEVICE_NAMES_H
+
+#include <cgpipe/ext/backend.h>
+
+/* A device name, KIND[:ORDINAL][@LIMIT], as in cgpipe/devices.h. */
+typedef struct cgp__device_name {
+    char kind[64];
+    int ordinal;
+    int64_t limit; /* bytes; 0: no limit */
+} cgp__device_name;
+
+/* Parse a name. @retval CGP_EINVAL Threads: any. */
+cgp_status cgp__device_name_parse(const char *text, cgp__device_name *out);
+
+/* For device.create(): check that the ordinal exists on this machine. @retval CGP_EINVAL @retval
+ * CGP_EDEVICE Threads: any. */
+cgp_status cgp__device_check_ordinal(const cgp_backend *backend, const cgp_device_options *options);
+
+/* Return the name of an instruction set, as in CGP_CPU_ISA; NULL for CGP_ISA_NONE. The text is
+ * static. */
+const char *cgp__isa_name(cgp_isa isa);
+
+#endif
