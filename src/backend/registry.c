@@ -20,10 +20,11 @@ const cgp_backend *cgp__backend_at(int i) {
     return backend;
 }
 
-/* Return the name of the first function that a table lacks; NULL: none. */
-static const char *missing_function(const cgp_backend *b) {
+/* The next two return the name of the first function that is missing; NULL: none. */
 #define CHECK(entry)                                                                               \
     if (!b->entry) return #entry
+
+static const char *missing_function(const cgp_backend *b) {
     CHECK(device.count);
     CHECK(device.memory);
     CHECK(device.create);
@@ -48,6 +49,10 @@ static const char *missing_function(const cgp_backend *b) {
     CHECK(kernels.update);
     CHECK(kernels.add);
     CHECK(kernels.convert);
+    return NULL;
+}
+
+static const char *missing_optional(const cgp_backend *b) {
     if (b->streams) {
         CHECK(streams->event_create);
         CHECK(streams->event_destroy);
@@ -67,7 +72,6 @@ static const char *missing_function(const cgp_backend *b) {
         CHECK(graphs->destroy);
         CHECK(graphs->launches);
     }
-#undef CHECK
     return NULL;
 }
 
@@ -90,8 +94,8 @@ static cgp_status add(const cgp_backend *backend) {
 static cgp_status check_optional(const cgp_backend *b) {
     const size_t streams = b->streams ? b->streams->struct_size : 0,
                  graphs = b->graphs ? b->graphs->struct_size : 0;
-    if ((!streams || streams == sizeof *b->streams) &&
-        (!graphs || (streams && graphs == sizeof *b->graphs)))
+    if ((!b->streams || streams == sizeof *b->streams) &&
+        (!b->graphs || (b->streams && graphs == sizeof *b->graphs)))
         return CGP_OK;
     return cgp_fail(CGP_EINVAL,
                     "backend %s: expected streams of %zu bytes or none and, only with streams, "
@@ -108,6 +112,7 @@ cgp_status cgp__backend_add(const cgp_backend *backend) {
                         backend->struct_size);
     CGP_TRY(check_optional(backend));
     const char *missing = missing_function(backend);
+    if (!missing) missing = missing_optional(backend);
     if (missing)
         return cgp_fail(CGP_EINVAL, "backend %s: expected a function %s, got NULL", backend->name,
                         missing);
