@@ -14,34 +14,16 @@
 
 #include "backend/device_names.h"
 #include "backend/registry.h"
+#include "device.h"
 #include "graph.h"
-#include "queue.h"
 
-#define MAX_MEMORIES 64
 #define MAX_HOST_MEMORIES 256
 
 _Atomic long cgp__late_delay_ns[CGP_QUEUES];
 
-typedef struct region {
-    char *begin;
-    size_t bytes;
-} region;
-
 /* Host memory of all devices. */
 static pthread_mutex_t host_lock = PTHREAD_MUTEX_INITIALIZER;
-static region host_memories[MAX_HOST_MEMORIES];
-
-struct cgp_device {
-    cgp_device_options options;
-    cgp__late_queue queues[CGP_QUEUES];
-    cgp__late_failure failure;
-    cgp_captured_graph *capture; /* capture in progress; NULL: none */
-    int64_t launches;
-    cgp_device *cpu;     /* used by COMPUTE's thread */
-    _Atomic int64_t tag; /* tag of the running kernel; -1: none */
-    _Atomic int64_t failed_tag;
-    region memories[MAX_MEMORIES];
-};
+static cgp__late_region host_memories[MAX_HOST_MEMORIES];
 
 struct cgp_kernel {
     cgp_device *device;
@@ -49,116 +31,9 @@ struct cgp_kernel {
     cgp_kernel_spec spec;
 };
 
-struct cgp_event {
-    cgp_device *device;
-    uint64_t records; /* number of records enqueued; used by the device's owner */
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    uint64_t reached; /* number of records that have run */
-    int64_t time_ns;
-    bool failed;
-};
-
-/* --- events --- */
-
-static cgp_status event_create(cgp_device *device, cgp_event **out) {
-    cgp_event *event = cgp__calloc(1, sizeof *event);
-    if (!event) return cgp__no_memory("late: event", sizeof *event);
-    event->device = device;
-    pthread_mutex_init(&event->lock, NULL);
-    pthread_cond_init(&event->changed, NULL);
-    *out = event;
-    return CGP_OK;
-}
-
-static void event_destroy(cgp_event *event) {
-    pthread_cond_destroy(&event->changed);
-    pthread_mutex_destroy(&event->lock);
-    free(event);
-}
-
-/* A record of an event, or a wait for an event. */
-typedef struct mark {
-    cgp_event *event;
-    uint64_t record;
-} mark;
-
-static cgp_status run_record(void *device, const void *payload) {
-    const mark *m = payload;
-    cgp_event *event = m->event;
-    pthread_mutex_lock(&event->lock);
-    event->reached = m->record;
-    event->time_ns = cgp__now_ns();
-    event->failed = atomic_load_explicit(&((cgp_device *)device)->failure.status,
-                                         memory_order_relaxed) != CGP_OK;
-    pthread_cond_broadcast(&event->changed);
-    pthread_mutex_unlock(&event->lock);
-    return CGP_OK;
-}
-
-static cgp_status run_wait(void *device, const void *payload) {
-    const mark *m = payload;
-    (void)device;
-    pthread_mutex_lock(&m->event->lock);
-    while (m->event->reached < m->record)
-        pthread_cond_wait(&m->event->changed, &m->event->lock);
-    pthread_mutex_unlock(&m->event->lock);
-    return CGP_OK;
-}
-
-/* Check the contract: nothing else is enqueued on the device during a capture. */
-static cgp_status check_not_capturing(const cgp_device *device, const char *what) {
-    if (!device->capture) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "late: %s: expected capture_end() first, got none", what);
-}
-
-static cgp_status event_record(cgp_device *device, cgp_queue queue, cgp_event *event) {
-    CGP_TRY(check_not_capturing(device, "record of an event"));
-    const mark m = {event, ++event->records};
-    return cgp__late_queue_add(&device->queues[queue], run_record, &m, sizeof m, true);
-}
-
-static cgp_status event_wait(cgp_device *device, cgp_queue queue, cgp_event *event) {
-    const mark m = {event, event->records};
-    CGP_TRY(check_not_capturing(device, "wait for an event"));
-    return cgp__late_queue_add(&device->queues[queue], run_wait, &m, sizeof m, true);
-}
-
-static cgp_status outcome(cgp_event *event) {
-    return event->failed ? cgp__late_failure_of(&event->device->failure) : CGP_OK;
-}
-
-static cgp_status event_done(cgp_event *event, bool *done) {
-    pthread_mutex_lock(&event->lock);
-    *done = event->reached >= event->records;
-    pthread_mutex_unlock(&event->lock);
-    return *done ? outcome(event) : CGP_OK;
-}
-
-static cgp_status event_sync(cgp_event *event) {
-    const mark m = {event, event->records};
-    (void)run_wait(NULL, &m);
-    return outcome(event);
-}
-
-static int64_t event_time(cgp_event *event) {
-    return event->time_ns;
-}
-
-static cgp_status finish(cgp_device *device) {
-    cgp_event *event = NULL;
-    CGP_TRY(event_create(device, &event));
-    for (int q = 0; q < CGP_QUEUES; q++) {
-        (void)event_record(device, (cgp_queue)q, event);
-        (void)event_sync(event);
-    }
-    event_destroy(event);
-    return cgp__late_failure_of(&device->failure);
-}
-
 /* --- memory --- */
 
-static bool lies_in(const region *list, int n, const void *at, size_t bytes) {
+static bool lies_in(const cgp__late_region *list, int n, const void *at, size_t bytes) {
     const char *begin = at;
     for (int i = 0; i < n; i++) {
         if (list[i].begin && begin >= list[i].begin &&
@@ -180,7 +55,7 @@ static bool is_of_host(const void *at, size_t bytes) {
 }
 
 /* Allocate memory, and enter it in a list. */
-static cgp_status allocate(region *list, int n, size_t bytes, void **out) {
+static cgp_status allocate(cgp__late_region *list, int n, size_t bytes, void **out) {
     const size_t capacity = (size_t)cgp__align_up((int64_t)bytes + 1);
     int i = 0;
     while (i < n && list[i].begin)
@@ -192,7 +67,7 @@ static cgp_status allocate(region *list, int n, size_t bytes, void **out) {
     return CGP_OK;
 }
 
-static void release(region *list, int n, void *begin, size_t bytes) {
+static void release(cgp__late_region *list, int n, void *begin, size_t bytes) {
     for (int i = 0; i < n; i++) {
         if (list[i].begin == begin) list[i].begin = NULL;
     }
@@ -209,7 +84,7 @@ static cgp_status host_memory_create(cgp_device *device, size_t bytes, void **ou
 }
 
 static void host_memory_destroy(cgp_device *device, void *memory, size_t bytes) {
-    (void)finish(device);
+    (void)cgp__late_streams.finish(device);
     pthread_mutex_lock(&host_lock);
     release(host_memories, MAX_HOST_MEMORIES, memory, bytes);
     pthread_mutex_unlock(&host_lock);
@@ -220,7 +95,7 @@ static cgp_status memory_create(cgp_device *device, size_t bytes, void **out) {
 }
 
 static void memory_destroy(cgp_device *device, void *memory, size_t bytes) {
-    (void)finish(device);
+    (void)cgp__late_streams.finish(device);
     release(device->memories, MAX_MEMORIES, memory, bytes);
 }
 
@@ -237,7 +112,7 @@ static cgp_status run_copy(void *device, const void *payload) {
     return CGP_OK;
 }
 
-static cgp_status check_place(const char *what, cgp_place place, size_t bytes) {
+cgp_status cgp__late_check_place(const char *what, cgp_place place, size_t bytes) {
     if (place.device ? owns(place.device, place.at, bytes) : is_of_host(place.at, bytes))
         return CGP_OK;
     return cgp_fail(CGP_EINVAL, "late: %s: expected %s, got other memory", what,
@@ -248,33 +123,19 @@ static cgp_status check_place(const char *what, cgp_place place, size_t bytes) {
 static cgp_status copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
                        size_t bytes) {
     const copying c = {to.at, from.at, bytes};
-    CGP_TRY(check_not_capturing(device, "copy"));
-    CGP_TRY(check_place("copy to", to, bytes));
-    CGP_TRY(check_place("copy from", from, bytes));
+    CGP_TRY(cgp__late_check_not_capturing(device, "copy"));
+    CGP_TRY(cgp__late_check_place("copy to", to, bytes));
+    CGP_TRY(cgp__late_check_place("copy from", from, bytes));
     if (to.device != device && from.device != device)
         return cgp_fail(CGP_EINVAL, "late: copy: expected a place on the device, got none");
     return cgp__late_queue_add(&device->queues[queue], run_copy, &c, sizeof c, false);
-}
-
-static cgp_status run_discard(void *device, const void *payload) {
-    const copying *c = payload;
-    (void)device;
-    memset(c->to, 0xff, c->bytes); /* NaN */
-    return CGP_OK;
-}
-
-static cgp_status discard(cgp_device *device, cgp_queue queue, void *at, size_t bytes) {
-    const copying c = {at, NULL, bytes};
-    CGP_TRY(check_not_capturing(device, "discard"));
-    CGP_TRY(check_place("discard", (cgp_place){device, at}, bytes));
-    return cgp__late_queue_add(&device->queues[queue], run_discard, &c, sizeof c, false);
 }
 
 /* --- COMPUTE: the cpu device's functions, on its thread --- */
 
 static cgp_status compute(cgp_device *device, cgp__late_run *run, const void *payload,
                           size_t bytes) {
-    CGP_TRY(check_not_capturing(device, "work of COMPUTE"));
+    CGP_TRY(cgp__late_check_not_capturing(device, "work of COMPUTE"));
     return cgp__late_queue_add(&device->queues[CGP_QUEUE_COMPUTE], run, payload, bytes, false);
 }
 
@@ -429,7 +290,7 @@ static cgp_status update(cgp_device *device, const cgp_update *u) {
 /* --- captured graphs --- */
 
 static cgp_status capture_begin(cgp_device *device) {
-    CGP_TRY(check_not_capturing(device, "capture_begin"));
+    CGP_TRY(cgp__late_check_not_capturing(device, "capture_begin"));
     device->capture = cgp__calloc(1, sizeof *device->capture);
     if (!device->capture) return cgp__no_memory("late: graph", sizeof *device->capture);
     device->capture->device = device;
@@ -504,7 +365,7 @@ static cgp_status run_destroy_kernel(void *device, const void *payload) {
 static void kernel_destroy(cgp_kernel *kernel) {
     cgp__late_queue *queue = &kernel->device->queues[CGP_QUEUE_COMPUTE];
     (void)cgp__late_queue_add(queue, run_destroy_kernel, &kernel, sizeof kernel, true);
-    (void)finish(kernel->device);
+    (void)cgp__late_streams.finish(kernel->device);
     free(kernel);
 }
 
@@ -513,7 +374,7 @@ static cgp_status kernel_create(cgp_device *device, const cgp_kernel_spec *spec,
     if (!kernel) return cgp__no_memory("late: kernel", sizeof *kernel);
     *kernel = (cgp_kernel){.device = device, .spec = *spec};
     cgp_status status = compute(device, run_create_kernel, &kernel, sizeof kernel);
-    if (status == CGP_OK) status = finish(device);
+    if (status == CGP_OK) status = cgp__late_streams.finish(device);
     if (status == CGP_OK)
         *out = kernel;
     else
@@ -559,7 +420,7 @@ static cgp_status device_create(cgp_device **out, const cgp_device_options *opti
         status = cgp__late_queue_start(&device->queues[q], device, &device->failure,
                                        seed + (uint64_t)q, &cgp__late_delay_ns[q]);
     if (status == CGP_OK) status = compute(device, run_create_device, NULL, 0);
-    if (status == CGP_OK) status = finish(device);
+    if (status == CGP_OK) status = cgp__late_streams.finish(device);
     if (status == CGP_OK)
         *out = device;
     else
@@ -586,29 +447,9 @@ static bool has_cores(const cgp_device *device) {
     return false;
 }
 
-static int64_t tag_in_progress(const cgp_device *device, bool *failed) {
-    const int64_t tag = atomic_load_explicit(&device->failed_tag, memory_order_relaxed);
-    *failed = tag >= 0;
-    return *failed ? tag : atomic_load_explicit(&device->tag, memory_order_relaxed);
-}
-
 static cgp_status isa(cgp_dtype type, cgp_isa *best) {
     return cgp__backend_cpu.device.isa(type, best);
 }
-
-static const cgp_backend_streams streams = {
-    .struct_size = sizeof streams,
-    .event_create = event_create,
-    .event_destroy = event_destroy,
-    .event_record = event_record,
-    .event_wait = event_wait,
-    .event_done = event_done,
-    .event_sync = event_sync,
-    .event_time = event_time,
-    .tag_in_progress = tag_in_progress,
-    .finish = finish,
-    .discard = discard,
-};
 
 static const cgp_backend_graphs graphs = {
     .struct_size = sizeof graphs,
@@ -646,6 +487,6 @@ const cgp_backend cgp__backend_late = {
     .kernels.update = update,
     .kernels.add = add,
     .kernels.convert = convert,
-    .streams = &streams,
+    .streams = &cgp__late_streams,
     .graphs = &graphs,
 };
