@@ -69,11 +69,11 @@ static cgp_status agree(cgp_communicator *c, const char *mine, char *all, const 
                         size_t most) {
     cgp_status status = CGP_OK;
     if (atomic_load(&c->ended)) return end_of_rank(c);
-    atomic_fetch_add(&c->agreed, 1);
-    atomic_store(&c->agreeing_ns, cgp__mpi_host->now_ns());
+    atomic_fetch_add(&c->progress.agreed, 1);
+    atomic_store(&c->progress.agreeing_ns, cgp__mpi_host->now_ns());
     for (size_t offset = 0; offset < most && status == CGP_OK; offset += LARGEST_PART)
         status = exchange(c, mine, all, bytes, offset);
-    atomic_store(&c->agreeing_ns, 0);
+    atomic_store(&c->progress.agreeing_ns, 0);
     return status;
 }
 

@@ -50,10 +50,10 @@ static int64_t time_of(int64_t age, int64_t now) {
 }
 
 static heartbeat heartbeat_of(cgp_communicator *c, bool left, int64_t now) {
-    heartbeat h = {.ended = atomic_load(&c->ended_actions),
-                   .end_age = age_of(atomic_load(&c->end_ns), now),
-                   .agreements = atomic_load(&c->agreed),
-                   .agreeing_age = age_of(atomic_load(&c->agreeing_ns), now),
+    heartbeat h = {.ended = atomic_load(&c->progress.ended_actions),
+                   .end_age = age_of(atomic_load(&c->progress.end_ns), now),
+                   .agreements = atomic_load(&c->progress.agreed),
+                   .agreeing_age = age_of(atomic_load(&c->progress.agreeing_ns), now),
                    .process = getpid(),
                    .left = left};
     memcpy(h.host, c->detector->host, sizeof h.host);
@@ -195,8 +195,8 @@ cgp_status cgp__mpi_watch(cgp_communicator *c, int64_t timeout_ns) {
 }
 
 void cgp__mpi_report_progress(cgp_communicator *c, int64_t ended, int64_t end_ns) {
-    atomic_store(&c->ended_actions, ended);
-    atomic_store(&c->end_ns, end_ns);
+    atomic_store(&c->progress.ended_actions, ended);
+    atomic_store(&c->progress.end_ns, end_ns);
 }
 
 void cgp__mpi_rank_states(cgp_communicator *c, cgp_rank_state *out) {

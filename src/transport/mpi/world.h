@@ -66,8 +66,10 @@ struct cgp_communicator {
     int n_edges, edges_capacity;
 
     cgp__mpi_detector *detector;
-    /* Sent with the next heartbeat; written by report_progress() and agreements. */
-    _Atomic int64_t ended_actions, end_ns, agreed, agreeing_ns;
+    /* Sent with the next heartbeat. report_progress() and agreements write it. */
+    struct {
+        _Atomic int64_t ended_actions, end_ns, agreed, agreeing_ns;
+    } progress;
 };
 
 /* The functions of the library. */

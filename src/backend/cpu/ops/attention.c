@@ -158,7 +158,9 @@ typedef struct head {
     /* f32 sums of dk [S, depth] and dv [S, width]; NULL if dk and dv are f32 themselves. */
     float *summed_k, *summed_v;
     /* Packed k^T and v in forward; packed k^T, v^T and k in backward. NULL: not packed. */
-    float *packed_k, *packed_v, *packed_rows;
+    struct {
+        float *k, *v, *rows;
+    } packed;
     /* Scores, gradients and dy . y of one tile of queries. */
     float *s, *dp, *delta;
     /* Workspace of the GEMMs. */
@@ -316,10 +318,10 @@ static void forward_tile(const head *h, const tile *t) {
     const cgp__cpu_scores scores = scores_of(h, t, &mask);
     const ahead a = ahead_of(h, t);
     multiply_rows(h, t, h->s, z->depth, cgp__rows(z->type, h->q, z->q),
-                  cgp__columns(z->type, h->k, z->k), h->packed_k,
+                  cgp__columns(z->type, h->k, z->k), h->packed.k,
                   rows_of(&a, a.head->q, z->depth, z->q), rows_of(&a, a.head->k, z->depth, z->k));
     h->kernel->device->kernels->softmax_forward(&scores);
-    multiply_keys(h, t, h->s, z->width, cgp__rows(z->type, h->v, z->v), h->packed_v, h->y, z->y,
+    multiply_keys(h, t, h->s, z->width, cgp__rows(z->type, h->v, z->v), h->packed.v, h->y, z->y,
                   false, rows_of(&a, a.head->v, z->width, z->v));
 }
 
@@ -331,10 +333,10 @@ static void backward_scores(const head *h, const tile *t, const ahead *a) {
     cgp__cpu_mask mask;
     const cgp__cpu_scores scores = scores_of(h, t, &mask);
     multiply_rows(h, t, h->s, z->depth, cgp__rows(z->type, h->q, z->q),
-                  cgp__columns(z->type, h->k, z->k), h->packed_k,
+                  cgp__columns(z->type, h->k, z->k), h->packed.k,
                   rows_of(a, a->head->q, z->depth, z->q), rows_of(a, a->head->k, z->depth, z->k));
     multiply_rows(h, t, h->dp, z->width, cgp__rows(z->type, h->dy, z->y),
-                  cgp__columns(z->type, h->v, z->v), h->packed_v,
+                  cgp__columns(z->type, h->v, z->v), h->packed.v,
                   rows_of(a, a->head->v, z->width, z->v), (cgp__cpu_prefetch){0});
     kernels->row_dots(h->delta, z->type, cgp__cpu_at(z->type, h->dy, at),
                       cgp__cpu_at(z->type, h->y, at), t->rows, z->width, z->y);
@@ -355,7 +357,7 @@ static void backward_tile(const head *h, const tile *t) {
                          h->summed_k ? h->summed_k : h->dk, h->summed_k ? z->depth : z->k, h->add_k,
                          rows_of(&a, a.head->y, z->width, z->y));
     if (h->dq)
-        multiply_keys(h, t, h->dp, z->depth, cgp__rows(z->type, h->k, z->k), h->packed_rows, h->dq,
+        multiply_keys(h, t, h->dp, z->depth, cgp__rows(z->type, h->k, z->k), h->packed.rows, h->dq,
                       z->q, h->add_q, (cgp__cpu_prefetch){0});
 }
 
@@ -369,13 +371,13 @@ static void pack(const head *h, bool forward) {
                       columns_of_v = cgp__columns(z->type, h->v, z->v),
                       rows_of_k = cgp__rows(z->type, h->k, z->k),
                       rows_of_v = cgp__rows(z->type, h->v, z->v);
-    kernels->gemm_pack_b(h->packed_k, &columns_of_k, z->keys, z->depth);
+    kernels->gemm_pack_b(h->packed.k, &columns_of_k, z->keys, z->depth);
     if (forward) {
-        kernels->gemm_pack_b(h->packed_v, &rows_of_v, z->width, z->keys);
+        kernels->gemm_pack_b(h->packed.v, &rows_of_v, z->width, z->keys);
         return;
     }
-    kernels->gemm_pack_b(h->packed_v, &columns_of_v, z->keys, z->width);
-    if (h->dq) kernels->gemm_pack_b(h->packed_rows, &rows_of_k, z->depth, z->keys);
+    kernels->gemm_pack_b(h->packed.v, &columns_of_v, z->keys, z->width);
+    if (h->dq) kernels->gemm_pack_b(h->packed.rows, &rows_of_k, z->depth, z->keys);
 }
 
 static void run_tiles(const head *h) {
@@ -400,13 +402,13 @@ static void take_scratch(head *h, char *scratch) {
     scratch += scores_bytes(&h->z);
     const bool forward = h->kernel->spec.direction == CGP_OP_FORWARD;
     if (h->z.packs) {
-        h->packed_k = (float *)(void *)scratch;
+        h->packed.k = (float *)(void *)scratch;
         scratch += columns_bytes(&h->z, h->z.depth);
-        h->packed_v = (float *)(void *)scratch;
+        h->packed.v = (float *)(void *)scratch;
         scratch += forward ? rows_bytes(&h->z, h->z.width) : columns_bytes(&h->z, h->z.width);
     }
     if (forward) return;
-    if (h->z.packs) h->packed_rows = (float *)(void *)scratch;
+    if (h->z.packs) h->packed.rows = (float *)(void *)scratch;
     scratch += rows_bytes(&h->z, h->z.depth);
     h->dp = (float *)(void *)scratch;
     scratch += scores_bytes(&h->z);
