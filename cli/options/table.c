@@ -29,6 +29,7 @@
 const cli_option cli_options[CLI_OPTION_COUNT] = {
 #define OPTION(id, ...) [CLI_OPTION_##id] = {__VA_ARGS__},
 #include "options/list.inc"
+#undef OPTION
 };
 
 /* Defaults that differ between commands. */

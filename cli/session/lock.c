@@ -26,7 +26,7 @@ enum { FILE_BYTES = 512, ATTEMPTS = 10 };
 
 /* The contents of a lock file. */
 typedef struct holder {
-    char host[80], date[CLI_NUMBER], process[CGP_PROCESS_BYTES];
+    char host[80], date[CLI_DATE], process[CGP_PROCESS_BYTES];
     long pid;
 } holder;
 
@@ -144,7 +144,7 @@ static bool has_no_links(int reason) {
 /* Make the lock file. Returns 0, EEXIST if there is one already, or errno. *status: a failure
  * before the file is linked. */
 static int make_file(int directory, const char *path, cgp_status *status) {
-    char host[CLI_HOST], date[CLI_NUMBER], process[CGP_PROCESS_BYTES];
+    char host[CLI_HOST], date[CLI_DATE], process[CGP_PROCESS_BYTES];
     *status = cgp_process_name(process);
     if (*status != CGP_OK) return 0;
     for (char *c = cli_host(host); *c; c++)

@@ -41,10 +41,9 @@ static cgp_status one_step(training *t, int64_t i) {
 cgp_status cli_train_steps(training *t) {
     cgp_status status = CGP_OK;
     cli_train_progress_begin(t);
-    for (int64_t i = t->run.resumed + 1; i <= t->run.options.steps; i++) {
-        if (status == CGP_OK) status = one_step(t, i);
-        if (status != CGP_OK || t->stopped) break;
-    }
+    for (int64_t i = t->run.resumed + 1;
+         i <= t->run.options.steps && status == CGP_OK && !t->stopped; i++)
+        status = one_step(t, i);
     if (status != CGP_OK) cli_train_progress_end(t);
     return status;
 }

@@ -11,7 +11,7 @@
 #include "session/entries.h"
 #include "stop.h"
 
-/* Nothing in the run's directory changes before cli_train_begin(). */
+/* No record, metrics or checkpoint of the run changes before cli_train_begin(). */
 static const struct {
     cgp_status (*run)(training *t);
     bool stops; /* a stop request ends the training after this phase */
@@ -24,12 +24,13 @@ static const struct {
     {cli_train_end, false},     /* results */
 };
 
-/* Run the phases. *ended: the number of phases that succeeded. */
-static cgp_status run(training *t, size_t *ended) {
+/* Run the phases. *usage: set if the first one failed, so that the command line is wrong. */
+static cgp_status run(training *t, bool *usage) {
     cgp_status status = CGP_OK;
-    for (*ended = 0; *ended < sizeof phases / sizeof phases[0]; ++*ended) {
-        status = phases[*ended].run(t);
-        if (status != CGP_OK || (phases[*ended].stops && cli_train_stop(t, false))) break;
+    for (size_t i = 0; i < sizeof phases / sizeof phases[0]; i++) {
+        status = phases[i].run(t);
+        *usage = status != CGP_OK && i == 0;
+        if (status != CGP_OK || (phases[i].stops && cli_train_stop(t, false))) break;
     }
     return cli_train_keep(t, status);
 }
@@ -57,7 +58,8 @@ static void undo(const training *t) {
         cli_run_directory_undo(&t->run.directory);
 }
 
-/* Report the failure and return the exit code. `usage`: the command line is wrong. */
+/* Report the failure of any phase, and return the exit code. Before cli_train_make() there is no
+ * pipeline to diagnose, and nothing to undo. `usage`: the command line is wrong. */
 static int fail(const training *t, cgp_status status, bool usage) {
     const bool sample_failed = t->run.session.sample_failed; /* the same on all ranks */
     if (cli_ranks_lost()) cli_ranks_leave_soon();
@@ -71,15 +73,16 @@ static int fail(const training *t, cgp_status status, bool usage) {
 }
 
 int cli_train(const cli_run_options *options) {
-    size_t ended = 0;
+    bool usage = false;
     training t = {.run = {.options = *options, .out = cli_info_stream(options)},
                   .started = cli_seconds(),
                   .validation = cli_no_eval_metrics};
     t.run.options.kept = NULL; /* the caller frees its memory */
     cli_run_directory_name(&t.run.directory, options->run);
     cli_stop_install();
-    const cgp_status status = run(&t, &ended);
-    int code = status == CGP_OK ? CLI_OK : fail(&t, status, ended == 0);
+    const cgp_status status = run(&t, &usage);
+    int code = status == CGP_OK ? CLI_OK : fail(&t, status, usage);
+    if (!cli_ranks_lost()) cli_diagnosis_end();
     if (code == CLI_OK && t.stopped) code = cli_train_stopped(&t);
     if (code != CLI_OK && cli_ranks_lost()) cli_ranks_abort(code);
     cli_diagnosis_end();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train.h -- the state of cgpipe train, and its phases in the order of train.c. All functions but
- * those of log.c and cli_train_open_data() are collective. */
+/* train.h -- the state of cgpipe train, and its phases in the order of train.c. All functions
+ * but those of log.c, cli_train_open_data() and cli_train_stopped() are collective. */
 #ifndef CGPIPE_CLI_TRAIN_H
 #define CGPIPE_CLI_TRAIN_H
 
