@@ -10,10 +10,10 @@ enum {
     CLI_OK = 0,
     CLI_FAILED = 1,
     CLI_USAGE = 2,
-    CLI_PEER = 3,      /* another rank failed; supervise: gave up */
+    CLI_PEER = 3,      /* another rank failed, or supervise gave up */
     CLI_DATA = 4,      /* train: a sample cannot be used; the steps before it are saved */
-    CLI_STOPPED = 130, /* train: by a signal or cgpipe stop, after a checkpoint */
-    CLI_CLOSED = 141,  /* the reader of standard output has closed it; train: after a checkpoint */
+    CLI_STOPPED = 130, /* a signal or cgpipe stop ended train, which saved a checkpoint first */
+    CLI_CLOSED = 141,  /* the reader closed standard output; train saves a checkpoint first */
 };
 
 /* Set the name of the running command. Messages of cli_report() may begin with this name but not

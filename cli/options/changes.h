@@ -18,7 +18,8 @@ json_t *cli_options_changes(const cli_run_options *options, const json_t *before
                             const json_t *now);
 
 /* Fail with CGP_EINVAL if the options of a `record` differ from `expected`, except those given on
- * the command line. The message names the first one and the option that sets the value. */
+ * the command line. The message names the first difference and the option that sets the value
+ * back. */
 CGP_MUST_CHECK cgp_status cli_options_check(const cli_run_options *options, const json_t *record,
                                             const json_t *expected);
 

@@ -21,9 +21,9 @@ typedef struct cli_sampler {
     int64_t cached; /* tokens of the input that are in the cache */
     int output_rank;
     int32_t *tokens, *positions; /* [1, T] */
-    float *logits;   /* [1, T, V], or [batch, 1, V] with a cache; NULL: not the output's rank */
-    double *weights; /* [2, choices]: the weights, and a copy to sort */
-    int choices;     /* tokens that have text */
+    float *logits; /* [1, T, V], or [batch, 1, V] with a cache; NULL: another rank has the output */
+    double *weights;          /* [2, choices]: the weights, and a copy to sort */
+    int choices;              /* tokens that have text */
     cgp_tokenizer *tokenizer; /* Borrowed; NULL: tokens are bytes */
 } cli_sampler;
 
@@ -38,9 +38,9 @@ typedef struct cli_sampling {
 CGP_MUST_CHECK cgp_status cli_prompt_check(const char *prompt, cli_text_sizes sizes,
                                            const cgp_tokenizer *tokenizer);
 
-/* Sample from the pipeline of a causal model, for training or inference, with any number of stages
- * and ranks; `batch` is 0. Or from the pipeline of a model for generation, at most `batch` tokens
- * per pass. Release it. */
+/* Start a sampler on the pipeline of a causal model. A pipeline for training or inference may have
+ * any number of stages and ranks; `batch` is 0. A pipeline for generation takes at most `batch`
+ * tokens per pass. The caller releases the sampler. */
 void cli_sampler_start(cli_sampler *sampler, cgp_pipeline *pipeline, const cgp_model *model,
                        const cgp_plan *plan, cli_text_sizes sizes, int64_t batch,
                        cgp_tokenizer *tokenizer);

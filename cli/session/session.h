@@ -44,8 +44,8 @@ typedef struct cli_session {
     int64_t steps_before;           /* updates before this process */
     int64_t position;               /* index of the next training sample in the data */
     int64_t samples;                /* training samples seen in all processes and data */
-    /* The last failure was caused by samples that could not be read or that the model refused. The
-     * same on all ranks; nothing ran. */
+    /* The last failure was caused by samples that could not be read or that the model refused. All
+     * ranks set this alike, and nothing was run. */
     bool sample_failed;
     char fault[512];         /* CGP_FAULT of a rank, escaped for a terminal; "": none */
     int64_t resident_before; /* VmHWM before the pipeline was made */

@@ -517,8 +517,8 @@ CGP_API bool cgp_model_input_has_gradient(const cgp_model *model, int input);
  *  Threads: any. */
 CGP_API int64_t cgp_model_input_bound(const cgp_model *model, int input);
 
-/** Return outputs in order of cgp_model_output(): the shape of one sample (rank -1: no such
- *  output), and the type. */
+/** Return the number of outputs; the shape of one sample of an output (rank -1: no such output);
+ *  its type. Outputs are numbered in the order of cgp_model_output() calls. */
 CGP_API int cgp_model_outputs(const cgp_model *model);
 CGP_API cgp_shape cgp_model_output_shape(const cgp_model *model, int output);
 CGP_API cgp_dtype cgp_model_output_dtype(const cgp_model *model, int output);

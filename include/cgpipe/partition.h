@@ -53,7 +53,7 @@ typedef struct cgp_layer_cost {
     double input_seconds;
     /** W: gradients of parameters. */
     double weight_seconds;
-    /** R: forward of all ops whose results backward needs, in this layer or in another layer. */
+    /** R: forward of all ops whose results are needed by backward of this layer or of another. */
     double recompute_seconds;
     /** Time that `+selective` adds to B: forward of the ops that are cheap to recompute. */
     double selective_seconds;
@@ -63,8 +63,8 @@ typedef struct cgp_layer_cost {
     int64_t parameter_bytes;
     /** Bytes of the layer's results that backward reads, with recompute `never`. */
     int64_t saved_bytes;
-    /** The optimizer's update of the layer's parameters, once per step for any size of micro-batch.
-     *  0: not measured. */
+    /** Seconds that the optimizer takes to update the layer's parameters, once per step. They do
+     *  not depend on the size of a micro-batch. 0: not measured. */
     double update_seconds;
 } cgp_layer_cost;
 

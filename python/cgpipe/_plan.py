@@ -145,7 +145,7 @@ class Plan(_c.Handle):
 
     @property
     def microbatch(self) -> int:
-        """Samples of a full micro-batch."""
+        """Number of samples in a full micro-batch."""
         return int(_c.lib.cgp_plan_microbatch(self._handle))
 
     @property

@@ -17,7 +17,7 @@
 typedef enum cgp__dx {
     CGP__DX_SEPARATE, /* its own memory */
     CGP__DX_IN_PLACE, /* may overwrite dy */
-    CGP__DX_SAME,     /* is dy: nothing is computed */
+    CGP__DX_SAME,     /* dx is dy itself: nothing is computed */
     CGP__DX_OVER_X,   /* may overwrite x[0] (a loss, over its logits) */
     CGP__DX_NONE,     /* inputs are integers */
 } cgp__dx;

@@ -40,7 +40,7 @@ const char *cgp_optim_kind_name(cgp_optim_kind kind) {
     return (int)kind >= 0 && (int)kind < KINDS ? kinds[kind] : "?";
 }
 
-/* Bits of the kinds that use a constant. */
+/* Bit masks of optimizer kinds, for the constants that each kind uses. */
 enum {
     SGD = 1 << CGP_OPTIM_SGD,
     ADAMW = 1 << CGP_OPTIM_ADAMW,

@@ -57,7 +57,7 @@ static bool same_copies(const cgp__parameters *a, const cgp__parameters *b, int 
     return true;
 }
 
-/* Compare the gradient buffers of parameter p: one for each use, which a step adds up, and one for
+/* Compare the gradient buffers of parameter p: one for each use (a step adds these up), and one for
  * each copy. Uses that backward does not reach have no buffer. */
 static bool same_gradients(const cgp_plan *plan, const cgp_plan *owner, int p) {
     const cgp__parameter *x = &plan->setup.model->params[p], *y = &owner->setup.model->params[p];

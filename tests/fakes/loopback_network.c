@@ -236,7 +236,8 @@ static bool is_earlier(const lane *l, int64_t due_ns) {
     return l->first && l->first->due_ns < due_ns;
 }
 
-/* Deliver the item that is due first; if none is due, return when one will be. */
+/* Deliver the item that is due first. If none is due, return the time at which the next item is
+ * due. */
 static int64_t deliver_first(network *net) {
     int64_t due_ns = INT64_MAX;
     edge *on_edge = NULL;

@@ -206,7 +206,7 @@ static void linear_is_such_gemms(void **state) {
 
 /* --- attention --- */
 
-#define QUERIES 64 /* queries of a tile */
+#define QUERIES 64 /* number of queries per tile */
 #define MAX_ROWS 150
 
 /* One head of one sample, with bf16 values as floats. Rows of q, k and v are 3 C floats apart, rows

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_partition.c -- the balance is the leftmost optimum. It is compared with every cut, and with
- * a table of all optima that rounds in the same way. */
+/* test_partition.c -- the balance is the leftmost optimum. It is compared with the best of all
+ * possible balances, and with a dynamic-programming table whose sums are rounded in the same
+ * way. */
 #include "support.h"
 
 #include <cgpipe/partition.h>

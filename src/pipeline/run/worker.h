@@ -70,9 +70,9 @@ static inline char *cgp__worker_at(const cgp__worker *worker, int64_t offset) {
     return worker->memory + (offset - worker->skipped);
 }
 
-/* Return whether the worker's job has a time limit and was given up. Such a job must not touch the
- * plan or the caller's memory. The caller waits for a job without a limit, such as a getter after a
- * failure. */
+/* Return whether the worker's job has a time limit and the caller has stopped waiting for it. Then
+ * the job must not touch the plan or the caller's memory. A job without a limit, such as a getter
+ * after a failure, keeps its caller waiting until it ends. */
 static inline bool cgp__is_stopped(const cgp__worker *worker) {
     return *worker->timed && atomic_load_explicit(worker->stopped, memory_order_acquire);
 }

@@ -349,7 +349,7 @@ static void hang_gradients(attempt *a, cgp__layout_starts starts) {
     }
     depth = 0;
     a->hung.n = hung;
-    /* a stack starts at the bottom, so the first gradient is its last range */
+    /* hung.ranges ascends by location: the first gradient, on top of the slot, comes last */
     for (int i = 0; i < a->n; i++) {
         cgp__live_range *range = a->order[i];
         if (!range->saved || rank_of(range, starts) != GRADIENT) continue;

@@ -137,7 +137,7 @@ cgp_status cgp__mpi_create(const void *handle, cgp_communicator **out) {
     return status;
 }
 
-/* Wait until the other ranks end too, with a timeout: they may be gone. */
+/* Wait until the other ranks end too. The wait has a timeout, because they may be gone. */
 static void end_together(cgp_communicator *c) {
     for (int r = 0; r < 2 * c->ranks; r++)
         c->requests[r] = MPI_REQUEST_NULL;

@@ -295,8 +295,8 @@ static cgp_status check_bytes(const cgp_link *link, int i, const header *h) {
                          link->communicator->rank, h->bytes);
 }
 
-/* Process the message in a buffer. Drop a duplicate, and a message of an earlier
- * opening. */
+/* Process the message in a buffer. Drop a duplicate, and a message from before the link was last
+ * opened. */
 static cgp_status enter(cgp_link *link, buffer *b) {
     header h;
     const int i = (int)(b - link->buffers);

@@ -87,8 +87,8 @@ static int64_t sums_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type) {
     return cgp__align_up(cgp__min(m, MC) * n * (int64_t)sizeof(float));
 }
 
-/* Return the bytes per thread if threads divide k: a block of a, micro-panels of b, and sums. No
- * smaller GEMM needs more. */
+/* Return the bytes of scratch per thread if k is split among threads: a block of a, micro-panels of
+ * b, and sums. No smaller GEMM needs more. */
 static int64_t depth_bytes(int64_t m, int64_t n, int64_t k) {
     const int64_t rows = cgp__min(m, SMALL_M);
     return packed_bytes(rows, k) + micro_panels_bytes(k) +

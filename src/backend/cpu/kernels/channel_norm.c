@@ -5,10 +5,11 @@
  *     y = (x - mean) scale + shift        dx = ((dy - shift) + (x - mean) slope) scale
  *     GROUP_NORM                          dx = (dy scale - shift) + (x - mean) slope
  *
- * Statistics are computed in f32 over blocks of rows that stay in the cache. First comes the mean
- * of a block, then the sums s of differences from it and q of their squares. With m = mean + s / n,
- * the sum of squared differences from m is q - s^2 / n, which corrects the rounding of `mean`.
- * Blocks are merged in order and in double (Chan, Golub, LeVeque 1979):
+ * Statistics are computed in f32 over blocks of rows that stay in the cache. First the mean of a
+ * block is computed, then s, the sum of the differences from that mean, and q, the sum of their
+ * squares. With m = mean + s / n, the sum of squared differences from m is q - s^2 / n, which
+ * corrects the rounding of `mean`. Blocks are merged in order and in double (Chan, Golub, LeVeque
+ * 1979):
  *
  *     d = m - M        M += d n / (N + n)        Q += q - s^2 / n + d^2 N n / (N + n)
  *
