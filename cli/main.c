@@ -157,7 +157,7 @@ static bool open_streams(void) {
 }
 
 /* Return the exit code. `code` CLI_OK becomes a failure if text could not be written, unless the
- * reader closed the pipe; report it unless a warning has. */
+ * reader closed the pipe; report this unless a warning already did. */
 static int close_streams(int code) {
     const int reason = fflush(stdout) != 0 ? errno : 0;
     if (code != CLI_OK) return code;

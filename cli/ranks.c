@@ -152,7 +152,8 @@ bool cli_ranks_lost(void) {
 }
 
 /* Tell whether all ranks below this one were lost with `lost`. A live rank sent its last heartbeat
- * shortly before the time limit of `lost` expired: at least 3/4 of the limit after `lost` did. */
+ * shortly before the time limit of `lost` expired: at least 3/4 of the limit after the last
+ * heartbeat of `lost`. */
 static bool lowest_after(int lost) {
     cgp_rank_state *states = cli_calloc((size_t)count, sizeof *states);
     bool lowest = true;
@@ -164,7 +165,7 @@ static bool lowest_after(int lost) {
     return lowest;
 }
 
-/* Tell whether this rank prints failures: it is rank 0 or, if that was lost, the lowest rank
+/* Tell whether this rank prints failures: it is rank 0 or, if rank 0 was lost, the lowest rank
  * left. */
 static bool prints(void) {
     char message[16] = "";
@@ -195,7 +196,7 @@ static const char *failure_line(char line[LINE]) {
 
 void cli_ranks_leave_soon(void) {
     static char line[LINE];
-    signal(SIGTERM, SIG_IGN); /* the launcher sends it to all */
+    signal(SIGTERM, SIG_IGN); /* the launcher sends SIGTERM to all ranks */
     end_after(1.5, failure_line(line));
 }
 
@@ -281,7 +282,7 @@ typedef struct report {
 } report;
 
 /* Return the failure of a rank. With `alike`, all ranks return the first rank's failure; else each
- * returns its own, or CGP_EPEER with the first other rank's. */
+ * rank returns its own failure, or CGP_EPEER with the failure of the first other rank. */
 static cgp_status failure_of(const report *all, bool alike) {
     int r = alike || all[rank].status == CGP_OK ? 0 : rank;
     while (r < count && all[r].status == CGP_OK)

@@ -19,8 +19,8 @@ int cli_ranks_launched(void);
  * limit. Messages get a checksum if `verify`. Collective. Fails with CGP_EINVAL, CGP_ESTATE. */
 CGP_MUST_CHECK cgp_status cli_ranks_open(const char *transport, double timeout, bool verify);
 
-/* Change that limit and whether messages get a checksum. Collective, with the same values on all
- * ranks. */
+/* Change the time limit of silent ranks, and whether messages get a checksum. Collective, with the
+ * same values on all ranks. */
 CGP_MUST_CHECK cgp_status cli_ranks_watch(double timeout, bool verify);
 
 /* End this rank's part and send the others the reason, cgp_message(). Sends none for CGP_EPEER: the
@@ -36,7 +36,7 @@ cgp_status cli_ranks_failure(void);
 bool cli_ranks_lost(void);
 
 /* Call after a rank was lost. Ends this process with CLI_PEER in 1.5 seconds, even if writing a
- * file blocks then. If cli_report() has not been called then, prints which rank failed. */
+ * file blocks. If cli_report() has not been called by then, prints which rank failed. */
 void cli_ranks_leave_soon(void);
 
 /* Like cli_ranks_leave_soon(), but now. */
@@ -46,8 +46,8 @@ _Noreturn void cli_ranks_leave(void);
  * the launcher end all others, including the lost one. */
 _Noreturn void cli_ranks_abort(int code);
 
-/* Tell whether cli_report() prints this rank's failure. One rank does: rank 0 or, if that was lost,
- * the lowest rank left. Before the ranks are connected, gives rank 0 a second to print. */
+/* Tell whether cli_report() prints this rank's failure. One rank does: rank 0 or, if rank 0 was
+ * lost, the lowest rank left. Before the ranks are connected, gives rank 0 a second to print. */
 bool cli_ranks_reports(void);
 
 /* Like cli_ranks_fail(), but before cli_ranks_open(). It calls cli_ranks_open() because the other

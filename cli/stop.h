@@ -4,8 +4,8 @@
  * limit, and SIGHUP from a closed terminal. SIGPIPE means that the reader of standard output is
  * gone (`| head`). A request of cgpipe stop is recorded like a signal.
  *
- * Signals but SIGPIPE that were ignored when the program started (nohup, a shell's background jobs)
- * stay ignored. */
+ * Signals that were ignored when the program started (nohup, a shell's background jobs) stay
+ * ignored, except SIGPIPE. */
 #ifndef CGPIPE_CLI_STOP_H
 #define CGPIPE_CLI_STOP_H
 
@@ -15,7 +15,8 @@
  * process with CLI_STOPPED at once. */
 void cli_stop_install(void);
 
-/* Call `function`, which is async-signal-safe, at every such signal after this call; NULL: none. */
+/* Call `function`, which is async-signal-safe, at every signal that comes after this call; NULL:
+ * call nothing. */
 void cli_stop_call(void (*function)(void));
 
 /* Number of a cgpipe stop request, in place of a signal's number. */

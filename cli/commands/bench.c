@@ -315,7 +315,7 @@ static int bench_grid(const cli_run_options *options) {
     if (code == CLI_OK) code = cli_report(cli_model_text(&of, model), true);
     if (code != CLI_OK) return code;
     print_heading(out, &cell_options, model);
-    /* A row may have more micro-batches than samples, of which the library would warn between the
+    /* A row may have more micro-batches than samples. The library would warn about this between the
      * rows. */
     cgp_log_set_level(CGP_LOG_ERROR);
     json_t *cells = json_array();

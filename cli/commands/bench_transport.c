@@ -91,8 +91,8 @@ static cgp_status ended(const wire *w) {
     return cgp_fail(CGP_EPEER, "%s: a message was lost", w->transport->name);
 }
 
-/* Measure round trips, and compute the time of a message from the shortest of each size: the longer
- * ones include other waits. */
+/* Measure round trips, and compute the time of a message from the shortest round trip of each size:
+ * longer round trips include other waits. */
 static cgp_status send_all(wire *w, double seconds[SIZES]) {
     cgp_link_message message;
     if (!w->transport->links.acquire(w->link, INT64_MAX, &message)) return ended(w);
@@ -205,7 +205,7 @@ static cli_message_cost cost_of(const double seconds[SIZES]) {
     return (cli_message_cost){fmax(seconds[0], 0), LARGEST / fmax(beyond, LARGEST / MAX_BANDWIDTH)};
 }
 
-/* Return the median costs over all pairs of ranks on two hosts, or within one. */
+/* Return the median costs over all pairs of ranks on two hosts, or on one host. */
 static cli_message_cost median_cost(const bench *b, const int *host_of, int from, int to) {
     const int64_t pairs = (int64_t)b->ranks * b->ranks;
     double *latencies = cli_calloc((size_t)pairs, sizeof *latencies);

@@ -3,8 +3,8 @@
  * loss, all outputs, every gradient, states and updated weights bit for bit. With several ranks,
  * rank 0 runs the single stage and compares.
  *
- * If an output differs, look for a forward kernel. If only gradients differ, start with the one
- * that backward computes first: the last parameter's. */
+ * If an output differs, look for a forward kernel. If only gradients differ, start with the
+ * gradient of the last parameter, which backward computes first. */
 #include "commands/commands.h"
 
 #include "errors.h"

@@ -135,8 +135,8 @@ static cgp_status find_model(conversion *c) {
                     options->target, cli_model_name(&c->of));
 }
 
-/* Refuse a target that has `file`, which makes it a run or a checkpoint. With published weights
- * too, the directory could be read as the wrong one. */
+/* Refuse a target that has `file`, which makes it a run or a checkpoint. If published weights were
+ * added, the directory could be read as the wrong kind. */
 static cgp_status check_not(const char *directory, const char *file, const char *what) {
     if (!has(directory, file)) return CGP_OK;
     return cgp_fail(CGP_EIO, "%s: %s, it has %s (take another name)", directory, what, file);
@@ -245,7 +245,8 @@ static cgp_status write_checkpoint(const conversion *c, const cli_run_directory 
     return cli_record_write_converted(run, &c->of, c->model_spec, dropout ? *dropout : 0);
 }
 
-/* Write the whole run before it replaces another one, which then survives a full disk. */
+/* Write the whole run before it replaces another run, so that the other run survives a full
+ * disk. */
 static cgp_status write_run(conversion *c) {
     cli_run_directory fresh;
     CGP_TRY(cli_run_directory_make(&c->to));

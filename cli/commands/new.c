@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* new.c -- cgpipe new model NAME: write a directory with a working model plug-in from
  * cli/templates/model/: model, op, data, Makefile, README and a test. The directory appears whole
- * or not at all. Deletes what a killed process left. */
+ * or not at all. The command also deletes what a killed process left. */
 #define _GNU_SOURCE /* renameat2() */
 #include "commands/commands.h"
 

@@ -39,8 +39,8 @@ static double *stage_costs(const cgp_plan *plan, cgp_recompute recompute,
     return times;
 }
 
-/* Set the times of messages, [edges]. Between different devices of a cluster file they are the
- * file's, else the bytes of the message / costs->bandwidth. */
+/* Set the times of messages, [edges]. Between different devices of a cluster file, use the times in
+ * that file. Otherwise use the bytes of the message / costs->bandwidth. */
 static cgp_status message_times(const cgp_plan *plan, const cli_costs *costs,
                                 const cli_cluster *cluster, double *latency, double *transfer) {
     for (int e = 0; e < cgp_plan_edges(plan); e++) {

@@ -109,7 +109,7 @@ static cgp_status check_note(const char *path, const char *directory, const char
     CGP_TRY(status);
     json_t *object = cli_note_read(note);
     const char *got = cli_record_model(object);
-    /* Without a model the note is another program's. */
+    /* A note without a model was written by another program. */
     const bool same = !got || strcmp(got, expected) == 0;
     if (!same) (void)other_model(path, expected, got);
     json_decref(object);

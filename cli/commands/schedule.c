@@ -337,7 +337,8 @@ static cgp_status list_schedules(const cli_run_options *run_options) {
 int cli_schedule(const cli_run_options *run_options) {
     drawing d = {.options = run_options};
     if (run_options->list) return cli_report(list_schedules(run_options), false);
-    const bool spec = !run_options->check; /* a wrong schedule is then in the command line */
+    /* Without --check, a wrong schedule is an error of the command line. */
+    const bool spec = !run_options->check;
     int code = cli_report(check_outputs(run_options), true);
     if (code == CLI_OK && run_options->compare) return cli_schedule_compare(run_options);
     if (code == CLI_OK) code = cli_report(check_options(run_options), true);

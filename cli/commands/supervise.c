@@ -11,7 +11,7 @@
  *     or by the watchdog               without one: restart with the next number of --ranks,
  *                                      at most --restarts times in a row
  *
- * Before a restart it waits for --backoff seconds, doubled for each restart without a newer
+ * Before a restart, supervise waits for --backoff seconds, doubled for each restart without a newer
  * checkpoint.
  *
  * The watchdog ends a command that writes nothing to RUN for --timeout seconds, or for --grace
@@ -53,7 +53,7 @@ typedef struct supervision {
     const char *run;
     int place;         /* index into --ranks */
     int64_t saved;     /* step of the newest checkpoint so far; CLI_NO_STEP: none */
-    int64_t fruitless; /* consecutive restarts without a newer one; -1: the first start */
+    int64_t fruitless; /* consecutive restarts without a newer checkpoint; -1: the first start */
     bool failed;       /* the watchdog ended the command because of a failed process */
 } supervision;
 

@@ -23,14 +23,14 @@ const char *cli_epochs_option(const cli_run_options *options) {
     return NULL;
 }
 
-/* Return the number of steps of so many steps or epochs, at most INT64_MAX. */
+/* Convert a number of steps or epochs to steps, at most INT64_MAX. */
 static int64_t steps_of(const cli_run_options *options, cli_steps steps) {
     int64_t count = steps.count;
     const bool never = steps.epochs && __builtin_mul_overflow(count, options->epoch_steps, &count);
     return never ? INT64_MAX : count;
 }
 
-/* Return the step, at least 0, at which so many steps or epochs of the run end. */
+/* Return the step, at least 0, at which a given number of steps or epochs of the run ends. */
 static int64_t steps_end(const cli_run_options *options, cli_steps steps) {
     int64_t end = steps_of(options, steps);
     if (!steps.epochs || steps.count == 0) return end;

@@ -22,7 +22,7 @@ typedef struct cli_progress {
 CGP_MUST_CHECK cgp_status cli_epochs_count(cli_run_options *options, int64_t samples,
                                            cli_progress done);
 
-/* Tell whether `step` ends an interval of so many steps or epochs; 0: never. */
+/* Tell whether `step` ends an interval, given in steps or epochs. Interval 0: never. */
 bool cli_steps_due(const cli_run_options *options, cli_steps interval, int64_t step);
 
 /* Return the value of a real option; 0 if it has none. */

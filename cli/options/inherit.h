@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inherit.h -- complete the options of the command line from a run or a run file. An option that is
- * given drops others of the run or file that only made sense with its old value. */
+ * given drops other options of the run or file that only made sense with its old value. */
 #ifndef CGPIPE_CLI_INHERIT_H
 #define CGPIPE_CLI_INHERIT_H
 
@@ -8,12 +8,12 @@
 
 #include <jansson.h>
 
-/* Take every option that is not given from a run's `record`, as made by cli_options_json(). The
+/* Take from a run's `record`, made by cli_options_json(), every option that is not given. The
  * record stays borrowed. Fails with CGP_EFORMAT. */
 CGP_MUST_CHECK cgp_status cli_run_options_inherit(cli_run_options *options, const json_t *record);
 
-/* Take every option but --model that is not given and that the command has from a run file. It then
- * counts as given. Takes the memory of `file`. */
+/* Take from a run file every option, except --model, that the command has and that is not given.
+ * These options then count as given. Takes the memory of `file`. */
 void cli_run_options_add(cli_run_options *options, cli_run_options *file);
 
 /* Read a run's options, without defaults. An option is given if its value can be read. Texts and

@@ -95,7 +95,8 @@ const char *cli_option_by_meaning(const char *name, unsigned command) {
     int length = snprintf(wanted, sizeof wanted, ",%.*s,", (int)sizeof wanted - 3, name);
     for (int i = 0; i < length; i++)
         wanted[i] = wanted[i] == '_' ? '-' : (char)tolower((unsigned char)wanted[i]);
-    const bool recipe = strcmp(wanted, ",recipe,") == 0; /* the only recipe is a run file */
+    /* The only value of --recipe in older versions is a run file now. */
+    const bool recipe = strcmp(wanted, ",recipe,") == 0;
     for (int i = 0; i < MEANINGS; i++) {
         const int id = (int)meanings[i].option;
         if (cli_option_taken(id, command) && strstr(meanings[i].names, wanted))

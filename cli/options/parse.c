@@ -133,8 +133,9 @@ static bool is_plugin(const char *text) {
     return length > 3 && strncmp(text + length - 3, ".so", 3) == 0 && memchr(text, '/', length);
 }
 
-/* If MODEL is missing, take the last value of --data, which takes all arguments after it, if it
- * parses as MODEL. A resumed run has a model, so there an existing path is a path. */
+/* If MODEL is missing, it may be the last value of --data, which takes all arguments after it. Take
+ * this value if it parses as MODEL. A resumed run has a model, so there an existing path stays a
+ * value of --data. */
 static void find_model(cli_run_options *options) {
     cgp_model_spec spec = cgp_model_spec_default();
     if (options->command != CLI_TRAIN || options->operand || options->data.count == 0) return;

@@ -24,7 +24,7 @@ typedef enum verdict { NOTHING, FAILED, SILENT, ABSENT, SLOW, HANGS, LOST, CYCLE
 static const char *const verdicts[] = {"nothing", "failed", "silent", "absent",
                                        "slow",    "hangs",  "lost",   "cycle"};
 
-/* The failed rank. If it left no file, `device` is one that waits for it, with the stage and
+/* The failed rank. If it left no file, `device` is a device that waits for it, with the stage and
  * micro-batch that this device waits for. */
 typedef struct cause {
     verdict verdict;
@@ -57,8 +57,8 @@ static const cli_known_rank *known(const cli_diagnosis_files *all, int64_t rank)
 
 /* --- who waits for whom --- */
 
-/* Return the device of a rank that has waited longest for another rank; NULL: none waits, or one
- * runs. */
+/* Return the device of a rank that has waited longest for another rank; NULL: no device waits, or a
+ * device runs. */
 static const cli_diagnosed_device *waiting(const cli_rank_file *file, int64_t rank) {
     const cli_diagnosed_device *longest = NULL;
     for (size_t i = 0; i < file->n_devices; i++) {
@@ -78,8 +78,8 @@ static int64_t next_of(const cli_diagnosis_files *all, int64_t rank) {
     return d ? d->peer_rank : -1;
 }
 
-/* Return the length of the chain of waits from a rank on; above all->ranks, it leads into a
- * cycle. */
+/* Return the length of the chain of waits that begins at a rank. A length above all->ranks means
+ * that the chain leads into a cycle. */
 static int64_t chain_length(const cli_diagnosis_files *all, int64_t rank) {
     int64_t length = 0;
     while (length <= all->ranks && (rank = next_of(all, rank)) >= 0)
@@ -173,7 +173,7 @@ static bool is_missed(const cli_diagnosis_files *all, int64_t r) {
     return all->ended || is_silent(all, k) || is_behind(all, r);
 }
 
-/* Find the rank that others call silent, else the one with the oldest heartbeat. */
+/* Find the rank that others call silent or else the rank with the oldest heartbeat. */
 static bool find_silent(const cli_diagnosis_files *all, cause *c) {
     int64_t worst = -1;
     for (int64_t r = 0; r < all->ranks; r++) {

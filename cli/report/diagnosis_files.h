@@ -23,9 +23,10 @@ typedef struct cli_diagnosed_device {
     int64_t peer_index;
 } cli_diagnosed_device;
 
-/* Information that a rank has on another one. Times are ages in seconds; NaN: never. */
+/* Information that a rank has on another rank. Times are ages in seconds; NaN: never. */
 typedef struct cli_known_rank {
-    double age, agreeing; /* of its last heartbeat; of the agreement in which it waits */
+    /* Time since its last heartbeat, and since it entered the agreement in which it waits. */
+    double age, agreeing;
     int64_t ended, agreements, process;
     const char *host;
     bool left;
@@ -60,9 +61,9 @@ typedef struct cli_diagnosis_files {
  * count. */
 bool cli_diagnosis_has(const cli_diagnosis_files *files, int64_t rank);
 
-/* Read the files of a run's directory. Release in any case. Fails with CGP_EIO if there is none or
- * one cannot be read. Fails with CGP_EFORMAT if one is no file of a rank or is from another run:
- * the message has its path and the key. */
+/* Read the files of a run's directory. Release in any case. Fails with CGP_EIO if there is no file
+ * or a file cannot be read. Fails with CGP_EFORMAT if a file is not a rank's or is from another
+ * run: the message has its path and the key. */
 CGP_MUST_CHECK cgp_status cli_diagnosis_files_read(const char *run, cli_diagnosis_files *files);
 void cli_diagnosis_files_release(cli_diagnosis_files *files);
 

@@ -143,7 +143,7 @@ static void print_range(FILE *out, const char *name, int first, int last) {
         fprintf(out, "%s %d", name, first);
 }
 
-/* Return the last of the consecutive ranks from `first` on that share its host and cores. */
+/* Return the last of the consecutive ranks that begin with `first` and share its host and cores. */
 static int last_alike(const cgp_pipeline *pipeline, int first) {
     const cgp_rank_info info = cgp_pipeline_rank(pipeline, first);
     int last = first;

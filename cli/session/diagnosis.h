@@ -6,9 +6,9 @@
  *     when a signal comes: if a process ends, a launcher sends SIGTERM and, 1 s later, SIGKILL,
  *     when a wait has taken half of --timeout, while the run goes on
  *
- * A thread that sleeps until then writes the last two. With one rank there are no files. Like
- * all files of a run, they are opened relative to its directory's descriptor, without following
- * links. */
+ * A thread that sleeps until then writes the file in the last two cases. With one rank there are no
+ * files. Like all files of a run, they are opened relative to its directory's descriptor, without
+ * following links. */
 #ifndef CGPIPE_CLI_SESSION_DIAGNOSIS_H
 #define CGPIPE_CLI_SESSION_DIAGNOSIS_H
 

@@ -73,9 +73,9 @@ CGP_MUST_CHECK cgp_status cli_model_resolve(cli_model *model, cli_run_options *o
 CGP_MUST_CHECK cgp_status cli_model_find(cli_model *model, cli_run_options *options,
                                          const char *example);
 
-/* Return the output that has the logits: the input of the loss with the largest weight, or of the
- * first of equals. Prefers losses whose targets are an input other than the first. Without a loss:
- * the first output. -1: none. */
+/* Return the output that has the logits: the input of the loss with the largest weight (of several,
+ * the first). Prefers losses whose targets are an input other than the first. Without a loss: the
+ * first output. -1: none. */
 int cli_model_logits(const cgp_model *model);
 
 /* Sizes of a model that reads and predicts tokens. */

@@ -22,8 +22,8 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-/* Limits in bytes. A start takes about 1000 and the names of its data, a note some hundreds and
- * these names. */
+/* Limits in bytes. A start takes about 1000 bytes and the names of its data; a note takes some
+ * hundreds and these names. */
 #define LARGEST_RECORD (16 << 20)
 #define LARGEST_NOTE 8000000
 

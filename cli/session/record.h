@@ -39,13 +39,13 @@ void cli_record_file(json_t *object, const cli_model *model);
 /* Return MODEL as given; a plug-in without keys gets the run's. Owned. */
 char *cli_record_keys(const json_t *record, const char *given);
 
-/* Fail if the model is not the record's, or its file is another one and not a `new_model`. Messages
- * call the model `given`. */
+/* Fail if the model is not the record's. Unless `new_model` is true, also fail if its file is not
+ * the record's. Messages call the model `given`. */
 CGP_MUST_CHECK cgp_status cli_record_check_model(const json_t *record, const cli_model *model,
                                                  const char *model_spec, const char *given,
                                                  bool new_model);
 
-/* Find the model of a run: its own or, if that is a file, the one given by --model. `plugin`:
+/* Find the model of a run. If the run's model is a file, --model gives its path. `plugin`:
  * --plugin. */
 CGP_MUST_CHECK cgp_status cli_record_find_model(cli_model *model,
                                                 const cli_run_directory *directory,

@@ -115,7 +115,8 @@ static cgp_status lock(cli_run_directory *directory) {
     if (directory->fd < 0) return unwritable(directory->path);
     CGP_TRY(cli_lock_take(directory->fd, directory->path, &directory->lock_file));
     directory->locked = true;
-    (void)cli_run_directory_take_stop(directory); /* an old one: later ones are for us */
+    /* Delete an old request: later requests are for this process. */
+    (void)cli_run_directory_take_stop(directory);
     return settle(directory);
 }
 
@@ -506,7 +507,7 @@ static cgp_status settle_old(const cli_run_directory *directory, const cli_run_d
 static cgp_status settle(const cli_run_directory *directory) {
     cli_run_directory old;
     cli_run_directory_enter(&old, directory, CLI_REPLACED);
-    /* Without a descriptor it is missing, or cgpipe did not make it. */
+    /* No descriptor: the directory is missing, or cgpipe did not make it. */
     cgp_status status = old.fd >= 0 ? settle_old(directory, &old) : CGP_OK;
     if (status != CGP_OK) {
         char *why = cli_text("%s", cgp_message());

@@ -326,7 +326,7 @@ static void add_losses(const cgp_pipeline *pipeline, cgp_loss_part *parts) {
     }
 }
 
-/* Evaluate `count` samples, at most a mini-batch, from `first` on. */
+/* Evaluate `count` samples, at most a mini-batch, beginning with sample `first`. */
 static cgp_status evaluate(cli_session *session, cgp_data *data, int64_t first, int64_t count,
                            cgp_loss_part *parts, cli_eval_sums *sums) {
     two_inputs inputs;

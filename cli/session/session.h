@@ -9,8 +9,9 @@
 #include <cgpipe/data.h>
 #include "session/model.h"
 
-/* The measurements of a step: seconds, where only CLI_STEP_SECONDS includes the update; NaN: not
- * available. Then fractions: the bubble, and how busy each device was, from CLI_BUSY on. */
+/* The measurements of a step; NaN: not available. Times are in seconds; only CLI_STEP_SECONDS
+ * includes the update. The bubble is a fraction. So are the entries that begin at CLI_BUSY: how
+ * busy each device was. */
 typedef enum cli_measure {
     CLI_STEP_SECONDS,
     CLI_UPDATE_SECONDS,

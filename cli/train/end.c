@@ -71,7 +71,7 @@ static void print_results(const training *t, const json_t *report) {
     if (t->run.saved > 0 && t->run.options.verbose)
         fprintf(t->run.out, "checkpoint   %s/step-%08" PRId64 "\n",
                 cli_shown(t->run.directory.path), t->run.saved);
-    /* Only one rank alone writes this file. */
+    /* A checkpoint has this file only if a single rank wrote it. */
     const bool one = cli_run_directory_has(&t->run.directory, WEIGHTS);
     fprintf(t->run.out, "weights      %s/%s\n", cli_shown(t->run.directory.path),
             one ? WEIGHTS : CLI_LATEST);

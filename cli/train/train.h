@@ -78,8 +78,8 @@ CGP_MUST_CHECK cgp_status cli_train_save_due(training *t, int64_t i);
  * are saved, and add this to the message. If saving fails, return that failure. */
 CGP_MUST_CHECK cgp_status cli_train_keep(training *t, cgp_status status);
 
-/* validate.c: set `validation`, with 0 samples if the validation split is empty or a signal came;
- * the same if due after step `i`, and log it. */
+/* validate.c: set `validation`, with 0 samples if the validation split is empty or a signal came.
+ * The second function does this if validation is due after step `i`, and logs the result. */
 CGP_MUST_CHECK cgp_status cli_train_validate(training *t);
 CGP_MUST_CHECK cgp_status cli_train_validate_due(training *t, int64_t i);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* heartbeat.h -- the interval between heartbeats: for the transports of this tree, and for the
- * watchdog, which must know how old a rank's state may be. */
+/* heartbeat.h -- the interval between heartbeats. The transports of this tree use it, and so does
+ * the watchdog, which depends on how old a rank's state may be. */
 #ifndef CGP_SRC_TRANSPORT_HEARTBEAT_H
 #define CGP_SRC_TRANSPORT_HEARTBEAT_H
 

@@ -27,8 +27,8 @@ CGP_MUST_CHECK cgp_status loopback_create(int n, uint64_t seed, cgp_communicator
  * threads continue. */
 void loopback_mute(cgp_communicator *communicator);
 
-/* After a rank has ended, its waits for messages return later by this time, as if its threads had
- * no free core. */
+/* After a rank has ended, delay the return of its waits for messages by this time, as if its
+ * threads had no free core. */
 void loopback_delay_wakeups(cgp_communicator *communicator, double seconds);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz.h -- readers of files and texts, and the properties that hold for any input. Each is a
- * fuzz_reader in readers/NAME.c; one driver, test_fuzz.c, makes of it
+/* fuzz.h -- readers of files and texts, and the properties that hold for any input. Each reader is
+ * a fuzz_reader in readers/NAME.c. One driver, test_fuzz.c, turns a reader into
  *
  *     a test             test_fuzz NAME, with mutations of its own inputs and those of the corpus
  *     a libFuzzer target with -DCGP_LIBFUZZER: a violated property is a crash (tools/fuzz.sh)
@@ -46,8 +46,8 @@ typedef struct fuzz_reader {
     /* At least 1/accepted_in of the mutated inputs are accepted, and 1/refused_in refused; 0 means
      * 200. */
     int accepted_in, refused_in;
-    int valid;                   /* so many inputs are played without mutations, and accepted */
-    int corpus;                  /* at least so many inputs of the corpus are accepted */
+    int valid;  /* number of inputs to play without mutations; all must be accepted */
+    int corpus; /* minimum number of accepted inputs of the corpus */
     struct CMUnitTest tests[8];  /* more tests */
     int (*set_up)(void **state); /* called once; optional */
     int (*tear_down)(void **state);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz.c -- the driver of all readers: tests of the reader that an argument names, or of all.
- * With CGP_LIBFUZZER it is a libFuzzer target for one reader. The definition FUZZ_READERS is
- * READER(NAME) for each reader that is linked. */
+/* test_fuzz.c -- the driver of all readers. It runs the tests of the reader that an argument names,
+ * or of all readers. With CGP_LIBFUZZER it is a libFuzzer target for one reader. The definition
+ * FUZZ_READERS is READER(NAME) for each reader that is linked. */
 #include "fuzz.h"
 
 #include <dirent.h>

@@ -27,8 +27,8 @@
  *
  * A kernel is created once for op attributes and a number of samples, by the thread that created
  * the device. It allocates nothing when it runs: all memory, its workspace included, comes with the
- * call. Kernels read no host memory, unless the backend is `host_addressable`. cgpipe/ext/ops.h has
- * the ops, and the headers in cgpipe/ext/ops/ what each one computes.
+ * call. Kernels read no host memory, unless the backend is `host_addressable`. cgpipe/ext/ops.h
+ * lists the ops. The headers in cgpipe/ext/ops/ say what each op computes.
  *
  * Threads: all calls on a device come from the thread that created it. So does event_wait(), whose
  * event may belong to another device of the same backend. event_sync() is also called with events
@@ -83,7 +83,8 @@ typedef struct cgp_kernel_args {
     void *accumulator;
     const float *param[CGP_OP_MAX_PARAMETERS];
     /** Prepacked parameters, written by pack() from the current values, for kernels with packed().
-     *  NULL: none are given; only if the backend packs_optionally. */
+     *  NULL, which only a backend that `packs_optionally` gets: there are no prepacked
+     *  parameters. */
     const void *packed;
     const void *dy;
     void *dx[CGP_OP_MAX_INPUTS];
@@ -92,7 +93,7 @@ typedef struct cgp_kernel_args {
     void *workspace;
     const cgp_step_values *values;
     /** Losses, forward: the sum over rows, in order, goes to losses[values->loss_word + loss].
-     *  NULL: it is discarded. */
+     *  NULL: the sum is discarded. */
     double *losses;
     /** Number of the loss. */
     int loss;
@@ -224,13 +225,13 @@ typedef struct cgp_backend_device {
     /** Allocate zeroed memory at a multiple of 64 bytes, resident on return. */
     cgp_status (*memory_create)(cgp_device *device, size_t bytes, void **out);
     void (*memory_destroy)(cgp_device *device, void *memory, size_t bytes);
-    /** Allocate zeroed host memory, likewise, for copies from and to devices of the backend. NULL
-     *  if the device's memory is host memory. */
+    /** Allocate zeroed host memory with the same alignment, for copies from and to devices of the
+     *  backend. NULL if the device's memory is host memory. */
     cgp_status (*host_memory_create)(cgp_device *device, size_t bytes, void **out);
     void (*host_memory_destroy)(cgp_device *device, void *memory, size_t bytes);
     /** Copy between the host, this device and other devices of the same backend; `device` is one of
-     *  the two ends. If the backend has host_memory_create(), host addresses lie in memory from it,
-     *  of any device of the backend. */
+     *  the two ends. If the backend has host_memory_create(), host addresses lie in memory that it
+     *  allocated for any device of the backend. */
     cgp_status (*copy)(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
                        size_t bytes);
 } cgp_backend_device;
@@ -289,7 +290,8 @@ typedef struct cgp_backend_streams {
     /** Make all later work of the queue wait for the most recent record of the event. An event that
      *  was never recorded is done. */
     cgp_status (*event_wait)(cgp_device *device, cgp_queue queue, cgp_event *event);
-    /** Return in *done if the event is done. A failure of the event's device is returned. */
+    /** Set *done to true if the event is done, else to false. A failure of the event's device is
+     * returned. */
     cgp_status (*event_done)(cgp_event *event, bool *done);
     /** Block until the event is done. A failure of the event's device is returned. Threads: any. */
     cgp_status (*event_sync)(cgp_event *event);
@@ -302,8 +304,8 @@ typedef struct cgp_backend_streams {
     int64_t (*tag_in_progress)(const cgp_device *device, bool *failed);
     /** Block until all queues are empty. */
     cgp_status (*finish)(cgp_device *device);
-    /** Enqueue: the contents are not needed. A backend for tests overwrites them; others return
-     *  CGP_OK. */
+    /** Enqueue a notice that nothing will read the contents of this memory. A backend for tests
+     *  overwrites them; others return CGP_OK. */
     cgp_status (*discard)(cgp_device *device, cgp_queue queue, void *at, size_t bytes);
 } cgp_backend_streams;
 
@@ -319,8 +321,8 @@ typedef struct cgp_backend_graphs {
      *  *out is NULL if nothing was captured, or the capture failed. @retval CGP_ENOMEM There is no
      *  graph; the device has not failed. */
     cgp_status (*capture_end)(cgp_device *device, cgp_captured_graph **out);
-    /** Enqueue the whole graph in COMPUTE, in order; it may be running already. `tag` is added to
-     *  the tags of its kernels. */
+    /** Enqueue the whole graph in COMPUTE, in order. An earlier launch of the graph may still be
+     *  running. `tag` is added to the tags of its kernels. */
     cgp_status (*launch)(cgp_captured_graph *graph, int64_t tag);
     /** Free a graph that does not run. */
     void (*destroy)(cgp_captured_graph *graph);
@@ -346,7 +348,8 @@ typedef struct cgp_backend {
     bool prefetches;
     /** Kernels also run without packed parameters, args->packed NULL, with the same bits. A plan
      *  then packs only if several runs may read the parameters before they change (several
-     *  micro-batches, or inference), and the device has a limit with room for all. */
+     *  micro-batches, or inference). The device must also have a memory limit with room for all
+     *  packed parameters. */
     bool packs_optionally;
 
     cgp_backend_device device;

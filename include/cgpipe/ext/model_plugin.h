@@ -14,11 +14,11 @@
  *         return CGP_OK;
  *     }
  *
- * is built by
+ * This command builds the plug-in:
  *
  *     cc -shared -fPIC -o mine.so mine.c $(pkg-config --cflags --libs cgpipe)
  *
- * "cgpipe new model mine" writes a complete one.
+ * "cgpipe new model mine" writes a complete plug-in.
  *
  * The program opens the file that its command line names, by a path with a slash, and no other. It
  * does not search for plug-ins, and opens none that only a run or a run file names. A run keeps the
@@ -98,7 +98,7 @@ typedef struct cgp_model_key {
     const char *const *words; /**< WORD: the allowed words, NULL at the end. */
 } cgp_model_key;
 
-/** Keys of the model, at most 64. Optional: without them the model has none. */
+/** Keys of the model, at most 64. Optional: without this list the model has no keys. */
 extern CGP_PLUGIN_EXPORT const cgp_model_key cgpipe_model_keys[];
 
 /** The value of a key. */
@@ -141,12 +141,12 @@ typedef struct cgp_data_request {
 } cgp_data_request;
 
 /**
- * Open the model's data set, for --data plugin and --data plugin:ARGUMENT. Optional: without it the
- * model has none.
+ * Open the model's data set, for --data plugin and --data plugin:ARGUMENT. Optional: without this
+ * function the model has no data set.
  *
  * Its samples must be a function of the request; cgp_data_source.identity must differ for different
- * data. Every rank that reads data opens it. Make it with cgp_data_create(), from libcgpipe_data
- * (pkg-config cgpipe_data).
+ * data. Every rank that reads data opens the data set. Make it with cgp_data_create(), from
+ * libcgpipe_data (pkg-config cgpipe_data).
  *
  * @param[out] out      The program owns it after the call.
  * @param[in]  request  Borrowed for the call.

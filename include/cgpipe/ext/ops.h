@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops.h -- the built-in ops, and what a backend learns of a use of one: its kind, its direction,
- * its sizes and constants.
+/* ops.h -- the built-in ops, and what a backend gets for each use of an op: its kind, direction,
+ * sizes and constants.
  *
  * Each header in cgpipe/ext/ops/ has a family of ops: their operands and formulas, and the struct
  * of their sizes and constants. ops/common.h has the rules of all ops. */
@@ -67,8 +67,8 @@ typedef enum cgp_op_kind {
 
 enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
 
-/** The families of ops that have a struct, X(FAMILY, name), "cgp_op_" and the name. PLAIN, the
- *  family of the others and of CUSTOM, has the common fields alone. */
+/** The families of ops that have a struct, X(FAMILY, name), "cgp_op_" and the name. PLAIN is the
+ *  family of all other ops and of CUSTOM. It has only the common fields. */
 #define CGP_OP_FAMILIES(X)                                                                         \
     X(LINEAR, linear)                                                                              \
     X(MATMUL, matmul)                                                                              \

@@ -12,7 +12,8 @@
  *
  * Nothing is opened in the current directory, nor in a set-user-ID program. All plug-ins are opened
  * once, in the order of directories and names. This happens when a program asks for a list of
- * backends or transports, or for one that the library lacks. They are never closed.
+ * backends or transports, or for a backend or transport that the library lacks. They are never
+ * closed.
  *
  * The file exports one function:
  *
@@ -70,8 +71,8 @@ typedef struct cgp_plugin {
     int backend_abi;    /**< CGP_BACKEND_ABI */
     int transport_abi;  /**< CGP_TRANSPORT_ABI */
     const char *name;   /**< "toy" */
-    /** [n_backends], [n_transports] Each has its own name. A faulty one is left out, and `cgpipe
-     *  devices` says why. */
+    /** [n_backends], [n_transports] Each entry has its own name. A faulty entry is left out, and
+     *  `cgpipe devices` says why. */
     const cgp_backend *const *backends;
     int n_backends;
     const cgp_transport *const *transports;

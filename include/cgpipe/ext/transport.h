@@ -23,9 +23,9 @@
  * flight: posted and not yet released.
  *
  * `inproc` serves the devices of one rank. A message is the sender's own buffer, lent with an event
- * of the sender's device that the receiver's queue waits for. It returns with an event of the
- * receiver's device. Ranks share nothing: a transport that `copies` moves bytes into buffers of the
- * receiver's plan, and all events are NULL.
+ * of the sender's device that the receiver's queue waits for. The buffer returns with an event of
+ * the receiver's device. Ranks share nothing: a transport that `copies` moves bytes into buffers of
+ * the receiver's plan, and all events are NULL.
  *
  * A rank is stopped by stop(), by fail() on any rank, or by a failure of the transport itself, for
  * example of its network. After that no call waits: acquire and take return false, and agreements
@@ -97,15 +97,16 @@ typedef struct cgp_link_message {
      *  this rank received that information. Monotonic clock of this rank. 0: the buffer was never
      *  posted. */
     int64_t released_ns;
-    /** Fault to inject, for tests. Only post() reads it, in transports between processes. */
+    /** Fault to inject, for tests. Only post() of a transport between processes reads this
+     * field. */
     cgp_link_fault fault;
     int64_t late_ns; /**< Delay of CGP_LINK_LATE. */
 } cgp_link_message;
 
 /** State of a rank, from its heartbeats. Times are on this rank's monotonic clock. */
 typedef struct cgp_rank_state {
-    /** When its last heartbeat arrived, or watch() began here; for this rank, the current time. 0:
-     *  neither. */
+    /** When its last heartbeat arrived or, before that, watch() began here; for this rank, the
+     *  current time. 0: neither has happened. */
     int64_t heartbeat_ns;
     int64_t ended;       /**< Actions that have ended there, from its report_progress(). */
     int64_t end_ns;      /**< When the last action ended; 0: none has. */

@@ -52,7 +52,7 @@ void cgp__channel_destroy(cgp__channel *channel) {
     free(channel);
 }
 
-/* Hold the first buffer in state `wanted`; false: none. */
+/* Hold the first buffer in state `wanted`. Return false if no buffer is in this state. */
 static bool find(cgp__channel *channel, int wanted, cgp_link_message *out) {
     for (int i = 0; i < channel->capacity; i++) {
         slot *s = &channel->slots[i];

@@ -12,7 +12,7 @@
 
 typedef struct cgp__channel cgp__channel;
 
-/* The state of a buffer that is not posted. The state of a posted one is its micro-batch. */
+/* The state of a buffer that is not posted. The state of a posted buffer is its micro-batch. */
 enum { CGP__CHANNEL_FREE = -1 };
 
 /* `memory`: capacity x bytes, borrowed. A waiter spins for spin_ns, then blocks. Spinning occupies
@@ -22,8 +22,8 @@ cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, 
 void cgp__channel_destroy(cgp__channel *channel);
 
 /* Wait for a buffer in a state, FREE (for the sender) or a micro-batch (for the receiver), and hold
- * it. False: none in time, or the channel is stopped. `timeout_ns` as in acquire() of
- * cgp_transport_links. */
+ * it. False: no buffer got into this state in time, or the channel is stopped. `timeout_ns` as in
+ * acquire() of cgp_transport_links. */
 bool cgp__channel_hold(cgp__channel *channel, int state, int64_t timeout_ns, cgp_link_message *out);
 
 /* Give a held buffer its next state, with the message's bytes and event. */

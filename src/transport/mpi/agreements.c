@@ -44,8 +44,8 @@ static size_t part_of(size_t bytes, size_t offset) {
     return left < LARGEST_PART ? left : LARGEST_PART;
 }
 
-/* Exchange the bytes of every rank's block from `offset` on. If `bytes` is NULL, exchange empty
- * messages. */
+/* Exchange the next part of every rank's block, which begins at `offset`. If `bytes` is NULL,
+ * exchange empty messages. */
 static cgp_status exchange(cgp_communicator *c, const char *mine, char *all, const size_t *bytes,
                            size_t offset) {
     const size_t own = bytes ? part_of(bytes[c->rank], offset) : 0;

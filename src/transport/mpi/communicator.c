@@ -34,7 +34,7 @@ static void finalize(void) {
         (void)MPI_Finalize();
 }
 
-/* Start MPI, unless the program has; check that it is for threads. */
+/* Start MPI, unless the program has started it. Check that it supports several threads. */
 static cgp_status initialize(void) {
     int initialized = 0, finalized = 0, provided = 0;
     CGP_TRY(cgp__mpi_check(MPI_Initialized(&initialized), "MPI_Initialized"));
@@ -199,7 +199,8 @@ static void look_for_failures(cgp_communicator *c) {
 }
 
 void cgp__mpi_progress(cgp_communicator *c) {
-    if (c->ranks == 1 || pthread_mutex_trylock(&c->lock) != 0) return; /* another thread does it */
+    /* If another thread holds the lock, that thread does the work. */
+    if (c->ranks == 1 || pthread_mutex_trylock(&c->lock) != 0) return;
     look_for_failures(c);
     const cgp_status status = c->delay_ns > 0 ? cgp__mpi_note_arrivals(c) : CGP_OK;
     pthread_mutex_unlock(&c->lock);

@@ -9,8 +9,8 @@
  *
  * A message is sent only if a receive for it is posted, which releases ensure: MPI never stores a
  * message. Requests are persistent: they are made once, when the link is opened. A header
- * identifies its message, so duplicates and messages of an earlier opening of the edge are
- * dropped. */
+ * identifies its message, so duplicates are dropped. So are messages from before the edge was last
+ * opened. */
 #include "transport/mpi/world.h"
 
 #include <inttypes.h>
@@ -239,7 +239,7 @@ static cgp_status take_releases(cgp_link *link) {
         const release r = link->answer;
         CGP_TRY(cgp__mpi_check(MPI_Start(&link->release), "MPI_Start"));
         if (r.opening != link->opening || r.slot < 0 || r.slot >= link->options.capacity)
-            continue; /* sent in an earlier opening */
+            continue; /* sent before the edge was last opened */
         buffer *b = &link->buffers[r.slot];
         if (b->state != AWAY) continue;
         b->released_ns = cgp__mpi_host->now_ns() + link->communicator->delay_ns;

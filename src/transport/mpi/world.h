@@ -35,7 +35,7 @@ typedef struct cgp__mpi_failure {
 } cgp__mpi_failure;
 
 /* The number of times that an end of an edge was opened with the same rank at the other end. Both
- * ends count the same, so messages of an earlier opening are dropped. */
+ * ends have the same count, so a message with an older count is dropped. */
 typedef struct cgp__mpi_edge {
     int number, peer;
     bool sends, open;
@@ -57,7 +57,7 @@ struct cgp_communicator {
     pthread_mutex_t lock; /* guards what follows; a leaf, except for MPI's own locks */
     cgp__mpi_failure own, *others;
     MPI_Request *receives, *sends; /* [ranks] of failures */
-    int first; /* the rank whose failure came first, this one's if MPI itself failed; -1: none */
+    int first; /* the rank whose failure came first; this rank if MPI itself failed; -1: none */
     cgp_link *open; /* all open links */
 
     /* For the user thread only: agreements, edges. */

@@ -228,8 +228,8 @@ struct matmul {
 
 enum { AT_ONCE = 64 };
 
-/* Set sums [count] to the chains of FMAs over k from `begin` to `end`, for one column and rows from
- * `row` on. */
+/* Set sums [count] to the chains of FMAs over k from `begin` to `end`, for one column and `count`
+ * rows that begin with `row`. */
 static void chains(const matmul &p, int64_t row, int64_t column, int count, int64_t begin,
                    int64_t end, float *sums) {
     const bool ta = p.operation.transpose_a == CUBLAS_OP_T;

@@ -38,7 +38,7 @@ typedef struct cgp__shim_settings {
     int fail_call, fail_work;
     cudaError_t error;
     /* Number of algorithms that cuBLASLt offers: CGP_CUDA_HOST_ALGORITHMS [2]; 0: there is no
-     * library. The first `broken` have the fault. */
+     * library. The first `broken` algorithms have the fault. */
     int algorithms, broken;
     cgp__shim_fault fault;
     /* The n-th captured node from now is missing from its graph; 0: no node is missing. */

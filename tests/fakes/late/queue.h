@@ -47,8 +47,8 @@ cgp_status cgp__late_queue_start(cgp__late_queue *queue, void *device, cgp__late
 /* Run all entries, then end the thread. */
 void cgp__late_queue_stop(cgp__late_queue *queue);
 
-/* Add an entry. After a failure, only entries that run always are added; others return the failure.
- * Threads: one per queue. */
+/* Add an entry. After a failure, only entries with `always` are added; for other entries the call
+ * returns the failure. Threads: one per queue. */
 cgp_status cgp__late_queue_add(cgp__late_queue *queue, cgp__late_run *run, const void *payload,
                                size_t bytes, bool always);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint.c -- a checkpoint with damaged files, with checksums that match the damage and with
- * ones that do not. Loading never crashes. It is refused and changes nothing, or the loaded values
- * are those in the files.
+/* checkpoint.c -- a checkpoint with damaged files, whose checksums match the damage or do not.
+ * Loading never crashes. Either loading is refused and changes nothing, or the loaded values equal
+ * the values in the files.
  *
  * The tests mutate the files of a small model's checkpoint. An input of libFuzzer is the text of
  * the manifest. */
@@ -129,7 +129,7 @@ static void restore(void) {
 
 /* --- matching checksums --- */
 
-/* Replace the last lines of a manifest by ones that match the lines above them. */
+/* Replace the last lines of a manifest by lines that match the lines above them. */
 static void close_manifest(fuzz_input *manifest) {
     char hex[65], tail[128];
     assert_ok(cgp__digest(manifest->bytes, manifest->size, hex));
@@ -457,7 +457,7 @@ static void tensors_of_integers_are_refused(void **unused) {
 
 /* --- the index of shards --- */
 
-/* Write every other tensor of a file, from `first` on, to a shard. */
+/* Write every other tensor of a file, beginning with tensor `first`, to a shard. */
 static void write_shard(cgp__checkpoint_writer *writer, cgp__weight_map *map, const char *from,
                         const char *name, int first) {
     static const char *const metadata[] = {"format", "pt"};

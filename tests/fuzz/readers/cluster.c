@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cluster.c -- damaged cluster files. One is refused with its name and the position; or every
- * message has a cost, and writing and reading it gives the same.
+/* cluster.c -- damaged cluster files. A file is refused with its name and the position; or every
+ * message has a cost, and the file is unchanged when written and read again.
  *
  * The seeds are files as written by `cgpipe bench transport` and by people. */
 #include "fuzz.h"

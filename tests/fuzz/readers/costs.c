@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* costs.c -- damaged files of costs. One is refused with its name and the position; or every layer
- * has finite times at every size of micro-batches, and writing and reading it gives the same.
+/* costs.c -- damaged files of costs. A file is refused with its name and the position. Or every
+ * layer has finite times at every size of micro-batches, and the file is unchanged when written and
+ * read again.
  *
  * The seeds are files of three sizes, of one size, and of an older cgpipe. */
 #include "fuzz.h"

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* models.c -- arbitrary texts of models. One is refused, or writing it gives a text of the same
- * model. A model of few layers is built and planned, or refused, however wide: no size overflows.
+/* models.c -- arbitrary texts of models. A text is refused, or its model is written as a text that
+ * gives the same model. A model of few layers is built and planned, or refused, however wide: no
+ * size overflows.
  *
- * An input is a text, preceded by the numbers of stages and micro-batches as two letters: a is
- * 1. */
+ * An input is a text, preceded by two letters for the numbers of stages and micro-batches; the
+ * letter a is 1. */
 #include "fuzz.h"
 
 #include <cgpipe/models/spec.h>

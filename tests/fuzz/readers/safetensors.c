@@ -23,7 +23,7 @@ static void check_strides(const cgp_shape *shape) {
     REQUIRE(stride > 0);
 }
 
-/* Check that as many numbers are read, whatever they are. */
+/* Check that the expected number of values is read, whatever the values are. */
 static void check_halves(cgp_safetensors *file, int i) {
     const char *type = cgp_safetensors_type(file, i);
     if (strcmp(type, "F16") != 0 && strcmp(type, "BF16") != 0) return;

@@ -63,8 +63,8 @@ static void check_round_trip(const cgp_schedule *lowered) {
     cgp_schedule_destroy(back);
 }
 
-/* For a schedule that runs: its compute actions alone, with messages sent at once, take at most as
- * long, wherever receives are posted. */
+/* If a schedule runs, check that its compute actions alone, with messages sent at once, do not take
+ * longer, wherever receives are posted. */
 static void check_compute(const cgp_schedule *lowered, double makespan) {
     char *text = NULL;
     cgp_schedule *back = NULL;

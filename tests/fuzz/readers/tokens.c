@@ -29,8 +29,8 @@ static int expected_tokens(const fuzz_input *in, int32_t *tokens) {
     return (int)((in->size - first) / width);
 }
 
-/* Check that a sample is T + 1 expected tokens from the start of a window, or is refused for one of
- * them. */
+/* Check that a sample is T + 1 expected tokens from the start of a window, or is refused because of
+ * one of these tokens. */
 static void check_sample(cgp_data *data, cgp_split split, int64_t position, const int32_t *expected,
                          int n, bool *visits) {
     const int64_t length = cgp_data_sequence(data), vocab = cgp_data_vocab_size(data);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* elementwise.h -- elementwise ops. They have the common fields alone.
+/* elementwise.h -- elementwise ops. They have only the common fields.
  *
  *  op               x[0]       x[1]       y          saved  param
  *  one input        [n,R,C]    -          [n,R,C]    -      -

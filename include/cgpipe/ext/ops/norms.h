@@ -24,7 +24,7 @@ typedef struct CGP_OP_STRUCT cgp_op_norm {
     CGP_OP_COMMON
     /** GROUP_NORM: number of groups, a divisor of `out`. */
     int64_t groups;
-    /** Added to the variance, or mean square. */
+    /** Constant that is added to the variance or, in RMS_NORM, to the mean square. */
     float eps;
     /** BATCH_NORM: weight of the new value in running statistics; < 0: 1 / number of updates. */
     float momentum;

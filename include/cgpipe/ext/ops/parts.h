@@ -7,9 +7,9 @@
  *  TRANSPOSE        [n,R,C]            -          [n,R,C]    -      -
  *  RESHAPE          [n,R,C]            -          [n,R,C]    -      -
  *
- * TRANSPOSE's x is [.., i, b, j, c] with the sizes in `parts`, its y [.., j, b, i, c]. SLICE takes
- * columns parts[0] .. parts[0] + C - 1. Its dx is zero in the other columns; if dx is added to, the
- * other columns do not change. */
+ * TRANSPOSE's x is [.., i, b, j, c] with the sizes in `parts`; its y is [.., j, b, i, c]. SLICE
+ * takes columns parts[0] .. parts[0] + C - 1. Its dx is zero in the other columns; if dx is added
+ * to, the other columns do not change. */
 #ifndef CGPIPE_EXT_OPS_PARTS_H
 #define CGPIPE_EXT_OPS_PARTS_H
 

@@ -17,10 +17,11 @@
  * Every window has at least one pixel. The first of several equal maxima counts, and a NaN is
  * larger than every number.
  *
- * CONV_TRANSPOSE2D adds to element (u, v) of the window of input pixel (i, j), which is output
- * pixel (i stride_height + u - top, j stride_width + v - left), if it exists. MEAN is an
- * AVERAGE_POOL whose windows do not overlap. UPSAMPLE's pixel (i, j) is pixel (i / stride_height, j
- * / stride_width); PAD's is (i - top, j - left), or zero. */
+ * In CONV_TRANSPOSE2D, element (u, v) of the window of input pixel (i, j) is output pixel (i
+ * stride_height + u - top, j stride_width + v - left), if it exists. The op adds to this pixel.
+ * MEAN is an AVERAGE_POOL whose windows do not overlap. Output pixel (i, j) of UPSAMPLE is input
+ * pixel (i / stride_height, j / stride_width); of PAD, it is input pixel (i - top, j - left), or
+ * zero. */
 #ifndef CGPIPE_EXT_OPS_WINDOWS_H
 #define CGPIPE_EXT_OPS_WINDOWS_H
 
