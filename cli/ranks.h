@@ -43,7 +43,7 @@ void cli_ranks_leave_soon(void);
 _Noreturn void cli_ranks_leave(void);
 
 /* Call after a rank was lost. Ends this process with `code` within a second; one of the ranks makes
- * the launcher end all others, including the lost one. */
+ * the launcher end all other ranks, including the lost rank. */
 _Noreturn void cli_ranks_abort(int code);
 
 /* Tell whether cli_report() prints this rank's failure. One rank does: rank 0 or, if rank 0 was

@@ -12,7 +12,7 @@
 static const struct {
     int number;
     const char *name;
-    bool repeated; /* a second such signal ends the process, because a person sent it */
+    bool repeated; /* a second signal with this flag ends the process, because a person sent it */
 } signals[] = {
     {SIGINT, "SIGINT", true},
     {SIGTERM, "SIGTERM", true},

@@ -22,7 +22,7 @@ char *cli_shell_word(const char *text);
 /* Return a text with `by` in each place of `what`. The caller frees it. */
 char *cli_replaced(const char *text, const char *what, const char *by);
 
-/* Tell whether a text has more than this ending, as "a.bin" has ".bin". */
+/* Tell whether a text is longer than `ending` and ends with it, as "a.bin" ends with ".bin". */
 bool cli_ends_with(const char *text, const char *ending);
 
 /* Return a user's text escaped for a terminal, "" for NULL. It is in one of four static buffers,

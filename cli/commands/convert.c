@@ -41,8 +41,8 @@ typedef struct conversion {
     const cli_run_options *options;
     source source;
     bool to_file;
-    cli_run_directory from, to; /* one of them is a run */
-    json_t *record;             /* run.json, if FROM is a run */
+    cli_run_directory from, to; /* `from` or `to` is a run */
+    json_t *record;             /* contents of run.json if FROM is a run */
     cli_model of;
     char model_spec[CLI_MODEL_SPEC];
     cgp_model *model;

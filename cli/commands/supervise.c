@@ -301,8 +301,8 @@ static bool goes_on(supervision *s, const cli_ending *ending) {
     return again;
 }
 
-/* Wait before a restart, twice as long after each one without a newer checkpoint: the cause may
- * take time to go away. A signal ends the wait. */
+/* Wait before a restart. The wait doubles after each restart without a newer checkpoint: the cause
+ * of failure may take time to go away. A signal ends the wait. */
 static void back_off(const supervision *s) {
     const struct timespec turn = {.tv_nsec = 20000000};
     double seconds = s->options->backoff;

@@ -31,14 +31,14 @@ enum { LLM_C_MAGIC = 20240520, LLM_C_MAGIC_UINT32 = 20240801, LLM_C_VERSION_UINT
 typedef struct work {
     const cli_run_options *options;
     cgp_tokenizer *tokenizer;
-    cgp_token_list tokens; /* of the current piece */
+    cgp_token_list tokens; /* tokens of the current piece */
     uint8_t *piece;        /* [capacity] */
     size_t capacity;
-    size_t width; /* bytes of a token in --out */
+    size_t width; /* number of bytes per token in --out */
     FILE *out;    /* standard output; for --out a stream to `kept` */
     char *kept;   /* [n_kept] */
     size_t n_kept;
-    int64_t read, made; /* bytes and tokens, or tokens and bytes */
+    int64_t read, made; /* numbers of bytes and tokens or, with --decode, tokens and bytes */
 } work;
 
 /* --- out --- */

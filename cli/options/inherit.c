@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* If `given` has a new value, drop the options that only made sense with its old one: `first` ..
+/* If `given` has a new value, drop the options that only made sense with its old value: `first` ..
  * `last` in the order of cli_option_id. */
 static const struct {
     cli_option_id given, first, last;

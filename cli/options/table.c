@@ -18,10 +18,10 @@
 #define TYPED (CLI_ONCE | CLI_TYPED)
 #define FIRST CLI_FIRST
 
-/* Options of training that some commands take, so that command lines and run files of train fit
- * them, but that change none of their results. UPDATE: a plan has no values of the optimizer, only
- * its memory. STEPPED: the single update of check has the learning rate of --lr, which a schedule
- * only scales. FIXED: bench always has it. */
+/* Options of training that do not change the results of some commands. These commands take them
+ * nevertheless, so that they accept command lines and run files of train. UPDATE: a plan has no
+ * values of the optimizer, only its memory. STEPPED: the single update of check has the learning
+ * rate of --lr, which a schedule only scales. FIXED: bench always has it. */
 #define UPDATE (CLI_REPORTED | CLI_IDLE(CLI_PLAN))
 #define STEPPED (CLI_REPORTED | CLI_IDLE(CLI_PLAN | CLI_CHECK))
 #define FIXED (CLI_REPORTED | CLI_IDLE(CLI_PLAN | CLI_BENCH))

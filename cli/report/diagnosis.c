@@ -165,8 +165,8 @@ static bool is_silent(const cli_diagnosis_files *all, const cli_known_rank *k) {
     return !k || k->age > 3 * interval + 0.05;
 }
 
-/* Tell whether a rank without a file is the cause: the run has ended, or the rank sends no
- * heartbeats, or it has not made the others' call. */
+/* Tell whether a rank without a file is the cause. It is if the run has ended, if the rank sends no
+ * heartbeats, or if it has not made the call in which the others wait. */
 static bool is_missed(const cli_diagnosis_files *all, int64_t r) {
     const cli_known_rank *k = known(all, r);
     if (cli_diagnosis_has(all, r) || (k && k->left)) return false;

@@ -35,8 +35,8 @@ static int64_t step_of(const char *line, size_t length) {
     return sscanf(line, "{\"step\":%" SCNd64, &step) == 1 ? step : 0;
 }
 
-/* Find the last line to keep, in a file whose steps ascend up to `step`. Return the offset of the
- * line's end. */
+/* Find the last line to keep: the kept lines have ascending steps, at most `step`. Return the
+ * offset of the line's end. */
 static off_t kept(cli_metrics *metrics, int64_t step) {
     char line[LONGEST_LINE];
     off_t end = 0;

@@ -205,7 +205,8 @@ json_t *cli_costs_json(const cli_costs *costs, const cgp_model *model) {
                      "copy_bytes_per_second", cli_real_json(costs->bandwidth), "layers", layers);
 }
 
-/* Return a number: the value itself, or entry `size` of a list with one per size. NULL: neither. */
+/* Return a number: the value itself or, if it is a list with a number per size, entry `size`. NULL:
+ * it is neither. */
 static const json_t *number_of(const json_t *value, int sizes, int size) {
     const json_t *number = value;
     if (json_is_array(value))

@@ -12,12 +12,12 @@
 
 /* Take the lock of an open directory; `path` is for messages. *by_file: there is a file to delete.
  * Replaces the file of a dead process of this host. Fails with CGP_EIO if another process has the
- * lock, or may have it on another host; the message names it and how to delete its file. If the
- * file system has neither locks nor links, warns and returns CGP_OK. */
+ * lock, or may have it on another host; the message names that process and says how to delete its
+ * file. If the file system has neither locks nor links, warns and returns CGP_OK. */
 CGP_MUST_CHECK cgp_status cli_lock_take(int directory, const char *path, bool *by_file);
 
-/* Tell whether the file is this process's: a user may have taken it for that of a dead process and
- * deleted it. Also true if the file cannot be read. */
+/* Tell whether the lock file is this process's: a user may have mistaken it for the file of a dead
+ * process and deleted it. Also true if the file cannot be read. */
 bool cli_lock_is_kept(int directory);
 
 /* Delete the file, if it is this process's. */

@@ -160,7 +160,7 @@ cgp_status cli_model_find(cli_model *model, cli_run_options *options, const char
 }
 
 /* Return the output of the loss with the largest weight whose targets are input `least` or a later
- * one; -1: none. `least` -1 admits losses with targets from the graph. */
+ * input; -1: no such loss. `least` -1 admits losses with targets from the graph. */
 static int heaviest(const cgp_model *model, int least) {
     cgp_model_loss best = {.output = -1};
     for (int i = 0; i < cgp_model_losses(model); i++) {

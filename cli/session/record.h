@@ -12,9 +12,9 @@
  *     starts         a list: step and date of each start, the host of rank 0, the options given and
  *                    changed, the devices and plug-ins, and `fault`, its CGP_FAULT
  *
- * A checkpoint's note also has model, options and the number of starts (cli_record_note()). So
- * an edit of run.json is detected, and an option that a later start changed is not mistaken for
- * one. */
+ * A checkpoint's note also has model, options and the number of starts (cli_record_note()). So an
+ * edit of run.json is detected, and an option that a later start changed is not mistaken for an
+ * edit. */
 #ifndef CGPIPE_CLI_RECORD_H
 #define CGPIPE_CLI_RECORD_H
 
@@ -26,8 +26,8 @@
 /* Read run.json. The caller owns *record. */
 CGP_MUST_CHECK cgp_status cli_record_read(const cli_run_directory *directory, json_t **record);
 
-/* Parse a checkpoint's note. The caller owns it; NULL: it is not JSON, or too large to be
- * cgpipe's. */
+/* Parse a checkpoint's note. The caller owns it; NULL: the note is not JSON, or too large to be a
+ * note of cgpipe. */
 json_t *cli_note_read(const char *text);
 
 /* Return the model of a record or note, borrowed from it. */

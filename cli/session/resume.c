@@ -212,8 +212,8 @@ static void warn_number(const cli_run *run, const json_t *note, const json_t *no
                 shown(after, has), consequence);
 }
 
-/* Warn if a text changed. Either note may lack the text: an older cgpipe, or devices without such a
- * property. */
+/* Warn if a text changed. Either note may lack the text, if an older cgpipe wrote it or the devices
+ * have no such property. */
 static void warn_text(const cli_run *run, const json_t *note, const json_t *now, const char *key,
                       const char *name) {
     const char *before = json_string_value(json_object_get(note, key)),
@@ -337,8 +337,8 @@ cgp_status cli_resume_progress(cli_run *run) {
     return CGP_OK;
 }
 
-/* Check that the checkpoint is the one from which epochs were counted: the directory was not locked
- * at that time. */
+/* Check that epochs were counted from this checkpoint: the directory was not locked when they were
+ * counted. */
 static cgp_status check_progress(const cli_run *run) {
     const bool same = run->done.steps == run->resumed && run->done.samples == run->session.samples;
     if (run->options.epoch_steps == 0 || same) return CGP_OK;

@@ -133,7 +133,7 @@ cgp_status cli_run_directory_keep_lock(cli_run_directory *directory) {
                     directory->path);
 }
 
-/* The file is empty, so it is complete as soon as it exists. */
+/* The file of a stop request is empty, so it is complete as soon as it exists. */
 cgp_status cli_run_directory_request_stop(const cli_run_directory *directory) {
     int fd = -1;
     CGP_TRY(cli_run_directory_open(directory, CLI_REQUEST, O_WRONLY | O_CREAT, &fd));
@@ -202,8 +202,8 @@ static cgp_status check_file(const cli_run_directory *directory, const char *nam
     return CGP_OK;
 }
 
-/* Check that `latest` is no directory, which a save could not replace: copying a run with links
- * followed makes it one. */
+/* Check that `latest` is no directory, which a save could not replace: a copy of a run in which
+ * links were followed has such a directory. */
 static cgp_status check_latest(const cli_run_directory *directory) {
     struct stat info;
     if (fstatat(directory->fd, CLI_LATEST, &info, AT_SYMLINK_NOFOLLOW) != 0 ||

@@ -79,7 +79,7 @@ CGP_MUST_CHECK cgp_status cli_run_directory_unshare(const cli_run_directory *dir
 cli_lock cli_run_directory_lock(const cli_run_directory *directory);
 
 /* Fail with CGP_EIO if the lock file was deleted or replaced. Another process may then write to the
- * run, and this one counts as unlocked. */
+ * run, and the directory counts as unlocked by this process. */
 CGP_MUST_CHECK cgp_status cli_run_directory_keep_lock(cli_run_directory *directory);
 
 /* Ask the process that holds the lock, on any host, to stop. */
@@ -113,7 +113,7 @@ CGP_MUST_CHECK cgp_status cli_run_directory_save(const cli_run_directory *direct
 CGP_MUST_CHECK cgp_status cli_run_directory_make(cli_run_directory *directory);
 
 /* Delete the checkpoints of later steps. Each is renamed first, so that a killed process leaves
- * only complete checkpoints. Failing to delete a renamed one is a warning. */
+ * only complete checkpoints. Failing to delete a renamed checkpoint is only a warning. */
 CGP_MUST_CHECK cgp_status cli_run_directory_drop_after(const cli_run_directory *directory,
                                                        int64_t step);
 

@@ -198,8 +198,8 @@ static cgp_status pass_new(cli_sampler *s, int64_t used, const float **last) {
     return CGP_OK;
 }
 
-/* Draw the token after the first `used` ones on the output's rank and broadcast it; -1: the logits
- * are not finite. */
+/* Draw the token after the first `used` tokens, on the rank that has the output, and broadcast it.
+ * Token -1: the logits are not finite. */
 static cgp_status draw(cli_sampler *s, const cli_sampling *sampling, int64_t used, double uniform,
                        int32_t *token) {
     const float *last = NULL;

@@ -30,7 +30,7 @@ typedef struct training {
     double started; /* cli_seconds() */
     training_data data;
     cli_metrics metrics;
-    cli_eval_metrics validation; /* the last one; written by validate.c */
+    cli_eval_metrics validation; /* results of the last validation; written by validate.c */
     training_line line;
     /* A signal's name or "stop request" (stop.h), or "time"; NULL: the run was not stopped. */
     const char *stopped;

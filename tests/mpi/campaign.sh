@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # campaign.sh SOURCE_DIR BUILD_DIR KILLS STOPS [SEED] -- kill and stop ranks at random actions of
 # random steps, in random layouts. Not run in CI. Half of the launchers end all processes after one
-# has failed, half do not. After each fault:
+# process has failed, the other half do not. After each fault:
 #
 #     time      the remaining ranks end within the limit and 2 s, with code 3, unless the launcher
 #               killed them

@@ -4,7 +4,7 @@
 # COMMAND..., check NAME CONDITION... and make_text.
 #
 # $work is a directory of the script; $plugins contains the plug-in, which the program finds without
-# help. The MPI is that of the build. Under a sanitizer only errors inside the MPI are suppressed.
+# help. The scripts use the MPI of the build. Under a sanitizer only errors inside the MPI are suppressed.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 suppressions=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -41,8 +41,8 @@ needs_mpi() { # BUILD_DIR
     fi
 }
 
-# Skip the test unless mpirun is Open MPI's: for its options and its ranks' variables. After
-# needs_mpi.
+# Skip the test unless mpirun is Open MPI's, whose options and environment variables the test needs.
+# Call this after needs_mpi.
 needs_open_mpi() {
     [ "$mpi" = "Open MPI" ] || { echo "skip: for Open MPI's mpirun, not $mpi's"; exit 77; }
 }

@@ -62,7 +62,7 @@ fi
 
 # --- memory of a host ---
 
-# Each rank fits, both together do not. A layer has 12 width^2 parameters of 16 bytes; each rank has
+# Each rank alone fits; both ranks do not. A layer has 12 width^2 parameters of 16 bytes; each rank has
 # one layer and a little more.
 bytes=$(awk '/MemAvailable/ { print 1024 * $2 }' /proc/meminfo)
 limit=$(cat /sys/fs/cgroup/memory.max 2>/dev/null)

@@ -116,7 +116,8 @@ check "check of a plug-in: the same" grep -q '^the same to the bit: ' "$work/out
 
 # --- only the first rank reads images ---
 #
-# The next image replaces a broken one, with its own label, here that of the next class.
+# The next image, with its own label, replaces a broken image. Here the next image is of the next
+# class.
 
 mkdir "$work/images" && "$build_dir/tests/draw_directory" "$work/images" 4 16
 (cd "$work/images" && for image in */2.png; do head -c 60 "$image" >"$image.cut" && mv "$image.cut" "$image"; done)
@@ -180,7 +181,7 @@ train="train $model --batch 4 --stages 2 --steps 3 --run $work/none"
     check "nothing is left of them" [ ! -e "$work/none" ]
 }
 # Rank 1 fails and closes its links. Rank 0 is still in an action for a second, and rank 1 waits for
-# it: otherwise mpirun would kill rank 0, in this test at once.
+# rank 0. Otherwise mpirun would kill rank 0, in this test at once.
 # shellcheck disable=SC2016 # variables of the rank
 rank=(bash -c '"$@"; echo $? >"$codes/${OMPI_COMM_WORLD_RANK-$PMI_RANK}"' rank "$cgpipe")
 CGP_LOG=error CGP_FAULT=fail:1F0,delay:0F1:1.5 run 2 bench $model --stages 2 --batch 4 --chunks 4

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_mpi_supervise.sh SOURCE_DIR BUILD_DIR -- MPI processes under cgpipe supervise. After a
 # failure fewer ranks are started, and end with the weights of one process. A stop request and a
-# signal save. No process outlives supervise.
+# signal cause a checkpoint. No process outlives supervise.
 set -u
 build_dir=$(cd "$2" && pwd)
 cgpipe=$build_dir/cgpipe
@@ -42,7 +42,7 @@ shift
 exec "$mpirun" -n "$ranks" "$@"
 EOF
 
-# --- four ranks fail at once; of the next two one is killed; a stop request ends the run ---
+# --- four ranks fail at once; one of the next two is killed; a stop request ends the run ---
 
 # shellcheck disable=SC2086 # split into words
 supervise killed 4,2,1 $gpt2 --steps 1000000 --save-every 20

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_mpi_train.sh SOURCE_DIR BUILD_DIR -- cgpipe train in several MPI processes gives the weights,
 # losses and samples of one process. Other numbers of ranks resume. All ranks share one directory
-# and one output. A failure or signal of one rank ends all.
+# and one output. A failure or signal of one rank ends all ranks.
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe

@@ -120,7 +120,7 @@ void cgp__channel_hand_over(cgp__channel *channel, const cgp_link_message *messa
     channel->slots[i].event = message->event;
     channel->slots[i].state = state;
     atomic_fetch_add_explicit(&channel->changes, 1, memory_order_relaxed);
-    /* At most one side waits: the other one is in this call. */
+    /* At most one side waits: the other side is in this call. */
     pthread_cond_signal(&channel->changed);
     pthread_mutex_unlock(&channel->lock);
 }

@@ -15,14 +15,14 @@
 #define LEAVE_NS 200000000
 
 /* Time that a rank waits after a failure until all others end too, in nanoseconds. A launcher ends
- * all processes when the first one exits with a code that is not 0. */
+ * all processes when the first process exits with a code that is not 0. */
 #define END_NS 1000000000
 
 /* Tags of messages after a failure. */
 enum { FAILURE, END };
 
-/* The number of communicators that are not destroyed, and of those that failed. MPI_Finalize() is
- * called only if both are 0: it could wait for other ranks. */
+/* The number of communicators that are not destroyed, and the number of those that failed.
+ * MPI_Finalize() is called only if both are 0: it could wait for other ranks. */
 static atomic_int living, failed_ones;
 
 /* --- MPI's start and end --- */

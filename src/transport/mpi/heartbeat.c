@@ -189,8 +189,9 @@ static void stop(cgp__mpi_detector *d) {
 cgp_status cgp__mpi_watch(cgp_communicator *c, int64_t timeout_ns) {
     cgp__mpi_detector *d = c->detector;
     if (c->ranks == 1) return CGP_OK;
-    if (timeout_ns != d->timeout_ns) stop(d); /* its sleep may be longer than the new limit */
-    d->timeout_ns = timeout_ns;               /* there is no thread, or the value is the same */
+    if (timeout_ns != d->timeout_ns)
+        stop(d);                /* the thread may sleep for longer than the new limit */
+    d->timeout_ns = timeout_ns; /* now there is no thread, or the value does not change */
     return timeout_ns > 0 && !d->runs ? start(c) : CGP_OK;
 }
 

@@ -22,7 +22,7 @@ typedef struct header {
     int32_t edge, opening, microbatch, slot; /* slot: the sender's buffer */
     int64_t sequence, bytes;
     int64_t late_ns;       /* injected delay after the arrival */
-    uint32_t has_checksum; /* `checksum` covers header and bytes, with itself 0 */
+    uint32_t has_checksum; /* `checksum` covers header and bytes; it is 0 while it is computed */
     uint32_t checksum;
 } header;
 

@@ -84,7 +84,7 @@ cgp_status cgp__mpi_check(int code, const char *call);
 
 /* --- waits --- */
 
-/* A wait is a loop of tests, first without a pause, then with one. */
+/* A wait is a loop of tests: first without pauses, then with pauses. */
 typedef struct cgp__mpi_wait {
     int64_t start_ns, spin_ns, deadline_ns;
 } cgp__mpi_wait;
@@ -115,7 +115,8 @@ void cgp__mpi_fail(cgp_communicator *communicator, cgp_status status, const char
 cgp_status cgp__mpi_first_failure(cgp_communicator *communicator, int *rank, char *message,
                                   size_t size);
 /* End this rank because MPI failed, or because `rank` sends no heartbeats. Record the failure like
- * one from another rank, with cgp_message() of this thread, and send it to the others. */
+ * a failure that another rank sent, with cgp_message() of this thread. Send it to the other
+ * ranks. */
 void cgp__mpi_break(cgp_communicator *communicator, cgp_status status);
 void cgp__mpi_lose(cgp_communicator *communicator, int rank, cgp_status status);
 void cgp__mpi_abort(cgp_communicator *communicator, int code);
