@@ -15,7 +15,7 @@
 typedef struct process {
     pid_t pid, parent;
     char state; /* Z: zombie, not yet reaped by its parent */
-    int status; /* of a zombie, as from waitpid() */
+    int status; /* status of a zombie, as from waitpid() */
     bool descends;
 } process;
 

@@ -97,7 +97,8 @@ static void end_after(double seconds, const char *line) {
 static cgp_status start(const char *name) {
     const cgp_status status = find_others(name);
     if (status == CGP_OK) return transport->agreement.barrier(communicator);
-    rank = launched(host_ranks, 0); /* the first rank of each host prints what is missing there */
+    /* Number the ranks of each host from 0: its first rank prints what is missing on this host. */
+    rank = launched(host_ranks, 0);
     return status;
 }
 
@@ -173,7 +174,8 @@ static bool prints(void) {
     if (!communicator) return cli_rank() == 0;
     (void)transport->failures.first(communicator, &lost, message, sizeof message);
     if (lost < 0 || strncmp(message, "silent", 6) != 0) return rank == 0;
-    return lost != rank && lowest_after(lost); /* not this rank: it was stopped, then continued */
+    /* If this rank is the lost one, it was stopped and then continued. */
+    return lost != rank && lowest_after(lost);
 }
 
 bool cli_ranks_reports(void) {

@@ -57,7 +57,7 @@ static cgp_status resolve_optimizer(cli_run_options *options) {
     CGP_TRY(cgp_optim_kind_parse(&kind, options->optimizer));
     const struct optimizer *optimizer = optimizers;
     while (!is(optimizer->name, options->optimizer))
-        optimizer++; /* the library has the same list */
+        optimizer++; /* the list has all optimizers of the library */
     for (int i = 0; i < CONSTANTS; i++) {
         double *value = cli_option_field(options, constant_ids[i]);
         if (!isnan(*value) && isnan(optimizer->values[i]))
@@ -68,7 +68,7 @@ static cgp_status resolve_optimizer(cli_run_options *options) {
         return cgp_fail(CGP_EINVAL, "--nesterov: expected --optimizer sgd, got %s",
                         options->optimizer);
     if (options->command != CLI_BENCH) return CGP_OK;
-    /* Weight decay as in PyTorch, momentum as in torchgpipe. */
+    /* bench applies weight decay as in PyTorch, and momentum as in torchgpipe. */
     options->decay_all = true;
     if (kind == CGP_OPTIM_SGD && options->momentum > 0) options->nesterov = true;
     return CGP_OK;

@@ -105,7 +105,8 @@ cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *model, const cha
     costs->sizes = choose_sizes(options, sizes, costs->samples);
     cli_costs_reserve(costs);
     const size_t bytes = (size_t)costs->sizes * (size_t)costs->layers * sizeof *costs->rows;
-    const bool measures = cli_ranks() == 1 || cli_rank() == 0; /* `plan` does not open the ranks */
+    /* The number of ranks is tested because `cgpipe plan` does not open the ranks. */
+    const bool measures = cli_ranks() == 1 || cli_rank() == 0;
     CGP_TRY(cli_ranks_follow(measures ? measure(costs, model, options) : CGP_OK));
     CGP_TRY(cli_ranks_broadcast(0, &costs->in_steps, sizeof costs->in_steps));
     return cli_ranks_broadcast(0, costs->rows, bytes);

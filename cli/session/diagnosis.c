@@ -173,7 +173,7 @@ static void note_signal(void) {
 
 static void *thread_main(void *unused) {
     (void)unused;
-    double lost = 0; /* time at which a rank was found lost; 0: none is */
+    double lost = 0; /* time at which a rank was found lost; 0: no rank is lost */
     bool noted = false;
     for (;;) {
         sleep_for(cli_stop_signal() ? LOOK_SECONDS : d.timeout / 8);
@@ -196,7 +196,7 @@ static void wake(void) {
 cgp_status cli_diagnosis_begin(cgp_pipeline *pipeline, cli_run_directory *run, double timeout) {
     if (cli_ranks() == 1) return CGP_OK;
     if (cli_rank() == 0) cli_diagnosis_clear(run);
-    CGP_TRY(cli_ranks_agree(CGP_OK)); /* no rank writes before rank 0 has cleared */
+    CGP_TRY(cli_ranks_agree(CGP_OK)); /* no rank writes before rank 0 has deleted the old files */
     d.run = run;
     d.shown = cli_text("%s", cli_shown(run->path));
     d.timeout = timeout < 1e9 ? timeout : 0; /* 30 years and more mean no limit */

@@ -48,7 +48,8 @@ bool cli_published_dropouts_differ(const char *directory, cgp_model_kind kind,
     double resid = 0.1, embd = 0.1, attn = 0.1, hidden = 0, probs = 0;
     char *path = cli_text("%s/config.json", directory);
     json_t *config = NULL;
-    (void)!cli_json_read(path, CLI_LARGEST_FILE, &config); /* it was read with the weights */
+    /* A failure is ignored: the same file was already read with the weights. */
+    (void)!cli_json_read(path, CLI_LARGEST_FILE, &config);
     (void)json_unpack(config, "{s?F, s?F, s?F, s?F, s?F}", "resid_pdrop", &resid, "embd_pdrop",
                       &embd, "attn_pdrop", &attn, "hidden_dropout_prob", &hidden,
                       "attention_probs_dropout_prob", &probs);

@@ -33,7 +33,7 @@ static cgp_status count_epochs(training *t) {
     return cli_epochs_count(&t->run.options, samples, t->run.done);
 }
 
-/* Refuse text if the model's tokens are not bytes: it would train on them without a warning. A
+/* Refuse text if the model's tokens are not bytes: it would train on bytes without a warning. A
  * resumed run may keep its data. */
 static cgp_status expect_bytes(const cli_run_options *options, const cgp_model *model,
                                int64_t vocab) {

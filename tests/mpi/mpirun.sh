@@ -4,7 +4,8 @@
 # COMMAND..., check NAME CONDITION... and make_text.
 #
 # $work is a directory of the script; $plugins contains the plug-in, which the program finds without
-# help. The scripts use the MPI of the build. Under a sanitizer only errors inside the MPI are suppressed.
+# help. The scripts use the MPI of the build. Under a sanitizer only errors inside the MPI are
+# suppressed.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 suppressions=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -189,9 +189,9 @@ static void stop(cgp__mpi_detector *d) {
 cgp_status cgp__mpi_watch(cgp_communicator *c, int64_t timeout_ns) {
     cgp__mpi_detector *d = c->detector;
     if (c->ranks == 1) return CGP_OK;
-    if (timeout_ns != d->timeout_ns)
-        stop(d);                /* the thread may sleep for longer than the new limit */
-    d->timeout_ns = timeout_ns; /* now there is no thread, or the value does not change */
+    /* A running thread may sleep for longer than the new limit. */
+    if (timeout_ns != d->timeout_ns) stop(d);
+    d->timeout_ns = timeout_ns; /* there is no thread now, or the value does not change */
     return timeout_ns > 0 && !d->runs ? start(c) : CGP_OK;
 }
 
