@@ -24,13 +24,13 @@ char *cli_host(char text[CLI_HOST]);
  * pseudo-terminal though mpirun may write to a file. */
 bool cli_is_terminal(FILE *stream);
 
-/* Return the peak resident memory of the process (VmHWM); 0: the system does not report it. Reset
- * the peak to the current resident memory. */
+/* Return the peak resident memory of the process (VmHWM); 0: the system does not report it. The
+ * second function resets the peak to the current resident memory. */
 int64_t cli_peak_resident_bytes(void);
 void cli_reset_peak_resident(void);
 
 /* Return the median of `count` values that lie `stride` apart. Skips NaNs, and the first `skip`
- * values if there are more. NaN if no value is left. */
+ * values if there are more than `skip`. NaN if no value is left. */
 double cli_median(const double *values, int64_t count, int64_t stride, int64_t skip);
 
 #endif

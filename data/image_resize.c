@@ -14,7 +14,7 @@
 
 /* The weights of the `n` output pixels along one axis. */
 typedef struct axis {
-    int64_t n, taps; /* taps: maximum of the input pixels per output pixel */
+    int64_t n, taps; /* taps: maximum number of input pixels per output pixel */
     struct range {
         int64_t first, count;
     } * from;       /* [n] input pixels */

@@ -250,7 +250,7 @@ static cgp_status print(const drawing *d) {
     const cli_run_options *options = d->options;
     if (options->csv || options->csv_transfers || is_stdout(options->svg) ||
         is_stdout(options->trace_json))
-        return CGP_OK; /* standard output has another output */
+        return CGP_OK; /* another output goes to standard output */
     FILE *out = cli_info_stream(options);
     if (cgp_schedule_devices(d->schedule) <= MAX_ROWS)
         CGP_TRY(cli_print_picture(out, d->schedule, "device"));

@@ -94,7 +94,7 @@ static cgp_status print_pictures(FILE *out, const compared *c) {
 static cgp_status print(const compared *c) {
     const cli_run_options *options = c->options;
     if (options->svg && strcmp(options->svg, "-") == 0)
-        return CGP_OK; /* standard output has another output */
+        return CGP_OK; /* another output goes to standard output */
     FILE *out = cli_info_stream(options);
     fprintf(out, "schedule     %s, %d devices, %d stages, %d micro-batches\n\n",
             cli_shown(cgp_schedule_name(c->schedule)), cgp_schedule_devices(c->schedule),

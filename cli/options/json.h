@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-/* Write the option's JSON key to `key` and return it: its name with _ for -. */
+/* Write the option's JSON key to `key` and return it: its name with _ in place of -. */
 const char *cli_option_key(int id, char key[32]);
 
 /* Return the option's value in an object made by cli_options_json(), borrowed; NULL: none. */

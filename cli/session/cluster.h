@@ -57,7 +57,7 @@ CGP_MUST_CHECK cgp_status cli_cluster_expect(const cli_cluster *cluster, int dev
 CGP_MUST_CHECK cgp_status cli_cluster_check_plan(const cli_cluster *cluster, const cgp_plan *plan);
 
 /* Find the cost of a message from one device to another, both below the number of devices.
- * CGP_EFORMAT: the file has none. */
+ * CGP_EFORMAT: the file does not have this cost. */
 CGP_MUST_CHECK cgp_status cli_cluster_message(const cli_cluster *cluster, int from, int to,
                                               cli_message_cost *cost);
 

@@ -132,7 +132,7 @@ void cli_costs_release(cli_costs *costs) {
 
 enum { VERSION = 2 };
 
-/* Bound of numbers, so that interpolation between two sizes stays finite. */
+/* Upper bound of numbers in a file, so that interpolation between two sizes stays finite. */
 #define MAX_REAL 1e100
 
 /* The keys of a layer, in the order of the file. */

@@ -42,8 +42,8 @@ void cli_eval_sums_add(cli_eval_sums *sums, const cgp_model *model, const float 
         cgp_iou_add(&sums->iou, output, targets, count * each);
 }
 
-/* Return the loss per target: mini-batches may have different numbers of targets, as some are
- * ignored. */
+/* Return the loss per target: mini-batches may have different numbers of targets, because some
+ * targets are ignored. */
 static double loss_of(const cgp_loss_part *parts) {
     double loss = 0;
     for (const cgp_loss_part *p = parts; p->weight > 0; p++)

@@ -8,7 +8,8 @@
 
 #include <jansson.h>
 
-/* Means over the validation split; NaN: unknown, not for this kind of model, or not finite. */
+/* Means over the validation split; NaN: unknown, not defined for this kind of model, or not
+ * finite. */
 typedef struct cli_eval_metrics {
     int64_t samples; /* 0: there was no validation */
     double loss;

@@ -361,8 +361,8 @@ cgp_status cli_plugin_text(const cli_plugin *plugin, const cgp_model_value *valu
 
 /* --- the model --- */
 
-/* Build the model. A failure's message is the function's own, or else that of the failed builder
- * call. */
+/* Build the model. The message of a failure is the function's own or, if it set none, the message
+ * of the failed builder call. */
 static cgp_status build(cgp_model *model, const cli_plugin *plugin, const cgp_model_value *values) {
     char reason[512];
     (void)cgp_fail(CGP_OK, "%s", "");

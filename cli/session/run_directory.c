@@ -458,7 +458,8 @@ static cgp_status move_all_but_record(const cli_run_directory *from, const cli_r
     return move(from, to, CLI_RESTARTS);
 }
 
-/* Move a run in. run.json, without which the rest is no run, follows when the rest is on disk. */
+/* Move a run into the directory. run.json moves after the rest is on disk: without run.json the
+ * rest is no run. */
 static cgp_status move_in(const cli_run_directory *from, const cli_run_directory *to) {
     CGP_TRY(move_all_but_record(from, to));
     CGP_TRY(sync_directory(to));

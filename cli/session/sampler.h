@@ -17,7 +17,7 @@ typedef struct cli_sampler {
     const cgp_model *model; /* Borrowed */
     int output;             /* the model's output that has the logits */
     int64_t sequence, vocab;
-    int64_t batch;  /* maximum of tokens per pass of a model with a cache; 0: no cache */
+    int64_t batch;  /* maximum number of tokens per pass of a model with a cache; 0: no cache */
     int64_t cached; /* tokens of the input that are in the cache */
     int output_rank;
     int32_t *tokens, *positions; /* [1, T] */

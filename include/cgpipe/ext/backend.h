@@ -191,7 +191,7 @@ typedef struct cgp_device_options {
     /** `cpu`: its threads, >= 1. */
     int threads;
     /** Instruction set of the kernels, if the backend has several. All ranks of a pipeline have
-     *  agreed on it. NONE: the best. */
+     *  agreed on this set. NONE: the best set. */
     cgp_isa isa;
 } cgp_device_options;
 

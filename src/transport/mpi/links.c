@@ -247,7 +247,7 @@ static cgp_status take_releases(cgp_link *link) {
     }
 }
 
-/* Set *left if MPI is done with what was sent from a buffer. */
+/* Set *left to true if MPI has completed all sends from a buffer. */
 static cgp_status has_left(buffer *b, int *left) {
     CGP_TRY(cgp__mpi_check(MPI_Test(&b->part, left, MPI_STATUS_IGNORE), "MPI_Test"));
     if (!*left) return CGP_OK;
@@ -340,7 +340,7 @@ static cgp_status take_messages(cgp_link *link) {
 cgp_status cgp__mpi_note_arrivals(cgp_communicator *c) {
     cgp_status status = CGP_OK;
     for (cgp_link *link = c->open; link && status == CGP_OK; link = link->next) {
-        if (pthread_mutex_trylock(&link->lock) != 0) continue; /* its own thread does it */
+        if (pthread_mutex_trylock(&link->lock) != 0) continue; /* the link's thread does it */
         status = link->options.sends ? take_releases(link) : take_messages(link);
         pthread_mutex_unlock(&link->lock);
     }

@@ -193,7 +193,7 @@ struct CUevent_st {
     bool timed;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    uint64_t records, reached; /* number of records enqueued, and of the last record run */
+    uint64_t records, reached; /* records enqueued; number of the last record that has run */
     int64_t time_ns;
 };
 

@@ -31,7 +31,7 @@ typedef struct CGP_OP_STRUCT cgp_op_attention {
     int64_t kv_heads;
     /** Number of rows of k and v. CACHED_ATTENTION: rows of the cache. */
     int64_t keys;
-    /** Number of last keys that a causal query sees; 0: all up to its own. */
+    /** Number of last keys that a causal query sees; 0: all keys up to its own position. */
     int64_t window;
     /** Scale of q k^T. */
     float scale;

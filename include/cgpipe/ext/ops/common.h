@@ -15,8 +15,8 @@
  * - y with x[k], if the op allows it (op.h, `overwrites`);
  * - a dx[k] with dy, if dx is in place (op.h, `dx_in_place`);
  * - the dx[0] of CROSS_ENTROPY and BCE with its x[0];
- * - a dx[k] that is added to with a dx[l], l > k, if both inputs are the same value: dx is made
- *   from the last input to the first.
+ * - a dx[k] to which a kernel adds, with a dx[l], l > k, if both inputs are the same value: dx is
+ *   made from the last input to the first.
  *
  * The dropout rule. DROPOUT's element (row, column) of a sample is number e = row * out + column of
  * group 0. All elements of DROPOUT2D's channel e are number e of group 0. ATTENTION's probability

@@ -22,7 +22,7 @@
 
 typedef struct CGP_OP_STRUCT cgp_op_norm {
     CGP_OP_COMMON
-    /** GROUP_NORM: number of groups, a divisor of `out`. */
+    /** GROUP_NORM: number of groups; it divides `out`. */
     int64_t groups;
     /** Constant that is added to the variance or, in RMS_NORM, to the mean square. */
     float eps;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* products.h -- matrix products with a weight (LINEAR; EMBEDDING: of one-hot rows) or of two values
- * (MATMUL).
+/* products.h -- matrix products with a weight (LINEAR, and EMBEDDING for one-hot rows) or of two
+ * values (MATMUL).
  *
  *  op               x[0]          x[1]             y          saved  param
  *  EMBEDDING        ids [n,R]     -                [n,R,C]    -      weight [in,C]
