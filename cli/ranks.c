@@ -90,7 +90,8 @@ static void end_after(double seconds, const char *line) {
     last_line = line;
     if (seconds > 0) (void)sigaction(SIGALRM, &action, NULL);
     (void)setitimer(ITIMER_REAL, &time, NULL);
-    if (seconds <= 0) signal(SIGALRM, SIG_DFL); /* after the alarm is off: SIG_DFL kills */
+    /* Only when the alarm is off: under SIG_DFL it would kill this process. */
+    if (seconds <= 0) signal(SIGALRM, SIG_DFL);
 }
 
 /* Find the other ranks; wait until all ranks have done so. */

@@ -48,9 +48,9 @@ typedef struct watch {
     pid_t command;
     int socket;            /* -1: cgpipe supervise has ended */
     int signals;           /* signalfd: a child ended, or this process is to end */
-    double grace, kill_at; /* cli_seconds(); INFINITY: nothing is to end */
+    double grace, kill_at; /* seconds; time of SIGKILL, INFINITY: none */
     cli_ending ending;
-    bool ended; /* the command */
+    bool ended; /* the command has ended */
 } watch;
 
 /* Send a signal to all descendants. Without /proc, send it to the command's process group and

@@ -29,9 +29,9 @@ static const char *const verdicts[] = {"nothing", "failed", "silent", "absent",
 typedef struct cause {
     verdict verdict;
     int64_t rank;
-    const cli_diagnosed_device *device; /* NULL: none is known */
+    const cli_diagnosed_device *device; /* NULL: no device is known */
     int64_t waiter;                     /* the device's rank */
-    const char *action;                 /* of the failed rank; NULL: not known */
+    const char *action;                 /* action of the failed rank; NULL: not known */
     int64_t stage, microbatch;          /* -1: not known */
     double seconds;                     /* NaN: not known */
 } cause;

@@ -14,11 +14,12 @@ typedef struct cli_diagnosed_device {
     const char *action; /* "2RECV_F5"; NULL: none, and then neither stage nor micro-batch */
     const char *layer, *op;
     int64_t stage, microbatch;
-    double seconds; /* so far; NaN: not known */
+    double seconds; /* time in this state so far; NaN: not known */
     /* A transfer's edge, stages, and rank at the other end; -1: no transfer. */
     int64_t edge, from_stage, to_stage, peer_rank;
     bool wants_message; /* false: it waits for a free buffer */
-    /* The action at the other end, and its index in the list there; NULL, -1: not known. */
+    /* The action at the other end, and its index in the list of the other end's device. NULL, -1:
+     * not known. */
     const char *peer_action;
     int64_t peer_index;
 } cli_diagnosed_device;

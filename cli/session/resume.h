@@ -16,7 +16,7 @@ typedef struct cli_run {
     cli_session session;
     char identity[65]; /* digest of the data */
     json_t *before;    /* run.json as the start found it; NULL: a new run */
-    json_t *record;    /* as this start wrote it; NULL: not yet */
+    json_t *record;    /* run.json as this start wrote it; NULL: not written yet */
     cli_progress done; /* progress of the checkpoint, if options count in epochs */
     int64_t resumed;   /* step of the checkpoint; 0: none */
     int64_t saved;     /* step of the last checkpoint; 0: none */

@@ -28,13 +28,13 @@
 
 typedef struct cli_run_directory {
     char *path;
-    /* The target of `path` if it is a link, so that changing the link does not change the run; else
-     * NULL. */
+    /* The target of `path` if the path is a link, so that changing the link does not change the
+     * run; else NULL. */
     char *target;
-    char *record, *metrics; /* paths in it, for messages */
-    int fd;                 /* of the directory; -1: it does not exist or cannot be read */
+    char *record, *metrics; /* paths of run.json and metrics.jsonl, for messages */
+    int fd;                 /* the directory's; -1: it does not exist or cannot be read */
     int reason;             /* errno if fd is -1 */
-    bool locked, made;      /* by this process */
+    bool locked, made;      /* true: this process did it */
     bool lock_file;         /* the lock is a file */
 } cli_run_directory;
 

@@ -41,8 +41,8 @@ typedef struct cli_session {
     void *inputs, *targets; /* [batch, ...] of the model's two inputs */
     float *output;          /* [batch, ...] of the model's output, if it has eval metrics */
     cli_measures measures;
-    cgp_schedule_timeline timeline; /* last step's, for --trace */
-    int64_t steps_before;           /* updates before this process */
+    cgp_schedule_timeline timeline; /* the last step's timeline, for --trace */
+    int64_t steps_before;           /* number of updates before this process started */
     int64_t position;               /* index of the next training sample in the data */
     int64_t samples;                /* training samples seen in all processes and data */
     /* The last failure was caused by samples that could not be read or that the model refused. All

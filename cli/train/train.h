@@ -20,7 +20,7 @@ typedef struct training_data {
 /* The progress line, of log.c. Times are those of cli_seconds(). */
 typedef struct training_line {
     int64_t shown;  /* step of the last line that was due */
-    double seconds; /* seconds of the steps after it */
+    double seconds; /* seconds of the steps after that line */
     double drawn;   /* time of the last line */
     double started; /* time of the first step */
 } training_line;

@@ -50,7 +50,7 @@ struct cgp_communicator {
     MPI_Comm links, agreements, failures, heartbeats;
     int rank, ranks;
     int last_tag;
-    bool verify;       /* for links that are opened later */
+    bool verify;       /* links that are opened later verify checksums */
     int64_t delay_ns;  /* added to the arrival of messages and releases, for tests */
     atomic_bool ended; /* stopped, or some rank failed */
 
