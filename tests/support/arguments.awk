@@ -109,7 +109,7 @@ file == 1 {
     next
 }
 file == 2 || file == 3 { exported[$1] = 1; next }
-/^[ \t]*#/ { next }
+continues || /^[ \t]*#/ { continues = /\\$/; next } # a directive, also of several lines
 { text = text $0 "\n" }
 END {
     text = plain(text)
