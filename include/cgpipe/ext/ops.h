@@ -64,6 +64,7 @@ typedef enum cgp_op_kind {
     CGP_OPS(CGP_OP_ENUM) CGP_OP_KINDS,
     CGP_OP_CUSTOM = CGP_OP_KINDS /**< A function of the host; see `custom_ops`. */
 } cgp_op_kind;
+#undef CGP_OP_ENUM
 
 enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
 
@@ -83,20 +84,23 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
 typedef enum cgp_op_family {
     CGP_OP_FAMILIES(CGP_OP_FAMILY_ENUM) CGP_OP_FAMILY_PLAIN
 } cgp_op_family;
+#undef CGP_OP_FAMILY_ENUM
 
 #define CGP_OP_NAME(kind, name, family) #name,
-/** Return the name of an op, such as "layer_norm"; "custom". */
+/** Return the name of an op, such as "layer_norm"; "custom" if it is not built in. */
 static inline const char *cgp_op_name(cgp_op_kind kind) {
-    static const char *const names[] = {CGP_OPS(CGP_OP_NAME) "custom"};
-    return names[kind];
+    static const char *const names[] = {CGP_OPS(CGP_OP_NAME)};
+    return kind < CGP_OP_KINDS ? names[kind] : "custom";
 }
+#undef CGP_OP_NAME
 
 #define CGP_OP_FAMILY(kind, name, family) CGP_OP_FAMILY_##family,
-/** Return the family of an op. */
+/** Return the family of an op; PLAIN if it is not built in. */
 static inline cgp_op_family cgp_op_family_of(cgp_op_kind kind) {
-    static const cgp_op_family families[] = {CGP_OPS(CGP_OP_FAMILY) CGP_OP_FAMILY_PLAIN};
-    return families[kind];
+    static const cgp_op_family families[] = {CGP_OPS(CGP_OP_FAMILY)};
+    return kind < CGP_OP_KINDS ? families[kind] : CGP_OP_FAMILY_PLAIN;
 }
+#undef CGP_OP_FAMILY
 
 #define CGP_OP_MEMBER(family, name) cgp_op_##name name;
 /** Sizes of an op for one sample, and its constants: the common fields, or the struct of its
@@ -107,6 +111,7 @@ typedef union cgp_op_attributes {
     __extension__ struct { CGP_OP_COMMON };
     CGP_OP_FAMILIES(CGP_OP_MEMBER)
 } cgp_op_attributes;
+#undef CGP_OP_MEMBER
 
 /** Description of a kernel. Specs are compared as bytes, so they have no padding. */
 typedef struct cgp_kernel_spec {
@@ -121,13 +126,15 @@ typedef struct cgp_kernel_spec {
     cgp_dtype type;
 } cgp_kernel_spec;
 
-/* cgp_spec_linear() etc.: return the attributes of a spec, whose op must be of that family. */
+/* cgp_spec_linear() etc.: return the attributes of a spec, whose op must be of that family. They
+ * assert the family unless NDEBUG is defined. */
 #define CGP_OP_ACCESSOR(family, name)                                                              \
     static inline const cgp_op_##name *cgp_spec_##name(const cgp_kernel_spec *spec) {              \
         assert(cgp_op_family_of(spec->op) == CGP_OP_FAMILY_##family);                              \
         return &spec->attributes.name;                                                             \
     }
 CGP_OP_FAMILIES(CGP_OP_ACCESSOR)
+#undef CGP_OP_ACCESSOR
 
 #ifdef __cplusplus
 }
