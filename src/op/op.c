@@ -2,6 +2,9 @@
 /* op.c -- the op of each kind, uses of ops, and checks that ops share. */
 #include <cgpipe/op.h>
 
+#ifdef CGPIPE_EXT_OPS_H
+#error "include cgpipe/ext/ops.h here first: -Wpadded checks its structs"
+#endif
 #pragma GCC diagnostic push
 #pragma GCC diagnostic error "-Wpadded" /* specs are compared by their bytes */
 #include <cgpipe/ext/ops.h>
