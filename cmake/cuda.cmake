@@ -23,8 +23,9 @@ if(CMAKE_CXX_COMPILER)
   target_include_directories(cuda_host_flags INTERFACE ${FAKE_CUDA} ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_compile_definitions(cuda_host_flags INTERFACE CGP_CUDA_HOST)
   # Like nvcc, include the device's declarations first: __global__, threadIdx, __syncthreads ...
+  # -UNDEBUG: CMake's release flags for C++ define NDEBUG, but tests need the asserts.
   target_compile_options(cuda_host_flags INTERFACE -ffp-contract=off
-    "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-x c++ -std=c++17 -include ${FAKE_CUDA}/device.h ${OPTIMIZATION} -march=x86-64-v3 -fno-exceptions -fno-rtti -fvisibility=hidden -Wno-unknown-pragmas -Wno-unused-function>")
+    "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-x c++ -std=c++17 -include ${FAKE_CUDA}/device.h ${OPTIMIZATION} -march=x86-64-v3 -fno-exceptions -fno-rtti -fvisibility=hidden -UNDEBUG -Wno-unknown-pragmas -Wno-unused-function>")
   # Build objects, because the tests link them too.
   add_library(cuda_host_objects OBJECT ${CUDA_SOURCES} ${CUDA_KERNELS} ${CUDA_HOST_SOURCES} ${CUDA_HOST_KERNELS})
   set_source_files_properties(${CUDA_KERNELS} ${CUDA_HOST_KERNELS} PROPERTIES LANGUAGE CXX)
