@@ -92,14 +92,16 @@ static cgp_status add(const cgp_backend *backend) {
 
 /* Check the tables that may be NULL. */
 static cgp_status check_optional(const cgp_backend *b) {
+    if (b->graphs && !b->streams)
+        return cgp_fail(CGP_EINVAL, "backend %s: expected streams with graphs, got none", b->name);
     const size_t streams = b->streams ? b->streams->struct_size : 0,
                  graphs = b->graphs ? b->graphs->struct_size : 0;
     if ((!b->streams || streams == sizeof *b->streams) &&
-        (!b->graphs || (b->streams && graphs == sizeof *b->graphs)))
+        (!b->graphs || graphs == sizeof *b->graphs))
         return CGP_OK;
     return cgp_fail(CGP_EINVAL,
-                    "backend %s: expected streams of %zu bytes or none and, only with streams, "
-                    "graphs of %zu bytes, got %zu and %zu bytes (build it for this version)",
+                    "backend %s: expected streams of %zu bytes or none and graphs of %zu bytes or "
+                    "none, got %zu and %zu bytes (build it for this version)",
                     b->name, sizeof *b->streams, sizeof *b->graphs, streams, graphs);
 }
 
