@@ -253,7 +253,7 @@ static void a_launch_that_is_not_recorded_is_noticed(void **unused) {
     assert_ok(step_of(&t));
     counted.dropped = 5;
     assert_status(step_of(&t), CGP_EDEVICE);
-    assert_non_null(strstr(cgp_message(), ": recording: expected "));
+    assert_non_null(strstr(cgp_message(), ": captured graph: expected "));
     assert_non_null(strstr(cgp_message(), " launches, as there were one by one, got "));
     close_training(&t, NULL);
 }

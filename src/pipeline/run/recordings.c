@@ -21,8 +21,8 @@
 
 struct cgp__recorded {
     enum { UNUSED, USED, RECORDED } state;
-    cgp_captured_graph *recording; /* NULL: not captured, or no launches */
-    int64_t launches;              /* counted at the first use */
+    cgp_captured_graph *graph; /* NULL: not captured, or no launches */
+    int64_t launches;          /* counted at the first use */
 };
 
 /* The captured graphs of a bound instance, by kind of run. */
@@ -91,7 +91,7 @@ cgp__recorded *cgp__recorded_job(const cgp__worker *worker, int job) {
 }
 
 static void destroy(const cgp__worker *worker, const cgp__recorded *recorded) {
-    if (recorded->recording) worker->backend->graphs->destroy(recorded->recording);
+    if (recorded->graph) worker->backend->graphs->destroy(recorded->graph);
 }
 
 void cgp__recordings_destroy(cgp__worker *worker) {
@@ -157,19 +157,19 @@ static cgp_status record_again(cgp__worker *worker, cgp__recorded *r, cgp__launc
                                const void *what) {
     const cgp_backend_graphs *graphs = worker->backend->graphs;
     const int64_t before = graphs->launches(worker->device);
-    CGP_TRY(record(worker, launch, what, &r->recording));
+    CGP_TRY(record(worker, launch, what, &r->graph));
     const int64_t launches = graphs->launches(worker->device) - before;
     if (cgp__is_stopped(worker) || launches == r->launches) return CGP_OK;
     return cgp_fail(CGP_EDEVICE,
-                    "recording: expected %lld launches, as there were one by one, got %lld (set "
-                    "CGP_GRAPHS=off)",
+                    "captured graph: expected %lld launches, as there were one by one, got %lld "
+                    "(set CGP_GRAPHS=off)",
                     (long long)r->launches, (long long)launches);
 }
 
 cgp_status cgp__run_recorded(cgp__worker *worker, cgp__recorded *r, int64_t tag,
                              cgp__launch *launch, const void *what) {
     if (r->state == RECORDED) {
-        CGP_TRY(check(worker, launch, what, r->recording));
+        CGP_TRY(check(worker, launch, what, r->graph));
     } else if (r->state == USED && worker->recordings->records) {
         CGP_TRY(record_again(worker, r, launch, what));
         if (cgp__is_stopped(worker)) return CGP_OK; /* captured in part; the plan may be gone */
@@ -179,5 +179,5 @@ cgp_status cgp__run_recorded(cgp__worker *worker, cgp__recorded *r, int64_t tag,
         return launch_first(worker, r, launch, what);
     }
     if (r->state != RECORDED) return launch(worker, what, false);
-    return r->recording ? worker->backend->graphs->launch(r->recording, tag) : CGP_OK;
+    return r->graph ? worker->backend->graphs->launch(r->graph, tag) : CGP_OK;
 }
