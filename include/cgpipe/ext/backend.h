@@ -15,7 +15,8 @@
  * - `discard` is in `streams`: it takes effect in the order of a queue;
  * - `launches` is in `graphs`: only the check of a captured graph reads it.
  *
- * Work is *enqueued*: the call returns before the work is done. A copy names its queue, and work of
+ * With `streams`, work is *enqueued*: the call returns before the work is done. Without, the work
+ * is done when the call returns, and queues are ignored. A copy names its queue, and work of
  * `kernels` goes to COMPUTE. The work of one queue runs in order; queues run concurrently.
  *
  *     COMPUTE   kernels, conversions, updates
