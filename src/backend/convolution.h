@@ -9,6 +9,9 @@
 
 #include <cgpipe/ext/ops.h>
 
+#include <stddef.h>
+#include <string.h>
+
 /* Return whether the convolution is a plain GEMM over pixels, in all directions. */
 static inline bool cgp__is_pointwise(const cgp_kernel_spec *spec) {
     const cgp_op_windows *g = cgp_spec_windows(spec);
@@ -17,10 +20,12 @@ static inline bool cgp__is_pointwise(const cgp_kernel_spec *spec) {
            g->out_width == g->width;
 }
 
-/* Return the LINEAR that a pointwise convolution is. */
+/* Return the LINEAR that a pointwise convolution is; all bytes after its fields are zero. */
 static inline cgp_kernel_spec cgp__pointwise_linear(const cgp_kernel_spec *spec) {
+    const size_t common = offsetof(cgp_op_linear, has_bias); /* bytes of the common fields */
     cgp_kernel_spec linear = *spec;
     linear.op = CGP_OP_LINEAR;
+    memset((char *)&linear.attributes + common, 0, sizeof linear.attributes - common);
     linear.attributes.linear.has_bias = cgp_spec_windows(spec)->has_bias;
     linear.attributes.linear.transposed = spec->op == CGP_OP_CONV2D;
     return linear;
