@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backend.c -- the function table of backend `cuda`, and the plug-in's entry point. */
+/* backend.c -- the tables of backend `cuda`, and the plug-in's entry point. */
 #include "backend/cuda/device.h"
 #include "backend/cuda/gemm_lt.h"
 
