@@ -177,7 +177,7 @@ cgp_backend_info cgp_backend_info_at(int index) {
     return (cgp_backend_info){.name = backend->name,
                               .plugin = plugin_of(backend),
                               .host_addressable = backend->host_addressable,
-                              .asynchronous = backend->streams,
+                              .asynchronous = backend->streams != NULL,
                               .custom_ops = backend->custom_ops};
 }
 
