@@ -11,8 +11,8 @@
  * before acquire or take, after post or release.
  *
  * A broken contract ends the process: "loopback: rank 0, edge 3: ...", and abort(). */
-#ifndef CGP_TESTS_LOOPBACK_H
-#define CGP_TESTS_LOOPBACK_H
+#ifndef CGP_TESTS_FAKES_LOOPBACK_H
+#define CGP_TESTS_FAKES_LOOPBACK_H
 
 #include <cgpipe/ext/transport.h>
 

@@ -3,8 +3,8 @@
  *
  * One lock guards the network and all its ranks; it is slow on purpose. Unless a comment says
  * otherwise, functions are called with the lock held. */
-#ifndef CGP_TESTS_LOOPBACK_NETWORK_H
-#define CGP_TESTS_LOOPBACK_NETWORK_H
+#ifndef CGP_TESTS_FAKES_LOOPBACK_NETWORK_H
+#define CGP_TESTS_FAKES_LOOPBACK_NETWORK_H
 
 #include "loopback.h"
 
