@@ -120,15 +120,15 @@ static void linear_refuses(void **state) {
     refuse(op, of, SCALAR(CGP_F32), F32(1), "expects input of 1 to 5 dims, got []");
     refuse(op, of, F32(1, 1, 1, 1, 1, 4), F32(1),
            "expects input of 1 to 5 dims, got [1, 1, 1, 1, 1, 4]");
-    refuse(op, (cgp__attributes){.size = 0}, F32(4), F32(1), "expects out >= 1, got 0");
+    refuse(op, (cgp__attributes){.linear = {.size = 0}}, F32(4), F32(1), "expects out >= 1, got 0");
     refuse(op, of, F32((int64_t)1 << 31, (int64_t)1 << 31, 4), F32(1),
            "expects input of at most 2^40 elements, got [2147483648, 2147483648, 4]");
     refuse(op, of, F32(1 << 20, (1 << 20) + 1), F32(1),
            "expects input of at most 2^40 elements, got [1048576, 1048577]");
-    infer(op, (cgp__attributes){.size = 1}, F32(1 << 20, 1 << 20), F32(1));
-    refuse(op, (cgp__attributes){.size = (int64_t)1 << 39}, F32(4), F32(1),
+    infer(op, (cgp__attributes){.linear = {.size = 1}}, F32(1 << 20, 1 << 20), F32(1));
+    refuse(op, (cgp__attributes){.linear = {.size = (int64_t)1 << 39}}, F32(4), F32(1),
            "expects weight of at most 2^40 elements, got 549755813888 x 4");
-    refuse(op, (cgp__attributes){.size = (int64_t)1 << 39}, F32(4, 1), F32(1),
+    refuse(op, (cgp__attributes){.linear = {.size = (int64_t)1 << 39}}, F32(4, 1), F32(1),
            "expects output of at most 2^40 elements, got 4 x 549755813888");
 }
 
