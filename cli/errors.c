@@ -36,8 +36,9 @@ void cli_warn(void) {
 
 int cli_report(cgp_status status, bool usage) {
     if (status == CGP_OK) return CLI_OK;
-    if (cli_ranks_reports())
+    if (cli_ranks_claim_report())
         fprintf(stderr, "cgpipe: %s%s\n", article(status, cgp_message()), cgp_message());
+    cli_ranks_end_report();
     if (status == CGP_EPEER) return CLI_PEER;
     return usage && status == CGP_EINVAL ? CLI_USAGE : CLI_FAILED;
 }

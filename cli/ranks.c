@@ -6,18 +6,21 @@
 #include "stop.h"
 #include "text.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 static const cgp_transport *transport;
 static cgp_communicator *communicator;
 static int rank = -1, count = 1; /* -1: take the launcher's */
 static double limit;             /* in seconds; 0: none */
+static cgp_rank_state *states;   /* [count] scratch of lowest_after(), under its lock */
 
 /* Environment variables of Open MPI, of MPICH's process manager, and of srun. A batch script
  * outside srun has no step, so it has none of srun's. */
@@ -49,6 +52,7 @@ static cgp_status find_others(const char *name) {
     transport = found;
     rank = transport->rank(communicator);
     count = transport->ranks(communicator);
+    states = cli_calloc((size_t)count, sizeof *states);
     if (count == started || started == 1) return CGP_OK;
     return cgp_fail(
         CGP_ESTATE,
@@ -69,29 +73,51 @@ static cgp_status be_silent(void) {
 enum { LINE = 1100 };
 static const char stuck[] = "cgpipe: MPI did not start or end in time on all ranks (--timeout)\n";
 static const char *_Atomic last_line; /* printed by end_process(); NULL: nothing is */
-static atomic_bool reported;          /* this rank's failure, by cli_report() */
 static volatile sig_atomic_t last_code = CLI_PEER;
 
-/* Print the last line and exit. Async-signal-safe. */
-_Noreturn static void end_process(int number) {
+/* Who prints this rank's failure: cli_report(), which is printing or has printed, or
+ * end_process(). */
+enum { NOBODY, REPORTING, REPORTED, ENDING };
+static atomic_int printer;
+
+_Noreturn static void exit_now(int number) {
     (void)number;
-    const char *line = last_line;
-    alarm(1); /* ends the process if standard error blocks: see end_after() */
-    if (line) (void)!write(STDERR_FILENO, line, strlen(line));
     _exit(last_code);
 }
 
-/* End the process in `seconds` with a last line; 0: cancel. */
-static void end_after(double seconds, const char *line) {
+/* Print the last line unless cli_report() or another thread prints the failure, and exit. A
+ * cli_report() in progress has 0.1 s to end. Async-signal-safe. */
+_Noreturn static void end_process(int number) {
+    const struct sigaction action = {.sa_handler = exit_now};
+    (void)number;
+    (void)sigaction(SIGALRM, &action, NULL);
+    alarm(1); /* standard error may block */
+    const char *line = last_line;
+    if (line && printer == REPORTING) nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    const int before = line ? atomic_exchange(&printer, ENDING) : REPORTED;
+    if (before < REPORTED) (void)!write(STDERR_FILENO, line, strlen(line));
+    while (before == ENDING)
+        pause(); /* another thread prints and exits */
+    _exit(last_code);
+}
+
+/* End the process in `seconds` with the last line; 0: cancel. */
+static void end_after(double seconds) {
     const struct itimerval time = {
         .it_value = {(time_t)seconds, (suseconds_t)(1e6 * (seconds - (double)(time_t)seconds))}};
-    const struct sigaction action = {.sa_handler = end_process, /* a second signal kills */
-                                     .sa_flags = (int)(SA_RESETHAND | SA_NODEFER)};
-    last_line = line;
+    const struct sigaction action = {.sa_handler = end_process, /* its own alarm may interrupt it */
+                                     .sa_flags = (int)SA_NODEFER};
     if (seconds > 0) (void)sigaction(SIGALRM, &action, NULL);
     (void)setitimer(ITIMER_REAL, &time, NULL);
     /* Only when the alarm is off: under SIG_DFL it would kill this process. */
     if (seconds <= 0) signal(SIGALRM, SIG_DFL);
+}
+
+/* End the process after the time limit unless MPI has started or ended by then. */
+static void limit_mpi(void) {
+    printer = NOBODY; /* a failure that was reported before is another one */
+    last_line = stuck;
+    end_after(limit + 2);
 }
 
 /* Find the other ranks; wait until all ranks have done so. */
@@ -108,9 +134,10 @@ cgp_status cli_ranks_open(const char *name, double timeout, bool verify) {
     rank = 0;
     if (strcmp(name, "inproc") == 0 || (automatic && cli_ranks_launched() == 1)) return CGP_OK;
     limit = timeout < 1e9 ? timeout : 0;
-    if (limit > 0) end_after(limit + 2, stuck);
+    if (limit > 0) limit_mpi();
     const cgp_status status = start(automatic ? "mpi" : name);
-    end_after(0, NULL);
+    end_after(0);
+    last_line = NULL;
     CGP_TRY(status);
     CGP_TRY(cli_ranks_watch(timeout, verify));
     return rank > 0 ? be_silent() : CGP_OK;
@@ -157,13 +184,14 @@ bool cli_ranks_lost(void) {
  * shortly before the time limit of `lost` expired: at least 3/4 of the limit after the last
  * heartbeat of `lost`. */
 static bool lowest_after(int lost) {
-    cgp_rank_state *states = cli_calloc((size_t)count, sizeof *states);
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     bool lowest = true;
+    pthread_mutex_lock(&lock);
     transport->failures.rank_states(communicator, states);
     const int64_t until_ns = states[lost].heartbeat_ns + (int64_t)(0.75e9 * limit);
     for (int r = 0; r < rank && lowest; r++)
         lowest = r == lost || states[r].heartbeat_ns < until_ns;
-    free(states);
+    pthread_mutex_unlock(&lock);
     return lowest;
 }
 
@@ -179,13 +207,19 @@ static bool prints(void) {
     return lost != rank && lowest_after(lost);
 }
 
-bool cli_ranks_reports(void) {
-    const bool result = prints();
-    reported = true;
-    last_line = NULL;
+bool cli_ranks_claim_report(void) {
+    int before = printer;
+    while (before != ENDING && !atomic_compare_exchange_weak(&printer, &before, REPORTING)) {
+    }
+    const bool result = before != ENDING && prints();
     if (!result && !communicator)
         sleep(1); /* the launcher kills rank 0 once a process has failed */
     return result;
+}
+
+void cli_ranks_end_report(void) {
+    int expected = REPORTING;
+    (void)atomic_compare_exchange_strong(&printer, &expected, REPORTED);
 }
 
 /* Write the line that names the failed rank, and return it; NULL: this rank does not print it. */
@@ -194,25 +228,28 @@ static const char *failure_line(char line[LINE]) {
     int failed = -1;
     (void)transport->failures.first(communicator, &failed, message, sizeof message);
     snprintf(line, LINE, "cgpipe: rank %d: %s\n", failed, message);
-    return !reported && prints() ? line : NULL;
+    return printer < REPORTED && prints() ? line : NULL;
 }
 
 void cli_ranks_leave_soon(void) {
     static char line[LINE];
     signal(SIGTERM, SIG_IGN); /* the launcher sends SIGTERM to all ranks */
-    end_after(1.5, failure_line(line));
+    end_after(1.5);           /* failure_line() may block */
+    last_line = failure_line(line);
 }
 
 void cli_ranks_leave(void) {
     char line[LINE];
-    last_line = failure_line(line);
+    end_after(0.5); /* failure_line() may block; the last line is then the previous one */
+    const char *text = failure_line(line);
+    if (text) last_line = text;
     end_process(0);
 }
 
 void cli_ranks_abort(int code) {
     last_code = code;
     signal(SIGTERM, SIG_IGN);
-    end_after(0.6, NULL);
+    end_after(0.6);
     fflush(NULL);
     if (prints()) transport->failures.abort(communicator, code); /* one is enough */
     _exit(code);
@@ -223,8 +260,10 @@ cgp_status cli_ranks_close(void) {
     if (!communicator) return CGP_OK;
     const cgp_status status = transport->agreement.barrier(communicator);
     if (status != CGP_OK && cli_ranks_lost()) return status;
-    if (status == CGP_OK && limit > 0) end_after(limit + 2, stuck);
+    if (status == CGP_OK && limit > 0) limit_mpi();
     transport->communicator_destroy(communicator);
+    free(states);
+    states = NULL;
     transport = NULL;
     communicator = NULL;
     return CGP_OK;

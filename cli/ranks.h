@@ -36,7 +36,7 @@ cgp_status cli_ranks_failure(void);
 bool cli_ranks_lost(void);
 
 /* Call after a rank was lost. Ends this process with CLI_PEER in 1.5 seconds, even if writing a
- * file blocks. If cli_report() has not been called by then, prints which rank failed. */
+ * file blocks. If cli_report() has not printed by then, prints which rank failed. */
 void cli_ranks_leave_soon(void);
 
 /* Like cli_ranks_leave_soon(), but now. */
@@ -46,9 +46,15 @@ _Noreturn void cli_ranks_leave(void);
  * the launcher end all other ranks, including the lost rank. */
 _Noreturn void cli_ranks_abort(int code);
 
-/* Tell whether cli_report() prints this rank's failure. One rank does: rank 0 or, if rank 0 was
- * lost, the lowest rank left. Before the ranks are connected, gives rank 0 a second to print. */
-bool cli_ranks_reports(void);
+/* Return whether cli_report() prints this rank's failure. One rank does: rank 0 or, if rank 0 was
+ * lost, the lowest rank left. Returns false if cli_ranks_leave() or cli_ranks_leave_soon() prints
+ * the failure. Before the ranks are connected, sleeps for a second on ranks that do not print, so
+ * that rank 0 can. */
+bool cli_ranks_claim_report(void);
+
+/* Call when cli_report() has printed, or does not print: no failure is printed after that when a
+ * rank was lost. */
+void cli_ranks_end_report(void);
 
 /* Like cli_ranks_fail(), but before cli_ranks_open(). It calls cli_ranks_open() because the other
  * ranks may be waiting there. Keeps the message. Does nothing for CGP_OK or without a launcher. */
