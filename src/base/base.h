@@ -129,8 +129,8 @@ int64_t cgp__now_ns(void);
 /* Initialise a condition for cgp__wait_until(). */
 void cgp__condition_init(pthread_cond_t *condition);
 
-/* Wait for a condition; return false at the deadline, which is on the clock of cgp__now_ns().
- * INT64_MAX: no deadline. */
+/* Wait for a condition; return false at the deadline, which is on the clock of cgp__now_ns(), or if
+ * the wait fails. INT64_MAX: no deadline. */
 bool cgp__wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t deadline_ns);
 
 /* --- names --- */

@@ -2,7 +2,6 @@
 /* clock.c -- one clock for events, measurements and deadlines. */
 #include "base/base.h"
 
-#include <errno.h>
 #include <time.h>
 
 int64_t cgp__now_ns(void) {
@@ -22,5 +21,5 @@ void cgp__condition_init(pthread_cond_t *condition) {
 bool cgp__wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t deadline_ns) {
     if (deadline_ns == INT64_MAX) return pthread_cond_wait(condition, lock) == 0;
     const struct timespec deadline = {deadline_ns / 1000000000, deadline_ns % 1000000000};
-    return pthread_cond_timedwait(condition, lock, &deadline) != ETIMEDOUT;
+    return pthread_cond_timedwait(condition, lock, &deadline) == 0;
 }
