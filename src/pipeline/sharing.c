@@ -4,19 +4,24 @@
  * device's memory. Each is compared by itself, because a plan for inference has no gradients. */
 #include "pipeline/sharing.h"
 
-#include "plan/plan.h"
+#include "plan/memory/devices.h"
+#include "plan/memory/parameters.h"
+#include "plan/memory/states.h"
+#include "plan/placement.h"
+#include "plan/setup.h"
 
 #include <string.h>
 
 static cgp_status check_devices(const cgp_plan *plan, const cgp_plan *owner) {
-    if (plan->setup.ranks > 1 || owner->setup.ranks > 1)
-        return cgp_fail(CGP_EINVAL, "sharing: expected plans for 1 rank, got %d and %d",
-                        plan->setup.ranks, owner->setup.ranks);
-    if (plan->placement.n_devices != owner->placement.n_devices)
+    const int ranks = cgp__plan_setup(plan)->ranks, owners = cgp__plan_setup(owner)->ranks;
+    if (ranks > 1 || owners > 1)
+        return cgp_fail(CGP_EINVAL, "sharing: expected plans for 1 rank, got %d and %d", ranks,
+                        owners);
+    if (cgp_plan_devices(plan) != cgp_plan_devices(owner))
         return cgp_fail(CGP_EINVAL, "sharing: expected %d devices, as the owner's, got %d",
-                        owner->placement.n_devices, plan->placement.n_devices);
-    for (int d = 0; d < plan->placement.n_devices; d++) {
-        const cgp__device_plan *a = &plan->placement.devices[d], *b = &owner->placement.devices[d];
+                        cgp_plan_devices(owner), cgp_plan_devices(plan));
+    for (int d = 0; d < cgp_plan_devices(plan); d++) {
+        const cgp__device_plan *a = cgp__plan_device(plan, d), *b = cgp__plan_device(owner, d);
         if (!a->backend->host_addressable)
             return cgp_fail(CGP_EINVAL,
                             "sharing: device %s has memory of its own, which devices of other "
@@ -31,13 +36,13 @@ static cgp_status check_devices(const cgp_plan *plan, const cgp_plan *owner) {
 }
 
 /* Check the sections that only training has: gradients and optimizer state. */
-static cgp_status check_training(const cgp_plan *plan, const cgp_plan *owner) {
-    if (plan->setup.inference) return CGP_OK;
-    if (owner->setup.inference)
+static cgp_status check_training(const cgp__setup *setup, const cgp__setup *owner) {
+    if (setup->inference) return CGP_OK;
+    if (owner->inference)
         return cgp_fail(CGP_EINVAL,
                         "sharing: the owner is planned for inference and has no gradients");
-    if (plan->setup.optim.kind != owner->setup.optim.kind ||
-        cgp_optim_states(&plan->setup.optim) != cgp_optim_states(&owner->setup.optim))
+    if (setup->optim.kind != owner->optim.kind ||
+        cgp_optim_states(&setup->optim) != cgp_optim_states(&owner->optim))
         return cgp_fail(CGP_EINVAL, "sharing: the optimizer is not the owner's");
     return CGP_OK;
 }
@@ -60,8 +65,9 @@ static bool same_copies(const cgp__parameters *a, const cgp__parameters *b, int 
 /* Compare the gradient buffers of parameter p: one for each use (a step adds these up), and one for
  * each copy. Uses that backward does not reach have no buffer. */
 static bool same_gradients(const cgp_plan *plan, const cgp_plan *owner, int p) {
-    const cgp__parameter *x = &plan->setup.model->params[p], *y = &owner->setup.model->params[p];
-    const cgp__parameters *a = &plan->parameters, *b = &owner->parameters;
+    const cgp__parameter *x = &cgp__plan_setup(plan)->model->params[p];
+    const cgp__parameter *y = &cgp__plan_setup(owner)->model->params[p];
+    const cgp__parameters *a = cgp__plan_parameters(plan), *b = cgp__plan_parameters(owner);
     if (x->n_uses != y->n_uses || x->requires_grad != y->requires_grad) return false;
     for (int k = 0; k < x->n_uses; k++) {
         if (a->use_gradient[x->first_use + k] != b->use_gradient[y->first_use + k]) return false;
@@ -74,7 +80,8 @@ static bool same_gradients(const cgp_plan *plan, const cgp_plan *owner, int p) {
 }
 
 static cgp_status check_parameters(const cgp_plan *plan, const cgp_plan *owner) {
-    const cgp_model *a = plan->setup.model, *b = owner->setup.model;
+    const cgp__setup *setup = cgp__plan_setup(plan);
+    const cgp_model *a = setup->model, *b = cgp__plan_setup(owner)->model;
     if (a->n_params != b->n_params)
         return cgp_fail(CGP_EINVAL, "sharing: expected %d parameters, as the owner's, got %d",
                         b->n_params, a->n_params);
@@ -84,17 +91,17 @@ static cgp_status check_parameters(const cgp_plan *plan, const cgp_plan *owner) 
             return differs(name, "is no parameter of the owner at this place");
         if (!cgp_shape_equal(&a->params[p].shape, &b->params[p].shape))
             return differs(name, "has another shape than the owner's");
-        if (!same_copies(&plan->parameters, &owner->parameters, p))
+        if (!same_copies(cgp__plan_parameters(plan), cgp__plan_parameters(owner), p))
             return differs(name, "lies on another device, or elsewhere, than the owner's "
                                  "(plan with the same stages, schedule and balance)");
-        if (!plan->setup.inference && !same_gradients(plan, owner, p))
+        if (!setup->inference && !same_gradients(plan, owner, p))
             return differs(name, "has other gradient buffers than the owner's");
     }
     return CGP_OK;
 }
 
 static cgp_status check_states(const cgp_plan *plan, const cgp_plan *owner) {
-    const cgp_model *a = plan->setup.model, *b = owner->setup.model;
+    const cgp_model *a = cgp__plan_setup(plan)->model, *b = cgp__plan_setup(owner)->model;
     if (a->n_states != b->n_states)
         return cgp_fail(CGP_EINVAL, "sharing: expected %d states, as the owner's, got %d",
                         b->n_states, a->n_states);
@@ -104,7 +111,7 @@ static cgp_status check_states(const cgp_plan *plan, const cgp_plan *owner) {
             !cgp_shape_equal(&x->info.shape, &y->info.shape))
             return differs(x->name, "is no state of the owner at this place");
         if (cgp__plan_device_of(plan, x->node) != cgp__plan_device_of(owner, y->node) ||
-            plan->states.state[s] != owner->states.state[s])
+            cgp__plan_states(plan)->state[s] != cgp__plan_states(owner)->state[s])
             return differs(x->name, "lies on another device than the owner's");
     }
     return CGP_OK;
@@ -112,7 +119,7 @@ static cgp_status check_states(const cgp_plan *plan, const cgp_plan *owner) {
 
 cgp_status cgp__sharing_check(const cgp_plan *plan, const cgp_plan *owner) {
     CGP_TRY(check_devices(plan, owner));
-    CGP_TRY(check_training(plan, owner));
+    CGP_TRY(check_training(cgp__plan_setup(plan), cgp__plan_setup(owner)));
     CGP_TRY(check_parameters(plan, owner));
     return check_states(plan, owner);
 }

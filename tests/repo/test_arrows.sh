@@ -20,7 +20,8 @@
 #
 # A module may include headers of its own and of the modules in its row. Only programs may include
 # <cgpipe/cgpipe.h> and <cgpipe/models/...>. Exit code 1 if there is a forbidden include (printed as
-# file:line), if the check misses one in an example, or if plan/plan.h is included by a header.
+# file:line), if the check misses one in an example, or if plan/plan.h is included by a header or
+# outside src/plan.
 set -u
 export LC_ALL=C
 
@@ -243,11 +244,11 @@ if [ "${includes:-0}" -eq 0 ]; then
     exit 1
 fi
 
-# plan/plan.h has all parts of a plan: no header may pass it on, and no file of these folders may
-# include it.
+# plan/plan.h has all parts of a plan: no header may pass it on, and only the sources directly in
+# src/plan may include it.
 reached=$(cd "$1/src" && {
     grep -rlF --include='*.h' '"plan/plan.h"' .
-    grep -rlF '"plan/plan.h"' plan/memory plan/program
+    grep -rlF --include='*.c' '"plan/plan.h"' . | grep -v '^\./plan/[^/]*$'
 })
 if [ -n "$reached" ]; then
     echo "$reached"
