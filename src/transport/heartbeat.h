@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* heartbeat.h -- the interval between heartbeats. The transports of this tree use it, and so does
- * the watchdog, which depends on how old a rank's state may be. */
+/* heartbeat.h -- the interval between heartbeats. The MPI transport uses it, and so do pipelines,
+ * whose watchdog depends on how old a rank's state may be. */
 #ifndef CGP_SRC_TRANSPORT_HEARTBEAT_H
 #define CGP_SRC_TRANSPORT_HEARTBEAT_H
 
