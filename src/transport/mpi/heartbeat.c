@@ -202,9 +202,9 @@ void cgp__mpi_report_progress(cgp_communicator *c, int64_t ended, int64_t end_ns
 
 void cgp__mpi_rank_states(cgp_communicator *c, cgp_rank_state *out) {
     cgp__mpi_detector *d = c->detector;
+    pthread_mutex_lock(&d->lock);
     const int64_t now = cgp__mpi_host->now_ns();
     const heartbeat own = heartbeat_of(c, false, now);
-    pthread_mutex_lock(&d->lock);
     memcpy(out, d->known, (size_t)c->ranks * sizeof *out);
     out[c->rank] = state_of(&own, now);
     pthread_mutex_unlock(&d->lock);
