@@ -109,8 +109,9 @@ static cgp_status make_marks(marks *m, const cgp_model *model, int64_t n,
     return CGP_OK;
 }
 
-/* Losses are in no layer, so they count with the last layer. */
-int cgp__cost_layer(const cgp_model *model, const cgp__node *node) {
+/* Return the layer that gets a node's costs. Losses are in no layer, so they count with the last
+ * layer. */
+static int cost_layer(const cgp_model *model, const cgp__node *node) {
     return node->use.op->is_loss ? model->n_layers - 1 : node->layer;
 }
 
@@ -124,7 +125,7 @@ static void add_bytes(const cgp_model *model, const marks *m, int64_t n, cgp_dty
                       cgp_layer_cost *costs) {
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
-        cgp_layer_cost *cost = &costs[cgp__cost_layer(model, node)];
+        cgp_layer_cost *cost = &costs[cost_layer(model, node)];
         if (node->output >= 0 && m->last_read[node->output] >= 0)
             cost->saved_bytes += value_bytes(&model->values[node->output].type, n, type);
         for (int k = 0; k < node->use.shapes.n_saved; k++) {
@@ -134,7 +135,7 @@ static void add_bytes(const cgp_model *model, const marks *m, int64_t n, cgp_dty
     }
     for (int p = 0; p < model->n_params; p++) {
         const cgp__node *node = &model->nodes[model->uses[model->params[p].first_use].node];
-        costs[cgp__cost_layer(model, node)].parameter_bytes +=
+        costs[cost_layer(model, node)].parameter_bytes +=
             4 * cgp_shape_count(&model->params[p].shape);
     }
 }
@@ -143,7 +144,7 @@ static cgp_status add_node(const cgp_model *model, const marks *m, int i, const 
                            cgp_layer_cost *costs) {
     const cgp__node *node = &model->nodes[i];
     const cgp__node_kernels *kernels = &m->kernels[i];
-    cgp_layer_cost *cost = &costs[cgp__cost_layer(model, node)];
+    cgp_layer_cost *cost = &costs[cost_layer(model, node)];
     double seconds[CGP_OP_DIRECTIONS] = {0};
     CGP_TRY(timer->time(timer->self, model, kernels, seconds));
     for (int d = 0; d < CGP_OP_DIRECTIONS; d++) {

@@ -17,9 +17,6 @@ typedef struct cgp__node_kernels {
     uint32_t dx;
 } cgp__node_kernels;
 
-/* Return the layer that gets a node's costs. */
-int cgp__cost_layer(const cgp_model *model, const cgp__node *node);
-
 /* A source of times, in seconds, for the kernels of a node. */
 typedef struct cgp__timer {
     cgp_status (*time)(void *self, const cgp_model *model, const cgp__node_kernels *kernels,
