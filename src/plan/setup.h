@@ -14,7 +14,8 @@ typedef struct cgp__setup {
     cgp_recompute recompute;
     cgp_precision precision;
     cgp_convolution convolution;
-    /* Set by actions.c. The schedule has R, because of `recompute` or of the caller's table. */
+    /* Set by plan.c, then by actions.c. The schedule has R, because of `recompute` or of the
+     * caller's table. */
     bool recomputes;
     /* Set by actions.c. The schedule has I and W: then all input backward comes before all weight
      * backward. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* devices.h -- the devices of a plan, and the sections of their memory. */
+/* devices.h -- the devices of a plan, and the sections of their memory. placement.c makes the list.
+ * The sources that place a section add its bytes. */
 #ifndef CGP_SRC_PLAN_DEVICES_H
 #define CGP_SRC_PLAN_DEVICES_H
 

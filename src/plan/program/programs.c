@@ -182,7 +182,7 @@ static void rewrite_results(cgp__stage_builder *b, int variant) {
         cgp__output_plan *output = &results->outputs[k];
         if (output->stage == b->index) rewrite(b, &output->at[variant]);
     }
-    for (int k = 0; variant == 1 && k < b->model->n_inputs; k++) {
+    for (int k = 0; b->training && k < b->model->n_inputs; k++) {
         cgp__input_gradient *gradient = &results->input_gradients[k];
         if (gradient->stage == b->index) rewrite(b, &gradient->at);
     }
@@ -191,10 +191,10 @@ static void rewrite_results(cgp__stage_builder *b, int variant) {
         const bool gradient = edge->edge.from > edge->edge.to;
         for (int i = 0; i < edge->n_parts; i++) {
             cgp__part *part = &edge->parts[i];
-            if (gradient && variant == 1 && edge->edge.from == b->index) {
+            if (gradient && b->training && edge->edge.from == b->index) {
                 rewrite(b, &part->from[0]);
                 part->from[1] = part->from[0];
-            } else if (gradient && variant == 1 && edge->edge.to == b->index) {
+            } else if (gradient && b->training && edge->edge.to == b->index) {
                 rewrite(b, &part->to);
             } else if (!gradient && edge->edge.from == b->index) {
                 part->from[variant] = b->of[part->value].location;
@@ -327,8 +327,8 @@ static cgp_status build(cgp__stage_builder *b, int variant, int64_t *slot_bytes,
     CGP_TRY(cgp__builder_find_reads(b));
     place_incoming(b);
     CGP_TRY(cgp__builder_forward(b, &programs[variant]));
-    if (variant) CGP_TRY(cgp__builder_backward(b, &programs[CGP__BACKWARD]));
-    if (variant) CGP_TRY(cgp__builder_recompute_program(b));
+    if (b->training) CGP_TRY(cgp__builder_backward(b, &programs[CGP__BACKWARD]));
+    if (b->training) CGP_TRY(cgp__builder_recompute_program(b));
     const cgp__layout_starts starts = {cgp__time_arrival(b->stage),
                                        cgp__time_backward_end(b->stage) + 1};
     return cgp__layout_pack(b->ranges, b->n_ranges, starts, slot_bytes, work_bytes,
@@ -342,7 +342,7 @@ static void apply_layout(cgp__stage_builder *b, int variant, int64_t slot_bytes,
     for (int k = variant; k < end_of(variant); k++)
         rewrite_program(b, &stage->programs[k]);
     rewrite_results(b, variant);
-    if (variant) stage->info.saved_slot_bytes = slot_bytes;
+    if (b->training) stage->info.saved_slot_bytes = slot_bytes;
     if (work_bytes > stage->workspace_bytes) stage->workspace_bytes = work_bytes;
 }
 
@@ -351,9 +351,9 @@ static void apply_layout(cgp__stage_builder *b, int variant, int64_t slot_bytes,
  * with the smaller workspace. */
 static cgp_status make_variant(cgp__stage_builder *b, int variant) {
     int64_t slot = 0, in_place = 0, separate = INT64_MAX;
-    b->training = variant == 1;
+    b->training = variant == CGP__FORWARD_SAVED;
     b->separate = true;
-    if (variant == 1) CGP_TRY(build(b, variant, &slot, &separate));
+    if (b->training) CGP_TRY(build(b, variant, &slot, &separate));
     b->separate = false;
     CGP_TRY(build(b, variant, &slot, &in_place));
     b->separate = separate < in_place;
@@ -392,14 +392,15 @@ static cgp_status make_stage(cgp__stage_builder *b, int index) {
     const cgp__setup *setup = b->setup;
     begin_stage(b, index);
     cgp__stage_plan *stage = b->stage;
-    if (setup->inference || setup->recomputes) CGP_TRY(make_variant(b, 0));
-    if (!setup->inference) CGP_TRY(make_variant(b, 1));
+    if (setup->inference || setup->recomputes) CGP_TRY(make_variant(b, CGP__FORWARD_NOSAVE));
+    if (!setup->inference) CGP_TRY(make_variant(b, CGP__FORWARD_SAVED));
+    const int forward = setup->inference ? CGP__FORWARD_NOSAVE : CGP__FORWARD_SAVED;
     cgp__program *programs = stage->programs, *backward = &programs[CGP__BACKWARD];
     const cgp__program *recompute = &programs[CGP__RECOMPUTE];
     stage->input_reads_slot = reads_input_slot(backward, 0, backward->n_input);
     stage->weight_reads_slot = reads_input_slot(backward, backward->n_input, backward->n);
     stage->recompute_reads_slot = reads_input_slot(recompute, 0, recompute->n);
-    stage->info.forward_flops = program_flops(setup, &programs[!setup->inference], false);
+    stage->info.forward_flops = program_flops(setup, &programs[forward], false);
     stage->info.backward_flops = program_flops(setup, backward, false);
     stage->info.weight_flops = program_flops(setup, backward, true);
     stage->info.recompute_flops = program_flops(setup, recompute, false);
