@@ -755,7 +755,8 @@ static inline cgp_profile_options cgp_profile_options_default(void) {
  * @param[out] costs     [sizes][cgp_model_layers()], in seconds and bytes of one micro-batch.
  *                       `update_seconds` is the time of the update, split in proportion to
  *                       parameter bytes. Caller's. Unchanged on failure.
- * @param[out] in_steps  Set to false if kernels were measured one by one; may be NULL.
+ * @param[out] in_steps  Set to whether steps were measured, not kernels one by one. Unchanged on
+ *                       failure. May be NULL.
  *
  * @retval CGP_EINVAL   A bad option, or a model that is not finished.
  * @retval CGP_EDEVICE  A kernel failed.
