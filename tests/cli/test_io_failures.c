@@ -585,8 +585,7 @@ static const scenario tokenize = {
 };
 
 #define TEST(name)                                                                                 \
-    static void name##_survives_any_fault(void **state) {                                          \
-        (void)state;                                                                               \
+    TEST_CASE(name##_survives_any_fault) {                                                         \
         try_all(&(name));                                                                          \
     }
 TEST(start)
@@ -625,23 +624,12 @@ static int remove_work(void **state) {
     return 0;
 }
 
+TEST_GROUP(.set_up = make_work, .tear_down = remove_work);
+
 int main(void) {
 #if defined(TEST_ASAN) || defined(TEST_TSAN)
     print_message("skipped: the sanitizer's own library must be loaded before any other\n");
     return 77;
 #endif
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(start_survives_any_fault),
-        cmocka_unit_test(resume_survives_any_fault),
-        cmocka_unit_test(from_step_survives_any_fault),
-        cmocka_unit_test(refused_survives_any_fault),
-        cmocka_unit_test(overwrite_survives_any_fault),
-        cmocka_unit_test(convert_in_survives_any_fault),
-        cmocka_unit_test(convert_in_over_survives_any_fault),
-        cmocka_unit_test(convert_out_survives_any_fault),
-        cmocka_unit_test(convert_out_over_survives_any_fault),
-        cmocka_unit_test(convert_file_survives_any_fault),
-        cmocka_unit_test(tokenize_survives_any_fault),
-    };
-    return cmocka_run_group_tests(tests, make_work, remove_work);
+    return test_run();
 }

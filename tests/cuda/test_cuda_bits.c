@@ -11,8 +11,6 @@
 static uint64_t seed;
 static runner cpu, cuda;
 
-enum { WITHOUT_ATTENTION = CGP_OP_KINDS - 2 };
-
 static void compare_direction(operands *a, operands *b, cgp_op_direction direction) {
     const double rows = (double)(a->c.n * a->c.attributes.rows);
     if (!case_has(&a->c, direction)) return;
@@ -52,8 +50,7 @@ static void an_op_has_the_bits_of_cpu(void **state) {
 
 /* Sizes include rows of several tiles, a vocabulary, many rows with the same id, a sample split
  * into several parts, and matrices that need several launches. */
-static void large_sizes_have_the_bits_of_cpu(void **state) {
-    (void)state;
+TEST_CASE(large_sizes_have_the_bits_of_cpu) {
     for (int bf16 = 0; bf16 < 2; bf16++) {
         const cgp_dtype type = bf16 ? CGP_BF16 : CGP_F32;
         check(&(op_case){.op = CGP_OP_LAYER_NORM,
@@ -104,8 +101,7 @@ static int64_t commit(const runner *on, operands *o) {
     return index;
 }
 
-static void commits_have_the_bits_of_cpu(void **state) {
-    (void)state;
+TEST_CASE(commits_have_the_bits_of_cpu) {
     for (int i = 0; i < 100; i++) {
         op_case c = draw_case(CGP_OP_BATCH_NORM, 3, &seed);
         operands a, b;
@@ -169,9 +165,8 @@ static void run_update(const runner *on, const update_case *c, float buffers[BUF
     there_end(&t);
 }
 
-static void updates_have_the_bits_of_cpu(void **state) {
+TEST_CASE(updates_have_the_bits_of_cpu) {
     static float a[BUFFERS][N + 4], b[BUFFERS][N + 4];
-    (void)state;
     for (size_t i = 0; i < sizeof updates / sizeof *updates; i++) {
         for (int from = 0; from < 4; from++) {
             for (int k = 0; k < BUFFERS; k++)
@@ -193,12 +188,7 @@ static void updates_have_the_bits_of_cpu(void **state) {
 int main(void) {
     static cgp_op_kind kinds[CGP_OP_KINDS];
     static char names[CGP_OP_KINDS][64];
-    struct CMUnitTest tests[WITHOUT_ATTENTION + 3] = {
-        cmocka_unit_test(large_sizes_have_the_bits_of_cpu),
-        cmocka_unit_test(commits_have_the_bits_of_cpu),
-        cmocka_unit_test(updates_have_the_bits_of_cpu)};
     cgp_isa isa = CGP_ISA_NONE;
-    int n = 3;
     setenv("CGP_CPU_ISA", "v4", 1);
     setenv("CGP_CUDA_HOST_ALGORITHMS", "0", 1);
     setenv("CGP_CUDA_HOST_ORDER", "shuffled", 0); /* so that a missing barrier changes bits */
@@ -211,13 +201,14 @@ int main(void) {
         if (op == CGP_OP_ATTENTION || op == CGP_OP_CACHED_ATTENTION) continue;
         snprintf(names[op], sizeof names[op], "%s has the bits of cpu",
                  cgp__op_find(kinds[op])->op.name);
-        tests[n++] = (struct CMUnitTest){
-            .name = names[op], .test_func = an_op_has_the_bits_of_cpu, .initial_state = &kinds[op]};
+        test_add(__LINE__, &(const struct CMUnitTest){.name = names[op],
+                                                      .test_func = an_op_has_the_bits_of_cpu,
+                                                      .initial_state = &kinds[op]});
     }
     seed = test_seed();
     cpu = runner_open(&cgp__backend_cpu, 1);
     cuda = runner_open(cuda_host(), 1);
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = test_run();
     runner_close(&cuda);
     runner_close(&cpu);
     return failed;

@@ -23,10 +23,9 @@ static void assert_fails(cgp_status status, cgp_status expected, const char *mes
 
 /* Copy from the host through device 0 and a second device back to the host. The second device has
  * ordinal 0, 1 or 2, with or without peer access. */
-static void copies_arrive(void **state) {
+TEST_CASE(copies_arrive) {
     static const int peers[] = {0, 1, 2};
     enum { BYTES = 4099 };
-    (void)state;
     cgp_device *first = open_device(0);
     for (int p = 0; p < 3; p++) {
         cgp_device *second = open_device(peers[p]);
@@ -63,12 +62,11 @@ static void copies_arrive(void **state) {
     b->device.destroy(first);
 }
 
-static void events_have_times_of_the_hosts_clock(void **state) {
+TEST_CASE(events_have_times_of_the_hosts_clock) {
     cgp_device *device = open_device(3);
     cgp_event *event = NULL;
     bool done = false;
     int64_t last = 0;
-    (void)state;
     assert_ok(b->streams->event_create(device, &event));
     assert_ok(b->streams->event_done(event, &done));
     assert_true(done); /* never recorded */
@@ -89,13 +87,12 @@ static void events_have_times_of_the_hosts_clock(void **state) {
     b->device.destroy(device);
 }
 
-static void failures_have_names(void **state) {
+TEST_CASE(failures_have_names) {
     static const char *const message =
         "cuda-host: device 5: work of its streams: unspecified launch failure";
     cgp_device *device = open_device(5), *other = open_device(4);
     cgp_event *event = NULL;
     void *x = NULL, *y = NULL;
-    (void)state;
     assert_ok(b->streams->event_create(device, &event));
     assert_ok(b->device.memory_create(device, 64, &x));
     assert_ok(b->device.memory_create(other, 64, &y));
@@ -122,13 +119,12 @@ static void failures_have_names(void **state) {
     b->device.destroy(other);
 }
 
-static void what_is_not_there_is_refused(void **state) {
+TEST_CASE(what_is_not_there_is_refused) {
     cgp_device *device = NULL;
     cgp_kernel_spec spec = {.op = CGP_OP_LINEAR, .n = 1, .type = CGP_BF16};
     cgp_device_options options = {.struct_size = sizeof options, .ordinal = 8};
     int64_t bytes = 0;
     int n = 0;
-    (void)state;
     assert_fails(b->device.create(&device, &options), CGP_EINVAL,
                  "cuda-host: expected ordinal 0 to 7, got 8");
     spec.attributes.rows = spec.attributes.in = spec.attributes.out = 1;
@@ -154,11 +150,10 @@ static void what_is_not_there_is_refused(void **state) {
 }
 
 /* A copy of pageable memory would block the host until the stream reaches it. */
-static void memory_that_is_not_pinned_is_not_copied(void **state) {
+TEST_CASE(memory_that_is_not_pinned_is_not_copied) {
     cgp_device *device = open_device(4);
     char here[64] = "";
     void *there = NULL;
-    (void)state;
     assert_ok(b->device.memory_create(device, sizeof here, &there));
     assert_fails(b->device.copy(device, CGP_QUEUE_IN, (cgp_place){device, there},
                                 (cgp_place){NULL, here}, sizeof here),
@@ -174,10 +169,9 @@ static int64_t driver_bytes(int ordinal) {
 }
 
 /* The bytes held by the driver do not depend on allocations, but grow after the first kernel. */
-static void the_driver_takes_memory_beside_the_devices(void **state) {
+TEST_CASE(the_driver_takes_memory_beside_the_devices) {
     const int64_t context = CGP__SHIM_CONTEXT_BYTES, kernels = CGP__SHIM_KERNELS_BYTES;
     void *x = NULL, *y = NULL;
-    (void)state;
     assert_int_equal(driver_bytes(7), context);
     cgp_device *first = open_device(7), *second = open_device(7);
     assert_ok(b->device.memory_create(first, 1000, &x));
@@ -197,11 +191,10 @@ static void the_driver_takes_memory_beside_the_devices(void **state) {
 }
 
 /* A custom op's functions run on the host. */
-static void a_custom_op_is_refused_by_the_plan_with_the_way_out(void **state) {
+TEST_CASE(a_custom_op_is_refused_by_the_plan_with_the_way_out) {
     cgp_model *model = NULL;
     cgp_plan *plan = NULL;
     cgp_plan_options o = cgp_plan_options_default();
-    (void)state;
     assert_ok(cgp_model_create(&model, "model"));
     cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (const int64_t[]){8});
     const cgp_value target = cgp_model_input(model, "target", CGP_I32, 1, (const int64_t[]){1});
@@ -250,10 +243,9 @@ static cgp_status live(void) {
     return status;
 }
 
-static void any_call_may_fail(void **state) {
+TEST_CASE(any_call_may_fail) {
     cgp__shim_settings *s = cgp__shim_get_settings();
     int failed = 0;
-    (void)state;
     s->error = cudaErrorUnknown;
     const int64_t alive = cgp__shim_get_objects().alive;
     for (int call = 1;; call++) {
@@ -275,15 +267,5 @@ static void any_call_may_fail(void **state) {
 
 int main(void) {
     b = cuda_host();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(copies_arrive),
-        cmocka_unit_test(events_have_times_of_the_hosts_clock),
-        cmocka_unit_test(failures_have_names),
-        cmocka_unit_test(what_is_not_there_is_refused),
-        cmocka_unit_test(memory_that_is_not_pinned_is_not_copied),
-        cmocka_unit_test(the_driver_takes_memory_beside_the_devices),
-        cmocka_unit_test(a_custom_op_is_refused_by_the_plan_with_the_way_out),
-        cmocka_unit_test(any_call_may_fail),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -19,10 +19,9 @@ static const cgp__shim_order orders[] = {CGP__SHIM_ASCENDING, CGP__SHIM_DESCENDI
                                          CGP__SHIM_SHUFFLED};
 
 /* Between two barriers, each thread takes one of THREADS positions. */
-static void threads_take_turns_in_the_order_that_is_set(void **state) {
+TEST_CASE(threads_take_turns_in_the_order_that_is_set) {
     enum { THREADS = 100 };
     int seen[3 * THREADS];
-    (void)state;
     for (int o = 0; o < 3; o++) {
         int ascending = 0, descending = 0;
         cgp__shim_get_settings()->order = orders[o];
@@ -44,11 +43,10 @@ static void threads_take_turns_in_the_order_that_is_set(void **state) {
     cgp__shim_get_settings()->order = CGP__SHIM_ASCENDING;
 }
 
-static void a_sum_of_a_block_has_the_same_bits_in_every_order(void **state) {
+TEST_CASE(a_sum_of_a_block_has_the_same_bits_in_every_order) {
     enum { BLOCKS = 7, MOST = 1024 };
     static float x[BLOCKS * MOST], sums[BLOCKS], first[BLOCKS];
     uint64_t seed = test_seed();
-    (void)state;
     for (int i = 0; i < BLOCKS * MOST; i++)
         x[i] = (float)(test_random(&seed) % 1000003) / 7.0f;
     for (int threads = 32; threads <= MOST; threads *= 2) {
@@ -66,9 +64,8 @@ static void a_sum_of_a_block_has_the_same_bits_in_every_order(void **state) {
     cgp__shim_get_settings()->order = CGP__SHIM_ASCENDING;
 }
 
-static void shuffles_give_the_lane_that_is_asked(void **state) {
+TEST_CASE(shuffles_give_the_lane_that_is_asked) {
     int out[3 * 64];
-    (void)state;
     assert_int_equal(blocks_shuffle(out, NULL), cudaSuccess);
     for (int i = 0; i < 64; i++) {
         const int warp = i / 32 * 32, lane = i % 32;
@@ -78,11 +75,10 @@ static void shuffles_give_the_lane_that_is_asked(void **state) {
     }
 }
 
-static void every_thread_of_a_grid_runs_once(void **state) {
+TEST_CASE(every_thread_of_a_grid_runs_once) {
     static const struct {
         dim3 grid, block;
     } cases[] = {{{5, 1, 1}, {33, 1, 1}}, {{3, 4, 5}, {2, 3, 4}}, {{1, 1, 7}, {1, 1, 64}}};
-    (void)state;
     for (int c = 0; c < 3; c++) {
         const dim3 g = cases[c].grid, b = cases[c].block;
         const int64_t n = (int64_t)g.x * g.y * g.z * b.x * b.y * b.z;
@@ -109,8 +105,7 @@ static void come_back(void *stack) {
 
 /* The system may reuse the pages of a freed stack, where the address sanitizer still has redzones
  * of old frames. */
-static void a_stack_that_ends_leaves_nothing_forbidden(void **state) {
-    (void)state;
+TEST_CASE(a_stack_that_ends_leaves_nothing_forbidden) {
     cgp__shim_stack *only = cgp__shim_stack_create(come_back);
     assert_non_null(only);
     cgp__shim_switch_to(&host, only);
@@ -141,9 +136,8 @@ static void message_of(int threads, int missing, bool warp, char *text, size_t s
     assert_false(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-static void a_barrier_that_threads_miss_is_named(void **state) {
+TEST_CASE(a_barrier_that_threads_miss_is_named) {
     char text[512];
-    (void)state;
     message_of(64, 5, false, text, sizeof text);
     assert_string_equal(text, "cuda-host: block (0, 0, 0): thread 5 waits for a barrier that "
                               "others never reach: of 64 threads 59 wait in __syncthreads(), 0 "
@@ -152,18 +146,4 @@ static void a_barrier_that_threads_miss_is_named(void **state) {
     assert_string_equal(text, "cuda-host: block (0, 0, 0): thread 33 waits for a barrier that "
                               "others never reach: of 64 threads 0 wait in __syncthreads(), 31 "
                               "for their warp, 33 have ended\n");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_take_turns_in_the_order_that_is_set),
-        cmocka_unit_test(a_sum_of_a_block_has_the_same_bits_in_every_order),
-        cmocka_unit_test(shuffles_give_the_lane_that_is_asked),
-        cmocka_unit_test(every_thread_of_a_grid_runs_once),
-#ifdef __SANITIZE_ADDRESS__
-        cmocka_unit_test(a_stack_that_ends_leaves_nothing_forbidden),
-#endif
-        cmocka_unit_test(a_barrier_that_threads_miss_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,12 +20,11 @@ static void put(cgp_device *device, void *to, void *from) {
     assert_ok(b->streams->finish(device));
 }
 
-static void a_captured_graph_runs_at_each_launch(void **state) {
+TEST_CASE(a_captured_graph_runs_at_each_launch) {
     const cgp_device_options options = {.struct_size = sizeof options};
     cgp_device *device = NULL;
     cgp_captured_graph *graph = NULL;
     void *x = NULL, *here = NULL;
-    (void)state;
     assert_ok(b->device.create(&device, &options));
     assert_ok(b->device.memory_create(device, BYTES, &x));
     assert_ok(b->device.host_memory_create(device, BYTES, &here));
@@ -81,11 +80,10 @@ static cgp_status live(bool wrong) {
     return status == CGP_OK ? status : cgp_fail(status, "%s", message);
 }
 
-static void any_call_may_fail(void **state) {
+TEST_CASE(any_call_may_fail) {
     cgp__shim_settings *s = cgp__shim_get_settings();
     int failed = 0;
     const int64_t alive = cgp__shim_get_objects().alive;
-    (void)state;
     for (int memory = 0; memory < 2; memory++) {
         s->error = memory ? cudaErrorMemoryAllocation : cudaErrorUnknown;
         for (int call = 1;; call++) {
@@ -106,8 +104,7 @@ static void any_call_may_fail(void **state) {
     assert_ok(live(false));
 }
 
-static void a_call_that_no_capture_allows_is_named(void **state) {
-    (void)state;
+TEST_CASE(a_call_that_no_capture_allows_is_named) {
     assert_status(live(true), CGP_EDEVICE);
     assert_message("cuda-host: device 6: memory of 256 bytes: operation not permitted when "
                    "stream is capturing");
@@ -153,9 +150,8 @@ static cgp_status train(int *at, int n, char sha256[65]) {
     return status == CGP_OK ? status : cgp_fail(status, "%s", message);
 }
 
-static void captured_or_not_the_bits_are_the_same(void **state) {
+TEST_CASE(captured_or_not_the_bits_are_the_same) {
     char expected[65], got[65];
-    (void)state;
     setenv("CGP_GRAPHS", "off", 1);
     assert_ok(train(NULL, 0, expected));
     unsetenv("CGP_GRAPHS");
@@ -165,9 +161,8 @@ static void captured_or_not_the_bits_are_the_same(void **state) {
     assert_string_equal(got, expected);
 }
 
-static void a_missing_node_is_noticed(void **state) {
+TEST_CASE(a_missing_node_is_noticed) {
     char sha256[65];
-    (void)state;
     for (int node = 1; node < 60; node += 27) {
         assert_status(train(&cgp__shim_get_settings()->drop_node, node, sha256), CGP_EDEVICE);
         assert_message("expected a graph of ");
@@ -177,14 +172,13 @@ static void a_missing_node_is_noticed(void **state) {
 }
 
 /* CGP_TEST_FAULTS=all: every call fails once; otherwise only some. */
-static void a_failing_call_ends_the_step(void **state) {
+TEST_CASE(a_failing_call_ends_the_step) {
     enum { CALLS = 500 };
     cgp__shim_settings *s = cgp__shim_get_settings();
     uint64_t seed = test_seed();
     char expected[65], sha256[65];
     const char *faults = getenv("CGP_TEST_FAULTS");
     const bool all = faults && strcmp(faults, "all") == 0;
-    (void)state;
     assert_ok(train(NULL, 0, expected));
     s->error = cudaErrorUnknown;
     for (int i = 0; i < (all ? CALLS : test_scaled(8)); i++) {
@@ -200,19 +194,11 @@ static void a_failing_call_ends_the_step(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_captured_graph_runs_at_each_launch),
-        cmocka_unit_test(any_call_may_fail),
-        cmocka_unit_test(a_call_that_no_capture_allows_is_named),
-        cmocka_unit_test(captured_or_not_the_bits_are_the_same),
-        cmocka_unit_test(a_missing_node_is_noticed),
-        cmocka_unit_test(a_failing_call_ends_the_step),
-    };
     uint64_t seed = 1;
     b = cuda_host();
     model = test_gpt2(&sizes);
     test_batch_fill(&batch, model, &sizes, 5, &seed);
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = test_run();
     test_batch_release(&batch);
     cgp_model_destroy(model);
     return failed;

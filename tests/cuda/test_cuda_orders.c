@@ -39,16 +39,15 @@ static void orders_do_not_matter(void **state) {
 
 int main(void) {
     static cgp_op_kind kinds[CGP_OP_KINDS];
-    struct CMUnitTest tests[CGP_OP_KINDS];
     for (int op = 0; op < CGP_OP_KINDS; op++) {
         kinds[op] = (cgp_op_kind)op;
-        tests[op] = (struct CMUnitTest){.name = cgp__op_find(kinds[op])->op.name,
-                                        .test_func = orders_do_not_matter,
-                                        .initial_state = &kinds[op]};
+        test_add(__LINE__, &(const struct CMUnitTest){.name = cgp__op_find(kinds[op])->op.name,
+                                                      .test_func = orders_do_not_matter,
+                                                      .initial_state = &kinds[op]});
     }
     seed = test_seed();
     on = runner_open(cuda_host(), 1);
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = test_run();
     runner_close(&on);
     return failed;
 }

@@ -119,8 +119,7 @@ static void assert_same(const operands *got, const operands *want, const char *t
 }
 
 /* The bias gradient is not computed by the library. */
-static void the_library_multiplies_rounded_weights(void **state) {
-    (void)state;
+TEST_CASE(the_library_multiplies_rounded_weights) {
     open_with(2, 0);
     for (int i = 0; i < 36; i++) {
         op_case c = draw(i);
@@ -171,8 +170,7 @@ static void expect_refused(const op_case *c, cgp__shim_fault fault) {
     cgp__shim_get_settings()->fault = CGP__SHIM_SPLITS_SMALL_M;
 }
 
-static void an_algorithm_that_breaks_the_law_of_rows_is_not_taken(void **state) {
-    (void)state;
+TEST_CASE(an_algorithm_that_breaks_the_law_of_rows_is_not_taken) {
     static const int sizes[] = {2, 4, 5}; /* draws whose sides are all at least 16 */
     for (int i = 0; i < 6; i++) {
         op_case c = draw(sizes[i % 3]);
@@ -181,8 +179,7 @@ static void an_algorithm_that_breaks_the_law_of_rows_is_not_taken(void **state) 
     }
 }
 
-static void an_algorithm_that_ignores_beta_is_not_taken(void **state) {
-    (void)state;
+TEST_CASE(an_algorithm_that_ignores_beta_is_not_taken) {
     for (int i = 0; i < 12; i++) {
         op_case c = draw(i);
         c.shift = 0;
@@ -193,8 +190,7 @@ static void an_algorithm_that_ignores_beta_is_not_taken(void **state) {
 }
 
 /* A layer with one input and one output has n = 1 in all its GEMMs. */
-static void an_algorithm_that_multiplies_no_single_column_is_not_taken(void **state) {
-    (void)state;
+TEST_CASE(an_algorithm_that_multiplies_no_single_column_is_not_taken) {
     for (int i = 0; i < 4; i++) {
         op_case c = draw(0);
         c.attributes = linear_attributes(20, 1, 1, i % 2, i / 2);
@@ -203,8 +199,7 @@ static void an_algorithm_that_multiplies_no_single_column_is_not_taken(void **st
     }
 }
 
-static void an_algorithm_that_refuses_some_rows_is_not_taken(void **state) {
-    (void)state;
+TEST_CASE(an_algorithm_that_refuses_some_rows_is_not_taken) {
     for (int i = 0; i < 4; i++) {
         op_case c = draw(i % 2 ? 2 : 3);
         c.shift = 0;
@@ -216,8 +211,7 @@ static void an_algorithm_that_refuses_some_rows_is_not_taken(void **state) {
 
 /* Hopper's kernels round a product to c's type before they add it. PyTorch's gradient sums also
  * round twice. */
-static void an_algorithm_that_rounds_a_product_before_it_adds_is_taken(void **state) {
-    (void)state;
+TEST_CASE(an_algorithm_that_rounds_a_product_before_it_adds_is_taken) {
     for (int i = 0; i < 12; i++) {
         op_case c = draw(i);
         operands from, good, twice;
@@ -236,8 +230,7 @@ static void an_algorithm_that_rounds_a_product_before_it_adds_is_taken(void **st
     cgp__shim_get_settings()->fault = CGP__SHIM_SPLITS_SMALL_M;
 }
 
-static void unaligned_operands_have_own_kernels(void **state) {
-    (void)state;
+TEST_CASE(unaligned_operands_have_own_kernels) {
     op_case c = draw(4);
     operands got, want;
     c.accumulate = false;
@@ -323,9 +316,8 @@ static int fail_each(int *due, cgp_op_direction direction) {
     }
 }
 
-static void any_call_may_fail(void **state) {
+TEST_CASE(any_call_may_fail) {
     cgp__shim_settings *s = cgp__shim_get_settings();
-    (void)state;
     s->error = cudaErrorUnknown;
     s->algorithms = 2;
     s->broken = 1;
@@ -335,17 +327,7 @@ static void any_call_may_fail(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_library_multiplies_rounded_weights),
-        cmocka_unit_test(an_algorithm_that_breaks_the_law_of_rows_is_not_taken),
-        cmocka_unit_test(an_algorithm_that_ignores_beta_is_not_taken),
-        cmocka_unit_test(an_algorithm_that_multiplies_no_single_column_is_not_taken),
-        cmocka_unit_test(an_algorithm_that_refuses_some_rows_is_not_taken),
-        cmocka_unit_test(an_algorithm_that_rounds_a_product_before_it_adds_is_taken),
-        cmocka_unit_test(unaligned_operands_have_own_kernels),
-        cmocka_unit_test(any_call_may_fail),
-    };
     seed = test_seed();
     setenv("CGP_CUDA_HOST_ORDER", "shuffled", 0);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -29,11 +29,10 @@ static void *memory_of(size_t bytes) {
 
 /* Copy in, run 20 kernels, copy out, over three streams with random delays. Only events keep the
  * order. */
-static void events_order_streams(void **state) {
+TEST_CASE(events_order_streams) {
     float *here = NULL, *x = memory_of(N * sizeof *x);
     cudaStream_t in = new_stream(), compute = new_stream(), out = new_stream();
     cudaEvent_t ready = new_event(), done = new_event();
-    (void)state;
     OK(cudaHostAlloc((void **)&here, N * sizeof *here, cudaHostAllocPortable));
     cgp__shim_get_settings()->delay_ns = 200000;
     for (int round = 0; round < 20; round++) {
@@ -64,11 +63,10 @@ static void events_order_streams(void **state) {
     OK(cudaFree(x));
 }
 
-static void an_event_is_not_ready_before_its_work(void **state) {
+TEST_CASE(an_event_is_not_ready_before_its_work) {
     cudaStream_t first = new_stream(), second = new_stream();
     cudaEvent_t gate = new_event(), after = new_event();
     float *x = memory_of(N * sizeof *x);
-    (void)state;
     int early = 0;
     OK(cudaEventQuery(gate)); /* never recorded: done */
     cgp__shim_get_settings()->delay_ns = 50000000;
@@ -93,10 +91,9 @@ static void an_event_is_not_ready_before_its_work(void **state) {
     OK(cudaFree(x));
 }
 
-static void wrong_calls_are_refused_and_do_not_stick(void **state) {
+TEST_CASE(wrong_calls_are_refused_and_do_not_stick) {
     cudaStream_t stream = new_stream();
     char here[64], *there = memory_of(64);
-    (void)state;
     assert_int_equal(blocks_empty((dim3){1, 1, 1}, (dim3){1025, 1, 1}, stream),
                      cudaErrorInvalidConfiguration);
     assert_int_equal(blocks_empty((dim3){1, 65536, 1}, (dim3){1, 1, 1}, stream),
@@ -119,32 +116,6 @@ static void wrong_calls_are_refused_and_do_not_stick(void **state) {
     OK(cudaFree(there));
 }
 
-/* Device 7 fails; the other devices still work. */
-static void a_failure_sticks_to_its_device(void **state) {
-    (void)state;
-    OK(cudaSetDevice(7));
-    cudaStream_t stream = new_stream();
-    cudaEvent_t event = new_event();
-    float *x = memory_of(N * sizeof *x);
-    cgp__shim_get_settings()->error = cudaErrorIllegalAddress;
-    cgp__shim_get_settings()->fail_work = 2;
-    OK(blocks_step(x, N, 1, stream));
-    OK(cudaStreamSynchronize(stream));
-    OK(blocks_step(x, N, 1, stream));
-    assert_int_equal(cudaStreamSynchronize(stream), cudaErrorIllegalAddress);
-    assert_int_equal(blocks_step(x, N, 1, stream), cudaErrorIllegalAddress);
-    assert_int_equal(cudaEventRecord(event, stream), cudaErrorIllegalAddress);
-    assert_int_equal(cudaEventSynchronize(event), cudaErrorIllegalAddress);
-    assert_string_equal(cudaGetErrorString(cudaErrorIllegalAddress),
-                        "an illegal memory access was encountered");
-    (void)cudaStreamDestroy(stream);
-    (void)cudaEventDestroy(event);
-    (void)cudaFree(x);
-    OK(cudaSetDevice(0));
-    (void)cudaGetLastError();
-    OK(cudaDeviceSynchronize());
-}
-
 /* --- graphs --- */
 
 static cudaGraph_t captured(float *x, int kernels, cudaStream_t stream) {
@@ -158,12 +129,11 @@ static cudaGraph_t captured(float *x, int kernels, cudaStream_t stream) {
 
 /* Nothing runs during a capture. Each launch runs all nodes, in order with the stream's other
  * work. */
-static void a_graph_runs_when_it_is_launched(void **state) {
+TEST_CASE(a_graph_runs_when_it_is_launched) {
     cudaStream_t stream = new_stream();
     float *here = NULL, *x = memory_of(N * sizeof *x);
     cudaGraphExec_t exec = NULL;
     size_t nodes = 0;
-    (void)state;
     OK(cudaHostAlloc((void **)&here, 2 * sizeof *here, cudaHostAllocPortable));
     cgp__shim_get_settings()->delay_ns = 100000;
     OK(cudaMemsetAsync(x, 0, N * sizeof *x, stream));
@@ -189,11 +159,10 @@ static void a_graph_runs_when_it_is_launched(void **state) {
 }
 
 /* Each of these calls fails during a capture, invalidates it, and is allowed afterwards. */
-static void a_capture_refuses_what_cuda_refuses(void **state) {
+TEST_CASE(a_capture_refuses_what_cuda_refuses) {
     cudaStream_t stream = new_stream();
     cudaEvent_t event = new_event();
     float *x = memory_of(N * sizeof *x);
-    (void)state;
     for (int call = 0; call < 8; call++) {
         void *memory = NULL;
         cudaGraph_t graph = NULL;
@@ -222,14 +191,29 @@ static void a_capture_refuses_what_cuda_refuses(void **state) {
     (void)cudaGetLastError();
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(events_order_streams),
-        cmocka_unit_test(an_event_is_not_ready_before_its_work),
-        cmocka_unit_test(wrong_calls_are_refused_and_do_not_stick),
-        cmocka_unit_test(a_graph_runs_when_it_is_launched),
-        cmocka_unit_test(a_capture_refuses_what_cuda_refuses),
-        cmocka_unit_test(a_failure_sticks_to_its_device),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+/* --- failures --- */
+
+/* Device 7 fails; the other devices still work. */
+TEST_CASE(a_failure_sticks_to_its_device) {
+    OK(cudaSetDevice(7));
+    cudaStream_t stream = new_stream();
+    cudaEvent_t event = new_event();
+    float *x = memory_of(N * sizeof *x);
+    cgp__shim_get_settings()->error = cudaErrorIllegalAddress;
+    cgp__shim_get_settings()->fail_work = 2;
+    OK(blocks_step(x, N, 1, stream));
+    OK(cudaStreamSynchronize(stream));
+    OK(blocks_step(x, N, 1, stream));
+    assert_int_equal(cudaStreamSynchronize(stream), cudaErrorIllegalAddress);
+    assert_int_equal(blocks_step(x, N, 1, stream), cudaErrorIllegalAddress);
+    assert_int_equal(cudaEventRecord(event, stream), cudaErrorIllegalAddress);
+    assert_int_equal(cudaEventSynchronize(event), cudaErrorIllegalAddress);
+    assert_string_equal(cudaGetErrorString(cudaErrorIllegalAddress),
+                        "an illegal memory access was encountered");
+    (void)cudaStreamDestroy(stream);
+    (void)cudaEventDestroy(event);
+    (void)cudaFree(x);
+    OK(cudaSetDevice(0));
+    (void)cudaGetLastError();
+    OK(cudaDeviceSynchronize());
 }

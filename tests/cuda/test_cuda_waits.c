@@ -49,11 +49,15 @@ static void make_slow(int queue, int64_t ns) {
     slow.ns[queue] = ns;
 }
 
+TEST_CASE(every_wait_makes_a_difference) {
+    check_waits();
+}
+
+TEST_CASE(a_slow_queue_changes_no_bit) {
+    check_slow_queues();
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_wait_makes_a_difference),
-        cmocka_unit_test(a_slow_queue_changes_no_bit),
-    };
     setenv("CGP_GRAPHS", "off", 1); /* a sleep cannot be captured */
     slow.quick = cuda_host();
     slow.table = *slow.quick;
@@ -62,5 +66,5 @@ int main(void) {
     slow.table.kernels.run = slow_kernel;
     assert_ok(cgp__backend_add(&slow.table));
     waits_on = (waits_device){"slow", "cuda-host", make_slow, false};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

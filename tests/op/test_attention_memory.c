@@ -17,8 +17,7 @@ static int64_t workspace(int64_t sequence, int64_t samples, cgp_op_direction dir
     return bytes;
 }
 
-static void workspace_grows_like_the_sequence(void **unused) {
-    (void)unused;
+TEST_CASE(workspace_grows_like_the_sequence) {
     for (int d = CGP_OP_FORWARD; d <= CGP_OP_BACKWARD_INPUT; d++) {
         int64_t before = workspace(512, 1, (cgp_op_direction)d);
         for (int64_t sequence = 1024; sequence <= 8192; sequence *= 2) {
@@ -35,8 +34,7 @@ static void workspace_grows_like_the_sequence(void **unused) {
 }
 
 /* Test in f32, since bf16 also needs memory for sums. */
-static void a_window_needs_no_more_for_a_longer_sequence(void **unused) {
-    (void)unused;
+TEST_CASE(a_window_needs_no_more_for_a_longer_sequence) {
     for (int d = CGP_OP_FORWARD; d <= CGP_OP_BACKWARD_INPUT; d++) {
         const cgp_device_options options = device_options(1);
         cgp_kernel_spec spec = {.op = CGP_OP_ATTENTION, .direction = (cgp_op_direction)d, .n = 1};
@@ -48,11 +46,4 @@ static void a_window_needs_no_more_for_a_longer_sequence(void **unused) {
         assert_int_equal(bytes[0], bytes[1]);
         assert_true(bytes[1] < workspace(8192, 1, (cgp_op_direction)d) / 4);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(workspace_grows_like_the_sequence),
-        cmocka_unit_test(a_window_needs_no_more_for_a_longer_sequence)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

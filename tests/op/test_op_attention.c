@@ -28,7 +28,7 @@ static void assert_same_columns(const op_case *c, const char *name, const float 
 }
 
 /* Fused and separate q, k and v give the same bits. */
-static void fused_attention_has_the_bits_of_separate(void **state) {
+TEST_ON_BOTH(fused_attention_has_the_bits_of_separate) {
     static const int64_t rows[] = {5, 64, 130, 600};
     tested = *state;
     for (int i = 0; i < 8; i++) {
@@ -66,7 +66,7 @@ static void fused_attention_has_the_bits_of_separate(void **state) {
 /* With causal attention, rows 0 .. first - 1 of a longer sequence equal the rows of a sequence of
  * length `first`. So a query can be computed alone from the keys up to it. Cases include keys in
  * several blocks, and windows. */
-static void a_causal_row_depends_on_its_own_keys(void **state) {
+TEST_ON_BOTH(a_causal_row_depends_on_its_own_keys) {
     static const int64_t windows[] = {0, 1, 50, 64, 100, 570};
     tested = *state;
     for (int i = 0; i < 12; i++) {
@@ -96,7 +96,7 @@ static void a_causal_row_depends_on_its_own_keys(void **state) {
 
 /* Head h of q reads head h / group of k and v: y has the same bits as if the heads of k and v were
  * repeated. */
-static void a_group_shares_a_head_of_keys(void **state) {
+TEST_ON_BOTH(a_group_shares_a_head_of_keys) {
     tested = *state;
     for (int i = 0; i < 4; i++) {
         enum { KV = 2, GROUP = 3, D = 5, DV = 4 };
@@ -167,7 +167,7 @@ static void check_one_gradient(const op_case *c, uint32_t same) {
     operands_destroy(&before);
 }
 
-static void queries_keys_and_values_that_are_one_value_add_their_gradients(void **state) {
+TEST_ON_BOTH(queries_keys_and_values_that_are_one_value_add_their_gradients) {
     static const uint32_t same[] = {7, 6, 5, 3};
     tested = *state;
     for (int i = 0; i < 16; i++) {
@@ -184,13 +184,7 @@ int main(void) {
     seed = test_seed();
     ref = runner_open(&cgp__backend_ref, 1);
     cpu = runner_open(backend_under_test(), 1);
-    const struct CMUnitTest tests[] = {
-        ON_BOTH(fused_attention_has_the_bits_of_separate),
-        ON_BOTH(a_causal_row_depends_on_its_own_keys),
-        ON_BOTH(a_group_shares_a_head_of_keys),
-        ON_BOTH(queries_keys_and_values_that_are_one_value_add_their_gradients),
-    };
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = test_run();
     runner_close(&cpu);
     runner_close(&ref);
     return failed;

@@ -79,8 +79,7 @@ static void is_what_ref_gives(void **state) {
     end();
 }
 
-static void cross_entropy_over_a_vocab_is_what_ref_gives(void **state) {
-    (void)state;
+TEST_CASE(cross_entropy_over_a_vocab_is_what_ref_gives) {
     for (int add = 0; add < 2; add++) {
         for (int bf16 = 0; bf16 < 2; bf16++)
             check_against_ref(&(op_case){.op = CGP_OP_CROSS_ENTROPY,
@@ -92,8 +91,7 @@ static void cross_entropy_over_a_vocab_is_what_ref_gives(void **state) {
     end();
 }
 
-static void several_blocks_are_what_ref_gives(void **state) {
-    (void)state;
+TEST_CASE(several_blocks_are_what_ref_gives) {
     for (int i = 0; i < BLOCK_CASES; i++) {
         for (int bf16 = 0; bf16 < 2; bf16++) {
             op_case c = block_case(i);
@@ -104,26 +102,23 @@ static void several_blocks_are_what_ref_gives(void **state) {
     end();
 }
 
+TEST_GROUP(.before = begin);
+
 int main(void) {
     static cgp_op_kind kinds[CGP_OP_KINDS];
     static char names[CGP_OP_KINDS][64];
-    struct CMUnitTest tests[CGP_OP_KINDS + 2] = {
-        cmocka_unit_test_setup(cross_entropy_over_a_vocab_is_what_ref_gives, begin),
-        cmocka_unit_test_setup(several_blocks_are_what_ref_gives, begin),
-    };
     for (int op = 0; op < CGP_OP_KINDS; op++) {
         kinds[op] = (cgp_op_kind)op;
         snprintf(names[op], sizeof names[op], "%s is what ref gives",
                  cgp__op_find(kinds[op])->op.name);
-        tests[op + 2] = (struct CMUnitTest){.name = names[op],
-                                            .test_func = is_what_ref_gives,
-                                            .setup_func = begin,
-                                            .initial_state = &kinds[op]};
+        test_add(__LINE__, &(const struct CMUnitTest){.name = names[op],
+                                                      .test_func = is_what_ref_gives,
+                                                      .initial_state = &kinds[op]});
     }
     seed = test_seed();
     ref = runner_open(&cgp__backend_ref, 1);
     cpu = runner_open(backend_under_test(), 1);
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = test_run();
     runner_close(&cpu);
     runner_close(&ref);
     return failed;

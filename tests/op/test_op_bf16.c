@@ -85,7 +85,7 @@ static bool on_tiles(const runner *on, const op_case *c) {
                                     c->op == CGP_OP_CONV2D || c->op == CGP_OP_CONV_TRANSPOSE2D);
 }
 
-static void bf16_is_f32_rounded(void **state) {
+TEST_CASES(bf16_is_f32_rounded, ON_BOTH(bf16_is_f32_rounded), ON_ONE(bf16_is_f32_rounded, plain)) {
     const runner *on = *state;
     for (int op = 0; op < CGP_OP_KINDS; op++) {
         for (int i = test_between(&seed, 0, FEWER - 1); i < 2 * WIDTHS; i += FEWER) {
@@ -112,7 +112,7 @@ static void convert(const there *t, cgp_dtype to_type, void *to, cgp_dtype from_
 
 /* Tests vectors and tails, at odd addresses. test_bf16.c tests all infinities, NaNs, denormals and
  * midpoints. */
-static void converting_rounds_like_the_scalar_function(void **state) {
+TEST_ON_BOTH(converting_rounds_like_the_scalar_function) {
     static const uint32_t odd[] = {0x7F800000u, 0xFF800000u, 0x7F800001u, 0x7FFFFFFFu,
                                    0x00000001u, 0x80000000u, 0x00018000u, 0x00008000u,
                                    0x3F808000u, 0x3F818000u, 0x7F7FFFFFu, 0x3F808001u};
@@ -154,12 +154,7 @@ int main(void) {
     cpu = runner_open(backend_under_test(), 1);
     if (runner_has_tiles(&cpu)) setenv("CGP_CPU_ISA", "v4", 1);
     plain = runner_open(&cgp__backend_cpu, 1);
-    const struct CMUnitTest tests[] = {
-        ON_BOTH(bf16_is_f32_rounded),
-        ON_ONE(bf16_is_f32_rounded, plain),
-        ON_BOTH(converting_rounds_like_the_scalar_function),
-    };
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = test_run();
     runner_close(&plain);
     runner_close(&cpu);
     runner_close(&ref);

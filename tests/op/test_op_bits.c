@@ -28,7 +28,12 @@ static void check_bits(const op_case *given) {
     }
 }
 
-static void products_have_the_same_bits(void **state) {
+static cgp_op_kind kinds[] = {CGP_OP_LINEAR, CGP_OP_CONV2D, CGP_OP_MATMUL, CGP_OP_CONV_TRANSPOSE2D};
+
+#define OF_KIND(kind, i)                                                                           \
+    { "products_have_the_same_bits (" kind ")", products_have_the_same_bits, NULL, NULL, &kinds[i] }
+TEST_CASES(products_have_the_same_bits, OF_KIND("linear", 0), OF_KIND("conv2d", 1),
+           OF_KIND("matmul", 2), OF_KIND("conv_transpose2d", 3)) {
     const cgp_op_kind *kind = *state;
     for_each_case(*kind, 4, check_bits, &seed);
     for (int i = 0; i < BLOCK_CASES; i++) {
@@ -38,25 +43,13 @@ static void products_have_the_same_bits(void **state) {
 }
 
 int main(void) {
-    static cgp_op_kind kinds[] = {CGP_OP_LINEAR, CGP_OP_CONV2D, CGP_OP_MATMUL,
-                                  CGP_OP_CONV_TRANSPOSE2D};
-    const struct CMUnitTest tests[] = {
-        {"products_have_the_same_bits (linear)", products_have_the_same_bits, NULL, NULL,
-         &kinds[0]},
-        {"products_have_the_same_bits (conv2d)", products_have_the_same_bits, NULL, NULL,
-         &kinds[1]},
-        {"products_have_the_same_bits (matmul)", products_have_the_same_bits, NULL, NULL,
-         &kinds[2]},
-        {"products_have_the_same_bits (conv_transpose2d)", products_have_the_same_bits, NULL, NULL,
-         &kinds[3]},
-    };
     cgp_device_options options = device_options(1);
     options.isa = CGP_ISA_V3;
     seed = test_seed();
     narrow = (runner){.backend = &cgp__backend_cpu, .threads = 1};
     assert_ok(cgp__backend_cpu.device.create(&narrow.device, &options));
     tested = runner_open(backend_under_test(), 1);
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = test_run();
     runner_close(&tested);
     runner_close(&narrow);
     return failed;

@@ -17,62 +17,51 @@ static void check_plain(cgp_op_kind op) {
     }
 }
 
-static void add_is_differentiated(void **state) {
-    (void)state;
+TEST_CASE(add_is_differentiated) {
     check_plain(CGP_OP_ADD);
 }
 
-static void multiply_is_differentiated(void **state) {
-    (void)state;
+TEST_CASE(multiply_is_differentiated) {
     check_plain(CGP_OP_MULTIPLY);
 }
 
-static void subtract_is_differentiated(void **state) {
-    (void)state;
+TEST_CASE(subtract_is_differentiated) {
     check_plain(CGP_OP_SUBTRACT);
 }
 
-static void scale_is_differentiated(void **state) {
-    (void)state;
+TEST_CASE(scale_is_differentiated) {
     FOR_EACH(width, widths) {
         check(&(op_case){.op = CGP_OP_SCALE, .attributes = relu_attributes(5, width, -1.7), .n = 2},
               &seed);
     }
 }
 
-static void position_is_differentiated(void **state) {
-    (void)state;
+TEST_CASE(position_is_differentiated) {
     check_plain(CGP_OP_POSITION);
 }
 
-static void gelu_is_differentiated(void **state) {
-    (void)state;
+TEST_CASE(gelu_is_differentiated) {
     check_plain(CGP_OP_GELU);
 }
 
-static void gelu_with_tanh_is_differentiated(void **state) {
-    (void)state;
+TEST_CASE(gelu_with_tanh_is_differentiated) {
     check_plain(CGP_OP_GELU_TANH);
 }
 
-static void silu_is_differentiated(void **state) {
-    (void)state;
+TEST_CASE(silu_is_differentiated) {
     check_plain(CGP_OP_SILU);
 }
 
-static void sigmoid_and_tanh_are_differentiated(void **state) {
-    (void)state;
+TEST_CASE(sigmoid_and_tanh_are_differentiated) {
     check_plain(CGP_OP_SIGMOID);
     check_plain(CGP_OP_TANH);
 }
 
-static void softmax_is_differentiated(void **state) {
-    (void)state;
+TEST_CASE(softmax_is_differentiated) {
     check_plain(CGP_OP_SOFTMAX);
 }
 
-static void embedding_is_differentiated(void **state) {
-    (void)state;
+TEST_CASE(embedding_is_differentiated) {
     FOR_EACH(width, widths) {
         FOR_EACH(rows, lengths) {
             check(&(op_case){.op = CGP_OP_EMBEDDING,
@@ -83,8 +72,7 @@ static void embedding_is_differentiated(void **state) {
     }
 }
 
-static void linear_is_differentiated_in_both_layouts(void **state) {
-    (void)state;
+TEST_CASE(linear_is_differentiated_in_both_layouts) {
     FOR_EACH(in, widths) {
         FOR_EACH(out, widths) {
             for (int kind = 0; kind < 4; kind++) {
@@ -97,9 +85,8 @@ static void linear_is_differentiated_in_both_layouts(void **state) {
     }
 }
 
-static void matmul_is_differentiated_however_its_inputs_lie(void **state) {
+TEST_CASE(matmul_is_differentiated_however_its_inputs_lie) {
     static const int64_t sides[][4] = {{1, 1, 1, 1}, {2, 3, 5, 4}, {3, 17, 2, 1}, {1, 5, 33, 17}};
-    (void)state;
     for (int kind = 0; kind < 16; kind++) {
         const int64_t *s = sides[kind / 4];
         check(&(op_case){.op = CGP_OP_MATMUL,
@@ -117,18 +104,15 @@ static void check_norm(cgp_op_kind op) {
     }
 }
 
-static void layer_norm_is_differentiated(void **state) {
-    (void)state;
+TEST_CASE(layer_norm_is_differentiated) {
     check_norm(CGP_OP_LAYER_NORM);
 }
 
-static void rms_norm_is_differentiated(void **state) {
-    (void)state;
+TEST_CASE(rms_norm_is_differentiated) {
     check_norm(CGP_OP_RMS_NORM);
 }
 
-static void attention_is_differentiated_with_dropout_and_without(void **state) {
-    (void)state;
+TEST_CASE(attention_is_differentiated_with_dropout_and_without) {
     static const int64_t heads_of[] = {1, 3}, depths[] = {1, 5, 16};
     FOR_EACH(heads, heads_of) {
         FOR_EACH(depth, depths) {
@@ -146,8 +130,7 @@ static void attention_is_differentiated_with_dropout_and_without(void **state) {
 }
 
 /* Covers groups, windows, attention to all keys, heads of v with another width, and a scale. */
-static void grouped_attention_is_differentiated(void **state) {
-    (void)state;
+TEST_CASE(grouped_attention_is_differentiated) {
     const cgp_op_attributes uses[] = {
         windowed_attributes(5, 0, 2, 3, 5, 4, 0.0),    windowed_attributes(70, 9, 1, 2, 4, 6, 0.3),
         windowed_attributes(130, 65, 1, 1, 3, 3, 0.0), grouped_attributes(6, 9, 1, 3, 4, 2, 0.3),
@@ -160,8 +143,7 @@ static void grouped_attention_is_differentiated(void **state) {
     }
 }
 
-static void rotary_is_differentiated(void **state) {
-    (void)state;
+TEST_CASE(rotary_is_differentiated) {
     for (int kind = 0; kind < 12; kind++) {
         const int64_t width = kind & 1 ? 17 : 6;
         op_case c = {.op = CGP_OP_ROTARY,
@@ -174,8 +156,7 @@ static void rotary_is_differentiated(void **state) {
     }
 }
 
-static void dropout_is_differentiated(void **state) {
-    (void)state;
+TEST_CASE(dropout_is_differentiated) {
     FOR_EACH(width, widths) {
         FOR_EACH(rows, lengths) {
             op_case c = {.op = CGP_OP_DROPOUT,
@@ -189,8 +170,7 @@ static void dropout_is_differentiated(void **state) {
     }
 }
 
-static void cross_entropy_is_differentiated_with_ignored_targets(void **state) {
-    (void)state;
+TEST_CASE(cross_entropy_is_differentiated_with_ignored_targets) {
     FOR_EACH(classes, widths) {
         FOR_EACH(rows, lengths) {
             op_case c = {
@@ -246,8 +226,7 @@ static void check_adding(const runner *on, int op, cgp_op_direction direction, u
     operands_destroy(&before);
 }
 
-static void gradients_are_added_where_the_case_says_so(void **state) {
-    (void)state;
+TEST_CASE(gradients_are_added_where_the_case_says_so) {
     runner on = runner_open(&cgp__backend_ref, 1);
     for (int op = 0; op < CGP_OP_KINDS; op++) {
         for (int direction = CGP_OP_BACKWARD_INPUT; direction < CGP_OP_DIRECTIONS; direction++) {
@@ -261,8 +240,7 @@ static void gradients_are_added_where_the_case_says_so(void **state) {
 }
 
 /* Sets one dx[k] at a time to NULL; the other gradients must not change. */
-static void a_gradient_that_is_not_wanted_is_left_out(void **state) {
-    (void)state;
+TEST_CASE(a_gradient_that_is_not_wanted_is_left_out) {
     runner on = runner_open(&cgp__backend_ref, 1);
     for (int i = 0; i < CGP_OP_KINDS * CGP_OP_MAX_INPUTS; i++) {
         const op_case c = one_of(i / CGP_OP_MAX_INPUTS);
@@ -286,8 +264,7 @@ static void a_gradient_that_is_not_wanted_is_left_out(void **state) {
     runner_close(&on);
 }
 
-static void a_direction_that_an_op_has_not_is_refused(void **state) {
-    (void)state;
+TEST_CASE(a_direction_that_an_op_has_not_is_refused) {
     runner on = runner_open(&cgp__backend_ref, 1);
     for (int op = 0; op < CGP_OP_KINDS; op++) {
         const op_case c = one_of(op);
@@ -306,31 +283,6 @@ static void a_direction_that_an_op_has_not_is_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(add_is_differentiated),
-        cmocka_unit_test(multiply_is_differentiated),
-        cmocka_unit_test(subtract_is_differentiated),
-        cmocka_unit_test(scale_is_differentiated),
-        cmocka_unit_test(position_is_differentiated),
-        cmocka_unit_test(gelu_is_differentiated),
-        cmocka_unit_test(gelu_with_tanh_is_differentiated),
-        cmocka_unit_test(silu_is_differentiated),
-        cmocka_unit_test(sigmoid_and_tanh_are_differentiated),
-        cmocka_unit_test(softmax_is_differentiated),
-        cmocka_unit_test(embedding_is_differentiated),
-        cmocka_unit_test(linear_is_differentiated_in_both_layouts),
-        cmocka_unit_test(matmul_is_differentiated_however_its_inputs_lie),
-        cmocka_unit_test(layer_norm_is_differentiated),
-        cmocka_unit_test(rms_norm_is_differentiated),
-        cmocka_unit_test(attention_is_differentiated_with_dropout_and_without),
-        cmocka_unit_test(grouped_attention_is_differentiated),
-        cmocka_unit_test(rotary_is_differentiated),
-        cmocka_unit_test(dropout_is_differentiated),
-        cmocka_unit_test(cross_entropy_is_differentiated_with_ignored_targets),
-        cmocka_unit_test(gradients_are_added_where_the_case_says_so),
-        cmocka_unit_test(a_gradient_that_is_not_wanted_is_left_out),
-        cmocka_unit_test(a_direction_that_an_op_has_not_is_refused),
-    };
     seed = test_seed();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -43,8 +43,7 @@ static void check_shape(cgp_op_kind op, const shape *of, int64_t in, int64_t out
 
 #define LENGTH(array) (int)(sizeof(array) / sizeof *(array))
 
-static void conv2d_is_differentiated_in_every_shape(void **state) {
-    (void)state;
+TEST_CASE(conv2d_is_differentiated_in_every_shape) {
     for (int i = 0; i < LENGTH(windows) + LENGTH(crops); i++) {
         const shape *of = i < LENGTH(windows) ? &windows[i] : &crops[i - LENGTH(windows)];
         for (int64_t in = 1; in <= 3; in++) {
@@ -55,10 +54,9 @@ static void conv2d_is_differentiated_in_every_shape(void **state) {
 }
 
 /* Covers windows that overlap or leave gaps, and padding that adds pixels. */
-static void transposed_convolutions_are_differentiated_in_every_shape(void **state) {
+TEST_CASE(transposed_convolutions_are_differentiated_in_every_shape) {
     static const shape more[] = {{3, 4, {2, 3}, {3, 4}, {0, 0, 0, 0}},
                                  {2, 3, {1, 1}, {2, 3}, {-1, 0, 0, -2}}};
-    (void)state;
     for (int i = 0; i < LENGTH(windows) + LENGTH(more); i++) {
         const shape *of = i < LENGTH(windows) ? &windows[i] : &more[i - LENGTH(windows)];
         for (int64_t in = 1; in <= 3; in++) {
@@ -78,8 +76,7 @@ static void transposed_convolutions_are_differentiated_in_every_shape(void **sta
           &seed);
 }
 
-static void pools_are_differentiated_in_every_shape(void **state) {
-    (void)state;
+TEST_CASE(pools_are_differentiated_in_every_shape) {
     for (int i = 0; i < LENGTH(windows); i++) {
         for (int64_t channels = 1; channels <= 3; channels++) {
             check_shape(CGP_OP_MAX_POOL, &windows[i], channels, 0, false);
@@ -93,9 +90,8 @@ static void pools_are_differentiated_in_every_shape(void **state) {
           &seed);
 }
 
-static void mean_is_differentiated_over_every_dim(void **state) {
+TEST_CASE(mean_is_differentiated_over_every_dim) {
     static const int64_t dims[][3] = {{1, 1, 1}, {4, 1, 3}, {2, 5, 17}, {7, 3, 1}};
-    (void)state;
     for (int i = 0; i < LENGTH(dims); i++) {
         for (int dim = 0; dim < 3; dim++)
             check(&(op_case){.op = CGP_OP_MEAN,
@@ -105,8 +101,7 @@ static void mean_is_differentiated_over_every_dim(void **state) {
     }
 }
 
-static void upsampling_is_differentiated(void **state) {
-    (void)state;
+TEST_CASE(upsampling_is_differentiated) {
     for (int scale = 1; scale <= 3; scale++) {
         for (int64_t channels = 1; channels <= 3; channels++)
             check_shape(CGP_OP_UPSAMPLE, &(shape){3, 4, .stride = {scale, 4 - scale}}, channels, 0,
@@ -114,8 +109,7 @@ static void upsampling_is_differentiated(void **state) {
     }
 }
 
-static void padding_is_differentiated_when_it_crops_too(void **state) {
-    (void)state;
+TEST_CASE(padding_is_differentiated_when_it_crops_too) {
     for (int i = 0; i < 81; i++) {
         const shape of = {3, 4, .padding = {i % 3 - 1, i / 3 % 3 - 1, i / 9 % 3 - 1, i / 27 - 1}};
         check_shape(CGP_OP_PAD, &of, 2, 0, false);
@@ -155,20 +149,17 @@ static cgp_op_attributes flat(int64_t rows, int64_t width) {
     return plain_attributes(1, rows * width);
 }
 
-static void relu_is_differentiated_with_a_slope_and_without(void **state) {
-    (void)state;
+TEST_CASE(relu_is_differentiated_with_a_slope_and_without) {
     check_each(CGP_OP_RELU, relu);
     check_each(CGP_OP_RELU, leaky_relu);
 }
 
-static void dropout2d_and_reshape_are_differentiated(void **state) {
-    (void)state;
+TEST_CASE(dropout2d_and_reshape_are_differentiated) {
     check_each(CGP_OP_DROPOUT2D, dropout2d);
     check_each(CGP_OP_RESHAPE, flat);
 }
 
-static void bce_is_differentiated(void **state) {
-    (void)state;
+TEST_CASE(bce_is_differentiated) {
     check_each(CGP_OP_BCE_WITH_LOGITS, plain_attributes);
 }
 
@@ -178,17 +169,15 @@ static cgp_op_attributes groups(int64_t rows, int64_t width) {
 }
 
 /* In training the mean and variance depend on x, for BATCH_NORM on x of all samples. */
-static void channel_norms_are_differentiated(void **state) {
-    (void)state;
+TEST_CASE(channel_norms_are_differentiated) {
     check_each(CGP_OP_BATCH_NORM, norm_attributes);
     check_each(CGP_OP_INSTANCE_NORM, norm_attributes);
     check_each(CGP_OP_GROUP_NORM, groups);
 }
 
-static void concat_is_differentiated(void **state) {
+TEST_CASE(concat_is_differentiated) {
     static const int64_t parts[][CGP_OP_MAX_INPUTS] = {
         {1, 1}, {5, 2}, {1, 16, 3}, {2, 1, 1, 7}, {17, 33, 5, 1}};
-    (void)state;
     for (int i = 0; i < LENGTH(parts); i++) {
         FOR_EACH(rows, lengths) {
             check(&(op_case){.op = CGP_OP_CONCAT,
@@ -199,10 +188,9 @@ static void concat_is_differentiated(void **state) {
     }
 }
 
-static void transposing_is_differentiated(void **state) {
+TEST_CASE(transposing_is_differentiated) {
     static const int64_t sides[][5] = {
         {1, 3, 1, 4, 1}, {2, 5, 3, 2, 1}, {2, 3, 2, 4, 5}, {1, 1, 2, 7, 3}, {3, 17, 1, 33, 1}};
-    (void)state;
     for (int i = 0; i < LENGTH(sides); i++) {
         const int64_t *s = sides[i];
         check(&(op_case){.op = CGP_OP_TRANSPOSE,
@@ -212,9 +200,8 @@ static void transposing_is_differentiated(void **state) {
     }
 }
 
-static void slicing_is_differentiated(void **state) {
+TEST_CASE(slicing_is_differentiated) {
     static const int64_t columns[][3] = {{1, 0, 1}, {9, 2, 3}, {9, 0, 9}, {40, 33, 7}};
-    (void)state;
     for (int i = 0; i < LENGTH(columns); i++) {
         const int64_t *c = columns[i];
         FOR_EACH(rows, lengths) {
@@ -227,21 +214,6 @@ static void slicing_is_differentiated(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(conv2d_is_differentiated_in_every_shape),
-        cmocka_unit_test(transposed_convolutions_are_differentiated_in_every_shape),
-        cmocka_unit_test(pools_are_differentiated_in_every_shape),
-        cmocka_unit_test(mean_is_differentiated_over_every_dim),
-        cmocka_unit_test(upsampling_is_differentiated),
-        cmocka_unit_test(padding_is_differentiated_when_it_crops_too),
-        cmocka_unit_test(relu_is_differentiated_with_a_slope_and_without),
-        cmocka_unit_test(dropout2d_and_reshape_are_differentiated),
-        cmocka_unit_test(bce_is_differentiated),
-        cmocka_unit_test(channel_norms_are_differentiated),
-        cmocka_unit_test(concat_is_differentiated),
-        cmocka_unit_test(transposing_is_differentiated),
-        cmocka_unit_test(slicing_is_differentiated),
-    };
     seed = test_seed();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -68,7 +68,7 @@ static void check_element(const runner *on, const op_case *c) {
     operands_destroy(&o);
 }
 
-static void a_convolution_with_one_element_moves_the_image(void **state) {
+TEST_ON_BOTH(a_convolution_with_one_element_moves_the_image) {
     for (int i = 0; i < 200; i++) {
         op_case c = {.op = CGP_OP_CONV2D, .n = 2};
         c.attributes = draw_attributes(c.op, test_between(&seed, 1, 60), test_between(&seed, 1, 20),
@@ -82,7 +82,7 @@ static const float image[] = {1, 5, 2,  0, //
                               7, 6, -1, -2};
 
 /* Windows of 2 x 2, with a horizontal stride of 2. */
-static void a_pool_takes_the_largest_of_each_window(void **state) {
+TEST_ON_BOTH(a_pool_takes_the_largest_of_each_window) {
     const cgp__attributes a = {.windows = {.kernel = {2, 2}, .stride = {1, 2}}};
     check_picture(*state, CGP_OP_MAX_POOL, image_attributes(CGP_OP_MAX_POOL, 3, 4, 1, a), image,
                   P(5, 8, //
@@ -94,7 +94,7 @@ static void a_pool_takes_the_largest_of_each_window(void **state) {
                     4, 0, 0, 0));
 }
 
-static void the_gradient_of_a_maximum_goes_to_the_first_of_equals(void **state) {
+TEST_ON_BOTH(the_gradient_of_a_maximum_goes_to_the_first_of_equals) {
     const cgp__attributes a = {.windows = {.kernel = {2, 2}, .stride = {1, 1}}};
     check_picture(*state, CGP_OP_MAX_POOL, image_attributes(CGP_OP_MAX_POOL, 2, 3, 1, a),
                   P(-1, -1, -1, //
@@ -105,7 +105,7 @@ static void the_gradient_of_a_maximum_goes_to_the_first_of_equals(void **state) 
 }
 
 /* Windows are 1 x 2. The NaN is in the second and third window, and gets the gradients of both. */
-static void a_nan_is_the_largest_of_its_windows(void **state) {
+TEST_ON_BOTH(a_nan_is_the_largest_of_its_windows) {
     const cgp__attributes a = {.windows = {.kernel = {1, 2}, .stride = {1, 1}}};
     const op_case c = {
         .op = CGP_OP_MAX_POOL, .attributes = image_attributes(CGP_OP_MAX_POOL, 1, 4, 1, a), .n = 1};
@@ -122,7 +122,7 @@ static void a_nan_is_the_largest_of_its_windows(void **state) {
 
 /* Windows are 3 x 3 with stride 2 and padding 1, so that only 4 or 6 of their 9 pixels are in the
  * image. */
-static void a_mean_does_not_count_padding(void **state) {
+TEST_ON_BOTH(a_mean_does_not_count_padding) {
     const cgp__attributes a = {
         .windows = {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1, 1, 1}}};
     const float s = 1 / 4.0f, l = 1 / 6.0f;
@@ -137,7 +137,7 @@ static void a_mean_does_not_count_padding(void **state) {
                     2, 4, 2, 2));
 }
 
-static void a_pixel_is_upsampled_to_a_block(void **state) {
+TEST_ON_BOTH(a_pixel_is_upsampled_to_a_block) {
     const cgp__attributes a = {.windows = {.stride = {2, 3}}};
     check_picture(*state, CGP_OP_UPSAMPLE, image_attributes(CGP_OP_UPSAMPLE, 1, 2, 1, a), P(5, 7),
                   P(5, 5, 5, 7, 7, 7, //
@@ -149,7 +149,7 @@ static void a_pixel_is_upsampled_to_a_block(void **state) {
 
 /* Adds a row at the top and removes the last one; removes the first column and adds two at the
  * right. */
-static void padding_adds_zeros_and_takes_pixels_off(void **state) {
+TEST_ON_BOTH(padding_adds_zeros_and_takes_pixels_off) {
     const cgp__attributes a = {.windows = {.padding = {1, -1, -1, 2}}};
     check_picture(*state, CGP_OP_PAD, image_attributes(CGP_OP_PAD, 3, 4, 1, a), image,
                   P(0, 0, 0, 0, 0, //
@@ -163,7 +163,7 @@ static void padding_adds_zeros_and_takes_pixels_off(void **state) {
                     0, 0, 0, 0));
 }
 
-static void values_are_laid_side_by_side(void **state) {
+TEST_ON_BOTH(values_are_laid_side_by_side) {
     const op_case c = {
         .op = CGP_OP_CONCAT, .attributes = concat_attributes(2, (int64_t[]){1, 2, 1, 0}), .n = 1};
     operands o;
@@ -197,7 +197,7 @@ static void check_normal(const operands *o, int64_t first, int64_t rows) {
     }
 }
 
-static void norms_give_mean_0_and_variance_1(void **state) {
+TEST_ON_BOTH(norms_give_mean_0_and_variance_1) {
     for (int i = 0; i < 20; i++) {
         op_case c = {.op = i % 2 ? CGP_OP_BATCH_NORM : CGP_OP_INSTANCE_NORM, .n = 3};
         c.attributes = norm_attributes(test_between(&seed, 30, 90), test_between(&seed, 1, 70));
@@ -221,7 +221,7 @@ static void norms_give_mean_0_and_variance_1(void **state) {
 
 /* The loss is log 2 for a logit of 0. For a large logit, it is 0 if the sign is right, and the
  * logit's magnitude if it is wrong. */
-static void bce_of_large_logits_is_no_infinity(void **state) {
+TEST_ON_BOTH(bce_of_large_logits_is_no_infinity) {
     const op_case c = {.op = CGP_OP_BCE_WITH_LOGITS, .attributes = plain_attributes(1, 6), .n = 1};
     operands o;
     operands_create(&o, &c, &seed);
@@ -235,7 +235,7 @@ static void bce_of_large_logits_is_no_infinity(void **state) {
     operands_destroy(&o);
 }
 
-static void relu_leaves_nothing_of_what_is_below_0(void **state) {
+TEST_ON_BOTH(relu_leaves_nothing_of_what_is_below_0) {
     for (int k = 0; k < 2; k++) {
         const float slope = k ? 0.25f : 0.0f;
         const op_case c = {.op = CGP_OP_RELU, .attributes = relu_attributes(1, 5, slope), .n = 1};
@@ -259,20 +259,7 @@ int main(void) {
     seed = test_seed();
     ref = runner_open(&cgp__backend_ref, 1);
     cpu = runner_open(backend_under_test(), 1);
-    const struct CMUnitTest tests[] = {
-        ON_BOTH(a_convolution_with_one_element_moves_the_image),
-        ON_BOTH(a_pool_takes_the_largest_of_each_window),
-        ON_BOTH(the_gradient_of_a_maximum_goes_to_the_first_of_equals),
-        ON_BOTH(a_nan_is_the_largest_of_its_windows),
-        ON_BOTH(a_mean_does_not_count_padding),
-        ON_BOTH(a_pixel_is_upsampled_to_a_block),
-        ON_BOTH(padding_adds_zeros_and_takes_pixels_off),
-        ON_BOTH(values_are_laid_side_by_side),
-        ON_BOTH(norms_give_mean_0_and_variance_1),
-        ON_BOTH(bce_of_large_logits_is_no_infinity),
-        ON_BOTH(relu_leaves_nothing_of_what_is_below_0),
-    };
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = test_run();
     runner_close(&cpu);
     runner_close(&ref);
     return failed;

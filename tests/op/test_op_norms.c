@@ -60,7 +60,7 @@ static void check_mean(const runner *on, const op_case *c, bool outlier) {
     operands_destroy(&o);
 }
 
-static void a_mean_of_1000_leaves_a_deviation_of_one_hundredth(void **state) {
+TEST_ON_BOTH(a_mean_of_1000_leaves_a_deviation_of_one_hundredth) {
     static const int64_t widths[] = {1, 3, 8, 13, 64, 600};
     for (int i = 0; i < 6; i++) {
         const int64_t rows = 1 + 20000 / widths[i] / 3;
@@ -123,7 +123,7 @@ static void check_overflow(const runner *on, const op_case *c, float size) {
     operands_destroy(&o);
 }
 
-static void squares_that_overflow_give_nan(void **state) {
+TEST_ON_BOTH(squares_that_overflow_give_nan) {
     static const cgp_op_kind kinds[] = {CGP_OP_LAYER_NORM, CGP_OP_RMS_NORM, CGP_OP_BATCH_NORM,
                                         CGP_OP_INSTANCE_NORM, CGP_OP_GROUP_NORM};
     static const float sizes[] = {3e19f, 1e30f, 3e38f};
@@ -141,15 +141,7 @@ int main(void) {
     seed = test_seed();
     ref = runner_open(&cgp__backend_ref, 1);
     cpu = runner_open(backend_under_test(), 1);
-#define BOTH(name, runner)                                                                         \
-    { #name " (" #runner ")", name, NULL, NULL, &runner }
-    const struct CMUnitTest tests[] = {
-        BOTH(a_mean_of_1000_leaves_a_deviation_of_one_hundredth, ref),
-        BOTH(a_mean_of_1000_leaves_a_deviation_of_one_hundredth, cpu),
-        BOTH(squares_that_overflow_give_nan, ref),
-        BOTH(squares_that_overflow_give_nan, cpu),
-    };
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = test_run();
     runner_close(&cpu);
     runner_close(&ref);
     return failed;

@@ -11,7 +11,7 @@ static const runner *tested; /* the backend under test */
 static int rarely;           /* one case in this many runs, because fibers are slow */
 
 /* A plan for n samples also serves fewer samples. */
-static void fewer_samples_need_no_more_workspace(void **state) {
+TEST_ON_BOTH(fewer_samples_need_no_more_workspace) {
     const runner *on = *state;
     static const int threads[] = {1, 2, 5};
     for (int i = 0; i < 600 / FEWER; i++) {
@@ -79,7 +79,7 @@ static void check_in_place(const op_case *c) {
     operands_destroy(&apart);
 }
 
-static void in_place_gives_the_same_bits(void **state) {
+TEST_ON_BOTH(in_place_gives_the_same_bits) {
     tested = *state;
     for (int op = 0; op < CGP_OP_KINDS; op++)
         for_each_case((cgp_op_kind)op, rarely, check_in_place, &seed);
@@ -130,7 +130,7 @@ static void check_rows_alone(const op_case *c) {
         check_slices(&rows);
 }
 
-static void a_row_depends_on_that_row_alone(void **state) {
+TEST_ON_BOTH(a_row_depends_on_that_row_alone) {
     tested = *state;
     for (int op = 0; op < CGP_OP_KINDS; op++)
         for_each_case((cgp_op_kind)op, rarely, check_rows_alone, &seed);
@@ -180,7 +180,7 @@ static void check_attention_in_parts(int64_t rows, int64_t window) {
     operands_destroy(&whole);
 }
 
-static void a_row_with_a_cache_is_that_row_of_attention(void **state) {
+TEST_ON_BOTH(a_row_with_a_cache_is_that_row_of_attention) {
     static const int64_t rows[] = {1, 63, 64, 65, 130, 200}, windows[] = {0, 1, 40, 64, 100};
     tested = *state;
     for (int i = 0; i < (rarely > 3 ? 3 : test_scaled(12)); i++)
@@ -220,7 +220,7 @@ static void check_one_value(const op_case *c) {
     operands_destroy(&apart);
 }
 
-static void inputs_that_are_one_value_add_their_gradients(void **state) {
+TEST_ON_BOTH(inputs_that_are_one_value_add_their_gradients) {
     static const int64_t widths[] = {1, 3, 17, 64, 500};
     tested = *state;
     for (int i = 0; i < 5; i++) {
@@ -277,7 +277,7 @@ static void assert_state(const operands *o, int k, int64_t c, double want) {
 }
 
 /* state' = (1 - momentum) state + momentum statistics, but only at the end of the step. */
-static void training_moves_running_statistics_when_it_commits(void **state) {
+TEST_ON_BOTH(training_moves_running_statistics_when_it_commits) {
     tested = *state;
     for (int i = 0; i < 40; i++) {
         op_case c = draw_case(CGP_OP_BATCH_NORM, 4, &seed);
@@ -305,7 +305,7 @@ static void training_moves_running_statistics_when_it_commits(void **state) {
 
 /* Statistics are collected only in training and with an accumulator. Recomputation has none;
  * evaluation may have one. y does not depend on it. */
-static void only_training_with_accumulator_collects(void **state) {
+TEST_ON_BOTH(only_training_with_accumulator_collects) {
     tested = *state;
     for (int i = 0; i < 40; i++) {
         op_case c = draw_case(CGP_OP_BATCH_NORM, 4, &seed);
@@ -356,7 +356,7 @@ static void check_mask(const op_case *c) {
     operands_destroy(&o);
 }
 
-static void dropout_follows_its_rule(void **state) {
+TEST_ON_BOTH(dropout_follows_its_rule) {
     tested = *state;
     for_each_case(CGP_OP_DROPOUT, 3, check_mask, &seed);
     for_each_case(CGP_OP_DROPOUT2D, 3, check_mask, &seed);
@@ -364,7 +364,7 @@ static void dropout_follows_its_rule(void **state) {
 
 /* With q = 0, query t gives equal weight to all keys up to t. As v[j] is the j-th unit vector, y
  * shows the probability of each key: 1 / (t + 1) / (1 - p), or 0 if dropped. */
-static void attention_follows_dropouts_rule(void **state) {
+TEST_ON_BOTH(attention_follows_dropouts_rule) {
     tested = *state;
     static const int64_t all_rows[] = {1, 5, 64, 65, 130};
     for (int r = 0; r < 5; r++) {
@@ -418,7 +418,7 @@ static void check_fused(const op_case *c) {
     operands_destroy(&last);
 }
 
-static void an_op_that_ends_in_a_relu_is_two(void **state) {
+TEST_CASES(an_op_that_ends_in_a_relu_is_two, ON_ONE(an_op_that_ends_in_a_relu_is_two, cpu)) {
     tested = *state;
     for (int op = 0; op < CGP_OP_KINDS; op++) {
         if (cgp__op_find((cgp_op_kind)op)->ends_in_relu)
@@ -431,19 +431,7 @@ int main(void) {
     ref = runner_open(&cgp__backend_ref, 1);
     cpu = runner_open(backend_under_test(), 1);
     rarely = cpu.backend == &cgp__backend_cpu ? 3 : 9;
-    const struct CMUnitTest tests[] = {
-        ON_BOTH(fewer_samples_need_no_more_workspace),
-        ON_BOTH(in_place_gives_the_same_bits),
-        ON_BOTH(a_row_depends_on_that_row_alone),
-        ON_BOTH(a_row_with_a_cache_is_that_row_of_attention),
-        ON_BOTH(inputs_that_are_one_value_add_their_gradients),
-        ON_BOTH(training_moves_running_statistics_when_it_commits),
-        ON_BOTH(only_training_with_accumulator_collects),
-        ON_BOTH(dropout_follows_its_rule),
-        ON_BOTH(attention_follows_dropouts_rule),
-        ON_ONE(an_op_that_ends_in_a_relu_is_two, cpu),
-    };
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = test_run();
     runner_close(&cpu);
     runner_close(&ref);
     return failed;

@@ -3,15 +3,13 @@
  * integers that an op accepts. Shapes are without N. */
 #include "shapes.h"
 
-static void every_kind_has_its_table(void **state) {
-    (void)state;
+TEST_CASE(every_kind_has_its_table) {
     for (int kind = 0; kind < CGP_OP_KINDS; kind++)
         assert_non_null(cgp__op_find((cgp_op_kind)kind)->op.infer);
     assert_null(cgp__op_find(CGP_OP_CUSTOM)->op.infer);
 }
 
-static void embedding_appends_the_width(void **state) {
-    (void)state;
+TEST_CASE(embedding_appends_the_width) {
     const cgp__attributes of = {.size = 50, .width = 8};
     inferred out = infer(CGP_OP_EMBEDDING, of, I32(4, 6), F32(1));
     assert_type(&out.shapes.output, "[4, 6, 8]");
@@ -24,8 +22,7 @@ static void embedding_appends_the_width(void **state) {
     assert_attributes(&out, (cgp_op_attributes){.rows = 1, .in = 50, .out = 8});
 }
 
-static void embedding_refuses(void **state) {
-    (void)state;
+TEST_CASE(embedding_refuses) {
     const cgp_op_kind op = CGP_OP_EMBEDDING;
     const cgp__attributes of = {.size = 50, .width = 8};
     refuse(op, of, F32(4), F32(1), "expects i32 ids, got f32");
@@ -41,8 +38,7 @@ static void embedding_refuses(void **state) {
            "expects output of at most 2^40 elements, got 4 x 549755813888");
 }
 
-static void position_keeps_the_shape(void **state) {
-    (void)state;
+TEST_CASE(position_keeps_the_shape) {
     const inferred out = infer(CGP_OP_POSITION, none, F32(6, 8), F32(1));
     assert_type(&out.shapes.output, "[6, 8]");
     assert_attributes(&out, (cgp_op_attributes){.rows = 6, .in = 8, .out = 8});
@@ -52,8 +48,7 @@ static void position_keeps_the_shape(void **state) {
     refuse(CGP_OP_POSITION, none, F32(8), F32(1), "expects input of 2 dims, got [8]");
 }
 
-static void add_wants_one_shape(void **state) {
-    (void)state;
+TEST_CASE(add_wants_one_shape) {
     const inferred out = infer(CGP_OP_ADD, none, F32(2, 3, 4), F32(2, 3, 4));
     assert_type(&out.shapes.output, "[2, 3, 4]");
     assert_attributes(&out, (cgp_op_attributes){.rows = 6, .in = 4, .out = 4, .slope = 1});
@@ -63,8 +58,7 @@ static void add_wants_one_shape(void **state) {
     refuse(CGP_OP_ADD, none, SCALAR(CGP_F32), F32(1), "expects input of 1 to 5 dims, got []");
 }
 
-static void products_and_differences_want_one_shape(void **state) {
-    (void)state;
+TEST_CASE(products_and_differences_want_one_shape) {
     static const cgp_op_kind ops[] = {CGP_OP_MULTIPLY, CGP_OP_SUBTRACT};
     for (int i = 0; i < 2; i++) {
         const inferred out = infer(ops[i], none, F32(2, 3, 4), F32(2, 3, 4));
@@ -79,8 +73,7 @@ static void products_and_differences_want_one_shape(void **state) {
     }
 }
 
-static void scale_takes_a_finite_factor(void **state) {
-    (void)state;
+TEST_CASE(scale_takes_a_finite_factor) {
     const cgp_op_kind op = CGP_OP_SCALE;
     const inferred out = infer(op, (cgp__attributes){.slope = -0.5}, F32(2, 3), F32(1));
     assert_type(&out.shapes.output, "[2, 3]");
@@ -93,8 +86,7 @@ static void scale_takes_a_finite_factor(void **state) {
     refuse(op, none, I32(3), F32(1), "expects f32 input, got i32");
 }
 
-static void linear_replaces_the_width(void **state) {
-    (void)state;
+TEST_CASE(linear_replaces_the_width) {
     inferred out = infer(CGP_OP_LINEAR, (cgp__attributes){.linear = {.size = 7, .bias = true}},
                          F32(2, 3, 4), F32(1));
     assert_type(&out.shapes.output, "[2, 3, 7]");
@@ -112,8 +104,7 @@ static void linear_replaces_the_width(void **state) {
     assert_param(&out, 0, "weight", "[4, 7]");
 }
 
-static void linear_refuses(void **state) {
-    (void)state;
+TEST_CASE(linear_refuses) {
     const cgp_op_kind op = CGP_OP_LINEAR;
     const cgp__attributes of = {.linear = {.size = 7}};
     refuse(op, of, I32(4), F32(1), "expects f32 input, got i32");
@@ -132,8 +123,7 @@ static void linear_refuses(void **state) {
            "expects output of at most 2^40 elements, got 4 x 549755813888");
 }
 
-static void layer_norm_saves_mean_and_rstd(void **state) {
-    (void)state;
+TEST_CASE(layer_norm_saves_mean_and_rstd) {
     const cgp_op_kind op = CGP_OP_LAYER_NORM;
     const inferred out = infer(op, (cgp__attributes){.norm = {.eps = 1e-5}}, F32(2, 3, 4), F32(1));
     assert_type(&out.shapes.output, "[2, 3, 4]");
@@ -154,8 +144,7 @@ static void layer_norm_saves_mean_and_rstd(void **state) {
            "expects eps > 0 and finite as f32, got 1e+60");
 }
 
-static void rms_norm_saves_rstd(void **state) {
-    (void)state;
+TEST_CASE(rms_norm_saves_rstd) {
     const cgp_op_kind op = CGP_OP_RMS_NORM;
     const inferred out = infer(op, (cgp__attributes){.norm = {.eps = 1e-5}}, F32(2, 3, 4), F32(1));
     assert_type(&out.shapes.output, "[2, 3, 4]");
@@ -174,8 +163,7 @@ static void rms_norm_saves_rstd(void **state) {
            "expects input of 1 to 5 dims, got []");
 }
 
-static void gelu_and_its_like_keep_the_shape(void **state) {
-    (void)state;
+TEST_CASE(gelu_and_its_like_keep_the_shape) {
     static const cgp_op_kind forms[] = {CGP_OP_GELU,    CGP_OP_GELU_TANH, CGP_OP_SILU,
                                         CGP_OP_SIGMOID, CGP_OP_TANH,      CGP_OP_SOFTMAX};
     for (int i = 0; i < 6; i++) {
@@ -188,8 +176,7 @@ static void gelu_and_its_like_keep_the_shape(void **state) {
     }
 }
 
-static void fused_attention_takes_three_widths(void **state) {
-    (void)state;
+TEST_CASE(fused_attention_takes_three_widths) {
     const cgp_op_kind op = CGP_OP_ATTENTION;
     const cgp__attributes of = {
         .attention = {.heads = 4, .p = 0.25, .fused = true, .causal = true}};
@@ -217,8 +204,7 @@ static void fused_attention_takes_three_widths(void **state) {
            F32(1), "expects 0 <= p < 1, got 1");
 }
 
-static void attention_takes_queries_keys_and_values(void **state) {
-    (void)state;
+TEST_CASE(attention_takes_queries_keys_and_values) {
     const cgp_op_kind op = CGP_OP_ATTENTION;
     const cgp__attributes of = {.attention = {.heads = 6, .kv_heads = 2, .scale = 0.25}};
     const inferred out = infer3(op, of, F32(5, 24), F32(7, 8), F32(7, 20));
@@ -261,8 +247,7 @@ static void refuse_cached(cgp__attributes of, cgp_op_type q, cgp_op_type k, cgp_
     assert_string_equal(cgp_message(), why);
 }
 
-static void attention_with_a_cache_takes_a_row_and_its_position(void **state) {
-    (void)state;
+TEST_CASE(attention_with_a_cache_takes_a_row_and_its_position) {
     const cgp__attributes of = {
         .attention = {.size = 9, .heads = 6, .kv_heads = 2, .scale = 0.25, .window = 4}};
     const cgp_op_type q = F32(1, 24), k = F32(1, 8), v = F32(1, 20), at = I32(1);
@@ -298,8 +283,7 @@ static void attention_with_a_cache_takes_a_row_and_its_position(void **state) {
                   "expects a window >= 0, and 0 where it is not causal, got -1");
 }
 
-static void attention_refuses(void **state) {
-    (void)state;
+TEST_CASE(attention_refuses) {
     const cgp_op_kind op = CGP_OP_ATTENTION;
     const cgp__attributes of = {.attention = {.heads = 6, .kv_heads = 2}};
     const cgp_op_type q = F32(5, 24), k = F32(7, 8), v = F32(7, 20);
@@ -341,8 +325,7 @@ static void attention_refuses(void **state) {
             "expects output of at most 2^40 elements, got 1048576 x 2097152");
 }
 
-static void rotary_keeps_the_shape(void **state) {
-    (void)state;
+TEST_CASE(rotary_keeps_the_shape) {
     const cgp_op_kind op = CGP_OP_ROTARY;
     cgp__attributes of = {
         .rotary = {.heads = 2, .factor = 8, .low_freq_factor = 1, .high_freq_factor = 4}};
@@ -378,8 +361,7 @@ static void rotary_keeps_the_shape(void **state) {
                                                            .original_length = 8192}});
 }
 
-static void rotary_refuses(void **state) {
-    (void)state;
+TEST_CASE(rotary_refuses) {
     const cgp_op_kind op = CGP_OP_ROTARY;
     const cgp_op_type x = F32(5, 24);
     const cgp__attributes llama3 = {.rotary = {.heads = 2,
@@ -422,8 +404,7 @@ static void rotary_refuses(void **state) {
     refuse(op, of, x, F32(1), "expects an offset of 0 to 2^40, got -1");
 }
 
-static void dropout_takes_a_probability_below_1(void **state) {
-    (void)state;
+TEST_CASE(dropout_takes_a_probability_below_1) {
     const cgp_op_kind op = CGP_OP_DROPOUT;
     const inferred out = infer(op, (cgp__attributes){.p = 0.5}, F32(2, 3), F32(1));
     assert_type(&out.shapes.output, "[2, 3]");
@@ -437,8 +418,7 @@ static void dropout_takes_a_probability_below_1(void **state) {
            "expects a sample of at most 2^34 elements, got 34359738368");
 }
 
-static void cross_entropy_saves_maxima_and_log_sums(void **state) {
-    (void)state;
+TEST_CASE(cross_entropy_saves_maxima_and_log_sums) {
     const cgp_op_kind op = CGP_OP_CROSS_ENTROPY;
     const cgp__attributes of = {.cross_entropy = {.ignore = -100}};
     inferred out = infer(op, of, F32(5, 11), I32(5));
@@ -482,8 +462,7 @@ static void assert_bad(cgp_op_kind kind, int k, const int32_t *data, int64_t cou
     assert_int_equal(find_invalid(kind, k, data, count), at);
 }
 
-static void integers_out_of_range_are_found(void **state) {
-    (void)state;
+TEST_CASE(integers_out_of_range_are_found) {
     assert_valid(CGP_OP_EMBEDDING, 0, (int32_t[]){0, 6, 3}, 3);
     assert_bad(CGP_OP_EMBEDDING, 0, (int32_t[]){0, 6, 7}, 3, 2);
     assert_bad(CGP_OP_EMBEDDING, 0, (int32_t[]){0, -1, 7}, 3, 1);
@@ -509,8 +488,7 @@ static int64_t count_targets(int64_t ignore, const int32_t *targets, int64_t n) 
     return cgp__op_cross_entropy.op.count(&node, targets, n);
 }
 
-static void targets_that_are_not_ignored_are_counted(void **state) {
-    (void)state;
+TEST_CASE(targets_that_are_not_ignored_are_counted) {
     const int32_t targets[] = {3, -100, 0, 3, -100};
     assert_int_equal(count_targets(-100, targets, 5), 3);
     assert_int_equal(count_targets(3, targets, 5), 3);
@@ -534,8 +512,7 @@ static void assert_init(const inferred *out, int k, cgp_init_kind kind, double s
 
 /* Compare with PyTorch's formulas for a weight from 12 inputs to 7 outputs, in either layout. The
  * bias uses the fans of the weight. */
-static void fans_follow_from_the_layout(void **state) {
-    (void)state;
+TEST_CASE(fans_follow_from_the_layout) {
     for (int transposed = 0; transposed < 2; transposed++) {
         cgp__attributes a = {.linear = {.size = 7, .bias = true, .transposed = transposed}};
         a.init[0] = (cgp_init){CGP_INIT_XAVIER_UNIFORM, 1.5};
@@ -553,8 +530,7 @@ static void fans_follow_from_the_layout(void **state) {
 
 /* Test a convolution with windows of 3 x 2 pixels from 5 to 7 channels, and tables of 50 and 9 rows
  * of 8 columns. Kinds of initial values that do not depend on fans are unchanged. */
-static void fans_count_windows_and_tables(void **state) {
-    (void)state;
+TEST_CASE(fans_count_windows_and_tables) {
     const cgp_init by_in = {CGP_INIT_KAIMING_UNIFORM, 1}, by_both = {CGP_INIT_XAVIER_NORMAL, 1};
     cgp__attributes a = {
         .windows = {
@@ -574,8 +550,7 @@ static void fans_count_windows_and_tables(void **state) {
 
 /* Plans rely on these invariants: only losses have a count, backward does not read an operand that
  * may be overwritten, and each op has one y. */
-static void tables_are_consistent(void **state) {
-    (void)state;
+TEST_CASE(tables_are_consistent) {
     for (int kind = 0; kind < CGP_OP_KINDS; kind++) {
         const cgp__op *op = cgp__op_find((cgp_op_kind)kind);
         const uint32_t inputs = (1u << op->op.n_inputs) - 1;
@@ -610,8 +585,7 @@ static void attention_counts_the_pairs_that_exist(void) {
     }
 }
 
-static void gemm_dominates_the_cost(void **state) {
-    (void)state;
+TEST_CASE(gemm_dominates_the_cost) {
     for (int direction = 0; direction < CGP_OP_DIRECTIONS; direction++)
         assert_true(flops_of(CGP_OP_LINEAR, (cgp_op_direction)direction,
                              (cgp__attributes){.linear = {.size = 7}}, F32(2, 3, 4),
@@ -625,36 +599,4 @@ static void gemm_dominates_the_cost(void **state) {
                              F32(1)) == expected[direction]);
     attention_counts_the_pairs_that_exist();
     assert_true(flops_of(CGP_OP_ADD, CGP_OP_FORWARD, none, F32(6, 4), F32(6, 4)) == 24.0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind_has_its_table),
-        cmocka_unit_test(embedding_appends_the_width),
-        cmocka_unit_test(embedding_refuses),
-        cmocka_unit_test(position_keeps_the_shape),
-        cmocka_unit_test(add_wants_one_shape),
-        cmocka_unit_test(products_and_differences_want_one_shape),
-        cmocka_unit_test(scale_takes_a_finite_factor),
-        cmocka_unit_test(linear_replaces_the_width),
-        cmocka_unit_test(linear_refuses),
-        cmocka_unit_test(layer_norm_saves_mean_and_rstd),
-        cmocka_unit_test(rms_norm_saves_rstd),
-        cmocka_unit_test(gelu_and_its_like_keep_the_shape),
-        cmocka_unit_test(fused_attention_takes_three_widths),
-        cmocka_unit_test(attention_takes_queries_keys_and_values),
-        cmocka_unit_test(attention_with_a_cache_takes_a_row_and_its_position),
-        cmocka_unit_test(attention_refuses),
-        cmocka_unit_test(rotary_keeps_the_shape),
-        cmocka_unit_test(rotary_refuses),
-        cmocka_unit_test(dropout_takes_a_probability_below_1),
-        cmocka_unit_test(cross_entropy_saves_maxima_and_log_sums),
-        cmocka_unit_test(integers_out_of_range_are_found),
-        cmocka_unit_test(targets_that_are_not_ignored_are_counted),
-        cmocka_unit_test(fans_follow_from_the_layout),
-        cmocka_unit_test(fans_count_windows_and_tables),
-        cmocka_unit_test(tables_are_consistent),
-        cmocka_unit_test(gemm_dominates_the_cost),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

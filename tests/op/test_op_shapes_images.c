@@ -22,7 +22,7 @@ static cgp__attributes padded(cgp__attributes a, int top, int bottom, int left, 
 
 /* out = (side + padding before + padding after - kernel) / stride + 1, rounded down, on each
  * side */
-static void windows_are_counted_on_each_side(void **state) {
+TEST_CASE(windows_are_counted_on_each_side) {
     static const struct {
         int kernel[2], stride[2], padding[4];
         const char *output;
@@ -34,7 +34,6 @@ static void windows_are_counted_on_each_side(void **state) {
         {{2, 3}, {3, 4}, {1, 0, 0, 2}, "[2, 2, 8]"},  {{1, 1}, {2, 2}, {-1, 1, -1, 1}, "[3, 4, 8]"},
         {{3, 3}, {1, 1}, {9, 9, 0, 0}, "[22, 5, 8]"}, {{1, 1}, {1, 1}, {-5, 0, 0, -6}, "[1, 1, 8]"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cgp__attributes a =
             window(cases[i].kernel[0], cases[i].kernel[1], cases[i].stride[0], cases[i].stride[1]);
@@ -44,8 +43,7 @@ static void windows_are_counted_on_each_side(void **state) {
     }
 }
 
-static void conv2d_has_a_weight_for_each_element_of_a_window(void **state) {
-    (void)state;
+TEST_CASE(conv2d_has_a_weight_for_each_element_of_a_window) {
     cgp__attributes a = padded(window(2, 3, 3, 4), 1, 0, -2, 5);
     a.bias = true;
     inferred out = infer(CGP_OP_CONV2D, a, IMAGE, F32(1));
@@ -72,8 +70,7 @@ static void conv2d_has_a_weight_for_each_element_of_a_window(void **state) {
     assert_int_equal(infer(CGP_OP_CONV2D, a, IMAGE, F32(1)).shapes.n_parameters, 1);
 }
 
-static void conv2d_refuses(void **state) {
-    (void)state;
+TEST_CASE(conv2d_refuses) {
     const cgp_op_kind op = CGP_OP_CONV2D;
     const cgp__attributes a = window(3, 3, 1, 1);
     refuse(op, a, I32(6, 7, 3), F32(1), "expects f32 image, got i32");
@@ -111,7 +108,7 @@ static void conv2d_refuses(void **state) {
 /* --- CONV_TRANSPOSE2D --- */
 
 /* A CONV2D with the same windows maps the output's sides back to the input's. */
-static void a_transposed_convolution_undoes_the_sides(void **state) {
+TEST_CASE(a_transposed_convolution_undoes_the_sides) {
     static const struct {
         int kernel[2], stride[2], padding[4], more[2];
         const char *output;
@@ -124,7 +121,6 @@ static void a_transposed_convolution_undoes_the_sides(void **state) {
         {{1, 2}, {3, 4}, {0, 0, 0, 0}, {2, 3}, "[18, 29, 8]"},
         {{1, 1}, {1, 1}, {-5, 0, 0, 6}, {0, 0}, "[11, 1, 8]"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cgp__attributes a =
             window(cases[i].kernel[0], cases[i].kernel[1], cases[i].stride[0], cases[i].stride[1]);
@@ -138,8 +134,7 @@ static void a_transposed_convolution_undoes_the_sides(void **state) {
     }
 }
 
-static void a_transposed_convolution_has_the_weight_of_a_convolution(void **state) {
-    (void)state;
+TEST_CASE(a_transposed_convolution_has_the_weight_of_a_convolution) {
     cgp__attributes a = padded(window(2, 3, 3, 4), 1, 0, -2, 5);
     a.bias = true;
     a.init[0] = (cgp_init){CGP_INIT_KAIMING_NORMAL, 1};
@@ -170,8 +165,7 @@ static void a_transposed_convolution_has_the_weight_of_a_convolution(void **stat
                              F32(1)) == 2.0 * 42 * 3 * 6 * 8);
 }
 
-static void a_transposed_convolution_refuses(void **state) {
-    (void)state;
+TEST_CASE(a_transposed_convolution_refuses) {
     const cgp_op_kind op = CGP_OP_CONV_TRANSPOSE2D;
     cgp__attributes a = window(3, 3, 2, 2);
     refuse(op, a, F32(6, 7), F32(1), "expects image of 3 dims, got [6, 7]");
@@ -196,9 +190,8 @@ static void a_transposed_convolution_refuses(void **state) {
            "expects an output of at most 2^20 x 2^20 pixels, got 1081345 x 1");
 }
 
-static void pools_keep_the_channels(void **state) {
+TEST_CASE(pools_keep_the_channels) {
     static const cgp_op_kind pools[] = {CGP_OP_MAX_POOL, CGP_OP_AVERAGE_POOL};
-    (void)state;
     for (int i = 0; i < 2; i++) {
         const inferred out = infer(pools[i], padded(window(3, 2, 2, 1), 1, 2, 0, 1), IMAGE, F32(1));
         assert_type(&out.shapes.output, "[4, 7, 3]");
@@ -224,8 +217,7 @@ static void pools_keep_the_channels(void **state) {
     }
 }
 
-static void a_global_pool_leaves_channels_alone(void **state) {
-    (void)state;
+TEST_CASE(a_global_pool_leaves_channels_alone) {
     const cgp__attributes global = {.windows = {.global = true}};
     const inferred out = infer(CGP_OP_AVERAGE_POOL, global, IMAGE, F32(1));
     assert_type(&out.shapes.output, "[3]");
@@ -237,8 +229,7 @@ static void a_global_pool_leaves_channels_alone(void **state) {
            "expects a kernel from 1 to 32768, got 40000");
 }
 
-static void upsampling_multiplies_the_sides(void **state) {
-    (void)state;
+TEST_CASE(upsampling_multiplies_the_sides) {
     const inferred out =
         infer(CGP_OP_UPSAMPLE, (cgp__attributes){.windows = {.stride = {2, 3}}}, IMAGE, F32(1));
     assert_type(&out.shapes.output, "[12, 21, 3]");
@@ -259,8 +250,7 @@ static void upsampling_multiplies_the_sides(void **state) {
     refuse(CGP_OP_UPSAMPLE, none, F32(6, 7), F32(1), "expects image of 3 dims, got [6, 7]");
 }
 
-static void padding_widens_and_crops(void **state) {
-    (void)state;
+TEST_CASE(padding_widens_and_crops) {
     const inferred out = infer(CGP_OP_PAD, padded(window(1, 1, 1, 1), 1, -2, -3, 4), IMAGE, F32(1));
     assert_type(&out.shapes.output, "[5, 8, 3]");
     assert_int_equal(out.sizes.windows.top, 1);
@@ -273,9 +263,8 @@ static void padding_widens_and_crops(void **state) {
            "expects f32 image, got i32");
 }
 
-static void concat_adds_the_widths(void **state) {
+TEST_CASE(concat_adds_the_widths) {
     const cgp_op_type inputs[] = {F32(2, 5, 3), F32(2, 5, 1), F32(2, 5, 7), F32(2, 5, 4)};
-    (void)state;
     for (int n = 2; n <= 4; n++) {
         static const char *const outputs[] = {"[2, 5, 4]", "[2, 5, 11]", "[2, 5, 15]"};
         cgp_op_attributes expected = {.parts = {.rows = 10}};
@@ -304,8 +293,7 @@ static void concat_adds_the_widths(void **state) {
            "expects output of at most 2^40 elements, got 4 x 274877906945");
 }
 
-static void relu_wants_a_slope_from_0_to_1(void **state) {
-    (void)state;
+TEST_CASE(relu_wants_a_slope_from_0_to_1) {
     const cgp_op_kind op = CGP_OP_RELU;
     const inferred out = infer(op, (cgp__attributes){.slope = 0.25}, F32(2, 3), F32(1));
     assert_type(&out.shapes.output, "[2, 3]");
@@ -318,8 +306,7 @@ static void relu_wants_a_slope_from_0_to_1(void **state) {
            "expects a slope from 0 to 1, got nan");
 }
 
-static void dropout2d_wants_an_image(void **state) {
-    (void)state;
+TEST_CASE(dropout2d_wants_an_image) {
     const cgp_op_kind op = CGP_OP_DROPOUT2D;
     const inferred out = infer(op, (cgp__attributes){.p = 0.5}, IMAGE, F32(1));
     assert_type(&out.shapes.output, "[6, 7, 3]");
@@ -328,8 +315,7 @@ static void dropout2d_wants_an_image(void **state) {
     refuse(op, (cgp__attributes){.p = 1.0}, IMAGE, F32(1), "expects 0 <= p < 1, got 1");
 }
 
-static void bce_wants_targets_of_the_logits_shape(void **state) {
-    (void)state;
+TEST_CASE(bce_wants_targets_of_the_logits_shape) {
     const inferred out = infer(CGP_OP_BCE_WITH_LOGITS, none, IMAGE, IMAGE);
     assert_attributes(&out, (cgp_op_attributes){.rows = 42, .in = 3, .out = 3});
     assert_int_equal(out.shapes.n_saved, 0);
@@ -338,8 +324,7 @@ static void bce_wants_targets_of_the_logits_shape(void **state) {
     refuse(CGP_OP_BCE_WITH_LOGITS, none, F32(2, 3), I32(2, 3), "expects f32 targets, got i32");
 }
 
-static void batch_norm_has_state_and_saves_one_of_each_channel(void **state) {
-    (void)state;
+TEST_CASE(batch_norm_has_state_and_saves_one_of_each_channel) {
     const cgp_op_kind op = CGP_OP_BATCH_NORM;
     const cgp__attributes a = {.norm = {.eps = 1e-5, .momentum = 0.1}};
     inferred out = infer(op, a, IMAGE, F32(1));
@@ -370,8 +355,7 @@ static void batch_norm_has_state_and_saves_one_of_each_channel(void **state) {
     assert_type(&out.shapes.output, "[5]");
 }
 
-static void norms_refuse(void **state) {
-    (void)state;
+TEST_CASE(norms_refuse) {
     refuse(CGP_OP_BATCH_NORM, none, IMAGE, F32(1), "expects eps > 0 and finite as f32, got 0");
     static const struct {
         double momentum;
@@ -404,8 +388,7 @@ static void norms_refuse(void **state) {
            "expects f32 input, got i32");
 }
 
-static void mean_removes_a_dim(void **state) {
-    (void)state;
+TEST_CASE(mean_removes_a_dim) {
     const cgp_op_kind op = CGP_OP_MEAN;
     inferred out = infer(op, (cgp__attributes){.windows = {.dim = {1}}}, F32(2, 3, 4, 5), F32(1));
     assert_type(&out.shapes.output, "[2, 4, 5]");
@@ -449,8 +432,7 @@ static void mean_removes_a_dim(void **state) {
     assert_true(flops_of(op, CGP_OP_FORWARD, none, F32(6, 4), F32(1)) == 24.0);
 }
 
-static void group_norm_saves_one_of_each_group_of_a_sample(void **state) {
-    (void)state;
+TEST_CASE(group_norm_saves_one_of_each_group_of_a_sample) {
     const cgp__attributes a = {.norm = {.eps = 1e-5, .groups = 2}};
     inferred out = infer(CGP_OP_GROUP_NORM, a, F32(6, 7, 8), F32(1));
     assert_type(&out.shapes.output, "[6, 7, 8]");
@@ -471,8 +453,7 @@ static void group_norm_saves_one_of_each_group_of_a_sample(void **state) {
     assert_type(&out.shapes.output, "[8]");
 }
 
-static void instance_norm_saves_one_of_each_channel_of_a_sample(void **state) {
-    (void)state;
+TEST_CASE(instance_norm_saves_one_of_each_channel_of_a_sample) {
     const inferred out =
         infer(CGP_OP_INSTANCE_NORM, (cgp__attributes){.norm = {.eps = 1e-5}}, IMAGE, F32(1));
     assert_type(&out.shapes.output, "[6, 7, 3]");
@@ -485,8 +466,7 @@ static void instance_norm_saves_one_of_each_channel_of_a_sample(void **state) {
 }
 
 /* A multiply-add counts as 2 operations. There is one multiply-add for each element of a window. */
-static void convolutions_dominate_the_cost(void **state) {
-    (void)state;
+TEST_CASE(convolutions_dominate_the_cost) {
     const cgp__attributes a = padded(window(3, 5, 1, 1), 1, 1, 2, 2);
     for (int direction = 0; direction < CGP_OP_DIRECTIONS; direction++)
         assert_true(flops_of(CGP_OP_CONV2D, (cgp_op_direction)direction, a, IMAGE, F32(1)) ==
@@ -497,30 +477,4 @@ static void convolutions_dominate_the_cost(void **state) {
     }
     assert_true(flops_of(CGP_OP_MAX_POOL, CGP_OP_BACKWARD_WEIGHT, window(3, 5, 1, 1), IMAGE,
                          F32(1)) == 0.0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(windows_are_counted_on_each_side),
-        cmocka_unit_test(conv2d_has_a_weight_for_each_element_of_a_window),
-        cmocka_unit_test(conv2d_refuses),
-        cmocka_unit_test(a_transposed_convolution_undoes_the_sides),
-        cmocka_unit_test(a_transposed_convolution_has_the_weight_of_a_convolution),
-        cmocka_unit_test(a_transposed_convolution_refuses),
-        cmocka_unit_test(pools_keep_the_channels),
-        cmocka_unit_test(a_global_pool_leaves_channels_alone),
-        cmocka_unit_test(upsampling_multiplies_the_sides),
-        cmocka_unit_test(padding_widens_and_crops),
-        cmocka_unit_test(concat_adds_the_widths),
-        cmocka_unit_test(relu_wants_a_slope_from_0_to_1),
-        cmocka_unit_test(dropout2d_wants_an_image),
-        cmocka_unit_test(bce_wants_targets_of_the_logits_shape),
-        cmocka_unit_test(batch_norm_has_state_and_saves_one_of_each_channel),
-        cmocka_unit_test(norms_refuse),
-        cmocka_unit_test(mean_removes_a_dim),
-        cmocka_unit_test(group_norm_saves_one_of_each_group_of_a_sample),
-        cmocka_unit_test(instance_norm_saves_one_of_each_channel_of_a_sample),
-        cmocka_unit_test(convolutions_dominate_the_cost),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

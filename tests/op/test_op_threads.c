@@ -26,6 +26,140 @@ static const int64_t all_caches[] = {0, 5 << 18, 1 << 21, 1 << 26}; /* bytes of 
 
 static uint64_t seed;
 
+/* --- threads end with their device --- */
+
+static int count_threads(void) {
+    DIR *tasks = opendir("/proc/self/task");
+    int n = 0;
+    assert_non_null(tasks);
+    for (const struct dirent *task; (task = readdir(tasks));)
+        n += task->d_name[0] != '.';
+    closedir(tasks);
+    return n;
+}
+
+/* Wait for a number of threads. The system lists a finished thread for a moment longer, so poll for
+ * up to 10 s. */
+static void assert_threads(int want) {
+    const time_t end = time(NULL) + 10;
+    while (count_threads() != want && time(NULL) < end)
+        sched_yield();
+    assert_int_equal(count_threads(), want);
+}
+
+/* Check the threads left after a device: `before`, or up to 2 more, which LLVM's OpenMP keeps
+ * asleep for the next device. */
+static void assert_threads_left(int before) {
+#ifdef TEST_OPENMP_KEEPS_THREADS
+    assert_in_range(count_threads(), before, before + 2);
+#else
+    assert_threads(before);
+#endif
+}
+
+TEST_CASE(devices_leave_no_threads) {
+    const op_case c = {.op = CGP_OP_ADD, .attributes = plain_attributes(64, 1024), .n = 1};
+    operands o;
+    operands_create(&o, &c, &seed);
+    runner warm = runner_open(&cgp__backend_cpu, 2);
+    op_run(&warm, &o, CGP_OP_FORWARD);
+    const int before = count_threads() - 1; /* a sanitizer may have a thread too */
+    runner_close(&warm);
+    assert_threads_left(before);
+    for (int i = 0; i < 100; i++) {
+        runner on = runner_open(&cgp__backend_cpu, 3);
+        op_run(&on, &o, CGP_OP_FORWARD);
+        assert_threads(before + 2);
+        runner_close(&on);
+        assert_threads_left(before);
+    }
+    runner on = runner_open(&cgp__backend_cpu, 1);
+    op_run(&on, &o, CGP_OP_FORWARD);
+    assert_threads_left(before);
+    runner_close(&on);
+    operands_destroy(&o);
+}
+
+/* --- the optimizer --- */
+
+#define LARGE 300001 /* 18 blocks and a part of one */
+
+static void fill(float *x, uint64_t from) {
+    for (int i = 0; i < LARGE; i++)
+        x[i] = random_float(&from);
+}
+
+static void update_once(const runner *on, cgp_update_rule rule, float *rows[4]) {
+    const cgp_update_values values = {
+        .lr = 0.01, .correction1 = 0.5, .correction2_sqrt = 0.5, .gradient_scale = 0.7};
+    const cgp_update update = {.rule = rule,
+                               .n = LARGE,
+                               .param = rows[0],
+                               .grad = rows[1],
+                               .state = {rows[2], rows[3]},
+                               .weight_decay = 0.1,
+                               .momentum = 0.9,
+                               .beta1 = 0.9,
+                               .beta2 = 0.99,
+                               .alpha = 0.9,
+                               .eps = 1e-6,
+                               .values = &values};
+    assert_ok(on->backend->kernels.update(on->device, &update));
+    assert_ok(on->backend->kernels.add(on->device, rows[1], rows[0], LARGE));
+}
+
+TEST_CASE(updates_and_norms_give_the_same_bits) {
+    float *want[4], *got[4];
+    for (int r = 0; r < 4; r++) {
+        want[r] = malloc(LARGE * sizeof(float));
+        got[r] = malloc(LARGE * sizeof(float));
+        assert_true(want[r] && got[r]);
+    }
+    for (int rule = CGP_UPDATE_SGD; rule <= CGP_UPDATE_RMSPROP; rule++) {
+        double norm = 0.0;
+        for (int i = 0; i < DEVICES; i++) {
+            float **rows = i ? got : want;
+            runner on = runner_open(&cgp__backend_cpu, all_threads[i]);
+            for (int r = 0; r < 4; r++)
+                fill(rows[r], 17 + (uint64_t)r);
+            for (int e = 0; e < LARGE; e++)
+                rows[3][e] = fabsf(rows[3][e]), rows[2][e] = fabsf(rows[2][e]);
+            update_once(&on, (cgp_update_rule)rule, rows);
+            double sum = -1.0;
+            assert_ok(on.backend->kernels.sum_squares(on.device, rows[1], LARGE, &sum));
+            runner_close(&on);
+            if (i == 0) norm = sum;
+            if (sum != norm)
+                fail_msg("rule %d: the norm is %.17g with %d threads, %.17g with one", rule, sum,
+                         all_threads[i], norm);
+            for (int r = 0; i > 0 && r < 4; r++)
+                assert_memory_equal(got[r], want[r], LARGE * sizeof(float));
+        }
+    }
+    for (int r = 0; r < 4; r++) {
+        free(want[r]);
+        free(got[r]);
+    }
+}
+
+/* Uses more blocks of 16384 than the buffer of sums has. */
+TEST_CASE(the_first_number_that_is_not_finite_is_the_same) {
+    enum { MANY = 300 * 16384 + 7 };
+    const int at[] = {MANY - 1, 256 * 16384, 256 * 16384 - 1, 16385, 16384, 16383, 0};
+    for (int i = 0; i < DEVICES; i++) {
+        float *x = calloc(MANY, sizeof *x);
+        assert_non_null(x);
+        runner on = runner_open(&cgp__backend_cpu, all_threads[i]);
+        assert_int_equal(find_nonfinite(&on, x, MANY), -1);
+        for (size_t k = 0; k < sizeof at / sizeof *at; k++) {
+            x[at[k]] = k % 2 ? INFINITY : NAN;
+            assert_int_equal(find_nonfinite(&on, x, MANY), at[k]);
+        }
+        runner_close(&on);
+        free(x);
+    }
+}
+
 /* --- cases --- */
 
 /* Draw the length of a row: a few elements, or enough to fill a block. */
@@ -102,8 +236,7 @@ static void check_threads(const op_case *c) {
     operands_destroy(&from);
 }
 
-static void every_number_of_threads_gives_the_same_bits(void **state) {
-    (void)state;
+TEST_CASE(every_number_of_threads_gives_the_same_bits) {
     for (int op = 0; op < CGP_OP_KINDS; op++) {
         for (int i = 0; i < 12 / FEWER; i++) {
             const op_case c = case_of((cgp_op_kind)op);
@@ -158,150 +291,7 @@ static void every_number_of_threads_gives_the_same_bits(void **state) {
     }
 }
 
-/* --- the optimizer --- */
-
-#define LARGE 300001 /* 18 blocks and a part of one */
-
-static void fill(float *x, uint64_t from) {
-    for (int i = 0; i < LARGE; i++)
-        x[i] = random_float(&from);
-}
-
-static void update_once(const runner *on, cgp_update_rule rule, float *rows[4]) {
-    const cgp_update_values values = {
-        .lr = 0.01, .correction1 = 0.5, .correction2_sqrt = 0.5, .gradient_scale = 0.7};
-    const cgp_update update = {.rule = rule,
-                               .n = LARGE,
-                               .param = rows[0],
-                               .grad = rows[1],
-                               .state = {rows[2], rows[3]},
-                               .weight_decay = 0.1,
-                               .momentum = 0.9,
-                               .beta1 = 0.9,
-                               .beta2 = 0.99,
-                               .alpha = 0.9,
-                               .eps = 1e-6,
-                               .values = &values};
-    assert_ok(on->backend->kernels.update(on->device, &update));
-    assert_ok(on->backend->kernels.add(on->device, rows[1], rows[0], LARGE));
-}
-
-static void updates_and_norms_give_the_same_bits(void **state) {
-    float *want[4], *got[4];
-    (void)state;
-    for (int r = 0; r < 4; r++) {
-        want[r] = malloc(LARGE * sizeof(float));
-        got[r] = malloc(LARGE * sizeof(float));
-        assert_true(want[r] && got[r]);
-    }
-    for (int rule = CGP_UPDATE_SGD; rule <= CGP_UPDATE_RMSPROP; rule++) {
-        double norm = 0.0;
-        for (int i = 0; i < DEVICES; i++) {
-            float **rows = i ? got : want;
-            runner on = runner_open(&cgp__backend_cpu, all_threads[i]);
-            for (int r = 0; r < 4; r++)
-                fill(rows[r], 17 + (uint64_t)r);
-            for (int e = 0; e < LARGE; e++)
-                rows[3][e] = fabsf(rows[3][e]), rows[2][e] = fabsf(rows[2][e]);
-            update_once(&on, (cgp_update_rule)rule, rows);
-            double sum = -1.0;
-            assert_ok(on.backend->kernels.sum_squares(on.device, rows[1], LARGE, &sum));
-            runner_close(&on);
-            if (i == 0) norm = sum;
-            if (sum != norm)
-                fail_msg("rule %d: the norm is %.17g with %d threads, %.17g with one", rule, sum,
-                         all_threads[i], norm);
-            for (int r = 0; i > 0 && r < 4; r++)
-                assert_memory_equal(got[r], want[r], LARGE * sizeof(float));
-        }
-    }
-    for (int r = 0; r < 4; r++) {
-        free(want[r]);
-        free(got[r]);
-    }
-}
-
-/* Uses more blocks of 16384 than the buffer of sums has. */
-static void the_first_number_that_is_not_finite_is_the_same(void **state) {
-    (void)state;
-    enum { MANY = 300 * 16384 + 7 };
-    const int at[] = {MANY - 1, 256 * 16384, 256 * 16384 - 1, 16385, 16384, 16383, 0};
-    for (int i = 0; i < DEVICES; i++) {
-        float *x = calloc(MANY, sizeof *x);
-        assert_non_null(x);
-        runner on = runner_open(&cgp__backend_cpu, all_threads[i]);
-        assert_int_equal(find_nonfinite(&on, x, MANY), -1);
-        for (size_t k = 0; k < sizeof at / sizeof *at; k++) {
-            x[at[k]] = k % 2 ? INFINITY : NAN;
-            assert_int_equal(find_nonfinite(&on, x, MANY), at[k]);
-        }
-        runner_close(&on);
-        free(x);
-    }
-}
-
-/* --- threads end with their device --- */
-
-static int count_threads(void) {
-    DIR *tasks = opendir("/proc/self/task");
-    int n = 0;
-    assert_non_null(tasks);
-    for (const struct dirent *task; (task = readdir(tasks));)
-        n += task->d_name[0] != '.';
-    closedir(tasks);
-    return n;
-}
-
-/* Wait for a number of threads. The system lists a finished thread for a moment longer, so poll for
- * up to 10 s. */
-static void assert_threads(int want) {
-    const time_t end = time(NULL) + 10;
-    while (count_threads() != want && time(NULL) < end)
-        sched_yield();
-    assert_int_equal(count_threads(), want);
-}
-
-/* Check the threads left after a device: `before`, or up to 2 more, which LLVM's OpenMP keeps
- * asleep for the next device. */
-static void assert_threads_left(int before) {
-#ifdef TEST_OPENMP_KEEPS_THREADS
-    assert_in_range(count_threads(), before, before + 2);
-#else
-    assert_threads(before);
-#endif
-}
-
-static void devices_leave_no_threads(void **state) {
-    const op_case c = {.op = CGP_OP_ADD, .attributes = plain_attributes(64, 1024), .n = 1};
-    operands o;
-    (void)state;
-    operands_create(&o, &c, &seed);
-    runner warm = runner_open(&cgp__backend_cpu, 2);
-    op_run(&warm, &o, CGP_OP_FORWARD);
-    const int before = count_threads() - 1; /* a sanitizer may have a thread too */
-    runner_close(&warm);
-    assert_threads_left(before);
-    for (int i = 0; i < 100; i++) {
-        runner on = runner_open(&cgp__backend_cpu, 3);
-        op_run(&on, &o, CGP_OP_FORWARD);
-        assert_threads(before + 2);
-        runner_close(&on);
-        assert_threads_left(before);
-    }
-    runner on = runner_open(&cgp__backend_cpu, 1);
-    op_run(&on, &o, CGP_OP_FORWARD);
-    assert_threads_left(before);
-    runner_close(&on);
-    operands_destroy(&o);
-}
-
 int main(void) {
     seed = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(devices_leave_no_threads),
-        cmocka_unit_test(updates_and_norms_give_the_same_bits),
-        cmocka_unit_test(the_first_number_that_is_not_finite_is_the_same),
-        cmocka_unit_test(every_number_of_threads_gives_the_same_bits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

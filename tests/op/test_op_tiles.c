@@ -124,8 +124,7 @@ static void check_gemm(int64_t m, int64_t n, int64_t k) {
     free((void *)p.b.at);
 }
 
-static void gemms_are_the_promised_sums(void **state) {
-    (void)state;
+TEST_CASE(gemms_are_the_promised_sums) {
     need_tiles();
     static const int64_t sizes[] = {1, 2, 3, 15, 16, 17, 31, 32, 33, 47, 48, 63, 64, 65, 100};
     for (int i = 0; i < 300 / FEWER; i++)
@@ -134,8 +133,7 @@ static void gemms_are_the_promised_sums(void **state) {
 }
 
 /* Denormal operands, products and sums count as 0, except the last sum if c is f32. */
-static void denormals_count_as_zero(void **state) {
-    (void)state;
+TEST_CASE(denormals_count_as_zero) {
     need_tiles();
     for (int i = 0; i < 60 / FEWER; i++) {
         numbers = i % 2 ? OF_TINY_PRODUCTS : DOWN_TO_DENORMALS;
@@ -147,12 +145,11 @@ static void denormals_count_as_zero(void **state) {
 
 /* Sizes have several parts of k, in one micro-panel or in a whole GEMM, and several blocks of rows
  * or columns. They have enough work for several threads. */
-static void large_gemms_are_too(void **state) {
+TEST_CASE(large_gemms_are_too) {
     static const int64_t sizes[][3] = {
         {33, 40, 513}, {64, 33, 800},  {40, 70, 1024},  {17, 50, 1025},  {70, 65, 2100},
         {513, 40, 70}, {700, 33, 130}, {1030, 30, 64},  {530, 40, 1030}, {130, 500, 300},
         {1, 1100, 70}, {300, 270, 40}, {520, 1030, 65}, {290, 560, 500}};
-    (void)state;
     need_tiles();
     for (int i = 0; i < 14; i += FEWER)
         for (int repeat = 0; repeat < 4; repeat++)
@@ -181,8 +178,7 @@ static void plain_linear(operands *o) {
             n, o->c.accumulate);
 }
 
-static void linear_is_such_gemms(void **state) {
-    (void)state;
+TEST_CASE(linear_is_such_gemms) {
     need_tiles();
     for (int i = 0; i < 40; i += FEWER) {
         op_case c = draw_case(CGP_OP_LINEAR, 3, &seed);
@@ -305,9 +301,8 @@ static void plain_attention(operands *o, bool backward) {
     }
 }
 
-static void attention_is_such_gemms_and_a_softmax(void **state) {
+TEST_CASE(attention_is_such_gemms_and_a_softmax) {
     static const int64_t rows[] = {1, 5, 63, 64, 65, 100, 128, MAX_ROWS}, depths[] = {1, 8, 33, 64};
-    (void)state;
     need_tiles();
     for (int i = 0; i < 32; i += FEWER) {
         const op_case c = {.op = CGP_OP_ATTENTION,
@@ -343,8 +338,7 @@ static cgp_device *device_with(const char *isa, cgp_status *status) {
     return device;
 }
 
-static void a_request_for_an_older_set_gets_no_tiles(void **state) {
-    (void)state;
+TEST_CASE(a_request_for_an_older_set_gets_no_tiles) {
     const char *const older[] = {"v1", "v3", "v4"};
     for (int i = 0; i < 3; i++) {
         cgp_status status;
@@ -374,8 +368,7 @@ static void check_request(const char *isa, const cgp__cpu_tiles *tiles, const ch
     cgp__cpu_device_destroy(device);
 }
 
-static void a_request_for_bf16_is_met_or_says_what_is_missing(void **state) {
-    (void)state;
+TEST_CASE(a_request_for_bf16_is_met_or_says_what_is_missing) {
     cgp_status status;
     check_request("v4-bf16", &cgp__cpu_tiles_v4_bf16,
                   "CGP_CPU_ISA: v4-bf16 expects a processor with AVX512-BF16");
@@ -387,8 +380,7 @@ static void a_request_for_bf16_is_met_or_says_what_is_missing(void **state) {
 }
 
 /* GEMM in f32 has equal bits with and without tiles. */
-static void gemm_in_f32_does_not_depend_on_tiles(void **state) {
-    (void)state;
+TEST_CASE(gemm_in_f32_does_not_depend_on_tiles) {
     need_tiles();
     cgp_status status;
     const op_case c = {
@@ -421,17 +413,7 @@ int main(void) {
     by_vectors.device->tiles = &cgp__cpu_tiles_v4_bf16;
     by_tiles.device->tiles =
         cpu.device->tiles == &cgp__cpu_tiles_amx ? &cgp__cpu_tiles_amx : &cgp__cpu_tiles_fake;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gemms_are_the_promised_sums),
-        cmocka_unit_test(denormals_count_as_zero),
-        cmocka_unit_test(large_gemms_are_too),
-        cmocka_unit_test(linear_is_such_gemms),
-        cmocka_unit_test(attention_is_such_gemms_and_a_softmax),
-        cmocka_unit_test(a_request_for_an_older_set_gets_no_tiles),
-        cmocka_unit_test(a_request_for_bf16_is_met_or_says_what_is_missing),
-        cmocka_unit_test(gemm_in_f32_does_not_depend_on_tiles),
-    };
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = test_run();
     runner_close(&by_tiles);
     runner_close(&by_vectors);
     runner_close(&parallel);

@@ -126,9 +126,8 @@ static void check_convolution(const op_case *c) {
 
 /* Numbers of channels are near 32 and its divisors, so that some steps of k cross the ends of
  * runs. */
-static void convolutions_are_the_gemms_of_their_windows(void **state) {
+TEST_CASE(convolutions_are_the_gemms_of_their_windows) {
     static const int64_t channels[] = {1, 3, 8, 16, 32, 33, 64, 70, 130};
-    (void)state;
     if (!runner_has_tiles(&cpu)) skip();
     for (int i = 0; i < 60; i += FEWER) {
         op_case c = draw_case(CGP_OP_CONV2D, 2, &seed);
@@ -150,10 +149,7 @@ int main(void) {
     by_tiles.device->tiles = cgp__cpu_tiles_of(cpu.device) == &cgp__cpu_tiles_amx
                                  ? &cgp__cpu_tiles_amx
                                  : &cgp__cpu_tiles_fake;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(convolutions_are_the_gemms_of_their_windows),
-    };
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = test_run();
     runner_close(&by_tiles);
     runner_close(&parallel);
     runner_close(&cpu);

@@ -73,6 +73,7 @@ static cgp_update update_of(sides *s, int rule, int64_t n, int shift) {
 
 /* A runner of ref, which needs no device. */
 static const runner ref = {.backend = &cgp__backend_ref, .threads = 1};
+static runner cpu;
 
 static void update(const runner *on, const cgp_update *u) {
     cgp_update moved = *u;
@@ -99,8 +100,7 @@ static void assert_close(double got, double want) {
 
 /* Compare with PyTorch's formulas, worked out by hand for p = 1, g = 0.5 and a momentum buffer of
  * 0.2. */
-static void sgd_is_as_on_paper(void **state) {
-    (void)state;
+TEST_CASE(sgd_is_as_on_paper) {
     static sides s;
     s = (sides){.param = {1}, .grad = {0.5f}, .first = {0.2f}};
     cgp_update u = update_of(&s, DECAYED, 1, 0);
@@ -123,8 +123,7 @@ static void sgd_is_as_on_paper(void **state) {
 }
 
 /* In the first step both corrected moments depend only on g, so p moves by lr, after the decay. */
-static void adamw_is_as_on_paper(void **state) {
-    (void)state;
+TEST_CASE(adamw_is_as_on_paper) {
     static sides s;
     s = (sides){.param = {1}, .grad = {-0.5f}};
     const cgp_update u = update_of(&s, ADAMW, 1, 0);
@@ -136,8 +135,7 @@ static void adamw_is_as_on_paper(void **state) {
 }
 
 /* The decay goes into the gradient and so into the moments; p moves by lr. */
-static void adam_is_as_on_paper(void **state) {
-    (void)state;
+TEST_CASE(adam_is_as_on_paper) {
     static sides s;
     s = (sides){.param = {1}, .grad = {0.5f}};
     const cgp_update u = update_of(&s, ADAM, 1, 0);
@@ -150,8 +148,7 @@ static void adam_is_as_on_paper(void **state) {
 
 /* Compare with PyTorch's formulas, worked out by hand for p = 1, g = 0.5, a mean square of 0.04 and
  * a buffer of 0.2. */
-static void rmsprop_is_as_on_paper(void **state) {
-    (void)state;
+TEST_CASE(rmsprop_is_as_on_paper) {
     static sides s;
     s = (sides){.param = {1}, .grad = {0.5f}, .first = {0.2f}, .second = {0.04f}};
     cgp_update u = update_of(&s, RMSPROP, 1, 0);
@@ -177,7 +174,7 @@ static bool near(float got, float want) {
 /* An update has about 10 float operations, hence the bound of 8 u. The bound is relative to the
  * size of the step. For Adam the step is at most lr / sqrt(v) / correction. In RMSprop a gradient
  * over the root of its mean square is at most 10, and so is the buffer. */
-static void cpu_updates_as_ref_does(void **state) {
+TEST_CASE(cpu_updates_as_ref_does) {
     static const int64_t sizes[] = {1, 3, 16, 17, 64, 1000, MAX};
     for (int r = 0; r < RULES; r++) {
         for (int k = 0; k < 7; k++) {
@@ -187,7 +184,7 @@ static void cpu_updates_as_ref_does(void **state) {
             const int shift = MAX - (int)sizes[k] < 3 ? 0 : (int)(test_random(&seed) % 4);
             const cgp_update on_cpu = update_of(&a, r, sizes[k], shift);
             const cgp_update on_ref = update_of(&b, r, sizes[k], shift);
-            update(*state, &on_cpu);
+            update(&cpu, &on_cpu);
             update(&ref, &on_ref);
             for (int i = 0; i < MAX; i++) {
                 if (!near(a.param[i], b.param[i]) || !near(a.first[i], b.first[i]) ||
@@ -199,18 +196,18 @@ static void cpu_updates_as_ref_does(void **state) {
     }
 }
 
-static void an_element_does_not_depend_on_its_place(void **state) {
+TEST_CASE(an_element_does_not_depend_on_its_place) {
     for (int r = 0; r < RULES; r++) {
         static sides a, b;
         fill(&a);
         b = a;
         const cgp_update whole = update_of(&a, r, MAX, 0);
-        update(*state, &whole);
+        update(&cpu, &whole);
         for (int at = 0; at < MAX;) {
             int n = test_between(&seed, 1, 40);
             n = n > MAX - at ? MAX - at : n;
             const cgp_update part = update_of(&b, r, n, at);
-            update(*state, &part);
+            update(&cpu, &part);
             at += n;
         }
         assert_memory_equal(a.param, b.param, sizeof a.param);
@@ -220,8 +217,8 @@ static void an_element_does_not_depend_on_its_place(void **state) {
 }
 
 /* The gradient is scaled by a power of two, so that nothing is rounded. */
-static void a_scaled_gradient_is_one_that_came_so(void **state) {
-    const runner *const on[] = {&ref, *state};
+TEST_CASE(a_scaled_gradient_is_one_that_came_so) {
+    const runner *const on[] = {&ref, &cpu};
     for (int r = 0; r < 2 * RULES; r++) {
         static sides a, b;
         fill(&a);
@@ -244,8 +241,8 @@ static void a_scaled_gradient_is_one_that_came_so(void **state) {
 }
 
 /* Tests every index of every length, after numbers at the limits of the finite range. */
-static void the_first_number_that_is_not_finite_is_found(void **state) {
-    const runner *const on[] = {&ref, *state};
+TEST_CASE(the_first_number_that_is_not_finite_is_found) {
+    const runner *const on[] = {&ref, &cpu};
     const float bad[] = {NAN, -NAN, INFINITY, -INFINITY},
                 good[] = {FLT_MAX, -FLT_MAX, 0, -0.0f, FLT_MIN / 2};
     for (int k = 0; k < 2; k++) {
@@ -262,8 +259,8 @@ static void the_first_number_that_is_not_finite_is_found(void **state) {
     }
 }
 
-static void memory_is_aligned_and_zero(void **state) {
-    const runner *const on[] = {&ref, *state};
+TEST_CASE(memory_is_aligned_and_zero) {
+    const runner *const on[] = {&ref, &cpu};
     static const size_t sizes[] = {1, 63, 64, 4097, 1 << 20};
     for (int k = 0; k < 2; k++) {
         for (int i = 0; i < 5; i++) {
@@ -286,19 +283,8 @@ static void memory_is_aligned_and_zero(void **state) {
 
 int main(void) {
     seed = test_seed();
-    runner cpu = runner_open(backend_under_test(), 1);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sgd_is_as_on_paper),
-        cmocka_unit_test(adamw_is_as_on_paper),
-        cmocka_unit_test(adam_is_as_on_paper),
-        cmocka_unit_test(rmsprop_is_as_on_paper),
-        cmocka_unit_test_prestate(cpu_updates_as_ref_does, &cpu),
-        cmocka_unit_test_prestate(an_element_does_not_depend_on_its_place, &cpu),
-        cmocka_unit_test_prestate(a_scaled_gradient_is_one_that_came_so, &cpu),
-        cmocka_unit_test_prestate(the_first_number_that_is_not_finite_is_found, &cpu),
-        cmocka_unit_test_prestate(memory_is_aligned_and_zero, &cpu),
-    };
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    cpu = runner_open(backend_under_test(), 1);
+    const int failed = test_run();
     runner_close(&cpu);
     return failed;
 }

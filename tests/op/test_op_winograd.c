@@ -90,8 +90,7 @@ static void check_against_ref(const op_case *c) {
     operands_destroy(&b);
 }
 
-static void results_are_what_ref_gives(void **state) {
-    (void)state;
+TEST_CASE(results_are_what_ref_gives) {
     for_each_tiled(60, FEWER == 1 ? LARGE_CASES : LARGE_CASES - 1, check_against_ref);
 }
 
@@ -105,9 +104,8 @@ static void add_errors(const operands *a, const operands *b, double sums[3]) {
     }
 }
 
-static void errors_are_like_those_of_direct_sums(void **state) {
+TEST_CASE(errors_are_like_those_of_direct_sums) {
     double tiled[3] = {0}, direct[3] = {0};
-    (void)state;
     for (int i = 0; i < 20 / FEWER; i++) {
         op_case c = draw_tiled();
         operands got[3];
@@ -153,8 +151,7 @@ static void check_bits(const op_case *given) {
     operands_destroy(&want);
 }
 
-static void threads_and_vectors_change_no_bit(void **state) {
-    (void)state;
+TEST_CASE(threads_and_vectors_change_no_bit) {
     for_each_tiled(20, LARGE_CASES, check_bits);
 }
 
@@ -177,8 +174,7 @@ static void check_alone(const op_case *given) {
     operands_destroy(&before);
 }
 
-static void a_sample_has_its_bits_alone(void **state) {
-    (void)state;
+TEST_CASE(a_sample_has_its_bits_alone) {
     for (int i = 0; i < 20 / FEWER; i++) {
         const op_case c = draw_tiled();
         check_alone(&c);
@@ -186,8 +182,7 @@ static void a_sample_has_its_bits_alone(void **state) {
 }
 
 /* A plan for n samples also serves fewer samples. */
-static void fewer_samples_need_no_more_workspace(void **state) {
-    (void)state;
+TEST_CASE(fewer_samples_need_no_more_workspace) {
     for (int i = 0; i < 60; i++) {
         const op_case c = i < LARGE_CASES ? large_case(i) : draw_tiled();
         const cgp_device_options options = device_options(1 + i / 3 % 3);
@@ -221,8 +216,7 @@ static void check_rounded(const op_case *given) {
     operands_destroy(&bf16);
 }
 
-static void bf16_is_f32_rounded(void **state) {
-    (void)state;
+TEST_CASE(bf16_is_f32_rounded) {
     for (int i = 0; i < 20 / FEWER; i++) {
         op_case c = draw_tiled();
         c.accumulate = false;
@@ -249,8 +243,7 @@ static bool is_direct(int height, int width, int in, int out) {
     return same;
 }
 
-static void few_channels_or_pixels_stay_direct(void **state) {
-    (void)state;
+TEST_CASE(few_channels_or_pixels_stay_direct) {
     assert_false(is_direct(6, 6, 16, 16));
     assert_true(is_direct(5, 7, 16, 16));
     assert_true(is_direct(6, 6, 15, 16));
@@ -258,15 +251,6 @@ static void few_channels_or_pixels_stay_direct(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(results_are_what_ref_gives),
-        cmocka_unit_test(errors_are_like_those_of_direct_sums),
-        cmocka_unit_test(threads_and_vectors_change_no_bit),
-        cmocka_unit_test(a_sample_has_its_bits_alone),
-        cmocka_unit_test(fewer_samples_need_no_more_workspace),
-        cmocka_unit_test(bf16_is_f32_rounded),
-        cmocka_unit_test(few_channels_or_pixels_stay_direct),
-    };
     cgp_device_options options = device_options(1);
 #ifndef __aarch64__ /* aarch64 has only one instruction set */
     if (!getenv("CGP_CPU_ISA")) options.isa = CGP_ISA_V3;
@@ -276,7 +260,7 @@ int main(void) {
     cpu = runner_open(&cgp__backend_cpu, 1);
     narrow = (runner){.backend = &cgp__backend_cpu, .threads = 1};
     assert_ok(cgp__backend_cpu.device.create(&narrow.device, &options));
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = test_run();
     runner_close(&narrow);
     runner_close(&cpu);
     runner_close(&ref);

@@ -142,8 +142,7 @@ static void break_once(const cgp_model *model, const test_batch *batch, const br
     cgp_plan_destroy(plan);
 }
 
-static void what_fails_outside_of_actions_ends_the_call_on_all_ranks(void **unused) {
-    (void)unused;
+TEST_CASE(what_fails_outside_of_actions_ends_the_call_on_all_ranks) {
     uint64_t state = test_seed();
     static const breakage all[] = {
         {"copy", 0, 1, 1, {"late", "late"}}, /* fails in the copy of input rows, before the list */
@@ -168,8 +167,7 @@ static void what_fails_outside_of_actions_ends_the_call_on_all_ranks(void **unus
 }
 
 /* If the initial values cannot be copied to a device, creation fails on every rank. */
-static void a_device_that_cannot_be_initialized_ends_the_creation_on_all_ranks(void **unused) {
-    (void)unused;
+TEST_CASE(a_device_that_cannot_be_initialized_ends_the_creation_on_all_ranks) {
     test_seed();
     cgp_model *model = tied_norms();
     for (int d = 0; d < 2; d++) {
@@ -255,8 +253,7 @@ static cgp_model *waiting_model(void) {
     return model;
 }
 
-static void a_refused_kernel_is_not_named_after_the_one_that_runs(void **unused) {
-    (void)unused;
+TEST_CASE(a_refused_kernel_is_not_named_after_the_one_that_runs) {
     uint64_t state = test_seed();
     static cgp_backend table;
     static cgp_backend_streams streams;
@@ -288,13 +285,4 @@ static void a_refused_kernel_is_not_named_after_the_one_that_runs(void **unused)
     cgp_plan_destroy(plan);
     test_batch_release(&batch);
     cgp_model_destroy(model);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_fails_outside_of_actions_ends_the_call_on_all_ranks),
-        cmocka_unit_test(a_device_that_cannot_be_initialized_ends_the_creation_on_all_ranks),
-        cmocka_unit_test(a_refused_kernel_is_not_named_after_the_one_that_runs),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

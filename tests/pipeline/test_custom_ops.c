@@ -8,8 +8,7 @@
 
 #include "late/late.h"
 
-static void a_custom_copy_of_a_built_in_op_has_its_bytes_and_bits(void **unused) {
-    (void)unused;
+TEST_CASE(a_custom_copy_of_a_built_in_op_has_its_bytes_and_bits) {
     char hashes[2][65];
     int64_t bytes[2];
     for (int mode = 0; mode <= CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE; mode++) {
@@ -39,8 +38,7 @@ static void a_custom_copy_of_a_built_in_op_has_its_bytes_and_bits(void **unused)
 }
 
 /* Forward of a micro-batch runs once; with recomputation, it runs once more before backward. */
-static void an_op_knows_when_it_is_recomputed(void **unused) {
-    (void)unused;
+TEST_CASE(an_op_knows_when_it_is_recomputed) {
     const test_noise noise = {0.3};
     const struct {
         cgp_recompute mode;
@@ -71,8 +69,7 @@ static void an_op_knows_when_it_is_recomputed(void **unused) {
 
 /* The meter measures its input: after each step, mean' = (mean + mean |features|) / 2. The mean
  * starts at 0.5. */
-static void state_changes_once_a_step(void **unused) {
-    (void)unused;
+TEST_CASE(state_changes_once_a_step) {
     for (int mode = 0; mode <= CGP_RECOMPUTE_ALWAYS; mode++) {
         parts p = begin();
         p.x = cgp_add(p.model, p.x,
@@ -101,8 +98,7 @@ static void state_changes_once_a_step(void **unused) {
 }
 
 /* Only rows whose first feature is above 0 count; the loss is the mean over these rows. */
-static void a_custom_loss_counts_its_targets(void **unused) {
-    (void)unused;
+TEST_CASE(a_custom_loss_counts_its_targets) {
     parts p = begin();
     const cgp_value made = cgp_op_apply(p.model, &test_custom_rms, &p.x, "rms", NULL);
     cgp_op_apply_loss(p.model, &test_custom_weighted, (cgp_value[]){made, p.features}, NULL, 2);
@@ -136,28 +132,6 @@ static void a_custom_loss_counts_its_targets(void **unused) {
     assert_message("loss weighted: expected a count above 0 of 8 samples, got 0");
     stop(&r);
     cgp_model_destroy(p.model);
-}
-
-static void integers_out_of_range_are_refused(void **unused) {
-    (void)unused;
-    int64_t high = C;
-    parts p = begin();
-    p.x = cgp_op_apply(p.model, &test_custom_gain, (cgp_value[]){p.x, p.kinds}, "gain", &high);
-    high = 1; /* no effect: the attributes were copied */
-    cgp_model *model = finish(&p);
-    world r;
-    start(&r, model, 2, CGP_RECOMPUTE_NEVER);
-    step(&r);
-    char before[65], after[65];
-    double loss;
-    assert_ok(cgp_pipeline_weights_sha256(r.pipeline, before));
-    r.batch.kinds[2 * T + 1] = C;
-    assert_status(cgp_pipeline_step(r.pipeline, r.batch.inputs, 2, &loss), CGP_EINVAL);
-    assert_message("input kinds: sample 2, element 1 is 6, expected 0 to 5 (layer first, gain)");
-    assert_ok(cgp_pipeline_weights_sha256(r.pipeline, after));
-    assert_string_equal(before, after);
-    stop(&r);
-    cgp_model_destroy(model);
 }
 
 /* Set y to the random numbers of its elements, drawn in two parts. */
@@ -204,8 +178,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void random_numbers_are_those_of_seed_step_op_sample_and_element(void **unused) {
-    (void)unused;
+TEST_CASE(random_numbers_are_those_of_seed_step_op_sample_and_element) {
     enum { EACH = 2 * B * T * C, ALL = 2 * EACH };
     static float drawn[2][EACH], again[2][EACH];
     float *sorted = &drawn[0][0];
@@ -222,6 +195,27 @@ static void random_numbers_are_those_of_seed_step_op_sample_and_element(void **u
     assert_true(fabs(sum / ALL - 0.5) < 0.05);
 }
 
+TEST_CASE(integers_out_of_range_are_refused) {
+    int64_t high = C;
+    parts p = begin();
+    p.x = cgp_op_apply(p.model, &test_custom_gain, (cgp_value[]){p.x, p.kinds}, "gain", &high);
+    high = 1; /* no effect: the attributes were copied */
+    cgp_model *model = finish(&p);
+    world r;
+    start(&r, model, 2, CGP_RECOMPUTE_NEVER);
+    step(&r);
+    char before[65], after[65];
+    double loss;
+    assert_ok(cgp_pipeline_weights_sha256(r.pipeline, before));
+    r.batch.kinds[2 * T + 1] = C;
+    assert_status(cgp_pipeline_step(r.pipeline, r.batch.inputs, 2, &loss), CGP_EINVAL);
+    assert_message("input kinds: sample 2, element 1 is 6, expected 0 to 5 (layer first, gain)");
+    assert_ok(cgp_pipeline_weights_sha256(r.pipeline, after));
+    assert_string_equal(before, after);
+    stop(&r);
+    cgp_model_destroy(model);
+}
+
 static cgp_status fails_in_the_third(const cgp_op_run *run) {
     float u;
     cgp_op_random(run, 0, 0, 1, &u); /* works even in a run that will fail */
@@ -233,8 +227,7 @@ static cgp_status fails_in_the_third(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-static void an_error_of_the_op_comes_back_with_its_place(void **unused) {
-    (void)unused;
+TEST_CASE(an_error_of_the_op_comes_back_with_its_place) {
     cgp_op op = custom_relu;
     op.name = "bright";
     op.forward = fails_in_the_third;
@@ -274,8 +267,7 @@ static void expect_refused(const cgp_op *op, const char *name, const char *messa
     cgp_model_destroy(p.model);
 }
 
-static void a_bad_use_sticks_with_layer_and_op(void **unused) {
-    (void)unused;
+TEST_CASE(a_bad_use_sticks_with_layer_and_op) {
     cgp_op op = custom_relu;
     expect_refused(&test_custom_scale, NULL,
                    "layer first, scale: has parameters or state, expected a name");
@@ -311,18 +303,4 @@ static void a_bad_use_sticks_with_layer_and_op(void **unused) {
     assert_status(cgp_model_finish(p.model), CGP_EINVAL);
     assert_message("layer first, product: expects two values of one shape, got [4, 6] and [24]");
     cgp_model_destroy(p.model);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_custom_copy_of_a_built_in_op_has_its_bytes_and_bits),
-        cmocka_unit_test(an_op_knows_when_it_is_recomputed),
-        cmocka_unit_test(state_changes_once_a_step),
-        cmocka_unit_test(a_custom_loss_counts_its_targets),
-        cmocka_unit_test(random_numbers_are_those_of_seed_step_op_sample_and_element),
-        cmocka_unit_test(integers_out_of_range_are_refused),
-        cmocka_unit_test(an_error_of_the_op_comes_back_with_its_place),
-        cmocka_unit_test(a_bad_use_sticks_with_layer_and_op),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,8 +51,7 @@ static void fail_once(const cgp_plan *plan, const test_batch *batch, const cgp_a
 
 /* Let every action of a step and of an evaluation fail once, under both schedules. The weights of a
  * later training are unchanged. */
-static void every_action_may_fail(void **unused) {
-    (void)unused;
+TEST_CASE(every_action_may_fail) {
     uint64_t state = test_seed();
     cgp_model *model = test_gpt2(&sizes);
     test_batch batch;
@@ -137,60 +136,8 @@ static void try_bad_inputs(cgp_pipeline *pipeline, test_batch *batch) {
     memcpy(targets, kept, sizeof kept);
 }
 
-/* Evaluate samples first .. first + count - 1 and add their part of the loss to the total. */
-static void add_part(cgp_pipeline *pipeline, const test_batch *batch, int64_t first, int64_t count,
-                     cgp_loss_part *total) {
-    cgp_tensor tensors[2] = {batch->tensors[0], batch->tensors[1]};
-    for (int k = 0; k < 2; k++) {
-        tensors[k].shape.dims[0] = count;
-        tensors[k].data = (int32_t *)tensors[k].data + 8 * first;
-    }
-    const cgp_tensor *const inputs[2] = {&tensors[0], &tensors[1]};
-    assert_ok(cgp_pipeline_evaluate(pipeline, inputs, 2, NULL));
-    const cgp_loss_part part = cgp_pipeline_last_loss(pipeline, 0);
-    assert_true(part.weight == 1);
-    total->sum += part.sum;
-    total->count += part.count;
-}
-
-/* With ignored targets, the loss of all samples is not the mean of the mini-batch losses: a
- * mini-batch may have no target at all. */
-static void parts_of_a_loss_add_up(void **unused) {
+TEST_CASE(bad_inputs_are_refused_and_change_nothing) {
     test_needs_one_rank();
-    (void)unused;
-    uint64_t state = test_seed();
-    cgp_model *model = test_gpt2(&sizes);
-    test_batch batch;
-    test_batch_fill(&batch, model, &sizes, 6, &state);
-    int32_t *targets = batch.tensors[1].data;
-    for (int i = 0; i < 6 * 8; i++) /* all targets of samples 0 and 1, all but one of sample 2 */
-        targets[i] = i < 3 * 8 - 1 ? -100 : i % 11;
-    const cgp_plan_options o = options(2, 3, "gpipe");
-    cgp_plan *plan = NULL;
-    cgp_pipeline *pipeline = NULL;
-    cgp_loss_part total = {0};
-    double whole = 0;
-    assert_ok(cgp_plan_create(&plan, model, &o));
-    assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
-    assert_ok(cgp_pipeline_evaluate(pipeline, batch.inputs, batch.n, &whole));
-    add_part(pipeline, &batch, 0, 2, &total);
-    assert_int_equal(total.count, 0);
-    add_part(pipeline, &batch, 2, 1, &total);
-    assert_int_equal(total.count, 1);
-    add_part(pipeline, &batch, 3, 3, &total);
-    assert_int_equal(total.count, 25);
-    assert_true(fabs(total.sum / 25 - whole) < 1e-6 * whole);
-    assert_true(cgp_pipeline_last_loss(pipeline, 1).weight == 0);
-    assert_true(cgp_pipeline_last_loss(pipeline, -1).weight == 0);
-    cgp_pipeline_destroy(pipeline);
-    cgp_plan_destroy(plan);
-    test_batch_release(&batch);
-    cgp_model_destroy(model);
-}
-
-static void bad_inputs_are_refused_and_change_nothing(void **unused) {
-    test_needs_one_rank();
-    (void)unused;
     uint64_t state = test_seed();
     cgp_model *model = test_gpt2(&sizes);
     test_batch batch;
@@ -241,8 +188,57 @@ static void bad_inputs_are_refused_and_change_nothing(void **unused) {
     cgp_model_destroy(model);
 }
 
-static void bad_plans_are_refused(void **unused) {
-    (void)unused;
+/* Evaluate samples first .. first + count - 1 and add their part of the loss to the total. */
+static void add_part(cgp_pipeline *pipeline, const test_batch *batch, int64_t first, int64_t count,
+                     cgp_loss_part *total) {
+    cgp_tensor tensors[2] = {batch->tensors[0], batch->tensors[1]};
+    for (int k = 0; k < 2; k++) {
+        tensors[k].shape.dims[0] = count;
+        tensors[k].data = (int32_t *)tensors[k].data + 8 * first;
+    }
+    const cgp_tensor *const inputs[2] = {&tensors[0], &tensors[1]};
+    assert_ok(cgp_pipeline_evaluate(pipeline, inputs, 2, NULL));
+    const cgp_loss_part part = cgp_pipeline_last_loss(pipeline, 0);
+    assert_true(part.weight == 1);
+    total->sum += part.sum;
+    total->count += part.count;
+}
+
+/* With ignored targets, the loss of all samples is not the mean of the mini-batch losses: a
+ * mini-batch may have no target at all. */
+TEST_CASE(parts_of_a_loss_add_up) {
+    test_needs_one_rank();
+    uint64_t state = test_seed();
+    cgp_model *model = test_gpt2(&sizes);
+    test_batch batch;
+    test_batch_fill(&batch, model, &sizes, 6, &state);
+    int32_t *targets = batch.tensors[1].data;
+    for (int i = 0; i < 6 * 8; i++) /* all targets of samples 0 and 1, all but one of sample 2 */
+        targets[i] = i < 3 * 8 - 1 ? -100 : i % 11;
+    const cgp_plan_options o = options(2, 3, "gpipe");
+    cgp_plan *plan = NULL;
+    cgp_pipeline *pipeline = NULL;
+    cgp_loss_part total = {0};
+    double whole = 0;
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
+    assert_ok(cgp_pipeline_evaluate(pipeline, batch.inputs, batch.n, &whole));
+    add_part(pipeline, &batch, 0, 2, &total);
+    assert_int_equal(total.count, 0);
+    add_part(pipeline, &batch, 2, 1, &total);
+    assert_int_equal(total.count, 1);
+    add_part(pipeline, &batch, 3, 3, &total);
+    assert_int_equal(total.count, 25);
+    assert_true(fabs(total.sum / 25 - whole) < 1e-6 * whole);
+    assert_true(cgp_pipeline_last_loss(pipeline, 1).weight == 0);
+    assert_true(cgp_pipeline_last_loss(pipeline, -1).weight == 0);
+    cgp_pipeline_destroy(pipeline);
+    cgp_plan_destroy(plan);
+    test_batch_release(&batch);
+    cgp_model_destroy(model);
+}
+
+TEST_CASE(bad_plans_are_refused) {
     test_seed();
     cgp_model *model = test_gpt2(&sizes); /* has 6 layers */
     cgp_plan *plan = NULL;
@@ -306,8 +302,7 @@ static void bad_plans_are_refused(void **unused) {
 }
 
 /* A plan larger than the machine is refused before any memory is allocated. */
-static void plans_larger_than_the_machine_are_refused(void **unused) {
-    (void)unused;
+TEST_CASE(plans_larger_than_the_machine_are_refused) {
     test_seed();
     const test_sizes large = {
         .layers = 64, .sequence = 1024, .width = 4096, .heads = 32, .vocab = 50000};
@@ -344,8 +339,7 @@ static cgp_status memory_of_ordinal(int ordinal, int64_t *bytes) {
 
 /* Devices with their own memory are checked against the memory of their hardware. In each rank, all
  * devices on one ordinal are checked together. */
-static void devices_are_held_to_their_own_memory(void **unused) {
-    (void)unused;
+TEST_CASE(devices_are_held_to_their_own_memory) {
     test_seed();
     static cgp_backend own;
     cgp_model *model = test_gpt2(&sizes);
@@ -379,8 +373,7 @@ static void devices_are_held_to_their_own_memory(void **unused) {
 }
 
 /* The devices need more memory than the host has, but little of the host's memory. */
-static void devices_of_their_own_memory_need_little_of_the_host(void **unused) {
-    (void)unused;
+TEST_CASE(devices_of_their_own_memory_need_little_of_the_host) {
     test_seed();
     const test_sizes large = {
         .layers = 64, .sequence = 1024, .width = 4096, .heads = 32, .vocab = 50000};
@@ -395,17 +388,4 @@ static void devices_of_their_own_memory_need_little_of_the_host(void **unused) {
     assert_true(cgp_plan_device_at(plan, 0)->host_bytes < 1 << 30);
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_action_may_fail),
-        cmocka_unit_test(bad_inputs_are_refused_and_change_nothing),
-        cmocka_unit_test(parts_of_a_loss_add_up),
-        cmocka_unit_test(bad_plans_are_refused),
-        cmocka_unit_test(plans_larger_than_the_machine_are_refused),
-        cmocka_unit_test(devices_are_held_to_their_own_memory),
-        cmocka_unit_test(devices_of_their_own_memory_need_little_of_the_host),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,14 @@
 
 int cgp__site_off = -1;
 
+TEST_CASE(every_wait_makes_a_difference) {
+    check_waits();
+}
+
+TEST_CASE(a_slow_queue_changes_no_bit) {
+    check_slow_queues();
+}
+
 /* --- how far the host is ahead --- */
 
 /* Counters of the events of one device on `late`, without transfers. Each action records two
@@ -53,8 +61,7 @@ static int most_ahead(int site) {
     return ahead.most;
 }
 
-static void the_host_is_so_many_actions_ahead_and_no_more(void **unused) {
-    (void)unused;
+TEST_CASE(the_host_is_so_many_actions_ahead_and_no_more) {
     static cgp_backend counted;
     static cgp_backend_streams streams;
     counted = cgp__backend_late;
@@ -74,11 +81,6 @@ static void make_slow(int queue, int64_t ns) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_wait_makes_a_difference),
-        cmocka_unit_test(a_slow_queue_changes_no_bit),
-        cmocka_unit_test(the_host_is_so_many_actions_ahead_and_no_more),
-    };
     waits_on = (waits_device){"late", "cpu", make_slow, true};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -131,8 +131,7 @@ static cgp_plan_options options_of(int stages, const char *const *devices) {
     return o;
 }
 
-static void a_plan_has_each_of_them_once(void **state) {
-    (void)state;
+TEST_CASE(a_plan_has_each_of_them_once) {
     cgp_model *model = test_gpt2(&sizes);
     add_packing();
     for (int c = 0; c < 12; c++) {
@@ -191,8 +190,7 @@ static void train(const cgp_model *model, const test_batch *batch, int stages, b
     cgp_plan_destroy(plan);
 }
 
-static void kernels_find_those_of_now(void **state) {
-    (void)state;
+TEST_CASE(kernels_find_those_of_now) {
     char expected[65], sha256[65];
     uint64_t seed = test_seed();
     cgp_model *model = test_gpt2(&sizes);
@@ -209,8 +207,7 @@ static void kernels_find_those_of_now(void **state) {
 
 /* Two pipelines share parameters. Change these through one pipeline or the other; the kernels of
  * both check their prepacked weights. */
-static void pipelines_that_share_parameters_find_those_of_now(void **unused) {
-    (void)unused;
+TEST_CASE(pipelines_that_share_parameters_find_those_of_now) {
     uint64_t seed = test_seed();
     cgp_model *model = test_gpt2(&sizes);
     cgp_plan *plan = NULL, *inference = NULL;
@@ -279,8 +276,7 @@ static cgp_plan *cpu_plan(const cgp_model *model, bool bf16, bool inference, int
     return plan;
 }
 
-static void the_room_of_a_limit_has_packed_weights(void **unused) {
-    (void)unused;
+TEST_CASE(the_room_of_a_limit_has_packed_weights) {
     test_needs_cpu();
     cgp_model *model = test_gpt2(&sizes);
     for (int c = 0; c < 8; c++) {
@@ -304,8 +300,7 @@ static void the_room_of_a_limit_has_packed_weights(void **unused) {
 }
 
 /* Compare losses, evaluations, predictions and weights with and without prepacked weights. */
-static void packed_weights_change_no_bit(void **unused) {
-    (void)unused;
+TEST_CASE(packed_weights_change_no_bit) {
     test_needs_cpu();
     uint64_t seed = test_seed();
     for (int round = 0; round < 6; round++) {
@@ -331,15 +326,4 @@ static void packed_weights_change_no_bit(void **unused) {
             test_batch_release(&batches[s]);
         cgp_model_destroy(model);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_plan_has_each_of_them_once),
-        cmocka_unit_test(kernels_find_those_of_now),
-        cmocka_unit_test(pipelines_that_share_parameters_find_those_of_now),
-        cmocka_unit_test(the_room_of_a_limit_has_packed_weights),
-        cmocka_unit_test(packed_weights_change_no_bit),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

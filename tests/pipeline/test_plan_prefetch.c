@@ -75,8 +75,7 @@ static int check_program(const cgp_plan *plan, const cgp__program *program) {
     return n;
 }
 
-static void every_prefetched_operand_is_read_next(void **unused) {
-    (void)unused;
+TEST_CASE(every_prefetched_operand_is_read_next) {
     uint64_t state = test_seed();
     int n = 0;
     for (int round = 0; round < 100; round++) {
@@ -119,8 +118,7 @@ static cgp_plan *two_linears(cgp_model **model) {
 }
 
 /* Calls: up, gelu, down, loss. */
-static void forward_prefetches_weights(void **unused) {
-    (void)unused;
+TEST_CASE(forward_prefetches_weights) {
     cgp_model *model;
     cgp_plan *plan = two_linears(&model);
     const cgp__call *calls = cgp__plan_stage(plan, 0)->programs[CGP__FORWARD_SAVED].calls;
@@ -133,8 +131,7 @@ static void forward_prefetches_weights(void **unused) {
 }
 
 /* Calls: loss, down's weight backward, its input backward, gelu, up's weight backward. */
-static void backward_prefetches_saved_values(void **unused) {
-    (void)unused;
+TEST_CASE(backward_prefetches_saved_values) {
     cgp_model *model;
     cgp_plan *plan = two_linears(&model);
     const cgp__program *backward = &cgp__plan_stage(plan, 0)->programs[CGP__BACKWARD];
@@ -148,13 +145,4 @@ static void backward_prefetches_saved_values(void **unused) {
     assert_int_equal(calls[4].n_prefetch, 0);
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_prefetched_operand_is_read_next),
-        cmocka_unit_test(forward_prefetches_weights),
-        cmocka_unit_test(backward_prefetches_saved_values),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -632,43 +632,8 @@ static void check_plan(const cgp_model *model, const cgp_plan_options *o, allowa
 enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1 };
 static const char *const schedules[] = {"gpipe", "1f1b"};
 
-static void plans_of_gpt2_exceed_the_replay_by_at_most_three_percent(void **unused) {
-    (void)unused;
-    uint64_t state = test_seed();
-    double worst = 0;
-    for (int i = 0; i < 40; i++) {
-        const test_sizes sizes = {test_between(&state, 1, 6),
-                                  16 * test_between(&state, 4, 12),
-                                  64 * test_between(&state, 2, 8),
-                                  4,
-                                  test_between(&state, 60, 3000),
-                                  test_between(&state, 0, 1) * 0.1,
-                                  false,
-                                  false};
-        cgp_model *model = test_gpt2(&sizes);
-        cgp_plan_options o = cgp_plan_options_default();
-        o.precision = i % 4 == 3 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32;
-        int balance[5];
-        o.stages = test_between(&state, 1, sizes.layers + 4 < 5 ? sizes.layers + 4 : 5);
-        o.balance = balance;
-        test_random_balance(&state, cgp_model_layers(model), o.stages, balance);
-        o.batch = test_between(&state, 1, 40);
-        o.chunks = test_between(&state, 1, (int)o.batch);
-        o.optim = test_between(&state, 0, 1) ? cgp_optim_adamw(1e-3, 0.01)
-                                             : cgp_optim_sgd(0.1, 0, false, 0);
-        for (int c = 0; c < 2 * MODES; c++) {
-            o.schedule = schedules[c % 2];
-            o.recompute = (cgp_recompute)(c / 2);
-            check_plan(model, &o, A_SCRATCHPAD, &worst);
-        }
-        cgp_model_destroy(model);
-    }
-    print_message("largest ratio of planned activations to the bound: %.4f\n", worst);
-}
-
 /* Images large enough that rounding to 64 bytes does not matter. */
-static void plans_of_images_exceed_the_replay_by_at_most_three_percent(void **unused) {
-    (void)unused;
+TEST_CASE(plans_of_images_exceed_the_replay_by_at_most_three_percent) {
     uint64_t state = test_seed();
     double worst = 0;
     static const char *const devices[] = {"ref", "ref", "ref", "ref", "ref"};
@@ -716,8 +681,7 @@ static cgp_model *make_unet(void) {
 }
 
 /* The plans balance their stages by FLOPs. */
-static void plans_of_resnet_and_unet_exceed_the_replay_by_at_most_three_percent(void **unused) {
-    (void)unused;
+TEST_CASE(plans_of_resnet_and_unet_exceed_the_replay_by_at_most_three_percent) {
     double worst = 0;
     for (int k = 0; k < 2; k++) {
         cgp_model *model = k ? make_unet() : make_resnet();
@@ -737,9 +701,41 @@ static void plans_of_resnet_and_unet_exceed_the_replay_by_at_most_three_percent(
     print_message("largest ratio of planned activations to the bound: %.4f\n", worst);
 }
 
+TEST_CASE(plans_of_gpt2_exceed_the_replay_by_at_most_three_percent) {
+    uint64_t state = test_seed();
+    double worst = 0;
+    for (int i = 0; i < 40; i++) {
+        const test_sizes sizes = {test_between(&state, 1, 6),
+                                  16 * test_between(&state, 4, 12),
+                                  64 * test_between(&state, 2, 8),
+                                  4,
+                                  test_between(&state, 60, 3000),
+                                  test_between(&state, 0, 1) * 0.1,
+                                  false,
+                                  false};
+        cgp_model *model = test_gpt2(&sizes);
+        cgp_plan_options o = cgp_plan_options_default();
+        o.precision = i % 4 == 3 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32;
+        int balance[5];
+        o.stages = test_between(&state, 1, sizes.layers + 4 < 5 ? sizes.layers + 4 : 5);
+        o.balance = balance;
+        test_random_balance(&state, cgp_model_layers(model), o.stages, balance);
+        o.batch = test_between(&state, 1, 40);
+        o.chunks = test_between(&state, 1, (int)o.batch);
+        o.optim = test_between(&state, 0, 1) ? cgp_optim_adamw(1e-3, 0.01)
+                                             : cgp_optim_sgd(0.1, 0, false, 0);
+        for (int c = 0; c < 2 * MODES; c++) {
+            o.schedule = schedules[c % 2];
+            o.recompute = (cgp_recompute)(c / 2);
+            check_plan(model, &o, A_SCRATCHPAD, &worst);
+        }
+        cgp_model_destroy(model);
+    }
+    print_message("largest ratio of planned activations to the bound: %.4f\n", worst);
+}
+
 /* Test the plans of the GPT-2 benchmark, with 16 layers and a batch of 64. */
-static void plans_of_the_gpt2_benchmark_exceed_the_replay_by_at_most_three_percent(void **unused) {
-    (void)unused;
+TEST_CASE(plans_of_the_gpt2_benchmark_exceed_the_replay_by_at_most_three_percent) {
     static const int balances[3][4] = {{16}, {8, 8}, {5, 3, 3, 5}};
     static const int stages[3] = {1, 2, 4};
     const test_sizes sizes = {12, 128, 768, 12, 3000, 0.1, false, false};
@@ -762,14 +758,4 @@ static void plans_of_the_gpt2_benchmark_exceed_the_replay_by_at_most_three_perce
     }
     cgp_model_destroy(model);
     print_message("largest ratio of planned activations to the bound: %.4f\n", worst);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plans_of_images_exceed_the_replay_by_at_most_three_percent),
-        cmocka_unit_test(plans_of_resnet_and_unet_exceed_the_replay_by_at_most_three_percent),
-        cmocka_unit_test(plans_of_gpt2_exceed_the_replay_by_at_most_three_percent),
-        cmocka_unit_test(plans_of_the_gpt2_benchmark_exceed_the_replay_by_at_most_three_percent),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -100,8 +100,7 @@ static void check_plan(const cgp_plan *plan) {
     }
 }
 
-static void weight_backward_reads_saved_operands(void **unused) {
-    (void)unused;
+TEST_CASE(weight_backward_reads_saved_operands) {
     uint64_t state = test_seed();
     int plans = 0;
     while (plans < 200) {
@@ -131,8 +130,7 @@ static void weight_backward_reads_saved_operands(void **unused) {
 
 /* Gradients kept for W overwrite only values that I alone reads. In a GPT-2 these values are as
  * large as the gradients. */
-static void a_split_backward_takes_little_more_memory(void **unused) {
-    (void)unused;
+TEST_CASE(a_split_backward_takes_little_more_memory) {
     const test_sizes sizes = {12, 128, 768, 12, 3000, 0, false, false};
     cgp_model *model = test_gpt2(&sizes);
     int64_t bytes[2];
@@ -150,12 +148,4 @@ static void a_split_backward_takes_little_more_memory(void **unused) {
                   (long long)bytes[1]);
     assert_true((double)bytes[1] < 1.06 * (double)bytes[0]);
     cgp_model_destroy(model);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(weight_backward_reads_saved_operands),
-        cmocka_unit_test(a_split_backward_takes_little_more_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

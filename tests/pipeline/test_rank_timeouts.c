@@ -97,8 +97,7 @@ static void assert_text(int r, const char *part) {
 
 /* One micro-batch passes through 8 ranks in 2 s, and its gradient returns. The first and the last
  * rank wait longer than the limit plus 1.1 s, after which a wait without progress would fail. */
-static void a_bubble_longer_than_the_limit_is_no_hang(void **unused) {
-    (void)unused;
+TEST_CASE(a_bubble_longer_than_the_limit_is_no_hang) {
     rank ranks[8];
     run(ranks, 8, 1,
         "delay:0F0:0.25,delay:1F0:0.25,delay:2F0:0.25,delay:3F0:0.25,delay:4F0:0.25,"
@@ -108,8 +107,7 @@ static void a_bubble_longer_than_the_limit_is_no_hang(void **unused) {
     assert_true(the.seconds[7] > timeout + 1.1);
 }
 
-static void a_hanging_action_is_named_on_all_ranks(void **unused) {
-    (void)unused;
+TEST_CASE(a_hanging_action_is_named_on_all_ranks) {
     rank ranks[4];
     run(ranks, 4, 4, "stall:2B1");
     assert_end(ranks, 4, 2, "stage 2, micro-batch 1, 2B1: did not end for ");
@@ -125,15 +123,13 @@ static void a_hanging_action_is_named_on_all_ranks(void **unused) {
 
 /* Rank 0 wakes up late, so its supervisor runs between the end of the worker's wait and the
  * worker's report. */
-static void a_rank_that_wakes_late_names_the_one_that_hangs(void **unused) {
-    (void)unused;
+TEST_CASE(a_rank_that_wakes_late_names_the_one_that_hangs) {
     the.wakeup_delay = 1.2;
     a_hanging_action_is_named_on_all_ranks(NULL);
     the.wakeup_delay = 0;
 }
 
-static void a_silent_rank_is_named_on_all_others(void **unused) {
-    (void)unused;
+TEST_CASE(a_silent_rank_is_named_on_all_others) {
     rank ranks[3];
     the.mute = true;
     the.pause = timeout + 0.3;
@@ -144,8 +140,7 @@ static void a_silent_rank_is_named_on_all_others(void **unused) {
 }
 
 /* The late rank runs the caller's code and sends heartbeats, so the other ranks wait for it. */
-static void a_rank_that_comes_late_is_waited_for(void **unused) {
-    (void)unused;
+TEST_CASE(a_rank_that_comes_late_is_waited_for) {
     rank ranks[3];
     the.pause = timeout + 0.3;
     run(ranks, 3, 3, NULL);
@@ -154,8 +149,7 @@ static void a_rank_that_comes_late_is_waited_for(void **unused) {
     assert_true(the.seconds[0] > timeout);
 }
 
-static void a_lost_message_is_named_on_all_ranks(void **unused) {
-    (void)unused;
+TEST_CASE(a_lost_message_is_named_on_all_ranks) {
     rank ranks[3];
     run(ranks, 3, 3, "lost:1SEND_F1");
     assert_end(ranks, 3, -1, "stage 2, micro-batch 1, 2RECV_F1: did not end for ");
@@ -163,16 +157,14 @@ static void a_lost_message_is_named_on_all_ranks(void **unused) {
     assert_text(2, "\"action\": \"2RECV_F1\"");
 }
 
-static void a_late_message_is_waited_for(void **unused) {
-    (void)unused;
+TEST_CASE(a_late_message_is_waited_for) {
     rank ranks[3];
     run(ranks, 3, 3, "late:1SEND_F1:0.2,late:1SEND_B0:0.1");
     assert_note(ranks, 3, 2, CGP_OK, -1, "");
     assert_true(the.seconds[0] > 0.2);
 }
 
-static void a_rank_at_rest_can_be_described(void **unused) {
-    (void)unused;
+TEST_CASE(a_rank_at_rest_can_be_described) {
     rank ranks[3];
     run(ranks, 3, 3, NULL);
     assert_note(ranks, 3, 2, CGP_OK, -1, "");
@@ -189,17 +181,9 @@ static int free_texts(void **unused) {
     return 0;
 }
 
+TEST_GROUP(.tear_down = free_texts);
+
 int main(void) {
     cgp_log_set_level(CGP_LOG_ERROR);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_bubble_longer_than_the_limit_is_no_hang),
-        cmocka_unit_test(a_hanging_action_is_named_on_all_ranks),
-        cmocka_unit_test(a_rank_that_wakes_late_names_the_one_that_hangs),
-        cmocka_unit_test(a_silent_rank_is_named_on_all_others),
-        cmocka_unit_test(a_rank_that_comes_late_is_waited_for),
-        cmocka_unit_test(a_lost_message_is_named_on_all_ranks),
-        cmocka_unit_test(a_late_message_is_waited_for),
-        cmocka_unit_test(a_rank_at_rest_can_be_described),
-    };
-    return cmocka_run_group_tests(tests, NULL, free_texts);
+    return test_run();
 }

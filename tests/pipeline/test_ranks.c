@@ -46,8 +46,7 @@ static void call_with_own_inputs(rank *r) {
     note(r, step(r, ids, targets)); /* the refused calls changed nothing */
 }
 
-static void inputs_of_one_rank_are_refused_on_all(void **unused) {
-    (void)unused;
+TEST_CASE(inputs_of_one_rank_are_refused_on_all) {
     world w;
     rank ranks[3];
     int k = 0;
@@ -80,8 +79,7 @@ static void call_with_own_output(rank *r) {
     note(r, cgp_pipeline_predict(r->pipeline, own, 2, (const cgp_tensor *[]){&y}, 1));
 }
 
-static void a_missing_output_is_refused_on_all_ranks(void **unused) {
-    (void)unused;
+TEST_CASE(a_missing_output_is_refused_on_all_ranks) {
     world w;
     rank ranks[3];
     make_world(&w);
@@ -109,8 +107,7 @@ static void call_in_two_parts(rank *r) {
          cgp_pipeline_backward(r->pipeline, (const cgp_tensor *[]){r->number == 2 ? &y : NULL}, 1));
 }
 
-static void outputs_and_gradients_are_those_of_their_rank(void **unused) {
-    (void)unused;
+TEST_CASE(outputs_and_gradients_are_those_of_their_rank) {
     const int64_t shape[] = {8};
     cgp_model *model = NULL;
     cgp_plan *plan = NULL;
@@ -219,8 +216,7 @@ static void train_on(const cgp_model *model, int ranks, double losses[3], char s
     cgp_plan_destroy(plan);
 }
 
-static void losses_count_targets_of_the_graph(void **unused) {
-    (void)unused;
+TEST_CASE(losses_count_targets_of_the_graph) {
     double one[3], two[3];
     char sha256_of_one[65], sha256_of_two[65];
     cgp_model *model = model_of_own_targets();
@@ -274,8 +270,7 @@ static void call_with_own_data(rank *r) {
     cgp_schedule_timeline_release(&timeline);
 }
 
-static void arguments_of_one_rank_are_refused_on_all(void **unused) {
-    (void)unused;
+TEST_CASE(arguments_of_one_rank_are_refused_on_all) {
     world w;
     rank ranks[3];
     int k = 1;
@@ -315,8 +310,7 @@ static void create_nowhere(rank *r) {
     note(r, cgp_pipeline_create_on(out, r->plan, r->seed, &loopback, r->communicator));
 }
 
-static void ranks_that_differ_are_refused(void **unused) {
-    (void)unused;
+TEST_CASE(ranks_that_differ_are_refused) {
     world w;
     rank ranks[3];
     cgp_plan *other = NULL, *of_two = NULL;
@@ -357,8 +351,7 @@ static void train_and_fail(rank *r) {
 }
 
 /* All ranks fail with the message of the rank whose kernel failed. */
-static void a_kernel_that_fails_ends_all_ranks(void **unused) {
-    (void)unused;
+TEST_CASE(a_kernel_that_fails_ends_all_ranks) {
     static const char *const faults[] = {"fail:0F1", "fail:1B0", "fail:2F2"};
     world w;
     make_world(&w);
@@ -380,17 +373,5 @@ static void a_kernel_that_fails_ends_all_ranks(void **unused) {
     free_world(&w);
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, empty_tree_before)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(inputs_of_one_rank_are_refused_on_all),
-        TEST(a_missing_output_is_refused_on_all_ranks),
-        TEST(outputs_and_gradients_are_those_of_their_rank),
-        TEST(losses_count_targets_of_the_graph),
-        TEST(arguments_of_one_rank_are_refused_on_all),
-        TEST(ranks_that_differ_are_refused),
-        TEST(a_kernel_that_fails_ends_all_ranks),
-    };
-    return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
-}
+TEST_GROUP(.set_up = test_make_directory, .tear_down = remove_tree_after,
+           .before = empty_tree_before);

@@ -176,8 +176,7 @@ static void train(const draw *d, const char *const *devices, outcome *out) {
     cgp_plan_destroy(plan);
 }
 
-static void recorded_or_not_the_bits_are_the_same(void **unused) {
-    (void)unused;
+TEST_CASE(recorded_or_not_the_bits_are_the_same) {
     uint64_t state = test_seed();
     for (int i = 0; i < test_scaled(DRAWS); i++) {
         draw d;
@@ -246,21 +245,9 @@ static void close_training(training *t, char sha256[65]) {
     cgp_model_destroy(t->model);
 }
 
-static void a_launch_that_is_not_recorded_is_noticed(void **unused) {
-    (void)unused;
-    training t;
-    open_training(&t, "1f1b", 2, CGP_RECOMPUTE_NEVER);
-    assert_ok(step_of(&t));
-    counted.dropped = 5;
-    assert_status(step_of(&t), CGP_EDEVICE);
-    assert_non_null(strstr(cgp_message(), ": captured graph: expected "));
-    assert_non_null(strstr(cgp_message(), " launches, as there were one by one, got "));
-    close_training(&t, NULL);
-}
-
 /* Two steps capture as many graphs as the plan counts, plus one per device for the update. The
  * third step launches these graphs. */
-static void there_are_as_many_recordings_as_variants(void **unused) {
+TEST_CASE(there_are_as_many_recordings_as_variants) {
     static const struct {
         const char *schedule;
         int stages;
@@ -269,7 +256,6 @@ static void there_are_as_many_recordings_as_variants(void **unused) {
                  {"1f1b", 3, CGP_RECOMPUTE_NEVER},
                  {"interleaved", 2, CGP_RECOMPUTE_EXCEPT_LAST},
                  {"zb-h1", 2, CGP_RECOMPUTE_NEVER_SELECTIVE}};
-    (void)unused;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         training t;
         int recordings = 0;
@@ -287,10 +273,20 @@ static void there_are_as_many_recordings_as_variants(void **unused) {
     }
 }
 
-static void measured_kernels_are_not_recorded(void **unused) {
+TEST_CASE(a_launch_that_is_not_recorded_is_noticed) {
+    training t;
+    open_training(&t, "1f1b", 2, CGP_RECOMPUTE_NEVER);
+    assert_ok(step_of(&t));
+    counted.dropped = 5;
+    assert_status(step_of(&t), CGP_EDEVICE);
+    assert_non_null(strstr(cgp_message(), ": captured graph: expected "));
+    assert_non_null(strstr(cgp_message(), " launches, as there were one by one, got "));
+    close_training(&t, NULL);
+}
+
+TEST_CASE(measured_kernels_are_not_recorded) {
     training t;
     cgp_layer_cost costs[16];
-    (void)unused;
     open_training(&t, "1f1b", 2, CGP_RECOMPUTE_NEVER);
     for (int s = 0; s < 3; s++)
         assert_ok(step_of(&t));
@@ -307,9 +303,8 @@ static void measured_kernels_are_not_recorded(void **unused) {
 }
 
 /* Actions that could not be captured run kernel by kernel. */
-static void without_memory_for_more_the_bits_are_the_same(void **unused) {
+TEST_CASE(without_memory_for_more_the_bits_are_the_same) {
     char expected[65], got[65];
-    (void)unused;
     for (int memory = -1; memory < 4; memory++) {
         training t;
         open_training(&t, "1f1b", 2, CGP_RECOMPUTE_NEVER);
@@ -323,9 +318,8 @@ static void without_memory_for_more_the_bits_are_the_same(void **unused) {
 }
 
 /* Comparing graphs detects an argument that has changed. */
-static void an_operand_that_changes_is_noticed(void **unused) {
+TEST_CASE(an_operand_that_changes_is_noticed) {
     training t;
-    (void)unused;
     open_training(&t, "gpipe", 1, CGP_RECOMPUTE_NEVER);
     cgp__recordings_compare = cgp__late_graphs_compare;
     for (int s = 0; s < 3; s++)
@@ -349,8 +343,7 @@ static cgp_status fragile_forward(const cgp_op_run *run) {
 }
 
 /* The message names the action that runs the graph, not the action that captured it. */
-static void a_kernel_of_a_recording_that_fails_is_named(void **unused) {
-    (void)unused;
+TEST_CASE(a_kernel_of_a_recording_that_fails_is_named) {
     add_counted();
     for (int k = 1; k <= 4; k++) {
         cgp_op fragile = custom_relu;
@@ -380,8 +373,7 @@ static void a_kernel_of_a_recording_that_fails_is_named(void **unused) {
     }
 }
 
-static void tables_that_are_not_whole_are_refused(void **unused) {
-    (void)unused;
+TEST_CASE(tables_that_are_not_whole_are_refused) {
     cgp_backend three = cgp__backend_late;
     cgp_backend_streams streams = *three.streams;
     cgp_backend_graphs graphs = *three.graphs;
@@ -416,8 +408,7 @@ static void tables_that_are_not_whole_are_refused(void **unused) {
     assert_string_equal(cgp_message(), "backend three: expected streams with graphs, got none");
 }
 
-static void wrong_switches_are_refused(void **unused) {
-    (void)unused;
+TEST_CASE(wrong_switches_are_refused) {
     training t;
     cgp_pipeline *pipeline = NULL;
     open_training(&t, "gpipe", 1, CGP_RECOMPUTE_NEVER);
@@ -426,19 +417,4 @@ static void wrong_switches_are_refused(void **unused) {
     assert_message("CGP_GRAPHS: expects on or off, got \"no\"");
     unsetenv("CGP_GRAPHS");
     close_training(&t, NULL);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recorded_or_not_the_bits_are_the_same),
-        cmocka_unit_test(there_are_as_many_recordings_as_variants),
-        cmocka_unit_test(a_launch_that_is_not_recorded_is_noticed),
-        cmocka_unit_test(measured_kernels_are_not_recorded),
-        cmocka_unit_test(without_memory_for_more_the_bits_are_the_same),
-        cmocka_unit_test(an_operand_that_changes_is_noticed),
-        cmocka_unit_test(a_kernel_of_a_recording_that_fails_is_named),
-        cmocka_unit_test(tables_that_are_not_whole_are_refused),
-        cmocka_unit_test(wrong_switches_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

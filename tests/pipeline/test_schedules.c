@@ -76,8 +76,7 @@ static void check(const fixture *f, const cgp_plan_options *options, const char 
     assert_string_equal(sha256, f->sha256);
 }
 
-static void every_schedule_runs_with_min_buffers_and_delays(void **unused) {
-    (void)unused;
+TEST_CASE(every_schedule_runs_with_min_buffers_and_delays) {
     static const int chunks[] = {8, 3}; /* 8 for 2 and 4 devices, 3 for 1 and 3 devices */
     for (int k = 0; k < 2; k++) {
         fixture f;
@@ -110,8 +109,7 @@ static cgp_schedule *read_csv(const char *text) {
 }
 
 /* Run a generator's tables, written and read in either CSV dialect. */
-static void tables_from_csv_run(void **unused) {
-    (void)unused;
+TEST_CASE(tables_from_csv_run) {
     static const char *const names[] = {"zb-v", "interleaved", "dualpipe-v"};
     fixture f;
     set_up(&f, 4);
@@ -136,8 +134,7 @@ static void tables_from_csv_run(void **unused) {
 /* Run a table of three stages on two devices, in an order that no generator makes. It recomputes
  * some micro-batches, and mixes I and W with B. Then run the table with fewer micro-batches than it
  * has. */
-static void a_custom_table_runs(void **unused) {
-    (void)unused;
+TEST_CASE(a_custom_table_runs) {
     static const char table_text[] = "0F0,0F1,2F0,2B0,0F2,2F1,2I1,0R0,0B0,2F2,2W1,2B2,0B1,0B2\n"
                                      "1F0,1F1,1F2,1I0,1R1,1I1,1W0,1W1,1B2\n";
     fixture f;
@@ -167,8 +164,7 @@ static void refused(const fixture *f, const char *text, int stages, const char *
     cgp_schedule_destroy(table);
 }
 
-static void wrong_tables_are_refused(void **unused) {
-    (void)unused;
+TEST_CASE(wrong_tables_are_refused) {
     fixture f;
     set_up(&f, 2);
     refused(&f, "0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n", 1, "stages: expected 2, the devices");
@@ -182,8 +178,7 @@ static void wrong_tables_are_refused(void **unused) {
 
 /* W of micro-batch 1 runs before W of micro-batch 0. The table runs, but gradients are summed in
  * another order, so the weights differ in the last bits. */
-static void a_table_that_descends_runs(void **unused) {
-    (void)unused;
+TEST_CASE(a_table_that_descends_runs) {
     fixture f;
     char sha256[65];
     set_up(&f, 3);
@@ -194,15 +189,4 @@ static void a_table_that_descends_runs(void **unused) {
     assert_string_not_equal(sha256, f.sha256);
     cgp_schedule_destroy(table);
     tear_down(&f);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_schedule_runs_with_min_buffers_and_delays),
-        cmocka_unit_test(tables_from_csv_run),
-        cmocka_unit_test(a_custom_table_runs),
-        cmocka_unit_test(wrong_tables_are_refused),
-        cmocka_unit_test(a_table_that_descends_runs),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -117,8 +117,7 @@ static void check_turns(uint64_t *state, const char *device, bool images) {
     cgp_model_destroy(s.model);
 }
 
-static void two_that_take_turns_train_as_one(void **unused) {
-    (void)unused;
+TEST_CASE(two_that_take_turns_train_as_one) {
     static const char *const devices[] = {"cpu", "ref"};
     uint64_t state = test_seed();
     for (int i = 0; i < 16; i++)
@@ -198,15 +197,13 @@ static void check_views(uint64_t *state, const char *device, bool images) {
     cgp_model_destroy(s.model);
 }
 
-static void views_are_where_the_numbers_are(void **unused) {
-    (void)unused;
+TEST_CASE(views_are_where_the_numbers_are) {
     uint64_t state = test_seed();
     for (int i = 0; i < 16; i++)
         check_views(&state, i & 2 ? "cpu" : "ref", i % 2);
 }
 
-static void a_view_of_memory_that_the_host_cannot_read_is_refused(void **unused) {
-    (void)unused;
+TEST_CASE(a_view_of_memory_that_the_host_cannot_read_is_refused) {
     uint64_t state = 3;
     setting s;
     draw(&s, &state, "late", true);
@@ -247,8 +244,7 @@ static void backward(cgp_pipeline *pipeline, test_results *r) {
 
 /* Each pipeline has its own slots and deferred statistics, so two forwards may run before a
  * backward. The backward that ends first commits its statistics first. */
-static void forwards_of_two_may_be_open_at_once(void **unused) {
-    (void)unused;
+TEST_CASE(forwards_of_two_may_be_open_at_once) {
     uint64_t state = test_seed();
     for (int i = 0; i < 8; i++) {
         setting s;
@@ -306,8 +302,7 @@ static cgp_model *mlp(int64_t width, double p, const char *name) {
     return model;
 }
 
-static void masks_of_dropout_are_not_the_owners(void **unused) {
-    (void)unused;
+TEST_CASE(masks_of_dropout_are_not_the_owners) {
     test_needs_cpu();
     uint64_t state = 11;
     cgp_model *model = mlp(64, 0.5, "a");
@@ -345,8 +340,7 @@ static void refuse(const cgp_model *model, const cgp_plan_options *o, cgp_pipeli
     cgp_plan_destroy(plan);
 }
 
-static void what_differs_is_refused(void **unused) {
-    (void)unused;
+TEST_CASE(what_differs_is_refused) {
     static const char *const names[] = {"ref", "ref"};
     cgp_model *model = mlp(4, 0, "a"), *wider = mlp(5, 0, "a"), *other = mlp(4, 0, "c");
     cgp_plan_options o = cgp_plan_options_default();
@@ -387,16 +381,4 @@ static void what_differs_is_refused(void **unused) {
     cgp_model_destroy(other);
     cgp_model_destroy(wider);
     cgp_model_destroy(model);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_that_take_turns_train_as_one),
-        cmocka_unit_test(views_are_where_the_numbers_are),
-        cmocka_unit_test(a_view_of_memory_that_the_host_cannot_read_is_refused),
-        cmocka_unit_test(forwards_of_two_may_be_open_at_once),
-        cmocka_unit_test(masks_of_dropout_are_not_the_owners),
-        cmocka_unit_test(what_differs_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,13 +24,12 @@ static void add_counted(void) {
     assert_ok(cgp__backend_add(&counted));
 }
 
-static void the_hosts_memory_is_what_was_planned(void **unused) {
+TEST_CASE(the_hosts_memory_is_what_was_planned) {
     static const char *const lists[][3] = {{"counted"},
                                            {"counted", "counted"},
                                            {"cpu", "counted", "cpu"},
                                            {"counted", "cpu", "counted"}};
     static const int stages[] = {1, 2, 3, 3};
-    (void)unused;
     uint64_t state = test_seed();
     test_sizes sizes = {.layers = 4, .sequence = 6, .width = 8, .heads = 2, .vocab = 11};
     add_counted();
@@ -94,8 +93,7 @@ static float *predict(const char *device, const cgp_model *model, const cgp_tens
     return output.data;
 }
 
-static void an_output_larger_than_the_planned_memory_arrives(void **unused) {
-    (void)unused;
+TEST_CASE(an_output_larger_than_the_planned_memory_arrives) {
     static int32_t numbers[SAMPLES * IDS];
     const cgp_tensor ids = {CGP_I32, {2, {SAMPLES, IDS}}, numbers};
     uint64_t state = test_seed();
@@ -111,8 +109,7 @@ static void an_output_larger_than_the_planned_memory_arrives(void **unused) {
 
 /* --- the contract --- */
 
-static void other_memory_of_the_host_is_refused(void **unused) {
-    (void)unused;
+TEST_CASE(other_memory_of_the_host_is_refused) {
     const cgp_backend *b = &cgp__backend_late;
     const cgp_device_options options = {.struct_size = sizeof options, .threads = 1};
     cgp_device *device = NULL;
@@ -126,13 +123,4 @@ static void other_memory_of_the_host_is_refused(void **unused) {
     assert_message("late: copy from: expected the host's memory of host_memory_create()");
     b->device.memory_destroy(device, there, sizeof here);
     b->device.destroy(device);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_hosts_memory_is_what_was_planned),
-        cmocka_unit_test(an_output_larger_than_the_planned_memory_arrives),
-        cmocka_unit_test(other_memory_of_the_host_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -128,9 +128,8 @@ static void check_round_trip(const world *w) {
 }
 
 /* Check schedules with I and W, with several stages on a device, and with recomputation. */
-static void a_timeline_is_what_the_workers_noted(void **state) {
+TEST_CASE(a_timeline_is_what_the_workers_noted) {
     test_needs_one_rank();
-    (void)state;
     const cgp_schedule_info *info;
     for (int k = 0; (info = cgp_schedule_info_at(k)); k++) {
         for (int n = 1; n <= 3 && info->has_backward; n++) {
@@ -158,8 +157,7 @@ static void a_timeline_is_what_the_workers_noted(void **state) {
 
 /* Stage 1 waits 100 ms for a forward of stage 0; the other three forwards are fast. On a busy
  * machine other causes may account for part of the wait. */
-static void a_slow_action_shows_as_variation(void **state) {
-    (void)state;
+TEST_CASE(a_slow_action_shows_as_variation) {
     world w;
     cgp_schedule_timeline t;
     cgp_schedule_comparison c;
@@ -189,8 +187,7 @@ static void a_slow_action_shows_as_variation(void **state) {
 }
 
 /* The writers accept a measured timeline like a simulated one. */
-static void a_timeline_is_drawn(void **state) {
-    (void)state;
+TEST_CASE(a_timeline_is_drawn) {
     world w;
     cgp_schedule_timeline t;
     char *text = NULL;
@@ -221,9 +218,8 @@ static void assert_none(const world *w, const char *message) {
     assert_null(t.start);
 }
 
-static void only_a_step_of_a_full_mini_batch_has_a_timeline(void **state) {
+TEST_CASE(only_a_step_of_a_full_mini_batch_has_a_timeline) {
     test_needs_one_rank();
-    (void)state;
     world w;
     test_batch fewer;
     cgp_plan_options o = cgp_plan_options_default();
@@ -245,8 +241,7 @@ static void only_a_step_of_a_full_mini_batch_has_a_timeline(void **state) {
     close_world(&w);
 }
 
-static void a_step_that_failed_has_none(void **state) {
-    (void)state;
+TEST_CASE(a_step_that_failed_has_none) {
     world w;
     cgp_plan_options o = cgp_plan_options_default();
     o.stages = 2;
@@ -257,8 +252,7 @@ static void a_step_that_failed_has_none(void **state) {
     close_world(&w);
 }
 
-static void a_step_in_two_calls_has_none(void **state) {
-    (void)state;
+TEST_CASE(a_step_in_two_calls_has_none) {
     test_sizes external = sizes;
     external.no_loss = true;
     uint64_t random = test_seed();
@@ -284,8 +278,7 @@ static void a_step_in_two_calls_has_none(void **state) {
     close_world(&w);
 }
 
-static void a_trace_that_grows_counts_on(void **state) {
-    (void)state;
+TEST_CASE(a_trace_that_grows_counts_on) {
     cgp__trace trace = {.events = NULL};
     assert_ok(cgp__trace_reserve(&trace, 256));
     for (int k = 0; k < 300; k++)
@@ -297,17 +290,4 @@ static void a_trace_that_grows_counts_on(void **state) {
     for (int k = 300; k < 1324; k++)
         assert_int_equal(cgp__trace_event(&trace, k)->microbatch, k);
     cgp__trace_release(&trace);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_timeline_is_what_the_workers_noted),
-        cmocka_unit_test(a_slow_action_shows_as_variation),
-        cmocka_unit_test(a_timeline_is_drawn),
-        cmocka_unit_test(only_a_step_of_a_full_mini_batch_has_a_timeline),
-        cmocka_unit_test(a_step_that_failed_has_none),
-        cmocka_unit_test(a_step_in_two_calls_has_none),
-        cmocka_unit_test(a_trace_that_grows_counts_on),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

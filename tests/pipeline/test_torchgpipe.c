@@ -134,8 +134,7 @@ static int64_t message(const cgp_model *model, const int *balance, int stages, i
 
 /* --- values that cross stages --- */
 
-static void a_skip_goes_straight_to_where_it_is_used(void **unused) {
-    (void)unused;
+TEST_CASE(a_skip_goes_straight_to_where_it_is_used) {
     static const int balances[][LAYERS] = {{3}, {1, 2}, {2, 1}, {1, 1, 1}};
     static const int bytes[3][3] = {{0, 128, 64}, {128, 0, 64}, {64, 64, 0}};
     cgp_model *model = skip_model();
@@ -155,8 +154,7 @@ static void a_skip_goes_straight_to_where_it_is_used(void **unused) {
     cgp_model_destroy(model);
 }
 
-static void a_skip_may_be_integers_or_unused(void **unused) {
-    (void)unused;
+TEST_CASE(a_skip_may_be_integers_or_unused) {
     static const int balances[][LAYERS] = {{1, 2}, {2, 1}, {1, 1, 1}};
     cgp_model *model = integer_skip();
     assert_true(message(model, balances[2], 3, 0, 2) > 0);
@@ -166,8 +164,7 @@ static void a_skip_may_be_integers_or_unused(void **unused) {
     cgp_model_destroy(model);
 }
 
-static void a_loss_may_use_any_of_the_values_that_cross(void **unused) {
-    (void)unused;
+TEST_CASE(a_loss_may_use_any_of_the_values_that_cross) {
     static const int balances[][LAYERS] = {{1, 1}};
     cgp_model *model = second_of_two();
     assert_int_equal(message(model, balances[0], 2, 0, 1), 64 + 128);
@@ -178,8 +175,7 @@ static void a_loss_may_use_any_of_the_values_that_cross(void **unused) {
 
 /* Test y = relu(h) + h with h = x + 1. RELU must not overwrite h, which the addition reads later,
  * not even in recomputation. dh is 1 if h is below 0 and 2 if above. */
-static void what_is_read_later_is_not_overwritten(void **unused) {
-    (void)unused;
+TEST_CASE(what_is_read_later_is_not_overwritten) {
     float x[] = {-3, -2, -1, 0, 1, 2, 1, 1, 1, 1, 1, 1}, y[12], ones[12], dh[6];
     const float expected[] = {-2, -1, 0, 2, 4, 6, 4, 4, 4, 4, 4, 4};
     const float gradient[] = {3, 3, 3, 4, 4, 4}; /* sums over both samples */
@@ -227,8 +223,7 @@ static int count_recomputed(const cgp_plan *plan, int device) {
 
 /* Micro-batches have ceil(B / M) samples; the last one may have fewer, so fewer than M
  * micro-batches may exist. `except_last` recomputes all but one of the existing micro-batches. */
-static void a_mini_batch_is_cut_as_torchgpipe_cuts_it(void **unused) {
-    (void)unused;
+TEST_CASE(a_mini_batch_is_cut_as_torchgpipe_cuts_it) {
     static const int cases[][4] = {/* B, M, samples, micro-batches */
                                    {7, 4, 2, 4}, {2, 4, 1, 2}, {5, 4, 2, 3},     {9, 8, 2, 5},
                                    {3, 4, 1, 3}, {1, 4, 1, 1}, {250, 17, 15, 17}};
@@ -258,8 +253,7 @@ static void refuse(const cgp_model *model, const cgp_plan_options *o, const char
     assert_null(plan);
 }
 
-static void balances_and_chunks_that_make_no_sense_are_refused(void **unused) {
-    (void)unused;
+TEST_CASE(balances_and_chunks_that_make_no_sense_are_refused) {
     cgp_model *model = skip_model();
     cgp_plan_options o = cut(2, (const int[]){2, 2}, 4, 2);
     refuse(model, &o, "balance: sums to 4 but the model has 3 layers (balance: 2 2)");
@@ -276,8 +270,7 @@ static void balances_and_chunks_that_make_no_sense_are_refused(void **unused) {
     cgp_model_destroy(model);
 }
 
-static void inference_plans_nothing_for_backward(void **unused) {
-    (void)unused;
+TEST_CASE(inference_plans_nothing_for_backward) {
     cgp_model *model = second_of_two();
     cgp_plan *plan = NULL;
     cgp_plan_options o = cut(2, NULL, 4, 2);
@@ -299,8 +292,7 @@ static void inference_plans_nothing_for_backward(void **unused) {
 }
 
 /* Deferred batch norm is an option of the plan: another plan uses the same model without it. */
-static void deferred_batch_norms_leave_the_model_as_it_was(void **unused) {
-    (void)unused;
+TEST_CASE(deferred_batch_norms_leave_the_model_as_it_was) {
     uint64_t state = test_seed();
     char weights[3][65], states[3][65];
     cgp_model *model = NULL;
@@ -369,8 +361,7 @@ static void drop(const cgp_model *model, int stages, int chunks, int mode, float
 
 /* For each sample, backward uses the same mask as forward, recomputed or not. So the gradient is
  * the sum of the outputs (at most 10, of 1.11 each), up to rounding. */
-static void backward_drops_what_forward_dropped(void **unused) {
-    (void)unused;
+TEST_CASE(backward_drops_what_forward_dropped) {
     static float y[SAMPLES * ELEMENTS], gradient[ELEMENTS];
     cgp_model *model = dropouts(50, 0.001);
     for (int mode = 0; mode < MODES; mode++) {
@@ -390,8 +381,7 @@ static void backward_drops_what_forward_dropped(void **unused) {
     cgp_model_destroy(model);
 }
 
-static void masks_depend_neither_on_chunks_nor_on_the_balance(void **unused) {
-    (void)unused;
+TEST_CASE(masks_depend_neither_on_chunks_nor_on_the_balance) {
     static float expected[SAMPLES * ELEMENTS], y[SAMPLES * ELEMENTS], gradient[ELEMENTS];
     static const int chunks[] = {1, 2, 3, 4, 10};
     cgp_model *model = dropouts(1, 0.3);
@@ -418,9 +408,8 @@ static int count_threads(void) {
 }
 
 /* Each device has its own thread, even if it runs two stages, and even if it is a CPU. */
-static void each_device_has_a_worker_of_its_own(void **unused) {
+TEST_CASE(each_device_has_a_worker_of_its_own) {
     test_needs_one_rank();
-    (void)unused;
     test_needs_cpu();
     static const struct {
         const char *schedule;
@@ -483,9 +472,8 @@ static const cgp__event *event_of(const run *r, int device, int k) {
 }
 
 /* Stage 0 ends 0F0 0SEND_F0 0F1 0SEND_F1 0F2 while 1F0 takes half a second. */
-static void a_fast_stage_runs_ahead_of_a_slow_one(void **unused) {
+TEST_CASE(a_fast_stage_runs_ahead_of_a_slow_one) {
     test_needs_one_rank();
-    (void)unused;
     run r = run_with("gpipe", 3, "delay:1F0:0.5");
     assert_int_equal(r.status, CGP_OK);
     const cgp__event *last = event_of(&r, 0, 4), *slow = event_of(&r, 1, 1);
@@ -497,9 +485,8 @@ static void a_fast_stage_runs_ahead_of_a_slow_one(void **unused) {
 
 /* 1F0 fails. By then stage 0 has run only two forwards of 50 micro-batches. It is stopped while it
  * waits for the first gradient. */
-static void a_failure_stops_the_stages_before_it_early(void **unused) {
+TEST_CASE(a_failure_stops_the_stages_before_it_early) {
     test_needs_one_rank();
-    (void)unused;
     run r = run_with("1f1b", 50, "fail:1F0");
     assert_int_equal(r.status, CGP_EDEVICE);
     assert_message("stage 1, micro-batch 0, 1F0: ");
@@ -508,23 +495,4 @@ static void a_failure_stops_the_stages_before_it_early(void **unused) {
     assert_in_range(cgp__trace_written(&inside_measured(r.pipeline, 0)->trace), noted, 4);
     assert_int_equal(cgp__trace_written(&inside_measured(r.pipeline, 1)->trace), 1); /* 1RECV_F0 */
     end_run(&r);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_skip_goes_straight_to_where_it_is_used),
-        cmocka_unit_test(a_skip_may_be_integers_or_unused),
-        cmocka_unit_test(a_loss_may_use_any_of_the_values_that_cross),
-        cmocka_unit_test(what_is_read_later_is_not_overwritten),
-        cmocka_unit_test(a_mini_batch_is_cut_as_torchgpipe_cuts_it),
-        cmocka_unit_test(balances_and_chunks_that_make_no_sense_are_refused),
-        cmocka_unit_test(inference_plans_nothing_for_backward),
-        cmocka_unit_test(deferred_batch_norms_leave_the_model_as_it_was),
-        cmocka_unit_test(backward_drops_what_forward_dropped),
-        cmocka_unit_test(masks_depend_neither_on_chunks_nor_on_the_balance),
-        cmocka_unit_test(each_device_has_a_worker_of_its_own),
-        cmocka_unit_test(a_fast_stage_runs_ahead_of_a_slow_one),
-        cmocka_unit_test(a_failure_stops_the_stages_before_it_early),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

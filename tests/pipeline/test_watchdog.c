@@ -304,8 +304,7 @@ static void hang_once(const world *w, enum call call, const cgp_schedule *schedu
 
 /* Let random actions of every kind hang, in steps, evaluations and predictions. Training afterwards
  * still gives the same weights. */
-static void every_hanging_action_is_named(void **unused) {
-    (void)unused;
+TEST_CASE(every_hanging_action_is_named) {
     uint64_t state = test_seed();
     for (int i = 0; i < 8; i++) { /* each number of stages with both schedules */
         world w;
@@ -329,8 +328,7 @@ static void every_hanging_action_is_named(void **unused) {
 }
 
 /* Delays shorter than the timeout change no bit, in any action. */
-static void delays_change_no_bits(void **unused) {
-    (void)unused;
+TEST_CASE(delays_change_no_bits) {
     uint64_t state = test_seed();
     for (int i = 0; i < 4; i++) {
         world w;
@@ -352,8 +350,7 @@ static void delays_change_no_bits(void **unused) {
 }
 
 /* After a stop of the process (Ctrl-Z), the full timeout starts again. */
-static void a_sleep_of_the_process_does_not_count(void **unused) {
-    (void)unused;
+TEST_CASE(a_sleep_of_the_process_does_not_count) {
     uint64_t state = test_seed();
     world w;
     make_world(&w, &state, 1, "gpipe", true);
@@ -374,8 +371,7 @@ static void a_sleep_of_the_process_does_not_count(void **unused) {
 }
 
 /* A run may take several timeouts as long as actions end; the caller may pause between calls. */
-static void a_slow_run_is_no_hanging_run(void **unused) {
-    (void)unused;
+TEST_CASE(a_slow_run_is_no_hanging_run) {
     uint64_t state = test_seed();
     world w;
     for (;;) {
@@ -396,8 +392,7 @@ static void a_slow_run_is_no_hanging_run(void **unused) {
 }
 
 /* A worker that returns after the call has failed reads none of the caller's tensors. */
-static void a_late_worker_does_nothing(void **unused) {
-    (void)unused;
+TEST_CASE(a_late_worker_does_nothing) {
     uint64_t state = test_seed();
     world w;
     make_world(&w, &state, 2, "gpipe", true);
@@ -421,8 +416,7 @@ static void a_late_worker_does_nothing(void **unused) {
 
 /* Valid lists never deadlock, so these lists are corrupted by hand: both devices begin with a
  * RECV. */
-static void a_deadlock_is_reported_as_a_cycle(void **unused) {
-    (void)unused;
+TEST_CASE(a_deadlock_is_reported_as_a_cycle) {
     uint64_t state = test_seed();
     world w;
     make_world(&w, &state, 2, "gpipe", false);
@@ -452,8 +446,7 @@ static void a_deadlock_is_reported_as_a_cycle(void **unused) {
 
 /* With an external loss, the forward and the backward part of a list run separately. The report
  * covers only the running part. */
-static void a_backward_alone_is_watched(void **unused) {
-    (void)unused;
+TEST_CASE(a_backward_alone_is_watched) {
     uint64_t state = test_seed();
     const test_sizes sizes = {
         .layers = 4, .sequence = 4, .width = 8, .heads = 2, .vocab = 7, .no_loss = true};
@@ -481,8 +474,7 @@ static void a_backward_alone_is_watched(void **unused) {
 }
 
 /* The first error is reported, even if another worker hangs. */
-static void the_first_error_is_reported(void **unused) {
-    (void)unused;
+TEST_CASE(the_first_error_is_reported) {
     uint64_t state = test_seed();
     world w;
     make_world(&w, &state, 3, "gpipe", true);
@@ -495,8 +487,7 @@ static void the_first_error_is_reported(void **unused) {
     release_world(&w);
 }
 
-static void bad_faults_do_nothing(void **unused) {
-    (void)unused;
+TEST_CASE(bad_faults_do_nothing) {
     static const char *const faults[] = {
         "", ",", ":", "stall", "stall:", "stal:0F0", "stall:0F", "stall:F0", "stall:0X0",
         "stall:0F0x", "fail:0F0:1", "delay:0F0", "delay:0F0:", "delay:0F0:x", "delay:-1",
@@ -517,8 +508,7 @@ static void bad_faults_do_nothing(void **unused) {
     release_world(&w);
 }
 
-static void timeouts_are_checked(void **unused) {
-    (void)unused;
+TEST_CASE(timeouts_are_checked) {
     uint64_t state = test_seed();
     world w;
     make_world(&w, &state, 2, "1f1b", true);
@@ -604,8 +594,7 @@ static void hang_really(uint64_t *state, bool in_update, bool stays, cgp_pipelin
     atomic_store(&kernels_hang, false);
 }
 
-static void a_thread_that_hangs_is_left_behind(void **unused) {
-    (void)unused;
+TEST_CASE(a_thread_that_hangs_is_left_behind) {
     uint64_t state = test_seed();
     hanging = cgp__backend_ref;
     hanging.kernels.run = hanging_run;
@@ -692,19 +681,33 @@ static void hang_on(uint64_t *state, int stages, const char *const devices[]) {
 
 /* A receiver waits, on its device or on the host, for the copy after the hanging kernel. It has
  * waited longer than the kernel, but must not be blamed. */
-static void a_device_that_runs_ahead_is_blamed_for_its_kernel(void **unused) {
-    (void)unused;
+TEST_CASE(a_device_that_runs_ahead_is_blamed_for_its_kernel) {
     uint64_t state = test_seed();
     hang_on(&state, 1, (const char *const[]){"late"});
     hang_on(&state, 2, (const char *const[]){"late", "late"});
     hang_on(&state, 2, (const char *const[]){"cpu", "late"});
 }
 
+/* Rank 1 has a timeout, rank 0 has none. A worker of rank 0 waits for device 2 of rank 1. */
+TEST_CASE(an_action_of_another_rank_is_named) {
+    uint64_t state = test_seed();
+    world w;
+    make_world(&w, &state, 4, "gpipe", false);
+    cgp_plan_destroy(w.plan);
+    w.options.ranks = 2;
+    assert_ok(cgp_plan_create(&w.plan, w.model, &w.options));
+    cgp_pipeline *pipeline = start(&w, "stall:2F0", timeout);
+    inside_team(pipeline)->timeout_ns = 0;
+    assert_status(call_once(pipeline, &w, STEP), CGP_EDEVICE);
+    assert_message("stage 2, micro-batch 0, 2F0: did not end for ");
+    cgp_pipeline_destroy(pipeline);
+    release_world(&w);
+}
+
 /* A receiver waits on the host for the event of a hanging device until pipeline and plan are gone.
  * The plan is cleared, so that reading it fails even without a sanitizer. Memory that both threads
  * may still use is leaked. */
-static void a_worker_that_waited_for_another_device_touches_no_plan(void **unused) {
-    (void)unused;
+TEST_CASE(a_worker_that_waited_for_another_device_touches_no_plan) {
     static world w;
     static cgp_pipeline *pipeline;
     uint64_t state = test_seed();
@@ -727,41 +730,4 @@ static void a_worker_that_waited_for_another_device_touches_no_plan(void **unuse
     atomic_store(&kernels_hang, false);
     pthread_mutex_unlock(&gate);
     assert_threads(threads - 2); /* the queue threads of the device stay */
-}
-
-/* Rank 1 has a timeout, rank 0 has none. A worker of rank 0 waits for device 2 of rank 1. */
-static void an_action_of_another_rank_is_named(void **unused) {
-    (void)unused;
-    uint64_t state = test_seed();
-    world w;
-    make_world(&w, &state, 4, "gpipe", false);
-    cgp_plan_destroy(w.plan);
-    w.options.ranks = 2;
-    assert_ok(cgp_plan_create(&w.plan, w.model, &w.options));
-    cgp_pipeline *pipeline = start(&w, "stall:2F0", timeout);
-    inside_team(pipeline)->timeout_ns = 0;
-    assert_status(call_once(pipeline, &w, STEP), CGP_EDEVICE);
-    assert_message("stage 2, micro-batch 0, 2F0: did not end for ");
-    cgp_pipeline_destroy(pipeline);
-    release_world(&w);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_hanging_action_is_named),
-        cmocka_unit_test(delays_change_no_bits),
-        cmocka_unit_test(a_sleep_of_the_process_does_not_count),
-        cmocka_unit_test(a_slow_run_is_no_hanging_run),
-        cmocka_unit_test(a_late_worker_does_nothing),
-        cmocka_unit_test(a_deadlock_is_reported_as_a_cycle),
-        cmocka_unit_test(a_backward_alone_is_watched),
-        cmocka_unit_test(the_first_error_is_reported),
-        cmocka_unit_test(bad_faults_do_nothing),
-        cmocka_unit_test(timeouts_are_checked),
-        cmocka_unit_test(a_thread_that_hangs_is_left_behind),
-        cmocka_unit_test(a_device_that_runs_ahead_is_blamed_for_its_kernel),
-        cmocka_unit_test(an_action_of_another_rank_is_named),
-        cmocka_unit_test(a_worker_that_waited_for_another_device_touches_no_plan),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,11 +119,13 @@ static int drop_whole(void **state) {
     return none_failed(state);
 }
 
-/* Each test ends by checking the number of failures. */
+/* Define a test that ends by checking the number of failures. */
 #define TEST(name)                                                                                 \
-    static void name##_all(void **state) {                                                         \
+    static void name(void);                                                                        \
+    TEST_CASE(name##_all) {                                                                        \
         failures = 0;                                                                              \
-        name(state);                                                                               \
+        name();                                                                                    \
         assert_int_equal(failures, 0);                                                             \
-    }
+    }                                                                                              \
+    static void name(void)
 #endif

@@ -52,8 +52,7 @@ static const field milestone_fields[] = {F(cgp_plan_options, optim.schedule.gamm
                                          F(cgp_plan_options, optim.schedule.n_milestones, INT),
                                          F(cgp_plan_options, optim.schedule.milestones, INT64)};
 
-static void plan_options_are_checked(void **state) {
-    (void)state;
+TEST(plan_options_are_checked) {
     cgp_plan_options o = cgp_plan_options_default();
     for (int inference = 0; inference < 2; inference++) {
         o.inference = inference == 1;
@@ -77,8 +76,7 @@ static void plan_options_are_checked(void **state) {
     TRY(o, milestone_fields, plan);
 }
 
-static void lists_of_a_plan_are_checked(void **state) {
-    (void)state;
+TEST(lists_of_a_plan_are_checked) {
     cgp_plan_options o = cgp_plan_options_default();
     const char *const no_caller[] = {NULL}, *const unknown[] = {"gpu"};
     const int negative[] = {-1};
@@ -201,8 +199,7 @@ static const field simulated_fields[] = {
     F(simulated, dialect, ENUM),      F(simulated, until, REAL),
     F(simulated, microseconds, REAL), F(simulated, columns, INT)};
 
-static void costs_and_schedules_are_checked(void **state) {
-    (void)state;
+TEST(costs_and_schedules_are_checked) {
     cgp_profile_options p = cgp_profile_options_default();
     cgp_balance_size_options b = cgp_balance_size_options_default();
     cgp_schedule_options s = cgp_schedule_options_default();
@@ -328,8 +325,7 @@ static const field images_fields[] = {F(cgp_image_folder_options, size, INT64),
                                       F(cgp_image_folder_options, workers, INT),
                                       F(cgp_image_folder_options, drop_last, INT64)};
 
-static void data_options_are_checked(void **state) {
-    (void)state;
+TEST(data_options_are_checked) {
     cgp_shapes_options s = cgp_shapes_options_default();
     cgp_text_options t = cgp_text_options_default();
     cgp_token_options k = cgp_token_options_default();
@@ -351,8 +347,7 @@ static void data_options_are_checked(void **state) {
     TRY(d, drawn_fields, draw_tokens);
 }
 
-static void lists_of_paths_are_checked(void **state) {
-    (void)state;
+TEST(lists_of_paths_are_checked) {
     const char *const nothing[] = {NULL}, *const paths[] = {"/dev/null"};
     cgp_data *data = NULL;
     cgp_text_options t = cgp_text_options_default();
@@ -410,8 +405,7 @@ static const field amoebanetd_fields[] = {
     F(cgp_amoebanetd_options, maxpool, ENUM)};
 static const field spec_fields[] = {F(cgp_model_spec, kind, ENUM)};
 
-static void models_are_checked(void **state) {
-    (void)state;
+TEST(models_are_checked) {
     cgp_gpt2_options g = cgp_gpt2_options_default();
     cgp_resnet_options r = cgp_resnet_options_default();
     cgp_unet_options u = cgp_unet_options_default();
@@ -426,21 +420,4 @@ static void models_are_checked(void **state) {
     TRY(n, spec_fields, model_spec);
 }
 
-TEST(plan_options_are_checked)
-TEST(lists_of_a_plan_are_checked)
-TEST(costs_and_schedules_are_checked)
-TEST(data_options_are_checked)
-TEST(lists_of_paths_are_checked)
-TEST(models_are_checked)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plan_options_are_checked_all),
-        cmocka_unit_test(lists_of_a_plan_are_checked_all),
-        cmocka_unit_test(costs_and_schedules_are_checked_all),
-        cmocka_unit_test(data_options_are_checked_all),
-        cmocka_unit_test(lists_of_paths_are_checked_all),
-        cmocka_unit_test(models_are_checked_all),
-    };
-    return cmocka_run_group_tests(tests, make_whole, drop_whole);
-}
+TEST_GROUP(.set_up = make_whole, .tear_down = drop_whole);

@@ -137,8 +137,7 @@ static const field built_fields[] = {F(built, init.kind, ENUM),
                                      F(built, weight, REAL),
                                      F(built, bce_weight, REAL)};
 
-static void calls_of_the_builder_are_checked(void **state) {
-    (void)state;
+TEST(calls_of_the_builder_are_checked) {
     const cgp_init normal = {CGP_INIT_NORMAL, 0.1};
     for (int bias = 0; bias < 2; bias++) { /* bias_init is checked even without a bias */
         built b = {.init = normal,
@@ -251,8 +250,7 @@ static cgp_status apply(const void *options) {
 
 static const field init_fields[] = {F(cgp_init, kind, ENUM), F(cgp_init, scale, REAL)};
 
-static void custom_ops_are_checked(void **state) {
-    (void)state;
+TEST(custom_ops_are_checked) {
     cgp_op_check_options o = cgp_op_check_options_default();
     cgp_init init = {CGP_INIT_UNIFORM, 1};
 
@@ -290,8 +288,7 @@ static const field stepped_fields[] = {F(stepped, x.dtype, ENUM),
                                        F(stepped, n_inputs, ENUM),
                                        F(stepped, keep, INT)};
 
-static void what_a_pipeline_is_given_is_checked(void **state) {
-    (void)state;
+TEST(what_a_pipeline_is_given_is_checked) {
     float x[4] = {1};
     stepped s = {{CGP_F32, {2, {1, 4}}, x}, 0, 2, 0};
     const cgp_plan_options o = cgp_plan_options_default();
@@ -334,8 +331,7 @@ static const field written_fields[] = {F(written, type, ENUM), F(written, shape.
                                        F(written, shape.dims, INT64), F(written, count, INT),
                                        F(written, n_metadata, INT)};
 
-static void what_a_file_is_made_of_is_checked(void **state) {
-    (void)state;
+TEST(what_a_file_is_made_of_is_checked) {
     written w = {CGP_F32, {1, {4}}, 1, 0};
     cgp_safetensors_writer *writer = NULL;
     const char *const nothing[] = {NULL, NULL}, *const names[] = {"a"};
@@ -348,10 +344,51 @@ static void what_a_file_is_made_of_is_checked(void **state) {
                    "metadata = {NULL, NULL}", 0);
 }
 
+/* --- names --- */
+
+#define NOT_UTF8 "caf\xe9"
+
+static cgp_status finish(cgp_model *model, const char *name) {
+    cgp_value y = cgp_linear(model, (cgp_value){0}, name, (cgp_linear_options){.out = 2});
+    cgp_model_output(model, y);
+    const cgp_status status = cgp_model_finish(model);
+    cgp_model_destroy(model);
+    return status;
+}
+
+static cgp_model *begin(const char *name, const char *input, const char *layer) {
+    cgp_model *model = NULL;
+    if (cgp_model_create(&model, name) != CGP_OK) return NULL;
+    cgp_model_input(model, input, CGP_F32, 1, (const int64_t[]){4});
+    cgp_model_layer(model, layer);
+    return model;
+}
+
+TEST(names_are_utf8) {
+    cgp_model *model = NULL;
+    cgp_data *data = NULL;
+    cgp_data_source source = cgp_data_source_default();
+    source.input = source.target = (cgp_data_field){CGP_F32, {1, {4}}};
+    source.training = 4;
+    source.fill = fill_nothing;
+    expect_refused(cgp_model_create(&model, NOT_UTF8), "the name of a model", 0);
+    expect_refused(finish(begin("m", NOT_UTF8, "layer"), "l"), "the name of an input", 0);
+    expect_refused(finish(begin("m", "x", NOT_UTF8), "l"), "the name of a layer", 0);
+    expect_refused(finish(begin("m", "x", "layer"), NOT_UTF8), "the name of parameters", 0);
+    model = begin("m", "x", "layer");
+    cgp_model_stash(model, NULL, NOT_UTF8, (cgp_value){0});
+    expect_refused(finish(model, "l"), "the name of a stash", 0);
+    source.name = NOT_UTF8;
+    expect_refused(cgp_data_create(&data, &source), "the name of a data set", 0);
+    assert_ok(finish(begin("m\xc3\xb6"
+                           "del",
+                           "\xe2\x82\xac", "\xf0\x9f\x98\x80"),
+                     "caf\xc3\xa9"));
+}
+
 /* --- enums that only have a name, ranks --- */
 
-static void numbers_that_stand_for_nothing_have_no_name(void **state) {
-    (void)state;
+TEST_CASE(numbers_that_stand_for_nothing_have_no_name) {
     static const int wrong[] = {-1, 99, INT_MIN, INT_MAX};
     char buffer[64];
     for (int i = 0; i < 4; i++) {
@@ -379,55 +416,6 @@ static void numbers_that_stand_for_nothing_have_no_name(void **state) {
     cgp_log_set_level(CGP_LOG_WARN);
 }
 
-/* --- names --- */
-
-#define NOT_UTF8 "caf\xe9"
-
-static cgp_status finish(cgp_model *model, const char *name) {
-    cgp_value y = cgp_linear(model, (cgp_value){0}, name, (cgp_linear_options){.out = 2});
-    cgp_model_output(model, y);
-    const cgp_status status = cgp_model_finish(model);
-    cgp_model_destroy(model);
-    return status;
-}
-
-static cgp_model *begin(const char *name, const char *input, const char *layer) {
-    cgp_model *model = NULL;
-    if (cgp_model_create(&model, name) != CGP_OK) return NULL;
-    cgp_model_input(model, input, CGP_F32, 1, (const int64_t[]){4});
-    cgp_model_layer(model, layer);
-    return model;
-}
-
-static void names_are_utf8(void **state) {
-    (void)state;
-    cgp_model *model = NULL;
-    cgp_data *data = NULL;
-    cgp_data_source source = cgp_data_source_default();
-    source.input = source.target = (cgp_data_field){CGP_F32, {1, {4}}};
-    source.training = 4;
-    source.fill = fill_nothing;
-    expect_refused(cgp_model_create(&model, NOT_UTF8), "the name of a model", 0);
-    expect_refused(finish(begin("m", NOT_UTF8, "layer"), "l"), "the name of an input", 0);
-    expect_refused(finish(begin("m", "x", NOT_UTF8), "l"), "the name of a layer", 0);
-    expect_refused(finish(begin("m", "x", "layer"), NOT_UTF8), "the name of parameters", 0);
-    model = begin("m", "x", "layer");
-    cgp_model_stash(model, NULL, NOT_UTF8, (cgp_value){0});
-    expect_refused(finish(model, "l"), "the name of a stash", 0);
-    source.name = NOT_UTF8;
-    expect_refused(cgp_data_create(&data, &source), "the name of a data set", 0);
-    assert_ok(finish(begin("m\xc3\xb6"
-                           "del",
-                           "\xe2\x82\xac", "\xf0\x9f\x98\x80"),
-                     "caf\xc3\xa9"));
-}
-
-TEST(calls_of_the_builder_are_checked)
-TEST(custom_ops_are_checked)
-TEST(what_a_pipeline_is_given_is_checked)
-TEST(what_a_file_is_made_of_is_checked)
-TEST(names_are_utf8)
-
 static int begin_group(void **state) {
     return make_whole(state) || test_make_directory(state);
 }
@@ -436,14 +424,4 @@ static int end_group(void **state) {
     return test_remove_directory(state) || drop_whole(state);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_of_the_builder_are_checked_all),
-        cmocka_unit_test(custom_ops_are_checked_all),
-        cmocka_unit_test(what_a_pipeline_is_given_is_checked_all),
-        cmocka_unit_test(what_a_file_is_made_of_is_checked_all),
-        cmocka_unit_test(names_are_utf8_all),
-        cmocka_unit_test(numbers_that_stand_for_nothing_have_no_name),
-    };
-    return cmocka_run_group_tests(tests, begin_group, end_group);
-}
+TEST_GROUP(.set_up = begin_group, .tear_down = end_group);

@@ -12,8 +12,7 @@
 
 /* --- names and lists --- */
 
-static void a_name_is_a_kind_an_ordinal_and_a_limit(void **state) {
-    (void)state;
+TEST_CASE(a_name_is_a_kind_an_ordinal_and_a_limit) {
     static const struct {
         const char *text, *kind;
         int ordinal;
@@ -36,8 +35,7 @@ static void a_name_is_a_kind_an_ordinal_and_a_limit(void **state) {
     }
 }
 
-static void a_name_of_another_form_is_refused_with_the_place(void **state) {
-    (void)state;
+TEST_CASE(a_name_of_another_form_is_refused_with_the_place) {
     static const struct {
         const char *text, *message;
     } bad[] = {
@@ -68,8 +66,7 @@ static void a_name_of_another_form_is_refused_with_the_place(void **state) {
     }
 }
 
-static void a_list_repeats_a_name_as_often_as_it_says(void **state) {
-    (void)state;
+TEST_CASE(a_list_repeats_a_name_as_often_as_it_says) {
     static const char *const expected[] = {"cpu", "cpu", "cpu", "late@2GiB", "cuda:1"};
     cgp_device_list list = {0};
     assert_ok(cgp_device_list_parse(&list, "cpu*3,late@2GiB,cuda:1*1"));
@@ -86,8 +83,7 @@ static void a_list_repeats_a_name_as_often_as_it_says(void **state) {
     cgp_device_list_release(&list);
 }
 
-static void a_list_of_another_form_is_refused_and_leaves_the_result(void **state) {
-    (void)state;
+TEST_CASE(a_list_of_another_form_is_refused_and_leaves_the_result) {
     static const struct {
         const char *text;
         cgp_status status;
@@ -145,8 +141,7 @@ static cgp_status plan_on(cgp_plan **plan, const cgp_model *model, const char *c
     return cgp_plan_create(plan, model, &options);
 }
 
-static void each_device_has_its_limit_and_the_smaller_one_counts(void **state) {
-    (void)state;
+TEST_CASE(each_device_has_its_limit_and_the_smaller_one_counts) {
     static const struct {
         const char *devices[2];
         int64_t limit;
@@ -174,8 +169,7 @@ static void each_device_has_its_limit_and_the_smaller_one_counts(void **state) {
     cgp_model_destroy(model);
 }
 
-static void a_plan_over_its_limit_names_sections_that_add_up(void **state) {
-    (void)state;
+TEST_CASE(a_plan_over_its_limit_names_sections_that_add_up) {
     static const struct {
         const char *devices[2], *section; /* a section of the message that only this plan has */
         int ranks;
@@ -211,8 +205,7 @@ static void a_plan_over_its_limit_names_sections_that_add_up(void **state) {
     cgp_model_destroy(model);
 }
 
-static void an_ordinal_is_looked_up_when_the_pipeline_is_created(void **state) {
-    (void)state;
+TEST_CASE(an_ordinal_is_looked_up_when_the_pipeline_is_created) {
     cgp_model *model = make_model(NULL);
     for (int i = 0; i < 2; i++) {
         const char *const devices[] = {"cpu", i == 0 ? "cpu:5@1G" : "ref:5@1G"};
@@ -228,8 +221,7 @@ static void an_ordinal_is_looked_up_when_the_pipeline_is_created(void **state) {
     cgp_model_destroy(model);
 }
 
-static void an_unknown_kind_or_form_is_refused(void **state) {
-    (void)state;
+TEST_CASE(an_unknown_kind_or_form_is_refused) {
     cgp_model *model = make_model(NULL);
     cgp_plan *plan = NULL;
     assert_status(plan_on(&plan, model, (const char *const[]){"cpu", "cqu:1@2G"}, 0), CGP_EINVAL);
@@ -250,8 +242,7 @@ static cgp_status only_linear(const cgp_device_options *options, const cgp_kerne
 
 static cgp_backend small;
 
-static void a_custom_op_on_a_device_without_them_is_refused_by_the_plan(void **state) {
-    (void)state;
+TEST_CASE(a_custom_op_on_a_device_without_them_is_refused_by_the_plan) {
     cgp_model *model = make_model(&test_custom_scale);
     cgp_plan *plan = NULL;
     assert_status(plan_on(&plan, model, (const char *const[]){"small", "cpu"}, 0), CGP_EINVAL);
@@ -263,8 +254,7 @@ static void a_custom_op_on_a_device_without_them_is_refused_by_the_plan(void **s
     cgp_model_destroy(model);
 }
 
-static void a_kernel_that_a_backend_lacks_is_refused_with_layer_and_op(void **state) {
-    (void)state;
+TEST_CASE(a_kernel_that_a_backend_lacks_is_refused_with_layer_and_op) {
     cgp_model *model = make_model(NULL);
     cgp_plan *plan = NULL;
     assert_ok(plan_on(&plan, model, (const char *const[]){"small:9", "cpu"}, 0));
@@ -287,18 +277,4 @@ static int add_small(void **state) {
     return cgp__backend_add(&small) != CGP_OK;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_name_is_a_kind_an_ordinal_and_a_limit),
-        cmocka_unit_test(a_name_of_another_form_is_refused_with_the_place),
-        cmocka_unit_test(a_list_repeats_a_name_as_often_as_it_says),
-        cmocka_unit_test(a_list_of_another_form_is_refused_and_leaves_the_result),
-        cmocka_unit_test(each_device_has_its_limit_and_the_smaller_one_counts),
-        cmocka_unit_test(a_plan_over_its_limit_names_sections_that_add_up),
-        cmocka_unit_test(an_ordinal_is_looked_up_when_the_pipeline_is_created),
-        cmocka_unit_test(an_unknown_kind_or_form_is_refused),
-        cmocka_unit_test(a_custom_op_on_a_device_without_them_is_refused_by_the_plan),
-        cmocka_unit_test(a_kernel_that_a_backend_lacks_is_refused_with_layer_and_op),
-    };
-    return cmocka_run_group_tests(tests, add_small, NULL);
-}
+TEST_GROUP(.set_up = add_small);

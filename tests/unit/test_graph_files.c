@@ -19,8 +19,7 @@ enum { CUSTOMS = sizeof customs / sizeof customs[0] };
 
 /* --- the tables --- */
 
-static void every_op_has_its_line(void **unused) {
-    (void)unused;
+TEST_CASE(every_op_has_its_line) {
     for (int kind = 0; kind < CGP_OP_KINDS; kind++) {
         const char *name = cgp_op_name((cgp_op_kind)kind);
         if (!cgp__graph_attributes((cgp_op_kind)kind)) {
@@ -32,8 +31,7 @@ static void every_op_has_its_line(void **unused) {
     assert_int_equal(cgp__graph_kind("nothing"), CGP_OP_KINDS);
 }
 
-static void a_line_has_attributes_that_there_are(void **unused) {
-    (void)unused;
+TEST_CASE(a_line_has_attributes_that_there_are) {
     for (int kind = 0; kind < CGP_OP_KINDS; kind++) {
         const char *line = cgp__graph_attributes((cgp_op_kind)kind);
         int words = 0, known = 0;
@@ -47,8 +45,7 @@ static void a_line_has_attributes_that_there_are(void **unused) {
 }
 
 /* The fields of the table cover the struct; gaps are only allowed for alignment. */
-static void the_fields_cover_the_structs(void **unused) {
-    (void)unused;
+TEST_CASE(the_fields_cover_the_structs) {
 #define SIZE(family, name) sizeof(cgp__##name##_attributes),
     static const size_t sizes[] = {CGP_OP_FAMILIES(SIZE)};
     for (int family = 0; family < CGP_OP_FAMILY_PLAIN; family++) {
@@ -110,8 +107,7 @@ static cgp_model *again(const cgp_model *model) {
     return read;
 }
 
-static void families_are_the_same(void **unused) {
-    (void)unused;
+TEST_CASE(families_are_the_same) {
     static const char *const texts[] = {
         "gpt2:layers=2,width=16,heads=2,vocab=32,seq=8",
         "gpt2:layers=2,width=16,heads=2,vocab=32,seq=8,tied=1,gelu=tanh",
@@ -132,8 +128,7 @@ static void families_are_the_same(void **unused) {
     }
 }
 
-static void random_graphs_are_the_same(void **unused) {
-    (void)unused;
+TEST_CASE(random_graphs_are_the_same) {
     uint64_t state = test_seed();
     for (int i = 0; i < test_scaled(60); i++) {
         const test_sizes sizes = {.layers = test_between(&state, 1, 6),
@@ -153,8 +148,7 @@ static void random_graphs_are_the_same(void **unused) {
 
 /* Initial weights depend on the number of a parameter, dropout on the number of an op. Removed
  * parameters and ops count too. */
-static void they_train_to_the_same_bits(void **unused) {
-    (void)unused;
+TEST_CASE(they_train_to_the_same_bits) {
     uint64_t state = test_seed();
     const test_sizes sizes = {
         .layers = 4, .sequence = 4, .width = 8, .heads = 2, .vocab = 7, .dropout = 0.25};
@@ -183,8 +177,7 @@ static void they_train_to_the_same_bits(void **unused) {
 
 /* Removed ops leave gaps in the numbers of ops and values. They leave gaps in the numbers of
  * parameters too, if the parameter's first op was removed. */
-static void what_was_left_out_leaves_its_numbers(void **unused) {
-    (void)unused;
+TEST_CASE(what_was_left_out_leaves_its_numbers) {
     const cgp_init init = {CGP_INIT_NORMAL, 0.1};
     const cgp_linear_options options = {.out = 4, .init = init};
     cgp_model *model = NULL;
@@ -208,8 +201,7 @@ static void what_was_left_out_leaves_its_numbers(void **unused) {
     cgp_model_destroy(model);
 }
 
-static void two_custom_ops_of_one_name_are_refused(void **unused) {
-    (void)unused;
+TEST_CASE(two_custom_ops_of_one_name_are_refused) {
     cgp_op copy = test_custom_bias, *op = &copy;
     cgp_model *model = NULL;
     char *text = NULL;
@@ -267,8 +259,7 @@ static cgp_status try_with(const char *from, const char *to) {
     return status;
 }
 
-static void a_text_by_hand_is_read(void **unused) {
-    (void)unused;
+TEST_CASE(a_text_by_hand_is_read) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_from_json(&model, "small.json", whole, strlen(whole), NULL, 0));
     assert_int_equal(cgp_model_parameter_count(model), 12);
@@ -276,8 +267,7 @@ static void a_text_by_hand_is_read(void **unused) {
     cgp_model_destroy(model);
 }
 
-static void what_is_wrong_is_named_with_its_place(void **unused) {
-    (void)unused;
+TEST_CASE(what_is_wrong_is_named_with_its_place) {
     static const struct {
         const char *from, *to, *message;
     } cases[] = {
@@ -354,8 +344,7 @@ static void what_is_wrong_is_named_with_its_place(void **unused) {
     }
 }
 
-static void a_parameter_that_no_node_has_is_refused(void **unused) {
-    (void)unused;
+TEST_CASE(a_parameter_that_no_node_has_is_refused) {
     assert_status(try_with("\"decays\": true}",
                            "\"decays\": true}, {\"name\": \"v\", \"shape\": [1], \"init\": "
                            "\"one\", \"scale\": 0, \"decays\": true}"),
@@ -363,8 +352,7 @@ static void a_parameter_that_no_node_has_is_refused(void **unused) {
     assert_message("small.json: parameters[1]: v: no node has it");
 }
 
-static void a_large_file_is_refused(void **unused) {
-    (void)unused;
+TEST_CASE(a_large_file_is_refused) {
     cgp_model *model = NULL;
     assert_int_equal(setenv("CGP_LIMITS", "header=100", 1), 0);
     assert_status(cgp_model_from_json(&model, "large", whole, strlen(whole), NULL, 0), CGP_EFORMAT);
@@ -380,19 +368,5 @@ static void a_large_file_is_refused(void **unused) {
 
 int main(void) {
     test_graph_extras = (test_extras){.outputs = 2, .input_gradients = true};
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_op_has_its_line),
-        cmocka_unit_test(a_line_has_attributes_that_there_are),
-        cmocka_unit_test(the_fields_cover_the_structs),
-        cmocka_unit_test(families_are_the_same),
-        cmocka_unit_test(random_graphs_are_the_same),
-        cmocka_unit_test(they_train_to_the_same_bits),
-        cmocka_unit_test(what_was_left_out_leaves_its_numbers),
-        cmocka_unit_test(two_custom_ops_of_one_name_are_refused),
-        cmocka_unit_test(a_text_by_hand_is_read),
-        cmocka_unit_test(what_is_wrong_is_named_with_its_place),
-        cmocka_unit_test(a_parameter_that_no_node_has_is_refused),
-        cmocka_unit_test(a_large_file_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

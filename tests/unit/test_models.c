@@ -41,8 +41,7 @@ static void assert_published(const published *cases, size_t count) {
 /* --- parameters and layers --- */
 
 /* Check torchvision's numbers of parameters. A basic block has 8 layers, a bottleneck 11. */
-static void resnet_has_the_published_layers_and_parameters(void **state) {
-    (void)state;
+TEST_CASE(resnet_has_the_published_layers_and_parameters) {
     static const published cases[] = {
         {"resnet", 370, 44549160},
         {"resnet18", 4 + 8 * 8 + 3, 11689512},
@@ -65,8 +64,7 @@ static int64_t small_resnet_parameters(int64_t n) {
 
 /* The ResNet of He et al. has 269,722 parameters at depth 20, without the 2,752 of the two
  * shortcuts. */
-static void resnet_of_6n_plus_2_is_the_family_for_small_images(void **state) {
-    (void)state;
+TEST_CASE(resnet_of_6n_plus_2_is_the_family_for_small_images) {
     static const int depths[] = {8, 14, 20, 32, 44, 56, 110, 1202};
     assert_int_equal(small_resnet_parameters(3), 269722 + 2752);
     for (size_t i = 0; i < sizeof depths / sizeof depths[0]; i++) {
@@ -77,8 +75,7 @@ static void resnet_of_6n_plus_2_is_the_family_for_small_images(void **state) {
     }
 }
 
-static void amoebanetd_has_the_published_layers_and_parameters(void **state) {
-    (void)state;
+TEST_CASE(amoebanetd_has_the_published_layers_and_parameters) {
     static const published cases[] = {
         {"amoebanetd:L=18,D=208", 24, 81505540},   {"amoebanetd", 24, 122470120},
         {"amoebanetd:L=18,D=416", 24, 319024120},  {"amoebanetd:L=18,D=544", 24, 542734840},
@@ -88,9 +85,8 @@ static void amoebanetd_has_the_published_layers_and_parameters(void **state) {
 }
 
 /* The number is (648.046875 + 288.75 (R - 2)) D^2 + (101 + 119 R + 16 K) D + K, R = L / 3 >= 2. */
-static void amoebanetd_has_the_parameters_of_its_closed_form(void **state) {
+TEST_CASE(amoebanetd_has_the_parameters_of_its_closed_form) {
     uint64_t seed = test_seed();
-    (void)state;
     for (int i = 0; i < 20; i++) {
         const int r = test_between(&seed, 2, 9), d = 8 * test_between(&seed, 1, 80),
                   k = test_between(&seed, 1, 2000);
@@ -102,8 +98,7 @@ static void amoebanetd_has_the_parameters_of_its_closed_form(void **state) {
     }
 }
 
-static void old_amoebanetd_has_the_published_parameters(void **state) {
-    (void)state;
+TEST_CASE(old_amoebanetd_has_the_published_parameters) {
     static const published cases[] = {
         {"amoebanetd:old=1,L=6,D=208", 445, 89745302},
         {"amoebanetd:old=1,D=416", 445, 358456186},
@@ -119,8 +114,7 @@ static void old_amoebanetd_has_the_published_parameters(void **state) {
     cgp_model_destroy(model);
 }
 
-static void unet_has_the_published_layers_and_parameters(void **state) {
-    (void)state;
+TEST_CASE(unet_has_the_published_layers_and_parameters) {
     static const published cases[] = {
         {"unet", 241, 232687328},
         {"unet:B=6,C=72", 285, 362157516},
@@ -132,22 +126,7 @@ static void unet_has_the_published_layers_and_parameters(void **state) {
     ASSERT_PUBLISHED(cases);
 }
 
-/* Table 1 of Dosovitskiy et al. lists 86, 307 and 632 million. By hand, with width W and T patches
- * of side P: 3 P^2 W + W + W + (T + 1) W; per block 12 W^2 + 13 W; 2 W; 1000 W + 1000. ViT-B/16 has
- * exactly the parameters of google/vit-base-patch16-224. */
-static void vit_has_the_published_layers_and_parameters(void **state) {
-    (void)state;
-    static const published cases[] = {
-        {"vit", 16, 86567656},
-        {"vit:patch=32", 16, 88224232},
-        {"vit:layers=24,width=1024,heads=16", 28, 304326632},
-        {"vit:layers=32,width=1280,heads=16,patch=14", 36, 632045800},
-    };
-    ASSERT_PUBLISHED(cases);
-}
-
-static void unet_has_the_layers_of_its_closed_form(void **state) {
-    (void)state;
+TEST_CASE(unet_has_the_layers_of_its_closed_form) {
     for (int b = 1; b <= 4; b++) {
         for (int d = 1; d <= 6; d++) {
             char text[64];
@@ -159,6 +138,19 @@ static void unet_has_the_layers_of_its_closed_form(void **state) {
     }
 }
 
+/* Table 1 of Dosovitskiy et al. lists 86, 307 and 632 million. By hand, with width W and T patches
+ * of side P: 3 P^2 W + W + W + (T + 1) W; per block 12 W^2 + 13 W; 2 W; 1000 W + 1000. ViT-B/16 has
+ * exactly the parameters of google/vit-base-patch16-224. */
+TEST_CASE(vit_has_the_published_layers_and_parameters) {
+    static const published cases[] = {
+        {"vit", 16, 86567656},
+        {"vit:patch=32", 16, 88224232},
+        {"vit:layers=24,width=1024,heads=16", 28, 304326632},
+        {"vit:layers=32,width=1280,heads=16,patch=14", 36, 632045800},
+    };
+    ASSERT_PUBLISHED(cases);
+}
+
 /* Return the CPU seconds of this thread, which other programs do not affect. */
 static double seconds(void) {
     struct timespec now;
@@ -167,8 +159,7 @@ static double seconds(void) {
 }
 
 /* Building these models takes a tenth of a second; the bound allows for sanitizers. */
-static void the_largest_models_are_made_within_seconds(void **state) {
-    (void)state;
+TEST_CASE(the_largest_models_are_made_within_seconds) {
     static const char *const texts[] = {"unet:B=48,C=160", "amoebanetd:L=72,D=512",
                                         "amoebanetd:old=1,L=24,D=512"};
     for (int i = 0; i < 3; i++) {
@@ -222,8 +213,7 @@ static void assert_crossings(const char *text, const char *const (*expected)[2],
 #define ASSERT_CROSSINGS(text, cases) assert_crossings(text, cases, sizeof cases / sizeof cases[0])
 
 /* The shape of the skip is written before that of x, in the order of their ops. */
-static void amoebanetd_passes_on_pairs_of_values(void **state) {
-    (void)state;
+TEST_CASE(amoebanetd_passes_on_pairs_of_values) {
     static const char *const pairs[][2] = {
         {"stem2", "[112, 112, 52]"},
         {"stem3", "[112, 112, 52] [56, 56, 312]"},
@@ -242,8 +232,7 @@ static void amoebanetd_passes_on_pairs_of_values(void **state) {
 }
 
 /* Compare the parameters of each layer with the published table for (L, D) = (18, 208). */
-static void amoebanetd_layers_have_the_published_parameters(void **state) {
-    (void)state;
+TEST_CASE(amoebanetd_layers_have_the_published_parameters) {
     static const int64_t expected[24] = {1508,    49296,   227032,  446992,  555152,  598416,
                                          598416,  598416,  598416,  1292304, 1867424, 2213536,
                                          2386592, 2386592, 2386592, 2386592, 5158816, 7455552,
@@ -259,8 +248,7 @@ static void amoebanetd_layers_have_the_published_parameters(void **state) {
 }
 
 /* Inside a block, the stashed value crosses a cut together with the block's own value. */
-static void resnet_passes_on_one_value_and_the_stash(void **state) {
-    (void)state;
+TEST_CASE(resnet_passes_on_one_value_and_the_stash) {
     static const char *const cases[][2] = {
         {"bn1", "[112, 112, 64]"},
         {"layer1.0.identity", "[56, 56, 64]"},
@@ -283,8 +271,7 @@ static void resnet_passes_on_one_value_and_the_stash(void **state) {
     ASSERT_CROSSINGS("resnet20", small);
 }
 
-static void unet_passes_on_its_skips_unchanged(void **state) {
-    (void)state;
+TEST_CASE(unet_passes_on_its_skips_unchanged) {
     static const char *const even[][2] = {
         {"encoder.1.encode.0.conv", "[192, 192, 64] [96, 96, 64]"},
         {"bottleneck.0.0.conv", "[192, 192, 64] [96, 96, 128] [48, 48, 128]"},
@@ -313,8 +300,7 @@ static void assert_input(const cgp_model *model, int input, const char *name,
     assert_string_equal(cgp_shape_text(&shape, text, sizeof text), expected);
 }
 
-static void inputs_are_images_and_for_training_labels_or_masks(void **state) {
-    (void)state;
+TEST_CASE(inputs_are_images_and_for_training_labels_or_masks) {
     static const char *const cases[][3] = {
         {"resnet8", "[32, 32, 3]", "[10]"},
         {"amoebanetd:L=3,D=8,image=64", "[64, 64, 3]", "[1000]"},
@@ -351,8 +337,7 @@ static int count_ops(const cgp_model *model, cgp_op_kind kind) {
 
 /* Count the pools. Each cell has three 3 x 3 pools, of which two are maximum pools in the paper.
  * Reduction cells always have two more maximum pools. */
-static void amoebanetd_takes_averages_or_maxima_where_the_paper_has_maxima(void **state) {
-    (void)state;
+TEST_CASE(amoebanetd_takes_averages_or_maxima_where_the_paper_has_maxima) {
     cgp_model *average = make("amoebanetd:L=3,D=8,image=32");
     cgp_model *largest = make("amoebanetd:L=3,D=8,image=32,maxpool=max");
     const int cells = 3 + 4, reductions = 4;
@@ -367,8 +352,7 @@ static void amoebanetd_takes_averages_or_maxima_where_the_paper_has_maxima(void 
 
 /* Count the elements of all states; the counter of each batch norm is one element. The published
  * numbers are 168,391 (18, 208), 207,187 (18, 256) and 105,448. */
-static void batch_norms_keep_the_published_running_statistics(void **state) {
-    (void)state;
+TEST_CASE(batch_norms_keep_the_published_running_statistics) {
     static const char *const texts[] = {"amoebanetd:D=208", "amoebanetd", "resnet101", "unet"};
     static const int64_t expected[] = {168391, 207187, 105448, 0};
     for (int i = 0; i < 4; i++) {
@@ -383,8 +367,7 @@ static void batch_norms_keep_the_published_running_statistics(void **state) {
 
 /* Compare the GMAC of a forward pass of one sample (convolutions and linear maps) with those of
  * PyTorch: 7.801, 15.170, 10.019, 48.987. */
-static void forward_takes_the_published_multiplications(void **state) {
-    (void)state;
+TEST_CASE(forward_takes_the_published_multiplications) {
     static const char *const texts[] = {"resnet101", "amoebanetd", "amoebanetd:D=208", "unet"};
     static const double expected[] = {7.801, 15.170, 10.019, 48.987};
     for (int i = 0; i < 4; i++) {
@@ -404,8 +387,7 @@ static void forward_takes_the_published_multiplications(void **state) {
     }
 }
 
-static void names_are_those_of_the_published_code(void **state) {
-    (void)state;
+TEST_CASE(names_are_those_of_the_published_code) {
     static const char *const cases[][8] = {
         {"resnet50", "conv1.weight", "bn1.weight", "layer1.0.conv1.weight",
          "layer1.0.downsample.0.weight", "layer1.0.downsample.1.bias", "layer4.2.bn3.weight",
@@ -442,8 +424,7 @@ static int by_name(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static void layer_names_are_different(void **state) {
-    (void)state;
+TEST_CASE(layer_names_are_different) {
     static const char *const texts[] = {"resnet101",        "resnet20", "amoebanetd",
                                         "amoebanetd:old=1", "unet",     "vit"};
     for (int i = 0; i < 6; i++) {
@@ -477,8 +458,7 @@ static void assert_init(const cgp_model *model, const char *name, cgp_init_kind 
     assert_true(fabs(init->scale * init->scale - square) < 1e-12);
 }
 
-static void initial_weights_are_those_of_pytorch(void **state) {
-    (void)state;
+TEST_CASE(initial_weights_are_those_of_pytorch) {
     cgp_model *resnet = make("resnet50"), *amoebanetd = make("amoebanetd"), *unet = make("unet"),
               *vit = make("vit");
     assert_init(resnet, "conv1.weight", CGP_INIT_NORMAL, 2.0 / (64 * 49));
@@ -498,30 +478,4 @@ static void initial_weights_are_those_of_pytorch(void **state) {
     cgp_model_destroy(amoebanetd);
     cgp_model_destroy(unet);
     cgp_model_destroy(vit);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(resnet_has_the_published_layers_and_parameters),
-        cmocka_unit_test(resnet_of_6n_plus_2_is_the_family_for_small_images),
-        cmocka_unit_test(amoebanetd_has_the_published_layers_and_parameters),
-        cmocka_unit_test(amoebanetd_has_the_parameters_of_its_closed_form),
-        cmocka_unit_test(old_amoebanetd_has_the_published_parameters),
-        cmocka_unit_test(unet_has_the_published_layers_and_parameters),
-        cmocka_unit_test(unet_has_the_layers_of_its_closed_form),
-        cmocka_unit_test(vit_has_the_published_layers_and_parameters),
-        cmocka_unit_test(the_largest_models_are_made_within_seconds),
-        cmocka_unit_test(amoebanetd_passes_on_pairs_of_values),
-        cmocka_unit_test(amoebanetd_layers_have_the_published_parameters),
-        cmocka_unit_test(resnet_passes_on_one_value_and_the_stash),
-        cmocka_unit_test(unet_passes_on_its_skips_unchanged),
-        cmocka_unit_test(inputs_are_images_and_for_training_labels_or_masks),
-        cmocka_unit_test(amoebanetd_takes_averages_or_maxima_where_the_paper_has_maxima),
-        cmocka_unit_test(batch_norms_keep_the_published_running_statistics),
-        cmocka_unit_test(forward_takes_the_published_multiplications),
-        cmocka_unit_test(names_are_those_of_the_published_code),
-        cmocka_unit_test(layer_names_are_different),
-        cmocka_unit_test(initial_weights_are_those_of_pytorch),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -88,8 +88,7 @@ static void find_good(void) {
     NEED(has(plugin.version, CGP_VERSION) && has(plugin.sha256, sha256));
 }
 
-static void an_unknown_name_opens_a_plugin_that_has_it(void **state) {
-    (void)state;
+TEST_CASE(an_unknown_name_opens_a_plugin_that_has_it) {
     in_child(DIRECTORY("good"), find_good, NULL);
 }
 
@@ -103,8 +102,7 @@ static void list_transports_first(void) {
     find_good();
 }
 
-static void so_does_a_list(void **state) {
-    (void)state;
+TEST_CASE(so_does_a_list) {
     in_child(DIRECTORY("good"), list_first, NULL);
     in_child(DIRECTORY("good"), list_transports_first, NULL);
 }
@@ -116,8 +114,7 @@ static void known_names(void) {
     NEED(!cgp_backend_info_at(1).plugin && !cgp_transport_info_at(0).plugin);
 }
 
-static void a_known_name_opens_none(void **state) {
-    (void)state;
+TEST_CASE(a_known_name_opens_none) {
     char said[1024];
     in_child(DIRECTORY("good") ":relative", known_names, said);
     assert_string_equal(said, "");
@@ -142,8 +139,7 @@ static void find_from_threads(void) {
     NEED(!cgp_plugin_info_at(1).path);
 }
 
-static void threads_open_it_once(void **state) {
-    (void)state;
+TEST_CASE(threads_open_it_once) {
     in_child(DIRECTORY("good") ":" DIRECTORY("good"), find_from_threads, NULL);
 }
 
@@ -163,8 +159,7 @@ static void plan_on_good(void) {
     cgp_model_destroy(model);
 }
 
-static void its_words_are_the_message_of_a_plan(void **state) {
-    (void)state;
+TEST_CASE(its_words_are_the_message_of_a_plan) {
     in_child(DIRECTORY("good"), plan_on_good, NULL);
 }
 
@@ -203,8 +198,7 @@ static void find_broken(void) {
     NEED(cgp__backend_find("cpu", &backend) == CGP_OK && backend == &cgp__backend_cpu);
 }
 
-static void a_broken_one_is_left_out_with_the_reason_and_no_other(void **state) {
-    (void)state;
+TEST_CASE(a_broken_one_is_left_out_with_the_reason_and_no_other) {
     in_child(DIRECTORY("abi") ALSO("stale") ALSO("short") ALSO("missing") ALSO("same") ALSO("entry")
                  ALSO("refuses") ALSO("transport") ALSO("old") ALSO("good"),
              find_broken, NULL);
@@ -225,8 +219,7 @@ static void find_damaged(void) {
     NEED(!info.name && !cgp_plugin_info_at(1).path);
 }
 
-static void a_file_that_is_none_is_left_out(void **state) {
-    (void)state;
+TEST_CASE(a_file_that_is_none_is_left_out) {
     static const char *const names[] = {"libcgpipe-damaged.so", "libcgpipe-.so",
                                         "libother-plugin.so", "libcgpipe-a.so.1", "libcgpipe.so"};
     char path[128];
@@ -255,8 +248,7 @@ static void find_none_here(void) {
     find_none();
 }
 
-static void nothing_in_the_current_directory_is_opened(void **state) {
-    (void)state;
+TEST_CASE(nothing_in_the_current_directory_is_opened) {
     static const char *const paths[] = {"", ".", "./", "../good", ":", ".:", "good"};
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
         char said[1024];
@@ -274,26 +266,10 @@ static void find_good_quietly(void) {
     NEED(cgp__backend_find("good", &backend) == CGP_OK);
 }
 
-static void an_entry_that_is_refused_leaves_the_others(void **state) {
-    (void)state;
+TEST_CASE(an_entry_that_is_refused_leaves_the_others) {
     char said[1024];
     in_child("relative::/not/there:" DIRECTORY("good"), find_good_quietly, said);
     assert_non_null(strstr(said, "got \"relative\" (left out)"));
     assert_non_null(strstr(said, "got \"\" (left out)"));
     assert_non_null(strstr(said, "/not/there: No such file or directory"));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_unknown_name_opens_a_plugin_that_has_it),
-        cmocka_unit_test(so_does_a_list),
-        cmocka_unit_test(a_known_name_opens_none),
-        cmocka_unit_test(threads_open_it_once),
-        cmocka_unit_test(its_words_are_the_message_of_a_plan),
-        cmocka_unit_test(a_broken_one_is_left_out_with_the_reason_and_no_other),
-        cmocka_unit_test(a_file_that_is_none_is_left_out),
-        cmocka_unit_test(nothing_in_the_current_directory_is_opened),
-        cmocka_unit_test(an_entry_that_is_refused_leaves_the_others),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

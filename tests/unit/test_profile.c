@@ -75,8 +75,7 @@ static void check_against_plan(const cgp_model *model, int64_t samples) {
 }
 
 /* For any graph, FLOPs and saved bytes of a stage with all layers are the sums over its layers. */
-static void costs_of_layers_add_up_to_the_plan(void **unused) {
-    (void)unused;
+TEST_CASE(costs_of_layers_add_up_to_the_plan) {
     uint64_t state = test_seed();
     for (int round = 0; round < 30; round++) {
         const test_sizes sizes = {.layers = test_between(&state, 2, 12),
@@ -95,8 +94,7 @@ static void costs_of_layers_add_up_to_the_plan(void **unused) {
 }
 
 /* FLOPs of layers equal cgp_layer_flops(), except for the losses in the last layer. */
-static void operations_are_counted_by_layer(void **unused) {
-    (void)unused;
+TEST_CASE(operations_are_counted_by_layer) {
     cgp_layer_cost costs[LAYERS];
     const test_sizes sizes = {2, 8, 16, 2, 11, 0, false, false};
     cgp_model *model = test_gpt2(&sizes);
@@ -120,8 +118,7 @@ static cgp_status no_kernel(void *self, const cgp_model *model, const cgp__node_
     return (*left)-- > 0 ? CGP_OK : cgp_fail(CGP_EDEVICE, "kernel: broke");
 }
 
-static void a_kernel_that_fails_leaves_the_costs_as_they_were(void **unused) {
-    (void)unused;
+TEST_CASE(a_kernel_that_fails_leaves_the_costs_as_they_were) {
     const test_sizes sizes = {1, 4, 8, 2, 7, 0, false, false};
     cgp_model *model = test_gpt2(&sizes);
     cgp_layer_cost costs[LAYERS], before[LAYERS];
@@ -161,8 +158,7 @@ static cgp_model *row_of_linears(int n, int wide) {
 
 /* Six layers take 10 .. 60 ms, as in torchgpipe's test, and are balanced as [4, 2]. If
  * recomputation counts too, the long R of the first layer moves the cut. */
-static void the_balance_follows_the_times(void **unused) {
-    (void)unused;
+TEST_CASE(the_balance_follows_the_times) {
     cgp_model *model = row_of_linears(6, -1);
     cgp_layer_cost costs[6] = {0};
     int balance[2];
@@ -185,8 +181,7 @@ static void the_balance_follows_the_times(void **unused) {
 /* There are six layers. The wide layer (index 4) has most of the parameters and few saved values.
  * With a large parameter_scale it gets its own stage; with 0 the cut depends only on saved
  * bytes. */
-static void the_balance_by_size_weighs_parameters_and_saved_values(void **unused) {
-    (void)unused;
+TEST_CASE(the_balance_by_size_weighs_parameters_and_saved_values) {
     cgp_model *model = row_of_linears(6, 4);
     cgp_balance_size_options o = cgp_balance_size_options_default();
     cgp_layer_cost costs[6];
@@ -222,8 +217,7 @@ static void the_balance_by_size_weighs_parameters_and_saved_values(void **unused
 /* --- measured --- */
 
 /* With both backends and both types, every op has a time, and equal blocks have equal times. */
-static void a_profile_measures_every_layer(void **unused) {
-    (void)unused;
+TEST_CASE(a_profile_measures_every_layer) {
     const test_sizes sizes = {3, 8, 16, 2, 11, 0.1, false, false};
     cgp_model *model = test_gpt2(&sizes);
     const int layers = cgp_model_layers(model);
@@ -252,8 +246,7 @@ static void a_profile_measures_every_layer(void **unused) {
 }
 
 /* Uses random ops on images. */
-static void random_images_can_be_profiled(void **unused) {
-    (void)unused;
+TEST_CASE(random_images_can_be_profiled) {
     uint64_t state = test_seed();
     for (int round = 0; round < 4; round++) {
         const test_sizes sizes = {.layers = 8, .vocab = 5, .dropout = 0.2, .no_loss = round == 0};
@@ -269,8 +262,7 @@ static void random_images_can_be_profiled(void **unused) {
 }
 
 /* 4096 layers of 64 MiB: 256 GiB of parameters. */
-static void a_model_larger_than_memory_can_be_profiled(void **unused) {
-    (void)unused;
+TEST_CASE(a_model_larger_than_memory_can_be_profiled) {
     enum { MANY = 4096 };
     cgp_model *model = NULL;
     cgp_layer_cost *costs = calloc(MANY, sizeof *costs);
@@ -297,8 +289,7 @@ static void a_model_larger_than_memory_can_be_profiled(void **unused) {
     free(costs);
 }
 
-static void bad_profile_options_are_refused(void **unused) {
-    (void)unused;
+TEST_CASE(bad_profile_options_are_refused) {
     const test_sizes sizes = {1, 4, 8, 2, 7, 0, false, false};
     cgp_model *model = test_gpt2(&sizes), *open = NULL;
     cgp_layer_cost costs[LAYERS], before[LAYERS];
@@ -349,19 +340,4 @@ static void bad_profile_options_are_refused(void **unused) {
     assert_memory_equal(costs, before, sizeof costs);
     cgp_model_destroy(open);
     cgp_model_destroy(model);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(costs_of_layers_add_up_to_the_plan),
-        cmocka_unit_test(operations_are_counted_by_layer),
-        cmocka_unit_test(a_kernel_that_fails_leaves_the_costs_as_they_were),
-        cmocka_unit_test(the_balance_follows_the_times),
-        cmocka_unit_test(the_balance_by_size_weighs_parameters_and_saved_values),
-        cmocka_unit_test(a_profile_measures_every_layer),
-        cmocka_unit_test(random_images_can_be_profiled),
-        cmocka_unit_test(a_model_larger_than_memory_can_be_profiled),
-        cmocka_unit_test(bad_profile_options_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

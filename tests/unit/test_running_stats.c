@@ -116,8 +116,7 @@ static void assert_state(const layer *l, int c, double mean, double variance) {
     assert_close((double)l->variance[c], variance, 0x1p-23);
 }
 
-static void micro_batches_merge_to_the_whole_mini_batch(void **state) {
-    (void)state;
+TEST_CASE(micro_batches_merge_to_the_whole_mini_batch) {
     for (int i = 0; i < 2000; i++) {
         layer l = layer_of(0.25f, true);
         const layer before = l;
@@ -136,8 +135,7 @@ static void micro_batches_merge_to_the_whole_mini_batch(void **state) {
     }
 }
 
-static void otherwise_each_micro_batch_moves_them_in_turn(void **state) {
-    (void)state;
+TEST_CASE(otherwise_each_micro_batch_moves_them_in_turn) {
     for (int i = 0; i < 2000; i++) {
         layer l = layer_of(0.25f, false);
         const layer before = l;
@@ -157,8 +155,7 @@ static void otherwise_each_micro_batch_moves_them_in_turn(void **state) {
 
 /* Whatever the initial values are, the result is the mean over all steps (deferred) or over all
  * micro-batches. */
-static void a_cumulative_average_forgets_nothing(void **state) {
-    (void)state;
+TEST_CASE(a_cumulative_average_forgets_nothing) {
     for (int i = 0; i < 400; i++) {
         const bool deferred = i % 2;
         const int steps = test_between(&seed, 1, 5);
@@ -186,8 +183,7 @@ static void a_cumulative_average_forgets_nothing(void **state) {
     }
 }
 
-static void one_row_has_the_variance_0(void **state) {
-    (void)state;
+TEST_CASE(one_row_has_the_variance_0) {
     for (int deferred = 0; deferred < 2; deferred++) {
         layer l = layer_of(1.0f, deferred);
         const step s = {.n = 1, .rows = {1}, .x = {{1, -2, 3, 0, 5}}};
@@ -198,8 +194,7 @@ static void one_row_has_the_variance_0(void **state) {
     }
 }
 
-static void a_commit_counts_steps_or_micro_batches(void **state) {
-    (void)state;
+TEST_CASE(a_commit_counts_steps_or_micro_batches) {
     for (int deferred = 0; deferred < 2; deferred++) {
         layer l = layer_of(0.1f, deferred);
         int32_t expected = 0;
@@ -215,8 +210,7 @@ static void a_commit_counts_steps_or_micro_batches(void **state) {
 }
 
 /* A step that fails is not committed; the next step starts from the committed state. */
-static void a_step_that_is_not_committed_leaves_no_trace(void **state) {
-    (void)state;
+TEST_CASE(a_step_that_is_not_committed_leaves_no_trace) {
     for (int i = 0; i < 50; i++) {
         layer l = layer_of(i % 4 < 2 ? 0.25f : -1.0f, i % 2);
         layer other = l;
@@ -236,8 +230,7 @@ static void a_step_that_is_not_committed_leaves_no_trace(void **state) {
 
 /* The check before a commit predicts the committed values: a number beyond the range of float
  * becomes infinite in the state. */
-static void the_check_names_the_state_that_would_not_be_finite(void **state) {
-    (void)state;
+TEST_CASE(the_check_names_the_state_that_would_not_be_finite) {
     const double bad[] = {NAN, INFINITY, -INFINITY, 1e300};
     for (int i = 0; i < 16; i++) {
         layer l = layer_of(i % 4 < 2 ? 0.25f : -1.0f, i % 2);
@@ -258,15 +251,6 @@ static void the_check_names_the_state_that_would_not_be_finite(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(micro_batches_merge_to_the_whole_mini_batch),
-        cmocka_unit_test(otherwise_each_micro_batch_moves_them_in_turn),
-        cmocka_unit_test(a_cumulative_average_forgets_nothing),
-        cmocka_unit_test(one_row_has_the_variance_0),
-        cmocka_unit_test(a_commit_counts_steps_or_micro_batches),
-        cmocka_unit_test(a_step_that_is_not_committed_leaves_no_trace),
-        cmocka_unit_test(the_check_names_the_state_that_would_not_be_finite),
-    };
     seed = test_seed();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }
