@@ -62,9 +62,8 @@ static cgp_value first(cgp_model *model, cgp_value x) {
     return x;
 }
 
-/* ... and this is the layer that is written independently. The value goes directly from stage to
- * stage, past the stages between them. cgp_model_finish() refuses a name that is stashed but not
- * popped, or popped but not stashed. */
+/* Pop the value, which goes directly from stage to stage, past the stages between them.
+ * cgp_model_finish() refuses a name that is stashed but not popped, or popped but not stashed. */
 static cgp_value last(cgp_model *model, cgp_value x) {
     cgp_model_layer(model, "out");
     return linear(model, cgp_add(model, x, cgp_model_pop(model, NULL, "coarse")), "out", ARMS);

@@ -10,8 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-/* the tables below fix the parameters of their functions */
-#pragma GCC diagnostic ignored "-Wunused-parameter"
+#pragma GCC diagnostic ignored "-Wunused-parameter" /* the tables fix the parameters */
 
 static const cgp_host *host; /* the library's functions */
 typedef void toy_run(const cgp_kernel_spec *spec, const cgp_kernel_args *args);
@@ -60,8 +59,7 @@ static void linear_input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
         put(args->dx[0], k, spec->add & 1, dot(out, dy + k / in * out, 1, weight + k % in, in));
 }
 
-/* dweight [out, in] = dy^T x, dbias = sum of dy. The first micro-batch overwrites, later
- * micro-batches add. */
+/* dweight [out, in] = dy^T x, dbias = sum of dy. All micro-batches but the first add. */
 static void linear_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t in = spec->attributes.in, out = spec->attributes.out, rows = rows_of(spec);
     const float *x = args->x[0], *dy = args->dy, one = 1;
@@ -85,8 +83,7 @@ static void relu_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args)
         put(args->dx[0], i, spec->add & 1, y[i] > 0 ? dy[i] : spec->attributes.slope * dy[i]);
 }
 
-/* Sum log_sum + (max - x[target]), log_sum = log sum exp(x - max). The saved values are max and
- * log_sum, because a saved sum of the two would be rounded. */
+/* Sum log_sum + (max - x[target]), with log_sum = log sum exp(x - max). Save max and log_sum. */
 static void loss_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t classes = spec->attributes.in;
     const int32_t *target = args->x[1];
@@ -234,19 +231,18 @@ static cgp_status update(cgp_device *device, const cgp_update *u) {
 /* clang-format off */
 static const cgp_backend toy = {
     .struct_size = sizeof toy, .name = "toy", .host_addressable = true,
-    .device = {.count = count, .memory = memory, .create = device_create,
-               .destroy = device_destroy, .has_cores = has_cores, .memory_create = memory_create,
+    .device = {.count = count, .memory = memory, .create = device_create, .destroy = device_destroy,
+               .has_cores = has_cores, .memory_create = memory_create,
                .memory_destroy = memory_destroy, .copy = copy},
-    .kernels = {.workspace = workspace, .create = kernel_create, .run = kernel_run,
+    .kernels = {.workspace = workspace, .create = kernel_create, .run = kernel_run, .add = add,
                 .destroy = kernel_destroy, .commit = commit, .check_commit = check_commit,
                 .sum_squares = sum_squares, .find_nonfinite = find_nonfinite, .update = update,
-                .add = add, .convert = convert}}; /* clang-format on */
+                .convert = convert}}; /* clang-format on */
 static const cgp_backend *const backends[] = {&toy};
 static const cgp_plugin plugin = {CGP_PLUGIN_HEADER, .name = "toy", .backends = backends,
                                   .n_backends = 1};
 
 __attribute__((visibility("default"))) cgp_plugin_entry_function cgp_plugin_entry;
-
 const cgp_plugin *cgp_plugin_entry(const cgp_host *of) {
     host = of;
     return host->abi == CGP_PLUGIN_ABI ? &plugin : NULL;
