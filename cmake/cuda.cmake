@@ -65,7 +65,7 @@ if(CGP_NVCC AND CGP_CUDA_INCLUDE AND CGP_CUDART)
   if(CGP_WERROR)
     set(NVCC_WERROR -Werror all-warnings)
   endif()
-  set(NVCC_FLAGS -x cu -std=c++17 -O3 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true ${GENCODE}
+  set(NVCC_FLAGS -x cu -std=c++17 -O3 -DNDEBUG -fmad=false -ftz=false -prec-div=true -prec-sqrt=true ${GENCODE}
                  -Xptxas -v,-warn-spills ${NVCC_WERROR}
                  -Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden,-ffp-contract=off
                  -Xcompiler -fstack-protector-strong,-fcf-protection=full,-fno-exceptions
