@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cores.c -- prints, as JSON, the distance of two cores that this process may use. round_trip_ns is
- * the round trip of a cache line that both cores write alternately: the median of 21 runs.
+/* cores.c -- prints, as JSON, the distance of two cores that this process may use. The member
+ * round_trip_ns is the round trip of a cache line that both cores write alternately: the median of
+ * 21 runs.
  *
  * The round trip is about 50 ns if both cores share a last-level cache, and several times as much
- * otherwise. The cores of a virtual machine may move, which changes the gain of a second thread.
- * round_trip_ns is null if the process has only one core. */
+ * otherwise. The cores of a virtual machine may move, which changes the gain of a second thread. If
+ * the process has only one core, round_trip_ns is null. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>

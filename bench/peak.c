@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peak.c -- prints, as JSON, the peak of one core and its instruction set: gflops and isa.
- * gflops_fed is the rate of the same FMAs in a GEMM tile that reads its operands from the L1 cache
- * and does nothing else. Loads take power, so they may lower a core's clock.
+/* peak.c -- prints, as JSON, the peak of one core and its instruction set: gflops and isa. The
+ * member gflops_fed is the rate of the same FMAs in a GEMM tile that reads its operands from the L1
+ * cache and does nothing else. Loads take power, so they may lower a core's clock.
  *
- * gflops is the best rate, in 50 runs, of f32 fused multiply-adds on registers. Enough of them are
- * in flight to hide their latency:
+ * The member gflops is the best rate, in 50 runs, of f32 fused multiply-adds on registers. Enough
+ * of them are in flight to hide their latency:
  *
  *     a0 = a0 x + y    a1 = a1 x + y   ...        (independent chains, each as long as the loop)
  *

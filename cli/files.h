@@ -25,7 +25,7 @@ CGP_MUST_CHECK cgp_status cli_file_read_open(int fd, const char *path, size_t ma
                                              size_t *size);
 
 /* Write a text to a file; "-" is standard output, where a reader that has closed the pipe is no
- * failure. Takes `text`. */
+ * failure. Takes ownership of `text`. */
 CGP_MUST_CHECK cgp_status cli_text_write(const char *path, char *text);
 
 /* Return a JSON string; null for NULL and for text that is not UTF-8. */
@@ -41,10 +41,10 @@ json_t *cli_real_json(double value);
 void cli_json_add(json_t *object, const char *format, ...);
 
 /* Return the object as text that ends in a line break; NULL, with a message, if memory runs out.
- * Takes `object`; the caller frees the text. */
+ * Takes ownership of `object`; the caller frees the text. */
 char *cli_json_text(json_t *object);
 
-/* Replace a file by `object`; "-" is standard output. Takes `object`. */
+/* Replace a file by `object`; "-" is standard output. Takes ownership of `object`. */
 CGP_MUST_CHECK cgp_status cli_json_replace(const char *path, json_t *object);
 
 #endif

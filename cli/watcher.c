@@ -95,7 +95,8 @@ static void take_message(watch *w) {
         (void)kill(-w->command, number);
 }
 
-/* A signal that would end this process ends the command: nothing would watch it afterwards. */
+/* A signal that would end this process also ends the command, because nothing would watch the
+ * command afterwards. */
 static void take_signal(watch *w) {
     struct signalfd_siginfo info = {0};
     if (read(w->signals, &info, sizeof info) == sizeof info && info.ssi_signo != SIGCHLD)

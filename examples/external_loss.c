@@ -111,7 +111,7 @@ static cgp_status run(cgp_model **model, cgp_plan **plan, cgp_pipeline **pipelin
     options.stages = 2;
     options.batch = BATCH;
     options.chunks = 4;
-    options.schedule = "gpipe"; /* all forwards come before all backwards */
+    options.schedule = "gpipe"; /* all forward passes come before all backward passes */
     options.external_loss = true;
     options.optim = cgp_optim_adamw(1e-2, 0);
     options.optim.schedule.kind = CGP_LR_COSINE; /* lr falls to a hundredth */

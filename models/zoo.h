@@ -54,7 +54,7 @@ typedef struct cgp__keys {
     bool numbered; /* a number after the name sets the first key */
     /* Replace each 0 that stands for a default with the model's default, and check all options. */
     cgp_status (*resolve)(void *options);
-    /* Build the graph of resolved options. */
+    /* Build the graph from resolved options. */
     void (*build)(cgp_model *model, const void *options);
     /* in the order of a written spec; the entry after the last has no name */
     cgp__key keys[CGP__MAX_KEYS + 1];

@@ -3,10 +3,10 @@
 """Make tests/data/schedules/torch-VERSION.txt: the tables of every schedule of PyTorch's
 pipelining.
 
-    python3 tools/reference_schedules.py DIRECTORY [--all]         # of the torch of this Python
-    python3 tools/reference_schedules.py DIRECTORY --source TREE   # of a wheel in TREE/torch/...
+    python3 tools/reference_schedules.py DIRECTORY [--all]         # for this Python's PyTorch
+    python3 tools/reference_schedules.py DIRECTORY --source TREE   # for a wheel in TREE/torch/...
 
-The committed files are those of torch 2.5.1 (older letters: B is I), 2.6.0, 2.9.0 and 2.15.0. They
+The committed files are those of torch 2.5.1 (which writes B for I), 2.6.0, 2.9.0 and 2.15.0. They
 come from Linux wheels of PyPI, unpacked and not installed:
 
     pip download --no-deps --only-binary=:all: --python-version 3.11 \\
@@ -32,8 +32,8 @@ ScheduleGPipe and Schedule1F1B have no _dump_csv(): their _get_pipeline_order() 
 same format. In versions where Schedule1F1B has _dump_csv(), it numbers the forwards of the last
 stage from 1 to m; the files keep these numbers.
 
---all makes larger sizes, and all of them with transfers, for inspection by hand. They are not
-committed."""
+--all also makes larger sizes, and adds the tables with transfers for all sizes. These tables are
+for inspection by hand and are not committed."""
 import argparse
 import csv
 import importlib.util

@@ -67,7 +67,7 @@ typedef struct cli_run_options {
     bool given[CLI_OPTION_COUNT]; /* on the command line, or in the run file */
     bool stages_by_devices;       /* --devices determines the number of stages */
     const char *operand;          /* MODEL, RUN, NAME or FROM; NULL: missing */
-    /* The run file or run.json that names MODEL; NULL: the command line. */
+    /* The run file or run.json that names MODEL; NULL if the command line names MODEL. */
     const char *operand_source;
     const char *target; /* TO of convert, NAME of new model; NULL: missing */
     cli_names words;    /* COMMAND of supervise */

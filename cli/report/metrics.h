@@ -27,11 +27,11 @@ typedef struct cli_metrics {
 CGP_MUST_CHECK cgp_status cli_metrics_open(cli_metrics *metrics, const cli_run_directory *directory,
                                            int64_t step);
 
-/* Write a line, whose first member is `step`. Takes `line`. */
+/* Write a line, whose first member is `step`. Takes ownership of `line`. */
 CGP_MUST_CHECK cgp_status cli_metrics_log(cli_metrics *metrics, json_t *line);
 
-/* Add members to the last line in one write, so that a kill leaves a whole line. Takes `members`. A
- * failure leaves the line unchanged. */
+/* Add members to the last line in one write, so that a kill leaves a whole line. Takes ownership of
+ * `members`. A failure leaves the line unchanged. */
 CGP_MUST_CHECK cgp_status cli_metrics_add(cli_metrics *metrics, json_t *members);
 
 /* Sync all lines to disk. Call before saving the checkpoint of the last line. */

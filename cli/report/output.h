@@ -27,14 +27,14 @@ bool cli_output_failed(void);
 /* Fail early if the directory of the JSON file cannot be written. */
 CGP_MUST_CHECK cgp_status cli_json_check(const cli_run_options *options);
 
-/* Write to --json FILE, whole or not at all, or to standard output; nothing without --json. Takes
- * `object`. */
+/* Write `object` to --json FILE (atomically) or to standard output. Without --json, write nothing.
+ * Takes ownership of `object`. */
 CGP_MUST_CHECK cgp_status cli_json_write(const cli_run_options *options, json_t *object);
 
 /* Fail early if a directory of the --trace files cannot be written. */
 CGP_MUST_CHECK cgp_status cli_trace_check(const cli_run_options *options);
 
-/* Write the --trace files, each whole or not at all, and print a line. */
+/* Write each --trace file atomically, and print a line. */
 CGP_MUST_CHECK cgp_status cli_trace_write(FILE *out, const cli_session *session);
 
 #endif

@@ -47,10 +47,11 @@ bool cli_data_targets_follow(const cli_run_options *run_options);
 
 /* The words for data in messages, in the plural. */
 typedef struct cli_data_units {
-    const char *name, *short_name; /* units: "tokens", "images" or "samples"; "tok", "img", "smp" */
-    const char *sample;            /* "sequences", "images" or "samples" */
-    const char *key;               /* JSON name of the sample */
-    int64_t per_sample;            /* units in a sample */
+    /* Unit: "tokens", "images" or "samples"; its abbreviation: "tok", "img" or "smp". */
+    const char *name, *short_name;
+    const char *sample; /* "sequences", "images" or "samples" */
+    const char *key;    /* JSON name of the sample */
+    int64_t per_sample; /* units in a sample */
 } cli_data_units;
 
 cli_data_units cli_data_units_of(const cgp_model *model);

@@ -13,7 +13,7 @@
 typedef struct cli_eval_metrics {
     int64_t samples; /* 0: there was no validation */
     double loss;
-    double top1, top5; /* fractions, of labelled images */
+    double top1, top5; /* fractions of the labelled images */
     double iou;        /* of masks */
 } cli_eval_metrics;
 

@@ -200,7 +200,7 @@ json_t *cli_record_plugins(const cli_session *session) {
     return NULL;
 }
 
-/* Make the entry of a start. Takes `changed`, which is NULL at the first start. */
+/* Make the entry of a start. Takes ownership of `changed`, which is NULL at the first start. */
 static json_t *start_json(const cli_session *session, int64_t step, json_t *changed) {
     json_t *given = json_object();
     char date[CLI_DATE], host[CLI_HOST];
@@ -212,7 +212,7 @@ static json_t *start_json(const cli_session *session, int64_t step, json_t *chan
                      "given", given, "changed", changed);
 }
 
-/* Replace run.json. Takes `record`. */
+/* Replace run.json. Takes ownership of `record`. */
 static cgp_status replace(const cli_run_directory *directory, json_t *record) {
     char *text = cli_json_text(record);
     const cgp_status status =

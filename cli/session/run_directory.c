@@ -27,7 +27,7 @@
 
 /* --- names --- */
 
-/* Set the names; `fd` is the directory's, or -1 with errno. Takes `path`. */
+/* Set the names; `fd` is the directory's, or -1 with errno. Takes ownership of `path`. */
 static void name_files(cli_run_directory *directory, char *path, int fd) {
     *directory = (cli_run_directory){.path = path, .fd = fd, .reason = fd < 0 ? errno : 0};
     directory->record = cli_text("%s/" CLI_RECORD, path);

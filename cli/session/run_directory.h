@@ -104,7 +104,7 @@ CGP_MUST_CHECK cgp_status cli_run_directory_load(const cli_run_directory *direct
 CGP_MUST_CHECK cgp_status cli_run_directory_check_ranks(const cli_run_directory *directory,
                                                         cgp_pipeline *pipeline);
 
-/* Save a checkpoint with cgp_pipeline_save_with(). Takes `note`. */
+/* Save a checkpoint with cgp_pipeline_save_with(). Takes ownership of `note`. */
 CGP_MUST_CHECK cgp_status cli_run_directory_save(const cli_run_directory *directory,
                                                  cgp_pipeline *pipeline, cgp_save_options options,
                                                  json_t *note);

@@ -265,7 +265,7 @@ static void measure(cli_session *session, double start, double stepped, double l
 static cgp_status explain_refusal(const cli_session *session) {
     const char *reason = cgp_message(), *calls = NULL;
     for (const char *at = reason; (at = strstr(at, " ("));
-         at++) /* the last parenthesis has the calls: names may contain others */
+         at++) /* the last parenthesis holds the API calls; names may contain parentheses too */
         calls = at;
     return cgp_fail(CGP_ESTATE, "step %" PRId64 ": %.*s (a smaller --lr or --clip may help)",
                     cli_session_steps(session) + 1,

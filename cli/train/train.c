@@ -17,7 +17,7 @@ static const struct {
     bool stops; /* a stop request ends the training after this phase */
 } phases[] = {
     {cli_train_resolve, false}, /* options, model, plan */
-    {cli_train_open, true},     /* data, the run's directory */
+    {cli_train_open, true},     /* open the data and the run's directory */
     {cli_train_make, true},     /* pipeline, checkpoint */
     {cli_train_begin, true},    /* run.json, metrics */
     {cli_train_steps, false},   /* step, log, save, validate */

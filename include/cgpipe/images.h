@@ -107,7 +107,7 @@ typedef struct cgp_mnist_options {
     size_t struct_size;
     /** H = W, 28 <= size <= 1024. Larger images have a black margin around the digit. [28] */
     int64_t size;
-    int64_t channels; /**< 1, or 3 with the same value in each. [1] */
+    int64_t channels; /**< 1, or 3 channels with equal values. [1] */
     uint64_t seed;    /**< Seed of the shuffle. [0] */
 } cgp_mnist_options;
 

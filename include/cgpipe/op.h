@@ -204,7 +204,7 @@ struct cgp_op {
      *  are set. NULL: no state, or a state that never changes. */
     void (*end_of_step)(const cgp_op_run *run);
 
-    /** Return the bytes of workspace for n samples on a device with `threads` threads. Fewer
+    /** Return the workspace size in bytes for n samples on a device with `threads` threads. Fewer
      *  samples never need more. NULL: none. */
     int64_t (*workspace)(const cgp_op_node *node, cgp_op_direction direction, int64_t n,
                          int threads);
@@ -223,7 +223,7 @@ struct cgp_op {
      *  all integers are valid. */
     int64_t (*upper_bound)(const cgp_op_node *node, int k);
 
-    /** Reserved for kernels on devices that cannot call host functions: NULL. */
+    /** Must be NULL; reserved for kernels on devices that cannot call host functions. */
     const void *device;
 };
 

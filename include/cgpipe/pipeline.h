@@ -256,7 +256,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline,
                                                         int n_gradients);
 
 /**
- * Set the tensors to which later steps, or backwards, write the gradients of inputs.
+ * Set the tensors to which later calls of cgp_pipeline_step() or cgp_pipeline_backward() write the
+ * gradients of inputs.
  *
  * A gradient is the derivative of the whole mini-batch's loss with respect to each element. It is
  * zero if no op that the losses (or outputs) depend on reads the input.

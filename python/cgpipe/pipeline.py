@@ -122,8 +122,8 @@ class Pipeline(_c.Handle):
 
         Raises:
             ArgumentError: An input does not fit; nothing ran.
-            StateError: The loss or the gradient norm is not finite, and the parameters are
-                unchanged; or the plan has an external loss.
+            StateError: The loss or the gradient norm is not finite (the parameters are
+                unchanged), or the plan has an external loss.
             DeviceError: A device failed; the pipeline can only be closed.
         """
         given = tensors.pointers(self._convert(inputs), self._inputs)

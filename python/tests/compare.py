@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compare a captured module with the same module in PyTorch, in float64. Norms over few values
-amplify small differences, so PyTorch's own float32 may exceed the bound. Then four times PyTorch's
-difference is allowed. PyTorch's difference is the largest of 16 runs, because a single run may be
-lucky. All runs but the first change inputs and parameters by a rounding."""
+amplify small differences, so PyTorch's own float32 may exceed the bound. Then four times the
+difference between PyTorch's float32 and float64 is allowed. That difference is the largest of 16
+runs, because a single run may be lucky. All runs but the first change inputs and parameters by a
+rounding error."""
 
 import copy
 

@@ -78,8 +78,8 @@ char *cgp__without_slashes(const char *path);
 cgp__entry_name cgp__step_name_of(int64_t step); /* "step-00000042" */
 int64_t cgp__step_of_name(const char *name);     /* -1: another name */
 
-/* In what follows, `run` is a descriptor of a run's directory, in which names are looked up without
- * following links; `path` is its path, for messages. */
+/* Below, `run` is a descriptor of a run's directory, and `path` is the directory's path, for
+ * messages. Names are looked up in the directory without following links. */
 
 /* List the steps that have a checkpoint, ascending; owned by the caller. */
 cgp_status cgp__steps_list(int run, const char *path, int64_t **steps, int *count);

@@ -84,8 +84,8 @@ static int lock_new(int run, int fd, const char *name) {
     return now.st_ino == info.st_ino ? 0 : EAGAIN;
 }
 
-/* Make a directory and lock it. Return 0; or EAGAIN to try another name, or errno, with nothing
- * left over. */
+/* Make a directory and lock it. Return 0, EAGAIN to try another name, or another errno. A failed
+ * call leaves nothing over. */
 static int make_locked(int run, const char *name, int *lock) {
     if (mkdirat(run, name, 0777)) return errno == EEXIST ? EAGAIN : errno;
     const int fd = openat(run, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* conv2d.c -- multiplies windows of an image by a weight: x [H, W, in] -> [OH, OW, out]; weight
  * [kernel height, kernel width, in, out], bias [out]. The image is zero outside its edges; negative
- * padding crops it. dx needs the weight, dweight needs x, neither needs y. */
+ * padding crops it. Backward reads the weight for dx and x for dweight; it does not read y. */
 #include "op/rules.h"
 
 #include <inttypes.h>

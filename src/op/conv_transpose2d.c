@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv_transpose2d.c -- transposed convolution: x [H, W, in] -> [OH, OW, out]; weight [kernel
- * height, kernel width, out, in], bias [out].
+/* conv_transpose2d.c -- transposed convolution of x [H, W, in] to y [OH, OW, out], with weight
+ * [kernel height, kernel width, out, in] and bias [out].
  *
- * It computes the input gradient of a CONV2D from [OH, OW, out] to [H, W, in] with the same weight,
- * kernel, stride and padding. Its own dx is that CONV2D applied to dy, and its dweight is that
- * CONV2D's with x and dy exchanged. dx needs the weight, dweight needs x, neither needs y. */
+ * It computes the input gradient of the CONV2D that maps [OH, OW, out] to [H, W, in] with the same
+ * weight, kernel, stride and padding. Its own dx is that CONV2D applied to dy, and its dweight is
+ * that CONV2D's dweight with x and dy exchanged. Backward reads the weight for dx and x for
+ * dweight; it does not read y. */
 #include "op/rules.h"
 
 #include <inttypes.h>

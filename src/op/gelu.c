@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gelu.c -- y = x Phi(x), elementwise: the exact erf form, and the tanh approximation, which GPT-2
- * uses. Source: Hendrycks and Gimpel 2016, arXiv:1606.08415. dx needs x. */
+ * uses. Source: Hendrycks and Gimpel 2016, arXiv:1606.08415. Backward reads x. */
 #include "op/rules.h"
 
 /* FLOPs per element: forward, 4 and an erf; backward I, 7, an erf and an exp. An erf or an exp

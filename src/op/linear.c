@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* linear.c -- y = x weight^T + bias: x [..., in] -> [..., out]; weight [out, in], or [in, out]
- * if `transposed`; bias [out]. dx needs the weight, dweight needs x, neither needs y. */
+/* linear.c -- y = x weight^T + bias: x [..., in] -> [..., out]; weight [out, in], or [in, out] if
+ * `transposed`; bias [out]. Backward reads the weight for dx and x for dweight; it does not read
+ * y. */
 #include "op/rules.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sigmoid.c -- SIGMOID: y = 1 / (1 + exp(-x)); TANH: y = tanh(x); elementwise. dx needs y, not x,
- * so only y is kept. */
+/* sigmoid.c -- SIGMOID: y = 1 / (1 + exp(-x)); TANH: y = tanh(x); elementwise. Backward reads y,
+ * not x, so only y is kept. */
 #include "op/rules.h"
 
 /* FLOPs per element: forward, 2 and an exp; backward I, 3. An exp counts 10. */

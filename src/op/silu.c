@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* silu.c -- y = x / (1 + exp(-x)), elementwise. Source: Hendrycks and Gimpel 2016,
- * arXiv:1606.08415; Elfwing et al. 2017, arXiv:1702.03118. dx needs x. */
+ * arXiv:1606.08415; Elfwing et al. 2017, arXiv:1702.03118. Backward reads x. */
 #include "op/rules.h"
 
 /* FLOPs per element: forward, 3 and an exp; backward I, 7 and an exp. */

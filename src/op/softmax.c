@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* softmax.c -- softmax of each row: y = exp(x) / sum(exp(x)), [..., C] -> [..., C]. dx needs y. */
+/* softmax.c -- softmax of each row: y = exp(x) / sum(exp(x)), [..., C] -> [..., C]. Backward reads
+ * y. */
 #include "op/rules.h"
 
 /* FLOPs per element: forward, a comparison, 2 and an exp for the sum, 2 and an exp for y; backward

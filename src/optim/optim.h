@@ -10,8 +10,8 @@
  * unchanged. */
 void cgp__optim_constants(const cgp_optim *optim, cgp_update *update);
 
-/* Return the constants of update `step`, counted from 1: lr and corrections. gradient_scale is
- * 1. */
+/* Return the constants of update `step`, counted from 1: lr and corrections, with a gradient_scale
+ * of 1. */
 cgp_update_values cgp__optim_values(const cgp_optim *optim, int64_t step);
 
 /* lr_schedule.c: check the schedule, for cgp_optim_check(). */

@@ -64,7 +64,8 @@ static int64_t samples_at(const cgp_profile_options *o, int size) {
     return o->samples ? o->samples[size] : 1;
 }
 
-/* Make the plan of a device. @retval CGP_ELIMIT It does not fit, or the model cannot train. */
+/* Make the plan of a device. @retval CGP_ELIMIT The plan does not fit into memory, or the model
+ * cannot train. */
 static cgp_status make_plan(cgp_plan **out, const cgp_model *model, const cgp_profile_options *o,
                             int64_t samples, int d) {
     const char *device = device_at(o, d);

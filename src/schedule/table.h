@@ -144,7 +144,8 @@ cgp_status cgp__schedule_part(cgp_schedule **out, const cgp_schedule *schedule, 
 cgp_status cgp__schedule_forward(cgp_schedule **out, const cgp_schedule *schedule, int chunks,
                                  int group);
 
-/* True if the forwards of each stage, and its backwards, come in ascending order of micro-batch. */
+/* True if the forward passes of each stage, and its backward passes, come in ascending order of
+ * micro-batch. */
 bool cgp__schedule_ascends(const cgp_schedule *schedule);
 
 /* True if no device has a forward after a backward. */

@@ -26,7 +26,7 @@ typedef struct gemm_case {
 /* Return the number of ranges of k. `depth` gets the depth of every range but the last. */
 int gemm_k_ranges(int64_t k, int64_t *depth);
 
-/* Return the bytes of workspace that the GEMM needs. */
+/* Return the workspace size that the GEMM needs, in bytes. */
 int64_t gemm_bytes(const gemm_case *given, bool rounded);
 
 /* Set c [m, n] to a b + bias; with `add`, to c + a b + bias. */

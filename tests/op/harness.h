@@ -485,7 +485,8 @@ static inline bool runner_has_library(const runner *on) {
            !(algorithms && strcmp(algorithms, "0") == 0);
 }
 
-/* Define a property that is two tests, with the runners `ref` and `cpu` as initial state. */
+/* Define a property as two tests: one has the runner `ref` as its initial state, the other
+ * `cpu`. */
 #define TEST_ON_BOTH(property) TEST_CASES(property, ON_BOTH(property))
 #define ON_BOTH(property) ON_ONE(property, ref), ON_ONE(property, cpu)
 #define ON_ONE(property, runner)                                                                   \

@@ -8,7 +8,7 @@
 static uint64_t seed;
 static runner ref, cpu;
 static const runner *tested; /* the backend under test */
-static int rarely;           /* one case in this many runs, because fibers are slow */
+static int rarely;           /* run only one of this many cases, because fibers are slow */
 
 /* A plan for n samples also serves fewer samples. */
 TEST_ON_BOTH(fewer_samples_need_no_more_workspace) {

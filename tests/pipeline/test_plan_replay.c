@@ -522,8 +522,8 @@ static int64_t raw_parameter_bytes(const cgp_plan *plan, int stage) {
     return bytes;
 }
 
-/* Return the bytes of workspace for parameters that several stages share. The owner receives the
- * gradients of the other stages in pieces. */
+/* Return the workspace size in bytes for parameters that several stages share. The owner receives
+ * the gradients of the other stages in pieces. */
 static int64_t piece_bytes(const cgp_plan *plan, int stage) {
     int64_t bytes = 0;
     for (int p = 0; p < plan->setup.model->n_params; p++) {

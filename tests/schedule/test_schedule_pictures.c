@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_schedule_pictures.c -- the generated schedules as pictures, with a row per device and a
- * column per tick; and the names that users type. */
+ * column per tick. It also tests the names that users type. */
 #include "support.h"
 
 #include "schedule_lists.h"

@@ -133,8 +133,8 @@ static cgp_value random_projection(graph *g, cgp_value x, const char *name, cons
     return cgp_linear(g->model, x, full, (cgp_linear_options){.out = width, .init = normal});
 }
 
-/* Add attention with separate q, k and v, of x and an earlier value; or use x for all three, so
- * that three gradients are summed. */
+/* Add attention. Either q, k and v are separate values made from x and an earlier value, or all
+ * three are x, so that three gradients are summed. */
 static cgp_value random_attention(graph *g, cgp_value x, const char *name) {
     const cgp_value from = g->seen[test_between(g->state, 0, g->n - 1)];
     cgp_attention_options options = {.heads = g->sizes->heads,

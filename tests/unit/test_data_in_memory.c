@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_data_in_memory.c -- CIFAR and MNIST, read from files of a few images. Samples equal the
- * bytes, and invalid files are refused with file, offset and value. */
+ * bytes of the files. An invalid file is refused with its name, the offset and the value. */
 #include "directory.h"
 
 #include <cgpipe/images.h>

@@ -135,7 +135,8 @@ TEST_CASE(a_kernel_that_fails_leaves_the_costs_as_they_were) {
 
 /* --- balances --- */
 
-/* Make n layers of one linear [8] -> [8] each, except layer `wide`: [8] -> [64] -> [8]. */
+/* Make n layers of one linear each, from 8 to 8 features. Layer `wide` has two linears instead:
+ * from 8 to 64, and from 64 to 8. */
 static cgp_model *row_of_linears(int n, int wide) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "row"));

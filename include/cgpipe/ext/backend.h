@@ -239,9 +239,9 @@ typedef struct cgp_backend_device {
 
 /** Kernels, and all other work of COMPUTE. */
 typedef struct cgp_backend_kernels {
-    /** Return the bytes of workspace of a kernel on a device with `options`. The call needs neither
-     *  a device nor its hardware. Fewer samples never need more. @retval CGP_EINVAL The backend has
-     *  no such kernel: a plan with it is refused. */
+    /** Return the workspace size in bytes of a kernel on a device with `options`. The call needs
+     *  neither a device nor its hardware. Fewer samples never need more. @retval CGP_EINVAL The
+     *  backend has no such kernel: a plan with it is refused. */
     cgp_status (*workspace)(const cgp_device_options *options, const cgp_kernel_spec *spec,
                             int64_t *bytes);
     /** Return the bytes of a kernel's prepacked parameters: rounded or rearranged copies in a

@@ -82,7 +82,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_gpt2_create(cgp_model **out, const cgp_gpt
  *     gpt2:layers=4,width=128,heads=4,vocab=256,seq=128,tied=0,gelu=erf,eps=1e-5,
  *     inner=512,residuals=2
  *
- * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is no number or out of range.
+ * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is not a number or is out of
+ *                     range.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_gpt2_parse(cgp_gpt2_options *options, const char *text);
 

@@ -100,7 +100,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_llama_create(cgp_model **out,
  *
  * and bias=1, window=4096, head_width=64.
  *
- * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is no number or out of range.
+ * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is not a number or is out of
+ *                     range.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_llama_parse(cgp_llama_options *options, const char *text);
 

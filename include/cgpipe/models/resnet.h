@@ -64,7 +64,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_resnet_create(cgp_model **out,
  * Parse "resnet", "resnet101" or "resnet:depth=20,classes=10,image=32,width=16" into options; other
  * options keep their values.
  *
- * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is no number or out of range.
+ * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is not a number or is out of
+ *                     range.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_resnet_parse(cgp_resnet_options *options, const char *text);
 

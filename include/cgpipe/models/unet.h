@@ -63,7 +63,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_unet_create(cgp_model **out, const cgp_une
 /**
  * Parse "unet" or "unet:B=5,C=64,depth=5,image=192" into options; other options keep their values.
  *
- * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is no number or out of range.
+ * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is not a number or is out of
+ *                     range.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_unet_parse(cgp_unet_options *options, const char *text);
 

@@ -59,7 +59,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_vit_create(cgp_model **out, const cgp_vit_
  *
  *     vit:layers=12,width=768,heads=12,inner=3072,image=224,patch=16,classes=1000,eps=1e-12
  *
- * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is no number or out of range.
+ * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is not a number or is out of
+ *                     range.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_vit_parse(cgp_vit_options *options, const char *text);
 

@@ -52,7 +52,7 @@ class _Forward:
 
 
 class _Function(torch.autograd.Function):
-    """A forward as one function of the inputs and the parameters."""
+    """A forward pass as one function of the inputs and the parameters."""
 
     @staticmethod
     def forward(ctx: Any, forward: _Forward, n_inputs: int, *tensors: Tensor) -> Tuple[Tensor, ...]:

@@ -31,7 +31,7 @@ struct cgp_device {
 /* One direction of an op. */
 typedef struct cgp__cpu_op {
     cgp_status (*run)(const cgp_kernel *kernel, const cgp_kernel_args *args);
-    /* Return the bytes of workspace on a device with `threads` threads; NULL: no workspace. */
+    /* Return the workspace size in bytes on a device with `threads` threads; NULL: no workspace. */
     int64_t (*workspace)(const cgp_kernel_spec *spec, int threads);
 } cgp__cpu_op;
 

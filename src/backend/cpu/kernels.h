@@ -34,7 +34,7 @@ typedef struct cgp__cpu_norm {
     const void *x;              /* [rows, C] */
     const float *weight, *bias; /* [C]; bias: LAYER_NORM only */
     void *y;                    /* [rows, C] */
-    /* [rows] Read by backward. mean == NULL: RMS_NORM. */
+    /* [rows] Read by backward. In RMS_NORM `mean` is NULL. */
     float *mean, *rstd;
     const void *dy;
     /* [rows, C] dx may be dy; NULL: not wanted. `add`: add to dx. */
@@ -57,7 +57,7 @@ typedef struct cgp__cpu_loss {
     const int32_t *targets;
     float *max, *log_sum; /* [rows], read by backward */
     double *losses;       /* [rows] forward */
-    /* [rows, classes] dx may be x. dx is multiplied by `scale`. `add`: add to dx. */
+    /* [rows, classes] dx is multiplied by `scale` and may be x. `add`: add to dx. */
     void *dx;
     float scale;
     bool add;
@@ -137,8 +137,8 @@ typedef struct cgp__windows {
     int64_t segments, jump;
 } cgp__windows;
 
-/* Layout of a matrix b [k, columns] made of taps [columns, depth], whose depth is contiguous. k
- * counts the depth of a tap first, then the taps of a segment, then the segments. */
+/* Layout of a matrix b [k, columns] made of taps [columns, depth], whose depth is contiguous. Index
+ * k counts the depth of a tap first, then the taps of a segment, then the segments. */
 typedef struct cgp__taps {
     int64_t depth;
     /* Elements from one tap to the next, and from one segment to the next. */
@@ -153,9 +153,9 @@ typedef struct cgp__cpu_prefetch {
     int64_t runs, length, stride;
 } cgp__cpu_prefetch;
 
-/* The part of a triangular product that may be skipped. In row i, on one side of column diagonal +
- * i, c is not needed or a is zero. If b is finite, skipping does not change a bit of the sums.
- * Products of these zeros with infinity or NaN are skipped too. */
+/* The part of a triangular product that may be skipped. In row i, on one side of column (`diagonal`
+ * + i), either c is not needed or a is zero. If b is finite, skipping does not change a bit of the
+ * sums. Products of these zeros with infinity or NaN are skipped too. */
 typedef enum cgp__triangle {
     CGP__DENSE,   /* no triangle */
     CGP__C_UNTIL, /* c is needed up to the diagonal; after it, c may stay unwritten */
@@ -187,8 +187,8 @@ typedef struct cgp__block {
     cgp__taps taps;
     /* NULL: no bias. */
     const float *bias;
-    /* The matrix that is added; it has contiguous columns and may be c. at == NULL: nothing is
-     * added. */
+    /* The matrix to add. Its columns are contiguous, and it may be c itself. If `at` is NULL,
+     * nothing is added. */
     cgp__matrix from;
     /* Type of c. */
     cgp_dtype type;

@@ -16,8 +16,9 @@
 
 #include "backend/kernel.h"
 
-/* Minimum elements for a block: they take some microseconds in the cheapest kernel, several times
- * the cost of waking a thread. This is a multiple of every vector length. */
+/* Minimum number of elements in a block. That many elements take some microseconds in the cheapest
+ * kernel, several times the cost of waking a thread. The number is a multiple of every vector
+ * length. */
 #define CGP__CPU_SPLIT 16384
 
 /* The parallel_for in progress on a device. */

@@ -457,7 +457,7 @@ __global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
     enum { ROUNDED = is_rounded<T> };
     __shared__ quad shared[2 * S::QUADS];
     /* Row, column and number of the tile, and its first k range. Shared memory holds these numbers,
-     * to leave registers to the sums. */
+     * to keep registers free for the sums. */
     __shared__ int place[4];
     if (threadIdx.x == 0) {
         const int rows = (c.m + S::BM - 1) / S::BM, columns = (c.n + S::BN - 1) / S::BN;
@@ -519,7 +519,7 @@ static inline bool uses_split_k(const output<Rows, T> &c, const k_ranges &k) {
     return 0.95 * sm_utilization(tiles * k.count) > sm_utilization(tiles);
 }
 
-/* Return the bytes of workspace; a smaller m or k never needs more. */
+/* Return the workspace size in bytes; a smaller m or k never needs more. */
 int64_t workspace_bytes(int64_t m, int64_t n, int ranges, cgp_dtype type);
 
 /* Launch with tile shape S, with or without serial split-K. */

@@ -2,8 +2,8 @@
 /* gemm_lt.c -- loads cuBLASLt at run time and describes GEMMs to it.
  *
  * The library's matrices are column-major: a row-major [rows, columns] is a [columns, rows] for the
- * library, which therefore computes c^T = b^T a^T. b is the first operand. The library transposes
- * an operand that is stored transposed (b_along, a_across). */
+ * library, which therefore computes c^T = b^T a^T. So b is the first operand. The library
+ * transposes an operand that is stored transposed (b_along, a_across). */
 #include "backend/cuda/device.h"
 #include "backend/cuda/gemm_lt.h"
 

@@ -34,8 +34,8 @@ extern "C" {
 
 typedef struct cgp__cuda_gemm_problem {
     int64_t m, n, k;
-    /* a is [m, k], or [k, m] if a_across, with rows `a_stride` elements apart. b is [k, n], or [n,
-     * k] if b_along. The number of rows is k if a_across, otherwise m. */
+    /* Matrix a is [m, k], or [k, m] if a_across, with rows `a_stride` elements apart. Matrix b is
+     * [k, n], or [n, k] if b_along. The number of rows is k if a_across, otherwise m. */
     bool a_across, b_along;
     int64_t a_stride;
     bool bias;

@@ -40,7 +40,7 @@ struct exp_rows {
 };
 
 /* Return the maximum of this thread's row x of n elements, and set the sum of each lane of the row.
- * n is 0 if the row does not exist. All threads of the block must call this function, which ends
+ * If the row does not exist, n is 0. All threads of the block must call this function, which ends
  * with a barrier. */
 template <class T>
 __device__ static inline float row_exp(exp_rows &tile, const T *x, int64_t n) {

@@ -39,8 +39,8 @@ __device__ static inline int sum_row(void) {
     return (int)threadIdx.x / LANES;
 }
 
-/* Add up `columns` columns of a tile in the lanes of a row. Several terms are loaded before they
- * are added. */
+/* Each lane of a row adds up its part of `columns` columns of a tile. A lane loads several terms
+ * before it adds them. */
 template <int sums>
 __device__ static inline void add_terms(float (&sum)[sums], const terms<sums> &tile, int row,
                                         int columns) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* update.cu -- one optimizer update, elementwise, which overwrites param and state. g is grad times
- * gradient_scale.
+/* update.cu -- one optimizer update, elementwise, which overwrites param and state. Below, g is
+ * grad times gradient_scale.
  *
  * SGD:      g += weight_decay param              b = momentum b + g
  *           param -= lr (nesterov ? g + momentum b : b)        without b: param -= lr g

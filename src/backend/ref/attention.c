@@ -111,8 +111,8 @@ static double probability(const softmax *x, double s) {
     return exp(x->scale * (s - x->max) - x->log_sum);
 }
 
-/* Return the bytes of workspace. Forward needs a row of scores; backward also needs dq of a group
- * of heads, and dk and dv of their head of keys. */
+/* Return the workspace size in bytes. Forward needs a row of scores; backward also needs dq of a
+ * group of heads, and dk and dv of their head of keys. */
 static int64_t attention_workspace(const cgp_kernel_spec *spec) {
     const cgp_op_attention *g = cgp_spec_attention(spec);
     const int64_t depth = depth_of(g), width = g->out / g->heads;

@@ -66,7 +66,7 @@ static double parameter(const cgp_kernel_args *args, int k, const part *at, int6
     return args->param[k] ? args->param[k][at->c + i % at->channels] : without;
 }
 
-/* Return the bytes of workspace. Forward of BATCH_NORM needs variances in f32. Backward of
+/* Return the workspace size in bytes. Forward of BATCH_NORM needs variances in f32. Backward of
  * BATCH_NORM and GROUP_NORM needs sums of dweight and dbias. */
 static int64_t channel_norm_workspace(const cgp_kernel_spec *spec) {
     if (spec->op == CGP_OP_BATCH_NORM && spec->direction == CGP_OP_FORWARD)

@@ -61,7 +61,7 @@ static void norm_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     }
 }
 
-/* Return the bytes of workspace: sums of dweight and of dbias. */
+/* Return the workspace size in bytes: sums of dweight and of dbias. */
 static int64_t norm_workspace(const cgp_kernel_spec *spec) {
     if (spec->direction != CGP_OP_BACKWARD_INPUT) return 0;
     return 2 * spec->attributes.out * (int64_t)sizeof(double);

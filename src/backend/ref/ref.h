@@ -84,7 +84,7 @@ double cgp__ref_keep(const cgp_kernel_args *args, float p, int64_t sample, int64
  * BACKWARD_INPUT. */
 typedef struct cgp__ref_op {
     cgp__ref_run *run[CGP_OP_DIRECTIONS];
-    /* Return the bytes of workspace; NULL: no workspace. */
+    /* Return the workspace size in bytes; NULL: no workspace. */
     int64_t (*workspace)(const cgp_kernel_spec *spec);
 } cgp__ref_op;
 

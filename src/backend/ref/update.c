@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* update.c -- reference loops of one optimizer update. g is the gradient times gradient_scale.
+/* update.c -- reference loops of one optimizer update. Below, g is the gradient times
+ * gradient_scale.
  *
  * SGD, PyTorch's form:
  *     g += weight_decay p       buffer = momentum buffer + g

@@ -263,7 +263,7 @@ static bool is_guard(const char *begin, const char *end) {
     return begin == end;
 }
 
-/* Return the bytes of workspace for this direction. */
+/* Return the workspace size in bytes for this direction. */
 static int64_t workspace_of(const cgp__trial *t, cgp_op_direction direction) {
     if (!t->op->workspace) return 0;
     return cgp__max(0, t->op->workspace(&t->node, direction, t->options.samples, 2));

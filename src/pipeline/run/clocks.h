@@ -42,8 +42,8 @@ cgp_status cgp__clocks_read(const cgp__ranks *ranks);
 /* Read the clocks if the last reading is over 10 s old on rank 0. Collective. */
 cgp_status cgp__clocks_refresh(const cgp__ranks *ranks);
 
-/* Store a round trip in the reading if it is the shortest so far. uncertainty_ns is INT64_MAX
- * before the first round trip. */
+/* Store a round trip in the reading if it is the shortest so far. Before the first round trip,
+ * uncertainty_ns is INT64_MAX. */
 void cgp__reading_take(cgp__reading *reading, int ranks, int64_t sent_ns, int64_t received_ns,
                        const int64_t *times);
 

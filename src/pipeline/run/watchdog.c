@@ -65,8 +65,8 @@ static bool another_waits_longer(const cgp__ranks *ranks, int64_t here) {
     return false;
 }
 
-/* Return when the job times out. Report this rank's progress and read the others' first. look_ns is
- * the interval between heartbeats. */
+/* Return when the job times out. Report this rank's progress and read the others' first. The
+ * interval between heartbeats is look_ns. */
 static int64_t deadline(const void *self) {
     const cgp__executor *executor = self;
     const cgp__ranks *ranks = executor->ranks;

@@ -17,7 +17,7 @@ typedef struct cgp__step {
     int64_t own_updates, *updates;   /* *updates: total of pipelines that share the parameters */
     char *parts;                     /* [ranks] parts of the exchange before a run (inputs.c) */
     double *packed;                  /* [params] squares, ordered by their owner's rank */
-    int64_t *loss_counts;            /* [losses] counts of the mini-batch */
+    int64_t *loss_counts;            /* [losses] divisor of the sum, e.g. the number of targets */
     double *loss_sums;               /* [losses] sums over the micro-batches */
     float *loss_scales;              /* [losses] weight / count */
     double norm;                     /* norm of the last step's gradients; NaN without clip_norm */

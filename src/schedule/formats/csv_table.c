@@ -26,7 +26,7 @@ static size_t index_of(const cgp__csv *r, const cgp_action *a) {
 /* --- numbers --- */
 
 /* PyTorch's Schedule1F1B (2.9 to 2.15) numbers the forwards of its last stage from 1 to m. Its
- * backwards, and all actions of other stages, go from 0 to m - 1:
+ * backward passes, and all actions of other stages, are numbered from 0 to m - 1:
  *
  *     0F0,0F1,0B0,0F2,0B1,0B2
  *     1F1,1B0,1F2,1B1,1F3,1B2      runs F0 B0 F1 B1 F2 B2

@@ -37,7 +37,7 @@ static void append_oldest_weight(cgp_schedule *s, int device, int *at) {
     ++*at;
 }
 
-/* Append steps 6 to 8: the Ws of the last backwards come at the end. */
+/* Append steps 6 to 8: the Ws of the last backward passes come at the end. */
 static void drain(cgp__v_builder *b, int r, int n, int oldest) {
     const int turn = (r + 1) / 2;
     for (int i = 0; i <= r; i++) {

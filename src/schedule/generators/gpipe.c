@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpipe.c -- runs all forwards, then all backwards, with one stage on each device (gpipe), several
- * (looped-bfs), or several and a split backward (looped-bfs-zb). It also makes the forward-only
- * schedule of an evaluation.
+/* gpipe.c -- runs all forward passes, then all backward passes, with one stage on each device
+ * (gpipe), several (looped-bfs), or several and a split backward (looped-bfs-zb). It also makes the
+ * forward-only schedule of an evaluation.
  *
  *     stage 0   F0 F1 F2  .  .  .  . B0 B1 B2
  *     stage 1    . F0 F1 F2  .  . B0 B1 B2  .
  *     stage 2    .  . F0 F1 F2 B0 B1 B2  .  .
  *
  * With equal costs each stage idles for n-1 of m+n-1 ticks. All m micro-batches are in flight when
- * the backwards begin.
+ * the backward passes begin.
  *
  * torchgpipe runs backward from m-1 down to 0; here it ascends, as in every generator, so that
  * weight gradients add up in one order under every schedule. The timeline is the same.

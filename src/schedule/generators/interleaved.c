@@ -7,8 +7,8 @@
  *     device 1     . 1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3   .
  *
  * Micro-batches pass in groups of g (default n): a group passes the device's first stage, then its
- * second, and so on. This gives a list of m v forwards. The list of backwards is the same, with the
- * stages from last to first. Device r runs
+ * second, and so on. This gives a list of m v forwards. The list of backward passes is the same,
+ * but with the stages from last to first. Device r runs
  *
  *     warm-up    (v-1) g + 2(n-1-r) forwards     with I and W split: (v-1) g + n-1-r
  *     then       a forward and a backward alternately
@@ -30,7 +30,8 @@ typedef struct rounds {
     int total; /* forwards of the device, including surplus forwards */
 } rounds;
 
-/* Append the k-th forward or backward of the list. Backwards have the stages from last to first. */
+/* Append the k-th forward or backward of the list. Backward passes visit the stages from last to
+ * first. */
 static void append(const rounds *x, cgp_action_kind kind, int k) {
     const int lap = x->group * x->v, chunk = k % lap / x->group;
     const int microbatch = k / lap * x->group + k % x->group;

@@ -9,8 +9,8 @@
  *
  * Warm-up: stage j runs n-1-j forwards, one per later stage, so that the next forward ends when the
  * gradient of micro-batch 0 comes back. Then a forward and a backward alternate, and each backward
- * frees the slot that the next forward takes. The backwards of the warm-up come last. With m < n
- * the warm-up takes every micro-batch on the early stages, and the schedule is GPipe's there.
+ * frees the slot that the next forward takes. The backward passes of the warm-up come last. With m
+ * < n the warm-up takes every micro-batch on the early stages, and the schedule is GPipe's there.
  *
  * Eager 1F1B warms up with twice as many forwards, 2(n-1-j):
  *

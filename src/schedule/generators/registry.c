@@ -54,8 +54,8 @@ static const entry entries[] = {
       1, false, true, true, LOOP},
      {cgp__generate_zero_bubble, 1}},
     {{"zb-h2", "no bubble by span if steps overlap; twice 1f1b's memory",
-      "As zb-h1 with 2(n-r)-1 forwards first and W 2r micro-batches later,\n"
-      "which fills the wait for the first gradient with forwards.",
+      "Like zb-h1, but with 2(n-r)-1 initial forwards, and each W delayed by 2r\n"
+      "micro-batches. The extra forwards fill the wait for the first gradient.",
       1, false, true, true, LOOP},
      {cgp__generate_zero_bubble, 2}},
     {{"zb-1p", "zb-h1 for given costs: F, I and W far from equal",

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cluster.c -- damaged cluster files. A file is refused with its name and the position; or every
- * message has a cost, and the file is unchanged when written and read again.
+/* cluster.c -- damaged cluster files. Either a file is refused with a message that begins with its
+ * name, or it is accepted. Writing and rereading an accepted file changes neither its contents nor
+ * the costs of its messages.
  *
  * The seeds are files as written by `cgpipe bench transport` and by people. */
 #include "fuzz.h"

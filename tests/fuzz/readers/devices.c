@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* devices.c -- arbitrary lists of devices. A list is refused; or its first name alone is a list
- * too, and the names joined with commas are the same list. */
+/* devices.c -- arbitrary lists of devices. Either a list is refused, or it is accepted: then its
+ * first name alone is a list too, and the names joined with commas are the same list. */
 #include "fuzz.h"
 
 #include <cgpipe/devices.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graph.c -- arbitrary graph files. A file is refused with a message that begins with its name; or
- * it is a model that is written and read back as the same text. That model is planned or refused,
- * however large its numbers: no size overflows. */
+/* graph.c -- arbitrary graph files. Either a file is refused with a message that begins with its
+ * name, or it gives a model. Writing, reading and writing the model again gives the same text. The
+ * model is planned or refused, however large its numbers: no size overflows. */
 #include "fuzz.h"
 
 #include "custom_ops.h"

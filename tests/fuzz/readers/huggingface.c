@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* huggingface.c -- a directory with damaged config.json, index and safetensors files. It is refused
- * with the path of a file in it; or its GPT-2, Llama or ViT is built, and its weights are loaded or
- * refused in the same way.
+/* huggingface.c -- a directory with damaged config.json, index and safetensors files. Either the
+ * directory is refused with the path of a file in it, or its GPT-2, Llama or ViT is built. Its
+ * weights are then loaded, or also refused with the path of a file.
  *
  * An input is config.json and the files model.safetensors, model.safetensors.index.json,
  * model-1.safetensors and model-2.safetensors; an empty part is a missing file. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* options.c -- any command line is refused with a message; or its options, written to JSON and
- * inherited from there by another start, are equal.
+/* options.c -- arbitrary command lines. Either a command line is refused with a message, or it is
+ * accepted: then its options stay equal when they are written to JSON and another start inherits
+ * them.
  *
  * An input is a command's name and its arguments, one per line. */
 #include "fuzz.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* record.c -- cgpipe train --resume refuses any run.json, with its path or the wrong option; or its
- * options pass every check of the command line. */
+/* record.c -- arbitrary run.json files. Either cgpipe train --resume refuses the file, in a message
+ * with its path or the wrong option, or the options in the file pass every check of the command
+ * line. */
 #include "fuzz.h"
 
 #include "options/inherit.h"

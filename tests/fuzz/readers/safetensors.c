@@ -32,8 +32,8 @@ static void check_halves(cgp_safetensors *file, int i) {
     free(data);
 }
 
-/* Check that the readable tensors of an accepted file are bytes of the file, in order, inside its
- * data. */
+/* Check that the readable tensors of an accepted file lie in its data section, in order, and equal
+ * the bytes there. */
 static void check_accepted(cgp_safetensors *file, const uint8_t *bytes, size_t size) {
     uint64_t header = 0;
     memcpy(&header, bytes, 8);

@@ -12,8 +12,8 @@
  *
  * A packed block of a and two micro-panels of b fit a core's L2 cache. There is no loop over blocks
  * of columns: NC = n. Contiguous f32 rows of a are read in place, and MC is larger for them;
- * contiguous columns and bf16 are packed. c is read and written once per block of k. If c is bf16,
- * partial sums stay in f32 until the last block.
+ * contiguous columns and bf16 are packed. Matrix c is read and written once per block of k. If c is
+ * bf16, partial sums stay in f32 until the last block.
  *
  * Threads divide the work in one of three ways, chosen by estimated time:
  *
@@ -56,8 +56,8 @@ static bool reads_in_place(const cgp__gemm *gemm) {
     return gemm->a.type == CGP_F32 && gemm->a.column == 1;
 }
 
-/* Return MC. b is packed once per block of rows, so MC is larger if a needs no packing and c holds
- * its own partial sums. */
+/* Return MC. Matrix b is packed once per block of rows, so MC is larger if a needs no packing and c
+ * holds its own partial sums. */
 static int64_t block_rows_limit(const cgp__gemm *gemm) {
     return reads_in_place(gemm) && gemm->type == CGP_F32 ? MC_LARGE : MC;
 }

@@ -10,8 +10,8 @@
 #define CGP__GEMM_MIN_WORK 200000
 #define CGP__GEMM_PACKING_ROWS 2
 
-/* Compute c [m, n] = a [m, k] b [k, n] + bias [n], or add it to c; sums are f32. c has contiguous
- * columns and overlaps no other operand. */
+/* Compute c [m, n] = a [m, k] b [k, n] + bias [n], or add it to c; sums are f32. Matrix c has
+ * contiguous columns and overlaps no other operand. */
 typedef struct cgp__gemm {
     int64_t m, n, k;
     /* Divide k into blocks as in a GEMM of depth blocking_k >= k, without more workspace; 0: as in
@@ -40,7 +40,7 @@ typedef struct cgp__gemm {
     /* Operands of the next calls, at most CGP_MAX_PREFETCH entries. */
     const cgp_prefetch *prefetch;
     int n_prefetch;
-    /* Rows of the next calls' operands, prefetched last; runs == 0: none. */
+    /* Rows of the next calls' operands, prefetched last; no rows if `runs` is 0. */
     cgp__cpu_prefetch next_rows[2];
 } cgp__gemm;
 
@@ -62,9 +62,9 @@ static inline int64_t cgp__gemm_depth(int64_t k) {
     return cgp__ceil_div(even, 16) * 16;
 }
 
-/* Return the bytes of workspace for a GEMM of these sizes and this type of c on `threads` threads.
- * They are enough for any smaller GEMM. In bf16 they are enough with and without AVX512_BF16, so
- * that a plan is the same on every machine. */
+/* Return the workspace size in bytes for a GEMM of these sizes and this type of c on `threads`
+ * threads. This size is enough for any smaller GEMM. In bf16 it is enough with and without
+ * AVX512_BF16, so that a plan is the same on every machine. */
 int64_t cgp__gemm_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype type, bool in_bf16,
                             int threads);
 
@@ -92,7 +92,7 @@ static inline int64_t cgp__gemm_grain(int64_t items, int threads, bool little) {
 
 /* The matrices from which a block's sums are read and to which they are written. */
 typedef struct cgp__gemm_sums {
-    /* at == NULL: nothing is added. */
+    /* If `at` is NULL, nothing is added. */
     cgp__matrix from;
     /* Type of c. */
     cgp_dtype type;

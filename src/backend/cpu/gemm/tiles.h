@@ -47,8 +47,8 @@ typedef struct cgp__tile_block {
     int64_t packed_stride;
     /* NULL: no bias. */
     const float *bias;
-    /* The matrix that is added; it has contiguous columns and may be c. at == NULL: nothing is
-     * added. */
+    /* The matrix to add. Its columns are contiguous, and it may be c itself. If `at` is NULL,
+     * nothing is added. */
     cgp__matrix from;
     /* Type of c. */
     cgp_dtype type;
@@ -86,7 +86,7 @@ static inline int64_t cgp__tile_scratch_bytes(int64_t rows, int64_t k) {
            cgp__ceil_div(depth, side) * side * side * (int64_t)sizeof(uint16_t);
 }
 
-/* All of b [k, columns], to be packed. b is a matrix or, if it is made of taps, lines along k. */
+/* All of b [k, columns], to be packed. It is a matrix or, if b is made of taps, lines along k. */
 typedef struct cgp__tile_packing {
     const cgp__cpu_tiles *tiles;
     cgp__matrix b;

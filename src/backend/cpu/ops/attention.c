@@ -205,8 +205,8 @@ static ahead ahead_of(const head *h, const tile *t) {
     return h->next ? (ahead){h->next, 0, h->next->z.tile} : (ahead){&none, 0, 0};
 }
 
-/* Return the rows of x to prefetch. x is an operand of the next tile's head and has `width` columns
- * per head. */
+/* Return the rows of x to prefetch. This operand of the next tile's head has `width` columns per
+ * head. */
 static cgp__cpu_prefetch rows_of(const ahead *a, const void *x, int64_t width, int64_t stride) {
     const cgp_dtype type = a->head->z.type;
     const int64_t element = (int64_t)cgp_dtype_bytes(type);

@@ -3,7 +3,7 @@
  * overwrite the logits. */
 #include "backend/cpu/ops/elementwise.h"
 
-/* Return the bytes of workspace: one sum for each block. */
+/* Return the workspace size in bytes: one sum for each block. */
 static int64_t bce_workspace(const cgp_kernel_spec *spec, int threads) {
     (void)threads;
     return spec->n * cgp__cpu_sample_blocks(spec->attributes.rows * spec->attributes.out) *

@@ -31,8 +31,8 @@
 
 /* --- windows times weights --- */
 
-/* Return how many segments a part of k has. k is divided into parts of whole segments. A segment
- * longer than KC is divided into equal parts; all but the last are multiples of 16. */
+/* Return how many segments a part of k has. The depth k is divided into parts of whole segments. A
+ * segment longer than KC is divided into equal parts; all but the last are multiples of 16. */
 static int64_t segments_at_once(const cgp__output_positions *g) {
     const int64_t fit = cgp__max(KC / g->segment, 1);
     return cgp__ceil_div(g->kernel_height, cgp__ceil_div(g->kernel_height, fit));
@@ -370,7 +370,7 @@ static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_arg
 
 /* --- workspace; in bf16 it is enough with and without AVX512_BF16 --- */
 
-/* Return the bytes of workspace for GEMMs of windows, or for Winograd tiles. */
+/* Return the workspace size in bytes for GEMMs of windows, or for Winograd tiles. */
 static int64_t gemm_workspace(const cgp_kernel_spec *spec, const cgp__output_positions *g,
                               int64_t columns, int threads) {
     const int64_t bytes = cgp__winograd_applies(cgp_spec_windows(spec))

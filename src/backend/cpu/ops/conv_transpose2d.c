@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv_transpose2d.c -- transposed convolution, which is the CONV2D from y to x run backwards:
+/* conv_transpose2d.c -- transposed convolution, which is the input gradient of the CONV2D that
+ * maps y to x:
  *
  *     y       the CONV2D's dx of x, + bias             dx      its y of dy
  *     dW      its dW, with x and dy exchanged          dbias   sum over pixels of dy

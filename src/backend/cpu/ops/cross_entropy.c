@@ -22,7 +22,7 @@ static cgp__cpu_loss loss_of(const cgp__cpu_call *call, int64_t begin, int64_t e
                            .add = cgp__cpu_adds(call->kernel, 0)};
 }
 
-/* Return the bytes of workspace: one loss for each row. */
+/* Return the workspace size in bytes: one loss for each row. */
 static int64_t loss_workspace(const cgp_kernel_spec *spec, int threads) {
     (void)threads;
     return spec->n * spec->attributes.rows * (int64_t)sizeof(double);

@@ -124,7 +124,7 @@ static cgp_status backward_input(const cgp_kernel *kernel, const cgp_kernel_args
     return CGP_OK;
 }
 
-/* Return the bytes of workspace that are enough for all ways to divide the threads, and for any
+/* Return a workspace size in bytes that is enough for all ways to divide the threads, and for any
  * number of matrices. */
 static int64_t workspace(const cgp_kernel_spec *spec, int threads) {
     static const cgp_kernel_args no_args = {0};

@@ -238,7 +238,7 @@ static cudaError_t backward(const cgp_kernel_spec *spec, const cgp_kernel_args *
                              : run_backward<WIDE>(a, columns, stream);
 }
 
-/* Return the bytes of workspace, which holds delta. */
+/* Return the size in bytes of the workspace, which holds delta. */
 static int64_t workspace(const cgp_kernel_spec *spec) {
     const cgp_op_attention *g = cgp_spec_attention(spec);
     if (spec->direction == CGP_OP_FORWARD) return 0;

@@ -66,7 +66,7 @@ static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
                adds(spec, 0), stream, slope_of{args->values, args->loss});
 }
 
-/* Return the bytes of workspace: one sum for each part. */
+/* Return the workspace size in bytes: one sum for each part. */
 static int64_t workspace(const cgp_kernel_spec *spec) {
     if (spec->direction != CGP_OP_FORWARD) return 0;
     return spec->n * parts_of(spec) * (int64_t)sizeof(double);

@@ -157,9 +157,9 @@ struct sums {
     double first, second;
 };
 
-/* Return the mean and the sum of squared deviations of a block. m is a rounded mean, s the sum of
- * differences from m, and q the sum of their squares. The corrected results are m + s / n and q -
- * s^2 / n. */
+/* Return the mean and the sum of squared deviations of a block. In the code, m is a rounded mean, s
+ * the sum of differences from m, and q the sum of their squares. The corrected results are m + s /
+ * n and q - s^2 / n. */
 template <class T>
 __device__ static inline sums moments(const T *x, column_block b, int width) {
     float value[BLOCK_ROWS], sum = 0.0f, s = 0.0f, q = 0.0f;

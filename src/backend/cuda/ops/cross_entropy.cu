@@ -81,7 +81,7 @@ static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
                   args->loss);
 }
 
-/* Return the bytes of workspace: one loss for each row. */
+/* Return the workspace size in bytes: one loss for each row. */
 static int64_t workspace(const cgp_kernel_spec *spec) {
     if (spec->direction != CGP_OP_FORWARD) return 0;
     return spec->n * spec->attributes.rows * (int64_t)sizeof(double);

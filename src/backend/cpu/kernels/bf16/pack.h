@@ -10,9 +10,9 @@
  *          +----+       +----                a pair: two k of a column, side by side
  *
  * A step of a panel is 2 x 16 rows by 32 of k; a step of a micro-panel is 2 x 16 pairs of k by 16
- * columns. a is packed along k: 32 elements of a row are rounded at a time. b is packed across k:
- * two rows are rounded at a time and interleaved as pairs. An operand that is stored the other way
- * is transposed in squares of 16 x 16 pairs.
+ * columns. Operand a is packed along k: 32 elements of a row are rounded at a time. Operand b is
+ * packed across k: two rows are rounded at a time and interleaved as pairs. An operand that is
+ * stored the other way is transposed in squares of 16 x 16 pairs.
  *
  * The file that includes this header defines which two k of a step form pair p: FIRST(p) and
  * SECOND(p), in memory order. It also defines in_pairs(), which reorders 32 of k into pairs. */
