@@ -14,7 +14,7 @@
  *                                                  relu3
  *
  * downsample is x itself or, if its shape changes, a 1 x 1 convolution of stride s and a batch
- * norm. x is a value with two uses, so `identity` has no op. */
+ * norm. Here x is a value with two uses, so `identity` has no op. */
 #include <cgpipe/models/resnet.h>
 
 #include <math.h>

@@ -13,7 +13,7 @@
 CGP_MUST_CHECK cgp_status cli_run_options_inherit(cli_run_options *options, const json_t *record);
 
 /* Take from a run file every option, except --model, that the command has and that is not given.
- * These options then count as given. Takes the memory of `file`. */
+ * These options then count as given. Takes ownership of the memory of `file`. */
 void cli_run_options_add(cli_run_options *options, cli_run_options *file);
 
 /* Read a run's options, without defaults. An option is given if its value can be read. Texts and

@@ -76,7 +76,7 @@ static void relu_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
         put(args->y, i, false, x[i] > 0 ? x[i] : spec->attributes.slope * x[i]);
 }
 
-/* Backward of relu reads y. dx may be dy. */
+/* Backward of relu reads y. The gradient dx may be dy. */
 static void relu_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const float *y = args->y, *dy = args->dy;
     for (int64_t i = 0; i < rows_of(spec) * spec->attributes.out; i++)

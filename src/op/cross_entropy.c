@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cross_entropy.c -- softmax and cross-entropy: logits [..., classes]; targets [...] i32 in
  * 0..classes-1 or `ignore`. Saves each row's maximum and log sum exp(x - maximum) separately: their
- * sum in one f32 would lose the probabilities of large logits. dx may overwrite the logits. */
+ * sum in one f32 would lose the probabilities of large logits. The gradient dx may overwrite the
+ * logits. */
 #include "op/rules.h"
 
 #include <inttypes.h>

@@ -18,7 +18,8 @@ typedef struct cgp__part {
     cgp__location to;
 } cgp__part;
 
-/* An edge of the schedule. from < to: activations. from > to: gradients. */
+/* An edge of the schedule. It carries activations if `from` < `to`, and gradients if `from` >
+ * `to`. */
 typedef struct cgp__edge_plan {
     cgp_edge edge;
     cgp__part *parts;

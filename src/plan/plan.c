@@ -193,7 +193,8 @@ const char *cgp__plan_advice(const cgp_plan *plan) {
     return plan->setup.microbatch > 1 ? "more chunks, or a smaller batch" : "a smaller batch";
 }
 
-/* Write ", NAME BYTES" for a section that few devices have; nothing if it is empty. Return text. */
+/* Write ", NAME BYTES" for a section that few devices have; write nothing if the section is empty.
+ * Return text. */
 static const char *section_text(const char *name, int64_t bytes, char text[64]) {
     char number[32];
     *text = '\0';

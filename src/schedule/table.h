@@ -86,7 +86,7 @@ cgp_status cgp__set_edges(cgp_schedule *schedule, const cgp_edge *edges, int n_e
 cgp_status cgp__schedule_finish(cgp_schedule **out, cgp_schedule *schedule, cgp_status status);
 
 /* Replace lists and edges with the lists and edges of a schedule that has the same placement. Takes
- * `rebuilt`, also after a failure. */
+ * ownership of `rebuilt`, also after a failure. */
 cgp_status cgp__schedule_replace(cgp_schedule *schedule, cgp_schedule *rebuilt);
 
 /* Return CGP_EINVAL if stages x `chunks` is above CGP__SCHEDULE_LIMIT. `chunks` counts the surplus

@@ -24,8 +24,8 @@
  * blocks of k of the cpu backend, so results have the same bits. Serial split-K is used if one
  * thread block per tile would leave SMs idle. A thread block then computes one k range, and the
  * semaphore of its tile orders its addition to c. Chains and sums stay the same. bf16 is widened
- * when it is read. c is rounded once, at the end; until then its sums are in registers or in the
- * workspace.
+ * when it is read. Matrix c is rounded once, at the end; until then its sums are in registers or in
+ * the workspace.
  *
  * a and b are read as rows of contiguous elements, which belong to a matrix or to image windows
  * (windows.cuh). along_k and across_k are operands whose rows run along k or across it. */

@@ -4,10 +4,10 @@
  *     y = x[0] x[1]     dx[0] = dy x[1]     dx[1] = dy x[0]
  *     y = x[0] - x[1]   dx[0] = dy          dx[1] = -dy
  *
- * backward_input of MULTIPLY needs both inputs. y may be an x[k]. A dx[k] may be dy unless the
- * kernel adds to dx[k]: the last read of an element precedes its write. As in ADD, the gradient of
- * the last input is written first: if both inputs are one value, dx[0] may add to the values just
- * written to dx[1]. */
+ * backward_input of MULTIPLY needs both inputs. The output y may be an x[k]. A dx[k] may be dy
+ * unless the kernel adds to dx[k]: the last read of an element precedes its write. As in ADD, the
+ * gradient of the last input is written first: if both inputs are one value, dx[0] may add to the
+ * values just written to dx[1]. */
 #include "backend/ref/ref.h"
 
 static void multiply_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {

@@ -13,10 +13,10 @@
  * Outside training, BATCH_NORM takes mean and variance from its state and saves nothing.
  * backward_input needs x and the saved mean and rstd, and differentiates through them. There is one
  * mean and one rstd for each set and group (or channel). backward_input also computes dweight and
- * dbias; there is no backward_weight. y is overwritten. dx may be dy unless the kernel adds to dx:
- * the last read of each group of a set precedes the write of dx. The first micro-batch overwrites
- * dweight and dbias; later micro-batches add to them. If the variance is not a finite f32, then
- * rstd, y and dx are NaN. */
+ * dbias; there is no backward_weight. The output y is overwritten. The gradient dx may be dy unless
+ * the kernel adds to dx: the last read of each group of a set precedes the write of dx. The first
+ * micro-batch overwrites dweight and dbias; later micro-batches add to them. If the variance is not
+ * a finite f32, then rstd, y and dx are NaN. */
 #include "backend/ref/ref.h"
 #include "backend/running_stats.h"
 

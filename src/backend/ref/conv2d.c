@@ -10,8 +10,8 @@
  *     dbias[o]           = sum over samples and windows of dy[i, j, o]
  *
  * Pixels outside x are zero. backward_input needs weight; backward_weight needs x; neither needs y.
- * y is overwritten; the kernel overwrites dx or adds to it. The first micro-batch overwrites
- * dweight and dbias; later micro-batches add to them. */
+ * The output y is overwritten; the kernel overwrites dx or adds to it. The first micro-batch
+ * overwrites dweight and dbias; later micro-batches add to them. */
 #include "backend/ref/ref.h"
 
 /* Three functions return offsets: of channel 0 of a pixel of x, of channel 0 of a pixel of y, and

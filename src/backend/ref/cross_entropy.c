@@ -7,8 +7,8 @@
  *
  * A row counts unless its target is `ignore`; dx is 0 in a row that does not count. loss is
  * overwritten with the sum, which is computed in double in the order of rows. backward_input needs
- * logits, targets, max and log_sum, which forward saves for every row. dx may be the logits unless
- * the kernel adds to dx. */
+ * logits, targets, max and log_sum, which forward saves for every row. The gradient dx may be the
+ * logits unless the kernel adds to dx. */
 #include "backend/kernel.h"
 #include "backend/ref/ref.h"
 

@@ -4,9 +4,9 @@
  *     y       [n, R, C] = weight[ids]                    weight [vocabulary, C]
  *     dweight [v]       = sum of the dy rows whose id is v
  *
- * backward_weight needs ids. There is no dx, because ids are integers. y is overwritten. The first
- * micro-batch overwrites all of dweight, including rows that no id selects. Later micro-batches add
- * to dweight. */
+ * backward_weight needs ids. There is no dx, because ids are integers. The output y is overwritten.
+ * The first micro-batch overwrites all of dweight, including rows that no id selects. Later
+ * micro-batches add to dweight. */
 #include "backend/ref/ref.h"
 
 static void embedding_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {

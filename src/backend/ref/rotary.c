@@ -5,8 +5,9 @@
  *     y_a = a cos - b sin     y_b = b cos + a sin
  *     angle = float(offset + t) f[i], rounded to f32
  *
- * The gradient is dy rotated by the negative angle. Columns after the rotated ones are copied. y
- * may be x, and dx may be dy: both elements of a pair are read before either is written. */
+ * The gradient is dy rotated by the negative angle. Columns after the rotated ones are copied. The
+ * output y may be x, and dx may be dy: both elements of a pair are read before either is
+ * written. */
 #include "backend/ref/ref.h"
 #include "backend/rotary.h"
 

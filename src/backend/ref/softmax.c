@@ -3,8 +3,8 @@
  *
  *     y = exp(x - m) / sum(exp(x - m)), m = max x     dx = y (dy - sum(dy y))
  *
- * backward_input needs y. y may be x, and dx may be dy unless the kernel adds to dx: a row's sums
- * are complete before the row is written. */
+ * backward_input needs y. The output y may be x, and dx may be dy unless the kernel adds to dx: a
+ * row's sums are complete before the row is written. */
 #include "backend/ref/ref.h"
 
 #include <math.h>

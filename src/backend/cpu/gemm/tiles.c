@@ -3,10 +3,10 @@
  * by KC of k, times all of b.
  *
  * The packed block of a stays in a core's L2 cache, while b is packed once per block and streamed
- * through the caches. k is divided into equal parts of at most KC, which depend on k alone. The sum
- * of each part is added to the sums of earlier parts: in c or, if c is bf16, in an f32 buffer until
- * the last part. Threads pack row panels, then take micro-panels of columns, each with its own
- * scratch.
+ * through the caches. The depth k is divided into equal parts of at most KC, which depend on k
+ * alone. The sum of each part is added to the sums of earlier parts: in c or, if c is bf16, in an
+ * f32 buffer until the last part. Threads pack row panels, then take micro-panels of columns, each
+ * with its own scratch.
  *
  * If k is small, as for a weight's gradient of a small micro-batch, reading and writing c takes
  * most of the time. Memory is faster along c's rows than down a micro-panel's 32 columns. A packed

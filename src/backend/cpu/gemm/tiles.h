@@ -9,9 +9,9 @@
  *     sum := sum + (even + odd)
  *
  * Then c = sum + bias + the value to which c is added. Each operation rounds to nearest even.
- * Denormal operands and results are 0, except in the last line if c is f32. k is padded with zeros.
- * An element is thus a function of its row of a, its column of b and the value to which it is
- * added. */
+ * Denormal operands and results are 0, except in the last line if c is f32. The depth k is padded
+ * with zeros. An element is thus a function of its row of a, its column of b and the value to which
+ * it is added. */
 #ifndef CGP_SRC_CPU_TILES_H
 #define CGP_SRC_CPU_TILES_H
 

@@ -6,7 +6,7 @@
  *     dx[c] = scale (exp((x[c] - max) - log_sum) - (c == target)), 0 in a row that does not count
  *
  * max and log_sum are saved separately for every row: their sum in f32 would lose log_sum if logits
- * are large. dx may be x. */
+ * are large. The gradient dx may be x. */
 #include "backend/cpu/kernels/row_exp.h"
 
 #include <math.h>

@@ -3,7 +3,8 @@
  * 0, for elements or channels (spatial dropout, Tompson et al. 2015). cgpipe/ext/ops/common.h has
  * the rule.
  *
- * The same loop computes dx from dy in backward. The mask is recomputed, not saved. y may be x. */
+ * The same loop computes dx from dy in backward. The mask is recomputed, not saved. The output y
+ * may be x. */
 #include "backend/cpu/kernels/philox.h"
 
 /* A dropped element is 0 even if x is not finite. */

@@ -9,10 +9,10 @@
  * RMS_NORM is not `centred`: it leaves out mean, bias and the sum of g. rstd is NaN if the sum of
  * squares overflows.
  *
- * Forward saves mean and rstd; backward reads them and x. dx may be dy: the last read of a row of
- * dy precedes the write of that row of dx. Four rows are summed at a time, which hides the latency
- * of additions and saves memory traffic. Each row's sum has the same bits as if the row were summed
- * alone. */
+ * Forward saves mean and rstd; backward reads them and x. The gradient dx may be dy: the last read
+ * of a row of dy precedes the write of that row of dx. Four rows are summed at a time, which hides
+ * the latency of additions and saves memory traffic. Each row's sum has the same bits as if the row
+ * were summed alone. */
 #include "backend/cpu/kernels/vec.h"
 
 #include <math.h>

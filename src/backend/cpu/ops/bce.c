@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bce.c -- binary cross-entropy with logits; the losses of blocks are summed in block order. dx may
- * overwrite the logits. */
+/* bce.c -- binary cross-entropy with logits; the losses of blocks are summed in block order. The
+ * gradient dx may overwrite the logits. */
 #include "backend/cpu/ops/elementwise.h"
 
 /* Return the workspace size in bytes: one sum for each block. */

@@ -11,7 +11,7 @@
  *     a part of k elements:     g = dy weight     dx = rstd (g - sum g / k - h sum (g h) / k)
  *
  * Forward saves mean and rstd; backward reads them and x. Each direction passes over its operands
- * twice: once for the sums, once for y or dx. dx may be dy.
+ * twice: once for the sums, once for y or dx. The gradient dx may be dy.
  *
  * Rows with few channels would leave vectors partly empty, so several rows are treated as one wide
  * row. The columns of one channel are added up at the end. The moments of a part are merged from

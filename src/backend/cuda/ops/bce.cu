@@ -7,7 +7,7 @@
  *
  * This form neither overflows nor cancels. Losses are float and are summed in double: first the
  * elements of each sample, in the order that rows.cuh gives for a buffer, then the samples in
- * order. dx may share x's memory. */
+ * order. The gradient dx may share x's memory. */
 #include "backend/cuda/loss.cuh"
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/math.cuh"

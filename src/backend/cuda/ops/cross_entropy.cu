@@ -6,7 +6,7 @@
  *     dx[c] = scale (exp((x[c] - max) - log_sum) - (c == target)), 0 in an ignored row
  *
  * max and log_sum are saved separately for every row: their f32 sum would lose log_sum if logits
- * are large. dx may share x's memory. */
+ * are large. The gradient dx may share x's memory. */
 #include "backend/cuda/loss.cuh"
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/row_exp.cuh"

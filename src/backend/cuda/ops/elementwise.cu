@@ -15,9 +15,9 @@
  * logistic function of v is 1 / (1 + e) for v >= 0 and e / (1 + e) for v < 0. Small values lose no
  * precision to cancellation.
  *
- * y may share x's memory, dx may share dy's. Backward of relu, sigmoid and tanh reads y, backward
- * of scale reads neither x nor y, and the others read x. The order of operations and the bits are
- * the same as in the cpu backend. */
+ * The output y may share x's memory, dx may share dy's. Backward of relu, sigmoid and tanh reads y,
+ * backward of scale reads neither x nor y, and the others read x. The order of operations and the
+ * bits are the same as in the cpu backend. */
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/math.cuh"
 

@@ -9,9 +9,9 @@
  * RMS_NORM is not `centred`: it omits mean, bias and the sum of g. rstd is NaN if the sum of
  * squares overflows.
  *
- * Forward saves mean and rstd; backward reads them and x. dx may share dy's memory: dweight and
- * dbias are computed first, and a thread block reads all of its rows of dy before it writes dx. The
- * order of operations and the bits are the same as in the cpu backend. */
+ * Forward saves mean and rstd; backward reads them and x. The gradient dx may share dy's memory:
+ * dweight and dbias are computed first, and a thread block reads all of its rows of dy before it
+ * writes dx. The order of operations and the bits are the same as in the cpu backend. */
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/rows.cuh"
 

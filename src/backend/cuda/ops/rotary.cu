@@ -5,7 +5,7 @@
  * double, rounded once.
  *
  * A thread handles one pair at one position, or one column that is not rotated, in every head of a
- * sample. y may share x's memory, dx may share dy's. */
+ * sample. The output y may share x's memory, dx may share dy's. */
 #include "backend/cuda/cuda.cuh"
 #include "backend/rotary.h"
 
