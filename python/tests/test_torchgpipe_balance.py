@@ -91,7 +91,7 @@ class ByTime(unittest.TestCase):
             self.assertEqual(balance_by_time(2, module, sample, timeout=0), [1, 1])
         with self.assertRaises(errors.CgpipeError):
             balance_by_size(2, nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.rand(2, 4),
-                            device="cuda")
+                            device="meta")
 
     def test_tuples_pass_between_layers(self):
         class Twin(nn.Module):
