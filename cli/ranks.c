@@ -75,8 +75,8 @@ static const char stuck[] = "cgpipe: MPI did not start or end in time on all ran
 static const char *_Atomic last_line; /* printed by end_process(); NULL: nothing is */
 static volatile sig_atomic_t last_code = CLI_PEER;
 
-/* Who prints this rank's failure: cli_report(), which is printing or has printed, or
- * end_process(). */
+/* State of the printing of this rank's failure. REPORTING, REPORTED: cli_report() prints it, or has
+ * printed it. ENDING: end_process() prints it. */
 enum { NOBODY, REPORTING, REPORTED, ENDING };
 static atomic_int printer;
 

@@ -34,7 +34,7 @@ typedef struct CGP_OP_STRUCT cgp__linear_attributes {
 
 typedef struct CGP_OP_STRUCT cgp__matmul_attributes {
     CGP__COMMON_ATTRIBUTES
-    /* Whether each input is stored transposed. */
+    /* [k] is set if input k is stored transposed. */
     bool transpose[2];
 } cgp__matmul_attributes;
 

@@ -14,7 +14,7 @@ typedef struct cgp__recomputation {
     int node, time, last;
 } cgp__recomputation;
 
-/* What the builder knows of a value of the model in the current stage. */
+/* Uses and locations of a value of the model in the current stage. */
 typedef struct cgp__stage_value {
     /* the value is in the builder's `values` */
     bool listed;

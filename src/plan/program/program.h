@@ -88,7 +88,7 @@ typedef struct cgp__input_gradient {
     cgp__location at;
 } cgp__input_gradient;
 
-/* What stages give to the caller. */
+/* Outputs and gradients of inputs that stages write for the caller. */
 typedef struct cgp__results {
     /* [model outputs] */
     cgp__output_plan *outputs;
