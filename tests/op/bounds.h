@@ -71,11 +71,11 @@ static inline bool is_saved(int slot) {
     return slot == SLOT_SAVED || slot == SLOT_SAVED + 1;
 }
 
-/* Bounds attention: scores are sums of `depth` terms, results are means over keys of values up to
- * 2. */
+/* Bounds attention. The largest score is a sum of `depth` products of two values up to 2, before it
+ * is scaled, so its terms are up to 4. Results are means over keys of values up to 2. */
 static inline bound attention_bound(const cgp_op_attributes *g, int slot) {
     const double depth = fmax((double)depth_of(g), (double)value_width_of(g));
-    if (is_saved(slot)) return (bound){U * (16 + depth), 4 * U};
+    if (is_saved(slot)) return (bound){U * (16 + (slot == SLOT_SAVED ? 4 : 1) * depth), 4 * U};
     return (bound){(slot == SLOT_Y ? 2 : 8) * U * (16 + attention_terms(g) + depth), 8 * U};
 }
 
