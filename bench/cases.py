@@ -149,8 +149,8 @@ def cpu_name():
 
 
 def machine(medians):
-    """Return lines about the machine, and the round trip between its cores, which limits the speed
-    of two of them."""
+    """Return lines about the machine, and the round trip between its cores, which limits the
+    speed-up by a second core."""
     lines = [f"{cpu_name()}, {os.cpu_count()} cores; rounds: {ROUNDS}"]
     trips = sorted(trip for result in medians.values() for trip in result.get("round_trips", ())
                    if trip)

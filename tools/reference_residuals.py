@@ -15,7 +15,8 @@ defined here, and its outputs.
 
 Blocks and sources follow the pseudocode in Kimi Team 2026, "Attention Residuals", arXiv:2603.15031:
 a list of complete groups, and the partial sum of the current group, None at its start. The first
-branch has one source, and here no weights. The final norm reads a mean, like the branches."""
+branch has only one source, so it has no query and no norm here. The final norm reads a mean, like
+the branches."""
 import os
 import sys
 

@@ -309,7 +309,7 @@ static bool names_file(const char *path) {
 static const char *says_why(const char *path, const char *fault) {
     const char *reason = strerror(strstr(fault, "ENOSPC") ? ENOSPC : EIO);
     if (!*errors) return "it fails without a word";
-    if (strstr(errors, "has a run already")) return NULL; /* a valid reason if there is a run */
+    if (strstr(errors, "has a run already")) return NULL; /* valid: the directory has a run */
     if (!strstr(errors, reason) && strncmp(fault, "stat:", 5) != 0)
         return "it does not say the reason";
     return names_file(path) ? NULL : "it does not name the file";
@@ -321,7 +321,7 @@ static const char *judge(const scenario *s, const char *fault) {
     const int code = run("case", s->command, fault);
     hit(path);
     const bool killed = strstr(fault, "KILL") != NULL;
-    if (!*path) return NULL; /* this run made fewer calls: no case */
+    if (!*path) return NULL; /* this run made fewer calls than n */
     cases++;
     outcomes[killed ? 2 : code ? 1 : 0]++;
     if (killed ? code != 128 + SIGKILL : code > 1) return "it ends by another signal or code";

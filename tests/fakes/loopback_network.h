@@ -11,7 +11,7 @@
 #include <pthread.h>
 
 enum { FREE = -1, HELD = -2, AWAY = -3 }; /* states of a buffer; 0 and up: its micro-batch */
-enum { POISON = 0xFF };                   /* repeated: NaN in every floating-point type */
+enum { POISON = 0xFF };                   /* byte that, repeated, is a NaN of any type */
 enum { TEXT_BYTES = 1024 };
 
 /* A message or a release in flight, with its own storage. */
@@ -113,7 +113,8 @@ char *loopback_buffer_at(const cgp_link *link, int i);
 /* Wake all waiters of a rank; its later waits return at once. */
 void loopback_end_waits(cgp_communicator *communicator);
 
-/* Send a rank's failure, or the failure of the silent `rank` that it found, to all other ranks. */
+/* Send the failure of `rank` from one rank to all other ranks. It is the sender's own failure, or
+ * that of a silent rank that the sender found. */
 void loopback_send_failure(cgp_communicator *from, int rank, cgp_status status,
                            const char *message);
 

@@ -39,10 +39,11 @@ typedef bool fuzz_take(const uint8_t *bytes, size_t size);
 typedef struct fuzz_reader {
     fuzz_take *take;
     const char *const *words; /* inserted in inputs; NULL-terminated */
-    /* Draw a valid input, mutate it `times` times, and take it. If NULL, inputs of the corpus are
-     * mutated, for at most 5 seconds, because sanitizers are slow. */
+    /* Draw a valid input, mutate it `times` times, and call take() with it. If `play` is NULL,
+     * inputs of the corpus are mutated instead, for at most 5 seconds, because sanitizers are
+     * slow. */
     bool (*play)(int times, uint64_t *random);
-    int mutations; /* 0: only `tests` mutate inputs */
+    int mutations; /* number of mutated inputs; 0: only `tests` mutate inputs */
     /* At least 1/accepted_in of the mutated inputs are accepted, and 1/refused_in refused; 0 means
      * 200. */
     int accepted_in, refused_in;
@@ -82,7 +83,7 @@ void fuzz_draw_bytes(fuzz_input *in, size_t bound, uint64_t *random);
 void fuzz_append(fuzz_input *in, const void *bytes, size_t count);
 /* Append the 256 bytes of a tokenizer's vocabulary: "..":0, .. "..":255. */
 void fuzz_append_vocabulary(fuzz_input *in);
-/* Replace `out` bytes at `at` by `count` others, if the result fits. */
+/* Replace `out` bytes at `at` by the `count` bytes of `with`, if the result fits. */
 void fuzz_replace(fuzz_input *in, size_t at, size_t out, const void *with, size_t count);
 /* Replace fewer than `out` bytes at `at` by a word. */
 void fuzz_replace_word(fuzz_input *in, size_t at, size_t out, const char *const *words,

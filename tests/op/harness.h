@@ -434,7 +434,7 @@ static inline void check_guards(const operands *o, int slot) {
     }
 }
 
-/* Make the step values, followed by the loss scales. The scales of other losses are NaN. */
+/* Make the per-step constants, followed by the loss scales. The scales of other losses are NaN. */
 static inline value_row row_of(const operands *o) {
     value_row row = {
         .values = {

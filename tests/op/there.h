@@ -80,7 +80,7 @@ static inline void there_copy(const runner *on, cgp_place to, cgp_place from, si
     b->device.host_memory_destroy(on->device, pinned, bytes);
 }
 
-/* Copy host memory to the device; NULL: none. */
+/* Copy host memory to the device. Does nothing if `here` is NULL. */
 static inline void there_put(there *t, void *here, size_t bytes) {
     if (!here || t->on->backend->host_addressable) return;
     void *copy = NULL;

@@ -190,7 +190,7 @@ TEST_CASE(random_numbers_are_those_of_seed_step_op_sample_and_element) {
     for (int i = 0; i < ALL; i++)
         sum += sorted[i];
     for (int i = 1; i < ALL; i++)
-        assert_true(sorted[i - 1] < sorted[i]); /* all differ, with this seed */
+        assert_true(sorted[i - 1] < sorted[i]); /* with this seed all numbers differ */
     assert_true(sorted[0] >= 0 && sorted[ALL - 1] < 1);
     assert_true(fabs(sum / ALL - 0.5) < 0.05);
 }
@@ -218,7 +218,7 @@ TEST_CASE(integers_out_of_range_are_refused) {
 
 static cgp_status fails_in_the_third(const cgp_op_run *run) {
     float u;
-    cgp_op_random(run, 0, 0, 1, &u); /* works even in a run that will fail */
+    cgp_op_random(run, 0, 0, 1, &u); /* the call works even in a run that fails later */
     const float *x = run->x[0];
     for (int64_t i = 0; i < test_custom_count(run); i++) {
         if (x[i] > 1000) return cgp_fail(CGP_EDEVICE, "%g is too bright", (double)x[i]);

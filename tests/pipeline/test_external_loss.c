@@ -377,7 +377,8 @@ TEST_CASE(a_model_may_have_no_parameter) {
     assert_ok(cgp_pipeline_forward(pipeline, (const cgp_tensor *[]){&x}, 1,
                                    (const cgp_tensor *[]){&y}, 1));
     assert_ok(cgp_pipeline_backward(pipeline, (const cgp_tensor *[]){&x}, 1));
-    assert_memory_equal(out, dx, sizeof out); /* the input is 1: both equal the mask */
+    /* the input is 1, so the output and the input gradient both equal the mask */
+    assert_memory_equal(out, dx, sizeof out);
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);

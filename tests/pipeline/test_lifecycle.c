@@ -5,7 +5,7 @@
  *             11 .. 100     again                           threads: unchanged; memory: at most
  *                                                           + 2 MiB
  *
- * The sanitizers keep freed memory for a while, so resident memory is not compared there. */
+ * Sanitizers keep freed memory for a while, so resident memory is not compared under them. */
 #include "graphs.h"
 
 #include <unistd.h>

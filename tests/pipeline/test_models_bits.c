@@ -128,7 +128,7 @@ TEST_CASE(stages_balance_schedule_and_recomputation_change_no_bit) {
 
 TEST_CASE(nor_do_they_with_deferred_batch_norms) {
     uint64_t state = test_seed();
-    /* all texts except the U-Net and the ViT, which have no batch norm */
+    /* all models except the U-Net and the ViT, which have no batch norm */
     for (int i = 0; i < TEXTS - 2; i++)
         compare(texts[i], true, CGP_CONVOLUTION_DIRECT, &state);
 }

@@ -97,8 +97,8 @@ static void add_packing(void) {
 static const char *const on_packing[] = {"packing", "packing", "packing", "packing"};
 static const char *const on_ref[] = {"ref", "ref", "ref", "ref"};
 
-/* Count the packings: four LINEARs and two LAYER_NORMs per block, the last LAYER_NORM, and the
- * head. */
+/* Count the prepacked weights: those of four LINEARs and two LAYER_NORMs per block, of the last
+ * LAYER_NORM, and of the head. In training a LAYER_NORM counts twice. */
 static int count_packings(bool trains) {
     return 4 * LAYERS + 1 + (2 * LAYERS + 1) * (trains ? 2 : 1);
 }

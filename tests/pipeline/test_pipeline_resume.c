@@ -298,7 +298,7 @@ static void make_witness(witness *w, const cgp_plan_options *o) {
     w->model = test_gpt2(&small);
     w->states = o->inference ? 0 : cgp_optim_states(&o->optim);
     test_batch_fill(&w->batch, w->model, &small, 4, &state);
-    for (int copy = 0; copy < 2; copy++) { /* the first copy computes the loss of the next step */
+    for (int copy = 0; copy < 2; copy++) { /* the first copy runs a third step, for its loss */
         if (copy == 1) training_stop(&w->t);
         w->t = training_start(w->model, o, 11);
         train(&w->t, &w->batch, 0, 1, losses);
@@ -500,7 +500,7 @@ TEST_CASE(weights_alone_do_not_displace_a_training) {
     training trained = training_start(w.model, &o, 3);
     o.inference = true;
     training source = training_start(w.model, &o, 3);
-    /* a checkpoint of step 0 is no training */
+    /* a directory with only step 0 does not count as a training */
     assert_ok(cgp_pipeline_save(trained.pipeline, run, 0, NULL));
     assert_ok(cgp_pipeline_save(source.pipeline, run, 0, NULL));
     train(&trained, &w.batch, 0, 1, &loss);

@@ -137,7 +137,7 @@ static cgp_model *make_model(const knobs *k) {
                                            k->input_shape ? 2 : 1, k->input_shape ? rows : flat);
     (void)more;
     cgp_model_layer(model, "unused");
-    if (k->dropped) (void)cgp_dropout(model, x, 0.5); /* takes a number, but is not in the graph */
+    if (k->dropped) (void)cgp_dropout(model, x, 0.5); /* takes an op id, but is not in the graph */
     x = linear(model, x, k->parameter_name ? "other" : "first", k->init ? 0.25 : 0.5);
     x = cgp_dropout(model, x, k->probability ? 0.25 : 0.5);
     const cgp_value left = linear(model, x, k->order ? "b" : "a", 0.5);

@@ -17,7 +17,7 @@ static const double soon = 20;
 static struct {
     double pause;
     bool mute;           /* rank 1 sends nothing during the pause */
-    double wakeup_delay; /* of rank 0, in seconds */
+    double wakeup_delay; /* delay of rank 0, in seconds */
     double seconds[MAX_RANKS];
     char *text[MAX_RANKS]; /* diagnoses after the step */
     char *idle_text;       /* rank 0's diagnosis, which reports even short waits */

@@ -94,8 +94,8 @@ static int run_case(const call_case *c) {
     return WIFSIGNALED(status) || WEXITSTATUS(status) != AS_EXPECTED;
 }
 
-/* Count the failures of the cases with this index. With an index of 0 or more, count all cases in
- * which a pointer is missing. */
+/* Run the cases with this index, which is negative, and count the failures. With an index of 0, run
+ * all cases in which a pointer is missing. */
 static int count_failures(int index) {
     int failures = 0, n = 0;
     for (int i = 0; i < (int)CASES; i++) {

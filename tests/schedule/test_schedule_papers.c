@@ -29,7 +29,7 @@ static double idle_fraction(test_measures t) {
     return t.bubble_span / t.span;
 }
 
-/* Table 5 of the zero-bubble paper (Qi et al. 2024, arXiv:2401.10241), computed from the times in
+/* Table 5 of the zero-bubble paper (Qi et al. 2023, arXiv:2401.10241), computed from the times in
  * its table 6. The cost is the largest span, and the bubble rate is the idle fraction of that
  * span. */
 TEST_CASE(the_bubbles_of_the_zero_bubble_paper_come_out_to_the_last_digit) {
@@ -114,7 +114,7 @@ TEST_CASE(few_micro_batches_take_the_time_of_the_formula) {
     }
 }
 
-/* --- pipelines.md --- */
+/* --- bubble, memory, latency and buffers of all schedules --- */
 
 static void assert_golden(const char *name, int n, int v, int max, int min, int peak) {
     const test_measures t = measure(name, n, 4 * n, v, NULL);
@@ -124,8 +124,8 @@ static void assert_golden(const char *name, int n, int v, int max, int min, int 
     assert_int_equal(t.peak, peak);
 }
 
-/* The table of section 2.2 for m = 4n, in units of F = I = W = 1 on one stage. It has the bubble by
- * span, and the memory. v-half and v-min may be better than the published tool. */
+/* Compare the bubble by span, and the memory, with those of the published schedules for m = 4n, in
+ * units of F = I = W = 1 on one stage. v-half and v-min may be better than published. */
 TEST_CASE(the_golden_table_comes_out) {
     for (int k = 0; k < 2; k++) {
         const int n = k ? 8 : 4, m = 4 * n;
@@ -144,7 +144,7 @@ TEST_CASE(the_golden_table_comes_out) {
     }
 }
 
-/* Section 2.3: with a barrier at the end of the step, ZB-H2 is no better than ZB-H1. */
+/* With a barrier at the end of the step, ZB-H2 is no better than ZB-H1. */
 TEST_CASE(zero_bubble_is_a_claim_about_the_span) {
     assert_float_equal(measure("zb-h2", 8, 32, 0, NULL).bubble_makespan, 7.0, 1e-9);
     assert_float_equal(measure("zb-h1", 8, 32, 0, NULL).bubble_makespan, 7.0, 1e-9);
@@ -167,8 +167,7 @@ TEST_CASE(v_half_and_v_min_keep_to_their_memory) {
     }
 }
 
-/* Section 2.5: if each message has a small latency, return by how many latencies the makespan
- * grows. */
+/* If each message has a small latency, return by how many latencies the makespan grows. */
 static double latencies(const char *name, int n, int v) {
     const double latency = 0.001;
     test_costs c;
@@ -187,8 +186,8 @@ TEST_CASE(latency_costs_as_much_as_the_fits_say) {
     }
 }
 
-/* Section 2.6: if all edges have the same capacity, the largest entry of the least capacities is
- * the least that suffices. */
+/* If all edges have the same capacity, the largest entry of the least capacities is the least that
+ * suffices. */
 TEST_CASE(breadth_first_needs_m_over_n_buffers_interleaved_zb_half_of_n_others_one) {
     assert_int_equal(measure("looped-bfs", 2, 8, 2, NULL).capacity, 4);
     assert_int_equal(measure("looped-bfs", 4, 8, 2, NULL).capacity, 2);

@@ -96,8 +96,8 @@ TEST_CASE(early_recomputation_shortens_the_ramp) {
 }
 
 /* Add a latency Tc to each message. GPipe's makespan grows by Tc once per stage forward and once
- * back, that of 1F1B by Tc about twice per micro-batch (pipelines.md 2.5). Here m is a multiple of
- * n, and Tc is a power of two, small compared with the costs. */
+ * back, that of 1F1B by Tc about twice per micro-batch. Here m is a multiple of n, and Tc is a
+ * power of two, small compared with the costs. */
 TEST_CASE(latency_costs_1f1b_more_the_more_micro_batches) {
     const double tc = 1.0 / 64;
     test_costs c;

@@ -374,7 +374,7 @@ static const cgp_op loss_op = {.struct_size = sizeof(cgp_op),
                                .backward_input = loss_backward};
 static const cgp_op_run no_run; /* a run that belongs to no call */
 
-/* Return step values with the scales of two losses. */
+/* Return per-step constants with the scales of two losses. */
 static const cgp_step_values *step_values(void) {
     static const struct {
         cgp_step_values values;

@@ -13,7 +13,7 @@ void test_bpe_start(test_bpe *bpe) {
 
 /* The added tokens of a tokenizer.json. */
 static const struct {
-    const char *content, *options; /* words out of single_word lstrip rstrip normalized special */
+    const char *content, *options; /* some of: single_word lstrip rstrip normalized special */
 } added[BPE_ADDED] = {{"<s>", "special"},          {"</s>", "special rstrip"},
                       {"<m>", "lstrip"},           {"wo", "single_word"},
                       {"e\xcc\x81", "normalized"}, {"\xc3\xa9t", "normalized single_word"}};

@@ -209,7 +209,7 @@ static void finish(graph *g, image x, cgp_value targets) {
     cgp_value y = dim < 3    ? cgp_flatten(g->model, cgp_mean(g->model, x.value, dim))
                   : dim == 3 ? cgp_flatten(g->model, x.value)
                              : cgp_global_average_pool(g->model, x.value);
-    y = cgp_layer_norm(g->model, y, "norm", 0.1); /* a loss near 0 has no gradient */
+    y = cgp_layer_norm(g->model, y, "norm", 0.1); /* else the loss may be near 0: no gradient */
     y = cgp_linear(g->model, y, "head",
                    (cgp_linear_options){.out = g->sizes->vocab,
                                         .bias = true,

@@ -75,8 +75,8 @@ static inline cgp_tensor read_tensor(cgp_safetensors *file, const char *name) {
     return tensor;
 }
 
-/* Return the largest difference of the outputs from those expected, or NaN. `largest` gets the
- * largest that is expected. */
+/* Return the largest difference between an output and the expected output, or NaN. `largest` gets
+ * the magnitude of the largest expected output. */
 static inline double outputs_differ(network *net, const cgp_tensor *input,
                                     const cgp_tensor *expected, double *largest) {
     const int64_t count = cgp_shape_count(&expected->shape);
@@ -97,7 +97,7 @@ static inline double outputs_differ(network *net, const cgp_tensor *input,
 }
 
 /* Train a network of net->spec from these weights, by AdamW, in the layout of the options. Return
- * the largest relative difference of a step's loss from those expected. */
+ * the largest relative difference between a step's loss and the expected loss. */
 static inline double losses_differ(network *net, const char *path, cgp_plan_options *o,
                                    const cgp_tensor *inputs, const cgp_tensor *targets,
                                    const cgp_tensor *losses) {

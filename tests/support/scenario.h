@@ -10,7 +10,7 @@
  *
  * After each run there are no more blocks, maps, streams, threads or descriptors than before, and
  * no temporary files. A random half of the allocations is tested; CGP_TEST_SCALE=2 tests all.
- * CGP_TEST_PLACE=<scenario>:<thread>:<call> repeats a single one. */
+ * CGP_TEST_PLACE=<scenario>:<thread>:<call> repeats a single failure. */
 #ifndef CGP_TESTS_SCENARIO_H
 #define CGP_TESTS_SCENARIO_H
 

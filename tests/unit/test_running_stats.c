@@ -153,8 +153,8 @@ TEST_CASE(otherwise_each_micro_batch_moves_them_in_turn) {
     }
 }
 
-/* Whatever the initial values are, the result is the mean over all steps (deferred) or over all
- * micro-batches. */
+/* With a cumulative average and any initial values, the running statistics are means over all
+ * micro-batches. If deferred, they are means over all steps. */
 TEST_CASE(a_cumulative_average_forgets_nothing) {
     for (int i = 0; i < 400; i++) {
         const bool deferred = i % 2;

@@ -267,7 +267,7 @@ static void a_sender_waits_for_a_release(void **unused) {
         assert_true(send_number(w.sender, 0, 0));
         assert_true(send_number(w.sender, 1, 0));
         assert_false(t->links.acquire(w.sender, 0, &message));
-        assert_int_equal(message.microbatch, 7); /* a failed acquire leaves it unchanged */
+        assert_int_equal(message.microbatch, 7); /* a failed acquire leaves `message` unchanged */
         assert_true(t->links.take(w.receiver, 1, INT64_MAX, &taken));
         assert_false(t->links.acquire(w.sender, 1000, &message));
         t->links.release(w.receiver, &taken);
@@ -411,8 +411,8 @@ static void bad_links_are_refused(void **unused) {
 
 /* --- agreements --- */
 
-/* Run a user thread on each rank. A thread returns the number of its first wrong round, and must
- * return 0: none. */
+/* Run a user thread on each rank. A thread returns the number of its first wrong round, or 0 if
+ * there is none, as the test requires. */
 static void run_on_ranks(void *(*run)(void *)) {
     pthread_t threads[RANKS];
     void *wrong = NULL;
@@ -580,7 +580,8 @@ static void watch_all(void) {
         assert_ok(t->failures.watch(ranks[r], LIMIT_NS));
 }
 
-/* Wait until rank `by` has received a heartbeat of rank r with `ended` ended actions. */
+/* Wait until rank `by` has received a heartbeat of rank r that reports `ended` completed
+ * actions. */
 static cgp_rank_state wait_for_heartbeat(int by, int r, int64_t ended) {
     cgp_rank_state known[RANKS];
     const int64_t limit = cgp__now_ns() + 10 * (int64_t)LIMIT_NS;
@@ -715,8 +716,8 @@ static void a_stop_is_of_one_rank(void **unused) {
     close_wire(1, &other);
 }
 
-/* Rank 2 fails, then rank 1. Rank 0 receives the failure of rank 1 before or after rank 2 receives
- * it, but keeps reporting that of rank 2. */
+/* Rank 2 fails, then rank 1. Rank 0 may receive the second failure before or after rank 2 does, but
+ * keeps reporting the failure of rank 2. */
 static void the_first_failure_of_another_rank_stays(void **unused) {
     (void)unused;
     for (int i = 0; i < 20; i++) {

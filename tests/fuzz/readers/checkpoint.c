@@ -99,8 +99,8 @@ static void assert_loaded_is_true(void) {
     cgp_safetensors_close(file);
 }
 
-/* Try to load; return true if it was accepted. Afterwards the pipeline has its other weights
- * again. */
+/* Try to load, and return true if the checkpoint is accepted. Then the pipeline has the loaded
+ * values until restore(). A refused load leaves the pipeline unchanged. */
 static bool try_load(const char *what) {
     char hex[65], *note = NULL;
     const int64_t updates = cgp_pipeline_updates(pipeline);
@@ -119,7 +119,7 @@ static bool try_load(const char *what) {
     return status == CGP_OK;
 }
 
-/* Restore the files for the next case. */
+/* Restore the files, and the pipeline's other weights, for the next case. */
 static void restore(void) {
     for (int f = 0; f < FILES; f++)
         write_back(f, &original[f]);

@@ -10,8 +10,8 @@
 
 #include <math.h>
 
-/* Check that every message between the first devices has a cost, or has none in both files for the
- * same reason. */
+/* Check the messages between the first devices. Either both files give a message the same cost, or
+ * both refuse it with the same status. */
 static void check_messages(const cli_cluster *a, const cli_cluster *b) {
     for (int from = 0; from < a->devices && from < 4; from++) {
         for (int to = 0; to < a->devices && to < 4; to++) {

@@ -13,8 +13,8 @@
 enum { LAYERS = 2 };
 static const char model_spec[] = "gpt2:layers=1";
 
-/* Return a model of two layers, made once; a file is valid for its number of layers and its
- * text. */
+/* Return a model of two layers, made once. A file of costs must fit the model's number of layers
+ * and its spec. */
 static const cgp_model *model_of_two_layers(void) {
     static cgp_model *model;
     if (model) return model;

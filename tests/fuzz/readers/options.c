@@ -53,8 +53,8 @@ static void check_inherited(const cli_run_options *run_options) {
     json_decref(options);
 }
 
-/* Return false for a balance for another number of stages, which a plan refuses, so that no run has
- * it. */
+/* Return false if the balance is for another number of stages. A plan refuses such a balance, so no
+ * run has one. */
 static bool fits(const cli_run_options *run_options) {
     const int64_t count = run_options->balance.layers.count;
     return count == 0 || count == run_options->stages * run_options->virtual_stages;

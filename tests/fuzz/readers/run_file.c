@@ -23,7 +23,7 @@ static cgp_status read_file(char **model, json_t **options) {
     json_t *value;
     void *after;
     json_object_foreach_safe(*options, after, key, value) {
-        if (json_is_false(value)) json_object_del(*options, key); /* it is not written */
+        if (json_is_false(value)) json_object_del(*options, key); /* not written */
     }
     cli_run_options_release(&run_options);
     return status;

@@ -38,7 +38,7 @@ static void check_accepted(cgp_safetensors *file, const uint8_t *bytes, size_t s
     uint64_t header = 0;
     memcpy(&header, bytes, 8);
     size_t at = 8 + (size_t)header;
-    bool exact = true; /* `at` is exact: there was no tensor of another type before */
+    bool exact = true; /* `at` is exact: all tensors so far are readable */
     REQUIRE(at <= size);
     for (int i = 0; i < cgp_safetensors_count(file); i++) {
         const char *name = cgp_safetensors_name(file, i);

@@ -63,8 +63,8 @@ static void check_round_trip(const cgp_schedule *lowered) {
     cgp_schedule_destroy(back);
 }
 
-/* If a schedule runs, check that its compute actions alone, with messages sent at once, do not take
- * longer, wherever receives are posted. */
+/* Check a schedule that runs. If its transfers are replaced by those of cgp_schedule_lower_chain(),
+ * its makespan does not grow, however early it posts receives. */
 static void check_compute(const cgp_schedule *lowered, double makespan) {
     char *text = NULL;
     cgp_schedule *back = NULL;
@@ -104,7 +104,7 @@ static void check_accepted(cgp_schedule *s) {
     cgp_schedule_report_release(&report);
 }
 
-/* Inputs that were refused, read but refused by the checker, and run. */
+/* Numbers of inputs that the reader refused, that the checker refused, and that run. */
 static int outcomes[3];
 
 static bool try_input(const uint8_t *bytes, size_t size) {

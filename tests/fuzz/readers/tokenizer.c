@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer.c -- damaged vocab.json and merges.txt. What is accepted encodes bytes to tokens that
- * decode to them. Everything else is refused with file and reason, and nothing crashes.
+/* tokenizer.c -- damaged vocab.json and merges.txt. An accepted encoding turns bytes into tokens
+ * that decode to the same bytes. Everything else is refused with file and reason, and nothing
+ * crashes.
  *
  * The tests mutate the files of small encodings. An input of libFuzzer is the text of vocab.json
  * without the 256 bytes, a zero byte, merges.txt, a zero byte, and a text. */
@@ -23,7 +24,7 @@ static void check_accepted(cgp_tokenizer *t, const uint8_t *text, size_t size) {
     free(list.ids);
 }
 
-/* Return true if both were accepted. */
+/* Return true if both files were accepted. */
 static bool try_inputs(const fuzz_input in[2], const uint8_t *text, size_t size) {
     cgp_tokenizer *t = NULL;
     fuzz_write("vocab.json", in[0].bytes, in[0].size);

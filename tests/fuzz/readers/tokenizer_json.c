@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_json.c -- damaged tokenizer.json. What is accepted encodes bytes to its own tokens,
- * which decode to them, and encodes a text in two parts as in one. Everything else is refused with
- * the file and a reason, and nothing crashes.
+/* tokenizer_json.c -- damaged tokenizer.json. An accepted file encodes bytes to its own tokens,
+ * which decode to the same bytes. A text in two parts has the same tokens as the whole text.
+ * Everything else is refused with the file and a reason, and nothing crashes.
  *
  * The tests mutate the files of small encodings. An input of libFuzzer is the text of
  * tokenizer.json, a zero byte, and a text. The first @ in tokenizer.json stands for the 256 bytes:

@@ -152,7 +152,7 @@ static void mutate(fuzz_input *in, uint64_t *random) {
     case 2: /* append zeros */
         in->size += 1 + fuzz_below(random, 16);
         break;
-    case 3: /* change a word of the header, or one in its place */
+    case 3: /* change one of the first three words, with or without a header */
         if (in->size >= 12)
             memcpy(in->bytes + 4 * fuzz_below(random, 3), &words[fuzz_below(random, 9)], 4);
         break;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trace.c -- damaged traces of measured steps. A trace is refused with the name of the text. Or it
- * is drawn, comparison with its plan splits it into parts that sum up, and it is unchanged when
- * written and read. */
+/* trace.c -- damaged traces of measured steps. A trace is refused with the name of the text. Or the
+ * trace is drawn, the comparison with its plan splits each device's time into parts that sum up,
+ * and the trace is unchanged when written and read. */
 #include "fuzz.h"
 
 #include <math.h>
