@@ -10,7 +10,8 @@ set -eu
 PACKAGES="gcc libc6-dev make cmake ninja-build pkg-config libjansson-dev libssl-dev libjpeg-dev libpng-dev libyaml-dev"
 TESTS="libcmocka-dev jq"
 
-# For the transport mpi and the tests of the Python package, which are skipped without them.
+# Packages for the transport mpi and for the tests of the Python package. Without these packages the
+# tests are skipped.
 OPTIONAL="libopenmpi-dev openmpi-bin python3-numpy"
 
 hint_names="gcc, make, cmake, ninja, pkg-config, jansson, libcrypto (OpenSSL), libjpeg(-turbo), libpng, libyaml; cmocka and jq for the tests"

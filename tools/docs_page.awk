@@ -7,7 +7,7 @@
     sub(/^#+ /, "", name)
     gsub(/[^a-z0-9 _-]/, "", name)
     gsub(/ /, "-", name)
-    if (name ~ /^[a-z]/) # doxygen makes no names of other headings
+    if (name ~ /^[a-z]/) # doxygen takes only anchors that begin with a letter
         $0 = $0 " {#" name "}"
 }
 !code {
@@ -16,7 +16,7 @@
         for (begin = RSTART; begin > 0 && substr($0, begin, 1) != "["; begin--);
         if (begin > 0)
             $0 = substr($0, 1, begin - 1) substr($0, begin + 1, RSTART - begin - 1) substr($0, end)
-        else # its text begins on an earlier line
+        else # the link's text begins on an earlier line
             $0 = substr($0, 1, RSTART) substr($0, end)
     }
 }

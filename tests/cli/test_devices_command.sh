@@ -10,7 +10,7 @@ not_built=$(grep -o 'X("[^"]*", "[^"]*")' "$2/generated/not_built.h" | sed 's/X(
 
 line() { grep -E "^$1" "$out" | tr -s ' '; }
 
-# Copy the program and the libraries, without the plug-ins that are next to those of the build.
+# Copy the program and the libraries of the build, but not the plug-ins in the same directory.
 built=$program program=$work/bin/cgpipe
 mkdir "$work/bin" "$work/lib"
 cp "$built" "$work/bin/" && cp -a "$2"/libcgpipe.so* "$2"/libcgpipe_data.so* "$work/lib/"

@@ -10,7 +10,7 @@ bytes() { printf '%b' "$1"; cat text.txt; }
 
 # --- archives, arrays and other files, as text and as tokens ---
 
-refused() { # NAME KIND WAY_OUT BYTES...
+refused() { # NAME KIND FIX BYTES...
     local name=$1 kind=$2 way=$3
     bytes "$4" >"$name"
     fails 1 "$name: is $kind, expected text ($way)" $train "$name"

@@ -166,9 +166,9 @@ closed() { # NAME RUN LINES WORDS... : sets $code to the program's exit code
     check "$name: exit code 141" exits 141
     check "$name: nothing on standard error" told 0
 }
-mkfifo gone && exec 3<>gone 4>gone 3>&- # a pipe whose reader is closed before anything is written to 4
+mkfifo gone && exec 3<>gone 4>gone 3>&- # descriptor 4 is a pipe without a reader
 
-for ignored in '' PIPE; do # some services and CI runners ignore it
+for ignored in '' PIPE; do # some services and CI runners ignore SIGPIPE
     [ -n "$ignored" ] && trap '' PIPE
     closed "| head in the steps $ignored" "head-$ignored" 16 --steps 12 --save-every 0 --interval 1
     trap - PIPE

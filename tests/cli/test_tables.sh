@@ -69,7 +69,7 @@ check "resnet101-speed: pipeline-8 with our balance" \
     about "$(speedup 4 own_balance_simulated)" 5.6 0.15
 check "resnet101-speed: better than the published balance" \
     at_max "$(speedup 4 published_balance_simulated)" "$(speedup 4 own_balance_simulated)"
-# No recomputation gains 4/3, and no bubble 157/150.
+# Without recomputation a step is 4/3 times as fast, and without the bubble 157/150 times.
 check "resnet101-speed: without recomputation and bubble two fifths faster" \
     about "$(speedup 4 best_simulated) / $(speedup 4 own_balance_simulated)" 1.365 0.05
 check "resnet101-speed: under 22 GiB a device" \

@@ -102,7 +102,7 @@ cp "$work/build/libcgpipe-toy.so" "$work/other/lib/cgpipe/libcgpipe-evil.so"
 ln -sT "$lib" "$work/lib"
 # shellcheck disable=SC2046
 check "a program that changes its directory builds" cc "$work/moves.c" $(pkg-config --cflags --libs cgpipe) -o "$work/moves"
-opened() { # opened LIBRARY_PATH DIRECTORY: print the plug-ins that it opens there
+opened() { # LIBRARY_PATH DIRECTORY: print the plug-ins that `moves` opens after a chdir
     (cd "$work" && LD_LIBRARY_PATH=$1 ./moves "$2") >"$work/said" 2>&1 || return 1
     cat "$work/said"
 }

@@ -13,7 +13,7 @@ run_fault() { # N FAULT COMMAND...
     mkdir "$work/codes"
     # shellcheck disable=SC2086,SC2016,SC2154 # split words; variables of the rank; from mpirun.sh
     CGP_FAULT=$fault timeout $((300 * ${CGP_TEST_PATIENCE:-1})) "$mpirun" -n "$n" ${launcher:-} bash -c '
-        trap "" TERM # mpirun sends it to this shell and the program
+        trap "" TERM # mpirun sends SIGTERM to this shell and the program
         codes=$1
         shift
         env --default-signal=TERM "$@"

@@ -26,7 +26,7 @@ needs_mpi() { # BUILD_DIR
     mpi="Open MPI"
     if "$mpirun" --version 2>&1 | grep -q HYDRA; then
         mpi=MPICH
-        export UCX_LOG_LEVEL=error # hides its warning about releases that are pending at the end
+        export UCX_LOG_LEVEL=error # hides UCX's warning about releases that are pending at the end
     fi
     case $(cached "$1" CGP_SANITIZE) in
     *address*) # unwind stacks through the C library, too

@@ -29,7 +29,7 @@ injure() { # RANKS FAULT OPTION...
 
 launcher=--enable-recovery injure 3 kill:rank=1,at=1B2@3 --save-every 2
 check "killed: the others have code 3" [ "$(code_of 0)$(code_of 1)$(code_of 2)" = 31373 ]
-# 3 s later on an idle machine. A rank that misses the failure never ends.
+# On an idle machine they end 3 s later. A rank that misses the failure never ends.
 check "killed: they end in time" jq -en "[$(cut -d' ' -f2 "$work/codes/0"), $(cut -d' ' -f2 "$work/codes/2")] | max - $(cut -d' ' -f2 "$work/codes/1") < 40"
 # Messages that rank 1 sent before it was killed may be lost too.
 check "killed: it is named" grep -q '^silent 1 1\(B[12]\|F3\)$' <<<"$(failed_rank_of "$work/run")"

@@ -38,7 +38,7 @@ vanish() {
         pgrep -f "^$cgpipe train" >"$work/living" || break
         sleep 0.05
     done
-    # 2 s after the limit on an idle machine; a rank that misses the failure never ends
+    # On an idle machine they end 2 s after the limit. A rank that misses the failure never ends.
     check "$name: every rank ended in time" awk "BEGIN { exit !($EPOCHREALTIME - $began < $timeout + 30) }"
     ip -n host2 link set eth0 up # mpirun waits until its daemon there reports its end
     # shellcheck disable=SC2046 # process numbers

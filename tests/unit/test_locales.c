@@ -210,8 +210,7 @@ static char *messages(const char *before) {
 
 static const struct {
     const char *name;
-    char *(*make)(
-        const char *before); /* `before`: text in the C locale; NULL: make that text */
+    char *(*make)(const char *before); /* `before`: text in the C locale; NULL: make that text */
 } kinds[] = {{"planned.svg", planned_svg},
              {"compared.svg", compared_svg},
              {"trace", trace},
