@@ -196,7 +196,7 @@ def runtime(schedules, source, stages, chunks, **options):
     made = schedules._PipelineScheduleRuntime(stages, chunks, loss_fn=loss, **options)
     order = {rank: list(actions) for rank, actions in source.pipeline_order.items()}
     prepare = getattr(made, "_prepare_schedule_with_comms",
-                      None) or made._load_actions  # its name before PyTorch 2.9
+                      None) or made._load_actions  # the name before PyTorch 2.9
     prepare(order)
     return dumped(made)
 

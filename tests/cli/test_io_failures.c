@@ -223,8 +223,7 @@ static char difference[700];
 static enum {
     MORE,
     LESS
-} asked;           /* MORE: entries only in the result; LESS: only in the expected
-                                   * one */
+} asked;           /* MORE: entries only in the result; LESS: only in the expected tree */
 static bool again; /* the program was started a second time */
 
 /* After a failed deletion an entry may remain until some later start saves a checkpoint. */

@@ -68,7 +68,7 @@ struct cgp_communicator {
     failed own, other;
     pthread_cond_t changed;
     int64_t timeout_ns, next_heartbeat_ns; /* 0: no watching */
-    bool mute;                             /* sends no heartbeats, as if it were stopped */
+    bool mute;                             /* send no heartbeats, like a stopped process */
     int64_t wakeup_delay_ns;     /* delay before a wait returns after the rank has ended */
     cgp_rank_state mine, *known; /* [n] */
     item *inbox[];               /* [n] agreements received from each rank, first to last */

@@ -137,7 +137,7 @@ static void fill_scores(operands *o, double size) {
         o->at[SLOT_X][i] = (float)(i / DEPTH % 2 ? -size : size);
         o->at[SLOT_X][i + 1] = 1.0f;
     }
-    /* before step_of(), because this rounds the size */
+    /* round what is filled in so far; the differences below are exact in bf16 */
     if (o->c.type == CGP_BF16) operands_round(o);
     for (int64_t i = 0; i < o->count[SLOT_X + 1]; i += DEPTH) {
         o->at[SLOT_X + 1][i] = 1.0f;

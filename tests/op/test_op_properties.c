@@ -8,7 +8,7 @@
 static uint64_t seed;
 static runner ref, cpu;
 static const runner *tested; /* the backend under test */
-static int rarely;           /* run only one of this many cases, because fibers are slow */
+static int rarely;           /* run one case in so many: fibers are slow */
 
 /* A plan for n samples also serves fewer samples. */
 TEST_ON_BOTH(fewer_samples_need_no_more_workspace) {
@@ -121,7 +121,7 @@ static void check_slices(const op_case *c) {
 static void check_rows_alone(const op_case *c) {
     op_case rows = *c;
     if (c->op == CGP_OP_BATCH_NORM) rows.evaluate = true;
-    if (c->op == CGP_OP_CACHED_ATTENTION) return; /* its rows depend on each other */
+    if (c->op == CGP_OP_CACHED_ATTENTION) return; /* rows depend on each other */
     check_slices(&rows);
     rows.n *= rows.attributes.rows;
     rows.attributes.rows = 1;

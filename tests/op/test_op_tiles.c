@@ -11,7 +11,7 @@
 #include "tiles.h"
 
 static uint64_t seed;
-static runner cpu, parallel; /* with one thread; with three threads */
+static runner cpu, parallel; /* devices with one and with three threads */
 /* Devices whose GEMM uses AVX512_BF16, and AMX (fake tiles on a processor without it). */
 static runner by_vectors, by_tiles;
 

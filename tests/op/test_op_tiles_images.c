@@ -10,7 +10,7 @@
 #include "tiles.h"
 
 static uint64_t seed;
-static runner cpu, parallel, by_tiles; /* one thread; three threads; AMX or fake tiles */
+static runner cpu, parallel, by_tiles; /* 1 thread, 3 threads, AMX or fake tiles */
 
 /* Make the windows of x as a matrix [n OH OW, KH KW in]. */
 static float *windows_of(const operands *o) {

@@ -212,8 +212,8 @@ static void gpt2_is_bit_equal_on_the_cpu(void **unused) {
     for (int i = 0; i < 4; i++) {
         test_sizes sizes = draw_sizes(&state);
         sizes.layers = test_between(&state, 1, 3);
-        sizes.sequence = i < 2 ? test_between(&state, 120, 140)
-                               : sizes.sequence; /* longer than one tile of attention */
+        sizes.sequence =
+            i < 2 ? test_between(&state, 120, 140) : sizes.sequence; /* 120 .. 140: several tiles */
         cgp_model *model = test_gpt2(&sizes);
         check_model(model, &sizes, "cpu", i % 2 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32, &state,
                     5);

@@ -29,7 +29,7 @@ static void move(cgp_pipeline *pipeline, const cgp_model *model, float *const *s
     }
 }
 
-/* Move the inputs of a batch likewise. */
+/* Move the inputs of a batch by h along the direction. */
 static void move_inputs(test_batch *batch, const test_batch *start, float *const *direction,
                         double h) {
     for (int k = 0; k < batch->n; k++) {

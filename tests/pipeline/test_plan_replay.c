@@ -31,7 +31,7 @@ typedef struct replay {
     /* [values] last node of the stage that reads the value in forward; n: the value is sent, or is
      * an output; -1: nothing reads it */
     int64_t *forward_end;
-    /* [values] lowest node whose backward reads the stored value; n: none does */
+    /* [values] lowest node whose backward reads the stored value; n: none reads it */
     int *backward_end;
     /* [values] first and last backward step that needs the recomputed value; -1: it is not
      * recomputed */

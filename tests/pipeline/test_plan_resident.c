@@ -134,7 +134,7 @@ TEST_CASE(resident_memory_is_what_was_planned) {
     const int n = test_scaled((ALL + 1) / 2), first = test_between(&state, 0, ALL - 1);
     int failed = 0;
     for (int k = 0; k < n && k < ALL; k++) {
-        const int i = (first + 7 * k) % ALL; /* steps of 7 visit all models */
+        const int i = (first + 7 * k) % ALL; /* an increment of 7 visits all models */
         fflush(stdout);
         const pid_t child = fork();
         assert_true(child >= 0);

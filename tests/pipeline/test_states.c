@@ -385,7 +385,7 @@ TEST_CASE(a_checkpoint_has_them) {
     assert_ok(cgp_pipeline_load(t.pipeline, run, NULL));
     assert_string_equal(sha256(&t, loaded), saved);
     assert_ok(cgp_pipeline_evaluate(t.pipeline, batch.inputs, batch.n, &got));
-    /* the sums run over other micro-batches */
+    /* sums over other micro-batches round differently */
     assert_true(fabs(got - expected) <= 1e-6 * expected);
     training_stop(&t);
     test_batch_release(&batch);

@@ -305,7 +305,7 @@ TEST_CASE(deferred_batch_norms_leave_the_model_as_it_was) {
         o.deferred_batch_norm = k == 1;
         train(model, &o, &batch, weights[k], states[k]);
     }
-    /* training normalises each micro-batch in both cases */
+    /* training normalises each micro-batch, with deferred batch norm too */
     assert_string_equal(weights[0], weights[1]);
     assert_string_equal(states[0], states[2]);
     assert_string_not_equal(states[0], states[1]);

@@ -306,7 +306,7 @@ static void hang_once(const world *w, enum call call, const cgp_schedule *schedu
  * still gives the same weights. */
 TEST_CASE(every_hanging_action_is_named) {
     uint64_t state = test_seed();
-    for (int i = 0; i < 8; i++) { /* each number of stages with both schedules */
+    for (int i = 0; i < 8; i++) { /* both schedules, with each number of stages */
         world w;
         char before[65], after[65];
         make_world(&w, &state, 1 + i % MAX_DEVICES, i / 4 % 2 ? "gpipe" : "1f1b", true);

@@ -71,7 +71,7 @@ static int try(const call_case *c) {
     frame *f = &whole_frame;
     alarm(SECONDS);
     for (size_t i = 0; i < sizeof caught / sizeof caught[0]; i++)
-        signal(caught[i], SIG_DFL); /* otherwise cmocka would handle them */
+        signal(caught[i], SIG_DFL); /* otherwise cmocka handles the signals */
     f->missing = c->index;
     c->call(f);
     if (strcmp(c->function, "cgp_model_destroy") != 0) close_model(c, f);

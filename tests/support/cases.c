@@ -4,10 +4,10 @@
 
 enum { CASES = 64 };
 
-/* The group of a program that declares none. */
+/* The group of a program that does not define TEST_GROUP. */
 __attribute__((weak)) const test_group test_program;
 
-static struct CMUnitTest cases[CASES]; /* in the order of their lines; cmocka skips empty ones */
+static struct CMUnitTest cases[CASES]; /* tests in line order; cmocka skips empty entries */
 static int lines[CASES], count;
 
 void test_add(int line, const struct CMUnitTest *test) {

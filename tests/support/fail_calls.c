@@ -231,7 +231,7 @@ int openat(int at, const char *path, int flags, ...) {
 int open64(const char *, int, ...) __attribute__((alias("open")));
 int openat64(int, const char *, int, ...) __attribute__((alias("openat")));
 
-/* _FORTIFY_SOURCE turns open calls into these. */
+/* _FORTIFY_SOURCE turns calls of open() into calls of these functions. */
 int __open_2(const char *path, int flags);
 int __openat_2(int at, const char *path, int flags);
 
@@ -491,7 +491,7 @@ int gethostname(char *name, size_t size) {
     return 0;
 }
 
-/* Closes the file even if it fails. */
+/* Closes the file even if the call fails. */
 int close(int fd) {
     const int reason = intercept(CLOSE, fd, NULL);
     const int result = (int)syscall(SYS_close, fd);

@@ -260,7 +260,7 @@ static const cgp_backend *const backends[] = {&backend};
 static const cgp_transport *const transports[] = {&transport};
 
 #if defined(PLUGIN_REFUSES) || defined(PLUGIN_STALE)
-__attribute__((unused)) /* used only for its size */
+__attribute__((unused)) /* only its size is used */
 #endif
 static const cgp_plugin plugin = {
 #ifdef PLUGIN_SHORT

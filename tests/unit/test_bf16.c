@@ -51,7 +51,7 @@ TEST_CASE(what_is_no_number_stays_so) {
     assert_int_equal(cgp__bf16_from_float(INFINITY), 0x7F80);
     assert_int_equal(cgp__bf16_from_float(-INFINITY), 0xFF80);
     assert_int_equal(cgp__bf16_from_float(3.4028235e38f), 0x7F80); /* the largest float */
-    const uint32_t low = 0x7F800001u, high = 0xFFFFFFFFu; /* these would round to 0x7F80 and 0 */
+    const uint32_t low = 0x7F800001u, high = 0xFFFFFFFFu; /* rounding would give 0x7F80 and 0 */
     float nan[2];
     memcpy(&nan[0], &low, sizeof low);
     memcpy(&nan[1], &high, sizeof high);

@@ -564,7 +564,7 @@ TEST_CASE(a_replaced_checkpoint_is_put_back_if_none_took_its_place) {
     for (int by_finding = 0; by_finding < 2; by_finding++) {
         leave(".cgpipe-step-00000002-1-1.tmp", 1);
         assert_int_equal(rename(test_path_of("run/step-00000002"), old), 0);
-        const int lock = open(old, O_RDONLY); /* its writer is alive */
+        const int lock = open(old, O_RDONLY); /* its writer is still alive */
         assert_true(lock >= 0 && flock(lock, LOCK_EX) == 0);
         cgp_log_set_level(CGP_LOG_ERROR);
         assert_int_equal(found_step(run), 1);

@@ -147,7 +147,7 @@ TEST_CASE(a_killed_training_goes_on_bit_for_bit) {
         assert_true(found >= last);
         last = found;
     }
-    /* KEEP, if all children were killed early */
+    /* train at least to step KEEP, even if all children were killed early */
     const int64_t until = last + 2 > KEEP ? last + 2 : KEEP;
     const pid_t child = fork();
     if (child == 0) train_and_save(until, 1);

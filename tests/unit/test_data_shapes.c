@@ -28,7 +28,7 @@ TEST_CASE(a_picture_is_a_function_of_seed_split_and_position) {
     cgp_data *a = make(false, seed), *b = make(false, seed), *c = make(false, seed + 1);
     const int64_t far = (int64_t)(test_random(&random) >> 2);
     assert_ok(cgp_data_read(a, CGP_SPLIT_TRAIN, far, 40, first, labels));
-    for (int i = 39; i >= 0; i--) /* one at a time, from last to first */
+    for (int i = 39; i >= 0; i--) /* read one sample at a time, the last first */
         assert_ok(cgp_data_read(b, CGP_SPLIT_TRAIN, far + i, 1, second[i], labels));
     assert_memory_equal(first, second, sizeof first);
     assert_ok(cgp_data_read(c, CGP_SPLIT_TRAIN, far, 40, second, labels));

@@ -240,7 +240,7 @@ static void assert_refused(const char *path, cgp_status expected, const char *me
 
 /* Reads a file of llm.c's 4-byte tokens, as used for Llama 3, after a file of 2-byte tokens. */
 TEST_CASE(tokens_of_four_bytes_are_read_beside_others) {
-    enum { N = 20000, T = N + 2 }; /* more than one read of the buffer */
+    enum { N = 20000, T = N + 2 }; /* more tokens than one read returns */
     static uint32_t tokens[N];
     static int32_t inputs[T], targets[T];
     const uint16_t first[] = {7, 8, 9};

@@ -43,7 +43,7 @@ static void check_accepted(cgp_tokenizer *t, const uint8_t *text, size_t size) {
     free(list.ids);
 }
 
-/* Return true if it was accepted. */
+/* Return true if the file was accepted. */
 static bool try_input(const fuzz_input *in, const uint8_t *text, size_t size) {
     cgp_tokenizer *t = NULL;
     fuzz_write("tokenizer.json", in->bytes, in->size);
