@@ -70,7 +70,8 @@ CGP_API const char *cgp_status_name(cgp_status status);
 CGP_API cgp_status cgp_fail(cgp_status status, const char *format, ...) CGP_PRINTF(2, 3);
 
 /**
- * Return the entry of names[count] nearest to `text`, or NULL if none is near: for "did you mean".
+ * Return the entry of names[count] nearest to `text`, or NULL if none is near. Messages use it for
+ * "did you mean".
  *
  * The distance is the number of insertions, deletions, replacements and swaps of adjacent
  * characters; case is ignored, and `_` equals `-`. A name is near if the distance is at most a

@@ -142,8 +142,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_file_replace(const char *path, const void 
 CGP_API CGP_MUST_CHECK cgp_status cgp_file_sha256(const char *path, char hex[65]);
 
 /**
- * Replace a file in an open directory, as cgp_file_replace() does, without following a link. For
- * directories that other users can write to.
+ * Replace a file in an open directory, as cgp_file_replace() does, without following a link. Use
+ * this function for directories that other users can write to.
  *
  * @param[in] directory  A descriptor of the directory, open for reading. Borrowed.
  * @param[in] name       Name of the file in it, without a slash. Borrowed.
@@ -197,10 +197,11 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_checkpoint_find(char **path, int64_t *step
  * process holds locks (flock) on its entries, so they stay; a killed process loses its locks.
  *
  * Some file systems have no locks, and others keep locks local to a host. Therefore a name contains
- * "@" and the name of its process (cgp_process_name()). An entry of another host, boot or pid
- * namespace stays, with a warning. (Links, which are replaced within an instant, stay for 10 s
- * only.) Without locks, an entry of this host, boot and namespace is deleted if its process has
- * ended. For a name without "@", from an older version, the lock alone decides.
+ * "@" and the name of its process (cgp_process_name()). A .tmp or .old entry of another host, boot
+ * or pid namespace stays, with a warning. (A link stays for at most 10 s, because its writer
+ * renames it at once.) If there are no locks, an entry of this host, boot and namespace is deleted
+ * when its process has ended. An older version of cgpipe wrote names without "@"; for them the lock
+ * alone decides.
  *
  * Call it when a run starts; cgp_pipeline_save() calls it too.
  *

@@ -23,7 +23,7 @@ typedef struct cgp_data cgp_data;
 
 /** Type and shape of the input or target of one sample, without N. */
 typedef struct cgp_data_field {
-    /** CGP_I32 tokens [T] and labels [1], CGP_F32 images [H, W, C] and masks [H, W, 1]. */
+    /** CGP_I32 for tokens [T] and labels [1]; CGP_F32 for images [H, W, C] and masks [H, W, 1]. */
     cgp_dtype dtype;
     cgp_shape shape;
 } cgp_data_field;
@@ -31,8 +31,8 @@ typedef struct cgp_data_field {
 typedef struct cgp_text_options {
     size_t struct_size;
     int64_t sequence; /**< T: tokens of a sequence, >= 1. */
-    /** Fraction of the sequences, at the end of the text, that is for validation; 0 <= fraction <
-     *  1. [0.1] */
+    /** Fraction of the sequences that is for validation, taken from the end of the text; 0 <=
+     *  fraction < 1. [0.1] */
     double validation_fraction;
     uint64_t seed; /**< Seed of the shuffle. [0] */
     /** [n_validation_paths] files and directories of the validation text, Borrowed. If there are
@@ -197,8 +197,8 @@ typedef struct cgp_data_source {
      *  the first cgp_data_read(), also between reads. 0: the reading thread makes all samples.
      *  [0] */
     int threads;
-    /** Distinguishes these samples from others with the same name and sizes: a version, or a hash
-     *  of files. Copied. [NULL] */
+    /** A text that differs from the identity of any other data set with the same name and sizes,
+     *  such as a version or a hash of files. Copied. [NULL] */
     const char *identity;
     void *context;       /**< Passed to `fill` and `destroy`. [NULL] */
     cgp_data_fill *fill; /**< Makes a sample. */
@@ -257,13 +257,14 @@ CGP_API void cgp_data_destroy(cgp_data *data);
  *  the data set. */
 CGP_API const cgp_data_field *cgp_data_field_at(const cgp_data *data, int field);
 
-/** Return the vocabulary (256 for text) and T, both 0 without tokens. Return the number of samples
- *  of a split; for training, the samples of one pass, INT64_MAX if endless. */
+/** Return the vocabulary (256 for text) and T; both are 0 for a data set without tokens. Return the
+ *  number of samples of a split; for training, the samples of one pass, INT64_MAX if endless. */
 CGP_API int64_t cgp_data_vocab_size(const cgp_data *data);
 CGP_API int64_t cgp_data_sequence(const cgp_data *data);
 CGP_API int64_t cgp_data_samples(const cgp_data *data, cgp_split split);
 
-/** Return the number of classes of labelled images (labels are below it), 0 for all others. */
+/** Return the number of classes of labelled images (labels are below it), 0 for any other data
+ *  set. */
 CGP_API int64_t cgp_data_classes(const cgp_data *data);
 
 /** Return the name of a class, NULL if it has none. Borrowed from the data set. */
@@ -280,8 +281,8 @@ CGP_API const char *cgp_data_class_name(const cgp_data *data, int64_t index);
  * @param[out] inputs   [count, ...] of field 0: tokens, or images. Caller's; undefined after a
  *                      failure. NULL: inputs are not made, for a rank that reads none
  *                      (cgp_pipeline_reads()).
- * @param[out] targets  [count, ...] of field 1; for text or tokens, the next token. Likewise; may
- *                      be NULL.
+ * @param[out] targets  [count, ...] of field 1; for text or tokens, the next token. Caller's;
+ *                      undefined after a failure. May be NULL.
  *
  * @retval CGP_EINVAL   A negative position or count, or past the end of validation.
  * @retval CGP_EIO      A file cannot be read or became shorter; the message names it.
@@ -303,7 +304,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_read(cgp_data *data, cgp_split split,
  * identity, its data are different.
  *
  * It covers the kind of data set, vocabulary, T, seed, the number of samples of each split, and the
- * validation fraction, or that validation has separate files. In addition:
+ * validation fraction or, if validation has separate files, this fact. In addition:
  *
  * - Text and tokens: the size and contents of each file, in order. For a token file the contents
  *   are the first and the last 64 KiB at opening. Names do not count: moved files are the same

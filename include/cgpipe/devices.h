@@ -94,8 +94,9 @@ CGP_API cgp_transport_info cgp_transport_info_at(int index);
 /** A file that was opened as a plug-in; texts are static. */
 typedef struct cgp_plugin_info {
     const char *path;
-    const char *name;    /**< Name that the plug-in gives itself; NULL: it has no name. */
-    const char *reason;  /**< Why the plug-in, or a part of it, was left out; NULL: nothing was. */
+    const char *name; /**< Name that the plug-in gives itself; NULL: it has no name. */
+    /** Why the plug-in, or a part of it, was left out; NULL: nothing was left out. */
+    const char *reason;
     const char *version; /**< Version of the cgpipe headers in its build; NULL: not given. */
     /** SHA-256 of the file, in hexadecimal digits; NULL: it could not be read. */
     const char *sha256;

@@ -2,9 +2,9 @@
 /* images.h -- images for training: drawn shapes, CIFAR, MNIST, image folders of JPEG and PNG; and
  * metrics.
  *
- * They are data sets as in data.h. The input is a picture, f32 [H, W, C], channels red, green,
- * blue. The target is a label, i32 [1], or a mask, f32 [H, W, 1]. Samples are functions of
- * (options, split, position) alone.
+ * Each of these sources makes a data set as in data.h. The input is a picture, f32 [H, W, C],
+ * channels red, green, blue. The target is a label, i32 [1], or a mask, f32 [H, W, 1]. Samples are
+ * functions of (options, split, position) alone.
  *
  *     cgp_data *data = NULL;
  *     cgp_shapes_options options = cgp_shapes_options_default();

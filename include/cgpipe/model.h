@@ -211,7 +211,7 @@ typedef struct cgp_rotary_options {
     double theta;   /**< Base of the frequencies, >= 1. 0: 10000. */
     int64_t offset; /**< Position of row 0, >= 0. */
     cgp_rotary_scaling scaling;
-    double factor;           /**< LINEAR, LLAMA3: divides frequencies, >= 1. */
+    double factor;           /**< LINEAR, LLAMA3: divisor of the frequencies, >= 1. */
     double low_freq_factor;  /**< LLAMA3: > 0. */
     double high_freq_factor; /**< LLAMA3: > low_freq_factor. */
     /** LLAMA3: sequence length that the model was first trained on, 1 to 2^24. */

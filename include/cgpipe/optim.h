@@ -51,7 +51,7 @@ typedef struct cgp_lr_schedule {
     int64_t warmup;    /**< Updates, >= 0. */
     int64_t steps;     /**< COSINE: the update with the lowest lr, > warmup. */
     double min_ratio;  /**< COSINE: lowest lr / lr, 0 <= min_ratio <= 1. */
-    int64_t step_size; /**< STEP: updates, >= 1. */
+    int64_t step_size; /**< STEP: number of updates between two multiplications by gamma, >= 1. */
     double gamma;      /**< STEP, MILESTONES: 0 < gamma <= 1, so that lr stays finite. */
     double start;      /**< First lr of the warm-up / lr, 0 <= start <= 1. */
     /** Updates between two rises of the warm-up. 0: it rises with every update. */
@@ -63,17 +63,19 @@ typedef struct cgp_lr_schedule {
 /**
  * An optimizer and its constants: a plain value, which is copied into the plan.
  *
- * SGD, as in PyTorch: g += weight_decay p; buffer = momentum buffer + g; step along g + momentum
- * buffer if nesterov, else along the buffer. Without momentum there is no buffer.
- * AdamW: p -= lr weight_decay p first; then the moments of g with bias correction, p -= lr m /
- * (sqrt(v) + eps). Adam: the same, but g += weight_decay p replaces the first step.
- * RMSprop, as in PyTorch: g += weight_decay p; v = alpha v + (1 - alpha) g^2; d = g / (sqrt(v) +
- * eps); step along d, or along buffer = momentum buffer + d.
+ * - SGD, as in PyTorch: g += weight_decay p; b = momentum b + g; then p -= lr (g + momentum b) if
+ *   nesterov, else p -= lr b. Without momentum there is no buffer b, and p -= lr g.
+ * - AdamW: p -= lr weight_decay p first; then the moments of g with bias correction, and
+ *   p -= lr m / (sqrt(v) + eps).
+ * - Adam: as AdamW, but g += weight_decay p replaces the first step.
+ * - RMSprop, as in PyTorch: g += weight_decay p; v = alpha v + (1 - alpha) g^2. Then
+ *   d = g / (sqrt(v) + eps), and p -= lr d. With momentum, b = momentum b + d, and p -= lr b.
  *
  * With `clip_norm`, all gradients are first multiplied by min(1, clip_norm / (norm + 1e-6)), as in
- * PyTorch's clip_grad_norm_. norm is the root of the sum of all their squares. Each parameter's sum
- * is computed in double, and the sums are added in the order of the parameters, so the norm is the
- * same for every balance. If norm is not finite, cgp_optim_step() fails and updates nothing.
+ * PyTorch's clip_grad_norm_. `norm` is the square root of the sum of the squares of all gradients.
+ * The sum of each parameter is computed in double, and these sums are added in the order of the
+ * parameters. So the norm is the same for every balance. If `norm` is not finite, cgp_optim_step()
+ * fails and updates nothing.
  *
  * Weight decay excludes norms and biases, unless `decay_all`. Constants that a kind does not use
  * are ignored (but RMSprop refuses nesterov).

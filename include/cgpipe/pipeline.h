@@ -115,9 +115,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_transport_find(const cgp_transport **out, 
  * @param[in]  owner  Owner of the shared memory. It may itself share another pipeline's memory.
  *
  * @retval CGP_EINVAL  Parameters, gradients or states of the plans differ, or lie at different
- *                     offsets (plan with the same stages, schedule, balance and optimizer). Or a
- *                     plan is for several ranks, or a device has memory of its own. The message has
- *                     the first difference.
+ *                     offsets (give both plans the same stages, schedule, balance and optimizer).
+ *                     Or a plan is for several ranks, or a device has memory of its own. The
+ *                     message has the first difference.
  * @retval CGP_ESTATE  The owner has failed.
  *
  * All else is as in cgp_pipeline_create().
@@ -756,8 +756,8 @@ static inline cgp_profile_options cgp_profile_options_default(void) {
  * @param[out] costs     [sizes][cgp_model_layers()], in seconds and bytes of one micro-batch.
  *                       `update_seconds` is the time of the update, split in proportion to
  *                       parameter bytes. Caller's. Unchanged on failure.
- * @param[out] in_steps  Set to whether steps were measured, not kernels one by one. Unchanged on
- *                       failure. May be NULL.
+ * @param[out] in_steps  Set to true if whole steps were measured, to false if the kernels were
+ *                       measured one by one. Unchanged on failure. May be NULL.
  *
  * @retval CGP_EINVAL   A bad option, or a model that is not finished.
  * @retval CGP_EDEVICE  A kernel failed.

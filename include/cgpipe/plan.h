@@ -54,8 +54,8 @@ typedef struct cgp_plan_options {
     const int *balance;
     /** B samples in a mini-batch, >= 1. [1] */
     int64_t batch;
-    /** M >= 1: the number of micro-batches. Each has ceil(B / M) samples, so B may fill fewer than
-     *  M. [1] */
+    /** M >= 1: the number of micro-batches. Each has ceil(B / M) samples, so fewer than M
+     *  micro-batches may suffice for B samples. [1] */
     int chunks;
     /** Name of a schedule with a backward, see cgp_schedule_info_at(). With `inference`, only
      *  "forward-only". [NULL: "1f1b"; with `external_loss` "gpipe"; with `inference`

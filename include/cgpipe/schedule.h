@@ -97,7 +97,7 @@ typedef struct cgp_schedule_info {
     int virtual_stages; /**< v if the options leave it 0. */
     bool any_virtual;   /**< Other values of v are possible. */
     bool has_backward;
-    bool splits_backward; /**< I and W instead of B. */
+    bool splits_backward; /**< The schedule has I and W instead of B. */
     cgp_placement placement;
 } cgp_schedule_info;
 
@@ -266,10 +266,10 @@ typedef struct cgp_schedule_report {
     int *peak_in_flight;
     /** [devices] Largest sum of micro-batches in flight over the device's stages at one time. */
     int *peak_slots;
-    /** [edges] Buffers, >= 1, with which the schedule does not deadlock; with one buffer fewer on
-     *  any edge it deadlocks, whatever the costs. A receive has a buffer from its posting until its
-     *  message is taken. Several such vectors may exist; the largest entry of this one is the
-     *  smallest capacity that suffices for all edges alike. */
+    /** [edges] Numbers of buffers, >= 1, with which the schedule does not deadlock, whatever the
+     *  costs. With one buffer fewer on any edge it deadlocks. A receive has a buffer from its
+     *  posting until its message is taken. Several such arrays may exist. The largest entry of this
+     *  array is the smallest capacity that suffices if all edges have the same capacity. */
     int *min_capacity;
 } cgp_schedule_report;
 
@@ -352,8 +352,9 @@ typedef struct cgp_schedule_timeline {
     double **start, **end;
     /** [devices][actions of the device] Measured steps; NULL if simulated. `released`: when the
      *  other side released the buffer, or message, of a transfer (0: before the step). `ready`:
-     *  when this side had it. The transfer waited if `released` is after `start`, and it copies
-     *  from `ready` to `end`. For other actions, `released` is 0 and `ready` is the start. */
+     *  when this side had the buffer or message. The transfer waited if `released` is after
+     *  `start`, and it copies from `ready` to `end`. For other actions, `released` is 0 and `ready`
+     *  is the start. */
     double **released, **ready;
     /** [devices][actions of the device] The action is on the critical path, a chain of actions from
      *  0 to the makespan. In the chain, each action starts when the previous action ends or when

@@ -4,10 +4,10 @@
  * vocab.json and merges.txt.
  *
  *     "It's 7 a.m."      bytes
- *     It|'s| 7| a|.|m|.  pre-tokenization: words by GPT-2's pattern, letters, numbers or others,
- *                        with one space before
- *     I t -> It          merges: in each word, the pair of neighbours that is first in the merges
- *     and each token has an id: the vocabulary
+ *     It|'s| 7| a|.|m|.  pre-tokenization: GPT-2's pattern cuts words of letters, of numbers or of
+ *                        other characters, each with one space before it
+ *     I t -> It          merges: in each word, join the neighbours that come first in the merges
+ *     It -> an id        vocabulary: each token has an id
  *
  * Every byte has its own token. So every sequence of bytes has tokens, and decoding them returns
  * the same bytes.

@@ -8,7 +8,7 @@
  *     graphs     graph capture, for backends with streams. NULL: no capture
  *
  * A comment says which functions of `device` and `kernels` may be NULL; `streams` and `graphs` are
- * whole. Five functions are in the table whose work they describe:
+ * whole. The table of five functions is not obvious:
  *
  * - `driver_bytes`, `isa` and `numerics` are in `device`: they describe hardware, and are called
  *   before a device exists;
@@ -31,9 +31,9 @@
  * call. Kernels read no host memory, unless the backend is `host_addressable`. cgpipe/ext/ops.h
  * lists the ops. The headers in cgpipe/ext/ops/ say what each op computes.
  *
- * Threads: all calls on a device come from the thread that created it. So does event_wait(), whose
- * event may belong to another device of the same backend. event_sync() is also called with events
- * of other devices: by the thread of any device, of any backend. */
+ * Threads: all calls on a device come from the thread that created it. The same holds for
+ * event_wait(), whose event may belong to another device of the same backend. event_sync() may be
+ * called by the thread of any device, even of another backend. */
 #ifndef CGPIPE_EXT_BACKEND_H
 #define CGPIPE_EXT_BACKEND_H
 
@@ -56,8 +56,8 @@ typedef struct cgp_prefetch {
 enum { CGP_MAX_PREFETCH = 8 };
 
 /** Per-step constants: values that change from step to step and from micro-batch to micro-batch.
- *  They lie in device memory: a kernel reads them when it runs, not when it is enqueued. After them
- *  lie the loss scales, f32 [losses]: 1 / count of the mini-batch. */
+ *  They lie in device memory: a kernel reads them when it runs, not when it is enqueued. The loss
+ *  scales, f32 [losses], follow the struct in memory; each is 1 / count of the mini-batch. */
 typedef struct cgp_step_values {
     uint64_t seed, step;
     /** Index of the micro-batch's first sample in the mini-batch. */
@@ -84,8 +84,7 @@ typedef struct cgp_kernel_args {
     void *accumulator;
     const float *param[CGP_OP_MAX_PARAMETERS];
     /** Prepacked parameters, written by pack() from the current values, for kernels with packed().
-     *  NULL, which only a backend that `packs_optionally` gets: there are no prepacked
-     *  parameters. */
+     *  NULL: there are none; only a backend that `packs_optionally` gets NULL. */
     const void *packed;
     const void *dy;
     void *dx[CGP_OP_MAX_INPUTS];
@@ -129,7 +128,7 @@ typedef struct cgp_update_values {
     double lr;
     /** ADAM, ADAMW: 1 - beta1^t; sqrt(1 - beta2^t). */
     double correction1, correction2_sqrt;
-    /** Multiplies the gradient first. */
+    /** Factor by which the gradient is multiplied first. */
     double gradient_scale;
 } cgp_update_values;
 
@@ -146,7 +145,7 @@ typedef struct cgp_update {
     /** SGD, RMSPROP. */
     double momentum;
     bool nesterov;
-    /** ADAM, ADAMW; eps: RMSPROP too. */
+    /** For ADAM and ADAMW; RMSPROP uses eps too. */
     double beta1, beta2, eps;
     /** RMSPROP. */
     double alpha;
@@ -157,10 +156,10 @@ typedef struct cgp_update {
 typedef struct cgp_device cgp_device;
 typedef struct cgp_kernel cgp_kernel;
 typedef struct cgp_event cgp_event;
-/** Work of COMPUTE that can run again. */
+/** A captured graph: work of COMPUTE that can be launched again and again. */
 typedef struct cgp_captured_graph cgp_captured_graph;
 
-/** See the drawing above. */
+/** The queues of a device; the head of this file lists the work of each. */
 typedef enum cgp_queue { CGP_QUEUE_COMPUTE, CGP_QUEUE_IN, CGP_QUEUE_OUT, CGP_QUEUES } cgp_queue;
 
 /** An address in device memory or, with device NULL, in host memory. */
@@ -169,8 +168,9 @@ typedef struct cgp_place {
     void *at;
 } cgp_place;
 
-/** Instruction sets of a backend whose kernels run on the host, ascending. An x86-64 processor that
- *  has one of them also has all from V1 up to it. The bits of results may differ between sets. */
+/** Instruction sets of a backend whose kernels run on the host, in ascending order. An x86-64
+ *  processor that has one of them also has all from V1 up to it. The bits of results may differ
+ *  between sets. */
 typedef enum cgp_isa {
     CGP_ISA_NONE,    /**< The backend has one set of kernels. */
     CGP_ISA_NEON,    /**< aarch64. */
@@ -189,7 +189,7 @@ typedef struct cgp_device_options {
     /** Index of the device among the `count` devices of this backend in the pipeline. `cpu` pins
      *  the devices' threads to cores, unless the count is 0. */
     int index, count;
-    /** `cpu`: its threads, >= 1. */
+    /** For `cpu`: the number of the device's threads, >= 1. */
     int threads;
     /** Instruction set of the kernels, if the backend has several. All ranks of a pipeline have
      *  agreed on this set. NONE: the best set. */
@@ -208,16 +208,18 @@ typedef struct cgp_backend_device {
      *  not known. Threads: any. */
     cgp_status (*driver_bytes)(int ordinal, int64_t *bytes);
     /** Find the best instruction set on this machine for kernels of a type, CGP_F32 or CGP_BF16.
-     *  NULL if there is one set of kernels. @retval CGP_EDEVICE There is none. @retval CGP_EINVAL
-     *  The environment requires one that the machine lacks. Threads: any. */
+     *  NULL if the backend has one set of kernels. @retval CGP_EDEVICE The machine has none of
+     *  these instruction sets. @retval CGP_EINVAL The environment requires an instruction set that
+     *  the machine lacks. Threads: any. */
     cgp_status (*isa)(cgp_dtype type, cgp_isa *best);
     /** Describe in text [size] the hardware and libraries that also determine the bits of an
-     *  ordinal's kernels of a type. Devices with equal texts have equal bits. "": nothing. NULL:
-     *  nothing for all. @retval CGP_EINVAL There is no such ordinal. Threads: any. */
+     *  ordinal's kernels of a type. Devices with equal texts have equal bits. An empty text:
+     *  nothing else determines them. A NULL function: the text is empty for every ordinal. @retval
+     *  CGP_EINVAL There is no such ordinal. Threads: any. */
     cgp_status (*numerics)(int ordinal, cgp_dtype type, char *text, size_t size);
 
     /** Create a device, which belongs to the calling thread. @retval CGP_EINVAL There is no such
-     *  ordinal (plans do not check it). */
+     *  ordinal (a plan does not check its ordinals). */
     cgp_status (*create)(cgp_device **out, const cgp_device_options *options);
     void (*destroy)(cgp_device *device);
     /** Return true if the device's threads run on cores of their own, so that a waiter may spin. */
@@ -247,8 +249,8 @@ typedef struct cgp_backend_kernels {
     /** Return the bytes of a kernel's prepacked parameters: rounded or rearranged copies in a
      *  layout of the backend. They are planned memory, which pack() writes once for all runs of the
      *  kernels, until parameters change. Kernels with the same parameters and *layout share one
-     *  copy. 0: the kernel has none. The result does not depend on n. NULL: no kernel has any; then
-     *  pack() is NULL. */
+     *  copy. 0: the kernel has no prepacked parameters. The result does not depend on n. A NULL
+     *  function: no kernel has prepacked parameters, and pack() is NULL too. */
     cgp_status (*packed)(const cgp_device_options *options, const cgp_kernel_spec *spec,
                          int64_t *bytes, int *layout);
     /** Write the prepacked copy of the parameters. */
@@ -262,7 +264,7 @@ typedef struct cgp_backend_kernels {
     /** Apply args->accumulator to args->state, at the end of a step. */
     cgp_status (*commit)(cgp_device *device, const cgp_kernel_spec *spec,
                          const cgp_kernel_args *args);
-    /* The next three write their result to device memory. */
+    /* The next three functions write their result to device memory. */
     /** Find the index of the first state to which commit() would write a number that is not finite;
      *  -1: none, or a custom op. */
     cgp_status (*check_commit)(cgp_device *device, const cgp_kernel_spec *spec,
@@ -313,10 +315,10 @@ typedef struct cgp_backend_streams {
 /** Graph capture. If the backend is `host_addressable`, nothing is captured. */
 typedef struct cgp_backend_graphs {
     size_t struct_size;
-    /** Begin a capture. Until capture_end(), all work given to COMPUTE is captured, not run, with
-     *  its current operands: kernels, packs, conversions, commits and their checks, sums, searches,
-     *  updates, additions. They read device memory when the graph runs. No copies, events or work
-     *  of other queues may be enqueued before capture_end(). */
+    /** Begin a capture. Until capture_end(), all work given to COMPUTE is captured with its current
+     *  operands, and does not run: kernels, packs, conversions, commits and their checks, sums,
+     *  searches, updates, additions. The captured work reads device memory when the graph runs. No
+     *  copies, events or work of other queues may be enqueued before capture_end(). */
     cgp_status (*capture_begin)(cgp_device *device);
     /** End the capture, also after a call that failed. Memory and kernels must outlive the graph.
      *  *out is NULL if nothing was captured, or the capture failed. @retval CGP_ENOMEM There is no
@@ -327,9 +329,9 @@ typedef struct cgp_backend_graphs {
     cgp_status (*launch)(cgp_captured_graph *graph, int64_t tag);
     /** Free a graph that does not run. */
     void (*destroy)(cgp_captured_graph *graph);
-    /** Return the number of launches given to COMPUTE, including those of a capture in progress.
-     *  Runs of a graph are not counted. A captured graph has as many launches as its work has
-     *  without capture. */
+    /** Return the number of launches given to COMPUTE, including the launches of a capture in
+     *  progress. Launches of a whole graph are not counted. A captured graph has as many launches
+     *  as its work has without capture. */
     int64_t (*launches)(const cgp_device *device);
 } cgp_backend_graphs;
 

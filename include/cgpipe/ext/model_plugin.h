@@ -20,9 +20,9 @@
  *
  * "cgpipe new model mine" writes a complete plug-in.
  *
- * The program opens the file that its command line names, by a path with a slash, and no other. It
- * does not search for plug-ins, and opens none that only a run or a run file names. A run keeps the
- * SHA-256 of the file, and continues only with the same file.
+ * The program opens only the file that its command line names, by a path with a slash. It does not
+ * search for plug-ins. If only a run or a run file names a plug-in, the program does not open it. A
+ * run keeps the SHA-256 of the file, and continues only with the same file.
  *
  * The program has one copy of libcgpipe, which plug-ins share, so they share its messages, errors
  * and custom ops. A plug-in must define cgpipe_plugin_version and cgpipe_model_build; the other

@@ -62,7 +62,8 @@ extern "C" {
 #define CGP_OP_ENUM(kind, name, family) CGP_OP_##kind,
 typedef enum cgp_op_kind {
     CGP_OPS(CGP_OP_ENUM) CGP_OP_KINDS,
-    CGP_OP_CUSTOM = CGP_OP_KINDS /**< A function of the host; see `custom_ops`. */
+    /** A custom op, computed by functions on the host; see `custom_ops`. */
+    CGP_OP_CUSTOM = CGP_OP_KINDS
 } cgp_op_kind;
 #undef CGP_OP_ENUM
 
@@ -104,9 +105,9 @@ static inline cgp_op_family cgp_op_family_of(cgp_op_kind kind) {
 
 #define CGP_OP_MEMBER(family, name) cgp_op_##name name;
 /** Sizes of an op for one sample, and its constants: the common fields, or the struct of its
- *  family, which begins with them. Fields that an op does not use are zero or follow from others,
- *  and so are all bytes after the struct: equal uses of an op have equal bytes. No struct has
- *  padding. */
+ *  family, which begins with them. Fields that an op does not use are zero or follow from other
+ *  fields, and all bytes after the struct are zero. So equal uses of an op have equal bytes. No
+ *  struct has padding. */
 typedef union cgp_op_attributes {
     __extension__ struct { CGP_OP_COMMON };
     CGP_OP_FAMILIES(CGP_OP_MEMBER)

@@ -57,9 +57,9 @@ typedef struct cgp_host {
     void (*dropout_key)(uint32_t key[2], uint64_t seed, uint64_t step, uint32_t id);
     /** Compute Philox4x32-10 of a counter under a key. Source: Salmon et al. 2011. Threads: any. */
     void (*philox)(uint32_t out[4], const uint32_t counter[4], const uint32_t key[2]);
-    /** Check the options of a transport's link_open between `ranks` ranks: numbers, and buffers if
-     *  it needs them. Call it first in link_open. @retval CGP_EINVAL with the name of the
-     *  transport. Threads: any. */
+    /** Check the options of a transport's link_open between `ranks` ranks: the numbers and, if
+     *  the transport needs buffers, the buffers. Call it first in link_open. @retval CGP_EINVAL
+     *  with the name of the transport. Threads: any. */
     cgp_status (*link_check)(const cgp_transport *transport, const cgp_link_options *options,
                              int ranks);
 } cgp_host;
@@ -77,7 +77,8 @@ typedef struct cgp_plugin {
     int n_backends;
     const cgp_transport *const *transports;
     int n_transports;
-    const char *version; /**< CGP_VERSION of the headers it was built with, for run records. */
+    /** CGP_VERSION of the headers that the plug-in was built with, for run records. */
+    const char *version;
 } cgp_plugin;
 
 /** The first fields of a cgp_plugin. */

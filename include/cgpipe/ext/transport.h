@@ -22,15 +22,15 @@
  * its previous message was taken. A sender waits in acquire while all `capacity` buffers are in
  * flight: posted and not yet released.
  *
- * `inproc` serves the devices of one rank. A message is the sender's own buffer, lent with an event
- * of the sender's device that the receiver's queue waits for. The buffer returns with an event of
- * the receiver's device. Ranks share nothing: a transport that `copies` moves bytes into buffers of
- * the receiver's plan, and all events are NULL.
+ * `inproc` serves the devices of one rank. A message is the sender's own buffer. The sender lends
+ * it with an event of its device, and the receiver's queue waits for this event. The buffer returns
+ * with an event of the receiver's device. Ranks share nothing: a transport that `copies` moves
+ * bytes into buffers of the receiver's plan, and all events are NULL.
  *
  * A rank is stopped by stop(), by fail() on any rank, or by a failure of the transport itself, for
  * example of its network. After that no call waits: acquire and take return false, and agreements
  * return CGP_EPEER. All other calls stay legal. post and release still return the caller's buffers,
- * although messages may be dropped; waits, progress, first and close work as always. */
+ * although messages may be dropped; waits(), progress(), first() and close() work as always. */
 #ifndef CGPIPE_EXT_TRANSPORT_H
 #define CGPIPE_EXT_TRANSPORT_H
 
@@ -57,8 +57,8 @@ typedef struct cgp_link cgp_link;
 /** Options of a link. Edge, bytes and capacity equal those of the other end. */
 typedef struct cgp_link_options {
     size_t struct_size; /**< sizeof(cgp_link_options) */
-    int edge;           /**< >= 0; numbered over the whole plan, so the same on every rank. */
-    bool sends;         /**< This is the sender's end. */
+    int edge;           /**< Number of the edge in the whole plan, >= 0; the same on every rank. */
+    bool sends;         /**< True for the sender's end, false for the receiver's end. */
     int peer;           /**< Rank of the other end; this rank if both ends are here. */
     int capacity;       /**< Buffers, >= 1. */
     int64_t bytes;      /**< Size of a buffer, >= 1. */
@@ -84,7 +84,7 @@ typedef enum cgp_link_fault {
 /** A message: a buffer that passes from one end to the other. (cgp_message() is the text of a
  *  failure.) */
 typedef struct cgp_link_message {
-    /** A buffer of the link; with inproc, the receiver gets the sender's. Borrowed. */
+    /** A buffer of the link; with inproc, the receiver gets the sender's buffer. Borrowed. */
     void *buffer;
     int microbatch; /**< >= 0; -1 from acquire, ignored by release. */
     /** Bytes in use, 0 .. the link's `bytes`: only these are sent. Ignored in acquire and
@@ -93,9 +93,9 @@ typedef struct cgp_link_message {
     /** Event of the other end's device that is done when the buffer may be used. NULL: it may be
      *  used immediately. */
     void *event;
-    /** Filled by acquire and take: when the other end handed the buffer over; between ranks, when
-     *  this rank received that information. Monotonic clock of this rank. 0: the buffer was never
-     *  posted. */
+    /** Filled by acquire and take: the time at which the other end posted or released the buffer.
+     *  Between ranks it is the time at which the other end's message or release arrived here.
+     *  Monotonic clock of this rank. 0: the buffer was never posted. */
     int64_t released_ns;
     /** Fault to inject, for tests. Only post() of a transport between processes reads this
      * field. */
@@ -105,17 +105,19 @@ typedef struct cgp_link_message {
 
 /** State of a rank, from its heartbeats. Times are on this rank's monotonic clock. */
 typedef struct cgp_rank_state {
-    /** When its last heartbeat arrived or, before that, watch() began here; for this rank, the
-     *  current time. 0: neither has happened. */
+    /** Time at which the rank's last heartbeat arrived here. If none has arrived: time at which
+     *  watch() began here, 0 before watch(). For this rank itself: the current time. */
     int64_t heartbeat_ns;
-    int64_t ended;       /**< Actions that have ended there, from its report_progress(). */
-    int64_t end_ns;      /**< When the last action ended; 0: none has. */
-    int64_t agreements;  /**< Number of agreements that it has entered. */
-    int64_t agreeing_ns; /**< When it entered the agreement that it waits in; 0: it is in none. */
-    /** It sends no more heartbeats: its communicator was destroyed, or it called watch() with 0. */
+    int64_t ended;      /**< Actions that have ended on the rank, as its report_progress() said. */
+    int64_t end_ns;     /**< Time at which its last action ended; 0: none has ended. */
+    int64_t agreements; /**< Number of agreements that the rank has entered. */
+    /** Time at which the rank entered the agreement in which it waits; 0: it waits in none. */
+    int64_t agreeing_ns;
+    /** The rank sends no more heartbeats: its communicator was destroyed, or it called watch() with
+     *  0. */
     bool left;
-    int64_t process; /**< Its process id on the host; 0: not known. */
-    char host[64];   /**< Name of its host, cut; "": not known. */
+    int64_t process; /**< Process id of the rank on its host; 0: not known. */
+    char host[64];   /**< Name of the rank's host, cut to fit; "": not known. */
 } cgp_rank_state;
 
 /** Messages along edges. */
@@ -174,12 +176,12 @@ typedef struct cgp_transport_links {
  *  order. */
 typedef struct cgp_transport_agreement {
     /** Wait until every rank has entered the barrier. @retval CGP_EPEER After stop(), fail() on any
-     *  rank, or a failure of the transport; the message is that of the failure. */
+     *  rank, or a failure of the transport; the failure's message is passed on. */
     cgp_status (*barrier)(cgp_communicator *communicator);
     /**
      * Collect bytes[r] bytes from each rank r.
      *
-     * @param mine   [bytes[rank]] Borrowed; it may be its place in `all`.
+     * @param mine   [bytes[rank]] Borrowed; it may point to this rank's place in `all`.
      * @param all    [sum of bytes] The bytes of rank 0, of rank 1, ...; overwritten, undefined
      *               after a failure.
      * @param bytes  [ranks] The same on every rank. Borrowed.
@@ -202,8 +204,9 @@ typedef struct cgp_transport_failures {
      * itself; CGP_OK if there is none.
      *
      * @param rank     The rank that failed; this rank for a failure of the transport. Unchanged if
-     *                 there is none.
-     * @param message  [size] Its message, cut to size - 1 bytes; unchanged if there is none.
+     *                 there is no failure.
+     * @param message  [size] The failure's message, cut to size - 1 bytes; unchanged if there is no
+     *                 failure.
      *
      * Threads: any.
      */
@@ -244,7 +247,8 @@ typedef struct cgp_transport_failures {
 typedef struct cgp_transport {
     size_t struct_size; /**< sizeof(cgp_transport) */
     const char *name;   /**< "inproc" */
-    bool copies;        /**< It works between processes: a receiver has its own buffers. */
+    /** The transport works between processes: a receiver has its own buffers. */
+    bool copies;
 
     /**
      * Create this rank's communicator. Collective.

@@ -18,11 +18,11 @@
  *     h6          average3x3(h1) + conv1x1(h5)                 average3x3(h2) + conv1x1(h3)
  *     result      h0 h3 h4 h6 concatenated                     h4 h5 h6 concatenated
  *
- * A ReLU precedes every convolution, and a batch norm follows it. Between two stages, s1 and s2 are
- * sent directly; a cell passes its s1 on as s2 of the next cell. A ReLU that several operations
- * begin with is computed once. The last average is over all pixels: at 224 it is the published 7 x
- * 7, and images of other multiples of 32 work too. The reference computes the operation
- * max_pool_3x3 as an average pool; this is also the default here.
+ * A ReLU precedes every convolution, and a batch norm follows the convolution. Between two stages,
+ * s1 and s2 are sent directly; a cell passes its s1 on as s2 of the next cell. A ReLU that several
+ * operations begin with is computed once. The last average pool covers all pixels: 7 x 7 as
+ * published for images of side 224. Other multiples of 32 work too. The reference computes the
+ * operation max_pool_3x3 as an average pool; this is also the default here.
  *
  * `old` is the definition of torchgpipe v0.0.2 to v0.0.4. In it, L counts the normal cells of one
  * group, and a 1 x 1 convolution and a batch norm follow every pool. The result of a normal cell is
@@ -46,8 +46,8 @@ extern "C" {
 
 /** Pooling of the operation max_pool_3x3. */
 typedef enum cgp_amoebanetd_pool {
-    CGP_AMOEBANETD_AVERAGE, /**< as the reference computes it */
-    CGP_AMOEBANETD_MAX      /**< as the paper names it */
+    CGP_AMOEBANETD_AVERAGE, /**< average pool, as in the reference */
+    CGP_AMOEBANETD_MAX      /**< maximum pool, as the paper's name says */
 } cgp_amoebanetd_pool;
 
 typedef struct cgp_amoebanetd_options {

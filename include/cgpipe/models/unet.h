@@ -11,7 +11,7 @@
  * Each of encoder.i, bottleneck and decoder.j repeats B times: 3 x 3 convolution without bias,
  * dropout of whole channels, instance norm without parameters, leaky ReLU of slope 0.01. Encoder i
  * has C 2^i channels. The bottleneck has 2^depth C channels; its last convolution halves their
- * number. The decoder at the level of encoder i has C 2^(i-1).
+ * number. The decoder at the level of encoder i has C 2^(i-1) channels.
  *
  * `down` is a 2 x 2 max pool, and `up` doubles pixels. If a side was odd, `up` is padded with zeros
  * at the bottom and right. Then [up, skip] are concatenated. `segment` is a 1 x 1 convolution

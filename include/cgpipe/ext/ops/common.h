@@ -22,8 +22,8 @@
  * group 0. All elements of DROPOUT2D's channel e are number e of group 0. ATTENTION's probability
  * (head, query, key) is number e = key of group head * rows + query. Element e keeps its value,
  * times 1 / (1 - p), if word e % 4 of Philox4x32-10(key, {e / 4, group, sample low, sample high})
- * is >= p * 2^32. `sample` counts from the beginning of the mini-batch. The host's `dropout_key`
- * derives the key from (seed, step, id). Source: Salmon et al. 2011 (Philox). */
+ * is >= p * 2^32. `sample` counts from the beginning of the mini-batch. The function `dropout_key`
+ * of cgp_host derives the key from (seed, step, id). Source: Salmon et al. 2011 (Philox). */
 #ifndef CGPIPE_EXT_OPS_COMMON_H
 #define CGPIPE_EXT_OPS_COMMON_H
 

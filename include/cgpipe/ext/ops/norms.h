@@ -26,7 +26,8 @@ typedef struct CGP_OP_STRUCT cgp_op_norm {
     int64_t groups;
     /** Constant that is added to the variance or, in RMS_NORM, to the mean square. */
     float eps;
-    /** BATCH_NORM: weight of the new value in running statistics; < 0: 1 / number of updates. */
+    /** BATCH_NORM: weight of the new value in running statistics. Below 0: the weight is 1 / number
+     *  of updates. */
     float momentum;
 } cgp_op_norm;
 
