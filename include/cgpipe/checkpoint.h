@@ -164,9 +164,10 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_file_replace_at(int directory, const char 
 /**
  * Find the checkpoint that a run resumes from, and verify every byte of it.
  *
- * It is the target of `latest`, which must be the name of a checkpoint beside it. If the target is
- * missing, a checkpoint that a crash left renamed (.cgpipe-*.old) is restored first. If there is
- * still no target, it is the complete checkpoint with the highest step.
+ * The run resumes from the target of the link `latest`, which must be the name of a checkpoint in
+ * the same directory. If the target is missing, a checkpoint that a crash left renamed
+ * (.cgpipe-*.old) is restored first. If there is still no target, the run resumes from the complete
+ * checkpoint with the highest step.
  *
  * @param[out] path       Path of the checkpoint's directory. Owned, free() it. May be NULL.
  * @param[out] step       Number of optimizer updates before it was saved. May be NULL.
@@ -188,13 +189,14 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_checkpoint_find(char **path, int64_t *step
 /**
  * Delete incomplete files and directories of processes that have ended:
  *
- *     .cgpipe-*.tmp     files, links, and directories with their files, without a lock
- *     .cgpipe-*.old     likewise; but the only checkpoint of a step is restored
- *     .cgpipe-*.gone    locked or not
+ *     .cgpipe-*.tmp     a link, or a file or directory without a lock
+ *     .cgpipe-*.old     the same, but a checkpoint is restored if its step has no other
+ *     .cgpipe-*.gone    with or without a lock
  *
- * All other entries stay, even if their names begin with .cgpipe-. A directory inside such a
- * directory is deleted if it is empty; otherwise both stay and the call returns CGP_EIO. A living
- * process holds locks (flock) on its entries, so they stay; a killed process loses its locks.
+ * A directory is deleted with the files in it. A directory inside it is deleted if it is empty;
+ * otherwise both stay and the call returns CGP_EIO. All other entries of the run stay, even if
+ * their names begin with .cgpipe-. A living process holds locks (flock) on its entries, so its
+ * entries stay; a killed process loses its locks.
  *
  * Some file systems have no locks, and others keep locks local to a host. Therefore a name contains
  * "@" and the name of its process (cgp_process_name()). A .tmp or .old entry of another host, boot

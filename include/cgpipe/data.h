@@ -233,10 +233,10 @@ static inline cgp_data_source cgp_data_source_default(void) {
  *     source.fill = fill;
  *     CGP_TRY(cgp_data_create(&data, &source));
  *
- * It is read like a built-in data set, from any position. Data sets with equal seeds and equal
- * numbers of training samples have the same order. Vocab, T and classes are 0. If `fill` fails,
- * cgp_data_read() returns its status; the message begins with name, split and index. Another read
- * calls `fill` again.
+ * A custom data set is read like a built-in data set, from any position. Data sets with equal seeds
+ * and equal numbers of training samples have the same order. Vocab, T and classes are 0. If `fill`
+ * fails, cgp_data_read() returns its status; the message begins with name, split and index. Another
+ * read calls `fill` again.
  *
  * @param[out] out     Owned by the caller, see cgp_data_destroy().
  * @param[in]  source  Borrowed for the call. `context` belongs to the data set until

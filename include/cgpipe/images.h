@@ -46,8 +46,8 @@ static inline cgp_shapes_options cgp_shapes_options_default(void) {
  * Values are 2 v - 1 for v in 0..1. A mask is 1 where a pixel's centre is inside the shape,
  * otherwise 0.
  *
- * Training is endless and its samples never repeat; training and validation draw from different
- * keys of the seed.
+ * Training is endless and its samples never repeat; training and validation take random numbers
+ * from two keys, both derived from the seed.
  *
  * @param[out] out      Owned by the caller, see cgp_data_destroy().
  * @param[in]  options  Borrowed; NULL for the defaults.
@@ -140,8 +140,9 @@ typedef struct cgp_image_folder_options {
     /** A directory with the same classes, for validation; all of `directory` is then for training.
      *  Borrowed. [NULL] */
     const char *validation_directory;
-    bool plain;  /**< Crop training images like validation images, not at random. [false] */
-    bool strict; /**< A broken image is an error, CGP_EFORMAT; otherwise it is skipped. [false] */
+    bool plain; /**< Crop training images like validation images, not at random. [false] */
+    /** True: a broken image is an error, CGP_EFORMAT. False: it is skipped. [false] */
+    bool strict;
     /** Threads that prefetch images, 0 <= workers <= 256; 0: the reading thread decodes all. [2] */
     int workers;
     /** B >= 1: drop images at the end of each pass so that it has a multiple of B. 0: drop none.

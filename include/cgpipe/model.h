@@ -269,13 +269,14 @@ static inline cgp_padding cgp_padding_all(int pixels) {
 
 /** Passed by value; a field left out is zero. */
 typedef struct cgp_conv2d_options {
-    int64_t out;         /**< Channels of the result, >= 1. */
-    int kernel[2];       /**< Height, width, >= 1. */
-    int stride[2];       /**< Height, width, >= 1. */
-    cgp_padding padding; /**< May be negative: {-1, 1, -1, 1} shifts the image by a pixel. */
-    bool bias;           /**< Parameter `<name>.bias` [out]. */
-    cgp_init init;       /**< Initial weight [zero]. */
-    cgp_init bias_init;  /**< Initial bias [zero]. */
+    int64_t out;   /**< Channels of the result, >= 1. */
+    int kernel[2]; /**< Height and width of the window, >= 1. */
+    int stride[2]; /**< Stride in height and in width, >= 1. */
+    /** Padding may be negative: {-1, 1, -1, 1} shifts the image by a pixel. */
+    cgp_padding padding;
+    bool bias;          /**< Parameter `<name>.bias` [out]. */
+    cgp_init init;      /**< Initial weight [zero]. */
+    cgp_init bias_init; /**< Initial bias [zero]. */
 } cgp_conv2d_options;
 
 /** Convolve (cross-correlate): x [H, W, in] -> [OH, OW, out], OH = (H + top + bottom - kernel) /
@@ -306,8 +307,8 @@ CGP_API const char *cgp_convolution_name(cgp_convolution convolution);
 /** Passed by value; a field left out is zero. */
 typedef struct cgp_conv_transpose2d_options {
     int64_t out;   /**< Channels of the result, >= 1. */
-    int kernel[2]; /**< Height, width, >= 1. */
-    int stride[2]; /**< Height, width, >= 1. */
+    int kernel[2]; /**< Height and width of the window, >= 1. */
+    int stride[2]; /**< Stride in height and in width, >= 1. */
     /** Pixels cropped from the result; negative: pixels added around the result. */
     cgp_padding padding;
     /** Extra rows at the bottom and columns at the right of the result, 0 .. stride - 1. */
@@ -329,8 +330,8 @@ CGP_API cgp_value cgp_conv_transpose2d(cgp_model *model, cgp_value x, const char
 
 /** Windows of a pooling op; passed by value. */
 typedef struct cgp_pool_options {
-    int kernel[2];       /**< Height, width, >= 1. */
-    int stride[2];       /**< Height, width, >= 1. */
+    int kernel[2];       /**< Height and width of the window, >= 1. */
+    int stride[2];       /**< Stride in height and in width, >= 1. */
     cgp_padding padding; /**< 0 .. kernel - 1; a mean or maximum ignores padding. */
 } cgp_pool_options;
 

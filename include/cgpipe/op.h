@@ -114,7 +114,9 @@ typedef struct cgp_op cgp_op;
 /** One use of an op in a model; constant. */
 typedef struct cgp_op_node {
     const cgp_op *op;
-    const void *attributes; /**< The model's copy; in cgp_op_check() the caller's. NULL: none. */
+    /** The model's copy of the attributes; in cgp_op_check() the caller's attributes. NULL:
+     *  none. */
+    const void *attributes;
     cgp_op_type inputs[CGP_OP_MAX_INPUTS]; /**< [op->n_inputs] */
     cgp_op_shapes shapes;
 } cgp_op_node;

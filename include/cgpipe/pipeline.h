@@ -403,9 +403,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_diagnosis(cgp_pipeline *pipeline,
  *                       data. Borrowed. NULL: no text.
  *
  * @retval CGP_EIO     Not written; the directory is unchanged. (If only `latest` could not be set,
- *                     or the directory not be synced, the checkpoint exists; the message says so.)
- *                     Or a rank sees a different directory under this path, on storage local to its
- *                     host.
+ *                     or the directory could not be synced, the checkpoint exists; the message says
+ *                     so.) Or a rank sees a different directory under this path, on storage local
+ *                     to its host.
  * @retval CGP_ENOMEM  Not written; the directory is unchanged.
  * @retval CGP_EINVAL  `keep` < 0, or `note` or the name of a parameter or state is not UTF-8.
  * @retval CGP_ESTATE  cgp_optim_step() or cgp_pipeline_backward() is due, or the pipeline has
@@ -631,7 +631,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_driver_bytes(cgp_pipeline *pipeli
 /** Measured times of the last run: a step, or its forward or backward alone. For an evaluation or
  *  prediction, times of its last piece of at most 256 micro-batches. */
 typedef struct cgp_pipeline_times {
-    double seconds; /**< From the start of the first action to the end of the last. */
+    double seconds; /**< Time from the start of the first action to the end of the last. */
     /** Time until the last F ends. NaN if the schedule mixes forward and backward; `seconds` for a
      *  run without backward. */
     double forward_seconds;

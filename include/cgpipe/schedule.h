@@ -94,8 +94,8 @@ typedef struct cgp_schedule_info {
     const char *name;   /**< "zb-h1" */
     const char *when;   /**< Its use case, in one line. */
     const char *rule;   /**< Its construction, in two lines. */
-    int virtual_stages; /**< v if the options leave it 0. */
-    bool any_virtual;   /**< Other values of v are possible. */
+    int virtual_stages; /**< Default of v, the number of stages per device. */
+    bool any_virtual;   /**< The options may set another v. */
     bool has_backward;
     bool splits_backward; /**< The schedule has I and W instead of B. */
     cgp_placement placement;
@@ -504,7 +504,8 @@ typedef enum cgp_schedule_part {
     CGP_PART_IMBALANCE,
     /** Additional idle time in a simulation where each action takes its measured time. */
     CGP_PART_VARIATION,
-    CGP_PART_COPY, /**< Transfers copy: from getting the buffer, or message, to their end. */
+    /** Transfers copy: each from the time at which it has its buffer or message to its end. */
+    CGP_PART_COPY,
     /** Wake-up latency: from the other side's release of the buffer, or message, until this side
      *  has the buffer or message. */
     CGP_PART_WAKEUP,

@@ -49,7 +49,8 @@ static size_t string_length(const char *text, size_t length, size_t at) {
     return (end < length ? end : length - 1) - at;
 }
 
-/* Return an upper bound for both readings; *depth: the most brackets open at one time. */
+/* Return an upper bound of the bytes of memory that both readings take. *depth is the largest
+ * number of brackets that are open at one time. */
 static int64_t memory_of(const char *text, size_t length, int64_t *depth) {
     int64_t bytes = 0, open = 0;
     *depth = 0;

@@ -10,7 +10,8 @@
 #include <stdarg.h>
 
 typedef struct cgp__json_error {
-    cgp_status refused; /* not CGP_OK: the text, perhaps JSON, exceeds the limit in `reason` */
+    /* not CGP_OK: the text exceeds a limit, which `reason` names; it may be valid JSON */
+    cgp_status refused;
     size_t byte;
     char reason[JSON_ERROR_TEXT_LENGTH]; /* "": memory was short */
 } cgp__json_error;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* names.c -- finds a name in a list, or the nearest one, for "did you mean". */
+/* names.c -- finds a name in a list. If the list does not have it, finds the nearest name, for "did
+ * you mean" in a message. */
 #include "base/base.h"
 
 #include <limits.h>

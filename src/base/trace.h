@@ -11,8 +11,8 @@
 
 typedef struct cgp__event {
     int64_t start_ns, end_ns; /* cgp__now_ns() */
-    /* for a transfer: when the other side released the buffer (0: always free), and when this side
-     * had it; else 0 and start_ns */
+    /* For a transfer: times at which the other side released the buffer (0: it was always free),
+     * and at which this side had the buffer. For any other action: 0 and start_ns. */
     int64_t released_ns, ready_ns;
     int kind, stage, microbatch;
 } cgp__event;

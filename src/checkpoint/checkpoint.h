@@ -94,7 +94,7 @@ void cgp__checkpoint_abandon(cgp__checkpoint_writer *writer);
 typedef struct cgp__checkpoint_ticket {
     /* name of the temporary directory, in the run's directory */
     char temporary[CGP_TEMPORARY_BYTES];
-    char nonce[64]; /* content of a file in that directory */
+    char nonce[64]; /* content of a file in the temporary directory */
     char host[256]; /* host of rank 0 */
 } cgp__checkpoint_ticket;
 
@@ -135,7 +135,7 @@ void cgp__checkpoint_identify(const char *directory, char text[CGP__IDENTITY_BYT
 
 /* The part of a checkpoint's blocks that one of several ranks verifies. */
 typedef struct cgp__checkpoint_part {
-    int number, of; /* 0 <= number < of */
+    int number, of; /* part `number` of `of` parts, 0 <= number < of */
 } cgp__checkpoint_part;
 
 /* Find and check a checkpoint like cgp_checkpoint_find(), but verify only a part of the files'

@@ -90,7 +90,8 @@ static cgp_status check_step(const cgp__checkpoint *checkpoint) {
                     checkpoint->path, checkpoint->manifest.info.step, named);
 }
 
-/* Compare checkpoint.sha256. The manifest is valid, so on a mismatch the sum is damaged. */
+/* Compare checkpoint.sha256 with the manifest. The manifest is valid, so if they differ,
+ * checkpoint.sha256 is damaged. */
 static cgp_status check_sum(cgp__checkpoint *checkpoint, const char *manifest, size_t length) {
     char line[SUM_BYTES + 1];
     char *text = NULL;
@@ -178,8 +179,8 @@ static bool has_moved(const cgp__checkpoint *checkpoint, int directory, const ch
 }
 
 /* Open a checkpoint's directory and check everything in it. The last part of `path` gives the step.
- * The function takes `path`; NULL: memory was short. *moved is true if the call failed because the
- * checkpoint was deleted or replaced meanwhile. */
+ * The function takes ownership of `path`; NULL: memory was short. *moved is true if the call failed
+ * because the checkpoint was deleted or replaced meanwhile. */
 static cgp_status open_one(cgp__checkpoint **out, int directory, const char *name, char *path,
                            cgp__checkpoint_part part, bool *moved) {
     cgp__checkpoint *checkpoint = cgp__calloc(1, sizeof *checkpoint);
@@ -210,8 +211,8 @@ typedef struct run_directory {
     const char *path;
 } run_directory;
 
-/* Return the end of a message when no older checkpoint was found. This is certain only if all of
- * them could be read. */
+/* Return the end of a message for a damaged checkpoint without a complete older checkpoint. Unless
+ * all older checkpoints could be read, there may be a complete one among them. */
 static const char *none_before(bool all_read) {
     return all_read ? "; there is no whole checkpoint before it"
                     : "; not all checkpoints before it could be read";

@@ -212,13 +212,14 @@ static int rename_in(int run, const char *from, const char *to) {
 static int replace_in_two_steps(const cgp__checkpoint_writer *writer, const char *old) {
     const int run = writer->run;
     const char *final = writer->final.text, *temporary = writer->temporary.text;
-    /* prevent other processes from restoring it */
+    /* the lock prevents other processes from restoring the checkpoint */
     const int lock = openat(run, final, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (lock >= 0) (void)flock(lock, LOCK_EX | LOCK_NB);
     int result = -1, reason = ENOTEMPTY;
     for (int attempt = 0; result && reason == ENOTEMPTY && attempt < 100; attempt++) {
         result = rename_in(run, final, old) || rename_in(run, temporary, final);
-        reason = errno; /* ENOTEMPTY: without locks, it was restored */
+        /* ENOTEMPTY: there are no locks, and another process restored the checkpoint */
+        reason = errno;
     }
     if (result) (void)rename_in(run, old, final);
     if (lock >= 0) close(lock);
@@ -255,7 +256,8 @@ static cgp_status point_latest(const cgp__checkpoint_writer *writer) {
     for (int attempt = 0; result && reason == ENOENT && attempt < 100; attempt++) {
         const cgp__entry_name name = cgp__temporary_name(CGP__LATEST, CGP__WRITTEN);
         const char *link = name.text;
-        (void)unlinkat(writer->run, link, 0); /* left by another process under the same name */
+        /* another process with the same name may have left a link */
+        (void)unlinkat(writer->run, link, 0);
         result = symlinkat(writer->final.text, writer->run, link);
         if (result == 0) result = rename_in(writer->run, link, CGP__LATEST);
         reason = errno;

@@ -115,7 +115,8 @@ static cgp_status open_temporary(cgp__file *file) {
                     strerror(reason));
 }
 
-/* Make a file to become `entry` in the directory of `path`; nothing is open yet. */
+/* Make the state of a file that will become `entry` in the directory of `path`. It opens
+ * nothing. */
 static cgp_status new_file(cgp__file **out, const char *name, const char *path, const char *entry) {
     CGP_TRY(CGP__NEW(*out, 1, name));
     cgp__file *file = *out;

@@ -77,8 +77,8 @@ typedef struct cgp__file_reader {
 } cgp__file_reader;
 
 /* Open a regular file. In an open directory, follow no link; by path (AT_FDCWD), follow links.
- * Return `damage` if the file is missing or not a regular file (`expected`, for the message).
- * Return CGP_EIO if it is unreadable. After a failure nothing stays open. */
+ * Return `damage` if the file is missing or not a regular file; `expected` is the expectation in
+ * the message. Return CGP_EIO if it is unreadable. After a failure nothing stays open. */
 cgp_status cgp__file_reader_open(cgp__file_reader *reader, int directory, const char *name,
                                  const char *path, const char *expected, cgp_status damage);
 

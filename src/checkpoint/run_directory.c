@@ -7,8 +7,8 @@
  *     .cgpipe-step-00000036-@P-2.gone     being deleted
  *
  * A lock ends with its process, so a missing lock identifies dead processes of this place
- * (process.c) even if pids are reused. Locks held on other hosts may be invisible here, so entries
- * of other hosts are never deleted. */
+ * (process.c) even if pids are reused. Locks held on other hosts may be invisible here, so a .tmp
+ * or .old file or directory of another host is never deleted. */
 #include "checkpoint/internal.h"
 
 #include "base/base.h"

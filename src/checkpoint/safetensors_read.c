@@ -287,7 +287,8 @@ static cgp_status check_layout(const cgp_safetensors *file) {
 
 /* --- open and close --- */
 
-/* Check the file of `reader`, or of `file->own` if it is NULL. Free everything on failure. */
+/* Check the file of `reader`; if `reader` is NULL, check the file of `file->own`. Free everything
+ * on failure. */
 static cgp_status finish_open(cgp_safetensors **out, cgp_safetensors *file,
                               const cgp__file_reader *reader, cgp_status status) {
     file->reader = reader ? reader : &file->own;

@@ -104,7 +104,7 @@ cgp_status cgp__safetensors_add(cgp_safetensors_writer *writer, const char *name
             return cgp__no_memory(path, 0);
         }
     }
-    /* "o" takes `sizes`, also on failure */
+    /* json_pack() with "o" takes ownership of `sizes`, also on failure */
     json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", name_of(type), "shape", sizes,
                               "data_offsets", (json_int_t)begin, (json_int_t)writer->due);
     return json_object_set_new(writer->header, name, entry) ? cgp__no_memory(path, 0) : CGP_OK;

@@ -65,8 +65,8 @@ void cgp__builder_add_unused(cgp_model *model, const cgp_op_type *type);
 /* Return true if `weight` is valid for the loss named `op`. If not, the error sticks. */
 bool cgp__builder_takes_weight(cgp_model *model, const char *op, double weight);
 
-/* Make node number `before` a loss, which counts `weight` times its mean in the sum of losses. Do
- * nothing if this node was not added. */
+/* Make node number `before` a loss: the model's loss includes `weight` times its mean. Do nothing
+ * if this node was not added. */
 void cgp__builder_set_loss(cgp_model *model, int before, double weight);
 
 /* Release the indices of names, which are used only while a model is built. */

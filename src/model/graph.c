@@ -12,7 +12,7 @@
 
 /* --- tables --- */
 
-/* `at`: its place in cgp__attributes. */
+/* An entry of `fields`; `at` is the place of the field in cgp__attributes. */
 #define FIELD(type, of, at, text)                                                                  \
     {                                                                                              \
         .name = #text, .kind = CGP__FIELD_##type, .family = CGP_OP_FAMILY_##of,                    \

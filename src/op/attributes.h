@@ -11,12 +11,12 @@
 
 /* The common fields:
  *
- * - n_inputs: 0: as many as the op has. CONCAT: at least those. ATTENTION: 1 if fused. ROTARY: 1
- *   without positions;
- * - size: EMBEDDING: vocabulary. LINEAR, CONV2D, CONV_TRANSPOSE2D: out. CACHED_ATTENTION: rows of
- *   the cache. width: EMBEDDING;
+ * - n_inputs: number of inputs; 0: as many as the op's table has. CONCAT may have more; ATTENTION
+ *   has 1 if fused, and ROTARY has 1 without positions;
+ * - size: vocabulary of EMBEDDING, `out` of LINEAR, CONV2D and CONV_TRANSPOSE2D, rows of the cache
+ *   of CACHED_ATTENTION. width: columns of EMBEDDING;
  * - p: dropout probability. slope: RELU's slope; SCALE's factor;
- * - bias: there is one;
+ * - bias: the op has a bias;
  * - init: initialization of the weight and the bias, as given; norms have their own. */
 #define CGP__COMMON_ATTRIBUTES                                                                     \
     cgp_op_kind kind;                                                                              \
@@ -40,11 +40,11 @@ typedef struct CGP_OP_STRUCT cgp__matmul_attributes {
 
 typedef struct CGP_OP_STRUCT cgp__attention_attributes {
     CGP__COMMON_ATTRIBUTES
-    /* kv_heads 0: as many as heads. window 0: none. */
+    /* kv_heads is 0: as many as `heads`. window is 0: there is no window. */
     int64_t heads, kv_heads, window;
-    /* 0: 1 / sqrt(D). */
+    /* scale of q k^T; 0: 1 / sqrt(D) */
     double scale;
-    /* fused: one input has q, k and v side by side. causal: no key after the query's own. */
+    /* fused: one input has q, k and v side by side. causal: a query sees no key after its own. */
     bool fused, causal;
 } cgp__attention_attributes;
 
@@ -68,7 +68,7 @@ typedef struct CGP_OP_STRUCT cgp__windows_attributes {
     int padding[4];
     /* CONV_TRANSPOSE2D. */
     int output_padding[2];
-    /* MEAN: the first; below 0: counted from the end. */
+    /* MEAN: dim[0] is the dimension of the mean; below 0, it is counted from the end. */
     int dim[2];
 } cgp__windows_attributes;
 
@@ -91,13 +91,14 @@ typedef struct CGP_OP_STRUCT cgp__parts_attributes {
     /* RESHAPE. */
     int rank;
     int64_t dims[CGP_MAX_RANK];
-    /* TRANSPOSE: both. SLICE: the first. Below 0: counted from the end. */
+    /* The dimensions that TRANSPOSE exchanges; dim[0] is the dimension that SLICE cuts. Below 0:
+     * counted from the end. */
     int dim[2];
     /* SLICE. */
     int64_t begin, end;
 } cgp__parts_attributes;
 
-/* The attributes of any built-in op; `kind` says whose they are. */
+/* The attributes of any built-in op; `kind` names the op. */
 #define CGP__ATTRIBUTES_MEMBER(family, name) cgp__##name##_attributes name;
 typedef union cgp__attributes {
     struct {

@@ -70,7 +70,8 @@ static cgp_status infer_group(const void *attributes, const cgp_op_type *inputs,
 }
 
 /* FLOPs per element: forward, 1 for the mean, 3 for the variance, 2 for the result. Backward I: 4
- * for the two sums (h and a multiply-add), 5 for dx. Work per channel is not counted. */
+ * for the two sums (the normalized x and a multiply-add), 5 for dx. Work per channel is not
+ * counted. */
 const cgp__op cgp__op_batch_norm = {
     .op.name = "batch_norm",
     .op.n_inputs = 1,

@@ -29,25 +29,25 @@ typedef struct cgp__op {
     /* FLOPs per direction for each element of y (a loss: of x[0]) of one sample; used if op.flops
      * is NULL. */
     double flops[CGP_OP_DIRECTIONS];
-    /* Its kernel may include a RELU that follows in place. */
+    /* The op's kernel may include an in-place RELU that follows the op. */
     bool ends_in_relu;
     /* Integers that equal the attribute `ignore` are valid, too. */
     bool ignores;
-    /* Its kernels prefetch operands of the next calls. */
+    /* The op's kernels prefetch operands of the next calls. */
     bool prefetches;
     /* Return the number of elements of the cache, which forward keeps from call to call in
-     * prediction, as state[0] of its kernel. They have the values' type. Training and checkpoints
-     * have no cache. NULL: none. */
+     * prediction, as state[0] of its kernel. The elements have the type of the op's values.
+     * Training and checkpoints have no cache. A NULL function: the op has no cache. */
     int64_t (*cache)(const cgp_op_node *node);
-    /* Set the sizes of the op's family, and change those of all ops; NULL: there is nothing to
-     * set. */
+    /* Set the sizes that only the op's family has, and change the common sizes where the op
+     * differs. NULL: there is nothing to set. */
     void (*sizes)(const cgp_op_node *node, cgp_op_attributes *sizes);
 } cgp__op;
 
 #define CGP__OP_DECLARE(kind, name, family) extern const cgp__op cgp__op_##name;
 CGP_OPS(CGP__OP_DECLARE)
 
-/* Return the built-in op of a kind; CUSTOM: one without any built-in property. */
+/* Return the built-in op of a kind; for CUSTOM, an op without any built-in property. */
 const cgp__op *cgp__op_find(cgp_op_kind kind);
 
 static inline cgp__dx cgp__op_dx(cgp_op_kind kind, const cgp_op *op) {
@@ -60,11 +60,11 @@ static inline cgp__dx cgp__op_dx(cgp_op_kind kind, const cgp_op *op) {
  * sizes for the kernels. A failure's message has the expected and the actual value. */
 cgp_status cgp__op_infer(cgp_op_kind kind, cgp_op_node *node, cgp_op_attributes *sizes);
 
-/* Return the FLOPs of one sample in a direction, which must be one that the use has. */
+/* Return the FLOPs of one sample in a direction. The use must have this direction. */
 double cgp__op_flops(cgp_op_kind kind, const cgp_op_node *node, cgp_op_direction direction);
 
-/* Check `count` integers of input k on the host before a step. Return the index of the first one
- * that is not 0 <= data[i] < *upper_bound; -1: none. */
+/* Check `count` integers of input k on the host before a step. Return the index of the first
+ * integer outside 0 .. *upper_bound - 1; -1: there is none. */
 int64_t cgp__op_find_invalid(cgp_op_kind kind, const cgp_op_node *node, int k, const int32_t *data,
                              int64_t count, int64_t *upper_bound);
 

@@ -7,7 +7,8 @@
 #include "op/op.h"
 
 #define CGP__MAX_SAMPLE_RANK (CGP_MAX_RANK - 1)
-#define CGP__MAX_ELEMENTS ((int64_t)1 << 40) /* of a value or parameter: no product overflows */
+/* limit of a value or parameter, so that no product overflows */
+#define CGP__MAX_ELEMENTS ((int64_t)1 << 40)
 
 /* Check that `type` has the dtype, `min` to `max` dims, and sizes >= 1 with at most
  * CGP__MAX_ELEMENTS elements. */
@@ -40,7 +41,7 @@ cgp_shape cgp__op_shape_last(const cgp_shape *shape);
 cgp_shape cgp__op_shape_width(const cgp_shape *shape, int64_t width);
 cgp_shape cgp__op_shape_append(const cgp_shape *shape, int64_t width);
 
-/* The shape rule of an elementwise op over f32 input 0: the output has its type. */
+/* The shape rule of an elementwise op over f32 input 0: the output has the type of input 0. */
 cgp_status cgp__op_infer_elementwise(const void *attributes, const cgp_op_type *inputs,
                                      cgp_op_shapes *out);
 

@@ -15,7 +15,8 @@ const cgp__op cgp__op_sigmoid = {
     .flops = {12, 3, 0},
 };
 
-/* FLOPs per element: forward, 4 and an exp, or 11; backward I, 4. */
+/* FLOPs per element: forward, 4 and an exp (the polynomial for x near 0 takes 11); backward I,
+ * 4. */
 const cgp__op cgp__op_tanh = {
     .op.name = "tanh",
     .op.n_inputs = 1,

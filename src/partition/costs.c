@@ -67,7 +67,7 @@ static cgp__node_kernels kernels_of(const cgp_model *model, int i, int64_t n,
         if (begun[value] || node->dx != CGP__DX_SAME) kernels.dx |= 1u << k;
         begun[value] = true;
     }
-    /* An op that passes its result's gradient on unchanged has no kernel for it. */
+    /* If the gradient of an op's result is also the gradient of its input, no kernel runs. */
     kernels.has[CGP_OP_BACKWARD_INPUT] =
         kernels.dx != 0 || (node->use.op->weight_in_input && node->use.shapes.n_parameters > 0);
     return kernels;
@@ -223,7 +223,7 @@ cgp_status cgp_layer_costs_at(const cgp_layer_cost *costs, const int64_t *sample
                             "more, got %lld as number %d",
                             (long long)samples[k], k);
     }
-    int k = 0; /* the line begins at this size */
+    int k = 0; /* index of the size at which the line begins */
     while (k < sizes - 2 && samples[k + 1] <= at)
         k++;
     static const cgp_layer_cost nothing = {0};

@@ -2,8 +2,8 @@
 /* partition.c -- exact chains-on-chains (contiguous min-max) partition, by bisection on the limit.
  * Source: Pinar and Aykanat 2004, Fast optimal load balancing algorithms for 1D partitioning.
  *
- * With a limit on the cost of a stage, the minimum number of stages for layer i and all later
- * layers:
+ * Given a limit on the cost of a stage, need[i] is the minimum number of stages for layer i and all
+ * later layers:
  *
  *     reach[i] = the largest j with (sum of i..j-1) <= limit
  *     need[i]  = 1 + need[reach[i]]

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* query.c -- getters of a plan: public ones, and those that other modules read parts with. */
+/* query.c -- getters of a plan: the public getters, and the getters by which other modules read its
+ * parts. */
 #include "plan/plan.h"
 
 int cgp_plan_stages(const cgp_plan *plan) {

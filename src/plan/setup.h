@@ -14,11 +14,11 @@ typedef struct cgp__setup {
     cgp_recompute recompute;
     cgp_precision precision;
     cgp_convolution convolution;
-    /* Set by plan.c, then by actions.c. The schedule has R, because of `recompute` or of the
-     * caller's table. */
+    /* The schedule has R, because `recompute` asks for it or the caller's table has it. Set by
+     * plan.c, then by actions.c. */
     bool recomputes;
-    /* Set by actions.c. The schedule has I and W: then all input backward comes before all weight
-     * backward. */
+    /* The schedule has I and W, so all input backward comes before all weight backward. Set by
+     * actions.c. */
     bool splits;
     /* samples */
     int64_t batch, microbatch;

@@ -14,9 +14,10 @@
 #include "base/base.h"
 
 #define CGP__KINDS (CGP_ACTION_RECV_B + 1)
-#define CGP__COMPUTE_KINDS 5          /* F B I W R: the first of cgp_action_kind */
-#define CGP__SCHEDULE_LIMIT (1 << 24) /* largest n m: a typing error must not eat all memory */
-#define CGP__ACTION_TEXT 40           /* bytes that hold the text of any action */
+#define CGP__COMPUTE_KINDS 5 /* F B I W R: the first of cgp_action_kind */
+/* largest number of stages x micro-batches: a mistyped number must not take all memory */
+#define CGP__SCHEDULE_LIMIT (1 << 24)
+#define CGP__ACTION_TEXT 40 /* bytes that hold the text of any action */
 
 struct cgp_schedule {
     char *name;
@@ -24,7 +25,7 @@ struct cgp_schedule {
     int *device_of;     /* [stages] */
     cgp_action **lists; /* [devices][counts[device]] */
     int *counts;        /* [devices] */
-    int *capacity;      /* [devices] of the lists */
+    int *capacity;      /* [devices] capacities of the lists */
     bool incomplete;    /* memory was short: an action was not appended */
     bool lowered;
     cgp_edge *edges; /* [n_edges], once lowered */

@@ -7,17 +7,17 @@
  *     streams    asynchronous work: queues, events. NULL: work is done when a call returns
  *     graphs     graph capture, for backends with streams. NULL: no capture
  *
- * A comment says which functions of `device` and `kernels` may be NULL; `streams` and `graphs` are
- * whole. The table of five functions is not obvious:
+ * A comment says which functions of `device` and `kernels` may be NULL; no function of `streams`
+ * and `graphs` may be NULL. The table of five functions is not obvious:
  *
  * - `driver_bytes`, `isa` and `numerics` are in `device`: they describe hardware, and are called
  *   before a device exists;
  * - `discard` is in `streams`: it takes effect in the order of a queue;
  * - `launches` is in `graphs`: only the check of a captured graph reads it.
  *
- * With `streams`, work is *enqueued*: the call returns before the work is done. Without, the work
- * is done when the call returns, and queues are ignored. A copy names its queue, and work of
- * `kernels` goes to COMPUTE. The work of one queue runs in order; queues run concurrently.
+ * With `streams`, work is *enqueued*: the call returns before the work is done. Without `streams`,
+ * the work is done when the call returns, and queues are ignored. A copy names its queue, and work
+ * of `kernels` goes to COMPUTE. The work of one queue runs in order; queues run concurrently.
  *
  *     COMPUTE   kernels, conversions, updates
  *     IN        copies to this device, from the host or another device

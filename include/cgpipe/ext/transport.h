@@ -66,8 +66,8 @@ typedef struct cgp_link_options {
      *  end, in host memory. Otherwise [capacity][bytes], the sender's buffers, which may be in
      *  device memory; NULL for the receiver. Borrowed until close(). */
     void *memory;
-    /** Time that a waiter may spin before it blocks, >= 0. A transport that can only poll polls
-     *  without a pause for this long, then with pauses. */
+    /** Time that a waiter may spin before it blocks, >= 0. If a transport can only poll, it polls
+     *  for this long without a pause, then with pauses. */
     int64_t spin_ns;
 } cgp_link_options;
 

@@ -51,7 +51,7 @@ static cgp_status try_evaluation(cgp__trial *t) {
     CGP_TRY(cgp__trial_run(t, CGP_OP_FORWARD, &first));
     cgp__trial_keep(t, CGP_OP_FORWARD);
     CGP_TRY(cgp__trial_run(t, CGP_OP_FORWARD, &second));
-    /* Values that only backward reads need not be written. */
+    /* In evaluation, forward need not write saved values, which only backward reads. */
     for (int k = 0; k < CGP_OP_MAX_SAVED; k++)
         cgp__trial_restore(t, TRIAL_SAVED + k);
     return expect_same(t, CGP_OP_FORWARD, &second,
@@ -125,7 +125,8 @@ static cgp_status try_reading(cgp__trial *t, cgp_op_direction direction, int slo
         else
             cgp__trial_poison(t, slot, round);
         char *kept = t->slots[slot].kept;
-        t->slots[slot].kept = cgp__trial_data(t, slot); /* the changed operand is read-only too */
+        /* the run must not write to the changed operand either */
+        t->slots[slot].kept = cgp__trial_data(t, slot);
         const cgp_status status = cgp__trial_run(t, direction, &plain);
         t->slots[slot].kept = kept;
         cgp__trial_restore(t, slot);

@@ -13,7 +13,7 @@ enum {
     TRIAL_X,
     TRIAL_PARAM = TRIAL_X + CGP_OP_MAX_INPUTS,
     TRIAL_STATE = TRIAL_PARAM + CGP_OP_MAX_PARAMETERS,
-    /* Slots up to and including this one are read. */
+    /* A run only reads the slots up to and including this one. */
     TRIAL_DY = TRIAL_STATE + CGP_OP_MAX_STATE,
     TRIAL_Y,
     TRIAL_SAVED,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* devices.h -- the devices of a plan, and the sections of their memory. placement.c makes the list.
- * The sources that place a section add its bytes. */
+ * The file that places a section adds the section's bytes to the device. */
 #ifndef CGP_SRC_PLAN_DEVICES_H
 #define CGP_SRC_PLAN_DEVICES_H
 
@@ -15,7 +15,7 @@ typedef struct cgp__device_plan {
     const cgp_backend *backend;
     cgp_device_options options;
     char *name;
-    /* Set by plan.c: offsets in its memory; `packed`: by packings.c. */
+    /* Offsets of sections in the device's memory, set by plan.c; packings.c sets `packed`. */
     int64_t parameters, gradients, optimizer, state, packed, workspace;
     /* Set by states.c: bytes of op state, without accumulators and caches. */
     int64_t states_bytes;

@@ -8,7 +8,7 @@
 typedef struct cgp__states {
     /* [model states] offset in the state of its node's device */
     int64_t *state;
-    /* [nodes] likewise; -1: none */
+    /* [nodes] offsets of the node's accumulator and of its cache, in the same memory; -1: none */
     int64_t *accumulator, *cache;
 } cgp__states;
 

@@ -119,7 +119,8 @@ static void place_departures(cgp__stage_builder *b) {
     }
 }
 
-/* Before a call adds to a gradient, give the gradient its own memory if another one shares it. */
+/* Before a call adds to a gradient, give the gradient its own memory if another gradient shares its
+ * memory. */
 static cgp_status unalias(cgp__stage_builder *b, cgp__program *program, int value, int time) {
     const cgp__location old = b->of[value].gradient;
     if (!is_aliased(b, old, value)) return CGP_OK;

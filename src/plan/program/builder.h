@@ -62,7 +62,8 @@ typedef struct cgp__stage_builder {
     int n_values;
     /* [model values] valid for `values` only */
     cgp__stage_value *of;
-    /* [model values] likewise; time of the value's last read in backward; -1: none */
+    /* [model values] valid for `values` only: time of the value's last read in backward; -1:
+     * none */
     int *last_read;
 
     /* number of forward's calls before the call of node 0 */

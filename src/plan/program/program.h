@@ -83,7 +83,7 @@ typedef struct cgp__output_plan {
 /* The gradient of an input. It is complete after B or I of the first stage that makes a part of
  * it. */
 typedef struct cgp__input_gradient {
-    /* -1: there is none. Set by messages.c. */
+    /* The stage that completes the gradient; -1: the input has no gradient. Set by messages.c. */
     int stage;
     cgp__location at;
 } cgp__input_gradient;
@@ -96,8 +96,8 @@ typedef struct cgp__results {
     cgp__input_gradient *input_gradients;
 } cgp__results;
 
-/* Parts of a plan that programs are made from, and those that they complete: stages, locations of
- * the messages' values, packed parameters, results. */
+/* Parts of a plan. Programs are made from all of them. Making programs completes some of them:
+ * stages, locations of the messages' values, packed parameters, results. */
 typedef struct cgp__program_parts {
     const cgp__setup *setup;
     const cgp__parameters *parameters;
@@ -116,7 +116,7 @@ cgp_status cgp__make_programs(const cgp__program_parts *parts);
 /* Return the kernel of a call for n samples. */
 cgp_kernel_spec cgp__call_spec(const cgp__setup *setup, const cgp__call *call, int64_t n);
 
-/* Return a stage of a plan; the plan's results. */
+/* Return a stage of a plan. The second function returns the plan's results. */
 const cgp__stage_plan *cgp__plan_stage(const cgp_plan *plan, int stage);
 const cgp__results *cgp__plan_results(const cgp_plan *plan);
 

@@ -311,8 +311,8 @@ static void rewind_stage(cgp__stage_builder *b) {
     memset(b->stats, 0, (size_t)b->stage->n_nodes * CGP_OP_MAX_SAVED * sizeof *b->stats);
 }
 
-/* Return the end of a variant's programs: forward_nosave alone, or the three others, those of
- * training. A variant is the index of its forward. */
+/* A variant is a set of programs with one forward: forward_nosave alone, or the three programs of
+ * training. The index of the forward names the variant. Return the index after its last program. */
 static int end_of(int variant) {
     return variant == CGP__FORWARD_NOSAVE ? CGP__FORWARD_SAVED : CGP__PROGRAMS;
 }

@@ -4,7 +4,7 @@
  *     0F0,0F1,,0B0,0B1          one line per device, one cell per step, blank if it idles
  *     ,1F0,1B0,1F1,1B1
  *
- * 0F0,0SEND_F0,0RECV_B0,... with transfers: all of them, or none
+ * A text may have transfers too, as in 0F0,0SEND_F0,0RECV_B0,... It has all transfers or none.
  *
  *     cell     stage, action, micro-batch; or a pair: (0F7;7B3)OVERLAP_F_B,
  *              recomputed (0F7;7R3;7B3)OVERLAP_F_B
@@ -65,8 +65,8 @@ static bool read_number(const char **at, const char *end, int *out) {
     return *at > begin && !(*at < end && is_digit(**at));
 }
 
-/* Actions that are skipped. A micro-batch follows the action at index FIRST_OF_MICROBATCH and all
- * later ones. */
+/* Actions that are skipped. In a cell, a micro-batch follows each of these words from index
+ * FIRST_OF_MICROBATCH on. */
 static const char *const ignored[] = {"UNSHARD",          "RESHARD",     "REDUCE_GRAD",
                                       "WAIT_REDUCE_GRAD", "WAIT_SEND_F", "WAIT_SEND_B"};
 enum { FIRST_OF_MICROBATCH = 4, IGNORED = sizeof ignored / sizeof ignored[0] };

@@ -19,7 +19,7 @@ typedef struct cgp__csv {
     const char *begin, *stop; /* the current cell, without blanks around it */
     cgp__csv_cell *cells;
     int n_cells, capacity;
-    int stages, chunks, rows; /* the largest index of each, + 1 */
+    int stages, chunks, rows; /* largest stage, micro-batch and row, each + 1 */
     bool transfers;
     bool older;     /* older dialect: B means I, BW means B */
     int *device_of; /* [stages] */

@@ -8,8 +8,9 @@
  *     . 1F0 2F0 1F1 2F1 1F2 2B0 2F2 1B0 1F3 2B1 2F3 1B1 2B2 1B2   . 2I3 1I3 2W3 1W3
  *
  * The overlapped pairs F0&B1 and F1&B0 (OVERLAP_F_B) are for models that send messages within a
- * stage (experts on other devices): one half computes while the other waits. Both halves start when
- * the inputs of both are there, and send when both are done; here one runs after the other.
+ * stage, because their experts are on other devices. One action of the pair computes while the
+ * other waits for messages. Both start when the inputs of both are there, and send when both are
+ * done; here one runs after the other.
  *
  * Device r, whose two stages are 0 and 1:
  *

@@ -10,10 +10,10 @@
 typedef cgp_status cgp__generator(cgp_schedule *schedule, const cgp_schedule_options *options,
                                   int variant);
 
-cgp__generator cgp__generate_breadth_first; /* gpipe.c; 1: backward in halves */
+cgp__generator cgp__generate_breadth_first; /* gpipe.c; 1: I and W instead of B */
 cgp__generator cgp__generate_forward_only;  /* gpipe.c */
 cgp__generator cgp__generate_1f1b;          /* one_f_one_b.c; warm-up forwards per later stage */
-cgp__generator cgp__generate_interleaved;   /* interleaved.c; 1: backward in halves */
+cgp__generator cgp__generate_interleaved;   /* interleaved.c; 1: I and W instead of B */
 cgp__generator cgp__generate_zero_bubble;   /* zero_bubble.c; 1: ZB-H1, 2: ZB-H2 */
 cgp__generator cgp__generate_heuristic;     /* heuristic.c; 1: n micro-batches in flight, 2: 2n */
 cgp__generator cgp__generate_zb_v;          /* zb_v.c */
@@ -31,7 +31,7 @@ cgp_action_kind cgp__zero_bubble_next(const cgp_schedule *schedule, int variant,
  * way back (chunk 1). */
 typedef struct cgp__v_builder {
     cgp_schedule *schedule;
-    int stage[2];                    /* of chunk 0 and 1 */
+    int stage[2];                    /* stages of chunk 0 and chunk 1 */
     int next[CGP__COMPUTE_KINDS][2]; /* next micro-batch of F, I and W; B is both halves */
 } cgp__v_builder;
 

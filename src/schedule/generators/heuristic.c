@@ -5,10 +5,10 @@
  * action can start first:
  *
  *     F and I   whichever can start first; if both can, the kind that did not run last
- *     W         if the wait for F or I is at least as long, or the memory limit holds an F back;
- *               in shorter waits if the policy says so
- *     F         before the first I as many as the policy says; never more than `max` in flight
- *               from F to W
+ *     W         if the wait for F or I is at least as long as W, or if the memory limit holds an F
+ *               back; in shorter waits if the policy says so
+ *     F         before the first I, as many as the policy says; at any time, at most `max`
+ *               micro-batches are between their F and their W
  *
  * The best policy depends on the costs, so all policies are tried, and also the fixed orders of
  * ZB-H1 and, if `max` allows it, ZB-H2. The shortest span wins, then the shorter makespan. So for
@@ -17,7 +17,8 @@
  * `max` is n (zb-1p) or 2n (zb-2p). The paper counts bytes, and I frees some of them; here a slot
  * is in use from F to W.
  *
- * Source: Qi et al. 2023, arXiv:2401.10241, section 3.1 and appendix; the policies are ours. */
+ * Source: Qi et al. 2023, arXiv:2401.10241, section 3.1 and appendix; the policies are this
+ * library's own. */
 #include "schedule/generators/generators.h"
 
 #include "schedule/check.h"
@@ -31,20 +32,20 @@ typedef enum warm_up {
     WARM_UP_FITS,   /* the forwards that end before the first I can start */
     WARM_UP_BEGINS, /* the forwards that begin before the first I can start */
     WARM_UP_DOUBLE, /* 2(n-r)-1, as ZB-H2 */
-    WARM_UP_ALL,    /* up to the memory limit */
+    WARM_UP_ALL,    /* as many forwards as the memory limit allows */
     WARM_UPS
 } warm_up;
 
 /* Policies for running W in a wait that is shorter than W: */
 typedef enum filling {
     FILL_NEVER,
-    FILL_LONGEST, /* if the device would become the device that waited longest */
+    FILL_LONGEST, /* W runs if the device would otherwise become the device that waited longest */
     FILL_ALWAYS,
     FILLINGS
 } filling;
 
 typedef struct policy {
-    int fixed; /* 1: the order of ZB-H1, 2: of ZB-H2; 0: by the two fields below */
+    int fixed; /* 1: the order of ZB-H1; 2: the order of ZB-H2; 0: the two fields below decide */
     warm_up warm_up;
     filling filling;
 } policy;
@@ -61,7 +62,7 @@ typedef struct builder {
     cgp_schedule *schedule;
     const policy *policy;
     int n, m, max;
-    const double *cost[CGP__COMPUTE_KINDS]; /* [n] of F, I and W; NULL: 1 */
+    const double *cost[CGP__COMPUTE_KINDS]; /* [n] costs of F, I and W; NULL: each costs 1 */
     double latency;
     double *first_backward; /* [n] earliest start of the first I */
     device *devices;        /* [n] */

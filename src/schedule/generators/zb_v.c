@@ -14,8 +14,8 @@
  *     3. (n-r) x (F1, I1, W1)          then the remaining W1, then the remaining W0
  *
  * If F = I = W, there is no bubble from a device's first action to its last, in 1F1B's memory: the
- * activations of 2n half stages. With fewer than 2n-1 micro-batches it is the schedule of 2n-1
- * without the surplus.
+ * activations of 2n half stages. With fewer than 2n-1 micro-batches it is the schedule for 2n-1,
+ * without the surplus micro-batches.
  *
  * Source: Qi et al. 2023, arXiv:2401.10241, section 6; steps as in PyTorch's
  * ScheduleZBVZeroBubble. */

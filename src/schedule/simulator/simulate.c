@@ -7,8 +7,8 @@
  *
  *     c >= k + 1 - q_k    for every k
  *
- * The times do not show a cycle of actions that all happen at one instant. Then
- * cgp__simulator_min_capacity() raises c. */
+ * If actions of a cycle all happen at one instant, the times do not show the cycle, and c is too
+ * small. Then cgp__simulator_min_capacity() raises c. */
 #include "schedule/simulator/simulator.h"
 
 #include "schedule/simulator/timeline.h"

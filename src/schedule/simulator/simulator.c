@@ -169,7 +169,8 @@ static int find_cycle(const cgp__simulator *x) {
     int device = 0;
     while (!x->devices[device].waiting)
         device++;
-    for (int i = 0; i < x->schedule->devices; i++) /* no path into the cycle is longer */
+    /* after as many steps as there are devices, every path is in its cycle */
+    for (int i = 0; i < x->schedule->devices; i++)
         device = waits_for(x, device);
     int lowest = device;
     for (int d = waits_for(x, device); d != device; d = waits_for(x, d))

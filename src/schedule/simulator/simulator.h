@@ -36,9 +36,11 @@ cgp_status cgp__list_order_check_capacity(const cgp__list_order *o, const cgp_sc
 /* The settings of a run, from the caller: all borrowed, NULL allowed. */
 typedef struct cgp__simulation {
     const double *duration; /* [CGP__COMPUTE_KINDS][stages]; NULL: nothing takes time */
-    const cgp_schedule_timeline *measured; /* replaces duration; NULL: none */
-    const double *latency;                 /* [edges]; NULL: 0 */
-    const double *transfer; /* [edges] on the edge, or on the receiver if blocking; NULL: 0 */
+    /* the times of this step replace `duration`; NULL: they do not */
+    const cgp_schedule_timeline *measured;
+    const double *latency; /* [edges]; NULL: 0 */
+    /* [edges] time that a message takes on the edge or, if blocking, on the receiver; NULL: 0 */
+    const double *transfer;
     bool blocking;
     const int *capacity;               /* [edges]; NULL: unbounded */
     double *const *start, *const *end; /* [devices][actions], written unless NULL */

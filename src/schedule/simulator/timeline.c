@@ -96,8 +96,8 @@ void cgp__timeline_summarise(cgp_schedule_timeline *t, const cgp_schedule *s) {
 
 #define MAX_SECONDS 1e9 /* 30 years: sums and products of times stay finite */
 
-/* Check that start <= ready <= end, that the previous action ended before, that released <= ready,
- * and that all four are finite. */
+/* Check that start <= ready <= end, that the previous action ended at or before start, that
+ * released <= ready, and that all four times are finite. */
 static cgp_status check_action(const cgp_schedule *s, const cgp_schedule_timeline *t, int d,
                                int i) {
     const double start = t->start[d][i], end = t->end[d][i];

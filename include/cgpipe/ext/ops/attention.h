@@ -6,19 +6,19 @@
  *    fused          qkv [n,R,3C]  -                  [n,R,C]    max, log_sum [n,heads,R]  -
  *  CACHED_ATTENTION q [n,in]      k, v, positions    [n,C]      -                         -
  *
- * ATTENTION has x[1], k [n, keys, kv_heads D], and x[2], v [n, keys, kv_heads DV], with D = in /
- * heads and DV = C / heads. If fused, the three lie side by side in x[0], and D = DV = C / heads.
+ * In ATTENTION, x[1] is k [n, keys, kv_heads D] and x[2] is v [n, keys, kv_heads DV], with D = in /
+ * heads and DV = C / heads. If fused, q, k and v lie side by side in x[0], and D = DV = C / heads.
  * Head h of q uses head h / (heads / kv_heads) of k and v. Query t sees all keys; if causal, the
  * keys up to t, or the last `window` of them. y = softmax(scale q k^T) v. If causal, the terms of a
  * row of y do not depend on R. max is the largest q k of a query, log_sum = log sum exp(scale (q k
  * - max)).
  *
- * CACHED_ATTENTION has R = 1, x[1], k [n, kv_heads D], x[2], v [n, kv_heads DV], and x[3],
- * positions [n] i32, 0 .. keys - 1. state[0] is its cache, of the spec's type: keys
- * [keys, kv_heads D], then values [keys, kv_heads DV]. Forward first writes rows k and v of all
- * samples at their positions; for equal positions the last sample counts. Then each query sees the
- * rows of the cache up to its position, or the last `window` of them. A row of y has the same bits
- * as row positions[t] of causal ATTENTION over the cache. */
+ * In CACHED_ATTENTION, R = 1, x[1] is k [n, kv_heads D], x[2] is v [n, kv_heads DV], and x[3] is
+ * positions [n] i32, each 0 .. keys - 1. state[0] is its cache, of the spec's type: keys [keys,
+ * kv_heads D], then values [keys, kv_heads DV]. Forward first writes rows k and v of all samples at
+ * their positions; for equal positions the last sample counts. Then each query sees the rows of the
+ * cache up to its position, or the last `window` of them. A row of y has the same bits as row
+ * positions[t] of causal ATTENTION over the cache. */
 #ifndef CGPIPE_EXT_OPS_ATTENTION_H
 #define CGPIPE_EXT_OPS_ATTENTION_H
 

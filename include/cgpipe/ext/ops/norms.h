@@ -8,9 +8,10 @@
  *  INSTANCE_NORM    [n,R,C]    -     [n,R,C]    mean, rstd [n,C]          -
  *  GROUP_NORM       [n,R,C]    -     [n,R,C]    mean, rstd [n,groups]     weight, bias [C]
  *
- * Mean and variance are taken per channel by BATCH_NORM, over all samples and rows of the run, and
- * by INSTANCE_NORM, over the rows of a sample. GROUP_NORM takes them over the rows of a sample and
- * the C / groups adjacent channels of a group. A variance above FLT_MAX gives NaN.
+ * BATCH_NORM takes mean and variance of a channel over all samples and rows of the run.
+ * INSTANCE_NORM takes them of a channel over the rows of a sample. GROUP_NORM takes them over the
+ * rows of a sample and the C / groups adjacent channels of a group. A variance above FLT_MAX gives
+ * NaN.
  *
  * BATCH_NORM's state is its running statistics. In `training`, forward collects them in
  * `accumulator`, unless it is NULL, and commit() moves them to the state. Outside training, forward

@@ -7,8 +7,8 @@
  *  LINEAR           [n,R,in]      -                [n,R,C]    -      weight, bias
  *  MATMUL           [n,R,in]      [n,in,C] each    [n,R,C]    -      -
  *
- * `in` is the vocabulary of EMBEDDING. LINEAR's weight is [C,in], or [in,C] if transposed; its bias
- * is [C], if has_bias.
+ * In EMBEDDING, `in` is the vocabulary. LINEAR's weight is [C,in], or [in,C] if transposed; its
+ * bias is [C], if has_bias.
  *
  * MATMUL has `heads` matrices in a sample, each of R / heads rows: y = a b with a [R / heads,in]
  * and b [in,C], or their transposes in memory (`transposed`). It computes dx[1], then dx[0]. */
