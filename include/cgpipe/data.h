@@ -245,8 +245,8 @@ static inline cgp_data_source cgp_data_source_default(void) {
  * @retval CGP_EINVAL  A field is out of range.
  * @retval CGP_ENOMEM  Also: a thread could not be started.
  *
- * Threads: any. Cost: 4 bytes per training sample unless endless. With threads also a batch of
- * samples, 256 MiB at most, or one sample per thread.
+ * Threads: any. Cost: 4 bytes per training sample unless endless. With threads also memory for a
+ * batch of samples: at most 256 MiB, but at least one sample per thread.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_data_create(cgp_data **out, const cgp_data_source *source);
 

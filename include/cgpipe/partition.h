@@ -53,7 +53,8 @@ typedef struct cgp_layer_cost {
     double input_seconds;
     /** W: gradients of parameters. */
     double weight_seconds;
-    /** R: forward of all ops whose results are needed by backward of this layer or of another. */
+    /** R: forward of all ops whose results are needed by backward of this layer or of another
+     *  layer. */
     double recompute_seconds;
     /** Time that `+selective` adds to B: forward of the ops that are cheap to recompute. */
     double selective_seconds;
@@ -113,7 +114,8 @@ typedef struct cgp_balance_size_options {
     int64_t samples; /**< Samples of a micro-batch, >= 1. [1] */
     /** Micro-batches whose values are saved at one time, >= 1; 1 with recomputation. [1] */
     int in_flight;
-    /** Bytes per parameter byte: the parameter, its gradient and the optimizer's states. [2] */
+    /** Bytes in memory per byte of a parameter: the parameter, its gradient and the optimizer's
+     *  states. [2] */
     double parameter_scale;
 } cgp_balance_size_options;
 

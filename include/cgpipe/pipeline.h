@@ -318,7 +318,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_optim_step(cgp_pipeline *pipeline);
  *  call refused to update. NaN without `clip_norm`. */
 CGP_API double cgp_pipeline_gradient_norm(const cgp_pipeline *pipeline);
 
-/** Return the number of updates, including those before a cgp_pipeline_load(). */
+/** Return the number of updates, including the updates before a cgp_pipeline_load(). */
 CGP_API int64_t cgp_pipeline_updates(const cgp_pipeline *pipeline);
 
 /**

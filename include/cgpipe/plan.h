@@ -232,11 +232,11 @@ CGP_API int cgp_plan_output_stage(const cgp_plan *plan, int output);
 typedef struct cgp_plan_edge {
     int from, to;
     int64_t bytes; /**< Size of the message of a full micro-batch. */
-    int buffers;   /**< Number of buffers of this size, on the device of `from`. */
+    int buffers;   /**< Number of the edge's buffers, on the device of `from`. */
 } cgp_plan_edge;
 
 /** Return the number of edges. Return an edge, numbered as in the schedule's transfers; all zero if
- *  there is none. */
+ *  there is no such edge. */
 CGP_API int cgp_plan_edges(const cgp_plan *plan);
 CGP_API cgp_plan_edge cgp_plan_edge_at(const cgp_plan *plan, int edge);
 

@@ -92,8 +92,8 @@ typedef enum cgp_placement {
 /** The properties of a named schedule. Strings are static. */
 typedef struct cgp_schedule_info {
     const char *name;   /**< "zb-h1" */
-    const char *when;   /**< Its use case, in one line. */
-    const char *rule;   /**< Its construction, in two lines. */
+    const char *when;   /**< The schedule's use case, in one line. */
+    const char *rule;   /**< The schedule's construction, in two lines. */
     int virtual_stages; /**< Default of v, the number of stages per device. */
     bool any_virtual;   /**< The options may set another v. */
     bool has_backward;
@@ -315,8 +315,8 @@ typedef struct cgp_schedule_costs {
     /** [edges] Time of a message, bytes / bandwidth, beyond the latency [0]. An overlapped transfer
      *  runs while devices compute, one message of an edge at a time. */
     const double *transfer;
-    /** Transfers are not overlapped: the message occupies the receiving device for that time,
-     *  before the action that waits for it. */
+    /** Transfers are not overlapped: each message occupies the receiving device for the time of its
+     *  transfer, before the action that waits for the message. */
     bool transfers_block;
     /** [edges] Buffers, >= 1 [unbounded]. SEND waits while all are in use; taking a message frees
      *  one. A posted receive occupies one buffer. */

@@ -50,7 +50,7 @@ bool cgp__grow(void *array, int *capacity, int need, size_t bytes);
 /* A hash index. Its entries are numbers >= 0 that the caller chooses. Start from {0}. */
 typedef struct cgp__index {
     uint64_t *hashes;
-    int *entries;    /* [capacity] one more than the entry; 0: free */
+    int *entries;    /* [capacity] an entry plus 1; 0: the place is free */
     int capacity, n; /* a power of two, or 0 */
 } cgp__index;
 

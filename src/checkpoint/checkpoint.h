@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint.h -- writes and reads checkpoints: one directory per step, which is complete or
- * absent. It does not depend on models.
+ * absent. The module does not depend on models.
  *
  *     RUN/step-00000042/                    files, checkpoint.json, checkpoint.sha256;
  *                                           from several ranks also the index
@@ -17,8 +17,8 @@
 
 #include "checkpoint/file.h"
 
-/* SHARDS: maximum number of ranks that write one checkpoint. FILES: maximum number of its files,
- * two per rank and the index. */
+/* SHARDS: maximum number of ranks that write one checkpoint. FILES: maximum number of files of one
+ * checkpoint, two per rank and the index. */
 enum {
     CGP__CHECKPOINT_STATES = 4,
     CGP__CHECKPOINT_SHARDS = 1024,

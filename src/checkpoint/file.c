@@ -29,7 +29,7 @@ struct cgp__file {
     pid_t process; /* the writer */
     int fd;
     int directory; /* descriptor of the file's directory */
-    char *name;    /* as the caller wrote it, for messages */
+    char *name;    /* the path as the caller wrote it, for messages */
     char *parent;  /* the path of `directory`, for messages */
     char *entry;   /* the file's name in `directory` */
     /* The temporary name in `directory`; "" while there is no file to delete. */
@@ -159,8 +159,8 @@ cgp_status cgp__file_create(cgp__file **out, const char *path) {
     return finish_create(out, file, status);
 }
 
-/* Duplicate the caller's directory and check the present entry. The rename replaces an entry that
- * is made later; it follows no link. */
+/* Duplicate the descriptor of the caller's directory, and check the present entry. If another entry
+ * is made later, the rename replaces the entry and follows no link. */
 static cgp_status check_entry(cgp__file *file, int directory) {
     struct stat info;
     file->directory = fcntl(directory, F_DUPFD_CLOEXEC, 0);

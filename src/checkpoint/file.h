@@ -51,8 +51,9 @@ typedef struct cgp__entry_name {
 
 /* Return a unique name: ".cgpipe-<what>-@<process>-<counter><ending>". */
 cgp__entry_name cgp__temporary_name(const char *what, const char *ending);
-#define CGP__WRITTEN ".tmp"  /* the writer of the entry holds a lock */
-#define CGP__REPLACED ".old" /* a checkpoint to restore if its step has no other */
+#define CGP__WRITTEN ".tmp" /* the writer of the entry holds a lock */
+/* a checkpoint that is being replaced; it is restored if its step has no other */
+#define CGP__REPLACED ".old"
 #define CGP__DELETED ".gone"
 
 /* Return whether a process is of this host, boot and pid namespace. `name`: the process's name, or

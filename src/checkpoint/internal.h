@@ -16,7 +16,7 @@
 #define CGP__INDEX "model.safetensors.index.json"
 #define CGP__NONCE "nonce" /* a file in a shared temporary directory */
 
-enum { CGP__MAX_MANIFEST_BYTES = 1 << 28 }; /* also the limit for the index */
+enum { CGP__MAX_MANIFEST_BYTES = 1 << 28 }; /* largest manifest and largest index */
 
 /* --- safetensors_read.c: the reader is borrowed until close --- */
 
@@ -64,8 +64,8 @@ void cgp__manifest_release(cgp__manifest *manifest);
 
 /* --- checkpoint_read.c --- */
 
-/* Read a file of the checkpoint as a whole; it is verified. *text: freed by the caller, also after
- * a failure. */
+/* Read a file of the checkpoint as a whole. The file was verified when the checkpoint was opened.
+ * *text: freed by the caller, also after a failure. */
 cgp_status cgp__checkpoint_text(const cgp__checkpoint *checkpoint, const char *name, char **text,
                                 size_t *length);
 

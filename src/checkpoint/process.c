@@ -25,7 +25,7 @@
 #define NOT_KNOWN "unknown"
 
 typedef struct place {
-    char text[CGP_PROCESS_BYTES]; /* with a "-" at its end */
+    char text[CGP_PROCESS_BYTES]; /* the place, with a "-" at its end */
     bool known;
 } place;
 
@@ -141,7 +141,8 @@ cgp_process_state cgp__process_state_of(const char *name) {
         return CGP_PROCESS_UNKNOWN;
     if (kill((pid_t)number, 0) != 0 && errno == ESRCH) return CGP_PROCESS_GONE;
     snprintf(pid, sizeof pid, "%ld", number);
-    if (!read_process(pid, &now)) return CGP_PROCESS_RUNS; /* such as another user's process */
+    /* for example, another user's process cannot be read */
+    if (!read_process(pid, &now)) return CGP_PROCESS_RUNS;
     const bool ended = now.state == 'Z' && now.threads <= 1;
     return ended || was_given_again(pid, &now, start) ? CGP_PROCESS_GONE : CGP_PROCESS_RUNS;
 }

@@ -24,7 +24,8 @@ cgp_status cgp__op_check_probability(double p);
 /* Check that eps > 0 and finite, also as f32. */
 cgp_status cgp__op_check_eps(double eps);
 
-/* Return the product of all dims but the last; the last dim. Both are 1 if there are no dims. */
+/* The first function returns the product of all dims but the last, the second the last dim. Both
+ * return 1 if there are no dims. */
 int64_t cgp__op_rows(const cgp_shape *shape);
 int64_t cgp__op_width(const cgp_shape *shape);
 
@@ -34,8 +35,8 @@ int64_t cgp__op_product(const cgp_shape *shape, int begin, int end);
 /* Set *out to a dim counted from the first; `dim` < 0 counts from the end. */
 cgp_status cgp__op_find_dim(int dim, const cgp_shape *shape, int *out);
 
-/* Return the shape without its last dim; its last dim alone; the shape with another last dim; with
- * one more dim. */
+/* The four functions return the shape without its last dim, the last dim alone, the shape with
+ * another last dim, and the shape with one more dim. */
 cgp_shape cgp__op_shape_rows(const cgp_shape *shape);
 cgp_shape cgp__op_shape_last(const cgp_shape *shape);
 cgp_shape cgp__op_shape_width(const cgp_shape *shape, int64_t width);
@@ -48,7 +49,7 @@ cgp_status cgp__op_infer_elementwise(const void *attributes, const cgp_op_type *
 /* Check that two shapes are equal; otherwise fail with "expects `expected`, got A and B". */
 cgp_status cgp__op_check_same(const char *expected, const cgp_op_type *a, const cgp_op_type *b);
 
-/* Append a parameter; a saved value; weight and bias [C] of a norm. */
+/* The three functions append a parameter, a saved value, and the weight and bias [C] of a norm. */
 void cgp__op_add_parameter(cgp_op_shapes *out, const char *suffix, cgp_shape shape, cgp_init init,
                            bool decays);
 void cgp__op_add_saved(cgp_op_shapes *out, cgp_shape shape, bool whole);

@@ -33,7 +33,7 @@ typedef struct cgp__kernel_profile {
     const char *device; /* name as in cgpipe/devices.h. Borrowed. */
     int64_t samples;    /* samples of a micro-batch, 1 to INT32_MAX */
     int threads;
-    int repeats; /* runs of each kernel; with 1, caches are not flushed before it */
+    int repeats; /* runs of each kernel; if 1, caches are not flushed before the run */
     cgp__arithmetic arithmetic;
 } cgp__kernel_profile;
 

@@ -189,7 +189,7 @@ static cgp_status make_workspace(profiler *p, const cgp__node_kernels *kernels,
     return make_buffer(p, max, &args->workspace);
 }
 
-/* Pack a kernel's parameters, if it reads them packed. */
+/* Pack a kernel's parameters, if the kernel reads packed parameters. */
 static cgp_status make_packed(profiler *p, const cgp_kernel_spec *spec, cgp_kernel_args *args) {
     int64_t bytes = 0;
     int layout = 0;

@@ -165,7 +165,7 @@ cgp_status cgp_plan_hash(const cgp_plan *plan, char hex[65]) {
     add_options(&s, &plan->setup);
     add_model(&s, plan->setup.model);
     add_layout(&s, plan);
-    add_actions(&s, plan->actions.table); /* schedules of other mini-batches come from it */
+    add_actions(&s, plan->actions.table); /* schedules of other mini-batches come from the table */
     add_actions(&s, plan->actions.schedule);
     if (s.status == CGP_OK) s.status = cgp__sha256_finish(s.hash, hex);
     cgp__sha256_destroy(s.hash);

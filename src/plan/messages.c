@@ -162,7 +162,8 @@ static cgp_status list_stage_edges(cgp__messages *m, size_t n) {
     int *first = m->first_stage_edge = cgp__calloc(n + 2, sizeof *first);
     int *list = m->stage_edges = cgp__calloc(2 * (size_t)m->n_edges, sizeof *list);
     if (!first || !list) return cgp__no_memory("plan: edges", n * sizeof *first);
-    /* Store each count two entries too far: filling the list then moves each start to its place. */
+    /* Store the count of stage j at first[j + 2]. Filling the list then moves the start of stage j
+     * to first[j]. */
     for (int e = 0; e < m->n_edges; e++) {
         first[m->edges[e].edge.from + 2]++;
         first[m->edges[e].edge.to + 2]++;

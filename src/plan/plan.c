@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.c -- makes a plan from options: cut, edges, programs, schedule, slots, transfer buffers,
- * totals.
+/* plan.c -- makes a plan from options. It cuts the model into stages, lists the edges, and makes
+ * the programs, the schedule, the slots and the transfer buffers. At the end it adds up the bytes.
  *
  * The order matters. The layout of a stage needs only the micro-batch. The number of slots needs
  * the schedule, which needs the edges. The transfer buffers need the simulated step, whose costs

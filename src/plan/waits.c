@@ -36,7 +36,7 @@ typedef struct finder {
     int (*last)[CGP_QUEUES];
     /* [stages] number of a stage's first input and first saved slot among the memories */
     int *first_input, *first_saved;
-    /* [queue][other queue] the last action waited for */
+    /* [queue][other queue] the last action on the other queue for which the queue has waited */
     int waited[CGP_QUEUES][CGP_QUEUES];
 } finder;
 

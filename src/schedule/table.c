@@ -131,7 +131,7 @@ cgp_status cgp__schedule_replace(cgp_schedule *schedule, cgp_schedule *rebuilt) 
     const cgp_schedule old = *schedule;
     *schedule = *rebuilt;
     *rebuilt = old;
-    rebuilt->name = schedule->name; /* the caller may hold a pointer to it */
+    rebuilt->name = schedule->name; /* keep the name, because the caller may hold a pointer to it */
     schedule->name = old.name;
     schedule->incomplete = old.incomplete;
     cgp_schedule_destroy(rebuilt);

@@ -79,7 +79,8 @@ void cgp__append_action(cgp_schedule *schedule, const cgp_action *action);
  * the schedule's number. */
 void cgp__append(cgp_schedule *schedule, cgp_action_kind kind, int stage, int microbatch);
 
-/* Copy the edges into a schedule. Its lists have the transfers already, or get them later. */
+/* Copy the edges into a schedule. The schedule's lists have the transfers already, or get them
+ * later. */
 cgp_status cgp__set_edges(cgp_schedule *schedule, const cgp_edge *edges, int n_edges);
 
 /* Hand over a finished schedule. After a failure, `status` or CGP_ENOMEM, destroy it and return the

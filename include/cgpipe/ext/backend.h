@@ -101,7 +101,7 @@ typedef struct cgp_kernel_args {
     uint32_t id;
     /** The caller's tag for this run, >= 0; see tag_in_progress(). */
     int64_t tag;
-    /** dparam, or the accumulator, is overwritten instead of added to. */
+    /** True: the run overwrites dparam, or the accumulator, instead of adding to it. */
     bool first;
     /** Dropout is on, and BATCH_NORM takes its statistics from x. */
     bool training;

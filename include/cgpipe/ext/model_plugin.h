@@ -92,7 +92,7 @@ typedef enum cgp_model_key_kind {
  *  them into the run; a plug-in gets all of them. */
 typedef struct cgp_model_key {
     const char *name;         /**< Letters, digits, underscores; NULL: the end of the list. */
-    cgp_model_key_kind kind;  /**< Kind of its values. */
+    cgp_model_key_kind kind;  /**< Kind of the key's values. */
     const char *preset;       /**< Default, as a user would write it; NULL: the key is required. */
     double min, max;          /**< Range of a number, both ends included. */
     const char *const *words; /**< WORD: the allowed words, NULL at the end. */
@@ -103,7 +103,7 @@ extern CGP_PLUGIN_EXPORT const cgp_model_key cgpipe_model_keys[];
 
 /** The value of a key. */
 typedef struct cgp_model_value {
-    int64_t whole;    /**< WHOLE: the number. WORD: its index in `words`. */
+    int64_t whole;    /**< WHOLE: the number. WORD: the index of the word in `words`. */
     double real;      /**< The number of a REAL or WHOLE. */
     const char *word; /**< WORD; else NULL. */
 } cgp_model_value;

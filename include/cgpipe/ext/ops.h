@@ -121,7 +121,7 @@ typedef struct cgp_kernel_spec {
     cgp_op_attributes attributes;
     /** Number of samples. */
     int64_t n;
-    /** Bit k: dx[k] is added to instead of overwritten. */
+    /** Bit k: the kernel adds to dx[k] instead of overwriting it. */
     uint32_t add;
     /** Type of x, y, dy and dx: CGP_F32 or CGP_BF16. */
     cgp_dtype type;

@@ -54,7 +54,7 @@ typedef struct cgp_communicator cgp_communicator;
 /** One end of an edge. Each transport defines its own struct. */
 typedef struct cgp_link cgp_link;
 
-/** Options of a link. Edge, bytes and capacity equal those of the other end. */
+/** Options of a link. `edge`, `bytes` and `capacity` are the same at both ends. */
 typedef struct cgp_link_options {
     size_t struct_size; /**< sizeof(cgp_link_options) */
     int edge;           /**< Number of the edge in the whole plan, >= 0; the same on every rank. */
@@ -109,7 +109,7 @@ typedef struct cgp_rank_state {
      *  watch() began here, 0 before watch(). For this rank itself: the current time. */
     int64_t heartbeat_ns;
     int64_t ended;      /**< Actions that have ended on the rank, as its report_progress() said. */
-    int64_t end_ns;     /**< Time at which its last action ended; 0: none has ended. */
+    int64_t end_ns;     /**< Time at which the rank's last action ended; 0: none has ended. */
     int64_t agreements; /**< Number of agreements that the rank has entered. */
     /** Time at which the rank entered the agreement in which it waits; 0: it waits in none. */
     int64_t agreeing_ns;

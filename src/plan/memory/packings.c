@@ -24,7 +24,7 @@ static bool is_same(const cgp__packing *a, const cgp__packing *b) {
     return same;
 }
 
-/* Place a packing of a device after the existing packings. */
+/* Place a prepacked copy after the existing prepacked copies of its device. */
 static cgp_status place(cgp__packings *packings, cgp_plan_device *info, cgp__packing *packing,
                         uint64_t hash) {
     if (!cgp__grow(&packings->list, &packings->capacity, packings->n + 1, sizeof *packings->list) ||

@@ -20,7 +20,8 @@
 
 #include <stdlib.h>
 
-/* Return a value's producer as an index into the stage's nodes, -1 if it is another stage's. */
+/* Return a value's producer as an index into the stage's nodes, -1 if another stage has the
+ * producer. */
 static int producer_of(const cgp__stage_builder *b, int value) {
     const int i = b->model->values[value].node - b->stage->first_node;
     return i >= 0 && i < b->stage->n_nodes ? i : -1;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CONTEXT = 6 }; /* actions shown on either side */
+enum { CONTEXT = 6 }; /* number of actions shown on either side of the marked actions */
 
 /* Return the index of the action at `position` among the device's compute actions. A RECV counts as
  * the next compute action, a SEND as the previous compute action. At the end of the list, return

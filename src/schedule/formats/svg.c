@@ -64,7 +64,7 @@ static void set_scale(sheet *s, const cgp__picture *pictures, int n) {
         s->end = fmax(s->end, pictures[k].end);
     }
     s->scale = 1.0;
-    if (!(s->end > 1e-300)) return; /* below that, MAX_WIDTH / end overflows */
+    if (!(s->end > 1e-300)) return; /* if `end` is smaller, MAX_WIDTH / end overflows */
     const double box = pictures[n - 1].measured ? w.sum / w.count : w.shortest;
     const double wanted = fmax(COMFORTABLE, LETTER * (double)w.letters + 6.0) / box;
     s->scale = fmin(wanted, MAX_WIDTH / s->end);
@@ -127,7 +127,8 @@ static void write_rows(const sheet *s) {
                 "<text x=\"12\" y=\"%d\">device %d</text><rect x=\"%d\" y=\"%d\" "
                 "width=\"%.2f\" height=\"%d\" class=\"g\"/>\n",
                 y + 16, row, LEFT, y, p->end * s->scale, BOX);
-        for (int pass = 0; pass < 2; pass++) { /* red borders on top */
+        /* the second pass draws the boxes with red borders on top */
+        for (int pass = 0; pass < 2; pass++) {
             for (int i = p->first[row]; i < p->first[row + 1]; i++) {
                 if (p->boxes[i].critical == (pass == 1)) write_box(s, &p->boxes[i]);
             }

@@ -15,7 +15,7 @@
 
 enum { CGP__TRACE_FORMAT = 1, CGP__TRACE_NAME = 128, CGP__TRACE_TIMES = 4 };
 
-/* In the order of start, end, released, ready. */
+/* The keys of the times, in the order of start, end, released, ready. */
 static const char *const cgp__trace_times[CGP__TRACE_TIMES] = {"start_seconds", "end_seconds",
                                                                "given_seconds", "ready_seconds"};
 

@@ -10,15 +10,27 @@
 typedef cgp_status cgp__generator(cgp_schedule *schedule, const cgp_schedule_options *options,
                                   int variant);
 
-cgp__generator cgp__generate_breadth_first; /* gpipe.c; 1: I and W instead of B */
-cgp__generator cgp__generate_forward_only;  /* gpipe.c */
-cgp__generator cgp__generate_1f1b;          /* one_f_one_b.c; warm-up forwards per later stage */
-cgp__generator cgp__generate_interleaved;   /* interleaved.c; 1: I and W instead of B */
-cgp__generator cgp__generate_zero_bubble;   /* zero_bubble.c; 1: ZB-H1, 2: ZB-H2 */
-cgp__generator cgp__generate_heuristic;     /* heuristic.c; 1: n micro-batches in flight, 2: 2n */
-cgp__generator cgp__generate_zb_v;          /* zb_v.c */
-cgp__generator cgp__generate_v_block;       /* v_block.c; 2: half of the memory, 3: a third */
-cgp__generator cgp__generate_dualpipe_v;    /* dualpipe_v.c */
+/* The generators, their files, and the meaning of `variant`:
+ *
+ *     breadth_first    gpipe.c          1: I and W instead of B
+ *     forward_only     gpipe.c
+ *     1f1b             one_f_one_b.c    number of warm-up forwards per later stage
+ *     interleaved      interleaved.c    1: I and W instead of B
+ *     zero_bubble      zero_bubble.c    1: ZB-H1, 2: ZB-H2
+ *     heuristic        heuristic.c      1: n micro-batches in flight, 2: 2n
+ *     zb_v             zb_v.c
+ *     v_block          v_block.c        2: half of 1F1B's memory, 3: a third
+ *     dualpipe_v       dualpipe_v.c
+ */
+cgp__generator cgp__generate_breadth_first;
+cgp__generator cgp__generate_forward_only;
+cgp__generator cgp__generate_1f1b;
+cgp__generator cgp__generate_interleaved;
+cgp__generator cgp__generate_zero_bubble;
+cgp__generator cgp__generate_heuristic;
+cgp__generator cgp__generate_zb_v;
+cgp__generator cgp__generate_v_block;
+cgp__generator cgp__generate_dualpipe_v;
 
 /* Return the next action of stage r in ZB-H1 (variant 1) or ZB-H2 (2), where done[] counts the
  * actions of each kind so far. zero_bubble.c */
