@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-/** A part of a data set. */
+/** A split of a data set: training or validation. */
 typedef enum cgp_split { CGP_SPLIT_TRAIN, CGP_SPLIT_VALIDATION } cgp_split;
 
 typedef struct cgp_data cgp_data;
@@ -30,7 +30,7 @@ typedef struct cgp_data_field {
 
 typedef struct cgp_text_options {
     size_t struct_size;
-    int64_t sequence; /**< T: tokens of a sequence, >= 1. */
+    int64_t sequence; /**< T: number of tokens in a sequence, >= 1. */
     /** Fraction of the sequences that is for validation, taken from the end of the text; 0 <=
      *  fraction < 1. [0.1] */
     double validation_fraction;
@@ -97,7 +97,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_check_text(const char *name, const vo
 
 typedef struct cgp_token_options {
     size_t struct_size;
-    int64_t sequence; /**< T: tokens of a sequence, >= 1. */
+    int64_t sequence; /**< T: number of tokens in a sequence, >= 1. */
     /** Vocabulary size; tokens are below `vocab`; 1 <= vocab <= INT32_MAX. [65536] */
     int64_t vocab;
     double validation_fraction;          /**< As in cgp_text_options. [0.1] */
@@ -187,10 +187,12 @@ typedef struct cgp_data_source {
     size_t struct_size;
     /** Name in messages and in the identity, 1 to 100 bytes. Copied. ["own data"] */
     const char *name;
-    cgp_data_field input, target; /**< f32 or i32, 1 to CGP_MAX_RANK - 1 dimensions. */
-    /** Samples of a pass, 1 .. 2^32 - 1, shuffled in each pass. INT64_MAX: endless, in order. */
+    /** Types and shapes of a sample: f32 or i32, 1 to CGP_MAX_RANK - 1 dimensions. */
+    cgp_data_field input, target;
+    /** Training samples of a pass, 1 .. 2^32 - 1, shuffled in each pass. INT64_MAX: endless, in
+     *  order. */
     int64_t training;
-    /** Samples of validation, >= 0, in order. INT64_MAX: endless. [0] */
+    /** Validation samples, >= 0, in order. INT64_MAX: endless. [0] */
     int64_t validation;
     uint64_t seed; /**< Seed of the shuffle. [0] */
     /** Threads that prefetch samples, 0 <= threads <= 256. They call `fill` concurrently and, after
@@ -200,7 +202,7 @@ typedef struct cgp_data_source {
     /** A text that differs from the identity of any other data set with the same name and sizes,
      *  such as a version or a hash of files. Copied. [NULL] */
     const char *identity;
-    void *context;       /**< Passed to `fill` and `destroy`. [NULL] */
+    void *context;       /**< Argument of `fill` and `destroy`. [NULL] */
     cgp_data_fill *fill; /**< Makes a sample. */
     /** Called once, by cgp_data_destroy(), after the last call of `fill`. [NULL] */
     void (*destroy)(void *context);

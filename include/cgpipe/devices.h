@@ -47,7 +47,7 @@ CGP_API void cgp_device_list_release(cgp_device_list *list);
 /** A backend; texts are static. */
 typedef struct cgp_backend_info {
     const char *name;   /**< "cpu" */
-    const char *plugin; /**< File that provides the backend; NULL: the library does. */
+    const char *plugin; /**< File that provides the backend; NULL: the library itself. */
     /** The backend's kernels read host memory; its device memory is host memory. */
     bool host_addressable;
     bool asynchronous; /**< The backend's calls enqueue work and return before it is done. */
@@ -84,7 +84,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_backend_driver_bytes(int64_t *bytes, const
 /** A transport; texts are static. */
 typedef struct cgp_transport_info {
     const char *name;   /**< "inproc" */
-    const char *plugin; /**< File that provides the transport; NULL: the library does. */
+    const char *plugin; /**< File that provides the transport; NULL: the library itself. */
 } cgp_transport_info;
 
 /** Return transport number `index`, from 0, the library's own first; all zero if there are no more.

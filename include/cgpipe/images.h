@@ -62,7 +62,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_shapes(cgp_data **out,
 
 typedef struct cgp_cifar_options {
     size_t struct_size;
-    /** 10: CIFAR-10. 100: CIFAR-100, fine labels. 20: CIFAR-100, coarse labels. [10] */
+    /** Number of classes. 10: CIFAR-10. 100: CIFAR-100, fine labels. 20: CIFAR-100, coarse labels.
+     *  [10] */
     int classes;
     /** Augment training images: shift by up to 4 pixels with black borders, and mirror with
      *  probability 1/2. [true] */
@@ -107,7 +108,7 @@ typedef struct cgp_mnist_options {
     size_t struct_size;
     /** H = W, 28 <= size <= 1024. Larger images have a black margin around the digit. [28] */
     int64_t size;
-    int64_t channels; /**< 1, or 3 channels with equal values. [1] */
+    int64_t channels; /**< Number of channels: 1, or 3 with equal values. [1] */
     uint64_t seed;    /**< Seed of the shuffle. [0] */
 } cgp_mnist_options;
 

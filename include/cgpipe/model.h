@@ -236,8 +236,8 @@ CGP_API cgp_value cgp_rotary_embedding(cgp_model *model, cgp_value x, cgp_rotary
 
 /** Passed by value; a field left out is zero. */
 typedef struct cgp_matmul_options {
-    bool transpose_a; /**< a is [..., K, M]. */
-    bool transpose_b; /**< b is [..., N, K]. */
+    bool transpose_a; /**< True: a is stored transposed, [..., K, M]. */
+    bool transpose_b; /**< True: b is stored transposed, [..., N, K]. */
 } cgp_matmul_options;
 
 /** Multiply matrices in batches: a [..., M, K], b [..., K, N] -> [..., M, N]. The leading
@@ -332,7 +332,7 @@ CGP_API cgp_value cgp_conv_transpose2d(cgp_model *model, cgp_value x, const char
 typedef struct cgp_pool_options {
     int kernel[2];       /**< Height and width of the window, >= 1. */
     int stride[2];       /**< Stride in height and in width, >= 1. */
-    cgp_padding padding; /**< 0 .. kernel - 1; a mean or maximum ignores padding. */
+    cgp_padding padding; /**< Padding, 0 .. kernel - 1; a mean or maximum ignores it. */
 } cgp_pool_options;
 
 /** Take the largest element of each window, per channel: x [H, W, C] -> [OH, OW, C], sizes as for
@@ -389,7 +389,7 @@ CGP_API cgp_value cgp_group_norm(cgp_model *model, cgp_value x, const char *name
 /** max(x, 0). */
 CGP_API cgp_value cgp_relu(cgp_model *model, cgp_value x);
 
-/** x if x > 0, slope x otherwise. @param[in] slope 0 to 1. */
+/** Leaky ReLU: x if x > 0, slope x otherwise. @param[in] slope 0 to 1. */
 CGP_API cgp_value cgp_leaky_relu(cgp_model *model, cgp_value x, double slope);
 
 /** Set whole channels of a sample to zero with probability p in training, 0 <= p < 1, and scale the
@@ -518,8 +518,8 @@ CGP_API bool cgp_model_input_has_gradient(const cgp_model *model, int input);
  *  Threads: any. */
 CGP_API int64_t cgp_model_input_bound(const cgp_model *model, int input);
 
-/** Return the number of outputs; the shape of one sample of an output (rank -1: no such output);
- *  its type. Outputs are numbered in the order of cgp_model_output() calls. */
+/** Return the number of outputs, the shape of one sample of an output (rank -1: no such output),
+ *  and the type of an output. Outputs are numbered in the order of cgp_model_output() calls. */
 CGP_API int cgp_model_outputs(const cgp_model *model);
 CGP_API cgp_shape cgp_model_output_shape(const cgp_model *model, int output);
 CGP_API cgp_dtype cgp_model_output_dtype(const cgp_model *model, int output);
@@ -529,7 +529,7 @@ typedef struct cgp_model_loss {
     int output; /**< Output with the loss's logits; -1: no output has them. */
     /** Input with the loss's targets; -1: the graph computes them, or there are none. */
     int target;
-    double weight; /**< Factor in the sum of all losses. */
+    double weight; /**< Factor of the loss in the sum of all losses. */
 } cgp_model_loss;
 
 /** Return losses in the order in which they were added to the model. A weight of 0: there is no

@@ -77,7 +77,7 @@ typedef struct cgp_op_type {
 
 /** A parameter of an op; it is f32 and named "NAME.SUFFIX", as in cgp_op_apply(). */
 typedef struct cgp_op_parameter {
-    const char *suffix; /**< "weight". Borrowed, as long as the model. */
+    const char *suffix; /**< The SUFFIX, such as "weight". Borrowed for the life of the model. */
     cgp_shape shape;
     cgp_init init;
     bool decays; /**< Weight decay applies (to weights, but not to biases and norms). */
@@ -86,8 +86,9 @@ typedef struct cgp_op_parameter {
 /** A tensor that an op keeps across steps; it is named "NAME.SUFFIX", saved in checkpoints, and has
  *  no gradient. */
 typedef struct cgp_op_state {
-    const char *suffix; /**< "running_mean". Borrowed, as long as the model. */
-    cgp_dtype dtype;    /**< CGP_F32, or CGP_I32 for a count. */
+    /** The SUFFIX, such as "running_mean". Borrowed for the life of the model. */
+    const char *suffix;
+    cgp_dtype dtype; /**< Type: CGP_F32, or CGP_I32 for a count. */
     cgp_shape shape;
     float begin; /**< Initial value of all elements. */
 } cgp_op_state;
@@ -140,15 +141,17 @@ typedef struct cgp_op_run {
      *  the values that the table names. */
     float *saved[CGP_OP_MAX_SAVED];
     const float *parameters[CGP_OP_MAX_PARAMETERS];
-    const float *dy; /**< [n, output]; NULL for a loss. */
-    /** [n, input k]. NULL if the gradient is not wanted, and always for integers. With
-     *  weight_in_input all may be NULL. */
+    const float *dy; /**< [n, output] gradient of y; NULL for a loss. */
+    /** [n, input k] gradient of input k. NULL if the gradient is not wanted, and always for
+     *  integers. With weight_in_input all may be NULL. */
     float *dx[CGP_OP_MAX_INPUTS];
     float *dparameters[CGP_OP_MAX_PARAMETERS]; /**< Gradients, summed over the n samples. */
-    void *state[CGP_OP_MAX_STATE];             /**< Read by forward, changed by `end_of_step`. */
-    /** [accumulator_bytes] Forward adds the step's changes to it. NULL: they are dropped. */
+    /** State: forward reads it, `end_of_step` changes it. */
+    void *state[CGP_OP_MAX_STATE];
+    /** [accumulator_bytes] Forward adds the step's changes of the state to the accumulator. NULL:
+     *  the changes are dropped. */
     void *accumulator;
-    /** Forward: first micro-batch of the step; `accumulator` is uninitialized. */
+    /** Forward: this is the first micro-batch of the step, and `accumulator` is uninitialized. */
     bool first;
     bool training;    /**< False in evaluation and prediction. */
     void *workspace;  /**< [bytes returned by the table's `workspace`], uninitialized. */
@@ -196,9 +199,9 @@ struct cgp_op {
     bool dx_in_place;
 
     cgp_status (*forward)(const cgp_op_run *run);
-    /** NULL: no gradient passes through. */
+    /** Make dx from dy. NULL: no gradient passes through the op. */
     cgp_status (*backward_input)(const cgp_op_run *run);
-    /** NULL: no parameters, or weight_in_input. */
+    /** Make dparameters. NULL: the op has no parameters, or weight_in_input is set. */
     cgp_status (*backward_weight)(const cgp_op_run *run);
 
     /** Apply run->accumulator to run->state. Runs on the device's worker after a step that

@@ -48,7 +48,7 @@ typedef enum cgp_lr_kind {
  */
 typedef struct cgp_lr_schedule {
     cgp_lr_kind kind;
-    int64_t warmup;    /**< Updates, >= 0. */
+    int64_t warmup;    /**< Number of updates in the warm-up, >= 0. */
     int64_t steps;     /**< COSINE: the update with the lowest lr, > warmup. */
     double min_ratio;  /**< COSINE: lowest lr / lr, 0 <= min_ratio <= 1. */
     int64_t step_size; /**< STEP: number of updates between two multiplications by gamma, >= 1. */
@@ -56,8 +56,8 @@ typedef struct cgp_lr_schedule {
     double start;      /**< First lr of the warm-up / lr, 0 <= start <= 1. */
     /** Updates between two rises of the warm-up. 0: it rises with every update. */
     int64_t warmup_interval;
-    int n_milestones;                       /**< MILESTONES: 0 to CGP_MAX_MILESTONES. */
-    int64_t milestones[CGP_MAX_MILESTONES]; /**< Updates, >= 1, ascending. */
+    int n_milestones;                       /**< Number of milestones, 0 to CGP_MAX_MILESTONES. */
+    int64_t milestones[CGP_MAX_MILESTONES]; /**< Numbers of updates, >= 1, ascending. */
 } cgp_lr_schedule;
 
 /**

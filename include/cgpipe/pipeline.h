@@ -419,7 +419,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_save(cgp_pipeline *pipeline, cons
 typedef struct cgp_save_options {
     size_t struct_size;
     int keep;         /**< Checkpoints to keep, >= 1; 0: all. [0] */
-    const char *note; /**< See cgp_pipeline_save(). Borrowed. [NULL] */
+    const char *note; /**< The note, see cgp_pipeline_save(). Borrowed. [NULL] */
     /** Refuse infinite or NaN weights, optimizer states, and running statistics of built-in norms.
      *  States of custom ops may be infinite and are not checked. [false] */
     bool check_finite;
@@ -674,10 +674,11 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_layer_costs(const cgp_pipeline *p
 
 /** Kernel times of one kind of op, by direction: F, I and W (`cgp_layer_cost`). */
 typedef struct cgp_op_time {
-    const char *op;    /**< Name as in graph files, or "custom". Static. */
-    int64_t runs[3];   /**< Number of runs. Recomputations count as F. */
-    double seconds[3]; /**< Sum over all runs on all devices, even if they ran concurrently. */
-    double flops[3];   /**< Sum over all runs. */
+    const char *op;  /**< Name as in graph files, or "custom". Static. */
+    int64_t runs[3]; /**< Number of runs. Recomputations count as F. */
+    /** Sum of the times of all runs on all devices, even if they ran concurrently. */
+    double seconds[3];
+    double flops[3]; /**< FLOPs of all runs. */
     /** Operand bytes of all runs, each counted once, as if every operand were read from or written
      *  to memory; an operand that the kernel adds to counts twice. This is the least memory traffic
      *  if each kernel's operands are larger than the cache. */
@@ -705,17 +706,18 @@ typedef struct cgp_profile_options {
     /** [sizes] Samples of a micro-batch, 1 to INT32_MAX each. Borrowed for the call. [NULL: one
      *  size, of 1 sample] */
     const int64_t *samples;
-    int sizes; /**< 1 to CGP_PROFILE_SIZES. [1] */
+    int sizes; /**< Number of sizes, 1 to CGP_PROFILE_SIZES. [1] */
     /** [n_devices] Names as in cgpipe/devices.h. All train at the same time, and the first is
      *  measured. Borrowed for the call. [NULL: "cpu" each] */
     const char *const *devices;
-    int n_devices; /**< 1 to 1024. [1] */
+    int n_devices; /**< Number of devices, 1 to 1024. [1] */
     int threads;   /**< Threads of each device, 1 to 1024. [1] */
     /** Measured steps, 1 to 1000; the times are medians over them. [5] */
     int steps;
     cgp_precision precision;     /**< [CGP_PRECISION_F32] */
     cgp_convolution convolution; /**< [CGP_CONVOLUTION_DIRECT] */
-    cgp_optim optim;             /**< [SGD with lr 1e-6, which hardly changes the weights] */
+    /** The optimizer. [SGD with lr 1e-6, which hardly changes the weights] */
+    cgp_optim optim;
 } cgp_profile_options;
 
 /** The defaults in brackets above, with struct_size set. */

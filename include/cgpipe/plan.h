@@ -63,7 +63,7 @@ typedef struct cgp_plan_options {
     const char *schedule;
     /** v >= 1 stages on each device [0: as cgp_schedule_info says]. */
     int virtual_stages;
-    /** As in cgp_schedule_options [0]. */
+    /** Micro-batches in a group, as in cgp_schedule_options [0]. */
     int group;
     /** The caller's schedule, instead of `schedule`. It must have `stages` devices and the plan's
      *  number of micro-batches. It is checked first; its compute actions are used, with new
@@ -73,7 +73,7 @@ typedef struct cgp_plan_options {
     const cgp_schedule *table;
     /** [never] */
     cgp_recompute recompute;
-    /** [SGD without momentum, lr 0.01] */
+    /** The optimizer. [SGD without momentum, lr 0.01] */
     cgp_optim optim;
     /** Forward only: no gradients, no optimizer, schedule "forward-only". */
     bool inference;

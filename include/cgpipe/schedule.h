@@ -306,10 +306,10 @@ CGP_API void cgp_schedule_report_release(cgp_schedule_report *report);
  *  schedules with one stage per device and with several do the same work and can be compared. Costs
  *  in an array are per stage. */
 typedef struct cgp_schedule_costs {
-    const double *forward;         /**< [stages] F [1 / v]. */
-    const double *backward_input;  /**< [stages] I [1 / v]. */
-    const double *backward_weight; /**< [stages] W [1 / v]. B costs I + W. */
-    const double *recompute;       /**< [stages] R [as F]. */
+    const double *forward;         /**< [stages] Cost of F [1 / v]. */
+    const double *backward_input;  /**< [stages] Cost of I [1 / v]. */
+    const double *backward_weight; /**< [stages] Cost of W [1 / v]. B costs I + W. */
+    const double *recompute;       /**< [stages] Cost of R [as F]. */
     /** [edges] Time from the end of SEND until the message can be taken [0]. */
     const double *latency;
     /** [edges] Time of a message, bytes / bandwidth, beyond the latency [0]. An overlapped transfer
@@ -526,10 +526,10 @@ typedef struct cgp_schedule_comparison {
      *  to rounding. Simulated idle time counts only while the device was idle: a copy within its
      *  bubble counts as copy. */
     double (*parts)[CGP_PARTS];
-    double equal_makespan;  /**< Simulated, with all stages equal. */
-    double varied_makespan; /**< Simulated, with the measured time of each action. */
-    /** Simulated, with the median of each action's kind on its stage. In all simulations messages
-     *  take no time. */
+    double equal_makespan;  /**< Makespan of a simulation in which all stages are equal. */
+    double varied_makespan; /**< Makespan of a simulation with the measured time of each action. */
+    /** A simulation in which each action takes the median of its kind on its stage. In all
+     *  simulations messages take no time. */
     cgp_schedule_timeline planned;
 } cgp_schedule_comparison;
 

@@ -51,7 +51,7 @@ bool cgp__grow(void *array, int *capacity, int need, size_t bytes);
 typedef struct cgp__index {
     uint64_t *hashes;
     int *entries;    /* [capacity] an entry plus 1; 0: the place is free */
-    int capacity, n; /* a power of two, or 0 */
+    int capacity, n; /* number of places: a power of two, or 0 */
 } cgp__index;
 
 uint64_t cgp__hash(const void *bytes, size_t n);

@@ -17,7 +17,7 @@ uint64_t cgp__hash(const void *bytes, size_t n) {
         uint64_t word;
         memcpy(&word, at, sizeof word);
         hash = (hash ^ word) * FNV_PRIME;
-        hash ^= hash >> 32; /* multiplication carries upwards only */
+        hash ^= hash >> 32; /* a multiplication moves bits upwards only */
     }
     for (; n > 0; n--, at++)
         hash = (hash ^ *at) * FNV_PRIME;

@@ -114,7 +114,7 @@ json_t *cgp__json_read(const char *text, size_t length, cgp__json_error *error) 
 
 char *cgp__json_text(const json_t *json, size_t flags) {
     cgp__c_locale_begin();
-    const size_t length = json_dumpb(json, NULL, 0, flags); /* 0 if memory is short */
+    const size_t length = json_dumpb(json, NULL, 0, flags); /* the length is 0 if memory is short */
     char *text = length > 0 ? cgp__calloc(length + 1, 1) : NULL;
     const bool written = text && json_dumpb(json, text, length, flags) == length;
     cgp__c_locale_end();

@@ -13,7 +13,7 @@ typedef struct cgp__json_error {
     /* not CGP_OK: the text exceeds a limit, which `reason` names; it may be valid JSON */
     cgp_status refused;
     size_t byte;
-    char reason[JSON_ERROR_TEXT_LENGTH]; /* "": memory was short */
+    char reason[JSON_ERROR_TEXT_LENGTH]; /* reason of a failure; "": memory was short */
 } cgp__json_error;
 
 /* Read a text that is an object or a list; owned by the caller. NULL if it is not JSON, repeats a

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* text.c -- a text in memory, written like a file. */
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* open_memstream, also under -std=c11 */
+#define _GNU_SOURCE /* declares open_memstream() also under -std=c11 */
 #endif
 #include "base/base.h"
 #include "base/json.h"

@@ -19,8 +19,8 @@ typedef struct cgp__event {
 
 typedef struct cgp__trace {
     cgp__event *events;
-    int64_t capacity;        /* a power of two; older events are overwritten */
-    _Atomic int64_t written; /* since creation: event k is events[k % capacity] */
+    int64_t capacity;        /* events in the ring, a power of two; older events are overwritten */
+    _Atomic int64_t written; /* events since creation; event k is events[k % capacity] */
 } cgp__trace;
 
 /* Allocate at least `capacity` events. The ring never shrinks; when it grows, its events are lost

@@ -36,7 +36,8 @@ static void release(cgp__checkpoint_writer *writer) {
         cgp_log(CGP_LOG_WARN, "checkpoint", "%s", cgp_message());
     if (writer->lock >= 0) close(writer->lock);
     if (writer->run >= 0) close(writer->run);
-    if (writer->made) (void)rmdir(writer->directory); /* fails if not empty */
+    /* rmdir() fails if the directory is not empty */
+    if (writer->made) (void)rmdir(writer->directory);
     json_decref(writer->files);
     free(writer->directory);
     free(writer);
@@ -60,7 +61,8 @@ static cgp_status make_directory(cgp__checkpoint_writer *writer) {
         const int reason = fd < 0 ? (parent ? errno : 0) : cgp__sync_directory(fd);
         if (fd >= 0) close(fd);
         free(parent);
-        if (reason == 0 || reason == EACCES) return CGP_OK; /* writable but not readable */
+        /* the directory is writable but not readable */
+        if (reason == 0 || reason == EACCES) return CGP_OK;
         return cgp_fail(CGP_EIO, "%s: its directory cannot be synced (%s)", writer->directory,
                         strerror(reason));
     }

@@ -11,10 +11,10 @@
 #define CGP__BLOCK_BYTES 1048576 /* resolution of damage reports, in bytes */
 #define CGP__MANIFEST "checkpoint.json"
 #define CGP__MANIFEST_SUM "checkpoint.sha256"
-#define CGP__SUM_LINE "%s  " CGP__MANIFEST "\n" /* the format of sha256sum */
+#define CGP__SUM_LINE "%s  " CGP__MANIFEST "\n" /* a line as sha256sum writes it */
 #define CGP__LATEST "latest"
 #define CGP__INDEX "model.safetensors.index.json"
-#define CGP__NONCE "nonce" /* a file in a shared temporary directory */
+#define CGP__NONCE "nonce" /* name of the file with the nonce in a shared temporary directory */
 
 enum { CGP__MAX_MANIFEST_BYTES = 1 << 28 }; /* largest manifest and largest index */
 
@@ -104,12 +104,14 @@ struct cgp__checkpoint_writer {
     char *directory; /* path of the run */
     int run;         /* descriptor of the run; all names below are in the run */
     bool made;       /* this writer made the run's directory */
-    bool joined;     /* the temporary directory is another rank's */
+    bool joined;     /* another rank made the temporary directory */
     bool shared;     /* the temporary directory has a nonce */
     int64_t step;
-    cgp__entry_name final;     /* step-00000042 */
-    cgp__entry_name temporary; /* "" while there is nothing to delete */
-    int lock;                  /* the temporary directory, open, and locked until renamed */
+    cgp__entry_name final; /* step-00000042 */
+    /* name of the directory to delete at the end: the temporary directory, later the replaced
+     * checkpoint; "": none */
+    cgp__entry_name temporary;
+    int lock; /* the temporary directory, open, and locked until renamed */
     json_t *files;
 };
 

@@ -37,7 +37,7 @@ typedef struct entry {
     const char *name; /* points into `header` */
     const char *type; /* points into `known_types` */
     cgp_shape shape;
-    int64_t begin, end; /* from the first byte of data */
+    int64_t begin, end; /* byte offsets from the first byte of data */
     int position;       /* in the header */
 } entry;
 
@@ -46,9 +46,9 @@ struct cgp_safetensors {
     const cgp__file_reader *reader; /* `own`, or the caller's reader */
     cgp__file_reader own;
     int64_t file_bytes;
-    int64_t data_start; /* byte in the file */
+    int64_t data_start; /* offset of the first byte of data in the file */
     json_t *header;     /* owns names and metadata; once open, maps a name to its index */
-    entry *entries;     /* in order of offset */
+    entry *entries;     /* tensors in the order of their offsets */
     int count;
 };
 

@@ -129,7 +129,8 @@ static void mark_gradients(cgp_model *model) {
     mark_inputs(model);
     for (int i = 0; i < model->n_nodes; i++) {
         cgp__node *node = &model->nodes[i];
-        bool depends = node->use.shapes.n_parameters > 0; /* depends on a parameter or an input */
+        /* the value depends on a parameter or an input */
+        bool depends = node->use.shapes.n_parameters > 0;
         for (int k = 0; k < node->n_inputs; k++)
             depends =
                 depends || (cgp__node_passes(node, k) && model->values[node->inputs[k]].has_grad);

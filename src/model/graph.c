@@ -21,9 +21,9 @@
 
 /* The fields of cgp__attributes, in the order in which they are written. */
 static const cgp__field fields[] = {
-    FIELD(NONE, PLAIN, kind, kind),         /* stored as the node's `op` */
-    FIELD(NONE, PLAIN, n_inputs, n_inputs), /* derived from the length of the node's `inputs` */
-    FIELD(NONE, PLAIN, init, init),         /* stored in the file's `parameters` */
+    FIELD(NONE, PLAIN, kind, kind),         /* the file stores it as the node's `op` */
+    FIELD(NONE, PLAIN, n_inputs, n_inputs), /* it follows from the length of the node's `inputs` */
+    FIELD(NONE, PLAIN, init, init),         /* the file stores it in `parameters` */
     FIELD(INT64, PLAIN, size, size),
     FIELD(INT64, PLAIN, width, width),
     FIELD(INT64, ATTENTION, attention.heads, heads),

@@ -428,7 +428,8 @@ cgp_status cgp_model_read(cgp_model **out, const char *path, const cgp_op *const
     if (n_ops > 0) CGP__NEED(ops);
     char *text = NULL;
     size_t bytes = 0;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* never block on a pipe */
+    /* O_NONBLOCK: open() does not block on a pipe */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return unreadable(path);
     cgp_status status = read_text(path, fd, &text, &bytes);
     if (status == CGP_OK) status = cgp_model_from_json(out, path, text, bytes, ops, n_ops);

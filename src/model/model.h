@@ -87,7 +87,7 @@ typedef struct cgp__stash {
     /* space "": the common namespace */
     char *space, *name;
     int value;
-    /* -1: before all layers */
+    /* layers of the stash and of its pop; -1: before all layers */
     int layer, popped_in;
     bool popped;
 } cgp__stash;

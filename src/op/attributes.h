@@ -50,7 +50,7 @@ typedef struct CGP_OP_STRUCT cgp__attention_attributes {
 
 typedef struct CGP_OP_STRUCT cgp__rotary_attributes {
     CGP__COMMON_ATTRIBUTES
-    /* rotated 0: all columns of a head. */
+    /* rotated is 0: all columns of a head are rotated. */
     int64_t heads, rotated, offset, original_length;
     /* theta 0: 10000. */
     double theta, factor, low_freq_factor, high_freq_factor;
@@ -62,9 +62,9 @@ typedef struct CGP_OP_STRUCT cgp__windows_attributes {
     CGP__COMMON_ATTRIBUTES
     /* Pools: one window over the image; the output is [C] instead of [1,1,C]. */
     bool global;
-    /* Height, width. UPSAMPLE: stride is the scale. */
+    /* Kernel and stride, each as height and width. UPSAMPLE's stride is its scale. */
     int kernel[2], stride[2];
-    /* Top, bottom, left, right. */
+    /* Padding at the top, bottom, left and right. */
     int padding[4];
     /* CONV_TRANSPOSE2D. */
     int output_padding[2];

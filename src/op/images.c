@@ -11,8 +11,8 @@
 
 #include <inttypes.h>
 
-#define MAX_SIDE (1 << 20)   /* pixels of a side of an image */
-#define MAX_WINDOW (1 << 15) /* pixels of a kernel, stride or padding */
+#define MAX_SIDE (1 << 20)   /* largest side of an image, in pixels */
+#define MAX_WINDOW (1 << 15) /* largest kernel, stride or padding, in pixels */
 
 cgp_status cgp__op_check_image(const cgp_op_type *type) {
     char text[192];

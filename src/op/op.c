@@ -40,7 +40,7 @@ static void set_sizes(const cgp__op *op, const cgp_op_node *node, cgp_op_attribu
 
 cgp_status cgp__op_infer(cgp_op_kind kind, cgp_op_node *node, cgp_op_attributes *sizes) {
     memset(&node->shapes, 0, sizeof node->shapes);
-    memset(sizes, 0, sizeof *sizes); /* all bytes: they are compared */
+    memset(sizes, 0, sizeof *sizes); /* clear all bytes, because they are compared */
     if (kind == CGP_OP_CUSTOM) {
         const cgp_shape *y = &node->shapes.output.shape;
         CGP_TRY(cgp__custom_infer(node)); /* functions of a custom op read the node */

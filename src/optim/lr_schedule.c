@@ -104,7 +104,7 @@ static double warmup_at(const cgp_lr_schedule *schedule, int64_t update) {
 }
 
 static double factor_at(const cgp_lr_schedule *schedule, int64_t update) {
-    /* With an interval, update number `warmup` still belongs to the warm-up. */
+    /* If warmup_interval > 0, update number `warmup` still belongs to the warm-up. */
     const bool in_steps = schedule->warmup_interval > 0;
     if (schedule->warmup > 0 && (in_steps ? update <= schedule->warmup : update < schedule->warmup))
         return warmup_at(schedule, update);

@@ -45,7 +45,7 @@ typedef struct profiler {
     cgp_device *device;
     /* events around a run of a kernel; NULL on a synchronous device */
     cgp_event *timer[2];
-    /* [BLOCK] in -1 .. 1 */
+    /* [BLOCK] random numbers in -1 .. 1 */
     float *block;
     uint16_t *halves; /* the same numbers in bf16 */
     int32_t *integers;

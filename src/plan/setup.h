@@ -28,9 +28,9 @@ typedef struct cgp__setup {
 /* Return what a plan was made for. */
 const cgp__setup *cgp__plan_setup(const cgp_plan *plan);
 
-/* precision.c: return the type of activations and their gradients on devices; the arithmetic; the
- * type of a value on devices; the bytes of a value on devices for n samples. In the caller's memory
- * a value has the model's type. */
+/* precision.c: the first function returns the type of activations and their gradients on devices,
+ * the second the arithmetic. The third returns the type of a value on devices, the fourth its bytes
+ * for n samples. In the caller's memory a value has the model's type. */
 cgp_dtype cgp__activation_type(const cgp__setup *setup);
 cgp__arithmetic cgp__arithmetic_of(const cgp__setup *setup);
 cgp_dtype cgp__value_type(const cgp__setup *setup, int value);

@@ -3,7 +3,7 @@
  * a forward-only schedule.
  *
  * A smaller mini-batch runs the planned lists without the micro-batches that it lacks. It needs no
- * more slots than the full one and cannot deadlock.
+ * more slots than a full mini-batch, and cannot deadlock.
  *
  * An overlapped pair (dualpipe-v) becomes two separate actions. A pair starts when the inputs of
  * both actions are there, and sends when both are done: right for a device that runs them at the

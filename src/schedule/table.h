@@ -110,7 +110,8 @@ cgp_status cgp__wrong_action(const cgp_action *action, int device, int position,
 /* Return CGP_EINVAL with the first bad edge. */
 cgp_status cgp__edges_check(const cgp_edge *edges, int n_edges, int stages);
 
-/* Return true if the schedule has a B, I or W. Return true if it has an action of `kind`. */
+/* The first function returns true if the schedule has a B, I or W, the second if it has an action
+ * of `kind`. */
 bool cgp__has_backward(const cgp_schedule *schedule);
 bool cgp__has_kind(const cgp_schedule *schedule, cgp_action_kind kind);
 
@@ -138,11 +139,12 @@ cgp_schedule *cgp__copy_lowered(const cgp_schedule *schedule);
 
 /* --- derive.c --- */
 
-/* Create a schedule with the compute actions of the first `chunks` micro-batches, in the same
- * order, none overlapped. `schedule` must keep the rules. */
+/* Create a schedule with the compute actions of the first `chunks` micro-batches, in the same order
+ * and without overlapped pairs. `schedule` must keep the rules. */
 cgp_status cgp__schedule_part(cgp_schedule **out, const cgp_schedule *schedule, int chunks);
 
-/* Create forward-only on the devices of another schedule, in groups of `group` micro-batches. */
+/* Create the schedule forward-only on the devices of another schedule, in groups of `group`
+ * micro-batches. */
 cgp_status cgp__schedule_forward(cgp_schedule **out, const cgp_schedule *schedule, int chunks,
                                  int group);
 

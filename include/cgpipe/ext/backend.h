@@ -76,11 +76,11 @@ static inline float cgp_step_loss_scale(const cgp_step_values *values, int l) {
  *  the run. */
 typedef struct cgp_kernel_args {
     const void *x[CGP_OP_MAX_INPUTS];
-    /** Written by forward, read by backward. */
+    /** The op's result: written by forward, read by backward. */
     void *y;
     float *saved[CGP_OP_MAX_SAVED];
     void *state[CGP_OP_MAX_STATE];
-    /** Collects the step's changes to the state; NULL: none. */
+    /** Collects the step's changes to the state; NULL: the changes are not collected. */
     void *accumulator;
     const float *param[CGP_OP_MAX_PARAMETERS];
     /** Prepacked parameters, written by pack() from the current values, for kernels with packed().
@@ -103,14 +103,14 @@ typedef struct cgp_kernel_args {
     int64_t tag;
     /** True: the run overwrites dparam, or the accumulator, instead of adding to it. */
     bool first;
-    /** Dropout is on, and BATCH_NORM takes its statistics from x. */
+    /** True: dropout is on, and BATCH_NORM takes its statistics from x. */
     bool training;
-    /** BATCH_NORM: running statistics of whole mini-batches. */
+    /** True: BATCH_NORM's running statistics are of whole mini-batches. */
     bool deferred;
     /** CUSTOM: this forward is a recomputation for backward. */
     bool recomputing;
-    /** LINEAR, if the backend `prefetches`: at most CGP_MAX_PREFETCH entries; otherwise 0. Borrowed
-     *  for the call. */
+    /** The prefetch list of a LINEAR: at most CGP_MAX_PREFETCH entries, and none unless the backend
+     *  `prefetches`. Borrowed for the call. */
     const cgp_prefetch *prefetch;
     int n_prefetch;
 } cgp_kernel_args;
@@ -152,7 +152,7 @@ typedef struct cgp_update {
     const cgp_update_values *values;
 } cgp_update;
 
-/** Defined by each backend. */
+/** Structs that each backend defines for itself. */
 typedef struct cgp_device cgp_device;
 typedef struct cgp_kernel cgp_kernel;
 typedef struct cgp_event cgp_event;

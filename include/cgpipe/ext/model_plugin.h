@@ -60,7 +60,7 @@ extern "C" {
 #define CGP__PLUGIN_SIZE(type) sizeof(type),
 enum { CGP_MODEL_PLUGIN_SIZES = 0 CGP_MODEL_PLUGIN_STRUCTS(CGP__PLUGIN_COUNT) };
 
-/** The headers that a plug-in was built with. */
+/** Release and struct sizes of the headers that a plug-in was built with. */
 typedef struct cgp_model_plugin_version {
     size_t struct_size;                   /**< sizeof(cgp_model_plugin_version) */
     char release[16];                     /**< CGP_VERSION */
@@ -85,13 +85,14 @@ extern CGP_PLUGIN_EXPORT const cgp_model_plugin_version cgpipe_plugin_version;
 typedef enum cgp_model_key_kind {
     CGP_KEY_WHOLE, /**< A whole number. */
     CGP_KEY_REAL,  /**< A number. */
-    CGP_KEY_WORD   /**< One of a list of words. */
+    CGP_KEY_WORD   /**< The value is one of a list of words. */
 } cgp_model_key_kind;
 
 /** A key of MODEL, as in ./mine.so:width=64. The program parses and checks the values, and writes
  *  them into the run; a plug-in gets all of them. */
 typedef struct cgp_model_key {
-    const char *name;         /**< Letters, digits, underscores; NULL: the end of the list. */
+    /** Letters, digits and underscores; NULL: the list of keys ends here. */
+    const char *name;
     cgp_model_key_kind kind;  /**< Kind of the key's values. */
     const char *preset;       /**< Default, as a user would write it; NULL: the key is required. */
     double min, max;          /**< Range of a number, both ends included. */
@@ -104,7 +105,7 @@ extern CGP_PLUGIN_EXPORT const cgp_model_key cgpipe_model_keys[];
 /** The value of a key. */
 typedef struct cgp_model_value {
     int64_t whole;    /**< WHOLE: the number. WORD: the index of the word in `words`. */
-    double real;      /**< The number of a REAL or WHOLE. */
+    double real;      /**< REAL or WHOLE: the number. */
     const char *word; /**< WORD; else NULL. */
 } cgp_model_value;
 
@@ -131,7 +132,7 @@ struct cgp_data; /* cgpipe/data.h has the type cgp_data */
 /** Request for a data set. */
 typedef struct cgp_data_request {
     size_t struct_size; /**< sizeof(cgp_data_request) */
-    /** Finished. It has two inputs, for the input and target of a sample. */
+    /** The finished model. Its two inputs are for the input and the target of a sample. */
     const cgp_model *model;
     const cgp_model_value *values; /**< As for cgpipe_model_build(). */
     /** ARGUMENT of --data plugin:ARGUMENT, for example a path; "" for --data plugin. */

@@ -69,7 +69,7 @@ CGP_API void cgp_op_apply_loss(cgp_model *model, const cgp_op *op, const cgp_val
 /** Options of cgp_op_check(). */
 typedef struct cgp_op_check_options {
     size_t struct_size;
-    int64_t samples;  /**< n, >= 1 [3] */
+    int64_t samples;  /**< n, the number of samples, >= 1 [3] */
     double low, high; /**< Float inputs and parameters are uniform in [low, high). [-1, 1] */
     double step;      /**< Largest step of a difference quotient, > 0. [1/16] */
     double tolerance; /**< Tolerance relative to the largest gradient of a tensor, > 0. [0.002] */

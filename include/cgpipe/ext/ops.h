@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-/** The built-in ops, X(KIND, name, FAMILY): CGP_OP_KIND. */
+/** A list of the built-in ops: X(KIND, name, FAMILY) for the op CGP_OP_KIND. */
 #define CGP_OPS(X)                                                                                 \
     CGP_ELEMENTWISE_OPS(X)                                                                         \
     X(EMBEDDING, embedding, PLAIN)                                                                 \

@@ -86,7 +86,7 @@ typedef enum cgp_link_fault {
 typedef struct cgp_link_message {
     /** A buffer of the link; with inproc, the receiver gets the sender's buffer. Borrowed. */
     void *buffer;
-    int microbatch; /**< >= 0; -1 from acquire, ignored by release. */
+    int microbatch; /**< Micro-batch of the message, >= 0; -1 from acquire, ignored by release. */
     /** Bytes in use, 0 .. the link's `bytes`: only these are sent. Ignored in acquire and
      *  release. */
     int64_t bytes;
@@ -228,7 +228,8 @@ typedef struct cgp_transport_failures {
      */
     cgp_status (*watch)(cgp_communicator *communicator, int64_t timeout_ns);
     /** Set the progress that the next heartbeats report. It never waits. @param ended Actions that
-     *  have ended here. @param end_ns When the last one ended, monotonic clock. Threads: any. */
+     *  have ended here. @param end_ns Time at which the last action ended, on the monotonic clock.
+     *  Threads: any. */
     void (*report_progress)(cgp_communicator *communicator, int64_t ended, int64_t end_ns);
     /** Return the state of each rank, from its heartbeats. @param out [ranks] Overwritten. Threads:
      *  any. */

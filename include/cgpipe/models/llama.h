@@ -36,7 +36,7 @@ typedef struct cgp_llama_options {
     double theta;       /**< Base of the rotary embedding's frequencies, >= 1. 0: 10000 [0] */
     /** Scaling of frequencies, for longer sequences [CGP_ROTARY_UNSCALED] */
     cgp_rotary_scaling rope;
-    double factor; /**< LINEAR and LLAMA3: >= 1, as in cgp_rotary_options [0] */
+    double factor; /**< Factor of LINEAR and LLAMA3, >= 1, as in cgp_rotary_options [0] */
     double low_freq_factor, high_freq_factor; /**< LLAMA3 [0, 0] */
     int64_t original_max_position;            /**< LLAMA3 [0] */
     bool tied;       /**< The head shares the weight of the token embedding. [false] */

@@ -35,7 +35,7 @@ extern "C" {
 
 typedef struct cgp_unet_options {
     size_t struct_size;
-    int convs;        /**< B, >= 1 [5] */
+    int convs;        /**< B: repetitions in each encoder, bottleneck and decoder, >= 1 [5] */
     int64_t channels; /**< C, even [64] */
     int depth;        /**< Number of times that sides are halved, 1 to 10 [5] */
     int64_t image;    /**< Height and width in pixels, at least 2^(depth + 1) [192] */

@@ -19,7 +19,7 @@ typedef struct cgp__live_range {
     cgp__location location;
 } cgp__live_range;
 
-/* Times at which backward begins: input for B or I, weight for W. */
+/* Times at which backward begins: `input` is the time for B or I, `weight` the time for W. */
 typedef struct cgp__layout_starts {
     int input, weight;
 } cgp__layout_starts;

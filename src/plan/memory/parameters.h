@@ -15,10 +15,10 @@ typedef struct cgp__copy {
 } cgp__copy;
 
 typedef struct cgp__parameters {
-    /* sorted by parameter, then in order of the first use that backward reaches */
+    /* copies, sorted by parameter, then in the order of the first use that backward reaches */
     cgp__copy *copies;
     int n_copies, copies_capacity;
-    /* [params + 1] the first copy is the owner's */
+    /* [params + 1] index of each parameter's first copy, which is the owner's */
     int *first_copy;
     /* [model uses] offset of the use's gradient buffer in the gradients of its device */
     int64_t *use_gradient;

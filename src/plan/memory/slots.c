@@ -17,7 +17,7 @@
 
 /* Slots of one kind on one stage. Every slot below `max` is either taken or in the heap. */
 typedef struct pool {
-    int *of;   /* [microbatches] slot, -1: none yet */
+    int *of;   /* [microbatches] slot of each micro-batch; -1: none yet */
     int *heap; /* [microbatches] free slots, a binary min-heap */
     int n_free, max;
 } pool;

@@ -24,7 +24,7 @@
 #include "plan/location.h"
 #include "plan/parts.h"
 
-/* The programs of a stage, as indices. */
+/* Indices of a stage's programs. */
 enum { CGP__FORWARD_NOSAVE, CGP__FORWARD_SAVED, CGP__RECOMPUTE, CGP__BACKWARD, CGP__PROGRAMS };
 
 /* One kernel run. If node is -1, it is the sum dx[0] += dy (`sums`), or the copy dx[0] = dy of
@@ -62,8 +62,8 @@ typedef struct cgp__program {
 
 typedef struct cgp__stage_plan {
     cgp_plan_stage info;
-    /* Set by placement.c: index among the stages of its device; nodes. The loss is a node of the
-     * last stage. */
+    /* Index of the stage among the stages of its device, and range of its nodes, set by
+     * placement.c. The loss is a node of the last stage. */
     int number, first_node, n_nodes;
     cgp__program programs[CGP__PROGRAMS];
     /* set if I, W or R reads the input slot */
@@ -76,7 +76,7 @@ typedef struct cgp__stage_plan {
 /* One of the model's outputs. */
 typedef struct cgp__output_plan {
     int stage;
-    /* [0] after forward_nosave, [1] after forward_saved */
+    /* Location of the output: [0] after forward_nosave, [1] after forward_saved. */
     cgp__location at[2];
 } cgp__output_plan;
 
@@ -106,7 +106,7 @@ typedef struct cgp__program_parts {
     cgp__messages *messages;
     cgp__packings *packings;
     cgp__results *results;
-    /* incremented by loops that could grow faster than the model */
+    /* counts the iterations of loops that could grow faster than the model */
     int64_t *steps;
 } cgp__program_parts;
 

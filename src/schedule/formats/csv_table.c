@@ -91,7 +91,8 @@ static bool is_older(const cgp__csv_cell *c) {
 /* Read B as I if the text is in the older dialect. */
 static cgp_status translate_letters(cgp__csv *r) {
     const size_t cells = (size_t)r->stages * (size_t)r->chunks;
-    bool *weights = cgp__calloc(cells, sizeof *weights); /* true: the text has this W */
+    /* true: the text has W of this (stage, micro-batch) */
+    bool *weights = cgp__calloc(cells, sizeof *weights);
     if (!weights) return cgp__no_memory(r->name, cells);
     cgp_status status = CGP_OK;
     for (int k = 0; k < r->n_cells; k++) {
@@ -147,7 +148,8 @@ static cgp_status find_edges(cgp__csv *r) {
         if (!cgp__is_transfer(a->kind)) continue;
         const bool forth = a->kind == CGP_ACTION_SEND_F || a->kind == CGP_ACTION_RECV_F;
         const bool up = a->kind == CGP_ACTION_SEND_F || a->kind == CGP_ACTION_RECV_B;
-        const int link = up ? a->stage : a->stage - 1; /* between stages link and link + 1 */
+        /* the edges between stages link and link + 1 */
+        const int link = up ? a->stage : a->stage - 1;
         if (link < 0 || link >= links)
             return wrong_action(r, &r->cells[k],
                                 up ? "there is no stage after it" : "there is no stage before it");

@@ -24,11 +24,11 @@ typedef struct cgp__message {
 
 typedef struct cgp__picture {
     int rows, n_boxes, n_messages;
-    cgp__box *boxes; /* [n_boxes] row by row */
+    cgp__box *boxes; /* [n_boxes] boxes, row by row */
     int *first;      /* [rows + 1] the first box of each row */
     int *stages_on;  /* [rows] if more than 1, the text of a box has its stage */
     int *round;      /* [stages] 0 for the first stage of a row, 1 for its second .. */
-    double end;      /* end of the last box */
+    double end;      /* time at which the last box ends */
     bool measured;
     cgp__message *messages;
 } cgp__picture;

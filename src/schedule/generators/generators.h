@@ -44,7 +44,7 @@ cgp_action_kind cgp__zero_bubble_next(const cgp_schedule *schedule, int variant,
 typedef struct cgp__v_builder {
     cgp_schedule *schedule;
     int stage[2];                    /* stages of chunk 0 and chunk 1 */
-    int next[CGP__COMPUTE_KINDS][2]; /* next micro-batch of F, I and W; B is both halves */
+    int next[CGP__COMPUTE_KINDS][2]; /* next micro-batch of F, I and W; a B counts as I and as W */
 } cgp__v_builder;
 
 cgp__v_builder cgp__v_builder_of(cgp_schedule *schedule, int device);

@@ -66,7 +66,8 @@ typedef struct builder {
     double latency;
     double *first_backward; /* [n] earliest start of the first I */
     device *devices;        /* [n] */
-    double *arrival[2];     /* [n x m] earliest start of F, and of I, of (stage, micro-batch) */
+    /* [n x m] earliest starts of each (stage, micro-batch): [0] of F, [1] of I */
+    double *arrival[2];
     double longest_wait;
     /* [2 leaves] a tournament tree over the devices; device r is node leaves + r. A node holds the
      * device whose next action can start first, or, on a tie, the lower device. */

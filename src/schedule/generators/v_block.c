@@ -51,7 +51,7 @@ typedef struct slot {
 } slot;
 
 typedef struct device {
-    slot *slots;     /* [6 m] in the order of the layout */
+    slot *slots;     /* [6 m] slots in the order of the layout */
     int count, head; /* all slots before `head` are done */
     int in_flight;
     int begin, end; /* ticks in which the first and the last action ran */
@@ -130,13 +130,13 @@ static bool can_run(const packer *p, int r, const slot *a, int tick) {
            is_done(p, true, stage + 1, a->microbatch, tick);
 }
 
-/* Return by how much an action changes the number in flight. */
+/* Return by how much an action changes the number of micro-batches in flight. */
 static int flight_of(const slot *a) {
     return (a->kind == CGP_ACTION_F) - (a->kind == CGP_ACTION_W);
 }
 
 /* Return the action to run in this tick, -1 if none can. Walks the list from its head; `peak` is
- * the largest number in flight if the actions passed so far run in their order. */
+ * the largest number of micro-batches in flight if the actions passed so far run in their order. */
 static int choose(const packer *p, int r, int tick) {
     const device *d = &p->devices[r];
     bool seen[2][CGP__COMPUTE_KINDS] = {{false}};

@@ -31,7 +31,7 @@ const char *cgp_schedule_part_name(cgp_schedule_part part) {
 /* --- medians --- */
 
 typedef struct sample {
-    int cell; /* kind x stages + stage */
+    int cell; /* index of its kind and stage: kind x stages + stage */
     double seconds;
 } sample;
 

@@ -49,7 +49,7 @@ typedef struct scaled_costs {
     int *stages_on;             /* [devices] */
     double *duration;           /* [CGP__COMPUTE_KINDS][stages], in one block with the next two */
     double *latency, *transfer; /* [edges] */
-    cgp_schedule_costs costs;   /* uses latency and transfer above */
+    cgp_schedule_costs costs;   /* the scaled costs; its arrays are the arrays above */
 } scaled_costs;
 
 static void release_costs(scaled_costs *c) {

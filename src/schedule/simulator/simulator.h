@@ -43,22 +43,22 @@ typedef struct cgp__simulation {
     const double *transfer;
     bool blocking;
     const int *capacity;               /* [edges]; NULL: unbounded */
-    double *const *start, *const *end; /* [devices][actions], written unless NULL */
+    double *const *start, *const *end; /* [devices][actions] times, written unless NULL */
 } cgp__simulation;
 
 typedef struct cgp__simulated_device {
     int next;     /* the next action, by number in the order of list_order.c */
     double clock; /* end of the last action */
-    bool waiting; /* blocked, to be woken */
+    bool waiting; /* the device is blocked, and another device wakes it */
 } cgp__simulated_device;
 
 typedef struct cgp__simulated_edge {
     int sends, receives; /* numbers of SENDs and RECVs done */
-    double link;         /* when the last message left */
+    double link;         /* time at which the last message left */
 } cgp__simulated_edge;
 
 typedef struct cgp__simulated_message {
-    double arrival;        /* when micro-batch k arrives; < 0: not sent */
+    double arrival;        /* time at which micro-batch k arrives; < 0: not sent */
     double sent, received; /* times of the k-th message in order of time */
 } cgp__simulated_message;
 

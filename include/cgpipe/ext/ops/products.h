@@ -26,7 +26,7 @@ typedef struct CGP_OP_STRUCT cgp_op_linear {
 
 typedef struct CGP_OP_STRUCT cgp_op_matmul {
     CGP_OP_COMMON
-    /** Matrices of a sample. */
+    /** Number of matrices in a sample. */
     int64_t heads;
     /** x[k] is stored transposed. */
     int32_t transposed[2];

@@ -29,7 +29,7 @@
 
 typedef struct CGP_OP_STRUCT cgp_op_windows {
     CGP_OP_COMMON
-    /** Size of the input. */
+    /** Size of the input in pixels. */
     int32_t height, width;
     int32_t out_height, out_width;
     int32_t kernel_height, kernel_width;
