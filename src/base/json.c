@@ -36,8 +36,8 @@ static bool can_allocate(size_t length) {
     return enough;
 }
 
-/* --- the memory of a text: values are much larger than their text, [] 45 times and {} 77 times
- * (jansson 2.14, glibc) --- */
+/* --- the memory of a text: values are much larger than their text: [] takes 45 times its size, {}
+ * 77 times (jansson 2.14, glibc) --- */
 
 enum { OBJECT_BYTES = 240, ARRAY_BYTES = 144, STRING_BYTES = 72, ITEM_BYTES = 40, MAX_DEPTH = 64 };
 

@@ -226,7 +226,7 @@ static cgp_status open_in(cgp__checkpoint **out, const run_directory *run, const
 
 /* Open the complete checkpoint of the highest step below `below`, and verify all of it; log the
  * checkpoints that are skipped. If none is complete, return the failure of the highest checkpoint.
- * *all_read is set to true if all could be read. CGP_EIO: there are no checkpoints. */
+ * *all_read is set to true if all checkpoints could be read. CGP_EIO: there are no checkpoints. */
 static cgp_status open_newest(cgp__checkpoint **out, const run_directory *run, int64_t below,
                               bool *all_read) {
     int64_t *steps = NULL;

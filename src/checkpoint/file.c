@@ -88,7 +88,8 @@ char *cgp__directory_of(const char *path) {
 }
 
 /* Lock the new file against cgp_checkpoint_clean(). Return 0, EAGAIN if the file was deleted first,
- * or errno. On a file system without locks, neither process holds a lock. */
+ * or errno. On a file system without locks, neither this process nor the cleaning process holds a
+ * lock. */
 static int lock(int fd) {
     struct stat info;
     if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) return EAGAIN;

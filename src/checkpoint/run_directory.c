@@ -75,7 +75,8 @@ static const char *process_of(const char *name) {
 }
 
 /* Lock a new directory. Return 0 if it still has its name, EAGAIN if cgp_checkpoint_clean() deleted
- * it first, or errno. On a file system without locks, neither process holds a lock. */
+ * it first, or errno. On a file system without locks, neither this process nor the cleaning process
+ * holds a lock. */
 static int lock_new(int run, int fd, const char *name) {
     struct stat info, now;
     if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) return EAGAIN;
@@ -238,8 +239,9 @@ cgp_status cgp__entry_remove(int run, const char *path, const char *name) {
 /* HIDDEN: the process cannot be looked up from here */
 typedef enum owner { LIVES, GONE, HIDDEN } owner;
 
-/* Return the state of a link's writer. A link cannot be locked. Its temporary name is short-lived,
- * and its writer retries if it is lost. So a link older than 10 s is abandoned, whoever made it. */
+/* Return the state of a link's writer. A link cannot be locked. It has its temporary name for an
+ * instant only, and its writer retries if the link is lost. So a link older than 10 s is abandoned,
+ * whoever made it. */
 static owner owner_of_link(const char *process, const struct stat *info) {
     const bool gone = process && cgp__process_state_of(process) == CGP_PROCESS_GONE;
     return gone || time(NULL) - info->st_mtime > 10 ? GONE : LIVES;

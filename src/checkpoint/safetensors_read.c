@@ -401,8 +401,8 @@ cgp_status cgp_safetensors_read(cgp_safetensors *file, int index, void *data) {
                       (size_t)(tensor->end - tensor->begin));
 }
 
-/* Widen 16-bit values, which are in the upper half of `data`. In ascending order, this overwrites
- * no value that is unread. */
+/* Widen 16-bit values, which are in the upper half of `data`. In ascending order, every value is
+ * read before it is overwritten. */
 static void widen(float *data, int64_t count, float (*widened)(uint16_t)) {
     const char *narrow = (const char *)data + 2 * count;
     for (int64_t i = 0; i < count; i++) {

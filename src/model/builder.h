@@ -32,7 +32,8 @@ void cgp__builder_stick(cgp_model *model, cgp_status status, const char *op, con
 bool cgp__builder_open(cgp_model *model, const char *op);
 
 /* Add a node of attributes->kind. attributes->n_inputs, if not 0, overrides the op's number of
- * inputs. Its parameters and state are named after `name`. Return the invalid value on failure. */
+ * inputs. The node's parameters and state are named after `name`. Return the invalid value on
+ * failure. */
 cgp_value cgp__builder_add(cgp_model *model, const cgp_value *x, const char *name,
                            const cgp__attributes *attributes);
 

@@ -40,8 +40,8 @@ static cgp_status infer_rms(const void *attributes, const cgp_op_type *inputs, c
 }
 
 /* FLOPs per element: forward, 1 for the mean, 3 for the variance, 4 for the result. Backward I: 5
- * for the two sums (g, h and a multiply-add), 5 for dx, 3 for the weights' sums. Work per row is
- * not counted. */
+ * for the two sums (g = weight dy, h = the normalized x, and a multiply-add), 5 for dx, 3 for the
+ * weights' sums. Work per row is not counted. */
 const cgp__op cgp__op_layer_norm = {
     .op.name = "layer_norm",
     .op.n_inputs = 1,

@@ -70,8 +70,9 @@ cgp_status cgp__op_infer_windows(const cgp__windows_attributes *attributes,
                                  const cgp_op_type *image, int64_t channels, bool crops,
                                  cgp_op_shapes *out);
 
-/* Set the output [OH, OW, channels] from which such windows, with any padding, would compute the
- * image. A side of the output is (side - 1) stride + kernel - padding + output_padding. */
+/* Set the output [OH, OW, channels] of a transposed convolution: a convolution of this output, with
+ * the same windows and any padding, gives the size of the image. A side of the output is (side - 1)
+ * stride + kernel - padding + output_padding. */
 cgp_status cgp__op_infer_transposed(const cgp__windows_attributes *attributes,
                                     const cgp_op_type *image, int64_t channels, cgp_op_shapes *out);
 

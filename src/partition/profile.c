@@ -22,7 +22,7 @@
 #include "plugin/find.h"
 
 /* Before a run, memory as large as the largest cache is read, to empty the caches. If the system
- * reports no size, or a size outside these bounds, the nearer bound is used. */
+ * reports no size, or a size outside MIN_CACHE .. MAX_CACHE, the nearer bound is used. */
 #define MIN_CACHE (32 << 20)
 #define MAX_CACHE (256 << 20)
 #define CACHE_LINE 64

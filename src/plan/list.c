@@ -28,8 +28,8 @@ static cgp_status check_counts(const cgp_plan *plan, const int *inputs, const in
 }
 
 /* Return the program that F of a micro-batch runs: forward_nosave if nothing needs saving. But a
- * training plan that never recomputes has no forward_nosave, so even without backward it uses
- * forward, with saved slot 0. */
+ * training plan that never recomputes has no forward_nosave, so even without backward its F runs
+ * forward_saved, with saved slot 0. */
 static int forward_program(const cgp_plan *plan, cgp__minibatch m, bool recomputed) {
     const bool has_forward_nosave = plan->setup.inference || plan->setup.recomputes;
     return has_forward_nosave && (m.forward_only || recomputed) ? CGP__FORWARD_NOSAVE

@@ -91,7 +91,8 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
     if ((int)o->recompute < 0 || o->recompute > CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE)
         return cgp_fail(CGP_EINVAL, "recompute: expected a cgp_recompute, got number %d",
                         (int)o->recompute);
-    return cgp_optim_check(&o->optim); /* also for inference, which uses no optimizer */
+    /* this check also runs for inference, which uses no optimizer */
+    return cgp_optim_check(&o->optim);
 }
 
 /* Split by torchgpipe's rule: micro-batches of b = ceil(B / M) samples, ceil(B / b) of them. */

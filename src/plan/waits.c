@@ -34,7 +34,8 @@ typedef struct finder {
     /* [memories][CGP_QUEUES] the last action on a queue that touches a memory (the workspace, an
      * input slot or a saved slot); -1: none */
     int (*last)[CGP_QUEUES];
-    /* [stages] number of a stage's first input and first saved slot among the memories */
+    /* [stages] index of a stage's first input slot, and of its first saved slot, among the
+     * memories */
     int *first_input, *first_saved;
     /* [queue][other queue] the last action on the other queue for which the queue has waited */
     int waited[CGP_QUEUES][CGP_QUEUES];

@@ -39,7 +39,7 @@ static int *slot(const position_index *x, cgp_action_kind kind, int place, int m
     return &x->at[row * (size_t)x->schedule->chunks + (size_t)microbatch];
 }
 
-/* "schedule: device 1, position 4, 1B0: <rule>" */
+/* Fail with "schedule: device 1, position 4, 1B0: <rule>". */
 static CGP_PRINTF(4, 5) cgp_status
     broken(const position_index *x, int stage, int position, const char *rule, ...) {
     char why[256];
@@ -52,7 +52,7 @@ static CGP_PRINTF(4, 5) cgp_status
     return cgp__wrong_action(&x->schedule->lists[device][position], device, position, "%s", why);
 }
 
-/* "schedule: device 1, 1B0: expected <expected>, got none" */
+/* Fail with "schedule: device 1, 1B0: expected <expected>, got none". */
 static cgp_status missing(const position_index *x, cgp_action_kind kind, int stage, int microbatch,
                           const char *expected) {
     char text[CGP__ACTION_TEXT];

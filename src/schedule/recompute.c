@@ -20,8 +20,9 @@
 
 #include <stdlib.h>
 
-/* Set spared[stage][micro-batch] if the next backward after its F is its own. Walks each list from
- * the end; next[stage] is the micro-batch of that backward. */
+/* Set spared[stage][micro-batch] if the stage's next backward after the micro-batch's F is for the
+ * same micro-batch. Walks each list from the end; next[stage] is the micro-batch of that
+ * backward. */
 static void find_spared(const cgp_schedule *schedule, bool *spared, int *next) {
     for (int j = 0; j < schedule->stages; j++)
         next[j] = -1;

@@ -54,7 +54,8 @@ static void give(pool *p, int microbatch) {
 /* Facts that the walk needs at F of a micro-batch: the micro-batch is recomputed, it has a
  * backward, and this backward is split into I and W. */
 typedef struct facts {
-    bool *recomputed, *backward, *split; /* [stages of the device x microbatches] */
+    /* [stages of the device x microbatches] indexed by cell() */
+    bool *recomputed, *backward, *split;
 } facts;
 
 /* Return the index of an action's facts. */

@@ -14,8 +14,8 @@ static void find_needed(const cgp__stage_builder *b, const cgp__call *calls, boo
         const cgp__node *node = &b->model->nodes[stage->first_node + i];
         for (int k = 0; k < node->use.shapes.n_saved; k++)
             needed[i] = needed[i] || b->ranges[calls[i].saved[k].offset].saved;
-        /* The last node that writes a saved range makes the saved value; earlier ones make its
-         * inputs. */
+        /* The last node that writes a saved range makes the saved value; earlier nodes make inputs
+         * of that node. */
         if (calls[i].y.arena == CGP__LIVE_RANGE) {
             const int64_t range = calls[i].y.offset;
             needed[i] = needed[i] || (b->ranges[range].saved && !written[range]);

@@ -41,7 +41,7 @@ static const char *quoted(const char *begin, const char *end, char text[44]) {
     return text;
 }
 
-/* "x.csv: row 2, column 5, "3X1": <why>" */
+/* Fail with "x.csv: row 2, column 5, "3X1": <why>". */
 static cgp_status wrong_cell(const cgp__csv *r, const char *why) {
     char text[44];
     return cgp_fail(CGP_EFORMAT, "%s: row %d, column %d, \"%s\": %s", r->name, r->row, r->column,

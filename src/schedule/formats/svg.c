@@ -228,7 +228,7 @@ static cgp_status write_svg(const cgp__picture *pictures, int n, const char *tit
     return cgp__text_close(&text, CGP_OK, out);
 }
 
-/* "makespan 51, bubble 5.88 % ..." */
+/* Write "makespan 51, bubble 5.88 % ...". */
 static void write_figures(char text[FIGURES], const char *prefix, const cgp_schedule_timeline *t) {
     const char *unit = t->released || *prefix ? " s" : "";
     cgp__print(text, FIGURES, "%smakespan %.6g%s, bubble %.2f %%; span %.6g%s, bubble %.2f %%",

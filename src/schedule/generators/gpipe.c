@@ -63,9 +63,9 @@ cgp_status cgp__generate_breadth_first(cgp_schedule *s, const cgp_schedule_optio
  *     device 0   0F0 0F1 2F0 2F1 0F2 2F2   .
  *     device 1     . 1F0 1F1 3F0 3F1 1F2 3F2
  *
- * It does not deadlock if each edge has one buffer per micro-batch of a group, however many stages
- * the edge skips. A message waits only until a message of the previous group is received, and every
- * receiver runs the previous group first. */
+ * The schedule does not deadlock if each edge has one buffer per micro-batch of a group, however
+ * many stages the edge skips. A message waits only until a message of the previous group is
+ * received, and every receiver runs the previous group first. */
 cgp_status cgp__generate_forward_only(cgp_schedule *s, const cgp_schedule_options *options,
                                       int variant) {
     (void)variant;

@@ -72,8 +72,8 @@ static const struct {
     int chunk;
 } in_block[BLOCK] = {{CGP_ACTION_F, 0}, {CGP_ACTION_F, 1}, {CGP_ACTION_I, 1}, {CGP_ACTION_I, 0}};
 
-/* Set the slots of micro-batch 0 on device r, in the order of in_block; fraction: 2 for v-half, 3
- * for v-min. */
+/* Set the slots of micro-batch 0 on device r, in the order of the array in_block; fraction: 2 for
+ * v-half, 3 for v-min. */
 static void find_block(int fraction, int n, int r, int offsets[BLOCK]) {
     const int d = n % fraction == 0 ? SLOTS / fraction : 0;
     const int half[BLOCK] = {2 * r, 3 * n - 2 - r, 3 * n + d + 2 * r - 1, 6 * n + d - 2 - r};

@@ -241,9 +241,9 @@ cgp_status cgp__simulator_run(cgp__simulator *x, int *marks) {
 /* Return the edge with the fewest buffers among those whose SEND waits in the cycle; -1 if only
  * RECVs wait.
  *
- * Let C be the least capacity that suffices if all edges have it. Raising the smallest never
- * exceeds C: an edge would be raised beyond C only if all edges whose SEND waits in the cycle had
- * at least C. But then the cycle would deadlock with C everywhere, too. */
+ * Let C be the least capacity that suffices if all edges have it. Raising the smallest capacity
+ * never exceeds C: an edge would be raised beyond C only if all edges whose SEND waits in the cycle
+ * had at least C. But then the cycle would deadlock with C everywhere, too. */
 static int fullest_edge(const cgp__simulator *x) {
     const int first = find_cycle(x);
     int device = first, best = -1;

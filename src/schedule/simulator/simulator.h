@@ -80,8 +80,8 @@ void cgp__simulator_release(cgp__simulator *x);
 void cgp__simulator_reset(cgp__simulator *x);
 
 /* Run from the current state. CGP_EINVAL if devices deadlock, with the cycle in the message; unless
- * `marks` is NULL, marks[device] is the position of its action in the cycle. The schedule must keep
- * the rules. Cost: O(actions). */
+ * `marks` is NULL, marks[device] is the position of the device's action that is in the cycle. The
+ * schedule must keep the rules. Cost: O(actions). */
 cgp_status cgp__simulator_run(cgp__simulator *x, int *marks);
 
 /* Raise capacity[edges] to at least the receives posted at one time, and from there as little as

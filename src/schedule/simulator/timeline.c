@@ -114,8 +114,8 @@ static cgp_status check_action(const cgp_schedule *s, const cgp_schedule_timelin
                     start, ready, end, released);
 }
 
-/* Return the largest number of buffers of an edge in use at one time. A buffer is in use from when
- * SEND has it until its RECV is done. */
+/* Return the largest number of buffers of an edge in use at one time. A buffer is in use from the
+ * time at which SEND has it until its RECV is done. */
 static int count_buffers(const cgp_schedule *s, const cgp_schedule_timeline *t, int edge) {
     const int from = s->device_of[s->edges[edge].from], to = s->device_of[s->edges[edge].to];
     int taken = 0, max = 1, next = 0;

@@ -10,8 +10,9 @@
 cgp_status cgp__timeline_create(cgp_schedule_timeline *timeline, const cgp_schedule *schedule,
                                 bool measured);
 
-/* Fill in makespan, span and bubbles from start, end and busy: busy holds the compute time of each
- * device and becomes its fraction of the makespan. If nothing takes time, everything is 0. */
+/* Fill in makespan, span and bubbles from start, end and busy: `busy` holds the compute time of
+ * each device; the function turns it into a fraction of the makespan. If nothing takes time,
+ * everything is 0. */
 void cgp__timeline_summarise(cgp_schedule_timeline *timeline, const cgp_schedule *schedule);
 
 /* Check the four times of each action of a measured step, and fill in the rest. CGP_EINVAL names
