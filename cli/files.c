@@ -33,7 +33,7 @@ cgp_status cli_file_check(const char *path) {
         status =
             cgp_fail(CGP_EIO, "%s: cannot be written (%s: %s)", path, directory, strerror(errno));
     else
-        (void)!cgp_checkpoint_clean(directory); /* its failure does not affect this file */
+        (void)!cgp_checkpoint_clean(directory); /* a failure does not prevent the write */
     free(directory);
     return status;
 }

@@ -12,8 +12,8 @@ bool cli_is_directory(const char *path);
 /* Fail early, with CGP_EIO, if no file can be written at `path`. */
 CGP_MUST_CHECK cgp_status cli_file_check(const char *path);
 
-/* Default limit of a file's size in bytes, so that a mistyped path cannot use up all memory. A row
- * of 2^24 actions takes a tenth of it. */
+/* Default limit of a file's size in bytes, so that a mistyped path cannot use up all memory. A CSV
+ * row of 2^24 actions takes about half of it. */
 #define CLI_LARGEST_FILE ((size_t)256 << 20)
 
 /* Read all bytes of a file, `max` of them at most; the caller frees them. CGP_EIO: it cannot be

@@ -39,7 +39,7 @@ cgp_status cli_json_read(const char *path, size_t max, json_t **out) {
     struct stat info;
     const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
-    if (fstat(fd, &info) != 0 || S_ISREG(info.st_mode)) /* the reader reports errors */
+    if (fstat(fd, &info) != 0 || S_ISREG(info.st_mode)) /* reading reports fstat errors */
         return cli_json_read_open(fd, path, max, out);
     close(fd);
     return cgp_fail(CGP_EIO, "%s: is not a regular file", path);

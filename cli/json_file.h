@@ -25,7 +25,7 @@ CGP_MUST_CHECK cgp_status cli_json_read_open(int fd, const char *path, size_t ma
 /* An object in a file. All pointers are borrowed. */
 typedef struct cli_json_place {
     const char *path;
-    const char *list; /* the list that has the object at `index`; NULL: it is the file */
+    const char *list; /* key of the list with the object at `index`; NULL: the object is the file */
     size_t index;
     const json_t *object;
 } cli_json_place;

@@ -14,8 +14,8 @@ bool cli_processes_signal(int number);
 /* Tell whether /proc exists and shows this process's pid namespace. */
 bool cli_processes_seen(void);
 
-/* Tell whether a descendant has failed, by its exit code or a signal, and its parent, which is not
- * this process, has not reaped it. The parent may be about to reap it. */
+/* Tell whether a descendant has failed (exit code other than 0, or a signal) and was not reaped.
+ * Children of this process do not count. The parent may be about to reap the descendant. */
 bool cli_processes_failed(void);
 
 #endif

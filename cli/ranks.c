@@ -18,7 +18,7 @@
 
 static const cgp_transport *transport;
 static cgp_communicator *communicator;
-static int rank = -1, count = 1; /* -1: take the launcher's */
+static int rank = -1, count = 1; /* -1: the launcher's rank */
 static double limit;             /* in seconds; 0: none */
 static cgp_rank_state *states;   /* [count] scratch of lowest_after(), under its lock */
 
@@ -68,7 +68,7 @@ static cgp_status be_silent(void) {
     return cgp_fail(CGP_EIO, "/dev/null: cannot be opened");
 }
 
-/* --- ends of a process whose threads may be blocked, by MPI or a disk, or find no free core --- */
+/* --- end this process although threads may be blocked by MPI or a disk, or have no core --- */
 
 enum { LINE = 1100 };
 static const char stuck[] = "cgpipe: MPI did not start or end in time on all ranks (--timeout)\n";
@@ -105,17 +105,17 @@ _Noreturn static void end_process(int number) {
 static void end_after(double seconds) {
     const struct itimerval time = {
         .it_value = {(time_t)seconds, (suseconds_t)(1e6 * (seconds - (double)(time_t)seconds))}};
-    const struct sigaction action = {.sa_handler = end_process, /* its own alarm may interrupt it */
-                                     .sa_flags = (int)SA_NODEFER};
+    /* SA_NODEFER: end_process() sets an alarm, which may interrupt it. */
+    const struct sigaction action = {.sa_handler = end_process, .sa_flags = (int)SA_NODEFER};
     if (seconds > 0) (void)sigaction(SIGALRM, &action, NULL);
     (void)setitimer(ITIMER_REAL, &time, NULL);
-    /* Only when the alarm is off: under SIG_DFL it would kill this process. */
+    /* After the alarm is off: with SIG_DFL, an alarm would kill this process. */
     if (seconds <= 0) signal(SIGALRM, SIG_DFL);
 }
 
 /* End the process after the time limit unless MPI has started or ended by then. */
 static void limit_mpi(void) {
-    printer = NOBODY; /* a failure that was reported before is another one */
+    printer = NOBODY; /* any earlier report was of another failure */
     last_line = stuck;
     end_after(limit + 2);
 }
@@ -240,7 +240,7 @@ void cli_ranks_leave_soon(void) {
 
 void cli_ranks_leave(void) {
     char line[LINE];
-    end_after(0.5); /* failure_line() may block; the last line is then the previous one */
+    end_after(0.5); /* if failure_line() blocks, the previous last line is printed */
     const char *text = failure_line(line);
     if (text) last_line = text;
     end_process(0);

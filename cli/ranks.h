@@ -52,8 +52,8 @@ _Noreturn void cli_ranks_abort(int code);
  * that rank 0 can. */
 bool cli_ranks_claim_report(void);
 
-/* Call when cli_report() has printed, or does not print: no failure is printed after that when a
- * rank was lost. */
+/* Call when cli_report() has printed the failure, or does not print it. If a rank is lost after
+ * this call, no failure is printed. */
 void cli_ranks_end_report(void);
 
 /* Like cli_ranks_fail(), but before cli_ranks_open(). It calls cli_ranks_open() because the other

@@ -105,7 +105,7 @@ static bool parse_scaled(const char *text, const char *suffixes, int64_t min, in
                          int64_t *out) {
     char *end = NULL;
     errno = 0;
-    int64_t value = strtoll(text, &end, 10); /* accepts spaces and a sign too */
+    int64_t value = strtoll(text, &end, 10); /* strtoll() also accepts spaces and a sign */
     const char *suffix = *end ? strchr(suffixes, *end) : NULL;
     const char *rest = end + (suffix != NULL);
     if (suffix && strcmp(rest, "iB") == 0) rest += 2;

@@ -59,7 +59,8 @@ static double gib(int64_t bytes) {
     return (double)bytes / 0x1p30;
 }
 
-/* Parse the operand; `gpt2` alone means --model or the benchmark's model. Resolve --dropout. */
+/* Find the model of the operand. If the operand is `gpt2` alone, the model is --model or, without
+ * it, the benchmark's. Resolve --dropout. */
 static cgp_status find_model(cli_run_options *options, cli_model *model) {
     if (!options->operand)
         return cgp_fail(CGP_EINVAL, "bench: MODEL is missing (cgpipe bench gpt2)");
@@ -74,7 +75,7 @@ static cgp_status find_model(cli_run_options *options, cli_model *model) {
     return cli_model_resolve(model, options);
 }
 
-/* Set the published balance of the benchmark's 16 layers, unless one is given. */
+/* Set the published balance of the benchmark's 16 layers, unless --balance is given. */
 static void set_balance(cli_run_options *options, const cgp_model_spec *spec) {
     static const int one[] = {16}, two[] = {8, 8}, four[] = {5, 3, 3, 5};
     static const int *const published[] = {NULL, one, two, NULL, four};
@@ -315,8 +316,8 @@ static int bench_grid(const cli_run_options *options) {
     if (code == CLI_OK) code = cli_report(cli_model_text(&of, model), true);
     if (code != CLI_OK) return code;
     print_heading(out, &cell_options, model);
-    /* A row may have more micro-batches than samples. The library would warn about this between the
-     * rows. */
+    /* Silence the library's warnings: a row may have more micro-batches than samples, and a warning
+     * would appear between the rows. */
     cgp_log_set_level(CGP_LOG_ERROR);
     json_t *cells = json_array();
     json_t *report =

@@ -3,7 +3,7 @@
  * loss, all outputs, every gradient, states and updated weights bit for bit. With several ranks,
  * rank 0 runs the single stage and compares.
  *
- * If an output differs, look for a forward kernel. If only gradients differ, start with the
+ * If an output differs, look for a wrong forward kernel. If only gradients differ, start with the
  * gradient of the last parameter, which backward computes first. */
 #include "commands/commands.h"
 

@@ -23,8 +23,8 @@ static bool has_changes(const json_t *record) {
     return false;
 }
 
-/* Delete options that have their defaults, because some of them may only be given together with
- * others. Delete --steps if --epochs determines it. */
+/* Delete options that have their defaults, because some of these options may only be given together
+ * with other options. Delete --steps if --epochs determines it. */
 static void keep_changed(json_t *options, const json_t *defaults) {
     const char *key;
     json_t *value;

@@ -5,7 +5,7 @@
  *     FROM                                      TO
  *     a directory with config.json              a run, of GPT-2, Llama or ViT
  *     a safetensors file, and --model MODEL     a run
- *     a run of these                            a directory with config.json, model.safetensors
+ *     a run of GPT-2, Llama or ViT              a directory with config.json, model.safetensors
  *     a run of any model                        a file, NAME.safetensors
  *
  * A conversion leaves no half-written result. A directory counts as a run or as published weights
@@ -351,7 +351,7 @@ static cgp_status write_directory(conversion *c) {
     if (status == CGP_OK) status = cgp_huggingface_write(&spec, c->pipeline, c->model, s.path);
     if (status == CGP_OK) status = move_into_place(&s, to);
     staging_remove(&s);
-    if (status != CGP_OK && made) (void)rmdir(to); /* if it is empty */
+    if (status != CGP_OK && made) (void)rmdir(to); /* deletes only an empty directory */
     return status;
 }
 

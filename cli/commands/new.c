@@ -78,7 +78,7 @@ static cgp_status publish(const char *temporary, const char *name) {
     if (renameat2(AT_FDCWD, temporary, AT_FDCWD, name, RENAME_NOREPLACE) == 0) return CGP_OK;
     struct stat info;
     if (errno == EINVAL && lstat(name, &info) != 0 && errno == ENOENT &&
-        rename(temporary, name) == 0) /* the file system lacks that flag */
+        rename(temporary, name) == 0) /* EINVAL: the file system lacks this flag */
         return CGP_OK;
     return errno == EEXIST || lstat(name, &info) == 0
                ? cgp_fail(CGP_EIO, "%s: is there already (take another name)", name)

@@ -57,7 +57,7 @@ static void print_rates(FILE *out, const cli_costs *costs) {
 }
 
 static void print(FILE *out, const cli_costs *costs, const cgp_model *model) {
-    /* Without a peak the column shows rates instead of parts of the peak. */
+    /* With --peak, the rate of a layer is shown in percent of the peak, otherwise in GFLOP/s. */
     const bool peak = costs->peak_flops > 0;
     const double unit = peak ? 0.01 * costs->peak_flops * costs->threads : 1e9;
     const int largest = costs->sizes - 1;

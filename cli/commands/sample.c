@@ -100,8 +100,8 @@ static cgp_status other_model(const char *path, const char *expected, const char
                     got);
 }
 
-/* Refuse a checkpoint in `directory` whose note names another model than `expected`. CGP_OK without
- * a checkpoint. */
+/* Refuse a checkpoint in `directory` whose note names another model than `expected`. Return CGP_OK
+ * if there is no checkpoint. */
 static cgp_status check_note(const char *path, const char *directory, const char *expected) {
     char *note = NULL;
     const cgp_status status = cgp_checkpoint_find(NULL, NULL, &note, directory);

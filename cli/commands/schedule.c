@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ROWS = 1000, COSTS = 3 }; /* rows of a picture; costs that options set */
+enum { MAX_ROWS = 1000, COSTS = 3 }; /* of a drawing; with an option to set them */
 static const char kinds[] = "FBIWR", costs[] = "FIW";
 
 typedef struct drawing {
@@ -250,7 +250,7 @@ static cgp_status print(const drawing *d) {
     const cli_run_options *options = d->options;
     if (options->csv || options->csv_transfers || is_stdout(options->svg) ||
         is_stdout(options->trace_json))
-        return CGP_OK; /* another output goes to standard output */
+        return CGP_OK; /* standard output has the CSV, SVG or JSON */
     FILE *out = cli_info_stream(options);
     if (cgp_schedule_devices(d->schedule) <= MAX_ROWS)
         CGP_TRY(cli_print_picture(out, d->schedule, "device"));

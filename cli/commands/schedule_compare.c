@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ROWS = 1000 }; /* rows of a picture */
+enum { MAX_ROWS = 1000 }; /* of a drawing */
 
 typedef struct compared {
     const cli_run_options *options;
@@ -94,7 +94,7 @@ static cgp_status print_pictures(FILE *out, const compared *c) {
 static cgp_status print(const compared *c) {
     const cli_run_options *options = c->options;
     if (options->svg && strcmp(options->svg, "-") == 0)
-        return CGP_OK; /* another output goes to standard output */
+        return CGP_OK; /* standard output has the SVG */
     FILE *out = cli_info_stream(options);
     fprintf(out, "schedule     %s, %d devices, %d stages, %d micro-batches\n\n",
             cli_shown(cgp_schedule_name(c->schedule)), cgp_schedule_devices(c->schedule),

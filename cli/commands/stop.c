@@ -21,7 +21,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Return why a training may exist although no lock is seen; NULL: there is none. Owned. */
+/* Return why a training may run although no lock is seen, owned; NULL: no training runs. */
 static char *reason_to_doubt(const json_t *record, cli_lock lock) {
     char here[CLI_HOST];
     const char *host = cli_record_host(record);
@@ -33,9 +33,9 @@ static char *reason_to_doubt(const json_t *record, cli_lock lock) {
                 : cli_text("an older cgpipe started it, perhaps on another host");
 }
 
-/* Fail if the directory is no run, or no process trains in it. *doubt: the reason why this is not
- * certain, owned; NULL: a process trains there. A training that has just started holds the lock
- * before it writes run.json. */
+/* Fail if the directory is no run, or if no process trains in it. *doubt: why it is unknown whether
+ * a process trains there, owned; NULL: a process does. A training that has just started holds the
+ * lock before it writes run.json. */
 static cgp_status check(const cli_run_directory *directory, char **doubt) {
     json_t *record = NULL;
     const cli_lock lock = directory->fd >= 0 ? cli_run_directory_lock(directory) : CLI_LOCK_FREE;
@@ -58,8 +58,8 @@ static void print_request(const cli_run_directory *directory, const char *doubt)
     cli_output_flush(stdout);
 }
 
-/* Wait until the lock is free. With a `doubt`, the lock says nothing, so wait until a training has
- * deleted the request. */
+/* Wait until the lock is free. With a `doubt`, the state of the lock is unknown, so wait until a
+ * training has deleted the request. */
 static void wait_for_end(const cli_run_directory *directory, const char *doubt) {
     const struct timespec pause = {.tv_nsec = 100000000};
     while (doubt ? cli_run_directory_has(directory, CLI_REQUEST)

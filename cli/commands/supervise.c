@@ -40,7 +40,7 @@
 #include <unistd.h>
 
 #define RANKS "{ranks}"
-#define LONGEST_PAUSE 300.0 /* seconds, unless --backoff is more */
+#define LONGEST_PAUSE 300.0 /* seconds; or --backoff, if that is longer */
 
 /* Parts of RUN that change while a training makes progress. */
 typedef struct trace {
@@ -89,7 +89,7 @@ static bool has_option(const cli_names *words, const char *option) {
 
 /* Check that the same command line can start a run and resume it. */
 static cgp_status check_train(const cli_names *words) {
-    if (!has_word(words, "train")) return CGP_OK; /* a script, which may add --resume itself */
+    if (!has_word(words, "train")) return CGP_OK; /* a script may add --resume itself */
     if (!has_option(words, "--resume"))
         return cgp_fail(CGP_EINVAL, "supervise: the command has no --resume to continue after a "
                                     "failure (add it; without a run it starts one)");
@@ -200,7 +200,7 @@ static void watch(supervision *s, cli_watcher *watcher, cli_ending *ending) {
         const double idle = cli_seconds() - since;
         const bool failed_before = failed;
         failed = idle >= s->options->grace && cli_processes_failed();
-        s->failed |= failed && failed_before; /* seen twice: the parent does not reap it */
+        s->failed |= failed && failed_before; /* twice in a row: the parent does not reap */
         if (s->failed || (limit > 0 && idle >= limit)) cli_watcher_end(watcher);
     }
 }
@@ -221,7 +221,7 @@ static cgp_status start(supervision *s, cli_ending *ending) {
     return status;
 }
 
-/* --- after it --- */
+/* --- after the command has ended --- */
 
 static char *reason(const supervision *s, const cli_ending *ending) {
     const int status = ending->status;

@@ -38,7 +38,7 @@ typedef struct work {
     FILE *out;    /* standard output; for --out a stream to `kept` */
     char *kept;   /* [n_kept] */
     size_t n_kept;
-    int64_t read, made; /* numbers of bytes and tokens or, with --decode, tokens and bytes */
+    int64_t read, made; /* numbers of bytes and tokens; --decode: tokens and bytes */
 } work;
 
 /* --- out --- */
@@ -119,7 +119,7 @@ static void add_token(work *w, int32_t id) {
 
 /* --- text to tokens --- */
 
-/* Add the template's tokens of one side, if they are requested. */
+/* Add the tokens that the template puts before a text, or after it, if they are requested. */
 static void add_template(work *w, const int32_t *(*side)(const cgp_tokenizer *, int64_t *)) {
     int64_t count = 0;
     const int32_t *ids = side(w->tokenizer, &count);

@@ -128,7 +128,7 @@ static cgp_status read_scalar(reader *r, int id) {
 static cgp_status read_list(reader *r, int id) {
     const size_t line = r->line;
     int count = 0;
-    /* An item takes at least a byte of the file. */
+    /* A list has at most as many items as the file has bytes. */
     const char **items = cli_run_options_keep(&r->file, cli_calloc(r->bytes, sizeof(const char *)));
     for (;;) {
         CGP_TRY(next(r));

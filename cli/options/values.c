@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_WHOLE ((int64_t)1 << 53) /* exact in double, hence in every JSON reader */
+#define MAX_WHOLE ((int64_t)1 << 53) /* doubles, and so JSON readers, are exact up to this */
 
 static const char *const expected[] = {
     [CLI_FLAG] = "true or false",

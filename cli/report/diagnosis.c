@@ -97,7 +97,7 @@ static int64_t longest_chain(const cli_diagnosis_files *all) {
 
 /* --- the cause --- */
 
-/* Set the action, of the stage at the other end, that a device waits for. */
+/* Set the action that a device waits for; its stage is the other end of the transfer. */
 static void take_missed(cause *c, const cli_diagnosed_device *d, int64_t waiter) {
     c->device = d;
     c->waiter = waiter;

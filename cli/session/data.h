@@ -41,8 +41,8 @@ typedef struct cli_data_facts {
 
 CGP_MUST_CHECK cgp_status cli_data_facts_of(const cgp_data *data, cli_data_facts *facts);
 
-/* Tell whether targets depend on reading the inputs: without --strict, another image replaces a
- * broken image, and so does its label. */
+/* Tell whether targets depend on reading the inputs: without --strict, another image and its label
+ * replace a broken image. */
 bool cli_data_targets_follow(const cli_run_options *run_options);
 
 /* The words for data in messages, in the plural. */

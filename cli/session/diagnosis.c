@@ -95,7 +95,7 @@ static bool write_file(const char *reason, double idle) {
 }
 
 void cli_diagnosis_write(const char *reason) {
-    char *message = cli_text("%s", cgp_message()); /* `reason` may point to it too */
+    char *message = cli_text("%s", cgp_message()); /* a copy: `reason` may be this text */
     char *kept = cli_text("%s", reason);
     if (d.pipeline) {
         pthread_mutex_lock(&d.lock);

@@ -34,7 +34,7 @@ bool cli_has_eval_metrics(const cgp_model *model);
 void cli_eval_sums_add(cli_eval_sums *sums, const cgp_model *model, const float *output,
                        const void *targets, int64_t count);
 
-/* Return the means. `parts`: sums of the model's losses, ended by one with weight 0. */
+/* Return the means. `parts`: sums of the model's losses; the last entry has weight 0. */
 cli_eval_metrics cli_eval_metrics_of(const cli_eval_sums *sums, const cgp_loss_part *parts);
 
 /* Write "  val 0.1234  top-1 95.2 %"; "" if there was no validation. */

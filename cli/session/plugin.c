@@ -189,7 +189,7 @@ static cgp_status enter(cli_plugin *plugin) {
     CGP_TRY(find(plugin, "cgpipe_data_open", STT_FUNC, &data, NULL));
     CGP_TRY(find(plugin, "cgpipe_model_keys", STT_OBJECT, &keys, NULL));
     CGP_TRY(find(plugin, "cgpipe_model_ops", STT_OBJECT, &ops, NULL));
-    memcpy(&plugin->build, &build, sizeof build); /* ISO C has no cast from data to functions */
+    memcpy(&plugin->build, &build, sizeof build); /* ISO C has no cast to a function pointer */
     memcpy(&plugin->open_data, &data, sizeof data);
     plugin->keys = keys;
     plugin->ops = ops;
@@ -210,7 +210,7 @@ static cgp_status load(cli_plugin *plugin) {
     CGP_TRY(check_whole(plugin->path));
     plugin->object = dlopen(plugin->path, RTLD_NOW | RTLD_LOCAL);
     if (!plugin->object) {
-        const char *reason = dlerror(); /* begins with the path of the plug-in or of a library */
+        const char *reason = dlerror(); /* its first word is the path of the plug-in or a library */
         return cgp_fail(CGP_EINVAL, "%s: cannot be loaded (%s)", plugin->path,
                         reason ? reason : "no reason given");
     }
@@ -221,7 +221,7 @@ static cgp_status load(cli_plugin *plugin) {
 }
 
 cgp_status cli_plugin_open(const cli_plugin **out, const char *path, size_t length) {
-    static cli_plugin *open[8]; /* a command opens one or two */
+    static cli_plugin *open[8]; /* a command opens one or two plug-ins */
     static int n_open;
     for (int i = 0; i < n_open; i++) {
         if (strlen(open[i]->path) != length || strncmp(open[i]->path, path, length) != 0) continue;

@@ -57,7 +57,8 @@ void cli_run_directory_name(cli_run_directory *directory, const char *path) {
     directory->target = target;
 }
 
-/* Return a path for the library, which opens the directory at each call: the link's target. */
+/* Return the path that the library opens at each call: the link's target or, without a link, the
+ * path as given. */
 static const char *library_path(const cli_run_directory *directory) {
     return directory->target ? directory->target : directory->path;
 }
@@ -202,8 +203,8 @@ static cgp_status check_file(const cli_run_directory *directory, const char *nam
     return CGP_OK;
 }
 
-/* Check that `latest` is no directory, which a save could not replace: a copy of a run in which
- * links were followed has such a directory. */
+/* Check that `latest` is no directory, because a save cannot replace a directory. A copy of a run
+ * that followed links has a directory instead of the link. */
 static cgp_status check_latest(const cli_run_directory *directory) {
     struct stat info;
     if (fstatat(directory->fd, CLI_LATEST, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
@@ -555,7 +556,7 @@ cgp_status cli_run_directory_new_end(const cli_run_directory *directory, cli_run
 void cli_run_directory_close(cli_run_directory *directory) {
     if (directory->locked) (void)cli_run_directory_take_stop(directory);
     if (directory->lock_file) cli_lock_release(directory->fd);
-    if (directory->made) rmdir(directory->path); /* if it is empty */
+    if (directory->made) rmdir(directory->path); /* deletes only an empty directory */
     if (directory->fd >= 0) close(directory->fd);
     free(directory->target);
     free(directory->metrics);

@@ -53,8 +53,8 @@ typedef struct cli_session {
     int64_t resident_growth; /* growth of VmHWM until the last step */
 } cli_session;
 
-/* Make the model; the model and its plan; the plan of a model that is made. The first two functions
- * clear *session. Release it in any case. */
+/* Make the model; make the model and its plan; make the plan of an existing model. The first two
+ * functions clear *session. Release it in any case. */
 CGP_MUST_CHECK cgp_status cli_session_model(cli_session *session, const cli_run_options *options,
                                             const cli_model *model);
 CGP_MUST_CHECK cgp_status cli_session_plan(cli_session *session, const cli_run_options *options,

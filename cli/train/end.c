@@ -99,7 +99,7 @@ static cgp_status sample(cli_sampler *sampler, const training *t) {
 
 static cgp_status print_sample(const training *t) {
     cli_sampler sampler = {0};
-    bool lost = cli_output_failed(); /* then the sampled text would be lost */
+    bool lost = cli_output_failed(); /* standard output takes no more text */
     if (t->run.options.sample == 0) return CGP_OK;
     CGP_TRY(cli_ranks_broadcast(0, &lost, sizeof lost));
     if (lost) return CGP_OK;

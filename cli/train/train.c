@@ -77,7 +77,7 @@ int cli_train(const cli_run_options *options) {
     training t = {.run = {.options = *options, .out = cli_info_stream(options)},
                   .started = cli_seconds(),
                   .validation = cli_no_eval_metrics};
-    t.run.options.kept = NULL; /* the caller frees its memory */
+    t.run.options.kept = NULL; /* the caller frees the options' memory */
     cli_run_directory_name(&t.run.directory, options->run);
     cli_stop_install();
     const cgp_status status = run(&t, &usage);

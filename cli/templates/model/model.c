@@ -115,7 +115,7 @@ cgp_status cgpipe_model_build(cgp_model *model, const cgp_model_value *values) {
     x = linear(model, x, "head", values[WIDTH].whole, values[SPIRALS].whole);
     cgp_model_output(model, x);
     cgp_model_loss_cross_entropy(model, x, labels, -100, 1);
-    return CGP_OK; /* the error of a builder call is reported */
+    return CGP_OK; /* cgpipe reports the failure of a builder call */
 }
 
 /* --- data: `--data plugin` --- */

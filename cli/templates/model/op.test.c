@@ -7,7 +7,7 @@
 
 int main(void) {
     const cgp_op_type row = {.dtype = CGP_F32, .shape = cgp_shape_make(1, (int64_t[]){24})};
-    /* An op takes as many of these as it has inputs. */
+    /* Types of inputs; an op with fewer inputs uses the first ones. */
     const cgp_op_type inputs[CGP_OP_MAX_INPUTS] = {row, row, row, row};
     const float attributes[] = {1.5F}; /* a of snake */
     for (int i = 0; cgpipe_model_ops[i]; i++) {
