@@ -180,7 +180,7 @@ cgp_status cgp_data_read(cgp_data *data, cgp_split split, int64_t first, int64_t
     return CGP_OK;
 }
 
-/* --- identity: the SHA-256 of lines of text, and of bytes, whose number a line gives --- */
+/* --- identity: the SHA-256 of lines of text and of blocks of bytes --- */
 
 cgp_status cgp__data_identify(cgp__sha256 *hash, const char *format, ...) {
     char line[256];

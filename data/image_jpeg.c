@@ -34,7 +34,7 @@ static void on_error(j_common_ptr info) {
     jpeg_job *job = info->client_data;
     info->err->format_message(info, job->reason);
     if (info->err->msg_code == JERR_OUT_OF_MEMORY) job->status = cgp__no_memory(job->file->path, 1);
-    if (info->err->msg_code == JERR_NO_BACKING_STORE) /* it needs more than max_memory_to_use */
+    if (info->err->msg_code == JERR_NO_BACKING_STORE) /* decoding exceeds max_memory_to_use */
         job->status = cgp_fail(CGP_EFORMAT,
                                "%s: expected a JPEG that takes at most %" PRId64
                                " MiB to decode, got a progressive one of more%s",

@@ -12,7 +12,7 @@
 #include "zoo.h"
 
 #define PRESET_DROPOUT 0.1
-#define PUBLISHED_VOCAB 50257 /* its last token is the end of a text */
+#define PUBLISHED_VOCAB 50257 /* the last token marks the end of a text */
 
 /* --- reading --- */
 

@@ -214,7 +214,7 @@ def measure_layers(handle: Any, samples: int, threads: int, device: Optional[str
     options = _c.cgp_profile_options(
         ctypes.sizeof(_c.cgp_profile_options), ctypes.pointer(ctypes.c_int64(samples)), 1,
         n_devices=1, threads=threads, steps=5, precision=precision, convolution=convolution,
-        optim=_c.cgp_optim(lr=1e-6))  # hardly changes the weights
+        optim=_c.cgp_optim(lr=1e-6))  # a small lr: the weights hardly change
     if device is not None:
         options.devices = (ctypes.c_char_p * 1)(_c.encode(device, "device"))
     costs = (_c.cgp_layer_cost * max(1, _c.lib.cgp_model_layers(handle)))()

@@ -45,7 +45,7 @@ class Schedules(unittest.TestCase):
                 continue
             plan = planned(schedule=name)
             self.assertEqual(plan.schedule.name, name)
-            if name not in ("zb-1p", "zb-2p"):  # a plan generates those two for its FLOPs
+            if name not in ("zb-1p", "zb-2p"):  # these two depend on the plan's FLOPs
                 self.assertEqual(computed(plan.schedule), computed(cgpipe.schedule(name, 2, 4)))
             with cgpipe.Pipeline(plan) as pipeline:
                 self.assertGreater(pipeline.step(*support.batch(16)), 0)

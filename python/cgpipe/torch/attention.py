@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Positions", "Scores"]
 
-#: Values added to masked scores are below this.
+#: An additive mask hides a score by adding a value of at most this.
 MASKED = -1e4
 
 

@@ -53,7 +53,7 @@ class _Handles:
 
     def __init__(self, worker: Worker) -> None:
         self.model, self.plan, self.pipeline = (ctypes.c_void_p() for _ in range(3))
-        self.owner: Optional[_Handles] = None  # the handles whose parameters these share
+        self.owner: Optional[_Handles] = None  # whose parameters the pipeline shares
         _c.when_gone(self, worker.post, destroy, self.pipeline, self.plan, self.model)
 
 
@@ -170,7 +170,7 @@ def make_plan(plan: ctypes.c_void_p, model: ctypes.c_void_p, options: Options,
               samples: int) -> None:
     """Plan a model, with a stage for each prefix that has layers."""
     microbatch = -(-samples // options.chunks)
-    chunks = -(-samples // microbatch)  # as in torch.chunk(), may be less than requested
+    chunks = -(-samples // microbatch)  # may be fewer than requested, as in torch.chunk()
     o = _c.cgp_plan_options(struct_size=ctypes.sizeof(_c.cgp_plan_options), batch=samples,
                             chunks=chunks, ranks=1, external_loss=True,
                             deferred_batch_norm=options.deferred_batch_norm)
