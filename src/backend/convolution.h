@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* convolution.h -- the geometry of CONV2D and CONV_TRANSPOSE2D for all backends, C and C++.
  *
- * A pointwise convolution is a LINEAR over pixels. A CONV_TRANSPOSE2D is the CONV2D from y to x run
- * backwards. With a stride of s, the gradient of x is s x s GEMMs, one for each class (i mod s, j
- * mod s) of pixels. Pixels of a class use the same taps of the kernel. */
+ * A pointwise convolution is a LINEAR over pixels. A CONV_TRANSPOSE2D from x to y computes the
+ * input gradient of a CONV2D from y to x. With a stride of s, the gradient of x is s x s GEMMs, one
+ * for each class (i mod s, j mod s) of pixels. Pixels of a class use the same taps of the
+ * kernel. */
 #ifndef CGP_SRC_BACKEND_CONVOLUTION_H
 #define CGP_SRC_BACKEND_CONVOLUTION_H
 
@@ -20,7 +21,8 @@ static inline bool cgp__is_pointwise(const cgp_kernel_spec *spec) {
            g->out_width == g->width;
 }
 
-/* Return the LINEAR that a pointwise convolution is; all bytes after its fields are zero. */
+/* Return the spec of the LINEAR that computes a pointwise convolution. All bytes after its fields
+ * are zero. */
 static inline cgp_kernel_spec cgp__pointwise_linear(const cgp_kernel_spec *spec) {
     const size_t common = offsetof(cgp_op_linear, has_bias); /* bytes of the common fields */
     cgp_kernel_spec linear = *spec;
@@ -31,7 +33,8 @@ static inline cgp_kernel_spec cgp__pointwise_linear(const cgp_kernel_spec *spec)
     return linear;
 }
 
-/* Return the CONV2D of a CONV_TRANSPOSE2D, in a direction. */
+/* Return the spec of the CONV2D from y to x that corresponds to a CONV_TRANSPOSE2D from x to y.
+ * `direction` is the CONV2D's. */
 static inline cgp_kernel_spec cgp__conv2d_of(const cgp_kernel_spec *spec,
                                              cgp_op_direction direction) {
     const cgp_op_windows *g = cgp_spec_windows(spec);

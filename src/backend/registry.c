@@ -20,7 +20,7 @@ const cgp_backend *cgp__backend_at(int i) {
     return backend;
 }
 
-/* The next two return the name of the first function that is missing; NULL: none. */
+/* The next two functions return the name of the first function that is missing; NULL: none. */
 #define CHECK(entry)                                                                               \
     if (!b->entry) return #entry
 

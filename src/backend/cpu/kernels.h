@@ -166,7 +166,8 @@ typedef enum cgp__triangle {
 /* c [rows, columns] = from + a [rows, k] b [k, columns] + bias [columns]. */
 typedef struct cgp__block {
     int64_t rows, columns, k;
-    /* Counted in rows and columns of the block; always CGP__DENSE with windows. */
+    /* `diagonal` counts rows and columns from the start of the block. With windows, the triangle is
+     * always CGP__DENSE. */
     cgp__triangle triangle;
     int64_t diagonal;
     /* Operand a has one of three forms: packed by gemm_pack_a; contiguous f32 rows in place, `row`
@@ -295,7 +296,7 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_windows *g) {
     /* y = a + b */                                                                            \
     X(add, (cgp_dtype type, void *y, const void *a, cgp_dtype b_type, const void *b,           \
             int64_t n))                                                                        \
-    /* y = a b or a - b; set dx[1], then dx[0], or add to them: both may be dy, equal or NULL */   \
+    /* y = a b or a - b; set dx[1], then dx[0], or add; a dx may be dy, NULL or the other dx */    \
     X(multiply, (cgp_dtype type, void *y, const void *a, const void *b, int64_t n))            \
     X(subtract, (cgp_dtype type, void *y, const void *a, const void *b, int64_t n))            \
     X(multiply_backward, (cgp_dtype type, void *const dx[2], const void *a, const void *b,     \

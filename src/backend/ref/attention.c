@@ -101,7 +101,7 @@ static softmax softmax_of(const double *s, int64_t n, double scale) {
     double max = s[0], sum = 0.0;
     for (int64_t j = 1; j < n; j++)
         max = s[j] > max ? s[j] : max;
-    max = (float)max; /* rounded, as backward reads it; log_sum corrects the error */
+    max = (float)max; /* backward reads it as f32; log_sum corrects the error */
     for (int64_t j = 0; j < n; j++)
         sum += exp(scale * (s[j] - max));
     return (softmax){scale, max, log(sum)};

@@ -11,10 +11,11 @@
  *     +---+    m |   |ooo|             o  the micro-tile of c: MR x NV vectors of sums in registers
  *
  * The micro-kernel keeps the vector units busy and the memory ports idle. Every few steps of k it
- * therefore interleaves other work: packing the next micro-panel of b, and prefetches. It
- * prefetches the micro-panel after the next, and the next micro-tile of c. It also prefetches the
- * next block's a or, if a block is too large for the cache, the next micro-tile's rows. It tests
- * for such work only every few steps, because the test itself costs most.
+ * therefore does other work, called an interleave: it packs a part of the next micro-panel of b,
+ * and prefetches. It prefetches the micro-panel after the next, and the next micro-tile of c. It
+ * also prefetches the next block's a or, if a block is too large for the cache, the next
+ * micro-tile's rows. It tests for other work only every few steps, because the test itself costs
+ * most.
  *
  * An element of c is a chain of FMAs over the k of a block, in order. The result is added to the
  * element's previous value. The chain depends on the element's row of a and column of b alone.
@@ -30,7 +31,7 @@
 /* Only this many last micro-tiles prefetch another micro-panel: earlier prefetches would be
  * evicted. */
 #define LATE 16
-#define MAX_LINES 8 /* lines of the next block's a that one interleave prefetches */
+#define MAX_LINES 8 /* maximum cache lines of the next block's a per interleave */
 
 /* Return the block's part of the prepacked micro-panel that begins at column j. */
 INLINE const float *packed_panel(const cgp__block *block, int64_t j) {

@@ -225,7 +225,7 @@ INLINE void max_down(cgp_dtype type, float *t, float *u, const void *from, int64
         const ivec here = (ivec){0} + (int32_t)(row - top) * kernel_width;
         for (int k = 0; k < count; k++) {
             const vec x = get(type, from, row * stride + e + k * LANES, left - k * LANES);
-            /* NOLINTNEXTLINE(misc-redundant-expression): true of a NaN */
+            /* NOLINTNEXTLINE(misc-redundant-expression): x != x if x is NaN */
             const ivec better = (x > max[k]) | (x != x);
             max[k] = pick(better, x, max[k]);
             argmax[k] = choose(better, here, argmax[k]);
@@ -254,7 +254,7 @@ INLINE void max_across(cgp_dtype type, void *to, const float *t, const float *u,
         for (int k = 0; k < count; k++) {
             const int64_t at = column * g->in + c + k * LANES;
             const vec x = load(t + at);
-            /* NOLINTNEXTLINE(misc-redundant-expression): true of a NaN */
+            /* NOLINTNEXTLINE(misc-redundant-expression): x != x if x is NaN */
             ivec better = (x > max[k]) | (x != x);
             if (u) {
                 const ivec its_row = (ivec)load(u + at);

@@ -153,7 +153,7 @@ INLINE hvec low_halves(uvec x) {
 /* Apply cgp__bf16_from_float() to each lane, in integer arithmetic: every instruction set gives the
  * same bits. */
 INLINE hvec narrow(vec x) {
-    /* NOLINTNEXTLINE(misc-redundant-expression): true of a NaN */
+    /* NOLINTNEXTLINE(misc-redundant-expression): x != x if x is NaN */
     const uvec bits = (uvec)x, nan = (uvec)(ivec)(x != x);
     const uvec rounded = bits + 0x7FFFu + (bits >> 16 & 1u);
     return low_halves(((nan & (bits | 0x400000u)) | (~nan & rounded)) >> 16);

@@ -2,8 +2,8 @@
 /* conv_transpose2d.c -- transposed convolution, which is the input gradient of the CONV2D that
  * maps y to x:
  *
- *     y       the CONV2D's dx of x, + bias             dx      its y of dy
- *     dW      its dW, with x and dy exchanged          dbias   sum over pixels of dy
+ *     y  = CONV2D's dx, computed from x, + bias     dx    = CONV2D's y, computed from dy
+ *     dW = CONV2D's dW, with x and dy exchanged     dbias = sum over pixels of dy
  *
  * Sums are added in the same order as in CONV2D. A pointwise transposed convolution is a LINEAR
  * with weight [out, in]. */

@@ -24,7 +24,7 @@
 
 #define MR 6 /* 24 accumulators */
 
-/* Reorder each four elements as 2, 0, 3, 1. */
+/* In each group of four elements, reorder elements 0, 1, 2, 3 to 2, 0, 3, 1. */
 static inline __m512i interleave_fours(__m512i x) {
     const __m512i order = _mm512_set4_epi32(0x0B0A0F0E, 0x09080D0C, 0x03020706, 0x01000504);
     return _mm512_shuffle_epi8(x, order);
@@ -82,7 +82,7 @@ INLINE void multiply_rows(float *sums, bool add, const uint16_t *a, const uint16
 __attribute__((no_sanitize("thread"), no_sanitize("address"))) static void
 multiply_step(square sums, bool add, const uint16_t *a, int64_t rows, const uint16_t *b) {
     int64_t i = 0;
-    for (; i + MR <= rows && rows - i != 8; i += MR) /* 32 rows: 6 6 6 6 4 4 */
+    for (; i + MR <= rows && rows - i != 8; i += MR) /* 32 rows: 6 + 6 + 6 + 6 + 4 + 4 */
         multiply_rows(sums[i], add, a + i * SIDE, b, MR);
     for (; i + 4 <= rows; i += 4)
         multiply_rows(sums[i], add, a + i * SIDE, b, 4);

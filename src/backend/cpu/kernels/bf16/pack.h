@@ -107,7 +107,7 @@ INLINE void transpose_pairs(__m512i r[TILE_ROWS]) {
     }
 }
 
-/* A matrix as lines (rows of a, columns of b) by k. */
+/* A matrix as lines along k. Lines are rows of a or columns of b. */
 typedef struct source {
     cgp_dtype type;
     const void *at;
