@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memory.c -- compares what a plan needs with the memory that is available, before anything is
- * allocated. Host memory is checked for all ranks of a machine, and of a container, together,
- * because Linux overcommits it. Memory of other hardware is checked for each rank, because an
- * ordinal may mean another device on another rank. */
+ * allocated. Host memory is checked for all ranks of a machine together, and for all ranks of
+ * a container together, because Linux overcommits memory. Memory of other hardware is checked for
+ * each rank, because an ordinal may mean another device on another rank. */
 #include "pipeline/memory.h"
 
 #include "pipeline/alive.h"

@@ -178,7 +178,7 @@ void cgp_pipeline_destroy(cgp_pipeline *pipeline) {
     cgp__ranks_deinit(pipeline->ranks);
     cgp__step_deinit(pipeline->step);
     cgp__team_deinit(team);
-    free(pipeline); /* it is the struct's first member, so this frees the struct */
+    free(pipeline); /* the first member of `whole`: frees all parts */
 }
 
 cgp_rank_info cgp_pipeline_rank(const cgp_pipeline *pipeline, int rank) {

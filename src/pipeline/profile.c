@@ -22,7 +22,8 @@
 
 typedef struct trainer trainer;
 
-/* State that the trainers share. */
+/* State that the trainers share. A trainer trains a pipeline on a thread of its own; the first
+ * trainer uses the caller's thread. */
 typedef struct profile {
     int n;
     trainer *trainers; /* [n] the first trainer is the caller's */
@@ -64,7 +65,7 @@ static int64_t upper_bound_of(const cgp_model *model, int k) {
             found = true;
         }
     }
-    return found ? bound : 2; /* only other ops read the input: 0 and 1 are the safest indices */
+    return found ? bound : 2; /* no reader has a limit: 0 and 1 are the safest */
 }
 
 static cgp_status make_tensor(cgp_tensor *tensor, const cgp_op_type *type, int64_t n) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* profile_steps.c -- measures the costs of a model's layers for several sizes of micro-batches, in
- * steps of one-stage pipelines (profile.c). If these do not fit into memory, or the model cannot
- * train, it measures kernel by kernel (partition/profile.c). */
+ * steps of one-stage pipelines (profile.c). If the pipelines do not fit into memory, or the
+ * model cannot train, it measures kernel by kernel (partition/profile.c). */
 #include "pipeline/profile.h"
 
 #include <stdlib.h>
@@ -111,8 +111,8 @@ static cgp_status measure_kernels(const cgp_model *model, const cgp_profile_opti
     return cgp__profile_kernels(model, &options, row);
 }
 
-/* Measure all sizes in the same way. Begin with the last, most likely the largest: if its steps fit
- * into memory, those of the others do. */
+/* Measure all sizes in the same way. Begin with the last size, most likely the largest: if its
+ * steps fit into memory, so do the steps of the other sizes. */
 static cgp_status measure(const cgp_model *model, const cgp_profile_options *o,
                           cgp_layer_cost *rows, bool *in_steps) {
     cgp_status status = CGP_OK;

@@ -20,7 +20,7 @@ cgp_status cgp__ranks_agree(const cgp__ranks *ranks, cgp_status status);
 
 /* Agree as cgp__ranks_agree() does, and compare a text of at most 500 bytes. @retval CGP_EINVAL The
  * text differs: "<object>: expected the same on all ranks, got <text> on rank 1, <text> on rank 0
- * (<way out>)". */
+ * (<way_out>)". */
 cgp_status cgp__ranks_agree_on(const cgp__ranks *ranks, cgp_status status, const char *object,
                                const char *text, const char *way_out);
 

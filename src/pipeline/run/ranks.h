@@ -21,7 +21,7 @@ struct cgp__ranks {
     size_t *bytes;          /* [n] sizes of a gather */
     void *reports;          /* [n] statuses and texts of an agreement */
     int64_t *figures;       /* [devices] scratch for exchanges */
-    cgp_rank_state *states; /* [n] from the last heartbeats, under the team's lock */
+    cgp_rank_state *states; /* [n] each rank's last heartbeat; under the team's lock */
     /* Valid after cgp__ranks_exchange_places(): */
     cgp__place *places; /* [n] */
     bool *neighbours;   /* [n] true: this rank, or a rank that shares cores with it */

@@ -122,7 +122,7 @@ static void write_state(FILE *file, const cgp__view *v, int64_t now) {
     }
 }
 
-/* Return the waits from a device to a device that does not wait; more than n in a cycle. */
+/* Return the length of the chain of waits that begins at device d; more than n: it is a cycle. */
 static int chain_length(const cgp__view *views, int n, int d) {
     int length = 0;
     for (; views[d].waits && length <= n; length++)

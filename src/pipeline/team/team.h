@@ -70,8 +70,8 @@ struct cgp__team {
 
     bool timed;         /* the job has a time limit */
     int64_t timeout_ns; /* limit since the last action ended; 0: none */
-    /* Interval of calls of deadline(), which is the interval between heartbeats; 0: at the deadline
-     * only. */
+    /* Interval between calls of deadline(), equal to the interval between heartbeats; 0: deadline()
+     * is called at the deadline only. */
     int64_t look_ns;
     int64_t job_start_ns;
     /* When a thread last ended its job, or the process resumed. */
