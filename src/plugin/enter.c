@@ -80,7 +80,7 @@ cgp_status cgp__plugin_enter(cgp__plugin *plugin) {
     cgp_plugin_entry_function *entry = NULL;
     void *symbol = dlsym(plugin->object, "cgp_plugin_entry");
     if (!symbol) return cgp_fail(CGP_EINVAL, "expected a function cgp_plugin_entry, got none");
-    memcpy(&entry, &symbol, sizeof entry); /* ISO C has no cast from data to functions */
+    memcpy(&entry, &symbol, sizeof entry); /* ISO C has no cast to a function pointer */
     (void)cgp_fail(CGP_OK, "%s", "");
     const cgp_plugin *table = entry(&host);
     if (!table)

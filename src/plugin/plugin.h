@@ -34,9 +34,10 @@ const cgp__plugin *cgp__plugin_at(int index);
 /* Open the plug-ins unless they are open; they add their backends and transports. Threads: any. */
 void cgp__plugins_open(void);
 
-/* Write what the message of an unknown name says about plug-ins. If there is neither a file for the
- * name nor a `nearest` name: ": no libcgpipe-NAME.so in PLACES (SUGGESTION)". Then, for each
- * plug-in left out: "; plug-in FILE: REASON". Threads: any. */
+/* Write the part about plug-ins of the message of an unknown name. A set-user-ID program gets "; a
+ * set-user-ID program opens no plug-ins". Otherwise, if there is neither a file for the name nor a
+ * `nearest` name: ": no libcgpipe-NAME.so in PLACES (SUGGESTION)". Then, for each plug-in left out:
+ * "; plug-in FILE: REASON". Threads: any. */
 void cgp__plugins_reasons(const char *name, const char *nearest, char *text, size_t size);
 
 #endif

@@ -9,8 +9,8 @@
 enum { FREE = CGP__CHANNEL_FREE, HELD = -2 }; /* a posted buffer's state is its micro-batch */
 
 typedef struct slot {
-    int64_t released_ns; /* of the last post or release; 0: none */
-    int64_t bytes;       /* of that message */
+    int64_t released_ns; /* time of the last post or release; 0: none */
+    int64_t bytes;       /* of the posted message */
     void *event;
     int state;
 } slot;

@@ -115,7 +115,7 @@ static cgp_status build(cgp_communicator *c, MPI_Comm from) {
     CGP_TRY(cgp__mpi_check(MPI_Comm_size(c->links, &c->ranks), "MPI_Comm_size"));
     CGP_TRY(cgp__mpi_check(MPI_Comm_get_attr(c->links, MPI_TAG_UB, &last_tag, &is_set),
                            "MPI_Comm_get_attr"));
-    c->last_tag = is_set ? *last_tag : 32767; /* the minimum of the standard */
+    c->last_tag = is_set ? *last_tag : 32767; /* the least upper bound that MPI allows */
     CGP_TRY(allocate(c));
     CGP_TRY(expect_failures(c));
     return cgp__mpi_detector_create(c);
@@ -152,7 +152,7 @@ static void end_together(cgp_communicator *c) {
 /* MPI_Comm_free() is collective. After a failure the others may be gone, so MPI's objects stay. */
 void cgp__mpi_destroy(cgp_communicator *c) {
     if (!c) return;
-    cgp__mpi_detector_destroy(c); /* its thread may still find a silent rank */
+    cgp__mpi_detector_destroy(c); /* until then its thread may set `ended` */
     const bool whole = !atomic_load(&c->ended);
     MPI_Comm *comms[] = {&c->links, &c->agreements, &c->failures, &c->heartbeats};
     for (int r = 0; whole && c->receives && r < c->ranks; r++)

@@ -41,7 +41,7 @@ typedef enum state {
 
 typedef struct buffer {
     state state;
-    int32_t microbatch, slot; /* receiver: of the message */
+    int32_t microbatch, slot; /* receiver: the message's micro-batch and sender's buffer */
     int64_t bytes;
     int64_t released_ns;  /* when the other end's release, or message, has arrived */
     MPI_Request whole;    /* persistent: sends, or receives, header and all bytes */
@@ -57,8 +57,8 @@ struct cgp_link {
     /* Guards what follows except `waits`: with a delay, progress() notes arrivals. A leaf, except
      * for MPI's own locks. */
     pthread_mutex_t lock;
-    cgp_link *next;   /* in the communicator's `open`, under its lock */
-    int64_t sequence; /* of the next message */
+    cgp_link *next;   /* in the communicator's list of open links, under its lock */
+    int64_t sequence; /* number of the next message */
     bool verify;
     atomic_bool waits;
     MPI_Request release; /* sender: persistent, receives `answer` */
@@ -340,7 +340,7 @@ static cgp_status take_messages(cgp_link *link) {
 cgp_status cgp__mpi_note_arrivals(cgp_communicator *c) {
     cgp_status status = CGP_OK;
     for (cgp_link *link = c->open; link && status == CGP_OK; link = link->next) {
-        if (pthread_mutex_trylock(&link->lock) != 0) continue; /* the link's thread does it */
+        if (pthread_mutex_trylock(&link->lock) != 0) continue; /* in use by its own thread */
         status = link->options.sends ? take_releases(link) : take_messages(link);
         pthread_mutex_unlock(&link->lock);
     }

@@ -45,8 +45,8 @@ typedef struct cgp__mpi_edge {
 typedef struct cgp__mpi_detector cgp__mpi_detector;
 
 struct cgp_communicator {
-    /* Duplicates for messages, agreements, failures and heartbeats, so that no message matches a
-     * receive of another kind. */
+    /* Duplicates of the program's communicator for messages, agreements, failures and heartbeats,
+     * so that no message matches a receive of another kind. */
     MPI_Comm links, agreements, failures, heartbeats;
     int rank, ranks;
     int last_tag;
@@ -72,7 +72,7 @@ struct cgp_communicator {
     } progress;
 };
 
-/* The functions of the library. */
+/* The library's functions for plug-ins. */
 extern const cgp_host *cgp__mpi_host;
 
 #define CGP__MPI_FAIL cgp__mpi_host->fail
