@@ -19,7 +19,7 @@ void cli_set_command(const char *name) {
 static const char *article(cgp_status status, const char *message) {
     static const char *const objects[] = {"schedule", "plan", "profile"};
     const size_t length = strcspn(message, ":");
-    if (status != CGP_EINVAL || /* other messages may begin with a file's name */
+    if (status != CGP_EINVAL || /* messages of other failures may begin with a file's name */
         (running && strlen(running) == length && strncmp(message, running, length) == 0))
         return "";
     for (int i = 0; i < 3; i++) {

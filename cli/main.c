@@ -31,7 +31,7 @@ static void print_help(void) {
     printf("%s\n`cgpipe help COMMAND` lists the options of a command.\n", cli_models);
 }
 
-/* Print the help of a command. `brief`: the short one, for -h. */
+/* Print the help of a command. `brief`: the short help, for -h. */
 static void print_command_help(const cli_command *c, bool brief) {
     /* An operand that begins with "--" comes after the options. */
     const bool last = strncmp(c->operand, "--", 2) == 0;
@@ -74,7 +74,7 @@ static const char *command_by_meaning(const char *name) {
     return NULL;
 }
 
-/* Return NULL, with a message, if there is no such command. */
+/* Return the command of a name; NULL, with a message, if there is none. */
 static const cli_command *find_command(const char *name) {
     const char *names[CLI_COMMANDS + 3];
     for (int i = 0; i < CLI_COMMANDS; i++) {

@@ -17,8 +17,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Escape the characters that roff interprets. It would print `-`, `'`, `^`, `~` and the backquote
- * as other characters, and a dot may begin a line. */
+/* Escape the characters that roff interprets. Otherwise roff prints `-`, `'`, `^`, `~` and the
+ * backquote as other characters, and takes a line that begins with a dot as a request. */
 static void put_char(FILE *out, char c) {
     static const char special[] = "\\-'`^~.";
     static const char *const escaped[] = {"\\e", "\\-", "\\(aq", "\\(ga", "\\(ha", "\\(ti", "\\&."};

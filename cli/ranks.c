@@ -203,7 +203,7 @@ static bool prints(void) {
     if (!communicator) return cli_rank() == 0;
     (void)transport->failures.first(communicator, &lost, message, sizeof message);
     if (lost < 0 || strncmp(message, "silent", 6) != 0) return rank == 0;
-    /* If this rank is the lost one, it was stopped and then continued. */
+    /* If this rank is the lost rank, it was stopped and then continued. */
     return lost != rank && lowest_after(lost);
 }
 

@@ -81,7 +81,7 @@ static cgp_status load(const image_folder *data, uint32_t file, cgp_split split,
     return status;
 }
 
-/* Prepare file `index` of the split, or the next one that is not broken. */
+/* Prepare file `index` of the split, or the next file that is not broken. */
 static cgp_status fill(cgp_data *base, cgp_split split, int64_t position, int64_t index,
                        void *input, void *target) {
     image_folder *data = (image_folder *)base;

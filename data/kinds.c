@@ -99,7 +99,7 @@ static bool is_safetensors(const start *s) {
 
 /* Return the kind whose magic the file begins with. Tokens may begin with any two bytes, and often
  * begin with four bytes 0xff. So for tokens, a magic shorter than four bytes counts only if further
- * bytes fit, and one that begins with 0xff never counts. */
+ * bytes fit, and a magic that begins with 0xff never counts. */
 static const kind *find(const start *s, bool tokens) {
     static const char sixth[] = "1AY&SY";
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {

@@ -20,9 +20,9 @@ typedef struct cgp__data_kind {
     /* Check `options`, and open the set that they describe. The set is all zero before the call.
      * close() is called later, even if open() fails. */
     cgp_status (*open)(cgp_data *data, const void *options);
-    /* Write the input and the target of sample `index`, in the form of data->fields; skip one whose
-     * pointer is NULL. data.c has checked `position`. The result depends only on `split`,
-     * `position` and `index`. The threads of a prefetch call fill() concurrently. */
+    /* Write the input and the target of sample `index`, in the form of data->fields; skip the input
+     * or target if its pointer is NULL. data.c has checked `position`. The result depends only on
+     * `split`, `position` and `index`. The threads of a prefetch call fill() concurrently. */
     cgp_status (*fill)(cgp_data *data, cgp_split split, int64_t position, int64_t index,
                        void *input, void *target);
     /* Add to the hash everything that determines the samples, except the members of cgp_data. */
@@ -41,7 +41,7 @@ struct cgp_data {
     cgp_data_field fields[2]; /* input, target */
     int64_t vocab, sequence;  /* 0 if the set has no tokens */
     int64_t classes;          /* 0 if the set has no labels */
-    int64_t samples[2];       /* number in CGP_SPLIT_TRAIN (one pass) and CGP_SPLIT_VALIDATION */
+    int64_t samples[2];       /* in CGP_SPLIT_TRAIN (one pass), in CGP_SPLIT_VALIDATION */
     uint64_t seed;
     /* The order of the current pass, if a new pass begins after samples[CGP_SPLIT_TRAIN] samples;
      * else NULL. */
@@ -88,7 +88,7 @@ cgp_status cgp__data_check_range(const char *name, const char *field_is, const c
 /* Refuse a validation fraction that is not in 0 <= fraction < 1. */
 cgp_status cgp__data_check_fraction(const char *name, double fraction);
 
-/* Return the number of validation samples of n: a fraction of them, rounded up. */
+/* Return the number of validation samples among n samples: `fraction` n, rounded up. */
 int64_t cgp__data_validation_count(double fraction, int64_t n);
 
 /* Set input and target to T tokens each. */

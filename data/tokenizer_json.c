@@ -222,7 +222,7 @@ static cgp_status check_model(reader *r, json_t *model) {
                                        NULL};
     bool unused = false;
     const json_t *type = json_object_get(model, "type");
-    /* Files that tokenizers before 0.10 wrote, such as GPT-2's, have no type. */
+    /* Files that tokenizers before 0.10 wrote, such as GPT-2's, have no type key. */
     if (type ? !is_type(model, "BPE") : !json_object_get(model, "merges"))
         return refuse_type(r, "model",
                            "BPE (SentencePiece's Unigram, WordPiece and WordLevel are not "

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ROWS = 1000 }; /* of a drawing */
+enum { MAX_ROWS = 1000 }; /* rows of a drawing */
 
 typedef struct compared {
     const cli_run_options *options;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* near.h -- suggest an option for an unknown one. */
+/* near.h -- suggest an option in place of an unknown option. */
 #ifndef CGPIPE_CLI_NEAR_H
 #define CGPIPE_CLI_NEAR_H
 

@@ -7,7 +7,7 @@
 
 #include <cgpipe/base.h>
 
-/* Commands, as bits: an option lists those that take it. */
+/* Commands, as bits: an option lists the commands that take it. */
 enum {
     CLI_TRAIN = 1 << 0,
     CLI_SAMPLE = 1 << 1,
@@ -64,7 +64,7 @@ typedef struct cli_steps {
  * original and is not released. To keep memory of its own, first set its `kept` to NULL. */
 typedef struct cli_run_options {
     unsigned command;
-    bool given[CLI_OPTION_COUNT]; /* on the command line, or in the run file */
+    bool given[CLI_OPTION_COUNT]; /* true: on the command line or in the run file */
     bool stages_by_devices;       /* --devices determines the number of stages */
     const char *operand;          /* MODEL, RUN, NAME or FROM; NULL: missing */
     /* The run file or run.json that names MODEL; NULL if the command line names MODEL. */
@@ -101,7 +101,7 @@ typedef struct cli_run_options {
 /* Keep memory until cli_run_options_release(). Returns it. */
 void *cli_run_options_keep(cli_run_options *options, void *memory);
 
-/* Move all kept memory from one start's options to another's. */
+/* Move all kept memory of `from` to `options`. */
 void cli_run_options_keep_all(cli_run_options *options, cli_run_options *from);
 
 void cli_run_options_release(cli_run_options *options);

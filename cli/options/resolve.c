@@ -137,7 +137,7 @@ cgp_status cli_take_devices(cli_run_options *options) {
                         "--devices %s: expected a number from 1 to %d, or names (as in "
                         "cpu*3,ref)",
                         first, INT_MAX);
-    if (count == 1 && !number) return CGP_OK; /* one name stands for all devices */
+    if (count == 1 && !number) return CGP_OK; /* a single name stands for all devices */
     if (number) *devices = (cli_names){cpu, 1};
     if (options->command == CLI_PROFILE) options->stages = count; /* devices that run at once */
     if (!cli_option_taken(CLI_OPTION_STAGES, options->command)) return CGP_OK;

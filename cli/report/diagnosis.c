@@ -107,7 +107,7 @@ static void take_missed(cause *c, const cli_diagnosed_device *d, int64_t waiter)
     c->seconds = d->seconds;
 }
 
-/* Set the first action in a rank's list that others wait for. */
+/* Other ranks wait for actions of the failed rank: set the first such action in its list. */
 static void find_missed(const cli_diagnosis_files *all, cause *c) {
     for (int64_t r = 0; r < all->ranks; r++) {
         const cli_rank_file *file = &all->files[r];
@@ -165,8 +165,8 @@ static bool is_silent(const cli_diagnosis_files *all, const cli_known_rank *k) {
     return !k || k->age > 3 * interval + 0.05;
 }
 
-/* Tell whether a rank without a file is the cause. It is if the run has ended, if the rank sends no
- * heartbeats, or if it has not made the call in which the others wait. */
+/* Tell whether a rank without a file is the cause. One of these must hold: the run has ended, the
+ * rank sends no heartbeats, or it has not made the call in which the other ranks wait. */
 static bool is_missed(const cli_diagnosis_files *all, int64_t r) {
     const cli_known_rank *k = known(all, r);
     if (cli_diagnosis_has(all, r) || (k && k->left)) return false;

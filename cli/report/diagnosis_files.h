@@ -17,7 +17,7 @@ typedef struct cli_diagnosed_device {
     double seconds; /* time in this state so far; NaN: not known */
     /* A transfer's edge, stages, and rank at the other end; -1: no transfer. */
     int64_t edge, from_stage, to_stage, peer_rank;
-    bool wants_message; /* false: it waits for a free buffer */
+    bool wants_message; /* false: the device waits for a free buffer */
     /* The action at the other end, and its index in the list of the other end's device. NULL, -1:
      * not known. */
     const char *peer_action;

@@ -17,7 +17,7 @@ static cgp_status unwritable(const cli_metrics *metrics) {
     return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", metrics->path, strerror(errno));
 }
 
-/* Read a line, or the first part of a longer one. Return its length; 0: end of file. */
+/* Read a line, or the first part of a long line. Return its length; 0: end of file. */
 static size_t read_line(char line[LONGEST_LINE], FILE *file) {
     size_t length = 0;
     for (int c = 0; c != '\n' && length < LONGEST_LINE - 1 && (c = getc(file)) != EOF;)

@@ -14,7 +14,7 @@
  * output carries the JSON. */
 FILE *cli_result_stream(const cli_run_options *options);
 
-/* Return the stream for other text: the same, or /dev/null with --quiet. */
+/* Return the stream for other text: the same stream, or /dev/null with --quiet. */
 FILE *cli_info_stream(const cli_run_options *options);
 
 /* Flush a stream of text. The first failure is a warning, unless the reader is gone; the command

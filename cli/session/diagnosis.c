@@ -122,7 +122,7 @@ void cli_diagnosis_clear(const cli_run_directory *run) {
     cli_run_directory_close(&place);
 }
 
-/* Delete this rank's file, and the directory if no other rank has one. */
+/* Delete this rank's file, and the directory if it is then empty. */
 static void delete_own(void) {
     cli_run_directory place;
     cli_run_directory_enter(&place, d.run, CLI_DIAGNOSIS);

@@ -9,7 +9,7 @@
 
 typedef struct cli_plugin {
     char *path;       /* as given, without keys */
-    const char *name; /* its last component, "mine.so" */
+    const char *name; /* last component of `path`, "mine.so" */
     char sha256[65];
     void *object;
     const cgp_model_key *keys;

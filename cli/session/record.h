@@ -52,8 +52,8 @@ CGP_MUST_CHECK cgp_status cli_record_find_model(cli_model *model,
                                                 const json_t *record, const char *given,
                                                 const char *plugin);
 
-/* Return a run's MODEL, for a start without one: the record's model or the path of its graph file.
- * Borrowed from the record. */
+/* Return a run's MODEL, for a start whose command line has no MODEL: the record's model, or the
+ * path of its graph file. Borrowed from the record. */
 const char *cli_record_path(const json_t *record);
 
 /* Return the number of starts: 0 for converted weights. */

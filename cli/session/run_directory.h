@@ -34,7 +34,7 @@ typedef struct cli_run_directory {
     char *record, *metrics; /* paths of run.json and metrics.jsonl, for messages */
     int fd;                 /* the directory's; -1: it does not exist or cannot be read */
     int reason;             /* errno if fd is -1 */
-    bool locked, made;      /* true: this process did it */
+    bool locked, made;      /* by this process */
     bool lock_file;         /* the lock is a file */
 } cli_run_directory;
 
@@ -56,8 +56,8 @@ void cli_run_directory_reopen(cli_run_directory *directory);
 void cli_run_directory_enter(cli_run_directory *below, const cli_run_directory *directory,
                              const char *name);
 
-/* Tell whether a name is one that the library gives to entries while it writes or deletes them,
- * such as ".cgpipe-*.tmp". */
+/* Tell whether a name is ".cgpipe-*.tmp", ".cgpipe-*.old" or ".cgpipe-*.gone": an entry that is
+ * being written or deleted. */
 bool cli_run_directory_is_temporary(const char *name);
 
 /* Check that a run can be written here, and lock the directory if it exists. Refuses a run.json or

@@ -308,7 +308,7 @@ int64_t cli_session_steps(const cli_session *session) {
     return session->steps_before + session->measures.steps;
 }
 
-/* Make the parts of all losses, followed by one with weight 0. The caller frees them. */
+/* Make the parts of all losses, followed by a part with weight 0. The caller frees them. */
 static cgp_loss_part *make_parts(const cgp_pipeline *pipeline) {
     int n = 0;
     while (cgp_pipeline_last_loss(pipeline, n).weight > 0)

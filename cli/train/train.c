@@ -24,7 +24,8 @@ static const struct {
     {cli_train_end, false},     /* results */
 };
 
-/* Run the phases. *usage: set if the first one failed, so that the command line is wrong. */
+/* Run the phases. *usage: true if the first phase failed, which means that the command line is
+ * wrong. */
 static cgp_status run(training *t, bool *usage) {
     cgp_status status = CGP_OK;
     for (size_t i = 0; i < sizeof phases / sizeof phases[0]; i++) {

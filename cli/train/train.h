@@ -63,14 +63,14 @@ bool cli_train_stop(training *t, bool time_is_up);
 CGP_MUST_CHECK cgp_status cli_train_log(training *t, int64_t i, double loss);
 CGP_MUST_CHECK cgp_status cli_train_log_validation(training *t);
 
-/* Print the progress line of step `i` if it is due. Drops the least important fields if the
- * terminal is too narrow. On a terminal the line replaces the previous one. End the progress line,
- * so that the message of a failure does not overwrite it. */
+/* The progress line: begin it, print it for step `i` if it is due, end it. A narrow terminal
+ * drops the least important fields. On a terminal, the line replaces the previous line, and the
+ * end keeps the message of a failure from overwriting it. */
 void cli_train_progress_begin(training *t);
 void cli_train_progress(training *t, int64_t i, double loss);
 void cli_train_progress_end(const training *t);
 
-/* save.c: save a checkpoint; save one if due after step `i`. */
+/* save.c: save a checkpoint. The second function does so if it is due after step `i`. */
 CGP_MUST_CHECK cgp_status cli_train_save(training *t);
 CGP_MUST_CHECK cgp_status cli_train_save_due(training *t, int64_t i);
 
