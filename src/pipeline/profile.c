@@ -39,7 +39,7 @@ struct trainer {
     const cgp_plan *plan;
     const cgp__setup *setup; /* the plan's */
     cgp_pipeline *pipeline;
-    /* `inputs` is [inputs]. With an external loss, the other two are [outputs]. */
+    /* `inputs`: one per input of the model. The others: one per output, for an external loss. */
     cgp_tensor *inputs, *outputs, *gradients;
     const cgp_tensor **input_list, **output_list, **gradient_list;
     bool started;

@@ -170,7 +170,7 @@ def make_plan(plan: ctypes.c_void_p, model: ctypes.c_void_p, options: Options,
               samples: int) -> None:
     """Plan a model, with a stage for each prefix that has layers."""
     microbatch = -(-samples // options.chunks)
-    chunks = -(-samples // microbatch)  # may be fewer than requested, as in torch.chunk()
+    chunks = -(-samples // microbatch)  # may be fewer than options.chunks, as in torch.chunk()
     o = _c.cgp_plan_options(struct_size=ctypes.sizeof(_c.cgp_plan_options), batch=samples,
                             chunks=chunks, ranks=1, external_loss=True,
                             deferred_batch_norm=options.deferred_batch_norm)
@@ -218,7 +218,7 @@ class Engine:
             try:
                 _c.check(_c.lib.cgp_pipeline_create_sharing(ctypes.byref(handles.pipeline),
                                                             handles.plan, owner.handles.pipeline))
-                handles.owner = owner.handles  # must outlive this pipeline
+                handles.owner = owner.handles  # the owner must outlive this pipeline
                 return
             except ArgumentError:
                 pass  # not shared: copy parameters at each change of engine

@@ -86,7 +86,7 @@ class Runtime:
         self.lock = threading.RLock()
         self.captures: Dict[Any, Any] = {}
         self.engines: Dict[Any, Engine] = {}
-        self.owner: Optional[Engine] = None  # the engine whose parameters the others share
+        self.owner: Optional[Engine] = None  # the engine whose parameters all other engines share
         # Forwards that autograd may still go through.
         self.live: "weakref.WeakSet[_Forward]" = weakref.WeakSet()
 

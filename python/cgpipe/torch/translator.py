@@ -222,7 +222,7 @@ class Translator:
                      x.layout)
 
     def binary(self, name: str, a: Any, b: Any) -> Value:
-        """Add an elementwise op of two tensors of the same shape; one may be a constant."""
+        """Add an elementwise op of two tensors of the same shape; one operand may be a constant."""
         numbers = [isinstance(x, (int, float, Constant)) for x in (a, b)]
         if numbers[0]:
             b = self.value(b)

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 
 struct cgp__runs {
-    cgp__run **runs; /* one per mini-batch size */
+    cgp__run **runs; /* [n] one run per mini-batch size */
     int n, capacity;
 };
 

@@ -21,7 +21,7 @@
 typedef struct cgp__ranks cgp__ranks;
 
 typedef struct cgp__reading {
-    int64_t at_ns;          /* on rank 0's clock, in the middle of the round trip */
+    int64_t at_ns;          /* middle of the round trip, on rank 0's clock */
     int64_t uncertainty_ns; /* error bound of the offsets: half of the round trip */
     int64_t offset_ns[];    /* [ranks] the rank's clock - rank 0's */
 } cgp__reading;

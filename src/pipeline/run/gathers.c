@@ -12,7 +12,7 @@
 static cgp_status gather(const cgp__ranks *ranks, const void *mine, void *all) {
     const cgp_status status =
         ranks->transport->agreement.gather(ranks->communicator, mine, all, ranks->bytes);
-    if (status != CGP_OK) cgp__ranks_fail(ranks, status); /* else the other ranks would wait */
+    if (status != CGP_OK) cgp__ranks_fail(ranks, status); /* ends the waits of other ranks */
     return status;
 }
 

@@ -64,7 +64,7 @@ typedef struct fault {
     effect effect;
     cgp_action action; /* not used by DELAY_ALL */
     int rank, step;    /* -1: any */
-    double seconds;    /* for DELAY and LATE; the maximum for DELAY_ALL */
+    double seconds;    /* the delay of DELAY and LATE; the longest of DELAY_ALL */
 } fault;
 
 /* Written by the caller's thread before the workers start. */
@@ -153,7 +153,7 @@ static cgp_status add_fault(cgp__executor *executor, const char *text) {
         return CGP_OK;
     }
     const bool all = f.effect == DELAY_ALL;
-    if (is_ours(executor, &f)) /* at every log level: weights may change */
+    if (is_ours(executor, &f)) /* print at every log level: weights may change */
         cgp_log(CGP_LOG_ERROR, "pipeline", "CGP_FAULT: %s: %s %s", text,
                 all ? "this fault" : cgp_action_text(&f.action, action, sizeof action),
                 effects[f.effect].text);

@@ -13,7 +13,7 @@ typedef struct cgp__ranks cgp__ranks;
 typedef struct cgp__place {
     char host[72];           /* host name */
     char cores[120];         /* cores that the rank may use: "0-3,8" */
-    unsigned char mask[128]; /* the same as a cpu_set_t; all zero: not known */
+    unsigned char mask[128]; /* `cores` as a cpu_set_t; all zero: not known */
     uint64_t machine;        /* ranks with equal values share the OS kernel and memory */
     uint64_t container;      /* on one machine: ranks with equal values share a memory limit */
     uint64_t clock;          /* on one machine: ranks with equal values share a clock */

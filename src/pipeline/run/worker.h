@@ -61,7 +61,7 @@ struct cgp__worker {
 
     cgp__progress progress;
     cgp__changes changes;
-    int64_t progress_ns; /* when the worker last called the transport's progress() */
+    int64_t progress_ns; /* time of the last call of the transport's progress() */
 };
 
 /* Return the address of an offset in the device's planned memory, in the part that is not

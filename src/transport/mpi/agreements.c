@@ -29,7 +29,7 @@ static cgp_status wait_for_all(cgp_communicator *c) {
         const bool ended = atomic_load(&c->ended);
         CGP_TRY(cgp__mpi_check(MPI_Testall(2 * c->ranks, c->requests, &done, MPI_STATUSES_IGNORE),
                                "MPI_Testall"));
-        if (done) return CGP_OK; /* even if a rank has failed meanwhile */
+        if (done) return CGP_OK; /* even if a rank has failed */
         if (ended) break;
         cgp__mpi_progress(c);
         (void)cgp__mpi_wait_on(&wait);

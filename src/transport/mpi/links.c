@@ -43,7 +43,7 @@ typedef struct buffer {
     state state;
     int32_t microbatch, slot; /* receiver: the message's micro-batch and sender's buffer */
     int64_t bytes;
-    int64_t released_ns;  /* when the other end's release, or message, has arrived */
+    int64_t released_ns;  /* arrival time of the other end's release or message */
     MPI_Request whole;    /* persistent: sends, or receives, header and all bytes */
     MPI_Request part;     /* sender: sends fewer bytes, or a message a second time */
     MPI_Request released; /* receiver: persistent, sends `answer` */
@@ -340,7 +340,7 @@ static cgp_status take_messages(cgp_link *link) {
 cgp_status cgp__mpi_note_arrivals(cgp_communicator *c) {
     cgp_status status = CGP_OK;
     for (cgp_link *link = c->open; link && status == CGP_OK; link = link->next) {
-        if (pthread_mutex_trylock(&link->lock) != 0) continue; /* in use by its own thread */
+        if (pthread_mutex_trylock(&link->lock) != 0) continue; /* the link's own thread uses it */
         status = link->options.sends ? take_releases(link) : take_messages(link);
         pthread_mutex_unlock(&link->lock);
     }
