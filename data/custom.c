@@ -27,8 +27,8 @@ typedef struct custom_data {
 
 /* --- samples --- */
 
-/* Call the caller's function. It may fail without a message, and then an older message must not be
- * reported as its own. So clear the message before the call, and restore it on success. */
+/* Call the caller's function. If it fails without a message, an older message must not be reported
+ * instead. So clear the message before the call, and restore it on success. */
 static cgp_status fill_both(cgp_data *data, cgp_split split, int64_t position, int64_t index,
                             void *input, void *target) {
     const custom_data *custom = (const custom_data *)data;

@@ -60,7 +60,8 @@ static cgp_status decode(const image_folder *data, uint32_t file, cgp__image *im
     return status;
 }
 
-/* Load an image. Without `out`, only check that it is not broken, unless options.strict. */
+/* Load an image. Without `out`, only check that it is not broken; with options.strict, skip this
+ * check. */
 static cgp_status load(const image_folder *data, uint32_t file, cgp_split split, int64_t position,
                        float *out) {
     const int64_t size = data->options.size;

@@ -19,9 +19,9 @@
 #define FIRST CLI_FIRST
 
 /* Options of training that do not change the results of some commands. These commands take them
- * nevertheless, so that they accept command lines and run files of train. UPDATE: a plan has no
- * values of the optimizer, only its memory. STEPPED: the single update of check has the learning
- * rate of --lr, which a schedule only scales. FIXED: bench always has it. */
+ * nevertheless, so that they accept command lines and run files of train. UPDATE: a plan shows the
+ * memory of the optimizer, not its numbers. STEPPED: the single update of check has the learning
+ * rate of --lr, which a schedule only scales. FIXED: bench sets the flag itself. */
 #define UPDATE (CLI_REPORTED | CLI_IDLE(CLI_PLAN))
 #define STEPPED (CLI_REPORTED | CLI_IDLE(CLI_PLAN | CLI_CHECK))
 #define FIXED (CLI_REPORTED | CLI_IDLE(CLI_PLAN | CLI_BENCH))
