@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sharing.c -- checks that two plans place parameters, gradients, optimizer state and op states at
  * the same offsets, so that their pipelines can share them. These sections come first in each
- * device's memory. Each is compared by itself, because a plan for inference has no gradients. */
+ * device's memory. Each section is compared separately, because a plan for inference has no
+ * gradients. */
 #include "pipeline/sharing.h"
 
 #include "plan/memory/devices.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transport.h -- transports by name. Each keeps the contract of cgpipe/ext/transport.h. */
+/* transport.h -- transports by name. All of them keep the contract of cgpipe/ext/transport.h. */
 #ifndef CGP_SRC_TRANSPORT_H
 #define CGP_SRC_TRANSPORT_H
 

@@ -212,7 +212,7 @@ class Engine:
         self.states = self._views(_c.lib.cgp_pipeline_state_tensor, captured.states)
 
     def _create(self, owner: Optional["Engine"]) -> None:
-        """Create the pipeline. It shares the owner's parameters if they are the same."""
+        """Create the pipeline. It shares the owner's parameters if the plans allow it."""
         handles = self.handles
         if owner is not None:
             try:

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* places.h -- placement of ranks: the host, cores, memory, instruction set and libm of each. They
- * are gathered once, before anything is allocated, so that all ranks make the same decisions. */
+/* places.h -- placement of ranks: the host, cores, memory, instruction set and libm of each
+ * rank. They are gathered once, before anything is allocated, so that all ranks make the same
+ * decisions. */
 #ifndef CGP_SRC_PIPELINE_PLACES_H
 #define CGP_SRC_PIPELINE_PLACES_H
 

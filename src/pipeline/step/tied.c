@@ -171,8 +171,8 @@ static cgp_status gather_all(cgp__worker *worker, void *unused) {
     return cgp__worker_finish(worker);
 }
 
-/* Copy the sum to another device's copy of the parameter. That device copies or receives the sum;
- * an owner with a link to it sends the sum. */
+/* Copy the sum to another device's copy of the parameter. That device copies or receives the sum.
+ * If the owner has a link to that device, the owner sends the sum. */
 static cgp_status scatter(cgp__worker *worker, const cgp__copy *copy, const cgp__copy *owner) {
     const cgp__executor *executor = worker->executor;
     const cgp_model *model = cgp__plan_setup(executor->plan)->model;

@@ -395,8 +395,8 @@ static bool may_run_by_depth(const cgp__gemm *gemm) {
            gemm->m * gemm->n <= SMALL_C;
 }
 
-/* Divide the work by rows or by k if this is faster than dividing the columns of each block. Return
- * false, without effect, if it is not. */
+/* Divide the work by rows or by k if this is faster than dividing the columns of each block.
+ * Otherwise return false, without effect. */
 static bool run_apart(cgp_device *device, const cgp__gemm *gemm, int64_t limit, float *packed,
                       float *sums, char *micro_panels) {
     if (device->threads == 1 || gemm->m * gemm->n / 16 * gemm->k < CGP__GEMM_MIN_WORK) return false;

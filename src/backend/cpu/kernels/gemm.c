@@ -282,7 +282,7 @@ typedef struct range {
 } range;
 
 /* Return whether the micro-panel at `begin` is packed while the previous micro-panel is multiplied.
- * It can be if its rows are contiguous. */
+ * Its rows must be contiguous for this. */
 static bool packs_interleaved(const range *r, int64_t begin) {
     return r->interleaves > 0 && !r->block->panels && r->block->b.column == 1 &&
            r->block->taps.depth == 0 && begin > r->first && begin < r->end;

@@ -57,8 +57,9 @@ INLINE void pack_run(cgp_dtype type, float *to, int64_t panel, const cgp__matrix
 }
 
 /* Pack rows of a, LANES at a time, into consecutive micro-panels [k][MR]; missing rows are zero.
- * All rows of a run of k are packed before the next run. This reads contiguous columns along
- * memory, which is fast, and only a few at a time, because each may lie in its own page. */
+ * All rows of a run of k are packed before the next run. Contiguous columns are thus read along
+ * memory, which is fast. Only a few columns are read at a time, because each may lie in its own
+ * page. */
 INLINE void pack_rows(cgp_dtype type, float *to, const cgp__matrix *a, int64_t rows, int64_t k) {
     const int64_t panel = k * MR, run = a->column == 1 ? RUN_OF_ROWS : RUN_OF_COLUMNS;
     for (int64_t p = 0; p < k; p += run)

@@ -105,7 +105,7 @@ static void multiply(square sums, bool add, const uint16_t *a, int64_t rows, con
 /* --- one row --- */
 
 /* b is not packed, because memory bandwidth limits the speed. Each step multiplies ROW_WIDTH
- * columns and prefetches as many columns that begin AHEAD elements later. */
+ * columns, and prefetches the same number of columns AHEAD elements later. */
 #define ROW_WIDTH 64
 #define ROW_VECTORS (ROW_WIDTH / TILE_ROWS)
 #define AHEAD 128
