@@ -18,9 +18,9 @@
 
 static const cgp_transport *transport;
 static cgp_communicator *communicator;
-static int rank = -1, count = 1; /* -1: the launcher's rank */
-static double limit;             /* in seconds; 0: none */
-static cgp_rank_state *states;   /* [count] scratch of lowest_after(), under its lock */
+static int rank = -1, count = 1; /* rank -1: ask the launcher */
+static double limit;             /* time limit in seconds; 0: none */
+static cgp_rank_state *states;   /* [count] scratch memory of lowest_after(), guarded by its lock */
 
 /* Environment variables of Open MPI, of MPICH's process manager, and of srun. A batch script
  * outside srun has no step, so it has none of srun's. */
@@ -72,7 +72,7 @@ static cgp_status be_silent(void) {
 
 enum { LINE = 1100 };
 static const char stuck[] = "cgpipe: MPI did not start or end in time on all ranks (--timeout)\n";
-static const char *_Atomic last_line; /* printed by end_process(); NULL: nothing is */
+static const char *_Atomic last_line; /* text that end_process() prints; NULL: none */
 static volatile sig_atomic_t last_code = CLI_PEER;
 
 /* State of the printing of this rank's failure. REPORTING, REPORTED: cli_report() prints it, or has
@@ -97,7 +97,7 @@ _Noreturn static void end_process(int number) {
     const int before = line ? atomic_exchange(&printer, ENDING) : REPORTED;
     if (before < REPORTED) (void)!write(STDERR_FILENO, line, strlen(line));
     while (before == ENDING)
-        pause(); /* another thread prints and exits */
+        pause(); /* another thread prints and ends the process */
     _exit(last_code);
 }
 

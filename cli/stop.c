@@ -17,7 +17,7 @@ static const struct {
     {SIGINT, "SIGINT", true},
     {SIGTERM, "SIGTERM", true},
     {SIGHUP, "SIGHUP", false},   /* sent by a shell that exits, then again by the system */
-    {SIGPIPE, "SIGPIPE", false}, /* sent at every write */
+    {SIGPIPE, "SIGPIPE", false}, /* the system sends it at every write */
     {SIGUSR1, "SIGUSR1", false}, /* sent by a batch system, perhaps repeatedly */
     {SIGXCPU, "SIGXCPU", false}, /* sent each second above the limit of `ulimit -St` */
     {CLI_STOP_REQUEST, "stop request", false},

@@ -46,9 +46,9 @@ static _Noreturn void be_command(char *const *words, const sigset_t *mask, pid_t
 
 typedef struct watch {
     pid_t command;
-    int socket;            /* -1: cgpipe supervise has ended */
+    int socket;            /* to cgpipe supervise; -1: it has ended */
     int signals;           /* signalfd: a child ended, or this process is to end */
-    double grace, kill_at; /* seconds; time of SIGKILL, INFINITY: none */
+    double grace, kill_at; /* seconds; time of SIGKILL or INFINITY */
     cli_ending ending;
     bool ended; /* the command has ended */
 } watch;

@@ -34,7 +34,7 @@ typedef enum cli_end_reason {
 
 typedef struct cli_ending {
     cli_end_reason reason;
-    int status; /* the command's, as from waitpid() */
+    int status; /* exit status of the command, as from waitpid() */
 } cli_ending;
 
 /* Start a command: `words` end with NULL, and PATH is searched. If it cannot be started, prints why

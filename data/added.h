@@ -11,13 +11,13 @@ typedef struct cgp__added_token {
     int64_t size;  /* at least 1 */
     int32_t id;
     bool single_word, lstrip, rstrip;
-    bool normalized; /* find it in the normalized text */
+    bool normalized; /* the token is found in normalized text */
 } cgp__added_token;
 
 /* The tokens, ascending by (normalized, text): each half is searched separately. Start from {0}. */
 typedef struct cgp__added {
     cgp__added_token *tokens; /* [n] */
-    int32_t n, n_raw;         /* all tokens; the tokens that are not normalized */
+    int32_t n, n_raw;         /* number of all tokens; of tokens that are not normalized */
     bool begins[2][256];      /* [normalized][b]: a token begins with byte b */
 } cgp__added;
 

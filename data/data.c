@@ -67,7 +67,7 @@ cgp_status cgp__data_check_range(const char *name, const char *field_is, const c
 }
 
 cgp_status cgp__data_check_fraction(const char *name, double fraction) {
-    if (fraction >= 0 && fraction < 1) return CGP_OK; /* the condition is false for NaN */
+    if (fraction >= 0 && fraction < 1) return CGP_OK; /* false for NaN */
     return cgp_fail(CGP_EINVAL, "%s: validation_fraction is at least 0 and below 1, got %g", name,
                     fraction);
 }

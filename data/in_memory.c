@@ -18,7 +18,7 @@
 
 /* Placement of a stored image in its sample. */
 typedef struct placement {
-    int64_t x, y; /* position of its first pixel */
+    int64_t x, y; /* position of the first pixel in the sample */
     bool mirrored;
 } placement;
 
@@ -106,7 +106,8 @@ cgp_status cgp__in_memory_grow(cgp__in_memory *set, cgp_split split, int64_t mor
     return cgp__no_memory("images", (size_t)((images->n + more) * bytes));
 }
 
-/* Find the mean and 1 / deviation of each channel; 1 for a constant channel. */
+/* Find the mean and 1 / deviation of each channel. For a constant channel, use 1 in place of 1 /
+ * deviation. */
 static void measure(cgp__in_memory *set) {
     const cgp__in_memory_split *images = &set->splits[CGP_SPLIT_TRAIN];
     const int64_t channels = set->o.channels, n = images->n * set->o.side * set->o.side;

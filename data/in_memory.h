@@ -31,7 +31,7 @@ struct cgp__in_memory {
     cgp_data base;
     cgp__in_memory_options o;
     cgp__in_memory_split splits[2];
-    float mean[3], scale[3]; /* one per channel: (v - mean) scale */
+    float mean[3], scale[3]; /* per channel; a value v becomes (v - mean) scale */
 };
 
 /* Make a data set from the images that `read` reads. */

@@ -39,7 +39,7 @@ typedef struct slot {
 
 typedef struct ring {
     slot *slots;   /* [n] */
-    uint8_t *data; /* [n, input and target] */
+    uint8_t *data; /* [n] input and target of each slot */
     int64_t n, first, next;
     int busy;
     bool with_inputs; /* false: the workers make only targets */
@@ -50,7 +50,7 @@ struct cgp__prefetch {
     const char *name;
     size_t input_bytes, bytes; /* size of a sample's input; size of input and target together */
     pthread_mutex_t lock;
-    pthread_cond_t work, done; /* signalled to workers; signalled to the reader */
+    pthread_cond_t work, done; /* for workers: there is work; for the reader: a slot is done */
     pthread_t *threads;
     int n_threads; /* threads that run */
     bool quit;

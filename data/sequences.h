@@ -27,7 +27,7 @@ typedef struct cgp__sequence_options {
 /* First member of a kind that has sequences. */
 typedef struct cgp__sequences {
     cgp_data base;
-    double validation_fraction; /* 0 if validation is stream 1 */
+    double validation_fraction; /* 0 if stream 1 is the validation data */
     bool separate;              /* validation is stream 1, not the end of stream 0 */
 } cgp__sequences;
 

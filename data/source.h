@@ -13,7 +13,7 @@
 typedef struct cgp__prefetch cgp__prefetch;
 
 typedef struct cgp__data_kind {
-    const char *name; /* part of the identity */
+    const char *name; /* name of the kind, a part of the identity */
     size_t size;      /* size of the kind's struct */
     bool makes_both;  /* fill() always writes inputs and targets: the prefetch buffers have room for
     both */

@@ -30,7 +30,7 @@ struct cgp_tokenizer {
     cgp__tokenizer_parts parts;
     cgp__bpe bpe;
     cgp__nfc nfc;
-    uint8_t *prefixed; /* [prefixed_capacity] a space and a text */
+    uint8_t *prefixed; /* [prefixed_capacity] a text with a space before it */
     int64_t prefixed_capacity;
     cached_word *cache;  /* [CACHE_WORDS] by hash; a newer word replaces an older one */
     bool cuts[2][ASCII]; /* a text may be cut before a space or line feed that follows this byte */

@@ -330,7 +330,7 @@ static cgp_status take_added(reader *r, size_t i, json_t *entry) {
     static const char *const keys[] = {"id",     "content",    "single_word", "lstrip",
                                        "rstrip", "normalized", "special",     NULL};
     char place[PLACE];
-    bool special = false; /* matters only to decoders that skip special tokens */
+    bool special = false; /* only used by decoders that skip special tokens */
     snprintf(place, sizeof place, "added_tokens[%zu]", i);
     CGP_TRY(check_keys(r, place, entry, keys));
     const char *content = json_string_value(json_object_get(entry, "content"));

@@ -9,7 +9,7 @@
 
 /* The parts of a tokenizer. Start from {0}. */
 typedef struct cgp__tokenizer_parts {
-    cgp__unicode unicode; /* opened before the file is read */
+    cgp__unicode unicode; /* filled before the file is read */
     bool nfc;             /* normalizer */
     cgp__added added;
     cgp__pattern pattern;

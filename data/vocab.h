@@ -33,7 +33,7 @@ typedef struct cgp__vocab_text {
 
 /* Sources of tokens. All pointers are borrowed. */
 typedef struct cgp__vocab_source {
-    json_t *tokens; /* an object from tokens to ids */
+    json_t *tokens; /* object that maps tokens to ids */
     const char *path;
     const cgp__vocab_text *added; /* [n_added]; new tokens get the ids after those in `tokens` */
     int32_t n_added, n_new;       /* n_new: number of new tokens, which `tokens` lacks */

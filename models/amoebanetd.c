@@ -41,8 +41,8 @@ typedef enum operation {
     CONV_1X7_7X1
 } operation;
 
-/* Kernels of an operation's convolutions. If there are several, they have c / 4 channels between
- * them. */
+/* Kernels of an operation's convolutions. Between two of its convolutions, there are c / 4
+ * channels. */
 static const struct {
     int n, kernels[4][2];
 } convolutions[] = {
@@ -96,7 +96,7 @@ static const genotype old_reduction = {3,
 
 /* --- parts --- */
 
-#define REMEMBERED 16 /* enough for a cell and the previous cell */
+#define REMEMBERED 16 /* values; enough for a cell and the previous cell */
 
 /* A network being built. */
 typedef struct network {
@@ -182,7 +182,7 @@ static cgp_value factorised_reduction(network *net, cgp_value x, int64_t in, int
 
 /* x [H, W, c] -> [H / stride, W / stride, c] */
 static cgp_value operate(network *net, operation kind, cgp_value x, int64_t c, int stride) {
-    if (kind == NONE) return x; /* every genotype has NONE with stride 1 only */
+    if (kind == NONE) return x; /* NONE only occurs with stride 1 */
     if (kind >= CONV_1X1) return convolve_all(net, kind, x, c, c, stride);
     return pool(net, kind, x, c, stride);
 }

@@ -30,7 +30,7 @@ typedef struct tensor {
     cgp_shape shape;  /* in the model */
     bool counter;     /* num_batches_tracked */
     bool convolution; /* the tensor has another layout in the file */
-    bool bare;        /* its name is in bare_names */
+    bool bare;        /* the name is in bare_names */
 } tensor;
 
 static int count_of(const cgp_model *model) {

@@ -62,7 +62,7 @@ typedef struct wire {
     const cgp_transport *transport;
     cgp_communicator *communicator;
     cgp_link *link;
-    char *memory, *data; /* the link's buffer; data to send, or received */
+    char *memory, *data; /* the link's buffer; the data sent or received */
 } wire;
 
 static cgp_status open_wire(wire *w, int edge, bool sends, int peer, int64_t spin_ns) {
@@ -141,7 +141,7 @@ static int ranks_beside(const bench *b, int r) {
 }
 
 static void *receive_thread(void *to) {
-    (void)!receive_all(to); /* a failure here also ends the sender's wait */
+    (void)!receive_all(to); /* if this fails, the sender's wait ends too */
     return NULL;
 }
 

@@ -239,7 +239,7 @@ static cgp_status write_checkpoint(const conversion *c, const cli_run_directory 
     cgp_save_options options = cgp_save_options_default();
     options.keep = 1;
     json_t *note = json_pack("{s:s, s:s, s:i}", "program", "cgpipe " CGP_VERSION, "model",
-                             c->model_spec, "position", 0); /* no data has been read */
+                             c->model_spec, "position", 0); /* a conversion has read no data */
     cli_record_file(note, &c->of);
     CGP_TRY(cli_run_directory_save(run, c->pipeline, options, note));
     return cli_record_write_converted(run, &c->of, c->model_spec, dropout ? *dropout : 0);
@@ -343,7 +343,7 @@ static cgp_status write_directory(conversion *c) {
     const char *to = c->options->target;
     const cgp_model_spec spec = with_dropout(c);
     staging s;
-    CGP_TRY(cgp_checkpoint_clean(to)); /* left by a killed conversion */
+    CGP_TRY(cgp_checkpoint_clean(to)); /* a killed conversion's entries */
     const bool made = mkdir(to, 0777) == 0;
     if (!made && errno != EEXIST)
         return cgp_fail(CGP_EIO, "%s: cannot be made (%s)", to, strerror(errno));

@@ -23,7 +23,7 @@ typedef struct sample {
     json_t *record;
     cli_model model;
     cli_text_sizes sizes;
-    bool cached;   /* the model is for generation, with a cache */
+    bool cached;   /* the model generates with a KV cache */
     int64_t batch; /* tokens of a mini-batch, if there is a cache */
     cli_session session;
     cgp_tokenizer *tokenizer; /* NULL: tokens are bytes */

@@ -200,7 +200,7 @@ static void watch(supervision *s, cli_watcher *watcher, cli_ending *ending) {
         const double idle = cli_seconds() - since;
         const bool failed_before = failed;
         failed = idle >= s->options->grace && cli_processes_failed();
-        s->failed |= failed && failed_before; /* twice in a row: the parent does not reap */
+        s->failed |= failed && failed_before; /* twice in a row: the parent does not reap it */
         if (s->failed || (limit > 0 && idle >= limit)) cli_watcher_end(watcher);
     }
 }

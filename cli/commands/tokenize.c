@@ -189,7 +189,7 @@ static cgp_status decode_tokens(work *w, FILE *in, const char *name) {
 
 /* Decode numbers separated by spaces and line breaks. */
 static cgp_status decode_numbers(work *w, FILE *in, const char *name) {
-    int64_t id = -1; /* no number has begun */
+    int64_t id = -1; /* -1: no number has begun */
     for (int64_t at = 0;; at++) {
         const int c = getc(in);
         const bool space = c == EOF || (c && strchr(" \n\t\r", c));
@@ -218,7 +218,7 @@ static cgp_status convert_file(work *w, FILE *in, const char *name) {
     if (w->options->decode)
         return cli_ends_with(name, ".bin") ? decode_tokens(w, in, name)
                                            : decode_numbers(w, in, name);
-    w->made = 0; /* each file is a line */
+    w->made = 0; /* each file makes one line of output */
     CGP_TRY(encode(w, in, name));
     if (!w->options->out) fputc('\n', w->out);
     w->made += before;

@@ -86,7 +86,7 @@ typedef struct cli_run_options {
         message_bytes;
     cli_steps save_every, evaluate_every, warmup, warmup_interval;
     int64_t from_step, keep, restarts, lr_step_size, lr_batch, epochs;
-    int64_t epoch_steps; /* 0: not counted (epochs.h) */
+    int64_t epoch_steps; /* steps of an epoch; 0: not counted (epochs.h) */
     int64_t epoch_shift; /* step at which epoch 0 would begin if all steps had used --batch */
     int64_t sample, length, top_k, workers, virtual_stages, group, repeats;
     double dropout, lr, warmup_start, min_lr_ratio, lr_gamma, momentum, beta1, beta2, alpha, eps;

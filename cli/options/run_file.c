@@ -164,7 +164,7 @@ static cgp_status read_options(reader *r) {
 }
 
 static cgp_status read_document(reader *r) {
-    /* stream, document, map; nothing follows an empty stream */
+    /* Starts of stream, document and map. An empty stream ends at once. */
     for (int i = 0; i < 3; i++) {
         CGP_TRY(next(r));
         if (r->event.type == YAML_STREAM_END_EVENT) break;
@@ -173,7 +173,7 @@ static cgp_status read_document(reader *r) {
         r->event.data.mapping_start.tag)
         return expected("options, a line each (lr: 0.001)");
     CGP_TRY(read_options(r));
-    CGP_TRY(next(r)); /* the end of the document */
+    CGP_TRY(next(r)); /* end of the document */
     CGP_TRY(next(r));
     return r->event.type == YAML_STREAM_END_EVENT ? CGP_OK : expected("one document");
 }

@@ -40,7 +40,7 @@ typedef struct cli_option {
     cli_kind kind;
     size_t offset, size; /* in cli_run_options */
     unsigned commands, flags;
-    const char *preset; /* parsed like an argument; NULL: none */
+    const char *preset; /* default, parsed like an argument; NULL: none */
     const char *help;
 } cli_option;
 

@@ -190,7 +190,7 @@ cgp_status cli_option_set_list(cli_run_options *options, int id, const char *con
     if (kind != CLI_NAMES && kind != CLI_DEVICE_NAMES && kind != CLI_BALANCE && kind != CLI_COUNTS)
         return cli_option_misshapen(id, true);
     char *text = cli_joined(items, count);
-    const cgp_status status = cli_option_set(options, id, text); /* keeps a copy, not `text` */
+    const cgp_status status = cli_option_set(options, id, text); /* the option keeps a copy */
     free(text);
     return status;
 }

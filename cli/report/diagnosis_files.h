@@ -40,9 +40,9 @@ typedef struct cli_sent_message {
 
 /* The file of a rank. */
 typedef struct cli_rank_file {
-    json_t *root; /* NULL: there is none */
+    json_t *root; /* the JSON; NULL: the rank has no file */
     const char *host, *reason;
-    int64_t process, time; /* seconds since the epoch */
+    int64_t process, time; /* process id; seconds since the epoch */
     double timeout;        /* 0: none */
     cli_diagnosed_device *devices;
     size_t n_devices;

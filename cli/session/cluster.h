@@ -17,12 +17,12 @@ typedef struct cli_message_cost {
 typedef struct cli_cluster_host {
     const char *name; /* Borrowed */
     int64_t cores, memory_bytes;
-    cli_message_cost within; /* between two of its devices */
+    cli_message_cost within; /* of a message between two devices of the host */
 } cli_cluster_host;
 
 typedef struct cli_cluster_device {
     const char *kind;           /* name of its backend. Borrowed */
-    int64_t host, memory_bytes; /* 0 bytes: not known */
+    int64_t host, memory_bytes; /* number of its host; bytes, 0: not known */
 } cli_cluster_device;
 
 /* A link from one host to another; -1, -1: the default for pairs without a link of their own. */

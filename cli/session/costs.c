@@ -19,7 +19,7 @@ double cli_copy_bandwidth(void) {
     const size_t bytes = (size_t)128 << 20;
     char *from = cli_calloc(bytes, 1), *to = cli_calloc(bytes, 1);
     double rates[COPIES];
-    memset(from, 1, bytes); /* distinct pages, not the shared page of zeros */
+    memset(from, 1, bytes); /* a write gives each page its own memory */
     memset(to, 2, bytes);
     for (int i = 0; i < COPIES; i++) {
         const double start = cli_seconds();
@@ -292,7 +292,7 @@ static cgp_status read_costs(cli_costs *costs, const json_t *o, const cli_run_op
     cli_costs_reserve(costs);
     for (int i = 0; i < costs->layers; i++)
         CGP_TRY(read_layer(costs, json_array_get(layers, (size_t)i), path, i));
-    if (!convolution) convolution = "direct"; /* an older cgpipe wrote the file */
+    if (!convolution) convolution = "direct"; /* the default of older cgpipe */
     if (strcmp(convolution, options->convolution) != 0)
         return cgp_fail(CGP_EFORMAT,
                         "%s: expected costs of %s convolutions, got \"%s\" (--convolution %s, or "

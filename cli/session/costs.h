@@ -13,7 +13,7 @@
 enum { CLI_COSTS_SIZES = CGP_PROFILE_SIZES };
 
 typedef struct cli_costs {
-    const char *model, *precision, *convolution; /* Borrowed: the spec and options */
+    const char *model, *precision, *convolution; /* spec and options. Borrowed */
     int sizes;
     int64_t samples[CLI_COSTS_SIZES]; /* samples of the measured micro-batches, ascending */
     double bandwidth;                 /* memory copy bandwidth, bytes/s; NaN: unknown */

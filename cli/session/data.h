@@ -35,7 +35,7 @@ CGP_MUST_CHECK cgp_status cli_data_open(cgp_data **out, const cli_run_options *r
 /* Facts on the data for all ranks, though only some ranks open the data. */
 typedef struct cli_data_facts {
     int64_t samples[2]; /* of each cgp_split */
-    int64_t sequence;   /* tokens; 0: samples are no tokens */
+    int64_t sequence;   /* tokens of a sample; 0: samples are no tokens */
     char identity[65];
 } cli_data_facts;
 
@@ -51,7 +51,7 @@ typedef struct cli_data_units {
     const char *name, *short_name;
     const char *sample; /* "sequences", "images" or "samples" */
     const char *key;    /* JSON name of the sample */
-    int64_t per_sample; /* units in a sample */
+    int64_t per_sample; /* number of units in a sample */
 } cli_data_units;
 
 cli_data_units cli_data_units_of(const cgp_model *model);

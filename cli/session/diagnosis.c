@@ -28,7 +28,7 @@
 #define GRACE_SECONDS 0.5
 
 static struct {
-    cgp_pipeline *pipeline; /* NULL: nothing is written */
+    cgp_pipeline *pipeline; /* NULL: no files are written */
     cli_run_directory *run;
     char *shown; /* the run's path, escaped for a terminal */
     double timeout;
@@ -114,7 +114,7 @@ void cli_diagnosis_clear(const cli_run_directory *run) {
     DIR *entries = place.fd >= 0 ? cli_run_directory_list(&place) : NULL;
     for (const struct dirent *entry; entries && (entry = readdir(entries));) {
         if (strncmp(entry->d_name, "rank-", 5) == 0 ||
-            cli_run_directory_is_temporary(entry->d_name)) /* left by a killed rank */
+            cli_run_directory_is_temporary(entry->d_name)) /* a killed rank left it */
             (void)unlinkat(place.fd, entry->d_name, 0);
     }
     if (entries) closedir(entries);

@@ -27,8 +27,8 @@ void cli_diagnosis_write(const char *reason);
 /* Delete the files of an earlier start; a link is deleted, not its target. */
 void cli_diagnosis_clear(const cli_run_directory *run);
 
-/* End the thread; call before the pipeline is destroyed. Deletes the file of a signal: the run has
- * ended by itself. */
+/* End the thread; call before the pipeline is destroyed. Deletes a file that was written after a
+ * signal: the run has ended by itself. */
 void cli_diagnosis_end(void);
 
 #endif

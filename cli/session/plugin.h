@@ -8,7 +8,7 @@
 #include <cgpipe/ext/model_plugin.h>
 
 typedef struct cli_plugin {
-    char *path;       /* as given, without keys */
+    char *path;       /* path of the file as given, without keys */
     const char *name; /* last component of `path`, "mine.so" */
     char sha256[65];
     void *object;

@@ -161,8 +161,8 @@ static json_t *devices_json(const cgp_plan *plan) {
     return devices;
 }
 
-/* Add the plug-in of the file `path` to the list unless it is there already. NULL: the device or
- * transport belongs to the library. */
+/* Add the plug-in of the file `path` to the list unless it is there already. `path` NULL: the
+ * library itself has the device or transport. */
 static void add_plugin(json_t *plugins, const char *path) {
     cgp_plugin_info info;
     for (int i = 0; path && (info = cgp_plugin_info_at(i)).path; i++) {

@@ -72,7 +72,7 @@ static cgp_status inherit(cli_run *run) {
 static cgp_status find_record(cli_run *run) {
     const cli_run_options *options = &run->options;
     if (run->directory.fd >= 0 && cli_run_directory_has(&run->directory, CLI_REPLACED))
-        CGP_TRY(cli_run_directory_check(&run->directory)); /* after a killed conversion */
+        CGP_TRY(cli_run_directory_check(&run->directory)); /* may bring back the old run */
     if (cli_run_directory_has(&run->directory, CLI_RECORD))
         return cli_record_read(&run->directory, &run->before);
     if (cli_run_directory_has_run(&run->directory))
@@ -291,9 +291,9 @@ static cgp_status compare(cli_run *run, json_t *note) {
                 "note         saved by an older cgpipe: edits of run.json are not detected\n");
     CGP_TRY(check_data(run, note));
     json_t *now = make_note(run);
-    if (!json_is_string(json_object_get(note, "precision"))) /* an older cgpipe wrote it */
+    if (!json_is_string(json_object_get(note, "precision"))) /* note of an older cgpipe */
         json_object_set_new(note, "precision", json_string("f32"));
-    if (!json_is_string(json_object_get(note, "convolution"))) /* an older cgpipe wrote it */
+    if (!json_is_string(json_object_get(note, "convolution"))) /* note of an older cgpipe */
         json_object_set_new(note, "convolution", json_string("direct"));
     warn_rounding(run, note, now);
     warn_plugins(run);

@@ -165,7 +165,7 @@ cgp_status cli_run_directory_open(const cli_run_directory *directory, const char
     *fd = -1;
     if (reason == ENOENT && !(flags & O_CREAT)) return CGP_OK;
     const char *is = NULL;
-    if (reason == 0 || reason == ENXIO) is = "not a regular file"; /* ENXIO: a pipe, a socket */
+    if (reason == 0 || reason == ENXIO) is = "not a regular file"; /* ENXIO: pipe or socket */
     if (reason == EISDIR || (reason == 0 && S_ISDIR(info.st_mode))) is = "a directory";
     if (reason == ELOOP) is = "a link";
     if (is)

@@ -134,7 +134,7 @@ int cli_train_stopped(const training *t) {
     const bool resumable = t->metrics.file || t->run.before;
     const char *signal = strcmp(t->stopped, "time") == 0 ? NULL : t->stopped;
     FILE *out = signal ? stderr : t->run.out;
-    if (signal && strcmp(signal, "SIGPIPE") == 0) return CLI_CLOSED; /* no reader is left */
+    if (signal && strcmp(signal, "SIGPIPE") == 0) return CLI_CLOSED; /* the reader is gone */
     if (cli_rank() > 0) return signal ? CLI_STOPPED : CLI_OK;
     cli_output_flush(t->run.out);
     fprintf(out, "%s%s: stopped ", signal ? "cgpipe: " : "", signal ? signal : "--minutes");

@@ -11,7 +11,7 @@
 
 /* The training data; written by resolve.c and open.c. */
 typedef struct training_data {
-    cgp_data *source; /* NULL: this rank reads none */
+    cgp_data *source; /* NULL: this rank reads no data */
     cli_data_facts facts;
     cli_data_kind kind;
     cli_data_units units;

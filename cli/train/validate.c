@@ -12,7 +12,7 @@ cgp_status cli_train_validate(training *t) {
     const int64_t max = t->data.kind == CLI_DATA_RANDOM   ? t->run.options.batch
                         : t->data.kind == CLI_DATA_TEXT   ? VALIDATION_SEQUENCES
                         : t->data.kind == CLI_DATA_TOKENS ? VALIDATION_SEQUENCES
-                                                          : samples; /* all images, for accuracy */
+                                                          : samples; /* accuracy needs all images */
     samples = samples < max ? samples : max;
     t->validation = cli_no_eval_metrics;
     return cli_session_validate(&t->run.session, t->data.source, samples, &t->validation);

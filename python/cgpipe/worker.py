@@ -34,7 +34,7 @@ class _Job:
         self.begun = True
         try:
             self.result = self.function(*self.arguments)
-        except BaseException as error:  # the waiting thread raises it again
+        except BaseException as error:  # the waiting thread raises this error again
             self.error = error
         self.function = self.arguments = None  # type: ignore[assignment]
         self.done.set()
@@ -72,7 +72,7 @@ class Worker:
                     self._jobs.put(job)  # a signal may cause a second put; the job runs once
                     queued = True
                 job.done.wait()
-            except BaseException as error:  # a signal handler raised it
+            except BaseException as error:  # a signal handler raised this error
                 interrupt = error
         if interrupt is not None:
             raise interrupt from job.error

@@ -315,7 +315,7 @@ class Modes(Comparing):
         z = x.detach().clone().requires_grad_()
         module(x).square().sum().backward()
         y = model(z)
-        model(2 * z)  # another forward in between is harmless here
+        model(2 * z)  # a second forward before the backward is harmless here
         y.square().sum().backward()
         self.same_gradients(model, module)
         self.close(z.grad, x.grad)

@@ -53,7 +53,7 @@ class _Handles:
 
     def __init__(self, worker: Worker) -> None:
         self.model, self.plan, self.pipeline = (ctypes.c_void_p() for _ in range(3))
-        self.owner: Optional[_Handles] = None  # whose parameters the pipeline shares
+        self.owner: Optional[_Handles] = None  # owner of shared parameters
         _c.when_gone(self, worker.post, destroy, self.pipeline, self.plan, self.model)
 
 

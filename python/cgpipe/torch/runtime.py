@@ -67,7 +67,7 @@ class _Function(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Optional[Tensor]) -> Tuple[Optional[Tensor], ...]:
-        tensors = ctx.saved_tensors  # raises if a saved tensor has changed
+        tensors = ctx.saved_tensors  # raises an error if a saved tensor has changed
         needed = ctx.needs_input_grad[2 + ctx.n_inputs:]
         return (None, None, *ctx.forward_.runtime._backward(ctx.forward_, tensors[:ctx.n_inputs],
                                                             needed, gradients))
