@@ -24,7 +24,7 @@ static inline bool cgp__is_pointwise(const cgp_kernel_spec *spec) {
 /* Return the spec of the LINEAR that computes a pointwise convolution. All bytes after its fields
  * are zero. */
 static inline cgp_kernel_spec cgp__pointwise_linear(const cgp_kernel_spec *spec) {
-    const size_t common = offsetof(cgp_op_linear, has_bias); /* bytes of the common fields */
+    const size_t common = offsetof(cgp_op_linear, has_bias); /* bytes of shared fields */
     cgp_kernel_spec linear = *spec;
     linear.op = CGP_OP_LINEAR;
     memset((char *)&linear.attributes + common, 0, sizeof linear.attributes - common);

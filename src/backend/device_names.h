@@ -9,7 +9,7 @@
 typedef struct cgp__device_name {
     char kind[64];
     int ordinal;
-    int64_t limit; /* bytes; 0: no limit */
+    int64_t limit; /* memory limit in bytes; 0: no limit */
 } cgp__device_name;
 
 /* Parse a name. @retval CGP_EINVAL Threads: any. */

@@ -277,7 +277,7 @@ void cgp_op_parallel_for(const cgp_op_run *run, int64_t items, int64_t block, cg
     CGP__NEED_OR(run->context, );
     const parallel_call s = {run, range, work};
     const cgp__host *host = run->context->host;
-    if (range_thread >= 0) { /* nested: the other threads are busy */
+    if (range_thread >= 0) { /* a nested loop: the other threads are busy */
         if (items > 0) range(run, work, 0, items, range_thread);
         return;
     }

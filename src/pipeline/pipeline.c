@@ -27,7 +27,7 @@
 #include "plugin/find.h"
 #include "transport/heartbeat.h"
 
-#define LONGEST_TIMEOUT 1e9 /* seconds; a longer timeout means none */
+#define LONGEST_TIMEOUT 1e9 /* seconds; a longer timeout means no timeout */
 
 /* A pipeline and its parts. They are one allocation, because a hanging worker may touch all of
  * them. */

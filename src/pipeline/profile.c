@@ -26,7 +26,7 @@ typedef struct trainer trainer;
  * trainer uses the caller's thread. */
 typedef struct profile {
     int n;
-    trainer *trainers; /* [n] the first trainer is the caller's */
+    trainer *trainers; /* [n] the caller's thread runs the first trainer */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int ready; /* trainers whose warm-up is over, or that have failed */

@@ -13,7 +13,7 @@ typedef struct cgp__plugin {
     char *path;
     void *object;
     const cgp_plugin *table; /* NULL: the entry returned no valid table */
-    char *reason;            /* the first fault; NULL: none */
+    char *reason;            /* the first failure of the plug-in; NULL: none */
     char sha256[65];         /* digest of the file; "": it could not be read */
 } cgp__plugin;
 

@@ -162,7 +162,7 @@ static bool is_beside(const char *a, const char *b) {
 
 bool cgp__plugin_search(cgp__plugin_visit *visit, char *places, size_t size) {
     search s = {.visit = visit, .places = places, .size = size};
-    if (getauxval(AT_SECURE)) return false; /* a set-user-ID program or similar */
+    if (getauxval(AT_SECURE)) return false; /* set-user-ID program or similar */
     const char *list = secure_getenv("CGP_PLUGIN_PATH");
     char *program = realpath(CGP_PROGRAM_FILE, NULL), *library = library_file();
     if (list && *list) search_list(&s, list);

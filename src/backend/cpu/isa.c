@@ -134,7 +134,7 @@ cgp_status cgp__cpu_isa_choose(cgp_device *device, cgp_isa isa) {
     if (isa != CGP_ISA_NONE) {
         CGP_TRY(check_isa(isa, "cpu"));
         device->bf16_limit = isa;
-    } else { /* no instruction set requested */
+    } else { /* no instruction set was requested */
         CGP_TRY(isa_wanted(&isa));
         device->bf16_limit = isa == CGP_ISA_NONE ? CGP_ISA_AMX : isa;
         CGP_TRY(cgp__cpu_isa_best(CGP_F32, &isa));

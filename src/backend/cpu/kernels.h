@@ -20,7 +20,7 @@ typedef struct cgp__cpu_mask {
     cgp__rng_key key;
     uint32_t threshold, group;
     uint64_t sample;
-    /* 1 / (1 - p) */
+    /* Factor of kept elements, 1 / (1 - p). */
     float scale;
 } cgp__cpu_mask;
 
@@ -82,7 +82,7 @@ typedef struct cgp__cpu_scores {
     float *dp;
     /* [rows] Maximum of s, and log sum_j exp(scale (s - max)). NULL: not saved. */
     float *max, *log_sum;
-    const float *delta; /* [rows] dy . y */
+    const float *delta; /* [rows] dot products dy . y */
     /* Dropout mask, whose group is the group of row 0; NULL: no dropout. */
     const cgp__cpu_mask *mask;
 } cgp__cpu_scores;
@@ -247,8 +247,8 @@ typedef struct cgp__cpu_columns {
     const void *x, *dy; /* dy: backward */
     const float *mean;
     const float *scale; /* weight rstd */
-    const float *shift; /* forward: bias. backward: mean of dy; grouped: rstd mean of g */
-    const float *slope; /* backward: - rstd mean of dy h; grouped: - rstd^2 mean of g h */
+    const float *shift; /* forward: bias; backward: mean(dy), grouped: rstd mean(g) */
+    const float *slope; /* backward: -rstd mean(dy h), grouped: -rstd^2 mean(g h) */
     /* GROUP_NORM: channels of a group share their means; g = dy weight. */
     bool grouped;
     /* Result: y, or dx, which may be dy. `add`: add to dx. */

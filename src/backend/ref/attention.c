@@ -155,7 +155,7 @@ static void attention_forward(const cgp_kernel_spec *spec, const cgp_kernel_args
 /* Sums of gradients in the workspace. */
 typedef struct sums {
     double *s;       /* [S] */
-    double *dq;      /* [R, D], of one head */
+    double *dq;      /* [R, D] of one head of queries */
     double *dk, *dv; /* [S, D], [S, DV] */
 } sums;
 

@@ -29,7 +29,7 @@ typedef struct cgp__reading {
 typedef struct cgp__clocks {
     bool differ;                /* false: all ranks share a clock; no readings */
     cgp__reading *first, *last; /* first->at_ns <= last->at_ns */
-    int64_t *times;             /* [ranks] clock readings in a round trip */
+    int64_t *times;             /* [ranks] clocks of all ranks in a round trip */
 } cgp__clocks;
 
 /* After a failure *out may be set: pass it to cgp__clocks_destroy(), which accepts NULL. */

@@ -61,7 +61,7 @@ static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *ca
         .prefetch = prefetch,
         .n_prefetch = call->n_prefetch};
     bind_operands(s, call, &args);
-    for (int k = 0; k < call->n_prefetch; k++) /* operands of later calls */
+    for (int k = 0; k < call->n_prefetch; k++) /* prefetch operands of later calls */
         prefetch[k] =
             (cgp_prefetch){cgp__address(s, call->prefetch[k].location), call->prefetch[k].bytes};
     if (node->use.op->is_loss) {

@@ -191,6 +191,6 @@ cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
     if (cgp__is_stopped(worker)) return CGP_OK;
     if (run_actions(worker, &context)) return read_losses(worker, &context);
     if (backend->streams) (void)backend->streams->finish(worker->device);
-    cgp__staging_drop(worker); /* no more data goes to the caller */
+    cgp__staging_drop(worker); /* the caller gets no more data */
     return CGP_OK;             /* reported through first_status */
 }

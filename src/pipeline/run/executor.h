@@ -49,8 +49,8 @@ struct cgp__executor {
     bool *reads;             /* [inputs][with_loss] a node of this rank reads the input */
     cgp_communicator *inproc;
     cgp__end *ends;                      /* [links][2] sender, receiver */
-    bool records;                        /* capture graphs, where the backend can */
-    struct cgp__injected_faults *faults; /* from CGP_FAULT; NULL: none */
+    bool records;                        /* true: capture graphs if the backend can */
+    struct cgp__injected_faults *faults; /* faults of CGP_FAULT; NULL: none */
 
     /* Written by the caller's thread between jobs. */
     struct cgp__runs *runs; /* bind.c; NULL: none yet */

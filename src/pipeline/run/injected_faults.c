@@ -62,7 +62,7 @@ static const struct {
 
 typedef struct fault {
     effect effect;
-    cgp_action action; /* not used by DELAY_ALL */
+    cgp_action action; /* action of the fault; DELAY_ALL has none */
     int rank, step;    /* -1: any */
     double seconds;    /* the delay of DELAY and LATE; the longest of DELAY_ALL */
 } fault;

@@ -16,7 +16,7 @@ typedef struct cgp__end {
     const cgp_transport *transport;
     cgp_communicator *communicator;
     cgp_link *link; /* NULL: the end is on another rank */
-    char *memory;   /* address of its buffers */
+    char *memory;   /* address of the end's buffers */
     /* [buffers] events of an asynchronous device, recorded after each copy to or from a buffer.
      * Made by the worker of the end's device. */
     cgp_event **events;

@@ -18,7 +18,7 @@
 
 #include <stdlib.h>
 
-enum { SIZE = 2 * CGP__AHEAD }; /* a power of two */
+enum { SIZE = 2 * CGP__AHEAD }; /* a power of two: for i % SIZE */
 
 struct cgp__queues {
     /* Action i of the list is in_flight[i % SIZE]; actions before `complete` are complete. */

@@ -81,7 +81,7 @@ enum {
     CGP__SITES
 };
 #ifdef CGP_TEST_SITES
-extern int cgp__site_off; /* disabled point; -1: none */
+extern int cgp__site_off; /* disabled point of synchronization; -1: none */
 #define CGP__ON(site) (cgp__site_off != (site))
 #else
 #define CGP__ON(site) true

@@ -21,8 +21,8 @@
 
 struct cgp__recorded {
     enum { UNUSED, USED, RECORDED } state;
-    cgp_captured_graph *graph; /* NULL: not captured, or no launches */
-    int64_t launches;          /* counted at the first use */
+    cgp_captured_graph *graph; /* NULL: not captured, or nothing to launch */
+    int64_t launches;          /* number of launches, counted at the first use */
 };
 
 /* The captured graphs of a bound instance, by kind of run. */

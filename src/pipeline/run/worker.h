@@ -56,7 +56,7 @@ struct cgp__worker {
      * reads or writes them. */
     struct cgp__kernels *kernels;
     struct cgp__recordings *recordings;
-    struct cgp__ring *ring; /* staging.c; NULL: the device shares the host's memory */
+    struct cgp__ring *ring; /* of staging.c; NULL: the device shares the host's memory */
     struct cgp__queues *queues;
 
     cgp__progress progress;

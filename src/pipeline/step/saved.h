@@ -23,8 +23,8 @@
 typedef struct cgp__step cgp__step;
 
 typedef struct cgp__saved_tensor {
-    int parameter, number; /* `number`: optimizer state, or CGP__VALUES */
-    int state;             /* state of an op; -1: the tensor belongs to a parameter */
+    int parameter, number; /* `number`: of an optimizer state, or CGP__VALUES */
+    int state;             /* number of an op's state; -1: a parameter's tensor */
     int device;            /* device of the tensor's owner */
     cgp_dtype type;
     const cgp_shape *shape;

@@ -16,7 +16,7 @@ typedef struct cgp__step {
     int64_t steps;                   /* steps done; part of the key of dropout */
     int64_t own_updates, *updates;   /* *updates: total of pipelines that share the parameters */
     char *parts;                     /* [ranks] parts of the exchange before a run (inputs.c) */
-    double *packed;                  /* [params] squares, ordered by their owner's rank */
+    double *packed;                  /* [params] gradients' squares, ordered by owner's rank */
     int64_t *loss_counts;            /* [losses] divisor of the sum, e.g. the number of targets */
     double *loss_sums;               /* [losses] sums over the micro-batches */
     float *loss_scales;              /* [losses] weight / count */
@@ -26,7 +26,7 @@ typedef struct cgp__step {
     bool update_due;                 /* gradients wait for cgp_optim_step() */
     bool has_gradients;              /* cgp_pipeline_get_gradient() may return them */
     cgp_update update;               /* constants of the update */
-    cgp_update_values update_values; /* constants of the update after the step */
+    cgp_update_values update_values; /* values of the update, set in each step */
 
     /* [params] sums of squares of the gradient, for clipping; written by the parameter's owner. */
     double *squares;
@@ -43,7 +43,7 @@ typedef struct cgp__step {
      * of a run context. */
     cgp_tensor *external_inputs;
     const cgp_tensor **external_list;
-    const cgp__run *external_run; /* NULL: forward is due */
+    const cgp__run *external_run; /* lists of a forward; NULL: a forward is due next */
 } cgp__step;
 
 /* Allocate and free what a step refers to. */

@@ -19,7 +19,7 @@
 #include <string.h>
 
 #define GRACE_NS 300000000     /* time for workers to end their jobs after a failure */
-#define OVERSLEPT_NS 500000000 /* a runnable thread is scheduled sooner than this */
+#define OVERSLEPT_NS 500000000 /* ns; a runnable thread wakes sooner than this */
 
 static void *thread_main(void *argument) {
     cgp__thread *thread = argument;

@@ -57,7 +57,7 @@ struct cgp__team {
     int n;
 
     pthread_mutex_t lock;
-    pthread_cond_t work, done, released; /* released: injected faults end */
+    pthread_cond_t work, done, released; /* `released` ends injected faults */
     cgp__job *job;
     void *argument;
     int remaining; /* threads that the caller waits for */

@@ -115,7 +115,7 @@ static cgp_status build(cgp_communicator *c, MPI_Comm from) {
     CGP_TRY(cgp__mpi_check(MPI_Comm_size(c->links, &c->ranks), "MPI_Comm_size"));
     CGP_TRY(cgp__mpi_check(MPI_Comm_get_attr(c->links, MPI_TAG_UB, &last_tag, &is_set),
                            "MPI_Comm_get_attr"));
-    c->last_tag = is_set ? *last_tag : 32767; /* the least upper bound that MPI allows */
+    c->last_tag = is_set ? *last_tag : 32767; /* the smallest bound that MPI permits */
     CGP_TRY(allocate(c));
     CGP_TRY(expect_failures(c));
     return cgp__mpi_detector_create(c);

@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define OVERSLEPT_NS 500000000 /* a runnable thread is scheduled sooner */
+#define OVERSLEPT_NS 500000000 /* a runnable thread wakes sooner than this */
 #define LEAVE_NS 100000000     /* time for the last heartbeats to leave */
 
 /* A heartbeat as it is sent. Times are ages, because the ranks' clocks differ. */
@@ -35,7 +35,7 @@ struct cgp__mpi_detector {
     int64_t timeout_ns;
     cgp_rank_state *known;         /* [ranks] */
     heartbeat *out, *in;           /* [ranks] */
-    MPI_Request *sends, *receives; /* [ranks] persistent; the receives are started */
+    MPI_Request *sends, *receives; /* [ranks] persistent requests; receives are started */
     char host[64];
 };
 
@@ -242,7 +242,7 @@ cgp_status cgp__mpi_detector_create(cgp_communicator *c) {
     for (size_t i = 0; i < 2 * n; i++)
         d->sends[i] = MPI_REQUEST_NULL;
     if (gethostname(d->host, sizeof d->host - 1) != 0) d->host[0] = '\0';
-    pthread_condattr_t monotonic; /* the clock of now_ns() */
+    pthread_condattr_t monotonic; /* now_ns() uses this clock */
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&d->lock, NULL);

@@ -35,7 +35,7 @@ typedef struct release {
 typedef enum state {
     FREE,    /* sender: can be acquired; receiver: its receive is started */
     HELD,    /* by the caller */
-    AWAY,    /* sender: posted, not released */
+    AWAY,    /* sender: the buffer is posted and not released */
     ARRIVED, /* receiver: has the message of `microbatch` */
 } state;
 
@@ -44,9 +44,9 @@ typedef struct buffer {
     int32_t microbatch, slot; /* receiver: the message's micro-batch and sender's buffer */
     int64_t bytes;
     int64_t released_ns;  /* arrival time of the other end's release or message */
-    MPI_Request whole;    /* persistent: sends, or receives, header and all bytes */
+    MPI_Request whole;    /* persistent request: sends or receives header and all bytes */
     MPI_Request part;     /* sender: sends fewer bytes, or a message a second time */
-    MPI_Request released; /* receiver: persistent, sends `answer` */
+    MPI_Request released; /* receiver: persistent request that sends `answer` */
     release answer;
 } buffer;
 
@@ -61,7 +61,7 @@ struct cgp_link {
     int64_t sequence; /* number of the next message */
     bool verify;
     atomic_bool waits;
-    MPI_Request release; /* sender: persistent, receives `answer` */
+    MPI_Request release; /* sender: persistent request that receives `answer` */
     release answer;
     /* Receiver: [capacity] buffers whose receives are started, a ring in the order of their start,
      * which is the order of messages. */
@@ -239,7 +239,7 @@ static cgp_status take_releases(cgp_link *link) {
         const release r = link->answer;
         CGP_TRY(cgp__mpi_check(MPI_Start(&link->release), "MPI_Start"));
         if (r.opening != link->opening || r.slot < 0 || r.slot >= link->options.capacity)
-            continue; /* sent before the edge was last opened */
+            continue; /* a release from before the edge was last opened */
         buffer *b = &link->buffers[r.slot];
         if (b->state != AWAY) continue;
         b->released_ns = cgp__mpi_host->now_ns() + link->communicator->delay_ns;

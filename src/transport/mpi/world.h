@@ -52,7 +52,7 @@ struct cgp_communicator {
     int last_tag;
     bool verify;       /* links that are opened later verify checksums */
     int64_t delay_ns;  /* added to the arrival of messages and releases, for tests */
-    atomic_bool ended; /* stopped, or some rank failed */
+    atomic_bool ended; /* the communicator was stopped, or a rank failed */
 
     pthread_mutex_t lock; /* guards what follows; a leaf, except for MPI's own locks */
     cgp__mpi_failure own, *others;

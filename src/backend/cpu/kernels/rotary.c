@@ -15,7 +15,7 @@
  * for bit, -angle has the same cosine and the negated sine. */
 #include "backend/cpu/kernels/vec.h"
 
-typedef double dvec __attribute__((vector_size(4 * LANES))); /* half as many lanes */
+typedef double dvec __attribute__((vector_size(4 * LANES))); /* half of the LANES */
 
 #if LANES == 16
 #define SWAP_PAIRS(x)                                                                              \

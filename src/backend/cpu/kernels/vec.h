@@ -39,9 +39,9 @@
 
 typedef float vec __attribute__((vector_size(4 * LANES)));
 typedef float halfvec __attribute__((vector_size(2 * LANES)));
-typedef int32_t ivec __attribute__((vector_size(4 * LANES))); /* also masks: 0 or -1 */
+typedef int32_t ivec __attribute__((vector_size(4 * LANES))); /* also a mask: each lane 0 or -1 */
 typedef uint32_t uvec __attribute__((vector_size(4 * LANES)));
-typedef uint64_t wvec __attribute__((vector_size(4 * LANES))); /* LANES / 2 of 64 bits */
+typedef uint64_t wvec __attribute__((vector_size(4 * LANES))); /* LANES / 2 lanes of 64 bits */
 
 #define INLINE static inline __attribute__((always_inline))
 

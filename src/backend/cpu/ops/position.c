@@ -9,7 +9,7 @@ static void position_range(const void *work, int64_t begin, int64_t end, int thr
     const cgp_dtype type = call->kernel->spec.type;
     (void)thread;
     for (int64_t e = begin, n; e < end; e += n) {
-        const int64_t at = e % size; /* offset in its sample */
+        const int64_t at = e % size; /* offset in the sample */
         n = size - at < end - e ? size - at : end - e;
         call->kernel->device->kernels->add(type, cgp__cpu_at(type, call->args->y, e),
                                            cgp__cpu_at(type, call->args->x[0], e), CGP_F32,
