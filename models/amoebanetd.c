@@ -221,7 +221,7 @@ static cgp_value bring_s2(network *net, const flow *f) {
     return convolve_all(net, CONV_1X1, f->s2, f->width2, f->c, 1);
 }
 
-/* Return h<2 + i>. */
+/* Return hidden state 2 + i of a cell: the sum of a pair of ops. */
 static cgp_value add_pair(network *net, const genotype *g, int i, bool reduces, const cgp_value *h,
                           int64_t c) {
     cgp_value ends[2];

@@ -225,7 +225,8 @@ static cli_message_cost median_cost(const bench *b, const int *host_of, int from
     return median;
 }
 
-/* Number the hosts in the order of their first ranks. Returns [ranks]; the caller frees it. */
+/* Assign numbers to the hosts, in the order of their first ranks. Return an array with the host of
+ * each rank; the caller frees it. */
 static int *number_hosts(bench *b) {
     cli_cluster *c = &b->cluster;
     int *host_of = cli_calloc((size_t)b->ranks, sizeof *host_of);

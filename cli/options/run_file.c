@@ -106,7 +106,7 @@ static cgp_status find_option(const char *key, int *id) {
                     near ? near : "", near ? "?)" : "");
 }
 
-/* Return a copy of the event's text, as long as the options. */
+/* Return a copy of the event's text. It is valid until the options are freed. */
 static const char *keep_text(reader *r) {
     return cli_run_options_keep(&r->file, cli_text("%s", text_of(r)));
 }

@@ -18,8 +18,8 @@ typedef struct cli_diagnosed_device {
     /* A transfer's edge, stages, and rank at the other end; -1: no transfer. */
     int64_t edge, from_stage, to_stage, peer_rank;
     bool wants_message; /* false: the device waits for a free buffer */
-    /* The action at the other end, and its index in the list of the other end's device. NULL, -1:
-     * not known. */
+    /* The action at the other end, and its index in the list of the other end's device. NULL and -1
+     * if unknown. */
     const char *peer_action;
     int64_t peer_index;
 } cli_diagnosed_device;

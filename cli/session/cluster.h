@@ -40,8 +40,8 @@ typedef struct cli_cluster {
     json_t *file; /* owns the texts; NULL: the caller owns them */
 } cli_cluster;
 
-/* Read a cluster file. Release in any case. Fails with CGP_EIO, CGP_EFORMAT: the message begins
- * with the path. */
+/* Read a cluster file. Release the cluster after a failure too. Fails with CGP_EIO or CGP_EFORMAT;
+ * the error message begins with the path. */
 CGP_MUST_CHECK cgp_status cli_cluster_read(cli_cluster *cluster, const char *path);
 
 /* Return the JSON of a cluster file. Owned by the caller. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run_directory.h -- the directory of a run:
  *
- *     run.json         model, options, versions, devices, starts; at each start (record.h)
+ *     run.json         model, options, versions, devices, starts; written at each start (record.h)
  *     metrics.jsonl    one object per step (metrics.h)
  *     step-00000042/   a checkpoint: weights, optimizer state, position in the data
  *     latest           a link to the newest checkpoint

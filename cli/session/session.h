@@ -65,11 +65,12 @@ CGP_MUST_CHECK cgp_status cli_session_make_plan(cli_session *session);
  * inproc. */
 bool cli_runs_alone(const cli_run_options *options);
 
-/* Make the pipeline, across all ranks or for this process alone. */
+/* Create the pipeline, across all ranks or for this process alone. */
 CGP_MUST_CHECK cgp_status cli_session_create(cli_session *session);
 
-/* Make the pipeline, and memory for the measurements of --steps. With --costs-out or --ops its
- * layers are measured; if there are more than two steps, the first two do not count. */
+/* Create the pipeline, and allocate memory for the measurements of --steps. With --costs-out or
+ * --ops the pipeline's layers are measured. If there are more than two steps, the first two do not
+ * count. */
 CGP_MUST_CHECK cgp_status cli_session_start(cli_session *session);
 
 /* Tell whether this rank reads data in a step, according to the plan. */

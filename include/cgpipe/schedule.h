@@ -504,7 +504,8 @@ typedef enum cgp_schedule_part {
     CGP_PART_IMBALANCE,
     /** Additional idle time in a simulation where each action takes its measured time. */
     CGP_PART_VARIATION,
-    /** Transfers copy: each from the time at which it has its buffer or message to its end. */
+    /** A transfer copies. This begins when a SEND has a free buffer, or a RECV its message, and
+     *  lasts until the transfer ends. */
     CGP_PART_COPY,
     /** Wake-up latency: from the other side's release of the buffer, or message, until this side
      *  has the buffer or message. */

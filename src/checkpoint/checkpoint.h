@@ -25,11 +25,11 @@ enum {
     CGP__CHECKPOINT_FILES = 2 * CGP__CHECKPOINT_SHARDS + 1
 };
 
-/* The largest step that a checkpoint's name can hold. Counts that continue from it cannot
+/* The largest step that a checkpoint's name can hold. Counts that continue from this step cannot
  * overflow. */
 #define CGP__MAX_STEP INT64_C(999999999999999999)
 
-/* The contents of checkpoint.json besides the files. All pointers are borrowed. */
+/* The contents of checkpoint.json, except its list of files. All pointers are borrowed. */
 typedef struct cgp__checkpoint_info {
     int64_t step;         /* optimizer updates; names the directory */
     int64_t dropout_step; /* step of the next mini-batch, for the dropout key */
@@ -45,8 +45,8 @@ typedef struct cgp__checkpoint_info {
 
 typedef struct cgp__checkpoint_writer cgp__checkpoint_writer;
 
-/* Check that the note is UTF-8 (CGP_EINVAL). Commit checks this too, but only after everything else
- * is written. */
+/* Check that the note is UTF-8 (CGP_EINVAL). The commit checks this too, but only after everything
+ * else is written. */
 cgp_status cgp__checkpoint_check_note(const char *note);
 
 /* Make the run's directory if it is missing, clean it, and open a temporary directory in it.

@@ -273,7 +273,8 @@ cgp__path_text cgp__path_text_of(const char *directory, const char *name) {
     return path;
 }
 
-/* O_NONBLOCK: do not block until a named pipe has a writer. */
+/* Open with O_NONBLOCK, because open() of a named pipe would otherwise block until it has a
+ * writer. */
 static cgp_status open_regular(cgp__file_reader *reader, const char *path, const char *expected,
                                cgp_status damage, struct stat *info) {
     const int links = reader->directory == AT_FDCWD ? 0 : O_NOFOLLOW;

@@ -12,18 +12,18 @@
 typedef struct cgp__plugin {
     char *path;
     void *object;
-    const cgp_plugin *table; /* NULL: the entry returned no valid table */
+    const cgp_plugin *table; /* NULL: the entry function returned no valid table */
     char *reason;            /* the first failure of the plug-in; NULL: none */
     char sha256[65];         /* digest of the file; "": it could not be read */
 } cgp__plugin;
 
-/* Call the entry of an open object, and add the backends and transports of its table. On a failure
- * the message is the reason. */
+/* Call the entry function of an open plug-in, and add the backends and transports in its table. On
+ * a failure the error message gives the reason. */
 cgp_status cgp__plugin_enter(cgp__plugin *plugin);
 
 /* Call `visit` for each plug-in file, in the order of the directories; the same file may come
  * twice. `places`: [size], initially "", gets the searched directories, separated by ", ". Return
- * false in a set-user-ID program, which searches none. */
+ * false in a set-user-ID program, which searches no directory. */
 typedef void cgp__plugin_visit(const char *path);
 bool cgp__plugin_search(cgp__plugin_visit *visit, char *places, size_t size);
 

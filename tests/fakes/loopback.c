@@ -30,7 +30,7 @@ static cgp_status create_ranks(network *net) {
     CGP_TRY(CGP__NEW(net->ranks, net->n, "loopback"));
     for (int p = 0; p < net->n * net->n; p++) {
         net->pairs[p].random = test_random(&net->seed);
-        /* reserve an item for a failure */
+        /* reserve an item, so that a failure can always be sent */
         CGP_TRY(loopback_reserve(&net->pairs[p], 1, TEXT_BYTES));
     }
     for (int r = 0; r < net->n; r++) {

@@ -155,7 +155,8 @@ static inline double loss_bound(const operands *o) {
     return o->c.op == CGP_OP_BCE_WITH_LOGITS ? 16 * U * terms * in : terms * U * (40 + sqrt(in));
 }
 
-/* Return the index of the saved 1 / deviation by which a norm scales element i of a slot. */
+/* Return the index of the saved 1 / standard deviation by which a norm scales element i of a
+ * slot. */
 static inline int64_t saved_place(const operands *o, int slot, int64_t i) {
     const cgp_op_attributes *g = &o->c.attributes;
     if (is_saved(slot)) return i;

@@ -306,7 +306,7 @@ static inline void operands_copy(operands *o, const operands *from) {
     operands_slice(o, from, 0, from->c.n, from->c.shift);
 }
 
-/* Make slot a use the memory of slot b, which has equally many elements. */
+/* Let slot `a` use the memory of slot `b`, which has the same number of elements. */
 static inline void operands_alias(operands *o, int a, int b) {
     assert_int_equal(o->count[a], o->count[b]);
     free(o->memory[a]);

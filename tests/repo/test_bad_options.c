@@ -273,8 +273,8 @@ static const field drawn_fields[] = {F(drawn, vocab, INT64), F(drawn, sequence, 
                                      F(drawn, first, INT64), F(drawn, count, INT64),
                                      F(drawn, split, ENUM)};
 
-/* Accept CGP_EIO: the file of the next data sets is missing, which is reported only after the
- * options are checked. */
+/* Accept CGP_EIO. The data sets below name a file that does not exist, and report this only after
+ * they have checked the options. */
 static cgp_status missing_is_fine(cgp_status status, cgp_data *data) {
     cgp_data_destroy(data);
     return status == CGP_EIO ? CGP_OK : status;

@@ -316,7 +316,7 @@ TEST_CASE(a_long_cycle_is_cut_short) {
 }
 
 /* The receiver takes message 1 before message 0, so one buffer is not enough. With one buffer, the
- * message shows the cycle. */
+ * simulation fails and the error message shows the cycle. */
 TEST_CASE(too_few_buffers_are_named_by_their_cycle) {
     const layout forward = {2, 2, 2, (const int[]){0, 1}, chain, 1};
     cgp_schedule *schedule = NULL;

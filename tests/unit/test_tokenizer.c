@@ -127,7 +127,7 @@ static int merged(test_bpe *bpe, int left, int right) {
 TEST_CASE(bytes_that_are_no_text_are_tokens_of_their_own) {
     static const struct {
         const char *bytes;
-        int alone; /* number of bytes that are not part of a character */
+        int alone; /* number of bytes that are not part of a well-formed character */
     } cases[] = {
         {"\x80", 1},
         {"\xff\xfe", 2},

@@ -184,7 +184,7 @@ typedef enum cgp_isa {
 /** Options of a new device. */
 typedef struct cgp_device_options {
     size_t struct_size;
-    /** Number of the hardware, 0 .. count() - 1. */
+    /** Index of the hardware device, 0 .. count() - 1. */
     int ordinal;
     /** Index of the device among the `count` devices of this backend in the pipeline. `cpu` pins
      *  the devices' threads to cores, unless the count is 0. */

@@ -133,7 +133,8 @@ class Skippable(nn.Module):
         return [self.namespaced(name) for name in sorted(self.poppable_names)]
 
     def isolate(self: T, ns: Namespace, *, only: Optional[Iterable[str]] = None) -> T:
-        """Put the names of this layer, or ``only`` these, into a namespace. Return the layer."""
+        """Put the names of this layer, or only the names in ``only``, into a namespace. Return the
+        layer."""
         names = self.stashable_names | self.poppable_names if only is None else set(only)
         for name in names:
             self.namespaces[name] = ns

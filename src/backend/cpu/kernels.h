@@ -154,13 +154,13 @@ typedef struct cgp__cpu_prefetch {
 } cgp__cpu_prefetch;
 
 /* The part of a triangular product that may be skipped. In row i, on one side of column (`diagonal`
- * + i), either c is not needed or a is zero. If b is finite, skipping does not change a bit of the
- * sums. Products of these zeros with infinity or NaN are skipped too. */
+ * + i), either `c` is not needed or `a` is zero. If b is finite, skipping does not change a bit of
+ * the sums. Products of these zeros with infinity or NaN are skipped too. */
 typedef enum cgp__triangle {
     CGP__DENSE,   /* no triangle */
     CGP__C_UNTIL, /* c is needed up to the diagonal; after it, c may stay unwritten */
-    CGP__A_UNTIL, /* a is zero after the diagonal */
-    CGP__A_FROM,  /* a is zero before the diagonal */
+    CGP__A_UNTIL, /* `a` is zero after the diagonal */
+    CGP__A_FROM,  /* `a` is zero before the diagonal */
 } cgp__triangle;
 
 /* c [rows, columns] = from + a [rows, k] b [k, columns] + bias [columns]. */
@@ -170,8 +170,8 @@ typedef struct cgp__block {
      * always CGP__DENSE. */
     cgp__triangle triangle;
     int64_t diagonal;
-    /* Operand a has one of three forms: packed by gemm_pack_a; contiguous f32 rows in place, `row`
-     * floats apart; or windows of an image. */
+    /* Operand `a` has one of three forms: packed by gemm_pack_a; contiguous f32 rows in place,
+     * `row` floats apart; or windows of an image. */
     const float *a;
     const float *rows_at;
     int64_t row;
@@ -331,7 +331,7 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_windows *g) {
                     int64_t n))                                                                \
     X(bce_backward, (cgp_dtype type, void *dx, const void *x, const void *targets, int64_t n,  \
                      float scale, bool add))                                                   \
-    /* merge the moments (backward: the sums) of the rows of a into sums[] */                  \
+    /* merge the moments (backward: the sums) of the rows of `a` into sums[] */                \
     X(columns_moments, (const cgp__cpu_columns *a))                                            \
     X(columns_sums, (const cgp__cpu_columns *a))                                               \
     X(columns_forward, (const cgp__cpu_columns *a))                                            \
@@ -355,7 +355,7 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_windows *g) {
     X(rotary_angles, (float *cos, float *sin, const float *frequencies, int64_t n,             \
                       float position))                                                         \
     X(rotary, (const cgp__cpu_rotation *a))                                                    \
-    /* pack `rows` rows of a to [CGP__GEMM_MR-padded rows, k] floats */                        \
+    /* pack `rows` rows of `a` to [CGP__GEMM_MR-padded rows, k] floats */                      \
     X(gemm_pack_a, (float *to, const cgp__matrix *a, int64_t rows, int64_t k))                 \
     /* pack all of b to micro-panels of columns, cgp__gemm_panels_bytes() */                   \
     X(gemm_pack_b, (float *to, const cgp__matrix *b, int64_t columns, int64_t k))              \

@@ -104,7 +104,7 @@ static cgp_status try_forward(cgp__trial *t) {
 
 /* --- operands of backward --- */
 
-/* The outcome of changing one operand of forward and running one direction of backward. */
+/* The outcome of a test: one operand of forward is changed, and one direction of backward runs. */
 typedef struct reading {
     /* The operand can be changed. */
     bool possible;

@@ -24,7 +24,7 @@ typedef struct cgp__stage_value {
     bool gradient_dead;
     /* while recomputations are listed: the last recomputation of the value; -1: none */
     int recomputation;
-    /* location of the value's recomputed copy: LIVE_RANGE */
+    /* location of the value's recomputed copy, in the arena LIVE_RANGE */
     cgp__location recomputed_location;
     /* location of the value in this stage: HOST, INPUT_SLOT or LIVE_RANGE; NOWHERE: the value is
      * not in this stage */

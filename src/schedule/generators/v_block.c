@@ -130,13 +130,14 @@ static bool can_run(const packer *p, int r, const slot *a, int tick) {
            is_done(p, true, stage + 1, a->microbatch, tick);
 }
 
-/* Return by how much an action changes the number of micro-batches in flight. */
+/* Return the change in the number of micro-batches in flight that an action makes. */
 static int flight_of(const slot *a) {
     return (a->kind == CGP_ACTION_F) - (a->kind == CGP_ACTION_W);
 }
 
-/* Return the action to run in this tick, -1 if none can. Walks the list from its head; `peak` is
- * the largest number of micro-batches in flight if the actions passed so far run in their order. */
+/* Return the index of the action to run in this tick; -1: no action is ready. Walk the list from
+ * its head. `peak` is the largest number of micro-batches in flight if all actions before the
+ * current one run in list order. */
 static int choose(const packer *p, int r, int tick) {
     const device *d = &p->devices[r];
     bool seen[2][CGP__COMPUTE_KINDS] = {{false}};

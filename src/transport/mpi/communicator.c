@@ -149,10 +149,11 @@ static void end_together(cgp_communicator *c) {
     cgp__mpi_wait_all(2 * c->ranks, c->requests, END_NS);
 }
 
-/* MPI_Comm_free() is collective. After a failure the others may be gone, so MPI's objects stay. */
+/* MPI_Comm_free() is collective. After a failure other ranks may be gone, so MPI's objects are not
+ * freed. */
 void cgp__mpi_destroy(cgp_communicator *c) {
     if (!c) return;
-    cgp__mpi_detector_destroy(c); /* until then its thread may set `ended` */
+    cgp__mpi_detector_destroy(c); /* the detector's thread may set `ended` until it is destroyed */
     const bool whole = !atomic_load(&c->ended);
     MPI_Comm *comms[] = {&c->links, &c->agreements, &c->failures, &c->heartbeats};
     for (int r = 0; whole && c->receives && r < c->ranks; r++)

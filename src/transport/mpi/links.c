@@ -283,7 +283,7 @@ static bool fits(const cgp_link *link, const header *h) {
     return h->bytes >= 0 && h->bytes <= link->options.bytes;
 }
 
-/* Compare the checksum of the message in buffer i, if links verify. */
+/* Compare the checksum of the message in buffer i if the link verifies checksums. */
 static cgp_status check_bytes(const cgp_link *link, int i, const header *h) {
     if (!link->verify ||
         (h->has_checksum && fits(link, h) && checksum_of(link, i, h) == h->checksum))

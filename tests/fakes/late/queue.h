@@ -39,7 +39,7 @@ typedef struct cgp__late_queue {
     cgp__late_entry *last; /* last entry; used by the thread that adds */
     cgp__late_entry *done; /* entry that ran last; used by the queue's thread */
     uint64_t random;
-    const _Atomic long *delay_ns; /* delay before every entry; 0: random */
+    const _Atomic long *delay_ns; /* delay before every entry, in ns; 0: random */
 } cgp__late_queue;
 
 cgp_status cgp__late_queue_start(cgp__late_queue *queue, void *device, cgp__late_failure *failure,

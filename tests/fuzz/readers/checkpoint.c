@@ -19,9 +19,10 @@ static fuzz_input original[FILES];
 static cgp_model *model;
 static cgp_plan *plan;
 static cgp_pipeline *pipeline;
-/* Hashes of the values in the files, and of the other values in the pipeline. */
+/* Hashes of the saved weights, and of the different weights of a pipeline that has not loaded
+ * them. */
 static char saved_sha256[65], other_sha256[65];
-static float *other; /* parameter 0 of a pipeline that has not loaded */
+static float *other; /* parameter 0 of a pipeline before it has loaded */
 
 static const char *file_of(int file) {
     static char path[200];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm.c -- GotoBLAS/BLIS blocked GEMM (Goto and van de Geijn 2008; Van Zee and van de Geijn 2015):
- * blocks of MC rows of a by KC of k, times all of b.
+ * blocks of MC rows of `a` by KC of k, times all of `b`.
  *
  *               KC                      NR
  *         +------+------+       +------+--+-----
@@ -10,17 +10,17 @@
  *                               |      |  |               for each micro-panel of NR columns
  *                                                            pack b, run the micro-kernel
  *
- * A packed block of a and two micro-panels of b fit a core's L2 cache. There is no loop over blocks
- * of columns: NC = n. Contiguous f32 rows of a are read in place, and MC is larger for them;
- * contiguous columns and bf16 are packed. Matrix c is read and written once per block of k. If c is
- * bf16, partial sums stay in f32 until the last block.
+ * A packed block of `a` and two micro-panels of `b` fit a core's L2 cache. There is no loop over
+ * blocks of columns: NC = n. Contiguous f32 rows of `a` are read in place, and MC is larger for
+ * them; contiguous columns and bf16 are packed. Matrix c is read and written once per block of k.
+ * If c is bf16, partial sums stay in f32 until the last block.
  *
  * Threads divide the work in one of three ways, chosen by estimated time:
  *
- * - by columns: they pack rows of a, then take micro-panels, each with its own buffer for b;
+ * - by columns: they pack rows of `a`, then take micro-panels, each with its own buffer for `b`;
  * - by rows, if n is small: each takes blocks of rows with all columns and all of k, with one
  *   barrier at the end;
- * - by k, if m and n are small: each takes blocks of k with its own sums, which are added to c in
+ * - by k, if m and n are small: each takes blocks of k with its own sums, which are added to `c` in
  *   order of k. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/gemm/gemm.h"
@@ -51,7 +51,7 @@ static int64_t block_rows(int64_t m, int64_t max) {
     return cgp__ceil_div(even, CGP__GEMM_MR) * CGP__GEMM_MR;
 }
 
-/* Return whether a is read in place: its rows are contiguous f32. */
+/* Return whether `a` is read in place: its rows are contiguous f32. */
 static bool reads_in_place(const cgp__gemm *gemm) {
     return gemm->a.type == CGP_F32 && gemm->a.column == 1;
 }
@@ -87,8 +87,8 @@ static int64_t sums_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type) {
     return cgp__align_up(cgp__min(m, MC) * n * (int64_t)sizeof(float));
 }
 
-/* Return the bytes of scratch per thread if k is split among threads: a block of a, micro-panels of
- * b, and sums. No smaller GEMM needs more. */
+/* Return the bytes of scratch per thread if k is split among threads: a block of `a`, micro-panels
+ * of `b`, and sums. No smaller GEMM needs more. */
 static int64_t depth_bytes(int64_t m, int64_t n, int64_t k) {
     const int64_t rows = cgp__min(m, SMALL_M);
     return packed_bytes(rows, k) + micro_panels_bytes(k) +
@@ -114,7 +114,7 @@ int64_t cgp__gemm_panels_bytes(int64_t n, int64_t k) {
 typedef struct job {
     const cgp__cpu_kernels *kernels;
     cgp__block block;
-    /* The block of a, before packing. */
+    /* The block of `a`, before packing. */
     cgp__matrix a;
     float *packed;
     /* Thread 0's buffer of `bytes` bytes; the buffers of the other threads follow. */
@@ -122,7 +122,7 @@ typedef struct job {
     int64_t bytes;
 } job;
 
-/* Pack items begin .. end - 1 of a. An item is CGP__GEMM_MR rows. */
+/* Pack items begin .. end - 1 of `a`. An item is CGP__GEMM_MR rows. */
 static void pack_range(const void *work, int64_t begin, int64_t end, int thread) {
     const job *j = work;
     const int64_t first = begin * CGP__GEMM_MR, left = j->block.rows - first;
@@ -168,8 +168,8 @@ static void run_block(cgp_device *device, bool alone, const job *j) {
             columns_range, j);
 }
 
-/* Write to `out` the prefetch list, in runs that threads divide, as far as it fits half of the L2
- * cache. Append next_rows. Return the number of entries. */
+/* Write the prefetch list to `out`, as runs that are divided among the threads. Leave out operands
+ * that do not fit into half of the L2 cache. Append next_rows. Return the number of entries. */
 static int prefetch_after(const cgp_device *device, const cgp__gemm *gemm, cgp__cpu_prefetch *out) {
     int64_t left = device->l2_bytes / 2;
     int n = 0;
@@ -185,7 +185,7 @@ static int prefetch_after(const cgp_device *device, const cgp__gemm *gemm, cgp__
     return n;
 }
 
-/* Return the block of a that begins at row i and column q and has at most `rows` rows. */
+/* Return the block of `a` that begins at row i and column q and has at most `rows` rows. */
 static cgp__cpu_prefetch prefetch_block(const cgp__gemm *gemm, int64_t i, int64_t q, int64_t rows) {
     const int64_t m = cgp__min(gemm->m - i, rows),
                   k = cgp__min(gemm->k - q, cgp__gemm_depth(cgp__gemm_blocking_k(gemm)));
@@ -346,7 +346,7 @@ typedef struct depth_blocks {
     char *workspace;
 } depth_blocks;
 
-/* Return the job of one thread, which has its own block of a, micro-panels and sums. */
+/* Return the job of one thread, which has its own block of `a`, micro-panels and sums. */
 static job job_of_thread(const depth_blocks *w, int thread) {
     const cgp__gemm *g = w->gemm;
     char *of = w->workspace + thread * depth_bytes(g->m, g->n, g->k);

@@ -72,9 +72,9 @@ int64_t cgp__gemm_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype type, boo
  * instruction set. */
 int64_t cgp__gemm_panels_bytes(int64_t n, int64_t k);
 
-/* Run a GEMM on the threads of a device or, if `alone`, on the calling thread. An element of c
- * depends on its row of a, its column of b, k and its previous value, but not on m, n, its indices
- * or the threads. Allocates nothing. */
+/* Run a GEMM on the threads of a device or, if `alone`, on the calling thread. An element of `c`
+ * depends on its row of `a`, its column of `b`, k and its previous value, but not on m, n, its
+ * indices or the threads. Allocates nothing. */
 void cgp__gemm_run(cgp_device *device, bool alone, const cgp__gemm *gemm, void *workspace);
 
 /* --- for gemm.c and tiles.c --- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tiles.c -- GotoBLAS/BLIS blocked GEMM in bf16, with the loops of gemm.c: blocks of MC rows of a
- * by KC of k, times all of b.
+/* tiles.c -- GotoBLAS/BLIS blocked GEMM in bf16, with the loops of gemm.c: blocks of MC rows of `a`
+ * by KC of k, times all of `b`.
  *
  * The packed block of a stays in a core's L2 cache, while b is packed once per block and streamed
  * through the caches. The depth k is divided into equal parts of at most KC, which depend on k
@@ -10,7 +10,7 @@
  *
  * If k is small, as for a weight's gradient of a small micro-batch, reading and writing c takes
  * most of the time. Memory is faster along c's rows than down a micro-panel's 32 columns. A packed
- * block of b then stays in the cache instead, and a is streamed through it. */
+ * block of `b` then stays in the cache instead, and `a` is streamed through it. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/gemm/tiles.h"
@@ -92,7 +92,7 @@ void cgp__tiles_pack(cgp_device *device, const cgp__tile_packing *packing) {
 typedef struct job {
     const cgp__cpu_tiles *tiles;
     cgp__tile_block block;
-    /* The block of a, before packing. */
+    /* The block of `a`, before packing. */
     cgp__matrix a;
     uint16_t *packed;
     /* Thread 0's scratch of `bytes` bytes; the scratch of the other threads follows. */
@@ -100,7 +100,7 @@ typedef struct job {
     int64_t bytes;
 } job;
 
-/* Pack items begin .. end - 1 of a. An item is a row panel. */
+/* Pack items begin .. end - 1 of `a`. An item is a row panel. */
 static void pack_range(const void *work, int64_t begin, int64_t end, int thread) {
     const job *j = work;
     const int64_t first = begin * SIDE, last = cgp__min(end * SIDE, j->block.rows);
@@ -154,8 +154,8 @@ static void rows_range(const void *work, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* Return the columns of a block of b. The block uses the memory of a block of a, so it has at most
- * as many columns as a block of a has rows. */
+/* Return the columns of a block of b. The block uses the memory of a block of `a`, so it has at
+ * most as many columns as a block of `a` has rows. */
 static int64_t block_columns(const cgp__gemm *gemm) {
     return part_of(gemm->n, max_part(gemm->m, MC));
 }

@@ -10,20 +10,20 @@
  *
  * Then c = sum + bias + the value to which c is added. Each operation rounds to nearest even.
  * Denormal operands and results are 0, except in the last line if c is f32. The depth k is padded
- * with zeros. An element is thus a function of its row of a, its column of b and the value to which
- * it is added. */
+ * with zeros. An element is thus a function of its row of `a`, its column of `b` and the value to
+ * which it is added. */
 #ifndef CGP_SRC_CPU_TILES_H
 #define CGP_SRC_CPU_TILES_H
 
 #include "backend/cpu/kernels.h"
 
-/* Rows in a panel of a, columns in a micro-panel of b, and depth of a step. Panel times micro-panel
- * gives 2 x 2 tiles of c. */
+/* Rows in a panel of `a`, columns in a micro-panel of `b`, and depth of a step. Panel times
+ * micro-panel gives 2 x 2 tiles of c. */
 #define CGP__TILE_SIDE 32
 /* Maximum depth of b that is packed at a time. */
 #define CGP__TILE_KC 512
 
-/* Lines are rows of a or columns of b. The elements of a line along k lie in runs of `length`.
+/* Lines are rows of `a` or columns of `b`. The elements of a line along k lie in runs of `length`.
  * `per` runs, `inner` elements apart, form a group; groups are `outer` elements apart. */
 typedef struct cgp__tile_lines {
     cgp_dtype type;
@@ -69,7 +69,7 @@ typedef struct cgp__cpu_tiles {
      * b. */
     void (*pack_lines)(uint16_t *to, const cgp__tile_lines *from, int64_t first, int64_t count,
                        int64_t q, int64_t k, bool pairs);
-    /* Pack the transpose: rows of a are elements first .. first + rows - 1 of k lines, given by
+    /* Pack the transpose: rows of `a` are elements first .. first + rows - 1 of k lines, given by
      * `lines`. */
     void (*pack_turned)(uint16_t *to, const cgp__tile_lines *from, int64_t first, int64_t rows,
                         int64_t k);

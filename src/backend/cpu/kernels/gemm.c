@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm.c -- GotoBLAS/BLIS macro-kernel and micro-kernel (Goto and van de Geijn 2008; Van Zee and
  * van de Geijn 2015). They set c [m, n] to a [m, k] b [k, n], or add the product, for a block of
- * rows of a and a range of columns of b.
+ * rows of `a` and a range of columns of `b`.
  *
  *       k                 n
  *     +---+      +---+---+---+---+     a  micro-panels of MR rows, packed to [k][MR] or in place
@@ -18,7 +18,7 @@
  * most.
  *
  * An element of c is a chain of FMAs over the k of a block, in order. The result is added to the
- * element's previous value. The chain depends on the element's row of a and column of b alone.
+ * element's previous value. The chain depends on the element's row of `a` and column of `b` alone.
  * Micro-tiles at the edges are computed with zeros or with a repeated row, and stored in part. The
  * last rows use half or a quarter of a micro-tile if they fit: 7 x 7 pixels are six micro-tiles and
  * one row. */
@@ -67,9 +67,9 @@ typedef struct pack_stream {
     int64_t columns, left, each;
 } pack_stream;
 
-/* Work interleaved with the micro-kernel, every `steps` steps. It packs the next micro-panel of b,
- * and prefetches the micro-panel after it, the next block's or micro-tile's a, and the next
- * micro-tile of c. */
+/* Work interleaved with the micro-kernel, every `steps` steps. It packs the next micro-panel of
+ * `b`, and prefetches the micro-panel after it, the next block's or micro-tile's `a`, and the next
+ * micro-tile of `c`. */
 typedef struct interleave {
     int64_t steps;
     pack_stream pack;
@@ -86,7 +86,7 @@ typedef struct micro_tile {
     int64_t k;
     /* Packed a [k][MR] and b [k][NR]. */
     const float *a, *b;
-    /* Rows of operand a, if a is read in place. */
+    /* Rows of operand `a`, if `a` is read in place. */
     const float *rows_of[MR];
     interleave *interleave;
 } micro_tile;
@@ -108,7 +108,7 @@ INLINE void run_interleaved(interleave *t) {
     prefetch_some(&t->c, 1);
 }
 
-/* Accumulate the products for one k, from packed a and b. */
+/* Accumulate the products for one k, from packed `a` and `b`. */
 INLINE void accumulate(vec sums[MR][NV], const float *a, const float *b, int mr, int nv) {
     vec columns[NV];
     UNROLL for (int j = 0; j < nv; j++) columns[j] = load(b + j * LANES);
@@ -129,7 +129,7 @@ INLINE void accumulate_rows(vec sums[MR][NV], const float *const rows[MR], int64
     }
 }
 
-/* Return the number of contiguous runs in a row of a. */
+/* Return the number of contiguous runs in a row of `a`. */
 INLINE int64_t segments_of(const cgp__block *block) {
     return block->windows.rows ? block->windows.segments : 1;
 }
@@ -194,7 +194,7 @@ INLINE void store_tile(const micro_tile *t, vec sums[MR][NV], int mr, int nv) {
     FOR_TYPE(block->type, store_whole, t, sums, mr, nv);
 }
 
-/* Compute mr rows by nv vectors of columns from packed a. */
+/* Compute mr rows by nv vectors of columns from packed `a`. */
 INLINE void micro_kernel_packed(const micro_tile *t, int mr, int nv) {
     const float *a = t->a, *b = t->b;
     const int64_t k = t->k, steps = k / STEP, each = t->interleave->steps;
@@ -211,7 +211,8 @@ INLINE void micro_kernel_packed(const micro_tile *t, int mr, int nv) {
     store_tile(t, sums, mr, nv);
 }
 
-/* Compute mr rows by nv vectors of columns from rows of a in place, one segment after the other. */
+/* Compute mr rows by nv vectors of columns from rows of `a` in place, one segment after the
+ * other. */
 INLINE void micro_kernel_rows(const micro_tile *t, int mr, int nv) {
     const cgp__block *block = t->block;
     const int64_t segments = segments_of(block), length = t->k / segments;
@@ -378,7 +379,7 @@ INLINE void next_entry(range *r, prefetch_stream *a) {
         *a = prefetch_entry(r, &r->block->prefetch[r->next_prefetch++]);
 }
 
-/* Set the addresses of the rows of a. Missing rows repeat the last row; they are computed but not
+/* Set the addresses of the rows of `a`. Missing rows repeat the last row; they are computed but not
  * stored. */
 static void set_rows(micro_tile *t) {
     const cgp__block *block = t->block;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_pack.c -- packing for the GEMM: rows of a into micro-panels [k][MR], columns of b into
+/* gemm_pack.c -- packing for the GEMM: rows of `a` into micro-panels [k][MR], columns of `b` into
  * micro-panels [k][NR]. */
 #include "backend/cpu/kernels/gemm_pack.h"
 
-/* Number of k per run, for contiguous rows and for contiguous columns. All rows of a are packed for
- * one run before the next run. */
+/* Number of k per run, for contiguous rows and for contiguous columns. All rows of `a` are packed
+ * for one run before the next run. */
 #define RUN_OF_ROWS 64
 #define RUN_OF_COLUMNS 8
 
@@ -37,7 +37,7 @@ INLINE int64_t padded_rows(int64_t rows) {
     return MR < LANES ? rows : (rows + MR - 1) / MR * MR;
 }
 
-/* Pack elements from .. end - 1 of LANES rows of a; only `there` rows exist, and the others are
+/* Pack elements from .. end - 1 of LANES rows of `a`; only `there` rows exist, and the others are
  * zero. */
 INLINE void pack_run(cgp_dtype type, float *to, int64_t panel, const cgp__matrix *a, int64_t first,
                      int64_t there, int64_t from, int64_t end) {
@@ -56,7 +56,7 @@ INLINE void pack_run(cgp_dtype type, float *to, int64_t panel, const cgp__matrix
     }
 }
 
-/* Pack rows of a, LANES at a time, into consecutive micro-panels [k][MR]; missing rows are zero.
+/* Pack rows of `a`, LANES at a time, into consecutive micro-panels [k][MR]; missing rows are zero.
  * All rows of a run of k are packed before the next run. Contiguous columns are thus read along
  * memory, which is fast. Only a few columns are read at a time, because each may lie in its own
  * page. */
@@ -72,8 +72,8 @@ void CGP__CPU_NAME(gemm_pack_a)(float *to, const cgp__matrix *a, int64_t rows, i
     FOR_TYPE(a->type, pack_rows, to, a, rows, k);
 }
 
-/* Pack windows, in which the rows of a are contiguous: copy LANES rows from each window, one window
- * after the other. */
+/* Pack windows, in which the rows of `a` are contiguous: copy LANES rows from each window, one
+ * window after the other. */
 void CGP__CPU_NAME(gemm_pack_windows)(float *to, const float *at, const int64_t *windows,
                                       int64_t count, int64_t first, int64_t rows) {
     const int64_t panel = count * MR;

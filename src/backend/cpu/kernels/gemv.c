@@ -15,7 +15,7 @@
 #define CHUNK 1024
 _Static_assert(CHUNK <= 2 * 16 * CGP__GEMM_NR, "sums fit the micro-panels of the least k");
 
-/* Return element p of a. */
+/* Return element p of `a`. */
 INLINE float row_at(const cgp__block *block, int64_t p) {
     return block->rows_at ? block->rows_at[p] : block->a[p * MICRO_ROWS];
 }
@@ -64,8 +64,8 @@ INLINE void columns_of(cgp_dtype type, const cgp__block *block, int64_t begin, i
 
 /* --- contiguous rows --- */
 
-/* Add rows p .. p + ROWS - 1 of b, times elements of a, to sums: `count` <= CHUNK columns, starting
- * at j. */
+/* Add rows p .. p + ROWS - 1 of `b`, times elements of `a`, to sums: `count` <= CHUNK columns,
+ * starting at j. */
 INLINE void add_rows(cgp_dtype type, float *sums, const cgp__block *block, int64_t p, int64_t j,
                      int64_t count) {
     const int64_t stride = block->b.row, at = p * stride + j;
@@ -85,7 +85,7 @@ INLINE void add_rows(cgp_dtype type, float *sums, const cgp__block *block, int64
     store(sums + c, sum);
 }
 
-/* Add row p of b, times element p of a, to sums: `count` columns, starting at j. */
+/* Add row p of `b`, times element p of `a`, to sums: `count` columns, starting at j. */
 INLINE void add_row(cgp_dtype type, float *sums, const cgp__block *block, int64_t p, int64_t j,
                     int64_t count) {
     const int64_t at = p * block->b.row + j;

@@ -370,7 +370,7 @@ static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_arg
 
 /* --- workspace; in bf16 it is enough with and without AVX512_BF16 --- */
 
-/* Return the workspace size in bytes for GEMMs of windows, or for Winograd tiles. */
+/* Return the workspace size in bytes of an implicit GEMM, or of Winograd tiles. */
 static int64_t gemm_workspace(const cgp_kernel_spec *spec, const cgp__output_positions *g,
                               int64_t columns, int threads) {
     const int64_t bytes = cgp__winograd_applies(cgp_spec_windows(spec))

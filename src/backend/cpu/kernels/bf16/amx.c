@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* amx.c -- GEMM in bf16 on AMX: c [m, n] = a [m, k] b [k, n], a block of rows of a by a range of
- * columns of b.
+/* amx.c -- GEMM in bf16 on AMX: c [m, n] = a [m, k] b [k, n], a block of rows of `a` by a range of
+ * columns of `b`.
  *
  *              a, packed                    b, packed                        c
  *         k  0..31       32..63        k    micro-panel, 32 columns     +----+----+
@@ -11,10 +11,10 @@
  *          +----+       +----                                           16 columns each
  *
  *
- * A tile is 16 rows of 64 bytes: 16 rows by 32 of k for a, 16 pairs of k by 16 columns for b, 16
- * rows by 16 columns of f32 for c. A panel of a is 32 rows, a micro-panel of b 32 columns. Each
- * step of 32 of k loads four tiles and multiplies four times. Tiles at the edges are padded with
- * zeros, computed in full and stored in part.
+ * A tile is 16 rows of 64 bytes: 16 rows by 32 of k for `a`, 16 pairs of k by 16 columns for `b`,
+ * 16 rows by 16 columns of f32 for `c`. A panel of `a` is 32 rows, a micro-panel of `b` 32 columns.
+ * Each step of 32 of k loads four tiles and multiplies four times. Tiles at the edges are padded
+ * with zeros, computed in full and stored in part.
  *
  * A range configures the tiles when it begins and releases them when it ends, on the thread that
  * runs it. Between calls, the system therefore has no tile state to save. */

@@ -13,8 +13,8 @@
  *     lower half    k 2    k 3    k 6    k 7        k 31        odd:  pairs 1, 3, 5, ...
  *
  * A step of a square multiplies 32 rows, MR at a time, by two vectors of columns. Its sums are kept
- * in memory, so that a and b are read once; sums are loaded and stored once per 16 products. The
- * final additions use plain AVX-512. Denormals are off in MXCSR only while squares are
+ * in memory, so that `a` and `b` are read once; sums are loaded and stored once per 16 products.
+ * The final additions use plain AVX-512. Denormals are off in MXCSR only while squares are
  * multiplied. */
 #define SECOND(p) (4 * ((p) / 2) + (p) % 2)
 #define FIRST(p) (SECOND(p) + 2)

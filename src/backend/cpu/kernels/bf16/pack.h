@@ -10,7 +10,7 @@
  *          +----+       +----                a pair: two k of a column, side by side
  *
  * A step of a panel is 2 x 16 rows by 32 of k; a step of a micro-panel is 2 x 16 pairs of k by 16
- * columns. Operand a is packed along k: 32 elements of a row are rounded at a time. Operand b is
+ * columns. Operand `a` is packed along k: 32 elements of a row are rounded at a time. Operand b is
  * packed across k: two rows are rounded at a time and interleaved as pairs. An operand that is
  * stored the other way is transposed in squares of 16 x 16 pairs.
  *
@@ -107,7 +107,7 @@ INLINE void transpose_pairs(__m512i r[TILE_ROWS]) {
     }
 }
 
-/* A matrix as lines along k. Lines are rows of a or columns of b. */
+/* A matrix as lines along k. Lines are rows of `a` or columns of `b`. */
 typedef struct source {
     cgp_dtype type;
     const void *at;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* range.h -- macro-kernel of GEMM in bf16, for amx.c and avx512.c. It computes c [m, n] = a [m, k]
- * b [k, n] for a block of rows of a and a range of columns of b.
+ * b [k, n] for a block of rows of `a` and a range of columns of `b`.
  *
  * Squares of 32 x 32 sums are always computed in full, with zeros at the edges of c; only the part
  * within c is stored. A panel's sums are stored after the next panel's multiplication is issued, so
@@ -24,8 +24,8 @@ typedef struct prefetches {
 static void begin_range(void);
 static void end_range(void);
 
-/* Set sums to a panel of a times a micro-panel of b, or add the product; compute at least the first
- * `rows` rows. */
+/* Set sums to a panel of `a` times a micro-panel of `b`, or add the product; compute at least the
+ * first `rows` rows. */
 static void multiply(square sums, bool add, const uint16_t *a, int64_t rows, const uint16_t *b,
                      int64_t steps, prefetches *prefetch);
 
