@@ -132,7 +132,7 @@ static int open_signals(sigset_t *before) {
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* Runs in its own session, so that a terminal's signals reach only cgpipe supervise. */
+/* Run the watcher in its own session, so that a terminal's signals reach only cgpipe supervise. */
 static _Noreturn void be_watcher(int socket, char *const *words, double grace) {
     watch w = {.socket = socket, .grace = grace, .kill_at = INFINITY};
     const pid_t self = getpid();
@@ -148,7 +148,7 @@ static _Noreturn void be_watcher(int socket, char *const *words, double grace) {
                 strerror(errno));
         w.ending.status = NOT_STARTED << 8;
     }
-    if (w.command > 0) setpgid(w.command, w.command); /* the child does the same: a race */
+    if (w.command > 0) setpgid(w.command, w.command); /* the child does this too: a race */
     watch_command(&w);
     if (w.socket >= 0) (void)send(w.socket, &w.ending, sizeof w.ending, MSG_NOSIGNAL);
     _exit(CLI_OK);

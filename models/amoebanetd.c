@@ -4,7 +4,7 @@
  *
  * Values of a cell, with S the side of s1:
  *
- *     s1, s2     results of the cell before and the one before that, any widths; s2's side is 2 S
+ *     s1, s2     results of the last cell and of the cell before it, any widths; s2's side is 2 S
  *                if the cell before was a reduction
  *     h0, h1     as [S, S, c]: by a 1 x 1 convolution, for s2 also by the factorised reduction
  *                below, or s2 itself if it has c channels

@@ -164,7 +164,8 @@ static cgp_status read_options(reader *r) {
 }
 
 static cgp_status read_document(reader *r) {
-    /* Starts of stream, document and map. An empty stream ends at once. */
+    /* Read three events: the start of the stream, of the document and of the map. An empty stream
+     * ends at once. */
     for (int i = 0; i < 3; i++) {
         CGP_TRY(next(r));
         if (r->event.type == YAML_STREAM_END_EVENT) break;

@@ -22,7 +22,7 @@ typedef struct cli_costs {
 
     /* Facts on the measurement: written to files but not read. */
     int threads, devices; /* threads per device; devices that ran at once */
-    bool in_steps;        /* measured in whole steps, not kernel by kernel */
+    bool in_steps;        /* the costs were measured in whole steps, not kernel by kernel */
     double peak_flops;    /* peak of one core, from --peak; NaN: unknown */
     char *command;        /* NULL: unknown */
     char date[32];

@@ -19,7 +19,8 @@
 /* Bytes of a model's text with all sizes written out. */
 #define CLI_MODEL_SPEC 2048
 
-/* MODEL, parsed. Copies are valid: its pointers last as long as the process or the options. */
+/* A parsed MODEL. The struct may be copied: its pointers are valid until the process ends or the
+ * options are freed. */
 typedef struct cli_model {
     cgp_model_spec spec;      /* spec of the zoo; for a file, its kind is CGP_MODEL_KINDS */
     const cli_plugin *plugin; /* NULL: no plug-in */

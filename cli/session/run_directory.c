@@ -146,7 +146,7 @@ bool cli_run_directory_take_stop(const cli_run_directory *directory) {
     return unlinkat(directory->fd, CLI_REQUEST, 0) == 0;
 }
 
-/* Count an entry whose stat fails as existing: opening it then reports the reason. */
+/* If stat() of an entry fails, return that the entry exists: opening it then reports the reason. */
 bool cli_run_directory_has(const cli_run_directory *directory, const char *name) {
     struct stat info;
     if (directory->fd < 0) return directory->reason != ENOENT && directory->reason != ENOTDIR;

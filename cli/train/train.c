@@ -62,7 +62,7 @@ static void undo(const training *t) {
 /* Report the failure of any phase, and return the exit code. Before cli_train_make() there is no
  * pipeline to diagnose, and nothing to undo. `usage`: the command line is wrong. */
 static int fail(const training *t, cgp_status status, bool usage) {
-    const bool sample_failed = t->run.session.sample_failed; /* the same on all ranks */
+    const bool sample_failed = t->run.session.sample_failed; /* has the same value on all ranks */
     if (cli_ranks_lost()) cli_ranks_leave_soon();
     diagnose(t);
     if (!sample_failed) cli_ranks_fail(status);

@@ -17,7 +17,7 @@ typedef struct training_data {
     cli_data_units units;
 } training_data;
 
-/* The progress line, of log.c. Times are those of cli_seconds(). */
+/* The state of the progress line (log.c). Times are values of cli_seconds(). */
 typedef struct training_line {
     int64_t shown;  /* step of the last line that was due */
     double seconds; /* seconds of the steps after that line */

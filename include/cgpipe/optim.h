@@ -23,8 +23,8 @@ typedef enum cgp_lr_kind {
     CGP_LR_CONSTANT,
     /** Half a cosine from lr down to min_ratio lr, then constant. */
     CGP_LR_COSINE,
-    CGP_LR_STEP,      /**< Multiplied by `gamma` every `step_size` updates. */
-    CGP_LR_MILESTONES /**< Multiplied by `gamma` after each of `milestones`. */
+    CGP_LR_STEP,      /**< The rate is multiplied by `gamma` every `step_size` updates. */
+    CGP_LR_MILESTONES /**< The rate is multiplied by `gamma` after each of `milestones`. */
 } cgp_lr_kind;
 
 #define CGP_MAX_MILESTONES 8

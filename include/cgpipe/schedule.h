@@ -212,7 +212,7 @@ CGP_API const cgp_edge *cgp_schedule_edges(const cgp_schedule *schedule, int *co
 /** The two dialects of PyTorch's CSV. */
 typedef enum cgp_csv {
     CGP_CSV_COMPUTE, /**< F B I W only (and R, which PyTorch lacks); a column per tick. */
-    /** With transfers; only for schedules whose stages send to their neighbours. */
+    /** Transfers too. Only for schedules in which each stage sends to its neighbours alone. */
     CGP_CSV_TRANSFERS,
 } cgp_csv;
 

@@ -24,7 +24,7 @@ typedef struct cgp__chrome {
 
 void cgp__chrome_begin(cgp__chrome *trace, FILE *file);
 
-/* Name process `pid`; viewers sort processes by pid. */
+/* Give process `pid` a name; viewers sort processes by pid. */
 void cgp__chrome_process(cgp__chrome *trace, int pid, const char *name);
 
 /* Write a slice of (pid, tid). Viewers show the arguments on a click. */

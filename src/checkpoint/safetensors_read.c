@@ -244,8 +244,8 @@ static cgp_status parse_entries(cgp_safetensors *file) {
     return CGP_OK;
 }
 
-/* Order by offset. An empty tensor comes before a tensor that begins at the same offset; several
- * empty tensors keep their header order. */
+/* Compare two tensors by offset. An empty tensor comes before a tensor that begins at the same
+ * offset; several empty tensors keep their header order. */
 static int by_offset(const void *left, const void *right) {
     const entry *a = left, *b = right;
     if (a->begin != b->begin) return a->begin < b->begin ? -1 : 1;

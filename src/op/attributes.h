@@ -40,19 +40,20 @@ typedef struct CGP_OP_STRUCT cgp__matmul_attributes {
 
 typedef struct CGP_OP_STRUCT cgp__attention_attributes {
     CGP__COMMON_ATTRIBUTES
-    /* kv_heads is 0: as many as `heads`. window is 0: there is no window. */
+    /* `kv_heads` 0: as many as `heads`. `window` 0: there is no window. */
     int64_t heads, kv_heads, window;
     /* scale of q k^T; 0: 1 / sqrt(D) */
     double scale;
-    /* fused: one input has q, k and v side by side. causal: a query sees no key after its own. */
+    /* `fused`: one input has q, k and v side by side. `causal`: a query sees no key after its
+     * own. */
     bool fused, causal;
 } cgp__attention_attributes;
 
 typedef struct CGP_OP_STRUCT cgp__rotary_attributes {
     CGP__COMMON_ATTRIBUTES
-    /* rotated is 0: all columns of a head are rotated. */
+    /* `rotated` 0: all columns of a head are rotated. */
     int64_t heads, rotated, offset, original_length;
-    /* theta 0: 10000. */
+    /* `theta` 0: 10000. */
     double theta, factor, low_freq_factor, high_freq_factor;
     int scaling;
     bool interleaved;

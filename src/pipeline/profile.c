@@ -39,7 +39,8 @@ struct trainer {
     const cgp_plan *plan;
     const cgp__setup *setup; /* the plan's */
     cgp_pipeline *pipeline;
-    /* `inputs`: one per input of the model. The others: one per output, for an external loss. */
+    /* `inputs`: one per input of the model. `outputs`, `gradients`: one per output, for an external
+     * loss. */
     cgp_tensor *inputs, *outputs, *gradients;
     const cgp_tensor **input_list, **output_list, **gradient_list;
     bool started;

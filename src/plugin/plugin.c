@@ -78,7 +78,7 @@ static cgp_status open_object(const char *path, cgp__plugin *plugin) {
 static void open_file(const char *path) {
     cgp__plugin plugin = {0};
     const cgp_status status = open_object(path, &plugin);
-    if (status == CGP_OK && is_open(plugin.object)) return; /* opened by another path */
+    if (status == CGP_OK && is_open(plugin.object)) return; /* opened before */
     if (status != CGP_OK) plugin.reason = cgp__strdup(cgp_message());
     plugin.path = cgp__strdup(path);
     if (!plugin.path || !cgp__grow(&plugins, &capacity, n_plugins + 1, sizeof *plugins)) {

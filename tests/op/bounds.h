@@ -26,9 +26,10 @@ typedef struct bound {
     double absolute, relative;
 } bound;
 
-/* Bounds a norm, which divides by the deviation: an error of a few u in the mean becomes a few u
- * rstd in y. The error in dx is twice as large. `rstd` is that of the element. For the gradient of
- * a weight, a sum of `terms` terms, `rstd` is the largest one. */
+/* Return the error bound of a norm. A norm divides by the deviation, so an error of a few u in the
+ * mean becomes a few u rstd in y. The error in dx is twice as large. `rstd` is the value of the
+ * element's row or channel. For the gradient of a weight, a sum of `terms` terms, `rstd` is the
+ * largest value. */
 static inline bound norm_bound(cgp_op_kind op, int slot, double rstd, double terms) {
     if (slot == SLOT_Y) return (bound){8 * U * (1 + rstd), 8 * U};
     if (slot == rstd_slot(op)) return (bound){0, 8 * U * (1 + rstd)};
@@ -57,11 +58,11 @@ static inline double attention_terms(const cgp_op_attributes *g) {
     return fmax((double)g->attention.keys, (double)queries);
 }
 
-/* Bounds the error from rounding P and dS to bf16. An element of y sums (P keep) v. A row of P keep
- * sums to at most 1 / 0.7, and v is at most 2, so y is off by at most 2^-8 times 3. A gradient sums
- * up to `terms` values of dS, or of P keep, times values up to 2. dS is scale P (keep dP - delta),
- * where scale times a sum of `depth` terms is about 1. The rounding errors have random signs, so
- * the bound is 5 times their 2-norm, as above. */
+/* Return a bound of the error from rounding P and dS to bf16. An element of y sums (P keep) v. A
+ * row of P keep sums to at most 1 / 0.7, and v is at most 2, so y is off by at most 2^-8 times 3. A
+ * gradient sums up to `terms` values of dS, or of P keep, times values up to 2. dS is scale P (keep
+ * dP - delta), where scale times a sum of `depth` terms is about 1. The rounding errors have random
+ * signs, so the bound is 5 times their 2-norm, as above. */
 static inline double rounded_attention(const cgp_op_attributes *g, int slot) {
     return 0x1p-8 * (slot == SLOT_Y ? 3 : 5 * 2 * sqrt(attention_terms(g)));
 }
@@ -71,8 +72,9 @@ static inline bool is_saved(int slot) {
     return slot == SLOT_SAVED || slot == SLOT_SAVED + 1;
 }
 
-/* Bounds attention. The largest score is a sum of `depth` products of two values up to 2, before it
- * is scaled, so its terms are up to 4. Results are means over keys of values up to 2. */
+/* Return the error bound of attention. The largest score is a sum of `depth` products of two values
+ * up to 2, before it is scaled, so its terms are up to 4. Results are means over keys of values up
+ * to 2. */
 static inline bound attention_bound(const cgp_op_attributes *g, int slot) {
     const double depth = fmax((double)depth_of(g), (double)value_width_of(g));
     if (is_saved(slot)) return (bound){U * (16 + (slot == SLOT_SAVED ? 4 : 1) * depth), 4 * U};
@@ -87,7 +89,7 @@ static inline bound cross_entropy_bound(const cgp_op_attributes *g, int slot) {
     return slot == SLOT_SAVED + 1 ? (bound){U * sums, U} : (bound){2 * U, U * sums};
 }
 
-/* Bounds a sum of `sums` products. */
+/* Return the error bound of a sum of `sums` products. */
 static inline bound product_bound(double sums) {
     return (bound){U * (sums + 1), U};
 }
@@ -148,8 +150,8 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
     }
 }
 
-/* Bounds the loss, which is summed in double. Each term is a function of up to `in` exponentials,
- * accurate to a few u. */
+/* Return the error bound of the loss, which is summed in double. Each term is a function of up to
+ * `in` exponentials, accurate to a few u. */
 static inline double loss_bound(const operands *o) {
     const double terms = (double)(o->c.n * o->c.attributes.rows), in = (double)o->c.attributes.in;
     return o->c.op == CGP_OP_BCE_WITH_LOGITS ? 16 * U * terms * in : terms * U * (40 + sqrt(in));

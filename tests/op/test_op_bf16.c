@@ -110,8 +110,8 @@ static void convert(const there *t, cgp_dtype to_type, void *to, cgp_dtype from_
                                               there_of(t, from), n));
 }
 
-/* Tests vectors and tails, at odd addresses. test_bf16.c tests all infinities, NaNs, denormals and
- * midpoints. */
+/* Test full vectors and tails, at odd addresses. test_bf16.c tests all infinities, NaNs, denormals
+ * and midpoints. */
 TEST_ON_BOTH(converting_rounds_like_the_scalar_function) {
     static const uint32_t odd[] = {0x7F800000u, 0xFF800000u, 0x7F800001u, 0x7FFFFFFFu,
                                    0x00000001u, 0x80000000u, 0x00018000u, 0x00008000u,

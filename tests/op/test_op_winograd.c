@@ -196,7 +196,7 @@ TEST_CASE(fewer_samples_need_no_more_workspace) {
     }
 }
 
-/* In bf16, sums are those of f32, rounded once. */
+/* A result in bf16 is the result in f32, rounded once. */
 static void check_rounded(const op_case *given) {
     op_case c = *given;
     operands f32, bf16;

@@ -523,7 +523,8 @@ TEST_CASE(a_step_without_update_is_not_saved) {
     assert_status(cgp_pipeline_save(w.t.pipeline, run, -1, NULL), CGP_EINVAL);
     assert_message("keep: expected at least 1, or 0 for all, got -1");
     assert_status(cgp_pipeline_save(w.t.pipeline, run, 0, "\xff"), CGP_EINVAL);
-    /* checked before anything is written; otherwise the missing directory would be reported */
+    /* the note is checked before anything is written; otherwise the call would report the missing
+     * directory */
     assert_status(cgp_pipeline_save(w.t.pipeline, test_path_of("no/run"), 0, "\xff"), CGP_EINVAL);
     assert_message("note: is not UTF-8 text");
     assert_status(cgp_pipeline_load(w.t.pipeline, run, NULL), CGP_EIO);

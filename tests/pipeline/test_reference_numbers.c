@@ -33,7 +33,7 @@ static void set_parameters(cgp_pipeline *pipeline, const cgp_model *model,
 
 /* Compare the sum of |w| of each parameter after the last update. The tolerance for c_attn.bias is
  * larger: a third of it is the bias of k, whose gradient is zero, because softmax does not depend
- * on it. All optimizers but SGD turn the rounding error of this gradient into steps of size
+ * on this bias. All optimizers but SGD turn the rounding error of this gradient into steps of size
  * `lr`. */
 static void compare_weights(cgp_pipeline *pipeline, const cgp_model *model, const json_t *sums,
                             const cgp_optim *optim) {

@@ -370,7 +370,8 @@ TEST_CASE(a_sleep_of_the_process_does_not_count) {
     release_world(&w);
 }
 
-/* A run may take several timeouts as long as actions end; the caller may pause between calls. */
+/* A run may take longer than several timeouts if actions keep ending. The caller may pause between
+ * calls. */
 TEST_CASE(a_slow_run_is_no_hanging_run) {
     uint64_t state = test_seed();
     world w;

@@ -169,8 +169,8 @@ typedef struct cgp_place {
 } cgp_place;
 
 /** Instruction sets of a backend whose kernels run on the host, in ascending order. An x86-64
- *  processor that has one of them also has all from V1 up to it. The bits of results may differ
- *  between sets. */
+ *  processor that has one of these sets also has all sets from V1 up to that set. The bits of
+ *  results may differ between sets. */
 typedef enum cgp_isa {
     CGP_ISA_NONE,    /**< The backend has one set of kernels. */
     CGP_ISA_NEON,    /**< aarch64. */

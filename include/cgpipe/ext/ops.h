@@ -127,8 +127,8 @@ typedef struct cgp_kernel_spec {
     cgp_dtype type;
 } cgp_kernel_spec;
 
-/* cgp_spec_linear() etc.: return the attributes of a spec, whose op must be of that family. They
- * assert the family unless NDEBUG is defined. */
+/* cgp_spec_linear() etc.: return the attributes of a spec. The spec's op must be of the family in
+ * the function's name, which is asserted unless NDEBUG is defined. */
 #define CGP_OP_ACCESSOR(family, name)                                                              \
     static inline const cgp_op_##name *cgp_spec_##name(const cgp_kernel_spec *spec) {              \
         assert(cgp_op_family_of(spec->op) == CGP_OP_FAMILY_##family);                              \

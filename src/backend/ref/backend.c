@@ -46,7 +46,7 @@ static void memory_destroy(cgp_device *device, void *memory, size_t bytes) {
     free(memory);
 }
 
-/* Equal types are copied bit by bit, so that a NaN stays the same. */
+/* If the types are equal, copy the bytes, so that a NaN keeps its bits. */
 static cgp_status convert(cgp_device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
                           const void *from, int64_t n) {
     (void)device;

@@ -172,7 +172,7 @@ cgp_status cgp__run_recorded(cgp__worker *worker, cgp__recorded *r, int64_t tag,
         CGP_TRY(check(worker, launch, what, r->graph));
     } else if (r->state == USED && worker->recordings->records) {
         CGP_TRY(record_again(worker, r, launch, what));
-        if (cgp__is_stopped(worker)) return CGP_OK; /* captured in part; the plan may be gone */
+        if (cgp__is_stopped(worker)) return CGP_OK; /* partly captured; the plan may be gone */
         if (worker->recordings->records) r->state = RECORDED;
     } else if (r->state == UNUSED) {
         r->state = USED;

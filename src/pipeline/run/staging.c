@@ -27,7 +27,7 @@ typedef struct piece {
     size_t bytes;
 } piece;
 
-/* Numbers returned .. taken - 1 are in use. */
+/* Pieces `returned` .. `taken` - 1, counted from the start, are in use. */
 struct cgp__ring {
     int64_t taken, returned;
     cgp_event *end; /* event to wait for when all pieces are in use; NULL: synchronous device */

@@ -269,7 +269,7 @@ static void give_up(cgp__executor *executor, const char *what, bool elsewhere) {
     const cgp_status status = elsewhere ? CGP_EPEER : CGP_EDEVICE;
     (void)cgp_fail(status, "%s; cgp_pipeline_report() shows what each device waits for", what);
     cgp__team_give_up(executor->team, status);
-    if (elsewhere) /* stop() does not notify the others of a CGP_EPEER */
+    if (elsewhere) /* stop() does not notify other ranks of a CGP_EPEER */
         executor->ranks->transport->failures.fail(executor->ranks->communicator, status,
                                                   cgp_message());
 }

@@ -23,8 +23,8 @@ typedef struct cgp__progress {
     atomic_bool syncs;     /* the thread waits for an event of another backend's device */
 } cgp__progress;
 
-/* Changes of the parameters on a device. Written by the worker, and by the caller's thread between
- * jobs. */
+/* The number of changes of the parameters on a device. Written by the worker, and by the caller's
+ * thread between jobs. */
 typedef struct cgp__changes {
     int64_t own, *count; /* *count: changes by all pipelines that share the parameters */
     int64_t packed_at;   /* *count when parameters were last packed; -1: never */

@@ -311,8 +311,8 @@ static int64_t place_others(attempt *a, int (*compare)(const void *, const void 
     return bytes;
 }
 
-/* Ranks of saved ranges: values of forward that W reads; values that only I reads; gradients of I
- * that W reads. */
+/* The order of saved ranges in the slot, from bottom to top: values of forward that W reads; values
+ * that only I reads; gradients of I that W reads. */
 enum { FOR_WEIGHT, FOR_INPUT, GRADIENT };
 
 static int rank_of(const cgp__live_range *range, cgp__layout_starts starts) {
@@ -320,7 +320,7 @@ static int rank_of(const cgp__live_range *range, cgp__layout_starts starts) {
     return range->end >= starts.weight ? FOR_WEIGHT : FOR_INPUT;
 }
 
-/* Stack saved ranges of a rank, in the order of order[]. */
+/* Stack the saved ranges with this rank_of(), in the order of order[]. */
 static void stack_saved(attempt *a, cgp__layout_starts starts, int rank) {
     for (int i = 0; i < a->n; i++) {
         cgp__live_range *range = a->order[i];

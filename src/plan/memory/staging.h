@@ -15,7 +15,8 @@ typedef struct cgp__staging {
     int pieces;
 } cgp__staging;
 
-/* Size the staging of every device, and place it before the links' buffers. */
+/* Compute the size of every device's staging memory, and place this memory before the links'
+ * buffers. */
 void cgp__size_staging(cgp__placement *placement, const cgp__setup *setup,
                        const cgp__results *results);
 

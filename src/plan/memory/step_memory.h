@@ -25,7 +25,7 @@ typedef struct cgp__step_memory {
     int64_t values, rows, update, losses, words;
 } cgp__step_memory;
 
-/* Size the step memory of every device. */
+/* Compute the size of every device's step memory. */
 void cgp__size_step_memory(cgp__placement *placement, const cgp__setup *setup,
                            const cgp__parameters *parameters, const cgp__states *states);
 

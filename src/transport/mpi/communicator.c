@@ -22,7 +22,7 @@
 enum { FAILURE, END };
 
 /* The number of communicators that are not destroyed, and the number of those that failed.
- * MPI_Finalize() is called only if both are 0: it could wait for other ranks. */
+ * MPI_Finalize() is called only if both are 0; otherwise it could wait for other ranks. */
 static atomic_int living, failed_ones;
 
 /* --- MPI's start and end --- */

@@ -114,7 +114,7 @@ static int most_silent(const cgp_communicator *c) {
     return silent;
 }
 
-/* Do not count the time in which this process was suspended as silence of the others. */
+/* Do not count the time in which this process was suspended as silence of other ranks. */
 static void oversleep(const cgp_communicator *c, int64_t late_ns) {
     for (int r = 0; r < c->ranks; r++) {
         if (c->detector->known[r].heartbeat_ns > 0) c->detector->known[r].heartbeat_ns += late_ns;

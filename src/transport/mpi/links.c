@@ -63,8 +63,8 @@ struct cgp_link {
     atomic_bool waits;
     MPI_Request release; /* sender: persistent request that receives `answer` */
     release answer;
-    /* Receiver: [capacity] buffers whose receives are started, a ring in the order of their start,
-     * which is the order of messages. */
+    /* Receiver: [capacity] a ring of the buffers that have a started receive. Receives are started
+     * in the order of the messages. */
     int *started;
     int first, n_started;
     buffer buffers[]; /* [capacity] */

@@ -35,8 +35,7 @@ _Static_assert(MC % CGP__GEMM_MR == 0, "blocks of a are full micro-panels");
 /* Bytes per run of the prefetch list. */
 #define PREFETCH_RUN 1024
 
-/* Used in the work estimate: the cost of a memory-bound (one-row) FMA and of a barrier, both in
- * FMAs. */
+/* Costs in the work estimate, in FMAs: of a memory-bound (one-row) FMA, and of a barrier. */
 #define ONE_ROW 16
 #define BARRIER_FMAS 10000
 /* Maximum elements of a small c: each thread then keeps its own copy of the sums. */

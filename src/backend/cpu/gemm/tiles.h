@@ -37,7 +37,7 @@ typedef struct cgp__tile_lines {
 /* c [rows, columns] = from + a [rows, k] b [k, columns] + bias [columns]. */
 typedef struct cgp__tile_block {
     int64_t rows, columns, k;
-    /* Packed by pack_a(), pack_lines() or pack_turned() below. */
+    /* Operand `a`, packed by pack_a(), pack_lines() or pack_turned() below. */
     const uint16_t *a;
     /* The type is f32 or bf16. */
     cgp__matrix b;
@@ -90,7 +90,7 @@ static inline int64_t cgp__tile_scratch_bytes(int64_t rows, int64_t k) {
 typedef struct cgp__tile_packing {
     const cgp__cpu_tiles *tiles;
     cgp__matrix b;
-    /* Used instead of b if length > 0. */
+    /* If `length` > 0, these lines are packed instead of `b`. */
     cgp__tile_lines lines;
     int64_t columns, k;
     uint16_t *to;
