@@ -77,7 +77,8 @@ static void print_value(FILE *out, const json_t *value) {
     free(text);
 }
 
-/* Tell whether the command line can set the value: it has no syntax to unset an option. */
+/* Tell whether the command line can set the value. The command line has no syntax to unset an
+ * option. */
 static bool has_option(const json_t *value) {
     return value && !json_is_null(value) && !json_is_false(value);
 }

@@ -32,7 +32,7 @@ typedef struct cli_run_directory {
      * run; else NULL. */
     char *target;
     char *record, *metrics; /* paths of run.json and metrics.jsonl, for messages */
-    int fd;                 /* the directory's; -1: it does not exist or cannot be read */
+    int fd;                 /* descriptor; -1: the directory is missing or cannot be read */
     int reason;             /* errno if fd is -1 */
     bool locked, made;      /* by this process */
     bool lock_file;         /* the lock is a file */

@@ -82,7 +82,7 @@ static int descending(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* Set weights smaller than the k-th largest to 0; ties with it stay. */
+/* Set all weights to 0 that are smaller than the k-th largest weight. Weights equal to it stay. */
 static void keep_largest(double *weights, double *sorted, int count, int64_t k) {
     memcpy(sorted, weights, (size_t)count * sizeof *sorted);
     qsort(sorted, (size_t)count, sizeof *sorted, descending);

@@ -102,8 +102,8 @@ cgp_status loopback_reserve(lane *l, int count, size_t bytes);
 item *loopback_take_spare(lane *l);
 void loopback_clear_lane(lane *l);
 
-/* Add an item to a lane, which takes ownership. It is delivered after a random delay, and after the
- * items ahead of it. */
+/* Add an item to a lane, which takes ownership. The item is delivered after a random delay, and
+ * after the items ahead of it. */
 void loopback_send(network *net, lane *l, item *sent);
 
 /* Return the index of the first buffer in a state, -1 if there is none. */

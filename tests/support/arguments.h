@@ -84,8 +84,8 @@ static void *memory_of(frame *f, int k, int byte) {
     return memset(f->capacity[k], byte, CAPACITY);
 }
 
-/* capacity: memory for parameter k, which only a successful call may write. memory, zeros: scratch
- * memory. */
+/* capacity(): memory for parameter k; only a successful call may write to this memory. memory(),
+ * zeros(): scratch memory. */
 #define capacity(f, k) memory_of(f, k, FILLED)
 #define memory(f) memory_of(f, MAX_PARAMETERS - 1, 0)
 #define zeros(f) memory_of(f, MAX_PARAMETERS - 2, 0)

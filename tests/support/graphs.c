@@ -38,7 +38,7 @@ typedef struct graph {
     char square[NAME], norm[NAME];
     bool transposed;                           /* `square` is transposed */
     cgp_value features;                        /* the float input */
-    int outputs[TEST_MOST_OUTPUTS], n_outputs; /* outputs besides the first */
+    int outputs[TEST_MOST_OUTPUTS], n_outputs; /* outputs, except the first */
 } graph;
 
 /* One time in three, tie the new parameter of `name` to that of an existing op. */

@@ -659,7 +659,7 @@ TEST_CASE(a_writer_given_up_leaves_nothing) {
 /* --- readers during writes --- */
 
 static void *save_often(void *failed) {
-    /* one file is large, so that saves delete it during reads */
+    /* one file is large, so that a save deletes the file while a reader reads it */
     const size_t bytes[2] = {2000000, 24};
     for (int step = 2; step < 60; step++) {
         /* save each step twice, and keep only one */

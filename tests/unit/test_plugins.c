@@ -194,7 +194,7 @@ static void find_broken(void) {
     NEED(!cgp_plugin_info_at(n).path && !cgp_plugin_info_at(-1).path);
     NEED(cgp__backend_find("missing", &backend) == CGP_EINVAL);
     NEED(cgp__backend_find("good", &backend) == CGP_OK);
-    NEED(cgp__backend_find("transport", &backend) == CGP_OK); /* that plug-in's backend is valid */
+    NEED(cgp__backend_find("transport", &backend) == CGP_OK); /* only its transport is broken */
     NEED(cgp__backend_find("cpu", &backend) == CGP_OK && backend == &cgp__backend_cpu);
 }
 

@@ -93,9 +93,9 @@ typedef struct cgp_link_message {
     /** Event of the other end's device that is done when the buffer may be used. NULL: it may be
      *  used immediately. */
     void *event;
-    /** Filled by acquire and take: the time at which the other end posted or released the buffer.
-     *  Between ranks it is the time at which the other end's message or release arrived here.
-     *  Monotonic clock of this rank. 0: the buffer was never posted. */
+    /** Time at which the other end posted or released the buffer; acquire and take set it. Between
+     *  ranks it is the time at which the other end's message or release arrived here. Monotonic
+     *  clock of this rank. 0: the buffer was never posted. */
     int64_t released_ns;
     /** Fault to inject, for tests. Only post() of a transport between processes reads this
      * field. */

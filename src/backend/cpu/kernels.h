@@ -154,11 +154,11 @@ typedef struct cgp__cpu_prefetch {
 } cgp__cpu_prefetch;
 
 /* The part of a triangular product that may be skipped. In row i, on one side of column (`diagonal`
- * + i), either `c` is not needed or `a` is zero. If b is finite, skipping does not change a bit of
- * the sums. Products of these zeros with infinity or NaN are skipped too. */
+ * + i), either `c` is not needed or `a` is zero. If `b` is finite, skipping does not change a bit
+ * of the sums. Products of these zeros with infinity or NaN are skipped too. */
 typedef enum cgp__triangle {
     CGP__DENSE,   /* no triangle */
-    CGP__C_UNTIL, /* c is needed up to the diagonal; after it, c may stay unwritten */
+    CGP__C_UNTIL, /* `c` is needed up to the diagonal; after it, `c` may stay unwritten */
     CGP__A_UNTIL, /* `a` is zero after the diagonal */
     CGP__A_FROM,  /* `a` is zero before the diagonal */
 } cgp__triangle;

@@ -25,7 +25,7 @@ static inline void cgp__ref_write(cgp_dtype type, void *to, int64_t i, float val
         ((float *)to)[i] = value;
 }
 
-/* Copy from[j] to to[i]. */
+/* Copy `from[j]` to `to[i]`. */
 static inline void cgp__ref_move(const cgp_kernel_spec *spec, void *to, int64_t i, const void *from,
                                  int64_t j) {
     cgp__ref_write(spec->type, to, i, cgp__ref_load(spec->type, from, j));

@@ -78,7 +78,8 @@ void cgp__executor_deinit(cgp__executor *executor);
 /* Run the lists of all workers, as a job. */
 cgp_status cgp__executor_run(cgp__executor *executor, const cgp__run_context *context);
 
-/* Return whether a node that will run on this rank reads input k; a loss runs only if with_loss. */
+/* Return whether a node that will run on this rank reads input k. Losses run only if `with_loss` is
+ * true. */
 static inline bool cgp__input_is_read(const cgp__executor *executor, int k, bool with_loss) {
     return executor->reads[2 * k + with_loss];
 }

@@ -54,8 +54,8 @@ struct cgp_link {
     cgp_communicator *communicator;
     cgp_link_options options;
     int32_t opening;
-    /* Guards what follows except `waits`: with a delay, progress() notes arrivals. A leaf, except
-     * for MPI's own locks. */
+    /* Guards the members below except `waits`: with an injected delay, progress() notes arrivals.
+     * No lock but MPI's own is taken while this one is held. */
     pthread_mutex_t lock;
     cgp_link *next;   /* in the communicator's list of open links, under its lock */
     int64_t sequence; /* number of the next message */

@@ -373,7 +373,7 @@ static int64_t lines_at_a_time(const range *r) {
     return each < MAX_LINES ? each : MAX_LINES;
 }
 
-/* Go to the next entry once the current entry is done. */
+/* Go to the next entry of the prefetch list if the current entry is done. */
 INLINE void next_entry(range *r, prefetch_stream *a) {
     while (a->count == 0 && r->next_prefetch < r->block->n_prefetch)
         *a = prefetch_entry(r, &r->block->prefetch[r->next_prefetch++]);

@@ -171,8 +171,8 @@ typedef struct head {
     const struct head *next;
 } head;
 
-/* One tile of queries, the first of which is `first`, with keys begin .. end - 1. No earlier tile
- * has written dk and dv of key `written` and the keys after it. */
+/* A tile of `rows` queries, beginning with query `first`, and keys begin .. end - 1. Earlier tiles
+ * have written dk and dv only for the keys before key `written`. */
 typedef struct tile {
     int64_t first, rows, begin, end, written;
 } tile;

@@ -127,7 +127,7 @@ static bool is_grouped(const norm *w) {
     return w->kernel->spec.op == CGP_OP_GROUP_NORM;
 }
 
-/* Return the address of a set's factors of one kind; it begins at column 0. */
+/* Return the address of a set's factors of one kind, which begin at column 0. */
 static float *factor_of(const norm *w, int64_t set, int kind) {
     return w->factors + set * set_factors(&w->l) + kind * cgp__cpu_padded(w->l.width);
 }
