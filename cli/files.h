@@ -13,11 +13,11 @@ bool cli_is_directory(const char *path);
 CGP_MUST_CHECK cgp_status cli_file_check(const char *path);
 
 /* Default limit of a file's size in bytes, so that a mistyped path cannot use up all memory. A CSV
- * row of 2^24 actions takes about half of it. */
+ * row of 2^24 actions takes about half of this size. */
 #define CLI_LARGEST_FILE ((size_t)256 << 20)
 
-/* Read all bytes of a file, `max` of them at most; the caller frees them. CGP_EIO: it cannot be
- * read. CGP_EFORMAT: it is larger. */
+/* Read all bytes of a file, at most `max` bytes; the caller frees them. CGP_EIO: the file cannot be
+ * read. CGP_EFORMAT: the file is larger. */
 CGP_MUST_CHECK cgp_status cli_file_read(const char *path, size_t max, char **bytes, size_t *size);
 
 /* Like cli_file_read(), for an open file, which is closed; `path` is for messages. */

@@ -24,7 +24,8 @@ CGP_MUST_CHECK cgp_status cli_ranks_open(const char *transport, double timeout, 
 CGP_MUST_CHECK cgp_status cli_ranks_watch(double timeout, bool verify);
 
 /* End this rank's part and send the others the reason, cgp_message(). For CGP_EPEER no reason is
- * sent: the failure is another rank's, and the other ranks detect it themselves. Not collective. */
+ * sent: the failure is in another rank, and the other ranks detect it themselves. Not
+ * collective. */
 void cli_ranks_fail(cgp_status status);
 
 /* Return the status of a failure of another rank or of MPI; CGP_OK: there is none, or the ranks

@@ -19,7 +19,7 @@ static const struct {
     {SIGHUP, "SIGHUP", false},   /* sent by a shell that exits, then again by the system */
     {SIGPIPE, "SIGPIPE", false}, /* the system sends it at every write */
     {SIGUSR1, "SIGUSR1", false}, /* sent by a batch system, perhaps repeatedly */
-    {SIGXCPU, "SIGXCPU", false}, /* sent each second above the limit of `ulimit -St` */
+    {SIGXCPU, "SIGXCPU", false}, /* sent every second after the limit of `ulimit -St` */
     {CLI_STOP_REQUEST, "stop request", false},
 };
 enum { SIGNALS = sizeof signals / sizeof signals[0] };

@@ -14,7 +14,7 @@ const char *cgp__shape_name(int shape);
 /* Return the distance from p to the edge of a shape, negative inside. */
 double cgp__signed_distance(int shape, cgp__point p);
 
-/* Return the squared distance from p to the segment from a to b. */
+/* Return the squared distance from p to the segment from `a` to `b`. */
 double cgp__segment_distance2(cgp__point p, cgp__point a, cgp__point b);
 
 #endif

@@ -50,8 +50,8 @@ struct cgp_data {
     int64_t pass; /* -1: none yet */
 };
 
-/* The ids of the keys of CGP__RNG_DATA. If validation draws numbers, it uses the id after
- * training's. */
+/* The ids of the keys of CGP__RNG_DATA. If validation draws numbers, it uses the id after the id of
+ * training. */
 enum {
     CGP__DATA_SHUFFLE = 0,
     CGP__DATA_TOKENS = 1, /* .. 4 */

@@ -60,7 +60,7 @@ static double gib(int64_t bytes) {
 }
 
 /* Find the model of the operand. If the operand is `gpt2` alone, the model is --model or, without
- * it, the benchmark's. Resolve --dropout. */
+ * --model, the benchmark's model. Resolve --dropout. */
 static cgp_status find_model(cli_run_options *options, cli_model *model) {
     if (!options->operand)
         return cgp_fail(CGP_EINVAL, "bench: MODEL is missing (cgpipe bench gpt2)");

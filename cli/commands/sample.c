@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sample.c -- cgpipe sample: sample text from a checkpoint of a run, by default the latest, or from
- * a file of weights. The run may be in progress, killed or complete. */
+/* sample.c -- cgpipe sample: sample text from a checkpoint of a run (by default the latest
+ * checkpoint) or from a file of weights. The run may be in progress, killed or complete. */
 #include "commands/commands.h"
 
 #include "errors.h"

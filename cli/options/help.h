@@ -6,7 +6,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Tell whether help of a command lists the option: the command has it, and it has an effect there.
+/* Tell whether the help of a command lists the option: the command takes the option, and the option
+ * has an effect there.
  * */
 bool cli_option_listed(int id, unsigned command);
 

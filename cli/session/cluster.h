@@ -52,8 +52,9 @@ void cli_cluster_release(cli_cluster *cluster);
 /* Fail with CGP_EFORMAT if there are fewer than `devices` devices. */
 CGP_MUST_CHECK cgp_status cli_cluster_expect(const cli_cluster *cluster, int devices);
 
-/* Fail if a plan's devices do not match the file's. CGP_EFORMAT: the file has fewer devices, or a
- * device of another kind. CGP_ELIMIT: a device has less memory than the plan needs. */
+/* Fail if a plan's devices do not match the devices in the file. CGP_EFORMAT: the file has fewer
+ * devices, or a device of another kind. CGP_ELIMIT: a device has less memory than the plan
+ * needs. */
 CGP_MUST_CHECK cgp_status cli_cluster_check_plan(const cli_cluster *cluster, const cgp_plan *plan);
 
 /* Find the cost of a message from one device to another, both below the number of devices.

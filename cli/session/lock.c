@@ -207,7 +207,8 @@ cgp_status cli_lock_take(int directory, const char *path, bool *by_file) {
     return cgp_fail(CGP_EIO, "run directory %s: other processes keep taking its lock", path);
 }
 
-/* Tell whether the lock file is this process's; `otherwise` if it cannot be read. */
+/* Tell whether the lock file belongs to this process. Return `otherwise` if the file cannot be
+ * read. */
 static bool is_own(int directory, bool otherwise) {
     holder who;
     look found = ABSENT;

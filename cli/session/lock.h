@@ -16,11 +16,11 @@
  * file. If the file system has neither locks nor links, warns and returns CGP_OK. */
 CGP_MUST_CHECK cgp_status cli_lock_take(int directory, const char *path, bool *by_file);
 
-/* Tell whether the lock file is this process's: a user may have mistaken it for the file of a dead
- * process and deleted it. Also true if the file cannot be read. */
+/* Tell whether the lock file belongs to this process: a user may have mistaken it for the file of a
+ * dead process and deleted it. Also true if the file cannot be read. */
 bool cli_lock_is_kept(int directory);
 
-/* Delete the file, if it is this process's. */
+/* Delete the lock file, if it belongs to this process. */
 void cli_lock_release(int directory);
 
 /* Tell whether a process has the lock. UNKNOWN: there are no locks and no file, or the state of the

@@ -38,9 +38,9 @@ bool cli_model_is_plugin(const char *text);
 /* Tell whether a text is the MODEL of a graph file. */
 bool cli_model_is_graph(const char *text);
 
-/* Parse MODEL. A GPT-2 or Llama without vocab gets `vocab`; 0: the zoo's. `source`: the run or run
- * file that the text is from, which must not name a plug-in; NULL: the command line. `plugin`:
- * --plugin, NULL if it is not given. */
+/* Parse MODEL. A GPT-2 or Llama without a key `vocab` gets the argument `vocab`; 0: the default of
+ * the zoo. `source`: the run or run file that the text is from, which must not name a plug-in;
+ * NULL: the command line. `plugin`: --plugin, NULL if it is not given. */
 CGP_MUST_CHECK cgp_status cli_model_parse(cli_model *model, const char *text, int64_t vocab,
                                           const char *source, const char *plugin);
 

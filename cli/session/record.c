@@ -82,7 +82,7 @@ cgp_status cli_record_find_model(cli_model *model, const cli_run_directory *dire
     return cli_record_check_model(record, model, spec, text, false);
 }
 
-/* Return model_path only if it is a graph file's: a record may be edited. */
+/* Return model_path only if it is the path of a graph file: a user may have edited the record. */
 const char *cli_record_path(const json_t *record) {
     const char *path = json_string_value(json_object_get(record, "model_path"));
     return path && cli_model_is_graph(path) ? path : cli_record_model(record);

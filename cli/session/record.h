@@ -36,11 +36,11 @@ const char *cli_record_model(const json_t *record);
 /* Add the SHA-256 of the model's file, if it has one, to a record or a note. */
 void cli_record_file(json_t *object, const cli_model *model);
 
-/* Return MODEL as given; a plug-in without keys gets the run's. Owned. */
+/* Return MODEL as given; a plug-in without keys gets the keys of the run. Owned. */
 char *cli_record_keys(const json_t *record, const char *given);
 
-/* Fail if the model is not the record's. Unless `new_model` is true, also fail if its file is not
- * the record's. Messages call the model `given`. */
+/* Fail if the model differs from the record's model. Unless `new_model` is true, also fail if the
+ * model's file differs from the record's file. Messages call the model `given`. */
 CGP_MUST_CHECK cgp_status cli_record_check_model(const json_t *record, const cli_model *model,
                                                  const char *model_spec, const char *given,
                                                  bool new_model);

@@ -475,8 +475,8 @@ static cgp_status move_out(const cli_run_directory *from, const cli_run_director
     return sync_directory(from);
 }
 
-/* Put the old run back. If .new has no checkpoint, the checkpoints here are the new run's: move
- * them back to .new first. */
+/* Put the old run back. If .new has no checkpoint, the checkpoints in the directory belong to the
+ * new run: move them back to .new first. */
 static cgp_status put_back(const cli_run_directory *directory, const cli_run_directory *old) {
     cli_run_directory fresh;
     cli_run_directory_enter(&fresh, directory, FRESH);
@@ -521,7 +521,7 @@ static cgp_status settle(const cli_run_directory *directory) {
     return status;
 }
 
-/* Move the old run away and the new one here. */
+/* Move the old run out of the directory, and the new run into it. */
 static cgp_status exchange(const cli_run_directory *directory, const cli_run_directory *fresh) {
     cli_run_directory old;
     const int64_t step = cli_run_directory_newest(fresh);

@@ -92,11 +92,12 @@ bool cli_run_directory_take_stop(const cli_run_directory *directory);
 bool cli_run_directory_has(const cli_run_directory *directory, const char *name);
 bool cli_run_directory_has_run(const cli_run_directory *directory);
 
-/* Find the step and note of a checkpoint with cgp_checkpoint_find(); `from` -1: the latest. */
+/* Find the step and note of a checkpoint with cgp_checkpoint_find(); `from` -1: the latest
+ * checkpoint. */
 CGP_MUST_CHECK cgp_status cli_run_directory_find(const cli_run_directory *directory, int64_t from,
                                                  int64_t *step, char **note);
 
-/* Load a checkpoint with cgp_pipeline_load(); `step` -1: the latest. */
+/* Load a checkpoint with cgp_pipeline_load(); `step` -1: the latest checkpoint. */
 CGP_MUST_CHECK cgp_status cli_run_directory_load(const cli_run_directory *directory, int64_t step,
                                                  cgp_pipeline *pipeline, char **note);
 
@@ -129,9 +130,9 @@ CGP_MUST_CHECK cgp_status cli_run_directory_clear(const cli_run_directory *direc
 void cli_run_directory_undo(const cli_run_directory *directory);
 
 /* Write a complete run before it replaces an existing one. Begin: make an empty, locked directory
- * `fresh` inside this one. End, if `status` is CGP_OK: move the old run away and the new one here,
- * run.json last, and delete the old one; if this fails, move the old one back. In any case close
- * `fresh` and delete what is left of it. Returns `status` if it is a failure. */
+ * `fresh` inside this one. End, if `status` is CGP_OK: move the old run away and the new run into
+ * its place, run.json last, and delete the old run; if this fails, move the old run back. In any
+ * case close `fresh` and delete what is left of it. Returns `status` if it is a failure. */
 CGP_MUST_CHECK cgp_status cli_run_directory_new_begin(const cli_run_directory *directory,
                                                       cli_run_directory *fresh);
 CGP_MUST_CHECK cgp_status cli_run_directory_new_end(const cli_run_directory *directory,

@@ -261,7 +261,8 @@ static void measure(cli_session *session, double start, double stepped, double l
     session->resident_growth = cli_peak_resident_bytes() - session->resident_before;
 }
 
-/* Fail with the library's reason to refuse an update, without the API calls that it suggests. */
+/* Fail with the library's reason for refusing an update. Omit the API calls that the library's
+ * message suggests. */
 static cgp_status explain_refusal(const cli_session *session) {
     const char *reason = cgp_message(), *calls = NULL;
     for (const char *at = reason; (at = strstr(at, " ("));

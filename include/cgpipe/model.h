@@ -72,7 +72,7 @@ CGP_API cgp_value cgp_position_embedding(cgp_model *model, cgp_value x, const ch
 /** Add two values of the same shape. */
 CGP_API cgp_value cgp_add(cgp_model *model, cgp_value a, cgp_value b);
 
-/** Subtract b from a. Both have the same shape. */
+/** Subtract `b` from `a`. Both have the same shape. */
 CGP_API cgp_value cgp_subtract(cgp_model *model, cgp_value a, cgp_value b);
 
 /** Multiply two values of the same shape, element by element. The square of a value is its product
@@ -236,12 +236,12 @@ CGP_API cgp_value cgp_rotary_embedding(cgp_model *model, cgp_value x, cgp_rotary
 
 /** Passed by value; a field left out is zero. */
 typedef struct cgp_matmul_options {
-    bool transpose_a; /**< True: a is stored transposed, [..., K, M]. */
+    bool transpose_a; /**< True: `a` is stored transposed, [..., K, M]. */
     bool transpose_b; /**< True: b is stored transposed, [..., N, K]. */
 } cgp_matmul_options;
 
 /** Multiply matrices in batches: a [..., M, K], b [..., K, N] -> [..., M, N]. The leading
- *  dimensions must be equal. Both get a gradient; a and b may be the same value. */
+ *  dimensions must be equal. Both get a gradient; `a` and `b` may be the same value. */
 CGP_API cgp_value cgp_matmul(cgp_model *model, cgp_value a, cgp_value b,
                              cgp_matmul_options options);
 

@@ -69,8 +69,8 @@ enum {
 typedef struct cgp_op_type {
     cgp_dtype dtype; /**< CGP_F32 or CGP_I32. */
     cgp_shape shape;
-    /** Bound of integers that the graph computes: 0 .. upper_bound - 1. 0: the integers are the
-     *  caller's, and may be anything. */
+    /** Bound of integers that the graph computes: 0 .. upper_bound - 1. 0: the integers come from
+     *  the caller, and may have any value. */
     int64_t upper_bound;
     bool whole; /**< Saved values only: the whole micro-batch has one value; its shape has no n. */
 } cgp_op_type;
@@ -99,7 +99,7 @@ typedef struct cgp_op_shapes {
      *  0. */
     cgp_op_type output;
     int n_saved;
-    /** f32 values that forward leaves for backward, besides x and y. */
+    /** f32 values that forward leaves for backward, in addition to x and y. */
     cgp_op_type saved[CGP_OP_MAX_SAVED];
     int n_parameters;
     cgp_op_parameter parameters[CGP_OP_MAX_PARAMETERS];

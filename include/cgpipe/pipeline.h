@@ -622,9 +622,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_state_sha256(cgp_pipeline *pipeli
 /** Return the bytes that a device has allocated, as one block. */
 CGP_API int64_t cgp_pipeline_allocated_bytes(const cgp_pipeline *pipeline, int device);
 
-/** Find the bytes that the driver and other programs hold on each device's hardware, besides those
- *  that this process has allocated there: see cgp_backend_driver_bytes(). Devices of one ordinal
- *  have the same value.
+/** Find the bytes that the driver and other programs hold on each device's hardware. They exclude
+ *  the bytes that this process has allocated there: see cgp_backend_driver_bytes(). Devices of one
+ *  ordinal have the same value.
  *  @param[out] bytes [devices]; INT64_MAX: not known. @retval CGP_EDEVICE */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_driver_bytes(cgp_pipeline *pipeline, int64_t *bytes);
 

@@ -34,7 +34,7 @@ static inline cgp_kernel_spec cgp__pointwise_linear(const cgp_kernel_spec *spec)
 }
 
 /* Return the spec of the CONV2D from y to x that corresponds to a CONV_TRANSPOSE2D from x to y.
- * `direction` is the CONV2D's. */
+ * `direction`: a direction of the CONV2D. */
 static inline cgp_kernel_spec cgp__conv2d_of(const cgp_kernel_spec *spec,
                                              cgp_op_direction direction) {
     const cgp_op_windows *g = cgp_spec_windows(spec);

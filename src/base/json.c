@@ -21,7 +21,7 @@ static bool has_reason(const json_error_t *error) {
     return error->text[0] && json_error_code(error) != json_error_out_of_memory;
 }
 
-/* True if both readings found the same error in the text. */
+/* True if two attempts to read a text found the same error in it. */
 static bool are_equal(const json_error_t *a, const json_error_t *b) {
     return has_reason(a) && has_reason(b) && a->position == b->position &&
            strcmp(a->text, b->text) == 0;

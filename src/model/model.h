@@ -20,7 +20,7 @@ typedef struct cgp__value_info {
     /* true for an input whose gradient the caller wants */
     bool wants_grad;
     /* the value is f32, it depends on a parameter or on an input with wants_grad, and a loss (or an
-     * output) depends on it; set by finish */
+     * output) depends on the value; set by finish */
     bool has_grad;
 } cgp__value_info;
 

@@ -103,8 +103,8 @@ static const char *nearest(const cgp_model *model, const char *space, const char
     return best;
 }
 
-/* Report an unknown name. Suggest the same name in another namespace, or a similar name in this
- * one. */
+/* Report an unknown name. Suggest the same name in another namespace, or a similar name in the same
+ * namespace. */
 static void stick_unknown(cgp_model *model, const char *space, const char *name) {
     char text[256], hint[256] = "";
     const char *near = nearest(model, space, name);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attributes.h -- the attributes of built-in ops in a graph: the arguments of a builder call
- * besides its inputs. As for kernels (cgpipe/ext/ops.h), each family of ops has a struct, which
+/* attributes.h -- the attributes of built-in ops in a graph: the arguments of a builder call,
+ * except its inputs. As for kernels (cgpipe/ext/ops.h), each family of ops has a struct, which
  * begins with the common fields. Unused fields are zero. */
 #ifndef CGP_SRC_OP_ATTRIBUTES_H
 #define CGP_SRC_OP_ATTRIBUTES_H

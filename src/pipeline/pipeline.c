@@ -210,7 +210,7 @@ cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipeline, double seconds) {
     pipeline->team->timeout_ns = timeout_ns;
     if (!ranks->transport) return CGP_OK;
     pipeline->team->look_ns = cgp__heartbeat_interval(timeout_ns);
-    CGP_TRY(cgp__ranks_agree(ranks, CGP_OK)); /* so that all ranks start together */
+    CGP_TRY(cgp__ranks_agree(ranks, CGP_OK)); /* wait for all ranks, so that they start together */
     const cgp_status status =
         cgp__ranks_agree(ranks, ranks->transport->failures.watch(ranks->communicator, timeout_ns));
     if (status != CGP_OK)

@@ -5,9 +5,9 @@
 
 #include <cgpipe/pipeline.h>
 
-/* Train all plans [n_plans], for one rank, at the same time, and measure the layers of the first:
- * medians over `steps` steps, for micro-batches of cgp_plan_microbatch() samples. A plan may occur
- * several times.
+/* Train all plans [n_plans], for one rank, at the same time, and measure the layers of the first
+ * plan: medians over `steps` steps, for micro-batches of cgp_plan_microbatch() samples. A plan may
+ * occur several times.
  *
  * costs: [layers of the first plan's model], unchanged on failure.
  *

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* find.h -- backends and transports by name: the library's own, then the plug-ins'. */
+/* find.h -- finds backends and transports by name, first in the library, then in plug-ins. */
 #ifndef CGP_SRC_PLUGIN_FIND_H
 #define CGP_SRC_PLUGIN_FIND_H
 

@@ -107,7 +107,7 @@ TEST_CASE(conv2d_refuses) {
 
 /* --- CONV_TRANSPOSE2D --- */
 
-/* A CONV2D with the same windows maps the output's sides back to the input's. */
+/* A CONV2D with the same windows maps the output's sides back to the input's sides. */
 TEST_CASE(a_transposed_convolution_undoes_the_sides) {
     static const struct {
         int kernel[2], stride[2], padding[4], more[2];

@@ -94,7 +94,7 @@ TEST_CASE(results_are_what_ref_gives) {
     for_each_tiled(60, FEWER == 1 ? LARGE_CASES : LARGE_CASES - 1, check_against_ref);
 }
 
-/* Add up the squared differences between a and b in y, dx and dW. */
+/* Add up the squared differences between `a` and `b` in y, dx and dW. */
 static void add_errors(const operands *a, const operands *b, double sums[3]) {
     static const int slots[3] = {SLOT_Y, SLOT_DX, SLOT_DPARAM};
     for (int s = 0; s < 3; s++) {

@@ -58,7 +58,7 @@ TEST_CASE(the_gradient_of_a_product_with_itself_is_that_of_a_square) {
     assert_true(sqrt(difference / norm) < 0.05);
 }
 
-/* Compute y[i] = a[i] + b[n - 1 - i]. y may overwrite a, unless a and b are one value. */
+/* Compute y[i] = a[i] + b[n - 1 - i]. y may overwrite `a`, unless `a` and `b` are one value. */
 static cgp_status mirrored(const cgp_op_run *run) {
     const int64_t n = test_custom_count(run);
     const float *a = run->x[0], *b = run->x[1];

@@ -148,9 +148,9 @@ static void widen(int *from, int *to, int step) {
     *to = step > *to ? step : *to;
 }
 
-/* Find the first and the last step that reads value v: by the table of the op, or to recompute an
- * output. The caller goes from the last node to the first, so recomputation of all users of v is
- * known. */
+/* Find the first and the last step that reads value v. A step reads v because the op's table names
+ * v, or to recompute an output. The caller goes from the last node to the first, so recomputation
+ * of all users of v is known. */
 static void find_steps(replay *r, int v, int *from, int *to) {
     *from = *to = -1;
     for (int i = r->n - 1; i >= 0; i--) {

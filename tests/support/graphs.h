@@ -21,7 +21,7 @@ typedef struct test_sizes {
 
 /* Optional features of random graphs; all are off unless a test sets them. */
 typedef struct test_extras {
-    int outputs;          /* largest number of outputs besides the first */
+    int outputs;          /* largest number of outputs, not counting the first */
     bool input_gradients; /* float inputs except masks get gradients */
 } test_extras;
 extern test_extras test_graph_extras;

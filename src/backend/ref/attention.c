@@ -78,7 +78,7 @@ static double at(const head *h, const rows *x, int64_t i, int64_t d) {
     return cgp__ref_load(h->type, x->at, x->first + i * x->stride + d);
 }
 
-/* Return the dot product of row i of a and row j of b. */
+/* Return the dot product of row i of `a` and row j of `b`. */
 static double dot(const head *h, const rows *a, int64_t i, const rows *b, int64_t j) {
     double sum = 0.0;
     for (int64_t d = 0; d < a->width; d++)

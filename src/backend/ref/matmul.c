@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matmul.c -- y [M, N] = a [M, K] b [K, N] for each matrix; a and b may each be stored transposed.
- * Reference kernels.
+/* matmul.c -- y [M, N] = a [M, K] b [K, N] for each matrix; `a` and `b` may each be stored
+ * transposed. Reference kernels.
  *
  *     da = dy b^T        db = a^T dy
  *

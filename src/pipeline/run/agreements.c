@@ -41,7 +41,7 @@ static cgp_status exchange(const cgp__ranks *ranks, cgp_status status, const cha
     return CGP_OK;
 }
 
-/* Return the first rank whose text differs from rank 0's; 0: none. */
+/* Return the first rank whose text differs from rank 0's text; 0: none. */
 static int first_other(const cgp__ranks *ranks) {
     const report *all = ranks->reports;
     for (int r = 1; r < ranks->n; r++)

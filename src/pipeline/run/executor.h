@@ -18,7 +18,7 @@ typedef struct cgp__worker cgp__worker;
 /* The part of the workers' lists that a run executes. */
 typedef enum cgp__run_part { CGP__WHOLE_RUN, CGP__FORWARD_PART, CGP__BACKWARD_PART } cgp__run_part;
 
-/* The arguments of a run besides its lists. Written by the caller's thread. */
+/* The arguments of a run, except its lists. Written by the caller's thread. */
 typedef struct cgp__run_context {
     const cgp__run *run;
     cgp__run_part part;

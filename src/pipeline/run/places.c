@@ -136,7 +136,7 @@ static void find_neighbours(cgp__ranks *ranks) {
     }
 }
 
-/* Find the lowest instruction set of all ranks; log it if this rank's is higher. */
+/* Find the lowest instruction set of all ranks; log it if this rank's own set is higher. */
 static void agree_on_isa(cgp__ranks *ranks) {
     const cgp__place *own = &ranks->places[ranks->rank], *lowest = NULL;
     for (int r = 0; r < ranks->n; r++) {

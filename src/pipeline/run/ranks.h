@@ -40,9 +40,9 @@ static inline bool cgp__ranks_own(const cgp__ranks *ranks, int device) {
     return device >= ranks->first && device < ranks->end;
 }
 
-/* Report this rank's progress and read the others'. Progress is the number of actions that have
- * ended and when the last of them ended. Return when the last action of any rank ended. Not
- * collective. */
+/* Report this rank's progress and read the progress of other ranks. Progress is the number of
+ * actions that have ended, and the time at which the last action ended. Return the latest of these
+ * times over all ranks. Not collective. */
 int64_t cgp__ranks_exchange_progress(const cgp__ranks *ranks, int64_t ended, int64_t end_ns);
 
 #endif

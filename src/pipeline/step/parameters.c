@@ -205,7 +205,7 @@ cgp_status cgp_pipeline_set_optimizer_state(cgp_pipeline *pipeline, int paramete
                       __func__);
 }
 
-/* Add all parameters to the hash. `data`: scratch for the largest. */
+/* Add all parameters to the hash. `data`: scratch for the largest parameter. */
 static cgp_status hash_parameters(const cgp_pipeline *pipeline, cgp__sha256 *hash, float *data) {
     const cgp_model *model = pipeline->model;
     cgp_status status = CGP_OK;

@@ -54,8 +54,8 @@ typedef struct cgp__saved_file_name {
 /* Return the name of a shard, counted from 0; for shard -1, a pattern of all names for messages. */
 cgp__saved_file_name cgp__saved_file(int kind, int shard, int shards);
 
-/* Return what a checkpoint stores besides tensors. A plan for inference saves only weights and
- * states, from which training can start with any optimizer. */
+/* Return what a checkpoint stores in addition to tensors. A plan for inference saves only weights
+ * and states, from which training can start with any optimizer. */
 #define CGP__SAVED_NO_OPTIMIZER "none"
 cgp__checkpoint_info cgp__saved_info(const cgp_plan *plan, const cgp__step *step, const char *note);
 

@@ -227,7 +227,7 @@ cgp_status cgp_pipeline_set_state(cgp_pipeline *pipeline, int state, const void 
     return status;
 }
 
-/* Add all states to the hash. `data`: scratch for the largest. */
+/* Add all states to the hash. `data`: scratch for the largest state. */
 static cgp_status hash_states(const cgp_pipeline *pipeline, cgp__sha256 *hash, char *data) {
     const cgp_model *model = pipeline->model;
     cgp_status status = CGP_OK;

@@ -43,7 +43,7 @@ typedef struct cgp__supervisor {
      * look_ns. */
     int64_t (*deadline)(const void *self);
     /* Report which action hangs and give up the run. Return false, without effect, if an action has
-     * ended since. */
+     * ended after the timeout was noticed. */
     bool (*time_out)(void *self);
     /* Return whether the thread of this number runs an action that touches no other device's
      * memory. */

@@ -126,7 +126,8 @@ static void build_tree(stack *s) {
 }
 
 /* Return the first range of a stack, numbered i or higher, that lives at the same time as `with`.
- * If !lives, return the first range that does not live then. Return n if there is no such range. */
+ * If `lives` is false, return the first range that does not live at that time. Return n if there is
+ * no such range. */
 static int find(const stack *s, int i, const cgp__live_range *with, bool lives, int64_t *steps) {
     int p = s->leaves + i;
     while (i < s->n) {

@@ -9,7 +9,7 @@
 /* Micro-batches per piece of an evaluation, which runs in pieces so that lists stay short. */
 enum { CGP__PIECE = 256 };
 
-/* Sections in device memory, if the device does not share the host's:
+/* Sections in device memory, if the device does not share the host's memory:
  *
  *     values    row of the action that runs: a cgp_step_values and its loss scales
  *     rows      [micro-batches] written by the host once a step

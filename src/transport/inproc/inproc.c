@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inproc.c -- the transport between the devices of one rank. Both links of an edge are opened on
- * its communicator and share a channel; the sender's memory is the channel's. */
+ * the rank's communicator and share a channel. The channel uses the sender's memory. */
 #include "transport/inproc/channel.h"
 #include "transport/transport.h"
 

@@ -80,7 +80,7 @@ static int remove_checkpoint(void **state) {
 
 /* --- the property --- */
 
-/* Check that the loaded values are the file's, under the model's names. */
+/* Check that the loaded values equal the values in the file, under the model's names. */
 static void assert_loaded_is_true(void) {
     cgp_safetensors *file = NULL;
     assert_ok(cgp_safetensors_open(&file, file_of(0)));

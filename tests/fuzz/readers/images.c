@@ -58,7 +58,7 @@ static void start(test_image *out, uint64_t *random) {
         test_make_jpeg(out, &jpegs[fuzz_below(random, 4)], pixels);
 }
 
-/* Correct the checksum of the PNG chunk at `at`, so that damage is not caught by it. */
+/* Correct the checksum of the PNG chunk at `at`, so that the checksum does not reveal damage. */
 static void repair_chunk(fuzz_input *in, size_t at, size_t length) {
     uint32_t crc = 0xffffffffu;
     for (size_t i = at + 4; i < at + 8 + length; i++) {

@@ -3,9 +3,9 @@
  *
  * The GEMMs are the same as in conv2d.c. An element is summed in the order of gemm/tiles.h, and k
  * is divided as in gemm/tiles.c. The GEMM of dW divides k into blocks of pixels. Padded rows are in
- * bf16. The rows of a block of a are packed from them, one part of k at a time. A step of 32 of k
- * may cross from one run of a window to the next. Operand b is packed once for all blocks: weights
- * at the start, and dy for each block of pixels of dW. */
+ * bf16. Blocks of `a` are packed from these rows, one part of k at a time. A step of 32 of k may
+ * cross from one run of a window to the next. Operand b is packed once for all blocks: weights at
+ * the start, and dy for each block of pixels of dW. */
 #include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/gemm/tiles.h"
 #include "backend/cpu/ops/windows.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matmul.c -- batched matrix product y [M, N] = a [M, K] b [K, N], one GEMM per matrix; a and b may
- * each be stored transposed.
+/* matmul.c -- batched matrix product y [M, N] = a [M, K] b [K, N], one GEMM per matrix; `a` and `b`
+ * may each be stored transposed.
  *
  *     da = dy b^T        db = a^T dy        or their transposes, to write rows of the result
  *

@@ -16,7 +16,7 @@ typedef struct exchange {
     bool add;
 } exchange;
 
-/* Copy `count` values of j, starting at `first`, for one a and one b. */
+/* Copy `count` values of j, starting at `first`, for one value of `a` and one value of `b`. */
 static void run_columns(const exchange *w, int64_t a, int64_t b, int64_t first, int64_t count) {
     const cgp__cpu_kernels *kernels = w->kernel->device->kernels;
     const cgp_dtype type = w->kernel->spec.type;
