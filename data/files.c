@@ -33,7 +33,7 @@ static cgp_status unreadable(const char *path, int reason) {
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(reason));
 }
 
-/* O_NONBLOCK: do not block until a named pipe has a writer. */
+/* O_NONBLOCK: open() of a named pipe would otherwise block until it has a writer. */
 cgp_status cgp__data_file_open(const char *path, const char *expected, int *fd, int64_t *bytes) {
     struct stat info;
     const int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);

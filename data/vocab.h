@@ -9,7 +9,7 @@
 
 /* `left` and `right` merge to `made`; the least rank comes first. */
 typedef struct cgp__pair {
-    int32_t left, right, made, rank; /* made < 0: a free slot */
+    int32_t left, right, made, rank; /* `made` < 0: a free slot */
 } cgp__pair;
 
 typedef struct cgp__vocab {

@@ -141,7 +141,7 @@ static void find_model(cli_run_options *options) {
     if (options->command != CLI_TRAIN || options->operand || options->data.count == 0) return;
     const char *last = options->data.values[options->data.count - 1];
     if (options->resume && !is_plugin(last) && access(last, F_OK) == 0) return;
-    char kind[32]; /* without keys: a wrong key, as in "gpt2:layrs=2", fails later */
+    char kind[32]; /* the keys are not parsed: a wrong key, as in "gpt2:layrs=2", fails later */
     snprintf(kind, sizeof kind, "%.*s", (int)strcspn(last, ":"), last);
     if (!is_plugin(last) && cgp_model_spec_parse(&spec, kind) != CGP_OK) return;
     options->operand = last;

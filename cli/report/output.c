@@ -34,7 +34,7 @@ void cli_output_flush(FILE *out) {
     if (cli_stop_signal() && reason == EPIPE) return; /* the same signal ended the reader */
     warned = true;
     fprintf(
-        stderr, /* not cli_warn(): keep cgp_message() of an earlier failure */
+        stderr, /* cli_warn() would change cgp_message() of an earlier failure */
         "cgpipe: warning: %s: cannot be written (%s); the command continues and fails at its end\n",
         out == stderr ? "standard error" : "standard output",
         reason ? strerror(reason) : "an earlier part of it");

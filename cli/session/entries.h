@@ -21,7 +21,8 @@ int64_t cli_entry_step(const char *name);
 enum { CLI_NO_STEP = -1, CLI_STEP_UNKNOWN = -2 };
 int64_t cli_run_directory_newest(const cli_run_directory *directory);
 
-/* Like cli_run_directory_newest(), for checkpoints with a list of files, checkpoint.json. */
+/* Return the step as cli_run_directory_newest() does, but count only checkpoints that have
+ * checkpoint.json, the list of files. */
 int64_t cli_run_directory_newest_listed(const cli_run_directory *directory);
 
 #endif

@@ -359,7 +359,7 @@ static cgp_status sync_directory(const cli_run_directory *directory) {
 cgp_status cli_run_directory_drop_after(const cli_run_directory *directory, int64_t step) {
     CGP_TRY(hide_after(directory, directory, step, false));
     CGP_TRY(sync_directory(directory));
-    delete_hidden(directory); /* after the sync: no crash brings a name back */
+    delete_hidden(directory); /* after the sync, so that a crash brings no name back */
     return CGP_OK;
 }
 

@@ -131,7 +131,7 @@ void cli_run_directory_undo(const cli_run_directory *directory);
 
 /* Write a complete run before it replaces an existing one. Begin: make an empty, locked directory
  * `fresh` inside this one. End, if `status` is CGP_OK: move the old run away and the new run into
- * its place, run.json last, and delete the old run; if this fails, move the old run back. In any
+ * its place, run.json last. Then delete the old run. If a move fails, move the old run back. In any
  * case close `fresh` and delete what is left of it. Returns `status` if it is a failure. */
 CGP_MUST_CHECK cgp_status cli_run_directory_new_begin(const cli_run_directory *directory,
                                                       cli_run_directory *fresh);

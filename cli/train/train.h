@@ -75,7 +75,7 @@ CGP_MUST_CHECK cgp_status cli_train_save(training *t);
 CGP_MUST_CHECK cgp_status cli_train_save_due(training *t, int64_t i);
 
 /* Return the failure of a phase. If a sample caused it, first save the steps before it, unless they
- * are saved, and add this to the message. If saving fails, return that failure. */
+ * are saved, and say so in the message. If saving fails, return that failure. */
 CGP_MUST_CHECK cgp_status cli_train_keep(training *t, cgp_status status);
 
 /* validate.c: set `validation`, with 0 samples if the validation split is empty or a signal came.

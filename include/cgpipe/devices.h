@@ -97,8 +97,7 @@ typedef struct cgp_plugin_info {
     const char *name; /**< Name that the plug-in gives itself; NULL: it has no name. */
     /** Why the plug-in, or a part of it, was left out; NULL: nothing was left out. */
     const char *reason;
-    const char *version; /**< Version of the cgpipe headers that it was built with; NULL:
-                          * unknown. */
+    const char *version; /**< Version of cgpipe that it was built with; NULL: unknown. */
     /** SHA-256 of the file, in hexadecimal digits; NULL: it could not be read. */
     const char *sha256;
 } cgp_plugin_info;

@@ -172,8 +172,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_tokenizer_encode(cgp_tokenizer *tokenizer,
                                                        int64_t count, cgp_token_list *tokens);
 
 /**
- * Return the last position where a text can be split such that its two parts have the tokens of the
- * whole, whatever follows. 0 if there is none.
+ * Return the last position where a text can be split so that its two parts have the same tokens as
+ * the whole text, whatever text follows. 0 if there is no such position.
  *
  * It is before a space that follows a printable ASCII character, or before a line feed that follows
  * such a character (for Llama 3 and Qwen2, a letter or number). No word continues there, and no

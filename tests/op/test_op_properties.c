@@ -303,8 +303,8 @@ TEST_ON_BOTH(training_moves_running_statistics_when_it_commits) {
     }
 }
 
-/* Statistics are collected only in training and with an accumulator. Recomputation has none;
- * evaluation may have one. y does not depend on it. */
+/* Statistics are collected only in training and with an accumulator. Recomputation has no
+ * accumulator; evaluation may have one. y does not depend on the accumulator. */
 TEST_ON_BOTH(only_training_with_accumulator_collects) {
     tested = *state;
     for (int i = 0; i < 40; i++) {

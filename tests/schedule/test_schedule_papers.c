@@ -186,8 +186,8 @@ TEST_CASE(latency_costs_as_much_as_the_fits_say) {
     }
 }
 
-/* If all edges have the same capacity, the largest entry of the least capacities is the least that
- * suffices. */
+/* Give all edges the same capacity. The smallest capacity that suffices is the largest entry of the
+ * least capacities. */
 TEST_CASE(breadth_first_needs_m_over_n_buffers_interleaved_zb_half_of_n_others_one) {
     assert_int_equal(measure("looped-bfs", 2, 8, 2, NULL).capacity, 4);
     assert_int_equal(measure("looped-bfs", 4, 8, 2, NULL).capacity, 2);

@@ -184,7 +184,7 @@ typedef struct cgp__block {
      * NULL: b is packed block by block. */
     const float *panels;
     int64_t panels_k, panels_row;
-    /* depth > 0: b is made of taps. */
+    /* `depth` > 0: `b` is made of taps. */
     cgp__taps taps;
     /* NULL: no bias. */
     const float *bias;
@@ -359,7 +359,7 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_windows *g) {
     X(gemm_pack_a, (float *to, const cgp__matrix *a, int64_t rows, int64_t k))                 \
     /* pack all of b to micro-panels of columns, cgp__gemm_panels_bytes() */                   \
     X(gemm_pack_b, (float *to, const cgp__matrix *b, int64_t columns, int64_t k))              \
-    /* pack elements first .. first + rows - 1 of each window as a column of a */              \
+    /* pack elements first .. first + rows - 1 of each window as a column of `a` */            \
     X(gemm_pack_windows, (float *to, const float *at, const int64_t *windows, int64_t count,   \
                         int64_t first, int64_t rows))                                          \
     /* columns begin .. end - 1, begin a multiple of CGP__GEMM_NR; packed_b: two micro-panels  \

@@ -19,7 +19,7 @@
 
 enum { EVENTS = 100, SENDS = 64 };
 
-/* Return the seconds since then_ns; null if it has not happened. */
+/* Return the seconds since `then_ns`; null if the event has not happened. */
 static json_t *seconds_json(int64_t then_ns, int64_t now_ns) {
     return then_ns > 0 ? json_real(cgp__seconds_since(then_ns, now_ns)) : json_null();
 }

@@ -64,7 +64,7 @@ typedef struct fault {
     effect effect;
     cgp_action action; /* action of the fault; DELAY_ALL has none */
     int rank, step;    /* -1: any */
-    double seconds;    /* the delay of DELAY and LATE; the longest of DELAY_ALL */
+    double seconds;    /* delay of DELAY and LATE; longest delay of DELAY_ALL */
 } fault;
 
 /* Written by the caller's thread before the workers start. */

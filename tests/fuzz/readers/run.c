@@ -103,7 +103,7 @@ static void check_clean(void) {
     closedir(list);
 }
 
-/* Check that thesis/, to which links of the input point, is unchanged. */
+/* Links in the input may lead to the directory thesis/. Check that it is unchanged. */
 static void check_foreign(void) {
     char text[8] = "";
     const int fd = open(fuzz_path("thesis/work"), O_RDONLY);

@@ -178,7 +178,7 @@ static void mutate(fuzz_input *in, uint64_t *random) {
     case 2: /* append bytes */
         fuzz_replace(in, in->size, 0, "0123456789abcdef", 1 + fuzz_below(random, 16));
         break;
-    case 3: /* change the header's length, to a near or any value */
+    case 3: /* change the header's length, to a value near it or to any value */
         if (in->size >= 8)
             in->bytes[fuzz_below(random, 3) ? 0 : fuzz_below(random, 8)] +=
                 (uint8_t)(1 + fuzz_below(random, 255));

@@ -18,14 +18,14 @@ typedef struct cgp__gemm {
      * a GEMM of depth k. */
     int64_t blocking_k;
     cgp__matrix a, b;
-    /* All of b, packed by gemm_pack_b; NULL: b is packed block by block. GEMM in bf16 ignores
+    /* All of `b`, packed by gemm_pack_b; NULL: `b` is packed block by block. GEMM in bf16 ignores
      * it. */
     const float *panels;
     int64_t panels_k; /* rows of b when it was packed, at least k */
     /* The part of the product that need not be computed; a GEMM in bf16 computes it anyway. */
     cgp__triangle triangle;
     int64_t diagonal;
-    /* b packed by cgp__tiles_pack(), for a GEMM in bf16; NULL: b is not prepacked. */
+    /* `b`, packed by cgp__tiles_pack(), for a GEMM in bf16; NULL: `b` is not prepacked. */
     const uint16_t *packed_b;
     /* NULL: no bias. */
     const float *bias;

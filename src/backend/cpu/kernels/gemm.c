@@ -84,7 +84,7 @@ typedef struct micro_tile {
     int64_t row, column;
     /* Depth: the block's k, without the zeros that a triangle skips. */
     int64_t k;
-    /* Packed a [k][MR] and b [k][NR]. */
+    /* Packed `a` [k][MR] and packed `b` [k][NR]. */
     const float *a, *b;
     /* Rows of operand `a`, if `a` is read in place. */
     const float *rows_of[MR];
@@ -118,7 +118,7 @@ INLINE void accumulate(vec sums[MR][NV], const float *a, const float *b, int mr,
     }
 }
 
-/* Accumulate the products for k = q; row i of a begins at rows[i]. */
+/* Accumulate the products for k = q; row i of `a` begins at rows[i]. */
 INLINE void accumulate_rows(vec sums[MR][NV], const float *const rows[MR], int64_t q,
                             const float *b, int mr, int nv) {
     vec columns[NV];
