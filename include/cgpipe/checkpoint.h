@@ -190,7 +190,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_checkpoint_find(char **path, int64_t *step
  * Delete incomplete files and directories of processes that have ended:
  *
  *     .cgpipe-*.tmp     a link, or a file or directory without a lock
- *     .cgpipe-*.old     the same, but a checkpoint is restored if its step has no other
+ *     .cgpipe-*.old     the same, but a checkpoint is restored if no other has its step
  *     .cgpipe-*.gone    with or without a lock
  *
  * A directory is deleted with the files in it. A directory inside it is deleted if it is empty;
@@ -243,7 +243,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_temporary_directory(int directory, const c
 
 /** Write a name for this process that is unique among all hosts: host, boot id, inode of the pid
  *  namespace, pid, and start in clock ticks since the boot. It has letters, digits, ".", "-" and
- *  "_". It serves as a lock in files that several hosts see. Threads: any.
+ *  "_". Written to a file that several hosts see, the name serves as a lock: cgp_process_find()
+ *  finds out whether its owner still runs. Threads: any.
  *  @param[out] name  Caller's. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_process_name(char name[CGP_PROCESS_BYTES]);
 

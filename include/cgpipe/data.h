@@ -305,8 +305,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_read(cgp_data *data, cgp_split split,
  * Write the SHA-256 of everything that determines the samples. If a resumed run finds another
  * identity, its data are different.
  *
- * It covers the kind of data set, vocabulary, T, seed, the number of samples of each split, and the
- * validation fraction or, if validation has separate files, this fact. In addition:
+ * It covers the kind of data set, vocabulary, T, seed, the number of samples of each split and the
+ * validation fraction. It also covers whether validation has separate files; the fraction then
+ * counts as 0. In addition:
  *
  * - Text and tokens: the size and contents of each file, in order. For a token file the contents
  *   are the first and the last 64 KiB at opening. Names do not count: moved files are the same

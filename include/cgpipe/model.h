@@ -124,7 +124,7 @@ CGP_API cgp_value cgp_sigmoid(cgp_model *model, cgp_value x);
 CGP_API cgp_value cgp_tanh(cgp_model *model, cgp_value x);
 
 /** Take the mean over one dimension, which is removed: [..., D, ...] -> [..., ...]; [D] -> [1].
- *  @param[in] dim If negative, it counts from the last: for [T, C], 0 and -2 both mean over T. */
+ *  @param[in] dim If negative, it counts from the last: in [T, C], dimensions 0 and -2 are T. */
 CGP_API cgp_value cgp_mean(cgp_model *model, cgp_value x, int dim);
 
 /** Turn each row into probabilities, exp(x) / sum(exp(x)) over the last dimension: [..., C] ->

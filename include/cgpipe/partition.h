@@ -130,10 +130,10 @@ static inline cgp_balance_size_options cgp_balance_size_options_default(void) {
  * parameter bytes x parameter_scale.
  *
  * Follows torchgpipe's balance_by_size, whose latents x (batch / chunks) are the saved bytes of
- * one micro-batch. With recomputation only one micro-batch is live; without it, in_flight of them
- * are, hence the factor. torchgpipe's param_scale is a guess (RMSprop: 3 to 5); here 2 +
- * cgp_optim_states() is exact. Workspace and messages are not counted: both depend on the
- * partition.
+ * one micro-batch. With recomputation only one micro-batch is live; without recomputation,
+ * `in_flight` micro-batches are live, hence the factor. torchgpipe's param_scale is a guess
+ * (RMSprop: 3 to 5); here 2 + cgp_optim_states() is exact. Workspace and messages are not counted:
+ * both depend on the partition.
  *
  * @param[in] options  Borrowed.
  * @retval CGP_EINVAL  Also: a bad option. All else is as in cgp_balance_solve().

@@ -529,8 +529,8 @@ typedef struct cgp_schedule_comparison {
     double (*parts)[CGP_PARTS];
     double equal_makespan;  /**< Makespan of a simulation in which all stages are equal. */
     double varied_makespan; /**< Makespan of a simulation with the measured time of each action. */
-    /** A simulation in which each action takes the median of its kind on its stage. In all
-     *  simulations messages take no time. */
+    /** Timeline of a simulation in which each action takes the median of its kind on its stage. In
+     *  all simulations messages take no time. */
     cgp_schedule_timeline planned;
 } cgp_schedule_comparison;
 

@@ -193,7 +193,7 @@ CGP_API int64_t cgp_tokenizer_split_point(const cgp_tokenizer *tokenizer, const 
  * The result is UTF-8 only if the tokens end at character boundaries. It equals tokenizers'
  * decode(skip_special_tokens=False), except that the latter writes U+FFFD for ill-formed bytes. An
  * added token decodes to its content. As in tokenizers, if all characters of the content stand for
- * bytes, they decode to these bytes ("<|end|>" does, and so does "\u00e9": the byte 0xe9).
+ * bytes, they decode to these bytes: "\u00e9" decodes to the byte 0xe9, "<|end|>" to itself.
  *
  * @param[in]  tokenizer  Borrowed.
  * @param[in]  ids        [n_ids], 0 <= id < vocab_size. Borrowed.

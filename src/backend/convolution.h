@@ -53,11 +53,11 @@ static inline cgp_kernel_spec cgp__conv2d_of(const cgp_kernel_spec *spec,
     return conv;
 }
 
-/* One axis of the GEMM for pixels first + stride i of dx. */
+/* One axis of the GEMM for the pixels `first` + stride x i of dx. */
 typedef struct cgp__pixel_class {
     /* First pixel and number of pixels of the class. */
     int64_t first, pixels;
-    /* Last tap of these pixels, in the order of dy; number of taps. */
+    /* Largest tap of these pixels, which belongs to their first output; number of taps. */
     int64_t tap, taps;
     int64_t padding;
 } cgp__pixel_class;

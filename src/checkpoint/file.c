@@ -116,8 +116,8 @@ static cgp_status open_temporary(cgp__file *file) {
                     strerror(reason));
 }
 
-/* Make the state of a file that will become `entry` in the directory of `path`. It opens
- * nothing. */
+/* Allocate a cgp__file that will replace `entry` in the directory of `path`. Nothing is opened
+ * yet. */
 static cgp_status new_file(cgp__file **out, const char *name, const char *path, const char *entry) {
     CGP_TRY(CGP__NEW(*out, 1, name));
     cgp__file *file = *out;

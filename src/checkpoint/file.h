@@ -52,7 +52,7 @@ typedef struct cgp__entry_name {
 /* Return a unique name: ".cgpipe-<what>-@<process>-<counter><ending>". */
 cgp__entry_name cgp__temporary_name(const char *what, const char *ending);
 #define CGP__WRITTEN ".tmp" /* the writer of the entry holds a lock */
-/* a checkpoint that is being replaced; it is restored if its step has no other */
+/* a checkpoint that is being replaced; it is restored if no other has its step */
 #define CGP__REPLACED ".old"
 #define CGP__DELETED ".gone"
 

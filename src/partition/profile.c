@@ -386,7 +386,7 @@ static cgp_status make_other(profiler *p) {
     const int64_t largest = sysconf(_SC_LEVEL3_CACHE_SIZE);
     p->other_bytes = (size_t)cgp__min(cgp__max(largest, MIN_CACHE), MAX_CACHE);
     CGP_TRY(CGP__NEW(p->other, p->other_bytes, "profile"));
-    /* pages that were never written are all one page of zeros, which the cache would hold */
+    /* unwritten pages all map to one page of zeros, which would stay in the cache */
     memset(p->other, 1, p->other_bytes);
     return CGP_OK;
 }

@@ -33,7 +33,7 @@ static double call_bytes(const cgp__setup *setup, const cgp__call *call) {
     const cgp_model *model = setup->model;
     const cgp__node *node = &model->nodes[call->node];
     const cgp_op_shapes *shapes = &node->use.shapes;
-    const double passes = 2 - 1.0 / (double)setup->chunks; /* all passes but the first also read */
+    const double passes = 2 - 1.0 / (double)setup->chunks; /* all writes but the first also read */
     operands o = {setup, 0};
     for (int k = 0; k < node->n_inputs; k++) {
         const double bytes = value_bytes(&o, node->inputs[k]);

@@ -106,7 +106,7 @@ static cgp_status bind_action(binder *b, int i) {
     cgp__variant v = {.stage = action->stage,
                       .input_slot = b->input_slot[i],
                       .saved_slot = b->saved_slot[i],
-                      .program = CGP__BACKWARD, /* also for SEND_B; a RECV ignores the program */
+                      .program = CGP__BACKWARD, /* of B, I, W, SEND_B; RECV ignores it */
                       .samples = cgp__min(b->minibatch.samples - bound->first_sample, microbatch)};
     if (action->kind == CGP_ACTION_F || action->kind == CGP_ACTION_SEND_F) {
         v.program = forward_program(b->plan, b->minibatch, *recomputed_mark(b, action));

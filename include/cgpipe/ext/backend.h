@@ -8,7 +8,7 @@
  *     graphs     graph capture, for backends with streams. NULL: no capture
  *
  * A comment says which functions of `device` and `kernels` may be NULL; no function of `streams`
- * and `graphs` may be NULL. The table of five functions is not obvious:
+ * and `graphs` may be NULL. Five functions are in a table where a reader may not look for them:
  *
  * - `driver_bytes`, `isa` and `numerics` are in `device`: they describe hardware, and are called
  *   before a device exists;

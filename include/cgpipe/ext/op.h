@@ -93,9 +93,8 @@ static inline cgp_op_check_options cgp_op_check_options_default(void) {
  *   runs again with rotated elements in each operand that is named;
  * - all of y, saved, dx and dparameters is written, and nothing else; previous contents of results
  *   and workspace have no effect;
- * - repeated calls give equal bits: with parallel_for ranges in another order, without
- *   `accumulator`, and in place where the table allows it. So do calls with each dx alone, and with
- *   the backward functions in either order;
+ * - repeated calls give equal bits: with parallel_for ranges or the two backward functions in
+ *   another order, without `accumulator`, in place if the table allows it, with each dx alone;
  * - fewer samples need no more workspace.
  *
  * @param[in] attributes  As for cgp_op_apply().

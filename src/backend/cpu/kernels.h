@@ -339,7 +339,7 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_windows *g) {
     /* copy or add rows of `width` elements, with a stride for each side */                    \
     X(copy_rows, (cgp_dtype type, void *to, int64_t to_stride, const void *from,               \
                   int64_t from_stride, int64_t rows, int64_t width, bool add))                 \
-    /* set to [columns, rows] to the transpose of from [rows, columns], or add it */           \
+    /* set `to` [columns, rows] to the transpose of `from` [rows, columns], or add it */       \
     X(transpose, (cgp_dtype type, void *to, int64_t to_stride, const void *from,               \
                   int64_t from_stride, int64_t rows, int64_t columns, bool add))               \
     /* compute row i of y: sums or means, or maxima; row i of the argmax */                    \

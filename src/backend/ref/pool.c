@@ -2,7 +2,7 @@
 /* pool.c -- the maximum or the mean of the pixels of a window, per channel. Reference kernels.
  *
  *     MAX_POOL       y = the maximum, the first if several are equal     dx[argmax] += dy
- *     AVERAGE_POOL   y = sum / pixels in the window     dx of each += dy / pixels in the window
+ *     AVERAGE_POOL   y = sum / pixels in the window    dx[each pixel] += dy / pixels in the window
  *     MEAN           an AVERAGE_POOL
  *
  * backward_input of MAX_POOL recomputes the argmax from x; for AVERAGE_POOL it needs nothing from

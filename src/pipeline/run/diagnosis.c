@@ -33,8 +33,8 @@ static json_t *text_json(const char *text) {
 
 /* --- devices --- */
 
-/* Return whether a job without a time limit runs. Such a job may change traces, for example when it
- * binds kernels. */
+/* Return true while a job without a time limit is running. Traces are not read then, because such a
+ * job may change them, for example when it binds kernels. */
 static bool prepares(const cgp__executor *executor) {
     return executor->team->remaining > 0 && !executor->team->timed;
 }

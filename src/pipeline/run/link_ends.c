@@ -22,8 +22,8 @@ static bool all_have_cores(const cgp__executor *executor) {
     return true;
 }
 
-/* Return the buffers of a link's end. Both ends use the sender's buffers; only between ranks has
- * the receiver its own. */
+/* Return the buffers of a link's end. Both ends use the sender's buffers, except between
+ * ranks, where the receiver has its own buffers. */
 static char *buffers_of(const cgp__executor *executor, const cgp__link_plan *link, bool sends) {
     const bool own = !sends && link->receives;
     const cgp__worker *worker = &executor->workers[own ? link->to : link->holder];

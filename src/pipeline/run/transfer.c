@@ -83,7 +83,7 @@ static cgp_status copy_parts(const cgp__execution *s, const cgp__edge_plan *edge
             cgp__device_place(s->worker, cgp__address(s, sends ? part->from[saved] : part->to));
         CGP_TRY(backend->device.copy(s->worker->device, sends ? CGP_QUEUE_OUT : CGP_QUEUE_IN,
                                      sends ? there : here, sends ? here : there, bytes));
-        if (cgp__is_stopped(s->worker)) return CGP_OK; /* the caller also checks */
+        if (cgp__is_stopped(s->worker)) return CGP_OK; /* cgp__transfer() then returns false */
     }
     return CGP_OK;
 }

@@ -65,8 +65,8 @@ static bool another_waits_longer(const cgp__ranks *ranks, int64_t here) {
     return false;
 }
 
-/* Return when the job times out. Report this rank's progress and read the others' first. The
- * interval between heartbeats is look_ns. */
+/* Report this rank's progress, read the progress of the other ranks, and return when the job times
+ * out. The interval between heartbeats is look_ns. */
 static int64_t deadline(const void *self) {
     const cgp__executor *executor = self;
     const cgp__ranks *ranks = executor->ranks;

@@ -21,9 +21,9 @@ cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, 
                                int64_t spin_ns);
 void cgp__channel_destroy(cgp__channel *channel);
 
-/* Wait for a buffer in a state, FREE (for the sender) or a micro-batch (for the receiver), and hold
- * it. False: no buffer got into this state in time, or the channel is stopped. `timeout_ns` as in
- * acquire() of cgp_transport_links. */
+/* Wait until a buffer's state is `state`, and hold that buffer. The sender passes FREE, the
+ * receiver the number of a micro-batch. False: no buffer got into this state in time, or the
+ * channel is stopped. `timeout_ns` as in acquire() of cgp_transport_links. */
 bool cgp__channel_hold(cgp__channel *channel, int state, int64_t timeout_ns, cgp_link_message *out);
 
 /* Give a held buffer its next state, with the message's bytes and event. */

@@ -21,7 +21,7 @@ typedef struct edge {
     int number, capacity;
     int64_t bytes;
     cgp__channel *channel;
-    cgp_link *ends[2]; /* of receiver, of sender; NULL: not open */
+    cgp_link *ends[2]; /* receiver's link, sender's link; NULL: not open */
     bool opened[2];    /* has been opened */
 } edge;
 

@@ -9,7 +9,7 @@
  *
  * The thread also runs while the others compute, wait for a file, or execute the program's own
  * code. So a silent rank is dead, stopped or unreachable. Only this thread uses the requests.
- * `lock` guards the states of ranks that this thread has received. */
+ * `lock` guards the states of the other ranks, which this thread receives. */
 #include "transport/heartbeat.h"
 #include "transport/mpi/world.h"
 
@@ -191,7 +191,7 @@ cgp_status cgp__mpi_watch(cgp_communicator *c, int64_t timeout_ns) {
     if (c->ranks == 1) return CGP_OK;
     /* A running thread may sleep for longer than the new limit. */
     if (timeout_ns != d->timeout_ns) stop(d);
-    d->timeout_ns = timeout_ns; /* no lock: no thread runs, or nothing changes */
+    d->timeout_ns = timeout_ns; /* without the lock: no thread runs, or the value stays */
     return timeout_ns > 0 && !d->runs ? start(c) : CGP_OK;
 }
 

@@ -9,8 +9,8 @@
  *
  * A message is sent only if a receive for it is posted, which releases ensure: MPI never stores a
  * message. Requests are persistent: they are made once, when the link is opened. A header
- * identifies its message, so duplicates are dropped. So are messages from before the edge was last
- * opened. */
+ * identifies its message, so duplicates are dropped. Messages that were sent before the edge was
+ * last opened are dropped too. */
 #include "transport/mpi/world.h"
 
 #include <inttypes.h>
@@ -41,7 +41,7 @@ typedef enum state {
 
 typedef struct buffer {
     state state;
-    int32_t microbatch, slot; /* receiver: the message's micro-batch and sender's buffer */
+    int32_t microbatch, slot; /* receiver: the message's micro-batch, sender's slot */
     int64_t bytes;
     int64_t released_ns;  /* arrival time of the other end's release or message */
     MPI_Request whole;    /* persistent request: sends or receives header and all bytes */

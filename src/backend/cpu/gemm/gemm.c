@@ -55,8 +55,8 @@ static bool reads_in_place(const cgp__gemm *gemm) {
     return gemm->a.type == CGP_F32 && gemm->a.column == 1;
 }
 
-/* Return MC. Matrix b is packed once per block of rows, so MC is larger if a needs no packing and c
- * holds its own partial sums. */
+/* Return MC. Matrix b is packed once per block of rows, so MC is larger if `a` needs no packing and
+ * `c` holds its own partial sums. */
 static int64_t block_rows_limit(const cgp__gemm *gemm) {
     return reads_in_place(gemm) && gemm->type == CGP_F32 ? MC_LARGE : MC;
 }
@@ -80,7 +80,7 @@ static int64_t micro_panels_bytes(int64_t k) {
     return cgp__align_up(2 * max_depth(k) * CGP__GEMM_NR * (int64_t)sizeof(float));
 }
 
-/* Return the bytes of a block's partial sums; 0: c holds the partial sums. */
+/* Return the bytes of a block's partial sums; 0: `c` holds the partial sums. */
 static int64_t sums_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type) {
     if (type == CGP_F32 || k <= KC) return 0;
     return cgp__align_up(cgp__min(m, MC) * n * (int64_t)sizeof(float));

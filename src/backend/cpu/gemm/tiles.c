@@ -2,11 +2,11 @@
 /* tiles.c -- GotoBLAS/BLIS blocked GEMM in bf16, with the loops of gemm.c: blocks of MC rows of `a`
  * by KC of k, times all of `b`.
  *
- * The packed block of a stays in a core's L2 cache, while b is packed once per block and streamed
- * through the caches. The depth k is divided into equal parts of at most KC, which depend on k
- * alone. The sum of each part is added to the sums of earlier parts: in c or, if c is bf16, in an
- * f32 buffer until the last part. Threads pack row panels, then take micro-panels of columns, each
- * with its own scratch.
+ * The packed block of `a` stays in a core's L2 cache, while `b` is packed once per block and
+ * streamed through the caches. The depth k is divided into equal parts of at most KC, which depend
+ * on k alone. The sum of each part is added to the sums of earlier parts: in `c` or, if `c` is
+ * bf16, in an f32 buffer until the last part. Threads pack row panels, then take micro-panels of
+ * columns, each with its own scratch.
  *
  * If k is small, as for a weight's gradient of a small micro-batch, reading and writing c takes
  * most of the time. Memory is faster along c's rows than down a micro-panel's 32 columns. A packed
@@ -160,8 +160,8 @@ static int64_t block_columns(const cgp__gemm *gemm) {
     return part_of(gemm->n, max_part(gemm->m, MC));
 }
 
-/* Return whether to write along the rows of c. A full-depth panel of a must fit the scratch of a
- * micro-panel, and blocks of b must not be narrow. */
+/* Return whether to write along the rows of c. A full-depth panel of `a` must fit the scratch of a
+ * micro-panel, and blocks of `b` must not be narrow. */
 static bool runs_along_rows(const cgp__gemm *gemm) {
     return gemm->type == CGP_F32 && !gemm->packed_b && !gemm->bias && gemm->k <= CGP__TILE_KC &&
            block_columns(gemm) >= MIN_COLUMNS;

@@ -65,8 +65,8 @@ typedef struct cgp__cpu_tiles {
     void (*pack_a)(uint16_t *to, const cgp__matrix *a, int64_t rows, int64_t k);
     /* Pack `columns` columns of b into full micro-panels, with the same padding. */
     void (*pack_b)(uint16_t *to, const cgp__matrix *b, int64_t columns, int64_t k);
-    /* Pack lines first .. first + count - 1 starting at k = q: rows of a or, if `pairs`, columns of
-     * b. */
+    /* Pack lines first .. first + count - 1 starting at k = q: rows of `a` or, if `pairs`, columns
+     * of `b`. */
     void (*pack_lines)(uint16_t *to, const cgp__tile_lines *from, int64_t first, int64_t count,
                        int64_t q, int64_t k, bool pairs);
     /* Pack the transpose: rows of `a` are elements first .. first + rows - 1 of k lines, given by
@@ -90,7 +90,7 @@ static inline int64_t cgp__tile_scratch_bytes(int64_t rows, int64_t k) {
 typedef struct cgp__tile_packing {
     const cgp__cpu_tiles *tiles;
     cgp__matrix b;
-    /* If `length` > 0, these lines are packed instead of `b`. */
+    /* Lines of b along k, packed instead of the matrix `b` if lines.length > 0. */
     cgp__tile_lines lines;
     int64_t columns, k;
     uint16_t *to;

@@ -13,7 +13,7 @@
  * The micro-kernel keeps the vector units busy and the memory ports idle. Every few steps of k it
  * therefore does other work, called an interleave: it packs a part of the next micro-panel of b,
  * and prefetches. It prefetches the micro-panel after the next, and the next micro-tile of c. It
- * also prefetches the next block's a or, if a block is too large for the cache, the next
+ * also prefetches the next block's `a` or, if a block is too large for the cache, the next
  * micro-tile's rows. It tests for other work only every few steps, because the test itself costs
  * most.
  *
@@ -31,7 +31,7 @@
 /* Only this many last micro-tiles prefetch another micro-panel: earlier prefetches would be
  * evicted. */
 #define LATE 16
-#define MAX_LINES 8 /* maximum cache lines of the next block's a per interleave */
+#define MAX_LINES 8 /* maximum cache lines of the next block's `a` per interleave */
 
 /* Return the block's part of the prepacked micro-panel that begins at column j. */
 INLINE const float *packed_panel(const cgp__block *block, int64_t j) {

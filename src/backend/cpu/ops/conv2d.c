@@ -9,7 +9,7 @@
  * Windows are not copied one by one (no im2col). A block of output pixels works on a copy of its
  * input rows, in f32, padded with zeros (padded_rows.c). A window then consists of KH runs of KW x
  * in floats, at the same distances for every pixel. The micro-kernel takes the address of each row
- * of a from a table: indirect convolution (Dukhan 2019, arXiv:1907.02129).
+ * of `a` from a table: indirect convolution (Dukhan 2019, arXiv:1907.02129).
  *
  * dx with a stride of s is s x s GEMMs, one per class of pixels (i mod s, j mod s). The pixels of a
  * class have the same taps of the kernel and read dy without gaps, so no GEMM multiplies zeros that

@@ -4,7 +4,7 @@
  *
  * The gradient is summed over blocks of pixels in order. The pixels of a block are the k of a GEMM,
  * and their windows are in padded rows (padded_rows.c). Windows are packed from there as blocks of
- * a, which are rows of dW.
+ * `a`, whose rows are rows of dW.
  *
  * Threads take rows of dW, with a barrier after every block of pixels. A small filter has few rows
  * to divide, so threads take blocks of pixels instead. Each has its own padded rows and its own

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transpose.c -- TRANSPOSE: to [a, j, b, i, c] = from [a, i, b, j, c]; a includes samples. Runs of
- * c elements are copied; if c = 1, squares are transposed. Backward exchanges i and j. Threads take
- * blocks of j. */
+/* transpose.c -- TRANSPOSE: to [a, j, b, i, c] = from [a, i, b, j, c]; `a` includes samples. Runs
+ * of c elements are copied; if c = 1, squares are transposed. Backward exchanges i and j. Threads
+ * take blocks of j. */
 #include "backend/cpu/cpu.h"
 
 /* Number of j per item: a multiple of every instruction set's vector length. */

@@ -116,8 +116,8 @@ typedef struct source {
     int64_t line, depth;
 } source;
 
-/* Pack `count` <= 16 lines of k <= 32 elements into a tile. Lines are rows of a or, if `pairs`,
- * columns of b. */
+/* Pack `count` <= 16 lines of k <= 32 elements into a tile. Lines are rows of `a` or, if `pairs`,
+ * columns of `b`. */
 INLINE void pack_tile(cgp_dtype type, uint16_t *to, const source *from, int64_t i, int64_t count,
                       int64_t k, bool pairs, bool along) {
     __m512i r[TILE_ROWS];

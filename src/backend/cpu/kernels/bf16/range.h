@@ -111,7 +111,8 @@ INLINE const uint16_t *packed_part(const cgp__tile_block *block, int64_t column,
     return block->packed_b + column / SIDE * block->packed_stride + q * SIDE;
 }
 
-/* Prefetch the part of b that is packed or multiplied next, spread over the steps of this part. */
+/* Prefetch the part of `b` that is packed or multiplied next. Each step of the current part issues
+ * its share of the prefetches. */
 static void prefetch_b(prefetches *prefetch, const range *r) {
     const cgp__tile_block *block = r->block;
     const cgp__matrix *b = &block->b;
