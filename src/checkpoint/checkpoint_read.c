@@ -211,8 +211,8 @@ typedef struct run_directory {
     const char *path;
 } run_directory;
 
-/* Return the end of a message for a damaged checkpoint without a complete older checkpoint. Unless
- * all older checkpoints could be read, there may be a complete one among them. */
+/* Return the end of a message about a damaged checkpoint if no complete older checkpoint was found.
+ * An older checkpoint that could not be read may be complete. */
 static const char *none_before(bool all_read) {
     return all_read ? "; there is no whole checkpoint before it"
                     : "; not all checkpoints before it could be read";

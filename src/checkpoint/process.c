@@ -38,7 +38,8 @@ typedef struct process {
 
 /* --- parts --- */
 
-/* Replace all but letters, digits, "." and "-": the text becomes part of a file name. */
+/* Write the host's name as a part of a file name: "_" replaces each character that is no letter,
+ * digit, "." or "-". */
 static void name_host(char host[65]) {
     char name[256] = "";
     if (gethostname(name, sizeof name - 1) != 0 || !name[0]) snprintf(name, sizeof name, NOT_KNOWN);

@@ -10,9 +10,9 @@
  *
  * No cost is negative, so a stage can always be cut in two, and a limit is feasible if need[0] is
  * at most the number of stages. Bisection over the bit patterns of doubles finds the least feasible
- * limit in at most 64 passes. Then each stage, from the left, takes as few layers as keep the rest
- * feasible: the leftmost optimum. Sums are differences of one row of prefix sums, rounded alike in
- * every pass, so the result is exact. */
+ * limit in at most 64 passes. Then each stage, from the left, takes the fewest layers with which
+ * the rest is feasible. This gives the leftmost optimum. Sums are differences of one row of prefix
+ * sums, rounded alike in every pass, so the result is exact. */
 #include <cgpipe/partition.h>
 
 #include <math.h>

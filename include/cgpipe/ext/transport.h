@@ -239,8 +239,8 @@ typedef struct cgp_transport_failures {
      *  caller may hold a lock that others need: stop() waits for 0.5 s at most, and calls no code
      *  of the caller. Threads: any. */
     void (*stop)(cgp_communicator *communicator);
-    /** Have the launcher end all processes after a failure, this one with `code`. It may return if
-     *  there is no launcher. Threads: any. */
+    /** Make the launcher end all processes after a failure. This process ends with `code`. The call
+     *  may return if there is no launcher. Threads: any. */
     void (*abort)(cgp_communicator *communicator, int code);
 } cgp_transport_failures;
 

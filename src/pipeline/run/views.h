@@ -44,7 +44,8 @@ bool cgp__views_take(const cgp__executor *executor, cgp__view *views);
  * no device is busy. */
 const cgp__view *cgp__views_blamed(const cgp__view *views, int n);
 
-/* Return the device whose last event before `next` ended last; -1: no event is left. */
+/* Compare the last event before `next` of all devices. Return the device whose event ended last;
+ * -1: no device has an event before `next`. */
 int cgp__views_latest_event(const cgp__view *views, int n);
 
 /* Return when a worker's last action ended, after `written` events; if it has ended no action, when

@@ -6,9 +6,9 @@
  *         +------+------+       +------+--+-----
  *      MC | a    |      |       | b    |  |         for each block of MC rows
  *         +------+------+       |      |  |  KC        for each block of KC
- *         |      |      |       +------+--+-----          pack a, unless it is read in place
+ *         |      |      |       +------+--+-----          pack `a`, unless it is read in place
  *                               |      |  |               for each micro-panel of NR columns
- *                                                            pack b, run the micro-kernel
+ *                                                            pack `b`, run the micro-kernel
  *
  * A packed block of `a` and two micro-panels of `b` fit a core's L2 cache. There is no loop over
  * blocks of columns: NC = n. Contiguous f32 rows of `a` are read in place, and MC is larger for

@@ -56,8 +56,8 @@ void CGP__CPU_NAME(convert)(cgp_dtype to_type, void *to, cgp_dtype from_type, co
 
 #define CHUNK 1024 /* columns whose partial and total sums fit the L1 cache */
 
-/* Copy `partial` to `whole` for the first block, or add it; then clear it. Columns are padded to
- * LANES. */
+/* Copy `partial` to `whole` for the first block, or add it. Then clear `partial`. Columns are
+ * padded to LANES. */
 static void end_block(float *whole, float *partial, int64_t width, bool first) {
     const vec zero = {0};
     for (int64_t c = 0; c < width; c += LANES) {

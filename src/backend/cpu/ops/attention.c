@@ -244,7 +244,8 @@ static void multiply_rows(const head *h, const tile *t, float *s, int64_t depth,
                              .next_rows = {next, after}});
 }
 
-/* Compute out [rows, depth] = s x with x [keys, depth], or add to out: P v or dS k. */
+/* Compute out [rows, depth] = s x with x [keys, depth], or add the product to `out`. The product is
+ * P v or dS k. */
 static void multiply_keys(const head *h, const tile *t, const float *s, int64_t depth,
                           cgp__matrix x, const float *packed, void *out, int64_t stride, bool add,
                           cgp__cpu_prefetch next) {
@@ -267,7 +268,8 @@ static void multiply_keys(const head *h, const tile *t, const float *s, int64_t 
                              .next_rows = {next}});
 }
 
-/* Compute dx [keys, depth] = s^T y, or add to dx: dv or dk. The rows of y belong to queries. */
+/* Compute dx [keys, depth] = s^T y, or add the product to dx, which is dv or dk. The rows of y
+ * belong to queries. */
 static void multiply_queries(const head *h, const tile *t, const float *s, int64_t depth,
                              cgp__matrix y, cgp_dtype type, void *dx, int64_t stride, bool add,
                              cgp__cpu_prefetch next) {
