@@ -156,8 +156,9 @@ static bool open_streams(void) {
     return true;
 }
 
-/* Return the exit code. `code` CLI_OK becomes a failure if text could not be written, unless the
- * reader closed the pipe; report this unless a warning already did. */
+/* Flush the output, and return the exit code: `code` if it is a failure, CLI_CLOSED if the reader
+ * closed the pipe, CLI_FAILED if text could not be written. If text for standard output is lost,
+ * report that, unless a warning already did. */
 static int close_streams(int code) {
     const int reason = fflush(stdout) != 0 ? errno : 0;
     if (code != CLI_OK) return code;

@@ -180,9 +180,8 @@ bool cli_ranks_lost(void) {
     return cli_ranks_failure() == CGP_EPEER;
 }
 
-/* Tell whether all ranks below this one were lost with `lost`. A live rank sent its last heartbeat
- * shortly before the time limit of `lost` expired: at least 3/4 of the limit after the last
- * heartbeat of `lost`. */
+/* Tell whether all ranks below this one were lost at the same time as rank `lost`. A rank was still
+ * live then if its last heartbeat came at least 3/4 of the time limit after that of `lost`. */
 static bool lowest_after(int lost) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     bool lowest = true;

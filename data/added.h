@@ -45,8 +45,8 @@ typedef struct cgp__added_search {
  * NULL and set `*end` to the end of the text. */
 const cgp__added_token *cgp__added_next(cgp__added_search *search, int64_t *start, int64_t *end);
 
-/* Return whether a text may be cut between byte `last` and byte `next`, a space or line feed,
- * without losing a token or finding a new token on either side. */
+/* Return whether a text may be cut between byte `last` and byte `next`, which is a space or a line
+ * feed. A cut must lose no token, and add no token on either side. */
 bool cgp__added_allow_cut(const cgp__added *added, uint8_t last, uint8_t next);
 
 #endif

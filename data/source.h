@@ -41,7 +41,7 @@ struct cgp_data {
     cgp_data_field fields[2]; /* input, target */
     int64_t vocab, sequence;  /* 0 if the set has no tokens */
     int64_t classes;          /* 0 if the set has no labels */
-    int64_t samples[2];       /* in CGP_SPLIT_TRAIN (one pass), in CGP_SPLIT_VALIDATION */
+    int64_t samples[2];       /* of training (one pass) and of validation */
     uint64_t seed;
     /* The order of the current pass, if a new pass begins after samples[CGP_SPLIT_TRAIN] samples;
      * else NULL. */

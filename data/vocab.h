@@ -58,8 +58,8 @@ void cgp__vocab_release(cgp__vocab *vocab);
 /* Read a file as JSON into *out, owned by the caller, also after a failure. */
 cgp_status cgp__vocab_load_json(json_t **out, const char *path, const char *expected);
 
-/* The steps of reading: take the tokens, make slots for the merges, and take each merge, "left
- * right", which is overwritten. */
+/* The steps of reading: add the tokens, allocate slots for the merges, and add each merge. `row` is
+ * "left right", which the call overwrites. */
 cgp_status cgp__vocab_take_tokens(cgp__vocab *vocab, const cgp__vocab_source *source);
 cgp_status cgp__vocab_make_slots(cgp__vocab *vocab, int64_t merges, const char *path);
 cgp_status cgp__vocab_take_merge(cgp__vocab *vocab, cgp__merges *merges, char *row);

@@ -59,9 +59,9 @@ static cgp_status take_vocab(cgp__vocab *v, json_t *tokens, const char *path) {
 
 /* A text that is read row by row. */
 typedef struct rows {
-    char *text; /* the whole text, followed by a 0 */
+    char *text; /* the whole text, NUL-terminated */
     int64_t size, at;
-    char *row; /* the current row in `text`, ended by a 0 */
+    char *row; /* the current row in `text`, NUL-terminated */
 } rows;
 
 static cgp_status bad_line(const cgp__merges *m, const char *reason) {

@@ -40,7 +40,7 @@ enum { SIZES = sizeof sizes / sizeof sizes[0], LARGEST = 4 << 20 };
 /* Spin time in ns of the pipeline's links if each rank has a core of its own. */
 #define SPIN_NS 20000000
 
-/* Facts that the ranks exchange. */
+/* What each rank sends to all others. */
 typedef struct rank_info {
     char host[CLI_HOST];
     int64_t cores, memory_bytes;
@@ -331,7 +331,8 @@ static cgp_status check_devices(const bench *b) {
                     b->ranks, b->devices);
 }
 
-/* Check the devices, allocate the results, and exchange the facts on the ranks. Collective. */
+/* Check the devices, allocate the results, and send host, cores and memory of each rank to all
+ * ranks. Collective. */
 static cgp_status prepare(bench *b) {
     b->ranks = cli_ranks();
     b->devices = b->options->stages_by_devices ? (int)b->options->stages : b->ranks;

@@ -154,7 +154,7 @@ static cgp_status check_not_in_checkpoint(const char *path) {
     return inside ? CGP_EIO : CGP_OK;
 }
 
-/* Check a directory or file of published weights that is to be made. */
+/* Check the target, a directory or file of published weights, before it is made. */
 static cgp_status check_published(conversion *c) {
     const char *to = c->options->target;
     struct stat info;

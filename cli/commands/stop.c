@@ -21,7 +21,8 @@
 #include <string.h>
 #include <time.h>
 
-/* Return why a training may run although no lock is seen, owned; NULL: no training runs. */
+/* If no lock is seen, a training may be running nonetheless. Return the reason, which the caller
+ * frees; NULL: no training is running. */
 static char *reason_to_doubt(const json_t *record, cli_lock lock) {
     char here[CLI_HOST];
     const char *host = cli_record_host(record);
@@ -33,9 +34,9 @@ static char *reason_to_doubt(const json_t *record, cli_lock lock) {
                 : cli_text("an older cgpipe started it, perhaps on another host");
 }
 
-/* Fail if the directory is no run, or if no process trains in it. *doubt: why it is unknown whether
- * a process trains there, owned; NULL: a process does. A training that has just started holds the
- * lock before it writes run.json. */
+/* Fail if the directory is no run, or if no process trains in it. If this is unknown, succeed and
+ * set *doubt to the reason, which the caller frees. A training that has just started holds the lock
+ * before it writes run.json. */
 static cgp_status check(const cli_run_directory *directory, char **doubt) {
     json_t *record = NULL;
     const cli_lock lock = directory->fd >= 0 ? cli_run_directory_lock(directory) : CLI_LOCK_FREE;

@@ -6,7 +6,7 @@
  *     0                                the end
  *     2, 126, 127                      the command line is wrong: the end
  *     4                                a sample cannot be used, now or after a restart: the end
- *     130, 141, or a signal to us      the user stopped it: the end
+ *     130, 141, a signal to supervise  the user stopped it: the end
  *     another exit code, a signal,     with a newer checkpoint: restart with the same ranks;
  *     or by the watchdog               without one: restart with the next number of --ranks,
  *                                      at most --restarts times in a row
@@ -200,7 +200,7 @@ static void watch(supervision *s, cli_watcher *watcher, cli_ending *ending) {
         const double idle = cli_seconds() - since;
         const bool failed_before = failed;
         failed = idle >= s->options->grace && cli_processes_failed();
-        s->failed |= failed && failed_before; /* twice in a row: the parent does not reap it */
+        s->failed |= failed && failed_before; /* seen twice: its parent does not reap it */
         if (s->failed || (limit > 0 && idle >= limit)) cli_watcher_end(watcher);
     }
 }

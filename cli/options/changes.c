@@ -153,8 +153,8 @@ cgp_status cli_options_check(const cli_run_options *run_options, const json_t *o
 
 /* Translate --recipe imagenet-90 of cgpipe 0.1.0 to options. The recipe cuts the learning rate
  * after 30, 60 and 80 of 90 epochs, scaled and rounded for other numbers of epochs. Its warm-up
- * takes 4 of 90 epochs, from 0.1, with one step per epoch. The record has the recipe's other
- * options. */
+ * takes 4 of 90 epochs; it begins at 0.1 of the rate, and rises once per epoch. The record has the
+ * recipe's other options. */
 static void translate_recipe(json_t *options) {
     static const int cuts[] = {30, 60, 80};
     const json_int_t epochs = json_integer_value(json_object_get(options, "epochs"));

@@ -44,8 +44,8 @@ static cgp_status unknown_option(const cli_run_options *options, const char *arg
                     near ? near : "", near ? "?)" : "");
 }
 
-/* Refuse abbreviations, which getopt_long() accepts, that are options of other programs (--min-lr,
- * --device): there they may mean something else, such as an absolute value or an index. */
+/* getopt_long() accepts abbreviations. Refuse an abbreviation that is an option of another program
+ * (--min-lr, --device), where it may mean something else, such as an absolute value or an index. */
 static cgp_status check_abbreviation(const cli_run_options *options, int id, const char *argument) {
     char name[64];
     written_name(name, argument);

@@ -26,7 +26,7 @@ FILE *cli_info_stream(const cli_run_options *options) {
     return options->quiet && nowhere ? nowhere : cli_result_stream(options);
 }
 
-static bool warned; /* a warning about text that cannot be written was printed */
+static bool warned; /* a warning has said that text cannot be written */
 
 void cli_output_flush(FILE *out) {
     const int reason = fflush(out) != 0 ? errno : 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* output.h -- the streams of a command's text, its --json, and --trace FILE,.., the measured
- * timeline of the last training step. The suffix of a trace file sets its format: .json (for trace
- * viewers and --compare), .svg or .txt. */
+/* output.h -- the output of a command: the streams for its text, its --json file, and the files of
+ * --trace FILE,.., which show the measured timeline of the last training step. The suffix of a
+ * trace file sets its format: .json (for trace viewers and --compare), .svg or .txt. */
 #ifndef CGPIPE_CLI_OUTPUT_H
 #define CGPIPE_CLI_OUTPUT_H
 

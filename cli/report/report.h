@@ -24,7 +24,7 @@ void cli_print_ranks(FILE *out, const cli_session *session);
 CGP_MUST_CHECK cgp_status cli_print_picture(FILE *out, const cgp_schedule *schedule,
                                             const char *name);
 
-/* Draw a timeline to scale, a row per device; a page is `until` wide. */
+/* Draw a timeline to scale, a row per device. The width of a page stands for times 0 to `until`. */
 CGP_MUST_CHECK cgp_status cli_print_timeline(FILE *out, const cgp_schedule *schedule,
                                              const cgp_schedule_timeline *timeline, double until);
 

@@ -17,7 +17,7 @@ typedef struct cli_message_cost {
 typedef struct cli_cluster_host {
     const char *name; /* Borrowed */
     int64_t cores, memory_bytes;
-    cli_message_cost within; /* of a message between two devices of the host */
+    cli_message_cost within; /* cost of a message between two devices of the host */
 } cli_cluster_host;
 
 typedef struct cli_cluster_device {

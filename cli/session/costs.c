@@ -35,7 +35,7 @@ double cli_copy_bandwidth(void) {
 static const char one_cpu[] = "cpu";
 
 static cgp_optim optim_of(cgp_optim_kind kind, double momentum) {
-    const double lr = 1e-6; /* small: the weights hardly change */
+    const double lr = 1e-6; /* so small that the weights hardly change */
     momentum = isnan(momentum) ? 0 : momentum;
     switch (kind) {
     case CGP_OPTIM_ADAMW:

@@ -20,7 +20,7 @@ typedef struct cli_costs {
     int layers;
     cgp_layer_cost *rows; /* [sizes][layers] */
 
-    /* Facts on the measurement: written to files but not read. */
+    /* How the costs were measured: written to files but not read. */
     int threads, devices; /* threads per device; devices that ran at once */
     bool in_steps;        /* the costs were measured in whole steps, not kernel by kernel */
     double peak_flops;    /* peak of one core, from --peak; NaN: unknown */

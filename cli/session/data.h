@@ -32,7 +32,7 @@ CGP_MUST_CHECK cgp_status cli_data_kind_of(const cli_run_options *run_options, c
 CGP_MUST_CHECK cgp_status cli_data_open(cgp_data **out, const cli_run_options *run_options,
                                         const cgp_model *model, const cli_model *of);
 
-/* Facts on the data for all ranks, though only some ranks open the data. */
+/* Size and identity of the data, which all ranks need, though only some ranks open the data. */
 typedef struct cli_data_facts {
     int64_t samples[2]; /* of each cgp_split */
     int64_t sequence;   /* tokens of a sample; 0: samples are no tokens */

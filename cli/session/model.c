@@ -159,8 +159,9 @@ cgp_status cli_model_find(cli_model *model, cli_run_options *options, const char
     return cli_model_resolve(model, options);
 }
 
-/* Return the output of the loss with the largest weight whose targets are input `least` or a later
- * input; -1: no such loss. `least` -1 admits losses with targets from the graph. */
+/* Among the losses whose targets are input `least` or a later input, find the loss with the largest
+ * weight, and return its output; -1: there is none. `least` = -1 admits losses whose targets the
+ * graph computes. */
 static int heaviest(const cgp_model *model, int least) {
     cgp_model_loss best = {.output = -1};
     for (int i = 0; i < cgp_model_losses(model); i++) {

@@ -70,7 +70,7 @@ cgp_status cli_record_find_model(cli_model *model, const cli_run_directory *dire
     const char *text = given ? given : cli_record_path(record);
     const bool file = cli_model_is_plugin(text) || cli_model_is_graph(text);
     char *whole = given ? cli_record_keys(record, given) : NULL, spec[CLI_MODEL_SPEC];
-    const bool keys = whole && cli_plugin_path(given) > 0; /* else the model may keep `text` */
+    const bool keys = whole && cli_plugin_path(given) > 0; /* else the model may keep a pointer */
     cgp_status status =
         cli_model_parse(model, keys ? whole : text, 256, given ? NULL : directory->record, plugin);
     free(whole);
@@ -188,7 +188,7 @@ json_t *cli_record_plugins(const cli_session *session) {
         for (int i = 0; (backend = cgp_backend_info_at(i)).name; i++) {
             if (strlen(backend.name) != kind || strncmp(backend.name, name, kind) != 0) continue;
             add_plugin(plugins, backend.plugin);
-            break; /* the next index may open all plug-ins */
+            break; /* a call with the next index may open all plug-ins */
         }
     }
     for (int i = 0; cli_ranks_transport() && (transport = cgp_transport_info_at(i)).name; i++) {

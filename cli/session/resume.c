@@ -169,7 +169,7 @@ cgp_status cli_resume_save(cli_run *run) {
     options.check_finite = true;
     cgp_status status =
         cli_run_directory_save(&run->directory, run->session.pipeline, options, make_note(run));
-    if (status == CGP_ESTATE) /* the weights are not finite, as no update is pending here */
+    if (status == CGP_ESTATE) /* no update is pending here, so weights are not finite */
         status = cgp_fail(status, "step %" PRId64 ": %s; a smaller --lr or --clip may help",
                           cli_session_steps(&run->session), cgp_message());
     if (status == CGP_OK) run->saved = cli_session_steps(&run->session);

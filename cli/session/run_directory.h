@@ -61,7 +61,7 @@ void cli_run_directory_enter(cli_run_directory *below, const cli_run_directory *
 bool cli_run_directory_is_temporary(const char *name);
 
 /* Check that a run can be written here, and lock the directory if it exists. Refuses a run.json or
- * metrics.jsonl that is no regular file. Only cleans up after earlier processes: deletes an old
+ * metrics.jsonl that is no regular file. Changes only what earlier processes left: deletes an old
  * stop request, and brings back a run whose replacement was killed. */
 CGP_MUST_CHECK cgp_status cli_run_directory_check(cli_run_directory *directory);
 
@@ -138,8 +138,8 @@ CGP_MUST_CHECK cgp_status cli_run_directory_new_begin(const cli_run_directory *d
 CGP_MUST_CHECK cgp_status cli_run_directory_new_end(const cli_run_directory *directory,
                                                     cli_run_directory *fresh, cgp_status status);
 
-/* Close. Deletes a late stop request with the lock, and removes an empty directory that this
- * process made. */
+/* Close. If this process has the lock, deletes a late stop request. Removes a directory that this
+ * process made and that is still empty. */
 void cli_run_directory_close(cli_run_directory *directory);
 
 #endif

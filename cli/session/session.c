@@ -18,7 +18,7 @@
 
 /* --- plan --- */
 
-/* Make the optimizer. Options that it or the schedule does not have are NaN. */
+/* Make the optimizer. Options that the optimizer or its schedule lacks are NaN. */
 static cgp_status make_optim(const cli_run_options *options, cgp_optim *optim) {
     *optim = (cgp_optim){.lr = cli_lr_of(options),
                          .weight_decay = options->weight_decay,

@@ -60,8 +60,8 @@ static cgp_status check_files(training *t) {
     return check_meanwhile(t);
 }
 
-/* Take rank 0's facts on the data. Ranks may have disks of their own, so check that all have the
- * same data. */
+/* Send size and identity of rank 0's data to all ranks. Ranks may have disks of their own, so check
+ * that all have the same data. */
 static cgp_status share_facts(training *t) {
     char own[65];
     memcpy(own, t->data.facts.identity, sizeof own);

@@ -395,7 +395,7 @@ static void try_all(const scenario *s) {
         fail_msg("%s: %s", s->command, errors);
     read_text(in_work("report"), report);
     assert_true(count_of(report, "stat") >
-                0); /* the library is loaded and sees the program's calls */
+                0); /* fail_calls is loaded and sees the program's calls */
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         for (int n = 1; n <= count_of(report, kinds[k].kind); n++) {
             for (int h = 0; h < 5 && kinds[k].how[h]; h++) {

@@ -67,7 +67,7 @@ typedef struct fuzz_reader {
  * Owned. */
 void *fuzz_exact(const void *bytes, size_t size);
 
-/* Take a copy made by fuzz_exact(). */
+/* Call take() with a copy made by fuzz_exact(). */
 bool fuzz_take_exact(fuzz_take *take, const void *bytes, size_t size);
 
 /* Copy a text, with a 0 at its end. Owned. */

@@ -378,7 +378,7 @@ static inline void halves_create(operands *out, const operands *o, int step) {
     }
 }
 
-/* Check that the guards around the halves of a slot are unchanged. */
+/* Check that the guards around a slot's bf16 values are unchanged. */
 static inline void check_half_guards(const operands *halves, int slot) {
     const uint16_t *memory = (uint16_t *)(void *)halves->memory[slot];
     const int64_t begin = 2 * GUARD + halves->c.shift, end = begin + halves->count[slot];
@@ -492,7 +492,7 @@ static inline bool runner_has_library(const runner *on) {
 #define ON_ONE(property, runner)                                                                   \
     { #property " (" #runner ")", property, NULL, NULL, &runner }
 
-/* Take the loss. Only the forward of a loss writes a loss word, and only its own. */
+/* Read the loss. Only the forward of a loss writes a loss word, and only its own. */
 static inline void take_loss(operands *o, cgp_op_direction direction, const double *losses,
                              const double *before) {
     const int word = LOSS_WORD + LOSS;

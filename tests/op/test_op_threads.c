@@ -47,8 +47,8 @@ static void assert_threads(int want) {
     assert_int_equal(count_threads(), want);
 }
 
-/* Check the threads left after a device: `before`, or up to 2 more, which LLVM's OpenMP keeps
- * asleep for the next device. */
+/* Check the number of threads after a device is destroyed. It is `before`, or up to 2 more because
+ * LLVM's OpenMP keeps idle threads for the next device. */
 static void assert_threads_left(int before) {
 #ifdef TEST_OPENMP_KEEPS_THREADS
     assert_in_range(count_threads(), before, before + 2);

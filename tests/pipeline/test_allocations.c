@@ -251,7 +251,7 @@ static cgp_status write_schedule(outcome *out) {
     return status;
 }
 
-/* Compare the plan of a step, two stages and one micro-batch, with times set by hand. */
+/* Compare a step with its plan: two stages, one micro-batch, times set by hand. */
 static cgp_status compare_step(outcome *out) {
     static const char text[] =
         "{\"cgpipe\":{\"format\":1,\"schedule\":\"hand\",\"csv\":\"0F0\\n,1F0\\n\",\"edges\":[["

@@ -19,7 +19,7 @@ enum { STEPS = 3, DRAWS = 6 };
 static struct {
     atomic_int begun, run;
     atomic_int memory;  /* number of further captures that succeed */
-    atomic_bool forgot; /* if set, invert `first` of every kernel */
+    atomic_bool forgot; /* invert the argument `first` of every kernel */
     atomic_int dropped; /* skip the n-th of the next kernels; 0: none */
 } counted;
 

@@ -41,7 +41,7 @@ static void draw(setting *s, uint64_t *state, const char *device, bool images) {
     s->options.devices = s->devices;
 }
 
-/* Create a plan of the setting for another batch size, or for inference. */
+/* Create a plan of the setting's model for another batch size, or for inference. */
 static cgp_plan *plan_of(const setting *s, int64_t batch, int chunks, bool inference) {
     cgp_plan_options o = s->options;
     cgp_plan *plan = NULL;

@@ -186,7 +186,7 @@ TEST_CASE(a_slow_action_shows_as_variation) {
     close_world(&w);
 }
 
-/* The writers accept a measured timeline like a simulated one. */
+/* The writers accept measured timelines as well as simulated ones. */
 TEST_CASE(a_timeline_is_drawn) {
     world w;
     cgp_schedule_timeline t;

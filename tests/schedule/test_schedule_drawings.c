@@ -217,7 +217,7 @@ TEST_CASE(a_trace_has_all_actions_messages_and_what_is_in_flight) {
         }
         assert_int_equal(slices, expected);
         assert_int_equal(begins, ends);
-        assert_true(begins >= 8); /* at least the messages of one micro-batch, forward and back */
+        assert_true(begins >= 8); /* the messages of one micro-batch, there and back */
         assert_int_equal(in_flight[0], 0);
         assert_int_equal(in_flight[1], 0);
         assert_float_equal(last, 1000 * t.makespan, 1e-6);

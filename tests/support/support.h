@@ -23,7 +23,8 @@
  * its source. */
 #define TEST_CASE(name) TEST_DEFINE(name, unused_state, cmocka_unit_test(name))
 
-/* Define a function that is these tests of cmocka's, each with its own `*state`. */
+/* Define a function that runs as several tests. The other arguments are cmocka's structs of these
+ * tests, each with its own `*state`. */
 #define TEST_CASES(name, ...) TEST_DEFINE(name, state, __VA_ARGS__)
 
 #define TEST_DEFINE(name, parameter, ...)                                                          \

@@ -194,7 +194,7 @@ TEST_CASE(as_many_are_kept_as_were_asked_for) {
             assert_int_equal(has(name), there[s]);
             count += there[s];
         }
-        assert_int_equal(count_names(run, ""), count + 1); /* the steps and `latest` */
+        assert_int_equal(count_names(run, ""), count + 1); /* all steps, and `latest` */
         assert_int_equal(found_step(run), step);
     }
 }

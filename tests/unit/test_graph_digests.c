@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_graph_digests.c -- graph files keep their bytes: every model of the zoo, and models with
- * every built-in op, are written and compared with digests. A digest changes with
- * CGP__GRAPH_VERSION alone, so that files of users stay valid. */
+ * every built-in op, are written and compared with digests. A digest may change
+ * only when CGP__GRAPH_VERSION does, so that files of users stay valid. */
 #include "support.h"
 
 #include <cgpipe/graph.h>

@@ -83,7 +83,7 @@ static int64_t plain_saved(cgp__live_range **list, int n, cgp__layout_starts sta
     bool gradients = false;
     for (int i = 0; i < n; i++)
         gradients = gradients || (list[i]->saved && list[i]->start >= starts.input);
-    /* first values that W reads, then values that only I reads */
+    /* place the values that W reads, then the values that only I reads */
     for (int rank = 0; rank < 2; rank++) {
         sort(list, n, rank == 1 && gradients ? by_end : by_time);
         for (int i = 0; i < n; i++) {

@@ -238,7 +238,7 @@ TEST_CASE(the_check_names_the_state_that_would_not_be_finite) {
         collect(&l, &s);
         cgp_kernel_args args = args_of(&l);
         assert_int_equal(cgp__running_stats_check(&l.spec, &args), -1);
-        for (int c = 2 * CHANNELS - 1; c >= 0; c--) { /* bad means are found first */
+        for (int c = 2 * CHANNELS - 1; c >= 0; c--) { /* the check reports means before variances */
             l.accumulator[2 + c] = bad[i / 4];
             args = args_of(&l);
             assert_int_equal(cgp__running_stats_check(&l.spec, &args), c / CHANNELS);

@@ -143,8 +143,8 @@ TEST_CASE(a_named_skip_jumps_to_the_stage_that_pops_it) {
     assert_int_equal(message(spec, each, 0, 4), 64);
     assert_int_equal(message(spec, each, 1, 3), 64);
     assert_int_equal(message(spec, each, 0, 3), 0);
-    assert_int_equal(message(spec, each, 2, 3), 64); /* without the skip in "inner" */
-    assert_int_equal(message(spec, two, 0, 1), 128); /* a and b; b once for two uses */
+    assert_int_equal(message(spec, each, 2, 3), 64); /* c; the skip of "inner" bypasses stage 2 */
+    assert_int_equal(message(spec, two, 0, 1), 128); /* a and b; b is sent once for both uses */
     cgp_model_destroy(plain);
     cgp_model_destroy(spec);
 }

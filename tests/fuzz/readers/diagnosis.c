@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* diagnosis.c -- cgpipe diagnose refuses arbitrary files of ranks, with a file's path and the wrong
- * key, or finds a failed rank. An input is up to four files. */
+/* diagnosis.c -- arbitrary files of ranks. Either cgpipe diagnose refuses them, with a file's path
+ * and the wrong key, or it finds a failed rank. An input is up to four files. */
 #include "fuzz.h"
 
 #include "report/diagnosis.h"
