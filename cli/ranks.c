@@ -109,7 +109,7 @@ static void end_after(double seconds) {
     const struct sigaction action = {.sa_handler = end_process, .sa_flags = (int)SA_NODEFER};
     if (seconds > 0) (void)sigaction(SIGALRM, &action, NULL);
     (void)setitimer(ITIMER_REAL, &time, NULL);
-    /* After the alarm is off: with SIG_DFL, an alarm would kill this process. */
+    /* Do this after the alarm is off: with SIG_DFL, an alarm would kill this process. */
     if (seconds <= 0) signal(SIGALRM, SIG_DFL);
 }
 

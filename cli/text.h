@@ -29,7 +29,7 @@ bool cli_ends_with(const char *text, const char *ending);
  * which are used cyclically. */
 const char *cli_shown(const char *text);
 
-#define CLI_NUMBER 32 /* bytes for a number as text */
+#define CLI_NUMBER 32 /* size in bytes of a buffer for a number as text */
 
 /* Return the value for display: a NaN loses its sign, which has no meaning. */
 double cli_plain(double value);

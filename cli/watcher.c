@@ -46,7 +46,7 @@ static _Noreturn void be_command(char *const *words, const sigset_t *mask, pid_t
 
 typedef struct watch {
     pid_t command;
-    int socket;            /* to cgpipe supervise; -1: it has ended */
+    int socket;            /* leads to cgpipe supervise; -1: supervise has ended */
     int signals;           /* signalfd: a child ended, or this process is to end */
     double grace, kill_at; /* seconds; time of SIGKILL or INFINITY */
     cli_ending ending;

@@ -70,7 +70,7 @@ static uint32_t composed(uint32_t first, uint32_t second) {
 
 /* Write the decomposition of a character, at most MAX_STEPS characters; return their number. */
 static int decompose(uint32_t character, uint32_t *out) {
-    uint32_t rest[MAX_STEPS]; /* second characters of pairs; the last pair is first */
+    uint32_t rest[MAX_STEPS]; /* second characters of the pairs; the last is output first */
     int n_rest = 0, n = 0;
     const uint32_t s = character - S_FIRST;
     if (s < S_COUNT) {

@@ -16,7 +16,7 @@ static int32_t run_of(uint32_t character, int32_t run) {
 /* Assign a number to each block; return the largest number plus 1. Consecutive blocks that lie in
  * the same run share a number. */
 static int32_t number_blocks(cgp__unicode *unicode) {
-    int32_t n = 0, before = -1, first = 0; /* before: the run that has all of the previous block */
+    int32_t n = 0, before = -1, first = 0; /* `before`: the run with the whole previous block */
     for (uint32_t i = 0; i < CGP__BLOCKS; i++) {
         const int32_t run = run_of(i * CGP__BLOCK, first);
         const bool one = run_of((i + 1) * CGP__BLOCK - 1, run) == run;

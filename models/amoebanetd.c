@@ -96,7 +96,7 @@ static const genotype old_reduction = {3,
 
 /* --- parts --- */
 
-#define REMEMBERED 16 /* values; enough for a cell and the previous cell */
+#define REMEMBERED 16 /* number of values: enough for a cell and the previous cell */
 
 /* A network being built. */
 typedef struct network {

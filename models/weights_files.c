@@ -54,7 +54,7 @@ static cgp_status read_bytes(int fd, const char *path, char *bytes, size_t size)
 static cgp_status read_text(const char *path, size_t max, char **text, size_t *size) {
     struct stat info;
     cgp_status status = CGP_OK;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* do not wait for a pipe */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* do not block on a pipe */
     if (fd < 0) return unreadable(path);
     const bool found = fstat(fd, &info) == 0;
     *size = found ? (size_t)info.st_size : 0;

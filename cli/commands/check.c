@@ -24,7 +24,7 @@ typedef struct outcome {
     double loss;
     int n_gradients, n_outputs;
     float **gradients;   /* [n_gradients] */
-    cgp_tensor *outputs; /* [n_outputs], of the whole batch, f32 or i32 */
+    cgp_tensor *outputs; /* [n_outputs] f32 or i32, for the whole batch */
     char weights[65], states[65];
 } outcome;
 

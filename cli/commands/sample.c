@@ -32,7 +32,7 @@ typedef struct sample {
     cli_sampling sampling;
 } sample;
 
-/* Prompt tokens in a micro-batch. */
+/* Number of prompt tokens in a micro-batch. */
 #define PREFILL 64
 
 /* Plan a stage for each rank, unless --stages is given. With a cache, each stage works on a

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ROWS = 1000, COSTS = 3 }; /* rows of a drawing; costs with an option */
+enum { MAX_ROWS = 1000, COSTS = 3 }; /* maximum rows of a drawing; kinds of cost with an option */
 static const char kinds[] = "FBIWR", costs[] = "FIW";
 
 typedef struct drawing {

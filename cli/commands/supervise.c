@@ -40,7 +40,7 @@
 #include <unistd.h>
 
 #define RANKS "{ranks}"
-#define LONGEST_PAUSE 300.0 /* seconds; or --backoff, if that is longer */
+#define LONGEST_PAUSE 300.0 /* in seconds; if --backoff is longer, --backoff */
 
 /* Parts of RUN that change while a training makes progress. */
 typedef struct trace {

@@ -38,7 +38,7 @@ typedef struct work {
     FILE *out;    /* standard output; for --out a stream to `kept` */
     char *kept;   /* [n_kept] */
     size_t n_kept;
-    int64_t read, made; /* numbers of bytes and tokens; --decode: tokens and bytes */
+    int64_t read, made; /* numbers of bytes and of tokens; --decode: of tokens and of bytes */
 } work;
 
 /* --- out --- */

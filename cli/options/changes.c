@@ -97,8 +97,8 @@ static void print_option(FILE *out, int id, const json_t *value) {
     }
 }
 
-/* Return the suggestion for an option that was edited in run.json, where it is `now`; NULL: out of
- * memory. Owned by the caller. */
+/* Return the suggestion for an option that was edited in run.json; `now` is the edited value. NULL:
+ * out of memory. Owned by the caller. */
 static char *suggestion(int id, const json_t *now) {
     char *text = NULL;
     size_t size = 0;

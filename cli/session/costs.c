@@ -19,7 +19,7 @@ double cli_copy_bandwidth(void) {
     const size_t bytes = (size_t)128 << 20;
     char *from = cli_calloc(bytes, 1), *to = cli_calloc(bytes, 1);
     double rates[COPIES];
-    memset(from, 1, bytes); /* a write gives each page its own memory */
+    memset(from, 1, bytes); /* a page gets its own memory when it is written */
     memset(to, 2, bytes);
     for (int i = 0; i < COPIES; i++) {
         const double start = cli_seconds();

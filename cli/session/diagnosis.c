@@ -114,7 +114,7 @@ void cli_diagnosis_clear(const cli_run_directory *run) {
     DIR *entries = place.fd >= 0 ? cli_run_directory_list(&place) : NULL;
     for (const struct dirent *entry; entries && (entry = readdir(entries));) {
         if (strncmp(entry->d_name, "rank-", 5) == 0 ||
-            cli_run_directory_is_temporary(entry->d_name)) /* a killed rank left it */
+            cli_run_directory_is_temporary(entry->d_name)) /* left by a killed rank */
             (void)unlinkat(place.fd, entry->d_name, 0);
     }
     if (entries) closedir(entries);

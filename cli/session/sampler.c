@@ -113,7 +113,7 @@ static int choose(cli_sampler *s, const float *logits, const cli_sampling *sampl
         left -= s->weights[i];
         if (left < 0) return i;
     }
-    return likeliest; /* rounding left a part of the random number */
+    return likeliest; /* rounding made the sum of weights too small */
 }
 
 static void write_byte(const cli_sampling *sampling, int byte) {

@@ -448,7 +448,7 @@ static cgp_status profile(outcome *out) {
     const int layers = cgp_model_layers(graph);
     int by_size[STAGES] = {0}, by_time[STAGES] = {0};
     o.steps = 1;
-    o.devices = (const char *const[]){"cpu@1KiB"}; /* too little for steps */
+    o.devices = (const char *const[]){"cpu@1KiB"}; /* too little memory for whole steps */
     DO(cgp_profile_steps(graph, &o, costs, NULL));
     for (int i = 0; i < layers; i++) { /* note no times, as they differ between runs */
         note(out, "%lld ", (long long)costs[i].saved_bytes);

@@ -114,7 +114,7 @@ static cgp_status find_damage(const char *directory, outcome *out) {
 static cgp_status find_all(outcome *out) {
     cgp_status status = CGP_OK;
     char path[160];
-    DO(find(saved, out)); /* without `latest`: the highest step */
+    DO(find(saved, out)); /* if there is no `latest`, finds the highest step */
     DO(find(newer, out)); /* `latest` is not the highest step */
     snprintf(path, sizeof path, "%s/step-00000002", newer);
     DO(find(path, out));

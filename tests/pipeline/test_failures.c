@@ -213,7 +213,7 @@ TEST_CASE(parts_of_a_loss_add_up) {
     test_batch batch;
     test_batch_fill(&batch, model, &sizes, 6, &state);
     int32_t *targets = batch.tensors[1].data;
-    for (int i = 0; i < 6 * 8; i++) /* all targets of samples 0 and 1, all but one of sample 2 */
+    for (int i = 0; i < 6 * 8; i++) /* ignore targets: all of samples 0 and 1, 7 of sample 2 */
         targets[i] = i < 3 * 8 - 1 ? -100 : i % 11;
     const cgp_plan_options o = options(2, 3, "gpipe");
     cgp_plan *plan = NULL;
@@ -314,7 +314,7 @@ TEST_CASE(plans_larger_than_the_machine_are_refused) {
     assert_ok(cgp_plan_create(&plan, model, &o));
     assert_status(cgp_pipeline_create(&pipeline, plan, 0), CGP_ELIMIT);
     assert_message("memory: the plan needs ");
-    assert_message("TiB but "); /* the unit suits the size */
+    assert_message("TiB but "); /* the unit is chosen by the size */
     int64_t available = 0;
     assert_status(cgp_pipeline_check_memory(plan, &available), CGP_ELIMIT);
     assert_true(available > 0 && available < cgp_plan_device_at(plan, 0)->planned_bytes);

@@ -231,7 +231,7 @@ TEST_CASE(positions_outside_of_the_cache_are_refused) {
 
 TEST_CASE(training_with_a_cache_is_refused) {
     const cgp_model_spec spec = small_llama();
-    const int64_t bytes = 2 * 2 * 20 * 12 * 4; /* layers; keys, values; positions; columns */
+    const int64_t bytes = 2 * 2 * 20 * 12 * 4; /* layers; keys and values; positions; columns */
     cgp_plan_options options = cgp_plan_options_default();
     cgp_model *model = NULL;
     cgp_plan *plan = NULL;

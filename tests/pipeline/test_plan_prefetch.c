@@ -139,7 +139,7 @@ TEST_CASE(backward_prefetches_saved_values) {
     assert_int_equal(backward->n, 5);
     assert_int_equal(calls[1].n_prefetch, 1);
     assert_true(cgp__same_location(calls[1].prefetch[0].location, calls[2].param[0]));
-    assert_int_equal(calls[2].n_prefetch, 1); /* up's x belongs to the caller */
+    assert_int_equal(calls[2].n_prefetch, 1); /* the x of `up` belongs to the caller */
     assert_true(cgp__same_location(calls[2].prefetch[0].location, calls[3].x[0]));
     assert_int_equal(calls[2].prefetch[0].bytes, 3 * 10 * 4);
     assert_int_equal(calls[4].n_prefetch, 0);

@@ -62,7 +62,7 @@ static int check_calls(const cgp_plan *plan, const cgp__program *program, int be
         if (!forward) read_range(w, call->y);
         if (!forward) read_range(w, call->dy);
         for (int k = node->n_inputs - 1; k >= 0 && !forward;
-             k--) { /* in the order in which gradients add up */
+             k--) { /* the order in which gradients are added */
             if (call->add & (1u << k)) read_range(w, call->dx[k]);
             write_range(w, call->dx[k], value_bytes(plan, node->inputs[k]));
         }

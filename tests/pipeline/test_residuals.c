@@ -151,7 +151,7 @@ TEST_CASE(queries_start_at_zero) {
             assert_true(query[i] == 0);
         queries++;
     }
-    /* one for each of two branches per block, except the first; one for ln_f */
+    /* each block has two branches; each branch but the first has a query, and so has ln_f */
     assert_int_equal(queries, 2 * 5 - 1 + 1);
     release(&net);
 }

@@ -31,7 +31,7 @@ static void train(const fixture *f, const cgp_plan_options *options, bool min, c
         for (int e = 0; e < cgp_plan_edges(plan); e++)
             plan->messages.edges[e].capacity = plan->links.list[e].capacity =
                 report.min_capacity[e];
-        cgp__place_links(plan); /* place the buffers after the planned ones */
+        cgp__place_links(plan); /* place the new buffers after the planned buffers */
         cgp_schedule_report_release(&report);
     }
     assert_ok(cgp_pipeline_create(&pipeline, plan, 7));

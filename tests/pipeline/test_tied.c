@@ -242,7 +242,7 @@ static cgp_model *two_losses(double first, double second) {
 TEST_CASE(several_losses_add_up_by_their_weights) {
     static const double weights[3][2] = {{1, 0}, {0, 1}, {0.25, 3}};
     float x[5 * 6];
-    int32_t t[5] = {0, 4, -100, 2, 1}, u[5] = {3, -100, -100, 0, 2}; /* 4 and 3 targets count */
+    int32_t t[5] = {0, 4, -100, 2, 1}, u[5] = {3, -100, -100, 0, 2}; /* of these, 4 and 3 count */
     for (int i = 0; i < 30; i++)
         x[i] = (float)sin(i);
     const cgp_tensor tensors[3] = {

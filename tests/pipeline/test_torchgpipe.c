@@ -159,7 +159,7 @@ TEST_CASE(a_skip_may_be_integers_or_unused) {
     cgp_model *model = integer_skip();
     assert_true(message(model, balances[2], 3, 0, 2) > 0);
     assert_int_equal(message(model, balances[2], 3, 2, 0), 0);  /* integers have no gradient */
-    assert_int_equal(message(model, balances[2], 3, 1, 2), 64); /* k, but not the unused branch */
+    assert_int_equal(message(model, balances[2], 3, 1, 2), 64); /* only k; the branch is unused */
     check_balances(model, balances, 3);
     cgp_model_destroy(model);
 }
@@ -178,7 +178,7 @@ TEST_CASE(a_loss_may_use_any_of_the_values_that_cross) {
 TEST_CASE(what_is_read_later_is_not_overwritten) {
     float x[] = {-3, -2, -1, 0, 1, 2, 1, 1, 1, 1, 1, 1}, y[12], ones[12], dh[6];
     const float expected[] = {-2, -1, 0, 2, 4, 6, 4, 4, 4, 4, 4, 4};
-    const float gradient[] = {3, 3, 3, 4, 4, 4}; /* sums over both samples */
+    const float gradient[] = {3, 3, 3, 4, 4, 4}; /* the gradient is summed over both samples */
     cgp_tensor tensor = {CGP_F32, {3, {2, 2, 3}}, x}, out = tensor;
     const cgp_tensor *inputs[] = {&tensor};
     cgp_model *model = NULL;

@@ -246,7 +246,7 @@ TEST_CASE(columns_are_in_proportion_to_time) {
     assert_drawing(s, &t, 13, 39,
                    "F0=F1=.....................B0====B1====\n"
                    "...F0=======F1=======B0====B1====......\n");
-    assert_drawing(s, &t, 26, 39, /* drawn at half the size */
+    assert_drawing(s, &t, 26, 39, /* the same step at half the size */
                    "F0F...........B0=B1=...................\n"
                    "..F0==F1===B0=B1=......................\n");
     assert_drawing(s, &t, 13, 3, "..B\nFFB\n");
@@ -293,7 +293,7 @@ TEST_CASE(two_steps_are_drawn_to_one_scale) {
     assert_int_equal(count(text, "class=\"g\"/>\n"), 4);
     assert_int_equal(count(text, ">device 1<"), 2);
     assert_non_null(strstr(text, "y=\"68\">device 0<"));
-    /* below the axis of the first picture */
+    /* the second picture lies below the axis of the first */
     assert_non_null(strstr(text, "y=\"178\">device 0<"));
     assert_int_equal(count(text, ">critical path<"), 1);
     free(text);

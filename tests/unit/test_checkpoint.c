@@ -381,7 +381,7 @@ TEST_CASE(what_the_dead_left_is_deleted_and_nothing_else) {
     leave("step-00000001.tmp", 1);
     leave("metrics.jsonl", 0);
     assert_ok(cgp_checkpoint_clean(run));
-    assert_int_equal(count_names(run, ""), 6); /* four leftovers, one checkpoint, latest */
+    assert_int_equal(count_names(run, ""), 6); /* four leftovers, one checkpoint, and `latest` */
     assert_true(has("run/.cgpipe-mine") && has("run/step-00000001.tmp/deep") &&
                 has("run/metrics.jsonl"));
     assert_int_equal(found_step(run), 1);
@@ -584,7 +584,7 @@ TEST_CASE(a_full_disk_leaves_what_was_there) {
     const size_t large[2] = {3000, 5000};
     const rlim_t limits[] = {0, 1000, 3000, 4000, 5000};
     char *note = NULL;
-    for (int again = 0; again < 2; again++) { /* into a new directory, then over the same step */
+    for (int again = 0; again < 2; again++) { /* save in a new directory, then replace the step */
         for (int i = 0; i < 4 + again; i++) {
             test_limit_files_to(i < 4 ? limits[i] : 10);
             const cgp_status status = save_plain(run, 1, 0, "new", large, 1);

@@ -336,7 +336,7 @@ TEST_CASE(a_file_that_cannot_be_read_is_named) {
     assert_string_equal(cgp_message(), part);
     const char *pipe_path = path_of("pipe");
     assert_int_equal(mkfifo(pipe_path, 0600), 0);
-    assert_status(open_path(pipe_path), CGP_EIO); /* must not wait for a writer */
+    assert_status(open_path(pipe_path), CGP_EIO); /* opening must not wait for a writer */
     assert_message("pipe: is not a regular file");
     const char *file_as_directory = path_of("good.txt/x");
     assert_status(open_path(file_as_directory), CGP_EIO);

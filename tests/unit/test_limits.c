@@ -144,7 +144,7 @@ TEST_CASE(headers_have_a_length) {
     set_limits("pixels=5,header=26");
     assert_ok(open_header(text, sizeof text - 1));
     set_limits(NULL);
-    const uint64_t number = 40000000; /* bytes of a header, which is sparse on disk */
+    const uint64_t number = 40000000; /* bytes of the header, which is sparse on disk */
     test_write_file(test_path_of("w.safetensors"), &number, sizeof number);
     assert_int_equal(truncate(test_path_of("w.safetensors"), 40000008), 0);
     cgp_safetensors *file = NULL;

@@ -204,7 +204,7 @@ TEST_CASE(costs_are_interpolated_between_sizes) {
     } cases[] = {
         {1, 64, 10, 8, 1, 0, 3, 100},   {2, 128, 15, 6, 2, 2, 6, 100},
         {4, 256, 25, 2, 4, 6, 12, 100}, {6, 384, 29, 1, 6, 6, 18, 150},
-        {8, 512, 33, 0, 8, 6, 24, 200}, {12, 768, 41, 0, 12, 6, 36, 300}, /* 0 instead of -2 */
+        {8, 512, 33, 0, 8, 6, 24, 200}, {12, 768, 41, 0, 12, 6, 36, 300}, /* 0: never negative */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         cgp_layer_cost got[2];

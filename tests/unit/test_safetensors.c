@@ -436,7 +436,7 @@ TEST_CASE(what_is_no_file_is_not_opened) {
     assert_message("is a directory, expected a safetensors file");
     assert_int_equal(mkfifo(pipe_path, 0600), 0);
     assert_status(cgp_safetensors_open(&file, pipe_path),
-                  CGP_EIO); /* and does not wait for a writer */
+                  CGP_EIO); /* opening does not wait for a writer */
     assert_message("is not a regular file");
     assert_null(file);
 }

@@ -120,7 +120,7 @@ static void splice_header(fuzz_input *in, uint64_t *random) {
     const char *word = fuzz_word(words, random);
     size_t at = 8 + fuzz_below(random, (size_t)length + 1);
     size_t out = fuzz_below(random, 2) ? 0 : fuzz_below(random, 8);
-    if (fuzz_below(random, 4) == 0) { /* at the start of a list */
+    if (fuzz_below(random, 4) == 0) { /* insert at the start of a list */
         while (at < 8 + length && in->bytes[at - 1] != '[')
             at++;
         out = 0;
