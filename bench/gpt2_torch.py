@@ -107,7 +107,7 @@ class Serial:
         for x, t in zip(tokens.chunk(options.chunks), targets.chunk(options.chunks)):
             loss = loss_of(self.forward(x), t)
             loss.backward()
-            total += loss.detach()  # no float() here: wait for the GPU once a step
+            total += loss.detach()  # no float() here, which would wait for the GPU
         return float(total)
 
 

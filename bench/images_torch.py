@@ -102,7 +102,7 @@ def main():
         for x, t in zip(images.chunk(options.chunks), targets.chunk(options.chunks)):
             loss = loss_of(forward(x), t)
             loss.backward()
-            total += loss.detach()  # no float() here: wait for the GPU once a step
+            total += loss.detach()  # no float() here, which would wait for the GPU
         return float(total)
 
     torch_peer.measure(torch, model, step, options, blas)

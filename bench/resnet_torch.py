@@ -84,7 +84,7 @@ def main():
         for x, t in zip(images.chunk(options.chunks), labels.chunk(options.chunks)):
             loss = F.cross_entropy(forward(x), t) * len(t) / options.batch
             loss.backward()
-            total += loss.detach()  # no float() here: wait for the GPU once a step
+            total += loss.detach()  # no float() here, which would wait for the GPU
         return float(total)
 
     def profiled():

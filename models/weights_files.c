@@ -17,8 +17,8 @@
 
 #define SINGLE "model.safetensors"
 #define INDEX "model.safetensors.index.json"
-/* Bytes, enough for about 100,000 names. Parsing a malicious text takes up to 150 times its size in
- * memory. */
+/* Largest size of an index in bytes, enough for about 100,000 names. Parsing a malicious text takes
+ * up to 150 times its size in memory. */
 #define LARGEST_INDEX 16000000
 #define MAX_FILES 4096
 

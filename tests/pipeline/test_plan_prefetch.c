@@ -130,7 +130,7 @@ TEST_CASE(forward_prefetches_weights) {
     cgp_model_destroy(model);
 }
 
-/* Calls: loss, down's weight backward, its input backward, gelu, up's weight backward. */
+/* Calls: loss, weight backward of `down`, its input backward, gelu, weight backward of `up`. */
 TEST_CASE(backward_prefetches_saved_values) {
     cgp_model *model;
     cgp_plan *plan = two_linears(&model);

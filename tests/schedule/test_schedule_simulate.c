@@ -278,7 +278,7 @@ TEST_CASE(costs_near_the_largest_double_do_not_overflow) {
         latency[e] = 0.1 * e;
     const cgp_schedule_costs costs = {.forward = forward, .latency = latency};
     assert_ok(cgp_schedule_simulate(s, &costs, &small));
-    /* above 2^6 in thirds, so 2^1018 times as much overflows */
+    /* the makespan is above 2^6 thirds, so it overflows when multiplied by 2^1018 */
     assert_in_range((int)small.makespan, 33, 63);
     for (int j = 0; j < STAGES; j++)
         forward[j] *= 0x1p1018;
