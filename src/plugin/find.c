@@ -7,6 +7,7 @@
 
 #include "backend/registry.h"
 #include "plugin/plugin.h"
+#include "transport/transport.h"
 
 enum { MAX_NAMES = 64 };
 

@@ -3,8 +3,9 @@
 #ifndef CGP_SRC_PLUGIN_FIND_H
 #define CGP_SRC_PLUGIN_FIND_H
 
+#include <cgpipe/ext/transport.h>
+
 #include "backend/device_names.h"
-#include "transport/transport.h"
 
 /* Find the backend or transport with a name ("cpu", "inproc"). An unknown name makes the call open
  * the plug-ins.

@@ -17,6 +17,7 @@
 #include "base/base.h"
 #include "base/file_sha256.h"
 #include "plugin/find.h"
+#include "transport/transport.h"
 
 /* Written under `once`, then only read. */
 static cgp__plugin *plugins;

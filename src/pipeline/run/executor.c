@@ -17,6 +17,7 @@
 #include "plan/memory/devices.h"
 #include "plan/placement.h"
 #include "plan/setup.h"
+#include "transport/transport.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,8 +4,7 @@
 #define CGP_SRC_PIPELINE_RUN_EXECUTOR_H
 
 #include <cgpipe/plan.h>
-
-#include "transport/transport.h"
+#include <cgpipe/ext/transport.h>
 
 typedef struct cgp__end cgp__end;
 typedef struct cgp__executor cgp__executor;

@@ -4,9 +4,9 @@
 #define CGP_SRC_PIPELINE_RUN_INJECTED_FAULTS_H
 
 #include <cgpipe/schedule.h>
+#include <cgpipe/ext/transport.h>
 
 #include "base/base.h"
-#include "transport/transport.h"
 
 typedef struct cgp__executor cgp__executor;
 

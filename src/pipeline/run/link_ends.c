@@ -6,6 +6,7 @@
 #include "pipeline/run/ranks.h"
 #include "pipeline/run/worker.h"
 #include "plan/links.h"
+#include "transport/transport.h"
 
 #include <stdlib.h>
 

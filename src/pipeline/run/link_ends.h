@@ -4,8 +4,7 @@
 #define CGP_SRC_PIPELINE_RUN_LINK_ENDS_H
 
 #include <cgpipe/ext/backend.h>
-
-#include "transport/transport.h"
+#include <cgpipe/ext/transport.h>
 
 typedef struct cgp__executor cgp__executor;
 typedef struct cgp__worker cgp__worker;

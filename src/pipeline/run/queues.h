@@ -6,9 +6,9 @@
 #define CGP_SRC_PIPELINE_RUN_QUEUES_H
 
 #include <cgpipe/ext/backend.h>
+#include <cgpipe/ext/transport.h>
 
 #include "base/trace.h"
-#include "transport/transport.h"
 
 typedef struct cgp__bound_action cgp__bound_action;
 typedef struct cgp__execution cgp__execution;

@@ -5,8 +5,7 @@
 
 #include <cgpipe/ext/backend.h>
 #include <cgpipe/plan.h>
-
-#include "transport/transport.h"
+#include <cgpipe/ext/transport.h>
 
 typedef struct cgp__clocks cgp__clocks;
 typedef struct cgp__place cgp__place;

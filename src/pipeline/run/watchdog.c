@@ -19,6 +19,7 @@
 #include "plan/memory/devices.h"
 #include "plan/setup.h"
 #include "schedule/table.h"
+#include "transport/transport.h"
 
 #include <stdlib.h>
 
