@@ -16,7 +16,6 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { PIECE_BYTES = 65536, HEADER_BYTES = 1024 };

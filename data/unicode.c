@@ -3,7 +3,6 @@
 #include "data/unicode.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* Return the run that contains a character. `run`, where the search starts, must not be after
  * it. */

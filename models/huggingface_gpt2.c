@@ -5,7 +5,6 @@
  * keys default to the values of that class. Keys that do not change the results are ignored
  * (initializer_range, summary_..., use_cache, torch_dtype; reorder_and_upcast_attn concerns the
  * rounding of 16-bit numbers). */
-#include <stdlib.h>
 #include <string.h>
 
 #include "huggingface.h"

@@ -6,7 +6,6 @@
  * The sizes are required; other keys default to the values of the model's class. The rotary
  * embedding is in rope_theta and rope_scaling, as in published files, or in rope_parameters, as
  * transformers 5 writes it. Keys that do not change the results are ignored. */
-#include <math.h>
 #include <string.h>
 
 #include "huggingface.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* file_sha256.c -- computes the SHA-256 of a whole file. */
 #include "base/file_sha256.h"
+
 #include "base/base.h"
 
 #include <errno.h>

@@ -1,9 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* backward.c -- describes a node's kernels, and finds the values that its backward reads, keeps and
  * recomputes. */
-#include "model/model.h"
+#include "model/backward.h"
 
 #include <string.h>
+
+#include "base/op_needs.h"
+#include "model/model.h"
+#include "op/op.h"
+
+int64_t cgp__node_cache(const cgp__node *node) {
+    const cgp__op *op = cgp__op_find(node->kind);
+    return op->cache ? op->cache(&node->use) : 0;
+}
+
+bool cgp__node_passes(const cgp__node *node, int k) {
+    const bool target = node->use.op->is_loss && node->kind != CGP_OP_CUSTOM && k > 0;
+    return cgp__op_dx(node->kind, node->use.op) != CGP__DX_NONE && !target;
+}
 
 bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node,
                              cgp_op_direction direction) {

@@ -5,9 +5,9 @@
 
 #include "base/json.h"
 #include "base/utf8.h"
+#include "op/op.h"
 #include <math.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -471,7 +471,6 @@ static cgp_value add_node(cgp_model *model, cgp_op_kind kind, const cgp_op *op, 
     }
     cgp__node node = {.use.op = op,
                       .kind = kind,
-                      .dx = cgp__op_dx(kind, op),
                       .layer = model->n_layers - 1,
                       .id = given ? given->id : (uint32_t)model->n_nodes,
                       .n_inputs = n,

@@ -4,6 +4,7 @@
 #define CGP_SRC_MODEL_BUILDER_H
 
 #include "model/model.h"
+#include "op/attributes.h"
 
 static const cgp_value cgp__no_value = {-1};
 

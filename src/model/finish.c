@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* finish.c -- closes a graph: removes unneeded nodes, moves the losses to the end, lists the uses
  * of each parameter, and marks values with a gradient. */
+#include "model/backward.h"
 #include "model/builder.h"
 
 #include <stdlib.h>

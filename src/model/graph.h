@@ -7,7 +7,7 @@
 #include <cgpipe/graph.h>
 
 #include "base/json.h"
-#include "model/model.h"
+#include "op/attributes.h"
 
 #define CGP__GRAPH_FORMAT "cgpipe-graph"
 #define CGP__GRAPH_VERSION 2

@@ -4,9 +4,10 @@
 #ifndef CGP_SRC_MODEL_H
 #define CGP_SRC_MODEL_H
 
+#include <cgpipe/ext/ops.h>
 #include <cgpipe/model.h>
 
-#include "op/op.h"
+#include "base/base.h"
 
 typedef struct cgp__value_info {
     /* type of one sample */
@@ -28,7 +29,6 @@ typedef struct cgp__node {
     /* op, attributes, types of the inputs, shapes of one sample */
     cgp_op_node use;
     cgp_op_kind kind;
-    cgp__dx dx;
     /* sizes for the kernels */
     cgp_op_attributes sizes;
     int layer;
@@ -159,10 +159,7 @@ void cgp__init_fill(const cgp_init *init, uint64_t seed, int parameter, int64_t 
 
 /* Return the number of elements of a node's cache; 0: the node has no cache. The elements have the
  * type of the node's values. */
-static inline int64_t cgp__node_cache(const cgp__node *node) {
-    const cgp__op *op = cgp__op_find(node->kind);
-    return op->cache ? op->cache(&node->use) : 0;
-}
+int64_t cgp__node_cache(const cgp__node *node);
 
 /* Return the node of loss `l`, 0 .. n_losses - 1, of a finished model. */
 static inline int cgp__model_loss(const cgp_model *model, int l) {
@@ -173,56 +170,5 @@ static inline int cgp__model_loss(const cgp_model *model, int l) {
 static inline int cgp__model_output_node(const cgp_model *model, int k) {
     return model->values[model->outputs[k]].node;
 }
-
-/* Return true if backward of a node may make a gradient of input k. Targets of built-in losses are
- * constants. */
-static inline bool cgp__node_passes(const cgp__node *node, int k) {
-    const bool target = node->use.op->is_loss && node->kind != CGP_OP_CUSTOM && k > 0;
-    return node->dx != CGP__DX_NONE && !target;
-}
-
-/* Return true if a node has a kernel in this direction: always for forward; for input and weight
- * backward if there is a gradient to make. */
-bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node,
-                             cgp_op_direction direction);
-
-/* Return a mask of the inputs that backward of a node reads in this direction: bit k for x[k]. Set
- * *y to whether backward reads the result. */
-uint32_t cgp__node_reads(const cgp_model *model, const cgp__node *node, cgp_op_direction direction,
-                         bool *y);
-
-/* Return true if backward in this direction reads the node's own saved[k]. Input backward of an op
- * that may be recomputed keeps all saved values, because the recomputed forward writes them
- * again. */
-bool cgp__node_keeps(const cgp_model *model, const cgp__node *node, cgp_op_direction direction,
-                     int k);
-
-/* Return true if `+selective` recomputes a node: it is cheap, backward reads its result, and its
- * inputs are available. An input is available if it is made before `first_node`, or backward reads
- * it too. `last_read`: [values] the last time at which backward reads a value, or -1. */
-bool cgp__node_may_recompute(const cgp_model *model, const cgp__node *node, int first_node,
-                             const int *last_read);
-
-/* For R: needed[i], 0 <= i < n, marks node first_node + i. Mark also the ancestors of the marked
- * nodes. */
-void cgp__mark_ancestors(const cgp_model *model, int first_node, int n, bool *needed);
-
-/* convolution.c: check an option. @retval CGP_EINVAL The number is not a cgp_convolution. The
- * message is "NAME: expected ...". */
-cgp_status cgp__convolution_check(const char *name, cgp_convolution convolution);
-
-/* Return the tile of a node's kernels (cgp_op_windows); 0 for ops other than CONV2D. */
-int32_t cgp__convolution_tile(cgp_convolution convolution, const cgp__node *node);
-
-/* How devices compute. */
-typedef struct cgp__arithmetic {
-    /* element type of activations */
-    cgp_dtype type;
-    cgp_convolution convolution;
-} cgp__arithmetic;
-
-/* Return the kernel of a node for n samples. */
-cgp_kernel_spec cgp__node_kernel(const cgp__node *node, cgp_op_direction direction, int64_t n,
-                                 cgp__arithmetic arithmetic);
 
 #endif

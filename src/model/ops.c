@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ops.c -- the builder's call for each op, which sets the attributes of its node. */
 #include "model/builder.h"
+#include "op/op.h"
 
 cgp_value cgp_embedding(cgp_model *model, cgp_value ids, const char *name, int64_t vocab,
                         int64_t width, cgp_init init) {

@@ -10,6 +10,7 @@
 #include <cgpipe/ext/ops.h>
 #pragma GCC diagnostic pop
 
+#include "base/op_needs.h"
 #include "op/custom/custom.h"
 #include "op/rules.h"
 
@@ -23,6 +24,12 @@ const cgp__op *cgp__op_find(cgp_op_kind kind) {
     static const cgp__op custom = {.dx = CGP__DX_SEPARATE};
     static const cgp__op *const ops[] = {CGP_OPS(ENTRY) & custom};
     return ops[kind];
+}
+
+cgp__dx cgp__op_dx(cgp_op_kind kind, const cgp_op *op) {
+    if (kind != CGP_OP_CUSTOM) return cgp__op_find(kind)->dx;
+    if (!op->backward_input) return CGP__DX_NONE;
+    return !op->dx_in_place ? CGP__DX_SEPARATE : op->is_loss ? CGP__DX_OVER_X : CGP__DX_IN_PLACE;
 }
 
 /* Set the sizes of one sample as most ops have them: rows and width of y, and the width of x[0]. */

@@ -7,11 +7,7 @@
 #ifndef CGP_SRC_OP_H
 #define CGP_SRC_OP_H
 
-#include <cgpipe/ext/backend.h>
-
-#include "base/base.h"
-#include "base/op_needs.h"
-#include "op/attributes.h"
+#include <cgpipe/ext/ops.h>
 
 /* Memory of an input's gradient. */
 typedef enum cgp__dx {
@@ -50,11 +46,8 @@ CGP_OPS(CGP__OP_DECLARE)
 /* Return the built-in op of a kind; for CUSTOM, an op without any built-in property. */
 const cgp__op *cgp__op_find(cgp_op_kind kind);
 
-static inline cgp__dx cgp__op_dx(cgp_op_kind kind, const cgp_op *op) {
-    if (kind != CGP_OP_CUSTOM) return cgp__op_find(kind)->dx;
-    if (!op->backward_input) return CGP__DX_NONE;
-    return !op->dx_in_place ? CGP__DX_SEPARATE : op->is_loss ? CGP__DX_OVER_X : CGP__DX_IN_PLACE;
-}
+/* Return where an op makes the gradients of its inputs. */
+cgp__dx cgp__op_dx(cgp_op_kind kind, const cgp_op *op);
 
 /* Run the shape rule of a use whose op, attributes and inputs are set. Set its shapes, and the
  * sizes for the kernels. A failure's message has the expected and the actual value. */

@@ -4,6 +4,7 @@
 #ifndef CGP_SRC_OP_RULES_H
 #define CGP_SRC_OP_RULES_H
 
+#include "op/attributes.h"
 #include "op/op.h"
 
 #define CGP__MAX_SAMPLE_RANK (CGP_MAX_RANK - 1)

@@ -5,6 +5,8 @@
  * The costs are for a plan with one stage. More stages change little: R of a stage leaves out the
  * last ops if their results are only sent, and backward adds to gradients that arrive instead of
  * overwriting them. */
+#include "model/model.h"
+#include "op/op.h"
 #include "partition/partition.h"
 
 #include <math.h>
@@ -64,7 +66,8 @@ static cgp__node_kernels kernels_of(const cgp_model *model, int i, int64_t n,
         const int value = node->inputs[k];
         if (!cgp__node_passes(node, k) || !model->values[value].has_grad) continue;
         if (begun[value]) *add |= 1u << k;
-        if (begun[value] || node->dx != CGP__DX_SAME) kernels.dx |= 1u << k;
+        if (begun[value] || cgp__op_dx(node->kind, node->use.op) != CGP__DX_SAME)
+            kernels.dx |= 1u << k;
         begun[value] = true;
     }
     /* If the gradient of an op's result is also the gradient of its input, no kernel runs. */

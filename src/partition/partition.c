@@ -20,7 +20,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/backward.h"
 #include "model/model.h"
+#include "op/op.h"
 
 /* Fill need[] from prefix[], both [layers + 1]. An entry is more than `layers` if that layer or a
  * later layer alone exceeds the limit. */

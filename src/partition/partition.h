@@ -6,7 +6,7 @@
 
 #include <cgpipe/partition.h>
 
-#include "model/model.h"
+#include "model/backward.h"
 
 /* The kernels of a node in training. */
 typedef struct cgp__node_kernels {

@@ -18,7 +18,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/base.h"
 #include "base/bf16.h"
+#include "model/model.h"
 #include "plugin/find.h"
 
 /* Before a run, memory as large as the largest cache is read, to empty the caches. If the system

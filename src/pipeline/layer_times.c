@@ -12,8 +12,11 @@
 
 #include <stdlib.h>
 
+#include "model/model.h"
 #include "partition/partition.h"
 #include "plan/placement.h"
+#include "plan/precision.h"
+#include "plan/setup.h"
 
 static void free_times(cgp_pipeline *pipeline) {
     for (int d = 0; d < cgp_plan_devices(pipeline->plan); d++) {

@@ -13,8 +13,8 @@
 #include "pipeline/run/ranks.h"
 #include "plan/memory/devices.h"
 #include "plan/placement.h"
+#include "plan/setup.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* Return the bytes that a pipeline allocates on a device. `shares`: exclude the sections that

@@ -10,8 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/model.h"
+#include "op/op.h"
 #include "plan/placement.h"
+#include "plan/precision.h"
 #include "plan/program/program.h"
+#include "plan/setup.h"
 
 _Static_assert(CGP_OP_KINDS < CGP_OP_TIMES, "cgp_pipeline_op_times() has room for all kinds");
 

@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "plan/setup.h"
 #include "plugin/find.h"
 #include "transport/heartbeat.h"
 

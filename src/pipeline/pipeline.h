@@ -15,11 +15,10 @@
 
 #include <sys/types.h>
 
-#include "plan/setup.h"
-
 typedef struct cgp__executor cgp__executor;
 typedef struct cgp__measured cgp__measured;
 typedef struct cgp__ranks cgp__ranks;
+typedef struct cgp__setup cgp__setup;
 typedef struct cgp__step cgp__step;
 typedef struct cgp__team cgp__team;
 

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
+#include "model/model.h"
 #include "partition/partition.h"
 #include "plan/memory/devices.h"
 #include "plan/setup.h"

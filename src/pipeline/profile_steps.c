@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
+#include "model/model.h"
 #include "partition/partition.h"
 #include "plugin/find.h"
 

@@ -5,6 +5,7 @@
  * gradients. */
 #include "pipeline/sharing.h"
 
+#include "model/model.h"
 #include "plan/memory/devices.h"
 #include "plan/memory/parameters.h"
 #include "plan/memory/states.h"

@@ -11,6 +11,7 @@
 #include "pipeline/team/team.h"
 #include "pipeline/times.h"
 
+#include "plan/setup.h"
 #include "schedule/simulator/timeline.h"
 
 static cgp_status none(const char *why) {

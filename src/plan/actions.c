@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 
+#include "model/model.h"
 #include "plan/memory/slots.h"
 #include "plan/plan.h"
 #include "schedule/table.h"

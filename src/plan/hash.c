@@ -5,6 +5,8 @@
  * custom op and the bytes of its attributes, which may hold addresses. */
 #include <string.h>
 
+#include "model/model.h"
+#include "plan/memory/devices.h"
 #include "plan/plan.h"
 
 /* A hash in progress; after a failure it takes no more data. */

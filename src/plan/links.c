@@ -4,6 +4,8 @@
 
 #include <cgpipe/ext/transport.h>
 
+#include "model/model.h"
+#include "plan/memory/devices.h"
 #include "plan/plan.h"
 
 int cgp__plan_tie(const cgp_plan *plan, int from, int to) {

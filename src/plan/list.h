@@ -7,8 +7,6 @@
 #include <cgpipe/ext/backend.h>
 #include <cgpipe/plan.h>
 
-#include "plan/location.h"
-
 /* Maximum number of actions in flight: the host enqueues action i when action i - CGP__AHEAD is
  * complete. */
 enum { CGP__AHEAD = 4 };

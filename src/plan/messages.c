@@ -18,7 +18,10 @@
 #include <stdlib.h>
 
 #include "base/base.h"
+#include "model/backward.h"
+#include "model/model.h"
 #include "plan/placement.h"
+#include "plan/precision.h"
 #include "plan/program/program.h"
 #include "plan/setup.h"
 

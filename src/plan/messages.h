@@ -3,8 +3,13 @@
 #ifndef CGP_SRC_PLAN_MESSAGES_H
 #define CGP_SRC_PLAN_MESSAGES_H
 
+#include <cgpipe/plan.h>
+
 #include "plan/location.h"
-#include "plan/parts.h"
+
+typedef struct cgp__placement cgp__placement;
+typedef struct cgp__results cgp__results;
+typedef struct cgp__setup cgp__setup;
 
 /* One value of a message. */
 typedef struct cgp__part {

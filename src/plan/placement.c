@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
+#include "model/model.h"
 #include "plan/memory/devices.h"
 #include "plan/program/program.h"
 #include "plan/setup.h"

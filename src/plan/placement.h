@@ -3,7 +3,11 @@
 #ifndef CGP_SRC_PLAN_PLACEMENT_H
 #define CGP_SRC_PLAN_PLACEMENT_H
 
-#include "plan/parts.h"
+#include <cgpipe/plan.h>
+
+typedef struct cgp__device_plan cgp__device_plan;
+typedef struct cgp__setup cgp__setup;
+typedef struct cgp__stage_plan cgp__stage_plan;
 
 typedef struct cgp__placement {
     int n_stages, n_devices;

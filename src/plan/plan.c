@@ -8,10 +8,12 @@
 #include "plan/plan.h"
 
 #include <stdlib.h>
-#include <string.h>
 
+#include "model/backward.h"
+#include "model/model.h"
 #include "optim/optim.h"
 #include "plan/list.h"
+#include "plan/memory/devices.h"
 
 /* Check a model whose loss the caller computes. */
 static cgp_status check_external_loss(const cgp_plan_options *o, const cgp_model *model) {

@@ -9,7 +9,6 @@
 
 #include "plan/actions.h"
 #include "plan/links.h"
-#include "plan/memory/devices.h"
 #include "plan/memory/packings.h"
 #include "plan/memory/parameters.h"
 #include "plan/memory/states.h"

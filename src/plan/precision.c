@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* precision.c -- derives the types of values on devices from the plan's precision and the model's
  * types (f32 or i32). */
+#include "plan/precision.h"
+
+#include "base/base.h"
+#include "model/backward.h"
+#include "model/model.h"
 #include "plan/setup.h"
 
 static const char *const names[] = {[CGP_PRECISION_F32] = "f32", [CGP_PRECISION_BF16] = "bf16"};

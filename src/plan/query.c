@@ -3,6 +3,9 @@
  * parts. */
 #include "plan/plan.h"
 
+#include "model/model.h"
+#include "plan/memory/devices.h"
+
 int cgp_plan_stages(const cgp_plan *plan) {
     CGP__NEED_OR(plan, 0);
     return plan->placement.n_stages;

@@ -5,8 +5,6 @@
 
 #include <cgpipe/plan.h>
 
-#include "model/model.h"
-
 typedef struct cgp__setup {
     const cgp_model *model;
     cgp_optim optim;
@@ -27,16 +25,5 @@ typedef struct cgp__setup {
 
 /* Return what a plan was made for. */
 const cgp__setup *cgp__plan_setup(const cgp_plan *plan);
-
-/* precision.c: the first function returns the type of activations and their gradients on devices,
- * the second the arithmetic. The third returns the type of a value on devices, the fourth its bytes
- * for n samples. In the caller's memory a value has the model's type. */
-cgp_dtype cgp__activation_type(const cgp__setup *setup);
-cgp__arithmetic cgp__arithmetic_of(const cgp__setup *setup);
-cgp_dtype cgp__value_type(const cgp__setup *setup, int value);
-int64_t cgp__value_bytes(const cgp__setup *setup, int value, int64_t n);
-
-/* Return true for an input that devices keep in another type than the caller. */
-bool cgp__is_converted(const cgp__setup *setup, int value);
 
 #endif

@@ -12,6 +12,7 @@
  * later one on the same queue. OUT never waits for IN: an F, B or I of the same micro-batch wrote
  * what is sent. That action runs after the stage's receives, and OUT waits for it. */
 #include "plan/list.h"
+#include "plan/memory/devices.h"
 #include "plan/plan.h"
 
 #include <stdlib.h>

@@ -4,6 +4,7 @@
 #ifndef CGP_TESTS_OP_SHAPES_H
 #define CGP_TESTS_OP_SHAPES_H
 
+#include "op/attributes.h"
 #include "op/op.h"
 #include "support.h"
 

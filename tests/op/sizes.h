@@ -6,6 +6,7 @@
 #include <inttypes.h>
 
 #include "backend/rotary.h"
+#include "op/attributes.h"
 #include "op/op.h"
 #include "support.h"
 

@@ -12,6 +12,7 @@
 #include "pipeline/run/queues.h"
 #include "pipeline/step/step.h"
 #include "pipeline/team/team.h"
+#include "plan/memory/devices.h"
 #include "plan/plan.h"
 
 static cgp_plan_options options(int stages, int chunks) {

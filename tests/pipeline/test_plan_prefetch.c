@@ -3,6 +3,8 @@
  * calls. */
 #include "graphs.h"
 
+#include "model/model.h"
+#include "plan/precision.h"
 #include "plan/program/program.h"
 #include "plan/setup.h"
 

@@ -21,6 +21,10 @@
 #include <cgpipe/models/resnet.h>
 #include <cgpipe/models/unet.h>
 
+#include "model/backward.h"
+#include "model/model.h"
+#include "op/op.h"
+#include "plan/memory/devices.h"
 #include "plan/plan.h"
 
 typedef struct replay {
@@ -65,7 +69,8 @@ static bool uses(const cgp_plan *plan, int stage, int value, bool gradient) {
     for (int i = 0; i < plan->setup.model->n_nodes; i++) {
         const cgp__node *node = &plan->setup.model->nodes[i];
         if (stage_of(plan, i) != stage ||
-            (gradient && (!node->requires_grad || node->dx == CGP__DX_NONE)))
+            (gradient &&
+             (!node->requires_grad || cgp__op_dx(node->kind, node->use.op) == CGP__DX_NONE)))
             continue;
         for (int k = 0; k < node->n_inputs; k++) {
             if (node->inputs[k] == value) return true;
@@ -342,7 +347,7 @@ static int64_t saved_live(const replay *r, int i, const bool *over_x) {
 static bool lies_over_input(const replay *r, const cgp__node *node, int k, int i) {
     const int v = node->inputs[k];
     if (!made_here(r, v) || r->backward_end[v] != i) return false;
-    return node->dx == CGP__DX_OVER_X ||
+    return cgp__op_dx(node->kind, node->use.op) == CGP__DX_OVER_X ||
            (!(node->use.op->input_needs_x >> k & 1) && (node->use.op->weight_needs_x >> k & 1));
 }
 
@@ -396,7 +401,8 @@ static void replay_backward(replay *r) {
                  scratch(r, i, CGP_OP_BACKWARD_WEIGHT), c.live[EXTERNAL]);
         forget(r, &c, recomputed_where, step_of(r, i, CGP_OP_BACKWARD_WEIGHT));
         recompute(r, &c, recomputed_where, over_x, step_of(r, i, CGP_OP_BACKWARD_INPUT));
-        for (int k = node->n_inputs - 1; input && k >= 0 && node->dx != CGP__DX_NONE; k--) {
+        for (int k = node->n_inputs - 1;
+             input && k >= 0 && cgp__op_dx(node->kind, node->use.op) != CGP__DX_NONE; k--) {
             const int v = node->inputs[k], y = node->output;
             if (!r->model->values[v].has_grad) continue;
             if (c.of[v] >= 0) {
@@ -404,9 +410,9 @@ static void replay_backward(replay *r) {
                     drop(&c, v);
                     hold(&c, v, new_cell(&c, bytes_of(r, v), fits_slot(r, i, &c, over_x, v)));
                 }
-            } else if (node->dx == CGP__DX_SAME ||
-                       (node->dx == CGP__DX_IN_PLACE && c.users[c.of[y]] == 1 &&
-                        bytes_of(r, v) == bytes_of(r, y))) {
+            } else if (cgp__op_dx(node->kind, node->use.op) == CGP__DX_SAME ||
+                       (cgp__op_dx(node->kind, node->use.op) == CGP__DX_IN_PLACE &&
+                        c.users[c.of[y]] == 1 && bytes_of(r, v) == bytes_of(r, y))) {
                 hold(&c, v, c.of[y]);
             } else if (lies_over_input(r, node, k, i)) {
                 over_x[v] = true;

@@ -7,7 +7,9 @@
  * arrive directly before I. */
 #include "graphs.h"
 
+#include "model/model.h"
 #include "plan/messages.h"
+#include "plan/precision.h"
 #include "plan/program/program.h"
 #include "plan/setup.h"
 

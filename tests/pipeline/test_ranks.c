@@ -8,6 +8,7 @@
 
 #include "custom_ops.h"
 #include "checkpoints.h"
+#include "model/model.h"
 #include "plan/memory/parameters.h"
 #include "plan/setup.h"
 

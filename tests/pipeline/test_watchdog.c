@@ -20,6 +20,7 @@
 #include "pipeline/run/bind.h"
 #include "pipeline/run/measured.h"
 #include "pipeline/team/team.h"
+#include "plan/memory/devices.h"
 #include "plan/plan.h"
 
 enum { MAX_DEVICES = 4, MAX_EDGES = 12, MAX_CHUNKS = 5 };

@@ -21,6 +21,8 @@
 #include "loopback.h"
 #include "processes.h"
 #include "inside.h"
+#include "base/base.h"
+#include "model/model.h"
 #include "plan/placement.h"
 #include "plan/program/program.h"
 #include "plan/setup.h"

@@ -19,6 +19,7 @@
 #define CGP_TESTS_SUPPORT_WAITS_H
 
 #include "graphs.h"
+#include "model/model.h"
 #include "pipeline/run/queues.h"
 #include "plan/list.h"
 #include "plan/setup.h"

@@ -7,7 +7,9 @@
 #include <cgpipe/graph.h>
 #include <cgpipe/models/spec.h>
 
+#include "base/base.h"
 #include "model/graph.h"
+#include "model/model.h"
 
 static const cgp_init normal = {CGP_INIT_NORMAL, 0.25}, uniform = {CGP_INIT_UNIFORM, 0.5};
 

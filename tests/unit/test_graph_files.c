@@ -10,6 +10,7 @@
 #include <cgpipe/models/spec.h>
 
 #include "model/graph.h"
+#include "model/model.h"
 
 static const cgp_op *const customs[] = {
     &test_custom_scale, &test_custom_rms,     &test_custom_sigmoid, &test_custom_product,

@@ -9,6 +9,7 @@
 #include <cgpipe/partition.h>
 
 #include "model/model.h"
+#include "op/op.h"
 
 static cgp_model *make(const char *text) {
     cgp_model_spec spec = cgp_model_spec_default();

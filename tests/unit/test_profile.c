@@ -3,6 +3,8 @@
  * measured costs are plausible, and balances follow from the costs. */
 #include "graphs.h"
 
+#include "model/model.h"
+#include "op/op.h"
 #include "partition/partition.h"
 
 enum { LAYERS = 64 };

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* check.c -- cgp_op_check(): checks the properties of a custom op one after the other. trial.c has
  * the memory and the runs; differences.c checks the gradients. */
+#include "base/op_needs.h"
 #include "op/custom/trial.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 /* Check that the results of a direction equal the kept results; `property` completes the

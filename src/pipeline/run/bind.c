@@ -3,6 +3,7 @@
  * runs. A bound list has its slots, samples and kernels filled in. */
 #include "pipeline/run/bind.h"
 
+#include "model/model.h"
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/executor.h"
 #include "pipeline/run/kernels.h"

@@ -3,6 +3,7 @@
  * after the other. */
 #include "pipeline/run/compute.h"
 
+#include "model/model.h"
 #include "pipeline/run/execute.h"
 #include "pipeline/run/executor.h"
 #include "pipeline/run/kernels.h"
@@ -12,6 +13,7 @@
 #include "pipeline/run/staging.h"
 #include "pipeline/run/worker.h"
 #include "plan/memory/devices.h"
+#include "plan/precision.h"
 #include "plan/program/program.h"
 #include "plan/setup.h"
 

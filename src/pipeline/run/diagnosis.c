@@ -3,6 +3,7 @@
  * known state of the other ranks. */
 #include "pipeline/run/diagnosis.h"
 
+#include "model/model.h"
 #include "pipeline/run/bind.h"
 #include "pipeline/run/execute.h"
 #include "pipeline/run/executor.h"

@@ -2,6 +2,7 @@
 /* execute.c -- a worker's inner loop: enqueues one action after the other. */
 #include "pipeline/run/execute.h"
 
+#include "model/model.h"
 #include "pipeline/run/bind.h"
 #include "pipeline/run/compute.h"
 #include "pipeline/run/executor.h"

@@ -4,9 +4,11 @@
 #define CGP_SRC_PIPELINE_RUN_EXECUTE_H
 
 #include "plan/list.h"
-#include "plan/parts.h"
+#include "plan/location.h"
 
 typedef struct cgp__run_context cgp__run_context;
+typedef struct cgp__setup cgp__setup;
+typedef struct cgp__stage_plan cgp__stage_plan;
 typedef struct cgp__worker cgp__worker;
 
 /* An action, its worker, and the address of each arena. Written by the worker. */

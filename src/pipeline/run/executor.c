@@ -2,6 +2,7 @@
 /* executor.c -- creates and frees workers, and runs their lists. */
 #include "pipeline/run/executor.h"
 
+#include "model/model.h"
 #include "pipeline/run/bind.h"
 #include "pipeline/run/device.h"
 #include "pipeline/run/execute.h"

@@ -3,8 +3,8 @@
 #ifndef CGP_SRC_PIPELINE_RUN_EXECUTOR_H
 #define CGP_SRC_PIPELINE_RUN_EXECUTOR_H
 
-#include <cgpipe/plan.h>
 #include <cgpipe/ext/transport.h>
+#include <cgpipe/plan.h>
 
 typedef struct cgp__end cgp__end;
 typedef struct cgp__executor cgp__executor;

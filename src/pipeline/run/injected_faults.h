@@ -3,8 +3,8 @@
 #ifndef CGP_SRC_PIPELINE_RUN_INJECTED_FAULTS_H
 #define CGP_SRC_PIPELINE_RUN_INJECTED_FAULTS_H
 
-#include <cgpipe/schedule.h>
 #include <cgpipe/ext/transport.h>
+#include <cgpipe/schedule.h>
 
 #include "base/base.h"
 

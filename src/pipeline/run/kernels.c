@@ -3,6 +3,7 @@
  * kernel. */
 #include "pipeline/run/kernels.h"
 
+#include "model/model.h"
 #include "pipeline/run/bind.h"
 #include "pipeline/run/measured.h"
 #include "pipeline/run/recordings.h"

@@ -15,6 +15,7 @@
 #include "pipeline/run/ranks.h"
 #include "plan/memory/devices.h"
 #include "plan/placement.h"
+#include "plan/precision.h"
 #include "plan/setup.h"
 
 #include <sched.h>

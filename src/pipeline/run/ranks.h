@@ -4,8 +4,8 @@
 #define CGP_SRC_PIPELINE_RANKS_H
 
 #include <cgpipe/ext/backend.h>
-#include <cgpipe/plan.h>
 #include <cgpipe/ext/transport.h>
+#include <cgpipe/plan.h>
 
 typedef struct cgp__clocks cgp__clocks;
 typedef struct cgp__place cgp__place;

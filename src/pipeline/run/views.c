@@ -2,6 +2,7 @@
 /* views.c -- see views.h. */
 #include "pipeline/run/views.h"
 
+#include "model/model.h"
 #include "pipeline/run/bind.h"
 #include "pipeline/run/execute.h"
 #include "pipeline/run/executor.h"

@@ -8,6 +8,7 @@
 #include "pipeline/run/watchdog.h"
 
 #include "base/json.h"
+#include "model/model.h"
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/diagnosis.h"
 #include "pipeline/run/execute.h"

@@ -7,6 +7,7 @@
  *
  * cgp_pipeline_skip_backward may replace backward: it discards the slots, and the next forward
  * fills them again. */
+#include "model/model.h"
 #include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/agreements.h"
@@ -16,6 +17,7 @@
 #include "pipeline/step/inputs.h"
 #include "pipeline/step/states.h"
 #include "pipeline/step/step.h"
+#include "plan/setup.h"
 
 static cgp_status check_plan(const cgp_pipeline *pipeline) {
     CGP_TRY(cgp__pipeline_check_alive(pipeline));

@@ -11,6 +11,7 @@
  * computed before the states change, so the states keep their values if the norm is not finite. */
 #include "pipeline/step/finite.h"
 
+#include "model/model.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/gathers.h"
 #include "pipeline/run/jobs.h"
@@ -21,6 +22,7 @@
 #include "pipeline/step/step.h"
 #include "plan/memory/parameters.h"
 #include "plan/placement.h"
+#include "plan/setup.h"
 
 #include <math.h>
 

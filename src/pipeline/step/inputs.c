@@ -11,9 +11,12 @@
 #include "pipeline/run/gathers.h"
 #include "pipeline/step/step.h"
 
+#include "model/model.h"
+#include "op/op.h"
 #include "optim/optim.h"
 #include "plan/placement.h"
 #include "plan/program/program.h"
+#include "plan/setup.h"
 
 #include <stdio.h>
 #include <string.h>

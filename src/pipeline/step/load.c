@@ -2,6 +2,7 @@
 /* load.c -- loads a checkpoint that any number of ranks wrote. Each rank verifies a part of the
  * bytes, and reads the tensors that its devices use, one at a time. Nothing changes before all
  * ranks have checked everything. */
+#include "model/model.h"
 #include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/agreements.h"
@@ -12,6 +13,7 @@
 #include "pipeline/step/step.h"
 #include "pipeline/team/team.h"
 #include "plan/placement.h"
+#include "plan/setup.h"
 
 #include <inttypes.h>
 #include <math.h>

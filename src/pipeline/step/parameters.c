@@ -3,6 +3,7 @@
  * and from the host, as jobs of the workers that own them. */
 #include "pipeline/step/parameters.h"
 
+#include "model/model.h"
 #include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/agreements.h"
@@ -14,6 +15,7 @@
 #include "pipeline/team/team.h"
 #include "plan/memory/parameters.h"
 #include "plan/placement.h"
+#include "plan/setup.h"
 
 #include <stdlib.h>
 

@@ -20,12 +20,11 @@
 #include "pipeline/step/step.h"
 #include "plan/memory/parameters.h"
 #include "plan/placement.h"
+#include "plan/setup.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* --- the files of a rank --- */
 

@@ -2,6 +2,7 @@
 /* saved.c -- see saved.h. */
 #include "pipeline/step/saved.h"
 
+#include "model/model.h"
 #include "pipeline/step/parameters.h"
 #include "pipeline/step/step.h"
 #include "plan/memory/parameters.h"

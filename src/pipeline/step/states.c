@@ -8,6 +8,7 @@
  * A step that fails, or whose numbers are not finite (finite.c), commits nothing. */
 #include "pipeline/step/states.h"
 
+#include "model/model.h"
 #include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/agreements.h"
@@ -20,6 +21,7 @@
 #include "plan/memory/states.h"
 #include "plan/placement.h"
 #include "plan/program/program.h"
+#include "plan/setup.h"
 
 #include <stdlib.h>
 #include <string.h>

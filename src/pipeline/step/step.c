@@ -3,6 +3,7 @@
  * counters. */
 #include "pipeline/step/step.h"
 
+#include "model/model.h"
 #include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/bind.h"
@@ -14,6 +15,7 @@
 #include "pipeline/step/states.h"
 #include "pipeline/step/tied.h"
 #include "plan/memory/step_memory.h"
+#include "plan/setup.h"
 
 #include <stdlib.h>
 

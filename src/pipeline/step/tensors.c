@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tensors.c -- gives the caller views of parameters, gradients and states in place, and records
  * writes through these views. */
+#include "model/model.h"
 #include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/agreements.h"
@@ -11,6 +12,7 @@
 #include "plan/memory/devices.h"
 #include "plan/memory/parameters.h"
 #include "plan/placement.h"
+#include "plan/setup.h"
 
 #include <stdlib.h>
 

@@ -11,6 +11,7 @@
  * order, so these links never wait for each other in a cycle. */
 #include "pipeline/step/tied.h"
 
+#include "model/model.h"
 #include "pipeline/run/executor.h"
 #include "pipeline/run/jobs.h"
 #include "pipeline/run/link_ends.h"

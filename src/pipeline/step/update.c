@@ -2,6 +2,7 @@
 /* update.c -- the optimizer's update: each worker updates all copies on its device. The ranks
  * agreed on lr and corrections before the step (inputs.c). The end of the step checked the numbers
  * and computed the norm for clipping (finite.c). */
+#include "model/model.h"
 #include "optim/optim.h"
 #include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
@@ -13,6 +14,7 @@
 #include "pipeline/step/step.h"
 #include "plan/memory/devices.h"
 #include "plan/memory/parameters.h"
+#include "plan/setup.h"
 
 #include <math.h>
 

@@ -7,6 +7,7 @@
 
 #include "plan/memory/devices.h"
 #include "plan/placement.h"
+#include "plan/program/program.h"
 #include "plan/setup.h"
 
 /* Hash the device, the layout and the parameters. */

@@ -4,8 +4,15 @@
 #ifndef CGP_SRC_PLAN_PACKINGS_H
 #define CGP_SRC_PLAN_PACKINGS_H
 
+#include <cgpipe/ext/ops.h>
+#include <cgpipe/plan.h>
+
 #include "base/base.h"
-#include "plan/program/program.h"
+#include "plan/location.h"
+
+typedef struct cgp__call cgp__call;
+typedef struct cgp__placement cgp__placement;
+typedef struct cgp__program_parts cgp__program_parts;
 
 typedef struct cgp__packing {
     int device, layout;

@@ -3,7 +3,10 @@
 #ifndef CGP_SRC_PLAN_PARAMETERS_H
 #define CGP_SRC_PLAN_PARAMETERS_H
 
-#include "plan/parts.h"
+#include <cgpipe/plan.h>
+
+typedef struct cgp__placement cgp__placement;
+typedef struct cgp__setup cgp__setup;
 
 /* A device's copy of a parameter. All copies get the same update. */
 typedef struct cgp__copy {

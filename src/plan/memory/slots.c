@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "plan/memory/devices.h"
 #include "plan/placement.h"
 #include "plan/program/program.h"

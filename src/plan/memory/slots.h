@@ -3,7 +3,9 @@
 #ifndef CGP_SRC_PLAN_SLOTS_H
 #define CGP_SRC_PLAN_SLOTS_H
 
-#include "plan/parts.h"
+#include <cgpipe/plan.h>
+
+typedef struct cgp__placement cgp__placement;
 
 /* Assign slots to the actions of a device's list: input_slot and saved_slot, [actions]. input_count
  * and saved_count, [stages]: the largest number in use at one time, filled in for the device's

@@ -4,7 +4,11 @@
 #ifndef CGP_SRC_PLAN_STAGING_H
 #define CGP_SRC_PLAN_STAGING_H
 
-#include "plan/parts.h"
+#include <cgpipe/plan.h>
+
+typedef struct cgp__placement cgp__placement;
+typedef struct cgp__results cgp__results;
+typedef struct cgp__setup cgp__setup;
 
 /* A ring of pieces, at an offset in the device's host memory. It has room for the inputs and
  * gradients of all actions in flight, and for the rows of per-step constants. Large outputs, which

@@ -9,8 +9,11 @@
  * share them have their own scratch. */
 #include "plan/memory/states.h"
 
+#include "base/base.h"
+#include "model/model.h"
 #include "plan/memory/devices.h"
 #include "plan/placement.h"
+#include "plan/precision.h"
 #include "plan/setup.h"
 
 /* Reserve bytes of a device's state. */

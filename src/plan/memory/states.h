@@ -3,7 +3,10 @@
 #ifndef CGP_SRC_PLAN_STATES_H
 #define CGP_SRC_PLAN_STATES_H
 
-#include "plan/parts.h"
+#include <cgpipe/plan.h>
+
+typedef struct cgp__placement cgp__placement;
+typedef struct cgp__setup cgp__setup;
 
 typedef struct cgp__states {
     /* [model states] offset in the state of its node's device */

@@ -2,6 +2,8 @@
 /* step_memory.c -- see step_memory.h. */
 #include "plan/memory/step_memory.h"
 
+#include "base/base.h"
+#include "model/model.h"
 #include "plan/memory/devices.h"
 #include "plan/memory/parameters.h"
 #include "plan/memory/states.h"

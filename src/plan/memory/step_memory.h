@@ -4,7 +4,12 @@
 #ifndef CGP_SRC_PLAN_STEP_MEMORY_H
 #define CGP_SRC_PLAN_STEP_MEMORY_H
 
-#include "plan/parts.h"
+#include <cgpipe/plan.h>
+
+typedef struct cgp__parameters cgp__parameters;
+typedef struct cgp__placement cgp__placement;
+typedef struct cgp__setup cgp__setup;
+typedef struct cgp__states cgp__states;
 
 /* Micro-batches per piece of an evaluation, which runs in pieces so that lists stay short. */
 enum { CGP__PIECE = 256 };

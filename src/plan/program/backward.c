@@ -14,6 +14,8 @@
  * uses add to it. The gradients of two values may share memory, because ADD passes the gradient of
  * its result on to its inputs. If one of them is to be written while the other is still to be read,
  * the memory is copied first. */
+#include "model/backward.h"
+#include "op/op.h"
 #include "plan/program/builder.h"
 
 static int64_t value_bytes(const cgp__stage_builder *b, int value) {
@@ -169,18 +171,20 @@ static bool may_lie_over_input(const cgp__stage_builder *b, const cgp__node *nod
     for (int j = 0; j < node->n_inputs; j++) { /* another input is the same value */
         if (j != k && node->inputs[j] == node->inputs[k]) return false;
     }
-    return node->dx == CGP__DX_OVER_X || (!read_now && b->ranges[x.offset].end == time - 1);
+    return cgp__op_dx(node->kind, node->use.op) == CGP__DX_OVER_X ||
+           (!read_now && b->ranges[x.offset].end == time - 1);
 }
 
 /* Locate the gradient of input k, which this node is the first to make. */
 static cgp_status first_use(cgp__stage_builder *b, const cgp__node *node, int k, int time) {
     const int value = node->inputs[k], y = node->output;
     const cgp__location dy = y < 0 ? (cgp__location){CGP__NOWHERE, 0} : b->of[y].gradient;
-    if (node->dx == CGP__DX_SAME) {
+    const cgp__dx dx = cgp__op_dx(node->kind, node->use.op);
+    if (dx == CGP__DX_SAME) {
         set_gradient(b, value, dy);
         return CGP_OK;
     }
-    if (node->dx == CGP__DX_IN_PLACE && !is_aliased(b, dy, y) && !read_by_weight(b, node) &&
+    if (dx == CGP__DX_IN_PLACE && !is_aliased(b, dy, y) && !read_by_weight(b, node) &&
         value_bytes(b, value) == value_bytes(b, y)) {
         set_gradient(b, value, dy);
         return CGP_OK;
@@ -209,7 +213,7 @@ static cgp_status place_dx(cgp__stage_builder *b, cgp__program *program, const c
         if (!cgp__node_passes(node, k) || !b->model->values[value].has_grad) continue;
         if (b->of[value].gradient.arena == CGP__NOWHERE) {
             CGP_TRY(first_use(b, node, k, time));
-            if (node->dx == CGP__DX_SAME) continue;
+            if (cgp__op_dx(node->kind, node->use.op) == CGP__DX_SAME) continue;
         } else {
             if (!is_computed(node, k, dx)) CGP_TRY(unalias(b, program, value, time));
             *add |= 1u << k;

@@ -4,10 +4,14 @@
 #ifndef CGP_SRC_PLAN_BUILDER_H
 #define CGP_SRC_PLAN_BUILDER_H
 
+#include "model/model.h"
 #include "plan/memory/layout.h"
 #include "plan/messages.h"
+#include "plan/precision.h"
 #include "plan/program/program.h"
 #include "plan/setup.h"
+
+typedef struct cgp__device_plan cgp__device_plan;
 
 /* A node that backward recomputes at `time`, and the time of the last read of its output. */
 typedef struct cgp__recomputation {

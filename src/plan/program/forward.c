@@ -6,6 +6,7 @@
  * reader. In x + dropout(linear(y)) the linear writes into the sum's memory. A stored sum then
  * occupies memory earlier than it must, which can be worse; `separate` turns this off for stored
  * results. In training, values that backward reads are marked as saved. */
+#include "model/backward.h"
 #include "plan/memory/states.h"
 #include "plan/program/builder.h"
 

@@ -7,6 +7,7 @@
  *
  * Programs are complete at this point: every operand has its location, and an in-place RELU is the
  * only reader of the value that it overwrites. */
+#include "op/op.h"
 #include "plan/program/builder.h"
 
 /* Return true if `second` is an in-place RELU of the result of `first`. */

@@ -11,6 +11,7 @@
  * The list of a linear covers the calls up to and including the next linear. Its GEMM keeps the
  * vector units busy and leaves load ports free. Results of the previous call are in cache already,
  * and a GEMM prefetches its own results. */
+#include "op/op.h"
 #include "plan/program/builder.h"
 
 static void add(cgp__call *call, cgp__location location, int64_t bytes) {

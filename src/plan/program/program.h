@@ -19,10 +19,17 @@
 #define CGP_SRC_PLAN_PROGRAM_H
 
 #include <cgpipe/ext/backend.h>
+#include <cgpipe/plan.h>
 
-#include "model/model.h"
 #include "plan/location.h"
-#include "plan/parts.h"
+
+typedef struct cgp__messages cgp__messages;
+typedef struct cgp__node cgp__node;
+typedef struct cgp__packings cgp__packings;
+typedef struct cgp__parameters cgp__parameters;
+typedef struct cgp__placement cgp__placement;
+typedef struct cgp__setup cgp__setup;
+typedef struct cgp__states cgp__states;
 
 /* Indices of a stage's programs. */
 enum { CGP__FORWARD_NOSAVE, CGP__FORWARD_SAVED, CGP__RECOMPUTE, CGP__BACKWARD, CGP__PROGRAMS };

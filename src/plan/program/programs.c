@@ -2,6 +2,8 @@
 /* programs.c -- makes the programs of a stage. Their operands are live ranges at first; when all
  * ranges of the stage are known, their locations replace them. The caller's inputs and the input
  * slot have locations from the start. */
+#include "model/backward.h"
+#include "op/op.h"
 #include "plan/memory/devices.h"
 #include "plan/memory/packings.h"
 #include "plan/memory/parameters.h"

@@ -16,6 +16,7 @@
  *
  * Nodes are visited in the order in which backward runs them, so that the times are known before
  * any live range is made. */
+#include "model/backward.h"
 #include "plan/program/builder.h"
 
 #include <stdlib.h>

@@ -24,7 +24,6 @@
 #include "schedule/formats/csv.h"
 
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

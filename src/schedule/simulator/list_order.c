@@ -18,7 +18,6 @@
 #include "schedule/simulator/simulator.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* True if `by` is the action that waits for what `a` receives. */
 static bool takes(const cgp_action *by, const cgp_action *a) {

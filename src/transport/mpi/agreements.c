@@ -3,7 +3,6 @@
  * for a message can be abandoned; a collective call of MPI cannot. */
 #include "transport/mpi/world.h"
 
-#include <limits.h>
 #include <string.h>
 
 /* Time that an agreement polls without a pause. Ranks with their own cores arrive within it. */

@@ -9,7 +9,6 @@
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Time that fail() waits for its messages to leave, in nanoseconds. */
 #define LEAVE_NS 200000000
