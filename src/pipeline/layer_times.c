@@ -16,7 +16,6 @@
 #include "partition/partition.h"
 #include "plan/placement.h"
 #include "plan/precision.h"
-#include "plan/setup.h"
 
 static void free_times(cgp_pipeline *pipeline) {
     for (int d = 0; d < cgp_plan_devices(pipeline->plan); d++) {
@@ -74,6 +73,6 @@ cgp_status cgp_pipeline_layer_costs(const cgp_pipeline *pipeline, cgp_layer_cost
     CGP_TRY(cgp__ranks_agree(pipeline->ranks, costs ? CGP_OK : cgp__missing(__func__, "costs")));
     const cgp__timer timer = {mean_times, (void *)pipeline};
     CGP_TRY(cgp__gather_times(pipeline));
-    return cgp__layer_costs(pipeline->model, pipeline->setup->microbatch,
+    return cgp__layer_costs(pipeline->model, cgp_plan_microbatch(pipeline->plan),
                             cgp__arithmetic_of(pipeline->setup), &timer, costs);
 }

@@ -12,7 +12,6 @@
 #include "plan/actions.h"
 #include "plan/memory/devices.h"
 #include "plan/messages.h"
-#include "plan/setup.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -57,7 +56,7 @@ static cgp_status check_buffers(const cgp_plan *plan, const cgp_schedule *schedu
 /* Reserve space for the losses and per-step constants of the run's micro-batches. */
 static cgp_status grow_tables(cgp__executor *executor, int chunks) {
     const cgp_plan *plan = executor->plan;
-    const int64_t losses = (int64_t)chunks * cgp__plan_setup(plan)->model->n_losses,
+    const int64_t losses = (int64_t)chunks * executor->model->n_losses,
                   rows = chunks * cgp__plan_device(plan, 0)->step.row_bytes;
     if (losses > INT_MAX / 2 || rows > INT_MAX / 2 ||
         !cgp__grow(&executor->losses, &executor->losses_capacity, (int)losses,
@@ -72,7 +71,6 @@ static cgp_status grow_tables(cgp__executor *executor, int chunks) {
 static cgp_status make_run(cgp__executor *executor, int64_t samples, bool forward_only,
                            cgp__run **out) {
     const cgp_plan *plan = executor->plan;
-    const cgp__setup *setup = cgp__plan_setup(plan);
     if (!executor->runs) CGP_TRY(CGP__NEW(executor->runs, 1, "lists"));
     struct cgp__runs *all = executor->runs;
     if (!cgp__grow(&all->runs, &all->capacity, all->n + 1, sizeof *all->runs))
@@ -81,7 +79,7 @@ static cgp_status make_run(cgp__executor *executor, int64_t samples, bool forwar
     cgp__run *run = *out;
     cgp__minibatch *m = &run->minibatch;
     *m = (cgp__minibatch){.samples = samples, .forward_only = forward_only};
-    const int64_t chunks = (m->samples + setup->microbatch - 1) / setup->microbatch;
+    const int64_t chunks = cgp__ceil_div(m->samples, cgp_plan_microbatch(plan));
     if (chunks > INT_MAX / 2)
         return cgp_fail(CGP_EINVAL, "mini-batch: %lld samples are more than a list can hold",
                         (long long)m->samples);

@@ -12,7 +12,6 @@
 #include "pipeline/run/views.h"
 #include "pipeline/team/team.h"
 #include "plan/messages.h"
-#include "plan/setup.h"
 #include "schedule/table.h"
 
 #include <stdlib.h>
@@ -103,8 +102,7 @@ static json_t *device_json(const cgp__view *v, int64_t now) {
     if (action->edge >= 0) add_transfer(o, v);
     const cgp__node *node = cgp__view_node(v);
     if (node) {
-        json_object_set_new(o, "layer",
-                            text_json(cgp__plan_setup(plan)->model->layers[node->layer]));
+        json_object_set_new(o, "layer", text_json(v->executor->model->layers[node->layer]));
         json_object_set_new(o, "op", text_json(node->use.op->name));
     }
     return o;

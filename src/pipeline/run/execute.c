@@ -84,14 +84,13 @@ void *cgp__address(const cgp__execution *s, cgp__location location) {
 bool cgp__fail_in_action(const cgp__worker *worker, const cgp__bound_action *bound,
                          const cgp__variant *variant, int call) {
     const cgp_plan *plan = worker->plan;
-    const cgp_model *model = cgp__plan_setup(plan)->model;
     const cgp__program *program =
         &cgp__plan_stage(plan, variant->stage)->programs[variant->program];
     const cgp_action *action = &bound->action;
     char text[32], where[512] = "";
     if (call >= variant->begin && call < variant->end && program->calls[call].node >= 0) {
-        const cgp__node *node = &model->nodes[program->calls[call].node];
-        snprintf(where, sizeof where, "layer %s, %s: ", model->layers[node->layer],
+        const cgp__node *node = &worker->model->nodes[program->calls[call].node];
+        snprintf(where, sizeof where, "layer %s, %s: ", worker->model->layers[node->layer],
                  node->use.op->name);
     }
     (void)cgp_fail(CGP_EDEVICE, "stage %d, micro-batch %d, %s: %s%s", action->stage,
@@ -155,7 +154,7 @@ static cgp_status write_rows(cgp__worker *worker, const cgp__run *run) {
 static cgp_status read_losses(cgp__worker *worker, const cgp__run_context *context) {
     const cgp_plan *plan = worker->plan;
     const cgp__device_plan *device = cgp__plan_device(plan, worker->index);
-    const int losses = context->run->minibatch.chunks * cgp__plan_setup(plan)->model->n_losses;
+    const int losses = context->run->minibatch.chunks * worker->model->n_losses;
     if (device->backend->host_addressable || !context->with_loss || losses == 0 ||
         cgp_plan_stage_at(plan, cgp_plan_stages(plan) - 1)->device != worker->index)
         return CGP_OK;

@@ -32,7 +32,7 @@ static bool reads(const cgp__node *node, int value) {
 
 /* Find the inputs that nodes of this rank read: once without, once with the losses. */
 static void find_reads(cgp__executor *executor) {
-    const cgp_model *model = cgp__plan_setup(executor->plan)->model;
+    const cgp_model *model = executor->model;
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
         if (!cgp__ranks_own(executor->ranks, cgp__plan_device_of(executor->plan, i))) continue;
@@ -47,12 +47,13 @@ static void find_reads(cgp__executor *executor) {
 cgp_status cgp__executor_init(cgp__executor *executor, const cgp_plan *plan, cgp__team *team,
                               cgp__ranks *ranks) {
     executor->plan = plan;
+    executor->model = cgp__plan_setup(plan)->model;
     executor->team = team;
     executor->ranks = ranks;
     CGP_TRY(CGP__NEW(executor->workers, cgp_plan_devices(plan), "pipeline"));
     CGP_TRY(CGP__NEW(executor->measured, cgp_plan_devices(plan), "pipeline"));
     CGP_TRY(CGP__NEW(executor->ends, 2 * cgp__plan_links(plan)->n, "pipeline"));
-    CGP_TRY(CGP__NEW(executor->reads, 2 * cgp__plan_setup(plan)->model->n_inputs, "pipeline"));
+    CGP_TRY(CGP__NEW(executor->reads, 2 * executor->model->n_inputs, "pipeline"));
     find_reads(executor);
     CGP_TRY(cgp__recordings_read(&executor->records));
     return cgp__injected_faults_read(executor);
@@ -65,6 +66,7 @@ static cgp_status start_workers(cgp__executor *executor) {
         cgp__worker *worker = &executor->workers[d];
         worker->executor = executor;
         worker->plan = executor->plan;
+        worker->model = executor->model;
         worker->ranks = ranks;
         worker->backend = cgp__plan_device(executor->plan, d)->backend;
         worker->measured = &executor->measured[d];
@@ -103,12 +105,11 @@ void cgp__executor_deinit(cgp__executor *executor) {
 /* Write the rows of per-step constants. */
 static void fill_rows(cgp__executor *executor, const cgp__run_context *context) {
     const cgp_plan *plan = executor->plan;
-    const cgp__setup *setup = cgp__plan_setup(plan);
     const int64_t row_bytes = cgp__plan_device(plan, 0)->step.row_bytes;
-    const int losses = setup->model->n_losses;
+    const int losses = executor->model->n_losses;
     for (int i = 0; i < context->run->minibatch.chunks; i++) {
         cgp_step_values *row = (cgp_step_values *)(void *)(executor->rows + i * row_bytes);
-        *row = (cgp_step_values){context->seed, context->step, i * setup->microbatch,
+        *row = (cgp_step_values){context->seed, context->step, i * cgp_plan_microbatch(plan),
                                  (int64_t)i * losses};
         if (context->loss_scales)
             memcpy(row + 1, context->loss_scales, (size_t)losses * sizeof(float));

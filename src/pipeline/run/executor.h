@@ -39,6 +39,7 @@ typedef struct cgp__run_context {
 struct cgp__executor {
     /* Set by the caller's thread before the workers start. */
     const cgp_plan *plan;
+    const cgp_model *model; /* the plan's */
     /* Owner of parameters, gradients, optimizer and states; NULL: this executor. */
     const cgp__executor *owner;
     cgp__team *team;

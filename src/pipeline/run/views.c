@@ -14,7 +14,6 @@
 #include "pipeline/team/team.h"
 #include "plan/messages.h"
 #include "plan/program/program.h"
-#include "plan/setup.h"
 #include "schedule/table.h"
 
 static bool is_busy(const cgp__executor *executor, int device) {
@@ -120,7 +119,7 @@ const cgp__node *cgp__view_node(const cgp__view *v) {
     const cgp__program *program =
         &cgp__plan_stage(plan, variant->stage)->programs[variant->program];
     if (i < 0 || i >= variant->end || program->calls[i].node < 0) return NULL;
-    return &cgp__plan_setup(plan)->model->nodes[program->calls[i].node];
+    return &worker->model->nodes[program->calls[i].node];
 }
 
 int cgp__views_latest_event(const cgp__view *views, int n) {

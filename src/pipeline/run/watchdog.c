@@ -18,7 +18,6 @@
 #include "pipeline/run/views.h"
 #include "pipeline/team/team.h"
 #include "plan/memory/devices.h"
-#include "plan/setup.h"
 #include "schedule/table.h"
 #include "transport/transport.h"
 
@@ -95,8 +94,7 @@ static const char *layer_text(const cgp__view *v, char *text, size_t size) {
     const cgp__node *node = cgp__view_node(v);
     text[0] = 0;
     if (node)
-        snprintf(text, size, ", in layer %s, %s",
-                 cgp__plan_setup(v->executor->plan)->model->layers[node->layer],
+        snprintf(text, size, ", in layer %s, %s", v->executor->model->layers[node->layer],
                  node->use.op->name);
     return text;
 }

@@ -34,6 +34,7 @@ struct cgp__worker {
     /* Set by the caller's thread before the first job. */
     cgp__executor *executor;
     const cgp_plan *plan;
+    const cgp_model *model; /* the plan's */
     const cgp__ranks *ranks;
     const cgp_backend *backend;
     cgp__measured *measured;

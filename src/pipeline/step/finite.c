@@ -26,28 +26,28 @@
 
 #include <math.h>
 
-bool cgp__finite_checks(const cgp__setup *setup) {
+bool cgp__finite_checks(const cgp_plan *plan) {
+    const cgp__setup *setup = cgp__plan_setup(plan);
     return setup->model->n_states > 0 || setup->optim.clip_norm > 0;
 }
 
 /* Return whether the worker's device owns the gradient of parameter p. */
 static bool owns_gradient(const cgp__worker *worker, int p) {
-    return cgp__plan_setup(worker->plan)->model->params[p].requires_grad &&
+    return worker->model->params[p].requires_grad &&
            cgp__owner_of(worker->plan, p)->device == worker->index;
 }
 
 /* Compute the sums of squares. Store them in the worker's result words, starting at word *what. */
 static cgp_status launch_squares(cgp__worker *worker, const void *what, bool records) {
-    const cgp_model *model = cgp__plan_setup(worker->plan)->model;
     int n = *(const int *)what;
     (void)records;
-    for (int p = 0; p < model->n_params; p++) {
+    for (int p = 0; p < worker->model->n_params; p++) {
         if (!owns_gradient(worker, p)) continue;
         const float *gradient =
             cgp__copy_data(worker, cgp__owner_of(worker->plan, p), CGP__GRADIENT);
-        CGP_TRY(worker->backend->kernels.sum_squares(worker->device, gradient,
-                                                     cgp_shape_count(&model->params[p].shape),
-                                                     &worker->words[n++]));
+        CGP_TRY(worker->backend->kernels.sum_squares(
+            worker->device, gradient, cgp_shape_count(&worker->model->params[p].shape),
+            &worker->words[n++]));
         if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
     }
     return CGP_OK;
@@ -129,10 +129,10 @@ const cgp__nonfinite *cgp__finite_first(const cgp_pipeline *pipeline) {
 
 /* Set the norm of all gradients; return the first parameter whose gradient is not finite; -1:
  * none. */
-static int sum_norm(const cgp_plan *plan, cgp__step *step) {
+static int sum_norm(const cgp_model *model, cgp__step *step) {
     int first = -1;
     double sum = 0;
-    for (int p = 0; p < cgp__plan_setup(plan)->model->n_params; p++) {
+    for (int p = 0; p < model->n_params; p++) {
         sum += step->squares[p];
         if (first < 0 && !isfinite(step->squares[p])) first = p;
     }
@@ -142,7 +142,6 @@ static int sum_norm(const cgp_plan *plan, cgp__step *step) {
 
 /* Only the first reason to refuse is kept. */
 cgp_status cgp__finite_decide(cgp_pipeline *pipeline, double loss) {
-    const cgp_plan *plan = pipeline->plan;
     cgp__step *step = pipeline->step;
     const bool clips = pipeline->setup->optim.clip_norm > 0;
     const char *due = cgp__step_due(pipeline);
@@ -155,7 +154,7 @@ cgp_status cgp__finite_decide(cgp_pipeline *pipeline, double loss) {
                  "loss: is not finite, got %g (nothing was updated, no state changed; another "
                  "%s is due)",
                  plain(loss), due);
-    if (!cgp__finite_checks(pipeline->setup)) return CGP_OK;
+    if (!cgp__finite_checks(pipeline->plan)) return CGP_OK;
     CGP_TRY(check_all(pipeline));
     const cgp__nonfinite *state = cgp__finite_first(pipeline);
     if (state && !why[0])
@@ -164,7 +163,7 @@ cgp_status cgp__finite_decide(cgp_pipeline *pipeline, double loss) {
                  "updated, no state changed; another %s is due, after cgp_pipeline_set_state "
                  "if the state was so before)",
                  pipeline->model->states[state->tensor].name, due);
-    const int parameter = clips ? sum_norm(plan, step) : -1;
+    const int parameter = clips ? sum_norm(pipeline->model, step) : -1;
     if (parameter >= 0 && !why[0])
         snprintf(why, size,
                  "gradients: the norm is not finite, got %g (%s is the first; nothing was "

@@ -5,7 +5,6 @@
 
 #include <cgpipe/pipeline.h>
 
-typedef struct cgp__setup cgp__setup;
 typedef struct cgp__step cgp__step;
 
 /* The first tensor of a device that is not finite. Written by the device's worker. */
@@ -16,7 +15,7 @@ typedef struct cgp__nonfinite {
 } cgp__nonfinite;
 
 /* Return whether the end of a step checks devices, and so ends in an exchange of all ranks. */
-bool cgp__finite_checks(const cgp__setup *setup);
+bool cgp__finite_checks(const cgp_plan *plan);
 
 /* Set the step's norm and refusal when all gradients are complete. `loss`: 0 with an external
  * loss. */

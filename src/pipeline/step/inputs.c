@@ -99,7 +99,7 @@ static cgp_status check_samples(const cgp_plan *plan, bool training, int64_t sam
 /* Check the inputs that the run will read. *samples: the number of samples in the inputs. */
 static cgp_status check_inputs(const cgp__executor *executor, const cgp_tensor *const *inputs,
                                bool training, bool with_loss, int64_t *samples) {
-    const cgp_model *model = cgp__plan_setup(executor->plan)->model;
+    const cgp_model *model = executor->model;
     for (int k = 0; k < model->n_inputs; k++) {
         if (cgp__input_is_read(executor, k, with_loss))
             CGP_TRY(check_tensor(model, k, inputs[k], samples));

@@ -25,7 +25,7 @@ cgp_status cgp__job_initialize(cgp__worker *worker, void *seed) {
     CGP_TRY(cgp__states_initialize(worker));
     for (int c = 0; c < parameters->n_copies; c++) {
         const int p = parameters->copies[c].parameter;
-        const cgp__parameter *param = &cgp__plan_setup(worker->plan)->model->params[p];
+        const cgp__parameter *param = &worker->model->params[p];
         if (parameters->copies[c].device != worker->index) continue;
         float *values = cgp__copy_data(worker, &parameters->copies[c], CGP__VALUES);
         const int64_t count = cgp_shape_count(&param->shape);
@@ -135,10 +135,10 @@ static cgp_status check_state(const cgp_pipeline *pipeline, int parameter, int s
  * far. */
 static cgp_status get_tensor(cgp_pipeline *pipeline, cgp_status status, int parameter, int tensor,
                              float *data) {
-    const cgp_model *model = pipeline->model;
     float *unwanted = NULL;
     if (status == CGP_OK && !data)
-        status = CGP__NEW(unwanted, cgp_shape_count(&model->params[parameter].shape), "parameter");
+        status = CGP__NEW(unwanted, cgp_shape_count(&pipeline->model->params[parameter].shape),
+                          "parameter");
     status = cgp__ranks_agree(pipeline->ranks, status);
     if (status == CGP_OK)
         status = cgp__parameter_bring(pipeline, parameter, tensor, data ? data : unwanted);
@@ -209,9 +209,8 @@ cgp_status cgp_pipeline_set_optimizer_state(cgp_pipeline *pipeline, int paramete
 
 /* Add all parameters to the hash. `data`: scratch for the largest parameter. */
 static cgp_status hash_parameters(const cgp_pipeline *pipeline, cgp__sha256 *hash, float *data) {
-    const cgp_model *model = pipeline->model;
     cgp_status status = CGP_OK;
-    for (int p = 0; p < model->n_params && status == CGP_OK; p++) {
+    for (int p = 0; p < pipeline->model->n_params && status == CGP_OK; p++) {
         status = cgp__parameter_bring(pipeline, p, CGP__VALUES, data);
         if (status == CGP_OK) status = cgp__sha256_add(hash, data, bytes_of(pipeline, p));
     }
@@ -222,13 +221,12 @@ static cgp_status hash_parameters(const cgp_pipeline *pipeline, cgp__sha256 *has
 cgp_status cgp_pipeline_weights_sha256(cgp_pipeline *pipeline, char hex[65]) {
     CGP__PIPELINE(pipeline);
     if (pipeline->n_ranks == 1) CGP__NEED(hex);
-    const cgp_model *model = pipeline->model;
     char unwanted[65];
     float *data = NULL;
     int64_t largest = 0;
     cgp__sha256 *hash = NULL;
-    for (int p = 0; p < model->n_params; p++)
-        largest = cgp__max(largest, cgp_shape_count(&model->params[p].shape));
+    for (int p = 0; p < pipeline->model->n_params; p++)
+        largest = cgp__max(largest, cgp_shape_count(&pipeline->model->params[p].shape));
     cgp_status status = cgp__sha256_create(&hash);
     if (status == CGP_OK) status = CGP__NEW(data, largest, "weights");
     status = cgp__ranks_agree(pipeline->ranks, status);

@@ -39,7 +39,7 @@ void *cgp__state_memory(const cgp__worker *worker, int state) {
 }
 
 static cgp_status initialize(cgp__worker *worker, int s) {
-    const cgp__state *state = &cgp__plan_setup(worker->plan)->model->states[s];
+    const cgp__state *state = &worker->model->states[s];
     const cgp_op_state *info = &state->info;
     const int64_t count = count_of(state);
     char *memory = cgp__state_memory(worker, s);
@@ -56,9 +56,8 @@ static cgp_status initialize(cgp__worker *worker, int s) {
 
 cgp_status cgp__states_initialize(cgp__worker *worker) {
     const cgp_plan *plan = worker->plan;
-    const cgp_model *model = cgp__plan_setup(plan)->model;
-    for (int s = 0; s < model->n_states; s++) {
-        if (cgp__plan_device_of(plan, model->states[s].node) == worker->index)
+    for (int s = 0; s < worker->model->n_states; s++) {
+        if (cgp__plan_device_of(plan, worker->model->states[s].node) == worker->index)
             CGP_TRY(initialize(worker, s));
     }
     return CGP_OK;
@@ -96,8 +95,7 @@ static cgp_status commit_node(cgp__worker *worker, int i) {
 }
 
 cgp_status cgp__states_check(cgp__worker *worker, int *n) {
-    const cgp_model *model = cgp__plan_setup(worker->plan)->model;
-    for (int i = 0; i < model->n_nodes; i++) {
+    for (int i = 0; i < worker->model->n_nodes; i++) {
         if (!collects(worker, i)) continue;
         cgp_kernel_spec spec;
         const cgp_kernel_args args = commit_args(worker, i, &spec);
@@ -109,12 +107,11 @@ cgp_status cgp__states_check(cgp__worker *worker, int *n) {
 }
 
 int cgp__states_first_nonfinite(const cgp__worker *worker) {
-    const cgp_model *model = cgp__plan_setup(worker->plan)->model;
     const int64_t *words = (const int64_t *)(const void *)worker->fetched;
-    for (int i = 0, n = 0; i < model->n_nodes; i++) {
+    for (int i = 0, n = 0; i < worker->model->n_nodes; i++) {
         if (!collects(worker, i)) continue;
         const int64_t k = words[n++];
-        if (k >= 0) return model->nodes[i].first_state + (int)k;
+        if (k >= 0) return worker->model->nodes[i].first_state + (int)k;
     }
     return -1;
 }
@@ -122,8 +119,7 @@ int cgp__states_first_nonfinite(const cgp__worker *worker) {
 static cgp_status commit_device(cgp__worker *worker, void *unused) {
     (void)unused;
     if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
-    const cgp_model *model = cgp__plan_setup(worker->plan)->model;
-    for (int i = 0; i < model->n_nodes; i++) {
+    for (int i = 0; i < worker->model->n_nodes; i++) {
         if (collects(worker, i)) CGP_TRY(commit_node(worker, i));
         if (cgp__is_stopped(worker)) return CGP_OK;
     }
@@ -137,9 +133,8 @@ cgp_status cgp__states_commit(cgp_pipeline *pipeline) {
 
 const float *cgp__state_data(const cgp__worker *worker, int state) {
     const cgp_plan *plan = worker->plan;
-    const cgp_model *model = cgp__plan_setup(plan)->model;
-    const cgp__state *s = &model->states[state];
-    const bool built_in = model->nodes[s->node].kind != CGP_OP_CUSTOM;
+    const cgp__state *s = &worker->model->states[state];
+    const bool built_in = worker->model->nodes[s->node].kind != CGP_OP_CUSTOM;
     if (!built_in || s->info.dtype != CGP_F32) return NULL;
     if (cgp__plan_device_of(plan, s->node) != worker->index) return NULL;
     return cgp__state_memory(worker, state);
@@ -162,7 +157,7 @@ typedef struct move {
 
 static cgp_status move_state(cgp__worker *worker, void *argument) {
     const move *m = argument;
-    const size_t bytes = bytes_of(&cgp__plan_setup(worker->plan)->model->states[m->state]);
+    const size_t bytes = bytes_of(&worker->model->states[m->state]);
     char *memory = cgp__state_memory(worker, m->state);
     return m->out ? cgp__worker_read(worker, m->out, memory, bytes)
                   : cgp__worker_write(worker, memory, m->in, bytes);
@@ -231,11 +226,11 @@ cgp_status cgp_pipeline_set_state(cgp_pipeline *pipeline, int state, const void 
 
 /* Add all states to the hash. `data`: scratch for the largest state. */
 static cgp_status hash_states(const cgp_pipeline *pipeline, cgp__sha256 *hash, char *data) {
-    const cgp_model *model = pipeline->model;
     cgp_status status = CGP_OK;
-    for (int s = 0; s < model->n_states && status == CGP_OK; s++) {
+    for (int s = 0; s < pipeline->model->n_states && status == CGP_OK; s++) {
         status = bring(pipeline, s, data);
-        if (status == CGP_OK) status = cgp__sha256_add(hash, data, bytes_of(&model->states[s]));
+        if (status == CGP_OK)
+            status = cgp__sha256_add(hash, data, bytes_of(&pipeline->model->states[s]));
     }
     if (status != CGP_OK) cgp__ranks_fail(pipeline->ranks, status);
     return status;

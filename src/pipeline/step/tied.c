@@ -24,7 +24,6 @@
 #include "plan/memory/devices.h"
 #include "plan/memory/parameters.h"
 #include "plan/placement.h"
-#include "plan/setup.h"
 
 static float *gradient_at(const cgp__executor *executor, int device, int64_t offset) {
     return (float *)(void *)(executor->workers[device].gradients + offset);
@@ -131,7 +130,7 @@ static cgp_status receive_tensor(cgp__worker *worker, int tie, float *to, int64_
 static cgp_status gather_use(cgp__worker *worker, int u, int64_t count, float *sum) {
     const cgp__executor *executor = worker->executor;
     const cgp_plan *plan = executor->plan;
-    const cgp__use *use = &cgp__plan_setup(plan)->model->uses[u];
+    const cgp__use *use = &executor->model->uses[u];
     const int64_t offset = cgp__plan_parameters(plan)->use_gradient[u];
     const int owner = cgp__owner_of(plan, use->parameter)->device;
     const int from = cgp__plan_device_of(plan, use->node);
@@ -147,7 +146,7 @@ static cgp_status gather_use(cgp__worker *worker, int u, int64_t count, float *s
 }
 
 static cgp_status gather(cgp__worker *worker, int p) {
-    const cgp_model *model = cgp__plan_setup(worker->plan)->model;
+    const cgp_model *model = worker->model;
     const cgp__parameter *param = &model->params[p];
     const cgp__copy *owner = cgp__owner_of(worker->plan, p);
     float *sum = owner->device == worker->index
@@ -164,9 +163,9 @@ static cgp_status gather(cgp__worker *worker, int p) {
 static cgp_status gather_all(cgp__worker *worker, void *unused) {
     (void)unused;
     if (cgp__is_stopped(worker)) return CGP_OK;
-    const cgp_model *model = cgp__plan_setup(worker->plan)->model;
-    for (int p = 0; p < model->n_params; p++) {
-        if (cgp__is_tied(cgp__plan_parameters(worker->plan), model, p)) CGP_TRY(gather(worker, p));
+    for (int p = 0; p < worker->model->n_params; p++) {
+        if (cgp__is_tied(cgp__plan_parameters(worker->plan), worker->model, p))
+            CGP_TRY(gather(worker, p));
         if (cgp__is_stopped(worker)) return CGP_OK;
     }
     return cgp__worker_finish(worker);
@@ -176,8 +175,7 @@ static cgp_status gather_all(cgp__worker *worker, void *unused) {
  * If the owner has a link to that device, the owner sends the sum. */
 static cgp_status scatter(cgp__worker *worker, const cgp__copy *copy, const cgp__copy *owner) {
     const cgp__executor *executor = worker->executor;
-    const cgp_model *model = cgp__plan_setup(executor->plan)->model;
-    const int64_t count = cgp_shape_count(&model->params[copy->parameter].shape);
+    const int64_t count = cgp_shape_count(&executor->model->params[copy->parameter].shape);
     const int tie = cgp__plan_tie(executor->plan, owner->device, copy->device);
     if (tie >= 0 && owner->device == worker->index)
         return send_tensor(worker, tie, gradient_at(executor, owner->device, owner->gradient),
@@ -194,12 +192,11 @@ static cgp_status scatter(cgp__worker *worker, const cgp__copy *copy, const cgp_
 static cgp_status scatter_all(cgp__worker *worker, void *unused) {
     (void)unused;
     if (cgp__is_stopped(worker)) return CGP_OK;
-    const cgp_model *model = cgp__plan_setup(worker->plan)->model;
     const cgp__parameters *parameters = cgp__plan_parameters(worker->plan);
     for (int c = 0; c < parameters->n_copies; c++) {
         const cgp__copy *copy = &parameters->copies[c];
         const cgp__copy *owner = cgp__owner_of(worker->plan, copy->parameter);
-        if (copy == owner || !model->params[copy->parameter].requires_grad) continue;
+        if (copy == owner || !worker->model->params[copy->parameter].requires_grad) continue;
         CGP_TRY(scatter(worker, copy, owner));
         if (cgp__is_stopped(worker)) return CGP_OK;
     }
@@ -207,12 +204,12 @@ static cgp_status scatter_all(cgp__worker *worker, void *unused) {
 }
 
 cgp_status cgp__tied_sum(cgp__executor *executor) {
-    const cgp__setup *setup = cgp__plan_setup(executor->plan);
     bool any = false;
-    for (int p = 0; p < setup->model->n_params; p++)
-        any = any || cgp__is_tied(cgp__plan_parameters(executor->plan), setup->model, p);
+    for (int p = 0; p < executor->model->n_params; p++)
+        any = any || cgp__is_tied(cgp__plan_parameters(executor->plan), executor->model, p);
     if (!any) return CGP_OK;
     CGP_TRY(cgp__executor_run_all(executor, gather_all, NULL));
-    if (cgp__finite_checks(setup)) return cgp__executor_run_all(executor, scatter_all, NULL);
+    if (cgp__finite_checks(executor->plan))
+        return cgp__executor_run_all(executor, scatter_all, NULL);
     return cgp__executor_job(executor, scatter_all, NULL);
 }
