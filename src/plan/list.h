@@ -31,7 +31,7 @@ typedef struct cgp__variant {
     int64_t samples;
     /* filled in by the pipeline: indices of the worker's kernel set and of its captured graphs (-1:
      * none) */
-    int kernels, recordings;
+    int kernels, graphs;
 } cgp__variant;
 
 typedef struct cgp__bound_action {

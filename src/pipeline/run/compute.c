@@ -4,12 +4,12 @@
 #include "pipeline/run/compute.h"
 
 #include "model/model.h"
+#include "pipeline/run/captured_graphs.h"
 #include "pipeline/run/execute.h"
 #include "pipeline/run/executor.h"
 #include "pipeline/run/kernels.h"
 #include "pipeline/run/measured.h"
 #include "pipeline/run/queues.h"
-#include "pipeline/run/recordings.h"
 #include "pipeline/run/staging.h"
 #include "pipeline/run/worker.h"
 #include "plan/memory/devices.h"
@@ -54,7 +54,7 @@ static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *ca
     cgp_kernel_args args = {
         .values = s->values,
         .id = node->id,
-        .tag = cgp__tag_of(s->records ? 0 : (int)(s->bound - s->list->actions), i),
+        .tag = cgp__tag_of(s->captures ? 0 : (int)(s->bound - s->list->actions), i),
         .first = call->direction == CGP_OP_BACKWARD_WEIGHT ? s->variant->first_weight
                                                            : s->variant->first,
         .training = s->context->training,
@@ -99,11 +99,11 @@ static cgp_status copy_values(const cgp__execution *s, const cgp__call *call) {
 /* Add the caller's gradient of an output to the gradient from its uses in the model. */
 static cgp_status run_sum(const cgp__execution *s, int i, const cgp__call *call,
                           cgp_kernel *kernel) {
-    cgp_kernel_args args = {.values = s->values,
-                            .tag =
-                                cgp__tag_of(s->records ? 0 : (int)(s->bound - s->list->actions), i),
-                            .first = s->variant->first,
-                            .training = true};
+    cgp_kernel_args args = {
+        .values = s->values,
+        .tag = cgp__tag_of(s->captures ? 0 : (int)(s->bound - s->list->actions), i),
+        .first = s->variant->first,
+        .training = true};
     bind_operands(s, call, &args);
     return s->worker->backend->kernels.run(kernel, &args);
 }
@@ -226,7 +226,7 @@ static bool run_calls(const cgp__execution *s, int begin, int end) {
                                       : run_call(s, i, &calls[i], kernels[i]);
         if (cgp__is_stopped(worker)) return false;
         if (status != CGP_OK) return cgp__fail_on_device(s, i);
-        if (!s->records) cgp__worker_progress(worker);
+        if (!s->captures) cgp__worker_progress(worker);
     }
     return true;
 }
@@ -237,24 +237,24 @@ typedef struct rest {
     int begin;
 } rest;
 
-static cgp_status launch_rest(cgp__worker *worker, const void *what, bool records) {
+static cgp_status launch_rest(cgp__worker *worker, const void *what, bool captures) {
     const rest *r = what;
     cgp__execution s = *r->execution;
     (void)worker;
-    s.records = records;
+    s.captures = captures;
     return run_calls(&s, r->begin, s.variant->end) ? CGP_OK : CGP_EDEVICE; /* reported */
 }
 
 /* Run call `begin` and all later calls as a captured graph, unless kernels are measured. */
 static bool run_rest(const cgp__execution *s, int begin) {
     cgp__worker *worker = s->worker;
-    const int end = s->variant->end, i = s->variant->recordings;
+    const int end = s->variant->end, i = s->variant->graphs;
     const rest r = {s, begin};
     if (begin == end || i < 0 || worker->measured->node_times) return run_calls(s, begin, end);
-    cgp__recorded *recorded =
-        cgp__recorded_run(worker, i, s->context->training, s->context->with_loss);
+    cgp__captured *captured =
+        cgp__captured_run(worker, i, s->context->training, s->context->with_loss);
     const int64_t tag = cgp__tag_of((int)(s->bound - s->list->actions), 0);
-    if (cgp__run_recorded(worker, recorded, tag, launch_rest, &r) != CGP_OK)
+    if (cgp__run_captured(worker, captured, tag, launch_rest, &r) != CGP_OK)
         return cgp__fail_on_device(s, -1); /* unless already reported */
     return !cgp__is_stopped(worker);
 }

@@ -2,13 +2,13 @@
 /* device.c -- the jobs that make and free a worker's device and memory. */
 #include "pipeline/run/device.h"
 
+#include "pipeline/run/captured_graphs.h"
 #include "pipeline/run/executor.h"
 #include "pipeline/run/kernels.h"
 #include "pipeline/run/link_ends.h"
 #include "pipeline/run/measured.h"
 #include "pipeline/run/queues.h"
 #include "pipeline/run/ranks.h"
-#include "pipeline/run/recordings.h"
 #include "pipeline/run/staging.h"
 #include "pipeline/run/worker.h"
 #include "plan/memory/devices.h"
@@ -98,7 +98,7 @@ cgp_status cgp__job_create_device(cgp__worker *worker, void *unused) {
     CGP_TRY(create_words(worker));
     CGP_TRY(cgp__queues_create(worker));
     CGP_TRY(cgp__link_ends_create_events(worker));
-    CGP_TRY(cgp__recordings_create(worker, worker->executor->records));
+    CGP_TRY(cgp__captured_graphs_create(worker, worker->executor->captures));
     return cgp__kernels_create(worker);
 }
 
@@ -107,7 +107,7 @@ cgp_status cgp__job_destroy_device(cgp__worker *worker, void *unused) {
     const cgp_backend *backend = worker->backend;
     const cgp_plan_device *info = cgp_plan_device_at(worker->plan, worker->index);
     if (worker->device) (void)cgp__worker_finish(worker);
-    cgp__recordings_destroy(worker);
+    cgp__captured_graphs_destroy(worker);
     cgp__kernels_destroy(worker);
     cgp__queues_destroy(worker);
     cgp__staging_destroy(worker);

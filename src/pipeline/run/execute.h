@@ -28,7 +28,7 @@ typedef struct cgp__execution {
     const void *next[4];
     /* The calls are being captured as a graph, which every action of the bound instance will
      * use. */
-    bool records;
+    bool captures;
 } cgp__execution;
 
 /* cgp__job_run() is the job that runs a list; its argument is a cgp__run_context. cgp__run_range()

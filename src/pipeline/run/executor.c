@@ -4,6 +4,7 @@
 
 #include "model/model.h"
 #include "pipeline/run/bind.h"
+#include "pipeline/run/captured_graphs.h"
 #include "pipeline/run/device.h"
 #include "pipeline/run/execute.h"
 #include "pipeline/run/injected_faults.h"
@@ -11,7 +12,6 @@
 #include "pipeline/run/link_ends.h"
 #include "pipeline/run/measured.h"
 #include "pipeline/run/ranks.h"
-#include "pipeline/run/recordings.h"
 #include "pipeline/run/worker.h"
 #include "pipeline/team/team.h"
 #include "plan/links.h"
@@ -55,7 +55,7 @@ cgp_status cgp__executor_init(cgp__executor *executor, const cgp_plan *plan, cgp
     CGP_TRY(CGP__NEW(executor->ends, 2 * cgp__plan_links(plan)->n, "pipeline"));
     CGP_TRY(CGP__NEW(executor->reads, 2 * executor->model->n_inputs, "pipeline"));
     find_reads(executor);
-    CGP_TRY(cgp__recordings_read(&executor->records));
+    CGP_TRY(cgp__captured_graphs_read(&executor->captures));
     return cgp__injected_faults_read(executor);
 }
 

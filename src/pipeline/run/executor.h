@@ -49,7 +49,7 @@ struct cgp__executor {
     bool *reads;             /* [inputs][with_loss] a node of this rank reads the input */
     cgp_communicator *inproc;
     cgp__end *ends;                      /* [links][2] sender, receiver */
-    bool records;                        /* true: capture graphs if the backend can */
+    bool captures;                       /* true: capture graphs if the backend can */
     struct cgp__injected_faults *faults; /* faults of CGP_FAULT; NULL: none */
 
     /* Written by the caller's thread between jobs. */

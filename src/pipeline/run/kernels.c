@@ -5,8 +5,8 @@
 
 #include "model/model.h"
 #include "pipeline/run/bind.h"
+#include "pipeline/run/captured_graphs.h"
 #include "pipeline/run/measured.h"
-#include "pipeline/run/recordings.h"
 #include "pipeline/run/worker.h"
 #include "plan/memory/devices.h"
 #include "plan/program/program.h"
@@ -155,7 +155,7 @@ cgp_status cgp__job_bind_kernels(cgp__worker *worker, void *argument) {
     cgp__list *list = &run->lists[worker->index];
     for (int i = 0; i < list->n_variants; i++)
         CGP_TRY(find_set(worker, list->variants[i].samples, &list->variants[i].kernels));
-    CGP_TRY(cgp__recordings_bind(worker, list));
+    CGP_TRY(cgp__captured_graphs_bind(worker, list));
     const cgp_status status = cgp__trace_reserve(&worker->measured->trace, list->n);
     worker->measured->trace_start = worker->measured->trace.written;
     return status;

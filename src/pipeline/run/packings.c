@@ -3,7 +3,7 @@
  * their initialization, an update, or a write by the caller. */
 #include "pipeline/run/packings.h"
 
-#include "pipeline/run/recordings.h"
+#include "pipeline/run/captured_graphs.h"
 #include "pipeline/run/worker.h"
 #include "plan/memory/devices.h"
 #include "plan/memory/packings.h"
@@ -13,10 +13,10 @@ static const float *parameter_of(const cgp__worker *worker, cgp__location locati
     return (const float *)(const void *)(worker->parameters + location.offset);
 }
 
-static cgp_status launch_packs(cgp__worker *worker, const void *unused, bool records) {
+static cgp_status launch_packs(cgp__worker *worker, const void *unused, bool captures) {
     const cgp__device_plan *device = cgp__plan_device(worker->plan, worker->index);
     const cgp__packings *packings = cgp__plan_packings(worker->plan);
-    (void)unused, (void)records;
+    (void)unused, (void)captures;
     for (int i = 0; i < packings->n; i++) {
         const cgp__packing *packing = &packings->list[i];
         const float *param[CGP_OP_MAX_PARAMETERS];
@@ -35,6 +35,6 @@ cgp_status cgp__pack_parameters(cgp__worker *worker) {
         cgp_plan_device_at(worker->plan, worker->index)->packed_bytes == 0)
         return CGP_OK;
     worker->changes.packed_at = *worker->changes.count;
-    return cgp__run_recorded(worker, cgp__recorded_job(worker, CGP__RECORDED_PACKS), 0,
+    return cgp__run_captured(worker, cgp__captured_job(worker, CGP__CAPTURED_PACKS), 0,
                              launch_packs, NULL);
 }

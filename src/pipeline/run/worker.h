@@ -56,7 +56,7 @@ struct cgp__worker {
     /* The worker makes these together with the device; until then they are NULL. Only the worker
      * reads or writes them. */
     struct cgp__kernels *kernels;
-    struct cgp__recordings *recordings;
+    struct cgp__captured_graphs *graphs;
     struct cgp__ring *ring; /* of staging.c; NULL: the device shares the host's memory */
     struct cgp__queues *queues;
 

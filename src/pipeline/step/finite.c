@@ -13,9 +13,9 @@
 
 #include "model/model.h"
 #include "pipeline/pipeline.h"
+#include "pipeline/run/captured_graphs.h"
 #include "pipeline/run/gathers.h"
 #include "pipeline/run/jobs.h"
-#include "pipeline/run/recordings.h"
 #include "pipeline/run/worker.h"
 #include "pipeline/step/parameters.h"
 #include "pipeline/step/states.h"
@@ -38,9 +38,9 @@ static bool owns_gradient(const cgp__worker *worker, int p) {
 }
 
 /* Compute the sums of squares. Store them in the worker's result words, starting at word *what. */
-static cgp_status launch_squares(cgp__worker *worker, const void *what, bool records) {
+static cgp_status launch_squares(cgp__worker *worker, const void *what, bool captures) {
     int n = *(const int *)what;
-    (void)records;
+    (void)captures;
     for (int p = 0; p < worker->model->n_params; p++) {
         if (!owns_gradient(worker, p)) continue;
         const float *gradient =
@@ -63,7 +63,7 @@ static cgp_status check_device(cgp__worker *worker, void *argument) {
     const int squares = n;
     if (cgp__is_stopped(worker)) return CGP_OK;
     if (clips)
-        CGP_TRY(cgp__run_recorded(worker, cgp__recorded_job(worker, CGP__RECORDED_SQUARES), 0,
+        CGP_TRY(cgp__run_captured(worker, cgp__captured_job(worker, CGP__CAPTURED_SQUARES), 0,
                                   launch_squares, &squares));
     if (cgp__is_stopped(worker)) return CGP_OK;
     for (int p = 0; clips && p < setup->model->n_params; p++)

@@ -6,8 +6,8 @@
 #include "optim/optim.h"
 #include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
+#include "pipeline/run/captured_graphs.h"
 #include "pipeline/run/jobs.h"
-#include "pipeline/run/recordings.h"
 #include "pipeline/run/staging.h"
 #include "pipeline/run/worker.h"
 #include "pipeline/step/parameters.h"
@@ -30,11 +30,11 @@ static cgp_status write_values(cgp__worker *worker, const cgp_update_values *val
 }
 
 /* Update all copies on the worker's device. `what`: the constants. */
-static cgp_status launch_updates(cgp__worker *worker, const void *what, bool records) {
+static cgp_status launch_updates(cgp__worker *worker, const void *what, bool captures) {
     const cgp__setup *setup = cgp__plan_setup(worker->plan);
     const cgp__parameters *parameters = cgp__plan_parameters(worker->plan);
     cgp_update update = *(const cgp_update *)what;
-    (void)records;
+    (void)captures;
     const double decay = update.weight_decay;
     for (int c = 0; c < parameters->n_copies; c++) {
         const cgp__copy *copy = &parameters->copies[c];
@@ -59,7 +59,7 @@ static cgp_status update_device(cgp__worker *worker, void *argument) {
     CGP_TRY(write_values(worker, &step->update_values, &update.values));
     if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
     ++*worker->changes.count;
-    CGP_TRY(cgp__run_recorded(worker, cgp__recorded_job(worker, CGP__RECORDED_UPDATE), 0,
+    CGP_TRY(cgp__run_captured(worker, cgp__captured_job(worker, CGP__CAPTURED_UPDATE), 0,
                               launch_updates, &update));
     return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_recordings.c -- captured graphs change no bit. The test runs on the backend `late`. It also
- * captures every action again at each use and compares the graphs. (On cuda-host:
+/* test_captured_graphs.c -- captured graphs change no bit. The test runs on the backend `late`. It
+ * also captures every action again at each use and compares the graphs. (On cuda-host:
  * test_cuda_graphs.) */
 #include "graphs.h"
 
@@ -10,7 +10,7 @@
 #include "backend/registry.h"
 #include "late/late.h"
 #include "custom_models.h"
-#include "pipeline/run/recordings.h"
+#include "pipeline/run/captured_graphs.h"
 
 enum { STEPS = 3, DRAWS = 6 };
 
@@ -36,9 +36,9 @@ static cgp_status counted_end(cgp_device *device, cgp_captured_graph **out) {
     return cgp_fail(CGP_ENOMEM, "counted: no memory");
 }
 
-static cgp_status counted_run(cgp_captured_graph *recording, int64_t tag) {
+static cgp_status counted_run(cgp_captured_graph *graph, int64_t tag) {
     counted.run++;
-    return cgp__backend_late.graphs->launch(recording, tag);
+    return cgp__backend_late.graphs->launch(graph, tag);
 }
 
 static cgp_status counted_kernel(cgp_kernel *kernel, const cgp_kernel_args *args) {
@@ -176,7 +176,7 @@ static void train(const draw *d, const char *const *devices, outcome *out) {
     cgp_plan_destroy(plan);
 }
 
-TEST_CASE(recorded_or_not_the_bits_are_the_same) {
+TEST_CASE(captured_or_not_the_bits_are_the_same) {
     uint64_t state = test_seed();
     for (int i = 0; i < test_scaled(DRAWS); i++) {
         draw d;
@@ -192,11 +192,11 @@ TEST_CASE(recorded_or_not_the_bits_are_the_same) {
         train(&d, on_counted, &got);
         assert_memory_equal(&expected, &got, sizeof got);
         assert_true(counted.run > 0);
-        cgp__recordings_compare = cgp__late_graphs_compare;
+        cgp__captured_graphs_compare = cgp__late_graphs_compare;
         train(&d, on_counted, &got);
-        cgp__recordings_compare = NULL;
+        cgp__captured_graphs_compare = NULL;
         assert_memory_equal(&expected, &got, sizeof got);
-        print_message("%s, %s, %d stages, %d micro-batches: %d recordings run\n",
+        print_message("%s, %s, %d stages, %d micro-batches: %d captured graphs run\n",
                       cgp_model_name(d.model), d.options.schedule, d.options.stages,
                       d.options.chunks, counted.run);
         release_draw(&d);
@@ -247,7 +247,7 @@ static void close_training(training *t, char sha256[65]) {
 
 /* Two steps capture as many graphs as the plan counts, plus one per device for the update. The
  * third step launches these graphs. */
-TEST_CASE(there_are_as_many_recordings_as_variants) {
+TEST_CASE(there_are_as_many_captured_graphs_as_variants) {
     static const struct {
         const char *schedule;
         int stages;
@@ -258,22 +258,22 @@ TEST_CASE(there_are_as_many_recordings_as_variants) {
                  {"zb-h1", 2, CGP_RECOMPUTE_NEVER_SELECTIVE}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         training t;
-        int recordings = 0;
+        int graphs = 0;
         open_training(&t, cases[i].schedule, cases[i].stages, cases[i].recompute);
         for (int d = 0; d < cgp_plan_devices(t.plan); d++)
-            recordings += cgp_plan_device_at(t.plan, d)->variants + 1;
+            graphs += cgp_plan_device_at(t.plan, d)->variants + 1;
         assert_ok(step_of(&t));
         assert_ok(step_of(&t));
-        assert_int_equal(counted.begun, recordings);
+        assert_int_equal(counted.begun, graphs);
         const int run = counted.run;
         assert_ok(step_of(&t));
-        assert_int_equal(counted.begun, recordings);
-        assert_true(counted.run >= run + recordings);
+        assert_int_equal(counted.begun, graphs);
+        assert_true(counted.run >= run + graphs);
         close_training(&t, NULL);
     }
 }
 
-TEST_CASE(a_launch_that_is_not_recorded_is_noticed) {
+TEST_CASE(a_launch_that_is_not_captured_is_noticed) {
     training t;
     open_training(&t, "1f1b", 2, CGP_RECOMPUTE_NEVER);
     assert_ok(step_of(&t));
@@ -284,7 +284,7 @@ TEST_CASE(a_launch_that_is_not_recorded_is_noticed) {
     close_training(&t, NULL);
 }
 
-TEST_CASE(measured_kernels_are_not_recorded) {
+TEST_CASE(measured_kernels_are_not_captured) {
     training t;
     cgp_layer_cost costs[16];
     open_training(&t, "1f1b", 2, CGP_RECOMPUTE_NEVER);
@@ -321,14 +321,14 @@ TEST_CASE(without_memory_for_more_the_bits_are_the_same) {
 TEST_CASE(an_operand_that_changes_is_noticed) {
     training t;
     open_training(&t, "gpipe", 1, CGP_RECOMPUTE_NEVER);
-    cgp__recordings_compare = cgp__late_graphs_compare;
+    cgp__captured_graphs_compare = cgp__late_graphs_compare;
     for (int s = 0; s < 3; s++)
         assert_ok(step_of(&t));
     counted.forgot = true;
     assert_status(step_of(&t), CGP_EDEVICE);
     assert_message("stage 0, micro-batch 0, 0F0: late: graph: node 0 of ");
     assert_message(": first has changed");
-    cgp__recordings_compare = NULL;
+    cgp__captured_graphs_compare = NULL;
     close_training(&t, NULL);
 }
 
@@ -343,7 +343,7 @@ static cgp_status fragile_forward(const cgp_op_run *run) {
 }
 
 /* The message names the action that runs the graph, not the action that captured it. */
-TEST_CASE(a_kernel_of_a_recording_that_fails_is_named) {
+TEST_CASE(a_kernel_of_a_captured_graph_that_fails_is_named) {
     add_counted();
     for (int k = 1; k <= 4; k++) {
         cgp_op fragile = custom_relu;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recordings.c -- captured graphs: the kernels of an action, or of a job, are launched as one
- * graph.
+/* captured_graphs.c -- launches the kernels of an action, or of a job, as one graph.
  *
  *     constants, caller's data    copied each time
  *     the calls after them        1st use: launched one by one; 2nd: captured, then run; later: run
@@ -10,7 +9,7 @@
  * the contents of device memory change: operands have fixed addresses or are slots of the instance.
  * The operands of a job have fixed addresses. Copies and events are not captured, and neither are
  * runs whose kernels are measured. */
-#include "pipeline/run/recordings.h"
+#include "pipeline/run/captured_graphs.h"
 
 #include "base/base.h"
 #include "pipeline/run/worker.h"
@@ -19,8 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct cgp__recorded {
-    enum { UNUSED, USED, RECORDED } state;
+struct cgp__captured {
+    enum { UNUSED, USED, CAPTURED } state;
     cgp_captured_graph *graph; /* NULL: not captured, or nothing to launch */
     int64_t launches;          /* number of launches, counted at the first use */
 };
@@ -28,87 +27,87 @@ struct cgp__recorded {
 /* The captured graphs of a bound instance, by kind of run. */
 typedef struct instance {
     cgp__variant variant;
-    cgp__recorded of[2][2]; /* [training][with_loss] */
+    cgp__captured of[2][2]; /* [training][with_loss] */
 } instance;
 
-struct cgp__recordings {
-    bool records; /* capture more graphs */
+struct cgp__captured_graphs {
+    bool captures; /* capture more graphs */
     instance *instances;
     int n, capacity;
-    cgp__recorded jobs[CGP__RECORDED_JOBS];
+    cgp__captured jobs[CGP__CAPTURED_JOBS];
 };
 
 #ifdef CGP_TEST_SITES
-cgp_status (*cgp__recordings_compare)(const cgp_captured_graph *recorded,
-                                      const cgp_captured_graph *now);
+cgp_status (*cgp__captured_graphs_compare)(const cgp_captured_graph *captured,
+                                           const cgp_captured_graph *now);
 #endif
 
-cgp_status cgp__recordings_read(bool *records) {
+cgp_status cgp__captured_graphs_read(bool *captures) {
     const char *text = getenv("CGP_GRAPHS");
-    *records = !text || strcmp(text, "off") != 0;
-    if (!text || !*records || strcmp(text, "on") == 0) return CGP_OK;
+    *captures = !text || strcmp(text, "off") != 0;
+    if (!text || !*captures || strcmp(text, "on") == 0) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "CGP_GRAPHS: expects on or off, got \"%s\"", text);
 }
 
-cgp_status cgp__recordings_create(cgp__worker *worker, bool records) {
+cgp_status cgp__captured_graphs_create(cgp__worker *worker, bool captures) {
     const cgp_backend *backend = worker->backend;
-    CGP_TRY(CGP__NEW(worker->recordings, 1, "worker"));
-    worker->recordings->records = records && backend->graphs && !backend->host_addressable;
+    CGP_TRY(CGP__NEW(worker->graphs, 1, "worker"));
+    worker->graphs->captures = captures && backend->graphs && !backend->host_addressable;
     return CGP_OK;
 }
 
 /* Find the captured graphs of a bound instance, or add an entry. Search only the entries before
  * `known`, which other lists added: lists may share an instance. */
-static cgp_status find(struct cgp__recordings *r, int known, cgp__variant *variant) {
+static cgp_status find(struct cgp__captured_graphs *r, int known, cgp__variant *variant) {
     for (int i = 0; i < known; i++) {
-        variant->recordings = i;
+        variant->graphs = i;
         if (cgp__same_variant(&r->instances[i].variant, variant)) return CGP_OK;
     }
     if (!cgp__grow(&r->instances, &r->capacity, r->n + 1, sizeof *r->instances))
-        return cgp__no_memory("recordings", sizeof *r->instances);
-    variant->recordings = r->n;
+        return cgp__no_memory("captured graphs", sizeof *r->instances);
+    variant->graphs = r->n;
     r->instances[r->n++] = (instance){.variant = *variant};
     return CGP_OK;
 }
 
-cgp_status cgp__recordings_bind(cgp__worker *worker, cgp__list *list) {
-    const int known = worker->recordings->n;
+cgp_status cgp__captured_graphs_bind(cgp__worker *worker, cgp__list *list) {
+    const int known = worker->graphs->n;
     for (int i = 0; i < list->n_variants; i++) {
         cgp__variant *variant = &list->variants[i];
-        variant->recordings = -1;
-        if (worker->recordings->records && variant->end > variant->begin)
-            CGP_TRY(find(worker->recordings, known, variant));
+        variant->graphs = -1;
+        if (worker->graphs->captures && variant->end > variant->begin)
+            CGP_TRY(find(worker->graphs, known, variant));
     }
     return CGP_OK;
 }
 
-cgp__recorded *cgp__recorded_run(const cgp__worker *worker, int i, bool training, bool with_loss) {
-    return &worker->recordings->instances[i].of[training][with_loss];
+cgp__captured *cgp__captured_run(const cgp__worker *worker, int i, bool training, bool with_loss) {
+    return &worker->graphs->instances[i].of[training][with_loss];
 }
 
-cgp__recorded *cgp__recorded_job(const cgp__worker *worker, int job) {
-    return &worker->recordings->jobs[job];
+cgp__captured *cgp__captured_job(const cgp__worker *worker, int job) {
+    return &worker->graphs->jobs[job];
 }
 
-static void destroy(const cgp__worker *worker, const cgp__recorded *recorded) {
-    if (recorded->graph) worker->backend->graphs->destroy(recorded->graph);
+static void destroy(const cgp__worker *worker, const cgp__captured *captured) {
+    if (captured->graph) worker->backend->graphs->destroy(captured->graph);
 }
 
-void cgp__recordings_destroy(cgp__worker *worker) {
-    struct cgp__recordings *r = worker->recordings;
+void cgp__captured_graphs_destroy(cgp__worker *worker) {
+    struct cgp__captured_graphs *r = worker->graphs;
     if (!r) return;
     for (int i = 0; i < 4 * r->n; i++)
         destroy(worker, &r->instances[i / 4].of[i / 2 % 2][i % 2]);
-    for (int i = 0; i < CGP__RECORDED_JOBS; i++)
+    for (int i = 0; i < CGP__CAPTURED_JOBS; i++)
         destroy(worker, &r->jobs[i]);
     free(r->instances);
     free(r);
-    worker->recordings = NULL;
+    worker->graphs = NULL;
 }
 
 /* Capture launches. *out: NULL if there is no graph. */
-static cgp_status record(cgp__worker *worker, cgp__launch *launch, const void *what,
-                         cgp_captured_graph **out) {
+static cgp_status capture(cgp__worker *worker, cgp__launch *launch, const void *what,
+                          cgp_captured_graph **out) {
     const cgp_backend_graphs *graphs = worker->backend->graphs;
     *out = NULL;
     CGP_TRY(graphs->capture_begin(worker->device));
@@ -120,32 +119,32 @@ static cgp_status record(cgp__worker *worker, cgp__launch *launch, const void *w
         return status;
     }
     if (end != CGP_ENOMEM) return end;
-    worker->recordings->records = false;
-    cgp_log(CGP_LOG_INFO, "pipeline", "device %d: no memory for more recordings: %s", worker->index,
-            cgp_message());
+    worker->graphs->captures = false;
+    cgp_log(CGP_LOG_INFO, "pipeline", "device %d: no memory for more captured graphs: %s",
+            worker->index, cgp_message());
     return CGP_OK;
 }
 
 #ifdef CGP_TEST_SITES
 /* Capture the launches again, and compare both graphs. */
 static cgp_status check(cgp__worker *worker, cgp__launch *launch, const void *what,
-                        const cgp_captured_graph *recorded) {
+                        const cgp_captured_graph *captured) {
     cgp_captured_graph *now = NULL;
-    if (!cgp__recordings_compare) return CGP_OK;
-    CGP_TRY(record(worker, launch, what, &now));
-    const cgp_status status = cgp__recordings_compare(recorded, now);
+    if (!cgp__captured_graphs_compare) return CGP_OK;
+    CGP_TRY(capture(worker, launch, what, &now));
+    const cgp_status status = cgp__captured_graphs_compare(captured, now);
     if (now) worker->backend->graphs->destroy(now);
     return status;
 }
 #else
-#define check(worker, launch, what, recorded) CGP_OK
+#define check(worker, launch, what, captured) CGP_OK
 #endif
 
 /* Enqueue launches one by one, and count them. */
-static cgp_status launch_first(cgp__worker *worker, cgp__recorded *r, cgp__launch *launch,
+static cgp_status launch_first(cgp__worker *worker, cgp__captured *r, cgp__launch *launch,
                                const void *what) {
     const cgp_backend_graphs *graphs = worker->backend->graphs;
-    if (!worker->recordings->records) return launch(worker, what, false);
+    if (!worker->graphs->captures) return launch(worker, what, false);
     const int64_t before = graphs->launches(worker->device);
     CGP_TRY(launch(worker, what, false));
     r->launches = graphs->launches(worker->device) - before;
@@ -153,11 +152,11 @@ static cgp_status launch_first(cgp__worker *worker, cgp__recorded *r, cgp__launc
 }
 
 /* Capture a graph; check that it has as many launches as the first use had. */
-static cgp_status record_again(cgp__worker *worker, cgp__recorded *r, cgp__launch *launch,
-                               const void *what) {
+static cgp_status capture_counted(cgp__worker *worker, cgp__captured *r, cgp__launch *launch,
+                                  const void *what) {
     const cgp_backend_graphs *graphs = worker->backend->graphs;
     const int64_t before = graphs->launches(worker->device);
-    CGP_TRY(record(worker, launch, what, &r->graph));
+    CGP_TRY(capture(worker, launch, what, &r->graph));
     const int64_t launches = graphs->launches(worker->device) - before;
     if (cgp__is_stopped(worker) || launches == r->launches) return CGP_OK;
     return cgp_fail(CGP_EDEVICE,
@@ -166,18 +165,18 @@ static cgp_status record_again(cgp__worker *worker, cgp__recorded *r, cgp__launc
                     (long long)r->launches, (long long)launches);
 }
 
-cgp_status cgp__run_recorded(cgp__worker *worker, cgp__recorded *r, int64_t tag,
+cgp_status cgp__run_captured(cgp__worker *worker, cgp__captured *r, int64_t tag,
                              cgp__launch *launch, const void *what) {
-    if (r->state == RECORDED) {
+    if (r->state == CAPTURED) {
         CGP_TRY(check(worker, launch, what, r->graph));
-    } else if (r->state == USED && worker->recordings->records) {
-        CGP_TRY(record_again(worker, r, launch, what));
+    } else if (r->state == USED && worker->graphs->captures) {
+        CGP_TRY(capture_counted(worker, r, launch, what));
         if (cgp__is_stopped(worker)) return CGP_OK; /* partly captured; the plan may be gone */
-        if (worker->recordings->records) r->state = RECORDED;
+        if (worker->graphs->captures) r->state = CAPTURED;
     } else if (r->state == UNUSED) {
         r->state = USED;
         return launch_first(worker, r, launch, what);
     }
-    if (r->state != RECORDED) return launch(worker, what, false);
+    if (r->state != CAPTURED) return launch(worker, what, false);
     return r->graph ? worker->backend->graphs->launch(r->graph, tag) : CGP_OK;
 }

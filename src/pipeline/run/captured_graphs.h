@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* captured_graphs.h -- launches that repeat unchanged run as one graph. The worker makes every call
+ * but cgp__captured_graphs_read(). */
+#ifndef CGP_SRC_PIPELINE_RUN_CAPTURED_GRAPHS_H
+#define CGP_SRC_PIPELINE_RUN_CAPTURED_GRAPHS_H
+
+#include <cgpipe/ext/backend.h>
+
+typedef struct cgp__list cgp__list;
+typedef struct cgp__worker cgp__worker;
+
+/* Launches that repeat unchanged, and their captured graph. */
+typedef struct cgp__captured cgp__captured;
+
+/* The jobs that have a captured graph of their own. */
+enum { CGP__CAPTURED_UPDATE, CGP__CAPTURED_PACKS, CGP__CAPTURED_SQUARES, CGP__CAPTURED_JOBS };
+
+/* Enqueue launches one by one. `captures`: the launches are being captured. The run may be given up
+ * meanwhile. */
+typedef cgp_status cgp__launch(cgp__worker *worker, const void *what, bool captures);
+
+/* Read CGP_GRAPHS. */
+cgp_status cgp__captured_graphs_read(bool *captures);
+
+/* Make and free the worker's captured graphs. `captures`: capture graphs, where the backend can.
+ * Call destroy before the device is destroyed. */
+cgp_status cgp__captured_graphs_create(cgp__worker *worker, bool captures);
+void cgp__captured_graphs_destroy(cgp__worker *worker);
+
+/* Reserve captured graphs for a list's bound instances. Lists with the same bound instance share
+ * its graphs. */
+cgp_status cgp__captured_graphs_bind(cgp__worker *worker, cgp__list *list);
+
+/* Return the graph of bound instance i in a kind of run, and the graph of a job. */
+cgp__captured *cgp__captured_run(const cgp__worker *worker, int i, bool training, bool with_loss);
+cgp__captured *cgp__captured_job(const cgp__worker *worker, int job);
+
+/* Enqueue launches one by one at the first use; capture a graph at the second use, and run it from
+ * then on. `tag`: added to the tags of the graph's kernels. */
+cgp_status cgp__run_captured(cgp__worker *worker, cgp__captured *captured, int64_t tag,
+                             cgp__launch *launch, const void *what);
+
+#ifdef CGP_TEST_SITES
+/* Function that compares a captured graph with a second capture; NULL: no comparison. */
+extern cgp_status (*cgp__captured_graphs_compare)(const cgp_captured_graph *captured,
+                                                  const cgp_captured_graph *now);
+#endif
+
+#endif
