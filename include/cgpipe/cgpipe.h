@@ -15,6 +15,7 @@
 #include <cgpipe/devices.h>
 #include <cgpipe/plan.h>
 #include <cgpipe/pipeline.h>
+#include <cgpipe/profile.h>
 #include <cgpipe/checkpoint.h>
 #include <cgpipe/ext/op.h>
 #include <cgpipe/ext/transport.h>

@@ -2,7 +2,7 @@
 /* partition.h -- costs of layers, and balances: the number of layers of each stage.
  *
  *     cgp_layer_cost *costs = calloc((size_t)cgp_model_layers(model), sizeof *costs);
- *     CGP_TRY(cgp_profile_steps(model, &options, costs, NULL)); // cgpipe/pipeline.h
+ *     CGP_TRY(cgp_profile_steps(model, &options, costs, NULL)); // cgpipe/profile.h
  *     CGP_TRY(cgp_balance_by_time(model, costs, false, stages, balance));
  *
  * Threads: any; a finished model is only read. */

@@ -8,7 +8,6 @@
 #define CGPIPE_PIPELINE_H
 
 #include <cgpipe/ext/transport.h>
-#include <cgpipe/partition.h>
 #include <cgpipe/plan.h>
 
 #ifdef __cplusplus
@@ -647,131 +646,6 @@ typedef struct cgp_pipeline_times {
      *  it. NaN if no RECV waited, or out of memory. */
     double wakeup_seconds;
 } cgp_pipeline_times;
-
-/**
- * Start measuring the time of each kernel, from zero, or stop. Off by default.
- *
- * @retval CGP_ENOMEM  Nothing is measured.
- * Cost: reads the clock twice per kernel, about 50 ns.
- */
-CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_measure_layers(cgp_pipeline *pipeline, bool measure);
-
-/**
- * Return the costs of layers in all full micro-batches since cgp_pipeline_measure_layers(), in the
- * form of cgp_profile_steps(). They are measured during training, while all devices of the plan are
- * busy. Times are means; recomputations count as forwards.
- *
- * @param[out] costs  [cgp_model_layers()], for micro-batches of cgp_plan_microbatch() samples.
- *                    Caller's. Unchanged on failure.
- * @retval CGP_ESTATE  Nothing has been measured.
- * @retval CGP_ENOMEM
- */
-CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_layer_costs(const cgp_pipeline *pipeline,
-                                                           cgp_layer_cost *costs);
-
-/** Maximum number of kinds of ops, built-in and custom. */
-#define CGP_OP_TIMES 64
-
-/** Kernel times of one kind of op, by direction: F, I and W (`cgp_layer_cost`). */
-typedef struct cgp_op_time {
-    const char *op;  /**< Name as in graph files, or "custom". Static. */
-    int64_t runs[3]; /**< Number of runs. Recomputations count as F. */
-    /** Sum of the times of all runs on all devices, even if they ran concurrently. */
-    double seconds[3];
-    double flops[3]; /**< FLOPs of all runs. */
-    /** Operand bytes of all runs, each counted once, as if every operand were read from or written
-     *  to memory; an operand that the kernel adds to counts twice. This is the least memory traffic
-     *  if each kernel's operands are larger than the cache. */
-    double bytes[3];
-} cgp_op_time;
-
-/**
- * Return the kernel times by kind of op, in all full micro-batches since
- * cgp_pipeline_measure_layers(). Copies between programs, messages and updates are not included.
- *
- * @param[out] times  [CGP_OP_TIMES] The kinds that ran, the longest time first. Caller's. Unchanged
- *                    on failure.
- * @param[out] n      Number of kinds.
- * @retval CGP_ESTATE  Nothing has been measured.
- */
-CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_op_times(const cgp_pipeline *pipeline,
-                                                        cgp_op_time *times, int *n);
-
-/** The most sizes of micro-batches in one call of cgp_profile_steps(). */
-#define CGP_PROFILE_SIZES 16
-
-/** Options of cgp_profile_steps(). */
-typedef struct cgp_profile_options {
-    size_t struct_size;
-    /** [sizes] Samples of a micro-batch, 1 to INT32_MAX each. Borrowed for the call. [NULL: one
-     *  size, of 1 sample] */
-    const int64_t *samples;
-    int sizes; /**< Number of sizes, 1 to CGP_PROFILE_SIZES. [1] */
-    /** [n_devices] Names as in cgpipe/devices.h. All train at the same time, and the first is
-     *  measured. Borrowed for the call. [NULL: "cpu" each] */
-    const char *const *devices;
-    int n_devices; /**< Number of devices, 1 to 1024. [1] */
-    int threads;   /**< Threads of each device, 1 to 1024. [1] */
-    /** Measured steps, 1 to 1000; the times are medians over them. [5] */
-    int steps;
-    cgp_precision precision;     /**< [CGP_PRECISION_F32] */
-    cgp_convolution convolution; /**< [CGP_CONVOLUTION_DIRECT] */
-    /** The optimizer. [SGD with lr 1e-6, which hardly changes the weights] */
-    cgp_optim optim;
-} cgp_profile_options;
-
-/** The defaults in brackets above, with struct_size set. */
-static inline cgp_profile_options cgp_profile_options_default(void) {
-    cgp_profile_options options = {sizeof(cgp_profile_options),
-                                   NULL,
-                                   1,
-                                   NULL,
-                                   1,
-                                   1,
-                                   5,
-                                   CGP_PRECISION_F32,
-                                   CGP_CONVOLUTION_DIRECT,
-                                   cgp_optim_sgd(1e-6, 0, false, 0)};
-    return options;
-}
-
-/**
- * Measure every layer of a model in whole training steps.
- *
- * For each size of micro-batch, a one-stage pipeline on each device runs a step and an update to
- * warm up, then `steps` more. All steps use random numbers. A model without losses gets random
- * gradients.
- *
- * In a step the operands of most kernels are in no cache, and kernels run in program order, so
- * these times add up to the time of a step. Devices that run at once share caches, memory bandwidth
- * and power, as the stages of a pipeline do.
- *
- * If the steps do not fit into memory, or if the model cannot train, a warning is logged. Then the
- * kernels of all sizes are measured one by one on the first device. Memory for one op at a time is
- * enough, a limit in the device's name has no effect, and `update_seconds` is 0. Each kernel runs
- * once to warm up and `steps` times on random data. On a device that uses host memory, the caches
- * are filled before each of several runs: with other memory, then with the op's x or dy. Kernels
- * that differ only in their data are measured once for all layers.
- *
- * @param[in]  model     Finished. Borrowed.
- * @param[in]  options   Borrowed.
- * @param[out] costs     [sizes][cgp_model_layers()], in seconds and bytes of one micro-batch.
- *                       `update_seconds` is the time of the update, split in proportion to
- *                       parameter bytes. Caller's. Unchanged on failure.
- * @param[out] in_steps  Set to true if whole steps were measured, to false if the kernels were
- *                       measured one by one. Unchanged on failure. May be NULL.
- *
- * @retval CGP_EINVAL   A bad option, or a model that is not finished.
- * @retval CGP_EDEVICE  A kernel failed.
- * @retval CGP_ELIMIT   An op alone needs more memory than the machine has.
- * @retval CGP_ENOMEM
- *
- * Threads: any; blocks.
- * Cost: per size, 2 to 4 micro-batches in each of `steps` + 1 steps.
- */
-CGP_API CGP_MUST_CHECK cgp_status cgp_profile_steps(const cgp_model *model,
-                                                    const cgp_profile_options *options,
-                                                    cgp_layer_cost *costs, bool *in_steps);
 
 /** Return the times of the last run; all NaN before the first. @param[out] busy [devices] busy time
  *  / `seconds`; may be NULL. Cost: sorts the run's events. */

@@ -3,7 +3,7 @@
 #ifndef CGP_SRC_PIPELINE_LAYER_TIMES_H
 #define CGP_SRC_PIPELINE_LAYER_TIMES_H
 
-#include <cgpipe/pipeline.h>
+#include <cgpipe/profile.h>
 
 /* Broadcast the measured times of kernels to all ranks. Collective. @retval CGP_ESTATE No times
  * were measured. */

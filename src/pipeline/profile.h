@@ -3,7 +3,7 @@
 #ifndef CGP_SRC_PIPELINE_PROFILE_H
 #define CGP_SRC_PIPELINE_PROFILE_H
 
-#include <cgpipe/pipeline.h>
+#include <cgpipe/profile.h>
 
 /* Train all plans [n_plans], for one rank, at the same time, and measure the layers of the first
  * plan: medians over `steps` steps, for micro-batches of cgp_plan_microbatch() samples. A plan may

@@ -13,10 +13,11 @@
 # owner:
 #
 # - "module/x.h": module; <cgpipe/X.h>: X
-# - <cgpipe/tensor.h>, <cgpipe/op.h>: base
+# - <cgpipe/tensor.h>, <cgpipe/op.h>, <cgpipe/ext/ops.h>: base
 # - <cgpipe/images.h>, <cgpipe/tokenizer.h>: data
-# - <cgpipe/devices.h>, <cgpipe/ext/ops.h>: backend
+# - <cgpipe/devices.h>: backend
 # - <cgpipe/graph.h>: model
+# - <cgpipe/profile.h>: pipeline
 #
 # A module may include headers of its own and of the modules in its row. Only programs may include
 # <cgpipe/cgpipe.h> and <cgpipe/models/...>. Exit code 1 if there is a forbidden include (printed as
@@ -103,13 +104,15 @@ check() {
                     owner = part[3]; sub(/\.h$/, "", owner)
                     parts_of_target = 2
                 }
-                if (owner == "tensor" || (owner == "op" && part[2] == "op.h"))
+                if (owner == "tensor" || owner == "ops" || (owner == "op" && part[2] == "op.h"))
                     owner = "base" # types that every module reads
                 if (owner == "images" || owner == "tokenizer")
                     owner = "data" # headers of the module data
                 if (owner == "graph")
                     owner = "model" # model reads and writes graph files
-                if (owner == "devices" || owner == "ops")
+                if (owner == "profile")
+                    owner = "pipeline" # pipeline measures in its steps
+                if (owner == "devices")
                     owner = "backend"
                 if (parts_of_target > 2 || owner == "cgpipe")
                     forbidden("module " module " includes <" target ">, which is for programs")
