@@ -14,6 +14,7 @@
 #include "op/custom/custom.h"
 #include "op/rules.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -23,6 +24,7 @@
 const cgp__op *cgp__op_find(cgp_op_kind kind) {
     static const cgp__op custom = {.dx = CGP__DX_SEPARATE};
     static const cgp__op *const ops[] = {CGP_OPS(ENTRY) & custom};
+    assert((size_t)kind < sizeof ops / sizeof ops[0]);
     return ops[kind];
 }
 
