@@ -14,6 +14,7 @@
 #include "session/costs.h"
 #include "session/inputs.h"
 #include "session/model.h"
+#include "session/session.h"
 #include "text.h"
 
 #include <inttypes.h>

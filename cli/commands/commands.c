@@ -2,8 +2,6 @@
 /* commands.c -- the table of commands (name, operand, summary, example), and the help on MODEL. */
 #include "commands/commands.h"
 
-#include "train/train.h"
-
 const cli_command cli_commands[CLI_COMMANDS] = {
     {"training", "train", "MODEL --data PATH...", "train a model on text or images",
      "gpt2:layers=4,width=128,heads=4,seq=128 --data book.txt --stages 2", CLI_TRAIN, cli_train},

@@ -20,6 +20,7 @@ extern const cli_command cli_commands[CLI_COMMANDS];
 /* A summary of the program; a help text on the values of MODEL. */
 extern const char cli_summary[], cli_models[];
 
+int cli_train(const cli_run_options *options);
 int cli_new(const cli_run_options *options);
 int cli_export(const cli_run_options *options);
 int cli_stop(const cli_run_options *options);

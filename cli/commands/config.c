@@ -10,6 +10,7 @@
 #include "options/run_file.h"
 #include "session/model.h"
 #include "session/record.h"
+#include "session/run_directory.h"
 #include "text.h"
 
 /* Tell whether a later start of the run changed an option: then no single start can repeat the run.

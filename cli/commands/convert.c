@@ -17,6 +17,7 @@
 #include "files.h"
 #include "session/published.h"
 #include "session/record.h"
+#include "session/run_directory.h"
 #include "text.h"
 
 #include <cgpipe/checkpoint.h>

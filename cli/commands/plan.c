@@ -8,6 +8,8 @@
 #include "report/report.h"
 #include "session/cluster.h"
 #include "session/costs.h"
+#include "session/model.h"
+#include "session/session.h"
 #include "text.h"
 
 #include <math.h>

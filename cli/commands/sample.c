@@ -8,6 +8,7 @@
 #include "ranks.h"
 #include "session/published.h"
 #include "session/record.h"
+#include "session/run_directory.h"
 #include "session/sampler.h"
 #include "session/session.h"
 #include "text.h"

@@ -14,6 +14,7 @@
 #include "session/entries.h"
 #include "session/lock.h"
 #include "session/record.h"
+#include "session/run_directory.h"
 #include "text.h"
 
 #include <inttypes.h>

@@ -4,10 +4,12 @@
 #ifndef CGPIPE_CLI_CHANGES_H
 #define CGPIPE_CLI_CHANGES_H
 
-#include "options/options.h"
+#include <cgpipe/base.h>
 
 #include <jansson.h>
 #include <stdio.h>
+
+typedef struct cli_run_options cli_run_options;
 
 /* Write a line with the given options that differ from `before`: "changed      --stages 1 -> 2,
  * --seed 0 -> 1". Writes nothing if none differs. */

@@ -4,9 +4,11 @@
 #ifndef CGPIPE_CLI_INHERIT_H
 #define CGPIPE_CLI_INHERIT_H
 
-#include "options/options.h"
+#include <cgpipe/base.h>
 
 #include <jansson.h>
+
+typedef struct cli_run_options cli_run_options;
 
 /* Take from a run's `record`, made by cli_options_json(), every option that is not given. The
  * record stays borrowed. Fails with CGP_EFORMAT. */

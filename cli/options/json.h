@@ -3,9 +3,11 @@
 #ifndef CGPIPE_CLI_OPTIONS_JSON_H
 #define CGPIPE_CLI_OPTIONS_JSON_H
 
-#include "options/options.h"
+#include <cgpipe/base.h>
 
 #include <jansson.h>
+
+typedef struct cli_run_options cli_run_options;
 
 /* Write the option's JSON key to `key` and return it: its name with _ in place of -. */
 const char *cli_option_key(int id, char key[32]);

@@ -3,7 +3,9 @@
 #ifndef CGPIPE_CLI_PARSE_H
 #define CGPIPE_CLI_PARSE_H
 
-#include "options/options.h"
+#include <cgpipe/base.h>
+
+typedef struct cli_run_options cli_run_options;
 
 /* Parse argv[0 .. argc-1] (the arguments after the command), read --config, and resolve the
  * options. With --resume the options stay unresolved: the caller then calls

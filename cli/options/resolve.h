@@ -3,7 +3,9 @@
 #ifndef CGPIPE_CLI_RESOLVE_H
 #define CGPIPE_CLI_RESOLVE_H
 
-#include "options/options.h"
+#include <cgpipe/base.h>
+
+typedef struct cli_run_options cli_run_options;
 
 /* Fill in the defaults that depend on other options. Fails with CGP_EINVAL, or with the failure to
  * read a file of --schedule. */

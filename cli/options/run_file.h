@@ -11,10 +11,12 @@
 #ifndef CGPIPE_CLI_RUN_FILE_H
 #define CGPIPE_CLI_RUN_FILE_H
 
-#include "options/options.h"
+#include <cgpipe/base.h>
 
 #include <jansson.h>
 #include <stdio.h>
+
+typedef struct cli_run_options cli_run_options;
 
 /* Read --config: MODEL, unless the command line names one, and every option that the command has
  * and that is not given. Fails with CGP_EIO, or with CGP_EINVAL, whose message names file, line and

@@ -5,6 +5,7 @@
 #include "json_file.h"
 #include "session/diagnosis.h"
 #include "session/entries.h"
+#include "session/run_directory.h"
 #include "text.h"
 
 #include <dirent.h>

@@ -4,7 +4,9 @@
 #include "report/report.h"
 
 #include "files.h"
+#include "options/options.h"
 #include "ranks.h"
+#include "session/session.h"
 #include "text.h"
 
 #include <stdlib.h>

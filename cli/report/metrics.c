@@ -2,6 +2,7 @@
 /* metrics.c -- see metrics.h. */
 #include "report/metrics.h"
 
+#include "session/run_directory.h"
 #include "text.h"
 
 #include <errno.h>

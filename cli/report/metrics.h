@@ -11,10 +11,12 @@
 #ifndef CGPIPE_CLI_METRICS_H
 #define CGPIPE_CLI_METRICS_H
 
+#include <cgpipe/base.h>
+
 #include <jansson.h>
 #include <stdio.h>
 
-#include "session/run_directory.h"
+typedef struct cli_run_directory cli_run_directory;
 
 typedef struct cli_metrics {
     const char *path; /* Borrowed. */

@@ -5,6 +5,7 @@
 #include "report/report.h"
 
 #include "files.h"
+#include "session/session.h"
 
 /* The times of a step by kind of op. */
 typedef struct step {

@@ -3,9 +3,11 @@
 #include "report/output.h"
 
 #include "files.h"
+#include "options/options.h"
 #include "options/resolve.h"
 #include "ranks.h"
 #include "report/report.h"
+#include "session/session.h"
 #include "stop.h"
 #include "text.h"
 

@@ -5,10 +5,13 @@
 #ifndef CGPIPE_CLI_OUTPUT_H
 #define CGPIPE_CLI_OUTPUT_H
 
+#include <cgpipe/base.h>
+
 #include <jansson.h>
 #include <stdio.h>
 
-#include "session/session.h"
+typedef struct cli_run_options cli_run_options;
+typedef struct cli_session cli_session;
 
 /* Return the stream for result text (a sample): standard output, or standard error if standard
  * output carries the JSON. */

@@ -2,7 +2,9 @@
 /* report.c -- plans and results as text for people. */
 #include "report/report.h"
 
+#include "options/options.h"
 #include "ranks.h"
+#include "session/session.h"
 #include "text.h"
 
 #include <inttypes.h>

@@ -3,10 +3,12 @@
 #ifndef CGPIPE_CLI_REPORT_H
 #define CGPIPE_CLI_REPORT_H
 
+#include <cgpipe/schedule.h>
+
 #include <jansson.h>
 #include <stdio.h>
 
-#include "session/session.h"
+typedef struct cli_session cli_session;
 
 /* Print model, mini-batch, pipeline and optimizer, one per line. */
 void cli_print_configuration(FILE *out, const cli_session *session);

@@ -5,6 +5,7 @@
 #include "files.h"
 #include "json_file.h"
 #include "machine.h"
+#include "options/options.h"
 #include "ranks.h"
 #include "text.h"
 

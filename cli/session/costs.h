@@ -4,9 +4,11 @@
 #ifndef CGPIPE_CLI_COSTS_H
 #define CGPIPE_CLI_COSTS_H
 
+#include <cgpipe/profile.h>
+
 #include <jansson.h>
 
-#include "session/model.h"
+typedef struct cli_run_options cli_run_options;
 
 /* The largest number of micro-batch sizes in a file. `cgpipe profile` measures three sizes, and
  * --balance time one. */

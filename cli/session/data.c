@@ -10,7 +10,9 @@
 #include <cgpipe/images.h>
 
 #include "files.h"
+#include "options/options.h"
 #include "session/inputs.h"
+#include "session/model.h"
 #include "text.h"
 
 #include <math.h>

@@ -7,8 +7,8 @@
 #include <cgpipe/data.h>
 #include <jansson.h>
 
-#include "options/options.h"
-#include "session/model.h"
+typedef struct cli_model cli_model;
+typedef struct cli_run_options cli_run_options;
 
 /* Kinds of images come last. */
 typedef enum cli_data_kind {

@@ -8,6 +8,7 @@
 #include "machine.h"
 #include "ranks.h"
 #include "session/entries.h"
+#include "session/run_directory.h"
 #include "stop.h"
 #include "text.h"
 

@@ -12,7 +12,9 @@
 #ifndef CGPIPE_CLI_SESSION_DIAGNOSIS_H
 #define CGPIPE_CLI_SESSION_DIAGNOSIS_H
 
-#include "session/run_directory.h"
+#include <cgpipe/pipeline.h>
+
+typedef struct cli_run_directory cli_run_directory;
 
 #define CLI_DIAGNOSIS "diagnosis"
 

@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "session/run_directory.h"
+
 #define LISTING "checkpoint.json"                /* list of a checkpoint's files */
 #define LARGEST_STEP INT64_C(999999999999999999) /* the library's limit */
 

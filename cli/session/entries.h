@@ -3,9 +3,11 @@
 #ifndef CGPIPE_CLI_ENTRIES_H
 #define CGPIPE_CLI_ENTRIES_H
 
-#include "session/run_directory.h"
+#include <cgpipe/base.h>
 
 #include <dirent.h>
+
+typedef struct cli_run_directory cli_run_directory;
 
 /* Open a new listing of the entries. NULL: the directory cannot be read, see errno. */
 DIR *cli_run_directory_list(const cli_run_directory *directory);

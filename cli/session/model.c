@@ -2,6 +2,7 @@
 /* model.c -- see model.h. */
 #include "session/model.h"
 
+#include "options/options.h"
 #include "ranks.h"
 #include "text.h"
 

@@ -13,8 +13,9 @@
 #include <cgpipe/cgpipe.h>
 #include <cgpipe/models/spec.h>
 
-#include "options/options.h"
 #include "session/plugin.h"
+
+typedef struct cli_run_options cli_run_options;
 
 /* Bytes of a model's text with all sizes written out. */
 #define CLI_MODEL_SPEC 2048

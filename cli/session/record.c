@@ -7,9 +7,13 @@
 #include "machine.h"
 #include "options/changes.h"
 #include "options/json.h"
+#include "options/options.h"
 #include "ranks.h"
 #include "session/data.h"
+#include "session/model.h"
 #include "session/plugin.h"
+#include "session/run_directory.h"
+#include "session/session.h"
 #include "text.h"
 
 #include <cgpipe/checkpoint.h>

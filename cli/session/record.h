@@ -18,10 +18,14 @@
 #ifndef CGPIPE_CLI_RECORD_H
 #define CGPIPE_CLI_RECORD_H
 
+#include <cgpipe/base.h>
+
 #include <jansson.h>
 
-#include "session/run_directory.h"
-#include "session/session.h"
+typedef struct cli_model cli_model;
+typedef struct cli_run_directory cli_run_directory;
+typedef struct cli_run_options cli_run_options;
+typedef struct cli_session cli_session;
 
 /* Read run.json. The caller owns *record. */
 CGP_MUST_CHECK cgp_status cli_record_read(const cli_run_directory *directory, json_t **record);

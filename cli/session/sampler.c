@@ -7,6 +7,7 @@
  * position, and the cache is filled again. */
 #include "session/sampler.h"
 
+#include "options/options.h"
 #include "ranks.h"
 #include "session/inputs.h"
 #include "session/session.h"

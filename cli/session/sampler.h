@@ -9,8 +9,9 @@
 
 #include <stdio.h>
 
-#include "options/options.h"
 #include "session/model.h"
+
+typedef struct cli_run_options cli_run_options;
 
 typedef struct cli_sampler {
     cgp_pipeline *pipeline; /* Borrowed */

@@ -8,6 +8,7 @@
 #include "ranks.h"
 #include "session/costs.h"
 #include "session/data.h"
+#include "session/eval_metrics.h"
 #include "session/inputs.h"
 #include "text.h"
 

@@ -4,10 +4,11 @@
 #ifndef CGPIPE_CLI_SESSION_H
 #define CGPIPE_CLI_SESSION_H
 
-#include "session/eval_metrics.h"
-
 #include <cgpipe/data.h>
 #include "session/model.h"
+
+typedef struct cli_eval_metrics cli_eval_metrics;
+typedef struct cli_run_options cli_run_options;
 
 /* The measurements of a step; NaN: not available. Times are in seconds; only CLI_STEP_SECONDS
  * includes the update. The bubble is a fraction. So are the entries that begin at CLI_BUSY: how

@@ -3,6 +3,7 @@
  * the training (stop.h). */
 #include "train/train.h"
 
+#include "commands/commands.h"
 #include "errors.h"
 #include "machine.h"
 #include "ranks.h"

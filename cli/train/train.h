@@ -7,6 +7,7 @@
 #include "report/metrics.h"
 
 #include "session/data.h"
+#include "session/eval_metrics.h"
 #include "session/resume.h"
 
 /* The training data; written by resolve.c and open.c. */
@@ -35,8 +36,6 @@ typedef struct training {
     /* A signal's name or "stop request" (stop.h), or "time"; NULL: the run was not stopped. */
     const char *stopped;
 } training;
-
-int cli_train(const cli_run_options *options);
 
 /* resolve.c: take the options of a run, check them, and make model and plan. */
 CGP_MUST_CHECK cgp_status cli_train_resolve(training *t);

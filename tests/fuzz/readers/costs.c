@@ -7,6 +7,7 @@
 #include "fuzz.h"
 
 #include "session/costs.h"
+#include "options/options.h"
 
 #include <math.h>
 

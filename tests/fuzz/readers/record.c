@@ -11,6 +11,7 @@
 #include "options/resolve.h"
 #include "session/model.h"
 #include "session/record.h"
+#include "session/run_directory.h"
 
 /* Inherit the options as resume.c does, without loading anything. */
 static cgp_status inherit(const json_t *record) {
