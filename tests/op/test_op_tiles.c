@@ -9,6 +9,7 @@
  * without AVX512_BF16 these tests are skipped with a message; CGP_CPU_ISA is tested everywhere. On
  * a processor without AMX, the GEMM for AMX runs on fake tiles. */
 #include "tiles.h"
+#include "backend/cpu/operands.h"
 
 static uint64_t seed;
 static runner cpu, parallel; /* devices with one and with three threads */

@@ -122,16 +122,4 @@ static inline void cgp__cpu_parallel_for_rows(const cgp_kernel *kernel, const cg
                           &call);
 }
 
-/* Set the dropout mask of one sample; return false if nothing is dropped. */
-static inline bool cgp__cpu_mask_of(cgp__cpu_mask *out, const cgp_kernel *kernel,
-                                    const cgp_kernel_args *args, int64_t sample) {
-    const float p = kernel->spec.attributes.p;
-    if (!args->training || p == 0.0f) return false;
-    *out = (cgp__cpu_mask){.key = kernel->key,
-                           .threshold = cgp__dropout_threshold(p),
-                           .sample = (uint64_t)(args->values->sample + sample),
-                           .scale = (float)(1.0 / (1.0 - (double)p))};
-    return true;
-}
-
 #endif

@@ -15,92 +15,10 @@
 
 #define CGP__CPU_BLOCK 64 /* rows in a partial sum of a parameter's gradient */
 
-/* A dropout mask; cgpipe/ext/ops/common.h defines the rule. */
-typedef struct cgp__cpu_mask {
-    cgp__rng_key key;
-    uint32_t threshold, group;
-    uint64_t sample;
-    /* Factor of kept elements, 1 / (1 - p). */
-    float scale;
-} cgp__cpu_mask;
-
-/* Consecutive rows of LAYER_NORM or RMS_NORM; C = width. Backward takes at most CGP__CPU_BLOCK
- * rows. */
-typedef struct cgp__cpu_norm {
-    /* Type of x, y, dy and dx. */
-    cgp_dtype type;
-    int64_t rows, width;
-    float eps;
-    const void *x;              /* [rows, C] */
-    const float *weight, *bias; /* [C]; bias: LAYER_NORM only */
-    void *y;                    /* [rows, C] */
-    /* [rows] Read by backward. In RMS_NORM `mean` is NULL. */
-    float *mean, *rstd;
-    const void *dy;
-    /* [rows, C] dx may be dy; NULL: not wanted. `add`: add to dx. */
-    void *dx;
-    bool add;
-    /* Backward: sums of dweight and, for LAYER_NORM, dbias, [2, padded C]. Overwritten. */
-    float *sums;
-} cgp__cpu_norm;
-
 /* Return the floats of a row, padded so that full vectors may be read and written. */
 static inline int64_t cgp__cpu_padded(int64_t width) {
     return (width + 15) / 16 * 16;
 }
-
-typedef struct cgp__cpu_loss {
-    /* Type of x and dx. */
-    cgp_dtype type;
-    int64_t rows, classes, ignore;
-    const void *x; /* [rows, classes] */
-    const int32_t *targets;
-    float *max, *log_sum; /* [rows], read by backward */
-    double *losses;       /* [rows] forward */
-    /* [rows, classes] dx is multiplied by `scale` and may be x. `add`: add to dx. */
-    void *dx;
-    float scale;
-    bool add;
-} cgp__cpu_loss;
-
-/* Rows of one head's scores. Row i is query first + i, and column j is key begin + j. `begin` is a
- * multiple of 64. Rows begin at multiples of 64 bytes and may be read and written up to the next
- * row. */
-typedef struct cgp__cpu_scores {
-    int64_t rows, first, begin;
-    /* `width`: keys in every row. `stride`: floats from one row to the next. */
-    int64_t width, stride;
-    /* A causal query attends to no key after its own position. `window`: a query attends to at most
-     * this many last keys; 0: to all keys. */
-    bool causal;
-    int64_t window;
-    /* Scores are multiplied by this factor. */
-    float scale;
-    /* Scores; then probabilities after dropout. */
-    float *s;
-    /* Backward: the gradients of the probabilities; then the gradients of the scores. */
-    float *dp;
-    /* [rows] Maximum of s, and log sum_j exp(scale (s - max)). NULL: not saved. */
-    float *max, *log_sum;
-    const float *delta; /* [rows] dot products dy . y */
-    /* Dropout mask, whose group is the group of row 0; NULL: no dropout. */
-    const cgp__cpu_mask *mask;
-} cgp__cpu_scores;
-
-/* One row of ROTARY: `heads` heads of `width` columns, of which the first `rotated` are rotated.
- * `to` may be `from`. */
-typedef struct cgp__cpu_rotation {
-    /* Type of `from` and `to`. */
-    cgp_dtype type;
-    int64_t heads, width, rotated;
-    bool interleaved;
-    /* [pairs] Padded, because full vectors are read. */
-    const float *cos, *sin;
-    const void *from;
-    void *to;
-    /* Add to `to` instead of overwriting it. */
-    bool add;
-} cgp__cpu_rotation;
 
 /* Return the address of element i of an array of a type. Like strchr(), the function drops const:
  * the caller decides whether to write. */
@@ -108,185 +26,19 @@ static inline void *cgp__cpu_at(cgp_dtype type, const void *memory, int64_t i) {
     return (char *)memory + i * (type == CGP_BF16 ? 2 : 4);
 }
 
-/* A matrix of f32 or bf16; `at` is element [0, 0]. */
-typedef struct cgp__matrix {
-    cgp_dtype type;
-    const void *at;
-    /* Numbers of elements from one row to the next, and from one column to the next. One of the two
-     * is 1. */
-    int64_t row, column;
-} cgp__matrix;
-
-/* Return the submatrix that begins at element [i, j]. */
-static inline cgp__matrix cgp__matrix_from(cgp__matrix x, int64_t i, int64_t j) {
-    x.at = cgp__cpu_at(x.type, x.at, i * x.row + j * x.column);
-    return x;
-}
-
-/* Multiples of every instruction set's MR and NR: blocks are full micro-panels for every
- * instruction set. */
-#define CGP__GEMM_MR 16
-#define CGP__GEMM_NR 48
-
-/* Windows of an image. Each window is a row of k = segments x length floats of a GEMM. A segment is
- * one row of the window: `length` contiguous floats. Segments are `jump` floats apart. */
-typedef struct cgp__windows {
-    const float *at;
-    /* [rows] Offset of each window from `at`, in floats. */
-    const int64_t *rows;
-    int64_t segments, jump;
-} cgp__windows;
-
-/* Layout of a matrix b [k, columns] made of taps [columns, depth], whose depth is contiguous. Index
- * k counts the depth of a tap first, then the taps of a segment, then the segments. */
-typedef struct cgp__taps {
-    int64_t depth;
-    /* Elements from one tap to the next, and from one segment to the next. */
-    int64_t tap, segment;
-    /* The part of each segment in the block: `length` elements of k, starting at `first`. */
-    int64_t first, length;
-} cgp__taps;
-
-/* Memory to prefetch: `runs` runs of `length` bytes, `stride` bytes apart. */
-typedef struct cgp__cpu_prefetch {
-    const char *at;
-    int64_t runs, length, stride;
-} cgp__cpu_prefetch;
-
-/* The part of a triangular product that may be skipped. In row i, on one side of column (`diagonal`
- * + i), either `c` is not needed or `a` is zero. If `b` is finite, skipping does not change a bit
- * of the sums. Products of these zeros with infinity or NaN are skipped too. */
-typedef enum cgp__triangle {
-    CGP__DENSE,   /* no triangle */
-    CGP__C_UNTIL, /* `c` is needed up to the diagonal; after it, `c` may stay unwritten */
-    CGP__A_UNTIL, /* `a` is zero after the diagonal */
-    CGP__A_FROM,  /* `a` is zero before the diagonal */
-} cgp__triangle;
-
-/* c [rows, columns] = from + a [rows, k] b [k, columns] + bias [columns]. */
-typedef struct cgp__block {
-    int64_t rows, columns, k;
-    /* `diagonal` counts rows and columns from the start of the block. With windows, the triangle is
-     * always CGP__DENSE. */
-    cgp__triangle triangle;
-    int64_t diagonal;
-    /* Operand `a` has one of three forms: packed by gemm_pack_a; contiguous f32 rows in place,
-     * `row` floats apart; or windows of an image. */
-    const float *a;
-    const float *rows_at;
-    int64_t row;
-    /* Rows read in place do not fit the cache: prefetch the next micro-tile's rows, and skip
-     * `prefetch`. */
-    bool streams;
-    cgp__windows windows;
-    cgp__matrix b;
-    /* A matrix of `panels_k` rows, packed by gemm_pack_b. The block begins at its row `panels_row`.
-     * NULL: b is packed block by block. */
-    const float *panels;
-    int64_t panels_k, panels_row;
-    /* `depth` > 0: `b` is made of taps. */
-    cgp__taps taps;
-    /* NULL: no bias. */
-    const float *bias;
-    /* The matrix to add. Its columns are contiguous, and it may be c itself. If `at` is NULL,
-     * nothing is added. */
-    cgp__matrix from;
-    /* Type of c. */
-    cgp_dtype type;
-    void *c;
-    /* Number of elements from one row of c to the next. */
-    int64_t stride;
-    /* [rows] Offset of each row, in elements. NULL: rows are `stride` apart. */
-    const int64_t *c_rows, *from_rows;
-    /* Memory that the work after this block reads, in order. */
-    const cgp__cpu_prefetch *prefetch;
-    int n_prefetch;
-} cgp__block;
-
-/* winograd.c: a tile of 2 x 2 output pixels reads 4 x 4 pixels of the image. */
-#define CGP__WINOGRAD_SIDE 4
-#define CGP__WINOGRAD_ELEMENTS (CGP__WINOGRAD_SIDE * CGP__WINOGRAD_SIDE)
-
-/* Rows of pixels [width, channels], of which tiles read the first `count` channels. Tile t reads
- * four pixels of x, or two of dy, starting at column + 2 t. Pixels outside the width count as
- * zeros. */
-typedef struct cgp__winograd_row {
-    cgp_dtype type;
-    /* Addresses of the rows; dy uses only the first two. NULL: the row is outside the image. */
-    const void *rows[CGP__WINOGRAD_SIDE];
-    int64_t width, channels, count, column, tiles;
-} cgp__winograd_row;
-
-/* One or two rows of pixels [width, channels], `row` elements apart. Tiles write the first `count`
- * channels of the pixels, starting at pixel `column`. */
-typedef struct cgp__winograd_pixels {
-    cgp_dtype type;
-    void *at;
-    int64_t row;
-    int rows;
-    int64_t width, channels, count, column, tiles;
-    /* NULL: no bias. */
-    const float *bias;
-    bool add;
-} cgp__winograd_pixels;
-
-/* A filter [3, 3, k, columns] or, if `turned`, [3, 3, columns, k], rotated by 180 degrees. `tap`
- * and `row` are the numbers of elements from one tap to the next and from one row to the next. */
-typedef struct cgp__winograd_filter {
-    const float *at;
-    int64_t tap, row, k, columns;
-    bool turned;
-} cgp__winograd_filter;
-
-/* Rows of BATCH_NORM, INSTANCE_NORM and GROUP_NORM, `stride` elements apart, normalised by column.
- * Arrays that are indexed by column may be read up to the padded width. */
-typedef struct cgp__cpu_columns {
-    /* Type of x, y, dy and dx. */
-    cgp_dtype type;
-    int64_t rows, width, stride;
-    const void *x, *dy; /* dy: backward */
-    const float *mean;
-    const float *scale; /* weight rstd */
-    const float *shift; /* forward: bias; backward: mean(dy), grouped: rstd mean(g) */
-    const float *slope; /* backward: -rstd mean(dy h), grouped: -rstd^2 mean(g h) */
-    /* GROUP_NORM: channels of a group share their means; g = dy weight. */
-    bool grouped;
-    /* Result: y, or dx, which may be dy. `add`: add to dx. */
-    void *to;
-    bool add;
-    /* Number of rows that sums[] already covers; 0: sums[] is undefined. */
-    int64_t before;
-    /* Forward: the mean, and the sum of squared differences from the mean. Backward: the sums of dy
-     * and of dy (x - mean). */
-    double *sums[2];
-} cgp__cpu_columns;
-
-/* Pooling windows over the image of one sample. */
-typedef struct cgp__cpu_pool {
-    /* Type of `from` and of the result. */
-    cgp_dtype type;
-    const cgp_op_windows *attributes;
-    /* The image; backward: the gradient of y. */
-    const void *from;
-    /* Compute the mean of a window's pixels instead of the sum. */
-    bool mean;
-    /* Add to the result instead of overwriting it. */
-    bool add;
-    /* Scratch of cgp__cpu_pool_scratch() floats, or twice as many for pool_argmax. */
-    float *scratch;
-    /* Argmax of each window as an integer, in the layout of y, starting at row `first` of y. Up to
-     * CGP__CPU_POOL_SLACK floats past the end may be read. */
-    const float *argmax;
-    int64_t first;
-} cgp__cpu_pool;
-
-#define CGP__CPU_POOL_SLACK 64 /* four vectors */
-
-/* Return the floats of scratch for a row of the image or of y. */
-static inline int64_t cgp__cpu_pool_scratch(const cgp_op_windows *g) {
-    const int64_t max = g->width > g->out_width ? g->width : g->out_width;
-    return cgp__cpu_padded(max * g->in) + CGP__CPU_POOL_SLACK;
-}
+/* The operands of kernels: operands.h, gemm/block.h. */
+typedef struct cgp__block cgp__block;
+typedef struct cgp__cpu_columns cgp__cpu_columns;
+typedef struct cgp__cpu_loss cgp__cpu_loss;
+typedef struct cgp__cpu_mask cgp__cpu_mask;
+typedef struct cgp__cpu_norm cgp__cpu_norm;
+typedef struct cgp__cpu_pool cgp__cpu_pool;
+typedef struct cgp__cpu_rotation cgp__cpu_rotation;
+typedef struct cgp__cpu_scores cgp__cpu_scores;
+typedef struct cgp__matrix cgp__matrix;
+typedef struct cgp__winograd_filter cgp__winograd_filter;
+typedef struct cgp__winograd_pixels cgp__winograd_pixels;
+typedef struct cgp__winograd_row cgp__winograd_row;
 
 /* X(name, arguments): all functions return void. `add`: add to the output instead of overwriting
  * it. An output may be the input of the same shape. `type`, f32 or bf16, is the type of the `void`

@@ -3,7 +3,7 @@
 #ifndef CGP_SRC_CPU_GEMM_H
 #define CGP_SRC_CPU_GEMM_H
 
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/gemm/block.h"
 
 /* For f32: the work, in vector-by-scalar FMAs, that is worth waking another thread; and the number
  * of rows whose FMAs take as long as packing a micro-panel. */

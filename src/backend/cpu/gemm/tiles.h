@@ -15,7 +15,7 @@
 #ifndef CGP_SRC_CPU_TILES_H
 #define CGP_SRC_CPU_TILES_H
 
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/gemm/block.h"
 
 /* Rows in a panel of `a`, columns in a micro-panel of `b`, and depth of a step. Panel times
  * micro-panel gives 2 x 2 tiles of c. */

@@ -15,6 +15,7 @@
  *
  * dx may be dy: the last read of an element of dy precedes the write of that element of dx. */
 #include "backend/cpu/kernels/rows.h"
+#include "backend/cpu/operands.h"
 
 #define BLOCK 32  /* rows of a block */
 #define CHUNK 512 /* columns of a chunk, whose sums fit the L1 cache */

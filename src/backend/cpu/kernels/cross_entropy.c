@@ -8,6 +8,7 @@
  * max and log_sum are saved separately for every row: their sum in f32 would lose log_sum if logits
  * are large. The gradient dx may be x. */
 #include "backend/cpu/kernels/row_exp.h"
+#include "backend/cpu/operands.h"
 
 #include <math.h>
 

@@ -3,6 +3,7 @@
 #ifndef CGP_SRC_CPU_GEMM_PACK_H
 #define CGP_SRC_CPU_GEMM_PACK_H
 
+#include "backend/cpu/gemm/block.h"
 #include "backend/cpu/kernels/load_transposed.h"
 
 #define MR MICRO_ROWS

@@ -8,6 +8,7 @@
  *
  *     contiguous columns (a weight [out, in])   2 LANES columns at a time, loaded and transposed
  *     contiguous rows (a weight [in, out])      ROWS rows at a time, CHUNK sums in the L1 cache */
+#include "backend/cpu/gemm/block.h"
 #include "backend/cpu/kernels/load_transposed.h"
 
 #define GROUPS 2

@@ -14,6 +14,7 @@
  * the latency of additions and saves memory traffic. Each row's sum has the same bits as if the row
  * were summed alone. */
 #include "backend/cpu/kernels/vec.h"
+#include "backend/cpu/operands.h"
 
 #include <math.h>
 

@@ -8,6 +8,7 @@
 #define CGP_SRC_CPU_PHILOX_H
 
 #include "backend/cpu/kernels/vec.h"
+#include "backend/cpu/operands.h"
 
 /* Compute the random words of elements 4 block .. 4 block + 2 LANES - 1, in order. */
 INLINE void philox(uvec words[2], const cgp__cpu_mask *mask, uint32_t group, uint64_t block) {

@@ -15,6 +15,7 @@
  * columns, a row is one long vector, even if it has few channels. Across the columns, WIDE vectors
  * of channels are processed at a time, and t may be read up to WIDE - 1 vectors past its end. */
 #include "backend/cpu/kernels/vec.h"
+#include "backend/cpu/operands.h"
 
 #define WIDE 4     /* vectors */
 #define AHEAD 2048 /* elements of t per step */

@@ -14,6 +14,7 @@
  * n mod 4 determines which of the two series is the cosine, which is the sine, and their signs. Bit
  * for bit, -angle has the same cosine and the negated sine. */
 #include "backend/cpu/kernels/vec.h"
+#include "backend/cpu/operands.h"
 
 typedef double dvec __attribute__((vector_size(4 * LANES))); /* half of the LANES */
 

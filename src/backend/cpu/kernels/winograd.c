@@ -13,6 +13,7 @@
  *
  * Vectors hold channels, which are contiguous; sums are f32, also for bf16. The 16 elements of a
  * transformed tile are in 16 matrices. Pixels outside an image are zeros. */
+#include "backend/cpu/gemm/block.h"
 #include "backend/cpu/kernels/load_transposed.h"
 
 #define SIDE CGP__WINOGRAD_SIDE

@@ -31,6 +31,7 @@
  * had 64 queries. Inputs may be one value with one gradient; v's gradient is written first. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/gemm/gemm.h"
+#include "backend/cpu/operands.h"
 
 #include <string.h>
 

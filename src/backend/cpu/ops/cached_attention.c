@@ -12,6 +12,7 @@
  * computed by the same operations in the same order. Threads take heads. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/gemm/gemm.h"
+#include "backend/cpu/operands.h"
 
 #include <string.h>
 

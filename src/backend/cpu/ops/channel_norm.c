@@ -24,6 +24,7 @@
  * - 1. The factors of each column follow. Each set begins with a new group, and groups are added in
  * order, so that the bits depend on the set alone. */
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/operands.h"
 #include "backend/running_stats.h"
 
 #include <float.h>

@@ -2,6 +2,7 @@
 /* cross_entropy.c -- softmax cross-entropy: computes the loss of each row, then adds up the losses
  * in order. Saves each row's maximum and log_sum. The gradient dx may overwrite the logits. */
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/operands.h"
 
 /* Return the loss arguments for rows begin .. end - 1. */
 static cgp__cpu_loss loss_of(const cgp__cpu_call *call, int64_t begin, int64_t end) {

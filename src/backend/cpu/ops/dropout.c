@@ -3,7 +3,19 @@
  * to y, or do nothing if x and y share memory.
  *
  * The mask is recomputed, not saved; cgpipe/ext/ops/common.h defines the rule. */
+#include "backend/cpu/operands.h"
 #include "backend/cpu/ops/elementwise.h"
+
+bool cgp__cpu_mask_of(cgp__cpu_mask *out, const cgp_kernel *kernel, const cgp_kernel_args *args,
+                      int64_t sample) {
+    const float p = kernel->spec.attributes.p;
+    if (!args->training || p == 0.0f) return false;
+    *out = (cgp__cpu_mask){.key = kernel->key,
+                           .threshold = cgp__dropout_threshold(p),
+                           .sample = (uint64_t)(args->values->sample + sample),
+                           .scale = (float)(1.0 / (1.0 - (double)p))};
+    return true;
+}
 
 /* --- DROPOUT: the mask counts elements within a sample, so blocks do not cross samples --- */
 

@@ -2,6 +2,7 @@
 /* layer_norm.c -- LAYER_NORM normalises rows to mean 0 and variance 1, and RMS_NORM to mean square
  * 1. Forward saves the mean (LAYER_NORM) and rstd; BACKWARD_INPUT also computes dparam. */
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/operands.h"
 
 #include <string.h>
 

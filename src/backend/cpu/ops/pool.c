@@ -3,6 +3,8 @@
  * compute rows of y or dx. Nothing is saved. */
 #include "backend/cpu/ops/pool.h"
 
+#include "backend/cpu/operands.h"
+
 /* --- rows of windows --- */
 
 /* Return the address of row `row`, counted over all samples, on the large or the small side. */

@@ -3,6 +3,7 @@
  * heads. Threads take positions: the cosines and sines of a position serve that row of all samples,
  * unless each sample has its own positions. */
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/operands.h"
 #include "backend/rotary.h"
 
 typedef struct rotary {

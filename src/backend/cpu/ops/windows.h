@@ -6,6 +6,7 @@
 #define CGP_SRC_CPU_WINDOWS_H
 
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/gemm/block.h"
 #include "backend/cpu/ops/conv2d.h"
 
 /* Maximum output pixels in a block. For y and dx, pixels are rows of c (compare MC). For dW, pixels

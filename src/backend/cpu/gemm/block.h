@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* block.h -- the operands of the vector kernels of GEMM and Winograd convolutions. */
+#ifndef CGP_SRC_CPU_BLOCK_H
+#define CGP_SRC_CPU_BLOCK_H
+
+#include "backend/cpu/kernels.h"
+
+/* A matrix of f32 or bf16; `at` is element [0, 0]. */
+typedef struct cgp__matrix {
+    cgp_dtype type;
+    const void *at;
+    /* Numbers of elements from one row to the next, and from one column to the next. One of the two
+     * is 1. */
+    int64_t row, column;
+} cgp__matrix;
+
+/* Return the submatrix that begins at element [i, j]. */
+static inline cgp__matrix cgp__matrix_from(cgp__matrix x, int64_t i, int64_t j) {
+    x.at = cgp__cpu_at(x.type, x.at, i * x.row + j * x.column);
+    return x;
+}
+
+/* Multiples of every instruction set's MR and NR: blocks are full micro-panels for every
+ * instruction set. */
+#define CGP__GEMM_MR 16
+#define CGP__GEMM_NR 48
+
+/* Windows of an image. Each window is a row of k = segments x length floats of a GEMM. A segment is
+ * one row of the window: `length` contiguous floats. Segments are `jump` floats apart. */
+typedef struct cgp__windows {
+    const float *at;
+    /* [rows] Offset of each window from `at`, in floats. */
+    const int64_t *rows;
+    int64_t segments, jump;
+} cgp__windows;
+
+/* Layout of a matrix b [k, columns] made of taps [columns, depth], whose depth is contiguous. Index
+ * k counts the depth of a tap first, then the taps of a segment, then the segments. */
+typedef struct cgp__taps {
+    int64_t depth;
+    /* Elements from one tap to the next, and from one segment to the next. */
+    int64_t tap, segment;
+    /* The part of each segment in the block: `length` elements of k, starting at `first`. */
+    int64_t first, length;
+} cgp__taps;
+
+/* Memory to prefetch: `runs` runs of `length` bytes, `stride` bytes apart. */
+typedef struct cgp__cpu_prefetch {
+    const char *at;
+    int64_t runs, length, stride;
+} cgp__cpu_prefetch;
+
+/* The part of a triangular product that may be skipped. In row i, on one side of column (`diagonal`
+ * + i), either `c` is not needed or `a` is zero. If `b` is finite, skipping does not change a bit
+ * of the sums. Products of these zeros with infinity or NaN are skipped too. */
+typedef enum cgp__triangle {
+    CGP__DENSE,   /* no triangle */
+    CGP__C_UNTIL, /* `c` is needed up to the diagonal; after it, `c` may stay unwritten */
+    CGP__A_UNTIL, /* `a` is zero after the diagonal */
+    CGP__A_FROM,  /* `a` is zero before the diagonal */
+} cgp__triangle;
+
+/* c [rows, columns] = from + a [rows, k] b [k, columns] + bias [columns]. */
+typedef struct cgp__block {
+    int64_t rows, columns, k;
+    /* `diagonal` counts rows and columns from the start of the block. With windows, the triangle is
+     * always CGP__DENSE. */
+    cgp__triangle triangle;
+    int64_t diagonal;
+    /* Operand `a` has one of three forms: packed by gemm_pack_a; contiguous f32 rows in place,
+     * `row` floats apart; or windows of an image. */
+    const float *a;
+    const float *rows_at;
+    int64_t row;
+    /* Rows read in place do not fit the cache: prefetch the next micro-tile's rows, and skip
+     * `prefetch`. */
+    bool streams;
+    cgp__windows windows;
+    cgp__matrix b;
+    /* A matrix of `panels_k` rows, packed by gemm_pack_b. The block begins at its row `panels_row`.
+     * NULL: b is packed block by block. */
+    const float *panels;
+    int64_t panels_k, panels_row;
+    /* `depth` > 0: `b` is made of taps. */
+    cgp__taps taps;
+    /* NULL: no bias. */
+    const float *bias;
+    /* The matrix to add. Its columns are contiguous, and it may be c itself. If `at` is NULL,
+     * nothing is added. */
+    cgp__matrix from;
+    /* Type of c. */
+    cgp_dtype type;
+    void *c;
+    /* Number of elements from one row of c to the next. */
+    int64_t stride;
+    /* [rows] Offset of each row, in elements. NULL: rows are `stride` apart. */
+    const int64_t *c_rows, *from_rows;
+    /* Memory that the work after this block reads, in order. */
+    const cgp__cpu_prefetch *prefetch;
+    int n_prefetch;
+} cgp__block;
+
+/* winograd.c: a tile of 2 x 2 output pixels reads 4 x 4 pixels of the image. */
+#define CGP__WINOGRAD_SIDE 4
+#define CGP__WINOGRAD_ELEMENTS (CGP__WINOGRAD_SIDE * CGP__WINOGRAD_SIDE)
+
+/* Rows of pixels [width, channels], of which tiles read the first `count` channels. Tile t reads
+ * four pixels of x, or two of dy, starting at column + 2 t. Pixels outside the width count as
+ * zeros. */
+typedef struct cgp__winograd_row {
+    cgp_dtype type;
+    /* Addresses of the rows; dy uses only the first two. NULL: the row is outside the image. */
+    const void *rows[CGP__WINOGRAD_SIDE];
+    int64_t width, channels, count, column, tiles;
+} cgp__winograd_row;
+
+/* One or two rows of pixels [width, channels], `row` elements apart. Tiles write the first `count`
+ * channels of the pixels, starting at pixel `column`. */
+typedef struct cgp__winograd_pixels {
+    cgp_dtype type;
+    void *at;
+    int64_t row;
+    int rows;
+    int64_t width, channels, count, column, tiles;
+    /* NULL: no bias. */
+    const float *bias;
+    bool add;
+} cgp__winograd_pixels;
+
+/* A filter [3, 3, k, columns] or, if `turned`, [3, 3, columns, k], rotated by 180 degrees. `tap`
+ * and `row` are the numbers of elements from one tap to the next and from one row to the next. */
+typedef struct cgp__winograd_filter {
+    const float *at;
+    int64_t tap, row, k, columns;
+    bool turned;
+} cgp__winograd_filter;
+
+#endif

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* operands.h -- the operands of vector kernels over rows, heads and windows of pools. */
+#ifndef CGP_SRC_CPU_OPERANDS_H
+#define CGP_SRC_CPU_OPERANDS_H
+
+#include "backend/cpu/kernels.h"
+
+/* A dropout mask; cgpipe/ext/ops/common.h defines the rule. */
+typedef struct cgp__cpu_mask {
+    cgp__rng_key key;
+    uint32_t threshold, group;
+    uint64_t sample;
+    /* Factor of kept elements, 1 / (1 - p). */
+    float scale;
+} cgp__cpu_mask;
+
+/* dropout.c: set the dropout mask of one sample; return false if nothing is dropped. */
+bool cgp__cpu_mask_of(cgp__cpu_mask *out, const cgp_kernel *kernel, const cgp_kernel_args *args,
+                      int64_t sample);
+
+/* Consecutive rows of LAYER_NORM or RMS_NORM; C = width. Backward takes at most CGP__CPU_BLOCK
+ * rows. */
+typedef struct cgp__cpu_norm {
+    /* Type of x, y, dy and dx. */
+    cgp_dtype type;
+    int64_t rows, width;
+    float eps;
+    const void *x;              /* [rows, C] */
+    const float *weight, *bias; /* [C]; bias: LAYER_NORM only */
+    void *y;                    /* [rows, C] */
+    /* [rows] Read by backward. In RMS_NORM `mean` is NULL. */
+    float *mean, *rstd;
+    const void *dy;
+    /* [rows, C] dx may be dy; NULL: not wanted. `add`: add to dx. */
+    void *dx;
+    bool add;
+    /* Backward: sums of dweight and, for LAYER_NORM, dbias, [2, padded C]. Overwritten. */
+    float *sums;
+} cgp__cpu_norm;
+
+typedef struct cgp__cpu_loss {
+    /* Type of x and dx. */
+    cgp_dtype type;
+    int64_t rows, classes, ignore;
+    const void *x; /* [rows, classes] */
+    const int32_t *targets;
+    float *max, *log_sum; /* [rows], read by backward */
+    double *losses;       /* [rows] forward */
+    /* [rows, classes] dx is multiplied by `scale` and may be x. `add`: add to dx. */
+    void *dx;
+    float scale;
+    bool add;
+} cgp__cpu_loss;
+
+/* Rows of one head's scores. Row i is query first + i, and column j is key begin + j. `begin` is a
+ * multiple of 64. Rows begin at multiples of 64 bytes and may be read and written up to the next
+ * row. */
+typedef struct cgp__cpu_scores {
+    int64_t rows, first, begin;
+    /* `width`: keys in every row. `stride`: floats from one row to the next. */
+    int64_t width, stride;
+    /* A causal query attends to no key after its own position. `window`: a query attends to at most
+     * this many last keys; 0: to all keys. */
+    bool causal;
+    int64_t window;
+    /* Scores are multiplied by this factor. */
+    float scale;
+    /* Scores; then probabilities after dropout. */
+    float *s;
+    /* Backward: the gradients of the probabilities; then the gradients of the scores. */
+    float *dp;
+    /* [rows] Maximum of s, and log sum_j exp(scale (s - max)). NULL: not saved. */
+    float *max, *log_sum;
+    const float *delta; /* [rows] dot products dy . y */
+    /* Dropout mask, whose group is the group of row 0; NULL: no dropout. */
+    const cgp__cpu_mask *mask;
+} cgp__cpu_scores;
+
+/* One row of ROTARY: `heads` heads of `width` columns, of which the first `rotated` are rotated.
+ * `to` may be `from`. */
+typedef struct cgp__cpu_rotation {
+    /* Type of `from` and `to`. */
+    cgp_dtype type;
+    int64_t heads, width, rotated;
+    bool interleaved;
+    /* [pairs] Padded, because full vectors are read. */
+    const float *cos, *sin;
+    const void *from;
+    void *to;
+    /* Add to `to` instead of overwriting it. */
+    bool add;
+} cgp__cpu_rotation;
+
+/* Rows of BATCH_NORM, INSTANCE_NORM and GROUP_NORM, `stride` elements apart, normalised by column.
+ * Arrays that are indexed by column may be read up to the padded width. */
+typedef struct cgp__cpu_columns {
+    /* Type of x, y, dy and dx. */
+    cgp_dtype type;
+    int64_t rows, width, stride;
+    const void *x, *dy; /* dy: backward */
+    const float *mean;
+    const float *scale; /* weight rstd */
+    const float *shift; /* forward: bias; backward: mean(dy), grouped: rstd mean(g) */
+    const float *slope; /* backward: -rstd mean(dy h), grouped: -rstd^2 mean(g h) */
+    /* GROUP_NORM: channels of a group share their means; g = dy weight. */
+    bool grouped;
+    /* Result: y, or dx, which may be dy. `add`: add to dx. */
+    void *to;
+    bool add;
+    /* Number of rows that sums[] already covers; 0: sums[] is undefined. */
+    int64_t before;
+    /* Forward: the mean, and the sum of squared differences from the mean. Backward: the sums of dy
+     * and of dy (x - mean). */
+    double *sums[2];
+} cgp__cpu_columns;
+
+/* Pooling windows over the image of one sample. */
+typedef struct cgp__cpu_pool {
+    /* Type of `from` and of the result. */
+    cgp_dtype type;
+    const cgp_op_windows *attributes;
+    /* The image; backward: the gradient of y. */
+    const void *from;
+    /* Compute the mean of a window's pixels instead of the sum. */
+    bool mean;
+    /* Add to the result instead of overwriting it. */
+    bool add;
+    /* Scratch of cgp__cpu_pool_scratch() floats, or twice as many for pool_argmax. */
+    float *scratch;
+    /* Argmax of each window as an integer, in the layout of y, starting at row `first` of y. Up to
+     * CGP__CPU_POOL_SLACK floats past the end may be read. */
+    const float *argmax;
+    int64_t first;
+} cgp__cpu_pool;
+
+#define CGP__CPU_POOL_SLACK 64 /* four vectors */
+
+/* Return the floats of scratch for a row of the image or of y. */
+static inline int64_t cgp__cpu_pool_scratch(const cgp_op_windows *g) {
+    const int64_t max = g->width > g->out_width ? g->width : g->out_width;
+    return cgp__cpu_padded(max * g->in) + CGP__CPU_POOL_SLACK;
+}
+
+#endif
