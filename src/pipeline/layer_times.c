@@ -14,7 +14,7 @@
 
 #include "model/model.h"
 #include "partition/partition.h"
-#include "plan/placement.h"
+#include "plan/owners.h"
 #include "plan/precision.h"
 
 static void free_times(cgp_pipeline *pipeline) {

@@ -12,7 +12,7 @@
 #include "pipeline/run/places.h"
 #include "pipeline/run/ranks.h"
 #include "plan/memory/devices.h"
-#include "plan/placement.h"
+#include "plan/owners.h"
 #include "plan/setup.h"
 
 #include <string.h>

@@ -12,7 +12,7 @@
 
 #include "model/model.h"
 #include "op/op.h"
-#include "plan/placement.h"
+#include "plan/owners.h"
 #include "plan/precision.h"
 #include "plan/program/program.h"
 #include "plan/setup.h"

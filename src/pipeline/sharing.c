@@ -9,7 +9,7 @@
 #include "plan/memory/devices.h"
 #include "plan/memory/parameters.h"
 #include "plan/memory/states.h"
-#include "plan/placement.h"
+#include "plan/owners.h"
 #include "plan/setup.h"
 
 #include <string.h>

@@ -10,7 +10,7 @@
 #include "pipeline/run/gathers.h"
 #include "pipeline/run/measured.h"
 #include "pipeline/run/ranks.h"
-#include "schedule/table.h"
+#include "schedule/kinds.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -6,6 +6,7 @@
 
 #include "model/model.h"
 #include "plan/memory/devices.h"
+#include "plan/owners.h"
 #include "plan/plan.h"
 
 int cgp__plan_tie(const cgp_plan *plan, int from, int to) {

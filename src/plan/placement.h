@@ -28,9 +28,5 @@ void cgp__placement_release(cgp__placement *placement);
 
 /* Return the device of a node. */
 int cgp__device_of(const cgp__placement *placement, int node);
-int cgp__plan_device_of(const cgp_plan *plan, int node);
-
-/* Return true if the device belongs to the rank. */
-bool cgp__plan_is_on(const cgp_plan *plan, int device, int rank);
 
 #endif

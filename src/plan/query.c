@@ -5,6 +5,7 @@
 
 #include "model/model.h"
 #include "plan/memory/devices.h"
+#include "plan/owners.h"
 
 int cgp_plan_stages(const cgp_plan *plan) {
     CGP__NEED_OR(plan, 0);

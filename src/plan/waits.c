@@ -12,7 +12,6 @@
  * later one on the same queue. OUT never waits for IN: an F, B or I of the same micro-batch wrote
  * what is sent. That action runs after the stage's receives, and OUT waits for it. */
 #include "plan/list.h"
-#include "plan/memory/devices.h"
 #include "plan/plan.h"
 
 #include <stdlib.h>
@@ -85,7 +84,7 @@ static void find_waits(finder *f, const cgp__list *list, int i) {
 }
 
 cgp_status cgp__plan_find_waits(const cgp_plan *plan, int device, cgp__list *list) {
-    const cgp_plan_device *info = &plan->placement.devices[device].info;
+    const cgp_plan_device *info = cgp_plan_device_at(plan, device);
     const size_t stages = (size_t)plan->placement.n_stages;
     int *first = cgp__calloc(2 * stages, sizeof *first);
     if (!first) return cgp__no_memory("list", 2 * stages * sizeof *first);

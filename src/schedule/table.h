@@ -12,8 +12,8 @@
 #include <cgpipe/schedule.h>
 
 #include "base/base.h"
+#include "schedule/kinds.h"
 
-#define CGP__KINDS (CGP_ACTION_RECV_B + 1)
 #define CGP__COMPUTE_KINDS 5 /* F B I W R: the first of cgp_action_kind */
 /* largest number of stages x micro-batches: a mistyped number must not take all memory */
 #define CGP__SCHEDULE_LIMIT (1 << 24)
@@ -31,38 +31,6 @@ struct cgp_schedule {
     cgp_edge *edges; /* [n_edges], once lowered */
     int n_edges;
 };
-
-static inline bool cgp__is_transfer(cgp_action_kind kind) {
-    return kind >= CGP_ACTION_SEND_F;
-}
-
-static inline bool cgp__is_send(cgp_action_kind kind) {
-    return kind == CGP_ACTION_SEND_F || kind == CGP_ACTION_SEND_B;
-}
-
-static inline bool cgp__is_receive(cgp_action_kind kind) {
-    return kind == CGP_ACTION_RECV_F || kind == CGP_ACTION_RECV_B;
-}
-
-static inline cgp_action_kind cgp__transfer_kind(bool gradient, bool is_send) {
-    if (gradient) return is_send ? CGP_ACTION_SEND_B : CGP_ACTION_RECV_B;
-    return is_send ? CGP_ACTION_SEND_F : CGP_ACTION_RECV_F;
-}
-
-/* True for actions that need the gradients of later stages, and make the gradients of earlier
- * stages. */
-static inline bool cgp__starts_backward(cgp_action_kind kind) {
-    return kind == CGP_ACTION_B || kind == CGP_ACTION_I;
-}
-
-/* True for actions that free what forward saved. */
-static inline bool cgp__ends_backward(cgp_action_kind kind) {
-    return kind == CGP_ACTION_B || kind == CGP_ACTION_W;
-}
-
-static inline bool cgp__is_gradient(cgp_edge edge) {
-    return edge.from > edge.to;
-}
 
 /* --- table.c --- */
 
@@ -114,14 +82,6 @@ cgp_status cgp__edges_check(const cgp_edge *edges, int n_edges, int stages);
  * of `kind`. */
 bool cgp__has_backward(const cgp_schedule *schedule);
 bool cgp__has_kind(const cgp_schedule *schedule, cgp_action_kind kind);
-
-/* --- schedule.c --- */
-
-/* Return the index of `word`, of `length` bytes, among `count` words; -1: none. */
-int cgp__find_word(const char *const *words, int count, const char *word, size_t length);
-
-/* The names that cgp_action_text() writes. */
-extern const char *const cgp__action_names[CGP__KINDS];
 
 /* --- lower.c --- */
 

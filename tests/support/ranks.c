@@ -26,6 +26,7 @@
 #include "plan/placement.h"
 #include "plan/program/program.h"
 #include "plan/setup.h"
+#include "plan/owners.h"
 
 enum { MAX_RANKS = 8, MAX_GROUPS = 64, MAX_INPUTS = 16, MAX_OUTPUTS = 8, MAX_DEVICES = 64 };
 

@@ -12,7 +12,7 @@
 #include "pipeline/run/views.h"
 #include "pipeline/team/team.h"
 #include "plan/messages.h"
-#include "schedule/table.h"
+#include "schedule/kinds.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -16,7 +16,6 @@
 #include "plan/memory/devices.h"
 #include "plan/program/program.h"
 #include "plan/setup.h"
-#include "schedule/table.h"
 
 #include <stdio.h>
 

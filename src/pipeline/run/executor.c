@@ -16,7 +16,7 @@
 #include "pipeline/team/team.h"
 #include "plan/links.h"
 #include "plan/memory/devices.h"
-#include "plan/placement.h"
+#include "plan/owners.h"
 #include "plan/setup.h"
 #include "transport/transport.h"
 

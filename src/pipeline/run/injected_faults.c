@@ -18,7 +18,7 @@
 #include "pipeline/run/executor.h"
 #include "pipeline/run/ranks.h"
 #include "pipeline/team/team.h"
-#include "schedule/table.h"
+#include "schedule/kinds.h"
 
 #include <signal.h>
 #include <stdlib.h>

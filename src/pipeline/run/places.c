@@ -14,7 +14,7 @@
 #include "pipeline/run/gathers.h"
 #include "pipeline/run/ranks.h"
 #include "plan/memory/devices.h"
-#include "plan/placement.h"
+#include "plan/owners.h"
 #include "plan/precision.h"
 #include "plan/setup.h"
 

@@ -14,7 +14,7 @@
 #include "pipeline/run/measured.h"
 #include "pipeline/run/staging.h"
 #include "pipeline/run/worker.h"
-#include "schedule/table.h"
+#include "schedule/kinds.h"
 
 #include <stdlib.h>
 

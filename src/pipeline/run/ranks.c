@@ -5,7 +5,7 @@
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/clocks.h"
 #include "pipeline/run/places.h"
-#include "plan/placement.h"
+#include "plan/owners.h"
 #include "plan/setup.h"
 
 #include <stdlib.h>

@@ -18,7 +18,7 @@
 #include "plan/links.h"
 #include "plan/messages.h"
 #include "plan/program/program.h"
-#include "schedule/table.h"
+#include "schedule/kinds.h"
 
 cgp_status cgp__wait_status(const cgp__worker *worker, const cgp__end *end) {
     char message[1024];

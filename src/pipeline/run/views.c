@@ -14,7 +14,7 @@
 #include "pipeline/team/team.h"
 #include "plan/messages.h"
 #include "plan/program/program.h"
-#include "schedule/table.h"
+#include "schedule/kinds.h"
 
 static bool is_busy(const cgp__executor *executor, int device) {
     const cgp__thread *thread = &executor->team->threads[device - executor->ranks->first];

@@ -18,7 +18,7 @@
 #include "pipeline/run/views.h"
 #include "pipeline/team/team.h"
 #include "plan/memory/devices.h"
-#include "schedule/table.h"
+#include "schedule/kinds.h"
 #include "transport/transport.h"
 
 #include <stdlib.h>

@@ -14,7 +14,7 @@
 #include "model/model.h"
 #include "op/op.h"
 #include "optim/optim.h"
-#include "plan/placement.h"
+#include "plan/owners.h"
 #include "plan/program/program.h"
 #include "plan/setup.h"
 

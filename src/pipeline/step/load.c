@@ -12,7 +12,7 @@
 #include "pipeline/step/states.h"
 #include "pipeline/step/step.h"
 #include "pipeline/team/team.h"
-#include "plan/placement.h"
+#include "plan/owners.h"
 #include "plan/setup.h"
 
 #include <inttypes.h>

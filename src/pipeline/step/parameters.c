@@ -14,7 +14,7 @@
 #include "pipeline/step/step.h"
 #include "pipeline/team/team.h"
 #include "plan/memory/parameters.h"
-#include "plan/placement.h"
+#include "plan/owners.h"
 #include "plan/setup.h"
 
 #include <stdlib.h>

@@ -19,7 +19,7 @@
 #include "pipeline/step/states.h"
 #include "pipeline/step/step.h"
 #include "plan/memory/parameters.h"
-#include "plan/placement.h"
+#include "plan/owners.h"
 #include "plan/setup.h"
 
 #include <inttypes.h>

@@ -6,7 +6,7 @@
 #include "pipeline/step/parameters.h"
 #include "pipeline/step/step.h"
 #include "plan/memory/parameters.h"
-#include "plan/placement.h"
+#include "plan/owners.h"
 #include "plan/setup.h"
 
 #include <stdio.h>

@@ -19,7 +19,7 @@
 #include "pipeline/team/team.h"
 #include "plan/memory/devices.h"
 #include "plan/memory/states.h"
-#include "plan/placement.h"
+#include "plan/owners.h"
 #include "plan/program/program.h"
 #include "plan/setup.h"
 

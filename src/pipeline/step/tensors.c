@@ -11,7 +11,7 @@
 #include "pipeline/step/step.h"
 #include "plan/memory/devices.h"
 #include "plan/memory/parameters.h"
-#include "plan/placement.h"
+#include "plan/owners.h"
 #include "plan/setup.h"
 
 #include <stdlib.h>

@@ -23,7 +23,7 @@
 #include "plan/links.h"
 #include "plan/memory/devices.h"
 #include "plan/memory/parameters.h"
-#include "plan/placement.h"
+#include "plan/owners.h"
 
 static float *gradient_at(const cgp__executor *executor, int device, int64_t offset) {
     return (float *)(void *)(executor->workers[device].gradients + offset);

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* owners.h -- the device of a node and the rank of a device, for those who run a plan. */
+#ifndef CGP_SRC_PLAN_OWNERS_H
+#define CGP_SRC_PLAN_OWNERS_H
+
+#include <cgpipe/plan.h>
+
+/* Return the device of a node. */
+int cgp__plan_device_of(const cgp_plan *plan, int node);
+
+/* Return true if the device belongs to the rank. */
+bool cgp__plan_is_on(const cgp_plan *plan, int device, int rank);
+
+#endif
