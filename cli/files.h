@@ -5,8 +5,6 @@
 
 #include <cgpipe/base.h>
 
-#include <jansson.h>
-
 bool cli_is_directory(const char *path);
 
 /* Fail early, with CGP_EIO, if no file can be written at `path`. */
@@ -27,24 +25,5 @@ CGP_MUST_CHECK cgp_status cli_file_read_open(int fd, const char *path, size_t ma
 /* Write a text to a file; "-" is standard output, where a reader that has closed the pipe is no
  * failure. Takes ownership of `text`. */
 CGP_MUST_CHECK cgp_status cli_text_write(const char *path, char *text);
-
-/* Return a JSON string; null for NULL and for text that is not UTF-8. */
-json_t *cli_text_json(const char *text);
-
-/* Return a JSON list of numbers. */
-json_t *cli_integers_json(const int *values, int count);
-
-/* Return a JSON number, or null if the value is not finite. */
-json_t *cli_real_json(double value);
-
-/* Add members to an object; `format` is json_pack()'s. */
-void cli_json_add(json_t *object, const char *format, ...);
-
-/* Return the object as text that ends in a line break; NULL, with a message, if memory runs out.
- * Takes ownership of `object`; the caller frees the text. */
-char *cli_json_text(json_t *object);
-
-/* Replace a file by `object`; "-" is standard output. Takes ownership of `object`. */
-CGP_MUST_CHECK cgp_status cli_json_replace(const char *path, json_t *object);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "errors.h"
 #include "files.h"
+#include "json_value.h"
 #include "options/json.h"
 #include "options/schedule_file.h"
 #include "ranks.h"

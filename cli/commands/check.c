@@ -8,7 +8,7 @@
 #include "commands/commands.h"
 
 #include "errors.h"
-#include "files.h"
+#include "json_value.h"
 #include "ranks.h"
 #include "report/output.h"
 #include "report/report.h"

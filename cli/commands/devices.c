@@ -4,7 +4,7 @@
 #include "commands/commands.h"
 
 #include "errors.h"
-#include "files.h"
+#include "json_value.h"
 #include "not_built.h"
 #include "report/output.h"
 #include "text.h"

@@ -3,7 +3,7 @@
 #include "commands/commands.h"
 
 #include "errors.h"
-#include "files.h"
+#include "json_value.h"
 #include "report/output.h"
 #include "report/report.h"
 #include "session/cluster.h"

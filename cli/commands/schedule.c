@@ -7,6 +7,7 @@
 
 #include "errors.h"
 #include "files.h"
+#include "json_value.h"
 #include "options/schedule_file.h"
 #include "report/output.h"
 #include "report/report.h"

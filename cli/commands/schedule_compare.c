@@ -5,6 +5,7 @@
 
 #include "errors.h"
 #include "files.h"
+#include "json_value.h"
 #include "report/output.h"
 #include "report/report.h"
 #include "text.h"

@@ -2,7 +2,7 @@
 /* json.c -- see json.h. */
 #include "options/json.h"
 
-#include "files.h"
+#include "json_value.h"
 #include "options/table.h"
 #include "options/values.h"
 #include "text.h"

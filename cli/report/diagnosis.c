@@ -10,7 +10,7 @@
  *     cycle     ranks that wait for each other */
 #include "report/diagnosis.h"
 
-#include "files.h"
+#include "json_value.h"
 #include "report/output.h"
 #include "text.h"
 

@@ -3,7 +3,7 @@
 #include "options/json.h"
 #include "report/report.h"
 
-#include "files.h"
+#include "json_value.h"
 #include "options/options.h"
 #include "ranks.h"
 #include "session/session.h"

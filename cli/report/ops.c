@@ -4,7 +4,7 @@
  * measured steps; the times of step and update are medians. */
 #include "report/report.h"
 
-#include "files.h"
+#include "json_value.h"
 #include "session/session.h"
 
 /* The times of a step by kind of op. */

@@ -3,6 +3,7 @@
 #include "report/output.h"
 
 #include "files.h"
+#include "json_value.h"
 #include "options/options.h"
 #include "options/resolve.h"
 #include "ranks.h"

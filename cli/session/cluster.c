@@ -2,8 +2,8 @@
 /* cluster.c -- see cluster.h. */
 #include "session/cluster.h"
 
-#include "files.h"
 #include "json_file.h"
+#include "json_value.h"
 #include "text.h"
 
 #include <cgpipe/devices.h>

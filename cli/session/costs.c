@@ -2,8 +2,8 @@
 /* costs.c -- see costs.h. */
 #include "session/costs.h"
 
-#include "files.h"
 #include "json_file.h"
+#include "json_value.h"
 #include "machine.h"
 #include "options/options.h"
 #include "ranks.h"

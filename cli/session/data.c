@@ -10,6 +10,7 @@
 #include <cgpipe/images.h>
 
 #include "files.h"
+#include "json_value.h"
 #include "options/options.h"
 #include "session/inputs.h"
 #include "session/model.h"

@@ -2,7 +2,7 @@
 /* eval_metrics.c -- see eval_metrics.h. */
 #include "session/eval_metrics.h"
 
-#include "files.h"
+#include "json_value.h"
 #include "session/model.h"
 #include "text.h"
 

@@ -2,8 +2,8 @@
 /* record.c -- see record.h. */
 #include "session/record.h"
 
-#include "files.h"
 #include "json_file.h"
+#include "json_value.h"
 #include "machine.h"
 #include "options/changes.h"
 #include "options/json.h"

@@ -3,7 +3,7 @@
 #include "train/train.h"
 
 #include "errors.h"
-#include "files.h"
+#include "json_value.h"
 #include "ranks.h"
 #include "report/output.h"
 #include "report/report.h"

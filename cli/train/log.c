@@ -6,7 +6,7 @@
  *     ..  bubble 27.5 %  peak 15.34 MiB */
 #include "train/train.h"
 
-#include "files.h"
+#include "json_value.h"
 #include "machine.h"
 #include "ranks.h"
 #include "report/output.h"
