@@ -40,7 +40,7 @@ static char *reason_to_doubt(const json_t *record, cli_lock lock) {
  * before it writes run.json. */
 static cgp_status check(const cli_run_directory *directory, char **doubt) {
     json_t *record = NULL;
-    const cli_lock lock = directory->fd >= 0 ? cli_run_directory_lock(directory) : CLI_LOCK_FREE;
+    const cli_lock lock = directory->fd >= 0 ? cli_lock_look(directory->fd) : CLI_LOCK_FREE;
     if (lock == CLI_LOCK_HELD) return CGP_OK;
     CGP_TRY(cli_record_read(directory, &record));
     *doubt = reason_to_doubt(record, lock);
@@ -65,7 +65,7 @@ static void print_request(const cli_run_directory *directory, const char *doubt)
 static void wait_for_end(const cli_run_directory *directory, const char *doubt) {
     const struct timespec pause = {.tv_nsec = 100000000};
     while (doubt ? cli_run_directory_has(directory, CLI_REQUEST)
-                 : cli_run_directory_lock(directory) == CLI_LOCK_HELD)
+                 : cli_lock_look(directory->fd) == CLI_LOCK_HELD)
         nanosleep(&pause, NULL);
     const int64_t step = cli_run_directory_newest_listed(directory);
     if (doubt)

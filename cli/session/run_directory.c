@@ -8,6 +8,7 @@
 #include "errors.h"
 #include "files.h"
 #include "session/entries.h"
+#include "session/lock.h"
 #include "text.h"
 
 #include <cgpipe/checkpoint.h>
@@ -119,10 +120,6 @@ static cgp_status lock(cli_run_directory *directory) {
     /* Delete an old request: later requests are for this process. */
     (void)cli_run_directory_take_stop(directory);
     return settle(directory);
-}
-
-cli_lock cli_run_directory_lock(const cli_run_directory *directory) {
-    return cli_lock_look(directory->fd);
 }
 
 cgp_status cli_run_directory_keep_lock(cli_run_directory *directory) {

@@ -24,8 +24,6 @@
 
 #include <jansson.h>
 
-#include "session/lock.h"
-
 typedef struct cli_run_directory {
     char *path;
     /* The target of `path` if the path is a link, so that changing the link does not change the
@@ -74,9 +72,6 @@ CGP_MUST_CHECK cgp_status cli_run_directory_open(const cli_run_directory *direct
  * links of a whole run. */
 CGP_MUST_CHECK cgp_status cli_run_directory_unshare(const cli_run_directory *directory,
                                                     const char *name);
-
-/* Tell whether a process holds the lock; see cli_lock_look(). */
-cli_lock cli_run_directory_lock(const cli_run_directory *directory);
 
 /* Fail with CGP_EIO if the lock file was deleted or replaced. Another process may then write to the
  * run, and the directory counts as unlocked by this process. */
