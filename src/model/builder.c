@@ -19,8 +19,13 @@ cgp_status cgp_model_create(cgp_model **out, const char *name) {
                         "model: expected a name in UTF-8 without control characters, got "
                         "\"%s\"",
                         name);
-    cgp_model *model = cgp__calloc(1, sizeof *model);
-    if (!model) return cgp__no_memory("model", sizeof *model);
+    struct {
+        cgp_model model;
+        cgp__model_build build;
+    } *both = cgp__calloc(1, sizeof *both);
+    if (!both) return cgp__no_memory("model", sizeof *both);
+    cgp_model *model = &both->model;
+    model->build = &both->build;
     model->name = cgp__strdup(name);
     if (!model->name) {
         cgp_model_destroy(model);
@@ -32,8 +37,8 @@ cgp_status cgp_model_create(cgp_model **out, const char *name) {
 
 void cgp__builder_forget_names(cgp_model *model) {
     for (int kind = 0; kind < CGP__NAMES; kind++)
-        cgp__index_release(&model->build.names[kind]);
-    cgp__index_release(&model->build.stash_names);
+        cgp__index_release(&model->build->names[kind]);
+    cgp__index_release(&model->build->stash_names);
 }
 
 void cgp_model_destroy(cgp_model *model) {
@@ -47,12 +52,12 @@ void cgp_model_destroy(cgp_model *model) {
         free(model->layers[i]);
     for (int i = 0; i < model->n_inputs; i++)
         free(model->inputs[i]);
-    for (int i = 0; i < model->build.n_attributes; i++)
-        free(model->build.attributes[i]);
-    free(model->build.attributes);
-    for (int i = 0; i < model->build.n_ties; i++)
-        free(model->build.ties[i].name);
-    free(model->build.ties);
+    for (int i = 0; i < model->build->n_attributes; i++)
+        free(model->build->attributes[i]);
+    free(model->build->attributes);
+    for (int i = 0; i < model->build->n_ties; i++)
+        free(model->build->ties[i].name);
+    free(model->build->ties);
     cgp__stash_release(model);
     cgp__builder_forget_names(model);
     free(model->uses);
@@ -136,7 +141,7 @@ static const char *name_of(const cgp_model *model, cgp__names kind, int i) {
     case CGP__NAMES_STATE:
         return model->states[i].name;
     default:
-        return model->build.ties[i].name;
+        return model->build->ties[i].name;
     }
 }
 
@@ -145,14 +150,14 @@ static int find_name(const cgp_model *model, cgp__names kind, const char *name) 
     const uint64_t hash = cgp__hash(name, strlen(name));
     uint32_t tried = 0;
     int i;
-    while ((i = cgp__index_next(&model->build.names[kind], hash, &tried)) >= 0) {
+    while ((i = cgp__index_next(&model->build->names[kind], hash, &tried)) >= 0) {
         if (strcmp(name_of(model, kind, i), name) == 0) return i;
     }
     return -1;
 }
 
 static bool add_name(cgp_model *model, cgp__names kind, int i, const char *name) {
-    if (cgp__index_add(&model->build.names[kind], cgp__hash(name, strlen(name)), i)) return true;
+    if (cgp__index_add(&model->build->names[kind], cgp__hash(name, strlen(name)), i)) return true;
     cgp__builder_stick(model, CGP_ENOMEM, "model", "out of memory (a name)");
     return false;
 }
@@ -170,7 +175,7 @@ void cgp_model_layer(cgp_model *model, const char *name) {
     if (!cgp__builder_open(model, "layer") || !cgp__builder_takes_name(model, "layer", name))
         return;
     const int n = model->n_layers;
-    if (!grow_or_stick(model, &model->layers, &model->build.layers_capacity, n + 1,
+    if (!grow_or_stick(model, &model->layers, &model->build->layers_capacity, n + 1,
                        sizeof *model->layers))
         return;
     model->layers[n] = strdup_or_stick(model, name);
@@ -179,7 +184,7 @@ void cgp_model_layer(cgp_model *model, const char *name) {
 
 static cgp_value new_value(cgp_model *model, const cgp_op_type *type, int node, int input) {
     const int n = model->n_values;
-    if (!grow_or_stick(model, &model->values, &model->build.values_capacity, n + 1,
+    if (!grow_or_stick(model, &model->values, &model->build->values_capacity, n + 1,
                        sizeof *model->values))
         return cgp__no_value;
     model->values[n] = (cgp__value_info){.type = *type, .node = node, .input = input, .output = -1};
@@ -221,9 +226,9 @@ cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, i
         return cgp__no_value;
     }
     const int n = model->n_inputs;
-    if (!grow_or_stick(model, &model->inputs, &model->build.inputs_capacity, n + 1,
+    if (!grow_or_stick(model, &model->inputs, &model->build->inputs_capacity, n + 1,
                        sizeof *model->inputs) ||
-        !grow_or_stick(model, &model->input_values, &model->build.input_values_capacity, n + 1,
+        !grow_or_stick(model, &model->input_values, &model->build->input_values_capacity, n + 1,
                        sizeof *model->input_values))
         return cgp__no_value;
     const cgp_op_type type = {.dtype = dtype, .shape = cgp_shape_make(rank, dims)};
@@ -265,7 +270,7 @@ static bool new_param(cgp_model *model, const char *op, const cgp_op_parameter *
         find_name(model, CGP__NAMES_STATE, name) >= 0)
         cgp__builder_stick(model, CGP_EINVAL, op,
                            "parameter %s exists already (cgp_model_tie ties two)", name);
-    else if (grow_or_stick(model, &model->params, &model->build.params_capacity, n + 1,
+    else if (grow_or_stick(model, &model->params, &model->build->params_capacity, n + 1,
                            sizeof *model->params) &&
              add_name(model, CGP__NAMES_PARAMETER, n, name)) {
         model->params[n] = (cgp__parameter){.name = name,
@@ -295,7 +300,7 @@ static bool add_params(cgp_model *model, cgp__node *node, const char *name) {
             continue;
         }
         free(full);
-        if (!tie_param(model, node, k, param, &model->build.ties[tie])) return false;
+        if (!tie_param(model, node, k, param, &model->build->ties[tie])) return false;
     }
     return true;
 }
@@ -306,8 +311,8 @@ void cgp_model_tie(cgp_model *model, const char *name, const char *existing) {
     CGP__NEED_STUCK(model, existing, );
     if (!cgp__builder_open(model, "tie") || !cgp__builder_takes_name(model, "tie", name)) return;
     const int through = find_name(model, CGP__NAMES_TIE, existing);
-    const int parameter = through >= 0 && model->build.ties[through].used
-                              ? model->build.ties[through].parameter
+    const int parameter = through >= 0 && model->build->ties[through].used
+                              ? model->build->ties[through].parameter
                               : find_name(model, CGP__NAMES_PARAMETER, existing);
     if (parameter < 0) {
         cgp__builder_stick(model, CGP_EINVAL, "tie", "%s: there is no parameter of this name yet",
@@ -320,13 +325,14 @@ void cgp_model_tie(cgp_model *model, const char *name, const char *existing) {
                            "%s: exists already (tie before the op that makes it)", name);
         return;
     }
-    const int n = model->build.n_ties;
-    if (!grow_or_stick(model, &model->build.ties, &model->build.ties_capacity, n + 1,
-                       sizeof *model->build.ties))
+    const int n = model->build->n_ties;
+    if (!grow_or_stick(model, &model->build->ties, &model->build->ties_capacity, n + 1,
+                       sizeof *model->build->ties))
         return;
-    model->build.ties[n] = (cgp__tie){.name = strdup_or_stick(model, name), .parameter = parameter};
-    if (!model->build.ties[n].name) return;
-    model->build.n_ties = n + 1; /* the model frees the name */
+    model->build->ties[n] =
+        (cgp__tie){.name = strdup_or_stick(model, name), .parameter = parameter};
+    if (!model->build->ties[n].name) return;
+    model->build->n_ties = n + 1; /* the model frees the name */
     (void)add_name(model, CGP__NAMES_TIE, n, name);
 }
 
@@ -374,7 +380,7 @@ static bool add_states(cgp_model *model, cgp__node *node, const char *name,
     const cgp_op_shapes *shapes = &node->use.shapes;
     node->first_state = model->n_states;
     for (int k = 0; k < shapes->n_state; k++) {
-        if (!grow_or_stick(model, &model->states, &model->build.states_capacity,
+        if (!grow_or_stick(model, &model->states, &model->build->states_capacity,
                            model->n_states + 1, sizeof *model->states))
             return false;
         cgp__state *state = &model->states[model->n_states];
@@ -417,8 +423,8 @@ static bool take_inputs(cgp_model *model, cgp__node *node, const cgp_value *x) {
 static bool take_attributes(cgp_model *model, cgp__node *node, const void *attributes,
                             size_t bytes) {
     if (bytes == 0) return true;
-    if (!grow_or_stick(model, &model->build.attributes, &model->build.attributes_capacity,
-                       model->build.n_attributes + 1, sizeof *model->build.attributes))
+    if (!grow_or_stick(model, &model->build->attributes, &model->build->attributes_capacity,
+                       model->build->n_attributes + 1, sizeof *model->build->attributes))
         return false;
     void *copy = cgp__calloc(1, bytes);
     if (!copy) {
@@ -427,7 +433,7 @@ static bool take_attributes(cgp_model *model, cgp__node *node, const void *attri
         return false;
     }
     node->use.attributes = memcpy(copy, attributes, bytes);
-    model->build.attributes[model->build.n_attributes++] = copy;
+    model->build->attributes[model->build->n_attributes++] = copy;
     return true;
 }
 
@@ -477,7 +483,7 @@ static cgp_value add_node(cgp_model *model, cgp_op_kind kind, const cgp_op *op, 
                       .output = -1};
     if (!take_inputs(model, &node, x) ||
         !take_attributes(model, &node, attributes, attribute_bytes) || !infer(model, &node, name) ||
-        !grow_or_stick(model, &model->nodes, &model->build.nodes_capacity, model->n_nodes + 1,
+        !grow_or_stick(model, &model->nodes, &model->build->nodes_capacity, model->n_nodes + 1,
                        sizeof *model->nodes) ||
         !(given ? take_params(model, &node, given) : add_params(model, &node, name)) ||
         !add_states(model, &node, name, given))
@@ -539,7 +545,7 @@ void cgp_model_output(cgp_model *model, cgp_value value) {
         cgp__builder_stick(model, CGP_EINVAL, "output", "is an input of the model, not a result");
     else if (model->values[value.id].output >= 0)
         cgp__builder_stick(model, CGP_EINVAL, "output", "the value is an output already");
-    else if (grow_or_stick(model, &model->outputs, &model->build.outputs_capacity,
+    else if (grow_or_stick(model, &model->outputs, &model->build->outputs_capacity,
                            model->n_outputs + 1, sizeof *model->outputs)) {
         model->values[value.id].output = model->n_outputs;
         model->outputs[model->n_outputs++] = value.id;

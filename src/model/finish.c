@@ -162,13 +162,13 @@ static cgp_status check(const cgp_model *model) {
     if (model->n_layers == 0) return cgp_fail(CGP_EINVAL, "model %s: has no layer", model->name);
     if (model->n_losses == 0 && model->n_outputs == 0)
         return cgp_fail(CGP_EINVAL, "model %s: has neither loss nor output", model->name);
-    for (int i = 0; i < model->build.n_ties; i++) {
-        if (!model->build.ties[i].used)
+    for (int i = 0; i < model->build->n_ties; i++) {
+        if (!model->build->ties[i].used)
             return cgp_fail(CGP_EINVAL,
                             "tie %s: no op made a parameter of this name (it is tied to %s; "
                             "tie before the op)",
-                            model->build.ties[i].name,
-                            model->params[model->build.ties[i].parameter].name);
+                            model->build->ties[i].name,
+                            model->params[model->build->ties[i].parameter].name);
     }
     return cgp__stash_check(model);
 }

@@ -75,48 +75,6 @@ typedef struct cgp__use {
     int parameter, node, k;
 } cgp__use;
 
-/* The name of a later op's parameter, and the existing parameter that it is tied to. */
-typedef struct cgp__tie {
-    char *name;
-    int parameter;
-    bool used;
-} cgp__tie;
-
-/* A value kept under a name until it is popped. */
-typedef struct cgp__stash {
-    /* space "": the common namespace */
-    char *space, *name;
-    int value;
-    /* layers of the stash and of its pop; -1: before all layers */
-    int layer, popped_in;
-    bool popped;
-} cgp__stash;
-
-/* Kinds of names; each is unique within its kind. */
-typedef enum cgp__names {
-    CGP__NAMES_INPUT,
-    CGP__NAMES_PARAMETER,
-    CGP__NAMES_STATE,
-    CGP__NAMES_TIE,
-    CGP__NAMES
-} cgp__names;
-
-/* State of the builder, which only files of src/model read. */
-typedef struct cgp__model_build {
-    int values_capacity, nodes_capacity, params_capacity, states_capacity, layers_capacity,
-        inputs_capacity, input_values_capacity, outputs_capacity;
-    cgp__tie *ties;
-    int n_ties, ties_capacity;
-    /* copies of the attributes of ops, which the model frees */
-    void **attributes;
-    int n_attributes, attributes_capacity;
-    /* stashed values, in the order of the calls */
-    cgp__stash *stashes;
-    int n_stashes, stashes_capacity;
-    /* indices of names; used only while the model is built */
-    cgp__index names[CGP__NAMES], stash_names;
-} cgp__model_build;
-
 struct cgp_model {
     char *name;
     bool finished;
@@ -146,7 +104,8 @@ struct cgp_model {
     int *outputs;
     int n_outputs;
 
-    cgp__model_build build;
+    /* builder.h; the same allocation */
+    struct cgp__model_build *build;
 };
 
 /* Return the bytes of a tensor of this type for n samples. */

@@ -9,11 +9,11 @@
 #include <string.h>
 
 void cgp__stash_release(cgp_model *model) {
-    for (int i = 0; i < model->build.n_stashes; i++) {
-        free(model->build.stashes[i].space);
-        free(model->build.stashes[i].name);
+    for (int i = 0; i < model->build->n_stashes; i++) {
+        free(model->build->stashes[i].space);
+        free(model->build->stashes[i].name);
     }
-    free(model->build.stashes);
+    free(model->build->stashes);
 }
 
 /* Format `"skip"`, or `"skip" of namespace "left"`. */
@@ -40,8 +40,8 @@ static cgp__stash *find(const cgp_model *model, const char *space, const char *n
     const uint64_t hash = hash_of(space, name);
     uint32_t tried = 0;
     int i;
-    while ((i = cgp__index_next(&model->build.stash_names, hash, &tried)) >= 0) {
-        cgp__stash *stash = &model->build.stashes[i];
+    while ((i = cgp__index_next(&model->build->stash_names, hash, &tried)) >= 0) {
+        cgp__stash *stash = &model->build->stashes[i];
         if (strcmp(stash->name, name) == 0 && strcmp(stash->space, space) == 0) return stash;
     }
     return NULL;
@@ -54,17 +54,17 @@ static bool has_name(cgp_model *model, const char *op, const char *name) {
 }
 
 static void add(cgp_model *model, const char *space, const char *name, cgp_value value) {
-    const int n = model->build.n_stashes;
+    const int n = model->build->n_stashes;
     cgp__stash stash = {.value = value.id, .layer = model->n_layers - 1};
-    if (cgp__grow(&model->build.stashes, &model->build.stashes_capacity, n + 1,
-                  sizeof *model->build.stashes)) {
+    if (cgp__grow(&model->build->stashes, &model->build->stashes_capacity, n + 1,
+                  sizeof *model->build->stashes)) {
         stash.space = cgp__strdup(space);
         stash.name = cgp__strdup(name);
     }
     if (stash.space && stash.name &&
-        cgp__index_add(&model->build.stash_names, hash_of(space, name), n)) {
-        model->build.stashes[n] = stash;
-        model->build.n_stashes = n + 1;
+        cgp__index_add(&model->build->stash_names, hash_of(space, name), n)) {
+        model->build->stashes[n] = stash;
+        model->build->n_stashes = n + 1;
         return;
     }
     free(stash.name);
@@ -94,8 +94,8 @@ void cgp_model_stash(cgp_model *model, const char *space, const char *name, cgp_
 /* Return the nearest name that is still stashed in this namespace, NULL if none is near. */
 static const char *nearest(const cgp_model *model, const char *space, const char *name) {
     const char *best = NULL;
-    for (int i = 0; i < model->build.n_stashes; i++) {
-        const cgp__stash *stash = &model->build.stashes[i];
+    for (int i = 0; i < model->build->n_stashes; i++) {
+        const cgp__stash *stash = &model->build->stashes[i];
         if (stash->popped || strcmp(stash->space, space) != 0) continue;
         const char *const both[2] = {stash->name, best};
         best = cgp_nearest(name, both, best ? 2 : 1);
@@ -108,8 +108,8 @@ static const char *nearest(const cgp_model *model, const char *space, const char
 static void stick_unknown(cgp_model *model, const char *space, const char *name) {
     char text[256], hint[256] = "";
     const char *near = nearest(model, space, name);
-    for (int i = 0; i < model->build.n_stashes && !*hint; i++) {
-        const cgp__stash *stash = &model->build.stashes[i];
+    for (int i = 0; i < model->build->n_stashes && !*hint; i++) {
+        const cgp__stash *stash = &model->build->stashes[i];
         if (stash->popped || strcmp(stash->name, name) != 0) continue;
         if (*stash->space)
             snprintf(hint, sizeof hint, " (namespace \"%.80s\" has one)", stash->space);
@@ -150,8 +150,8 @@ cgp_status cgp__stash_check(const cgp_model *model) {
     const cgp__stash *first = NULL;
     char text[256], layer[128], more[64] = "";
     int left = 0;
-    for (int i = 0; i < model->build.n_stashes; i++) {
-        const cgp__stash *stash = &model->build.stashes[i];
+    for (int i = 0; i < model->build->n_stashes; i++) {
+        const cgp__stash *stash = &model->build->stashes[i];
         if (stash->popped) continue;
         if (!first) first = stash;
         left++;

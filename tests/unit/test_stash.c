@@ -9,6 +9,7 @@
 #include "graphs.h"
 
 #include "model/model.h"
+#include "model/builder.h"
 
 enum { LAYERS = 5, MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1, SAMPLES = 5, STEPS = 2 };
 
@@ -276,6 +277,6 @@ TEST_CASE(a_finished_model_takes_no_stash_and_no_pop) {
     assert_message("stash: the model is finished");
     assert_int_equal(cgp_model_pop(model, NULL, "skip").id, -1);
     assert_message("pop: the model is finished");
-    assert_int_equal(model->build.n_stashes, 2);
+    assert_int_equal(model->build->n_stashes, 2);
     cgp_model_destroy(model);
 }
