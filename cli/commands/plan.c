@@ -8,7 +8,6 @@
 #include "report/report.h"
 #include "session/cluster.h"
 #include "session/costs.h"
-#include "session/model.h"
 #include "session/session.h"
 #include "text.h"
 

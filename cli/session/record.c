@@ -10,7 +10,6 @@
 #include "options/options.h"
 #include "ranks.h"
 #include "session/data.h"
-#include "session/model.h"
 #include "session/plugin.h"
 #include "session/run_directory.h"
 #include "session/session.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* graph_write.c -- writes a finished model as JSON, one entry per line, so that two files can be
  * compared. */
-#include "base/base.h"
 #include "model/graph.h"
 #include "model/model.h"
 

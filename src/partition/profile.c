@@ -18,7 +18,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/base.h"
 #include "base/bf16.h"
 #include "model/model.h"
 #include "plugin/find.h"

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
 #include "model/model.h"
 #include "partition/partition.h"
 #include "plan/memory/devices.h"

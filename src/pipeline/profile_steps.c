@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
 #include "model/model.h"
 #include "partition/partition.h"
 #include "plugin/find.h"

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
 #include "model/model.h"
 #include "plan/memory/devices.h"
 #include "plan/program/program.h"

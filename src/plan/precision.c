@@ -3,7 +3,6 @@
  * types (f32 or i32). */
 #include "plan/precision.h"
 
-#include "base/base.h"
 #include "model/backward.h"
 #include "model/model.h"
 #include "plan/setup.h"

@@ -2,7 +2,6 @@
 /* staging.c -- see staging.h. */
 #include "plan/memory/staging.h"
 
-#include "base/base.h"
 #include "model/model.h"
 #include "plan/list.h"
 #include "plan/memory/devices.h"

@@ -9,7 +9,6 @@
  * share them have their own scratch. */
 #include "plan/memory/states.h"
 
-#include "base/base.h"
 #include "model/model.h"
 #include "plan/memory/devices.h"
 #include "plan/placement.h"

@@ -2,7 +2,6 @@
 /* step_memory.c -- see step_memory.h. */
 #include "plan/memory/step_memory.h"
 
-#include "base/base.h"
 #include "model/model.h"
 #include "plan/memory/devices.h"
 #include "plan/memory/parameters.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* recompute.c -- makes the program of R: those calls of forward whose results backward needs. They
  * write to the same slot as in forward. */
-#include "base/base.h"
 #include "model/backward.h"
 #include "plan/program/builder.h"
 
