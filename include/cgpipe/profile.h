@@ -85,16 +85,10 @@ typedef struct cgp_profile_options {
 
 /** The defaults in brackets above, with struct_size set. */
 static inline cgp_profile_options cgp_profile_options_default(void) {
-    cgp_profile_options options = {sizeof(cgp_profile_options),
-                                   NULL,
-                                   1,
-                                   NULL,
-                                   1,
-                                   1,
-                                   5,
-                                   CGP_PRECISION_F32,
-                                   CGP_CONVOLUTION_DIRECT,
-                                   cgp_optim_sgd(1e-6, 0, false, 0)};
+    const cgp_optim sgd = cgp_optim_sgd(1e-6, 0, false, 0);
+    const cgp_profile_options options = {
+        sizeof(cgp_profile_options), NULL, 1, NULL, 1, 1, 5, CGP_PRECISION_F32,
+        CGP_CONVOLUTION_DIRECT,      sgd};
     return options;
 }
 
