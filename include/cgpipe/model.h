@@ -254,6 +254,10 @@ CGP_API cgp_value cgp_dropout(cgp_model *model, cgp_value x, double p);
  *  [...] i32 in 0..C-1 ([C] gives [1]). It has no gradient. */
 CGP_API cgp_value cgp_argmax(cgp_model *model, cgp_value x);
 
+/** Stop the gradient: [...] -> [...], y = x, and backward treats y as a constant. A parameter that
+ *  reaches no loss in another way has no gradient, and is never updated. */
+CGP_API cgp_value cgp_detach(cgp_model *model, cgp_value x);
+
 /* Images are [H, W, C], the channels of a pixel side by side. */
 
 /** Number of zero pixels to add on each side of an image; negative: pixels to crop. */

@@ -110,6 +110,7 @@ static const char *const lines[CGP_OP_KINDS] = {
     [CGP_OP_SOFTMAX] = "",
     [CGP_OP_GROUP_NORM] = "groups eps",
     [CGP_OP_MEAN] = "dim",
+    [CGP_OP_DETACH] = "",
 };
 
 static const char *const inits[] = {[CGP_INIT_ZERO] = "zero",

@@ -15,7 +15,7 @@ typedef enum cgp__dx {
     CGP__DX_IN_PLACE, /* may overwrite dy */
     CGP__DX_SAME,     /* dx is dy itself: nothing is computed */
     CGP__DX_OVER_X,   /* may overwrite x[0] (a loss, over its logits) */
-    CGP__DX_NONE,     /* inputs are integers */
+    CGP__DX_NONE,     /* no gradient passes */
 } cgp__dx;
 
 /* A built-in op: its description, and properties that only built-in ops have. */

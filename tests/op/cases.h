@@ -21,7 +21,8 @@ typedef struct op_case {
 
 static inline bool op_has(cgp_op_kind op, cgp_op_direction direction) {
     if (direction == CGP_OP_BACKWARD_INPUT)
-        return op != CGP_OP_EMBEDDING && op != CGP_OP_ARGMAX && op != CGP_OP_CACHED_ATTENTION;
+        return op != CGP_OP_EMBEDDING && op != CGP_OP_ARGMAX && op != CGP_OP_CACHED_ATTENTION &&
+               op != CGP_OP_DETACH;
     return direction == CGP_OP_FORWARD || op == CGP_OP_EMBEDDING || op == CGP_OP_POSITION ||
            op == CGP_OP_LINEAR || is_convolution(op);
 }

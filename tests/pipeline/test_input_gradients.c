@@ -12,8 +12,8 @@
 
 enum { N = 5, C = 3 };
 
-/* Make a model: y = 2 x in layer a, z = 3 y in layer b; the outputs are y, z and argmax(z). No node
- * reads `unread`, and there are no parameters. */
+/* Make a model: y = 2 x in layer a, z = 3 y + detach(4 y) in layer b; the outputs are y, z and
+ * argmax(z). No node reads `unread`, and there are no parameters. */
 static cgp_model *scales(void) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "scales"));
@@ -24,7 +24,8 @@ static cgp_model *scales(void) {
     cgp_model_layer(model, "a");
     const cgp_value y = cgp_scale(model, x, 2);
     cgp_model_layer(model, "b");
-    const cgp_value z = cgp_scale(model, y, 3);
+    const cgp_value fixed = cgp_detach(model, cgp_scale(model, y, 4));
+    const cgp_value z = cgp_add(model, cgp_scale(model, y, 3), fixed);
     cgp_model_output(model, y);
     cgp_model_output(model, z);
     cgp_model_output(model, cgp_argmax(model, z));
@@ -80,7 +81,7 @@ static void check_numbers(const cgp_model *model, int stages, cgp_precision prec
     assert_ok(cgp_pipeline_set_input_gradients(pipeline, b.gradients, 2));
     assert_ok(cgp_pipeline_forward(pipeline, b.inputs, 2, b.outputs, 3));
     for (int i = 0; i < N * C; i++) {
-        assert_true(b.y[i] == 2 * b.x[i] && b.z[i] == 6 * b.x[i]);
+        assert_true(b.y[i] == 2 * b.x[i] && b.z[i] == 14 * b.x[i]);
         b.y[i] = (float)(i + 1);
         b.z[i] = (float)(i % 4);
     }
@@ -116,7 +117,7 @@ TEST_CASE(a_prediction_fills_the_outputs_that_are_wanted) {
     assert_ok(cgp_pipeline_predict(pipeline, b.inputs, 2,
                                    (const cgp_tensor *[]){NULL, b.outputs[1], NULL}, 3));
     for (int i = 0; i < N * C; i++)
-        assert_true(b.y[i] == 0 && b.z[i] == 6 * b.x[i]);
+        assert_true(b.y[i] == 0 && b.z[i] == 14 * b.x[i]);
     assert_ok(cgp_pipeline_predict(pipeline, b.inputs, 2,
                                    (const cgp_tensor *[]){b.outputs[0], NULL, b.outputs[2]}, 3));
     for (int i = 0; i < N * C; i++)

@@ -85,13 +85,14 @@ static cgp_value random_product(graph *g, cgp_value x, const char *name) {
 }
 
 /* Find the index of each row's largest element. Look up that index in a table, in this layer or in
- * a later one. */
+ * a later one. Half of the time, add x without its gradient. */
 static cgp_value random_integers(graph *g, cgp_value x, const char *name) {
     const cgp_value ids = g->ids;
     if (!g->sizes->rough) return cgp_gelu_tanh(g->model, x);
     g->ids = cgp_argmax(g->model, x);
-    return cgp_embedding(g->model, ids.id < 0 ? g->ids : ids, name, g->sizes->width,
-                         g->sizes->width, normal);
+    const cgp_value y = cgp_embedding(g->model, ids.id < 0 ? g->ids : ids, name, g->sizes->width,
+                                      g->sizes->width, normal);
+    return test_between(g->state, 0, 1) ? y : cgp_add(g->model, y, cgp_detach(g->model, x));
 }
 
 /* Return true if the devices chosen by the environment run custom ops. */

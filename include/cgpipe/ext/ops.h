@@ -57,7 +57,8 @@ extern "C" {
     X(SUBTRACT, subtract, PLAIN)                                                                   \
     X(SOFTMAX, softmax, PLAIN)                                                                     \
     X(GROUP_NORM, group_norm, NORM)                                                                \
-    X(MEAN, mean, WINDOWS)
+    X(MEAN, mean, WINDOWS)                                                                         \
+    X(DETACH, detach, PLAIN)
 
 #define CGP_OP_ENUM(kind, name, family) CGP_OP_##kind,
 typedef enum cgp_op_kind {

@@ -6,7 +6,7 @@
  * type, f32 or bf16; saved, param and dparam are always f32. Arithmetic is in f32 at least: bf16 is
  * widened when read and rounded when written, also when a kernel adds to a dx.
  *
- * Every op has FORWARD; all but EMBEDDING, CACHED_ATTENTION and ARGMAX have BACKWARD_INPUT.
+ * Every op has FORWARD; all but EMBEDDING, CACHED_ATTENTION, ARGMAX and DETACH have BACKWARD_INPUT.
  * EMBEDDING, POSITION, LINEAR, CONV2D and CONV_TRANSPOSE2D have BACKWARD_WEIGHT. No other pair
  * exists.
  *

@@ -9,8 +9,10 @@
  *  POSITION         [n,R,C]    -          [n,R,C]    -      weight [R,C]
  *  DROPOUT          [n,R,C]    -          [n,R,C]    -      -
  *  DROPOUT2D        [n,R,C]    -          [n,R,C]    -      -
+ *  DETACH           [n,R,C]    -          [n,R,C]    -      -
  *
- * GELU is the erf form, GELU_TANH the tanh form. POSITION adds its weight to each sample. */
+ * GELU is the erf form, GELU_TANH the tanh form. POSITION adds its weight to each sample. DETACH
+ * copies x, and has no backward. */
 #ifndef CGPIPE_EXT_OPS_ELEMENTWISE_H
 #define CGPIPE_EXT_OPS_ELEMENTWISE_H
 
