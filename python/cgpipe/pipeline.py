@@ -126,7 +126,7 @@ class Pipeline(_c.Handle):
                 unchanged), or the plan has an external loss.
             DeviceError: A device failed; the pipeline can only be closed.
         """
-        given = tensors.pointers(self._convert(inputs), self._inputs)
+        given = tensors.pointers(self._convert(inputs, training=True), self._inputs)
 
         def run() -> float:
             loss = ctypes.c_double()
@@ -154,7 +154,7 @@ class Pipeline(_c.Handle):
         Returns:
             The output [N, ...], or a list if there are several. Call :meth:`backward` next.
         """
-        given = tensors.pointers(self._convert(inputs), self._inputs)
+        given = tensors.pointers(self._convert(inputs, training=True), self._inputs)
         outputs = self._new_outputs(given.samples, inputs)
         wanted = tensors.pointers(outputs, self._outputs, "output")
 
@@ -432,13 +432,16 @@ class Pipeline(_c.Handle):
         finally:
             del memory
 
-    def _convert(self, inputs: Sequence[Any], targets: bool = True) -> Sequence[Any]:
+    def _convert(self, inputs: Sequence[Any], targets: bool = True,
+                 training: bool = False) -> Sequence[Any]:
         """Return inputs in the model's layout, which may differ from the layout of a captured
         module. Targets of an added loss are unchanged."""
         captured = self.model._captured
         if captured is None:
             return inputs
         own = len(inputs) - (self.model._targets if targets else 0)
+        if own > 0 and getattr(inputs[0], "ndim", 0) > 0:
+            captured.check(min(len(inputs[0]), self.plan.microbatch), training)
         return [*captured.to_engine(list(inputs[:own])), *inputs[own:]]
 
     def _with_absent(self, inputs: Sequence[Any]) -> Sequence[Any]:

@@ -1,282 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Capture an nn.Module: translate torch.export's training IR, node by node, to a cgpipe graph.
+"""Capture an nn.Module: translate a functional graph of aten ops, node by node, to a cgpipe graph.
 
-    module --> torch.export --> aten nodes --> Translator --> graph, and nodes that stay in PyTorch
+    module --> export --> functional graph --> Translator --> graph, and nodes that stay in PyTorch
 
-Dimension 0 of each input counts the samples, and stays a symbol in the exported program. A tensor
-without this dimension is the same for all samples. A capture runs only the module's forward on fake
-tensors, and nodes that are constants."""
+A tensor without the dimension of the samples is the same for all samples. Each node is translated,
+evaluated by PyTorch, or refused."""
 
 from __future__ import annotations
 
-import math
-import mmap
-import re
-import warnings
-from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import Tensor, nn
 
-from cgpipe.errors import ArgumentError
+from cgpipe.torch import proof
 from cgpipe.torch.attention import Positions, Scores
+from cgpipe.torch.captured import Captured, Named
 from cgpipe.torch.evaluate import Evaluator
-from cgpipe.torch.graph import Value, from_memory, to_memory
-from cgpipe.torch.layout import BATCH, Layout, MixesSamples, Unlike, count
+from cgpipe.torch.export import Flat, Program, export, flatten, message, two_samples
+from cgpipe.torch.graph import Value
+from cgpipe.torch.images import Statistic
+from cgpipe.torch.layout import BATCH, Layout, MixesSamples, Unlike
 from cgpipe.torch.ops import OPS, names
 from cgpipe.torch.patterns import find_patterns
-from cgpipe.torch.translator import (Constant, Hidden, Loss, Outside, Parameter, Samples,
-                                     Translator, Unsupported, nearest, shape_of)
+from cgpipe.torch.state import Tensors
+from cgpipe.torch.translator import (Constant, Loss, Outside, Parameter, Samples, Translator,
+                                     Unsupported, nearest, shape_of)
+from cgpipe.torch.watch import CaptureError, name_of, path_of
 
 __all__ = ["CaptureError", "Captured", "Named", "capture"]
-
-#: Oldest and newest supported PyTorch versions.
-OLDEST, NEWEST = (2, 6), (2, 15)
-
-
-class CaptureError(ArgumentError):
-    """A module cannot be captured. The message has the path of the module, the op, and what is
-    supported."""
-
-
-# --- the captured module ---
-
-
-@dataclass(frozen=True)
-class Named:
-    """A parameter or a running statistic: its name in the module, and the conversion of its memory
-    to the module's tensor."""
-
-    name: str
-    shape: Tuple[int, ...]
-    #: Permutation of the memory's dimensions to the module's order; (): none.
-    order: Tuple[int, ...] = ()
-
-    def to_torch(self, memory: Tensor) -> Tensor:
-        """Return a view of the memory with the module's shape and order."""
-        view = memory.permute(self.order) if self.order else memory
-        return view if tuple(view.shape) == self.shape else view.view(self.shape)
-
-
-@dataclass
-class Captured:
-    """A module as a graph, and the conversions of its inputs and outputs."""
-
-    #: The graph, in the form of cgpipe.Model.from_json(). Its inputs are the module's inputs,
-    #: followed by hidden inputs.
-    graph: Dict[str, Any]
-    #: Parameters in the graph's order.
-    parameters: List[Named]
-    #: States in the graph's order.
-    states: List[Named]
-    #: True if the module was in training mode.
-    training: bool
-    has_dropout: bool
-    has_batch_norm: bool
-    #: Layouts of the module's inputs; None: the graph does not read the input.
-    inputs: List[Optional[Layout]]
-    hidden: List[Hidden]
-    #: For each output of the module: ("output", index of the graph's output) or ("loss", index of
-    #: the loss).
-    outputs: List[Tuple[str, int]]
-    #: Layouts of the graph's outputs.
-    layouts: List[Layout]
-    evaluator: Evaluator
-    #: Rebuild the module's output structure from its tensors.
-    unflatten: Callable[[Sequence[Any]], Any]
-    _rows: Dict[Tuple[int, int], Tensor] = field(default_factory=dict)
-
-    # --- inputs ---
-
-    def to_engine(self, inputs: Sequence[Any]) -> List[Any]:
-        """Convert the module's inputs [N, ...] to the graph's inputs. Inputs that are in the
-        engine's memory order are not copied."""
-        tensors = [x if isinstance(x, Tensor) else torch.from_numpy(x) for x in inputs]
-        if len(tensors) < len(self.inputs):
-            raise ArgumentError(f"inputs: {len(self.inputs)} are expected, got {len(tensors)}")
-        # Any further inputs are the targets of Model.with_loss().
-        tensors, added = tensors[:len(self.inputs)], tensors[len(self.inputs):]
-        samples = tensors[0].shape[0]
-        found = [self._input(x, layout, i)
-                 for i, (x, layout) in enumerate(zip(tensors, self.inputs)) if layout is not None]
-        outside = self.evaluator.run([h.outside.node for h in self.hidden if h.outside is not None],
-                                     tensors)
-        for hidden in self.hidden:
-            if hidden.outside is not None:
-                x = to_memory(outside[hidden.outside.node], hidden.layout)
-                found.append(x.to(torch.float32 if x.is_floating_point() else torch.int32))
-            else:
-                found.append(self._repeated(hidden, samples))
-        found = [x.reshape(samples, *(x.shape[1:] or (1,))) for x in found]
-        return found + [x if x.is_floating_point() else x.to(torch.int32) for x in added]
-
-    @staticmethod
-    def _input(x: Tensor, layout: Layout, i: int) -> Tensor:
-        sizes = [size for size in (count(dim) for dim in layout.dims[1:])]
-        if list(x.shape[1:]) != sizes:
-            raise ArgumentError(f"input {i}: [N, {', '.join(map(str, sizes))}] is expected, got "
-                                f"{list(x.shape)}")
-        return to_memory(x if x.is_floating_point() else x.to(torch.int32), layout)
-
-    def _repeated(self, hidden: Hidden, samples: int) -> Tensor:
-        key = (hidden.number, samples)
-        if key not in self._rows:
-            assert hidden.rows is not None
-            self._rows[key] = hidden.rows.expand(samples, *hidden.rows.shape[1:]).contiguous()
-        return self._rows[key]
-
-    def new_input_gradients(self, inputs: Sequence[Tensor],
-                            wants: Sequence[bool]) -> List[Optional[Tensor]]:
-        """Return new tensors for the gradients of the graph's inputs; None for a gradient that is
-        not wanted."""
-        found: List[Optional[Tensor]] = []
-        for x, layout, want in zip(inputs, self.inputs, wants):
-            if layout is not None:
-                shape = ([x.shape[0], *(axis.size for axis in layout.order)] if layout.order
-                         else [x.shape[0], 1])
-                found.append(torch.empty(shape) if want and x.is_floating_point() else None)
-        return found + [None] * len(self.hidden)
-
-    def input_gradients_to_torch(
-            self, gradients: Sequence[Optional[Tensor]]) -> List[Optional[Tensor]]:
-        """Convert the gradients of the graph's inputs to gradients of the module's inputs."""
-        left = list(gradients)
-        found: List[Optional[Tensor]] = []
-        for layout in self.inputs:
-            gradient = left.pop(0) if layout is not None else None
-            found.append(None if gradient is None or layout is None
-                         else from_memory(gradient, layout))
-        return found
-
-    # --- outputs ---
-
-    def new_outputs(self, samples: int) -> List[Tensor]:
-        """Return new tensors for the graph's outputs."""
-        return [_new_output([samples, *self._shape(i)]) for i in range(len(self.layouts))]
-
-    def _shape(self, output: int) -> List[int]:
-        shape: List[int] = self.graph["values"][self.graph["outputs"][output]]["shape"]
-        return shape
-
-    def to_torch(self, outputs: Sequence[Any]) -> Tuple[Tensor, ...]:
-        """Convert the graph's outputs to the module's outputs."""
-        tensors = [x if isinstance(x, Tensor) else torch.from_numpy(x) for x in outputs]
-        return tuple(from_memory(tensors[i], self.layouts[i]) for kind, i in self.outputs
-                     if kind == "output")
-
-    def output_gradients(self, gradients: Sequence[Optional[Tensor]],
-                         samples: int) -> List[Optional[Tensor]]:
-        """Return the gradients of the graph's outputs, zeros for outputs without a gradient. An
-        output that the module returns twice gets the sum."""
-        sums: List[Optional[Tensor]] = [None] * len(self.layouts)
-        for (kind, i), gradient in zip([o for o in self.outputs if o[0] == "output"], gradients):
-            if gradient is not None:
-                before = sums[i]
-                sums[i] = gradient if before is None else before + gradient
-        return [torch.zeros([samples, *self._shape(i)]) if x is None
-                else to_memory(x, self.layouts[i]).reshape(samples, *self._shape(i))
-                for i, x in enumerate(sums)]
-
-
-#: Minimum size in bytes of a large output. The loss of such an output takes several times that size
-#: on the C library's heap.
-LARGE = 1 << 20
-
-
-def _new_output(shape: List[int]) -> Tensor:
-    """Return a tensor for an output. A large tensor gets its own pages, which go back to the system
-    after its last use. On the C library's heap it would leave a gap between the values that a loss
-    saves."""
-    count = math.prod(shape)
-    if 4 * count < LARGE:
-        return torch.empty(shape)
-    pages = mmap.mmap(-1, 4 * count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    return torch.frombuffer(pages, dtype=torch.float32).view(shape)
-
-
-# --- export ---
-
-
-def _check_version() -> None:
-    match = re.match(r"(\d+)\.(\d+)", torch.__version__)
-    version = tuple(map(int, match.groups())) if match else (0, 0)
-    if not OLDEST <= version <= NEWEST:
-        raise CaptureError(f"PyTorch {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]} is "
-                           f"expected, got {torch.__version__}")
-
-
-class _Form:
-    """The structure of a module's output, and the parts of the output that are not tensors. It is a
-    separate object because an export watches a module's attributes."""
-
-    spec: Any = None
-    leaves: Sequence[Any] = ()
-
-
-class _Flat(nn.Module):
-    """A module that maps positional tensors to a tuple of tensors. _flatten() makes its forward."""
-
-    def __init__(self, module: nn.Module, spec: Any, places: Sequence[int],
-                 rest: Sequence[Any]) -> None:
-        super().__init__()
-        self.module = module
-        self._spec, self._places, self._rest = spec, list(places), list(rest)
-        self.form = _Form()
-
-    def run(self, *tensors: Tensor) -> Tuple[Tensor, ...]:
-        """Call the module."""
-        leaves = list(self._rest)
-        for place, tensor in zip(self._places, tensors):
-            leaves[place] = tensor
-        args, kwargs = torch.utils._pytree.tree_unflatten(leaves, self._spec)
-        found, self.form.spec = torch.utils._pytree.tree_flatten(self.module(*args, **kwargs))
-        self.form.leaves = [None if isinstance(x, Tensor) else x for x in found]
-        return tuple(x for x in found if isinstance(x, Tensor))
-
-
-def _flatten(module: nn.Module, spec: Any, places: Sequence[int], rest: Sequence[Any]) -> _Flat:
-    """Return a flat module whose forward has a parameter per tensor: some versions of torch.export
-    do not support *tensors."""
-    names = ", ".join(f"x{i}" for i in range(len(places)))
-    scope: Dict[str, Any] = {}
-    exec(f"def forward(self, {names}): return self.run({names})", scope)
-    return type("_Flat", (_Flat,), {"forward": scope["forward"]})(  # type: ignore[no-any-return]
-        module, spec, places, rest)
-
-
-def _export(flat: _Flat, tensors: Sequence[Tensor]) -> Any:
-    exporter = torch.export.export
-    if hasattr(torch.export, "export_for_training") and torch.__version__ < "2.9":
-        exporter = torch.export.export_for_training
-    shapes = tuple({0: torch.export.Dim.DYNAMIC} for _ in tensors)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return exporter(flat, tuple(tensors), dynamic_shapes=shapes, strict=False)
-
-
-def _explain(error: BaseException) -> Optional[str]:
-    """Return an explanation of an error of torch.export; None: the module itself raised the
-    error."""
-    text = str(error)
-    if "onstraint" in text and ("specializ" in text or "violated" in text):
-        return ("dimension 0 of the inputs is that of the samples, of any number: the module takes "
-                "a certain number")
-    if type(error).__module__.startswith(("torch._dynamo", "torch._export", "torch.export",
-                                          "torch.fx", "torch._subclasses")):
-        return text.splitlines()[0] if text else type(error).__name__
-    return None
-
-
-def _two_samples(x: Tensor) -> Tensor:
-    """Return an example with at least two samples: torch.export treats one sample as a special
-    case."""
-    if x.dim() == 0:
-        raise CaptureError("example: a tensor [N, ...] is expected, got a scalar")
-    x = x.detach()
-    return (x if x.shape[0] > 1
-            else torch.cat([x, x]) if x.shape[0] == 1
-            else x.new_zeros([2, *x.shape[1:]]))
 
 
 # --- layers ---
@@ -327,7 +79,6 @@ def check_cuts(module: nn.Module, cut_at: Optional[Sequence[str]]) -> None:
 # --- translation ---
 
 _SKIPPED = ("_assert", "sym_constrain", "_guard", "assert_")
-_INLINED = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
 
 
 class _Walk:
@@ -346,7 +97,7 @@ class _Walk:
             if node in absorbed or node in self.env:
                 continue
             self.t.node = node
-            path = _path_of(node)
+            path = path_of(node)
             layer = self.layers.of(path)
             try:
                 if node.op == "get_attr":
@@ -358,11 +109,11 @@ class _Walk:
                 else:
                     self._visit(node, layer)
             except Unsupported as error:
-                raise CaptureError(_message(path, node, f"{error} is covered")) from None
+                raise CaptureError(message(path, node, f"{error} is covered")) from None
             except Unlike as error:
-                raise CaptureError(_message(path, node, f"{error}: not covered here")) from None
+                raise CaptureError(message(path, node, f"{error}: not covered here")) from None
             except MixesSamples:
-                raise CaptureError(_message(
+                raise CaptureError(message(
                     path, node,
                     "mixes samples: dimension 0 is theirs, and stays in front")) from None
         return None
@@ -379,9 +130,6 @@ class _Walk:
         name = name_of(node)
         if name.startswith(_SKIPPED):
             return
-        if name in _INLINED:
-            self._inline(node)
-            return
         if name == "getitem":
             container = self.env[node.args[0]]
             self.env[node] = (container[node.args[1]] if isinstance(container, (list, tuple))
@@ -394,34 +142,22 @@ class _Walk:
         if not live:
             self.env[node] = self._evaluate(node, leaves)
             return
-        in_place = name.endswith("_") and not name.endswith("__")
-        if in_place:
-            self._check_in_place(node)
         self._begin(layer)
-        base = name.rstrip("_") if in_place else name
-        if base == "sym_size":
+        if name == "sym_size":
             self.env[node] = (Samples(2) if node.meta["val"].__class__ is not int
                               else node.meta["val"])
             return
-        if base not in OPS:
-            raise self._unknown(base)
+        if name not in OPS:
+            raise self._unknown(name)
         args, kwargs = arguments
-        self.env[node] = OPS[base](self.t, *args, **kwargs)
-        if in_place:
-            self.env[node.args[0]] = self.env[node]
+        self.env[node] = OPS[name](self.t, *args, **kwargs)
+        _check_result(node, self.env[node])
 
     def _unknown(self, base: str) -> Unsupported:
         near = nearest(base, names())
         return Unsupported(f"{near} (nearest of {len(names())} ops; docs/reference/torch-ops.md "
                            "has all)" if near
                            else "none like it of the ops in docs/reference/torch-ops.md")
-
-    @staticmethod
-    def _check_in_place(node: Any) -> None:
-        source = node.args[0]
-        if isinstance(source, torch.fx.Node) and name_of(source) in (
-                "slice", "select", "narrow", "split", "chunk", "getitem", "unbind"):
-            raise Unsupported("writing in place to whole tensors, not to parts of one,")
 
     def _evaluate(self, node: Any, leaves: Sequence[Any] = ()) -> Any:
         """Evaluate a node that depends only on constants, or defer a node that depends on integer
@@ -436,6 +172,8 @@ class _Walk:
                 return Outside(node, shape_of(value.shape), value.dtype)
             return [Outside(_Item(node, i), shape_of(x.shape), x.dtype)
                     for i, x in enumerate(value)]
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            raise Unsupported("a random tensor: only dropout")
         found = self.evaluator.example(node)
         batched = isinstance(value, Tensor) and any(batch for batch, _ in shape_of(value.shape))
         if isinstance(found, Tensor):
@@ -443,19 +181,6 @@ class _Walk:
         if isinstance(found, (list, tuple)):
             return [Constant(x, batched) for x in found]
         return found
-
-    def _inline(self, node: Any) -> None:
-        """Translate the inner graph of a node that only sets a mode."""
-        modules = [a for a in node.args if isinstance(a, torch.fx.Node) and a.op == "get_attr"]
-        inner = self.env[modules[0]]
-        arguments = node.args[node.args.index(modules[0]) + 1:]
-        holders = [n for n in inner.graph.nodes if n.op == "placeholder"]
-        for holder, argument in zip(holders, arguments):
-            self.env[holder] = self.env[argument]
-            self.evaluator.rename(holder, argument)
-        found = self.run(inner, *find_patterns(inner.graph))
-        self.env[node] = found if isinstance(found, (list, tuple)) else [found]
-        self.evaluator.rename_output(node, inner.graph)
 
 
 class _Item:
@@ -465,20 +190,16 @@ class _Item:
         self.node, self.index = node, index
 
 
-def name_of(node: Any) -> str:
-    """Return an op's name without namespace and overload."""
-    target = node.target
-    if isinstance(target, torch._ops.OpOverload):
-        return str(target._schema.name.split("::")[-1])
-    return getattr(target, "__name__", str(target))
-
-
-def _path_of(node: Any) -> str:
-    """Return the path of the module that a node belongs to."""
-    stack = list((node.meta.get("nn_module_stack") or {}).values())
-    path = stack[-1][0] if stack else ""
-    path = re.sub(r"^L\['self'\]\.?", "", path)
-    return path[len("module."):] if path.startswith("module.") else "" if path == "module" else path
+def _check_result(node: Any, result: Any) -> None:
+    """Raise unless a result has the type and the shape of PyTorch's."""
+    value = node.meta.get("val")
+    if not isinstance(result, Value) or not isinstance(value, Tensor):
+        return
+    if value.dtype != torch.float32:
+        raise Unsupported(f"{str(value.dtype).replace('torch.', '')} is computed: only float32")
+    found = [(BATCH in dim, size) for dim, size in zip(result.layout.dims, result.layout.sizes())]
+    if found != shape_of(value.shape):
+        raise Unsupported(f"a result of shape {found}")
 
 
 def _attribute(module: Any, target: str) -> Any:
@@ -487,23 +208,13 @@ def _attribute(module: Any, target: str) -> Any:
     return Constant(module) if isinstance(module, Tensor) else module
 
 
-def _message(path: str, node: Any, text: str) -> str:
-    source = (node.meta.get("stack_trace") or "").strip().splitlines()
-    line = ""
-    for i in range(len(source) - 1, -1, -1):
-        if source[i].strip().startswith("File "):
-            line = f""" ({source[i].strip().split(', in ')[0].replace('File ', '')
-                          .replace(chr(34), '').replace(', line ', ':')})"""
-            break
-    return f"{path or 'the module itself'}: {name_of(node)}{line}: {text}"
-
-
 # --- capture ---
 
 
 def capture(module: nn.Module, example_inputs: Sequence[Any],
             example_kwargs: Optional[Dict[str, Any]] = None, *,
-            cut_at: Optional[Sequence[str]] = None, name: Optional[str] = None) -> Captured:
+            cut_at: Optional[Sequence[str]] = None, name: Optional[str] = None,
+            verify: Optional[bool] = None) -> Captured:
     """Capture a module in its current mode, training or evaluation.
 
     Args:
@@ -513,54 +224,41 @@ def capture(module: nn.Module, example_inputs: Sequence[Any],
         cut_at: Paths of the modules at which a stage may begin. None: the children of an
             nn.Sequential; else the elements of lists and sequences, and the modules beside them.
         name: Name of the model.
+        verify: Prove the capture: compare two small steps with PyTorch's (proof.py). None: unless
+            CGPIPE_VERIFY=0 is in the environment.
 
     Raises:
         CaptureError: Something is not supported. Exceptions that the module's own forward raises
             are not caught.
     """
-    _check_version()
     check_cuts(module, cut_at)
     leaves, spec = torch.utils._pytree.tree_flatten(
         (tuple(example_inputs), dict(example_kwargs or {})))
     places = [i for i, x in enumerate(leaves) if isinstance(x, Tensor)]
     if not places:
         raise CaptureError("example: at least one tensor [N, ...] is expected, got none")
-    examples = [_two_samples(leaves[i]) for i in places]
+    examples = [two_samples(leaves[i]) for i in places]
     least = min(x.shape[0] for x in examples)
-    flat = _flatten(module, spec, places, [None if isinstance(x, Tensor) else x for x in leaves])
-    flat.training = module.training  # the mode of this module alone: its parts may differ
     examples = [x[:least] for x in examples]
-    buffers = {key: buffer.clone() for key, buffer in module.named_buffers()}
-    cumulative = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)
-                  and m.momentum is None]
-    for m in cumulative:  # -1 means cumulative to the engine; PyTorch would use a tensor
-        m.momentum = -1.0
-    try:
-        program = _export(flat, examples)
-    except Exception as error:
-        explained = _explain(error)
-        if explained is None:
-            raise
-        raise CaptureError(f"{type(module).__name__}: {explained}") from error
-    finally:
-        for m in cumulative:
-            m.momentum = None
-        for key, buffer in module.named_buffers():
-            if key in buffers and not torch.equal(buffer, buffers[key]):
-                buffer.copy_(buffers[key])
-    return _translate(program, flat, module, examples, cut_at, name or type(module).__name__)
+    flat = flatten(module, spec, places, [None if isinstance(x, Tensor) else x for x in leaves])
+    flat.training = module.training  # the mode of this module alone: its parts may differ
+    program = export(module, flat, examples)
+    captured = _translate(program, flat, module, examples, cut_at, name or type(module).__name__)
+    if proof.wanted(verify):
+        proof.prove(flat, captured, examples)
+    return captured
 
 
-def _translate(program: Any, flat: _Flat, module: nn.Module, examples: Sequence[Tensor],
+def _translate(program: Program, flat: Flat, module: nn.Module, examples: Sequence[Tensor],
                cut_at: Optional[Sequence[str]], name: str) -> Captured:
     t = Translator(name, module.training, OPS)
-    graph_module = program.graph_module
+    graph_module = program.exported.graph_module
     evaluator = Evaluator(graph_module, examples)
     walk = _Walk(t, _Layers(module, cut_at), evaluator)
-    layouts = _placeholders(program, walk, examples)
+    layouts = _placeholders(program.exported, walk, examples)
     found = walk.run(graph_module, *find_patterns(graph_module.graph))
     used = list(found) if isinstance(found, (list, tuple)) else [found]
-    outputs, out_layouts = _outputs(t, program, used, walk)
+    outputs, out_layouts = _outputs(t, program.exported, used)
     graph = t.graph.json()
     shapes = {key: tuple(p.shape) for key, p in module.named_parameters(remove_duplicate=False)}
     parameters = [Named(p["name"], shapes[p["name"]], t.orders[p["name"]][1])
@@ -568,10 +266,25 @@ def _translate(program: Any, flat: _Flat, module: nn.Module, examples: Sequence[
     state_shapes = {key: tuple(b.shape) for key, b in module.named_buffers(remove_duplicate=False)}
     states = [Named(s, state_shapes[s]) for s in t.graph.states]
     captured = Captured(graph, parameters, states, module.training, t.has_dropout, t.has_batch_norm,
-                        layouts, t.hidden, outputs, out_layouts, evaluator, _unflattener(flat))
+                        layouts, t.hidden, outputs, out_layouts, evaluator, _unflattener(flat),
+                        program.guard, _tensors(program.exported, module, states))
     _check_outside(captured, evaluator, examples)
     evaluator.forget(everything=all(h.outside is None for h in t.hidden))
     return captured
+
+
+def _tensors(program: Any, module: nn.Module, states: Sequence[Named]) -> Tensors:
+    """Return the tensors of the module that the graph reads as constants."""
+    kinds = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+    own = {state.name for state in states}
+    tensors = Tensors()
+    for node in program.graph_module.graph.nodes:
+        spec = kinds.get(node.name) if node.op == "placeholder" and node.users else None
+        if spec is not None and spec.kind.name in ("BUFFER", "CONSTANT_TENSOR"):
+            name = (spec.target or "").replace("module.", "", 1)
+            if name not in own:
+                tensors.add(module, name)
+    return tensors
 
 
 def _placeholders(program: Any, walk: _Walk, examples: Sequence[Tensor]) -> List[Optional[Layout]]:
@@ -621,16 +334,31 @@ def _real_input(walk: _Walk, node: Any, index: int, example: Tensor) -> Optional
     return layout
 
 
-def _outputs(t: Translator, program: Any, found: Sequence[Any],
-             walk: _Walk) -> Tuple[List[Tuple[str, int]], List[Layout]]:
+def _check_mutation(spec: Any, result: Any) -> None:
+    """Raise unless a tensor that forward writes to is a statistic of a batch norm."""
+    if spec.kind.name == "BUFFER_MUTATION":
+        target = spec.target.replace("module.", "", 1)
+        counter = target.rpartition(".")[2] == "num_batches_tracked"
+        if not isinstance(result, Statistic) and not (counter and isinstance(result, Constant)):
+            raise CaptureError(f"{target}: forward writes to this buffer; only the running "
+                               "statistics of batch norms are covered")
+    elif spec.kind.name not in ("USER_OUTPUT", "TOKEN"):
+        raise CaptureError("forward writes to its input: not covered (write to a clone)")
+
+
+def _outputs(t: Translator, program: Any,
+             found: Sequence[Any]) -> Tuple[List[Tuple[str, int]], List[Layout]]:
     """Return the kind and index of each output of the module, and the layouts of the graph's
     outputs, where each value appears once."""
     outputs: List[Tuple[str, int]] = []
     layouts: List[Layout] = []
-    mutated = sum(spec.kind.name != "USER_OUTPUT" for spec in program.graph_signature.output_specs)
+    specs = program.graph_signature.output_specs
+    for spec, x in zip(specs, found):
+        _check_mutation(spec, x)
+    found = [x for spec, x in zip(specs, found) if spec.kind.name == "USER_OUTPUT"]
     of_inputs = {entry["value"] for entry in t.graph.inputs}
     places: Dict[int, int] = {}
-    for i, x in enumerate(found[mutated:]):
+    for i, x in enumerate(found):
         if isinstance(x, Loss):
             t.graph.loss(x.op, x.inputs, x.attributes)
             outputs.append(("loss", len(t.graph.losses) - 1))
@@ -665,7 +393,7 @@ def _same_shape(shape: List[int]) -> Dict[str, Any]:
     return {"rank": len(shape), "dims": (shape + [0] * 6)[:6]}
 
 
-def _unflattener(flat: _Flat) -> Callable[[Sequence[Any]], Any]:
+def _unflattener(flat: Flat) -> Callable[[Sequence[Any]], Any]:
     spec, leaves = flat.form.spec, list(flat.form.leaves)
 
     def unflatten(tensors: Sequence[Any]) -> Any:

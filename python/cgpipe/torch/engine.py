@@ -38,8 +38,12 @@ class Options:
     #: Cut each stage in two if all devices are CPUs. This shortens the bubble but takes more
     #: memory. CPU devices share their memory, so the halves may be on different devices.
     halves: bool = False
+    #: The caller computes the loss from the outputs. False: the module returns its losses.
+    external_loss: bool = True
     #: Update running statistics once per mini-batch.
     deferred_batch_norm: bool = False
+    #: Prove each capture; None: unless CGPIPE_VERIFY=0 is in the environment.
+    verify: Optional[bool] = None
     #: Threads of each device; None: PyTorch's number of threads, divided by the devices.
     threads: Optional[int] = None
 
@@ -172,7 +176,7 @@ def make_plan(plan: ctypes.c_void_p, model: ctypes.c_void_p, options: Options,
     microbatch = -(-samples // options.chunks)
     chunks = -(-samples // microbatch)  # may be fewer than options.chunks, as in torch.chunk()
     o = _c.cgp_plan_options(struct_size=ctypes.sizeof(_c.cgp_plan_options), batch=samples,
-                            chunks=chunks, ranks=1, external_loss=True,
+                            chunks=chunks, ranks=1, external_loss=options.external_loss,
                             deferred_batch_norm=options.deferred_batch_norm)
     o.optim.lr = 0.01  # unused: PyTorch's optimizers update the parameters
     devices = [device_name(device) for device in options.devices]
@@ -264,6 +268,14 @@ class Engine:
             if wanted:
                 self.call("set_input_gradients", None, 0)
         self.inputs = None
+
+    def step(self, inputs: List[Tensor], input_gradients: List[Optional[Tensor]]) -> float:
+        """Run forward and backward of a module that returns its losses, without an update. Writes
+        the engine's gradients and ``input_gradients``. Return the sum of the losses."""
+        loss = ctypes.c_double()
+        self.call("set_input_gradients", _pointers(input_gradients), len(input_gradients))
+        self.call("step", _pointers(inputs), len(inputs), ctypes.byref(loss))
+        return loss.value
 
     def predict(self, inputs: List[Tensor], outputs: List[Tensor]) -> None:
         """Run forward in evaluation mode."""

@@ -19,7 +19,6 @@ class Evaluator:
         self.module, self.examples = module, list(examples)
         self._fixed: Dict[Any, Any] = {}  # values of buffers
         self._inputs: Dict[Any, int] = {}
-        self._same: Dict[Any, Any] = {}  # aliases of placeholders of inner graphs
         self._example: Dict[Any, Any] = {}
 
     def set(self, node: Any, value: Any) -> None:
@@ -30,15 +29,6 @@ class Evaluator:
         """Make a placeholder the module's input ``index``."""
         self._inputs[node] = index
 
-    def rename(self, holder: Any, node: Any) -> None:
-        """Make the placeholder of an inner graph an alias of another node."""
-        self._same[holder] = node
-
-    def rename_output(self, node: Any, graph: Any) -> None:
-        """Make the output of an inner graph the result of the node that contains it."""
-        output = next(n for n in graph.nodes if n.op == "output")
-        self._same[node] = output.args[0]
-
     def forget(self, everything: bool) -> None:
         """Free the example's values. If ``everything``, free the exported program too: nothing can
         be evaluated afterwards."""
@@ -46,7 +36,7 @@ class Evaluator:
         self.examples = []
         if everything:
             self.module = None
-            self._fixed, self._inputs, self._same = {}, {}, {}
+            self._fixed, self._inputs = {}, {}
 
     def example(self, node: Any) -> Any:
         """Return a node's value for the example."""
@@ -70,8 +60,6 @@ class Evaluator:
             value = self._fixed[node]
         elif node in self._inputs:
             value = inputs[self._inputs[node]]
-        elif node in self._same:
-            value = torch.fx.node.map_arg(self._same[node], lambda n: self._value(n, memo, inputs))
         elif node.op == "get_attr":
             value = self.module
             for part in node.target.split("."):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Optional, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from cgpipe.errors import ArgumentError
 from cgpipe.model import Model
 from cgpipe.torch.capture import Captured, capture, check_cuts
 from cgpipe.torch.engine import view_of
+from cgpipe.torch.state import State
 
 __all__ = ["from_torch"]
 
@@ -33,10 +34,32 @@ class _Module(Captured):
     """A captured module whose parameters a pipeline adopts."""
 
     module: nn.Module
+    #: The module's state when it was captured.
+    state: State
+    was: Tuple[Any, ...]
+
+    def check(self, samples: int, training: bool) -> None:
+        """Raise unless the module is as it was captured, and takes the graph's path for this number
+        of samples.
+
+        Raises:
+            ArgumentError: It has changed, or takes another path.
+        """
+        changed = self.state.difference(self.was) if training else None
+        changed = changed or self.tensors.changed()
+        if changed is not None:
+            raise ArgumentError(f"{changed} has changed since the module was captured (set it "
+                                "back, or capture the module again)")
+        refused = self.guard.refuses(samples)
+        if refused is not None:
+            raise ArgumentError(f"input: the captured path of the module is for {refused}, got "
+                                f"{samples} samples (capture it with an example of that number)")
 
     def adopt(self, pipeline: Any) -> None:
         """Copy the module's weights and statistics to a pipeline, and make the module's tensors
         views of the pipeline's memory."""
+        if not pipeline.plan.inference:
+            self._check_training()
         tensors = {**dict(self.module.named_parameters(remove_duplicate=False)),
                    **dict(self.module.named_buffers(remove_duplicate=False))}
         pipeline.adopted = []
@@ -59,6 +82,23 @@ class _Module(Captured):
                 tensor.grad = entry.to_torch(view_of(pipeline, "gradient", i))
         pipeline._call(lambda: _c.check(_c.lib.cgp_pipeline_parameters_changed(pipeline._handle)))
 
+    def _check_training(self) -> None:
+        """Raise if training would change what PyTorch's would not."""
+        if self.has_batch_norm and not self.training:
+            raise ArgumentError("a module that was captured in eval mode, whose batch norms use "
+                                "their statistics, cannot be trained (capture it in train mode, "
+                                "or plan inference)")
+        used = {entry.name for entry in self.parameters}
+        for name, parameter in self.module.named_parameters(remove_duplicate=False):
+            if name not in used:
+                continue
+            if not parameter.requires_grad:
+                raise ArgumentError(f"{name} has requires_grad=False: frozen parameters are not "
+                                    "covered here (cgpipe.torchgpipe.GPipe takes them)")
+            if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+                raise ArgumentError(f"{name} has hooks on its gradient, which are not covered here "
+                                    "(cgpipe.torchgpipe.GPipe calls them)")
+
     def release(self, pipeline: Any) -> None:
         """Copy the module's tensors that view this pipeline's memory, which is about to be freed.
         Views of another pipeline's memory stay."""
@@ -75,7 +115,7 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
                example_kwargs: Optional[Dict[str, Any]] = None, *,
                loss: Optional[Callable[..., Tensor]] = None, example_target: Any = None,
                input_gradients: bool = False, cut_at: Optional[Sequence[str]] = None,
-               name: Optional[str] = None) -> Model:
+               name: Optional[str] = None, verify: Optional[bool] = None) -> Model:
     """Capture a module as a model.
 
         model = cgpipe.from_torch(module, (x,), loss=torch.nn.functional.cross_entropy,
@@ -101,6 +141,8 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
         cut_at: Paths of modules at which a stage may begin. None: the children of an nn.Sequential,
             else the elements of lists and sequences of modules.
         name: Name of the model; None: the module's class.
+        verify: Prove the capture: compare two small steps with PyTorch's. None: unless
+            CGPIPE_VERIFY=0 is in the environment.
 
     Raises:
         cgpipe.torch.CaptureError: Something is not supported. The message has the module's path,
@@ -108,10 +150,13 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
     """
     check_cuts(module, cut_at)
     inputs = tuple(example_inputs)
-    captured = (capture(module, inputs, example_kwargs, cut_at=cut_at, name=name) if loss is None
-                else _capture_with_loss(module, inputs, loss, example_target, cut_at, name))
+    captured = (capture(module, inputs, example_kwargs, cut_at=cut_at, name=name, verify=verify)
+                if loss is None
+                else _capture_with_loss(module, inputs, loss, example_target, cut_at, name, verify))
     captured.__class__ = _Module
     captured.module = module  # type: ignore[attr-defined]
+    captured.state = State(module)  # type: ignore[attr-defined]
+    captured.was = captured.state.read()  # type: ignore[attr-defined]
     graph = captured.graph
     if input_gradients:
         real = sum(layout is not None for layout in captured.inputs)
@@ -124,14 +169,15 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
 
 
 def _capture_with_loss(module: nn.Module, inputs: Sequence[Any], loss: Callable[..., Tensor],
-                       target: Any, cut_at: Optional[Sequence[str]],
-                       name: Optional[str]) -> Captured:
+                       target: Any, cut_at: Optional[Sequence[str]], name: Optional[str],
+                       verify: Optional[bool]) -> Captured:
     whole = _WithLoss(module, loss)
     whole.training = module.training
     if cut_at is None and isinstance(module, nn.Sequential):
         cut_at = [child for child, _ in module.named_children()]
     paths = None if cut_at is None else [f"module.{path}" for path in cut_at]
-    captured = capture(whole, (*inputs, target), cut_at=paths, name=name or type(module).__name__)
+    captured = capture(whole, (*inputs, target), cut_at=paths, name=name or type(module).__name__,
+                       verify=verify)
 
     def own(text: str) -> str:
         return text[len("module."):] if text.startswith("module.") else text

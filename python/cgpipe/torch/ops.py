@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translation of ops of PyTorch's training IR to nodes of a graph: a function for each op's name,
-without namespace, overload and in-place "_".
+"""Translation of functional aten ops to nodes of a graph: a function for each op's name, without
+namespace and overload.
 
 A function takes the translator and the op's arguments, and returns the op's result. Arguments are
 Value (a tensor of the graph), Constant, Parameter, numbers, lists and None.
@@ -16,7 +16,7 @@ from cgpipe.torch.graph import Value
 from cgpipe.torch.layout import BATCH, Axis, Layout, count
 from cgpipe.torch.translator import Constant, Loss, Parameter, Translator, Unsupported
 
-__all__ = ["OPS", "names"]
+__all__ = ["OPS", "names", "need", "new_axes", "op", "pair"]
 
 OPS: Dict[str, Callable[..., Any]] = {}
 
@@ -141,9 +141,10 @@ def softmax(t: Translator, x: Any, dim: int, dtype: Any = None) -> Any:
 
 
 @op("embedding")
-def embedding(t: Translator, weight: Any, ids: Any, padding_idx: int = -1, scale: bool = False,
-              sparse: bool = False) -> Any:
+def embedding(t: Translator, weight: Any, ids: Any, padding_idx: int = -1,
+              scale_grad_by_freq: bool = False, sparse: bool = False) -> Any:
     need(isinstance(weight, Parameter), "embedding of a parameter")
+    need(not scale_grad_by_freq and not sparse, "embedding without scale_grad_by_freq and sparse")
     need(padding_idx < 0, "embedding without padding_idx")
     if isinstance(ids, Constant) and not t.is_batched(ids):
         return Positions(weight, ids.tensor)
@@ -193,14 +194,9 @@ def dropout(t: Translator, x: Any, p: float, train: bool) -> Any:
     return t.unary("dropout", x, {"p": p})
 
 
-@op("feature_dropout")
-def feature_dropout(t: Translator, x: Any, p: float, train: bool) -> Any:
-    if not train or p == 0:
-        return x
-    x = t.value(x)
-    need(p < 1 and len(x.layout.dims) == 4, "feature_dropout of images [N, C, H, W]")
-    t.has_dropout = True
-    return image_op(t, x, "dropout2d", {"p": p})
+@op("native_dropout")
+def native_dropout(t: Translator, x: Any, p: float, train: bool) -> List[Any]:
+    return [dropout(t, x, p, train), None]
 
 
 @op("neg")
@@ -280,10 +276,20 @@ def masked_fill(t: Translator, x: Any, mask: Any, value: Any) -> Any:
     return x.masked(~mask.tensor)
 
 
-@op("clone", "contiguous", "alias", "detach", "lift_fresh_copy", "lift_fresh", "_to_copy", "to",
-    "type_as")
+@op("clone", "contiguous", "alias", "lift_fresh_copy", "lift_fresh")
 def same(t: Translator, x: Any, *_: Any, **__: Any) -> Any:
     return x
+
+
+@op("_to_copy", "to", "type_as")
+def cast(t: Translator, x: Any, *_: Any, **__: Any) -> Any:
+    need(t.node.meta["val"].dtype == torch.float32, "a cast to float32")
+    return x
+
+
+@op("detach")
+def detach(t: Translator, x: Any) -> Value:
+    return t.unary("detach", x)
 
 
 # --- views ---
@@ -362,9 +368,9 @@ def slice_(t: Translator, x: Any, dim: int = 0, start: Any = None, end: Any = No
     dim = x.layout.dim(dim)
     need(step == 1, "slice with a step of 1")
     if BATCH in x.layout.dims[dim]:
-        need(start in (None, 0) and not (isinstance(end, int) and end < 2 ** 31),
+        need(start in (None, 0) and (end is None or (isinstance(end, int) and end >= 2 ** 31)),
              "slice within a sample: dimension 0 is the samples'")
-        return t.value(x)
+        return x
     size = count(x.layout.dims[dim])
     begin, stop = (0 if start is None else start), (size if end is None else end)
     begin, stop = (min(max(i + size if i < 0 else i, 0), size) for i in (begin, stop))
@@ -448,13 +454,61 @@ def _join(t: Translator, a: Value, b: Value, dim: int) -> Value:
     return Value(y, Layout(dims, [*rest, *made]))
 
 
+# --- writes to parts ---
+
+
+@op("fill")
+def fill(t: Translator, x: Any, value: Any) -> Any:
+    shape = [size for _, size in t.shape_of_result()]
+    number = t.number(value)
+    need(number is not None, "fill with a number")
+    return Constant(torch.full([1, *shape[1:]], number), batched=True)
+
+
+@op("copy")
+def copy(t: Translator, x: Any, source: Any, *_: Any) -> Any:
+    value = t.value(source)
+    return value.with_layout(value.layout.expand(t.shape_of_result()))
+
+
+@op("slice_scatter")
+def slice_scatter(t: Translator, x: Any, source: Any, dim: int = 0, start: Any = None,
+                  end: Any = None, step: int = 1) -> Any:
+    x, source = t.value(x), t.value(source)
+    dim = x.layout.dim(dim)
+    size = count(x.layout.dims[dim])
+    if BATCH in x.layout.dims[dim]:
+        need(slice_(t, x, dim, start, end, step) is x, "a write to all samples")
+        return source
+    need(step == 1, "a slice with a step of 1")
+    begin, stop = (0 if start is None else start), (size if end is None else end)
+    begin, stop = (min(max(i + size if i < 0 else i, 0), size) for i in (begin, stop))
+    if begin >= stop:
+        return x
+    parts = [cut(t, x, dim, 0, begin)] if begin > 0 else []
+    parts.append(source)
+    parts += [cut(t, x, dim, stop, size)] if stop < size else []
+    return cat(t, parts, dim)
+
+
+@op("select_scatter")
+def select_scatter(t: Translator, x: Any, source: Any, dim: int, index: int) -> Any:
+    x = t.value(x)
+    dim = x.layout.dim(dim)
+    size = count(x.layout.dims[dim])
+    index = index + size if index < 0 else index
+    source = t.value(source)
+    return slice_scatter(t, x, source.with_layout(source.layout.unsqueeze(dim)), dim, index,
+                         index + 1)
+
+
 # --- sums ---
 
 
 @op("mean")
 def mean(t: Translator, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
     x = t.value(x)
-    need(dim is not None, "mean within a sample: over dimensions")
+    need(dim is not None and dim != [], "mean within a sample: over dimensions")
     dims = sorted(x.layout.dim(d) for d in ([dim] if isinstance(dim, int) else dim))
     need(all(BATCH not in x.layout.dims[d] for d in dims),
          "mean within a sample: dimension 0 is the samples'")
@@ -508,203 +562,6 @@ def attention(t: Translator, q: Any, k: Any, v: Any, mask: Any = None, p: float 
     if mask is not None:
         scores = scores.masked(mask.tensor)
     return scores.softmax(-1).dropout(p if t.training else 0.0).times(t, v)
-
-
-# --- images ---
-
-
-def image(t: Translator, x: Any) -> Tuple[int, Layout]:
-    """Return a tensor [N, C, H, W] with memory order [H, W, C]."""
-    x = t.value(x)
-    need(len(x.layout.dims) == 4, "images [N, C, H, W]")
-    dims = x.layout.dims
-    number = t.graph.arrange(x, [dims[2], dims[3], dims[1]])
-    return number, Layout(dims, [*dims[2], *dims[3], *dims[1]])
-
-
-def images(shape: Sequence[int], channels: Optional[Tuple[Axis, ...]] = None) -> Layout:
-    """Return the layout of an op's images [N, C, H, W], whose sample has this shape [H, W, C]."""
-    h, w = new_axes(shape[0]), new_axes(shape[1])
-    c = new_axes(shape[2]) if channels is None else channels
-    return Layout([(BATCH,), c, h, w], [*h, *w, *c])
-
-
-def image_op(t: Translator, x: Any, name: str, attributes: Optional[Dict[str, Any]] = None,
-             size: Optional[Sequence[int]] = None, parameters: Sequence[int] = (),
-             states: Sequence[str] = (), channels: Optional[int] = None) -> Value:
-    """Add a node on images; ``size``: height and width of the result."""
-    number, layout = image(t, x)
-    shape = t.graph.shape(number)
-    made = [*(size or shape[:2]), channels or shape[2]]
-    y = t.graph.add(name, [number], made, attributes, parameters, states)
-    return Value(y, layout if made == shape else images(made, None if channels else layout.dims[1]))
-
-
-def result_size(t: Translator) -> List[int]:
-    """Return the height and width of the op's result."""
-    return [size for _, size in t.shape_of_result()[2:]]
-
-
-def _padding(value: Any) -> List[int]:
-    h, w = pair(value)
-    return [h, h, w, w]
-
-
-@op("conv2d", "convolution")
-def conv2d(t: Translator, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
-           dilation: Any = 1, groups: int = 1) -> Value:
-    need(groups == 1, "conv2d with groups of 1")
-    need(pair(dilation) == [1, 1], "conv2d with a dilation of 1")
-    need(isinstance(weight, Parameter) and len(weight.shape) == 4, "conv2d of a parameter")
-    out, inner, kh, kw = weight.shape
-    if isinstance(padding, str):
-        need(padding in ("valid", "same"), "conv2d with padding in numbers")
-        sides = [(kh - 1) // 2, kh // 2, (kw - 1) // 2, kw // 2] if padding == "same" else [0] * 4
-    else:
-        sides = _padding(padding)
-    named = [t.parameter(weight, [kh, kw, inner, out], order=(3, 2, 0, 1))]
-    if bias is not None:
-        named.append(t.parameter(bias, [out], decays=False))
-    attributes = {"size": out, "bias": bias is not None, "kernel": [kh, kw], "stride": pair(stride),
-                  "padding": sides}
-    return image_op(t, x, "conv2d", attributes, result_size(t), named, channels=out)
-
-
-@op("conv_transpose2d")
-def conv_transpose2d(t: Translator, x: Any, weight: Any, bias: Any = None, stride: Any = 1,
-                     padding: Any = 0, output_padding: Any = 0, groups: int = 1,
-                     dilation: Any = 1) -> Value:
-    need(groups == 1, "conv_transpose2d with groups of 1")
-    need(pair(dilation) == [1, 1], "conv_transpose2d with a dilation of 1")
-    need(isinstance(weight, Parameter), "conv_transpose2d of a parameter")
-    inner, out, kh, kw = weight.shape
-    named = [t.parameter(weight, [kh, kw, out, inner], order=(3, 2, 0, 1))]
-    if bias is not None:
-        named.append(t.parameter(bias, [out], decays=False))
-    attributes = {"size": out, "bias": bias is not None, "kernel": [kh, kw], "stride": pair(stride),
-                  "padding": _padding(padding), "output_padding": pair(output_padding)}
-    return image_op(t, x, "conv_transpose2d", attributes, result_size(t), named, channels=out)
-
-
-@op("max_pool2d")
-def max_pool2d(t: Translator, x: Any, kernel: Any, stride: Any = (), padding: Any = 0,
-               dilation: Any = 1, ceil_mode: bool = False) -> Value:
-    need(not ceil_mode and pair(dilation) == [1, 1], "max_pool2d without ceil_mode and dilation")
-    attributes = {"kernel": pair(kernel), "stride": pair(stride or kernel),
-                  "padding": _padding(padding)}
-    return image_op(t, x, "max_pool", attributes, result_size(t))
-
-
-@op("avg_pool2d")
-def avg_pool2d(t: Translator, x: Any, kernel: Any, stride: Any = (), padding: Any = 0,
-               ceil_mode: bool = False, count_include_pad: bool = True,
-               divisor: Any = None) -> Value:
-    need(not ceil_mode and divisor is None, "avg_pool2d without ceil_mode and divisor_override")
-    size, sides = result_size(t), _padding(padding)
-    if count_include_pad and any(sides):
-        number, layout = image(t, x)
-        shape = t.graph.shape(number)
-        x = image_op(t, x, "pad", {"kernel": [1, 1], "stride": [1, 1], "padding": sides},
-                     [shape[0] + sides[0] + sides[1], shape[1] + sides[2] + sides[3]])
-        sides = [0] * 4
-    attributes = {"global": False, "kernel": pair(kernel), "stride": pair(stride or kernel),
-                  "padding": sides}
-    return image_op(t, x, "average_pool", attributes, size)
-
-
-@op("adaptive_avg_pool2d")
-def adaptive_avg_pool2d(t: Translator, x: Any, size: Any) -> Value:
-    x = t.value(x)
-    height, width = result_size(t)
-    number, layout = image(t, x)
-    h, w, c = t.graph.shape(number)
-    if (height, width) == (h, w):
-        return t.value(x)
-    if (height, width) == (1, 1):
-        y = t.graph.add("average_pool", [number], [c],
-                        {"global": True, "kernel": [0, 0], "stride": [0, 0], "padding": [0] * 4})
-        return Value(y, Layout([(BATCH,), layout.dims[1], (), ()], layout.dims[1]))
-    need(h % height == 0 and w % width == 0, "adaptive_avg_pool2d to sizes that divide the image's")
-    kernel = [h // height, w // width]
-    return image_op(t, x, "average_pool",
-                    {"global": False, "kernel": kernel, "stride": kernel, "padding": [0] * 4},
-                    [height, width])
-
-
-@op("upsample_nearest2d")
-def upsample_nearest2d(t: Translator, x: Any, *_: Any) -> Value:
-    number, _layout = image(t, x)
-    h, w, _c = t.graph.shape(number)
-    height, width = result_size(t)
-    need(height % h == 0 and width % w == 0, "upsample_nearest2d by whole numbers")
-    return image_op(t, x, "upsample", {"stride": [height // h, width // w]}, [height, width])
-
-
-@op("pad", "constant_pad_nd")
-def pad(t: Translator, x: Any, sides: Sequence[int], mode: Any = "constant",
-        value: Any = None) -> Value:
-    number = mode if isinstance(mode, (int, float)) else value
-    need(mode == "constant" or isinstance(mode, (int, float)), "pad with mode constant")
-    need(not number and len(sides) in (2, 4), "pad of images with zeros")
-    left, right, top, bottom = [*sides, 0, 0][:4]
-    if not any(sides):
-        return t.value(x)
-    return image_op(t, x, "pad",
-                    {"kernel": [1, 1], "stride": [1, 1], "padding": [top, bottom, left, right]},
-                    result_size(t))
-
-
-# --- norms of channels ---
-
-
-@op("batch_norm")
-def batch_norm(t: Translator, x: Any, weight: Any, bias: Any, mean: Any, var: Any, train: bool,
-               momentum: float, eps: float, _: Any = None) -> Value:
-    x = t.value(x)
-    need(isinstance(weight, Parameter) and isinstance(bias, Parameter),
-         "batch_norm with weight and bias (affine=True)")
-    need(isinstance(mean, Constant) and mean.buffer is not None and isinstance(var, Constant)
-         and var.buffer is not None,
-         "batch_norm with running statistics (track_running_stats=True)")
-    need(train == t.training, "batch_norm in the mode, train or eval, of the whole module")
-    t.has_batch_norm = True
-    size = weight.shape[0]
-    named = [t.parameter(weight, [size], decays=False), t.parameter(bias, [size], decays=False)]
-    states = t.statistics(mean.buffer, var.buffer, size)
-    attributes = {"eps": eps, "momentum": momentum}
-    if len(x.layout.dims) == 4:
-        return image_op(t, x, "batch_norm", attributes, None, named, states)
-    need(len(x.layout.dims) in (2, 3), "batch_norm of [N, C], [N, C, L] or images")
-    dims = x.layout.dims
-    rest = list(dims[2]) if len(dims) == 3 else []
-    number = t.graph.arrange(x, [rest, [], dims[1]])
-    y = t.graph.add("batch_norm", [number], t.graph.shape(number), attributes, named, states)
-    return Value(y, Layout(dims, [*rest, *dims[1]]))
-
-
-@op("group_norm")
-def group_norm(t: Translator, x: Any, groups: int, weight: Any = None, bias: Any = None,
-               eps: float = 1e-5, _: Any = None) -> Value:
-    x = t.value(x)
-    need(isinstance(weight, Parameter) and isinstance(bias, Parameter),
-         "group_norm with weight and bias (affine=True)")
-    size = weight.shape[0]
-    named = [t.parameter(weight, [size], decays=False), t.parameter(bias, [size], decays=False)]
-    dims = x.layout.dims
-    rest = [axis for dim in dims[2:] for axis in dim]
-    groups_of = [rest[:1], rest[1:]]
-    number = t.graph.arrange(x, [*groups_of, dims[1]])
-    y = t.graph.add("group_norm", [number], t.graph.shape(number), {"groups": groups, "eps": eps},
-                    named)
-    return Value(y, Layout(dims, [*rest, *dims[1]]))
-
-
-@op("instance_norm")
-def instance_norm(t: Translator, x: Any, weight: Any, bias: Any, mean: Any, var: Any,
-                  use_input: bool, momentum: float, eps: float, _: Any = None) -> Value:
-    need(weight is None and bias is None and use_input,
-         "instance_norm without parameters and statistics")
-    return image_op(t, x, "instance_norm", {"eps": eps})
 
 
 # --- losses ---

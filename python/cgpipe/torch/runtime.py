@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -26,12 +27,16 @@ import torch
 from torch import Tensor, nn
 
 from cgpipe.errors import CgpipeError
-from cgpipe.torch import capture
-from cgpipe.torch.capture import LARGE
+from cgpipe.torch.capture import CaptureError, capture
+from cgpipe.torch.captured import LARGE, Captured
 from cgpipe.torch.engine import Engine, Options, return_memory
+from cgpipe.torch.state import State
 from cgpipe.worker import Worker
 
 __all__ = ["Options", "Runtime"]
+
+#: Largest number of captures that a Runtime keeps.
+CAPTURES = 8
 
 
 @dataclass(eq=False)
@@ -84,7 +89,8 @@ class Runtime:
         self.module, self.options = module, options
         self.worker = Worker()
         self.lock = threading.RLock()
-        self.captures: Dict[Any, Any] = {}
+        self.state = State(module)
+        self.captures: "OrderedDict[Any, List[Captured]]" = OrderedDict()
         self.engines: Dict[Any, Engine] = {}
         self.owner: Optional[Engine] = None  # the engine whose parameters all other engines share
         # Forwards that autograd may still go through.
@@ -92,10 +98,13 @@ class Runtime:
 
     def __call__(self, *inputs: Tensor) -> Any:
         samples = _check_inputs(inputs)
+        if torch.is_autocast_enabled("cpu"):
+            raise RuntimeError("torch.autocast: values are float32 here (leave the region before "
+                               "the call)")
         parameters = dict(self.module.named_parameters(remove_duplicate=False))
         _check_parameters(parameters)
         with self.lock:
-            captured = self._capture(inputs)
+            captured = self._capture(inputs, samples)
             used = [parameters[entry.name] for entry in captured.parameters]
             gradient = torch.is_grad_enabled()
             wants = tuple(gradient and x.requires_grad for x in inputs)
@@ -122,8 +131,8 @@ class Runtime:
             self._start(forward, engine, given, outputs)
         else:
             self.worker.call(engine.predict, given, outputs)
-        tensors: Tuple[Tensor, ...] = captured.to_torch(outputs)
-        return tensors
+        # Not views, so that the caller may write to them in place.
+        return tuple(y.data for y in captured.to_torch(outputs))
 
     def _start(self, forward: _Forward, engine: Engine, given: List[Tensor],
                outputs: List[Tensor]) -> None:
@@ -156,8 +165,8 @@ class Runtime:
             for state, before in zip(engine.states, statistics):
                 state.copy_(before)
             self._count(engine)
-            views = [view.detach() if need else None
-                     for view, need in zip(engine.gradients, needed)]
+            views = [view.detach() if need and captured.has_gradient(i) else None
+                     for i, (view, need) in enumerate(zip(engine.gradients, needed))]
             if self._is_shared(forward) or not _will_accumulate(forward.parameters, needed):
                 views = [None if view is None else view.clone() for view in views]
             return [*captured.input_gradients_to_torch(wanted), *views]
@@ -187,13 +196,41 @@ class Runtime:
 
     # --- captures and engines ---
 
-    def _capture(self, inputs: Sequence[Tensor]) -> Any:
-        """Return the module captured for these shapes and types, in the current mode."""
-        key = (self.module.training, tuple((x.shape[1:], x.dtype) for x in inputs))
-        if key not in self.captures:
+    def _capture(self, inputs: Sequence[Tensor], samples: int) -> Captured:
+        """Return the module captured for these shapes and types, in its current state, for
+        micro-batches of ceil(N / chunks) samples."""
+        key = (self.state.read(), tuple((x.shape[1:], x.dtype) for x in inputs))
+        microbatch = -(-samples // self.options.chunks)
+        found = self.captures.setdefault(key, [])
+        self.captures.move_to_end(key)
+        for captured in found:
+            if captured.guard.refuses(microbatch) is None and captured.tensors.changed() is None:
+                break
+        else:
             with torch.random.fork_rng(devices=[]):  # keep the caller's random state
-                self.captures[key] = capture(self.module, tuple(x.detach() for x in inputs))
-        return self.captures[key]
+                captured = capture(self.module, tuple(x.detach()[:microbatch] for x in inputs),
+                                   verify=self.options.verify)
+            found.append(captured)
+            self._drop()
+        last = samples % microbatch or microbatch
+        refused = captured.guard.refuses(last)
+        if refused is not None:
+            raise CaptureError(f"input: the last micro-batch has {last} samples, for which the "
+                               f"module takes another path than for {microbatch}: {refused} is "
+                               "expected (choose chunks so that micro-batches are equal)")
+        return captured
+
+    def _drop(self) -> None:
+        """Drop the captures that were not used for the longest time, with their engines."""
+        for captures in self.captures.values():
+            while len(captures) > CAPTURES:
+                captures.pop(0)
+        while len(self.captures) > CAPTURES:
+            self.captures.popitem(last=False)
+        kept = {id(captured) for captures in self.captures.values() for captured in captures}
+        for key in [key for key in self.engines if key[0] not in kept]:
+            if self.engines[key] is not self.owner:
+                del self.engines[key]
 
     def _engine(self, captured: Any, samples: int, wants: Tuple[bool, ...]) -> Engine:
         """Return an engine for ``samples``: an existing one if its plan is large enough, else a new

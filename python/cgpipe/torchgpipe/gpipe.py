@@ -135,6 +135,8 @@ class GPipe(nn.Module):
             or "never".
         deferred_batch_norm: update running statistics once per mini-batch, with the statistics of
             the whole mini-batch.
+        verify: prove each capture: compare two small steps with PyTorch's. None: unless
+            CGPIPE_VERIFY=0 is in the environment.
 
     Raises:
         TypeError: the module is no nn.Sequential, or stashes and pops do not match.
@@ -156,7 +158,8 @@ class GPipe(nn.Module):
 
     def __init__(self, module: nn.Sequential, balance: Optional[Iterable[int]] = None, *,
                  devices: Optional[Iterable[Device]] = None, chunks: int = chunks,
-                 checkpoint: str = checkpoint, deferred_batch_norm: bool = False) -> None:
+                 checkpoint: str = checkpoint, deferred_batch_norm: bool = False,
+                 verify: Optional[bool] = None) -> None:
         super().__init__()
         chunks, checkpoint = int(chunks), str(checkpoint)
         if balance is None:
@@ -172,7 +175,7 @@ class GPipe(nn.Module):
         _check_balance(module, balance)
         self.chunks, self.checkpoint, self.balance = chunks, checkpoint, balance
         self.devices = _devices(devices, len(balance))
-        self.deferred_batch_norm = bool(deferred_batch_norm)
+        self.deferred_batch_norm, self.verify = bool(deferred_batch_norm), verify
         self.partitions = _partitions(module, balance)
         self._start()
 
@@ -187,7 +190,7 @@ class GPipe(nn.Module):
                               devices=[str(device) for device in self.devices], chunks=self.chunks,
                               recompute=_RECOMPUTE[self.checkpoint],
                               halves=self.checkpoint == "never",
-                              deferred_batch_norm=self.deferred_batch_norm)
+                              deferred_batch_norm=self.deferred_batch_norm, verify=self.verify)
             self._runtimes[tuple_in] = (whole, Runtime(whole, options))
         return self._runtimes[tuple_in]
 

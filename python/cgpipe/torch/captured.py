@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A captured module: its graph, and the conversions of its inputs, outputs, parameters and
+statistics."""
+
+from __future__ import annotations
+
+import math
+import mmap
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+
+import torch
+from torch import Tensor
+
+from cgpipe.errors import ArgumentError
+from cgpipe.torch.evaluate import Evaluator
+from cgpipe.torch.export import Guard
+from cgpipe.torch.graph import from_memory, to_memory
+from cgpipe.torch.layout import Layout, count
+from cgpipe.torch.state import Tensors
+from cgpipe.torch.translator import Hidden
+
+__all__ = ["LARGE", "Captured", "Named"]
+
+
+@dataclass(frozen=True)
+class Named:
+    """A parameter or a running statistic: its name in the module, and the conversion of its memory
+    to the module's tensor."""
+
+    name: str
+    shape: Tuple[int, ...]
+    #: Permutation of the memory's dimensions to the module's order; (): none.
+    order: Tuple[int, ...] = ()
+
+    def to_torch(self, memory: Tensor) -> Tensor:
+        """Return a view of the memory with the module's shape and order."""
+        view = memory.permute(self.order) if self.order else memory
+        return view if tuple(view.shape) == self.shape else view.view(self.shape)
+
+
+@dataclass
+class Captured:
+    """A module as a graph, and the conversions of its inputs and outputs."""
+
+    #: The graph, in the form of cgpipe.Model.from_json(). Its inputs are the module's inputs,
+    #: followed by hidden inputs.
+    graph: Dict[str, Any]
+    #: Parameters in the graph's order.
+    parameters: List[Named]
+    #: States in the graph's order.
+    states: List[Named]
+    #: True if the module was in training mode.
+    training: bool
+    has_dropout: bool
+    has_batch_norm: bool
+    #: Layouts of the module's inputs; None: the graph does not read the input.
+    inputs: List[Optional[Layout]]
+    hidden: List[Hidden]
+    #: For each output of the module: ("output", index of the graph's output) or ("loss", index of
+    #: the loss).
+    outputs: List[Tuple[str, int]]
+    #: Layouts of the graph's outputs.
+    layouts: List[Layout]
+    evaluator: Evaluator
+    #: Rebuild the module's output structure from its tensors.
+    unflatten: Callable[[Sequence[Any]], Any]
+    guard: Guard
+    #: Tensors whose values the graph contains.
+    tensors: Tensors
+    _rows: Dict[Tuple[int, int], Tensor] = field(default_factory=dict)
+    _with_gradient: Optional[Tuple[Set[int], Set[int]]] = None
+
+    def _reached(self) -> Tuple[Set[int], Set[int]]:
+        """Return the values and the parameters that a gradient reaches. It does not reach what the
+        graph detaches: PyTorch gives such a tensor no gradient, not zeros."""
+        if self._with_gradient is None:
+            values = set(self.graph["outputs"])
+            for loss in self.graph["losses"]:
+                values.add(loss["inputs"][0])
+            parameters: Set[int] = set()
+            for node in reversed(self.graph["nodes"]):
+                if node["output"] in values and node["op"] not in ("detach", "argmax"):
+                    values.update(node["inputs"])
+                    parameters.update(node.get("parameters", ()))
+            self._with_gradient = values, parameters
+        return self._with_gradient
+
+    def has_gradient(self, parameter: int) -> bool:
+        """Return whether a gradient reaches a parameter."""
+        return parameter in self._reached()[1]
+
+    # --- inputs ---
+
+    def to_engine(self, inputs: Sequence[Any]) -> List[Any]:
+        """Convert the module's inputs [N, ...] to the graph's inputs. Inputs that are in the
+        engine's memory order are not copied."""
+        tensors = [x if isinstance(x, Tensor) else torch.from_numpy(x) for x in inputs]
+        if len(tensors) < len(self.inputs):
+            raise ArgumentError(f"inputs: {len(self.inputs)} are expected, got {len(tensors)}")
+        # Any further inputs are the targets of Model.with_loss().
+        tensors, added = tensors[:len(self.inputs)], tensors[len(self.inputs):]
+        samples = tensors[0].shape[0]
+        found = [self._input(x, layout, i)
+                 for i, (x, layout) in enumerate(zip(tensors, self.inputs)) if layout is not None]
+        outside = self.evaluator.run([h.outside.node for h in self.hidden if h.outside is not None],
+                                     tensors)
+        for hidden in self.hidden:
+            if hidden.outside is not None:
+                x = to_memory(outside[hidden.outside.node], hidden.layout)
+                found.append(x.to(torch.float32) if x.is_floating_point()
+                             else _narrowed(x, "integers that are computed from the inputs"))
+            else:
+                found.append(self._repeated(hidden, samples))
+        found = [x.reshape(samples, *(x.shape[1:] or (1,))) for x in found]
+        return found + [x if x.is_floating_point() else _narrowed(x, "targets") for x in added]
+
+    @staticmethod
+    def _input(x: Tensor, layout: Layout, i: int) -> Tensor:
+        sizes = [size for size in (count(dim) for dim in layout.dims[1:])]
+        if list(x.shape[1:]) != sizes:
+            raise ArgumentError(f"input {i}: [N, {', '.join(map(str, sizes))}] is expected, got "
+                                f"{list(x.shape)}")
+        return to_memory(x if x.is_floating_point() else _narrowed(x, f"input {i}"), layout)
+
+    def _repeated(self, hidden: Hidden, samples: int) -> Tensor:
+        key = (hidden.number, samples)
+        if key not in self._rows:
+            assert hidden.rows is not None
+            self._rows[key] = hidden.rows.expand(samples, *hidden.rows.shape[1:]).contiguous()
+        return self._rows[key]
+
+    def new_input_gradients(self, inputs: Sequence[Tensor],
+                            wants: Sequence[bool]) -> List[Optional[Tensor]]:
+        """Return new tensors for the gradients of the graph's inputs; None for a gradient that is
+        not wanted."""
+        found: List[Optional[Tensor]] = []
+        for x, layout, want in zip(inputs, self.inputs, wants):
+            if layout is not None:
+                shape = ([x.shape[0], *(axis.size for axis in layout.order)] if layout.order
+                         else [x.shape[0], 1])
+                found.append(torch.empty(shape) if want and x.is_floating_point() else None)
+        return found + [None] * len(self.hidden)
+
+    def input_gradients_to_torch(
+            self, gradients: Sequence[Optional[Tensor]]) -> List[Optional[Tensor]]:
+        """Convert the gradients of the graph's inputs to gradients of the module's inputs."""
+        left = list(zip(gradients, self.graph["inputs"]))
+        found: List[Optional[Tensor]] = []
+        for layout in self.inputs:
+            gradient, entry = left.pop(0) if layout is not None else (None, {})
+            found.append(None if gradient is None or layout is None
+                         or entry["value"] not in self._reached()[0]
+                         else from_memory(gradient, layout))
+        return found
+
+    # --- outputs ---
+
+    def new_outputs(self, samples: int) -> List[Tensor]:
+        """Return new tensors for the graph's outputs."""
+        return [_new_output([samples, *self._shape(i)]) for i in range(len(self.layouts))]
+
+    def _shape(self, output: int) -> List[int]:
+        shape: List[int] = self.graph["values"][self.graph["outputs"][output]]["shape"]
+        return shape
+
+    def to_torch(self, outputs: Sequence[Any]) -> Tuple[Tensor, ...]:
+        """Convert the graph's outputs to the module's outputs."""
+        tensors = [x if isinstance(x, Tensor) else torch.from_numpy(x) for x in outputs]
+        return tuple(from_memory(tensors[i], self.layouts[i]) for kind, i in self.outputs
+                     if kind == "output")
+
+    def output_gradients(self, gradients: Sequence[Optional[Tensor]],
+                         samples: int) -> List[Optional[Tensor]]:
+        """Return the gradients of the graph's outputs, zeros for outputs without a gradient. An
+        output that the module returns twice gets the sum."""
+        sums: List[Optional[Tensor]] = [None] * len(self.layouts)
+        for (kind, i), gradient in zip([o for o in self.outputs if o[0] == "output"], gradients):
+            if gradient is not None:
+                before = sums[i]
+                sums[i] = gradient if before is None else before + gradient
+        return [torch.zeros([samples, *self._shape(i)]) if x is None
+                else to_memory(x, self.layouts[i]).reshape(samples, *self._shape(i))
+                for i, x in enumerate(sums)]
+
+
+def _narrowed(x: Tensor, name: str) -> Tensor:
+    """Return integers as int32.
+
+    Raises:
+        ArgumentError: One does not fit.
+    """
+    if x.dtype == torch.int64 and x.numel():
+        least, most = (int(end) for end in torch.aminmax(x))
+        if least < -2**31 or most >= 2**31:
+            raise ArgumentError(f"{name}: integers of 32 bits are expected, got "
+                                f"{least if least < -2**31 else most}")
+    return x.to(torch.int32)
+
+
+#: Minimum size in bytes of a large output. The loss of such an output takes several times that size
+#: on the C library's heap.
+LARGE = 1 << 20
+
+
+def _new_output(shape: List[int]) -> Tensor:
+    """Return a tensor for an output. A large tensor gets its own pages, which go back to the system
+    after its last use. On the C library's heap it would leave a gap between the values that a loss
+    saves."""
+    count = math.prod(shape)
+    if 4 * count < LARGE:
+        return torch.empty(shape)
+    pages = mmap.mmap(-1, 4 * count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(pages, dtype=torch.float32).view(shape)

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Export an nn.Module as a functional graph of aten ops.
+
+    module --> torch.export --> checks, detached regions --> functional graph, guards
+
+Dimension 0 of each input counts the samples, and stays a symbol. A functional graph has no writes:
+a write through a view is the value that results. Gradients stop where the module stops them,
+because the outputs of regions under no_grad() are detached before the graph becomes functional."""
+
+from __future__ import annotations
+
+import re
+import threading
+import warnings
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from cgpipe.torch.watch import (CaptureError, check_hooks, check_writes, detach_regions, name_of,
+                                path_of, watching)
+
+__all__ = ["Flat", "Guard", "Program", "export", "flatten", "message", "two_samples"]
+
+#: Oldest and newest supported PyTorch versions.
+OLDEST, NEWEST = (2, 6), (2, 15)
+
+def _check_version() -> None:
+    match = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    version = tuple(map(int, match.groups())) if match else (0, 0)
+    if not OLDEST <= version <= NEWEST:
+        raise CaptureError(f"PyTorch {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]} is "
+                           f"expected, got {torch.__version__}")
+
+
+# --- a flat module ---
+
+
+class _Form:
+    """The structure of a module's output, and the parts of the output that are not tensors. It is a
+    separate object because an export watches a module's attributes."""
+
+    spec: Any = None
+    leaves: Sequence[Any] = ()
+
+
+class Flat(nn.Module):
+    """A module that maps positional tensors to a tuple of tensors. flatten() makes its forward."""
+
+    def __init__(self, module: nn.Module, spec: Any, places: Sequence[int],
+                 rest: Sequence[Any]) -> None:
+        super().__init__()
+        self.module = module
+        self._spec, self._places, self._rest = spec, list(places), list(rest)
+        self.form = _Form()
+
+    def run(self, *tensors: Tensor) -> Tuple[Tensor, ...]:
+        """Call the module."""
+        leaves = list(self._rest)
+        for place, tensor in zip(self._places, tensors):
+            leaves[place] = tensor
+        args, kwargs = torch.utils._pytree.tree_unflatten(leaves, self._spec)
+        found, self.form.spec = torch.utils._pytree.tree_flatten(self.module(*args, **kwargs))
+        self.form.leaves = [None if isinstance(x, Tensor) else x for x in found]
+        return tuple(x for x in found if isinstance(x, Tensor))
+
+
+def flatten(module: nn.Module, spec: Any, places: Sequence[int], rest: Sequence[Any]) -> Flat:
+    """Return a flat module whose forward has a parameter per tensor: some versions of torch.export
+    do not support *tensors."""
+    names = ", ".join(f"x{i}" for i in range(len(places)))
+    scope: Dict[str, Any] = {}
+    exec(f"def forward(self, {names}): return self.run({names})", scope)
+    return type("Flat", (Flat,), {"forward": scope["forward"]})(  # type: ignore[no-any-return]
+        module, spec, places, rest)
+
+
+# --- the number of samples ---
+
+
+@dataclass
+class Guard:
+    """What the exported program assumes about the number of samples, as comparisons of sympy."""
+
+    comparisons: List[Any]
+    #: Smallest and largest number of samples.
+    least: int = 1
+    most: Optional[int] = None
+
+    def refuses(self, samples: int) -> Optional[str]:
+        """Return the comparison that does not hold for a number of samples; None: all hold."""
+        if samples < self.least or (self.most is not None and samples > self.most):
+            return f"N from {self.least} to {self.most or 'any'}"
+        for comparison in self.comparisons:
+            names = {symbol: samples for symbol in comparison.free_symbols}
+            if not bool(comparison.subs(names)):
+                return str(comparison.subs({symbol: "N" for symbol in names}))
+        return None
+
+
+def _guard(program: Any) -> Guard:
+    comparisons: List[Any] = []
+    for node in program.graph.nodes:
+        value = node.meta.get("val")
+        for size in value.shape if node.op == "placeholder" and isinstance(value, Tensor) else ():
+            if isinstance(size, torch.SymInt):
+                comparisons += [guard.expr for guard in getattr(size.node.shape_env, "guards", ())]
+    ranges = list(program.range_constraints.values())
+    least = max((int(r.lower) for r in ranges), default=1)
+    uppers = [int(r.upper) for r in ranges if r.upper < 2**62 and "oo" not in str(r.upper)]
+    # torch.export traces 0 and 1 apart, so it gives a lower bound of 2 to every number.
+    return Guard(list(dict.fromkeys(comparisons)), 1 if least <= 2 else least,
+                 min(uppers, default=None))
+
+
+# --- the export ---
+
+#: torch.export keeps state of the process: two exports at a time break all later ones.
+_LOCK = threading.RLock()
+
+
+@dataclass
+class Program:
+    """A functional exported program, and what it assumes about the number of samples."""
+
+    exported: Any
+    guard: Guard
+
+
+def export(module: nn.Module, flat: Flat, examples: Sequence[Tensor]) -> Program:
+    """Export a flat module in its current mode. Buffers keep their values.
+
+    Raises:
+        CaptureError: The module cannot be exported, or the exported program would lose a part of
+            it. Exceptions that the module's own forward raises are not caught.
+    """
+    _check_version()
+    check_hooks(module)
+    buffers = {key: buffer.clone() for key, buffer in module.named_buffers()}
+    cumulative = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)
+                  and m.momentum is None]
+    with _LOCK:
+        for m in cumulative:  # -1 means cumulative to the engine; PyTorch would use a tensor
+            m.momentum = -1.0
+        try:
+            with watching(module), torch.enable_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return _functional(_trace(flat, examples))
+        except CaptureError:
+            raise
+        except Exception as error:
+            explained = explain(error)
+            if explained is None:
+                raise
+            raise CaptureError(f"{type(module).__name__}: {explained}") from error
+        finally:
+            for m in cumulative:
+                m.momentum = None
+            for key, buffer in module.named_buffers():
+                if key in buffers and not torch.equal(buffer, buffers[key]):
+                    buffer.copy_(buffers[key])
+
+
+def _trace(flat: Flat, examples: Sequence[Tensor]) -> Any:
+    exporter = torch.export.export
+    if hasattr(torch.export, "export_for_training") and torch.__version__ < "2.9":
+        exporter = torch.export.export_for_training
+    shapes = tuple({0: torch.export.Dim.DYNAMIC} for _ in examples)
+    return exporter(flat, tuple(examples), dynamic_shapes=shapes, strict=False)
+
+
+def _functional(program: Any) -> Program:
+    def error(node: Any, text: str) -> CaptureError:
+        return CaptureError(message(path_of(node), node, text))
+    guard = _guard(program)
+    check_writes(program.graph, program.graph_module, error)
+    detach_regions(program.graph_module)
+    program.graph_module.recompile()
+    return Program(program.run_decompositions({}), guard)
+
+
+def message(path: str, node: Any, text: str) -> str:
+    """Return the message about a node: the module's path, the op, and the line that called it."""
+    source = (node.meta.get("stack_trace") or "").strip().splitlines()
+    line = ""
+    for i in range(len(source) - 1, -1, -1):
+        if source[i].strip().startswith("File "):
+            line = f""" ({source[i].strip().split(', in ')[0].replace('File ', '')
+                          .replace(chr(34), '').replace(', line ', ':')})"""
+            break
+    return f"{path or 'the module itself'}: {name_of(node)}{line}: {text}"
+
+
+def explain(error: BaseException) -> Optional[str]:
+    """Return an explanation of an error of torch.export; None: the module itself raised the
+    error."""
+    text = str(error)
+    if "onstraint" in text and ("specializ" in text or "violated" in text):
+        return ("dimension 0 of the inputs is that of the samples, of any number: the module takes "
+                "a certain number")
+    if type(error).__module__.startswith(("torch._dynamo", "torch._export", "torch.export",
+                                          "torch.fx", "torch._subclasses")):
+        return text.splitlines()[0] if text else type(error).__name__
+    return None
+
+
+def two_samples(x: Tensor) -> Tensor:
+    """Return an example with at least two samples: torch.export treats one sample as a special
+    case."""
+    if x.dim() == 0:
+        raise CaptureError("example: a tensor [N, ...] is expected, got a scalar")
+    x = x.detach()
+    return (x if x.shape[0] > 1
+            else torch.cat([x, x]) if x.shape[0] == 1
+            else x.new_zeros([2, *x.shape[1:]]))
+
+

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an exported program loses: read before and while a module is traced, and refused.
+
+A trace records the ops of one forward. It does not record backwards of autograd.Functions, hooks,
+Python attributes that forward sets, and the place of a write under no_grad() in autograd's graph.
+A module with any of these would be captured with other gradients or outputs than PyTorch's."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+import threading
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from cgpipe.errors import ArgumentError
+
+__all__ = ["CaptureError", "check_hooks", "check_writes", "detach_regions", "hooks_of",
+           "is_managed", "name_of", "path_of", "plain", "watching"]
+
+
+class CaptureError(ArgumentError):
+    """A module cannot be captured. The message has the path of the module, the op, and what is
+    supported."""
+
+
+# --- hooks ---
+
+#: The tables of a module's hooks, and what PyTorch calls the hooks.
+_HOOKS = {"_forward_hooks": "forward hooks", "_forward_pre_hooks": "forward pre-hooks",
+          "_backward_hooks": "backward hooks", "_backward_pre_hooks": "backward pre-hooks"}
+
+
+def hooks_of(module: nn.Module) -> int:
+    """Return the number of a module's hooks."""
+    return sum(len(getattr(module, table, None) or ()) for table in _HOOKS)
+
+
+def check_hooks(module: nn.Module) -> None:
+    """Raise if a module has hooks, or all modules have: a trace would run them once, or never."""
+    for table, text in _HOOKS.items():
+        if getattr(nn.modules.module, f"_global{table}", None):
+            raise CaptureError(f"all modules: {text} are not covered (remove them)")
+    for path, child in module.named_modules():
+        for table, text in _HOOKS.items():
+            if getattr(child, table, None):
+                raise CaptureError(f"{path or 'the module itself'}: {text} are not covered (remove "
+                                   "them, or call what they do in forward)")
+
+
+# --- custom backwards and attributes, while a module is traced ---
+
+#: Modules of PyTorch whose Functions have the backward of their forward.
+_KNOWN = ("torch.utils.checkpoint", "torch._")
+
+
+@contextlib.contextmanager
+def watching(module: nn.Module) -> Iterator[None]:
+    """Raise at the end of a trace if it called an autograd.Function, or if forward set attributes
+    of a module. The attributes are set back."""
+    paths = {id(child): path for path, child in module.named_modules()}
+    called: List[Tuple[str, str]] = []
+    hooked: List[str] = []
+    thread = threading.get_ident()
+    before = {path: dict(_attributes(child)) for path, child in module.named_modules()}
+    original = torch.autograd.Function.__dict__["apply"]
+    register = Tensor.register_hook
+    drawn = _random_states()
+
+    def register_hook(tensor: Tensor, hook: Any) -> Any:
+        if threading.get_ident() == thread:
+            hooked.append(_caller(paths))
+        return register(tensor, hook)
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() == thread and not cls.__module__.startswith(_KNOWN):
+            called.append((_caller(paths), cls.__name__))
+        return original.__get__(None, cls)(*args, **kwargs)
+
+    Tensor.register_hook = register_hook  # type: ignore[method-assign]
+    torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        torch.autograd.Function.apply = original  # type: ignore[method-assign]
+        Tensor.register_hook = register  # type: ignore[method-assign]
+        changed = _set_back(module, before)
+    if called:
+        path, name = called[0]
+        raise CaptureError(f"{path}: {name}, an autograd.Function, has a backward of its own, "
+                           "which is not covered")
+    if hooked:
+        raise CaptureError(f"{hooked[0]}: register_hook: hooks of tensors are not covered")
+    if drawn != _random_states():
+        raise CaptureError("forward draws from Python's or NumPy's random numbers, which a graph "
+                           "would fix: only dropout is covered")
+    if changed:
+        raise CaptureError(f"{changed[0]} is set by forward: attributes that change are not "
+                           "covered (the running statistics of batch norms are)")
+
+
+def _random_states() -> Tuple[Any, ...]:
+    """Return the states of Python's and, if it is imported, NumPy's random generators."""
+    numpy = sys.modules.get("numpy")
+    return (random.getstate(),
+            None if numpy is None else repr(numpy.random.get_state()[1:3]))
+
+
+def _caller(paths: Dict[int, str]) -> str:
+    """Return the path of the innermost module whose method is running."""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        path = paths.get(id(frame.f_locals.get("self")))
+        if path is not None:
+            return path or "the module itself"
+        frame = frame.f_back
+    return "the module itself"
+
+
+#: Entries of a module's dictionary that PyTorch itself manages.
+_MANAGED = {"_parameters", "_buffers", "_modules", "training", "_non_persistent_buffers_set",
+            "_is_full_backward_hook", "call_super_init", "dump_patches", "_version"}
+
+
+def is_managed(key: str) -> bool:
+    """Return whether PyTorch itself manages this entry of a module's dictionary."""
+    return key in _MANAGED or key.endswith("hooks") or "hooks_with" in key or "hooks_always" in key
+
+
+def _attributes(module: nn.Module) -> Iterator[Tuple[str, Any]]:
+    for key, value in module.__dict__.items():
+        if not is_managed(key):
+            yield key, _copy(value)
+
+
+def _copy(value: Any) -> Any:
+    """Return a copy of a container, whose elements are compared by identity; else the value."""
+    return type(value)(value) if type(value) in (list, dict, set) else value
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if type(a) in (list, tuple):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    if type(a) is dict:
+        return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
+    return plain(a) and bool(a == b or (a != a and b != b))
+
+
+def plain(value: Any) -> bool:
+    """Return whether a value is a number, a text, None, or a tuple of these."""
+    return (value is None or isinstance(value, (bool, int, float, str, torch.dtype))
+            or (isinstance(value, tuple) and all(map(plain, value))))
+
+
+def _set_back(module: nn.Module, before: Dict[str, Dict[str, Any]]) -> List[str]:
+    """Set the attributes back that a trace changed; return their names."""
+    changed: List[str] = []
+    for path, child in module.named_modules():
+        was, now = before.get(path, {}), dict(_attributes(child))
+        for key in was.keys() | now.keys():
+            if key in was and key in now and _equal(was[key], now[key]):
+                continue
+            changed.append(f"{path}.{key}" if path else key)
+            if key in was:
+                child.__dict__[key] = was[key]
+            else:
+                del child.__dict__[key]
+    return sorted(changed)
+
+
+# --- regions without gradient, and writes, in the exported program ---
+
+
+def name_of(node: Any) -> str:
+    """Return an op's name without namespace and overload."""
+    target = getattr(node, "target", None)
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target._schema.name.split("::")[-1])
+    return getattr(target, "__name__", str(target))
+
+
+_REGION = "wrap_with_set_grad_enabled"
+
+
+def detach_regions(module: Any) -> None:
+    """Detach each output of a region under no_grad(): a functional graph has no such regions."""
+    for node in list(module.graph.nodes):
+        if name_of(node) != _REGION:
+            continue
+        inner = getattr(module, node.args[1].target)
+        detach_regions(inner)
+        if node.args[0]:
+            continue
+        output = next(n for n in inner.graph.nodes if n.op == "output")
+        with inner.graph.inserting_before(output):
+            made = [_detached(inner.graph, x) for x in output.args[0]]
+        output.args = (tuple(made),)
+        inner.recompile()
+
+
+def _detached(graph: Any, x: Any) -> Any:
+    value = x.meta.get("val") if isinstance(x, torch.fx.Node) else None
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        return x
+    node = graph.call_function(torch.ops.aten.detach.default, (x,))
+    node.meta = dict(x.meta)
+    return node
+
+
+T = TypeVar("T")
+
+
+def check_writes(graph: Any, module: Any, message: Callable[[Any, str], CaptureError],
+                 outer: Sequence[Any] = (), has_grad: bool = True) -> None:
+    """Raise if an op writes, without a gradient, to a tensor that has one: under no_grad(), or
+    through detach(). ``outer``: the arguments of the region that the graph belongs to."""
+    holders = [n for n in graph.nodes if n.op == "placeholder"]
+    given = dict(zip(holders, outer))
+    for node in graph.nodes:
+        if name_of(node) == _REGION:
+            inner = getattr(module, node.args[1].target)
+            check_writes(inner.graph, inner, message,
+                         [_origin(a, given)[0] for a in node.args[2:]], bool(node.args[0]))
+            continue
+        if not _writes(node):
+            continue
+        origin, detached, outside = _origin(node.args[0], given)
+        buffer = origin.op == "placeholder" and origin.name.startswith(("b_", "c_"))
+        if (detached if has_grad else outside) and not buffer and _is_float(origin):
+            raise message(node, "a write without gradient (under no_grad(), or through detach()) "
+                                "to a tensor that has a gradient is not covered")
+
+
+def _is_float(node: Any) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
+def _writes(node: Any) -> bool:
+    target = getattr(node, "target", None)
+    if not isinstance(target, torch._ops.OpOverload) or not target._schema.arguments:
+        return False
+    alias = target._schema.arguments[0].alias_info
+    return alias is not None and alias.is_write
+
+
+def _origin(node: Any, given: Dict[Any, Any]) -> Tuple[Any, bool, bool]:
+    """Return the node that made the memory of a node's result, whether a detach() lies between, and
+    whether the node lies outside of the region whose arguments are ``given``."""
+    detached = False
+    while True:
+        if node in given:
+            return given[node], detached, True
+        if not isinstance(node, torch.fx.Node) or node.op != "call_function" or not node.args:
+            return node, detached, False
+        if name_of(node) == "getitem":
+            node = node.args[0]
+            continue
+        target = node.target
+        if not isinstance(target, torch._ops.OpOverload) or not target._schema.returns \
+                or target._schema.returns[0].alias_info is None:
+            return node, detached, False
+        detached |= name_of(node) == "detach"
+        node = node.args[0]
+
+
+def path_of(node: Any) -> str:
+    """Return the path of the module that a node belongs to."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    path = str(stack[-1][0]) if stack else ""
+    path = path.replace("L['self'].", "").replace("L['self']", "")
+    return path[len("module."):] if path.startswith("module.") else "" if path == "module" else path

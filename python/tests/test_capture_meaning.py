@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A captured module has PyTorch's gradients and outputs, or is refused by name. The modules here
+stop gradients, write through views, cast, have backwards or hooks of their own, branch on the
+number of samples, or change after their capture."""
+
+import copy
+import random
+import threading
+import types
+import unittest
+
+import torch_support  # noqa: F401  skips without PyTorch
+import torch
+from torch import nn
+
+import cgpipe
+from cgpipe.errors import ArgumentError
+from cgpipe.torch import CaptureError
+from cgpipe.torchgpipe import GPipe
+
+
+class Stop(nn.Module):
+    """A linear layer, and what ``function`` makes of it, the layer and x."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.a, self.b, self.function = nn.Linear(8, 8), nn.Linear(8, 8), function
+
+    def forward(self, x):
+        return self.function(self, self.a(x), x)
+
+
+def no_grad(module, y, x):
+    with torch.no_grad():
+        z = module.a(x) * 2
+    return module.b(y) * z
+
+
+def enabled_again(module, y, x):
+    with torch.no_grad():
+        z = y * 2
+        with torch.enable_grad():
+            w = module.b(x)
+    return z + w * 3
+
+
+def write(function):
+    def run(module, y, x):
+        function(y)
+        return y * 1
+    return run
+
+
+def base_of_a_view(module, y, x):
+    view = y.view(-1, 2, 4)
+    y.add_(1.0)
+    return view.reshape(-1, 8)
+
+
+def slice_write(module, y, x):
+    y = y * 1
+    y[:, 2:5] = module.b(x)[:, :3]
+    y[:, 0] = 0
+    return y
+
+
+RIGHT = {
+    "detach": lambda m, y, x: m.b(x) * y.detach(),
+    "straight-through": lambda m, y, x: y + (torch.tanh(y) - y).detach(),
+    "detached whole": lambda m, y, x: m.b(y.detach()),
+    "no_grad": no_grad,
+    "enable_grad in no_grad": enabled_again,
+    "view": write(lambda y: y.view(-1, 2, 4).mul_(2.0)),
+    "unsqueeze": write(lambda y: y.unsqueeze(1).relu_()),
+    "transpose": write(lambda y: y.transpose(0, 1).relu_()),
+    "view_as": write(lambda y: y.view_as(y).mul_(3)),
+    "base": base_of_a_view,
+    "slice": slice_write,
+    "unused layer": lambda m, y, x: (m.b(y), m.a(x) * 2)[1],
+}
+
+
+class Reverse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1.0
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return -gradient
+
+
+def detached_write(module, y, x):
+    y.detach().mul_(0.5)
+    return y * 1
+
+
+def write_without_gradient(module, y, x):
+    with torch.no_grad():
+        y.mul_(2.0)
+    return module.b(y)
+
+
+def set_attribute(module, y, x):
+    module.count = getattr(module, "count", 0) + 1
+    return y
+
+
+REFUSED = {
+    "autograd.Function": (lambda m, y, x: Reverse.apply(y), "Reverse, an autograd.Function"),
+    "write through detach": (detached_write, "mul_.*a write without gradient"),
+    "write under no_grad": (write_without_gradient, "mul_.*a write without gradient"),
+    "attribute": (set_attribute, "function|count is set by forward"),
+    "int": (lambda m, y, x: y.int().float(), "a cast to float32"),
+    "bool": (lambda m, y, x: y.bool().float(), "a cast to float32"),
+    "half": (lambda m, y, x: y.half().float(), "a cast to float32"),
+    "bfloat16": (lambda m, y, x: y.bfloat16().float(), "a cast to float32"),
+    "noise": (lambda m, y, x: y + torch.randn(8), "a random tensor"),
+    "half of the samples": (lambda m, y, x: y[:y.shape[0] // 2], "slice within a sample"),
+    "hook of a tensor": (lambda m, y, x: (y.register_hook(lambda g: g * 2), y)[1], "register_hook"),
+    "Python's random numbers": (lambda m, y, x: y * random.random(), "random numbers"),
+    "write to the input": (lambda m, y, x: (x.add_(1), y)[1], "writes to its input"),
+}
+
+
+class Meaning(unittest.TestCase):
+    def check(self, module, x, **options):
+        eager, taken = copy.deepcopy(module), GPipe(nn.Sequential(copy.deepcopy(module)), [1],
+                                                    **options)
+        inputs = [x.clone().requires_grad_() for _ in range(2)]
+        outputs = [eager(inputs[0]), taken(inputs[1])]
+        torch.testing.assert_close(outputs[1], outputs[0], rtol=1e-5, atol=1e-5)
+        for y in outputs:
+            y.pow(2).sum().backward()
+        pairs = list(zip(eager.named_parameters(), taken[0].parameters()))
+        for (name, a), b in [*pairs, (("input", inputs[0]), inputs[1])]:
+            if a.grad is None:
+                self.assertIsNone(b.grad, name)
+            else:
+                torch.testing.assert_close(b.grad, a.grad, rtol=1e-4, atol=1e-4, msg=name)
+
+    def test_gradients_stop_where_the_module_stops_them_and_writes_reach_their_tensor(self):
+        for name, function in RIGHT.items():
+            with self.subTest(name):
+                torch.manual_seed(0)
+                self.check(Stop(function), torch.randn(6, 8), chunks=2)
+
+    def test_what_a_graph_cannot_say_is_refused_by_name(self):
+        for name, (function, text) in REFUSED.items():
+            with self.subTest(name), self.assertRaisesRegex(CaptureError, text):
+                GPipe(nn.Sequential(Stop(function)), [1])(torch.randn(6, 8))
+
+    def test_hooks_are_refused_also_later(self):
+        for name in ("register_forward_hook", "register_forward_pre_hook",
+                     "register_full_backward_hook", "register_full_backward_pre_hook"):
+            module = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+            model = GPipe(module, [2])
+            model(torch.randn(4, 8))
+            getattr(module[1], name)(lambda *_: None)
+            with self.subTest(name), self.assertRaisesRegex(CaptureError, "1: .*hooks are not"):
+                model(torch.randn(4, 8))
+
+    def test_embeddings_with_options_and_large_integers_are_refused(self):
+        ids = torch.tensor([[1, 1, 2]] * 3)
+        with self.assertRaisesRegex(CaptureError, "scale_grad_by_freq"):
+            GPipe(nn.Sequential(nn.Embedding(10, 4, scale_grad_by_freq=True)), [1])(ids)
+        model = GPipe(nn.Sequential(nn.Embedding(10, 4)), [1])
+        model(ids)
+        with self.assertRaisesRegex(ArgumentError, "32 bits are expected, got 429496729"):
+            model(ids + 2**32)
+
+
+class Branch(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.a(x) * 2 if x.shape[0] >= 4 else self.a(x)
+
+
+class Masked(nn.Module):
+    def __init__(self, size=8):
+        super().__init__()
+        self.a = nn.Linear(size, size)
+        self.register_buffer("mask", torch.ones(size))
+        self.factor = 2.0
+
+    def forward(self, x):
+        return self.a(x) * self.mask * self.factor
+
+
+class Configured(nn.Module):
+    """A module whose factors are in an object, a list and a function."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(8, 8)
+        self.config, self.factors = types.SimpleNamespace(scale=2.0), [1.0, 3.0]
+        self.function = torch.tanh
+
+    def forward(self, x):
+        return self.function(self.a(x)) * self.config.scale * self.factors[1]
+
+
+class Changes(unittest.TestCase):
+    def test_changed_settings_count_in_the_next_step(self):
+        torch.manual_seed(0)
+        x, module = torch.randn(6, 8), Configured()
+        model = GPipe(nn.Sequential(copy.deepcopy(module)), [1])
+
+        def change(name):
+            for target in (module, model[0]):
+                if name == "object":
+                    target.config.scale = 5.0
+                elif name == "list":
+                    target.factors[1] = 7.0
+                elif name == "function":
+                    target.function = torch.sigmoid
+                elif name == "submodule":
+                    target.a = nn.Linear(8, 8)
+                    nn.init.constant_(target.a.weight, 0.5)
+                    nn.init.zeros_(target.a.bias)
+        for name in ("nothing", "object", "list", "function", "submodule"):
+            change(name)
+            with self.subTest(name):
+                torch.testing.assert_close(model(x), module(x), rtol=1e-5, atol=1e-5)
+
+    def test_an_output_may_be_written_to_in_place(self):
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Linear(8, 8))
+        model, x = GPipe(copy.deepcopy(module), [1]), torch.randn(4, 8)
+        for taken in (module, model):
+            taken(x).mul_(2).relu_().sum().backward()
+        torch.testing.assert_close(model[0].weight.grad, module[0].weight.grad)
+
+    def test_a_call_under_autocast_is_refused(self):
+        model = GPipe(nn.Sequential(nn.Linear(8, 8)), [1])
+        with torch.autocast("cpu", torch.bfloat16), self.assertRaisesRegex(RuntimeError, "autocast"):
+            model(torch.randn(4, 8))
+
+    def test_a_branch_on_the_number_of_samples_is_taken_for_each_number(self):
+        torch.manual_seed(0)
+        module = Branch()
+        model = GPipe(nn.Sequential(copy.deepcopy(module)), [1])
+        for samples in (6, 3, 4, 1, 5):
+            x = torch.randn(samples, 8)
+            torch.testing.assert_close(model(x), module(x))
+        with self.assertRaisesRegex(CaptureError, "last micro-batch has 3 samples"):
+            GPipe(nn.Sequential(module), [1], chunks=2)(torch.randn(7, 8))
+
+    def test_changed_modes_rates_buffers_and_layers_count_in_the_next_step(self):
+        torch.manual_seed(0)
+        x = torch.randn(6, 8)
+        module = nn.Sequential(Masked(), nn.Dropout(0.0), nn.BatchNorm1d(8))
+        model = GPipe(copy.deepcopy(module), [3])
+
+        def same():
+            torch.testing.assert_close(model(x), module(x), rtol=1e-5, atol=1e-5)
+        same()
+        for target in (module, model):
+            target[0].mask[:4] = 0
+        same()
+        for target in (module, model):
+            target[0].factor = 3.0
+        same()
+        zeros = GPipe(nn.Sequential(nn.Identity(), nn.Dropout(0.0)), [2])
+        zeros(x)
+        zeros[1].p = 0.9
+        self.assertGreater(int((zeros(x) == 0).sum()), 20)
+        zeros[1].eval()
+        self.assertEqual(int((zeros(x) == 0).sum()), 0)
+
+    def test_a_pipeline_refuses_a_module_that_has_changed(self):
+        x, y = torch.randn(8, 8), torch.randint(0, 8, (8,))
+        module = Masked()
+        model = cgpipe.from_torch(module, (x,), loss=nn.CrossEntropyLoss(), example_target=y)
+        pipeline = cgpipe.Pipeline(model, batch=8, optimizer=cgpipe.SGD(lr=0.1))
+        pipeline.step(x, y)
+        module.factor = 3.0
+        with self.assertRaisesRegex(ArgumentError, "factor has changed since"):
+            pipeline.step(x, y)
+        module.factor = 2.0
+        module.mask[0] = 0
+        with self.assertRaisesRegex(ArgumentError, "mask has changed since"):
+            pipeline.step(x, y)
+
+    def test_a_pipeline_refuses_frozen_parameters_hooks_and_eval_batch_norms(self):
+        x, y = torch.randn(8, 8), torch.randint(0, 8, (8,))
+
+        def train(module):
+            model = cgpipe.from_torch(module, (x,), loss=nn.CrossEntropyLoss(), example_target=y)
+            cgpipe.Pipeline(model, batch=8, optimizer=cgpipe.SGD(lr=0.1))
+        frozen = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+        frozen[0].requires_grad_(False)
+        hooked = nn.Sequential(nn.Linear(8, 8))
+        hooked[0].weight.register_hook(lambda gradient: gradient * 0)
+        for module, text in ((frozen, "0.weight has requires_grad=False"),
+                             (hooked, "0.weight has hooks"),
+                             (nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)).eval(),
+                              "captured in eval mode")):
+            with self.subTest(text), self.assertRaisesRegex(ArgumentError, text):
+                train(module)
+
+    def test_captures_in_threads_wait_for_each_other(self):
+        failures = []
+
+        def run():
+            try:
+                model = GPipe(nn.Sequential(nn.Linear(8, 8)), [1])
+                model(torch.randn(4, 8)).sum().backward()
+            except Exception as error:
+                failures.append(repr(error))
+        threads = [threading.Thread(target=run) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        run()
+        self.assertEqual(failures, [])
+
+
+if __name__ == "__main__":
+    unittest.main()
