@@ -171,9 +171,8 @@ done
 # --- docs/how-to/check-a-gpu.md ---
 skip 'tools/gpu_check.sh' 'needs a GPU; test_cuda_gpu_check runs it on cuda-host'
 skip 'tools/gpu_check.sh --part digests' 'likewise'
-skip 'tools/gpu_check.sh --pack build-pack' 'copies into the project; .ci/nightly gpu'
-skip 'tools/gpu_check.sh --pack build-pack --llmc ~/llm.c' 'needs a checkout of llm.c'
-skip 'tools/gpu_check.sh --packed build-pack' 'needs a GPU; .ci/nightly gpu builds against it'
+skip 'tools/gpu_check.sh --pack build-pack' 'builds for a GPU; test_cuda_gpu_check packs a build'
+skip 'tools/gpu_check.sh --built build-pack --out results' 'needs a GPU; test_cuda_gpu_check runs a pack on cuda-host'
 skip 'tools/gpu_check.sh --backend cuda-host' 'builds; test_cuda_gpu_check, .ci/nightly gpu'
 skip 'tools/gpu_check/digests.py build >tests/cuda/digests.txt' 'writes a file of the project; test_cuda_gpu_check compares it'
 skip 'ctest --test-dir build -R test_cuda_nvcc -V' 'is a test of this build'

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers for all parts of a check: commands with time-outs, saved cells, verdicts."""
+"""Helpers for all parts of a check: commands with time-outs, saved cells, results."""
 import dataclasses
 import json
 import os
 import pathlib
 import signal
-import statistics
 import subprocess
+import sys
 import time
 
-from machine import find_nvcc
+import machine
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+ROOT = machine.ROOT
+sys.path.insert(0, str(ROOT / "bench"))
 
 # Results are for the defaults: ignore what a caller has set for cgpipe or bench/.
 for name in [name for name in os.environ if name.startswith("CGP_")
@@ -38,42 +39,43 @@ class Check:
     """The build, backend and results of the parts. `cuda-host` replaces a GPU: sizes are small, and
     speeds mean nothing."""
     backend: str
-    build: pathlib.Path
-    results: pathlib.Path  # a JSON file for each part
-    packed: pathlib.Path
+    built: pathlib.Path
     python: str
     facts: dict
     deadline: float
+    store: object = None  # report.Store
     part: str = ""
-    part_deadline: float = 0.0
+    part_deadline: float = float("inf")
     state: dict = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        places = [self.built / "lib", *os.environ.get("LD_LIBRARY_PATH", "").split(":"),
+                  *machine.libraries(self.python)]
+        self.loaded = ":".join(str(place) for place in places if str(place))
 
     @property
     def small(self):
         return self.backend != "cuda"
 
+    @property
+    def plugin(self):
+        directory = "tests/plugins" if self.small else "plugins"
+        return self.built / directory / f"libcgpipe-{self.backend}.so"
+
     def left(self):
         return min(self.deadline, self.part_deadline) - time.monotonic()
 
     def environment(self, **variables):
-        """Return the environment for programs of this build, with the packed libraries and the
-        toolkit's libraries, which cuda opens."""
-        toolkit = find_nvcc()
-        places = [str(self.packed / "lib")] if self.packed else []
-        places += [os.environ["LD_LIBRARY_PATH"]] if os.environ.get("LD_LIBRARY_PATH") else []
-        if toolkit:
-            directory = pathlib.Path(toolkit).resolve().parent.parent
-            places += [str(directory / name)
-                       for name in ("lib64", "lib", "targets/x86_64-linux/lib")]
-        return {**os.environ, "CGP_PLUGIN_PATH": f"{self.build}/plugins:{self.build}/tests/plugins",
-                "CGP_LOG": "error", "LD_LIBRARY_PATH": ":".join(places), **variables}
+        """Return the environment for programs of this build."""
+        return {**os.environ, "CGP_PLUGIN_PATH": f"{self.built}/plugins:{self.built}/tests/plugins",
+                "CGP_LOG": "error", "LD_LIBRARY_PATH": self.loaded, **variables}
 
     def devices(self, count=1, limit=""):
         return f"{self.backend}:0{limit}*{count}"
 
-    def run(self, words, limit=None, **options):
-        """Run a command for the time that is left, at most `limit` seconds."""
-        seconds = min(self.left(), limit or self.left())
+    def run(self, words, **options):
+        """Run a command for the time that is left."""
+        seconds = self.left()
         if seconds <= 0:
             raise OutOfTime(self.part)
         words = [str(word) for word in words]
@@ -83,7 +85,7 @@ class Check:
         except OSError as error:
             raise NotRun(f"{words[0]}: {error.strerror}") from error
         try:
-            out, err = child.communicate(timeout=seconds)
+            out, err = child.communicate(timeout=min(seconds, 1e6))
         except BaseException as stopped:
             os.killpg(child.pid, signal.SIGKILL)  # the command and its child processes
             out, err = child.communicate()
@@ -94,59 +96,37 @@ class Check:
             raise late from stopped
         return subprocess.CompletedProcess(words, child.returncode, out, err)
 
-    def json_of(self, words, ours=True, **variables):
+    def json_of(self, words, **environment):
         """Return the JSON that a command prints."""
-        done = self.run(words, env=self.environment(**variables) if ours else None)
+        done = self.run(words, **environment)
         if done.returncode != 0:
             said = done.stderr.strip().splitlines() or ["nothing said"]
             raise Failed(f"{' '.join(map(str, words))}: exit code {done.returncode}: {said[-1]}")
-        return json.loads(done.stdout.strip().splitlines()[-1] if not ours else done.stdout)
+        return json.loads(done.stdout)
 
-    def cgpipe(self, command, *operands, variables=None, **options):
-        words = [word for key, value in options.items()
+    def cgpipe(self, command, *operands, variables=None, launcher=(), **options):
+        words = [word for key, value in options.items() if value != ""
                  for word in ("--" + key.replace("_", "-"), str(value))]
-        return self.json_of([self.build / "cgpipe", command, *operands, *words, "--json", "-",
-                             "--quiet"], **(variables or {}))
+        return self.json_of([*launcher, self.built / "cgpipe", command, *operands, *words, "--json",
+                             "-", "--quiet"], env=self.environment(**(variables or {})))
 
-    def cell(self, key, function):
-        """Return the result of `function` and save it, so that a restarted part skips it."""
-        if key not in self.state:
-            self.state[key] = function()
-            self.keep()
-        return self.state[key]
+    def cell(self, name, function):
+        """Return the result of `function` and save it, so that a later call skips it."""
+        if name not in self.state:
+            self.state[name] = function()
+            self.store.keep(self.part, cells=self.state)
+        return self.state[name]
 
-    def keep(self, **result):
-        self.results.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"part": self.part, "cells": self.state, **result}, indent=1)
-        at = self.results / f"{self.part}.json"
-        at.with_suffix(".new").write_text(text + "\n")
-        at.with_suffix(".new").replace(at)
-
-    def rounds(self, cases, rounds, key="samples_per_second"):
-        """Run the cases {name: function} alternately, A B A B. Return the medians of a key, without
-        failed cases. Every run is saved."""
-        failed = set()
-        for number in range(1, rounds + 1):
-            for name, function in cases.items():
-                if name not in failed and "failed" in self.cell(f"{name}, round {number}",
-                                                                function):
-                    failed.add(name)
-        return {name: statistics.median(self.state[f"{name}, round {number}"][key]
-                                        for number in range(1, rounds + 1))
-                for name in cases if name not in failed}
+    def log(self, title, text):
+        """Append the output of a program to the log beside the results."""
+        with open(self.store.at.with_suffix(".log"), "a") as file:
+            file.write(f"--- {title}\n{text}\n")
 
 
-def result(verdict, lines, goals=()):
-    """Return a part's result; `verdict` is passed, failed or measured."""
-    return {"verdict": verdict, "lines": list(lines), "goals": [goal for goal in goals if goal]}
-
-
-def goal(check, text, value, bound, at_most=False):
-    """Return a figure with its goal; None for cuda-host."""
-    if check.small or value is None:
-        return None
-    return {"text": text, "value": round(value, 4), "bound": bound, "at_most": at_most,
-            "met": value <= bound if at_most else value >= bound}
+def result(verdict, lines, figures=None, **more):
+    """Return a part's result; `verdict` is passed, failed or measured. The report compares figures
+    with its bars."""
+    return {"verdict": verdict, "lines": list(lines), "figures": figures or {}, **more}
 
 
 def verdict_of(lines):

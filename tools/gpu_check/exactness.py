@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts with one right answer: digests, sanitizers, bits over layouts, memory, properties of
-bf16."""
-import concurrent.futures
+"""Parts with one right answer: digests, bits over layouts and ranks, memory."""
+import collections
 import math
-import pathlib
 import re
 import shutil
 
-from check import Failed, NotRun, OutOfTime, ROOT, result, verdict_of
-from machine import find_nvcc
+from check import Failed, NotRun, ROOT, result, verdict_of
 
 COMMITTED = ROOT / "tests" / "cuda" / "digests.txt"
 # Each training runs ten steps of a model of one family. bench draws its data with Philox alone, but
@@ -25,7 +22,7 @@ TRAININGS = [
 
 def op_digests(check, backend):
     """Return {name: digest} from cuda_digests."""
-    done = check.run([check.build / "tests" / "cuda_digests", backend], env=check.environment())
+    done = check.run([check.built / "tests" / "cuda_digests", backend], env=check.environment())
     if done.returncode != 0:
         raise Failed(f"cuda_digests {backend}: exit code {done.returncode}: "
                      f"{done.stderr.strip()[-400:]}")
@@ -91,72 +88,9 @@ def digests(check):
     if check.backend == "cuda-host":
         return result(verdict_of(lines), lines)
     found = check.cell(check.backend, lambda: all_digests(check, check.backend))
-    here = [compare(f"{what}, {check.backend} and cuda-host", found[key], host[key])
-            for key, what in (("ops", "ops"), ("trainings", "10 steps"))]
-    return {**result(verdict_of(lines + here), lines + here), "equal": verdict_of(here) == "passed"}
-
-
-# --- compute-sanitizer ---
-
-SANITIZER_SECONDS = 150  # limit for all tools, run at once; less if less time is left
-TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
-# Ops that use shared memory.
-RACED = ("linear matmul conv2d attention softmax cross_entropy "
-         "layer_norm rms_norm batch_norm embedding").split()
-SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) (?:error|hazard)")
-ERROR = re.compile(r"^========= (?:Invalid|Error:|Barrier error|Uninitialized)",
-                   re.M)  # these lines precede the tool's summary
-
-
-def sanitize(check, tool, sanitizer):
-    """Return "clean", "N errors" or "not run (why)". The result is clean only if the tool reports
-    so for a program that finished. The output is kept in a file."""
-    words = [check.build / "tests" / "cuda_digests", check.backend,
-             *(RACED if tool == "racecheck" else [])]
-    try:
-        done = check.run([sanitizer, "--tool", tool, "--print-limit", "20", *words],
-                         limit=SANITIZER_SECONDS, env=check.environment())
-    except NotRun as reason:
-        return f"not run ({reason})"
-    except OutOfTime as stopped:
-        late, done = stopped, stopped.done
-    said = (done.stdout + done.stderr).strip()
-    check.results.mkdir(parents=True, exist_ok=True)
-    (check.results / f"{tool}.log").write_text(said + "\n")
-    found = SUMMARY.findall(said)
-    if found and int(found[-1]) > 0:
-        return f"{found[-1]} errors"
-    if ERROR.search(said):
-        return f"{len(ERROR.findall(said))} errors"
-    if done.returncode is None:
-        return f"not run ({late})"
-    if "before first instrumented API call" in said:
-        return "not run (it saw no call of CUDA)"
-    ended = re.search(r"^[0-9a-f]{64}  sum of squares.* 100003 elements$", done.stdout, re.M)
-    if not found or not ended or done.returncode != 0:
-        return (f"not run (exit code {done.returncode}: "
-                f"{(said.splitlines() or ['nothing said'])[-1][:200]})")
-    return "clean"
-
-
-def sanitizers(check):
-    if check.small:
-        raise NotRun("no GPU")
-    nvcc = find_nvcc()
-    places = [str(pathlib.Path(nvcc).resolve().parent)] if nvcc else []
-    sanitizer = (shutil.which("compute-sanitizer")
-                 or shutil.which("compute-sanitizer",
-                                 path=":".join([*places, "/usr/local/cuda/bin"])))
-    if not sanitizer:
-        raise NotRun("no compute-sanitizer")
-    with concurrent.futures.ThreadPoolExecutor(len(TOOLS)) as pool:
-        said = dict(zip(TOOLS, pool.map(lambda tool: sanitize(check, tool, sanitizer), TOOLS)))
-    lines = [f"{'FAILED ' if text.endswith('errors') else ''}{tool}: {text}"
-             for tool, text in said.items()]
-    verdict = verdict_of(lines)
-    if verdict == "passed" and set(said.values()) != {"clean"}:
-        verdict = "not run"  # some tool did not finish
-    return result(verdict, lines)
+    lines += [compare(f"{what}, {check.backend} and cuda-host", found[key], host[key])
+              for key, what in (("ops", "ops"), ("trainings", "10 steps"))]
+    return result(verdict_of(lines), lines)
 
 
 # --- bits ---
@@ -167,15 +101,19 @@ MODELS = {"gpt2": ("gpt2:layers=4,width=32,heads=2,vocab=50,seq=16",
 LAYOUTS = [(1, "gpipe", "never", "on"), (2, "gpipe", "except_last", "on"),
            (4, "1f1b", "never", "on"), (4, "zb-h1", "never", "off")]
 MIXED = [("gpipe", "never"), ("1f1b", "always"), ("zb-h1", "never")]
+# Open MPI needs these to start as root, and more ranks than cores.
+MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+       "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none"}
 
 
-def trained(check, model, devices, stages, schedule, recompute, graphs="on", **options):
+def trained(check, model, devices, stages, schedule, recompute, graphs="on", launcher=(),
+            **options):
     """Return weights and loss after three steps: graphs are captured in the second and launched in
     the third."""
     text, more = MODELS[model]
     run = check.cgpipe("bench", text, devices=devices, stages=stages, schedule=schedule,
-                       recompute=recompute, batch=8, chunks=4, steps=3,
-                       variables={"CGP_GRAPHS": graphs}, **more, **options)
+                       recompute=recompute, batch=8, chunks=4, steps=3, launcher=launcher,
+                       variables={"CGP_GRAPHS": graphs, **MPI}, **more, **options)
     return {"weights": run["weights_sha256"], "loss": run["loss_last"]}
 
 
@@ -199,7 +137,35 @@ def layouts(check, model, **options):
                                           *options.values()))),
                        lambda: trained(check, model, check.devices(k), k, schedule, recompute,
                                        graphs, **options))
-            for k, schedule, recompute, graphs in LAYOUTS}
+            for k, schedule, recompute, graphs in LAYOUTS[::3 if check.small else 1]}
+
+
+def gemms(check):
+    """Return who computes bf16 GEMMs, by the log: cuBLASLt's algorithms, or own kernels and the
+    reason.
+    """
+    model = ("gpt2:layers=1,width=32,heads=2,vocab=64,seq=16" if check.small
+             else "gpt2:layers=1,width=768,heads=12,vocab=3000,seq=128")
+    done = check.run([check.built / "cgpipe", "bench", model, "--devices", f"{check.backend}:0",
+                      "--precision", "bf16", "--batch", 8, "--chunks", 1, "--steps", 1, "--quiet"],
+                     env=check.environment(CGP_LOG="info"))
+    check.log("a step in bf16", done.stderr)
+    if done.returncode != 0:
+        raise Failed(f"a step in bf16: exit code {done.returncode}: "
+                     f"{done.stderr.strip().splitlines()[-1:]}")
+    said = set(re.findall(r"(?:GEMM|weight's gradient)[^,\n]* in bf16.*", done.stderr))
+    by = collections.Counter(line.partition(": ")[2] for line in said if "GEMMs" not in line)
+    return [*(f"{count} kinds of GEMM in bf16: {text}" for text, count in sorted(by.items())),
+            *(line for line in said if "GEMMs" in line)]
+
+
+def near_cpu(found, cpu):
+    """Return a line that compares the loss with the loss on a cpu, whose GEMMs round
+    differently."""
+    far = max(abs(cell["loss"] - cpu["loss"]) if is_finite(cell) and is_finite(cpu) else math.inf
+              for cell in found.values())
+    return (f"{'' if far < 0.02 else 'FAILED '}gpt2 in bf16: the loss is {far:.2g} from a cpu's "
+            "(less than 0.02)")
 
 
 def bits(check):
@@ -207,12 +173,36 @@ def bits(check):
              for model in MODELS]
     mixed = {}
     for backend in dict.fromkeys((check.backend, "cuda-host")):
-        for schedule, recompute in MIXED:
+        for schedule, recompute in MIXED[::2 if check.small else 1]:
             mixed[f"{backend},cpu {schedule} {recompute}"] = check.cell(
                 f"mixed {backend} {schedule} {recompute}",
                 lambda: trained(check, "gpt2", f"{backend}:0,cpu", 2, schedule, recompute,
                                 balance="4,4"))
     lines.append(same("gpt2, beside a cpu", mixed))
+    found = layouts(check, "gpt2", precision="bf16")
+    cpu = check.cell("cpu", lambda: trained(check, "gpt2", "cpu", 1, "gpipe", "never",
+                                            precision="bf16"))
+    lines += [same("gpt2 in bf16", found), near_cpu(found, cpu),
+              *check.cell("gemms", lambda: gemms(check))]
+    if not (check.small or any(re.search(r"cuBLASLt's algorithm \d", line) for line in lines)):
+        lines.append("FAILED GEMMs in bf16: the log names no algorithm of cuBLASLt")
+    return result(verdict_of(lines), lines)
+
+
+def ranks(check):
+    """Compare two MPI processes, with a device of the same GPU each, with one process."""
+    launcher, plugin = shutil.which("mpirun"), check.built / "plugins" / "libcgpipe-mpi.so"
+    if not launcher or not plugin.exists():
+        raise NotRun("no mpirun" if plugin.exists() else "the build has no libcgpipe-mpi.so")
+    needs = check.run(["ldd", plugin], env=check.environment()).stdout
+    if "not found" in needs or check.run([launcher, "-n", 2, "true"],
+                                         env=check.environment(**MPI)).returncode != 0:
+        raise NotRun("the plug-in mpi is of another MPI, or mpirun starts no processes")
+    found = {f"{count} processes": check.cell(
+        f"{count} processes", lambda: trained(check, "gpt2", check.devices(2), 2, "1f1b", "never",
+                                              launcher=[launcher, "-n", count][:3 * count - 3]))
+             for count in (1, 2)}
+    lines = [same("gpt2, processes", found)]
     return result(verdict_of(lines), lines)
 
 
@@ -240,68 +230,4 @@ def memory(check):
                      f"bytes, allocated {allocated:,}; "
                      f"the driver's part besides: {taken}")
     lines.append("beside the plan a device takes 8 KiB for sums")
-    return result(verdict_of(lines), lines)
-
-
-# --- bf16 ---
-
-PROPERTIES = ("test_op_backends",
-              "test_op_properties")  # the digests check all other bf16 ops
-
-
-def property_test(check, name):
-    """Run a quarter of a test's random cases, because each GEMM size first tests cuBLASLt's
-    algorithms on a GPU. The output is in NAME.log."""
-    variables = {"CGP_TEST_BACKEND": check.backend, "CGP_TEST_SCALE": "0.25"}
-    done = check.run([check.build / "tests" / name], env={**check.environment(), **variables})
-    said = done.stdout + done.stderr
-    check.results.mkdir(parents=True, exist_ok=True)
-    (check.results / f"{name}.log").write_text(said)
-    if done.returncode == 0:
-        return "passed"
-    wrong = re.findall(r"^\[  FAILED  \] (?!\d+ test)(.*)", said, re.M)
-    why = [line.removeprefix("ERROR: ") for line in done.stderr.splitlines()
-           if line and not line.startswith("[")]
-    seed = re.findall(r"CGP_TEST_SEED=\d+", said)
-    return (f"{', '.join(dict.fromkeys(wrong[:4])) or f'exit code {done.returncode}'} "
-            f"({' '.join(seed)}): {'; '.join(why[:2])[:400]}")
-
-
-def gemms(check):
-    """Return the log's lines about bf16 GEMMs: cuBLASLt's algorithms, or own kernels and the
-    reason.
-    """
-    model = ("gpt2:layers=1,width=32,heads=2,vocab=64,seq=16" if check.small
-             else "gpt2:layers=1,width=768,heads=12,vocab=3000,seq=128")
-    done = check.run([check.build / "cgpipe", "bench", model, "--devices", f"{check.backend}:0",
-                      "--precision", "bf16", "--batch", 8, "--chunks", 1, "--steps", 1, "--quiet"],
-                     env=check.environment(CGP_LOG="info"))
-    if done.returncode != 0:
-        raise Failed(f"a step in bf16: exit code {done.returncode}: "
-                     f"{done.stderr.strip().splitlines()[-1:]}")
-    return sorted(set(re.findall(r"(?:GEMM [^,\n]*|weight's gradient) in bf16.*|GEMMs in bf16 by.*",
-                                 done.stderr)))
-
-
-def near_cpu(found, cpu):
-    """Return a line that compares the loss with the loss on a cpu, whose GEMMs round
-    differently."""
-    far = max(abs(cell["loss"] - cpu["loss"]) if is_finite(cell) and is_finite(cpu) else math.inf
-              for cell in found.values())
-    return (f"{'' if far < 0.02 else 'FAILED '}gpt2 in bf16: the loss is {far:.2g} from a cpu's "
-            "(less than 0.02)")
-
-
-def bf16(check):
-    lines = list(check.cell("gemms", lambda: gemms(check)))
-    if not lines or not (check.small
-                         or any(re.search(r"cuBLASLt's algorithm \d", line) for line in lines)):
-        lines.append("FAILED GEMMs: the log names no algorithm of cuBLASLt")
-    found = layouts(check, "gpt2", precision="bf16")
-    cpu = check.cell("cpu", lambda: trained(check, "gpt2", "cpu", 1, "gpipe", "never",
-                                            precision="bf16"))
-    lines += [same("gpt2 in bf16", found), near_cpu(found, cpu)]
-    for name in PROPERTIES:
-        said = check.cell(name, lambda name=name: property_test(check, name))
-        lines.append(f"{'' if said == 'passed' else 'FAILED '}{name}: {said}")
     return result(verdict_of(lines), lines)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Describe the machine and hash the kernels' sources, which identify a result."""
+"""Describe the machine, and hash the sources that a result depends on."""
 import datetime
 import hashlib
+import json
 import os
 import pathlib
 import re
@@ -10,6 +11,8 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 KERNELS = ROOT / "src" / "backend" / "cuda"
+# What a packed build was compiled from.
+COMPILED = ("src", "include", "cli", "models", "tests/op", "tests/support", "tests/cuda")
 # Peak TFLOP/s of dense bf16 GEMMs with f32 sums, from NVIDIA's data sheets.
 BF16_PEAKS = {"A100": 312.0, "H100": 989.4, "H200": 989.4, "B200": 2250.0}
 
@@ -45,26 +48,25 @@ def tree_hash(directory=KERNELS):
     return tree(directory).hex()
 
 
-def sources_hash():
-    """Hash all that a result depends on: sources, benchmarks without their results, digests."""
-    paths = [path for name in ("src", "include", "bench", "tests/fakes/cuda")
-             for path in (ROOT / name).rglob("*") if path.is_file()]
-    names = [path.relative_to(ROOT)
-             for path in [*paths, *(ROOT / "tests" / "cuda").glob("digests*")]]
-    lines = [f"{name} {git_object('blob', (ROOT / name).read_bytes()).hexdigest()}\n"
-             for name in sorted(names)
-             if "__pycache__" not in name.parts and name.parts[:2] != ("bench", "results")]
-    return hashlib.sha1("".join(lines).encode()).hexdigest()
+def key(names, *facts):
+    """Hash the files below `names`, relative to ROOT, and the facts."""
+    paths = [path for name in names for path in ((ROOT / name).rglob("*") if (ROOT / name).is_dir()
+                                                 else ROOT.glob(name))]
+    lines = [f"{path.relative_to(ROOT)} {hashlib.sha1(path.read_bytes()).hexdigest()}"
+             for path in sorted(set(paths)) if path.is_file() and "__pycache__" not in path.parts]
+    return hashlib.sha1("\n".join([*map(str, facts), *lines]).encode()).hexdigest()
 
 
-def commit(packed):
-    """Return the commit of the sources, from git or from the pack."""
-    of_pack = packed / "commit" if packed else None
+def packed(built):
+    """Return what --pack recorded of a build; {} if the directory is no pack."""
+    at = built / "pack.json"
+    return json.loads(at.read_text()) if at.exists() else {}
+
+
+def commit():
     changed = " and changes" if output("git", "status", "--porcelain", "-uno") else ""
     found = output("git", "rev-parse", "HEAD")
-    if found:
-        return found + changed
-    return of_pack.read_text().strip() if of_pack and of_pack.exists() else "unknown"
+    return found + changed if found else None
 
 
 def cpu_name():
@@ -76,6 +78,24 @@ def find_nvcc():
     return shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
 
 
+def toolkit():
+    nvcc = find_nvcc()
+    found = re.findall(r"release [^,]*, (V\S+)", output(nvcc, "--version")) if nvcc else []
+    return found[0] if found else None
+
+
+def libraries(python):
+    """Return directories of CUDA's libraries: the toolkit's, and those of PyTorch's packages."""
+    nvcc = find_nvcc()
+    places = []
+    if nvcc:
+        directory = pathlib.Path(nvcc).resolve().parent.parent
+        places = [directory / name for name in ("lib64", "lib", "targets/x86_64-linux/lib")]
+    wheels = output(python, "-c", "import nvidia; print(*nvidia.__path__)").split()
+    return [*map(str, places), *(str(at) for wheel in wheels
+                                 for at in pathlib.Path(wheel).glob("*/lib"))]
+
+
 def gpu():
     """Return name, driver and compute capability ("90") of the first GPU; None: there is none."""
     line = output("nvidia-smi", "--query-gpu=name,driver_version,compute_cap",
@@ -85,22 +105,20 @@ def gpu():
             "capability": parts[2].replace(".", "")} if len(parts) == 3 else None
 
 
-def facts(backend, python, packed):
+def facts(backend, python, built):
     """Return the head of a report."""
     found = gpu() if backend == "cuda" else None
-    nvcc = find_nvcc()
-    toolkit = re.findall(r"release [^,]*, (V\S+)", output(nvcc, "--version")) if nvcc else []
+    pack = packed(built)
     return {
         "backend": backend,
         "date": datetime.date.today().isoformat(),
         "device": found["name"] if found else f"{backend} on {cpu_name()}",
         "driver": found["driver"] if found else None,
-        "toolkit": toolkit[0] if toolkit else None,
+        "toolkit": pack.get("toolkit") or toolkit(),
         "torch": output(python, "-c",
                         "from importlib.metadata import version; print(version('torch'))") or None,
-        "commit": commit(packed),
+        "commit": commit() or pack.get("commit") or "unknown",
         "kernels_tree": tree_hash(),
-        "sources": sources_hash(),
     }
 
 

@@ -10,27 +10,41 @@ import sys
 import time
 import traceback
 
+import build
+import exactness
 import machine
+import ops
+import peers
 import report
-from check import Check, Failed, NotRun, OutOfTime, ROOT
+import speed
+from check import Check, Failed, NotRun, OutOfTime, ROOT, result
 
-# For each part: name, module and function, seconds needed to start on a GPU, maximum seconds. A
-# part that is cut off resumes in the next call. `--part` lifts the limit, because a command that
-# takes longer than the limit could otherwise never finish.
+KERNELS = ("src/backend/cuda",)
+STEP = (*KERNELS, "src/pipeline", "src/plan", "include")
+BENCH = (*STEP, "bench/cases.py")
+
+# Name, function, seconds on a GPU, and the sources whose change makes a result invalid, besides the
+# function's file. A part that takes twice its seconds is stopped and goes on in the next call;
+# `--part` lifts this limit.
 PARTS = [
-    ("digests", "exactness.digests", 20, 120),
-    ("bits", "exactness.bits", 20, 90),
-    ("memory", "exactness.memory", 20, 60),
-    ("bf16", "exactness.bf16", 30, 240),
-    ("gpt2", "speed.gpt2", 60, 300),
-    ("tables", "speed.tables", 60, 300),
-    ("grid", "speed.grid", 40, 240),
-    ("images", "speed.images", 60, 240),
-    ("bf16-speed", "speed.bf16_speed", 30, 120),
-    ("stages", "speed.stages", 30, 120),
-    ("sanitizers", "exactness.sanitizers", 70, 200),
-    ("llm.c", "speed.llmc", 40, 120),
+    ("digests", exactness.digests, 50, (*STEP, "tests/cuda/digests.c", "tests/cuda/digests.txt")),
+    ("bits", exactness.bits, 20, STEP),
+    ("memory", exactness.memory, 10, STEP),
+    ("ops", ops.seeds, 60, (*KERNELS, "tests/op")),
+    ("linear", ops.linear, 25, (*BENCH, "tests/op")),
+    ("gpt2", speed.gpt2, 35, BENCH),
+    ("bf16", speed.bf16, 20, BENCH),
+    ("tables", speed.tables, 90, (*STEP, "bench/tables.py", "bench/published.py")),
+    ("grid", speed.grid, 50, BENCH),
+    ("images", speed.images, 45, BENCH),
+    ("peers", peers.peers, 60, ("bench/*_torch.py", "bench/torch_peer.py", "bench/cases.py",
+                                "tools/reference_models.py")),
+    ("ranks", exactness.ranks, 10, (*STEP, "src/transport")),
+    ("probe", ops.probe, 10, ("src/backend/cuda/mma.cuh", "tests/cuda/probe*",
+                              "tests/fakes/cuda/tensor_core_model.h")),
+    ("sanitizers", ops.sanitizers, 60, (*KERNELS, "tests/cuda/digests.c")),
 ]
+NAMES = [name for name, *_ in PARTS]
 
 
 def parse():
@@ -40,108 +54,121 @@ def parse():
                                      epilog="Exit code 0: all parts are done, none has failed; "
                                             "1: one has failed; 2: nothing was run; "
                                             "3: parts are left, call again.")
-    names = [name for name, *_ in PARTS]
-    parser.add_argument("--part", action="append", choices=names, metavar="NAME",
+    parser.add_argument("--part", action="append", choices=NAMES, metavar="NAME",
                         help="only this part, also if it is done, limited by --minutes alone: "
-                        + " ".join(names))
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build-gpu" / "results",
-                        metavar="DIR", help="where parts leave their JSON [build-gpu/results]")
-    parser.add_argument("--minutes", type=float, default=8, metavar="N",
-                        help="no part begins that would end later [8]")
+                        + " ".join(NAMES))
+    parser.add_argument("--minutes", type=float, default=9.5, metavar="N",
+                        help="time limit of the call, without a build [9.5]")
+    parser.add_argument("--out", type=pathlib.Path, metavar="DIR",
+                        default=os.environ.get("OUT") or ROOT / "build-gpu" / "results",
+                        help="where results and the log are written [$OUT, or build-gpu/results]")
+    parser.add_argument("--report", type=pathlib.Path, metavar="DIR",
+                        default=ROOT / "bench" / "results",
+                        help="where earlier results are read and, of a GPU, a copy of the results "
+                             "is written [bench/results]")
     parser.add_argument("--backend", choices=["cuda", "cuda-host"], default="cuda",
                         help="cuda-host tries this script without a GPU [cuda]")
-    parser.add_argument("--packed", type=pathlib.Path, metavar="DIR",
-                        help="what --pack has made: libraries that this machine lacks")
     parser.add_argument("--built", type=pathlib.Path, metavar="DIR",
-                        help="a build that is there, instead of build-gpu/build")
-    parser.add_argument("--report", type=pathlib.Path, metavar="DIR",
-                        help="where the report goes [bench/results; of cuda-host --out]")
+                        help="use this build or pack; do not build")
     parser.add_argument("--pack", type=pathlib.Path, metavar="DIR",
-                        help="on a machine that has all: copy what the build needs, and end")
-    parser.add_argument("--llmc", type=pathlib.Path, metavar="DIR",
-                        help="with --pack: a checkout of llm.c, to be measured beside")
+                        help="build, copy what a machine with a GPU needs to DIR, and end")
+    parser.add_argument("--arch", default="90", metavar="N",
+                        help="with --pack: compute capability of the GPU [90]")
     return parser.parse_args()
 
 
-def function_of(path):
-    module, name = path.split(".")
-    return getattr(__import__(module), name)
+def key_of(facts, name, function, sources):
+    own = f"tools/gpu_check/{function.__module__}.py"
+    torch = facts["torch"] if name == "peers" else None
+    return machine.key((own, *sources), facts["device"], facts["driver"], torch)
 
 
-def run_part(check, name, path, limit, anew):
-    """Run a part; it saves {"verdict", "lines", "goals", "seconds", "date", "commit", ..}."""
-    check.part, check.part_deadline = name, time.monotonic() + (math.inf if check.small else limit)
-    kept = report.kept(check.results, name)
-    check.state = {} if anew else kept.get("cells", {})
-    begin = time.monotonic()
+def run_part(check, name, function, anew):
+    """Run a part, and keep its result and time. Return why it has no result, and whether it goes on
+    in the next call."""
+    before, begin = check.store.parts[name], time.monotonic()
+    part = check.store.parts[name] = {} if anew else before
+    check.part, check.state = name, dict(part.get("cells", {}))
+    reason = None
     try:
-        found = function_of(path)(check)
-    except NotRun as reason:
-        found = {"verdict": "not run", "lines": [str(reason)], "goals": []}
-    except Failed as failure:
-        found = {"verdict": "failed", "lines": [f"FAILED {failure}"], "goals": []}
+        found = function(check)
+    except NotRun as why:
+        check.store.parts[name] = before if anew else check.store.parts[name]
+        return str(why), False
     except OutOfTime as late:
-        lines = [f"{late}: call again; {len(check.state)} cells are kept",
-                 *report.so_far(check.state)]
-        found = {"verdict": "not finished", "lines": lines, "goals": []}
+        reason, found = f"{late}: call again; {len(check.state)} cells are kept", {"more": True}
+    except Failed as failure:
+        found = result("failed", [f"FAILED {failure}"])
     except Exception as bug:  # a bug in this script must not cost the other parts their GPU time
         traceback.print_exc()
-        found = {"verdict": "failed", "lines": [f"FAILED {type(bug).__name__}: {bug}"], "goals": []}
-    seconds = time.monotonic() - begin + (0 if anew else kept.get("seconds", 0))
-    check.keep(seconds=round(seconds, 1), **{key: check.facts[key] for key in report.OF_A_PART},
-               **found)
-    return found["verdict"]
+        found = result("failed", [f"FAILED {type(bug).__name__}: {bug}"])
+    cells = check.state if found.pop("more", False) else {}
+    check.store.keep(name, cells=cells, **found,
+                     seconds=round(part.get("seconds", 0) + time.monotonic() - begin, 1))
+    return reason, reason is not None
 
 
-def is_done(check, name):
-    return report.kept(check.results, name).get("verdict") in report.FINAL
+def to_run(store, wanted):
+    """Return the parts to run; further seeds of a passed part are last."""
+    if wanted:
+        return [part for part in PARTS if part[0] in wanted]
+    done = [part for part in PARTS if store.is_done(part[0])]
+    return ([part for part in PARTS if part not in done]
+            + [part for part in done if store.parts[part[0]]["cells"]])
 
 
 def run_parts(check, wanted):
-    for name, path, estimate, limit in PARTS:
-        if wanted and name not in wanted:
+    """Run what there is time for. Return {part: why it did not run}, and the parts left."""
+    todo, reasons, left = to_run(check.store, wanted), {}, []
+    print(f"to run: {', '.join(f'{name} {seconds} s' for name, _, seconds, _ in todo) or 'nothing'}"
+          f"; {sum(part[2] for part in todo)} s in all, {max(check.left(), 0):.0f} s are there",
+          flush=True)
+    for name, function, seconds, _ in todo:
+        rest = check.deadline - time.monotonic()
+        if rest < (0 if check.small else seconds / 2):
+            reasons[name] = f"no time: {seconds} s are needed, {max(rest, 0):.0f} s are there"
+            left.append(name)
             continue
-        done = is_done(check, name)
-        if done and not wanted:
-            continue
-        if check.deadline - time.monotonic() < (0 if check.small else estimate):
-            print(f"{name}: is left for the next call (needs {estimate} s or more)",
-                  flush=True)
-            continue
-        print(f"{name} ...", flush=True)
-        verdict = run_part(check, name, path, math.inf if wanted else limit, done)
-        print(f"{name}: {verdict}", flush=True)
+        print(f"{name} ({seconds} s) ...", flush=True)
+        check.part_deadline = math.inf if wanted or check.small else time.monotonic() + 2 * seconds
+        anew = bool(wanted) and not check.store.parts[name].get("cells")
+        reasons[name], goes_on = run_part(check, name, function, anew)
+        left += [name] if goes_on else []
+    return reasons, left
 
 
-def needs_a_build(check, wanted):
-    return wanted or not all(is_done(check, name) for name, *_ in PARTS)
+def prepare(options):
+    """Return a check of a build, which is made first if none is given."""
+    if options.backend == "cuda" and not machine.gpu():
+        raise NotRun("expected a GPU, nvidia-smi names none (--backend cuda-host tries the script "
+                     "without one)")
+    built = (options.built or build.build(options.backend)).resolve()
+    python = os.environ.get("PYTHON") or sys.executable
+    os.environ.update(BUILD=str(built), PYTHON=python)
+    facts = machine.facts(options.backend, python, built)
+    check = Check(options.backend, built, python, facts, time.monotonic() + 60 * options.minutes)
+    build.check_build(check)
+    keys = {name: key_of(facts, name, function, sources) for name, function, _, sources in PARTS}
+    file = f"gpu_check.{machine.slug(facts['device'])}.json"
+    check.store = report.Store(pathlib.Path(options.out).resolve() / file, options.report / file,
+                               facts, keys)
+    return check
 
 
 def main():
     options = parse()
     sys.argv[1:] = []  # bench/cases.py would read the arguments
-    if options.backend == "cuda" and not machine.gpu():
-        print("gpu_check: expected a GPU, nvidia-smi names none (--backend cuda-host tries the "
-              "script without one)", file=sys.stderr)
+    try:
+        if options.pack:
+            return build.pack(options.pack.resolve(), options.built, options.arch)
+        check = prepare(options)
+    except (Failed, NotRun) as reason:
+        print(f"gpu_check: {reason}", file=sys.stderr)
         return 2
-    begin = time.monotonic()
-    python = os.environ.get("PYTHON") or sys.executable
-    packed = options.packed.resolve() if options.packed else None
-    build = (options.built or ROOT / "build-gpu" / "build").resolve()
-    os.environ.update(BUILD=str(build), PYTHON=python)
-    facts = machine.facts(options.backend, python, packed)
-    results = options.out.resolve() / f"{machine.slug(facts['device'])}-{facts['sources'][:12]}"
-    check = Check(options.backend, build, results, packed, python, facts,
-                  begin + 60 * options.minutes)
-    built = "passed"
-    if not options.built and needs_a_build(check, options.part):
-        print("build ...", flush=True)
-        built = run_part(check, "build", "build.build", 60 * options.minutes, True)
-    if built == "passed":
-        run_parts(check, options.part)
-    names = ["build"] * (not options.built) + [name for name, *_ in PARTS]
-    where = options.report or (results if check.small else ROOT / "bench" / "results")
-    return report.write(check, names, where.resolve(), options.part)
+    reasons, left = run_parts(check, options.part)
+    return report.write(check.store, options.part or NAMES, reasons, left,
+                        None if check.small else options.report.resolve())
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,64 +1,110 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report: a table, JSON, and a line about the kernels' last run on a GPU."""
+"""The results of all parts: a JSON file, which is also the report, and a table with bars."""
 import json
+import re
 
-import machine
-
-FINAL = ("passed", "failed", "measured", "not run")
+FINAL = ("passed", "failed", "measured")
 OF_A_PART = ("date", "commit", "driver", "toolkit")  # facts of the call that ran a part
 
-
-def kept(results, name):
-    """Return a part's saved JSON; {} if there is none."""
-    at = results / f"{name}.json"
-    return json.loads(at.read_text()) if at.exists() else {}
-
-
-def so_far(cells):
-    """Return lines for the cells of an unfinished part: speeds, and output of tests."""
-    lines = []
-    for name, cell in cells.items():
-        if isinstance(cell, dict) and "samples_per_second" in cell:
-            lines.append(f"{name}: {cell['samples_per_second']:,.1f} samples/s")
-        elif isinstance(cell, str):
-            lines.append(f"{'' if cell in ('passed', 'clean') else 'FAILED '}{name}: {cell}")
-    return lines
-
-
-def goal_line(goal):
-    sign = "at most" if goal["at_most"] else "at least"
-    return (f"{'met' if goal['met'] else 'MISSED'}: {goal['text']}: {goal['value']:.3f}, to be "
-            f"{sign} {goal['bound']:g}")
+# Part, text, figure, the figure that divides it, bound, whether the bound is the largest value.
+BARS = [
+    ("gpt2", "M=1 over PyTorch eager", "gpt2 M=1", "PyTorch gpt2 M=1", 1.1, False),
+    ("gpt2", "M=64 over M=1", "gpt2 M=64", "gpt2 M=1", 0.5, False),
+    ("gpt2", "M=64 over PyTorch eager M=64", "gpt2 M=64", "PyTorch gpt2 M=64", 3.0, False),
+    ("bf16", "ms of a layer's attention", "attention ms", None, 2.5, True),
+    ("bf16", "fraction of the bf16 peak", "bf16 MFU", None, 0.20, False),
+    ("bf16", "fraction of the bf16 peak (aim 0.45)", "bf16 MFU", None, 0.35, False),
+    *(("tables", f"{name}: activations over the published", f"{name} activations", None, 0.9, True)
+      for name in ("pipeline-1", "pipeline-2", "pipeline-4", "pipeline-8")),
+    ("images", "ResNet-101 bf16 over f32", "ResNet-101 bf16", "ResNet-101 f32", 2.0, False),
+    ("images", "ResNet-101 bf16 over PyTorch autocast, channels-last", "ResNet-101 bf16",
+     "PyTorch ResNet-101 bf16", 0.6, False),
+    ("grid", "K=4 over K=1, M=16", "grid K=4 M=16", "grid K=1 M=16", 0.95, False),
+]
 
 
-def print_table(facts, parts):
+def read(path):
+    return json.loads(path.read_text()).get("parts", {}) if path.exists() else {}
+
+
+class Store:
+    """The valid results of one device. A result is valid while its key is that of the sources. The
+    file is written after each cell."""
+
+    def __init__(self, at, earlier, facts, keys):
+        """Read the results in the file `at`, or else in the file `earlier`."""
+        self.at, self.facts, self.keys = at, facts, keys
+        kept = [read(at), read(earlier)]
+        self.parts = {name: next((parts[name] for parts in kept
+                                  if parts.get(name, {}).get("key") == key), {})
+                      for name, key in keys.items()}
+
+    def keep(self, name, **changes):
+        self.parts[name] = {**self.parts[name], **changes, "key": self.keys[name],
+                            **{fact: self.facts[fact] for fact in OF_A_PART}}
+        self.write(self.at)
+
+    def write(self, at):
+        at.parent.mkdir(parents=True, exist_ok=True)
+        parts = {name: {**part, "bars": [line for _, line in self.bars(name)]}
+                 for name, part in self.parts.items() if part}
+        text = json.dumps({**self.facts, "parts": parts}, indent=1)
+        at.with_suffix(".new").write_text(text + "\n")
+        at.with_suffix(".new").replace(at)
+
+    def is_done(self, name):
+        return self.parts[name].get("verdict") in FINAL
+
+    def bars(self, name):
+        """Yield (whether it is met, line) for each bar of a part whose figures are there. Speeds of
+        cuda-host mean nothing."""
+        figures = {key: value for part in self.parts if self.is_done(part)
+                   for key, value in self.parts[part]["figures"].items()}
+        for part, text, above, below, bound, at_most in BARS:
+            if (part == name and self.facts["backend"] == "cuda" and above in figures
+                    and (below or above) in figures):
+                value = figures[above] / (figures[below] if below else 1)
+                met = value <= bound if at_most else value >= bound
+                yield met, (f"{'met' if met else 'MISSED'}: {text}: {value:.3f}, to be "
+                            f"{'at most' if at_most else 'at least'} {bound:g}")
+
+
+def rows(store, names, reasons):
+    """Yield (name, verdict, part, lines) of each part."""
+    for name in names:
+        part, found = store.parts[name], []
+        verdict = "not finished" if part.get("cells") else "not run"
+        if store.is_done(name):
+            found = list(store.bars(name))
+            slow = part["verdict"] == "measured" and not all(met for met, _ in found)
+            verdict = "slow" if slow else part["verdict"]
+        reason = [reasons[name]] if reasons.get(name) else []
+        yield name, verdict, part, [*part.get("lines", []), *reason, *(line for _, line in found)]
+
+
+def print_table(store, found):
     print()
     for key in ("device", "driver", "toolkit", "torch", "commit", "kernels_tree", "date"):
-        print(f"{key:13} {facts[key] or '-'}")
-    if facts["backend"] != "cuda":
+        print(f"{key:13} {store.facts[key] or '-'}")
+    if store.facts["backend"] != "cuda":
         print("no GPU: small models, no speeds")
-    print(f"\n{'part':13} {'verdict':13} {'s':>6}")
-    for name, part in parts.items():
-        print(f"{name:13} {part['verdict']:13} {part.get('seconds', 0):6.1f}")
-        for line in part["lines"] + [goal_line(goal) for goal in part["goals"]]:
+    print(f"\n{'part':11} {'verdict':13} {'s':>6}  date        commit")
+    for name, verdict, part, lines in found:
+        commit = re.sub(r"^(.{10})\S*", r"\1", part.get("commit", ""))
+        print(f"{name:11} {verdict:13} {part.get('seconds', 0):6.1f}  {part.get('date', ''):10}  "
+              f"{commit}")
+        for line in lines:
             print(f"    {line}")
 
 
-def write(check, names, directory, wanted):
-    """Print and write the report of all parts so far. Return the exit code."""
-    nothing = {"verdict": "left", "lines": [], "goals": []}
-    parts = {name: {**nothing, **kept(check.results, name)} for name in names}
-    shown = {name: part for name, part in parts.items() if not wanted or name in [*wanted, "build"]}
-    left = [name for name, part in shown.items() if part["verdict"] not in FINAL]
-    print_table(check.facts, shown)
-    directory.mkdir(parents=True, exist_ok=True)
-    at = directory / f"gpu_check.{machine.slug(check.facts['device'])}.json"
-    for part in parts.values():
-        part.pop("cells", None)
-        part.pop("part", None)
-    at.write_text(json.dumps({**check.facts, "parts": parts}, indent=1) + "\n")
-    print(f"\n{at}")
-    if any(part["verdict"] == "failed" for part in shown.values()):
+def write(store, names, reasons, left, directory):
+    """Print and write the report. Return the exit code."""
+    print_table(store, rows(store, names, reasons))
+    for at in [store.at, *([directory / store.at.name] if directory else [])]:
+        store.write(at)
+        print(f"\n{at}", end="")
+    print()
+    if any(store.parts[name].get("verdict") == "failed" for name in names):
         return 1
     if left:
         print(f"left: {' '.join(left)} (call again)")
