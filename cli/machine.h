@@ -24,8 +24,9 @@ char *cli_host(char text[CLI_HOST]);
  * pseudo-terminal though mpirun may write to a file. */
 bool cli_is_terminal(FILE *stream);
 
-/* Return the peak resident memory of the process (VmHWM); 0: the system does not report it. The
- * second function resets the peak to the current resident memory. */
+/* cli_peak_resident_bytes() returns the peak resident memory of the process (VmHWM), or 0 if the
+ * system does not report it. cli_reset_peak_resident() resets the peak to the current resident
+ * memory. */
 int64_t cli_peak_resident_bytes(void);
 void cli_reset_peak_resident(void);
 

@@ -68,7 +68,7 @@ static cgp_status be_silent(void) {
     return cgp_fail(CGP_EIO, "/dev/null: cannot be opened");
 }
 
-/* --- end this process although threads may be blocked by MPI or a disk, or have no core --- */
+/* --- end this process even if threads are blocked in MPI or on a disk, or get no core --- */
 
 enum { LINE = 1100 };
 static const char stuck[] = "cgpipe: MPI did not start or end in time on all ranks (--timeout)\n";

@@ -26,7 +26,7 @@ enum { CLI_STOP_REQUEST = -1 };
  * "SIGUSR1", "SIGXCPU" or "stop request"; NULL: none. */
 const char *cli_stop_signal(void);
 
-/* Return the name of a signal's number, or of CLI_STOP_REQUEST; NULL: neither. */
+/* Return the name of signal `number`, or of CLI_STOP_REQUEST; NULL for any other number. */
 const char *cli_stop_name(int number);
 
 /* Return the first signal's number; 0: none. Record a signal that another rank got, or a

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* files.c -- reads regular files at offsets, and lists directories.
  *
- * A directory is walked with a list of pending directories, so that its depth needs no recursion:
+ * A directory is walked with a list of pending directories, so that deep trees need no recursion:
  *
  *     pending: notes        files:
  * pending: notes/b      files: notes/c.txt notes/a.txt      (in readdir's order)

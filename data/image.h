@@ -62,7 +62,7 @@ cgp_status cgp__image_resize(const cgp__image *image, const cgp__crop *crop, flo
 /* Return a random crop, for training. */
 cgp__crop cgp__crop_random(int64_t width, int64_t height, int64_t size, cgp__rng_key key);
 
-/* Return the middle crop, for validation. */
+/* Return the center crop, for validation. */
 cgp__crop cgp__crop_middle(int64_t width, int64_t height, int64_t size);
 
 /* Compute (v / 255 - mean) / deviation with ImageNet's values, for n pixels. */

@@ -31,7 +31,7 @@ enum { CGP__BLOCK = 256, CGP__BLOCKS = 0x110000 / CGP__BLOCK };
  * are stored once. Start from {0}. */
 typedef struct cgp__unicode {
     uint8_t *blocks;             /* [n][CGP__BLOCK] */
-    uint16_t block[CGP__BLOCKS]; /* index into `blocks` for each 256 characters */
+    uint16_t block[CGP__BLOCKS]; /* index into `blocks` of each 256 code points */
 } cgp__unicode;
 
 /* Fill the blocks from the runs. Release `unicode` in any case. */

@@ -256,7 +256,7 @@ void cgp_weights_close(cgp_weights *weights) {
 
 /* --- loading --- */
 
-/* Read the numbers of a tensor in the file's layout, all of them finite. */
+/* Read a tensor in the file's layout. Fail if an element is not finite. */
 static cgp_status read_floats(place at, float *data, int64_t count) {
     CGP_TRY(cgp_safetensors_read_f32(at.file->tensors, at.index, data));
     for (int64_t i = 0; i < count; i++) {
@@ -275,7 +275,8 @@ static cgp_status read_counter(place at, int32_t *counter) {
     return refuse(at, "expected 0 to %d, got %" PRId64, INT32_MAX, wide);
 }
 
-/* Load tensor i. `buffer` has twice its size. */
+/* Load tensor i. `buffer` has room for two copies of the tensor: one in the file's layout, one in
+ * the model's. */
 static cgp_status load_one(const cgp_weights *w, int i, cgp_pipeline *pipeline, float *buffer) {
     const tensor t = tensor_at(w->model, i);
     const int state = i - cgp_model_parameters(w->model);

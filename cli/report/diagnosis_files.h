@@ -7,7 +7,8 @@
 
 #include <jansson.h>
 
-/* A device, with the action that it runs or waits for. Texts are borrowed from the file. */
+/* The state of a device, and the action that it runs or waits for. The strings are borrowed from
+ * the file's JSON. */
 typedef struct cli_diagnosed_device {
     int64_t device;
     const char *state;  /* "runs", "waits", "updates", "done" or "idle" */

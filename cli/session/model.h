@@ -90,8 +90,8 @@ typedef struct cli_text_sizes {
 CGP_MUST_CHECK cgp_status cli_model_expect_text(cli_text_sizes *out, const cgp_model *model,
                                                 const char *what);
 
-/* Change the model into its form for generation, with a KV cache, and find its sizes; false: this
- * model has no such form. */
+/* Change the model into its form for generation, which has a KV cache, and set *sizes. Return false
+ * if this model has no such form. */
 bool cli_model_for_generation(cli_model *model, cli_text_sizes *sizes);
 
 /* Tell whether the model can be written as a Hugging Face directory. */

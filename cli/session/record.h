@@ -60,7 +60,7 @@ CGP_MUST_CHECK cgp_status cli_record_find_model(cli_model *model,
  * path of its graph file. Borrowed from the record. */
 const char *cli_record_path(const json_t *record);
 
-/* Return the number of starts: 0 for converted weights. */
+/* Return how often the run was started or resumed; 0 for a run made from converted weights. */
 int cli_record_starts(const json_t *record);
 
 /* Return the host of the last start, borrowed from the record; NULL: there is none, or an older

@@ -196,7 +196,7 @@ static void warn_rounding(const cli_run *run, const json_t *note, const json_t *
     fprintf(run->out, ": equal up to rounding only\n");
 }
 
-/* Return a text or number of a note, for display. */
+/* Return a string or integer field of a checkpoint's note as text for display. */
 static const char *shown(const json_t *value, char number[CLI_NUMBER]) {
     if (json_is_string(value)) return cli_shown(json_string_value(value));
     snprintf(number, CLI_NUMBER, "%" JSON_INTEGER_FORMAT, json_integer_value(value));

@@ -69,7 +69,7 @@ void cli_train_progress_begin(training *t);
 void cli_train_progress(training *t, int64_t i, double loss);
 void cli_train_progress_end(const training *t);
 
-/* save.c: save a checkpoint. The second function does so if it is due after step `i`. */
+/* save.c: save a checkpoint: at once, or only if one is due after step `i`. */
 CGP_MUST_CHECK cgp_status cli_train_save(training *t);
 CGP_MUST_CHECK cgp_status cli_train_save_due(training *t, int64_t i);
 
@@ -78,7 +78,7 @@ CGP_MUST_CHECK cgp_status cli_train_save_due(training *t, int64_t i);
 CGP_MUST_CHECK cgp_status cli_train_keep(training *t, cgp_status status);
 
 /* validate.c: set `validation`, with 0 samples if the validation split is empty or a signal came.
- * The second function does this if validation is due after step `i`, and logs the result. */
+ * cli_train_validate_due() does this if validation is due after step `i`, and logs the result. */
 CGP_MUST_CHECK cgp_status cli_train_validate(training *t);
 CGP_MUST_CHECK cgp_status cli_train_validate_due(training *t, int64_t i);
 

@@ -482,12 +482,12 @@ CGP_API void cgp_model_output(cgp_model *model, cgp_value value);
 /**
  * Close the model and report the builder's first error.
  *
- * Ops that no loss and no output needs are removed, with their parameters. A model has at least one
- * layer, and a loss or an output. A layer may be empty.
+ * Ops that neither a loss nor an output needs are removed, with their parameters. A model has at
+ * least one layer, and a loss or an output. A layer may be empty.
  *
  * @retval CGP_EINVAL  `layer, op: expectation, got value`.
  * @retval CGP_ENOMEM
- * @retval CGP_ESTATE  Finished already.
+ * @retval CGP_ESTATE  The model is already finished.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_model_finish(cgp_model *model);
 

@@ -176,7 +176,7 @@ struct cgp_op {
     int n_inputs;       /**< 1 to 4. */
     /** Size of the attributes that cgp_op_apply() copies. 0: no attributes. */
     size_t attribute_bytes;
-    bool is_loss; /**< The op ends a model and has no output, see cgp_op_apply_loss(). */
+    bool is_loss; /**< The op ends a model and has no output; see cgp_op_apply_loss(). */
 
     /** Check the inputs, and fill `out`. The message of cgp_fail() has the expected and the actual
      *  value; the library prefixes it with layer and op. Deterministic. */

@@ -335,7 +335,7 @@ typedef struct cgp_schedule_timeline {
     double span;            /**< Largest (last end - first start) of any device. */
     double bubble_makespan; /**< 1 - compute time of all devices / (devices x makespan). */
     /** 1 - compute time / span, of the device with the largest span. If several devices have this
-     *  span (within a relative 1e-12), the device that computes least counts. */
+     *  span (within a relative 1e-12), this is the device with the least compute time. */
     double bubble_span;
     /** [devices] Compute time / makespan. */
     double *busy;

@@ -177,12 +177,12 @@ class Model(_c.Handle):
             threads: Threads of a device (time).
             device: Name of the device (time); None: ``"cpu"``.
             precision, convolution: As in :func:`cgpipe.plan` (time).
-            parameter_scale: Bytes per byte of a parameter: itself, its gradient and optimizer
-                states (size).
+            parameter_scale: Bytes kept per byte of a parameter: for the parameter itself, its
+                gradient and its optimizer states (size).
 
         Raises:
             ArgumentError: There are more stages than layers, ``by`` is unknown, or ``device`` is
-                given for another ``by`` than time.
+                given and ``by`` is not ``"time"``.
         """
         kinds = _c.parse("precision", precision), _c.parse("convolution", convolution)
         if device is not None and by != "time":

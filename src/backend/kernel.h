@@ -23,7 +23,8 @@ static inline cgp__rng_key cgp__dropout_key(const cgp_kernel_args *args) {
     return cgp__rng_derive(args->values->seed, CGP__RNG_DROPOUT, args->values->step, args->id);
 }
 
-/* Return the loss scale of a loss kernel. The second function sets the kernel's loss slot. */
+/* cgp__loss_scale() returns the loss scale of a loss kernel. cgp__set_loss() writes the kernel's
+ * loss slot. */
 static inline float cgp__loss_scale(const cgp_kernel_args *args) {
     return cgp_step_loss_scale(args->values, args->loss);
 }

@@ -20,7 +20,8 @@ const cgp_backend *cgp__backend_at(int i) {
     return backend;
 }
 
-/* The next two functions return the name of the first function that is missing; NULL: none. */
+/* missing_function() and missing_optional() return the name of the first entry of a backend's table
+ * that is NULL; NULL: no entry is missing. */
 #define CHECK(entry)                                                                               \
     if (!b->entry) return #entry
 

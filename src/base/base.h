@@ -69,9 +69,8 @@ void cgp__index_release(cgp__index *index);
  * not exist. */
 int64_t cgp__read_number(const char *path, int64_t otherwise);
 
-/* Return the available memory in bytes. The first function is for the machine, and the second for
- * this process's container; the third returns the smaller number. INT64_MAX: unknown, or no
- * limit. */
+/* Return the available memory in bytes: of the machine, of this process's container, and the
+ * smaller of these two. INT64_MAX: unknown, or no limit. */
 int64_t cgp__machine_available(void);
 int64_t cgp__container_available(void);
 int64_t cgp__memory_available(void);

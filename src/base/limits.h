@@ -11,7 +11,7 @@ typedef enum cgp__limit {
     CGP__LIMIT_HEADER,       /* bytes of a safetensors file's header, and of a graph file */
     CGP__LIMIT_JSON,         /* bytes of memory for reading a JSON text */
     CGP__LIMIT_PIXELS,       /* pixels of an image */
-    CGP__LIMIT_IMAGE_MEMORY, /* bytes to decode a JPEG, without its pixels */
+    CGP__LIMIT_IMAGE_MEMORY, /* bytes to decode a JPEG, except its pixels */
     CGP__LIMIT_CHUNKS,       /* chunks of a PNG that hold no pixels */
     CGP__LIMIT_SCANS,        /* scans of a JPEG */
 } cgp__limit;

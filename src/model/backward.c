@@ -71,8 +71,8 @@ bool cgp__node_may_recompute(const cgp_model *model, const cgp__node *node, int 
         const int x = node->inputs[k];
         if (model->values[x].node >= first_node && last_read[x] < 0) return false;
     }
-    /* the recomputed forward writes its saved values to memory that exists only for input
-     * backward */
+    /* The recomputed forward writes its saved values to memory that the plan has only for a node
+     * with input backward. */
     return cgp__node_has_direction(model, node, CGP_OP_BACKWARD_INPUT);
 }
 

@@ -43,8 +43,8 @@ bool cgp__graph_has(cgp_op_kind kind, const cgp__field *field, bool *optional);
 /* Return the op kind of this name; CGP_OP_KINDS if there is none. */
 cgp_op_kind cgp__graph_kind(const char *name);
 
-/* The first function returns the initialization with this name, or -1. The second returns the name
- * of an initialization, or NULL. */
+/* cgp__graph_init() returns the initialization with this name, or -1. cgp__graph_init_name()
+ * returns the name of an initialization, or NULL. */
 int cgp__graph_init(const char *name);
 const char *cgp__graph_init_name(cgp_init_kind kind);
 

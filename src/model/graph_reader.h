@@ -49,7 +49,7 @@ cgp_status cgp__reader_begin_layers(cgp__reader *r, int64_t last);
 
 /* --- graph_node.c --- */
 
-/* Add nodes[i], whose keys are already checked. The second function adds losses[i]. */
+/* Add nodes[i] or losses[i]. The keys of nodes[i] are already checked. */
 cgp_status cgp__reader_add_node(cgp__reader *r, size_t i);
 cgp_status cgp__reader_add_loss(cgp__reader *r, size_t i);
 

@@ -207,7 +207,7 @@ static int64_t cache_elements(const cgp_op_node *node) {
     return a->size * (node->inputs[1].shape.dims[1] + node->inputs[2].shape.dims[1]);
 }
 
-/* Count the FLOPs of a query that sees half of the cache. */
+/* Count the FLOPs of a query that attends to half of the cache. */
 static double cached_flops(const cgp_op_node *node, cgp_op_direction direction) {
     const cgp__attention_attributes *a = cgp__attention_of(node->attributes);
     const double half = ((double)a->size + 1.0) / 2.0;

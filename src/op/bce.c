@@ -16,8 +16,8 @@ static int64_t count_targets(const cgp_op_node *node, const void *targets, int64
     return n * cgp_shape_count(&node->inputs[1].shape);
 }
 
-/* FLOPs per logit: forward, an exp and a log (10 each), three sums and a product; backward I, an
- * exp, a division and two other operations. */
+/* FLOPs per logit; an exp or a log counts 10. Forward takes an exp, a log, three sums and a
+ * product. Backward I takes an exp, a division and two other operations. */
 const cgp__op cgp__op_bce_with_logits = {
     .op.name = "bce_with_logits",
     .op.n_inputs = 2,

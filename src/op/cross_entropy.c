@@ -59,8 +59,8 @@ static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     sizes->cross_entropy.ignore = cgp__cross_entropy_of(node->attributes)->ignore;
 }
 
-/* FLOPs per logit: forward, a maximum, a difference, an exp (10) and a sum; backward I, a
- * difference, an exp and a product. */
+/* FLOPs per logit; an exp counts 10. Forward takes a maximum, a difference, an exp and a sum.
+ * Backward I takes a difference, an exp and a product. */
 const cgp__op cgp__op_cross_entropy = {
     .op.name = "cross_entropy",
     .op.n_inputs = 2,

@@ -25,7 +25,7 @@ cgp_status cgp__op_check_probability(double p);
 /* Check that eps > 0 and finite, also as f32. */
 cgp_status cgp__op_check_eps(double eps);
 
-/* The first function returns the product of all dims but the last dim; the second returns the last
+/* cgp__op_rows() returns the product of all dims but the last; cgp__op_width() returns the last
  * dim. Both return 1 if there are no dims. */
 int64_t cgp__op_rows(const cgp_shape *shape);
 int64_t cgp__op_width(const cgp_shape *shape);

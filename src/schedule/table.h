@@ -78,8 +78,8 @@ cgp_status cgp__wrong_action(const cgp_action *action, int device, int position,
 /* Return CGP_EINVAL with the first bad edge. */
 cgp_status cgp__edges_check(const cgp_edge *edges, int n_edges, int stages);
 
-/* The first function returns true if the schedule has a B, I or W, the second if it has an action
- * of `kind`. */
+/* cgp__has_backward() returns true if the schedule has a B, I or W. cgp__has_kind() returns true if
+ * the schedule has an action of `kind`. */
 bool cgp__has_backward(const cgp_schedule *schedule);
 bool cgp__has_kind(const cgp_schedule *schedule, cgp_action_kind kind);
 

@@ -354,7 +354,7 @@ static inline op_case block_case(int i) {
     case 13: /* several blocks of k in backward */
         c.attributes = matmul_attributes(3, 530, 10, 600, 2);
         break;
-    case 14: /* split k within a window's row, blocks of pixels */
+    case 14: /* k is split within a window's row; there are several blocks of pixels */
         c.attributes = image_attributes(c.op, 17, 20, 180, conv);
         break;
     case 15: /* split the rows of a class of pixels */

@@ -19,8 +19,8 @@ static double step_of(double size) {
     return fmax(0.25, exp2(floor(log2(size + 1)) - 23));
 }
 
-/* Draw the difference of a score from the largest one: 0 one time in three, otherwise a few steps,
- * down to at most -8. */
+/* Draw a score minus the largest score: 0 with probability 1/3, otherwise 1 to 16 steps below 0,
+ * but never below -8. */
 static double draw_difference(double step) {
     const int steps = (int)fmin(16, 8 / step);
     return test_random(&seed) % 3 == 0 ? 0.0 : -step * test_between(&seed, 1, steps);

@@ -54,8 +54,8 @@ static float draw_number(void) {
     return ldexpf(x, -down);
 }
 
-/* Draw a matrix with contiguous rows or columns and up to 20 elements between them. The caller
- * frees its `at`. */
+/* Draw a matrix with contiguous rows or columns, at a stride that exceeds their length by up to 20
+ * elements. The caller frees the matrix's `at`. */
 static cgp__matrix draw_matrix(int64_t rows, int64_t columns) {
     const cgp_dtype type = test_random(&seed) & 1 ? CGP_BF16 : CGP_F32;
     const bool by_rows = test_random(&seed) & 1;

@@ -75,7 +75,7 @@ static bool is_same(const operands *a, const operands *b) {
 
 /* --- properties --- */
 
-/* Compare with ref, within the bounds of direct sums. */
+/* Compare with ref, within the error bounds of direct convolution. */
 static void check_against_ref(const op_case *c) {
     operands a, b;
     operands_create_bent(&a, c, &seed);

@@ -32,7 +32,7 @@ static inline float add_product(float sum, float a, float b) {
     return flushed(fabsf(product) < 0x1p-110f ? fmaf(a, b, sum) : sum + product);
 }
 
-/* Sum the products for k from `begin` to end - 1. The last step of 32 is filled up with zeros. */
+/* Sum the products for k from `begin` to end - 1. The last step of 32 is padded with zeros. */
 static inline float chain(const cgp__gemm *p, int64_t i, int64_t j, int64_t begin, int64_t end) {
     float sum = 0.0f;
     for (int64_t q = begin; q < end; q += 32) {

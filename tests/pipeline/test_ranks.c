@@ -173,8 +173,8 @@ static const cgp_op sum_of_squares = {.struct_size = sizeof(cgp_op),
                                       .forward = sum_squares,
                                       .backward_input = sum_squares_dx};
 
-/* Make a model of two linears, the second on a stage that reads no input. The graph computes the
- * targets of its three losses. */
+/* Make a model of two linears. The second linear is on a stage that reads no input. The graph
+ * computes the targets of the model's three losses. */
 static cgp_model *model_of_own_targets(void) {
     cgp_model *model = NULL;
     const cgp_linear_options linear = {.out = 5, .bias = true, .init = {CGP_INIT_NORMAL, 0.5}};

@@ -77,7 +77,8 @@ static void check(const fixture *f, const cgp_plan_options *options, const char 
 }
 
 TEST_CASE(every_schedule_runs_with_min_buffers_and_delays) {
-    static const int chunks[] = {8, 3}; /* 8 micro-batches on 2 and 4 devices, 3 on 1 and 3 */
+    /* 8 micro-batches run on 2 and 4 devices, 3 micro-batches on 1 and 3 devices. */
+    static const int chunks[] = {8, 3};
     for (int k = 0; k < 2; k++) {
         fixture f;
         set_up(&f, chunks[k]);

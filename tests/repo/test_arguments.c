@@ -5,7 +5,7 @@
  *
  * The build generates the calls from the headers (support/arguments.awk). So a new function is
  * tested as soon as it is in a header, and the build fails until its arguments are defined. Each
- * call runs in its own process: a crash is one line of output. */
+ * call runs in its own process, so a crash fails only that call. */
 #include "arguments.h"
 
 #include "argument_calls.h"

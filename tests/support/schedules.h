@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schedules.h -- shared by tests of schedules: generate one by name, lower it as a chain, measure
- * it. */
+/* schedules.h -- helpers for tests of schedules: generate a schedule by name, lower it for a chain
+ * of stages, and measure it. */
 #ifndef CGP_TESTS_SCHEDULES_H
 #define CGP_TESTS_SCHEDULES_H
 

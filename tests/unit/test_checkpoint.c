@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_checkpoint.c -- a run directory: its checkpoints, the checkpoint that is found, and the
- * state after a failure. */
+/* test_checkpoint.c -- a run directory: the checkpoints in it, which of them a reader finds, and
+ * what is in the directory after a failure or a kill. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif

@@ -149,7 +149,7 @@ class GPipe(nn.Module):
 
     #: Number of layers of each partition.
     balance: List[int] = []
-    #: Device of each partition. The first has the input, the last the output.
+    #: Device of each partition. The first has the input, and the last has the output.
     devices: List[torch.device] = []
     #: Number of micro-batches.
     chunks: int = 1

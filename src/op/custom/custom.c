@@ -69,7 +69,7 @@ cgp_status cgp__custom_check(const cgp_op *op, const void *attributes) {
     return CGP_OK;
 }
 
-/* --- the result of its shape rule --- */
+/* --- check the result of an op's shape rule --- */
 
 static cgp_status check_count(const char *name, int n, int max) {
     if (n >= 0 && n <= max) return CGP_OK;

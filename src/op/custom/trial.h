@@ -91,8 +91,8 @@ cgp_status cgp__trial_run(cgp__trial *t, cgp_op_direction direction, const cgp__
 int cgp__trial_differs(const cgp__trial *t, cgp_op_direction direction, const cgp__variant *variant,
                        int64_t *element);
 
-/* Return the name of a slot, such as "x[1]", "y" or "dparameters[0]". The second function returns
- * the name of a direction, such as "backward_input". */
+/* Return the name of a slot, such as "x[1]", "y" or "dparameters[0]", and of the function for a
+ * direction, such as "backward_input". */
 const char *cgp__trial_slot_name(int slot, char *text, size_t size);
 const char *cgp__trial_function_name(cgp_op_direction direction);
 

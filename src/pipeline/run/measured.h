@@ -19,8 +19,8 @@ typedef struct cgp__measured {
      * caller's thread. */
     cgp__trace trace;
     int64_t trace_start; /* trace.written when the last run began */
-    /* [nodes x directions] allocated by the caller's thread between runs, and added to by the
-     * worker; NULL: not measured (layer_times.c) */
+    /* [nodes x directions] The caller's thread allocates it between runs, and the worker adds to
+     * it; NULL: times are not measured (layer_times.c) */
     cgp__node_time *node_times;
 } cgp__measured;
 

@@ -22,8 +22,8 @@ cgp_status cgp__parameter_read(const cgp_pipeline *pipeline, int parameter, int 
 cgp_status cgp__parameter_bring(const cgp_pipeline *pipeline, int parameter, int tensor,
                                 float *out);
 
-/* The first function returns whether a device of this rank has a copy of the parameter. The second
- * copies a tensor from the host to all such devices. */
+/* cgp__parameter_is_here() returns true if a device of this rank has a copy of the parameter.
+ * cgp__parameter_write() copies a tensor from the host into all copies on devices of this rank. */
 bool cgp__parameter_is_here(const cgp_pipeline *pipeline, int parameter);
 cgp_status cgp__parameter_write(const cgp_pipeline *pipeline, int parameter, int tensor,
                                 const float *in);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* step.c -- runs the lists for training steps, evaluation and prediction, and keeps losses and
- * counters. */
+/* step.c -- runs the action lists for training steps, evaluation and prediction, and keeps losses
+ * and counters. */
 #include "pipeline/step/step.h"
 
 #include "model/model.h"

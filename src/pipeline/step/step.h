@@ -50,8 +50,8 @@ typedef struct cgp__step {
 cgp_status cgp__step_init(cgp__step *step, const cgp_plan *plan, uint64_t seed);
 void cgp__step_deinit(cgp__step *step);
 
-/* Return CGP_ESTATE if the pipeline has failed or a backward is due. The second function returns
- * the name of the public call that is due before an update. */
+/* cgp__step_check_idle() returns CGP_ESTATE if the pipeline has failed or a backward is due.
+ * cgp__step_due() returns the name of the public call that is due before an update. */
 cgp_status cgp__step_check_idle(const cgp_pipeline *pipeline);
 const char *cgp__step_due(const cgp_pipeline *pipeline);
 

@@ -59,7 +59,7 @@ typedef struct facts {
     bool *recomputed, *backward, *split;
 } facts;
 
-/* Return the index, in the arrays of facts, of an action's stage and micro-batch. */
+/* Return the index of an action's stage and micro-batch in the arrays of `facts`. */
 static size_t cell(const cgp__stage_plan *stages, const cgp_action *a, int chunks) {
     return (size_t)stages[a->stage].number * (size_t)chunks + (size_t)a->microbatch;
 }

@@ -64,9 +64,9 @@ typedef struct cgp__stage_builder {
     /* values that the stage's nodes make or read, ascending */
     int *values;
     int n_values;
-    /* [model values] valid for `values` only */
+    /* [model values] indexed by model value; set only for those in `values` */
     cgp__stage_value *of;
-    /* [model values] valid for `values` only: time of the value's last read in backward; -1:
+    /* [model values] set only for those in `values`: time of the value's last read in backward; -1:
      * none */
     int *last_read;
 

@@ -123,7 +123,7 @@ cgp_status cgp__make_programs(const cgp__program_parts *parts);
 /* Return the kernel of a call for n samples. */
 cgp_kernel_spec cgp__call_spec(const cgp__setup *setup, const cgp__call *call, int64_t n);
 
-/* Return a stage of a plan. The second function returns the plan's results. */
+/* Return a stage, or the results, of a plan. */
 const cgp__stage_plan *cgp__plan_stage(const cgp_plan *plan, int stage);
 const cgp__results *cgp__plan_results(const cgp_plan *plan);
 

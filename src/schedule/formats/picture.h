@@ -17,7 +17,8 @@ typedef struct cgp__box {
     bool critical;
 } cgp__box;
 
-/* A message between devices: the indices of its boxes. The second box waits for it. */
+/* A message between devices: the index of the box that sends it, and of the box that waits for
+ * it. */
 typedef struct cgp__message {
     int from, to;
 } cgp__message;

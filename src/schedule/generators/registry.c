@@ -16,8 +16,8 @@ typedef struct entry {
     } by;
 } entry;
 
-/* Columns: name, when to use it, rule, v, any v, backward, split, placement; generator, its
- * variant. */
+/* Columns: {name, when to use it, rule, v, any v, backward, split, placement}, {generator function,
+ * its variant}. */
 static const entry entries[] = {
     {{"gpipe", "the simplest; many micro-batches, with memory for all of them",
       "All forwards, then all backwards.\n"

@@ -54,7 +54,7 @@ typedef struct cgp__simulated_device {
 
 typedef struct cgp__simulated_edge {
     int sends, receives; /* numbers of SENDs and RECVs done */
-    double link;         /* time at which the last message left */
+    double link;         /* time at which the link has transmitted its last message */
 } cgp__simulated_edge;
 
 typedef struct cgp__simulated_message {

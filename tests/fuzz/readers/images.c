@@ -99,7 +99,7 @@ static void mutate(fuzz_input *in, uint64_t *random) {
     case 3:
         in->size = at + 1;
         break;
-    default: /* markers of JPEG and zeros */
+    default: /* JPEG markers and zeros */
         fuzz_replace(in, at, 0, (uint8_t[64]){0x08, 0x06, 0xff, 0xc2, 0xff, 0xda},
                      1 + fuzz_below(random, 64));
     }

@@ -37,8 +37,8 @@ typedef struct CGP_OP_STRUCT cgp_op_windows {
     /** Pixels of padding before the input; below 0: cropped. */
     int32_t top, left;
     int32_t has_bias;
-    /** For a CONV2D of 3 x 3 with stride 1: 2, the side of Winograd's tiles in output pixels, or 0
-     *  for direct sums. A backend may compute direct sums in both cases, or refuse tiles. */
+    /** Side of Winograd's tiles in output pixels: 2, only for a CONV2D of 3 x 3 with stride 1. 0:
+     *  direct sums. A backend may compute direct sums in both cases, or refuse tiles. */
     int32_t tile;
 } cgp_op_windows;
 

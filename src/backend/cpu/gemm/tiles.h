@@ -73,7 +73,7 @@ typedef struct cgp__cpu_tiles {
      * `lines`. */
     void (*pack_turned)(uint16_t *to, const cgp__tile_lines *from, int64_t first, int64_t rows,
                         int64_t k);
-    /* Compute columns begin .. end - 1; `begin` is at a micro-panel. `scratch` has
+    /* Compute columns begin .. end - 1; `begin` is the first column of a micro-panel. `scratch` has
      * cgp__tile_scratch_bytes(). */
     void (*columns)(const cgp__tile_block *block, int64_t begin, int64_t end, void *scratch);
 } cgp__cpu_tiles;

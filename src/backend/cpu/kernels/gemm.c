@@ -38,7 +38,8 @@ INLINE const float *packed_panel(const cgp__block *block, int64_t j) {
     return block->panels + j * block->panels_k + block->panels_row * NR;
 }
 
-/* Like pack_columns(), for a matrix b made of taps: pack the rest of a tap, then full taps. */
+/* Like pack_columns(), for a matrix b made of taps. The range of k may begin and end inside a tap;
+ * each inner iteration packs the rows of one tap that are in the range. */
 static void pack_taps(float *to, const cgp__block *block, int64_t column, int64_t columns) {
     const cgp__taps *taps = &block->taps;
     const float *const begin = (const float *)block->b.at + column * taps->depth;
@@ -57,7 +58,7 @@ static void pack_taps(float *to, const cgp__block *block, int64_t column, int64_
 
 /* --- the micro-kernel --- */
 
-/* Rows of b to pack, `each` rows per call. */
+/* The rows of b that are still to be packed. One call packs `each` rows. */
 typedef struct pack_stream {
     cgp_dtype type;
     const char *from;
@@ -134,8 +135,8 @@ INLINE int64_t segments_of(const cgp__block *block) {
     return block->windows.rows ? block->windows.segments : 1;
 }
 
-/* Return the offset, in elements, of a row of c. The second function returns the offset of a row of
- * the matrix that is added. */
+/* Return the offset in elements of a row: c_row() in c, from_row() in the matrix that is added to
+ * the product. */
 INLINE int64_t c_row(const cgp__block *block, int64_t row) {
     return block->c_rows ? block->c_rows[row] : row * block->stride;
 }

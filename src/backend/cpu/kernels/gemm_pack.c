@@ -21,9 +21,9 @@ INLINE void store_rows(float *to, vec x, int64_t panel) {
 #endif
 }
 
-/* packed_row() returns the address of row i, a multiple of LANES, at k = 0 in consecutive
- * micro-panels [k][MR]. The second function returns how many of the LANES rows that start at row i
- * exist. */
+/* packed_row() returns the address of row i at k = 0, in consecutive micro-panels [k][MR]; i is a
+ * multiple of LANES. rows_there() returns the number of rows that exist among rows i .. i + LANES
+ * - 1, if the matrix has `rows` rows. */
 INLINE float *packed_row(float *to, int64_t i, int64_t k) {
     return MR < LANES ? to + i * k : to + i / MR * MR * k + i % MR;
 }

@@ -26,8 +26,7 @@ static span span_of(const cgp__cpu_scores *a, int64_t row) {
     return (span){begin > 0 ? begin : 0, a->causal ? end : a->width};
 }
 
-/* vector_of() returns the first column of the vector that contains column j. The second function
- * returns the first column of the pair of vectors. */
+/* Return the first column of the vector, or of the pair of vectors, that contains column j. */
 INLINE int64_t vector_of(int64_t j) {
     return j / LANES * LANES;
 }

@@ -123,9 +123,9 @@ static int64_t scratch_bytes(const cgp_kernel_spec *spec) {
            cgp__align_up(z.tile * (int64_t)sizeof(float)) + summed_bytes(&z);
 }
 
-/* Return the number of items of work, which are heads of all samples; the second function returns
- * the items in a block. An item takes about R S (depth + 16) scalar operations, a product that may
- * not fit 64 bits. */
+/* items_of() returns the number of items of work; an item is one head of one sample. block_of()
+ * returns the number of items in a block. An item takes about R S (depth + 16) scalar operations, a
+ * product that may not fit 64 bits. */
 static int64_t items_of(const cgp_kernel_spec *spec) {
     const cgp_op_attention *g = cgp_spec_attention(spec);
     return spec->n * (spec->direction == CGP_OP_FORWARD ? g->heads : g->kv_heads);

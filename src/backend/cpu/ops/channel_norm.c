@@ -305,7 +305,8 @@ static void apply_all(const norm *w) {
 
 /* --- forward --- */
 
-/* Set the factors of a channel of a set. The shift compensates for rounding the mean to f32. */
+/* Compute mean, scale, shift and slope of channel c in `set`. The shift compensates for rounding
+ * the mean to f32. */
 static void set_channel(const norm *w, int64_t set, int64_t c, double mean, double rstd) {
     const float *weight = w->args->param[0], *bias = w->args->param[1];
     const double scale = rstd * (double)(weight ? weight[c] : 1.0f);

@@ -6,8 +6,7 @@
 
 #include "backend/cpu/cpu.h"
 
-/* Return the number of elements of y in one sample. The second function returns the number in all
- * samples. */
+/* Return the number of elements of y, in one sample or in all samples. */
 static inline int64_t cgp__cpu_sample_size(const cgp_kernel *kernel) {
     return kernel->spec.attributes.rows * kernel->spec.attributes.out;
 }

@@ -68,7 +68,8 @@ int64_t cgp__padded_rows_copy(cgp_device *device, bool alone, const cgp__output_
                               int64_t first, int64_t count, cgp_dtype type, void *padded,
                               int64_t *windows);
 
-/* Return the input rows of runs first .. first + count - 1, which are contiguous in memory. */
+/* Return the input rows that the windows of runs first .. first + count - 1 read. These rows are
+ * contiguous in memory. */
 cgp__cpu_prefetch cgp__input_rows_prefetch(const cgp__output_positions *g, int64_t first,
                                            int64_t count);
 
