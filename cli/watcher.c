@@ -148,7 +148,8 @@ static _Noreturn void be_watcher(int socket, char *const *words, double grace) {
                 strerror(errno));
         w.ending.status = NOT_STARTED << 8;
     }
-    if (w.command > 0) setpgid(w.command, w.command); /* so does the child: a race */
+    /* Parent and child both set the group, because either of the two may run first. */
+    if (w.command > 0) setpgid(w.command, w.command);
     watch_command(&w);
     if (w.socket >= 0) (void)send(w.socket, &w.ending, sizeof w.ending, MSG_NOSIGNAL);
     _exit(CLI_OK);

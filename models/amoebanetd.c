@@ -267,8 +267,8 @@ static void add_cell(network *net, const char *cell, bool reduces, flow *f) {
 
 /* --- the graph --- */
 
-/* images [S, S, 3] -> [S / 2, S / 2, D / 4]. In the older definition each op is a layer, and so is
- * `twin`. */
+/* images [S, S, 3] -> [S / 2, S / 2, D / 4]. In the older definition each op is a layer of its own,
+ * and `twin` is a layer without an op. */
 static cgp_value add_stem(network *net, int64_t width) {
     cgp_value x = cgp__images(net->model, net->o->image);
     begin_cell(net, "stem1");

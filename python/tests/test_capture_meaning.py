@@ -20,7 +20,7 @@ from cgpipe.torchgpipe import GPipe
 
 
 class Stop(nn.Module):
-    """A linear layer, and what ``function`` makes of it, the layer and x."""
+    """Call ``function(module, y, x)``, where y is the result of a linear layer on x."""
 
     def __init__(self, function):
         super().__init__()

@@ -43,7 +43,8 @@ void cgp__mark_ancestors(const cgp_model *model, int first_node, int n, bool *ne
  * message is "NAME: expected ...". */
 cgp_status cgp__convolution_check(const char *name, cgp_convolution convolution);
 
-/* Return the tile of a node's kernels (cgp_op_windows); 0 for ops other than CONV2D. */
+/* Return the tile size of a node's kernels: 2 for Winograd's tiles, 0 for direct sums and for ops
+ * other than CONV2D (`tile` of cgp_op_windows). */
 int32_t cgp__convolution_tile(cgp_convolution convolution, const cgp__node *node);
 
 /* How devices compute. */

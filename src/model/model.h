@@ -104,7 +104,7 @@ struct cgp_model {
     int *outputs;
     int n_outputs;
 
-    /* builder.h; the same allocation */
+    /* The state of the builder (builder.h). It is part of the model's own allocation. */
     struct cgp__model_build *build;
 };
 

@@ -9,8 +9,8 @@
 typedef struct cgp__arithmetic cgp__arithmetic;
 typedef struct cgp__setup cgp__setup;
 
-/* The first function returns the type of activations and their gradients, the second the
- * arithmetic. The third returns the type of a value, the fourth its bytes for n samples. */
+/* Return the type of activations and their gradients, the arithmetic, the type of one value, and
+ * the size in bytes of one value for n samples. */
 cgp_dtype cgp__activation_type(const cgp__setup *setup);
 cgp__arithmetic cgp__arithmetic_of(const cgp__setup *setup);
 cgp_dtype cgp__value_type(const cgp__setup *setup, int value);

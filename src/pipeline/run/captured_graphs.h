@@ -15,8 +15,8 @@ typedef struct cgp__captured cgp__captured;
 /* The jobs that have a captured graph of their own. */
 enum { CGP__CAPTURED_UPDATE, CGP__CAPTURED_PACKS, CGP__CAPTURED_SQUARES, CGP__CAPTURED_JOBS };
 
-/* Enqueue launches one by one. `captures`: the launches are being captured. The run may be given up
- * meanwhile. */
+/* A function that enqueues launches one by one. `captures`: the launches are being captured. The
+ * run may be given up during the call. */
 typedef cgp_status cgp__launch(cgp__worker *worker, const void *what, bool captures);
 
 /* Read CGP_GRAPHS. */

@@ -104,7 +104,7 @@ static void check_accepted(cgp_schedule *s) {
     cgp_schedule_report_release(&report);
 }
 
-/* Numbers of inputs that the reader refused, that the checker refused, and that run. */
+/* The number of inputs that the reader refused, that the checker refused, and that passed both. */
 static int outcomes[3];
 
 static bool try_input(const uint8_t *bytes, size_t size) {
