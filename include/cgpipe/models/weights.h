@@ -82,8 +82,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_weights_load(cgp_weights *weights, cgp_pip
 CGP_API void cgp_weights_close(cgp_weights *weights);
 
 /**
- * Save the weights and running statistics of a pipeline to one safetensors file, as F32 and with
- * the published names and layouts. cgp_weights_open() and PyTorch
+ * Save the weights and running statistics of a pipeline to one safetensors file, with the published
+ * names and layouts. Floats are F32, counters I64. cgp_weights_open() and PyTorch
  * (load_state_dict(safetensors.torch.load_file(path))) can read the file.
  *
  * @param[in] model  Model of the pipeline. Borrowed.
