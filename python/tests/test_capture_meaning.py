@@ -236,7 +236,8 @@ class Changes(unittest.TestCase):
 
     def test_a_call_under_autocast_is_refused(self):
         model = GPipe(nn.Sequential(nn.Linear(8, 8)), [1])
-        with torch.autocast("cpu", torch.bfloat16), self.assertRaisesRegex(RuntimeError, "autocast"):
+        with torch.autocast("cpu", torch.bfloat16), \
+                self.assertRaisesRegex(RuntimeError, "autocast"):
             model(torch.randn(4, 8))
 
     def test_a_branch_on_the_number_of_samples_is_taken_for_each_number(self):
