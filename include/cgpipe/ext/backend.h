@@ -44,7 +44,7 @@ extern "C" {
 #endif
 
 /** Version of the structs and ops in this header and in cgpipe/ext/ops.h. */
-#define CGP_BACKEND_ABI 7
+#define CGP_BACKEND_ABI 8
 
 /** An entry of a kernel's prefetch list: memory that later kernels read. The list has the order of
  *  these kernels. */
@@ -257,6 +257,13 @@ typedef struct cgp_backend_kernels {
     cgp_status (*pack)(cgp_device *device, const cgp_kernel_spec *spec, const float *const *param,
                        void *packed);
 
+    /** Announce the kernels of a pipeline: specs [n], of which the first n_own will be created on
+     *  this device. A spec has the largest number of samples of its kernels, which may also be
+     *  created for fewer. All devices of the backend get the same set of specs, so what a backend
+     *  chooses for the whole set does not depend on stages or ranks. The pipeline calls this once
+     *  for each device, before memory_create(), so the call may allocate memory that it frees
+     *  again. Kernels may also be created without it. NULL: nothing depends on other kernels. */
+    cgp_status (*prepare)(cgp_device *device, const cgp_kernel_spec *specs, int n, int n_own);
     cgp_status (*create)(cgp_device *device, const cgp_kernel_spec *spec, cgp_kernel **out);
     cgp_status (*run)(cgp_kernel *kernel, const cgp_kernel_args *args);
     void (*destroy)(cgp_kernel *kernel);

@@ -93,6 +93,11 @@ cgp_status cgp__job_create_device(cgp__worker *worker, void *unused) {
     (void)unused;
     const cgp_device_options options = options_of(worker);
     CGP_TRY(worker->backend->device.create(&worker->device, &options));
+    return cgp__kernels_prepare(worker);
+}
+
+cgp_status cgp__job_create_memory(cgp__worker *worker, void *unused) {
+    (void)unused;
     CGP_TRY(create_memory(worker));
     log_memory(worker);
     CGP_TRY(create_words(worker));

@@ -3,6 +3,7 @@
 #include "pipeline/run/executor.h"
 
 #include "model/model.h"
+#include "pipeline/run/agreements.h"
 #include "pipeline/run/bind.h"
 #include "pipeline/run/captured_graphs.h"
 #include "pipeline/run/device.h"
@@ -83,6 +84,9 @@ cgp_status cgp__executor_start(cgp__executor *executor) {
     cgp_status status = start_workers(executor);
     if (status == CGP_OK)
         status = cgp__team_run_untimed(executor->team, cgp__job_create_device, NULL);
+    status = cgp__ranks_agree(executor->ranks, status);
+    if (status == CGP_OK)
+        status = cgp__team_run_untimed(executor->team, cgp__job_create_memory, NULL);
     return status == CGP_OK ? cgp__link_ends_open(executor) : status;
 }
 

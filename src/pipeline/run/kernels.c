@@ -37,6 +37,68 @@ struct cgp__kernels {
     cgp_event *timer[2]; /* start and end of a measured kernel */
 };
 
+/* --- the kernels of a plan --- */
+
+typedef struct spec_list {
+    cgp_kernel_spec *specs;
+    int n, capacity;
+} spec_list;
+
+static cgp_status add_spec(spec_list *list, const cgp_kernel_spec *spec) {
+    for (int i = 0; i < list->n; i++)
+        if (memcmp(&list->specs[i], spec, sizeof *spec) == 0) return CGP_OK;
+    if (!cgp__grow(&list->specs, &list->capacity, list->n + 1, sizeof *list->specs))
+        return cgp__no_memory("kernels", sizeof *list->specs);
+    list->specs[list->n++] = *spec;
+    return CGP_OK;
+}
+
+/* Add the specs of a stage, for full micro-batches. */
+static cgp_status add_stage(spec_list *list, const cgp_plan *plan, const cgp__stage_plan *stage) {
+    const cgp__setup *setup = cgp__plan_setup(plan);
+    for (int p = 0; p < CGP__PROGRAMS; p++) {
+        const cgp__program *program = &stage->programs[p];
+        for (int c = 0; c < program->n; c++) {
+            if (program->calls[c].node < 0 && !program->calls[c].sums) continue;
+            const cgp_kernel_spec spec =
+                cgp__call_spec(setup, &program->calls[c], setup->microbatch);
+            CGP_TRY(add_spec(list, &spec));
+        }
+    }
+    return CGP_OK;
+}
+
+/* List the specs of the worker's stages, then those of the backend's other devices. */
+static cgp_status list_specs(const cgp__worker *worker, spec_list *list, int *n_own) {
+    const cgp_plan *plan = worker->plan;
+    for (int others = 0; others < 2; others++) {
+        for (int j = 0; j < cgp_plan_stages(plan); j++) {
+            const cgp__stage_plan *stage = cgp__plan_stage(plan, j);
+            const bool own = stage->info.device == worker->index;
+            if (own == (others == 1) ||
+                cgp__plan_device(plan, stage->info.device)->backend != worker->backend)
+                continue;
+            CGP_TRY(add_stage(list, plan, stage));
+        }
+        if (!others) *n_own = list->n;
+    }
+    return CGP_OK;
+}
+
+cgp_status cgp__kernels_prepare(cgp__worker *worker) {
+    const cgp_backend *backend = worker->backend;
+    spec_list list = {0};
+    int n_own = 0;
+    if (!backend->kernels.prepare) return CGP_OK;
+    cgp_status status = list_specs(worker, &list, &n_own);
+    if (status == CGP_OK)
+        status = backend->kernels.prepare(worker->device, list.specs, list.n, n_own);
+    free(list.specs);
+    return status;
+}
+
+/* --- the kernels of a worker --- */
+
 static cgp_status number_calls(cgp__worker *worker) {
     const cgp_plan *plan = worker->plan;
     CGP_TRY(CGP__NEW(worker->kernels->first_call, cgp_plan_stages(plan) * CGP__PROGRAMS, "worker"));

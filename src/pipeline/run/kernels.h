@@ -8,6 +8,9 @@
 typedef struct cgp__variant cgp__variant;
 typedef struct cgp__worker cgp__worker;
 
+/* Announce the kernels of the plan to the worker's device, before memory is allocated. */
+cgp_status cgp__kernels_prepare(cgp__worker *worker);
+
 /* Make and free the worker's kernels. Call destroy before the device is destroyed. */
 cgp_status cgp__kernels_create(cgp__worker *worker);
 void cgp__kernels_destroy(cgp__worker *worker);

@@ -24,6 +24,9 @@ struct cgp_device {
     _Atomic int64_t tag; /* tag of the running kernel; -1: none */
     _Atomic int64_t failed_tag;
     cgp__late_region memories[MAX_MEMORIES];
+    /* Announced kernels; NULL: prepare() was not called. */
+    cgp_kernel_spec *announced;
+    int n_announced;
 };
 
 extern const cgp_backend_streams cgp__late_streams;

@@ -369,7 +369,32 @@ static void kernel_destroy(cgp_kernel *kernel) {
     free(kernel);
 }
 
+static cgp_status prepare(cgp_device *device, const cgp_kernel_spec *specs, int n, int n_own) {
+    if (device->announced)
+        return cgp_fail(CGP_EDEVICE, "late: expected prepare() once, got it twice");
+    device->announced = cgp__calloc((size_t)n_own + 1, sizeof *specs);
+    if (!device->announced) return cgp__no_memory("late: kernels", (size_t)n * sizeof *specs);
+    for (int i = 0; i < n_own; i++)
+        device->announced[i] = specs[i];
+    device->n_announced = n_own;
+    return CGP_OK;
+}
+
+/* If the device was prepared, check that a kernel with at least as many samples was announced. */
+static cgp_status check_announced(const cgp_device *device, const cgp_kernel_spec *spec) {
+    for (int i = 0; i < device->n_announced; i++) {
+        cgp_kernel_spec one = device->announced[i];
+        if (one.n < spec->n) continue;
+        one.n = spec->n;
+        if (memcmp(&one, spec, sizeof one) == 0) return CGP_OK;
+    }
+    if (!device->announced) return CGP_OK;
+    return cgp_fail(CGP_EDEVICE, "late: expected an announced kernel, got %s of %lld samples",
+                    cgp_op_name(spec->op), (long long)spec->n);
+}
+
 static cgp_status kernel_create(cgp_device *device, const cgp_kernel_spec *spec, cgp_kernel **out) {
+    CGP_TRY(check_announced(device, spec));
     cgp_kernel *kernel = cgp__calloc(1, sizeof *kernel);
     if (!kernel) return cgp__no_memory("late: kernel", sizeof *kernel);
     *kernel = (cgp_kernel){.device = device, .spec = *spec};
@@ -401,6 +426,7 @@ static void device_destroy(cgp_device *device) {
     for (int q = 0; q < CGP_QUEUES; q++)
         cgp__late_queue_stop(&device->queues[q]);
     pthread_mutex_destroy(&device->failure.lock);
+    free(device->announced);
     free(device);
 }
 
@@ -477,6 +503,7 @@ const cgp_backend cgp__backend_late = {
     .device.host_memory_destroy = host_memory_destroy,
     .device.copy = copy,
     .kernels.workspace = workspace,
+    .kernels.prepare = prepare,
     .kernels.create = kernel_create,
     .kernels.run = kernel_run,
     .kernels.destroy = kernel_destroy,
