@@ -204,8 +204,8 @@ TEST_CASE(an_algorithm_that_refuses_some_rows_is_not_taken) {
         op_case c = draw(i % 2 ? 2 : 3);
         c.shift = 0;
         c.n = 1;
-        c.attributes.rows = 63;
-        expect_refused(&c, CGP__SHIM_REFUSES_63_ROWS);
+        c.attributes.rows = cgp__shim_get_settings()->refused_rows = 63;
+        expect_refused(&c, CGP__SHIM_REFUSES_ROWS);
     }
 }
 

@@ -132,6 +132,7 @@ static const cgp_backend backend = {
     .kernels.workspace = cgp__cuda_workspace,
     .kernels.packed = packed,
     .kernels.pack = pack,
+    .kernels.prepare = cgp__cuda_prepare,
     .kernels.create = cgp__cuda_kernel_create,
     .kernels.run = cgp__cuda_kernel_run,
     .kernels.destroy = cgp__cuda_kernel_destroy,

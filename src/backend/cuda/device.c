@@ -110,11 +110,12 @@ cgp_status cgp__cuda_memory(int ordinal, int64_t *bytes) {
 /* f32 results depend on the sources alone. In bf16, cuBLASLt's algorithms depend on the version of
  * cuBLASLt and on the GPU. */
 cgp_status cgp__cuda_numerics(int ordinal, cgp_dtype type, char *text, size_t size) {
-    const size_t version = type == CGP_BF16 ? cgp__cuda_lt_version() : 0;
+    size_t version = 0;
     int major = 0, minor = 0, multiprocessors = 0;
     text[0] = '\0';
     CGP__TRY_STATUS(check_ordinal(ordinal));
     if (type != CGP_BF16) return CGP_OK;
+    CGP__TRY_STATUS(cgp__cuda_lt_version(&version));
     if (version == 0) {
         snprintf(text, size, "own GEMMs");
         return CGP_OK;

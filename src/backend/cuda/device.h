@@ -105,6 +105,7 @@ cudaError_t cgp__cuda_set_base(cgp_device *device);
 
 cgp_status cgp__cuda_workspace(const cgp_device_options *options, const cgp_kernel_spec *spec,
                                int64_t *bytes);
+cgp_status cgp__cuda_prepare(cgp_device *device, const cgp_kernel_spec *specs, int n, int n_own);
 cgp_status cgp__cuda_kernel_create(cgp_device *device, const cgp_kernel_spec *spec,
                                    cgp_kernel **out);
 cgp_status cgp__cuda_kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_lt.c -- loads cuBLASLt at run time and describes GEMMs to it.
+/* gemm_lt.c -- describes GEMMs to cuBLASLt, and runs them.
  *
  * The library's matrices are column-major: a row-major [rows, columns] is a [columns, rows] for the
  * library, which therefore computes c^T = b^T a^T. So b is the first operand. The library
@@ -7,89 +7,14 @@
 #include "backend/cuda/device.h"
 #include "backend/cuda/gemm_lt.h"
 
-#ifdef CGP_CUDA_NO_CUBLASLT
+#ifndef CGP_CUDA_NO_CUBLASLT
 
-cgp_status cgp__cuda_lt_gemm_create(cgp_device *device, const cgp__cuda_gemm_problem *problem,
-                                    cgp__cuda_lt_gemm **out) {
-    (void)device, (void)problem, (void)out;
-    return CGP_OK;
-}
-
-void cgp__cuda_lt_gemm_destroy(cgp__cuda_lt_gemm *gemm) {
-    (void)gemm;
-}
-
-cudaError_t cgp__cuda_lt_gemm_run(cgp__cuda_lt_gemm *gemm, const cgp__cuda_lt_operands *operands,
-                                  cudaStream_t stream) {
-    (void)gemm, (void)operands, (void)stream;
-    return cudaErrorNotSupported;
-}
-
-void cgp__cuda_lt_destroy(cgp__cuda_lt *lt) {
-    (void)lt;
-}
-
-size_t cgp__cuda_lt_version(void) {
-    return 0;
-}
-
-#else
-
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend/cuda/gemm_lt_library.h"
 
-/* --- the library --- */
-
-#ifdef CGP_CUDA_HOST
-
-static const cgp__cuda_lt_calls *find_library(void) {
-#define OWN(name) .name = cublasLt##name,
-    static const cgp__cuda_lt_calls calls = {CGP__CUDA_LT_CALLS(OWN)};
-#undef OWN
-    return cgp__shim_has_cublaslt() ? &calls : NULL;
-}
-
-#else
-
-/* The major version must match the headers. */
-#define TEXT(x) #x
-#define VERSION(major) "libcublasLt.so." TEXT(major)
-
-static cgp__cuda_lt_calls opened;
-static bool is_open;
-
-static void *find(void *object, const char *name) {
-    void *function = dlsym(object, name);
-    if (!function)
-        cgp__cuda_host->log(CGP_LOG_WARN, CGP__CUDA_NAME, "%s: expected %s in it, got none",
-                            VERSION(CUBLAS_VER_MAJOR), name);
-    return function;
-}
-
-static void open_library(void) {
-    void *object = dlopen(VERSION(CUBLAS_VER_MAJOR), RTLD_NOW | RTLD_LOCAL);
-    void *function = object;
-#define FIND(name)                                                                                 \
-    if (function) function = find(object, "cublasLt" #name);                                       \
-    memcpy(&opened.name, &function, sizeof function);
-    CGP__CUDA_LT_CALLS(FIND)
-#undef FIND
-    is_open = function != NULL;
-    if (!object)
-        cgp__cuda_host->log(CGP_LOG_INFO, CGP__CUDA_NAME, "GEMMs in bf16 by own kernels: %s",
-                            dlerror());
-}
-
-static const cgp__cuda_lt_calls *find_library(void) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, open_library);
-    return is_open ? &opened : NULL;
-}
-
-#endif
+/* --- results --- */
 
 bool cgp__cuda_lt_refuses(cublasStatus_t status) {
     return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
@@ -104,32 +29,6 @@ cudaError_t cgp__cuda_lt_error(cublasStatus_t status) {
     return cudaErrorUnknown;
 }
 
-size_t cgp__cuda_lt_version(void) {
-    const cgp__cuda_lt_calls *calls = find_library();
-    return calls ? calls->GetVersion() : 0;
-}
-
-static cgp_status open_on(cgp_device *device) {
-    const cgp__cuda_lt_calls *calls = find_library();
-    if (device->lt || !calls) return CGP_OK;
-    cgp__cuda_lt *lt = calloc(1, sizeof *lt);
-    if (!lt) return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": cuBLASLt: out of memory");
-    lt->calls = calls;
-    const cublasStatus_t status = calls->Create(&lt->handle);
-    if (status == CUBLAS_STATUS_SUCCESS)
-        device->lt = lt;
-    else
-        free(lt);
-    return cgp__cuda_check(device, cgp__cuda_lt_error(status), "cuBLASLt, to begin");
-}
-
-void cgp__cuda_lt_destroy(cgp__cuda_lt *lt) {
-    if (!lt) return;
-    (void)lt->calls->Destroy(lt->handle);
-    free(lt->choices);
-    free(lt);
-}
-
 /* --- a GEMM --- */
 
 #define LT_TRY(call)                                                                               \
@@ -139,7 +38,7 @@ void cgp__cuda_lt_destroy(cgp__cuda_lt *lt) {
     } while (0)
 
 static cublasStatus_t set_operation(const cgp__cuda_lt_gemm *g) {
-    const cgp__cuda_lt_calls *calls = g->lt->calls;
+    const cgp__cuda_lt_calls *calls = &g->lt->calls;
     const int32_t of_b = g->problem.b_along ? CUBLAS_OP_T : CUBLAS_OP_N;
     const int32_t of_a = g->problem.a_across ? CUBLAS_OP_T : CUBLAS_OP_N;
     const void *aligned = (const void *)(uintptr_t)CGP__CUDA_LT_ALIGN;
@@ -157,7 +56,7 @@ static cublasStatus_t set_operation(const cgp__cuda_lt_gemm *g) {
 
 cublasStatus_t cgp__cuda_lt_gemm_init(cgp__cuda_lt_gemm *g, const cgp__cuda_lt *lt,
                                       const cgp__cuda_gemm_problem *p) {
-    const cgp__cuda_lt_calls *calls = lt->calls;
+    const cgp__cuda_lt_calls *calls = &lt->calls;
     const uint64_t m = (uint64_t)p->m, n = (uint64_t)p->n, k = (uint64_t)p->k;
     const uint64_t b_rows = p->b_along ? k : n;
     *g = (cgp__cuda_lt_gemm){.lt = lt, .problem = *p};
@@ -172,7 +71,7 @@ cublasStatus_t cgp__cuda_lt_gemm_init(cgp__cuda_lt_gemm *g, const cgp__cuda_lt *
 }
 
 void cgp__cuda_lt_gemm_clear(cgp__cuda_lt_gemm *g) {
-    const cgp__cuda_lt_calls *calls = g->lt->calls;
+    const cgp__cuda_lt_calls *calls = &g->lt->calls;
     if (g->c) (void)calls->MatrixLayoutDestroy(g->c);
     if (g->b) (void)calls->MatrixLayoutDestroy(g->b);
     if (g->a) (void)calls->MatrixLayoutDestroy(g->a);
@@ -183,15 +82,15 @@ cublasStatus_t cgp__cuda_lt_gemm_set(cgp__cuda_lt_gemm *g, const cublasLtMatmulA
     cublasLtMatmulHeuristicResult_t result;
     memset(&result, 0, sizeof result);
     g->algorithm = *algorithm;
-    LT_TRY(g->lt->calls->MatmulAlgoCheck(g->lt->handle, g->operation, g->b, g->a, g->c, g->c,
-                                         &g->algorithm, &result));
+    LT_TRY(g->lt->calls.MatmulAlgoCheck(g->lt->handle, g->operation, g->b, g->a, g->c, g->c,
+                                        &g->algorithm, &result));
     return result.workspaceSize <= CGP__CUDA_LT_WORKSPACE ? CUBLAS_STATUS_SUCCESS
                                                           : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 cublasStatus_t cgp__cuda_lt_gemm_multiply(cgp__cuda_lt_gemm *g, const cgp__cuda_lt_operands *o,
                                           cudaStream_t stream) {
-    const cgp__cuda_lt_calls *calls = g->lt->calls;
+    const cgp__cuda_lt_calls *calls = &g->lt->calls;
     const float one = 1.0f, before = o->add ? 1.0f : 0.0f;
     if (g->problem.bias)
         LT_TRY(calls->MatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
@@ -208,7 +107,7 @@ cgp_status cgp__cuda_lt_gemm_create(cgp_device *device, const cgp__cuda_gemm_pro
                                     cgp__cuda_lt_gemm **out) {
     const cgp__cuda_lt_choice *choice = NULL;
     CGP__TRY_STATUS(cgp__cuda_set_device(device));
-    CGP__TRY_STATUS(open_on(device));
+    CGP__TRY_STATUS(cgp__cuda_lt_open(device));
     if (!device->lt) return CGP_OK;
     CGP__TRY_STATUS(cgp__cuda_lt_choose(device, problem, &choice));
     if (!choice->is_there) return CGP_OK;
@@ -221,14 +120,7 @@ cgp_status cgp__cuda_lt_gemm_create(cgp_device *device, const cgp__cuda_gemm_pro
         return CGP_OK;
     }
     cgp__cuda_lt_gemm_destroy(gemm);
-    if (!cgp__cuda_lt_refuses(status))
-        return cgp__cuda_check(device, cgp__cuda_lt_error(status), "cuBLASLt, for a GEMM");
-    return cgp__cuda_host->fail(
-        CGP_EDEVICE,
-        CGP__CUDA_NAME ": device %d: GEMM of %lld x %lld x %lld in bf16: expected "
-                       "cuBLASLt's algorithm for other rows to take these (use "
-                       "micro-batches of another size, or f32)",
-        device->ordinal, (long long)problem->m, (long long)problem->n, (long long)problem->k);
+    return cgp__cuda_check(device, cgp__cuda_lt_error(status), "cuBLASLt, for a GEMM");
 }
 
 void cgp__cuda_lt_gemm_destroy(cgp__cuda_lt_gemm *gemm) {

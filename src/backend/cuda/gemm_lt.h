@@ -8,7 +8,8 @@
  * A row must have the same bits whatever the other rows are, but libraries choose the split of k by
  * the number of rows. So cuBLASLt gets no choice that depends on this number: no reductions, a
  * workspace of one size, and one algorithm for each n, k and layout. cuBLASLt offers algorithms for
- * ROWS rows. The first algorithm that passes this test on the device is used:
+ * ROWS rows. The first algorithm that accepts all numbers of rows of the plan and passes this test
+ * on the device is used:
  *
  * - Two runs of all rows give the same bits. Subsets, odd numbers of rows and single rows, written
  *   or added to c, give these bits too. Terms cancel, so that any other order of additions shows.
@@ -22,7 +23,7 @@
  * this guarantee; the same test checks the guarantee.
  *
  * A device opens the library for its first bf16 GEMM, so the plug-in loads on machines without the
- * library. */
+ * library. It chooses before the planned memory is allocated (cgp__cuda_prepare()). */
 #ifndef CGP_SRC_CUDA_GEMM_LT_H
 #define CGP_SRC_CUDA_GEMM_LT_H
 
@@ -74,8 +75,15 @@ cudaError_t cgp__cuda_lt_gemm_run(cgp__cuda_lt_gemm *gemm, const cgp__cuda_lt_op
 
 void cgp__cuda_lt_destroy(cgp__cuda_lt *lt);
 
-/* Return the version of the library; 0: there is no library. */
-size_t cgp__cuda_lt_version(void);
+/* Get the version of the library; 0: there is no library. */
+cgp_status cgp__cuda_lt_version(size_t *version);
+
+/* Note that kernels will be created for this GEMM, which is one of so many samples, and for all
+ * smaller numbers of samples. The algorithm must accept all these numbers of rows. */
+cgp_status cgp__cuda_lt_announce(cgp_device *device, const cgp__cuda_gemm_problem *problem,
+                                 int64_t samples);
+/* Choose the algorithm of a GEMM, if that has not been done. */
+cgp_status cgp__cuda_lt_prepare(cgp_device *device, const cgp__cuda_gemm_problem *problem);
 
 /* --- LINEAR and pointwise CONV2D in bf16 (ops/linear.cu) --- */
 

@@ -2,8 +2,8 @@
 /* gemm_lt_choose.c -- chooses the algorithm of a GEMM: the first offered algorithm that passes the
  * test of gemm_lt.h.
  *
- * The test allocates its own memory and frees it. A device runs the test once per problem, for all
- * numbers of rows. */
+ * The test allocates its own memory and frees it; with little free memory it has fewer rows. A
+ * device runs the test once per problem, for all numbers of rows. */
 #include "backend/cuda/gemm_lt.h"
 
 #ifndef CGP_CUDA_NO_CUBLASLT
@@ -42,6 +42,10 @@ static cgp__cuda_gemm_problem with_rows(const cgp__cuda_gemm_problem *problem, i
     *(p.a_across ? &p.k : &p.m) = rows;
     if (!p.a_across) p.a_stride = p.k;
     return p;
+}
+
+static int64_t rows_of(const cgp__cuda_gemm_problem *p) {
+    return p->a_across ? p->k : p->m;
 }
 
 static bool are_equal(const cgp__cuda_gemm_problem *p, const cgp__cuda_gemm_problem *q) {
@@ -105,15 +109,26 @@ static cudaError_t trial_end(const trial *t) {
     return error == cudaSuccess ? last : error;
 }
 
-static cgp_status trial_begin(trial *t, cgp_device *device, const cgp__cuda_gemm_problem *problem) {
-    *t = (trial){.device = device, .stream = device->streams[CGP_QUEUE_COMPUTE]};
-    const int64_t many = many_of(problem);
+/* Return CGP_ENOMEM if the memory of `many` rows is not free. */
+static cgp_status trial_allocate(trial *t, const cgp__cuda_gemm_problem *problem, int64_t many) {
     t->problem = with_rows(problem, many);
     if (t->problem.m > many) t->problem.m = many;
     const size_t bytes = (size_t)lay_out(t);
-    CGP__TRY_STATUS(cgp__cuda_no_memory(device, cudaMalloc((void **)&t->memory, bytes),
-                                        "memory to test a GEMM", bytes));
-    cgp_status status = cgp__cuda_no_memory(
+    return cgp__cuda_no_memory(t->device, cudaMalloc((void **)&t->memory, bytes),
+                               "memory to test a GEMM", bytes);
+}
+
+/* If memory is short, take fewer rows. */
+static cgp_status trial_begin(trial *t, cgp_device *device, const cgp__cuda_gemm_problem *problem) {
+    int64_t many = many_of(problem);
+    *t = (trial){.device = device, .stream = device->streams[CGP_QUEUE_COMPUTE]};
+    cgp_status status = trial_allocate(t, problem, many);
+    while (status == CGP_ENOMEM && many > SOME) {
+        many = many / 2 < SOME ? SOME : many / 2 / 8 * 8;
+        status = trial_allocate(t, problem, many);
+    }
+    CGP__TRY_STATUS(status);
+    status = cgp__cuda_no_memory(
         device, cudaHostAlloc((void **)&t->verdict, sizeof *t->verdict, cudaHostAllocPortable),
         "pinned memory to test a GEMM", sizeof *t->verdict);
     if (status == CGP_OK) {
@@ -271,8 +286,24 @@ static bool takes_rows(const cgp__cuda_lt *lt, const cgp__cuda_gemm_problem *pro
     return takes;
 }
 
-/* Return whether an algorithm supports 1 to 64 rows, and the powers of two up to 65536 with their
- * neighbours. */
+/* Return whether an algorithm accepts the numbers of rows that were announced for a problem. If
+ * there are very many, only the first ones and the last one are checked. */
+static bool takes_announced_rows(const cgp__cuda_lt *lt, const cgp__cuda_gemm_problem *problem,
+                                 const cublasLtMatmulAlgo_t *algorithm) {
+    enum { FIRST = 4096 };
+    bool takes = true;
+    for (int s = 0; takes && s < lt->n_rows; s++) {
+        const cgp__cuda_lt_rows *r = &lt->rows[s];
+        if (!are_equal(&r->problem, problem)) continue;
+        for (int64_t i = 1; takes && i <= r->count && i <= FIRST; i++)
+            takes = takes_rows(lt, problem, algorithm, i * r->step);
+        takes = takes && takes_rows(lt, problem, algorithm, r->count * r->step);
+    }
+    return takes;
+}
+
+/* Return whether an algorithm accepts 1 to 64 rows, the powers of two up to 65536 with their
+ * neighbours, and the announced numbers of rows. */
 static bool takes_all_rows(const cgp__cuda_lt *lt, const cgp__cuda_gemm_problem *problem,
                            const cublasLtMatmulAlgo_t *algorithm) {
     bool takes = true;
@@ -282,7 +313,7 @@ static bool takes_all_rows(const cgp__cuda_lt *lt, const cgp__cuda_gemm_problem 
         takes = takes_rows(lt, problem, algorithm, rows - 1) &&
                 takes_rows(lt, problem, algorithm, rows) &&
                 takes_rows(lt, problem, algorithm, rows + 1);
-    return takes;
+    return takes && takes_announced_rows(lt, problem, algorithm);
 }
 
 /* --- the choice --- */
@@ -307,7 +338,7 @@ static cublasStatus_t set_preference(const cgp__cuda_lt_calls *calls,
 
 static cublasStatus_t ask(const cgp__cuda_lt *lt, const cgp__cuda_gemm_problem *problem,
                           cublasLtMatmulHeuristicResult_t *offers, int *count) {
-    const cgp__cuda_lt_calls *calls = lt->calls;
+    const cgp__cuda_lt_calls *calls = &lt->calls;
     cublasLtMatmulPreference_t preference = NULL;
     cgp__cuda_lt_gemm g;
     cublasStatus_t status = cgp__cuda_lt_gemm_init(&g, lt, problem);
@@ -321,16 +352,19 @@ static cublasStatus_t ask(const cgp__cuda_lt *lt, const cgp__cuda_gemm_problem *
     return status;
 }
 
-static void log_choice(const cgp__cuda_lt_choice *choice, int number, int count) {
-    const cgp__cuda_gemm_problem *p = &choice->problem;
+static void log_choice(cgp_log_level level, const cgp__cuda_gemm_problem *p, const char *text) {
+    cgp__cuda_host->log(level, CGP__CUDA_NAME, "%s in bf16, %lld x %lld: %s",
+                        p->a_across ? "weight's gradient" : "GEMM with a weight",
+                        (long long)(p->a_across ? p->m : p->k), (long long)p->n, text);
+}
+
+static void log_result(const cgp__cuda_lt_choice *choice, int number, int count) {
     char text[64];
     if (choice->is_there)
         snprintf(text, sizeof text, "cuBLASLt's algorithm %d of %d", number, count);
     else
         snprintf(text, sizeof text, "own kernels: none of cuBLASLt's %d algorithms passes", count);
-    cgp__cuda_host->log(CGP_LOG_INFO, CGP__CUDA_NAME, "%s in bf16, %lld x %lld: %s",
-                        p->a_across ? "weight's gradient" : "GEMM with a weight",
-                        (long long)(p->a_across ? p->m : p->k), (long long)p->n, text);
+    log_choice(CGP_LOG_INFO, &choice->problem, text);
 }
 
 static cgp_status choose_now(cgp_device *device, cgp__cuda_lt_choice *choice) {
@@ -339,9 +373,13 @@ static cgp_status choose_now(cgp_device *device, cgp__cuda_lt_choice *choice) {
     trial t;
     int count = 0, i = 0;
     memset(offers, 0, sizeof offers);
-    CGP__TRY_STATUS(trial_begin(&t, device, p));
+    cgp_status status = trial_begin(&t, device, p);
+    if (status == CGP_ENOMEM) {
+        log_choice(CGP_LOG_WARN, p, "own kernels, much slower: no memory to test cuBLASLt");
+        return CGP_OK;
+    }
+    CGP__TRY_STATUS(status);
     const cublasStatus_t asked = ask(device->lt, p, offers, &count);
-    cgp_status status = CGP_OK;
     if (!cgp__cuda_lt_refuses(asked))
         status = cgp__cuda_check(device, cgp__cuda_lt_error(asked), "cuBLASLt, its algorithms");
     for (; status == CGP_OK && i < count && !choice->is_there; i++) {
@@ -352,26 +390,80 @@ static cgp_status choose_now(cgp_device *device, cgp__cuda_lt_choice *choice) {
     }
     const cudaError_t error = trial_end(&t);
     if (status == CGP_OK) status = cgp__cuda_check(device, error, "the test's memory");
-    if (status == CGP_OK) log_choice(choice, i, count);
+    if (status == CGP_OK) log_result(choice, i, count);
     return status;
 }
 
-cgp_status cgp__cuda_lt_choose(cgp_device *device, const cgp__cuda_gemm_problem *problem,
-                               const cgp__cuda_lt_choice **out) {
-    cgp__cuda_lt *lt = device->lt;
-    cgp__cuda_lt_choice choice = {.problem = with_rows(problem, ROWS)};
-    for (int i = 0; i < lt->n_choices; i++) {
-        if (!are_equal(&lt->choices[i].problem, &choice.problem)) continue;
-        *out = &lt->choices[i];
+static cgp__cuda_lt_choice *find_choice(const cgp__cuda_lt *lt, const cgp__cuda_gemm_problem *key) {
+    for (int i = 0; i < lt->n_choices; i++)
+        if (are_equal(&lt->choices[i].problem, key)) return &lt->choices[i];
+    return NULL;
+}
+
+static cgp_status announce(cgp__cuda_lt *lt, const cgp__cuda_gemm_problem *key, int64_t step,
+                           int64_t count) {
+    for (int i = 0; i < lt->n_rows; i++) {
+        cgp__cuda_lt_rows *r = &lt->rows[i];
+        if (r->step != step || !are_equal(&r->problem, key)) continue;
+        if (r->count < count) r->count = count;
         return CGP_OK;
     }
+    cgp__cuda_lt_rows *more = realloc(lt->rows, (size_t)(lt->n_rows + 1) * sizeof *more);
+    if (!more) return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": cuBLASLt: out of memory");
+    lt->rows = more;
+    more[lt->n_rows++] = (cgp__cuda_lt_rows){*key, step, count};
+    return CGP_OK;
+}
+
+cgp_status cgp__cuda_lt_announce(cgp_device *device, const cgp__cuda_gemm_problem *problem,
+                                 int64_t samples) {
+    const cgp__cuda_gemm_problem key = with_rows(problem, ROWS);
+    CGP__TRY_STATUS(cgp__cuda_lt_open(device));
+    if (!device->lt) return CGP_OK;
+    return announce(device->lt, &key, rows_of(problem) / samples, samples);
+}
+
+/* Choose, and add or replace the choice of the problem. */
+static cgp_status choose(cgp_device *device, const cgp__cuda_gemm_problem *key,
+                         const cgp__cuda_lt_choice **out) {
+    cgp__cuda_lt *lt = device->lt;
+    cgp__cuda_lt_choice choice = {.problem = *key};
+    cgp__cuda_lt_choice *old = find_choice(lt, key);
     CGP__TRY_STATUS(choose_now(device, &choice));
+    if (old) {
+        *old = choice;
+        *out = old;
+        return CGP_OK;
+    }
     cgp__cuda_lt_choice *more = realloc(lt->choices, (size_t)(lt->n_choices + 1) * sizeof *more);
     if (!more) return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": cuBLASLt: out of memory");
     lt->choices = more;
     more[lt->n_choices] = choice;
     *out = &more[lt->n_choices++];
     return CGP_OK;
+}
+
+cgp_status cgp__cuda_lt_choose(cgp_device *device, const cgp__cuda_gemm_problem *problem,
+                               const cgp__cuda_lt_choice **out) {
+    const cgp__cuda_gemm_problem key = with_rows(problem, ROWS);
+    const int64_t rows = rows_of(problem);
+    *out = find_choice(device->lt, &key);
+    if (*out && (!(*out)->is_there || takes_rows(device->lt, &key, &(*out)->algorithm, rows)))
+        return CGP_OK;
+    if (*out)
+        log_choice(CGP_LOG_WARN, &key,
+                   "cuBLASLt's algorithm refuses a number of rows that no plan announced: another "
+                   "one, whose last bits may differ");
+    CGP__TRY_STATUS(announce(device->lt, &key, rows, 1));
+    return choose(device, &key, out);
+}
+
+cgp_status cgp__cuda_lt_prepare(cgp_device *device, const cgp__cuda_gemm_problem *problem) {
+    const cgp__cuda_gemm_problem key = with_rows(problem, ROWS);
+    const cgp__cuda_lt_choice *choice = NULL;
+    CGP__TRY_STATUS(cgp__cuda_set_device(device));
+    if (!device->lt || find_choice(device->lt, &key)) return CGP_OK;
+    return choose(device, &key, &choice);
 }
 
 #endif

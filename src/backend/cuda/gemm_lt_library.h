@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_lt_library.h -- declares what gemm_lt.c and gemm_lt_choose.c share: the library's functions,
- * and a GEMM's descriptors. */
+/* gemm_lt_library.h -- declares what the files gemm_lt*.c share: the library's functions, and a
+ * GEMM's descriptors. */
 #ifndef CGP_SRC_CUDA_GEMM_LT_LIBRARY_H
 #define CGP_SRC_CUDA_GEMM_LT_LIBRARY_H
 
@@ -39,11 +39,18 @@ typedef struct cgp__cuda_lt_choice {
     cublasLtMatmulAlgo_t algorithm;
 } cgp__cuda_lt_choice;
 
+/* Numbers of rows that GEMMs of a problem will have: step, 2 step, .. count step. */
+typedef struct cgp__cuda_lt_rows {
+    cgp__cuda_gemm_problem problem;
+    int64_t step, count;
+} cgp__cuda_lt_rows;
+
 struct cgp__cuda_lt {
-    const cgp__cuda_lt_calls *calls;
+    cgp__cuda_lt_calls calls;
     cublasLtHandle_t handle;
     cgp__cuda_lt_choice *choices;
-    int n_choices;
+    cgp__cuda_lt_rows *rows;
+    int n_choices, n_rows;
 };
 
 struct cgp__cuda_lt_gemm {
@@ -53,6 +60,9 @@ struct cgp__cuda_lt_gemm {
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, c;
 };
+
+/* Open the library for a device. device->lt stays NULL if there is none. */
+cgp_status cgp__cuda_lt_open(cgp_device *device);
 
 /* Return whether a status means that the library does not support a request; this is no failure. */
 bool cgp__cuda_lt_refuses(cublasStatus_t status);
@@ -70,7 +80,8 @@ cublasStatus_t cgp__cuda_lt_gemm_multiply(cgp__cuda_lt_gemm *gemm,
                                           const cgp__cuda_lt_operands *operands,
                                           cudaStream_t stream);
 
-/* Return the algorithm of a GEMM for any number of rows; choose it on the first call. */
+/* Return the algorithm of a GEMM for any number of rows; choose it on the first call. If the number
+ * of rows was not announced, and the chosen algorithm refuses it, choose again, with a warning. */
 cgp_status cgp__cuda_lt_choose(cgp_device *device, const cgp__cuda_gemm_problem *problem,
                                const cgp__cuda_lt_choice **out);
 

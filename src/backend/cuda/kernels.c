@@ -50,6 +50,18 @@ cgp_status cgp__cuda_workspace(const cgp_device_options *options, const cgp_kern
     return CGP_OK;
 }
 
+cgp_status cgp__cuda_prepare(cgp_device *device, const cgp_kernel_spec *specs, int n, int n_own) {
+    cgp__cuda_gemm_problem problem;
+    CGP__TRY_STATUS(cgp__cuda_set_device(device));
+    for (int i = 0; i < n; i++)
+        if (cgp__cuda_gemm_problem_of(&specs[i], &problem))
+            CGP__TRY_STATUS(cgp__cuda_lt_announce(device, &problem, specs[i].n));
+    for (int i = 0; i < n_own; i++)
+        if (cgp__cuda_gemm_problem_of(&specs[i], &problem))
+            CGP__TRY_STATUS(cgp__cuda_lt_prepare(device, &problem));
+    return CGP_OK;
+}
+
 static cgp_status create_gemm(cgp_kernel *kernel) {
     cgp__cuda_gemm_problem problem;
     if (!cgp__cuda_gemm_problem_of(&kernel->spec, &problem)) return CGP_OK;

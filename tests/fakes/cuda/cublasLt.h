@@ -2,7 +2,8 @@
 /* cublasLt.h -- the part of cuBLASLt that this backend uses, for `cuda-host`. Names, values and
  * meanings are the same as NVIDIA's.
  *
- * cublaslt.cu computes GEMMs with plain loops. */
+ * cublaslt.cu computes GEMMs with plain loops. cublaslt_file.c finds its functions by name, as
+ * dlopen() would. */
 #ifndef CGP_TESTS_FAKES_CUDA_CUBLASLT_H
 #define CGP_TESTS_FAKES_CUDA_CUBLASLT_H
 
@@ -12,6 +13,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#define CUBLAS_VER_MAJOR 13
 
 typedef enum cublasStatus_t {
     CUBLAS_STATUS_SUCCESS = 0,
@@ -103,8 +106,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                               cublasLtMatrixLayout_t of_d, const cublasLtMatmulAlgo_t *algorithm,
                               void *workspace, size_t bytes, cudaStream_t stream);
 
-/* Return false if there is no library; see the setting `algorithms`. */
-bool cgp__shim_has_cublaslt(void);
+/* Open the fake library: a file that exists or, without a directory, the name of the library, if
+ * the setting `unlisted` is false. With 0 algorithms no file opens. Functions are found by name. */
+void *cgp__shim_dlopen(const char *file, int flags);
+void *cgp__shim_dlsym(void *object, const char *name);
+const char *cgp__shim_dlerror(void);
 
 #ifdef __cplusplus
 }

@@ -82,10 +82,6 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
     return destroy(handle);
 }
 
-bool cgp__shim_has_cublaslt(void) {
-    return cgp__shim_get_settings()->algorithms > 0;
-}
-
 /* The version number depends on the number of algorithms. */
 size_t cublasLtGetVersion(void) {
     return 130000 + (size_t)cgp__shim_get_settings()->algorithms;
@@ -207,7 +203,8 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t op
     ENTER();
     if (!is_gemm(operation, a, b, c, d)) return CUBLAS_STATUS_INVALID_VALUE;
     const int64_t k = operation->transpose_a == CUBLAS_OP_T ? a->rows : a->columns;
-    if (has(algorithm, CGP__SHIM_REFUSES_63_ROWS) && (d->columns == 63 || k == 63))
+    const int64_t refused = cgp__shim_get_settings()->refused_rows;
+    if (has(algorithm, CGP__SHIM_REFUSES_ROWS) && (d->columns == refused || k == refused))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     result->workspaceSize = NEEDED;
     return CUBLAS_STATUS_SUCCESS;

@@ -38,6 +38,12 @@ static void read_environment(void) {
     settings.delay_ns = environment_number("CGP_CUDA_HOST_DELAY", 0, 1000000000);
     settings.algorithms =
         (int)environment_number("CGP_CUDA_HOST_ALGORITHMS", settings.algorithms, 8);
+    settings.unlisted = environment_number("CGP_CUDA_HOST_UNLISTED", 0, 1) == 1;
+    settings.refused_rows = environment_number("CGP_CUDA_HOST_REFUSES", 0, INT64_MAX);
+    if (settings.refused_rows > 0) {
+        settings.broken = 1;
+        settings.fault = CGP__SHIM_REFUSES_ROWS;
+    }
     settings.order = cgp__shim_environment_order();
 }
 

@@ -23,8 +23,8 @@ typedef enum cgp__shim_fault {
     CGP__SHIM_SPLITS_SMALL_M,     /* splits k in two for fewer than 16 rows */
     CGP__SHIM_ZERO_SINGLE_COLUMN, /* all sums are zero if n = 1 */
     CGP__SHIM_IGNORES_BETA,
-    CGP__SHIM_REFUSES_63_ROWS,
-    CGP__SHIM_ROUNDS_TWICE /* rounds the product before adding it, as Hopper does: allowed */
+    CGP__SHIM_REFUSES_ROWS, /* accepts all numbers of rows but `refused_rows` */
+    CGP__SHIM_ROUNDS_TWICE  /* rounds the product before adding it, as Hopper does: allowed */
 } cgp__shim_fault;
 
 /* Initial values come from the environment; tests change them between runs. */
@@ -41,6 +41,10 @@ typedef struct cgp__shim_settings {
      * library. The first `broken` algorithms have the fault. */
     int algorithms, broken;
     cgp__shim_fault fault;
+    /* CGP_CUDA_HOST_REFUSES: the first algorithm has the fault REFUSES_ROWS with this number. */
+    int64_t refused_rows;
+    /* CGP_CUDA_HOST_UNLISTED=1: the loader does not find cuBLASLt by its name. */
+    bool unlisted;
     /* The n-th captured node from now is missing from its graph; 0: no node is missing. */
     int drop_node;
 } cgp__shim_settings;
