@@ -21,6 +21,7 @@ from ctypes import (POINTER, Structure, c_bool, c_char_p, c_double, c_int, c_int
                     c_uint64, c_void_p)
 from typing import Any, Dict, List, Tuple
 
+from cgpipe._cublaslt import name_directories
 from cgpipe.errors import ArgumentError, by_status
 
 # --- enums, by their values ---
@@ -457,6 +458,7 @@ def _load() -> Any:
     except OSError as error:
         raise ImportError(f"{path}: cannot be loaded: {error}") from None
     _declare(library)
+    name_directories()
     return library
 
 

@@ -8,6 +8,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import support
@@ -55,6 +56,32 @@ class Package(unittest.TestCase):
     def test_the_version_is_the_librarys(self):
         header = (support.ROOT / "include" / "cgpipe" / "base.h").read_text()
         self.assertEqual(cgpipe.__version__, re.search(r'CGP_VERSION "(.*)"', header).group(1))
+
+    def test_cublaslt_of_python_packages_is_found(self):
+        show = "import os, sys, cgpipe; cgpipe.Model; print(os.environ.get('CGP_CUBLASLT_DIRS'))"
+        environment = {name: value for name, value in os.environ.items()
+                       if not name.startswith("CGP_CUBLASLT")}
+
+        def shown(**variables):
+            done = subprocess.run([sys.executable, "-c", show + "; print('torch' in sys.modules)"],
+                                  capture_output=True, text=True, check=True,
+                                  env={**environment, **variables})
+            return done.stdout.split()
+
+        with tempfile.TemporaryDirectory() as place:
+            root = pathlib.Path(place).resolve()
+            for name in ("torch/lib", "nvidia/cublas/lib", "nvidia/cu13/lib", "nvidia/nccl/lib"):
+                (root / name).mkdir(parents=True)
+                if "nccl" not in name:
+                    (root / name / "libcublasLt.so.13").touch()
+            (root / "torch" / "__init__.py").touch()
+            path = f"{root}:{os.environ.get('PYTHONPATH', '')}"
+            names, torch = shown(PYTHONPATH=path)
+            expected = [str(root / name)
+                        for name in ("torch/lib", "nvidia/cu13/lib", "nvidia/cublas/lib")]
+            self.assertEqual((names.split(":")[:3], torch), (expected, "False"))
+            self.assertEqual(shown(PYTHONPATH=path, CGP_CUBLASLT="off")[0], "None")
+            self.assertEqual(shown(PYTHONPATH=path, CGP_CUBLASLT_DIRS="/own")[0], "/own")
 
     def test_a_library_that_is_missing_is_said(self):
         done = run("import cgpipe; cgpipe.Model", CGPIPE_LIBRARY="/no/libcgpipe.so")
