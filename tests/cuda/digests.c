@@ -156,6 +156,25 @@ static void print_ops(void) {
     }
 }
 
+/* Print digests of the weight gradients in bf16 that gemm.cuh computes, with f32 results: those of
+ * operands that are not aligned for cuBLASLt. Every tile shape occurs. */
+static void print_own_gradients(void) {
+    static const struct {
+        int64_t rows, in, out;
+    } sizes[] = {{1, 3, 5}, {65, 17, 64}, {600, 64, 130}, {17, 1090, 1101}, {17, 1345, 4097}};
+    uint64_t seed = seed_of("own gradients");
+    for (int i = 0; i < (int)(sizeof sizes / sizeof *sizes); i++) {
+        op_case c = draw_case(CGP_OP_LINEAR, 2, &seed);
+        operands o;
+        c.type = CGP_BF16;
+        c.shift = 1 + i % 3; /* 16-byte alignment needs a multiple of 4 */
+        c.attributes = linear_attributes(sizes[i].rows, sizes[i].in, sizes[i].out, true, i % 2);
+        operands_create_bent(&o, &c, &seed);
+        print_direction(&o, CGP_OP_BACKWARD_WEIGHT, 20 + i);
+        operands_destroy(&o);
+    }
+}
+
 /* --- updates and sums --- */
 
 enum { PARAM, GRAD, FIRST, SECOND, BUFFERS, N = 1027 };
@@ -291,6 +310,7 @@ int main(int argc, char **argv) {
     }
     on = runner_open(backend, 1);
     print_ops();
+    if (is_wanted(CGP_OP_LINEAR)) print_own_gradients();
     for (size_t i = 0; i < sizeof updates / sizeof *updates; i++)
         print_update(i);
     print_conversions();
