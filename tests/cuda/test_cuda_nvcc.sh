@@ -10,7 +10,7 @@ cd "$2" || exit 1
 plugin=plugins/libcgpipe-cuda.so
 [ -f CMakeFiles/cgpipe_cuda.dir/build.make ] || grep -qs libcgpipe-cuda.so build.ninja || { echo "skip: needs nvcc"; exit 77; }
 [ -f "$plugin" ] || { echo "not ok: no $plugin: build the target cgpipe_plugins"; exit 1; }
-archs=$(sed -n 's/^CGP_CUDA_ARCHITECTURES:.*=//p' CMakeCache.txt | tr ';' '\n' | sed 's/^/sm_/')
+archs=$(sed -n 's/^CGP_CUDA_COMPILED:.*=//p' CMakeCache.txt | tr ';' '\n' | sed 's/^/sm_/')
 failed=0
 fail() { echo "not ok: $*"; failed=1; }
 
@@ -32,7 +32,7 @@ for said in cuda/*.ptxas; do
 done >"$table"
 trap 'rm -f "$table"' EXIT
 
-[ -n "$archs" ] || fail "no CGP_CUDA_ARCHITECTURES in CMakeCache.txt"
+[ -n "$archs" ] || fail "no CGP_CUDA_COMPILED in CMakeCache.txt"
 for arch in $archs; do
     n=$(cut -f2 "$table" | grep -cx "$arch")
     [ "$n" -ge 40 ] || fail "$arch has $n kernels"
