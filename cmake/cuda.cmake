@@ -50,6 +50,10 @@ if(CUDA_MISSING STREQUAL "")
   foreach(arch ${CGP_CUDA_COMPILED})
     list(APPEND GENCODE -gencode arch=compute_${arch},code=sm_${arch})
   endforeach()
+  set(LEAST ${CGP_CUDA_COMPILED})
+  list(TRANSFORM LEAST REPLACE "[^0-9]" "")
+  list(SORT LEAST COMPARE NATURAL)
+  list(GET LEAST 0 LEAST)
   list(GET CGP_CUDA_COMPILED -1 arch)
   list(APPEND GENCODE -gencode arch=compute_${arch},code=compute_${arch})
   # ptxas warns of spills; with CGP_WERROR they are errors.
@@ -76,6 +80,7 @@ if(CUDA_MISSING STREQUAL "")
   endforeach()
   add_library(cgpipe_cuda MODULE ${CUDA_SOURCES} ${CUDA_OBJECTS})
   target_include_directories(cgpipe_cuda PRIVATE include src)
+  target_compile_definitions(cgpipe_cuda PRIVATE CGP_CUDA_LEAST=${LEAST})
   target_include_directories(cgpipe_cuda SYSTEM PRIVATE ${CGP_CUDA_INCLUDE})
   # cuBLASLt is loaded at run time from the system's library path; only its types come from the
   # toolkit.

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # test_cuda_machines.sh SOURCE_DIR BUILD_DIR -- machines on which something is missing, on cuda-host:
-# without cuBLASLt there is one warning, and CGP_CUBLASLT names the library or turns it off.
+# without cuBLASLt there is one warning, and CGP_CUBLASLT names the library or turns it off. A GPU or
+# driver that is too old is refused by name.
 # shellcheck source=tests/cli/support.sh
 . "$(dirname "$0")/../cli/support.sh"
 export CGP_PLUGIN_PATH=$2/tests/plugins
@@ -35,5 +36,26 @@ CGP_CUBLASLT=/nowhere/lt.so fails 1 "cuda-host: CGP_CUBLASLT=/nowhere/lt.so: /no
     train gpt2:layers=1,width=16,heads=2,seq=16 --data text.txt --steps 1 --run refused "${bf16[@]}" --quiet
 CGP_CUBLASLT=/nowhere/lt.so train f32 --devices cuda-host
 check "in f32 the library is not opened" test "$code" = 0
+
+# --- GPUs and drivers ---
+
+gpt2=(train gpt2:layers=1,width=16,heads=2,seq=16 --data text.txt --steps 1 --run refused --quiet)
+unavailable() { # VARIABLE=VALUE TEXT: `cgpipe devices` says so, and a training too
+    (export "$1"; run devices; grep -qF "unavailable: cuda-host: $2 (from" "$out"; echo $?) >verdict
+    check "devices, $1: $2" test "$(cat verdict)" = 0
+    (export "$1"; fails 1 "cuda-host: $2" "${gpt2[@]}" --devices cuda-host) >verdict
+    check "train, $1" grep -q '^ok' verdict
+}
+unavailable CGP_CUDA_HOST_DRIVER=0 "no GPU: no NVIDIA driver (expected one for CUDA 13, version 580 or later; in a container, libcuda.so.1)"
+unavailable CGP_CUDA_HOST_DRIVER=12040 "no GPU: expected a driver for CUDA 13, version 580 or later, got one for CUDA 12.4 (update it, or build with a toolkit of CUDA 12)"
+unavailable CGP_CUDA_HOST_DEVICES=0 "no GPU: no CUDA-capable device is detected"
+unavailable CGP_CUDA_HOST_CAPABILITIES=75 "device 0: expected compute capability 8.0 or later, got 7.5 (a later GPU, or cpu)"
+export CGP_CUDA_HOST_CAPABILITIES=75,90
+run devices
+check "the ordinals that can be used are listed" test "$(grep -c 'cuda-host:0 .*unavailable: .*got 7.5' "$out") $(grep -c '^cuda-host:1 .*asynchronous' "$out")" = "1 1"
+fails 1 "cuda-host: device 0: expected compute capability 8.0 or later, got 7.5 (a later GPU, or cpu)" "${gpt2[@]}" --devices cuda-host:0
+train later --devices cuda-host:1
+check "a later GPU trains" test "$code" = 0
+unset CGP_CUDA_HOST_CAPABILITIES
 
 finish

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.c -- a CUDA device: its streams and memory, and failures that name the failed call. */
+/* device.c -- a CUDA device: its streams and memory, and failures that name the failed call.
+ * hardware.c describes GPUs before a device exists. */
 #include "backend/cuda/device.h"
 #include "backend/cuda/gemm_lt.h"
 
@@ -20,6 +21,10 @@ cudaError_t cgp__cuda_use(int ordinal) {
     else
         (void)cudaGetLastError(); /* clear the error; else the next launch would return it */
     return error;
+}
+
+void cgp__cuda_forget_device(void) {
+    current = -1;
 }
 
 cudaError_t cgp__cuda_use_any(int ordinal) {
@@ -69,72 +74,6 @@ cgp_status cgp__cuda_no_memory(cgp_device *device, cudaError_t error, const char
                                 device->ordinal, what, bytes, cudaGetErrorString(error));
 }
 
-/* --- devices --- */
-
-cgp_status cgp__cuda_count(int *count) {
-    cudaError_t error = cudaGetDeviceCount(count);
-    if (error == cudaSuccess && *count == 0) error = cudaErrorNoDevice;
-    if (error == cudaSuccess) return CGP_OK;
-    (void)cudaGetLastError();
-    return cgp__cuda_host->fail(CGP_EDEVICE, CGP__CUDA_NAME ": no GPU: %s",
-                                cudaGetErrorString(error));
-}
-
-static cgp_status check_ordinal(int ordinal) {
-    int n = 0;
-    CGP__TRY_STATUS(cgp__cuda_count(&n));
-    if (n > CGP__CUDA_ORDINALS) n = CGP__CUDA_ORDINALS;
-    if (ordinal >= 0 && ordinal < n) return CGP_OK;
-    return cgp__cuda_host->fail(CGP_EINVAL, CGP__CUDA_NAME ": expected ordinal 0 to %d, got %d",
-                                n - 1, ordinal);
-}
-
-static cgp_status memory_info(int ordinal, size_t *available, size_t *total) {
-    CGP__TRY_STATUS(check_ordinal(ordinal));
-    current = -1; /* the application may have changed the thread's device */
-    cudaError_t error = cgp__cuda_use(ordinal);
-    if (error == cudaSuccess) error = cudaMemGetInfo(available, total);
-    if (error == cudaSuccess) return CGP_OK;
-    (void)cudaGetLastError();
-    return cgp__cuda_host->fail(CGP_EDEVICE, CGP__CUDA_NAME ": device %d: its memory: %s", ordinal,
-                                cudaGetErrorString(error));
-}
-
-cgp_status cgp__cuda_memory(int ordinal, int64_t *bytes) {
-    size_t available = 0, total = 0;
-    CGP__TRY_STATUS(memory_info(ordinal, &available, &total));
-    *bytes = (int64_t)available;
-    return CGP_OK;
-}
-
-/* f32 results depend on the sources alone. In bf16, cuBLASLt's algorithms depend on the version of
- * cuBLASLt and on the GPU. */
-cgp_status cgp__cuda_numerics(int ordinal, cgp_dtype type, char *text, size_t size) {
-    size_t version = 0;
-    int major = 0, minor = 0, multiprocessors = 0;
-    text[0] = '\0';
-    CGP__TRY_STATUS(check_ordinal(ordinal));
-    if (type != CGP_BF16) return CGP_OK;
-    CGP__TRY_STATUS(cgp__cuda_lt_version(&version));
-    if (version == 0) {
-        snprintf(text, size, "own GEMMs");
-        return CGP_OK;
-    }
-    cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal);
-    if (error == cudaSuccess)
-        error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, ordinal);
-    if (error == cudaSuccess)
-        error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, ordinal);
-    if (error != cudaSuccess) {
-        (void)cudaGetLastError();
-        return cgp__cuda_host->fail(CGP_EDEVICE, CGP__CUDA_NAME ": device %d: its properties: %s",
-                                    ordinal, cudaGetErrorString(error));
-    }
-    snprintf(text, size, "cuBLASLt %zu, compute capability %d.%d, %d multiprocessors", version,
-             major, minor, multiprocessors);
-    return CGP_OK;
-}
-
 /* --- memory outside the plan --- */
 
 /* Bytes allocated by this process's devices, by ordinal. */
@@ -161,7 +100,7 @@ cudaError_t cgp__cuda_free(int ordinal, void *memory, size_t bytes) {
 
 cgp_status cgp__cuda_driver_bytes(int ordinal, int64_t *bytes) {
     size_t available = 0, total = 0;
-    CGP__TRY_STATUS(memory_info(ordinal, &available, &total));
+    CGP__TRY_STATUS(cgp__cuda_memory_info(ordinal, &available, &total));
     pthread_mutex_lock(&allocated_lock);
     *bytes = (int64_t)(total - available) - allocated[ordinal];
     pthread_mutex_unlock(&allocated_lock);
@@ -187,7 +126,7 @@ static cgp_status create_parts(cgp_device *device) {
 }
 
 cgp_status cgp__cuda_device_create(cgp_device **out, const cgp_device_options *options) {
-    CGP__TRY_STATUS(check_ordinal(options->ordinal));
+    CGP__TRY_STATUS(cgp__cuda_check_usable(options->ordinal));
     cgp_device *device = calloc(1, sizeof *device);
     if (!device) return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": device: out of memory");
     device->ordinal = options->ordinal;

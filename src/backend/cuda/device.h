@@ -51,6 +51,8 @@ struct cgp_kernel {
 
 /* Make an ordinal current in this thread. */
 cudaError_t cgp__cuda_use(int ordinal);
+/* Forget the current ordinal, because the application may have changed it. */
+void cgp__cuda_forget_device(void);
 /* Make an ordinal current only if this thread has none: CUDA would otherwise create a context on
  * the first GPU. */
 cudaError_t cgp__cuda_use_any(int ordinal);
@@ -75,6 +77,10 @@ cudaError_t cgp__cuda_free(int ordinal, void *memory, size_t bytes);
 /* Report a failed allocation. Running out of memory is not kept as the device's failure. */
 cgp_status cgp__cuda_no_memory(cgp_device *device, cudaError_t error, const char *what,
                                size_t bytes);
+
+/* hardware.c: check that an ordinal exists and that its compute capability runs the kernels. */
+cgp_status cgp__cuda_check_usable(int ordinal);
+cgp_status cgp__cuda_memory_info(int ordinal, size_t *available, size_t *total);
 
 /* --- functions of the backend's table --- */
 

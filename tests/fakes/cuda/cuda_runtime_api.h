@@ -14,6 +14,8 @@
 extern "C" {
 #endif
 
+#define CUDART_VERSION 13000
+
 typedef enum cudaError {
     cudaSuccess = 0,
     cudaErrorInvalidValue = 1,
@@ -83,6 +85,8 @@ const char *cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError(void);
 cudaError_t cudaPeekAtLastError(void);
 
+/* Return the version of CUDA that the driver supports, as in CUDART_VERSION; 0: no driver. */
+cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int *device);

@@ -9,8 +9,6 @@
 extern "C" {
 #endif
 
-enum { CGP__SHIM_MAX_DEVICES = 64 };
-
 /* Call at the start of a runtime call: return an injected failure, or the current device's failure,
  * if any. */
 cudaError_t cgp__shim_enter(void);

@@ -10,7 +10,8 @@
 
 #include "internal.h"
 
-static cgp__shim_settings settings = {.devices = 8, .memory = INT64_C(16) << 30, .algorithms = 2};
+static cgp__shim_settings settings = {
+    .devices = 8, .driver = CUDART_VERSION, .memory = INT64_C(16) << 30, .algorithms = 2};
 static pthread_once_t settings_once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for fail_call, fail_work, drop_node */
 static _Atomic int failures[CGP__SHIM_MAX_DEVICES];
@@ -31,7 +32,20 @@ static int64_t environment_number(const char *name, int64_t otherwise, int64_t l
     abort();
 }
 
+static void read_capabilities(void) {
+    const char *text = getenv("CGP_CUDA_HOST_CAPABILITIES");
+    int value = 90;
+    for (int i = 0; i < CGP__SHIM_MAX_DEVICES; i++) {
+        char *end = NULL;
+        if (text) value = (int)strtol(text, &end, 10);
+        text = end && *end == ',' ? end + 1 : NULL;
+        settings.capabilities[i] = value;
+    }
+}
+
 static void read_environment(void) {
+    read_capabilities();
+    settings.driver = (int)environment_number("CGP_CUDA_HOST_DRIVER", settings.driver, 1000000);
     settings.devices =
         (int)environment_number("CGP_CUDA_HOST_DEVICES", settings.devices, CGP__SHIM_MAX_DEVICES);
     settings.memory = environment_number("CGP_CUDA_HOST_MEMORY", settings.memory, INT64_MAX);
@@ -184,6 +198,7 @@ cudaError_t cudaGetDeviceCount(int *count) {
     cgp__shim_settings *s = cgp__shim_get_settings();
     *count = 0;
     if (due(&s->fail_call)) return cgp__shim_leave(s->error);
+    if (s->driver < CUDART_VERSION) return cgp__shim_leave(cudaErrorInsufficientDriver);
     if (s->devices == 0) return cgp__shim_leave(cudaErrorNoDevice);
     *count = s->devices;
     return cudaSuccess;
@@ -192,7 +207,15 @@ cudaError_t cudaGetDeviceCount(int *count) {
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device) {
     if (!is_device(device)) return cgp__shim_leave(cudaErrorInvalidDevice);
     CGP__SHIM_TRY(cgp__shim_enter_on(device));
-    *value = attribute == cudaDevAttrMultiProcessorCount ? 1 : 0;
+    const int capability = cgp__shim_get_settings()->capabilities[device];
+    *value = attribute == cudaDevAttrMultiProcessorCount      ? 1
+             : attribute == cudaDevAttrComputeCapabilityMajor ? capability / 10
+                                                              : capability % 10;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int *version) {
+    *version = cgp__shim_get_settings()->driver;
     return cudaSuccess;
 }
 

@@ -14,6 +14,8 @@ extern "C" {
 cudaError_t cgp__shim_launch(cudaStream_t stream, dim3 grid, dim3 block, cgp__shim_thread *thread,
                              const void *arguments, size_t bytes);
 
+enum { CGP__SHIM_MAX_DEVICES = 64 };
+
 /* Bytes of device memory that the driver uses for the context and, from the first launch on, for
  * kernels. */
 enum { CGP__SHIM_CONTEXT_BYTES = 300 << 20, CGP__SHIM_KERNELS_BYTES = 12 << 20 };
@@ -29,7 +31,12 @@ typedef enum cgp__shim_fault {
 
 /* Initial values come from the environment; tests change them between runs. */
 typedef struct cgp__shim_settings {
-    int devices;           /* CGP_CUDA_HOST_DEVICES [8] */
+    int devices; /* CGP_CUDA_HOST_DEVICES [8] */
+    /* The driver supports this version of CUDA: CGP_CUDA_HOST_DRIVER [13000]; 0: no driver. */
+    int driver;
+    /* Compute capabilities, 10 major + minor: CGP_CUDA_HOST_CAPABILITIES=75,90 [90]. The last one
+     * is that of all other devices. */
+    int capabilities[CGP__SHIM_MAX_DEVICES];
     int64_t memory;        /* bytes per device: CGP_CUDA_HOST_MEMORY [16 GiB] */
     cgp__shim_order order; /* CGP_CUDA_HOST_ORDER: ascending, descending or shuffled */
     int64_t delay_ns;      /* CGP_CUDA_HOST_DELAY: maximum delay before each work item [0] */
