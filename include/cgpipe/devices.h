@@ -3,9 +3,10 @@
  *
  *     KIND[:ORDINAL][@LIMIT]      "cpu", "cuda:1", "cuda:0@22GiB", "late@500M"
  *
- * KIND is the name of a backend, and ORDINAL the index of its hardware [0]. LIMIT is the most bytes
- * that a plan may give the device: a whole number, with K, M, G or T, or KiB .. TiB, for powers of
- * 1024. */
+ * KIND is the name of a backend, and ORDINAL the index of its hardware [0]. The ordinal `local` is
+ * the number of this process among those that a launcher started on its host; 0 without a launcher.
+ * With it each process of a host has its own GPU. LIMIT is the most bytes that a plan may give the
+ * device: a whole number, with K, M, G or T, or KiB .. TiB, for powers of 1024. */
 #ifndef CGPIPE_DEVICES_H
 #define CGPIPE_DEVICES_H
 

@@ -39,6 +39,33 @@ static bool read_bytes(const char *text, const char *end, int64_t *out) {
     return true;
 }
 
+/* Return this process's number among those that a launcher started on this host; 0 without a
+ * launcher. */
+static int local_rank(void) {
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
+                                        "SLURM_LOCALID"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *text = getenv(names[i]);
+        int64_t number = 0;
+        if (text && read_number(text, text + strlen(text), 0, INT_MAX, &number)) return (int)number;
+    }
+    return 0;
+}
+
+/* Parse ORDINAL, the text after ":". */
+static bool read_ordinal(const char *text, const char *end, cgp__device_name *name) {
+    static const char local[] = "local";
+    int64_t number = 0;
+    if ((size_t)(end - text) == sizeof local - 1 && memcmp(text, local, sizeof local - 1) == 0) {
+        name->local = true;
+        name->ordinal = local_rank();
+        return true;
+    }
+    if (!read_number(text, end, 0, INT_MAX, &number)) return false;
+    name->ordinal = (int)number;
+    return true;
+}
+
 /* Parse the name in text .. end - 1. */
 static cgp_status parse_name(const char *text, const char *end, cgp__device_name *out) {
     cgp__device_name name = {.ordinal = 0};
@@ -46,14 +73,12 @@ static cgp_status parse_name(const char *text, const char *end, cgp__device_name
     const char *limit = memchr(text, '@', (size_t)(end - text));
     const char *kind_end = limit ? limit : end;
     const char *ordinal = memchr(text, ':', (size_t)(kind_end - text));
-    int64_t number = 0;
     if (ordinal) {
-        if (!read_number(ordinal + 1, kind_end, 0, INT_MAX, &number))
+        if (!read_ordinal(ordinal + 1, kind_end, &name))
             return cgp_fail(CGP_EINVAL,
                             "devices: \"%.*s\": expected a number >= 0 behind \":\", got \"%.*s\" "
-                            "(as in cuda:0)",
+                            "(as in cuda:0, or cuda:local)",
                             shown, text, (int)(kind_end - ordinal - 1), ordinal + 1);
-        name.ordinal = (int)number;
         kind_end = ordinal;
     }
     if (limit && !read_bytes(limit + 1, end, &name.limit))

@@ -128,8 +128,9 @@ static void add_layout(sum *s, const cgp_plan *plan) {
                 plan->links.n);
     for (int d = 0; d < placement->n_devices; d++) {
         const cgp_plan_device *device = &placement->devices[d].info;
+        const int64_t ordinal = placement->devices[d].local ? -1 : device->ordinal;
         add_text(s, device->name);
-        ADD_NUMBERS(s, placement->devices[d].options.threads, device->ordinal, device->limit_bytes,
+        ADD_NUMBERS(s, placement->devices[d].options.threads, ordinal, device->limit_bytes,
                     device->rank, device->planned_bytes, device->host_bytes);
     }
     for (int j = 0; j < placement->n_stages; j++)

@@ -28,6 +28,7 @@ static cgp_status name_device(cgp__device_plan *device, const cgp_plan_options *
                                            .ordinal = name.ordinal,
                                            .threads = o->threads_per_device};
     device->info.ordinal = name.ordinal;
+    device->local = name.local;
     device->info.limit_bytes = name.limit;
     if (o->memory_limit > 0 && (name.limit == 0 || o->memory_limit < name.limit))
         device->info.limit_bytes = o->memory_limit;

@@ -206,7 +206,7 @@ run plan $model --devices cpu@100M,ref@1GiB --memory-limit 512MiB --json devices
 check "--memory-limit holds beside it" test "$code $(jq -c '[.devices[].memory_limit]' devices.json)" = "0 [104857600,536870912]"
 fails 1 "device ref:1: needs ..." plan $model --devices cpu,ref@1K
 fails 2 '--devices: "cpu*0": expected a number >= 1 behind "*", got "0" (as in cpu*3)' plan $model --devices "cpu*0"
-fails 2 '--devices: "cuda:x": expected a number >= 0 behind ":", got "x" (as in cuda:0)' plan $model --devices cuda:x
+fails 2 '--devices: "cuda:x": expected a number >= 0 behind ":", got "x" (as in cuda:0, or cuda:local)' plan $model --devices cuda:x
 fails 2 '--devices: "cpu@2Q": expected bytes >= 1 behind "@", got "2Q" (as in cpu@2GiB or @500M)' plan $model --devices cpu@2Q
 fails 2 "--devices: expected names with commas between, got no name in one place ..." plan $model --devices cpu,,ref
 fails 2 "--devices: expected one name for all, or one for each of the 2, got 3" plan $model --devices "cpu*3" --stages 2

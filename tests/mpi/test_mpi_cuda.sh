@@ -42,6 +42,14 @@ compare() { # NAME RANKS OPTION...
 }
 run_ranks 2 "$cgpipe" check gpt2:layers=2,width=32,heads=2,vocab=64,seq=16 --stages 2 --devices 'cuda-host*2' --batch 4 --chunks 4 --precision bf16 >"$work/out" 2>"$work/err"
 check "cgpipe check on two ranks" [ $? = 0 ]
+# Both ranks have the same eight GPUs.
+for name in cuda-host cuda-host:local; do
+    # shellcheck disable=SC2086 # split into words
+    CGP_CUDA_HOST_UUIDS=1 run_ranks 2 "$cgpipe" train $gpt2 --stages 2 --devices "$name*2" --run "$work/$name" --json "$work/$name.json" >"$work/out" 2>"$work/err"
+    check "$name on two ranks: the weights of one process" [ "$(weights "$work/$name.json")" = "$same" ]
+    shared=$(grep -c 'rank 0 and rank 1, on host .*, share a GPU (cuda:local gives' "$work/err")
+    check "$name: ranks that share a GPU are a warning" [ "$shared" = "$([ $name = cuda-host ] && echo 1 || echo 0)" ]
+done
 check "equal libraries are no warning" [ "$(grep -c 'may differ' "$work/err")" = 0 ]
 # shellcheck disable=SC2086 # split into words
 if [ "$mpi" = "Open MPI" ]; then # rank 1 simulates another version of cuBLASLt

@@ -2,6 +2,7 @@
 /* test_devices.c -- names of devices, lists of devices, ordinals, memory limits, and ops that a
  * device lacks. */
 #include "custom_ops.h"
+#include "graphs.h"
 #include "support.h"
 
 #include <cgpipe/cgpipe.h>
@@ -33,6 +34,48 @@ TEST_CASE(a_name_is_a_kind_an_ordinal_and_a_limit) {
         assert_int_equal(name.ordinal, good[i].ordinal);
         assert_int_equal(name.limit, good[i].limit);
     }
+}
+
+TEST_CASE(a_local_ordinal_is_the_launchers_number_on_the_host) {
+    static const char *const launchers[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
+                                            "SLURM_LOCALID"};
+    cgp__device_name name = {.ordinal = -1};
+    for (int i = 0; i < 3; i++)
+        unsetenv(launchers[i]);
+    assert_ok(cgp__device_name_parse("cuda:local@2G", &name));
+    assert_true(name.local);
+    assert_int_equal(name.ordinal, 0);
+    assert_int_equal(name.limit, 2LL << 30);
+    for (int i = 0; i < 3; i++) {
+        setenv(launchers[i], i == 2 ? "none" : "3", 1);
+        assert_ok(cgp__device_name_parse("cuda:local", &name));
+        assert_int_equal(name.ordinal, i == 2 ? 0 : 3);
+        unsetenv(launchers[i]);
+    }
+    assert_ok(cgp__device_name_parse("cuda:1", &name));
+    assert_false(name.local);
+}
+
+/* Ranks compare the hashes of their plans. */
+TEST_CASE(plans_of_ranks_with_local_ordinals_are_equal) {
+    const test_sizes sizes = {
+        .layers = 1, .sequence = 4, .width = 8, .heads = 2, .vocab = 11, .dropout = 0};
+    cgp_model *model = test_gpt2(&sizes);
+    char hashes[4][65];
+    for (int i = 0; i < 4; i++) {
+        cgp_plan_options o = cgp_plan_options_default();
+        cgp_plan *plan = NULL;
+        o.devices = (const char *const[]){i < 2 ? "late:local" : i == 2 ? "late:1" : "late:2"};
+        setenv("SLURM_LOCALID", i == 0 ? "1" : "2", 1);
+        assert_ok(cgp_plan_create(&plan, model, &o));
+        assert_int_equal(cgp_plan_device_at(plan, 0)->ordinal, i == 0 || i == 2 ? 1 : 2);
+        assert_ok(cgp_plan_hash(plan, hashes[i]));
+        cgp_plan_destroy(plan);
+    }
+    unsetenv("SLURM_LOCALID");
+    cgp_model_destroy(model);
+    assert_string_equal(hashes[0], hashes[1]);
+    assert_string_not_equal(hashes[2], hashes[3]);
 }
 
 TEST_CASE(a_name_of_another_form_is_refused_with_the_place) {

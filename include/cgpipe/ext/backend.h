@@ -217,6 +217,10 @@ typedef struct cgp_backend_device {
      *  nothing else determines them. A NULL function: the text is empty for every ordinal. @retval
      *  CGP_EINVAL There is no such ordinal. Threads: any. */
     cgp_status (*numerics)(int ordinal, cgp_dtype type, char *text, size_t size);
+    /** Identify in text [size] the hardware of an ordinal, on all hosts: ranks with equal texts
+     *  share it. NULL, or "": not known. @retval CGP_EINVAL There is no such ordinal.
+     *  Threads: any. */
+    cgp_status (*identity)(int ordinal, char *text, size_t size);
 
     /** Create a device, which belongs to the calling thread. @retval CGP_EINVAL There is no such
      *  ordinal (a plan does not check its ordinals). */

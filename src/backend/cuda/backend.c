@@ -121,6 +121,7 @@ static const cgp_backend backend = {
     .device.memory = cgp__cuda_memory,
     .device.driver_bytes = cgp__cuda_driver_bytes,
     .device.numerics = cgp__cuda_numerics,
+    .device.identity = cgp__cuda_identity,
     .device.create = cgp__cuda_device_create,
     .device.destroy = cgp__cuda_device_destroy,
     .device.has_cores = has_cores,

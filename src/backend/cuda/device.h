@@ -87,6 +87,7 @@ cgp_status cgp__cuda_memory_info(int ordinal, size_t *available, size_t *total);
 cgp_status cgp__cuda_count(int *count);
 cgp_status cgp__cuda_memory(int ordinal, int64_t *bytes);
 cgp_status cgp__cuda_driver_bytes(int ordinal, int64_t *bytes);
+cgp_status cgp__cuda_identity(int ordinal, char *text, size_t size);
 cgp_status cgp__cuda_numerics(int ordinal, cgp_dtype type, char *text, size_t size);
 cgp_status cgp__cuda_device_create(cgp_device **out, const cgp_device_options *options);
 void cgp__cuda_device_destroy(cgp_device *device);

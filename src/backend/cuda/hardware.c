@@ -140,3 +140,20 @@ cgp_status cgp__cuda_numerics(int ordinal, cgp_dtype type, char *text, size_t si
              major, minor, multiprocessors);
     return CGP_OK;
 }
+
+/* Write the UUID of a GPU, or of an instance of it (MIG). */
+cgp_status cgp__cuda_identity(int ordinal, char *text, size_t size) {
+    struct cudaDeviceProp properties;
+    CGP__TRY_STATUS(cgp__cuda_check_usable(ordinal));
+    const cudaError_t error = cudaGetDeviceProperties(&properties, ordinal);
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+        return cgp__cuda_host->fail(CGP_EDEVICE, CGP__CUDA_NAME ": device %d: its UUID: %s",
+                                    ordinal, cudaGetErrorString(error));
+    }
+    const unsigned char *bytes = (const unsigned char *)properties.uuid.bytes;
+    size_t used = (size_t)snprintf(text, size, "GPU-");
+    for (size_t i = 0; i < sizeof properties.uuid.bytes && used + 2 < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%02x", bytes[i]);
+    return CGP_OK;
+}

@@ -99,6 +99,20 @@ static cgp_status find_numerics(cgp__place *place, const cgp_plan *plan, int ran
     return CGP_OK;
 }
 
+/* Hash the identities of the rank's hardware. Two devices of a rank may share hardware. */
+static cgp_status find_hardware(cgp__place *place, const cgp_plan *plan, int rank) {
+    enum { MAX = sizeof place->hardware / sizeof *place->hardware };
+    int n = 0;
+    for (int d = 0; d < cgp_plan_devices(plan) && n < MAX; d++) {
+        const cgp__device_plan *device = cgp__plan_device(plan, d);
+        char text[96] = "";
+        if (!cgp__plan_is_on(plan, d, rank) || !device->backend->device.identity) continue;
+        CGP_TRY(device->backend->device.identity(device->info.ordinal, text, sizeof text));
+        if (*text) place->hardware[n++] = cgp__hash(text, strlen(text)) | 1;
+    }
+    return CGP_OK;
+}
+
 cgp_status cgp__place_find(cgp__place *out, const cgp_plan *plan, int rank) {
     memset(out, 0, sizeof *out);
     if (gethostname(out->host, sizeof out->host - 1) != 0) out->host[0] = '\0';
@@ -113,6 +127,7 @@ cgp_status cgp__place_find(cgp__place *out, const cgp_plan *plan, int rank) {
 #endif
     find_cores(out);
     CGP_TRY(find_numerics(out, plan, rank));
+    CGP_TRY(find_hardware(out, plan, rank));
     return find_isa(out, plan, rank);
 }
 
@@ -184,11 +199,35 @@ static void compare_numerics(const cgp__ranks *ranks) {
     }
 }
 
+static bool share_hardware(const cgp__place *a, const cgp__place *b) {
+    enum { MAX = sizeof a->hardware / sizeof *a->hardware };
+    for (int i = 0; i < MAX; i++)
+        for (int k = 0; k < MAX && a->hardware[i] != 0; k++)
+            if (a->hardware[i] == b->hardware[k]) return true;
+    return false;
+}
+
+/* Warn of each rank that shares a GPU with an earlier one. This is no error, because a small plan
+ * may be tried so. */
+static void compare_hardware(const cgp__ranks *ranks) {
+    if (ranks->rank != 0) return;
+    for (int r = 1; r < ranks->n; r++)
+        for (int q = 0; q < r; q++) {
+            if (!share_hardware(&ranks->places[q], &ranks->places[r])) continue;
+            cgp_log(CGP_LOG_WARN, "pipeline",
+                    "rank %d and rank %d, on host %s, share a GPU (cuda:local gives each process "
+                    "of a host its own)",
+                    q, r, ranks->places[r].host);
+            break;
+        }
+}
+
 cgp_status cgp__ranks_exchange_places(cgp__ranks *ranks) {
     CGP_TRY(cgp__ranks_share(ranks, ranks->places, sizeof *ranks->places));
     find_neighbours(ranks);
     agree_on_isa(ranks);
     compare_numerics(ranks);
+    compare_hardware(ranks);
     for (int r = 1; r < ranks->n; r++)
         ranks->clocks->differ |= !cgp__same_clock(&ranks->places[r], &ranks->places[0]);
     return compare_libm(ranks);

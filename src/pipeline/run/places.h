@@ -23,6 +23,7 @@ typedef struct cgp__place {
     char libm[24];           /* cgp__libm_digest() */
     char libc[32];           /* name of the C library; "": not known */
     char numerics[96];       /* `numerics` text of the rank's devices; "": none */
+    uint64_t hardware[8];    /* hashes of the identities of the rank's first devices; 0: none */
     int64_t isa;             /* cgp_isa, the lowest of the rank's devices */
 } cgp__place;
 
@@ -42,7 +43,8 @@ static inline bool cgp__same_clock(const cgp__place *a, const cgp__place *b) {
 }
 
 /* Exchange places; find the neighbours, the lowest instruction set, and whether clocks differ. Rank
- * 0 warns if GPUs or their libraries differ. Collective; all ranks return the same status.
+ * 0 warns if GPUs or their libraries differ, or if ranks share a GPU. Collective; all ranks return
+ * the same status.
  * @retval CGP_EINVAL The results of libm differ. */
 cgp_status cgp__ranks_exchange_places(cgp__ranks *ranks);
 

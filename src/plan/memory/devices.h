@@ -14,6 +14,8 @@ typedef struct cgp__device_plan {
     cgp_plan_device info;
     const cgp_backend *backend;
     cgp_device_options options;
+    /* The ordinal differs by rank. */
+    bool local;
     char *name;
     /* Offsets of sections in the device's memory, set by plan.c; packings.c sets `packed`. */
     int64_t parameters, gradients, optimizer, state, packed, workspace;

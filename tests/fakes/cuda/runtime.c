@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "internal.h"
 
@@ -52,6 +53,7 @@ static void read_environment(void) {
     settings.delay_ns = environment_number("CGP_CUDA_HOST_DELAY", 0, 1000000000);
     settings.algorithms =
         (int)environment_number("CGP_CUDA_HOST_ALGORITHMS", settings.algorithms, 8);
+    settings.uuids = environment_number("CGP_CUDA_HOST_UUIDS", getpid(), INT64_MAX);
     settings.unlisted = environment_number("CGP_CUDA_HOST_UNLISTED", 0, 1) == 1;
     settings.refused_rows = environment_number("CGP_CUDA_HOST_REFUSES", 0, INT64_MAX);
     if (settings.refused_rows > 0) {
@@ -211,6 +213,15 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
     *value = attribute == cudaDevAttrMultiProcessorCount      ? 1
              : attribute == cudaDevAttrComputeCapabilityMajor ? capability / 10
                                                               : capability % 10;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device) {
+    const int64_t number[2] = {cgp__shim_get_settings()->uuids, device};
+    if (!is_device(device)) return cgp__shim_leave(cudaErrorInvalidDevice);
+    CGP__SHIM_TRY(cgp__shim_enter_on(device));
+    *properties = (struct cudaDeviceProp){.name = "cuda-host"};
+    memcpy(properties->uuid.bytes, number, sizeof number);
     return cudaSuccess;
 }
 

@@ -40,6 +40,8 @@ typedef struct cgp__shim_settings {
     int64_t memory;        /* bytes per device: CGP_CUDA_HOST_MEMORY [16 GiB] */
     cgp__shim_order order; /* CGP_CUDA_HOST_ORDER: ascending, descending or shuffled */
     int64_t delay_ns;      /* CGP_CUDA_HOST_DELAY: maximum delay before each work item [0] */
+    /* CGP_CUDA_HOST_UUIDS [the process's ID]: processes with equal numbers share GPUs. */
+    int64_t uuids;
     /* The n-th runtime call from now, or the n-th work item of a stream, fails with `error`; 0: no
      * failure. */
     int fail_call, fail_work;
