@@ -65,6 +65,7 @@ typedef struct cli_steps {
 typedef struct cli_run_options {
     unsigned command;
     bool given[CLI_OPTION_COUNT]; /* true: on the command line or in the run file */
+    const char *auto_devices;     /* devices that --devices auto found; NULL: not given */
     bool stages_by_devices;       /* --devices determines the number of stages */
     const char *operand;          /* MODEL, RUN, NAME or FROM; NULL: missing */
     /* The run file or run.json that names MODEL; NULL if the command line names MODEL. */

@@ -129,6 +129,8 @@ cgp_status cli_take_devices(cli_run_options *options) {
     static const char *const cpu[] = {"cpu"};
     cli_names *devices = &options->devices;
     if (!options->given[CLI_OPTION_DEVICES]) return CGP_OK;
+    if (devices->count == 1 && strcmp(devices->values[0], "auto") == 0)
+        CGP_TRY(cli_find_devices(options));
     const char *first = devices->values[0];
     const bool number = devices->count == 1 && !first[strspn(first, "0123456789")];
     int64_t count = devices->count;

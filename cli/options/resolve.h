@@ -11,8 +11,15 @@ typedef struct cli_run_options cli_run_options;
  * read a file of --schedule. */
 CGP_MUST_CHECK cgp_status cli_run_options_resolve(cli_run_options *options);
 
-/* Turn --devices K into K cpu devices, and set --stages from the number of devices unless it is
- * given. Fails with CGP_EINVAL. */
+/* Turn --devices auto into this machine's GPUs, as many as --stages if it is given, else cpu. Fails
+ * with CGP_EINVAL or CGP_ENOMEM. */
+CGP_MUST_CHECK cgp_status cli_find_devices(cli_run_options *options);
+
+/* Tell whether a GPU is here and --devices is not given. CGP_GPU_FILE is for tests. */
+bool cli_leaves_gpu(const cli_run_options *options);
+
+/* Turn --devices K into K cpu devices, or --devices auto into GPUs. Set --stages from the number of
+ * devices unless it is given. Fails with CGP_EINVAL or CGP_ENOMEM. */
 CGP_MUST_CHECK cgp_status cli_take_devices(cli_run_options *options);
 
 /* The formats of --trace, by a file's suffix: .json, .svg, .txt; NONE: another suffix. */

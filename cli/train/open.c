@@ -4,6 +4,7 @@
 #include "train/train.h"
 
 #include "ranks.h"
+#include "options/resolve.h"
 #include "report/output.h"
 #include "report/report.h"
 #include "session/diagnosis.h"
@@ -108,6 +109,10 @@ static cgp_status print_start(const training *t) {
     const bool verbose = t->run.options.verbose, brief = continues(t) && !verbose;
     if (!brief) print_data(t);
     fprintf(t->run.out, "run          %s\n", cli_shown(t->run.directory.path));
+    if (t->run.options.auto_devices)
+        fprintf(t->run.out, "devices      auto: %s\n", t->run.options.auto_devices);
+    if (!brief && cli_leaves_gpu(&t->run.options))
+        fprintf(t->run.out, "devices      cpu, though a GPU is here: --devices cuda:0\n");
     if (verbose)
         CGP_TRY(cli_print_plan(t->run.out, &t->run.session));
     else

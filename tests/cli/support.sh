@@ -8,6 +8,7 @@
 set -u
 export LC_ALL=C
 unset CGP_LOG CGP_FAULT CGP_LIMITS CGP_PLUGIN_PATH POSIXLY_CORRECT
+export CGP_GPU_FILE=/nowhere # no line about a GPU of this machine
 
 set -- "$(cd "$1" && pwd)" "$(cd "$2" && pwd)" # make paths absolute, because the test changes its directory
 source_dir=$1 program=$2/cgpipe

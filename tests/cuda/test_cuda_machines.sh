@@ -56,6 +56,26 @@ check "the ordinals that can be used are listed" test "$(grep -c 'cuda-host:0 .*
 fails 1 "cuda-host: device 0: expected compute capability 8.0 or later, got 7.5 (a later GPU, or cpu)" "${gpt2[@]}" --devices cuda-host:0
 train later --devices cuda-host:1
 check "a later GPU trains" test "$code" = 0
-unset CGP_CUDA_HOST_CAPABILITIES
+
+# --- devices of this machine ---
+
+short=(train gpt2:layers=2,width=16,heads=2,seq=16 --data text.txt --steps 1 --batch 4 --chunks 2)
+CGP_CUDA_HOST_DEVICES=3 run "${short[@]}" --run auto --devices auto
+check "auto: the GPUs that can be used, with a line" grep -qx 'devices      auto: cuda-host:1,cuda-host:2' "$out"
+check "they are kept as if given" test "$(jq -c .options.devices auto/run.json)" = '["cuda-host:1","cuda-host:2"]'
+run train --run auto --resume --steps 2
+check "resumed on the same devices" test "$code-$(jq -c '.devices' auto/run.json)" = '0-["cuda-host:0","cuda-host:1"]'
+run "${short[@]}" --run auto-1 --devices auto --stages 1
+check "auto: as many as stages" test "$code-$(grep -c 'auto: cuda-host:1$' "$out")" = 0-1
+CGP_CUDA_HOST_DEVICES=1 run "${short[@]}" --run auto-cpu --devices auto
+check "auto: without a GPU, the cpu" test "$code-$(grep -c 'auto: cpu$' "$out")" = 0-1
+OMPI_COMM_WORLD_SIZE=2 fails 2 "--devices auto: expected one process, got 2 (name the devices, as in cuda:local*2)" "${short[@]}" --run refused --devices auto
+touch gpu
+CGP_GPU_FILE=$PWD/gpu run "${short[@]}" --run unused
+check "a GPU that is not used is a line" test "$(grep -c '^devices      cpu, though a GPU is here: --devices cuda:0$' "$out")" = 1
+CGP_GPU_FILE=$PWD/gpu run "${short[@]}" --run used --devices cpu
+check "given devices are no line" test "$(grep -c 'GPU is here' "$out")" = 0
+CGP_GPU_FILE=/nowhere run "${short[@]}" --run none
+check "without a GPU there is no line" test "$(grep -c 'GPU is here' "$out")" = 0
 
 finish
