@@ -310,7 +310,7 @@ int main(int argc, char **argv) {
     }
     on = runner_open(backend, 1);
     print_ops();
-    if (is_wanted(CGP_OP_LINEAR)) print_own_gradients();
+    if (every == 1) print_own_gradients();
     for (size_t i = 0; i < sizeof updates / sizeof *updates; i++)
         print_update(i);
     print_conversions();
