@@ -2,6 +2,7 @@
 /* auto_devices.c -- --devices auto: all GPUs of this machine that can be used, else the cpu. */
 #include "options/resolve.h"
 
+#include "options/options.h"
 #include "ranks.h"
 #include "text.h"
 
