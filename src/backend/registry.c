@@ -73,6 +73,13 @@ static const char *missing_optional(const cgp_backend *b) {
         CHECK(graphs->destroy);
         CHECK(graphs->launches);
     }
+    if (b->sharing) {
+        CHECK(sharing->memory_export);
+        CHECK(sharing->memory_import);
+        CHECK(sharing->memory_close);
+        CHECK(sharing->event_export);
+        CHECK(sharing->event_import);
+    }
     return NULL;
 }
 
@@ -93,17 +100,22 @@ static cgp_status add(const cgp_backend *backend) {
 
 /* Check the tables that may be NULL. */
 static cgp_status check_optional(const cgp_backend *b) {
-    if (b->graphs && !b->streams)
-        return cgp_fail(CGP_EINVAL, "backend %s: expected streams with graphs, got none", b->name);
+    if ((b->graphs || b->sharing) && !b->streams)
+        return cgp_fail(CGP_EINVAL, "backend %s: expected streams with %s, got none", b->name,
+                        b->graphs ? "graphs" : "sharing");
     const size_t streams = b->streams ? b->streams->struct_size : 0,
-                 graphs = b->graphs ? b->graphs->struct_size : 0;
+                 graphs = b->graphs ? b->graphs->struct_size : 0,
+                 sharing = b->sharing ? b->sharing->struct_size : 0;
     if ((!b->streams || streams == sizeof *b->streams) &&
-        (!b->graphs || graphs == sizeof *b->graphs))
+        (!b->graphs || graphs == sizeof *b->graphs) &&
+        (!b->sharing || sharing == sizeof *b->sharing))
         return CGP_OK;
     return cgp_fail(CGP_EINVAL,
-                    "backend %s: expected streams of %zu bytes or none and graphs of %zu bytes or "
-                    "none, got %zu and %zu bytes (build it for this version)",
-                    b->name, sizeof *b->streams, sizeof *b->graphs, streams, graphs);
+                    "backend %s: expected streams of %zu bytes, graphs of %zu bytes and sharing of "
+                    "%zu bytes, or none of them, got %zu, %zu and %zu bytes (build it for this "
+                    "version)",
+                    b->name, sizeof *b->streams, sizeof *b->graphs, sizeof *b->sharing, streams,
+                    graphs, sharing);
 }
 
 cgp_status cgp__backend_add(const cgp_backend *backend) {

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* backend.h -- the contract of a backend: devices with memory, queues and events, and one kernel
- * per (op, direction). It is a struct of four tables of functions:
+ * per (op, direction). It is a struct of five tables of functions:
  *
  *     device     hardware, devices, memory, copies
  *     kernels    kernels, conversions, updates
  *     streams    asynchronous work: queues, events. NULL: work is done when a call returns
  *     graphs     graph capture, for backends with streams. NULL: no capture
+ *     sharing    memory and events for other processes of a host, for backends with streams. NULL:
+ *                messages between processes pass through host memory
  *
- * A comment says which functions of `device` and `kernels` may be NULL; no function of `streams`
- * and `graphs` may be NULL. Five functions are in a table where a reader may not look for them:
+ * A comment says which functions of `device` and `kernels` may be NULL; no function of the other
+ * tables may be NULL. Five functions are in a table where a reader may not look for them:
  *
  * - `driver_bytes`, `isa` and `numerics` are in `device`: they describe hardware, and are called
  *   before a device exists;
@@ -44,7 +46,7 @@ extern "C" {
 #endif
 
 /** Version of the structs and ops in this header and in cgpipe/ext/ops.h. */
-#define CGP_BACKEND_ABI 8
+#define CGP_BACKEND_ABI 9
 
 /** An entry of a kernel's prefetch list: memory that later kernels read. The list has the order of
  *  these kernels. */
@@ -346,6 +348,34 @@ typedef struct cgp_backend_graphs {
     int64_t (*launches)(const cgp_device *device);
 } cgp_backend_graphs;
 
+/** A handle of memory or of an event: bytes that another process of the same host can import. */
+typedef struct cgp_shared_handle {
+    unsigned char bytes[64];
+} cgp_shared_handle;
+
+/** Device memory and events that two processes of one host use (CUDA IPC). A process exports its
+ *  own and imports the other's, by handles that the pipeline exchanges. A call that fails leaves
+ *  the device usable: messages then pass through host memory. */
+typedef struct cgp_backend_sharing {
+    size_t struct_size;
+    /** Write a handle of memory that memory_create() returned. */
+    cgp_status (*memory_export)(cgp_device *device, void *memory, cgp_shared_handle *out);
+    /** Import the memory of a device of the same backend in another process. In a copy, *out and
+     *  the addresses after it are places of `device`. The exporter frees the memory only after
+     *  memory_close(). @retval CGP_EDEVICE This device cannot read that memory. */
+    cgp_status (*memory_import)(cgp_device *device, const cgp_shared_handle *handle, void **out);
+    /** Close imported memory that no enqueued copy uses. */
+    void (*memory_close)(cgp_device *device, void *memory);
+    /** Create an event and write its handle. The exporting device records it. It has no time:
+     *  event_time() is not called. */
+    cgp_status (*event_export)(cgp_device *device, cgp_event **out, cgp_shared_handle *handle);
+    /** Import an event, for event_wait(). A wait concerns the most recent record whose call has
+     *  returned in the exporting process. The exporter destroys its event after event_destroy() of
+     *  the imported one. */
+    cgp_status (*event_import)(cgp_device *device, const cgp_shared_handle *handle,
+                               cgp_event **out);
+} cgp_backend_sharing;
+
 /** A backend. */
 typedef struct cgp_backend {
     size_t struct_size;
@@ -372,6 +402,8 @@ typedef struct cgp_backend {
     const cgp_backend_streams *streams;
     /** Borrowed; NULL: the backend captures nothing. Needs `streams`. */
     const cgp_backend_graphs *graphs;
+    /** Borrowed; NULL: memory of devices is not shared between processes. Needs `streams`. */
+    const cgp_backend_sharing *sharing;
 } cgp_backend;
 
 #ifdef __cplusplus

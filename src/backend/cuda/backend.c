@@ -113,6 +113,15 @@ static const cgp_backend_graphs graphs = {
     .launches = cgp__cuda_launches,
 };
 
+static const cgp_backend_sharing sharing = {
+    .struct_size = sizeof sharing,
+    .memory_export = cgp__cuda_memory_export,
+    .memory_import = cgp__cuda_memory_import,
+    .memory_close = cgp__cuda_memory_close,
+    .event_export = cgp__cuda_event_export,
+    .event_import = cgp__cuda_event_import,
+};
+
 static const cgp_backend backend = {
     .struct_size = sizeof(cgp_backend),
     .name = CGP__CUDA_NAME,
@@ -146,6 +155,7 @@ static const cgp_backend backend = {
     .kernels.convert = convert,
     .streams = &streams,
     .graphs = &graphs,
+    .sharing = &sharing,
 };
 
 static const cgp_backend *const backends[] = {&backend};

@@ -82,6 +82,10 @@ cgp_status cgp__cuda_no_memory(cgp_device *device, cudaError_t error, const char
 cgp_status cgp__cuda_check_usable(int ordinal);
 cgp_status cgp__cuda_memory_info(int ordinal, size_t *available, size_t *total);
 
+/* Report an error of sharing with another process. It is not kept as the device's failure, because
+ * messages can take another path. */
+cgp_status cgp__cuda_not_shared(const cgp_device *device, cudaError_t error, const char *what);
+
 /* --- functions of the backend's table --- */
 
 cgp_status cgp__cuda_count(int *count);
@@ -99,6 +103,13 @@ cgp_status cgp__cuda_host_memory_create(cgp_device *device, size_t bytes, void *
 void cgp__cuda_host_memory_destroy(cgp_device *device, void *memory, size_t bytes);
 cgp_status cgp__cuda_copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
                           size_t bytes);
+
+cgp_status cgp__cuda_memory_export(cgp_device *device, void *memory, cgp_shared_handle *out);
+cgp_status cgp__cuda_memory_import(cgp_device *device, const cgp_shared_handle *handle, void **out);
+void cgp__cuda_memory_close(cgp_device *device, void *memory);
+cgp_status cgp__cuda_event_export(cgp_device *device, cgp_event **out, cgp_shared_handle *handle);
+cgp_status cgp__cuda_event_import(cgp_device *device, const cgp_shared_handle *handle,
+                                  cgp_event **out);
 
 cgp_status cgp__cuda_event_create(cgp_device *device, cgp_event **out);
 void cgp__cuda_event_destroy(cgp_event *event);

@@ -2,10 +2,12 @@
 /* events.c -- events, and their times on the host's clock.
  *
  * CUDA returns the time between two events as a float in milliseconds, accurate to 1 us up to 8 s.
- * The base event is therefore recorded again from time to time. */
+ * The base event is therefore recorded again from time to time. Events that another process waits
+ * for have no time. */
 #include "backend/cuda/device.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct cgp_event {
     cgp_device *device;
@@ -22,11 +24,18 @@ cudaError_t cgp__cuda_set_base(cgp_device *device) {
     return error;
 }
 
-cgp_status cgp__cuda_event_create(cgp_device *device, cgp_event **out) {
+static cgp_status new_event(cgp_device *device, cgp_event **out) {
     CGP__TRY_STATUS(cgp__cuda_set_device(device));
     cgp_event *event = calloc(1, sizeof *event);
     if (!event) return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": event: out of memory");
     event->device = device;
+    *out = event;
+    return CGP_OK;
+}
+
+cgp_status cgp__cuda_event_create(cgp_device *device, cgp_event **out) {
+    cgp_event *event = NULL;
+    CGP__TRY_STATUS(new_event(device, &event));
     const cgp_status status = cgp__cuda_check(
         device, cudaEventCreateWithFlags(&event->cuda, cudaEventDefault), "an event");
     if (status == CGP_OK)
@@ -34,6 +43,39 @@ cgp_status cgp__cuda_event_create(cgp_device *device, cgp_event **out) {
     else
         free(event);
     return status;
+}
+
+cgp_status cgp__cuda_event_export(cgp_device *device, cgp_event **out, cgp_shared_handle *handle) {
+    cgp_event *event = NULL;
+    cudaIpcEventHandle_t shared;
+    _Static_assert(sizeof shared == sizeof *handle, "a handle fits");
+    CGP__TRY_STATUS(new_event(device, &event));
+    cudaError_t error =
+        cudaEventCreateWithFlags(&event->cuda, cudaEventInterprocess | cudaEventDisableTiming);
+    if (error == cudaSuccess) error = cudaIpcGetEventHandle(&shared, event->cuda);
+    if (error == cudaSuccess) {
+        memcpy(handle, &shared, sizeof shared);
+        *out = event;
+        return CGP_OK;
+    }
+    if (event->cuda) (void)cudaEventDestroy(event->cuda);
+    free(event);
+    return cgp__cuda_not_shared(device, error, "export of an event");
+}
+
+cgp_status cgp__cuda_event_import(cgp_device *device, const cgp_shared_handle *handle,
+                                  cgp_event **out) {
+    cgp_event *event = NULL;
+    cudaIpcEventHandle_t shared;
+    CGP__TRY_STATUS(new_event(device, &event));
+    memcpy(&shared, handle, sizeof shared);
+    const cudaError_t error = cudaIpcOpenEventHandle(&event->cuda, shared);
+    if (error == cudaSuccess)
+        *out = event;
+    else
+        free(event);
+    return error == cudaSuccess ? CGP_OK
+                                : cgp__cuda_not_shared(device, error, "import of an event");
 }
 
 void cgp__cuda_event_destroy(cgp_event *event) {

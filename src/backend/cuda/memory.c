@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.c -- memory of a device, pinned memory of the host, and copies. */
+/* memory.c -- memory of a device, pinned memory of the host, copies, and memory that processes
+ * share (CUDA IPC). */
 #include "backend/cuda/device.h"
 
 #include <string.h>
@@ -77,4 +78,38 @@ cgp_status cgp__cuda_copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp
     if (bytes == 0) return CGP_OK;
     return cgp__cuda_check(device, enqueue_copy(device, device->streams[queue], to, from, bytes),
                            "copy of %zu bytes", bytes);
+}
+
+/* --- memory of another process --- */
+
+cgp_status cgp__cuda_not_shared(const cgp_device *device, cudaError_t error, const char *what) {
+    (void)cudaGetLastError();
+    return cgp__cuda_host->fail(CGP_EDEVICE, CGP__CUDA_NAME ": device %d: %s: %s", device->ordinal,
+                                what, cudaGetErrorString(error));
+}
+
+cgp_status cgp__cuda_memory_export(cgp_device *device, void *memory, cgp_shared_handle *out) {
+    cudaIpcMemHandle_t handle;
+    _Static_assert(sizeof handle == sizeof *out, "a handle fits");
+    CGP__TRY_STATUS(cgp__cuda_set_device(device));
+    const cudaError_t error = cudaIpcGetMemHandle(&handle, memory);
+    if (error != cudaSuccess) return cgp__cuda_not_shared(device, error, "export of its memory");
+    memcpy(out, &handle, sizeof handle);
+    return CGP_OK;
+}
+
+/* CUDA enables peer access to the exporter's GPU, or fails if there is none. */
+cgp_status cgp__cuda_memory_import(cgp_device *device, const cgp_shared_handle *handle,
+                                   void **out) {
+    cudaIpcMemHandle_t shared;
+    CGP__TRY_STATUS(cgp__cuda_set_device(device));
+    memcpy(&shared, handle, sizeof shared);
+    const cudaError_t error = cudaIpcOpenMemHandle(out, shared, cudaIpcMemLazyEnablePeerAccess);
+    return error == cudaSuccess ? CGP_OK : cgp__cuda_not_shared(device, error, "import of memory");
+}
+
+void cgp__cuda_memory_close(cgp_device *device, void *memory) {
+    (void)cgp__cuda_use(device->ordinal);
+    (void)cudaIpcCloseMemHandle(memory);
+    (void)cudaGetLastError();
 }

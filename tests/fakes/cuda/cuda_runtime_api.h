@@ -2,7 +2,8 @@
 /* cuda_runtime_api.h -- the part of the CUDA runtime that this backend uses, for `cuda-host`.
  * Names, values and meanings are the same as CUDA's.
  *
- * runtime.c, memory.c, streams.c and graphs.c implement it on the host's cores. */
+ * runtime.c, memory.c, sharing.c, streams.c, events.c and graphs.c implement it on the host's
+ * cores. */
 #ifndef CGP_TESTS_FAKES_CUDA_RUNTIME_API_H
 #define CGP_TESTS_FAKES_CUDA_RUNTIME_API_H
 
@@ -25,6 +26,7 @@ typedef enum cudaError {
     cudaErrorInsufficientDriver = 35,
     cudaErrorNoDevice = 100,
     cudaErrorInvalidDevice = 101,
+    cudaErrorDeviceUninitialized = 201,
     cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
     cudaErrorIllegalAddress = 700,
@@ -74,8 +76,18 @@ enum cudaStreamCaptureMode {
 #define cudaStreamNonBlocking 1u
 #define cudaEventDefault 0u
 #define cudaEventDisableTiming 2u
+#define cudaEventInterprocess 4u
+#define cudaIpcMemLazyEnablePeerAccess 1u
 #define cudaHostAllocDefault 0u
 #define cudaHostAllocPortable 1u
+
+#define CUDA_IPC_HANDLE_SIZE 64
+typedef struct cudaIpcMemHandle_st {
+    char reserved[CUDA_IPC_HANDLE_SIZE];
+} cudaIpcMemHandle_t;
+typedef struct cudaIpcEventHandle_st {
+    char reserved[CUDA_IPC_HANDLE_SIZE];
+} cudaIpcEventHandle_t;
 
 struct dim3 {
     unsigned x, y, z;
@@ -127,6 +139,12 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEvent_t end);
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *memory);
+cudaError_t cudaIpcOpenMemHandle(void **memory, cudaIpcMemHandle_t handle, unsigned flags);
+cudaError_t cudaIpcCloseMemHandle(void *memory);
+cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t *handle, cudaEvent_t event);
+cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *event, cudaIpcEventHandle_t handle);
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);

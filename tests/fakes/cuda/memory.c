@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memory.c -- the fake CUDA runtime: device memory and pinned host memory. New memory is filled
- * with NaNs. A fixed number of bytes of a device counts as used by the driver. */
+ * with NaNs. A fixed number of bytes of a device counts as used by the driver. Device memory can be
+ * shared between processes if CGP_CUDA_HOST_IPC says so; otherwise it comes from the heap, where
+ * sanitizers watch it. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
+#include "sharing.h"
 
 enum { ALIGNMENT = 256 };
 
@@ -14,6 +16,8 @@ typedef struct block {
     char *begin;
     size_t bytes;
     int owner;
+    cgp__shim_mapping mapping; /* if it is shared */
+    bool imported;
 } block;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -34,37 +38,46 @@ static int64_t used(int owner) {
     int64_t bytes = 0;
     pthread_mutex_lock(&lock);
     for (const block *b = blocks; b; b = b->next)
-        bytes += b->owner == owner ? (int64_t)b->bytes : 0;
+        bytes += b->owner == owner && !b->imported ? (int64_t)b->bytes : 0;
     pthread_mutex_unlock(&lock);
     return bytes;
 }
 
+static void list(block *b) {
+    pthread_mutex_lock(&lock);
+    b->next = blocks;
+    blocks = b;
+    pthread_mutex_unlock(&lock);
+    cgp__shim_count_object(1);
+}
+
 static cudaError_t allocate(void **memory, size_t bytes, int owner) {
     const size_t capacity = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    block *b = malloc(sizeof *b);
+    const bool shares = owner >= 0 && cgp__shim_get_settings()->sharing != CGP__SHIM_SHARES_NOTHING;
+    block *b = calloc(1, sizeof *b);
     if (!b) return cudaErrorMemoryAllocation;
-    *b = (block){blocks, aligned_alloc(ALIGNMENT, capacity), bytes, owner};
+    *b = (block){.bytes = bytes, .owner = owner};
+    if (shares && cgp__shim_map(&b->mapping, capacity) == cudaSuccess) b->begin = b->mapping.at;
+    if (!shares) b->begin = aligned_alloc(ALIGNMENT, capacity);
     if (!b->begin) {
         free(b);
         return cudaErrorMemoryAllocation;
     }
     memset(b->begin, 0xff, capacity);
-    pthread_mutex_lock(&lock);
-    b->next = blocks;
-    blocks = b;
-    pthread_mutex_unlock(&lock);
     *memory = b->begin;
-    cgp__shim_count_object(1);
+    list(b);
     return cudaSuccess;
 }
 
 /* Remove the block at `memory`, which is pinned or belongs to a device, from the list and return
  * it; NULL: there is no such block. */
-static block *take(const void *memory, bool pinned) {
+static block *take(const void *memory, bool pinned, bool imported) {
     block *found = NULL;
     pthread_mutex_lock(&lock);
     for (block **at = &blocks; *at && !found; at = &(*at)->next) {
-        if ((*at)->begin != memory || ((*at)->owner == CGP__SHIM_PINNED) != pinned) continue;
+        if ((*at)->begin != memory || ((*at)->owner == CGP__SHIM_PINNED) != pinned ||
+            (*at)->imported != imported)
+            continue;
         found = *at;
         *at = found->next;
         break;
@@ -75,7 +88,8 @@ static block *take(const void *memory, bool pinned) {
 
 static void give_back(block *b) {
     cgp__shim_count_object(-1);
-    free(b->begin);
+    if (!b->mapping.at) free(b->begin);
+    cgp__shim_unmap(&b->mapping);
     free(b);
 }
 
@@ -102,16 +116,61 @@ cudaError_t cudaMalloc(void **memory, size_t bytes) {
 }
 
 /* Like CUDA's cudaFree(), wait for the device's work first. */
-cudaError_t cudaFree(void *memory) {
-    if (!memory) return cudaSuccess;
+static cudaError_t free_memory(void *memory, bool imported) {
     CGP__SHIM_TRY(cgp__shim_refuse_capture());
-    block *b = take(memory, false);
+    block *b = take(memory, false, imported);
     if (!b) return cgp__shim_leave(cudaErrorInvalidValue);
     cgp__shim_drain(b->owner);
     const cudaError_t error = cgp__shim_enter_on(b->owner);
     give_back(b);
     return cgp__shim_leave(error);
 }
+
+cudaError_t cudaFree(void *memory) {
+    return memory ? free_memory(memory, false) : cudaSuccess;
+}
+
+/* --- memory of another process --- */
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *memory) {
+    cudaError_t error = cudaErrorInvalidValue;
+    CGP__SHIM_TRY(cgp__shim_enter());
+    pthread_mutex_lock(&lock);
+    for (const block *b = blocks; b; b = b->next) {
+        if (b->begin != memory || b->owner < 0 || b->imported) continue;
+        error = b->mapping.at ? cgp__shim_write_handle(handle->reserved, &b->mapping)
+                              : cudaErrorNotSupported;
+    }
+    pthread_mutex_unlock(&lock);
+    return cgp__shim_leave(error);
+}
+
+cudaError_t cudaIpcOpenMemHandle(void **memory, cudaIpcMemHandle_t handle, unsigned flags) {
+    const bool broken = cgp__shim_get_settings()->sharing == CGP__SHIM_SHARES_BROKEN;
+    CGP__SHIM_TRY(cgp__shim_refuse_capture());
+    CGP__SHIM_TRY(cgp__shim_enter());
+    if (flags != cudaIpcMemLazyEnablePeerAccess) return cgp__shim_leave(cudaErrorInvalidValue);
+    block *b = calloc(1, sizeof *b);
+    if (!b) return cgp__shim_leave(cudaErrorMemoryAllocation);
+    const cudaError_t error = cgp__shim_map_handle(&b->mapping, handle.reserved, broken);
+    if (error != cudaSuccess) {
+        free(b);
+        return cgp__shim_leave(error);
+    }
+    b->begin = b->mapping.at;
+    b->bytes = b->mapping.bytes;
+    b->owner = cgp__shim_current_device();
+    b->imported = true;
+    *memory = b->begin;
+    list(b);
+    return cudaSuccess;
+}
+
+cudaError_t cudaIpcCloseMemHandle(void *memory) {
+    return free_memory(memory, true);
+}
+
+/* --- host memory --- */
 
 cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags) {
     *memory = NULL;
@@ -126,7 +185,7 @@ cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags) {
 cudaError_t cudaFreeHost(void *memory) {
     if (!memory) return cudaSuccess;
     CGP__SHIM_TRY(cgp__shim_refuse_capture());
-    block *b = take(memory, true);
+    block *b = take(memory, true, false);
     if (!b) return cgp__shim_leave(cudaErrorInvalidValue);
     give_back(b);
     return cgp__shim_leave(cgp__shim_enter());

@@ -44,6 +44,20 @@ static void read_capabilities(void) {
     }
 }
 
+/* Return what CGP_CUDA_HOST_IPC names. */
+static cgp__shim_sharing environment_sharing(void) {
+    static const char *const names[] = {"off", "on", "broken", "unordered"};
+    const char *text = getenv("CGP_CUDA_HOST_IPC");
+    for (int i = 0; text && i < 4; i++) {
+        if (strcmp(text, names[i]) == 0) return (cgp__shim_sharing)i;
+    }
+    if (!text) return CGP__SHIM_SHARES_NOTHING;
+    fprintf(stderr,
+            "cuda-host: CGP_CUDA_HOST_IPC: expected off, on, broken or unordered, got \"%s\"\n",
+            text);
+    abort();
+}
+
 static void read_environment(void) {
     read_capabilities();
     settings.driver = (int)environment_number("CGP_CUDA_HOST_DRIVER", settings.driver, 1000000);
@@ -61,6 +75,7 @@ static void read_environment(void) {
         settings.fault = CGP__SHIM_REFUSES_ROWS;
     }
     settings.order = cgp__shim_environment_order();
+    settings.sharing = environment_sharing();
 }
 
 cgp__shim_settings *cgp__shim_get_settings(void) {
@@ -148,6 +163,7 @@ static const error_text *find_error(cudaError_t error) {
               "CUDA driver version is insufficient for CUDA runtime version"),
         ERROR(cudaErrorNoDevice, "no CUDA-capable device is detected"),
         ERROR(cudaErrorInvalidDevice, "invalid device ordinal"),
+        ERROR(cudaErrorDeviceUninitialized, "invalid device context"),
         ERROR(cudaErrorInvalidResourceHandle, "invalid resource handle"),
         ERROR(cudaErrorNotReady, "device not ready"),
         ERROR(cudaErrorIllegalAddress, "an illegal memory access was encountered"),

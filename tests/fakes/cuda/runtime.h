@@ -29,6 +29,15 @@ typedef enum cgp__shim_fault {
     CGP__SHIM_ROUNDS_TWICE  /* rounds the product before adding it, as Hopper does: allowed */
 } cgp__shim_fault;
 
+/* What the runtime shares between processes. BROKEN: writes to imported memory do not reach the
+ * exporter. UNORDERED: a stream does not wait for an imported event. */
+typedef enum cgp__shim_sharing {
+    CGP__SHIM_SHARES_NOTHING,
+    CGP__SHIM_SHARES,
+    CGP__SHIM_SHARES_BROKEN,
+    CGP__SHIM_SHARES_UNORDERED
+} cgp__shim_sharing;
+
 /* Initial values come from the environment; tests change them between runs. */
 typedef struct cgp__shim_settings {
     int devices; /* CGP_CUDA_HOST_DEVICES [8] */
@@ -56,6 +65,7 @@ typedef struct cgp__shim_settings {
     bool unlisted;
     /* The n-th captured node from now is missing from its graph; 0: no node is missing. */
     int drop_node;
+    cgp__shim_sharing sharing; /* CGP_CUDA_HOST_IPC: off, on, broken or unordered */
 } cgp__shim_settings;
 
 cgp__shim_settings *cgp__shim_get_settings(void);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* streams.c -- the fake CUDA runtime: streams. A stream is a thread with a list of work items:
- * events, copies and launches. The NULL stream runs in the caller's thread. */
+ * events (events.c), copies and launches. The NULL stream runs in the caller's thread. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -77,7 +77,7 @@ static void wait_until_empty(cudaStream_t s) {
     pthread_mutex_unlock(&s->lock);
 }
 
-static int device_of(cudaStream_t stream) {
+int cgp__shim_device_of(cudaStream_t stream) {
     return stream ? stream->device : cgp__shim_current_device();
 }
 
@@ -93,7 +93,7 @@ work *cgp__shim_make_work(cgp__shim_run *run, bool always, const void *payload, 
 }
 
 cudaError_t cgp__shim_enqueue(cudaStream_t stream, work *w) {
-    const int device = device_of(stream);
+    const int device = cgp__shim_device_of(stream);
     if (device != cgp__shim_current_device()) {
         free(w);
         return cudaErrorInvalidResourceHandle;
@@ -111,10 +111,8 @@ cudaError_t cgp__shim_enqueue(cudaStream_t stream, work *w) {
     return cudaSuccess;
 }
 
-/* Enqueue or capture work. With `always`, enqueue it even during a capture: events cannot be
- * captured. */
-static cudaError_t add(cudaStream_t stream, cgp__shim_run *run, bool always, const void *payload,
-                       size_t bytes) {
+cudaError_t cgp__shim_add(cudaStream_t stream, cgp__shim_run *run, bool always, const void *payload,
+                          size_t bytes) {
     const bool captures = cgp__shim_captures(stream);
     if ((captures && always) || !stream) CGP__SHIM_TRY(cgp__shim_refuse_capture());
     work *w = cgp__shim_make_work(run, always, payload, bytes);
@@ -175,7 +173,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     CGP__SHIM_TRY(cgp__shim_refuse_capture());
     if (stream) wait_until_empty(stream); /* also after a failure */
-    return cgp__shim_leave(cgp__shim_enter_on(device_of(stream)));
+    return cgp__shim_leave(cgp__shim_enter_on(cgp__shim_device_of(stream)));
 }
 
 void cgp__shim_drain(int device) {
@@ -184,122 +182,6 @@ void cgp__shim_drain(int device) {
         if (s->device == device) wait_until_empty(s);
     }
     pthread_mutex_unlock(&streams_lock);
-}
-
-/* --- events --- */
-
-struct CUevent_st {
-    int device;
-    bool timed;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    uint64_t records, reached; /* records enqueued; number of the last record that has run */
-    int64_t time_ns;
-};
-
-typedef struct mark {
-    cudaEvent_t event;
-    uint64_t record;
-} mark;
-
-static cudaError_t run_record(const void *payload) {
-    const mark *m = payload;
-    struct timespec now;
-    pthread_mutex_lock(&m->event->lock);
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    m->event->time_ns = now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-    m->event->reached = m->record;
-    pthread_cond_broadcast(&m->event->changed);
-    pthread_mutex_unlock(&m->event->lock);
-    return cudaSuccess;
-}
-
-static cudaError_t run_wait(const void *payload) {
-    const mark *m = payload;
-    pthread_mutex_lock(&m->event->lock);
-    while (m->event->reached < m->record)
-        pthread_cond_wait(&m->event->changed, &m->event->lock);
-    pthread_mutex_unlock(&m->event->lock);
-    return cudaSuccess;
-}
-
-static mark last_record(cudaEvent_t event, int more) {
-    pthread_mutex_lock(&event->lock);
-    event->records += (uint64_t)more;
-    const mark m = {event, event->records};
-    pthread_mutex_unlock(&event->lock);
-    return m;
-}
-
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
-    CGP__SHIM_TRY(cgp__shim_enter());
-    if (flags != cudaEventDefault && flags != cudaEventDisableTiming)
-        return cgp__shim_leave(cudaErrorInvalidValue);
-    cudaEvent_t e = calloc(1, sizeof *e);
-    if (!e) return cgp__shim_leave(cudaErrorMemoryAllocation);
-    e->device = cgp__shim_current_device();
-    e->timed = flags == cudaEventDefault;
-    pthread_mutex_init(&e->lock, NULL);
-    pthread_cond_init(&e->changed, NULL);
-    *event = e;
-    cgp__shim_count_object(1);
-    return cudaSuccess;
-}
-
-/* Like CUDA's cudaEventDestroy(), keep the event until pending work that uses it has run. */
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-    const int device = event->device;
-    const mark m = last_record(event, 0);
-    run_wait(&m);
-    pthread_cond_destroy(&event->changed);
-    pthread_mutex_destroy(&event->lock);
-    free(event);
-    cgp__shim_count_object(-1);
-    return cgp__shim_leave(cgp__shim_enter_on(device));
-}
-
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-    CGP__SHIM_TRY(cgp__shim_enter_on(event->device));
-    if (device_of(stream) != event->device) return cgp__shim_leave(cudaErrorInvalidResourceHandle);
-    const mark m = last_record(event, 1);
-    const cudaError_t error = add(stream, run_record, true, &m, sizeof m);
-    if (error != cudaSuccess) run_record(&m); /* so that no wait for it blocks for ever */
-    return cgp__shim_leave(error);
-}
-
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
-    CGP__SHIM_TRY(cgp__shim_enter());
-    if (flags != 0) return cgp__shim_leave(cudaErrorInvalidValue);
-    const mark m = last_record(event, 0);
-    return cgp__shim_leave(add(stream, run_wait, true, &m, sizeof m));
-}
-
-cudaError_t cudaEventQuery(cudaEvent_t event) {
-    CGP__SHIM_TRY(cgp__shim_refuse_capture());
-    CGP__SHIM_TRY(cgp__shim_enter_on(event->device));
-    pthread_mutex_lock(&event->lock);
-    const bool done = event->reached >= event->records;
-    pthread_mutex_unlock(&event->lock);
-    return done ? cgp__shim_leave(cgp__shim_failure(event->device)) : cudaErrorNotReady;
-}
-
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-    CGP__SHIM_TRY(cgp__shim_refuse_capture());
-    CGP__SHIM_TRY(cgp__shim_enter_on(event->device));
-    const mark m = last_record(event, 0);
-    run_wait(&m);
-    return cgp__shim_leave(cgp__shim_failure(event->device));
-}
-
-cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEvent_t end) {
-    CGP__SHIM_TRY(cgp__shim_enter_on(begin->device));
-    if (begin->device != end->device || !begin->timed || !end->timed || begin->records == 0 ||
-        end->records == 0)
-        return cgp__shim_leave(cudaErrorInvalidResourceHandle);
-    if (cudaEventQuery(begin) == cudaErrorNotReady || cudaEventQuery(end) == cudaErrorNotReady)
-        return cudaErrorNotReady;
-    *milliseconds = (float)((double)(end->time_ns - begin->time_ns) / 1e6);
-    return cudaSuccess;
 }
 
 /* --- copies --- */
@@ -328,7 +210,7 @@ static cudaError_t run_set(const void *payload) {
 static cudaError_t add_copy(cudaStream_t stream, const copying *c, int to, int from) {
     if (c->bytes == 0) return cudaSuccess;
     if (to == CGP__SHIM_PAGEABLE || from == CGP__SHIM_PAGEABLE) return cudaErrorInvalidValue;
-    return add(stream, run_copy, false, c, sizeof *c);
+    return cgp__shim_add(stream, run_copy, false, c, sizeof *c);
 }
 
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream) {
@@ -337,7 +219,7 @@ cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t 
     if (bytes == 0) return cudaSuccess;
     if (cgp__shim_owner(memory, bytes) == CGP__SHIM_PAGEABLE)
         return cgp__shim_leave(cudaErrorInvalidValue);
-    return cgp__shim_leave(add(stream, run_set, false, &c, sizeof c));
+    return cgp__shim_leave(cgp__shim_add(stream, run_set, false, &c, sizeof c));
 }
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
@@ -374,7 +256,8 @@ cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int f
     if (cgp__shim_owner(to, bytes) != to_device || cgp__shim_owner(from, bytes) != from_device)
         return cgp__shim_leave(cudaErrorInvalidValue);
     const bool direct = here == peer || cgp__shim_peer_enabled(here, peer);
-    return cgp__shim_leave(add(stream, direct ? run_copy : run_staged_copy, false, &c, sizeof c));
+    return cgp__shim_leave(
+        cgp__shim_add(stream, direct ? run_copy : run_staged_copy, false, &c, sizeof c));
 }
 
 /* --- launches --- */
@@ -412,6 +295,6 @@ cudaError_t cgp__shim_launch(cudaStream_t stream, dim3 grid, dim3 block, cgp__sh
     if (bytes > MAX_ARGUMENTS) return cgp__shim_leave(cudaErrorInvalidValue);
     *g = (grid_run){grid, block, stream ? cgp__shim_random(&stream->seeds) : 1, thread};
     memcpy(g->arguments, arguments, bytes);
-    cgp__shim_note_launch(device_of(stream));
-    return cgp__shim_leave(add(stream, run_grid, false, packed, sizeof *g + bytes));
+    cgp__shim_note_launch(cgp__shim_device_of(stream));
+    return cgp__shim_leave(cgp__shim_add(stream, run_grid, false, packed, sizeof *g + bytes));
 }

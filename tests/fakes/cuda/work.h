@@ -22,6 +22,14 @@ cgp__shim_work *cgp__shim_make_work(cgp__shim_run *run, bool always, const void 
 /* Enqueue work on a stream of the current device. `work` is taken. */
 cudaError_t cgp__shim_enqueue(cudaStream_t stream, cgp__shim_work *work);
 
+/* Enqueue or capture work, with a copy of its payload. With `always`, enqueue it even during a
+ * capture: events cannot be captured. */
+cudaError_t cgp__shim_add(cudaStream_t stream, cgp__shim_run *run, bool always, const void *payload,
+                          size_t bytes);
+
+/* Return the device of a stream; NULL: the current device. */
+int cgp__shim_device_of(cudaStream_t stream);
+
 /* Add work to the current capture. `work` is taken. */
 cudaError_t cgp__shim_capture(cgp__shim_work *work);
 #endif

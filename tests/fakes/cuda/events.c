@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* events.c -- the fake CUDA runtime: events, also those of two processes.
+ *
+ * An interprocess event has its counters in memory that both processes map. Its waits poll: a lock
+ * or condition in that memory could be left behind by a process that is killed. As on a GPU, a wait
+ * for a record that a killed process will not reach never ends. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "sharing.h"
+#include "work.h"
+
+/* records enqueued; number of the last record that has run */
+typedef struct counters {
+    _Atomic uint64_t records, reached;
+} counters;
+
+struct CUevent_st {
+    int device;
+    bool timed, imported;
+    cgp__shim_mapping mapping; /* of an interprocess event's counters */
+    counters own, *counters;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int64_t time_ns;
+};
+
+typedef struct mark {
+    cudaEvent_t event;
+    uint64_t record;
+} mark;
+
+static cudaError_t run_record(const void *payload) {
+    const mark *m = payload;
+    struct timespec now;
+    pthread_mutex_lock(&m->event->lock);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    m->event->time_ns = now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+    atomic_store(&m->event->counters->reached, m->record);
+    pthread_cond_broadcast(&m->event->changed);
+    pthread_mutex_unlock(&m->event->lock);
+    return cudaSuccess;
+}
+
+static cudaError_t run_wait(const void *payload) {
+    const mark *m = payload;
+    const counters *c = m->event->counters;
+    const struct timespec pause = {0, 20000};
+    if (m->event->mapping.at) {
+        while (atomic_load(&c->reached) < m->record)
+            nanosleep(&pause, NULL);
+        return cudaSuccess;
+    }
+    pthread_mutex_lock(&m->event->lock);
+    while (atomic_load(&c->reached) < m->record)
+        pthread_cond_wait(&m->event->changed, &m->event->lock);
+    pthread_mutex_unlock(&m->event->lock);
+    return cudaSuccess;
+}
+
+static mark last_record(cudaEvent_t event, int more) {
+    const uint64_t before = atomic_fetch_add(&event->counters->records, (uint64_t)more);
+    return (mark){event, before + (uint64_t)more};
+}
+
+static cudaError_t new_event(cudaEvent_t *event, bool timed) {
+    cudaEvent_t e = calloc(1, sizeof *e);
+    if (!e) return cudaErrorMemoryAllocation;
+    e->device = cgp__shim_current_device();
+    e->timed = timed;
+    e->counters = &e->own;
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->changed, NULL);
+    *event = e;
+    cgp__shim_count_object(1);
+    return cudaSuccess;
+}
+
+static void free_event(cudaEvent_t event) {
+    pthread_cond_destroy(&event->changed);
+    pthread_mutex_destroy(&event->lock);
+    free(event);
+    cgp__shim_count_object(-1);
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
+    const bool shared = flags == (cudaEventInterprocess | cudaEventDisableTiming);
+    cudaEvent_t e = NULL;
+    CGP__SHIM_TRY(cgp__shim_enter());
+    if (flags != cudaEventDefault && flags != cudaEventDisableTiming && !shared)
+        return cgp__shim_leave(cudaErrorInvalidValue);
+    CGP__SHIM_TRY(new_event(&e, flags == cudaEventDefault));
+    if (shared) {
+        const cudaError_t error = cgp__shim_map(&e->mapping, sizeof(counters));
+        if (error != cudaSuccess) {
+            free_event(e);
+            return cgp__shim_leave(error);
+        }
+        e->counters = (counters *)(void *)e->mapping.at;
+    }
+    *event = e;
+    return cudaSuccess;
+}
+
+cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t *handle, cudaEvent_t event) {
+    CGP__SHIM_TRY(cgp__shim_enter_on(event->device));
+    if (!event->mapping.at || event->imported)
+        return cgp__shim_leave(cudaErrorInvalidResourceHandle);
+    return cgp__shim_leave(cgp__shim_write_handle(handle->reserved, &event->mapping));
+}
+
+cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *event, cudaIpcEventHandle_t handle) {
+    cudaEvent_t e = NULL;
+    CGP__SHIM_TRY(cgp__shim_enter());
+    CGP__SHIM_TRY(new_event(&e, false));
+    const cudaError_t error = cgp__shim_map_handle(&e->mapping, handle.reserved, false);
+    if (error != cudaSuccess) {
+        free_event(e);
+        return cgp__shim_leave(error);
+    }
+    e->counters = (counters *)(void *)e->mapping.at;
+    e->imported = true;
+    *event = e;
+    return cudaSuccess;
+}
+
+/* Like CUDA's cudaEventDestroy(), keep the event until pending work that uses it has run. An
+ * interprocess event may be pending for ever; it is then left behind. */
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    const int device = event->device;
+    const mark m = last_record(event, 0);
+    const bool pending = atomic_load(&event->counters->reached) < m.record;
+    if (event->mapping.at && pending) return cgp__shim_leave(cgp__shim_enter_on(device));
+    run_wait(&m);
+    cgp__shim_unmap(&event->mapping);
+    free_event(event);
+    return cgp__shim_leave(cgp__shim_enter_on(device));
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    CGP__SHIM_TRY(cgp__shim_enter_on(event->device));
+    if (cgp__shim_device_of(stream) != event->device)
+        return cgp__shim_leave(cudaErrorInvalidResourceHandle);
+    const mark m = last_record(event, 1);
+    const cudaError_t error = cgp__shim_add(stream, run_record, true, &m, sizeof m);
+    if (error != cudaSuccess) run_record(&m); /* so that no wait for it blocks for ever */
+    return cgp__shim_leave(error);
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
+    CGP__SHIM_TRY(cgp__shim_enter());
+    if (flags != 0) return cgp__shim_leave(cudaErrorInvalidValue);
+    if (event->imported && cgp__shim_get_settings()->sharing == CGP__SHIM_SHARES_UNORDERED)
+        return cudaSuccess;
+    const mark m = last_record(event, 0);
+    return cgp__shim_leave(cgp__shim_add(stream, run_wait, true, &m, sizeof m));
+}
+
+static bool is_done(cudaEvent_t event) {
+    const counters *c = event->counters;
+    return atomic_load(&c->reached) >= atomic_load(&c->records);
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+    CGP__SHIM_TRY(cgp__shim_refuse_capture());
+    CGP__SHIM_TRY(cgp__shim_enter_on(event->device));
+    if (!is_done(event)) return cudaErrorNotReady;
+    return cgp__shim_leave(cgp__shim_failure(event->device));
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    CGP__SHIM_TRY(cgp__shim_refuse_capture());
+    CGP__SHIM_TRY(cgp__shim_enter_on(event->device));
+    const mark m = last_record(event, 0);
+    run_wait(&m);
+    return cgp__shim_leave(cgp__shim_failure(event->device));
+}
+
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+    CGP__SHIM_TRY(cgp__shim_enter_on(begin->device));
+    if (begin->device != end->device || !begin->timed || !end->timed ||
+        atomic_load(&begin->counters->records) == 0 || atomic_load(&end->counters->records) == 0)
+        return cgp__shim_leave(cudaErrorInvalidResourceHandle);
+    if (cudaEventQuery(begin) == cudaErrorNotReady || cudaEventQuery(end) == cudaErrorNotReady)
+        return cudaErrorNotReady;
+    *milliseconds = (float)((double)(end->time_ns - begin->time_ns) / 1e6);
+    return cudaSuccess;
+}
