@@ -184,6 +184,16 @@ void cli_print_ranks(FILE *out, const cli_session *session) {
     }
 }
 
+void cli_print_edges(FILE *out, const cli_session *session) {
+    const cgp_plan *plan = session->plan;
+    for (int e = 0; e < cgp_plan_edges(plan); e++) {
+        const char *path = cgp_pipeline_edge_path(session->pipeline, e);
+        const cgp_plan_edge edge = cgp_plan_edge_at(plan, e);
+        if (path)
+            fprintf(out, "edge %-8d stage %d to stage %d, over %s\n", e, edge.from, edge.to, path);
+    }
+}
+
 /* --- memory --- */
 
 static void print_device(FILE *out, const cgp_plan_device *device, const char *layers) {

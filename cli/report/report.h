@@ -20,6 +20,8 @@ void cli_print_summary(FILE *out, const cli_session *session, bool known);
 /* Print the ranks of a pipeline if there are several: one line for consecutive ranks with the same
  * host and cores. */
 void cli_print_ranks(FILE *out, const cli_session *session);
+/* Print how messages pass between ranks, a line for each edge. */
+void cli_print_edges(FILE *out, const cli_session *session);
 
 /* Draw a schedule, a row per device, cut at the width of a page. Each row's label is `name` and its
  * number. */

@@ -133,6 +133,7 @@ cgp_status cli_train_open(training *t) {
 cgp_status cli_train_make(training *t) {
     CGP_TRY(cli_session_start(&t->run.session));
     cli_print_ranks(t->run.out, &t->run.session);
+    if (t->run.options.verbose) cli_print_edges(t->run.out, &t->run.session);
     if (cli_ranks() > 1) /* a single rank has checked its directory already */
         CGP_TRY(cli_run_directory_check_ranks(&t->run.directory, t->run.session.pipeline));
     CGP_TRY(cgp_pipeline_set_timeout(t->run.session.pipeline, t->run.options.timeout));

@@ -144,6 +144,12 @@ CGP_API const char *cgp_pipeline_isa(const cgp_pipeline *pipeline);
  *  the pipeline is destroyed. */
 CGP_API const char *cgp_pipeline_libm(const cgp_pipeline *pipeline);
 
+/** Return how the messages of an edge pass between two ranks: "device memory" if the receiver
+ *  copies from the device memory of the sender's process, else "host memory". NULL: both ends are
+ *  on one rank, or there is no such edge, 0 .. cgp_plan_edges() - 1. Static; the same on all
+ *  ranks. */
+CGP_API const char *cgp_pipeline_edge_path(const cgp_pipeline *pipeline, int edge);
+
 /** Return true if a stage of this rank reads a model input, 0 .. inputs - 1. In a pipeline without
  *  ranks: true if any stage reads it. */
 CGP_API bool cgp_pipeline_reads(const cgp_pipeline *pipeline, int input);
@@ -167,7 +173,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_check_memory(const cgp_plan *plan
                                                             int64_t *available);
 
 /** Stop the workers and free everything. Accepts NULL. Legal in every state, even after a failure.
- *  */
+ *  If device memory is shared between ranks (cgp_pipeline_edge_path()), the call is collective: it
+ *  waits until the other ranks make it, or one has failed. After a failure of its own, a rank first
+ *  calls the transport's fail(). Device memory that another process may then use is not freed. */
 CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
 
 /**

@@ -157,7 +157,9 @@ typedef struct cgp_plan_device {
      *  rounded to bf16. They are repacked after an update. */
     int64_t packed_bytes;
     int64_t slot_bytes; /**< All input and saved slots of the device's stages. */
-    int64_t workspace_bytes, transfer_bytes;
+    int64_t workspace_bytes;
+    /** The device's buffers for messages to other devices, also of processes on this host. */
+    int64_t transfer_bytes;
     /** All bytes except parameters, gradients, optimizer, state and packed. */
     int64_t activation_bytes;
     int64_t planned_bytes; /**< Sum of all. */

@@ -14,11 +14,13 @@
 #include "pipeline/run/measured.h"
 #include "pipeline/run/places.h"
 #include "pipeline/run/ranks.h"
+#include "pipeline/run/shared_edges.h"
 #include "pipeline/run/watchdog.h"
 #include "pipeline/sharing.h"
 #include "pipeline/step/parameters.h"
 #include "pipeline/step/step.h"
 #include "pipeline/team/team.h"
+#include "plan/links.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -105,6 +107,8 @@ static cgp_status build(cgp_pipeline *pipeline) {
     if (status == CGP_OK && !executor->owner)
         status = cgp__team_run_untimed(pipeline->team, cgp__job_initialize, &pipeline->step->seed);
     CGP_TRY(share_bytes(executor, status));
+    CGP_TRY(cgp__shared_edges_open(executor));
+    CGP_TRY(cgp__ranks_agree(pipeline->ranks, cgp__link_ends_open(executor)));
     return cgp__run_find(executor, pipeline->setup->batch, pipeline->setup->inference, &run);
 }
 
@@ -171,6 +175,7 @@ void cgp_pipeline_destroy(cgp_pipeline *pipeline) {
     cgp__team *team = pipeline->team;
     const bool all_idle = cgp__team_release(team);
     if (all_idle) cgp__link_ends_close(pipeline->executor);
+    if (all_idle) cgp__shared_edges_close(pipeline->executor);
     if (all_idle || (!team->stuck_shares_memory && !pipeline->ranks->transport))
         (void)cgp__team_run_untimed(team, cgp__job_destroy_device, NULL);
     cgp__team_stop(team);
@@ -193,6 +198,14 @@ cgp_rank_info cgp_pipeline_rank(const cgp_pipeline *pipeline, int rank) {
 const char *cgp_pipeline_isa(const cgp_pipeline *pipeline) {
     CGP__PIPELINE_OR(pipeline, NULL);
     return cgp__isa_name(pipeline->ranks->isa);
+}
+
+const char *cgp_pipeline_edge_path(const cgp_pipeline *pipeline, int edge) {
+    CGP__PIPELINE_OR(pipeline, NULL);
+    const cgp_plan *plan = pipeline->plan;
+    if (edge < 0 || edge >= cgp_plan_edges(plan) || !cgp__plan_links(plan)->list[edge].receives)
+        return NULL;
+    return pipeline->executor->shares[edge] ? "device memory" : "host memory";
 }
 
 const char *cgp_pipeline_libm(const cgp_pipeline *pipeline) {

@@ -32,6 +32,8 @@ static cgp_status add_link(cgp_plan *plan, int from, int to, int64_t bytes, int 
     const bool receives = a->info.rank != b->info.rank;
     const bool to_it = a->backend->host_addressable && !b->backend->host_addressable && !receives;
     const bool from_it = !a->backend->host_addressable && are_apart(plan, from, to);
+    const bool shares = receives && a->backend == b->backend && a->backend->sharing &&
+                        plan->links.n < plan->messages.n_edges && bytes >= CGP__SHARED_BYTES;
     plan->links.list[plan->links.n++] =
         (cgp__link_plan){.from = from,
                          .to = to,
@@ -40,7 +42,8 @@ static cgp_status add_link(cgp_plan *plan, int from, int to, int64_t bytes, int 
                          .holder = to_it ? to : from,
                          .in_host = to_it || from_it,
                          .receives = receives,
-                         .receives_in_host = !b->backend->host_addressable};
+                         .receives_in_host = !b->backend->host_addressable,
+                         .shares = shares};
     return CGP_OK;
 }
 
@@ -97,5 +100,8 @@ void cgp__place_links(cgp_plan *plan) {
         link->offset = reserve(from, link->in_host, bytes, &from->transfer_bytes);
         if (link->receives)
             link->receive_offset = reserve(to, link->receives_in_host, bytes, &to->receive_bytes);
+        if (link->shares)
+            link->shared_offset =
+                reserve(from, false, link->capacity * link->bytes, &from->transfer_bytes);
     }
 }

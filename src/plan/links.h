@@ -25,10 +25,14 @@ typedef struct cgp__link_plan {
      * memory. */
     bool receives, receives_in_host;
     int64_t receive_offset;
+    /* The sender has further buffers of its own, in device memory at shared_offset. If both ends
+     * are processes of one host, the receiver copies from them. */
+    bool shares;
+    int64_t shared_offset;
 } cgp__link_plan;
 
-/* Bytes of a piece of a tied gradient. */
-enum { CGP__TIE_BYTES = 65536 };
+/* Bytes of a piece of a tied gradient. Bytes of a message that names a buffer of shared memory. */
+enum { CGP__TIE_BYTES = 65536, CGP__SHARED_BYTES = 4 };
 
 /* Link e belongs to edge e; the links of tied gradients follow. */
 typedef struct cgp__links {

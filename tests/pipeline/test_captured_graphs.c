@@ -377,8 +377,13 @@ TEST_CASE(tables_that_are_not_whole_are_refused) {
     cgp_backend three = cgp__backend_late;
     cgp_backend_streams streams = *three.streams;
     cgp_backend_graphs graphs = *three.graphs;
+    cgp_backend_sharing sharing = {.struct_size = sizeof sharing};
     char expected[200];
     three.name = "three";
+    three.sharing = &sharing;
+    assert_status(cgp__backend_add(&three), CGP_EINVAL);
+    assert_message("backend three: expected a function sharing->memory_export, got NULL");
+    three.sharing = NULL;
     three.graphs = &graphs;
     graphs.destroy = NULL;
     assert_status(cgp__backend_add(&three), CGP_EINVAL);
@@ -388,9 +393,9 @@ TEST_CASE(tables_that_are_not_whole_are_refused) {
     assert_status(cgp__backend_add(&three), CGP_EINVAL);
     assert_message("backend three: expected a function streams->discard, got NULL");
     snprintf(expected, sizeof expected,
-             "backend three: expected streams of %zu bytes or none and graphs of %zu bytes or "
-             "none, got",
-             sizeof streams, sizeof graphs);
+             "backend three: expected streams of %zu bytes, graphs of %zu bytes and sharing of %zu "
+             "bytes, or none of them, got",
+             sizeof streams, sizeof graphs, sizeof sharing);
     const size_t wrong_streams[] = {0, sizeof streams - 1}, wrong_graphs[] = {0, sizeof graphs + 1};
     for (int i = 0; i < 2; i++) {
         streams.struct_size = wrong_streams[i];
@@ -403,7 +408,16 @@ TEST_CASE(tables_that_are_not_whole_are_refused) {
         assert_status(cgp__backend_add(&three), CGP_EINVAL);
         assert_message(expected);
     }
+    sharing.struct_size--;
+    three.graphs = NULL;
+    three.sharing = &sharing;
+    assert_status(cgp__backend_add(&three), CGP_EINVAL);
+    assert_message(expected);
     three.streams = NULL;
+    assert_status(cgp__backend_add(&three), CGP_EINVAL);
+    assert_string_equal(cgp_message(), "backend three: expected streams with sharing, got none");
+    three.sharing = NULL;
+    three.graphs = cgp__backend_late.graphs;
     assert_status(cgp__backend_add(&three), CGP_EINVAL);
     assert_string_equal(cgp_message(), "backend three: expected streams with graphs, got none");
 }
@@ -416,5 +430,9 @@ TEST_CASE(wrong_switches_are_refused) {
     assert_status(cgp_pipeline_create(&pipeline, t.plan, 1), CGP_EINVAL);
     assert_message("CGP_GRAPHS: expects on or off, got \"no\"");
     unsetenv("CGP_GRAPHS");
+    setenv("CGP_IPC", "no", 1);
+    assert_status(cgp_pipeline_create(&pipeline, t.plan, 1), CGP_EINVAL);
+    assert_message("CGP_IPC: expects on or off, got \"no\"");
+    unsetenv("CGP_IPC");
     close_training(&t, NULL);
 }

@@ -9,6 +9,7 @@
 #include "pipeline/run/measured.h"
 #include "pipeline/run/queues.h"
 #include "pipeline/run/ranks.h"
+#include "pipeline/run/shared_edges.h"
 #include "pipeline/run/staging.h"
 #include "pipeline/run/worker.h"
 #include "plan/memory/devices.h"
@@ -117,9 +118,10 @@ cgp_status cgp__job_destroy_device(cgp__worker *worker, void *unused) {
     cgp__queues_destroy(worker);
     cgp__staging_destroy(worker);
     if (worker->device) cgp__link_ends_destroy_events(worker);
+    if (worker->device) cgp__shared_edges_destroy_events(worker);
     if (worker->host)
         backend->device.host_memory_destroy(worker->device, worker->host, (size_t)info->host_bytes);
-    if (worker->memory)
+    if (worker->memory && !worker->executor->keeps)
         backend->device.memory_destroy(worker->device, worker->memory,
                                        (size_t)worker->measured->bytes);
     if (worker->device) backend->device.destroy(worker->device);

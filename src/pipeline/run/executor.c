@@ -13,6 +13,7 @@
 #include "pipeline/run/link_ends.h"
 #include "pipeline/run/measured.h"
 #include "pipeline/run/ranks.h"
+#include "pipeline/run/shared_edges.h"
 #include "pipeline/run/worker.h"
 #include "pipeline/team/team.h"
 #include "plan/links.h"
@@ -54,9 +55,11 @@ cgp_status cgp__executor_init(cgp__executor *executor, const cgp_plan *plan, cgp
     CGP_TRY(CGP__NEW(executor->workers, cgp_plan_devices(plan), "pipeline"));
     CGP_TRY(CGP__NEW(executor->measured, cgp_plan_devices(plan), "pipeline"));
     CGP_TRY(CGP__NEW(executor->ends, 2 * cgp__plan_links(plan)->n, "pipeline"));
+    CGP_TRY(CGP__NEW(executor->shares, cgp__plan_links(plan)->n, "pipeline"));
     CGP_TRY(CGP__NEW(executor->reads, 2 * executor->model->n_inputs, "pipeline"));
     find_reads(executor);
     CGP_TRY(cgp__captured_graphs_read(&executor->captures));
+    CGP_TRY(cgp__shared_edges_read(&executor->ipc));
     return cgp__injected_faults_read(executor);
 }
 
@@ -87,7 +90,7 @@ cgp_status cgp__executor_start(cgp__executor *executor) {
     status = cgp__ranks_agree(executor->ranks, status);
     if (status == CGP_OK)
         status = cgp__team_run_untimed(executor->team, cgp__job_create_memory, NULL);
-    return status == CGP_OK ? cgp__link_ends_open(executor) : status;
+    return status;
 }
 
 void cgp__executor_deinit(cgp__executor *executor) {
@@ -102,6 +105,7 @@ void cgp__executor_deinit(cgp__executor *executor) {
     free(executor->losses);
     free(executor->rows);
     free(executor->ends);
+    free(executor->shares);
     free(executor->measured);
     free(executor->workers);
 }

@@ -7,6 +7,7 @@
 #include <cgpipe/ext/transport.h>
 
 typedef struct cgp__executor cgp__executor;
+typedef struct cgp__shared_end cgp__shared_end;
 typedef struct cgp__worker cgp__worker;
 
 /* One end of a link. */
@@ -22,6 +23,10 @@ typedef struct cgp__end {
     /* Number of pieces sent or received so far, on a link of tied gradients. Written by the
      * worker. */
     int64_t pieces;
+    /* An edge between ranks whose receiver copies from the sender's device memory: its messages
+     * name a buffer there. `shared` may be set without `shares`. */
+    bool shares;
+    cgp__shared_end *shared;
 } cgp__end;
 
 /* Open all links that have an end on this rank. The links may be used only after all ranks have

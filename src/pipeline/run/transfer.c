@@ -5,7 +5,12 @@
  *     RECV_F    take the message; IN waits for the sender's copy into the buffer; copy; release it
  *
  * Within a rank, a buffer is handed over at once, with an event recorded after the copy. Between
- * ranks, it is handed over when the copy is complete. */
+ * ranks, it is handed over when the copy is complete.
+ *
+ * On a shared edge (shared_edges.h), which also joins two ranks, the transport's message is the
+ * number of a buffer in the sender's device memory. It is posted when the call that records the
+ * buffer's event has returned. The receiver's device waits for this event, copies from the buffer,
+ * and records an event of its own. The sender's device waits for the receiver's event. */
 #include "pipeline/run/transfer.h"
 
 #include "pipeline/run/execute.h"
@@ -13,12 +18,15 @@
 #include "pipeline/run/injected_faults.h"
 #include "pipeline/run/link_ends.h"
 #include "pipeline/run/queues.h"
+#include "pipeline/run/shared_edges.h"
 #include "pipeline/run/worker.h"
 #include "pipeline/team/team.h"
 #include "plan/links.h"
 #include "plan/messages.h"
 #include "plan/program/program.h"
 #include "schedule/kinds.h"
+
+#include <string.h>
 
 cgp_status cgp__wait_status(const cgp__worker *worker, const cgp__end *end) {
     char message[1024];
@@ -58,11 +66,12 @@ static bool wait_for_buffer(const cgp__execution *s, const cgp__end *end, bool s
 
 /* Wait for an event of the device at the other end. The queue waits if both devices have the same
  * asynchronous backend; otherwise this thread waits. */
-static cgp_status wait_for_event(const cgp__execution *s, cgp_queue queue, int peer, void *event) {
+static cgp_status wait_for_event(const cgp__execution *s, const cgp__end *end, cgp_queue queue,
+                                 int peer, void *event) {
     const cgp_backend *backend = s->worker->backend;
     const cgp_backend *other = s->worker->executor->workers[peer].backend;
     if (!event) return CGP_OK;
-    if (backend->streams && backend == other)
+    if (end->shares || (backend->streams && backend == other))
         return backend->streams->event_wait(s->worker->device, queue, event);
     atomic_store(&s->worker->progress.syncs, true);
     (void)other->streams->event_sync(event); /* the other device's worker reports a failure */
@@ -88,6 +97,25 @@ static cgp_status copy_parts(const cgp__execution *s, const cgp__edge_plan *edge
     return CGP_OK;
 }
 
+/* Set *number to the buffer of a message on a shared edge, and message->event to the peer's last
+ * use of it; -1: the edge is not shared. The sender's buffers have the numbers of the
+ * transport's. */
+static cgp_status find_shared(const cgp__link_plan *link, const cgp__end *end, bool sends,
+                              cgp_link_message *message, int32_t *number) {
+    *number = -1;
+    if (!end->shares) return CGP_OK;
+    if (sends)
+        *number = (int32_t)(((char *)message->buffer - end->memory) /
+                            (CGP_LINK_HEADER_BYTES + link->bytes));
+    else
+        memcpy(number, message->buffer, sizeof *number);
+    if (*number < 0 || *number >= link->capacity)
+        return cgp_fail(CGP_EDEVICE, "message: expected a buffer below %d, got %d", link->capacity,
+                        (int)*number);
+    message->event = end->shared->peer[*number];
+    return CGP_OK;
+}
+
 /* Return the place of a link's buffer: on a device of this backend, or on the host. */
 static cgp_place place_of(const cgp__execution *s, const cgp__link_plan *link, bool sends,
                           void *buffer) {
@@ -99,13 +127,29 @@ static cgp_place place_of(const cgp__execution *s, const cgp__link_plan *link, b
     return (cgp_place){s->worker->executor->workers[device].device, buffer};
 }
 
+/* Record the event of a shared buffer, then hand it over. */
+static cgp_status hand_over_shared(const cgp__execution *s, const cgp__end *end, bool sends,
+                                   int32_t number, cgp_link_message *message) {
+    _Static_assert(sizeof number == CGP__SHARED_BYTES, "as planned");
+    CGP_TRY(s->worker->backend->streams->event_record(
+        s->worker->device, sends ? CGP_QUEUE_OUT : CGP_QUEUE_IN, end->shared->own[number]));
+    if (sends) memcpy(message->buffer, &number, sizeof number);
+    message->bytes = sizeof number;
+    if (sends)
+        end->transport->links.post(end->link, message);
+    else
+        end->transport->links.release(end->link, message);
+    return CGP_OK;
+}
+
 /* Hand the buffer over, now or when the action is complete. */
 static cgp_status hand_over(const cgp__execution *s, const cgp__end *end, bool sends,
-                            cgp__in_flight *action, cgp_link_message *message) {
+                            int32_t shared, cgp__in_flight *action, cgp_link_message *message) {
     const cgp_backend_streams *streams = s->worker->backend->streams;
     const int64_t bytes = cgp__plan_links(s->plan)->list[s->bound->action.edge].bytes;
     message->event = NULL;
     if (sends) cgp__injected_faults_of_message(s->worker->executor, &s->bound->action, message);
+    if (shared >= 0) return hand_over_shared(s, end, sends, shared, message);
     if (streams && end->transport->copies) {
         action->transport = end->transport;
         action->link = end->link;
@@ -133,21 +177,27 @@ bool cgp__transfer(const cgp__execution *s, cgp__in_flight *action) {
     const cgp_queue queue = sends ? CGP_QUEUE_OUT : CGP_QUEUE_IN;
     const cgp_backend_streams *streams = s->worker->backend->streams;
     cgp_link_message message = {.buffer = NULL};
+    int32_t shared = -1;
     if (!wait_for_buffer(s, end, sends, &message)) return false;
+    if (find_shared(link, end, sends, &message, &shared) != CGP_OK)
+        return cgp__fail_on_device(s, -1);
     action->event.released_ns = message.released_ns;
     action->event.ready_ns = cgp__now_ns();
     message.microbatch = s->bound->action.microbatch;
     message.bytes = edge->bytes;
     if (CGP__ON(sends ? CGP__SITE_BUFFER : CGP__SITE_MESSAGE) &&
-        wait_for_event(s, queue, sends ? link->to : link->from, message.event) != CGP_OK)
+        wait_for_event(s, end, queue, sends ? link->to : link->from, message.event) != CGP_OK)
         return cgp__fail_on_device(s, -1);
     if (cgp__is_stopped(s->worker)) return false; /* after a timeout, the plan may be gone */
     if (!cgp__in_flight_start(s, action)) return false;
-    const cgp_place buffer = place_of(s, link, sends, message.buffer);
+    const cgp_place buffer =
+        shared < 0 ? place_of(s, link, sends, message.buffer)
+                   : cgp__device_place(s->worker, end->shared->memory + shared * link->bytes);
     if (sends && streams && buffer.device &&
         streams->discard(s->worker->device, queue, buffer.at, (size_t)edge->bytes) != CGP_OK)
         return cgp__fail_on_device(s, -1);
     if (copy_parts(s, edge, sends, buffer) != CGP_OK) return cgp__fail_on_device(s, -1);
     if (cgp__is_stopped(s->worker)) return false;
-    return hand_over(s, end, sends, action, &message) == CGP_OK || cgp__fail_on_device(s, -1);
+    return hand_over(s, end, sends, shared, action, &message) == CGP_OK ||
+           cgp__fail_on_device(s, -1);
 }

@@ -51,11 +51,12 @@ int cgp__peer_of(const cgp_plan *plan, const cgp_action *action) {
 }
 
 /* Return whether a transfer waits for an event of the device at its other end. Either the worker
- * waits or, if the transfer is enqueued, its device waits. There are no events between ranks. */
+ * waits or, if the transfer is enqueued, its device waits. Between ranks only shared edges have
+ * events. */
 static bool waits_for_event(const cgp__worker *worker, const cgp__bound_action *bound,
                             const cgp__end *end) {
     const cgp__list *list = &worker->executor->context.run->lists[worker->index];
-    if (end->transport->copies) return false;
+    if (end->transport->copies && !end->shares) return false;
     return atomic_load(&worker->progress.syncs) ||
            (worker->backend->streams &&
             bound - list->actions < atomic_load(&worker->progress.begun));
