@@ -144,7 +144,7 @@ static void add_layout(sum *s, const cgp_plan *plan) {
     for (int l = 0; l < plan->links.n; l++) {
         const cgp__link_plan *link = &plan->links.list[l];
         ADD_NUMBERS(s, link->from, link->to, link->bytes, link->capacity, link->in_host,
-                    link->receives, link->receives_in_host);
+                    link->receives, link->receives_in_host, link->pieces);
     }
 }
 

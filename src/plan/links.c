@@ -9,9 +9,12 @@
 #include "plan/owners.h"
 #include "plan/plan.h"
 
+#include <stdlib.h>
+
 int cgp__plan_tie(const cgp_plan *plan, int from, int to) {
     for (int l = plan->messages.n_edges; l < plan->links.n; l++) {
-        if (plan->links.list[l].from == from && plan->links.list[l].to == to) return l;
+        const cgp__link_plan *link = &plan->links.list[l];
+        if (link->from == from && link->to == to && link->pieces > 0) return l;
     }
     return -1;
 }
@@ -22,6 +25,25 @@ static bool are_apart(const cgp_plan *plan, int from, int to) {
     const cgp__device_plan *a = &plan->placement.devices[from], *b = &plan->placement.devices[to];
     return a->info.rank != b->info.rank ||
            (!a->backend->host_addressable && a->backend != b->backend);
+}
+
+/* Return whether messages between two devices are worth dividing: a copy between a device and host
+ * memory can overlap with the transport. */
+static bool is_divisible(const cgp_plan *plan, int from, int to) {
+    const cgp__device_plan *a = &plan->placement.devices[from], *b = &plan->placement.devices[to];
+    return a->info.rank != b->info.rank &&
+           (!a->backend->host_addressable || !b->backend->host_addressable);
+}
+
+/* Read CGP_PIECE_BYTES, for tests: the largest piece of a message. */
+static cgp_status read_piece_bytes(int64_t *bytes) {
+    const char *text = getenv("CGP_PIECE_BYTES");
+    char *end = NULL;
+    *bytes = CGP__PIECE_BYTES;
+    if (!text) return CGP_OK;
+    *bytes = strtoll(text, &end, 10);
+    if (end != text && *end == '\0' && *bytes >= 64 && *bytes % 64 == 0) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "CGP_PIECE_BYTES: expected a multiple of 64, got \"%s\"", text);
 }
 
 static cgp_status add_link(cgp_plan *plan, int from, int to, int64_t bytes, int capacity) {
@@ -38,6 +60,8 @@ static cgp_status add_link(cgp_plan *plan, int from, int to, int64_t bytes, int 
         (cgp__link_plan){.from = from,
                          .to = to,
                          .bytes = bytes,
+                         .message_bytes = bytes,
+                         .pieces = 1,
                          .capacity = capacity,
                          .holder = to_it ? to : from,
                          .in_host = to_it || from_it,
@@ -69,7 +93,33 @@ static cgp_status add_ties(cgp_plan *plan, int p) {
     return CGP_OK;
 }
 
+/* Divide the messages of an edge: its link keeps the first piece. */
+static cgp_status divide(cgp_plan *plan, int edge, int64_t most) {
+    const cgp__link_plan whole = plan->links.list[edge];
+    if (whole.bytes <= most || !is_divisible(plan, whole.from, whole.to)) return CGP_OK;
+    const int64_t pieces = cgp__ceil_div(whole.bytes, most);
+    plan->links.list[edge].bytes = most;
+    plan->links.list[edge].pieces = (int)pieces;
+    plan->links.list[edge].next = plan->links.n;
+    for (int64_t k = 1; k < pieces; k++) {
+        CGP_TRY(add_link(plan, whole.from, whole.to, cgp__min(most, whole.bytes - k * most),
+                         whole.capacity));
+        plan->links.list[plan->links.n - 1].pieces = 0;
+    }
+    return CGP_OK;
+}
+
+int cgp__plan_piece(const cgp_plan *plan, int edge, int k) {
+    return k == 0 ? edge : plan->links.list[edge].next + k - 1;
+}
+
+int64_t cgp__plan_piece_bytes(const cgp_plan *plan, int edge) {
+    return plan->links.list[edge].bytes;
+}
+
 cgp_status cgp__list_links(cgp_plan *plan) {
+    int64_t most;
+    CGP_TRY(read_piece_bytes(&most));
     for (int e = 0; e < plan->messages.n_edges; e++) {
         const cgp__edge_plan *edge = &plan->messages.edges[e];
         CGP_TRY(add_link(plan, plan->placement.stages[edge->edge.from].info.device,
@@ -78,6 +128,8 @@ cgp_status cgp__list_links(cgp_plan *plan) {
     }
     for (int p = 0; p < plan->setup.model->n_params && !plan->setup.inference; p++)
         if (cgp__is_tied(&plan->parameters, plan->setup.model, p)) CGP_TRY(add_ties(plan, p));
+    for (int e = 0; e < plan->messages.n_edges; e++)
+        CGP_TRY(divide(plan, e, most));
     return CGP_OK;
 }
 
@@ -102,6 +154,6 @@ void cgp__place_links(cgp_plan *plan) {
             link->receive_offset = reserve(to, link->receives_in_host, bytes, &to->receive_bytes);
         if (link->shares)
             link->shared_offset =
-                reserve(from, false, link->capacity * link->bytes, &from->transfer_bytes);
+                reserve(from, false, link->capacity * link->message_bytes, &from->transfer_bytes);
     }
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* links.h -- the buffers of messages between devices. Each edge has a link. Gradients of tied
- * parameters have further links, between devices that cannot read each other's memory. */
+ * parameters have further links, between devices that cannot read each other's memory. So have the
+ * pieces of a large message between ranks, so that its copies and its sending overlap. */
 #ifndef CGP_SRC_PLAN_LINKS_H
 #define CGP_SRC_PLAN_LINKS_H
 
@@ -8,8 +9,11 @@
 
 typedef struct cgp__link_plan {
     int from, to; /* devices */
-    /* bytes of a buffer */
-    int64_t bytes;
+    /* bytes of a buffer; bytes of a whole message */
+    int64_t bytes, message_bytes;
+    /* Number of pieces of a message, >= 1. Piece 0 uses this link, piece k > 0 the link of number
+     * `next` + k - 1, whose own number of pieces is 0. */
+    int pieces, next;
     /* number of buffers, on each side that has buffers */
     int capacity;
     /* The device that holds the sender's buffers, which is normally the sender. If the sender
@@ -31,10 +35,11 @@ typedef struct cgp__link_plan {
     int64_t shared_offset;
 } cgp__link_plan;
 
-/* Bytes of a piece of a tied gradient. Bytes of a message that names a buffer of shared memory. */
-enum { CGP__TIE_BYTES = 65536, CGP__SHARED_BYTES = 4 };
+/* Bytes of a piece of a tied gradient, of a message that names a buffer of shared memory, and of a
+ * piece of a message. */
+enum { CGP__TIE_BYTES = 65536, CGP__SHARED_BYTES = 4, CGP__PIECE_BYTES = 4 << 20 };
 
-/* Link e belongs to edge e; the links of tied gradients follow. */
+/* Link e belongs to edge e; the links of tied gradients follow, then those of pieces. */
 typedef struct cgp__links {
     cgp__link_plan *list;
     int n, capacity;
@@ -48,6 +53,12 @@ void cgp__place_links(cgp_plan *plan);
 
 /* Return the links of a plan. */
 const cgp__links *cgp__plan_links(const cgp_plan *plan);
+
+/* Return the number of the link of piece k of an edge's messages. */
+int cgp__plan_piece(const cgp_plan *plan, int edge, int k);
+
+/* Return the number of bytes of a message before piece 1, which all pieces have but the last. */
+int64_t cgp__plan_piece_bytes(const cgp_plan *plan, int edge);
 
 /* Return the link of tied gradients from one device to another; -1: there is none, because `to` can
  * read the memory of `from`. */

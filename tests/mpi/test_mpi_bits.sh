@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_mpi_bits.sh SOURCE_DIR BUILD_DIR -- run the draws of test_bit_equality on 2, 3 and 4 MPI
 # processes. Results are bit-equal to one process for all schedules, recompute modes, precisions,
-# tied parameters, skips and states, with devices on the cpu and on `late`. CGP_TEST_SCALE [0.12]
+# tied parameters, skips and states, with devices on the cpu and on `late`. Messages of `late` pass
+# in small pieces. CGP_TEST_SCALE [0.12]
 # multiplies the number of draws; CGP_TEST_SEED repeats them.
 set -u
 build_dir=$2
@@ -16,7 +17,7 @@ echo "CGP_TEST_SEED=$CGP_TEST_SEED"
 failed=0
 draws=0
 for n in 2 3 4; do
-    if run_ranks "$n" "$program" >"$work/log" 2>&1 && [ "$(grep -c '^\[  PASSED  \] 4 test(s).$' "$work/log")" = "$n" ]; then
+    if CGP_PIECE_BYTES=$((64 * n)) run_ranks "$n" "$program" >"$work/log" 2>&1 && [ "$(grep -c '^\[  PASSED  \] 4 test(s).$' "$work/log")" = "$n" ]; then
         here=$(sed -n "s/^\([0-9]*\) draws on $n ranks\$/\1/p" "$work/log" | head -1)
         draws=$((draws + here))
         echo "ok: $n ranks, $here draws"

@@ -39,8 +39,8 @@ ranks() { # NAME RANKS OPTION...
 }
 # shellcheck disable=SC2086 # split into words
 {
-    CGP_IPC=off compare "two devices" 2 $gpt2 --stages 2 --devices 'cuda-host*2'
-    check "two devices: messages pass through host memory" [ "$(grep -c '^edge [01] .*, over host memory$' "$work/out")" = 2 ]
+    CGP_PIECE_BYTES=960 CGP_CUDA_HOST_IPC=broken compare "two devices" 2 $gpt2 --stages 2 --devices 'cuda-host*2'
+    check "two devices: a pattern that does not arrive sends messages through host memory" [ "$(grep -c '^edge [01] .*, over host memory$' "$work/out")" = 2 ]
     same=$(weights "$work/ranks.json")
     "$cgpipe" train $gpt2 --stages 1 --devices cuda-host --run "$work/alone" --json "$work/alone.json" --quiet >"$work/out" 2>"$work/err"
     check "two devices: the weights of one stage" [ "$(weights "$work/alone.json")" = "$same" ]
@@ -48,14 +48,13 @@ ranks() { # NAME RANKS OPTION...
     check "what the drivers took comes from both ranks" test "$(jq -c '[.devices[].driver_bytes]' "$work/ranks.json")" = '[327155712,327155712]'
     delay=1000000 ranks "shared memory" 2 $gpt2 --stages 2 --devices 'cuda-host*2'
     check "shared memory: both edges use it" [ "$(grep -c '^edge [01] .*, over device memory$' "$work/out")" = 2 ]
-    CGP_CUDA_HOST_IPC=broken ranks "a pattern does not arrive" 2 $gpt2 --stages 2 --devices 'cuda-host*2'
-    check "a pattern does not arrive: messages pass through host memory" [ "$(grep -c '^edge [01] .*, over host memory$' "$work/out")" = 2 ]
     CGP_CUDA_HOST_IPC=unordered CGP_CUDA_HOST_DELAY=1000000 run_ranks 2 "$cgpipe" train $gpt2 --stages 2 --devices 'cuda-host*2' --run "$work/early" --json "$work/early.json" --quiet >"$work/out" 2>"$work/err"
     check "a copy before its event changes the weights" [ "$(weights "$work/early.json" 2>"$work/err")" != "$same" ]
-    compare "cuda-host between cpus, on three ranks" 3 $gpt2 --stages 3 --devices cpu,cuda-host,cpu --schedule gpipe
-    compare "two devices a rank" 2 $gpt2 --stages 4 --devices cpu,cuda-host,cuda-host:1,cuda-host:2
+    CGP_PIECE_BYTES=960 compare "cuda-host between cpus, on three ranks" 3 $gpt2 --stages 3 --devices cpu,cuda-host,cpu --schedule gpipe
+    CGP_PIECE_BYTES=960 compare "two devices a rank" 2 $gpt2 --stages 4 --devices cpu,cuda-host,cuda-host:1,cuda-host:2
     check "two devices a rank: the edges between the ranks use shared memory" [ "$(grep '^edge' "$work/out" | cut -d, -f2 | tr '\n' ';')" = " over device memory; over device memory;" ]
-    compare "images" 2 resnet:depth=8,width=4,classes=10,image=32 --data shapes:size=32,validation=8 --steps 2 --batch 4 --chunks 2 --stages 2 --devices 'cuda-host*2'
+    CGP_IPC=off compare "images" 2 resnet:depth=8,width=4,classes=10,image=32 --data shapes:size=32,validation=8 --steps 2 --batch 4 --chunks 2 --stages 2 --devices 'cuda-host*2'
+    check "images: CGP_IPC=off sends messages through host memory" [ "$(grep -c '^edge [01] .*, over host memory$' "$work/out")" = 2 ]
 }
 run_ranks 2 "$cgpipe" check gpt2:layers=2,width=32,heads=2,vocab=64,seq=16 --stages 2 --devices 'cuda-host*2' --batch 4 --chunks 4 --precision bf16 >"$work/out" 2>"$work/err"
 check "cgpipe check on two ranks" [ $? = 0 ]
@@ -77,14 +76,14 @@ if [ "$mpi" = "Open MPI" ]; then # rank 1 simulates another version of cuBLASLt
 fi
 # shellcheck disable=SC2086 # split into words
 if [ "$mpi" = "Open MPI" ]; then # rank 0 uses its buffers again while rank 1's copies are late
-    train="train $gpt2 --chunks 8 --stages 2 --schedule gpipe --devices cuda-host*2 --run $work/late --overwrite --quiet"
+    train="train $gpt2 --chunks 8 --steps 1 --stages 2 --schedule gpipe --devices cuda-host*2 --run $work/late --overwrite --quiet"
     "$cgpipe" $train --json "$work/one.json" >"$work/out" 2>"$work/err"
     run_ranks 1 "$cgpipe" $train --json "$work/late.json" : -n 1 -x CGP_CUDA_HOST_DELAY=3000000 "$cgpipe" $train >"$work/out" 2>"$work/err"
     check "late copies: the weights of one process" [ "$(weights "$work/late.json")" = "$(weights "$work/one.json")" ]
 fi
 if [ "$mpi" = "Open MPI" ]; then # the receiver's device waits for an event that a killed process does not reach
     # shellcheck disable=SC2086 # split into words
-    launcher=--enable-recovery CGP_CUDA_HOST_DELAY=2000000 run_fault 2 kill:rank=0,at=0F2@3 "$cgpipe" train $gpt2 --steps 6 --stages 2 --devices 'cuda-host*2' --run "$work/killed" --overwrite --timeout 1 >"$work/out" 2>"$work/err"
+    launcher=--enable-recovery CGP_CUDA_HOST_DELAY=2000000 run_fault 2 kill:rank=0,at=0F2@1 "$cgpipe" train $gpt2 --steps 6 --stages 2 --devices 'cuda-host*2' --run "$work/killed" --overwrite --timeout 1 >"$work/out" 2>"$work/err"
     check "killed: the other has code 3" [ "$(code_of 1)" = 3 ]
     check "killed: it is named, once" [ "$(grep -c '^cgpipe: rank 0: silent for [0-9.]* s (process .* was killed' "$work/err")" = 1 ]
     check "killed: no process is left" [ -z "$(pgrep -f "$work/killed")" ]

@@ -5,7 +5,9 @@
 #include "graphs.h"
 
 #include "backend/registry.h"
+#include "base/base.h"
 #include "late/late.h"
+#include "plan/links.h"
 
 /* --- a copy of `late` that counts --- */
 
@@ -61,14 +63,16 @@ TEST_CASE(the_hosts_memory_is_what_was_planned) {
 
 enum { SAMPLES = 3, IDS = 256, WIDTH = 16384, VOCAB = 5 };
 
-/* Create an embedding whose output takes 16 MiB a sample. */
+/* Create an embedding, and a relu, whose outputs take 16 MiB a sample. */
 static cgp_model *wide(void) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "wide"));
     cgp_model_layer(model, "rows");
     const cgp_value ids = cgp_model_input(model, "ids", CGP_I32, 1, (int64_t[]){IDS});
-    cgp_model_output(
-        model, cgp_embedding(model, ids, "rows", VOCAB, WIDTH, (cgp_init){CGP_INIT_NORMAL, 1}));
+    const cgp_value rows =
+        cgp_embedding(model, ids, "rows", VOCAB, WIDTH, (cgp_init){CGP_INIT_NORMAL, 1});
+    cgp_model_layer(model, "relu");
+    cgp_model_output(model, cgp_relu(model, rows));
     assert_ok(cgp_model_finish(model));
     return model;
 }
@@ -104,6 +108,60 @@ TEST_CASE(an_output_larger_than_the_planned_memory_arrives) {
     assert_memory_equal(expected, got, sizeof(float) * SAMPLES * IDS * WIDTH);
     free(expected);
     free(got);
+    cgp_model_destroy(model);
+}
+
+/* --- messages between ranks --- */
+
+/* Create a plan of two ranks whose message takes 16 MiB a sample. */
+static cgp_plan *plan_ranks(const char *from, const char *to, const cgp_model *model) {
+    cgp_plan_options o = cgp_plan_options_default();
+    cgp_plan *plan = NULL;
+    o.inference = true;
+    o.stages = o.ranks = 2;
+    o.balance = (const int[]){1, 1};
+    o.batch = o.chunks = SAMPLES;
+    o.devices = (const char *const[]){from, to};
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    return plan;
+}
+
+static void check_pieces(const cgp_plan *plan, int pieces, int64_t most) {
+    const cgp__link_plan *first = &cgp__plan_links(plan)->list[0];
+    int64_t bytes = 0, placed = 0;
+    assert_int_equal(first->pieces, pieces);
+    for (int k = 0; k < pieces; k++) {
+        const cgp__link_plan *link = &cgp__plan_links(plan)->list[cgp__plan_piece(plan, 0, k)];
+        assert_int_equal(link->bytes, cgp__min(most, first->message_bytes - bytes));
+        assert_int_equal(link->capacity, first->capacity);
+        assert_int_equal(link->offset, first->offset + placed);
+        bytes += link->bytes;
+        placed += link->capacity * (CGP_LINK_HEADER_BYTES + link->bytes);
+    }
+    assert_int_equal(bytes, cgp_plan_edge_at(plan, 0).bytes);
+}
+
+TEST_CASE(large_messages_of_ranks_are_planned_in_pieces) {
+    enum { MESSAGE = 4 * IDS * WIDTH };
+    static const char *const devices[][2] = {
+        {"late", "late"}, {"late", "cpu"}, {"cpu", "late"}, {"cpu", "cpu"}};
+    cgp_model *model = wide();
+    for (int i = 0; i < 4; i++) {
+        cgp_plan *plan = plan_ranks(devices[i][0], devices[i][1], model);
+        check_pieces(plan, i < 3 ? MESSAGE / CGP__PIECE_BYTES : 1,
+                     i < 3 ? CGP__PIECE_BYTES : MESSAGE);
+        cgp_plan_destroy(plan);
+    }
+    setenv("CGP_PIECE_BYTES", "6400000", 1);
+    cgp_plan *plan = plan_ranks("late", "late", model);
+    check_pieces(plan, 3, 6400000);
+    cgp_plan_destroy(plan);
+    cgp_plan_options o = cgp_plan_options_default();
+    o.inference = true;
+    setenv("CGP_PIECE_BYTES", "100", 1);
+    assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
+    assert_message("CGP_PIECE_BYTES: expected a multiple of 64, got \"100\"");
+    unsetenv("CGP_PIECE_BYTES");
     cgp_model_destroy(model);
 }
 

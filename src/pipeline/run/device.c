@@ -5,6 +5,7 @@
 #include "pipeline/run/captured_graphs.h"
 #include "pipeline/run/executor.h"
 #include "pipeline/run/kernels.h"
+#include "pipeline/run/landings.h"
 #include "pipeline/run/link_ends.h"
 #include "pipeline/run/measured.h"
 #include "pipeline/run/queues.h"
@@ -103,6 +104,7 @@ cgp_status cgp__job_create_memory(cgp__worker *worker, void *unused) {
     log_memory(worker);
     CGP_TRY(create_words(worker));
     CGP_TRY(cgp__queues_create(worker));
+    CGP_TRY(cgp__landings_create(worker));
     CGP_TRY(cgp__link_ends_create_events(worker));
     CGP_TRY(cgp__captured_graphs_create(worker, worker->executor->captures));
     return cgp__kernels_create(worker);
@@ -116,6 +118,7 @@ cgp_status cgp__job_destroy_device(cgp__worker *worker, void *unused) {
     cgp__captured_graphs_destroy(worker);
     cgp__kernels_destroy(worker);
     cgp__queues_destroy(worker);
+    cgp__landings_destroy(worker);
     cgp__staging_destroy(worker);
     if (worker->device) cgp__link_ends_destroy_events(worker);
     if (worker->device) cgp__shared_edges_destroy_events(worker);

@@ -79,7 +79,7 @@ cgp_status cgp__link_ends_create_events(const cgp__worker *worker) {
         const cgp__link_plan *link = &links->list[l];
         for (int side = 0; side < 2; side++) {
             cgp__end *end = &worker->executor->ends[2 * l + side];
-            if ((side == 0 ? link->from : link->to) != worker->index) continue;
+            if (link->receives || (side == 0 ? link->from : link->to) != worker->index) continue;
             CGP_TRY(CGP__NEW(end->events, link->capacity, "worker"));
             for (int i = 0; i < link->capacity; i++)
                 CGP_TRY(streams->event_create(worker->device, &end->events[i]));

@@ -11,6 +11,7 @@
 #include "pipeline/run/queues.h"
 
 #include "pipeline/run/execute.h"
+#include "pipeline/run/landings.h"
 #include "pipeline/run/measured.h"
 #include "pipeline/run/staging.h"
 #include "pipeline/run/worker.h"
@@ -51,6 +52,7 @@ void cgp__queues_destroy(cgp__worker *worker) {
 
 void cgp__queues_reset(cgp__worker *worker, int begin) {
     worker->progress.begun = worker->queues->complete = begin;
+    cgp__landings_drop(worker);
 }
 
 /* Give up after a failure of the device. The device may name the failed kernel, which may belong to
@@ -88,11 +90,7 @@ static void retire(cgp__worker *worker) {
     event.end_ns = cgp__max(streams->event_time(f->end), event.ready_ns);
     cgp__staging_return(worker, f->pieces);
     cgp__trace_add(&worker->measured->trace, event);
-    if (f->transport && cgp__is_send(f->bound->action.kind))
-        f->transport->links.post(f->link, &f->message);
-    else if (f->transport)
-        f->transport->links.release(f->link, &f->message);
-    f->transport = NULL;
+    cgp__landings_check(worker);
 }
 
 /* Retire the oldest action in flight, which is complete, unless `status` says that the device has
@@ -106,6 +104,7 @@ static bool retire_or_fail(cgp__worker *worker, const cgp__list *list, cgp_statu
 }
 
 bool cgp__in_flight_retire(cgp__worker *worker, const cgp__list *list) {
+    if (!cgp__is_stopped(worker)) cgp__landings_check(worker);
     while (worker->queues->complete < worker->progress.begun) {
         bool done = false;
         const cgp_status status =
@@ -191,9 +190,6 @@ bool cgp__in_flight_finish(cgp__worker *worker, const cgp__list *list) {
 }
 
 int64_t cgp__in_flight_patience(const cgp__worker *worker) {
-    if (worker->queues->complete == worker->progress.begun) return INT64_MAX;
-    for (int64_t i = worker->queues->complete; i < worker->progress.begun; i++) {
-        if (worker->queues->in_flight[i & (SIZE - 1)].transport) return 50000;
-    }
-    return 1000000;
+    if (cgp__landings_pending(worker)) return 50000;
+    return worker->queues->complete == worker->progress.begun ? INT64_MAX : 1000000;
 }

@@ -21,10 +21,6 @@ typedef struct cgp__in_flight {
     cgp__event event;
     cgp_event *start, *end;
     int64_t pieces; /* number of staging pieces taken up to the action's end */
-    /* Message to hand over to another rank when the action is complete; NULL: none. */
-    const cgp_transport *transport;
-    cgp_link *link;
-    cgp_link_message message;
 } cgp__in_flight;
 
 /* Make and free the worker's actions in flight and their events. Call destroy before the device is

@@ -141,7 +141,7 @@ static int pattern_bytes(const cgp__worker *worker, int l) {
 /* Copy a pattern between device and host memory. */
 static cgp_status copy_pattern(cgp__worker *worker, int l, int side, int b, bool to_device) {
     const cgp__link_plan *link = link_at(worker->executor, l);
-    char *at = shared_of(worker, l, side)->memory + b * link->bytes;
+    char *at = shared_of(worker, l, side)->memory + b * link->message_bytes;
     const cgp_place there = cgp__device_place(worker, at),
                     here = cgp__host_place(host_at(worker, l, side, b));
     return worker->backend->device.copy(worker->device, side == 0 ? CGP_QUEUE_OUT : CGP_QUEUE_IN,

@@ -5,7 +5,8 @@
  *     RECV_F    take the message; IN waits for the sender's copy into the buffer; copy; release it
  *
  * Within a rank, a buffer is handed over at once, with an event recorded after the copy. Between
- * ranks, it is handed over when the copy is complete.
+ * ranks, it is handed over when the copy is complete (landings.h). A large message between ranks
+ * passes in pieces, over a link each: while one is sent, the next is copied.
  *
  * On a shared edge (shared_edges.h), which also joins two ranks, the transport's message is the
  * number of a buffer in the sender's device memory. It is posted when the call that records the
@@ -16,6 +17,7 @@
 #include "pipeline/run/execute.h"
 #include "pipeline/run/executor.h"
 #include "pipeline/run/injected_faults.h"
+#include "pipeline/run/landings.h"
 #include "pipeline/run/link_ends.h"
 #include "pipeline/run/queues.h"
 #include "pipeline/run/shared_edges.h"
@@ -79,20 +81,25 @@ static cgp_status wait_for_event(const cgp__execution *s, const cgp__end *end, c
     return CGP_OK;
 }
 
-/* Copy the parts of a message. */
+/* Copy the parts of a message, from byte `begin` of the message to byte `end`. `buffer`: the place
+ * of byte `begin`. */
 static cgp_status copy_parts(const cgp__execution *s, const cgp__edge_plan *edge, bool sends,
-                             cgp_place buffer) {
+                             cgp_place buffer, int64_t begin, int64_t end) {
     const cgp_backend *backend = s->worker->backend;
     const bool saved = s->variant->program != CGP__FORWARD_NOSAVE;
     for (int i = 0; i < edge->n_parts; i++) {
         const cgp__part *part = &edge->parts[i];
-        const size_t bytes = (size_t)(part->sample_bytes * s->variant->samples);
-        const cgp_place there = {buffer.device, (char *)buffer.at + part->offset};
-        const cgp_place here =
-            cgp__device_place(s->worker, cgp__address(s, sends ? part->from[saved] : part->to));
+        const int64_t bytes = part->sample_bytes * s->variant->samples;
+        const int64_t first = cgp__max(part->offset, begin),
+                      last = cgp__min(part->offset + bytes, end);
+        if (first >= last) continue;
+        char *at = cgp__address(s, sends ? part->from[saved] : part->to);
+        const cgp_place there = {buffer.device, (char *)buffer.at + (first - begin)};
+        const cgp_place here = cgp__device_place(s->worker, at + (first - part->offset));
         CGP_TRY(backend->device.copy(s->worker->device, sends ? CGP_QUEUE_OUT : CGP_QUEUE_IN,
-                                     sends ? there : here, sends ? here : there, bytes));
-        if (cgp__is_stopped(s->worker)) return CGP_OK; /* cgp__transfer() then returns false */
+                                     sends ? there : here, sends ? here : there,
+                                     (size_t)(last - first)));
+        if (cgp__is_stopped(s->worker)) return CGP_OK; /* transfer_piece() then returns false */
     }
     return CGP_OK;
 }
@@ -142,22 +149,15 @@ static cgp_status hand_over_shared(const cgp__execution *s, const cgp__end *end,
     return CGP_OK;
 }
 
-/* Hand the buffer over, now or when the action is complete. */
+/* Hand the buffer over, now or when its copy is complete. */
 static cgp_status hand_over(const cgp__execution *s, const cgp__end *end, bool sends,
-                            int32_t shared, cgp__in_flight *action, cgp_link_message *message) {
+                            int32_t shared, cgp_link_message *message) {
     const cgp_backend_streams *streams = s->worker->backend->streams;
-    const int64_t bytes = cgp__plan_links(s->plan)->list[s->bound->action.edge].bytes;
     message->event = NULL;
-    if (sends) cgp__injected_faults_of_message(s->worker->executor, &s->bound->action, message);
     if (shared >= 0) return hand_over_shared(s, end, sends, shared, message);
-    if (streams && end->transport->copies) {
-        action->transport = end->transport;
-        action->link = end->link;
-        action->message = *message;
-        return CGP_OK;
-    }
+    if (streams && end->transport->copies) return cgp__landings_add(s->worker, sends, end, message);
     if (streams) {
-        const int64_t i = ((char *)message->buffer - end->memory) / bytes;
+        const int64_t i = ((char *)message->buffer - end->memory) / message->bytes;
         CGP_TRY(streams->event_record(s->worker->device, sends ? CGP_QUEUE_OUT : CGP_QUEUE_IN,
                                       end->events[i]));
         message->event = end->events[i];
@@ -169,35 +169,58 @@ static cgp_status hand_over(const cgp__execution *s, const cgp__end *end, bool s
     return CGP_OK;
 }
 
-bool cgp__transfer(const cgp__execution *s, cgp__in_flight *action) {
+/* Note the times of the message's first piece, and start the action. */
+static bool start(const cgp__execution *s, cgp__in_flight *action, int64_t released_ns,
+                  int64_t ready_ns) {
+    action->event.released_ns = released_ns;
+    action->event.ready_ns = ready_ns;
+    return cgp__in_flight_start(s, action);
+}
+
+/* Send or receive piece k of a message; a message in a shared buffer has one piece. */
+static bool transfer_piece(const cgp__execution *s, cgp__in_flight *action, int k) {
     const cgp__edge_plan *edge = cgp__plan_edge(s->plan, s->bound->action.edge);
     const bool sends = cgp__is_send(s->bound->action.kind);
-    const cgp__end *end = &s->worker->executor->ends[2 * s->bound->action.edge + (sends ? 0 : 1)];
-    const cgp__link_plan *link = &cgp__plan_links(s->plan)->list[s->bound->action.edge];
+    const int l = cgp__plan_piece(s->plan, s->bound->action.edge, k);
+    const cgp__end *end = &s->worker->executor->ends[2 * l + (sends ? 0 : 1)];
+    const cgp__link_plan *link = &cgp__plan_links(s->plan)->list[l];
     const cgp_queue queue = sends ? CGP_QUEUE_OUT : CGP_QUEUE_IN;
     const cgp_backend_streams *streams = s->worker->backend->streams;
+    const int64_t begin = k * cgp__plan_piece_bytes(s->plan, s->bound->action.edge),
+                  bytes = end->shares ? link->message_bytes : link->bytes;
     cgp_link_message message = {.buffer = NULL};
     int32_t shared = -1;
     if (!wait_for_buffer(s, end, sends, &message)) return false;
     if (find_shared(link, end, sends, &message, &shared) != CGP_OK)
         return cgp__fail_on_device(s, -1);
-    action->event.released_ns = message.released_ns;
-    action->event.ready_ns = cgp__now_ns();
+    const int64_t released_ns = message.released_ns, ready_ns = cgp__now_ns();
     message.microbatch = s->bound->action.microbatch;
-    message.bytes = edge->bytes;
+    message.bytes = bytes;
     if (CGP__ON(sends ? CGP__SITE_BUFFER : CGP__SITE_MESSAGE) &&
         wait_for_event(s, end, queue, sends ? link->to : link->from, message.event) != CGP_OK)
         return cgp__fail_on_device(s, -1);
     if (cgp__is_stopped(s->worker)) return false; /* after a timeout, the plan may be gone */
-    if (!cgp__in_flight_start(s, action)) return false;
+    if (k == 0 && !start(s, action, released_ns, ready_ns)) return false;
     const cgp_place buffer =
         shared < 0 ? place_of(s, link, sends, message.buffer)
-                   : cgp__device_place(s->worker, end->shared->memory + shared * link->bytes);
+                   : cgp__device_place(s->worker, end->shared->memory + shared * bytes);
     if (sends && streams && buffer.device &&
-        streams->discard(s->worker->device, queue, buffer.at, (size_t)edge->bytes) != CGP_OK)
+        streams->discard(s->worker->device, queue, buffer.at, (size_t)bytes) != CGP_OK)
         return cgp__fail_on_device(s, -1);
-    if (copy_parts(s, edge, sends, buffer) != CGP_OK) return cgp__fail_on_device(s, -1);
+    if (copy_parts(s, edge, sends, buffer, begin, begin + bytes) != CGP_OK)
+        return cgp__fail_on_device(s, -1);
     if (cgp__is_stopped(s->worker)) return false;
-    return hand_over(s, end, sends, shared, action, &message) == CGP_OK ||
-           cgp__fail_on_device(s, -1);
+    if (sends && k == 0)
+        cgp__injected_faults_of_message(s->worker->executor, &s->bound->action, &message);
+    return hand_over(s, end, sends, shared, &message) == CGP_OK || cgp__fail_on_device(s, -1);
+}
+
+bool cgp__transfer(const cgp__execution *s, cgp__in_flight *action) {
+    const int edge = s->bound->action.edge;
+    const int side = cgp__is_send(s->bound->action.kind) ? 0 : 1;
+    const bool shares = s->worker->executor->ends[2 * edge + side].shares;
+    const int pieces = shares ? 1 : cgp__plan_links(s->plan)->list[edge].pieces;
+    for (int k = 0; k < pieces; k++)
+        if (!transfer_piece(s, action, k)) return false;
+    return true;
 }

@@ -12,6 +12,7 @@
 #include "pipeline/run/ranks.h"
 #include "pipeline/run/worker.h"
 #include "pipeline/team/team.h"
+#include "plan/links.h"
 #include "plan/messages.h"
 #include "plan/program/program.h"
 #include "schedule/kinds.h"
@@ -50,6 +51,16 @@ int cgp__peer_of(const cgp_plan *plan, const cgp_action *action) {
     return cgp__is_send(action->kind) ? edge->to : edge->from;
 }
 
+/* Return whether a worker waits for a buffer or a message, or a piece of it, of an edge. */
+static bool waits_for_buffer(const cgp__executor *executor, int edge, int side) {
+    const int pieces = cgp__plan_links(executor->plan)->list[edge].pieces;
+    for (int k = 0; k < pieces; k++) {
+        const cgp__end *end = &executor->ends[2 * cgp__plan_piece(executor->plan, edge, k) + side];
+        if (end->transport->links.waits(end->link)) return true;
+    }
+    return false;
+}
+
 /* Return whether a transfer waits for an event of the device at its other end. Either the worker
  * waits or, if the transfer is enqueued, its device waits. Between ranks only shared edges have
  * events. */
@@ -76,8 +87,9 @@ cgp__view cgp__view_of(const cgp__executor *executor, int device) {
                    .next = written};
     if (!v.bound || v.bound->action.edge < 0) return v;
     const cgp_action *action = &v.bound->action;
-    const cgp__end *end = &executor->ends[2 * action->edge + (cgp__is_send(action->kind) ? 0 : 1)];
-    v.waits = end->transport->links.waits(end->link) ||
+    const int side = cgp__is_send(action->kind) ? 0 : 1;
+    const cgp__end *end = &executor->ends[2 * action->edge + side];
+    v.waits = waits_for_buffer(executor, action->edge, side) ||
               waits_for_event(&executor->workers[device], v.bound, end);
     v.waits_for = cgp_plan_stage_at(executor->plan, cgp__peer_of(executor->plan, action))->device;
     return v;

@@ -2,6 +2,7 @@
 /* worker.c -- waits for a worker's device, and copies between the device and the host. */
 #include "pipeline/run/worker.h"
 
+#include "pipeline/run/landings.h"
 #include "pipeline/run/ranks.h"
 #include "pipeline/run/staging.h"
 
@@ -27,6 +28,7 @@ cgp_status cgp__worker_wait(const cgp__worker *worker, cgp_event *event) {
     for (;;) {
         const cgp_status status = backend->streams->event_done(event, &done);
         if (status != CGP_OK || done || cgp__is_stopped(worker)) return status;
+        cgp__landings_check(worker);
         ranks->transport->links.progress(ranks->communicator);
         nanosleep(&(struct timespec){0, POLL_NS}, NULL);
     }

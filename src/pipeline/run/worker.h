@@ -59,6 +59,7 @@ struct cgp__worker {
     struct cgp__captured_graphs *graphs;
     struct cgp__ring *ring; /* of staging.c; NULL: the device shares the host's memory */
     struct cgp__queues *queues;
+    struct cgp__landings *landings; /* NULL: no message waits for a copy */
 
     cgp__progress progress;
     cgp__changes changes;
