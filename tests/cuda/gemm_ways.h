@@ -3,9 +3,10 @@
 #ifndef CGP_TESTS_CUDA_GEMM_WAYS_H
 #define CGP_TESTS_CUDA_GEMM_WAYS_H
 
-#include <cuda_runtime_api.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "backend/cuda/cuda.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,11 +30,12 @@ int gemm_k_ranges(int64_t k, int64_t *depth);
 /* Return the workspace size that the GEMM needs, in bytes. */
 int64_t gemm_bytes(const gemm_case *given, bool rounded);
 
-/* Set c [m, n] to a b + bias; with `add`, to c + a b + bias. */
-cudaError_t gemm_way(const gemm_case *given, int shape, bool split_k, float *c, void *workspace,
+/* Set c [m, n] to a b + bias; with `add`, to c + a b + bias. `semaphores`: as many counters as a
+ * device has, which are 0; NULL: without split-K. */
+cudaError_t gemm_way(const gemm_case *given, int shape, int *semaphores, float *c, void *workspace,
                      cudaStream_t stream);
 /* Do the same as gemm_way() with c in bf16. */
-cudaError_t gemm_rounded_way(const gemm_case *given, int shape, bool split_k, uint16_t *c,
+cudaError_t gemm_rounded_way(const gemm_case *given, int shape, int *semaphores, uint16_t *c,
                              void *workspace, cudaStream_t stream);
 
 #ifdef __cplusplus

@@ -10,7 +10,9 @@
 #include "support.h"
 
 static uint64_t seed;
-static cudaStream_t stream;
+/* Streams with semaphores of their own, as two devices have. */
+static cudaStream_t streams[2];
+static int *semaphores[2];
 
 static float *random_floats(int64_t count) {
     float *x = malloc((size_t)count * sizeof *x);
@@ -42,12 +44,20 @@ static void *workspace_of(const gemm_case *c, bool rounded) {
     const size_t bytes = (size_t)gemm_bytes(c, rounded);
     void *workspace = NULL;
     assert_int_equal(cudaMalloc(&workspace, bytes + 1), cudaSuccess);
-    assert_int_equal(cudaMemsetAsync(workspace, 0xff, bytes + 1, stream), cudaSuccess);
+    assert_int_equal(cudaMemsetAsync(workspace, 0xff, bytes + 1, streams[0]), cudaSuccess);
     return workspace;
 }
 
+/* Wait for a stream; check that its launches left all semaphores 0. */
+static void wait_for(int stream) {
+    assert_int_equal(cudaStreamSynchronize(streams[stream]), cudaSuccess);
+    for (int i = 0; i < CGP__CUDA_SEMAPHORES; i++)
+        if (semaphores[stream][i] != 0)
+            fail_msg("semaphore %d is %d after the launch, not 0", i, semaphores[stream][i]);
+}
+
 static void wait_and_free(void *workspace) {
-    assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);
+    wait_for(0);
     assert_int_equal(cudaFree(workspace), cudaSuccess);
 }
 
@@ -57,7 +67,8 @@ static void check_way(const gemm_case *c, int shape, bool split_k, const float *
     float *got = malloc(bytes);
     void *workspace = workspace_of(c, false);
     memcpy(got, before, bytes);
-    assert_int_equal(gemm_way(c, shape, split_k, got, workspace, stream), cudaSuccess);
+    assert_int_equal(gemm_way(c, shape, split_k ? semaphores[0] : NULL, got, workspace, streams[0]),
+                     cudaSuccess);
     wait_and_free(workspace);
     for (int64_t i = 0; i < c->m * c->n; i++)
         if (memcmp(got + i, want + i, sizeof *got) != 0)
@@ -74,7 +85,9 @@ static void check_rounded_way(const gemm_case *c, int shape, bool split_k, const
     void *workspace = workspace_of(c, true);
     for (int64_t i = 0; i < count; i++)
         got[i] = cgp__bf16_from_float(before[i]);
-    assert_int_equal(gemm_rounded_way(c, shape, split_k, got, workspace, stream), cudaSuccess);
+    assert_int_equal(
+        gemm_rounded_way(c, shape, split_k ? semaphores[0] : NULL, got, workspace, streams[0]),
+        cudaSuccess);
     wait_and_free(workspace);
     for (int64_t i = 0; i < count; i++) {
         const float from = cgp__bf16_to_float(cgp__bf16_from_float(before[i]));
@@ -121,8 +134,47 @@ TEST_CASE(every_way_is_the_written_down_chain) {
                                .add = test_random(&seed) & 1});
 }
 
+/* Two streams run GEMMs of different numbers of tiles and k ranges, with no clear in between. */
+TEST_CASE(gemms_in_a_row_share_semaphores) {
+    enum { GEMMS = 8, M = 150, N = 132, K = 2000 };
+    float *a = random_floats(M * K), *b = random_floats(N * K), *got[GEMMS];
+    gemm_case cases[GEMMS];
+    for (int i = 0; i < GEMMS; i++) {
+        cases[i] = (gemm_case){.m = test_between(&seed, 1, M),
+                               .n = test_between(&seed, 1, N),
+                               .k = test_between(&seed, 513, K),
+                               .a_along = true,
+                               .a = a,
+                               .b = b};
+        got[i] = malloc(M * N * sizeof *got[i]);
+        assert_non_null(got[i]);
+        assert_int_equal(gemm_way(&cases[i], i / 2 % GEMM_SHAPES, semaphores[i % 2], got[i], NULL,
+                                  streams[i % 2]),
+                         cudaSuccess);
+    }
+    wait_for(0);
+    wait_for(1);
+    for (int i = 0; i < GEMMS; i++) {
+        const gemm_case *c = &cases[i];
+        for (int64_t j = 0; j < c->m * c->n; j++)
+            if (got[i][j] != chain(c, j / c->n, j % c->n, 0.0f))
+                fail_msg("GEMM %d: [%d, %d] differs", i, (int)(j / c->n), (int)(j % c->n));
+        free(got[i]);
+    }
+    free(a);
+    free(b);
+}
+
 int main(void) {
+    enum { BYTES = CGP__CUDA_SEMAPHORES * sizeof(int) };
     seed = test_seed();
-    assert_int_equal(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+    for (int i = 0; i < 2; i++) {
+        void **area = (void **)&semaphores[i];
+        assert_int_equal(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking),
+                         cudaSuccess);
+        assert_int_equal(cudaMalloc(area, BYTES), cudaSuccess);
+        assert_int_equal(cudaMemsetAsync(*area, 0, BYTES, streams[i]), cudaSuccess);
+        assert_int_equal(cudaStreamSynchronize(streams[i]), cudaSuccess);
+    }
     return test_run();
 }

@@ -27,6 +27,18 @@ void cgp__cuda_count_launch(void);
 /* Count a library call, which enqueues one or more kernels, copies or clears. */
 void cgp__cuda_count_library(void);
 
+/* Number of semaphores of serial split-K that a device has (gemm.cuh). */
+enum { CGP__CUDA_SEMAPHORES = 4096 };
+
+/* Properties of a device that kernels of its COMPUTE queue use. */
+typedef struct cgp__cuda_resources {
+    /* CGP__CUDA_SEMAPHORES counters in device memory. They are 0 between two launches. */
+    int *semaphores;
+} cgp__cuda_resources;
+
+/* Return the resources of the device on which this thread enqueues work. */
+const cgp__cuda_resources *cgp__cuda_current(void);
+
 /* Enqueue an op on a stream; return the error of the first failed launch. *args is read before the
  * call returns, but device memory that it points to is read when the kernels run. A dx[k] that is
  * NULL is not computed. */

@@ -13,6 +13,13 @@ const cgp_host *cgp__cuda_host;
 /* The ordinal that this thread has made current. */
 static _Thread_local int current = -1;
 
+/* The resources of the device that this thread has called last. */
+static _Thread_local const cgp__cuda_resources *resources;
+
+const cgp__cuda_resources *cgp__cuda_current(void) {
+    return resources;
+}
+
 cudaError_t cgp__cuda_use(int ordinal) {
     if (current == ordinal) return cudaSuccess;
     const cudaError_t error = cudaSetDevice(ordinal);
@@ -44,6 +51,7 @@ cgp_status cgp__cuda_failure(cgp_device *device) {
 
 cgp_status cgp__cuda_set_device(cgp_device *device) {
     CGP__TRY_STATUS(cgp__cuda_failure(device));
+    resources = &device->resources;
     return cgp__cuda_check(device, cgp__cuda_use(device->ordinal), "cudaSetDevice");
 }
 
@@ -109,7 +117,23 @@ cgp_status cgp__cuda_driver_bytes(int ordinal, int64_t *bytes) {
 
 /* --- a device --- */
 
-enum { PARTIAL_BYTES = CGP__CUDA_PARTIALS * sizeof(double) };
+/* Sizes of the device's own memory: scratch memory of sums, then semaphores. */
+enum {
+    PARTIAL_BYTES = CGP__CUDA_PARTIALS * sizeof(double),
+    OWN_BYTES = PARTIAL_BYTES + CGP__CUDA_SEMAPHORES * sizeof(int)
+};
+
+/* Allocate the device's own memory and clear it. Semaphores are never cleared again: a launch that
+ * completes leaves them 0, and a launch that fails is the device's last one. */
+static cgp_status create_own_memory(cgp_device *device) {
+    CGP__TRY_STATUS(cgp__cuda_no_memory(
+        device, cgp__cuda_allocate(device->ordinal, &device->partials, OWN_BYTES),
+        "memory for sums and semaphores", OWN_BYTES));
+    device->resources.semaphores = (int *)(void *)((char *)device->partials + PARTIAL_BYTES);
+    return cgp__cuda_check(
+        device, cudaMemsetAsync(device->partials, 0, OWN_BYTES, device->streams[CGP_QUEUE_COMPUTE]),
+        "clear %zu bytes", (size_t)OWN_BYTES);
+}
 
 static cgp_status create_parts(cgp_device *device) {
     CGP__TRY_STATUS(cgp__cuda_set_device(device));
@@ -117,9 +141,7 @@ static cgp_status create_parts(cgp_device *device) {
         CGP__TRY_STATUS(cgp__cuda_check(
             device, cudaStreamCreateWithFlags(&device->streams[q], cudaStreamNonBlocking),
             "a stream"));
-    CGP__TRY_STATUS(cgp__cuda_no_memory(
-        device, cgp__cuda_allocate(device->ordinal, &device->partials, PARTIAL_BYTES),
-        "memory for sums", PARTIAL_BYTES));
+    CGP__TRY_STATUS(create_own_memory(device));
     CGP__TRY_STATUS(cgp__cuda_check(
         device, cudaEventCreateWithFlags(&device->base, cudaEventDefault), "an event"));
     return cgp__cuda_check(device, cgp__cuda_set_base(device), "its clock");
@@ -148,7 +170,7 @@ void cgp__cuda_device_destroy(cgp_device *device) {
     }
     cgp__cuda_lt_destroy(device->lt);
     if (device->base) (void)cudaEventDestroy(device->base);
-    (void)cgp__cuda_free(device->ordinal, device->partials, PARTIAL_BYTES);
+    (void)cgp__cuda_free(device->ordinal, device->partials, OWN_BYTES);
     (void)cudaGetLastError();
     pthread_mutex_destroy(&device->lock);
     free(device);

@@ -26,7 +26,8 @@ enum { CGP__CUDA_ORDINALS = 1024 };
 struct cgp_device {
     int ordinal;
     cudaStream_t streams[CGP_QUEUES];
-    void *partials;          /* scratch memory of sums and searches */
+    void *partials; /* scratch memory of sums and searches; the semaphores follow it */
+    cgp__cuda_resources resources;
     struct cgp__cuda_lt *lt; /* cuBLASLt, for bf16 GEMMs; NULL: not opened yet, or absent */
     /* Event times are relative to the last record of `base`, which completed at base_ns on the
      * host's clock. */

@@ -23,11 +23,10 @@ k_ranges even_k_ranges(int64_t k) {
     return k_ranges_of(k, k, even_depth(k));
 }
 
-/* Return the bytes for semaphores and, if c is bf16, for partial sums. */
+/* Return the bytes for the partial sums of a bf16 c. */
 int64_t workspace_bytes(int64_t m, int64_t n, int ranges, cgp_dtype type) {
     const int64_t most = MAX_PARTIALS, partials = m * n < most ? m * n : most;
-    if (ranges == 1) return 0;
-    return (1 + MAX_SPLIT_K_TILES + (type == CGP_BF16 ? partials : 0)) * (int64_t)sizeof(float);
+    return ranges > 1 && type == CGP_BF16 ? partials * (int64_t)sizeof(float) : 0;
 }
 
 } // namespace gemm

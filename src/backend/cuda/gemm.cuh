@@ -23,9 +23,9 @@
  * The k ranges are at most 512 deep and do not depend on m, n or the GPU. They are the same as the
  * blocks of k of the cpu backend, so results have the same bits. Serial split-K is used if one
  * thread block per tile would leave SMs idle. A thread block then computes one k range, and the
- * semaphore of its tile orders its addition to c. Chains and sums stay the same. bf16 is widened
- * when it is read. Matrix c is rounded once, at the end; until then its sums are in registers or in
- * the workspace.
+ * semaphore of its tile orders its addition to c. Chains and sums stay the same. Each launch leaves
+ * the semaphores 0, for the next one. bf16 is widened when it is read. Matrix c is rounded once, at
+ * the end; until then its sums are in registers or in the workspace.
  *
  * a and b are read as rows of contiguous elements, which belong to a matrix or to image windows
  * (windows.cuh). along_k and across_k are operands whose rows run along k or across it. */
@@ -429,11 +429,18 @@ __device__ static inline void epilogue_tile(const output<Rows, T> &c, bool first
 /* Semaphores of serial split-K: a counter of started thread blocks, then for each tile the next k
  * range to add. A thread block takes its number when it starts. So all thread blocks with lower
  * numbers have started, in whatever order the GPU schedules thread blocks, and a wait cannot
- * deadlock. */
+ * deadlock.
+ *
+ * All semaphores are 0 before and after a launch. The counter wraps around at the last number, and
+ * the last k range of a tile resets the tile's semaphore. */
+__device__ static inline int take_number(int *counter) {
+    return (int)atomicInc((unsigned *)counter, gridDim.x - 1);
+}
+
 __device__ static inline void semaphore_wait(const int *semaphore, int range) {
     if (threadIdx.x == 0) {
         while (*(const volatile int *)semaphore != range)
-            ;
+            __nanosleep(20); /* leave the SM's issue slots to the other thread blocks */
         __threadfence();
     }
     __syncthreads();
@@ -461,7 +468,7 @@ __global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
     __shared__ int place[4];
     if (threadIdx.x == 0) {
         const int rows = (c.m + S::BM - 1) / S::BM, columns = (c.n + S::BN - 1) / S::BN;
-        const int number = semaphores ? atomicAdd(semaphores, 1) : (int)blockIdx.x;
+        const int number = semaphores ? take_number(semaphores) : (int)blockIdx.x;
         const int tile = number % (rows * columns);
         const bool down = rows < columns;
         place[0] = (down ? tile % rows : tile / columns) * S::BM;
@@ -486,7 +493,7 @@ __global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
             epilogue_tile<S, true>(c, first, last, row, column, sums, accumulators);
         else
             epilogue_tile<S, false>(c, first, last, row, column, sums, accumulators);
-        if (semaphores && !last) semaphore_release(semaphores + 1 + place[2], range + 1);
+        if (semaphores) semaphore_release(semaphores + 1 + place[2], last ? 0 : range + 1);
     }
 }
 
@@ -508,7 +515,7 @@ static inline double sm_utilization(int64_t blocks) {
 
 /* Limits of serial split-K: maximum number of tiles; if c is bf16, also maximum number of partial
  * sums. */
-enum { MAX_SPLIT_K_TILES = 4095, MAX_PARTIALS = 1 << 21 };
+enum { MAX_SPLIT_K_TILES = CGP__CUDA_SEMAPHORES - 1, MAX_PARTIALS = 1 << 21 };
 
 /* Return whether to use serial split-K. Its assumed overhead is 5 %. */
 template <class S, class Rows, class T>
@@ -522,18 +529,16 @@ static inline bool uses_split_k(const output<Rows, T> &c, const k_ranges &k) {
 /* Return the workspace size in bytes; a smaller m or k never needs more. */
 int64_t workspace_bytes(int64_t m, int64_t n, int ranges, cgp_dtype type);
 
-/* Launch with tile shape S, with or without serial split-K. */
+/* Launch with tile shape S; with semaphores: by serial split-K. */
 template <class S, class A, class B, class Rows, class T>
 static inline cudaError_t run_as(const A &a, const B &b, output<Rows, T> c, const k_ranges &k,
-                                 bool split_k, void *workspace, cudaStream_t stream) {
-    const int64_t tiles_ = tiles_of<S>(c.m, c.n), count = split_k ? tiles_ * k.count : tiles_;
+                                 int *semaphores, void *workspace, cudaStream_t stream) {
+    const int64_t tiles_ = tiles_of<S>(c.m, c.n);
     c.quads = c.n % 4 == 0 && is_aligned(c.at);
-    if (split_k)
-        CGP__TRY_CUDA_ERROR(
-            clear_bytes(workspace, (1 + tiles_) * (int64_t)sizeof(int), stream));
-    if (split_k && is_rounded<T>) c.partials = (float *)workspace + 1 + MAX_SPLIT_K_TILES;
-    return launch(tiles<S, A, B, Rows, T>, dim3((unsigned)count), dim3(S::THREADS), stream, a,
-                  b, c, k, split_k ? (int *)workspace : (int *)NULL);
+    if (semaphores && is_rounded<T>) c.partials = (float *)workspace;
+    return launch(tiles<S, A, B, Rows, T>,
+                  dim3((unsigned)(semaphores ? tiles_ * k.count : tiles_)), dim3(S::THREADS),
+                  stream, a, b, c, k, semaphores);
 }
 
 /* Return whether int can index a size, up to the end of the last tile or k range. */
@@ -544,7 +549,8 @@ static inline bool fits(int64_t size) {
 template <class S, class A, class B, class Rows, class T>
 static inline cudaError_t run_shape(const A &a, const B &b, const output<Rows, T> &c,
                                     const k_ranges &k, void *workspace, cudaStream_t stream) {
-    return run_as<S>(a, b, c, k, uses_split_k<S>(c, k), workspace, stream);
+    int *semaphores = uses_split_k<S>(c, k) ? cgp__cuda_current()->semaphores : NULL;
+    return run_as<S>(a, b, c, k, semaphores, workspace, stream);
 }
 
 /* Choose the tile shape. Larger tiles read less memory; smaller tiles are used if larger tiles

@@ -122,13 +122,15 @@ template <class T> static inline T __shfl_down_sync(unsigned mask, T value, unsi
 
 /* --- atomics: one host thread runs all blocks of a launch, one after the other --- */
 
-static inline int atomicAdd(int *at, int value) {
-    const int before = *at;
-    *at += value;
+static inline unsigned atomicInc(unsigned *at, unsigned last) {
+    const unsigned before = *at;
+    *at = before >= last ? 0 : before + 1;
     return before;
 }
 
 static inline void __threadfence() {
+}
+static inline void __nanosleep(unsigned) {
 }
 
 /* --- arithmetic --- */
