@@ -216,12 +216,14 @@ static cgp_status add(cgp_device *device, float *to, const float *from, int64_t 
         to[i] += from[i];
     return CGP_OK;
 }
-static cgp_status update(cgp_device *device, const cgp_update *u) {
-    if (u->rule != CGP_UPDATE_SGD || u->state[0])
-        return host->fail(CGP_EINVAL, "toy: has SGD without momentum only");
-    for (int64_t i = 0; i < u->n; i++) {
-        const double g = u->values->gradient_scale * u->grad[i] + u->weight_decay * u->param[i];
-        u->param[i] = (float)(u->param[i] - u->values->lr * g);
+static cgp_status update(cgp_device *device, const cgp_update *updates, int n) {
+    for (const cgp_update *u = updates; u < updates + n; u++) {
+        if (u->rule != CGP_UPDATE_SGD || u->state[0])
+            return host->fail(CGP_EINVAL, "toy: has SGD without momentum only");
+        for (int64_t i = 0; i < u->n; i++) {
+            const double g = u->values->gradient_scale * u->grad[i] + u->weight_decay * u->param[i];
+            u->param[i] = (float)(u->param[i] - u->values->lr * g);
+        }
     }
     return CGP_OK;
 }

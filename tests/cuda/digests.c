@@ -228,7 +228,7 @@ static void print_update(size_t i) {
     update.grad = there_of(&t, buffers[GRAD]);
     for (int s = 0; s < updates[i].states; s++)
         update.state[s] = there_of(&t, buffers[FIRST + s]);
-    assert_ok(on.backend->kernels.update(on.device, &update));
+    assert_ok(on.backend->kernels.update(on.device, &update, 1));
     there_end(&t);
     cgp__sha256 *hash = hash_begin();
     assert_ok(cgp__sha256_add(hash, buffers, sizeof buffers));

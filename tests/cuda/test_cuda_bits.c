@@ -161,7 +161,7 @@ static void run_update(const runner *on, const update_case *c, float buffers[BUF
     update.grad = there_of(&t, buffers[GRAD] + from);
     for (int s = 0; s < c->states; s++)
         update.state[s] = there_of(&t, buffers[FIRST + s] + from);
-    assert_ok(on->backend->kernels.update(on->device, &update));
+    assert_ok(on->backend->kernels.update(on->device, &update, 1));
     there_end(&t);
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_cuda_sums.c -- the cuda backend's functions other than op kernels: sums of squares are the
- * specified chain, the first nonfinite value is found at any position, and copies keep their
- * bits. */
+ * specified chain, the first nonfinite value is found at any position, copies keep their bits.
+ * A launch updates many tensors. */
 #include <math.h>
 
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/device.h"
 #include "support.h"
 
 enum { SPLIT = 16384, LANES = 16, MAX = CGP__CUDA_PARTIALS * SPLIT + 3 * SPLIT + 5 };
@@ -83,6 +83,22 @@ TEST_CASE(a_type_stays_as_it_is) {
     }
     assert_int_equal(cudaFree(from), cudaSuccess);
     assert_int_equal(cudaFree(to), cudaSuccess);
+}
+
+/* A launch updates 64 tensors; the first one here is empty. */
+TEST_CASE(one_launch_updates_many_tensors) {
+    enum { TENSORS = 130 };
+    cgp_update updates[TENSORS];
+    cgp_update_values *values;
+    assert_int_equal(cudaMalloc((void **)&values, sizeof *values), cudaSuccess);
+    *values = (cgp_update_values){.lr = 0.0};
+    for (int i = 0; i < TENSORS; i++)
+        updates[i] = (cgp_update){
+            .rule = CGP_UPDATE_SGD, .n = i, .param = x + 200 * i, .grad = x, .values = values};
+    const int64_t before = cgp__cuda_launches(NULL);
+    finish(cgp__cuda_update(updates, TENSORS, stream));
+    assert_int_equal(cgp__cuda_launches(NULL) - before, 3);
+    assert_int_equal(cudaFree(values), cudaSuccess);
 }
 
 static void open_all(void) {

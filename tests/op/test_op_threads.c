@@ -104,7 +104,7 @@ static void update_once(const runner *on, cgp_update_rule rule, float *rows[4]) 
                                .alpha = 0.9,
                                .eps = 1e-6,
                                .values = &values};
-    assert_ok(on->backend->kernels.update(on->device, &update));
+    assert_ok(on->backend->kernels.update(on->device, &update, 1));
     assert_ok(on->backend->kernels.add(on->device, rows[1], rows[0], LARGE));
 }
 

@@ -9,7 +9,7 @@
 
 static uint64_t seed;
 
-enum { MAX = 1027 };
+enum { MAX = 9001 };
 
 typedef struct sides {
     float param[MAX + 16], grad[MAX + 16], first[MAX + 16], second[MAX + 16];
@@ -75,6 +75,26 @@ static cgp_update update_of(sides *s, int rule, int64_t n, int shift) {
 static const runner ref = {.backend = &cgp__backend_ref, .threads = 1};
 static runner cpu;
 
+/* Update n parts of s in one call. They have the same values. */
+static void update_list(const runner *on, sides *s, const cgp_update *list, int n) {
+    cgp_update_values now = *list->values;
+    cgp_update *moved = malloc((size_t)n * sizeof *moved);
+    there t = {.on = on};
+    there_put(&t, s, sizeof *s);
+    there_put(&t, &now, sizeof now);
+    for (int i = 0; i < n; i++) {
+        moved[i] = list[i];
+        moved[i].param = there_of(&t, list[i].param);
+        moved[i].grad = there_of(&t, list[i].grad);
+        moved[i].state[0] = there_of(&t, list[i].state[0]);
+        moved[i].state[1] = there_of(&t, list[i].state[1]);
+        moved[i].values = there_of(&t, &now);
+    }
+    assert_ok(on->backend->kernels.update(on->device, moved, n));
+    there_end(&t);
+    free(moved);
+}
+
 static void update(const runner *on, const cgp_update *u) {
     cgp_update moved = *u;
     cgp_update_values now = *u->values;
@@ -90,7 +110,7 @@ static void update(const runner *on, const cgp_update *u) {
     moved.state[0] = there_of(&t, u->state[0]);
     moved.state[1] = there_of(&t, u->state[1]);
     moved.values = there_of(&t, &now);
-    assert_ok(on->backend->kernels.update(on->device, &moved));
+    assert_ok(on->backend->kernels.update(on->device, &moved, 1));
     there_end(&t);
 }
 
@@ -213,6 +233,31 @@ TEST_CASE(an_element_does_not_depend_on_its_place) {
         assert_memory_equal(a.param, b.param, sizeof a.param);
         assert_memory_equal(a.first, b.first, sizeof a.first);
         assert_memory_equal(a.second, b.second, sizeof a.second);
+    }
+}
+
+/* A list has more tensors than a kernel takes at once, of any alignment, some of them empty. */
+TEST_CASE(a_list_of_updates_is_one_after_the_other) {
+    enum { PARTS = 300 };
+    const runner *const on[] = {&ref, &cpu};
+    for (int r = 0; r < 2 * RULES; r++) {
+        static sides a, b;
+        cgp_update list[PARTS];
+        int n = 0;
+        fill(&a);
+        b = a;
+        for (int at = 0; at < MAX && n < PARTS; n++) {
+            const int most = n % 100 == 7 ? MAX - at : 8, left = MAX - at;
+            const int count = test_between(&seed, 0, most < left ? most : left);
+            list[n] = update_of(&a, r / 2, count, at);
+            if (n % 3 == 0) list[n].weight_decay = 0;
+            cgp_update part = update_of(&b, r / 2, count, at);
+            part.weight_decay = list[n].weight_decay;
+            update(on[r % 2], &part);
+            at += count;
+        }
+        update_list(on[r % 2], &a, list, n);
+        assert_memory_equal(&a, &b, sizeof a);
     }
 }
 

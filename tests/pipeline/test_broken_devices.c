@@ -58,9 +58,9 @@ static cgp_status broken_commit(cgp_device *device, const cgp_kernel_spec *spec,
     return sound.kernels.commit(device, spec, args);
 }
 
-static cgp_status broken_update(cgp_device *device, const cgp_update *update) {
+static cgp_status broken_update(cgp_device *device, const cgp_update *updates, int n) {
     CGP_TRY(outcome("update", 0));
-    return sound.kernels.update(device, update);
+    return sound.kernels.update(device, updates, n);
 }
 
 /* Give device d of the plan a backend whose functions can be made to fail. */

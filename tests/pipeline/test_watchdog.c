@@ -548,8 +548,8 @@ static cgp_status hanging_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
     return cgp__backend_ref.kernels.run(kernel, args);
 }
 
-static cgp_status hanging_update(cgp_device *device, const cgp_update *update) {
-    if (!atomic_load(&updates_hang)) return cgp__backend_ref.kernels.update(device, update);
+static cgp_status hanging_update(cgp_device *device, const cgp_update *updates, int n) {
+    if (!atomic_load(&updates_hang)) return cgp__backend_ref.kernels.update(device, updates, n);
     pass_gate();
     return CGP_OK;
 }

@@ -104,8 +104,8 @@ static cgp_status find_nonfinite(cgp_device *device, const float *x, int64_t n, 
     (void)device, (void)x, (void)n, (void)index;
     return refuse("search");
 }
-static cgp_status update(cgp_device *device, const cgp_update *u) {
-    (void)device, (void)u;
+static cgp_status update(cgp_device *device, const cgp_update *updates, int n) {
+    (void)device, (void)updates, (void)n;
     return refuse("update");
 }
 static cgp_status add(cgp_device *device, float *to, const float *from, int64_t n) {

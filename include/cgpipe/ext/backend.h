@@ -287,7 +287,8 @@ typedef struct cgp_backend_kernels {
     /** Find the first i with x[i] infinite or NaN; -1: all n are finite. */
     cgp_status (*find_nonfinite)(cgp_device *device, const float *x, int64_t n, int64_t *index);
 
-    cgp_status (*update)(cgp_device *device, const cgp_update *update);
+    /** Apply n updates, which differ in nothing but operands and weight_decay. */
+    cgp_status (*update)(cgp_device *device, const cgp_update *updates, int n);
     /** Add: to[i] += from[i]. */
     cgp_status (*add)(cgp_device *device, float *to, const float *from, int64_t n);
     /** Copy n elements from one type to another within a device; if it is host_addressable, also

@@ -96,7 +96,7 @@ cgp_status cgp__cpu_sum_squares(cgp_device *device, const float *x, int64_t n, d
 cgp_status cgp__cpu_find_nonfinite(cgp_device *device, const float *x, int64_t n, int64_t *out);
 
 /* update.c */
-cgp_status cgp__cpu_update(cgp_device *device, const cgp_update *update);
+cgp_status cgp__cpu_update(cgp_device *device, const cgp_update *updates, int n);
 
 /* Return whether a kernel adds to dx[k] instead of overwriting it. */
 static inline bool cgp__cpu_adds(const cgp_kernel *kernel, int k) {

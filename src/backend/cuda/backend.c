@@ -76,10 +76,10 @@ static cgp_status find_nonfinite(cgp_device *device, const float *x, int64_t n, 
         "search of %lld elements", (long long)n);
 }
 
-static cgp_status update(cgp_device *device, const cgp_update *u) {
+static cgp_status update(cgp_device *device, const cgp_update *updates, int n) {
     CGP__TRY_STATUS(cgp__cuda_set_device(device));
-    return cgp__cuda_check(device, cgp__cuda_update(u, compute_of(device)),
-                           "update of %lld elements", (long long)u->n);
+    return cgp__cuda_check(device, cgp__cuda_update(updates, n, compute_of(device)),
+                           "update of %d tensors", n);
 }
 
 static cgp_status add(cgp_device *device, float *to, const float *from, int64_t n) {

@@ -62,7 +62,7 @@ CGP_OPS(CGP__CUDA_OP)
 cudaError_t cgp__cuda_convert(cgp_dtype to_type, void *to, cgp_dtype from_type, const void *from,
                               int64_t n, cudaStream_t stream);
 cudaError_t cgp__cuda_add_to(float *to, const float *from, int64_t n, cudaStream_t stream);
-cudaError_t cgp__cuda_update(const cgp_update *update, cudaStream_t stream);
+cudaError_t cgp__cuda_update(const cgp_update *updates, int n, cudaStream_t stream);
 cudaError_t cgp__cuda_commit(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                              cudaStream_t stream);
 cudaError_t cgp__cuda_check_commit(const cgp_kernel_spec *spec, const cgp_kernel_args *args,

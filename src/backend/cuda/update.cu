@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* update.cu -- one optimizer update, elementwise, which overwrites param and state. Below, g is
- * grad times gradient_scale.
+/* update.cu -- optimizer updates, elementwise, which overwrite param and state. A launch updates a
+ * table of tensors (multi-tensor apply: NVIDIA Apex, csrc/multi_tensor_apply.cuh). Below, g is grad
+ * times gradient_scale.
  *
  * SGD:      g += weight_decay param              b = momentum b + g
  *           param -= lr (nesterov ? g + momentum b : b)        without b: param -= lr g
@@ -24,15 +25,14 @@ typedef struct constants {
     bool nesterov;
 } constants;
 
-__device__ static inline constants constants_of(const cgp_update &u) {
+__device__ static inline constants constants_of(const cgp_update &u, double weight_decay) {
     const cgp_update_values v = *u.values;
     const bool moments = u.rule == CGP_UPDATE_ADAMW || u.rule == CGP_UPDATE_ADAM;
     const double beta2 = moments ? u.beta2 : u.alpha;
     constants k;
     k.scale = (float)v.gradient_scale;
     k.lr = (float)(moments ? v.lr / v.correction1 : v.lr);
-    k.decay =
-        (float)(u.rule == CGP_UPDATE_ADAMW ? 1.0 - v.lr * u.weight_decay : u.weight_decay);
+    k.decay = (float)(u.rule == CGP_UPDATE_ADAMW ? 1.0 - v.lr * weight_decay : weight_decay);
     k.momentum = (float)u.momentum;
     k.beta1 = (float)u.beta1;
     k.rest1 = (float)(1.0 - u.beta1);
@@ -106,56 +106,104 @@ struct rmsprop_momentum {
     }
 };
 
+/* --- launches --- */
+
+/* Maximum number of tensors in a launch, and number of elements that a thread block updates. */
+enum { TENSORS = 64, CHUNK = 16 * BLOCK };
+
+/* A tensor of n elements. `packed`: its operands are aligned for packs of four elements. */
+struct tensor {
+    float *param, *state[2];
+    const float *grad;
+    int64_t n;
+    double weight_decay;
+    int first_block;
+    bool packed;
+};
+
+struct tensors {
+    tensor at[TENSORS];
+    int n;
+};
+static_assert(sizeof(tensors) + sizeof(cgp_update) <= 4096, "arguments of a kernel");
+
 /* Update pack p of n elements. */
 template <class Rule, int n>
-__device__ static inline void update_pack(const cgp_update &u, const constants &k, int64_t p) {
+__device__ static inline void update_pack(const tensor &t, const constants &k, int64_t p) {
     typedef pack<float, n> floats;
-    const floats grad = ((const floats *)u.grad)[p];
-    floats param = ((floats *)u.param)[p], states[2] = {};
+    const floats grad = ((const floats *)t.grad)[p];
+    floats param = ((floats *)t.param)[p], states[2] = {};
     for (int s = 0; s < Rule::states; s++)
-        states[s] = ((floats *)u.state[s])[p];
+        states[s] = ((floats *)t.state[s])[p];
     for (int i = 0; i < n; i++) {
         float state[2] = {states[0].at[i], states[1].at[i]};
         param.at[i] = Rule::apply(k, param.at[i], k.scale * grad.at[i], state);
         for (int s = 0; s < Rule::states; s++)
             states[s].at[i] = state[s];
     }
-    ((floats *)u.param)[p] = param;
+    ((floats *)t.param)[p] = param;
     for (int s = 0; s < Rule::states; s++)
-        ((floats *)u.state[s])[p] = states[s];
+        ((floats *)t.state[s])[p] = states[s];
 }
 
-template <class Rule> __global__ void update(cgp_update u, bool packed) {
-    const constants k = constants_of(u);
-    const int64_t packs = packed ? u.n / 4 : 0, rest = 4 * packs;
-    FOR_EACH(p, packs) {
-        update_pack<Rule, 4>(u, k, p);
+/* Update a chunk of a tensor in each thread block. */
+template <class Rule> __global__ void update(cgp_update u, tensors all) {
+    int of = 0;
+    for (int apart = TENSORS / 2; apart > 0; apart /= 2) /* binary search */
+        if (of + apart < all.n && all.at[of + apart].first_block <= (int)blockIdx.x)
+            of += apart;
+    const tensor &t = all.at[of];
+    const constants k = constants_of(u, t.weight_decay);
+    const int64_t begin = (int64_t)((int)blockIdx.x - t.first_block) * CHUNK;
+    const int64_t end = begin + CHUNK < t.n ? begin + CHUNK : t.n;
+    const int64_t rest = t.packed ? end / 4 * 4 : begin;
+    for (int64_t p = begin / 4 + threadIdx.x; p < rest / 4; p += BLOCK)
+        update_pack<Rule, 4>(t, k, p);
+    for (int64_t i = rest + threadIdx.x; i < end; i += BLOCK)
+        update_pack<Rule, 1>(t, k, i);
+}
+
+/* Return the next tensors, with at least one element each; set *blocks to their thread blocks. */
+static tensors next_tensors(const cgp_update **at, const cgp_update *end, int *blocks) {
+    tensors all = {};
+    *blocks = 0;
+    for (; *at < end && all.n < TENSORS; ++*at) {
+        const cgp_update &u = **at;
+        if (u.n == 0) continue;
+        const bool packed = is_aligned(u.param) && is_aligned(u.grad) &&
+                            is_aligned(u.state[0]) && is_aligned(u.state[1]);
+        all.at[all.n++] = {
+            u.param, {u.state[0], u.state[1]}, u.grad, u.n, u.weight_decay, *blocks, packed};
+        *blocks += (int)ceil_div(u.n, CHUNK);
     }
-    FOR_EACH(i, u.n - rest) {
-        update_pack<Rule, 1>(u, k, rest + i);
+    return all;
+}
+
+template <class Rule>
+static cudaError_t run(const cgp_update *updates, int n, cudaStream_t stream) {
+    for (const cgp_update *at = updates, *end = updates + n; at < end;) {
+        int blocks;
+        const tensors all = next_tensors(&at, end, &blocks);
+        if (all.n == 0) break;
+        CGP__TRY_CUDA_ERROR(
+            launch(update<Rule>, dim3((unsigned)blocks), dim3(BLOCK), stream, *updates, all));
     }
+    return cudaSuccess;
 }
 
-template <class Rule> static cudaError_t run(const cgp_update *u, cudaStream_t stream) {
-    bool packed = is_aligned(u->param) && is_aligned(u->grad);
-    for (int s = 0; s < Rule::states; s++)
-        packed = packed && is_aligned(u->state[s]);
-    if (u->n == 0) return cudaSuccess;
-    return launch(update<Rule>, blocks_for(packed ? ceil_div(u->n, 4) : u->n), dim3(BLOCK),
-                  stream, *u, packed);
-}
-
-cudaError_t cgp__cuda_update(const cgp_update *update, cudaStream_t stream) {
-    switch (update->rule) {
+cudaError_t cgp__cuda_update(const cgp_update *updates, int n, cudaStream_t stream) {
+    if (n == 0) return cudaSuccess;
+    float *const *state = updates->state;
+    switch (updates->rule) {
     case CGP_UPDATE_SGD:
-        return update->state[0] ? run<sgd_momentum>(update, stream) : run<sgd>(update, stream);
+        return state[0] ? run<sgd_momentum>(updates, n, stream) : run<sgd>(updates, n, stream);
     case CGP_UPDATE_ADAMW:
-        return run<adamw>(update, stream);
+        return run<adamw>(updates, n, stream);
     case CGP_UPDATE_ADAM:
-        return run<adam>(update, stream);
+        return run<adam>(updates, n, stream);
     case CGP_UPDATE_RMSPROP:
-        return update->state[1] ? run<rmsprop_momentum>(update, stream)
-                                : run<rmsprop>(update, stream);
+        return state[1] ? run<rmsprop_momentum>(updates, n, stream)
+                        : run<rmsprop>(updates, n, stream);
     }
     return cudaErrorInvalidValue;
 }

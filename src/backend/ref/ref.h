@@ -91,6 +91,6 @@ typedef struct cgp__ref_op {
 #define CGP__REF_OP(kind, name, family) extern const cgp__ref_op cgp__ref_##name;
 CGP_OPS(CGP__REF_OP)
 
-cgp_status cgp__ref_update(cgp_device *device, const cgp_update *update);
+cgp_status cgp__ref_update(cgp_device *device, const cgp_update *updates, int n);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* update.c -- reference loops of one optimizer update. Below, g is the gradient times
+/* update.c -- reference loops of optimizer updates. Below, g is the gradient times
  * gradient_scale.
  *
  * SGD, PyTorch's form:
@@ -68,13 +68,14 @@ static void rmsprop(const cgp_update *u, int64_t i, double g) {
     u->param[i] = (float)(u->param[i] - u->values->lr * step);
 }
 
-cgp_status cgp__ref_update(cgp_device *device, const cgp_update *update) {
+cgp_status cgp__ref_update(cgp_device *device, const cgp_update *updates, int n) {
     static rule *const rules[] = {[CGP_UPDATE_SGD] = sgd,
                                   [CGP_UPDATE_ADAMW] = adamw,
                                   [CGP_UPDATE_ADAM] = adam,
                                   [CGP_UPDATE_RMSPROP] = rmsprop};
     (void)device;
-    for (int64_t i = 0; i < update->n; i++)
-        rules[update->rule](update, i, update->values->gradient_scale * update->grad[i]);
+    for (const cgp_update *u = updates; u < updates + n; u++)
+        for (int64_t i = 0; i < u->n; i++)
+            rules[u->rule](u, i, u->values->gradient_scale * u->grad[i]);
     return CGP_OK;
 }

@@ -29,27 +29,40 @@ static cgp_status write_values(cgp__worker *worker, const cgp_update_values *val
     return cgp__staging_put(worker, to, values, sizeof *values);
 }
 
-/* Update all copies on the worker's device. `what`: the constants. */
+/* Return the update of a copy from the constants `what`. */
+static cgp_update update_of(cgp__worker *worker, const cgp__copy *copy, const cgp_update *what) {
+    const cgp__setup *setup = cgp__plan_setup(worker->plan);
+    const cgp__parameter *param = &setup->model->params[copy->parameter];
+    cgp_update update = *what;
+    if (!param->decays && !setup->optim.decay_all) update.weight_decay = 0;
+    update.n = cgp_shape_count(&param->shape);
+    update.param = cgp__copy_data(worker, copy, CGP__VALUES);
+    update.grad = cgp__copy_data(worker, copy, CGP__GRADIENT);
+    for (int s = 0; s < cgp_optim_states(&setup->optim); s++)
+        update.state[s] = cgp__copy_data(worker, copy, s);
+    return update;
+}
+
+/* Update all copies on the worker's device, in lists of up to UPDATES. `what`: the constants. */
 static cgp_status launch_updates(cgp__worker *worker, const void *what, bool captures) {
+    enum { UPDATES = 64 };
     const cgp__setup *setup = cgp__plan_setup(worker->plan);
     const cgp__parameters *parameters = cgp__plan_parameters(worker->plan);
-    cgp_update update = *(const cgp_update *)what;
+    cgp_update updates[UPDATES];
+    int n = 0;
     (void)captures;
-    const double decay = update.weight_decay;
     for (int c = 0; c < parameters->n_copies; c++) {
         const cgp__copy *copy = &parameters->copies[c];
-        const cgp__parameter *param = &setup->model->params[copy->parameter];
-        if (copy->device != worker->index || !param->requires_grad) continue;
-        update.weight_decay = param->decays || setup->optim.decay_all ? decay : 0;
-        update.n = cgp_shape_count(&param->shape);
-        update.param = cgp__copy_data(worker, copy, CGP__VALUES);
-        update.grad = cgp__copy_data(worker, copy, CGP__GRADIENT);
-        for (int s = 0; s < cgp_optim_states(&setup->optim); s++)
-            update.state[s] = cgp__copy_data(worker, copy, s);
-        CGP_TRY(worker->backend->kernels.update(worker->device, &update));
-        if (cgp__is_stopped(worker)) return CGP_OK;
+        if (copy->device != worker->index || !setup->model->params[copy->parameter].requires_grad)
+            continue;
+        if (n == UPDATES) {
+            CGP_TRY(worker->backend->kernels.update(worker->device, updates, n));
+            if (cgp__is_stopped(worker)) return CGP_OK;
+            n = 0;
+        }
+        updates[n++] = update_of(worker, copy, what);
     }
-    return CGP_OK;
+    return n > 0 ? worker->backend->kernels.update(worker->device, updates, n) : CGP_OK;
 }
 
 static cgp_status update_device(cgp__worker *worker, void *argument) {

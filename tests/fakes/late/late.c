@@ -278,13 +278,16 @@ static cgp_status add(cgp_device *device, float *to, const float *from, int64_t 
 }
 
 static cgp_status run_update(void *device, const void *payload) {
-    return cgp__backend_cpu.kernels.update(((cgp_device *)device)->cpu, payload);
+    return cgp__backend_cpu.kernels.update(((cgp_device *)device)->cpu, payload, 1);
 }
 
-static cgp_status update(cgp_device *device, const cgp_update *u) {
-    CGP_TRY(check_operands(
-        device, (const void *[]){u->param, u->grad, u->state[0], u->state[1], u->values}, 5));
-    return compute_or_capture(device, run_update, u, sizeof *u);
+static cgp_status update(cgp_device *device, const cgp_update *updates, int n) {
+    for (const cgp_update *u = updates; u < updates + n; u++) {
+        CGP_TRY(check_operands(
+            device, (const void *[]){u->param, u->grad, u->state[0], u->state[1], u->values}, 5));
+        CGP_TRY(compute_or_capture(device, run_update, u, sizeof *u));
+    }
+    return CGP_OK;
 }
 
 /* --- captured graphs --- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* update.c -- one optimizer update, elementwise; kernels/update.c has the formulas. */
+/* update.c -- optimizer updates, elementwise; kernels/update.c has the formulas. */
 #include "backend/cpu/cpu.h"
 
 typedef struct update_work {
@@ -19,8 +19,10 @@ static void update_range(const void *work, int64_t begin, int64_t end, int threa
     w->kernels->update(&range);
 }
 
-cgp_status cgp__cpu_update(cgp_device *device, const cgp_update *update) {
-    const update_work work = {device->kernels, update};
-    cgp__cpu_parallel_for(device, update->n, CGP__CPU_SPLIT, update_range, &work);
+cgp_status cgp__cpu_update(cgp_device *device, const cgp_update *updates, int n) {
+    for (int i = 0; i < n; i++) {
+        const update_work work = {device->kernels, &updates[i]};
+        cgp__cpu_parallel_for(device, updates[i].n, CGP__CPU_SPLIT, update_range, &work);
+    }
     return CGP_OK;
 }
