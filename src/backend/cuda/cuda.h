@@ -32,6 +32,8 @@ enum { CGP__CUDA_SEMAPHORES = 4096 };
 
 /* Properties of a device that kernels of its COMPUTE queue use. */
 typedef struct cgp__cuda_resources {
+    /* Number of SMs. It decides tile shapes and grids, and changes no bit of a result. */
+    int multiprocessors;
     /* CGP__CUDA_SEMAPHORES counters in device memory. They are 0 between two launches. */
     int *semaphores;
 } cgp__cuda_resources;

@@ -142,6 +142,11 @@ static cgp_status create_parts(cgp_device *device) {
             device, cudaStreamCreateWithFlags(&device->streams[q], cudaStreamNonBlocking),
             "a stream"));
     CGP__TRY_STATUS(create_own_memory(device));
+    CGP__TRY_STATUS(
+        cgp__cuda_check(device,
+                        cudaDeviceGetAttribute(&device->resources.multiprocessors,
+                                               cudaDevAttrMultiProcessorCount, device->ordinal),
+                        "its multiprocessors"));
     CGP__TRY_STATUS(cgp__cuda_check(
         device, cudaEventCreateWithFlags(&device->base, cudaEventDefault), "an event"));
     return cgp__cuda_check(device, cgp__cuda_set_base(device), "its clock");

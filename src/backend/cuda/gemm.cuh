@@ -499,9 +499,6 @@ __global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
 
 /* --- host --- */
 
-/* Number of SMs of the GPU for which tile shapes are tuned. Results do not depend on it. */
-enum { MULTIPROCESSORS = 132 };
-
 template <class S> static inline int64_t tiles_of(int64_t m, int64_t n) {
     return ceil_div(m, S::BM) * ceil_div(n, S::BN);
 }
@@ -509,8 +506,9 @@ template <class S> static inline int64_t tiles_of(int64_t m, int64_t n) {
 /* Estimate the SM utilization of `blocks` equal thread blocks (wave quantization). Fewer than two
  * thread blocks per SM expose memory latency. */
 static inline double sm_utilization(int64_t blocks) {
-    const double all = (double)(ceil_div(blocks, MULTIPROCESSORS) * MULTIPROCESSORS);
-    return (blocks < 2 * MULTIPROCESSORS ? 0.75 : 1.0) * (double)blocks / all;
+    const int64_t sms = cgp__cuda_current()->multiprocessors;
+    const double all = (double)(ceil_div(blocks, sms) * sms);
+    return (blocks < 2 * sms ? 0.75 : 1.0) * (double)blocks / all;
 }
 
 /* Limits of serial split-K: maximum number of tiles; if c is bf16, also maximum number of partial
@@ -562,9 +560,10 @@ static inline cudaError_t run(const A &a, const B &b, const output<Rows, T> &c,
     if constexpr (is_rounded<T>) {
         return run_shape<rounding>(a, b, c, k, workspace, stream);
     } else {
-        if (tiles_of<large>(c.m, c.n) * k.count >= 5 * MULTIPROCESSORS)
+        const int64_t sms = cgp__cuda_current()->multiprocessors;
+        if (tiles_of<large>(c.m, c.n) * k.count >= 5 * sms)
             return run_shape<large>(a, b, c, k, workspace, stream);
-        if (tiles_of<medium>(c.m, c.n) * k.count >= 2 * MULTIPROCESSORS)
+        if (tiles_of<medium>(c.m, c.n) * k.count >= 2 * sms)
             return run_shape<medium>(a, b, c, k, workspace, stream);
         return run_shape<small>(a, b, c, k, workspace, stream);
     }

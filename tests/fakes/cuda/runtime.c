@@ -11,8 +11,11 @@
 
 #include "internal.h"
 
-static cgp__shim_settings settings = {
-    .devices = 8, .driver = CUDART_VERSION, .memory = INT64_C(16) << 30, .algorithms = 2};
+static cgp__shim_settings settings = {.devices = 8,
+                                      .driver = CUDART_VERSION,
+                                      .memory = INT64_C(16) << 30,
+                                      .algorithms = 2,
+                                      .multiprocessors = 132};
 static pthread_once_t settings_once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for fail_call, fail_work, drop_node */
 static _Atomic int failures[CGP__SHIM_MAX_DEVICES];
@@ -22,14 +25,15 @@ static __thread int current_device;
 
 /* --- settings --- */
 
-static int64_t environment_number(const char *name, int64_t otherwise, int64_t limit) {
+static int64_t environment_number(const char *name, int64_t otherwise, int64_t least,
+                                  int64_t limit) {
     const char *text = getenv(name);
     if (!text) return otherwise;
     char *end;
     const long long value = strtoll(text, &end, 10);
-    if (end != text && *end == '\0' && value >= 0 && value <= limit) return value;
-    fprintf(stderr, "cuda-host: %s: expected 0 to %lld, got \"%s\"\n", name, (long long)limit,
-            text);
+    if (end != text && *end == '\0' && value >= least && value <= limit) return value;
+    fprintf(stderr, "cuda-host: %s: expected %lld to %lld, got \"%s\"\n", name, (long long)least,
+            (long long)limit, text);
     abort();
 }
 
@@ -60,20 +64,22 @@ static cgp__shim_sharing environment_sharing(void) {
 
 static void read_environment(void) {
     read_capabilities();
-    settings.driver = (int)environment_number("CGP_CUDA_HOST_DRIVER", settings.driver, 1000000);
-    settings.devices =
-        (int)environment_number("CGP_CUDA_HOST_DEVICES", settings.devices, CGP__SHIM_MAX_DEVICES);
-    settings.memory = environment_number("CGP_CUDA_HOST_MEMORY", settings.memory, INT64_MAX);
-    settings.delay_ns = environment_number("CGP_CUDA_HOST_DELAY", 0, 1000000000);
+    settings.driver = (int)environment_number("CGP_CUDA_HOST_DRIVER", settings.driver, 0, 1000000);
+    settings.devices = (int)environment_number("CGP_CUDA_HOST_DEVICES", settings.devices, 0,
+                                               CGP__SHIM_MAX_DEVICES);
+    settings.memory = environment_number("CGP_CUDA_HOST_MEMORY", settings.memory, 0, INT64_MAX);
+    settings.delay_ns = environment_number("CGP_CUDA_HOST_DELAY", 0, 0, 1000000000);
     settings.algorithms =
-        (int)environment_number("CGP_CUDA_HOST_ALGORITHMS", settings.algorithms, 8);
-    settings.uuids = environment_number("CGP_CUDA_HOST_UUIDS", getpid(), INT64_MAX);
-    settings.unlisted = environment_number("CGP_CUDA_HOST_UNLISTED", 0, 1) == 1;
-    settings.refused_rows = environment_number("CGP_CUDA_HOST_REFUSES", 0, INT64_MAX);
+        (int)environment_number("CGP_CUDA_HOST_ALGORITHMS", settings.algorithms, 0, 8);
+    settings.uuids = environment_number("CGP_CUDA_HOST_UUIDS", getpid(), 0, INT64_MAX);
+    settings.unlisted = environment_number("CGP_CUDA_HOST_UNLISTED", 0, 0, 1) == 1;
+    settings.refused_rows = environment_number("CGP_CUDA_HOST_REFUSES", 0, 0, INT64_MAX);
     if (settings.refused_rows > 0) {
         settings.broken = 1;
         settings.fault = CGP__SHIM_REFUSES_ROWS;
     }
+    settings.multiprocessors = (int)environment_number("CGP_CUDA_HOST_MULTIPROCESSORS",
+                                                       settings.multiprocessors, 1, 100000);
     settings.order = cgp__shim_environment_order();
     settings.sharing = environment_sharing();
 }
@@ -226,7 +232,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
     if (!is_device(device)) return cgp__shim_leave(cudaErrorInvalidDevice);
     CGP__SHIM_TRY(cgp__shim_enter_on(device));
     const int capability = cgp__shim_get_settings()->capabilities[device];
-    *value = attribute == cudaDevAttrMultiProcessorCount      ? 1
+    *value = attribute == cudaDevAttrMultiProcessorCount ? cgp__shim_get_settings()->multiprocessors
              : attribute == cudaDevAttrComputeCapabilityMajor ? capability / 10
                                                               : capability % 10;
     return cudaSuccess;

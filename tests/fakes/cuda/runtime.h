@@ -47,6 +47,7 @@ typedef struct cgp__shim_settings {
      * is that of all other devices. */
     int capabilities[CGP__SHIM_MAX_DEVICES];
     int64_t memory;        /* bytes per device: CGP_CUDA_HOST_MEMORY [16 GiB] */
+    int multiprocessors;   /* number per device: CGP_CUDA_HOST_MULTIPROCESSORS [132, an H100's] */
     cgp__shim_order order; /* CGP_CUDA_HOST_ORDER: ascending, descending or shuffled */
     int64_t delay_ns;      /* CGP_CUDA_HOST_DELAY: maximum delay before each work item [0] */
     /* CGP_CUDA_HOST_UUIDS [the process's ID]: processes with equal numbers share GPUs. */

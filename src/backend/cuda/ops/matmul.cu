@@ -37,9 +37,10 @@ cudaError_t run_as_shape(const A &a, const B &b, const results<T> &c, const k_ra
     if constexpr (is_rounded<T>) {
         return run_together<rounding>(a, b, c, k, count, stream);
     } else {
-        if (count * tiles_of<large>(c.m, c.n) >= 2 * MULTIPROCESSORS)
+        const int64_t sms = cgp__cuda_current()->multiprocessors;
+        if (count * tiles_of<large>(c.m, c.n) >= 2 * sms)
             return run_together<large>(a, b, c, k, count, stream);
-        if (count * tiles_of<medium>(c.m, c.n) >= 2 * MULTIPROCESSORS)
+        if (count * tiles_of<medium>(c.m, c.n) >= 2 * sms)
             return run_together<medium>(a, b, c, k, count, stream);
         return run_together<small>(a, b, c, k, count, stream);
     }
@@ -48,7 +49,8 @@ cudaError_t run_as_shape(const A &a, const B &b, const results<T> &c, const k_ra
 template <class A, class B, class T>
 cudaError_t run_all(A a, B b, results<T> c, const k_ranges &k, int64_t count, void *workspace,
                     cudaStream_t stream) {
-    const bool apart = k.count > 1 && count * tiles_of<medium>(c.m, c.n) < MULTIPROCESSORS;
+    const int64_t sms = cgp__cuda_current()->multiprocessors;
+    const bool apart = k.count > 1 && count * tiles_of<medium>(c.m, c.n) < sms;
     const int64_t at_a_time = apart ? 1 : MOST;
     for (int64_t done = 0; done < count; done += at_a_time) {
         const int64_t left = count - done, now = left < at_a_time ? left : at_a_time;
