@@ -77,6 +77,32 @@ TEST_CASE(large_sizes_have_the_bits_of_cpu) {
     }
 }
 
+/* With few rows a thread block has one row. How many are few depends on the multiprocessors. Some
+ * rows are wider than shared memory. */
+TEST_CASE(any_number_of_rows_has_the_bits_of_cpu) {
+    static const int64_t widths[] = {5, 768, 1500, 4200};
+    const runner all = cuda;
+    cgp__shim_get_settings()->multiprocessors = 1;
+    runner small = runner_open(cuda_host(), 1);
+    for (int i = 0; i < 2 * 40; i++) {
+        const cgp_dtype type = test_random(&seed) & 1 ? CGP_BF16 : CGP_F32;
+        const int64_t rows = 1 + i / 2, width = widths[test_random(&seed) % (rows < 10 ? 4 : 2)];
+        cuda = i % 2 ? small : all;
+        check(&(op_case){.op = test_random(&seed) & 1 ? CGP_OP_LAYER_NORM : CGP_OP_RMS_NORM,
+                         .attributes = norm_attributes(rows, width),
+                         .n = 1,
+                         .add = test_random(&seed) & 1,
+                         .type = type});
+        check(&(op_case){.op = CGP_OP_SOFTMAX,
+                         .attributes = plain_attributes(rows, width),
+                         .n = 1,
+                         .add = test_random(&seed) & 1,
+                         .type = type});
+    }
+    runner_close(&small);
+    cuda = all;
+}
+
 /* --- commits --- */
 
 /* Put into some accumulators a value that is not finite as a float, so that no state can hold

@@ -14,8 +14,8 @@
 enum {
     ROW_BLOCK = 64, /* rows in a partial sum of a parameter's gradient */
     LANES = 16,     /* lanes that add a row or a part */
-    SUM_ROWS = 8,   /* rows of a thread block */
-    LOADED_TERMS = 8,
+    SUM_ROWS = 4,   /* rows of a thread block if rows are many; otherwise it has one row */
+    LOADED = 8,     /* elements that a thread loads before it stores or adds them */
     PART = 16384,
     PART_TILE = 4096
 };
@@ -27,63 +27,110 @@ __device__ static inline float sum_lanes(float sum) {
     return sum;
 }
 
-/* The terms of `sums` sums per row, in shared memory. Rows are padded by LANES floats, so that two
- * rows that are read together lie in different banks. */
-template <int sums> struct terms {
-    static constexpr int columns = 1024 / sums;
-    float at[sums][SUM_ROWS][columns + LANES];
-};
+/* Return whether a thread block gets one row, so that more SMs have work. */
+static inline bool has_few_rows(int64_t rows) {
+    return ceil_div(rows, SUM_ROWS) < 2 * cgp__cuda_current()->multiprocessors;
+}
 
-/* Return the row that this thread helps to add; SUM_ROWS or more: no row. */
+/* Return the row of the thread block that this thread helps to add; ROWS or more: no row. */
 __device__ static inline int sum_row(void) {
     return (int)threadIdx.x / LANES;
 }
 
-/* Each lane of a row adds up its part of `columns` columns of a tile. A lane loads several terms
- * before it adds them. */
-template <int sums>
-__device__ static inline void add_terms(float (&sum)[sums], const terms<sums> &tile, int row,
-                                        int columns) {
-    for (int begin = (int)threadIdx.x % LANES; begin < columns; begin += LOADED_TERMS * LANES) {
-        float term[LOADED_TERMS][sums];
-#pragma unroll
-        for (int i = 0; i < LOADED_TERMS; i++)
-            for (int k = 0; k < sums; k++)
-                term[i][k] =
-                    begin + i * LANES < columns ? tile.at[k][row][begin + i * LANES] : 0.0f;
-#pragma unroll
-        for (int i = 0; i < LOADED_TERMS; i++)
-            for (int k = 0; k < sums; k++)
-                if (begin + i * LANES < columns) sum[k] += term[i][k];
-    }
-}
+/* `arrays` values of each column of ROWS rows, in shared memory. Rows are padded by LANES floats,
+ * so that two rows that are read together lie in different banks. */
+template <int arrays, int ROWS> struct row_tile {
+    static constexpr int columns = 4096 / ROWS;
+    float at[arrays][ROWS][columns + LANES];
+};
 
-/* Set sum[], in all lanes of a row, to the row's sums over the columns. f(terms, c) makes the terms
- * of column c for all rows of the block. All threads fill a tile with terms, so that their loads
- * overlap; then 16 lanes per row add the terms. */
-template <int sums, class F>
-__device__ static inline void row_sums(float (&sum)[sums], terms<sums> &tile, int64_t width,
-                                       F f) {
-    const int row = sum_row();
-    for (int k = 0; k < sums; k++)
-        sum[k] = 0.0f;
-    for (int64_t begin = 0; begin < width; begin += tile.columns) {
+/* Access to the rows of a thread block through a tile, which holds some of their columns. If it can
+ * hold all columns, they are loaded once. load(v, r, c) makes the values of column c of row r. */
+template <int arrays, int ROWS, class Load> struct held_rows {
+    row_tile<arrays, ROWS> &tile;
+    int64_t width;
+    Load load;
+    /* The first column in the tile; -1: none. */
+    int64_t held;
+
+    /* Load `columns` columns, with several loads in flight per thread. */
+    __device__ void fill(int64_t begin, int columns) {
+        constexpr int AT_ONCE = LOADED / ROWS;
+        for (int first = (int)threadIdx.x; first < columns; first += AT_ONCE * BLOCK) {
+            float v[AT_ONCE][ROWS][arrays] = {};
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++)
+                for (int r = 0; r < ROWS; r++)
+                    if (first + i * BLOCK < columns)
+                        load(v[i][r], r, begin + first + i * BLOCK);
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++)
+                for (int r = 0; r < ROWS; r++)
+                    for (int k = 0; k < arrays; k++)
+                        if (first + i * BLOCK < columns)
+                            tile.at[k][r][first + i * BLOCK] = v[i][r][k];
+        }
+    }
+
+    /* Hold the columns from `begin` on; return how many the tile has. All threads call it. */
+    __device__ int hold(int64_t begin) {
         const int64_t left = width - begin;
         const int columns = left < tile.columns ? (int)left : (int)tile.columns;
-        for (int c = (int)threadIdx.x; c < columns; c += BLOCK) {
-            float term[SUM_ROWS][sums];
-            f(term, begin + c);
-#pragma unroll
-            for (int r = 0; r < SUM_ROWS; r++)
-                for (int k = 0; k < sums; k++)
-                    tile.at[k][r][c] = term[r][k];
-        }
+        if (held == begin) return columns;
+        __syncthreads(); /* wait until all threads have read the columns before */
+        fill(begin, columns);
         __syncthreads();
-        if (row < SUM_ROWS) add_terms(sum, tile, row, columns);
-        __syncthreads();
+        held = begin;
+        return columns;
     }
-    for (int k = 0; row < SUM_ROWS && k < sums; k++)
-        sum[k] = sum_lanes(sum[k]);
+
+    /* Set sum[], in all lanes of a row, to the row's sums. term(sum, v) adds a column's terms.
+     * A lane loads several columns before it adds their terms. */
+    template <int sums, class Term> __device__ void add_up(float (&sum)[sums], Term term) {
+        const int row = sum_row();
+        for (int k = 0; k < sums; k++)
+            sum[k] = 0.0f;
+        for (int64_t begin = 0; begin < width; begin += tile.columns) {
+            const int columns = hold(begin);
+            for (int first = (int)threadIdx.x % LANES; row < ROWS && first < columns;
+                 first += LOADED * LANES) {
+                float v[LOADED][arrays];
+#pragma unroll
+                for (int i = 0; i < LOADED; i++)
+                    for (int k = 0; k < arrays; k++)
+                        v[i][k] = first + i * LANES < columns
+                                      ? tile.at[k][row][first + i * LANES]
+                                      : 0.0f;
+#pragma unroll
+                for (int i = 0; i < LOADED; i++)
+                    if (first + i * LANES < columns) term(sum, v[i]);
+            }
+        }
+        constexpr int adding = ROWS * LANES < 32 ? 32 : ROWS * LANES; /* whole warps */
+        for (int k = 0; (int)threadIdx.x < adding && k < sums; k++)
+            sum[k] = sum_lanes(sum[k]);
+    }
+
+    /* Call f(c, v) for each column c, with the values v[ROWS][arrays] of all rows. */
+    template <class F> __device__ void each(F f) {
+        for (int64_t begin = 0; begin < width; begin += tile.columns) {
+            const int columns = hold(begin);
+            for (int c = (int)threadIdx.x; c < columns; c += BLOCK) {
+                float v[ROWS][arrays];
+#pragma unroll
+                for (int r = 0; r < ROWS; r++)
+                    for (int k = 0; k < arrays; k++)
+                        v[r][k] = tile.at[k][r][c];
+                f(begin + c, v);
+            }
+        }
+    }
+};
+
+template <int arrays, int ROWS, class Load>
+__device__ static inline held_rows<arrays, ROWS, Load> hold_rows(row_tile<arrays, ROWS> &tile,
+                                                                 int64_t width, Load load) {
+    return {tile, width, load, -1};
 }
 
 /* Add up the sums [blocks, n] in the order of blocks, to first [width] and second [n - width]. If

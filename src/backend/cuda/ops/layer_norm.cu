@@ -10,12 +10,13 @@
  * squares overflows.
  *
  * Forward saves mean and rstd; backward reads them and x. The gradient dx may share dy's memory:
- * dweight and dbias are computed first, and a thread block reads all of its rows of dy before it
- * writes dx. The order of operations and the bits are the same as in the cpu backend. */
+ * dweight and dbias are computed first, and the sums of a row are complete before dx is written. A
+ * thread block reads its rows once, if shared memory can hold them (rows.cuh). The order of
+ * operations and the bits are the same as in the cpu backend. */
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/rows.cuh"
 
-enum { COLUMN_BLOCK = 128, LOADED = 16 };
+enum { COLUMN_BLOCK = 128, LOADED_ROWS = 16 };
 static_assert((int)COLUMN_BLOCK >= (int)ROW_BLOCK, "a thread for each row of a block");
 
 /* Operands; block_of() moves them to the thread block's first row. mean and bias are NULL in
@@ -30,9 +31,9 @@ template <class T> struct operands {
     bool add;
 };
 
-template <class T> __device__ static inline operands<T> block_of(operands<T> a) {
-    const int64_t first = (int64_t)blockIdx.x * SUM_ROWS, at = first * a.width;
-    a.rows = a.rows - first < SUM_ROWS ? a.rows - first : (int64_t)SUM_ROWS;
+template <int ROWS, class T> __device__ static inline operands<T> block_of(operands<T> a) {
+    const int64_t first = (int64_t)blockIdx.x * ROWS, at = first * a.width;
+    a.rows = a.rows - first < ROWS ? a.rows - first : (int64_t)ROWS;
     a.x += at;
     if (a.mean) a.mean += first;
     a.rstd += first;
@@ -42,109 +43,89 @@ template <class T> __device__ static inline operands<T> block_of(operands<T> a) 
     return a;
 }
 
-/* Load column c of all rows before any row is written, so that the loads overlap. */
-template <class T>
-__device__ static inline void load_rows(float (&to)[SUM_ROWS], const T *from,
-                                        const operands<T> &a, int64_t c) {
-    for (int r = 0; r < SUM_ROWS; r++)
-        to[r] = r < a.rows ? load(from, r * a.width + c) : 0.0f;
-}
-
 /* Return rstd from a row's sum of squares. If the sum overflows, return NaN: 1 / infinity would
  * hide the overflow. */
 __device__ static inline float reciprocal_deviation(float squares, float width, float eps) {
     return squares < INFINITY ? 1.0f / sqrtf(squares / width + eps) : NAN;
 }
 
-template <class T, bool centred> __global__ void norm_forward(operands<T> all) {
-    __shared__ terms<1> tile;
-    __shared__ float means[SUM_ROWS], rstds[SUM_ROWS];
-    const operands<T> a = block_of(all);
-    const int row = sum_row();
-    const bool owns = row < SUM_ROWS && threadIdx.x % LANES == 0;
-    float sum[1];
-    if (centred) {
-        row_sums(sum, tile, a.width, [&](float(*term)[1], int64_t c) {
-            float x[SUM_ROWS];
-            load_rows(x, a.x, a, c);
-            for (int r = 0; r < SUM_ROWS; r++)
-                term[r][0] = x[r];
-        });
-        if (owns) means[row] = sum[0] / (float)a.width;
-        if (owns && row < a.rows) a.mean[row] = means[row];
-        __syncthreads();
-    }
-    row_sums(sum, tile, a.width, [&](float(*term)[1], int64_t c) {
-        float x[SUM_ROWS];
-        load_rows(x, a.x, a, c);
-        for (int r = 0; r < SUM_ROWS; r++) {
-            const float off = centred ? x[r] - means[r] : x[r];
-            term[r][0] = off * off;
-        }
+template <class T, bool centred, int ROWS>
+__global__ void __launch_bounds__(BLOCK, 2) norm_forward(operands<T> all) {
+    __shared__ row_tile<1, ROWS> tile;
+    __shared__ float means[ROWS], rstds[ROWS];
+    const operands<T> a = block_of<ROWS>(all);
+    auto rows = hold_rows(tile, a.width, [&](float(&v)[1], int r, int64_t c) {
+        v[0] = r < a.rows ? load(a.x, r * a.width + c) : 0.0f;
     });
-    if (owns) rstds[row] = reciprocal_deviation(sum[0], (float)a.width, a.eps);
-    if (owns && row < a.rows) a.rstd[row] = rstds[row];
+    float sum[1], mean = 0.0f;
+    if (centred) {
+        rows.add_up(sum, [](float(&to)[1], const float(&v)[1]) { to[0] += v[0]; });
+        mean = sum[0] / (float)a.width;
+    }
+    rows.add_up(sum, [&](float(&to)[1], const float(&v)[1]) {
+        const float off = centred ? v[0] - mean : v[0];
+        to[0] += off * off;
+    });
+    const int row = sum_row();
+    if (row < ROWS && threadIdx.x % LANES == 0) {
+        means[row] = mean;
+        rstds[row] = reciprocal_deviation(sum[0], (float)a.width, a.eps);
+        if (centred && row < a.rows) a.mean[row] = mean;
+        if (row < a.rows) a.rstd[row] = rstds[row];
+    }
     __syncthreads();
-    for (int64_t c = threadIdx.x; c < a.width; c += BLOCK) {
+    rows.each([&](int64_t c, const float(&x)[ROWS][1]) {
         const float weight = a.weight[c], bias = centred ? a.bias[c] : 0.0f;
-        float x[SUM_ROWS];
-        load_rows(x, a.x, a, c);
-        for (int r = 0; r < SUM_ROWS; r++) {
-            const float h = (centred ? x[r] - means[r] : x[r]) * rstds[r];
+        for (int r = 0; r < ROWS; r++) {
+            const float h = (centred ? x[r][0] - means[r] : x[r][0]) * rstds[r];
             if (r < a.rows)
                 store(a.y, r * a.width + c, centred ? h * weight + bias : h * weight);
         }
-    }
+    });
 }
 
-/* Compute dx from each row's sum of g h and, if centred, sum of g. */
-template <class T, bool centred>
+/* Compute dx from each row's sum of g h and, if centred, sum of g. The tile holds g and h. */
+template <class T, bool centred, int ROWS>
 __global__ void __launch_bounds__(BLOCK, 2) norm_input(operands<T> all) {
     constexpr int sums = centred ? 2 : 1;
-    __shared__ terms<sums> tile;
-    __shared__ float means[SUM_ROWS], rstds[SUM_ROWS], g_means[SUM_ROWS], gh_means[SUM_ROWS];
-    const operands<T> a = block_of(all);
-    const int row = sum_row();
+    __shared__ row_tile<2, ROWS> tile;
+    __shared__ float means[ROWS], rstds[ROWS], g_means[ROWS], gh_means[ROWS];
+    const operands<T> a = block_of<ROWS>(all);
     if ((int)threadIdx.x < a.rows) {
         means[threadIdx.x] = centred ? a.mean[threadIdx.x] : 0.0f;
         rstds[threadIdx.x] = a.rstd[threadIdx.x];
     }
-    __syncthreads();
-    float sum[sums];
-    row_sums(sum, tile, a.width, [&](float(*term)[sums], int64_t c) {
-        const float weight = a.weight[c];
-        float x[SUM_ROWS], dy[SUM_ROWS];
-        load_rows(x, a.x, a, c);
-        load_rows(dy, a.dy, a, c);
-        for (int r = 0; r < SUM_ROWS; r++) {
-            const float g = dy[r] * weight;
-            term[r][0] =
-                r < a.rows ? g * ((centred ? x[r] - means[r] : x[r]) * rstds[r]) : 0.0f;
-            if (centred) term[r][sums - 1] = g;
-        }
+    auto rows = hold_rows(tile, a.width, [&](float(&v)[2], int r, int64_t c) {
+        const int64_t at = r * a.width + c;
+        const float x = r < a.rows ? load(a.x, at) : 0.0f;
+        v[0] = r < a.rows ? load(a.dy, at) * a.weight[c] : 0.0f;
+        v[1] = r < a.rows ? (centred ? x - means[r] : x) * rstds[r] : 0.0f;
     });
-    if (row < a.rows && threadIdx.x % LANES == 0) {
+    float sum[sums];
+    rows.add_up(sum, [](float(&to)[sums], const float(&v)[2]) {
+        to[0] += v[0] * v[1];
+        if (centred) to[sums - 1] += v[0];
+    });
+    const int row = sum_row();
+    if (row < ROWS && threadIdx.x % LANES == 0) {
         gh_means[row] = sum[0] / (float)a.width;
         if (centred) g_means[row] = sum[sums - 1] / (float)a.width;
     }
     __syncthreads();
-    for (int64_t c = threadIdx.x; c < a.width; c += BLOCK) {
-        const float weight = a.weight[c];
-        float x[SUM_ROWS], dy[SUM_ROWS], before[SUM_ROWS] = {};
-        load_rows(x, a.x, a, c);
-        load_rows(dy, a.dy, a, c);
-        if (a.add) load_rows(before, a.dx, a, c);
-        for (int r = 0; r < SUM_ROWS; r++) {
-            const float h = (centred ? x[r] - means[r] : x[r]) * rstds[r];
-            const float g = dy[r] * weight, off = centred ? g - g_means[r] : g;
-            const float dx = rstds[r] * (off - h * gh_means[r]);
+    rows.each([&](int64_t c, const float(&v)[ROWS][2]) {
+        float before[ROWS];
+        for (int r = 0; r < ROWS; r++)
+            before[r] = a.add && r < a.rows ? load(a.dx, r * a.width + c) : 0.0f;
+        for (int r = 0; r < ROWS; r++) {
+            const float off = centred ? v[r][0] - g_means[r] : v[r][0];
+            const float dx = rstds[r] * (off - v[r][1] * gh_means[r]);
             if (r < a.rows) store(a.dx, r * a.width + c, a.add ? before[r] + dx : dx);
         }
-    }
+    });
 }
 
-/* Compute partial [row blocks, 2 or 1, C]: the sums of dweight and, if centred, of dbias. LOADED
- * rows are loaded before they are added. */
+/* Compute partial [row blocks, 2 or 1, C]: the sums of dweight and, if centred, of dbias.
+ * LOADED_ROWS rows are loaded before they are added. */
 template <class T, bool centred> __global__ void norm_weight(float *partial, operands<T> a) {
     __shared__ float means[ROW_BLOCK], rstds[ROW_BLOCK];
     const int64_t c = (int64_t)blockIdx.y * blockDim.x + threadIdx.x;
@@ -157,16 +138,16 @@ template <class T, bool centred> __global__ void norm_weight(float *partial, ope
     __syncthreads();
     if (c >= a.width) return;
     float dweight = 0.0f, dbias = 0.0f;
-    for (int first = 0; first < rows; first += LOADED) {
-        float dy[LOADED], x[LOADED];
+    for (int first = 0; first < rows; first += LOADED_ROWS) {
+        float dy[LOADED_ROWS], x[LOADED_ROWS];
 #pragma unroll
-        for (int i = 0; i < LOADED; i++) {
+        for (int i = 0; i < LOADED_ROWS; i++) {
             const int64_t at = (begin + first + i) * a.width + c;
             dy[i] = first + i < rows ? load(a.dy, at) : 0.0f;
             x[i] = first + i < rows ? load(a.x, at) : 0.0f;
         }
 #pragma unroll
-        for (int i = 0; i < LOADED; i++) {
+        for (int i = 0; i < LOADED_ROWS; i++) {
             const int row = first + i;
             if (row >= rows) continue;
             dweight += dy[i] * ((centred ? x[i] - means[row] : x[i]) * rstds[row]);
@@ -197,8 +178,9 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
                            cudaStream_t stream) {
     operands<T> a = norm_of<T, centred>(spec, args);
     a.y = (T *)args->y;
-    return launch(norm_forward<T, centred>, dim3((unsigned)ceil_div(a.rows, SUM_ROWS)),
-                  dim3(BLOCK), stream, a);
+    const bool few = has_few_rows(a.rows);
+    return launch(few ? norm_forward<T, centred, 1> : norm_forward<T, centred, SUM_ROWS>,
+                  dim3((unsigned)ceil_div(a.rows, few ? 1 : SUM_ROWS)), dim3(BLOCK), stream, a);
 }
 
 /* Return the number of sums of a block of rows. */
@@ -222,8 +204,9 @@ static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     CGP__TRY_CUDA_ERROR(cgp__cuda_add_blocks(args->dparam[0], args->dparam[1], partial, blocks,
                                              a.width, n, !args->first, stream));
     if (!a.dx) return cudaSuccess;
-    return launch(norm_input<T, centred>, dim3((unsigned)ceil_div(a.rows, SUM_ROWS)),
-                  dim3(BLOCK), stream, a);
+    const bool few = has_few_rows(a.rows);
+    return launch(few ? norm_input<T, centred, 1> : norm_input<T, centred, SUM_ROWS>,
+                  dim3((unsigned)ceil_div(a.rows, few ? 1 : SUM_ROWS)), dim3(BLOCK), stream, a);
 }
 
 static int64_t workspace(const cgp_kernel_spec *spec) {

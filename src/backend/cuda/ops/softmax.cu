@@ -21,28 +21,26 @@ __global__ void softmax_forward(T *y, const T *x, int64_t rows, int64_t width) {
         store(y, first + c, exp_or_zero(load(x, first + c) - max) * inverse);
 }
 
-template <class T>
-__global__ void softmax_input(T *dx, const T *y, const T *dy, int64_t rows, int64_t width,
-                              bool add) {
-    __shared__ terms<1> tile;
-    __shared__ float dots[SUM_ROWS];
-    const int64_t first = (int64_t)blockIdx.x * SUM_ROWS, left = rows - first;
-    const int count = left < SUM_ROWS ? (int)left : (int)SUM_ROWS, row = sum_row();
-    float sum[1];
-    row_sums(sum, tile, width, [&](float(*term)[1], int64_t c) {
-        for (int r = 0; r < SUM_ROWS; r++) {
-            const int64_t at = (first + r) * width + c;
-            term[r][0] = r < count ? load(dy, at) * load(y, at) : 0.0f;
-        }
+template <class T, int ROWS>
+__global__ void __launch_bounds__(BLOCK, 2)
+    softmax_input(T *dx, const T *y, const T *dy, int64_t rows, int64_t width, bool add) {
+    __shared__ row_tile<2, ROWS> tile;
+    __shared__ float dots[ROWS];
+    const int64_t first = (int64_t)blockIdx.x * ROWS, left = rows - first;
+    const int count = left < ROWS ? (int)left : (int)ROWS, row = sum_row();
+    auto held = hold_rows(tile, width, [&](float(&v)[2], int r, int64_t c) {
+        const int64_t at = (first + r) * width + c;
+        v[0] = r < count ? load(y, at) : 0.0f;
+        v[1] = r < count ? load(dy, at) : 0.0f;
     });
-    if (row < count && threadIdx.x % LANES == 0) dots[row] = sum[0];
+    float sum[1];
+    held.add_up(sum, [](float(&to)[1], const float(&v)[2]) { to[0] += v[1] * v[0]; });
+    if (row < ROWS && threadIdx.x % LANES == 0) dots[row] = sum[0];
     __syncthreads();
-    for (int64_t c = threadIdx.x; c < width; c += BLOCK) {
-        for (int r = 0; r < count; r++) {
-            const int64_t at = (first + r) * width + c;
-            put(dx, at, add, load(y, at) * (load(dy, at) - dots[r]));
-        }
-    }
+    held.each([&](int64_t c, const float(&v)[ROWS][2]) {
+        for (int r = 0; r < count; r++)
+            put(dx, (first + r) * width + c, add, v[r][0] * (v[r][1] - dots[r]));
+    });
 }
 
 template <class T>
@@ -58,8 +56,10 @@ static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
                          cudaStream_t stream) {
     const int64_t rows = spec->n * spec->attributes.rows;
     if (!args->dx[0]) return cudaSuccess;
-    return launch(softmax_input<T>, dim3((unsigned)ceil_div(rows, SUM_ROWS)), dim3(BLOCK),
-                  stream, (T *)args->dx[0], (const T *)args->y, (const T *)args->dy, rows,
+    const bool few = has_few_rows(rows);
+    return launch(few ? softmax_input<T, 1> : softmax_input<T, SUM_ROWS>,
+                  dim3((unsigned)ceil_div(rows, few ? 1 : SUM_ROWS)), dim3(BLOCK), stream,
+                  (T *)args->dx[0], (const T *)args->y, (const T *)args->dy, rows,
                   spec->attributes.out, adds(spec, 0));
 }
 
