@@ -11,6 +11,8 @@
  *     forward, dq    a thread block has a tile of queries and loops over their keys
  *     dk, dv         it has a tile of keys and loops over the heads of the group and their queries
  *
+ * If this gives too few thread blocks for the GPU, each has 16 queries, or 16 keys, of the tile.
+ *
  * Forward, for each tile of keys in order:
  *
  *     s = q k^T               m' = max(m, s)              f = exp(scale (m - m'))
@@ -35,11 +37,11 @@
 
 /* --- forward --- */
 
-template <int COLUMNS, class T>
-__global__ void __launch_bounds__(scores::THREADS) forward_tile(attention<T> a) {
+template <int COLUMNS, class S, class T>
+__global__ void __launch_bounds__(S::THREADS) forward_tile(attention<T> a) {
     __shared__ quad shared[2 * scores::QUADS], tile[TILE_QUADS];
     __shared__ head<T> h;
-    find_head(&h, a, a.rows, 1, COLUMNS, true);
+    find_head(&h, a, a.rows, 1, COLUMNS, true, S::BM);
     float y[4][COLUMNS / 16], max[4], sum[4];
     int half = 0;
     clear<COLUMNS>(y);
@@ -49,15 +51,15 @@ __global__ void __launch_bounds__(scores::THREADS) forward_tile(attention<T> a) 
     }
     for (int key = begin_key(a, h.first); key < end_key(a, h.first); key += TILE) {
         float s[4][4];
-        multiply_rows(s, h.q, h.k, h.first, key, shared, &half);
-        softmax_tile<COLUMNS>(a, h, key, s, y, max, sum);
-        store_transposed(tile, s);
-        add_gemm<COLUMNS>(y, tile, h.v, key, h.column, shared, &half);
+        multiply_rows<S>(s, h.q, h.k, h.first, key, shared, &half);
+        softmax_tile<COLUMNS, S>(a, h, key, s, y, max, sum);
+        store_transposed<S>(tile, s);
+        add_gemm<COLUMNS, S>(y, tile, h.v, key, h.column, shared, &half);
     }
-    put_rows<COLUMNS>(h, a.y + h.y_at, a.y_stride, a.rows, a.v.columns, false, y, sum);
+    put_rows<COLUMNS, S>(h, a.y + h.y_at, a.y_stride, a.rows, a.v.columns, false, y, sum);
     for (int i = 0; i < 4; i++) {
-        const int row = h.first + row_of<scores>(i);
-        if (blockIdx.y > 0 || first_column<scores>() > 0 || row >= a.rows) continue;
+        const int row = h.first + row_of<S>(i);
+        if (blockIdx.y > 0 || first_column<S>() > 0 || row >= a.rows) continue;
         a.max[h.saved + row] = max[i];
         a.log_sum[h.saved + row] = (float)log_of((double)sum[i]);
     }
@@ -83,12 +85,12 @@ template <class T> __global__ static void rows_delta(attention<T> a) {
 /* Replace s by exp(scale (s - m) - log(sum)) in the tile whose first query is `query`, also for
  * masked keys. This step is separate from softmax_backward() because fewer registers are in use
  * before dp is computed. */
-template <class T>
+template <class S, class T>
 __device__ static inline void probabilities(const attention<T> &a, const head<T> &h, int query,
                                             float (*s)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const int row = query + row_of<scores>(i);
+        const int row = query + row_of<S>(i);
         const bool inside = row < a.rows;
         const float max = inside ? a.max[h.saved + row] : 0.0f;
         const float log_sum = inside ? a.log_sum[h.saved + row] : 0.0f;
@@ -99,14 +101,14 @@ __device__ static inline void probabilities(const attention<T> &a, const head<T>
 }
 
 /* Replace s by p keep and dp by ds, after probabilities(). */
-template <class T>
+template <class S, class T>
 __device__ static inline void softmax_backward(const attention<T> &a, const head<T> &h,
                                                int query, int key, float (*s)[4],
                                                float (*dp)[4]) {
-    key += 4 * first_column<scores>();
+    key += 4 * first_column<S>();
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const int row = query + row_of<scores>(i);
+        const int row = query + row_of<S>(i);
         const bool inside = row < a.rows;
         const float delta = inside ? a.delta[h.saved + row] : 0.0f;
         const quad keep = keep_of(a, h, row, key);
@@ -122,34 +124,35 @@ __device__ static inline void softmax_backward(const attention<T> &a, const head
     }
 }
 
-template <int COLUMNS, class T>
-__global__ void __launch_bounds__(scores::THREADS) queries_tile(attention<T> a) {
+template <int COLUMNS, class S, class T>
+__global__ void __launch_bounds__(S::THREADS) queries_tile(attention<T> a) {
     __shared__ quad shared[2 * scores::QUADS], tile[TILE_QUADS];
     __shared__ head<T> h;
-    find_head(&h, a, a.rows, 1, COLUMNS, true);
+    find_head(&h, a, a.rows, 1, COLUMNS, true, S::BM);
     const float one[4] = {1.0f, 1.0f, 1.0f, 1.0f};
     float dq[4][COLUMNS / 16];
     int half = 0;
     clear<COLUMNS>(dq);
     for (int key = begin_key(a, h.first); key < end_key(a, h.first); key += TILE) {
         float s[4][4], dp[4][4];
-        multiply_rows(s, h.q, h.k, h.first, key, shared, &half);
-        probabilities(a, h, h.first, s);
-        multiply_rows(dp, h.dy, h.v, h.first, key, shared, &half);
-        softmax_backward(a, h, h.first, key, s, dp);
-        store_transposed(tile, dp);
-        add_gemm<COLUMNS>(dq, tile, h.k, key, h.column, shared, &half);
+        multiply_rows<S>(s, h.q, h.k, h.first, key, shared, &half);
+        probabilities<S>(a, h, h.first, s);
+        multiply_rows<S>(dp, h.dy, h.v, h.first, key, shared, &half);
+        softmax_backward<S>(a, h, h.first, key, s, dp);
+        store_transposed<S>(tile, dp);
+        add_gemm<COLUMNS, S>(dq, tile, h.k, key, h.column, shared, &half);
     }
-    put_rows<COLUMNS>(h, a.q.dx + h.q_at, a.q.stride, a.rows, a.q.columns, a.q.add, dq, one);
+    put_rows<COLUMNS, S>(h, a.q.dx + h.q_at, a.q.stride, a.rows, a.q.columns, a.q.add, dq, one);
 }
 
 /* A thread owns the same elements of dv and dk. If dv and dk are the same gradient, dv is written
- * first. */
-template <int COLUMNS, class T>
-__global__ void __launch_bounds__(scores::THREADS) keys_tile(attention<T> a) {
+ * first. R is the shape of the rows of dv and dk. */
+template <int COLUMNS, class S, class R, class T>
+__global__ void __launch_bounds__(S::THREADS) keys_tile(attention<T> a) {
+    static_assert((int)S::THREADS == (int)R::THREADS && (int)S::BN == (int)R::BM, "one tile");
     __shared__ quad shared[2 * scores::QUADS], tile[TILE_QUADS];
     __shared__ head<T> h;
-    find_head(&h, a, a.keys, a.group, COLUMNS, false);
+    find_head(&h, a, a.keys, a.group, COLUMNS, false, R::BM);
     const float one[4] = {1.0f, 1.0f, 1.0f, 1.0f};
     float dk[4][COLUMNS / 16], dv[4][COLUMNS / 16];
     int half = 0;
@@ -159,15 +162,15 @@ __global__ void __launch_bounds__(scores::THREADS) keys_tile(attention<T> a) {
         for (int query = begin_query(a, h.first); query < end_query(a, h.first);
              query += TILE) {
             float s[4][4], dp[4][4];
-            multiply_rows(s, h.q, h.k, query, h.first, shared, &half);
-            probabilities(a, h, query, s);
-            multiply_rows(dp, h.dy, h.v, query, h.first, shared, &half);
-            softmax_backward(a, h, query, h.first, s, dp);
-            store_tile(tile, s);
-            add_gemm<COLUMNS>(dv, tile, h.dy, query, h.column, shared, &half);
+            multiply_rows<S>(s, h.q, h.k, query, h.first, shared, &half);
+            probabilities<S>(a, h, query, s);
+            multiply_rows<S>(dp, h.dy, h.v, query, h.first, shared, &half);
+            softmax_backward<S>(a, h, query, h.first, s, dp);
+            store_tile<S>(tile, s);
+            add_gemm<COLUMNS, R>(dv, tile, h.dy, query, h.column, shared, &half);
             __syncthreads(); /* wait until all threads have read the tile */
-            store_tile(tile, dp);
-            add_gemm<COLUMNS>(dk, tile, h.q, query, h.column, shared, &half);
+            store_tile<S>(tile, dp);
+            add_gemm<COLUMNS, R>(dk, tile, h.q, query, h.column, shared, &half);
         }
         if (head_of_group + 1 == a.group) break;
         __syncthreads(); /* wait until all threads have read h */
@@ -180,30 +183,33 @@ __global__ void __launch_bounds__(scores::THREADS) keys_tile(attention<T> a) {
         __syncthreads();
     }
     if (a.v.dx)
-        put_rows<COLUMNS>(h, a.v.dx + h.v_at, a.v.stride, a.keys, a.v.columns, a.v.add, dv,
-                          one);
+        put_rows<COLUMNS, R>(h, a.v.dx + h.v_at, a.v.stride, a.keys, a.v.columns, a.v.add, dv,
+                             one);
     if (a.k.dx)
-        put_rows<COLUMNS>(h, a.k.dx + h.k_at, a.k.stride, a.keys, a.k.columns, a.k.add, dk,
-                          one);
+        put_rows<COLUMNS, R>(h, a.k.dx + h.k_at, a.k.stride, a.keys, a.k.columns, a.k.add, dk,
+                             one);
 }
 
 /* --- host --- */
 
 /* Launch one thread block for each tile of the `rows` rows of each of `heads` heads, and for each
- * group of `each` columns. */
+ * group of `each` columns. If thread blocks are few, launch `few`, whose tiles have 16 rows. */
 template <class T>
-static cudaError_t launch_tiles(void (*kernel)(attention<T>), int64_t rows, int64_t heads,
-                                int columns, int each, const attention<T> &a,
-                                cudaStream_t stream) {
-    const int64_t tiles = ceil_div(rows, TILE) * a.n * heads;
-    return launch(kernel, dim3((unsigned)tiles, (unsigned)ceil_div(columns, each)),
-                  dim3(scores::THREADS), stream, a);
+static cudaError_t launch_tiles(void (*kernel)(attention<T>), void (*few)(attention<T>),
+                                int64_t rows, int64_t heads, int columns, int each,
+                                const attention<T> &a, cudaStream_t stream) {
+    const int64_t lines = a.n * heads, across = ceil_div(columns, each);
+    const bool is_few =
+        ceil_div(rows, TILE) * lines * across < 2 * cgp__cuda_current()->multiprocessors;
+    const int64_t tiles = ceil_div(rows, is_few ? (int)few_queries::BM : (int)TILE) * lines;
+    return launch(is_few ? few : kernel, dim3((unsigned)tiles, (unsigned)across),
+                  dim3(is_few ? (int)few_queries::THREADS : (int)scores::THREADS), stream, a);
 }
 
 template <int COLUMNS, class T>
 static cudaError_t run_forward(const attention<T> &a, cudaStream_t stream) {
-    return launch_tiles(forward_tile<COLUMNS, T>, a.rows, a.heads, a.v.columns, COLUMNS, a,
-                        stream);
+    return launch_tiles(forward_tile<COLUMNS, scores, T>, forward_tile<COLUMNS, few_queries, T>,
+                        a.rows, a.heads, a.v.columns, COLUMNS, a, stream);
 }
 
 template <class T>
@@ -218,11 +224,12 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
 template <int COLUMNS, class T>
 static cudaError_t run_backward(const attention<T> &a, int columns, cudaStream_t stream) {
     if (a.k.dx || a.v.dx)
-        CGP__TRY_CUDA_ERROR(launch_tiles(keys_tile<COLUMNS, T>, a.keys, a.heads / a.group,
-                                         columns, COLUMNS, a, stream));
+        CGP__TRY_CUDA_ERROR(launch_tiles(keys_tile<COLUMNS, scores, scores, T>,
+                                         keys_tile<COLUMNS, few_keys, few_queries, T>, a.keys,
+                                         a.heads / a.group, columns, COLUMNS, a, stream));
     if (!a.q.dx) return cudaSuccess;
-    return launch_tiles(queries_tile<COLUMNS, T>, a.rows, a.heads, a.q.columns, COLUMNS, a,
-                        stream);
+    return launch_tiles(queries_tile<COLUMNS, scores, T>, queries_tile<COLUMNS, few_queries, T>,
+                        a.rows, a.heads, a.q.columns, COLUMNS, a, stream);
 }
 
 template <class T>

@@ -17,11 +17,19 @@ using namespace gemm;
 typedef shape<64, 64, 16, 4, 4, 0, 16, 4> scores;
 static_assert((int)scores::ACROSS == (int)LANES, "sums and maxima of a row are those of lanes");
 
+/* Tiles of 16 queries, and of 16 keys, if 64 would leave SMs idle. All shapes divide shared memory
+ * into the same halves. */
+struct few_queries : shape<16, 64, 16, 4, 4, 0, 16, 4> {
+    enum { QUADS = scores::QUADS };
+};
+struct few_keys : shape<64, 16, 16, 4, 4, 0, 4, 4> {
+    enum { QUADS = scores::QUADS };
+};
+
 enum {
     TILE = 64,
-    /* Padded row stride of a tile in shared memory, and size of the tile; both in quads. */
-    TILE_STRIDE = TILE / 4 + 1,
-    TILE_QUADS = TILE * TILE_STRIDE,
+    /* Size of a tile in shared memory, in quads. */
+    TILE_QUADS = TILE * (TILE / 4 + 1),
     /* Columns per thread block, for narrow and wide heads. */
     NARROW = 64,
     WIDE = 128,
@@ -98,38 +106,42 @@ __device__ static inline void set_head(head<T> *h, const attention<T> &a, int64_
 }
 
 /* Set the head and tile of a thread block. The grid covers all tiles of the `length` rows of every
- * `step`-th head of q. `reversed`: the last tiles, which may have the most keys, run first. */
+ * `step`-th head of q; a tile has `rows` rows. `reversed`: the last tiles, which may have the most
+ * keys, run first. */
 template <class T>
 __device__ static inline void find_head(head<T> *h, const attention<T> &a, int length, int step,
-                                        int columns, bool reversed) {
+                                        int columns, bool reversed, int rows = TILE) {
     const int64_t heads = a.heads / step, all = a.n * heads;
     const int64_t tile = blockIdx.x / all, index = blockIdx.x % all;
-    const int64_t tiles = (length + TILE - 1) / TILE, sample = index / heads;
+    const int64_t tiles = (length + rows - 1) / rows, sample = index / heads;
     if (threadIdx.x == 0) {
         set_head(h, a, sample, (int)(index % heads) * step);
-        h->first = (int)(reversed ? tiles - 1 - tile : tile) * TILE;
+        h->first = (int)(reversed ? tiles - 1 - tile : tile) * rows;
         h->column = (int)blockIdx.y * columns;
         if (a.dropout.on) h->mask = dropout_mask_of(a.dropout, sample);
     }
     __syncthreads();
 }
 
-/* Queries of the tile at `query` attend to key tiles that begin in [begin_key(), end_key()). */
+/* Queries of the tile at `query` attend to key tiles that begin in [begin_key(), end_key()). These
+ * are the key tiles of 64 queries. */
 template <class T> __device__ static inline int begin_key(const attention<T> &a, int query) {
-    return a.window > 0 && query >= a.window ? (query - a.window + 1) / TILE * TILE : 0;
+    const int first = query / TILE * TILE;
+    return a.window > 0 && first >= a.window ? (first - a.window + 1) / TILE * TILE : 0;
 }
 
 template <class T> __device__ static inline int end_key(const attention<T> &a, int query) {
     return a.causal ? query + 1 : a.keys;
 }
 
-/* Query tiles that begin in [begin_query(), end_query()) attend to keys of the tile at `key`. */
+/* Query tiles that begin in [begin_query(), end_query()) attend to keys of the tile at `key`. These
+ * are the query tiles of 64 keys. */
 template <class T> __device__ static inline int begin_query(const attention<T> &a, int key) {
-    return a.causal ? key : 0;
+    return a.causal ? key / TILE * TILE : 0;
 }
 
 template <class T> __device__ static inline int end_query(const attention<T> &a, int key) {
-    const int64_t end = (int64_t)key + TILE - 1 + a.window;
+    const int64_t end = (int64_t)(key / TILE * TILE) + TILE - 1 + a.window;
     return a.window > 0 && end < a.rows ? (int)end : a.rows;
 }
 
@@ -147,48 +159,50 @@ __device__ static inline seen seen_from(const attention<T> &a, int query, int ke
 /* --- tiles --- */
 
 /* Compute s = x y^T for a tile of queries and keys. */
-template <class T>
+template <class S = scores, class T>
 __device__ static inline void multiply_rows(float (*s)[4], const matrix<T> &x,
                                             const matrix<T> &y, int query, int key,
                                             quad *shared, int *half) {
-    mainloop<scores>(s, along_k<by_quads<T>>{{x}}, along_k<by_quads<T>>{{y}}, query, key, 0,
-                      x.columns, shared, half);
+    mainloop<S>(s, along_k<by_quads<T>>{{x}}, along_k<by_quads<T>>{{y}}, query, key, 0,
+                x.columns, shared, half);
 }
 
-/* Store scores to shared memory as [query][key]. */
-__device__ static inline void store_tile(quad *tile, const float (*s)[4]) {
+/* Store scores to shared memory as [query][key]. Rows are padded by a quad. */
+template <class S> __device__ static inline void store_tile(quad *tile, const float (*s)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        tile[row_of<scores>(i) * TILE_STRIDE + first_column<scores>()] = {
+        tile[row_of<S>(i) * (S::BN / 4 + 1) + first_column<S>()] = {
             {s[i][0], s[i][1], s[i][2], s[i][3]}};
 }
 
 /* Store scores to shared memory as [key][query]. */
+template <class S = scores>
 __device__ static inline void store_transposed(quad *tile, const float (*s)[4]) {
 #pragma unroll
     for (int j = 0; j < 4; j++)
-        tile[(4 * first_column<scores>() + j) * TILE_STRIDE + first_row<scores>()] = {
+        tile[(4 * first_column<S>() + j) * (S::BM / 4 + 1) + first_row<S>()] = {
             {s[0][j], s[1][j], s[2][j], s[3][j]}};
 }
 
-/* Add tile^T x to sums, for rows `first` .. first + 63 and COLUMNS columns of x. Callers write the
- * tile without a barrier after it: this function has a barrier before it reads the tile. */
-template <int COLUMNS, class T>
+/* Add tile^T x to the S::BM rows of sums, for rows `first` .. first + 63 and COLUMNS columns of x.
+ * Callers write the tile without a barrier after it: this function has a barrier before it reads
+ * the tile. */
+template <int COLUMNS, class S = scores, class T>
 __device__ static inline void add_gemm(float (*sums)[COLUMNS / 16], const quad *tile,
                                        const matrix<T> &x, int first, int column, quad *shared,
                                        int *half) {
-    enum { BK = scores::BK, STRIDE = (COLUMNS + 4) / 4 };
-    static_assert(BK * STRIDE <= scores::QUADS, "shared memory is made for scores");
-    panel<scores::THREADS, COLUMNS, BK, false> of_x;
+    enum { BK = S::BK, STRIDE = (COLUMNS + 4) / 4, TILE_STRIDE = S::BM / 4 + 1 };
+    static_assert(BK * STRIDE <= S::QUADS, "shared memory is made for scores");
+    panel<S::THREADS, COLUMNS, BK, false> of_x;
     of_x.read(across_k<by_quads<T>>{{x}}, column, first);
 #pragma unroll 1
     for (int k = 0; k < TILE; k += BK, *half ^= 1) {
-        quad *to = shared + *half * scores::QUADS;
+        quad *to = shared + *half * S::QUADS;
         of_x.write(to);
         __syncthreads();
         if (k + BK < TILE) of_x.read(across_k<by_quads<T>>{{x}}, column, first + k + BK);
-        const quad *a = tile + k * TILE_STRIDE + first_row<scores>();
-        const quad *b = to + first_column<scores>();
+        const quad *a = tile + k * TILE_STRIDE + first_row<S>();
+        const quad *b = to + first_column<S>();
 #pragma unroll 4
         for (int q = 0; q < BK; q++)
             multiply_add<4, COLUMNS / 16, 1, 16>(sums, a + q * TILE_STRIDE, b + q * STRIDE);
@@ -204,16 +218,16 @@ template <int COLUMNS> __device__ static inline void clear(float (*sums)[COLUMNS
 }
 
 /* Set `to` to sums / divisors, or add the quotients. Rows are `stride` elements apart. */
-template <int COLUMNS, class T>
+template <int COLUMNS, class S = scores, class T>
 __device__ static inline void put_rows(const head<T> &h, T *to, int64_t stride, int rows,
                                        int columns, bool add, const float (*sums)[COLUMNS / 16],
                                        const float *divisors) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const int row = h.first + row_of<scores>(i);
+        const int row = h.first + row_of<S>(i);
 #pragma unroll
         for (int j = 0; j < COLUMNS / 16; j++) {
-            const int column = h.column + j / 4 * 64 + 4 * first_column<scores>() + j % 4;
+            const int column = h.column + j / 4 * 64 + 4 * first_column<S>() + j % 4;
             if (row < rows && column < columns)
                 put(to, row * stride + column, add, sums[i][j] / divisors[i]);
         }
@@ -263,14 +277,14 @@ __device__ static inline float softmax_row(float *s, seen visible, float scale, 
 }
 
 /* Replace s by p keep in the tile whose first key is `key`; rescale y. */
-template <int COLUMNS, class T>
+template <int COLUMNS, class S = scores, class T>
 __device__ static inline void softmax_tile(const attention<T> &a, const head<T> &h, int key,
                                            float (*s)[4], float (*y)[COLUMNS / 16], float *max,
                                            float *sum) {
-    key += 4 * first_column<scores>();
+    key += 4 * first_column<S>();
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const int query = h.first + row_of<scores>(i);
+        const int query = h.first + row_of<S>(i);
         const float factor =
             softmax_row(s[i], seen_from(a, query, key), a.scale, max + i, sum + i);
         const quad keep = keep_of(a, h, query, key);
