@@ -77,6 +77,36 @@ TEST_CASE(large_sizes_have_the_bits_of_cpu) {
     }
 }
 
+enum { EQUAL, DIFFERENT, ENDS, RANDOM, KINDS_OF_IDS };
+
+static int32_t id_of(int kind, int64_t row, int64_t vocabulary) {
+    if (kind == EQUAL) return (int32_t)vocabulary - 1;
+    if (kind == DIFFERENT) return (int32_t)(vocabulary - 1 - row);
+    if (kind == ENDS) return row % 3 ? (int32_t)vocabulary - 1 : 0;
+    return test_between(&seed, 0, (int)vocabulary - 1);
+}
+
+/* An embedding's gradient sorts rows by id, in time proportional to their number. */
+TEST_CASE(rows_are_sorted_by_any_ids) {
+    static const int64_t sizes[] = {1, 2, 511, 513, 1100, 70000};
+    for (int i = 0; i < 6 * KINDS_OF_IDS; i++) {
+        const int64_t rows = sizes[i / KINDS_OF_IDS], vocabulary = rows + (i % 2 ? 0 : 20000);
+        operands a, b;
+        operands_create_bent(&a,
+                             &(op_case){.op = CGP_OP_EMBEDDING,
+                                        .attributes = embedding_attributes(rows, vocabulary, 2),
+                                        .n = 1,
+                                        .accumulate = i % 3 == 0},
+                             &seed);
+        for (int64_t row = 0; row < rows; row++)
+            ((int32_t *)(void *)a.at[SLOT_X])[row] = id_of(i % KINDS_OF_IDS, row, vocabulary);
+        operands_copy(&b, &a);
+        compare_direction(&a, &b, CGP_OP_BACKWARD_WEIGHT);
+        operands_destroy(&a);
+        operands_destroy(&b);
+    }
+}
+
 /* With few rows a thread block has one row. How many are few depends on the multiprocessors. Some
  * rows are wider than shared memory. */
 TEST_CASE(any_number_of_rows_has_the_bits_of_cpu) {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* embedding.cu -- y [N, C] = weight[ids]; dweight[ids] += dy, in the order of rows.
  *
- * Backward sorts the rows by id, and equal ids by row number: a comparison counting sort (Knuth,
- * The Art of Computer Programming 3, 5.2). A row's place is the number of rows before it in sorted
- * order, so no thread block needs another's result. The thread block of an id's first row owns the
- * id's row of dweight, and adds all rows of the id in order. Rows of dweight without an id are only
- * cleared, in the first micro-batch. */
+ * Backward sorts the rows by id, and equal ids by row number, with a stable LSD radix sort (Knuth,
+ * The Art of Computer Programming 3, 5.2.5) in one thread block. It takes O(rows) time for each
+ * digit of 4 bits of the largest id. Then the thread block of an id's first row owns the id's row
+ * of dweight, and adds all rows of the id in order. Rows of dweight without an id are only cleared,
+ * in the first micro-batch. */
 #include "backend/cuda/map.cuh"
 
-enum { EMBEDDING_BLOCK = 128 };
+enum { EMBEDDING_BLOCK = 128, SORTERS = 512, DIGIT_BITS = 4, DIGITS = 1 << DIGIT_BITS };
 
 template <class T>
 __global__ void embedding_forward(T *y, const float *weight, const int32_t *ids, int64_t width,
@@ -40,28 +40,125 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
 
 /* An entry of the sorted rows. For the first row of an id, `end` is the end of the id's range; for
  * other rows it is 0. */
-typedef struct place {
+struct place {
     int32_t row, end;
-} place;
+};
 
-/* One warp handles one row. It counts the rows with smaller ids, the rows with the same id, and the
- * earlier rows with the same id. */
-__global__ void sort_rows(place *places, const int32_t *ids, int32_t rows) {
-    const int32_t row = (int32_t)((blockIdx.x * blockDim.x + threadIdx.x) / 32);
-    const int32_t id = row < rows ? ids[row] : 0;
-    int32_t smaller = 0, before = 0, equal = 0;
-    for (int32_t i = threadIdx.x % 32; row < rows && i < rows; i += 32) {
-        smaller += ids[i] < id;
-        equal += ids[i] == id;
-        before += ids[i] == id && i < row;
+struct keyed {
+    int32_t row, id;
+};
+static_assert(sizeof(place) == sizeof(keyed), "places replace sorted rows");
+
+/* Return the sum of `value` over the threads before this one. */
+__device__ static inline int32_t sum_before(int32_t value) {
+    __shared__ int32_t totals[SORTERS / 32];
+    const int thread = (int)threadIdx.x, lane = thread % 32;
+    int32_t sum = value;
+    for (int apart = 1; apart < 32; apart *= 2) {
+        const int32_t other = __shfl_sync(0xffffffffu, sum, lane - apart);
+        if (lane >= apart) sum += other;
     }
-    for (int apart = 16; apart > 0; apart /= 2) {
-        smaller += __shfl_xor_sync(0xffffffffu, smaller, apart);
-        equal += __shfl_xor_sync(0xffffffffu, equal, apart);
-        before += __shfl_xor_sync(0xffffffffu, before, apart);
+    if (lane == 31) totals[thread / 32] = sum;
+    __syncthreads();
+    sum -= value;
+    for (int warp = 0; warp < thread / 32; warp++)
+        sum += totals[warp];
+    return sum;
+}
+
+/* The counters [digit][thread] of a pass, in shared memory. A gap after every DIGITS counters
+ * prevents bank conflicts of the prefix sum. */
+struct counters {
+    int32_t at[(DIGITS + 1) * SORTERS];
+    __device__ int32_t &of(int digit) {
+        const int i = digit * SORTERS + (int)threadIdx.x;
+        return at[i + i / DIGITS];
     }
-    if (row < rows && threadIdx.x % 32 == 0)
-        places[smaller + before] = {row, before == 0 ? smaller + equal : 0};
+};
+
+/* A thread's part of the rows: begin .. end - 1. */
+struct part {
+    int64_t begin, end;
+};
+
+__device__ static inline part own_part(int64_t rows) {
+    const int64_t each = (rows + SORTERS - 1) / SORTERS, begin = threadIdx.x * each;
+    return {begin < rows ? begin : rows, begin + each < rows ? begin + each : rows};
+}
+
+/* Sort stably by the digit of the ids at bit `shift`. Each thread counts and then moves the rows of
+ * its part, in order; from(i) is row i. */
+template <class From>
+__device__ static inline void sort_by_digit(keyed *__restrict__ to, From from, int64_t rows,
+                                            int shift, counters &counts) {
+    const part own = own_part(rows);
+    int32_t *const in_order = counts.at + threadIdx.x * (DIGITS + 1);
+    int32_t sum = 0;
+    for (int digit = 0; digit < DIGITS; digit++)
+        counts.of(digit) = 0;
+#pragma unroll 4
+    for (int64_t i = own.begin; i < own.end; i++)
+        counts.of(from(i).id >> shift & (DIGITS - 1))++;
+    __syncthreads();
+    for (int k = 0; k < DIGITS; k++)
+        sum += in_order[k];
+    int32_t next = sum_before(sum);
+    for (int k = 0; k < DIGITS; k++) {
+        const int32_t count = in_order[k];
+        in_order[k] = next;
+        next += count;
+    }
+    __syncthreads();
+#pragma unroll 4
+    for (int64_t i = own.begin; i < own.end; i++) {
+        const keyed row = from(i);
+        to[counts.of(row.id >> shift & (DIGITS - 1))++] = row;
+    }
+    __syncthreads();
+}
+
+/* Return the end of the range of an id that has row `at`: a binary search. */
+__device__ static inline int64_t end_of_id(const keyed *sorted, int64_t at, int64_t rows) {
+    const int32_t id = sorted[at].id;
+    int64_t inside = at, end = rows;
+    while (end - inside > 1) {
+        const int64_t middle = inside + (end - inside) / 2;
+        if (sorted[middle].id == id)
+            inside = middle;
+        else
+            end = middle;
+    }
+    return end;
+}
+
+/* Sort the rows in `passes` passes, which write alternately to `first` and `second`. The places
+ * replace the input of the last pass. */
+__global__ void __launch_bounds__(SORTERS)
+    sort_rows(keyed *first, keyed *second, const int32_t *ids, int64_t rows, int passes) {
+    __shared__ counters counts;
+    sort_by_digit(
+        first,
+        [&](int64_t i) {
+            return keyed{(int32_t)i, ids[i]};
+        },
+        rows, 0, counts);
+    keyed *sorted = first, *other = second;
+    for (int pass = 1; pass < passes; pass++) {
+        const keyed *from = sorted;
+        sort_by_digit(
+            other, [&](int64_t i) { return from[i]; }, rows, pass * DIGIT_BITS, counts);
+        sorted = other;
+        other = other == first ? second : first;
+    }
+    place *places = (place *)(void *)other;
+    const part own = own_part(rows);
+    int64_t end = own.begin < own.end ? end_of_id(sorted, own.end - 1, rows) : 0;
+    for (int64_t i = own.end - 1; i >= own.begin; i--) {
+        const int32_t id = sorted[i].id;
+        const bool is_first = i == 0 || sorted[i - 1].id != id;
+        places[i] = {sorted[i].row, is_first ? (int32_t)end : 0};
+        if (is_first) end = i;
+    }
 }
 
 /* Each thread block handles one place in sorted order and EMBEDDING_BLOCK columns. */
@@ -83,12 +180,16 @@ static cudaError_t weight(const cgp_kernel_spec *spec, const cgp_kernel_args *ar
                           cudaStream_t stream) {
     const int64_t rows = spec->n * spec->attributes.rows, width = spec->attributes.out;
     const int32_t *ids = (const int32_t *)args->x[0];
-    place *places = (place *)args->workspace;
+    keyed *first = (keyed *)args->workspace, *second = first + rows;
+    int passes = 1;
+    while ((spec->attributes.in - 1) >> passes * DIGIT_BITS > 0)
+        passes++;
     if (args->first)
         CGP__TRY_CUDA_ERROR(clear_bytes(
             args->dparam[0], spec->attributes.in * width * (int64_t)sizeof(float), stream));
-    CGP__TRY_CUDA_ERROR(launch(sort_rows, dim3((unsigned)ceil_div(rows, BLOCK / 32)),
-                               dim3(BLOCK), stream, places, ids, rows));
+    CGP__TRY_CUDA_ERROR(
+        launch(sort_rows, dim3(1), dim3(SORTERS), stream, first, second, ids, rows, passes));
+    const place *places = (const place *)(const void *)(passes % 2 == 1 ? second : first);
     return launch(embedding_weight<T>,
                   dim3((unsigned)rows, (unsigned)ceil_div(width, EMBEDDING_BLOCK)),
                   dim3(EMBEDDING_BLOCK), stream, args->dparam[0], (const T *)args->dy, ids,
@@ -97,7 +198,7 @@ static cudaError_t weight(const cgp_kernel_spec *spec, const cgp_kernel_args *ar
 
 static int64_t workspace(const cgp_kernel_spec *spec) {
     if (spec->direction != CGP_OP_BACKWARD_WEIGHT) return 0;
-    return spec->n * spec->attributes.rows * (int64_t)sizeof(place);
+    return 2 * spec->n * spec->attributes.rows * (int64_t)sizeof(keyed);
 }
 
 const cgp__cuda_op cgp__cuda_embedding = {{BY_TYPE(forward), NULL, BY_TYPE(weight)}, workspace};
