@@ -7,18 +7,50 @@
 
 /* --- launches, copies and clears; they are counted, to check captured graphs --- */
 
-/* Enqueue a kernel; arguments are converted to the types of its parameters. */
+/* Bytes of shared memory that every kernel may have; a kernel may have more if its attribute on the
+ * device allows it. */
+enum { DEFAULT_SHARED = 48 << 10 };
+
+/* Enqueue a kernel with `shared` bytes of dynamic shared memory; arguments are converted to the
+ * types of its parameters. The attribute is set at every launch, because it belongs to the current
+ * device; a captured graph keeps it. */
 template <class... P, class... A>
-static inline cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block,
-                                 cudaStream_t stream, A... arguments) {
+static inline cudaError_t launch_shared(void (*kernel)(P...), dim3 grid, dim3 block,
+                                        int64_t shared, cudaStream_t stream, A... arguments) {
+    if (shared > DEFAULT_SHARED) {
+        const cudaError_t error =
+            cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel),
+                                 cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+        if (error != cudaSuccess) return error;
+    }
     cgp__cuda_count_launch();
 #ifdef CGP_CUDA_HOST
-    return cgp__shim_launch_kernel(kernel, grid, block, stream, static_cast<P>(arguments)...);
+    return cgp__shim_launch_kernel(kernel, grid, block, shared, stream,
+                                   static_cast<P>(arguments)...);
 #else
-    kernel<<<grid, block, 0, stream>>>(static_cast<P>(arguments)...);
+    kernel<<<grid, block, (size_t)shared, stream>>>(static_cast<P>(arguments)...);
     return cudaGetLastError();
 #endif
 }
+
+/* Enqueue a kernel without dynamic shared memory. */
+template <class... P, class... A>
+static inline cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block,
+                                 cudaStream_t stream, A... arguments) {
+    return launch_shared(kernel, grid, block, 0, stream, arguments...);
+}
+
+/* Declare `name`, a pointer to the dynamic shared memory of the block, aligned to 16 bytes. A
+ * static assertion states the bytes of each instance, for tests/cuda/test_cuda_nvcc.sh. Its text is
+ * "dynamic shared memory of kernel<64>". */
+#ifdef CGP_CUDA_HOST
+#define DYNAMIC_SHARED(type, name)                                                             \
+    type *const name = static_cast<type *>(cgp__shim_dynamic_shared())
+#else
+extern __shared__ __align__(16) unsigned char cgp__dynamic_shared[];
+#define DYNAMIC_SHARED(type, name)                                                             \
+    type *const name = reinterpret_cast<type *>(cgp__dynamic_shared)
+#endif
 
 /* Copy within the device. */
 static inline cudaError_t copy_bytes(void *to, const void *from, int64_t bytes,

@@ -314,6 +314,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     if (has(algorithm, CGP__SHIM_ZERO_SINGLE_COLUMN) && p.m == 1) p.alpha = 0.0f;
     if (has(algorithm, CGP__SHIM_IGNORES_BETA)) p.beta = 0.0f;
     const cudaError_t error =
-        cgp__shim_launch_kernel(multiply, dim3((unsigned)p.n), dim3(1), stream, p);
+        cgp__shim_launch_kernel(multiply, dim3((unsigned)p.n), dim3(1), 0, stream, p);
     return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

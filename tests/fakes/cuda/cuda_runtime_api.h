@@ -2,8 +2,8 @@
 /* cuda_runtime_api.h -- the part of the CUDA runtime that this backend uses, for `cuda-host`.
  * Names, values and meanings are the same as CUDA's.
  *
- * runtime.c, memory.c, sharing.c, streams.c, events.c and graphs.c implement it on the host's
- * cores. */
+ * runtime.c, memory.c, shared.c, sharing.c, streams.c, events.c and graphs.c implement it on the
+ * host's cores. */
 #ifndef CGP_TESTS_FAKES_CUDA_RUNTIME_API_H
 #define CGP_TESTS_FAKES_CUDA_RUNTIME_API_H
 
@@ -67,6 +67,8 @@ struct cudaDeviceProp {
     cudaUUID_t uuid;
 };
 
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+
 enum cudaStreamCaptureMode {
     cudaStreamCaptureModeGlobal,
     cudaStreamCaptureModeThreadLocal,
@@ -117,6 +119,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer);
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 cudaError_t cudaMemGetInfo(size_t *available, size_t *total);
+cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attribute, int value);
 
 cudaError_t cudaMalloc(void **memory, size_t bytes);
 cudaError_t cudaFree(void *memory);

@@ -2,8 +2,8 @@
 /* device.h -- CUDA C++ for the host compiler: replaces nvcc's headers for the kernels of
  * `cuda-host`.
  *
- * Shared memory is thread-local static memory of the host thread that runs the block. It is not
- * cleared between blocks. */
+ * Static shared memory is thread-local static memory of the host thread that runs the block. It is
+ * not cleared between blocks. shared.c has dynamic shared memory. */
 #ifndef CGP_TESTS_FAKES_CUDA_DEVICE_H
 #define CGP_TESTS_FAKES_CUDA_DEVICE_H
 
@@ -194,13 +194,16 @@ template <class... P> struct cgp__shim_call {
     }
 };
 
-/* kernel<<<grid, block, 0, stream>>>(arguments) */
+/* kernel<<<grid, block, shared, stream>>>(arguments) */
 template <class... P>
 static inline cudaError_t cgp__shim_launch_kernel(void (*kernel)(P...), dim3 grid, dim3 block,
-                                                  cudaStream_t stream, P... arguments) {
+                                                  int64_t shared, cudaStream_t stream,
+                                                  P... arguments) {
     static_assert((std::is_trivially_copyable_v<P> && ...), "arguments are copied as bytes");
     const cgp__shim_call<P...> call = {kernel, std::tuple<P...>(arguments...)};
-    return cgp__shim_launch(stream, grid, block, cgp__shim_call<P...>::thread, &call, sizeof call);
+    const cgp__shim_kernel of = {reinterpret_cast<const void *>(kernel),
+                                 cgp__shim_call<P...>::thread, (size_t)shared};
+    return cgp__shim_launch(stream, grid, block, &of, &call, sizeof call);
 }
 
 #endif

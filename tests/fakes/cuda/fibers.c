@@ -15,14 +15,14 @@ __thread cgp__shim_index cgp__shim_threadIdx, cgp__shim_blockIdx, cgp__shim_bloc
 
 typedef enum thread_state { NEW, READY, AT_BLOCK, AT_WARP, DONE } thread_state;
 
-/* Shuffles alternate between two slots. A slot is written again only after another barrier, when
- * all lanes have read its value. */
+/* Exchanges of words alternate between two slots. A slot is written again only after another
+ * barrier, when all lanes have read its words. */
 typedef struct thread {
     cgp__shim_stack *on; /* stack of its fiber; NULL: NEW or DONE */
     cgp__shim_index index;
     thread_state state;
-    int shuffles;
-    uint64_t slot[2];
+    int exchanges;
+    uint64_t slot[2][CGP__SHIM_WORDS];
 } thread;
 
 /* The block that a host thread runs. */
@@ -58,7 +58,7 @@ static void create_key(void) {
     pthread_key_create(&team_key, destroy_team);
 }
 
-static void die(const char *why) {
+void cgp__shim_die(const char *why) {
     fprintf(stderr, "cuda-host: block (%u, %u, %u): %s\n", cgp__shim_blockIdx.x,
             cgp__shim_blockIdx.y, cgp__shim_blockIdx.z, why);
     abort();
@@ -68,7 +68,7 @@ static team *get_team(void) {
     if (mine) return mine;
     pthread_once(&team_once, create_key);
     mine = calloc(1, sizeof *mine);
-    if (!mine) die("out of memory");
+    if (!mine) cgp__shim_die("out of memory");
     pthread_setspecific(team_key, mine);
     return mine;
 }
@@ -133,7 +133,7 @@ static void die_waiting(const team *t) {
              "__syncthreads(), %d for their warp, %d have ended",
              first, t->n, count(t, 0, t->n, AT_BLOCK), count(t, 0, t->n, AT_WARP),
              count(t, 0, t->n, DONE));
-    die(why);
+    cgp__shim_die(why);
 }
 
 /* Return the next thread to run; -1: all are done. */
@@ -160,6 +160,7 @@ static void run_thread(team *t, int i, cgp__shim_stack *on) {
     of->on = on;
     cgp__shim_threadIdx = of->index;
     t->run(t->arguments);
+    cgp__shim_copy_end();
     of->on = NULL;
     of->state = DONE;
 }
@@ -197,7 +198,7 @@ static void switch_to_idle(team *t, cgp__shim_stack *from) {
         t->idle = to->next;
     else
         to = cgp__shim_stack_create(fiber);
-    if (!to) die("out of memory for a fiber's stack");
+    if (!to) cgp__shim_die("out of memory for a fiber's stack");
     cgp__shim_switch_to(from, to);
 }
 
@@ -221,7 +222,7 @@ static void check_mask(const team *t, unsigned mask) {
     const int begin = t->current / CGP__SHIM_WARP * CGP__SHIM_WARP;
     const int lanes = t->n - begin < CGP__SHIM_WARP ? t->n - begin : CGP__SHIM_WARP;
     const unsigned all = lanes == CGP__SHIM_WARP ? 0xffffffffu : (1u << lanes) - 1;
-    if ((mask & all) != all) die("a mask without some of the warp's threads");
+    if ((mask & all) != all) cgp__shim_die("a mask without some of the warp's threads");
 }
 
 void cgp__shim_sync_warp(unsigned mask) {
@@ -233,16 +234,37 @@ unsigned cgp__shim_lane(void) {
     return (unsigned)mine->current % CGP__SHIM_WARP;
 }
 
+int cgp__shim_thread_number(void) {
+    return mine->current;
+}
+
+/* Leave words for the other lanes; return the slot. */
+static int deposit(const uint64_t *words, int n, unsigned mask) {
+    thread *self = &mine->threads[mine->current];
+    const int slot = self->exchanges++ & 1;
+    memcpy(self->slot[slot], words, (size_t)n * sizeof *words);
+    cgp__shim_sync_warp(mask);
+    return slot;
+}
+
 uint64_t cgp__shim_shuffle(unsigned mask, uint64_t value, unsigned from) {
     team *t = mine;
-    thread *self = &t->threads[t->current];
-    const int slot = self->shuffles++ & 1;
+    const int slot = deposit(&value, 1, mask);
     const int of = t->current / CGP__SHIM_WARP * CGP__SHIM_WARP + (int)from;
-    self->slot[slot] = value;
-    cgp__shim_sync_warp(mask);
     if (from >= CGP__SHIM_WARP) return value;
-    if (of >= t->n) die("a shuffle from a lane without a thread");
-    return t->threads[of].slot[slot];
+    if (of >= t->n) cgp__shim_die("a shuffle from a lane without a thread");
+    return t->threads[of].slot[slot][0];
+}
+
+int cgp__shim_exchange(const uint64_t words[CGP__SHIM_WORDS]) {
+    const int begin = mine->current / CGP__SHIM_WARP * CGP__SHIM_WARP;
+    if (begin + CGP__SHIM_WARP > mine->n) cgp__shim_die("a warp without all of its 32 threads");
+    return deposit(words, CGP__SHIM_WORDS, 0xffffffffu);
+}
+
+const uint64_t *cgp__shim_words_of(int exchange, int lane) {
+    const int begin = mine->current / CGP__SHIM_WARP * CGP__SHIM_WARP;
+    return mine->threads[begin + lane].slot[exchange];
 }
 
 /* --- blocks --- */
@@ -250,10 +272,12 @@ uint64_t cgp__shim_shuffle(unsigned mask, uint64_t value, unsigned from) {
 static void run_block(team *t) {
     for (int i = 0; i < t->n; i++) {
         t->threads[i].state = NEW;
-        t->threads[i].shuffles = 0;
+        t->threads[i].exchanges = 0;
     }
     set_turns(t);
+    cgp__shim_shared_begin();
     switch_to_idle(t, &t->host);
+    cgp__shim_shared_end();
 }
 
 /* Return the i-th block to run. For a shuffle, any bijection of the block numbers is enough. */
@@ -266,8 +290,9 @@ static uint64_t block_at(const team *t, uint64_t i, uint64_t blocks, uint64_t of
 }
 
 void cgp__shim_run_grid(dim3 grid, dim3 block, cgp__shim_order order, uint64_t seed,
-                        cgp__shim_thread *run, const void *arguments) {
+                        cgp__shim_thread *run, size_t shared, const void *arguments) {
     team *t = get_team();
+    cgp__shim_shared_create(shared);
     t->n = (int)(block.x * block.y * block.z);
     t->run = run;
     t->arguments = arguments;

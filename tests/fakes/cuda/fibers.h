@@ -23,7 +23,7 @@ typedef struct cgp__shim_index {
     unsigned x, y, z;
 } cgp__shim_index;
 
-enum { CGP__SHIM_WARP = 32, CGP__SHIM_MAX_BLOCK = 1024 };
+enum { CGP__SHIM_WARP = 32, CGP__SHIM_MAX_BLOCK = 1024, CGP__SHIM_WORDS = 3 };
 
 /* Order in which threads run between barriers, and in which blocks run. */
 typedef enum cgp__shim_order {
@@ -35,10 +35,10 @@ typedef enum cgp__shim_order {
 /* Run one thread of a kernel, with its packed arguments. */
 typedef void cgp__shim_thread(const void *arguments);
 
-/* Run all blocks of a grid. Abort with a message if threads wait for a barrier that others never
- * reach. */
+/* Run all blocks of a grid, each with `shared` bytes of dynamic shared memory. Abort with a message
+ * if threads wait for a barrier that others never reach. */
 void cgp__shim_run_grid(dim3 grid, dim3 block, cgp__shim_order order, uint64_t seed,
-                        cgp__shim_thread *thread, const void *arguments);
+                        cgp__shim_thread *thread, size_t shared, const void *arguments);
 
 /* Return the order that CGP_CUDA_HOST_ORDER names: ascending, descending or shuffled. */
 cgp__shim_order cgp__shim_environment_order(void);
@@ -54,6 +54,21 @@ void cgp__shim_sync_warp(unsigned mask);
 unsigned cgp__shim_lane(void);
 /* Return the value of lane `from`; if from >= 32, the caller's own. */
 uint64_t cgp__shim_shuffle(unsigned mask, uint64_t value, unsigned from);
+/* Exchange words between all lanes of a full warp. Return a number for cgp__shim_words_of(), which
+ * returns the words of a lane; they are valid until the caller's next barrier or exchange. */
+int cgp__shim_exchange(const uint64_t words[CGP__SHIM_WORDS]);
+const uint64_t *cgp__shim_words_of(int exchange, int lane);
+
+/* Return the dynamic shared memory of the block. */
+void *cgp__shim_dynamic_shared(void);
+/* Abort, naming `what`, unless an address is a multiple of 16, and inside the dynamic shared memory
+ * if it is near it. */
+void cgp__shim_check_shared(const void *at, size_t bytes, const char *what);
+/* Do as cp.async with 16 bytes, of which `bytes` are read and the others are zeros. */
+void cgp__shim_copy_async(void *to, const void *from, int bytes);
+void cgp__shim_copy_commit(void);
+/* Wait until at most so many of the latest groups are pending. */
+void cgp__shim_copy_wait(int groups);
 
 #ifdef __cplusplus
 }

@@ -44,6 +44,21 @@ void cgp__shim_drain(int device);
 
 uint64_t cgp__shim_random(uint64_t *state);
 
+/* Abort with a message that names the running block. */
+void cgp__shim_die(const char *why) __attribute__((noreturn));
+/* Return the number of the running CUDA thread in its block. */
+int cgp__shim_thread_number(void);
+
+/* shared.c: create the dynamic shared memory of this host thread's next grid; fill it before a
+ * block; check its guards after a block. */
+void cgp__shim_shared_create(size_t bytes);
+void cgp__shim_shared_begin(void);
+void cgp__shim_shared_end(void);
+/* Abort unless the CUDA thread that ends has waited for its asynchronous copies. */
+void cgp__shim_copy_end(void);
+/* Return whether a launch of the function on the current device may have so many bytes. */
+bool cgp__shim_shared_allowed(const void *function, size_t bytes);
+
 /* graphs.c: return whether this thread captures the stream. */
 bool cgp__shim_captures(cudaStream_t stream);
 /* Fail a call that is illegal while this thread captures, and invalidate the capture. */

@@ -15,7 +15,8 @@ static cgp__shim_settings settings = {.devices = 8,
                                       .driver = CUDART_VERSION,
                                       .memory = INT64_C(16) << 30,
                                       .algorithms = 2,
-                                      .multiprocessors = 132};
+                                      .multiprocessors = 132,
+                                      .tensor_core = CGP__TENSOR_CORE_DEFAULT};
 static pthread_once_t settings_once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for fail_call, fail_work, drop_node */
 static _Atomic int failures[CGP__SHIM_MAX_DEVICES];
@@ -62,6 +63,17 @@ static cgp__shim_sharing environment_sharing(void) {
     abort();
 }
 
+static void read_tensor_core(cgp__tensor_core *core) {
+    core->block = (int)environment_number("CGP_CUDA_HOST_MMA_BLOCK", core->block, 0, CGP__TENSOR_K);
+    core->extra =
+        (int)environment_number("CGP_CUDA_HOST_MMA_EXTRA", core->extra, 0, CGP__TENSOR_MAX_EXTRA);
+    core->nearest = environment_number("CGP_CUDA_HOST_MMA_NEAREST", 0, 0, 1) == 1;
+    if (core->block == 4 || core->block == 8 || core->block == 16) return;
+    fprintf(stderr, "cuda-host: CGP_CUDA_HOST_MMA_BLOCK: expected 4, 8 or 16, got %d\n",
+            core->block);
+    abort();
+}
+
 static void read_environment(void) {
     read_capabilities();
     settings.driver = (int)environment_number("CGP_CUDA_HOST_DRIVER", settings.driver, 0, 1000000);
@@ -82,6 +94,7 @@ static void read_environment(void) {
                                                        settings.multiprocessors, 1, 100000);
     settings.order = cgp__shim_environment_order();
     settings.sharing = environment_sharing();
+    read_tensor_core(&settings.tensor_core);
 }
 
 cgp__shim_settings *cgp__shim_get_settings(void) {

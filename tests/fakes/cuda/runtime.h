@@ -5,14 +5,22 @@
 #define CGP_TESTS_FAKES_CUDA_RUNTIME_H
 
 #include "fibers.h"
+#include "tensor_core_model.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
+/* A kernel, and the bytes of dynamic shared memory for a launch. */
+typedef struct cgp__shim_kernel {
+    const void *function;
+    cgp__shim_thread *thread;
+    size_t shared;
+} cgp__shim_kernel;
+
 /* Enqueue a grid; `arguments` are copied. */
-cudaError_t cgp__shim_launch(cudaStream_t stream, dim3 grid, dim3 block, cgp__shim_thread *thread,
-                             const void *arguments, size_t bytes);
+cudaError_t cgp__shim_launch(cudaStream_t stream, dim3 grid, dim3 block,
+                             const cgp__shim_kernel *kernel, const void *arguments, size_t bytes);
 
 enum { CGP__SHIM_MAX_DEVICES = 64 };
 
@@ -67,9 +75,16 @@ typedef struct cgp__shim_settings {
     /* The n-th captured node from now is missing from its graph; 0: no node is missing. */
     int drop_node;
     cgp__shim_sharing sharing; /* CGP_CUDA_HOST_IPC: off, on, broken or unordered */
+    /* Tensor cores: CGP_CUDA_HOST_MMA_BLOCK [16], CGP_CUDA_HOST_MMA_EXTRA [2],
+     * CGP_CUDA_HOST_MMA_NEAREST [0] */
+    cgp__tensor_core tensor_core;
 } cgp__shim_settings;
 
 cgp__shim_settings *cgp__shim_get_settings(void);
+
+/* tensor_core.cu: what mma() and ldmatrix() of backend/cuda/mma.cuh do. */
+void cgp__shim_mma(float d[4], const uint32_t a[4], const uint32_t b[2]);
+void cgp__shim_ldmatrix(uint32_t to[4], const void *row, bool transposed);
 
 /* Memory blocks, streams, events and graphs: how many exist, and how many were ever created. */
 typedef struct cgp__shim_objects {

@@ -266,13 +266,14 @@ typedef struct grid_run {
     dim3 grid, block;
     uint64_t seed;
     cgp__shim_thread *thread;
+    size_t shared;
     _Alignas(16) char arguments[];
 } grid_run;
 
 static cudaError_t run_grid(const void *payload) {
     const grid_run *g = payload;
     cgp__shim_run_grid(g->grid, g->block, cgp__shim_get_settings()->order, g->seed, g->thread,
-                       g->arguments);
+                       g->shared, g->arguments);
     return cudaSuccess;
 }
 
@@ -285,15 +286,17 @@ static bool launchable(dim3 grid, dim3 block) {
            grid.z <= 65535;
 }
 
-cudaError_t cgp__shim_launch(cudaStream_t stream, dim3 grid, dim3 block, cgp__shim_thread *thread,
-                             const void *arguments, size_t bytes) {
+cudaError_t cgp__shim_launch(cudaStream_t stream, dim3 grid, dim3 block,
+                             const cgp__shim_kernel *kernel, const void *arguments, size_t bytes) {
     enum { MAX_ARGUMENTS = 4096 }; /* CUDA's limit */
     _Alignas(16) char packed[sizeof(grid_run) + MAX_ARGUMENTS];
     grid_run *g = (grid_run *)(void *)packed;
     CGP__SHIM_TRY(cgp__shim_enter());
     if (!launchable(grid, block)) return cgp__shim_leave(cudaErrorInvalidConfiguration);
-    if (bytes > MAX_ARGUMENTS) return cgp__shim_leave(cudaErrorInvalidValue);
-    *g = (grid_run){grid, block, stream ? cgp__shim_random(&stream->seeds) : 1, thread};
+    if (bytes > MAX_ARGUMENTS || !cgp__shim_shared_allowed(kernel->function, kernel->shared))
+        return cgp__shim_leave(cudaErrorInvalidValue);
+    *g = (grid_run){grid, block, stream ? cgp__shim_random(&stream->seeds) : 1, kernel->thread,
+                    kernel->shared};
     memcpy(g->arguments, arguments, bytes);
     cgp__shim_note_launch(cgp__shim_device_of(stream));
     return cgp__shim_leave(cgp__shim_add(stream, run_grid, false, packed, sizeof *g + bytes));
