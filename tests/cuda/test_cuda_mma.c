@@ -164,6 +164,7 @@ typedef enum fault { NO_WAIT, AFTER, BEFORE, UNALIGNED, NO_MEMORY } fault;
 static void commit(fault of) {
     uint16_t x[COPIERS * ROW] = {0}, y[COPIERS * ROW];
     uint32_t first[3];
+    cgp__shim_get_settings()->order = CGP__SHIM_ASCENDING;
     switch (of) {
     case NO_WAIT:
         (void)mma_copy(x, y, 16, MMA_WAIT, NULL);

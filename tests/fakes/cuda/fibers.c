@@ -21,13 +21,14 @@ typedef struct thread {
     cgp__shim_stack *on; /* stack of its fiber; NULL: NEW or DONE */
     cgp__shim_index index;
     thread_state state;
-    int exchanges;
-    uint64_t slot[2][CGP__SHIM_WORDS];
+    unsigned exchanges;
 } thread;
 
 /* The block that a host thread runs. */
 typedef struct team {
     thread threads[CGP__SHIM_MAX_BLOCK];
+    cgp__shim_words slots[2][CGP__SHIM_MAX_BLOCK];
+    uint32_t blocks;                      /* number of blocks that have run */
     int permutation[CGP__SHIM_MAX_BLOCK]; /* order of threads */
     int n;
     int next;    /* index in `permutation` of the next thread */
@@ -238,33 +239,30 @@ int cgp__shim_thread_number(void) {
     return mine->current;
 }
 
-/* Leave words for the other lanes; return the slot. */
-static int deposit(const uint64_t *words, int n, unsigned mask) {
-    thread *self = &mine->threads[mine->current];
-    const int slot = self->exchanges++ & 1;
-    memcpy(self->slot[slot], words, (size_t)n * sizeof *words);
+/* Leave words for the other lanes; return all words of the block. */
+static const cgp__shim_words *deposit(team *t, const uint64_t *words, int n, unsigned mask) {
+    cgp__shim_words *slots = t->slots[t->threads[t->current].exchanges++ & 1];
+    memcpy(slots[t->current], words, (size_t)n * sizeof *words);
     cgp__shim_sync_warp(mask);
-    return slot;
+    return slots;
 }
 
 uint64_t cgp__shim_shuffle(unsigned mask, uint64_t value, unsigned from) {
     team *t = mine;
-    const int slot = deposit(&value, 1, mask);
+    const cgp__shim_words *words = deposit(t, &value, 1, mask);
     const int of = t->current / CGP__SHIM_WARP * CGP__SHIM_WARP + (int)from;
     if (from >= CGP__SHIM_WARP) return value;
     if (of >= t->n) cgp__shim_die("a shuffle from a lane without a thread");
-    return t->threads[of].slot[slot][0];
+    return words[of][0];
 }
 
-int cgp__shim_exchange(const uint64_t words[CGP__SHIM_WORDS]) {
-    const int begin = mine->current / CGP__SHIM_WARP * CGP__SHIM_WARP;
-    if (begin + CGP__SHIM_WARP > mine->n) cgp__shim_die("a warp without all of its 32 threads");
-    return deposit(words, CGP__SHIM_WORDS, 0xffffffffu);
-}
-
-const uint64_t *cgp__shim_words_of(int exchange, int lane) {
-    const int begin = mine->current / CGP__SHIM_WARP * CGP__SHIM_WARP;
-    return mine->threads[begin + lane].slot[exchange];
+cgp__shim_exchanged cgp__shim_exchange(const cgp__shim_words words) {
+    team *t = mine;
+    const int lane = t->current % CGP__SHIM_WARP, begin = t->current - lane;
+    const uint64_t number = (uint64_t)t->blocks << 32 | t->threads[t->current].exchanges;
+    if (begin + CGP__SHIM_WARP > t->n) cgp__shim_die("a warp without all of its 32 threads");
+    const cgp__shim_words *all = deposit(t, words, CGP__SHIM_WORDS, 0xffffffffu);
+    return (cgp__shim_exchanged){all + begin, number, begin / CGP__SHIM_WARP, lane};
 }
 
 /* --- blocks --- */
@@ -274,6 +272,7 @@ static void run_block(team *t) {
         t->threads[i].state = NEW;
         t->threads[i].exchanges = 0;
     }
+    t->blocks++;
     set_turns(t);
     cgp__shim_shared_begin();
     switch_to_idle(t, &t->host);

@@ -23,7 +23,7 @@ typedef struct cgp__shim_index {
     unsigned x, y, z;
 } cgp__shim_index;
 
-enum { CGP__SHIM_WARP = 32, CGP__SHIM_MAX_BLOCK = 1024, CGP__SHIM_WORDS = 3 };
+enum { CGP__SHIM_WARP = 32, CGP__SHIM_MAX_BLOCK = 1024, CGP__SHIM_WORDS = 5 };
 
 /* Order in which threads run between barriers, and in which blocks run. */
 typedef enum cgp__shim_order {
@@ -54,10 +54,18 @@ void cgp__shim_sync_warp(unsigned mask);
 unsigned cgp__shim_lane(void);
 /* Return the value of lane `from`; if from >= 32, the caller's own. */
 uint64_t cgp__shim_shuffle(unsigned mask, uint64_t value, unsigned from);
-/* Exchange words between all lanes of a full warp. Return a number for cgp__shim_words_of(), which
- * returns the words of a lane; they are valid until the caller's next barrier or exchange. */
-int cgp__shim_exchange(const uint64_t words[CGP__SHIM_WORDS]);
-const uint64_t *cgp__shim_words_of(int exchange, int lane);
+/* Words that the lanes of a warp have exchanged. `number` differs from that of every other exchange
+ * of the host thread. */
+typedef uint64_t cgp__shim_words[CGP__SHIM_WORDS];
+typedef struct cgp__shim_exchanged {
+    const cgp__shim_words *of_lane;
+    uint64_t number;
+    int warp, lane;
+} cgp__shim_exchanged;
+
+/* Exchange words between all lanes of a full warp. They are valid until the caller's next barrier
+ * or exchange. */
+cgp__shim_exchanged cgp__shim_exchange(const cgp__shim_words words);
 
 /* Return the dynamic shared memory of the block. */
 void *cgp__shim_dynamic_shared(void);

@@ -30,23 +30,25 @@ typedef struct cgp__tensor_core {
 #define CGP__TENSOR_CORE_DEFAULT                                                                   \
     { 16, 2, false }
 
-/* Factors of a sum: value = significand 2^(exponent - 134). A NaN or an infinity makes the sum
- * `special`. */
+/* Factors of a sum: value = significand 2^(exponent - 134). `special`: one is a NaN or an infinity;
+ * `zero`: all are zeros. */
 typedef struct cgp__tensor_factors {
     int32_t significand[CGP__TENSOR_K], exponent[CGP__TENSOR_K];
-    bool special;
+    bool special, zero;
 } cgp__tensor_factors;
 
 static inline void cgp__tensor_decode(cgp__tensor_factors *to, const uint16_t *bf16) {
-    int32_t special = 0;
+    int32_t special = 0, any = 0;
     for (int i = 0; i < CGP__TENSOR_K; i++) {
         const int32_t exponent = bf16[i] >> 7 & 0xff, fraction = bf16[i] & 0x7f;
         const int32_t size = exponent > 0 ? fraction | 0x80 : fraction;
         to->significand[i] = bf16[i] >> 15 ? -size : size;
         to->exponent[i] = exponent > 0 ? exponent : 1;
         special |= exponent == 0xff;
+        any |= size;
     }
     to->special = special != 0;
+    to->zero = any == 0;
 }
 
 static inline float cgp__tensor_float(uint32_t bits) {
@@ -73,9 +75,9 @@ static inline float cgp__tensor_rounded(const cgp__tensor_core *t, int64_t sum, 
 }
 
 /* Return c plus n products of factors from `first` on. */
-static inline float cgp__tensor_add_block(const cgp__tensor_core *t, float c,
-                                          const cgp__tensor_factors *a,
-                                          const cgp__tensor_factors *b, int first, int n) {
+static inline __attribute__((always_inline)) float
+cgp__tensor_add_block(const cgp__tensor_core *t, float c, const cgp__tensor_factors *a,
+                      const cgp__tensor_factors *b, int first, int n) {
     enum { BIAS = 254, NONE = -100000 };
     int32_t product[CGP__TENSOR_K], exponent[CGP__TENSOR_K];
     const uint32_t bits = cgp__tensor_bits(c);
@@ -89,12 +91,13 @@ static inline float cgp__tensor_add_block(const cgp__tensor_core *t, float c,
         most = exponent[i] > most ? exponent[i] : most;
     }
     if (most == NONE) return 0.0f;
+    const int shift = 9 + t->extra;
     int64_t sum = 0;
     for (int i = 0; i < n; i++) {
         const int32_t apart = most - exponent[i] < 31 ? most - exponent[i] : 31;
-        const uint32_t size = (uint32_t)(product[i] < 0 ? -product[i] : product[i]);
-        const int32_t cut = (int32_t)(size << (9 + t->extra) >> apart);
-        sum += product[i] < 0 ? -cut : cut;
+        const int32_t sign = product[i] >> 31;
+        const uint32_t size = (uint32_t)((product[i] ^ sign) - sign) << shift;
+        sum += ((int32_t)(size >> apart) ^ sign) - sign;
     }
     const int32_t apart = most - c_exponent < 31 ? most - c_exponent : 31;
     const int32_t cut = (int32_t)(c_size << t->extra >> apart);
@@ -120,6 +123,7 @@ static inline float cgp__tensor_sum(const cgp__tensor_core *t, float c,
                                     const cgp__tensor_factors *a, const cgp__tensor_factors *b) {
     if (a->special || b->special || (cgp__tensor_bits(c) >> 23 & 0xff) == 0xff)
         return cgp__tensor_special(c, a, b);
+    if (a->zero || b->zero) return c == 0.0f ? 0.0f : c;
     if (t->block == CGP__TENSOR_K) return cgp__tensor_add_block(t, c, a, b, 0, CGP__TENSOR_K);
     for (int i = 0; i < CGP__TENSOR_K; i += t->block)
         c = cgp__tensor_add_block(t, c, a, b, i, t->block);
