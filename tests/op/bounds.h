@@ -10,11 +10,11 @@
  * In bf16 both backends start from equal numbers and compute as in f32. Then both round their
  * result to bf16, by at most half a unit each. So a difference grows by at most 2^-8 of the value.
  *
- * With AVX512_BF16, AMX and cuBLASLt, GEMMs in bf16 also round their f32 operands, by at most 2^-8.
- * These operands are weights, which the tests round to bf16 beforehand (round_weights), and on the
- * cpu attention's P and dS, for which the bounds are wider. cuBLASLt may also round a product to
- * bf16 before it adds the product to dx. This error is at most 2^-9 of the product, which is dx
- * minus a previous value of at most 1. */
+ * With AVX512_BF16, AMX and cuBLASLt, GEMMs in bf16 also round their f32 operands, by at most
+ * 2^-8. These operands are weights, which the tests round to bf16 beforehand (round_weights), and
+ * attention's P and dS, for which the bounds are wider. Tensor cores round these too. cuBLASLt may
+ * also round a product to bf16 before it adds the product to dx. This error is at most 2^-9 of the
+ * product, which is dx minus a previous value of at most 1. */
 #ifndef CGP_TESTS_OP_BOUNDS_H
 #define CGP_TESTS_OP_BOUNDS_H
 
@@ -219,8 +219,7 @@ static inline bool is_near(const operands *got, const operands *want, int slot) 
         const double a = element_at(got, slot, i), b = element_at(want, slot, i);
         const bound of = bound_of(want, slot, rstd_at(want, slot, i));
         double close = of.absolute + of.relative * fabs(b) + (adds ? U : 0.0);
-        if (on_tiles(got) && !is_saved(slot) &&
-            (got->c.op == CGP_OP_ATTENTION || got->c.op == CGP_OP_CACHED_ATTENTION))
+        if (rounds_scores(&cpu, &got->c) && !is_saved(slot))
             close += rounded_attention(&got->c.attributes, slot);
         if (library_adds(got, slot)) close += 0x1p-9 * (fabs(b) + 1.0 + close);
         const double limit = rounds ? close + 0x1p-7 * (fabs(b) + close) : close;

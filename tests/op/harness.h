@@ -477,12 +477,26 @@ static inline bool runner_has_tiles(const runner *on) {
     return on->backend == &cgp__backend_cpu && cgp__cpu_tiles_of(on->device);
 }
 
+/* Return true if the runner rounds P and dS of a case of attention to bf16. */
+static inline bool rounds_scores(const runner *on, const op_case *c) {
+    const cgp_op_attributes *g = &c->attributes;
+    if (c->type != CGP_BF16 || (c->op != CGP_OP_ATTENTION && c->op != CGP_OP_CACHED_ATTENTION))
+        return false;
+    const bool cuda = strncmp(on->backend->name, "cuda", 4) == 0;
+    return runner_has_tiles(on) || (cuda && depth_of(g) <= 128 && value_width_of(g) <= 128);
+}
+
 /* Return true if cuBLASLt, or its fake, may compute GEMMs in bf16: LINEAR, and convolutions with a
  * 1 x 1 kernel. It also rounds f32 operands, and needs operands aligned to 16 bytes. */
 static inline bool runner_has_library(const runner *on) {
     const char *algorithms = getenv("CGP_CUDA_HOST_ALGORITHMS");
     return strncmp(on->backend->name, "cuda", 4) == 0 &&
            !(algorithms && strcmp(algorithms, "0") == 0);
+}
+
+/* Return true if the library may compute the op. */
+static inline bool needs_vectors(const runner *on, const operands *o) {
+    return runner_has_library(on) && (o->c.op == CGP_OP_LINEAR || is_convolution(o->c.op));
 }
 
 /* Define a property as two tests: one has the runner `ref` as its initial state, the other
@@ -531,7 +545,7 @@ static inline void op_run(const runner *on, operands *o, cgp_op_direction direct
     assert_ok(on->backend->kernels.workspace(&options, &spec, &bytes));
     assert_ok(on->backend->kernels.create(on->device, &spec, &kernel));
     operands halves;
-    if (o->c.type == CGP_BF16) halves_create(&halves, o, runner_has_library(on) ? 8 : 1);
+    if (o->c.type == CGP_BF16) halves_create(&halves, o, needs_vectors(on, o) ? 8 : 1);
     cgp_kernel_args args = op_args(o->c.type == CGP_BF16 ? &halves : o, &row);
     for (int w = 0; w < LOSS_WORDS; w++)
         losses[w] = before[w] = NAN;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_attention.c -- properties of attention on each backend. Fused and separate q, k and v
- * agree. A causal row depends only on the keys up to it. Groups share a head of keys. Inputs may be
- * one value. */
+ * agree, and so do operands at other addresses. A causal row depends only on the keys up to it.
+ * Groups share a head of keys. Inputs may be one value. */
 #include "harness.h"
 
 static uint64_t seed;
@@ -24,6 +24,30 @@ static void assert_same_columns(const op_case *c, const char *name, const float 
         if (memcmp(a, b, sizeof *a) != 0)
             fail_msg("%s: %s [%" PRId64 ", %" PRId64 "] is %.9g, expected %.9g", case_text(c), name,
                      i / width, i % width, (double)*a, (double)*b);
+    }
+}
+
+/* Operands that are aligned to vectors, and operands that are not, give the same bits. */
+TEST_ON_BOTH(an_address_changes_no_bit) {
+    static const int64_t depths[] = {64, 128, 40, 24};
+    tested = *state;
+    for (int i = 0; i < 8; i++) {
+        op_case c = draw_case(CGP_OP_ATTENTION, 2, &seed);
+        operands aligned, moved;
+        c.type = CGP_BF16;
+        c.shift = 0;
+        c.attributes = i < 4 ? grouped_attributes(70, 67, 1, 2, depths[i], depths[3 - i], 0.3)
+                             : attention_attributes(130, 1, depths[i - 4], 0.3);
+        operands_create_bent(&aligned, &c, &seed);
+        operands_slice(&moved, &aligned, 0, c.n, 1 + i % 3);
+        for (int d = CGP_OP_FORWARD; d <= CGP_OP_BACKWARD_INPUT; d++) {
+            op_run(tested, &aligned, (cgp_op_direction)d);
+            op_run(tested, &moved, (cgp_op_direction)d);
+        }
+        for (int slot = SLOT_Y; slot < SLOT_DPARAM; slot++)
+            assert_same_bits(&moved, &aligned, slot, 0, "another address");
+        operands_destroy(&moved);
+        operands_destroy(&aligned);
     }
 }
 

@@ -100,6 +100,28 @@ TEST_CASE(cross_entropy_over_a_vocab_is_what_ref_gives) {
     end();
 }
 
+/* Tensor cores compute heads of up to 128 columns. With shift 0, and columns in eights, their
+ * operands are copied asynchronously. */
+TEST_CASE(heads_for_tensor_cores_are_what_ref_gives) {
+    static const int shifts[] = {0, 0, 0, 1};
+    for (int64_t depth = 64; depth <= 128; depth *= 2) {
+        const cgp_op_attributes all[] = {
+            attention_attributes(130, 1, depth, 0.3),
+            windowed_attributes(200, 70, 1, 2, depth, depth, 0.3),
+            grouped_attributes(65, 150, 1, 3, depth, 192 - depth, 0.0),
+            grouped_attributes(70, 9, 2, 1, depth - 8, depth, 0.3),
+        };
+        for (int i = 0; i < 4; i++)
+            check_against_ref(&(op_case){.op = CGP_OP_ATTENTION,
+                                         .attributes = all[i],
+                                         .n = 1 + i % 2,
+                                         .add = i == 2 ? 7 : 0,
+                                         .shift = shifts[i],
+                                         .type = CGP_BF16});
+    }
+    end();
+}
+
 TEST_CASE(several_blocks_are_what_ref_gives) {
     for (int i = 0; i < BLOCK_CASES; i++) {
         for (int bf16 = 0; bf16 < 2; bf16++) {

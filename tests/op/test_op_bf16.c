@@ -80,9 +80,11 @@ static void check_case(const runner *on, const op_case *c) {
 }
 
 static bool on_tiles(const runner *on, const op_case *c) {
-    return runner_has_tiles(on) && (c->op == CGP_OP_LINEAR || c->op == CGP_OP_MATMUL ||
-                                    c->op == CGP_OP_ATTENTION || c->op == CGP_OP_CACHED_ATTENTION ||
-                                    c->op == CGP_OP_CONV2D || c->op == CGP_OP_CONV_TRANSPOSE2D);
+    op_case in_bf16 = *c;
+    in_bf16.type = CGP_BF16;
+    return rounds_scores(on, &in_bf16) ||
+           (runner_has_tiles(on) && (c->op == CGP_OP_LINEAR || c->op == CGP_OP_MATMUL ||
+                                     c->op == CGP_OP_CONV2D || c->op == CGP_OP_CONV_TRANSPOSE2D));
 }
 
 TEST_CASES(bf16_is_f32_rounded, ON_BOTH(bf16_is_f32_rounded), ON_ONE(bf16_is_f32_rounded, plain)) {

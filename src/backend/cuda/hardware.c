@@ -121,8 +121,8 @@ cgp_status cgp__cuda_memory(int ordinal, int64_t *bytes) {
     return CGP_OK;
 }
 
-/* f32 results depend on the sources alone. In bf16, cuBLASLt's algorithms depend on the version of
- * cuBLASLt and on the GPU. */
+/* f32 results depend on the sources alone. In bf16, tensor cores of another compute capability may
+ * add in another order. cuBLASLt's algorithms depend on its version and on the GPU, too. */
 cgp_status cgp__cuda_numerics(int ordinal, cgp_dtype type, char *text, size_t size) {
     size_t version = 0;
     int major = 0, minor = 0, multiprocessors = 0;
@@ -130,11 +130,11 @@ cgp_status cgp__cuda_numerics(int ordinal, cgp_dtype type, char *text, size_t si
     CGP__TRY_STATUS(cgp__cuda_check_usable(ordinal));
     if (type != CGP_BF16) return CGP_OK;
     CGP__TRY_STATUS(cgp__cuda_lt_version(&version));
+    CGP__TRY_STATUS(read_capability(ordinal, &major, &minor));
     if (version == 0) {
-        snprintf(text, size, "own GEMMs");
+        snprintf(text, size, "own GEMMs, compute capability %d.%d", major, minor);
         return CGP_OK;
     }
-    CGP__TRY_STATUS(read_capability(ordinal, &major, &minor));
     CGP__TRY_STATUS(read_attribute(ordinal, cudaDevAttrMultiProcessorCount, &multiprocessors));
     snprintf(text, size, "cuBLASLt %zu, compute capability %d.%d, %d multiprocessors", version,
              major, minor, multiprocessors);

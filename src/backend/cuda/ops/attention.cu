@@ -33,7 +33,7 @@
  * order, then adds the 16 sums as a tree. delta adds 32 chains as a tree. These orders depend only
  * on the indices of query and key, because tiles start at multiples of 64 and a fully masked tile
  * changes nothing. */
-#include "backend/cuda/ops/attention.cuh"
+#include "backend/cuda/ops/attention_mma.cuh"
 
 /* --- forward --- */
 
@@ -216,6 +216,8 @@ template <class T>
 static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                            cudaStream_t stream) {
     const attention<T> a = attention_of<T>(spec, args);
+    if constexpr (is_rounded<T>)
+        if (uses_mma(a)) return cgp__cuda_attention_forward(a, stream);
     return a.v.columns <= NARROW ? run_forward<NARROW>(a, stream)
                                  : run_forward<WIDE>(a, stream);
 }
@@ -241,6 +243,8 @@ static cudaError_t backward(const cgp_kernel_spec *spec, const cgp_kernel_args *
     if (!a.q.dx && !a.k.dx && !a.v.dx) return cudaSuccess;
     CGP__TRY_CUDA_ERROR(launch(rows_delta<T>, dim3((unsigned)ceil_div(lines, BLOCK / WARP)),
                                dim3(BLOCK), stream, a));
+    if constexpr (is_rounded<T>)
+        if (uses_mma(a)) return cgp__cuda_attention_backward(a, stream);
     return columns <= NARROW ? run_backward<NARROW>(a, columns, stream)
                              : run_backward<WIDE>(a, columns, stream);
 }

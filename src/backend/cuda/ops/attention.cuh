@@ -51,6 +51,8 @@ template <class T> struct operand {
     int columns;
     /* Elements 0, 4, 8 ... of every row are aligned for load_four(). */
     bool quads;
+    /* All rows of `at`, or of `dx`, are multiples of 16 bytes at multiples of 16 bytes. */
+    bool vectors, dx_vectors;
     /* Add to dx instead of overwriting it. */
     bool add;
 };
@@ -62,7 +64,7 @@ template <class T> struct attention {
     T *y;
     const T *dy;
     int64_t y_stride;
-    bool dy_quads;
+    bool dy_quads, dy_vectors, y_vectors;
     float *max, *log_sum, *delta;
     /* `group` heads of q share a head of k. window 0: no window. */
     int heads, group, rows, keys, window;
@@ -299,6 +301,13 @@ __device__ static inline void softmax_tile(const attention<T> &a, const head<T> 
 
 /* --- host --- */
 
+/* Return whether rows of heads, `stride` elements apart, are vectors of 16 bytes. */
+template <class T>
+static inline bool are_vectors(const T *at, int64_t stride, int64_t columns) {
+    const int64_t elements = 16 / (int64_t)sizeof(T);
+    return (uintptr_t)at % 16 == 0 && stride % elements == 0 && columns % elements == 0;
+}
+
 /* Set operand `part`: 0 is q, 1 is k, 2 is v. If fused, one input has the columns of q, k and v, in
  * this order. */
 template <class T>
@@ -313,6 +322,8 @@ static operand<T> operand_of(const cgp_kernel_spec *spec, const cgp_kernel_args 
     x.stride = stride;
     x.columns = (int)columns;
     x.quads = columns % 4 == 0 && is_aligned(x.at);
+    x.vectors = are_vectors(x.at, stride, columns);
+    x.dx_vectors = are_vectors(x.dx, stride, columns);
     x.add = adds(spec, input);
     return x;
 }
@@ -330,6 +341,8 @@ static attention<T> attention_of(const cgp_kernel_spec *spec, const cgp_kernel_a
     a.dy = (const T *)args->dy;
     a.y_stride = g->out;
     a.dy_quads = width % 4 == 0 && is_aligned(a.dy);
+    a.dy_vectors = are_vectors(a.dy, a.y_stride, width);
+    a.y_vectors = are_vectors(a.y, a.y_stride, width);
     a.max = args->saved[0];
     a.log_sum = args->saved[1];
     a.delta = (float *)args->workspace;

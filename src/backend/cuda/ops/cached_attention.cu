@@ -6,7 +6,7 @@
  * in the same block of 64. These samples are rows of a tile of attention.cu and get the same bits.
  * The thread block of the first sample finds the other samples, whose thread blocks return at
  * once. */
-#include "backend/cuda/ops/attention.cuh"
+#include "backend/cuda/ops/attention_mma.cuh"
 
 /* Write rows of k and v [n, columns] to their positions in the cache. One thread owns a column, so
  * that the last of several rows with equal positions stays. */
@@ -80,7 +80,35 @@ __global__ void __launch_bounds__(scores::THREADS)
     put_rows<COLUMNS>(h, a.y + h.y_at, a.y_stride, rows, a.v.columns, false, y, sum);
 }
 
+/* Do as cached_tile(), on tensor cores. */
+template <int D>
+__global__ void __launch_bounds__(MMA_THREADS)
+    cached_mma(attention<bf16> a, const int32_t *positions) {
+    DYNAMIC_SHARED(bf16, shared);
+    __shared__ head<bf16> h;
+    __shared__ int rows;
+    forward_rows<D> of;
+    const int64_t sample = blockIdx.x / a.heads;
+    if (follows(positions, sample)) return;
+    if (threadIdx.x == 0)
+        set_cached_head(&h, &rows, a, positions, sample, (int)(blockIdx.x % a.heads));
+    __syncthreads();
+    attend(a, h, rows, shared, &of);
+    put_sums<D>(a.y + h.y_at, a.y_stride, h.first, rows, a.v.columns, false, a.y_vectors, of.y,
+                of.sum);
+}
+
 /* --- host --- */
+
+static_assert(bytes_of_tiles<64>() == 36864, "dynamic shared memory of cached_mma<64>");
+static_assert(bytes_of_tiles<128>() == 69632, "dynamic shared memory of cached_mma<128>");
+
+template <int D>
+static cudaError_t run_mma(const attention<bf16> &a, const int32_t *positions,
+                           cudaStream_t stream) {
+    return launch_shared(cached_mma<D>, dim3((unsigned)(a.n * a.heads)), dim3(MMA_THREADS),
+                         bytes_of_tiles<D>(), stream, a, positions);
+}
 
 template <int COLUMNS, class T>
 static cudaError_t run_cached(const attention<T> &a, const int32_t *positions,
@@ -104,6 +132,12 @@ static cudaError_t cached_forward(const cgp_kernel_spec *spec, const cgp_kernel_
     a.v.at = values;
     a.k.quads = a.k.columns % 4 == 0 && is_aligned(keys);
     a.v.quads = a.v.columns % 4 == 0 && is_aligned(values);
+    a.k.vectors = are_vectors(keys, a.k.stride, a.k.columns);
+    a.v.vectors = are_vectors(values, a.v.stride, a.v.columns);
+    if constexpr (is_rounded<T>)
+        if (uses_mma(a))
+            return is_narrow(a) ? run_mma<NARROW>(a, positions, stream)
+                                : run_mma<WIDE>(a, positions, stream);
     return a.v.columns <= NARROW ? run_cached<NARROW>(a, positions, stream)
                                  : run_cached<WIDE>(a, positions, stream);
 }
