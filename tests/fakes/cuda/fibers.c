@@ -28,11 +28,12 @@ typedef struct thread {
 typedef struct team {
     thread threads[CGP__SHIM_MAX_BLOCK];
     cgp__shim_words slots[2][CGP__SHIM_MAX_BLOCK];
-    uint32_t blocks;                      /* number of blocks that have run */
-    int permutation[CGP__SHIM_MAX_BLOCK]; /* order of threads */
+    uint32_t blocks;                 /* number of blocks that have run */
+    int permutation[CGP__SHIM_WARP]; /* order of threads of the running warp */
     int n;
-    int next;    /* index in `permutation` of the next thread */
-    int current; /* number of the running thread */
+    int warp, turns; /* the running warp, and its number of threads */
+    int next;        /* index in `permutation` of the next thread */
+    int current;     /* number of the running thread */
     cgp__shim_thread *run;
     const void *arguments;
     cgp__shim_order order;
@@ -84,18 +85,6 @@ uint64_t cgp__shim_random(uint64_t *state) {
     return z ^ (z >> 31);
 }
 
-static void set_turns(team *t) {
-    t->next = 0;
-    for (int i = 0; i < t->n; i++)
-        t->permutation[i] = t->order == CGP__SHIM_DESCENDING ? t->n - 1 - i : i;
-    for (int i = t->n - 1; i > 0 && t->order == CGP__SHIM_SHUFFLED; i--) {
-        const int j = (int)(cgp__shim_random(&t->random) % (uint64_t)(i + 1)),
-                  swapped = t->permutation[i];
-        t->permutation[i] = t->permutation[j];
-        t->permutation[j] = swapped;
-    }
-}
-
 static int count(const team *t, int begin, int end, thread_state state) {
     int n = 0;
     for (int i = begin; i < end; i++)
@@ -103,25 +92,56 @@ static int count(const team *t, int begin, int end, thread_state state) {
     return n;
 }
 
-static void release(team *t, int begin, int end) {
-    for (int i = begin; i < end; i++)
-        t->threads[i].state = READY;
+static int end_of_warp(const team *t, int warp) {
+    const int end = (warp + 1) * CGP__SHIM_WARP;
+    return end < t->n ? end : t->n;
 }
 
-/* Open the barriers that all threads have reached. Called if no thread can run. */
-static bool open_barriers(team *t) {
-    if (count(t, 0, t->n, AT_BLOCK) == t->n) {
-        release(t, 0, t->n);
-        return true;
+/* Return whether all threads of a warp are new, or released, or wait for each other. */
+static bool may_run(const team *t, int warp) {
+    const int begin = warp * CGP__SHIM_WARP, end = end_of_warp(t, warp);
+    const thread_state state = t->threads[begin].state;
+    if (state == AT_BLOCK || state == DONE) return false;
+    for (int i = begin + 1; i < end; i++) {
+        if (t->threads[i].state != state) return false;
     }
-    bool opened = false;
-    for (int begin = 0; begin < t->n; begin += CGP__SHIM_WARP) {
-        const int end = begin + CGP__SHIM_WARP < t->n ? begin + CGP__SHIM_WARP : t->n;
-        if (count(t, begin, end, AT_WARP) < end - begin) continue;
-        release(t, begin, end);
-        opened = true;
+    return true;
+}
+
+/* Return a warp that may run; -1: none. A warp runs on up to a barrier of the block, so that warps
+ * are as far apart as they can be. Only if shuffled, another one may continue before. */
+static int pick_warp(team *t) {
+    const int warps = (t->n + CGP__SHIM_WARP - 1) / CGP__SHIM_WARP;
+    int picked = -1;
+    uint64_t found = 0;
+    if (t->order == CGP__SHIM_SHUFFLED && t->warp < warps && may_run(t, t->warp) &&
+        cgp__shim_random(&t->random) % 16 > 0)
+        return t->warp;
+    for (int i = 0; i < warps; i++) {
+        const int warp = t->order == CGP__SHIM_DESCENDING ? warps - 1 - i : i;
+        if (!may_run(t, warp)) continue;
+        if (t->order != CGP__SHIM_SHUFFLED) return warp;
+        if (cgp__shim_random(&t->random) % ++found == 0) picked = warp;
     }
-    return opened;
+    return picked;
+}
+
+/* Set the order in which the threads of a warp run. */
+static void set_turns(team *t, int warp) {
+    const int begin = warp * CGP__SHIM_WARP, n = end_of_warp(t, warp) - begin;
+    t->warp = warp;
+    t->next = 0;
+    t->turns = n;
+    for (int i = 0; i < n; i++) {
+        t->permutation[i] = begin + (t->order == CGP__SHIM_DESCENDING ? n - 1 - i : i);
+        if (t->threads[begin + i].state == AT_WARP) t->threads[begin + i].state = READY;
+    }
+    for (int i = n - 1; i > 0 && t->order == CGP__SHIM_SHUFFLED; i--) {
+        const int j = (int)(cgp__shim_random(&t->random) % (uint64_t)(i + 1)),
+                  swapped = t->permutation[i];
+        t->permutation[i] = t->permutation[j];
+        t->permutation[j] = swapped;
+    }
 }
 
 static void die_waiting(const team *t) {
@@ -140,16 +160,21 @@ static void die_waiting(const team *t) {
 /* Return the next thread to run; -1: all are done. */
 static int next_thread(team *t) {
     for (;;) {
-        while (t->next < t->n) {
+        while (t->next < t->turns) {
             const int i = t->permutation[t->next++];
             if (t->threads[i].state <= READY) return i;
         }
-        if (open_barriers(t))
-            set_turns(t);
-        else if (count(t, 0, t->n, DONE) == t->n)
+        const int warp = pick_warp(t);
+        if (warp >= 0) {
+            set_turns(t, warp);
+        } else if (count(t, 0, t->n, AT_BLOCK) == t->n) {
+            for (int i = 0; i < t->n; i++)
+                t->threads[i].state = READY;
+        } else if (count(t, 0, t->n, DONE) == t->n) {
             return -1;
-        else
+        } else {
             die_waiting(t);
+        }
     }
 }
 
@@ -273,7 +298,7 @@ static void run_block(team *t) {
         t->threads[i].exchanges = 0;
     }
     t->blocks++;
-    set_turns(t);
+    t->next = t->turns = t->warp = 0;
     cgp__shim_shared_begin();
     switch_to_idle(t, &t->host);
     cgp__shim_shared_end();

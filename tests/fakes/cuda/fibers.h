@@ -8,8 +8,9 @@
  *             at a barrier
  *
  * When a CUDA thread ends, its fiber runs the next new thread, so a kernel without barriers
- * switches fibers once per block. Between two barriers, threads run in a selectable order: correct
- * kernels give the same bits in all orders. Threads: any; each host thread runs its own blocks. */
+ * switches fibers once per block. A warp runs up to a barrier of the block before another one
+ * continues. Between two barriers, warps and threads run in a selectable order: correct kernels
+ * give the same bits in all orders. Threads: any; each host thread runs its own blocks. */
 #ifndef CGP_TESTS_FAKES_CUDA_FIBERS_H
 #define CGP_TESTS_FAKES_CUDA_FIBERS_H
 
