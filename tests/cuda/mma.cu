@@ -44,6 +44,8 @@ cudaError_t mma_copy(const uint16_t *x, uint16_t *y, int bytes, mma_omission omi
 
 __global__ void copy_groups(const bf16 *x, bf16 *y) {
     DYNAMIC_SHARED(bf16, shared);
+    for (int i = 0; i < 2 * ROW; i++)
+        shared[i] = 0;
     for (int i = 0; i < 2; i++) {
         copy_async(shared + i * ROW, x + i * ROW, 16);
         commit_copies();

@@ -15,14 +15,15 @@
  * ptxas 13.0 reports no spills. Registers on sm_80, sm_90 and sm_100, and shared memory in KiB:
  *
  *                    D = 64                 D = 128
- *     forward        165 164 136   36.2     252 252 226   68.2
- *     dq             164 166 127   36.2     242 245 201   68.2
- *     dk, dv         210 214 167   55.7     227 236 210   68.9 */
+ *     forward        168 168 168   36.2     246 246 254   68.2
+ *     dq             168 168 168   36.2     244 248 220   68.2
+ *     dk, dv         227 225 168   55.7     228 235 204   68.9 */
 #include "backend/cuda/ops/attention_mma.cuh"
 
 /* --- forward --- */
 
-template <int D> __global__ void __launch_bounds__(MMA_THREADS) forward_mma(attention<bf16> a) {
+template <int D>
+__global__ void __launch_bounds__(MMA_THREADS, BLOCKS<D>) forward_mma(attention<bf16> a) {
     DYNAMIC_SHARED(bf16, shared);
     __shared__ head<bf16> h;
     forward_rows<D> rows;
@@ -51,11 +52,11 @@ __device__ static inline query_stats stats_of(const attention<bf16> &a, int64_t 
     return {a.max[saved + query], a.log_sum[saved + query], a.delta[saved + query]};
 }
 
-/* Replace s by p keep, and dp by ds. */
-__device__ static inline void softmax_backward(float *s, float *dp, bool visible, float keep,
-                                               float scale, const query_stats &of) {
-    const float p = visible ? exp_or_zero(scale * (*s - of.max) - of.log_sum) : 0.0f;
-    *dp = visible ? scale * p * (keep * *dp - of.delta) : 0.0f;
+/* Replace s by p keep, and dp by ds. A masked s is -inf. */
+__device__ static inline void softmax_backward(float *s, float *dp, float keep, float scale,
+                                               const query_stats &of) {
+    const float p = exp_or_zero(scale * (*s - of.max) - of.log_sum);
+    *dp = scale * p * (keep * *dp - of.delta);
     *s = p * keep;
 }
 
@@ -71,22 +72,21 @@ __device__ static inline void backward_queries(const attention<bf16> &a, const h
                                                int key, const query_stats (&of)[2],
                                                float (&s)[N][4], float (&dp)[N][4]) {
     const int query = h.first + warp_row() + lane() / 4;
+    const bool interior = is_interior(a, h.first + warp_row(), key, N * MMA_N);
+    if (!interior) set_masked(s, a, query, key, -INFINITY);
 #pragma unroll
     for (int n = 0; n < N; n++) {
         float keep[4];
         factors_of(keep, a, h, query, key + n * MMA_N);
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int row = query + i / 2 * 8, at = n * MMA_N + lane() % 4 * 2 + i % 2;
-            const seen sees = seen_from(a, row, key);
-            softmax_backward(&s[n][i], &dp[n][i],
-                             row < a.rows && at >= sees.begin && at < sees.end, keep[i],
-                             a.scale, of[i / 2]);
-        }
+        for (int i = 0; i < 4; i++)
+            softmax_backward(&s[n][i], &dp[n][i], keep[i], a.scale, of[i / 2]);
     }
+    if (!interior) set_masked(dp, a, query, key, 0.0f); /* delta may be a NaN */
 }
 
-template <int D> __global__ void __launch_bounds__(MMA_THREADS) queries_mma(attention<bf16> a) {
+template <int D>
+__global__ void __launch_bounds__(MMA_THREADS, BLOCKS<D>) queries_mma(attention<bf16> a) {
     enum { N = KEY_STEP<D> / MMA_N };
     DYNAMIC_SHARED(bf16, shared);
     __shared__ head<bf16> h;
@@ -154,26 +154,48 @@ __device__ static inline void transposed_factors_of(float (&factors)[4],
     }
 }
 
+/* Set masked elements of a step of 8 N queries; rows g and g + 8 are keys `key` and key + 8 of the
+ * tile. */
+template <int N>
+__device__ static inline void set_masked_keys(float (&x)[N][4], const attention<bf16> &a,
+                                              const head<bf16> &h, int query, int key,
+                                              float value) {
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int row = query + n * MMA_N + lane() % 4 * 2 + i % 2, at = key + i / 2 * 8;
+            const seen sees = seen_from(a, row, h.first);
+            if (row >= a.rows || at < sees.begin || at >= sees.end) x[n][i] = value;
+        }
+}
+
+/* Return whether queries `query` to query + queries - 1 attend to the warp's keys. */
+__device__ static inline bool sees_all(const attention<bf16> &a, const head<bf16> &h, int query,
+                                       int queries) {
+    const int last = query + queries - 1;
+    return last < a.rows && seen_from(a, query, h.first).end >= warp_row() + MMA_ROWS &&
+           seen_from(a, last, h.first).begin <= warp_row();
+}
+
 /* Do softmax_backward() for a step of queries; rows of s and dp are keys. */
 template <int N>
 __device__ static inline void backward_keys(const attention<bf16> &a, const head<bf16> &h,
                                             int number, int query, const query_stats *of,
                                             float (&s)[N][4], float (&dp)[N][4]) {
     const int key = warp_row() + lane() / 4;
+    const bool interior = sees_all(a, h, query, N * MMA_N);
+    if (!interior) set_masked_keys(s, a, h, query, key, -INFINITY);
 #pragma unroll
     for (int n = 0; n < N; n++) {
         const int first = n * MMA_N + lane() % 4 * 2;
         float keep[4];
         transposed_factors_of(keep, a, h, number, query + first, h.first + key);
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int row = query + first + i % 2, at = key + i / 2 * 8;
-            const seen sees = seen_from(a, row, h.first);
-            softmax_backward(&s[n][i], &dp[n][i],
-                             row < a.rows && at >= sees.begin && at < sees.end, keep[i],
-                             a.scale, of[first + i % 2]);
-        }
+        for (int i = 0; i < 4; i++)
+            softmax_backward(&s[n][i], &dp[n][i], keep[i], a.scale, of[first + i % 2]);
     }
+    if (!interior) set_masked_keys(dp, a, h, query, key, 0.0f);
 }
 
 /* Shared memory of the kernel for dk and dv. */

@@ -22,6 +22,9 @@ enum { MMA_THREADS = 128, MMA_ROWS = 16, CHUNK = 8 };
 template <int D> constexpr int ROW_STRIDE = D + CHUNK;
 template <int D> constexpr int TILE_ELEMENTS = (D + CHUNK) * TILE;
 
+/* Thread blocks per multiprocessor for which ptxas leaves registers, in forward and for dq. */
+template <int D> constexpr int BLOCKS = D == NARROW ? 3 : 2;
+
 __device__ static inline int lane() {
     return (int)threadIdx.x % WARP;
 }
@@ -232,33 +235,52 @@ __device__ static inline void factors_of(float (&factors)[4], const attention<T>
     }
 }
 
-/* Replace s by p in row `i` of the lane's two rows. Return the factor that rescales the results of
- * earlier tiles. */
-__device__ static inline float softmax_row(float (&s)[TILE / MMA_N][4], int i, seen visible,
-                                           float scale, float *max, float *sum) {
-    const int first = lane() % 4 * 2;
+/* Return whether queries `query` to query + 15 attend to keys `key` to key + keys - 1, so that no
+ * score is masked. All lanes get the same result. */
+template <class T>
+__device__ static inline bool is_interior(const attention<T> &a, int query, int key, int keys) {
+    return seen_from(a, query, key).end >= keys &&
+           seen_from(a, query + MMA_ROWS - 1, key).begin <= 0;
+}
+
+/* Set masked elements of a step of 8 N keys; rows g and g + 8 are queries `query` and query + 8.
+ * Rows after the last query are not masked: their results are not stored. */
+template <int N, class T>
+__device__ static inline void set_masked(float (&x)[N][4], const attention<T> &a, int query,
+                                         int key, float value) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const seen sees = seen_from(a, query + i / 2 * 8, key);
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            const int at = n * MMA_N + lane() % 4 * 2 + i % 2;
+            if (at < sees.begin || at >= sees.end) x[n][i] = value;
+        }
+    }
+}
+
+/* Replace s by p in row `i` of the lane's two rows; a masked s is -inf. Return the factor that
+ * rescales the results of earlier tiles. */
+__device__ static inline float softmax_row(float (&s)[TILE / MMA_N][4], int i, float scale,
+                                           float *max, float *sum) {
     float most = -INFINITY;
 #pragma unroll
     for (int n = 0; n < TILE / MMA_N; n++)
 #pragma unroll
-        for (int j = 0; j < 2; j++) {
-            const int key = n * MMA_N + first + j;
-            const bool sees = key >= visible.begin && key < visible.end;
-            most = larger(sees ? s[n][2 * i + j] : -INFINITY, most);
-        }
+        for (int j = 0; j < 2; j++)
+            most = larger(s[n][2 * i + j], most);
     most = larger(quad_max(most), *max);
     /* -inf: the window of this query begins after the keys so far */
-    const float factor = most == -INFINITY ? 1.0f : exp_or_zero(scale * (*max - most));
+    const bool sees = most > -INFINITY;
+    const float factor = sees ? exp_or_zero(scale * (*max - most)) : 1.0f;
+    const float base = sees ? most : 0.0f;
     float part = 0.0f;
 #pragma unroll
     for (int n = 0; n < TILE / MMA_N; n++)
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-            const int key = n * MMA_N + first + j;
-            const bool sees = key >= visible.begin && key < visible.end;
-            const float p = sees ? exp_or_zero(scale * (s[n][2 * i + j] - most)) : 0.0f;
-            s[n][2 * i + j] = p;
-            part = part + p;
+            s[n][2 * i + j] = exp_or_zero(scale * (s[n][2 * i + j] - base));
+            part = part + s[n][2 * i + j];
         }
     *max = most;
     *sum = *sum * factor + quad_sum(part);
@@ -275,10 +297,11 @@ __device__ static inline void softmax_tile(const attention<bf16> &a, const head<
                                            forward_rows<D> *rows) {
     const int query = h.first + warp_row() + lane() / 4;
     float factors[4];
+    if (!is_interior(a, h.first + warp_row(), key, TILE))
+        set_masked(s, a, query, key, -INFINITY);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const float factor = softmax_row(s, i, seen_from(a, query + 8 * i, key), a.scale,
-                                         rows->max + i, rows->sum + i);
+        const float factor = softmax_row(s, i, a.scale, rows->max + i, rows->sum + i);
 #pragma unroll
         for (int n = 0; n < D / MMA_N; n++)
 #pragma unroll

@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(scores::THREADS)
 
 /* Do as cached_tile(), on tensor cores. */
 template <int D>
-__global__ void __launch_bounds__(MMA_THREADS)
+__global__ void __launch_bounds__(MMA_THREADS, BLOCKS<D>)
     cached_mma(attention<bf16> a, const int32_t *positions) {
     DYNAMIC_SHARED(bf16, shared);
     __shared__ head<bf16> h;
