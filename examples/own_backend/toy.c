@@ -28,11 +28,9 @@ struct cgp_kernel {
 static int64_t rows_of(const cgp_kernel_spec *spec) {
     return spec->n * spec->attributes.rows;
 }
-
 static void put(float *to, int64_t i, bool adds, double value) {
     to[i] = (float)(adds ? to[i] + value : value);
 }
-
 /* Return the dot product of n elements of `a` and `b`, which are `a_step` and `b_step` apart. */
 static double dot(int64_t n, const float *a, int64_t a_step, const float *b, int64_t b_step) {
     double sum = 0;

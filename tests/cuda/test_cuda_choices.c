@@ -105,7 +105,8 @@ static cgp_status train(int64_t spare, char sha256[65]) {
     assert_ok(cgp_plan_create(&plan, model, &o));
     if (spare >= 0)
         s->memory = cgp_plan_device_at(plan, 0)->planned_bytes + CGP__SHIM_CONTEXT_BYTES +
-                    CGP__SHIM_KERNELS_BYTES + CGP__CUDA_PARTIALS * (int64_t)sizeof(double) + spare;
+                    CGP__SHIM_KERNELS_BYTES + CGP__CUDA_PARTIALS * (int64_t)sizeof(double) +
+                    CGP__CUDA_SEMAPHORES * (int64_t)sizeof(int) + spare;
     cgp_status status = cgp_pipeline_create(&pipeline, plan, 1);
     for (int i = 0; i < 2 && status == CGP_OK; i++) {
         status = cgp_pipeline_step(pipeline, batches[i].inputs, batches[i].n, NULL);

@@ -92,7 +92,7 @@ says "^${cannot# } ops$"
 # Change one source after the other in a copy, and print the results that this makes invalid.
 mkdir -p "$work/tree/tests"
 cp -r "$source_dir"/{src,include,bench,tools} "$work/tree"
-cp -r "$source_dir"/tests/{op,cuda} "$work/tree/tests"
+cp -r "$source_dir"/tests/{op,cuda,fakes} "$work/tree/tests"
 python3 - "$work"/tree "$work"/results/*.json >"$work/out" 2>&1 <<'END'
 import json, pathlib, sys
 tree, results = map(pathlib.Path, sys.argv[1:])

@@ -160,6 +160,15 @@ static cgp_model *model_with_a_cache(void) {
     return m;
 }
 
+static cgp_model *model_with_a_detach(void) {
+    cgp_model *m = NULL;
+    assert_ok(cgp_model_create(&m, "detach"));
+    cgp_model_layer(m, "rows");
+    const cgp_value x = cgp_model_input(m, "x", CGP_F32, 2, (int64_t[]){5, 8});
+    cgp_model_output(m, cgp_add(m, x, cgp_detach(m, x)));
+    return m;
+}
+
 TEST_CASE(every_op_keeps_its_bytes) {
     bool written[CGP_OP_KINDS] = {false};
     write_and_compare(model_of_images(),
@@ -168,6 +177,8 @@ TEST_CASE(every_op_keeps_its_bytes) {
                       "38e03bd9316a145d461227490b80408eba8876520fdcea08511809b79c1124a1", written);
     write_and_compare(model_with_a_cache(),
                       "84d85c2a6bfb7c6f127a742d29a29ebc7d5bce621285d78319af5f0f20c307e2", written);
+    write_and_compare(model_with_a_detach(),
+                      "185f1558daaf28ba758236a5dc6cf382f319d386ad41ba5416225f68c4f4c07f", written);
     for (int kind = 0; kind < CGP_OP_KINDS; kind++) {
         if (!written[kind]) print_error("%s: not written\n", cgp_op_name((cgp_op_kind)kind));
         assert_true(written[kind]);
