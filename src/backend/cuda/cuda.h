@@ -4,9 +4,10 @@
  *
  * The same sources make two plug-ins. nvcc builds `cuda`, for NVIDIA GPUs. The host compiler builds
  * `cuda-host`, which runs the kernels and a fake runtime (tests/fakes/cuda) on the host's cores.
- * `cuda-host` is slow and meant for tests; its results have the same bits as a GPU's.
+ * `cuda-host` is slow and meant for tests. Its results have the same bits as a GPU's, except for
+ * sums of tensor cores, which it models.
  *
- * Every result is a fixed sequence of IEEE operations: FP contraction is off, fmaf() is called
+ * All other results are fixed sequences of IEEE operations: FP contraction is off, fmaf() is called
  * where an FMA is meant, and math functions come from math.cuh. No atomics accumulate results. A
  * row's result depends on that row alone. */
 #ifndef CGP_SRC_CUDA_H

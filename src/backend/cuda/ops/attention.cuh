@@ -243,7 +243,7 @@ __device__ static inline quad keep_of(const attention<T> &a, const head<T> &h, i
     if (!a.dropout.on) return {{1.0f, 1.0f, 1.0f, 1.0f}};
     const dropout_mask &mask = h.mask;
     const rng_words words =
-        dropout_words(mask, (uint32_t)(h.number * a.rows + query), (uint32_t)key / 4);
+        dropout_words(mask, (uint32_t)h.number * a.rows + query, (uint32_t)key / 4);
     return {{dropout_factor(mask, words.at[0]), dropout_factor(mask, words.at[1]),
              dropout_factor(mask, words.at[2]), dropout_factor(mask, words.at[3])}};
 }

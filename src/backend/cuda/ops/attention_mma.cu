@@ -137,7 +137,7 @@ __device__ static inline void transposed_factors_of(float (&factors)[4],
     for (int i = 0; i < 4; i++)
         factors[i] = 1.0f;
     if (!a.dropout.on) return;
-    const rng_words words = dropout_words(h.mask, (uint32_t)(number * a.rows + query + own % 2),
+    const rng_words words = dropout_words(h.mask, (uint32_t)number * a.rows + query + own % 2,
                                           (uint32_t)(key + own / 2 * 8) / 4);
 #pragma unroll
     for (int apart = 0; apart < 4; apart++) {

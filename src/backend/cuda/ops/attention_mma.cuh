@@ -223,7 +223,7 @@ __device__ static inline void factors_of(float (&factors)[4], const attention<T>
         factors[i] = 1.0f;
     if (!a.dropout.on) return;
     const rng_words words =
-        dropout_words(h.mask, (uint32_t)(h.number * a.rows + query + (odd ? 8 : 0)),
+        dropout_words(h.mask, (uint32_t)h.number * a.rows + query + (odd ? 8 : 0),
                       (uint32_t)(key + lane() % 4 * 2) / 4);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
