@@ -104,7 +104,7 @@ class Pipeline(_c.Handle):
         _c.when_gone(self._memory, self._worker.post, _destroy, self._handle, self.plan)
         self._worker.call(lambda: _c.check(_c.lib.cgp_pipeline_create(ctypes.byref(self._handle),
                                                                       self.plan._handle, seed)))
-        self.adopted: List[Any] = []  # a captured module's tensors that view this pipeline's memory
+        self.adopted: List[Any] = []  # (name, tensor, address) of a captured module
         if self.model._captured is not None:
             self.model._captured.adopt(self)
 
@@ -442,6 +442,8 @@ class Pipeline(_c.Handle):
         own = len(inputs) - (self.model._targets if targets else 0)
         if own > 0 and getattr(inputs[0], "ndim", 0) > 0:
             captured.check(min(len(inputs[0]), self.plan.microbatch), training)
+            if training:
+                captured.check_adopted(self)
         return [*captured.to_engine(list(inputs[:own])), *inputs[own:]]
 
     def _with_absent(self, inputs: Sequence[Any]) -> Sequence[Any]:

@@ -12,6 +12,7 @@ import unittest
 import torch_support  # noqa: F401  skips without PyTorch
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import cgpipe
 from cgpipe.errors import ArgumentError
@@ -106,6 +107,8 @@ def set_attribute(module, y, x):
     return y
 
 
+LEAF = torch.ones(8, requires_grad=True)
+
 REFUSED = {
     "autograd.Function": (lambda m, y, x: Reverse.apply(y), "Reverse, an autograd.Function"),
     "write through detach": (detached_write, "mul_.*a write without gradient"),
@@ -118,6 +121,10 @@ REFUSED = {
     "noise": (lambda m, y, x: y + torch.randn(8), "a random tensor"),
     "half of the samples": (lambda m, y, x: y[:y.shape[0] // 2], "slice within a sample"),
     "hook of a tensor": (lambda m, y, x: (y.register_hook(lambda g: g * 2), y)[1], "register_hook"),
+    "mode of gradients": (lambda m, y, x: y * 2 if torch.is_grad_enabled() else y,
+                          "is_grad_enabled"),
+    "dropout in eval": (lambda m, y, x: F.dropout(y, 0.5, training=True), None),
+    "a leaf": (lambda m, y, x: y * LEAF, "requires a gradient and is no parameter"),
     "Python's random numbers": (lambda m, y, x: y * random.random(), "random numbers"),
     "write to the input": (lambda m, y, x: (x.add_(1), y)[1], "writes to its input"),
 }
@@ -147,8 +154,21 @@ class Meaning(unittest.TestCase):
 
     def test_what_a_graph_cannot_say_is_refused_by_name(self):
         for name, (function, text) in REFUSED.items():
+            model = GPipe(nn.Sequential(Stop(function)), [1])
+            if name == "dropout in eval":
+                model, text = model.eval(), "dropout in the mode"
             with self.subTest(name), self.assertRaisesRegex(CaptureError, text):
-                GPipe(nn.Sequential(Stop(function)), [1])(torch.randn(6, 8))
+                model(torch.randn(6, 8))
+
+    def test_a_layer_with_two_names_stays_a_layer(self):
+        torch.manual_seed(0)
+        layer, x = nn.Linear(8, 8), torch.randn(6, 8)
+        shared = nn.Sequential(nn.Sequential(layer, nn.ReLU(), layer))
+        parameter = layer.weight
+        model = GPipe(shared, [1])
+        model(x).sum().backward()
+        self.assertIs(layer.weight, parameter)
+        self.assertIsNotNone(parameter.grad)
 
     def test_hooks_are_refused_also_later(self):
         for name in ("register_forward_hook", "register_forward_pre_hook",
@@ -191,16 +211,20 @@ class Masked(nn.Module):
 
 
 class Configured(nn.Module):
-    """A module whose factors are in an object, a list and a function."""
+    """A module whose numbers are in objects, lists, a function and its class."""
+
+    power = 1.0
 
     def __init__(self):
         super().__init__()
         self.a = nn.Linear(8, 8)
-        self.config, self.factors = types.SimpleNamespace(scale=2.0), [1.0, 3.0]
+        self.config = types.SimpleNamespace(scale=2.0, inner=types.SimpleNamespace(shift=1.0))
+        self.factors, self.tensors, self.names = [1.0, 3.0], [torch.ones(8)], {"a"}
         self.function = torch.tanh
 
     def forward(self, x):
-        return self.function(self.a(x)) * self.config.scale * self.factors[1]
+        y = self.function(self.a(x)) * self.config.scale * self.factors[1]
+        return (y + self.tensors[0] + self.config.inner.shift) * self.power
 
 
 class Changes(unittest.TestCase):
@@ -221,7 +245,16 @@ class Changes(unittest.TestCase):
                     target.a = nn.Linear(8, 8)
                     nn.init.constant_(target.a.weight, 0.5)
                     nn.init.zeros_(target.a.bias)
-        for name in ("nothing", "object", "list", "function", "submodule"):
+                elif name == "tensor in a list":
+                    target.tensors[0].fill_(4.0)
+                elif name == "object in an object":
+                    target.config.inner.shift = 3.0
+                elif name == "parameter":
+                    target.a.bias = nn.Parameter(torch.full((8,), 0.25))
+                elif name == "class":
+                    Configured.power = 2.0
+        for name in ("nothing", "object", "list", "function", "submodule", "tensor in a list",
+                     "object in an object", "parameter", "class"):
             change(name)
             with self.subTest(name):
                 torch.testing.assert_close(model(x), module(x), rtol=1e-5, atol=1e-5)
@@ -284,6 +317,15 @@ class Changes(unittest.TestCase):
         module.factor = 2.0
         module.mask[0] = 0
         with self.assertRaisesRegex(ArgumentError, "mask has changed since"):
+            pipeline.step(x, y)
+        module.mask[0] = 1
+        module.a.weight.requires_grad_(False)
+        with self.assertRaisesRegex(ArgumentError, "a.a parameter or buffer has changed since"):
+            pipeline.step(x, y)
+        module.a.weight.requires_grad_(True)
+        pipeline.step(x, y)
+        module.a.weight.data = module.a.weight.data.clone()
+        with self.assertRaisesRegex(ArgumentError, "a.weight has other memory"):
             pipeline.step(x, y)
 
     def test_a_pipeline_refuses_frozen_parameters_hooks_and_eval_batch_norms(self):

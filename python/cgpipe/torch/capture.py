@@ -303,6 +303,9 @@ def _placeholders(program: Any, walk: _Walk, examples: Sequence[Tensor]) -> List
         elif kind in ("BUFFER", "CONSTANT_TENSOR"):
             tensor = program.state_dict.get(spec.target)
             tensor = program.constants.get(spec.target) if tensor is None else tensor
+            if tensor.requires_grad:
+                raise CaptureError(f"{target}: a tensor that requires a gradient and is no "
+                                   "parameter is not covered (register it as a parameter)")
             walk.env[node] = Constant(tensor.detach(), buffer=target)
             walk.evaluator.set(node, tensor.detach().clone())
         elif kind == "USER_INPUT":

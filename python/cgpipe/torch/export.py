@@ -13,7 +13,7 @@ import re
 import threading
 import warnings
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -101,12 +101,14 @@ class Guard:
 
 def _guard(program: Any) -> Guard:
     comparisons: List[Any] = []
+    symbols: Set[Any] = set()
     for node in program.graph.nodes:
         value = node.meta.get("val")
         for size in value.shape if node.op == "placeholder" and isinstance(value, Tensor) else ():
             if isinstance(size, torch.SymInt):
+                symbols |= size.node.expr.free_symbols
                 comparisons += [guard.expr for guard in getattr(size.node.shape_env, "guards", ())]
-    ranges = list(program.range_constraints.values())
+    ranges = [r for symbol, r in program.range_constraints.items() if symbol in symbols]
     least = max((int(r.lower) for r in ranges), default=1)
     uppers = [int(r.upper) for r in ranges if r.upper < 2**62 and "oo" not in str(r.upper)]
     # torch.export traces 0 and 1 apart, so it gives a lower bound of 2 to every number.
@@ -177,7 +179,11 @@ def _functional(program: Any) -> Program:
     check_writes(program.graph, program.graph_module, error)
     detach_regions(program.graph_module)
     program.graph_module.recompile()
-    return Program(program.run_decompositions({}), guard)
+    try:
+        return Program(program.run_decompositions({}), guard)
+    except Exception as failure:
+        lines = str(failure).splitlines() or [type(failure).__name__]
+        raise CaptureError(f"PyTorch cannot make the graph functional: {lines[0]}") from failure
 
 
 def message(path: str, node: Any, text: str) -> str:

@@ -44,6 +44,7 @@ def image_op(t: Translator, x: Any, name: str, attributes: Optional[Dict[str, An
 def feature_dropout(t: Translator, x: Any, p: float, train: bool) -> Any:
     if not train or p == 0:
         return x
+    need(t.training, "dropout in the mode, train or eval, of the whole module")
     x = t.value(x)
     need(p < 1 and len(x.layout.dims) == 4, "feature_dropout of images [N, C, H, W]")
     t.has_dropout = True

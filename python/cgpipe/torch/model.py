@@ -45,8 +45,7 @@ class _Module(Captured):
         Raises:
             ArgumentError: It has changed, or takes another path.
         """
-        changed = self.state.difference(self.was) if training else None
-        changed = changed or self.tensors.changed()
+        changed = self.state.difference(self.was, training) or self.tensors.changed()
         if changed is not None:
             raise ArgumentError(f"{changed} has changed since the module was captured (set it "
                                 "back, or capture the module again)")
@@ -54,6 +53,19 @@ class _Module(Captured):
         if refused is not None:
             raise ArgumentError(f"input: the captured path of the module is for {refused}, got "
                                 f"{samples} samples (capture it with an example of that number)")
+
+    def check_adopted(self, pipeline: Any) -> None:
+        """Raise unless the module's parameters are still views of the pipeline's memory, are
+        trained, and have no hooks.
+
+        Raises:
+            ArgumentError: One has moved, is frozen or has hooks.
+        """
+        for name, tensor, place in pipeline.adopted:
+            if tensor.data_ptr() != place:
+                raise ArgumentError(f"{name} has other memory than the pipeline's (write into it: "
+                                    "copy_(), load_state_dict() without assign)")
+        self._check_training()
 
     def adopt(self, pipeline: Any) -> None:
         """Copy the module's weights and statistics to a pipeline, and make the module's tensors
@@ -77,7 +89,7 @@ class _Module(Captured):
                 view.copy_(tensor)
             if view.dtype == tensor.dtype:
                 tensor.data = view
-                pipeline.adopted.append(tensor)
+                pipeline.adopted.append((entry.name, tensor, view.data_ptr()))
             if function == "parameter" and not pipeline.plan.inference:
                 tensor.grad = entry.to_torch(view_of(pipeline, "gradient", i))
         pipeline._call(lambda: _c.check(_c.lib.cgp_pipeline_parameters_changed(pipeline._handle)))
@@ -105,7 +117,7 @@ class _Module(Captured):
         places = {view_of(pipeline, what, i).data_ptr()
                   for what, entries in (("parameter", self.parameters), ("state", self.states))
                   for i in range(len(entries))}
-        for tensor in pipeline.adopted:
+        for _, tensor, _ in pipeline.adopted:
             if tensor.data_ptr() in places:
                 tensor.data = tensor.data.clone()
                 tensor.grad = None

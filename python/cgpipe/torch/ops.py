@@ -187,6 +187,7 @@ def gelu(t: Translator, x: Any, approximate: str = "none") -> Value:
 def dropout(t: Translator, x: Any, p: float, train: bool) -> Any:
     if not train or p == 0:
         return x
+    need(t.training, "dropout in the mode, train or eval, of the whole module")
     need(p < 1, "dropout with p below 1")
     if isinstance(x, Scores):
         return x.dropout(p)
@@ -550,6 +551,7 @@ def attention(t: Translator, q: Any, k: Any, v: Any, mask: Any = None, p: float 
               enable_gqa: bool = False) -> Any:
     need(mask is None or isinstance(mask, Constant),
          "attention with a mask that is the same for all samples")
+    need(t.training or p == 0, "dropout in the mode, train or eval, of the whole module")
     q, k, v = t.value(q), t.value(k), t.value(v)
     if len(q.layout.dims) == 3:
         q, k, v = (x.with_layout(x.layout.unsqueeze(1)) for x in (q, k, v))
@@ -561,7 +563,7 @@ def attention(t: Translator, q: Any, k: Any, v: Any, mask: Any = None, p: float 
     scores.causal = is_causal
     if mask is not None:
         scores = scores.masked(mask.tensor)
-    return scores.softmax(-1).dropout(p if t.training else 0.0).times(t, v)
+    return scores.softmax(-1).dropout(p).times(t, v)
 
 
 # --- losses ---

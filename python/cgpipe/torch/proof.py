@@ -83,6 +83,24 @@ def _kept(module: nn.Module) -> Iterator[None]:
                 buffer.copy_(before)
 
 
+@contextlib.contextmanager
+def _replaced(module: nn.Module, parameters: Dict[str, Tensor]) -> Iterator[None]:
+    """Let other tensors take the place of parameters, wherever the module has them.
+
+    (torch.func.functional_call() leaves them there in a submodule that has two names.)
+    """
+    new = {id(p): parameters[name] for name, p in module.named_parameters() if name in parameters}
+    places = [(child._parameters, key, p) for child in module.modules()
+              for key, p in child._parameters.items() if id(p) in new]
+    try:
+        for table, key, p in places:
+            table[key] = new[id(p)]  # type: ignore[assignment]
+        yield
+    finally:
+        for table, key, p in places:
+            table[key] = p
+
+
 def _moved(tensor: Tensor, generator: torch.Generator) -> Tensor:
     """Return a tensor whose elements are moved by a few roundings."""
     if not tensor.is_floating_point():
@@ -115,9 +133,9 @@ class _Eager:
         if moved is not None:
             given = [_moved(x, moved) for x in given]
             parameters = {name: _moved(p, moved) for name, p in parameters.items()}
-        with _kept(self.module), torch.enable_grad(), _NoDropout():
-            outputs = torch.func.functional_call(
-                self.flat, {f"module.{name}": p for name, p in parameters.items()}, tuple(given))
+        with _kept(self.module), torch.enable_grad(), _NoDropout(), \
+                _replaced(self.module, parameters):
+            outputs = self.flat(*given)
             found = self._backward(outputs, given, parameters)
             buffers = {name: b.clone() for name, b in self.module.named_buffers()}
         return _Run({**self._outputs(outputs), **buffers}, found)

@@ -5,7 +5,6 @@ step."""
 
 from __future__ import annotations
 
-import dataclasses
 import operator
 import types
 from typing import Any, Dict, List, Optional, Tuple
@@ -13,7 +12,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import torch
 from torch import Tensor, nn
 
-from cgpipe.torch.watch import hooks_of, is_managed, plain
+from cgpipe.torch.watch import global_hooks, hooks_of, is_managed, plain
 
 __all__ = ["State", "Tensors"]
 
@@ -33,26 +32,49 @@ class _Same:
         return id(self.value)
 
 
-def _frozen(value: Any) -> Any:
-    """Return a hashable form: numbers, texts and containers by value, other objects by identity."""
+#: Objects of these modules hold no settings of a forward.
+_FOREIGN = ("torch", "builtins", "logging", "threading", "_thread", "collections", "functools")
+#: Depth to which objects and containers are read, and the largest array that is read.
+_DEPTH, _ARRAY = 4, 4096
+
+
+def _has_settings(value: Any) -> bool:
+    return (hasattr(value, "__dict__") and not callable(value)
+            and not isinstance(value, (type, nn.Module, types.ModuleType))
+            and not type(value).__module__.startswith(_FOREIGN))
+
+
+def _frozen(value: Any, memo: Dict[int, Any], depth: int = _DEPTH) -> Any:
+    """Return a hashable form: numbers, texts, containers and settings by value, tensors by their
+    version, other objects by identity."""
     if plain(value):
         return value
+    if isinstance(value, Tensor):
+        return _Same(value), value._version
+    if depth == 0:
+        return _Same(value)
+    if id(value) in memo:
+        return memo[id(value)]
+    found: Any = _Same(value)
     if isinstance(value, (list, tuple)):
-        return tuple(map(_frozen, value))
-    if isinstance(value, dict):
-        return tuple((_frozen(key), _frozen(x)) for key, x in value.items())
-    return _Same(value)
-
-
-def _is_config(value: Any) -> bool:
-    return (isinstance(value, types.SimpleNamespace) or type(value).__name__.endswith("Config")
-            or (dataclasses.is_dataclass(value) and not isinstance(value, type)))
+        found = tuple([_frozen(x, memo, depth - 1) for x in value])
+    elif isinstance(value, (set, frozenset)):
+        found = frozenset(_frozen(x, memo, depth - 1) for x in value)
+    elif isinstance(value, dict):
+        found = tuple([(_frozen(key, memo, 0), _frozen(x, memo, depth - 1))
+                       for key, x in value.items()])
+    elif type(value).__name__ == "ndarray" and value.size <= _ARRAY:
+        found = value.tobytes()
+    elif _has_settings(value):
+        found = (_Same(type(value)), _frozen(vars(value), memo, depth))
+    memo[id(value)] = found
+    return found
 
 
 class _Owner:
-    """A module, or an object with settings: the entries of its dictionary."""
+    """A module, or the class of modules: the entries of its dictionary."""
 
-    def __init__(self, path: str, values: Dict[str, Any]) -> None:
+    def __init__(self, path: str, values: Any) -> None:
         self.path, self.values, self.size = path, values, len(values)
         keys = [key for key in values if key != "training" and not is_managed(key)]
         self.plain = [key for key in keys if plain(values[key])]
@@ -60,19 +82,29 @@ class _Owner:
         # itemgetter() returns a tuple only for several keys.
         self.get = operator.itemgetter(*self.plain) if len(self.plain) > 1 else self._get
 
-    def _get(self, values: Dict[str, Any]) -> Tuple[Any, ...]:
+    def _get(self, values: Any) -> Tuple[Any, ...]:
         return tuple(values[key] for key in self.plain)
 
-    def read(self) -> Tuple[Any, ...]:
+    def read(self, memo: Dict[int, Any]) -> Tuple[Any, ...]:
         """Return the values, of which the first are `plain`, and the rest `rest`."""
-        return (*self.get(self.values), *[_frozen(self.values[key]) for key in self.rest])
+        if not self.rest:
+            return self.get(self.values)  # type: ignore[no-any-return]
+        return (*self.get(self.values), *[_frozen(self.values[key], memo) for key in self.rest])
 
     def names(self) -> List[str]:
         return [*self.plain, *self.rest]
 
 
+def _tensors_of(module: nn.Module) -> Tuple[Any, ...]:
+    """Return which tensors are the parameters and buffers, and which parameters are trained."""
+    return (*[p if p is None else (_Same(p), p.requires_grad)
+              for p in module._parameters.values()],
+            *[b if b is None else _Same(b) for b in module._buffers.values()])
+
+
 class State:
-    """The state of a module's modes, attributes, hooks and submodules. States compare by ==."""
+    """The state of a module: modes, attributes, hooks, submodules, and which tensors are parameters
+    and buffers. States compare by ==."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
@@ -82,14 +114,9 @@ class State:
         self._modules = [child for _, child in self.module.named_modules()]
         self._children = [tuple(child._modules.values()) for child in self._modules]
         self._owners = [_Owner(path, child.__dict__) for path, child in self.module.named_modules()]
-        seen: Dict[int, _Owner] = {}
-        for owner in self._owners:
-            for key in owner.rest:
-                value = owner.values[key]
-                if _is_config(value) and hasattr(value, "__dict__"):
-                    path = f"{owner.path}.{key}" if owner.path else key
-                    seen.setdefault(id(value), _Owner(path, value.__dict__))
-        self._owners += seen.values()
+        classes = {type(child): None for child in self._modules
+                   if not type(child).__module__.startswith(_FOREIGN)}
+        self._owners += [_Owner(cls.__name__, vars(cls)) for cls in classes]
 
     def _is_stale(self) -> bool:
         """Return whether submodules or attributes were added or removed since they were listed."""
@@ -114,26 +141,29 @@ class State:
         return self._read()
 
     def _read(self) -> Tuple[Any, ...]:
-        modules = self._modules
+        modules, memo = self._modules, {}  # type: Tuple[List[nn.Module], Dict[int, Any]]
         return (tuple(map(_Same, modules)), tuple([m.training for m in modules]),
-                tuple(map(hooks_of, modules)), tuple([owner.read() for owner in self._owners]))
+                tuple(map(hooks_of, modules)), tuple(map(_tensors_of, modules)),
+                tuple([owner.read(memo) for owner in self._owners]),
+                tuple([_Same(type(m)) for m in modules]), global_hooks())
 
-    def difference(self, before: Tuple[Any, ...]) -> Optional[str]:
-        """Return the name of what has changed since ``before``; None: nothing."""
+    def difference(self, before: Tuple[Any, ...], modes: bool) -> Optional[str]:
+        """Return the name of what has changed since ``before``; None: nothing. ``modes``: also
+        compare the mode of each module."""
         now = self.read()
         if now == before:
             return None
-        if now[0] != before[0]:
+        if now[0] != before[0] or now[5] != before[5]:
             return "a submodule"
-        for i, name in ((1, "training"), (2, "hooks")):
+        for i, name in ((1, "training"), (2, "hooks"), (3, "a parameter or buffer")):
             for owner, a, b in zip(self._owners, before[i], now[i]):
-                if a != b:
+                if a != b and (i != 1 or modes):
                     return f"{owner.path}.{name}" if owner.path else name
-        for owner, was, values in zip(self._owners, before[3], now[3]):
+        for owner, was, values in zip(self._owners, before[4], now[4]):
             for name, a, b in zip(owner.names(), was, values):
                 if a != b:
                     return f"{owner.path}.{name}" if owner.path else name
-        return "an attribute"
+        return "an attribute" if now[4:] != before[4:] else None
 
 
 #: Largest number of elements of a tensor that is compared by value. A larger tensor is compared by

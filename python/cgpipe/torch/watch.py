@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from cgpipe.errors import ArgumentError
 
-__all__ = ["CaptureError", "check_hooks", "check_writes", "detach_regions", "hooks_of",
-           "is_managed", "name_of", "path_of", "plain", "watching"]
+__all__ = ["CaptureError", "check_hooks", "check_writes", "detach_regions", "global_hooks",
+           "hooks_of", "is_managed", "name_of", "path_of", "plain", "watching"]
 
 
 class CaptureError(ArgumentError):
@@ -36,7 +36,12 @@ _HOOKS = {"_forward_hooks": "forward hooks", "_forward_pre_hooks": "forward pre-
 
 def hooks_of(module: nn.Module) -> int:
     """Return the number of a module's hooks."""
-    return sum(len(getattr(module, table, None) or ()) for table in _HOOKS)
+    return sum([len(getattr(module, table, None) or ()) for table in _HOOKS])
+
+
+def global_hooks() -> int:
+    """Return the number of hooks of all modules."""
+    return sum(len(getattr(nn.modules.module, f"_global{table}", None) or ()) for table in _HOOKS)
 
 
 def check_hooks(module: nn.Module) -> None:
@@ -69,6 +74,14 @@ def watching(module: nn.Module) -> Iterator[None]:
     original = torch.autograd.Function.__dict__["apply"]
     register = Tensor.register_hook
     drawn = _random_states()
+    is_grad_enabled = torch.is_grad_enabled
+    asked: List[str] = []
+
+    def asks_grad_mode() -> bool:
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        if threading.get_ident() == thread and not caller.startswith(("torch", "transformers")):
+            asked.append(_caller(paths))
+        return is_grad_enabled()
 
     def register_hook(tensor: Tensor, hook: Any) -> Any:
         if threading.get_ident() == thread:
@@ -81,17 +94,22 @@ def watching(module: nn.Module) -> Iterator[None]:
         return original.__get__(None, cls)(*args, **kwargs)
 
     Tensor.register_hook = register_hook  # type: ignore[method-assign]
+    torch.is_grad_enabled = asks_grad_mode
     torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment, method-assign]
     try:
         yield
     finally:
         torch.autograd.Function.apply = original  # type: ignore[method-assign]
         Tensor.register_hook = register  # type: ignore[method-assign]
+        torch.is_grad_enabled = is_grad_enabled
         changed = _set_back(module, before)
     if called:
         path, name = called[0]
         raise CaptureError(f"{path}: {name}, an autograd.Function, has a backward of its own, "
                            "which is not covered")
+    if asked:
+        raise CaptureError(f"{asked[0]}: is_grad_enabled: a path that depends on the gradient mode "
+                           "is not covered")
     if hooked:
         raise CaptureError(f"{hooked[0]}: register_hook: hooks of tensors are not covered")
     if drawn != _random_states():
@@ -148,6 +166,8 @@ def _equal(a: Any, b: Any) -> bool:
         return False
     if type(a) in (list, tuple):
         return len(a) == len(b) and all(map(_equal, a, b))
+    if type(a) is set:
+        return bool(a == b)
     if type(a) is dict:
         return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
     return plain(a) and bool(a == b or (a != a and b != b))
