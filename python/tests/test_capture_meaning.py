@@ -8,6 +8,7 @@ import random
 import threading
 import types
 import unittest
+from unittest import mock
 
 import torch_support  # noqa: F401  skips without PyTorch
 import torch
@@ -16,7 +17,7 @@ from torch.nn import functional as F
 
 import cgpipe
 from cgpipe.errors import ArgumentError
-from cgpipe.torch import CaptureError
+from cgpipe.torch import CaptureError, runtime
 from cgpipe.torchgpipe import GPipe
 
 
@@ -200,10 +201,11 @@ class Branch(nn.Module):
 
 
 class Masked(nn.Module):
-    def __init__(self, size=8):
+    def __init__(self, *shape):
         super().__init__()
-        self.a = nn.Linear(size, size)
-        self.register_buffer("mask", torch.ones(size))
+        shape = shape or (8,)
+        self.a = nn.Linear(shape[-1], shape[-1])
+        self.register_buffer("mask", torch.ones(shape))
         self.factor = 2.0
 
     def forward(self, x):
@@ -228,6 +230,31 @@ class Configured(nn.Module):
 
 
 class Changes(unittest.TestCase):
+    def test_a_module_that_stays_as_it_is_is_captured_once(self):
+        x = torch.randn(4, 80, 80)
+        model = GPipe(nn.Sequential(Masked(80, 80)), [1])  # the mask is compared by its version
+        pipeline = cgpipe.Pipeline(cgpipe.from_torch(Masked(80, 80), (x,)), batch=4,
+                                   external_loss=True)
+        with mock.patch.object(runtime, "capture", wraps=runtime.capture) as capture:
+            for _ in range(3):
+                model(x)
+                pipeline.forward(x)
+                pipeline.backward(x)
+        self.assertEqual(capture.call_count, 1)
+
+    def test_a_single_sample_is_refused_where_pytorch_gives_it_another_shape(self):
+        squeezed = nn.Sequential(nn.Linear(8, 1), nn.Flatten(0))
+        GPipe(squeezed, [2])(torch.randn(1, 8))
+
+        class Squeeze(nn.Module):
+            def forward(self, x):
+                return x.squeeze()
+        for module in (nn.Sequential(nn.Linear(8, 1), Squeeze()), nn.Sequential(nn.BatchNorm1d(8))):
+            model = GPipe(module, [len(module)])
+            model(torch.randn(4, 8))
+            with self.assertRaisesRegex(CaptureError, "1 of 1 samples; at least 2 samples are"):
+                model(torch.randn(1, 8))
+
     def test_changed_settings_count_in_the_next_step(self):
         torch.manual_seed(0)
         x, module = torch.randn(6, 8), Configured()
@@ -280,7 +307,7 @@ class Changes(unittest.TestCase):
         for samples in (6, 3, 4, 1, 5):
             x = torch.randn(samples, 8)
             torch.testing.assert_close(model(x), module(x))
-        with self.assertRaisesRegex(CaptureError, "last micro-batch has 3 samples"):
+        with self.assertRaisesRegex(CaptureError, "a micro-batch has 3 of 7 samples"):
             GPipe(nn.Sequential(module), [1], chunks=2)(torch.randn(7, 8))
 
     def test_changed_modes_rates_buffers_and_layers_count_in_the_next_step(self):

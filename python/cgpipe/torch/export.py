@@ -18,13 +18,14 @@ from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 import torch
 from torch import Tensor, nn
 
-from cgpipe.torch.watch import (CaptureError, check_hooks, check_writes, detach_regions, name_of,
-                                path_of, watching)
+from cgpipe.torch.watch import (CaptureError, buffers_kept, check_hooks, check_writes,
+                                detach_regions, name_of, path_of, watching)
 
 __all__ = ["Flat", "Guard", "Program", "export", "flatten", "message", "two_samples"]
 
 #: Oldest and newest supported PyTorch versions.
 OLDEST, NEWEST = (2, 6), (2, 15)
+
 
 def _check_version() -> None:
     match = re.match(r"(\d+)\.(\d+)", torch.__version__)
@@ -91,7 +92,8 @@ class Guard:
     def refuses(self, samples: int) -> Optional[str]:
         """Return the comparison that does not hold for a number of samples; None: all hold."""
         if samples < self.least or (self.most is not None and samples > self.most):
-            return f"N from {self.least} to {self.most or 'any'}"
+            return (f"at least {self.least} samples" if samples < self.least
+                    else f"at most {self.most} samples")
         for comparison in self.comparisons:
             names = {symbol: samples for symbol in comparison.free_symbols}
             if not bool(comparison.subs(names)):
@@ -139,14 +141,14 @@ def export(module: nn.Module, flat: Flat, examples: Sequence[Tensor]) -> Program
     """
     _check_version()
     check_hooks(module)
-    buffers = {key: buffer.clone() for key, buffer in module.named_buffers()}
     cumulative = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)
                   and m.momentum is None]
     with _LOCK:
         for m in cumulative:  # -1 means cumulative to the engine; PyTorch would use a tensor
             m.momentum = -1.0
         try:
-            with watching(module), torch.enable_grad(), warnings.catch_warnings():
+            with buffers_kept(module), watching(module), torch.enable_grad(), \
+                    warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return _functional(_trace(flat, examples))
         except CaptureError:
@@ -159,9 +161,6 @@ def export(module: nn.Module, flat: Flat, examples: Sequence[Tensor]) -> Program
         finally:
             for m in cumulative:
                 m.momentum = None
-            for key, buffer in module.named_buffers():
-                if key in buffers and not torch.equal(buffer, buffers[key]):
-                    buffer.copy_(buffers[key])
 
 
 def _trace(flat: Flat, examples: Sequence[Tensor]) -> Any:
@@ -220,5 +219,3 @@ def two_samples(x: Tensor) -> Tensor:
     return (x if x.shape[0] > 1
             else torch.cat([x, x]) if x.shape[0] == 1
             else x.new_zeros([2, *x.shape[1:]]))
-
-

@@ -51,8 +51,9 @@ class _Module(Captured):
                                 "back, or capture the module again)")
         refused = self.guard.refuses(samples)
         if refused is not None:
-            raise ArgumentError(f"input: the captured path of the module is for {refused}, got "
-                                f"{samples} samples (capture it with an example of that number)")
+            raise ArgumentError(f"input: {refused} are expected in a micro-batch, got {samples}: "
+                                "the module fails, or takes another path (capture it with an "
+                                "example of that number)")
 
     def check_adopted(self, pipeline: Any) -> None:
         """Raise unless the module's parameters are still views of the pipeline's memory, are

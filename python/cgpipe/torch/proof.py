@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 import os
 from dataclasses import dataclass, replace
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -23,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 
 from cgpipe.torch.captured import Captured
 from cgpipe.torch.engine import Engine, Options, return_memory
-from cgpipe.torch.watch import CaptureError
+from cgpipe.torch.watch import CaptureError, buffers_kept
 from cgpipe.worker import Worker
 
 __all__ = ["prove", "wanted"]
@@ -73,14 +74,8 @@ class _NoDropout(TorchFunctionMode):
 @contextlib.contextmanager
 def _kept(module: nn.Module) -> Iterator[None]:
     """Keep buffers and the state of the random generator."""
-    buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
-    try:
-        with torch.random.fork_rng(devices=[]):
-            yield
-    finally:
-        with torch.no_grad():
-            for buffer, before in buffers:
-                buffer.copy_(before)
+    with buffers_kept(module), torch.random.fork_rng(devices=[]):
+        yield
 
 
 @contextlib.contextmanager
@@ -273,8 +268,11 @@ def _draw(examples: Sequence[Tensor], samples: int, other: bool) -> List[Tensor]
 
 
 def _size(x: Optional[Tensor]) -> float:
-    """Return the root mean square."""
-    return 0.0 if x is None or not x.numel() else float(x.detach().double().square().mean().sqrt())
+    """Return the root mean square of the finite elements."""
+    if x is None:
+        return 0.0
+    finite = x.detach()[torch.isfinite(x)].double()
+    return float(finite.square().mean().sqrt()) if finite.numel() else 0.0
 
 
 def _difference(a: Optional[Tensor], b: Optional[Tensor], scale: float) -> float:
@@ -282,11 +280,12 @@ def _difference(a: Optional[Tensor], b: Optional[Tensor], scale: float) -> float
         return _size(b if a is None else a) / scale
     if a.shape != b.shape:
         return float("inf")
-    both = a.detach().double() - b.detach().double()
-    if not bool(torch.isfinite(both).all()):
-        same = torch.equal(a.nan_to_num().double(), b.nan_to_num().double())
-        return 0.0 if same else float("inf")
-    return _size(both) / scale
+    a, b = a.detach().double(), b.detach().double()
+    finite = torch.isfinite(b)
+    if not torch.equal(a[~finite].nan_to_num(), b[~finite].nan_to_num()):
+        return float("inf")
+    far = _size(a[finite] - b[finite]) / scale
+    return far if math.isfinite(far) else float("inf")
 
 
 class _Comparison:
@@ -369,15 +368,13 @@ def prove(flat: nn.Module, captured: Captured, examples: Sequence[Tensor]) -> No
 
 
 def _takes_one(eager: _Eager, examples: Sequence[Tensor]) -> bool:
-    """Return whether PyTorch takes a single sample, with outputs of the same shape and values as
-    with another sample beside it. (In training, a batch norm mixes samples.)"""
+    """Return whether PyTorch takes a single sample, and gives outputs of the same shape as it gives
+    each of two."""
     two = _draw(examples, 2, False)
     try:
         alone = eager.outputs([x[:1] for x in two])
     except Exception:
         return False
     beside = eager.outputs(two)
-    for a, b in zip(alone, beside):
-        if a.dim() != b.dim() or a.shape[1:] != b.shape[1:]:
-            return False
-    return len(alone) == len(beside)
+    return [x.shape[1:] if x.dim() else None for x in alone] == [
+        y.shape[1:] if y.dim() else None for y in beside]

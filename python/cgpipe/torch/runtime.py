@@ -212,12 +212,13 @@ class Runtime:
                                    verify=self.options.verify)
             found.append(captured)
             self._drop()
-        last = samples % microbatch or microbatch
-        refused = captured.guard.refuses(last)
-        if refused is not None:
-            raise CaptureError(f"input: the last micro-batch has {last} samples, for which the "
-                               f"module takes another path than for {microbatch}: {refused} is "
-                               "expected (choose chunks so that micro-batches are equal)")
+        for size in (microbatch, samples % microbatch or microbatch):
+            refused = captured.guard.refuses(size)
+            if refused is not None:
+                raise CaptureError(f"input: a micro-batch has {size} of {samples} samples; "
+                                   f"{refused} are expected: the module fails, or takes "
+                                   "another path (choose chunks so that micro-batches are equal "
+                                   "and larger)")
         return captured
 
     def _drop(self) -> None:

@@ -11,15 +11,15 @@ import contextlib
 import random
 import sys
 import threading
-from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 import torch
 from torch import Tensor, nn
 
 from cgpipe.errors import ArgumentError
 
-__all__ = ["CaptureError", "check_hooks", "check_writes", "detach_regions", "global_hooks",
-           "hooks_of", "is_managed", "name_of", "path_of", "plain", "watching"]
+__all__ = ["CaptureError", "buffers_kept", "check_hooks", "check_writes", "detach_regions",
+           "global_hooks", "hooks_of", "is_managed", "name_of", "path_of", "plain", "watching"]
 
 
 class CaptureError(ArgumentError):
@@ -54,6 +54,23 @@ def check_hooks(module: nn.Module) -> None:
             if getattr(child, table, None):
                 raise CaptureError(f"{path or 'the module itself'}: {text} are not covered (remove "
                                    "them, or call what they do in forward)")
+
+
+# --- buffers ---
+
+
+@contextlib.contextmanager
+def buffers_kept(module: nn.Module) -> Iterator[None]:
+    """Set the buffers back that a forward writes to. Others are not written to: PyTorch counts the
+    writes to a tensor, by which a changed mask is seen."""
+    before = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in before:
+                if not torch.equal(buffer, value):
+                    buffer.copy_(value)
 
 
 # --- custom backwards and attributes, while a module is traced ---
@@ -232,9 +249,6 @@ def _detached(graph: Any, x: Any) -> Any:
     node = graph.call_function(torch.ops.aten.detach.default, (x,))
     node.meta = dict(x.meta)
     return node
-
-
-T = TypeVar("T")
 
 
 def check_writes(graph: Any, module: Any, message: Callable[[Any, str], CaptureError],
