@@ -40,7 +40,7 @@ enum { SIZES = sizeof sizes / sizeof sizes[0], LARGEST = 4 << 20 };
 /* Spin time in ns of the pipeline's links if each rank has a core of its own. */
 #define SPIN_NS 20000000
 
-/* What each rank sends to all others. */
+/* Facts about a rank. Each rank sends its own to all others. */
 typedef struct rank_info {
     char host[CLI_HOST];
     int64_t cores, memory_bytes;

@@ -20,7 +20,7 @@ static cgp_device *open_device(int ordinal) {
     return device;
 }
 
-/* What the child sends. */
+/* Handles that the child sends. */
 typedef struct handles {
     cgp_shared_handle memory, event;
 } handles;

@@ -83,17 +83,17 @@ def key_of(facts, name, function, sources):
     return machine.key((own, *sources), facts["device"], facts["driver"], torch)
 
 
-def run_part(check, name, function, anew):
+def run_part(check, name, function, repeat):
     """Run a part, and keep its result and time. Return why it has no result, and whether it goes on
     in the next call."""
     before, begin = check.store.parts[name], time.monotonic()
-    part = check.store.parts[name] = {} if anew else before
+    part = check.store.parts[name] = {} if repeat else before
     check.part, check.state = name, dict(part.get("cells", {}))
     reason = None
     try:
         found = function(check)
     except NotRun as why:
-        check.store.parts[name] = before if anew else check.store.parts[name]
+        check.store.parts[name] = before if repeat else check.store.parts[name]
         return str(why), False
     except OutOfTime as late:
         reason, found = f"{late}: call again; {len(check.state)} cells are kept", {"more": True}
@@ -131,8 +131,8 @@ def run_parts(check, wanted):
             continue
         print(f"{name} ({seconds} s) ...", flush=True)
         check.part_deadline = math.inf if wanted or check.small else time.monotonic() + 2 * seconds
-        anew = bool(wanted) and not check.store.parts[name].get("cells")
-        reasons[name], goes_on = run_part(check, name, function, anew)
+        repeat = bool(wanted) and not check.store.parts[name].get("cells")
+        reasons[name], goes_on = run_part(check, name, function, repeat)
         left += [name] if goes_on else []
     return reasons, left
 

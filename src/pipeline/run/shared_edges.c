@@ -33,8 +33,8 @@
 
 enum { PATTERN = 64 }; /* bytes of a buffer that the test uses, at most */
 
-/* What an end tells the other ranks: whether it can share the edge, its memory, if it sends, and
- * its events. */
+/* Message of an end to the other ranks: whether the end can share the edge, its events, and its
+ * memory if it sends. */
 typedef struct report {
     int32_t ok;
     char why[124];

@@ -37,7 +37,7 @@ typedef enum cgp__shim_fault {
     CGP__SHIM_ROUNDS_TWICE  /* rounds the product before adding it, as Hopper does: allowed */
 } cgp__shim_fault;
 
-/* What the runtime shares between processes. BROKEN: writes to imported memory do not reach the
+/* Sharing of device memory between processes. BROKEN: writes to imported memory do not reach the
  * exporter. UNORDERED: a stream does not wait for an imported event. */
 typedef enum cgp__shim_sharing {
     CGP__SHIM_SHARES_NOTHING,

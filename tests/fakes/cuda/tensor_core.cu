@@ -8,7 +8,7 @@
 
 enum { WARPS = CGP__SHIM_MAX_BLOCK / CGP__SHIM_WARP, M = 16, N = 8, K = CGP__TENSOR_K };
 
-/* What a lane exchanges: CGP__SHIM_WORDS words. */
+/* Registers that a lane exchanges, CGP__SHIM_WORDS words. */
 struct registers {
     uint32_t a[4], b[2];
     float c[4];

@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(MMA_THREADS, BLOCKS<D>) forward_mma(attention<
 
 /* --- backward --- */
 
-/* What backward needs of a query. */
+/* Numbers of a query that backward reads. */
 struct query_stats {
     float max, log_sum, delta;
 };
