@@ -74,8 +74,8 @@ touch gpu
 CGP_GPU_FILE=$PWD/gpu run "${short[@]}" --run unused
 check "a GPU that is not used is a line" test "$(grep -c '^devices      cpu, though a GPU is here: --devices cuda:0$' "$out")" = 1
 CGP_GPU_FILE=$PWD/gpu run "${short[@]}" --run used --devices cpu
-check "given devices are no line" test "$(grep -c 'GPU is here' "$out")" = 0
+check "given devices are no line" test "$code-$(grep -c 'GPU is here' "$out")" = 0-0
 CGP_GPU_FILE=/nowhere run "${short[@]}" --run none
-check "without a GPU there is no line" test "$(grep -c 'GPU is here' "$out")" = 0
+check "without a GPU there is no line" test "$code-$(grep -c 'GPU is here' "$out")" = 0-0
 
 finish

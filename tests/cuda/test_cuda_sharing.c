@@ -155,8 +155,7 @@ TEST_CASE(memory_that_is_freed_before_it_is_closed_ends_the_exporter) {
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 }
 
-/* The device of a killed process reaches no event: its waiters' queues stay blocked, as on a GPU,
- * and closing does not wait for it. */
+/* The device of a killed process reaches no event. Closing the imports does not wait for it. */
 TEST_CASE(an_event_of_a_killed_process_never_completes) {
     shared s = begin();
     bool done = true;

@@ -14,7 +14,6 @@ TARGETS = ["cgpipe_program", "cgpipe_plugins", "cuda_digests", "test_op_backends
 FILES = ["cgpipe", "*.so.*.*", "plugins/*.so", "tests/plugins/libcgpipe-cuda-host.so",
          "tests/cuda_digests", "tests/cuda_probe", "tests/cuda_probe_host",
          "tests/test_op_backends", "tests/test_op_properties"]
-PROBE = ROOT / "tests" / "cuda" / "probe_main.c"
 # Libraries that the machine must have: the C library, and MPI for the plug-in mpi.
 THERE = re.compile(r"linux-vdso|ld-linux|lib(c|m|dl|rt|pthread|resolv|gcc_s)\.so|libcgpipe")
 
@@ -44,7 +43,7 @@ def build(backend, arch=None):
     run("cmake", "-S", ROOT, "-B", at, *words)
     probe = "cuda_probe" if backend == "cuda" else "cuda_probe_host"
     run("cmake", "--build", at, "--parallel", os.environ.get("JOBS")
-        or len(os.sched_getaffinity(0)), "--target", *TARGETS, *([probe] if PROBE.exists() else []))
+        or len(os.sched_getaffinity(0)), "--target", *TARGETS, probe)
     return at
 
 

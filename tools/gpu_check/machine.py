@@ -12,7 +12,8 @@ import subprocess
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 KERNELS = ROOT / "src" / "backend" / "cuda"
 # Sources of a packed build.
-COMPILED = ("src", "include", "cli", "models", "tests/op", "tests/support", "tests/cuda")
+COMPILED = ("src", "include", "cli", "models", "tests/op", "tests/support", "tests/cuda",
+            "tests/fakes")
 # Peak TFLOP/s of dense bf16 GEMMs with f32 sums, from NVIDIA's data sheets.
 BF16_PEAKS = {"A100": 312.0, "H100": 989.4, "H200": 989.4, "B200": 2250.0}
 

@@ -27,7 +27,8 @@ BENCH = (*STEP, "bench/cases.py")
 # function's file. A part that takes twice its seconds is stopped and goes on in the next call;
 # `--part` lifts this limit.
 PARTS = [
-    ("digests", exactness.digests, 50, (*STEP, "tests/cuda/digests.c", "tests/cuda/digests.txt")),
+    ("digests", exactness.digests, 50, (*STEP, "tests/cuda/digests.c", "tests/cuda/digests.txt",
+                                        "tests/fakes/cuda")),
     ("bits", exactness.bits, 20, STEP),
     ("memory", exactness.memory, 10, STEP),
     ("ops", ops.seeds, 60, (*KERNELS, "tests/op")),

@@ -55,7 +55,7 @@ def seeds(check):
 
 def linear(check):
     """Measure LINEAR in bf16 with cuBLASLt and with cgpipe's kernels, and test the latter."""
-    if b"CGP_CUBLASLT" not in check.plugin.read_bytes():
+    if b"CGP_CUBLASLT_DIRS" not in check.plugin.read_bytes():
         raise NotRun("this build has no CGP_CUBLASLT=off")
     of = speed.sizes(check, steps=4)
     ms = {text: check.cell(text, lambda variables=variables: speed.profile(

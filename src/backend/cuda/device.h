@@ -83,9 +83,9 @@ cgp_status cgp__cuda_no_memory(cgp_device *device, cudaError_t error, const char
 cgp_status cgp__cuda_check_usable(int ordinal);
 cgp_status cgp__cuda_memory_info(int ordinal, size_t *available, size_t *total);
 
-/* Report an error of sharing with another process. It is not kept as the device's failure, because
- * messages can take another path. */
-cgp_status cgp__cuda_not_shared(const cgp_device *device, cudaError_t error, const char *what);
+/* Report an error that is not kept as the device's failure: of a question about an ordinal, or of
+ * sharing with another process, as messages can take another path. */
+cgp_status cgp__cuda_refused(int ordinal, cudaError_t error, const char *what);
 
 /* --- functions of the backend's table --- */
 

@@ -60,7 +60,7 @@ cgp_status cgp__cuda_event_export(cgp_device *device, cgp_event **out, cgp_share
     }
     if (event->cuda) (void)cudaEventDestroy(event->cuda);
     free(event);
-    return cgp__cuda_not_shared(device, error, "export of an event");
+    return cgp__cuda_refused(device->ordinal, error, "export of an event");
 }
 
 cgp_status cgp__cuda_event_import(cgp_device *device, const cgp_shared_handle *handle,
@@ -75,7 +75,7 @@ cgp_status cgp__cuda_event_import(cgp_device *device, const cgp_shared_handle *h
     else
         free(event);
     return error == cudaSuccess ? CGP_OK
-                                : cgp__cuda_not_shared(device, error, "import of an event");
+                                : cgp__cuda_refused(device->ordinal, error, "import of an event");
 }
 
 void cgp__cuda_event_destroy(cgp_event *event) {

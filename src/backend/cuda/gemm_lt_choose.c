@@ -218,13 +218,15 @@ static cudaError_t compare_sums(const trial *t, const cublasLtMatmulAlgo_t *algo
                                 t->failed, t->stream);
 }
 
-/* A weight's gradient sums over the rows: check a few odd numbers of terms. */
+/* A weight's gradient sums over the rows: check a few odd numbers of terms, as far as the trial has
+ * so many. */
 static cudaError_t check_terms(const trial *t, const cublasLtMatmulAlgo_t *algorithm,
                                cublasStatus_t *status) {
     static const int64_t terms[] = {1, 3, 5, 63};
     const int64_t m = t->problem.m;
     cudaError_t error = cudaSuccess;
     for (size_t i = 0; t->problem.a_across && i < sizeof terms / sizeof *terms; i++) {
+        if (terms[i] > t->problem.k) break;
         *status = multiply(t, algorithm, (part){0, m, terms[i]}, false, t->again);
         if (error != cudaSuccess || *status != CUBLAS_STATUS_SUCCESS) return error;
         error = check_rows(t, t->again, NULL, m, terms[i]);

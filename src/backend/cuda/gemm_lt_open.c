@@ -12,9 +12,7 @@ static void warn_of_own_kernels(const char *why, const char *fix) {
     static atomic_flag warned = ATOMIC_FLAG_INIT;
     if (atomic_flag_test_and_set(&warned)) return;
     cgp__cuda_host->log(CGP_LOG_WARN, CGP__CUDA_NAME,
-                        "GEMMs in bf16 run on CUDA cores, much slower: %s (%s; CGP_CUBLASLT=off: "
-                        "no warning)",
-                        why, fix);
+                        "GEMMs in bf16 run on CUDA cores, much slower: %s (%s)", why, fix);
 }
 
 #ifdef CGP_CUDA_NO_CUBLASLT
@@ -175,7 +173,8 @@ cgp_status cgp__cuda_lt_open(cgp_device *device) {
     if (!l.is_there) {
         if (l.why[0] != '\0')
             warn_of_own_kernels(l.why, "add its directory, such as pip's nvidia/cublas/lib, to "
-                                       "LD_LIBRARY_PATH; or CGP_CUBLASLT=PATH");
+                                       "LD_LIBRARY_PATH; or CGP_CUBLASLT=PATH; "
+                                       "CGP_CUBLASLT=off: no warning");
         return CGP_OK;
     }
     cgp__cuda_lt *lt = calloc(1, sizeof *lt);

@@ -5,7 +5,6 @@
 #include "backend/cuda/gemm_lt.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 /* Lowest compute capability of the kernels, 10 major + minor. */
 #ifndef CGP_CUDA_LEAST
@@ -57,12 +56,15 @@ static cgp_status count_gpus(int *count) {
 
 /* --- an ordinal --- */
 
+cgp_status cgp__cuda_refused(int ordinal, cudaError_t error, const char *what) {
+    (void)cudaGetLastError();
+    return cgp__cuda_host->fail(CGP_EDEVICE, CGP__CUDA_NAME ": device %d: %s: %s", ordinal, what,
+                                cudaGetErrorString(error));
+}
+
 static cgp_status read_attribute(int ordinal, enum cudaDeviceAttr attribute, int *value) {
     const cudaError_t error = cudaDeviceGetAttribute(value, attribute, ordinal);
-    if (error == cudaSuccess) return CGP_OK;
-    (void)cudaGetLastError();
-    return cgp__cuda_host->fail(CGP_EDEVICE, CGP__CUDA_NAME ": device %d: its properties: %s",
-                                ordinal, cudaGetErrorString(error));
+    return error == cudaSuccess ? CGP_OK : cgp__cuda_refused(ordinal, error, "its properties");
 }
 
 static cgp_status read_capability(int ordinal, int *major, int *minor) {
@@ -108,10 +110,7 @@ cgp_status cgp__cuda_memory_info(int ordinal, size_t *available, size_t *total) 
     cgp__cuda_forget_device();
     cudaError_t error = cgp__cuda_use(ordinal);
     if (error == cudaSuccess) error = cudaMemGetInfo(available, total);
-    if (error == cudaSuccess) return CGP_OK;
-    (void)cudaGetLastError();
-    return cgp__cuda_host->fail(CGP_EDEVICE, CGP__CUDA_NAME ": device %d: its memory: %s", ordinal,
-                                cudaGetErrorString(error));
+    return error == cudaSuccess ? CGP_OK : cgp__cuda_refused(ordinal, error, "its memory");
 }
 
 cgp_status cgp__cuda_memory(int ordinal, int64_t *bytes) {
@@ -146,11 +145,7 @@ cgp_status cgp__cuda_identity(int ordinal, char *text, size_t size) {
     struct cudaDeviceProp properties;
     CGP__TRY_STATUS(cgp__cuda_check_usable(ordinal));
     const cudaError_t error = cudaGetDeviceProperties(&properties, ordinal);
-    if (error != cudaSuccess) {
-        (void)cudaGetLastError();
-        return cgp__cuda_host->fail(CGP_EDEVICE, CGP__CUDA_NAME ": device %d: its UUID: %s",
-                                    ordinal, cudaGetErrorString(error));
-    }
+    if (error != cudaSuccess) return cgp__cuda_refused(ordinal, error, "its UUID");
     const unsigned char *bytes = (const unsigned char *)properties.uuid.bytes;
     size_t used = (size_t)snprintf(text, size, "GPU-");
     for (size_t i = 0; i < sizeof properties.uuid.bytes && used + 2 < size; i++)

@@ -82,18 +82,13 @@ cgp_status cgp__cuda_copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp
 
 /* --- memory of another process --- */
 
-cgp_status cgp__cuda_not_shared(const cgp_device *device, cudaError_t error, const char *what) {
-    (void)cudaGetLastError();
-    return cgp__cuda_host->fail(CGP_EDEVICE, CGP__CUDA_NAME ": device %d: %s: %s", device->ordinal,
-                                what, cudaGetErrorString(error));
-}
-
 cgp_status cgp__cuda_memory_export(cgp_device *device, void *memory, cgp_shared_handle *out) {
     cudaIpcMemHandle_t handle;
     _Static_assert(sizeof handle == sizeof *out, "a handle fits");
     CGP__TRY_STATUS(cgp__cuda_set_device(device));
     const cudaError_t error = cudaIpcGetMemHandle(&handle, memory);
-    if (error != cudaSuccess) return cgp__cuda_not_shared(device, error, "export of its memory");
+    if (error != cudaSuccess)
+        return cgp__cuda_refused(device->ordinal, error, "export of its memory");
     memcpy(out, &handle, sizeof handle);
     return CGP_OK;
 }
@@ -105,7 +100,8 @@ cgp_status cgp__cuda_memory_import(cgp_device *device, const cgp_shared_handle *
     CGP__TRY_STATUS(cgp__cuda_set_device(device));
     memcpy(&shared, handle, sizeof shared);
     const cudaError_t error = cudaIpcOpenMemHandle(out, shared, cudaIpcMemLazyEnablePeerAccess);
-    return error == cudaSuccess ? CGP_OK : cgp__cuda_not_shared(device, error, "import of memory");
+    return error == cudaSuccess ? CGP_OK
+                                : cgp__cuda_refused(device->ordinal, error, "import of memory");
 }
 
 void cgp__cuda_memory_close(cgp_device *device, void *memory) {

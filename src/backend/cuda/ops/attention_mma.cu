@@ -12,7 +12,8 @@
  * and dv over the heads and their queries. The hardware adds the products of such a block.
  * rowsum(p) of a tile adds 16 keys in each of four lanes, and then the lanes as a tree.
  *
- * ptxas 13.0 reports no spills. Registers on sm_80, sm_90 and sm_100, and shared memory in KiB:
+ * ptxas 13.0 reports no spills. Registers on sm_80, sm_90 and sm_100, and shared memory in KiB
+ * (tests/cuda/test_cuda_nvcc.sh prints them):
  *
  *                    D = 64                 D = 128
  *     forward        168 168 168   36.2     246 246 254   68.2
