@@ -31,8 +31,7 @@ static int list_ordinals(FILE *out, const char *backend, int limit) {
 static void list_devices(FILE *out, int limit) {
     cgp_backend_info info;
     for (int i = 0; (info = cgp_backend_info_at(i)).name; i++) {
-        if (info.host_addressable || list_ordinals(out, info.name, limit) == 0) continue;
-        return;
+        if (!info.host_addressable && list_ordinals(out, info.name, limit) > 0) return;
     }
     fputs("cpu", out);
 }
@@ -52,8 +51,9 @@ cgp_status cli_find_devices(cli_run_options *options) {
     FILE *out = open_memstream(&text, &size);
     if (!out) return cgp_fail(CGP_ENOMEM, "--devices auto: out of memory");
     list_devices(out, (int)(stages < INT_MAX ? stages : INT_MAX));
-    if (fclose(out) != 0) return cgp_fail(CGP_ENOMEM, "--devices auto: out of memory");
+    const bool closed = fclose(out) == 0;
     options->auto_devices = cli_run_options_keep(options, text);
+    if (!closed) return cgp_fail(CGP_ENOMEM, "--devices auto: out of memory");
     CGP_TRY(cgp_device_list_parse(&list, text));
     options->devices = (cli_names){cli_run_options_keep(options, list.names), list.count};
     return CGP_OK;

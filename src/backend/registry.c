@@ -103,6 +103,9 @@ static cgp_status check_optional(const cgp_backend *b) {
     if ((b->graphs || b->sharing) && !b->streams)
         return cgp_fail(CGP_EINVAL, "backend %s: expected streams with %s, got none", b->name,
                         b->graphs ? "graphs" : "sharing");
+    if (b->sharing && b->host_addressable)
+        return cgp_fail(CGP_EINVAL, "backend %s: expected no sharing with host_addressable",
+                        b->name);
     const size_t streams = b->streams ? b->streams->struct_size : 0,
                  graphs = b->graphs ? b->graphs->struct_size : 0,
                  sharing = b->sharing ? b->sharing->struct_size : 0;

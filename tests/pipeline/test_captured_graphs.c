@@ -413,6 +413,9 @@ TEST_CASE(tables_that_are_not_whole_are_refused) {
     three.sharing = &sharing;
     assert_status(cgp__backend_add(&three), CGP_EINVAL);
     assert_message(expected);
+    three.host_addressable = true;
+    assert_status(cgp__backend_add(&three), CGP_EINVAL);
+    assert_message("backend three: expected no sharing with host_addressable");
     three.streams = NULL;
     assert_status(cgp__backend_add(&three), CGP_EINVAL);
     assert_string_equal(cgp_message(), "backend three: expected streams with sharing, got none");

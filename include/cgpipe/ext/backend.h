@@ -403,7 +403,8 @@ typedef struct cgp_backend {
     const cgp_backend_streams *streams;
     /** Borrowed; NULL: the backend captures nothing. Needs `streams`. */
     const cgp_backend_graphs *graphs;
-    /** Borrowed; NULL: memory of devices is not shared between processes. Needs `streams`. */
+    /** Borrowed; NULL: memory of devices is not shared between processes. Needs `streams`, and
+     *  no host_addressable. */
     const cgp_backend_sharing *sharing;
 } cgp_backend;
 

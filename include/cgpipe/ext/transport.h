@@ -24,7 +24,7 @@
  *
  * `inproc` serves the devices of one rank. A message is the sender's own buffer. The sender lends
  * it with an event of its device, and the receiver's queue waits for this event. The buffer returns
- * with an event of the receiver's device. Ranks share nothing: a transport that `copies` moves
+ * with an event of the receiver's device. Between ranks a transport `copies`: it moves
  * bytes into buffers of the receiver's plan, and all events are NULL.
  *
  * A rank is stopped by stop(), by fail() on any rank, or by a failure of the transport itself, for

@@ -42,13 +42,6 @@ cgp_status (*cgp__captured_graphs_compare)(const cgp_captured_graph *captured,
                                            const cgp_captured_graph *now);
 #endif
 
-cgp_status cgp__captured_graphs_read(bool *captures) {
-    const char *text = getenv("CGP_GRAPHS");
-    *captures = !text || strcmp(text, "off") != 0;
-    if (!text || !*captures || strcmp(text, "on") == 0) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "CGP_GRAPHS: expects on or off, got \"%s\"", text);
-}
-
 cgp_status cgp__captured_graphs_create(cgp__worker *worker, bool captures) {
     const cgp_backend *backend = worker->backend;
     CGP_TRY(CGP__NEW(worker->graphs, 1, "worker"));

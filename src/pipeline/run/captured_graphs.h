@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* captured_graphs.h -- launches that repeat unchanged run as one graph. The worker makes every call
- * but cgp__captured_graphs_read(). */
+/* captured_graphs.h -- launches that repeat unchanged run as one graph. The worker makes every
+ * call. */
 #ifndef CGP_SRC_PIPELINE_RUN_CAPTURED_GRAPHS_H
 #define CGP_SRC_PIPELINE_RUN_CAPTURED_GRAPHS_H
 
@@ -18,9 +18,6 @@ enum { CGP__CAPTURED_UPDATE, CGP__CAPTURED_PACKS, CGP__CAPTURED_SQUARES, CGP__CA
 /* A function that enqueues launches one by one. `captures`: the launches are being captured. The
  * run may be given up during the call. */
 typedef cgp_status cgp__launch(cgp__worker *worker, const void *what, bool captures);
-
-/* Read CGP_GRAPHS. */
-cgp_status cgp__captured_graphs_read(bool *captures);
 
 /* Make and free the worker's captured graphs. `captures`: capture graphs, where the backend can.
  * Call destroy before the device is destroyed. */

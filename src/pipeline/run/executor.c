@@ -46,6 +46,14 @@ static void find_reads(cgp__executor *executor) {
     }
 }
 
+/* Read a variable of the environment that is on (by default) or off. */
+static cgp_status read_switch(const char *name, bool *on) {
+    const char *text = getenv(name);
+    *on = !text || strcmp(text, "off") != 0;
+    if (!text || !*on || strcmp(text, "on") == 0) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "%s: expects on or off, got \"%s\"", name, text);
+}
+
 cgp_status cgp__executor_init(cgp__executor *executor, const cgp_plan *plan, cgp__team *team,
                               cgp__ranks *ranks) {
     executor->plan = plan;
@@ -58,8 +66,8 @@ cgp_status cgp__executor_init(cgp__executor *executor, const cgp_plan *plan, cgp
     CGP_TRY(CGP__NEW(executor->shares, cgp__plan_links(plan)->n, "pipeline"));
     CGP_TRY(CGP__NEW(executor->reads, 2 * executor->model->n_inputs, "pipeline"));
     find_reads(executor);
-    CGP_TRY(cgp__captured_graphs_read(&executor->captures));
-    CGP_TRY(cgp__shared_edges_read(&executor->ipc));
+    CGP_TRY(read_switch("CGP_GRAPHS", &executor->captures));
+    CGP_TRY(read_switch("CGP_IPC", &executor->ipc));
     return cgp__injected_faults_read(executor);
 }
 

@@ -48,13 +48,12 @@ struct cgp__executor {
     cgp__measured *measured; /* [devices] */
     bool *reads;             /* [inputs][with_loss] a node of this rank reads the input */
     cgp_communicator *inproc;
-    cgp__end *ends;  /* [links][2] sender, receiver */
-    bool *shares;    /* [links] true: the receiver copies from the sender's device memory */
-    bool exports;    /* true: other ranks may have imported memory and events of this rank */
-    bool keeps;      /* true: other ranks may still use that memory, so it is not freed */
-    bool closes_all; /* true: the pipeline is being destroyed, so all imports are closed */
-    bool captures;   /* true: capture graphs if the backend can */
-    bool ipc;        /* true: share edges between processes if the backend can */
+    cgp__end *ends; /* [links][2] sender, receiver */
+    bool *shares;   /* [links] true: the receiver copies from the sender's device memory */
+    bool exports;   /* true: other ranks may have imported memory and events of this rank */
+    bool keeps;     /* true: other ranks may still use that memory, so it is not freed */
+    bool captures;  /* true: capture graphs if the backend can */
+    bool ipc;       /* true: share edges between processes if the backend can */
     struct cgp__injected_faults *faults; /* faults of CGP_FAULT; NULL: none */
 
     /* Written by the caller's thread between jobs. */

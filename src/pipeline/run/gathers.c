@@ -35,7 +35,7 @@ size_t *cgp__ranks_sizes(const cgp__ranks *ranks) {
 }
 
 cgp_status cgp__ranks_share_blocks(const cgp__ranks *ranks, const void *mine, void *all) {
-    return ranks->transport->agreement.gather(ranks->communicator, mine, all, ranks->bytes);
+    return gather(ranks, mine, all);
 }
 
 /* Gather texts of known lengths. *all receives the texts one after the other. */

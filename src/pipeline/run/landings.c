@@ -3,6 +3,7 @@
  * has a ring, and only its oldest message is looked at. */
 #include "pipeline/run/landings.h"
 
+#include "base/base.h"
 #include "pipeline/run/link_ends.h"
 #include "pipeline/run/ranks.h"
 #include "pipeline/run/worker.h"

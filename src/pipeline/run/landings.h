@@ -5,8 +5,7 @@
 #define CGP_SRC_PIPELINE_RUN_LANDINGS_H
 
 #include <cgpipe/ext/backend.h>
-
-#include "transport/transport.h"
+#include <cgpipe/ext/transport.h>
 
 typedef struct cgp__end cgp__end;
 typedef struct cgp__worker cgp__worker;

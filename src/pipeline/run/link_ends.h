@@ -17,8 +17,8 @@ typedef struct cgp__end {
     cgp_communicator *communicator;
     cgp_link *link; /* NULL: the end is on another rank */
     char *memory;   /* address of the end's buffers */
-    /* [buffers] events of an asynchronous device, recorded after each copy to or from a buffer.
-     * Made by the worker of the end's device. */
+    /* [buffers] events of an asynchronous device, recorded after each copy to or from a buffer;
+     * NULL: the link needs none. Made by the worker of the end's device. */
     cgp_event **events;
     /* Number of pieces sent or received so far, on a link of tied gradients. Written by the
      * worker. */

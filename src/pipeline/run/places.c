@@ -100,17 +100,18 @@ static cgp_status find_numerics(cgp__place *place, const cgp_plan *plan, int ran
 }
 
 /* Hash the identities of the rank's hardware. Two devices of a rank may share hardware. */
-static cgp_status find_hardware(cgp__place *place, const cgp_plan *plan, int rank) {
+static void find_hardware(cgp__place *place, const cgp_plan *plan, int rank) {
     enum { MAX = sizeof place->hardware / sizeof *place->hardware };
     int n = 0;
     for (int d = 0; d < cgp_plan_devices(plan) && n < MAX; d++) {
         const cgp__device_plan *device = cgp__plan_device(plan, d);
         char text[96] = "";
         if (!cgp__plan_is_on(plan, d, rank) || !device->backend->device.identity) continue;
-        CGP_TRY(device->backend->device.identity(device->info.ordinal, text, sizeof text));
-        if (*text) place->hardware[n++] = cgp__hash(text, strlen(text)) | 1;
+        /* Creating the device fails where the ordinal has no hardware. */
+        if (device->backend->device.identity(device->info.ordinal, text, sizeof text) == CGP_OK &&
+            *text)
+            place->hardware[n++] = cgp__hash(text, strlen(text)) | 1;
     }
-    return CGP_OK;
 }
 
 cgp_status cgp__place_find(cgp__place *out, const cgp_plan *plan, int rank) {
@@ -127,7 +128,7 @@ cgp_status cgp__place_find(cgp__place *out, const cgp_plan *plan, int rank) {
 #endif
     find_cores(out);
     CGP_TRY(find_numerics(out, plan, rank));
-    CGP_TRY(find_hardware(out, plan, rank));
+    find_hardware(out, plan, rank);
     return find_isa(out, plan, rank);
 }
 

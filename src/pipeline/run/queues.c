@@ -19,10 +19,10 @@
 
 #include <stdlib.h>
 
-enum { SIZE = 2 * CGP__AHEAD }; /* a power of two: for i % SIZE */
+enum { SIZE = 2 * CGP__AHEAD }; /* a power of two: for i & (SIZE - 1) */
 
 struct cgp__queues {
-    /* Action i of the list is in_flight[i % SIZE]; actions before `complete` are complete. */
+    /* Action i of the list is in_flight[i & (SIZE - 1)]; actions before `complete` are complete. */
     cgp__in_flight in_flight[SIZE];
     int64_t complete;
 };

@@ -60,13 +60,6 @@ static int device_of(const cgp__link_plan *link, int side) {
     return side == 0 ? link->from : link->to;
 }
 
-cgp_status cgp__shared_edges_read(bool *ipc) {
-    const char *text = getenv("CGP_IPC");
-    *ipc = !text || strcmp(text, "off") != 0;
-    if (!text || !*ipc || strcmp(text, "on") == 0) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "CGP_IPC: expects on or off, got \"%s\"", text);
-}
-
 /* --- exchanges --- */
 
 /* Lay out the reports. Return their bytes. */
@@ -97,9 +90,7 @@ static cgp_status share_reports(const cgp__executor *executor, const exchange *x
         bytes[cgp_plan_device_at(executor->plan, device_of(link, k % 2))->rank] +=
             sizeof(report) + (size_t)link->capacity * sizeof(cgp_shared_handle);
     }
-    const cgp_status status = cgp__ranks_share_blocks(ranks, x->all + x->mine, x->all);
-    if (status != CGP_OK) cgp__ranks_fail(ranks, status); /* else the other ranks would wait */
-    return status;
+    return cgp__ranks_share_blocks(ranks, x->all + x->mine, x->all);
 }
 
 static bool both_ok(const exchange *x, int l) {
@@ -258,23 +249,34 @@ static void close_imports(cgp__worker *worker, const cgp__link_plan *link, cgp__
     shared->imported = NULL;
 }
 
-/* Close the imports of ends that are not shared, or, with `all`, of all ends. */
-static cgp_status job_close(cgp__worker *worker, void *all) {
+/* Close the imports of ends that are not shared, or, with `all`, of all ends. A copy of an attempt
+ * that failed may still be enqueued. */
+static void close_ends(cgp__worker *worker, bool all) {
+    (void)cgp__worker_finish(worker);
     for (int k = 0; k < 2 * cgp__plan_links(worker->plan)->n; k++) {
         const cgp__link_plan *link = link_at(worker->executor, k / 2);
         cgp__end *end = &worker->executor->ends[k];
-        if (device_of(link, k % 2) == worker->index && end->shared &&
-            (*(const bool *)all || !end->shares))
+        if (device_of(link, k % 2) == worker->index && end->shared && (all || !end->shares))
             close_imports(worker, link, end);
     }
+}
+
+static cgp_status job_close_unshared(cgp__worker *worker, void *unused) {
+    (void)unused;
+    close_ends(worker, false);
+    return CGP_OK;
+}
+
+static cgp_status job_close_all(cgp__worker *worker, void *unused) {
+    (void)unused;
+    close_ends(worker, true);
     return CGP_OK;
 }
 
 void cgp__shared_edges_close(cgp__executor *executor) {
     const cgp__ranks *ranks = executor->ranks;
-    executor->closes_all = true;
     if (!executor->exports) return;
-    (void)cgp__team_run_untimed(executor->team, job_close, &executor->closes_all);
+    (void)cgp__team_run_untimed(executor->team, job_close_all, NULL);
     executor->keeps = ranks->transport->agreement.barrier(ranks->communicator) != CGP_OK;
     if (executor->keeps)
         cgp_log(CGP_LOG_INFO, "pipeline",
@@ -307,6 +309,13 @@ static bool any_shares(const cgp__executor *executor) {
     return false;
 }
 
+/* Return true if an edge can still be shared. */
+static bool any_ok(const cgp__executor *executor, const exchange *x) {
+    for (int l = 0; l < cgp__plan_links(executor->plan)->n; l++)
+        if (link_at(executor, l)->shares && both_ok(x, l)) return true;
+    return false;
+}
+
 /* Write the outcome of an edge to both ends, and log it on the receiver's rank. */
 static void conclude(cgp__executor *executor, const exchange *x, int l) {
     const cgp_plan *plan = executor->plan;
@@ -334,14 +343,14 @@ static cgp_status open_all(cgp__executor *executor, exchange *x, size_t bytes) {
     memset(x->all, 0, bytes);
     for (int k = 0; k < 2 * cgp__plan_links(executor->plan)->n; k++)
         if (link_at(executor, k / 2)->shares) report_of(x, k / 2, k % 2)->ok = true;
-    executor->exports = true;
     for (int i = 0; i < 3; i++) {
         (void)cgp__team_run_untimed(executor->team, jobs[i], x);
         CGP_TRY(share_reports(executor, x));
+        executor->exports = executor->exports || any_ok(executor, x); /* equal on all ranks */
     }
     for (int l = 0; l < cgp__plan_links(executor->plan)->n; l++)
         if (link_at(executor, l)->shares) conclude(executor, x, l);
-    return cgp__team_run_untimed(executor->team, job_close, &executor->closes_all);
+    return cgp__team_run_untimed(executor->team, job_close_unshared, NULL);
 }
 
 cgp_status cgp__shared_edges_open(cgp__executor *executor) {

@@ -11,7 +11,7 @@
 typedef struct cgp__executor cgp__executor;
 typedef struct cgp__worker cgp__worker;
 
-/* An end of a shared edge. Written by its worker; the lists of events are the executor's. */
+/* An end of a shared edge. Made, written and freed by its worker. */
 typedef struct cgp__shared_end {
     char *memory;   /* the sender's buffers: own, or imported */
     void *imported; /* receiver: all memory of the sender's device; NULL: none */
@@ -19,9 +19,6 @@ typedef struct cgp__shared_end {
      * buffer */
     cgp_event **own, **peer;
 } cgp__shared_end;
-
-/* Read CGP_IPC: whether edges may be shared. */
-cgp_status cgp__shared_edges_read(bool *ipc);
 
 /* Open all edges that can be shared: the plan has device buffers for them, both ends are on one
  * host, and a test pattern arrives in both directions. The other edges stay as they are.
