@@ -194,9 +194,11 @@ CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
  * mini-batch. Recomputed forwards do not update them.
  *
  * @param[in]  pipeline  Pipeline to run. Borrowed.
- * @param[in]  inputs    One tensor per model input, in order of declaration, each [N, ...] on the
- *                       host, all with the same N, 1 <= N <= the planned batch. Borrowed until
- *                       return.
+ * @param[in]  inputs    One tensor per model input, in order of declaration, each [N, ...], all
+ *                       with the same N, 1 <= N <= the planned batch. Borrowed until return, or,
+ *                       after CGP_EDEVICE, until the pipeline is destroyed. The data are in host
+ *                       memory. f32 may also be in memory of a GPU, if all devices that read it are
+ *                       GPUs: see cgp_pipeline_stream(). Outputs and gradients of a run likewise.
  * @param[in]  n_inputs  Number of tensors in `inputs`.
  * @param[out] loss      Loss sum / count over the mini-batch, dimensionless. May be NULL.
  *
@@ -612,6 +614,37 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_gradient_tensor(cgp_pipeline *pip
                                                                int parameter, cgp_tensor *out);
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_state_tensor(cgp_pipeline *pipeline, int state,
                                                             cgp_tensor *out);
+
+/** A tensor of a pipeline. */
+typedef enum cgp_tensor_kind {
+    CGP_TENSOR_PARAMETER, /**< Values of a parameter. */
+    CGP_TENSOR_GRADIENT,  /**< Gradient of a parameter. */
+    CGP_TENSOR_STATE
+} cgp_tensor_kind;
+
+/**
+ * View a parameter, its gradient, or a state in the memory of a device that has its own, for
+ * libraries that work on such devices. All else is as in cgp_pipeline_parameter_tensor().
+ *
+ * @param[in]  index   Number of the parameter or state.
+ * @param[out] device  The device of the plan whose memory it is; see cgp_pipeline_stream().
+ * @param[out] out     Its data are an address on the device, which the host cannot read.
+ *
+ * @retval CGP_EINVAL  There is no such kind, parameter or state.
+ * @retval CGP_ESTATE  The device uses the host's memory, or belongs to another rank. Or the plan is
+ *                     for inference, and so has no gradients.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_device_tensor(cgp_pipeline *pipeline,
+                                                             cgp_tensor_kind kind, int index,
+                                                             int *device, cgp_tensor *out);
+
+/** Return the backend's handle of the queue on which a device, 0 .. devices - 1, computes and
+ *  copies the caller's tensors; in CUDA a cudaStream_t. NULL: the device has none, or belongs to
+ *  another rank. Valid until the pipeline is destroyed.
+ *
+ *  Tensors in device memory may still be in use by the caller's own work. Make the queue wait for
+ *  that work before a call. When the call returns, all its copies are complete. */
+CGP_API void *cgp_pipeline_stream(const cgp_pipeline *pipeline, int device);
 
 /** Update the other copies of tied parameters, and packed parameters, after writes through
  *  cgp_pipeline_parameter_tensor(). @retval CGP_ESTATE cgp_pipeline_backward() is due, or the

@@ -22,7 +22,8 @@ typedef struct cgp_shape {
     int64_t dims[CGP_MAX_RANK];
 } cgp_shape;
 
-/** A view of a dense row-major array in host memory. */
+/** A view of a dense row-major array in host memory or, where a function says so, in memory of a
+ *  device. */
 typedef struct cgp_tensor {
     cgp_dtype dtype;
     cgp_shape shape;

@@ -157,7 +157,8 @@ OPTIONS_RESULT(cgp_plugin_info)
     type:                                                                                          \
     no_##type
 #define NOTHING(r)                                                                                 \
-    _Generic((r), const char *: no_text, char *: no_text, cgp_value: no_value,                 \
+    _Generic((r), const char *: no_text, char *: no_text, void *: no_pointer,                      \
+             cgp_value: no_value,                                                                  \
              cgp_shape: no_shape, cgp_plan_edge: no_edge, cgp_pipeline_times: no_times,        \
              cgp_rank_info: no_rank, cgp_loss_part: no_part, cgp_model_loss: no_loss,          \
              const cgp_shape *: no_pointer, const int *: no_pointer,                           \

@@ -46,7 +46,7 @@ extern "C" {
 #endif
 
 /** Version of the structs and ops in this header and in cgpipe/ext/ops.h. */
-#define CGP_BACKEND_ABI 10
+#define CGP_BACKEND_ABI 11
 
 /** An entry of a kernel's prefetch list: memory that later kernels read. The list has the order of
  *  these kernels. */
@@ -243,6 +243,10 @@ typedef struct cgp_backend_device {
      *  allocated for any device of the backend. */
     cgp_status (*copy)(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
                        size_t bytes);
+    /** Return the ordinal of the hardware whose memory has an address, whoever allocated it in this
+     *  process; -1: host memory, or unknown. In a copy, such an address is a place of any device of
+     *  the backend. NULL: the backend knows no memory but its own. Threads: any. */
+    int (*ordinal_of)(const cgp_device *device, const void *address);
 } cgp_backend_device;
 
 /** Kernels, and all other work of COMPUTE. */
@@ -324,6 +328,9 @@ typedef struct cgp_backend_streams {
     /** Enqueue a notice that nothing will read the contents of this memory. A backend for tests
      *  overwrites them; others return CGP_OK. */
     cgp_status (*discard)(cgp_device *device, cgp_queue queue, void *at, size_t bytes);
+    /** Return the queue as other libraries use it: in CUDA a cudaStream_t. NULL: there is no such
+     *  handle. Threads: any. */
+    void *(*handle)(const cgp_device *device, cgp_queue queue);
 } cgp_backend_streams;
 
 /** Graph capture. If the backend is `host_addressable`, nothing is captured. */

@@ -14,6 +14,10 @@ static int64_t tag_in_progress(const cgp_device *device, bool *failed) {
     return -1; /* a GPU does not report the running kernel */
 }
 
+static void *handle(const cgp_device *device, cgp_queue queue) {
+    return device->streams[queue];
+}
+
 static cgp_status discard(cgp_device *device, cgp_queue queue, void *at, size_t bytes) {
     (void)device, (void)queue, (void)at, (void)bytes;
     return CGP_OK;
@@ -102,6 +106,7 @@ static const cgp_backend_streams streams = {
     .tag_in_progress = tag_in_progress,
     .finish = cgp__cuda_finish,
     .discard = discard,
+    .handle = handle,
 };
 
 static const cgp_backend_graphs graphs = {
@@ -139,6 +144,7 @@ static const cgp_backend backend = {
     .device.host_memory_create = cgp__cuda_host_memory_create,
     .device.host_memory_destroy = cgp__cuda_host_memory_destroy,
     .device.copy = cgp__cuda_copy,
+    .device.ordinal_of = cgp__cuda_ordinal_of,
     .kernels.workspace = cgp__cuda_workspace,
     .kernels.packed = packed,
     .kernels.pack = pack,

@@ -104,6 +104,7 @@ cgp_status cgp__cuda_host_memory_create(cgp_device *device, size_t bytes, void *
 void cgp__cuda_host_memory_destroy(cgp_device *device, void *memory, size_t bytes);
 cgp_status cgp__cuda_copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
                           size_t bytes);
+int cgp__cuda_ordinal_of(const cgp_device *device, const void *address);
 
 cgp_status cgp__cuda_memory_export(cgp_device *device, void *memory, cgp_shared_handle *out);
 cgp_status cgp__cuda_memory_import(cgp_device *device, const cgp_shared_handle *handle, void **out);

@@ -44,13 +44,14 @@ void cgp__cuda_host_memory_destroy(cgp_device *device, void *memory, size_t byte
 }
 
 /* Copy between two GPUs by peer access if possible. Otherwise the driver stages the copy through
- * the host. */
+ * the host. An address that others allocated may be on another GPU than its place says; CUDA finds
+ * out by itself. */
 static cudaError_t copy_between(cgp_place to, cgp_place from, size_t bytes, cgp_device *own,
                                 cudaStream_t stream) {
     const int peer = to.device == own ? from.device->ordinal : to.device->ordinal;
     int direct = 0;
     if (peer == own->ordinal)
-        return cudaMemcpyAsync(to.at, from.at, bytes, cudaMemcpyDeviceToDevice, stream);
+        return cudaMemcpyAsync(to.at, from.at, bytes, cudaMemcpyDefault, stream);
     if (!(own->asked[peer / 64] >> peer % 64 & 1)) {
         own->asked[peer / 64] |= UINT64_C(1) << peer % 64;
         const cudaError_t error = cudaDeviceCanAccessPeer(&direct, own->ordinal, peer);
@@ -78,6 +79,15 @@ cgp_status cgp__cuda_copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp
     if (bytes == 0) return CGP_OK;
     return cgp__cuda_check(device, enqueue_copy(device, device->streams[queue], to, from, bytes),
                            "copy of %zu bytes", bytes);
+}
+
+/* By unified addressing, an address tells whose memory it is. */
+int cgp__cuda_ordinal_of(const cgp_device *device, const void *address) {
+    struct cudaPointerAttributes found;
+    cudaError_t error = cgp__cuda_use_any(device->ordinal);
+    if (error == cudaSuccess) error = cudaPointerGetAttributes(&found, address);
+    (void)cudaGetLastError();
+    return error == cudaSuccess && found.type == cudaMemoryTypeDevice ? found.device : -1;
 }
 
 /* --- memory of another process --- */

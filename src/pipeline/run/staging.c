@@ -12,7 +12,7 @@
  *     taken       ───────────────┘
  *
  * Pieces are returned when the action that took them is complete, or when the worker has waited for
- * its device. */
+ * its device. If the caller's data is in device memory, the device copies it without pieces. */
 #include "pipeline/run/staging.h"
 
 #include "pipeline/run/worker.h"
@@ -113,10 +113,19 @@ static cgp_status copy_pieces(cgp__worker *worker, char *host, char *device, siz
     return CGP_OK;
 }
 
+/* Copy within device memory. */
+static cgp_status copy_there(cgp__worker *worker, void *to, const void *from, size_t bytes) {
+    return worker->backend->device.copy(worker->device, CGP_QUEUE_COMPUTE,
+                                        cgp__device_place(worker, to),
+                                        cgp__device_place(worker, (void *)(uintptr_t)from), bytes);
+}
+
 cgp_status cgp__staging_put(cgp__worker *worker, void *to, const void *from, size_t bytes) {
+    if (cgp__is_device_memory(worker, from)) return copy_there(worker, to, from, bytes);
     return copy_pieces(worker, (char *)(uintptr_t)from, to, bytes, true);
 }
 
 cgp_status cgp__staging_get(cgp__worker *worker, void *to, const void *from, size_t bytes) {
+    if (cgp__is_device_memory(worker, to)) return copy_there(worker, to, from, bytes);
     return copy_pieces(worker, to, (char *)(uintptr_t)from, bytes, false);
 }

@@ -15,7 +15,8 @@ cgp_status cgp__staging_create(cgp__worker *worker);
 void cgp__staging_destroy(cgp__worker *worker);
 
 /* put: copy from the host; the source may change on return. get: copy to the host; the data arrives
- * when the action is complete, or in cgp__worker_finish(). */
+ * when the action is complete, or in cgp__worker_finish(). The caller's end may also be in device
+ * memory (cgp__is_device_memory()): its source may change when the action is complete. */
 cgp_status cgp__staging_put(cgp__worker *worker, void *to, const void *from, size_t bytes);
 cgp_status cgp__staging_get(cgp__worker *worker, void *to, const void *from, size_t bytes);
 

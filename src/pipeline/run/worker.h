@@ -72,6 +72,12 @@ static inline char *cgp__worker_at(const cgp__worker *worker, int64_t offset) {
     return worker->memory + (offset - worker->skipped);
 }
 
+/* Return whether an address lies in memory of the backend's hardware, whoever allocated it. */
+static inline bool cgp__is_device_memory(const cgp__worker *worker, const void *address) {
+    const cgp_backend *backend = worker->backend;
+    return backend->device.ordinal_of && backend->device.ordinal_of(worker->device, address) >= 0;
+}
+
 /* Return whether the worker's job has a time limit and the caller has stopped waiting for it. Then
  * the job must not touch the plan or the caller's memory. A job without a limit, such as a getter
  * after a failure, keeps its caller waiting until it ends. */

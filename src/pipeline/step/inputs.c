@@ -9,6 +9,7 @@
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/executor.h"
 #include "pipeline/run/gathers.h"
+#include "pipeline/step/device_tensors.h"
 #include "pipeline/step/step.h"
 
 #include "model/model.h"
@@ -106,8 +107,9 @@ static cgp_status check_inputs(const cgp__executor *executor, const cgp_tensor *
     }
     CGP_TRY(check_samples(executor->plan, training, *samples));
     for (int k = 0; k < model->n_inputs; k++) {
-        if (cgp__input_is_read(executor, k, with_loss) && inputs[k]->dtype == CGP_I32)
-            CGP_TRY(check_range(model, k, inputs[k], with_loss));
+        if (!cgp__input_is_read(executor, k, with_loss)) continue;
+        CGP_TRY(cgp__check_device_input(executor, k, inputs[k]));
+        if (inputs[k]->dtype == CGP_I32) CGP_TRY(check_range(model, k, inputs[k], with_loss));
     }
     return CGP_OK;
 }
@@ -142,13 +144,14 @@ cgp_status cgp__inputs_check_outputs(const cgp_pipeline *pipeline, cgp__wanted w
         return cgp_fail(CGP_EINVAL, "%ss: the model has %d outputs, got %d", name, model->n_outputs,
                         n);
     for (int k = 0; k < n; k++) {
-        if (!cgp__plan_is_on(plan, cgp_plan_stage_at(plan, cgp_plan_output_stage(plan, k))->device,
-                             pipeline->rank))
-            continue;
+        const int device = cgp_plan_stage_at(plan, cgp_plan_output_stage(plan, k))->device;
+        if (!cgp__plan_is_on(plan, device, pipeline->rank)) continue;
         if (!tensors) return cgp_fail(CGP_EINVAL, "%ss: are missing", name);
-        if (wanted == CGP__OUTPUT_GRADIENTS ? model->values[model->outputs[k]].has_grad
-                                            : wanted == CGP__ALL_OUTPUTS || tensors[k])
-            CGP_TRY(check_output(model, name, k, tensors[k], samples));
+        if (wanted == CGP__OUTPUT_GRADIENTS ? !model->values[model->outputs[k]].has_grad
+                                            : wanted != CGP__ALL_OUTPUTS && !tensors[k])
+            continue;
+        CGP_TRY(check_output(model, name, k, tensors[k], samples));
+        CGP_TRY(cgp__check_device_output(pipeline->executor, name, k, tensors[k]));
     }
     return CGP_OK;
 }
@@ -160,7 +163,11 @@ cgp_status cgp__inputs_check_gradients(const cgp_pipeline *pipeline, int64_t sam
     for (int k = 0; k < model->n_inputs; k++) {
         const cgp_tensor *tensor = step->input_gradient_list[k];
         const cgp_shape *shape = &model->values[model->input_values[k]].type.shape;
-        if (!tensor || (fits(tensor, CGP_F32, shape) && tensor->shape.dims[0] == samples)) continue;
+        if (!tensor) continue;
+        if (fits(tensor, CGP_F32, shape) && tensor->shape.dims[0] == samples) {
+            CGP_TRY(cgp__check_device_gradient(pipeline->executor, k, tensor));
+            continue;
+        }
         return cgp_fail(
             CGP_EINVAL,
             "gradient of input %s: expected f32 of shape [%lld] x %s, "

@@ -130,6 +130,17 @@ cudaError_t cudaFree(void *memory) {
     return memory ? free_memory(memory, false) : cudaSuccess;
 }
 
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *found, const void *pointer) {
+    const int owner = cgp__shim_owner(pointer, 1);
+    void *at = (void *)(uintptr_t)pointer;
+    CGP__SHIM_TRY(cgp__shim_enter());
+    *found = (struct cudaPointerAttributes){cudaMemoryTypeUnregistered, -2, NULL, NULL};
+    if (owner >= 0) *found = (struct cudaPointerAttributes){cudaMemoryTypeDevice, owner, at, NULL};
+    if (owner == CGP__SHIM_PINNED)
+        *found = (struct cudaPointerAttributes){cudaMemoryTypeHost, 0, at, at};
+    return cudaSuccess;
+}
+
 /* --- memory of another process --- */
 
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *memory) {

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* device_tensors.c -- tensors in the memory of devices that have their own: checks of the caller's
+ * tensors, and views of the pipeline's.
+ *
+ * The backend tells by an address whether it lies in memory of its hardware. Staging (staging.c)
+ * then copies the data on the device. */
+#include "pipeline/step/device_tensors.h"
+
+#include "model/model.h"
+#include "pipeline/alive.h"
+#include "pipeline/pipeline.h"
+#include "pipeline/run/executor.h"
+#include "pipeline/run/jobs.h"
+#include "pipeline/run/ranks.h"
+#include "pipeline/run/worker.h"
+#include "pipeline/step/parameters.h"
+#include "pipeline/step/states.h"
+#include "plan/memory/devices.h"
+#include "plan/memory/parameters.h"
+#include "plan/owners.h"
+#include "plan/program/program.h"
+#include "plan/setup.h"
+
+#include <stdio.h>
+
+/* Return a worker of this rank whose backend knows an address as device memory; NULL: none. */
+static const cgp__worker *find_owner(const cgp__executor *executor, const void *address) {
+    const cgp_backend *asked = NULL;
+    for (int d = executor->ranks->first; d < executor->ranks->end; d++) {
+        const cgp__worker *worker = cgp__executor_worker(executor, d);
+        if (worker->backend == asked) continue;
+        if (cgp__is_device_memory(worker, address)) return worker;
+        asked = worker->backend;
+    }
+    return NULL;
+}
+
+/* Check that a device of this rank can read and write a tensor: one in device memory needs a device
+ * of the same backend. */
+static cgp_status check_tensor(const cgp__executor *executor, const char *what, const char *name,
+                               const cgp_tensor *tensor, int device) {
+    const cgp__worker *owner = find_owner(executor, tensor->data);
+    const cgp_backend *backend = cgp__executor_worker(executor, device)->backend;
+    if (!owner || owner->backend == backend) return CGP_OK;
+    return cgp_fail(
+        CGP_EINVAL, "%s %s: expected host memory, which device %s uses, got memory of a %s device",
+        what, name, cgp_plan_device_at(executor->plan, device)->name, owner->backend->name);
+}
+
+cgp_status cgp__check_device_input(const cgp__executor *executor, int k, const cgp_tensor *tensor) {
+    const cgp_model *model = executor->model;
+    const cgp__worker *owner = find_owner(executor, tensor->data);
+    if (!owner) return CGP_OK;
+    if (tensor->dtype == CGP_I32)
+        return cgp_fail(CGP_EINVAL,
+                        "input %s: expected integers in host memory, where their range is "
+                        "checked, got memory of a %s device",
+                        model->inputs[k], owner->backend->name);
+    for (int i = 0; i < model->n_nodes; i++) {
+        const cgp__node *node = &model->nodes[i];
+        const int device = cgp__plan_device_of(executor->plan, i);
+        if (!cgp__ranks_own(executor->ranks, device)) continue;
+        for (int j = 0; j < node->n_inputs; j++)
+            if (node->inputs[j] == model->input_values[k])
+                CGP_TRY(check_tensor(executor, "input", model->inputs[k], tensor, device));
+    }
+    return CGP_OK;
+}
+
+cgp_status cgp__check_device_output(const cgp__executor *executor, const char *name, int k,
+                                    const cgp_tensor *tensor) {
+    const int stage = cgp_plan_output_stage(executor->plan, k);
+    char number[16];
+    snprintf(number, sizeof number, "%d", k);
+    return check_tensor(executor, name, number, tensor,
+                        cgp_plan_stage_at(executor->plan, stage)->device);
+}
+
+cgp_status cgp__check_device_gradient(const cgp__executor *executor, int k,
+                                      const cgp_tensor *tensor) {
+    const char *name = executor->model->inputs[k];
+    const int stage = cgp__plan_results(executor->plan)->input_gradients[k].stage;
+    if (stage < 0)
+        return !find_owner(executor, tensor->data)
+                   ? CGP_OK
+                   : cgp_fail(CGP_EINVAL,
+                              "gradient of input %s: expected host memory, because no "
+                              "stage computes it, got device memory",
+                              name);
+    const int device = cgp_plan_stage_at(executor->plan, stage)->device;
+    if (!cgp__ranks_own(executor->ranks, device)) return CGP_OK;
+    return check_tensor(executor, "gradient of input", name, tensor, device);
+}
+
+/* --- views --- */
+
+/* Set *worker to the worker of a device with its own memory. */
+static cgp_status find_worker(const cgp_pipeline *pipeline, const char *name, int device,
+                              const cgp__worker **worker) {
+    const cgp__device_plan *plan = cgp__plan_device(pipeline->plan, device);
+    if (!cgp__plan_is_on(pipeline->plan, device, pipeline->rank))
+        return cgp_fail(CGP_ESTATE, "%s: is on rank %d (cgp_pipeline_get_... brings it)", name,
+                        plan->info.rank);
+    if (plan->backend->host_addressable)
+        return cgp_fail(CGP_ESTATE,
+                        "%s: device %s uses the host's memory (cgp_pipeline_..._tensor views it)",
+                        name, plan->info.name);
+    *worker = cgp__executor_worker(pipeline->executor, device);
+    return CGP_OK;
+}
+
+static cgp_status view_parameter(const cgp_pipeline *pipeline, int parameter, int tensor,
+                                 int *device, cgp_tensor *out) {
+    const cgp_model *model = pipeline->model;
+    const cgp__worker *worker = NULL;
+    if (parameter < 0 || parameter >= model->n_params)
+        return cgp_fail(CGP_EINVAL, "parameter: expected 0 to %d, got %d", model->n_params - 1,
+                        parameter);
+    if (tensor == CGP__GRADIENT && pipeline->setup->inference)
+        return cgp_fail(CGP_ESTATE, "gradient: the pipeline is planned for inference");
+    const cgp__parameter *param = &model->params[parameter];
+    const cgp__copy *owner = cgp__owner_of(pipeline->plan, parameter);
+    CGP_TRY(find_worker(pipeline, param->name, owner->device, &worker));
+    *device = owner->device;
+    *out = (cgp_tensor){CGP_F32, param->shape, cgp__copy_data(worker, owner, tensor)};
+    return CGP_OK;
+}
+
+static cgp_status view_state(const cgp_pipeline *pipeline, int state, int *device,
+                             cgp_tensor *out) {
+    const cgp_model *model = pipeline->model;
+    const cgp__worker *worker = NULL;
+    if (state < 0 || state >= model->n_states)
+        return cgp_fail(CGP_EINVAL, "state: the model has %d, got number %d", model->n_states,
+                        state);
+    const cgp__state *s = &model->states[state];
+    const int at = cgp__plan_device_of(pipeline->plan, s->node);
+    CGP_TRY(find_worker(pipeline, s->name, at, &worker));
+    *device = at;
+    *out = (cgp_tensor){s->info.dtype, s->info.shape, cgp__state_memory(worker, state)};
+    return CGP_OK;
+}
+
+cgp_status cgp_pipeline_device_tensor(cgp_pipeline *pipeline, cgp_tensor_kind kind, int index,
+                                      int *device, cgp_tensor *out) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(device);
+    CGP__NEED(out);
+    switch (kind) {
+    case CGP_TENSOR_PARAMETER:
+        return view_parameter(pipeline, index, CGP__VALUES, device, out);
+    case CGP_TENSOR_GRADIENT:
+        return view_parameter(pipeline, index, CGP__GRADIENT, device, out);
+    case CGP_TENSOR_STATE:
+        return view_state(pipeline, index, device, out);
+    }
+    return cgp_fail(CGP_EINVAL, "kind: expected a cgp_tensor_kind, got %d", (int)kind);
+}
+
+void *cgp_pipeline_stream(const cgp_pipeline *pipeline, int device) {
+    CGP__PIPELINE_OR(pipeline, NULL);
+    if (device < 0 || device >= cgp_plan_devices(pipeline->plan) ||
+        !cgp__plan_is_on(pipeline->plan, device, pipeline->rank))
+        return NULL;
+    const cgp__worker *worker = cgp__executor_worker(pipeline->executor, device);
+    const cgp_backend_streams *streams = worker->backend->streams;
+    return streams && streams->handle ? streams->handle(worker->device, CGP_QUEUE_COMPUTE) : NULL;
+}
