@@ -43,6 +43,7 @@ ENUMS: Dict[str, List[str]] = {
                       "CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE"],
     "cgp_placement": ["CGP_PLACEMENT_LOOP", "CGP_PLACEMENT_V"],
     "cgp_csv": ["CGP_CSV_COMPUTE", "CGP_CSV_TRANSFERS"],
+    "cgp_tensor_kind": ["CGP_TENSOR_PARAMETER", "CGP_TENSOR_GRADIENT", "CGP_TENSOR_STATE"],
     "cgp_schedule_part": ["CGP_PART_COMPUTE", "CGP_PART_BUBBLE", "CGP_PART_IMBALANCE",
                           "CGP_PART_VARIATION", "CGP_PART_COPY", "CGP_PART_WAKEUP",
                           "CGP_PART_OTHER", "CGP_PARTS"],
@@ -322,6 +323,7 @@ int64_t cgp_plan_microbatch(const cgp_plan *)
 int cgp_plan_chunks(const cgp_plan *)
 const cgp_plan_stage *cgp_plan_stage_at(const cgp_plan *, int)
 const cgp_plan_device *cgp_plan_device_at(const cgp_plan *, int)
+int cgp_plan_output_stage(const cgp_plan *, int)
 const int *cgp_plan_balance(const cgp_plan *)
 int cgp_plan_edges(const cgp_plan *)
 cgp_plan_edge cgp_plan_edge_at(const cgp_plan *, int)
@@ -357,6 +359,8 @@ cgp_status cgp_pipeline_set_state(cgp_pipeline *, int, const void *)
 cgp_status cgp_pipeline_parameter_tensor(cgp_pipeline *, int, cgp_tensor *)
 cgp_status cgp_pipeline_gradient_tensor(cgp_pipeline *, int, cgp_tensor *)
 cgp_status cgp_pipeline_state_tensor(cgp_pipeline *, int, cgp_tensor *)
+cgp_status cgp_pipeline_device_tensor(cgp_pipeline *, cgp_tensor_kind, int, int *, cgp_tensor *)
+void *cgp_pipeline_stream(const cgp_pipeline *, int)
 cgp_status cgp_pipeline_parameters_changed(cgp_pipeline *)
 cgp_status cgp_pipeline_get_gradient(cgp_pipeline *, int, float *)
 cgp_status cgp_pipeline_weights_sha256(cgp_pipeline *, char *)

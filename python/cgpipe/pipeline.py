@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
-from cgpipe import _c, tensors
+from cgpipe import _c, _views, tensors
 from cgpipe._plan import Plan
 from cgpipe._schedule import Schedule, Timeline
 from cgpipe.errors import ArgumentError, StateError
@@ -55,7 +55,9 @@ class Pipeline(_c.Handle):
             loss = pipeline.step(x, y)
 
     Arrays [N, ...] are NumPy arrays or PyTorch tensors in host memory, float32 and int32, and are
-    not copied. Results are PyTorch tensors if an input is a PyTorch tensor. Any thread may use a
+    not copied. Results are PyTorch tensors if an input is a PyTorch tensor. A pipeline on GPUs also
+    takes float32 tensors in their memory, from any library with DLPack, and copies them there; its
+    results are then on a GPU too. Any thread may use a
     pipeline, one call at a time; the GIL is released during a call. Ctrl-C (KeyboardInterrupt)
     raises after the call in progress, and the pipeline stays usable."""
 
@@ -104,6 +106,7 @@ class Pipeline(_c.Handle):
         _c.when_gone(self._memory, self._worker.post, _destroy, self._handle, self.plan)
         self._worker.call(lambda: _c.check(_c.lib.cgp_pipeline_create(ctypes.byref(self._handle),
                                                                       self.plan._handle, seed)))
+        self._streams: List[int] = self._call(lambda: _views.streams(self))
         self.adopted: List[Any] = []  # (name, tensor, address) of a captured module
         if self.model._captured is not None:
             self.model._captured.adopt(self)
@@ -126,7 +129,7 @@ class Pipeline(_c.Handle):
                 unchanged), or the plan has an external loss.
             DeviceError: A device failed; the pipeline can only be closed.
         """
-        given = tensors.pointers(self._convert(inputs, training=True), self._inputs)
+        given = self._pointers(self._convert(inputs, training=True), self._inputs)
 
         def run() -> float:
             loss = ctypes.c_double()
@@ -154,9 +157,9 @@ class Pipeline(_c.Handle):
         Returns:
             The output [N, ...], or a list if there are several. Call :meth:`backward` next.
         """
-        given = tensors.pointers(self._convert(inputs, training=True), self._inputs)
+        given = self._pointers(self._convert(inputs, training=True), self._inputs)
         outputs = self._new_outputs(given.samples, inputs)
-        wanted = tensors.pointers(outputs, self._outputs, "output")
+        wanted = self._pointers(outputs, self._outputs, "output")
 
         def run() -> None:
             _c.check(_c.lib.cgp_pipeline_forward(self._handle, given.array, given.count,
@@ -174,12 +177,12 @@ class Pipeline(_c.Handle):
                 output has no gradient.
 
         Returns:
-            The gradient of the loss with respect to each input; None if the model does not compute
-                it.
+            The gradient of the loss with respect to each input, in host memory; None if the model
+                does not compute it.
         """
         if self._borrowed is None:
             raise StateError("pipeline: backward() is not legal now: forward() is due")
-        given = tensors.pointers(
+        given = self._pointers(
             gradients, [Value(o.name, o.shape, "float32") for o in self._outputs], "gradient")
         samples = self._borrowed[0].samples
         found = [tensors.empty_like((samples, *v.shape), "float32", self._borrowed[1])
@@ -187,7 +190,7 @@ class Pipeline(_c.Handle):
 
         def run() -> None:
             if any(g is not None for g in found):
-                wanted = tensors.pointers(found, self._inputs)
+                wanted = self._pointers(found, self._inputs)
                 _c.check(_c.lib.cgp_pipeline_set_input_gradients(self._handle, wanted.array,
                                                                  wanted.count))
             try:
@@ -205,7 +208,7 @@ class Pipeline(_c.Handle):
     def evaluate(self, *inputs: Any) -> float:
         """Return the loss of any N samples in evaluation mode: without dropout and with running
         statistics. Changes nothing."""
-        given = tensors.pointers(self._convert(inputs), self._inputs)
+        given = self._pointers(self._convert(inputs), self._inputs)
 
         def run() -> float:
             loss = ctypes.c_double()
@@ -224,9 +227,10 @@ class Pipeline(_c.Handle):
                 at the end.
         """
         read = self._convert(self._with_absent(inputs), targets=False)
-        given = tensors.pointers([*read, *[None] * (len(self._inputs) - len(read))], self._inputs)
+        given = self._pointers([*read, *[None] * (len(self._inputs) - len(read))],
+                               self._inputs)
         outputs = self._new_outputs(given.samples, inputs)
-        wanted = tensors.pointers(outputs, self._outputs, "output")
+        wanted = self._pointers(outputs, self._outputs, "output")
 
         def run() -> None:
             _c.check(_c.lib.cgp_pipeline_predict(self._handle, given.array, given.count,
@@ -237,17 +241,30 @@ class Pipeline(_c.Handle):
 
     # --- parameters ---
 
-    def parameter(self, name: Union[str, int]) -> Any:
-        """Return a copy of a parameter, by name or number, float32 in plain layout."""
-        return self._read(_c.lib.cgp_pipeline_get_parameter, self._parameters, name)
+    def parameter(self, name: Union[str, int], *, copy: bool = True) -> Any:
+        """Return a copy of a parameter, by name or number, float32 in plain layout.
 
-    def gradient(self, name: Union[str, int]) -> Any:
-        """Return a copy of a parameter's gradient from the last step, before clipping."""
-        return self._read(_c.lib.cgp_pipeline_get_gradient, self._parameters, name)
+        Args:
+            name: Its name or number.
+            copy: False: return a view of the pipeline's memory, which it keeps alive: a NumPy
+                array or, on a GPU, a ``cgpipe.dlpack.DeviceTensor`` for ``torch.from_dlpack()``.
+                Call :meth:`parameters_changed` after a write.
+        """
+        return self._get("parameter", self._parameters, name, copy)
 
-    def state(self, name: Union[str, int]) -> Any:
-        """Return a copy of a running statistic."""
-        return self._read(_c.lib.cgp_pipeline_get_state, self._states, name)
+    def gradient(self, name: Union[str, int], *, copy: bool = True) -> Any:
+        """Return a copy of a parameter's gradient from the last step, before clipping, or a view
+        as in :meth:`parameter`."""
+        return self._get("gradient", self._parameters, name, copy)
+
+    def state(self, name: Union[str, int], *, copy: bool = True) -> Any:
+        """Return a copy of a running statistic, or a view as in :meth:`parameter`."""
+        return self._get("state", self._states, name, copy)
+
+    def parameters_changed(self) -> None:
+        """Take over what was written through views of parameters. Work on a GPU that writes them
+        must be complete (``torch.cuda.synchronize()``)."""
+        self._call(lambda: _c.check(_c.lib.cgp_pipeline_parameters_changed(self._handle)))
 
     def set_parameter(self, name: Union[str, int], value: Any) -> None:
         """Set a parameter to an array of its shape."""
@@ -466,16 +483,24 @@ class Pipeline(_c.Handle):
     def _new_outputs(self, samples: int, inputs: Sequence[Any]) -> List[Any]:
         if not self._outputs:
             raise ArgumentError(f"{self.model.name}: an output is expected, got none")
-        return [tensors.empty_like((samples, *value.shape), value.dtype, inputs)
-                for value in self._outputs]
+        return [tensors.empty_like((samples, *value.shape), value.dtype, inputs,
+                                   _views.gpu_of(self, i) if self._streams else None)
+                for i, value in enumerate(self._outputs)]
+
+    def _pointers(self, values: Sequence[Optional[Any]], expected: Sequence[Value],
+                  what: str = "input") -> tensors.pointers:
+        return tensors.pointers(values, expected, what, self._streams)
 
     def _outcome(self, outputs: List[Any]) -> Any:
         captured = self.model._captured
         found = outputs if captured is None else list(captured.to_torch(outputs))
         return found[0] if len(found) == 1 else found
 
-    def _read(self, function: Any, entries: Sequence[Value], name: Union[str, int]) -> Any:
+    def _get(self, what: str, entries: Sequence[Value], name: Union[str, int], copy: bool) -> Any:
         index = _find(entries, name)
+        if not copy:
+            return _views.view(self, what, index)
+        function = getattr(_c.lib, f"cgp_pipeline_get_{what}")
         out = tensors.empty_like(entries[index].shape, entries[index].dtype, ())
         self._call(lambda: _c.check(function(self._handle, index, out.ctypes.data)))
         return out

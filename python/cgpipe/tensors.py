@@ -3,7 +3,8 @@
 
 Contiguous float32 and int32 arrays are passed by address. int64 (PyTorch's labels) is copied to
 int32, and a non-contiguous array is copied to a contiguous one. Other types are refused, so nothing
-is rounded silently."""
+is rounded silently. A pipeline on GPUs also takes float32 tensors in their memory (dlpack.py);
+integers are copied to the host, which checks their range."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import ctypes
 import sys
 from typing import Any, List, Optional, Sequence, Tuple
 
-from cgpipe import _c
+from cgpipe import _c, dlpack
 from cgpipe.errors import ArgumentError
 from cgpipe.model import Value
 
@@ -27,33 +28,61 @@ def is_torch(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def tensor(value: Any, expected: Value) -> Tuple[Any, Any]:
+def tensor(value: Any, expected: Value, streams: Sequence[int] = ()) -> Tuple[Any, Any]:
     """Return a cgp_tensor of an array [N, ...], and the object that owns its memory.
 
     Args:
-        value: An array or tensor in host memory, or anything that NumPy converts to an array.
+        value: An array or tensor, or anything that NumPy converts to an array.
         expected: Shape of one sample, and type. For samples of one element, [N] stands for [N, 1].
+        streams: Streams of the pipeline's GPUs. Without one, the value must be in host memory.
 
     Raises:
         TypeError: The value has another type.
-        ArgumentError: The value has another shape, has an integer out of range, or is not in host
-            memory.
+        ArgumentError: The value has another shape, has an integer out of range, or is in memory
+            that the pipeline does not reach.
     """
-    keep, shape, address = whole(value, expected)
+    keep, shape, address = whole(value, expected, streams)
     if len(shape) == 1 and expected.shape == (1,):
         shape = (shape[0], 1)
     if shape[1:] != expected.shape or not shape:
         sizes = ", ".join(map(str, expected.shape))
         raise ArgumentError(
-            f"{expected.name}: shape [N, {sizes}] is expected, got {list(keep.shape)}")
+            f"{expected.name}: shape [N, {sizes}] is expected, got {list(shape)}")
     dims = (ctypes.c_int64 * _c.MAX_RANK)(*shape)
     return _c.cgp_tensor(_CODES[expected.dtype], _c.cgp_shape(len(shape), dims), address), keep
 
 
-def whole(value: Any, expected: Value) -> Tuple[Any, Tuple[int, ...], int]:
+def whole(value: Any, expected: Value,
+          streams: Sequence[int] = ()) -> Tuple[Any, Tuple[int, ...], int]:
     """Return the owner of an array's memory, its shape and its address. Errors as in tensor()."""
+    if is_on_device(value):
+        return _on_device(value, expected, streams)
     keep, address = _of_torch(value, expected) if is_torch(value) else _of_numpy(value, expected)
     return keep, tuple(keep.shape), address
+
+
+def is_on_device(value: Any) -> bool:
+    """Return whether a value is a tensor in a GPU's memory."""
+    return bool(value.device.type == "cuda") if is_torch(value) else dlpack.is_on_device(value)
+
+
+def _on_device(value: Any, expected: Value,
+               streams: Sequence[int]) -> Tuple[Any, Tuple[int, ...], int]:
+    if is_torch(value):
+        value = value.detach()
+        if expected.dtype != "float32" or not streams:
+            return whole(value.cpu(), expected)
+        value = value.contiguous()
+    if not streams:
+        raise ArgumentError(f"{expected.name}: a tensor in host memory is expected, got one on "
+                            f"device {value.__dlpack_device__()[1]} (copy it)")
+    keep, shape, dtype, address = dlpack.borrowed(value, expected.name, streams)
+    if expected.dtype != "float32":
+        raise ArgumentError(f"{expected.name}: integers in host memory are expected, where their "
+                            f"range is checked, got {dtype} on a device (copy it)")
+    if dtype != "float32":
+        raise TypeError(f"{expected.name}: float32 is expected, got {dtype} (convert it)")
+    return keep, shape, address
 
 
 def _of_numpy(value: Any, expected: Value) -> Tuple[Any, int]:
@@ -75,8 +104,8 @@ def _of_numpy(value: Any, expected: Value) -> Tuple[Any, int]:
 def _of_torch(value: Any, expected: Value) -> Tuple[Any, int]:
     torch = sys.modules["torch"]
     if value.device.type != "cpu":
-        raise ArgumentError(f"{expected.name}: a tensor in host memory is expected, got one on "
-                            f"{value.device} (.cpu())")
+        raise ArgumentError(f"{expected.name}: a tensor in host memory, or in a GPU's, is "
+                            f"expected, got one on {value.device} (.cpu())")
     if value.layout != torch.strided:
         raise TypeError(f"{expected.name}: a dense tensor is expected, got one of layout "
                         f"{value.layout} (.to_dense())")
@@ -99,22 +128,26 @@ def _narrow(value: Any, dtype: Any, expected: Value) -> Any:
     return value.to(dtype) if is_torch(value) else value.astype(dtype)
 
 
-def empty_like(shape: Sequence[int], dtype: str, like: Sequence[Any]) -> Any:
-    """Return a new array; a PyTorch tensor if one of ``like`` is."""
+def empty_like(shape: Sequence[int], dtype: str, like: Sequence[Any],
+               device: Optional[str] = None) -> Any:
+    """Return a new array; a PyTorch tensor if one of ``like`` is. It is on ``device`` if one of
+    ``like`` is on a GPU."""
     if any(map(is_torch, like)):
         torch = sys.modules["torch"]
-        return torch.empty(tuple(shape), dtype=getattr(torch, dtype))
+        there = any(is_torch(value) and is_on_device(value) for value in like)
+        return torch.empty(tuple(shape), dtype=getattr(torch, dtype),
+                           device=device if there else None)
     import numpy
 
     return numpy.empty(tuple(shape), dtype=dtype)
 
 
 class pointers:
-    """An array of pointers to cgp_tensors, with the owners of their memory. A None entry is
-    NULL."""
+    """An array of pointers to cgp_tensors, with the owners of their memory. A None entry is NULL.
+    ``streams`` are the streams of the pipeline's GPUs."""
 
     def __init__(self, values: Sequence[Optional[Any]], expected: Sequence[Value],
-                 what: str = "input") -> None:
+                 what: str = "input", streams: Sequence[int] = ()) -> None:
         if len(values) != len(expected):
             names = " ".join(value.name for value in expected)
             raise ArgumentError(
@@ -127,7 +160,7 @@ class pointers:
         for i, (value, wanted) in enumerate(zip(values, expected)):
             if value is None:
                 continue
-            struct, keep = tensor(value, wanted)
+            struct, keep = tensor(value, wanted, streams)
             self.keep.append(keep)
             self.tensors.append(struct)
             self.array[i] = ctypes.pointer(struct)

@@ -52,7 +52,7 @@ if ! command -v nvidia-smi >/dev/null; then
 fi
 
 run 3 --minutes 0
-says '^to run: digests 50 s, bits 20 s, memory 10 s, ops 60 s, .* sanitizers 60 s; 545 s in all, 0 s are there$'
+says '^to run: digests 50 s, bits 20 s, memory 10 s, ops 60 s, .* sanitizers 60 s; 560 s in all, 0 s are there$'
 says '^digests +not run'
 says '^    no time: 50 s are needed, 0 s are there$'
 says '^left: digests bits memory ops'
@@ -68,7 +68,7 @@ kill -9 $killed
 wait $killed 2>/dev/null
 sed -i 's/\("ResNet-101 f32": \)[0-9.]*/\112345/' "$work"/results/*.json
 run 0
-says '^to run: (linear 25 s, )?images 45 s, peers 60 s, (ranks 10 s, )?(probe 10 s, )?.* ops 60 s; '
+says '^to run: (linear 25 s, )?images 45 s, peers 60 s, (ranks 10 s, )?(torch 15 s, )?(probe 10 s, )?.* ops 60 s; '
 says '^    ResNet-101 f32: 12,345.0 samples/s$'
 says '^    ops, cuda-host here and committed: all [0-9]{3} equal$'
 says '^    10 steps, (cuda-host here and committed: all 6 equal|committed: of another libm)'
@@ -76,7 +76,7 @@ says '^    PyTorch U-Net\(5, 64\) f32: did not run: .*no U-Net here$'
 says '^    2 of 5 seeds passed: 11244888711800 1$'
 for part in digests bits memory ops; do says "^$part +passed +[0-9]"; done
 for part in gpt2 bf16 tables grid images peers; do says "^$part +measured +[0-9]"; done
-for part in linear ranks probe; do says "^$part +(passed|measured|not run) "; done
+for part in linear ranks torch probe; do says "^$part +(passed|measured|not run) "; done
 says '^sanitizers +not run'
 says '^    no GPU$'
 

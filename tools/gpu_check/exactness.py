@@ -206,6 +206,23 @@ def ranks(check):
     return result(verdict_of(lines), lines)
 
 
+def torch(check):
+    """Train with PyTorch's tensors on the GPU, and compare with tensors on the host."""
+    library = next(iter(sorted(check.built.glob("libcgpipe.so*"))), None)
+    if not check.facts["torch"] or not library:
+        raise NotRun(f"{check.python} has no PyTorch (PYTHON=...)" if library
+                     else "the build has no libcgpipe.so")
+    variables = {} if check.small else {"CGPIPE_GPU": "1"}
+    done = check.run([check.python, ROOT / "python" / "tests" / "test_dlpack.py"],
+                     env=check.environment(PYTHONPATH=str(ROOT / "python"),
+                                           CGPIPE_LIBRARY=str(library), **variables))
+    check.log("torch", done.stdout + done.stderr)
+    ran = re.search(r"^Ran \d+ tests", done.stderr, re.M)
+    line = f"PyTorch {check.facts['torch']}: {ran[0] if ran else 'no test was counted'}"
+    return result(*(("passed", [line]) if done.returncode == 0 else
+                    ("failed", [f"FAILED {line}, exit code {done.returncode} (see the log)"])))
+
+
 # --- memory ---
 
 def memory_cell(check, stages, chunks):

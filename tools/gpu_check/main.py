@@ -41,6 +41,7 @@ PARTS = [
     ("peers", peers.peers, 60, ("bench/*_torch.py", "bench/torch_peer.py", "bench/cases.py",
                                 "tools/reference_models.py")),
     ("ranks", exactness.ranks, 10, (*STEP, "src/transport")),
+    ("torch", exactness.torch, 15, (*STEP, "python/cgpipe", "python/tests/test_dlpack.py")),
     ("probe", ops.probe, 10, ("src/backend/cuda/mma.cuh", "tests/cuda/probe*",
                               "tests/fakes/cuda/tensor_core_model.h")),
     ("sanitizers", ops.sanitizers, 60, (*KERNELS, "tests/cuda/digests.c")),
@@ -80,7 +81,7 @@ def parse():
 
 def key_of(facts, name, function, sources):
     own = f"tools/gpu_check/{function.__module__}.py"
-    torch = facts["torch"] if name == "peers" else None
+    torch = facts["torch"] if name in ("peers", "torch") else None
     return machine.key((own, *sources), facts["device"], facts["driver"], torch)
 
 

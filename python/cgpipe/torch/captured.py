@@ -103,8 +103,8 @@ class Captured:
         samples = tensors[0].shape[0]
         found = [self._input(x, layout, i)
                  for i, (x, layout) in enumerate(zip(tensors, self.inputs)) if layout is not None]
-        outside = self.evaluator.run([h.outside.node for h in self.hidden if h.outside is not None],
-                                     tensors)
+        nodes = [h.outside.node for h in self.hidden if h.outside is not None]
+        outside = self.evaluator.run(nodes, [x.cpu() for x in tensors]) if nodes else {}
         for hidden in self.hidden:
             if hidden.outside is not None:
                 x = to_memory(outside[hidden.outside.node], hidden.layout)

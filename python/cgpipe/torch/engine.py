@@ -16,7 +16,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
-from cgpipe import _c
+from cgpipe import _c, _views
+from cgpipe.dlpack import DeviceTensor
 from cgpipe.errors import ArgumentError
 from cgpipe.worker import Worker
 
@@ -289,7 +290,7 @@ class Engine:
 def view_of(pipeline: Any, what: str, index: int) -> Tensor:
     """Return the memory of a cgpipe.Pipeline's "parameter", "gradient" or "state" as a tensor,
     which keeps it alive."""
-    tensor = _c.cgp_tensor()
-    function = getattr(_c.lib, f"cgp_pipeline_{what}_tensor")
-    pipeline._call(lambda: _c.check(function(pipeline._handle, index, ctypes.byref(tensor))))
-    return _view(tensor, pipeline._memory)
+    view = _views.view(pipeline, what, index)
+    if isinstance(view, DeviceTensor):
+        return torch.from_dlpack(view)
+    return torch.from_numpy(view)

@@ -8,7 +8,6 @@ from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 import torch
 from torch import Tensor, nn
 
-from cgpipe import _c
 from cgpipe.errors import ArgumentError
 from cgpipe.model import Model
 from cgpipe.torch.capture import Captured, capture, check_cuts
@@ -93,7 +92,9 @@ class _Module(Captured):
                 pipeline.adopted.append((entry.name, tensor, view.data_ptr()))
             if function == "parameter" and not pipeline.plan.inference:
                 tensor.grad = entry.to_torch(view_of(pipeline, "gradient", i))
-        pipeline._call(lambda: _c.check(_c.lib.cgp_pipeline_parameters_changed(pipeline._handle)))
+        if any(view.is_cuda for *_, view in found):
+            torch.cuda.synchronize()
+        pipeline.parameters_changed()
 
     def _check_training(self) -> None:
         """Raise if training would change what PyTorch's would not."""
