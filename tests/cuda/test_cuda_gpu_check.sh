@@ -91,7 +91,7 @@ says "^${cannot# } ops$"
 
 # Change one source after the other in a copy, and print the results that this makes invalid.
 mkdir -p "$work/tree/tests"
-cp -r "$source_dir"/{src,include,bench,tools} "$work/tree"
+cp -r "$source_dir"/{src,include,bench,tools,python} "$work/tree"
 cp -r "$source_dir"/tests/{op,cuda,fakes} "$work/tree/tests"
 python3 - "$work"/tree "$work"/results/*.json >"$work/out" 2>&1 <<'END'
 import json, pathlib, sys
@@ -108,7 +108,7 @@ for name in ("src/backend/cpu/backend.c", "src/backend/cuda/gemm.cu", "src/pipel
                   and report["parts"][part]["key"] != main.key_of(report, part, function, sources)))
     (tree / name).write_bytes(before)
 END
-steps="digests bits memory( linear)? gpt2 bf16 tables grid images( ranks)?"
+steps="digests bits memory( linear)? gpt2 bf16 tables grid images( ranks)? torch"
 says '^src/backend/cpu/backend.c$'
 says "^src/backend/cuda/gemm.cu ${steps/memory/memory ops}$"
 says "^src/pipeline/op_times.c $steps$"
