@@ -43,8 +43,7 @@ _CODES = {(2, 32): "float32", (0, 32): "int32", (0, 64): "int64"}
 _TYPES = {"float32": _DataType(2, 32, 1), "int32": _DataType(0, 32, 1)}
 
 _api = ctypes.pythonapi
-_Destructor = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_Callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
     ("PyCapsule_New", _api))
 _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
@@ -111,15 +110,16 @@ def borrowed(value: Any, name: str, streams: Sequence[int]) -> Borrowed:
 _exported: Dict[int, Any] = {}
 
 
-@_Deleter
 def _delete(address: int) -> None:
     _exported.pop(address, None)
 
 
-@_Destructor
 def _drop(capsule: int) -> None:
     if _is_valid(capsule, _NAME):  # no library took the tensor
         _delete(_pointer_at(capsule, _NAME))
+
+
+_DELETE, _DROP = _Callback(_delete), _Callback(_drop)
 
 
 class DeviceTensor:
@@ -155,10 +155,10 @@ class DeviceTensor:
         managed = _Managed()
         managed.tensor = _Tensor(self._address, _Device(*self._device), len(self.shape),
                                  _TYPES[self.dtype], sizes, None, 0)
-        managed.deleter = ctypes.cast(_delete, ctypes.c_void_p)
+        managed.deleter = ctypes.cast(_DELETE, ctypes.c_void_p)
         address = ctypes.addressof(managed)
         _exported[address] = (managed, sizes, self._owner)
-        return _new(address, _NAME, ctypes.cast(_drop, ctypes.c_void_p))
+        return _new(address, _NAME, ctypes.cast(_DROP, ctypes.c_void_p))
 
     def __repr__(self) -> str:
         return (f"<cgpipe.DeviceTensor {self.dtype} {list(self.shape)} on device "
