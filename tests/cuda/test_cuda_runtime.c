@@ -173,7 +173,7 @@ TEST_CASE(a_capture_refuses_what_cuda_refuses) {
                                   : call == 2 ? cudaHostAlloc(&memory, 64, cudaHostAllocPortable)
                                   : call == 3 ? cudaStreamSynchronize(stream)
                                   : call == 4 ? cudaEventQuery(event)
-                                  : call == 5 ? cudaEventRecord(event, stream)
+                                  : call == 5 ? cudaEventSynchronize(event)
                                   : call == 6 ? cudaMemcpyPeerAsync(x, 0, x, 0, 4, stream)
                                               : blocks_step(x, N, 1, NULL);
         assert_int_equal(error, cudaErrorStreamCaptureUnsupported);
@@ -189,6 +189,106 @@ TEST_CASE(a_capture_refuses_what_cuda_refuses) {
     OK(cudaEventDestroy(event));
     OK(cudaFree(x));
     (void)cudaGetLastError();
+}
+
+/* Capture, with `copy` on a branch between two kernels: x = 2 x + 1, y = x, x = 2 x + 1. */
+static cudaGraph_t captured_branch(float *x, float *y, cudaStream_t stream, cudaStream_t branch) {
+    cudaGraph_t graph = NULL;
+    cudaEvent_t fork = new_event(), join = new_event();
+    size_t nodes = 0;
+    OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    OK(blocks_step(x, N, 1, stream));
+    OK(cudaEventRecord(fork, stream));
+    OK(cudaStreamWaitEvent(branch, fork, 0));
+    OK(cudaMemcpyAsync(y, x, N * sizeof *x, cudaMemcpyDeviceToDevice, branch));
+    OK(cudaEventRecord(join, branch));
+    OK(cudaStreamWaitEvent(stream, join, 0));
+    OK(blocks_step(x, N, 1, stream));
+    OK(cudaStreamEndCapture(stream, &graph));
+    OK(cudaGraphGetNodes(graph, NULL, &nodes));
+    assert_int_equal(nodes, 3);
+    assert_int_equal(cudaEventQuery(join), cudaErrorCapturedEvent);
+    assert_int_equal(cudaStreamWaitEvent(stream, join, 0), cudaErrorCapturedEvent);
+    OK(cudaEventDestroy(fork));
+    OK(cudaEventDestroy(join));
+    (void)cudaGetLastError();
+    return graph;
+}
+
+/* A stream that waits for a record of a capture is a branch of the graph. Each launch keeps the
+ * order of records and waits. */
+TEST_CASE(a_graph_runs_its_branches) {
+    cudaStream_t stream = new_stream(), branch = new_stream();
+    cudaGraphExec_t exec = NULL;
+    float *x = memory_of(N * sizeof *x), *y = memory_of(N * sizeof *y);
+    float *here = NULL;
+    cudaGraph_t graph = captured_branch(x, y, stream, branch);
+    OK(cudaHostAlloc((void **)&here, N * sizeof *here, cudaHostAllocPortable));
+    OK(cudaGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(cudaMemsetAsync(x, 0, N * sizeof *x, stream));
+    cgp__shim_get_settings()->delay_ns = 5000000;
+    for (int round = 0, expected = 0; round < 10; round++) {
+        OK(cudaGraphLaunch(exec, stream));
+        OK(cudaMemcpyAsync(here, y, N * sizeof *y, cudaMemcpyDeviceToHost, stream));
+        OK(cudaStreamSynchronize(stream));
+        for (int i = 0; i < N; i++)
+            assert_true(here[i] == (float)(2 * expected + 1));
+        expected = 4 * expected + 3;
+    }
+    cgp__shim_get_settings()->delay_ns = 0;
+    OK(cudaStreamSynchronize(branch));
+    OK(cudaGraphExecDestroy(exec));
+    OK(cudaGraphDestroy(graph));
+    OK(cudaStreamDestroy(stream));
+    OK(cudaStreamDestroy(branch));
+    OK(cudaFreeHost(here));
+    OK(cudaFree(x));
+    OK(cudaFree(y));
+}
+
+/* A branch must be joined, and a capture waits for no record outside. */
+TEST_CASE(a_capture_refuses_loose_branches) {
+    cudaStream_t stream = new_stream(), branch = new_stream();
+    cudaEvent_t event = new_event();
+    float *x = memory_of(N * sizeof *x);
+    cudaGraph_t graph = NULL;
+    for (int joins = 0; joins < 2; joins++) {
+        OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+        OK(cudaEventRecord(event, stream));
+        OK(cudaStreamWaitEvent(branch, event, 0));
+        OK(cudaEventRecord(event, branch));
+        OK(blocks_step(x, N, 1, branch)); /* after the record */
+        if (joins) OK(cudaStreamWaitEvent(stream, event, 0));
+        assert_int_equal(cudaStreamEndCapture(branch, &graph), cudaErrorInvalidValue);
+        assert_int_equal(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureUnjoined);
+    }
+    OK(cudaEventRecord(event, branch));
+    OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    assert_int_equal(cudaStreamWaitEvent(stream, event, 0), cudaErrorStreamCaptureIsolation);
+    assert_int_equal(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
+    OK(cudaStreamDestroy(stream));
+    OK(cudaStreamDestroy(branch));
+    OK(cudaEventDestroy(event));
+    OK(cudaFree(x));
+    (void)cudaGetLastError();
+}
+
+/* An event is kept until the stream that waits for it has passed the wait. */
+TEST_CASE(an_event_that_a_stream_waits_for_may_be_destroyed) {
+    cudaStream_t first = new_stream(), second = new_stream();
+    float *x = memory_of(N * sizeof *x);
+    cgp__shim_get_settings()->delay_ns = 2000000;
+    for (int round = 0; round < 20; round++) {
+        cudaEvent_t event = new_event();
+        OK(cudaEventRecord(event, first));
+        OK(cudaStreamWaitEvent(second, event, 0));
+        OK(cudaEventDestroy(event));
+        OK(blocks_step(x, N, 1, second));
+    }
+    cgp__shim_get_settings()->delay_ns = 0;
+    OK(cudaStreamDestroy(first));
+    OK(cudaStreamDestroy(second));
+    OK(cudaFree(x));
 }
 
 /* --- failures --- */

@@ -167,6 +167,24 @@ TEST_CASE(an_event_of_a_killed_process_never_completes) {
     assert_true(WIFSIGNALED(end(&s)));
 }
 
+/* The stream of a wait for such an event never gets on, so another process makes the wait. */
+TEST_CASE(an_event_with_a_pending_wait_is_destroyed_at_once) {
+    int status = 0;
+    const pid_t importer = fork();
+    assert_true(importer >= 0);
+    if (importer == 0) {
+        alarm(60);
+        shared s = begin();
+        command(&s, 'f');
+        kill(s.child, SIGKILL);
+        assert_ok(b->streams->event_wait(s.device, CGP_QUEUE_IN, s.event));
+        b->streams->event_destroy(s.event);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(importer, &status, 0), importer);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 TEST_CASE(what_cannot_be_shared_leaves_the_device_usable) {
     cgp__shim_settings *settings = cgp__shim_get_settings();
     cgp_shared_handle memory_handle, event_handle;

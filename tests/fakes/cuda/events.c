@@ -23,9 +23,11 @@ struct CUevent_st {
     bool timed, imported;
     cgp__shim_mapping mapping; /* of an interprocess event's counters */
     counters own, *counters;
+    cgp__shim_captured_record captured; /* the last record, if a capture has taken it */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int64_t time_ns;
+    int users; /* records and waits that are enqueued and have not run */
 };
 
 typedef struct mark {
@@ -33,8 +35,15 @@ typedef struct mark {
     uint64_t record;
 } mark;
 
-static cudaError_t run_record(const void *payload) {
-    const mark *m = payload;
+/* Add to the event's users; the last change by a user is its last access to the event. */
+static void change_users(cudaEvent_t event, int change) {
+    pthread_mutex_lock(&event->lock);
+    event->users += change;
+    pthread_cond_broadcast(&event->changed);
+    pthread_mutex_unlock(&event->lock);
+}
+
+static void reach(const mark *m) {
     struct timespec now;
     pthread_mutex_lock(&m->event->lock);
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -42,23 +51,43 @@ static cudaError_t run_record(const void *payload) {
     atomic_store(&m->event->counters->reached, m->record);
     pthread_cond_broadcast(&m->event->changed);
     pthread_mutex_unlock(&m->event->lock);
-    return cudaSuccess;
 }
 
-static cudaError_t run_wait(const void *payload) {
-    const mark *m = payload;
+static void wait_for(const mark *m) {
     const counters *c = m->event->counters;
     const struct timespec pause = {0, 20000};
     if (m->event->mapping.at) {
         while (atomic_load(&c->reached) < m->record)
             nanosleep(&pause, NULL);
-        return cudaSuccess;
+        return;
     }
     pthread_mutex_lock(&m->event->lock);
     while (atomic_load(&c->reached) < m->record)
         pthread_cond_wait(&m->event->changed, &m->event->lock);
     pthread_mutex_unlock(&m->event->lock);
+}
+
+static cudaError_t run_record(const void *payload) {
+    const mark *m = payload;
+    reach(m);
+    change_users(m->event, -1);
     return cudaSuccess;
+}
+
+static cudaError_t run_wait(const void *payload) {
+    const mark *m = payload;
+    wait_for(m);
+    change_users(m->event, -1);
+    return cudaSuccess;
+}
+
+/* Enqueue a record or a wait, which becomes a user of the event. */
+static cudaError_t enqueue(cudaStream_t stream, cgp__shim_run *run, const mark *m) {
+    cgp__shim_work *work = cgp__shim_make_work(run, true, m, sizeof *m);
+    change_users(m->event, 1);
+    const cudaError_t error = work ? cgp__shim_enqueue(stream, work) : cudaErrorMemoryAllocation;
+    if (error != cudaSuccess) change_users(m->event, -1);
+    return error;
 }
 
 static mark last_record(cudaEvent_t event, int more) {
@@ -127,14 +156,16 @@ cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *event, cudaIpcEventHandle_t hand
     return cudaSuccess;
 }
 
-/* Like CUDA's cudaEventDestroy(), keep the event until pending work that uses it has run. An
- * interprocess event may be pending for ever; it is then left behind. */
+/* Like CUDA's cudaEventDestroy(), keep the event until the records and waits that use it have run.
+ * An interprocess event may be pending for ever; it is then left behind. */
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
     const int device = event->device;
-    const mark m = last_record(event, 0);
-    const bool pending = atomic_load(&event->counters->reached) < m.record;
-    if (event->mapping.at && pending) return cgp__shim_leave(cgp__shim_enter_on(device));
-    run_wait(&m);
+    pthread_mutex_lock(&event->lock);
+    while (event->users > 0 && !event->mapping.at)
+        pthread_cond_wait(&event->changed, &event->lock);
+    const bool pending = event->users > 0;
+    pthread_mutex_unlock(&event->lock);
+    if (pending) return cgp__shim_leave(cgp__shim_enter_on(device));
     cgp__shim_unmap(&event->mapping);
     free_event(event);
     return cgp__shim_leave(cgp__shim_enter_on(device));
@@ -144,10 +175,27 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     CGP__SHIM_TRY(cgp__shim_enter_on(event->device));
     if (cgp__shim_device_of(stream) != event->device)
         return cgp__shim_leave(cudaErrorInvalidResourceHandle);
+    if (cgp__shim_captures(stream) && !event->mapping.at)
+        return cgp__shim_leave(cgp__shim_capture_record(stream, &event->captured));
+    if (!stream || cgp__shim_captures(stream)) CGP__SHIM_TRY(cgp__shim_refuse_capture());
+    event->captured.capture = 0;
+    return cgp__shim_leave(cgp__shim_enqueue_record(stream, event));
+}
+
+cudaError_t cgp__shim_enqueue_record(cudaStream_t stream, cudaEvent_t event) {
     const mark m = last_record(event, 1);
-    const cudaError_t error = cgp__shim_add(stream, run_record, true, &m, sizeof m);
-    if (error != cudaSuccess) run_record(&m); /* so that no wait for it blocks for ever */
-    return cgp__shim_leave(error);
+    const cudaError_t error = enqueue(stream, run_record, &m);
+    if (error != cudaSuccess) reach(&m); /* so that no wait for it blocks for ever */
+    return error;
+}
+
+cudaError_t cgp__shim_enqueue_wait(cudaStream_t stream, cudaEvent_t event) {
+    const mark m = last_record(event, 0);
+    return enqueue(stream, run_wait, &m);
+}
+
+cudaError_t cgp__shim_new_event(cudaEvent_t *event) {
+    return new_event(event, false);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
@@ -155,8 +203,15 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     if (flags != 0) return cgp__shim_leave(cudaErrorInvalidValue);
     if (event->imported && cgp__shim_get_settings()->sharing == CGP__SHIM_SHARES_UNORDERED)
         return cudaSuccess;
-    const mark m = last_record(event, 0);
-    return cgp__shim_leave(cgp__shim_add(stream, run_wait, true, &m, sizeof m));
+    if (event->captured.capture > 0 || cgp__shim_captures(stream))
+        return cgp__shim_leave(cgp__shim_capture_wait(stream, &event->captured));
+    if (!stream) CGP__SHIM_TRY(cgp__shim_refuse_capture());
+    return cgp__shim_leave(cgp__shim_enqueue_wait(stream, event));
+}
+
+/* Fail a call of the host about a record that a capture has taken. */
+static cudaError_t refuse_captured(cudaEvent_t event) {
+    return event->captured.capture > 0 ? cudaErrorCapturedEvent : cudaSuccess;
 }
 
 static bool is_done(cudaEvent_t event) {
@@ -167,6 +222,7 @@ static bool is_done(cudaEvent_t event) {
 cudaError_t cudaEventQuery(cudaEvent_t event) {
     CGP__SHIM_TRY(cgp__shim_refuse_capture());
     CGP__SHIM_TRY(cgp__shim_enter_on(event->device));
+    CGP__SHIM_TRY(refuse_captured(event));
     if (!is_done(event)) return cudaErrorNotReady;
     return cgp__shim_leave(cgp__shim_failure(event->device));
 }
@@ -174,8 +230,9 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     CGP__SHIM_TRY(cgp__shim_refuse_capture());
     CGP__SHIM_TRY(cgp__shim_enter_on(event->device));
+    CGP__SHIM_TRY(refuse_captured(event));
     const mark m = last_record(event, 0);
-    run_wait(&m);
+    wait_for(&m);
     return cgp__shim_leave(cgp__shim_failure(event->device));
 }
 

@@ -19,6 +19,7 @@ struct CUstream_st {
     pthread_cond_t changed;
     work *first, **end;
     bool busy, stopped;
+    cudaStream_t branches[CGP__SHIM_BRANCHES]; /* of graphs that are launched in this stream */
     uint64_t random, seeds; /* `random` is used for delays, `seeds` for launches */
 };
 
@@ -117,17 +118,15 @@ cudaError_t cgp__shim_add(cudaStream_t stream, cgp__shim_run *run, bool always, 
     if ((captures && always) || !stream) CGP__SHIM_TRY(cgp__shim_refuse_capture());
     work *w = cgp__shim_make_work(run, always, payload, bytes);
     if (!w) return cudaErrorMemoryAllocation;
-    return captures ? cgp__shim_capture(w) : cgp__shim_enqueue(stream, w);
+    return captures ? cgp__shim_capture(stream, w) : cgp__shim_enqueue(stream, w);
 }
 
 /* --- streams --- */
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
-    CGP__SHIM_TRY(cgp__shim_enter());
-    if (flags != cudaStreamNonBlocking) return cgp__shim_leave(cudaErrorInvalidValue);
+static cudaStream_t new_stream(int device) {
     cudaStream_t s = calloc(1, sizeof *s);
-    if (!s) return cgp__shim_leave(cudaErrorMemoryAllocation);
-    s->device = cgp__shim_current_device();
+    if (!s) return NULL;
+    s->device = device;
     s->end = &s->first;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
@@ -139,18 +138,29 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
         streams = s;
     }
     pthread_mutex_unlock(&streams_lock);
-    if (!started) {
-        free(s);
-        return cgp__shim_leave(cudaErrorMemoryAllocation);
-    }
+    if (started) return s;
+    free(s);
+    return NULL;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
+    CGP__SHIM_TRY(cgp__shim_enter());
+    if (flags != cudaStreamNonBlocking) return cgp__shim_leave(cudaErrorInvalidValue);
+    cudaStream_t s = new_stream(cgp__shim_current_device());
+    if (!s) return cgp__shim_leave(cudaErrorMemoryAllocation);
     *stream = s;
     cgp__shim_count_object(1);
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-    const int device = stream->device;
-    cgp__shim_drop_capture(stream);
+cudaStream_t cgp__shim_branch_of(cudaStream_t stream, int i) {
+    if (i == 0) return stream;
+    cudaStream_t *branch = &stream->branches[i - 1];
+    if (!*branch) *branch = new_stream(stream->device);
+    return *branch;
+}
+
+static void free_stream(cudaStream_t stream) {
     pthread_mutex_lock(&streams_lock);
     for (cudaStream_t *at = &streams; *at; at = &(*at)->next) {
         if (*at != stream) continue;
@@ -166,6 +176,17 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     pthread_cond_destroy(&stream->changed);
     pthread_mutex_destroy(&stream->lock);
     free(stream);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    const int device = stream->device;
+    cudaStream_t branches[CGP__SHIM_BRANCHES];
+    memcpy(branches, stream->branches, sizeof branches);
+    cgp__shim_drop_capture(stream);
+    free_stream(stream);
+    for (int i = 0; i < CGP__SHIM_BRANCHES; i++) {
+        if (branches[i]) free_stream(branches[i]);
+    }
     cgp__shim_count_object(-1);
     return cgp__shim_leave(cgp__shim_enter_on(device));
 }
