@@ -59,6 +59,8 @@ static const char *missing_optional(const cgp_backend *b) {
         CHECK(streams->event_destroy);
         CHECK(streams->event_record);
         CHECK(streams->event_wait);
+        if (b->streams->fork) CHECK(streams->join);
+        if (b->streams->join) CHECK(streams->fork);
         CHECK(streams->event_done);
         CHECK(streams->event_sync);
         CHECK(streams->event_time);

@@ -5,7 +5,11 @@
 #include "custom_ops.h"
 #include "in_program.h"
 
+#include <time.h>
+
+#include "backend/cuda/device.h"
 #include "base/base.h"
+#include "cuda/work.h"
 
 static const cgp_backend *b;
 
@@ -190,6 +194,65 @@ TEST_CASE(the_driver_takes_memory_beside_the_devices) {
                  "cuda-host: expected ordinal 0 to 7, got 8");
 }
 
+static cudaError_t sleep_for(const void *ns) {
+    const struct timespec time = {0, (long)*(const int64_t *)ns};
+    nanosleep(&time, NULL);
+    return cudaSuccess;
+}
+
+/* Delay a stream's next work. */
+static void delay(cudaStream_t stream) {
+    const int64_t ns = 50000000;
+    cgp__shim_work *work = cgp__shim_make_work(sleep_for, false, &ns, sizeof ns);
+    assert_non_null(work);
+    assert_int_equal(cgp__shim_enqueue(stream, work), cudaSuccess);
+}
+
+/* Two weight gradients with split-K, one in COMPUTE and one on the branch. The copies before and
+ * after them depend on fork and join. */
+TEST_CASE(kernels_of_the_branch_run_beside_those_of_compute) {
+    enum { ROWS = 1200, SIZE = 64, X = ROWS * SIZE, W = SIZE * SIZE, ALL = X + 2 * W, ROUNDS = 20 };
+    cgp_kernel_spec spec = {.op = CGP_OP_LINEAR, .direction = CGP_OP_BACKWARD_WEIGHT, .n = 1};
+    cgp_device *device = open_device(0);
+    cgp_kernel *kernel = NULL;
+    float *x, *here;
+    spec.attributes.linear =
+        (cgp_op_linear){.rows = ROWS, .in = SIZE, .out = SIZE, .transposed = 1};
+    assert_ok(b->device.memory_create(device, ALL * sizeof *x, (void **)&x));
+    assert_ok(b->device.host_memory_create(device, ALL * sizeof *x, (void **)&here));
+    assert_ok(b->kernels.create(device, &spec, &kernel));
+    for (int i = 0; i < X; i++)
+        here[i] = (float)(i % 7 - 3);
+    delay(device->streams[CGP_QUEUE_COMPUTE]);
+    assert_ok(b->device.copy(device, CGP_QUEUE_COMPUTE, (cgp_place){device, x},
+                             (cgp_place){NULL, here}, ALL * sizeof *x));
+    assert_ok(b->streams->fork(device));
+    for (int i = 0; i < 2 * ROUNDS; i++) {
+        const bool branch = i % 2;
+        assert_ok(b->kernels.run(
+            kernel, &(cgp_kernel_args){
+                        .x = {x}, .dy = x, .branch = branch, .dparam = {x + X + branch * W}}));
+    }
+    delay(device->branch);
+    assert_ok(b->kernels.run(
+        kernel, &(cgp_kernel_args){.x = {x}, .dy = x, .branch = true, .dparam = {x + X + W}}));
+    assert_ok(b->streams->join(device));
+    assert_ok(b->device.copy(device, CGP_QUEUE_COMPUTE, (cgp_place){NULL, here},
+                             (cgp_place){device, x}, ALL * sizeof *x));
+    assert_ok(b->streams->finish(device));
+    for (int i = 0; i < W; i++) { /* integers: the sums are exact */
+        float sum = 0;
+        for (int row = 0; row < ROWS; row++)
+            sum += here[row * SIZE + i / SIZE] * here[row * SIZE + i % SIZE];
+        assert_true(here[X + i] == ROUNDS * sum);
+        assert_true(here[X + W + i] == (ROUNDS + 1) * sum);
+    }
+    b->kernels.destroy(kernel);
+    b->device.host_memory_destroy(device, here, ALL * sizeof *x);
+    b->device.memory_destroy(device, x, ALL * sizeof *x);
+    b->device.destroy(device);
+}
+
 /* A custom op's functions run on the host. */
 TEST_CASE(a_custom_op_is_refused_by_the_plan_with_the_way_out) {
     cgp_model *model = NULL;
@@ -235,6 +298,8 @@ static cgp_status live(void) {
     if (status == CGP_OK) status = b->kernels.add(device, x, x, 64);
     if (status == CGP_OK) status = b->streams->event_record(device, CGP_QUEUE_COMPUTE, event);
     if (status == CGP_OK) status = b->streams->event_sync(event);
+    if (status == CGP_OK) status = b->streams->fork(device);
+    if (status == CGP_OK) status = b->streams->join(device);
     if (status == CGP_OK) status = b->streams->finish(device);
     if (here) b->device.host_memory_destroy(device, here, 256);
     if (x) b->device.memory_destroy(device, x, 256);

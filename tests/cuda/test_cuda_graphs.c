@@ -111,6 +111,29 @@ TEST_CASE(a_call_that_no_capture_allows_is_named) {
     assert_ok(live(false));
 }
 
+/* The pipeline gives a capture up between fork and join. */
+TEST_CASE(a_capture_that_is_given_up_leaves_the_device_usable) {
+    const cgp_device_options options = {.struct_size = sizeof options};
+    cgp_device *device = NULL;
+    cgp_captured_graph *graph = NULL;
+    void *x = NULL;
+    assert_ok(b->device.create(&device, &options));
+    assert_ok(b->device.memory_create(device, BYTES, &x));
+    assert_ok(b->graphs->capture_begin(device));
+    assert_ok(b->kernels.add(device, x, x, N));
+    assert_ok(b->streams->fork(device));
+    assert_ok(b->graphs->capture_end(device, &graph));
+    b->graphs->destroy(graph);
+    assert_ok(b->streams->fork(device));
+    assert_ok(b->streams->finish(device)); /* an action that was given up */
+    assert_ok(b->graphs->capture_begin(device));
+    assert_ok(b->kernels.add(device, x, x, N));
+    assert_ok(b->graphs->capture_end(device, &graph));
+    b->graphs->destroy(graph);
+    b->device.memory_destroy(device, x, BYTES);
+    b->device.destroy(device);
+}
+
 /* --- training with graphs --- */
 
 static const test_sizes sizes = {

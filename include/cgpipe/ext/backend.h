@@ -9,8 +9,8 @@
  *     sharing    memory and events for other processes of a host, for backends with streams. NULL:
  *                messages between processes pass through host memory
  *
- * A comment says which functions of `device` and `kernels` may be NULL; no function of the other
- * tables may be NULL. Five functions are in a table where a reader may not look for them:
+ * A comment says which functions of `device`, `kernels` and `streams` may be NULL; no function of
+ * the other tables may be NULL. Five functions are in a table where a reader may not look for them:
  *
  * - `driver_bytes`, `isa` and `numerics` are in `device`: they describe hardware, and are called
  *   before a device exists;
@@ -24,6 +24,8 @@
  *     COMPUTE   kernels, conversions, updates
  *     IN        copies to this device, from the host or another device
  *     OUT       copies from this device
+ *
+ * A device may have a branch, a fourth queue for kernels that run beside those of COMPUTE.
  *
  * A failure in a queue sticks: the queue drops the remaining work, its events complete, and every
  * later call on the device returns the failure. The caller destroys the device.
@@ -46,7 +48,7 @@ extern "C" {
 #endif
 
 /** Version of the structs and ops in this header and in cgpipe/ext/ops.h. */
-#define CGP_BACKEND_ABI 11
+#define CGP_BACKEND_ABI 12
 
 /** An entry of a kernel's prefetch list: memory that later kernels read. The list has the order of
  *  these kernels. */
@@ -111,6 +113,9 @@ typedef struct cgp_kernel_args {
     bool deferred;
     /** CUSTOM: this forward is a recomputation for backward. */
     bool recomputing;
+    /** The run goes to the branch instead of COMPUTE. Only a backend with fork() gets true, for a
+     *  kernel of BACKWARD_WEIGHT. */
+    bool branch;
     /** The prefetch list of a LINEAR: at most CGP_MAX_PREFETCH entries, and none unless the backend
      *  `prefetches`. Borrowed for the call. */
     const cgp_prefetch *prefetch;
@@ -311,6 +316,12 @@ typedef struct cgp_backend_streams {
     /** Make all later work of the queue wait for the most recent record of the event. An event that
      *  was never recorded is done. */
     cgp_status (*event_wait)(cgp_device *device, cgp_queue queue, cgp_event *event);
+    /** Make later work of the branch wait for all work in COMPUTE. NULL: there is no branch, and
+     *  join is NULL too. After a fork() in a capture, the branch's work is captured until the next
+     *  join(). */
+    cgp_status (*fork)(cgp_device *device);
+    /** Make later work of COMPUTE wait for all work in the branch. */
+    cgp_status (*join)(cgp_device *device);
     /** Set *done to true if the event is done, else to false. A failure of the event's device is
      * returned. */
     cgp_status (*event_done)(cgp_event *event, bool *done);
@@ -336,10 +347,11 @@ typedef struct cgp_backend_streams {
 /** Graph capture. If the backend is `host_addressable`, nothing is captured. */
 typedef struct cgp_backend_graphs {
     size_t struct_size;
-    /** Begin a capture. Until capture_end(), all work given to COMPUTE is captured with its current
-     *  operands, and does not run: kernels, packs, conversions, commits and their checks, sums,
-     *  searches, updates, additions. The captured work reads device memory when the graph runs. No
-     *  copies, events or work of other queues may be enqueued before capture_end(). */
+    /** Begin a capture. Until capture_end(), all work given to COMPUTE or the branch is captured
+     *  with its current operands, and does not run. It consists of kernels, packs, conversions,
+     *  commits and their checks, sums, searches, updates, additions. The captured work reads device
+     *  memory when the graph runs. No copies, events or work of other queues may be enqueued before
+     *  capture_end(). */
     cgp_status (*capture_begin)(cgp_device *device);
     /** End the capture, also after a call that failed. Memory and kernels must outlive the graph.
      *  *out is NULL if nothing was captured, or the capture failed. @retval CGP_ENOMEM There is no

@@ -31,7 +31,7 @@ void cgp__cuda_count_library(void);
 /* Number of semaphores of serial split-K that a device has (gemm.cuh). */
 enum { CGP__CUDA_SEMAPHORES = 4096 };
 
-/* Properties of a device that kernels of its COMPUTE queue use. */
+/* Properties of a device that kernels of a queue use: COMPUTE, or the branch. */
 typedef struct cgp__cuda_resources {
     /* Number of SMs. It decides tile shapes and grids, and changes no bit of a result. */
     int multiprocessors;

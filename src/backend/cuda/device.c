@@ -55,6 +55,10 @@ cgp_status cgp__cuda_set_device(cgp_device *device) {
     return cgp__cuda_check(device, cgp__cuda_use(device->ordinal), "cudaSetDevice");
 }
 
+void cgp__cuda_use_branch(const cgp_device *device) {
+    resources = &device->branch_resources;
+}
+
 cgp_status cgp__cuda_check(cgp_device *device, cudaError_t error, const char *format, ...) {
     if (error == cudaSuccess) return CGP_OK;
     (void)cudaGetLastError();
@@ -117,10 +121,11 @@ cgp_status cgp__cuda_driver_bytes(int ordinal, int64_t *bytes) {
 
 /* --- a device --- */
 
-/* Sizes of the device's own memory: scratch memory of sums, then semaphores. */
+/* Sizes of the device's own memory: scratch memory of sums, then semaphores of COMPUTE and of the
+ * branch. */
 enum {
     PARTIAL_BYTES = CGP__CUDA_PARTIALS * sizeof(double),
-    OWN_BYTES = PARTIAL_BYTES + CGP__CUDA_SEMAPHORES * sizeof(int)
+    OWN_BYTES = PARTIAL_BYTES + 2 * CGP__CUDA_SEMAPHORES * sizeof(int)
 };
 
 /* Allocate the device's own memory and clear it. Semaphores are never cleared again: a launch that
@@ -130,25 +135,36 @@ static cgp_status create_own_memory(cgp_device *device) {
         device, cgp__cuda_allocate(device->ordinal, &device->partials, OWN_BYTES),
         "memory for sums and semaphores", OWN_BYTES));
     device->resources.semaphores = (int *)(void *)((char *)device->partials + PARTIAL_BYTES);
+    device->branch_resources.semaphores = device->resources.semaphores + CGP__CUDA_SEMAPHORES;
     return cgp__cuda_check(
         device, cudaMemsetAsync(device->partials, 0, OWN_BYTES, device->streams[CGP_QUEUE_COMPUTE]),
         "clear %zu bytes", (size_t)OWN_BYTES);
 }
 
+static cgp_status create_stream(cgp_device *device, cudaStream_t *out) {
+    return cgp__cuda_check(device, cudaStreamCreateWithFlags(out, cudaStreamNonBlocking),
+                           "a stream");
+}
+
+static cgp_status create_event(cgp_device *device, cudaEvent_t *out, unsigned flags) {
+    return cgp__cuda_check(device, cudaEventCreateWithFlags(out, flags), "an event");
+}
+
 static cgp_status create_parts(cgp_device *device) {
     CGP__TRY_STATUS(cgp__cuda_set_device(device));
     for (int q = 0; q < CGP_QUEUES; q++)
-        CGP__TRY_STATUS(cgp__cuda_check(
-            device, cudaStreamCreateWithFlags(&device->streams[q], cudaStreamNonBlocking),
-            "a stream"));
+        CGP__TRY_STATUS(create_stream(device, &device->streams[q]));
+    CGP__TRY_STATUS(create_stream(device, &device->branch));
+    CGP__TRY_STATUS(create_event(device, &device->forked, cudaEventDisableTiming));
+    CGP__TRY_STATUS(create_event(device, &device->joined, cudaEventDisableTiming));
     CGP__TRY_STATUS(create_own_memory(device));
     CGP__TRY_STATUS(
         cgp__cuda_check(device,
                         cudaDeviceGetAttribute(&device->resources.multiprocessors,
                                                cudaDevAttrMultiProcessorCount, device->ordinal),
                         "its multiprocessors"));
-    CGP__TRY_STATUS(cgp__cuda_check(
-        device, cudaEventCreateWithFlags(&device->base, cudaEventDefault), "an event"));
+    device->branch_resources.multiprocessors = device->resources.multiprocessors;
+    CGP__TRY_STATUS(create_event(device, &device->base, cudaEventDefault));
     return cgp__cuda_check(device, cgp__cuda_set_base(device), "its clock");
 }
 
@@ -166,15 +182,25 @@ cgp_status cgp__cuda_device_create(cgp_device **out, const cgp_device_options *o
     return status;
 }
 
+static void destroy_stream(cudaStream_t stream) {
+    if (!stream) return;
+    (void)cudaStreamSynchronize(stream);
+    (void)cudaStreamDestroy(stream);
+}
+
+static void destroy_event(cudaEvent_t event) {
+    if (event) (void)cudaEventDestroy(event);
+}
+
 void cgp__cuda_device_destroy(cgp_device *device) {
     (void)cgp__cuda_use(device->ordinal);
-    for (int q = 0; q < CGP_QUEUES; q++) {
-        if (!device->streams[q]) continue;
-        (void)cudaStreamSynchronize(device->streams[q]);
-        (void)cudaStreamDestroy(device->streams[q]);
-    }
+    for (int q = 0; q < CGP_QUEUES; q++)
+        destroy_stream(device->streams[q]);
+    destroy_stream(device->branch);
     cgp__cuda_lt_destroy(device->lt);
-    if (device->base) (void)cudaEventDestroy(device->base);
+    destroy_event(device->forked);
+    destroy_event(device->joined);
+    destroy_event(device->base);
     (void)cgp__cuda_free(device->ordinal, device->partials, OWN_BYTES);
     (void)cudaGetLastError();
     pthread_mutex_destroy(&device->lock);
@@ -185,10 +211,12 @@ void cgp__cuda_device_destroy(cgp_device *device) {
 cgp_status cgp__cuda_finish(cgp_device *device) {
     enum { BASE_NS = 1000000000 }; /* a float near 1000 ms resolves 60 ns */
     cudaError_t first = cgp__cuda_use(device->ordinal);
-    for (int q = 0; q < CGP_QUEUES; q++) {
-        const cudaError_t error = cudaStreamSynchronize(device->streams[q]);
+    for (int q = 0; q <= CGP_QUEUES; q++) {
+        const cudaError_t error =
+            cudaStreamSynchronize(q < CGP_QUEUES ? device->streams[q] : device->branch);
         if (first == cudaSuccess) first = error;
     }
+    device->open = false;
     CGP__TRY_STATUS(cgp__cuda_check(device, first, "work of its streams"));
     CGP__TRY_STATUS(cgp__cuda_failure(device));
     if (cgp__cuda_host->now_ns() - device->base_ns < BASE_NS) return CGP_OK;

@@ -25,9 +25,11 @@ enum { CGP__CUDA_ORDINALS = 1024 };
 
 struct cgp_device {
     int ordinal;
-    cudaStream_t streams[CGP_QUEUES];
-    void *partials; /* scratch memory of sums and searches; the semaphores follow it */
-    cgp__cuda_resources resources;
+    cudaStream_t streams[CGP_QUEUES], branch;
+    cudaEvent_t forked, joined; /* the last record of COMPUTE for the branch, and the reverse */
+    bool open;                  /* there was a fork without a join after it */
+    void *partials;             /* scratch memory of sums and searches; the semaphores follow it */
+    cgp__cuda_resources resources, branch_resources; /* for kernels of COMPUTE, and of the branch */
     struct cgp__cuda_lt *lt; /* cuBLASLt, for bf16 GEMMs; NULL: not opened yet, or absent */
     /* Event times are relative to the last record of `base`, which completed at base_ns on the
      * host's clock. */
@@ -60,6 +62,9 @@ cudaError_t cgp__cuda_use_any(int ordinal);
 
 /* Return the device's first failure and set its message. */
 cgp_status cgp__cuda_failure(cgp_device *device);
+
+/* Make the resources of the branch current, until the next cgp__cuda_set_device(). */
+void cgp__cuda_use_branch(const cgp_device *device);
 
 /* At the start of a call: return the device's failure, if it has failed; otherwise make its ordinal
  * current in this thread. */
@@ -117,6 +122,8 @@ cgp_status cgp__cuda_event_create(cgp_device *device, cgp_event **out);
 void cgp__cuda_event_destroy(cgp_event *event);
 cgp_status cgp__cuda_event_record(cgp_device *device, cgp_queue queue, cgp_event *event);
 cgp_status cgp__cuda_event_wait(cgp_device *device, cgp_queue queue, cgp_event *event);
+cgp_status cgp__cuda_fork(cgp_device *device);
+cgp_status cgp__cuda_join(cgp_device *device);
 cgp_status cgp__cuda_event_done(cgp_event *event, bool *done);
 cgp_status cgp__cuda_event_sync(cgp_event *event);
 int64_t cgp__cuda_event_time(cgp_event *event);

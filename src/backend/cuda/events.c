@@ -97,6 +97,24 @@ cgp_status cgp__cuda_event_wait(cgp_device *device, cgp_queue queue, cgp_event *
                            "wait for an event");
 }
 
+/* Make a stream wait for the work in another stream of the device. */
+static cgp_status order(cgp_device *device, cudaStream_t later, cudaEvent_t event,
+                        cudaStream_t earlier) {
+    CGP__TRY_STATUS(cgp__cuda_set_device(device));
+    CGP__TRY_STATUS(cgp__cuda_check(device, cudaEventRecord(event, earlier), "record of an event"));
+    return cgp__cuda_check(device, cudaStreamWaitEvent(later, event, 0), "wait for an event");
+}
+
+cgp_status cgp__cuda_fork(cgp_device *device) {
+    device->open = true;
+    return order(device, device->branch, device->forked, device->streams[CGP_QUEUE_COMPUTE]);
+}
+
+cgp_status cgp__cuda_join(cgp_device *device) {
+    device->open = false;
+    return order(device, device->streams[CGP_QUEUE_COMPUTE], device->joined, device->branch);
+}
+
 cgp_status cgp__cuda_event_done(cgp_event *event, bool *done) {
     const cudaError_t error = cudaEventQuery(event->cuda);
     *done = error != cudaErrorNotReady;

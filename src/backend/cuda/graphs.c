@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* graphs.c -- captured graphs: CUDA graphs (CUDA C++ Programming Guide, "Stream Capture"), captured
- * from the COMPUTE stream.
+ * from the COMPUTE stream and, between fork and join, from the branch. An event that is recorded
+ * during a capture makes edges of the graph and no node.
  *
  * A graph must have a node for every kernel, copy and clear that was enqueued during the capture:
  * some drivers leave a node out and report success. A library call adds at least one node. */
@@ -85,6 +86,7 @@ static cgp_status instantiate(cgp_device *device, cudaGraph_t graph, cgp_capture
 cgp_status cgp__cuda_capture_end(cgp_device *device, cgp_captured_graph **out) {
     cudaGraph_t graph = NULL;
     *out = NULL;
+    if (device->open) (void)cgp__cuda_join(device); /* the capture was given up */
     const cudaError_t error = cudaStreamEndCapture(device->streams[CGP_QUEUE_COMPUTE], &graph);
     if (error == cudaErrorMemoryAllocation) return no_memory(device, 0);
     cgp_status status = cgp__cuda_check(device, error, "end of a graph capture");

@@ -84,7 +84,9 @@ cgp_status cgp__cuda_kernel_create(cgp_device *device, const cgp_kernel_spec *sp
 }
 
 static cudaError_t enqueue(const cgp_kernel *kernel, const cgp_kernel_args *args) {
-    const cudaStream_t stream = kernel->device->streams[CGP_QUEUE_COMPUTE];
+    const cgp_device *device = kernel->device;
+    const cudaStream_t stream = args->branch ? device->branch : device->streams[CGP_QUEUE_COMPUTE];
+    if (args->branch) cgp__cuda_use_branch(device);
     return kernel->gemm ? cgp__cuda_run_gemm(&kernel->spec, args, kernel->gemm, stream)
                         : kernel->run(&kernel->spec, args, stream);
 }
