@@ -13,7 +13,7 @@
 int cgp__site_off = -1;
 
 static struct {
-    _Atomic int64_t ns[CGP_QUEUES];
+    _Atomic int64_t ns[CGP_QUEUES + 1]; /* the last one is of the branch */
     cgp_backend table;
     const cgp_backend *quick;
 } slow;
@@ -24,14 +24,16 @@ static cudaError_t sleep_for(const void *ns) {
     return cudaSuccess;
 }
 
-/* Delay a queue's next work. */
-static void delay(const cgp_device *device, cgp_queue queue) {
+/* Delay the next work of a queue, or of the branch. */
+static void delay(const cgp_device *device, int queue) {
     const int64_t ns = slow.ns[queue];
     if (ns == 0) return;
     cgp__shim_work *work = cgp__shim_make_work(sleep_for, false, &ns, sizeof ns);
     assert_non_null(work);
     assert_int_equal(cgp__cuda_use(device->ordinal), cudaSuccess);
-    assert_int_equal(cgp__shim_enqueue(device->streams[queue], work), cudaSuccess);
+    assert_int_equal(
+        cgp__shim_enqueue(queue == BRANCH ? device->branch : device->streams[queue], work),
+        cudaSuccess);
 }
 
 static cgp_status slow_copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
@@ -40,9 +42,13 @@ static cgp_status slow_copy(cgp_device *device, cgp_queue queue, cgp_place to, c
     return slow.quick->device.copy(device, queue, to, from, bytes);
 }
 
+/* Run a kernel late. EMBEDDING stays in COMPUTE: without a wait it would use row numbers that are
+ * not there yet, and end the program. */
 static cgp_status slow_kernel(cgp_kernel *kernel, const cgp_kernel_args *args) {
-    delay(kernel->device, CGP_QUEUE_COMPUTE);
-    return slow.quick->kernels.run(kernel, args);
+    cgp_kernel_args late = *args;
+    late.branch = args->branch && kernel->spec.op != CGP_OP_EMBEDDING;
+    delay(kernel->device, late.branch ? BRANCH : CGP_QUEUE_COMPUTE);
+    return slow.quick->kernels.run(kernel, &late);
 }
 
 static void make_slow(int queue, int64_t ns) {
@@ -65,6 +71,6 @@ int main(void) {
     slow.table.device.copy = slow_copy;
     slow.table.kernels.run = slow_kernel;
     assert_ok(cgp__backend_add(&slow.table));
-    waits_on = (waits_device){"slow", "cuda-host", make_slow, false};
+    waits_on = (waits_device){"slow", "cuda-host", make_slow, false, true};
     return test_run();
 }

@@ -373,6 +373,11 @@ TEST_CASE(a_kernel_of_a_captured_graph_that_fails_is_named) {
     }
 }
 
+static cgp_status fork_nothing(cgp_device *device) {
+    (void)device;
+    return CGP_OK;
+}
+
 TEST_CASE(tables_that_are_not_whole_are_refused) {
     cgp_backend three = cgp__backend_late;
     cgp_backend_streams streams = *three.streams;
@@ -389,6 +394,14 @@ TEST_CASE(tables_that_are_not_whole_are_refused) {
     assert_status(cgp__backend_add(&three), CGP_EINVAL);
     assert_message("backend three: expected a function graphs->destroy, got NULL");
     three.streams = &streams;
+    streams.fork = fork_nothing;
+    assert_status(cgp__backend_add(&three), CGP_EINVAL);
+    assert_message("backend three: expected a function streams->join, got NULL");
+    streams.join = streams.fork;
+    streams.fork = NULL;
+    assert_status(cgp__backend_add(&three), CGP_EINVAL);
+    assert_message("backend three: expected a function streams->fork, got NULL");
+    streams.join = NULL;
     streams.discard = NULL;
     assert_status(cgp__backend_add(&three), CGP_EINVAL);
     assert_message("backend three: expected a function streams->discard, got NULL");
@@ -437,5 +450,9 @@ TEST_CASE(wrong_switches_are_refused) {
     assert_status(cgp_pipeline_create(&pipeline, t.plan, 1), CGP_EINVAL);
     assert_message("CGP_IPC: expects on or off, got \"no\"");
     unsetenv("CGP_IPC");
+    setenv("CGP_BRANCH", "no", 1);
+    assert_status(cgp_pipeline_create(&pipeline, t.plan, 1), CGP_EINVAL);
+    assert_message("CGP_BRANCH: expects on or off, got \"no\"");
+    unsetenv("CGP_BRANCH");
     close_training(&t, NULL);
 }

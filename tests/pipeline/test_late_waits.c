@@ -81,6 +81,6 @@ static void make_slow(int queue, int64_t ns) {
 }
 
 int main(void) {
-    waits_on = (waits_device){"late", "cpu", make_slow, true};
+    waits_on = (waits_device){"late", "cpu", make_slow, true, false};
     return test_run();
 }

@@ -9,6 +9,9 @@
  *     [OUT][COMPUTE]   a message is copied from a slot that a kernel has not written yet
  *     message          the receiver copies before the sender has filled the buffer
  *     buffer           the sender fills a buffer from which the receiver still copies
+ *     fork             a kernel of the branch reads memory that a kernel has not written yet
+ *     join             a kernel overwrites memory that a kernel of the branch still reads
+ *     end              the next action begins while a kernel of the branch runs
  *
  * The list is complete. The test fails if a plan has a wait that is not listed, if no random draw
  * has a listed wait, or if a wait has no effect. A plan elides waits for actions past which the
@@ -22,19 +25,21 @@
 #include "model/model.h"
 #include "pipeline/run/queues.h"
 #include "plan/list.h"
+#include "plan/program/program.h"
 #include "plan/setup.h"
 
 /* Names of the device under test and of a reference device, which has the same bits and whose
- * queues need no waits. make_slow() makes a queue slow (0 ns: fast). */
+ * queues need no waits; its branch is off. make_slow() makes a queue, or the branch, slow (0 ns:
+ * fast). */
 typedef struct waits_device {
     const char *name, *reference;
     void (*make_slow)(int queue, int64_t ns);
-    bool custom_ops;
+    bool custom_ops, branch;
 } waits_device;
 
 static waits_device waits_on;
 
-enum { STEPS = 2, MAX_DRAWS = 400, SLOW_DRAWS = 12 };
+enum { STEPS = 2, MAX_DRAWS = 400, SLOW_RUNS = 36, BRANCH = CGP_QUEUES };
 #define SLOW_NS 400000
 
 #define QUEUES(queue, other) CGP__SITE_QUEUES + CGP_QUEUES *CGP_QUEUE_##queue + CGP_QUEUE_##other
@@ -43,8 +48,14 @@ static const char *const names[CGP__SITES] = { /* NULL: there is no such wait */
     [QUEUES(COMPUTE, IN)] = "[COMPUTE][IN]", [QUEUES(COMPUTE, OUT)] = "[COMPUTE][OUT]",
     [QUEUES(IN, COMPUTE)] = "[IN][COMPUTE]", [QUEUES(IN, OUT)] = "[IN][OUT]",
     [QUEUES(OUT, COMPUTE)] = "[OUT][COMPUTE]",
-    [CGP__SITE_MESSAGE] = "message", [CGP__SITE_BUFFER] = "buffer"};
+    [CGP__SITE_MESSAGE] = "message", [CGP__SITE_BUFFER] = "buffer",
+    [CGP__SITE_FORK] = "fork", [CGP__SITE_JOIN] = "join", [CGP__SITE_END] = "end"};
 /* clang-format on */
+
+/* Return true if some plan for the device under test has this wait. */
+static inline bool has_wait(int site) {
+    return names[site] && (waits_on.branch || site < CGP__SITE_FORK);
+}
 
 /* The result of a training run. It includes the status of each update, because a NaN makes an
  * update fail. */
@@ -70,6 +81,19 @@ static inline void train(const cgp_model *model, const cgp_plan_options *o, cons
     cgp_plan_destroy(plan);
 }
 
+/* Find the waits of the branch: a join is between two calls of the branch in one action. */
+static inline void find_branches(const cgp_plan *plan, bool there[CGP__SITES]) {
+    for (int j = 0; j < cgp_plan_stages(plan); j++) {
+        const cgp__program *backward = &cgp__plan_stage(plan, j)->programs[CGP__BACKWARD];
+        int calls = 0;
+        for (int i = 0; i < backward->n; i++)
+            calls += backward->calls[i].branch;
+        there[CGP__SITE_FORK] = there[CGP__SITE_FORK] || calls > 0;
+        there[CGP__SITE_JOIN] = there[CGP__SITE_JOIN] || calls > 1;
+    }
+    there[CGP__SITE_END] = there[CGP__SITE_FORK];
+}
+
 /* Find the waits that a training run has. It waits for messages if there is a transfer, and for
  * buffers if an edge has fewer buffers than micro-batches. */
 static inline void find_sites(const cgp_model *model, const cgp_plan_options *o,
@@ -92,6 +116,7 @@ static inline void find_sites(const cgp_model *model, const cgp_plan_options *o,
         }
         cgp__list_release(&list);
     }
+    find_branches(plan, there);
     there[CGP__SITE_MESSAGE] = cgp_plan_edges(plan) > 0;
     for (int e = 0; e < cgp_plan_edges(plan); e++)
         there[CGP__SITE_BUFFER] =
@@ -130,7 +155,9 @@ static inline void make_draw(draw *d, uint64_t *state) {
     for (int i = 0; i < 8; i++)
         d->devices[i] = waits_on.reference;
     d->options.devices = d->devices;
+    setenv("CGP_BRANCH", "off", 1);
     train(d->model, &d->options, &d->batch, &d->expected);
+    unsetenv("CGP_BRANCH");
     for (int i = 0; i < 8; i++)
         d->devices[i] = waits_on.name;
 }
@@ -156,6 +183,8 @@ static inline bool differs(const draw *d, int slow, int site) {
 static inline bool is_for(int site, int queue) {
     if (site == CGP__SITE_MESSAGE) return queue == CGP_QUEUE_OUT;
     if (site == CGP__SITE_BUFFER) return queue == CGP_QUEUE_IN;
+    if (site == CGP__SITE_FORK) return queue == CGP_QUEUE_COMPUTE;
+    if (site == CGP__SITE_JOIN || site == CGP__SITE_END) return queue == BRANCH;
     return (site - CGP__SITE_QUEUES) % CGP_QUEUES == queue;
 }
 
@@ -172,32 +201,32 @@ static inline void check_waits(void) {
         open = 0;
         for (int site = 0; site < CGP__SITES; site++) {
             found[site] = found[site] || there[site];
-            for (int q = 0; q < CGP_QUEUES && there[site] && !noticed[site]; q++)
+            for (int q = 0; q <= BRANCH && there[site] && !noticed[site]; q++)
                 noticed[site] = is_for(site, q) && differs(&d, q, site);
-            open += names[site] && !noticed[site];
+            open += has_wait(site) && !noticed[site];
         }
         release_draw(&d);
     }
     for (int site = 0; site < CGP__SITES; site++) {
-        if (names[site])
+        if (has_wait(site))
             print_message("%s: %s\n", names[site],
                           noticed[site] ? "noticed"
                           : found[site] ? "makes no difference"
                                         : "is in no plan");
         else if (found[site])
-            fail_msg("[%d][%d]: expected no such wait, got one", site / CGP_QUEUES,
-                     site % CGP_QUEUES);
+            fail_msg("site %d: expected no such wait, got one", site);
     }
     assert_int_equal(open, 0);
 }
 
 /* Check that a slow queue changes no bit. */
 static inline void check_slow_queues(void) {
+    const int queues = CGP_QUEUES + waits_on.branch;
     uint64_t state = test_seed();
-    for (int i = 0; i < SLOW_DRAWS; i++) {
+    for (int i = 0; i < SLOW_RUNS / queues; i++) {
         draw d;
         make_draw(&d, &state);
-        for (int q = 0; q < CGP_QUEUES; q++)
+        for (int q = 0; q < queues; q++)
             assert_false(differs(&d, q, -1));
         release_draw(&d);
     }

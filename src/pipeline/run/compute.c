@@ -46,6 +46,11 @@ static double *losses_of(const cgp__worker *worker) {
         worker, cgp__plan_device(executor->plan, worker->index)->step.losses));
 }
 
+/* Return true if a call goes to the branch. Calls that are measured run one after the other. */
+static bool uses_branch(const cgp__execution *s, const cgp__call *call) {
+    return call->branch && s->worker->executor->branches && !s->worker->measured->node_times;
+}
+
 static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *call,
                              cgp_kernel *kernel) {
     const cgp__node *node = &s->setup->model->nodes[call->node];
@@ -58,6 +63,7 @@ static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *ca
         .first = call->direction == CGP_OP_BACKWARD_WEIGHT ? s->variant->first_weight
                                                            : s->variant->first,
         .training = s->context->training,
+        .branch = uses_branch(s, call),
         .recomputing = program == CGP__RECOMPUTE || program == CGP__BACKWARD,
         .deferred = s->setup->deferred_batch_norm,
         .prefetch = prefetch,
@@ -213,22 +219,45 @@ static cgp_status discard_garbage(const cgp__execution *s) {
     return streams->discard(device, CGP_QUEUE_COMPUTE, s->base[CGP__WORKSPACE], work);
 }
 
+/* Let COMPUTE wait for the branch, if the branch has work. */
+static cgp_status join(const cgp__execution *s, int site, bool *forked) {
+    const bool joins = *forked && CGP__ON(site);
+    (void)site;
+    *forked = false;
+    return joins ? s->worker->backend->streams->join(s->worker->device) : CGP_OK;
+}
+
+/* Before a call of the branch: complete the branch's previous call, then let the branch wait for
+ * all calls so far. */
+static cgp_status fork_branch(const cgp__execution *s, bool *forked) {
+    CGP_TRY(join(s, CGP__SITE_JOIN, forked));
+    *forked = true;
+    return CGP__ON(CGP__SITE_FORK) ? s->worker->backend->streams->fork(s->worker->device) : CGP_OK;
+}
+
+/* Enqueue a call; if kernels are measured, complete it. */
+static cgp_status enqueue_call(const cgp__execution *s, int i, const cgp__call *call,
+                               cgp_kernel *kernel, bool *forked) {
+    if (s->worker->measured->node_times) return measure_call(s, i, call, kernel);
+    if (uses_branch(s, call)) CGP_TRY(fork_branch(s, forked));
+    return run_call(s, i, call, kernel);
+}
+
 /* Enqueue calls begin .. end - 1. */
 static bool run_calls(const cgp__execution *s, int begin, int end) {
     cgp__worker *worker = s->worker;
     const cgp__program *program = &s->stage->programs[s->variant->program];
     cgp_kernel *const *kernels = cgp__kernels_of(worker, s->variant);
     const cgp__call *calls = program->calls;
+    bool forked = false;
     for (int i = begin; i < end; i++) {
         atomic_store_explicit(&worker->progress.call, i, memory_order_relaxed);
-        const cgp_status status = worker->measured->node_times
-                                      ? measure_call(s, i, &calls[i], kernels[i])
-                                      : run_call(s, i, &calls[i], kernels[i]);
+        const cgp_status status = enqueue_call(s, i, &calls[i], kernels[i], &forked);
         if (cgp__is_stopped(worker)) return false;
         if (status != CGP_OK) return cgp__fail_on_device(s, i);
         if (!s->captures) cgp__worker_progress(worker);
     }
-    return true;
+    return join(s, CGP__SITE_END, &forked) == CGP_OK || cgp__fail_on_device(s, -1);
 }
 
 /* The calls of an action, starting at call `begin`. */

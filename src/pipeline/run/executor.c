@@ -68,6 +68,7 @@ cgp_status cgp__executor_init(cgp__executor *executor, const cgp_plan *plan, cgp
     find_reads(executor);
     CGP_TRY(read_switch("CGP_GRAPHS", &executor->captures));
     CGP_TRY(read_switch("CGP_IPC", &executor->ipc));
+    CGP_TRY(read_switch("CGP_BRANCH", &executor->branches));
     return cgp__injected_faults_read(executor);
 }
 

@@ -53,6 +53,7 @@ struct cgp__executor {
     bool exports;   /* true: other ranks may have imported memory and events of this rank */
     bool keeps;     /* true: other ranks may still use that memory, so it is not freed */
     bool captures;  /* true: capture graphs if the backend can */
+    bool branches;  /* true: run weight gradients on the branch of a device, if the plan does */
     bool ipc;       /* true: share edges between processes if the backend can */
     struct cgp__injected_faults *faults; /* faults of CGP_FAULT; NULL: none */
 

@@ -68,12 +68,18 @@ static inline int cgp__tag_call(int64_t tag) {
  *     QUEUES     [queue][other queue] a queue waits for another
  *     MESSAGE    the receiver waits for the copy into a buffer
  *     BUFFER     the sender waits for the copy out of a buffer
- *     AHEAD      the host waits for the oldest action in flight */
+ *     AHEAD      the host waits for the oldest action in flight
+ *     FORK       the branch waits for COMPUTE
+ *     JOIN       COMPUTE waits for the branch before the branch gets another call
+ *     END        COMPUTE waits for the branch at the end of an action */
 enum {
     CGP__SITE_QUEUES,
     CGP__SITE_MESSAGE = CGP__SITE_QUEUES + CGP_QUEUES * CGP_QUEUES,
     CGP__SITE_BUFFER,
     CGP__SITE_AHEAD,
+    CGP__SITE_FORK,
+    CGP__SITE_JOIN,
+    CGP__SITE_END,
     CGP__SITES
 };
 #ifdef CGP_TEST_SITES

@@ -8,6 +8,15 @@
  * the input's gradient must not take over the input's memory, and nothing may overwrite the
  * result's gradient.
  *
+ * If the device has a branch and backward is not split, weight backward runs on the branch, beside
+ * the calls up to the next weight backward:
+ *
+ *     COMPUTE   .. fork ── I of node k ── .. ── I of node j+1 ── join, fork ── I of node j ..
+ *     branch         └──── W of node k ──────────────────────────┘         └── W of node j ..
+ *
+ * No call between fork and join may overwrite what that W uses, so these operands and the
+ * workspace live until the next W, or until the end of backward.
+ *
  * The gradient of a value is a sum over its uses, last to first. If a later stage uses the value,
  * the sum starts with the gradient which that stage sent. Otherwise the last use makes it, in new
  * memory or, where the op allows, in the memory of its result's gradient (see cgp__dx). The other
@@ -22,10 +31,11 @@ static int64_t value_bytes(const cgp__stage_builder *b, int value) {
     return cgp__value_bytes(b->setup, value, b->setup->microbatch);
 }
 
-/* Return true if W will read the gradient of a node's result. (Among ops whose dx may overwrite dy,
- * only custom ops have such a W.) */
+/* Return true if W reads the gradient of a node's result during or after I. (Among ops whose dx may
+ * overwrite dy, only custom ops have such a W.) */
 static bool read_by_weight(const cgp__stage_builder *b, const cgp__node *node) {
-    return b->setup->splits && cgp__node_has_direction(b->model, node, CGP_OP_BACKWARD_WEIGHT);
+    return (b->setup->splits || b->branches) &&
+           cgp__node_has_direction(b->model, node, CGP_OP_BACKWARD_WEIGHT);
 }
 
 /* Return true if the gradient of a value lies in a live range and is still to be read. */
@@ -239,15 +249,25 @@ static void bind_reads(cgp__stage_builder *b, cgp__call *call, const cgp__node *
     }
 }
 
+/* Put a call on the branch, which the previous call of the branch has left. */
+static void put_on_branch(cgp__stage_builder *b, cgp__call *call, int output) {
+    if (b->branch_reads >= 0) retire_gradient(b, b->branch_reads);
+    b->branch_reads = output;
+    call->branch = true;
+}
+
 static cgp_status weight_backward(cgp__stage_builder *b, cgp__program *program, int i) {
     const int index = b->stage->first_node + i;
     const cgp__node *node = &b->model->nodes[index];
     if (!cgp__node_has_direction(b->model, node, CGP_OP_BACKWARD_WEIGHT)) return CGP_OK;
-    const int time = cgp__time_backward(b, i, CGP_OP_BACKWARD_WEIGHT);
+    const int time = cgp__time_backward(b, i, CGP_OP_BACKWARD_WEIGHT),
+              last = cgp__time_backward_last(b, i, CGP_OP_BACKWARD_WEIGHT);
     cgp__call *call = NULL;
     CGP_TRY(cgp__builder_recompute(b, program, time));
     CGP_TRY(cgp__builder_call(b, program, index, CGP_OP_BACKWARD_WEIGHT, 0, time, &call));
-    bind_reads(b, call, node, time);
+    bind_reads(b, call, node, last);
+    cgp__builder_extend(b, call->workspace, last);
+    if (b->branches) put_on_branch(b, call, node->output);
     if (b->setup->splits && call->dy.arena == CGP__LIVE_RANGE)
         b->ranges[call->dy.offset].saved = true;
     return CGP_OK;

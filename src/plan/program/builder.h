@@ -53,6 +53,8 @@ typedef struct cgp__stage_builder {
     bool training;
     /* stored results do not take over the memory of their op's inputs */
     bool separate;
+    /* weight backward runs on the device's branch (backward.c) */
+    bool branches;
 
     cgp__live_range *ranges;
     int n_ranges, ranges_capacity;
@@ -69,6 +71,11 @@ typedef struct cgp__stage_builder {
     /* [model values] set only for those in `values`: time of the value's last read in backward; -1:
      * none */
     int *last_read;
+
+    /* [nodes] last time at which weight backward of a node uses its operands (reads.c) */
+    int *weight_end;
+    /* value whose gradient the last call of the branch reads; -1: none */
+    int branch_reads;
 
     /* number of forward's calls before the call of node 0 */
     int n_converts;
@@ -117,6 +124,14 @@ static inline int cgp__time_backward(const cgp__stage_builder *builder, int i,
     if (builder->setup->splits && direction == CGP_OP_BACKWARD_WEIGHT)
         return cgp__time_backward_end(stage) + 1 + after;
     return stage->n_nodes + 2 + 2 * after + (direction == CGP_OP_BACKWARD_INPUT);
+}
+
+/* Return the last time at which backward of a node uses its operands. */
+static inline int cgp__time_backward_last(const cgp__stage_builder *builder, int i,
+                                          cgp_op_direction direction) {
+    return builder->branches && direction == CGP_OP_BACKWARD_WEIGHT
+               ? builder->weight_end[i]
+               : cgp__time_backward(builder, i, direction);
 }
 
 /* Return node and direction of a step of backward, 0 .. 2 n_nodes - 1, in order of time. For each

@@ -82,7 +82,7 @@ static cgp_status place_stats(cgp__stage_builder *b, int i) {
         for (int d = CGP_OP_BACKWARD_INPUT; b->training && d < CGP_OP_DIRECTIONS; d++) {
             if (!cgp__node_keeps(b->model, node, (cgp_op_direction)d, k)) continue;
             b->ranges[stat->offset].saved = true;
-            cgp__builder_extend(b, *stat, cgp__time_backward(b, i, (cgp_op_direction)d));
+            cgp__builder_extend(b, *stat, cgp__time_backward_last(b, i, (cgp_op_direction)d));
         }
     }
     return CGP_OK;

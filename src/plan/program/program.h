@@ -44,6 +44,8 @@ typedef struct cgp__call {
     cgp_op_direction direction;
     uint32_t add;
     bool sums;
+    /* the call runs on the device's branch, beside the calls after it; see backward.c */
+    bool branch;
     int64_t copy_count;
     cgp_dtype from_type, to_type;
     cgp__location x[CGP_OP_MAX_INPUTS], y, saved[CGP_OP_MAX_SAVED], param[CGP_OP_MAX_PARAMETERS],

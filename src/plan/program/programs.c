@@ -254,6 +254,7 @@ static void release(cgp__stage_builder *b) {
     free(b->last_read);
     free(b->required);
     free(b->required_list);
+    free(b->weight_end);
     free(b->stats);
     cgp__index_release(&b->workspaces->index);
     free(b->workspaces->list);
@@ -271,6 +272,7 @@ static cgp_status allocate(cgp__stage_builder *b) {
     CGP_TRY(CGP__NEW(b->last_read, values, "plan: stage"));
     CGP_TRY(CGP__NEW(b->required, nodes, "plan: stage"));
     CGP_TRY(CGP__NEW(b->required_list, nodes, "plan: stage"));
+    CGP_TRY(CGP__NEW(b->weight_end, nodes, "plan: stage"));
     CGP_TRY(CGP__NEW(b->stats, nodes * CGP_OP_MAX_SAVED, "plan: stage"));
     return CGP_OK;
 }
@@ -306,6 +308,7 @@ static void begin_stage(cgp__stage_builder *b, int index) {
 /* Reset the builder to its state before the first call of the stage. */
 static void rewind_stage(cgp__stage_builder *b) {
     b->n_ranges = b->n_recomputations = b->next_recomputation = b->n_converts = 0;
+    b->branch_reads = -1;
     for (int i = 0; i < b->n_values; i++) {
         b->of[b->values[i]] = (cgp__stage_value){.listed = true, .recomputation = -1};
         b->last_read[b->values[i]] = -1;
@@ -348,12 +351,17 @@ static void apply_layout(cgp__stage_builder *b, int variant, int64_t slot_bytes,
     if (work_bytes > stage->workspace_bytes) stage->workspace_bytes = work_bytes;
 }
 
+static bool has_branch(const cgp_backend *backend) {
+    return backend->streams && backend->streams->fork;
+}
+
 /* Make the programs of a variant, which share live ranges. Stored results may take over the memory
  * of their op's inputs, or have memory of their own. In training, try both ways and keep the layout
  * with the smaller workspace. */
 static cgp_status make_variant(cgp__stage_builder *b, int variant) {
     int64_t slot = 0, in_place = 0, separate = INT64_MAX;
     b->training = variant == CGP__FORWARD_SAVED;
+    b->branches = b->training && !b->setup->splits && has_branch(b->device->backend);
     b->separate = true;
     if (b->training) CGP_TRY(build(b, variant, &slot, &separate));
     b->separate = false;

@@ -28,7 +28,8 @@ static int producer_of(const cgp__stage_builder *b, int value) {
     return i >= 0 && i < b->stage->n_nodes ? i : -1;
 }
 
-typedef void visit(cgp__stage_builder *b, int value, int time, bool *failed);
+/* A read of a value by a call that begins at `time` and ends by `last`. */
+typedef void visit(cgp__stage_builder *b, int value, int time, int last, bool *failed);
 
 /* Visit every read of backward, in order of time. */
 static bool visit_reads(cgp__stage_builder *b, visit *each) {
@@ -37,20 +38,25 @@ static bool visit_reads(cgp__stage_builder *b, visit *each) {
         cgp_op_direction direction;
         const int i = cgp__backward_at(b, step, &direction);
         const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
-        const int time = cgp__time_backward(b, i, direction);
+        const int time = cgp__time_backward(b, i, direction),
+                  last = cgp__time_backward_last(b, i, direction);
         bool y;
         const uint32_t x = cgp__node_reads(b->model, node, direction, &y);
         for (int k = 0; k < node->n_inputs; k++) {
-            if (x & (1u << k)) each(b, node->inputs[k], time, &failed);
+            if (x & (1u << k)) each(b, node->inputs[k], time, last, &failed);
         }
-        if (y) each(b, node->output, time, &failed);
+        if (y) each(b, node->output, time, last, &failed);
     }
     return !failed;
 }
 
-static void mark_read(cgp__stage_builder *b, int value, int time, bool *failed) {
-    (void)failed;
-    b->last_read[value] = time;
+static void raise(int *at, int time) {
+    if (*at < time) *at = time;
+}
+
+static void mark_read(cgp__stage_builder *b, int value, int time, int last, bool *failed) {
+    (void)time, (void)failed;
+    raise(&b->last_read[value], last);
 }
 
 /* Return true if a value was recomputed, and is still there at `time`. */
@@ -60,9 +66,9 @@ static bool is_live(const cgp__stage_builder *b, int value, int time) {
            (b->recomputations[b->of[value].recomputation].time <= end) == (time <= end);
 }
 
-static void note_read(cgp__stage_builder *b, int value, int time) {
-    b->last_read[value] = time;
-    if (is_live(b, value, time)) b->recomputations[b->of[value].recomputation].last = time;
+static void note_read(cgp__stage_builder *b, int value, int last) {
+    raise(&b->last_read[value], last);
+    if (is_live(b, value, last)) raise(&b->recomputations[b->of[value].recomputation].last, last);
 }
 
 /* List a recomputation of node i at `time`. The recomputation reads the node's inputs. */
@@ -86,8 +92,8 @@ static void require(cgp__stage_builder *b, int i, int *n) {
 
 /* Note a read of a value. If the value must be recomputed first, list its producer, preceded by the
  * ancestors that must run again, too. */
-static void read_value(cgp__stage_builder *b, int value, int time, bool *failed) {
-    note_read(b, value, time);
+static void read_value(cgp__stage_builder *b, int value, int time, int last, bool *failed) {
+    note_read(b, value, last);
     if (!b->of[value].recomputed || is_live(b, value, time)) return;
     int n = 0;
     require(b, producer_of(b, value), &n);
@@ -105,10 +111,24 @@ static void read_value(cgp__stage_builder *b, int value, int time, bool *failed)
         if (!add_recomputation(b, b->required_list[w], time)) *failed = true;
         b->required[b->required_list[w]] = false;
     }
+    note_read(b, value, last);
+}
+
+/* Find the last time at which each weight backward uses its operands: the time of the next weight
+ * backward, or the end of backward. */
+static void find_weight_ends(cgp__stage_builder *b) {
+    int end = cgp__time_backward_end(b->stage);
+    for (int i = 0; i < b->stage->n_nodes; i++) {
+        const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
+        b->weight_end[i] = end;
+        if (cgp__node_has_direction(b->model, node, CGP_OP_BACKWARD_WEIGHT))
+            end = cgp__time_backward(b, i, CGP_OP_BACKWARD_WEIGHT);
+    }
 }
 
 cgp_status cgp__builder_find_reads(cgp__stage_builder *b) {
     if (!b->training) return CGP_OK;
+    if (b->branches) find_weight_ends(b);
     (void)visit_reads(b, mark_read);
     if (!cgp_recompute_is_selective(b->setup->recompute)) return CGP_OK;
     for (int i = 0; i < b->stage->n_nodes; i++) {
