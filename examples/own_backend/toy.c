@@ -57,13 +57,13 @@ static void linear_input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
         put(args->dx[0], k, spec->add & 1, dot(out, dy + k / in * out, 1, weight + k % in, in));
 }
 
-/* dweight [out, in] = dy^T x, dbias = sum of dy. All micro-batches but the first add. */
+/* dweight [out, in] = dy^T x, dbias = sum of dy, unless frozen. Later micro-batches add. */
 static void linear_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t in = spec->attributes.in, out = spec->attributes.out, rows = rows_of(spec);
     const float *x = args->x[0], *dy = args->dy, one = 1;
-    for (int64_t k = 0; k < out * in; k++)
+    for (int64_t k = 0; k < out * in && args->dparam[0]; k++)
         put(args->dparam[0], k, !args->first, dot(rows, dy + k / in, out, x + k % in, in));
-    for (int64_t o = 0; o < out && cgp_spec_linear(spec)->has_bias; o++)
+    for (int64_t o = 0; o < out && args->dparam[1]; o++)
         put(args->dparam[1], o, !args->first, dot(rows, dy + o, out, &one, 0));
 }
 

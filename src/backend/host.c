@@ -125,7 +125,8 @@ static void bind_backward(const call *c, cgp_op_run *run) {
         if (needs.saved & (1u << k)) run->saved[k] = args->saved[k];
     }
     for (int k = 0; k < shapes->n_parameters && cgp__op_makes_parameters(op, direction); k++)
-        run->dparameters[k] = args->first ? args->dparam[k] : staged(c, c->s.dparam[k]);
+        run->dparameters[k] =
+            args->first && args->dparam[k] ? args->dparam[k] : staged(c, c->s.dparam[k]);
     run->training = args->training;
     if (op->is_loss) run->loss_scale = cgp__loss_scale(args);
 }
@@ -155,7 +156,7 @@ static void commit_results(const call *c) {
             (void)c->host->add(c->host->device, args->dx[k], staged(c, c->s.dx[k]), count);
     }
     for (int k = 0; k < shapes->n_parameters && !args->first; k++) {
-        if (c->s.dparam[k] >= 0)
+        if (c->s.dparam[k] >= 0 && args->dparam[k])
             (void)c->host->add(c->host->device, args->dparam[k], staged(c, c->s.dparam[k]),
                                cgp_shape_count(&shapes->parameters[k].shape));
     }

@@ -45,5 +45,6 @@ const cgp__op cgp__op_conv_transpose2d = {
     .op.weight_needs_x = 1u << 0,
     .op.flops = flops,
     .dx = CGP__DX_SEPARATE,
+    .bias_reads_dy = true,
     .sizes = cgp__op_set_windows,
 };

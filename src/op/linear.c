@@ -42,6 +42,7 @@ const cgp__op cgp__op_linear = {
     .op.weight_needs_x = 1u << 0,
     .op.flops = flops,
     .dx = CGP__DX_SEPARATE,
+    .bias_reads_dy = true,
     .prefetches = true,
     .sizes = set_sizes,
 };

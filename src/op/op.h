@@ -29,6 +29,9 @@ typedef struct cgp__op {
     bool ends_in_relu;
     /* Integers that equal the attribute `ignore` are valid, too. */
     bool ignores;
+    /* Parameter 0 is a weight, and parameter 1, if there is one, a bias, whose gradient reads dy
+     * alone. */
+    bool bias_reads_dy;
     /* The op's kernels prefetch operands of the next calls. */
     bool prefetches;
     /* Return the number of elements of the cache, which forward keeps from call to call in

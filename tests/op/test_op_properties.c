@@ -136,6 +136,55 @@ TEST_ON_BOTH(a_row_depends_on_that_row_alone) {
         for_each_case((cgp_op_kind)op, rarely, check_rows_alone, &seed);
 }
 
+/* --- a frozen parameter has no gradient --- */
+
+/* Run backward without the gradients in `frozen`, bit k for dparam[k]. */
+static void check_without(const operands *before, const operands *whole, cgp_op_direction direction,
+                          uint32_t frozen) {
+    const cgp__op *op = cgp__op_find(before->c.op);
+    operands o;
+    operands_copy(&o, before);
+    for (int k = 0; k < CGP_OP_MAX_PARAMETERS; k++) {
+        if (frozen >> k & 1) operands_drop(&o, SLOT_DPARAM + k);
+    }
+    if (direction == CGP_OP_BACKWARD_WEIGHT && op->bias_reads_dy && frozen & 1)
+        operands_drop(&o, SLOT_X);
+    op_run(tested, &o, direction);
+    for (int slot = SLOT_DX; slot < SLOT_STATE; slot++) {
+        if (o.at[slot]) assert_same_bits(&o, whole, slot, 0, "with frozen parameters");
+    }
+    operands_destroy(&o);
+}
+
+static void check_frozen(const op_case *c) {
+    operands before, whole;
+    operands_create_bent(&before, c, &seed);
+    op_run(tested, &before, CGP_OP_FORWARD);
+    for (int d = CGP_OP_BACKWARD_INPUT; d < CGP_OP_DIRECTIONS; d++) {
+        const cgp_op_direction direction = (cgp_op_direction)d;
+        uint32_t all = 0;
+        if (!case_has(c, direction)) continue;
+        operands_copy(&whole, &before);
+        op_run(tested, &whole, direction);
+        for (int k = 0; k < CGP_OP_MAX_PARAMETERS; k++)
+            all |= (uint32_t)(whole.at[SLOT_DPARAM + k] != NULL) << k;
+        /* W of an op runs only if a parameter is trainable */
+        const bool input = direction == CGP_OP_BACKWARD_INPUT;
+        for (uint32_t frozen = 1; frozen <= all; frozen++) {
+            if (!(frozen & ~all) && (input || frozen != all))
+                check_without(&before, &whole, direction, frozen);
+        }
+        operands_destroy(&whole);
+    }
+    operands_destroy(&before);
+}
+
+TEST_ON_BOTH(frozen_parameters_get_no_gradient_and_the_rest_has_the_same_bits) {
+    tested = *state;
+    for (int op = 0; op < CGP_OP_KINDS; op++)
+        for_each_case((cgp_op_kind)op, rarely, check_frozen, &seed);
+}
+
 /* --- a row with a cache is a row of attention --- */
 
 /* Compare rows `first` to first + n - 1 of full attention with a cache that has the rows before

@@ -75,9 +75,9 @@ static inline float cgp_step_loss_scale(const cgp_step_values *values, int l) {
     return ((const float *)(const void *)(values + 1))[l];
 }
 
-/** The operands of one run, all in device memory. Operands that a direction does not use may be
- *  NULL, and so may a dx[k] that is not wanted. The struct is borrowed for the call that enqueues
- *  the run. */
+/** The operands of one run, in device memory, borrowed for the call that enqueues it. An operand
+ *  that a direction does not use may be NULL, as may an unwanted dx[k] or a frozen parameter's
+ *  dparam[k]. If the weight of a product is frozen, BACKWARD_WEIGHT has no x. */
 typedef struct cgp_kernel_args {
     const void *x[CGP_OP_MAX_INPUTS];
     /** The op's result: written by forward, read by backward. */

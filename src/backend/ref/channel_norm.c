@@ -177,8 +177,10 @@ static void channel_norm_input(const cgp_kernel_spec *spec, const cgp_kernel_arg
         if (weights) add_weights(spec, args, &at);
         if (args->dx[0]) input_part(spec, args, &at);
     }
-    for (int64_t i = 0; weights && i < 2 * width; i++)
-        cgp__ref_store(CGP_F32, args->dparam[i / width], i % width, !args->first, sums[i]);
+    for (int64_t i = 0; weights && i < 2 * width; i++) {
+        if (args->dparam[i / width])
+            cgp__ref_store(CGP_F32, args->dparam[i / width], i % width, !args->first, sums[i]);
+    }
 }
 
 const cgp__ref_op cgp__ref_batch_norm = {{channel_norm_forward, channel_norm_input},

@@ -105,13 +105,13 @@ static double weight_element(const cgp_kernel_spec *spec, const cgp_kernel_args 
 static void conv_transpose2d_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const cgp_op_windows *g = cgp_spec_windows(spec);
     const int64_t count = g->out * g->kernel_height * g->kernel_width * g->in;
-    for (int64_t e = 0; e < count; e++) {
+    for (int64_t e = 0; args->dparam[0] && e < count; e++) {
         const int64_t c = e % g->in, o = e / g->in % g->out, tap = e / (g->in * g->out);
         cgp__ref_store(
             CGP_F32, args->dparam[0], e, !args->first,
             weight_element(spec, args, tap / g->kernel_width, tap % g->kernel_width, o, c));
     }
-    for (int64_t o = 0; g->has_bias && o < g->out; o++) {
+    for (int64_t o = 0; g->has_bias && args->dparam[1] && o < g->out; o++) {
         double sum = 0.0;
         for (int64_t row = 0; row < spec->n * g->rows; row++)
             sum += cgp__ref_load(spec->type, args->dy, row * g->out + o);

@@ -102,8 +102,9 @@ static void norm_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args)
         if (args->dx[0]) input_row(spec, args, row);
     }
     for (int64_t c = 0; c < width; c++) {
-        cgp__ref_store(CGP_F32, args->dparam[0], c, !args->first, dweight[c]);
-        if (is_centred(spec)) cgp__ref_store(CGP_F32, args->dparam[1], c, !args->first, dbias[c]);
+        if (args->dparam[0]) cgp__ref_store(CGP_F32, args->dparam[0], c, !args->first, dweight[c]);
+        if (is_centred(spec) && args->dparam[1])
+            cgp__ref_store(CGP_F32, args->dparam[1], c, !args->first, dbias[c]);
     }
 }
 

@@ -54,7 +54,7 @@ static void linear_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *ar
     const cgp_op_linear *g = cgp_spec_linear(spec);
     const strides at = weight_strides(g);
     const int64_t rows = spec->n * g->rows;
-    for (int64_t o = 0; o < g->out; o++) {
+    for (int64_t o = 0; args->dparam[0] && o < g->out; o++) {
         for (int64_t i = 0; i < g->in; i++) {
             double sum = 0.0;
             for (int64_t row = 0; row < rows; row++)
@@ -64,7 +64,7 @@ static void linear_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *ar
                            sum);
         }
     }
-    for (int64_t o = 0; g->has_bias && o < g->out; o++) {
+    for (int64_t o = 0; g->has_bias && args->dparam[1] && o < g->out; o++) {
         double sum = 0.0;
         for (int64_t row = 0; row < rows; row++)
             sum += cgp__ref_load(spec->type, args->dy, row * g->out + o);

@@ -360,9 +360,10 @@ void cgp__cpu_convolve_weight(cgp_device *device, const cgp_kernel_spec *spec, c
 static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     const cgp_op_windows *s = cgp_spec_windows(&kernel->spec);
     if (cgp__is_pointwise(&kernel->spec)) return cgp__cpu_run_pointwise(kernel, args);
-    cgp__cpu_convolve_weight(kernel->device, &kernel->spec, args->x[0], args->dy, args->dparam[0],
-                             !args->first, args->workspace);
-    if (s->has_bias)
+    if (args->dparam[0])
+        cgp__cpu_convolve_weight(kernel->device, &kernel->spec, args->x[0], args->dy,
+                                 args->dparam[0], !args->first, args->workspace);
+    if (s->has_bias && args->dparam[1])
         cgp__cpu_sum_rows(kernel->device, args->dparam[1], kernel->spec.type, args->dy,
                           cgp__cpu_rows(kernel), s->out, !args->first);
     return CGP_OK;

@@ -39,9 +39,10 @@ static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_arg
     const cgp_op_windows *g = cgp_spec_windows(&kernel->spec);
     if (cgp__is_pointwise(&kernel->spec)) return cgp__cpu_run_pointwise(kernel, args);
     const cgp_kernel_spec spec = cgp__conv2d_of(&kernel->spec, CGP_OP_BACKWARD_WEIGHT);
-    cgp__cpu_convolve_weight(kernel->device, &spec, args->dy, args->x[0], args->dparam[0],
-                             !args->first, args->workspace);
-    if (g->has_bias)
+    if (args->dparam[0])
+        cgp__cpu_convolve_weight(kernel->device, &spec, args->dy, args->x[0], args->dparam[0],
+                                 !args->first, args->workspace);
+    if (g->has_bias && args->dparam[1])
         cgp__cpu_sum_rows(kernel->device, args->dparam[1], spec.type, args->dy,
                           cgp__cpu_rows(kernel), g->out, !args->first);
     return CGP_OK;

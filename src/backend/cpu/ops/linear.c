@@ -82,8 +82,8 @@ static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_arg
                             .in_bf16 = type == CGP_BF16,
                             .prefetch = args->prefetch,
                             .n_prefetch = args->n_prefetch};
-    cgp__gemm_run(kernel->device, false, &gemm, args->workspace);
-    if (g->has_bias)
+    if (args->dparam[0]) cgp__gemm_run(kernel->device, false, &gemm, args->workspace);
+    if (g->has_bias && args->dparam[1])
         cgp__cpu_sum_rows(kernel->device, args->dparam[1], type, dy, cgp__cpu_rows(kernel), g->out,
                           !args->first);
     return CGP_OK;

@@ -131,6 +131,7 @@ template <class T>
 static cudaError_t convolve_weight(const cgp_kernel_spec *spec, const T *image, const T *dy,
                                    const cgp_kernel_args *args, cudaStream_t stream) {
     const int64_t out = spec->attributes.out;
+    if (!args->dparam[0]) return cudaSuccess;
     if (!all_fit(spec)) return cudaErrorInvalidValue;
     const windows<T> x = windows_of_x(spec, image);
     output<plain_rows, float> dw = output_of(args->dparam[0], x.length, out);
@@ -143,7 +144,7 @@ template <class T>
 static cudaError_t bias_gradient(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                  cudaStream_t stream) {
     const cgp_op_windows *g = cgp_spec_windows(spec);
-    if (!g->has_bias) return cudaSuccess;
+    if (!g->has_bias || !args->dparam[1]) return cudaSuccess;
     return cgp__cuda_sum_rows(args->dparam[1], (const T *)args->dy, spec->n * g->rows, g->out,
                               !args->first, args->workspace, stream);
 }

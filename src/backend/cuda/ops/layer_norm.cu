@@ -197,12 +197,14 @@ static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     a.dy = (const T *)args->dy;
     a.dx = (T *)args->dx[0];
     a.add = adds(spec, 0);
-    CGP__TRY_CUDA_ERROR(
-        launch(norm_weight<T, centred>,
-               dim3((unsigned)blocks, (unsigned)ceil_div(a.width, COLUMN_BLOCK)),
-               dim3(COLUMN_BLOCK), stream, partial, a));
-    CGP__TRY_CUDA_ERROR(cgp__cuda_add_blocks(args->dparam[0], args->dparam[1], partial, blocks,
-                                             a.width, n, !args->first, stream));
+    if (args->dparam[0] || args->dparam[1]) {
+        CGP__TRY_CUDA_ERROR(
+            launch(norm_weight<T, centred>,
+                   dim3((unsigned)blocks, (unsigned)ceil_div(a.width, COLUMN_BLOCK)),
+                   dim3(COLUMN_BLOCK), stream, partial, a));
+        CGP__TRY_CUDA_ERROR(cgp__cuda_add_blocks(args->dparam[0], args->dparam[1], partial, blocks,
+                                                 a.width, n, !args->first, stream));
+    }
     if (!a.dx) return cudaSuccess;
     const bool few = has_few_rows(a.rows);
     return launch(few ? norm_input<T, centred, 1> : norm_input<T, centred, SUM_ROWS>,

@@ -66,7 +66,7 @@ static cudaError_t backward_input(const cgp_kernel_spec *spec, const cgp_kernel_
 template <class T>
 static cudaError_t bias_gradient(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                  cudaStream_t stream) {
-    if (!cgp_spec_linear(spec)->has_bias) return cudaSuccess;
+    if (!cgp_spec_linear(spec)->has_bias || !args->dparam[1]) return cudaSuccess;
     return cgp__cuda_sum_rows(args->dparam[1], (const T *)args->dy, rows_of(spec),
                               spec->attributes.out, !args->first, args->workspace, stream);
 }
@@ -77,6 +77,7 @@ static cudaError_t backward_weight(const cgp_kernel_spec *spec, const cgp_kernel
     const cgp_op_linear *g = cgp_spec_linear(spec);
     const int64_t rows = rows_of(spec);
     if (!all_fit(spec)) return cudaErrorInvalidValue;
+    if (!args->dparam[0]) return bias_gradient<T>(spec, args, stream);
     const matrix<T> x = matrix_of((const T *)args->x[0], rows, g->in, g->in);
     const matrix<T> dy = matrix_of((const T *)args->dy, rows, g->out, g->out);
     const matrix<T> &a = g->transposed ? x : dy, &b = g->transposed ? dy : x;
@@ -172,7 +173,7 @@ static cudaError_t gemm_of_rows(const cgp_kernel_spec *spec, const cgp_kernel_ar
     const void *b = g->transposed ? args->dy : args->x[0];
     const cgp__cuda_lt_operands o = {
         a, b, NULL, args->dparam[0], !args->first, library_workspace(args)};
-    CGP__TRY_CUDA_ERROR(cgp__cuda_lt_gemm_run(gemm, &o, stream));
+    if (args->dparam[0]) CGP__TRY_CUDA_ERROR(cgp__cuda_lt_gemm_run(gemm, &o, stream));
     return bias_gradient<bf16>(spec, args, stream);
 }
 
