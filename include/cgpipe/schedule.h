@@ -183,6 +183,29 @@ CGP_API const cgp_action *cgp_schedule_actions(const cgp_schedule *schedule, int
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_recompute(cgp_schedule *schedule,
                                                          cgp_recompute mode);
 
+/** What backward of a stage computes. */
+typedef enum cgp_stage_backward {
+    CGP_BACKWARD_FULL,  /**< Gradients of parameters and of inputs: B, or I and W. */
+    CGP_BACKWARD_INPUT, /**< Only gradients of inputs, as all parameters are frozen: I alone. */
+    CGP_BACKWARD_NONE   /**< Nothing, as no stage up to it trains a parameter: F only. */
+} cgp_stage_backward;
+
+/**
+ * Leave out the backward actions that frozen parameters make needless: W of INPUT stages, whose B
+ * becomes I; B, I, W and R of NONE stages. The order of all other actions stays.
+ *
+ * Then lower with the gradient edges between stages that have a backward;
+ * cgp_schedule_lower_chain() does so.
+ *
+ * @param[in] stages  [stages]. Borrowed for the call.
+ *
+ * @retval CGP_EINVAL  Not a cgp_stage_backward. The schedule is unchanged.
+ * @retval CGP_ESTATE  Lowered already. It is unchanged.
+ * @retval CGP_ENOMEM  It is unchanged.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_freeze(cgp_schedule *schedule,
+                                                      const cgp_stage_backward *stages);
+
 /**
  * Insert the transfers of every edge: SEND right after the producer, RECV right before the consumer
  * (after its R).
@@ -202,7 +225,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_lower(cgp_schedule *schedule, con
                                                      int n_edges);
 
 /** Call cgp_schedule_lower() with the edges of a chain: 0 -> 1, 1 -> 2 ..., then 1 -> 0, 2 -> 1
- *  ... */
+ *  ... If the first k stages have no backward, but later ones do, the first k gradient edges are
+ *  left out. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_lower_chain(cgp_schedule *schedule);
 
 /** Return the edges of a lowered schedule, and their number in `count`; 0 before lowering.
@@ -261,8 +285,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_to_csv(const cgp_schedule *schedu
  *  cgp_schedule_report_release(). */
 typedef struct cgp_schedule_report {
     int devices, stages, edges;
-    /** [stages] Largest number of micro-batches between their F and the end of their backward (B,
-     *  or W). 1 in a forward schedule, where a micro-batch ends with its F. */
+    /** [stages] Largest number of micro-batches between their F and the end of their backward: B or
+     *  W, or I if the stage has I alone. 1 on a stage without backward, where a micro-batch ends
+     *  with its F. */
     int *peak_in_flight;
     /** [devices] Largest sum of micro-batches in flight over the device's stages at one time. */
     int *peak_slots;
@@ -276,8 +301,9 @@ typedef struct cgp_schedule_report {
 /**
  * Prove that a lowered schedule keeps the rules and does not deadlock, before anything runs.
  *
- * - Every (stage, micro-batch) has its F once, then its backward once (B, or I then W). In a
- *   forward schedule it has no backward.
+ * - Every (stage, micro-batch) has its F once, then its backward once (B, or I then W). A stage
+ *   whose parameters are frozen may have I alone for every micro-batch. A stage without
+ *   gradient edges may have no backward at all, and in a forward schedule no stage has one.
  * - R occurs at most once, between F and backward.
  * - SEND follows its producer and RECV precedes its consumer, once each, not necessarily next to
  *   them. (RECV posts a receive, see cgp_schedule_simulate().)

@@ -6,6 +6,8 @@
  *
  *     forward       RECV_F ... < F < SEND_F ...             all once, on each stage,
  *     backward      F < [R] < B,  or  F < [R] < I < W       for each micro-batch
+ *                   F < [R] < I on all, if the stage's parameters are frozen
+ *                   none on all, if the stage has no gradient edge
  *                   RECV_B ... < B or I < SEND_B ...
  *
  * Then the simulator runs the schedule without times and with unbounded buffers; an action that
@@ -28,6 +30,8 @@ typedef struct position_index {
      * kind and stage, then one for RECV and one for SEND of each edge. */
     int *at;
     int *marks; /* may be NULL */
+    /* [stages] what ends a micro-batch: see cgp__stage_ends() */
+    cgp_action_kind *ends;
 } position_index;
 
 /* `place`: the stage of a compute action, the edge of a transfer. */
@@ -97,6 +101,11 @@ static cgp_status fill_index(position_index *x, bool transfers) {
     return CGP_OK;
 }
 
+static void release_index(position_index *x) {
+    free(x->ends);
+    free(x->at);
+}
+
 static cgp_status create_index(position_index *x, const cgp_schedule *s, int *marks) {
     const size_t rows = CGP__COMPUTE_KINDS * (size_t)s->stages + 2 * (size_t)s->n_edges;
     const size_t cells = rows * (size_t)s->chunks;
@@ -105,6 +114,9 @@ static cgp_status create_index(position_index *x, const cgp_schedule *s, int *ma
                           .at = cgp__calloc(cells, sizeof *x->at),
                           .marks = marks};
     if (!x->at) return cgp__no_memory("schedule: check", cells * sizeof *x->at);
+    const cgp_status status = cgp__stage_ends(s, &x->ends);
+    if (status != CGP_OK) release_index(x);
+    CGP_TRY(status);
     for (size_t i = 0; i < cells; i++)
         x->at[i] = -1;
     return CGP_OK;
@@ -133,7 +145,8 @@ static cgp_status check_backward(const position_index *x, int j, int i) {
         return broken(x, j, input >= 0 ? input : weight,
                       "expected B or else I and W, got B, too (position %d)", both);
     if (both < 0 && input < 0) return missing(x, CGP_ACTION_I, j, i, "once before W");
-    if (both < 0 && weight < 0) return missing(x, CGP_ACTION_W, j, i, "once after I");
+    if (both < 0 && weight < 0 && x->ends[j] == CGP_ACTION_W)
+        return missing(x, CGP_ACTION_W, j, i, "once after I");
     const int first = both >= 0 ? both : input;
     CGP_TRY(check_after(x, j, first, f));
     if (weight >= 0) CGP_TRY(check_after(x, j, weight, input));
@@ -144,19 +157,37 @@ static cgp_status check_backward(const position_index *x, int j, int i) {
     return CGP_OK;
 }
 
-static cgp_status check_compute(const position_index *x) {
+/* Set needed [stages] for the stages of gradient edges, which must have a backward. */
+static void find_gradients(const position_index *x, bool *needed) {
     const cgp_schedule *s = x->schedule;
-    for (int j = 0; j < s->stages; j++) {
-        for (int i = 0; i < s->chunks; i++) {
-            const int r = *slot(x, CGP_ACTION_R, j, i);
-            if (*slot(x, CGP_ACTION_F, j, i) < 0) return missing(x, CGP_ACTION_F, j, i, "once");
-            if (x->backward)
-                CGP_TRY(check_backward(x, j, i));
-            else if (r >= 0)
-                return broken(x, j, r, "expected F only in a schedule without backward, got R");
-        }
+    for (int e = 0; x->backward && e < s->n_edges; e++) {
+        if (!cgp__is_gradient(s->edges[e])) continue;
+        needed[s->edges[e].from] = needed[s->edges[e].to] = true;
+    }
+}
+
+/* `backward`: the stage has backward actions, or must have them. */
+static cgp_status check_stage(const position_index *x, int j, bool backward) {
+    for (int i = 0; i < x->schedule->chunks; i++) {
+        const int r = *slot(x, CGP_ACTION_R, j, i);
+        if (*slot(x, CGP_ACTION_F, j, i) < 0) return missing(x, CGP_ACTION_F, j, i, "once");
+        if (backward)
+            CGP_TRY(check_backward(x, j, i));
+        else if (r >= 0)
+            return broken(x, j, r, "expected F only %s without backward, got R",
+                          x->backward ? "on a stage" : "in a schedule");
     }
     return CGP_OK;
+}
+
+static cgp_status check_compute(const position_index *x) {
+    bool *needed = NULL;
+    cgp_status status = CGP__NEW(needed, x->schedule->stages, "schedule: check");
+    if (status == CGP_OK) find_gradients(x, needed);
+    for (int j = 0; status == CGP_OK && j < x->schedule->stages; j++)
+        status = check_stage(x, j, needed[j] || x->ends[j] != CGP_ACTION_F);
+    free(needed);
+    return status;
 }
 
 /* Return the position of the action that produces an edge's message, or of the action that consumes
@@ -203,7 +234,7 @@ cgp_status cgp__rules_check(const cgp_schedule *schedule, int *marks) {
         for (int i = 0; status == CGP_OK && i < schedule->chunks; i++)
             status = check_message(&x, e, i);
     }
-    free(x.at);
+    release_index(&x);
     return status;
 }
 
@@ -218,8 +249,8 @@ cgp_status cgp__cost_check(const char *name, const double *costs, int count) {
 
 /* Find the peak numbers of micro-batches in flight. A micro-batch is in flight from its F to the
  * end of its backward; without backward it ends with its F. in_flight: [stages], zeroed. */
-static void find_peaks(const cgp_schedule *s, int *in_flight, cgp_schedule_report *report) {
-    const bool backward = cgp__has_backward(s);
+static void find_peaks(const cgp_schedule *s, const cgp_action_kind *ends, int *in_flight,
+                       cgp_schedule_report *report) {
     int together = 0;
     cgp__cursor at = {0};
     while (cgp__next(s, &at)) {
@@ -230,7 +261,7 @@ static void find_peaks(const cgp_schedule *s, int *in_flight, cgp_schedule_repor
             *peak = (int)cgp__max(*peak, ++in_flight[a->stage]);
             *slots = (int)cgp__max(*slots, ++together);
         }
-        if (cgp__ends_backward(a->kind) || (a->kind == CGP_ACTION_F && !backward)) {
+        if (cgp__ends(a, ends)) {
             in_flight[a->stage]--;
             together--;
         }
@@ -240,6 +271,7 @@ static void find_peaks(const cgp_schedule *s, int *in_flight, cgp_schedule_repor
 static cgp_status fill_report(cgp__simulator *x, cgp_schedule_report *out) {
     const cgp_schedule *s = x->schedule;
     int *in_flight = cgp__calloc((size_t)s->stages, sizeof *in_flight);
+    cgp_action_kind *ends = NULL;
     cgp_schedule_report report = {
         .devices = s->devices,
         .stages = s->stages,
@@ -248,13 +280,15 @@ static cgp_status fill_report(cgp__simulator *x, cgp_schedule_report *out) {
         .peak_slots = cgp__calloc((size_t)s->devices, sizeof(int)),
         .min_capacity = cgp__calloc((size_t)s->n_edges, sizeof(int)),
     };
-    cgp_status status = CGP_OK;
-    if (in_flight && report.peak_in_flight && report.peak_slots && report.min_capacity) {
-        find_peaks(s, in_flight, &report);
+    cgp_status status = cgp__stage_ends(s, &ends);
+    if (status == CGP_OK && in_flight && report.peak_in_flight && report.peak_slots &&
+        report.min_capacity) {
+        find_peaks(s, ends, in_flight, &report);
         status = cgp__simulator_min_capacity(x, report.min_capacity);
-    } else {
+    } else if (status == CGP_OK) {
         status = cgp__no_memory("schedule: report", (size_t)s->stages * sizeof(int));
     }
+    free(ends);
     free(in_flight);
     if (status == CGP_OK)
         *out = report;

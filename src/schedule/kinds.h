@@ -30,11 +30,6 @@ static inline bool cgp__starts_backward(cgp_action_kind kind) {
     return kind == CGP_ACTION_B || kind == CGP_ACTION_I;
 }
 
-/* True for actions that free what forward saved. */
-static inline bool cgp__ends_backward(cgp_action_kind kind) {
-    return kind == CGP_ACTION_B || kind == CGP_ACTION_W;
-}
-
 static inline bool cgp__is_gradient(cgp_edge edge) {
     return edge.from > edge.to;
 }

@@ -117,33 +117,46 @@ cgp_status cgp_schedule_lower(cgp_schedule *schedule, const cgp_edge *edges, int
 
 /* --- chains --- */
 
-/* Return [2 x links] edges, 0 -> 1, 1 -> 2 ..., then 1 -> 0, 2 -> 1 ...; NULL if memory is
- * short. */
-static cgp_edge *chain_edges(int links) {
+int cgp__chain_starts(const cgp_schedule *s) {
+    bool backward = false;
+    int first = s->stages;
+    cgp__cursor at = {0};
+    while (cgp__next(s, &at)) {
+        const cgp_action *a = at.action;
+        if (a->kind == CGP_ACTION_F || cgp__is_transfer(a->kind)) continue;
+        backward = true;
+        if (a->stage < first) first = a->stage;
+    }
+    return backward ? first : 0;
+}
+
+/* Return [2 x links - first] edges, 0 -> 1, 1 -> 2 ..., then `first` + 1 -> `first` ...; NULL if
+ * memory is short. */
+static cgp_edge *chain_edges(int links, int first) {
     cgp_edge *edges = cgp__calloc(2 * (size_t)links, sizeof *edges);
     for (int j = 0; edges && j < links; j++) {
         edges[j] = (cgp_edge){.from = j, .to = j + 1};
-        edges[links + j] = (cgp_edge){.from = j + 1, .to = j};
+        if (j >= first) edges[links + j - first] = (cgp_edge){.from = j + 1, .to = j};
     }
     return edges;
 }
 
 cgp_status cgp_schedule_lower_chain(cgp_schedule *schedule) {
     CGP__NEED(schedule);
-    const int links = schedule->stages - 1;
-    cgp_edge *edges = chain_edges(links);
+    const int links = schedule->stages - 1, first = cgp__chain_starts(schedule);
+    cgp_edge *edges = chain_edges(links, first);
     if (!edges) return cgp__no_memory("schedule: lower", 2 * (size_t)links * sizeof *edges);
-    const cgp_status status = cgp_schedule_lower(schedule, edges, 2 * links);
+    const cgp_status status = cgp_schedule_lower(schedule, edges, 2 * links - first);
     free(edges);
     return status;
 }
 
 cgp_status cgp__lower_local(cgp_schedule *schedule) {
     const cgp_schedule *s = schedule;
-    const int n_edges = 2 * (s->stages - 1);
+    const int first = cgp__chain_starts(s), n_edges = 2 * (s->stages - 1) - first;
     const bool backward = cgp__has_backward(s);
     cgp__cursor at = {0};
-    cgp_edge *edges = chain_edges(s->stages - 1);
+    cgp_edge *edges = chain_edges(s->stages - 1, first);
     bool *selected = cgp__calloc((size_t)n_edges, sizeof *selected);
     cgp_status status = CGP_OK;
     if (!edges || !selected)

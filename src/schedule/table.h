@@ -83,7 +83,23 @@ cgp_status cgp__edges_check(const cgp_edge *edges, int n_edges, int stages);
 bool cgp__has_backward(const cgp_schedule *schedule);
 bool cgp__has_kind(const cgp_schedule *schedule, cgp_action_kind kind);
 
+/* --- freeze.c --- */
+
+/* Find the kind of action that ends a micro-batch on each stage, [stages], freed by the caller. It
+ * is F on a stage without backward. It is B or I if all backward actions of the stage are of that
+ * kind. Otherwise it is W, but a B ends its micro-batch too. */
+cgp_status cgp__stage_ends(const cgp_schedule *schedule, cgp_action_kind **ends);
+
+/* Return true if an action ends its micro-batch on its stage. */
+static inline bool cgp__ends(const cgp_action *action, const cgp_action_kind *ends) {
+    return action->kind == CGP_ACTION_B || action->kind == ends[action->stage];
+}
+
 /* --- lower.c --- */
+
+/* Return the number of gradient edges that the chain of a schedule lacks: one for each of the first
+ * stages that have no backward. */
+int cgp__chain_starts(const cgp_schedule *schedule);
 
 /* Set the edges of a chain, and insert the transfers between stages of one device. The lists have
  * all other transfers. */

@@ -49,6 +49,8 @@ static void copy_lists(tables *t, const cgp_schedule *schedule) {
 typedef struct progress {
     bool done[CGP__COMPUTE_KINDS][STAGES][CHUNKS];
     bool sent[EDGES][CHUNKS], posted[EDGES][CHUNKS];
+    /* see find_needs() */
+    bool needs[STAGES], weight[STAGES], backward;
 } progress;
 
 static bool started_backward(const progress *p, int j, int i) {
@@ -159,6 +161,23 @@ static cgp_schedule *post_early(cgp_schedule *schedule, tables *t, uint64_t *see
     return schedule;
 }
 
+/* Freeze the parameters of random stages, and drop gradient edges of those without backward. */
+static void draw_frozen(tables *t, cgp_schedule *schedule, uint64_t *seed) {
+    cgp_stage_backward stages[STAGES];
+    int kept = 0;
+    for (int j = 0; j < t->stages; j++)
+        stages[j] = (cgp_stage_backward)test_between(seed, CGP_BACKWARD_FULL, CGP_BACKWARD_NONE);
+    assert_ok(cgp_schedule_freeze(schedule, stages));
+    for (int e = 0; e < t->n_edges; e++) {
+        const cgp_edge edge = t->edges[e];
+        if (cgp__is_gradient(edge) &&
+            (stages[edge.from] == CGP_BACKWARD_NONE || stages[edge.to] == CGP_BACKWARD_NONE))
+            continue;
+        t->edges[kept++] = edge;
+    }
+    t->n_edges = kept;
+}
+
 /* Draw a correct table and lower it. Set `t` to its lists, and return the schedule. */
 static cgp_schedule *draw_lowered(tables *t, uint64_t *seed) {
     *t = (tables){.stages = test_between(seed, 1, STAGES), .chunks = test_between(seed, 1, CHUNKS)};
@@ -169,6 +188,7 @@ static cgp_schedule *draw_lowered(tables *t, uint64_t *seed) {
     draw_edges(t, seed);
     cgp_schedule *schedule = NULL;
     assert_ok(make(&schedule, t));
+    if (test_between(seed, 0, 2) == 0) draw_frozen(t, schedule, seed);
     assert_ok(cgp_schedule_lower(schedule, t->edges, t->n_edges));
     t->lowered = true;
     copy_lists(t, schedule);
@@ -195,6 +215,29 @@ static bool all_received(const tables *t, const progress *p, int stage, int micr
     return true;
 }
 
+/* Set the stages that must have a backward: they have one, or a gradient edge. Set the stages that
+ * must have W: all but those that have I alone. */
+static void find_needs(const tables *t, progress *p) {
+    bool both[STAGES] = {false}, input[STAGES] = {false};
+    for (int device = 0; device < t->devices; device++) {
+        for (int i = 0; i < t->counts[device]; i++) {
+            const cgp_action *a = &t->lists[device][i];
+            both[a->stage] |= a->kind == CGP_ACTION_B;
+            input[a->stage] |= a->kind == CGP_ACTION_I;
+            p->weight[a->stage] |= a->kind == CGP_ACTION_W;
+        }
+    }
+    for (int j = 0; j < t->stages; j++) {
+        p->weight[j] |= both[j] && input[j];
+        p->needs[j] = both[j] || input[j] || p->weight[j];
+        p->backward |= p->needs[j];
+    }
+    for (int e = 0; p->backward && e < t->n_edges; e++) {
+        if (cgp__is_gradient(t->edges[e]))
+            p->needs[t->edges[e].from] = p->needs[t->edges[e].to] = true;
+    }
+}
+
 static bool transfer(const tables *t, progress *p, const cgp_action *a, bool backward) {
     const int e = a->edge, i = a->microbatch;
     const bool gradient = a->kind == CGP_ACTION_SEND_B || a->kind == CGP_ACTION_RECV_B;
@@ -218,7 +261,7 @@ static bool can_do(const tables *t, progress *p, const cgp_action *a, bool backw
     if (a->kind == CGP_ACTION_F)
         right = all_received(t, p, j, i, false);
     else if (a->kind == CGP_ACTION_R)
-        right = right && backward && !started_backward(p, j, i);
+        right = right && p->needs[j] && !started_backward(p, j, i);
     else if (a->kind == CGP_ACTION_W)
         right = p->done[CGP_ACTION_I][j][i];
     else
@@ -231,8 +274,8 @@ static bool is_complete(const tables *t, const progress *p, bool backward) {
     for (int i = 0; i < t->chunks; i++) {
         for (int j = 0; j < t->stages; j++) {
             if (!p->done[CGP_ACTION_F][j][i]) return false;
-            if (backward && !p->done[CGP_ACTION_B][j][i] && !p->done[CGP_ACTION_W][j][i])
-                return false;
+            const cgp_action_kind end = p->weight[j] ? CGP_ACTION_W : CGP_ACTION_I;
+            if (p->needs[j] && !p->done[CGP_ACTION_B][j][i] && !p->done[end][j][i]) return false;
         }
         for (int e = 0; e < t->n_edges; e++) {
             if ((backward || !cgp__is_gradient(t->edges[e])) && !(p->sent[e][i] && p->posted[e][i]))
@@ -245,13 +288,9 @@ static bool is_complete(const tables *t, const progress *p, bool backward) {
 static bool runs_plainly(const tables *t) {
     progress p = {0};
     int next[STAGES] = {0};
-    bool backward = false, moved = true;
-    for (int device = 0; device < t->devices; device++) {
-        for (int i = 0; i < t->counts[device]; i++) {
-            const cgp_action_kind kind = t->lists[device][i].kind;
-            backward = backward || cgp__starts_backward(kind) || cgp__ends_backward(kind);
-        }
-    }
+    bool moved = true;
+    find_needs(t, &p);
+    const bool backward = p.backward;
     while (moved) {
         moved = false;
         for (int device = 0; device < t->devices; device++) {

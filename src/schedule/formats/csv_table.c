@@ -140,9 +140,21 @@ static cgp_status place_stages(cgp__csv *r) {
     return CGP_OK;
 }
 
-/* Set the edges of the transfers, a chain: 0 -> 1, 1 -> 2 ..., then 1 -> 0, 2 -> 1 ... */
+/* Return the first stage with a backward; 0 if no stage has one. */
+static int first_backward(const cgp__csv *r) {
+    int first = r->stages;
+    for (int k = 0; k < r->n_cells; k++) {
+        const cgp_action *a = &r->cells[k].action;
+        if (a->kind != CGP_ACTION_F && !cgp__is_transfer(a->kind) && a->stage < first)
+            first = a->stage;
+    }
+    return first < r->stages ? first : 0;
+}
+
+/* Set the edges of the transfers, a chain: 0 -> 1, 1 -> 2 ..., then 1 -> 0, 2 -> 1 ..., without the
+ * gradient edges of the first stages that have no backward. */
 static cgp_status find_edges(cgp__csv *r) {
-    const int links = r->stages - 1;
+    const int links = r->stages - 1, first = first_backward(r);
     for (int k = 0; k < r->n_cells; k++) {
         cgp_action *a = &r->cells[k].action;
         if (!cgp__is_transfer(a->kind)) continue;
@@ -153,7 +165,10 @@ static cgp_status find_edges(cgp__csv *r) {
         if (link < 0 || link >= links)
             return wrong_action(r, &r->cells[k],
                                 up ? "there is no stage after it" : "there is no stage before it");
-        a->edge = forth ? link : links + link;
+        if (!forth && link < first)
+            return wrong_action(r, &r->cells[k],
+                                "expected no gradient for a stage without backward");
+        a->edge = forth ? link : links + link - first;
     }
     return CGP_OK;
 }

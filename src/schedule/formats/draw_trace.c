@@ -23,7 +23,8 @@
 
 /* Write the boxes of a row. A micro-batch is in flight from the start of its F to the end of its
  * backward. */
-static void write_row(cgp__chrome *trace, const cgp__picture *p, int row, double scale) {
+static void write_row(cgp__chrome *trace, const cgp__picture *p, const cgp_action_kind *ends,
+                      int row, double scale) {
     char text[CGP__ACTION_TEXT];
     int in_flight = 0;
     snprintf(text, sizeof text, "device %d", row);
@@ -36,14 +37,15 @@ static void write_row(cgp__chrome *trace, const cgp__picture *p, int row, double
             cgp__chrome_counter(trace, row, "in flight", box->start * scale, ++in_flight);
         cgp__chrome_slice(trace, row, 0, text, cgp__action_names[a->kind], box->start * scale,
                           (box->end - box->start) * scale, a->stage, a->microbatch, box->critical);
-        if (cgp__ends_backward(a->kind))
+        if (cgp__ends(a, ends))
             cgp__chrome_counter(trace, row, "in flight", box->end * scale, --in_flight);
     }
 }
 
-static void write_picture(cgp__chrome *trace, const cgp__picture *p, double microseconds) {
+static void write_picture(cgp__chrome *trace, const cgp__picture *p, const cgp_action_kind *ends,
+                          double microseconds) {
     for (int row = 0; row < p->rows; row++)
-        write_row(trace, p, row, microseconds);
+        write_row(trace, p, ends, row, microseconds);
     for (int i = 0; i < p->n_messages; i++) {
         const cgp__box *from = &p->boxes[p->messages[i].from];
         const cgp__box *to = &p->boxes[p->messages[i].to];
@@ -121,19 +123,22 @@ cgp_status cgp_schedule_trace(const cgp_schedule *schedule, const cgp_schedule_t
     cgp__text text;
     cgp__chrome trace;
     char *measured = NULL;
+    cgp_action_kind *ends = NULL;
     if (!isfinite(microseconds) || microseconds <= 0.0)
         return cgp_fail(CGP_EINVAL, "trace: expected microseconds above 0, got %g", microseconds);
     CGP_TRY(cgp__rules_check(schedule, NULL));
     if (timeline->released) CGP_TRY(write_measured(schedule, timeline, &measured));
     cgp_status status = cgp__picture_of_timeline(&picture, schedule, timeline);
+    if (status == CGP_OK) status = cgp__stage_ends(schedule, &ends);
     if (status == CGP_OK) status = cgp__text_open(&text, "schedule: trace");
     if (status == CGP_OK) {
         cgp__chrome_begin(&trace, text.file);
-        write_picture(&trace, &picture, microseconds);
+        write_picture(&trace, &picture, ends, microseconds);
         status = cgp__chrome_end(&trace, measured ? CGP__TRACE_KEY : NULL, measured);
         status = cgp__text_close(&text, status, out);
     }
     cgp__picture_release(&picture);
+    free(ends);
     free(measured);
     return status;
 }
