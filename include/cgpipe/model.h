@@ -24,8 +24,8 @@
  * Pointers passed to builder calls are borrowed for the call; names are UTF-8 and copied. A value
  * belongs to the model that made it.
  *
- * Threads: one thread builds a model. Once finished it never changes, and any number of threads may
- * read it. */
+ * Threads: one thread builds a model. Once finished it changes only by cgp_model_freeze(), and any
+ * number of threads may read it. */
 #ifndef CGPIPE_MODEL_H
 #define CGPIPE_MODEL_H
 
@@ -435,6 +435,35 @@ CGP_API cgp_value cgp_slice(cgp_model *model, cgp_value x, int dim, int64_t begi
  *     x = cgp_linear(model, x, "head", (cgp_linear_options){.out = vocab});
  */
 CGP_API void cgp_model_tie(cgp_model *model, const char *name, const char *existing);
+
+/**
+ * Freeze the parameters whose names match a pattern: training keeps their values.
+ *
+ * A frozen parameter has no gradient buffer and no optimizer state, and counts in no gradient norm.
+ * Kernels for its gradient do not run, and values that only they would read are not saved. Stages
+ * without a trainable parameter at or before them run no backward. Statistics of batch norms still
+ * change. A tied parameter is one parameter, with its first name.
+ *
+ *     CGP_TRY(cgp_model_freeze(model, "*.wte.*"));
+ *     CGP_TRY(cgp_model_freeze(model, "*.h.[0-5].*"));
+ *
+ * Call it while the model is built, for the parameters that exist at that time, or after
+ * cgp_model_finish(), but before a plan is made of the model.
+ *
+ * @param[in] pattern  As in a shell, fnmatch() without flags: `*` matches any text, `?` a
+ *                     character, `[a-c]` a character of a set. Borrowed for the call.
+ *
+ * @retval CGP_EINVAL  No parameter matches: the message has the nearest name. Or an earlier builder
+ *                     call failed: its message.
+ * @retval CGP_ESTATE  A plan was made of the model. Nothing changes.
+ * @retval CGP_ENOMEM
+ *
+ * Threads: the thread that builds the model; no other thread uses the model during the call.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_model_freeze(cgp_model *model, const char *pattern);
+
+/** Return whether a parameter is frozen; false if there is no such parameter. Threads: any. */
+CGP_API bool cgp_model_parameter_frozen(const cgp_model *model, int parameter);
 
 /**
  * Stash a value under a name until cgp_model_pop() takes it. So layers that are written

@@ -19,13 +19,35 @@ bool cgp__node_passes(const cgp__node *node, int k) {
     return cgp__op_dx(node->kind, node->use.op) != CGP__DX_NONE && !target;
 }
 
+uint32_t cgp__node_trainable(const cgp_model *model, const cgp__node *node) {
+    uint32_t mask = 0;
+    for (int k = 0; k < node->use.shapes.n_parameters; k++)
+        mask |= (uint32_t)!model->params[node->params[k]].frozen << k;
+    return mask;
+}
+
+bool cgp__node_weight_in_input(const cgp_model *model, const cgp__node *node) {
+    return node->use.op->weight_in_input && cgp__node_trainable(model, node) != 0;
+}
+
+/* Return true if W makes the gradient of the bias alone. */
+static bool makes_bias_only(const cgp_model *model, const cgp__node *node) {
+    return cgp__op_find(node->kind)->bias_reads_dy && model->params[node->params[0]].frozen;
+}
+
+double cgp__node_flops(const cgp_model *model, const cgp__node *node, cgp_op_direction direction) {
+    if (direction == CGP_OP_BACKWARD_WEIGHT && makes_bias_only(model, node))
+        return (double)cgp_shape_count(&node->use.shapes.output.shape);
+    return cgp__op_flops(node->kind, &node->use, direction);
+}
+
 bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node,
                              cgp_op_direction direction) {
     if (direction == CGP_OP_FORWARD) return true;
     if (!node->requires_grad) return false;
     if (direction == CGP_OP_BACKWARD_WEIGHT)
-        return node->use.shapes.n_parameters > 0 && !node->use.op->weight_in_input;
-    if (node->use.op->weight_in_input && node->use.shapes.n_parameters > 0) return true;
+        return cgp__node_trainable(model, node) != 0 && !node->use.op->weight_in_input;
+    if (cgp__node_weight_in_input(model, node)) return true;
     for (int k = 0; k < node->n_inputs; k++) {
         if (cgp__node_passes(node, k) && model->values[node->inputs[k]].has_grad) return true;
     }
@@ -37,6 +59,7 @@ uint32_t cgp__node_reads(const cgp_model *model, const cgp__node *node, cgp_op_d
     cgp__op_needs needs = {0};
     if (cgp__node_has_direction(model, node, direction))
         needs = cgp__op_needs_of(node->use.op, direction);
+    if (direction == CGP_OP_BACKWARD_WEIGHT && makes_bias_only(model, node)) needs.x = 0;
     *y = needs.y;
     return needs.x;
 }

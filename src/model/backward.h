@@ -13,8 +13,18 @@ typedef struct cgp__node cgp__node;
  * constants. */
 bool cgp__node_passes(const cgp__node *node, int k);
 
+/* Return a mask of the parameters of a node that are not frozen: bit k for params[k]. */
+uint32_t cgp__node_trainable(const cgp_model *model, const cgp__node *node);
+
+/* Return true if backward of a node computes gradients of parameters in I: the op does so, and at
+ * least one of the parameters is not frozen. */
+bool cgp__node_weight_in_input(const cgp_model *model, const cgp__node *node);
+
+/* Return the FLOPs of one sample in a direction that the node has. */
+double cgp__node_flops(const cgp_model *model, const cgp__node *node, cgp_op_direction direction);
+
 /* Return true if a node has a kernel in this direction: always for forward; for input and weight
- * backward if there is a gradient to make. */
+ * backward if there is a gradient to make. Frozen parameters have none. */
 bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node,
                              cgp_op_direction direction);
 

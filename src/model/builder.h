@@ -6,6 +6,8 @@
 #include "model/model.h"
 #include "op/attributes.h"
 
+#include <stdatomic.h>
+
 /* The name of a later op's parameter, and the existing parameter that it is tied to. */
 typedef struct cgp__tie {
     char *name;
@@ -34,6 +36,8 @@ typedef enum cgp__names {
 
 /* State of the builder of a model. */
 typedef struct cgp__model_build {
+    /* a plan was made of the finished model; any thread may set it */
+    atomic_bool planned;
     int values_capacity, nodes_capacity, params_capacity, states_capacity, layers_capacity,
         inputs_capacity, input_values_capacity, outputs_capacity;
     cgp__tie *ties;

@@ -117,6 +117,8 @@ static bool list_uses(cgp_model *model) {
 /* Set has_grad of an input if the caller wants its gradient and a node makes a part of the
  * gradient. Without such a node the gradient is zero. */
 static void mark_inputs(cgp_model *model) {
+    for (int k = 0; k < model->n_inputs; k++)
+        model->values[model->input_values[k]].has_grad = false;
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
         for (int k = 0; node->requires_grad && k < node->n_inputs; k++) {
@@ -130,8 +132,8 @@ static void mark_gradients(cgp_model *model) {
     mark_inputs(model);
     for (int i = 0; i < model->n_nodes; i++) {
         cgp__node *node = &model->nodes[i];
-        /* the value depends on a parameter or an input */
-        bool depends = node->use.shapes.n_parameters > 0;
+        /* the value depends on a trainable parameter or an input */
+        bool depends = cgp__node_trainable(model, node) != 0;
         for (int k = 0; k < node->n_inputs; k++)
             depends =
                 depends || (cgp__node_passes(node, k) && model->values[node->inputs[k]].has_grad);
@@ -150,12 +152,21 @@ static void mark_requires_grad(cgp_model *model, bool *needed) {
     for (int k = 0; model->n_losses == 0 && k < model->n_outputs; k++)
         needed[cgp__model_output_node(model, k)] = true;
     mark_needed(model, needed, true);
+    for (int p = 0; p < model->n_params; p++)
+        model->params[p].requires_grad = false;
     for (int i = 0; i < model->n_nodes; i++) {
         cgp__node *node = &model->nodes[i];
         node->requires_grad = needed[i];
-        for (int k = 0; k < node->use.shapes.n_parameters; k++)
-            model->params[node->params[k]].requires_grad |= needed[i];
+        for (int k = 0; k < node->use.shapes.n_parameters; k++) {
+            cgp__parameter *param = &model->params[node->params[k]];
+            param->requires_grad |= needed[i] && !param->frozen;
+        }
     }
+}
+
+void cgp__model_mark(cgp_model *model, bool *needed) {
+    mark_requires_grad(model, needed);
+    mark_gradients(model);
 }
 
 static cgp_status check(const cgp_model *model) {
@@ -201,8 +212,7 @@ static cgp_status close(cgp_model *model, bool *needed, cgp__node *moved, int *n
     keep_parameters(model, number);
     keep_states(model);
     if (!list_uses(model)) return cgp__no_memory("model", sizeof *model->uses);
-    mark_requires_grad(model, needed);
-    mark_gradients(model);
+    cgp__model_mark(model, needed);
     return check_targets(model);
 }
 

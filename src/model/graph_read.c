@@ -183,11 +183,12 @@ static cgp_status add_input(cgp__reader *r, size_t i, int64_t value) {
 static cgp_status add_parameter(cgp__reader *r, size_t i) {
     const json_t *object = json_array_get(r->parameters, i);
     const json_t *scale = json_object_get(object, "scale"),
-                 *decays = json_object_get(object, "decays");
+                 *decays = json_object_get(object, "decays"),
+                 *frozen = json_object_get(object, "frozen");
     const char *name = NULL, *init = NULL;
     cgp_op_parameter param = {.decays = json_is_true(decays)};
     cgp__reader_set_place(r, "parameters", i);
-    CGP_TRY(cgp__reader_check_keys(r, object, "name shape init scale decays"));
+    CGP_TRY(cgp__reader_check_keys(r, object, "name shape init scale decays frozen"));
     CGP_TRY(cgp__reader_take_text(r, object, "name", &name));
     CGP_TRY(take_shape(r, object, &param.shape));
     CGP_TRY(cgp__reader_take_text(r, object, "init", &init));
@@ -198,9 +199,12 @@ static cgp_status add_parameter(cgp__reader *r, size_t i) {
     if (!json_is_number(scale)) return cgp__reader_unexpected(r, "scale", "a number", scale);
     if (!json_is_boolean(decays))
         return cgp__reader_unexpected(r, "decays", "true or false", decays);
+    if (frozen && !json_is_boolean(frozen))
+        return cgp__reader_unexpected(r, "frozen", "true or false", frozen);
     param.init = (cgp_init){(cgp_init_kind)kind, json_number_value(scale)};
-    if (cgp__builder_add_parameter(r->model, name, &param)) return CGP_OK;
-    return cgp__reader_refuse_stuck(r);
+    if (!cgp__builder_add_parameter(r->model, name, &param)) return cgp__reader_refuse_stuck(r);
+    r->model->params[r->model->n_params - 1].frozen = json_is_true(frozen);
+    return CGP_OK;
 }
 
 /* Begin layers up to number `last`. */

@@ -127,6 +127,17 @@ static cgp_status put_layers(writer *w) {
     return close_list(w);
 }
 
+/* Only frozen parameters have the key `frozen`. */
+static json_t *parameter_json(const cgp__parameter *param, const char *init) {
+    json_t *object = json_pack("{s:s, s:o, s:s, s:f, s:b}", "name", param->name, "shape",
+                               shape_json(&param->shape), "init", init, "scale", param->init.scale,
+                               "decays", (int)param->decays);
+    if (!object || !param->frozen || json_object_set_new(object, "frozen", json_true()) == 0)
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
 static cgp_status put_parameters(writer *w) {
     CGP_TRY(open_list(w, "parameters"));
     for (int p = 0; p < w->model->n_params; p++) {
@@ -135,9 +146,7 @@ static cgp_status put_parameters(writer *w) {
         if (!init)
             return cgp_fail(CGP_EINVAL, "parameter %s: graph files have no initialization %d",
                             param->name, (int)param->init.kind);
-        CGP_TRY(put_entry(w, json_pack("{s:s, s:o, s:s, s:f, s:b}", "name", param->name, "shape",
-                                       shape_json(&param->shape), "init", init, "scale",
-                                       param->init.scale, "decays", (int)param->decays)));
+        CGP_TRY(put_entry(w, parameter_json(param, init)));
     }
     return close_list(w);
 }

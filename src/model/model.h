@@ -20,8 +20,8 @@ typedef struct cgp__value_info {
     int output;
     /* true for an input whose gradient the caller wants */
     bool wants_grad;
-    /* the value is f32, it depends on a parameter or on an input with wants_grad, and a loss (or an
-     * output) depends on the value; set by finish */
+    /* the value is f32, it depends on a trainable parameter or on an input with wants_grad, and a
+     * loss (or an output) depends on the value; set by finish */
     bool has_grad;
 } cgp__value_info;
 
@@ -56,9 +56,12 @@ typedef struct cgp__parameter {
     cgp_init init;
     /* false for norms and biases, which may be exempt from weight decay */
     bool decays;
+    /* training keeps the values: no gradient, no optimizer state */
+    bool frozen;
     /* range in the model's uses; set by finish */
     int first_use, n_uses;
-    /* true if any node that uses the parameter requires a gradient; set by finish */
+    /* true if the parameter is not frozen and any node that uses it requires a gradient; set by
+     * finish */
     bool requires_grad;
 } cgp__parameter;
 
@@ -119,6 +122,13 @@ void cgp__init_fill(const cgp_init *init, uint64_t seed, int parameter, int64_t 
 /* Return the number of elements of a node's cache; 0: the node has no cache. The elements have the
  * type of the node's values. */
 int64_t cgp__node_cache(const cgp__node *node);
+
+/* finish.c: mark the nodes, values and parameters of a finished model that have a gradient.
+ * `needed`: [nodes] scratch. */
+void cgp__model_mark(cgp_model *model, bool *needed);
+
+/* freeze.c: note that a plan was made of the model, which then refuses to freeze. Threads: any. */
+void cgp__model_set_planned(const cgp_model *model);
 
 /* Return the node of loss `l`, 0 .. n_losses - 1, of a finished model. */
 static inline int cgp__model_loss(const cgp_model *model, int l) {

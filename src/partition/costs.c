@@ -71,8 +71,7 @@ static cgp__node_kernels kernels_of(const cgp_model *model, int i, int64_t n,
         begun[value] = true;
     }
     /* If the gradient of an op's result is also the gradient of its input, no kernel runs. */
-    kernels.has[CGP_OP_BACKWARD_INPUT] =
-        kernels.dx != 0 || (node->use.op->weight_in_input && node->use.shapes.n_parameters > 0);
+    kernels.has[CGP_OP_BACKWARD_INPUT] = kernels.dx != 0 || cgp__node_weight_in_input(model, node);
     return kernels;
 }
 
@@ -153,7 +152,7 @@ static cgp_status add_node(const cgp_model *model, const marks *m, int i, const 
     for (int d = 0; d < CGP_OP_DIRECTIONS; d++) {
         if (!kernels->has[d]) continue;
         cost->flops[d] +=
-            cgp__op_flops(node->kind, &node->use, (cgp_op_direction)d) * (double)kernels->spec[d].n;
+            cgp__node_flops(model, node, (cgp_op_direction)d) * (double)kernels->spec[d].n;
     }
     cost->forward_seconds += seconds[CGP_OP_FORWARD];
     if (kernels->has[CGP_OP_BACKWARD_INPUT]) cost->input_seconds += seconds[CGP_OP_BACKWARD_INPUT];

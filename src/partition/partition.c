@@ -128,7 +128,7 @@ double cgp_layer_flops(const cgp_model *model, int layer) {
         if (node->use.op->is_loss) continue;
         for (int d = 0; d < CGP_OP_DIRECTIONS; d++) {
             if (cgp__node_has_direction(model, node, (cgp_op_direction)d))
-                flops += cgp__op_flops(node->kind, &node->use, (cgp_op_direction)d);
+                flops += cgp__node_flops(model, node, (cgp_op_direction)d);
         }
     }
     return flops;

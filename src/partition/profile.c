@@ -143,6 +143,7 @@ static cgp_status make_parameters(profiler *p, const cgp_model *model, const cgp
         void *memory = NULL;
         CGP_TRY(make_random(p, CGP_F32, count, 0, &memory));
         args->param[k] = memory;
+        if (model->params[node->params[k]].frozen) continue;
         CGP_TRY(make_buffer(p, 4 * count, &memory));
         args->dparam[k] = memory;
     }

@@ -64,8 +64,8 @@ static bool same_copies(const cgp__parameters *a, const cgp__parameters *b, int 
     return true;
 }
 
-/* Compare the gradient buffers of parameter p: one for each use (a step adds these up), and one for
- * each copy. Uses that backward does not reach have no buffer. */
+/* Compare gradient buffers and optimizer state of parameter p: a buffer for each use (a step adds
+ * these up), buffer and state for each copy. Uses that backward does not reach have no buffer. */
 static bool same_gradients(const cgp_plan *plan, const cgp_plan *owner, int p) {
     const cgp__parameter *x = &cgp__plan_setup(plan)->model->params[p];
     const cgp__parameter *y = &cgp__plan_setup(owner)->model->params[p];
@@ -75,8 +75,9 @@ static bool same_gradients(const cgp_plan *plan, const cgp_plan *owner, int p) {
         if (a->use_gradient[x->first_use + k] != b->use_gradient[y->first_use + k]) return false;
     }
     for (int c = 0; c < a->first_copy[p + 1] - a->first_copy[p]; c++) {
-        if (a->copies[a->first_copy[p] + c].gradient != b->copies[b->first_copy[p] + c].gradient)
-            return false;
+        const cgp__copy *at = &a->copies[a->first_copy[p] + c];
+        const cgp__copy *to = &b->copies[b->first_copy[p] + c];
+        if (at->gradient != to->gradient || at->optimizer != to->optimizer) return false;
     }
     return true;
 }

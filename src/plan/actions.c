@@ -120,6 +120,61 @@ static double *stage_costs(const cgp_plan *plan) {
     return costs;
 }
 
+/* Return true if a gradient arrives at a stage, leaves it, or is made there for the caller. */
+static bool has_gradient(const cgp_plan *plan, int j) {
+    const cgp__messages *m = &plan->messages;
+    for (int s = m->first_stage_edge[j]; s < m->first_stage_edge[j + 1]; s++) {
+        const cgp_edge *edge = &m->edges[m->stage_edges[s]].edge;
+        if (edge->from > edge->to) return true;
+    }
+    for (int k = 0; k < plan->setup.model->n_inputs; k++) {
+        if (plan->results.input_gradients[k].stage == j) return true;
+    }
+    return false;
+}
+
+static cgp_stage_backward backward_of(const cgp_plan *plan, int j) {
+    const cgp__program *backward = &plan->placement.stages[j].programs[CGP__BACKWARD];
+    if (backward->n == 0 && !has_gradient(plan, j)) return CGP_BACKWARD_NONE;
+    return backward->n_input < backward->n || !plan->setup.splits ? CGP_BACKWARD_FULL
+                                                                  : CGP_BACKWARD_INPUT;
+}
+
+/* Check that the caller's table has all that a stage computes. */
+static cgp_status check_stage(const cgp_schedule *table, int j, cgp_stage_backward backward) {
+    bool has[CGP__COMPUTE_KINDS] = {false};
+    int n = 0;
+    const cgp_action *actions = cgp_schedule_actions(table, cgp_schedule_device_of(table, j), &n);
+    for (int i = 0; i < n; i++) {
+        if (actions[i].stage == j) has[actions[i].kind] = true;
+    }
+    const bool lacks = backward == CGP_BACKWARD_FULL && has[CGP_ACTION_I] && !has[CGP_ACTION_W];
+    if (backward == CGP_BACKWARD_NONE || (!lacks && (has[CGP_ACTION_B] || has[CGP_ACTION_I])))
+        return CGP_OK;
+    return cgp_fail(CGP_EINVAL,
+                    "schedule %s: stage %d has %s, expected %s of each micro-batch, got none "
+                    "(freeze its parameters to leave it out)",
+                    cgp_schedule_name(table), j,
+                    lacks ? "parameters to train" : "a gradient to compute",
+                    lacks ? "W" : "a backward");
+}
+
+/* Leave out the actions that compute nothing. */
+static cgp_status freeze_table(cgp_plan *plan, const cgp_plan_options *o) {
+    const int n = plan->placement.n_stages;
+    cgp_stage_backward *stages = NULL;
+    if (plan->setup.inference) return CGP_OK;
+    CGP_TRY(CGP__NEW(stages, n, "plan: stages"));
+    cgp_status status = CGP_OK;
+    for (int j = 0; j < n && status == CGP_OK; j++) {
+        stages[j] = backward_of(plan, j);
+        if (o->table) status = check_stage(plan->actions.table, j, stages[j]);
+    }
+    if (status == CGP_OK) status = cgp_schedule_freeze(plan->actions.table, stages);
+    free(stages);
+    return status;
+}
+
 static cgp_status generate(cgp_plan *plan, const cgp_plan_options *o, const double *costs) {
     const size_t n = (size_t)plan->placement.n_stages;
     cgp_schedule_options options = cgp_schedule_options_default();
@@ -194,6 +249,51 @@ static cgp_status count_slots(cgp_plan *plan) {
     return status;
 }
 
+/* Simulate with `capacity`. Replace the plan's timeline and return true if the step is as long as
+ * there. */
+static bool is_as_fast(cgp_plan *plan, const cgp_schedule_costs *costs, const int *capacity) {
+    cgp_schedule_costs bounded = *costs;
+    cgp_schedule_timeline timeline, *planned = &plan->actions.timeline;
+    bounded.capacity = capacity;
+    if (cgp_schedule_simulate(plan->actions.schedule, &bounded, &timeline) != CGP_OK) return false;
+    if (timeline.makespan > planned->makespan * (1 + 1e-9)) {
+        cgp_schedule_timeline_release(&timeline);
+        return false;
+    }
+    cgp_schedule_timeline_release(planned);
+    *planned = timeline;
+    return true;
+}
+
+/* A stage without backward waits for no gradient, so it could run ahead of later stages by the
+ * whole mini-batch. Give the edges after it as few buffers, 2, 4, 8 .., as keep the simulated time
+ * of the step. `capacity`, `most`: [edges] scratch. */
+static cgp_status bound_forward_stages(cgp_plan *plan, const cgp_schedule_costs *costs,
+                                       int *capacity, int *most) {
+    cgp__edge_plan *edges = plan->messages.edges;
+    cgp_action_kind *ends = NULL;
+    const int n = plan->messages.n_edges;
+    bool any = false;
+    CGP_TRY(cgp__stage_ends(plan->actions.schedule, &ends));
+    for (int e = 0; e < n; e++) {
+        const bool ahead = ends[edges[e].edge.from] == CGP_ACTION_F && !plan->setup.inference;
+        capacity[e] = most[e] = edges[e].capacity;
+        if (ahead) capacity[e] = 2;
+        any = any || capacity[e] < most[e];
+    }
+    free(ends);
+    while (any && !is_as_fast(plan, costs, capacity)) {
+        any = false;
+        for (int e = 0; e < n; e++) {
+            capacity[e] = (int)cgp__min(2 * (int64_t)capacity[e], most[e]);
+            any = any || capacity[e] < most[e];
+        }
+    }
+    for (int e = 0; e < n; e++)
+        edges[e].capacity = capacity[e];
+    return CGP_OK;
+}
+
 /* Simulate the step with FLOPs as costs. Give each edge enough buffers that no sender blocks, at
  * least 2, so that there is no deadlock. */
 static cgp_status size_transfers(cgp_plan *plan, const double *costs) {
@@ -207,7 +307,12 @@ static cgp_status size_transfers(cgp_plan *plan, const double *costs) {
         const int max = plan->actions.timeline.free_capacity[e];
         plan->messages.edges[e].capacity = max > 2 ? max : 2;
     }
-    return CGP_OK;
+    int *capacity = NULL;
+    CGP_TRY(CGP__NEW(capacity, 2 * plan->messages.n_edges, "plan: edges"));
+    const cgp_status status =
+        bound_forward_stages(plan, &given, capacity, capacity + plan->messages.n_edges);
+    free(capacity);
+    return status;
 }
 
 cgp_status cgp__make_actions(cgp_plan *plan, const cgp_plan_options *o) {
@@ -216,6 +321,7 @@ cgp_status cgp__make_actions(cgp_plan *plan, const cgp_plan_options *o) {
         costs ? CGP_OK
               : cgp__no_memory("plan: costs", 4 * (size_t)plan->placement.n_stages * sizeof *costs);
     if (status == CGP_OK && !o->table) status = generate(plan, o, costs);
+    if (status == CGP_OK) status = freeze_table(plan, o);
     if (status == CGP_OK && o->external_loss && !cgp__schedule_forward_first(plan->actions.table))
         status = cgp_fail(CGP_EINVAL,
                           "schedule: an external loss needs all forwards before the first "

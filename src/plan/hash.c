@@ -87,7 +87,7 @@ static void add_model(sum *s, const cgp_model *model) {
         const cgp__parameter *param = &model->params[p];
         add_text(s, param->name);
         add_type(s, CGP_F32, &param->shape);
-        ADD_NUMBERS(s, (int64_t)param->init.kind, param->decays);
+        ADD_NUMBERS(s, (int64_t)param->init.kind, param->decays + 2 * param->frozen);
         ADD_REALS(s, param->init.scale);
     }
     for (int k = 0; k < model->n_states; k++) {

@@ -29,7 +29,7 @@ static cgp_status check_counts(const cgp_plan *plan, const int *inputs, const in
 
 /* Return the program that F of a micro-batch runs: forward_nosave if nothing needs saving. But a
  * training plan that never recomputes has no forward_nosave, so even without backward its F runs
- * forward_saved, with saved slot 0. */
+ * forward_saved, with saved slot 0, if the stage has saved slots. */
 static int forward_program(const cgp_plan *plan, cgp__minibatch m, bool recomputed) {
     const bool has_forward_nosave = plan->setup.inference || plan->setup.recomputes;
     return has_forward_nosave && (m.forward_only || recomputed) ? CGP__FORWARD_NOSAVE
@@ -102,6 +102,7 @@ static cgp_status bind_action(binder *b, int i) {
     cgp__bound_action *bound = &b->list->actions[i];
     const cgp_action *action = &bound->action;
     const int64_t microbatch = b->plan->setup.microbatch;
+    const cgp_plan_stage *stage = &b->plan->placement.stages[action->stage].info;
     bound->first_sample = action->microbatch * microbatch;
     cgp__variant v = {.stage = action->stage,
                       .input_slot = b->input_slot[i],
@@ -110,7 +111,8 @@ static cgp_status bind_action(binder *b, int i) {
                       .samples = cgp__min(b->minibatch.samples - bound->first_sample, microbatch)};
     if (action->kind == CGP_ACTION_F || action->kind == CGP_ACTION_SEND_F) {
         v.program = forward_program(b->plan, b->minibatch, *recomputed_mark(b, action));
-        if (v.program == CGP__FORWARD_SAVED && b->minibatch.forward_only) v.saved_slot = 0;
+        if (v.program == CGP__FORWARD_SAVED && b->minibatch.forward_only)
+            v.saved_slot = stage->saved_slots > 0 ? 0 : -1;
     }
     if (action->kind == CGP_ACTION_R) v.program = CGP__RECOMPUTE;
     if (action->edge < 0) bind_calls(b, action->kind, &v);

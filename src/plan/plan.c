@@ -48,11 +48,16 @@ static cgp_status check_caches(const cgp_model *model) {
     return CGP_OK;
 }
 
-static bool has_input_gradient(const cgp_model *model) {
+/* Check that a parameter is not frozen, or that an input has a gradient. */
+static cgp_status check_trainable(const cgp_model *model) {
     for (int k = 0; k < model->n_inputs; k++) {
-        if (model->values[model->input_values[k]].has_grad) return true;
+        if (model->values[model->input_values[k]].has_grad) return CGP_OK;
     }
-    return false;
+    for (int p = 0; p < model->n_params; p++) {
+        if (!model->params[p].frozen) return CGP_OK;
+    }
+    return cgp_fail(CGP_EINVAL, "model %s: has no parameter to train%s", model->name,
+                    model->n_params > 0 ? ", as all are frozen" : "");
 }
 
 static cgp_status check_options(const cgp_plan_options *o, const cgp_model *model) {
@@ -88,8 +93,7 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
                         model->name);
     if (o->external_loss) CGP_TRY(check_external_loss(o, model));
     if (!o->inference) CGP_TRY(check_caches(model));
-    if (!o->inference && !o->external_loss && model->n_params == 0 && !has_input_gradient(model))
-        return cgp_fail(CGP_EINVAL, "model %s: has no parameter to train", model->name);
+    if (!o->inference && !o->external_loss) CGP_TRY(check_trainable(model));
     if ((int)o->recompute < 0 || o->recompute > CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE)
         return cgp_fail(CGP_EINVAL, "recompute: expected a cgp_recompute, got number %d",
                         (int)o->recompute);
@@ -280,6 +284,7 @@ cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,
     CGP_TRY(check_options(options, model));
     cgp_plan *plan = cgp__calloc(1, sizeof *plan);
     if (!plan) return cgp__no_memory("plan", sizeof *plan);
+    cgp__model_set_planned(model);
     set_up(&plan->setup, model, options);
     const cgp_status status = build(plan, options);
     if (status != CGP_OK) {
@@ -304,6 +309,7 @@ void cgp_plan_destroy(cgp_plan *plan) {
     free(plan->states.accumulator);
     free(plan->states.cache);
     free(plan->states.state);
+    free(plan->parameters.trained);
     free(plan->parameters.use_gradient);
     free(plan->parameters.first_copy);
     free(plan->parameters.copies);

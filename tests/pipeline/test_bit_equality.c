@@ -264,7 +264,7 @@ static int run_on_transport(const char *name) {
 
 int main(void) {
     if (getenv("CGP_TEST_TRANSPORT")) return run_on_transport(getenv("CGP_TEST_TRANSPORT"));
-    test_graph_extras = (test_extras){.outputs = 2, .input_gradients = true};
+    test_graph_extras = (test_extras){.outputs = 2, .input_gradients = true, .frozen = true};
     if (getenv("CGP_TEST_DEVICES")) return run_on_backend();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_graphs_are_bit_equal_on_the_reference),

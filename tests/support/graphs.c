@@ -291,6 +291,21 @@ static void add_output(graph *g) {
     cgp_model_output(g->model, x);
 }
 
+/* Freeze the parameter with this name, and no other. */
+static void freeze(cgp_model *model, int p) {
+    assert_ok(cgp_model_freeze(model, cgp_model_parameter_name(model, p)));
+}
+
+void test_random_freeze(uint64_t *state, cgp_model *model) {
+    const int n = cgp_model_parameters(model);
+    if (!test_graph_extras.frozen || n < 2 || test_between(state, 0, 1)) return;
+    const bool first = test_between(state, 0, 1);
+    const int kept = first ? test_between(state, 1, n - 1) : test_between(state, 0, n - 1);
+    for (int p = 0; p < n; p++) {
+        if (first ? p < kept : p != kept && test_between(state, 0, 1)) freeze(model, p);
+    }
+}
+
 /* Add the head, whose weight may be tied to the embedding, then the losses and the output. */
 static void finish(graph *g, cgp_value x, cgp_value targets) {
     cgp_model_layer(g->model, "head");
@@ -343,6 +358,7 @@ cgp_model *test_random_graph(uint64_t *state, const test_sizes *sizes) {
         }
     }
     finish(&g, x, targets);
+    test_random_freeze(state, g.model);
     return g.model;
 }
 

@@ -23,6 +23,7 @@ typedef struct test_sizes {
 typedef struct test_extras {
     int outputs;          /* largest number of outputs, not counting the first */
     bool input_gradients; /* float inputs except masks get gradients */
+    bool frozen;          /* half of the graphs have frozen parameters */
 } test_extras;
 extern test_extras test_graph_extras;
 
@@ -42,6 +43,10 @@ cgp_model *test_random_graph(uint64_t *state, const test_sizes *sizes);
  * values. The loss is over classes, sometimes also over pixels. The graph uses only layers, vocab
  * (classes), dropout, rough and no_loss of `sizes`. */
 cgp_model *test_random_images(uint64_t *state, const test_sizes *sizes);
+
+/* With test_graph_extras.frozen, freeze a random subset of the parameters of half of the models, or
+ * those of the first layers; at least one stays trainable. Called by the functions above. */
+void test_random_freeze(uint64_t *state, cgp_model *model);
 
 /* Random inputs for a model of graphs.c or images.c: targets (some ignored), a mask of numbers from
  * 0 to 1, other floats from -1 to 1, other integers below the vocabulary. */

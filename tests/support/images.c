@@ -260,5 +260,6 @@ cgp_model *test_random_images(uint64_t *state, const test_sizes *sizes) {
         }
     }
     finish(&g, x, targets);
+    test_random_freeze(state, g.model);
     return g.model;
 }

@@ -368,6 +368,6 @@ TEST_CASE(a_large_file_is_refused) {
 }
 
 int main(void) {
-    test_graph_extras = (test_extras){.outputs = 2, .input_gradients = true};
+    test_graph_extras = (test_extras){.outputs = 2, .input_gradients = true, .frozen = true};
     return test_run();
 }

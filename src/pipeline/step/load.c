@@ -87,9 +87,11 @@ static cgp_status check_tensor(const source *from, int i, const char *name, plac
     const cgp__saved_file_name file = cgp__saved_file(from->kind, at.shard, from->shards);
     char expected[128], got[128];
     if (at.index < 0)
-        return cgp_fail(CGP_EFORMAT,
-                        "%s/%s: \"%.200s\" of model %.100s is missing (is it of another model?)",
-                        path, file.text, name, model);
+        return cgp_fail(CGP_EFORMAT, "%s/%s: \"%.200s\" of model %.100s is missing (%s)", path,
+                        file.text, name, model,
+                        from->kind == CGP__SAVED_WEIGHTS
+                            ? "is it of another model?"
+                            : "was the parameter frozen? freeze it again, or load only weights");
     const cgp__saved_tensor wanted = cgp__saved_at(from->plan, i);
     const char *wanted_type = wanted.type == CGP_I32 ? "I32" : "F32";
     const cgp_shape *shape = cgp_safetensors_shape(from->files[at.shard], at.index);
@@ -101,6 +103,20 @@ static cgp_status check_tensor(const source *from, int i, const char *name, plac
                     path, file.text, name, model, wanted_type,
                     cgp_shape_text(wanted.shape, expected, sizeof expected), type,
                     cgp_shape_text(shape, got, sizeof got));
+}
+
+/* Return true if a tensor is the optimizer state of a parameter that is frozen now. Such a state is
+ * not read. */
+static bool is_state_of_frozen(const source *from, const char *name) {
+    const cgp_model *model = cgp__plan_setup(from->plan)->model;
+    const char *suffix = strrchr(name, '.');
+    bool found = false;
+    for (int p = 0; from->kind == CGP__SAVED_OPTIMIZER && suffix && p < model->n_params; p++) {
+        const size_t length = strlen(model->params[p].name);
+        found = found || (model->params[p].frozen && length == (size_t)(suffix - name) &&
+                          strncmp(model->params[p].name, name, length) == 0);
+    }
+    return found;
 }
 
 /* Report a tensor that the model does not have, or that an earlier file has too. */
@@ -117,7 +133,7 @@ static cgp_status check_shard(const source *from, int shard) {
                             cgp__saved_file(from->kind, first.shard, from->shards).text);
         while (i < n && (from->places[i].shard != shard || from->places[i].index != t))
             i++;
-        if (i == n)
+        if (i == n && !is_state_of_frozen(from, name))
             return cgp_fail(CGP_EFORMAT,
                             "%s/%s: model %.100s has no \"%.200s\" (is it of another model?)", path,
                             file.text, cgp__plan_setup(from->plan)->model->name, name);

@@ -13,6 +13,7 @@
 #include "pipeline/step/states.h"
 #include "pipeline/step/step.h"
 #include "pipeline/team/team.h"
+#include "plan/memory/devices.h"
 #include "plan/memory/parameters.h"
 #include "plan/owners.h"
 #include "plan/setup.h"
@@ -39,10 +40,11 @@ cgp_status cgp__job_initialize(cgp__worker *worker, void *seed) {
 }
 
 float *cgp__copy_data(const cgp__worker *worker, const cgp__copy *copy, int tensor) {
-    const cgp_plan_device *device = cgp_plan_device_at(worker->plan, worker->index);
-    char *at = worker->optimizer + tensor * device->parameter_bytes + copy->offset;
-    if (tensor == CGP__VALUES) at = worker->parameters + copy->offset;
+    const cgp__device_plan *device = cgp__plan_device(worker->plan, worker->index);
+    char *at = worker->parameters + copy->offset;
     if (tensor == CGP__GRADIENT) at = worker->gradients + copy->gradient;
+    if (tensor >= 0)
+        at = worker->optimizer + tensor * device->optimizer_state_bytes + copy->optimizer;
     return (float *)(void *)at;
 }
 
@@ -123,10 +125,18 @@ static cgp_status check_parameter(const cgp_pipeline *pipeline, int parameter) {
     return cgp_fail(CGP_EINVAL, "parameter: expected 0 to %d, got %d", n - 1, parameter);
 }
 
+cgp_status cgp__parameter_check_trained(const cgp_pipeline *pipeline, int parameter,
+                                        const char *what) {
+    const cgp__parameter *param = &pipeline->model->params[parameter];
+    if (!param->frozen) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "%s: parameter %s is frozen and has none", what, param->name);
+}
+
 static cgp_status check_state(const cgp_pipeline *pipeline, int parameter, int state) {
     const int states = pipeline->setup->inference ? 0 : cgp_optim_states(&pipeline->setup->optim);
     CGP_TRY(check_parameter(pipeline, parameter));
-    if (state >= 0 && state < states) return CGP_OK;
+    if (state >= 0 && state < states)
+        return cgp__parameter_check_trained(pipeline, parameter, "optimizer state");
     return cgp_fail(CGP_EINVAL, "optimizer state: the optimizer has %d, got number %d", states,
                     state);
 }
@@ -181,6 +191,7 @@ cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline, int parameter, con
 
 static cgp_status check_gradient(const cgp_pipeline *pipeline, int parameter) {
     CGP_TRY(check_parameter(pipeline, parameter));
+    CGP_TRY(cgp__parameter_check_trained(pipeline, parameter, "gradient"));
     CGP_TRY(cgp__pipeline_check_alive(pipeline));
     if (pipeline->step->has_gradients) return CGP_OK;
     return cgp_fail(CGP_ESTATE, "gradient: there is none yet (%s is due)", cgp__step_due(pipeline));

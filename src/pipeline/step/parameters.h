@@ -28,6 +28,10 @@ bool cgp__parameter_is_here(const cgp_pipeline *pipeline, int parameter);
 cgp_status cgp__parameter_write(const cgp_pipeline *pipeline, int parameter, int tensor,
                                 const float *in);
 
+/* Return CGP_EINVAL if a parameter is frozen; `what` names the tensor that it lacks. */
+cgp_status cgp__parameter_check_trained(const cgp_pipeline *pipeline, int parameter,
+                                        const char *what);
+
 /* Note that the caller has changed the parameters of this rank's devices. */
 void cgp__parameters_changed(const cgp_pipeline *pipeline);
 

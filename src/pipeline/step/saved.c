@@ -24,7 +24,8 @@ cgp__saved_range cgp__saved_range_of(const cgp_plan *plan, int kind) {
     const cgp_model *model = cgp__plan_setup(plan)->model;
     const int n_params = model->n_params, weights = n_params + model->n_states;
     if (kind == CGP__SAVED_WEIGHTS) return (cgp__saved_range){0, weights};
-    return (cgp__saved_range){weights, weights + n_params * n_states_of(plan)};
+    const int trained = cgp__plan_parameters(plan)->n_trained;
+    return (cgp__saved_range){weights, weights + trained * n_states_of(plan)};
 }
 
 static const char *const *state_names(cgp_optim_kind kind) {
@@ -45,7 +46,8 @@ cgp__saved_tensor cgp__saved_at(const cgp_plan *plan, int i) {
                                    state->info.dtype,
                                    &state->info.shape};
     }
-    const int p = s < 0 ? i : o / n, number = s < 0 ? CGP__VALUES : o % n;
+    const int p = s < 0 ? i : cgp__plan_parameters(plan)->trained[o / n];
+    const int number = s < 0 ? CGP__VALUES : o % n;
     return (cgp__saved_tensor){
         p, number, -1, cgp__owner_of(plan, p)->device, CGP_F32, &model->params[p].shape};
 }

@@ -5,9 +5,10 @@
  *     weights      wte.weight, h.0.ln_1.weight, ...; states: bn1.running_mean, ...
  *     optimizer    wte.weight.exp_avg, wte.weight.exp_avg_sq, h.0.ln_1.weight.exp_avg, ...
  *
- * All tensors are numbered in this order. One process writes each kind to one file. With several
- * ranks, each writes the tensors that it owns: a parameter belongs to the rank of its first use, a
- * state belongs to the rank of its stage. A rank may own no tensors.
+ * A frozen parameter has no optimizer state. All tensors are numbered in this order. One process
+ * writes each kind to one file. With several ranks, each writes the tensors that it owns: a
+ * parameter belongs to the rank of its first use, a state belongs to the rank of its stage. A rank
+ * may own no tensors.
  *
  *     one process   weights.safetensors                 optimizer.safetensors
  *     rank 0 of 2   model-00001-of-00002.safetensors    optimizer-00001-of-00002.safetensors

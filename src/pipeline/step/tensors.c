@@ -40,6 +40,8 @@ static cgp_status view_parameter(const cgp_pipeline *pipeline, int parameter, in
         return cgp_fail(CGP_EINVAL, "parameter: expected 0 to %d, got %d", n - 1, parameter);
     const cgp__parameter *param = &pipeline->model->params[parameter];
     const cgp__copy *owner = cgp__owner_of(plan, parameter);
+    if (tensor != CGP__VALUES)
+        CGP_TRY(cgp__parameter_check_trained(pipeline, parameter, "gradient"));
     CGP_TRY(find_worker(pipeline, param->name, owner->device, &worker));
     *out = (cgp_tensor){CGP_F32, param->shape, cgp__copy_data(worker, owner, tensor)};
     return CGP_OK;

@@ -19,6 +19,8 @@ typedef struct cgp__device_plan {
     char *name;
     /* Offsets of sections in the device's memory, set by plan.c; packings.c sets `packed`. */
     int64_t parameters, gradients, optimizer, state, packed, workspace;
+    /* Set by parameters.c: bytes of one optimizer state. */
+    int64_t optimizer_state_bytes;
     /* Set by states.c: bytes of op state, without accumulators and caches. */
     int64_t states_bytes;
     cgp__step_memory step;

@@ -9,7 +9,8 @@
  *     gradients        g0 = g0 + g1 + g2                 g2 = g0
  *
  * So the sum is the same for every balance, and so are the updated copies. A copy that backward
- * does not reach has one buffer, of zeros. */
+ * does not reach has one buffer, of zeros. A frozen parameter has neither buffers nor optimizer
+ * state. */
 #include "plan/memory/parameters.h"
 
 #include "model/model.h"
@@ -31,6 +32,7 @@ bool cgp__is_tied(const cgp__parameters *parameters, const cgp_model *model, int
     const cgp__parameter *param = &model->params[parameter];
     const int *first = &parameters->first_copy[parameter];
     int uses = 0;
+    if (param->frozen) return false;
     for (int u = param->first_use; u < param->first_use + param->n_uses; u++)
         uses += model->nodes[model->uses[u].node].requires_grad;
     return uses > 1 || first[1] - first[0] > 1;
@@ -55,7 +57,7 @@ static cgp_status add_copy(placer *r, int p, int device) {
                    sizeof *r->out->copies))
         return cgp__no_memory("plan: parameters", sizeof *r->out->copies);
     cgp_plan_device *info = &r->placement->devices[device].info;
-    r->out->copies[r->out->n_copies++] = (cgp__copy){p, device, info->parameter_bytes, -1};
+    r->out->copies[r->out->n_copies++] = (cgp__copy){p, device, info->parameter_bytes, -1, -1};
     info->parameter_bytes += bytes_of(r, p);
     return CGP_OK;
 }
@@ -77,7 +79,9 @@ static cgp_status place_copies(placer *r, int p, bool requires_grad) {
  * the other copies in pieces of CGP__TIE_BYTES bytes. */
 static void reserve_piece(placer *r, int p) {
     const cgp__copy *owner = &r->out->copies[r->out->first_copy[p]];
-    if (r->setup->inference || r->out->first_copy[p + 1] - r->out->first_copy[p] < 2) return;
+    if (r->setup->inference || r->model->params[p].frozen ||
+        r->out->first_copy[p + 1] - r->out->first_copy[p] < 2)
+        return;
     cgp__stage_plan *stage =
         &r->placement->stages[r->placement->devices[owner->device].info.stage_list[0]];
     if (stage->workspace_bytes < CGP__TIE_BYTES) stage->workspace_bytes = CGP__TIE_BYTES;
@@ -108,22 +112,37 @@ static void place_gradients(placer *r, int p) {
     }
 }
 
+/* Reserve the optimizer state of a parameter's copies. */
+static void place_optimizer(placer *r, int p) {
+    r->out->trained[r->out->n_trained++] = p;
+    for (int c = r->out->first_copy[p]; c < r->out->first_copy[p + 1]; c++) {
+        cgp__device_plan *device = &r->placement->devices[r->out->copies[c].device];
+        r->out->copies[c].optimizer = device->optimizer_state_bytes;
+        device->optimizer_state_bytes += bytes_of(r, p);
+    }
+}
+
 cgp_status cgp__place_parameters(cgp__parameters *parameters, const cgp__setup *setup,
                                  cgp__placement *placement) {
     placer r = {setup, setup->model, placement, parameters};
     CGP_TRY(CGP__NEW(parameters->first_copy, setup->model->n_params + 1, "plan"));
     CGP_TRY(CGP__NEW(parameters->use_gradient, setup->model->n_uses, "plan"));
+    CGP_TRY(CGP__NEW(parameters->trained, setup->model->n_params, "plan"));
     for (int p = 0; p < setup->model->n_params; p++) {
         parameters->first_copy[p] = parameters->first_copy[p + 1] = parameters->n_copies;
         /* the first copy is the owner's; backward reaches this copy if it reaches any copy */
         CGP_TRY(place_copies(&r, p, true));
         CGP_TRY(place_copies(&r, p, false));
-        if (!setup->inference) place_gradients(&r, p);
+        if (!setup->inference && !setup->model->params[p].frozen) {
+            place_gradients(&r, p);
+            place_optimizer(&r, p);
+        }
         reserve_piece(&r, p);
     }
-    for (int d = 0; d < placement->n_devices && !setup->inference; d++) {
-        cgp_plan_device *device = &placement->devices[d].info;
-        device->optimizer_bytes = device->parameter_bytes * cgp_optim_states(&setup->optim);
+    for (int d = 0; d < placement->n_devices; d++) {
+        cgp__device_plan *device = &placement->devices[d];
+        device->info.optimizer_bytes =
+            device->optimizer_state_bytes * cgp_optim_states(&setup->optim);
     }
     return CGP_OK;
 }

@@ -11,10 +11,13 @@ typedef struct cgp__setup cgp__setup;
 /* A device's copy of a parameter. All copies get the same update. */
 typedef struct cgp__copy {
     int parameter, device;
-    /* offset in the device's parameters, and in each state of its optimizer */
+    /* offset in the device's parameters */
     int64_t offset;
-    /* offset, in the device's gradients, of the buffer that gets the sum over all uses */
+    /* offset, in the device's gradients, of the buffer that gets the sum over all uses; -1: none. A
+     * frozen parameter has none, and a plan for inference has none. */
     int64_t gradient;
+    /* offset in each state of the device's optimizer; -1: as for `gradient` */
+    int64_t optimizer;
 } cgp__copy;
 
 typedef struct cgp__parameters {
@@ -25,6 +28,9 @@ typedef struct cgp__parameters {
     int *first_copy;
     /* [model uses] offset of the use's gradient buffer in the gradients of its device */
     int64_t *use_gradient;
+    /* parameters with optimizer state, ascending: those that are not frozen */
+    int *trained;
+    int n_trained;
 } cgp__parameters;
 
 /* Place parameters, gradients and optimizer state. */

@@ -3,7 +3,8 @@
  * ever in use at the same time.
  *
  *     input slot   from the first RECV_F of a micro-batch to the last action that reads it
- *     saved slot   from F, or from R where the micro-batch is recomputed, to B (or W)
+ *     saved slot   from F, or from R where the micro-batch is recomputed, to B, or W, or to I on a
+ *                  stage without W; none on a stage without backward
  *
  * A slot freed by an action is reused by a later action, lowest number first. */
 #include "plan/memory/slots.h"
@@ -53,10 +54,10 @@ static void give(pool *p, int microbatch) {
 }
 
 /* Facts that the walk needs at F of a micro-batch: the micro-batch is recomputed, it has a
- * backward, and this backward is split into I and W. */
+ * backward, this backward begins with I, and it has a W. */
 typedef struct facts {
     /* [stages of the device x microbatches] indexed by cell() */
-    bool *recomputed, *backward, *split;
+    bool *recomputed, *backward, *split, *weight;
 } facts;
 
 /* Return the index of an action's stage and micro-batch in the arrays of `facts`. */
@@ -69,17 +70,23 @@ static void gather(const cgp__stage_plan *stages, const cgp_action *actions, int
     for (int i = 0; i < n; i++) {
         const size_t at = cell(stages, &actions[i], chunks);
         f->recomputed[at] = f->recomputed[at] || actions[i].kind == CGP_ACTION_R;
-        f->split[at] = f->split[at] || actions[i].kind == CGP_ACTION_W;
+        f->split[at] = f->split[at] || actions[i].kind == CGP_ACTION_I;
+        f->weight[at] = f->weight[at] || actions[i].kind == CGP_ACTION_W;
         f->backward[at] =
             f->backward[at] || actions[i].kind == CGP_ACTION_B || actions[i].kind == CGP_ACTION_I;
     }
 }
 
+/* Return the kind of the last action of a backward. */
+static cgp_action_kind last_kind(const facts *f, size_t at) {
+    if (f->weight[at]) return CGP_ACTION_W;
+    return f->split[at] ? CGP_ACTION_I : CGP_ACTION_B;
+}
+
 static bool last_reader_of_input(const cgp__stage_plan *stage, const facts *f, size_t at,
                                  cgp_action_kind kind) {
     const bool split = f->split[at];
-    if (f->backward[at] && stage->weight_reads_slot)
-        return kind == (split ? CGP_ACTION_W : CGP_ACTION_B);
+    if (f->backward[at] && stage->weight_reads_slot) return kind == last_kind(f, at);
     if (f->backward[at] && stage->input_reads_slot)
         return kind == (split ? CGP_ACTION_I : CGP_ACTION_B);
     if (f->recomputed[at] && stage->recompute_reads_slot) return kind == CGP_ACTION_R;
@@ -100,7 +107,7 @@ static void walk(const cgp__stage_plan *stages, const cgp_action *actions, int n
         if (input_slot) input_slot[i] = in->of[a->microbatch];
         if (saved_slot) saved_slot[i] = out->of[a->microbatch];
         if (last_reader_of_input(stage, f, at, a->kind)) give(in, a->microbatch);
-        if (a->kind == (f->split[at] ? CGP_ACTION_W : CGP_ACTION_B)) give(out, a->microbatch);
+        if (a->kind == last_kind(f, at)) give(out, a->microbatch);
     }
 }
 
@@ -114,7 +121,7 @@ cgp_status cgp__assign_slots(const cgp__placement *placement, const cgp_schedule
     const size_t cells = (size_t)stages * (size_t)chunks;
     pool *pools = cgp__calloc(2 * (size_t)stages, sizeof *pools);
     int *numbers = cgp__calloc(4 * cells, sizeof *numbers);
-    bool *flags = cgp__calloc(3 * cells, sizeof *flags);
+    bool *flags = cgp__calloc(4 * cells, sizeof *flags);
     const bool ready = pools && numbers && flags;
     if (ready) {
         memset(numbers, 0xff, 2 * cells * sizeof *numbers); /* -1 */
@@ -122,7 +129,7 @@ cgp_status cgp__assign_slots(const cgp__placement *placement, const cgp_schedule
             pools[j].of = numbers + (size_t)j * (size_t)chunks;
             pools[j].heap = numbers + 2 * cells + (size_t)j * (size_t)chunks;
         }
-        facts f = {flags, flags + cells, flags + 2 * cells};
+        facts f = {flags, flags + cells, flags + 2 * cells, flags + 3 * cells};
         gather(placement->stages, actions, n, chunks, &f);
         walk(placement->stages, actions, n, chunks, &f, pools, pools + stages, input_slot,
              saved_slot);

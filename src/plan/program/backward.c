@@ -236,13 +236,12 @@ static cgp_status place_dx(cgp__stage_builder *b, cgp__program *program, const c
 }
 
 static void bind_reads(cgp__stage_builder *b, cgp__call *call, const cgp__node *node, int time) {
-    const bool input = call->direction == CGP_OP_BACKWARD_INPUT;
-    const uint32_t needs_x = input ? node->use.op->input_needs_x : node->use.op->weight_needs_x;
+    bool y;
+    const uint32_t needs_x = cgp__node_reads(b->model, node, call->direction, &y);
     for (int k = 0; k < node->n_inputs; k++) {
         if (needs_x & (1u << k)) call->x[k] = cgp__builder_operand(b, node->inputs[k]);
     }
-    if (input ? node->use.op->input_needs_y : node->use.op->weight_needs_y)
-        call->y = cgp__builder_operand(b, node->output);
+    if (y) call->y = cgp__builder_operand(b, node->output);
     if (node->output >= 0) {
         call->dy = b->of[node->output].gradient;
         cgp__builder_extend(b, call->dy, time);
@@ -280,7 +279,7 @@ static cgp_status input_backward(cgp__stage_builder *b, cgp__program *program, i
         const int time = cgp__time_backward(b, i, CGP_OP_BACKWARD_INPUT);
         cgp__location dx[CGP_OP_MAX_INPUTS] = {{CGP__NOWHERE, 0}};
         uint32_t add = 0;
-        bool work = node->use.op->weight_in_input && node->use.shapes.n_parameters > 0;
+        bool work = cgp__node_weight_in_input(b->model, node);
         CGP_TRY(cgp__builder_recompute(b, program, time));
         CGP_TRY(place_dx(b, program, node, time, dx, &add, &work));
         if (work) {

@@ -137,8 +137,9 @@ cgp_status cgp__builder_call(cgp__stage_builder *b, cgp__program *program, int n
             cgp__copy_on(b->parts->parameters, n->params[k], b->stage->info.device);
         call->param[k] = (cgp__location){CGP__PARAMETERS, copy->offset};
         const bool makes_gradient =
-            direction == CGP_OP_BACKWARD_WEIGHT ||
-            (direction == CGP_OP_BACKWARD_INPUT && n->use.op->weight_in_input);
+            !b->model->params[n->params[k]].frozen &&
+            (direction == CGP_OP_BACKWARD_WEIGHT ||
+             (direction == CGP_OP_BACKWARD_INPUT && n->use.op->weight_in_input));
         if (makes_gradient)
             call->dparam[k] =
                 (cgp__location){CGP__GRADIENTS, b->parts->parameters->use_gradient[n->uses[k]]};
@@ -241,7 +242,7 @@ static double program_flops(const cgp__setup *setup, const cgp__program *program
         const cgp__call *call = &program->calls[i];
         if (call->node < 0 || (weight && call->direction != CGP_OP_BACKWARD_WEIGHT)) continue;
         const cgp__node *node = &setup->model->nodes[call->node];
-        flops += cgp__op_flops(node->kind, &node->use, call->direction) * (double)setup->microbatch;
+        flops += cgp__node_flops(setup->model, node, call->direction) * (double)setup->microbatch;
     }
     return flops;
 }
