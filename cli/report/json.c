@@ -76,6 +76,7 @@ json_t *cli_plan_json(const cli_session *session) {
     cli_json_add(o, "{s:s, s:s}", "version", CGP_VERSION, "model", session->model_spec);
     if (*session->of.sha256) cli_json_add(o, "{s:s}", "model_sha256", session->of.sha256);
     put_integer(o, "parameters", cgp_model_parameter_count(session->model));
+    put_integer(o, "frozen_parameters", cli_frozen_count(session->model));
     put_integer(o, "layers", cgp_model_layers(session->model));
     cli_options_json(o, session->options, CLI_LIST_REPORTED);
     put_integer(o, "microbatch", cgp_plan_microbatch(plan));

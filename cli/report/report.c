@@ -48,11 +48,23 @@ static void print_constants(FILE *out, const cgp_optim *optim) {
     fputc('\n', out);
 }
 
+int64_t cli_frozen_count(const cgp_model *model) {
+    int64_t count = 0;
+    for (int p = 0; p < cgp_model_parameters(model); p++) {
+        if (cgp_model_parameter_frozen(model, p))
+            count += cgp_shape_count(cgp_model_parameter_shape(model, p));
+    }
+    return count;
+}
+
 static void print_model(FILE *out, const cli_session *session) {
-    char parameters[CLI_NUMBER];
+    char parameters[CLI_NUMBER], text[CLI_NUMBER];
+    const int64_t frozen = cli_frozen_count(session->model);
     fprintf(out, "model        %s\n", session->model_spec);
-    fprintf(out, "             %d layers, %s parameters\n", cgp_model_layers(session->model),
+    fprintf(out, "             %d layers, %s parameters", cgp_model_layers(session->model),
             cli_grouped(cgp_model_parameter_count(session->model), parameters));
+    if (frozen > 0) fprintf(out, ", %s of them frozen", cli_grouped(frozen, text));
+    fputc('\n', out);
 }
 
 static void print_batch(FILE *out, const cli_session *session) {

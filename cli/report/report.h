@@ -3,6 +3,7 @@
 #ifndef CGPIPE_CLI_REPORT_H
 #define CGPIPE_CLI_REPORT_H
 
+#include <cgpipe/model.h>
 #include <cgpipe/schedule.h>
 
 #include <jansson.h>
@@ -47,6 +48,9 @@ CGP_MUST_CHECK cgp_status cli_ops_json(const cli_session *session, json_t *repor
 
 /* Print median times, samples/s, bubble, busy fraction per device, planned and allocated bytes. */
 void cli_print_result(FILE *out, const cli_session *session);
+
+/* Return the number of elements of frozen parameters. */
+int64_t cli_frozen_count(const cgp_model *model);
 
 /* Return the JSON of a plan; set *out to the JSON of a plan and its run. Owned by the caller. */
 json_t *cli_plan_json(const cli_session *session);

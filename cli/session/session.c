@@ -108,11 +108,25 @@ cgp_status cli_session_make_plan(cli_session *session) {
     return status;
 }
 
+/* Freeze parameters; the message of a failure, which begins with "freeze: ", gets the dashes of the
+ * option. */
+static cgp_status freeze(cgp_model *model, const char *pattern) {
+    const cgp_status status = cgp_model_freeze(model, pattern);
+    if (status == CGP_OK) return CGP_OK;
+    char *message = cli_text("%s", cgp_message());
+    (void)cgp_fail(status, "--%s", message);
+    free(message);
+    return status;
+}
+
 cgp_status cli_session_model(cli_session *session, const cli_run_options *run_options,
                              const cli_model *model) {
     *session = (cli_session){.options = run_options, .of = *model};
     CGP_TRY(cli_model_text(model, session->model_spec));
-    return cli_model_create(&session->model, &session->of);
+    CGP_TRY(cli_model_create(&session->model, &session->of));
+    for (int i = 0; i < run_options->freeze.count; i++)
+        CGP_TRY(freeze(session->model, run_options->freeze.values[i]));
+    return CGP_OK;
 }
 
 cgp_status cli_session_plan(cli_session *session, const cli_run_options *run_options,

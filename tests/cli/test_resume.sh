@@ -429,4 +429,18 @@ done
 check "the rate goes down in steps" \
     test "$(sed -n 's/.*"lr":\([0-9.e-]*\),.*/\1/p' opt/metrics.jsonl | sort -u | wc -l)" -eq 3
 
+# --- frozen parameters ---
+
+run plan $model --stages 3 --freeze 'transformer.w*' --json plan.json
+check "--freeze: plan shows it" has "of them frozen" "$out"
+check "--freeze: and so does its JSON" has '"transformer.w*"' plan.json
+run plan $model --freeze 'wte.weight'
+check "--freeze: a pattern without a parameter is refused" has \
+    '--freeze: no parameter of model gpt2 matches "wte.weight"' "$err"
+run train $training --steps 6 --run frozen --freeze 'transformer.w*,*.h.0.*'
+frozen=$(sha)
+run train $training --steps 6 --run frozen-2 --freeze 'transformer.w*,*.h.0.*' --minutes 0.000001
+run train --resume --run frozen-2 --stages 3
+check "--freeze: a run keeps it" test "$(sha)" = "$frozen"
+
 finish
