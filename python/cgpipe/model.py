@@ -27,10 +27,13 @@ class Value:
     dtype: str
     #: For an input: backward computes its gradient.
     gradient: bool = False
+    #: For a parameter: training keeps its values.
+    frozen: bool = False
 
 
 class Model(_c.Handle):
-    """A finished, immutable model. Any number of plans and pipelines may use it.
+    """A finished model. Any number of plans and pipelines may use it, after which it does not
+    change.
 
     Made by :meth:`from_file`, :meth:`from_json` or :func:`cgpipe.from_torch`.
     """
@@ -83,6 +86,25 @@ class Model(_c.Handle):
         out = ctypes.c_void_p()
         _c.check(_c.lib.cgp_model_to_json(ctypes.byref(out), self._handle))
         return _c.take_text(out)
+
+    def freeze(self, *patterns: str) -> None:
+        """Freeze the parameters whose names match a pattern: training keeps their values, without
+        gradients and optimizer state.
+
+        A module of :func:`cgpipe.from_torch` has its own flags: set ``requires_grad`` before.
+
+        Args:
+            patterns: As in a shell: ``"h.[0-5].*"``.
+
+        Raises:
+            ArgumentError: A pattern matches no parameter, or the model has a captured module.
+            StateError: A plan was made of the model.
+        """
+        if self._captured is not None:
+            raise ArgumentError("freeze: a model without a captured module is expected (set "
+                                "requires_grad of its parameters, and capture it again)")
+        for pattern in patterns:
+            _c.check(_c.lib.cgp_model_freeze(self._handle, _c.encode(pattern, "pattern")))
 
     def with_loss(self, loss: str, ignore_index: Optional[int] = None) -> "Model":
         """Return this model with a loss of its first output and an additional input, ``targets``.
@@ -144,7 +166,8 @@ class Model(_c.Handle):
         """Parameters in order of first use, f32. Tied parameters appear once."""
         lib, handle = _c.lib, self._handle
         return [Value(_c.text(lib.cgp_model_parameter_name(handle, i)),
-                      _c.shape(lib.cgp_model_parameter_shape(handle, i).contents), "float32")
+                      _c.shape(lib.cgp_model_parameter_shape(handle, i).contents), "float32",
+                      frozen=lib.cgp_model_parameter_frozen(handle, i))
                 for i in range(lib.cgp_model_parameters(handle))]
 
     @property

@@ -355,18 +355,45 @@ class Changes(unittest.TestCase):
         with self.assertRaisesRegex(ArgumentError, "a.weight has other memory"):
             pipeline.step(x, y)
 
-    def test_a_pipeline_refuses_frozen_parameters_hooks_and_eval_batch_norms(self):
+    def test_a_pipeline_keeps_frozen_parameters(self):
+        torch.manual_seed(0)
+        x, y = torch.randn(8, 8), torch.randint(0, 8, (8,))
+        module = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8))
+        module[0].requires_grad_(False)
+        module[1].weight.requires_grad_(False)
+        other = copy.deepcopy(module)
+        model = cgpipe.from_torch(module, (x,), loss=nn.CrossEntropyLoss(), example_target=y)
+        self.assertEqual([p.name for p in model.parameters if p.frozen],
+                         ["0.weight", "0.bias", "1.weight"])
+        pipeline = cgpipe.Pipeline(model, stages=3, batch=8, chunks=4,
+                                   optimizer=cgpipe.AdamW(lr=0.1))
+        optimizer = torch.optim.AdamW([p for p in other.parameters() if p.requires_grad], lr=0.1)
+        for _ in range(3):
+            pipeline.step(x, y)
+            optimizer.zero_grad()
+            F.cross_entropy(other(x), y).backward()
+            optimizer.step()
+        for (name, p), q in zip(module.named_parameters(), other.parameters()):
+            if p.requires_grad:
+                torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
+            else:
+                self.assertTrue(torch.equal(p, q), name)
+                self.assertIsNone(p.grad, name)
+        module[0].bias.requires_grad_(True)
+        with self.assertRaisesRegex(ArgumentError, "0.a parameter or buffer has changed since"):
+            pipeline.step(x, y)
+        with self.assertRaisesRegex(ArgumentError, "0.bias.requires_grad has changed since"):
+            cgpipe.Pipeline(model, batch=8, optimizer=cgpipe.SGD(lr=0.1))
+
+    def test_a_pipeline_refuses_hooks_and_eval_batch_norms(self):
         x, y = torch.randn(8, 8), torch.randint(0, 8, (8,))
 
         def train(module):
             model = cgpipe.from_torch(module, (x,), loss=nn.CrossEntropyLoss(), example_target=y)
             cgpipe.Pipeline(model, batch=8, optimizer=cgpipe.SGD(lr=0.1))
-        frozen = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
-        frozen[0].requires_grad_(False)
         hooked = nn.Sequential(nn.Linear(8, 8))
         hooked[0].weight.register_hook(lambda gradient: gradient * 0)
-        for module, text in ((frozen, "0.weight has requires_grad=False"),
-                             (hooked, "0.weight has hooks"),
+        for module, text in ((hooked, "0.weight has hooks"),
                              (nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)).eval(),
                               "captured in eval mode")):
             with self.subTest(text), self.assertRaisesRegex(ArgumentError, text):

@@ -123,6 +123,30 @@ class Gradients(Comparing):
         self.assertIsNone(model[0].weight.grad)
         self.assertIsNotNone(model[0].bias.grad)
 
+    def test_freezing_between_steps_is_seen(self):
+        torch.manual_seed(0)
+        module, model = pair(nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(),
+                                           nn.Flatten(), nn.Linear(64, 3)), [2, 3], chunks=1)
+        x = torch.randn(4, 2, 6, 6)
+        for frozen in ((), (0,), (0, 1), (1, 4), (0, 1, 4), ()):
+            for sequence in (module, model):
+                sequence.requires_grad_(True)
+                sequence.zero_grad()
+                for i in frozen:
+                    sequence[i].requires_grad_(False)
+            expected, got = module(x), model(x)
+            self.close(got, expected, 1e-5)
+            self.assertEqual(got.requires_grad, expected.requires_grad)
+            if got.requires_grad:
+                expected.square().mean().backward()
+                got.square().mean().backward()
+            for (name, p), q in zip(model.named_parameters(), module.parameters()):
+                self.assertEqual(p.grad is None, q.grad is None, name)
+                if q.grad is not None:
+                    scale = max(1e-3, q.grad.abs().max().item())
+                    self.assertLess((p.grad - q.grad).abs().max().item(), 1e-4 * scale, name)
+            self.close(model[1].running_var, module[1].running_var, 1e-5)
+
     def test_torch_autograd_grad_leaves_grad_alone(self):
         module, model = pair(linears(), [3, 3], chunks=2)
         x = torch.rand(4, 3)

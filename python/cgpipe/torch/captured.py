@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cgpipe.errors import ArgumentError
 from cgpipe.torch.evaluate import Evaluator
@@ -87,8 +87,19 @@ class Captured:
         return self._with_gradient
 
     def has_gradient(self, parameter: int) -> bool:
-        """Return whether a gradient reaches a parameter."""
-        return parameter in self._reached()[1]
+        """Return whether a parameter is not frozen, and a gradient reaches it."""
+        return parameter in self._reached()[1] and not self.is_frozen(parameter)
+
+    def is_frozen(self, parameter: int) -> bool:
+        """Return whether the graph freezes a parameter."""
+        return bool(self.graph["parameters"][parameter].get("frozen", False))
+
+    def freeze(self, module: nn.Module) -> None:
+        """Freeze the parameters that the module does not train."""
+        found = dict(module.named_parameters(remove_duplicate=False))
+        for entry, parameter in zip(self.graph["parameters"], self.parameters):
+            if not found[parameter.name].requires_grad:
+                entry["frozen"] = True
 
     # --- inputs ---
 

@@ -213,7 +213,7 @@ class Engine:
         make_plan(self.handles.plan, self.handles.model, options, samples)
         self._create(owner)
         self.parameters = self._views(_c.lib.cgp_pipeline_parameter_tensor, captured.parameters)
-        self.gradients = self._views(_c.lib.cgp_pipeline_gradient_tensor, captured.parameters)
+        self.gradients = self._gradients()
         self.states = self._views(_c.lib.cgp_pipeline_state_tensor, captured.states)
 
     def _create(self, owner: Optional["Engine"]) -> None:
@@ -230,12 +230,19 @@ class Engine:
         _c.check(_c.lib.cgp_pipeline_create(ctypes.byref(handles.pipeline), handles.plan, 1))
 
     def _views(self, function: Any, names: Sequence[Any]) -> List[Tensor]:
-        views = []
-        for i, entry in enumerate(names):
-            tensor = _c.cgp_tensor()
-            _c.check(function(self.handles.pipeline, i, ctypes.byref(tensor)))
-            views.append(entry.to_torch(_view(tensor, self.handles)))
-        return views
+        return [self._view(function, i, entry) for i, entry in enumerate(names)]
+
+    def _view(self, function: Any, i: int, entry: Any) -> Tensor:
+        tensor = _c.cgp_tensor()
+        _c.check(function(self.handles.pipeline, i, ctypes.byref(tensor)))
+        found: Tensor = entry.to_torch(_view(tensor, self.handles))
+        return found
+
+    def _gradients(self) -> List[Optional[Tensor]]:
+        """Return views of the gradients; None for frozen parameters."""
+        frozen = [self.captured.is_frozen(i) for i in range(len(self.captured.parameters))]
+        return [None if is_frozen else self._view(_c.lib.cgp_pipeline_gradient_tensor, i, entry)
+                for i, (is_frozen, entry) in enumerate(zip(frozen, self.captured.parameters))]
 
     @property
     def pending(self) -> bool:

@@ -56,10 +56,10 @@ class _Module(Captured):
 
     def check_adopted(self, pipeline: Any) -> None:
         """Raise unless the module's parameters are still views of the pipeline's memory, are
-        trained, and have no hooks.
+        frozen or not as they were captured, and have no hooks.
 
         Raises:
-            ArgumentError: One has moved, is frozen or has hooks.
+            ArgumentError: One has moved, is frozen now, is not any more, or has hooks.
         """
         for name, tensor, place in pipeline.adopted:
             if tensor.data_ptr() != place:
@@ -90,7 +90,7 @@ class _Module(Captured):
             if view.dtype == tensor.dtype:
                 tensor.data = view
                 pipeline.adopted.append((entry.name, tensor, view.data_ptr()))
-            if function == "parameter" and not pipeline.plan.inference:
+            if function == "parameter" and not pipeline.plan.inference and not self.is_frozen(i):
                 tensor.grad = entry.to_torch(view_of(pipeline, "gradient", i))
         if any(view.is_cuda for *_, view in found):
             torch.cuda.synchronize()
@@ -102,13 +102,13 @@ class _Module(Captured):
             raise ArgumentError("a module that was captured in eval mode, whose batch norms use "
                                 "their statistics, cannot be trained (capture it in train mode, "
                                 "or plan inference)")
-        used = {entry.name for entry in self.parameters}
+        used = {entry.name: i for i, entry in enumerate(self.parameters)}
         for name, parameter in self.module.named_parameters(remove_duplicate=False):
             if name not in used:
                 continue
-            if not parameter.requires_grad:
-                raise ArgumentError(f"{name} has requires_grad=False: frozen parameters are not "
-                                    "covered here (cgpipe.torchgpipe.GPipe takes them)")
+            if parameter.requires_grad == self.is_frozen(used[name]):
+                raise ArgumentError(f"{name}.requires_grad has changed since the module was "
+                                    "captured (set it back, or capture the module again)")
             if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
                 raise ArgumentError(f"{name} has hooks on its gradient, which are not covered here "
                                     "(cgpipe.torchgpipe.GPipe calls them)")
@@ -171,6 +171,7 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
     captured.module = module  # type: ignore[attr-defined]
     captured.state = State(module)  # type: ignore[attr-defined]
     captured.was = captured.state.read()  # type: ignore[attr-defined]
+    captured.freeze(module)
     graph = captured.graph
     if input_gradients:
         real = sum(layout is not None for layout in captured.inputs)

@@ -7,8 +7,8 @@
     backward    cgp_pipeline_backward(); gradients of parameters are views of the engine's buffers
 
 For autograd a forward is one function of the inputs and all parameters. So PyTorch itself handles
-hooks, frozen parameters, torch.autograd.grad(), and errors for parameters that changed before the
-backward.
+hooks, torch.autograd.grad(), and errors for parameters that changed before the backward. Frozen
+parameters are frozen in the graph too; another choice is another capture.
 
 An engine holds the values of one forward. A backward through an older forward, or a second backward
 through the same forward, first repeats the forward with its dropout seed, and keeps the running
@@ -165,7 +165,8 @@ class Runtime:
             for state, before in zip(engine.states, statistics):
                 state.copy_(before)
             self._count(engine)
-            views = [view.detach() if need and captured.has_gradient(i) else None
+            views = [view.detach() if need and view is not None and captured.has_gradient(i)
+                     else None
                      for i, (view, need) in enumerate(zip(engine.gradients, needed))]
             if self._is_shared(forward) or not _will_accumulate(forward.parameters, needed):
                 views = [None if view is None else view.clone() for view in views]
@@ -210,6 +211,7 @@ class Runtime:
             with torch.random.fork_rng(devices=[]):  # keep the caller's random state
                 captured = capture(self.module, tuple(x.detach()[:microbatch] for x in inputs),
                                    verify=self.options.verify)
+            captured.freeze(self.module)
             found.append(captured)
             self._drop()
         for size in (microbatch, samples % microbatch or microbatch):
@@ -304,7 +306,8 @@ def _become(tensor: Tensor, view: Tensor) -> bool:
 def _keep_gradients(engine: Engine, parameters: Sequence[nn.Parameter]) -> None:
     """Copy gradients that backward would overwrite, since autograd accumulates into them."""
     for view, parameter in zip(engine.gradients, parameters):
-        if (parameter.grad is not None and parameter.grad.untyped_storage().data_ptr()
+        if (view is not None and parameter.grad is not None
+                and parameter.grad.untyped_storage().data_ptr()
                 == view.untyped_storage().data_ptr()):
             parameter.grad = parameter.grad.clone()
 
