@@ -181,6 +181,24 @@ cgp_status cgp__layer_costs(const cgp_model *model, int64_t samples, cgp__arithm
     return status;
 }
 
+/* A cgp__timer: one FLOP takes a second. */
+static cgp_status time_flops(void *self, const cgp_model *model, const cgp__node_kernels *kernels,
+                             double seconds[CGP_OP_DIRECTIONS]) {
+    const cgp__node *node = &model->nodes[kernels->node];
+    (void)self;
+    for (int d = 0; d < CGP_OP_DIRECTIONS; d++) {
+        if (kernels->has[d])
+            seconds[d] = cgp__op_flops(node->kind, &node->use, (cgp_op_direction)d) *
+                         (double)kernels->spec[d].n;
+    }
+    return CGP_OK;
+}
+
+cgp_status cgp__layer_flops_costs(const cgp_model *model, int64_t samples,
+                                  cgp__arithmetic arithmetic, cgp_layer_cost *costs) {
+    return cgp__layer_costs(model, samples, arithmetic, &(cgp__timer){time_flops, NULL}, costs);
+}
+
 /* --- sizes of micro-batches --- */
 
 /* Interpolate a cost at `at` samples, on the line through (x0, y0) and (x1, y1). */

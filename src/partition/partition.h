@@ -28,6 +28,10 @@ typedef struct cgp__timer {
 cgp_status cgp__layer_costs(const cgp_model *model, int64_t samples, cgp__arithmetic arithmetic,
                             const cgp__timer *timer, cgp_layer_cost *costs);
 
+/* Set costs [layers] as cgp__layer_costs() does, with FLOPs instead of seconds. */
+cgp_status cgp__layer_flops_costs(const cgp_model *model, int64_t samples,
+                                  cgp__arithmetic arithmetic, cgp_layer_cost *costs);
+
 /* How cgp__profile_kernels() measures. */
 typedef struct cgp__kernel_profile {
     const char *device; /* name as in cgpipe/devices.h. Borrowed. */

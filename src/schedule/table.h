@@ -113,6 +113,11 @@ int cgp__partner(const cgp_schedule *schedule, int device, int position);
  * is short. */
 cgp_schedule *cgp__copy_lowered(const cgp_schedule *schedule);
 
+/* --- registry.c --- */
+
+/* True if the schedule of this name is generated for the costs of its stages. */
+bool cgp__schedule_needs_costs(const char *name);
+
 /* --- derive.c --- */
 
 /* Create a schedule with the compute actions of the first `chunks` micro-batches, in the same order

@@ -34,7 +34,7 @@ backend: base
 op: base backend
 model: base op
 optim: base backend
-partition: base backend op model plugin
+partition: base backend op model schedule plugin
 plan: base backend op model partition schedule optim plugin transport
 transport: base backend
 mpi: base transport plugin

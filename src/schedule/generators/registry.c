@@ -113,6 +113,14 @@ const cgp_schedule_info *cgp_schedule_info_find(const char *name) {
     return NULL;
 }
 
+bool cgp__schedule_needs_costs(const char *name) {
+    for (int i = 0; i < ENTRIES; i++) {
+        if (strcmp(name, entries[i].info.name) == 0)
+            return entries[i].by.generate == cgp__generate_heuristic;
+    }
+    return false;
+}
+
 /* Refuse options that belong to another schedule instead of ignoring them. */
 static cgp_status check_options(const entry *e, const cgp_schedule_options *o) {
     const cgp_schedule_info *info = &e->info;

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* balance_search.c -- searches the balance with the least simulated makespan (or bytes).
+ *
+ *     all balances             if that is a small number of actions to simulate: the optimum
+ *     local search             up to LARGE actions in the schedule: descents from three starts
+ *                              (balanced by device, by stage, evenly), then from random changes of
+ *                              the best. At the end no boundary can move by a layer with gain.
+ *     critical path            for more actions: the best of the starts; then only boundaries of
+ *                              stages on the critical path move, in at most SIMULATIONS simulations
+ *
+ * A schedule that is generated for the costs of its stages (zb-1p, zb-2p) takes much longer to make
+ * than to simulate, and is large with fewer actions. */
+#include "partition/balance_search.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "partition/device_balance.h"
+
+enum {
+    EXHAUSTIVE = 1 << 19,      /* actions of all balances */
+    LARGE = 50000,             /* actions of a schedule */
+    LARGE_VARYING = 1600,      /* actions of a schedule that varies */
+    BUDGET = 1 << 21,          /* actions of a local search */
+    TIMES = 40,                /* random changes */
+    SIMULATIONS = 100,         /* along the critical path */
+    CRITICAL_BUDGET = 1 << 28, /* actions of these */
+};
+
+static cgp_status by_device(const cgp__device_row *row, int *cuts) {
+    int64_t largest = 0;
+    bool exact = false;
+    CGP_TRY(cgp__balance_devices(row, cuts, &largest, &exact));
+    const double bound = (double)cgp__device_bound(row);
+    cgp_log(CGP_LOG_DEBUG, "balance", "largest device: %s%.3f %% above its lower bound",
+            exact ? "least, " : "", bound > 0 ? 100 * ((double)largest / bound - 1) : 0);
+    return CGP_OK;
+}
+
+/* --- large schedules --- */
+
+/* Keep these cuts if they are better; *better says so. */
+static cgp_status try(cgp__cut_search *s, const int *cuts, bool *better) {
+    const cgp__value before = s->value;
+    CGP_TRY(cgp__try_cuts(s, cuts));
+    *better = cgp__value_less(&s->value, &before);
+    return CGP_OK;
+}
+
+static bool is_out(const cgp__cut_search *s, const cgp__objective *x) {
+    return x->simulations >= SIMULATIONS || s->spent >= s->budget;
+}
+
+/* Try to move layers from one stage to another one; all boundaries between both move. */
+static cgp_status move(cgp__cut_search *s, int from, int to, int by, int *cuts, bool *better) {
+    memcpy(cuts, s->best, ((size_t)s->stages + 1) * sizeof *cuts);
+    for (int j = from; j > to; j--)
+        cuts[j] += by;
+    for (int j = from; j < to; j++)
+        cuts[j + 1] -= by;
+    for (int j = 0; j < s->stages; j++) {
+        if (cuts[j] >= cuts[j + 1]) return CGP_OK;
+    }
+    return try(s, cuts, better);
+}
+
+/* Take layers from a stage. A neighbour gets a half of them, then a quarter .. one; a stage farther
+ * away gets one. */
+static cgp_status shrink(cgp__cut_search *s, const cgp__objective *x, int stage, int *cuts,
+                         bool *better) {
+    for (int by = (s->best[stage + 1] - s->best[stage]) / 2; by > 0; by /= 2) {
+        for (int to = stage - 1; to <= stage + 1; to += 2) {
+            if (to < 0 || to == s->stages || *better || is_out(s, x)) continue;
+            CGP_TRY(move(s, stage, to, by, cuts, better));
+        }
+    }
+    for (int distance = 2; distance < s->stages; distance++) {
+        for (int to = stage - distance; to <= stage + distance; to += 2 * distance) {
+            if (to < 0 || to >= s->stages || *better || is_out(s, x)) continue;
+            CGP_TRY(move(s, stage, to, 1, cuts, better));
+        }
+    }
+    return CGP_OK;
+}
+
+/* Shrink stages of the critical path, the longest first, until none gives a better value. time:
+ * [stages] */
+static cgp_status follow(cgp__cut_search *s, cgp__objective *x, int *cuts, int64_t *time) {
+    for (bool better = true; better && !is_out(s, x);) {
+        better = false;
+        CGP_TRY(cgp__objective_critical(x, s->best, time));
+        while (!better && !is_out(s, x)) {
+            int longest = 0;
+            for (int j = 1; j < s->stages; j++)
+                longest = time[j] > time[longest] ? j : longest;
+            if (time[longest] <= 0) break;
+            time[longest] = 0;
+            CGP_TRY(shrink(s, x, longest, cuts, &better));
+        }
+    }
+    return CGP_OK;
+}
+
+static cgp_status follow_critical_path(cgp__cut_search *s, cgp__objective *x, int *cuts) {
+    int64_t *time = cgp__calloc((size_t)s->stages, sizeof *time);
+    if (!time) return cgp__no_memory("balance", (size_t)s->stages * sizeof *time);
+    s->budget = CRITICAL_BUDGET;
+    const cgp_status status = follow(s, x, cuts, time);
+    free(time);
+    return status;
+}
+
+/* --- the search --- */
+
+static cgp_status from_starts(cgp__cut_search *s, cgp__objective *x, const cgp__device_row *row,
+                              bool large, int *cuts) {
+    cgp_status (*start)(cgp__cut_search *, const int *) = large ? cgp__try_cuts : cgp__descend;
+    s->budget = BUDGET;
+    CGP_TRY(by_device(row, cuts));
+    CGP_TRY(start(s, cuts));
+    CGP_TRY(cgp__balance_stages(row, cuts));
+    CGP_TRY(start(s, cuts));
+    cgp__balance_evenly(row, cuts);
+    CGP_TRY(start(s, cuts));
+    if (large) return follow_critical_path(s, x, cuts);
+    CGP_TRY(cgp__perturb(s, TIMES));
+    return cgp__settle(s);
+}
+
+/* Set sums[layers + 1] to the costs that a device adds up: times, or bytes if they come first. */
+static void add_costs(const cgp__objective *x, int64_t *sums) {
+    const cgp__layer_sums *s = x->sums;
+    const int64_t *const time[] = {s->time[CGP__TIME_F], s->time[CGP__TIME_I], s->time[CGP__TIME_W],
+                                   s->time[CGP__TIME_R]};
+    bool recomputes = false;
+    for (int j = 0; j < x->stages; j++)
+        recomputes = recomputes || x->counts[(size_t)CGP_ACTION_R * x->stages + j] > 0;
+    for (int i = 0; i <= s->layers; i++) {
+        for (int k = 0; k < (recomputes ? 4 : 3); k++)
+            sums[i] += time[k][i];
+        if (x->memory_first) sums[i] = s->parameter[i] + s->saved[i];
+    }
+}
+
+static cgp_status search(cgp__cut_search *s, cgp__objective *x, int *cuts, int64_t *sums) {
+    const int64_t actions = (int64_t)x->n * (x->source.varies ? CGP__GENERATE : 1);
+    const bool large = x->n > (x->source.varies ? LARGE_VARYING : LARGE);
+    const cgp__device_row row = {sums, s->layers, x->device_of, s->stages, x->devices};
+    if (cgp__count_cuts(s->layers, s->stages, EXHAUSTIVE) * actions <= EXHAUSTIVE)
+        return cgp__try_all_cuts(s);
+    add_costs(x, sums);
+    return from_starts(s, x, &row, large, cuts);
+}
+
+cgp_status cgp__search_balance(cgp__objective *x, int *balance) {
+    const size_t layers = (size_t)x->sums->layers, n = (size_t)x->stages;
+    cgp__cut_search s = {0};
+    int64_t *sums = cgp__calloc(layers + 1, sizeof *sums);
+    int *cuts = cgp__calloc(n + 1, sizeof *cuts);
+    cgp_status status =
+        sums && cuts ? CGP_OK : cgp__no_memory("balance", (layers + 1) * sizeof *sums);
+    if (status == CGP_OK)
+        status = cgp__cut_search_create(&s, (int)layers, (int)n, cgp__objective_evaluate, x);
+    if (status == CGP_OK) status = search(&s, x, cuts, sums);
+    for (size_t j = 0; status == CGP_OK && j < n; j++)
+        balance[j] = s.best[j + 1] - s.best[j];
+    if (status == CGP_OK)
+        cgp_log(CGP_LOG_DEBUG, "balance", "%" PRId64 " simulations of %d actions", x->simulations,
+                x->n);
+    cgp__cut_search_release(&s);
+    free(cuts);
+    free(sums);
+    return status;
+}

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* balance_search.h -- the balance of a step: the least simulated makespan. */
+#ifndef CGP_SRC_PARTITION_BALANCE_SEARCH_H
+#define CGP_SRC_PARTITION_BALANCE_SEARCH_H
+
+#include "partition/objective.h"
+
+/* Search the balance with the least value of an objective. balance: [stages]. The same arguments
+ * give the same balance. Cost: see the file's head. */
+cgp_status cgp__search_balance(cgp__objective *objective, int *balance);
+
+#endif

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* device_balance.c -- min-max balance by device.
+ *
+ * In a V placement, device d has stages d and 2n-1-d, so the devices take layers from both ends:
+ *
+ *     |d0 |d1 |.. the rest ..|d1 |d0 |        device d adds one stage on the left, one on the right
+ *     0       i              j       layers
+ *
+ * A dynamic program, for a limit on the cost of a device, has the set of right ends j that are
+ * reachable with d devices and left end i. No stage is empty, so this set is not always an
+ * interval; it is kept as runs of consecutive j. A device that adds the layers from i to i' on the
+ * left may add, on the right, any layers within what the limit leaves. Bisection finds the least
+ * limit for which the last device can take the rest.
+ *
+ * Other placements of several stages on a device (loops, tables) are left to a local search. */
+#include "partition/device_balance.h"
+
+#include <cgpipe/partition.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "partition/local_search.h"
+
+/* The largest devices x layers x layers for which a V is balanced exactly. */
+#define EXACT_LIMIT (1 << 24)
+
+static int64_t between(const cgp__device_row *row, int first, int next) {
+    return row->sums[next] - row->sums[first];
+}
+
+int64_t cgp__device_bound(const cgp__device_row *row) {
+    int64_t bound = (row->sums[row->layers] + row->devices - 1) / row->devices;
+    for (int i = 0; i < row->layers; i++)
+        bound = cgp__max(bound, between(row, i, i + 1));
+    return bound;
+}
+
+/* Return the cost of the largest device. load: [devices] */
+static int64_t largest_of(const cgp__device_row *row, const int *cuts, int64_t *load) {
+    int64_t max = 0;
+    memset(load, 0, (size_t)row->devices * sizeof *load);
+    for (int j = 0; j < row->stages; j++) {
+        load[row->device_of[j]] += between(row, cuts[j], cuts[j + 1]);
+        max = cgp__max(max, load[row->device_of[j]]);
+    }
+    return max;
+}
+
+/* --- cuts by stage --- */
+
+cgp_status cgp__balance_stages(const cgp__device_row *row, int *cuts) {
+    double *costs = cgp__calloc((size_t)row->layers, sizeof *costs);
+    if (!costs) return cgp__no_memory("balance", (size_t)row->layers * sizeof *costs);
+    for (int i = 0; i < row->layers; i++)
+        costs[i] = (double)between(row, i, i + 1);
+    const cgp_status status = cgp_balance_solve(costs, row->layers, row->stages, cuts + 1);
+    free(costs);
+    cuts[0] = 0;
+    for (int j = 1; status == CGP_OK && j <= row->stages; j++)
+        cuts[j] += cuts[j - 1];
+    return status;
+}
+
+void cgp__balance_evenly(const cgp__device_row *row, int *cuts) {
+    const int n = row->stages;
+    const double share = (double)row->sums[row->layers] / n;
+    cuts[0] = 0;
+    for (int j = 1; j < n; j++) {
+        int cut = cuts[j - 1] + 1;
+        while (cut < row->layers - (n - j) &&
+               (double)(row->sums[cut] + row->sums[cut + 1]) / 2 <= share * j)
+            cut++;
+        cuts[j] = cut;
+    }
+    cuts[n] = row->layers;
+}
+
+/* --- V placements --- */
+
+/* Right ends first .. last - 1. */
+typedef struct run {
+    int first, last;
+} run;
+
+typedef struct v_search {
+    const cgp__device_row *row;
+    int64_t limit;
+    /* [devices (layers + 1) + 1] by devices done and left end: the first of its runs */
+    int *first;
+    run *runs;
+    int n_runs, capacity;
+    /* [layers + 1] marks the right ends of one left end */
+    uint8_t *right;
+} v_search;
+
+static bool is_v(const cgp__device_row *row) {
+    const int n = row->devices;
+    if (row->stages != 2 * n) return false;
+    for (int d = 0; d < n; d++) {
+        if (row->device_of[d] != row->device_of[2 * n - 1 - d]) return false;
+        for (int e = 0; e < d; e++) {
+            if (row->device_of[e] == row->device_of[d]) return false;
+        }
+    }
+    return true;
+}
+
+static int state_of(const v_search *v, int done, int left) {
+    return done * (v->row->layers + 1) + left;
+}
+
+/* True if devices within the limit can have this cost together. */
+static bool fits(const v_search *v, int64_t cost, int devices) {
+    return devices > 0 ? (cost + devices - 1) / devices <= v->limit : cost == 0;
+}
+
+/* Return the right ends that may be reachable with left end `at`: the devices on either side of an
+ * end must be able to have its layers. `window`: the same of left end at - 1, which begins and ends
+ * no later. */
+static run window_of(const v_search *v, int done, int at, run window) {
+    const cgp__device_row *row = v->row;
+    const int left = row->devices - done;
+    window.first = cgp__max(window.first, at + 2 * left);
+    window.last = cgp__max(window.last, window.first);
+    while (window.last <= row->layers - done && fits(v, between(row, at, window.last), left))
+        window.last++;
+    while (window.first < window.last &&
+           !fits(v, between(row, 0, at) + between(row, window.first, row->layers), done))
+        window.first++;
+    return window;
+}
+
+/* Mark the right ends that a device reaches if it adds layers i .. at - 1 on the left. `from`:
+ * right ends before it. From the first of them it may add several layers; the rest are reached by
+ * adding one layer. */
+static void mark(v_search *v, run from, int i, int at, run window) {
+    const int64_t left = between(v->row, i, at);
+    for (int end = from.first; end < from.last; end++) {
+        for (int j = end - 1; j >= window.first; j--) {
+            if (left + between(v->row, j, end) > v->limit) break;
+            if (j < window.last) v->right[j] = 1;
+            if (end > from.first) break;
+        }
+    }
+}
+
+static cgp_status keep_runs(v_search *v, int state, run window) {
+    v->first[state] = v->n_runs;
+    for (int j = window.first; j < window.last; j++) {
+        if (!v->right[j]) continue;
+        if (!cgp__grow(&v->runs, &v->capacity, v->n_runs + 1, sizeof *v->runs))
+            return cgp__no_memory("balance", sizeof *v->runs);
+        run *made = &v->runs[v->n_runs++];
+        made->first = j;
+        while (j < window.last && v->right[j])
+            j++;
+        made->last = j;
+    }
+    v->first[state + 1] = v->n_runs;
+    return CGP_OK;
+}
+
+/* Fill in the runs for the limit. *feasible: the last device can take what the others leave. */
+static cgp_status reach(v_search *v, bool *feasible) {
+    const int n = v->row->devices, layers = v->row->layers;
+    v->n_runs = 0;
+    memset(v->first, 0, ((size_t)n * ((size_t)layers + 1) + 1) * sizeof *v->first);
+    for (int done = 0; done < n; done++) {
+        run window = {0, 0};
+        for (int at = 0; at <= layers - 2 * (n - done); at++) {
+            window = done == 0 ? (run){layers, layers + 1} : window_of(v, done, at, window);
+            if (window.first < window.last)
+                memset(v->right + window.first, done == 0 && at == 0,
+                       (size_t)(window.last - window.first));
+            for (int i = at - 1; done > 0 && window.first < window.last && i >= done - 1 &&
+                                 between(v->row, i, at) <= v->limit;
+                 i--) {
+                const int state = state_of(v, done - 1, i);
+                for (int r = v->first[state]; r < v->first[state + 1]; r++)
+                    mark(v, v->runs[r], i, at, window);
+            }
+            CGP_TRY(keep_runs(v, state_of(v, done, at), window));
+        }
+    }
+    *feasible = v->first[state_of(v, n - 1, 0)] < v->n_runs;
+    return CGP_OK;
+}
+
+/* Return how much the costs left of `at` and right of j differ. */
+static int64_t skew(const v_search *v, int at, int j) {
+    const int64_t d = between(v->row, 0, at) - between(v->row, j, v->row->layers);
+    return d < 0 ? -d : d;
+}
+
+/* Step back from left end *at and right end *j to the ends before device `device`, which should be
+ * as even as possible. */
+static void step_back(const v_search *v, int device, int *at, int *j) {
+    const run none = {-1, -1};
+    run best = none; /* the left and the right end */
+    for (int i = *at - 1; i >= device && between(v->row, i, *at) <= v->limit; i--) {
+        const int state = state_of(v, device, i);
+        for (int r = v->first[state]; r < v->first[state + 1]; r++) {
+            const run ends = v->runs[r];
+            for (int end = cgp__max(ends.first, *j + 1); end < ends.last; end++) {
+                if (between(v->row, i, *at) + between(v->row, *j, end) > v->limit) break;
+                if (best.first < 0 || skew(v, i, end) < skew(v, best.first, best.last))
+                    best = (run){i, end};
+            }
+        }
+    }
+    *at = best.first;
+    *j = best.last;
+}
+
+/* Set *at and *j to the most even ends before the last device. */
+static void last_ends(const v_search *v, int *at, int *j) {
+    const int done = v->row->devices - 1;
+    *at = *j = -1;
+    for (int i = 0; i <= v->row->layers; i++) {
+        const int state = state_of(v, done, i);
+        for (int r = v->first[state]; r < v->first[state + 1]; r++) {
+            for (int end = v->runs[r].first; end < v->runs[r].last; end++) {
+                if (*at >= 0 && skew(v, i, end) >= skew(v, *at, *j)) continue;
+                *at = i;
+                *j = end;
+            }
+        }
+    }
+}
+
+/* Set the cuts of the solution that reach() found. */
+static void take_cuts(const v_search *v, int *cuts) {
+    const int n = v->row->devices;
+    int at, j;
+    last_ends(v, &at, &j);
+    cuts[n] = at + 1;
+    while (cuts[n] < j - 1 && between(v->row, at, cuts[n]) < between(v->row, cuts[n], j))
+        cuts[n]++;
+    for (int device = n - 2; device >= 0; device--) {
+        cuts[device + 1] = at;
+        cuts[2 * n - 1 - device] = j;
+        step_back(v, device, &at, &j);
+    }
+    cuts[0] = 0;
+    cuts[2 * n] = v->row->layers;
+}
+
+/* Bisect from a feasible cost, *largest, down to the lower bound. */
+static cgp_status bisect(v_search *v, int *cuts, int64_t *largest) {
+    int64_t low = cgp__device_bound(v->row);
+    bool feasible = false;
+    while (low < *largest) {
+        v->limit = low + (*largest - low) / 2;
+        CGP_TRY(reach(v, &feasible));
+        if (feasible)
+            *largest = v->limit;
+        else
+            low = v->limit + 1;
+    }
+    v->limit = *largest;
+    CGP_TRY(reach(v, &feasible));
+    take_cuts(v, cuts);
+    return CGP_OK;
+}
+
+static cgp_status balance_v(const cgp__device_row *row, int *cuts, int64_t *largest) {
+    const size_t states = (size_t)row->devices * ((size_t)row->layers + 1);
+    v_search v = {.row = row,
+                  .first = cgp__calloc(states + 1, sizeof *v.first),
+                  .right = cgp__calloc((size_t)row->layers + 1, 1)};
+    cgp_status status = v.first && v.right ? CGP_OK : cgp__no_memory("balance", states);
+    if (status == CGP_OK) status = bisect(&v, cuts, largest);
+    free(v.runs);
+    free(v.right);
+    free(v.first);
+    return status;
+}
+
+/* --- other placements --- */
+
+typedef struct loads {
+    const cgp__device_row *row;
+    int64_t *load; /* [devices] */
+    int shift;     /* squares of loads >> shift add up to less than 2^60 */
+} loads;
+
+/* Keys: the largest device, then the squares of devices and of stages. */
+static cgp_status evaluate(void *self, const int *cuts, const cgp__value *limit, cgp__value *value,
+                           int64_t *spent) {
+    loads *x = self;
+    (void)limit;
+    *value = (cgp__value){{largest_of(x->row, cuts, x->load), 0, 0}};
+    for (int d = 0; d < x->row->devices; d++)
+        value->key[1] += (x->load[d] >> x->shift) * (x->load[d] >> x->shift);
+    for (int j = 0; j < x->row->stages; j++) {
+        const int64_t load = between(x->row, cuts[j], cuts[j + 1]) >> x->shift;
+        value->key[2] += load * load;
+    }
+    *spent += x->row->stages;
+    return CGP_OK;
+}
+
+/* Descend from cuts by stage and from even cuts, then from random changes of the best. */
+static cgp_status search(const cgp__device_row *row, int *cuts, int64_t *largest) {
+    enum { TIMES = 20, BUDGET = 1 << 24 };
+    cgp__cut_search s = {0};
+    loads x = {row, cgp__calloc((size_t)row->devices, sizeof *x.load), 0};
+    cgp_status status = x.load ? cgp__cut_search_create(&s, row->layers, row->stages, evaluate, &x)
+                               : cgp__no_memory("balance", (size_t)row->devices * sizeof *x.load);
+    while (row->sums[row->layers] >> x.shift >= INT64_C(1) << 30)
+        x.shift++;
+    s.budget = BUDGET;
+    if (status == CGP_OK) status = cgp__balance_stages(row, cuts);
+    if (status == CGP_OK) status = cgp__descend(&s, cuts);
+    if (status == CGP_OK) {
+        cgp__balance_evenly(row, cuts);
+        status = cgp__descend(&s, cuts);
+    }
+    if (status == CGP_OK && s.value.key[0] > cgp__device_bound(row))
+        status = cgp__perturb(&s, TIMES);
+    if (status == CGP_OK) {
+        memcpy(cuts, s.best, ((size_t)row->stages + 1) * sizeof *cuts);
+        *largest = s.value.key[0];
+    }
+    cgp__cut_search_release(&s);
+    free(x.load);
+    return status;
+}
+
+/* Balance one stage per device. */
+static cgp_status balance_single(const cgp__device_row *row, int *cuts, int64_t *largest) {
+    *largest = 0;
+    CGP_TRY(cgp__balance_stages(row, cuts));
+    for (int j = 0; j < row->stages; j++)
+        *largest = cgp__max(*largest, between(row, cuts[j], cuts[j + 1]));
+    return CGP_OK;
+}
+
+cgp_status cgp__balance_devices(const cgp__device_row *row, int *cuts, int64_t *largest,
+                                bool *exact) {
+    const double size = (double)row->devices * row->layers * row->layers;
+    if (row->stages == row->devices) {
+        *exact = true;
+        return balance_single(row, cuts, largest);
+    }
+    CGP_TRY(search(row, cuts, largest));
+    *exact = *largest == cgp__device_bound(row);
+    if (*exact || !is_v(row) || size > EXACT_LIMIT) return CGP_OK;
+    *exact = true;
+    return balance_v(row, cuts, largest);
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* layer_sums.h -- costs of layers as integers, so that sums over layers and simulated times are
+ * exact, and the same on every machine. */
+#ifndef CGP_SRC_PARTITION_LAYER_SUMS_H
+#define CGP_SRC_PARTITION_LAYER_SUMS_H
+
+#include <cgpipe/partition.h>
+
+/* Kinds of times of a layer. */
+enum { CGP__TIME_F, CGP__TIME_I, CGP__TIME_W, CGP__TIME_R, CGP__TIMES };
+
+/* A value (from < to), or a gradient (from > to), that goes from one layer to another. */
+typedef struct cgp__layer_link {
+    int from, to;
+} cgp__layer_link;
+
+/* What the costs are for. */
+typedef struct cgp__layer_use {
+    bool inference;
+    /* backward recomputes cheap ops, as `+selective` does */
+    bool selective;
+    /* a micro-batch's samples, and the number of micro-batches */
+    int64_t samples;
+    int chunks;
+    /* type of activations */
+    cgp_dtype type;
+    /* bytes in memory per byte of a parameter */
+    int parameter_scale;
+} cgp__layer_use;
+
+typedef struct cgp__layer_sums {
+    int layers;
+    /* [layers + 1] sums over the layers before. The times of all kinds, layers and micro-batches
+     * add up to less than 2^53. */
+    int64_t *time[CGP__TIMES];
+    /* [layers + 1] bytes of the layers before: what a parameter needs, and what a micro-batch
+     * saves */
+    int64_t *parameter, *saved;
+    /* [layers] bytes of the values of a micro-batch that earlier layers make, and this layer or a
+     * later one reads */
+    int64_t *crossing;
+    /* Each layer reads a value of the layer before and, in training, gives it a gradient. Then a
+     * stage waits for its neighbours only. */
+    bool chain;
+    /* the links if they are no chain */
+    cgp__layer_link *links;
+    int n_links, links_capacity;
+} cgp__layer_sums;
+
+/* `costs`: [layers] of a micro-batch, in any unit of time. CGP_EINVAL if one is negative or not
+ * finite. Release in any case. */
+cgp_status cgp__layer_sums_create(cgp__layer_sums *sums, const cgp_model *model,
+                                  const cgp_layer_cost *costs, const cgp__layer_use *use);
+void cgp__layer_sums_release(cgp__layer_sums *sums);
+
+/* Return the sum over layers first .. next - 1. */
+static inline int64_t cgp__layer_sum(const int64_t *sums, int first, int next) {
+    return sums[next] - sums[first];
+}
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* local_search.h -- searches among the cuts of a row of layers into stages. */
+#ifndef CGP_SRC_PARTITION_LOCAL_SEARCH_H
+#define CGP_SRC_PARTITION_LOCAL_SEARCH_H
+
+#include <cgpipe/base.h>
+
+enum { CGP__VALUE_KEYS = 3 };
+
+/* How good cuts are; less is better. The first different key decides. */
+typedef struct cgp__value {
+    int64_t key[CGP__VALUE_KEYS];
+} cgp__value;
+
+/* The value of cuts that were rejected before their value was known. */
+#define CGP__REJECTED ((cgp__value){{INT64_MAX, INT64_MAX, INT64_MAX}})
+
+bool cgp__value_less(const cgp__value *a, const cgp__value *b);
+
+/* Set *value to the value of cuts. The value may be CGP__REJECTED if it is not less than `limit`.
+ * Add the cost of the evaluation, in any unit, to *spent. */
+typedef cgp_status cgp__evaluate(void *self, const int *cuts, const cgp__value *limit,
+                                 cgp__value *value, int64_t *spent);
+
+/* Stage j has the layers cuts[j] .. cuts[j + 1] - 1, at least one. cuts[0] is 0, and cuts[stages]
+ * is the number of layers. */
+typedef struct cgp__cut_search {
+    int layers, stages;
+    cgp__evaluate *evaluate;
+    void *self;
+    /* Evaluations stop being made when `spent` reaches `budget`, except by cgp__settle(). */
+    int64_t budget, spent;
+    /* state of the random numbers; they are the same in every run */
+    uint64_t random;
+    /* [stages + 1] the best cuts so far, their value, and cuts that are tried */
+    int *best, *current, *trial;
+    cgp__value value, current_value;
+} cgp__cut_search;
+
+/* Start without cuts, at the value CGP__REJECTED. Release the search also after a failure. */
+cgp_status cgp__cut_search_create(cgp__cut_search *search, int layers, int stages,
+                                  cgp__evaluate *evaluate, void *self);
+void cgp__cut_search_release(cgp__cut_search *search);
+
+/* Return the number of different cuts; at most `limit`. */
+int64_t cgp__count_cuts(int layers, int stages, int64_t limit);
+
+/* Evaluate all cuts. */
+cgp_status cgp__try_all_cuts(cgp__cut_search *search);
+
+/* Evaluate these cuts, and keep them if they are the best so far. */
+cgp_status cgp__try_cuts(cgp__cut_search *search, const int *cuts);
+
+/* Descend from these cuts to a local optimum of two moves: a boundary moves by 1, 2, 4 .. layers;
+ * or a stage gets one layer more and another stage one less, and the boundaries between both move
+ * by one. Keep the result if it is the best so far. */
+cgp_status cgp__descend(cgp__cut_search *search, const int *cuts);
+
+/* Iterated local search (Lourenco, Martin and Stutzle 2003): move a few boundaries of the best cuts
+ * at random, and descend again, up to `times` times. */
+cgp_status cgp__perturb(cgp__cut_search *search, int times);
+
+/* Move boundaries of the best cuts by one layer until no such move gives a better value. */
+cgp_status cgp__settle(cgp__cut_search *search);
+
+#endif
