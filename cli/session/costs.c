@@ -325,31 +325,18 @@ cgp_status cli_costs_read(cli_costs *costs, const cli_run_options *options, cons
 
 /* --- balance --- */
 
-static cgp_status by_size(const cgp_model *model, const cgp_plan_options *options, int *balance) {
-    cgp_balance_size_options size = cgp_balance_size_options_default();
-    const bool gpipe = options->schedule && strcmp(options->schedule, "gpipe") == 0;
-    size.samples = (options->batch + options->chunks - 1) / options->chunks;
-    if (cgp_recompute_plain(options->recompute) == CGP_RECOMPUTE_NEVER)
-        size.in_flight =
-            gpipe || options->chunks < options->stages ? options->chunks : options->stages;
-    size.parameter_scale = 2 + cgp_optim_states(&options->optim);
-    return cgp_balance_by_size(model, &size, cgp_plan_options_stages(options), balance);
-}
-
 static cgp_status by_time(const cgp_model *model, const char *model_spec,
                           const cli_run_options *run_options, const cgp_plan_options *options,
                           int *balance) {
     cli_costs costs;
     cgp_layer_cost *layer = NULL;
     const int64_t samples = (options->batch + options->chunks - 1) / options->chunks;
-    const bool recomputed = cgp_recompute_plain(options->recompute) != CGP_RECOMPUTE_NEVER;
     cgp_status status = run_options->costs
                             ? cli_costs_read(&costs, run_options, model, model_spec)
                             : cli_costs_measure(&costs, model, model_spec, run_options, false);
     if (status == CGP_OK) status = cli_costs_at(&costs, samples, &layer);
     if (status == CGP_OK)
-        status = cgp_balance_by_time(model, layer, recomputed, cgp_plan_options_stages(options),
-                                     balance);
+        status = cgp_balance_for_plan(model, options, CGP_BALANCE_MAKESPAN, layer, balance);
     free(layer);
     cli_costs_release(&costs);
     return status;
@@ -361,6 +348,7 @@ cgp_status cli_balance_find(int **balance, const cgp_model *model, const char *m
     *balance = NULL;
     if (!by || strcmp(by, "flops") == 0) return CGP_OK;
     *balance = cli_calloc((size_t)cgp_plan_options_stages(options), sizeof **balance);
-    return strcmp(by, "time") == 0 ? by_time(model, model_spec, run_options, options, *balance)
-                                   : by_size(model, options, *balance);
+    return strcmp(by, "time") == 0
+               ? by_time(model, model_spec, run_options, options, *balance)
+               : cgp_balance_for_plan(model, options, CGP_BALANCE_MEMORY, NULL, *balance);
 }

@@ -17,6 +17,7 @@
 #include <cgpipe/devices.h>
 #include <cgpipe/model.h>
 #include <cgpipe/optim.h>
+#include <cgpipe/partition.h>
 #include <cgpipe/schedule.h>
 
 #ifdef __cplusplus
@@ -50,7 +51,8 @@ typedef struct cgp_plan_options {
     /** n >= 1: the number of devices. With one stage per device it is also the number of stages;
      *  with v stages per device there are n v. [1] */
     int stages;
-    /** [n v] layers of each stage; NULL: as cgp_balance_by_flops(). Borrowed for the call. */
+    /** [n v] layers of each stage; NULL: as cgp_balance_for_plan() for the makespan, with FLOPs as
+     *  costs. Borrowed for the call. */
     const int *balance;
     /** B samples in a mini-batch, >= 1. [1] */
     int64_t batch;
@@ -134,6 +136,44 @@ static inline cgp_plan_options cgp_plan_options_default(void) {
  *  the table. It is the length of a balance. An unknown schedule counts as one with v = 1. Threads:
  *  any. */
 CGP_API int cgp_plan_options_stages(const cgp_plan_options *options);
+
+/** What a balance minimises first. Times are simulated, as in cgp_plan_timeline(). */
+typedef enum cgp_balance_goal {
+    /** The makespan of a step; among equal makespans the memory of the fullest device; then the
+     *  differences between devices and between stages. */
+    CGP_BALANCE_MAKESPAN,
+    /** The memory of the fullest device; then the makespan, then the differences. */
+    CGP_BALANCE_MEMORY,
+} cgp_balance_goal;
+
+/**
+ * Find the balance of a plan with these options, whose own `balance` is ignored.
+ *
+ * It is the best balance if there are few. Otherwise it is found by a local search from balances
+ * whose largest device, or stage, is as small as possible. Up to 50,000 actions in a step, no
+ * boundary between two stages can then move by one layer with gain. In larger steps, at most 100
+ * balances are simulated. Equal arguments give equal balances on every machine.
+ *
+ * Memory is an estimate: parameters with their gradients and optimizer states, inputs of stages,
+ * and the values that backward reads, times the micro-batches in flight. Messages take no time.
+ *
+ * @param[in]  model    Finished. Borrowed.
+ * @param[in]  options  Borrowed.
+ * @param[in]  goal     What is minimised first.
+ * @param[in]  costs    [layers] of a micro-batch, from cgp_profile_steps(), cgp_layer_costs_at() or
+ *                      made up; NULL: FLOPs. Borrowed.
+ * @param[out] balance  [cgp_plan_options_stages()] layers of each stage. Unchanged on failure.
+ *
+ * @retval CGP_EINVAL  As for cgp_plan_create(), or a time is negative or not finite.
+ * @retval CGP_ELIMIT  As for cgp_plan_create().
+ * @retval CGP_ENOMEM
+ *
+ * Threads: any. Cost: milliseconds; about a second for 64 stages and 256 micro-batches.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_balance_for_plan(const cgp_model *model,
+                                                       const cgp_plan_options *options,
+                                                       cgp_balance_goal goal,
+                                                       const cgp_layer_cost *costs, int *balance);
 
 /** One stage of a plan. */
 typedef struct cgp_plan_stage {

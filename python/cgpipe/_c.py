@@ -42,6 +42,7 @@ ENUMS: Dict[str, List[str]] = {
                       "CGP_RECOMPUTE_NEVER_SELECTIVE", "CGP_RECOMPUTE_ALWAYS_SELECTIVE",
                       "CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE"],
     "cgp_placement": ["CGP_PLACEMENT_LOOP", "CGP_PLACEMENT_V"],
+    "cgp_balance_goal": ["CGP_BALANCE_MAKESPAN", "CGP_BALANCE_MEMORY"],
     "cgp_csv": ["CGP_CSV_COMPUTE", "CGP_CSV_TRANSFERS"],
     "cgp_tensor_kind": ["CGP_TENSOR_PARAMETER", "CGP_TENSOR_GRADIENT", "CGP_TENSOR_STATE"],
     "cgp_schedule_part": ["CGP_PART_COMPUTE", "CGP_PART_BUBBLE", "CGP_PART_IMBALANCE",
@@ -305,6 +306,8 @@ cgp_status cgp_balance_by_flops(const cgp_model *, int, int *)
 cgp_status cgp_balance_by_time(const cgp_model *, const cgp_layer_cost *, bool, int, int *)
 cgp_status cgp_balance_by_size(const cgp_model *, const cgp_balance_size_options *, int, int *)
 cgp_status cgp_balance_check(const cgp_model *, int, const int *)
+cgp_status cgp_balance_for_plan(const cgp_model *, const cgp_plan_options *, cgp_balance_goal, \
+const cgp_layer_cost *, int *)
 cgp_status cgp_profile_steps(const cgp_model *, const cgp_profile_options *, cgp_layer_cost *, \
 bool *)
 double cgp_layer_flops(const cgp_model *, int)

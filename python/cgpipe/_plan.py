@@ -11,7 +11,7 @@ from typing import Any, List, Optional, Sequence, Tuple, Union
 from cgpipe import _c
 from cgpipe._schedule import Schedule, Timeline
 from cgpipe.errors import ArgumentError
-from cgpipe.model import Model
+from cgpipe.model import Model, measure_layers
 from cgpipe.optim import SGD, Optimizer
 
 __all__ = ["Device", "Plan", "Stage", "plan"]
@@ -78,7 +78,7 @@ class Plan(_c.Handle):
         options.precision, options.convolution = (
             _c.parse("precision", precision), _c.parse("convolution", convolution))
         if balance is not None:
-            options.balance = self._balance(balance, precision, convolution)
+            options.balance = self._balance(balance)
         handle = ctypes.c_void_p()
         _c.check(_c.lib.cgp_plan_create(ctypes.byref(handle), model._handle, ctypes.byref(options)))
         self._handle = handle
@@ -87,28 +87,31 @@ class Plan(_c.Handle):
         # Destroy the plan before the model.
         _c.when_gone(self, _destroy, handle, model)
 
-    def _balance(self, balance: Union[str, Sequence[int]], precision: str, convolution: str) -> Any:
-        """Return the layers of each stage."""
+    def _balance(self, balance: Union[str, Sequence[int]]) -> Any:
+        """Return the layers of each stage; None: the plan balances by FLOPs."""
         if isinstance(balance, str):
-            balance = self._balanced(balance, precision, convolution)
+            return self._balanced(balance)
         layers = _c.array(ctypes.c_int, balance, "balance")
         _c.check(_c.lib.cgp_balance_check(self.model._handle, len(layers), layers))
         return layers
 
-    def _balanced(self, by: str, precision: str, convolution: str) -> List[int]:
-        """Balance with the costs or bytes that follow from the plan's options."""
-        options = self._options
-        recompute = options.recompute % _c.CGP_RECOMPUTE_NEVER_SELECTIVE != _c.CGP_RECOMPUTE_NEVER
-        kept = (options.chunks if options.schedule == b"gpipe"
-                else min(options.chunks, options.stages))
-        device = _c.text(options.devices[0]) if by == "time" and options.devices else None
-        return self.model.balance(_c.lib.cgp_plan_options_stages(ctypes.byref(options)), by,
-                                  samples=-(-options.batch // max(1, options.chunks)),
-                                  recompute=recompute, in_flight=1 if recompute else max(1, kept),
-                                  threads=options.threads_per_device, device=device,
-                                  precision=precision, convolution=convolution,
-                                  parameter_scale=2 + _c.lib.cgp_optim_states(
-                                      ctypes.byref(options.optim)))
+    def _balanced(self, by: str) -> Any:
+        """Balance by measured times, or by bytes."""
+        if by == "flops":
+            return None
+        if by not in ("time", "size"):
+            raise ArgumentError(f"balance: flops, time or size is expected, got {by!r}")
+        options, handle, costs = self._options, self.model._handle, None
+        if by == "time":
+            device = _c.text(options.devices[0]) if options.devices else None
+            costs = measure_layers(handle, -(-options.batch // max(1, options.chunks)),
+                                   options.threads_per_device, device, options.precision,
+                                   options.convolution)
+        stages = _c.lib.cgp_plan_options_stages(ctypes.byref(options))
+        layers = (ctypes.c_int * min(max(1, stages), len(self.model.layers) + 1))()
+        goal = _c.CGP_BALANCE_MAKESPAN if by == "time" else _c.CGP_BALANCE_MEMORY
+        _c.check(_c.lib.cgp_balance_for_plan(handle, ctypes.byref(options), goal, costs, layers))
+        return layers
 
     @property
     def stages(self) -> List[Stage]:

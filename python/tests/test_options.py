@@ -2,7 +2,6 @@
 """Options: each word value of an option has its effect, and a value that does not fit is refused,
 never ignored."""
 
-import ctypes
 import os
 import tempfile
 import unittest
@@ -12,7 +11,6 @@ import numpy
 import support
 import cgpipe
 from cgpipe import _c, errors
-from cgpipe.model import Model
 
 RECOMPUTE = ["never", "always", "except_last", "selective", "never+selective", "always+selective",
              "except_last+selective"]
@@ -205,17 +203,35 @@ class Balances(unittest.TestCase):
             self.assertEqual(self.asked(recompute=mode)["balance"], [4, 4] if plain else [1, 7],
                              mode)
 
-    def test_a_balance_by_size_counts_what_the_plan_keeps(self):
-        with mock.patch.object(Model, "balance", return_value=[4, 4]) as balance:
-            for options, in_flight, scale in [
-                    ({}, 2, 2), ({"schedule": "gpipe"}, 4, 2), ({"chunks": 1}, 1, 2),
-                    ({"recompute": "always"}, 1, 2), ({"recompute": "selective"}, 2, 2),
-                    ({"optimizer": cgpipe.SGD(lr=1, momentum=0.9)}, 2, 3),
-                    ({"optimizer": cgpipe.AdamW(lr=1)}, 2, 4)]:
+    def test_a_balance_by_size_is_of_the_plans_options(self):
+        for options in ({}, {"schedule": "gpipe"}, {"chunks": 1}, {"recompute": "always"},
+                        {"optimizer": cgpipe.AdamW(lr=1)}, {"virtual_stages": 2,
+                                                            "schedule": "interleaved"}):
+            found = {}
+
+            def balance_for_plan(model, given, goal, costs, layers):
+                o = given._obj
+                found.update(goal=goal, costs=costs, chunks=o.chunks, schedule=o.schedule,
+                             recompute=o.recompute, kind=o.optim.kind, virtual=o.virtual_stages)
+                layers[:len(layers)] = [8 // len(layers)] * len(layers)
+                return 0
+
+            with mock.patch.object(_c.lib, "cgp_balance_for_plan", balance_for_plan):
                 planned(balance="size", **options)
-                given = balance.call_args.kwargs
-                self.assertEqual((given["in_flight"], given["parameter_scale"]), (in_flight, scale),
-                                 options)
+            adamw = "optimizer" in options
+            self.assertEqual(found, {
+                "goal": _c.CGP_BALANCE_MEMORY, "costs": None, "chunks": options.get("chunks", 4),
+                "schedule": options["schedule"].encode() if "schedule" in options else None,
+                "recompute": int("recompute" in options),
+                "kind": _c.CGP_OPTIM_ADAMW if adamw else _c.CGP_OPTIM_SGD,
+                "virtual": options.get("virtual_stages", 0)})
+
+    def test_a_balance_by_size_keeps_the_fullest_device_small(self):
+        def fullest(balance):
+            devices = planned(balance=balance, schedule="gpipe").devices
+            return max(device.planned_bytes for device in devices)
+        self.assertLessEqual(fullest("size"), fullest([1, 7]))
+        self.assertLessEqual(fullest("size"), fullest([7, 1]))
 
     def test_words_of_a_balance_are_checked_whatever_it_is_by(self):
         model = support.model(layers=8)

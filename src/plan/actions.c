@@ -54,7 +54,7 @@ static cgp_status use_table(cgp_plan *plan, const cgp_plan_options *o) {
     return cgp__schedule_part(&plan->actions.table, table, plan->setup.chunks);
 }
 
-static const char *name_of(const cgp_plan_options *o) {
+const char *cgp__schedule_name_of(const cgp_plan_options *o) {
     if (o->schedule) return o->schedule;
     return o->inference ? "forward-only" : o->external_loss ? "gpipe" : "1f1b";
 }
@@ -62,7 +62,7 @@ static const char *name_of(const cgp_plan_options *o) {
 /* Make a table with the generator's placement. cgp_schedule_create() rejects an unknown name and
  * suggests the nearest. */
 static cgp_status use_generator(cgp_plan *plan, const cgp_plan_options *o) {
-    const cgp_schedule_info *info = cgp_schedule_info_find(name_of(o));
+    const cgp_schedule_info *info = cgp_schedule_info_find(cgp__schedule_name_of(o));
     if (info && info->has_backward && o->inference)
         return cgp_fail(CGP_EINVAL,
                         "schedule: expected none or forward-only for inference, got \"%s\"",
@@ -77,15 +77,16 @@ static cgp_status use_generator(cgp_plan *plan, const cgp_plan_options *o) {
     if (info && o->virtual_stages == 0) options.virtual_stages = info->virtual_stages;
     if (info) options.placement = info->placement;
     plan->setup.splits = info && info->splits_backward;
-    return cgp_schedule_create(&plan->actions.table, info ? "forward-only" : name_of(o), o->stages,
-                               1, &options);
+    return cgp_schedule_create(&plan->actions.table,
+                               info ? "forward-only" : cgp__schedule_name_of(o), o->stages, 1,
+                               &options);
 }
 
 int cgp_plan_options_stages(const cgp_plan_options *options) {
     CGP__NEED_OR(options, 0);
     const cgp_plan_options *o = options;
     if (o->table) return o->table->stages;
-    const cgp_schedule_info *info = cgp_schedule_info_find(name_of(o));
+    const cgp_schedule_info *info = cgp_schedule_info_find(cgp__schedule_name_of(o));
     const int v = o->virtual_stages ? o->virtual_stages : info ? info->virtual_stages : 1;
     return o->stages * v;
 }
@@ -175,22 +176,30 @@ static cgp_status freeze_table(cgp_plan *plan, const cgp_plan_options *o) {
     return status;
 }
 
-static cgp_status generate(cgp_plan *plan, const cgp_plan_options *o, const double *costs) {
-    const size_t n = (size_t)plan->placement.n_stages;
+cgp_status cgp__generate_table(const cgp__setup *setup, const cgp_plan_options *o,
+                               const double *costs, cgp_schedule **out) {
+    const size_t n = (size_t)cgp_plan_options_stages(o);
     cgp_schedule_options options = cgp_schedule_options_default();
     options.virtual_stages = o->virtual_stages;
     options.group = o->group;
-    options.forward = costs;
-    options.backward_input = costs + n;
-    options.backward_weight = costs + 2 * n;
+    if (costs) {
+        options.forward = costs;
+        options.backward_input = costs + n;
+        options.backward_weight = costs + 2 * n;
+    }
     cgp_schedule *schedule = NULL;
-    CGP_TRY(cgp_schedule_create(&schedule, name_of(o), o->stages, plan->setup.chunks, &options));
-    cgp_schedule_destroy(plan->actions.table);
-    plan->actions.table = NULL;
-    const cgp_status status =
-        cgp__schedule_part(&plan->actions.table, schedule, plan->setup.chunks);
+    CGP_TRY(cgp_schedule_create(&schedule, cgp__schedule_name_of(o), o->stages, setup->chunks,
+                                &options));
+    const cgp_status status = cgp__schedule_part(out, schedule, setup->chunks);
     cgp_schedule_destroy(schedule);
     return status;
+}
+
+/* Replace the table of the placement by the generated one. */
+static cgp_status generate(cgp_plan *plan, const cgp_plan_options *o, const double *costs) {
+    cgp_schedule_destroy(plan->actions.table);
+    plan->actions.table = NULL;
+    return cgp__generate_table(&plan->setup, o, costs, &plan->actions.table);
 }
 
 /* --- schedule --- */

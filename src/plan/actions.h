@@ -5,6 +5,8 @@
 
 #include <cgpipe/plan.h>
 
+typedef struct cgp__setup cgp__setup;
+
 typedef struct cgp__actions {
     /* compute actions of a full mini-batch */
     cgp_schedule *table;
@@ -14,6 +16,14 @@ typedef struct cgp__actions {
 
 /* Make a table with the placement of stages on devices. */
 cgp_status cgp__place_stages(cgp_plan *plan, const cgp_plan_options *options);
+
+/* Return the name of the plan's schedule: the default if the options have none. */
+const char *cgp__schedule_name_of(const cgp_plan_options *options);
+
+/* Generate the compute actions of a full mini-batch. costs: [4][stages] FLOPs of F, I, W and R;
+ * NULL: 1. */
+cgp_status cgp__generate_table(const cgp__setup *setup, const cgp_plan_options *options,
+                               const double *costs, cgp_schedule **out);
 
 /* Make the table and the schedule, and count its slots and buffers. The programs must exist
  * already. */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "model/model.h"
+#include "plan/balance.h"
 #include "plan/memory/devices.h"
 #include "plan/program/program.h"
 #include "plan/setup.h"
@@ -59,12 +60,14 @@ static cgp_status make_devices(cgp__placement *p, const cgp_plan_options *o,
 }
 
 /* Assign layers and nodes to stages. */
-static cgp_status cut(cgp__placement *p, const cgp_plan_options *o, const cgp_model *model) {
+static cgp_status cut(cgp__placement *p, const cgp__setup *setup, const cgp_plan_options *o,
+                      const cgp_schedule *table) {
+    const cgp_model *model = setup->model;
     if (o->balance) {
         CGP_TRY(cgp_balance_check(model, p->n_stages, o->balance));
         memcpy(p->balance, o->balance, (size_t)p->n_stages * sizeof *p->balance);
     } else {
-        CGP_TRY(cgp_balance_by_flops(model, p->n_stages, p->balance));
+        CGP_TRY(cgp__find_balance(setup, o, table, CGP_BALANCE_MAKESPAN, NULL, p->balance));
     }
     int layer = 0, node = 0;
     for (int j = 0; j < p->n_stages; j++) {
@@ -93,7 +96,7 @@ cgp_status cgp__place_nodes(cgp__placement *placement, const cgp__setup *setup,
     CGP_TRY(CGP__NEW(placement->devices, devices, "plan"));
     placement->n_devices = devices;
     CGP_TRY(make_devices(placement, options, table));
-    return cut(placement, options, setup->model);
+    return cut(placement, setup, options, table);
 }
 
 void cgp__placement_release(cgp__placement *placement) {

@@ -12,6 +12,7 @@
 #include "model/backward.h"
 #include "model/model.h"
 #include "optim/optim.h"
+#include "plan/balance.h"
 #include "plan/list.h"
 #include "plan/memory/devices.h"
 
@@ -293,6 +294,28 @@ cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,
     }
     *out = plan;
     return CGP_OK;
+}
+
+cgp_status cgp_balance_for_plan(const cgp_model *model, const cgp_plan_options *options,
+                                cgp_balance_goal goal, const cgp_layer_cost *costs, int *balance) {
+    CGP__NEED(model);
+    CGP__NEED(options);
+    CGP__NEED(balance);
+    CGP_TRY(check_options(options, model));
+    if (goal != CGP_BALANCE_MAKESPAN && goal != CGP_BALANCE_MEMORY)
+        return cgp_fail(CGP_EINVAL, "balance: expected a cgp_balance_goal, got number %d",
+                        (int)goal);
+    cgp_plan *plan = cgp__calloc(1, sizeof *plan);
+    if (!plan) return cgp__no_memory("balance", sizeof *plan);
+    set_up(&plan->setup, model, options);
+    cgp_status status = cgp__place_stages(plan, options);
+    if (status == CGP_OK)
+        status = check_size(&plan->setup, cgp_schedule_stages(plan->actions.table));
+    if (status == CGP_OK)
+        status =
+            cgp__find_balance(&plan->setup, options, plan->actions.table, goal, costs, balance);
+    cgp_plan_destroy(plan);
+    return status;
 }
 
 void cgp_plan_destroy(cgp_plan *plan) {

@@ -216,6 +216,7 @@ typedef struct training {
 } training;
 
 static void open_training(training *t, const char *schedule, int stages, cgp_recompute recompute) {
+    static const int blocks_everywhere[] = {3, 1, 1, 2}; /* each stage captures all its programs */
     uint64_t state = 1;
     cgp_plan_options o = cgp_plan_options_default();
     add_counted();
@@ -224,6 +225,7 @@ static void open_training(training *t, const char *schedule, int stages, cgp_rec
     o.schedule = schedule;
     o.recompute = recompute;
     o.devices = on_counted;
+    if (strcmp(schedule, "interleaved") == 0) o.balance = blocks_everywhere;
     t->plan = NULL;
     t->pipeline = NULL;
     t->model = test_gpt2(&sizes);
