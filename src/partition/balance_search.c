@@ -20,11 +20,11 @@
 #include "partition/device_balance.h"
 
 enum {
-    EXHAUSTIVE = 1 << 19,      /* actions of all balances */
+    EXHAUSTIVE = 1 << 20,      /* actions of all balances */
     LARGE = 50000,             /* actions of a schedule */
     LARGE_VARYING = 1600,      /* actions of a schedule that varies */
     BUDGET = 1 << 21,          /* actions of a local search */
-    TIMES = 40,                /* random changes */
+    TIMES = 100,               /* random changes */
     SIMULATIONS = 100,         /* along the critical path */
     CRITICAL_BUDGET = 1 << 28, /* actions of these */
 };

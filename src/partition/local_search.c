@@ -204,10 +204,21 @@ static void kick(cgp__cut_search *s) {
     }
 }
 
+/* Draw new cuts: each boundary between the one before and an even share of the rest, twice. */
+static void draw_cuts(cgp__cut_search *s) {
+    for (int j = 1; j < s->stages; j++) {
+        const int after = s->stages - j, left = s->layers - s->current[j - 1] - after;
+        s->current[j] = s->current[j - 1] + 1 + draw(s, cgp__min(left, 2 * (left + after) / after));
+    }
+}
+
 cgp_status cgp__perturb(cgp__cut_search *s, int times) {
     for (int i = 0; i < times && s->spent < s->budget; i++) {
         memcpy(s->current, s->best, bytes_of(s));
-        kick(s);
+        if (i % 2)
+            draw_cuts(s);
+        else
+            kick(s);
         CGP_TRY(evaluate(s, s->current, &CGP__REJECTED, &s->current_value));
         CGP_TRY(descend(s));
     }
