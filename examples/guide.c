@@ -44,16 +44,8 @@ static cgp_status build(cgp_model **out) {
 }
 
 static cgp_status plan_it(cgp_plan **out, const cgp_model *model, int stages) {
-    cgp_layer_cost costs[4]; /* of each layer */
-    int balance[4];
-    cgp_profile_options profile = cgp_profile_options_default();
-    profile.samples = (const int64_t[]){BATCH / CHUNKS};
-    CGP_TRY(cgp_profile_steps(model, &profile, costs, NULL));
-    CGP_TRY(cgp_balance_by_time(model, costs, false, stages, balance));
-
     cgp_plan_options options = cgp_plan_options_default();
     options.stages = stages;
-    options.balance = balance;
     options.batch = BATCH;
     options.chunks = CHUNKS;
     options.schedule = "1f1b";
@@ -61,6 +53,14 @@ static cgp_status plan_it(cgp_plan **out, const cgp_model *model, int stages) {
     options.optim = cgp_optim_adamw(3e-3, 0.01); /* rate, weight decay */
     options.optim.schedule.warmup = 20;
     options.optim.clip_norm = 1;
+
+    cgp_layer_cost costs[4]; /* of each layer */
+    int balance[4];
+    cgp_profile_options profile = cgp_profile_options_default();
+    profile.samples = (const int64_t[]){BATCH / CHUNKS};
+    CGP_TRY(cgp_profile_steps(model, &profile, costs, NULL));
+    CGP_TRY(cgp_balance_for_plan(model, &options, CGP_BALANCE_MAKESPAN, costs, balance));
+    options.balance = balance;
     CGP_TRY(cgp_plan_create(out, model, &options));
     for (int i = 0; i < cgp_plan_devices(*out); i++) {
         const cgp_plan_device *device = cgp_plan_device_at(*out, i);
