@@ -34,6 +34,7 @@ typedef struct orderer {
     int *ready, n_ready;         /* a stack of devices */
     int *count_in, *count_saved; /* [stages] current numbers */
     bool *recomputed;            /* [stages] the schedule has R on this stage */
+    cgp_action_kind *ends;       /* [stages] the kind that frees what forward saved */
 } orderer;
 
 static void wake(orderer *o, int device) {
@@ -50,7 +51,7 @@ static void count(cgp__objective *x, orderer *o, const cgp_action *a) {
     if (a->kind == (o->recomputed[j] ? CGP_ACTION_R : CGP_ACTION_F)) o->count_saved[j]++;
     x->inputs[j] = cgp__max(x->inputs[j], o->count_in[j]);
     x->saved[j] = cgp__max(x->saved[j], o->count_saved[j]);
-    if (!cgp__ends_backward(a->kind)) return;
+    if (!cgp__ends(a, o->ends)) return;
     o->count_in[j]--;
     o->count_saved[j]--;
 }
@@ -104,10 +105,10 @@ static cgp_status read_schedule(cgp__objective *x, const cgp_schedule *schedule)
     int *numbers = cgp__calloc(2 * devices + 2 * n, sizeof *numbers);
     bool *flags = cgp__calloc(devices + n, sizeof *flags);
     o.done = cgp__calloc(n * (size_t)x->chunks, 1);
-    cgp_status status = CGP_OK;
-    if (!numbers || !flags || !o.done) {
+    cgp_status status = cgp__stage_ends(schedule, &o.ends);
+    if (status == CGP_OK && (!numbers || !flags || !o.done)) {
         status = cgp__no_memory("balance: actions", n * (size_t)x->chunks);
-    } else {
+    } else if (status == CGP_OK) {
         o.next = numbers;
         o.ready = o.next + devices;
         o.count_in = o.ready + devices;
@@ -119,6 +120,7 @@ static cgp_status read_schedule(cgp__objective *x, const cgp_schedule *schedule)
         memset(x->inputs, 0, 2 * n * sizeof *x->inputs);
         status = put_in_order(x, &o);
     }
+    free(o.ends);
     free(o.done);
     free(flags);
     free(numbers);
