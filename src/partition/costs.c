@@ -61,15 +61,16 @@ static cgp__node_kernels kernels_of(const cgp_model *model, int i, int64_t n,
         kernels.spec[d] = cgp__node_kernel(node, (cgp_op_direction)d, n, arithmetic);
     }
     if (!kernels.has[CGP_OP_BACKWARD_INPUT]) return kernels;
-    uint32_t *add = &kernels.spec[CGP_OP_BACKWARD_INPUT].add;
+    uint32_t add = 0;
     for (int k = node->n_inputs - 1; k >= 0; k--) {
         const int value = node->inputs[k];
         if (!cgp__node_passes(node, k) || !model->values[value].has_grad) continue;
-        if (begun[value]) *add |= 1u << k;
+        if (begun[value]) add |= 1u << k;
         if (begun[value] || cgp__op_dx(node->kind, node->use.op) != CGP__DX_SAME)
             kernels.dx |= 1u << k;
         begun[value] = true;
     }
+    kernels.spec[CGP_OP_BACKWARD_INPUT].add = (uint16_t)add;
     /* If the gradient of an op's result is also the gradient of its input, no kernel runs. */
     kernels.has[CGP_OP_BACKWARD_INPUT] = kernels.dx != 0 || cgp__node_weight_in_input(model, node);
     return kernels;
@@ -328,9 +329,8 @@ cgp_status cgp_balance_by_size(const cgp_model *model, const cgp_balance_size_op
     double *bytes = cgp__calloc(layers, sizeof *bytes);
     cgp_status status = costs && bytes ? CGP_OK : cgp__no_memory("balance", layers * sizeof *costs);
     if (status == CGP_OK)
-        status =
-            cgp__layer_costs(model, options->samples,
-                             (cgp__arithmetic){CGP_F32, CGP_CONVOLUTION_DIRECT}, &timer, costs);
+        status = cgp__layer_costs(model, options->samples, (cgp__arithmetic){.type = CGP_F32},
+                                  &timer, costs);
     for (size_t i = 0; status == CGP_OK && i < layers; i++)
         bytes[i] = (double)costs[i].saved_bytes * options->in_flight +
                    (double)costs[i].parameter_bytes * options->parameter_scale;

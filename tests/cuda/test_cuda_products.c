@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_products.c -- LINEAR in bf16, computed by the fake cuBLASLt, has the bits of plain
- * loops over rounded weights. An algorithm is rejected if a row's result depends on the number of
- * rows, or if it has another fault. If all algorithms are rejected, the backend's own kernels run.
- * Each library call fails once. */
+/* test_cuda_products.c -- LINEAR in bf16 and tf32, computed by the fake cuBLASLt, has the bits of
+ * plain loops over rounded factors. An algorithm is rejected if a row's result depends on the
+ * number of rows, or if it has another fault. If all algorithms are rejected, the backend's own
+ * kernels run. Each library call fails once. */
 #include "tests/op/harness.h"
 
 #include "in_program.h"
@@ -25,7 +25,15 @@ static op_case draw(int i) {
     op_case c = draw_case(CGP_OP_LINEAR, 2, &seed);
     c.attributes = linear_attributes(sizes[i % 6].rows, sizes[i % 6].in, sizes[i % 6].out,
                                      test_random(&seed) & 1, test_random(&seed) & 1);
-    c.type = CGP_BF16;
+    c.tf32 = test_random(&seed) & 1;
+    c.type = c.tf32 ? CGP_F32 : CGP_BF16;
+    return c;
+}
+
+static op_case draw_tf32(int i) {
+    op_case c = draw(i);
+    c.tf32 = true;
+    c.type = CGP_F32;
     return c;
 }
 
@@ -48,8 +56,17 @@ static void run_all(operands *o) {
 
 /* --- plain loops --- */
 
-static float rounded(float x) {
-    return cgp__bf16_to_float(cgp__bf16_from_float(x));
+/* Return x as memory has it. */
+static float rounded(const op_case *c, float x) {
+    return c->tf32 ? x : cgp__bf16_to_float(cgp__bf16_from_float(x));
+}
+
+/* Return x as the library multiplies it: rounded to 8 or, with ties away from zero, to 11 bits. */
+static float factor(const op_case *c, float x) {
+    int exponent;
+    if (!c->tf32) return rounded(c, x);
+    const float fraction = frexpf(x, &exponent);
+    return ldexpf(roundf(ldexpf(fraction, 11)), exponent - 11);
 }
 
 /* Return whether the weight is stored as [in, out]. */
@@ -60,7 +77,7 @@ static bool is_transposed(const op_case *c) {
 static float weight_at(const operands *o, int64_t in, int64_t out) {
     const cgp_op_attributes *g = &o->c.attributes;
     const bool transposed = is_transposed(&o->c);
-    return rounded(o->at[SLOT_PARAM][transposed ? in * g->out + out : out * g->in + in]);
+    return factor(&o->c, o->at[SLOT_PARAM][transposed ? in * g->out + out : out * g->in + in]);
 }
 
 static void expect_forward(operands *o, int64_t rows) {
@@ -69,9 +86,9 @@ static void expect_forward(operands *o, int64_t rows) {
         const int64_t row = i / g->out, column = i % g->out;
         float sum = 0.0f;
         for (int64_t k = 0; k < g->in; k++)
-            sum = fmaf(weight_at(o, k, column), o->at[SLOT_X][row * g->in + k], sum);
-        if (has_bias(&o->c)) sum = sum + rounded(o->at[SLOT_PARAM + 1][column]);
-        o->at[SLOT_Y][i] = rounded(sum);
+            sum = fmaf(weight_at(o, k, column), factor(&o->c, o->at[SLOT_X][row * g->in + k]), sum);
+        if (has_bias(&o->c)) sum = sum + rounded(&o->c, o->at[SLOT_PARAM + 1][column]);
+        o->at[SLOT_Y][i] = rounded(&o->c, sum);
     }
 }
 
@@ -81,8 +98,9 @@ static void expect_input(operands *o, int64_t rows) {
         const int64_t row = i / g->in, column = i % g->in;
         float sum = 0.0f, *dx = &o->at[SLOT_DX][i];
         for (int64_t k = 0; k < g->out; k++)
-            sum = fmaf(weight_at(o, column, k), o->at[SLOT_DY][row * g->out + k], sum);
-        *dx = rounded(o->c.add & 1 ? *dx + sum : sum);
+            sum =
+                fmaf(weight_at(o, column, k), factor(&o->c, o->at[SLOT_DY][row * g->out + k]), sum);
+        *dx = rounded(&o->c, o->c.add & 1 ? *dx + sum : sum);
     }
 }
 
@@ -94,7 +112,7 @@ static void expect_input_rounded_twice(operands *o, const operands *from) {
     product.c.add = 0;
     expect_input(&product, rows);
     for (int64_t i = 0; i < rows * o->c.attributes.in; i++)
-        o->at[SLOT_DX][i] = rounded(from->at[SLOT_DX][i] + product.at[SLOT_DX][i]);
+        o->at[SLOT_DX][i] = rounded(&o->c, from->at[SLOT_DX][i] + product.at[SLOT_DX][i]);
     operands_destroy(&product);
 }
 
@@ -106,7 +124,8 @@ static void expect_weight(operands *o, int64_t rows) {
         const int64_t out = transposed ? i % g->out : i / g->in;
         float sum = 0.0f, *dw = &o->at[SLOT_DPARAM][i];
         for (int64_t row = 0; row < rows; row++)
-            sum = fmaf(o->at[SLOT_X][row * g->in + in], o->at[SLOT_DY][row * g->out + out], sum);
+            sum = fmaf(factor(&o->c, o->at[SLOT_X][row * g->in + in]),
+                       factor(&o->c, o->at[SLOT_DY][row * g->out + out]), sum);
         *dw = o->c.accumulate ? *dw + sum : sum;
     }
 }
@@ -119,12 +138,12 @@ static void assert_same(const operands *got, const operands *want, const char *t
 }
 
 /* The bias gradient is not computed by the library. */
-TEST_CASE(the_library_multiplies_rounded_weights) {
+TEST_CASE(the_library_multiplies_rounded_factors) {
     open_with(2, 0);
     for (int i = 0; i < 36; i++) {
         op_case c = draw(i);
         operands got, want;
-        if (i % 2) c.shift = 0;
+        if (i % 2 || c.tf32) c.shift = 0;
         if (i >= 18) as_convolution(&c);
         operands_create_bent(&got, &c, &seed);
         operands_copy(&want, &got);
@@ -176,6 +195,15 @@ TEST_CASE(an_algorithm_that_breaks_the_law_of_rows_is_not_taken) {
         op_case c = draw(sizes[i % 3]);
         c.shift = 0;
         expect_refused(&c, CGP__SHIM_SPLITS_SMALL_M);
+    }
+}
+
+/* A tile at the edge of c may convert factors in another way than the other tiles. */
+TEST_CASE(an_algorithm_that_truncates_some_rows_is_not_taken) {
+    for (int i = 0; i < 3; i++) {
+        op_case c = draw_tf32(2);
+        c.shift = 0;
+        expect_refused(&c, CGP__SHIM_TRUNCATES);
     }
 }
 
@@ -231,21 +259,27 @@ TEST_CASE(an_algorithm_that_rounds_a_product_before_it_adds_is_taken) {
 }
 
 TEST_CASE(unaligned_operands_have_own_kernels) {
-    op_case c = draw(4);
-    operands got, want;
-    c.accumulate = false;
-    c.shift = 1; /* the weight's gradient is then aligned to only 4 bytes */
-    operands_create_bent(&got, &c, &seed);
-    operands_copy(&want, &got);
-    open_with(2, 0);
-    op_run(&on, &got, CGP_OP_BACKWARD_WEIGHT);
-    runner_close(&on);
-    open_with(0, 0);
-    op_run(&on, &want, CGP_OP_BACKWARD_WEIGHT);
-    runner_close(&on);
-    assert_same(&got, &want, "own kernels at any address");
-    operands_destroy(&got);
-    operands_destroy(&want);
+    for (int tf32 = 0; tf32 < 2; tf32++) {
+        op_case c = tf32 ? draw_tf32(4) : draw(4);
+        operands from, got, want;
+        c.accumulate = false;
+        c.shift = 1; /* the weight's gradient, and all operands in f32, are aligned to 4 bytes */
+        operands_create_bent(&from, &c, &seed);
+        operands_copy(&got, &from);
+        operands_copy(&want, &from);
+        for (int d = c.tf32 ? CGP_OP_FORWARD : CGP_OP_BACKWARD_WEIGHT; d < CGP_OP_DIRECTIONS; d++) {
+            open_with(2, 0);
+            op_run(&on, &got, (cgp_op_direction)d);
+            runner_close(&on);
+            open_with(0, 0);
+            op_run(&on, &want, (cgp_op_direction)d);
+            runner_close(&on);
+        }
+        assert_same(&got, &want, "own kernels at any address");
+        operands *all[] = {&from, &got, &want};
+        for (int k = 0; k < 3; k++)
+            operands_destroy(all[k]);
+    }
 }
 
 /* --- failures --- */

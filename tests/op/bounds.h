@@ -51,6 +51,20 @@ static inline void round_weights(operands *o) {
     }
 }
 
+/* Round the factors of LINEAR and of convolutions to TF32, 10 bits of fraction, so that tensor
+ * cores read them unchanged. */
+static inline void round_factors(operands *o) {
+    static const int slots[] = {SLOT_X, SLOT_PARAM, SLOT_DY};
+    for (int s = 0; s < 3; s++) {
+        for (int64_t i = 0; i < o->count[slots[s]]; i++) {
+            uint32_t bits;
+            memcpy(&bits, &o->at[slots[s]][i], sizeof bits);
+            bits &= ~0x1fffu;
+            memcpy(&o->at[slots[s]][i], &bits, sizeof bits);
+        }
+    }
+}
+
 /* Return the number of terms in a sum over keys, or in a sum over the queries of a group, whichever
  * is larger. */
 static inline double attention_terms(const cgp_op_attributes *g) {

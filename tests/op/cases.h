@@ -17,6 +17,7 @@ typedef struct op_case {
     int64_t sample;
     int shift; /* elements */
     cgp_dtype type;
+    bool tf32;
 } op_case;
 
 static inline bool op_has(cgp_op_kind op, cgp_op_direction direction) {
@@ -422,7 +423,7 @@ static inline const char *case_text(const op_case *c) {
              " p %g %s add %u accumulate %d evaluate %d shift %d %s",
              cgp__op_find(c->op)->op.name, c->n, g->rows, g->in, g->out, (double)g->p,
              family_text(c, family, sizeof family), c->add, c->accumulate, c->evaluate, c->shift,
-             cgp_dtype_name(c->type));
+             c->tf32 ? "tf32" : cgp_dtype_name(c->type));
     return text;
 }
 

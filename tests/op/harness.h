@@ -529,7 +529,13 @@ static inline void put_operands(there *t, const operands *o, const operands *hal
 }
 
 static inline cgp_kernel_spec spec_of(const op_case *c, cgp_op_direction direction) {
-    return (cgp_kernel_spec){c->op, direction, c->attributes, c->n, c->add, c->type};
+    return (cgp_kernel_spec){.op = c->op,
+                             .direction = direction,
+                             .attributes = c->attributes,
+                             .n = c->n,
+                             .add = (uint16_t)c->add,
+                             .tf32 = c->tf32,
+                             .type = c->type};
 }
 
 /* Run one direction. The workspace starts as NaNs, which expose reads before writes. */

@@ -61,7 +61,9 @@ static void check_against_ref(const op_case *c) {
     cases++;
     operands_create_bent(&a, c, &seed);
     if (on_tiles(&a) || (c->type == CGP_BF16 && runner_has_library(&cpu))) round_weights(&a);
+    if (c->tf32) round_factors(&a);
     operands_copy(&b, &a);
+    b.c.tf32 = false;
     compare_direction(&a, &b, CGP_OP_FORWARD);
     for (int slot = SLOT_Y; slot < SLOT_PARAM; slot++)
         copy_slot(&a, &b, slot); /* start backward from equal values */
@@ -130,6 +132,22 @@ TEST_CASE(several_blocks_are_what_ref_gives) {
             if (is_named(c.op)) check_against_ref(&c);
         }
     }
+    end();
+}
+
+static void check_in_tf32(const op_case *c) {
+    op_case in_tf32 = *c;
+    in_tf32.type = CGP_F32;
+    in_tf32.tf32 = true;
+    if (c->shift > 1) in_tf32.shift = 0; /* cuBLASLt reads aligned operands only */
+    check_against_ref(&in_tf32);
+}
+
+TEST_CASE(tf32_is_what_ref_gives) {
+    static const cgp_op_kind kinds[] = {CGP_OP_LINEAR, CGP_OP_CONV2D, CGP_OP_CONV_TRANSPOSE2D};
+    if (!cpu.backend->tf32) skip();
+    for (int k = 0; k < 3; k++)
+        if (is_named(kinds[k])) for_each_case(kinds[k], 8, check_in_tf32, &seed);
     end();
 }
 

@@ -269,8 +269,7 @@ TEST_CASE(a_direction_that_an_op_has_not_is_refused) {
     for (int op = 0; op < CGP_OP_KINDS; op++) {
         const op_case c = one_of(op);
         for (int direction = 0; direction < CGP_OP_DIRECTIONS; direction++) {
-            const cgp_kernel_spec spec = {c.op,   (cgp_op_direction)direction, c.attributes, 1, 0,
-                                          CGP_F32};
+            const cgp_kernel_spec spec = spec_of(&c, (cgp_op_direction)direction);
             cgp_kernel *kernel = NULL;
             const bool has = op_has(c.op, (cgp_op_direction)direction);
             assert_status(cgp__backend_ref.kernels.create(on.device, &spec, &kernel),

@@ -91,7 +91,8 @@ TEST_ON_BOTH(in_place_gives_the_same_bits) {
  * all samples. */
 static void check_slice(const operands *whole, const operands *before, int64_t first, int64_t n) {
     operands o;
-    operands_slice(&o, before, first, n, test_between(&seed, 0, 15));
+    const int shift = test_between(&seed, 0, 15);
+    operands_slice(&o, before, first, n, before->c.tf32 ? shift / 4 * 4 : shift);
     op_run(tested, &o, CGP_OP_FORWARD);
     if (case_has(&o.c, CGP_OP_BACKWARD_INPUT)) op_run(tested, &o, CGP_OP_BACKWARD_INPUT);
     for (int slot = SLOT_Y; slot < SLOT_DPARAM; slot++) {
@@ -130,10 +131,20 @@ static void check_rows_alone(const op_case *c) {
         check_slices(&rows);
 }
 
+/* cuBLASLt reads aligned operands only; f32 kernels, with other bits, compute unaligned ones. */
+static void check_rows_in_tf32(const op_case *c) {
+    op_case in_tf32 = *c;
+    in_tf32.type = CGP_F32;
+    in_tf32.tf32 = true;
+    in_tf32.shift = 0;
+    check_rows_alone(&in_tf32);
+}
+
 TEST_ON_BOTH(a_row_depends_on_that_row_alone) {
     tested = *state;
     for (int op = 0; op < CGP_OP_KINDS; op++)
         for_each_case((cgp_op_kind)op, rarely, check_rows_alone, &seed);
+    if (tested->backend->tf32) for_each_case(CGP_OP_LINEAR, rarely, check_rows_in_tf32, &seed);
 }
 
 /* --- a frozen parameter has no gradient --- */
@@ -303,7 +314,7 @@ static void statistics(const operands *o, int64_t c, double *mean, double *varia
 }
 
 static void commit(operands *o) {
-    const cgp_kernel_spec spec = {o->c.op, CGP_OP_FORWARD, o->c.attributes, o->c.n, 0, o->c.type};
+    const cgp_kernel_spec spec = spec_of(&o->c, CGP_OP_FORWARD);
     value_row row = row_of(o);
     int64_t index = -2;
     there t = {.on = tested};

@@ -48,7 +48,7 @@ extern "C" {
 #endif
 
 /** Version of the structs and ops in this header and in cgpipe/ext/ops.h. */
-#define CGP_BACKEND_ABI 12
+#define CGP_BACKEND_ABI 13
 
 /** An entry of a kernel's prefetch list: memory that later kernels read. The list has the order of
  *  these kernels. */
@@ -220,10 +220,10 @@ typedef struct cgp_backend_device {
      *  the machine lacks. Threads: any. */
     cgp_status (*isa)(cgp_dtype type, cgp_isa *best);
     /** Describe in text [size] the hardware and libraries that also determine the bits of an
-     *  ordinal's kernels of a type. Devices with equal texts have equal bits. An empty text:
-     *  nothing else determines them. A NULL function: the text is empty for every ordinal. @retval
-     *  CGP_EINVAL There is no such ordinal. Threads: any. */
-    cgp_status (*numerics)(int ordinal, cgp_dtype type, char *text, size_t size);
+     *  ordinal's kernels of a type, with or without `tf32`. Devices with equal texts have equal
+     *  bits. An empty text: nothing else determines them. A NULL function: the text is empty for
+     *  every ordinal. @retval CGP_EINVAL There is no such ordinal. Threads: any. */
+    cgp_status (*numerics)(int ordinal, cgp_dtype type, bool tf32, char *text, size_t size);
     /** Identify in text [size] the hardware of an ordinal, on all hosts: ranks with equal texts
      *  share it. NULL, or "": not known. @retval CGP_EINVAL There is no such ordinal.
      *  Threads: any. */
@@ -415,6 +415,8 @@ typedef struct cgp_backend {
      *  micro-batches, or inference). The device must also have a memory limit with room for all
      *  packed parameters. */
     bool packs_optionally;
+    /** Kernels accept specs with `tf32`. A plan in tf32 has devices of such backends only. */
+    bool tf32;
 
     cgp_backend_device device;
     cgp_backend_kernels kernels;

@@ -123,7 +123,10 @@ typedef struct cgp_kernel_spec {
     /** Number of samples. */
     int64_t n;
     /** Bit k: the kernel adds to dx[k] instead of overwriting it. */
-    uint32_t add;
+    uint16_t add;
+    /** 1: matrix products and convolutions may round f32 operands to TF32 (10 bits of fraction).
+     *  Only for a backend with `tf32`, and for type CGP_F32. 0: they do not. */
+    uint16_t tf32;
     /** Type of x, y, dy and dx: CGP_F32 or CGP_BF16. */
     cgp_dtype type;
 } cgp_kernel_spec;

@@ -133,6 +133,7 @@ static const cgp_backend backend = {
     .struct_size = sizeof(cgp_backend),
     .name = CGP__CUDA_NAME,
     .fuses = true,
+    .tf32 = true,
     .device.count = cgp__cuda_count,
     .device.memory = cgp__cuda_memory,
     .device.driver_bytes = cgp__cuda_driver_bytes,

@@ -30,7 +30,7 @@ struct cgp_device {
     bool open;                  /* there was a fork without a join after it */
     void *partials;             /* scratch memory of sums and searches; the semaphores follow it */
     cgp__cuda_resources resources, branch_resources; /* for kernels of COMPUTE, and of the branch */
-    struct cgp__cuda_lt *lt; /* cuBLASLt, for bf16 GEMMs; NULL: not opened yet, or absent */
+    struct cgp__cuda_lt *lt; /* cuBLASLt; NULL: not opened yet, or absent */
     /* Event times are relative to the last record of `base`, which completed at base_ns on the
      * host's clock. */
     cudaEvent_t base;
@@ -98,7 +98,7 @@ cgp_status cgp__cuda_count(int *count);
 cgp_status cgp__cuda_memory(int ordinal, int64_t *bytes);
 cgp_status cgp__cuda_driver_bytes(int ordinal, int64_t *bytes);
 cgp_status cgp__cuda_identity(int ordinal, char *text, size_t size);
-cgp_status cgp__cuda_numerics(int ordinal, cgp_dtype type, char *text, size_t size);
+cgp_status cgp__cuda_numerics(int ordinal, cgp_dtype type, bool tf32, char *text, size_t size);
 cgp_status cgp__cuda_device_create(cgp_device **out, const cgp_device_options *options);
 void cgp__cuda_device_destroy(cgp_device *device);
 cgp_status cgp__cuda_finish(cgp_device *device);

@@ -59,13 +59,14 @@ cublasStatus_t cgp__cuda_lt_gemm_init(cgp__cuda_lt_gemm *g, const cgp__cuda_lt *
     const cgp__cuda_lt_calls *calls = &lt->calls;
     const uint64_t m = (uint64_t)p->m, n = (uint64_t)p->n, k = (uint64_t)p->k;
     const uint64_t b_rows = p->b_along ? k : n;
+    const cudaDataType_t type = p->tf32 ? CUDA_R_32F : CUDA_R_16BF;
     *g = (cgp__cuda_lt_gemm){.lt = lt, .problem = *p};
-    LT_TRY(calls->MatmulDescCreate(&g->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    LT_TRY(calls->MatmulDescCreate(
+        &g->operation, p->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F));
     LT_TRY(set_operation(g));
-    LT_TRY(calls->MatrixLayoutCreate(&g->a, CUDA_R_16BF, p->a_across ? m : k, p->a_across ? k : m,
+    LT_TRY(calls->MatrixLayoutCreate(&g->a, type, p->a_across ? m : k, p->a_across ? k : m,
                                      p->a_stride));
-    LT_TRY(
-        calls->MatrixLayoutCreate(&g->b, CUDA_R_16BF, b_rows, p->b_along ? n : k, (int64_t)b_rows));
+    LT_TRY(calls->MatrixLayoutCreate(&g->b, type, b_rows, p->b_along ? n : k, (int64_t)b_rows));
     return calls->MatrixLayoutCreate(&g->c, p->type == CGP_BF16 ? CUDA_R_16BF : CUDA_R_32F, n, m,
                                      p->n);
 }
@@ -107,7 +108,7 @@ cgp_status cgp__cuda_lt_gemm_create(cgp_device *device, const cgp__cuda_gemm_pro
                                     cgp__cuda_lt_gemm **out) {
     const cgp__cuda_lt_choice *choice = NULL;
     CGP__TRY_STATUS(cgp__cuda_set_device(device));
-    CGP__TRY_STATUS(cgp__cuda_lt_open(device));
+    CGP__TRY_STATUS(cgp__cuda_lt_open(device, problem));
     if (!device->lt) return CGP_OK;
     CGP__TRY_STATUS(cgp__cuda_lt_choose(device, problem, &choice));
     if (!choice->is_there) return CGP_OK;

@@ -15,7 +15,8 @@ __device__ static inline float number(uint32_t salt, int64_t i) {
 
 /* If k is odd and above 1, the last element along k is zero. If k is 1, an operand that cancels has
  * zeros at even indices along `outer`. */
-__global__ static void fill(bf16 *to, int64_t outer, int64_t k, bool across, bool cancels,
+template <class T>
+__global__ static void fill(T *to, int64_t outer, int64_t k, bool across, bool cancels,
                             uint32_t salt) {
     const int64_t half = k / 2;
     FOR_EACH(i, outer * k) {
@@ -27,9 +28,12 @@ __global__ static void fill(bf16 *to, int64_t outer, int64_t k, bool across, boo
     }
 }
 
-cudaError_t cgp__cuda_lt_fill(void *to, int64_t outer, int64_t k, bool across, bool cancels,
-                              uint32_t salt, cudaStream_t stream) {
-    return launch(fill, blocks_for(outer * k), dim3(BLOCK), stream, (bf16 *)to, outer, k,
+cudaError_t cgp__cuda_lt_fill(void *to, bool tf32, int64_t outer, int64_t k, bool across,
+                              bool cancels, uint32_t salt, cudaStream_t stream) {
+    if (tf32)
+        return launch(fill<float>, blocks_for(outer * k), dim3(BLOCK), stream, (float *)to,
+                      outer, k, across, cancels, salt);
+    return launch(fill<bf16>, blocks_for(outer * k), dim3(BLOCK), stream, (bf16 *)to, outer, k,
                   across, cancels, salt);
 }
 
@@ -50,26 +54,31 @@ __device__ static inline float load_c(cgp_dtype type, const void *c, int64_t at)
 }
 
 /* Terms are at most 1, so sums are below k. An addition may be wrong by 2^-22 k, and a bf16 c by
- * 2^-8 k. */
+ * 2^-8 of its value. TF32 rounds or truncates each factor of a term, which is off by at most 2^-9
+ * of its value. */
+template <class T>
 __global__ static void check_row(cgp__cuda_gemm_problem p, cgp__cuda_lt_operands o,
                                  const void *previous, int64_t row, int32_t *failed) {
-    const bf16 *a = (const bf16 *)o.a, *b = (const bf16 *)o.b;
+    const T *a = (const T *)o.a, *b = (const T *)o.b;
     FOR_EACH(column, p.n) {
         const int64_t at = row * p.n + column;
-        float sum = o.bias ? load((const bf16 *)o.bias, column) : 0.0f;
+        float sum = o.bias ? load((const T *)o.bias, column) : 0.0f, terms = 0.0f;
         if (previous) sum += load_c(p.type, previous, at);
-        for (int64_t q = 0; q < p.k; q++)
-            sum = fmaf(load(a, p.a_across ? q * p.a_stride + row : row * p.a_stride + q),
-                       load(b, p.b_along ? column * p.k + q : q * p.n + column), sum);
+        for (int64_t q = 0; q < p.k; q++) {
+            const float x = load(a, p.a_across ? q * p.a_stride + row : row * p.a_stride + q);
+            const float y = load(b, p.b_along ? column * p.k + q : q * p.n + column);
+            sum = fmaf(x, y, sum);
+            terms += fabsf(x * y);
+        }
         const float c = load_c(p.type, o.c, at);
-        const float limit = 0x1p-7f * fabsf(sum) + 0x1p-20f * (float)p.k;
-        if (!(fabsf(c - sum) <= limit)) *failed = 1;
+        const float rounding = p.tf32 ? 0x1p-9f * terms : 0x1p-7f * fabsf(sum);
+        if (!(fabsf(c - sum) <= rounding + 0x1p-20f * (float)p.k)) *failed = 1;
     }
 }
 
 cudaError_t cgp__cuda_lt_check_row(const cgp__cuda_gemm_problem *problem,
                                    const cgp__cuda_lt_operands *operands, const void *previous,
                                    int64_t row, int32_t *failed, cudaStream_t stream) {
-    return launch(check_row, blocks_for(problem->n), dim3(BLOCK), stream, *problem, *operands,
-                  previous, row, failed);
+    return launch(problem->tf32 ? check_row<float> : check_row<bf16>, blocks_for(problem->n),
+                  dim3(BLOCK), stream, *problem, *operands, previous, row, failed);
 }

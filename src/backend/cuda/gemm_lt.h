@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_lt.h -- bf16 GEMMs by NVIDIA's cuBLASLt.
+/* gemm_lt.h -- GEMMs in bf16 and tf32 by NVIDIA's cuBLASLt.
  *
  *     c [m, n] = or += a [m, k] b [k, n] + bias [n]
  *
- * Matrices are row-major. a, b and bias are bf16, sums are f32, and c is bf16 or f32.
+ * Matrices are row-major, and sums are f32. In bf16, a, b and bias are bf16, and c is bf16 or f32.
+ * In tf32 all are f32; the tensor cores round a and b to TF32, 10 bits of fraction.
  *
  * A row must have the same bits whatever the other rows are, but libraries choose the split of k by
  * the number of rows. So cuBLASLt gets no choice that depends on this number: no reductions, a
@@ -22,7 +23,7 @@
  * micro-batches in order. One algorithm without reductions, used for all numbers of rows, gives
  * this guarantee; the same test checks the guarantee.
  *
- * A device opens the library for its first bf16 GEMM, so the plug-in loads on machines without the
+ * A device opens the library for its first such GEMM, so the plug-in loads on machines without the
  * library. It chooses before the planned memory is allocated (cgp__cuda_prepare()). */
 #ifndef CGP_SRC_CUDA_GEMM_LT_H
 #define CGP_SRC_CUDA_GEMM_LT_H
@@ -42,6 +43,8 @@ typedef struct cgp__cuda_gemm_problem {
     bool bias;
     /* Type of c. */
     cgp_dtype type;
+    /* a, b and bias are f32; otherwise bf16. */
+    bool tf32;
 } cgp__cuda_gemm_problem;
 
 /* Operands in device memory. All but the workspace are aligned to CGP__CUDA_LT_ALIGN bytes. */
@@ -85,7 +88,7 @@ cgp_status cgp__cuda_lt_announce(cgp_device *device, const cgp__cuda_gemm_proble
 /* Choose the algorithm of a GEMM, if that has not been done. */
 cgp_status cgp__cuda_lt_prepare(cgp_device *device, const cgp__cuda_gemm_problem *problem);
 
-/* --- LINEAR and pointwise CONV2D in bf16 (ops/linear.cu) --- */
+/* --- LINEAR and pointwise CONV2D in bf16 and tf32 (ops/linear.cu) --- */
 
 /* Get the GEMM problem of a kernel. Return false if the kernel is no GEMM. */
 bool cgp__cuda_gemm_problem_of(const cgp_kernel_spec *spec, cgp__cuda_gemm_problem *out);
@@ -103,11 +106,12 @@ bool cgp__cuda_pointwise(const cgp_kernel_spec *spec, cgp_kernel_spec *linear);
 
 /* --- kernels of the algorithm test (gemm_lt.cu) --- */
 
-/* Fill a bf16 operand, [outer, k] or, if across, [k, outer]. The second half of k repeats the
- * first. If `cancels` and outer > 1, the second half has the opposite sign for even indices along
- * `outer`. If one of the two operands cancels, a sum consists of rounding errors only. */
-cudaError_t cgp__cuda_lt_fill(void *to, int64_t outer, int64_t k, bool across, bool cancels,
-                              uint32_t salt, cudaStream_t stream);
+/* Fill an operand, f32 if `tf32`, otherwise bf16: [outer, k] or, if across, [k, outer]. The second
+ * half of k repeats the first. If `cancels` and outer > 1, the second half has the opposite sign
+ * for even indices along `outer`. If one of the two operands cancels, a sum consists of rounding
+ * errors only. */
+cudaError_t cgp__cuda_lt_fill(void *to, bool tf32, int64_t outer, int64_t k, bool across,
+                              bool cancels, uint32_t salt, cudaStream_t stream);
 /* Set *failed to 1 if the bytes differ; the number of bytes is a multiple of 2. */
 cudaError_t cgp__cuda_lt_compare(const void *x, const void *y, int64_t bytes, int32_t *failed,
                                  cudaStream_t stream);

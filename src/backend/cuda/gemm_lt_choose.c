@@ -20,8 +20,14 @@ enum {
     OFFERED = 8
 };
 
+/* Return the bytes of an element of c. */
 static int64_t element_of(const cgp__cuda_gemm_problem *p) {
     return p->type == CGP_BF16 ? 2 : 4;
+}
+
+/* Return the bytes of an element of a, b and bias. */
+static int64_t factor_of(const cgp__cuda_gemm_problem *p) {
+    return p->tf32 ? 4 : 2;
 }
 
 /* Return the number of rows of the test: enough to fill a GPU more than once, limited so that c
@@ -51,7 +57,7 @@ static int64_t rows_of(const cgp__cuda_gemm_problem *p) {
 static bool are_equal(const cgp__cuda_gemm_problem *p, const cgp__cuda_gemm_problem *q) {
     return p->m == q->m && p->n == q->n && p->k == q->k && p->a_across == q->a_across &&
            p->b_along == q->b_along && p->a_stride == q->a_stride && p->bias == q->bias &&
-           p->type == q->type;
+           p->type == q->type && p->tf32 == q->tf32;
 }
 
 /* --- memory of the test --- */
@@ -79,10 +85,11 @@ static void *take(trial *t, int64_t *bytes, int64_t size) {
 
 static int64_t lay_out(trial *t) {
     const cgp__cuda_gemm_problem *p = &t->problem;
+    const int64_t size = factor_of(p);
     int64_t bytes = 0;
-    t->whole.a = take(t, &bytes, 2 * p->a_stride * (p->a_across ? p->k : p->m));
-    t->whole.b = take(t, &bytes, 2 * p->n * p->k);
-    t->whole.bias = p->bias ? take(t, &bytes, 2 * p->n) : NULL;
+    t->whole.a = take(t, &bytes, size * p->a_stride * (p->a_across ? p->k : p->m));
+    t->whole.b = take(t, &bytes, size * p->n * p->k);
+    t->whole.bias = p->bias ? take(t, &bytes, size * p->n) : NULL;
     t->whole.c = take(t, &bytes, bytes_of_c(p));
     t->whole.workspace = take(t, &bytes, CGP__CUDA_LT_WORKSPACE);
     t->again = take(t, &bytes, bytes_of_c(p));
@@ -93,13 +100,15 @@ static int64_t lay_out(trial *t) {
 static cudaError_t fill(const trial *t) {
     const cgp__cuda_gemm_problem *p = &t->problem;
     const cgp__cuda_lt_operands *o = &t->whole;
-    cudaError_t error = cgp__cuda_lt_fill((void *)(uintptr_t)o->a, p->a_across ? p->a_stride : p->m,
-                                          p->k, p->a_across, true, 1, t->stream);
+    cudaError_t error =
+        cgp__cuda_lt_fill((void *)(uintptr_t)o->a, p->tf32, p->a_across ? p->a_stride : p->m, p->k,
+                          p->a_across, true, 1, t->stream);
     if (error == cudaSuccess)
-        error =
-            cgp__cuda_lt_fill((void *)(uintptr_t)o->b, p->n, p->k, !p->b_along, true, 2, t->stream);
+        error = cgp__cuda_lt_fill((void *)(uintptr_t)o->b, p->tf32, p->n, p->k, !p->b_along, true,
+                                  2, t->stream);
     if (error == cudaSuccess && p->bias)
-        error = cgp__cuda_lt_fill((void *)(uintptr_t)o->bias, p->n, 1, true, true, 3, t->stream);
+        error = cgp__cuda_lt_fill((void *)(uintptr_t)o->bias, p->tf32, p->n, 1, true, true, 3,
+                                  t->stream);
     return error;
 }
 
@@ -158,7 +167,7 @@ static cublasStatus_t multiply(const trial *t, const cublasLtMatmulAlgo_t *algor
     cgp__cuda_lt_gemm gemm;
     p.m = of.rows;
     p.k = of.k;
-    o.a = row_of(o.a, p.a_across ? of.first : of.first * p.a_stride, 2);
+    o.a = row_of(o.a, p.a_across ? of.first : of.first * p.a_stride, factor_of(&p));
     o.c = to;
     o.add = add;
     cublasStatus_t status = cgp__cuda_lt_gemm_init(&gemm, t->device->lt, &p);
@@ -355,9 +364,10 @@ static cublasStatus_t ask(const cgp__cuda_lt *lt, const cgp__cuda_gemm_problem *
 }
 
 static void log_choice(cgp_log_level level, const cgp__cuda_gemm_problem *p, const char *text) {
-    cgp__cuda_host->log(level, CGP__CUDA_NAME, "%s in bf16, %lld x %lld: %s",
+    cgp__cuda_host->log(level, CGP__CUDA_NAME, "%s in %s, %lld x %lld: %s",
                         p->a_across ? "weight's gradient" : "GEMM with a weight",
-                        (long long)(p->a_across ? p->m : p->k), (long long)p->n, text);
+                        p->tf32 ? "tf32" : "bf16", (long long)(p->a_across ? p->m : p->k),
+                        (long long)p->n, text);
 }
 
 static void log_result(const cgp__cuda_lt_choice *choice, int number, int count) {
@@ -420,7 +430,7 @@ static cgp_status announce(cgp__cuda_lt *lt, const cgp__cuda_gemm_problem *key, 
 cgp_status cgp__cuda_lt_announce(cgp_device *device, const cgp__cuda_gemm_problem *problem,
                                  int64_t samples) {
     const cgp__cuda_gemm_problem key = with_rows(problem, ROWS);
-    CGP__TRY_STATUS(cgp__cuda_lt_open(device));
+    CGP__TRY_STATUS(cgp__cuda_lt_open(device, problem));
     if (!device->lt) return CGP_OK;
     return announce(device->lt, &key, rows_of(problem) / samples, samples);
 }

@@ -61,8 +61,9 @@ struct cgp__cuda_lt_gemm {
     cublasLtMatrixLayout_t a, b, c;
 };
 
-/* Open the library for a device. device->lt stays NULL if there is none. */
-cgp_status cgp__cuda_lt_open(cgp_device *device);
+/* Open the library for a device. device->lt stays NULL if there is none. A warning names the
+ * precision of `problem`. */
+cgp_status cgp__cuda_lt_open(cgp_device *device, const cgp__cuda_gemm_problem *problem);
 
 /* Return whether a status means that the library does not support a request; this is no failure. */
 bool cgp__cuda_lt_refuses(cublasStatus_t status);

@@ -7,12 +7,14 @@
 
 #include <stdatomic.h>
 
-/* Warn once a process. */
-static void warn_of_own_kernels(const char *why, const char *fix) {
+/* Warn once a process, for a GEMM that needs the library. */
+static void warn_of_own_kernels(const cgp__cuda_gemm_problem *problem, const char *why,
+                                const char *fix) {
     static atomic_flag warned = ATOMIC_FLAG_INIT;
     if (atomic_flag_test_and_set(&warned)) return;
     cgp__cuda_host->log(CGP_LOG_WARN, CGP__CUDA_NAME,
-                        "GEMMs in bf16 run on CUDA cores, much slower: %s (%s)", why, fix);
+                        "GEMMs in %s run on CUDA cores, much slower: %s (%s)",
+                        problem->tf32 ? "tf32" : "bf16", why, fix);
 }
 
 #ifdef CGP_CUDA_NO_CUBLASLT
@@ -35,9 +37,9 @@ cgp_status cgp__cuda_lt_prepare(cgp_device *device, const cgp__cuda_gemm_problem
 
 cgp_status cgp__cuda_lt_gemm_create(cgp_device *device, const cgp__cuda_gemm_problem *problem,
                                     cgp__cuda_lt_gemm **out) {
-    (void)device, (void)problem, (void)out;
-    warn_of_own_kernels("the plug-in was built without cublasLt.h", "build it with a toolkit that "
-                                                                    "has this header");
+    (void)device, (void)out;
+    warn_of_own_kernels(problem, "the plug-in was built without cublasLt.h",
+                        "build it with a toolkit that has this header");
     return CGP_OK;
 }
 
@@ -166,15 +168,16 @@ cgp_status cgp__cuda_lt_version(size_t *version) {
     return CGP_OK;
 }
 
-cgp_status cgp__cuda_lt_open(cgp_device *device) {
+cgp_status cgp__cuda_lt_open(cgp_device *device, const cgp__cuda_gemm_problem *problem) {
     library l;
     if (device->lt) return CGP_OK;
     CGP__TRY_STATUS(find_usable(&l));
     if (!l.is_there) {
         if (l.why[0] != '\0')
-            warn_of_own_kernels(l.why, "add its directory, such as pip's nvidia/cublas/lib, to "
-                                       "LD_LIBRARY_PATH; or CGP_CUBLASLT=PATH; "
-                                       "CGP_CUBLASLT=off: no warning");
+            warn_of_own_kernels(problem, l.why,
+                                "add its directory, such as pip's nvidia/cublas/lib, to "
+                                "LD_LIBRARY_PATH; or CGP_CUBLASLT=PATH; "
+                                "CGP_CUBLASLT=off: no warning");
         return CGP_OK;
     }
     cgp__cuda_lt *lt = calloc(1, sizeof *lt);

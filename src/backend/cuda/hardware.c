@@ -120,15 +120,20 @@ cgp_status cgp__cuda_memory(int ordinal, int64_t *bytes) {
     return CGP_OK;
 }
 
-/* f32 results depend on the sources alone. In bf16, tensor cores of another compute capability may
- * add in another order. cuBLASLt's algorithms depend on its version and on the GPU, too. */
-cgp_status cgp__cuda_numerics(int ordinal, cgp_dtype type, char *text, size_t size) {
+/* f32 results depend on the sources alone, and so do results in tf32 without cuBLASLt. In bf16,
+ * tensor cores of another compute capability may add in another order. cuBLASLt's algorithms depend
+ * on its version and on the GPU, too. */
+cgp_status cgp__cuda_numerics(int ordinal, cgp_dtype type, bool tf32, char *text, size_t size) {
     size_t version = 0;
     int major = 0, minor = 0, multiprocessors = 0;
     text[0] = '\0';
     CGP__TRY_STATUS(cgp__cuda_check_usable(ordinal));
-    if (type != CGP_BF16) return CGP_OK;
+    if (type != CGP_BF16 && !tf32) return CGP_OK;
     CGP__TRY_STATUS(cgp__cuda_lt_version(&version));
+    if (version == 0 && tf32) {
+        snprintf(text, size, "GEMMs in f32");
+        return CGP_OK;
+    }
     CGP__TRY_STATUS(read_capability(ordinal, &major, &minor));
     if (version == 0) {
         snprintf(text, size, "own GEMMs, compute capability %d.%d", major, minor);

@@ -91,7 +91,8 @@ static cgp_status find_numerics(cgp__place *place, const cgp_plan *plan, int ran
         const cgp__device_plan *device = cgp__plan_device(plan, d);
         char text[sizeof place->numerics] = "", name[32];
         if (!cgp__plan_is_on(plan, d, rank) || !device->backend->device.numerics) continue;
-        CGP_TRY(device->backend->device.numerics(device->info.ordinal, type, text, sizeof text));
+        CGP_TRY(
+            device->backend->device.numerics(device->info.ordinal, type, false, text, sizeof text));
         snprintf(name, sizeof name, "device %d", d);
         warn_of_numerics(text, name, place->numerics, "the devices before it");
         if (!*place->numerics) memcpy(place->numerics, text, sizeof text);

@@ -49,7 +49,7 @@ static cgp_kernel_spec sum_spec(const cgp__setup *setup, const cgp__call *call, 
     spec.attributes.in = spec.attributes.out = call->copy_count;
     spec.attributes.slope = 1;
     spec.n = n;
-    spec.add = call->add;
+    spec.add = (uint16_t)call->add;
     spec.type = cgp__activation_type(setup);
     return spec;
 }
@@ -59,7 +59,7 @@ cgp_kernel_spec cgp__call_spec(const cgp__setup *setup, const cgp__call *call, i
     const cgp__node *node = &setup->model->nodes[call->node];
     cgp_kernel_spec spec = cgp__node_kernel(node, call->direction, n, cgp__arithmetic_of(setup));
     if (call->relu) spec.attributes.slope = call->relu->sizes.slope;
-    spec.add = call->add;
+    spec.add = (uint16_t)call->add;
     return spec;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cublaslt.cu -- fake cuBLASLt for `cuda-host`: computes d = alpha op(a) op(b) + beta c + bias,
- * column-major, by a chain of FMAs over k in f32.
+ * column-major, by a chain of FMAs over k in f32. Factors are bf16, or f32 that is rounded to TF32.
  *
  * The test settings give the number of algorithms that it offers, and a fault. The first `broken`
  * algorithms have the fault. If reductions are allowed, all algorithms split k in two for fewer
@@ -18,7 +18,8 @@ struct cublasLtContext {
 struct cgp__shim_operation {
     int32_t transpose_a, transpose_b;
     uint32_t epilogue;
-    const bf16 *bias;
+    const void *bias;
+    bool tf32;
 };
 
 struct cgp__shim_layout {
@@ -89,10 +90,11 @@ size_t cublasLtGetVersion(void) {
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *operation,
                                         cublasComputeType_t compute, cudaDataType_t scale) {
-    if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F)
+    const bool tf32 = compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    if ((compute != CUBLAS_COMPUTE_32F && !tf32) || scale != CUDA_R_32F)
         return CUBLAS_STATUS_NOT_SUPPORTED;
     return create(operation, cgp__shim_operation{CUBLAS_OP_N, CUBLAS_OP_N,
-                                                 CUBLASLT_EPILOGUE_DEFAULT, NULL});
+                                                 CUBLASLT_EPILOGUE_DEFAULT, NULL, tf32});
 }
 
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t operation) {
@@ -158,16 +160,17 @@ cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
 
 /* --- algorithms --- */
 
-/* Return whether the sizes match and the types are correct for a bf16 GEMM. */
+/* Return whether the sizes match and the types are correct for a GEMM in bf16 or tf32. */
 static bool is_gemm(cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                     cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d) {
     const bool ta = op->transpose_a == CUBLAS_OP_T, tb = op->transpose_b == CUBLAS_OP_T;
     const int64_t m = ta ? a->columns : a->rows, k = ta ? a->rows : a->columns;
     const int64_t n = tb ? b->rows : b->columns, k_b = tb ? b->columns : b->rows;
     const bool biased = op->epilogue == CUBLASLT_EPILOGUE_BIAS;
+    const cudaDataType_t factor = op->tf32 ? CUDA_R_32F : CUDA_R_16BF;
     return k == k_b && c->rows == m && c->columns == n && d->rows == m && d->columns == n &&
-           a->type == CUDA_R_16BF && b->type == CUDA_R_16BF && c->type == d->type &&
-           !(biased && d->type != CUDA_R_16BF);
+           a->type == factor && b->type == factor && c->type == d->type &&
+           !(op->tf32 && d->type != CUDA_R_32F) && !(biased && d->type != factor);
 }
 
 cublasStatus_t
@@ -215,38 +218,59 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t op
 struct matmul {
     cgp__shim_operation operation;
     cgp__shim_layout a, b, d;
-    const bf16 *at_a, *at_b;
+    const void *at_a, *at_b;
     void *c;
     float alpha, beta;
-    bool splits_k, rounds_twice;
+    bool splits_k, truncates, rounds_twice;
     unsigned char *workspace;
     int64_t m, n, k;
 };
 
-enum { AT_ONCE = 64 };
+enum { AT_ONCE = 64, TILE = 32 };
+
+/* Return element i as the tensor cores read it. */
+static float factor(const bf16 *at, int64_t i, bool) {
+    return load(at, i);
+}
+
+/* Round to TF32, to nearest with ties away from zero (cvt.rna.tf32.f32), or truncate. */
+static float factor(const float *at, int64_t i, bool truncates) {
+    uint32_t bits;
+    memcpy(&bits, at + i, sizeof bits);
+    if (bits << 1 < 0xff000000u) /* finite */
+        bits = (truncates ? bits : bits + 0x1000u) & ~0x1fffu;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
 
 /* Set sums [count] to the chains of FMAs over k from `begin` to `end`, for one column and `count`
  * rows that begin with `row`. */
+template <class T>
 static void chains(const matmul &p, int64_t row, int64_t column, int count, int64_t begin,
                    int64_t end, float *sums) {
     const bool ta = p.operation.transpose_a == CUBLAS_OP_T;
     const bool tb = p.operation.transpose_b == CUBLAS_OP_T;
     for (int i = 0; i < count; i++)
         sums[i] = 0.0f;
+    const bool truncates = p.truncates && column >= p.n / TILE * TILE;
     for (int64_t q = begin; q < end; q++) {
-        const float b = load(p.at_b, tb ? q * p.b.stride + column : column * p.b.stride + q);
-        const bf16 *a = p.at_a + (ta ? row * p.a.stride + q : q * p.a.stride + row);
+        const float b =
+            factor((const T *)p.at_b, tb ? q * p.b.stride + column : column * p.b.stride + q,
+                   truncates);
+        const T *a = (const T *)p.at_a + (ta ? row * p.a.stride + q : q * p.a.stride + row);
         for (int i = 0; !ta && i < count; i++)
-            sums[i] = fmaf(load(a, i), b, sums[i]);
+            sums[i] = fmaf(factor(a, i, truncates), b, sums[i]);
         for (int i = 0; ta && i < count; i++)
-            sums[i] = fmaf(load(a, i * p.a.stride), b, sums[i]);
+            sums[i] = fmaf(factor(a, i * p.a.stride, truncates), b, sums[i]);
     }
 }
 
 template <class T> static void end(const matmul &p, int64_t row, int64_t column, float sum) {
     const int64_t at = column * p.d.stride + row;
     float x = p.alpha * sum;
-    if (p.operation.epilogue == CUBLASLT_EPILOGUE_BIAS) x = x + load(p.operation.bias, row);
+    if (p.operation.epilogue == CUBLASLT_EPILOGUE_BIAS)
+        x = x + load((const T *)p.operation.bias, row);
     if (p.rounds_twice) {
         T product;
         store(&product, 0, x);
@@ -256,8 +280,8 @@ template <class T> static void end(const matmul &p, int64_t row, int64_t column,
     store((T *)p.c, at, x);
 }
 
-/* A thread block computes one column of d. */
-static void multiply(matmul p) {
+/* A thread block computes one column of d from factors of type T. */
+template <class T> static void multiply(matmul p) {
     const int64_t column = blockIdx.x;
     const int64_t middle = p.splits_k && p.n < SMALL_M ? p.k / 2 : p.k;
     for (int64_t i = column; i < NEEDED; i += p.n)
@@ -265,8 +289,8 @@ static void multiply(matmul p) {
     for (int64_t row = 0; row < p.m; row += AT_ONCE) {
         float sums[AT_ONCE], others[AT_ONCE];
         const int count = p.m - row < AT_ONCE ? (int)(p.m - row) : (int)AT_ONCE;
-        chains(p, row, column, count, 0, middle, sums);
-        chains(p, row, column, count, middle, p.k, others);
+        chains<T>(p, row, column, count, 0, middle, sums);
+        chains<T>(p, row, column, count, middle, p.k, others);
         for (int i = 0; i < count; i++) {
             const float sum = middle < p.k ? sums[i] + others[i] : sums[i];
             if (p.d.type == CUDA_R_16BF)
@@ -300,12 +324,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     p.a = *of_a;
     p.b = *of_b;
     p.d = *of_d;
-    p.at_a = (const bf16 *)a;
-    p.at_b = (const bf16 *)b;
+    p.at_a = a;
+    p.at_b = b;
     p.c = d;
     memcpy(&p.alpha, alpha, sizeof p.alpha);
     memcpy(&p.beta, beta, sizeof p.beta);
     p.splits_k = has(algorithm, CGP__SHIM_SPLITS_SMALL_M);
+    p.truncates = has(algorithm, CGP__SHIM_TRUNCATES);
     p.rounds_twice = has(algorithm, CGP__SHIM_ROUNDS_TWICE);
     p.workspace = (unsigned char *)workspace;
     p.m = of_d->rows;
@@ -314,6 +339,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     if (has(algorithm, CGP__SHIM_ZERO_SINGLE_COLUMN) && p.m == 1) p.alpha = 0.0f;
     if (has(algorithm, CGP__SHIM_IGNORES_BETA)) p.beta = 0.0f;
     const cudaError_t error =
-        cgp__shim_launch_kernel(multiply, dim3((unsigned)p.n), dim3(1), 0, stream, p);
+        cgp__shim_launch_kernel(p.operation.tf32 ? multiply<float> : multiply<bf16>,
+                                dim3((unsigned)p.n), dim3(1), 0, stream, p);
     return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

@@ -34,6 +34,7 @@ typedef enum cgp__shim_fault {
     CGP__SHIM_ZERO_SINGLE_COLUMN, /* all sums are zero if n = 1 */
     CGP__SHIM_IGNORES_BETA,
     CGP__SHIM_REFUSES_ROWS, /* accepts all numbers of rows but `refused_rows` */
+    CGP__SHIM_TRUNCATES,    /* converts rows after the last full tile of 32 to TF32 by truncation */
     CGP__SHIM_ROUNDS_TWICE  /* rounds the product before adding it, as Hopper does: allowed */
 } cgp__shim_fault;
 

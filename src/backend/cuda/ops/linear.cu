@@ -9,7 +9,10 @@
  *
  * In bf16, cuBLASLt computes the GEMMs if it can (gemm_lt.h), with prepacked weights (FBGEMM:
  * Khudia et al. 2021, arXiv:2101.05615): bf16 copies of weight and bias. Other GEMMs widen x and dy
- * to f32 and compute the f32 result, which is then rounded. */
+ * to f32 and compute the f32 result, which is then rounded. In tf32, cuBLASLt reads the weights
+ * themselves; GEMMs that it cannot compute are those of f32. */
+#include <initializer_list>
+
 #include "backend/cuda/gemm.cuh"
 #include "backend/cuda/gemm_lt.h"
 
@@ -98,20 +101,26 @@ static bool linear_of(const cgp_kernel_spec *spec, cgp_kernel_spec *linear) {
     return spec->op == CGP_OP_LINEAR;
 }
 
+/* Return whether cuBLASLt computes GEMMs of this precision. */
+static bool uses_library(const cgp_kernel_spec *spec) {
+    return spec->type == CGP_BF16 || spec->tf32;
+}
+
 bool cgp__cuda_gemm_problem_of(const cgp_kernel_spec *spec, cgp__cuda_gemm_problem *out) {
     cgp_kernel_spec linear;
-    if (spec->type != CGP_BF16 || !linear_of(spec, &linear) || !all_fit(&linear)) return false;
+    const bool tf32 = spec->tf32;
+    if (!uses_library(spec) || !linear_of(spec, &linear) || !all_fit(&linear)) return false;
     const cgp_op_linear *g = cgp_spec_linear(&linear);
     const int64_t rows = rows_of(&linear), in = g->in, outs = g->out;
     const bool forward = spec->direction == CGP_OP_FORWARD, transposed = g->transposed;
     if (spec->direction == CGP_OP_BACKWARD_WEIGHT) {
         const int64_t m = transposed ? in : outs, n = transposed ? outs : in;
-        *out = {m, n, rows, true, false, m, false, CGP_F32};
+        *out = {m, n, rows, true, false, m, false, CGP_F32, tf32};
         return true;
     }
     const int64_t k = forward ? in : outs, n = forward ? outs : in;
-    *out = {rows,    n, k, false, forward ? !transposed : transposed, k, forward && g->has_bias,
-            CGP_BF16};
+    const bool along = forward ? !transposed : transposed, bias = forward && g->has_bias;
+    *out = {rows, n, k, false, along, k, bias, spec->type, tf32};
     return true;
 }
 
@@ -142,8 +151,25 @@ cudaError_t cgp__cuda_prepack(const cgp_kernel_spec *spec, const float *const *p
                        : cudaSuccess;
 }
 
-static bool can_be_read(const void *at) {
-    return (uintptr_t)at % CGP__CUDA_LT_ALIGN == 0;
+static bool is_aligned(std::initializer_list<const void *> all) {
+    for (const void *at : all)
+        if ((uintptr_t)at % CGP__CUDA_LT_ALIGN != 0) return false;
+    return true;
+}
+
+/* Return whether the library can read and write the operands of a LINEAR. Prepacked parameters are
+ * always aligned. */
+static bool fit_library(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+    const void *weight = spec->tf32 ? args->param[0] : NULL;
+    const void *bias = spec->tf32 ? args->param[1] : NULL;
+    switch (spec->direction) {
+    case CGP_OP_FORWARD:
+        return is_aligned({args->x[0], weight, bias, args->y});
+    case CGP_OP_BACKWARD_INPUT:
+        return is_aligned({args->dy, weight, args->dx[0]});
+    default:
+        return is_aligned({args->x[0], args->dy, args->dparam[0]});
+    }
 }
 
 /* Align the workspace for the library. */
@@ -156,9 +182,12 @@ static cudaError_t gemm_of_weight(const cgp_kernel_spec *spec, const cgp_kernel_
                                   cgp__cuda_lt_gemm *gemm, cudaStream_t stream) {
     const cgp_op_linear *g = cgp_spec_linear(spec);
     const bool forward = spec->direction == CGP_OP_FORWARD;
-    const char *bias = (const char *)args->packed + copy_bytes(g->in * g->out);
+    const char *packed = (const char *)args->packed;
+    const void *weight = spec->tf32 ? (const void *)args->param[0] : packed;
+    const void *bias =
+        spec->tf32 ? (const void *)args->param[1] : packed + copy_bytes(g->in * g->out);
     const cgp__cuda_lt_operands o = {forward ? args->x[0] : args->dy,
-                                     args->packed,
+                                     weight,
                                      forward && g->has_bias ? bias : NULL,
                                      forward ? args->y : args->dx[0],
                                      !forward && adds(spec, 0),
@@ -174,7 +203,7 @@ static cudaError_t gemm_of_rows(const cgp_kernel_spec *spec, const cgp_kernel_ar
     const cgp__cuda_lt_operands o = {
         a, b, NULL, args->dparam[0], !args->first, library_workspace(args)};
     if (args->dparam[0]) CGP__TRY_CUDA_ERROR(cgp__cuda_lt_gemm_run(gemm, &o, stream));
-    return bias_gradient<bf16>(spec, args, stream);
+    return by_type<bias_gradient<float>, bias_gradient<bf16>>(spec, args, stream);
 }
 
 /* Plans align operands to 64 bytes, but other callers may not. Kernels of gemm.cuh then compute the
@@ -183,12 +212,9 @@ cudaError_t cgp__cuda_run_gemm(const cgp_kernel_spec *spec, const cgp_kernel_arg
                                cgp__cuda_lt_gemm *gemm, cudaStream_t stream) {
     cgp_kernel_spec linear;
     const bool of_rows = spec->direction == CGP_OP_BACKWARD_WEIGHT;
-    const bool forward = spec->direction == CGP_OP_FORWARD;
-    const void *to = of_rows ? args->dparam[0] : forward ? args->y : args->dx[0];
-    if (!to && !of_rows) return cudaSuccess;
+    if (spec->direction == CGP_OP_BACKWARD_INPUT && !args->dx[0]) return cudaSuccess;
     if (!linear_of(spec, &linear)) return cudaErrorInvalidValue;
-    if (!can_be_read(to) || !can_be_read(forward ? NULL : args->dy) ||
-        !can_be_read(forward || of_rows ? args->x[0] : NULL))
+    if (!fit_library(&linear, args))
         return cgp__cuda_linear.run[spec->direction](&linear, args, stream);
     return of_rows ? gemm_of_rows(&linear, args, gemm, stream)
                    : gemm_of_weight(&linear, args, gemm, stream);
@@ -211,7 +237,7 @@ static int64_t own_workspace(const cgp_kernel_spec *spec) {
 static int64_t workspace(const cgp_kernel_spec *spec) {
     const int64_t own = own_workspace(spec);
     const int64_t library =
-        spec->type == CGP_BF16 ? CGP__CUDA_LT_WORKSPACE + CGP__CUDA_LT_WORKSPACE_ALIGN : 0;
+        uses_library(spec) ? CGP__CUDA_LT_WORKSPACE + CGP__CUDA_LT_WORKSPACE_ALIGN : 0;
     return own > library ? own : library;
 }
 
