@@ -42,7 +42,7 @@ static const struct {
     {",device-memory,memory,max-memory,device-mem,gpu-memory,", CLI_OPTION_MEMORY_LIMIT},
     {",checkpointing,checkpoint-activations,activation-checkpointing,gradient-checkpointing,remat,"
      "recompute-granularity,recompute-activations,", CLI_OPTION_RECOMPUTE},
-    {",dtype,bf16,fp16,amp,mixed-precision,half,autocast,", CLI_OPTION_PRECISION},
+    {",dtype,bf16,fp16,tf32,allow-tf32,amp,mixed-precision,half,autocast,", CLI_OPTION_PRECISION},
     {",frozen,freeze-layers,freeze-parameters,frozen-parameters,", CLI_OPTION_FREEZE},
     {",winograd,conv,convolutions,conv-algorithm,", CLI_OPTION_CONVOLUTION},
     {",optim,opt,", CLI_OPTION_OPTIMIZER},

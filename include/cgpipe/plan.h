@@ -26,21 +26,34 @@ extern "C" {
 
 typedef struct cgp_plan cgp_plan;
 
-/** Type of activations and their gradients on devices: results of ops, saved values, and messages
- *  between stages.
+/** Type of activations and their gradients on devices (results of ops, saved values, and messages
+ *  between stages), and how GEMMs multiply.
  *
- *  bf16 halves their bytes. Parameters, their gradients, the optimizer, statistics of norms and
- *  softmaxes, and losses are f32 in both cases. Arithmetic is in f32 too: values are rounded to
- *  bf16, nearest even, when they are stored. The caller's tensors stay f32 (or i32).
+ *  f32 is the exact precision: the order of every sum is fixed, on all kinds of GPUs. In bf16 and
+ *  tf32, tensor cores and libraries decide the order of some sums, so the kind of GPU and the
+ *  library's version also determine the bits.
+ *
+ *  bf16 halves the bytes of activations and their gradients. Parameters, their gradients, the
+ *  optimizer, statistics of norms and softmaxes, and losses are always f32. Arithmetic is in f32
+ *  too: values are rounded to bf16, nearest even, when they are stored. The caller's tensors stay
+ *  f32 (or i32).
  *
  *  Processors with AVX512_BF16 or AMX multiply GEMM operands in bf16, weights too, and sum in f32:
  *  in linear layers, convolutions, matrix products and attention. CGP_CPU_ISA=v4 in the environment
  *  makes them multiply in f32. The bits do not depend on stages, schedule or recomputation, but
- *  they differ with and without these instructions. */
-typedef enum cgp_precision { CGP_PRECISION_F32, CGP_PRECISION_BF16 } cgp_precision;
+ *  they differ with and without these instructions.
+ *
+ *  tf32 stores f32. The tensor cores of NVIDIA GPUs multiply in linear layers and in 1 x 1
+ *  convolutions: they round operands to 10 bits of fraction and sum in f32. A plan with a device of
+ *  another backend than `cuda` is refused. Memory is that of f32, and 64 KiB of workspace. */
+typedef enum cgp_precision {
+    CGP_PRECISION_F32,
+    CGP_PRECISION_BF16,
+    CGP_PRECISION_TF32
+} cgp_precision;
 
-/** Parse "f32" or "bf16". @retval CGP_EINVAL Unknown word; the message lists the known words.
- *  Threads: any. */
+/** Parse "f32", "tf32" or "bf16". @retval CGP_EINVAL Unknown word; the message lists the known
+ *  words. Threads: any. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_precision_parse(cgp_precision *out, const char *text);
 
 /** Return the name that cgp_precision_parse() takes. Static. Threads: any. */

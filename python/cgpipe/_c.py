@@ -33,7 +33,7 @@ ENUMS: Dict[str, List[str]] = {
     "cgp_dtype": ["CGP_F32", "CGP_I32", "CGP_BF16", "CGP_I64"],
     "cgp_optim_kind": ["CGP_OPTIM_SGD", "CGP_OPTIM_ADAMW", "CGP_OPTIM_ADAM", "CGP_OPTIM_RMSPROP"],
     "cgp_lr_kind": ["CGP_LR_CONSTANT", "CGP_LR_COSINE", "CGP_LR_STEP", "CGP_LR_MILESTONES"],
-    "cgp_precision": ["CGP_PRECISION_F32", "CGP_PRECISION_BF16"],
+    "cgp_precision": ["CGP_PRECISION_F32", "CGP_PRECISION_BF16", "CGP_PRECISION_TF32"],
     "cgp_convolution": ["CGP_CONVOLUTION_DIRECT", "CGP_CONVOLUTION_WINOGRAD"],
     "cgp_action_kind": ["CGP_ACTION_F", "CGP_ACTION_B", "CGP_ACTION_I", "CGP_ACTION_W",
                         "CGP_ACTION_R", "CGP_ACTION_SEND_F", "CGP_ACTION_RECV_F",

@@ -246,7 +246,9 @@ def plan(model: Model, stages: int = 1, schedule: Union[None, str, Schedule] = N
         threads: Threads of each device.
         memory_limit: Maximum bytes of a device; 0: no limit.
         external_loss: The caller computes the loss of the outputs.
-        precision: Precision of activations, ``"f32"`` or ``"bf16"``.
+        precision: ``"f32"``, ``"bf16"`` (activations in half the bytes), or ``"tf32"``: f32 whose
+            linear layers multiply with fewer bits, on NVIDIA GPUs alone. The bits of bf16 and tf32
+            depend on the kind of processor.
         deferred_batch_norm: Update running statistics once per mini-batch.
         convolution: How 3 x 3 convolutions of stride 1 are computed, ``"direct"`` or
             ``"winograd"``.

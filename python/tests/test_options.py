@@ -238,7 +238,7 @@ class Balances(unittest.TestCase):
         for by in ("flops", "time", "size"):
             self.assertEqual(sum(planned(balance=by).balance), 8)
             for wrong, text in (({"convolution": "fft"}, "direct or winograd"),
-                                ({"precision": "f16"}, "f32 or bf16")):
+                                ({"precision": "f16"}, "f32, tf32 or bf16")):
                 with self.assertRaisesRegex(errors.ArgumentError, text):
                     model.balance(2, by, **wrong)
             if by != "time":

@@ -75,6 +75,7 @@ cgp_kernel_spec cgp__node_kernel(const cgp__node *node, cgp_op_direction directi
     if (node->kind == CGP_OP_CONV2D)
         spec.attributes.windows.tile = cgp__convolution_tile(arithmetic.convolution, node);
     spec.n = n;
+    spec.tf32 = arithmetic.tf32;
     spec.type = arithmetic.type;
     return spec;
 }

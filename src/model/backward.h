@@ -62,6 +62,8 @@ typedef struct cgp__arithmetic {
     /* element type of activations */
     cgp_dtype type;
     cgp_convolution convolution;
+    /* GEMMs may round f32 operands to TF32. */
+    bool tf32;
 } cgp__arithmetic;
 
 /* Return the kernel of a node for n samples. */

@@ -9,6 +9,7 @@
 
 #include "model/model.h"
 #include "partition/partition.h"
+#include "plan/precision.h"
 #include "plugin/find.h"
 
 static const char *device_at(const cgp_profile_options *o, int d) {
@@ -26,6 +27,7 @@ static cgp_status check_devices(const cgp_profile_options *o) {
             return cgp_fail(CGP_EINVAL,
                             "profile options: devices: expected a name for device %d, got NULL", d);
         CGP_TRY(cgp__device_named(device_at(o, d), &backend, &name));
+        CGP_TRY(cgp__precision_check_backend(o->precision, backend, device_at(o, d)));
     }
     return CGP_OK;
 }
@@ -52,10 +54,7 @@ static cgp_status check(const cgp_model *model, const cgp_profile_options *o) {
                         o->threads);
     if (o->steps < 1 || o->steps > 1000)
         return cgp_fail(CGP_EINVAL, "profile options: steps: expected 1 to 1000, got %d", o->steps);
-    if (o->precision != CGP_PRECISION_F32 && o->precision != CGP_PRECISION_BF16)
-        return cgp_fail(CGP_EINVAL,
-                        "profile options: precision: expected f32 or bf16, got number %d",
-                        (int)o->precision);
+    CGP_TRY(cgp__precision_check("profile options: precision", o->precision));
     CGP_TRY(cgp__convolution_check("profile options: convolution", o->convolution));
     CGP_TRY(cgp_optim_check(&o->optim));
     return check_devices(o);
@@ -107,7 +106,7 @@ static cgp_status measure_kernels(const cgp_model *model, const cgp_profile_opti
         .samples = samples,
         .threads = o->threads,
         .repeats = o->steps,
-        .arithmetic = {o->precision == CGP_PRECISION_BF16 ? CGP_BF16 : CGP_F32, o->convolution},
+        .arithmetic = cgp__arithmetic_with(o->precision, o->convolution),
     };
     return cgp__profile_kernels(model, &options, row);
 }

@@ -11,6 +11,7 @@
 #include "model/model.h"
 #include "plan/balance.h"
 #include "plan/memory/devices.h"
+#include "plan/precision.h"
 #include "plan/program/program.h"
 #include "plan/setup.h"
 #include "plugin/find.h"
@@ -25,6 +26,7 @@ static cgp_status name_device(cgp__device_plan *device, const cgp_plan_options *
     cgp__device_name name;
     if (!text) return cgp_fail(CGP_EINVAL, "devices: expected a name for device %d, got NULL", d);
     CGP_TRY(cgp__device_named(text, &device->backend, &name));
+    CGP_TRY(cgp__precision_check_backend(o->precision, device->backend, text));
     device->options = (cgp_device_options){.struct_size = sizeof device->options,
                                            .ordinal = name.ordinal,
                                            .threads = o->threads_per_device};

@@ -15,6 +15,7 @@
 #include "plan/balance.h"
 #include "plan/list.h"
 #include "plan/memory/devices.h"
+#include "plan/precision.h"
 
 /* Check a model whose loss the caller computes. */
 static cgp_status check_external_loss(const cgp_plan_options *o, const cgp_model *model) {
@@ -80,9 +81,7 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
     if (o->threads_per_device < 1 || o->threads_per_device > 1024)
         return cgp_fail(CGP_EINVAL, "threads per device: expected 1 to 1024, got %d",
                         o->threads_per_device);
-    if (o->precision != CGP_PRECISION_F32 && o->precision != CGP_PRECISION_BF16)
-        return cgp_fail(CGP_EINVAL, "precision: expected f32 or bf16, got number %d",
-                        (int)o->precision);
+    CGP_TRY(cgp__precision_check("precision", o->precision));
     CGP_TRY(cgp__convolution_check("convolution", o->convolution));
     if (o->memory_limit < 0)
         return cgp_fail(CGP_EINVAL, "memory limit: expected bytes >= 0, got %lld",

@@ -4,10 +4,23 @@
 #ifndef CGP_SRC_PLAN_PRECISION_H
 #define CGP_SRC_PLAN_PRECISION_H
 
+#include <cgpipe/ext/backend.h>
 #include <cgpipe/plan.h>
 
-typedef struct cgp__arithmetic cgp__arithmetic;
+#include "model/backward.h"
+
 typedef struct cgp__setup cgp__setup;
+
+/* Check an option. @retval CGP_EINVAL The number is not a cgp_precision. The message is "NAME:
+ * expected ...". */
+cgp_status cgp__precision_check(const char *name, cgp_precision precision);
+
+/* @retval CGP_EINVAL The backend does not compute in this precision. The message has `device`. */
+cgp_status cgp__precision_check_backend(cgp_precision precision, const cgp_backend *backend,
+                                        const char *device);
+
+/* Return how devices compute with these options. */
+cgp__arithmetic cgp__arithmetic_with(cgp_precision precision, cgp_convolution convolution);
 
 /* Return the type of activations and their gradients, the arithmetic, the type of one value, and
  * the size in bytes of one value for n samples. */

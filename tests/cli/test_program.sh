@@ -91,8 +91,12 @@ fails 2 'group: expected none as 1f1b has no groups, got 2 (interleaved has)' \
 fails 1 "missing.csv: cannot be read (No such file or directory)" plan $model --schedule missing.csv
 fails 2 'recompute: expected never, always or except_last, with or without +selective, got "nevr" (did you mean never?)' \
     plan $model --recompute nevr
-fails 2 'precision: expected f32 or bf16, got "bf61" (did you mean bf16?)' \
+fails 2 'precision: expected f32, tf32 or bf16, got "bf61" (did you mean bf16?)' \
     plan $model --precision bf61
+fails 2 'precision: expected devices that multiply in tf32, such as cuda:0, got cpu (f32 or bf16 there)' \
+    plan $model --precision tf32
+fails 2 'precision: expected devices that multiply in tf32, such as cuda:0, got ref (f32 or bf16 there)' \
+    profile $model --devices ref --precision tf32
 fails 2 'convolution: expected direct or winograd, got "winogard" (did you mean winograd?)' \
     plan $model --convolution winogard
 fails 2 'optimizer: expected sgd, adamw, adam or rmsprop, got "adamx" (did you mean adamw?)' \

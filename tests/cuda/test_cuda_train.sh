@@ -67,6 +67,20 @@ for model in gpt2 resnet; do
     check "$model in bf16, own kernels: two devices have the same bits" test "$(weights $model-own-2)" = "$(weights $model-own-1)"
     check "$model in bf16: own kernels are not cuBLASLt" test "$(weights $model-own-1)" != "$(weights $model-bf16-1)"
 done
+
+# tf32 has the slots of f32 and other bits. Without cuBLASLt it is f32.
+train tf32-1 "$gpt2 --precision tf32" cuda-host --stages 1
+check "in tf32 on one device, with the slots of f32" test "$code-$(jq '.devices[0].saved_slot_bytes' tf32-1.json)" = \
+    "0-$(jq '.devices[0].saved_slot_bytes' gpt2-1.json)"
+CGP_CUDA_HOST_ORDER=shuffled train tf32-2 "$gpt2 --precision tf32" cuda-host:0,cuda-host:2 --stages 2 --schedule gpipe
+check "in tf32: two devices have the same bits" test "$(weights tf32-2)" = "$(weights tf32-1)"
+check "tf32 is not f32" test "$(weights tf32-1)" != "$(weights gpt2-1)"
+check "in tf32: losses are near those of f32" test "$(jq -s '(.[0].loss_last - .[1].loss_last) | fabs < 1e-3' tf32-1.json gpt2-1.json)" = true
+check "in tf32: run.json has it" test "$(jq -r .options.precision tf32-1/run.json)" = tf32
+CGP_CUBLASLT=off train tf32-own "$gpt2 --precision tf32" cuda-host --stages 1
+check "tf32 without cuBLASLt has the bits of f32" test "$(weights tf32-own)" = "$(weights gpt2-1)"
+fails 2 "precision: expected devices that multiply in tf32, such as cuda:0, got cpu (f32 or bf16 there)" \
+    plan gpt2:layers=2,width=32,heads=2,seq=32 --devices cuda-host,cpu --stages 2 --precision tf32
 fails 2 "cuda-host: expected ordinal 0 to 7, got 8" train gpt2:layers=2,width=32,heads=2,seq=32 --data text.txt --steps 1 \
     --devices cuda-host:8 --run refused
 fails 2 "layer encoder.0.encode.0.conv, op conv2d, device cuda-host:0: cuda-host: conv2d: expects direct convolutions, got winograd (put that layer on a cpu device)" \

@@ -259,7 +259,7 @@ TEST_CASE(a_profile_has_the_states_of_the_beginning) {
     p.x = cgp_op_apply(p.model, &op, &p.x, "meter", NULL);
     cgp_model *model = finish(&p);
     cgp_layer_cost costs[2];
-    const cgp__kernel_profile o = {"cpu", 1, 1, 5, {CGP_F32, CGP_CONVOLUTION_DIRECT}};
+    const cgp__kernel_profile o = {"cpu", 1, 1, 5, {.type = CGP_F32}};
     assert_ok(cgp__profile_kernels(model, &o, costs));
     cgp_model_destroy(model);
 }

@@ -198,7 +198,11 @@ TEST_CASE(what_is_not_possible_is_refused) {
     cgp_plan_options o = cgp_plan_options_default();
     o.precision = (cgp_precision)7;
     assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
-    assert_message("precision: expected f32 or bf16, got number 7");
+    assert_message("precision: expected f32, tf32 or bf16, got number 7");
+    o.precision = CGP_PRECISION_TF32;
+    assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
+    assert_message("precision: expected devices that multiply in tf32, such as cuda:0, got cpu "
+                   "(f32 or bf16 there)");
     o.precision = CGP_PRECISION_F32;
     o.convolution = (cgp_convolution)7;
     assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
@@ -207,11 +211,13 @@ TEST_CASE(what_is_not_possible_is_refused) {
     cgp_model_destroy(model);
     cgp_precision precision = CGP_PRECISION_BF16;
     assert_status(cgp_precision_parse(&precision, "bf61"), CGP_EINVAL);
-    assert_message("precision: expected f32 or bf16, got \"bf61\" (did you mean bf16?)");
+    assert_message("precision: expected f32, tf32 or bf16, got \"bf61\" (did you mean bf16?)");
     assert_ok(cgp_precision_parse(&precision, "f32"));
     assert_int_equal(precision, CGP_PRECISION_F32);
     assert_ok(cgp_precision_parse(&precision, cgp_precision_name(CGP_PRECISION_BF16)));
     assert_int_equal(precision, CGP_PRECISION_BF16);
+    assert_ok(cgp_precision_parse(&precision, cgp_precision_name(CGP_PRECISION_TF32)));
+    assert_int_equal(precision, CGP_PRECISION_TF32);
     cgp_convolution convolution = CGP_CONVOLUTION_DIRECT;
     assert_status(cgp_convolution_parse(&convolution, "winogard"), CGP_EINVAL);
     assert_message(

@@ -39,8 +39,8 @@ static void check(const cgp_model *model, const cgp_layer_cost *costs, int64_t s
     double bytes = 0, update = 0;
     const int layers = cgp_model_layers(model);
     assert_true(layers <= LAYERS);
-    assert_ok(cgp__layer_costs(model, samples, (cgp__arithmetic){CGP_F32, CGP_CONVOLUTION_DIRECT},
-                               &timer, expected));
+    assert_ok(
+        cgp__layer_costs(model, samples, (cgp__arithmetic){.type = CGP_F32}, &timer, expected));
     for (int i = 0; i < layers; i++) {
         const cgp_layer_cost *c = &costs[i], *e = &expected[i];
         assert_int_equal(c->forward_seconds > 0, e->forward_seconds > 0);

@@ -53,8 +53,8 @@ static cgp_plan *plan_of(const cgp_model *model, int64_t samples, cgp_recompute 
 static void check_against_plan(const cgp_model *model, int64_t samples) {
     cgp_layer_cost costs[LAYERS];
     assert_true(cgp_model_layers(model) <= LAYERS);
-    assert_ok(cgp__layer_costs(model, samples, (cgp__arithmetic){CGP_F32, CGP_CONVOLUTION_DIRECT},
-                               &flops_timer, costs));
+    assert_ok(
+        cgp__layer_costs(model, samples, (cgp__arithmetic){.type = CGP_F32}, &flops_timer, costs));
     const cgp_layer_cost sum = sum_of(costs, cgp_model_layers(model));
     cgp_plan *never = plan_of(model, samples, CGP_RECOMPUTE_NEVER);
     cgp_plan *always = plan_of(model, samples, CGP_RECOMPUTE_ALWAYS);
@@ -101,8 +101,7 @@ TEST_CASE(operations_are_counted_by_layer) {
     const test_sizes sizes = {2, 8, 16, 2, 11, 0, false, false};
     cgp_model *model = test_gpt2(&sizes);
     const int layers = cgp_model_layers(model);
-    assert_ok(cgp__layer_costs(model, 3, (cgp__arithmetic){CGP_F32, CGP_CONVOLUTION_DIRECT},
-                               &flops_timer, costs));
+    assert_ok(cgp__layer_costs(model, 3, (cgp__arithmetic){.type = CGP_F32}, &flops_timer, costs));
     for (int i = 0; i < layers; i++) {
         const double flops = costs[i].flops[0] + costs[i].flops[1] + costs[i].flops[2];
         if (i < layers - 1) assert_float_equal(flops, 3 * cgp_layer_flops(model, i), 0.5);
@@ -128,8 +127,7 @@ TEST_CASE(a_kernel_that_fails_leaves_the_costs_as_they_were) {
     memcpy(before, costs, sizeof costs);
     int left = 4;
     const cgp__timer timer = {no_kernel, &left};
-    assert_status(cgp__layer_costs(model, 1, (cgp__arithmetic){CGP_F32, CGP_CONVOLUTION_DIRECT},
-                                   &timer, costs),
+    assert_status(cgp__layer_costs(model, 1, (cgp__arithmetic){.type = CGP_F32}, &timer, costs),
                   CGP_EDEVICE);
     assert_memory_equal(costs, before, sizeof costs);
     cgp_model_destroy(model);
@@ -190,8 +188,7 @@ TEST_CASE(the_balance_by_size_weighs_parameters_and_saved_values) {
     cgp_layer_cost costs[6];
     int by_size[3], expected[3];
     double bytes[6];
-    assert_ok(cgp__layer_costs(model, 5, (cgp__arithmetic){CGP_F32, CGP_CONVOLUTION_DIRECT},
-                               &flops_timer, costs));
+    assert_ok(cgp__layer_costs(model, 5, (cgp__arithmetic){.type = CGP_F32}, &flops_timer, costs));
     for (int round = 0; round < 4; round++) {
         o.samples = 5;
         o.in_flight = 1 + round;
@@ -231,7 +228,7 @@ TEST_CASE(a_profile_measures_every_layer) {
             .samples = 2,
             .threads = 1,
             .repeats = 1,
-            .arithmetic = {round == 1 ? CGP_BF16 : CGP_F32, CGP_CONVOLUTION_DIRECT},
+            .arithmetic = {.type = round == 1 ? CGP_BF16 : CGP_F32},
         };
         assert_ok(cgp__profile_kernels(model, &o, costs));
         assert_ok(cgp__layer_costs(model, 2, o.arithmetic, &flops_timer, same));
@@ -255,7 +252,7 @@ TEST_CASE(random_images_can_be_profiled) {
         const test_sizes sizes = {.layers = 8, .vocab = 5, .dropout = 0.2, .no_loss = round == 0};
         cgp_model *model = test_random_images(&state, &sizes);
         cgp_layer_cost costs[LAYERS];
-        const cgp__kernel_profile o = {"cpu", 3, 1, 1, {CGP_F32, CGP_CONVOLUTION_DIRECT}};
+        const cgp__kernel_profile o = {"cpu", 3, 1, 1, {.type = CGP_F32}};
         assert_ok(cgp__profile_kernels(model, &o, costs));
         for (int i = 0; i < cgp_model_layers(model); i++)
             assert_true(isfinite(costs[i].forward_seconds + costs[i].input_seconds +
@@ -310,7 +307,7 @@ TEST_CASE(bad_profile_options_are_refused) {
         "device: expected cpu, ref or late, got \"gpu\"",
         "threads: expected 1 to 1024, got 0",
         "steps: expected 1 to 1000, got 0",
-        "precision: expected f32 or bf16, got number 7",
+        "precision: expected f32, tf32 or bf16, got number 7",
         "convolution: expected direct or winograd, got number 7",
         "lr",
     };

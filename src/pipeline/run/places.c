@@ -86,13 +86,13 @@ static void warn_of_numerics(const char *text, const char *of, const char *first
 }
 
 static cgp_status find_numerics(cgp__place *place, const cgp_plan *plan, int rank) {
-    const cgp_dtype type = cgp__activation_type(cgp__plan_setup(plan));
+    const cgp__arithmetic arithmetic = cgp__arithmetic_of(cgp__plan_setup(plan));
     for (int d = 0; d < cgp_plan_devices(plan); d++) {
         const cgp__device_plan *device = cgp__plan_device(plan, d);
         char text[sizeof place->numerics] = "", name[32];
         if (!cgp__plan_is_on(plan, d, rank) || !device->backend->device.numerics) continue;
-        CGP_TRY(
-            device->backend->device.numerics(device->info.ordinal, type, false, text, sizeof text));
+        CGP_TRY(device->backend->device.numerics(device->info.ordinal, arithmetic.type,
+                                                 arithmetic.tf32, text, sizeof text));
         snprintf(name, sizeof name, "device %d", d);
         warn_of_numerics(text, name, place->numerics, "the devices before it");
         if (!*place->numerics) memcpy(place->numerics, text, sizeof text);
