@@ -140,22 +140,24 @@ def layouts(check, model, **options):
             for k, schedule, recompute, graphs in LAYOUTS[::3 if check.small else 1]}
 
 
-def gemms(check):
-    """Return who computes bf16 GEMMs, by the log: cuBLASLt's algorithms, or own kernels and the
-    reason.
+def gemms(check, precision):
+    """Return who computes GEMMs in bf16 or tf32, by the log: cuBLASLt's algorithms, or own kernels
+    and the reason.
     """
     model = ("gpt2:layers=1,width=32,heads=2,vocab=64,seq=16" if check.small
              else "gpt2:layers=1,width=768,heads=12,vocab=3000,seq=128")
     done = check.run([check.built / "cgpipe", "bench", model, "--devices", f"{check.backend}:0",
-                      "--precision", "bf16", "--batch", 8, "--chunks", 1, "--steps", 1, "--quiet"],
+                      "--precision", precision, "--batch", 8, "--chunks", 1, "--steps", 1,
+                      "--quiet"],
                      env=check.environment(CGP_LOG="info"))
-    check.log("a step in bf16", done.stderr)
+    check.log(f"a step in {precision}", done.stderr)
     if done.returncode != 0:
-        raise Failed(f"a step in bf16: exit code {done.returncode}: "
+        raise Failed(f"a step in {precision}: exit code {done.returncode}: "
                      f"{done.stderr.strip().splitlines()[-1:]}")
-    said = set(re.findall(r"(?:GEMM|weight's gradient)[^,\n]* in bf16.*", done.stderr))
+    said = set(re.findall(rf"(?:GEMM|weight's gradient)[^,\n]* in {precision}.*", done.stderr))
     by = collections.Counter(line.partition(": ")[2] for line in said if "GEMMs" not in line)
-    return [*(f"{count} kinds of GEMM in bf16: {text}" for text, count in sorted(by.items())),
+    return [*(f"{count} kinds of GEMM in {precision}: {text}" for text, count in
+              sorted(by.items())),
             *(line for line in said if "GEMMs" in line)]
 
 
@@ -183,9 +185,12 @@ def bits(check):
     cpu = check.cell("cpu", lambda: trained(check, "gpt2", "cpu", 1, "gpipe", "never",
                                             precision="bf16"))
     lines += [same("gpt2 in bf16", found), near_cpu(found, cpu),
-              *check.cell("gemms", lambda: gemms(check))]
-    if not (check.small or any(re.search(r"cuBLASLt's algorithm \d", line) for line in lines)):
-        lines.append("FAILED GEMMs in bf16: the log names no algorithm of cuBLASLt")
+              same("gpt2 in tf32", layouts(check, "gpt2", precision="tf32"))]
+    for precision in ("bf16", "tf32"):
+        said = check.cell(f"gemms {precision}", lambda: gemms(check, precision))
+        lines += said
+        if not (check.small or any(re.search(r"cuBLASLt's algorithm \d", line) for line in said)):
+            lines.append(f"FAILED GEMMs in {precision}: the log names no algorithm of cuBLASLt")
     return result(verdict_of(lines), lines)
 
 

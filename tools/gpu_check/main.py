@@ -33,7 +33,7 @@ PARTS = [
     ("memory", exactness.memory, 10, STEP),
     ("ops", ops.seeds, 60, (*KERNELS, "tests/op")),
     ("linear", ops.linear, 25, (*BENCH, "tests/op")),
-    ("gpt2", speed.gpt2, 35, BENCH),
+    ("gpt2", speed.gpt2, 40, BENCH),
     ("bf16", speed.bf16, 20, BENCH),
     ("tables", speed.tables, 90, (*STEP, "bench/tables.py", "bench/published.py")),
     ("grid", speed.grid, 50, BENCH),

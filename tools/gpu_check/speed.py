@@ -41,13 +41,16 @@ def profile_line(name, ms):
 
 
 def gpt2(check):
-    """Measure one micro-batch and 64 in f32, and the time by kind of op."""
+    """Measure one micro-batch and 64 in f32, the time by kind of op, and one micro-batch in
+    tf32."""
     figures, profiles = {}, []
     for m in (1, sizes(check)["batch"]):
         figures[f"gpt2 M={m}"] = check.cell(f"M={m}", lambda: gpt2_speed(check, sizes(check),
                                                                          m))[SPEED]
         ms = check.cell(f"ops M={m}", lambda: profile(check, sizes(check, steps=4), m))
         profiles.append(profile_line(f"M={m}", ms))
+    figures["gpt2 M=1 tf32"] = check.cell("tf32", lambda: gpt2_speed(
+        check, sizes(check), precision="tf32"))[SPEED]
     lines = ["f32, B=64, T=128, K=1: " + ", ".join(f"{name[5:]} {speed:,.1f} samples/s"
                                                    for name, speed in figures.items()), *profiles]
     return result("measured", lines, figures)
