@@ -37,6 +37,8 @@ static cudaError_t with_shape(const A &a, const B &b, const gemm_case &given, in
     if (shape == 0) return run_as<small_m>(a, b, c, k, semaphores, workspace, stream);
     if (shape == 1) return run_as<small>(a, b, c, k, semaphores, workspace, stream);
     if (shape == 2) return run_as<medium>(a, b, c, k, semaphores, workspace, stream);
+    if (shape == 4 && a.rows.quads && b.rows.quads)
+        return run_as<wide>(a, b, c, k, semaphores, workspace, stream);
     return run_as<large>(a, b, c, k, semaphores, workspace, stream);
 }
 

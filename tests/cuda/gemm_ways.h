@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-enum { GEMM_SHAPES = 4, GEMM_ROUNDED_SHAPES = 2 };
+enum { GEMM_SHAPES = 5, GEMM_ROUNDED_SHAPES = 2 };
 
 typedef struct gemm_case {
     int64_t m, n, k;

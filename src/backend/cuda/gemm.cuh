@@ -11,8 +11,9 @@
  *
  * A thread block computes a BM x BN tile of c, in steps of BK along k. Shared memory is
  * double-buffered. The threads multiply the panels of a and b in one half. Meanwhile they move the
- * next panels from global memory through registers to the other half. A thread has TM x TN
- * accumulators in registers, in groups of 4 x 4.
+ * next panels from global memory through registers to the other half. The largest tiles have a ring
+ * of stages instead (gemm_ring.cuh). A thread has TM x TN accumulators in registers, in groups of
+ * 4 x 4.
  *
  * k is divided into ranges. In each range an element of c is a chain of FMAs, in order of k, from
  * zero. The bias and c's previous value are added to the chain of range 0. The chains of the other
@@ -29,7 +30,7 @@
 #ifndef CGP_SRC_CUDA_GEMM_CUH
 #define CGP_SRC_CUDA_GEMM_CUH
 
-#include "backend/cuda/gemm_operands.cuh"
+#include "backend/cuda/gemm_ring.cuh"
 
 namespace gemm {
 
@@ -60,9 +61,9 @@ __device__ static inline float epilogue_element(const output<Rows, T> &c, bool f
 
 /* RESIDENT: minimum number of resident thread blocks per SM, which limits registers; 0: the
  * compiler chooses. ACROSS: number of threads of a warp along a row of the tile. UNROLLED: number
- * of unrolled steps of k. */
+ * of unrolled steps of k. STAGES: number of stages of the ring; 0: double buffering. */
 template <int BM_, int BN_, int BK_, int TM_, int TN_, int RESIDENT_ = 0, int ACROSS_ = 8,
-          int UNROLLED_ = 16>
+          int UNROLLED_ = 16, int STAGES_ = 0>
 struct shape {
     enum {
         BM = BM_,
@@ -74,6 +75,8 @@ struct shape {
         THREADS = BM / TM * (BN / TN),
         ACROSS = ACROSS_,
         UNROLLED = UNROLLED_,
+        STAGES = STAGES_,
+        BUFFERS = STAGES > 0 ? STAGES : 2,
         /* Floats between consecutive k in shared memory. */
         A_STRIDE = BM + 4,
         B_STRIDE = BN + 4,
@@ -87,6 +90,8 @@ struct shape {
                   "warps divide a tile");
 };
 
+/* Only for matrices whose rows are aligned for load_four(). */
+typedef shape<128, 128, 8, 8, 8, 2, 8, 8, 4> wide;
 typedef shape<128, 64, 16, 8, 8, 3> large;
 typedef shape<64, 64, 16, 8, 4, 4> medium;
 typedef shape<32, 64, 32, 4, 4, 4> small;
@@ -188,42 +193,54 @@ template <class S> __device__ static inline int row_of(int i) {
     return i / 4 * (4 * S::BM / S::TM) + 4 * first_row<S>() + i % 4;
 }
 
-/* Set sums to the chains of FMAs over the k range from `begin` to `end`. `shared` has two halves of
- * S::QUADS quads. `half` is the half to write next; all threads have finished reading it. */
+/* Add the products of `left` steps of k, at most S::BK, to sums. */
+template <class S>
+__device__ static inline void multiply_panels(float (*sums)[S::TN], const quad *panels,
+                                              int left) {
+    const quad *x = panels + first_row<S>(), *y = panels + S::A_QUADS + first_column<S>();
+    auto multiply = [&](int q) {
+        multiply_add<S::TM, S::TN, S::BM / S::TM, S::BN / S::TN>(
+            sums, x + q * (S::A_STRIDE / 4), y + q * (S::B_STRIDE / 4));
+    };
+    if (left >= S::BK) {
+#pragma unroll S::UNROLLED
+        for (int q = 0; q < S::BK; q++)
+            multiply(q);
+    } else {
+#pragma unroll 1
+        for (int q = 0; q < left; q++)
+            multiply(q);
+    }
+}
+
+/* Set sums to the chains of FMAs over the k range from `begin` to `end`. `shared` has S::BUFFERS
+ * buffers of S::QUADS quads. Without a ring, `half` is the next one to write, which all threads
+ * have finished reading. */
 template <class S, class A, class B>
 __device__ static inline void mainloop(float (*sums)[S::TN], const A &a, const B &b, int row,
                                        int column, int begin, int end, quad *shared,
                                        int *half) {
-    panel<S::THREADS, S::BM, S::BK, A::ALONG_K> of_a;
-    panel<S::THREADS, S::BN, S::BK, B::ALONG_K> of_b;
 #pragma unroll
-    for (int i = 0; i < S::TM; i++)
-#pragma unroll
-        for (int j = 0; j < S::TN; j++)
-            sums[i][j] = 0.0f;
-    of_a.read(a, row, begin);
-    of_b.read(b, column, begin);
-    for (int k = begin; k < end; k += S::BK, *half ^= 1) {
-        quad *panel_a = shared + *half * S::QUADS, *panel_b = panel_a + S::A_QUADS;
-        of_a.write(panel_a);
-        of_b.write(panel_b);
-        __syncthreads();
-        if (k + S::BK < end) {
-            of_a.read(a, row, k + S::BK);
-            of_b.read(b, column, k + S::BK);
-        }
-        const quad *x = panel_a + first_row<S>(), *y = panel_b + first_column<S>();
-        const int left = end - k;
-        if (left >= S::BK) {
-#pragma unroll S::UNROLLED
-            for (int q = 0; q < S::BK; q++)
-                multiply_add<S::TM, S::TN, S::BM / S::TM, S::BN / S::TN>(
-                    sums, x + q * (S::A_STRIDE / 4), y + q * (S::B_STRIDE / 4));
-        } else {
-#pragma unroll 1
-            for (int q = 0; q < left; q++)
-                multiply_add<S::TM, S::TN, S::BM / S::TM, S::BN / S::TN>(
-                    sums, x + q * (S::A_STRIDE / 4), y + q * (S::B_STRIDE / 4));
+    for (int i = 0; i < S::TM * S::TN; i++)
+        sums[i / S::TN][i % S::TN] = 0.0f;
+    if constexpr (S::STAGES > 0) {
+        ring<S>(a, b, row, column, begin, end, shared,
+                [&](const quad *panels, int left) { multiply_panels<S>(sums, panels, left); });
+    } else {
+        panel<S::THREADS, S::BM, S::BK, A::ALONG_K> of_a;
+        panel<S::THREADS, S::BN, S::BK, B::ALONG_K> of_b;
+        of_a.read(a, row, begin);
+        of_b.read(b, column, begin);
+        for (int k = begin; k < end; k += S::BK, *half ^= 1) {
+            quad *panels = shared + *half * S::QUADS;
+            of_a.write(panels);
+            of_b.write(panels + S::A_QUADS);
+            __syncthreads();
+            if (k + S::BK < end) {
+                of_a.read(a, row, k + S::BK);
+                of_b.read(b, column, k + S::BK);
+            }
+            multiply_panels<S>(sums, panels, end - k);
         }
     }
 }
@@ -310,7 +327,7 @@ template <class S, class A, class B, class Rows, class T>
 __global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
     tiles(A a, B b, output<Rows, T> c, k_ranges k, int *semaphores) {
     enum { ROUNDED = is_rounded<T> };
-    __shared__ quad shared[2 * S::QUADS];
+    __shared__ quad shared[S::BUFFERS * S::QUADS];
     /* Row, column and number of the tile, and its first k range. Shared memory holds these numbers,
      * to keep registers free for the sums. */
     __shared__ int place[4];
@@ -409,6 +426,9 @@ static inline cudaError_t run(const A &a, const B &b, const output<Rows, T> &c,
         return run_shape<rounding>(a, b, c, k, workspace, stream);
     } else {
         const int64_t sms = cgp__cuda_current()->multiprocessors;
+        if constexpr (is_f32_matrix<A> && is_f32_matrix<B>)
+            if (a.rows.quads && b.rows.quads && tiles_of<wide>(c.m, c.n) * k.count >= 4 * sms)
+                return run_shape<wide>(a, b, c, k, workspace, stream);
         if (tiles_of<large>(c.m, c.n) * k.count >= 5 * sms)
             return run_shape<large>(a, b, c, k, workspace, stream);
         if (tiles_of<medium>(c.m, c.n) * k.count >= 2 * sms)

@@ -6,6 +6,8 @@
 #ifndef CGP_SRC_CUDA_GEMM_OPERANDS_CUH
 #define CGP_SRC_CUDA_GEMM_OPERANDS_CUH
 
+#include <type_traits>
+
 #include "backend/cuda/cuda.cuh"
 
 namespace gemm {
@@ -125,6 +127,9 @@ template <class Rows> struct across_k {
         return rows.read(k, outer);
     }
 };
+
+template <class Operand>
+constexpr bool is_f32_matrix = std::is_same<decltype(Operand::rows), matrix<float>>::value;
 
 /* --- c --- */
 

@@ -71,11 +71,24 @@ __device__ static inline void ldmatrix_transposed(uint32_t (&to)[4], const bf16 
  * addresses are multiples of 16. */
 __device__ static inline void copy_async(void *to, const void *from, int bytes) {
 #ifdef CGP_CUDA_HOST
-    cgp__shim_copy_async(to, from, bytes);
+    cgp__shim_copy_async(to, from, 16, bytes);
 #else
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :
                  : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from)), "r"(bytes)
+                 : "memory");
+#endif
+}
+
+/* Start to copy a float to shared memory or, if not `inside`, a zero. */
+__device__ static inline void copy_float_async(float *to, const float *from, bool inside) {
+#ifdef CGP_CUDA_HOST
+    cgp__shim_copy_async(to, from, 4, inside ? 4 : 0);
+#else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                 :
+                 : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from)),
+                   "r"(inside ? 4 : 0)
                  : "memory");
 #endif
 }

@@ -73,8 +73,8 @@ void *cgp__shim_dynamic_shared(void);
 /* Abort, naming `what`, unless an address is a multiple of 16, and inside the dynamic shared memory
  * if it is near it. */
 void cgp__shim_check_shared(const void *at, size_t bytes, const char *what);
-/* Do as cp.async with 16 bytes, of which `bytes` are read and the others are zeros. */
-void cgp__shim_copy_async(void *to, const void *from, int bytes);
+/* Do as cp.async with `size` bytes, 4 or 16, of which `bytes` are read and the others are zeros. */
+void cgp__shim_copy_async(void *to, const void *from, int size, int bytes);
 void cgp__shim_copy_commit(void);
 /* Wait until at most so many of the latest groups are pending. */
 void cgp__shim_copy_wait(int groups);

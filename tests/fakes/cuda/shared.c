@@ -25,7 +25,7 @@ enum {
 typedef struct copy {
     void *to;
     const void *from;
-    int bytes, group;
+    int size, bytes, group;
 } copy;
 
 /* The copies of a CUDA thread that it has not waited for. Groups are numbered; `group` is the group
@@ -113,10 +113,10 @@ void cgp__shim_check_shared(const void *at, size_t bytes, const char *what) {
     const area *a = mine;
     const uintptr_t begin = (uintptr_t)at, end = begin + bytes;
     const uintptr_t first = (uintptr_t)a->begin, last = first + a->bytes;
-    if (begin % 16 != 0) {
+    if (begin % bytes != 0) {
         snprintf(why, sizeof why,
-                 "%s: expected a multiple of 16 bytes, got an address %d after one", what,
-                 (int)(begin % 16));
+                 "%s: expected a multiple of %zu bytes, got an address %d after one", what, bytes,
+                 (int)(begin % bytes));
         cgp__shim_die(why);
     }
     if (a->bytes > 0 && end > first - GUARD && begin < last + GUARD &&
@@ -136,14 +136,15 @@ static copier *get_copier(void) {
     return *c;
 }
 
-void cgp__shim_copy_async(void *to, const void *from, int bytes) {
+void cgp__shim_copy_async(void *to, const void *from, int size, int bytes) {
     copier *c = get_copier();
-    cgp__shim_check_shared(to, 16, "destination of cp.async");
-    if ((uintptr_t)from % 16 != 0) cgp__shim_die("source of cp.async: expected a multiple of 16");
-    if (bytes < 0 || bytes > 16) cgp__shim_die("cp.async: expected 0 to 16 bytes");
+    cgp__shim_check_shared(to, (size_t)size, "destination of cp.async");
+    if ((uintptr_t)from % (uintptr_t)size != 0)
+        cgp__shim_die("source of cp.async: expected a multiple of its bytes");
+    if (bytes < 0 || bytes > size) cgp__shim_die("cp.async: expected 0 to 4 or 16 bytes");
     if (c->pending == MAX_COPIES) cgp__shim_die("a thread has too many asynchronous copies");
-    memset(to, NAN_BYTE, 16);
-    c->copies[c->pending++] = (copy){to, from, bytes, c->group};
+    memset(to, NAN_BYTE, (size_t)size);
+    c->copies[c->pending++] = (copy){to, from, size, bytes, c->group};
 }
 
 void cgp__shim_copy_commit(void) {
@@ -159,7 +160,7 @@ void cgp__shim_copy_wait(int groups) {
             c->copies[left++] = one;
             continue;
         }
-        memset(one.to, 0, 16);
+        memset(one.to, 0, (size_t)one.size);
         if (one.bytes > 0) memcpy(one.to, one.from, (size_t)one.bytes);
     }
     c->pending = left;
