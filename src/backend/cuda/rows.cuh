@@ -27,9 +27,15 @@ __device__ static inline float sum_lanes(float sum) {
     return sum;
 }
 
-/* Return whether a thread block gets one row, so that more SMs have work. */
-static inline bool has_few_rows(int64_t rows) {
-    return ceil_div(rows, SUM_ROWS) < 2 * cgp__cuda_current()->multiprocessors;
+/* Launch `several`, whose thread blocks have SUM_ROWS rows each; if rows are few, launch `one`,
+ * whose thread blocks have one row each, so that more SMs have work. */
+template <class... P, class... A>
+static inline cudaError_t launch_rows(void (*several)(P...), void (*one)(P...), int64_t rows,
+                                      cudaStream_t stream, A... arguments) {
+    const int64_t blocks = ceil_div(rows, SUM_ROWS);
+    const bool few = blocks < 2 * cgp__cuda_current()->multiprocessors;
+    return launch(few ? one : several, dim3((unsigned)(few ? rows : blocks)), dim3(BLOCK),
+                  stream, arguments...);
 }
 
 /* Return the row of the thread block that this thread helps to add; ROWS or more: no row. */

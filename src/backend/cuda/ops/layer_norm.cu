@@ -178,9 +178,8 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
                            cudaStream_t stream) {
     operands<T> a = norm_of<T, centred>(spec, args);
     a.y = (T *)args->y;
-    const bool few = has_few_rows(a.rows);
-    return launch(few ? norm_forward<T, centred, 1> : norm_forward<T, centred, SUM_ROWS>,
-                  dim3((unsigned)ceil_div(a.rows, few ? 1 : SUM_ROWS)), dim3(BLOCK), stream, a);
+    return launch_rows(norm_forward<T, centred, SUM_ROWS>, norm_forward<T, centred, 1>, a.rows,
+                       stream, a);
 }
 
 /* Return the number of sums of a block of rows. */
@@ -206,9 +205,8 @@ static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
                                                  a.width, n, !args->first, stream));
     }
     if (!a.dx) return cudaSuccess;
-    const bool few = has_few_rows(a.rows);
-    return launch(few ? norm_input<T, centred, 1> : norm_input<T, centred, SUM_ROWS>,
-                  dim3((unsigned)ceil_div(a.rows, few ? 1 : SUM_ROWS)), dim3(BLOCK), stream, a);
+    return launch_rows(norm_input<T, centred, SUM_ROWS>, norm_input<T, centred, 1>, a.rows,
+                       stream, a);
 }
 
 static int64_t workspace(const cgp_kernel_spec *spec) {

@@ -56,11 +56,9 @@ static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
                          cudaStream_t stream) {
     const int64_t rows = spec->n * spec->attributes.rows;
     if (!args->dx[0]) return cudaSuccess;
-    const bool few = has_few_rows(rows);
-    return launch(few ? softmax_input<T, 1> : softmax_input<T, SUM_ROWS>,
-                  dim3((unsigned)ceil_div(rows, few ? 1 : SUM_ROWS)), dim3(BLOCK), stream,
-                  (T *)args->dx[0], (const T *)args->y, (const T *)args->dy, rows,
-                  spec->attributes.out, adds(spec, 0));
+    return launch_rows(softmax_input<T, SUM_ROWS>, softmax_input<T, 1>, rows, stream,
+                       (T *)args->dx[0], (const T *)args->y, (const T *)args->dy, rows,
+                       spec->attributes.out, adds(spec, 0));
 }
 
 const cgp__cuda_op cgp__cuda_softmax = {{BY_TYPE(forward), BY_TYPE(input), NULL}, NULL};
