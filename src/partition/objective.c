@@ -56,13 +56,22 @@ static void count(cgp__objective *x, orderer *o, const cgp_action *a) {
     o->count_saved[j]--;
 }
 
+/* Return the next stage with a backward, `by` 1 or -1 from stage j; -1: there is none. */
+static int next_backward(const cgp__objective *x, const orderer *o, int j, int by) {
+    for (j += by; j >= 0 && j < x->stages; j += by) {
+        if (o->ends[j] != CGP_ACTION_F) return j;
+    }
+    return -1;
+}
+
 /* Append the next action of a device, unless it waits. */
 static bool append(cgp__objective *x, orderer *o, int device) {
     const cgp_action *a = &o->schedule->lists[device][o->next[device]];
     const int j = a->stage, cell = a->microbatch * x->stages + j;
     const bool forward = a->kind == CGP_ACTION_F, backward = cgp__starts_backward(a->kind);
     if (forward && j > 0 && !(o->done[cell - 1] & 1)) return false;
-    if (backward && j < x->stages - 1 && !(o->done[cell + 1] & 2)) return false;
+    const int after = backward ? next_backward(x, o, j, 1) : -1;
+    if (after >= 0 && !(o->done[cell + after - j] & 2)) return false;
     x->order[x->n++] = (cgp__ordered_action){cell, j, a->kind};
     count(x, o, a);
     o->next[device]++;
@@ -70,8 +79,9 @@ static bool append(cgp__objective *x, orderer *o, int device) {
         o->done[cell] |= 1;
         if (j < x->stages - 1) wake(o, x->device_of[j + 1]);
     } else if (backward) {
+        const int before = next_backward(x, o, j, -1);
         o->done[cell] |= 2;
-        if (j > 0) wake(o, x->device_of[j - 1]);
+        if (before >= 0) wake(o, x->device_of[before]);
     }
     return true;
 }

@@ -208,7 +208,7 @@ TEST_CASE(no_balance_of_a_table_is_faster) {
 static cgp_layer_cost *flops_of(const cgp_model *model, const cgp_plan_options *o) {
     cgp_layer_cost *costs = calloc((size_t)cgp_model_layers(model), sizeof *costs);
     assert_ok(cgp__layer_flops_costs(model, (o->batch + o->chunks - 1) / o->chunks,
-                                     (cgp__arithmetic){CGP_F32, CGP_CONVOLUTION_DIRECT}, costs));
+                                     (cgp__arithmetic){.type = CGP_F32}, costs));
     return costs;
 }
 
