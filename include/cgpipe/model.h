@@ -281,11 +281,15 @@ typedef struct cgp_conv2d_options {
     bool bias;          /**< Parameter `<name>.bias` [out]. */
     cgp_init init;      /**< Initial weight [zero]. */
     cgp_init bias_init; /**< Initial bias [zero]. */
+    /** Groups of channels, which divide in and out; 0: 1. A channel of the result depends on the
+     *  channels of its own group. In a depthwise convolution, each channel is a group. */
+    int64_t groups;
+    int dilation[2]; /**< Pixels from one element of a window to the next; 0: 1. */
 } cgp_conv2d_options;
 
-/** Convolve (cross-correlate): x [H, W, in] -> [OH, OW, out], OH = (H + top + bottom - kernel) /
- * stride + 1, rounded down. Parameter `<name>.weight` [kernel height, kernel width, in, out]
- * (PyTorch's order is [out, in, height, width]). */
+/** Convolve (cross-correlate): x [H, W, in] -> [OH, OW, out], OH = (H + top + bottom - dilation x
+ * (kernel - 1) - 1) / stride + 1, rounded down. Parameter `<name>.weight` [kernel height, kernel
+ * width, in / groups, out] (PyTorch's order is [out, in / groups, height, width]). */
 CGP_API cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name,
                              cgp_conv2d_options options);
 
@@ -322,6 +326,8 @@ typedef struct cgp_conv_transpose2d_options {
      *  the convolution that this op transposes. */
     cgp_init init;
     cgp_init bias_init; /**< Initial bias [zero]. */
+    int64_t groups;     /**< As in cgp_conv2d_options; 0: 1. */
+    int dilation[2];    /**< As in cgp_conv2d_options; 0: 1. */
 } cgp_conv_transpose2d_options;
 
 /** Transposed convolution (PyTorch's ConvTranspose2d): x [H, W, in] -> [OH, OW, out], OH = (H - 1)

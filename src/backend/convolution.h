@@ -3,8 +3,8 @@
  *
  * A pointwise convolution is a LINEAR over pixels. A CONV_TRANSPOSE2D from x to y computes the
  * input gradient of a CONV2D from y to x. With a stride of s, the gradient of x is s x s GEMMs, one
- * for each class (i mod s, j mod s) of pixels. Pixels of a class use the same taps of the
- * kernel. */
+ * for each class (i mod s, j mod s) of pixels. Pixels of a class use the same taps of the kernel,
+ * which are `step` apart and read outputs that are `dilation` apart. */
 #ifndef CGP_SRC_BACKEND_CONVOLUTION_H
 #define CGP_SRC_BACKEND_CONVOLUTION_H
 
@@ -16,9 +16,14 @@
 /* Return whether the convolution is a plain GEMM over pixels, in all directions. */
 static inline bool cgp__is_pointwise(const cgp_kernel_spec *spec) {
     const cgp_op_windows *g = cgp_spec_windows(spec);
-    return g->kernel_height == 1 && g->kernel_width == 1 && g->stride_height == 1 &&
-           g->stride_width == 1 && g->top == 0 && g->left == 0 && g->out_height == g->height &&
-           g->out_width == g->width;
+    return g->groups == 1 && g->kernel_height == 1 && g->kernel_width == 1 &&
+           g->stride_height == 1 && g->stride_width == 1 && g->top == 0 && g->left == 0 &&
+           g->out_height == g->height && g->out_width == g->width;
+}
+
+/* Return whether each channel is a group. */
+static inline bool cgp__is_depthwise(const cgp_op_windows *g) {
+    return g->groups > 1 && g->in == g->groups && g->out == g->groups;
 }
 
 /* Return the spec of the LINEAR that computes a pointwise convolution. All bytes after its fields
@@ -59,18 +64,38 @@ typedef struct cgp__pixel_class {
     int64_t first, pixels;
     /* Largest tap of these pixels, which belongs to their first output; number of taps. */
     int64_t tap, taps;
+    int64_t step, dilation;
     int64_t padding;
 } cgp__pixel_class;
 
-/* Pixel i = c + s j is tap u of output (i + padding - u) / s if that is an integer, so u = u0 + s
- * t. As t falls, the outputs rise; the first is j + (c + padding - u0) / s - (taps - 1). */
-static inline cgp__pixel_class cgp__pixel_class_of(int64_t c, int64_t stride, int64_t size,
-                                                   int64_t kernel, int64_t padding) {
-    const int64_t first_tap = ((c + padding) % stride + stride) % stride;
+static inline int64_t cgp__common_divisor(int64_t a, int64_t b) {
+    while (b) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Pixel i = c + s j is tap u of output (i + padding - u d) / s if that is an integer. With g = gcd
+ * (s, d), such u are u0 + t s / g. As t falls, the outputs rise by d / g; the first is j + (c +
+ * padding - u0 d) / s - (taps - 1) d / g. */
+static inline cgp__pixel_class cgp__pixel_class_of(int64_t c, int64_t stride, int64_t dilation,
+                                                   int64_t size, int64_t kernel, int64_t padding) {
+    const int64_t divisor = cgp__common_divisor(stride, dilation), step = stride / divisor;
     const int64_t pixels = size > c ? (size - c + stride - 1) / stride : 0;
-    const int64_t taps = kernel > first_tap ? (kernel - first_tap + stride - 1) / stride : 0;
-    const cgp__pixel_class found = {c, pixels, first_tap + (taps - 1) * stride, taps,
-                                    taps - 1 - (c + padding - first_tap) / stride};
+    int64_t first_tap = 0, taps = 0;
+    while (first_tap < step && (c + padding - first_tap * dilation) % stride != 0)
+        first_tap++;
+    if (first_tap < step && kernel > first_tap) taps = (kernel - first_tap + step - 1) / step;
+    const int64_t back = (taps - 1) * (dilation / divisor);
+    const cgp__pixel_class found = {c,
+                                    pixels,
+                                    first_tap + (taps - 1) * step,
+                                    taps,
+                                    step,
+                                    dilation / divisor,
+                                    back - (c + padding - first_tap * dilation) / stride};
     return found;
 }
 

@@ -32,6 +32,7 @@ cgp_status cgp__convolution_check(const char *name, cgp_convolution convolution)
 int32_t cgp__convolution_tile(cgp_convolution convolution, const cgp__node *node) {
     const cgp_op_windows *s = &node->sizes.windows;
     const bool has_tiles = node->kind == CGP_OP_CONV2D && s->kernel_height == 3 &&
-                           s->kernel_width == 3 && s->stride_height == 1 && s->stride_width == 1;
+                           s->kernel_width == 3 && s->stride_height == 1 && s->stride_width == 1 &&
+                           s->dilation_height == 1 && s->dilation_width == 1 && s->groups == 1;
     return convolution == CGP_CONVOLUTION_WINOGRAD && has_tiles ? 2 : 0;
 }

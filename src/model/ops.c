@@ -163,6 +163,20 @@ cgp_value cgp_dropout(cgp_model *model, cgp_value x, double p) {
 #define SIDES(padding)                                                                             \
     { (padding).top, (padding).bottom, (padding).left, (padding).right }
 
+/* Graph files omit groups and dilations of 1, so a node stores 0 for them. */
+static int64_t stored_groups(int64_t groups) {
+    return groups == 1 ? 0 : groups;
+}
+
+static int stored_dilation(const int dilation[2], int i) {
+    const bool none =
+        (dilation[0] == 0 || dilation[0] == 1) && (dilation[1] == 0 || dilation[1] == 1);
+    return none ? 0 : dilation[i] ? dilation[i] : 1;
+}
+
+#define DILATION(dilation)                                                                         \
+    { stored_dilation(dilation, 0), stored_dilation(dilation, 1) }
+
 cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name, cgp_conv2d_options options) {
     CGP__NEED_OR(model, cgp__no_value);
     CGP__NEED_STUCK(model, name, cgp__no_value);
@@ -173,6 +187,8 @@ cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name, cgp_conv2d
                     .kernel = {options.kernel[0], options.kernel[1]},
                     .stride = {options.stride[0], options.stride[1]},
                     .padding = SIDES(options.padding),
+                    .groups = stored_groups(options.groups),
+                    .dilation = DILATION(options.dilation),
                     .init = {options.init, options.bias_init}}};
     return add_weighted(model, x, name, &attributes);
 }
@@ -189,6 +205,8 @@ cgp_value cgp_conv_transpose2d(cgp_model *model, cgp_value x, const char *name,
                     .stride = {options.stride[0], options.stride[1]},
                     .padding = SIDES(options.padding),
                     .output_padding = {options.output_padding[0], options.output_padding[1]},
+                    .groups = stored_groups(options.groups),
+                    .dilation = DILATION(options.dilation),
                     .init = {options.init, options.bias_init}}};
     return add_weighted(model, x, name, &attributes);
 }

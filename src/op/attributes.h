@@ -69,6 +69,9 @@ typedef struct CGP_OP_STRUCT cgp__windows_attributes {
     int padding[4];
     /* CONV_TRANSPOSE2D. */
     int output_padding[2];
+    /* CONV2D and CONV_TRANSPOSE2D; 0: 1. */
+    int64_t groups;
+    int dilation[2];
     /* MEAN: dim[0] is the dimension of the mean; below 0, it is counted from the end. */
     int dim[2];
 } cgp__windows_attributes;

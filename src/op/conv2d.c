@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* conv2d.c -- multiplies windows of an image by a weight: x [H, W, in] -> [OH, OW, out]; weight
- * [kernel height, kernel width, in, out], bias [out]. The image is zero outside its edges; negative
- * padding crops it. Backward reads the weight for dx and x for dweight; it does not read y. */
+ * [kernel height, kernel width, in / groups, out], bias [out]. The image is zero outside its edges;
+ * negative padding crops it. Backward reads the weight for dx and x for dweight; it does not read
+ * y. */
 #include "op/rules.h"
-
-#include <inttypes.h>
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
     const cgp__windows_attributes *a = cgp__windows_of(attributes);
     const cgp_shape *x = &inputs[0].shape;
     CGP_TRY(cgp__op_infer_windows(a, &inputs[0], 1, true, out)); /* [OH, OW, 1] */
-    if (a->size < 1) return cgp_fail(CGP_EINVAL, "expects out >= 1, got %" PRId64, a->size);
-    const int64_t in = cgp__op_width(x), window = (int64_t)a->kernel[0] * a->kernel[1];
+    CGP_TRY(cgp__op_check_groups(a, cgp__op_width(x)));
+    const int64_t groups = cgp__op_or_one(a->groups), in = cgp__op_width(x) / groups;
+    const int64_t window = (int64_t)a->kernel[0] * a->kernel[1];
     CGP_TRY(cgp__op_check_size("weight", in, window));
     CGP_TRY(cgp__op_check_size("weight", a->size, in * window));
     CGP_TRY(cgp__op_set_output(out, out->output.shape.dims[0], out->output.shape.dims[1], a->size));
@@ -40,5 +40,5 @@ const cgp__op cgp__op_conv2d = {
     .op.flops = flops,
     .dx = CGP__DX_SEPARATE,
     .bias_reads_dy = true,
-    .sizes = cgp__op_set_windows,
+    .sizes = cgp__op_set_convolution,
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* conv_transpose2d.c -- transposed convolution of x [H, W, in] to y [OH, OW, out], with weight
- * [kernel height, kernel width, out, in] and bias [out].
+ * [kernel height, kernel width, out / groups, in] and bias [out].
  *
  * It computes the input gradient of the CONV2D that maps [OH, OW, out] to [H, W, in] with the same
  * weight, kernel, stride and padding. Its own dx is that CONV2D applied to dy, and its dweight is
@@ -8,21 +8,20 @@
  * dweight; it does not read y. */
 #include "op/rules.h"
 
-#include <inttypes.h>
-
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
     const cgp__windows_attributes *a = cgp__windows_of(attributes);
     CGP_TRY(cgp__op_infer_transposed(a, &inputs[0], 1, out)); /* [OH, OW, 1] */
-    if (a->size < 1) return cgp_fail(CGP_EINVAL, "expects out >= 1, got %" PRId64, a->size);
-    const int64_t in = cgp__op_width(&inputs[0].shape);
+    CGP_TRY(cgp__op_check_groups(a, cgp__op_width(&inputs[0].shape)));
+    const int64_t groups = cgp__op_or_one(a->groups), in = cgp__op_width(&inputs[0].shape);
     const int64_t window = (int64_t)a->kernel[0] * a->kernel[1];
     CGP_TRY(cgp__op_check_size("weight", in, window));
-    CGP_TRY(cgp__op_check_size("weight", a->size, in * window));
+    CGP_TRY(cgp__op_check_size("weight", a->size / groups, in * window));
     CGP_TRY(cgp__op_set_output(out, out->output.shape.dims[0], out->output.shape.dims[1], a->size));
     /* The fans are those of the CONV2D whose input gradient this op computes, as in PyTorch. */
-    cgp__op_add_weight(out, attributes,
-                       cgp_shape_make(4, (int64_t[]){a->kernel[0], a->kernel[1], a->size, in}),
-                       window * a->size, window * in);
+    cgp__op_add_weight(
+        out, attributes,
+        cgp_shape_make(4, (int64_t[]){a->kernel[0], a->kernel[1], a->size / groups, in}),
+        window * a->size / groups, window * in);
     return CGP_OK;
 }
 
@@ -35,7 +34,7 @@ static double flops(const cgp_op_node *node, cgp_op_direction direction) {
     const double bias = a->bias && direction != CGP_OP_BACKWARD_INPUT
                             ? (double)cgp_shape_count(&node->shapes.output.shape)
                             : 0.0;
-    return 2.0 * inputs * window * (double)a->size + bias;
+    return 2.0 * inputs * window * (double)(a->size / cgp__op_or_one(a->groups)) + bias;
 }
 
 const cgp__op cgp__op_conv_transpose2d = {
@@ -46,5 +45,5 @@ const cgp__op cgp__op_conv_transpose2d = {
     .op.flops = flops,
     .dx = CGP__DX_SEPARATE,
     .bias_reads_dy = true,
-    .sizes = cgp__op_set_windows,
+    .sizes = cgp__op_set_convolution,
 };

@@ -6,7 +6,9 @@
  *           .|  image   |...
  *           .|          |...          out = (side + both paddings - kernel) / stride + 1
  *           .+----------+...
- *           ................      rounded down; the pixels left over are in no window */
+ *           ................      rounded down; the pixels left over are in no window
+ *
+ * With a dilation, a window covers (kernel - 1) dilation + 1 pixels along a side. */
 #include "op/rules.h"
 
 #include <inttypes.h>
@@ -32,8 +34,13 @@ static cgp_status check_range(const char *name, const int *values, int n, int mi
     return CGP_OK;
 }
 
+/* Return the pixels that a window covers along side i. */
+static int64_t extent(const cgp__windows_attributes *a, int i) {
+    return (a->kernel[i] - 1) * cgp__op_or_one(a->dilation[i]) + 1;
+}
+
 /* Return the number of windows along one side; 0: no window fits. */
-static int64_t windows(int64_t side, int front, int behind, int kernel, int stride) {
+static int64_t windows(int64_t side, int front, int behind, int64_t kernel, int stride) {
     const int64_t range = side + front + behind - kernel;
     return range < 0 ? 0 : range / stride + 1;
 }
@@ -54,27 +61,28 @@ cgp_status cgp__op_infer_windows(const cgp__windows_attributes *a, const cgp_op_
     CGP_TRY(cgp__op_check_image(image));
     CGP_TRY(check_range("a kernel", a->kernel, 2, 1, MAX_WINDOW));
     CGP_TRY(check_range("a stride", a->stride, 2, 1, MAX_WINDOW));
+    CGP_TRY(check_range("a dilation", a->dilation, 2, 0, MAX_WINDOW));
     if (crops) CGP_TRY(check_range("padding", a->padding, 4, -MAX_WINDOW, MAX_WINDOW));
     for (int i = 0; !crops && i < 4; i++)
         CGP_TRY(check_range("padding (less than the kernel)", &a->padding[i], 1, 0,
                             a->kernel[i / 2] - 1));
     const int64_t *dims = image->shape.dims;
     const int64_t height =
-        windows(dims[0], a->padding[0], a->padding[1], a->kernel[0], a->stride[0]);
+        windows(dims[0], a->padding[0], a->padding[1], extent(a, 0), a->stride[0]);
     const int64_t width =
-        windows(dims[1], a->padding[2], a->padding[3], a->kernel[1], a->stride[1]);
+        windows(dims[1], a->padding[2], a->padding[3], extent(a, 1), a->stride[1]);
     if (height < 1 || width < 1)
         return cgp_fail(CGP_EINVAL,
-                        "expects an image, padding included, of at least the kernel's %d x %d "
-                        "pixels, got %" PRId64 " x %" PRId64,
-                        a->kernel[0], a->kernel[1], dims[0] + a->padding[0] + a->padding[1],
+                        "expects an image, padding included, of at least the kernel's %" PRId64
+                        " x %" PRId64 " pixels, got %" PRId64 " x %" PRId64,
+                        extent(a, 0), extent(a, 1), dims[0] + a->padding[0] + a->padding[1],
                         dims[1] + a->padding[2] + a->padding[3]);
     return cgp__op_set_output(out, height, width, channels);
 }
 
 /* Return the number of pixels along a side from which a convolution makes `side` windows. `more` of
  * these pixels, fewer than the stride, are in no window. */
-static int64_t covered(int64_t side, int front, int behind, int kernel, int stride, int more) {
+static int64_t covered(int64_t side, int front, int behind, int64_t kernel, int stride, int more) {
     return (side - 1) * stride + kernel - front - behind + more;
 }
 
@@ -83,14 +91,15 @@ cgp_status cgp__op_infer_transposed(const cgp__windows_attributes *a, const cgp_
     CGP_TRY(cgp__op_check_image(image));
     CGP_TRY(check_range("a kernel", a->kernel, 2, 1, MAX_WINDOW));
     CGP_TRY(check_range("a stride", a->stride, 2, 1, MAX_WINDOW));
+    CGP_TRY(check_range("a dilation", a->dilation, 2, 0, MAX_WINDOW));
     CGP_TRY(check_range("padding", a->padding, 4, -MAX_WINDOW, MAX_WINDOW));
     for (int i = 0; i < 2; i++)
         CGP_TRY(check_range("output padding (less than the stride)", &a->output_padding[i], 1, 0,
                             a->stride[i] - 1));
     const int64_t *dims = image->shape.dims;
-    const int64_t height = covered(dims[0], a->padding[0], a->padding[1], a->kernel[0],
+    const int64_t height = covered(dims[0], a->padding[0], a->padding[1], extent(a, 0),
                                    a->stride[0], a->output_padding[0]);
-    const int64_t width = covered(dims[1], a->padding[2], a->padding[3], a->kernel[1], a->stride[1],
+    const int64_t width = covered(dims[1], a->padding[2], a->padding[3], extent(a, 1), a->stride[1],
                                   a->output_padding[1]);
     if (height < 1 || width < 1)
         return cgp_fail(CGP_EINVAL,
@@ -115,4 +124,23 @@ void cgp__op_set_windows(const cgp_op_node *node, cgp_op_attributes *sizes) {
     g->top = a->padding[0];
     g->left = a->padding[2];
     g->has_bias = a->bias;
+}
+
+cgp_status cgp__op_check_groups(const cgp__windows_attributes *a, int64_t in) {
+    const int64_t groups = cgp__op_or_one(a->groups);
+    if (a->size < 1) return cgp_fail(CGP_EINVAL, "expects out >= 1, got %" PRId64, a->size);
+    if (groups < 1 || in % groups || a->size % groups)
+        return cgp_fail(CGP_EINVAL,
+                        "expects groups that divide the %" PRId64 " channels and the %" PRId64
+                        " outputs, got %" PRId64,
+                        in, a->size, groups);
+    return CGP_OK;
+}
+
+void cgp__op_set_convolution(const cgp_op_node *node, cgp_op_attributes *sizes) {
+    const cgp__windows_attributes *a = cgp__windows_of(node->attributes);
+    cgp__op_set_windows(node, sizes);
+    sizes->windows.dilation_height = (int32_t)cgp__op_or_one(a->dilation[0]);
+    sizes->windows.dilation_width = (int32_t)cgp__op_or_one(a->dilation[1]);
+    sizes->windows.groups = cgp__op_or_one(a->groups);
 }

@@ -83,6 +83,17 @@ void cgp__op_set_windows(const cgp_op_node *node, cgp_op_attributes *sizes);
 /* layer_norm.c: set the sizes of a norm. */
 void cgp__op_set_norm(const cgp_op_node *node, cgp_op_attributes *sizes);
 
+/* Check a convolution's groups: they divide the channels of the image and of the output. */
+cgp_status cgp__op_check_groups(const cgp__windows_attributes *attributes, int64_t in);
+
+/* Set the sizes of a convolution. */
+void cgp__op_set_convolution(const cgp_op_node *node, cgp_op_attributes *sizes);
+
+/* Return a number of groups or a dilation, whose default is 1. */
+static inline int64_t cgp__op_or_one(int64_t number) {
+    return number ? number : 1;
+}
+
 /* Set the output's shape to [height, width, channels]. */
 cgp_status cgp__op_set_output(cgp_op_shapes *out, int64_t height, int64_t width, int64_t channels);
 

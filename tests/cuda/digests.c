@@ -161,6 +161,21 @@ static void print_op(cgp_op_kind op) {
     }
 }
 
+/* Print digests of a convolution with groups or a dilation. */
+static void print_grouped(cgp_op_kind op) {
+    static const struct {
+        int64_t rows, width, out;
+    } sizes[] = {{65, 17, 64}, {128, 64, 130}, {200, 130, 17}};
+    uint64_t seed = seed_of(cgp__op_find(op)->op.name) + 1;
+    for (int i = 0; i < 6; i++) {
+        op_case c = draw_case(op, 3, &seed);
+        c.type = i % 2 ? CGP_BF16 : CGP_F32;
+        c.attributes =
+            draw_grouped(op, sizes[i / 2].rows, sizes[i / 2].width, sizes[i / 2].out, &seed);
+        if (!is_library_gemm(&c)) print_case(&c, 30 + i / 2, &seed);
+    }
+}
+
 static void print_ops(void) {
     for (int op = 0; op < CGP_OP_KINDS; op++)
         print_op((cgp_op_kind)op);
@@ -169,6 +184,8 @@ static void print_ops(void) {
         uint64_t seed = seed_of("block") + (uint64_t)i;
         print_case(&c, 10 + i, &seed);
     }
+    print_grouped(CGP_OP_CONV2D);
+    print_grouped(CGP_OP_CONV_TRANSPOSE2D);
 }
 
 /* Print digests of the weight gradients in bf16 that gemm.cuh computes, with f32 results: those of

@@ -70,15 +70,18 @@ static inline int64_t draw_side(cgp_op_kind op, int64_t windows, int side,
         padding[k] = pool ? test_between(seed, 0, *kernel - 1) : test_between(seed, -2, *kernel);
     if (op == CGP_OP_CONV_TRANSPOSE2D) a->output_padding[side] = test_between(seed, 0, *stride - 1);
     if (op == CGP_OP_UPSAMPLE || op == CGP_OP_CONV_TRANSPOSE2D) return windows / *stride + 1;
-    return (windows - 1) * *stride + *kernel - padding[0] - padding[1];
+    return (windows - 1) * *stride + (*kernel - 1) * cgp__op_or_one(a->dilation[side]) + 1 -
+           padding[0] - padding[1];
 }
 
-/* Draw an image with about `rows` windows; repeat until the op accepts it. */
-static inline cgp_op_attributes draw_image(cgp_op_kind op, int64_t rows, int64_t width, int64_t out,
-                                           uint64_t *seed) {
+/* Draw an image with about `rows` windows, which have the attributes `given`; repeat until the op
+ * accepts it. */
+static inline cgp_op_attributes draw_windows(cgp_op_kind op, int64_t rows, int64_t width,
+                                             cgp__windows_attributes given, uint64_t *seed) {
     cgp_op_attributes g;
     for (;;) {
-        cgp__attributes a = {.windows = {.size = out, .bias = test_random(seed) & 1}};
+        cgp__attributes a = {.windows = given};
+        a.windows.bias = test_random(seed) & 1;
         const int64_t high = test_between(seed, 1, rows < 14 ? (int)rows : 14);
         const int64_t height = draw_side(op, high, 0, &a.windows, seed);
         const int64_t across = draw_side(op, rows / high, 1, &a.windows, seed);
@@ -88,6 +91,11 @@ static inline cgp_op_attributes draw_image(cgp_op_kind op, int64_t rows, int64_t
                 .windows = {.stride = {a.windows.stride[0], a.windows.stride[1]}}};
         if (infer_image(op, height, across, width, &a, &g) == CGP_OK) return g;
     }
+}
+
+static inline cgp_op_attributes draw_image(cgp_op_kind op, int64_t rows, int64_t width, int64_t out,
+                                           uint64_t *seed) {
+    return draw_windows(op, rows, width, (cgp__windows_attributes){.size = out}, seed);
 }
 
 /* Draw a mean over one of three dims. The first two dims have about `rows` rows together. */
@@ -104,6 +112,20 @@ static inline int64_t draw_divisor(int64_t number, uint64_t *seed) {
         if (number % candidate == 0) divisor = candidate;
     }
     return divisor;
+}
+
+/* Draw a convolution with groups or dilations. One in two is depthwise; the others have groups of
+ * about `width` and `out` channels. */
+static inline cgp_op_attributes draw_grouped(cgp_op_kind op, int64_t rows, int64_t width,
+                                             int64_t out, uint64_t *seed) {
+    const bool depthwise = test_random(seed) & 1;
+    const int64_t groups = depthwise ? width : test_between(seed, 1, 3);
+    const int64_t per_group = depthwise ? 1 : (width + groups - 1) / groups;
+    const cgp__windows_attributes given = {
+        .size = depthwise ? width : (out + groups - 1) / groups * groups,
+        .groups = groups,
+        .dilation = {test_between(seed, 1, 4), test_between(seed, 1, 3)}};
+    return draw_windows(op, rows, per_group * groups, given, seed);
 }
 
 static inline cgp_op_attributes draw_concat(int64_t rows, int64_t width, uint64_t *seed) {
@@ -264,12 +286,17 @@ static inline double window_pixels(const op_case *c) {
                : 1.0;
 }
 
+static inline int64_t case_groups(const op_case *c) {
+    return is_convolution(c->op) ? c->attributes.windows.groups : 1;
+}
+
 /* Return the approximate number of multiply-adds in ref. */
 static inline double case_work(const op_case *c) {
     const cgp_op_attributes *g = &c->attributes;
     const double rows = (double)(c->n * g->rows);
     const double window = window_pixels(c);
-    if (is_gemm(c->op)) return rows * window * (double)g->in * (double)g->out;
+    if (is_gemm(c->op))
+        return rows * window * (double)g->in * (double)g->out / (double)case_groups(c);
     if (c->op == CGP_OP_ATTENTION || c->op == CGP_OP_CACHED_ATTENTION)
         return rows * (double)(g->attention.keys * g->attention.heads) *
                ((double)(depth_of(g) + value_width_of(g)) / 2 + 20.0);
@@ -284,7 +311,10 @@ static inline void for_each_case(cgp_op_kind op, int rarely, void (*check)(const
     static const int64_t widths[] = {1, 3, 17, 64, 768};
     for (int i = 0; i < 8 * 5 * (is_gemm(op) ? 5 : 1); i++) {
         op_case c = draw_case(op, 5, seed);
-        c.attributes = draw_attributes(op, lengths[i % 8], widths[i / 8 % 5], widths[i / 40], seed);
+        const int64_t rows = lengths[i % 8], width = widths[i / 8 % 5], out = widths[i / 40];
+        c.attributes = is_convolution(op) && test_random(seed) % 2
+                           ? draw_grouped(op, rows, width, out, seed)
+                           : draw_attributes(op, rows, width, out, seed);
         if (case_work(&c) > 4e6) c.n = 1;
         if (case_work(&c) <= 1e7 / FEWER && test_between(seed, 1, one_in(rarely)) == 1) check(&c);
     }
@@ -400,9 +430,11 @@ static inline const char *family_text(const op_case *c, char *text, size_t size)
         break;
     case CGP_OP_FAMILY_WINDOWS:
         snprintf(text, size,
-                 "bias %d image %dx%d -> %dx%d kernel %dx%d stride %dx%d top %d left %d",
+                 "bias %d image %dx%d -> %dx%d kernel %dx%d stride %dx%d top %d left %d dilation "
+                 "%dx%d groups %" PRId64,
                  w->has_bias, w->height, w->width, w->out_height, w->out_width, w->kernel_height,
-                 w->kernel_width, w->stride_height, w->stride_width, w->top, w->left);
+                 w->kernel_width, w->stride_height, w->stride_width, w->top, w->left,
+                 w->dilation_height, w->dilation_width, w->groups);
         break;
     case CGP_OP_FAMILY_NORM:
         snprintf(text, size, "groups %" PRId64, g->norm.groups);

@@ -120,7 +120,8 @@ static inline int64_t count_weight(const op_case *c) {
         return g->in * g->out;
     case CGP_OP_CONV2D:
     case CGP_OP_CONV_TRANSPOSE2D:
-        return g->out * g->windows.kernel_height * g->windows.kernel_width * g->in;
+        return g->out * g->windows.kernel_height * g->windows.kernel_width * g->in /
+               g->windows.groups;
     case CGP_OP_POSITION:
         return g->rows * g->out;
     case CGP_OP_LAYER_NORM:

@@ -8,6 +8,7 @@
 #include "backend/rotary.h"
 #include "op/attributes.h"
 #include "op/op.h"
+#include "op/rules.h"
 #include "support.h"
 
 static inline bool is_convolution(cgp_op_kind op) {

@@ -53,6 +53,32 @@ TEST_CASE(conv2d_is_differentiated_in_every_shape) {
     }
 }
 
+/* Covers depthwise and other groups, and dilations that share divisors with the stride or not. */
+TEST_CASE(grouped_and_dilated_convolutions_are_differentiated) {
+    static const cgp_op_kind ops[] = {CGP_OP_CONV2D, CGP_OP_CONV_TRANSPOSE2D};
+    static const struct {
+        int64_t in, out, groups;
+        int kernel[2], stride[2], dilation[2];
+    } cases[] = {{3, 3, 3, {3, 2}, {1, 2}, {1, 1}}, {4, 6, 2, {2, 3}, {2, 1}, {1, 1}},
+                 {2, 4, 2, {1, 1}, {1, 1}, {1, 1}}, {2, 3, 1, {2, 3}, {1, 1}, {3, 2}},
+                 {2, 2, 2, {3, 2}, {2, 3}, {2, 2}}, {4, 4, 2, {2, 3}, {4, 2}, {3, 2}}};
+    for (int op = 0; op < 2; op++) {
+        for (int i = 0; i < LENGTH(cases); i++) {
+            cgp__attributes a = {.windows = {.size = cases[i].out,
+                                             .bias = i % 2,
+                                             .groups = cases[i].groups,
+                                             .padding = {1, 2, 0, 1}}};
+            memcpy(a.windows.kernel, cases[i].kernel, sizeof a.windows.kernel);
+            memcpy(a.windows.stride, cases[i].stride, sizeof a.windows.stride);
+            memcpy(a.windows.dilation, cases[i].dilation, sizeof a.windows.dilation);
+            check(&(op_case){.op = ops[op],
+                             .attributes = image_attributes(ops[op], 6, 5, cases[i].in, a),
+                             .n = 2},
+                  &seed);
+        }
+    }
+}
+
 /* Covers windows that overlap or leave gaps, and padding that adds pixels. */
 TEST_CASE(transposed_convolutions_are_differentiated_in_every_shape) {
     static const shape more[] = {{3, 4, {2, 3}, {3, 4}, {0, 0, 0, 0}},

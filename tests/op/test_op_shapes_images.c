@@ -61,13 +61,38 @@ TEST_CASE(conv2d_has_a_weight_for_each_element_of_a_window) {
                                                             .stride_width = 4,
                                                             .top = 1,
                                                             .left = -2,
-                                                            .has_bias = 1}});
+                                                            .has_bias = 1,
+                                                            .dilation_height = 1,
+                                                            .dilation_width = 1,
+                                                            .groups = 1}});
     assert_int_equal(out.shapes.n_parameters, 2);
     assert_param(&out, 0, "weight", "[2, 3, 3, 8]");
     assert_param(&out, 1, "bias", "[8]");
     assert_true(out.shapes.parameters[0].decays && !out.shapes.parameters[1].decays);
     a.bias = false;
     assert_int_equal(infer(CGP_OP_CONV2D, a, IMAGE, F32(1)).shapes.n_parameters, 1);
+}
+
+TEST_CASE(a_group_has_the_weight_of_its_channels) {
+    cgp__attributes a = window(2, 3, 1, 1);
+    a.windows.size = 6;
+    a.windows.groups = 3;
+    a.windows.dilation[0] = 4;
+    a.windows.dilation[1] = 2;
+    inferred out = infer(CGP_OP_CONV2D, a, IMAGE, F32(1));
+    assert_type(&out.shapes.output, "[2, 3, 6]");
+    assert_param(&out, 0, "weight", "[2, 3, 1, 6]");
+    out = infer(CGP_OP_CONV_TRANSPOSE2D, a, IMAGE, F32(1));
+    assert_type(&out.shapes.output, "[10, 11, 6]");
+    assert_param(&out, 0, "weight", "[2, 3, 2, 3]");
+    a.windows.groups = 2;
+    refuse(CGP_OP_CONV2D, a, IMAGE, F32(1),
+           "expects groups that divide the 3 channels and the 6 outputs, got 2");
+    a.windows.groups = -1;
+    refuse(CGP_OP_CONV_TRANSPOSE2D, a, IMAGE, F32(1),
+           "expects groups that divide the 3 channels and the 6 outputs, got -1");
+    a.windows.dilation[1] = -1;
+    refuse(CGP_OP_CONV2D, a, IMAGE, F32(1), "expects a dilation from 0 to 32768, got -1");
 }
 
 TEST_CASE(conv2d_refuses) {
@@ -153,7 +178,10 @@ TEST_CASE(a_transposed_convolution_has_the_weight_of_a_convolution) {
                                                             .stride_width = 4,
                                                             .top = 1,
                                                             .left = -2,
-                                                            .has_bias = 1}});
+                                                            .has_bias = 1,
+                                                            .dilation_height = 1,
+                                                            .dilation_width = 1,
+                                                            .groups = 1}});
     assert_int_equal(out.shapes.n_parameters, 2);
     assert_param(&out, 0, "weight", "[2, 3, 8, 3]");
     assert_param(&out, 1, "bias", "[8]");

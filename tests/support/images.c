@@ -44,8 +44,14 @@ static image random_convolution(graph *g, image x, const char *name) {
         *padding[i][1] = test_between(g->state, sides[i] > 2 ? -1 : 0, 2);
         while (sides[i] + *padding[i][0] + *padding[i][1] < o.kernel[i])
             o.kernel[i]--;
-        out[i] = windows(sides[i], *padding[i][0], *padding[i][1], o.kernel[i], o.stride[i]);
+        o.dilation[i] = test_between(g->state, 0, 2);
+        while (o.dilation[i] > 1 &&
+               sides[i] + *padding[i][0] + *padding[i][1] < (o.kernel[i] - 1) * o.dilation[i] + 1)
+            o.dilation[i]--;
+        out[i] = windows(sides[i], *padding[i][0], *padding[i][1],
+                         (o.kernel[i] - 1) * (o.dilation[i] ? o.dilation[i] : 1) + 1, o.stride[i]);
     }
+    if (test_between(g->state, 0, 2) == 0) o.out = o.groups = x.c;
     return (image){cgp_conv2d(g->model, x.value, name, o), out[0], out[1], (int)o.out};
 }
 

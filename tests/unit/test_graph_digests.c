@@ -169,6 +169,28 @@ static cgp_model *model_with_a_detach(void) {
     return m;
 }
 
+static cgp_model *model_with_groups(void) {
+    cgp_model *m = NULL;
+    assert_ok(cgp_model_create(&m, "groups"));
+    cgp_model_layer(m, "windows");
+    cgp_value x = cgp_model_input(m, "x", CGP_F32, 3, (int64_t[]){6, 5, 4});
+    x = cgp_conv2d(m, x, "conv",
+                   (cgp_conv2d_options){.out = 4,
+                                        .kernel = {3, 2},
+                                        .stride = {1, 1},
+                                        .init = normal,
+                                        .groups = 4,
+                                        .dilation = {1, 2}});
+    cgp_model_output(m, cgp_conv_transpose2d(m, x, "wide",
+                                             (cgp_conv_transpose2d_options){.out = 6,
+                                                                            .kernel = {2, 3},
+                                                                            .stride = {2, 3},
+                                                                            .init = uniform,
+                                                                            .groups = 2,
+                                                                            .dilation = {3, 1}}));
+    return m;
+}
+
 TEST_CASE(every_op_keeps_its_bytes) {
     bool written[CGP_OP_KINDS] = {false};
     write_and_compare(model_of_images(),
@@ -179,6 +201,8 @@ TEST_CASE(every_op_keeps_its_bytes) {
                       "84d85c2a6bfb7c6f127a742d29a29ebc7d5bce621285d78319af5f0f20c307e2", written);
     write_and_compare(model_with_a_detach(),
                       "185f1558daaf28ba758236a5dc6cf382f319d386ad41ba5416225f68c4f4c07f", written);
+    write_and_compare(model_with_groups(),
+                      "6b58bf8c76960b3a314c1351230bdfd6c534fb0dfc3497bc4a1ebf1c5f77dd73", written);
     for (int kind = 0; kind < CGP_OP_KINDS; kind++) {
         if (!written[kind]) print_error("%s: not written\n", cgp_op_name((cgp_op_kind)kind));
         assert_true(written[kind]);

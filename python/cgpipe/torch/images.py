@@ -61,23 +61,31 @@ def _padding(value: Any) -> List[int]:
     return [h, h, w, w]
 
 
-@op("conv2d", "convolution")
+def _grouping(groups: int, dilation: Any) -> Dict[str, Any]:
+    """Return the attributes of groups and of a dilation, which a graph omits if they are 1."""
+    found: Dict[str, Any] = {"groups": groups} if groups > 1 else {}
+    if pair(dilation) != [1, 1]:
+        found["dilation"] = pair(dilation)
+    return found
+
+
+@op("conv2d")
 def conv2d(t: Translator, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
            dilation: Any = 1, groups: int = 1) -> Value:
-    need(groups == 1, "conv2d with groups of 1")
-    need(pair(dilation) == [1, 1], "conv2d with a dilation of 1")
     need(isinstance(weight, Parameter) and len(weight.shape) == 4, "conv2d of a parameter")
     out, inner, kh, kw = weight.shape
     if isinstance(padding, str):
         need(padding in ("valid", "same"), "conv2d with padding in numbers")
-        sides = [(kh - 1) // 2, kh // 2, (kw - 1) // 2, kw // 2] if padding == "same" else [0] * 4
+        down, across = (d * (k - 1) for d, k in zip(pair(dilation), (kh, kw)))
+        sides = ([down // 2, down - down // 2, across // 2, across - across // 2]
+                 if padding == "same" else [0] * 4)
     else:
         sides = _padding(padding)
     named = [t.parameter(weight, [kh, kw, inner, out], order=(3, 2, 0, 1))]
     if bias is not None:
         named.append(t.parameter(bias, [out], decays=False))
     attributes = {"size": out, "bias": bias is not None, "kernel": [kh, kw], "stride": pair(stride),
-                  "padding": sides}
+                  "padding": sides, **_grouping(groups, dilation)}
     return image_op(t, x, "conv2d", attributes, result_size(t), named, channels=out)
 
 
@@ -85,16 +93,26 @@ def conv2d(t: Translator, x: Any, weight: Any, bias: Any = None, stride: Any = 1
 def conv_transpose2d(t: Translator, x: Any, weight: Any, bias: Any = None, stride: Any = 1,
                      padding: Any = 0, output_padding: Any = 0, groups: int = 1,
                      dilation: Any = 1) -> Value:
-    need(groups == 1, "conv_transpose2d with groups of 1")
-    need(pair(dilation) == [1, 1], "conv_transpose2d with a dilation of 1")
-    need(isinstance(weight, Parameter), "conv_transpose2d of a parameter")
-    inner, out, kh, kw = weight.shape
-    named = [t.parameter(weight, [kh, kw, out, inner], order=(3, 2, 0, 1))]
+    need(isinstance(weight, Parameter) and len(weight.shape) == 4,
+         "conv_transpose2d of a parameter")
+    inner, per_group, kh, kw = weight.shape
+    out = per_group * groups
+    named = [t.parameter(weight, [kh, kw, per_group, inner], order=(3, 2, 0, 1))]
     if bias is not None:
         named.append(t.parameter(bias, [out], decays=False))
     attributes = {"size": out, "bias": bias is not None, "kernel": [kh, kw], "stride": pair(stride),
-                  "padding": _padding(padding), "output_padding": pair(output_padding)}
+                  "padding": _padding(padding), "output_padding": pair(output_padding),
+                  **_grouping(groups, dilation)}
     return image_op(t, x, "conv_transpose2d", attributes, result_size(t), named, channels=out)
+
+
+@op("convolution")
+def convolution(t: Translator, x: Any, weight: Any, bias: Any, stride: Any, padding: Any,
+                dilation: Any, transposed: bool, output_padding: Any, groups: int) -> Value:
+    if transposed:
+        return conv_transpose2d(t, x, weight, bias, stride, padding, output_padding, groups,
+                                dilation)
+    return conv2d(t, x, weight, bias, stride, padding, dilation, groups)
 
 
 @op("max_pool2d")

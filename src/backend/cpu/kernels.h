@@ -29,6 +29,8 @@ static inline void *cgp__cpu_at(cgp_dtype type, const void *memory, int64_t i) {
 /* The operands of kernels: operands.h, gemm/block.h. */
 typedef struct cgp__block cgp__block;
 typedef struct cgp__cpu_columns cgp__cpu_columns;
+typedef struct cgp__cpu_depthwise cgp__cpu_depthwise;
+typedef struct cgp__cpu_depthwise_weight cgp__cpu_depthwise_weight;
 typedef struct cgp__cpu_loss cgp__cpu_loss;
 typedef struct cgp__cpu_mask cgp__cpu_mask;
 typedef struct cgp__cpu_norm cgp__cpu_norm;
@@ -101,6 +103,9 @@ typedef struct cgp__winograd_row cgp__winograd_row;
     /* compute a row of the image's gradient */                                                \
     X(pool_sum_back, (const cgp__cpu_pool *p, void *dx, int64_t row))                          \
     X(pool_max_back, (const cgp__cpu_pool *p, void *dx, int64_t row))                          \
+    /* depthwise convolution: a row of pixels; the weight's gradient from some rows */         \
+    X(depthwise_row, (const cgp__cpu_depthwise *p))                                            \
+    X(depthwise_weight, (const cgp__cpu_depthwise_weight *p))                                  \
     X(softmax_forward, (const cgp__cpu_scores *scores))                                        \
     X(softmax_backward, (const cgp__cpu_scores *scores))                                       \
     /* cos and sin of position * frequencies, padded to full vectors */                        \

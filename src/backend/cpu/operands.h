@@ -141,4 +141,38 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_windows *g) {
     return cgp__cpu_padded(max * g->in) + CGP__CPU_POOL_SLACK;
 }
 
+/* An element of the window of pixels: the first element of its row of `from`, the column of output
+ * 0, and the first element of its weight. */
+typedef struct cgp__cpu_tap {
+    int64_t row, column, weight;
+} cgp__cpu_tap;
+
+/* A row of a depthwise convolution, or of its input gradient; C = channels. */
+typedef struct cgp__cpu_depthwise {
+    /* Type of `from` and `to`. */
+    cgp_dtype type;
+    const void *from;
+    const float *weight; /* [taps, C] */
+    const float *bias;   /* [C], or NULL */
+    void *to;
+    /* Add to the result instead of overwriting it. */
+    bool add;
+    /* `columns`: pixels in a row of `from`. `step`: columns from one output to the next. */
+    int64_t channels, columns, step;
+    /* Number of outputs; elements of `to` from one output to the next. */
+    int64_t outputs, to_step;
+    const cgp__cpu_tap *taps;
+    int64_t n_taps;
+} cgp__cpu_depthwise;
+
+/* The gradient of a depthwise weight, summed over rows first .. first + rows - 1 of all y. */
+typedef struct cgp__cpu_depthwise_weight {
+    /* Type of x and dy. */
+    cgp_dtype type;
+    const cgp_op_windows *attributes;
+    const void *x, *dy;
+    int64_t first, rows;
+    float *sums; /* [KH, KW, C], overwritten */
+} cgp__cpu_depthwise_weight;
+
 #endif

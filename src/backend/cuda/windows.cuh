@@ -47,6 +47,7 @@ template <class T> struct windows {
     const T *image;
     int n, height, width, channels;
     int kernel_height, kernel_width, stride_height, stride_width, top, left;
+    int dilation_height, dilation_width;
     /* Height and width of an output image, in pixels. */
     int out_height, out_width;
     /* Set by set_windows(). */
@@ -60,8 +61,8 @@ template <class T> struct windows {
      * image. */
     __device__ const T *find(const pixel &p, int at) const {
         const int u = of_segment(at), rest = at - u * (int)of_segment.by, v = of_channels(rest);
-        const int row = p.row * stride_height - top + u;
-        const int column = p.column * stride_width - left + v;
+        const int row = p.row * stride_height - top + u * dilation_height;
+        const int column = p.column * stride_width - left + v * dilation_width;
         if (row < 0 || row >= height || column < 0 || column >= width) return NULL;
         return image + (((int64_t)p.image * height + row) * width + column) * channels +
                (rest - v * channels);

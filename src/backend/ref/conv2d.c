@@ -9,6 +9,9 @@
  *     dweight[u, v, c, o] = sum over samples and windows of dy[i, j, o] x[a + u, b + v, c]
  *     dbias[o]           = sum over samples and windows of dy[i, j, o]
  *
+ * u and v are multiplied by the dilation where they select a pixel. The channels c and o are of one
+ * group, and the weight has the index of c within the group.
+ *
  * Pixels outside x are zero. backward_input needs weight; backward_weight needs x; neither needs y.
  * The output y is overwritten; the kernel overwrites dx or adds to it. The first micro-batch
  * overwrites dweight and dbias; later micro-batches add to them. */
@@ -25,21 +28,22 @@ static int64_t y_at(const cgp_op_windows *g, int64_t sample, int64_t i, int64_t 
 }
 
 static int64_t weight_at(const cgp_op_windows *g, int64_t o, int64_t u, int64_t v) {
-    return (u * g->kernel_width + v) * g->in * g->out + o;
+    return (u * g->kernel_width + v) * (g->in / g->groups) * g->out + o;
 }
 
 /* Return y[i, j, o] without the bias. */
 static double window(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t sample,
                      int64_t i, int64_t j, int64_t o) {
     const cgp_op_windows *g = cgp_spec_windows(spec);
-    const int64_t a = i * g->stride_height - g->top, b = j * g->stride_width - g->left;
-    const cgp__ref_span rows = cgp__ref_span_of(a, g->kernel_height, g->height);
-    const cgp__ref_span columns = cgp__ref_span_of(b, g->kernel_width, g->width);
+    const int64_t in = g->in / g->groups, first = o / (g->out / g->groups) * in;
     double sum = 0.0;
-    for (int64_t h = rows.begin; h < rows.end; h++) {
-        for (int64_t w = columns.begin; w < columns.end; w++) {
-            const int64_t x = x_at(g, sample, h, w), weight = weight_at(g, o, h - a, w - b);
-            for (int64_t c = 0; c < g->in; c++)
+    for (int64_t u = 0; u < g->kernel_height; u++) {
+        const int64_t h = i * g->stride_height - g->top + u * g->dilation_height;
+        for (int64_t v = 0; h >= 0 && h < g->height && v < g->kernel_width; v++) {
+            const int64_t w = j * g->stride_width - g->left + v * g->dilation_width;
+            if (w < 0 || w >= g->width) continue;
+            const int64_t x = x_at(g, sample, h, w) + first, weight = weight_at(g, o, u, v);
+            for (int64_t c = 0; c < in; c++)
                 sum += (double)cgp__ref_load(spec->type, args->x[0], x + c) *
                        args->param[0][weight + c * g->out];
         }
@@ -63,14 +67,17 @@ static void conv2d_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
 static double input_element(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                             int64_t sample, int64_t h, int64_t w, int64_t c) {
     const cgp_op_windows *g = cgp_spec_windows(spec);
+    const int64_t in = g->in / g->groups, out = g->out / g->groups, first = c / in * out;
     double sum = 0.0;
     for (int64_t u = 0; u < g->kernel_height; u++) {
-        const int64_t i = cgp__ref_window_of(h + g->top - u, g->stride_height, g->out_height);
+        const int64_t i = cgp__ref_window_of(h + g->top - u * g->dilation_height, g->stride_height,
+                                             g->out_height);
         for (int64_t v = 0; i >= 0 && v < g->kernel_width; v++) {
-            const int64_t j = cgp__ref_window_of(w + g->left - v, g->stride_width, g->out_width);
-            for (int64_t o = 0; j >= 0 && o < g->out; o++)
+            const int64_t j = cgp__ref_window_of(w + g->left - v * g->dilation_width,
+                                                 g->stride_width, g->out_width);
+            for (int64_t o = first; j >= 0 && o < first + out; o++)
                 sum += (double)cgp__ref_load(spec->type, args->dy, y_at(g, sample, i, j) + o) *
-                       args->param[0][weight_at(g, o, u, v) + c * g->out];
+                       args->param[0][weight_at(g, o, u, v) + c % in * g->out];
         }
     }
     return sum;
@@ -87,19 +94,20 @@ static void conv2d_input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     }
 }
 
-/* Return dweight[u, v, c, o]. */
+/* Return dweight[u, v, c, o]; c is an index within the group of o. */
 static double weight_element(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t o,
                              int64_t u, int64_t v, int64_t c) {
     const cgp_op_windows *g = cgp_spec_windows(spec);
+    const int64_t first = o / (g->out / g->groups) * (g->in / g->groups);
     double sum = 0.0;
     for (int64_t row = 0; row < spec->n * g->out_height; row++) {
         const int64_t sample = row / g->out_height, i = row % g->out_height;
-        const int64_t h = i * g->stride_height - g->top + u;
+        const int64_t h = i * g->stride_height - g->top + u * g->dilation_height;
         for (int64_t j = 0; h >= 0 && h < g->height && j < g->out_width; j++) {
-            const int64_t w = j * g->stride_width - g->left + v;
+            const int64_t w = j * g->stride_width - g->left + v * g->dilation_width;
             if (w < 0 || w >= g->width) continue;
             sum += (double)cgp__ref_load(spec->type, args->dy, y_at(g, sample, i, j) + o) *
-                   cgp__ref_load(spec->type, args->x[0], x_at(g, sample, h, w) + c);
+                   cgp__ref_load(spec->type, args->x[0], x_at(g, sample, h, w) + first + c);
         }
     }
     return sum;
@@ -107,10 +115,11 @@ static double weight_element(const cgp_kernel_spec *spec, const cgp_kernel_args 
 
 static void conv2d_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const cgp_op_windows *g = cgp_spec_windows(spec);
-    const int64_t count = g->out * g->kernel_height * g->kernel_width * g->in;
+    const int64_t in = g->in / g->groups;
+    const int64_t count = g->out * g->kernel_height * g->kernel_width * in;
     for (int64_t e = 0; args->dparam[0] && e < count; e++) {
-        const int64_t o = e % g->out, c = e / g->out % g->in;
-        const int64_t tap = e / (g->out * g->in);
+        const int64_t o = e % g->out, c = e / g->out % in;
+        const int64_t tap = e / (g->out * in);
         const int64_t u = tap / g->kernel_width, v = tap % g->kernel_width;
         cgp__ref_store(CGP_F32, args->dparam[0], e, !args->first,
                        weight_element(spec, args, o, u, v, c));

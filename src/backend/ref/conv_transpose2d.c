@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* conv_transpose2d.c -- transposed convolution from x [H, W, in] to y [OH, OW, out], with weight
- * [KH, KW, out, in]. Reference kernels.
+ * [KH, KW, out / groups, in]. Reference kernels.
  *
  *     Pixel (i, j) of x and tap (u, v) contribute to pixel (h, w) of y, if it exists:
- *     h = i stride + u - top     w = j stride + v - left
+ *     h = i stride + u dilation - top     w = j stride + v dilation - left
  *
  *     y  [h, w, o]    = bias[o] + sum of x [i, j, c] weight [u, v, o, c]
  *     dx [i, j, c]    = sum of dy [h, w, o] weight [u, v, o, c]
  *     dweight         = sum of x [i, j, c] dy [h, w, o]            dbias = sum of dy
+ *
+ * The channels c and o are of one group, and the weight has the index of o within the group.
  *
  * y is overwritten; the kernel overwrites dx or adds to it. The first micro-batch overwrites
  * dweight and dbias; later micro-batches add to them. */
@@ -24,21 +26,24 @@ static int64_t y_at(const cgp_op_windows *g, int64_t sample, int64_t h, int64_t 
 }
 
 static int64_t weight_at(const cgp_op_windows *g, int64_t u, int64_t v, int64_t o) {
-    return ((u * g->kernel_width + v) * g->out + o) * g->in;
+    return ((u * g->kernel_width + v) * (g->out / g->groups) + o) * g->in;
 }
 
 /* Return y[h, w, o] without the bias. */
 static double output_element(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                              int64_t sample, int64_t h, int64_t w, int64_t o) {
     const cgp_op_windows *g = cgp_spec_windows(spec);
+    const int64_t in = g->in / g->groups, out = g->out / g->groups, first = o / out * in;
     double sum = 0.0;
     for (int64_t u = 0; u < g->kernel_height; u++) {
-        const int64_t i = cgp__ref_window_of(h + g->top - u, g->stride_height, g->height);
+        const int64_t i =
+            cgp__ref_window_of(h + g->top - u * g->dilation_height, g->stride_height, g->height);
         for (int64_t v = 0; i >= 0 && v < g->kernel_width; v++) {
-            const int64_t j = cgp__ref_window_of(w + g->left - v, g->stride_width, g->width);
-            for (int64_t c = 0; j >= 0 && c < g->in; c++)
+            const int64_t j =
+                cgp__ref_window_of(w + g->left - v * g->dilation_width, g->stride_width, g->width);
+            for (int64_t c = first; j >= 0 && c < first + in; c++)
                 sum += (double)cgp__ref_load(spec->type, args->x[0], x_at(g, sample, i, j) + c) *
-                       args->param[0][weight_at(g, u, v, o) + c];
+                       args->param[0][weight_at(g, u, v, o % out) + c];
         }
     }
     return sum;
@@ -59,15 +64,17 @@ static void conv_transpose2d_forward(const cgp_kernel_spec *spec, const cgp_kern
 static double input_element(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                             int64_t sample, int64_t i, int64_t j, int64_t c) {
     const cgp_op_windows *g = cgp_spec_windows(spec);
-    const int64_t h = i * g->stride_height - g->top, w = j * g->stride_width - g->left;
-    const cgp__ref_span rows = cgp__ref_span_of(h, g->kernel_height, g->out_height);
-    const cgp__ref_span columns = cgp__ref_span_of(w, g->kernel_width, g->out_width);
+    const int64_t out = g->out / g->groups, first = c / (g->in / g->groups) * out;
     double sum = 0.0;
-    for (int64_t a = rows.begin; a < rows.end; a++) {
-        for (int64_t b = columns.begin; b < columns.end; b++) {
-            for (int64_t o = 0; o < g->out; o++)
-                sum += (double)cgp__ref_load(spec->type, args->dy, y_at(g, sample, a, b) + o) *
-                       args->param[0][weight_at(g, a - h, b - w, o) + c];
+    for (int64_t u = 0; u < g->kernel_height; u++) {
+        const int64_t h = i * g->stride_height - g->top + u * g->dilation_height;
+        for (int64_t v = 0; h >= 0 && h < g->out_height && v < g->kernel_width; v++) {
+            const int64_t w = j * g->stride_width - g->left + v * g->dilation_width;
+            if (w < 0 || w >= g->out_width) continue;
+            for (int64_t o = 0; o < out; o++)
+                sum +=
+                    (double)cgp__ref_load(spec->type, args->dy, y_at(g, sample, h, w) + first + o) *
+                    args->param[0][weight_at(g, u, v, o) + c];
         }
     }
     return sum;
@@ -84,19 +91,20 @@ static void conv_transpose2d_input(const cgp_kernel_spec *spec, const cgp_kernel
     }
 }
 
-/* Return dweight[u, v, o, c]. */
+/* Return dweight[u, v, o, c]; o is an index within the group of c. */
 static double weight_element(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t u,
                              int64_t v, int64_t o, int64_t c) {
     const cgp_op_windows *g = cgp_spec_windows(spec);
+    const int64_t first = c / (g->in / g->groups) * (g->out / g->groups);
     double sum = 0.0;
     for (int64_t row = 0; row < spec->n * g->height; row++) {
         const int64_t sample = row / g->height, i = row % g->height;
-        const int64_t h = i * g->stride_height - g->top + u;
+        const int64_t h = i * g->stride_height - g->top + u * g->dilation_height;
         for (int64_t j = 0; h >= 0 && h < g->out_height && j < g->width; j++) {
-            const int64_t w = j * g->stride_width - g->left + v;
+            const int64_t w = j * g->stride_width - g->left + v * g->dilation_width;
             if (w < 0 || w >= g->out_width) continue;
             sum += (double)cgp__ref_load(spec->type, args->x[0], x_at(g, sample, i, j) + c) *
-                   cgp__ref_load(spec->type, args->dy, y_at(g, sample, h, w) + o);
+                   cgp__ref_load(spec->type, args->dy, y_at(g, sample, h, w) + first + o);
         }
     }
     return sum;
@@ -104,9 +112,10 @@ static double weight_element(const cgp_kernel_spec *spec, const cgp_kernel_args 
 
 static void conv_transpose2d_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const cgp_op_windows *g = cgp_spec_windows(spec);
-    const int64_t count = g->out * g->kernel_height * g->kernel_width * g->in;
+    const int64_t out = g->out / g->groups;
+    const int64_t count = out * g->kernel_height * g->kernel_width * g->in;
     for (int64_t e = 0; args->dparam[0] && e < count; e++) {
-        const int64_t c = e % g->in, o = e / g->in % g->out, tap = e / (g->in * g->out);
+        const int64_t c = e % g->in, o = e / g->in % out, tap = e / (g->in * out);
         cgp__ref_store(
             CGP_F32, args->dparam[0], e, !args->first,
             weight_element(spec, args, tap / g->kernel_width, tap % g->kernel_width, o, c));

@@ -2,15 +2,16 @@
 /* windows.h -- ops over windows of images [H, W, C]: convolutions, pools, UPSAMPLE, PAD, MEAN.
  *
  *  op               x[0]          x[1]  y          saved  param
- *  CONV2D           [n,H,W,in]    -     [n,R,C]    -      weight [KH,KW,in,C], bias [C]
- *  CONV_TRANSPOSE2D [n,H,W,in]    -     [n,R,C]    -      weight [KH,KW,C,in], bias [C]
+ *  CONV2D           [n,H,W,in]    -     [n,R,C]    -      weight [KH,KW,in/G,C], bias [C]
+ *  CONV_TRANSPOSE2D [n,H,W,in]    -     [n,R,C]    -      weight [KH,KW,C/G,in], bias [C]
  *  MAX_POOL         [n,H,W,C]     -     [n,R,C]    -      -
  *  AVERAGE_POOL     [n,H,W,C]     -     [n,R,C]    -      -
  *  UPSAMPLE         [n,H,W,C]     -     [n,R,C]    -      -
  *  PAD              [n,H,W,C]     -     [n,R,C]    -      -
  *  MEAN             [n,H,W,C]     -     [n,R,C]    -      -
  *
- * R = out_height x out_width; KH = kernel_height, KW = kernel_width. A bias exists if has_bias.
+ * R = out_height x out_width; KH = kernel_height, KW = kernel_width, G = groups. A bias exists if
+ * has_bias.
  *
  * Element (u, v) of the window of output pixel (i, j) is input pixel (i stride_height + u - top, j
  * stride_width + v - left), if it exists. Elsewhere CONV2D takes zero, and a pool takes nothing.
@@ -19,6 +20,11 @@
  *
  * In CONV_TRANSPOSE2D, element (u, v) of the window of input pixel (i, j) is output pixel (i
  * stride_height + u - top, j stride_width + v - left), if it exists. The op adds to this pixel.
+ *
+ * A convolution with a dilation has u dilation_height instead of u, and v dilation_width instead of
+ * v. With G groups, channels of x and of y form G groups of equal size, and a channel of y depends
+ * on the channels of x in its own group.
+ *
  * MEAN is an AVERAGE_POOL whose windows do not overlap. Output pixel (i, j) of UPSAMPLE is input
  * pixel (i / stride_height, j / stride_width); of PAD, it is input pixel (i - top, j - left), or
  * zero. */
@@ -40,6 +46,10 @@ typedef struct CGP_OP_STRUCT cgp_op_windows {
     /** Side of Winograd's tiles in output pixels: 2, only for a CONV2D of 3 x 3 with stride 1. 0:
      *  direct sums. A backend may compute direct sums in both cases, or refuse tiles. */
     int32_t tile;
+    /** Convolutions: pixels from one element of a window to the next, >= 1. */
+    int32_t dilation_height, dilation_width;
+    /** Convolutions: number of groups of channels, which divides `in` and `out`. */
+    int64_t groups;
 } cgp_op_windows;
 
 #endif

@@ -15,7 +15,8 @@
  * class have the same taps of the kernel and read dy without gaps, so no GEMM multiplies zeros that
  * the stride would insert. A pointwise convolution (1 x 1, stride 1) is a plain GEMM.
  *
- * In bf16, conv2d_bf16.c may run the GEMMs. conv2d_weight.c computes dW. conv2d_winograd.c runs
+ * conv2d_depthwise.c runs depthwise convolutions, and conv2d_parts.c other groups and dilations. In
+ * bf16, conv2d_bf16.c may run the GEMMs. conv2d_weight.c computes dW. conv2d_winograd.c runs
  * convolutions with a Winograd `tile`, if this is faster.
  *
  * Threads take blocks of pixels, each with its own padded rows, or ranges of columns. The result is
@@ -225,6 +226,14 @@ int64_t cgp__cpu_pointwise_workspace(const cgp_kernel_spec *spec, int threads) {
 void cgp__cpu_convolve(cgp_device *device, const cgp__cpu_convolution *conv, void *workspace) {
     const cgp_op_windows *s = cgp_spec_windows(conv->spec);
     const cgp_dtype type = conv->spec->type;
+    if (cgp__is_depthwise(s)) {
+        cgp__depthwise_convolve(device, conv, workspace);
+        return;
+    }
+    if (cgp__has_parts(s)) {
+        cgp__convolve_parts(device, conv, workspace);
+        return;
+    }
     if (by_winograd(device, conv->spec)) {
         cgp__winograd_convolve(device, conv, workspace);
         return;
@@ -320,16 +329,24 @@ static void run_class(cgp_device *device, const cgp__cpu_convolution *conv,
 void cgp__cpu_convolve_transposed(cgp_device *device, const cgp__cpu_convolution *conv,
                                   void *workspace) {
     const cgp_op_windows *s = cgp_spec_windows(conv->spec);
+    if (cgp__is_depthwise(s)) {
+        cgp__depthwise_convolve_transposed(device, conv, workspace);
+        return;
+    }
+    if (cgp__has_parts(s)) {
+        cgp__convolve_parts_transposed(device, conv, workspace);
+        return;
+    }
     if (by_winograd(device, conv->spec)) {
         cgp__winograd_convolve_transposed(device, conv, workspace);
         return;
     }
     for (int64_t i = 0; i < s->stride_height; i++) {
         const cgp__pixel_class vertical =
-            cgp__pixel_class_of(i, s->stride_height, s->height, s->kernel_height, s->top);
+            cgp__pixel_class_of(i, s->stride_height, 1, s->height, s->kernel_height, s->top);
         for (int64_t j = 0; j < s->stride_width; j++) {
             const cgp__pixel_class horizontal =
-                cgp__pixel_class_of(j, s->stride_width, s->width, s->kernel_width, s->left);
+                cgp__pixel_class_of(j, s->stride_width, 1, s->width, s->kernel_width, s->left);
             run_class(device, conv, &vertical, &horizontal, workspace);
         }
     }
@@ -349,7 +366,12 @@ static cgp_status backward_input(const cgp_kernel *kernel, const cgp_kernel_args
 
 void cgp__cpu_convolve_weight(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
                               const void *dy, float *dw, bool add, void *workspace) {
-    if (by_winograd(device, spec))
+    const cgp_op_windows *s = cgp_spec_windows(spec);
+    if (cgp__is_depthwise(s))
+        cgp__depthwise_weight(device, spec, x, dy, dw, add, workspace);
+    else if (cgp__has_parts(s))
+        cgp__convolve_parts_weight(device, spec, x, dy, dw, add, workspace);
+    else if (by_winograd(device, spec))
         cgp__winograd_weight(device, spec, x, dy, dw, add, workspace);
     else if (spec->type == CGP_BF16 && device->tiles)
         cgp__convolve_weight_bf16(device, spec, x, dy, dw, add, workspace);
@@ -381,23 +403,21 @@ static int64_t gemm_workspace(const cgp_kernel_spec *spec, const cgp__output_pos
     return cgp__max(bytes, cgp__window_gemm_bf16_bytes(g, columns, threads));
 }
 
-static int64_t forward_workspace(const cgp_kernel_spec *spec, int threads) {
-    if (cgp__is_pointwise(spec)) return cgp__cpu_pointwise_workspace(spec, threads);
+static int64_t forward_bytes(const cgp_kernel_spec *spec, int threads) {
     const cgp__output_positions g = cgp__output_positions_of(spec, NULL);
     return gemm_workspace(spec, &g, spec->attributes.out, threads);
 }
 
 /* Return the largest workspace, in bytes, of any class of pixels. */
-static int64_t input_workspace(const cgp_kernel_spec *spec, int threads) {
+static int64_t input_bytes(const cgp_kernel_spec *spec, int threads) {
     const cgp_op_windows *s = cgp_spec_windows(spec);
-    if (cgp__is_pointwise(spec)) return cgp__cpu_pointwise_workspace(spec, threads);
     int64_t bytes = 0;
     for (int64_t i = 0; i < s->stride_height; i++) {
         const cgp__pixel_class vertical =
-            cgp__pixel_class_of(i, s->stride_height, s->height, s->kernel_height, s->top);
+            cgp__pixel_class_of(i, s->stride_height, 1, s->height, s->kernel_height, s->top);
         for (int64_t j = 0; j < s->stride_width; j++) {
             const cgp__pixel_class horizontal =
-                cgp__pixel_class_of(j, s->stride_width, s->width, s->kernel_width, s->left);
+                cgp__pixel_class_of(j, s->stride_width, 1, s->width, s->kernel_width, s->left);
             if (vertical.pixels == 0 || horizontal.pixels == 0 || vertical.taps == 0 ||
                 horizontal.taps == 0)
                 continue;
@@ -408,8 +428,7 @@ static int64_t input_workspace(const cgp_kernel_spec *spec, int threads) {
     return bytes;
 }
 
-static int64_t weight_workspace(const cgp_kernel_spec *spec, int threads) {
-    if (cgp__is_pointwise(spec)) return cgp__cpu_pointwise_workspace(spec, threads);
+static int64_t weight_bytes(const cgp_kernel_spec *spec, int threads) {
     const int64_t bytes = cgp__winograd_applies(cgp_spec_windows(spec))
                               ? cgp__winograd_weight_bytes(spec, threads)
                               : cgp__convolve_weight_f32_bytes(spec, threads);
@@ -417,8 +436,25 @@ static int64_t weight_workspace(const cgp_kernel_spec *spec, int threads) {
     return cgp__max(bytes, cgp__convolve_weight_bf16_bytes(spec, threads));
 }
 
+int64_t cgp__cpu_convolve_bytes(const cgp_kernel_spec *spec, int threads) {
+    const cgp_op_windows *s = cgp_spec_windows(spec);
+    const bool is_weight = spec->direction == CGP_OP_BACKWARD_WEIGHT;
+    if (cgp__is_depthwise(s))
+        return is_weight ? cgp__depthwise_weight_bytes(spec, threads)
+                         : cgp__depthwise_convolve_bytes(spec, threads);
+    if (cgp__has_parts(s)) return cgp__convolve_parts_bytes(spec, threads);
+    if (is_weight) return weight_bytes(spec, threads);
+    return spec->direction == CGP_OP_FORWARD ? forward_bytes(spec, threads)
+                                             : input_bytes(spec, threads);
+}
+
+static int64_t workspace(const cgp_kernel_spec *spec, int threads) {
+    return cgp__is_pointwise(spec) ? cgp__cpu_pointwise_workspace(spec, threads)
+                                   : cgp__cpu_convolve_bytes(spec, threads);
+}
+
 const cgp__cpu_op cgp__cpu_conv2d[CGP_OP_DIRECTIONS] = {
-    [CGP_OP_FORWARD] = {forward, forward_workspace},
-    [CGP_OP_BACKWARD_INPUT] = {backward_input, input_workspace},
-    [CGP_OP_BACKWARD_WEIGHT] = {backward_weight, weight_workspace},
+    [CGP_OP_FORWARD] = {forward, workspace},
+    [CGP_OP_BACKWARD_INPUT] = {backward_input, workspace},
+    [CGP_OP_BACKWARD_WEIGHT] = {backward_weight, workspace},
 };

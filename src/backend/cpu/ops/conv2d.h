@@ -30,6 +30,9 @@ void cgp__cpu_convolve_transposed(cgp_device *device, const cgp__cpu_convolution
 void cgp__cpu_convolve_weight(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
                               const void *dy, float *dw, bool add, void *workspace);
 
+/* Return the workspace of the three functions in bytes; the direction of the spec selects one. */
+int64_t cgp__cpu_convolve_bytes(const cgp_kernel_spec *spec, int threads);
+
 /* Run a pointwise CONV2D or CONV_TRANSPOSE2D as a LINEAR. cgp__cpu_pointwise_workspace() returns
  * the size in bytes of the workspace that this LINEAR needs. */
 cgp_status cgp__cpu_run_pointwise(const cgp_kernel *kernel, const cgp_kernel_args *args);

@@ -134,6 +134,24 @@ void cgp__winograd_weight(cgp_device *device, const cgp_kernel_spec *spec, const
                           const void *dy, float *dw, bool add, void *workspace);
 int64_t cgp__winograd_weight_bytes(const cgp_kernel_spec *spec, int threads);
 
+/* conv2d_depthwise.c: convolve channels one by one; arguments are as in conv2d.h. */
+void cgp__depthwise_convolve(cgp_device *device, const cgp__cpu_convolution *conv, void *workspace);
+void cgp__depthwise_convolve_transposed(cgp_device *device, const cgp__cpu_convolution *conv,
+                                        void *workspace);
+int64_t cgp__depthwise_convolve_bytes(const cgp_kernel_spec *spec, int threads);
+void cgp__depthwise_weight(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
+                           const void *dy, float *dw, bool add, void *workspace);
+int64_t cgp__depthwise_weight_bytes(const cgp_kernel_spec *spec, int threads);
+
+/* conv2d_parts.c: convolve groups and dilations in parts; arguments are as in conv2d.h. */
+bool cgp__has_parts(const cgp_op_windows *g);
+void cgp__convolve_parts(cgp_device *device, const cgp__cpu_convolution *conv, void *workspace);
+void cgp__convolve_parts_transposed(cgp_device *device, const cgp__cpu_convolution *conv,
+                                    void *workspace);
+void cgp__convolve_parts_weight(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
+                                const void *dy, float *dw, bool add, void *workspace);
+int64_t cgp__convolve_parts_bytes(const cgp_kernel_spec *spec, int threads);
+
 /* conv2d_bf16.c: convolve by windows on a device with AVX512_BF16 or AMX. The workspace is for
  * `threads` threads. */
 void cgp__window_gemm_bf16(cgp__window_gemm *p, void *workspace);

@@ -10,6 +10,8 @@
  * a class use the same taps of the kernel, and dy has no gaps for them, so no GEMM multiplies zeros
  * that the stride inserts. A pointwise convolution (1 x 1, stride 1) is LINEAR.
  *
+ * With a dilation, windows have gaps. Groups of channels are convolved directly (grouped.cuh).
+ *
  * CONV_TRANSPOSE2D from x to y uses the kernels of the convolution from y to x. Forward computes
  * the input gradient of that convolution from x, then adds the bias. dx is that convolution of dy.
  * dW is the weight gradient of that convolution, with x and dy exchanged.
@@ -19,6 +21,7 @@
  * full rows of pixels, or one of the equal parts of a row. */
 #include "backend/convolution.h"
 #include "backend/cuda/gemm_lt.h"
+#include "backend/cuda/ops/grouped.cuh"
 #include "backend/cuda/windows.cuh"
 
 using namespace gemm;
@@ -83,6 +86,8 @@ template <class T> static windows<T> windows_of_x(const cgp_kernel_spec *spec, c
     w.stride_width = g->stride_width;
     w.top = g->top;
     w.left = g->left;
+    w.dilation_height = g->dilation_height;
+    w.dilation_width = g->dilation_width;
     w.out_height = g->out_height;
     w.out_width = g->out_width;
     set_windows(&w);
@@ -104,6 +109,9 @@ static cudaError_t convolve(const cgp_kernel_spec *spec, const convolution<T> &c
                             cudaStream_t stream) {
     const int64_t out = spec->attributes.out;
     if (!all_fit(spec)) return cudaErrorInvalidValue;
+    if (cgp_spec_windows(spec)->groups > 1)
+        return grouped::convolve<T>(spec, {conv.x, conv.weight, conv.bias, conv.to, conv.add},
+                                    stream);
     const windows<T> x = windows_of_x(spec, conv.x);
     output<plain_rows, T> y = output_of(conv.to, x.count, out);
     y.bias = conv.bias;
@@ -133,6 +141,9 @@ static cudaError_t convolve_weight(const cgp_kernel_spec *spec, const T *image, 
     const int64_t out = spec->attributes.out;
     if (!args->dparam[0]) return cudaSuccess;
     if (!all_fit(spec)) return cudaErrorInvalidValue;
+    if (cgp_spec_windows(spec)->groups > 1)
+        return grouped::convolve_weight(spec, image, dy, args->dparam[0], !args->first,
+                                        args->workspace, stream);
     const windows<T> x = windows_of_x(spec, image);
     output<plain_rows, float> dw = output_of(args->dparam[0], x.length, out);
     dw.add = !args->first;
@@ -175,6 +186,8 @@ static windows<T> windows_of_dy(const cgp_kernel_spec *spec, const cgp__pixel_cl
     w.stride_height = w.stride_width = 1;
     w.top = (int)vertical.padding;
     w.left = (int)horizontal.padding;
+    w.dilation_height = (int)vertical.dilation;
+    w.dilation_width = (int)horizontal.dilation;
     w.out_height = (int)vertical.pixels;
     w.out_width = (int)horizontal.pixels;
     set_windows(&w);
@@ -188,8 +201,8 @@ static taps taps_of(const cgp_kernel_spec *spec, const cgp__pixel_class &vertica
     const int64_t segment = horizontal.taps * g->out;
     return {weight + vertical.tap * row + horizontal.tap * tap,
             g->out,
-            -g->stride_width * tap,
-            -g->stride_height * row,
+            -horizontal.step * tap,
+            -vertical.step * row,
             (int)g->in,
             (int)(vertical.taps * segment),
             divisor_of(segment),
@@ -241,11 +254,13 @@ static cudaError_t run_class(const cgp_kernel_spec *spec, const convolution<T> &
 }
 
 static cgp__pixel_class side_down(const cgp_op_windows *g, int64_t c) {
-    return cgp__pixel_class_of(c, g->stride_height, g->height, g->kernel_height, g->top);
+    return cgp__pixel_class_of(c, g->stride_height, g->dilation_height, g->height,
+                               g->kernel_height, g->top);
 }
 
 static cgp__pixel_class side_across(const cgp_op_windows *g, int64_t c) {
-    return cgp__pixel_class_of(c, g->stride_width, g->width, g->kernel_width, g->left);
+    return cgp__pixel_class_of(c, g->stride_width, g->dilation_width, g->width,
+                               g->kernel_width, g->left);
 }
 
 /* Convolve x [OH, OW, out] back to [H, W, in]. */
@@ -254,6 +269,9 @@ static cudaError_t convolve_transposed(const cgp_kernel_spec *spec, const convol
                                        cudaStream_t stream) {
     const cgp_op_windows *g = cgp_spec_windows(spec);
     if (!all_fit(spec)) return cudaErrorInvalidValue;
+    if (g->groups > 1)
+        return grouped::convolve_transposed<T>(
+            spec, {conv.x, conv.weight, conv.bias, conv.to, conv.add}, stream);
     for (int64_t i = 0; i < g->stride_height; i++)
         for (int64_t j = 0; j < g->stride_width; j++)
             CGP__TRY_CUDA_ERROR(
@@ -278,7 +296,9 @@ static int64_t weight_workspace(const cgp_kernel_spec *spec) {
     const cgp_op_windows *g = cgp_spec_windows(spec);
     const windows<float> x = windows_of_x<float>(spec, NULL);
     const int64_t bytes =
-        workspace_bytes(x.length, g->out, k_ranges_of_pixels(spec).count, CGP_F32);
+        g->groups > 1
+            ? grouped::workspace_bytes(spec)
+            : workspace_bytes(x.length, g->out, k_ranges_of_pixels(spec).count, CGP_F32);
     const int64_t sums = g->has_bias ? cgp__cuda_sum_rows_workspace(x.count, g->out) : 0;
     return bytes > sums ? bytes : sums;
 }
@@ -304,6 +324,7 @@ static int64_t workspace(const cgp_kernel_spec *spec) {
     cgp_kernel_spec linear;
     if (cgp__cuda_pointwise(spec, &linear)) return cgp__cuda_linear.workspace(&linear);
     if (spec->direction == CGP_OP_BACKWARD_WEIGHT) return weight_workspace(spec);
+    if (cgp_spec_windows(spec)->groups > 1) return 0;
     if (spec->direction == CGP_OP_BACKWARD_INPUT) return input_workspace(spec);
     const windows<float> x = windows_of_x<float>(spec, NULL);
     return workspace_bytes(x.count, spec->attributes.out, k_ranges_of_windows(x).count,
