@@ -311,8 +311,8 @@ class Refusals(unittest.TestCase):
         self.refused(nn.BatchNorm2d(3, affine=False), IMAGE, "affine=True")
         self.refused(nn.BatchNorm2d(3, track_running_stats=False), IMAGE,
                      "track_running_stats=True")
-        self.refused(nn.LayerNorm(12, elementwise_affine=False), ROWS,
-                     "layer_norm with its parameters")
+        self.refused(nn.RMSNorm(12, elementwise_affine=False), ROWS,
+                     "rms_norm with its parameters")
         self.refused(
             lambda x: F.scaled_dot_product_attention(
                 x, x, x, attn_mask=torch.arange(25.0).view(5, 5) / 25),

@@ -13,13 +13,13 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 import torch
 from torch import Tensor, nn
 
-from cgpipe.torch import proof
+from cgpipe.torch import elementwise, norms, proof, views  # noqa: F401  they register ops
 from cgpipe.torch.attention import Positions, Scores
 from cgpipe.torch.captured import Captured, Named
 from cgpipe.torch.evaluate import Evaluator
 from cgpipe.torch.export import Flat, Program, export, flatten, message, two_samples
 from cgpipe.torch.graph import Value
-from cgpipe.torch.images import Statistic
+from cgpipe.torch.norms import Statistic
 from cgpipe.torch.layout import BATCH, Layout, MixesSamples, Unlike
 from cgpipe.torch.ops import OPS, names
 from cgpipe.torch.patterns import find_patterns
@@ -367,11 +367,9 @@ def _outputs(t: Translator, program: Any,
             outputs.append(("loss", len(t.graph.losses) - 1))
             continue
         try:
-            value = t.value(x)
-        except Unsupported as error:
+            value = t.whole(x)
+        except (Unsupported, Unlike) as error:
             raise CaptureError(f"output {i}: {error} is expected") from None
-        if any(axis.repeated for axis in value.layout.logical()):
-            raise CaptureError(f"output {i}: repeated values (expand) are not covered")
         if not value.layout.dims or value.layout.dims[0][:1] != (BATCH,):
             raise CaptureError(
                 f"output {i}: a tensor [N, ...] is expected, dimension 0 that of the samples")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translation of functional aten ops on images [N, C, H, W], and of norms of channels."""
+"""Translation of functional aten ops on images [N, C, H, W]."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from cgpipe.torch.graph import Value
 from cgpipe.torch.layout import BATCH, Axis, Layout
-from cgpipe.torch.ops import need, new_axes, op, pair
-from cgpipe.torch.translator import Constant, Parameter, Translator, Unsupported
+from cgpipe.torch.registry import need, new_axes, op, pair
+from cgpipe.torch.translator import Parameter, Translator
 
-__all__ = ["Statistic"]
+__all__ = ["image_op"]
 
 
 def image(t: Translator, x: Any) -> Tuple[int, Layout]:
     """Return a tensor [N, C, H, W] with memory order [H, W, C]."""
-    x = t.value(x)
+    x = t.whole(x)
     need(len(x.layout.dims) == 4, "images [N, C, H, W]")
     dims = x.layout.dims
     number = t.graph.arrange(x, [dims[2], dims[3], dims[1]])
@@ -115,12 +115,24 @@ def convolution(t: Translator, x: Any, weight: Any, bias: Any, stride: Any, padd
     return conv2d(t, x, weight, bias, stride, padding, dilation, groups)
 
 
+def _windows(t: Translator, x: Any, kernel: Any, stride: Any, sides: Sequence[int],
+             ceil_mode: bool) -> Dict[str, Any]:
+    """Return the attributes of a pool. With ``ceil_mode``, the last window may end after the image:
+    padding is added there, which a pool does not read."""
+    kernels, strides, padding = pair(kernel), pair(stride or kernel), list(sides)
+    height_and_width = t.value(x).layout.sizes()[2:]
+    for i, (size, made) in enumerate(zip(height_and_width, result_size(t))):
+        more = (made - 1) * strides[i] + kernels[i] - size - padding[2 * i] - padding[2 * i + 1]
+        if ceil_mode and more > 0:
+            padding[2 * i + 1] += more
+    return {"kernel": kernels, "stride": strides, "padding": padding}
+
+
 @op("max_pool2d")
 def max_pool2d(t: Translator, x: Any, kernel: Any, stride: Any = (), padding: Any = 0,
                dilation: Any = 1, ceil_mode: bool = False) -> Value:
-    need(not ceil_mode and pair(dilation) == [1, 1], "max_pool2d without ceil_mode and dilation")
-    attributes = {"kernel": pair(kernel), "stride": pair(stride or kernel),
-                  "padding": _padding(padding)}
+    need(pair(dilation) == [1, 1], "max_pool2d without dilation")
+    attributes = _windows(t, x, kernel, stride, _padding(padding), ceil_mode)
     return image_op(t, x, "max_pool", attributes, result_size(t))
 
 
@@ -128,7 +140,7 @@ def max_pool2d(t: Translator, x: Any, kernel: Any, stride: Any = (), padding: An
 def avg_pool2d(t: Translator, x: Any, kernel: Any, stride: Any = (), padding: Any = 0,
                ceil_mode: bool = False, count_include_pad: bool = True,
                divisor: Any = None) -> Value:
-    need(not ceil_mode and divisor is None, "avg_pool2d without ceil_mode and divisor_override")
+    need(divisor is None, "avg_pool2d without divisor_override")
     size, sides = result_size(t), _padding(padding)
     if count_include_pad and any(sides):
         number, layout = image(t, x)
@@ -136,8 +148,7 @@ def avg_pool2d(t: Translator, x: Any, kernel: Any, stride: Any = (), padding: An
         x = image_op(t, x, "pad", {"kernel": [1, 1], "stride": [1, 1], "padding": sides},
                      [shape[0] + sides[0] + sides[1], shape[1] + sides[2] + sides[3]])
         sides = [0] * 4
-    attributes = {"global": False, "kernel": pair(kernel), "stride": pair(stride or kernel),
-                  "padding": sides}
+    attributes = {"global": False, **_windows(t, x, kernel, stride, sides, ceil_mode)}
     return image_op(t, x, "average_pool", attributes, size)
 
 
@@ -181,78 +192,3 @@ def pad(t: Translator, x: Any, sides: Sequence[int], mode: Any = "constant",
     return image_op(t, x, "pad",
                     {"kernel": [1, 1], "stride": [1, 1], "padding": [top, bottom, left, right]},
                     result_size(t))
-
-
-# --- norms of channels ---
-
-
-class Statistic:
-    """The new value of a running statistic, which the engine computes."""
-
-
-@op("_native_batch_norm_legit_functional")
-def batch_norm_training(t: Translator, x: Any, weight: Any, bias: Any, mean: Any, var: Any,
-                        train: bool, momentum: float, eps: float) -> List[Any]:
-    return [batch_norm(t, x, weight, bias, mean, var, train, momentum, eps), None, None,
-            Statistic(), Statistic()]
-
-
-@op("_native_batch_norm_legit")
-def batch_norm_stateless(t: Translator, x: Any, weight: Any, bias: Any, *_: Any) -> List[Any]:
-    raise Unsupported("batch_norm with running statistics (track_running_stats=True)")
-
-
-@op("_native_batch_norm_legit_no_training")
-def batch_norm_evaluation(t: Translator, x: Any, weight: Any, bias: Any, mean: Any, var: Any,
-                          momentum: float, eps: float) -> List[Any]:
-    return [batch_norm(t, x, weight, bias, mean, var, False, momentum, eps), None, None]
-
-
-@op("batch_norm")
-def batch_norm(t: Translator, x: Any, weight: Any, bias: Any, mean: Any, var: Any, train: bool,
-               momentum: float, eps: float, _: Any = None) -> Value:
-    x = t.value(x)
-    need(isinstance(weight, Parameter) and isinstance(bias, Parameter),
-         "batch_norm with weight and bias (affine=True)")
-    need(isinstance(mean, Constant) and mean.buffer is not None and isinstance(var, Constant)
-         and var.buffer is not None,
-         "batch_norm with running statistics (track_running_stats=True)")
-    need(train == t.training, "batch_norm in the mode, train or eval, of the whole module")
-    t.has_batch_norm = True
-    size = weight.shape[0]
-    named = [t.parameter(weight, [size], decays=False), t.parameter(bias, [size], decays=False)]
-    states = t.statistics(mean.buffer, var.buffer, size)
-    attributes = {"eps": eps, "momentum": momentum}
-    if len(x.layout.dims) == 4:
-        return image_op(t, x, "batch_norm", attributes, None, named, states)
-    need(len(x.layout.dims) in (2, 3), "batch_norm of [N, C], [N, C, L] or images")
-    dims = x.layout.dims
-    rest = list(dims[2]) if len(dims) == 3 else []
-    number = t.graph.arrange(x, [rest, [], dims[1]])
-    y = t.graph.add("batch_norm", [number], t.graph.shape(number), attributes, named, states)
-    return Value(y, Layout(dims, [*rest, *dims[1]]))
-
-
-@op("group_norm")
-def group_norm(t: Translator, x: Any, groups: int, weight: Any = None, bias: Any = None,
-               eps: float = 1e-5, _: Any = None) -> Value:
-    x = t.value(x)
-    need(isinstance(weight, Parameter) and isinstance(bias, Parameter),
-         "group_norm with weight and bias (affine=True)")
-    size = weight.shape[0]
-    named = [t.parameter(weight, [size], decays=False), t.parameter(bias, [size], decays=False)]
-    dims = x.layout.dims
-    rest = [axis for dim in dims[2:] for axis in dim]
-    groups_of = [rest[:1], rest[1:]]
-    number = t.graph.arrange(x, [*groups_of, dims[1]])
-    y = t.graph.add("group_norm", [number], t.graph.shape(number), {"groups": groups, "eps": eps},
-                    named)
-    return Value(y, Layout(dims, [*rest, *dims[1]]))
-
-
-@op("instance_norm")
-def instance_norm(t: Translator, x: Any, weight: Any, bias: Any, mean: Any, var: Any,
-                  use_input: bool, momentum: float, eps: float, _: Any = None) -> Value:
-    need(weight is None and bias is None and use_input,
-         "instance_norm without parameters and statistics")
-    return image_op(t, x, "instance_norm", {"eps": eps})

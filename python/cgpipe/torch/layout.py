@@ -103,14 +103,15 @@ class Layout:
         dims: List[Dim] = []
         for batch, size in shape:
             taken: List[Axis] = []
-            if batch:
-                if not left or left[0] is not BATCH:
-                    raise MixesSamples
-                taken.append(left.pop(0))
-            while size > 1:
-                if not left or left[0] is BATCH:
+            while size > 1 or batch:
+                if not left or (left[0] is BATCH and not batch) or (size == 1
+                                                                     and left[0] is not BATCH):
                     raise MixesSamples
                 axis = left.pop(0)
+                if axis is BATCH:
+                    taken.append(axis)
+                    batch = False
+                    continue
                 if size % axis.size:
                     if axis.size % size:
                         raise Unlike("a view whose sizes do not divide each other")
@@ -155,12 +156,15 @@ class Layout:
         return self.with_dims(self.dims[:at] + self.dims[at + 1:])
 
     def expand(self, shape: Sequence[Tuple[bool, int]]) -> "Layout":
-        """Repeat dimensions of size 1, and insert some in front."""
+        """Repeat dimensions of size 1, and insert some in front. A dimension of size 1 becomes
+        that of the samples if the shape has them there, and the layout nowhere."""
         dims: List[Dim] = [()] * (len(shape) - len(self.dims)) + self.dims
         found: List[Dim] = []
         for (batch, size), dim in zip(shape, dims):
-            if batch and dim[:1] != (BATCH,):
-                raise Unlike("an expansion over the samples")
+            if batch and BATCH not in dim:
+                if dim or any(BATCH in own for own in self.dims):
+                    raise Unlike("an expansion over the samples")
+                dim = (BATCH,)
             repeat = size > 1 and count(dim) == 1
             found.append(dim + (Axis(size, True),) if repeat else dim)
         return self.with_dims(found)

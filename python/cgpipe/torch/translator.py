@@ -16,12 +16,13 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
+from cgpipe.torch import broadcast
 from cgpipe.torch.attention import Positions, Scores
 from cgpipe.torch.graph import Graph, Value, to_memory
 from cgpipe.torch.layout import BATCH, Axis, Layout, Unlike, count
 
 __all__ = ["Constant", "Loss", "Outside", "Parameter", "Part", "Samples", "Translator",
-           "Unsupported"]
+           "Turned", "Unsupported"]
 
 
 class Unsupported(Exception):
@@ -55,6 +56,10 @@ class Parameter:
 
     def __init__(self, name: str, shape: Sequence[int]) -> None:
         self.name, self.shape = name, list(shape)
+
+
+class Turned(Parameter):
+    """A parameter [out, in] of the module as a matrix [in, out]: ``shape`` is [in, out]."""
 
 
 class Loss:
@@ -117,6 +122,7 @@ class Translator:
         self.orders: Dict[str, Tuple[List[int], Tuple[int, ...], List[int]]] = {}
         self.state_names: List[str] = []
         self._hidden_outside: Dict[Any, int] = {}
+        self._values: Dict[str, int] = {}  # parameters that are values
 
     # --- the current node ---
 
@@ -141,13 +147,14 @@ class Translator:
             return x
         if isinstance(x, Scores):
             return x.value()
+        if isinstance(x, Parameter):
+            return self._parameter_value(x)
         if isinstance(x, Outside) and x.dtype.is_floating_point:
             return self._outside(x)
         if isinstance(x, Constant) and self.is_batched(x):
             layout = _layout_of(shape_of_constant(x))
             return self.constant(x, layout)
-        raise Unsupported({Parameter: "arithmetic on a parameter alone",
-                           Positions: "embeddings of positions that are added to a value",
+        raise Unsupported({Positions: "embeddings of positions that are added to a value",
                            Outside: "arithmetic on integers that depend on the inputs",
                            Loss: "a loss at the end",
                            Samples: "no value that depends on the number of samples"}.get(
@@ -195,6 +202,24 @@ class Translator:
             self._hidden_outside[x.node] = self._add_hidden("f32", layout, outside=x)
         return Value(self._hidden_outside[x.node], layout)
 
+    def _parameter_value(self, x: Parameter) -> Value:
+        """Return a parameter as a value, the same for each sample, without BATCH."""
+        if isinstance(x, Turned):
+            value = self._parameter_value(Parameter(x.name, x.shape[::-1]))
+            return value.with_layout(value.layout.transpose(0, 1))
+        sizes = [Axis(size) for size in x.shape if size != 1]
+        total = count(sizes)
+        if x.name not in self._values:
+            ids = self._add_hidden("i32", _layout_of([(True, 1)]),
+                                   rows=torch.zeros([1, 1], dtype=torch.int32))
+            named = self.parameter(x, [1, total], decays=len(sizes) > 1)
+            self._values[x.name] = self.graph.add("embedding", [ids], [1, total],
+                                                  {"size": 1, "width": total}, [named])
+        shape = [axis.size for axis in sizes] if len(sizes) <= 5 else [total]
+        left = list(sizes)
+        dims = [(left.pop(0),) if size != 1 else () for size in x.shape]
+        return Value(self.graph.reshape(self._values[x.name], shape), Layout(dims, sizes))
+
     def _add_hidden(self, dtype: str, layout: Layout, rows: Optional[Tensor] = None,
                     outside: Optional[Outside] = None) -> int:
         value = self.graph.input(f"hidden {len(self.hidden)}", dtype, layout)
@@ -230,29 +255,18 @@ class Translator:
         elif numbers[1]:
             a = self.value(a)
             b = self.constant(_as_constant(b), a.layout)
-        a, b = self.value(a), self.value(b)
-        sizes = a.layout.sizes(), b.layout.sizes()
-        if sizes[0] != sizes[1]:
-            shape = self.shape_of_result()
-            a, b = (x if size == [s for _, s in shape] else x.with_layout(x.layout.expand(shape))
-                    for x, size in zip((a, b), sizes))
-        first, second, layout = self._aligned(a, b)
+        a, b = broadcast.broadcast([self.value(a), self.value(b)])
+        first, second, layout = broadcast.aligned(self, a, b)
         return Value(self.graph.add(name, [first, second], self.graph.shape(first)), layout)
-
-    def _aligned(self, a: Value, b: Value) -> Tuple[int, int, Layout]:
-        """Return two values in the memory order of the first."""
-        la, lb = a.layout.refined(b.layout)
-        names = {id(x): y for x, y in zip(la.logical(), lb.logical())}
-        if any(axis.repeated for axis in la.logical() + lb.logical()):
-            raise Unlike("tensors of one shape (nothing is repeated)")
-        first = a.number
-        second = self.graph.ordered(Value(b.number, lb), [names[id(axis)] for axis in la.order])
-        return first, self.graph.reshape(second, self.graph.shape(first)), la
 
     def same_order(self, a: Value, b: Value) -> Tuple[int, int]:
         """Return two tensors of the same shape in the same memory order."""
-        first, second, _ = self._aligned(a, b)
+        first, second, _ = broadcast.aligned(self, a, b)
         return first, second
+
+    def whole(self, x: Any) -> Value:
+        """Return an argument as a tensor of the graph whose elements are all in memory."""
+        return broadcast.materialized(self, self.value(x))
 
     def part(self, x: Value, dim: int, begin: int, end: int) -> Value:
         """Return elements begin .. end - 1 of a dimension."""
